@@ -1,0 +1,101 @@
+#include "qkv/base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "qkv/base/error.h"
+
+namespace qkv {
+namespace fs = std::filesystem;
+
+namespace {
+
+// Makes what was written to `path` (a file or a directory) survive a power failure.
+void flush_to_disk(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY);
+  if (fd < 0) fail("{}: cannot open to flush: {}", path, std::strerror(errno));
+  const int rc = ::fsync(fd);
+  ::close(fd);
+  check(rc == 0, "{}: cannot flush: {}", path, std::strerror(errno));
+}
+
+std::string parent_of(const std::string& path) {
+  const fs::path parent = fs::path(path).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path) {
+  check(!fs::is_directory(path), "{}: is a directory, expected a file", path);
+  std::ifstream in(path, std::ios::binary);
+  check(in.good(), "{}: cannot be opened: {}", path, std::strerror(errno));
+  std::string contents((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  check(!in.bad(), "{}: cannot be read: {}", path, std::strerror(errno));
+  return contents;
+}
+
+void write_file_atomically(const std::string& path, std::string_view contents) {
+  const std::string temporary = path + ".tmp";
+  {
+    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
+    check(out.good(), "{}: cannot be written: {}", temporary, std::strerror(errno));
+    out.write(contents.data(), static_cast<std::streamsize>(contents.size()));
+    out.flush();
+    check(out.good(), "{}: cannot be written: {}", temporary, std::strerror(errno));
+  }
+  flush_to_disk(temporary);
+  fs::rename(temporary, path);
+  flush_to_disk(parent_of(path));
+}
+
+bool file_exists(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+void write_directory_atomically(const std::string& path, const std::function<void(const std::string&)>& fill) {
+  const std::string temporary = path + ".tmp", old = path + ".old";
+  fs::remove_all(temporary);
+  fs::create_directories(temporary);
+  fill(temporary);
+  for (const auto& entry : fs::directory_iterator(temporary)) flush_to_disk(entry.path());
+  flush_to_disk(temporary);
+  fs::remove_all(old);
+  if (fs::exists(path)) fs::rename(path, old);
+  fs::rename(temporary, path);
+  flush_to_disk(parent_of(path));
+  fs::remove_all(old);
+}
+
+std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY);
+  check(fd >= 0, "{}: cannot be opened: {}", path, std::strerror(errno));
+  struct stat info {};
+  std::shared_ptr<MappedFile> file(new MappedFile);
+  const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  if (regular && info.st_size > 0) {
+    void* p = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p != MAP_FAILED) {
+      file->data_ = static_cast<const std::byte*>(p);
+      file->size_ = static_cast<size_t>(info.st_size);
+    }
+  }
+  ::close(fd);
+  check(regular, "{}: not a regular file", path);
+  check(info.st_size == 0 || file->data_ != nullptr, "{}: cannot be mapped: {}", path, std::strerror(errno));
+  return file;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+}  // namespace qkv

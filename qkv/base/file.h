@@ -1,0 +1,42 @@
+// Files as byte strings: read whole, written atomically, mapped.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace qkv {
+
+// The whole file. Throws Error naming the path when it cannot be read.
+std::string read_file(const std::string& path);
+
+// Replaces `path` in one step: writes beside it, flushes to the disk, renames. A crash leaves the old file.
+void write_file_atomically(const std::string& path, std::string_view contents);
+
+// A file mapped read-only into memory; unmapped when the last owner goes.
+class MappedFile {
+ public:
+  static std::shared_ptr<const MappedFile> open(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+
+ private:
+  MappedFile() = default;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+bool file_exists(const std::string& path);
+
+// Builds a directory under a temporary name beside `path`, flushes it and renames it into place: readers see
+// the old directory or the new one, never a mixture. `fill` is given the temporary path.
+void write_directory_atomically(const std::string& path, const std::function<void(const std::string&)>& fill);
+
+}  // namespace qkv
