@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -62,17 +63,21 @@ bool file_exists(const std::string& path) {
 }
 
 void write_directory_atomically(const std::string& path, const std::function<void(const std::string&)>& fill) {
-  const std::string temporary = path + ".tmp", old = path + ".old";
+  const std::string temporary = path + ".tmp";
   fs::remove_all(temporary);
   fs::create_directories(temporary);
   fill(temporary);
   for (const auto& entry : fs::directory_iterator(temporary)) flush_to_disk(entry.path());
   flush_to_disk(temporary);
-  fs::remove_all(old);
-  if (fs::exists(path)) fs::rename(path, old);
-  fs::rename(temporary, path);
+  if (fs::exists(path)) {
+    // One system call swaps the two names: there is no moment without a directory at `path`.
+    const int rc = ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE);
+    check(rc == 0, "{}: cannot be replaced: {}", path, std::strerror(errno));
+    fs::remove_all(temporary);
+  } else {
+    fs::rename(temporary, path);
+  }
   flush_to_disk(parent_of(path));
-  fs::remove_all(old);
 }
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {

@@ -1,0 +1,403 @@
+// Tiled attention, forward and backward, linear memory in length.
+//
+// Tiles are kept transposed: a score tile S^T has a key a row and a query a lane. The softmax over keys is
+// then a vertical operation without shuffles, the keys and values are read as they lie (broadcast, element by
+// element), and the query heads that share a key/value head are simply more lanes. A "lane" below is one pair
+// (query, head of the group): lane = (query - first) * group + head.
+#if defined(QKV_KERNELS_CPU_ATTENTION_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKV_KERNELS_CPU_ATTENTION_INL_H
+#undef QKV_KERNELS_CPU_ATTENTION_INL_H
+#else
+#define QKV_KERNELS_CPU_ATTENTION_INL_H
+#endif
+
+#include "qkv/kernels/cpu/elementwise-inl.h"
+#include "qkv/kernels/cpu/rows-inl.h"
+#include "qkv/kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv {
+namespace HWY_NAMESPACE {
+
+inline constexpr int64_t kLanes = 64;  // of a tile: a multiple of every vector length
+
+// C[MR, NV vectors] (+)= A B with A[m, k] = a[m sm + k sk], B[k] and C[m] rows of whole vectors.
+template <int MR, int NV>
+HWY_INLINE void micro_product(const float* HWY_RESTRICT a, int64_t sm, int64_t sk, const float* HWY_RESTRICT b,
+                              int64_t ldb, float* HWY_RESTRICT c, int64_t ldc, int64_t depth, bool accumulate) {
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  VF acc[MR][NV];
+  for (int m = 0; m < MR; ++m)
+    for (int j = 0; j < NV; ++j) acc[m][j] = accumulate ? hn::LoadU(d, c + m * ldc + j * lanes) : hn::Zero(d);
+  for (int64_t k = 0; k < depth; ++k) {
+    VF row[NV];
+    for (int j = 0; j < NV; ++j) row[j] = hn::LoadU(d, b + k * ldb + j * lanes);
+    for (int m = 0; m < MR; ++m) {
+      const VF am = hn::Set(d, a[m * sm + k * sk]);
+      for (int j = 0; j < NV; ++j) acc[m][j] = hn::MulAdd(am, row[j], acc[m][j]);
+    }
+  }
+  for (int m = 0; m < MR; ++m)
+    for (int j = 0; j < NV; ++j) hn::StoreU(acc[m][j], d, c + m * ldc + j * lanes);
+}
+
+template <int NV>
+HWY_INLINE void product_rows(int64_t rows, const float* a, int64_t sm, int64_t sk, const float* b, int64_t ldb, float* c,
+                             int64_t ldc, int64_t depth, bool accumulate) {
+  int64_t m = 0;
+  for (; m + 6 <= rows; m += 6) micro_product<6, NV>(a + m * sm, sm, sk, b, ldb, c + m * ldc, ldc, depth, accumulate);
+  for (; m + 2 <= rows; m += 2) micro_product<2, NV>(a + m * sm, sm, sk, b, ldb, c + m * ldc, ldc, depth, accumulate);
+  if (m < rows) micro_product<1, NV>(a + m * sm, sm, sk, b, ldb, c + m * ldc, ldc, depth, accumulate);
+}
+
+// C[rows, columns] (+)= A B; columns a multiple of the vector length.
+HWY_NOINLINE void tile_product(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t sm, int64_t sk,
+                               const float* b, int64_t ldb, float* c, int64_t ldc, bool accumulate) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(DF()));
+  constexpr int kWide = HWY_LANES(float) >= 16 ? 4 : 2;  // accumulators: 24 of 32, or 12 of 16 registers
+  int64_t n = 0;
+  for (; n + kWide * lanes <= columns; n += kWide * lanes)
+    product_rows<kWide>(rows, a, sm, sk, b + n, ldb, c + n, ldc, depth, accumulate);
+  if constexpr (kWide == 4)
+    for (; n + 2 * lanes <= columns; n += 2 * lanes)
+      product_rows<2>(rows, a, sm, sk, b + n, ldb, c + n, ldc, depth, accumulate);
+  for (; n < columns; n += lanes) product_rows<1>(rows, a, sm, sk, b + n, ldb, c + n, ldc, depth, accumulate);
+}
+
+HWY_INLINE int64_t padded(int64_t n) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(DF()));
+  return (n + lanes - 1) / lanes * lanes;
+}
+
+// Row of k and v that holds key j.
+template <typename T>
+HWY_INLINE int64_t row_of_key(const Attention<T>& a, int64_t s, int64_t j) {
+  return a.blocks[a.block_offsets[s] + j / a.block_rows] + j % a.block_rows;
+}
+
+// Keys [k0, k1) of x (k or v) as f32 rows of `width`.
+template <typename T>
+HWY_INLINE void gather_keys(const Attention<T>& a, int64_t s, const T* x, int64_t stride, int64_t width, int64_t k0,
+                            int64_t k1, float* out) {
+  for (int64_t j = k0; j < k1; ++j) to_f32(width, x + row_of_key(a, s, j) * stride, out + (j - k0) * width);
+}
+
+// The lanes [begin, begin + count) of a task's (query, head) pairs.
+template <typename T>
+struct LaneTile {
+  const Attention<T>& a;
+  int64_t sequence, kv_head, first_query, begin, count;
+
+  int64_t group() const { return a.heads / a.kv_heads; }
+  int64_t query(int64_t lane) const { return first_query + (begin + lane) / group(); }
+  int64_t head(int64_t lane) const { return kv_head * group() + (begin + lane) % group(); }
+  int64_t row(int64_t lane) const { return a.q_offsets[sequence] + query(lane); }
+  int64_t position(int64_t lane) const {
+    return a.key_lengths[sequence] - (a.q_offsets[sequence + 1] - a.q_offsets[sequence]) + query(lane);
+  }
+  int64_t first_position() const { return position(0); }
+  int64_t end_position() const { return position(count - 1) + 1; }
+};
+
+// x^T: out[c, lane] = factor x[row(lane), head(lane), c], zero in unused lanes.
+template <typename T>
+HWY_INLINE void pack_transposed(const LaneTile<T>& t, const T* x, int64_t stride, int64_t width, float factor,
+                                float* out) {
+  for (int64_t lane = 0; lane < t.count; ++lane) {
+    const T* from = x + t.row(lane) * stride + t.head(lane) * width;
+    for (int64_t c = 0; c < width; ++c) out[c * kLanes + lane] = factor * static_cast<float>(from[c]);
+  }
+  if (t.count < kLanes)
+    for (int64_t c = 0; c < width; ++c)
+      std::memset(out + c * kLanes + t.count, 0, (kLanes - t.count) * sizeof(float));
+}
+
+// Per-lane dropout keys.
+template <typename T>
+struct LaneKeys {
+  alignas(64) uint32_t a[kLanes], b[kLanes];
+  explicit LaneKeys(const LaneTile<T>& t) {
+    std::memset(a, 0, sizeof a);
+    std::memset(b, 0, sizeof b);
+    if (!t.a.dropout.on()) return;
+    for (int64_t lane = 0; lane < t.count; ++lane) {
+      const DropoutKey key = t.a.dropout.key.row((t.a.dropout.first_row + t.row(lane)) * t.a.heads + t.head(lane));
+      a[lane] = key.a;
+      b[lane] = key.b;
+    }
+  }
+};
+
+// Sets the scores that the mask hides to -inf.
+template <typename T>
+HWY_INLINE void mask_scores(const LaneTile<T>& t, int64_t k0, int64_t k1, float* scores) {
+  for (int64_t j = k0; j < k1; ++j)
+    for (int64_t lane = 0; lane < t.count; ++lane)
+      if (!t.a.mask.allows(t.position(lane), j))
+        scores[(j - k0) * kLanes + lane] = -std::numeric_limits<float>::infinity();
+}
+
+// scores[keys, lanes] -> exp(scores - new maximum) (dropped), updating the running maximum and sum, and
+// correction[lane] = exp(old maximum - new maximum).
+template <typename T>
+HWY_INLINE void online_softmax(const Attention<T>& a, const LaneKeys<T>& keys_of_lanes, int64_t columns, int64_t k0,
+                               int64_t count, float* scores, float* maximum, float* sum, float* correction) {
+  const DF d;
+  const DU du;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const uint32_t threshold = dropout_threshold(a.dropout.p);
+  const float keep_scale = 1 / (1 - a.dropout.p);
+  for (int64_t n = 0; n < columns; n += lanes) {
+    const VF old = hn::LoadU(d, maximum + n);
+    VF top = old;
+    for (int64_t j = 0; j < count; ++j) top = hn::Max(top, hn::LoadU(d, scores + j * kLanes + n));
+    const VF fix = hn::Exp(d, hn::Sub(old, top));
+    VF total = hn::Mul(hn::LoadU(d, sum + n), fix);
+    const VU key_a = hn::LoadU(du, keys_of_lanes.a + n), key_b = hn::LoadU(du, keys_of_lanes.b + n);
+    for (int64_t j = 0; j < count; ++j) {
+      VF p = hn::Exp(d, hn::Sub(hn::LoadU(d, scores + j * kLanes + n), top));
+      total = hn::Add(total, p);
+      if (a.dropout.on())
+        p = drop(d, p, dropout_bits_of(du, key_a, key_b, hn::Set(du, static_cast<uint32_t>(k0 + j))), threshold,
+                 keep_scale);
+      hn::StoreU(p, d, scores + j * kLanes + n);
+    }
+    hn::StoreU(top, d, maximum + n);
+    hn::StoreU(total, d, sum + n);
+    hn::StoreU(fix, d, correction + n);
+  }
+}
+
+HWY_INLINE void scale_lanes(int64_t rows, int64_t columns, const float* factor, float* x) {
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t n = 0; n < columns; n += lanes) {
+    const VF f = hn::LoadU(d, factor + n);
+    for (int64_t r = 0; r < rows; ++r) hn::StoreU(hn::Mul(f, hn::LoadU(d, x + r * kLanes + n)), d, x + r * kLanes + n);
+  }
+}
+
+// Stays finite, so that a row without keys gives exp(-inf - kNoMaximum) = 0 and not NaN.
+inline constexpr float kNoMaximum = -1e30f;
+
+// Scratch: Q^T [d_qk, lanes], K [keys, d_qk], V [keys, d_vo], S^T [keys, lanes], O^T [d_vo, lanes].
+template <typename T>
+HWY_NOINLINE void attention_lanes(const LaneTile<T>& t, float* scratch) {
+  const Attention<T>& a = t.a;
+  float* q_t = scratch;
+  float* k_tile = q_t + a.d_qk * kLanes;
+  float* v_tile = k_tile + kKeyTile * a.d_qk;
+  float* s_t = v_tile + kKeyTile * a.d_vo;
+  float* o_t = s_t + kKeyTile * kLanes;
+  alignas(64) float maximum[kLanes], sum[kLanes], correction[kLanes];
+  std::fill(maximum, maximum + kLanes, kNoMaximum);
+  std::fill(sum, sum + kLanes, 0.0f);
+  std::fill(o_t, o_t + a.d_vo * kLanes, 0.0f);
+  const LaneKeys<T> dropout_keys(t);
+  const int64_t columns = padded(t.count);
+  const int64_t q0 = t.first_position(), q1 = t.end_position();
+  const int64_t end = a.mask.end_key(q1, a.key_lengths[t.sequence]);
+  pack_transposed(t, a.q, a.q_stride, a.d_qk, a.scale, q_t);
+
+  for (int64_t k0 = a.mask.first_key(q0); k0 < end; k0 += kKeyTile) {
+    const int64_t k1 = std::min(end, k0 + kKeyTile), count = k1 - k0;
+    const TileCover cover = a.mask.cover(q0, q1, k0, k1);
+    if (cover == TileCover::empty) continue;
+    gather_keys(a, t.sequence, a.k + t.kv_head * a.d_qk, a.k_stride, a.d_qk, k0, k1, k_tile);
+    gather_keys(a, t.sequence, a.v + t.kv_head * a.d_vo, a.v_stride, a.d_vo, k0, k1, v_tile);
+    tile_product(count, columns, a.d_qk, k_tile, a.d_qk, 1, q_t, kLanes, s_t, kLanes, false);  // S^T = K Q^T
+    if (cover == TileCover::mixed) mask_scores(t, k0, k1, s_t);
+    online_softmax(a, dropout_keys, columns, k0, count, s_t, maximum, sum, correction);
+    scale_lanes(a.d_vo, columns, correction, o_t);
+    tile_product(a.d_vo, columns, count, v_tile, 1, a.d_vo, s_t, kLanes, o_t, kLanes, true);  // O^T += V^T P^T
+  }
+
+  for (int64_t lane = 0; lane < t.count; ++lane) {
+    const bool sees = sum[lane] > 0;
+    const float inverse = sees ? 1 / sum[lane] : 0;
+    const int64_t row = t.row(lane), head = t.head(lane);
+    a.lse[row * a.heads + head] = sees ? maximum[lane] + std::log(sum[lane]) : -std::numeric_limits<float>::infinity();
+    T* out = a.out + row * a.out_stride + head * a.d_vo;
+    for (int64_t c = 0; c < a.d_vo; ++c) out[c] = T(o_t[c * kLanes + lane] * inverse);
+  }
+}
+
+// One lane with the vectors along the head instead: a single query leaves a tile's lanes empty.
+// Scratch: q [d_qk], scores [keys], o [d_vo].
+template <typename T>
+HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
+  const DF d;
+  const Attention<T>& a = t.a;
+  const int64_t row = t.row(0), head = t.head(0);
+  float* q = scratch;
+  float* p = q + padded(a.d_qk);
+  float* o = p + kKeyTile;
+  const LaneKeys<T> dropout_keys(t);
+  const DropoutKey key{dropout_keys.a[0], dropout_keys.b[0]};
+  const uint32_t threshold = dropout_threshold(a.dropout.p);
+  map(a.d_qk, a.q + row * a.q_stride + head * a.d_qk, q,
+      [&](VF v) HWY_ATTR { return hn::Mul(v, hn::Set(d, a.scale)); });
+  std::fill(o, o + padded(a.d_vo), 0.0f);
+  float maximum = kNoMaximum, sum = 0;
+  const int64_t position = t.position(0), end = a.mask.end_key(position + 1, a.key_lengths[t.sequence]);
+  for (int64_t k0 = a.mask.first_key(position); k0 < end; k0 += kKeyTile) {
+    const int64_t k1 = std::min(end, k0 + kKeyTile);
+    float top = maximum;
+    for (int64_t j = k0; j < k1; ++j) {
+      const T* k = a.k + row_of_key(a, t.sequence, j) * a.k_stride + t.kv_head * a.d_qk;
+      VF dot = hn::Zero(d);
+      for_vectors(a.d_qk, [&](int64_t c, int64_t n) HWY_ATTR {
+        dot = hn::MulAdd(load_part(d, q + c, n), load_part(d, k + c, n), dot);
+      });
+      p[j - k0] = a.mask.allows(position, j) ? sum_of(d, dot) : -std::numeric_limits<float>::infinity();
+      top = std::max(top, p[j - k0]);
+    }
+    const float correction = std::exp(maximum - top);
+    maximum = top;
+    map(k1 - k0, p, p, [&](VF v) HWY_ATTR { return hn::Exp(d, hn::Sub(v, hn::Set(d, top))); });
+    sum *= correction;
+    if (correction != 1) scale(a.d_vo, correction, o);
+    for (int64_t j = k0; j < k1; ++j) {
+      float w = p[j - k0];
+      sum += w;
+      if (a.dropout.on())
+        w = dropout_bits(key, static_cast<uint32_t>(j)) >= threshold ? w / (1 - a.dropout.p) : 0;
+      const T* v = a.v + row_of_key(a, t.sequence, j) * a.v_stride + t.kv_head * a.d_vo;
+      const VF vw = hn::Set(d, w);
+      for_vectors(a.d_vo, [&](int64_t c, int64_t n) HWY_ATTR {
+        store(d, hn::MulAdd(vw, load_part(d, v + c, n), load(d, o + c)), o + c);
+      });
+    }
+  }
+  a.lse[row * a.heads + head] = sum > 0 ? maximum + std::log(sum) : -std::numeric_limits<float>::infinity();
+  const float inverse = sum > 0 ? 1 / sum : 0;
+  map(a.d_vo, o, a.out + row * a.out_stride + head * a.d_vo,
+      [&](VF v) HWY_ATTR { return hn::Mul(v, hn::Set(d, inverse)); });
+}
+
+template <typename T>
+void attention(const Attention<T>& a, int64_t sequence, int64_t kv_head, int64_t first_query, float* scratch) {
+  const int64_t queries = a.q_offsets[sequence + 1] - a.q_offsets[sequence];
+  const int64_t pairs = std::min(kQueryTile, queries - first_query) * (a.heads / a.kv_heads);
+  if (pairs <= 2) {
+    for (int64_t lane = 0; lane < pairs; ++lane)
+      attention_one_query(LaneTile<T>{a, sequence, kv_head, first_query, lane, 1}, scratch);
+    return;
+  }
+  for (int64_t begin = 0; begin < pairs; begin += kLanes)
+    attention_lanes(LaneTile<T>{a, sequence, kv_head, first_query, begin, std::min(kLanes, pairs - begin)}, scratch);
+}
+
+// x as f32 rows: out[lane, c] = factor x[row(lane), head(lane), c], rows padded with zeros to whole vectors.
+template <typename T>
+HWY_INLINE void pack_rows(const LaneTile<T>& t, const T* x, int64_t stride, int64_t width, float factor, float* out) {
+  const int64_t wide = padded(width);
+  for (int64_t lane = 0; lane < t.count; ++lane) {
+    const T* from = x + t.row(lane) * stride + t.head(lane) * width;
+    for (int64_t c = 0; c < width; ++c) out[lane * wide + c] = factor * static_cast<float>(from[c]);
+    for (int64_t c = width; c < wide; ++c) out[lane * wide + c] = 0;
+  }
+}
+
+// S^T -> P^T (dropped), dP^T -> dS^T; see generic.cc for the equations.
+template <typename T>
+HWY_INLINE void softmax_grad(const Attention<T>& a, const LaneKeys<T>& keys_of_lanes, int64_t columns, int64_t k0,
+                             int64_t count, const float* lse, const float* delta, float* s_t, float* dp_t) {
+  const DF d;
+  const DU du;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const uint32_t threshold = dropout_threshold(a.dropout.p);
+  const float keep_scale = 1 / (1 - a.dropout.p);
+  for (int64_t n = 0; n < columns; n += lanes) {
+    const VF lse_n = hn::LoadU(d, lse + n), delta_n = hn::LoadU(d, delta + n);
+    const VU key_a = hn::LoadU(du, keys_of_lanes.a + n), key_b = hn::LoadU(du, keys_of_lanes.b + n);
+    for (int64_t j = 0; j < count; ++j) {
+      float* s = s_t + j * kLanes + n;
+      float* dp = dp_t + j * kLanes + n;
+      const VF p = hn::Exp(d, hn::Sub(hn::LoadU(d, s), lse_n));
+      VF dropped = p, dpn = hn::LoadU(d, dp);
+      if (a.dropout.on()) {
+        const VU bits = dropout_bits_of(du, key_a, key_b, hn::Set(du, static_cast<uint32_t>(k0 + j)));
+        dropped = drop(d, p, bits, threshold, keep_scale);
+        dpn = drop(d, dpn, bits, threshold, keep_scale);
+      }
+      hn::StoreU(dropped, d, s);
+      hn::StoreU(hn::Mul(p, hn::Sub(dpn, delta_n)), d, dp);
+    }
+  }
+}
+
+// Scratch: K, V, dK, dV of the whole sequence and head, then the tiles.
+template <typename T>
+void attention_grad(const AttentionGrad<T>& g, int64_t sequence, int64_t kv_head, float* scratch) {
+  const Attention<T>& a = g.forward;
+  const int64_t keys = a.key_lengths[sequence], wide_qk = padded(a.d_qk), wide_vo = padded(a.d_vo);
+  float* k = scratch;                          // [keys, d_qk]
+  float* v = k + keys * a.d_qk;                // [keys, d_vo]
+  float* dk = v + keys * a.d_vo;               // [keys, wide_qk]
+  float* dv = dk + keys * wide_qk;             // [keys, wide_vo]
+  float* q_t = dv + keys * wide_vo;            // [d_qk, lanes], scaled
+  float* q_rows = q_t + a.d_qk * kLanes;       // [lanes, wide_qk], scaled
+  float* dout_t = q_rows + kLanes * wide_qk;   // [d_vo, lanes]
+  float* dout_rows = dout_t + a.d_vo * kLanes; // [lanes, wide_vo]
+  float* dq_t = dout_rows + kLanes * wide_vo;  // [d_qk, lanes]
+  float* s_t = dq_t + a.d_qk * kLanes;         // [keys of a tile, lanes]
+  float* dp_t = s_t + kKeyTile * kLanes;       // [keys of a tile, lanes]
+  gather_keys(a, sequence, a.k + kv_head * a.d_qk, a.k_stride, a.d_qk, 0, keys, k);
+  gather_keys(a, sequence, a.v + kv_head * a.d_vo, a.v_stride, a.d_vo, 0, keys, v);
+  std::fill(dk, dk + keys * (wide_qk + wide_vo), 0.0f);
+
+  const int64_t queries = a.q_offsets[sequence + 1] - a.q_offsets[sequence];
+  const int64_t pairs = queries * (a.heads / a.kv_heads);
+  for (int64_t begin = 0; begin < pairs; begin += kLanes) {
+    const LaneTile<T> t{a, sequence, kv_head, 0, begin, std::min(kLanes, pairs - begin)};
+    const int64_t columns = padded(t.count), q0 = t.first_position(), q1 = t.end_position();
+    const LaneKeys<T> dropout_keys(t);
+    pack_transposed(t, a.q, a.q_stride, a.d_qk, a.scale, q_t);
+    pack_rows(t, a.q, a.q_stride, a.d_qk, a.scale, q_rows);
+    pack_transposed(t, g.dout, g.dout_stride, a.d_vo, 1.0f, dout_t);
+    pack_rows(t, g.dout, g.dout_stride, a.d_vo, 1.0f, dout_rows);
+    std::fill(dq_t, dq_t + a.d_qk * kLanes, 0.0f);
+    // delta = sum_j dP P = dO . O; a lane without keys, or unused, gets P = exp(-inf) = 0.
+    alignas(64) float lse[kLanes], delta[kLanes];
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      lse[lane] = std::numeric_limits<float>::infinity();
+      delta[lane] = 0;
+      if (lane >= t.count) continue;
+      const float stored = a.lse[t.row(lane) * a.heads + t.head(lane)];
+      if (!std::isinf(stored)) lse[lane] = stored;
+      const T* out = a.out + t.row(lane) * a.out_stride + t.head(lane) * a.d_vo;
+      for (int64_t c = 0; c < a.d_vo; ++c) delta[lane] += dout_rows[lane * wide_vo + c] * static_cast<float>(out[c]);
+    }
+
+    const int64_t end = a.mask.end_key(q1, keys);
+    for (int64_t k0 = a.mask.first_key(q0); k0 < end; k0 += kKeyTile) {
+      const int64_t k1 = std::min(end, k0 + kKeyTile), count = k1 - k0;
+      const TileCover cover = a.mask.cover(q0, q1, k0, k1);
+      if (cover == TileCover::empty) continue;
+      tile_product(count, columns, a.d_qk, k + k0 * a.d_qk, a.d_qk, 1, q_t, kLanes, s_t, kLanes, false);
+      if (cover == TileCover::mixed) mask_scores(t, k0, k1, s_t);
+      tile_product(count, columns, a.d_vo, v + k0 * a.d_vo, a.d_vo, 1, dout_t, kLanes, dp_t, kLanes, false);
+      softmax_grad(a, dropout_keys, columns, k0, count, lse, delta, s_t, dp_t);
+      // dV += P^T dO;  dK += dS^T Q;  dQ^T += K^T dS^T
+      tile_product(count, wide_vo, t.count, s_t, kLanes, 1, dout_rows, wide_vo, dv + k0 * wide_vo, wide_vo, true);
+      tile_product(count, wide_qk, t.count, dp_t, kLanes, 1, q_rows, wide_qk, dk + k0 * wide_qk, wide_qk, true);
+      tile_product(a.d_qk, columns, count, k + k0 * a.d_qk, 1, a.d_qk, dp_t, kLanes, dq_t, kLanes, true);
+    }
+    for (int64_t lane = 0; lane < t.count; ++lane) {
+      T* dq = g.dq + t.row(lane) * g.dq_stride + t.head(lane) * a.d_qk;
+      for (int64_t c = 0; c < a.d_qk; ++c) dq[c] = T(a.scale * dq_t[c * kLanes + lane]);
+    }
+  }
+  for (int64_t j = 0; j < keys; ++j) {
+    const int64_t row = row_of_key(a, sequence, j);
+    from_f32(a.d_qk, dk + j * wide_qk, g.dk + row * g.dk_stride + kv_head * a.d_qk);
+    from_f32(a.d_vo, dv + j * wide_vo, g.dv + row * g.dv_stride + kv_head * a.d_vo);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qkv
+HWY_AFTER_NAMESPACE();
+#endif

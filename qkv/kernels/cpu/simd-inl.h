@@ -1,0 +1,97 @@
+// What every SIMD kernel is written with: loads and stores of f32 and bf16 as f32 vectors, maps over arrays,
+// reductions. Compiled once per instruction set (see simd.cc).
+#if defined(QKV_KERNELS_CPU_SIMD_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKV_KERNELS_CPU_SIMD_INL_H
+#undef QKV_KERNELS_CPU_SIMD_INL_H
+#else
+#define QKV_KERNELS_CPU_SIMD_INL_H
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::ScalableTag<float>;
+using DU = hn::RebindToUnsigned<DF>;
+using VF = hn::Vec<DF>;
+using VU = hn::Vec<DU>;
+
+HWY_INLINE VF load(DF d, const float* p) { return hn::LoadU(d, p); }
+HWY_INLINE VF load(DF d, const BFloat16* p) {
+  const hn::Rebind<uint16_t, DF> half;
+  const auto bits = hn::LoadU(half, reinterpret_cast<const uint16_t*>(p));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(DU(), bits)));
+}
+
+HWY_INLINE void store(DF d, VF v, float* p) { hn::StoreU(v, d, p); }
+HWY_INLINE void store(DF, VF v, BFloat16* p) {  // to nearest, ties to even; NaN stays NaN
+  const DU du;
+  const hn::RebindToSigned<DF> di;
+  const hn::Rebind<uint16_t, DF> half;
+  const VU u = hn::BitCast(du, v);
+  const VU odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1));
+  const VU rounded = hn::Add(u, hn::Add(odd, hn::Set(du, 0x7FFF)));
+  const VU bits = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Set(du, 0x7FC00000), rounded);
+  hn::StoreU(hn::DemoteTo(half, hn::BitCast(di, hn::ShiftRight<16>(bits))), half, reinterpret_cast<uint16_t*>(p));
+}
+
+// The first n (fewer than a vector's) elements; the rest are zero, respectively left alone.
+template <typename T>
+HWY_INLINE VF load_tail(DF d, const T* p, size_t n) {
+  alignas(64) T buffer[HWY_LANES(float)] = {};
+  std::memcpy(buffer, p, n * sizeof(T));
+  return load(d, buffer);
+}
+template <typename T>
+HWY_INLINE void store_tail(DF d, VF v, T* p, size_t n) {
+  alignas(64) T buffer[HWY_LANES(float)];
+  store(d, v, buffer);
+  std::memcpy(p, buffer, n * sizeof(T));
+}
+
+// out[i] = f(x[i]) and out[i] = f(x[i], y[i]), a vector at a time.
+template <typename X, typename O, typename F>
+HWY_INLINE void map(int64_t n, const X* x, O* out, const F& f) {
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) store(d, f(load(d, x + i)), out + i);
+  if (i < n) store_tail(d, f(load_tail(d, x + i, n - i)), out + i, n - i);
+}
+template <typename X, typename Y, typename O, typename F>
+HWY_INLINE void map(int64_t n, const X* x, const Y* y, O* out, const F& f) {
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) store(d, f(load(d, x + i), load(d, y + i)), out + i);
+  if (i < n) store_tail(d, f(load_tail(d, x + i, n - i), load_tail(d, y + i, n - i)), out + i, n - i);
+}
+
+HWY_INLINE float sum_of(DF d, VF v) { return hn::GetLane(hn::SumOfLanes(d, v)); }
+HWY_INLINE float max_of(DF d, VF v) { return hn::GetLane(hn::MaxOfLanes(d, v)); }
+
+HWY_INLINE VF exponential(DF d, VF x) { return hn::Exp(d, hn::Min(x, hn::Set(d, 88.0f))); }
+
+// dropout_bits() of base/rng.h, with keys per lane.
+HWY_INLINE VU dropout_bits_of(DU du, VU key_a, VU key_b, VU index) {
+  VU h = hn::Mul(hn::Xor(index, key_a), hn::Set(du, 0x9E3779B1u));
+  h = hn::Xor(h, hn::ShiftRight<16>(h));
+  h = hn::Add(hn::Mul(h, hn::Set(du, 0x85EBCA6Bu)), key_b);
+  h = hn::Xor(h, hn::ShiftRight<13>(h));
+  h = hn::Mul(h, hn::Set(du, 0xC2B2AE35u));
+  return hn::Xor(h, hn::ShiftRight<16>(h));
+}
+
+// v / (1 - p) where an element is kept, else 0.
+HWY_INLINE VF drop(DF d, VF v, VU bits, uint32_t threshold, float keep_scale) {
+  const DU du;
+  // Unsigned comparison: bits >= threshold exactly where max(bits, threshold) == bits.
+  const auto kept = hn::Eq(hn::Max(bits, hn::Set(du, threshold)), bits);
+  return hn::IfThenElseZero(hn::RebindMask(d, kept), hn::Mul(v, hn::Set(d, keep_scale)));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qkv
+HWY_AFTER_NAMESPACE();
+#endif

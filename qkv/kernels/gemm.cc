@@ -1,0 +1,176 @@
+#include "qkv/kernels/gemm.h"
+
+#include <cstring>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "qkv/base/error.h"
+#include "qkv/base/parallel.h"
+#include "qkv/kernels/kernels.h"
+
+#ifndef QKV_STD_THREAD
+#include <dnnl.hpp>
+#endif
+
+namespace qkv {
+namespace {
+
+float element(const void* x, DType t, int64_t i) {
+  return t == DType::f32 ? static_cast<const float*>(x)[i] : static_cast<float>(static_cast<const BFloat16*>(x)[i]);
+}
+
+}  // namespace
+
+void generic_matrix_product(const Product& p) {
+  parallel_for(p.m, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      for (int64_t j = 0; j < p.n; ++j) {
+        float sum = p.bias ? p.bias[j] : 0;
+        for (int64_t l = 0; l < p.k; ++l)
+          sum += element(p.a, p.in, p.a_transposed ? l * p.a_stride + i : i * p.a_stride + l) *
+                 element(p.b, p.in, p.b_transposed ? j * p.b_stride + l : l * p.b_stride + j);
+        const int64_t at = i * p.c_stride + j;
+        if (p.accumulate) sum += element(p.c, p.out, at);
+        if (p.out == DType::f32) static_cast<float*>(p.c)[at] = sum;
+        else static_cast<BFloat16*>(p.c)[at] = BFloat16(sum);
+      }
+  });
+}
+
+#ifdef QKV_STD_THREAD
+
+void matrix_product(const Product& p) { generic_matrix_product(p); }
+
+#else
+
+namespace {
+
+using dnnl::memory;
+using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int>;
+
+dnnl::engine& engine() {
+  static dnnl::engine e(dnnl::engine::kind::cpu, 0);
+  return e;
+}
+
+// A product's primitive and the memory objects it is run with; creating either costs more than a small product.
+struct Prepared {
+  bool supported = false;
+  dnnl::matmul primitive;
+  std::unordered_map<int, memory> arguments;
+};
+
+memory::data_type onednn_type(DType t) { return t == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32; }
+
+memory::desc matrix(int64_t rows, int64_t columns, DType t, int64_t stride, bool transposed) {
+  return {{rows, columns}, onednn_type(t), transposed ? memory::dims{1, stride} : memory::dims{stride, 1}};
+}
+
+Prepared prepare(const Product& p) {
+  Prepared out;
+  const auto a = matrix(p.m, p.k, p.in, p.a_stride, p.a_transposed);
+  const auto b = matrix(p.k, p.n, p.in, p.b_stride, p.b_transposed);
+  const auto c = matrix(p.m, p.n, p.out, p.c_stride, false);
+  const memory::desc bias({1, p.n}, memory::data_type::f32, memory::dims{p.n, 1});
+  dnnl::primitive_attr attributes;
+  if (p.accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attributes.set_post_ops(sum);
+  }
+  const auto description = p.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+  const dnnl::matmul::primitive_desc chosen(description, attributes, engine(), /*allow_empty=*/true);
+  if (!chosen) return out;
+  out.supported = true;
+  out.primitive = dnnl::matmul(chosen);
+  out.arguments = {{DNNL_ARG_SRC, memory(a, engine(), nullptr)},
+                   {DNNL_ARG_WEIGHTS, memory(b, engine(), nullptr)},
+                   {DNNL_ARG_DST, memory(c, engine(), nullptr)}};
+  if (p.bias) out.arguments.emplace(DNNL_ARG_BIAS, memory(bias, engine(), nullptr));
+  return out;
+}
+
+Prepared& prepared(const Product& p) {
+  thread_local std::map<Key, Prepared> cache;
+  const int flags = (p.in == DType::bf16) | (p.out == DType::bf16) << 1 | p.a_transposed << 2 | p.b_transposed << 3 |
+                    (p.bias != nullptr) << 4 | p.accumulate << 5;
+  const Key key{p.m, p.n, p.k, p.a_stride, p.b_stride, p.c_stride, flags};
+  if (const auto it = cache.find(key); it != cache.end()) return it->second;
+  if (cache.size() >= 4096) cache.clear();  // lengths that vary without end
+  return cache.emplace(key, prepare(p)).first->second;
+}
+
+void expand(const BFloat16* x, int64_t rows, int64_t columns, int64_t stride, float* out) {
+  parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) kernels().bf16.to_f32(columns, x + r * stride, out + r * columns);
+  });
+}
+
+// bf16 where oneDNN has no bf16 product (below AVX-512): A whole and B a panel of columns at a time in f32.
+void product_in_f32(const Product& p) {
+  constexpr int64_t kPanel = 512;
+  std::vector<float> a(p.m * p.k), b(std::min(kPanel, p.n) * p.k), c(p.m * std::min(kPanel, p.n));
+  const int64_t a_width = p.a_transposed ? p.m : p.k;
+  expand(static_cast<const BFloat16*>(p.a), p.a_transposed ? p.k : p.m, a_width, p.a_stride, a.data());
+  for (int64_t n0 = 0; n0 < p.n; n0 += kPanel) {
+    const int64_t n = std::min(kPanel, p.n - n0), b_width = p.b_transposed ? p.k : n;
+    expand(static_cast<const BFloat16*>(p.b) + (p.b_transposed ? n0 * p.b_stride : n0), p.b_transposed ? n : p.k,
+           b_width, p.b_stride, b.data());
+    Product f = p;
+    f.in = f.out = DType::f32;
+    f.n = n;
+    f.a = a.data();
+    f.a_stride = a_width;
+    f.b = b.data();
+    f.b_stride = b_width;
+    f.bias = p.bias ? p.bias + n0 : nullptr;
+    f.c = c.data();
+    f.c_stride = n;
+    f.accumulate = false;
+    matrix_product(f);
+    parallel_for(p.m, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        float* row = c.data() + r * n;
+        if (p.out == DType::bf16) {
+          auto* to = static_cast<BFloat16*>(p.c) + r * p.c_stride + n0;
+          if (p.accumulate)
+            for (int64_t j = 0; j < n; ++j) row[j] += static_cast<float>(to[j]);
+          kernels().bf16.from_f32(n, row, to);
+        } else {
+          auto* to = static_cast<float*>(p.c) + r * p.c_stride + n0;
+          if (p.accumulate) kernels().axpy(n, 1, row, to);
+          else std::memcpy(to, row, n * sizeof(float));
+        }
+      }
+    });
+  }
+}
+
+}  // namespace
+
+void matrix_product(const Product& p) {
+  if (p.m == 0 || p.n == 0) return;
+  if (p.k == 0) return generic_matrix_product(p);
+  try {
+    Prepared& ready = prepared(p);
+    if (!ready.supported) {
+      check(p.in == DType::bf16, "matrix product: oneDNN has no f32 product for m {}, n {}, k {}", p.m, p.n, p.k);
+      return product_in_f32(p);
+    }
+    ready.arguments[DNNL_ARG_SRC].set_data_handle(const_cast<void*>(p.a));
+    ready.arguments[DNNL_ARG_WEIGHTS].set_data_handle(const_cast<void*>(p.b));
+    ready.arguments[DNNL_ARG_DST].set_data_handle(p.c);
+    if (p.bias) ready.arguments[DNNL_ARG_BIAS].set_data_handle(const_cast<float*>(p.bias));
+    thread_local dnnl::stream stream(engine());
+    ready.primitive.execute(stream, ready.arguments);
+    stream.wait();
+  } catch (const dnnl::error& e) {
+    fail("matrix product: oneDNN failed for m {}, n {}, k {}: {}", p.m, p.n, p.k, e.what());
+  }
+}
+
+#endif
+
+}  // namespace qkv

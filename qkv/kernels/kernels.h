@@ -1,0 +1,177 @@
+// The arithmetic: raw extents in, numbers out. One table of functions, filled once from CPUID, is the only
+// dispatch; generic/ holds the plain loops that every other implementation is tested against, cpu/ the SIMD
+// ones. All functions here run on the calling thread; ops/ divides the rows among threads.
+//
+// T is float or BFloat16. Arithmetic, statistics and sums are in f32 for both.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "qkv/base/rng.h"
+#include "qkv/kernels/mask.h"
+#include "qkv/tensor/dtype.h"
+
+namespace qkv {
+
+enum class Activation : uint8_t {
+  relu,       // max(x, 0)
+  gelu,       // x Phi(x), Phi the normal distribution (Phuong & Hutter, eq. 5)
+  gelu_tanh,  // its tanh approximation: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as GPT-2 has it
+};
+
+// Which elements of a row-major array survive; an element's fate depends on its global index alone.
+struct Dropout {
+  float p = 0;            // probability of dropping; 0 switches it off
+  DropoutKey key;
+  int64_t first_row = 0;  // global index of the first row given to the kernel
+  bool on() const { return p > 0; }
+};
+
+// sum = x + dropout(branch); mean, rstd of each row of sum; y = (sum - mean) rstd gamma + beta.
+// Algorithm 6 of Phuong & Hutter with rstd = 1/sqrt(v + epsilon), after the residual addition.
+template <typename T>
+struct ResidualNorm {
+  int64_t rows, width;
+  const T* x;        // [rows, width]
+  const T* branch;   // [rows, width], or null: sum = x
+  Dropout dropout;
+  const float* gamma;  // [width]
+  const float* beta;   // [width]
+  float epsilon;
+  T* sum;       // [rows, width], or null
+  T* y;         // [rows, width]
+  float* mean;  // [rows]
+  float* rstd;  // [rows]
+};
+
+// d_sum = d_sum_in + (gradient of the norm); dgamma += ..., dbeta += ...
+template <typename T>
+struct ResidualNormGrad {
+  int64_t rows, width;
+  const T* dy;        // [rows, width]
+  const T* dsum_in;   // [rows, width], or null
+  const T* sum;       // [rows, width]
+  const float* gamma;
+  const float* mean;
+  const float* rstd;
+  T* dsum;            // [rows, width]
+  float* dgamma;      // [width], added to
+  float* dbeta;       // [width], added to
+};
+
+// losses[r] = -log softmax(logits[r])[target[r]], 0 where target is kIgnored; and, where dlogits is not null,
+// dlogits[r] = scale * (softmax(logits[r]) - onehot(target[r])).
+inline constexpr int32_t kIgnored = -100;
+template <typename T>
+struct CrossEntropy {
+  int64_t rows, vocab;
+  const float* logits;   // [rows, stride]
+  int64_t stride;
+  const int32_t* target; // [rows]
+  float scale;
+  float* losses;         // [rows]
+  T* dlogits;            // [rows, stride] or null; may be the logits themselves when T is float
+};
+
+// Attention over a flat batch: sequence s has queries [q_offsets[s], q_offsets[s+1]) and key_lengths[s] keys,
+// the last of which belong to its queries when the two are the same sequence (cached decoding). Key j of
+// sequence s lies in row blocks[block_offsets[s] + j / block_rows] + j % block_rows of k and v; a contiguous
+// buffer is one block. Query head h uses key/value head h / (heads / kv_heads).
+// Algorithm 4 of Phuong & Hutter per head, online softmax per tile (Dao et al., FlashAttention, 2022).
+template <typename T>
+struct Attention {
+  int64_t sequences, heads, kv_heads, d_qk, d_vo;
+  const int32_t* q_offsets;      // [sequences + 1]
+  const int32_t* key_lengths;    // [sequences]
+  const int32_t* block_offsets;  // [sequences]
+  const int64_t* blocks;
+  int64_t block_rows;
+  Mask mask;
+  ScoreTerm term;
+  float scale;      // 1/sqrt(d_qk) as a rule
+  Dropout dropout;  // of the probabilities; a "row" is a query of the flat batch
+  const T* q;  int64_t q_stride;  // head h of row r starts at q + r q_stride + h d_qk
+  const T* k;  int64_t k_stride;
+  const T* v;  int64_t v_stride;
+  T* out;      int64_t out_stride;  // [rows, heads, d_vo]
+  float* lse;  // [rows, heads] log of the softmax's denominator; -inf where a query sees no key (out is 0 then)
+};
+
+template <typename T>
+struct AttentionGrad {
+  Attention<T> forward;   // out and lse as the forward pass left them
+  const T* dout; int64_t dout_stride;
+  T* dq; int64_t dq_stride;
+  T* dk; int64_t dk_stride;  // same blocks as k
+  T* dv; int64_t dv_stride;
+};
+
+// One parameter group's step over a contiguous run. grad is scaled first (clipping).
+struct AdamW {
+  float lr, beta1, beta2, epsilon, weight_decay;
+  float bias1, bias2;  // 1 - beta1^t, 1 - beta2^t
+  float grad_scale;
+};
+
+template <typename T>
+struct TypedKernels {
+  void (*to_f32)(int64_t n, const T* x, float* y);
+  void (*from_f32)(int64_t n, const float* x, T* y);
+  void (*add)(int64_t n, const T* x, const T* y, T* out);
+  void (*dropout)(int64_t rows, int64_t width, const T* x, Dropout dropout, T* out);  // its own gradient
+  void (*activation)(Activation kind, int64_t n, const T* x, T* y);
+  void (*activation_grad)(Activation kind, int64_t n, const T* x, const T* dy, T* dx);
+  void (*residual_norm)(const ResidualNorm<T>&);
+  void (*residual_norm_grad)(const ResidualNormGrad<T>&);
+  void (*cross_entropy)(const CrossEntropy<T>&);
+  // sums[c] += sum over rows of x[r, c], for columns [begin, end).
+  void (*column_sums)(int64_t rows, int64_t width, const T* x, int64_t begin, int64_t end, float* sums);
+  // table[ids[r], c] += x[r, c] for columns [begin, end); rows in order.
+  void (*scatter_add)(int64_t rows, int64_t width, const T* x, const int32_t* ids, int64_t begin, int64_t end,
+                      float* table);
+  // Tasks of an attention pass, independent of each other; scratch: see attention_scratch().
+  void (*attention)(const Attention<T>&, int64_t sequence, int64_t kv_head, int64_t first_query, float* scratch);
+  void (*attention_grad)(const AttentionGrad<T>&, int64_t sequence, int64_t kv_head, float* scratch);
+};
+
+// Query rows a forward task takes: those of one sequence from first_query on, a multiple of this.
+inline constexpr int64_t kQueryTile = 64;
+inline constexpr int64_t kKeyTile = 64;
+
+// Floats of scratch memory that one attention (attention_grad) task needs. Linear in the number of keys.
+template <typename T>
+int64_t attention_scratch(const Attention<T>&);
+template <typename T>
+int64_t attention_grad_scratch(const Attention<T>&, int64_t max_keys);
+
+struct KernelTable {
+  std::string_view name;  // "generic", "avx2", "avx512"
+  TypedKernels<float> f32;
+  TypedKernels<BFloat16> bf16;
+  double (*sum_squares)(int64_t n, const float* x);
+  void (*scale)(int64_t n, float factor, float* x);
+  void (*axpy)(int64_t n, float factor, const float* x, float* y);  // y += factor x
+  // shadow (bf16) may be null.
+  void (*adamw)(const AdamW&, int64_t n, float* w, const float* g, float* m, float* v, BFloat16* shadow);
+  void (*sgd)(float lr, float grad_scale, int64_t n, float* w, const float* g, BFloat16* shadow);
+
+  template <typename T>
+  const TypedKernels<T>& typed() const;
+};
+template <> inline const TypedKernels<float>& KernelTable::typed<float>() const { return f32; }
+template <> inline const TypedKernels<BFloat16>& KernelTable::typed<BFloat16>() const { return bf16; }
+
+// The table in use: the best this processor runs, or at most what QKV_MAX_ISA ("generic", "avx2", "avx512")
+// allows.
+const KernelTable& kernels();
+// The plain loops.
+const KernelTable& generic_kernels();
+// Every table this processor can run, the generic one first (for tests).
+int kernel_table_count();
+const KernelTable& kernel_table(int i);
+
+// True where bf16 products are faster than f32 ones on this processor.
+bool bf16_is_fast();
+
+}  // namespace qkv

@@ -1,0 +1,42 @@
+// Which keys a query sees: a small value that can speak about whole tiles, so that empty tiles cost nothing.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace qkv {
+
+enum class TileCover : uint8_t { empty, mixed, full };
+
+// Mask[t_z, t_x] of Phuong & Hutter, eq. (3). Positions count from 0 within a sequence; a query's position
+// counts the cached keys before it.
+struct Mask {
+  enum class Kind : uint8_t {
+    full,    // bidirectional: 1
+    causal,  // unidirectional: [[t_z <= t_x]]
+  };
+  Kind kind = Kind::full;
+
+  static Mask full() { return {Kind::full}; }
+  static Mask causal() { return {Kind::causal}; }
+
+  bool allows(int64_t query, int64_t key) const { return kind == Kind::full || key <= query; }
+
+  // Of queries [q0, q1) and keys [k0, k1).
+  TileCover cover(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
+    if (kind == Kind::full || k1 - 1 <= q0) return TileCover::full;
+    return k0 > q1 - 1 ? TileCover::empty : TileCover::mixed;
+  }
+  // The keys [begin, end) of [0, keys) that queries [q0, q1) can see any of.
+  int64_t first_key(int64_t /*q0*/) const { return 0; }
+  int64_t end_key(int64_t q1, int64_t keys) const { return kind == Kind::full ? keys : std::min(keys, q1); }
+};
+
+// What is added to the scores before the softmax, tile by tile.
+struct ScoreTerm {
+  enum class Kind : uint8_t { none };
+  Kind kind = Kind::none;
+};
+
+}  // namespace qkv

@@ -1,0 +1,96 @@
+#include "qkv/tensor/tensor.h"
+
+#include <limits>
+
+namespace qkv {
+
+float float_from_f16(uint16_t h) {
+  const uint32_t sign = uint32_t{h & 0x8000u} << 16, exponent = h >> 10 & 31, fraction = h & 0x3FFu;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000u | fraction << 13);
+  if (exponent == 0) return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(static_cast<float>(fraction) * 0x1p-24f));
+  return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+Shape::Shape(std::span<const int64_t> extents) {
+  check(extents.size() <= kMaxRank, "shape: at most {} axes, got {}", kMaxRank, extents.size());
+  int64_t product = 1;
+  for (const int64_t n : extents) {
+    check(n >= 0, "shape: extents cannot be negative, got {}", n);
+    check(n == 0 || product <= std::numeric_limits<int64_t>::max() / 16 / n, "shape: too many elements");
+    product *= n == 0 ? 1 : n;
+    extents_[rank_++] = n;
+  }
+}
+
+int64_t Shape::count() const {
+  int64_t n = 1;
+  for (int i = 0; i < rank_; ++i) n *= extents_[i];
+  return n;
+}
+
+std::string Shape::text() const {
+  std::string s = "[";
+  for (int i = 0; i < rank_; ++i) s += (i == 0 ? "" : ", ") + std::to_string(extents_[i]);
+  return s + "]";
+}
+
+Tensor Tensor::empty(Shape shape, DType dtype) {
+  Tensor t;
+  t.shape_ = shape;
+  t.dtype_ = dtype;
+  t.storage_ = Storage::allocate(static_cast<size_t>(shape.count() * size_of(dtype)));
+  return t;
+}
+
+Tensor Tensor::zeros(Shape shape, DType dtype) {
+  Tensor t = empty(shape, dtype);
+  std::memset(t.raw(), 0, t.bytes());
+  return t;
+}
+
+Tensor Tensor::borrow(Shape shape, DType dtype, const std::byte* data, std::shared_ptr<const void> owner) {
+  Tensor t;
+  t.shape_ = shape;
+  t.dtype_ = dtype;
+  t.storage_ = Storage::borrow(data, static_cast<size_t>(shape.count() * size_of(dtype)), std::move(owner));
+  return t;
+}
+
+float Tensor::item() const {
+  check(count() == 1 && dtype_ == DType::f32, "item: expected one f32 element, got {} {}", name_of(dtype_), shape_.text());
+  return data<float>()[0];
+}
+
+Tensor Tensor::reshape(Shape shape) const {
+  check(shape.count() == count(), "reshape: {} does not hold as many elements as {}", shape.text(), shape_.text());
+  Tensor t = *this;
+  t.shape_ = shape;
+  return t;
+}
+
+Tensor Tensor::slice_rows(int64_t begin, int64_t end) const {
+  check(shape_.rank() > 0 && 0 <= begin && begin <= end && end <= shape_[0], "slice_rows: [{}, {}) of {}", begin, end,
+        shape_.text());
+  std::array<int64_t, Shape::kMaxRank> extents{};
+  for (int i = 0; i < shape_.rank(); ++i) extents[i] = shape_[i];
+  extents[0] = end - begin;
+  const Shape shape(std::span<const int64_t>(extents.data(), shape_.rank()));
+  return view(shape_[0] == 0 ? 0 : begin * (count() / shape_[0]), shape);
+}
+
+Tensor Tensor::view(int64_t first_element, Shape shape) const {
+  check(first_element >= 0 && first_element + shape.count() <= count(), "view: {} at {} of {}", shape.text(), first_element,
+        shape_.text());
+  Tensor t = *this;
+  t.shape_ = shape;
+  t.offset_ += first_element * size_of(dtype_);
+  return t;
+}
+
+Tensor Tensor::clone() const {
+  Tensor t = empty(shape_, dtype_);
+  std::memcpy(t.raw(), raw(), bytes());
+  return t;
+}
+
+}  // namespace qkv

@@ -1,0 +1,114 @@
+// A dense, row-major, contiguous array with a type: a handle that copies cheaply and shares its storage.
+#pragma once
+
+#include <array>
+#include <cassert>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "qkv/base/error.h"
+#include "qkv/tensor/dtype.h"
+#include "qkv/tensor/storage.h"
+
+namespace qkv {
+
+// Up to four extents.
+class Shape {
+ public:
+  static constexpr int kMaxRank = 4;
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> extents) : Shape(std::span(extents.begin(), extents.size())) {}
+  explicit Shape(std::span<const int64_t> extents);
+
+  int rank() const { return rank_; }
+  int64_t operator[](int i) const { return extents_[i < 0 ? i + rank_ : i]; }  // negative: from the end
+  int64_t count() const;  // of elements
+  bool operator==(const Shape&) const = default;
+  std::string text() const;  // "[2, 3]"
+
+ private:
+  std::array<int64_t, kMaxRank> extents_{};
+  int rank_ = 0;
+};
+
+struct GraphEdge;  // what autograd hangs on a tensor; opaque here
+
+class Tensor {
+ public:
+  Tensor() = default;
+  static Tensor empty(Shape shape, DType dtype);  // uninitialised
+  static Tensor zeros(Shape shape, DType dtype);
+  static Tensor borrow(Shape shape, DType dtype, const std::byte* data, std::shared_ptr<const void> owner);
+  template <typename T>
+  static Tensor of(Shape shape, std::span<const T> values) {
+    check(shape.count() == static_cast<int64_t>(values.size()), "tensor {}: expected {} values, got {}", shape.text(),
+          shape.count(), values.size());
+    Tensor t = empty(shape, dtype_of<T>);
+    if (!values.empty()) std::memcpy(t.raw(), values.data(), values.size_bytes());
+    return t;
+  }
+  template <typename T>
+  static Tensor of(Shape shape, const std::vector<T>& values) {
+    return of(shape, std::span<const T>(values));
+  }
+
+  bool defined() const { return storage_ != nullptr; }
+  explicit operator bool() const { return defined(); }
+  const Shape& shape() const { return shape_; }
+  int64_t dim(int i) const { return shape_[i]; }
+  int64_t count() const { return shape_.count(); }
+  DType dtype() const { return dtype_; }
+  size_t bytes() const { return static_cast<size_t>(count() * size_of(dtype_)); }
+  // The extent of the last axis, and how many rows of it there are.
+  int64_t width() const { return shape_.rank() == 0 ? 1 : shape_[-1]; }
+  int64_t rows() const { return width() == 0 ? 0 : count() / width(); }
+
+  template <typename T>
+  const T* data() const {
+    assert(dtype_ == dtype_of<T>);
+    return reinterpret_cast<const T*>(storage_->data() + offset_);
+  }
+  template <typename T>
+  T* mutable_data() {
+    assert(dtype_ == dtype_of<T> && !storage_->read_only());
+    return reinterpret_cast<T*>(storage_->data() + offset_);
+  }
+  template <typename T>
+  std::span<const T> values() const {
+    return {data<T>(), static_cast<size_t>(count())};
+  }
+  const void* raw() const { return storage_->data() + offset_; }
+  void* raw() { return storage_->data() + offset_; }
+  float item() const;  // the one element of an f32 tensor
+
+  // Views on the same storage.
+  Tensor reshape(Shape shape) const;
+  Tensor slice_rows(int64_t begin, int64_t end) const;  // along the first axis
+  Tensor view(int64_t first_element, Shape shape) const;
+
+  Tensor clone() const;  // a copy of the values, outside any graph
+  Tensor detach() const {
+    Tensor t = *this;
+    t.edge_ = nullptr;
+    return t;
+  }
+  // True when no other tensor sees this storage.
+  bool unique() const { return storage_.use_count() == 1 && !storage_->read_only(); }
+  bool same_storage(const Tensor& other) const { return storage_ == other.storage_; }
+
+  const std::shared_ptr<GraphEdge>& edge() const { return edge_; }
+  void set_edge(std::shared_ptr<GraphEdge> edge) { edge_ = std::move(edge); }
+
+ private:
+  Shape shape_;
+  DType dtype_ = DType::f32;
+  int64_t offset_ = 0;  // bytes
+  std::shared_ptr<Storage> storage_;
+  std::shared_ptr<GraphEdge> edge_;
+};
+
+}  // namespace qkv
