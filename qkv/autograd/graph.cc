@@ -1,0 +1,185 @@
+#include "qkv/autograd/graph.h"
+
+#include <atomic>
+#include <queue>
+
+#include "qkv/base/parallel.h"
+#include "qkv/kernels/kernels.h"
+
+namespace qkv {
+namespace {
+
+thread_local bool is_recording = true;
+std::atomic<int64_t> next_id{0};
+
+// a + b into a where nobody else sees a, else into a new tensor.
+Tensor sum_of(Tensor a, const Tensor& b) {
+  check(a.shape() == b.shape() && a.dtype() == b.dtype(), "gradient: {} {} does not match {} {}", name_of(a.dtype()),
+        a.shape().text(), name_of(b.dtype()), b.shape().text());
+  Tensor out = a.unique() ? a : Tensor::empty(a.shape(), a.dtype());
+  auto add = [&]<typename T>(T) {
+    const T *x = a.data<T>(), *y = b.data<T>();
+    T* to = out.mutable_data<T>();
+    parallel_for(a.count(), 1 << 15,
+                 [&](int64_t i, int64_t end) { kernels().typed<T>().add(end - i, x + i, y + i, to + i); });
+  };
+  a.dtype() == DType::bf16 ? add(BFloat16{}) : add(float{});
+  return out;
+}
+
+}  // namespace
+
+Node::Node() : id_(next_id.fetch_add(1, std::memory_order_relaxed)) {}
+
+int Node::add_input(const Tensor& x) {
+  inputs_.push_back(x.defined() && x.edge() ? *x.edge() : GraphEdge{});
+  return static_cast<int>(inputs_.size()) - 1;
+}
+
+void Node::give(int input, Tensor grad) {
+  const GraphEdge& edge = inputs_[input];
+  if (!edge.node) return;
+  auto& grads = edge.node->grads_;
+  if (grads.size() <= static_cast<size_t>(edge.slot)) grads.resize(edge.slot + 1);
+  Tensor& slot = grads[edge.slot];
+  slot = slot.defined() ? sum_of(std::move(slot), grad) : std::move(grad);
+}
+
+void Node::weight_grad(int input, Shape shape, const std::function<void(Tensor&, bool)>& write) {
+  if (!wants(input)) return;
+  if (auto* leaf = dynamic_cast<Leaf*>(inputs_[input].node.get())) {
+    assert(leaf->grad.shape() == shape);
+    write(leaf->grad, !leaf->fresh);
+    leaf->fresh = false;
+    return;
+  }
+  Tensor grad = Tensor::empty(shape, DType::f32);
+  write(grad, false);
+  give(input, std::move(grad));
+}
+
+void Leaf::backward(std::span<Tensor> grads) {
+  if (grads.empty() || !grads[0].defined()) return;
+  check(grads[0].dtype() == DType::f32, "leaf: expected an f32 gradient, got {}", name_of(grads[0].dtype()));
+  if (fresh) std::memcpy(grad.raw(), grads[0].raw(), grad.bytes());
+  else kernels().axpy(grad.count(), 1, grads[0].data<float>(), grad.mutable_data<float>());
+  fresh = false;
+}
+
+std::shared_ptr<Leaf> make_leaf(Tensor& x, Tensor grad) {
+  auto leaf = std::make_shared<Leaf>(std::move(grad));
+  connect(x, leaf);
+  return leaf;
+}
+
+void connect(Tensor& x, std::shared_ptr<Node> node, int slot) {
+  x.set_edge(std::make_shared<GraphEdge>(GraphEdge{std::move(node), slot}));
+}
+
+bool recording() { return is_recording; }
+
+bool wants_grad(std::initializer_list<const Tensor*> tensors) {
+  if (!is_recording) return false;
+  for (const Tensor* t : tensors)
+    if (t->defined() && t->edge()) return true;
+  return false;
+}
+
+NoGrad::NoGrad() : before_(is_recording) { is_recording = false; }
+NoGrad::~NoGrad() { is_recording = before_; }
+
+void backward(std::span<const Seed> seeds) {
+  const NoGrad guard;
+  struct Older {
+    bool operator()(const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) const { return a->id() < b->id(); }
+  };
+  // A node is newer than all of its inputs, so by the time it is on top its gradient is complete.
+  std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Older> queue;
+  for (const auto& [x, grad] : seeds) {
+    if (!x.edge() || !grad.defined()) continue;
+    const auto& edge = *x.edge();
+    if (edge.node->grads_.size() <= static_cast<size_t>(edge.slot)) edge.node->grads_.resize(edge.slot + 1);
+    Tensor& slot = edge.node->grads_[edge.slot];
+    slot = slot.defined() ? sum_of(std::move(slot), grad) : grad;
+    queue.push(edge.node);
+  }
+  while (!queue.empty()) {
+    const std::shared_ptr<Node> node = queue.top();
+    while (!queue.empty() && queue.top() == node) queue.pop();
+    std::vector<Tensor> grads = std::move(node->grads_);
+    node->grads_.clear();
+    node->backward(grads);
+    grads.clear();
+    for (GraphEdge& edge : node->inputs_)
+      if (edge.node) queue.push(std::move(edge.node));
+    node->inputs_.clear();
+  }
+}
+
+void backward(const Tensor& root) {
+  check(root.count() == 1 && root.dtype() == DType::f32, "backward: expected an f32 scalar, got {} {}",
+        name_of(root.dtype()), root.shape().text());
+  const float one = 1;
+  const Seed seed{root, Tensor::of(root.shape(), std::span(&one, 1))};
+  backward(std::span(&seed, 1));
+}
+
+namespace {
+
+// Catches the gradient of an input of a recomputed part.
+class Capture : public Node {
+ public:
+  std::string_view name() const override { return "capture"; }
+  void backward(std::span<Tensor> grads) override {
+    if (!grads.empty()) grad = std::move(grads[0]);
+  }
+  Tensor grad;
+};
+
+class Recompute : public Node {
+ public:
+  using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
+  Recompute(const std::vector<Tensor>& inputs, Function f) : f_(std::move(f)) {
+    for (const Tensor& x : inputs) {
+      add_input(x);
+      saved_.push_back(x.defined() ? x.detach() : x);
+    }
+  }
+  std::string_view name() const override { return "recompute"; }
+
+  void backward(std::span<Tensor> grads) override {
+    std::vector<std::shared_ptr<Capture>> captures(saved_.size());
+    for (size_t i = 0; i < saved_.size(); ++i)
+      if (wants(static_cast<int>(i))) connect(saved_[i], captures[i] = std::make_shared<Capture>());
+    const bool before = std::exchange(is_recording, true);
+    const std::vector<Tensor> outputs = f_(saved_);
+    is_recording = before;
+    std::vector<Seed> seeds;
+    for (size_t i = 0; i < outputs.size() && i < grads.size(); ++i) seeds.emplace_back(outputs[i], grads[i]);
+    qkv::backward(seeds);
+    for (size_t i = 0; i < captures.size(); ++i)
+      if (captures[i] && captures[i]->grad.defined()) give(static_cast<int>(i), std::move(captures[i]->grad));
+  }
+
+ private:
+  Function f_;
+  std::vector<Tensor> saved_;
+};
+
+}  // namespace
+
+std::vector<Tensor> recompute(std::vector<Tensor> inputs,
+                              std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f) {
+  if (!is_recording) return f(inputs);
+  std::vector<Tensor> outputs;
+  {
+    const NoGrad guard;
+    outputs = f(inputs);
+  }
+  const auto node = std::make_shared<Recompute>(inputs, std::move(f));
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (outputs[i].defined()) connect(outputs[i], node, static_cast<int>(i));
+  return outputs;
+}
+
+}  // namespace qkv

@@ -1,0 +1,14 @@
+// One function a subcommand: it declares its options and what to run.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace qkv {
+
+void add_train_command(CLI::App& app);
+void add_eval_command(CLI::App& app);
+void add_generate_command(CLI::App& app);
+void add_inspect_command(CLI::App& app);
+void add_forward_command(CLI::App& app);
+
+}  // namespace qkv

@@ -1,0 +1,52 @@
+// Decoding: a batch of prompts is continued token by token with remembered keys and values.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "qkv/infer/sampler.h"
+#include "qkv/models/decoder.h"
+
+namespace qkv {
+
+// The memory of a batch of sequences while they are decoded; owns the layers' states.
+class DecodeState {
+ public:
+  DecodeState(const Decoder& model, int64_t sequences);
+
+  // Feeds tokens[s] to sequence s (at least one each) and returns the logits after the last of each,
+  // f32 [sequences, V]. Throws Error when a sequence would outgrow the model's context.
+  Tensor advance(const std::vector<std::vector<int32_t>>& tokens);
+  int64_t sequences() const { return static_cast<int64_t>(lengths_.size()); }
+  int64_t length(int64_t sequence) const { return lengths_[sequence]; }
+
+  DecodeState fork() const;
+  void reorder(std::span<const int32_t> sources);
+  void truncate(int64_t sequence, int64_t length);
+
+ private:
+  const Decoder* model_;
+  std::vector<int32_t> lengths_;
+  std::vector<std::unique_ptr<LayerState>> states_;
+};
+
+struct GenerateOptions {
+  SamplerOptions sampler;
+  int64_t max_new_tokens = 128;
+  std::vector<int32_t> eos;  // a sequence ends after one of these
+  uint64_t seed = 0;
+  bool cached = true;        // false: the whole sequence anew for each token (what the cache is tested against)
+};
+
+// Called with each new token as it is chosen; false ends that sequence.
+using TokenCallback = std::function<bool(int64_t sequence, int32_t token)>;
+
+// Algorithm 14 of Phuong & Hutter for several prompts: returns the new tokens of each, an ending eos included.
+// A prompt must hold at least one token. Where prompt and continuation outgrow the context (l_max), each
+// further token is predicted from the last l_max tokens.
+std::vector<std::vector<int32_t>> generate(const Decoder& model, const std::vector<std::vector<int32_t>>& prompts,
+                                           const GenerateOptions& options, const TokenCallback& on_token = nullptr);
+
+}  // namespace qkv

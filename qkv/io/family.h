@@ -1,0 +1,42 @@
+// The registry of model families: how a Hugging Face config.json and its weight names map to a ModelSpec and
+// the engine's parameter names. A family is one file with a table; new mathematics belongs in nn/.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "qkv/io/json.h"
+#include "qkv/models/spec.h"
+
+namespace qkv {
+
+// A parameter in the engine and in the file.
+struct WeightName {
+  std::string engine;
+  std::string file;
+  bool transposed = false;  // the file stores [in, out]
+};
+
+struct Family {
+  std::string model_type;
+  // Throws Error naming `where` and the field for what is missing, mistyped or not supported.
+  ModelSpec (*read_config)(const Json& config, const std::string& where);
+  Json (*write_config)(const ModelSpec& spec);
+  // True when the family's config.json can say everything about this spec.
+  bool (*expresses)(const ModelSpec& spec);
+  std::vector<WeightName> (*weights)(const ModelSpec& spec);
+  // A prefix that files of the bare model leave out.
+  std::string prefix;
+  // True for tensors that files carry though they are no parameters (masks, say).
+  bool (*ignores)(const ModelSpec& spec, const std::string& name);
+};
+
+// The family of a model_type. Throws Error listing those that are supported.
+const Family& family_of(const std::string& model_type, const std::string& where);
+// The family whose config.json describes this spec: the first that expresses it, else "qkv".
+const Family& family_for(const ModelSpec& spec);
+
+const Family& gpt2_family();
+const Family& native_family();
+
+}  // namespace qkv

@@ -1,0 +1,102 @@
+// GPT-2: Hugging Face's GPT2LMHeadModel.
+#include "qkv/io/family.h"
+
+namespace qkv {
+namespace {
+
+ModelSpec read_config(const Json& c, const std::string& where) {
+  ModelSpec s = gpt2_spec(json_field<int64_t>(c, "vocab_size", where), json_field<int64_t>(c, "n_positions", where),
+                          json_field<int64_t>(c, "n_embd", where), json_field<int64_t>(c, "n_layer", where),
+                          json_field<int64_t>(c, "n_head", where));
+  s.hidden = json_field_or<int64_t>(c, "n_inner", 4 * s.width, where);
+  const auto activation = json_field_or<std::string>(c, "activation_function", "gelu_new", where);
+  if (activation == "gelu_new" || activation == "gelu_pytorch_tanh") s.activation = Activation::gelu_tanh;
+  else if (activation == "gelu") s.activation = Activation::gelu;
+  else if (activation == "relu") s.activation = Activation::relu;
+  else fail("{}: activation_function: '{}' is not supported (gelu_new, gelu_pytorch_tanh, gelu, relu are)", where, activation);
+  s.norm_epsilon = json_field_or<float>(c, "layer_norm_epsilon", 1e-5F, where);
+  s.attention.scaled = json_field_or<bool>(c, "scale_attn_weights", true, where);
+  s.attention.scaled_by_layer = json_field_or<bool>(c, "scale_attn_by_inverse_layer_idx", false, where);
+  s.attention.dropout = json_field_or<float>(c, "attn_pdrop", 0.1F, where);
+  s.embedding_dropout = json_field_or<float>(c, "embd_pdrop", 0.1F, where);
+  s.residual_dropout = json_field_or<float>(c, "resid_pdrop", 0.1F, where);
+  s.init_std = json_field_or<float>(c, "initializer_range", 0.02F, where);
+  s.tied = json_field_or<bool>(c, "tie_word_embeddings", true, where);
+  check(!json_field_or<bool>(c, "add_cross_attention", false, where), "{}: add_cross_attention: not supported for a decoder-only model", where);
+  return s;
+}
+
+const char* activation_name(Activation a) {
+  return a == Activation::gelu_tanh ? "gelu_new" : a == Activation::gelu ? "gelu" : "relu";
+}
+
+// A float's shortest decimal form, so that 0.1f is written as 0.1.
+double decimal(float x) { return std::stod(fmt::format("{}", x)); }
+
+Json write_config(const ModelSpec& s) {
+  return {{"model_type", "gpt2"},
+          {"architectures", {"GPT2LMHeadModel"}},
+          {"vocab_size", s.vocab_size},
+          {"n_positions", s.context},
+          {"n_ctx", s.context},
+          {"n_embd", s.width},
+          {"n_layer", s.layers},
+          {"n_head", s.attention.heads},
+          {"n_inner", s.hidden == 4 * s.width ? Json(nullptr) : Json(s.hidden)},
+          {"activation_function", activation_name(s.activation)},
+          {"layer_norm_epsilon", decimal(s.norm_epsilon)},
+          {"scale_attn_weights", s.attention.scaled},
+          {"scale_attn_by_inverse_layer_idx", s.attention.scaled_by_layer},
+          {"attn_pdrop", decimal(s.attention.dropout)},
+          {"embd_pdrop", decimal(s.embedding_dropout)},
+          {"resid_pdrop", decimal(s.residual_dropout)},
+          {"initializer_range", decimal(s.init_std)},
+          {"tie_word_embeddings", s.tied},
+          {"torch_dtype", "float32"},
+          {"use_cache", true}};
+}
+
+bool expresses(const ModelSpec& s) {
+  const AttentionSpec& a = s.attention;
+  return a.bias && a.kv_heads == a.heads && a.d_qk == a.d_vo && a.heads * a.d_qk == s.width;
+}
+
+std::vector<WeightName> weights(const ModelSpec& s) {
+  std::vector<WeightName> names = {{"embedding.token", "transformer.wte.weight"}, {"embedding.position", "transformer.wpe.weight"}};
+  for (int64_t l = 0; l < s.layers; ++l) {
+    const std::string engine = fmt::format("decoder.block.{}.", l), file = fmt::format("transformer.h.{}.", l);
+    // Conv1D stores [in, out].
+    const auto linear = [&](const char* e, const char* f) {
+      names.push_back({engine + e + ".weight", file + f + ".weight", true});
+      names.push_back({engine + e + ".bias", file + f + ".bias"});
+    };
+    const auto norm = [&](const char* e, const char* f) {
+      names.push_back({engine + e + ".gamma", file + f + ".weight"});
+      names.push_back({engine + e + ".beta", file + f + ".bias"});
+    };
+    norm("attention.norm", "ln_1");
+    linear("attention.qkv", "attn.c_attn");
+    linear("attention.out", "attn.c_proj");
+    norm("feed_forward.norm", "ln_2");
+    linear("feed_forward.up", "mlp.c_fc");
+    linear("feed_forward.down", "mlp.c_proj");
+  }
+  names.push_back({"decoder.norm.gamma", "transformer.ln_f.weight"});
+  names.push_back({"decoder.norm.beta", "transformer.ln_f.bias"});
+  if (!s.tied) names.push_back({"unembedding.weight", "lm_head.weight"});
+  return names;
+}
+
+// The causal mask that old files carry, and a tied unembedding stored a second time.
+bool ignores(const ModelSpec& s, const std::string& name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || (s.tied && name == "lm_head.weight");
+}
+
+}  // namespace
+
+const Family& gpt2_family() {
+  static const Family family = {"gpt2", read_config, write_config, expresses, weights, "transformer.", ignores};
+  return family;
+}
+
+}  // namespace qkv

@@ -1,0 +1,148 @@
+#include "qkv/io/model_dir.h"
+
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "qkv/io/safetensors.h"
+#include "qkv/ops/elementwise.h"
+
+namespace qkv {
+namespace {
+
+template <typename T>
+Tensor transposed_as(const Tensor& x) {
+  Tensor out = Tensor::empty({x.dim(1), x.dim(0)}, x.dtype());
+  const T* from = x.data<T>();
+  T* to = out.mutable_data<T>();
+  for (int64_t r = 0; r < x.dim(0); ++r)
+    for (int64_t c = 0; c < x.dim(1); ++c) to[c * x.dim(0) + r] = from[r * x.dim(1) + c];
+  return out;
+}
+
+Tensor transposed(const Tensor& x) { return x.dtype() == DType::bf16 ? transposed_as<BFloat16>(x) : transposed_as<float>(x); }
+
+// A file's tensor as f32 or bf16.
+Tensor floating(const Tensor& x, DType wanted, const std::string& at) {
+  Tensor f = x;
+  if (x.dtype() == DType::f16 || x.dtype() == DType::f64) {
+    f = Tensor::empty(x.shape(), DType::f32);
+    float* to = f.mutable_data<float>();
+    for (int64_t i = 0; i < x.count(); ++i)
+      to[i] = x.dtype() == DType::f64 ? static_cast<float>(x.data<double>()[i])
+                                      : float_from_f16(static_cast<const uint16_t*>(x.raw())[i]);
+  }
+  check(f.dtype() == DType::f32 || f.dtype() == DType::bf16, "{}: expected floating-point weights, got {}", at, name_of(x.dtype()));
+  return convert(f, wanted);
+}
+
+std::string config_path(const std::string& dir) {
+  check(std::filesystem::is_directory(dir), "{}: no such directory (expected a model directory with config.json)", dir);
+  const std::string path = dir + "/config.json";
+  check(file_exists(path), "{}: missing: {} is not a model directory", path, dir);
+  return path;
+}
+
+struct ConfigFile {
+  std::string path;
+  Json json;
+  const Family& family;
+};
+
+ConfigFile read_config(const std::string& dir) {
+  const std::string path = config_path(dir);
+  Json json = parse_json(read_file(path), path);
+  const Family& family = family_of(json_field<std::string>(json, "model_type", path), path);
+  return {path, std::move(json), family};
+}
+
+}  // namespace
+
+ModelSpec load_spec(const std::string& dir) {
+  const ConfigFile config = read_config(dir);
+  const ModelSpec spec = config.family.read_config(config.json, config.path);
+  try {
+    check_spec(spec);
+  } catch (const Error& e) {
+    fail("{}: {}", config.path, e.what());
+  }
+  return spec;
+}
+
+std::unique_ptr<Decoder> load_model(const std::string& dir, DType compute) {
+  const ModelSpec spec = load_spec(dir);
+  const ConfigFile config = read_config(dir);
+  const Family& family = config.family;
+  const std::string path = dir + "/model.safetensors";
+  check(file_exists(path) || !file_exists(dir + "/pytorch_model.bin"),
+        "{}: pytorch_model.bin is not read: it can run code; convert it to model.safetensors first", dir);
+  check(file_exists(path), "{}: missing", path);
+  Safetensors file = read_safetensors(path);
+  auto model = std::make_unique<Decoder>(spec);
+  std::set<std::string> used;
+  for (const WeightName& w : family.weights(spec)) {
+    Parameter* p = model->parameters().find(w.engine);
+    check(p != nullptr, "{}: '{}' has no parameter '{}'", path, w.file, w.engine);
+    auto it = file.tensors.find(w.file);
+    if (it == file.tensors.end() && w.file.starts_with(family.prefix)) it = file.tensors.find(w.file.substr(family.prefix.size()));
+    check(it != file.tensors.end(), "{}: tensor '{}' is missing", path, w.file);
+    const Tensor& stored = it->second;
+    const std::string at = path + ": tensor '" + it->first + "'";
+    const Shape shape = w.transposed ? Shape{p->shape[1], p->shape[0]} : p->shape;
+    check(stored.shape() == shape, "{}: expected {} by {}, got {}", at, shape.text(), config.path, stored.shape().text());
+    const Tensor value = floating(stored, p->kind == ParameterKind::matrix ? compute : DType::f32, at);
+    p->value = w.transposed ? transposed(value) : value;
+    used.insert(it->first);
+  }
+  for (const auto& [name, tensor] : file.tensors)
+    check(used.contains(name) || family.ignores(spec, name), "{}: tensor '{}' belongs to no parameter of a {} model", path, name,
+          family.model_type);
+  return model;
+}
+
+SpecialIds load_special_ids(const std::string& dir) {
+  SpecialIds ids;
+  for (const char* name : {"/config.json", "/generation_config.json"}) {
+    const std::string path = dir + name;
+    if (!file_exists(path)) continue;
+    const Json json = parse_json(read_file(path), path);
+    const auto read = [&](const char* key, int64_t& id) {
+      if (json.contains(key) && json.at(key).is_number_integer()) id = json_field<int64_t>(json, key, path);
+    };
+    read("bos_token_id", ids.bos);
+    read("eos_token_id", ids.eos);
+    read("pad_token_id", ids.pad);
+  }
+  return ids;
+}
+
+std::vector<std::pair<std::string, Tensor>> named_tensors(const Decoder& model, Tensor (*pick)(const Parameter&)) {
+  std::map<std::string, const Parameter*> parameters;
+  for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
+  std::vector<std::pair<std::string, Tensor>> out;
+  for (const WeightName& w : family_for(model.spec()).weights(model.spec())) {
+    const Tensor x = convert(pick(*parameters.at(w.engine)).detach(), DType::f32);
+    out.emplace_back(w.file, w.transposed ? transposed(x) : x);
+  }
+  return out;
+}
+
+void save_model(const std::string& dir, const Decoder& model, const SpecialIds& ids) {
+  Json config = family_for(model.spec()).write_config(model.spec());
+  Json generation = Json::object();
+  const auto add = [&](const char* key, int64_t id) {
+    if (id < 0) return;
+    config[key] = id;
+    generation[key] = id;
+  };
+  add("bos_token_id", ids.bos);
+  add("eos_token_id", ids.eos);
+  add("pad_token_id", ids.pad);
+  write_file_atomically(dir + "/config.json", config.dump(2) + "\n");
+  write_file_atomically(dir + "/generation_config.json", generation.dump(2) + "\n");
+  write_safetensors(dir + "/model.safetensors",
+                    named_tensors(model, [](const Parameter& p) { return p.master.defined() ? p.master : p.value; }),
+                    {{"format", "pt"}});
+}
+
+}  // namespace qkv

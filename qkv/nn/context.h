@@ -1,0 +1,56 @@
+// What a forward pass carries besides its activations.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "qkv/base/rng.h"
+#include "qkv/kernels/kernels.h"
+#include "qkv/tensor/tensor.h"
+
+namespace qkv {
+
+// Where the sequences of a flat batch lie: sequence s has the rows [offsets[s], offsets[s + 1]). There is no
+// padding.
+struct Layout {
+  std::vector<int32_t> offsets = {0};  // [sequences + 1]
+  Tensor positions;                    // i32 [N], counted from 0 in each sequence
+
+  int64_t rows() const { return offsets.back(); }
+  int64_t sequences() const { return static_cast<int64_t>(offsets.size()) - 1; }
+  // Sequences of these lengths, each starting at position `starts[s]` (0 where not given).
+  static Layout of(const std::vector<int32_t>& lengths, const std::vector<int32_t>& starts = {});
+};
+
+// Sees, and may replace, named values inside a model: tracing, hidden states, attention pictures, ablation.
+// The names are tied to the paper's symbols in docs/notation.md.
+class Probe {
+ public:
+  virtual ~Probe() = default;
+  virtual bool wants(std::string_view name) const = 0;
+  // An activation [N, D].
+  virtual void visit(std::string_view /*name*/, Tensor& /*value*/) {}
+  // One head's scores or probabilities in one sequence: [queries, keys]. Scores can only be read.
+  virtual void visit_head(std::string_view /*name*/, int64_t /*sequence*/, int64_t /*head*/, Tensor& /*value*/) {}
+};
+
+struct Context {
+  Layout layout;
+  bool training = false;    // dropout is on
+  uint64_t seed = 0, step = 0;
+  int64_t first_row = 0;    // global index of row 0 within the step, over its micro-batches
+  Probe* probe = nullptr;
+
+  // The dropout of one place in the model.
+  Dropout dropout(float p, uint32_t site) const {
+    if (!training || p == 0) return {};
+    return {p, DropoutKey::from({seed, step, site}), first_row};
+  }
+  bool probed(std::string_view name) const { return probe != nullptr && probe->wants(name); }
+  void visit(std::string_view name, Tensor& value) const {
+    if (probed(name)) probe->visit(name, value);
+  }
+};
+
+}  // namespace qkv

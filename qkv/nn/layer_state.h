@@ -1,0 +1,57 @@
+// What one layer remembers while decoding. Layers are const; the caller (infer/) owns the states.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "qkv/ops/attention.h"
+#include "qkv/tensor/tensor.h"
+
+namespace qkv {
+
+// The operations that beams, speculation, prompt caches and a server need of every kind of memory.
+class LayerState {
+ public:
+  virtual ~LayerState() = default;
+  virtual int64_t sequences() const = 0;
+  virtual int64_t length(int64_t sequence) const = 0;
+  // A copy that goes its own way.
+  virtual std::unique_ptr<LayerState> fork() const = 0;
+  // Sequence i becomes what sequence sources[i] was; the number of sequences may change.
+  virtual void reorder(std::span<const int32_t> sources) = 0;
+  // Forgets everything from position `length` on. REQUIRES: length <= length(sequence).
+  virtual void truncate(int64_t sequence, int64_t length) = 0;
+  // The memory as plain tensors, and back.
+  virtual std::vector<Tensor> save() const = 0;
+  virtual void load(const std::vector<Tensor>& saved) = 0;
+};
+
+// Keys and values of self-attention: one buffer each, a run of `capacity` rows a sequence that grows as needed.
+class KeyValueState : public LayerState {
+ public:
+  KeyValueState(int64_t sequences, int64_t kv_heads, int64_t d_qk, int64_t d_vo);
+
+  // Takes the keys and values of new tokens: sequence s gets rows [offsets[s], offsets[s + 1]) of k and v.
+  void append(const Heads& k, const Heads& v, std::span<const int32_t> offsets);
+  Heads keys() const { return {keys_, 0, kv_heads_, d_qk_}; }
+  Heads values() const { return {values_, 0, kv_heads_, d_vo_}; }
+  KeyLayout layout() const;
+
+  int64_t sequences() const override { return static_cast<int64_t>(lengths_.size()); }
+  int64_t length(int64_t sequence) const override { return lengths_[sequence]; }
+  std::unique_ptr<LayerState> fork() const override;
+  void reorder(std::span<const int32_t> sources) override;
+  void truncate(int64_t sequence, int64_t length) override;
+  std::vector<Tensor> save() const override;
+  void load(const std::vector<Tensor>& saved) override;
+
+ private:
+  void grow(int64_t capacity, DType dtype);
+
+  int64_t kv_heads_, d_qk_, d_vo_, capacity_ = 0;
+  std::vector<int32_t> lengths_;
+  Tensor keys_, values_;  // [sequences capacity, kv_heads d_qk / d_vo]
+};
+
+}  // namespace qkv

@@ -1,0 +1,118 @@
+// The layers of a transformer block. Each holds only weights; what it remembers comes in as an argument.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "qkv/nn/context.h"
+#include "qkv/nn/layer_state.h"
+#include "qkv/nn/parameter.h"
+
+namespace qkv {
+
+// W X + b 1^T.
+class Linear {
+ public:
+  // weight [out, in] drawn with standard deviation `std`; bias [out] of zeros where wanted.
+  Linear(Parameters& parameters, const std::string& name, int64_t in, int64_t out, bool bias, float std);
+  Tensor forward(const Tensor& x) const;  // [N, in] -> [N, out]
+
+ private:
+  Parameter* weight_;
+  Parameter* bias_ = nullptr;
+};
+
+// Algorithm 6 of Phuong & Hutter with an epsilon.
+class LayerNorm {
+ public:
+  LayerNorm(Parameters& parameters, const std::string& name, int64_t width, float epsilon);
+  const Tensor& gamma() const { return gamma_->value; }
+  const Tensor& beta() const { return beta_->value; }
+  float epsilon() const { return epsilon_; }
+
+ private:
+  Parameter* gamma_;
+  Parameter* beta_;
+  float epsilon_;
+};
+
+// f in x + f(norm(x)).
+class Sublayer {
+ public:
+  virtual ~Sublayer() = default;
+  // x [N, D] -> [N, D]. `state` is appended to; null when nothing is remembered.
+  virtual Tensor forward(const Tensor& x, const Context& context, LayerState* state) const = 0;
+  // The memory this sublayer needs for decoding, or null.
+  virtual std::unique_ptr<LayerState> make_state(int64_t /*sequences*/) const { return nullptr; }
+};
+
+struct AttentionSpec {
+  int64_t heads = 1;
+  int64_t kv_heads = 1;  // heads % kv_heads == 0
+  int64_t d_qk = 0;      // width of a query and of a key
+  int64_t d_vo = 0;      // width of a value
+  bool bias = true;
+  bool scaled = true;                   // divide the scores by sqrt(d_qk) (Algorithm 4)
+  bool scaled_by_layer = false;         // and by the layer's number, from 1 (GPT-2's option)
+  float dropout = 0;                    // of the probabilities
+
+  bool operator==(const AttentionSpec&) const = default;
+};
+
+// Algorithm 5 of Phuong & Hutter with Z = X; one fused projection gives the queries, keys and values of all heads.
+class MultiHeadAttention : public Sublayer {
+ public:
+  // `layer` counts from 0; `site` is this layer's place among the uses of randomness.
+  MultiHeadAttention(Parameters& parameters, const std::string& name, int64_t width, const AttentionSpec& spec, Mask mask,
+                     int64_t layer, uint32_t site, float std, float out_std);
+  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+  std::unique_ptr<LayerState> make_state(int64_t sequences) const override;
+
+ private:
+  std::string name_;
+  AttentionSpec spec_;
+  Mask mask_;
+  float scale_;
+  uint32_t site_;
+  Linear qkv_;  // rows: all queries' weights, then keys', then values'
+  Linear out_;  // W_o
+};
+
+// W_2 f(W_1 X + b_1 1^T) + b_2 1^T.
+class FeedForward : public Sublayer {
+ public:
+  FeedForward(Parameters& parameters, const std::string& name, int64_t width, int64_t hidden, Activation activation,
+              float std, float out_std);
+  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+
+ private:
+  std::string name_;
+  Activation activation_;
+  Linear up_;    // W_mlp1
+  Linear down_;  // W_mlp2
+};
+
+// The residual stream between two norms: x and the branch that is still to be added to it. Adding it together
+// with the next normalisation saves a pass over memory.
+struct ResidualStream {
+  Tensor x;
+  Tensor branch;          // undefined: nothing to add
+  Dropout dropout;        // of the branch
+  std::string name;       // of x + branch, for probes
+
+  // Adds the branch and returns the normalised sum, which becomes x.
+  Tensor add_and_norm(const LayerNorm& norm, const Context& context);
+};
+
+// x + sublayer(norm(x)): the norm stands before the sublayer (pre-LN).
+struct Residual {
+  LayerNorm norm;
+  std::unique_ptr<Sublayer> sublayer;
+  float dropout;
+  uint32_t site;
+  std::string name;
+
+  void forward(ResidualStream& stream, const Context& context, LayerState* state) const;
+};
+
+}  // namespace qkv

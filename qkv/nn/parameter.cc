@@ -1,0 +1,113 @@
+#include "qkv/nn/parameter.h"
+
+#include <algorithm>
+
+#include "qkv/base/parallel.h"
+#include "qkv/base/rng.h"
+#include "qkv/kernels/kernels.h"
+#include "qkv/ops/elementwise.h"
+
+namespace qkv {
+namespace {
+
+constexpr int64_t kAlignment = 16;  // floats
+
+// A parameter's stream depends on its name, not on its place: adding a layer changes no other layer's start.
+uint32_t site_of(std::string_view name) {
+  uint32_t h = 2166136261u;  // FNV-1a
+  for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 16777619u;
+  return h;
+}
+
+void draw_into(const Parameter& p, uint64_t seed, Tensor& out) {
+  float* to = out.mutable_data<float>();
+  const RandomStream stream{seed, 0, site_of(p.name)};
+  parallel_for(out.count(), 1 << 12, [&](int64_t i, int64_t end) {
+    for (; i < end; ++i) switch (p.initializer.kind) {
+        case Initializer::Kind::zeros: to[i] = 0; break;
+        case Initializer::Kind::ones: to[i] = 1; break;
+        case Initializer::Kind::normal: to[i] = p.initializer.std * static_cast<float>(stream.normal(i)); break;
+      }
+  });
+}
+
+}  // namespace
+
+Parameter& Parameters::add(std::string name, Shape shape, ParameterKind kind, Initializer initializer) {
+  check(find(name) == nullptr, "parameter '{}' exists already", name);
+  check(!training_, "parameter '{}': added after training was prepared", name);
+  return parameters_.emplace_back(Parameter{std::move(name), shape, kind, initializer, {}, {}, nullptr});
+}
+
+Parameter* Parameters::find(std::string_view name) {
+  for (Parameter& p : parameters_)
+    if (p.name == name) return &p;
+  return nullptr;
+}
+
+int64_t Parameters::count() const {
+  int64_t n = 0;
+  for (const Parameter& p : parameters_) n += p.shape.count();
+  return n;
+}
+
+void Parameters::prepare_training(DType compute, uint64_t seed) {
+  check(compute == DType::f32 || compute == DType::bf16, "training: compute type must be f32 or bf16, got {}", name_of(compute));
+  for (const ParameterKind kind : {ParameterKind::matrix, ParameterKind::vector}) {
+    int64_t size = 0;
+    for (const Parameter& p : parameters_)
+      if (p.kind == kind) size += (p.shape.count() + kAlignment - 1) / kAlignment * kAlignment;
+    Arena& a = arena(kind);
+    a.master = Tensor::zeros({size}, DType::f32);
+    a.gradient = Tensor::zeros({size}, DType::f32);
+    a.shadow = compute != DType::f32 && kind == ParameterKind::matrix ? Tensor::zeros({size}, compute) : Tensor();
+    int64_t at = 0;
+    for (Parameter& p : parameters_) {
+      if (p.kind != kind) continue;
+      p.master = a.master.view(at, p.shape);
+      if (p.value.defined()) {
+        const Tensor bound = convert(p.value.detach(), DType::f32);
+        std::memcpy(p.master.raw(), bound.raw(), p.master.bytes());
+      } else {
+        draw_into(p, seed, p.master);
+      }
+      p.value = a.shadow.defined() ? a.shadow.view(at, p.shape) : p.master;
+      p.leaf = make_leaf(p.value, a.gradient.view(at, p.shape));
+      at += (p.shape.count() + kAlignment - 1) / kAlignment * kAlignment;
+    }
+  }
+  training_ = true;
+  refresh_shadows();
+}
+
+void Parameters::draw(uint64_t seed, DType compute) {
+  for (Parameter& p : parameters_) {
+    if (p.value.defined()) continue;
+    Tensor drawn = Tensor::empty(p.shape, DType::f32);
+    draw_into(p, seed, drawn);
+    p.value = convert(drawn, p.kind == ParameterKind::matrix ? compute : DType::f32);
+  }
+}
+
+void Parameters::reset_gradients() {
+  for (Parameter& p : parameters_) p.leaf->fresh = true;
+}
+
+void Parameters::complete_gradients() {
+  for (Parameter& p : parameters_) {
+    if (!p.leaf->fresh) continue;
+    std::memset(p.leaf->grad.raw(), 0, p.leaf->grad.bytes());
+    p.leaf->fresh = false;
+  }
+}
+
+void Parameters::refresh_shadows() {
+  for (Arena& a : arenas_) {
+    if (!a.shadow.defined()) continue;
+    const float* from = a.master.data<float>();
+    auto* to = a.shadow.mutable_data<BFloat16>();
+    parallel_for(a.master.count(), 1 << 14, [&](int64_t i, int64_t end) { kernels().bf16.from_f32(end - i, from + i, to + i); });
+  }
+}
+
+}  // namespace qkv

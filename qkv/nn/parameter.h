@@ -1,0 +1,75 @@
+// Parameters and the arenas they live in: one contiguous run per kind, with named views, so that the
+// optimizer, clipping and saving are each one pass.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "qkv/autograd/graph.h"
+#include "qkv/tensor/tensor.h"
+
+namespace qkv {
+
+enum class ParameterKind : uint8_t {
+  matrix,  // of products and tables: held in the compute type; decays
+  vector,  // norms and biases: always f32; does not decay
+};
+
+// How a fresh parameter is drawn.
+struct Initializer {
+  enum class Kind : uint8_t { zeros, ones, normal } kind = Kind::zeros;
+  float std = 0;  // of normal, mean 0
+};
+
+struct Parameter {
+  std::string name;
+  Shape shape;
+  ParameterKind kind;
+  Initializer initializer;
+  Tensor value;   // what a forward pass reads; carries the leaf's edge while training
+  Tensor master;  // f32, what the optimizer updates; only while training
+  std::shared_ptr<Leaf> leaf;
+};
+
+// One kind's parameters in one run of memory. Each view starts at a multiple of 64 bytes.
+struct Arena {
+  Tensor master;    // f32 [size]
+  Tensor gradient;  // f32 [size]
+  Tensor shadow;    // the compute type's copy [size]; undefined where that is f32
+};
+
+class Parameters {
+ public:
+  // A new parameter; the reference stays valid. Throws Error when the name is taken.
+  Parameter& add(std::string name, Shape shape, ParameterKind kind, Initializer initializer);
+
+  std::deque<Parameter>& all() { return parameters_; }
+  const std::deque<Parameter>& all() const { return parameters_; }
+  Parameter* find(std::string_view name);
+  int64_t count() const;  // of elements
+
+  // For training: lays every parameter into arenas with masters, gradients and, for bf16, shadows. Values are
+  // those already bound, or drawn from their initializers with `seed`.
+  void prepare_training(DType compute, uint64_t seed);
+  // For inference: a value in the file's or the compute type. Draws what is not bound when `seed` is given.
+  void draw(uint64_t seed, DType compute);
+  bool training() const { return training_; }
+  Arena& arena(ParameterKind kind) { return arenas_[static_cast<int>(kind)]; }
+
+  // Marks all gradients as unwritten (the next backward pass overwrites them).
+  void reset_gradients();
+  // Zeroes the gradients that no backward pass reached, so that each arena is whole.
+  void complete_gradients();
+  // Brings the shadows in line with masters that were written from outside.
+  void refresh_shadows();
+
+ private:
+  std::deque<Parameter> parameters_;
+  Arena arenas_[2];
+  bool training_ = false;
+};
+
+}  // namespace qkv

@@ -1,0 +1,244 @@
+#include "qkv/ops/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "qkv/autograd/graph.h"
+#include "qkv/ops/dispatch.h"
+
+namespace qkv {
+
+KeyLayout KeyLayout::contiguous(std::span<const int32_t> offsets) {
+  KeyLayout layout;
+  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+    layout.lengths.push_back(offsets[s + 1] - offsets[s]);
+    layout.block_offsets.push_back(static_cast<int32_t>(s));
+    layout.blocks.push_back(offsets[s]);
+  }
+  return layout;
+}
+
+namespace {
+
+void check_heads(const char* what, const Heads& h, DType dtype) {
+  check(h.x.defined() && h.x.shape().rank() == 2 && h.heads > 0 && h.width > 0 && h.column >= 0 &&
+            h.column + h.heads * h.width <= h.x.width(),
+        "attention: {} needs {} heads of {} columns from column {}, got {}", what, h.heads, h.width, h.column,
+        h.x.defined() ? h.x.shape().text() : "nothing");
+  expect_dtype("attention", what, h.x, dtype);
+}
+
+void check_layout(const Heads& q, const Heads& k, std::span<const int32_t> offsets, const KeyLayout& keys) {
+  check(offsets.size() == keys.lengths.size() + 1 && offsets.front() == 0 && offsets.back() == q.x.rows(),
+        "attention: offsets of {} sequences do not divide {} queries", keys.lengths.size(), q.x.rows());
+  for (size_t s = 0; s < keys.lengths.size(); ++s) {
+    check(offsets[s] <= offsets[s + 1], "attention: offsets must not decrease (sequence {})", s);
+    for (int64_t first = 0, block = keys.block_offsets[s]; first < keys.lengths[s]; first += keys.block_rows, ++block) {
+      const int64_t rows = std::min<int64_t>(keys.block_rows, keys.lengths[s] - first);
+      check(block < static_cast<int64_t>(keys.blocks.size()) && keys.blocks[block] >= 0 &&
+                keys.blocks[block] + rows <= k.x.rows(),
+            "attention: keys of sequence {} lie outside the {} rows of k", s, k.x.rows());
+    }
+  }
+}
+
+// What the kernels take, around tensors that the caller keeps alive.
+template <typename T>
+Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
+                              const KeyLayout& keys, const AttentionOptions& o, T* out, float* lse) {
+  Attention<T> a{};
+  a.sequences = static_cast<int64_t>(keys.lengths.size());
+  a.heads = q.heads;
+  a.kv_heads = k.heads;
+  a.d_qk = q.width;
+  a.d_vo = v.width;
+  a.q_offsets = offsets.data();
+  a.key_lengths = keys.lengths.data();
+  a.block_offsets = keys.block_offsets.data();
+  a.blocks = keys.blocks.data();
+  a.block_rows = keys.block_rows;
+  a.mask = o.mask;
+  a.term = o.term;
+  a.scale = o.scale;
+  a.dropout = o.dropout;
+  a.q = q.x.data<T>() + q.column;
+  a.q_stride = q.x.width();
+  a.k = k.x.data<T>() + k.column;
+  a.k_stride = k.x.width();
+  a.v = v.x.data<T>() + v.column;
+  a.v_stride = v.x.width();
+  a.out = out;
+  a.out_stride = q.heads * v.width;
+  a.lse = lse;
+  return a;
+}
+
+template <typename T>
+void forward(const Attention<T>& a) {
+  struct Task {
+    int64_t sequence, kv_head, first_query;
+  };
+  std::vector<Task> tasks;
+  for (int64_t s = 0; s < a.sequences; ++s) {
+    const int64_t queries = a.q_offsets[s + 1] - a.q_offsets[s];
+    // Late tiles first: under a causal mask they are the longest.
+    for (int64_t first = (queries - 1) / kQueryTile * kQueryTile; first >= 0 && queries > 0; first -= kQueryTile)
+      for (int64_t h = 0; h < a.kv_heads; ++h) tasks.push_back({s, h, first});
+  }
+  const int64_t floats = attention_scratch(a);
+  Tensor scratch = Tensor::empty({num_threads(), floats}, DType::f32);
+  float* memory = scratch.mutable_data<float>();
+  parallel_tasks(static_cast<int64_t>(tasks.size()), [&](int64_t i, int worker) {
+    kernels().typed<T>().attention(a, tasks[i].sequence, tasks[i].kv_head, tasks[i].first_query, memory + worker * floats);
+  });
+}
+
+// One task a sequence and key/value head: it alone writes their gradients, so nothing depends on timing.
+template <typename T>
+void gradient(const AttentionGrad<T>& g) {
+  const Attention<T>& a = g.forward;
+  const int64_t max_keys = *std::max_element(a.key_lengths, a.key_lengths + a.sequences);
+  const int64_t floats = attention_grad_scratch(a, max_keys);
+  Tensor scratch = Tensor::empty({num_threads(), floats}, DType::f32);
+  float* memory = scratch.mutable_data<float>();
+  parallel_tasks(a.sequences * a.kv_heads, [&](int64_t i, int worker) {
+    kernels().typed<T>().attention_grad(g, i / a.kv_heads, i % a.kv_heads, memory + worker * floats);
+  });
+}
+
+// q, k and v may lie in one tensor: each distinct tensor gets one gradient, written in place at its columns.
+class AttentionNode : public Node {
+ public:
+  AttentionNode(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets, const KeyLayout& keys,
+                const AttentionOptions& options, const Tensor& out, const Tensor& lse)
+      : heads_{q, k, v}, offsets_(offsets.begin(), offsets.end()), keys_(keys), options_(options), out_(out.detach()), lse_(lse) {
+    for (int i = 0; i < 3; ++i) {
+      tensor_[i] = i;
+      for (int j = 0; j < i; ++j)
+        if (heads_[j].x.edge() == heads_[i].x.edge() && heads_[j].x.same_storage(heads_[i].x)) tensor_[i] = std::min(tensor_[i], tensor_[j]);
+      add_input(heads_[i].x);
+    }
+    for (Heads& h : heads_) h.x = h.x.detach();
+  }
+  std::string_view name() const override { return "attention"; }
+
+  void backward(std::span<Tensor> grads) override {
+    std::array<Tensor, 3> dx;
+    for (int i = 0; i < 3; ++i)
+      if (tensor_[i] == i) dx[i] = covered(i) ? Tensor::empty(heads_[i].x.shape(), out_.dtype()) : Tensor::zeros(heads_[i].x.shape(), out_.dtype());
+    with_float_type("attention", out_.dtype(), [&]<typename T>(T) {
+      AttentionGrad<T> g{};
+      g.forward = kernel_arguments<T>(heads_[0], heads_[1], heads_[2], offsets_, keys_, options_,
+                                      out_.mutable_data<T>(), lse_.mutable_data<float>());
+      g.dout = grads[0].data<T>();
+      g.dout_stride = grads[0].width();
+      const auto target = [&](int i) { return dx[tensor_[i]].template mutable_data<T>() + heads_[i].column; };
+      g.dq = target(0);
+      g.dq_stride = heads_[0].x.width();
+      g.dk = target(1);
+      g.dk_stride = heads_[1].x.width();
+      g.dv = target(2);
+      g.dv_stride = heads_[2].x.width();
+      gradient(g);
+    });
+    for (int i = 0; i < 3; ++i)
+      if (tensor_[i] == i) give(i, std::move(dx[i]));
+  }
+
+ private:
+  // True when the kernels write every element of the tensor's gradient: all its columns, and all its rows,
+  // which are then each some sequence's query and key.
+  bool covered(int i) const {
+    int64_t columns = 0;
+    bool keys = false;
+    for (int j = 0; j < 3; ++j)
+      if (tensor_[j] == i) {
+        columns += heads_[j].heads * heads_[j].width;
+        keys |= j > 0;
+      }
+    int64_t key_rows = 0;
+    for (const int32_t n : keys_.lengths) key_rows += n;
+    return columns == heads_[i].x.width() && (!keys || key_rows == heads_[i].x.rows());
+  }
+
+  std::array<Heads, 3> heads_;
+  std::array<int, 3> tensor_;  // the first of q, k, v that lies in the same tensor
+  std::vector<int32_t> offsets_;
+  KeyLayout keys_;
+  AttentionOptions options_;
+  Tensor out_, lse_;
+};
+
+void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
+                     const KeyLayout& keys) {
+  check_heads("q", q, q.x.dtype());
+  check_heads("k", k, q.x.dtype());
+  check_heads("v", v, q.x.dtype());
+  check(k.width == q.width && k.heads == v.heads && q.heads % k.heads == 0 && k.x.rows() == v.x.rows(),
+        "attention: {} query heads of {} do not fit {} key heads of {} and {} value heads, {} and {} rows", q.heads,
+        q.width, k.heads, k.width, v.heads, k.x.rows(), v.x.rows());
+  check_layout(q, k, offsets, keys);
+}
+
+}  // namespace
+
+Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
+                 const KeyLayout& keys, const AttentionOptions& options) {
+  check_arguments(q, k, v, offsets, keys);
+  Tensor out = Tensor::empty({q.x.rows(), q.heads * v.width}, q.x.dtype());
+  Tensor lse = Tensor::empty({q.x.rows(), q.heads}, DType::f32);
+  with_float_type("attention", q.x.dtype(), [&]<typename T>(T) {
+    forward(kernel_arguments<T>(q, k, v, offsets, keys, options, out.mutable_data<T>(), lse.mutable_data<float>()));
+  });
+  if (wants_grad({&q.x, &k.x, &v.x}))
+    connect(out, std::make_shared<AttentionNode>(q, k, v, offsets, keys, options, out, lse));
+  return out;
+}
+
+Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
+                         const KeyLayout& keys, const AttentionOptions& options, const AttentionVisitor& visit) {
+  check_arguments(q, k, v, offsets, keys);
+  check(!wants_grad({&q.x, &k.x, &v.x}), "attention: its scores can be probed only without gradients");
+  Tensor out = Tensor::zeros({q.x.rows(), q.heads * v.width}, q.x.dtype());
+  with_float_type("attention", q.x.dtype(), [&]<typename T>(T) {
+    const auto a = kernel_arguments<T>(q, k, v, offsets, keys, options, out.mutable_data<T>(), nullptr);
+    for (int64_t s = 0; s < a.sequences; ++s) {
+      const int64_t queries = offsets[s + 1] - offsets[s], count = keys.lengths[s];
+      const auto row_of = [&](int64_t j) { return a.blocks[a.block_offsets[s] + j / a.block_rows] + j % a.block_rows; };
+      for (int64_t h = 0; h < a.heads; ++h) {
+        const int64_t kv = h / (a.heads / a.kv_heads);
+        Tensor scores = Tensor::empty({queries, count}, DType::f32);
+        for (int64_t i = 0; i < queries; ++i)
+          for (int64_t j = 0; j < count; ++j) {
+            float dot = 0;
+            for (int64_t c = 0; c < a.d_qk; ++c)
+              dot += static_cast<float>(a.q[(offsets[s] + i) * a.q_stride + h * a.d_qk + c]) *
+                     static_cast<float>(a.k[row_of(j) * a.k_stride + kv * a.d_qk + c]);
+            scores.mutable_data<float>()[i * count + j] =
+                a.mask.allows(count - queries + i, j) ? a.scale * dot : -std::numeric_limits<float>::infinity();
+          }
+        Tensor probabilities = scores.clone();
+        for (int64_t i = 0; i < queries; ++i) {
+          float* p = probabilities.mutable_data<float>() + i * count;
+          const float top = count ? *std::max_element(p, p + count) : 0;
+          float sum = 0;
+          for (int64_t j = 0; j < count; ++j) sum += p[j] = std::isinf(top) ? 0 : std::exp(p[j] - top);
+          for (int64_t j = 0; j < count; ++j) p[j] = sum > 0 ? p[j] / sum : 0;
+        }
+        visit(s, h, scores, probabilities);
+        for (int64_t i = 0; i < queries; ++i)
+          for (int64_t c = 0; c < a.d_vo; ++c) {
+            float sum = 0;
+            for (int64_t j = 0; j < count; ++j)
+              sum += probabilities.data<float>()[i * count + j] *
+                     static_cast<float>(a.v[row_of(j) * a.v_stride + kv * a.d_vo + c]);
+            a.out[(offsets[s] + i) * a.out_stride + h * a.d_vo + c] = T(sum);
+          }
+      }
+    }
+  });
+  return out;
+}
+
+}  // namespace qkv

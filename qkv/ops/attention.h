@@ -1,0 +1,54 @@
+// Exact attention over a flat batch.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "qkv/kernels/kernels.h"
+#include "qkv/tensor/tensor.h"
+
+namespace qkv {
+
+// `heads` heads of `width` columns each, starting at `column` of x [N, C]: q, k and v stay where the (fused)
+// projection wrote them.
+struct Heads {
+  Tensor x;
+  int64_t column = 0;
+  int64_t heads = 1;
+  int64_t width = 0;
+};
+
+// Where each sequence's keys and values lie: key j of sequence s is row
+// blocks[block_offsets[s] + j / block_rows] + j % block_rows.
+struct KeyLayout {
+  std::vector<int32_t> lengths;        // keys of each sequence
+  std::vector<int32_t> block_offsets;  // [sequences]
+  std::vector<int64_t> blocks;         // first rows
+  int64_t block_rows = int64_t{1} << 62;
+
+  // Sequence s has the rows [offsets[s], offsets[s + 1]): a contiguous buffer is one block.
+  static KeyLayout contiguous(std::span<const int32_t> offsets);
+};
+
+struct AttentionOptions {
+  Mask mask;
+  ScoreTerm term;
+  float scale = 1;   // 1/sqrt(d_qk) as a rule (Algorithm 4)
+  Dropout dropout;   // of the probabilities
+};
+
+// q [N, heads, d_qk], k and v [M, kv_heads, d_qk / d_vo] -> [N, heads d_vo]; `offsets` [sequences + 1] divides
+// the queries. Head h attends with key/value head h / (heads / kv_heads). Lines 4-6 of Algorithm 4 of
+// Phuong & Hutter for every head; memory linear in length. A query that sees no key gives 0.
+Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
+                 const KeyLayout& keys, const AttentionOptions& options);
+
+// The same by the definition, with the scores and probabilities of every head in hand: for probes and tests.
+// visit(sequence, head, scores [queries, keys], probabilities [queries, keys]) may change the probabilities.
+// Without gradient and dropout.
+using AttentionVisitor = std::function<void(int64_t sequence, int64_t head, const Tensor& scores, Tensor& probabilities)>;
+Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
+                         const KeyLayout& keys, const AttentionOptions& options, const AttentionVisitor& visit);
+
+}  // namespace qkv

@@ -1,0 +1,96 @@
+#include "qkv/ops/cross_entropy.h"
+
+#include <algorithm>
+
+#include "qkv/autograd/graph.h"
+#include "qkv/kernels/gemm.h"
+#include "qkv/ops/dispatch.h"
+
+namespace qkv {
+namespace {
+
+constexpr int64_t kChunkLogits = int64_t{1} << 24;  // 64 MiB of f32
+
+// Rows worked on at a time: a multiple of 16 where there are that many.
+int64_t chunk_rows(int64_t vocab) { return std::max<int64_t>(1, std::clamp<int64_t>(kChunkLogits / vocab / 16 * 16, 16, 4096)); }
+
+// dz = scale (softmax(z) - onehot);  dX = dz W;  dW = dz^T X.
+class CrossEntropyNode : public Node {
+ public:
+  CrossEntropyNode(const Tensor& x, const Tensor& weight) : weight_(weight.detach()) {
+    add_input(x);
+    add_input(weight);
+    if (wants(0)) dx_ = Tensor::empty(x.shape(), x.dtype());
+  }
+  std::string_view name() const override { return "unembed_cross_entropy"; }
+
+  // Called by the forward pass with the gradient of the logits of rows [begin, begin + rows).
+  void chunk(const Tensor& x, int64_t begin, int64_t rows, const Tensor& dz, int64_t stride) {
+    const int64_t width = x.width(), vocab = weight_.dim(0), at = begin * width * size_of(x.dtype());
+    const auto* x_rows = static_cast<const std::byte*>(x.raw()) + at;
+    if (wants(0))
+      matrix_product({.m = rows, .n = width, .k = vocab, .in = x.dtype(), .out = x.dtype(), .a = dz.raw(), .a_stride = stride,
+                      .b = weight_.raw(), .b_stride = width, .c = static_cast<std::byte*>(dx_.raw()) + at, .c_stride = width});
+    weight_grad(1, weight_.shape(), [&](Tensor& dw, bool accumulate) {
+      matrix_product({.m = vocab, .n = width, .k = rows, .in = x.dtype(), .out = DType::f32, .a = dz.raw(), .a_stride = stride,
+                      .a_transposed = true, .b = x_rows, .b_stride = width, .c = dw.raw(), .c_stride = width,
+                      .accumulate = accumulate});
+    });
+  }
+
+  void backward(std::span<Tensor> grads) override {
+    check(grads[0].item() == 1, "unembed_cross_entropy: must be the root of the backward pass");
+    if (dx_.defined()) give(0, std::move(dx_));
+  }
+
+ private:
+  Tensor weight_, dx_;
+};
+
+}  // namespace
+
+CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets, float scale) {
+  check(weight.shape().rank() == 2 && x.shape().rank() == 2 && x.width() == weight.dim(1),
+        "unembed_cross_entropy: weight {} does not fit x {}", weight.shape().text(), x.shape().text());
+  expect_dtype("unembed_cross_entropy", "weight", weight, x.dtype());
+  expect_shape("unembed_cross_entropy", "targets", targets, {x.rows()});
+  expect_dtype("unembed_cross_entropy", "targets", targets, DType::i32);
+  const int64_t n = x.rows(), width = x.width(), vocab = weight.dim(0);
+  const auto* target = targets.data<int32_t>();
+  CrossEntropyResult result;
+  for (int64_t i = 0; i < n; ++i) {
+    check(target[i] == kIgnored || (target[i] >= 0 && target[i] < vocab),
+          "target {} at row {} is out of range: the vocabulary has {} tokens", target[i], i, vocab);
+    result.count += target[i] != kIgnored;
+  }
+  const std::shared_ptr<CrossEntropyNode> node =
+      wants_grad({&x, &weight}) ? std::make_shared<CrossEntropyNode>(x, weight) : nullptr;
+  const int64_t rows = std::min(n, chunk_rows(vocab));
+  const int64_t stride = (vocab + 63) / 64 * 64;  // aligned rows: an odd stride costs the products a third
+  Tensor logits = Tensor::empty({rows, stride}, DType::f32);
+  Tensor dlogits = node && x.dtype() == DType::bf16 ? Tensor::empty({rows, stride}, DType::bf16) : logits;
+  result.token_losses = Tensor::empty({n}, DType::f32);
+  with_float_type("unembed_cross_entropy", x.dtype(), [&]<typename T>(T) {
+    float* z = logits.mutable_data<float>();
+    T* dz = nullptr;
+    if (node) dz = reinterpret_cast<T*>(dlogits.raw());
+    float* losses = result.token_losses.mutable_data<float>();
+    for (int64_t begin = 0; begin < n; begin += rows) {
+      const int64_t count = std::min(rows, n - begin);
+      matrix_product({.m = count, .n = vocab, .k = width, .in = x.dtype(), .out = DType::f32, .a = x.data<T>() + begin * width,
+                      .a_stride = width, .b = weight.raw(), .b_stride = width, .b_transposed = true, .c = z, .c_stride = stride});
+      parallel_for(count, row_grain(vocab * 8), [&](int64_t r, int64_t end) {
+        kernels().typed<T>().cross_entropy({end - r, vocab, z + r * stride, stride, target + begin + r, scale,
+                                            losses + begin + r, dz ? dz + r * stride : nullptr});
+      });
+      if (node) node->chunk(x, begin, count, dlogits, stride);
+    }
+    for (int64_t i = 0; i < n; ++i) result.total += double{losses[i]};
+  });
+  const auto loss = static_cast<float>(result.total * scale);
+  result.loss = Tensor::of({1}, std::span(&loss, 1));
+  if (node) connect(result.loss, node);
+  return result;
+}
+
+}  // namespace qkv

@@ -1,0 +1,33 @@
+// Helpers that every op shares: choosing the element type, and naming shapes in errors.
+#pragma once
+
+#include <string_view>
+
+#include "qkv/base/error.h"
+#include "qkv/base/parallel.h"
+#include "qkv/kernels/kernels.h"
+#include "qkv/tensor/tensor.h"
+
+namespace qkv {
+
+// Calls f(T{}) with T = float or BFloat16. Any other type is the caller's error.
+template <typename F>
+decltype(auto) with_float_type(std::string_view op, DType t, F&& f) {
+  check(t == DType::f32 || t == DType::bf16, "{}: expected f32 or bf16, got {}", op, name_of(t));
+  return t == DType::bf16 ? f(BFloat16{}) : f(float{});
+}
+
+inline void expect_shape(std::string_view op, std::string_view what, const Tensor& x, const Shape& shape) {
+  check(x.defined() && x.shape() == shape, "{}: {} must be {}, got {}", op, what, shape.text(),
+        x.defined() ? x.shape().text() : "nothing");
+}
+
+inline void expect_dtype(std::string_view op, std::string_view what, const Tensor& x, DType t) {
+  check(x.dtype() == t, "{}: {} must be {}, got {}", op, what, name_of(t), name_of(x.dtype()));
+}
+
+// Elements a thread should have at least, for passes that cost a few operations an element.
+inline constexpr int64_t kElementGrain = 1 << 14;
+inline int64_t row_grain(int64_t width) { return std::max<int64_t>(1, kElementGrain / std::max<int64_t>(1, width)); }
+
+}  // namespace qkv

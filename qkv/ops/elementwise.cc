@@ -1,0 +1,148 @@
+#include "qkv/ops/elementwise.h"
+
+#include "qkv/autograd/graph.h"
+#include "qkv/ops/dispatch.h"
+
+namespace qkv {
+namespace {
+
+Tensor converted(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x.detach();
+  Tensor out = Tensor::empty(x.shape(), dtype);
+  const bool widen = dtype == DType::f32;
+  check((widen && x.dtype() == DType::bf16) || (dtype == DType::bf16 && x.dtype() == DType::f32),
+        "convert: from {} to {} is not supported", name_of(x.dtype()), name_of(dtype));
+  parallel_for(x.count(), kElementGrain, [&](int64_t i, int64_t end) {
+    if (widen) kernels().bf16.to_f32(end - i, x.data<BFloat16>() + i, out.mutable_data<float>() + i);
+    else kernels().bf16.from_f32(end - i, x.data<float>() + i, out.mutable_data<BFloat16>() + i);
+  });
+  return out;
+}
+
+class ConvertNode : public Node {
+ public:
+  explicit ConvertNode(const Tensor& x) : dtype_(x.dtype()) { add_input(x); }
+  std::string_view name() const override { return "convert"; }
+  void backward(std::span<Tensor> grads) override { give(0, converted(grads[0], dtype_)); }
+
+ private:
+  DType dtype_;
+};
+
+}  // namespace
+
+Tensor convert(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  Tensor out = converted(x, dtype);
+  if (wants_grad({&x})) connect(out, std::make_shared<ConvertNode>(x));
+  return out;
+}
+
+namespace {
+
+class AddNode : public Node {
+ public:
+  AddNode(const Tensor& x, const Tensor& y) {
+    add_input(x);
+    add_input(y);
+  }
+  std::string_view name() const override { return "add"; }
+  void backward(std::span<Tensor> grads) override {
+    give(0, grads[0]);
+    give(1, grads[0]);
+  }
+};
+
+}  // namespace
+
+Tensor add(const Tensor& x, const Tensor& y) {
+  expect_shape("add", "y", y, x.shape());
+  expect_dtype("add", "y", y, x.dtype());
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  with_float_type("add", x.dtype(), [&]<typename T>(T) {
+    const T *a = x.data<T>(), *b = y.data<T>();
+    T* to = out.mutable_data<T>();
+    parallel_for(x.count(), kElementGrain,
+                 [&](int64_t i, int64_t end) { kernels().typed<T>().add(end - i, a + i, b + i, to + i); });
+  });
+  if (wants_grad({&x, &y})) connect(out, std::make_shared<AddNode>(x, y));
+  return out;
+}
+
+namespace {
+
+class ActivationNode : public Node {
+ public:
+  ActivationNode(Activation kind, const Tensor& x) : kind_(kind), x_(x.detach()) { add_input(x); }
+  std::string_view name() const override { return "activation"; }
+  void backward(std::span<Tensor> grads) override {
+    Tensor dx = Tensor::empty(x_.shape(), x_.dtype());
+    with_float_type("activation", x_.dtype(), [&]<typename T>(T) {
+      const T *x = x_.data<T>(), *dy = grads[0].data<T>();
+      T* to = dx.mutable_data<T>();
+      parallel_for(x_.count(), kElementGrain, [&](int64_t i, int64_t end) {
+        kernels().typed<T>().activation_grad(kind_, end - i, x + i, dy + i, to + i);
+      });
+    });
+    give(0, std::move(dx));
+  }
+
+ private:
+  Activation kind_;
+  Tensor x_;
+};
+
+}  // namespace
+
+Tensor activation(Activation kind, const Tensor& x) {
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  with_float_type("activation", x.dtype(), [&]<typename T>(T) {
+    const T* from = x.data<T>();
+    T* to = out.mutable_data<T>();
+    parallel_for(x.count(), kElementGrain, [&](int64_t i, int64_t end) {
+      kernels().typed<T>().activation(kind, end - i, from + i, to + i);
+    });
+  });
+  if (wants_grad({&x})) connect(out, std::make_shared<ActivationNode>(kind, x));
+  return out;
+}
+
+namespace {
+
+Tensor dropped(const Tensor& x, const Dropout& dropout) {
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  with_float_type("dropout", x.dtype(), [&]<typename T>(T) {
+    const T* from = x.data<T>();
+    T* to = out.mutable_data<T>();
+    const int64_t width = x.width();
+    parallel_for(x.rows(), row_grain(width), [&](int64_t r, int64_t end) {
+      Dropout part = dropout;
+      part.first_row += r;
+      kernels().typed<T>().dropout(end - r, width, from + r * width, part, to + r * width);
+    });
+  });
+  return out;
+}
+
+// Dropping is linear and its own transpose: the gradient is dropped the same way.
+class DropoutNode : public Node {
+ public:
+  DropoutNode(const Tensor& x, const Dropout& dropout) : dropout_(dropout) { add_input(x); }
+  std::string_view name() const override { return "dropout"; }
+  void backward(std::span<Tensor> grads) override { give(0, dropped(grads[0], dropout_)); }
+
+ private:
+  Dropout dropout_;
+};
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, const Dropout& dropout) {
+  check(dropout.p >= 0 && dropout.p < 1, "dropout: probability must be in [0, 1), got {}", dropout.p);
+  if (!dropout.on()) return x;
+  Tensor out = dropped(x, dropout);
+  if (wants_grad({&x})) connect(out, std::make_shared<DropoutNode>(x, dropout));
+  return out;
+}
+
+}  // namespace qkv

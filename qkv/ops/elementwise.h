@@ -1,0 +1,18 @@
+// Row-wise ops without weights: they cannot see where a sequence ends.
+#pragma once
+
+#include "qkv/kernels/kernels.h"
+#include "qkv/tensor/tensor.h"
+
+namespace qkv {
+
+// x in another floating type; the gradient is converted back.
+Tensor convert(const Tensor& x, DType dtype);
+// x + y, same shape and type.
+Tensor add(const Tensor& x, const Tensor& y);
+// f(x) element by element.
+Tensor activation(Activation kind, const Tensor& x);
+// x with elements dropped, the others scaled by 1 / (1 - p). [rows, width]
+Tensor dropout(const Tensor& x, const Dropout& dropout);
+
+}  // namespace qkv

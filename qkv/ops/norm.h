@@ -1,0 +1,19 @@
+// The residual addition and the normalisation after it, in one pass.
+#pragma once
+
+#include "qkv/kernels/kernels.h"
+#include "qkv/tensor/tensor.h"
+
+namespace qkv {
+
+struct ResidualNormResult {
+  Tensor sum;         // x + dropout(branch); x itself where there is no branch
+  Tensor normalized;  // layer_norm(sum | gamma, beta)
+};
+
+// x, branch [N, D] (branch may be undefined); gamma, beta f32 [D]. Algorithm 6 of Phuong & Hutter with
+// variance + epsilon under the root.
+ResidualNormResult residual_norm(const Tensor& x, const Tensor& branch, const Dropout& dropout, const Tensor& gamma,
+                                 const Tensor& beta, float epsilon);
+
+}  // namespace qkv
