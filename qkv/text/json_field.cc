@@ -80,8 +80,8 @@ JsonField JsonField::operator[](std::string_view key) const {
   const Json& members = object();
   const auto it = members.find(key);
   if (it == members.end()) fail("{}: \"{}\" is missing", place_, key);
-  return JsonField(*it, place_.ends_with(' ') ? place_ + std::string(key)
-                                              : place_ + (place_.ends_with("json") ? ": " : ".") + std::string(key));
+  const char* separator = place_.ends_with(".json") ? ": " : ".";  // from the file's name into it
+  return JsonField(*it, fmt::format("{}{}{}", place_, separator, key));
 }
 
 std::optional<JsonField> JsonField::find(std::string_view key) const {

@@ -369,6 +369,9 @@ std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonField& field) {
   std::vector<std::unique_ptr<PreTokenizer>> stages;
   const JsonField list = field["pretokenizers"];
   for (size_t i = 0; i < list.size(); ++i) stages.push_back(parse_pre_tokenizer(list.at(i)));
+  // Each further one would spell out the spelling of the last: nothing sensible, and an explosion when repeated.
+  const auto takes_bytes = [](const auto& stage) { return stage->takes_any_bytes(); };
+  if (std::count_if(stages.begin(), stages.end(), takes_bytes) > 1) list.refuse("at most one ByteLevel stage");
   return std::make_unique<PreTokenizerSequence>(std::move(stages));
 }
 
