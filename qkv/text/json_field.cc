@@ -146,8 +146,9 @@ void JsonField::refuse_type(std::string_view type, std::span<const std::string_v
   const auto nearest = std::min_element(supported.begin(), supported.end(), [&](auto a, auto b) {
     return edit_distance(shown, a) < edit_distance(shown, b);
   });
-  fail("{}: \"{}\" is not supported; the nearest is {}, of {}", place_, shown, *nearest,
-       fmt::join(supported, ", "));
+  std::string all;
+  for (const std::string_view name : supported) all.append(all.empty() ? "" : ", ").append(name);
+  fail("{}: \"{}\" is not supported; the nearest is {}, of {}", place_, shown, *nearest, all);
 }
 
 }  // namespace qkv::text

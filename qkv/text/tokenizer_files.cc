@@ -187,7 +187,7 @@ Tokenizer load_gpt2_files(const fs::path& directory) {
   parts.pre_tokenizer = parse_pre_tokenizer(JsonField(stage, "pre_tokenizer"));
   parts.post_processor = parse_post_processor(JsonField(untrimmed, "post_processor"));
   parts.decoder = parse_decoder(JsonField(stage, "decoder"));
-  if (config_field.boolean_or("add_prefix_space", false)) parts.text_prefix = " ";
+  if (config_field.boolean_or("add_prefix_space", false)) parts.text_prefix.assign(1, ' ');
   return Tokenizer(std::move(parts));
 }
 
