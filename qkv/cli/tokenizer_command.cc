@@ -46,7 +46,8 @@ struct RunArguments {
 // How far training is: one line that is rewritten on a terminal, lines of their own elsewhere.
 void show_progress(std::string_view what, size_t done, size_t total) {
   static const bool terminal = isatty(STDERR_FILENO) != 0;
-  const std::string line = fmt::format("{} {} of {} ({}%)", what, done, total, 100 * done / std::max<size_t>(total, 1));
+  const std::string line =
+      fmt::format("{} {} of {} ({}%)", what, done, total, 100 * done / std::max<size_t>(total, 1));
   std::cerr << (terminal ? "\r" : "") << line << (terminal ? "\x1b[K" : "\n") << std::flush;
   if (terminal && done >= total) std::cerr << '\n';
 }
@@ -55,7 +56,8 @@ TrainerOptions trainer_options(const TrainArguments& arguments) {
   TrainerOptions options;
   const bool sized = arguments.type == "bpe" || arguments.type == "word";
   if (!sized && (arguments.vocab_size || arguments.min_frequency)) {
-    throw UsageError(fmt::format("--vocab-size and --min-frequency mean nothing for --type {}", arguments.type));
+    throw UsageError(
+        fmt::format("--vocab-size and --min-frequency mean nothing for --type {}", arguments.type));
   }
   if (arguments.vocab_size) options.vocab_size = *arguments.vocab_size;
   if (arguments.min_frequency) options.min_frequency = *arguments.min_frequency;
@@ -106,7 +108,8 @@ void convert_lines(const RunArguments& arguments, const Convert& convert) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const Json value = Json::parse(line, nullptr, false);
     check(!value.is_discarded(), "{}:{}: not valid JSON", name, number);
-    std::cout << convert(value, fmt::format("{}:{}", name, number)).dump(-1, ' ', false, Json::error_handler_t::replace)
+    std::cout << convert(value, fmt::format("{}:{}", name, number))
+                     .dump(-1, ' ', false, Json::error_handler_t::replace)
               << '\n';
   }
 }
@@ -130,8 +133,8 @@ std::vector<TokenId> ids_from_text(const std::string& text) {
   for (std::string word; in >> word;) {
     TokenId id = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-    check(error == std::errc() && end == word.data() + word.size() && id >= 0, "decode: expected an id, found \"{}\"",
-          word.substr(0, 40));
+    check(error == std::errc() && end == word.data() + word.size() && id >= 0,
+          "decode: expected an id, found \"{}\"", word.substr(0, 40));
     ids.push_back(id);
   }
   return ids;
@@ -146,7 +149,9 @@ void run_encode(const RunArguments& arguments) {
     });
   }
   const auto ids = tokenizer.encode(read_input(arguments.file), !arguments.no_special).ids;
-  std::cout << fmt::format("{}\n", fmt::join(ids, " "));
+  std::string line;
+  for (const TokenId id : ids) line += (line.empty() ? "" : " ") + std::to_string(id);
+  std::cout << line << '\n';
 }
 
 void run_decode(const RunArguments& arguments) {
@@ -161,9 +166,12 @@ void run_decode(const RunArguments& arguments) {
 
 void add_train(CLI::App& parent) {
   auto arguments = std::make_shared<TrainArguments>();
-  CLI::App* command = parent.add_subcommand("train", "Build a tokenizer from text and write DIR/tokenizer.json");
+  CLI::App* command =
+      parent.add_subcommand("train", "Build a tokenizer from text and write DIR/tokenizer.json");
   command->add_option("INPUT", arguments->inputs, "UTF-8 text files (none needed for --type byte)");
-  command->add_option("--type", arguments->type, "What tokens are: bpe (byte-level, as GPT-2's), char, byte, word")
+  command
+      ->add_option("--type", arguments->type,
+                   "What tokens are: bpe (byte-level, as GPT-2's), char, byte, word")
       ->check(CLI::IsMember({"bpe", "char", "byte", "word"}))
       ->capture_default_str();
   command->add_option("--vocab-size", arguments->vocab_size, "Tokens in all, for bpe and word (8192)");
@@ -172,13 +180,15 @@ void add_train(CLI::App& parent) {
   command->add_option("--special", arguments->special_tokens,
                       "Special tokens, in the order of their ids; <unk> stands for what is unknown");
   command->add_option("--out", arguments->out, "Directory to write")->required();
-  command->footer("Example:\n  qkv tokenizer train corpus.txt --vocab-size 8192 --special '<|endoftext|>' --out tok");
+  command->footer(
+      "Example:\n  qkv tokenizer train corpus.txt --vocab-size 8192 --special '<|endoftext|>' --out tok");
   command->callback([arguments] { run_train(*arguments); });
 }
 
 std::shared_ptr<RunArguments> add_run_options(CLI::App& command) {
   auto arguments = std::make_shared<RunArguments>();
-  command.add_option("DIR", arguments->directory, "Directory with tokenizer.json (or vocab.json and merges.txt)")
+  command
+      .add_option("DIR", arguments->directory, "Directory with tokenizer.json (or vocab.json and merges.txt)")
       ->required();
   command.add_option("FILE", arguments->file, "Input; standard input when absent");
   return arguments;
@@ -187,7 +197,8 @@ std::shared_ptr<RunArguments> add_run_options(CLI::App& command) {
 void add_encode(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand("encode", "Text to token ids; the whole input is one text");
   const auto arguments = add_run_options(*command);
-  command->add_flag("--jsonl", arguments->jsonl, "One JSON string a line in, one JSON list of ids a line out");
+  command->add_flag("--jsonl", arguments->jsonl,
+                    "One JSON string a line in, one JSON list of ids a line out");
   command->add_flag("--no-special", arguments->no_special, "Put no special tokens around the text");
   command->footer("Example:\n  echo '\"Hello world\"' | qkv tokenizer encode tok --jsonl");
   command->callback([arguments] { run_encode(*arguments); });
@@ -196,7 +207,8 @@ void add_encode(CLI::App& parent) {
 void add_decode(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand("decode", "Token ids, separated by white space, to text");
   const auto arguments = add_run_options(*command);
-  command->add_flag("--jsonl", arguments->jsonl, "One JSON list of ids a line in, one JSON string a line out");
+  command->add_flag("--jsonl", arguments->jsonl,
+                    "One JSON list of ids a line in, one JSON string a line out");
   command->add_flag("--no-special", arguments->no_special, "Leave special tokens out of the text");
   command->footer("Example:\n  echo '[15496, 995]' | qkv tokenizer decode tok --jsonl");
   command->callback([arguments] { run_decode(*arguments); });

@@ -22,7 +22,8 @@ bool stands_alone(std::string_view text, Range range) {
   const bool word_before =
       range.begin > 0 &&
       is_word_character(character_at(text, previous_character(text, range.begin)).codepoint);
-  const bool word_after = range.end < text.size() && is_word_character(character_at(text, range.end).codepoint);
+  const bool word_after =
+      range.end < text.size() && is_word_character(character_at(text, range.end).codepoint);
   return !word_before && !word_after;
 }
 
@@ -85,7 +86,8 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocab
     check(by_id_.emplace(token.id, i).second, "{}: the id {} appears twice", place, token.id);
     const std::string* other = vocabulary.token(token.id);
     if (other != nullptr && *other != token.content) {
-      fail("{}: \"{}\" has the id {}, which is \"{}\" in the vocabulary", place, token.content, token.id, *other);
+      fail("{}: \"{}\" has the id {}, which is \"{}\" in the vocabulary", place, token.content, token.id,
+           *other);
     }
     const TokenId known = vocabulary.find(token.content);
     check(known == kNoToken || known == token.id, "{}: \"{}\" has the id {}, but {} in the vocabulary", place,

@@ -5,7 +5,8 @@
 namespace qkv::text {
 
 AlignedText::AlignedText(std::string_view source, size_t offset) : borrowed_(source), offset_(offset) {
-  check(source.size() + offset < UINT32_MAX, "text: {} bytes, at most 4 GiB are taken at once", source.size());
+  check(source.size() + offset < UINT32_MAX, "text: {} bytes, at most 4 GiB are taken at once",
+        source.size());
 }
 
 Range AlignedText::source_range(Range range) const {

@@ -75,8 +75,8 @@ class Bpe::MergeTable {
   std::vector<Entry> entries_;
 };
 
-// Words and their tokens. Two ways of one cache line each: a new word displaces the older of two. Long words and
-// those of many tokens are rare, and are left out.
+// Words and their tokens. Two ways of one cache line each: a new word displaces the older of two. Long words
+// and those of many tokens are rare, and are left out.
 class Bpe::WordCache {
  public:
   static constexpr size_t kLongestWord = 24, kMostTokens = 6;
@@ -301,7 +301,8 @@ void Bpe::split(std::string_view word, uint32_t offset, bool bytes, std::vector<
   const bool marked = !prefix.empty() || !suffix.empty();
   for (size_t i = 0; i < word.size();) {
     const size_t length = bytes ? 1 : character_at(word, i).length;
-    const Token place{kNoToken, offset + static_cast<uint32_t>(i), offset + static_cast<uint32_t>(i + length)};
+    const Token place{kNoToken, offset + static_cast<uint32_t>(i),
+                      offset + static_cast<uint32_t>(i + length)};
     const TokenId byte_id = byte_ids_[static_cast<unsigned char>(word[i])];
     if (bytes && !marked && byte_id != kNoToken) {
       symbols.push_back({byte_id, place.begin, place.end});
@@ -335,7 +336,8 @@ void Bpe::add_character(std::string_view character, Token place, std::vector<Tok
   if (!options_.unk_token) return;
   check(unk_ != kNoToken, "encode: a character is not in the vocabulary, and neither is unk_token \"{}\"",
         *options_.unk_token);
-  if (options_.fuse_unk && !symbols.empty() && symbols.back().id == unk_ && symbols.back().end == place.begin) {
+  if (options_.fuse_unk && !symbols.empty() && symbols.back().id == unk_ &&
+      symbols.back().end == place.begin) {
     symbols.back().end = place.end;
   } else {
     symbols.push_back({unk_, place.begin, place.end});

@@ -1,5 +1,5 @@
-// Byte-pair encoding: a piece starts as characters (or bytes), and the neighbouring pair that was learned first is
-// joined until no learned pair is left.
+// Byte-pair encoding: a piece starts as characters (or bytes), and the neighbouring pair that was learned
+// first is joined until no learned pair is left.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace qkv::text {
 
 // The fields of tokenizer.json's BPE model beside vocab and merges, with its names and defaults.
 struct BpeOptions {
-  std::optional<std::string> unk_token;                  // for characters outside the vocabulary; else dropped
+  std::optional<std::string> unk_token;  // for characters outside the vocabulary; else dropped
   std::optional<std::string> continuing_subword_prefix;  // "##": marks characters that do not begin a piece
   std::optional<std::string> end_of_word_suffix;         // "</w>": marks the last character of a piece
   bool fuse_unk = false;                                 // one unk_token for a run of unknown characters
@@ -54,8 +54,8 @@ class Bpe : public Model {
   std::vector<Merge> merges_;
   BpeOptions options_;
   TokenId unk_ = kNoToken;
-  TokenId byte_ids_[256];           // of the byte alphabet's characters
-  TokenId fallback_ids_[256];       // of <0x00> ... <0xFF>
+  TokenId byte_ids_[256];      // of the byte alphabet's characters
+  TokenId fallback_ids_[256];  // of <0x00> ... <0xFF>
   std::unique_ptr<MergeTable> table_;
   std::unique_ptr<CachePool> caches_;
 };

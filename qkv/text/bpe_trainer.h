@@ -26,6 +26,7 @@ class BpeTrainer {
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const std::vector<Merge>& merges() const { return merges_; }
+  Vocabulary take_vocabulary() && { return std::move(vocabulary_); }
 
  private:
   struct Word {

@@ -35,7 +35,9 @@ const Alphabet& alphabet() {
 
 }  // namespace
 
-int32_t byte_to_character(unsigned char byte) { return alphabet().character[byte]; }
+int32_t byte_to_character(unsigned char byte) {
+  return alphabet().character[byte];
+}
 
 std::string spell_bytes(std::string_view bytes) {
   std::string spelling;

@@ -111,7 +111,8 @@ bool JsonField::boolean() const {
 }
 
 int64_t JsonField::integer(int64_t least, int64_t most) const {
-  const bool huge = value_->is_number_unsigned() && value_->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  const bool huge =
+      value_->is_number_unsigned() && value_->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
   const int64_t number = value_->is_number_integer() && !huge ? value_->get<int64_t>() : most;
   if (!value_->is_number_integer() || huge || number < least || number > most) {
     refuse(fmt::format("an integer from {} to {}", least, most));

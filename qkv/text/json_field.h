@@ -16,8 +16,8 @@ using OrderedJson = nlohmann::ordered_json;
 // Parses a whole document. Refuses what is not JSON, nesting deeper than 64 and keys that repeat.
 Json parse_json(std::string_view document, const std::string& file);
 
-// A value inside a parsed document together with its place, "tokenizer.json: model.merges[3]". The document must
-// outlive it.
+// A value inside a parsed document together with its place, "tokenizer.json: model.merges[3]". The document
+// must outlive it.
 class JsonField {
  public:
   JsonField(const Json& value, std::string place) : value_(&value), place_(std::move(place)) {}

@@ -14,8 +14,8 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// One of the four Unicode normal forms. Alignment is as fine as the runs that normalise on their own; bytes that
-// are not UTF-8 stay as they are.
+// One of the four Unicode normal forms. Alignment is as fine as the runs that normalise on their own; bytes
+// that are not UTF-8 stay as they are.
 class UnicodeForm : public Normalizer {
  public:
   UnicodeForm(NormalForm form, std::string name) : form_(form), name_(std::move(name)) {}

@@ -209,7 +209,8 @@ Encoding concatenate(const std::vector<Encoding>& parts) {
 }
 
 std::unique_ptr<PostProcessor> parse_post_processor(const JsonField& field) {
-  static constexpr std::array<std::string_view, 3> kSupported = {"ByteLevel", "TemplateProcessing", "Sequence"};
+  static constexpr std::array<std::string_view, 3> kSupported = {"ByteLevel", "TemplateProcessing",
+                                                                 "Sequence"};
   const std::string& type = field["type"].string();
   if (type == "ByteLevel") return std::make_unique<ByteLevelOffsets>(field);
   if (type == "TemplateProcessing") return std::make_unique<TemplateProcessing>(field);

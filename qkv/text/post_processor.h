@@ -12,8 +12,8 @@ namespace qkv::text {
 
 class JsonField;
 
-// An encoded text: for every token its id, the bytes of the text it stands for (empty for tokens that stand for
-// none) and which of a pair's two texts it belongs to.
+// An encoded text: for every token its id, the bytes of the text it stands for (empty for tokens that stand
+// for none) and which of a pair's two texts it belongs to.
 struct Encoding {
   std::vector<TokenId> ids;
   std::vector<Range> offsets;

@@ -136,8 +136,8 @@ struct Stretch {
 class Behavior {
  public:
   explicit Behavior(const JsonField& field) : name_(field.string()) {
-    static constexpr std::array<std::string_view, 5> kSupported = {"Removed", "Isolated", "MergedWithPrevious",
-                                                                   "MergedWithNext", "Contiguous"};
+    static constexpr std::array<std::string_view, 5> kSupported = {
+        "Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
     static constexpr std::array<Apply, 5> kApply = {removed, isolated, merged_with_previous, merged_with_next,
                                                     contiguous};
     const auto it = std::find(kSupported.begin(), kSupported.end(), name_);
@@ -189,7 +189,8 @@ class Behavior {
     for (size_t i = 0; i < stretches.size();) {
       Range range = stretches[i].range;
       const bool matched = stretches[i].matched;
-      for (++i; i < stretches.size() && stretches[i].matched == matched; ++i) range.end = stretches[i].range.end;
+      for (++i; i < stretches.size() && stretches[i].matched == matched; ++i)
+        range.end = stretches[i].range.end;
       push(range, out);
     }
   }
@@ -318,7 +319,8 @@ class Split : public PreTokenizer {
 
 class PreTokenizerSequence : public PreTokenizer {
  public:
-  explicit PreTokenizerSequence(std::vector<std::unique_ptr<PreTokenizer>> stages) : stages_(std::move(stages)) {}
+  explicit PreTokenizerSequence(std::vector<std::unique_ptr<PreTokenizer>> stages)
+      : stages_(std::move(stages)) {}
 
   void split(PieceList& list) const override {
     for (const auto& stage : stages_) stage->split(list);
@@ -369,9 +371,11 @@ std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonField& field) {
   std::vector<std::unique_ptr<PreTokenizer>> stages;
   const JsonField list = field["pretokenizers"];
   for (size_t i = 0; i < list.size(); ++i) stages.push_back(parse_pre_tokenizer(list.at(i)));
-  // Each further one would spell out the spelling of the last: nothing sensible, and an explosion when repeated.
+  // Each further one would spell out the spelling of the last: nothing sensible, and an explosion when
+  // repeated.
   const auto takes_bytes = [](const auto& stage) { return stage->takes_any_bytes(); };
-  if (std::count_if(stages.begin(), stages.end(), takes_bytes) > 1) list.refuse("at most one ByteLevel stage");
+  if (std::count_if(stages.begin(), stages.end(), takes_bytes) > 1)
+    list.refuse("at most one ByteLevel stage");
   return std::make_unique<PreTokenizerSequence>(std::move(stages));
 }
 

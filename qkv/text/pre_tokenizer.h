@@ -11,8 +11,8 @@ namespace qkv::text {
 
 class JsonField;
 
-// A text and its pieces, in order. When `bytes` is set, every byte of the text stands for its character in the
-// byte alphabet: the spelling out that ByteLevel means is left to whoever needs it.
+// A text and its pieces, in order. When `bytes` is set, every byte of the text stands for its character in
+// the byte alphabet: the spelling out that ByteLevel means is left to whoever needs it.
 struct PieceList {
   explicit PieceList(AlignedText whole);
 

@@ -11,8 +11,9 @@
 namespace qkv::text {
 namespace {
 
-constexpr size_t kLongestPattern = 20'000;       // bytes; real ones have a few hundred
-constexpr size_t kStepsPerText = 1'000'000'000;  // divided by the length of the text: the limit of one attempt
+constexpr size_t kLongestPattern = 20'000;  // bytes; real ones have a few hundred
+constexpr size_t kStepsPerText =
+    1'000'000'000;  // divided by the length of the text: the limit of one attempt
 constexpr uint32_t kFewestSteps = 10'000, kMostSteps = 1'000'000;
 constexpr uint32_t kDepthLimit = 10'000, kHeapLimitKib = 64 * 1024;
 constexpr size_t kLargestJitStack = 1 << 20;
@@ -45,12 +46,23 @@ class DialectTranslator {
   void translate_escape(char letter) {
     const bool in_class = class_depth_ > 0;
     switch (letter) {
-      case 's': put_set(kSpaceSet, false); return;
-      case 'w': put_set(kWordSet, false); return;
-      case 'h': put_set("0-9A-Fa-f", false); return;
-      case 'S': if (!in_class) return put_set(kSpaceSet, true); break;
-      case 'W': if (!in_class) return put_set(kWordSet, true); break;
-      default: break;
+      case 's':
+        put_set(kSpaceSet, false);
+        return;
+      case 'w':
+        put_set(kWordSet, false);
+        return;
+      case 'h':
+        put_set("0-9A-Fa-f", false);
+        return;
+      case 'S':
+        if (!in_class) return put_set(kSpaceSet, true);
+        break;
+      case 'W':
+        if (!in_class) return put_set(kWordSet, true);
+        break;
+      default:
+        break;
     }
     out_ += '\\';
     out_ += letter;
@@ -110,11 +122,26 @@ using MatchContext = std::unique_ptr<pcre2_match_context, Freer<pcre2_match_cont
 using MatchData = std::unique_ptr<pcre2_match_data, Freer<pcre2_match_data_free>>;
 using JitStack = std::unique_ptr<pcre2_jit_stack, Freer<pcre2_jit_stack_free>>;
 
+// Limits and working memory of this thread's matches; dear to make.
+pcre2_match_context* thread_match_context() {
+  struct State {
+    MatchContext context{pcre2_match_context_create(nullptr)};
+    JitStack stack{pcre2_jit_stack_create(32 * 1024, kLargestJitStack, nullptr)};
+  };
+  thread_local const State state = [] {
+    State s;
+    pcre2_set_depth_limit(s.context.get(), kDepthLimit);
+    pcre2_set_heap_limit(s.context.get(), kHeapLimitKib);
+    pcre2_jit_stack_assign(s.context.get(), nullptr, s.stack.get());
+    return s;
+  }();
+  return state.context.get();
+}
+
 }  // namespace
 
 struct Regex::Compiled {
   Code code;
-  bool jit = false;
 };
 
 Regex::Regex(std::string pattern) : pattern_(std::move(pattern)), compiled_(std::make_unique<Compiled>()) {
@@ -127,10 +154,10 @@ Regex::Regex(std::string pattern) : pattern_(std::move(pattern)), compiled_(std:
   int code = 0;
   PCRE2_SIZE at = 0;
   compiled_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code,
-                                      &at, context.get()));
+                                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
+                                      &code, &at, context.get()));
   if (!compiled_->code) fail("regular expression `{}`: {}", pattern_, error_text(code));
-  compiled_->jit = pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE) == 0;
+  pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE);  // where it fails, the interpreter matches
 }
 
 Regex::~Regex() = default;
@@ -151,27 +178,21 @@ std::vector<Range> Regex::find_all(std::string_view text) const {
 
 void Regex::find_in_valid(std::string_view text, size_t offset, std::vector<Range>& out) const {
   MatchData data(pcre2_match_data_create_from_pattern(compiled_->code.get(), nullptr));
-  MatchContext context(pcre2_match_context_create(nullptr));
+  pcre2_match_context* context = thread_match_context();
   const size_t steps = std::clamp<size_t>(kStepsPerText / (text.size() + 1), kFewestSteps, kMostSteps);
-  pcre2_set_match_limit(context.get(), static_cast<uint32_t>(steps));
-  pcre2_set_depth_limit(context.get(), kDepthLimit);
-  pcre2_set_heap_limit(context.get(), kHeapLimitKib);
-  JitStack stack;
-  if (compiled_->jit) {
-    stack.reset(pcre2_jit_stack_create(32 * 1024, kLargestJitStack, nullptr));
-    pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
-  }
+  pcre2_set_match_limit(context, static_cast<uint32_t>(steps));
 
   size_t position = 0;
-  uint32_t options = PCRE2_NO_UTF_CHECK;
   while (position <= text.size()) {
     const int rc = pcre2_match(compiled_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                               position, options, data.get(), context.get());
+                               position, PCRE2_NO_UTF_CHECK, data.get(), context);
     if (rc == PCRE2_ERROR_NOMATCH) return;
-    if (rc < 0) fail("regular expression `{}`: {} (near byte {})", pattern_, error_text(rc), offset + position);
+    if (rc < 0)
+      fail("regular expression `{}`: {} (near byte {})", pattern_, error_text(rc), offset + position);
     const PCRE2_SIZE* at = pcre2_get_ovector_pointer(data.get());
     const size_t begin = at[0], end = at[1];
-    check(begin >= position && end >= begin, "regular expression `{}`: \\K moved a match backwards", pattern_);
+    check(begin >= position && end >= begin, "regular expression `{}`: \\K moved a match backwards",
+          pattern_);
     out.push_back({offset + begin, offset + end});
     position = end;
     if (begin == end) {  // step over one character, or an empty match would be found for ever

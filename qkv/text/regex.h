@@ -1,4 +1,5 @@
-// Regular expressions of tokenizer files: Oniguruma's dialect (that of Hugging Face's tokenizers) run by PCRE2.
+// Regular expressions of tokenizer files: Oniguruma's dialect (that of Hugging Face's tokenizers) run by
+// PCRE2.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +27,9 @@ class Regex {
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  // The matches in `text`, left to right, never overlapping; bytes that are not UTF-8 match nothing and end what
-  // the pattern can see. Throws Error when a match exceeds the step limits that keep hostile patterns harmless.
+  // The matches in `text`, left to right, never overlapping; bytes that are not UTF-8 match nothing and end
+  // what the pattern can see. Throws Error when a match exceeds the step limits that keep hostile patterns
+  // harmless.
   std::vector<Range> find_all(std::string_view text) const;
 
   const std::string& pattern() const { return pattern_; }

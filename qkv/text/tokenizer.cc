@@ -20,7 +20,8 @@ void encode_plain(const TokenizerParts& parts, AlignedText text, std::vector<Tok
 
 }  // namespace
 
-Tokenizer::Tokenizer(TokenizerParts parts) : parts_(std::make_shared<const TokenizerParts>(std::move(parts))) {}
+Tokenizer::Tokenizer(TokenizerParts parts)
+    : parts_(std::make_shared<const TokenizerParts>(std::move(parts))) {}
 
 Encoding Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
   std::vector<Encoding> parts{encode_part(text)};
@@ -34,7 +35,8 @@ Encoding Tokenizer::encode(std::string_view first, std::string_view second, bool
   std::vector<Encoding> parts{encode_part(first), encode_part(second)};
   const PostProcessor* post = parts_->post_processor.get();
   if (post != nullptr) post->adjust(parts, {first, second});
-  return add_special_tokens && post != nullptr && post->assembles() ? post->assemble(parts) : concatenate(parts);
+  return add_special_tokens && post != nullptr && post->assembles() ? post->assemble(parts)
+                                                                    : concatenate(parts);
 }
 
 Encoding Tokenizer::encode_part(std::string_view text) const {

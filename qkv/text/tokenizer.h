@@ -20,8 +20,8 @@ struct TokenizerParts;
 class Tokenizer {
  public:
   // From a directory with tokenizer.json, or with vocab.json and merges.txt (then tokenizer_config.json,
-  // special_tokens_map.json and added_tokens.json are read too, and GPT-2's pipeline is meant), or from a file in
-  // the format of tokenizer.json.
+  // special_tokens_map.json and added_tokens.json are read too, and GPT-2's pipeline is meant), or from a
+  // file in the format of tokenizer.json.
   static Tokenizer load(const std::string& path);
 
   // From the text of a tokenizer.json; `name` is what errors call it.
@@ -34,14 +34,14 @@ class Tokenizer {
   void save(const std::string& path) const;
   std::string to_json() const;
 
-  // The tokens of a text, or of a pair of texts. Without add_special_tokens nothing is put around them; special
-  // tokens spelt out in the text count as tokens either way. Offsets are bytes of the text. Text that is not UTF-8
-  // is taken by byte-level tokenizers and refused by all others.
+  // The tokens of a text, or of a pair of texts. Without add_special_tokens nothing is put around them;
+  // special tokens spelt out in the text count as tokens either way. Offsets are bytes of the text. Text that
+  // is not UTF-8 is taken by byte-level tokenizers and refused by all others.
   Encoding encode(std::string_view text, bool add_special_tokens = true) const;
   Encoding encode(std::string_view first, std::string_view second, bool add_special_tokens = true) const;
 
-  // The text of some tokens: exactly the bytes that were encoded, for a byte-level tokenizer. Refuses ids that
-  // are no token's.
+  // The text of some tokens: exactly the bytes that were encoded, for a byte-level tokenizer. Refuses ids
+  // that are no token's.
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens = false) const;
 
   // One more than the largest id: the rows that an embedding needs.

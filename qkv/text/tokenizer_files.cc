@@ -15,7 +15,10 @@ namespace {
 namespace fs = std::filesystem;
 
 OrderedJson byte_level_json(bool trim_offsets) {
-  return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", trim_offsets}, {"use_regex", true}};
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", false},
+          {"trim_offsets", trim_offsets},
+          {"use_regex", true}};
 }
 
 template <typename Stage>
@@ -40,14 +43,16 @@ void check_post_processor(const TokenizerParts& parts, const std::string& name) 
   if (!parts.post_processor) return;
   for (const size_t texts : {1, 2}) {
     for (const TokenId id : parts.post_processor->assemble(std::vector<Encoding>(texts)).ids) {
-      const bool known = parts.model->vocabulary().token(id) != nullptr || parts.added_tokens.find(id) != nullptr;
+      const bool known =
+          parts.model->vocabulary().token(id) != nullptr || parts.added_tokens.find(id) != nullptr;
       check(known, "{}: post_processor: {} is no token's id", name, id);
     }
   }
 }
 
 // merges.txt: a version line, then "left right" on each line.
-std::vector<Merge> parse_merges_text(std::string_view text, const std::string& file, const Vocabulary& vocabulary) {
+std::vector<Merge> parse_merges_text(std::string_view text, const std::string& file,
+                                     const Vocabulary& vocabulary) {
   std::vector<Merge> merges;
   for (size_t number = 1; !text.empty(); ++number) {
     const size_t end = std::min(text.find('\n'), text.size());
@@ -56,8 +61,8 @@ std::vector<Merge> parse_merges_text(std::string_view text, const std::string& f
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
     const size_t space = line.find(' ');
-    check(space != line.npos && line.find(' ', space + 1) == line.npos, "{}:{}: expected \"left right\"", file,
-          number);
+    check(space != line.npos && line.find(' ', space + 1) == line.npos, "{}:{}: expected \"left right\"",
+          file, number);
     const std::string_view parts[2] = {line.substr(0, space), line.substr(space + 1)};
     TokenId ids[2];
     for (size_t i = 0; i < 2; ++i) {
@@ -117,8 +122,9 @@ class LegacyTokens {
 
  private:
   static TokenId parse_id(const std::string& digits, const JsonField& field) {
-    const bool number = !digits.empty() && digits.size() <= 8 &&
-                        std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const bool number =
+        !digits.empty() && digits.size() <= 8 &&
+        std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
     if (!number || std::stoi(digits) > kLargestTokenId) field.refuse("ids as keys");
     return static_cast<TokenId>(std::stoi(digits));
   }
@@ -178,7 +184,8 @@ Tokenizer load_gpt2_files(const fs::path& directory) {
   add_named_specials(JsonField(map, map_file), tokens);
   tokens.add_list(JsonField(added, added_file));
   const Json end_of_text = "<|endoftext|>";
-  if (model->vocabulary().find("<|endoftext|>") != kNoToken) tokens.add_special(JsonField(end_of_text, vocab_file));
+  if (model->vocabulary().find("<|endoftext|>") != kNoToken)
+    tokens.add_special(JsonField(end_of_text, vocab_file));
 
   TokenizerParts parts;
   parts.added_tokens = AddedTokens(tokens.take(), model->vocabulary(), nullptr, directory.string());
@@ -216,7 +223,8 @@ void save_gpt2_files(const TokenizerParts& parts, const fs::path& directory) {
 Tokenizer Tokenizer::from_json(std::string_view document, const std::string& name) {
   const Json root = parse_json(document, name);
   const JsonField field(root, name);
-  if (const auto version = field.find("version"); version && version->string() != "1.0") version->refuse("\"1.0\"");
+  if (const auto version = field.find("version"); version && version->string() != "1.0")
+    version->refuse("\"1.0\"");
   TokenizerParts parts;
   parts.model = parse_model(field["model"]);
   if (const auto stage = field.find("normalizer")) parts.normalizer = parse_normalizer(*stage);
@@ -224,8 +232,8 @@ Tokenizer Tokenizer::from_json(std::string_view document, const std::string& nam
   if (const auto stage = field.find("post_processor")) parts.post_processor = parse_post_processor(*stage);
   if (const auto stage = field.find("decoder")) parts.decoder = parse_decoder(*stage);
   if (const auto list = field.find("added_tokens")) {
-    parts.added_tokens = AddedTokens(parse_added_tokens(*list), parts.model->vocabulary(), parts.normalizer.get(),
-                                     list->place());
+    parts.added_tokens = AddedTokens(parse_added_tokens(*list), parts.model->vocabulary(),
+                                     parts.normalizer.get(), list->place());
   }
   if (const auto kept = field.find("truncation")) parts.truncation = kept->object();
   if (const auto kept = field.find("padding")) parts.padding = kept->object();
@@ -237,12 +245,14 @@ Tokenizer Tokenizer::load(const std::string& path) {
   if (!fs::is_directory(path)) return from_json(read_file(path), path);
   const fs::path directory(path), file = directory / "tokenizer.json";
   if (fs::exists(file)) return from_json(read_file(file.string()), file.string());
-  if (fs::exists(directory / "vocab.json") && fs::exists(directory / "merges.txt")) return load_gpt2_files(path);
+  if (fs::exists(directory / "vocab.json") && fs::exists(directory / "merges.txt"))
+    return load_gpt2_files(path);
   fail("{}: no tokenizer here: expected tokenizer.json, or vocab.json and merges.txt", path);
 }
 
 std::string Tokenizer::to_json() const {
-  check(parts_->text_prefix.empty(), "tokenizer.json cannot express a space before every text: save to a directory");
+  check(parts_->text_prefix.empty(),
+        "tokenizer.json cannot express a space before every text: save to a directory");
   return parts_to_json(*parts_).dump(2) + "\n";
 }
 

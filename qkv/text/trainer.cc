@@ -49,7 +49,8 @@ AddedTokens added_tokens_of(const std::vector<std::string>& special_tokens, cons
 // Adds the byte alphabet in the order of its characters. A special token that is one of them keeps its id.
 void add_byte_alphabet(Vocabulary& vocabulary) {
   std::vector<int32_t> characters;
-  for (size_t b = 0; b < kAlphabet; ++b) characters.push_back(byte_to_character(static_cast<unsigned char>(b)));
+  for (size_t b = 0; b < kAlphabet; ++b)
+    characters.push_back(byte_to_character(static_cast<unsigned char>(b)));
   std::sort(characters.begin(), characters.end());
   for (const int32_t c : characters) {
     std::string spelling;
@@ -62,8 +63,10 @@ std::unique_ptr<PreTokenizer> pre_tokenizer_of(const Json& json) {
   return parse_pre_tokenizer(JsonField(json, "pre_tokenizer"));
 }
 
-Tokenizer byte_level_tokenizer(const TrainerOptions& options, Vocabulary vocabulary, std::vector<Merge> merges) {
-  const Json stage = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+Tokenizer byte_level_tokenizer(const TrainerOptions& options, Vocabulary vocabulary,
+                               std::vector<Merge> merges) {
+  const Json stage = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
   Json untrimmed = stage;
   untrimmed["trim_offsets"] = false;
   TokenizerParts parts;
@@ -115,7 +118,8 @@ Tokenizer train_byte_level_bpe(std::span<const std::string_view> texts, const Tr
       report(options, "tokens", trainer.vocabulary().size(), options.vocab_size);
     }
   }
-  return byte_level_tokenizer(options, trainer.vocabulary(), trainer.merges());
+  std::vector<Merge> merges = trainer.merges();
+  return byte_level_tokenizer(options, std::move(trainer).take_vocabulary(), std::move(merges));
 }
 
 Tokenizer train_bytes(const TrainerOptions& options) {
@@ -144,8 +148,10 @@ Tokenizer train_characters(std::span<const std::string_view> texts, const Traine
   TokenizerParts parts;
   parts.model = std::make_unique<WordLevel>(std::move(vocabulary), unk.empty() ? "<unk>" : std::move(unk));
   parts.added_tokens = added_tokens_of(options.special_tokens, parts.model->vocabulary());
-  parts.pre_tokenizer = pre_tokenizer_of(
-      {{"type", "Split"}, {"pattern", {{"Regex", R"([\s\S])"}}}, {"behavior", "Isolated"}, {"invert", false}});
+  parts.pre_tokenizer = pre_tokenizer_of({{"type", "Split"},
+                                          {"pattern", {{"Regex", R"([\s\S])"}}},
+                                          {"behavior", "Isolated"},
+                                          {"invert", false}});
   const Json fuse = {{"type", "Fuse"}};
   parts.decoder = parse_decoder(JsonField(fuse, "decoder"));
   return Tokenizer(std::move(parts));
@@ -160,8 +166,8 @@ Tokenizer train_words(std::span<const std::string_view> texts, const TrainerOpti
   }
   Vocabulary vocabulary = vocabulary_of(with_unk.special_tokens);
   check(options.vocab_size >= vocabulary.size() && options.vocab_size <= kLargestTokenId,
-        "tokenizer training: a vocabulary of {} tokens, expected {} (special tokens) to {}", options.vocab_size,
-        vocabulary.size(), kLargestTokenId);
+        "tokenizer training: a vocabulary of {} tokens, expected {} (special tokens) to {}",
+        options.vocab_size, vocabulary.size(), kLargestTokenId);
 
   TokenizerParts parts;
   parts.pre_tokenizer = pre_tokenizer_of({{"type", "Whitespace"}});

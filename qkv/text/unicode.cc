@@ -14,7 +14,9 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-bool is_continuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
+bool is_continuation(unsigned char byte) {
+  return (byte & 0xC0) == 0x80;
+}
 
 // Bytes that a sequence starting with `lead` has; 0 when no sequence starts so.
 uint32_t sequence_length(unsigned char lead) {
@@ -29,32 +31,48 @@ uint32_t sequence_length(unsigned char lead) {
 bool second_byte_fits(unsigned char lead, unsigned char second) {
   if (!is_continuation(second)) return false;
   switch (lead) {
-    case 0xE0: return second >= 0xA0;
-    case 0xED: return second <= 0x9F;
-    case 0xF0: return second >= 0x90;
-    case 0xF4: return second <= 0x8F;
-    default: return true;
+    case 0xE0:
+      return second >= 0xA0;
+    case 0xED:
+      return second <= 0x9F;
+    case 0xF0:
+      return second >= 0x90;
+    case 0xF4:
+      return second <= 0x8F;
+    default:
+      return true;
   }
 }
 
 CharacterClass compute_class(int32_t codepoint) {
   switch (codepoint) {  // White_Space outside the separators
-    case 0x09: case 0x0A: case 0x0B: case 0x0C: case 0x0D: case 0x85: return CharacterClass::kSpace;
-    default: break;
+    case 0x09:
+    case 0x0A:
+    case 0x0B:
+    case 0x0C:
+    case 0x0D:
+    case 0x85:
+      return CharacterClass::kSpace;
+    default:
+      break;
   }
   switch (utf8proc_category(codepoint)) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
     case UTF8PROC_CATEGORY_LT:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO: return CharacterClass::kLetter;
+    case UTF8PROC_CATEGORY_LO:
+      return CharacterClass::kLetter;
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO: return CharacterClass::kNumber;
+    case UTF8PROC_CATEGORY_NO:
+      return CharacterClass::kNumber;
     case UTF8PROC_CATEGORY_ZS:
     case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP: return CharacterClass::kSpace;
-    default: return CharacterClass::kOther;
+    case UTF8PROC_CATEGORY_ZP:
+      return CharacterClass::kSpace;
+    default:
+      return CharacterClass::kOther;
   }
 }
 
@@ -96,7 +114,8 @@ size_t find_invalid_utf8(std::string_view text) {
   size_t i = 0;
   while (i < text.size()) {
     uint64_t eight;
-    if (text.size() - i >= 8 && (std::memcpy(&eight, text.data() + i, 8), (eight & 0x8080808080808080u) == 0)) {
+    if (text.size() - i >= 8 &&
+        (std::memcpy(&eight, text.data() + i, 8), (eight & 0x8080808080808080u) == 0)) {
       i += 8;
       continue;
     }
@@ -163,8 +182,10 @@ bool is_word_character(int32_t codepoint) {
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC: return true;
-    default: break;
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      break;
   }
   return (codepoint >= 0x24B6 && codepoint <= 0x24E9) || (codepoint >= 0x1F130 && codepoint <= 0x1F149) ||
          (codepoint >= 0x1F150 && codepoint <= 0x1F169) || (codepoint >= 0x1F170 && codepoint <= 0x1F189) ||
@@ -173,9 +194,8 @@ bool is_word_character(int32_t codepoint) {
 
 std::string to_normal_form(std::string_view text, NormalForm form) {
   utf8proc_uint8_t* mapped = nullptr;
-  const auto length =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                   static_cast<utf8proc_ssize_t>(text.size()), &mapped, options_of(form));
+  const auto length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                   static_cast<utf8proc_ssize_t>(text.size()), &mapped, options_of(form));
   if (length < 0) fail("Unicode normalisation: {}", utf8proc_errmsg(length));
   std::string result(reinterpret_cast<const char*>(mapped), static_cast<size_t>(length));
   std::free(mapped);
@@ -184,18 +204,22 @@ std::string to_normal_form(std::string_view text, NormalForm form) {
 
 bool starts_normalization_segment(int32_t codepoint) {
   if (codepoint < 0x300) return true;
-  if (codepoint >= 0x1160 && codepoint <= 0x11FF) return false;  // Hangul vowels and finals join what precedes
+  if (codepoint >= 0x1160 && codepoint <= 0x11FF)
+    return false;  // Hangul vowels and finals join what precedes
   if (codepoint == 0xFF9E || codepoint == 0xFF9F || (codepoint >= 0xFFA0 && codepoint <= 0xFFDC)) {
     return false;  // half-width forms of marks and of Hangul letters
   }
-  if (codepoint >= 0x3131 && codepoint <= 0x318E) return false;  // compatibility letters that become Hangul ones
+  if (codepoint >= 0x3131 && codepoint <= 0x318E)
+    return false;  // compatibility letters that become Hangul ones
   const utf8proc_property_t* property = utf8proc_get_property(codepoint);
   if (property->combining_class != 0) return false;
   switch (property->category) {  // every other second part of a composition is a mark
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME: return false;
-    default: return true;
+    case UTF8PROC_CATEGORY_ME:
+      return false;
+    default:
+      return true;
   }
 }
 

@@ -28,14 +28,16 @@ void check_utf8(std::string_view text, std::string_view what);
 // REQUIRES: a Unicode scalar value.
 void append_utf8(std::string& out, int32_t codepoint);
 
-// Moves the complete characters at the start of `pending` to the result, each invalid byte sequence as U+FFFD;
-// a sequence that further bytes may still complete stays in `pending`.
+// Moves the complete characters at the start of `pending` to the result, each invalid byte sequence as
+// U+FFFD; a sequence that further bytes may still complete stays in `pending`.
 std::string take_complete_utf8(std::string& pending);
 
 // The classes that GPT-2's pattern tells apart: \p{L}, \p{N}, \s (White_Space) and the rest.
 enum class CharacterClass : uint8_t { kOther, kLetter, kNumber, kSpace };
 CharacterClass class_of(int32_t codepoint);
-inline bool is_space(int32_t codepoint) { return class_of(codepoint) == CharacterClass::kSpace; }
+inline bool is_space(int32_t codepoint) {
+  return class_of(codepoint) == CharacterClass::kSpace;
+}
 
 // \w of UTS #18: letters, other alphabetic characters, marks, decimal digits, connectors. Approximates
 // Other_Alphabetic outside letters and marks by the circled and squared letters.

@@ -9,7 +9,8 @@ Vocabulary::Vocabulary(const JsonField& field) {
   const Json& members = field.object();
   ids_.reserve(members.size());
   for (auto it = members.begin(); it != members.end(); ++it) {
-    const bool plain = it->is_number_unsigned() && it->get<uint64_t>() <= static_cast<uint64_t>(kLargestTokenId);
+    const bool plain =
+        it->is_number_unsigned() && it->get<uint64_t>() <= static_cast<uint64_t>(kLargestTokenId);
     if (!plain) field[it.key()].integer(0, kLargestTokenId);  // refuses with the name of the member
     const auto id = it->get<TokenId>();
     if (!add(it.key(), id)) {

@@ -19,6 +19,8 @@ inline constexpr TokenId kLargestTokenId = 10'000'000;
 class Vocabulary {
  public:
   Vocabulary() = default;
+  Vocabulary(Vocabulary&&) = default;  // moved only: by_id_ points into ids_
+  Vocabulary& operator=(Vocabulary&&) = default;
 
   // From {"token": id, ...}: unique ids from 0 to kLargestTokenId; gaps are allowed.
   explicit Vocabulary(const JsonField& field);
@@ -27,9 +29,9 @@ class Vocabulary {
   // False, changing nothing, when the token or the id is taken. REQUIRES: 0 <= id <= kLargestTokenId.
   bool add(std::string token, TokenId id);
 
-  TokenId find(std::string_view token) const;      // kNoToken when absent
-  const std::string* token(TokenId id) const;      // null when absent
-  size_t size() const { return ids_.size(); }      // tokens
+  TokenId find(std::string_view token) const;        // kNoToken when absent
+  const std::string* token(TokenId id) const;        // null when absent
+  size_t size() const { return ids_.size(); }        // tokens
   size_t id_limit() const { return by_id_.size(); }  // the largest id and one
 
  private:

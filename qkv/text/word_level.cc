@@ -10,10 +10,11 @@ namespace {
 
 [[noreturn]] void refuse_unknown(std::string_view piece, size_t offset, const std::string& unk_token) {
   const Character first = character_at(piece, 0);
-  const std::string shown = piece.size() <= 40 ? std::string(piece) : std::string(piece.substr(0, 40)) + "...";
+  const std::string shown =
+      piece.size() <= 40 ? std::string(piece) : std::string(piece.substr(0, 40)) + "...";
   if (piece.size() == first.length && first.valid()) {
-    fail("encode: the character '{}' (U+{:04X}) at byte {} is not in the vocabulary, which has no \"{}\"", shown,
-         first.codepoint, offset, unk_token);
+    fail("encode: the character '{}' (U+{:04X}) at byte {} is not in the vocabulary, which has no \"{}\"",
+         shown, first.codepoint, offset, unk_token);
   }
   fail("encode: '{}' at byte {} is not in the vocabulary, which has no \"{}\"", shown, offset, unk_token);
 }

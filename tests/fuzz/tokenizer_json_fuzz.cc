@@ -7,7 +7,8 @@
 #include "qkv/text/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  constexpr std::string_view kText = "Hello  world's <|endoftext|> caf\xC3\xA9 123\n\n \xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\xA6\x99";
+  constexpr std::string_view kText =
+      "Hello  world's <|endoftext|> caf\xC3\xA9 123\n\n \xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\xA6\x99";
   try {
     const auto tokenizer =
         qkv::text::Tokenizer::from_json({reinterpret_cast<const char*>(data), size}, "tokenizer.json");

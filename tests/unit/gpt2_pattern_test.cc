@@ -23,9 +23,33 @@ std::vector<Range> match_by_hand(std::string_view text) {
 
 // Mostly what the pattern treats specially; now and then any assigned character.
 std::string random_text(std::mt19937& rng, const std::vector<int32_t>& assigned) {
-  static constexpr std::string_view kSpecial[] = {"'", "s", "t", "re", "ve", "m", "ll", "d", "l",  "r", "v",
-                                                  " ", " ", " ", "\n", "\t", "\r", "7", "x", "E", ".", "-",
-                                                  "\xC2\xA0", "\xC2\x85", "\xE3\x80\x80", "\xE1\xA0\x8E", "\x1C"};
+  static constexpr std::string_view kSpecial[] = {"'",
+                                                  "s",
+                                                  "t",
+                                                  "re",
+                                                  "ve",
+                                                  "m",
+                                                  "ll",
+                                                  "d",
+                                                  "l",
+                                                  "r",
+                                                  "v",
+                                                  " ",
+                                                  " ",
+                                                  " ",
+                                                  "\n",
+                                                  "\t",
+                                                  "\r",
+                                                  "7",
+                                                  "x",
+                                                  "E",
+                                                  ".",
+                                                  "-",
+                                                  "\xC2\xA0",
+                                                  "\xC2\x85",
+                                                  "\xE3\x80\x80",
+                                                  "\xE1\xA0\x8E",
+                                                  "\x1C"};
   std::string text;
   for (size_t n = rng() % 16; n > 0; --n) {
     if (rng() % 4 == 0) {
@@ -43,7 +67,8 @@ TEST(Gpt2Pattern, MatcherEqualsTheRegularExpression) {
   for (int32_t c = 0; c <= 0x10FFFF; ++c) {
     std::string s;
     if (c < 0xD800 || c > 0xDFFF) append_utf8(s, c);
-    if (!s.empty() && unassigned.find_all(s).empty() && (c < 0xE000 || c > 0xF8FF) && c < 0xF0000) assigned.push_back(c);
+    if (!s.empty() && unassigned.find_all(s).empty() && (c < 0xE000 || c > 0xF8FF) && c < 0xF0000)
+      assigned.push_back(c);
   }
   ASSERT_GT(assigned.size(), 100'000u);
   for (const int32_t c : assigned) {  // each alone, then in company
@@ -80,19 +105,25 @@ TEST(Regex, HostilePatternsEndInAnError) {
 }
 
 TEST(Regex, SpaceAndWordAreUnicodes) {
-  EXPECT_EQ(Regex("\\s").find_all("\xE1\xA0\x8E").size(), 0u);  // U+180E has not been White_Space since Unicode 6.3
+  EXPECT_EQ(Regex("\\s").find_all("\xE1\xA0\x8E").size(),
+            0u);  // U+180E has not been White_Space since Unicode 6.3
   EXPECT_EQ(Regex("\\w+").find_all("\xE0\xA4\xA8\xE0\xA4\xBF").size(), 1u);  // a letter and its vowel sign
   EXPECT_EQ(Regex("[^\\s\\w]").find_all("a-\n").size(), 1u);
 }
 
-TEST(Regex, DotallIsSpeltAsInOniguruma) { EXPECT_EQ(Regex("(?m:a.b)").find_all("a\nb").size(), 1u); }
+TEST(Regex, DotallIsSpeltAsInOniguruma) {
+  EXPECT_EQ(Regex("(?m:a.b)").find_all("a\nb").size(), 1u);
+}
 
 TEST(Regex, EmptyMatchesAdvance) {
   EXPECT_EQ(Regex("x*").find_all("\xC3\xA9y"), (std::vector<Range>{{0, 0}, {2, 2}, {3, 3}}));
 }
 
 TEST(Regex, BytesThatAreNotUtf8MatchNothing) {
-  EXPECT_EQ(Regex("[\\s\\S]").find_all("a\xFF""b"), (std::vector<Range>{{0, 1}, {2, 3}}));
+  EXPECT_EQ(Regex("[\\s\\S]")
+                .find_all("a\xFF"
+                          "b"),
+            (std::vector<Range>{{0, 1}, {2, 3}}));
 }
 
 }  // namespace

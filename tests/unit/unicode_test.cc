@@ -65,9 +65,10 @@ TEST(ByteAlphabet, SpellsAllBytesAndBack) {
 // Strings that mix letters, marks, Hangul letters and compatibility forms.
 std::string random_text(std::mt19937& rng) {
   static constexpr std::pair<int32_t, int32_t> kBlocks[] = {
-      {0x20, 0x7E},     {0xC0, 0x24F},    {0x300, 0x36F},   {0x390, 0x3FF},   {0x9B0, 0x9E0},  {0xB30, 0xB60},
-      {0xDC0, 0xDE0},   {0x1100, 0x11FF}, {0x1E00, 0x1FFF}, {0x3040, 0x30FF}, {0x3130, 0x318F}, {0xAC00, 0xAC40},
-      {0xFB00, 0xFB4F}, {0xFF60, 0xFFDC}, {0x11130, 0x11135}, {0x1D100, 0x1D170}, {0x2460, 0x24FF}};
+      {0x20, 0x7E},       {0xC0, 0x24F},    {0x300, 0x36F},   {0x390, 0x3FF},   {0x9B0, 0x9E0},
+      {0xB30, 0xB60},     {0xDC0, 0xDE0},   {0x1100, 0x11FF}, {0x1E00, 0x1FFF}, {0x3040, 0x30FF},
+      {0x3130, 0x318F},   {0xAC00, 0xAC40}, {0xFB00, 0xFB4F}, {0xFF60, 0xFFDC}, {0x11130, 0x11135},
+      {0x1D100, 0x1D170}, {0x2460, 0x24FF}};
   std::string text;
   for (int i = 0; i < 12; ++i) {
     const auto [low, high] = kBlocks[rng() % std::size(kBlocks)];
@@ -87,7 +88,8 @@ TEST(Normalizer, SegmentwiseFormEqualsTheFormOfTheWhole) {
     const auto normalizer = parse_normalizer(JsonField(json, "normalizer"));
     for (int i = 0; i < 20000; ++i) {
       const std::string text = random_text(rng);
-      ASSERT_EQ(normalizer->normalize(AlignedText(text, 0)).view(), to_normal_form(text, form)) << name << text;
+      ASSERT_EQ(normalizer->normalize(AlignedText(text, 0)).view(), to_normal_form(text, form))
+          << name << text;
     }
   }
 }
