@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <chrono>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -43,13 +44,16 @@ struct RunArguments {
   bool no_special = false;
 };
 
-// How far training is: one line that is rewritten on a terminal, lines of their own elsewhere.
+// How far training is: one line that is rewritten on a terminal, now and then a line of its own elsewhere.
 void show_progress(std::string_view what, size_t done, size_t total) {
+  using Clock = std::chrono::steady_clock;
   static const bool terminal = isatty(STDERR_FILENO) != 0;
+  static Clock::time_point last = Clock::now();
+  if (Clock::now() - last < (terminal ? std::chrono::milliseconds(100) : std::chrono::seconds(5))) return;
+  last = Clock::now();
   const std::string line =
       fmt::format("{} {} of {} ({}%)", what, done, total, 100 * done / std::max<size_t>(total, 1));
   std::cerr << (terminal ? "\r" : "") << line << (terminal ? "\x1b[K" : "\n") << std::flush;
-  if (terminal && done >= total) std::cerr << '\n';
 }
 
 TrainerOptions trainer_options(const TrainArguments& arguments) {
@@ -84,7 +88,8 @@ Tokenizer train(const TrainArguments& arguments) {
 void run_train(const TrainArguments& arguments) {
   const Tokenizer tokenizer = train(arguments);
   tokenizer.save(arguments.out);
-  std::cerr << fmt::format("{}: {} tokens\n", arguments.out, tokenizer.vocab_size());
+  const char* over = isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "";  // the progress line
+  std::cerr << fmt::format("{}{}: {} tokens\n", over, arguments.out, tokenizer.vocab_size());
 }
 
 std::string read_input(const std::string& file) {

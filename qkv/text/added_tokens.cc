@@ -9,7 +9,7 @@
 namespace qkv::text {
 namespace {
 
-constexpr size_t kLongestContent = 4096;  // bytes; bounds the work at each position of a text
+constexpr size_t kLongestContent = 1024;  // bytes; bounds the work at each position of a text
 
 // Where the last character of text[0, end) begins. REQUIRES: end > 0.
 size_t previous_character(std::string_view text, size_t end) {

@@ -46,7 +46,7 @@ class StringMatcher {
 class AddedTokens {
  public:
   // Tokens with ids of their own or, when their content is in `vocabulary`, the id there. Refuses repeated
-  // contents, ids that belong to something else and contents longer than 4096 bytes, naming `place`.
+  // contents, ids that belong to something else and contents longer than 1024 bytes, naming `place`.
   AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary, const Normalizer* normalizer,
               const std::string& place);
   AddedTokens() = default;

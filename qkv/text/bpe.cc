@@ -168,14 +168,22 @@ class Bpe::CachePool {
 
 namespace {
 
+// What marks a character's position in the piece. Bounded, as it is put to each character of a text.
+std::optional<std::string> parse_mark(const JsonField& field, std::string_view key) {
+  const auto mark = field.find(key);
+  if (!mark) return std::nullopt;
+  if (mark->string().size() > 64) mark->refuse("at most 64 bytes");
+  return mark->string();
+}
+
 BpeOptions parse_options(const JsonField& field) {
   if (const auto dropout = field.find("dropout"); dropout && dropout->json() != 0) {
     dropout->refuse("null or 0: merges are not dropped at random");
   }
   BpeOptions options;
   if (const auto f = field.find("unk_token")) options.unk_token = f->string();
-  if (const auto f = field.find("continuing_subword_prefix")) options.continuing_subword_prefix = f->string();
-  if (const auto f = field.find("end_of_word_suffix")) options.end_of_word_suffix = f->string();
+  options.continuing_subword_prefix = parse_mark(field, "continuing_subword_prefix");
+  options.end_of_word_suffix = parse_mark(field, "end_of_word_suffix");
   options.fuse_unk = field.boolean_or("fuse_unk", false);
   options.byte_fallback = field.boolean_or("byte_fallback", false);
   options.ignore_merges = field.boolean_or("ignore_merges", false);

@@ -10,6 +10,9 @@
 namespace qkv::text {
 namespace {
 
+// Putting n marks in order takes n^2 steps, so a longer heap of them, which no language has, is cut.
+constexpr size_t kLongestSegment = 2048;  // bytes
+
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
@@ -45,7 +48,7 @@ class UnicodeForm : public Normalizer {
   static Range segment_at(std::string_view text, size_t begin) {
     const Character first = character_at(text, begin);
     size_t end = begin + first.length;
-    while (first.valid() && end < text.size()) {
+    while (first.valid() && end < text.size() && end - begin < kLongestSegment) {
       const Character next = character_at(text, end);
       if (!next.valid() || starts_normalization_segment(next.codepoint)) break;
       end += next.length;

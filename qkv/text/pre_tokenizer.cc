@@ -267,8 +267,13 @@ class StringPattern : public Pattern {
   std::string string_;
 };
 
+constexpr size_t kLongestString = 1024;  // bytes; bounds the work at each position of a text
+
 std::unique_ptr<Pattern> parse_pattern(const JsonField& field) {
-  if (const auto string = field.find("String")) return std::make_unique<StringPattern>(string->string());
+  if (const auto string = field.find("String")) {
+    if (string->string().size() > kLongestString) string->refuse("at most 1024 bytes");
+    return std::make_unique<StringPattern>(string->string());
+  }
   const std::string& regex = field["Regex"].string();
   if (regex == kGpt2Pattern) return std::make_unique<Gpt2Pattern>();
   if (regex == kAnyCharacter) return std::make_unique<AnyCharacterPattern>();

@@ -31,7 +31,8 @@ Encoding Tokenizer::encode(std::string_view text, bool add_special_tokens) const
   return add_special_tokens && post->assembles() ? post->assemble(parts) : std::move(parts[0]);
 }
 
-Encoding Tokenizer::encode(std::string_view first, std::string_view second, bool add_special_tokens) const {
+Encoding Tokenizer::encode_pair(std::string_view first, std::string_view second,
+                                bool add_special_tokens) const {
   std::vector<Encoding> parts{encode_part(first), encode_part(second)};
   const PostProcessor* post = parts_->post_processor.get();
   if (post != nullptr) post->adjust(parts, {first, second});

@@ -38,7 +38,7 @@ class Tokenizer {
   // special tokens spelt out in the text count as tokens either way. Offsets are bytes of the text. Text that
   // is not UTF-8 is taken by byte-level tokenizers and refused by all others.
   Encoding encode(std::string_view text, bool add_special_tokens = true) const;
-  Encoding encode(std::string_view first, std::string_view second, bool add_special_tokens = true) const;
+  Encoding encode_pair(std::string_view first, std::string_view second, bool add_special_tokens = true) const;
 
   // The text of some tokens: exactly the bytes that were encoded, for a byte-level tokenizer. Refuses ids
   // that are no token's.

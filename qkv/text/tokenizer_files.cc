@@ -160,7 +160,7 @@ void add_named_specials(const JsonField& field, LegacyTokens& tokens) {
 
 // A JSON file of a directory, an empty object when there is none.
 Json read_optional_json(const fs::path& path) {
-  return fs::exists(path) ? parse_json(read_file(path.string()), path.string()) : Json::object();
+  return file_exists(path.string()) ? parse_json(read_file(path.string()), path.string()) : Json::object();
 }
 
 Tokenizer load_gpt2_files(const fs::path& directory) {
@@ -242,10 +242,11 @@ Tokenizer Tokenizer::from_json(std::string_view document, const std::string& nam
 }
 
 Tokenizer Tokenizer::load(const std::string& path) {
-  if (!fs::is_directory(path)) return from_json(read_file(path), path);
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return from_json(read_file(path), path);
   const fs::path directory(path), file = directory / "tokenizer.json";
-  if (fs::exists(file)) return from_json(read_file(file.string()), file.string());
-  if (fs::exists(directory / "vocab.json") && fs::exists(directory / "merges.txt"))
+  if (file_exists(file.string())) return from_json(read_file(file.string()), file.string());
+  if (file_exists((directory / "vocab.json").string()) && file_exists((directory / "merges.txt").string()))
     return load_gpt2_files(path);
   fail("{}: no tokenizer here: expected tokenizer.json, or vocab.json and merges.txt", path);
 }
@@ -258,7 +259,9 @@ std::string Tokenizer::to_json() const {
 
 void Tokenizer::save(const std::string& path) const {
   if (path.ends_with(".json")) return write_file_atomically(path, to_json());
-  fs::create_directories(path);
+  std::error_code error;
+  fs::create_directories(path, error);
+  check(!error, "{}: cannot be created: {}", path, error.message());
   if (!parts_->text_prefix.empty()) return save_gpt2_files(*parts_, path);
   write_file_atomically((fs::path(path) / "tokenizer.json").string(), to_json());
 }

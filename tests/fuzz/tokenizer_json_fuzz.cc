@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto tokenizer =
         qkv::text::Tokenizer::from_json({reinterpret_cast<const char*>(data), size}, "tokenizer.json");
     const auto again = qkv::text::Tokenizer::from_json(tokenizer.to_json(), "tokenizer.json");
-    const auto encoding = again.encode(kText, kText, true);
+    const auto encoding = again.encode_pair(kText, kText, true);
     again.decode(encoding.ids);
     qkv::text::StreamDecoder stream(again);
     for (const auto id : encoding.ids) stream.add(id);

@@ -280,7 +280,7 @@ TEST(PostProcessor, TemplatesPutSpecialTokensAround) {
   const Tokenizer tokenizer = tokenizer_of(json);
   EXPECT_EQ(tokenizer.encode("hello").ids, (Ids{4, 1}));
   EXPECT_EQ(tokenizer.encode("hello", false).ids, (Ids{1}));
-  const Encoding pair = tokenizer.encode("hello", "world", true);
+  const Encoding pair = tokenizer.encode_pair("hello", "world");
   EXPECT_EQ(pair.ids, (Ids{1, 4, 2}));
   EXPECT_EQ(pair.type_ids, (Ids{0, 0, 1}));
   EXPECT_EQ(Json::parse(tokenizer.to_json())["post_processor"], json["post_processor"]);
@@ -339,6 +339,82 @@ TEST(Tokenizer, DocumentsThatAreNotWellFormedAreRefused) {
   EXPECT_THROW(Tokenizer::from_json(R"({"model": {"type": "WordLevel", "vocab": {"a": 0, "a": 1}}})"), Error);
   EXPECT_THROW(Tokenizer::load("/nonexistent/tokenizer.json"), Error);
   EXPECT_THROW(Tokenizer::load(testing::TempDir()), Error);
+}
+
+// The form with vocab.json and merges.txt, in a folder that goes with the test.
+class VocabularyFolder {
+ public:
+  VocabularyFolder() : path_(fs::path(testing::TempDir()) / "qkv_vocabulary_folder") {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+    write("vocab.json", R"({"a": 0, "b": 1, "ab": 2, "\u0120": 3, "<|endoftext|>": 4})");
+    write("merges.txt", "#version: 0.2\na b\n");
+  }
+  ~VocabularyFolder() { fs::remove_all(path_); }
+  void write(const char* name, const std::string& contents) const {
+    write_file_atomically((path_ / name).string(), contents);
+  }
+  Tokenizer load() const { return Tokenizer::load(path_.string()); }
+  std::string refusal() const {
+    try {
+      load();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+
+ private:
+  fs::path path_;
+};
+
+TEST(VocabularyFiles, MeanGpt2sPipeline) {
+  const VocabularyFolder folder;
+  EXPECT_EQ(folder.load().encode("ab <|endoftext|>a").ids, (Ids{2, 3, 4, 0}));
+  EXPECT_TRUE(folder.load().is_special(4));
+}
+
+TEST(VocabularyFiles, NeighbouringFilesAddTokens) {
+  const VocabularyFolder folder;
+  folder.write("special_tokens_map.json",
+               R"({"pad_token": "<pad>", "eos_token": {"content": "<|endoftext|>", "rstrip": true}})");
+  folder.write("added_tokens.json", R"({"<tool>": 7})");
+  const Tokenizer tokenizer = folder.load();
+  EXPECT_EQ(tokenizer.encode("<|endoftext|> a<pad><tool>").ids, (Ids{4, 0, 8, 7}));
+  EXPECT_FALSE(tokenizer.is_special(7));
+  EXPECT_EQ(tokenizer.vocab_size(), 9u);
+}
+
+TEST(VocabularyFiles, PrefixSpaceIsPutBeforeEveryText) {
+  const VocabularyFolder folder;
+  folder.write("tokenizer_config.json", R"({"add_prefix_space": true})");
+  const Tokenizer tokenizer = folder.load();
+  EXPECT_EQ(tokenizer.encode("").ids, (Ids{3}));
+  EXPECT_EQ(tokenizer.encode(" a").ids, (Ids{3, 3, 0}));
+  EXPECT_EQ(tokenizer.encode("a").offsets.back(), (Range{0, 1}));
+  EXPECT_THROW(tokenizer.to_json(), Error);
+}
+
+TEST(VocabularyFiles, HostileOnesAreRefusedByLineAndField) {
+  const VocabularyFolder folder;
+  const auto expect = [&](const char* file, const std::string& good, const std::string& bad,
+                          const char* message) {
+    folder.write(file, bad);
+    EXPECT_NE(folder.refusal().find(message), std::string::npos) << folder.refusal();
+    folder.write(file, good);
+  };
+  const std::string merges = "#version: 0.2\na b\n";
+  expect("merges.txt", merges, "#version: 0.2\na b c\n", "merges.txt:2: expected \"left right\"");
+  expect("merges.txt", merges, "a c\n", "merges.txt:1: \"c\" is not in the vocabulary");
+  expect("merges.txt", merges, "a b\na b\n", "merged twice");
+  expect("added_tokens.json", "{}", R"({"<x>": -5})", "added_tokens.json: <x>: expected an integer");
+  expect("special_tokens_map.json", "{}", R"({"pad_token": 3})",
+         "special_tokens_map.json: pad_token: expected a string");
+  expect("tokenizer_config.json", "{}", R"({"add_prefix_space": 3})",
+         "add_prefix_space: expected true or false");
+  expect("tokenizer_config.json", "{}", R"({"added_tokens_decoder": {"x": {"content": "y"}}})",
+         "expected ids as keys");
+  expect("vocab.json", "{}", R"({"a": 0, "b": 0})", "vocab.json: the id 0 belongs to both");
 }
 
 TEST(Tokenizer, HostilePatternsEndInAnError) {
