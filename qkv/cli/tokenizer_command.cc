@@ -1,0 +1,232 @@
+#include "qkv/cli/tokenizer_command.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "qkv/base/error.h"
+#include "qkv/base/file.h"
+#include "qkv/text/tokenizer.h"
+#include "qkv/text/trainer.h"
+
+namespace qkv::cli {
+namespace {
+
+using text::TokenId;
+using text::Tokenizer;
+using text::TrainerOptions;
+using Json = nlohmann::json;
+
+struct TrainArguments {
+  std::vector<std::string> inputs;
+  std::string type = "bpe";
+  std::optional<size_t> vocab_size;
+  std::optional<int64_t> min_frequency;
+  std::vector<std::string> special_tokens;
+  std::string out;
+};
+
+struct RunArguments {
+  std::string directory;
+  std::string file;  // empty: standard input
+  bool jsonl = false;
+  bool no_special = false;
+};
+
+// How far training is: one line that is rewritten on a terminal, now and then a line of its own elsewhere.
+void show_progress(std::string_view what, size_t done, size_t total) {
+  using Clock = std::chrono::steady_clock;
+  static const bool terminal = isatty(STDERR_FILENO) != 0;
+  static Clock::time_point last = Clock::now();
+  if (Clock::now() - last < (terminal ? std::chrono::milliseconds(100) : std::chrono::seconds(5))) return;
+  last = Clock::now();
+  const std::string line =
+      fmt::format("{} {} of {} ({}%)", what, done, total, 100 * done / std::max<size_t>(total, 1));
+  std::cerr << (terminal ? "\r" : "") << line << (terminal ? "\x1b[K" : "\n") << std::flush;
+}
+
+TrainerOptions trainer_options(const TrainArguments& arguments) {
+  TrainerOptions options;
+  const bool sized = arguments.type == "bpe" || arguments.type == "word";
+  if (!sized && (arguments.vocab_size || arguments.min_frequency)) {
+    throw UsageError(
+        fmt::format("--vocab-size and --min-frequency mean nothing for --type {}", arguments.type));
+  }
+  if (arguments.vocab_size) options.vocab_size = *arguments.vocab_size;
+  if (arguments.min_frequency) options.min_frequency = *arguments.min_frequency;
+  options.special_tokens = arguments.special_tokens;
+  options.progress = show_progress;
+  return options;
+}
+
+Tokenizer train(const TrainArguments& arguments) {
+  const TrainerOptions options = trainer_options(arguments);
+  if (arguments.type == "byte") return text::train_bytes(options);
+  if (arguments.inputs.empty()) throw UsageError("tokenizer train: no INPUT to learn from");
+  std::vector<std::shared_ptr<const MappedFile>> files;
+  std::vector<std::string_view> texts;
+  for (const std::string& input : arguments.inputs) {
+    files.push_back(MappedFile::open(input));
+    texts.push_back(files.back()->text());
+  }
+  if (arguments.type == "char") return text::train_characters(texts, options);
+  if (arguments.type == "word") return text::train_words(texts, options);
+  return text::train_byte_level_bpe(texts, options);
+}
+
+void run_train(const TrainArguments& arguments) {
+  const Tokenizer tokenizer = train(arguments);
+  tokenizer.save(arguments.out);
+  const char* over = isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "";  // the progress line
+  std::cerr << fmt::format("{}{}: {} tokens\n", over, arguments.out, tokenizer.vocab_size());
+}
+
+std::string read_input(const std::string& file) {
+  if (!file.empty() && file != "-") return read_file(file);
+  return std::string(std::istreambuf_iterator<char>(std::cin), {});
+}
+
+// Calls `convert` with each line's JSON value and writes the result as a line.
+template <typename Convert>
+void convert_lines(const RunArguments& arguments, const Convert& convert) {
+  std::ifstream file;
+  const bool from_file = !arguments.file.empty() && arguments.file != "-";
+  if (from_file) {
+    file.open(arguments.file, std::ios::binary);
+    check(file.good(), "{}: cannot be opened", arguments.file);
+  }
+  const std::string name = from_file ? arguments.file : "standard input";
+  std::istream& in = from_file ? file : std::cin;
+  std::string line;
+  for (size_t number = 1; std::getline(in, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const Json value = Json::parse(line, nullptr, false);
+    check(!value.is_discarded(), "{}:{}: not valid JSON", name, number);
+    std::cout << convert(value, fmt::format("{}:{}", name, number))
+                     .dump(-1, ' ', false, Json::error_handler_t::replace)
+              << '\n';
+  }
+}
+
+std::vector<TokenId> ids_from_json(const Json& value, const std::string& place) {
+  const Json* list = &value;
+  if (value.is_object() && value.contains("ids")) list = &value["ids"];
+  check(list->is_array(), "{}: expected a list of ids", place);
+  std::vector<TokenId> ids;
+  for (const Json& id : *list) {
+    const bool fits = id.is_number_integer() && id >= 0 && id <= text::kLargestTokenId;
+    check(fits, "{}: expected ids from 0 to {}, found {}", place, text::kLargestTokenId, id.dump());
+    ids.push_back(id.get<TokenId>());
+  }
+  return ids;
+}
+
+std::vector<TokenId> ids_from_text(const std::string& text) {
+  std::vector<TokenId> ids;
+  std::istringstream in(text);
+  for (std::string word; in >> word;) {
+    TokenId id = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    check(error == std::errc() && end == word.data() + word.size() && id >= 0,
+          "decode: expected an id, found \"{}\"", word.substr(0, 40));
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+void run_encode(const RunArguments& arguments) {
+  const Tokenizer tokenizer = Tokenizer::load(arguments.directory);
+  if (arguments.jsonl) {
+    return convert_lines(arguments, [&](const Json& value, const std::string& place) -> Json {
+      check(value.is_string(), "{}: expected a JSON string", place);
+      return tokenizer.encode(value.get_ref<const std::string&>(), !arguments.no_special).ids;
+    });
+  }
+  const auto ids = tokenizer.encode(read_input(arguments.file), !arguments.no_special).ids;
+  std::string line;
+  for (const TokenId id : ids) line += (line.empty() ? "" : " ") + std::to_string(id);
+  std::cout << line << '\n';
+}
+
+void run_decode(const RunArguments& arguments) {
+  const Tokenizer tokenizer = Tokenizer::load(arguments.directory);
+  if (arguments.jsonl) {
+    return convert_lines(arguments, [&](const Json& value, const std::string& place) -> Json {
+      return tokenizer.decode(ids_from_json(value, place), arguments.no_special);
+    });
+  }
+  std::cout << tokenizer.decode(ids_from_text(read_input(arguments.file)), arguments.no_special);
+}
+
+void add_train(CLI::App& parent) {
+  auto arguments = std::make_shared<TrainArguments>();
+  CLI::App* command =
+      parent.add_subcommand("train", "Build a tokenizer from text and write DIR/tokenizer.json");
+  command->add_option("INPUT", arguments->inputs, "UTF-8 text files (none needed for --type byte)");
+  command
+      ->add_option("--type", arguments->type,
+                   "What tokens are: bpe (byte-level, as GPT-2's), char, byte, word")
+      ->check(CLI::IsMember({"bpe", "char", "byte", "word"}))
+      ->capture_default_str();
+  command->add_option("--vocab-size", arguments->vocab_size, "Tokens in all, for bpe and word (8192)");
+  command->add_option("--min-frequency", arguments->min_frequency,
+                      "Leave out pairs (bpe) or words (word) that are rarer (2)");
+  command->add_option("--special", arguments->special_tokens,
+                      "Special tokens, in the order of their ids; <unk> stands for what is unknown");
+  command->add_option("--out", arguments->out, "Directory to write")->required();
+  command->footer(
+      "Example:\n  qkv tokenizer train corpus.txt --vocab-size 8192 --special '<|endoftext|>' --out tok");
+  command->callback([arguments] { run_train(*arguments); });
+}
+
+std::shared_ptr<RunArguments> add_run_options(CLI::App& command) {
+  auto arguments = std::make_shared<RunArguments>();
+  command
+      .add_option("DIR", arguments->directory, "Directory with tokenizer.json (or vocab.json and merges.txt)")
+      ->required();
+  command.add_option("FILE", arguments->file, "Input; standard input when absent");
+  return arguments;
+}
+
+void add_encode(CLI::App& parent) {
+  CLI::App* command = parent.add_subcommand("encode", "Text to token ids; the whole input is one text");
+  const auto arguments = add_run_options(*command);
+  command->add_flag("--jsonl", arguments->jsonl,
+                    "One JSON string a line in, one JSON list of ids a line out");
+  command->add_flag("--no-special", arguments->no_special, "Put no special tokens around the text");
+  command->footer("Example:\n  echo '\"Hello world\"' | qkv tokenizer encode tok --jsonl");
+  command->callback([arguments] { run_encode(*arguments); });
+}
+
+void add_decode(CLI::App& parent) {
+  CLI::App* command = parent.add_subcommand("decode", "Token ids, separated by white space, to text");
+  const auto arguments = add_run_options(*command);
+  command->add_flag("--jsonl", arguments->jsonl,
+                    "One JSON list of ids a line in, one JSON string a line out");
+  command->add_flag("--no-special", arguments->no_special, "Leave special tokens out of the text");
+  command->footer("Example:\n  echo '[15496, 995]' | qkv tokenizer decode tok --jsonl");
+  command->callback([arguments] { run_decode(*arguments); });
+}
+
+}  // namespace
+
+void add_tokenizer_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("tokenizer", "Train a tokenizer, encode text, decode ids");
+  command->require_subcommand(1);
+  add_train(*command);
+  add_encode(*command);
+  add_decode(*command);
+}
+
+}  // namespace qkv::cli

@@ -1,0 +1,80 @@
+// Tokens that are recognised in the text before any other stage sees it.
+#pragma once
+
+#include <array>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "qkv/text/normalizer.h"
+#include "qkv/text/vocabulary.h"
+
+namespace qkv::text {
+
+struct AddedToken {
+  TokenId id = kNoToken;
+  std::string content;
+  bool single_word = false;  // only between characters that are not \w
+  bool lstrip = false;       // takes the white space before it
+  bool rstrip = false;       // takes the white space after it
+  bool normalized = false;   // matched, in its own normal form, after the normalizer
+  bool special = true;       // left out when decoding without special tokens
+};
+
+// Finds the longest of a set of strings at each position.
+class StringMatcher {
+ public:
+  void add(std::string_view string, size_t value);
+  bool empty() const { return nodes_.empty(); }
+
+  struct Match {
+    Range range;
+    size_t value;
+  };
+  // The first match at or after `from`; a range with begin == text.size() when there is none.
+  Match find(std::string_view text, size_t from) const;
+
+ private:
+  static constexpr size_t kNothing = SIZE_MAX;
+  std::array<bool, 256> starts_{};
+  std::unordered_map<uint64_t, uint32_t> edges_;  // node << 8 | byte -> node
+  std::vector<size_t> nodes_;                     // the value that ends at each node
+};
+
+class AddedTokens {
+ public:
+  // Tokens with ids of their own or, when their content is in `vocabulary`, the id there. Refuses repeated
+  // contents, ids that belong to something else and contents longer than 1024 bytes, naming `place`.
+  AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary, const Normalizer* normalizer,
+              const std::string& place);
+  AddedTokens() = default;
+
+  // A part of a text: a token's occurrence, or what lies between two.
+  struct Segment {
+    Range range;
+    TokenId id;  // kNoToken between tokens
+  };
+  // Cuts a text at the tokens that are matched before, or after, normalisation.
+  std::vector<Segment> split(std::string_view text, bool normalized) const;
+
+  const AddedToken* find(TokenId id) const;
+  TokenId find(std::string_view content) const;
+  const std::vector<AddedToken>& all() const { return tokens_; }
+  nlohmann::ordered_json to_json() const;
+
+ private:
+  std::vector<AddedToken> tokens_;  // by id
+  std::unordered_map<TokenId, size_t> by_id_;
+  std::map<std::string, size_t, std::less<>> by_content_;
+  StringMatcher raw_, normalized_;
+};
+
+// The list "added_tokens" of tokenizer.json.
+std::vector<AddedToken> parse_added_tokens(const JsonField& field);
+
+// The flags of an added token from an object; absent ones as they are in `defaults`.
+AddedToken parse_added_token(const JsonField& field, AddedToken defaults);
+
+}  // namespace qkv::text

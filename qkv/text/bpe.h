@@ -1,0 +1,66 @@
+// Byte-pair encoding: a piece starts as characters (or bytes), and the neighbouring pair that was learned
+// first is joined until no learned pair is left.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "qkv/text/model.h"
+
+namespace qkv::text {
+
+// The fields of tokenizer.json's BPE model beside vocab and merges, with its names and defaults.
+struct BpeOptions {
+  std::optional<std::string> unk_token;  // for characters outside the vocabulary; else dropped
+  std::optional<std::string> continuing_subword_prefix;  // "##": marks characters that do not begin a piece
+  std::optional<std::string> end_of_word_suffix;         // "</w>": marks the last character of a piece
+  bool fuse_unk = false;                                 // one unk_token for a run of unknown characters
+  bool byte_fallback = false;                            // unknown characters as <0xE4> <0xBD> ...
+  bool ignore_merges = false;                            // a piece that is a token is taken whole
+};
+
+using Merge = std::pair<TokenId, TokenId>;
+
+class Bpe : public Model {
+ public:
+  // `merges` in the order learned; both parts and the joined token are in the vocabulary, else Error naming
+  // `place` and the index.
+  Bpe(Vocabulary vocabulary, std::vector<Merge> merges, BpeOptions options, const std::string& place);
+  explicit Bpe(const JsonField& field);
+  ~Bpe() override;
+
+  void tokenize(const PieceList& list, std::vector<Token>& out) const override;
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+  nlohmann::ordered_json to_json() const override;
+
+  const std::vector<Merge>& merges() const { return merges_; }
+
+ private:
+  class MergeTable;
+  class WordCache;
+  class CachePool;
+
+  void prepare(const std::string& place);
+  void tokenize_word(std::string_view word, uint32_t offset, bool bytes, std::vector<Token>& out) const;
+  void split(std::string_view word, uint32_t offset, bool bytes, std::vector<Token>& symbols) const;
+  void add_character(std::string_view character, Token place, std::vector<Token>& symbols) const;
+  void merge_short(std::vector<Token>& symbols) const;
+  void merge_long(std::vector<Token>& symbols) const;
+
+  Vocabulary vocabulary_;
+  std::vector<Merge> merges_;
+  BpeOptions options_;
+  TokenId unk_ = kNoToken;
+  TokenId byte_ids_[256];      // of the byte alphabet's characters
+  TokenId fallback_ids_[256];  // of <0x00> ... <0xFF>
+  std::unique_ptr<MergeTable> table_;
+  std::unique_ptr<CachePool> caches_;
+};
+
+// The merges of tokenizer.json ("left right" or [left, right]) as pairs of ids.
+std::vector<Merge> parse_merges(const JsonField& field, const Vocabulary& vocabulary);
+
+}  // namespace qkv::text

@@ -1,0 +1,103 @@
+#include "qkv/text/bpe_trainer.h"
+
+#include <algorithm>
+
+#include "qkv/text/byte_alphabet.h"
+
+namespace qkv::text {
+
+size_t BpeTrainer::HashPair::operator()(const Merge& m) const {
+  uint64_t x = static_cast<uint64_t>(static_cast<uint32_t>(m.first)) << 32 | static_cast<uint32_t>(m.second);
+  x = (x ^ (x >> 31)) * 0x9E3779B97F4A7C15u;
+  return x ^ (x >> 29);
+}
+
+BpeTrainer::BpeTrainer(const WordCounts& words, Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {
+  TokenId bytes[256];
+  for (int b = 0; b < 256; ++b) {
+    const auto byte = static_cast<char>(b);
+    bytes[b] = vocabulary_.find(spell_bytes({&byte, 1}));
+  }
+  words_.reserve(words.size());
+  for (const auto& [spelling, count] : words) {
+    Word word{{}, count};
+    word.tokens.reserve(spelling.size());
+    for (const char c : spelling) word.tokens.push_back(bytes[static_cast<unsigned char>(c)]);
+    const auto index = static_cast<uint32_t>(words_.size());
+    for (size_t i = 1; i < word.tokens.size(); ++i) {
+      change_count({word.tokens[i - 1], word.tokens[i]}, count, index);
+    }
+    words_.push_back(std::move(word));
+  }
+  grown_.clear();
+  for (const auto& [pair, info] : pairs_) queue_.push({info.count, pair});
+}
+
+bool BpeTrainer::step(int64_t min_frequency) {
+  // Queued counts may be out of date, but only too high or repeated: the true order shows when they surface.
+  while (!queue_.empty()) {
+    const Candidate top = queue_.top();
+    const auto it = pairs_.find(top.pair);
+    const int64_t count = it == pairs_.end() ? 0 : it->second.count;
+    if (count == top.count) break;
+    queue_.pop();
+    if (count > 0 && count < top.count) queue_.push({count, top.pair});
+  }
+  if (queue_.empty() || queue_.top().count < std::max<int64_t>(min_frequency, 1)) return false;
+  const Merge pair = queue_.top().pair;
+  queue_.pop();
+
+  const std::string joined = *vocabulary_.token(pair.first) + *vocabulary_.token(pair.second);
+  TokenId id = vocabulary_.find(joined);  // another pair may have made the same token
+  if (id == kNoToken) {
+    id = static_cast<TokenId>(vocabulary_.id_limit());
+    vocabulary_.add(joined, id);
+  }
+  merges_.push_back(pair);
+
+  const std::vector<uint32_t> where = std::move(pairs_[pair].words);
+  grown_.clear();
+  for (const uint32_t word : where) merge_in_word(word, pair, id);
+  pairs_.erase(pair);
+  std::sort(grown_.begin(), grown_.end());
+  grown_.erase(std::unique(grown_.begin(), grown_.end()), grown_.end());
+  for (const Merge& grown : grown_) {
+    const auto it = pairs_.find(grown);
+    if (it != pairs_.end() && it->second.count > 0) queue_.push({it->second.count, grown});
+  }
+  return true;
+}
+
+void BpeTrainer::change_count(Merge pair, int64_t by, uint32_t word) {
+  Pair& info = pairs_[pair];
+  info.count += by;
+  if (by < 0) return;
+  if (info.words.empty() || info.words.back() != word) info.words.push_back(word);
+  if (queue_.empty() && merges_.empty()) return;  // the first count: all pairs are queued at its end
+  grown_.push_back(pair);
+}
+
+void BpeTrainer::merge_in_word(uint32_t index, Merge pair, TokenId joined) {
+  Word& word = words_[index];
+  std::vector<TokenId>& t = word.tokens;
+  size_t kept = 0;  // t[0, kept) is the new word, t[i, ...) what is left of the old one
+  for (size_t i = 0; i < t.size();) {
+    if (i + 1 == t.size() || t[i] != pair.first || t[i + 1] != pair.second) {
+      t[kept++] = t[i++];
+      continue;
+    }
+    if (kept > 0) {
+      change_count({t[kept - 1], pair.first}, -word.count, index);
+      change_count({t[kept - 1], joined}, word.count, index);
+    }
+    if (i + 2 < t.size()) {
+      change_count({pair.second, t[i + 2]}, -word.count, index);
+      change_count({joined, t[i + 2]}, word.count, index);
+    }
+    t[kept++] = joined;
+    i += 2;
+  }
+  t.resize(kept);
+}
+
+}  // namespace qkv::text

@@ -1,0 +1,24 @@
+// The way back: from tokens to text.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace qkv::text {
+
+class JsonField;
+
+class Decoder {
+ public:
+  virtual ~Decoder() = default;
+  // Rewrites the tokens; those of the last stage are joined without anything between them.
+  virtual void decode(std::vector<std::string>& tokens) const = 0;
+  virtual nlohmann::ordered_json to_json() const = 0;
+};
+
+// From its object in tokenizer.json: ByteLevel, Fuse, Sequence.
+std::unique_ptr<Decoder> parse_decoder(const JsonField& field);
+
+}  // namespace qkv::text

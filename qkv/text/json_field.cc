@@ -1,0 +1,155 @@
+#include "qkv/text/json_field.h"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_set>
+#include <vector>
+
+#include "qkv/base/error.h"
+
+namespace qkv::text {
+namespace {
+
+constexpr size_t kDeepestNesting = 64;
+
+// Accepts a document event by event, building nothing.
+class DocumentChecker : public nlohmann::json_sax<Json> {
+ public:
+  explicit DocumentChecker(const std::string& file) : file_(file) {}
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return enter(); }
+  bool end_object() override { return leave(); }
+  bool start_array(std::size_t) override { return enter(); }
+  bool end_array() override { return leave(); }
+
+  bool key(string_t& name) override {
+    check(keys_.back().insert(name).second, "{}: the key \"{}\" appears twice in one object", file_, name);
+    return true;
+  }
+
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    fail("{}: not valid JSON: {}", file_, error.what());
+  }
+
+ private:
+  bool enter() {
+    keys_.emplace_back();
+    check(keys_.size() <= kDeepestNesting, "{}: nested deeper than {} levels", file_, kDeepestNesting);
+    return true;
+  }
+  bool leave() {
+    keys_.pop_back();
+    return true;
+  }
+
+  const std::string& file_;
+  std::vector<std::unordered_set<std::string>> keys_;
+};
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+Json parse_json(std::string_view document, const std::string& file) {
+  DocumentChecker checker(file);
+  Json::sax_parse(document, &checker);
+  return Json::parse(document);
+}
+
+JsonField JsonField::operator[](std::string_view key) const {
+  const Json& members = object();
+  const auto it = members.find(key);
+  if (it == members.end()) fail("{}: \"{}\" is missing", place_, key);
+  const char* separator = place_.ends_with(".json") ? ": " : ".";  // from the file's name into it
+  return JsonField(*it, fmt::format("{}{}{}", place_, separator, key));
+}
+
+std::optional<JsonField> JsonField::find(std::string_view key) const {
+  const Json& members = object();
+  const auto it = members.find(key);
+  if (it == members.end() || it->is_null()) return std::nullopt;
+  return (*this)[key];
+}
+
+JsonField JsonField::at(size_t index) const {
+  return JsonField((*value_)[index], place_ + "[" + std::to_string(index) + "]");
+}
+
+size_t JsonField::size() const {
+  if (!value_->is_array()) refuse("a list");
+  return value_->size();
+}
+
+const std::string& JsonField::string() const {
+  if (!value_->is_string()) refuse("a string");
+  return value_->get_ref<const std::string&>();
+}
+
+bool JsonField::boolean() const {
+  if (!value_->is_boolean()) refuse("true or false");
+  return value_->get<bool>();
+}
+
+int64_t JsonField::integer(int64_t least, int64_t most) const {
+  const bool huge =
+      value_->is_number_unsigned() && value_->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  const int64_t number = value_->is_number_integer() && !huge ? value_->get<int64_t>() : most;
+  if (!value_->is_number_integer() || huge || number < least || number > most) {
+    refuse(fmt::format("an integer from {} to {}", least, most));
+  }
+  return number;
+}
+
+const Json& JsonField::object() const {
+  if (!value_->is_object()) refuse("an object");
+  return *value_;
+}
+
+bool JsonField::boolean_or(std::string_view key, bool otherwise) const {
+  const auto field = find(key);
+  return field ? field->boolean() : otherwise;
+}
+
+std::string JsonField::string_or(std::string_view key, const std::string& otherwise) const {
+  const auto field = find(key);
+  return field ? field->string() : otherwise;
+}
+
+void JsonField::refuse(std::string_view expected) const {
+  std::string found = value_->is_structured() ? std::string(value_->type_name())
+                                              : value_->dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (found.size() > 60) found = found.substr(0, 57) + "...";
+  fail("{}: expected {}, found {}", place_, expected, found);
+}
+
+void JsonField::refuse_type(std::string_view type, std::span<const std::string_view> supported) const {
+  const std::string_view shown = type.substr(0, 60);
+  const auto nearest = std::min_element(supported.begin(), supported.end(), [&](auto a, auto b) {
+    return edit_distance(shown, a) < edit_distance(shown, b);
+  });
+  std::string all;
+  for (const std::string_view name : supported) all.append(all.empty() ? "" : ", ").append(name);
+  fail("{}: \"{}\" is not supported; the nearest is {}, of {}", place_, shown, *nearest, all);
+}
+
+}  // namespace qkv::text

@@ -1,0 +1,54 @@
+// Reading JSON that may be hostile: every access names the file and the field when it refuses.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace qkv::text {
+
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
+
+// Parses a whole document. Refuses what is not JSON, nesting deeper than 64 and keys that repeat.
+Json parse_json(std::string_view document, const std::string& file);
+
+// A value inside a parsed document together with its place, "tokenizer.json: model.merges[3]". The document
+// must outlive it.
+class JsonField {
+ public:
+  JsonField(const Json& value, std::string place) : value_(&value), place_(std::move(place)) {}
+
+  const Json& json() const { return *value_; }
+  const std::string& place() const { return place_; }
+
+  // The member `key`; operator[] refuses when it is absent, find() then (or when it is null) returns nothing.
+  JsonField operator[](std::string_view key) const;
+  std::optional<JsonField> find(std::string_view key) const;
+
+  // REQUIRES: index < size().
+  JsonField at(size_t index) const;
+  size_t size() const;  // of an array; refuses anything else
+
+  const std::string& string() const;
+  bool boolean() const;
+  int64_t integer(int64_t least, int64_t most) const;
+  const Json& object() const;
+
+  bool boolean_or(std::string_view key, bool otherwise) const;
+  std::string string_or(std::string_view key, const std::string& otherwise) const;
+
+  [[noreturn]] void refuse(std::string_view expected) const;
+
+  // Refuses the name of a stage that is not among `supported`, naming the nearest.
+  [[noreturn]] void refuse_type(std::string_view type, std::span<const std::string_view> supported) const;
+
+ private:
+  const Json* value_;
+  std::string place_;
+};
+
+}  // namespace qkv::text

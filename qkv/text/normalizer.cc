@@ -1,0 +1,124 @@
+#include "qkv/text/normalizer.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "qkv/text/json_field.h"
+#include "qkv/text/unicode.h"
+
+namespace qkv::text {
+namespace {
+
+// Putting n marks in order takes n^2 steps, so a longer heap of them, which no language has, is cut.
+constexpr size_t kLongestSegment = 2048;  // bytes
+
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+// One of the four Unicode normal forms. Alignment is as fine as the runs that normalise on their own; bytes
+// that are not UTF-8 stay as they are.
+class UnicodeForm : public Normalizer {
+ public:
+  UnicodeForm(NormalForm form, std::string name) : form_(form), name_(std::move(name)) {}
+
+  AlignedText normalize(AlignedText text) const override {
+    const std::string_view in = text.view();
+    if (is_ascii(in)) return text;
+    Rewriter out(text);
+    for (size_t i = 0; i < in.size();) {
+      const Range segment = segment_at(in, i);
+      const std::string_view old = in.substr(segment.begin, segment.size());
+      if (is_ascii(old) || !character_at(in, i).valid()) {
+        out.keep(segment);
+      } else if (const std::string normal = to_normal_form(old, form_); normal == old) {
+        out.keep(segment);
+      } else {
+        out.replace(segment, normal);
+      }
+      i = segment.end;
+    }
+    return std::move(out).finish();
+  }
+
+  OrderedJson to_json() const override { return {{"type", name_}}; }
+
+ private:
+  static Range segment_at(std::string_view text, size_t begin) {
+    const Character first = character_at(text, begin);
+    size_t end = begin + first.length;
+    while (first.valid() && end < text.size() && end - begin < kLongestSegment) {
+      const Character next = character_at(text, end);
+      if (!next.valid() || starts_normalization_segment(next.codepoint)) break;
+      end += next.length;
+    }
+    return {begin, end};
+  }
+
+  NormalForm form_;
+  std::string name_;
+};
+
+class Lowercase : public Normalizer {
+ public:
+  AlignedText normalize(AlignedText text) const override {
+    const std::string_view in = text.view();
+    Rewriter out(text);
+    std::string lower;
+    for (size_t i = 0; i < in.size();) {
+      const Character c = character_at(in, i);
+      const Range at{i, i + c.length};
+      if (c.valid()) {
+        lower.clear();
+        append_lowercase(lower, c.codepoint);
+        out.replace(at, lower);
+      } else {
+        out.keep(at);
+      }
+      i = at.end;
+    }
+    return std::move(out).finish();
+  }
+
+  OrderedJson to_json() const override { return {{"type", "Lowercase"}}; }
+};
+
+class NormalizerSequence : public Normalizer {
+ public:
+  explicit NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> stages) : stages_(std::move(stages)) {}
+
+  AlignedText normalize(AlignedText text) const override {
+    for (const auto& stage : stages_) text = stage->normalize(std::move(text));
+    return text;
+  }
+
+  OrderedJson to_json() const override {
+    OrderedJson stages = OrderedJson::array();
+    for (const auto& stage : stages_) stages.push_back(stage->to_json());
+    return {{"type", "Sequence"}, {"normalizers", std::move(stages)}};
+  }
+
+ private:
+  std::vector<std::unique_ptr<Normalizer>> stages_;
+};
+
+}  // namespace
+
+std::unique_ptr<Normalizer> parse_normalizer(const JsonField& field) {
+  static constexpr std::array<std::string_view, 6> kSupported = {"NFC",  "NFD",       "NFKC",
+                                                                 "NFKD", "Lowercase", "Sequence"};
+  const std::string& type = field["type"].string();
+  if (type == "NFC") return std::make_unique<UnicodeForm>(NormalForm::kNfc, type);
+  if (type == "NFD") return std::make_unique<UnicodeForm>(NormalForm::kNfd, type);
+  if (type == "NFKC") return std::make_unique<UnicodeForm>(NormalForm::kNfkc, type);
+  if (type == "NFKD") return std::make_unique<UnicodeForm>(NormalForm::kNfkd, type);
+  if (type == "Lowercase") return std::make_unique<Lowercase>();
+  if (type != "Sequence") field["type"].refuse_type(type, kSupported);
+  std::vector<std::unique_ptr<Normalizer>> stages;
+  const JsonField list = field["normalizers"];
+  for (size_t i = 0; i < list.size(); ++i) stages.push_back(parse_normalizer(list.at(i)));
+  return std::make_unique<NormalizerSequence>(std::move(stages));
+}
+
+}  // namespace qkv::text

@@ -1,0 +1,23 @@
+// The first stage: rewriting the text.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+
+#include "qkv/text/aligned_text.h"
+
+namespace qkv::text {
+
+class JsonField;
+
+class Normalizer {
+ public:
+  virtual ~Normalizer() = default;
+  virtual AlignedText normalize(AlignedText text) const = 0;
+  virtual nlohmann::ordered_json to_json() const = 0;
+};
+
+// From its object in tokenizer.json: NFC, NFD, NFKC, NFKD, Lowercase, Sequence.
+std::unique_ptr<Normalizer> parse_normalizer(const JsonField& field);
+
+}  // namespace qkv::text

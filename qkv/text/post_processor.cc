@@ -1,0 +1,229 @@
+#include "qkv/text/post_processor.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+
+#include "qkv/base/error.h"
+#include "qkv/text/json_field.h"
+#include "qkv/text/unicode.h"
+
+namespace qkv::text {
+namespace {
+
+// Leaves white space out of the offsets.
+class ByteLevelOffsets : public PostProcessor {
+ public:
+  explicit ByteLevelOffsets(const JsonField& field)
+      : add_prefix_space_(field.boolean_or("add_prefix_space", true)),
+        trim_offsets_(field.boolean_or("trim_offsets", true)),
+        use_regex_(field.boolean_or("use_regex", true)) {}
+
+  void adjust(std::vector<Encoding>& parts, const std::vector<std::string_view>& sources) const override {
+    if (!trim_offsets_) return;
+    for (size_t p = 0; p < parts.size(); ++p) {
+      for (Range& range : parts[p].offsets) trim(range, sources[p]);
+    }
+  }
+
+  Encoding assemble(const std::vector<Encoding>& parts) const override { return concatenate(parts); }
+
+  OrderedJson to_json() const override {
+    return {{"type", "ByteLevel"},
+            {"add_prefix_space", add_prefix_space_},
+            {"trim_offsets", trim_offsets_},
+            {"use_regex", use_regex_}};
+  }
+
+ private:
+  static void trim(Range& range, std::string_view source) {
+    while (range.begin < range.end) {
+      const Character c = character_at(source.substr(0, range.end), range.begin);
+      if (!is_space(c.codepoint)) break;
+      range.begin += c.length;
+    }
+    while (range.end > range.begin) {
+      size_t last = range.end - 1;
+      while (last > range.begin && (static_cast<unsigned char>(source[last]) & 0xC0) == 0x80) --last;
+      const Character c = character_at(source.substr(0, range.end), last);
+      if (!is_space(c.codepoint) || last + c.length != range.end) break;
+      range.end = last;
+    }
+  }
+
+  bool add_prefix_space_, trim_offsets_, use_regex_;
+};
+
+// Puts the parts and special tokens together after a template.
+class TemplateProcessing : public PostProcessor {
+ public:
+  explicit TemplateProcessing(const JsonField& field) {
+    const JsonField tokens = field["special_tokens"];
+    for (auto it = tokens.object().begin(); it != tokens.object().end(); ++it) {
+      special_[it.key()] = parse_special(tokens[it.key()]);
+    }
+    single_ = parse_template(field["single"], 1);
+    pair_ = parse_template(field["pair"], 2);
+  }
+
+  void adjust(std::vector<Encoding>&, const std::vector<std::string_view>&) const override {}
+
+  bool assembles() const override { return true; }
+
+  Encoding assemble(const std::vector<Encoding>& parts) const override {
+    Encoding result;
+    for (const Item& item : parts.size() == 1 ? single_ : pair_) {
+      if (item.special) {
+        for (const TokenId id : special_.at(item.id).ids) result.add(id, {0, 0}, item.type);
+        continue;
+      }
+      Encoding part = parts[item.id == "A" ? 0 : 1];
+      part.type_ids.assign(part.size(), item.type);
+      result.append(part);
+    }
+    return result;
+  }
+
+  OrderedJson to_json() const override {
+    OrderedJson special = OrderedJson::object();
+    for (const auto& [name, token] : special_) {
+      special[name] = {{"id", token.id}, {"ids", token.ids}, {"tokens", token.tokens}};
+    }
+    return {{"type", "TemplateProcessing"},
+            {"single", template_to_json(single_)},
+            {"pair", template_to_json(pair_)},
+            {"special_tokens", std::move(special)}};
+  }
+
+ private:
+  struct Special {
+    std::string id;
+    std::vector<TokenId> ids;
+    std::vector<std::string> tokens;
+  };
+  struct Item {
+    bool special;
+    std::string id;  // "A", "B" or the name of a special token
+    TokenId type;
+  };
+
+  static constexpr size_t kLongestTemplate = 1000, kMostIds = 1000;
+
+  static Special parse_special(const JsonField& field) {
+    Special special{field["id"].string(), {}, {}};
+    const JsonField ids = field["ids"], tokens = field["tokens"];
+    if (ids.size() > kMostIds) ids.refuse("at most 1000 ids");
+    if (ids.size() != tokens.size()) tokens.refuse("as many tokens as ids");
+    for (size_t i = 0; i < ids.size(); ++i) {
+      special.ids.push_back(static_cast<TokenId>(ids.at(i).integer(0, kLargestTokenId)));
+      special.tokens.push_back(tokens.at(i).string());
+    }
+    return special;
+  }
+
+  std::vector<Item> parse_template(const JsonField& field, size_t sequences) const {
+    std::vector<Item> items;
+    if (field.size() > kLongestTemplate) field.refuse("at most 1000 items");
+    size_t uses[2] = {0, 0};
+    for (size_t i = 0; i < field.size(); ++i) {
+      const JsonField item = field.at(i);
+      const bool special = item.find("SpecialToken").has_value();
+      const JsonField body = item[special ? "SpecialToken" : "Sequence"];
+      const std::string& id = body["id"].string();
+      if (special) {
+        if (!special_.contains(id)) body["id"].refuse("one of special_tokens");
+      } else {
+        if (id != "A" && (id != "B" || sequences == 1)) body["id"].refuse(sequences == 1 ? "A" : "A or B");
+        ++uses[id == "A" ? 0 : 1];
+      }
+      items.push_back({special, id, static_cast<TokenId>(body["type_id"].integer(0, INT32_MAX))});
+    }
+    if (uses[0] != 1 || (sequences == 2 && uses[1] != 1)) field.refuse("every sequence exactly once");
+    return items;
+  }
+
+  static OrderedJson template_to_json(const std::vector<Item>& items) {
+    OrderedJson list = OrderedJson::array();
+    for (const Item& item : items) {
+      OrderedJson entry;
+      entry[item.special ? "SpecialToken" : "Sequence"] = {{"id", item.id}, {"type_id", item.type}};
+      list.push_back(std::move(entry));
+    }
+    return list;
+  }
+
+  std::map<std::string, Special> special_;
+  std::vector<Item> single_, pair_;
+};
+
+class PostProcessorSequence : public PostProcessor {
+ public:
+  explicit PostProcessorSequence(std::vector<std::unique_ptr<PostProcessor>> stages)
+      : stages_(std::move(stages)) {}
+
+  void adjust(std::vector<Encoding>& parts, const std::vector<std::string_view>& sources) const override {
+    for (const auto& stage : stages_) stage->adjust(parts, sources);
+  }
+
+  bool assembles() const override { return assembler() != nullptr; }
+
+  Encoding assemble(const std::vector<Encoding>& parts) const override {
+    const PostProcessor* stage = assembler();
+    return stage == nullptr ? concatenate(parts) : stage->assemble(parts);
+  }
+
+  OrderedJson to_json() const override {
+    OrderedJson stages = OrderedJson::array();
+    for (const auto& stage : stages_) stages.push_back(stage->to_json());
+    return {{"type", "Sequence"}, {"processors", std::move(stages)}};
+  }
+
+ private:
+  const PostProcessor* assembler() const {
+    for (const auto& stage : stages_) {
+      if (stage->assembles()) return stage.get();
+    }
+    return nullptr;
+  }
+
+  std::vector<std::unique_ptr<PostProcessor>> stages_;
+};
+
+}  // namespace
+
+void Encoding::append(const Encoding& other) {
+  ids.insert(ids.end(), other.ids.begin(), other.ids.end());
+  offsets.insert(offsets.end(), other.offsets.begin(), other.offsets.end());
+  type_ids.insert(type_ids.end(), other.type_ids.begin(), other.type_ids.end());
+}
+
+Encoding concatenate(const std::vector<Encoding>& parts) {
+  Encoding result = parts.front();
+  for (size_t p = 1; p < parts.size(); ++p) {
+    Encoding part = parts[p];
+    part.type_ids.assign(part.size(), static_cast<TokenId>(p));
+    result.append(part);
+  }
+  return result;
+}
+
+std::unique_ptr<PostProcessor> parse_post_processor(const JsonField& field) {
+  static constexpr std::array<std::string_view, 3> kSupported = {"ByteLevel", "TemplateProcessing",
+                                                                 "Sequence"};
+  const std::string& type = field["type"].string();
+  if (type == "ByteLevel") return std::make_unique<ByteLevelOffsets>(field);
+  if (type == "TemplateProcessing") return std::make_unique<TemplateProcessing>(field);
+  if (type != "Sequence") field["type"].refuse_type(type, kSupported);
+  std::vector<std::unique_ptr<PostProcessor>> stages;
+  const JsonField list = field["processors"];
+  size_t assemblers = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    stages.push_back(parse_post_processor(list.at(i)));
+    assemblers += stages.back()->assembles();
+  }
+  if (assemblers > 1) list.refuse("at most one TemplateProcessing");
+  return std::make_unique<PostProcessorSequence>(std::move(stages));
+}
+
+}  // namespace qkv::text

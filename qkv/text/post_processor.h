@@ -1,0 +1,48 @@
+// The fourth stage: special tokens around the sequence or the pair, and the last touch on offsets.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "qkv/text/regex.h"
+#include "qkv/text/vocabulary.h"
+
+namespace qkv::text {
+
+class JsonField;
+
+// An encoded text: for every token its id, the bytes of the text it stands for (empty for tokens that stand
+// for none) and which of a pair's two texts it belongs to.
+struct Encoding {
+  std::vector<TokenId> ids;
+  std::vector<Range> offsets;
+  std::vector<TokenId> type_ids;
+
+  size_t size() const { return ids.size(); }
+  void add(TokenId id, Range offset, TokenId type) {
+    ids.push_back(id);
+    offsets.push_back(offset);
+    type_ids.push_back(type);
+  }
+  void append(const Encoding& other);
+};
+
+class PostProcessor {
+ public:
+  virtual ~PostProcessor() = default;
+  // `parts`: one encoding or two; stays so many. `sources`: the texts that they encode.
+  virtual void adjust(std::vector<Encoding>& parts, const std::vector<std::string_view>& sources) const = 0;
+  // Whether the stage says how parts are put together with special tokens, and how.
+  virtual bool assembles() const { return false; }
+  virtual Encoding assemble(const std::vector<Encoding>& parts) const = 0;
+  virtual nlohmann::ordered_json to_json() const = 0;
+};
+
+// From its object in tokenizer.json: ByteLevel, TemplateProcessing, Sequence.
+std::unique_ptr<PostProcessor> parse_post_processor(const JsonField& field);
+
+// The parts one after another, the second one's tokens of type 1.
+Encoding concatenate(const std::vector<Encoding>& parts);
+
+}  // namespace qkv::text

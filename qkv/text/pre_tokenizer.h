@@ -1,0 +1,41 @@
+// The second stage: cutting the text into the pieces that the model sees one at a time.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "qkv/text/aligned_text.h"
+
+namespace qkv::text {
+
+class JsonField;
+
+// A text and its pieces, in order. When `bytes` is set, every byte of the text stands for its character in
+// the byte alphabet: the spelling out that ByteLevel means is left to whoever needs it.
+struct PieceList {
+  explicit PieceList(AlignedText whole);
+
+  std::string_view piece(size_t i) const { return text.view().substr(pieces[i].begin, pieces[i].size()); }
+
+  // Rewrites a text of `bytes` in the byte alphabet's characters.
+  void spell_out();
+
+  AlignedText text;
+  std::vector<Range> pieces;
+  bool bytes = false;
+};
+
+class PreTokenizer {
+ public:
+  virtual ~PreTokenizer() = default;
+  virtual void split(PieceList& list) const = 0;
+  // Whether texts become bytes, so that even those that are not UTF-8 can be encoded.
+  virtual bool takes_any_bytes() const { return false; }
+  virtual nlohmann::ordered_json to_json() const = 0;
+};
+
+// From its object in tokenizer.json: ByteLevel, Whitespace, WhitespaceSplit, Split, Sequence.
+std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonField& field);
+
+}  // namespace qkv::text

@@ -1,0 +1,45 @@
+// Regular expressions of tokenizer files: Oniguruma's dialect (that of Hugging Face's tokenizers) run by
+// PCRE2.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qkv::text {
+
+struct Range {
+  size_t begin;
+  size_t end;
+  size_t size() const { return end - begin; }
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+// A compiled pattern; safe to use from several threads at once.
+class Regex {
+ public:
+  // Throws Error for a pattern that does not compile. \s and \w have their Unicode meaning.
+  explicit Regex(std::string pattern);
+  ~Regex();
+  Regex(Regex&&) noexcept;
+  Regex& operator=(Regex&&) noexcept;
+
+  // The matches in `text`, left to right, never overlapping; bytes that are not UTF-8 match nothing and end
+  // what the pattern can see. Throws Error when a match exceeds the step limits that keep hostile patterns
+  // harmless.
+  std::vector<Range> find_all(std::string_view text) const;
+
+  const std::string& pattern() const { return pattern_; }
+
+ private:
+  struct Compiled;
+  void find_in_valid(std::string_view text, size_t offset, std::vector<Range>& out) const;
+
+  std::string pattern_;
+  std::unique_ptr<Compiled> compiled_;
+};
+
+}  // namespace qkv::text

@@ -1,0 +1,155 @@
+#include "qkv/text/tokenizer.h"
+
+#include <algorithm>
+
+#include "qkv/base/error.h"
+#include "qkv/text/tokenizer_parts.h"
+#include "qkv/text/unicode.h"
+
+namespace qkv::text {
+namespace {
+
+// Tokens of a text between two added tokens, with offsets in the source.
+void encode_plain(const TokenizerParts& parts, AlignedText text, std::vector<Token>& scratch, Encoding& out) {
+  PieceList list(std::move(text));
+  if (parts.pre_tokenizer) parts.pre_tokenizer->split(list);
+  scratch.clear();
+  parts.model->tokenize(list, scratch);
+  for (const Token& token : scratch) out.add(token.id, list.text.source_range({token.begin, token.end}), 0);
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(TokenizerParts parts)
+    : parts_(std::make_shared<const TokenizerParts>(std::move(parts))) {}
+
+Encoding Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  std::vector<Encoding> parts{encode_part(text)};
+  const PostProcessor* post = parts_->post_processor.get();
+  if (post == nullptr) return std::move(parts[0]);
+  post->adjust(parts, {text});
+  return add_special_tokens && post->assembles() ? post->assemble(parts) : std::move(parts[0]);
+}
+
+Encoding Tokenizer::encode_pair(std::string_view first, std::string_view second,
+                                bool add_special_tokens) const {
+  std::vector<Encoding> parts{encode_part(first), encode_part(second)};
+  const PostProcessor* post = parts_->post_processor.get();
+  if (post != nullptr) post->adjust(parts, {first, second});
+  return add_special_tokens && post != nullptr && post->assembles() ? post->assemble(parts)
+                                                                    : concatenate(parts);
+}
+
+Encoding Tokenizer::encode_part(std::string_view text) const {
+  const bool any_bytes = parts_->pre_tokenizer && parts_->pre_tokenizer->takes_any_bytes();
+  if (!any_bytes) check_utf8(text, "encode: this tokenizer takes UTF-8 only");
+  std::string prefixed;
+  const size_t prefix = parts_->text_prefix.size();
+  if (prefix > 0) {
+    prefixed = parts_->text_prefix;
+    prefixed += text;
+    text = prefixed;
+  }
+  Encoding result;
+  std::vector<Token> scratch;
+  for (const auto& segment : parts_->added_tokens.split(text, false)) {
+    if (segment.id != kNoToken) {
+      result.add(segment.id, segment.range, 0);
+      continue;
+    }
+    AlignedText part(text.substr(segment.range.begin, segment.range.size()), segment.range.begin);
+    if (parts_->normalizer) part = parts_->normalizer->normalize(std::move(part));
+    const auto inner = parts_->added_tokens.split(part.view(), true);
+    if (inner.size() == 1 && inner[0].id == kNoToken) {
+      encode_plain(*parts_, std::move(part), scratch, result);
+      continue;
+    }
+    for (const auto& [range, id] : inner) {
+      if (id != kNoToken) {
+        result.add(id, part.source_range(range), 0);
+      } else {
+        encode_plain(*parts_, part.slice(range), scratch, result);
+      }
+    }
+  }
+  if (prefix > 0) {
+    for (Range& range : result.offsets) {
+      range.begin -= std::min(prefix, range.begin);
+      range.end -= std::min(prefix, range.end);
+    }
+  }
+  return result;
+}
+
+std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (const TokenId id : ids) {
+    const AddedToken* added = parts_->added_tokens.find(id);
+    if (added != nullptr) {
+      if (!skip_special_tokens || !added->special) tokens.push_back(added->content);
+      continue;
+    }
+    const std::string* token = parts_->model->vocabulary().token(id);
+    if (token == nullptr) fail("decode: {} is no token's id (the vocabulary has {})", id, vocab_size());
+    tokens.push_back(*token);
+  }
+  std::string text;
+  const bool joined_by_spaces = parts_->decoder == nullptr;
+  if (!joined_by_spaces) parts_->decoder->decode(tokens);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (joined_by_spaces && i > 0) text += ' ';
+    text += tokens[i];
+  }
+  return text;
+}
+
+size_t Tokenizer::vocab_size() const {
+  const auto& added = parts_->added_tokens.all();
+  const size_t beyond = added.empty() ? 0 : static_cast<size_t>(added.back().id) + 1;
+  return std::max(parts_->model->vocabulary().id_limit(), beyond);
+}
+
+std::optional<TokenId> Tokenizer::token_to_id(std::string_view token) const {
+  TokenId id = parts_->added_tokens.find(token);
+  if (id == kNoToken) id = parts_->model->vocabulary().find(token);
+  return id == kNoToken ? std::nullopt : std::optional(id);
+}
+
+std::optional<std::string> Tokenizer::id_to_token(TokenId id) const {
+  if (const AddedToken* added = parts_->added_tokens.find(id)) return added->content;
+  const std::string* token = parts_->model->vocabulary().token(id);
+  return token == nullptr ? std::nullopt : std::optional(*token);
+}
+
+bool Tokenizer::is_special(TokenId id) const {
+  const AddedToken* added = parts_->added_tokens.find(id);
+  return added != nullptr && added->special;
+}
+
+StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool skip_special_tokens)
+    : tokenizer_(std::move(tokenizer)), skip_special_tokens_(skip_special_tokens) {}
+
+std::string StreamDecoder::add(TokenId id) {
+  constexpr size_t kWindow = 8;  // tokens; keeps the cost of each one constant
+  window_.push_back(id);
+  const std::string text = tokenizer_.decode(window_, skip_special_tokens_);
+  pending_.append(text, std::min(window_text_.size(), text.size()));
+  window_text_ = text;
+  std::string complete = take_complete_utf8(pending_);
+  if (window_.size() > kWindow) {
+    window_.erase(window_.begin(), window_.end() - 1);
+    window_text_ = tokenizer_.decode(window_, skip_special_tokens_);
+  }
+  return complete;
+}
+
+std::string StreamDecoder::finish() {
+  const bool incomplete = !pending_.empty();
+  window_.clear();
+  window_text_.clear();
+  pending_.clear();
+  return incomplete ? "\xEF\xBF\xBD" : "";
+}
+
+}  // namespace qkv::text

@@ -1,0 +1,79 @@
+// Text to token ids and back, as a tokenizer.json of the Hugging Face ecosystem describes it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "qkv/text/post_processor.h"
+#include "qkv/text/vocabulary.h"
+
+namespace qkv::text {
+
+struct TokenizerParts;
+
+// An immutable tokenizer. Copies share what they hold, and all functions may be called from several threads.
+class Tokenizer {
+ public:
+  // From a directory with tokenizer.json, or with vocab.json and merges.txt (then tokenizer_config.json,
+  // special_tokens_map.json and added_tokens.json are read too, and GPT-2's pipeline is meant), or from a
+  // file in the format of tokenizer.json.
+  static Tokenizer load(const std::string& path);
+
+  // From the text of a tokenizer.json; `name` is what errors call it.
+  static Tokenizer from_json(std::string_view document, const std::string& name = "tokenizer.json");
+
+  explicit Tokenizer(TokenizerParts parts);
+
+  // Writes PATH (when it ends in .json) or PATH/tokenizer.json. A tokenizer that came from vocab.json with
+  // add_prefix_space is written in that form again: its rule has no words in tokenizer.json.
+  void save(const std::string& path) const;
+  std::string to_json() const;
+
+  // The tokens of a text, or of a pair of texts. Without add_special_tokens nothing is put around them;
+  // special tokens spelt out in the text count as tokens either way. Offsets are bytes of the text. Text that
+  // is not UTF-8 is taken by byte-level tokenizers and refused by all others.
+  Encoding encode(std::string_view text, bool add_special_tokens = true) const;
+  Encoding encode_pair(std::string_view first, std::string_view second, bool add_special_tokens = true) const;
+
+  // The text of some tokens: exactly the bytes that were encoded, for a byte-level tokenizer. Refuses ids
+  // that are no token's.
+  std::string decode(std::span<const TokenId> ids, bool skip_special_tokens = false) const;
+
+  // One more than the largest id: the rows that an embedding needs.
+  size_t vocab_size() const;
+  std::optional<TokenId> token_to_id(std::string_view token) const;
+  std::optional<std::string> id_to_token(TokenId id) const;
+  bool is_special(TokenId id) const;
+
+ private:
+  Encoding encode_part(std::string_view text) const;
+
+  std::shared_ptr<const TokenizerParts> parts_;
+};
+
+// Decodes tokens one at a time, for text that appears while it is generated.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(Tokenizer tokenizer, bool skip_special_tokens = true);
+
+  // The text that `id` completes: whole characters only, so often nothing. Bytes that can no longer become a
+  // character come as U+FFFD.
+  std::string add(TokenId id);
+
+  // The end: what is left of an incomplete character, as U+FFFD. Ready for another text afterwards.
+  std::string finish();
+
+ private:
+  Tokenizer tokenizer_;
+  bool skip_special_tokens_;
+  std::vector<TokenId> window_;  // the last tokens: enough context for the decoder
+  std::string window_text_;
+  std::string pending_;  // bytes of a character that is not complete yet
+};
+
+}  // namespace qkv::text

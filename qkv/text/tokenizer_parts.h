@@ -1,0 +1,33 @@
+// What a Tokenizer is made of; for the files of this folder that put one together.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "qkv/text/added_tokens.h"
+#include "qkv/text/decoder.h"
+#include "qkv/text/model.h"
+#include "qkv/text/normalizer.h"
+#include "qkv/text/post_processor.h"
+#include "qkv/text/pre_tokenizer.h"
+
+namespace qkv::text {
+
+// The stages in the order in which a text meets them; every one but the model may be absent.
+struct TokenizerParts {
+  // Put before every text, even an empty one, before added tokens are looked for: what add_prefix_space of
+  // GPT-2's vocab.json form means. (ByteLevel's add_prefix_space spares texts that begin with a space.)
+  std::string text_prefix;
+  AddedTokens added_tokens;
+  std::unique_ptr<Normalizer> normalizer;
+  std::unique_ptr<PreTokenizer> pre_tokenizer;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<PostProcessor> post_processor;
+  std::unique_ptr<Decoder> decoder;
+
+  // Kept for the file, not applied: batches here have no padding, and lengths are the caller's business.
+  nlohmann::ordered_json truncation, padding;
+};
+
+}  // namespace qkv::text

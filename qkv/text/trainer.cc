@@ -1,0 +1,195 @@
+#include "qkv/text/trainer.h"
+
+#include <algorithm>
+#include <set>
+
+#include "qkv/base/error.h"
+#include "qkv/text/bpe.h"
+#include "qkv/text/bpe_trainer.h"
+#include "qkv/text/byte_alphabet.h"
+#include "qkv/text/gpt2_pattern.h"
+#include "qkv/text/json_field.h"
+#include "qkv/text/tokenizer_parts.h"
+#include "qkv/text/unicode.h"
+#include "qkv/text/word_level.h"
+
+namespace qkv::text {
+namespace {
+
+constexpr size_t kProgressEvery = 256;      // merges
+constexpr size_t kProgressBytes = 1 << 24;  // of text
+constexpr size_t kAlphabet = 256;
+
+void report(const TrainerOptions& options, std::string_view what, size_t done, size_t total) {
+  if (options.progress) options.progress(what, done, total);
+}
+
+Vocabulary vocabulary_of(const std::vector<std::string>& special_tokens) {
+  Vocabulary vocabulary;
+  for (const std::string& token : special_tokens) {
+    check(!token.empty(), "tokenizer training: a special token is empty");
+    check_utf8(token, "tokenizer training: special token");
+    check(vocabulary.add(token, static_cast<TokenId>(vocabulary.id_limit())),
+          "tokenizer training: the special token \"{}\" is given twice", token);
+  }
+  return vocabulary;
+}
+
+AddedTokens added_tokens_of(const std::vector<std::string>& special_tokens, const Vocabulary& vocabulary) {
+  std::vector<AddedToken> tokens;
+  for (const std::string& content : special_tokens) {
+    AddedToken token;
+    token.id = vocabulary.find(content);
+    token.content = content;
+    tokens.push_back(std::move(token));
+  }
+  return AddedTokens(std::move(tokens), vocabulary, nullptr, "tokenizer training: special tokens");
+}
+
+// Adds the byte alphabet in the order of its characters. A special token that is one of them keeps its id.
+void add_byte_alphabet(Vocabulary& vocabulary) {
+  std::vector<int32_t> characters;
+  for (size_t b = 0; b < kAlphabet; ++b)
+    characters.push_back(byte_to_character(static_cast<unsigned char>(b)));
+  std::sort(characters.begin(), characters.end());
+  for (const int32_t c : characters) {
+    std::string spelling;
+    append_utf8(spelling, c);
+    vocabulary.add(spelling, static_cast<TokenId>(vocabulary.id_limit()));
+  }
+}
+
+std::unique_ptr<PreTokenizer> pre_tokenizer_of(const Json& json) {
+  return parse_pre_tokenizer(JsonField(json, "pre_tokenizer"));
+}
+
+Tokenizer byte_level_tokenizer(const TrainerOptions& options, Vocabulary vocabulary,
+                               std::vector<Merge> merges) {
+  const Json stage = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  Json untrimmed = stage;
+  untrimmed["trim_offsets"] = false;
+  TokenizerParts parts;
+  parts.model = std::make_unique<Bpe>(std::move(vocabulary), std::move(merges), BpeOptions{}, "merges");
+  parts.added_tokens = added_tokens_of(options.special_tokens, parts.model->vocabulary());
+  parts.pre_tokenizer = pre_tokenizer_of(stage);
+  parts.post_processor = parse_post_processor(JsonField(untrimmed, "post_processor"));
+  parts.decoder = parse_decoder(JsonField(stage, "decoder"));
+  return Tokenizer(std::move(parts));
+}
+
+// The special token that stands for unknown pieces, or nothing.
+std::string unknown_token(const std::vector<std::string>& special_tokens) {
+  for (const std::string& token : special_tokens) {
+    if (token == "<unk>" || token == "[UNK]") return token;
+  }
+  return "";
+}
+
+WordCounts count_gpt2_words(std::span<const std::string_view> texts, const TrainerOptions& options) {
+  WordCounts counts;
+  size_t total = 0, done = 0;
+  for (const std::string_view text : texts) total += text.size();
+  for (const std::string_view text : texts) {
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = gpt2_match_end(text, at);
+      ++counts[text.substr(at, end - at)];
+      if ((done + end) / kProgressBytes != (done + at) / kProgressBytes) {
+        report(options, "bytes counted", done + end, total);
+      }
+      at = end;
+    }
+    done += text.size();
+  }
+  return counts;
+}
+
+}  // namespace
+
+Tokenizer train_byte_level_bpe(std::span<const std::string_view> texts, const TrainerOptions& options) {
+  Vocabulary vocabulary = vocabulary_of(options.special_tokens);
+  add_byte_alphabet(vocabulary);
+  check(options.vocab_size >= vocabulary.size() && options.vocab_size <= kLargestTokenId,
+        "tokenizer training: a vocabulary of {} tokens, expected {} (special tokens and bytes) to {}",
+        options.vocab_size, vocabulary.size(), kLargestTokenId);
+  BpeTrainer trainer(count_gpt2_words(texts, options), std::move(vocabulary));
+  while (trainer.vocabulary().size() < options.vocab_size && trainer.step(options.min_frequency)) {
+    if (trainer.merges().size() % kProgressEvery == 0) {
+      report(options, "tokens", trainer.vocabulary().size(), options.vocab_size);
+    }
+  }
+  std::vector<Merge> merges = trainer.merges();
+  return byte_level_tokenizer(options, std::move(trainer).take_vocabulary(), std::move(merges));
+}
+
+Tokenizer train_bytes(const TrainerOptions& options) {
+  Vocabulary vocabulary = vocabulary_of(options.special_tokens);
+  add_byte_alphabet(vocabulary);
+  return byte_level_tokenizer(options, std::move(vocabulary), {});
+}
+
+Tokenizer train_characters(std::span<const std::string_view> texts, const TrainerOptions& options) {
+  std::set<int32_t> characters;
+  for (const std::string_view text : texts) {
+    check_utf8(text, "tokenizer training");
+    for (size_t i = 0; i < text.size();) {
+      const Character c = character_at(text, i);
+      characters.insert(c.codepoint);
+      i += c.length;
+    }
+  }
+  Vocabulary vocabulary = vocabulary_of(options.special_tokens);
+  for (const int32_t c : characters) {
+    std::string spelling;
+    append_utf8(spelling, c);
+    vocabulary.add(spelling, static_cast<TokenId>(vocabulary.id_limit()));
+  }
+  std::string unk = unknown_token(options.special_tokens);
+  TokenizerParts parts;
+  parts.model = std::make_unique<WordLevel>(std::move(vocabulary), unk.empty() ? "<unk>" : std::move(unk));
+  parts.added_tokens = added_tokens_of(options.special_tokens, parts.model->vocabulary());
+  parts.pre_tokenizer = pre_tokenizer_of({{"type", "Split"},
+                                          {"pattern", {{"Regex", R"([\s\S])"}}},
+                                          {"behavior", "Isolated"},
+                                          {"invert", false}});
+  const Json fuse = {{"type", "Fuse"}};
+  parts.decoder = parse_decoder(JsonField(fuse, "decoder"));
+  return Tokenizer(std::move(parts));
+}
+
+Tokenizer train_words(std::span<const std::string_view> texts, const TrainerOptions& options) {
+  TrainerOptions with_unk = options;
+  std::string unk = unknown_token(options.special_tokens);
+  if (unk.empty()) {
+    unk = "<unk>";
+    with_unk.special_tokens.insert(with_unk.special_tokens.begin(), unk);
+  }
+  Vocabulary vocabulary = vocabulary_of(with_unk.special_tokens);
+  check(options.vocab_size >= vocabulary.size() && options.vocab_size <= kLargestTokenId,
+        "tokenizer training: a vocabulary of {} tokens, expected {} (special tokens) to {}",
+        options.vocab_size, vocabulary.size(), kLargestTokenId);
+
+  TokenizerParts parts;
+  parts.pre_tokenizer = pre_tokenizer_of({{"type", "Whitespace"}});
+  WordCounts counts;
+  for (const std::string_view text : texts) {
+    check_utf8(text, "tokenizer training");
+    PieceList list(AlignedText(text, 0));
+    parts.pre_tokenizer->split(list);
+    for (const Range piece : list.pieces) ++counts[text.substr(piece.begin, piece.size())];
+  }
+  std::vector<std::pair<int64_t, std::string_view>> words;
+  for (const auto& [word, count] : counts) {
+    if (count >= options.min_frequency) words.emplace_back(-count, word);
+  }
+  std::sort(words.begin(), words.end());
+  for (const auto& [count, word] : words) {
+    if (vocabulary.size() == options.vocab_size) break;
+    vocabulary.add(std::string(word), static_cast<TokenId>(vocabulary.id_limit()));
+  }
+  parts.model = std::make_unique<WordLevel>(std::move(vocabulary), unk);
+  parts.added_tokens = added_tokens_of(with_unk.special_tokens, parts.model->vocabulary());
+  return Tokenizer(std::move(parts));
+}
+
+}  // namespace qkv::text

@@ -1,0 +1,39 @@
+// Building tokenizers from text.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "qkv/text/tokenizer.h"
+
+namespace qkv::text {
+
+struct TrainerOptions {
+  size_t vocab_size = 8192;                 // tokens in all, special ones and the alphabet included
+  int64_t min_frequency = 2;                // rarer pairs are not merged, rarer words not taken
+  std::vector<std::string> special_tokens;  // take the first ids, in this order
+  // Told now and then how far training is.
+  std::function<void(std::string_view what, size_t done, size_t total)> progress;
+};
+
+// Byte-level BPE with GPT-2's pattern. The ids after the special tokens are the 256 bytes, in the order of
+// their characters in the byte alphabet. Each step then merges the pair with the highest count; among equals
+// the one with the smallest left id, then right id. Stops early when no pair occurs min_frequency times.
+Tokenizer train_byte_level_bpe(std::span<const std::string_view> texts, const TrainerOptions& options);
+
+// Every character of the texts in the order of code points. A special token "<unk>" (or "[UNK]") stands for
+// all others; without one they are refused. vocab_size and min_frequency have no say.
+Tokenizer train_characters(std::span<const std::string_view> texts, const TrainerOptions& options);
+
+// The 256 bytes, without merges: needs no texts.
+Tokenizer train_bytes(const TrainerOptions& options);
+
+// Words and runs of punctuation, most frequent first, equals by their bytes. "<unk>" is the first special
+// token unless the options name an unknown token themselves. Decoding joins words with spaces.
+Tokenizer train_words(std::span<const std::string_view> texts, const TrainerOptions& options);
+
+}  // namespace qkv::text

@@ -1,0 +1,57 @@
+// UTF-8 and the few Unicode properties that tokenizers ask for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace qkv::text {
+
+// One character of a text. A byte that starts no valid UTF-8 sequence is a character of length 1 with
+// codepoint -1.
+struct Character {
+  int32_t codepoint;
+  uint32_t length;
+  bool valid() const { return codepoint >= 0; }
+};
+
+// The character at `position`. REQUIRES: position < text.size().
+Character character_at(std::string_view text, size_t position);
+
+// Byte offset of the first byte that is not UTF-8, or npos.
+size_t find_invalid_utf8(std::string_view text);
+
+// Throws Error naming `what` and the byte offset unless `text` is UTF-8.
+void check_utf8(std::string_view text, std::string_view what);
+
+// REQUIRES: a Unicode scalar value.
+void append_utf8(std::string& out, int32_t codepoint);
+
+// Moves the complete characters at the start of `pending` to the result, each invalid byte sequence as
+// U+FFFD; a sequence that further bytes may still complete stays in `pending`.
+std::string take_complete_utf8(std::string& pending);
+
+// The classes that GPT-2's pattern tells apart: \p{L}, \p{N}, \s (White_Space) and the rest.
+enum class CharacterClass : uint8_t { kOther, kLetter, kNumber, kSpace };
+CharacterClass class_of(int32_t codepoint);
+inline bool is_space(int32_t codepoint) {
+  return class_of(codepoint) == CharacterClass::kSpace;
+}
+
+// \w of UTS #18: letters, other alphabetic characters, marks, decimal digits, connectors. Approximates
+// Other_Alphabetic outside letters and marks by the circled and squared letters.
+bool is_word_character(int32_t codepoint);
+
+enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
+
+// The normal form of `text`. REQUIRES: valid UTF-8.
+std::string to_normal_form(std::string_view text, NormalForm form);
+
+// True where a text may be cut just before `codepoint` without changing its normal form on either side.
+bool starts_normalization_segment(int32_t codepoint);
+
+// Appends the lower-case mapping (one character may become two: U+0130).
+void append_lowercase(std::string& out, int32_t codepoint);
+
+}  // namespace qkv::text

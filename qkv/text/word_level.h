@@ -1,0 +1,25 @@
+// A model whose tokens are whole pieces.
+#pragma once
+
+#include <string>
+
+#include "qkv/text/model.h"
+
+namespace qkv::text {
+
+class WordLevel : public Model {
+ public:
+  // Pieces outside the vocabulary become `unk_token`; without it in the vocabulary they are refused.
+  WordLevel(Vocabulary vocabulary, std::string unk_token);
+  explicit WordLevel(const JsonField& field);
+
+  void tokenize(const PieceList& list, std::vector<Token>& out) const override;
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+  nlohmann::ordered_json to_json() const override;
+
+ private:
+  Vocabulary vocabulary_;
+  std::string unk_token_;
+};
+
+}  // namespace qkv::text

@@ -1,0 +1,90 @@
+// Runs the fuzz target over mutations of a valid file, for builds without a fuzzer.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "qkv/text/trainer.h"
+
+#define LLVMFuzzerTestOneInput fuzz_tokenizer_json
+#include "tests/fuzz/tokenizer_json_fuzz.cc"
+#undef LLVMFuzzerTestOneInput
+
+namespace qkv::text {
+namespace {
+
+void run(const std::string& document) {
+  fuzz_tokenizer_json(reinterpret_cast<const uint8_t*>(document.data()), document.size());
+}
+
+// A file that names every kind of stage, with a vocabulary small enough that mutations hit the rest too.
+const std::string kDocument =
+    R"({"version": "1.0", "truncation": null, "padding": {"strategy": "BatchLongest"},
+"added_tokens": [
+ {"id": 9, "content": "<|endoftext|>", "single_word": false, "lstrip": true, "rstrip": false, "normalized": false, "special": true},
+ {"id": 10, "content": "World", "single_word": true, "lstrip": false, "rstrip": true, "normalized": true, "special": false}],
+"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "NFD"}, {"type": "Lowercase"}]},
+"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+ {"type": "Split", "pattern": {"Regex": "\\p{N}{1,3}| ?\\w+|[^\\s]+"}, "behavior": "MergedWithNext", "invert": false},
+ {"type": "Split", "pattern": {"String": "l"}, "behavior": "Contiguous", "invert": true},
+ {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}]},
+"post_processor": {"type": "Sequence", "processors": [
+ {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+ {"type": "TemplateProcessing",
+  "single": [{"SpecialToken": {"id": "E", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+  "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+  "special_tokens": {"E": {"id": "E", "ids": [9, 0], "tokens": ["<|endoftext|>", "l"]}}}]},
+"decoder": {"type": "Sequence", "decoders": [{"type": "ByteLevel"}, {"type": "Fuse"}]},
+"model": {"type": "BPE", "dropout": null, "unk_token": "h", "continuing_subword_prefix": null,
+ "end_of_word_suffix": "", "fuse_unk": true, "byte_fallback": true, "ignore_merges": true,
+ "vocab": {"l": 0, "o": 1, "lo": 2, "h": 3, "e": 4, "he": 5, "w": 6, "<0xC3>": 7, "helo": 8},
+ "merges": ["l o", ["h", "e"], "he lo"]}})";
+
+// Replaces, removes, repeats or swaps a few pieces of the document.
+std::string mutate(std::string s, std::mt19937& rng) {
+  static constexpr const char* kPieces[] = {"null", "true", "-1",      "99999999999",   "\"\"",
+                                            "[]",   "{}",   "\"BPE\"", "\"WordLevel\"", "\"Split\"",
+                                            "[[[[", "1e9",  "\xFF",    "\"\\u0000\"",   "10000000"};
+  for (size_t n = 1 + rng() % 3; n > 0; --n) {
+    const size_t at = rng() % s.size(), length = std::min<size_t>(rng() % 12, s.size() - at);
+    switch (rng() % 5) {
+      case 0:
+        s[at] = static_cast<char>(rng());
+        break;
+      case 1:
+        s.erase(at, length);
+        break;
+      case 2:
+        s.insert(at, s.substr(rng() % s.size(), rng() % 40));
+        break;
+      case 3:
+        s.replace(at, length, kPieces[rng() % std::size(kPieces)]);
+        break;
+      default: {  // a whole value by another
+        const size_t colon = s.find(": ", at);
+        if (colon == s.npos) break;
+        const size_t end = s.find_first_of(",}]", colon);
+        s.replace(colon + 2, std::min(end, s.size()) - colon - 2, kPieces[rng() % std::size(kPieces)]);
+      }
+    }
+    if (s.empty()) s.push_back(' ');
+  }
+  return s;
+}
+
+TEST(TokenizerJsonFuzz, TheDocumentIsValid) {
+  const Tokenizer tokenizer = Tokenizer::from_json(kDocument);
+  EXPECT_EQ(Tokenizer::from_json(tokenizer.to_json()).to_json(), tokenizer.to_json());
+}
+
+TEST(TokenizerJsonFuzz, MutatedFilesAreReadOrRefused) {
+  std::mt19937 rng(2024);
+  for (int i = 0; i < 3000; ++i) run(mutate(kDocument, rng));
+}
+
+TEST(TokenizerJsonFuzz, CutFilesAreRefused) {
+  for (size_t n = 0; n < kDocument.size(); n += 7) run(kDocument.substr(0, n));
+}
+
+}  // namespace
+}  // namespace qkv::text

@@ -1,0 +1,428 @@
+#include "qkv/text/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "qkv/base/error.h"
+#include "qkv/base/file.h"
+#include "qkv/text/trainer.h"
+
+namespace qkv::text {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Ids = std::vector<TokenId>;
+
+// A byte-level tokenizer with a few merges and a special token.
+const Tokenizer& small_bpe() {
+  static const Tokenizer tokenizer = [] {
+    TrainerOptions options;
+    options.vocab_size = 290;
+    options.special_tokens = {"<|endoftext|>"};
+    const std::string_view texts[] = {
+        "the cat sat on the mat and the other cat sat there, then that thing\n"};
+    return train_byte_level_bpe(texts, options);
+  }();
+  return tokenizer;
+}
+
+// A tokenizer of words, as JSON to be altered. Ids: <unk> 0, hello 1, world 2, ! 3, [X] 4.
+Json word_json() {
+  return Json::parse(R"({
+    "version": "1.0", "truncation": null, "padding": null,
+    "added_tokens": [{"id": 4, "content": "[X]", "single_word": false, "lstrip": false, "rstrip": false,
+                      "normalized": false, "special": true}],
+    "normalizer": null, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+    "model": {"type": "WordLevel", "vocab": {"<unk>": 0, "hello": 1, "world": 2, "!": 3}, "unk_token": "<unk>"}})");
+}
+
+Tokenizer tokenizer_of(const Json& json) {
+  return Tokenizer::from_json(json.dump());
+}
+
+// The message with which a tokenizer.json is refused.
+std::string refusal(const Json& json) {
+  try {
+    tokenizer_of(json);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+// The pieces that a pre-tokenizer makes of a text, seen through a model that knows them all.
+std::vector<std::string> pieces(const Json& pre_tokenizer, const std::string& text) {
+  Json json = word_json();
+  json["pre_tokenizer"] = pre_tokenizer;
+  std::vector<std::string> result;
+  for (const Range r : tokenizer_of(json).encode(text).offsets)
+    result.push_back(text.substr(r.begin, r.size()));
+  return result;
+}
+
+std::string random_bytes(std::mt19937& rng) {
+  std::string s;
+  for (size_t n = rng() % 200; n > 0; --n)
+    s.push_back(static_cast<char>(rng() % 3 == 0 ? rng() : "the cat\n"[rng() % 8]));
+  return s;
+}
+
+TEST(Tokenizer, ByteLevelKeepsEveryByte) {
+  std::mt19937 rng(1);
+  for (int i = 0; i < 2000; ++i) {
+    const std::string text = random_bytes(rng);
+    const Encoding encoding = small_bpe().encode(text);
+    ASSERT_EQ(small_bpe().decode(encoding.ids), text);
+    size_t at = 0;  // offsets tile the text once white space is put back
+    for (const Range r : encoding.offsets) {
+      ASSERT_GE(r.begin, at);
+      at = r.end;
+    }
+    ASSERT_EQ(at, text.size());
+  }
+}
+
+TEST(Tokenizer, LongWordsAreMergedAsShortOnes) {
+  // Beyond the length where a queue takes over. Q merges with nothing, so each part stands on its own.
+  const Ids once = small_bpe().encode("thecatsat").ids;
+  std::string word;
+  Ids expected;
+  for (int i = 0; i < 50; ++i) {
+    word += "Qthecatsat";
+    expected.push_back(*small_bpe().token_to_id("Q"));
+    expected.insert(expected.end(), once.begin(), once.end());
+  }
+  EXPECT_LT(once.size(), 9u);
+  EXPECT_EQ(small_bpe().encode(word).ids, expected);
+}
+
+TEST(Tokenizer, SpecialTokensAreFoundInTheText) {
+  const Tokenizer& tokenizer = small_bpe();
+  const Encoding encoding = tokenizer.encode("the<|endoftext|>cat");
+  ASSERT_EQ(encoding.ids.size(), 3u);
+  EXPECT_EQ(encoding.ids[1], 0);
+  EXPECT_EQ(encoding.offsets[1], (Range{3, 16}));
+  EXPECT_EQ(tokenizer.decode(encoding.ids), "the<|endoftext|>cat");
+  EXPECT_EQ(tokenizer.decode(encoding.ids, true), "thecat");
+  EXPECT_TRUE(tokenizer.is_special(0));
+  EXPECT_FALSE(tokenizer.is_special(1));
+}
+
+TEST(Tokenizer, SavedAndLoadedItIsTheSame) {
+  const std::string folder = (fs::path(testing::TempDir()) / "qkv_tokenizer_save").string();
+  small_bpe().save(folder);
+  const Tokenizer again = Tokenizer::load(folder);
+  EXPECT_EQ(again.to_json(), small_bpe().to_json());
+  EXPECT_EQ(again.encode("the cat that sat").ids, small_bpe().encode("the cat that sat").ids);
+  fs::remove_all(folder);
+}
+
+TEST(Tokenizer, ThreadsShareOne) {
+  const Ids expected = small_bpe().encode("the cat sat on the other mat").ids;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i)
+        EXPECT_EQ(small_bpe().encode("the cat sat on the other mat").ids, expected);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(Tokenizer, StreamsWholeCharacters) {
+  TrainerOptions options;
+  const Tokenizer bytes = train_bytes(options);
+  const std::string text = "a\xC3\xA9\xE4\xBD\xA0\xF0\x9F\xA6\x99!";
+  StreamDecoder stream(bytes);
+  std::string streamed;
+  for (const TokenId id : bytes.encode(text).ids) {
+    const std::string part = stream.add(id);
+    EXPECT_NO_THROW(Json(part).dump());  // dump() refuses what is not UTF-8
+    streamed += part;
+  }
+  EXPECT_EQ(streamed, text);
+  EXPECT_EQ(stream.finish(), "");
+  stream.add(bytes.encode("\xE4").ids[0]);
+  EXPECT_EQ(stream.finish(), "\xEF\xBF\xBD");
+}
+
+TEST(Tokenizer, StreamEqualsDecodeForWords) {
+  const Tokenizer words = tokenizer_of(word_json());
+  StreamDecoder stream(words, false);
+  std::string streamed;
+  Ids ids;
+  for (int i = 0; i < 40; ++i) {
+    ids.push_back(i % 5);
+    streamed += stream.add(ids.back());
+  }
+  EXPECT_EQ(streamed, words.decode(ids));
+}
+
+TEST(Tokenizer, WordsAndUnknownWords) {
+  const Tokenizer words = tokenizer_of(word_json());
+  EXPECT_EQ(words.encode("hello  world!! [X]hello").ids, (Ids{1, 2, 0, 4, 1}));
+  EXPECT_EQ(words.decode(Ids{1, 2}), "hello world");
+  EXPECT_THROW(words.decode(Ids{5}), Error);
+  EXPECT_THROW(words.decode(Ids{-1}), Error);
+  EXPECT_THROW(words.encode("caf\xE9"), Error);
+}
+
+TEST(Tokenizer, UnknownCharactersAreNamedWhereThereIsNoUnk) {
+  const std::string_view texts[] = {"abc "};
+  TrainerOptions options;
+  try {
+    train_characters(texts, options).encode("ab\xC3\xA9");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("U+00E9) at byte 2"), std::string::npos) << error.what();
+  }
+  options.special_tokens = {"<unk>"};
+  EXPECT_EQ(train_characters(texts, options).encode("ab\xC3\xA9").ids, (Ids{2, 3, 0}));
+}
+
+TEST(PreTokenizer, WhitespaceAndSplit) {
+  using Strings = std::vector<std::string>;
+  EXPECT_EQ(pieces({{"type", "Whitespace"}}, "It's 3.5, na\xC3\xAFve"),
+            (Strings{"It", "'", "s", "3", ".", "5", ",", "na\xC3\xAFve"}));
+  EXPECT_EQ(pieces({{"type", "WhitespaceSplit"}},
+                   " a-b\tc\xC2\xA0"
+                   "d "),
+            (Strings{"a-b", "c", "d"}));
+  const auto split = [](const char* behavior, bool invert = false) {
+    const Json json = {
+        {"type", "Split"}, {"pattern", {{"String", "-"}}}, {"behavior", behavior}, {"invert", invert}};
+    return pieces(json, "the-final--countdown");
+  };
+  EXPECT_EQ(split("Removed"), (Strings{"the", "final", "countdown"}));
+  EXPECT_EQ(split("Isolated"), (Strings{"the", "-", "final", "-", "-", "countdown"}));
+  EXPECT_EQ(split("MergedWithPrevious"), (Strings{"the-", "final-", "-", "countdown"}));
+  EXPECT_EQ(split("MergedWithNext"), (Strings{"the", "-final", "-", "-countdown"}));
+  EXPECT_EQ(split("Contiguous"), (Strings{"the", "-", "final", "--", "countdown"}));
+  EXPECT_EQ(split("Removed", true), (Strings{"-", "-", "-"}));
+  const Json regex = {
+      {"type", "Split"}, {"pattern", {{"Regex", "\\d{1,3}"}}}, {"behavior", "Isolated"}, {"invert", false}};
+  EXPECT_EQ(pieces(regex, "a12345"), (Strings{"a", "123", "45"}));
+  const Json sequence = {{"type", "Sequence"}, {"pretokenizers", {{{"type", "WhitespaceSplit"}}, regex}}};
+  EXPECT_EQ(pieces(sequence, "a 1234"), (Strings{"a", "123", "4"}));
+}
+
+TEST(PreTokenizer, ByteLevelSparesTextsThatBeginWithASpace) {
+  Json json = Json::parse(small_bpe().to_json());
+  json["pre_tokenizer"]["add_prefix_space"] = true;
+  const Tokenizer prefixed = tokenizer_of(json);
+  EXPECT_EQ(prefixed.encode("the cat").ids, small_bpe().encode(" the cat").ids);
+  EXPECT_EQ(prefixed.encode(" the cat").ids, small_bpe().encode(" the cat").ids);
+  EXPECT_TRUE(prefixed.encode("").ids.empty());
+  EXPECT_EQ(prefixed.encode("the cat").offsets.front().begin, 0u);
+}
+
+TEST(AddedTokens, FlagsAreHonoured) {
+  const auto encode = [](const Json& flags, const std::string& text) {
+    Json json = word_json();
+    json["added_tokens"][0].update(flags);
+    return tokenizer_of(json).encode(text);
+  };
+  EXPECT_EQ(encode({{"lstrip", true}}, "hello  [X]").offsets[1], (Range{5, 10}));
+  EXPECT_EQ(encode({{"rstrip", true}}, "[X]  hello").offsets[0], (Range{0, 5}));
+  EXPECT_EQ(encode({{"single_word", true}}, "hello [X]world [X]").ids, (Ids{1, 0, 0, 0, 2, 4}));
+  EXPECT_EQ(encode({{"content", "[Y]"}}, "hello[Y]").ids, (Ids{1, 4}));
+  Json lower = word_json();
+  lower["normalizer"] = {{"type", "Lowercase"}};
+  EXPECT_EQ(tokenizer_of(lower).encode("HELLO [X] [x]").ids, (Ids{1, 4, 0, 0, 0}));
+  lower["added_tokens"][0]["normalized"] = true;
+  EXPECT_EQ(tokenizer_of(lower).encode("HELLO [X] [x]").ids, (Ids{1, 4, 4}));
+}
+
+TEST(Bpe, UnknownCharacters) {
+  Json json = word_json();
+  json["model"] =
+      Json::parse(R"({"type": "BPE", "vocab": {"<unk>": 0, "a": 1, "b": 2, "ab": 3, "<0xC3>": 5, "<0xA9>": 6},
+                                  "merges": ["a b"], "unk_token": "<unk>", "fuse_unk": false, "byte_fallback": false})");
+  EXPECT_EQ(tokenizer_of(json).encode("abzzb").ids, (Ids{3, 0, 0, 2}));
+  json["model"]["fuse_unk"] = true;
+  EXPECT_EQ(tokenizer_of(json).encode("abzzb").ids, (Ids{3, 0, 2}));
+  json["model"]["byte_fallback"] = true;
+  EXPECT_EQ(tokenizer_of(json).encode("a\xC3\xA9z").ids, (Ids{1, 5, 6, 0}));
+  json["model"]["unk_token"] = nullptr;
+  EXPECT_EQ(tokenizer_of(json).encode("azb").ids, (Ids{3}));  // dropped, and the neighbours meet
+}
+
+TEST(Bpe, IgnoreMergesTakesWholePieces) {
+  Json json = word_json();
+  json["model"] =
+      Json::parse(R"({"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "bab": 3}, "merges": [["a", "b"]]})");
+  EXPECT_EQ(tokenizer_of(json).encode("bab").ids, (Ids{1, 2}));
+  json["model"]["ignore_merges"] = true;
+  EXPECT_EQ(tokenizer_of(json).encode("bab").ids, (Ids{3}));
+}
+
+TEST(Bpe, MarksOfPosition) {
+  Json json = word_json();
+  json["model"] =
+      Json::parse(R"({"type": "BPE", "vocab": {"a": 0, "##b": 1, "ab": 2, "##b</w>": 3, "ab</w>": 5},
+      "merges": ["a ##b", "a ##b</w>"], "continuing_subword_prefix": "##", "end_of_word_suffix": "</w>"})");
+  EXPECT_EQ(tokenizer_of(json).encode("ab").ids, (Ids{5}));
+  EXPECT_EQ(tokenizer_of(json).encode("abb").ids, (Ids{2, 3}));
+}
+
+TEST(PostProcessor, TemplatesPutSpecialTokensAround) {
+  Json json = word_json();
+  json["post_processor"] = Json::parse(R"({"type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "[X]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[X]", "type_id": 0}},
+             {"Sequence": {"id": "B", "type_id": 1}}],
+    "special_tokens": {"[X]": {"id": "[X]", "ids": [4], "tokens": ["[X]"]}}})");
+  const Tokenizer tokenizer = tokenizer_of(json);
+  EXPECT_EQ(tokenizer.encode("hello").ids, (Ids{4, 1}));
+  EXPECT_EQ(tokenizer.encode("hello", false).ids, (Ids{1}));
+  const Encoding pair = tokenizer.encode_pair("hello", "world");
+  EXPECT_EQ(pair.ids, (Ids{1, 4, 2}));
+  EXPECT_EQ(pair.type_ids, (Ids{0, 0, 1}));
+  EXPECT_EQ(Json::parse(tokenizer.to_json())["post_processor"], json["post_processor"]);
+  json["post_processor"]["special_tokens"]["[X]"]["ids"] = {99};
+  EXPECT_NE(refusal(json).find("99 is no token's id"), std::string::npos) << refusal(json);
+}
+
+TEST(Tokenizer, FilesOfUnknownStagesAreRefusedByName) {
+  Json json = word_json();
+  json["pre_tokenizer"] = {{"type", "WhitespaceSplitt"}};
+  EXPECT_EQ(refusal(json),
+            "tokenizer.json: pre_tokenizer.type: \"WhitespaceSplitt\" is not supported; the nearest is "
+            "WhitespaceSplit, "
+            "of ByteLevel, Whitespace, WhitespaceSplit, Split, Sequence");
+  json = word_json();
+  json["model"]["type"] = "Unigram";
+  EXPECT_NE(refusal(json).find("model.type: \"Unigram\" is not supported"), std::string::npos);
+}
+
+TEST(Tokenizer, HostileFilesAreRefusedByField) {
+  const auto expect = [](const Json& pointer_and_value, const std::string& message) {
+    Json json = word_json();
+    json[Json::json_pointer(pointer_and_value[0])] = pointer_and_value[1];
+    EXPECT_NE(refusal(json).find(message), std::string::npos) << refusal(json);
+  };
+  expect({"/model/vocab/hello", -1},
+         "tokenizer.json: model.vocab.hello: expected an integer from 0 to 10000000");
+  expect({"/model/vocab/hello", 10'000'001}, "model.vocab.hello: expected an integer");
+  expect({"/model/vocab/hello", 1e300}, "model.vocab.hello: expected an integer");
+  expect({"/model/vocab/hello", 18446744073709551615u}, "model.vocab.hello: expected an integer");
+  expect({"/model/vocab/hello", 2}, "the id 2 belongs to both");
+  expect({"/model/vocab", 7}, "model.vocab: expected an object, found 7");
+  expect({"/model/unk_token", 7}, "model.unk_token: expected a string");
+  expect({"/added_tokens/0/id", 2}, "which is \"world\" in the vocabulary");
+  expect({"/added_tokens/0/content", "hello"}, "but 1 in the vocabulary");
+  expect({"/added_tokens/0/content", ""}, "has 0 bytes");
+  expect({"/added_tokens/0/special", "yes"}, "added_tokens[0].special: expected true or false");
+  expect({"/added_tokens/1", word_json()["added_tokens"][0]}, "\"[X]\" appears twice");
+  expect({"/normalizer", "NFC"}, "normalizer: expected an object");
+  expect({"/version", "2.0"}, "version: expected \"1.0\"");
+  expect({"/model", {{"type", "BPE"}, {"vocab", {{"a", 0}}}, {"merges", {"a"}}}},
+         "tokenizer.json: model.merges[0]: expected \"left right\" or [left, right]");
+  expect({"/model", {{"type", "BPE"}, {"vocab", {{"a", 0}}}, {"merges", {"a b"}}}},
+         "\"b\" is not in the vocabulary");
+  expect({"/model", {{"type", "BPE"}, {"vocab", {{"a", 0}}}, {"merges", {"a a"}}}},
+         "model.merges[0]: \"aa\"");
+  expect({"/model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"aa", 1}}}, {"merges", {"a a", "a a"}}}},
+         "merged twice");
+}
+
+TEST(Tokenizer, DocumentsThatAreNotWellFormedAreRefused) {
+  EXPECT_THROW(Tokenizer::from_json(""), Error);
+  EXPECT_THROW(Tokenizer::from_json("[]"), Error);
+  EXPECT_THROW(Tokenizer::from_json("{\"model\": \"\xFF\"}"), Error);
+  EXPECT_THROW(Tokenizer::from_json(std::string(100'000, '[')), Error);
+  EXPECT_THROW(Tokenizer::from_json(R"({"model": {"type": "WordLevel", "vocab": {"a": 0, "a": 1}}})"), Error);
+  EXPECT_THROW(Tokenizer::load("/nonexistent/tokenizer.json"), Error);
+  EXPECT_THROW(Tokenizer::load(testing::TempDir()), Error);
+}
+
+// The form with vocab.json and merges.txt, in a folder that goes with the test.
+class VocabularyFolder {
+ public:
+  VocabularyFolder() : path_(fs::path(testing::TempDir()) / "qkv_vocabulary_folder") {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+    write("vocab.json", R"({"a": 0, "b": 1, "ab": 2, "\u0120": 3, "<|endoftext|>": 4})");
+    write("merges.txt", "#version: 0.2\na b\n");
+  }
+  ~VocabularyFolder() { fs::remove_all(path_); }
+  void write(const char* name, const std::string& contents) const {
+    write_file_atomically((path_ / name).string(), contents);
+  }
+  Tokenizer load() const { return Tokenizer::load(path_.string()); }
+  std::string refusal() const {
+    try {
+      load();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+
+ private:
+  fs::path path_;
+};
+
+TEST(VocabularyFiles, MeanGpt2sPipeline) {
+  const VocabularyFolder folder;
+  EXPECT_EQ(folder.load().encode("ab <|endoftext|>a").ids, (Ids{2, 3, 4, 0}));
+  EXPECT_TRUE(folder.load().is_special(4));
+}
+
+TEST(VocabularyFiles, NeighbouringFilesAddTokens) {
+  const VocabularyFolder folder;
+  folder.write("special_tokens_map.json",
+               R"({"pad_token": "<pad>", "eos_token": {"content": "<|endoftext|>", "rstrip": true}})");
+  folder.write("added_tokens.json", R"({"<tool>": 7})");
+  const Tokenizer tokenizer = folder.load();
+  EXPECT_EQ(tokenizer.encode("<|endoftext|> a<pad><tool>").ids, (Ids{4, 0, 8, 7}));
+  EXPECT_FALSE(tokenizer.is_special(7));
+  EXPECT_EQ(tokenizer.vocab_size(), 9u);
+}
+
+TEST(VocabularyFiles, PrefixSpaceIsPutBeforeEveryText) {
+  const VocabularyFolder folder;
+  folder.write("tokenizer_config.json", R"({"add_prefix_space": true})");
+  const Tokenizer tokenizer = folder.load();
+  EXPECT_EQ(tokenizer.encode("").ids, (Ids{3}));
+  EXPECT_EQ(tokenizer.encode(" a").ids, (Ids{3, 3, 0}));
+  EXPECT_EQ(tokenizer.encode("a").offsets.back(), (Range{0, 1}));
+  EXPECT_THROW(tokenizer.to_json(), Error);
+}
+
+TEST(VocabularyFiles, HostileOnesAreRefusedByLineAndField) {
+  const VocabularyFolder folder;
+  const auto expect = [&](const char* file, const std::string& good, const std::string& bad,
+                          const char* message) {
+    folder.write(file, bad);
+    EXPECT_NE(folder.refusal().find(message), std::string::npos) << folder.refusal();
+    folder.write(file, good);
+  };
+  const std::string merges = "#version: 0.2\na b\n";
+  expect("merges.txt", merges, "#version: 0.2\na b c\n", "merges.txt:2: expected \"left right\"");
+  expect("merges.txt", merges, "a c\n", "merges.txt:1: \"c\" is not in the vocabulary");
+  expect("merges.txt", merges, "a b\na b\n", "merged twice");
+  expect("added_tokens.json", "{}", R"({"<x>": -5})", "added_tokens.json: <x>: expected an integer");
+  expect("special_tokens_map.json", "{}", R"({"pad_token": 3})",
+         "special_tokens_map.json: pad_token: expected a string");
+  expect("tokenizer_config.json", "{}", R"({"add_prefix_space": 3})",
+         "add_prefix_space: expected true or false");
+  expect("tokenizer_config.json", "{}", R"({"added_tokens_decoder": {"x": {"content": "y"}}})",
+         "expected ids as keys");
+  expect("vocab.json", "{}", R"({"a": 0, "b": 0})", "vocab.json: the id 0 belongs to both");
+}
+
+TEST(Tokenizer, HostilePatternsEndInAnError) {
+  Json json = word_json();
+  json["pre_tokenizer"] = {
+      {"type", "Split"}, {"pattern", {{"Regex", "(a+)+$"}}}, {"behavior", "Removed"}, {"invert", false}};
+  EXPECT_THROW(tokenizer_of(json).encode(std::string(100, 'a') + "b"), Error);
+}
+
+}  // namespace
+}  // namespace qkv::text
