@@ -1,0 +1,30 @@
+// Progress of long work on stderr: one line that is rewritten on a terminal, plain lines elsewhere.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace qkv {
+
+class Progress {
+ public:
+  // In a pipe a line is printed at most every `seconds`.
+  explicit Progress(double seconds = 10);
+  ~Progress();
+  // Shows `line` instead of the last one.
+  void update(const std::string& line);
+  // Prints a line that stays.
+  void note(const std::string& line);
+  bool terminal() const { return terminal_; }
+
+ private:
+  bool terminal_;
+  bool open_ = false;  // a rewritable line stands on the terminal
+  std::chrono::duration<double> interval_;
+  std::chrono::steady_clock::time_point last_;
+};
+
+// 75 -> "1:15", 3700 -> "1:01:40".
+std::string duration_text(double seconds);
+
+}  // namespace qkv

@@ -1,0 +1,63 @@
+// Token streams and the batches cut from them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "qkv/nn/context.h"
+
+namespace qkv {
+
+// Documents one after another. Document d has the tokens [starts[d], starts[d + 1]).
+struct TokenStream {
+  std::vector<int32_t> tokens;
+  std::vector<int64_t> starts = {0};
+  int64_t characters = 0;  // Unicode characters of the text, for losses per character
+  int64_t bytes = 0;
+
+  int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  void append(const std::vector<int32_t>& document);
+};
+
+// One micro-batch: a flat list of tokens; a sequence is a run within one document.
+struct Batch {
+  Tensor ids;      // i32 [N]
+  Tensor targets;  // i32 [N], the token that follows, kIgnored at a document's end
+  Layout layout;
+  int64_t target_count = 0;
+};
+
+// Windows of `length` tokens starting at these places. Where a document ends inside a window the rest becomes
+// a sequence of its own: packed documents do not attend across their borders.
+Batch cut_windows(const TokenStream& stream, const std::vector<int64_t>& starts, int64_t length);
+
+// Training batches: windows drawn at random. The batch of a step is a function of (seed, step, micro-batch),
+// so resuming needs no more than the step's number.
+class RandomWindows {
+ public:
+  // Throws Error when the stream is shorter than one window and its last target.
+  RandomWindows(const TokenStream& stream, int64_t length, uint64_t seed);
+  // Windows [first, first + count) of the step.
+  Batch batch(uint64_t step, int64_t first, int64_t count) const;
+
+ private:
+  const TokenStream& stream_;
+  int64_t length_;
+  uint64_t seed_;
+};
+
+// Validation batches: every token once, in order, in windows that do not overlap; `count` windows a batch.
+class EveryWindow {
+ public:
+  EveryWindow(const TokenStream& stream, int64_t length) : stream_(stream), length_(length) {}
+  int64_t windows() const { return std::max<int64_t>(0, (stream_.size() - 1 + length_ - 1) / length_); }
+  Batch batch(int64_t first, int64_t count) const;
+
+ private:
+  const TokenStream& stream_;
+  int64_t length_;
+};
+
+}  // namespace qkv

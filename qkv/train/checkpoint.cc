@@ -1,0 +1,76 @@
+#include "qkv/train/checkpoint.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "qkv/base/file.h"
+#include "qkv/base/parallel.h"
+#include "qkv/io/model_dir.h"
+#include "qkv/io/safetensors.h"
+
+namespace qkv {
+namespace {
+
+constexpr int64_t kVersion = 1;
+
+void write_model(const std::string& dir, const Decoder& model, const text::Tokenizer& tokenizer) {
+  SpecialIds ids;
+  ids.eos = ids.bos = end_of_text(tokenizer);
+  save_model(dir, model, ids);
+  tokenizer.save(dir);
+}
+
+}  // namespace
+
+void save_model_dir(const std::string& dir, const Decoder& model, const text::Tokenizer& tokenizer) {
+  write_directory_atomically(dir, [&](const std::string& to) { write_model(to, model, tokenizer); });
+}
+
+void save_checkpoint(const std::string& dir, TrainingState& training, const text::Tokenizer& tokenizer,
+                     const TrainerState& state) {
+  write_directory_atomically(dir, [&](const std::string& to) {
+    write_model(to, training.model(), tokenizer);
+    write_safetensors(to + "/optimizer.safetensors", training.optimizer().state());
+    const Json json = {{"version", kVersion},
+                       {"step", state.step},
+                       {"best_loss", std::isfinite(state.best_loss) ? Json(state.best_loss) : Json(nullptr)},
+                       {"smoothed_loss", state.smoothed_loss},
+                       {"threads", num_threads()},
+                       {"fingerprint", state.fingerprint}};
+    write_file_atomically(to + "/trainer_state.json", json.dump(2) + "\n");
+  });
+}
+
+TrainerState load_trainer_state(const std::string& dir) {
+  const std::string path = dir + "/trainer_state.json";
+  check(file_exists(path), "{}: missing: there is no checkpoint to resume from", path);
+  const Json json = parse_json(read_file(path), path);
+  check(json_field<int64_t>(json, "version", path) == kVersion, "{}: version: expected {}", path, kVersion);
+  TrainerState s;
+  s.step = json_field<int64_t>(json, "step", path);
+  const auto number = [&](const char* key) {
+    check(json.contains(key) && json.at(key).is_number(), "{}: {}: expected a number", path, key);
+    return json.at(key).get<double>();
+  };
+  if (json.contains("best_loss") && !json.at("best_loss").is_null()) s.best_loss = number("best_loss");
+  s.smoothed_loss = number("smoothed_loss");
+  s.threads = static_cast<int>(json_field<int64_t>(json, "threads", path));
+  s.fingerprint = json_field<std::string>(json, "fingerprint", path);
+  check(s.step >= 0, "{}: step: must not be negative", path);
+  return s;
+}
+
+void load_optimizer(const std::string& dir, Optimizer& optimizer) {
+  const std::string path = dir + "/optimizer.safetensors";
+  const Safetensors file = read_safetensors(path);
+  auto state = optimizer.state();
+  check(file.tensors.size() == state.size(), "{}: expected {} tensors, got {}", path, state.size(), file.tensors.size());
+  for (auto& [name, tensor] : state) {
+    const auto it = file.tensors.find(name);
+    check(it != file.tensors.end() && it->second.shape() == tensor.shape() && it->second.dtype() == tensor.dtype(),
+          "{}: '{}' does not fit this configuration", path, name);
+    std::memcpy(tensor.raw(), it->second.raw(), tensor.bytes());
+  }
+}
+
+}  // namespace qkv

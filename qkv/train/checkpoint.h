@@ -1,0 +1,30 @@
+// A checkpoint: a model directory that also holds the optimizer's state and trainer_state.json.
+#pragma once
+
+#include <limits>
+#include <string>
+
+#include "qkv/text/tokenizer.h"
+#include "qkv/train/trainer.h"
+
+namespace qkv {
+
+struct TrainerState {
+  int64_t step = 0;  // steps done
+  double best_loss = std::numeric_limits<double>::infinity();
+  double smoothed_loss = 0;
+  int threads = 0;
+  std::string fingerprint;
+};
+
+// Writes DIR in one step: the old checkpoint or the new one, never a mixture.
+void save_checkpoint(const std::string& dir, TrainingState& training, const text::Tokenizer& tokenizer,
+                     const TrainerState& state);
+// The model alone, without what training needs.
+void save_model_dir(const std::string& dir, const Decoder& model, const text::Tokenizer& tokenizer);
+
+TrainerState load_trainer_state(const std::string& dir);
+// Reads the optimizer's state back in place. Throws Error when it belongs to another configuration.
+void load_optimizer(const std::string& dir, Optimizer& optimizer);
+
+}  // namespace qkv

@@ -1,0 +1,269 @@
+#include "qkv/train/config.h"
+
+#include <algorithm>
+#include <set>
+#include <toml++/toml.h>
+
+#include "qkv/base/file.h"
+
+namespace qkv {
+namespace {
+
+template <typename... Args>
+[[noreturn]] void usage(fmt::format_string<Args...> format, Args&&... args) {
+  throw UsageError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Edit distance, to suggest what a mistyped key was meant to be.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t next = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
+      diagonal = std::exchange(row[j], next);
+    }
+  }
+  return row[b.size()];
+}
+
+// One table; remembers which keys were asked for, so that the rest can be refused.
+class Section {
+ public:
+  Section(const toml::table& root, std::string name, std::string file) : name_(std::move(name)), file_(std::move(file)) {
+    const toml::node* node = root.get(name_);
+    if (node == nullptr) return;
+    table_ = node->as_table();
+    if (table_ == nullptr) usage("{}:{}: {}: expected a table [{}]", file_, node->source().begin.line, name_, name_);
+  }
+
+  bool has(const char* key) const { return table_ != nullptr && table_->contains(key); }
+
+  void read(const char* key, std::string& out) { value(key, "a string", out); }
+  void read(const char* key, bool& out) { value(key, "true or false", out); }
+  void read(const char* key, int64_t& out, int64_t least) {
+    value(key, "an integer", out);
+    if (out < least) refuse(key, fmt::format("must be at least {}, got {}", least, out));
+  }
+  void read(const char* key, double& out, double least, double most) {
+    if (const toml::node* n = find(key)) {
+      const auto v = n->value<double>();  // integers too
+      if (!v || !n->is_number()) refuse(key, "expected a number");
+      out = *v;
+    }
+    if (!(out >= least && out <= most)) refuse(key, fmt::format("must be between {} and {}, got {}", least, most, out));
+  }
+  void read(const char* key, float& out, double least, double most) {
+    double wide = out;
+    read(key, wide, least, most);
+    out = static_cast<float>(wide);
+  }
+  // A string or a list of strings.
+  void read(const char* key, std::vector<std::string>& out) {
+    const toml::node* n = find(key);
+    if (n == nullptr) return;
+    if (const auto one = n->value_exact<std::string>()) {
+      out = {*one};
+      return;
+    }
+    const toml::array* list = n->as_array();
+    if (list == nullptr) refuse(key, "expected a string or a list of strings");
+    out.clear();
+    for (const toml::node& e : *list) {
+      const auto s = e.value_exact<std::string>();
+      if (!s) refuse(key, "expected a list of strings");
+      out.push_back(*s);
+    }
+  }
+  void read_choice(const char* key, std::string& out, const std::vector<std::string>& choices) {
+    read(key, out);
+    if (std::find(choices.begin(), choices.end(), out) == choices.end())
+      refuse(key, fmt::format("expected one of {}, got '{}'", fmt::join(choices, ", "), out));
+  }
+
+  // Refuses keys that nothing asked for.
+  void finish() const {
+    if (table_ == nullptr) return;
+    for (const auto& [key, node] : *table_) {
+      if (asked_.contains(std::string(key.str()))) continue;
+      std::string nearest;
+      for (const std::string& a : asked_)
+        if (nearest.empty() || distance(a, key.str()) < distance(nearest, key.str())) nearest = a;
+      usage("{}:{}: {}.{}: unknown key (did you mean {}?)", file_, node.source().begin.line, name_, std::string(key.str()), nearest);
+    }
+  }
+
+ private:
+  const toml::node* find(const char* key) {
+    asked_.insert(key);
+    return table_ == nullptr ? nullptr : table_->get(key);
+  }
+  template <typename T>
+  void value(const char* key, const char* expected, T& out) {
+    const toml::node* n = find(key);
+    if (n == nullptr) return;
+    const auto v = n->value_exact<T>();
+    if (!v) refuse(key, fmt::format("expected {}", expected));
+    out = *v;
+  }
+  [[noreturn]] void refuse(const char* key, const std::string& why) const {
+    const toml::node* n = table_ == nullptr ? nullptr : table_->get(key);
+    usage("{}:{}: {}.{}: {}", file_, n == nullptr ? 0 : n->source().begin.line, name_, key, why);
+  }
+
+  std::string name_, file_;
+  const toml::table* table_ = nullptr;
+  std::set<std::string> asked_;
+};
+
+// "train.steps=10", the value as TOML or, failing that, as a bare string.
+void apply_override(toml::table& root, const std::string& text) {
+  const size_t equals = text.find('='), dot = text.find('.');
+  if (equals == std::string::npos || dot == std::string::npos || dot > equals)
+    usage("--set: expected section.key=value, got '{}'", text);
+  const std::string section = text.substr(0, dot), key = text.substr(dot + 1, equals - dot - 1), value = text.substr(equals + 1);
+  toml::table parsed;
+  try {
+    parsed = toml::parse("value = " + value);
+  } catch (const toml::parse_error&) {
+    parsed.insert_or_assign("value", value);
+  }
+  if (!root.contains(section)) root.insert(section, toml::table{});
+  toml::table* table = root.get(section)->as_table();
+  if (table == nullptr || parsed.size() != 1) usage("--set: '{}' does not fit the configuration", text);
+  table->insert_or_assign(key, std::move(*parsed.get("value")));
+}
+
+}  // namespace
+
+TrainConfig read_train_config(const std::string& path, const std::vector<std::string>& overrides) {
+  toml::table root;
+  try {
+    root = toml::parse(read_file(path), path);
+  } catch (const toml::parse_error& e) {
+    usage("{}:{}: {}", path, e.source().begin.line, e.description());
+  }
+  for (const std::string& o : overrides) apply_override(root, o);
+  const std::set<std::string> sections = {"data", "tokenizer", "model", "train"};
+  for (const auto& [key, node] : root)
+    if (!sections.contains(std::string(key.str())))
+      usage("{}:{}: {}: unknown (expected [data], [tokenizer], [model] or [train])", path, node.source().begin.line, std::string(key.str()));
+
+  TrainConfig c;
+  Section data(root, "data", path);
+  data.read("train", c.data.train);
+  data.read("valid", c.data.valid);
+  data.read("valid_fraction", c.data.valid_fraction, 0, 0.9);
+  data.read("separator", c.data.separator);
+  data.finish();
+  if (c.data.train.empty()) usage("{}: data.train: missing: name the text files to train on", path);
+
+  Section tokenizer(root, "tokenizer", path);
+  tokenizer.read("path", c.tokenizer.path);
+  tokenizer.read_choice("type", c.tokenizer.type, {"bpe", "char", "byte", "word"});
+  tokenizer.read("vocab_size", c.tokenizer.vocab_size, 1);
+  tokenizer.read("min_frequency", c.tokenizer.min_frequency, 1);
+  tokenizer.finish();
+
+  Section model(root, "model", path);
+  int64_t context = 256, width = 384, layers = 6, heads = 6;
+  model.read("context", context, 1);
+  model.read("width", width, 1);
+  model.read("layers", layers, 1);
+  model.read("heads", heads, 1);
+  try {
+    c.model = gpt2_spec(0, context, width, layers, heads);
+  } catch (const Error& e) {
+    usage("{}: {}", path, e.what());
+  }
+  std::string activation = name_of(c.model.activation);
+  float dropout = 0;
+  model.read("hidden", c.model.hidden, 1);
+  model.read_choice("activation", activation, {"relu", "gelu", "gelu_tanh"});
+  model.read("dropout", dropout, 0, 0.95);
+  c.model.activation = activation_from_name(activation);
+  c.model.attention.dropout = c.model.embedding_dropout = c.model.residual_dropout = dropout;
+  c.model.attention.kv_heads = heads;
+  model.read("kv_heads", c.model.attention.kv_heads, 1);
+  model.read("d_qk", c.model.attention.d_qk, 1);
+  model.read("d_vo", c.model.attention.d_vo, 1);
+  model.read("attention_bias", c.model.attention.bias);
+  model.read("norm_epsilon", c.model.norm_epsilon, 0, 0.1);
+  model.read("tied", c.model.tied);
+  model.read("init_std", c.model.init_std, 0, 10);
+  model.finish();
+
+  Section train(root, "train", path);
+  train.read("out", c.out);
+  train.read("steps", c.steps, 1);
+  train.read("batch", c.batch, 1);
+  train.read("accumulate", c.accumulate, 1);
+  int64_t seed = static_cast<int64_t>(c.seed);
+  train.read("seed", seed, 0);
+  c.seed = static_cast<uint64_t>(seed);
+  train.read_choice("precision", c.precision, {"auto", "f32", "bf16"});
+  train.read("recompute", c.recompute);
+  train.read("log_every", c.log_every, 1);
+  train.read("eval_every", c.eval_every, 1);
+  train.read("eval_windows", c.eval_windows, 0);
+  train.read("checkpoint_every", c.checkpoint_every, 1);
+  OptimizerConfig& o = c.optimizer;
+  train.read_choice("optimizer", o.name, {"adamw", "sgd"});
+  train.read("learning_rate", o.learning_rate, 0, 1e6);
+  o.min_learning_rate = o.learning_rate / 10;
+  train.read("min_learning_rate", o.min_learning_rate, 0, 1e6);
+  train.read("warmup_steps", o.warmup_steps, 0);
+  train.read_choice("schedule", o.schedule, {"cosine", "constant"});
+  train.read("weight_decay", o.weight_decay, 0, 100);
+  train.read("beta1", o.beta1, 0, 0.9999999);
+  train.read("beta2", o.beta2, 0, 0.9999999);
+  train.read("epsilon", o.epsilon, 0, 1);
+  train.read("clip", o.clip, 0, 1e9);
+  train.finish();
+  return c;
+}
+
+std::string fingerprint(const TrainConfig& c) {
+  const ModelSpec& m = c.model;
+  const OptimizerConfig& o = c.optimizer;
+  std::string s;
+  const auto line = [&](const char* key, const auto& value) { s += fmt::format("{} = {}\n", key, value); };
+  line("data.train", fmt::join(c.data.train, " "));
+  line("data.valid", fmt::join(c.data.valid, " "));
+  line("data.valid_fraction", c.data.valid_fraction);
+  line("data.separator", c.data.separator);
+  line("model.vocab_size", m.vocab_size);
+  line("model.context", m.context);
+  line("model.width", m.width);
+  line("model.layers", m.layers);
+  line("model.heads", m.attention.heads);
+  line("model.kv_heads", m.attention.kv_heads);
+  line("model.d_qk", m.attention.d_qk);
+  line("model.d_vo", m.attention.d_vo);
+  line("model.attention_bias", m.attention.bias);
+  line("model.hidden", m.hidden);
+  line("model.activation", name_of(m.activation));
+  line("model.dropout", m.residual_dropout);
+  line("model.norm_epsilon", m.norm_epsilon);
+  line("model.tied", m.tied);
+  line("train.batch", c.batch);
+  line("train.accumulate", c.accumulate);
+  line("train.seed", c.seed);
+  line("train.precision", c.precision);
+  line("train.steps", c.steps);
+  line("train.optimizer", o.name);
+  line("train.learning_rate", o.learning_rate);
+  line("train.min_learning_rate", o.min_learning_rate);
+  line("train.warmup_steps", o.warmup_steps);
+  line("train.schedule", o.schedule);
+  line("train.weight_decay", o.weight_decay);
+  line("train.beta1", o.beta1);
+  line("train.beta2", o.beta2);
+  line("train.epsilon", o.epsilon);
+  line("train.clip", o.clip);
+  return s;
+}
+
+}  // namespace qkv

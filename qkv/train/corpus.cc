@@ -1,0 +1,128 @@
+#include "qkv/train/corpus.h"
+
+#include "qkv/base/file.h"
+#include "qkv/base/progress.h"
+#include "qkv/text/trainer.h"
+
+namespace qkv {
+namespace {
+
+constexpr const char* kEndOfText = "<|endoftext|>";
+
+struct TextFile {
+  std::string path, text;
+};
+
+TextFile read_text(const std::string& path) {
+  TextFile file{path, read_file(path)};
+  check(!file.text.empty(), "{}: the file is empty", path);
+  return file;
+}
+
+std::vector<std::string_view> documents_of(std::string_view text, const std::string& separator) {
+  if (separator.empty()) return {text};
+  std::vector<std::string_view> out;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(separator, at), text.size());
+    if (end > at) out.push_back(text.substr(at, end - at));
+    at = end + separator.size();
+  }
+  return out;
+}
+
+bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+int64_t count_characters(std::string_view text) {
+  int64_t n = 0;
+  for (const char c : text) n += !continues_character(c);
+  return n;
+}
+
+// Where the last `fraction` of the characters begins.
+size_t split_point(std::string_view text, double fraction) {
+  const auto keep = static_cast<int64_t>(static_cast<double>(count_characters(text)) * (1 - fraction));
+  int64_t seen = 0;
+  for (size_t i = 0; i < text.size(); ++i)
+    if (!continues_character(text[i]) && seen++ == keep) return i;
+  return text.size();
+}
+
+void append_text(TokenStream& stream, std::string_view text, const std::string& path, const std::string& separator,
+                 const text::Tokenizer& tokenizer) {
+  const int32_t end = end_of_text(tokenizer);
+  for (const std::string_view document : documents_of(text, separator)) {
+    std::vector<int32_t> ids;
+    try {
+      ids = tokenizer.encode(document, false).ids;
+    } catch (const Error& e) {
+      fail("{}: {}", path, e.what());
+    }
+    if (end >= 0) ids.push_back(end);
+    stream.append(ids);
+  }
+  stream.characters += count_characters(text);
+  stream.bytes += static_cast<int64_t>(text.size());
+}
+
+text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const std::string_view> texts) {
+  text::TrainerOptions options;
+  options.vocab_size = static_cast<size_t>(config.vocab_size);
+  options.min_frequency = config.min_frequency;
+  Progress progress;
+  options.progress = [&](std::string_view what, size_t done, size_t total) {
+    progress.update(fmt::format("tokenizer: {} {} of {}", what, done, total));
+  };
+  if (config.type == "char") {
+    options.special_tokens = {"<unk>"};
+    return text::train_characters(texts, options);
+  }
+  if (config.type == "word") {
+    options.special_tokens = {"<unk>", kEndOfText};
+    return text::train_words(texts, options);
+  }
+  options.special_tokens = {kEndOfText};
+  return config.type == "byte" ? text::train_bytes(options) : text::train_byte_level_bpe(texts, options);
+}
+
+}  // namespace
+
+int32_t end_of_text(const text::Tokenizer& tokenizer) {
+  return static_cast<int32_t>(tokenizer.token_to_id(kEndOfText).value_or(-1));
+}
+
+TokenStream tokenize_file(const std::string& path, const std::string& separator, const text::Tokenizer& tokenizer) {
+  const TextFile file = read_text(path);
+  TokenStream stream;
+  append_text(stream, file.text, path, separator, tokenizer);
+  return stream;
+}
+
+Corpus load_corpus(const DataConfig& data, const TokenizerConfig& config, const text::Tokenizer* given) {
+  std::vector<TextFile> train, valid;
+  for (const std::string& path : data.train) train.push_back(read_text(path));
+  for (const std::string& path : data.valid) valid.push_back(read_text(path));
+  if (valid.empty() && data.valid_fraction > 0)
+    for (TextFile& file : train) {
+      const size_t at = split_point(file.text, data.valid_fraction);
+      valid.push_back({file.path, file.text.substr(at)});
+      file.text.resize(at);
+    }
+  std::vector<std::string_view> texts;
+  for (const TextFile& file : train)
+    for (const std::string_view d : documents_of(file.text, data.separator)) texts.push_back(d);
+  const auto made = [&] {
+    if (given != nullptr) return *given;
+    if (!config.path.empty()) return text::Tokenizer::load(config.path);
+    try {
+      return train_tokenizer(config, texts);
+    } catch (const Error& e) {
+      fail("{}: {}", fmt::join(data.train, ", "), e.what());
+    }
+  };
+  Corpus corpus{made(), {}, {}};
+  for (const TextFile& file : train) append_text(corpus.train, file.text, file.path, data.separator, corpus.tokenizer);
+  for (const TextFile& file : valid) append_text(corpus.valid, file.text, file.path, data.separator, corpus.tokenizer);
+  return corpus;
+}
+
+}  // namespace qkv
