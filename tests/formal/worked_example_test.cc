@@ -270,8 +270,8 @@ TEST(WorkedExample, Disagreements) {
     for (Index j = 0; j < 10; ++j) {
       if (printed(i, j) == mask(i, j)) continue;
       ++cells;
-      report("step 8, masked MASK", "[" + std::to_string(i + 1) + ", " + std::to_string(j + 1) + "]",
-             printed(i, j), mask(i, j));
+      const std::string row = std::to_string(i + 1), column = std::to_string(j + 1);
+      report("step 8, masked MASK", row + ", " + column, printed(i, j), mask(i, j));
     }
   }
   EXPECT_EQ(cells, 7);  // row 7, <end>
