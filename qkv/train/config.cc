@@ -229,9 +229,9 @@ std::string fingerprint(const TrainConfig& c) {
   const ModelSpec& m = c.model;
   const OptimizerConfig& o = c.optimizer;
   std::string s;
-  const auto line = [&](const char* key, const auto& value) { s += fmt::format("{} = {}\n", key, value); };
-  line("data.train", fmt::join(c.data.train, " "));
-  line("data.valid", fmt::join(c.data.valid, " "));
+  const auto line = [&](const char* key, auto&& value) { s += fmt::format("{} = {}\n", key, value); };
+  line("data.train", fmt::format("{}", fmt::join(c.data.train, " ")));
+  line("data.valid", fmt::format("{}", fmt::join(c.data.valid, " ")));
   line("data.valid_fraction", c.data.valid_fraction);
   line("data.separator", c.data.separator);
   line("model.vocab_size", m.vocab_size);

@@ -1,0 +1,52 @@
+// qkv inspect: what a model directory or a safetensors file holds.
+#include <filesystem>
+
+#include "qkv/cli/command.h"
+#include "qkv/io/model_dir.h"
+#include "qkv/io/safetensors.h"
+#include "qkv/train/trainer.h"
+
+namespace qkv {
+namespace {
+
+void print_tensors(const std::string& path) {
+  const Safetensors file = read_safetensors(path);
+  int64_t elements = 0, bytes = 0;
+  size_t longest = 4;
+  for (const auto& [name, t] : file.tensors) longest = std::max(longest, name.size());
+  for (const auto& [name, t] : file.tensors) {
+    fmt::print("  {:<{}}  {:<4}  {}\n", name, longest, name_of(t.dtype()), t.shape().text());
+    elements += t.count();
+    bytes += static_cast<int64_t>(t.bytes());
+  }
+  fmt::print("{}: {} tensors, {} elements, {} bytes\n", path, file.tensors.size(), elements, bytes);
+  for (const auto& [key, value] : file.metadata) fmt::print("  {} = {}\n", key, value);
+}
+
+void run(const std::string& path) {
+  if (!std::filesystem::is_directory(path)) return print_tensors(path);
+  const std::string dir = resolve_model_dir(path);
+  const ModelSpec s = load_spec(dir);
+  const Family& family = family_for(s);
+  Decoder model(s);
+  fmt::print("{}: {} model, decoder-only\n", dir, family.model_type);
+  fmt::print("  vocabulary  {}\n  context     {}\n  layers      {}\n  width       {}\n", s.vocab_size, s.context, s.layers, s.width);
+  fmt::print("  heads       {} ({} for keys and values), queries {} wide, values {} wide\n", s.attention.heads, s.attention.kv_heads,
+             s.attention.d_qk, s.attention.d_vo);
+  fmt::print("  hidden      {}, {}\n", s.hidden, name_of(s.activation));
+  fmt::print("  unembedding {}\n", s.tied ? "tied to the token embedding" : "its own");
+  fmt::print("  parameters  {}\n", model.parameters().count());
+  if (file_exists(dir + "/model.safetensors")) print_tensors(dir + "/model.safetensors");
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& app) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* c = app.add_subcommand("inspect", "Show what a model directory, a run or a safetensors file holds");
+  c->add_option("PATH", *path, "Model directory, run, or .safetensors file")->required();
+  c->footer("Example: qkv inspect runs/shakespeare");
+  c->callback([path] { run(*path); });
+}
+
+}  // namespace qkv
