@@ -29,22 +29,46 @@ class DialectTranslator {
 
   std::string translate() {
     while (i_ < in_.size()) {
+      const bool in_class = class_depth_ > 0;
       if (in_[i_] == '\\' && i_ + 1 < in_.size()) {
         translate_escape(in_[i_ + 1]);
-        i_ += 2;
-      } else if (in_[i_] == '(' && class_depth_ == 0 && in_.substr(i_).starts_with("(?")) {
+      } else if (in_class && rest().starts_with("[:") && rest().find(":]") != std::string_view::npos) {
+        copy(rest().find(":]") + 2);
+      } else if (!in_class && rest().starts_with("(?")) {
         translate_group_options();
       } else {
+        refuse_other_meaning();
         track_class(in_[i_]);
-        out_ += in_[i_++];
+        copy(1);
       }
     }
     return std::move(out_);
   }
 
  private:
+  std::string_view rest() const { return in_.substr(i_); }
+
+  void copy(size_t count) {
+    out_ += in_.substr(i_, count);
+    i_ += count;
+  }
+
+  // What both dialects accept but read differently, and no translation here covers.
+  void refuse_other_meaning() const {
+    const bool first = i_ == class_begin_ + 1 || (i_ == class_begin_ + 2 && in_[i_ - 1] == '^');
+    if (class_depth_ > 0 && ((in_[i_] == '[' && !first) || rest().starts_with("&&"))) {
+      fail("regular expression `{}`: sets inside sets are not supported", in_);
+    }
+    if (class_depth_ > 0 || in_[i_] != '{') return;
+    const size_t end = in_.find_first_not_of("0123456789,", i_ + 1);
+    if (end > i_ + 1 && end != in_.npos && in_.substr(end).starts_with("}+")) {
+      fail("regular expression `{}`: a repeat count followed by + is not supported; write (?:...)+", in_);
+    }
+  }
+
   void translate_escape(char letter) {
     const bool in_class = class_depth_ > 0;
+    i_ += 2;
     switch (letter) {
       case 's':
         put_set(kSpaceSet, false);
@@ -66,6 +90,9 @@ class DialectTranslator {
     }
     out_ += '\\';
     out_ += letter;
+    if ((letter == 'p' || letter == 'P' || letter == 'x') && rest().starts_with('{')) {
+      copy(std::min(rest().find('}'), rest().size() - 1) + 1);
+    }
   }
 
   void put_set(std::string_view set, bool negated) {

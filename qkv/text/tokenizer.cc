@@ -15,7 +15,14 @@ void encode_plain(const TokenizerParts& parts, AlignedText text, std::vector<Tok
   if (parts.pre_tokenizer) parts.pre_tokenizer->split(list);
   scratch.clear();
   parts.model->tokenize(list, scratch);
-  for (const Token& token : scratch) out.add(token.id, list.text.source_range({token.begin, token.end}), 0);
+  const size_t before = out.size();
+  out.ids.resize(before + scratch.size());
+  out.offsets.resize(before + scratch.size());
+  out.type_ids.resize(before + scratch.size(), 0);
+  for (size_t i = 0; i < scratch.size(); ++i) {
+    out.ids[before + i] = scratch[i].id;
+    out.offsets[before + i] = list.text.source_range({scratch[i].begin, scratch[i].end});
+  }
 }
 
 }  // namespace

@@ -115,6 +115,20 @@ TEST(Regex, DotallIsSpeltAsInOniguruma) {
   EXPECT_EQ(Regex("(?m:a.b)").find_all("a\nb").size(), 1u);
 }
 
+TEST(Regex, WhatOnigurumaReadsDifferentlyIsRefusedOrTranslated) {
+  EXPECT_THROW(Regex("[a-z&&[^aeiou]]"), Error);
+  EXPECT_THROW(Regex("[a[bc]]"), Error);
+  EXPECT_THROW(Regex("\\p{N}{1,3}+"), Error);
+  EXPECT_EQ(Regex("[[:digit:]\\s]+").find_all("1 2a").size(), 1u);
+  EXPECT_EQ(Regex("[]a\\[]+").find_all("a][").size(), 1u);
+  EXPECT_EQ(Regex("\\x{85}+\\p{L}+").find_all("\xC2\x85\xC2\x85q").size(), 1u);
+  EXPECT_EQ(Regex("(?i:'s|'t|'re)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+                  "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+")
+                .find_all("It'S 12345 ok!\n\n  x")
+                .size(),
+            9u);
+}
+
 TEST(Regex, EmptyMatchesAdvance) {
   EXPECT_EQ(Regex("x*").find_all("\xC3\xA9y"), (std::vector<Range>{{0, 0}, {2, 2}, {3, 3}}));
 }

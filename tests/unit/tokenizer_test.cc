@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -87,18 +88,48 @@ TEST(Tokenizer, ByteLevelKeepsEveryByte) {
   }
 }
 
-TEST(Tokenizer, LongWordsAreMergedAsShortOnes) {
-  // Beyond the length where a queue takes over. Q merges with nothing, so each part stands on its own.
-  const Ids once = small_bpe().encode("thecatsat").ids;
-  std::string word;
-  Ids expected;
-  for (int i = 0; i < 50; ++i) {
-    word += "Qthecatsat";
-    expected.push_back(*small_bpe().token_to_id("Q"));
-    expected.insert(expected.end(), once.begin(), once.end());
+// The definition: while some learned pair is there, join the one learned first, leftmost first.
+std::vector<std::string> merge_by_definition(std::vector<std::string> word,
+                                             const std::vector<std::string>& merges) {
+  for (;;) {
+    size_t best = merges.size(), at = 0;
+    for (size_t i = 1; i < word.size(); ++i) {
+      const auto it = std::find(merges.begin(), merges.end(), word[i - 1] + " " + word[i]);
+      const auto rank = static_cast<size_t>(it - merges.begin());
+      if (rank < best) best = rank, at = i;
+    }
+    if (best == merges.size()) return word;
+    word[at - 1] += word[at];
+    word.erase(word.begin() + static_cast<std::ptrdiff_t>(at));
   }
-  EXPECT_LT(once.size(), 9u);
-  EXPECT_EQ(small_bpe().encode(word).ids, expected);
+}
+
+TEST(Bpe, MergesAsDefinedForEveryLength) {
+  std::mt19937 rng(11);
+  const auto random_word = [&](size_t length) {
+    std::string word;
+    for (size_t i = 0; i < length; ++i) word.push_back("aabc"[rng() % 4]);
+    return word;
+  };
+  std::string corpus;
+  for (int i = 0; i < 300; ++i) corpus += random_word(1 + rng() % 12) + "\n";
+  TrainerOptions options;
+  options.vocab_size = 400;
+  const std::string_view texts[] = {corpus};
+  const Tokenizer tokenizer = train_byte_level_bpe(texts, options);
+  const auto merges = Json::parse(tokenizer.to_json())["model"]["merges"].get<std::vector<std::string>>();
+  ASSERT_GT(merges.size(), 100u);
+  for (size_t length = 1; length < 160;
+       length += 1 + length / 40) {  // on both sides of where a queue takes over
+    for (int round = 0; round < 5; ++round) {
+      const std::string word = random_word(length);
+      std::vector<std::string> letters;
+      for (const char c : word) letters.emplace_back(1, c);
+      std::vector<std::string> tokens;
+      for (const TokenId id : tokenizer.encode(word).ids) tokens.push_back(*tokenizer.id_to_token(id));
+      ASSERT_EQ(tokens, merge_by_definition(letters, merges)) << word;
+    }
+  }
 }
 
 TEST(Tokenizer, SpecialTokensAreFoundInTheText) {
