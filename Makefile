@@ -1,0 +1,54 @@
+# qkv: what people type. `make demo` and `make test` are all the set-up there is.
+BUILD   ?= build
+WERROR  ?= OFF
+SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
+PACKAGES = $(shell sed 's/\#.*//' packages.txt)
+
+.PHONY: help setup build demo test check-all asan tsan bench clean
+
+help:
+	@echo "make demo       install packages, build, train a small GPT on Shakespeare, print what it writes"
+	@echo "make test       install packages, build, run the tests (under 15 minutes on two cores)"
+	@echo "make build      build build/qkv"
+	@echo "make check-all  the tests again under the sanitizers and on the slower instruction sets"
+	@echo "make bench      the benchmarks (docs/benchmarks.md)"
+
+# Debian packages, only when one is missing.
+setup:
+	@dpkg -s $(PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy $(PACKAGES); }
+
+# The build system is configured once; the targets below reconfigure it when their options change.
+build: setup
+	@cmake --preset release -B $(BUILD) -DQKV_WERROR=$(WERROR) >/dev/null
+	cmake --build $(BUILD) --target qkv_cli
+
+demo: build
+	$(BUILD)/qkv train examples/shakespeare.toml --overwrite
+	@echo
+	$(BUILD)/qkv generate runs/shakespeare --prompt "ROMEO:" --tokens 500 --temperature 0.8 --seed 1
+
+test: setup
+	@cmake --preset release -B $(BUILD) -DQKV_WERROR=$(WERROR) >/dev/null
+	cmake --build $(BUILD)
+	ctest --test-dir $(BUILD) --output-on-failure -j 2
+
+check-all: test asan tsan
+	QKV_MAX_ISA=generic ONEDNN_MAX_CPU_ISA=AVX2 ctest --test-dir $(BUILD) --output-on-failure -j 2 -LE cli
+
+asan: setup
+	cmake --preset asan-ubsan
+	cmake --build build/asan-ubsan
+	ctest --test-dir build/asan-ubsan --output-on-failure -j 2
+
+tsan: setup
+	cmake --preset tsan
+	cmake --build build/tsan
+	ctest --test-dir build/tsan --output-on-failure -j 1 -LE formal
+
+bench: setup
+	@cmake --preset release -B $(BUILD) >/dev/null
+	cmake --build $(BUILD)
+	$(BUILD)/bench/gpt2_step
+
+clean:
+	rm -rf build
