@@ -8,60 +8,131 @@ namespace {
 
 const std::vector<int64_t> kLengths = {1, 2, 5, 63, 64, 65, 130};
 
-
 std::vector<AttentionCase> attention_cases() {
   std::vector<AttentionCase> cases;
   struct Width {
     int64_t qk, vo;
   };
   // Heads and groups, in widths below, at and between vector lengths.
-  for (const auto& [heads, kv_heads] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {2, 2}, {6, 1}, {6, 2}, {6, 3}})
+  for (const auto& [heads, kv_heads] :
+       {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {2, 2}, {6, 1}, {6, 2}, {6, 3}})
     for (const Width w : {Width{3, 5}, {8, 24}})
       for (const Mask mask : {Mask::causal(), Mask::full()})
-        cases.push_back({.name = "heads", .heads = heads, .kv_heads = kv_heads, .d_qk = w.qk, .d_vo = w.vo,
-                         .queries = kLengths, .keys = kLengths, .mask = mask});
-  cases.push_back({.name = "d 64", .heads = 2, .kv_heads = 2, .d_qk = 64, .d_vo = 64, .queries = kLengths,
+        cases.push_back({.name = "heads",
+                         .heads = heads,
+                         .kv_heads = kv_heads,
+                         .d_qk = w.qk,
+                         .d_vo = w.vo,
+                         .queries = kLengths,
+                         .keys = kLengths,
+                         .mask = mask});
+  cases.push_back({.name = "d 64",
+                   .heads = 2,
+                   .kv_heads = 2,
+                   .d_qk = 64,
+                   .d_vo = 64,
+                   .queries = kLengths,
                    .keys = kLengths});
-  cases.push_back({.name = "576/512", .heads = 2, .kv_heads = 1, .d_qk = 576, .d_vo = 512, .queries = {3, 1},
+  cases.push_back({.name = "576/512",
+                   .heads = 2,
+                   .kv_heads = 1,
+                   .d_qk = 576,
+                   .d_vo = 512,
+                   .queries = {3, 1},
                    .keys = {70, 66}});
   cases.push_back({.name = "one by one", .d_qk = 1, .d_vo = 1, .queries = {1, 3}, .keys = {1, 3}});
   // Cached decoding: one query (the path with vectors along the head), a few, many; some without queries.
   for (const auto& [heads, kv_heads] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {6, 3}, {6, 1}})
     for (const float p : {0.0f, 0.3f})
-      cases.push_back({.name = "cached", .heads = heads, .kv_heads = kv_heads, .d_qk = 20, .d_vo = 12,
-                       .queries = {1, 1, 1, 2, 5, 70, 0, 1}, .keys = {1, 64, 129, 66, 70, 200, 9, 65}, .p = p});
+      cases.push_back({.name = "cached",
+                       .heads = heads,
+                       .kv_heads = kv_heads,
+                       .d_qk = 20,
+                       .d_vo = 12,
+                       .queries = {1, 1, 1, 2, 5, 70, 0, 1},
+                       .keys = {1, 64, 129, 66, 70, 200, 9, 65},
+                       .p = p});
   // Cross-attention: more keys than queries and fewer.
   for (const float p : {0.0f, 0.3f})
-    cases.push_back({.name = "cross", .heads = 2, .kv_heads = 2, .d_qk = 8, .d_vo = 24,
-                     .queries = {5, 65, 1, 130, 64}, .keys = {65, 5, 130, 1, 64}, .mask = Mask::full(), .p = p});
+    cases.push_back({.name = "cross",
+                     .heads = 2,
+                     .kv_heads = 2,
+                     .d_qk = 8,
+                     .d_vo = 24,
+                     .queries = {5, 65, 1, 130, 64},
+                     .keys = {65, 5, 130, 1, 64},
+                     .mask = Mask::full(),
+                     .p = p});
   // Queries before the first key see nothing.
-  cases.push_back({.name = "causal, more queries than keys", .heads = 2, .kv_heads = 1, .d_qk = 8, .d_vo = 24,
-                   .queries = {5, 130, 70}, .keys = {3, 64, 1}});
+  cases.push_back({.name = "causal, more queries than keys",
+                   .heads = 2,
+                   .kv_heads = 1,
+                   .d_qk = 8,
+                   .d_vo = 24,
+                   .queries = {5, 130, 70},
+                   .keys = {3, 64, 1}});
   for (const Mask mask : {Mask::causal(), Mask::full()})
-    cases.push_back({.name = "no keys", .heads = 2, .kv_heads = 2, .d_qk = 8, .d_vo = 8, .queries = {3, 4, 1, 70},
-                     .keys = {0, 4, 0, 0}, .mask = mask});
+    cases.push_back({.name = "no keys",
+                     .heads = 2,
+                     .kv_heads = 2,
+                     .d_qk = 8,
+                     .d_vo = 8,
+                     .queries = {3, 4, 1, 70},
+                     .keys = {0, 4, 0, 0},
+                     .mask = mask});
   cases.push_back({.name = "no sequences"});
   // Layouts.
   for (const Mask mask : {Mask::causal(), Mask::full()})
-    cases.push_back({.name = "packed", .heads = 6, .kv_heads = 2, .d_qk = 8, .d_vo = 24, .queries = kLengths,
-                     .keys = kLengths, .mask = mask, .p = 0.2f, .packed = true});
+    cases.push_back({.name = "packed",
+                     .heads = 6,
+                     .kv_heads = 2,
+                     .d_qk = 8,
+                     .d_vo = 24,
+                     .queries = kLengths,
+                     .keys = kLengths,
+                     .mask = mask,
+                     .p = 0.2f,
+                     .packed = true});
   for (const int64_t block_rows : {1, 3, 16, 64})
-    cases.push_back({.name = "blocks", .heads = 2, .kv_heads = 1, .d_qk = 8, .d_vo = 24, .queries = {1, 2, 65, 0, 7},
-                     .keys = {5, 130, 70, 0, 64}, .p = block_rows == 3 ? 0.2f : 0, .block_rows = block_rows,
+    cases.push_back({.name = "blocks",
+                     .heads = 2,
+                     .kv_heads = 1,
+                     .d_qk = 8,
+                     .d_vo = 24,
+                     .queries = {1, 2, 65, 0, 7},
+                     .keys = {5, 130, 70, 0, 64},
+                     .p = block_rows == 3 ? 0.2f : 0,
+                     .block_rows = block_rows,
                      .packed = block_rows == 16});
   for (const Mask mask : {Mask::causal(), Mask::full()})
-    cases.push_back({.name = "dropout", .heads = 6, .kv_heads = 3, .d_qk = 8, .d_vo = 24, .queries = kLengths,
-                     .keys = kLengths, .mask = mask, .p = 0.5f});
+    cases.push_back({.name = "dropout",
+                     .heads = 6,
+                     .kv_heads = 3,
+                     .d_qk = 8,
+                     .d_vo = 24,
+                     .queries = kLengths,
+                     .keys = kLengths,
+                     .mask = mask,
+                     .p = 0.5f});
   // Scores up to about 1e4, both signs.
   for (const Mask mask : {Mask::causal(), Mask::full()})
-    cases.push_back({.name = "extreme", .heads = 2, .kv_heads = 1, .d_qk = 8, .d_vo = 24, .queries = {1, 5, 65, 130},
-                     .keys = {70, 5, 65, 130}, .mask = mask, .p = 0.2f, .amplitude = 60});
+    cases.push_back({.name = "extreme",
+                     .heads = 2,
+                     .kv_heads = 1,
+                     .d_qk = 8,
+                     .d_vo = 24,
+                     .queries = {1, 5, 65, 130},
+                     .keys = {70, 5, 65, 130},
+                     .mask = mask,
+                     .p = 0.2f,
+                     .amplitude = 60});
   return cases;
 }
 
 std::string text(const AttentionCase& c) {
-  std::string s = fmt::format("{}: heads {}/{}, d {}/{}, {}, p {}, block rows {}, lengths", c.name, c.heads, c.kv_heads,
-                              c.d_qk, c.d_vo, c.mask.kind == Mask::Kind::full ? "full" : "causal", c.p, c.block_rows);
+  std::string s =
+      fmt::format("{}: heads {}/{}, d {}/{}, {}, p {}, block rows {}, lengths", c.name, c.heads, c.kv_heads,
+                  c.d_qk, c.d_vo, c.mask.kind == Mask::Kind::full ? "full" : "causal", c.p, c.block_rows);
   for (size_t i = 0; i < c.queries.size(); ++i) s += fmt::format(" {}x{}", c.queries[i], c.keys[i]);
   return s;
 }
@@ -106,7 +177,8 @@ TYPED_TEST(AttentionKernel, WithoutKeysIsZeroWithLogOfZero) {
     for (const int64_t queries : {1, 3, 70})
       for (const Mask mask : {Mask::causal(), Mask::full()}) {
         SCOPED_TRACE(kernel_table(i).name);
-        const AttentionProblem<T> problem({.heads = 2, .kv_heads = 2, .queries = {queries}, .keys = {0}, .mask = mask});
+        const AttentionProblem<T> problem(
+            {.heads = 2, .kv_heads = 2, .queries = {queries}, .keys = {0}, .mask = mask});
         const auto f = problem.forward(kernel_table(i));
         for (int64_t j = 0; j < f.out.size(); ++j) ASSERT_EQ(f.out.at(j), 0);
         for (int64_t j = 0; j < f.lse.size(); ++j) ASSERT_EQ(f.lse.at(j), -HUGE_VAL);
@@ -121,7 +193,8 @@ TYPED_TEST(AttentionKernel, ExtremeScoresStayFinite) {
   for (int table = 0; table < kernel_table_count(); ++table)
     for (const int64_t queries : {1, 70}) {
       SCOPED_TRACE(kernel_table(table).name);
-      AttentionProblem<T> problem({.d_qk = 1, .d_vo = 2, .queries = {queries}, .keys = {70}, .mask = Mask::full()});
+      AttentionProblem<T> problem(
+          {.d_qk = 1, .d_vo = 2, .queries = {queries}, .keys = {70}, .mask = Mask::full()});
       for (int64_t i = 0; i < queries; ++i) problem.q[i] = T(i % 2 ? -100.0f : 100.0f);
       for (int64_t j = 0; j < 70; ++j) problem.k[j] = T(j % 7 ? -100.0f : 100.0f);
       const auto f = problem.forward(kernel_table(table));
@@ -145,7 +218,8 @@ TYPED_TEST(AttentionKernel, DecodingContinuesTheSequence) {
   using T = TypeParam;
   for (int table = 0; table < kernel_table_count(); ++table) {
     SCOPED_TRACE(kernel_table(table).name);
-    const AttentionCase whole{.heads = 2, .kv_heads = 1, .d_qk = 16, .d_vo = 8, .queries = {100}, .keys = {100}};
+    const AttentionCase whole{
+        .heads = 2, .kv_heads = 1, .d_qk = 16, .d_vo = 8, .queries = {100}, .keys = {100}};
     const AttentionProblem<T> all(whole);
     const auto want = all.forward(kernel_table(table));
     const AttentionOracle oracle = attention_oracle(all, false);

@@ -78,8 +78,11 @@ class AttentionProblem {
 
   Backward backward(const KernelTable& table, Forward f) const {
     Backward b{Buffer<T>(q.size(), 1), Buffer<T>(k.size(), 3), Buffer<T>(v.size(), 1)};
-    const AttentionGrad<T> g{arguments(&f), dout.data(), out_width_, b.dq.data(), q_width_,
-                             b.dk.data() + k_start(), k_width_, b.dv.data() + v_start(), v_width_};
+    const AttentionGrad<T> g{arguments(&f), dout.data(),
+                             out_width_,    b.dq.data(),
+                             q_width_,      b.dk.data() + k_start(),
+                             k_width_,      b.dv.data() + v_start(),
+                             v_width_};
     const int64_t longest = c_.keys.empty() ? 0 : *std::max_element(c_.keys.begin(), c_.keys.end());
     Buffer<float> scratch(attention_grad_scratch(g.forward, longest), 1);
     for (int64_t s = 0; s < sequences(); ++s)
@@ -248,7 +251,8 @@ AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradien
           for (int64_t d = 0; d < c.d_vo; ++d) {
             const double weighted = p[t] * keep[t] * x.dout.at(out0 + d);
             o.dv.value[v0 + d] += weighted;
-            o.dv.bound[v0 + d] += ((r + terms * kEps) * p[t] + kTiny) * keep[t] * std::abs(x.dout.at(out0 + d));
+            o.dv.bound[v0 + d] +=
+                ((r + terms * kEps) * p[t] + kTiny) * keep[t] * std::abs(x.dout.at(out0 + d));
           }
         }
       }
@@ -271,8 +275,8 @@ void expect_bounded(const Buffer<T>& got, const Bounded& want, const char* what)
                         ? std::memcmp(got.data() + i, untouched.data() + i, sizeof(T)) == 0
                         : got.at(i) == want.value[i] || std::abs(got.at(i) - want.value[i]) <= want.bound[i];
     if (ok) continue;
-    ADD_FAILURE() << what << "[" << i << "] of " << got.size() << ": got " << got.at(i) << ", want " << want.value[i]
-                  << " within " << want.bound[i];
+    ADD_FAILURE() << what << "[" << i << "] of " << got.size() << ": got " << got.at(i) << ", want "
+                  << want.value[i] << " within " << want.bound[i];
     ++wrong;
   }
 }

@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 TEST(Philox, KnownAnswers) {
   using Words = std::array<uint32_t, 4>;
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(philox({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
@@ -156,7 +157,9 @@ TEST_P(Parallel, PiecesAreNumberedAndInOrder) {
       ASSERT_LE(pieces, num_threads());
       EXPECT_EQ(pieces == 0, n == 0);
       std::vector<std::pair<int64_t, int64_t>> ranges(pieces, {-1, -1});
-      parallel_pieces(n, grain, [&](int64_t piece, int64_t begin, int64_t end) { ranges.at(piece) = {begin, end}; });
+      parallel_pieces(n, grain, [&](int64_t piece, int64_t begin, int64_t end) {
+        ranges.at(piece) = {begin, end};
+      });
       int64_t next = 0;
       for (const auto& [begin, end] : ranges) {
         ASSERT_EQ(begin, next);
@@ -194,7 +197,8 @@ TEST_P(Parallel, ExceptionsReachTheCaller) {
   };
   EXPECT_THROW(parallel_for(100, 1, broken_for), Error);
   EXPECT_THROW(parallel_tasks(100, [](int64_t task, int) { check(task != 57, "task"); }), Error);
-  EXPECT_THROW(parallel_tasks(100, [](int64_t, int) { throw std::logic_error("all of them"); }), std::logic_error);
+  EXPECT_THROW(parallel_tasks(100, [](int64_t, int) { throw std::logic_error("all of them"); }),
+               std::logic_error);
   EXPECT_THROW(parallel_tasks(2, [&](int64_t, int) { parallel_for(100, 1, broken_for); }), Error);
   int visits = 0;  // and the team is as good as before
   parallel_for(1, 1, [&](int64_t, int64_t) { ++visits; });
@@ -264,7 +268,8 @@ TEST_F(Files, ErrorsNameThePath) {
   fs::create_directories(path("d/e"));
   expect_error_naming(path("d"), [&] { write_file_atomically(path("d"), "x"); });
   write_file_atomically(path("f"), "x");
-  expect_error_naming(path("f/d"), [&] { write_directory_atomically(path("f/d"), [](const std::string&) {}); });
+  expect_error_naming(path("f/d"),
+                      [&] { write_directory_atomically(path("f/d"), [](const std::string&) {}); });
   EXPECT_EQ(read_file(path("f")), "x");
 }
 

@@ -10,12 +10,16 @@ struct Extents {
   int64_t m, n, k;
 };
 // 1030 columns: more than a panel of the detour that bf16 takes where there are no bf16 instructions.
-const std::vector<Extents> kExtents = {{1, 1, 1},   {1, 7, 16},   {1, 768, 33},   {2, 3, 5},   {7, 1, 9},
-                                       {5, 33, 1},  {33, 17, 65}, {16, 16, 16},   {64, 65, 31}, {3, 1030, 40},
-                                       {65, 3, 129}, {1, 64, 2},  {31, 96, 100}};
+const std::vector<Extents> kExtents = {{1, 1, 1},    {1, 7, 16},   {1, 768, 33}, {2, 3, 5},    {7, 1, 9},
+                                       {5, 33, 1},   {33, 17, 65}, {16, 16, 16}, {64, 65, 31}, {3, 1030, 40},
+                                       {65, 3, 129}, {1, 64, 2},   {31, 96, 100}};
 
-float element(const Buffer<float>& x, int64_t i) { return x[i]; }
-float element(const Buffer<BFloat16>& x, int64_t i) { return static_cast<float>(x[i]); }
+float element(const Buffer<float>& x, int64_t i) {
+  return x[i];
+}
+float element(const Buffer<BFloat16>& x, int64_t i) {
+  return static_cast<float>(x[i]);
+}
 
 template <typename In, typename Out>
 class Case {
@@ -49,8 +53,9 @@ class Case {
       for (int64_t j = 0; j < e_.n; ++j) {
         double sum = p_.bias ? bias_.at(j) : 0, size = std::abs(sum);
         for (int64_t l = 0; l < e_.k; ++l) {
-          const double term = double{element(a_, p_.a_transposed ? l * p_.a_stride + i : i * p_.a_stride + l)} *
-                              element(b_, p_.b_transposed ? j * p_.b_stride + l : l * p_.b_stride + j);
+          const double term =
+              double{element(a_, p_.a_transposed ? l * p_.a_stride + i : i * p_.a_stride + l)} *
+              element(b_, p_.b_transposed ? j * p_.b_stride + l : l * p_.b_stride + j);
           sum += term, size += std::abs(term);
         }
         const int64_t at = i * p_.c_stride + j;
@@ -60,8 +65,9 @@ class Case {
       }
     EXPECT_TRUE(got.guards_intact()) << what;
     for (int64_t i = 0; i < got.size(); ++i)
-      ASSERT_LE(std::abs(got.at(i) - want[i]), bound[i]) << what << "[" << i / p_.c_stride << ", " << i % p_.c_stride
-                                                         << "]: got " << got.at(i) << ", want " << want[i];
+      ASSERT_LE(std::abs(got.at(i) - want[i]), bound[i])
+          << what << "[" << i / p_.c_stride << ", " << i % p_.c_stride << "]: got " << got.at(i) << ", want "
+          << want[i];
   }
 
  private:
@@ -77,7 +83,8 @@ void test_products() {
   for (const Extents e : kExtents)
     for (int flags = 0; flags < 16; ++flags) {
       const bool at = flags & 1, bt = flags & 2, bias = flags & 4, accumulate = flags & 8;
-      if ((bias == accumulate) == ((e.m + e.n) % 2 == 0)) continue;  // generating a product's code takes 10 ms
+      if ((bias == accumulate) == ((e.m + e.n) % 2 == 0))
+        continue;  // generating a product's code takes 10 ms
       const int64_t gap = (flags + e.k) % 2 ? 3 : 0;
       SCOPED_TRACE(testing::Message() << "m " << e.m << ", n " << e.n << ", k " << e.k << (at ? ", A^T" : "")
                                       << (bt ? ", B^T" : "") << (bias ? ", bias" : "")
@@ -90,9 +97,15 @@ void test_products() {
     }
 }
 
-TEST(MatrixProduct, F32) { test_products<float, float>(); }
-TEST(MatrixProduct, Bf16ToF32) { test_products<BFloat16, float>(); }
-TEST(MatrixProduct, Bf16) { test_products<BFloat16, BFloat16>(); }
+TEST(MatrixProduct, F32) {
+  test_products<float, float>();
+}
+TEST(MatrixProduct, Bf16ToF32) {
+  test_products<BFloat16, float>();
+}
+TEST(MatrixProduct, Bf16) {
+  test_products<BFloat16, BFloat16>();
+}
 
 TEST(MatrixProduct, EmptyExtents) {
   for (const Extents e : {Extents{0, 5, 3}, {5, 0, 3}, {0, 0, 0}, {5, 7, 0}, {1, 1, 0}})

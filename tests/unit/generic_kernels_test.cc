@@ -1,4 +1,5 @@
-// The plain loops, which every other kernel is tested against, against formulas in f64 and finite differences.
+// The plain loops, which every other kernel is tested against, against formulas in f64 and finite
+// differences.
 #include <bit>
 #include <functional>
 
@@ -17,12 +18,14 @@ double derivative(const std::function<double(double)>& f, double x, double h) {
 uint16_t nearest_bf16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
   const auto value = [](uint32_t half) {
-    if ((half & 0x7FFF) == 0x7F80) return std::copysign(0x1p128, half & 0x8000 ? -1.0 : 1.0);  // as if it went on
+    if ((half & 0x7FFF) == 0x7F80)
+      return std::copysign(0x1p128, half & 0x8000 ? -1.0 : 1.0);  // as if it went on
     return double{std::bit_cast<float>(half << 16)};
   };
   const uint32_t towards_zero = u >> 16;
   if (std::isinf(x)) return static_cast<uint16_t>(towards_zero);
-  const double below = std::abs(double{x} - value(towards_zero)), above = std::abs(value(towards_zero + 1) - double{x});
+  const double below = std::abs(double{x} - value(towards_zero)),
+               above = std::abs(value(towards_zero + 1) - double{x});
   if (below == above) return static_cast<uint16_t>(towards_zero + (towards_zero & 1));
   return static_cast<uint16_t>(below < above ? towards_zero : towards_zero + 1);
 }
@@ -44,8 +47,10 @@ TEST(GenericConversion, RoundsToNearestEven) {
 // The three formulas once more, in f64 and without the shortcuts.
 double activate(Activation kind, double x) {
   switch (kind) {
-    case Activation::relu: return x > 0 ? x : 0;
-    case Activation::gelu: return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
+    case Activation::relu:
+      return x > 0 ? x : 0;
+    case Activation::gelu:
+      return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
     case Activation::gelu_tanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * std::pow(x, 3))));
   }
@@ -93,10 +98,21 @@ TEST(GenericResidualNorm, AgreesWithF64AndDifferences) {
   const auto dy = Buffer<float>::normal(rows * width, 5), in = Buffer<float>::normal(rows * width, 6);
   Buffer<float> sum(rows * width), y(rows * width), mean(rows), rstd(rows), dsum(rows * width);
   auto dgamma = Buffer<float>::constant(width, 1), dbeta = Buffer<float>::constant(width, 2);
-  generic_kernels().f32.residual_norm({rows, width, x.data(), branch.data(), {}, gamma.data(), beta.data(), 1e-5f,
-                                       sum.data(), y.data(), mean.data(), rstd.data()});
-  generic_kernels().f32.residual_norm_grad({rows, width, dy.data(), in.data(), sum.data(), gamma.data(), mean.data(),
-                                            rstd.data(), dsum.data(), dgamma.data(), dbeta.data()});
+  generic_kernels().f32.residual_norm({rows,
+                                       width,
+                                       x.data(),
+                                       branch.data(),
+                                       {},
+                                       gamma.data(),
+                                       beta.data(),
+                                       1e-5f,
+                                       sum.data(),
+                                       y.data(),
+                                       mean.data(),
+                                       rstd.data()});
+  generic_kernels().f32.residual_norm_grad({rows, width, dy.data(), in.data(), sum.data(), gamma.data(),
+                                            mean.data(), rstd.data(), dsum.data(), dgamma.data(),
+                                            dbeta.data()});
   std::vector<double> want_dgamma(width, 1), want_dbeta(width, 2);
   // Terms are of order 1 to 4, sums of 19 of them: 100 eps of slack.
   const double tolerance = 100 * kEps;
@@ -111,14 +127,16 @@ TEST(GenericResidualNorm, AgreesWithF64AndDifferences) {
       EXPECT_NEAR(y[r * width + c], want.y[c], tolerance);
       want_dgamma[c] += dy.at(r * width + c) * (s[c] - want.mean) * want.rstd;
       want_dbeta[c] += dy.at(r * width + c);
-      const double slope = derivative([&](double value) {
-        std::vector<double> moved = s;
-        moved[c] = value;
-        const Normed n = norm(moved, gamma, beta);
-        double loss = 0;
-        for (int64_t j = 0; j < width; ++j) loss += dy.at(r * width + j) * n.y[j];
-        return loss;
-      }, s[c], 1e-3);
+      const double slope = derivative(
+          [&](double value) {
+            std::vector<double> moved = s;
+            moved[c] = value;
+            const Normed n = norm(moved, gamma, beta);
+            double loss = 0;
+            for (int64_t j = 0; j < width; ++j) loss += dy.at(r * width + j) * n.y[j];
+            return loss;
+          },
+          s[c], 1e-3);
       EXPECT_NEAR(dsum[r * width + c], in.at(r * width + c) + slope, tolerance);
     }
   }
@@ -133,8 +151,8 @@ TEST(GenericCrossEntropy, AgreesWithF64AndDifferences) {
   const auto logits = Buffer<float>::normal(rows * stride, 1, 3);
   const std::vector<int32_t> target = {4, kIgnored, 0};
   Buffer<float> losses(rows), dlogits(rows * stride);
-  generic_kernels().f32.cross_entropy({rows, vocab, logits.data(), stride, target.data(), 0.5f, losses.data(),
-                                       dlogits.data()});
+  generic_kernels().f32.cross_entropy(
+      {rows, vocab, logits.data(), stride, target.data(), 0.5f, losses.data(), dlogits.data()});
   for (int64_t r = 0; r < rows; ++r) {
     std::vector<double> z(vocab);
     for (int64_t j = 0; j < vocab; ++j) z[j] = logits.at(r * stride + j);
@@ -147,12 +165,14 @@ TEST(GenericCrossEntropy, AgreesWithF64AndDifferences) {
     for (int64_t j = 0; j < stride; ++j) {
       double slope = 0;
       if (j < vocab)
-        slope = derivative([&](double value) {
-          std::swap(z[j], value);
-          const double l = loss();
-          std::swap(z[j], value);
-          return l;
-        }, z[j], 1e-3);
+        slope = derivative(
+            [&](double value) {
+              std::swap(z[j], value);
+              const double l = loss();
+              std::swap(z[j], value);
+              return l;
+            },
+            z[j], 1e-3);
       EXPECT_NEAR(dlogits[r * stride + j], 0.5 * slope, 20 * kEps);
     }
   }
@@ -163,24 +183,35 @@ TEST(GenericCrossEntropy, AgreesWithF64AndDifferences) {
 TEST(GenericAttention, GradientAgreesWithDifferences) {
   for (const Mask mask : {Mask::causal(), Mask::full()})
     for (const float p : {0.0f, 0.4f}) {
-      AttentionProblem<float> x({.name = {}, .heads = 4, .kv_heads = 2, .d_qk = 3, .d_vo = 2, .queries = {3, 1, 2},
-                                 .keys = {4, 3, 0}, .mask = mask, .p = p, .block_rows = 2});
+      AttentionProblem<float> x({.name = {},
+                                 .heads = 4,
+                                 .kv_heads = 2,
+                                 .d_qk = 3,
+                                 .d_vo = 2,
+                                 .queries = {3, 1, 2},
+                                 .keys = {4, 3, 0},
+                                 .mask = mask,
+                                 .p = p,
+                                 .block_rows = 2});
       const auto b = x.backward(generic_kernels(), x.forward(generic_kernels()));
       const AttentionOracle oracle = attention_oracle(x, false);
       const double h = 0x1p-5;
       double bound = 4e-6;
-      for (int64_t i = 0; i < x.dout.size(); ++i) bound += 1.5 / h * oracle.out.bound[i] * std::abs(x.dout.at(i));
+      for (int64_t i = 0; i < x.dout.size(); ++i)
+        bound += 1.5 / h * oracle.out.bound[i] * std::abs(x.dout.at(i));
       ASSERT_LT(bound, 0.05);  // else it says nothing about gradients of order 1
       const auto check = [&](Buffer<float>& input, const Buffer<float>& gradient, const char* what) {
         for (int64_t i = 0; i < input.size(); ++i) {
           const float kept = input[i];
-          const double slope = derivative([&](double value) {
-            input[i] = static_cast<float>(value);
-            const auto f = x.forward(generic_kernels());
-            double loss = 0;
-            for (int64_t j = 0; j < f.out.size(); ++j) loss += x.dout.at(j) * f.out.at(j);
-            return loss;
-          }, kept, h);
+          const double slope = derivative(
+              [&](double value) {
+                input[i] = static_cast<float>(value);
+                const auto f = x.forward(generic_kernels());
+                double loss = 0;
+                for (int64_t j = 0; j < f.out.size(); ++j) loss += x.dout.at(j) * f.out.at(j);
+                return loss;
+              },
+              kept, h);
           input[i] = kept;
           EXPECT_NEAR(gradient[i], slope, bound) << what << "[" << i << "]";
         }
@@ -204,9 +235,14 @@ TEST(GenericAdamW, FollowsThePaper) {
     want -= lr * (want_m / bias1 / (std::sqrt(want_v / bias2) + epsilon) + decay * want);
     const auto grad = static_cast<float>(2 * g);
     BFloat16 shadow;
-    generic_kernels().adamw({.lr = static_cast<float>(lr), .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f,
-                             .weight_decay = 0.1f, .bias1 = static_cast<float>(bias1),
-                             .bias2 = static_cast<float>(bias2), .grad_scale = 0.5f},
+    generic_kernels().adamw({.lr = static_cast<float>(lr),
+                             .beta1 = 0.9f,
+                             .beta2 = 0.99f,
+                             .epsilon = 1e-8f,
+                             .weight_decay = 0.1f,
+                             .bias1 = static_cast<float>(bias1),
+                             .bias2 = static_cast<float>(bias2),
+                             .grad_scale = 0.5f},
                             1, &w, &grad, &m, &v, &shadow);
     // 1 - beta2 in f32 is off by eps/0.02, of which the root takes half; steps are lr long and add up.
     EXPECT_NEAR(w, want, t * (kEps * 2 + lr * 60 * kEps));

@@ -29,7 +29,8 @@ inline constexpr double kStoreEps<BFloat16> = 0x1p-7;
 template <typename T>
 class Buffer {
  public:
-  explicit Buffer(int64_t n, int64_t offset = 0) : bytes_((n + offset) * sizeof(T) + 2 * kGuard + 64, kSentinel) {
+  explicit Buffer(int64_t n, int64_t offset = 0)
+      : bytes_((n + offset) * sizeof(T) + 2 * kGuard + 64, kSentinel) {
     const auto base = reinterpret_cast<uintptr_t>(bytes_.data());
     const uintptr_t aligned = (base + kGuard + 63) / 64 * 64;
     start_ = aligned - base + offset * sizeof(T);
@@ -89,8 +90,8 @@ void expect_close(const Buffer<A>& got, const Buffer<B>& want, const F& toleranc
   for (int64_t i = 0; i < got.size() && wrong < 3; ++i) {
     const double g = got.at(i), w = want.at(i), bound = tolerance(i);
     if (g == w || std::abs(g - w) <= bound) continue;
-    ADD_FAILURE() << what << "[" << i << "] of " << got.size() << ": got " << g << ", want " << w << ", off by "
-                  << std::abs(g - w) << ", allowed " << bound;
+    ADD_FAILURE() << what << "[" << i << "] of " << got.size() << ": got " << g << ", want " << w
+                  << ", off by " << std::abs(g - w) << ", allowed " << bound;
     ++wrong;
   }
 }
@@ -102,7 +103,8 @@ void expect_same_bits(const Buffer<T>& got, const Buffer<T>& want, const char* w
   int64_t wrong = 0;
   for (int64_t i = 0; i < got.size() && wrong < 3; ++i)
     if (std::memcmp(got.data() + i, want.data() + i, sizeof(T)) != 0) {
-      ADD_FAILURE() << what << "[" << i << "] of " << got.size() << ": got " << got.at(i) << ", want " << want.at(i);
+      ADD_FAILURE() << what << "[" << i << "] of " << got.size() << ": got " << got.at(i) << ", want "
+                    << want.at(i);
       ++wrong;
     }
 }

@@ -1,4 +1,5 @@
-// The SIMD kernels without reductions over a row against the plain loops: element by element, most bit by bit.
+// The SIMD kernels without reductions over a row against the plain loops: element by element, most bit by
+// bit.
 #include <bit>
 #include <numeric>
 
@@ -46,8 +47,8 @@ TEST(Conversion, EveryBf16ToF32) {
   });
 }
 
-// For every upper half: exact, just above, just below the tie, the tie, just above it, the largest lower half.
-// That covers both signs of zero, denormals, overflow to infinity, infinities and NaNs.
+// For every upper half: exact, just above, just below the tie, the tie, just above it, the largest lower
+// half. That covers both signs of zero, denormals, overflow to infinity, infinities and NaNs.
 TEST(Conversion, F32ToBf16IsBitExact) {
   const uint32_t lower[] = {0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF};
   Buffer<float> x(65536 * 6 + 5, 1);
@@ -119,8 +120,8 @@ double activation_bound(Activation kind, double x) {
   return std::abs(x) * ((kind == Activation::gelu ? 7.5e-8 : 0) + 4 * kEps);
 }
 
-// The derivatives, divided by dy. gelu: Phi(x) <= 1 and x phi(x), whose exp errs by eps x^2/2 relatively; together
-// below 2. gelu_tanh: 1 - tanh^2 errs by eps where it vanishes, and is multiplied by x u'(x).
+// The derivatives, divided by dy. gelu: Phi(x) <= 1 and x phi(x), whose exp errs by eps x^2/2 relatively;
+// together below 2. gelu_tanh: 1 - tanh^2 errs by eps where it vanishes, and is multiplied by x u'(x).
 double activation_grad_bound(Activation kind, double x) {
   if (kind == Activation::relu) return 0;
   if (kind == Activation::gelu) return 7.5e-8 + 8 * kEps;
@@ -139,14 +140,19 @@ TYPED_TEST(Elementwise, Activations) {
         Buffer<T> y(n, offset), want(n), dx(n, offset), want_dx(n);
         table.template typed<T>().activation(kind, n, x.data(), y.data());
         generic_kernels().typed<T>().activation(kind, n, x.data(), want.data());
-        expect_close(y, want, [&](int64_t i) {
-          return activation_bound(kind, x.at(i)) + kStoreEps<T> * std::abs(want.at(i));
-        }, "activation");
+        expect_close(
+            y, want,
+            [&](int64_t i) { return activation_bound(kind, x.at(i)) + kStoreEps<T> * std::abs(want.at(i)); },
+            "activation");
         table.template typed<T>().activation_grad(kind, n, x.data(), dy.data(), dx.data());
         generic_kernels().typed<T>().activation_grad(kind, n, x.data(), dy.data(), want_dx.data());
-        expect_close(dx, want_dx, [&](int64_t i) {
-          return std::abs(dy.at(i)) * activation_grad_bound(kind, x.at(i)) + kStoreEps<T> * std::abs(want_dx.at(i));
-        }, "activation_grad");
+        expect_close(
+            dx, want_dx,
+            [&](int64_t i) {
+              return std::abs(dy.at(i)) * activation_grad_bound(kind, x.at(i)) +
+                     kStoreEps<T> * std::abs(want_dx.at(i));
+            },
+            "activation_grad");
       });
   });
 }
@@ -161,7 +167,8 @@ TYPED_TEST(Elementwise, ColumnSumsAreBitExact) {
           const auto x = Buffer<T>::normal(rows * width, 1);
           auto sums = Buffer<float>::normal(width, 2, 1, 1), want = sums;
           table.template typed<T>().column_sums(rows, width, x.data(), begin, width - begin / 3, sums.data());
-          generic_kernels().typed<T>().column_sums(rows, width, x.data(), begin, width - begin / 3, want.data());
+          generic_kernels().typed<T>().column_sums(rows, width, x.data(), begin, width - begin / 3,
+                                                   want.data());
           expect_same_bits(sums, want, "column_sums");
         }
   });
@@ -205,9 +212,9 @@ TEST(Optimizers, ScaleAndAxpy) {
       table.axpy(n, 0.3f, x.data(), y.data());
       generic_kernels().axpy(n, 0.3f, x.data(), want.data());
       // Fused or not: the product's rounding and the sum's.
-      expect_close(y, want, [&](int64_t i) {
-        return kEps * (std::abs(0.3 * x.at(i)) + std::abs(want.at(i)));
-      }, "axpy");
+      expect_close(
+          y, want, [&](int64_t i) { return kEps * (std::abs(0.3 * x.at(i)) + std::abs(want.at(i))); },
+          "axpy");
       y = start, want = start;
       table.scale(n, -1.7f, y.data());
       generic_kernels().scale(n, -1.7f, want.data());
@@ -217,8 +224,14 @@ TEST(Optimizers, ScaleAndAxpy) {
 }
 
 TEST(Optimizers, AdamW) {
-  const AdamW o{.lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f,
-                .bias1 = 0.271f, .bias2 = 0.142625f, .grad_scale = 0.7f};
+  const AdamW o{.lr = 1e-2f,
+                .beta1 = 0.9f,
+                .beta2 = 0.95f,
+                .epsilon = 1e-8f,
+                .weight_decay = 0.1f,
+                .bias1 = 0.271f,
+                .bias2 = 0.142625f,
+                .grad_scale = 0.7f};
   for_simd_tables([&](const KernelTable& table) {
     for_sizes([&](int64_t n, int64_t offset) {
       const auto g = Buffer<float>::normal(n, 1, 1, offset + 1);
@@ -232,13 +245,19 @@ TEST(Optimizers, AdamW) {
       table.adamw(o, n, w.data(), g.data(), m.data(), v.data(), shadow.data());
       // m and v: two products and a sum. The terms of m may cancel, those of v cannot.
       const auto m_size = [&](int64_t i) { return std::abs(0.9 * m0.at(i)) + std::abs(0.07 * g.at(i)); };
-      expect_close(m, want_m, [&](int64_t i) { return 4 * kEps * m_size(i); }, "m");
-      expect_close(v, want_v, [&](int64_t i) { return 6 * kEps * want_v.at(i); }, "v");
+      expect_close(
+          m, want_m, [&](int64_t i) { return 4 * kEps * m_size(i); }, "m");
+      expect_close(
+          v, want_v, [&](int64_t i) { return 6 * kEps * want_v.at(i); }, "v");
       // The step inherits the relative error of m and half of v's, and five roundings of its own.
-      expect_close(w, want_w, [&](int64_t i) {
-        const double step = m_size(i) / o.bias1 / (std::sqrt(want_v.at(i) / o.bias2) + o.epsilon);
-        return kEps * (std::abs(want_w.at(i)) + o.lr * (12 * step + 3 * o.weight_decay * std::abs(want_w.at(i))));
-      }, "w");
+      expect_close(
+          w, want_w,
+          [&](int64_t i) {
+            const double step = m_size(i) / o.bias1 / (std::sqrt(want_v.at(i) / o.bias2) + o.epsilon);
+            return kEps * (std::abs(want_w.at(i)) +
+                           o.lr * (12 * step + 3 * o.weight_decay * std::abs(want_w.at(i))));
+          },
+          "w");
       EXPECT_TRUE(shadow.guards_intact());
       for (int64_t i = 0; i < n; ++i) ASSERT_EQ(shadow[i].bits, BFloat16(w[i]).bits);
       table.adamw(o, n, w.data(), g.data(), m.data(), v.data(), nullptr);  // a shadow is optional
@@ -254,9 +273,9 @@ TEST(Optimizers, Sgd) {
       Buffer<BFloat16> shadow(n, offset);
       table.sgd(0.1f, 0.7f, n, w.data(), g.data(), shadow.data());
       generic_kernels().sgd(0.1f, 0.7f, n, want.data(), g.data(), nullptr);
-      expect_close(w, want, [&](int64_t i) {
-        return kEps * (2 * std::abs(0.07 * g.at(i)) + std::abs(want.at(i)));
-      }, "w");
+      expect_close(
+          w, want, [&](int64_t i) { return kEps * (2 * std::abs(0.07 * g.at(i)) + std::abs(want.at(i))); },
+          "w");
       EXPECT_TRUE(shadow.guards_intact());
       for (int64_t i = 0; i < n; ++i) ASSERT_EQ(shadow[i].bits, BFloat16(w[i]).bits);
       table.sgd(0.1f, 0.7f, n, w.data(), g.data(), nullptr);
