@@ -1,7 +1,6 @@
 // Kernels alone, on one core unless a name says otherwise; FLOP and bytes a second are counters.
 //   kernels_bench --benchmark_filter=attention
 #include <benchmark/benchmark.h>
-#include <immintrin.h>
 
 #include <cmath>
 #include <string>
@@ -31,34 +30,30 @@ void count_bytes(benchmark::State& state, double each) {
   state.SetBytesProcessed(static_cast<int64_t>(each) * state.iterations());
 }
 
-// What GFLOP/s one core can have at most: independent chains of f32 fused multiply-adds in registers.
+// What one core can do at most: independent chains of f32 fused multiply-adds on zeros. In assembly, since
+// compilers keep arrays of such chains in memory.
 constexpr int kChains = 12, kSteps = 1000;
-__attribute__((target("avx2,fma"), noinline)) float fma_chains_avx2() {
-  __m256 acc[kChains] = {};
-  const __m256 x = _mm256_set1_ps(0.5f);
+#define FMA(v, i) "vfmadd231ps %%" v "0, %%" v "0, %%" v #i "\n"
+#define FMA_CHAINS(v)                                                                                   \
+  FMA(v, 1)                                                                                             \
+  FMA(v, 2) FMA(v, 3) FMA(v, 4) FMA(v, 5) FMA(v, 6) FMA(v, 7) FMA(v, 8) FMA(v, 9) FMA(v, 10) FMA(v, 11) \
+      FMA(v, 12)
+#define VECTOR_REGISTERS                                                                                     \
+  "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", \
+      "xmm13", "xmm14", "xmm15"
+void fma_chains(bool wide) {
+  asm volatile("vzeroall" ::: VECTOR_REGISTERS);
   for (int i = 0; i < kSteps; ++i)
-    for (int c = 0; c < kChains; ++c) {
-      acc[c] = _mm256_fmadd_ps(acc[c], x, x);
-      asm volatile("" : "+x"(acc[c]));
-    }
-  for (int c = 1; c < kChains; ++c) acc[0] = _mm256_add_ps(acc[0], acc[c]);
-  return _mm256_cvtss_f32(acc[0]);
-}
-__attribute__((target("avx512f"), noinline)) float fma_chains_avx512() {
-  __m512 acc[kChains] = {};
-  const __m512 x = _mm512_set1_ps(0.5f);
-  for (int i = 0; i < kSteps; ++i)
-    for (int c = 0; c < kChains; ++c) {
-      acc[c] = _mm512_fmadd_ps(acc[c], x, x);
-      asm volatile("" : "+v"(acc[c]));
-    }
-  for (int c = 1; c < kChains; ++c) acc[0] = _mm512_add_ps(acc[0], acc[c]);
-  return _mm512_cvtss_f32(acc[0]);
+    if (wide)
+      asm volatile(FMA_CHAINS("zmm")::: VECTOR_REGISTERS);
+    else
+      asm volatile(FMA_CHAINS("ymm")::: VECTOR_REGISTERS);
+  asm volatile("vzeroupper" ::: VECTOR_REGISTERS);
 }
 
 void fma_peak(benchmark::State& state, const KernelTable& table) {
   const bool wide = table.name == "avx512";
-  for (auto _ : state) benchmark::DoNotOptimize(wide ? fma_chains_avx512() : fma_chains_avx2());
+  for (auto _ : state) fma_chains(wide);
   count_flops(state, 2.0 * kChains * kSteps * (wide ? 16 : 8));
 }
 
