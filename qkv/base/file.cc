@@ -53,7 +53,12 @@ void write_file_atomically(const std::string& path, std::string_view contents) {
     check(out.good(), "{}: cannot be written: {}", temporary, std::strerror(errno));
   }
   flush_to_disk(temporary);
-  fs::rename(temporary, path);
+  std::error_code error;
+  fs::rename(temporary, path, error);
+  if (error) {
+    ::unlink(temporary.c_str());
+    fail("{}: cannot be written: {}", path, error.message());
+  }
   flush_to_disk(parent_of(path));
 }
 
@@ -62,22 +67,28 @@ bool file_exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
-void write_directory_atomically(const std::string& path, const std::function<void(const std::string&)>& fill) {
+void write_directory_atomically(const std::string& given, const std::function<void(const std::string&)>& fill) {
+  std::string path = given;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();  // the temporary goes beside it, not inside
   const std::string temporary = path + ".tmp";
-  fs::remove_all(temporary);
-  fs::create_directories(temporary);
-  fill(temporary);
-  for (const auto& entry : fs::directory_iterator(temporary)) flush_to_disk(entry.path());
-  flush_to_disk(temporary);
-  if (fs::exists(path)) {
-    // One system call swaps the two names: there is no moment without a directory at `path`.
-    const int rc = ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE);
-    check(rc == 0, "{}: cannot be replaced: {}", path, std::strerror(errno));
+  try {
     fs::remove_all(temporary);
-  } else {
-    fs::rename(temporary, path);
+    fs::create_directories(temporary);
+    fill(temporary);
+    for (const auto& entry : fs::directory_iterator(temporary)) flush_to_disk(entry.path());
+    flush_to_disk(temporary);
+    if (fs::exists(path)) {
+      // One system call swaps the two names: there is no moment without a directory at `path`.
+      const int rc = ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE);
+      check(rc == 0, "{}: cannot be replaced: {}", path, std::strerror(errno));
+      fs::remove_all(temporary);
+    } else {
+      fs::rename(temporary, path);
+    }
+    flush_to_disk(parent_of(path));
+  } catch (const fs::filesystem_error& e) {
+    fail("{}: cannot be written: {}", path, e.what());
   }
-  flush_to_disk(parent_of(path));
 }
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {

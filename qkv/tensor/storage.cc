@@ -49,7 +49,11 @@ std::byte* take(size_t capacity) {
   }
   const size_t alignment = capacity >= kHugePage ? kHugePage : 64;
   auto* block = static_cast<std::byte*>(std::aligned_alloc(alignment, (capacity + alignment - 1) / alignment * alignment));
-  check(block != nullptr, "out of memory: {} bytes wanted", capacity);
+  if (block == nullptr) {
+    const std::lock_guard lock(p.mutex);
+    p.use.in_use -= capacity;
+    fail("out of memory: {} bytes wanted", capacity);
+  }
   if (capacity >= kHugePage) ::madvise(block, capacity, MADV_HUGEPAGE);  // fewer page walks; advice only
   return block;
 }
@@ -66,9 +70,10 @@ void give_back(std::byte* block, size_t capacity) {
 
 std::shared_ptr<Storage> Storage::allocate(size_t bytes) {
   std::shared_ptr<Storage> s(new Storage);
-  s->capacity_ = size_class(std::max<size_t>(bytes, 1));
+  const size_t capacity = size_class(std::max<size_t>(bytes, 1));
+  s->data_ = take(capacity);
+  s->capacity_ = capacity;  // not before: the destructor would give back a block that there is not
   s->size_ = bytes;
-  s->data_ = take(s->capacity_);
   return s;
 }
 

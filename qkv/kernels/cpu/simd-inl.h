@@ -25,14 +25,14 @@ HWY_INLINE VF load(DF d, const BFloat16* p) {
 }
 
 HWY_INLINE void store(DF d, VF v, float* p) { hn::StoreU(v, d, p); }
-HWY_INLINE void store(DF, VF v, BFloat16* p) {  // to nearest, ties to even; NaN stays NaN
+HWY_INLINE void store(DF, VF v, BFloat16* p) {  // to nearest, ties to even; NaN keeps its sign and payload, quieted
   const DU du;
   const hn::RebindToSigned<DF> di;
   const hn::Rebind<uint16_t, DF> half;
   const VU u = hn::BitCast(du, v);
   const VU odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1));
   const VU rounded = hn::Add(u, hn::Add(odd, hn::Set(du, 0x7FFF)));
-  const VU bits = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Set(du, 0x7FC00000), rounded);
+  const VU bits = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Or(u, hn::Set(du, 0x00400000)), rounded);
   hn::StoreU(hn::DemoteTo(half, hn::BitCast(di, hn::ShiftRight<16>(bits))), half, reinterpret_cast<uint16_t*>(p));
 }
 

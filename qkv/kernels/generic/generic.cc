@@ -40,7 +40,10 @@ template <typename T>
 void dropout(int64_t rows, int64_t width, const T* x, Dropout d, T* out) {
   for (int64_t r = 0; r < rows; ++r) {
     const DropoutKey key = d.key.row(d.first_row + r);
-    for (int64_t c = 0; c < width; ++c) out[r * width + c] = T(at(x, r * width + c) * dropout_factor(d, key, c));
+    for (int64_t c = 0; c < width; ++c) {
+      const float factor = dropout_factor(d, key, c);
+      out[r * width + c] = T(factor == 0 ? 0 : at(x, r * width + c) * factor);  // not -0, nor 0 inf = NaN
+    }
   }
 }
 

@@ -1,0 +1,183 @@
+// Shapes, tensors as views of storage, and the pool that storage comes from.
+#include "qkv/tensor/tensor.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <thread>
+
+namespace qkv {
+namespace {
+
+TEST(Shape, CountsAndCompares) {
+  const Shape s{2, 3, 4};
+  EXPECT_EQ(s.rank(), 3);
+  EXPECT_EQ(s.count(), 24);
+  EXPECT_EQ(s[0], 2);
+  EXPECT_EQ(s[-1], 4);
+  EXPECT_EQ(s.text(), "[2, 3, 4]");
+  EXPECT_EQ(s, (Shape{2, 3, 4}));
+  EXPECT_NE(s, (Shape{2, 3, 4, 1}));
+  EXPECT_NE(s, (Shape{2, 4, 3}));
+  EXPECT_EQ(Shape{}.count(), 1);
+  EXPECT_EQ((Shape{3, 0, 2}).count(), 0);
+}
+
+TEST(Shape, RefusesWhatDoesNotFit) {
+  EXPECT_THROW((Shape{1, 2, 3, 4, 5}), Error);
+  EXPECT_THROW((Shape{2, -1}), Error);
+  const int64_t big = int64_t{1} << 31;
+  EXPECT_THROW((Shape{big, big}), Error);  // 2^62 elements: their bytes would overflow
+  EXPECT_THROW((Shape{big, big, big, big}), Error);
+  EXPECT_THROW((Shape{0, big, big}), Error);  // a view may drop the 0
+  EXPECT_NO_THROW((Shape{big, big / 16}));
+  EXPECT_THROW((Shape{std::numeric_limits<int64_t>::max()}), Error);
+}
+
+std::vector<float> counting(int64_t n) {
+  std::vector<float> x(n);
+  std::iota(x.begin(), x.end(), 0.0f);
+  return x;
+}
+
+TEST(Tensor, HoldsValues) {
+  const Tensor t = Tensor::of({2, 3}, counting(6));
+  EXPECT_EQ(t.dtype(), DType::f32);
+  EXPECT_EQ(t.bytes(), 24u);
+  EXPECT_EQ(t.width(), 3);
+  EXPECT_EQ(t.rows(), 2);
+  EXPECT_EQ(t.values<float>()[5], 5);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(t.raw()) % 64, 0u);
+  EXPECT_THROW(Tensor::of({2, 3}, counting(5)), Error);
+  for (const float x : Tensor::zeros({100}, DType::f32).values<float>()) EXPECT_EQ(x, 0);
+  EXPECT_EQ(Tensor::of({1}, counting(1)).item(), 0);
+  EXPECT_THROW(t.item(), Error);
+  EXPECT_THROW(Tensor::zeros({1}, DType::i32).item(), Error);
+  EXPECT_FALSE(Tensor().defined());
+}
+
+TEST(Tensor, OfNothing) {
+  const Tensor t = Tensor::of({0, 3}, counting(0));
+  EXPECT_TRUE(t.defined());
+  EXPECT_EQ(t.rows(), 0);
+  EXPECT_EQ(t.slice_rows(0, 0).count(), 0);
+  EXPECT_EQ(t.clone().count(), 0);
+  EXPECT_EQ(t.reshape({3, 0, 7}).rows(), 0);
+}
+
+TEST(Tensor, ViewsShareStorage) {
+  Tensor t = Tensor::of({4, 3}, counting(12));
+  const Tensor rows = t.slice_rows(1, 3);
+  EXPECT_EQ(rows.shape(), (Shape{2, 3}));
+  EXPECT_EQ(rows.values<float>()[0], 3);
+  EXPECT_EQ(rows.slice_rows(1, 2).values<float>()[2], 8);  // views of views add up
+  EXPECT_EQ(rows.view(1, {2, 2}).values<float>()[3], 7);
+  EXPECT_EQ(rows.reshape({6}).values<float>()[5], 8);
+  EXPECT_TRUE(rows.same_storage(t));
+  EXPECT_FALSE(t.unique());
+  t.mutable_data<float>()[3] = 42;
+  EXPECT_EQ(rows.values<float>()[0], 42);
+  const Tensor copy = rows.clone();
+  t.mutable_data<float>()[3] = 43;
+  EXPECT_EQ(copy.values<float>()[0], 42);
+  EXPECT_FALSE(copy.same_storage(t));
+  EXPECT_TRUE(copy.unique());
+}
+
+TEST(Tensor, ViewsStayInside) {
+  const Tensor t = Tensor::of({4, 3}, counting(12));
+  EXPECT_THROW(t.slice_rows(-1, 2), Error);
+  EXPECT_THROW(t.slice_rows(2, 1), Error);
+  EXPECT_THROW(t.slice_rows(0, 5), Error);
+  EXPECT_THROW(Tensor::zeros({}, DType::f32).slice_rows(0, 1), Error);
+  EXPECT_THROW(t.view(-1, {2}), Error);
+  EXPECT_THROW(t.view(11, {2}), Error);
+  EXPECT_THROW(t.slice_rows(3, 4).view(0, {4}), Error);  // inside the storage, not the view
+  EXPECT_NO_THROW(t.view(12, {0}));
+  EXPECT_THROW(t.reshape({5}), Error);
+}
+
+TEST(Tensor, BorrowsMemoryAndKeepsItsOwner) {
+  auto owner = std::make_shared<std::vector<float>>(counting(6));
+  const std::weak_ptr<std::vector<float>> watch = owner;
+  Tensor t = Tensor::borrow({2, 3}, DType::f32, reinterpret_cast<const std::byte*>(owner->data()), owner);
+  owner.reset();
+  Tensor row = t.slice_rows(1, 2);
+  t = Tensor();
+  EXPECT_FALSE(watch.expired());
+  EXPECT_EQ(row.values<float>()[0], 3);
+  EXPECT_FALSE(row.unique());  // not to be written in place
+  row = Tensor();
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST(F16, Expands) {
+  EXPECT_EQ(float_from_f16(0x3C00), 1.0f);
+  EXPECT_EQ(float_from_f16(0xC000), -2.0f);
+  EXPECT_EQ(float_from_f16(0x7BFF), 65504.0f);
+  EXPECT_EQ(float_from_f16(0x0001), 0x1p-24f);
+  EXPECT_EQ(float_from_f16(0x83FF), -1023 * 0x1p-24f);
+  EXPECT_EQ(float_from_f16(0x0400), 0x1p-14f);
+  EXPECT_TRUE(std::signbit(float_from_f16(0x8000)));
+  EXPECT_EQ(float_from_f16(0xFC00), -HUGE_VALF);
+  EXPECT_TRUE(std::isnan(float_from_f16(0x7E01)));
+}
+
+TEST(Pool, ReusesFreedBlocks) {
+  trim_memory_pool();
+  const MemoryUse before = memory_use();
+  const void* first = nullptr;
+  {
+    const Tensor t = Tensor::empty({1000}, DType::f32);
+    first = t.raw();
+    EXPECT_GE(memory_use().in_use, before.in_use + 4000);
+    EXPECT_LE(memory_use().in_use, before.in_use + 4500);  // an eighth is the most that is wasted
+  }
+  EXPECT_EQ(memory_use().in_use, before.in_use);
+  EXPECT_GE(memory_use().pooled, 4000u);
+  const Tensor again = Tensor::empty({999}, DType::f32);  // of the same size class
+  EXPECT_EQ(again.raw(), first);
+  EXPECT_EQ(memory_use().pooled, 0u);
+  const Tensor other = Tensor::empty({999}, DType::f32);
+  EXPECT_NE(other.raw(), first);
+}
+
+TEST(Pool, RemembersThePeakAndTrims) {
+  reset_peak_memory();
+  const size_t before = memory_use().peak;
+  Tensor::empty({3 << 20}, DType::u8);  // more than a huge page
+  EXPECT_GE(memory_use().peak, before + (3 << 20));
+  EXPECT_GE(memory_use().pooled, size_t{3} << 20);
+  trim_memory_pool();
+  EXPECT_EQ(memory_use().pooled, 0u);
+  reset_peak_memory();
+  EXPECT_EQ(memory_use().peak, memory_use().in_use);
+}
+
+TEST(Pool, SurvivesAnImpossibleRequest) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer's allocator stops the program instead";
+#endif
+  const MemoryUse before = memory_use();
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(Tensor::empty({int64_t{1} << 56}, DType::f32), Error);
+  EXPECT_EQ(memory_use().in_use, before.in_use);
+  EXPECT_EQ(memory_use().pooled, before.pooled);
+}
+
+TEST(Pool, IsSharedByThreads) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([i] {
+      for (int j = 0; j < 1000; ++j) {
+        Tensor t = Tensor::empty({64 + j % 5 * 64}, DType::i32);
+        t.mutable_data<int32_t>()[0] = i;
+        EXPECT_EQ(t.values<int32_t>()[0], i);
+      }
+    });
+  for (auto& t : threads) t.join();
+}
+
+}  // namespace
+}  // namespace qkv
