@@ -132,9 +132,11 @@ struct LaneKeys {
 // Sets the scores that the mask hides to -inf.
 template <typename T>
 HWY_INLINE void mask_scores(const LaneTile<T>& t, int64_t k0, int64_t k1, float* scores) {
+  int64_t position[kLanes];
+  for (int64_t lane = 0; lane < t.count; ++lane) position[lane] = t.position(lane);
   for (int64_t j = k0; j < k1; ++j)
     for (int64_t lane = 0; lane < t.count; ++lane)
-      if (!t.a.mask.allows(t.position(lane), j))
+      if (!t.a.mask.allows(position[lane], j))
         scores[(j - k0) * kLanes + lane] = -std::numeric_limits<float>::infinity();
 }
 
