@@ -13,6 +13,9 @@ help:
 	@echo "make check-all  the tests again under the sanitizers and on the slower instruction sets"
 	@echo "make bench      the benchmarks (docs/benchmarks.md)"
 
+# Tests run two at a time: threads that wait should not burn the other's processor.
+test check-all asan tsan: export OMP_WAIT_POLICY = passive
+
 # Debian packages, only when one is missing.
 setup:
 	@dpkg -s $(PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy $(PACKAGES); }
