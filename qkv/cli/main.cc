@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   CLI::App app{"qkv trains and runs transformers natively.", "qkv"};
   app.set_version_flag("--version", "qkv 0.1.0");
   app.require_subcommand(1);
+  app.fallthrough();  // global options may follow the subcommand
   app.footer("Start with: qkv train --help. A run of your own in five lines is in README.md.");
   int threads = 0;
   app.add_option("--threads", threads, "Threads to use (default: OMP_NUM_THREADS, or every processor)")->check(CLI::Range(1, 4096));
@@ -24,7 +25,6 @@ int main(int argc, char** argv) {
   qkv::cli::add_tokenizer_command(app);
   qkv::add_inspect_command(app);
   qkv::add_forward_command(app);
-  app.fallthrough();  // global options may follow the subcommand
   try {
     app.parse(argc, argv);
     return 0;
