@@ -33,8 +33,11 @@ std::vector<int> counts(const std::vector<float>& logits, const SamplerOptions& 
 double chi_square(const std::vector<int>& n, const std::vector<double>& p, int draws) {
   double x = 0;
   for (size_t i = 0; i < n.size(); ++i) {
-    if (p[i] == 0) EXPECT_EQ(n[i], 0) << i;
-    else x += std::pow(n[i] - draws * p[i], 2) / (draws * p[i]);
+    if (p[i] == 0) {
+      EXPECT_EQ(n[i], 0) << i;
+    } else {
+      x += std::pow(n[i] - draws * p[i], 2) / (draws * p[i]);
+    }
   }
   return x;
 }
