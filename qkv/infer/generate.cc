@@ -43,13 +43,17 @@ DecodeState DecodeState::fork() const {
 
 void DecodeState::reorder(std::span<const int32_t> sources) {
   std::vector<int32_t> lengths;
-  for (const int32_t s : sources) lengths.push_back(lengths_.at(s));
+  for (const int32_t s : sources) {
+    check(s >= 0 && s < sequences(), "reorder: no sequence {}", s);
+    lengths.push_back(lengths_[s]);
+  }
   for (const auto& s : states_)
     if (s) s->reorder(sources);
   lengths_ = std::move(lengths);
 }
 
 void DecodeState::truncate(int64_t sequence, int64_t length) {
+  check(sequence >= 0 && sequence < sequences(), "truncate: no sequence {}", sequence);
   for (const auto& s : states_)
     if (s) s->truncate(sequence, length);
   lengths_[sequence] = static_cast<int32_t>(length);

@@ -79,6 +79,7 @@ void KeyValueState::reorder(std::span<const int32_t> sources) {
 }
 
 void KeyValueState::truncate(int64_t sequence, int64_t length) {
+  check(sequence >= 0 && sequence < sequences(), "truncate: no sequence {}", sequence);
   check(length >= 0 && length <= lengths_[sequence], "truncate: sequence {} has {} positions, got {}", sequence,
         lengths_[sequence], length);
   lengths_[sequence] = static_cast<int32_t>(length);

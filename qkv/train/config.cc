@@ -29,6 +29,12 @@ size_t distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+// Where a value was given: FILE:LINE, or --set.
+std::string place_of(const toml::node& node, const std::string& file) {
+  const toml::source_region& source = node.source();
+  return source.path && *source.path == file ? fmt::format("{}:{}", file, source.begin.line) : "--set";
+}
+
 // One table; remembers which keys were asked for, so that the rest can be refused.
 class Section {
  public:
@@ -36,7 +42,7 @@ class Section {
     const toml::node* node = root.get(name_);
     if (node == nullptr) return;
     table_ = node->as_table();
-    if (table_ == nullptr) usage("{}:{}: {}: expected a table [{}]", file_, node->source().begin.line, name_, name_);
+    if (table_ == nullptr) usage("{}: {}: expected a table [{}]", place_of(*node, file_), name_, name_);
   }
 
   bool has(const char* key) const { return table_ != nullptr && table_->contains(key); }
@@ -91,7 +97,7 @@ class Section {
       std::string nearest;
       for (const std::string& a : asked_)
         if (nearest.empty() || distance(a, key.str()) < distance(nearest, key.str())) nearest = a;
-      usage("{}:{}: {}.{}: unknown key (did you mean {}?)", file_, node.source().begin.line, name_, std::string(key.str()), nearest);
+      usage("{}: {}.{}: unknown key (did you mean {}?)", place_of(node, file_), name_, std::string(key.str()), nearest);
     }
   }
 
@@ -110,7 +116,7 @@ class Section {
   }
   [[noreturn]] void refuse(const char* key, const std::string& why) const {
     const toml::node* n = table_ == nullptr ? nullptr : table_->get(key);
-    usage("{}:{}: {}.{}: {}", file_, n == nullptr ? 0 : n->source().begin.line, name_, key, why);
+    usage("{}: {}.{}: {}", n == nullptr ? file_ : place_of(*n, file_), name_, key, why);
   }
 
   std::string name_, file_;
@@ -126,7 +132,7 @@ void apply_override(toml::table& root, const std::string& text) {
   const std::string section = text.substr(0, dot), key = text.substr(dot + 1, equals - dot - 1), value = text.substr(equals + 1);
   toml::table parsed;
   try {
-    parsed = toml::parse("value = " + value);
+    parsed = toml::parse("value = " + value, std::string_view("--set"));
   } catch (const toml::parse_error&) {
     parsed.insert_or_assign("value", value);
   }
@@ -149,7 +155,7 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
   const std::set<std::string> sections = {"data", "tokenizer", "model", "train"};
   for (const auto& [key, node] : root)
     if (!sections.contains(std::string(key.str())))
-      usage("{}:{}: {}: unknown (expected [data], [tokenizer], [model] or [train])", path, node.source().begin.line, std::string(key.str()));
+      usage("{}: {}: unknown (expected [data], [tokenizer], [model] or [train])", place_of(node, path), std::string(key.str()));
 
   TrainConfig c;
   Section data(root, "data", path);

@@ -1,0 +1,140 @@
+// Gradients of attention: where q, k and v lie, grouped heads, widths, masks, sequences, dropout.
+#include "qkv/ops/attention.h"
+
+#include "tests/gradient/gradient_check.h"
+
+namespace qkv {
+namespace {
+
+using testing::Check;
+using testing::uniform;
+using Tensors = std::vector<Tensor>;
+
+struct Case {
+  std::vector<int32_t> lengths;
+  int64_t heads, kv_heads, d_qk, d_vo;
+  Mask mask;
+  float dropout = 0;
+
+  std::vector<int32_t> offsets() const {
+    std::vector<int32_t> o = {0};
+    for (const int32_t n : lengths) o.push_back(o.back() + n);
+    return o;
+  }
+  int64_t rows() const { return offsets().back(); }
+  AttentionOptions options() const {
+    return {mask, {}, 1 / std::sqrt(static_cast<float>(d_qk)), {dropout, DropoutKey::from({5, 9, 2}), 3}};
+  }
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  out << "lengths";
+  for (const int32_t n : c.lengths) out << " " << n;
+  return out << ", heads " << c.heads << "/" << c.kv_heads << ", widths " << c.d_qk << " " << c.d_vo
+             << (c.mask.kind == Mask::Kind::causal ? ", causal" : ", full") << ", dropout " << c.dropout;
+}
+
+const Case kCases[] = {
+    {{1}, 1, 1, 1, 1, Mask::causal()},
+    {{3}, 1, 1, 3, 3, Mask::full()},
+    {{17}, 3, 3, 5, 5, Mask::causal()},
+    {{17}, 4, 2, 3, 17, Mask::full()},
+    {{65}, 2, 1, 17, 3, Mask::causal()},
+    {{65}, 1, 1, 3, 1, Mask::full()},
+    {{130}, 2, 2, 3, 5, Mask::causal()},
+    {{3, 1, 17}, 4, 2, 5, 3, Mask::causal()},
+    {{1, 65, 0, 3}, 2, 1, 3, 3, Mask::causal()},
+    {{3, 0, 66}, 2, 2, 1, 65, Mask::full()},
+    {{17, 3}, 6, 2, 8, 16, Mask::causal(), 0.2F},
+    {{65, 1}, 2, 2, 16, 8, Mask::full(), 0.5F},
+    {{66}, 3, 1, 65, 17, Mask::causal(), 0.1F},
+};
+
+// A sum over up to 130 keys of probabilities, whose exponent carries the rounding of a product of width 65. The
+// probabilities are analytic in scores of size 1 and L's fifth derivatives are fifth cumulants of the values, at
+// most 16 for each output that moves, with weights |r| <= 1 of either sign.
+Check attention_check() { return {.fifth = 300, .roundings = 16, .bf16_roundings = 4, .coordinates = 60}; }
+
+TEST(AttentionGradient, OfSeparateTensorsIsTheDifference) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(::testing::Message() << c);
+    const auto offsets = c.offsets();
+    testing::expect_gradients(
+        [&](const Tensors& t) {
+          return Tensors{attention({t[0], 0, c.heads, c.d_qk}, {t[1], 0, c.kv_heads, c.d_qk},
+                                   {t[2], 0, c.kv_heads, c.d_vo}, offsets, KeyLayout::contiguous(offsets), c.options())};
+        },
+        {uniform({c.rows(), c.heads * c.d_qk}, 1), uniform({c.rows(), c.kv_heads * c.d_qk}, 2),
+         uniform({c.rows(), c.kv_heads * c.d_vo}, 3)},
+        attention_check());
+    if (HasFailure()) return;
+  }
+}
+
+// As a fused projection leaves them; with columns that nobody reads, whose gradient must be 0.
+TEST(AttentionGradient, OfPackedHeadsIsTheDifference) {
+  for (const Case& c : kCases)
+    for (const int64_t spare : {0, 3}) {
+      SCOPED_TRACE(::testing::Message() << c << ", spare columns " << spare);
+      const auto offsets = c.offsets();
+      const int64_t k = c.heads * c.d_qk, v = k + c.kv_heads * c.d_qk, width = v + c.kv_heads * c.d_vo + spare;
+      testing::expect_gradients(
+          [&](const Tensors& t) {
+            return Tensors{attention({t[0], 0, c.heads, c.d_qk}, {t[0], k, c.kv_heads, c.d_qk},
+                                     {t[0], v, c.kv_heads, c.d_vo}, offsets, KeyLayout::contiguous(offsets), c.options())};
+          },
+          {uniform({c.rows(), width}, 4)}, attention_check());
+      if (HasFailure()) return;
+    }
+}
+
+// Cross attention: other numbers of keys than of queries, in blocks out of order, some rows in no block.
+TEST(AttentionGradient, OfKeysInBlocksIsTheDifference) {
+  const std::vector<int32_t> offsets = {0, 3, 8};
+  KeyLayout keys;
+  keys.lengths = {5, 7};
+  keys.block_rows = 4;
+  keys.block_offsets = {0, 2};
+  keys.blocks = {12, 0, 4, 8};  // sequence 0: rows 12..15, 0; sequence 1: rows 4..7, 8..10
+  for (const Mask mask : {Mask::full(), Mask::causal()})
+    testing::expect_gradients(
+        [&](const Tensors& t) {
+          return Tensors{attention({t[0], 0, 4, 3}, {t[1], 0, 2, 3}, {t[2], 0, 2, 5}, offsets, keys, {mask, {}, 0.5F, {}})};
+        },
+        {uniform({8, 12}, 1), uniform({16, 6}, 2), uniform({16, 10}, 3)}, attention_check());
+}
+
+// The naive implementation, by the definition.
+TEST(Attention, EqualsTheUnfusedOne) {
+  for (Case c : kCases) {
+    SCOPED_TRACE(::testing::Message() << c);
+    c.dropout = 0;
+    const auto offsets = c.offsets();
+    const Heads q{uniform({c.rows(), c.heads * c.d_qk}, 1, -3, 3), 0, c.heads, c.d_qk};
+    const Heads k{uniform({c.rows(), c.kv_heads * c.d_qk}, 2, -3, 3), 0, c.kv_heads, c.d_qk};
+    const Heads v{uniform({c.rows(), c.kv_heads * c.d_vo}, 3), 0, c.kv_heads, c.d_vo};
+    const auto keys = KeyLayout::contiguous(offsets);
+    const Tensor fused = attention(q, k, v, offsets, keys, c.options());
+    const Tensor plain = attention_unfused(q, k, v, offsets, keys, c.options(), [](auto...) {});
+    // Scores below 9 sqrt(65) = 73, which round to 73 u each; their difference is the relative error of a
+    // probability.
+    testing::expect_near(testing::floats(fused), testing::floats(plain), 2 * 2 * 73 * testing::kUnit, "output");
+  }
+}
+
+TEST(Attention, AQueryThatSeesNoKeyGivesZero) {
+  const std::vector<int32_t> offsets = {0, 3};
+  KeyLayout keys;
+  keys.lengths = {0};
+  keys.block_offsets = {0};
+  const auto e = testing::evaluate(
+      [&](const Tensors& t) {
+        return Tensors{attention({t[0], 0, 1, 3}, {t[1], 0, 1, 3}, {t[2], 0, 1, 5}, offsets, keys, {Mask::full(), {}, 1, {}})};
+      },
+      {uniform({3, 3}, 1), uniform({2, 3}, 2), uniform({2, 5}, 3)}, DType::f32, {});
+  for (const float y : e.outputs[0].values<float>()) EXPECT_EQ(y, 0);
+  for (const auto& g : e.gradients) EXPECT_EQ(testing::largest_of(g), 0);
+}
+
+}  // namespace
+}  // namespace qkv

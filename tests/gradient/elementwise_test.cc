@@ -1,0 +1,138 @@
+// Gradients of the row-wise ops and of the residual addition with its norm.
+#include "qkv/ops/elementwise.h"
+
+#include "qkv/ops/norm.h"
+#include "tests/gradient/gradient_check.h"
+
+namespace qkv {
+namespace {
+
+using testing::Check;
+using testing::expect_gradients;
+using testing::uniform;
+using Tensors = std::vector<Tensor>;
+
+const Shape kShapes[] = {{1, 1}, {3, 1}, {1, 3}, {17, 3}, {3, 17}, {5, 65}, {65, 17}};
+
+Dropout dropping(float p) { return {p, DropoutKey::from({3, 1, 4}), 11}; }
+
+// Moves x away from 0, where relu has its kink: the difference reaches 2h = 1/16 to both sides.
+Tensor away_from_zero(Tensor x) {
+  x = x.clone();
+  float* v = x.mutable_data<float>();
+  for (int64_t i = 0; i < x.count(); ++i) v[i] += v[i] < 0 ? -0.125F : 0.125F;
+  return x;
+}
+
+TEST(ActivationGradient, IsTheDifference) {
+  for (const Activation kind : {Activation::relu, Activation::gelu, Activation::gelu_tanh})
+    for (const Shape& shape : kShapes) {
+      SCOPED_TRACE(shape.text());
+      // |gelu^(5)| < 6 (|phi| < 0.4 times a polynomial of degree 5 in x), and so for the approximation.
+      expect_gradients([&](const Tensors& in) { return Tensors{activation(kind, in[0])}; },
+                       {away_from_zero(uniform(shape, 1, -3, 3))}, {.fifth = 20});
+    }
+}
+
+TEST(AddGradient, IsTheDifference) {
+  for (const Shape& shape : kShapes)
+    expect_gradients([](const Tensors& in) { return Tensors{add(in[0], in[1])}; },
+                     {uniform(shape, 1), uniform(shape, 2)}, {.h = 0.5, .roundings = 4});
+}
+
+// x + x: both gradients arrive at the same leaf.
+TEST(AddGradient, OfATensorToItselfIsTwo) {
+  expect_gradients([](const Tensors& in) { return Tensors{add(in[0], in[0])}; }, {uniform({3, 17}, 1)},
+                   {.h = 0.5, .roundings = 4});
+}
+
+TEST(ConvertGradient, IsConvertedBack) {
+  for (const Shape& shape : kShapes) {
+    Tensor x = uniform(shape, 1);
+    const auto leaf = make_leaf(x, Tensor::zeros(shape, DType::f32));
+    const Tensor y = convert(x, DType::bf16), z = convert(y, DType::f32);
+    const Tensor r = uniform(shape, 2);
+    const Seed seed{z, r};
+    backward(std::span(&seed, 1));
+    for (int64_t i = 0; i < x.count(); ++i) {
+      EXPECT_EQ(z.data<float>()[i], static_cast<float>(BFloat16(x.data<float>()[i])));
+      EXPECT_EQ(leaf->grad.data<float>()[i], static_cast<float>(BFloat16(r.data<float>()[i])));
+    }
+  }
+}
+
+TEST(DropoutGradient, IsTheDifference) {
+  for (const float p : {0.0F, 0.1F, 0.5F, 0.9F})
+    for (const Shape& shape : kShapes)
+      expect_gradients([&](const Tensors& in) { return Tensors{dropout(in[0], dropping(p))}; }, {uniform(shape, 1)},
+                       {.h = 0.5, .roundings = 4});
+}
+
+TEST(Dropout, DropsItsShareAndDependsOnTheGlobalRowOnly) {
+  const Tensor x = uniform({300, 65}, 1, 1, 1);
+  const Tensor y = dropout(x, dropping(0.3F));
+  int64_t dropped = 0;
+  for (const float v : y.values<float>()) {
+    if (v == 0) ++dropped;
+    else EXPECT_FLOAT_EQ(v, 1 / 0.7F);
+  }
+  // A binomial number: 5 standard deviations.
+  EXPECT_NEAR(static_cast<double>(dropped), 0.3 * 19500, 5 * std::sqrt(0.3 * 0.7 * 19500));
+  Dropout later = dropping(0.3F);
+  later.first_row += 100;
+  const Tensor part = dropout(x.slice_rows(100, 300), later);
+  EXPECT_EQ(std::memcmp(part.raw(), y.slice_rows(100, 300).raw(), part.bytes()), 0);
+}
+
+// x of width D, so that rows are not nearly constant: the derivatives grow with powers of 1 / deviation.
+Check norm_check() {
+  // Rows spread over [-1, 1] have a deviation of at least 0.3 with epsilon below; the fifth derivative of
+  // (x - mean) / deviation is then at most about 5! 0.3^-5 / 5 = 1e4, at h = 2^-7: 1.2e-6.
+  return {.h = 0x1p-7, .fifth = 1e4, .roundings = 12, .bf16_roundings = 4, .keep_f32 = {1, 2}};
+}
+constexpr float kEpsilon = 0.1F;
+
+TEST(ResidualNormGradient, WithoutBranchIsTheDifference) {
+  for (const Shape& shape : kShapes) {
+    SCOPED_TRACE(shape.text());
+    const Tensors in = {uniform(shape, 1), uniform({shape[1]}, 2, 0.5, 1.5), uniform({shape[1]}, 3)};
+    const auto op = [](const Tensors& in) {
+      const ResidualNormResult r = residual_norm(in[0], {}, {}, in[1], in[2], kEpsilon);
+      return Tensors{r.sum, r.normalized};
+    };
+    expect_gradients(op, in, norm_check());
+    // Each output on its own.
+    expect_gradients([&](const Tensors& in) { return Tensors{op(in)[1]}; }, in, norm_check());
+  }
+}
+
+TEST(ResidualNormGradient, WithBranchAndDropoutIsTheDifference) {
+  for (const float p : {0.0F, 0.25F})
+    for (const Shape& shape : kShapes) {
+      SCOPED_TRACE(shape.text());
+      const Tensors in = {uniform(shape, 1), uniform({shape[1]}, 2, 0.5, 1.5), uniform({shape[1]}, 3),
+                          uniform(shape, 4)};
+      const auto op = [&](const Tensors& in) {
+        const ResidualNormResult r = residual_norm(in[0], in[3], dropping(p), in[1], in[2], kEpsilon);
+        return Tensors{r.sum, r.normalized};
+      };
+      expect_gradients(op, in, norm_check());
+      expect_gradients([&](const Tensors& in) { return Tensors{op(in)[1]}; }, in, norm_check());
+    }
+}
+
+// The sum alone is used: the norm's weights get nothing, x and the branch what an addition gives them.
+TEST(ResidualNormGradient, OfTheSumAloneIsThatOfAnAddition) {
+  const Tensors in = {uniform({5, 17}, 1), uniform({17}, 2), uniform({17}, 3), uniform({5, 17}, 4)};
+  const auto e = testing::evaluate(
+      [](const Tensors& in) { return Tensors{residual_norm(in[0], in[3], {}, in[1], in[2], 1e-5F).sum}; }, in,
+      DType::f32, {});
+  const auto r = testing::floats(testing::functional(e.outputs, false)[0]);
+  EXPECT_EQ(e.gradients[0], r);
+  EXPECT_EQ(e.gradients[3], r);
+  EXPECT_EQ(e.gradients[1], std::vector<float>(17));
+  EXPECT_EQ(e.gradients[2], std::vector<float>(17));
+}
+
+}  // namespace
+}  // namespace qkv

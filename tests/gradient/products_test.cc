@@ -1,0 +1,151 @@
+// Gradients of the ops with weights: linear, embedding, unembedding with the loss.
+#include "qkv/ops/cross_entropy.h"
+#include "qkv/ops/embedding.h"
+#include "qkv/ops/linear.h"
+#include "tests/gradient/gradient_check.h"
+
+namespace qkv {
+namespace {
+
+using testing::Check;
+using testing::expect_gradients;
+using testing::uniform;
+using Tensors = std::vector<Tensor>;
+
+struct Sizes {
+  int64_t rows, in, out;
+};
+const Sizes kSizes[] = {{1, 1, 1}, {1, 3, 17}, {3, 17, 1}, {17, 1, 3}, {17, 65, 3}, {65, 3, 65}, {3, 65, 17}, {65, 17, 65}};
+
+// Bilinear: no error of the formula. A sum of k terms below 1 rounds k times in the worst order, sqrt(k) as a rule.
+Check bilinear(int64_t terms) {
+  return {.h = 0.5, .roundings = 4 + 2 * std::sqrt(static_cast<double>(terms)), .bf16_roundings = 2};
+}
+
+TEST(LinearGradient, WithoutBiasIsTheDifference) {
+  for (const auto& [rows, in, out] : kSizes)
+    expect_gradients([](const Tensors& t) { return Tensors{linear(t[0], t[1], {})}; },
+                     {uniform({rows, in}, 1), uniform({out, in}, 2)}, bilinear(std::max({rows, in, out})));
+}
+
+TEST(LinearGradient, WithBiasIsTheDifference) {
+  for (const auto& [rows, in, out] : kSizes) {
+    Check check = bilinear(std::max({rows, in, out}));
+    check.keep_f32 = {2};
+    expect_gradients([](const Tensors& t) { return Tensors{linear(t[0], t[1], t[2])}; },
+                     {uniform({rows, in}, 1), uniform({out, in}, 2), uniform({out}, 3)}, check);
+  }
+}
+
+// Two uses of the same weight, and two backward passes: the leaf adds up.
+TEST(LinearGradient, AddsUpOverUsesAndPasses) {
+  const Tensor x = uniform({5, 17}, 1);
+  Tensor w = uniform({17, 17}, 2);
+  const auto leaf = make_leaf(w, Tensor::zeros({17, 17}, DType::f32));
+  const Tensor r = uniform({5, 17}, 3);
+  const auto pass = [&](const Tensor& y) {
+    const Seed seed{y, r};
+    backward(std::span(&seed, 1));
+  };
+  pass(linear(x, w, {}));
+  const auto once = testing::floats(leaf->grad);
+  pass(linear(x, w, {}));
+  for (size_t i = 0; i < once.size(); ++i) EXPECT_NEAR(leaf->grad.data<float>()[i], 2 * once[i], 1e-5);
+  leaf->fresh = true;  // the next write overwrites
+  pass(linear(x, w, {}));
+  EXPECT_EQ(testing::floats(leaf->grad), once);
+  expect_gradients([](const Tensors& t) { return Tensors{linear(linear(t[0], t[1], {}), t[1], {})}; }, {x, uniform({17, 17}, 2)},
+                   // quadratic in the weight, so that the formula is still exact; larger values inside
+                   {.h = 0.25, .roundings = 60, .bf16_roundings = 6});
+}
+
+TEST(EmbeddingGradient, WithRepeatedIdsIsTheDifference) {
+  for (const int64_t width : {1, 3, 17, 65}) {
+    const std::vector<int32_t> ids = {2, 0, 2, 2, 4, 0, 2};  // 1 and 3 never
+    const Tensor id = Tensor::of({7}, ids);
+    // bf16: gradients of four rows rounded each.
+    expect_gradients([&](const Tensors& t) { return Tensors{embedding(id, t[0], "token id")}; }, {uniform({5, width}, 1)},
+                     {.h = 0.5, .roundings = 8, .bf16_roundings = 4});
+  }
+}
+
+TEST(EmbeddingGradient, OfOneIdInManyRows) {
+  const std::vector<int32_t> ids(65, 1);
+  const Tensor id = Tensor::of({65}, ids);
+  expect_gradients([&](const Tensors& t) { return Tensors{embedding(id, t[0], "token id")}; }, {uniform({3, 17}, 1)},
+                   {.h = 0.5, .roundings = 30, .bf16 = false});
+}
+
+std::vector<int32_t> targets_for(int64_t rows, int64_t vocab, bool ignored) {
+  std::vector<int32_t> t;
+  for (int64_t i = 0; i < rows; ++i)
+    t.push_back(ignored && i % 3 == 1 ? kIgnored : static_cast<int32_t>((i * 7 + 2) % vocab));
+  return t;
+}
+
+TEST(CrossEntropyGradient, IsTheDifference) {
+  for (const bool ignored : {false, true})
+    for (const auto& [rows, width, vocab] : kSizes) {
+      SCOPED_TRACE(::testing::Message() << rows << " " << width << " " << vocab << " " << ignored);
+      const Tensor targets = Tensor::of({rows}, targets_for(rows, vocab, ignored));
+      const float scale = 1 / static_cast<float>(rows);
+      // Logits have slopes |x|, |w| <= 1, and the fifth derivative of log-sum-exp is a fifth cumulant of numbers in
+      // [-1, 1]: at most 16.
+      expect_gradients([&](const Tensors& t) { return Tensors{unembed_cross_entropy(t[0], t[1], targets, scale).loss}; },
+                       {uniform({rows, width}, 1), uniform({vocab, width}, 2)},
+                       {.fifth = 16, .roundings = 6, .bf16_roundings = 4, .root = true});
+    }
+}
+
+TEST(CrossEntropy, CountsAndSumsWhatIsNotIgnored) {
+  const Tensor x = uniform({17, 5}, 1), w = uniform({11, 5}, 2);
+  const Tensor targets = Tensor::of({17}, targets_for(17, 11, true));
+  const CrossEntropyResult r = unembed_cross_entropy(x, w, targets, 0.5F);
+  EXPECT_EQ(r.count, 11);
+  double total = 0;
+  for (int i = 0; i < 17; ++i) {
+    double sum = 0, target = 0;
+    for (int v = 0; v < 11; ++v) {
+      double z = 0;
+      for (int c = 0; c < 5; ++c) z += double{x.data<float>()[i * 5 + c]} * double{w.data<float>()[v * 5 + c]};
+      sum += std::exp(z);
+      if (v == targets.data<int32_t>()[i]) target = z;
+    }
+    const double loss = i % 3 == 1 ? 0 : std::log(sum) - target;
+    EXPECT_NEAR(r.token_losses.data<float>()[i], loss, 32 * testing::kUnit);
+    total += loss;
+  }
+  EXPECT_NEAR(r.total, total, 17 * 32 * testing::kUnit);
+  EXPECT_FLOAT_EQ(r.loss.item(), static_cast<float>(r.total * 0.5));
+}
+
+TEST(CrossEntropy, AllIgnoredGivesZeroLossAndGradient) {
+  const Tensor targets = Tensor::of({3}, std::vector<int32_t>(3, kIgnored));
+  const auto e = testing::evaluate(
+      [&](const Tensors& t) { return Tensors{unembed_cross_entropy(t[0], t[1], targets, 1).loss}; },
+      {uniform({3, 17}, 1), uniform({65, 17}, 2)}, DType::f32, {.root = true});
+  EXPECT_EQ(e.outputs[0].item(), 0);
+  for (const auto& g : e.gradients) EXPECT_EQ(testing::largest_of(g), 0);
+}
+
+// A vocabulary whose logits take several chunks: each row alone gives the same loss, and the gradients add up.
+TEST(CrossEntropy, ChunksEqualTheWhole) {
+  const int64_t rows = 150, vocab = 200'003, width = 3;  // 16777216 / 200003 -> 80 rows a chunk
+  const Tensor x = uniform({rows, width}, 1), w = uniform({vocab, width}, 2);
+  const auto target_values = targets_for(rows, vocab, true);
+  const auto run = [&](int64_t begin, int64_t end) {
+    const Tensor targets = Tensor::of({end - begin}, std::vector<int32_t>(target_values.begin() + begin, target_values.begin() + end));
+    return testing::evaluate([&](const Tensors& t) { return Tensors{unembed_cross_entropy(t[0], t[1], targets, 1).loss}; },
+                             {x.slice_rows(begin, end), w}, DType::f32, {.root = true});
+  };
+  const auto whole = run(0, rows), first = run(0, 64), second = run(64, rows);
+  std::vector<float> dx = first.gradients[0], dw = first.gradients[1];
+  dx.insert(dx.end(), second.gradients[0].begin(), second.gradients[0].end());
+  for (size_t i = 0; i < dw.size(); ++i) dw[i] += second.gradients[1][i];
+  testing::expect_near(whole.gradients[0], dx, 64 * testing::kUnit, "dx");
+  testing::expect_near(whole.gradients[1], dw, 64 * testing::kUnit, "dw");
+  EXPECT_NEAR(whole.outputs[0].item(), double{first.outputs[0].item()} + second.outputs[0].item(), 1200 * 4 * testing::kUnit);
+}
+
+}  // namespace
+}  // namespace qkv

@@ -1,0 +1,223 @@
+// Decoding with remembered keys and values against computing everything anew.
+#include "qkv/infer/generate.h"
+
+#include <cmath>
+
+#include "qkv/base/parallel.h"
+#include "tests/unit/expect_error.h"
+
+namespace qkv {
+namespace {
+
+using testing::expect_error;
+using Tokens = std::vector<int32_t>;
+
+// A model this small costs less than waking a team of threads.
+class GenerateTest : public ::testing::Test {
+ protected:
+  void SetUp() override { set_num_threads(1); }
+  void TearDown() override { set_num_threads(before_); }
+
+ private:
+  int before_ = num_threads();
+};
+class DecodeStateTest : public GenerateTest {};
+
+// Grouped heads and d_qk != d_vo; weights large enough that the logits differ by far more than roundings do.
+std::unique_ptr<Decoder> model_of(DType dtype = DType::f32, int64_t context = 12) {
+  ModelSpec s = gpt2_spec(29, context, 16, 2, 4);
+  s.attention.kv_heads = 2;
+  s.attention.d_qk = 3;
+  s.attention.d_vo = 5;
+  s.init_std = 0.5F;
+  s.embedding_dropout = s.residual_dropout = s.attention.dropout = 0.5F;  // must not matter here
+  auto model = std::make_unique<Decoder>(s);
+  model->parameters().draw(3, dtype);
+  return model;
+}
+
+std::vector<float> row(const Tensor& x, int64_t r) { return {x.data<float>() + r * x.width(), x.data<float>() + (r + 1) * x.width()}; }
+
+// The last logits of a sequence, without any state.
+std::vector<float> logits_of(const Decoder& model, const Tokens& tokens) {
+  Context context;
+  context.layout = Layout::of({static_cast<int32_t>(tokens.size())});
+  const Tensor x = model.logits(model.hidden(Tensor::of({static_cast<int64_t>(tokens.size())}, tokens), context));
+  return row(x, x.dim(0) - 1);
+}
+
+// Logits are of size 10 and pass two blocks: some 50 roundings of 2^-24 of that size, 3e-5.
+void expect_near(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 3e-5) << i;
+}
+
+TEST_F(DecodeStateTest, EqualsRecomputationTokenByToken) {
+  const auto model = model_of();
+  std::vector<Tokens> sequences(3);
+  DecodeState state(*model, 3);
+  int32_t next = 5;
+  for (const std::vector<int>& counts : {std::vector<int>{3, 1, 2}, {1, 1, 1}, {1, 4, 2}, {1, 1, 1}, {4, 1, 6}}) {
+    std::vector<Tokens> tokens(3);
+    for (int s = 0; s < 3; ++s)
+      for (int i = 0; i < counts[s]; ++i) sequences[s].push_back(tokens[s].emplace_back(next = (next * 7 + 3) % 29));
+    const Tensor logits = state.advance(tokens);
+    for (int s = 0; s < 3; ++s) {
+      EXPECT_EQ(state.length(s), static_cast<int64_t>(sequences[s].size()));
+      expect_near(row(logits, s), logits_of(*model, sequences[s]));
+    }
+  }
+}
+
+TEST_F(DecodeStateTest, ForkReorderAndTruncateEqualRecomputation) {
+  const auto model = model_of();
+  DecodeState state(*model, 2);
+  state.advance({{1, 2, 3}, {4, 5}});
+  DecodeState other = state.fork();
+  expect_near(row(other.advance({{7}, {8}}), 1), logits_of(*model, {4, 5, 8}));
+  state.reorder(Tokens{1, 0, 1});
+  EXPECT_EQ(state.sequences(), 3);
+  Tensor logits = state.advance({{9}, {10}, {11, 12}});
+  expect_near(row(logits, 0), logits_of(*model, {4, 5, 9}));
+  expect_near(row(logits, 1), logits_of(*model, {1, 2, 3, 10}));
+  expect_near(row(logits, 2), logits_of(*model, {4, 5, 11, 12}));
+  state.truncate(2, 1);
+  state.truncate(1, 0);
+  logits = state.advance({{13}, {14}, {15}});
+  expect_near(row(logits, 0), logits_of(*model, {4, 5, 9, 13}));
+  expect_near(row(logits, 1), logits_of(*model, {14}));
+  expect_near(row(logits, 2), logits_of(*model, {4, 15}));
+  expect_near(row(other.advance({{16}, {17}}), 0), logits_of(*model, {1, 2, 3, 7, 16}));
+}
+
+TEST_F(DecodeStateTest, RefusesWhatDoesNotFitAndStaysAsItWas) {
+  const auto model = model_of();
+  DecodeState state(*model, 2);
+  state.advance({{1, 2, 3}, {4, 5}});
+  expect_error([&] { state.advance({{1}}); }, {"2 sequences", "1"});
+  expect_error([&] { state.advance({{1}, {}}); }, {"sequence 1", "no token"});
+  expect_error([&] { state.advance({Tokens(10, 1), {1}}); }, {"sequence 0", "13 tokens", "context is 12"});
+  expect_error([&] { state.advance({{1}, {29}}); }, {"token id 29", "29 rows"});
+  expect_error([&] { state.reorder(Tokens{2}); }, {"reorder", "2"});
+  expect_error([&] { state.reorder(Tokens{-1}); }, {"reorder", "-1"});
+  expect_error([&] { state.truncate(0, 4); }, {"truncate", "sequence 0"});
+  expect_error([&] { state.truncate(2, 0); }, {"truncate", "2"});
+  expect_error([&] { state.truncate(-1, 0); }, {"truncate", "-1"});
+  const Tensor logits = state.advance({{6}, {7}});
+  expect_near(row(logits, 0), logits_of(*model, {1, 2, 3, 6}));
+  expect_near(row(logits, 1), logits_of(*model, {4, 5, 7}));
+}
+
+GenerateOptions greedy(int64_t tokens, bool cached = true) {
+  GenerateOptions o;
+  o.sampler.temperature = 0;
+  o.max_new_tokens = tokens;
+  o.cached = cached;
+  return o;
+}
+
+const std::vector<Tokens> kPrompts = {{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 11, 12, 13}, {14, 15}};
+
+TEST_F(GenerateTest, CachedEqualsUncachedAlsoBeyondTheContext) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const auto model = model_of(dtype);
+    for (const double temperature : {0.0, 1.0}) {
+      GenerateOptions cached = greedy(20), anew = greedy(20, false);  // the context is 12
+      cached.sampler.temperature = anew.sampler.temperature = temperature;
+      const auto out = generate(*model, kPrompts, cached);
+      EXPECT_EQ(out, generate(*model, kPrompts, anew));
+      for (const Tokens& t : out) EXPECT_EQ(t.size(), 20U);
+    }
+  }
+}
+
+// Algorithm 14 written down: the most likely token after the last l_max.
+TEST_F(GenerateTest, EqualsTheDefinition) {
+  const auto model = model_of();
+  const auto out = generate(*model, kPrompts, greedy(20));
+  for (size_t s = 0; s < kPrompts.size(); ++s) {
+    Tokens all = kPrompts[s];
+    for (int i = 0; i < 20; ++i) {
+      const Tokens window(all.end() - std::min<int64_t>(12, static_cast<int64_t>(all.size())), all.end());
+      all.push_back(argmax(logits_of(*model, window)));
+      ASSERT_EQ(out[s][i], all.back()) << "prompt " << s << ", token " << i;
+    }
+  }
+}
+
+TEST_F(GenerateTest, SeveralPromptsEqualEachAlone) {
+  const auto model = model_of();
+  const auto together = generate(*model, kPrompts, greedy(15));
+  for (size_t s = 0; s < kPrompts.size(); ++s)
+    EXPECT_EQ(generate(*model, {kPrompts[s]}, greedy(15))[0], together[s]) << s;
+}
+
+TEST_F(GenerateTest, APromptLongerThanTheContextUsesItsEnd) {
+  const auto model = model_of();
+  Tokens prompt;
+  for (int i = 0; i < 40; ++i) prompt.push_back(i * 5 % 29);
+  const Tokens end(prompt.end() - 12, prompt.end());
+  EXPECT_EQ(generate(*model, {prompt}, greedy(4)), generate(*model, {end}, greedy(4)));
+}
+
+TEST_F(GenerateTest, TheSeedDecides) {
+  const auto model = model_of();
+  GenerateOptions o = greedy(10);
+  o.sampler.temperature = 2;
+  o.seed = 1;
+  const auto a = generate(*model, kPrompts, o);
+  EXPECT_EQ(generate(*model, kPrompts, o), a);
+  o.seed = 2;
+  EXPECT_NE(generate(*model, kPrompts, o), a);
+  // Two equal prompts are continued differently.
+  const auto twice = generate(*model, {{1}, {1}}, o);
+  EXPECT_NE(twice[0], twice[1]);
+}
+
+TEST_F(GenerateTest, EndsAtEosAndTheOthersGoOn) {
+  const auto model = model_of();
+  const auto all = generate(*model, kPrompts, greedy(15));
+  GenerateOptions o = greedy(15);
+  o.eos = {all[0][3], all[2][1]};
+  const auto out = generate(*model, kPrompts, o);
+  for (size_t s = 0; s < all.size(); ++s) {
+    Tokens expected;
+    for (const int32_t t : all[s]) {
+      expected.push_back(t);
+      if (t == o.eos[0] || t == o.eos[1]) break;
+    }
+    EXPECT_EQ(out[s], expected) << s;
+  }
+  EXPECT_LE(out[0].size(), 4U);
+}
+
+TEST_F(GenerateTest, TheCallbackSeesEveryTokenAndMayStop) {
+  const auto model = model_of();
+  const auto all = generate(*model, kPrompts, greedy(6));
+  std::vector<Tokens> seen(kPrompts.size());
+  const auto out = generate(*model, kPrompts, greedy(6), [&](int64_t s, int32_t token) {
+    seen[s].push_back(token);
+    return !(s == 1 && seen[s].size() == 2);
+  });
+  EXPECT_EQ(seen, out);
+  for (size_t s = 0; s < all.size(); ++s)
+    EXPECT_EQ(out[s], s == 1 ? Tokens(all[s].begin(), all[s].begin() + 2) : all[s]);
+}
+
+TEST_F(GenerateTest, NothingToDo) {
+  const auto model = model_of();
+  EXPECT_EQ(generate(*model, {{1}}, greedy(0)), std::vector<Tokens>(1));
+  EXPECT_TRUE(generate(*model, {}, greedy(5)).empty());
+}
+
+TEST_F(GenerateTest, RefusesBadInput) {
+  const auto model = model_of();
+  expect_error([&] { generate(*model, {{1}, {}}, greedy(3)); }, {"prompt 1", "empty"});
+  expect_error([&] { generate(*model, {{29}}, greedy(3)); }, {"token id 29"});
+  GenerateOptions o = greedy(3);
+  o.sampler.top_p = 2;
+  expect_error([&] { generate(*model, {{1}}, o); }, {"top-p"});
+}
+
+}  // namespace
+}  // namespace qkv

@@ -1,0 +1,193 @@
+#include "qkv/nn/layer_state.h"
+
+#include <random>
+
+#include "tests/unit/expect_error.h"
+
+namespace qkv {
+namespace {
+
+using testing::expect_error;
+using Rows = std::vector<std::vector<float>>;
+
+// A state beside a plain model of it: each sequence a list of key rows and value rows.
+class KeyValueStateTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kHeads = 2, kQk = 3, kVo = 1;
+  struct Mirror {
+    std::vector<Rows> keys, values;
+  };
+
+  // Appends counts[s] rows to sequence s; keys and values lie in one wider tensor, as a projection leaves them.
+  void append(KeyValueState& state, Mirror& mirror, const std::vector<int32_t>& counts) {
+    std::vector<int32_t> offsets = {0};
+    for (const int32_t n : counts) offsets.push_back(offsets.back() + n);
+    const int64_t k = kHeads * kQk, v = kHeads * kVo, width = 1 + k + v;
+    Tensor x = Tensor::empty({offsets.back(), width}, DType::f32);
+    for (int64_t i = 0; i < x.count(); ++i) x.mutable_data<float>()[i] = next_++;
+    state.append({x, 1, kHeads, kQk}, {x, 1 + k, kHeads, kVo}, offsets);
+    for (size_t s = 0; s < counts.size(); ++s)
+      for (int64_t r = offsets[s]; r < offsets[s + 1]; ++r) {
+        const float* row = x.data<float>() + r * width + 1;
+        mirror.keys[s].emplace_back(row, row + k);
+        mirror.values[s].emplace_back(row + k, row + k + v);
+      }
+  }
+
+  static void expect_equal(const KeyValueState& state, const Mirror& mirror) {
+    ASSERT_EQ(state.sequences(), static_cast<int64_t>(mirror.keys.size()));
+    const KeyLayout layout = state.layout();
+    for (int64_t s = 0; s < state.sequences(); ++s) {
+      ASSERT_EQ(state.length(s), static_cast<int64_t>(mirror.keys[s].size()));
+      ASSERT_EQ(layout.lengths[s], state.length(s));
+      for (int64_t j = 0; j < state.length(s); ++j) {
+        const int64_t row = layout.blocks[layout.block_offsets[s] + j / layout.block_rows] + j % layout.block_rows;
+        const auto read = [&](const Heads& h) {
+          const float* x = h.x.data<float>() + row * h.x.width() + h.column;
+          return std::vector<float>(x, x + h.heads * h.width);
+        };
+        EXPECT_EQ(read(state.keys()), mirror.keys[s][j]) << s << " " << j;
+        EXPECT_EQ(read(state.values()), mirror.values[s][j]) << s << " " << j;
+      }
+    }
+  }
+
+  KeyValueState fresh(int64_t n) { return {n, kHeads, kQk, kVo}; }
+  static Mirror empty(size_t n) { return {std::vector<Rows>(n), std::vector<Rows>(n)}; }
+  float next_ = 1;
+};
+
+TEST_F(KeyValueStateTest, AppendsAndGrows) {
+  KeyValueState state = fresh(3);
+  Mirror mirror = empty(3);
+  for (const std::vector<int32_t>& counts :
+       {std::vector<int32_t>{1, 0, 3}, {15, 1, 0}, {1, 1, 1}, {0, 0, 100}, {0, 0, 0}, {1, 1, 1}}) {
+    append(state, mirror, counts);
+    expect_equal(state, mirror);
+  }
+}
+
+TEST_F(KeyValueStateTest, AForkGoesItsOwnWay) {
+  KeyValueState state = fresh(2);
+  Mirror mirror = empty(2);
+  append(state, mirror, {3, 5});
+  const auto copy = state.fork();
+  auto& fork = dynamic_cast<KeyValueState&>(*copy);
+  Mirror fork_mirror = mirror;
+  append(fork, fork_mirror, {2, 1});
+  append(state, mirror, {1, 4});
+  expect_equal(state, mirror);
+  expect_equal(fork, fork_mirror);
+  EXPECT_EQ(fresh(2).fork()->sequences(), 2);  // nothing remembered yet
+}
+
+TEST_F(KeyValueStateTest, ReordersAndTruncates) {
+  KeyValueState state = fresh(3);
+  Mirror mirror = empty(3);
+  append(state, mirror, {3, 5, 17});
+  const auto reorder = [&](const std::vector<int32_t>& sources) {
+    state.reorder(sources);
+    Mirror next;
+    for (const int32_t s : sources) {
+      next.keys.push_back(mirror.keys[s]);
+      next.values.push_back(mirror.values[s]);
+    }
+    mirror = next;
+  };
+  reorder({2, 0, 2, 1});
+  expect_equal(state, mirror);
+  append(state, mirror, {1, 1, 1, 1});  // the copies part
+  expect_equal(state, mirror);
+  state.truncate(2, 4);
+  mirror.keys[2].resize(4);
+  mirror.values[2].resize(4);
+  expect_equal(state, mirror);
+  append(state, mirror, {2, 2, 2, 2});  // over what was forgotten
+  expect_equal(state, mirror);
+  reorder({3});
+  append(state, mirror, {40});
+  expect_equal(state, mirror);
+  state.truncate(0, 0);
+  EXPECT_EQ(state.length(0), 0);
+}
+
+TEST_F(KeyValueStateTest, SavesAndLoads) {
+  KeyValueState state = fresh(2);
+  Mirror mirror = empty(2);
+  KeyValueState other = fresh(1);
+  other.load(state.save());  // nothing remembered yet
+  EXPECT_EQ(other.sequences(), 2);
+  append(state, mirror, {3, 18});
+  const auto saved = state.save();
+  Mirror then = mirror;
+  append(state, mirror, {1, 1});  // what was saved stays
+  other.load(saved);
+  expect_equal(other, then);
+  append(other, then, {20, 1});
+  expect_equal(other, then);
+  expect_equal(state, mirror);
+}
+
+// Any sequence of operations, against the plain model.
+TEST_F(KeyValueStateTest, RandomOperations) {
+  std::mt19937 rng(5);
+  KeyValueState state = fresh(2);
+  Mirror mirror = empty(2);
+  for (int i = 0; i < 300; ++i) {
+    const auto n = static_cast<int32_t>(state.sequences());
+    switch (rng() % 4) {
+      case 0: {
+        std::vector<int32_t> sources(1 + rng() % 4);
+        Mirror next;
+        for (int32_t& s : sources) {
+          s = static_cast<int32_t>(rng() % n);
+          next.keys.push_back(mirror.keys[s]);
+          next.values.push_back(mirror.values[s]);
+        }
+        state.reorder(sources);
+        mirror = next;
+        break;
+      }
+      case 1: {
+        const auto s = rng() % n;
+        const size_t length = rng() % (mirror.keys[s].size() + 1);
+        state.truncate(s, static_cast<int64_t>(length));
+        mirror.keys[s].resize(length);
+        mirror.values[s].resize(length);
+        break;
+      }
+      case 2:
+        state.load(state.save());
+        break;
+      default: {
+        std::vector<int32_t> counts(n);
+        for (int32_t& c : counts) c = static_cast<int32_t>(rng() % 6);
+        append(state, mirror, counts);
+      }
+    }
+    expect_equal(state, mirror);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(KeyValueStateTest, RefusesWhatDoesNotFit) {
+  KeyValueState state = fresh(2);
+  Mirror mirror = empty(2);
+  append(state, mirror, {3, 5});
+  expect_error([&] { append(state, mirror, {1}); }, {"2 sequences", "got 1"});
+  expect_error([&] { state.truncate(0, 4); }, {"truncate", "sequence 0 has 3", "got 4"});
+  expect_error([&] { state.truncate(0, -1); }, {"truncate", "-1"});
+  expect_error([&] { state.truncate(2, 0); }, {"truncate", "2"});
+  expect_error([&] { state.reorder(std::vector<int32_t>{0, 2}); }, {"reorder", "2"});
+  expect_error([&] { state.reorder(std::vector<int32_t>{-1}); }, {"reorder", "-1"});
+  const auto saved = state.save();
+  KeyValueState wider(2, kHeads, kQk + 1, kVo);
+  expect_error([&] { wider.load(saved); }, {"key/value state"});
+  expect_error([&] { state.load({saved[0], saved[1]}); }, {"key/value state"});
+  expect_error([&] { state.load({Tensor::of({2}, std::vector<int32_t>{3, 999}), saved[1], saved[2]}); }, {"999"});
+  expect_error([&] { state.load({Tensor::of({2}, std::vector<int32_t>{3, -1}), saved[1], saved[2]}); }, {"-1"});
+  expect_equal(state, mirror);  // nothing of it left a trace
+}
+
+}  // namespace
+}  // namespace qkv

@@ -1,0 +1,242 @@
+#include "qkv/io/model_dir.h"
+
+#include "qkv/base/file.h"
+#include "qkv/io/safetensors.h"
+#include "tests/unit/expect_error.h"
+#include "tests/unit/scratch_dir.h"
+
+namespace qkv {
+namespace {
+
+using testing::expect_error;
+using testing::ScratchDir;
+
+ModelSpec gpt2() { return gpt2_spec(13, 8, 12, 2, 3); }
+ModelSpec native() {
+  ModelSpec s = gpt2();
+  s.attention.heads = 4;
+  s.attention.kv_heads = 2;
+  s.attention.d_qk = 5;
+  s.attention.d_vo = 7;
+  s.attention.bias = false;
+  s.hidden = 9;
+  s.tied = false;
+  s.activation = Activation::relu;
+  return s;
+}
+
+std::unique_ptr<Decoder> drawn(const ModelSpec& spec) {
+  auto model = std::make_unique<Decoder>(spec);
+  model->parameters().draw(4, DType::f32);
+  return model;
+}
+
+void expect_same_weights(const Decoder& a, const Decoder& b) {
+  ASSERT_EQ(a.parameters().all().size(), b.parameters().all().size());
+  for (size_t i = 0; i < a.parameters().all().size(); ++i) {
+    const Parameter &p = a.parameters().all()[i], &q = b.parameters().all()[i];
+    ASSERT_EQ(p.name, q.name);
+    ASSERT_EQ(p.value.shape(), q.value.shape()) << p.name;
+    EXPECT_EQ(std::memcmp(p.value.raw(), q.value.raw(), p.value.bytes()), 0) << p.name;
+  }
+}
+
+TEST(ModelDir, RoundTripIsByteIdentical) {
+  ModelSpec untied = gpt2(), odd = gpt2(), dropout = native();
+  untied.tied = false;
+  untied.activation = Activation::gelu;
+  odd.hidden = 7;
+  odd.norm_epsilon = 1e-6F;
+  odd.init_std = 0.1F;
+  odd.attention.scaled = false;
+  odd.attention.scaled_by_layer = true;
+  odd.embedding_dropout = 0.3F;
+  dropout.attention.dropout = 0.1F;
+  dropout.residual_dropout = 0.7F;
+  dropout.attention.bias = true;
+  for (const ModelSpec& spec : {gpt2(), untied, odd, native(), dropout}) {
+    const ScratchDir first;
+    const std::string second = first.path() + "/again";
+    std::filesystem::create_directories(second);
+    const auto model = drawn(spec);
+    save_model(first.path(), *model, {1, 2, 3});
+    const auto loaded = load_model(first.path(), DType::f32);
+    EXPECT_EQ(loaded->spec(), spec);
+    EXPECT_EQ(load_spec(first.path()), spec);
+    expect_same_weights(*model, *loaded);
+    save_model(second, *loaded, load_special_ids(first.path()));
+    for (const char* name : {"/config.json", "/generation_config.json", "/model.safetensors"})
+      EXPECT_EQ(read_file(first.path() + name), read_file(second + name)) << name;
+  }
+}
+
+TEST(ModelDir, TheFamilyIsTheFirstThatExpressesTheSpec) {
+  EXPECT_EQ(family_for(gpt2()).model_type, "gpt2");
+  EXPECT_EQ(family_for(native()).model_type, "qkv");
+  ModelSpec grouped = gpt2();
+  grouped.attention.kv_heads = 1;
+  EXPECT_EQ(family_for(grouped).model_type, "qkv");
+  grouped = gpt2();
+  grouped.attention.bias = false;
+  EXPECT_EQ(family_for(grouped).model_type, "qkv");
+}
+
+TEST(ModelDir, LoadsInBf16AndSavesMasters) {
+  const ScratchDir dir;
+  auto model = drawn(gpt2());
+  save_model(dir.path(), *model);
+  const auto narrow = load_model(dir.path(), DType::bf16);
+  for (const Parameter& p : narrow->parameters().all())
+    EXPECT_EQ(p.value.dtype(), p.kind == ParameterKind::matrix ? DType::bf16 : DType::f32) << p.name;
+  // While training in bf16, the file gets the f32 masters.
+  const std::string before = read_file(dir.path() + "/model.safetensors");
+  model->parameters().prepare_training(DType::bf16, 1);
+  save_model(dir.path(), *model);
+  EXPECT_EQ(read_file(dir.path() + "/model.safetensors"), before);
+}
+
+TEST(ModelDir, SpecialIdsAreKept) {
+  const ScratchDir dir;
+  save_model(dir.path(), *drawn(gpt2()), {5, 6, -1});
+  const SpecialIds ids = load_special_ids(dir.path());
+  EXPECT_EQ(ids.bos, 5);
+  EXPECT_EQ(ids.eos, 6);
+  EXPECT_EQ(ids.pad, -1);
+}
+
+// A saved model whose files can be changed.
+class BadModelDir : public ::testing::TestWithParam<bool> {
+ protected:
+  BadModelDir() {
+    save_model(dir_.path(), *drawn(GetParam() ? native() : gpt2()));
+    config_ = parse_json(read_file(config_path()), config_path());
+    const auto file = read_safetensors(weights_path());
+    for (const auto& [name, x] : file.tensors) tensors_.emplace_back(name, x.clone());
+  }
+  std::string config_path() const { return dir_.path() + "/config.json"; }
+  std::string weights_path() const { return dir_.path() + "/model.safetensors"; }
+  Json& fields() { return GetParam() ? config_["qkv"] : config_; }
+  void refuse_config(const Json& config, std::initializer_list<std::string> parts) {
+    dir_.write("config.json", config.dump());
+    expect_error([&] { load_spec(dir_.path()); }, {config_path()});
+    expect_error([&] { load_spec(dir_.path()); }, parts);
+    expect_error([&] { load_model(dir_.path(), DType::f32); }, parts);
+  }
+  void refuse_field(const char* key, const Json& value, std::initializer_list<std::string> parts) {
+    const Json before = config_;
+    if (value.is_discarded()) fields().erase(key);
+    else fields()[key] = value;
+    refuse_config(config_, parts);
+    config_ = before;
+  }
+  void refuse_weights(std::initializer_list<std::string> parts) {
+    write_safetensors(weights_path(), tensors_);
+    expect_error([&] { load_model(dir_.path(), DType::f32); }, {weights_path()});
+    expect_error([&] { load_model(dir_.path(), DType::f32); }, parts);
+  }
+
+  ScratchDir dir_;
+  Json config_;
+  std::vector<std::pair<std::string, Tensor>> tensors_;
+};
+
+TEST_P(BadModelDir, MissingTensor) {
+  const std::string name = tensors_[3].first;
+  tensors_.erase(tensors_.begin() + 3);
+  refuse_weights({"'" + name + "'", "missing"});
+}
+
+TEST_P(BadModelDir, WrongShape) {
+  tensors_[2].second = Tensor::zeros({1, 2, 3}, DType::f32);
+  refuse_weights({"'" + tensors_[2].first + "'", "[1, 2, 3]", "config.json"});
+}
+
+TEST_P(BadModelDir, WrongType) {
+  tensors_[2].second = Tensor::zeros(tensors_[2].second.shape(), DType::i32);
+  refuse_weights({"'" + tensors_[2].first + "'", "i32"});
+}
+
+TEST_P(BadModelDir, ExtraTensor) {
+  tensors_.emplace_back("h.7.extra", Tensor::zeros({1}, DType::f32));
+  refuse_weights({"'h.7.extra'", "no parameter"});
+}
+
+TEST_P(BadModelDir, BrokenOrMissingFiles) {
+  dir_.write("model.safetensors", "broken");
+  expect_error([&] { load_model(dir_.path(), DType::f32); }, {weights_path()});
+  std::filesystem::remove(weights_path());
+  expect_error([&] { load_model(dir_.path(), DType::f32); }, {weights_path(), "missing"});
+  dir_.write("pytorch_model.bin", "x");
+  expect_error([&] { load_model(dir_.path(), DType::f32); }, {"pytorch_model.bin", "model.safetensors"});
+  dir_.write("config.json", "{\"model_type\": \"gpt2\",");
+  expect_error([&] { load_model(dir_.path(), DType::f32); }, {config_path(), "JSON"});
+  std::filesystem::remove(config_path());
+  expect_error([&] { load_model(dir_.path(), DType::f32); }, {"config.json", "missing"});
+  expect_error([&] { load_model(dir_.path() + "/none", DType::f32); }, {dir_.path() + "/none", "no such directory"});
+}
+
+TEST_P(BadModelDir, ModelType) {
+  Json c = config_;
+  c["model_type"] = "bert";
+  refuse_config(c, {"model_type", "'bert'", "gpt2", "qkv"});
+  c["model_type"] = 3;
+  refuse_config(c, {"model_type", "string"});
+  c.erase("model_type");
+  refuse_config(c, {"model_type", "missing"});
+  refuse_config(Json::array(), {"object"});
+}
+
+TEST_P(BadModelDir, ConfigFields) {
+  const bool n = GetParam();
+  const char* width = n ? "width" : "n_embd";
+  const char* heads = n ? "heads" : "n_head";
+  const char* layers = n ? "layers" : "n_layer";
+  const char* activation = n ? "activation" : "activation_function";
+  const char* epsilon = n ? "norm_epsilon" : "layer_norm_epsilon";
+  const char* tied = n ? "tied" : "tie_word_embeddings";
+  refuse_field(width, "12", {width, "an integer"});
+  refuse_field(width, 12.5, {width, "an integer"});
+  refuse_field(width, Json(Json::value_t::discarded), {width, "missing"});
+  refuse_field(width, -12, {"width"});
+  refuse_field("vocab_size", 0, {"vocab_size"});
+  refuse_field(layers, 1 << 20, {"layers"});
+  refuse_field(heads, 0, {"heads"});
+  refuse_field(heads, 5, {"heads"});
+  refuse_field(activation, "swish", {activation, "'swish'"});
+  refuse_field(activation, 3, {activation, "a string"});
+  refuse_field(epsilon, "small", {epsilon, "a number"});
+  refuse_field(epsilon, -1, {"norm_epsilon"});
+  refuse_field(tied, 1, {tied, "true or false"});
+  refuse_field(n ? "residual_dropout" : "resid_pdrop", 1.5, {"residual dropout"});
+  if (n) {
+    refuse_field("version", 2, {"version", "2"});
+    refuse_field("kv_heads", 3, {"kv_heads"});
+    refuse_field("d_qk", 1000, {"d_qk"});
+    Json c = config_;
+    c["qkv"] = 3;
+    refuse_config(c, {"qkv", "object"});
+  } else {
+    refuse_field("add_cross_attention", true, {"add_cross_attention"});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, BadModelDir, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "native" : "gpt2"; });
+
+// What real GPT-2 files hold besides: masks, a tied unembedding stored twice; names without the prefix.
+TEST(ModelDir, Gpt2FilesAsTheyAreFound) {
+  const ScratchDir dir;
+  const auto model = drawn(gpt2());
+  save_model(dir.path(), *model);
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  const auto file = read_safetensors(dir.path() + "/model.safetensors");
+  for (const auto& [name, x] : file.tensors) tensors.emplace_back(name.substr(std::string("transformer.").size()), x.clone());
+  tensors.emplace_back("h.0.attn.bias", Tensor::zeros({1, 1, 8, 8}, DType::f32));
+  tensors.emplace_back("h.1.attn.masked_bias", Tensor::zeros({}, DType::f32));
+  tensors.emplace_back("lm_head.weight", model->parameters().find("embedding.token")->value);
+  write_safetensors(dir.path() + "/model.safetensors", tensors);
+  expect_same_weights(*model, *load_model(dir.path(), DType::f32));
+}
+
+}  // namespace
+}  // namespace qkv
