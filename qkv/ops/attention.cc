@@ -32,6 +32,8 @@ void check_heads(const char* what, const Heads& h, DType dtype) {
 void check_layout(const Heads& q, const Heads& k, std::span<const int32_t> offsets, const KeyLayout& keys) {
   check(offsets.size() == keys.lengths.size() + 1 && offsets.front() == 0 && offsets.back() == q.x.rows(),
         "attention: offsets of {} sequences do not divide {} queries", keys.lengths.size(), q.x.rows());
+  check(keys.block_offsets.size() == keys.lengths.size() && keys.block_rows > 0,
+        "attention: {} sequences need as many block offsets, got {}", keys.lengths.size(), keys.block_offsets.size());
   for (size_t s = 0; s < keys.lengths.size(); ++s) {
     check(offsets[s] <= offsets[s + 1], "attention: offsets must not decrease (sequence {})", s);
     for (int64_t first = 0, block = keys.block_offsets[s]; first < keys.lengths[s]; first += keys.block_rows, ++block) {
@@ -98,7 +100,8 @@ void forward(const Attention<T>& a) {
 template <typename T>
 void gradient(const AttentionGrad<T>& g) {
   const Attention<T>& a = g.forward;
-  const int64_t max_keys = *std::max_element(a.key_lengths, a.key_lengths + a.sequences);
+  int64_t max_keys = 0;
+  for (int64_t s = 0; s < a.sequences; ++s) max_keys = std::max<int64_t>(max_keys, a.key_lengths[s]);
   const int64_t floats = attention_grad_scratch(a, max_keys);
   Tensor scratch = Tensor::empty({num_threads(), floats}, DType::f32);
   float* memory = scratch.mutable_data<float>();

@@ -50,7 +50,7 @@ class CrossEntropyNode : public Node {
 }  // namespace
 
 CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets, float scale) {
-  check(weight.shape().rank() == 2 && x.shape().rank() == 2 && x.width() == weight.dim(1),
+  check(weight.shape().rank() == 2 && x.shape().rank() == 2 && x.width() == weight.dim(1) && weight.dim(0) > 0,
         "unembed_cross_entropy: weight {} does not fit x {}", weight.shape().text(), x.shape().text());
   expect_dtype("unembed_cross_entropy", "weight", weight, x.dtype());
   expect_shape("unembed_cross_entropy", "targets", targets, {x.rows()});
