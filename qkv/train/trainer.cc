@@ -135,6 +135,7 @@ class Run {
     training_ = std::make_unique<TrainingState>(std::move(model), config_.optimizer, bf16 ? DType::bf16 : DType::f32,
                                                 config_.seed, config_.recompute);
     if (mode == StartMode::resume) load_optimizer(last_, training_->optimizer());
+    else prepare_output(mode);
     progress_.note(fmt::format("{}: {} parameters, {} training and {} validation tokens, vocabulary {}, {}, {} threads",
                                config_.out, human_count(training_->model().parameters().count()), human_count(corpus_.train.size()),
                                human_count(corpus_.valid.size()), config_.model.vocab_size, bf16 ? "bf16" : "f32", num_threads()));
@@ -188,6 +189,13 @@ class Run {
       return load_corpus(config_.data, config_.tokenizer, &tokenizer);
     }
     Corpus corpus = load_corpus(config_.data, config_.tokenizer);
+    check(corpus.train.size() > config_.model.context, "{}: too short: {} training tokens for a context of {} (it takes at least {})",
+          fmt::join(config_.data.train, ", "), corpus.train.size(), config_.model.context, config_.model.context + 1);
+    return corpus;
+  }
+
+  // Only when all else is ready: a configuration that fails leaves no trace and replaces no run.
+  void prepare_output(StartMode mode) {
     if (mode == StartMode::overwrite) {
       std::filesystem::remove_all(last_);
       std::filesystem::remove_all(best_);
@@ -195,7 +203,6 @@ class Run {
     std::error_code error;
     std::filesystem::create_directories(config_.out, error);
     check(!error, "{}: cannot be created: {}", config_.out, error.message());
-    return corpus;
   }
 
   StepResult step(Metrics&) {
