@@ -83,6 +83,12 @@ class Section {
       refuse(key, fmt::format("expected one of {}, got '{}'", fmt::join(choices, ", "), out));
   }
 
+  // Where a node was written: "file:line", or the option that overrides the file.
+  static std::string place(const std::string& file, const toml::node* node) {
+    if (node == nullptr) return file;
+    return node->source().path == nullptr ? "--set" : fmt::format("{}:{}", file, node->source().begin.line);
+  }
+
   // Refuses keys that nothing asked for.
   void finish() const {
     if (table_ == nullptr) return;
@@ -91,7 +97,7 @@ class Section {
       std::string nearest;
       for (const std::string& a : asked_)
         if (nearest.empty() || distance(a, key.str()) < distance(nearest, key.str())) nearest = a;
-      usage("{}:{}: {}.{}: unknown key (did you mean {}?)", file_, node.source().begin.line, name_, std::string(key.str()), nearest);
+      usage("{}: {}.{}: unknown key (did you mean {}?)", place(file_, &node), name_, std::string(key.str()), nearest);
     }
   }
 
@@ -110,7 +116,7 @@ class Section {
   }
   [[noreturn]] void refuse(const char* key, const std::string& why) const {
     const toml::node* n = table_ == nullptr ? nullptr : table_->get(key);
-    usage("{}:{}: {}.{}: {}", file_, n == nullptr ? 0 : n->source().begin.line, name_, key, why);
+    usage("{}: {}.{}: {}", place(file_, n), name_, key, why);
   }
 
   std::string name_, file_;
@@ -149,7 +155,7 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
   const std::set<std::string> sections = {"data", "tokenizer", "model", "train"};
   for (const auto& [key, node] : root)
     if (!sections.contains(std::string(key.str())))
-      usage("{}:{}: {}: unknown (expected [data], [tokenizer], [model] or [train])", path, node.source().begin.line, std::string(key.str()));
+      usage("{}: {}: unknown (expected [data], [tokenizer], [model] or [train])", Section::place(path, &node), std::string(key.str()));
 
   TrainConfig c;
   Section data(root, "data", path);
@@ -194,6 +200,13 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
   model.read("tied", c.model.tied);
   model.read("init_std", c.model.init_std, 0, 10);
   model.finish();
+  ModelSpec complete = c.model;
+  complete.vocab_size = 1;
+  try {
+    check_spec(complete);
+  } catch (const Error& e) {
+    usage("{}: {}", path, e.what());
+  }
 
   Section train(root, "train", path);
   train.read("out", c.out);
