@@ -60,13 +60,14 @@ ConfigFile read_config(const std::string& dir) {
 
 ModelSpec load_spec(const std::string& dir) {
   const ConfigFile config = read_config(dir);
-  const ModelSpec spec = config.family.read_config(config.json, config.path);
   try {
+    const ModelSpec spec = config.family.read_config(config.json, config.path);
     check_spec(spec);
+    return spec;
   } catch (const Error& e) {
+    if (std::string_view(e.what()).starts_with(config.path)) throw;
     fail("{}: {}", config.path, e.what());
   }
-  return spec;
 }
 
 std::unique_ptr<Decoder> load_model(const std::string& dir, DType compute) {

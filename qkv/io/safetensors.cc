@@ -35,7 +35,11 @@ Shape parse_shape(const Json& entry, const std::string& where) {
   const auto extents = json_field<std::vector<int64_t>>(entry, "shape", where);
   check(extents.size() <= Shape::kMaxRank, "{}: shape: at most {} axes are supported, got {}", where, Shape::kMaxRank, extents.size());
   for (const int64_t n : extents) check(n >= 0 && n < int64_t{1} << 48, "{}: shape: {} is not an extent", where, n);
-  return Shape(extents);
+  try {
+    return Shape(extents);
+  } catch (const Error& e) {
+    fail("{}: {}", where, e.what());
+  }
 }
 
 }  // namespace
