@@ -1,10 +1,12 @@
 // qkv forward: exact, machine-readable scoring. Tensors in, tensors out, under the Hugging Face names.
+#include <charconv>
 #include <map>
 
 #include "qkv/cli/command.h"
 #include "qkv/infer/generate.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/io/safetensors.h"
+#include "qkv/train/trainer.h"
 
 namespace qkv {
 namespace {
@@ -46,7 +48,7 @@ std::vector<int64_t> integers(const Tensor& x, const std::string& name) {
   return out;
 }
 
-PaddedBatch read_batch(const Safetensors& in, const std::string& path) {
+PaddedBatch read_batch(const Safetensors& in, const std::string& path, const ModelSpec& spec, bool generating) {
   const auto ids = in.tensors.find("input_ids");
   check(ids != in.tensors.end(), "{}: input_ids: missing", path);
   check(ids->second.shape().rank() == 2, "{}: input_ids: expected [batch, length], got {}", path, ids->second.shape().text());
@@ -64,11 +66,16 @@ PaddedBatch read_batch(const Safetensors& in, const std::string& path) {
       const int64_t at = r * b.columns + c;
       check(mask[at] == 0 || mask[at] == 1, "{}: attention_mask: expected 0 or 1, got {}", path, mask[at]);
       if (mask[at] == 0) continue;
-      check(values[at] >= 0 && values[at] < int64_t{1} << 31, "{}: input_ids: {} is not a token id", path, values[at]);
+      check(values[at] >= 0 && values[at] < spec.vocab_size, "{}: input_ids: {} in row {} is not one of the model's {} tokens", path,
+            values[at], r, spec.vocab_size);
       b.ids.push_back(static_cast<int32_t>(values[at]));
       b.places.push_back(at);
       ++length;
     }
+    // Generation goes on with the last tokens where a sequence outgrows the context, but it needs a first one.
+    check(generating || length <= spec.context, "{}: input_ids: row {} has {} tokens, the model's context is {}", path, r, length,
+          spec.context);
+    check(!generating || length > 0, "{}: input_ids: row {} has no token to continue", path, r);
     b.lengths.push_back(length);
   }
   return b;
@@ -143,6 +150,21 @@ struct GenerationSettings {
   int64_t pad = 0;
 };
 
+// The whole of `value` as a number of at least `least`.
+template <typename T>
+T number(const std::string& key, const std::string& value, T least) {
+  T n{};
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
+  if (error != std::errc() || end != value.data() + value.size() || !(n >= least))
+    throw UsageError(fmt::format("--generate: {}: expected a number of at least {}, got '{}'", key, least, value));
+  return n;
+}
+
+bool truth(const std::string& key, const std::string& value) {
+  if (value != "true" && value != "false") throw UsageError(fmt::format("--generate: {}: expected true or false, got '{}'", key, value));
+  return value == "true";
+}
+
 GenerationSettings parse_generation(const std::string& text, const SpecialIds& defaults) {
   GenerationSettings g;
   g.options.sampler.temperature = 0;
@@ -158,28 +180,24 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
     const size_t equals = item.find('=');
     if (equals == std::string::npos) throw UsageError(fmt::format("--generate: expected key=value, got '{}'", item));
     const std::string key = item.substr(0, equals), value = item.substr(equals + 1);
-    try {
-      if (key == "max_new_tokens") g.options.max_new_tokens = std::stoll(value);
-      else if (key == "eos_token_id") g.options.eos = value == "null" ? std::vector<int32_t>{} : std::vector<int32_t>{std::stoi(value)};
-      else if (key == "pad_token_id") g.pad = value == "null" ? 0 : std::stoll(value);
-      else if (key == "do_sample") sampling = value == "true";
-      else if (key == "temperature") temperature = std::stod(value);
-      else if (key == "top_k") g.options.sampler.top_k = std::stoll(value);
-      else if (key == "top_p") g.options.sampler.top_p = std::stod(value);
-      else if (key == "seed") g.options.seed = std::stoull(value);
-      else if (key == "num_beams" && value == "1") continue;
-      else throw UsageError(fmt::format("--generate: '{}={}' is not supported (max_new_tokens, eos_token_id, pad_token_id, do_sample, "
-                                        "temperature, top_k, top_p, seed are)", key, value));
-    } catch (const std::logic_error&) {
-      throw UsageError(fmt::format("--generate: {}: '{}' is not a number", key, value));
-    }
+    if (key == "max_new_tokens") g.options.max_new_tokens = number<int64_t>(key, value, 1);
+    else if (key == "eos_token_id") g.options.eos = value == "null" ? std::vector<int32_t>{} : std::vector{number<int32_t>(key, value, 0)};
+    else if (key == "pad_token_id") g.pad = value == "null" ? 0 : number<int64_t>(key, value, 0);
+    else if (key == "do_sample") sampling = truth(key, value);
+    else if (key == "temperature") temperature = number<double>(key, value, 0);
+    else if (key == "top_k") g.options.sampler.top_k = number<int64_t>(key, value, 0);
+    else if (key == "top_p") g.options.sampler.top_p = number<double>(key, value, 0);
+    else if (key == "seed") g.options.seed = number<uint64_t>(key, value, 0);
+    else if (key == "num_beams" && value == "1") continue;
+    else throw UsageError(fmt::format("--generate: '{}={}' is not supported (max_new_tokens, eos_token_id, pad_token_id, do_sample, "
+                                      "temperature, top_k, top_p, seed are)", key, value));
   }
   if (sampling) g.options.sampler.temperature = temperature;
   return g;
 }
 
-void run_generation(const Options& o, const Decoder& model, const Safetensors& in, const PaddedBatch& batch) {
-  const GenerationSettings g = parse_generation(o.generate, load_special_ids(o.dir));
+void run_generation(const Options& o, const std::string& dir, const Decoder& model, const Safetensors& in, const PaddedBatch& batch) {
+  const GenerationSettings g = parse_generation(o.generate, load_special_ids(dir));
   const auto continuations = generate(model, batch.sequences(), g.options);
   size_t longest = 0;
   for (const auto& c : continuations) longest = std::max(longest, c.size());
@@ -196,10 +214,11 @@ void run_generation(const Options& o, const Decoder& model, const Safetensors& i
 
 void run(const Options& o) {
   const DType compute = o.dtype == "bf16" ? DType::bf16 : DType::f32;
-  const auto model = load_model(o.dir, compute);
+  const std::string dir = resolve_model_dir(o.dir);
+  const auto model = load_model(dir, compute);
   const Safetensors in = read_safetensors(o.inputs);
-  const PaddedBatch batch = read_batch(in, o.inputs);
-  if (!o.generate.empty()) return run_generation(o, *model, in, batch);
+  const PaddedBatch batch = read_batch(in, o.inputs, model->spec(), !o.generate.empty());
+  if (!o.generate.empty()) return run_generation(o, dir, *model, in, batch);
 
   const Tensor ids = Tensor::of({static_cast<int64_t>(batch.ids.size())}, batch.ids);
   Context context;
@@ -241,7 +260,7 @@ void run(const Options& o) {
 void add_forward_command(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* c = app.add_subcommand("forward", "Score tensors: safetensors in, safetensors out");
-  c->add_option("DIR", o->dir, "Model directory (config.json, model.safetensors)")->required();
+  c->add_option("DIR", o->dir, "Model directory or run")->required();
   c->add_option("--inputs", o->inputs, "input_ids [B, T], attention_mask (1 = real), labels (-100 = ignored)")->required();
   c->add_option("--outputs", o->outputs, "Where logits, loss, hidden_states.N, attentions.N, grad.NAME or sequences go")->required();
   c->add_flag("--hidden-states", o->hidden_states, "Also write hidden_states.N");

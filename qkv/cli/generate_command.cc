@@ -33,7 +33,11 @@ void print(const std::string& text) {
 }
 
 void run(Options o) {
-  check_options(o.generation.sampler);
+  try {
+    check_options(o.generation.sampler);
+  } catch (const Error& e) {
+    throw UsageError(fmt::format("--{}", e.what()));  // "--top-p must be ..."
+  }
   const std::string dir = resolve_model_dir(o.dir);
   const bool bf16 = o.dtype == "bf16";
   const auto model = load_model(dir, bf16 ? DType::bf16 : DType::f32);
