@@ -1,7 +1,8 @@
 // A training step of GPT-2 124M, 4 x 256 tokens: forward, backward, AdamW; beside the sum of its matrix
 // products timed alone. Prints one line a measure: "name milliseconds".
 //
-//   gpt2_step [--dtype f32|bf16] [--batch 4] [--length 256] [--steps 5] [--layers 12] [--width 768] [--heads 12]
+//   gpt2_step [--dtype f32|bf16] [--batch 4] [--length 256] [--steps 5] [--layers 12] [--width 768] [--heads
+//   12]
 //             [--vocab 50257]
 #include <fmt/format.h>
 
@@ -32,21 +33,52 @@ double median(std::vector<double> x) {
 double linear_products(int64_t rows, int64_t in, int64_t out, DType t, DType out_type, int times) {
   const auto random = [](int64_t n, DType type) {
     Tensor x = Tensor::empty({n}, DType::f32);
-    for (int64_t i = 0; i < n; ++i) x.mutable_data<float>()[i] = static_cast<float>((i * 2654435761u >> 8) % 1000) / 1000.0f - 0.5f;
+    for (int64_t i = 0; i < n; ++i)
+      x.mutable_data<float>()[i] = static_cast<float>((i * 2654435761u >> 8) % 1000) / 1000.0f - 0.5f;
     if (type == DType::f32) return x;
     Tensor b = Tensor::empty({n}, type);
     kernels().bf16.from_f32(n, x.data<float>(), b.mutable_data<BFloat16>());
     return b;
   };
   const Tensor x = random(rows * in, t), w = random(out * in, t), dy = random(rows * out, t);
-  Tensor y = Tensor::empty({rows * out}, out_type), dx = Tensor::empty({rows * in}, t), dw = Tensor::empty({out * in}, DType::f32);
+  Tensor y = Tensor::empty({rows * out}, out_type), dx = Tensor::empty({rows * in}, t),
+         dw = Tensor::empty({out * in}, DType::f32);
   const auto run = [&] {
-    matrix_product({.m = rows, .n = out, .k = in, .in = t, .out = out_type, .a = x.raw(), .a_stride = in, .b = w.raw(),
-                    .b_stride = in, .b_transposed = true, .c = y.raw(), .c_stride = out});
-    matrix_product({.m = rows, .n = in, .k = out, .in = t, .out = t, .a = dy.raw(), .a_stride = out, .b = w.raw(), .b_stride = in,
-                    .c = dx.raw(), .c_stride = in});
-    matrix_product({.m = out, .n = in, .k = rows, .in = t, .out = DType::f32, .a = dy.raw(), .a_stride = out, .a_transposed = true,
-                    .b = x.raw(), .b_stride = in, .c = dw.raw(), .c_stride = in});
+    matrix_product({.m = rows,
+                    .n = out,
+                    .k = in,
+                    .in = t,
+                    .out = out_type,
+                    .a = x.raw(),
+                    .a_stride = in,
+                    .b = w.raw(),
+                    .b_stride = in,
+                    .b_transposed = true,
+                    .c = y.raw(),
+                    .c_stride = out});
+    matrix_product({.m = rows,
+                    .n = in,
+                    .k = out,
+                    .in = t,
+                    .out = t,
+                    .a = dy.raw(),
+                    .a_stride = out,
+                    .b = w.raw(),
+                    .b_stride = in,
+                    .c = dx.raw(),
+                    .c_stride = in});
+    matrix_product({.m = out,
+                    .n = in,
+                    .k = rows,
+                    .in = t,
+                    .out = DType::f32,
+                    .a = dy.raw(),
+                    .a_stride = out,
+                    .a_transposed = true,
+                    .b = x.raw(),
+                    .b_stride = in,
+                    .c = dw.raw(),
+                    .c_stride = in});
   };
   run();
   std::vector<double> times_taken;
@@ -66,7 +98,8 @@ void run(const Options& o) {
   TrainingState training(std::make_unique<Decoder>(spec), OptimizerConfig{}, t, 1, false);
   TokenStream stream;
   std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < rows + 1; ++i) tokens.push_back(static_cast<int32_t>(RandomStream{7, 0, 0}.below(i, o.vocab)));
+  for (int64_t i = 0; i < rows + 1; ++i)
+    tokens.push_back(static_cast<int32_t>(RandomStream{7, 0, 0}.below(i, o.vocab)));
   stream.append(tokens);
   std::vector<int64_t> starts;
   for (int64_t b = 0; b < o.batch; ++b) starts.push_back(b * o.length);
@@ -80,7 +113,8 @@ void run(const Options& o) {
     context.training = true;
     CrossEntropyResult r;
     parameters.reset_gradients();
-    const double f = milliseconds([&] { r = training.model().loss(batch.ids, batch.targets, context, 1 / static_cast<float>(rows)); });
+    const double f = milliseconds(
+        [&] { r = training.model().loss(batch.ids, batch.targets, context, 1 / static_cast<float>(rows)); });
     const double b = milliseconds([&] { backward(r.loss); });
     const double u = milliseconds([&] {
       parameters.complete_gradients();
@@ -94,14 +128,17 @@ void run(const Options& o) {
     step_ms.push_back(f + b + u);
   }
   const int layers = static_cast<int>(o.layers);
-  double products = linear_products(rows, o.width, 3 * o.width, t, t, layers) + linear_products(rows, o.width, o.width, t, t, layers) +
-                    linear_products(rows, o.width, 4 * o.width, t, t, layers) + linear_products(rows, 4 * o.width, o.width, t, t, layers);
-  const double unembedding = linear_products(std::min<int64_t>(rows, 320), o.width, o.vocab / 64 * 64 + 64, t, DType::f32, 1) *
-                             static_cast<double>(rows) / static_cast<double>(std::min<int64_t>(rows, 320));
-  fmt::print("model {} layers, width {}, vocabulary {}, {} x {} tokens, {}, {} threads, kernels {}\n", o.layers, o.width, o.vocab,
-             o.batch, o.length, o.dtype, num_threads(), kernels().name);
-  fmt::print("forward_and_loss_gradient {:.1f}\nbackward {:.1f}\noptimizer {:.1f}\nstep {:.1f}\n", median(forward_ms), median(backward_ms),
-             median(optimizer_ms), median(step_ms));
+  double products = linear_products(rows, o.width, 3 * o.width, t, t, layers) +
+                    linear_products(rows, o.width, o.width, t, t, layers) +
+                    linear_products(rows, o.width, 4 * o.width, t, t, layers) +
+                    linear_products(rows, 4 * o.width, o.width, t, t, layers);
+  const double unembedding =
+      linear_products(std::min<int64_t>(rows, 320), o.width, o.vocab / 64 * 64 + 64, t, DType::f32, 1) *
+      static_cast<double>(rows) / static_cast<double>(std::min<int64_t>(rows, 320));
+  fmt::print("model {} layers, width {}, vocabulary {}, {} x {} tokens, {}, {} threads, kernels {}\n",
+             o.layers, o.width, o.vocab, o.batch, o.length, o.dtype, num_threads(), kernels().name);
+  fmt::print("forward_and_loss_gradient {:.1f}\nbackward {:.1f}\noptimizer {:.1f}\nstep {:.1f}\n",
+             median(forward_ms), median(backward_ms), median(optimizer_ms), median(step_ms));
   fmt::print("products_alone {:.1f}\n", products + unembedding);
   fmt::print("peak_memory_mb {:.0f}\n", static_cast<double>(memory_use().peak) / 1e6);
 }

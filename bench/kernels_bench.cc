@@ -34,10 +34,10 @@ void count_bytes(benchmark::State& state, double each) {
 // compilers keep arrays of such chains in memory.
 constexpr int kChains = 12, kSteps = 1000;
 #define FMA(v, i) "vfmadd231ps %%" v "0, %%" v "0, %%" v #i "\n"
-#define FMA_CHAINS(v)                                                                                   \
-  FMA(v, 1)                                                                                             \
-  FMA(v, 2) FMA(v, 3) FMA(v, 4) FMA(v, 5) FMA(v, 6) FMA(v, 7) FMA(v, 8) FMA(v, 9) FMA(v, 10) FMA(v, 11) \
-      FMA(v, 12)
+#define FMA_CHAINS(v) \
+  FMA(v, 1)           \
+  FMA(v, 2)           \
+  FMA(v, 3) FMA(v, 4) FMA(v, 5) FMA(v, 6) FMA(v, 7) FMA(v, 8) FMA(v, 9) FMA(v, 10) FMA(v, 11) FMA(v, 12)
 #define VECTOR_REGISTERS                                                                                     \
   "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", \
       "xmm13", "xmm14", "xmm15"

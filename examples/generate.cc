@@ -1,8 +1,9 @@
 // The smallest program around a model: load a directory, continue a prompt.
 //   generate DIR PROMPT
+#include "qkv/infer/generate.h"
+
 #include <cstdio>
 
-#include "qkv/infer/generate.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/text/tokenizer.h"
 

@@ -1,4 +1,5 @@
-// What training sees: the loss of a tiny random decoder on one sequence, and the norm of each parameter's gradient.
+// What training sees: the loss of a tiny random decoder on one sequence, and the norm of each parameter's
+// gradient.
 #include <cmath>
 #include <cstdio>
 
@@ -6,7 +7,8 @@
 #include "qkv/models/decoder.h"
 
 int main() {
-  qkv::Decoder model(qkv::gpt2_spec(/*vocab_size=*/32, /*context=*/16, /*width=*/24, /*layers=*/2, /*heads=*/3));
+  qkv::Decoder model(
+      qkv::gpt2_spec(/*vocab_size=*/32, /*context=*/16, /*width=*/24, /*layers=*/2, /*heads=*/3));
   model.parameters().prepare_training(qkv::DType::f32, /*seed=*/1);
 
   qkv::TokenStream stream;
@@ -16,7 +18,8 @@ int main() {
   context.layout = batch.layout;
 
   model.parameters().reset_gradients();
-  const auto result = model.loss(batch.ids, batch.targets, context, 1 / static_cast<float>(batch.target_count));
+  const auto result =
+      model.loss(batch.ids, batch.targets, context, 1 / static_cast<float>(batch.target_count));
   qkv::backward(result.loss);
   std::printf("loss %.4f, ln 32 = %.4f\n", result.loss.item(), std::log(32.0));
   for (const auto& p : model.parameters().all()) {

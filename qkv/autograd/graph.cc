@@ -14,8 +14,8 @@ std::atomic<int64_t> next_id{0};
 
 // a + b into a where nobody else sees a, else into a new tensor.
 Tensor sum_of(Tensor a, const Tensor& b) {
-  check(a.shape() == b.shape() && a.dtype() == b.dtype(), "gradient: {} {} does not match {} {}", name_of(a.dtype()),
-        a.shape().text(), name_of(b.dtype()), b.shape().text());
+  check(a.shape() == b.shape() && a.dtype() == b.dtype(), "gradient: {} {} does not match {} {}",
+        name_of(a.dtype()), a.shape().text(), name_of(b.dtype()), b.shape().text());
   Tensor out = a.unique() ? a : Tensor::empty(a.shape(), a.dtype());
   auto add = [&]<typename T>(T) {
     const T *x = a.data<T>(), *y = b.data<T>();
@@ -61,8 +61,10 @@ void Node::weight_grad(int input, Shape shape, const std::function<void(Tensor&,
 void Leaf::backward(std::span<Tensor> grads) {
   if (grads.empty() || !grads[0].defined()) return;
   check(grads[0].dtype() == DType::f32, "leaf: expected an f32 gradient, got {}", name_of(grads[0].dtype()));
-  if (fresh) std::memcpy(grad.raw(), grads[0].raw(), grad.bytes());
-  else kernels().axpy(grad.count(), 1, grads[0].data<float>(), grad.mutable_data<float>());
+  if (fresh)
+    std::memcpy(grad.raw(), grads[0].raw(), grad.bytes());
+  else
+    kernels().axpy(grad.count(), 1, grads[0].data<float>(), grad.mutable_data<float>());
   fresh = false;
 }
 
@@ -76,7 +78,9 @@ void connect(Tensor& x, std::shared_ptr<Node> node, int slot) {
   x.set_edge(std::make_shared<GraphEdge>(GraphEdge{std::move(node), slot}));
 }
 
-bool recording() { return is_recording; }
+bool recording() {
+  return is_recording;
+}
 
 bool wants_grad(std::initializer_list<const Tensor*> tensors) {
   if (!is_recording) return false;
@@ -85,13 +89,19 @@ bool wants_grad(std::initializer_list<const Tensor*> tensors) {
   return false;
 }
 
-NoGrad::NoGrad() : before_(is_recording) { is_recording = false; }
-NoGrad::~NoGrad() { is_recording = before_; }
+NoGrad::NoGrad() : before_(is_recording) {
+  is_recording = false;
+}
+NoGrad::~NoGrad() {
+  is_recording = before_;
+}
 
 void backward(std::span<const Seed> seeds) {
   const NoGrad guard;
   struct Older {
-    bool operator()(const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) const { return a->id() < b->id(); }
+    bool operator()(const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) const {
+      return a->id() < b->id();
+    }
   };
   // A node is newer than all of its inputs, so by the time it is on top its gradient is complete.
   std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Older> queue;

@@ -44,8 +44,8 @@ class Node {
   Node();
   // Adds `grad` to the gradient of an input.
   void give(int input, Tensor grad);
-  // For weights: calls write(target, accumulate) with an f32 tensor of this shape. The target of a Leaf is its
-  // own gradient, so that a product can add to it in place.
+  // For weights: calls write(target, accumulate) with an f32 tensor of this shape. The target of a Leaf is
+  // its own gradient, so that a product can add to it in place.
   void weight_grad(int input, Shape shape, const std::function<void(Tensor& target, bool accumulate)>& write);
 
  private:

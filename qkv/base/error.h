@@ -31,7 +31,8 @@ template <typename... Args>
 // check(ok, "op: expected {} rows, got {}", want, got) throws Error unless ok.
 template <typename... Args>
 void check(bool ok, fmt::format_string<Args...> format, Args&&... args) {
-  if (!ok) [[unlikely]] fail(format, std::forward<Args>(args)...);
+  if (!ok) [[unlikely]]
+    fail(format, std::forward<Args>(args)...);
 }
 
 }  // namespace qkv

@@ -67,7 +67,8 @@ bool file_exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
-void write_directory_atomically(const std::string& given, const std::function<void(const std::string&)>& fill) {
+void write_directory_atomically(const std::string& given,
+                                const std::function<void(const std::string&)>& fill) {
   std::string path = given;
   while (path.size() > 1 && path.back() == '/') path.pop_back();  // the temporary goes beside it, not inside
   const std::string temporary = path + ".tmp";

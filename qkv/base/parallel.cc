@@ -68,7 +68,9 @@ void run_team(int workers, const std::function<void(int)>& f) {
 
 }  // namespace
 
-int num_threads() { return thread_count(); }
+int num_threads() {
+  return thread_count();
+}
 
 void set_num_threads(int n) {
   thread_count() = std::max(1, n);

@@ -20,8 +20,8 @@ void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, in
 void parallel_pieces(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t, int64_t)>& f);
 int64_t num_pieces(int64_t n, int64_t grain);
 
-// Calls f(task, worker) for every task in [0, n), handed out as workers come free: for tasks of uneven length.
-// A task's result may depend on `worker` only as the owner of scratch memory.
+// Calls f(task, worker) for every task in [0, n), handed out as workers come free: for tasks of uneven
+// length. A task's result may depend on `worker` only as the owner of scratch memory.
 void parallel_tasks(int64_t n, const std::function<void(int64_t, int)>& f);
 
 }  // namespace qkv

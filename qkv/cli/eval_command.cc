@@ -1,6 +1,7 @@
 // qkv eval: how well a model predicts a text.
 #include <cstdio>
 
+#include "qkv/base/json.h"
 #include "qkv/cli/command.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/corpus.h"
@@ -22,8 +23,12 @@ void run(const Options& o) {
   check(stream.size() >= 2, "{}: too short: nothing to predict", o.data);
   const Evaluation e = evaluate(*model, stream, o.batch);
   if (o.json) {
-    const Json out = {{"loss", e.loss()}, {"perplexity", e.perplexity()}, {"nats_per_character", e.nats_per_character()},
-                      {"bits_per_byte", e.bits_per_byte()}, {"tokens", e.tokens}, {"characters", e.characters}};
+    const OrderedJson out = {{"loss", e.loss()},
+                             {"perplexity", e.perplexity()},
+                             {"nats_per_character", e.nats_per_character()},
+                             {"bits_per_byte", e.bits_per_byte()},
+                             {"tokens", e.tokens},
+                             {"characters", e.characters}};
     std::printf("%s\n", out.dump().c_str());
   } else {
     fmt::print("loss                {:.4f} nats a token ({} tokens)\n", e.loss(), e.tokens);
@@ -42,9 +47,12 @@ void add_eval_command(CLI::App& app) {
   c->add_option("--data", o->data, "Text file")->required();
   c->add_option("--separator", o->separator, "Divides the file into documents");
   c->add_option("--batch", o->batch, "Windows at a time")->check(CLI::Range(1, 100000));
-  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")->check(CLI::IsMember({"f32", "bf16"}));
+  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
+      ->check(CLI::IsMember({"f32", "bf16"}));
   c->add_flag("--json", o->json, "Print one JSON object");
-  c->footer("The text is predicted in windows of the model's context that do not overlap.\nExample: qkv eval runs/shakespeare --data other.txt");
+  c->footer(
+      "The text is predicted in windows of the model's context that do not overlap.\nExample: qkv eval "
+      "runs/shakespeare --data other.txt");
   c->callback([o] { run(*o); });
 }
 

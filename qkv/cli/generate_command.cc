@@ -33,18 +33,24 @@ void print(const std::string& text) {
 }
 
 void run(Options o) {
-  check_options(o.generation.sampler);
+  try {
+    check_options(o.generation.sampler);
+  } catch (const Error& e) {
+    throw UsageError(fmt::format("--{}", e.what()));  // "--top-p must be ..."
+  }
   const std::string dir = resolve_model_dir(o.dir);
   const bool bf16 = o.dtype == "bf16";
   const auto model = load_model(dir, bf16 ? DType::bf16 : DType::f32);
   const auto tokenizer = text::Tokenizer::load(dir);
   check(static_cast<int64_t>(tokenizer.vocab_size()) <= model->spec().vocab_size,
-        "{}: the tokenizer has {} tokens, the model {}", dir, tokenizer.vocab_size(), model->spec().vocab_size);
+        "{}: the tokenizer has {} tokens, the model {}", dir, tokenizer.vocab_size(),
+        model->spec().vocab_size);
   const std::string prompt = read_prompt(o);
   std::vector<int32_t> ids = tokenizer.encode(prompt, false).ids;
   const SpecialIds special = load_special_ids(dir);
   if (ids.empty() && special.bos >= 0) ids = {static_cast<int32_t>(special.bos)};
-  check(!ids.empty(), "the prompt is empty, and this model has no token that begins a text: give it some text (--prompt)");
+  check(!ids.empty(),
+        "the prompt is empty, and this model has no token that begins a text: give it some text (--prompt)");
   if (special.eos >= 0 && !o.no_stop) o.generation.eos = {static_cast<int32_t>(special.eos)};
   if (!o.has_seed) o.generation.seed = std::random_device{}();
 
@@ -67,15 +73,23 @@ void add_generate_command(CLI::App& app) {
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   auto* prompt = c->add_option("--prompt", o->prompt, "Text to continue (default: standard input)");
   c->add_option("--file", o->file, "File with the text to continue")->excludes(prompt);
-  c->add_option("--tokens", o->generation.max_new_tokens, "New tokens at most")->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  c->add_option("--temperature", s.temperature, "0: always the most likely token; 1: faithful; large: nearly uniform")->capture_default_str();
+  c->add_option("--tokens", o->generation.max_new_tokens, "New tokens at most")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  c->add_option("--temperature", s.temperature,
+                "0: always the most likely token; 1: faithful; large: nearly uniform")
+      ->capture_default_str();
   c->add_option("--top-k", s.top_k, "Only the k most likely tokens; 0: all")->capture_default_str();
-  c->add_option("--top-p", s.top_p, "Only the most likely tokens that together reach this probability")->capture_default_str();
-  auto* seed = c->add_option("--seed", o->generation.seed, "Same seed, same text (default: a new one each time)");
-  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16 (default f32)")->check(CLI::IsMember({"f32", "bf16"}));
+  c->add_option("--top-p", s.top_p, "Only the most likely tokens that together reach this probability")
+      ->capture_default_str();
+  auto* seed =
+      c->add_option("--seed", o->generation.seed, "Same seed, same text (default: a new one each time)");
+  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16 (default f32)")
+      ->check(CLI::IsMember({"f32", "bf16"}));
   c->add_flag("--no-echo", o->no_prompt_echo, "Print only the new text");
   c->add_flag("--no-stop", o->no_stop, "Go on after the end-of-text token");
-  c->footer("Example: qkv generate runs/shakespeare --prompt \"ROMEO:\" --tokens 300 --temperature 0.8 --seed 1");
+  c->footer(
+      "Example: qkv generate runs/shakespeare --prompt \"ROMEO:\" --tokens 300 --temperature 0.8 --seed 1");
   c->callback([o, prompt, seed] {
     o->has_prompt = prompt->count() > 0;
     o->has_seed = seed->count() > 0;

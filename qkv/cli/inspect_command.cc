@@ -30,9 +30,10 @@ void run(const std::string& path) {
   const Family& family = family_for(s);
   Decoder model(s);
   fmt::print("{}: {} model, decoder-only\n", dir, family.model_type);
-  fmt::print("  vocabulary  {}\n  context     {}\n  layers      {}\n  width       {}\n", s.vocab_size, s.context, s.layers, s.width);
-  fmt::print("  heads       {} ({} for keys and values), queries {} wide, values {} wide\n", s.attention.heads, s.attention.kv_heads,
-             s.attention.d_qk, s.attention.d_vo);
+  fmt::print("  vocabulary  {}\n  context     {}\n  layers      {}\n  width       {}\n", s.vocab_size,
+             s.context, s.layers, s.width);
+  fmt::print("  heads       {} ({} for keys and values), queries {} wide, values {} wide\n",
+             s.attention.heads, s.attention.kv_heads, s.attention.d_qk, s.attention.d_vo);
   fmt::print("  hidden      {}, {}\n", s.hidden, name_of(s.activation));
   fmt::print("  unembedding {}\n", s.tied ? "tied to the token embedding" : "its own");
   fmt::print("  parameters  {}\n", model.parameters().count());
@@ -43,7 +44,8 @@ void run(const std::string& path) {
 
 void add_inspect_command(CLI::App& app) {
   auto path = std::make_shared<std::string>();
-  CLI::App* c = app.add_subcommand("inspect", "Show what a model directory, a run or a safetensors file holds");
+  CLI::App* c =
+      app.add_subcommand("inspect", "Show what a model directory, a run or a safetensors file holds");
   c->add_option("PATH", *path, "Model directory, run, or .safetensors file")->required();
   c->footer("Example: qkv inspect runs/shakespeare");
   c->callback([path] { run(*path); });

@@ -97,6 +97,20 @@ std::string read_input(const std::string& file) {
   return std::string(std::istreambuf_iterator<char>(std::cin), {});
 }
 
+std::string input_name(const RunArguments& arguments) {
+  return arguments.file.empty() || arguments.file == "-" ? "standard input" : arguments.file;
+}
+
+// f(); what is wrong with the input names the place where it stands.
+template <typename F>
+auto naming(const std::string& place, const F& f) {
+  try {
+    return f();
+  } catch (const Error& e) {
+    fail("{}: {}", place, e.what());
+  }
+}
+
 // Calls `convert` with each line's JSON value and writes the result as a line.
 template <typename Convert>
 void convert_lines(const RunArguments& arguments, const Convert& convert) {
@@ -106,7 +120,7 @@ void convert_lines(const RunArguments& arguments, const Convert& convert) {
     file.open(arguments.file, std::ios::binary);
     check(file.good(), "{}: cannot be opened", arguments.file);
   }
-  const std::string name = from_file ? arguments.file : "standard input";
+  const std::string name = input_name(arguments);
   std::istream& in = from_file ? file : std::cin;
   std::string line;
   for (size_t number = 1; std::getline(in, line); ++number) {
@@ -138,35 +152,49 @@ std::vector<TokenId> ids_from_text(const std::string& text) {
   for (std::string word; in >> word;) {
     TokenId id = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-    check(error == std::errc() && end == word.data() + word.size() && id >= 0,
-          "decode: expected an id, found \"{}\"", word.substr(0, 40));
+    check(error == std::errc() && end == word.data() + word.size() && id >= 0, "expected an id, found \"{}\"",
+          word.substr(0, 40));
     ids.push_back(id);
   }
   return ids;
 }
 
+// A run keeps its tokenizer beside its models.
+Tokenizer load_tokenizer(const std::string& dir) {
+  for (const std::string& candidate : {dir, dir + "/best", dir + "/last"})
+    if (file_exists(candidate + "/tokenizer.json")) return Tokenizer::load(candidate);
+  return Tokenizer::load(dir);
+}
+
 void run_encode(const RunArguments& arguments) {
-  const Tokenizer tokenizer = Tokenizer::load(arguments.directory);
+  const Tokenizer tokenizer = load_tokenizer(arguments.directory);
   if (arguments.jsonl) {
     return convert_lines(arguments, [&](const Json& value, const std::string& place) -> Json {
       check(value.is_string(), "{}: expected a JSON string", place);
-      return tokenizer.encode(value.get_ref<const std::string&>(), !arguments.no_special).ids;
+      return naming(place, [&] {
+        return tokenizer.encode(value.get_ref<const std::string&>(), !arguments.no_special).ids;
+      });
     });
   }
-  const auto ids = tokenizer.encode(read_input(arguments.file), !arguments.no_special).ids;
+  const std::string text = read_input(arguments.file);
+  const auto ids =
+      naming(input_name(arguments), [&] { return tokenizer.encode(text, !arguments.no_special).ids; });
   std::string line;
   for (const TokenId id : ids) line += (line.empty() ? "" : " ") + std::to_string(id);
   std::cout << line << '\n';
 }
 
 void run_decode(const RunArguments& arguments) {
-  const Tokenizer tokenizer = Tokenizer::load(arguments.directory);
+  const Tokenizer tokenizer = load_tokenizer(arguments.directory);
   if (arguments.jsonl) {
     return convert_lines(arguments, [&](const Json& value, const std::string& place) -> Json {
-      return tokenizer.decode(ids_from_json(value, place), arguments.no_special);
+      const auto ids = ids_from_json(value, place);
+      return naming(place, [&] { return tokenizer.decode(ids, arguments.no_special); });
     });
   }
-  std::cout << tokenizer.decode(ids_from_text(read_input(arguments.file)), arguments.no_special);
+  const std::string text = read_input(arguments.file);
+  std::cout << naming(input_name(arguments),
+                      [&] { return tokenizer.decode(ids_from_text(text), arguments.no_special); });
 }
 
 void add_train(CLI::App& parent) {
@@ -179,9 +207,12 @@ void add_train(CLI::App& parent) {
                    "What tokens are: bpe (byte-level, as GPT-2's), char, byte, word")
       ->check(CLI::IsMember({"bpe", "char", "byte", "word"}))
       ->capture_default_str();
-  command->add_option("--vocab-size", arguments->vocab_size, "Tokens in all, for bpe and word (8192)");
-  command->add_option("--min-frequency", arguments->min_frequency,
-                      "Leave out pairs (bpe) or words (word) that are rarer (2)");
+  command->add_option("--vocab-size", arguments->vocab_size, "Tokens in all, for bpe and word (8192)")
+      ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
+  command
+      ->add_option("--min-frequency", arguments->min_frequency,
+                   "Leave out pairs (bpe) or words (word) that are rarer (2)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 60));
   command->add_option("--special", arguments->special_tokens,
                       "Special tokens, in the order of their ids; <unk> stands for what is unknown");
   command->add_option("--out", arguments->out, "Directory to write")->required();
@@ -193,7 +224,8 @@ void add_train(CLI::App& parent) {
 std::shared_ptr<RunArguments> add_run_options(CLI::App& command) {
   auto arguments = std::make_shared<RunArguments>();
   command
-      .add_option("DIR", arguments->directory, "Directory with tokenizer.json (or vocab.json and merges.txt)")
+      .add_option("DIR", arguments->directory,
+                  "Directory with tokenizer.json (or vocab.json and merges.txt), or run")
       ->required();
   command.add_option("FILE", arguments->file, "Input; standard input when absent");
   return arguments;
@@ -227,6 +259,7 @@ void add_tokenizer_command(CLI::App& app) {
   add_train(*command);
   add_encode(*command);
   add_decode(*command);
+  command->footer("Example:\n  qkv tokenizer train corpus.txt --vocab-size 8192 --out tok");
 }
 
 }  // namespace qkv::cli

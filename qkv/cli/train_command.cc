@@ -25,7 +25,11 @@ void run(const Options& o) {
   const TrainConfig config = read_train_config(o.config, o.set);
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
-  train(config, o.resume ? StartMode::resume : o.overwrite ? StartMode::overwrite : StartMode::fresh, [] { return stop_asked != 0; });
+  train(config,
+        o.resume      ? StartMode::resume
+        : o.overwrite ? StartMode::overwrite
+                      : StartMode::fresh,
+        [] { return stop_asked != 0; });
 }
 
 constexpr const char* kFooter = R"(A configuration in TOML (every key with its default):

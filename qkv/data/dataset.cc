@@ -37,7 +37,8 @@ Batch cut_windows(const TokenStream& stream, const std::vector<int64_t>& starts,
 
 RandomWindows::RandomWindows(const TokenStream& stream, int64_t length, uint64_t seed)
     : stream_(stream), length_(length), seed_(seed) {
-  check(stream.size() > length, "the training text has {} tokens: too short for a context of {} (it takes at least {})",
+  check(stream.size() > length,
+        "the training text has {} tokens: too short for a context of {} (it takes at least {})",
         stream.size(), length, length + 1);
 }
 

@@ -9,12 +9,14 @@ DecodeState::DecodeState(const Decoder& model, int64_t sequences)
 
 Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens) {
   const NoGrad guard;
-  check(static_cast<int64_t>(tokens.size()) == sequences(), "decode: {} sequences, got tokens of {}", sequences(), tokens.size());
+  check(static_cast<int64_t>(tokens.size()) == sequences(), "decode: {} sequences, got tokens of {}",
+        sequences(), tokens.size());
   std::vector<int32_t> flat, counts;
   for (size_t s = 0; s < tokens.size(); ++s) {
     check(!tokens[s].empty(), "decode: sequence {} got no token", s);
     check(lengths_[s] + static_cast<int64_t>(tokens[s].size()) <= model_->spec().context,
-          "decode: sequence {} would have {} tokens, the context is {}", s, lengths_[s] + tokens[s].size(), model_->spec().context);
+          "decode: sequence {} would have {} tokens, the context is {}", s, lengths_[s] + tokens[s].size(),
+          model_->spec().context);
     flat.insert(flat.end(), tokens[s].begin(), tokens[s].end());
     counts.push_back(static_cast<int32_t>(tokens[s].size()));
   }
@@ -29,7 +31,8 @@ Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens) {
   const auto bytes = static_cast<size_t>(hidden.width() * size_of(hidden.dtype()));
   for (int64_t s = 0; s < sequences(); ++s)
     std::memcpy(static_cast<std::byte*>(last.raw()) + s * bytes,
-                static_cast<const std::byte*>(hidden.raw()) + (context.layout.offsets[s + 1] - 1) * bytes, bytes);
+                static_cast<const std::byte*>(hidden.raw()) + (context.layout.offsets[s + 1] - 1) * bytes,
+                bytes);
   return model_->logits(last);
 }
 
@@ -59,7 +62,8 @@ void DecodeState::truncate(int64_t sequence, int64_t length) {
   lengths_[sequence] = static_cast<int32_t>(length);
 }
 
-std::vector<std::vector<int32_t>> generate(const Decoder& model, const std::vector<std::vector<int32_t>>& prompts,
+std::vector<std::vector<int32_t>> generate(const Decoder& model,
+                                           const std::vector<std::vector<int32_t>>& prompts,
                                            const GenerateOptions& options, const TokenCallback& on_token) {
   check_options(options.sampler);
   const auto context = static_cast<size_t>(model.spec().context);
@@ -89,7 +93,8 @@ std::vector<std::vector<int32_t>> generate(const Decoder& model, const std::vect
       const int32_t s = active[r];
       const RandomStream stream{options.seed, static_cast<uint64_t>(step), static_cast<uint32_t>(s)};
       const int64_t vocab = logits.width();
-      const int32_t token = sample(logits.values<float>().subspan(r * vocab, vocab), options.sampler, stream.uniform(0));
+      const int32_t token =
+          sample(logits.values<float>().subspan(r * vocab, vocab), options.sampler, stream.uniform(0));
       out[s].push_back(token);
       const bool go_on = !on_token || on_token(s, token);
       const bool ended = std::find(options.eos.begin(), options.eos.end(), token) != options.eos.end();

@@ -37,16 +37,18 @@ struct GenerateOptions {
   int64_t max_new_tokens = 128;
   std::vector<int32_t> eos;  // a sequence ends after one of these
   uint64_t seed = 0;
-  bool cached = true;        // false: the whole sequence anew for each token (what the cache is tested against)
+  bool cached = true;  // false: the whole sequence anew for each token (what the cache is tested against)
 };
 
 // Called with each new token as it is chosen; false ends that sequence.
 using TokenCallback = std::function<bool(int64_t sequence, int32_t token)>;
 
-// Algorithm 14 of Phuong & Hutter for several prompts: returns the new tokens of each, an ending eos included.
-// A prompt must hold at least one token. Where prompt and continuation outgrow the context (l_max), each
-// further token is predicted from the last l_max tokens.
-std::vector<std::vector<int32_t>> generate(const Decoder& model, const std::vector<std::vector<int32_t>>& prompts,
-                                           const GenerateOptions& options, const TokenCallback& on_token = nullptr);
+// Algorithm 14 of Phuong & Hutter for several prompts: returns the new tokens of each, an ending eos
+// included. A prompt must hold at least one token. Where prompt and continuation outgrow the context (l_max),
+// each further token is predicted from the last l_max tokens.
+std::vector<std::vector<int32_t>> generate(const Decoder& model,
+                                           const std::vector<std::vector<int32_t>>& prompts,
+                                           const GenerateOptions& options,
+                                           const TokenCallback& on_token = nullptr);
 
 }  // namespace qkv

@@ -10,7 +10,8 @@
 namespace qkv {
 
 void check_options(const SamplerOptions& o) {
-  check(o.temperature >= 0 && !std::isnan(o.temperature), "temperature must be 0 or more, got {}", o.temperature);
+  check(o.temperature >= 0 && !std::isnan(o.temperature), "temperature must be 0 or more, got {}",
+        o.temperature);
   check(o.top_k >= 0, "top-k must be 0 (all) or more, got {}", o.top_k);
   check(o.top_p > 0 && o.top_p <= 1, "top-p must be in (0, 1], got {}", o.top_p);
 }

@@ -10,13 +10,14 @@ const std::vector<const Family*>& registry() {
 
 }  // namespace
 
-const Family& family_of(const std::string& model_type, const std::string& where) {
-  std::string known;
+const Family& family_of(const JsonField& config) {
+  const JsonField type = config["model_type"];
+  std::vector<std::string_view> known;
   for (const Family* f : registry()) {
-    if (f->model_type == model_type) return *f;
-    known += (known.empty() ? "" : ", ") + f->model_type;
+    if (f->model_type == type.string()) return *f;
+    known.push_back(f->model_type);
   }
-  fail("{}: model_type: '{}' is not supported (supported: {})", where, model_type, known);
+  type.refuse_type(type.string(), known);
 }
 
 const Family& family_for(const ModelSpec& spec) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "qkv/io/json.h"
+#include "qkv/base/json.h"
 #include "qkv/models/spec.h"
 
 namespace qkv {
@@ -19,9 +19,9 @@ struct WeightName {
 
 struct Family {
   std::string model_type;
-  // Throws Error naming `where` and the field for what is missing, mistyped or not supported.
-  ModelSpec (*read_config)(const Json& config, const std::string& where);
-  Json (*write_config)(const ModelSpec& spec);
+  // Throws Error naming the file and the field for what is missing, mistyped or not supported.
+  ModelSpec (*read_config)(const JsonField& config);
+  OrderedJson (*write_config)(const ModelSpec& spec);
   // True when the family's config.json can say everything about this spec.
   bool (*expresses)(const ModelSpec& spec);
   std::vector<WeightName> (*weights)(const ModelSpec& spec);
@@ -31,8 +31,8 @@ struct Family {
   bool (*ignores)(const ModelSpec& spec, const std::string& name);
 };
 
-// The family of a model_type. Throws Error listing those that are supported.
-const Family& family_of(const std::string& model_type, const std::string& where);
+// The family that a config.json's model_type names. Throws Error listing those that are supported.
+const Family& family_of(const JsonField& config);
 // The family whose config.json describes this spec: the first that expresses it, else "qkv".
 const Family& family_for(const ModelSpec& spec);
 

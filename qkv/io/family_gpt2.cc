@@ -4,25 +4,33 @@
 namespace qkv {
 namespace {
 
-ModelSpec read_config(const Json& c, const std::string& where) {
-  ModelSpec s = gpt2_spec(json_field<int64_t>(c, "vocab_size", where), json_field<int64_t>(c, "n_positions", where),
-                          json_field<int64_t>(c, "n_embd", where), json_field<int64_t>(c, "n_layer", where),
-                          json_field<int64_t>(c, "n_head", where));
-  s.hidden = json_field_or<int64_t>(c, "n_inner", 4 * s.width, where);
-  const auto activation = json_field_or<std::string>(c, "activation_function", "gelu_new", where);
-  if (activation == "gelu_new" || activation == "gelu_pytorch_tanh") s.activation = Activation::gelu_tanh;
-  else if (activation == "gelu") s.activation = Activation::gelu;
-  else if (activation == "relu") s.activation = Activation::relu;
-  else fail("{}: activation_function: '{}' is not supported (gelu_new, gelu_pytorch_tanh, gelu, relu are)", where, activation);
-  s.norm_epsilon = json_field_or<float>(c, "layer_norm_epsilon", 1e-5F, where);
-  s.attention.scaled = json_field_or<bool>(c, "scale_attn_weights", true, where);
-  s.attention.scaled_by_layer = json_field_or<bool>(c, "scale_attn_by_inverse_layer_idx", false, where);
-  s.attention.dropout = json_field_or<float>(c, "attn_pdrop", 0.1F, where);
-  s.embedding_dropout = json_field_or<float>(c, "embd_pdrop", 0.1F, where);
-  s.residual_dropout = json_field_or<float>(c, "resid_pdrop", 0.1F, where);
-  s.init_std = json_field_or<float>(c, "initializer_range", 0.02F, where);
-  s.tied = json_field_or<bool>(c, "tie_word_embeddings", true, where);
-  check(!json_field_or<bool>(c, "add_cross_attention", false, where), "{}: add_cross_attention: not supported for a decoder-only model", where);
+constexpr int64_t kMost = int64_t{1} << 40;  // check_spec() knows the real bounds
+
+ModelSpec read_config(const JsonField& c) {
+  ModelSpec s =
+      gpt2_spec(c["vocab_size"].integer(0, kMost), c["n_positions"].integer(0, kMost),
+                c["n_embd"].integer(0, kMost), c["n_layer"].integer(0, kMost), c["n_head"].integer(0, kMost));
+  s.hidden = c.integer_or("n_inner", 4 * s.width, 0, kMost);
+  const auto activation = c.string_or("activation_function", "gelu_new");
+  if (activation == "gelu_new" || activation == "gelu_pytorch_tanh")
+    s.activation = Activation::gelu_tanh;
+  else if (activation == "gelu")
+    s.activation = Activation::gelu;
+  else if (activation == "relu")
+    s.activation = Activation::relu;
+  else
+    fail("{}: activation_function: '{}' is not supported (gelu_new, gelu_pytorch_tanh, gelu, relu are)",
+         c.place(), activation);
+  s.norm_epsilon = c.number_or("layer_norm_epsilon", 1e-5F);
+  s.attention.scaled = c.boolean_or("scale_attn_weights", true);
+  s.attention.scaled_by_layer = c.boolean_or("scale_attn_by_inverse_layer_idx", false);
+  s.attention.dropout = c.number_or("attn_pdrop", 0.1F);
+  s.embedding_dropout = c.number_or("embd_pdrop", 0.1F);
+  s.residual_dropout = c.number_or("resid_pdrop", 0.1F);
+  s.init_std = c.number_or("initializer_range", 0.02F);
+  s.tied = c.boolean_or("tie_word_embeddings", true);
+  check(!c.boolean_or("add_cross_attention", false),
+        "{}: add_cross_attention: not supported for a decoder-only model", c.place());
   return s;
 }
 
@@ -31,9 +39,11 @@ const char* activation_name(Activation a) {
 }
 
 // A float's shortest decimal form, so that 0.1f is written as 0.1.
-double decimal(float x) { return std::stod(fmt::format("{}", x)); }
+double decimal(float x) {
+  return std::stod(fmt::format("{}", x));
+}
 
-Json write_config(const ModelSpec& s) {
+OrderedJson write_config(const ModelSpec& s) {
   return {{"model_type", "gpt2"},
           {"architectures", {"GPT2LMHeadModel"}},
           {"vocab_size", s.vocab_size},
@@ -42,7 +52,7 @@ Json write_config(const ModelSpec& s) {
           {"n_embd", s.width},
           {"n_layer", s.layers},
           {"n_head", s.attention.heads},
-          {"n_inner", s.hidden == 4 * s.width ? Json(nullptr) : Json(s.hidden)},
+          {"n_inner", s.hidden == 4 * s.width ? OrderedJson(nullptr) : OrderedJson(s.hidden)},
           {"activation_function", activation_name(s.activation)},
           {"layer_norm_epsilon", decimal(s.norm_epsilon)},
           {"scale_attn_weights", s.attention.scaled},
@@ -62,9 +72,11 @@ bool expresses(const ModelSpec& s) {
 }
 
 std::vector<WeightName> weights(const ModelSpec& s) {
-  std::vector<WeightName> names = {{"embedding.token", "transformer.wte.weight"}, {"embedding.position", "transformer.wpe.weight"}};
+  std::vector<WeightName> names = {{"embedding.token", "transformer.wte.weight"},
+                                   {"embedding.position", "transformer.wpe.weight"}};
   for (int64_t l = 0; l < s.layers; ++l) {
-    const std::string engine = fmt::format("decoder.block.{}.", l), file = fmt::format("transformer.h.{}.", l);
+    const std::string engine = fmt::format("decoder.block.{}.", l),
+                      file = fmt::format("transformer.h.{}.", l);
     // Conv1D stores [in, out].
     const auto linear = [&](const char* e, const char* f) {
       names.push_back({engine + e + ".weight", file + f + ".weight", true});
@@ -89,13 +101,15 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 
 // The causal mask that old files carry, and a tied unembedding stored a second time.
 bool ignores(const ModelSpec& s, const std::string& name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || (s.tied && name == "lm_head.weight");
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+         (s.tied && name == "lm_head.weight");
 }
 
 }  // namespace
 
 const Family& gpt2_family() {
-  static const Family family = {"gpt2", read_config, write_config, expresses, weights, "transformer.", ignores};
+  static const Family family = {"gpt2",  read_config,    write_config, expresses,
+                                weights, "transformer.", ignores};
   return family;
 }
 

@@ -5,38 +5,38 @@
 namespace qkv {
 namespace {
 
+constexpr int64_t kMost = int64_t{1} << 40;  // check_spec() knows the real bounds
+
 constexpr int64_t kVersion = 1;
 
-ModelSpec read_config(const Json& c, const std::string& where) {
-  check(c.contains("qkv") && c.at("qkv").is_object(), "{}: qkv: expected an object", where);
-  const Json& q = c.at("qkv");
-  const std::string at = where + ": qkv";
-  const auto version = json_field<int64_t>(q, "version", at);
-  check(version == kVersion, "{}: version {} is not supported, expected {}", at, version, kVersion);
+ModelSpec read_config(const JsonField& c) {
+  const JsonField q = c["qkv"];
+  const auto version = q["version"].integer(0, kMost);
+  check(version == kVersion, "{}: version {} is not supported, expected {}", q.place(), version, kVersion);
   ModelSpec s;
-  s.vocab_size = json_field<int64_t>(q, "vocab_size", at);
-  s.context = json_field<int64_t>(q, "context", at);
-  s.width = json_field<int64_t>(q, "width", at);
-  s.layers = json_field<int64_t>(q, "layers", at);
-  s.attention.heads = json_field<int64_t>(q, "heads", at);
-  s.attention.kv_heads = json_field<int64_t>(q, "kv_heads", at);
-  s.attention.d_qk = json_field<int64_t>(q, "d_qk", at);
-  s.attention.d_vo = json_field<int64_t>(q, "d_vo", at);
-  s.attention.bias = json_field<bool>(q, "attention_bias", at);
-  s.attention.scaled = json_field<bool>(q, "attention_scaled", at);
-  s.attention.scaled_by_layer = json_field<bool>(q, "attention_scaled_by_layer", at);
-  s.attention.dropout = json_field<float>(q, "attention_dropout", at);
-  s.hidden = json_field<int64_t>(q, "hidden", at);
-  s.activation = activation_from_name(json_field<std::string>(q, "activation", at));
-  s.norm_epsilon = json_field<float>(q, "norm_epsilon", at);
-  s.tied = json_field<bool>(q, "tied", at);
-  s.init_std = json_field<float>(q, "init_std", at);
-  s.embedding_dropout = json_field<float>(q, "embedding_dropout", at);
-  s.residual_dropout = json_field<float>(q, "residual_dropout", at);
+  s.vocab_size = q["vocab_size"].integer(0, kMost);
+  s.context = q["context"].integer(0, kMost);
+  s.width = q["width"].integer(0, kMost);
+  s.layers = q["layers"].integer(0, kMost);
+  s.attention.heads = q["heads"].integer(0, kMost);
+  s.attention.kv_heads = q["kv_heads"].integer(0, kMost);
+  s.attention.d_qk = q["d_qk"].integer(0, kMost);
+  s.attention.d_vo = q["d_vo"].integer(0, kMost);
+  s.attention.bias = q["attention_bias"].boolean();
+  s.attention.scaled = q["attention_scaled"].boolean();
+  s.attention.scaled_by_layer = q["attention_scaled_by_layer"].boolean();
+  s.attention.dropout = static_cast<float>(q["attention_dropout"].number());
+  s.hidden = q["hidden"].integer(0, kMost);
+  s.activation = activation_from_name(q["activation"].string());
+  s.norm_epsilon = static_cast<float>(q["norm_epsilon"].number());
+  s.tied = q["tied"].boolean();
+  s.init_std = static_cast<float>(q["init_std"].number());
+  s.embedding_dropout = static_cast<float>(q["embedding_dropout"].number());
+  s.residual_dropout = static_cast<float>(q["residual_dropout"].number());
   return s;
 }
 
-Json write_config(const ModelSpec& s) {
+OrderedJson write_config(const ModelSpec& s) {
   return {{"model_type", "qkv"},
           {"qkv",
            {{"version", kVersion},
@@ -71,7 +71,12 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 }  // namespace
 
 const Family& native_family() {
-  static const Family family = {"qkv", read_config, write_config, [](const ModelSpec&) { return true; }, weights, "",
+  static const Family family = {"qkv",
+                                read_config,
+                                write_config,
+                                [](const ModelSpec&) { return true; },
+                                weights,
+                                "",
                                 [](const ModelSpec&, const std::string&) { return false; }};
   return family;
 }

@@ -1,6 +1,7 @@
 #include "qkv/io/model_dir.h"
 
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -20,7 +21,9 @@ Tensor transposed_as(const Tensor& x) {
   return out;
 }
 
-Tensor transposed(const Tensor& x) { return x.dtype() == DType::bf16 ? transposed_as<BFloat16>(x) : transposed_as<float>(x); }
+Tensor transposed(const Tensor& x) {
+  return x.dtype() == DType::bf16 ? transposed_as<BFloat16>(x) : transposed_as<float>(x);
+}
 
 // A file's tensor as f32 or bf16.
 Tensor floating(const Tensor& x, DType wanted, const std::string& at) {
@@ -32,12 +35,14 @@ Tensor floating(const Tensor& x, DType wanted, const std::string& at) {
       to[i] = x.dtype() == DType::f64 ? static_cast<float>(x.data<double>()[i])
                                       : float_from_f16(static_cast<const uint16_t*>(x.raw())[i]);
   }
-  check(f.dtype() == DType::f32 || f.dtype() == DType::bf16, "{}: expected floating-point weights, got {}", at, name_of(x.dtype()));
+  check(f.dtype() == DType::f32 || f.dtype() == DType::bf16, "{}: expected floating-point weights, got {}",
+        at, name_of(x.dtype()));
   return convert(f, wanted);
 }
 
 std::string config_path(const std::string& dir) {
-  check(std::filesystem::is_directory(dir), "{}: no such directory (expected a model directory with config.json)", dir);
+  check(std::filesystem::is_directory(dir),
+        "{}: no such directory (expected a model directory with config.json)", dir);
   const std::string path = dir + "/config.json";
   check(file_exists(path), "{}: missing: {} is not a model directory", path, dir);
   return path;
@@ -52,7 +57,7 @@ struct ConfigFile {
 ConfigFile read_config(const std::string& dir) {
   const std::string path = config_path(dir);
   Json json = parse_json(read_file(path), path);
-  const Family& family = family_of(json_field<std::string>(json, "model_type", path), path);
+  const Family& family = family_of(JsonField(json, path));
   return {path, std::move(json), family};
 }
 
@@ -61,7 +66,7 @@ ConfigFile read_config(const std::string& dir) {
 ModelSpec load_spec(const std::string& dir) {
   const ConfigFile config = read_config(dir);
   try {
-    const ModelSpec spec = config.family.read_config(config.json, config.path);
+    const ModelSpec spec = config.family.read_config(JsonField(config.json, config.path));
     check_spec(spec);
     return spec;
   } catch (const Error& e) {  // what the spec itself refuses does not know the file
@@ -85,19 +90,21 @@ std::unique_ptr<Decoder> load_model(const std::string& dir, DType compute) {
     Parameter* p = model->parameters().find(w.engine);
     check(p != nullptr, "{}: '{}' has no parameter '{}'", path, w.file, w.engine);
     auto it = file.tensors.find(w.file);
-    if (it == file.tensors.end() && w.file.starts_with(family.prefix)) it = file.tensors.find(w.file.substr(family.prefix.size()));
+    if (it == file.tensors.end() && w.file.starts_with(family.prefix))
+      it = file.tensors.find(w.file.substr(family.prefix.size()));
     check(it != file.tensors.end(), "{}: tensor '{}' is missing", path, w.file);
     const Tensor& stored = it->second;
     const std::string at = path + ": tensor '" + it->first + "'";
     const Shape shape = w.transposed ? Shape{p->shape[1], p->shape[0]} : p->shape;
-    check(stored.shape() == shape, "{}: expected {} by {}, got {}", at, shape.text(), config.path, stored.shape().text());
+    check(stored.shape() == shape, "{}: expected {} by {}, got {}", at, shape.text(), config.path,
+          stored.shape().text());
     const Tensor value = floating(stored, p->kind == ParameterKind::matrix ? compute : DType::f32, at);
     p->value = w.transposed ? transposed(value) : value;
     used.insert(it->first);
   }
   for (const auto& [name, tensor] : file.tensors)
-    check(used.contains(name) || family.ignores(spec, name), "{}: tensor '{}' belongs to no parameter of a {} model", path, name,
-          family.model_type);
+    check(used.contains(name) || family.ignores(spec, name),
+          "{}: tensor '{}' belongs to no parameter of a {} model", path, name, family.model_type);
   return model;
 }
 
@@ -107,8 +114,11 @@ SpecialIds load_special_ids(const std::string& dir) {
     const std::string path = dir + name;
     if (!file_exists(path)) continue;
     const Json json = parse_json(read_file(path), path);
-    const auto read = [&](const char* key, int64_t& id) {
-      if (json.contains(key) && json.at(key).is_number_integer()) id = json_field<int64_t>(json, key, path);
+    const JsonField root(json, path);
+    const auto read = [&](const char* key, int64_t& id) {  // a list of ids, which some files have, names none
+      const auto field = root.find(key);
+      if (field && field->json().is_number_integer())
+        id = field->integer(0, std::numeric_limits<int32_t>::max());
     };
     read("bos_token_id", ids.bos);
     read("eos_token_id", ids.eos);
@@ -117,7 +127,8 @@ SpecialIds load_special_ids(const std::string& dir) {
   return ids;
 }
 
-std::vector<std::pair<std::string, Tensor>> named_tensors(const Decoder& model, Tensor (*pick)(const Parameter&)) {
+std::vector<std::pair<std::string, Tensor>> named_tensors(const Decoder& model,
+                                                          Tensor (*pick)(const Parameter&)) {
   std::map<std::string, const Parameter*> parameters;
   for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
   std::vector<std::pair<std::string, Tensor>> out;
@@ -129,8 +140,8 @@ std::vector<std::pair<std::string, Tensor>> named_tensors(const Decoder& model, 
 }
 
 void save_model(const std::string& dir, const Decoder& model, const SpecialIds& ids) {
-  Json config = family_for(model.spec()).write_config(model.spec());
-  Json generation = Json::object();
+  OrderedJson config = family_for(model.spec()).write_config(model.spec());
+  OrderedJson generation = OrderedJson::object();
   const auto add = [&](const char* key, int64_t id) {
     if (id < 0) return;
     config[key] = id;
@@ -141,9 +152,10 @@ void save_model(const std::string& dir, const Decoder& model, const SpecialIds& 
   add("pad_token_id", ids.pad);
   write_file_atomically(dir + "/config.json", config.dump(2) + "\n");
   write_file_atomically(dir + "/generation_config.json", generation.dump(2) + "\n");
-  write_safetensors(dir + "/model.safetensors",
-                    named_tensors(model, [](const Parameter& p) { return p.master.defined() ? p.master : p.value; }),
-                    {{"format", "pt"}});
+  write_safetensors(
+      dir + "/model.safetensors",
+      named_tensors(model, [](const Parameter& p) { return p.master.defined() ? p.master : p.value; }),
+      {{"format", "pt"}});
 }
 
 }  // namespace qkv

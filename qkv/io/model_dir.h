@@ -28,6 +28,7 @@ SpecialIds load_special_ids(const std::string& dir);
 void save_model(const std::string& dir, const Decoder& model, const SpecialIds& ids = {});
 
 // The family's name of each parameter with the tensor that `pick` chooses for it, laid out as in the file.
-std::vector<std::pair<std::string, Tensor>> named_tensors(const Decoder& model, Tensor (*pick)(const Parameter&));
+std::vector<std::pair<std::string, Tensor>> named_tensors(const Decoder& model,
+                                                          Tensor (*pick)(const Parameter&));
 
 }  // namespace qkv

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "qkv/io/json.h"
+#include "qkv/base/json.h"
 
 namespace qkv {
 namespace {
@@ -16,8 +16,9 @@ struct NamedType {
   std::string_view name;
   DType dtype;
 };
-constexpr NamedType kTypes[] = {{"F32", DType::f32}, {"BF16", DType::bf16}, {"F16", DType::f16}, {"F64", DType::f64},
-                                {"I64", DType::i64}, {"I32", DType::i32},   {"U8", DType::u8},   {"BOOL", DType::u8}};
+constexpr NamedType kTypes[] = {{"F32", DType::f32}, {"BF16", DType::bf16}, {"F16", DType::f16},
+                                {"F64", DType::f64}, {"I64", DType::i64},   {"I32", DType::i32},
+                                {"U8", DType::u8},   {"BOOL", DType::u8}};
 
 DType type_from_name(const std::string& name, const std::string& where) {
   for (const auto& t : kTypes)
@@ -31,10 +32,12 @@ std::string_view name_of_type(DType dtype) {
   return "?";
 }
 
-Shape parse_shape(const Json& entry, const std::string& where) {
-  const auto extents = json_field<std::vector<int64_t>>(entry, "shape", where);
-  check(extents.size() <= Shape::kMaxRank, "{}: shape: at most {} axes are supported, got {}", where, Shape::kMaxRank, extents.size());
-  for (const int64_t n : extents) check(n >= 0 && n < int64_t{1} << 48, "{}: shape: {} is not an extent", where, n);
+Shape parse_shape(const JsonField& entry, const std::string& where) {
+  const std::vector<int64_t> extents = entry["shape"].integers();
+  check(extents.size() <= Shape::kMaxRank, "{}: shape: at most {} axes are supported, got {}", where,
+        Shape::kMaxRank, extents.size());
+  for (const int64_t n : extents)
+    check(n >= 0 && n < int64_t{1} << 48, "{}: shape: {} is not an extent", where, n);
   try {
     return Shape(extents);
   } catch (const Error& e) {
@@ -44,14 +47,14 @@ Shape parse_shape(const Json& entry, const std::string& where) {
 
 }  // namespace
 
-Safetensors parse_safetensors(const std::byte* data, size_t size, std::shared_ptr<const void> owner, const std::string& where) {
+Safetensors parse_safetensors(const std::byte* data, size_t size, std::shared_ptr<const void> owner,
+                              const std::string& where) {
   check(size >= 8, "{}: truncated: expected a safetensors file of at least 8 bytes, got {}", where, size);
   uint64_t header_size = 0;
   std::memcpy(&header_size, data, 8);
-  check(header_size <= kMaxHeader && header_size <= size - 8, "{}: header of {} bytes does not fit a file of {} bytes", where,
-        header_size, size);
+  check(header_size <= kMaxHeader && header_size <= size - 8,
+        "{}: header of {} bytes does not fit a file of {} bytes", where, header_size, size);
   const Json header = parse_json({reinterpret_cast<const char*>(data) + 8, header_size}, where);
-  check(header.is_object(), "{}: the header must be a JSON object", where);
   const std::byte* payload = data + 8 + header_size;
   const auto payload_size = static_cast<int64_t>(size - 8 - header_size);
 
@@ -61,23 +64,22 @@ Safetensors parse_safetensors(const std::byte* data, size_t size, std::shared_pt
     std::string name;
   };
   std::vector<Extent> extents;
-  for (const auto& [name, entry] : header.items()) {
+  for (const auto& [name, entry] : JsonField(header, where + ": header").object().items()) {
     if (name == "__metadata__") {
-      check(entry.is_object(), "{}: __metadata__ must be an object", where);
-      for (const auto& [key, value] : entry.items()) {
-        check(value.is_string(), "{}: __metadata__: {} must be a string", where, key);
-        out.metadata[key] = value.get<std::string>();
-      }
+      const JsonField metadata(entry, where + ": __metadata__");
+      for (const auto& [key, value] : metadata.object().items()) out.metadata[key] = metadata[key].string();
       continue;
     }
     const std::string at = where + ": tensor '" + name + "'";
-    const DType dtype = type_from_name(json_field<std::string>(entry, "dtype", at), at);
-    const Shape shape = parse_shape(entry, at);
-    const auto offsets = json_field<std::vector<int64_t>>(entry, "data_offsets", at);
+    const JsonField field(entry, at);
+    const DType dtype = type_from_name(field["dtype"].string(), at);
+    const Shape shape = parse_shape(field, at);
+    const std::vector<int64_t> offsets = field["data_offsets"].integers();
     check(offsets.size() == 2 && 0 <= offsets[0] && offsets[0] <= offsets[1] && offsets[1] <= payload_size,
           "{}: data_offsets must lie within the {} bytes of data", at, payload_size);
-    check(offsets[1] - offsets[0] == shape.count() * size_of(dtype), "{}: {} {} takes {} bytes, data_offsets hold {}", at,
-          name_of(dtype), shape.text(), shape.count() * size_of(dtype), offsets[1] - offsets[0]);
+    check(offsets[1] - offsets[0] == shape.count() * size_of(dtype),
+          "{}: {} {} takes {} bytes, data_offsets hold {}", at, name_of(dtype), shape.text(),
+          shape.count() * size_of(dtype), offsets[1] - offsets[0]);
     extents.push_back({offsets[0], offsets[1], name});
     const std::byte* bytes = payload + offsets[0];
     if (reinterpret_cast<uintptr_t>(bytes) % static_cast<uintptr_t>(size_of(dtype)) == 0) {
@@ -88,10 +90,13 @@ Safetensors parse_safetensors(const std::byte* data, size_t size, std::shared_pt
       out.tensors.emplace(name, std::move(copy));
     }
   }
-  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  });
   int64_t end = 0;
   for (const Extent& e : extents) {
-    check(e.begin == end, "{}: tensor '{}' overlaps another or leaves a gap: starts at byte {}, expected {}", where, e.name, e.begin, end);
+    check(e.begin == end, "{}: tensor '{}' overlaps another or leaves a gap: starts at byte {}, expected {}",
+          where, e.name, e.begin, end);
     end = e.end;
   }
   check(end == payload_size, "{}: {} bytes of data belong to no tensor", where, payload_size - end);
@@ -105,7 +110,7 @@ Safetensors read_safetensors(const std::string& path) {
 
 void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors,
                        const std::map<std::string, std::string>& metadata) {
-  Json header = Json::object();
+  OrderedJson header = OrderedJson::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   int64_t at = 0;
   for (const auto& [name, tensor] : tensors) {
@@ -122,7 +127,8 @@ void write_safetensors(const std::string& path, const std::vector<std::pair<std:
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out.write(reinterpret_cast<const char*>(&length), 8);
   out.write(text.data(), static_cast<std::streamsize>(text.size()));
-  for (const auto& [name, tensor] : tensors) out.write(static_cast<const char*>(tensor.raw()), static_cast<std::streamsize>(tensor.bytes()));
+  for (const auto& [name, tensor] : tensors)
+    out.write(static_cast<const char*>(tensor.raw()), static_cast<std::streamsize>(tensor.bytes()));
   out.flush();
   check(out.good(), "{}: cannot be written: {}", path, std::strerror(errno));
 }

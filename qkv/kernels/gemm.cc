@@ -18,7 +18,8 @@ namespace qkv {
 namespace {
 
 float element(const void* x, DType t, int64_t i) {
-  return t == DType::f32 ? static_cast<const float*>(x)[i] : static_cast<float>(static_cast<const BFloat16*>(x)[i]);
+  return t == DType::f32 ? static_cast<const float*>(x)[i]
+                         : static_cast<float>(static_cast<const BFloat16*>(x)[i]);
 }
 
 }  // namespace
@@ -33,15 +34,19 @@ void generic_matrix_product(const Product& p) {
                  element(p.b, p.in, p.b_transposed ? j * p.b_stride + l : l * p.b_stride + j);
         const int64_t at = i * p.c_stride + j;
         if (p.accumulate) sum += element(p.c, p.out, at);
-        if (p.out == DType::f32) static_cast<float*>(p.c)[at] = sum;
-        else static_cast<BFloat16*>(p.c)[at] = BFloat16(sum);
+        if (p.out == DType::f32)
+          static_cast<float*>(p.c)[at] = sum;
+        else
+          static_cast<BFloat16*>(p.c)[at] = BFloat16(sum);
       }
   });
 }
 
 #ifdef QKV_STD_THREAD
 
-void matrix_product(const Product& p) { generic_matrix_product(p); }
+void matrix_product(const Product& p) {
+  generic_matrix_product(p);
+}
 
 #else
 
@@ -55,14 +60,17 @@ dnnl::engine& engine() {
   return e;
 }
 
-// A product's primitive and the memory objects it is run with; creating either costs more than a small product.
+// A product's primitive and the memory objects it is run with; creating either costs more than a small
+// product.
 struct Prepared {
   bool supported = false;
   dnnl::matmul primitive;
   std::unordered_map<int, memory> arguments;
 };
 
-memory::data_type onednn_type(DType t) { return t == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32; }
+memory::data_type onednn_type(DType t) {
+  return t == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
+}
 
 memory::desc matrix(int64_t rows, int64_t columns, DType t, int64_t stride, bool transposed) {
   return {{rows, columns}, onednn_type(t), transposed ? memory::dims{1, stride} : memory::dims{stride, 1}};
@@ -94,8 +102,8 @@ Prepared prepare(const Product& p) {
 
 Prepared& prepared(const Product& p) {
   thread_local std::map<Key, Prepared> cache;
-  const int flags = (p.in == DType::bf16) | (p.out == DType::bf16) << 1 | p.a_transposed << 2 | p.b_transposed << 3 |
-                    (p.bias != nullptr) << 4 | p.accumulate << 5;
+  const int flags = (p.in == DType::bf16) | (p.out == DType::bf16) << 1 | p.a_transposed << 2 |
+                    p.b_transposed << 3 | (p.bias != nullptr) << 4 | p.accumulate << 5;
   const Key key{p.m, p.n, p.k, p.a_stride, p.b_stride, p.c_stride, flags};
   if (const auto it = cache.find(key); it != cache.end()) return it->second;
   if (cache.size() >= 4096) cache.clear();  // lengths that vary without end
@@ -116,8 +124,8 @@ void product_in_f32(const Product& p) {
   expand(static_cast<const BFloat16*>(p.a), p.a_transposed ? p.k : p.m, a_width, p.a_stride, a.data());
   for (int64_t n0 = 0; n0 < p.n; n0 += kPanel) {
     const int64_t n = std::min(kPanel, p.n - n0), b_width = p.b_transposed ? p.k : n;
-    expand(static_cast<const BFloat16*>(p.b) + (p.b_transposed ? n0 * p.b_stride : n0), p.b_transposed ? n : p.k,
-           b_width, p.b_stride, b.data());
+    expand(static_cast<const BFloat16*>(p.b) + (p.b_transposed ? n0 * p.b_stride : n0),
+           p.b_transposed ? n : p.k, b_width, p.b_stride, b.data());
     Product f = p;
     f.in = f.out = DType::f32;
     f.n = n;
@@ -140,8 +148,10 @@ void product_in_f32(const Product& p) {
           kernels().bf16.from_f32(n, row, to);
         } else {
           auto* to = static_cast<float*>(p.c) + r * p.c_stride + n0;
-          if (p.accumulate) kernels().axpy(n, 1, row, to);
-          else std::memcpy(to, row, n * sizeof(float));
+          if (p.accumulate)
+            kernels().axpy(n, 1, row, to);
+          else
+            std::memcpy(to, row, n * sizeof(float));
         }
       }
     });
@@ -156,7 +166,8 @@ void matrix_product(const Product& p) {
   try {
     Prepared& ready = prepared(p);
     if (!ready.supported) {
-      check(p.in == DType::bf16, "matrix product: oneDNN has no f32 product for m {}, n {}, k {}", p.m, p.n, p.k);
+      check(p.in == DType::bf16, "matrix product: oneDNN has no f32 product for m {}, n {}, k {}", p.m, p.n,
+            p.k);
       return product_in_f32(p);
     }
     ready.arguments[DNNL_ARG_SRC].set_data_handle(const_cast<void*>(p.a));

@@ -13,7 +13,9 @@ namespace {
 
 // The vector length that the SIMD kernels round rows up to, at most.
 constexpr int64_t kMaxLanes = 16;
-int64_t padded(int64_t n) { return (n + kMaxLanes - 1) / kMaxLanes * kMaxLanes; }
+int64_t padded(int64_t n) {
+  return (n + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
+}
 
 const KernelTable& choose() {
   const char* cap = std::getenv("QKV_MAX_ISA");
@@ -47,8 +49,12 @@ int64_t attention_grad_scratch(const Attention<T>& a, int64_t max_keys) {
 template int64_t attention_grad_scratch(const Attention<float>&, int64_t);
 template int64_t attention_grad_scratch(const Attention<BFloat16>&, int64_t);
 
-int kernel_table_count() { return 1 + static_cast<int>(simd_tables().size()); }
-const KernelTable& kernel_table(int i) { return i == 0 ? generic_kernels() : simd_tables()[i - 1]; }
+int kernel_table_count() {
+  return 1 + static_cast<int>(simd_tables().size());
+}
+const KernelTable& kernel_table(int i) {
+  return i == 0 ? generic_kernels() : simd_tables()[i - 1];
+}
 
 const KernelTable& kernels() {
   static const KernelTable& table = choose();
@@ -56,10 +62,12 @@ const KernelTable& kernels() {
 }
 
 bool bf16_is_fast() {
-  if (const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA"); cap != nullptr && std::string(cap).find("AVX2") == 0) return false;
+  if (const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA");
+      cap != nullptr && std::string(cap).find("AVX2") == 0)
+    return false;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
-  if (edx >> 22 & 1) return true;  // AMX-BF16
+  if (edx >> 22 & 1) return true;                                            // AMX-BF16
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax >> 5 & 1);  // AVX512_BF16
 }
 

@@ -22,7 +22,7 @@ enum class Activation : uint8_t {
 
 // Which elements of a row-major array survive; an element's fate depends on its global index alone.
 struct Dropout {
-  float p = 0;            // probability of dropping; 0 switches it off
+  float p = 0;  // probability of dropping; 0 switches it off
   DropoutKey key;
   int64_t first_row = 0;  // global index of the first row given to the kernel
   bool on() const { return p > 0; }
@@ -33,8 +33,8 @@ struct Dropout {
 template <typename T>
 struct ResidualNorm {
   int64_t rows, width;
-  const T* x;        // [rows, width]
-  const T* branch;   // [rows, width], or null: sum = x
+  const T* x;       // [rows, width]
+  const T* branch;  // [rows, width], or null: sum = x
   Dropout dropout;
   const float* gamma;  // [width]
   const float* beta;   // [width]
@@ -49,15 +49,15 @@ struct ResidualNorm {
 template <typename T>
 struct ResidualNormGrad {
   int64_t rows, width;
-  const T* dy;        // [rows, width]
-  const T* dsum_in;   // [rows, width], or null
-  const T* sum;       // [rows, width]
+  const T* dy;       // [rows, width]
+  const T* dsum_in;  // [rows, width], or null
+  const T* sum;      // [rows, width]
   const float* gamma;
   const float* mean;
   const float* rstd;
-  T* dsum;            // [rows, width]
-  float* dgamma;      // [width], added to
-  float* dbeta;       // [width], added to
+  T* dsum;        // [rows, width]
+  float* dgamma;  // [width], added to
+  float* dbeta;   // [width], added to
 };
 
 // losses[r] = -log softmax(logits[r])[target[r]], 0 where target is kIgnored; and, where dlogits is not null,
@@ -66,12 +66,12 @@ inline constexpr int32_t kIgnored = -100;
 template <typename T>
 struct CrossEntropy {
   int64_t rows, vocab;
-  const float* logits;   // [rows, stride]
+  const float* logits;  // [rows, stride]
   int64_t stride;
-  const int32_t* target; // [rows]
+  const int32_t* target;  // [rows]
   float scale;
-  float* losses;         // [rows]
-  T* dlogits;            // [rows, stride] or null; may be the logits themselves when T is float
+  float* losses;  // [rows]
+  T* dlogits;     // [rows, stride] or null; may be the logits themselves when T is float
 };
 
 // Attention over a flat batch: sequence s has queries [q_offsets[s], q_offsets[s+1]) and key_lengths[s] keys,
@@ -91,20 +91,29 @@ struct Attention {
   ScoreTerm term;
   float scale;      // 1/sqrt(d_qk) as a rule
   Dropout dropout;  // of the probabilities; a "row" is a query of the flat batch
-  const T* q;  int64_t q_stride;  // head h of row r starts at q + r q_stride + h d_qk
-  const T* k;  int64_t k_stride;
-  const T* v;  int64_t v_stride;
-  T* out;      int64_t out_stride;  // [rows, heads, d_vo]
-  float* lse;  // [rows, heads] log of the softmax's denominator; -inf where a query sees no key (out is 0 then)
+  const T* q;
+  int64_t q_stride;  // head h of row r starts at q + r q_stride + h d_qk
+  const T* k;
+  int64_t k_stride;
+  const T* v;
+  int64_t v_stride;
+  T* out;
+  int64_t out_stride;  // [rows, heads, d_vo]
+  float*
+      lse;  // [rows, heads] log of the softmax's denominator; -inf where a query sees no key (out is 0 then)
 };
 
 template <typename T>
 struct AttentionGrad {
-  Attention<T> forward;   // out and lse as the forward pass left them
-  const T* dout; int64_t dout_stride;
-  T* dq; int64_t dq_stride;
-  T* dk; int64_t dk_stride;  // same blocks as k
-  T* dv; int64_t dv_stride;
+  Attention<T> forward;  // out and lse as the forward pass left them
+  const T* dout;
+  int64_t dout_stride;
+  T* dq;
+  int64_t dq_stride;
+  T* dk;
+  int64_t dk_stride;  // same blocks as k
+  T* dv;
+  int64_t dv_stride;
 };
 
 // One parameter group's step over a contiguous run. grad is scaled first (clipping).
@@ -131,7 +140,8 @@ struct TypedKernels {
   void (*scatter_add)(int64_t rows, int64_t width, const T* x, const int32_t* ids, int64_t begin, int64_t end,
                       float* table);
   // Tasks of an attention pass, independent of each other; scratch: see attention_scratch().
-  void (*attention)(const Attention<T>&, int64_t sequence, int64_t kv_head, int64_t first_query, float* scratch);
+  void (*attention)(const Attention<T>&, int64_t sequence, int64_t kv_head, int64_t first_query,
+                    float* scratch);
   void (*attention_grad)(const AttentionGrad<T>&, int64_t sequence, int64_t kv_head, float* scratch);
 };
 
@@ -159,8 +169,14 @@ struct KernelTable {
   template <typename T>
   const TypedKernels<T>& typed() const;
 };
-template <> inline const TypedKernels<float>& KernelTable::typed<float>() const { return f32; }
-template <> inline const TypedKernels<BFloat16>& KernelTable::typed<BFloat16>() const { return bf16; }
+template <>
+inline const TypedKernels<float>& KernelTable::typed<float>() const {
+  return f32;
+}
+template <>
+inline const TypedKernels<BFloat16>& KernelTable::typed<BFloat16>() const {
+  return bf16;
+}
 
 // The table in use: the best this processor runs, or at most what QKV_MAX_ISA ("generic", "avx2", "avx512")
 // allows.

@@ -24,11 +24,13 @@ class Decoder {
   void set_recompute(bool on) { recompute_ = on; }
 
   // Lines 1-10: ids i32 [N] -> [N, D], normalised. `states`: one a block, appended to, or empty.
-  Tensor hidden(const Tensor& ids, const Context& context, std::span<const std::unique_ptr<LayerState>> states = {}) const;
+  Tensor hidden(const Tensor& ids, const Context& context,
+                std::span<const std::unique_ptr<LayerState>> states = {}) const;
   // Line 11 before the softmax: hidden [N, D] -> f32 [N, V].
   Tensor logits(const Tensor& hidden) const;
   // The loss of Algorithm 13 for these targets; see unembed_cross_entropy().
-  CrossEntropyResult loss(const Tensor& ids, const Tensor& targets, const Context& context, float scale) const;
+  CrossEntropyResult loss(const Tensor& ids, const Tensor& targets, const Context& context,
+                          float scale) const;
 
   // Fresh memory for decoding so many sequences.
   std::vector<std::unique_ptr<LayerState>> make_states(int64_t sequences) const;
@@ -41,8 +43,8 @@ class Decoder {
 
   ModelSpec spec_;
   Parameters parameters_;
-  Parameter* token_;        // W_e^T [V, D]
-  Parameter* position_;     // W_p^T [context, D]
+  Parameter* token_;     // W_e^T [V, D]
+  Parameter* position_;  // W_p^T [context, D]
   std::vector<Block> blocks_;
   std::unique_ptr<LayerNorm> norm_;
   Parameter* unembedding_;  // W_u [V, D]; the token embedding itself when tied

@@ -37,7 +37,8 @@ void check_spec(const ModelSpec& s) {
   probability("attention dropout", s.attention.dropout);
   probability("embedding dropout", s.embedding_dropout);
   probability("residual dropout", s.residual_dropout);
-  check(s.norm_epsilon >= 0 && s.norm_epsilon < 1, "model: norm_epsilon must be in [0, 1), got {}", s.norm_epsilon);
+  check(s.norm_epsilon >= 0 && s.norm_epsilon < 1, "model: norm_epsilon must be in [0, 1), got {}",
+        s.norm_epsilon);
   check(s.init_std >= 0 && s.init_std < 100, "model: init_std must be in [0, 100), got {}", s.init_std);
 }
 
@@ -50,9 +51,12 @@ Activation activation_from_name(const std::string& name) {
 
 std::string name_of(Activation activation) {
   switch (activation) {
-    case Activation::relu: return "relu";
-    case Activation::gelu: return "gelu";
-    case Activation::gelu_tanh: return "gelu_tanh";
+    case Activation::relu:
+      return "relu";
+    case Activation::gelu:
+      return "gelu";
+    case Activation::gelu_tanh:
+      return "gelu_tanh";
   }
   return "?";
 }

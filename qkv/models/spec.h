@@ -11,15 +11,15 @@ namespace qkv {
 // A decoder-only transformer (Algorithm 10 of Phuong & Hutter): learned positions, pre-LN blocks of causal
 // attention and a feed-forward network, a final norm, an unembedding.
 struct ModelSpec {
-  int64_t vocab_size = 0;    // N_V
-  int64_t context = 0;       // l_max
-  int64_t width = 0;         // d_e
-  int64_t layers = 0;        // L
+  int64_t vocab_size = 0;  // N_V
+  int64_t context = 0;     // l_max
+  int64_t width = 0;       // d_e
+  int64_t layers = 0;      // L
   AttentionSpec attention;
-  int64_t hidden = 0;        // d_mlp
+  int64_t hidden = 0;  // d_mlp
   Activation activation = Activation::gelu_tanh;
   float norm_epsilon = 1e-5F;
-  bool tied = true;          // W_u = W_e^T
+  bool tied = true;  // W_u = W_e^T
   float init_std = 0.02F;
   float embedding_dropout = 0;
   float residual_dropout = 0;

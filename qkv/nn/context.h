@@ -32,14 +32,15 @@ class Probe {
   // An activation [N, D].
   virtual void visit(std::string_view /*name*/, Tensor& /*value*/) {}
   // One head's scores or probabilities in one sequence: [queries, keys]. Scores can only be read.
-  virtual void visit_head(std::string_view /*name*/, int64_t /*sequence*/, int64_t /*head*/, Tensor& /*value*/) {}
+  virtual void visit_head(std::string_view /*name*/, int64_t /*sequence*/, int64_t /*head*/,
+                          Tensor& /*value*/) {}
 };
 
 struct Context {
   Layout layout;
-  bool training = false;    // dropout is on
+  bool training = false;  // dropout is on
   uint64_t seed = 0, step = 0;
-  int64_t first_row = 0;    // global index of row 0 within the step, over its micro-batches
+  int64_t first_row = 0;  // global index of row 0 within the step, over its micro-batches
   Probe* probe = nullptr;
 
   // The dropout of one place in the model.

@@ -31,12 +31,14 @@ void KeyValueState::grow(int64_t capacity, DType dtype) {
 }
 
 void KeyValueState::append(const Heads& k, const Heads& v, std::span<const int32_t> offsets) {
-  check(static_cast<int64_t>(offsets.size()) == sequences() + 1, "key/value state: {} sequences, got {}", sequences(),
-        offsets.size() - 1);
+  check(static_cast<int64_t>(offsets.size()) == sequences() + 1, "key/value state: {} sequences, got {}",
+        sequences(), offsets.size() - 1);
   int64_t needed = 0;
-  for (int64_t s = 0; s < sequences(); ++s) needed = std::max<int64_t>(needed, lengths_[s] + offsets[s + 1] - offsets[s]);
+  for (int64_t s = 0; s < sequences(); ++s)
+    needed = std::max<int64_t>(needed, lengths_[s] + offsets[s + 1] - offsets[s]);
   if (needed > capacity_ || !keys_.defined())
-    grow(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(needed, 16)))), k.x.dtype());
+    grow(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(needed, 16)))),
+         k.x.dtype());
   for (int64_t s = 0; s < sequences(); ++s) {
     const int64_t count = offsets[s + 1] - offsets[s], at = s * capacity_ + lengths_[s];
     copy_rows(k.x, offsets[s], k.column, count, keys_, at);
@@ -80,8 +82,8 @@ void KeyValueState::reorder(std::span<const int32_t> sources) {
 
 void KeyValueState::truncate(int64_t sequence, int64_t length) {
   check(sequence >= 0 && sequence < sequences(), "truncate: no sequence {}", sequence);
-  check(length >= 0 && length <= lengths_[sequence], "truncate: sequence {} has {} positions, got {}", sequence,
-        lengths_[sequence], length);
+  check(length >= 0 && length <= lengths_[sequence], "truncate: sequence {} has {} positions, got {}",
+        sequence, lengths_[sequence], length);
   lengths_[sequence] = static_cast<int32_t>(length);
 }
 
@@ -98,14 +100,17 @@ void KeyValueState::load(const std::vector<Tensor>& saved) {
   next.lengths_.assign(lengths.begin(), lengths.end());
   if (saved.size() == 3) {
     const int64_t rows = saved[1].dim(0);
-    check(!lengths.empty() && rows % static_cast<int64_t>(lengths.size()) == 0 && saved[1].width() == kv_heads_ * d_qk_ &&
-              saved[2].width() == kv_heads_ * d_vo_ && saved[2].dim(0) == rows,
-          "key/value state: saved tensors {} and {} do not fit", saved[1].shape().text(), saved[2].shape().text());
+    check(!lengths.empty() && rows % static_cast<int64_t>(lengths.size()) == 0 &&
+              saved[1].width() == kv_heads_ * d_qk_ && saved[2].width() == kv_heads_ * d_vo_ &&
+              saved[2].dim(0) == rows,
+          "key/value state: saved tensors {} and {} do not fit", saved[1].shape().text(),
+          saved[2].shape().text());
     next.capacity_ = rows / static_cast<int64_t>(lengths.size());
     next.keys_ = saved[1].clone();
     next.values_ = saved[2].clone();
   }
-  for (const int32_t n : next.lengths_) check(n >= 0 && n <= next.capacity_, "key/value state: bad length {}", n);
+  for (const int32_t n : next.lengths_)
+    check(n >= 0 && n <= next.capacity_, "key/value state: bad length {}", n);
   *this = std::move(next);
 }
 

@@ -27,7 +27,8 @@ class LayerState {
   virtual void load(const std::vector<Tensor>& saved) = 0;
 };
 
-// Keys and values of self-attention: one buffer each, a run of `capacity` rows a sequence that grows as needed.
+// Keys and values of self-attention: one buffer each, a run of `capacity` rows a sequence that grows as
+// needed.
 class KeyValueState : public LayerState {
  public:
   KeyValueState(int64_t sequences, int64_t kv_heads, int64_t d_qk, int64_t d_vo);

@@ -9,11 +9,14 @@
 namespace qkv {
 
 Linear::Linear(Parameters& parameters, const std::string& name, int64_t in, int64_t out, bool bias, float std)
-    : weight_(&parameters.add(name + ".weight", {out, in}, ParameterKind::matrix, {Initializer::Kind::normal, std})) {
+    : weight_(&parameters.add(name + ".weight", {out, in}, ParameterKind::matrix,
+                              {Initializer::Kind::normal, std})) {
   if (bias) bias_ = &parameters.add(name + ".bias", {out}, ParameterKind::vector, {Initializer::Kind::zeros});
 }
 
-Tensor Linear::forward(const Tensor& x) const { return linear(x, weight_->value, bias_ ? bias_->value : Tensor()); }
+Tensor Linear::forward(const Tensor& x) const {
+  return linear(x, weight_->value, bias_ ? bias_->value : Tensor());
+}
 
 LayerNorm::LayerNorm(Parameters& parameters, const std::string& name, int64_t width, float epsilon)
     : gamma_(&parameters.add(name + ".gamma", {width}, ParameterKind::vector, {Initializer::Kind::ones})),
@@ -21,15 +24,16 @@ LayerNorm::LayerNorm(Parameters& parameters, const std::string& name, int64_t wi
       epsilon_(epsilon) {}
 
 MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string& name, int64_t width,
-                                       const AttentionSpec& spec, Mask mask, int64_t layer, uint32_t site, float std,
-                                       float out_std)
+                                       const AttentionSpec& spec, Mask mask, int64_t layer, uint32_t site,
+                                       float std, float out_std)
     : name_(name),
       spec_(spec),
       mask_(mask),
       scale_((spec.scaled ? 1 / std::sqrt(static_cast<float>(spec.d_qk)) : 1.0f) /
              (spec.scaled_by_layer ? static_cast<float>(layer + 1) : 1.0f)),
       site_(site),
-      qkv_(parameters, name + ".qkv", width, (spec.heads + spec.kv_heads) * spec.d_qk + spec.kv_heads * spec.d_vo, spec.bias, std),
+      qkv_(parameters, name + ".qkv", width,
+           (spec.heads + spec.kv_heads) * spec.d_qk + spec.kv_heads * spec.d_vo, spec.bias, std),
       out_(parameters, name + ".out", spec.heads * spec.d_vo, width, spec.bias, out_std) {}
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
@@ -53,7 +57,8 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const Context& context, Laye
     heads = attention_unfused(q, k, v, context.layout.offsets, keys, options,
                               [&](int64_t s, int64_t h, const Tensor& scores, Tensor& probabilities) {
                                 Tensor copy = scores;
-                                if (context.probed(scores_name)) context.probe->visit_head(scores_name, s, h, copy);
+                                if (context.probed(scores_name))
+                                  context.probe->visit_head(scores_name, s, h, copy);
                                 if (context.probed(probabilities_name))
                                   context.probe->visit_head(probabilities_name, s, h, probabilities);
                               });

@@ -52,19 +52,21 @@ struct AttentionSpec {
   int64_t d_qk = 0;      // width of a query and of a key
   int64_t d_vo = 0;      // width of a value
   bool bias = true;
-  bool scaled = true;                   // divide the scores by sqrt(d_qk) (Algorithm 4)
-  bool scaled_by_layer = false;         // and by the layer's number, from 1 (GPT-2's option)
-  float dropout = 0;                    // of the probabilities
+  bool scaled = true;            // divide the scores by sqrt(d_qk) (Algorithm 4)
+  bool scaled_by_layer = false;  // and by the layer's number, from 1 (GPT-2's option)
+  float dropout = 0;             // of the probabilities
 
   bool operator==(const AttentionSpec&) const = default;
 };
 
-// Algorithm 5 of Phuong & Hutter with Z = X; one fused projection gives the queries, keys and values of all heads.
+// Algorithm 5 of Phuong & Hutter with Z = X; one fused projection gives the queries, keys and values of all
+// heads.
 class MultiHeadAttention : public Sublayer {
  public:
   // `layer` counts from 0; `site` is this layer's place among the uses of randomness.
-  MultiHeadAttention(Parameters& parameters, const std::string& name, int64_t width, const AttentionSpec& spec, Mask mask,
-                     int64_t layer, uint32_t site, float std, float out_std);
+  MultiHeadAttention(Parameters& parameters, const std::string& name, int64_t width,
+                     const AttentionSpec& spec, Mask mask, int64_t layer, uint32_t site, float std,
+                     float out_std);
   Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
   std::unique_ptr<LayerState> make_state(int64_t sequences) const override;
 
@@ -81,8 +83,8 @@ class MultiHeadAttention : public Sublayer {
 // W_2 f(W_1 X + b_1 1^T) + b_2 1^T.
 class FeedForward : public Sublayer {
  public:
-  FeedForward(Parameters& parameters, const std::string& name, int64_t width, int64_t hidden, Activation activation,
-              float std, float out_std);
+  FeedForward(Parameters& parameters, const std::string& name, int64_t width, int64_t hidden,
+              Activation activation, float std, float out_std);
   Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
 
  private:
@@ -96,9 +98,9 @@ class FeedForward : public Sublayer {
 // with the next normalisation saves a pass over memory.
 struct ResidualStream {
   Tensor x;
-  Tensor branch;          // undefined: nothing to add
-  Dropout dropout;        // of the branch
-  std::string name;       // of x + branch, for probes
+  Tensor branch;     // undefined: nothing to add
+  Dropout dropout;   // of the branch
+  std::string name;  // of x + branch, for probes
 
   // Adds the branch and returns the normalised sum, which becomes x.
   Tensor add_and_norm(const LayerNorm& norm, const Context& context);

@@ -24,9 +24,15 @@ void draw_into(const Parameter& p, uint64_t seed, Tensor& out) {
   const RandomStream stream{seed, 0, site_of(p.name)};
   parallel_for(out.count(), 1 << 12, [&](int64_t i, int64_t end) {
     for (; i < end; ++i) switch (p.initializer.kind) {
-        case Initializer::Kind::zeros: to[i] = 0; break;
-        case Initializer::Kind::ones: to[i] = 1; break;
-        case Initializer::Kind::normal: to[i] = p.initializer.std * static_cast<float>(stream.normal(i)); break;
+        case Initializer::Kind::zeros:
+          to[i] = 0;
+          break;
+        case Initializer::Kind::ones:
+          to[i] = 1;
+          break;
+        case Initializer::Kind::normal:
+          to[i] = p.initializer.std * static_cast<float>(stream.normal(i));
+          break;
       }
   });
 }
@@ -52,7 +58,8 @@ int64_t Parameters::count() const {
 }
 
 void Parameters::prepare_training(DType compute, uint64_t seed) {
-  check(compute == DType::f32 || compute == DType::bf16, "training: compute type must be f32 or bf16, got {}", name_of(compute));
+  check(compute == DType::f32 || compute == DType::bf16, "training: compute type must be f32 or bf16, got {}",
+        name_of(compute));
   for (const ParameterKind kind : {ParameterKind::matrix, ParameterKind::vector}) {
     int64_t size = 0;
     for (const Parameter& p : parameters_)
@@ -60,7 +67,8 @@ void Parameters::prepare_training(DType compute, uint64_t seed) {
     Arena& a = arena(kind);
     a.master = Tensor::zeros({size}, DType::f32);
     a.gradient = Tensor::zeros({size}, DType::f32);
-    a.shadow = compute != DType::f32 && kind == ParameterKind::matrix ? Tensor::zeros({size}, compute) : Tensor();
+    a.shadow =
+        compute != DType::f32 && kind == ParameterKind::matrix ? Tensor::zeros({size}, compute) : Tensor();
     int64_t at = 0;
     for (Parameter& p : parameters_) {
       if (p.kind != kind) continue;
@@ -106,7 +114,8 @@ void Parameters::refresh_shadows() {
     if (!a.shadow.defined()) continue;
     const float* from = a.master.data<float>();
     auto* to = a.shadow.mutable_data<BFloat16>();
-    parallel_for(a.master.count(), 1 << 14, [&](int64_t i, int64_t end) { kernels().bf16.from_f32(end - i, from + i, to + i); });
+    parallel_for(a.master.count(), 1 << 14,
+                 [&](int64_t i, int64_t end) { kernels().bf16.from_f32(end - i, from + i, to + i); });
   }
 }
 

@@ -33,10 +33,12 @@ void check_layout(const Heads& q, const Heads& k, std::span<const int32_t> offse
   check(offsets.size() == keys.lengths.size() + 1 && offsets.front() == 0 && offsets.back() == q.x.rows(),
         "attention: offsets of {} sequences do not divide {} queries", keys.lengths.size(), q.x.rows());
   check(keys.block_offsets.size() == keys.lengths.size() && keys.block_rows > 0,
-        "attention: {} sequences need as many block offsets, got {}", keys.lengths.size(), keys.block_offsets.size());
+        "attention: {} sequences need as many block offsets, got {}", keys.lengths.size(),
+        keys.block_offsets.size());
   for (size_t s = 0; s < keys.lengths.size(); ++s) {
     check(offsets[s] <= offsets[s + 1], "attention: offsets must not decrease (sequence {})", s);
-    for (int64_t first = 0, block = keys.block_offsets[s]; first < keys.lengths[s]; first += keys.block_rows, ++block) {
+    for (int64_t first = 0, block = keys.block_offsets[s]; first < keys.lengths[s];
+         first += keys.block_rows, ++block) {
       const int64_t rows = std::min<int64_t>(keys.block_rows, keys.lengths[s] - first);
       check(block < static_cast<int64_t>(keys.blocks.size()) && keys.blocks[block] >= 0 &&
                 keys.blocks[block] + rows <= k.x.rows(),
@@ -47,8 +49,9 @@ void check_layout(const Heads& q, const Heads& k, std::span<const int32_t> offse
 
 // What the kernels take, around tensors that the caller keeps alive.
 template <typename T>
-Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
-                              const KeyLayout& keys, const AttentionOptions& o, T* out, float* lse) {
+Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v,
+                              std::span<const int32_t> offsets, const KeyLayout& keys,
+                              const AttentionOptions& o, T* out, float* lse) {
   Attention<T> a{};
   a.sequences = static_cast<int64_t>(keys.lengths.size());
   a.heads = q.heads;
@@ -85,14 +88,16 @@ void forward(const Attention<T>& a) {
   for (int64_t s = 0; s < a.sequences; ++s) {
     const int64_t queries = a.q_offsets[s + 1] - a.q_offsets[s];
     // Late tiles first: under a causal mask they are the longest.
-    for (int64_t first = (queries - 1) / kQueryTile * kQueryTile; first >= 0 && queries > 0; first -= kQueryTile)
+    for (int64_t first = (queries - 1) / kQueryTile * kQueryTile; first >= 0 && queries > 0;
+         first -= kQueryTile)
       for (int64_t h = 0; h < a.kv_heads; ++h) tasks.push_back({s, h, first});
   }
   const int64_t floats = attention_scratch(a);
   Tensor scratch = Tensor::empty({num_threads(), floats}, DType::f32);
   float* memory = scratch.mutable_data<float>();
   parallel_tasks(static_cast<int64_t>(tasks.size()), [&](int64_t i, int worker) {
-    kernels().typed<T>().attention(a, tasks[i].sequence, tasks[i].kv_head, tasks[i].first_query, memory + worker * floats);
+    kernels().typed<T>().attention(a, tasks[i].sequence, tasks[i].kv_head, tasks[i].first_query,
+                                   memory + worker * floats);
   });
 }
 
@@ -113,13 +118,19 @@ void gradient(const AttentionGrad<T>& g) {
 // q, k and v may lie in one tensor: each distinct tensor gets one gradient, written in place at its columns.
 class AttentionNode : public Node {
  public:
-  AttentionNode(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets, const KeyLayout& keys,
-                const AttentionOptions& options, const Tensor& out, const Tensor& lse)
-      : heads_{q, k, v}, offsets_(offsets.begin(), offsets.end()), keys_(keys), options_(options), out_(out.detach()), lse_(lse) {
+  AttentionNode(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
+                const KeyLayout& keys, const AttentionOptions& options, const Tensor& out, const Tensor& lse)
+      : heads_{q, k, v},
+        offsets_(offsets.begin(), offsets.end()),
+        keys_(keys),
+        options_(options),
+        out_(out.detach()),
+        lse_(lse) {
     for (int i = 0; i < 3; ++i) {
       tensor_[i] = i;
       for (int j = 0; j < i; ++j)
-        if (heads_[j].x.edge() == heads_[i].x.edge() && heads_[j].x.same_storage(heads_[i].x)) tensor_[i] = std::min(tensor_[i], tensor_[j]);
+        if (heads_[j].x.edge() == heads_[i].x.edge() && heads_[j].x.same_storage(heads_[i].x))
+          tensor_[i] = std::min(tensor_[i], tensor_[j]);
       add_input(heads_[i].x);
     }
     for (Heads& h : heads_) h.x = h.x.detach();
@@ -129,7 +140,9 @@ class AttentionNode : public Node {
   void backward(std::span<Tensor> grads) override {
     std::array<Tensor, 3> dx;
     for (int i = 0; i < 3; ++i)
-      if (tensor_[i] == i) dx[i] = covered(i) ? Tensor::empty(heads_[i].x.shape(), out_.dtype()) : Tensor::zeros(heads_[i].x.shape(), out_.dtype());
+      if (tensor_[i] == i)
+        dx[i] = covered(i) ? Tensor::empty(heads_[i].x.shape(), out_.dtype())
+                           : Tensor::zeros(heads_[i].x.shape(), out_.dtype());
     with_float_type("attention", out_.dtype(), [&]<typename T>(T) {
       AttentionGrad<T> g{};
       g.forward = kernel_arguments<T>(heads_[0], heads_[1], heads_[2], offsets_, keys_, options_,
@@ -179,8 +192,8 @@ void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<c
   check_heads("k", k, q.x.dtype());
   check_heads("v", v, q.x.dtype());
   check(k.width == q.width && k.heads == v.heads && q.heads % k.heads == 0 && k.x.rows() == v.x.rows(),
-        "attention: {} query heads of {} do not fit {} key heads of {} and {} value heads, {} and {} rows", q.heads,
-        q.width, k.heads, k.width, v.heads, k.x.rows(), v.x.rows());
+        "attention: {} query heads of {} do not fit {} key heads of {} and {} value heads, {} and {} rows",
+        q.heads, q.width, k.heads, k.width, v.heads, k.x.rows(), v.x.rows());
   check_layout(q, k, offsets, keys);
 }
 
@@ -192,7 +205,8 @@ Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const
   Tensor out = Tensor::empty({q.x.rows(), q.heads * v.width}, q.x.dtype());
   Tensor lse = Tensor::empty({q.x.rows(), q.heads}, DType::f32);
   with_float_type("attention", q.x.dtype(), [&]<typename T>(T) {
-    forward(kernel_arguments<T>(q, k, v, offsets, keys, options, out.mutable_data<T>(), lse.mutable_data<float>()));
+    forward(kernel_arguments<T>(q, k, v, offsets, keys, options, out.mutable_data<T>(),
+                                lse.mutable_data<float>()));
   });
   if (wants_grad({&q.x, &k.x, &v.x}))
     connect(out, std::make_shared<AttentionNode>(q, k, v, offsets, keys, options, out, lse));
@@ -200,7 +214,8 @@ Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const
 }
 
 Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
-                         const KeyLayout& keys, const AttentionOptions& options, const AttentionVisitor& visit) {
+                         const KeyLayout& keys, const AttentionOptions& options,
+                         const AttentionVisitor& visit) {
   check_arguments(q, k, v, offsets, keys);
   check(!wants_grad({&q.x, &k.x, &v.x}), "attention: its scores can be probed only without gradients");
   Tensor out = Tensor::zeros({q.x.rows(), q.heads * v.width}, q.x.dtype());
@@ -208,7 +223,9 @@ Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::sp
     const auto a = kernel_arguments<T>(q, k, v, offsets, keys, options, out.mutable_data<T>(), nullptr);
     for (int64_t s = 0; s < a.sequences; ++s) {
       const int64_t queries = offsets[s + 1] - offsets[s], count = keys.lengths[s];
-      const auto row_of = [&](int64_t j) { return a.blocks[a.block_offsets[s] + j / a.block_rows] + j % a.block_rows; };
+      const auto row_of = [&](int64_t j) {
+        return a.blocks[a.block_offsets[s] + j / a.block_rows] + j % a.block_rows;
+      };
       for (int64_t h = 0; h < a.heads; ++h) {
         const int64_t kv = h / (a.heads / a.kv_heads);
         Tensor scores = Tensor::empty({queries, count}, DType::f32);
@@ -218,8 +235,9 @@ Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::sp
             for (int64_t c = 0; c < a.d_qk; ++c)
               dot += static_cast<float>(a.q[(offsets[s] + i) * a.q_stride + h * a.d_qk + c]) *
                      static_cast<float>(a.k[row_of(j) * a.k_stride + kv * a.d_qk + c]);
-            scores.mutable_data<float>()[i * count + j] =
-                a.mask.allows(count - queries + i, j) ? a.scale * dot : -std::numeric_limits<float>::infinity();
+            scores.mutable_data<float>()[i * count + j] = a.mask.allows(count - queries + i, j)
+                                                              ? a.scale * dot
+                                                              : -std::numeric_limits<float>::infinity();
           }
         Tensor probabilities = scores.clone();
         for (int64_t i = 0; i < queries; ++i) {

@@ -34,12 +34,12 @@ struct KeyLayout {
 struct AttentionOptions {
   Mask mask;
   ScoreTerm term;
-  float scale = 1;   // 1/sqrt(d_qk) as a rule (Algorithm 4)
-  Dropout dropout;   // of the probabilities
+  float scale = 1;  // 1/sqrt(d_qk) as a rule (Algorithm 4)
+  Dropout dropout;  // of the probabilities
 };
 
-// q [N, heads, d_qk], k and v [M, kv_heads, d_qk / d_vo] -> [N, heads d_vo]; `offsets` [sequences + 1] divides
-// the queries. Head h attends with key/value head h / (heads / kv_heads). Lines 4-6 of Algorithm 4 of
+// q [N, heads, d_qk], k and v [M, kv_heads, d_qk / d_vo] -> [N, heads d_vo]; `offsets` [sequences + 1]
+// divides the queries. Head h attends with key/value head h / (heads / kv_heads). Lines 4-6 of Algorithm 4 of
 // Phuong & Hutter for every head; memory linear in length. A query that sees no key gives 0.
 Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
                  const KeyLayout& keys, const AttentionOptions& options);
@@ -47,8 +47,10 @@ Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const
 // The same by the definition, with the scores and probabilities of every head in hand: for probes and tests.
 // visit(sequence, head, scores [queries, keys], probabilities [queries, keys]) may change the probabilities.
 // Without gradient and dropout.
-using AttentionVisitor = std::function<void(int64_t sequence, int64_t head, const Tensor& scores, Tensor& probabilities)>;
+using AttentionVisitor =
+    std::function<void(int64_t sequence, int64_t head, const Tensor& scores, Tensor& probabilities)>;
 Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
-                         const KeyLayout& keys, const AttentionOptions& options, const AttentionVisitor& visit);
+                         const KeyLayout& keys, const AttentionOptions& options,
+                         const AttentionVisitor& visit);
 
 }  // namespace qkv

@@ -12,7 +12,9 @@ namespace {
 constexpr int64_t kChunkLogits = int64_t{1} << 24;  // 64 MiB of f32
 
 // Rows worked on at a time: a multiple of 16 where there are that many.
-int64_t chunk_rows(int64_t vocab) { return std::max<int64_t>(1, std::clamp<int64_t>(kChunkLogits / vocab / 16 * 16, 16, 4096)); }
+int64_t chunk_rows(int64_t vocab) {
+  return std::max<int64_t>(1, std::clamp<int64_t>(kChunkLogits / vocab / 16 * 16, 16, 4096));
+}
 
 // dz = scale (softmax(z) - onehot);  dX = dz W;  dW = dz^T X.
 class CrossEntropyNode : public Node {
@@ -29,11 +31,30 @@ class CrossEntropyNode : public Node {
     const int64_t width = x.width(), vocab = weight_.dim(0), at = begin * width * size_of(x.dtype());
     const auto* x_rows = static_cast<const std::byte*>(x.raw()) + at;
     if (wants(0))
-      matrix_product({.m = rows, .n = width, .k = vocab, .in = x.dtype(), .out = x.dtype(), .a = dz.raw(), .a_stride = stride,
-                      .b = weight_.raw(), .b_stride = width, .c = static_cast<std::byte*>(dx_.raw()) + at, .c_stride = width});
+      matrix_product({.m = rows,
+                      .n = width,
+                      .k = vocab,
+                      .in = x.dtype(),
+                      .out = x.dtype(),
+                      .a = dz.raw(),
+                      .a_stride = stride,
+                      .b = weight_.raw(),
+                      .b_stride = width,
+                      .c = static_cast<std::byte*>(dx_.raw()) + at,
+                      .c_stride = width});
     weight_grad(1, weight_.shape(), [&](Tensor& dw, bool accumulate) {
-      matrix_product({.m = vocab, .n = width, .k = rows, .in = x.dtype(), .out = DType::f32, .a = dz.raw(), .a_stride = stride,
-                      .a_transposed = true, .b = x_rows, .b_stride = width, .c = dw.raw(), .c_stride = width,
+      matrix_product({.m = vocab,
+                      .n = width,
+                      .k = rows,
+                      .in = x.dtype(),
+                      .out = DType::f32,
+                      .a = dz.raw(),
+                      .a_stride = stride,
+                      .a_transposed = true,
+                      .b = x_rows,
+                      .b_stride = width,
+                      .c = dw.raw(),
+                      .c_stride = width,
                       .accumulate = accumulate});
     });
   }
@@ -49,9 +70,11 @@ class CrossEntropyNode : public Node {
 
 }  // namespace
 
-CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets, float scale) {
-  check(weight.shape().rank() == 2 && x.shape().rank() == 2 && x.width() == weight.dim(1) && weight.dim(0) > 0,
-        "unembed_cross_entropy: weight {} does not fit x {}", weight.shape().text(), x.shape().text());
+CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
+                                         float scale) {
+  check(
+      weight.shape().rank() == 2 && x.shape().rank() == 2 && x.width() == weight.dim(1) && weight.dim(0) > 0,
+      "unembed_cross_entropy: weight {} does not fit x {}", weight.shape().text(), x.shape().text());
   expect_dtype("unembed_cross_entropy", "weight", weight, x.dtype());
   expect_shape("unembed_cross_entropy", "targets", targets, {x.rows()});
   expect_dtype("unembed_cross_entropy", "targets", targets, DType::i32);
@@ -77,8 +100,18 @@ CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, 
     float* losses = result.token_losses.mutable_data<float>();
     for (int64_t begin = 0; begin < n; begin += rows) {
       const int64_t count = std::min(rows, n - begin);
-      matrix_product({.m = count, .n = vocab, .k = width, .in = x.dtype(), .out = DType::f32, .a = x.data<T>() + begin * width,
-                      .a_stride = width, .b = weight.raw(), .b_stride = width, .b_transposed = true, .c = z, .c_stride = stride});
+      matrix_product({.m = count,
+                      .n = vocab,
+                      .k = width,
+                      .in = x.dtype(),
+                      .out = DType::f32,
+                      .a = x.data<T>() + begin * width,
+                      .a_stride = width,
+                      .b = weight.raw(),
+                      .b_stride = width,
+                      .b_transposed = true,
+                      .c = z,
+                      .c_stride = stride});
       parallel_for(count, row_grain(vocab * 8), [&](int64_t r, int64_t end) {
         kernels().typed<T>().cross_entropy({end - r, vocab, z + r * stride, stride, target + begin + r, scale,
                                             losses + begin + r, dz ? dz + r * stride : nullptr});

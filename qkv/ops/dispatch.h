@@ -28,6 +28,8 @@ inline void expect_dtype(std::string_view op, std::string_view what, const Tenso
 
 // Elements a thread should have at least, for passes that cost a few operations an element.
 inline constexpr int64_t kElementGrain = 1 << 14;
-inline int64_t row_grain(int64_t width) { return std::max<int64_t>(1, kElementGrain / std::max<int64_t>(1, width)); }
+inline int64_t row_grain(int64_t width) {
+  return std::max<int64_t>(1, kElementGrain / std::max<int64_t>(1, width));
+}
 
 }  // namespace qkv

@@ -13,8 +13,10 @@ Tensor converted(const Tensor& x, DType dtype) {
   check((widen && x.dtype() == DType::bf16) || (dtype == DType::bf16 && x.dtype() == DType::f32),
         "convert: from {} to {} is not supported", name_of(x.dtype()), name_of(dtype));
   parallel_for(x.count(), kElementGrain, [&](int64_t i, int64_t end) {
-    if (widen) kernels().bf16.to_f32(end - i, x.data<BFloat16>() + i, out.mutable_data<float>() + i);
-    else kernels().bf16.from_f32(end - i, x.data<float>() + i, out.mutable_data<BFloat16>() + i);
+    if (widen)
+      kernels().bf16.to_f32(end - i, x.data<BFloat16>() + i, out.mutable_data<float>() + i);
+    else
+      kernels().bf16.from_f32(end - i, x.data<float>() + i, out.mutable_data<BFloat16>() + i);
   });
   return out;
 }

@@ -10,7 +10,9 @@ namespace {
 // rows in order, so the sum does not depend on timing.
 class EmbeddingNode : public Node {
  public:
-  EmbeddingNode(const Tensor& ids, const Tensor& table) : ids_(ids), shape_(table.shape()) { add_input(table); }
+  EmbeddingNode(const Tensor& ids, const Tensor& table) : ids_(ids), shape_(table.shape()) {
+    add_input(table);
+  }
   std::string_view name() const override { return "embedding"; }
   void backward(std::span<Tensor> grads) override {
     const Tensor& dy = grads[0];
@@ -35,13 +37,14 @@ class EmbeddingNode : public Node {
 
 Tensor embedding(const Tensor& ids, const Tensor& table, const char* what) {
   expect_dtype("embedding", what, ids, DType::i32);
-  check(ids.shape().rank() == 1 && table.shape().rank() == 2, "embedding: expected {}s [N] and a table [V, D], got {} and {}",
-        what, ids.shape().text(), table.shape().text());
+  check(ids.shape().rank() == 1 && table.shape().rank() == 2,
+        "embedding: expected {}s [N] and a table [V, D], got {} and {}", what, ids.shape().text(),
+        table.shape().text());
   const int64_t n = ids.count(), width = table.dim(1);
   const auto* id = ids.data<int32_t>();
   for (int64_t i = 0; i < n; ++i)
-    check(id[i] >= 0 && id[i] < table.dim(0), "{} {} at row {} is out of range: the table has {} rows", what, id[i], i,
-          table.dim(0));
+    check(id[i] >= 0 && id[i] < table.dim(0), "{} {} at row {} is out of range: the table has {} rows", what,
+          id[i], i, table.dim(0));
   Tensor out = Tensor::empty({n, width}, table.dtype());
   const int64_t bytes = width * size_of(table.dtype());
   const auto* from = static_cast<const std::byte*>(table.raw());

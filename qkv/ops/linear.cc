@@ -10,7 +10,8 @@ namespace {
 // Y = X W^T + b:  dX = dY W,  dW = dY^T X,  db = column sums of dY.
 class LinearNode : public Node {
  public:
-  LinearNode(const Tensor& x, const Tensor& weight, const Tensor& bias) : x_(x.detach()), weight_(weight.detach()) {
+  LinearNode(const Tensor& x, const Tensor& weight, const Tensor& bias)
+      : x_(x.detach()), weight_(weight.detach()) {
     add_input(x);
     add_input(weight);
     add_input(bias);
@@ -23,13 +24,32 @@ class LinearNode : public Node {
     const int64_t rows = x_.rows(), in = x_.width(), out = weight_.dim(0);
     if (wants(0)) {
       Tensor dx = Tensor::empty(x_.shape(), x_.dtype());
-      matrix_product({.m = rows, .n = in, .k = out, .in = x_.dtype(), .out = x_.dtype(), .a = dy.raw(), .a_stride = out,
-                      .b = weight_.raw(), .b_stride = in, .c = dx.raw(), .c_stride = in});
+      matrix_product({.m = rows,
+                      .n = in,
+                      .k = out,
+                      .in = x_.dtype(),
+                      .out = x_.dtype(),
+                      .a = dy.raw(),
+                      .a_stride = out,
+                      .b = weight_.raw(),
+                      .b_stride = in,
+                      .c = dx.raw(),
+                      .c_stride = in});
       give(0, std::move(dx));
     }
     weight_grad(1, weight_.shape(), [&](Tensor& dw, bool accumulate) {
-      matrix_product({.m = out, .n = in, .k = rows, .in = x_.dtype(), .out = DType::f32, .a = dy.raw(), .a_stride = out,
-                      .a_transposed = true, .b = x_.raw(), .b_stride = in, .c = dw.raw(), .c_stride = in,
+      matrix_product({.m = out,
+                      .n = in,
+                      .k = rows,
+                      .in = x_.dtype(),
+                      .out = DType::f32,
+                      .a = dy.raw(),
+                      .a_stride = out,
+                      .a_transposed = true,
+                      .b = x_.raw(),
+                      .b_stride = in,
+                      .c = dw.raw(),
+                      .c_stride = in,
                       .accumulate = accumulate});
     });
     weight_grad(2, {out}, [&](Tensor& db, bool accumulate) {
@@ -52,19 +72,30 @@ class LinearNode : public Node {
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, DType out_type) {
   check(weight.shape().rank() == 2 && x.shape().rank() == 2 && x.width() == weight.dim(1),
-        "linear: weight {} does not fit x {}: expected [out, {}]", weight.shape().text(), x.shape().text(), x.width());
+        "linear: weight {} does not fit x {}: expected [out, {}]", weight.shape().text(), x.shape().text(),
+        x.width());
   expect_dtype("linear", "weight", weight, x.dtype());
-  check(out_type == x.dtype() || out_type == DType::f32, "linear: {} from {} is not supported", name_of(out_type),
-        name_of(x.dtype()));
+  check(out_type == x.dtype() || out_type == DType::f32, "linear: {} from {} is not supported",
+        name_of(out_type), name_of(x.dtype()));
   const int64_t rows = x.rows(), in = x.width(), out = weight.dim(0);
   if (bias.defined()) {
     expect_shape("linear", "bias", bias, {out});
     expect_dtype("linear", "bias", bias, DType::f32);
   }
   Tensor y = Tensor::empty({rows, out}, out_type);
-  matrix_product({.m = rows, .n = out, .k = in, .in = x.dtype(), .out = out_type, .a = x.raw(), .a_stride = in,
-                  .b = weight.raw(), .b_stride = in, .b_transposed = true,
-                  .bias = bias.defined() ? bias.data<float>() : nullptr, .c = y.raw(), .c_stride = out});
+  matrix_product({.m = rows,
+                  .n = out,
+                  .k = in,
+                  .in = x.dtype(),
+                  .out = out_type,
+                  .a = x.raw(),
+                  .a_stride = in,
+                  .b = weight.raw(),
+                  .b_stride = in,
+                  .b_transposed = true,
+                  .bias = bias.defined() ? bias.data<float>() : nullptr,
+                  .c = y.raw(),
+                  .c_stride = out});
   if (wants_grad({&x, &weight, &bias})) connect(y, std::make_shared<LinearNode>(x, weight, bias));
   return y;
 }

@@ -38,7 +38,8 @@ class ResidualNormNode : public Node {
     const int64_t rows = sum_.rows(), width = sum_.width();
     const int64_t pieces = num_pieces(rows, row_grain(width));
     Tensor dsum = Tensor::empty(sum_.shape(), sum_.dtype());
-    Tensor partial = Tensor::zeros({std::max<int64_t>(1, pieces), 2, width}, DType::f32);  // dgamma, dbeta a piece
+    Tensor partial =
+        Tensor::zeros({std::max<int64_t>(1, pieces), 2, width}, DType::f32);  // dgamma, dbeta a piece
     with_float_type("residual_norm", sum_.dtype(), [&]<typename T>(T) {
       const T *dy_data = dy.data<T>(), *sum = sum_.data<T>();
       const T* in = dsum_in.defined() ? dsum_in.data<T>() : nullptr;
@@ -46,9 +47,10 @@ class ResidualNormNode : public Node {
       float* parts = partial.mutable_data<float>();
       parallel_pieces(rows, row_grain(width), [&](int64_t piece, int64_t r, int64_t end) {
         const int64_t at = r * width;
-        kernels().typed<T>().residual_norm_grad({end - r, width, dy_data + at, in ? in + at : nullptr, sum + at,
-                                                 gamma_.data<float>(), mean_.data<float>() + r, rstd_.data<float>() + r,
-                                                 to + at, parts + piece * 2 * width, parts + (piece * 2 + 1) * width});
+        kernels().typed<T>().residual_norm_grad({end - r, width, dy_data + at, in ? in + at : nullptr,
+                                                 sum + at, gamma_.data<float>(), mean_.data<float>() + r,
+                                                 rstd_.data<float>() + r, to + at, parts + piece * 2 * width,
+                                                 parts + (piece * 2 + 1) * width});
       });
     });
     for (int which = 0; which < 2; ++which)  // gamma, then beta
@@ -67,8 +69,8 @@ class ResidualNormNode : public Node {
 
 }  // namespace
 
-ResidualNormResult residual_norm(const Tensor& x, const Tensor& branch, const Dropout& dropout, const Tensor& gamma,
-                                 const Tensor& beta, float epsilon) {
+ResidualNormResult residual_norm(const Tensor& x, const Tensor& branch, const Dropout& dropout,
+                                 const Tensor& gamma, const Tensor& beta, float epsilon) {
   const int64_t rows = x.rows(), width = x.width();
   expect_shape("residual_norm", "gamma", gamma, {width});
   expect_shape("residual_norm", "beta", beta, {width});
@@ -92,8 +94,8 @@ ResidualNormResult residual_norm(const Tensor& x, const Tensor& branch, const Dr
       part.first_row += r;
       kernels().typed<T>().residual_norm({end - r, width, from + at, add ? add + at : nullptr, part,
                                           gamma.data<float>(), beta.data<float>(), epsilon,
-                                          sum_out ? sum_out + at : nullptr, out + at, mean.mutable_data<float>() + r,
-                                          rstd.mutable_data<float>() + r});
+                                          sum_out ? sum_out + at : nullptr, out + at,
+                                          mean.mutable_data<float>() + r, rstd.mutable_data<float>() + r});
     });
   });
   if (wants_grad({&x, &branch, &gamma, &beta})) {

@@ -13,7 +13,7 @@ struct ResidualNormResult {
 
 // x, branch [N, D] (branch may be undefined); gamma, beta f32 [D]. Algorithm 6 of Phuong & Hutter with
 // variance + epsilon under the root.
-ResidualNormResult residual_norm(const Tensor& x, const Tensor& branch, const Dropout& dropout, const Tensor& gamma,
-                                 const Tensor& beta, float epsilon);
+ResidualNormResult residual_norm(const Tensor& x, const Tensor& branch, const Dropout& dropout,
+                                 const Tensor& gamma, const Tensor& beta, float epsilon);
 
 }  // namespace qkv

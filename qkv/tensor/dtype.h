@@ -26,35 +26,52 @@ enum class DType : uint8_t { f32, bf16, f16, f64, i64, i32, u8 };
 constexpr int64_t size_of(DType t) {
   switch (t) {
     case DType::f64:
-    case DType::i64: return 8;
+    case DType::i64:
+      return 8;
     case DType::f32:
-    case DType::i32: return 4;
+    case DType::i32:
+      return 4;
     case DType::bf16:
-    case DType::f16: return 2;
-    case DType::u8: return 1;
+    case DType::f16:
+      return 2;
+    case DType::u8:
+      return 1;
   }
   return 0;
 }
 
 constexpr std::string_view name_of(DType t) {
   switch (t) {
-    case DType::f32: return "f32";
-    case DType::bf16: return "bf16";
-    case DType::f16: return "f16";
-    case DType::f64: return "f64";
-    case DType::i64: return "i64";
-    case DType::i32: return "i32";
-    case DType::u8: return "u8";
+    case DType::f32:
+      return "f32";
+    case DType::bf16:
+      return "bf16";
+    case DType::f16:
+      return "f16";
+    case DType::f64:
+      return "f64";
+    case DType::i64:
+      return "i64";
+    case DType::i32:
+      return "i32";
+    case DType::u8:
+      return "u8";
   }
   return "?";
 }
 
-template <typename T> inline constexpr DType dtype_of = DType::u8;
-template <> inline constexpr DType dtype_of<float> = DType::f32;
-template <> inline constexpr DType dtype_of<BFloat16> = DType::bf16;
-template <> inline constexpr DType dtype_of<double> = DType::f64;
-template <> inline constexpr DType dtype_of<int64_t> = DType::i64;
-template <> inline constexpr DType dtype_of<int32_t> = DType::i32;
+template <typename T>
+inline constexpr DType dtype_of = DType::u8;
+template <>
+inline constexpr DType dtype_of<float> = DType::f32;
+template <>
+inline constexpr DType dtype_of<BFloat16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<double> = DType::f64;
+template <>
+inline constexpr DType dtype_of<int64_t> = DType::i64;
+template <>
+inline constexpr DType dtype_of<int32_t> = DType::i32;
 
 // f16 is a storage format only: expanded to f32 when a file is read.
 float float_from_f16(uint16_t bits);

@@ -48,7 +48,8 @@ std::byte* take(size_t capacity) {
     }
   }
   const size_t alignment = capacity >= kHugePage ? kHugePage : 64;
-  auto* block = static_cast<std::byte*>(std::aligned_alloc(alignment, (capacity + alignment - 1) / alignment * alignment));
+  auto* block = static_cast<std::byte*>(
+      std::aligned_alloc(alignment, (capacity + alignment - 1) / alignment * alignment));
   if (block == nullptr) {
     const std::lock_guard lock(p.mutex);
     p.use.in_use -= capacity;
@@ -77,7 +78,8 @@ std::shared_ptr<Storage> Storage::allocate(size_t bytes) {
   return s;
 }
 
-std::shared_ptr<Storage> Storage::borrow(const std::byte* data, size_t bytes, std::shared_ptr<const void> owner) {
+std::shared_ptr<Storage> Storage::borrow(const std::byte* data, size_t bytes,
+                                         std::shared_ptr<const void> owner) {
   std::shared_ptr<Storage> s(new Storage);
   s->data_ = const_cast<std::byte*>(data);
   s->size_ = bytes;

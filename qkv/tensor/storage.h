@@ -14,7 +14,8 @@ class Storage {
   // Uninitialised.
   static std::shared_ptr<Storage> allocate(size_t bytes);
   // Memory that `owner` keeps alive; read-only by contract.
-  static std::shared_ptr<Storage> borrow(const std::byte* data, size_t bytes, std::shared_ptr<const void> owner);
+  static std::shared_ptr<Storage> borrow(const std::byte* data, size_t bytes,
+                                         std::shared_ptr<const void> owner);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;

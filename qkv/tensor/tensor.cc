@@ -7,7 +7,8 @@ namespace qkv {
 float float_from_f16(uint16_t h) {
   const uint32_t sign = uint32_t{h & 0x8000u} << 16, exponent = h >> 10 & 31, fraction = h & 0x3FFu;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000u | fraction << 13);
-  if (exponent == 0) return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(static_cast<float>(fraction) * 0x1p-24f));
+  if (exponent == 0)
+    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(static_cast<float>(fraction) * 0x1p-24f));
   return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
@@ -57,20 +58,22 @@ Tensor Tensor::borrow(Shape shape, DType dtype, const std::byte* data, std::shar
 }
 
 float Tensor::item() const {
-  check(count() == 1 && dtype_ == DType::f32, "item: expected one f32 element, got {} {}", name_of(dtype_), shape_.text());
+  check(count() == 1 && dtype_ == DType::f32, "item: expected one f32 element, got {} {}", name_of(dtype_),
+        shape_.text());
   return data<float>()[0];
 }
 
 Tensor Tensor::reshape(Shape shape) const {
-  check(shape.count() == count(), "reshape: {} does not hold as many elements as {}", shape.text(), shape_.text());
+  check(shape.count() == count(), "reshape: {} does not hold as many elements as {}", shape.text(),
+        shape_.text());
   Tensor t = *this;
   t.shape_ = shape;
   return t;
 }
 
 Tensor Tensor::slice_rows(int64_t begin, int64_t end) const {
-  check(shape_.rank() > 0 && 0 <= begin && begin <= end && end <= shape_[0], "slice_rows: [{}, {}) of {}", begin, end,
-        shape_.text());
+  check(shape_.rank() > 0 && 0 <= begin && begin <= end && end <= shape_[0], "slice_rows: [{}, {}) of {}",
+        begin, end, shape_.text());
   std::array<int64_t, Shape::kMaxRank> extents{};
   for (int i = 0; i < shape_.rank(); ++i) extents[i] = shape_[i];
   extents[0] = end - begin;
@@ -79,8 +82,8 @@ Tensor Tensor::slice_rows(int64_t begin, int64_t end) const {
 }
 
 Tensor Tensor::view(int64_t first_element, Shape shape) const {
-  check(first_element >= 0 && first_element + shape.count() <= count(), "view: {} at {} of {}", shape.text(), first_element,
-        shape_.text());
+  check(first_element >= 0 && first_element + shape.count() <= count(), "view: {} at {} of {}", shape.text(),
+        first_element, shape_.text());
   Tensor t = *this;
   t.shape_ = shape;
   t.offset_ += first_element * size_of(dtype_);

@@ -26,7 +26,7 @@ class Shape {
 
   int rank() const { return rank_; }
   int64_t operator[](int i) const { return extents_[i < 0 ? i + rank_ : i]; }  // negative: from the end
-  int64_t count() const;  // of elements
+  int64_t count() const;                                                       // of elements
   bool operator==(const Shape&) const = default;
   std::string text() const;  // "[2, 3]"
 
@@ -45,8 +45,8 @@ class Tensor {
   static Tensor borrow(Shape shape, DType dtype, const std::byte* data, std::shared_ptr<const void> owner);
   template <typename T>
   static Tensor of(Shape shape, std::span<const T> values) {
-    check(shape.count() == static_cast<int64_t>(values.size()), "tensor {}: expected {} values, got {}", shape.text(),
-          shape.count(), values.size());
+    check(shape.count() == static_cast<int64_t>(values.size()), "tensor {}: expected {} values, got {}",
+          shape.text(), shape.count(), values.size());
     Tensor t = empty(shape, dtype_of<T>);
     if (!values.empty()) std::memcpy(t.raw(), values.data(), values.size_bytes());
     return t;

@@ -8,8 +8,8 @@
 #include <queue>
 
 #include "qkv/base/error.h"
+#include "qkv/base/json.h"
 #include "qkv/text/byte_alphabet.h"
-#include "qkv/text/json_field.h"
 #include "qkv/text/unicode.h"
 
 namespace qkv::text {

@@ -2,8 +2,8 @@
 
 #include <array>
 
+#include "qkv/base/json.h"
 #include "qkv/text/byte_alphabet.h"
-#include "qkv/text/json_field.h"
 
 namespace qkv::text {
 namespace {

@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
-namespace qkv::text {
-
+namespace qkv {
 class JsonField;
+}
+
+namespace qkv::text {
 
 class Decoder {
  public:

@@ -2,8 +2,8 @@
 
 #include <array>
 
+#include "qkv/base/json.h"
 #include "qkv/text/bpe.h"
-#include "qkv/text/json_field.h"
 #include "qkv/text/word_level.h"
 
 namespace qkv::text {

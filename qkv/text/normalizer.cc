@@ -4,7 +4,7 @@
 #include <array>
 #include <vector>
 
-#include "qkv/text/json_field.h"
+#include "qkv/base/json.h"
 #include "qkv/text/unicode.h"
 
 namespace qkv::text {

@@ -6,9 +6,11 @@
 
 #include "qkv/text/aligned_text.h"
 
-namespace qkv::text {
-
+namespace qkv {
 class JsonField;
+}
+
+namespace qkv::text {
 
 class Normalizer {
  public:

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "qkv/base/error.h"
-#include "qkv/text/json_field.h"
+#include "qkv/base/json.h"
 #include "qkv/text/unicode.h"
 
 namespace qkv::text {

@@ -8,9 +8,11 @@
 #include "qkv/text/regex.h"
 #include "qkv/text/vocabulary.h"
 
-namespace qkv::text {
-
+namespace qkv {
 class JsonField;
+}
+
+namespace qkv::text {
 
 // An encoded text: for every token its id, the bytes of the text it stands for (empty for tokens that stand
 // for none) and which of a pair's two texts it belongs to.

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "qkv/base/json.h"
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/gpt2_pattern.h"
-#include "qkv/text/json_field.h"
 #include "qkv/text/unicode.h"
 
 namespace qkv::text {

@@ -7,9 +7,11 @@
 
 #include "qkv/text/aligned_text.h"
 
-namespace qkv::text {
-
+namespace qkv {
 class JsonField;
+}
+
+namespace qkv::text {
 
 // A text and its pieces, in order. When `bytes` is set, every byte of the text stands for its character in
 // the byte alphabet: the spelling out that ByteLevel means is left to whoever needs it.

@@ -4,8 +4,8 @@
 
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
+#include "qkv/base/json.h"
 #include "qkv/text/bpe.h"
-#include "qkv/text/json_field.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/text/tokenizer_parts.h"
 

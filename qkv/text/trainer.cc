@@ -4,11 +4,11 @@
 #include <set>
 
 #include "qkv/base/error.h"
+#include "qkv/base/json.h"
 #include "qkv/text/bpe.h"
 #include "qkv/text/bpe_trainer.h"
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/gpt2_pattern.h"
-#include "qkv/text/json_field.h"
 #include "qkv/text/tokenizer_parts.h"
 #include "qkv/text/unicode.h"
 #include "qkv/text/word_level.h"

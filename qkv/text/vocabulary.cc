@@ -1,7 +1,7 @@
 #include "qkv/text/vocabulary.h"
 
 #include "qkv/base/error.h"
-#include "qkv/text/json_field.h"
+#include "qkv/base/json.h"
 
 namespace qkv::text {
 

@@ -8,9 +8,11 @@
 #include <unordered_map>
 #include <vector>
 
-namespace qkv::text {
-
+namespace qkv {
 class JsonField;
+}
+
+namespace qkv::text {
 
 using TokenId = int32_t;
 inline constexpr TokenId kNoToken = -1;

@@ -1,8 +1,8 @@
 #include "qkv/text/word_level.h"
 
 #include "qkv/base/error.h"
+#include "qkv/base/json.h"
 #include "qkv/text/byte_alphabet.h"
-#include "qkv/text/json_field.h"
 #include "qkv/text/unicode.h"
 
 namespace qkv::text {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "qkv/base/file.h"
+#include "qkv/base/json.h"
 #include "qkv/base/parallel.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/io/safetensors.h"
@@ -31,12 +32,13 @@ void save_checkpoint(const std::string& dir, TrainingState& training, const text
   write_directory_atomically(dir, [&](const std::string& to) {
     write_model(to, training.model(), tokenizer);
     write_safetensors(to + "/optimizer.safetensors", training.optimizer().state());
-    const Json json = {{"version", kVersion},
-                       {"step", state.step},
-                       {"best_loss", std::isfinite(state.best_loss) ? Json(state.best_loss) : Json(nullptr)},
-                       {"smoothed_loss", state.smoothed_loss},
-                       {"threads", num_threads()},
-                       {"fingerprint", state.fingerprint}};
+    const OrderedJson json = {
+        {"version", kVersion},
+        {"step", state.step},
+        {"best_loss", std::isfinite(state.best_loss) ? OrderedJson(state.best_loss) : OrderedJson(nullptr)},
+        {"smoothed_loss", state.smoothed_loss},
+        {"threads", num_threads()},
+        {"fingerprint", state.fingerprint}};
     write_file_atomically(to + "/trainer_state.json", json.dump(2) + "\n");
   });
 }
@@ -45,18 +47,15 @@ TrainerState load_trainer_state(const std::string& dir) {
   const std::string path = dir + "/trainer_state.json";
   check(file_exists(path), "{}: missing: there is no checkpoint to resume from", path);
   const Json json = parse_json(read_file(path), path);
-  check(json_field<int64_t>(json, "version", path) == kVersion, "{}: version: expected {}", path, kVersion);
+  const JsonField root(json, path);
+  root["version"].integer(kVersion, kVersion);
   TrainerState s;
-  s.step = json_field<int64_t>(json, "step", path);
-  const auto number = [&](const char* key) {
-    check(json.contains(key) && json.at(key).is_number(), "{}: {}: expected a number", path, key);
-    return json.at(key).get<double>();
-  };
-  if (json.contains("best_loss") && !json.at("best_loss").is_null()) s.best_loss = number("best_loss");
-  s.smoothed_loss = number("smoothed_loss");
-  s.threads = static_cast<int>(json_field<int64_t>(json, "threads", path));
-  s.fingerprint = json_field<std::string>(json, "fingerprint", path);
-  check(s.step >= 0, "{}: step: must not be negative", path);
+  s.step = root["step"].integer(0, int64_t{1} << 60);
+  if (const auto best = root.find("best_loss"))
+    s.best_loss = best->number();  // null until there was an evaluation
+  s.smoothed_loss = root["smoothed_loss"].number();
+  s.threads = static_cast<int>(root["threads"].integer(1, 1 << 20));
+  s.fingerprint = root["fingerprint"].string();
   return s;
 }
 
@@ -64,10 +63,12 @@ void load_optimizer(const std::string& dir, Optimizer& optimizer) {
   const std::string path = dir + "/optimizer.safetensors";
   const Safetensors file = read_safetensors(path);
   auto state = optimizer.state();
-  check(file.tensors.size() == state.size(), "{}: expected {} tensors, got {}", path, state.size(), file.tensors.size());
+  check(file.tensors.size() == state.size(), "{}: expected {} tensors, got {}", path, state.size(),
+        file.tensors.size());
   for (auto& [name, tensor] : state) {
     const auto it = file.tensors.find(name);
-    check(it != file.tensors.end() && it->second.shape() == tensor.shape() && it->second.dtype() == tensor.dtype(),
+    check(it != file.tensors.end() && it->second.shape() == tensor.shape() &&
+              it->second.dtype() == tensor.dtype(),
           "{}: '{}' does not fit this configuration", path, name);
     std::memcpy(tensor.raw(), it->second.raw(), tensor.bytes());
   }

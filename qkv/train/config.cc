@@ -1,10 +1,12 @@
 #include "qkv/train/config.h"
 
-#include <algorithm>
-#include <set>
 #include <toml++/toml.h>
 
+#include <algorithm>
+#include <set>
+
 #include "qkv/base/file.h"
+#include "qkv/base/suggest.h"
 
 namespace qkv {
 namespace {
@@ -14,35 +16,22 @@ template <typename... Args>
   throw UsageError(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Edit distance, to suggest what a mistyped key was meant to be.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t next = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = std::exchange(row[j], next);
-    }
-  }
-  return row[b.size()];
-}
-
-// Where a value was given: FILE:LINE, or --set.
-std::string place_of(const toml::node& node, const std::string& file) {
-  const toml::source_region& source = node.source();
+// Where a value was given: FILE:LINE, or --set; FILE alone for what is not given.
+std::string place_of(const toml::node* node, const std::string& file) {
+  if (node == nullptr) return file;
+  const toml::source_region& source = node->source();
   return source.path && *source.path == file ? fmt::format("{}:{}", file, source.begin.line) : "--set";
 }
 
 // One table; remembers which keys were asked for, so that the rest can be refused.
 class Section {
  public:
-  Section(const toml::table& root, std::string name, std::string file) : name_(std::move(name)), file_(std::move(file)) {
+  Section(const toml::table& root, std::string name, std::string file)
+      : name_(std::move(name)), file_(std::move(file)) {
     const toml::node* node = root.get(name_);
     if (node == nullptr) return;
     table_ = node->as_table();
-    if (table_ == nullptr) usage("{}: {}: expected a table [{}]", place_of(*node, file_), name_, name_);
+    if (table_ == nullptr) usage("{}: {}: expected a table [{}]", place_of(node, file_), name_, name_);
   }
 
   bool has(const char* key) const { return table_ != nullptr && table_->contains(key); }
@@ -59,7 +48,8 @@ class Section {
       if (!v || !n->is_number()) refuse(key, "expected a number");
       out = *v;
     }
-    if (!(out >= least && out <= most)) refuse(key, fmt::format("must be between {} and {}, got {}", least, most, out));
+    if (!(out >= least && out <= most))
+      refuse(key, fmt::format("must be between {} and {}, got {}", least, most, out));
   }
   void read(const char* key, float& out, double least, double most) {
     double wide = out;
@@ -94,10 +84,9 @@ class Section {
     if (table_ == nullptr) return;
     for (const auto& [key, node] : *table_) {
       if (asked_.contains(std::string(key.str()))) continue;
-      std::string nearest;
-      for (const std::string& a : asked_)
-        if (nearest.empty() || distance(a, key.str()) < distance(nearest, key.str())) nearest = a;
-      usage("{}: {}.{}: unknown key (did you mean {}?)", place_of(node, file_), name_, std::string(key.str()), nearest);
+      const std::vector<std::string_view> known(asked_.begin(), asked_.end());
+      usage("{}: {}.{}: unknown key (did you mean {}?)", place_of(&node, file_), name_,
+            std::string(key.str()), nearest(key.str(), known));
     }
   }
 
@@ -116,7 +105,7 @@ class Section {
   }
   [[noreturn]] void refuse(const char* key, const std::string& why) const {
     const toml::node* n = table_ == nullptr ? nullptr : table_->get(key);
-    usage("{}: {}.{}: {}", n == nullptr ? file_ : place_of(*n, file_), name_, key, why);
+    usage("{}: {}.{}: {}", place_of(n, file_), name_, key, why);
   }
 
   std::string name_, file_;
@@ -129,7 +118,8 @@ void apply_override(toml::table& root, const std::string& text) {
   const size_t equals = text.find('='), dot = text.find('.');
   if (equals == std::string::npos || dot == std::string::npos || dot > equals)
     usage("--set: expected section.key=value, got '{}'", text);
-  const std::string section = text.substr(0, dot), key = text.substr(dot + 1, equals - dot - 1), value = text.substr(equals + 1);
+  const std::string section = text.substr(0, dot), key = text.substr(dot + 1, equals - dot - 1),
+                    value = text.substr(equals + 1);
   toml::table parsed;
   try {
     parsed = toml::parse("value = " + value, std::string_view("--set"));
@@ -155,7 +145,8 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
   const std::set<std::string> sections = {"data", "tokenizer", "model", "train"};
   for (const auto& [key, node] : root)
     if (!sections.contains(std::string(key.str())))
-      usage("{}: {}: unknown (expected [data], [tokenizer], [model] or [train])", place_of(node, path), std::string(key.str()));
+      usage("{}: {}: unknown (expected [data], [tokenizer], [model] or [train])", place_of(&node, path),
+            std::string(key.str()));
 
   TrainConfig c;
   Section data(root, "data", path);
@@ -200,6 +191,13 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
   model.read("tied", c.model.tied);
   model.read("init_std", c.model.init_std, 0, 10);
   model.finish();
+  ModelSpec complete = c.model;
+  complete.vocab_size = 1;
+  try {
+    check_spec(complete);
+  } catch (const Error& e) {
+    usage("{}: {}", path, e.what());
+  }
 
   Section train(root, "train", path);
   train.read("out", c.out);

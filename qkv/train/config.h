@@ -23,36 +23,36 @@ struct TokenizerConfig {
 };
 
 struct OptimizerConfig {
-  std::string name = "adamw";     // adamw or sgd (the paper's)
+  std::string name = "adamw";  // adamw or sgd (the paper's)
   double learning_rate = 1e-3;
   double min_learning_rate = 1e-4;  // where the cosine ends
   int64_t warmup_steps = 100;
   std::string schedule = "cosine";  // cosine or constant, after the warm-up
   double weight_decay = 0.1;        // of matrices; norms and biases are exempt
   double beta1 = 0.9, beta2 = 0.99, epsilon = 1e-8;
-  double clip = 1.0;                // of the gradient's norm; 0: none
+  double clip = 1.0;  // of the gradient's norm; 0: none
 };
 
 struct TrainConfig {
   DataConfig data;
   TokenizerConfig tokenizer;
-  ModelSpec model;           // vocab_size 0 until the tokenizer is known
+  ModelSpec model;  // vocab_size 0 until the tokenizer is known
   OptimizerConfig optimizer;
   std::string out = "runs/model";
   int64_t steps = 1000;
-  int64_t batch = 16;        // windows of a micro-batch
-  int64_t accumulate = 1;    // micro-batches of a step
+  int64_t batch = 16;      // windows of a micro-batch
+  int64_t accumulate = 1;  // micro-batches of a step
   uint64_t seed = 1;
   std::string precision = "auto";  // f32, bf16, or auto: bf16 where the processor gains from it
-  bool recompute = false;    // activation checkpointing
+  bool recompute = false;          // activation checkpointing
   int64_t log_every = 10;
   int64_t eval_every = 250;
   int64_t eval_windows = 64;  // of the validation text, for the evaluations on the way; 0: all
   int64_t checkpoint_every = 500;
 };
 
-// Reads `path` and applies overrides ("train.steps=10"). Unknown or mistyped keys are UsageErrors that name file,
-// line and key.
+// Reads `path` and applies overrides ("train.steps=10"). Unknown or mistyped keys are UsageErrors that name
+// file, line and key.
 TrainConfig read_train_config(const std::string& path, const std::vector<std::string>& overrides);
 
 // The settings that decide what a run computes, as "key = value" lines: a run is resumed only with the same.

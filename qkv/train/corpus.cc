@@ -30,7 +30,9 @@ std::vector<std::string_view> documents_of(std::string_view text, const std::str
   return out;
 }
 
-bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+bool continues_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+}
 
 int64_t count_characters(std::string_view text) {
   int64_t n = 0;
@@ -47,8 +49,8 @@ size_t split_point(std::string_view text, double fraction) {
   return text.size();
 }
 
-void append_text(TokenStream& stream, std::string_view text, const std::string& path, const std::string& separator,
-                 const text::Tokenizer& tokenizer) {
+void append_text(TokenStream& stream, std::string_view text, const std::string& path,
+                 const std::string& separator, const text::Tokenizer& tokenizer) {
   const int32_t end = end_of_text(tokenizer);
   for (const std::string_view document : documents_of(text, separator)) {
     std::vector<int32_t> ids;
@@ -90,7 +92,8 @@ int32_t end_of_text(const text::Tokenizer& tokenizer) {
   return static_cast<int32_t>(tokenizer.token_to_id(kEndOfText).value_or(-1));
 }
 
-TokenStream tokenize_file(const std::string& path, const std::string& separator, const text::Tokenizer& tokenizer) {
+TokenStream tokenize_file(const std::string& path, const std::string& separator,
+                          const text::Tokenizer& tokenizer) {
   const TextFile file = read_text(path);
   TokenStream stream;
   append_text(stream, file.text, path, separator, tokenizer);
@@ -120,8 +123,10 @@ Corpus load_corpus(const DataConfig& data, const TokenizerConfig& config, const 
     }
   };
   Corpus corpus{made(), {}, {}};
-  for (const TextFile& file : train) append_text(corpus.train, file.text, file.path, data.separator, corpus.tokenizer);
-  for (const TextFile& file : valid) append_text(corpus.valid, file.text, file.path, data.separator, corpus.tokenizer);
+  for (const TextFile& file : train)
+    append_text(corpus.train, file.text, file.path, data.separator, corpus.tokenizer);
+  for (const TextFile& file : valid)
+    append_text(corpus.valid, file.text, file.path, data.separator, corpus.tokenizer);
   return corpus;
 }
 

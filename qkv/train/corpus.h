@@ -13,10 +13,12 @@ struct Corpus {
 };
 
 // Reads the files; trains the tokenizer on the training text unless one is named or given.
-Corpus load_corpus(const DataConfig& data, const TokenizerConfig& tokenizer, const text::Tokenizer* given = nullptr);
+Corpus load_corpus(const DataConfig& data, const TokenizerConfig& tokenizer,
+                   const text::Tokenizer* given = nullptr);
 
 // One text file's documents as a stream. Errors name the file.
-TokenStream tokenize_file(const std::string& path, const std::string& separator, const text::Tokenizer& tokenizer);
+TokenStream tokenize_file(const std::string& path, const std::string& separator,
+                          const text::Tokenizer& tokenizer);
 
 // The id of <|endoftext|>, which ends every document where the tokenizer has it; -1 where not.
 int32_t end_of_text(const text::Tokenizer& tokenizer);

@@ -5,7 +5,9 @@
 
 namespace qkv {
 
-double Evaluation::perplexity() const { return std::exp(loss()); }
+double Evaluation::perplexity() const {
+  return std::exp(loss());
+}
 // The text's characters are shared out over its tokens, predicted or not.
 double Evaluation::nats_per_character() const {
   return characters ? loss() * static_cast<double>(of_tokens) / static_cast<double>(characters) : 0;
@@ -25,7 +27,8 @@ Evaluation evaluate(const Decoder& model, const TokenStream& stream, int64_t bat
   e.bytes = stream.bytes;
   for (int64_t first = 0; first < chosen; first += batch) {
     std::vector<int64_t> starts;
-    for (int64_t w = first; w < std::min(first + batch, chosen); ++w) starts.push_back(w * all / chosen * length);
+    for (int64_t w = first; w < std::min(first + batch, chosen); ++w)
+      starts.push_back(w * all / chosen * length);
     const Batch b = cut_windows(stream, starts, length);
     Context context;
     context.layout = b.layout;

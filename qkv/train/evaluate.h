@@ -7,9 +7,9 @@
 namespace qkv {
 
 struct Evaluation {
-  double total = 0;      // nats over all predicted tokens
-  int64_t tokens = 0;    // predicted
-  int64_t of_tokens = 0; // in the text
+  double total = 0;                   // nats over all predicted tokens
+  int64_t tokens = 0;                 // predicted
+  int64_t of_tokens = 0;              // in the text
   int64_t characters = 0, bytes = 0;  // of the text
 
   double loss() const { return tokens ? total / static_cast<double>(tokens) : 0; }  // nats per token

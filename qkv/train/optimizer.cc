@@ -13,7 +13,9 @@ constexpr ParameterKind kKinds[] = {ParameterKind::matrix, ParameterKind::vector
 constexpr const char* kKindNames[] = {"matrix", "vector"};
 constexpr int64_t kGrain = 1 << 15;
 
-BFloat16* shadow_of(Arena& a) { return a.shadow.defined() ? a.shadow.mutable_data<BFloat16>() : nullptr; }
+BFloat16* shadow_of(Arena& a) {
+  return a.shadow.defined() ? a.shadow.mutable_data<BFloat16>() : nullptr;
+}
 
 class AdamWRule : public Optimizer {
  public:
@@ -37,7 +39,8 @@ class AdamWRule : public Optimizer {
     for (int k = 0; k < 2; ++k) {
       Arena& a = parameters.arena(kKinds[k]);
       rule.weight_decay = kKinds[k] == ParameterKind::matrix ? static_cast<float>(config_.weight_decay) : 0;
-      float *w = a.master.mutable_data<float>(), *m = m_[k].mutable_data<float>(), *v = v_[k].mutable_data<float>();
+      float *w = a.master.mutable_data<float>(), *m = m_[k].mutable_data<float>(),
+            *v = v_[k].mutable_data<float>();
       const float* g = a.gradient.data<float>();
       BFloat16* shadow = shadow_of(a);
       parallel_for(a.master.count(), kGrain, [&](int64_t i, int64_t end) {
@@ -69,8 +72,8 @@ class SgdRule : public Optimizer {
       const float* g = a.gradient.data<float>();
       BFloat16* shadow = shadow_of(a);
       parallel_for(a.master.count(), kGrain, [&](int64_t i, int64_t end) {
-        kernels().sgd(static_cast<float>(learning_rate), static_cast<float>(gradient_scale), end - i, w + i, g + i,
-                      shadow ? shadow + i : nullptr);
+        kernels().sgd(static_cast<float>(learning_rate), static_cast<float>(gradient_scale), end - i, w + i,
+                      g + i, shadow ? shadow + i : nullptr);
       });
     }
   }
@@ -86,11 +89,13 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Paramet
 }
 
 double learning_rate_at(const OptimizerConfig& c, int64_t step, int64_t steps) {
-  if (step <= c.warmup_steps) return c.learning_rate * static_cast<double>(step) / static_cast<double>(c.warmup_steps);
+  if (step <= c.warmup_steps)
+    return c.learning_rate * static_cast<double>(step) / static_cast<double>(c.warmup_steps);
   if (c.schedule == "constant" || steps <= c.warmup_steps) return c.learning_rate;
-  const double done = static_cast<double>(step - c.warmup_steps) / static_cast<double>(steps - c.warmup_steps);
-  return c.min_learning_rate +
-         0.5 * (c.learning_rate - c.min_learning_rate) * (1 + std::cos(std::numbers::pi * std::min(1.0, done)));
+  const double done =
+      static_cast<double>(step - c.warmup_steps) / static_cast<double>(steps - c.warmup_steps);
+  return c.min_learning_rate + 0.5 * (c.learning_rate - c.min_learning_rate) *
+                                   (1 + std::cos(std::numbers::pi * std::min(1.0, done)));
 }
 
 double gradient_norm(Parameters& parameters) {
@@ -102,7 +107,8 @@ double gradient_norm(Parameters& parameters) {
     std::vector<double> sums(blocks);
     parallel_for(blocks, 1, [&](int64_t b, int64_t end) {
       for (; b < end; ++b)
-        sums[b] = kernels().sum_squares(std::min(kBlock, g.count() - b * kBlock), g.data<float>() + b * kBlock);
+        sums[b] =
+            kernels().sum_squares(std::min(kBlock, g.count() - b * kBlock), g.data<float>() + b * kBlock);
     });
     for (const double s : sums) total += s;
   }

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "qkv/base/file.h"
+#include "qkv/base/json.h"
 #include "qkv/base/parallel.h"
 #include "qkv/base/progress.h"
 #include "qkv/io/model_dir.h"
@@ -14,8 +15,8 @@
 
 namespace qkv {
 
-TrainingState::TrainingState(std::unique_ptr<Decoder> model, const OptimizerConfig& config, DType compute, uint64_t seed,
-                             bool recompute)
+TrainingState::TrainingState(std::unique_ptr<Decoder> model, const OptimizerConfig& config, DType compute,
+                             uint64_t seed, bool recompute)
     : model_(std::move(model)), config_(config), seed_(seed) {
   model_->parameters().prepare_training(compute, seed);
   model_->set_recompute(recompute);
@@ -39,7 +40,8 @@ StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t 
     context.first_row = first_row;
     const CrossEntropyResult r = model_->loss(b.ids, b.targets, context, 1 / static_cast<float>(targets));
     result.loss += r.total / static_cast<double>(targets);
-    check(std::isfinite(r.total), "step {}: the loss is not finite ({}): lower the learning rate", step, r.total);
+    check(std::isfinite(r.total), "step {}: the loss is not finite ({}): lower the learning rate", step,
+          r.total);
     backward(r.loss);
     first_row += b.layout.rows();
     result.tokens += b.layout.rows();
@@ -49,11 +51,13 @@ StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t 
   if (!std::isfinite(result.gradient_norm)) {
     for (const Parameter& p : parameters.all())
       for (const float g : p.leaf->grad.values<float>())
-        check(std::isfinite(g), "step {}: the gradient of {} is not finite: lower the learning rate", step, p.name);
+        check(std::isfinite(g), "step {}: the gradient of {} is not finite: lower the learning rate", step,
+              p.name);
     fail("step {}: the gradient's norm overflows: lower the learning rate", step);
   }
   result.learning_rate = learning_rate_at(config_, step, steps);
-  const double scale = config_.clip > 0 && result.gradient_norm > config_.clip ? config_.clip / result.gradient_norm : 1;
+  const double scale =
+      config_.clip > 0 && result.gradient_norm > config_.clip ? config_.clip / result.gradient_norm : 1;
   optimizer_->update(parameters, step, result.learning_rate, scale);
   return result;
 }
@@ -61,14 +65,17 @@ StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t 
 std::string resolve_model_dir(const std::string& dir) {
   for (const std::string& candidate : {dir, dir + "/best", dir + "/last"})
     if (file_exists(candidate + "/config.json")) return candidate;
-  check(std::filesystem::is_directory(dir), "{}: no such directory (expected a model directory or a run)", dir);
+  check(std::filesystem::is_directory(dir), "{}: no such directory (expected a model directory or a run)",
+        dir);
   fail("{}: holds no model: expected config.json here, in best/ or in last/", dir);
 }
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+double seconds_since(Clock::time_point t) {
+  return std::chrono::duration<double>(Clock::now() - t).count();
+}
 
 // metrics.jsonl: one JSON object a line.
 class Metrics {
@@ -80,7 +87,8 @@ class Metrics {
       std::istringstream lines(read_file(path));
       for (std::string line; std::getline(lines, line);) {
         const auto json = Json::parse(line, nullptr, false);
-        if (json.is_object() && json.contains("step") && json["step"].is_number_integer() && json["step"].get<int64_t>() <= step)
+        if (json.is_object() && json.contains("step") && json["step"].is_number_integer() &&
+            json["step"].get<int64_t>() <= step)
           kept += line + "\n";
       }
     }
@@ -88,7 +96,7 @@ class Metrics {
     out_.open(path, std::ios::app);
     check(out_.good(), "{}: cannot be written", path);
   }
-  void write(const Json& line) { out_ << line.dump() << std::endl; }
+  void write(const OrderedJson& line) { out_ << line.dump() << std::endl; }
 
  private:
   std::ofstream out_;
@@ -98,7 +106,10 @@ class Metrics {
 void expect_same_run(const std::string& dir, const std::string& saved, const std::string& given) {
   std::istringstream a(saved), b(given);
   for (std::string was, is; std::getline(a, was) && std::getline(b, is);)
-    check(was == is, "{}: the checkpoint was made with '{}', the configuration says '{}': a run can only be resumed unchanged", dir, was, is);
+    check(was == is,
+          "{}: the checkpoint was made with '{}', the configuration says '{}': a run can only be resumed "
+          "unchanged",
+          dir, was, is);
   check(saved == given, "{}: the checkpoint was made with another configuration", dir);
 }
 
@@ -125,19 +136,25 @@ class Run {
       const TrainerState saved = load_trainer_state(last_);
       expect_same_run(last_, saved.fingerprint, state_.fingerprint);
       if (saved.threads != num_threads())
-        progress_.note(fmt::format("note: the checkpoint was made with {} threads, this run has {}: the last bits may differ",
-                                   saved.threads, num_threads()));
+        progress_.note(fmt::format(
+            "note: the checkpoint was made with {} threads, this run has {}: the last bits may differ",
+            saved.threads, num_threads()));
       state_ = saved;
       model = load_model(last_, DType::f32);
     } else {
       model = std::make_unique<Decoder>(config_.model);
     }
-    training_ = std::make_unique<TrainingState>(std::move(model), config_.optimizer, bf16 ? DType::bf16 : DType::f32,
-                                                config_.seed, config_.recompute);
-    if (mode == StartMode::resume) load_optimizer(last_, training_->optimizer());
-    progress_.note(fmt::format("{}: {} parameters, {} training and {} validation tokens, vocabulary {}, {}, {} threads",
-                               config_.out, human_count(training_->model().parameters().count()), human_count(corpus_.train.size()),
-                               human_count(corpus_.valid.size()), config_.model.vocab_size, bf16 ? "bf16" : "f32", num_threads()));
+    training_ =
+        std::make_unique<TrainingState>(std::move(model), config_.optimizer, bf16 ? DType::bf16 : DType::f32,
+                                        config_.seed, config_.recompute);
+    if (mode == StartMode::resume)
+      load_optimizer(last_, training_->optimizer());
+    else
+      prepare_output(mode);
+    progress_.note(fmt::format(
+        "{}: {} parameters, {} training and {} validation tokens, vocabulary {}, {}, {} threads", config_.out,
+        human_count(training_->model().parameters().count()), human_count(corpus_.train.size()),
+        human_count(corpus_.valid.size()), config_.model.vocab_size, bf16 ? "bf16" : "f32", num_threads()));
   }
 
   Evaluation operator()(const std::function<bool()>& stop) {
@@ -150,16 +167,23 @@ class Run {
       const StepResult r = step(metrics);
       const double seconds = seconds_since(step_start);
       state_.smoothed_loss = state_.step == 1 ? r.loss : 0.95 * state_.smoothed_loss + 0.05 * r.loss;
-      tokens_per_second_ = tokens_per_second_ == 0 ? static_cast<double>(r.tokens) / seconds
-                                                   : 0.9 * tokens_per_second_ + 0.1 * static_cast<double>(r.tokens) / seconds;
-      const double left = seconds_since(start) / static_cast<double>(state_.step - first) * static_cast<double>(config_.steps - state_.step);
-      progress_.update(fmt::format("step {}/{}  loss {:.4f}  smoothed {:.4f}  lr {:.2e}  {} tok/s  {:.0f} MB  {} left", state_.step,
-                                   config_.steps, r.loss, state_.smoothed_loss, r.learning_rate,
-                                   human_count(static_cast<int64_t>(tokens_per_second_)),
-                                   static_cast<double>(memory_use().peak) / 1e6, duration_text(left)));
+      tokens_per_second_ = tokens_per_second_ == 0
+                               ? static_cast<double>(r.tokens) / seconds
+                               : 0.9 * tokens_per_second_ + 0.1 * static_cast<double>(r.tokens) / seconds;
+      const double left = seconds_since(start) / static_cast<double>(state_.step - first) *
+                          static_cast<double>(config_.steps - state_.step);
+      progress_.update(
+          fmt::format("step {}/{}  loss {:.4f}  smoothed {:.4f}  lr {:.2e}  {} tok/s  {:.0f} MB  {} left",
+                      state_.step, config_.steps, r.loss, state_.smoothed_loss, r.learning_rate,
+                      human_count(static_cast<int64_t>(tokens_per_second_)),
+                      static_cast<double>(memory_use().peak) / 1e6, duration_text(left)));
       if (state_.step % config_.log_every == 0 || state_.step == config_.steps)
-        metrics.write({{"step", state_.step}, {"loss", r.loss}, {"smoothed_loss", state_.smoothed_loss}, {"lr", r.learning_rate},
-                       {"grad_norm", r.gradient_norm}, {"tokens_per_second", std::round(tokens_per_second_)},
+        metrics.write({{"step", state_.step},
+                       {"loss", r.loss},
+                       {"smoothed_loss", state_.smoothed_loss},
+                       {"lr", r.learning_rate},
+                       {"grad_norm", r.gradient_norm},
+                       {"tokens_per_second", std::round(tokens_per_second_)},
                        {"seconds", seconds_since(start)}});
       interrupted = stop && stop();
       const bool last = state_.step == config_.steps;
@@ -167,13 +191,14 @@ class Run {
       if (state_.step % config_.checkpoint_every == 0 || last || interrupted) save();
     }
     if (interrupted && state_.step < config_.steps) {
-      progress_.note(fmt::format("stopped after step {}: saved in {}; continue with --resume", state_.step, last_));
+      progress_.note(
+          fmt::format("stopped after step {}: saved in {}; continue with --resume", state_.step, last_));
       return {};
     }
     const Evaluation e = validate(metrics, 0);
     save();
-    progress_.note(fmt::format("done: {} steps in {}; the model is in {}", config_.steps, duration_text(seconds_since(start)),
-                               resolve_model_dir(config_.out)));
+    progress_.note(fmt::format("done: {} steps in {}; the model is in {}", config_.steps,
+                               duration_text(seconds_since(start)), resolve_model_dir(config_.out)));
     return e;
   }
 
@@ -181,13 +206,25 @@ class Run {
   Corpus prepare_corpus(StartMode mode) {
     const bool exists = file_exists(last_ + "/trainer_state.json");
     if (mode == StartMode::fresh)
-      check(!exists, "{} holds a run already: continue it with --resume, replace it with --overwrite, or choose another train.out", config_.out);
+      check(!exists,
+            "{} holds a run already: continue it with --resume, replace it with --overwrite, or choose "
+            "another train.out",
+            config_.out);
     if (mode == StartMode::resume) {
       check(exists, "{}: there is no checkpoint to resume from", last_);
       const auto tokenizer = text::Tokenizer::load(last_);
       return load_corpus(config_.data, config_.tokenizer, &tokenizer);
     }
     Corpus corpus = load_corpus(config_.data, config_.tokenizer);
+    check(corpus.train.size() > config_.model.context,
+          "{}: too short: {} training tokens for a context of {} (it takes at least {})",
+          fmt::join(config_.data.train, ", "), corpus.train.size(), config_.model.context,
+          config_.model.context + 1);
+    return corpus;
+  }
+
+  // Only when all else is ready: a configuration that fails leaves no trace and replaces no run.
+  void prepare_output(StartMode mode) {
     if (mode == StartMode::overwrite) {
       std::filesystem::remove_all(last_);
       std::filesystem::remove_all(best_);
@@ -195,19 +232,20 @@ class Run {
     std::error_code error;
     std::filesystem::create_directories(config_.out, error);
     check(!error, "{}: cannot be created: {}", config_.out, error.message());
-    return corpus;
   }
 
   StepResult step(Metrics&) {
     std::vector<Batch> micro_batches;
     for (int64_t i = 0; i < config_.accumulate; ++i)
-      micro_batches.push_back(windows_.batch(static_cast<uint64_t>(state_.step + 1), i * config_.batch, config_.batch));
+      micro_batches.push_back(
+          windows_.batch(static_cast<uint64_t>(state_.step + 1), i * config_.batch, config_.batch));
     try {
       const StepResult r = training_->step(micro_batches, state_.step + 1, config_.steps);
       ++state_.step;
       return r;
     } catch (const Error& e) {
-      if (file_exists(last_ + "/trainer_state.json")) fail("{}; the last good checkpoint is {}", e.what(), last_);
+      if (file_exists(last_ + "/trainer_state.json"))
+        fail("{}; the last good checkpoint is {}", e.what(), last_);
       throw;
     }
   }
@@ -215,11 +253,15 @@ class Run {
   Evaluation validate(Metrics& metrics, int64_t windows) {
     if (corpus_.valid.size() < 2) return {};
     const Evaluation e = evaluate(training_->model(), corpus_.valid, config_.batch, windows);
-    metrics.write({{"step", state_.step}, {"valid_loss", e.loss()}, {"valid_nats_per_character", e.nats_per_character()},
-                   {"valid_bits_per_byte", e.bits_per_byte()}, {"valid_tokens", e.tokens}});
+    metrics.write({{"step", state_.step},
+                   {"valid_loss", e.loss()},
+                   {"valid_nats_per_character", e.nats_per_character()},
+                   {"valid_bits_per_byte", e.bits_per_byte()},
+                   {"valid_tokens", e.tokens}});
     const bool better = e.loss() < state_.best_loss;
-    progress_.note(fmt::format("step {}: validation loss {:.4f} ({:.4f} nats a character, {:.4f} bits a byte){}", state_.step, e.loss(),
-                               e.nats_per_character(), e.bits_per_byte(), better ? ", the best so far" : ""));
+    progress_.note(fmt::format(
+        "step {}: validation loss {:.4f} ({:.4f} nats a character, {:.4f} bits a byte){}", state_.step,
+        e.loss(), e.nats_per_character(), e.bits_per_byte(), better ? ", the best so far" : ""));
     if (better) {
       state_.best_loss = e.loss();
       save_model_dir(best_, training_->model(), corpus_.tokenizer);

@@ -24,10 +24,11 @@ struct StepResult {
 // seed, step) alone.
 class TrainingState {
  public:
-  TrainingState(std::unique_ptr<Decoder> model, const OptimizerConfig& config, DType compute, uint64_t seed, bool recompute);
+  TrainingState(std::unique_ptr<Decoder> model, const OptimizerConfig& config, DType compute, uint64_t seed,
+                bool recompute);
 
-  // One update from micro-batches. The loss is divided by all their targets, so that they equal one big batch.
-  // Throws Error, with the parameters untouched, when loss or gradient is not finite.
+  // One update from micro-batches. The loss is divided by all their targets, so that they equal one big
+  // batch. Throws Error, with the parameters untouched, when loss or gradient is not finite.
   StepResult step(const std::vector<Batch>& micro_batches, int64_t step, int64_t steps);
 
   Decoder& model() { return *model_; }
@@ -42,9 +43,9 @@ class TrainingState {
 
 enum class StartMode { fresh, resume, overwrite };
 
-// Runs a configuration to its end. Writes OUT/last (a checkpoint with the optimizer's state), OUT/best (the model
-// with the lowest validation loss), OUT/metrics.jsonl and OUT/config.toml. `stop` is asked after each step: true
-// saves and returns early. Returns the last evaluation of the whole validation text.
+// Runs a configuration to its end. Writes OUT/last (a checkpoint with the optimizer's state), OUT/best (the
+// model with the lowest validation loss), OUT/metrics.jsonl and OUT/config.toml. `stop` is asked after each
+// step: true saves and returns early. Returns the last evaluation of the whole validation text.
 Evaluation train(const TrainConfig& config, StartMode mode, const std::function<bool()>& stop);
 
 // DIR itself, or DIR/best, or DIR/last: the model directory that a run's or a model's path means.

@@ -1,8 +1,7 @@
-// Promises that span the engine: what a sequence gives does not depend on its neighbours, micro-batches add up to
-// the big batch, equal seeds give equal bits, resuming is the same as never having stopped.
+// Promises that span the engine: what a sequence gives does not depend on its neighbours, micro-batches add
+// up to the big batch, equal seeds give equal bits, resuming is the same as never having stopped.
 
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <filesystem>
@@ -53,21 +52,24 @@ TEST(Batches, NeighboursDoNotMatter) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     Decoder model(small_spec(0));
     model.parameters().draw(3, compute);
-    const std::vector<std::vector<int32_t>> documents = {random_ids(1, 5), random_ids(2, 24), random_ids(3, 1), random_ids(4, 17)};
+    const std::vector<std::vector<int32_t>> documents = {random_ids(1, 5), random_ids(2, 24),
+                                                         random_ids(3, 1), random_ids(4, 17)};
     const Batch together = batch_of(documents);
     ASSERT_EQ(together.layout.sequences(), 4);
     const Tensor all = logits_of(model, together);
     for (int64_t s = 0; s < 4; ++s) {
       const Tensor alone = logits_of(model, batch_of({documents[s]}));
       const int64_t first = together.layout.offsets[s] * all.width();
-      expect_close(alone.values<float>(), all.values<float>().subspan(first, alone.count()), compute == DType::f32 ? 2e-6F : 2e-2F);
+      expect_close(alone.values<float>(), all.values<float>().subspan(first, alone.count()),
+                   compute == DType::f32 ? 2e-6F : 2e-2F);
     }
   }
 }
 
 std::vector<float> masters(TrainingState& t) {
   std::vector<float> out;
-  for (const Parameter& p : t.model().parameters().all()) out.insert(out.end(), p.master.values<float>().begin(), p.master.values<float>().end());
+  for (const Parameter& p : t.model().parameters().all())
+    out.insert(out.end(), p.master.values<float>().begin(), p.master.values<float>().end());
   return out;
 }
 
@@ -82,7 +84,8 @@ TEST(Batches, MicroBatchesAddUpToTheBigBatchWithDropout) {
     std::vector<Batch> micro_batches;
     for (int p = 0; p < parts; ++p) {
       std::vector<std::vector<int32_t>> documents;
-      for (int d = 0; d < 4 / parts; ++d) documents.push_back(random_ids(10 + p * (4 / parts) + d, 9 + (p * (4 / parts) + d) % 3));
+      for (int d = 0; d < 4 / parts; ++d)
+        documents.push_back(random_ids(10 + p * (4 / parts) + d, 9 + (p * (4 / parts) + d) % 3));
       micro_batches.push_back(batch_of(documents));
     }
     for (int64_t step = 1; step <= 3; ++step) t.step(micro_batches, step, 3);
@@ -95,7 +98,8 @@ TEST(Batches, MicroBatchesAddUpToTheBigBatchWithDropout) {
 TEST(Batches, RecomputingChangesNoBit) {
   const auto trained = [&](bool recompute) {
     TrainingState t(std::make_unique<Decoder>(small_spec(0.2F)), OptimizerConfig{}, DType::f32, 5, recompute);
-    for (int64_t step = 1; step <= 3; ++step) t.step({batch_of({random_ids(1, 24), random_ids(2, 11)})}, step, 3);
+    for (int64_t step = 1; step <= 3; ++step)
+      t.step({batch_of({random_ids(1, 24), random_ids(2, 11)})}, step, 3);
     return masters(t);
   };
   EXPECT_EQ(trained(false), trained(true));
@@ -127,7 +131,8 @@ class RunTest : public ::testing::Test {
     return c;
   }
   static void expect_same_files(const std::string& a, const std::string& b) {
-    for (const char* file : {"model.safetensors", "optimizer.safetensors", "config.json", "tokenizer.json", "trainer_state.json"})
+    for (const char* file : {"model.safetensors", "optimizer.safetensors", "config.json", "tokenizer.json",
+                             "trainer_state.json"})
       EXPECT_EQ(read_file(a + "/last/" + file), read_file(b + "/last/" + file)) << file;
   }
 
@@ -144,7 +149,8 @@ TEST_F(RunTest, EqualSeedsGiveEqualBits) {
     TrainConfig other = config("c");
     other.seed = 2;
     train(other, StartMode::overwrite, nullptr);
-    EXPECT_NE(read_file(config("a").out + "/last/model.safetensors"), read_file(other.out + "/last/model.safetensors"));
+    EXPECT_NE(read_file(config("a").out + "/last/model.safetensors"),
+              read_file(other.out + "/last/model.safetensors"));
   }
 }
 
@@ -166,7 +172,7 @@ TEST_F(RunTest, LearnsARepetitiveText) {
   c.steps = 150;
   c.optimizer.learning_rate = 1e-2;
   const Evaluation e = train(c, StartMode::fresh, nullptr);
-  EXPECT_LT(e.loss(), 0.8);  // uniform over the 24 characters: 3.2
+  EXPECT_LT(e.loss(), 0.8);                                  // uniform over the 24 characters: 3.2
   EXPECT_THROW(train(c, StartMode::fresh, nullptr), Error);  // the run exists
 }
 

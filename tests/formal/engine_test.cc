@@ -30,7 +30,9 @@ struct Case {
   DTheta<double> theta;
 };
 
-int between(Uniform& u, int low, int high) { return low + static_cast<int>(u() * (high - low + 1)); }
+int between(Uniform& u, int low, int high) {
+  return low + static_cast<int>(u() * (high - low + 1));
+}
 
 Case random_case(unsigned seed, bool grouped = true) {
   Uniform u(seed);
@@ -41,12 +43,14 @@ Case random_case(unsigned seed, bool grouped = true) {
   s.width = between(u, 3, 16);
   s.hidden = between(u, 1, 20);
   s.attention.heads = between(u, 1, 4);
-  s.attention.kv_heads = s.attention.heads % 2 == 0 && u() < 0.5 && grouped ? s.attention.heads / 2 : s.attention.heads;
+  s.attention.kv_heads =
+      s.attention.heads % 2 == 0 && u() < 0.5 && grouped ? s.attention.heads / 2 : s.attention.heads;
   s.attention.d_qk = between(u, 1, 6);
   s.attention.d_vo = between(u, 1, 6);
   s.tied = u() < 0.5;
   const Activation activations[] = {Activation::relu, Activation::gelu, Activation::gelu_tanh};
-  const formal::Activation formal_activations[] = {formal::Activation::ReLU, formal::Activation::GELU, formal::Activation::GELU_tanh};
+  const formal::Activation formal_activations[] = {formal::Activation::ReLU, formal::Activation::GELU,
+                                                   formal::Activation::GELU_tanh};
   const int a = between(u, 0, 2);
   s.activation = activations[a];
   Hyperparameters h;
@@ -76,10 +80,13 @@ Case random_case(unsigned seed, bool grouped = true) {
 // A theta, or a gradient of one, under the engine's names and in its layout: rows are outputs, the embedding
 // matrices are transposed, and heads that share keys and values are counted once (`sum`: added up, as
 // gradients are).
-std::map<std::string, std::vector<double>> engine_values(const Case& c, const DTheta<double>& theta, bool sum) {
+std::map<std::string, std::vector<double>> engine_values(const Case& c, const DTheta<double>& theta,
+                                                         bool sum) {
   using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   std::map<std::string, std::vector<double>> out;
-  const auto put = [&](const std::string& name, const Rows& m) { out[name].assign(m.data(), m.data() + m.size()); };
+  const auto put = [&](const std::string& name, const Rows& m) {
+    out[name].assign(m.data(), m.data() + m.size());
+  };
   const AttentionSpec& a = c.spec.attention;
   const int64_t group = a.heads / a.kv_heads;
   put("embedding.token", theta.embedding.W_e.transpose());
@@ -91,7 +98,8 @@ std::map<std::string, std::vector<double>> engine_values(const Case& c, const DT
     Rows weight = Rows::Zero(rows, c.spec.width), bias = Rows::Zero(rows, 1);
     for (int64_t h = 0; h < a.heads; ++h) {
       const auto& w = layer.W.head[h];
-      const int64_t k = a.heads * a.d_qk + h / group * a.d_qk, v = (a.heads + a.kv_heads) * a.d_qk + h / group * a.d_vo;
+      const int64_t k = a.heads * a.d_qk + h / group * a.d_qk,
+                    v = (a.heads + a.kv_heads) * a.d_qk + h / group * a.d_vo;
       weight.middleRows(h * a.d_qk, a.d_qk) = w.W_q;
       bias.middleRows(h * a.d_qk, a.d_qk) = w.b_q;
       if (h % group != 0 && !sum) continue;
@@ -148,8 +156,9 @@ Batch batch_of(const std::vector<Tokens>& data) {
   return cut_windows(stream, {0}, stream.size());
 }
 
-// f32 arithmetic through a few layers of width <= 20: some hundred roundings, each of 6e-8 relative, amplified by
-// norms of nearly constant rows. What is compared is the deviation over the tensor's largest magnitude.
+// f32 arithmetic through a few layers of width <= 20: some hundred roundings, each of 6e-8 relative,
+// amplified by norms of nearly constant rows. What is compared is the deviation over the tensor's largest
+// magnitude.
 constexpr double kTolerance = 2e-5;
 
 double deviation(std::span<const float> got, const std::vector<double>& want) {
@@ -170,7 +179,8 @@ class EngineAgainstFormal : public ::testing::TestWithParam<unsigned> {
 TEST_P(EngineAgainstFormal, Probabilities) {
   const auto model = engine_model(c_);
   std::vector<Tokens> data;
-  for (int i = 0; i < 3; ++i) data.push_back(random_tokens(c_, u_, between(u_, 1, static_cast<int>(c_.spec.context))));
+  for (int i = 0; i < 3; ++i)
+    data.push_back(random_tokens(c_, u_, between(u_, 1, static_cast<int>(c_.spec.context))));
   const Batch batch = batch_of(data);  // the formal sequences one by one, the engine's all at once
   Context context;
   context.layout = batch.layout;
@@ -184,7 +194,8 @@ TEST_P(EngineAgainstFormal, Probabilities) {
       double top = *std::max_element(z, z + logits.width()), sum = 0;
       for (int v = 0; v < logits.width(); ++v) sum += std::exp(z[v] - top);
       for (int v = 1; v <= logits.width(); ++v)
-        ASSERT_NEAR(std::exp(z[v - 1] - top) / sum, formal::entry(P, v, t), kTolerance) << "seed " << GetParam();
+        ASSERT_NEAR(std::exp(z[v - 1] - top) / sum, formal::entry(P, v, t), kTolerance)
+            << "seed " << GetParam();
     }
   }
 }
@@ -227,12 +238,15 @@ TEST_P(EngineAgainstFormal, ParametersAfterSgd) {
   config.schedule = "constant";
   config.warmup_steps = 0;
   config.clip = 0;
-  config.learning_rate = kEta * static_cast<double>(c_.spec.context - 1);  // the paper's loss is a sum, ours a mean
+  config.learning_rate =
+      kEta * static_cast<double>(c_.spec.context - 1);  // the paper's loss is a sum, ours a mean
   TrainingState training(engine_model(c_), config, DType::f32, 0, false);
-  for (int64_t step = 1; step <= kEpochs * kData; ++step) training.step({batch_of({data[(step - 1) % kData]})}, step, kEpochs * kData);
+  for (int64_t step = 1; step <= kEpochs * kData; ++step)
+    training.step({batch_of({data[(step - 1) % kData]})}, step, kEpochs * kData);
   const auto want = engine_values(c_, theta, false);
   for (const Parameter& p : training.model().parameters().all())
-    EXPECT_LT(deviation(p.master.values<float>(), want.at(p.name)), 10 * kTolerance) << p.name << ", seed " << GetParam();
+    EXPECT_LT(deviation(p.master.values<float>(), want.at(p.name)), 10 * kTolerance)
+        << p.name << ", seed " << GetParam();
 }
 
 // Greedy, and sampled with the same random numbers; also beyond l_max.
@@ -247,7 +261,8 @@ TEST_P(EngineAgainstFormal, GeneratedTokens) {
     uint64_t i = 0;
     const auto uniform = [&] { return RandomStream{options.seed, i++, 0}.uniform(0); };
     const Tokens want = formal::DInference(prompt, c_.theta, options.max_new_tokens, tau, uniform);
-    EXPECT_EQ(generate(*model, {engine_ids(prompt)}, options)[0], engine_ids(want)) << "tau " << tau << ", seed " << GetParam();
+    EXPECT_EQ(generate(*model, {engine_ids(prompt)}, options)[0], engine_ids(want))
+        << "tau " << tau << ", seed " << GetParam();
   }
 }
 

@@ -1,4 +1,5 @@
-// Hostile safetensors files: whatever the bytes, reading ends or throws qkv::Error, and tensors lie within the file.
+// Hostile safetensors files: whatever the bytes, reading ends or throws qkv::Error, and tensors lie within
+// the file.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -50,10 +50,12 @@ const Case kCases[] = {
     {{66}, 3, 1, 65, 17, Mask::causal(), 0.1F},
 };
 
-// A sum over up to 130 keys of probabilities, whose exponent carries the rounding of a product of width 65. The
-// probabilities are analytic in scores of size 1 and L's fifth derivatives are fifth cumulants of the values, at
-// most 16 for each output that moves, with weights |r| <= 1 of either sign.
-Check attention_check() { return {.fifth = 300, .roundings = 16, .bf16_roundings = 4, .coordinates = 60}; }
+// A sum over up to 130 keys of probabilities, whose exponent carries the rounding of a product of width 65.
+// The probabilities are analytic in scores of size 1 and L's fifth derivatives are fifth cumulants of the
+// values, at most 16 for each output that moves, with weights |r| <= 1 of either sign.
+Check attention_check() {
+  return {.fifth = 300, .roundings = 16, .bf16_roundings = 4, .coordinates = 60};
+}
 
 TEST(AttentionGradient, OfSeparateTensorsIsTheDifference) {
   for (const Case& c : kCases) {
@@ -62,7 +64,8 @@ TEST(AttentionGradient, OfSeparateTensorsIsTheDifference) {
     testing::expect_gradients(
         [&](const Tensors& t) {
           return Tensors{attention({t[0], 0, c.heads, c.d_qk}, {t[1], 0, c.kv_heads, c.d_qk},
-                                   {t[2], 0, c.kv_heads, c.d_vo}, offsets, KeyLayout::contiguous(offsets), c.options())};
+                                   {t[2], 0, c.kv_heads, c.d_vo}, offsets, KeyLayout::contiguous(offsets),
+                                   c.options())};
         },
         {uniform({c.rows(), c.heads * c.d_qk}, 1), uniform({c.rows(), c.kv_heads * c.d_qk}, 2),
          uniform({c.rows(), c.kv_heads * c.d_vo}, 3)},
@@ -77,11 +80,13 @@ TEST(AttentionGradient, OfPackedHeadsIsTheDifference) {
     for (const int64_t spare : {0, 3}) {
       SCOPED_TRACE(::testing::Message() << c << ", spare columns " << spare);
       const auto offsets = c.offsets();
-      const int64_t k = c.heads * c.d_qk, v = k + c.kv_heads * c.d_qk, width = v + c.kv_heads * c.d_vo + spare;
+      const int64_t k = c.heads * c.d_qk, v = k + c.kv_heads * c.d_qk,
+                    width = v + c.kv_heads * c.d_vo + spare;
       testing::expect_gradients(
           [&](const Tensors& t) {
             return Tensors{attention({t[0], 0, c.heads, c.d_qk}, {t[0], k, c.kv_heads, c.d_qk},
-                                     {t[0], v, c.kv_heads, c.d_vo}, offsets, KeyLayout::contiguous(offsets), c.options())};
+                                     {t[0], v, c.kv_heads, c.d_vo}, offsets, KeyLayout::contiguous(offsets),
+                                     c.options())};
           },
           {uniform({c.rows(), width}, 4)}, attention_check());
       if (HasFailure()) return;
@@ -99,7 +104,8 @@ TEST(AttentionGradient, OfKeysInBlocksIsTheDifference) {
   for (const Mask mask : {Mask::full(), Mask::causal()})
     testing::expect_gradients(
         [&](const Tensors& t) {
-          return Tensors{attention({t[0], 0, 4, 3}, {t[1], 0, 2, 3}, {t[2], 0, 2, 5}, offsets, keys, {mask, {}, 0.5F, {}})};
+          return Tensors{attention({t[0], 0, 4, 3}, {t[1], 0, 2, 3}, {t[2], 0, 2, 5}, offsets, keys,
+                                   {mask, {}, 0.5F, {}})};
         },
         {uniform({8, 12}, 1), uniform({16, 6}, 2), uniform({16, 10}, 3)}, attention_check());
 }
@@ -118,7 +124,8 @@ TEST(Attention, EqualsTheUnfusedOne) {
     const Tensor plain = attention_unfused(q, k, v, offsets, keys, c.options(), [](auto...) {});
     // Scores below 9 sqrt(65) = 73, which round to 73 u each; their difference is the relative error of a
     // probability.
-    testing::expect_near(testing::floats(fused), testing::floats(plain), 2 * 2 * 73 * testing::kUnit, "output");
+    testing::expect_near(testing::floats(fused), testing::floats(plain), 2 * 2 * 73 * testing::kUnit,
+                         "output");
   }
 }
 
@@ -129,7 +136,8 @@ TEST(Attention, AQueryThatSeesNoKeyGivesZero) {
   keys.block_offsets = {0};
   const auto e = testing::evaluate(
       [&](const Tensors& t) {
-        return Tensors{attention({t[0], 0, 1, 3}, {t[1], 0, 1, 3}, {t[2], 0, 1, 5}, offsets, keys, {Mask::full(), {}, 1, {}})};
+        return Tensors{attention({t[0], 0, 1, 3}, {t[1], 0, 1, 3}, {t[2], 0, 1, 5}, offsets, keys,
+                                 {Mask::full(), {}, 1, {}})};
       },
       {uniform({3, 3}, 1), uniform({2, 3}, 2), uniform({2, 5}, 3)}, DType::f32, {});
   for (const float y : e.outputs[0].values<float>()) EXPECT_EQ(y, 0);

@@ -64,10 +64,10 @@ std::vector<std::vector<float>> gradients(Decoder& model, const Example& example
   return out;
 }
 
-// Fourth-order differences of the mean loss with h = 2^-5. The losses, each about 3, carry the roundings of two
-// blocks: some 30 u of their own size; the mean of nine has a third of it, 10 u * 3, times 1.5 / h = 48: 9e-5.
-// h^4 / 30 is 3e-8: fifth derivatives up to 1e3, as weights of size 0.5 behind norms with epsilon 0.1 give, add
-// 3e-5.
+// Fourth-order differences of the mean loss with h = 2^-5. The losses, each about 3, carry the roundings of
+// two blocks: some 30 u of their own size; the mean of nine has a third of it, 10 u * 3, times 1.5 / h = 48:
+// 9e-5. h^4 / 30 is 3e-8: fifth derivatives up to 1e3, as weights of size 0.5 behind norms with epsilon 0.1
+// give, add 3e-5.
 void expect_every_parameter(bool tied, bool dropout) {
   constexpr float h = 0x1p-5F;
   constexpr double tolerance = 1.2e-4;
@@ -109,7 +109,8 @@ void expect_every_parameter(bool tied, bool dropout) {
   const auto at = [&](double t) {
     for (size_t k = 0; k < start.size(); ++k) {
       float* x = model.parameters().all()[k].master.mutable_data<float>();
-      for (size_t i = 0; i < start[k].size(); ++i) x[i] = static_cast<float>(start[k][i] + t * g[k][i] / norm);
+      for (size_t i = 0; i < start[k].size(); ++i)
+        x[i] = static_cast<float>(start[k][i] + t * g[k][i] / norm);
     }
     return example.loss(model).total / 9;
   };
@@ -117,9 +118,15 @@ void expect_every_parameter(bool tied, bool dropout) {
   EXPECT_NEAR(slope, norm, 2e-4 * norm);
 }
 
-TEST(DecoderGradient, TiedIsTheDifference) { expect_every_parameter(true, false); }
-TEST(DecoderGradient, UntiedIsTheDifference) { expect_every_parameter(false, false); }
-TEST(DecoderGradient, UnderDropoutIsTheDifference) { expect_every_parameter(true, true); }
+TEST(DecoderGradient, TiedIsTheDifference) {
+  expect_every_parameter(true, false);
+}
+TEST(DecoderGradient, UntiedIsTheDifference) {
+  expect_every_parameter(false, false);
+}
+TEST(DecoderGradient, UnderDropoutIsTheDifference) {
+  expect_every_parameter(true, true);
+}
 
 TEST(DecoderGradient, InBf16IsNearF32) {
   for (const bool tied : {false, true}) {
@@ -154,7 +161,8 @@ TEST(Recompute, GivesTheSameGradientsBitForBit) {
       model.set_recompute(true);
       const auto again = gradients(model, example);
       EXPECT_EQ(example.loss(model).loss.item(), loss);
-      for (size_t k = 0; k < kept.size(); ++k) EXPECT_EQ(kept[k], again[k]) << model.parameters().all()[k].name;
+      for (size_t k = 0; k < kept.size(); ++k)
+        EXPECT_EQ(kept[k], again[k]) << model.parameters().all()[k].name;
     }
 }
 
@@ -165,12 +173,14 @@ TEST(Recompute, OfAnyFunction) {
     const ResidualNormResult r = residual_norm(y, in[3], {}, in[4], in[4], 1e-5F);
     return std::vector<Tensor>{r.sum, add(r.normalized, y)};
   };
-  std::vector<Tensor> inputs = {uniform({5, 17}, 1), uniform({3, 17}, 2), uniform({3}, 3), {}, uniform({3}, 4)};
+  std::vector<Tensor> inputs = {
+      uniform({5, 17}, 1), uniform({3, 17}, 2), uniform({3}, 3), {}, uniform({3}, 4)};
   const auto run = [&](const testing::Op& op, bool x_wants) {
     std::vector<Tensor> given = inputs;
     std::vector<std::shared_ptr<Leaf>> leaves;
     for (size_t i = x_wants ? 0 : 1; i < given.size(); ++i)
-      if (given[i].defined()) leaves.push_back(make_leaf(given[i], Tensor::zeros(given[i].shape(), DType::f32)));
+      if (given[i].defined())
+        leaves.push_back(make_leaf(given[i], Tensor::zeros(given[i].shape(), DType::f32)));
     const auto out = op(given);
     std::vector<Seed> seeds;
     for (size_t o = 0; o < out.size(); ++o) seeds.emplace_back(out[o], uniform(out[o].shape(), 50 + o));
@@ -193,7 +203,8 @@ TEST(Recompute, OfOneOutputOfTwo) {
   });
   const Seed seed{out[1], uniform({3, 5}, 2)};
   backward(std::span(&seed, 1));
-  for (int64_t i = 0; i < x.count(); ++i) EXPECT_EQ(leaf->grad.data<float>()[i], 2 * seed.second.data<float>()[i]);
+  for (int64_t i = 0; i < x.count(); ++i)
+    EXPECT_EQ(leaf->grad.data<float>()[i], 2 * seed.second.data<float>()[i]);
 }
 
 TEST(Backward, OnlyFromAnF32Scalar) {

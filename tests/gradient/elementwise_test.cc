@@ -14,7 +14,9 @@ using Tensors = std::vector<Tensor>;
 
 const Shape kShapes[] = {{1, 1}, {3, 1}, {1, 3}, {17, 3}, {3, 17}, {5, 65}, {65, 17}};
 
-Dropout dropping(float p) { return {p, DropoutKey::from({3, 1, 4}), 11}; }
+Dropout dropping(float p) {
+  return {p, DropoutKey::from({3, 1, 4}), 11};
+}
 
 // Moves x away from 0, where relu has its kink: the difference reaches 2h = 1/16 to both sides.
 Tensor away_from_zero(Tensor x) {
@@ -64,8 +66,8 @@ TEST(ConvertGradient, IsConvertedBack) {
 TEST(DropoutGradient, IsTheDifference) {
   for (const float p : {0.0F, 0.1F, 0.5F, 0.9F})
     for (const Shape& shape : kShapes)
-      expect_gradients([&](const Tensors& in) { return Tensors{dropout(in[0], dropping(p))}; }, {uniform(shape, 1)},
-                       {.h = 0.5, .roundings = 4});
+      expect_gradients([&](const Tensors& in) { return Tensors{dropout(in[0], dropping(p))}; },
+                       {uniform(shape, 1)}, {.h = 0.5, .roundings = 4});
 }
 
 TEST(Dropout, DropsItsShareAndDependsOnTheGlobalRowOnly) {
@@ -73,8 +75,10 @@ TEST(Dropout, DropsItsShareAndDependsOnTheGlobalRowOnly) {
   const Tensor y = dropout(x, dropping(0.3F));
   int64_t dropped = 0;
   for (const float v : y.values<float>()) {
-    if (v == 0) ++dropped;
-    else EXPECT_FLOAT_EQ(v, 1 / 0.7F);
+    if (v == 0)
+      ++dropped;
+    else
+      EXPECT_FLOAT_EQ(v, 1 / 0.7F);
   }
   // A binomial number: 5 standard deviations.
   EXPECT_NEAR(static_cast<double>(dropped), 0.3 * 19500, 5 * std::sqrt(0.3 * 0.7 * 19500));

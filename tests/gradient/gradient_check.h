@@ -1,15 +1,16 @@
 // The oracle of the gradients: central differences of the ops themselves, run in f32.
 //
-// An op with outputs y becomes a scalar by a random linear functional, L(x) = sum_i r_i y_i(x), |r_i| <= 1, summed
-// in double. Its derivative by x_j is compared with the fourth-order difference
+// An op with outputs y becomes a scalar by a random linear functional, L(x) = sum_i r_i y_i(x), |r_i| <= 1,
+// summed in double. Its derivative by x_j is compared with the fourth-order difference
 //   D_j = (8 (L(+h) - L(-h)) - (L(+2h) - L(-2h))) / 12 h.
 // Two things keep D_j from the derivative:
-// - the formula: h^4 / 30 times L's fifth derivative, which each test bounds (`fifth`; 0 for functions that are
+// - the formula: h^4 / 30 times L's fifth derivative, which each test bounds (`fifth`; 0 for functions that
+// are
 //   linear in each input, which may therefore take a large step);
 // - rounding: an output carries a relative error of `roundings` u, u = 2^-24, so L carries roundings u S with
-//   S^2 = sum r_i^2 m^2 over the outputs that x_j moves (the others cancel exactly; a root, into which every input
-//   goes, may move by less than it rounds), m = max(1, max |y|), as roundings of different outputs are independent.
-//   The coefficients of D_j turn this into at most (2 8 + 2 1) / 12 h = 1.5 / h times as much.
+//   S^2 = sum r_i^2 m^2 over the outputs that x_j moves (the others cancel exactly; a root, into which every
+//   input goes, may move by less than it rounds), m = max(1, max |y|), as roundings of different outputs are
+//   independent. The coefficients of D_j turn this into at most (2 8 + 2 1) / 12 h = 1.5 / h times as much.
 // The gradient's own rounding, roundings u S, is covered by taking (1.5 / h + 1).
 #pragma once
 
@@ -33,8 +34,8 @@ using Op = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
 inline constexpr double kUnit = 0x1p-24;     // of f32
 inline constexpr double kUnitBf16 = 0x1p-8;  // of bf16
 
-// The many small evaluations of a difference run on one thread: waking a team costs more than they do, above all
-// where other programs hold the other processors. The gradient itself is computed with all threads.
+// The many small evaluations of a difference run on one thread: waking a team costs more than they do, above
+// all where other programs hold the other processors. The gradient itself is computed with all threads.
 class OneThread {
  public:
   OneThread() : before_(num_threads()) { set_num_threads(1); }
@@ -50,8 +51,7 @@ class OneThread {
 inline Tensor uniform(Shape shape, uint64_t seed, double low = -1, double high = 1) {
   std::mt19937_64 rng(seed);
   std::vector<float> x(shape.count());
-  for (float& v : x)
-    v = static_cast<float>(low + (high - low) * static_cast<double>(rng() >> 11) * 0x1p-53);
+  for (float& v : x) v = static_cast<float>(low + (high - low) * static_cast<double>(rng() >> 11) * 0x1p-53);
   return Tensor::of(shape, x);
 }
 
@@ -63,13 +63,13 @@ inline std::vector<float> floats(const Tensor& x) {
 
 struct Check {
   double h = 0x1p-5;
-  double fifth = 0;        // bounds the fifth derivative of L
-  double roundings = 16;   // of an output, in units of u
+  double fifth = 0;           // bounds the fifth derivative of L
+  double roundings = 16;      // of an output, in units of u
   double bf16_roundings = 2;  // of an output or gradient, in units of bf16's u and of the largest element
-  bool root = false;       // the op is the root itself: r = 1
+  bool root = false;          // the op is the root itself: r = 1
   std::vector<int> keep_f32 = {};  // inputs that are f32 beside bf16 ones (biases, norms)
-  bool bf16 = true;        // compare the bf16 op too
-  int coordinates = 120;   // of each input, drawn at random where it has more
+  bool bf16 = true;                // compare the bf16 op too
+  int coordinates = 120;           // of each input, drawn at random where it has more
 };
 
 struct Evaluation {
@@ -119,7 +119,8 @@ inline void expect_finite_differences(const Op& op, std::vector<Tensor> inputs, 
     inputs[i] = inputs[i].clone();
     float* x = inputs[i].mutable_data<float>();
     for (int64_t n = 0; n < std::min<int64_t>(count, check.coordinates); ++n) {
-      const int64_t j = count <= check.coordinates ? n : static_cast<int64_t>(rng() % static_cast<uint64_t>(count));
+      const int64_t j =
+          count <= check.coordinates ? n : static_cast<int64_t>(rng() % static_cast<uint64_t>(count));
       const float centre = x[j];
       const double offsets[] = {check.h, -check.h, 2 * check.h, -2 * check.h};
       std::vector<Tensor> y[4];
@@ -160,17 +161,21 @@ inline double largest_of(const std::vector<float>& x) {
 inline void expect_near(const std::vector<float>& got, const std::vector<float>& want, double tolerance,
                         const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], tolerance) << what << ", element " << i;
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], want[i], tolerance) << what << ", element " << i;
 }
 
 // On inputs that bf16 holds exactly, the bf16 op differs from the f32 one by what it rounds: its result, its
-// gradients, and the seeds r; `bf16_roundings` roundings of numbers as large as the largest. Where a gradient is a
-// sum that cancels (a norm over one column, say), f32's own rounding of terms of size 1 is what is left.
+// gradients, and the seeds r; `bf16_roundings` roundings of numbers as large as the largest. Where a gradient
+// is a sum that cancels (a norm over one column, say), f32's own rounding of terms of size 1 is what is left.
 inline void expect_bf16_like_f32(const Op& op, std::vector<Tensor> inputs, const Check& check) {
   for (Tensor& x : inputs) x = convert(convert(x, DType::bf16), DType::f32);
-  const Evaluation wide = evaluate(op, inputs, DType::f32, check), narrow = evaluate(op, inputs, DType::bf16, check);
-  const auto compare = [&](const std::vector<float>& got, const std::vector<float>& want, const std::string& what) {
-    expect_near(got, want, check.bf16_roundings * kUnitBf16 * largest_of(want) + check.roundings * kUnit, what);
+  const Evaluation wide = evaluate(op, inputs, DType::f32, check),
+                   narrow = evaluate(op, inputs, DType::bf16, check);
+  const auto compare = [&](const std::vector<float>& got, const std::vector<float>& want,
+                           const std::string& what) {
+    expect_near(got, want, check.bf16_roundings * kUnitBf16 * largest_of(want) + check.roundings * kUnit,
+                what);
   };
   for (size_t o = 0; o < wide.outputs.size(); ++o)
     compare(floats(narrow.outputs[o]), floats(wide.outputs[o]), "bf16 output " + std::to_string(o));

@@ -15,9 +15,11 @@ using Tensors = std::vector<Tensor>;
 struct Sizes {
   int64_t rows, in, out;
 };
-const Sizes kSizes[] = {{1, 1, 1}, {1, 3, 17}, {3, 17, 1}, {17, 1, 3}, {17, 65, 3}, {65, 3, 65}, {3, 65, 17}, {65, 17, 65}};
+const Sizes kSizes[] = {{1, 1, 1},   {1, 3, 17},  {3, 17, 1},  {17, 1, 3},
+                        {17, 65, 3}, {65, 3, 65}, {3, 65, 17}, {65, 17, 65}};
 
-// Bilinear: no error of the formula. A sum of k terms below 1 rounds k times in the worst order, sqrt(k) as a rule.
+// Bilinear: no error of the formula. A sum of k terms below 1 rounds k times in the worst order, sqrt(k) as a
+// rule.
 Check bilinear(int64_t terms) {
   return {.h = 0.5, .roundings = 4 + 2 * std::sqrt(static_cast<double>(terms)), .bf16_roundings = 2};
 }
@@ -54,7 +56,8 @@ TEST(LinearGradient, AddsUpOverUsesAndPasses) {
   leaf->fresh = true;  // the next write overwrites
   pass(linear(x, w, {}));
   EXPECT_EQ(testing::floats(leaf->grad), once);
-  expect_gradients([](const Tensors& t) { return Tensors{linear(linear(t[0], t[1], {}), t[1], {})}; }, {x, uniform({17, 17}, 2)},
+  expect_gradients([](const Tensors& t) { return Tensors{linear(linear(t[0], t[1], {}), t[1], {})}; },
+                   {x, uniform({17, 17}, 2)},
                    // quadratic in the weight, so that the formula is still exact; larger values inside
                    {.h = 0.25, .roundings = 60, .bf16_roundings = 6});
 }
@@ -64,16 +67,16 @@ TEST(EmbeddingGradient, WithRepeatedIdsIsTheDifference) {
     const std::vector<int32_t> ids = {2, 0, 2, 2, 4, 0, 2};  // 1 and 3 never
     const Tensor id = Tensor::of({7}, ids);
     // bf16: gradients of four rows rounded each.
-    expect_gradients([&](const Tensors& t) { return Tensors{embedding(id, t[0], "token id")}; }, {uniform({5, width}, 1)},
-                     {.h = 0.5, .roundings = 8, .bf16_roundings = 4});
+    expect_gradients([&](const Tensors& t) { return Tensors{embedding(id, t[0], "token id")}; },
+                     {uniform({5, width}, 1)}, {.h = 0.5, .roundings = 8, .bf16_roundings = 4});
   }
 }
 
 TEST(EmbeddingGradient, OfOneIdInManyRows) {
   const std::vector<int32_t> ids(65, 1);
   const Tensor id = Tensor::of({65}, ids);
-  expect_gradients([&](const Tensors& t) { return Tensors{embedding(id, t[0], "token id")}; }, {uniform({3, 17}, 1)},
-                   {.h = 0.5, .roundings = 30, .bf16 = false});
+  expect_gradients([&](const Tensors& t) { return Tensors{embedding(id, t[0], "token id")}; },
+                   {uniform({3, 17}, 1)}, {.h = 0.5, .roundings = 30, .bf16 = false});
 }
 
 std::vector<int32_t> targets_for(int64_t rows, int64_t vocab, bool ignored) {
@@ -89,11 +92,13 @@ TEST(CrossEntropyGradient, IsTheDifference) {
       SCOPED_TRACE(::testing::Message() << rows << " " << width << " " << vocab << " " << ignored);
       const Tensor targets = Tensor::of({rows}, targets_for(rows, vocab, ignored));
       const float scale = 1 / static_cast<float>(rows);
-      // Logits have slopes |x|, |w| <= 1, and the fifth derivative of log-sum-exp is a fifth cumulant of numbers in
+      // Logits have slopes |x|, |w| <= 1, and the fifth derivative of log-sum-exp is a fifth cumulant of
+      // numbers in
       // [-1, 1]: at most 16.
-      expect_gradients([&](const Tensors& t) { return Tensors{unembed_cross_entropy(t[0], t[1], targets, scale).loss}; },
-                       {uniform({rows, width}, 1), uniform({vocab, width}, 2)},
-                       {.fifth = 16, .roundings = 6, .bf16_roundings = 4, .root = true});
+      expect_gradients(
+          [&](const Tensors& t) { return Tensors{unembed_cross_entropy(t[0], t[1], targets, scale).loss}; },
+          {uniform({rows, width}, 1), uniform({vocab, width}, 2)},
+          {.fifth = 16, .roundings = 6, .bf16_roundings = 4, .root = true});
     }
 }
 
@@ -107,7 +112,8 @@ TEST(CrossEntropy, CountsAndSumsWhatIsNotIgnored) {
     double sum = 0, target = 0;
     for (int v = 0; v < 11; ++v) {
       double z = 0;
-      for (int c = 0; c < 5; ++c) z += double{x.data<float>()[i * 5 + c]} * double{w.data<float>()[v * 5 + c]};
+      for (int c = 0; c < 5; ++c)
+        z += double{x.data<float>()[i * 5 + c]} * double{w.data<float>()[v * 5 + c]};
       sum += std::exp(z);
       if (v == targets.data<int32_t>()[i]) target = z;
     }
@@ -128,15 +134,18 @@ TEST(CrossEntropy, AllIgnoredGivesZeroLossAndGradient) {
   for (const auto& g : e.gradients) EXPECT_EQ(testing::largest_of(g), 0);
 }
 
-// A vocabulary whose logits take several chunks: each row alone gives the same loss, and the gradients add up.
+// A vocabulary whose logits take several chunks: each row alone gives the same loss, and the gradients add
+// up.
 TEST(CrossEntropy, ChunksEqualTheWhole) {
   const int64_t rows = 150, vocab = 200'003, width = 3;  // 16777216 / 200003 -> 80 rows a chunk
   const Tensor x = uniform({rows, width}, 1), w = uniform({vocab, width}, 2);
   const auto target_values = targets_for(rows, vocab, true);
   const auto run = [&](int64_t begin, int64_t end) {
-    const Tensor targets = Tensor::of({end - begin}, std::vector<int32_t>(target_values.begin() + begin, target_values.begin() + end));
-    return testing::evaluate([&](const Tensors& t) { return Tensors{unembed_cross_entropy(t[0], t[1], targets, 1).loss}; },
-                             {x.slice_rows(begin, end), w}, DType::f32, {.root = true});
+    const Tensor targets = Tensor::of(
+        {end - begin}, std::vector<int32_t>(target_values.begin() + begin, target_values.begin() + end));
+    return testing::evaluate(
+        [&](const Tensors& t) { return Tensors{unembed_cross_entropy(t[0], t[1], targets, 1).loss}; },
+        {x.slice_rows(begin, end), w}, DType::f32, {.root = true});
   };
   const auto whole = run(0, rows), first = run(0, 64), second = run(64, rows);
   std::vector<float> dx = first.gradients[0], dw = first.gradients[1];
@@ -144,7 +153,8 @@ TEST(CrossEntropy, ChunksEqualTheWhole) {
   for (size_t i = 0; i < dw.size(); ++i) dw[i] += second.gradients[1][i];
   testing::expect_near(whole.gradients[0], dx, 64 * testing::kUnit, "dx");
   testing::expect_near(whole.gradients[1], dw, 64 * testing::kUnit, "dw");
-  EXPECT_NEAR(whole.outputs[0].item(), double{first.outputs[0].item()} + second.outputs[0].item(), 1200 * 4 * testing::kUnit);
+  EXPECT_NEAR(whole.outputs[0].item(), double{first.outputs[0].item()} + second.outputs[0].item(),
+              1200 * 4 * testing::kUnit);
 }
 
 }  // namespace

@@ -22,7 +22,9 @@ TokenStream stream_of(const std::vector<int>& lengths) {
   return s;
 }
 
-std::vector<int32_t> ints(const Tensor& x) { return {x.data<int32_t>(), x.data<int32_t>() + x.count()}; }
+std::vector<int32_t> ints(const Tensor& x) {
+  return {x.data<int32_t>(), x.data<int32_t>() + x.count()};
+}
 using Ints = std::vector<int32_t>;
 
 void expect_same(const Batch& a, const Batch& b) {
@@ -74,7 +76,8 @@ TEST(CutWindows, IsCutAtTheStreamsEnd) {
 
 // Over any batches, each token that has a follower in its document is predicted once.
 TEST(EveryWindow, CoversEachTokenOnce) {
-  for (const std::vector<int>& lengths : {std::vector<int>{17}, {1, 1, 1}, {5, 1, 9, 2}, {16}, {1}, {2}, {65, 3}})
+  for (const std::vector<int>& lengths :
+       {std::vector<int>{17}, {1, 1, 1}, {5, 1, 9, 2}, {16}, {1}, {2}, {65, 3}})
     for (const int64_t length : {1, 3, 4, 16, 100}) {
       const TokenStream s = stream_of(lengths);
       const EveryWindow windows(s, length);

@@ -36,13 +36,16 @@ std::unique_ptr<Decoder> model_of(DType dtype = DType::f32, int64_t context = 12
   return model;
 }
 
-std::vector<float> row(const Tensor& x, int64_t r) { return {x.data<float>() + r * x.width(), x.data<float>() + (r + 1) * x.width()}; }
+std::vector<float> row(const Tensor& x, int64_t r) {
+  return {x.data<float>() + r * x.width(), x.data<float>() + (r + 1) * x.width()};
+}
 
 // The last logits of a sequence, without any state.
 std::vector<float> logits_of(const Decoder& model, const Tokens& tokens) {
   Context context;
   context.layout = Layout::of({static_cast<int32_t>(tokens.size())});
-  const Tensor x = model.logits(model.hidden(Tensor::of({static_cast<int64_t>(tokens.size())}, tokens), context));
+  const Tensor x =
+      model.logits(model.hidden(Tensor::of({static_cast<int64_t>(tokens.size())}, tokens), context));
   return row(x, x.dim(0) - 1);
 }
 
@@ -57,10 +60,12 @@ TEST_F(DecodeStateTest, EqualsRecomputationTokenByToken) {
   std::vector<Tokens> sequences(3);
   DecodeState state(*model, 3);
   int32_t next = 5;
-  for (const std::vector<int>& counts : {std::vector<int>{3, 1, 2}, {1, 1, 1}, {1, 4, 2}, {1, 1, 1}, {4, 1, 6}}) {
+  for (const std::vector<int>& counts :
+       {std::vector<int>{3, 1, 2}, {1, 1, 1}, {1, 4, 2}, {1, 1, 1}, {4, 1, 6}}) {
     std::vector<Tokens> tokens(3);
     for (int s = 0; s < 3; ++s)
-      for (int i = 0; i < counts[s]; ++i) sequences[s].push_back(tokens[s].emplace_back(next = (next * 7 + 3) % 29));
+      for (int i = 0; i < counts[s]; ++i)
+        sequences[s].push_back(tokens[s].emplace_back(next = (next * 7 + 3) % 29));
     const Tensor logits = state.advance(tokens);
     for (int s = 0; s < 3; ++s) {
       EXPECT_EQ(state.length(s), static_cast<int64_t>(sequences[s].size()));

@@ -18,7 +18,8 @@ class KeyValueStateTest : public ::testing::Test {
     std::vector<Rows> keys, values;
   };
 
-  // Appends counts[s] rows to sequence s; keys and values lie in one wider tensor, as a projection leaves them.
+  // Appends counts[s] rows to sequence s; keys and values lie in one wider tensor, as a projection leaves
+  // them.
   void append(KeyValueState& state, Mirror& mirror, const std::vector<int32_t>& counts) {
     std::vector<int32_t> offsets = {0};
     for (const int32_t n : counts) offsets.push_back(offsets.back() + n);
@@ -41,7 +42,8 @@ class KeyValueStateTest : public ::testing::Test {
       ASSERT_EQ(state.length(s), static_cast<int64_t>(mirror.keys[s].size()));
       ASSERT_EQ(layout.lengths[s], state.length(s));
       for (int64_t j = 0; j < state.length(s); ++j) {
-        const int64_t row = layout.blocks[layout.block_offsets[s] + j / layout.block_rows] + j % layout.block_rows;
+        const int64_t row =
+            layout.blocks[layout.block_offsets[s] + j / layout.block_rows] + j % layout.block_rows;
         const auto read = [&](const Heads& h) {
           const float* x = h.x.data<float>() + row * h.x.width() + h.column;
           return std::vector<float>(x, x + h.heads * h.width);
@@ -184,8 +186,16 @@ TEST_F(KeyValueStateTest, RefusesWhatDoesNotFit) {
   KeyValueState wider(2, kHeads, kQk + 1, kVo);
   expect_error([&] { wider.load(saved); }, {"key/value state"});
   expect_error([&] { state.load({saved[0], saved[1]}); }, {"key/value state"});
-  expect_error([&] { state.load({Tensor::of({2}, std::vector<int32_t>{3, 999}), saved[1], saved[2]}); }, {"999"});
-  expect_error([&] { state.load({Tensor::of({2}, std::vector<int32_t>{3, -1}), saved[1], saved[2]}); }, {"-1"});
+  expect_error(
+      [&] {
+        state.load({Tensor::of({2}, std::vector<int32_t>{3, 999}), saved[1], saved[2]});
+      },
+      {"999"});
+  expect_error(
+      [&] {
+        state.load({Tensor::of({2}, std::vector<int32_t>{3, -1}), saved[1], saved[2]});
+      },
+      {"-1"});
   expect_equal(state, mirror);  // nothing of it left a trace
 }
 

@@ -11,7 +11,9 @@ namespace {
 using testing::expect_error;
 using testing::ScratchDir;
 
-ModelSpec gpt2() { return gpt2_spec(13, 8, 12, 2, 3); }
+ModelSpec gpt2() {
+  return gpt2_spec(13, 8, 12, 2, 3);
+}
 ModelSpec native() {
   ModelSpec s = gpt2();
   s.attention.heads = 4;
@@ -124,8 +126,10 @@ class BadModelDir : public ::testing::TestWithParam<bool> {
   }
   void refuse_field(const char* key, const Json& value, std::initializer_list<std::string> parts) {
     const Json before = config_;
-    if (value.is_discarded()) fields().erase(key);
-    else fields()[key] = value;
+    if (value.is_discarded())
+      fields().erase(key);
+    else
+      fields()[key] = value;
     refuse_config(config_, parts);
     config_ = before;
   }
@@ -172,7 +176,8 @@ TEST_P(BadModelDir, BrokenOrMissingFiles) {
   expect_error([&] { load_model(dir_.path(), DType::f32); }, {config_path(), "JSON"});
   std::filesystem::remove(config_path());
   expect_error([&] { load_model(dir_.path(), DType::f32); }, {"config.json", "missing"});
-  expect_error([&] { load_model(dir_.path() + "/none", DType::f32); }, {dir_.path() + "/none", "no such directory"});
+  expect_error([&] { load_model(dir_.path() + "/none", DType::f32); },
+               {dir_.path() + "/none", "no such directory"});
 }
 
 TEST_P(BadModelDir, ModelType) {
@@ -230,7 +235,8 @@ TEST(ModelDir, Gpt2FilesAsTheyAreFound) {
   save_model(dir.path(), *model);
   std::vector<std::pair<std::string, Tensor>> tensors;
   const auto file = read_safetensors(dir.path() + "/model.safetensors");
-  for (const auto& [name, x] : file.tensors) tensors.emplace_back(name.substr(std::string("transformer.").size()), x.clone());
+  for (const auto& [name, x] : file.tensors)
+    tensors.emplace_back(name.substr(std::string("transformer.").size()), x.clone());
   tensors.emplace_back("h.0.attn.bias", Tensor::zeros({1, 1, 8, 8}, DType::f32));
   tensors.emplace_back("h.1.attn.masked_bias", Tensor::zeros({}, DType::f32));
   tensors.emplace_back("lm_head.weight", model->parameters().find("embedding.token")->value);

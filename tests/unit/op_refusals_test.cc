@@ -13,9 +13,15 @@ namespace {
 
 using testing::expect_error;
 
-Tensor f32(Shape shape) { return Tensor::zeros(shape, DType::f32); }
-Tensor bf16(Shape shape) { return Tensor::zeros(shape, DType::bf16); }
-Tensor i32(std::vector<int32_t> values) { return Tensor::of({static_cast<int64_t>(values.size())}, values); }
+Tensor f32(Shape shape) {
+  return Tensor::zeros(shape, DType::f32);
+}
+Tensor bf16(Shape shape) {
+  return Tensor::zeros(shape, DType::bf16);
+}
+Tensor i32(std::vector<int32_t> values) {
+  return Tensor::of({static_cast<int64_t>(values.size())}, values);
+}
 
 TEST(OpRefusals, Linear) {
   expect_error([] { linear(f32({2, 3}), f32({4, 5}), {}); }, {"linear", "weight", "[4, 5]", "[2, 3]"});
@@ -37,12 +43,36 @@ TEST(OpRefusals, Embedding) {
 }
 
 TEST(OpRefusals, ResidualNorm) {
-  expect_error([] { residual_norm(f32({2, 3}), {}, {}, f32({2}), f32({3}), 1); }, {"residual_norm", "gamma", "[3]", "[2]"});
-  expect_error([] { residual_norm(f32({2, 3}), {}, {}, f32({3}), {}, 1); }, {"residual_norm", "beta", "nothing"});
-  expect_error([] { residual_norm(f32({2, 3}), {}, {}, bf16({3}), f32({3}), 1); }, {"residual_norm", "gamma", "f32"});
-  expect_error([] { residual_norm(f32({2, 3}), f32({3, 2}), {}, f32({3}), f32({3}), 1); }, {"residual_norm", "branch"});
-  expect_error([] { residual_norm(f32({2, 3}), bf16({2, 3}), {}, f32({3}), f32({3}), 1); }, {"residual_norm", "branch"});
-  expect_error([] { residual_norm(i32({1, 2, 3}), {}, {}, f32({3}), f32({3}), 1); }, {"residual_norm", "i32"});
+  expect_error(
+      [] {
+        residual_norm(f32({2, 3}), {}, {}, f32({2}), f32({3}), 1);
+      },
+      {"residual_norm", "gamma", "[3]", "[2]"});
+  expect_error(
+      [] {
+        residual_norm(f32({2, 3}), {}, {}, f32({3}), {}, 1);
+      },
+      {"residual_norm", "beta", "nothing"});
+  expect_error(
+      [] {
+        residual_norm(f32({2, 3}), {}, {}, bf16({3}), f32({3}), 1);
+      },
+      {"residual_norm", "gamma", "f32"});
+  expect_error(
+      [] {
+        residual_norm(f32({2, 3}), f32({3, 2}), {}, f32({3}), f32({3}), 1);
+      },
+      {"residual_norm", "branch"});
+  expect_error(
+      [] {
+        residual_norm(f32({2, 3}), bf16({2, 3}), {}, f32({3}), f32({3}), 1);
+      },
+      {"residual_norm", "branch"});
+  expect_error(
+      [] {
+        residual_norm(i32({1, 2, 3}), {}, {}, f32({3}), f32({3}), 1);
+      },
+      {"residual_norm", "i32"});
 }
 
 TEST(OpRefusals, Elementwise) {
@@ -66,22 +96,44 @@ TEST(OpRefusals, Attention) {
   };
   const Heads q{f32({4, 6}), 0, 2, 3}, k{f32({4, 3}), 0, 1, 3}, v{f32({4, 5}), 0, 1, 5};
   EXPECT_NO_THROW(run(q, k, v, offsets, keys));
-  expect_error([&] { run({f32({4, 5}), 0, 2, 3}, k, v, offsets, keys); }, {"attention", "q needs 2 heads of 3 columns"});
+  expect_error(
+      [&] {
+        run({f32({4, 5}), 0, 2, 3}, k, v, offsets, keys);
+      },
+      {"attention", "q needs 2 heads of 3 columns"});
   expect_error([&] { run({q.x, 1, 2, 3}, k, v, offsets, keys); }, {"attention", "from column 1"});
   expect_error([&] { run({q.x, -1, 2, 3}, k, v, offsets, keys); }, {"attention", "from column -1"});
   expect_error([&] { run({{}, 0, 2, 3}, k, v, offsets, keys); }, {"attention", "nothing"});
   expect_error([&] { run({q.x, 0, 0, 3}, k, v, offsets, keys); }, {"attention", "q needs 0 heads"});
-  expect_error([&] { run(q, {bf16({4, 3}), 0, 1, 3}, v, offsets, keys); }, {"attention", "k must be f32", "bf16"});
-  expect_error([&] { run(q, k, {bf16({4, 5}), 0, 1, 5}, offsets, keys); }, {"attention", "v must be f32", "bf16"});
-  expect_error([&] { run(q, {f32({4, 2}), 0, 1, 2}, v, offsets, keys); }, {"attention", "2 query heads of 3"});
-  expect_error([&] { run({f32({4, 9}), 0, 3, 3}, {f32({4, 6}), 0, 2, 3}, {f32({4, 10}), 0, 2, 5}, offsets, keys); },
-               {"attention", "3 query heads"});
+  expect_error(
+      [&] {
+        run(q, {bf16({4, 3}), 0, 1, 3}, v, offsets, keys);
+      },
+      {"attention", "k must be f32", "bf16"});
+  expect_error(
+      [&] {
+        run(q, k, {bf16({4, 5}), 0, 1, 5}, offsets, keys);
+      },
+      {"attention", "v must be f32", "bf16"});
+  expect_error(
+      [&] {
+        run(q, {f32({4, 2}), 0, 1, 2}, v, offsets, keys);
+      },
+      {"attention", "2 query heads of 3"});
+  expect_error(
+      [&] {
+        run({f32({4, 9}), 0, 3, 3}, {f32({4, 6}), 0, 2, 3}, {f32({4, 10}), 0, 2, 5}, offsets, keys);
+      },
+      {"attention", "3 query heads"});
   expect_error([&] { run(q, k, {f32({3, 5}), 0, 1, 5}, offsets, keys); }, {"attention", "4 and 3 rows"});
   expect_error([&] { run(q, k, v, {0, 3}, keys); }, {"attention", "do not divide 4 queries"});
   expect_error([&] { run(q, k, v, {1, 4}, keys); }, {"attention", "do not divide 4 queries"});
   expect_error([&] { run(q, k, v, {}, keys); }, {"attention"});
-  expect_error([&] { run(q, k, v, {0, 5, 4}, KeyLayout::contiguous(std::vector<int32_t>{0, 2, 4})); },
-               {"attention", "must not decrease"});
+  expect_error(
+      [&] {
+        run(q, k, v, {0, 5, 4}, KeyLayout::contiguous(std::vector<int32_t>{0, 2, 4}));
+      },
+      {"attention", "must not decrease"});
   KeyLayout outside = keys;
   outside.lengths = {5};
   expect_error([&] { run(q, k, v, offsets, outside); }, {"attention", "sequence 0", "outside the 4 rows"});
@@ -90,9 +142,13 @@ TEST(OpRefusals, Attention) {
   expect_error([&] { run(q, k, v, offsets, outside); }, {"attention", "outside"});
   outside.blocks = {};
   expect_error([&] { run(q, k, v, offsets, outside); }, {"attention", "outside"});
-  expect_error([&] { run({i32({1, 2, 3}).reshape({1, 3}), 0, 1, 3}, {i32({1, 2, 3}).reshape({1, 3}), 0, 1, 3},
-                         {i32({1, 2, 3}).reshape({1, 3}), 0, 1, 3}, {0, 1}, KeyLayout::contiguous(std::vector<int32_t>{0, 1})); },
-               {"attention", "i32"});
+  expect_error(
+      [&] {
+        run({i32({1, 2, 3}).reshape({1, 3}), 0, 1, 3}, {i32({1, 2, 3}).reshape({1, 3}), 0, 1, 3},
+            {i32({1, 2, 3}).reshape({1, 3}), 0, 1, 3}, {0, 1},
+            KeyLayout::contiguous(std::vector<int32_t>{0, 1}));
+      },
+      {"attention", "i32"});
 }
 
 TEST(OpRefusals, AttentionCanBeProbedOnlyWithoutGradients) {
@@ -100,17 +156,28 @@ TEST(OpRefusals, AttentionCanBeProbedOnlyWithoutGradients) {
   Tensor x = f32({2, 3});
   make_leaf(x, f32({2, 3}));
   const Heads h{x, 0, 1, 3};
-  expect_error([&] { attention_unfused(h, h, h, offsets, KeyLayout::contiguous(offsets), {}, [](auto...) {}); },
-               {"attention", "without gradients"});
+  expect_error(
+      [&] { attention_unfused(h, h, h, offsets, KeyLayout::contiguous(offsets), {}, [](auto...) {}); },
+      {"attention", "without gradients"});
 }
 
 TEST(OpRefusals, CrossEntropy) {
   const Tensor x = f32({2, 3}), w = f32({5, 3}), targets = i32({0, 4});
-  expect_error([&] { unembed_cross_entropy(x, f32({5, 2}), targets, 1); }, {"unembed_cross_entropy", "[5, 2]", "[2, 3]"});
+  expect_error(
+      [&] {
+        unembed_cross_entropy(x, f32({5, 2}), targets, 1);
+      },
+      {"unembed_cross_entropy", "[5, 2]", "[2, 3]"});
   expect_error([&] { unembed_cross_entropy(x, {}, targets, 1); }, {"unembed_cross_entropy", "weight"});
-  expect_error([&] { unembed_cross_entropy(x, bf16({5, 3}), targets, 1); }, {"unembed_cross_entropy", "weight", "bf16"});
-  expect_error([&] { unembed_cross_entropy(x, w, i32({0}), 1); }, {"unembed_cross_entropy", "targets", "[2]", "[1]"});
-  expect_error([&] { unembed_cross_entropy(x, w, f32({2}), 1); }, {"unembed_cross_entropy", "targets", "i32"});
+  expect_error(
+      [&] {
+        unembed_cross_entropy(x, bf16({5, 3}), targets, 1);
+      },
+      {"unembed_cross_entropy", "weight", "bf16"});
+  expect_error([&] { unembed_cross_entropy(x, w, i32({0}), 1); },
+               {"unembed_cross_entropy", "targets", "[2]", "[1]"});
+  expect_error([&] { unembed_cross_entropy(x, w, f32({2}), 1); },
+               {"unembed_cross_entropy", "targets", "i32"});
   expect_error([&] { unembed_cross_entropy(x, w, i32({0, 5}), 1); }, {"target 5", "row 1", "5 tokens"});
   expect_error([&] { unembed_cross_entropy(x, w, i32({-1, 0}), 1); }, {"target -1", "row 0"});
 }

@@ -24,10 +24,13 @@ void fill_gradients(Parameters& p, uint64_t seed) {
   std::mt19937_64 rng(seed);
   for (Parameter& x : p.all())
     for (int64_t i = 0; i < x.shape.count(); ++i)
-      x.leaf->grad.mutable_data<float>()[i] = static_cast<float>(std::ldexp(static_cast<double>(rng() >> 11), -52) - 1);
+      x.leaf->grad.mutable_data<float>()[i] =
+          static_cast<float>(std::ldexp(static_cast<double>(rng() >> 11), -52) - 1);
 }
 
-std::vector<double> wide(const Tensor& x) { return {x.data<float>(), x.data<float>() + x.count()}; }
+std::vector<double> wide(const Tensor& x) {
+  return {x.data<float>(), x.data<float>() + x.count()};
+}
 
 TEST(AdamW, EqualsItsFormula) {
   OptimizerConfig c;
@@ -55,16 +58,17 @@ TEST(AdamW, EqualsItsFormula) {
         const double gi = kScale * g[i];
         m[k][i] = c.beta1 * m[k][i] + (1 - c.beta1) * gi;
         v[k][i] = c.beta2 * v[k][i] + (1 - c.beta2) * gi * gi;
-        const double mean = m[k][i] / (1 - std::pow(c.beta1, t)), square = v[k][i] / (1 - std::pow(c.beta2, t));
+        const double mean = m[k][i] / (1 - std::pow(c.beta1, t)),
+                     square = v[k][i] / (1 - std::pow(c.beta2, t));
         w[k][i] -= lr * (mean / (std::sqrt(square) + c.epsilon) + decay * w[k][i]);
       }
       ++k;
     }
     optimizer->update(*p, t, lr, kScale);
   }
-  // Betas are rounded to f32: 1 - 0.99 is off by 6e-8 / 0.01 = 3e-6 of itself (half an ulp of 1), v's root by half of
-  // that; f32 moments add a few 1e-7 a step. An update is at most about lr, and the rates sum to 0.036. The weights
-  // themselves, below 4, round by 2.4e-7 each step, 20 steps: 5e-6 at worst.
+  // Betas are rounded to f32: 1 - 0.99 is off by 6e-8 / 0.01 = 3e-6 of itself (half an ulp of 1), v's root by
+  // half of that; f32 moments add a few 1e-7 a step. An update is at most about lr, and the rates sum to
+  // 0.036. The weights themselves, below 4, round by 2.4e-7 each step, 20 steps: 5e-6 at worst.
   for (size_t k = 0; k < w.size(); ++k) {
     const auto got = wide(p->all()[k].master);
     for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], w[k][i], 5e-6) << k << " " << i;
@@ -160,7 +164,8 @@ TEST(LearningRate, WarmsUpThenFollowsTheCosine) {
   c.learning_rate = 1;
   c.min_learning_rate = 0.1;
   c.warmup_steps = 10;
-  for (int64_t t = 1; t <= 10; ++t) EXPECT_DOUBLE_EQ(learning_rate_at(c, t, 110), 0.1 * static_cast<double>(t));
+  for (int64_t t = 1; t <= 10; ++t)
+    EXPECT_DOUBLE_EQ(learning_rate_at(c, t, 110), 0.1 * static_cast<double>(t));
   EXPECT_NEAR(learning_rate_at(c, 60, 110), 0.55, 1e-12);  // half way
   EXPECT_NEAR(learning_rate_at(c, 35, 110), 0.1 + 0.45 * (1 + std::cos(std::numbers::pi / 4)), 1e-12);
   EXPECT_NEAR(learning_rate_at(c, 110, 110), 0.1, 1e-12);

@@ -1,7 +1,6 @@
-#include "qkv/nn/parameter.h"
-
 #include <cmath>
 
+#include "qkv/nn/parameter.h"
 #include "tests/unit/expect_error.h"
 
 namespace qkv {
@@ -18,7 +17,9 @@ void fill(Parameters& p, const std::vector<std::string>& names) {
   p.add("beta", {5}, ParameterKind::vector, {Initializer::Kind::zeros});
 }
 
-std::vector<float> values(const Tensor& x) { return {x.data<float>(), x.data<float>() + x.count()}; }
+std::vector<float> values(const Tensor& x) {
+  return {x.data<float>(), x.data<float>() + x.count()};
+}
 
 TEST(Parameters, ADrawDependsOnNameAndSeedOnly) {
   Parameters a, b, c;

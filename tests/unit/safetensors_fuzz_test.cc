@@ -29,16 +29,36 @@ const std::string kHeader =
     R"("d":{"dtype":"I64","shape":[1,1,1],"data_offsets":[35,43]},"e":{"dtype":"F16","shape":[0,4],"data_offsets":[43,43]}})";
 
 std::string mutate(std::string s, std::mt19937& rng) {
-  static constexpr const char* kPieces[] = {"-1",  "0",    "4294967296", "9223372036854775807", "18446744073709551615",
-                                            "1e9", "null", "[]",         "{}",                  "\"F64\"",
-                                            "\"X\"", "[[[[", "\xFF",     "\"a\"",               "281474976710655,281474976710655"};
+  static constexpr const char* kPieces[] = {"-1",
+                                            "0",
+                                            "4294967296",
+                                            "9223372036854775807",
+                                            "18446744073709551615",
+                                            "1e9",
+                                            "null",
+                                            "[]",
+                                            "{}",
+                                            "\"F64\"",
+                                            "\"X\"",
+                                            "[[[[",
+                                            "\xFF",
+                                            "\"a\"",
+                                            "281474976710655,281474976710655"};
   for (size_t n = 1 + rng() % 3; n > 0; --n) {
     const size_t at = rng() % s.size(), length = std::min<size_t>(rng() % 12, s.size() - at);
     switch (rng() % 5) {
-      case 0: s[at] = static_cast<char>(rng()); break;
-      case 1: s.erase(at, length); break;
-      case 2: s.insert(at, s.substr(rng() % s.size(), rng() % 60)); break;
-      case 3: s.replace(at, length, kPieces[rng() % std::size(kPieces)]); break;
+      case 0:
+        s[at] = static_cast<char>(rng());
+        break;
+      case 1:
+        s.erase(at, length);
+        break;
+      case 2:
+        s.insert(at, s.substr(rng() % s.size(), rng() % 60));
+        break;
+      case 3:
+        s.replace(at, length, kPieces[rng() % std::size(kPieces)]);
+        break;
       default: {  // a whole number by another
         const size_t number = s.find_first_of("0123456789", at);
         if (number == s.npos) break;
@@ -53,7 +73,8 @@ std::string mutate(std::string s, std::mt19937& rng) {
 
 TEST(SafetensorsFuzz, TheFileIsValid) {
   const std::string file = file_of(kHeader, std::string(43, 'x'));
-  const auto parsed = parse_safetensors(reinterpret_cast<const std::byte*>(file.data()), file.size(), nullptr, "f");
+  const auto parsed =
+      parse_safetensors(reinterpret_cast<const std::byte*>(file.data()), file.size(), nullptr, "f");
   EXPECT_EQ(parsed.tensors.size(), 5U);
   EXPECT_EQ(parsed.metadata.at("format"), "pt");
 }

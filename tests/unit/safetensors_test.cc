@@ -16,7 +16,9 @@ std::string with_length(uint64_t length, const std::string& rest) {
   std::memcpy(s.data(), &length, 8);
   return s + rest;
 }
-std::string file_of(const std::string& header, size_t data) { return with_length(header.size(), header + std::string(data, 'x')); }
+std::string file_of(const std::string& header, size_t data) {
+  return with_length(header.size(), header + std::string(data, 'x'));
+}
 
 // Expects the file to be refused by name, for this reason.
 void refuse(const std::string& contents, std::initializer_list<std::string> parts) {
@@ -40,8 +42,10 @@ TEST(Safetensors, RoundTripOfEveryType) {
   for (const DType t : {DType::u8, DType::bf16, DType::f16, DType::f32, DType::i32, DType::f64, DType::i64})
     for (const Shape& shape : {Shape{}, Shape{3}, Shape{2, 5}, Shape{1, 2, 3, 1}, Shape{0, 4}}) {
       Tensor x = Tensor::empty(shape, t);
-      for (size_t i = 0; i < x.bytes(); ++i) static_cast<unsigned char*>(x.raw())[i] = static_cast<unsigned char>(37 * i + tensors.size());
-      tensors.emplace_back(std::string(name_of(t)) + shape.text() + " \"\\\xC3\xA9", x);  // names are any text
+      for (size_t i = 0; i < x.bytes(); ++i)
+        static_cast<unsigned char*>(x.raw())[i] = static_cast<unsigned char>(37 * i + tensors.size());
+      tensors.emplace_back(std::string(name_of(t)) + shape.text() + " \"\\\xC3\xA9",
+                           x);  // names are any text
     }
   const std::map<std::string, std::string> metadata = {{"format", "pt"}, {"note", "a\nb"}};
   write_safetensors(path, tensors, metadata);
@@ -62,9 +66,7 @@ TEST(Safetensors, TensorsOutliveTheFileObject) {
   const std::string path = dir.path() + "/x.safetensors";
   write_safetensors(path, {{"x", Tensor::of({3}, std::vector<float>{1, 2, 3})}});
   Tensor x;
-  {
-    x = read_safetensors(path).tensors.at("x");
-  }
+  { x = read_safetensors(path).tensors.at("x"); }
   std::filesystem::remove(path);
   EXPECT_EQ(x.data<float>()[2], 3);
 }
@@ -82,9 +84,10 @@ TEST(Safetensors, NoTensorsAndOddAlignment) {
   std::memcpy(contents.data() + 8 + header.size(), values, 8);
   EXPECT_EQ(read_safetensors(dir.write("odd.safetensors", contents)).tensors.at("x").data<float>()[1], -2);
   // Tensors in another order than their bytes, and BOOL as bytes.
-  const auto file = read_safetensors(dir.write(
-      "order.safetensors",
-      file_of("{\"b\":" + entry("\"BOOL\"", "[3]", "[2,5]") + ",\"a\":" + entry("\"U8\"", "[2]", "[0,2]") + "}", 5)));
+  const auto file = read_safetensors(
+      dir.write("order.safetensors", file_of("{\"b\":" + entry("\"BOOL\"", "[3]", "[2,5]") +
+                                                 ",\"a\":" + entry("\"U8\"", "[2]", "[0,2]") + "}",
+                                             5)));
   EXPECT_EQ(file.tensors.at("b").dtype(), DType::u8);
 }
 
@@ -120,13 +123,16 @@ TEST(Safetensors, OffsetsThatOverlapOrGapAreRefused) {
 }
 
 TEST(Safetensors, ShapesThatLieAreRefused) {
-  const auto one = [](const char* shape, const char* offsets) { return "{\"x\":" + entry("\"F32\"", shape, offsets) + "}"; };
+  const auto one = [](const char* shape, const char* offsets) {
+    return "{\"x\":" + entry("\"F32\"", shape, offsets) + "}";
+  };
   refuse_header(one("[3]", "[0,8]"), 8, {"'x'", "takes 12 bytes", "hold 8"});
   refuse_header(one("[-2]", "[0,8]"), 8, {"'x'", "shape", "-2"});
   refuse_header(one("[-1,-2]", "[0,8]"), 8, {"'x'", "shape"});
   refuse_header(one("[4294967296,4294967296]", "[0,0]"), 0, {"'x'"});  // 2^64 elements: 0 after overflow
   refuse_header(one("[4294967296,1073741824]", "[0,0]"), 0, {"'x'"});  // 2^62 elements, 2^64 bytes
-  refuse_header(one("[281474976710655,281474976710655,281474976710655,281474976710655]", "[0,8]"), 8, {"'x'"});
+  refuse_header(one("[281474976710655,281474976710655,281474976710655,281474976710655]", "[0,8]"), 8,
+                {"'x'"});
   refuse_header(one("[9223372036854775807]", "[0,8]"), 8, {"'x'", "shape"});
   refuse_header(one("[18446744073709551615]", "[0,8]"), 8, {"'x'", "shape"});
   refuse_header(one("[1,1,1,1,2]", "[0,8]"), 8, {"'x'", "shape", "4 axes"});

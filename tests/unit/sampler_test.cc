@@ -135,7 +135,8 @@ TEST(Sampler, TheUniformNumberDecides) {
 
 TEST(Sampler, OptionsThatMakeNoSenseAreRefused) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  for (const double t : {-1.0, nan}) expect_error([&] { check_options({.temperature = t}); }, {"temperature"});
+  for (const double t : {-1.0, nan})
+    expect_error([&] { check_options({.temperature = t}); }, {"temperature"});
   expect_error([] { check_options({.top_k = -1}); }, {"top-k", "-1"});
   for (const double p : {0.0, -0.5, 1.5, nan}) expect_error([&] { check_options({.top_p = p}); }, {"top-p"});
   EXPECT_NO_THROW(check_options({}));

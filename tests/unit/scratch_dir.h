@@ -14,7 +14,8 @@ class ScratchDir {
  public:
   ScratchDir() {
     const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    path_ = ::testing::TempDir() + "/qkv_" + info->test_suite_name() + "_" + info->name() + "_" + std::to_string(::getpid());
+    path_ = ::testing::TempDir() + "/qkv_" + info->test_suite_name() + "_" + info->name() + "_" +
+            std::to_string(::getpid());
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);
   }

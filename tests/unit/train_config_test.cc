@@ -1,5 +1,4 @@
 #include "qkv/train/config.h"
-
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
@@ -98,7 +97,8 @@ TEST_F(TrainConfigTest, DefaultsAreThoseOfTheHeader) {
 }
 
 TEST_F(TrainConfigTest, UnknownKeysAreRefusedWithASuggestion) {
-  refuse(kLeast + "[train]\nsteps = 3\nlearning_rat = 1\n", 5, {"train.learning_rat", "unknown key", "learning_rate?"});
+  refuse(kLeast + "[train]\nsteps = 3\nlearning_rat = 1\n", 5,
+         {"train.learning_rat", "unknown key", "learning_rate?"});
   refuse(kLeast + "[model]\nhead = 4\n", 4, {"model.head", "did you mean heads?"});
   refuse("[data]\ntrain = 'a'\nvald = 'b'\n", 3, {"data.vald", "valid?"});
   refuse(kLeast + "[modle]\nheads = 4\n", 3, {"modle", "unknown", "[model]"});
@@ -132,14 +132,16 @@ TEST_F(TrainConfigTest, SyntaxErrorsNameTheLine) {
 
 TEST_F(TrainConfigTest, WhatIsMissingOrDoesNotFitIsRefused) {
   testing::expect_error<UsageError>([&] { read(""); }, {"run.toml", "data.train", "missing"});
-  testing::expect_error<UsageError>([&] { read(kLeast + "[model]\nwidth = 10\nheads = 3\n"); }, {"run.toml", "10", "3"});
+  testing::expect_error<UsageError>([&] { read(kLeast + "[model]\nwidth = 10\nheads = 3\n"); },
+                                    {"run.toml", "10", "3"});
   testing::expect_error([&] { read_train_config(dir_.path() + "/none.toml", {}); }, {"none.toml"});
 }
 
 TEST_F(TrainConfigTest, OverridesAreTomlOrBareStrings) {
-  const TrainConfig c = read(kLeast + "[train]\nsteps = 3\n",
-                             {"train.steps=10", "train.learning_rate=1e-2", "model.tied=false", "train.out=runs/a b",
-                              "data.valid=['x.txt', 'y.txt']", "tokenizer.type=\"char\"", "data.separator=", "train.steps=11"});
+  const TrainConfig c =
+      read(kLeast + "[train]\nsteps = 3\n",
+           {"train.steps=10", "train.learning_rate=1e-2", "model.tied=false", "train.out=runs/a b",
+            "data.valid=['x.txt', 'y.txt']", "tokenizer.type=\"char\"", "data.separator=", "train.steps=11"});
   EXPECT_EQ(c.steps, 11);  // the last counts
   EXPECT_EQ(c.optimizer.learning_rate, 1e-2);
   EXPECT_FALSE(c.model.tied);
@@ -158,13 +160,13 @@ TEST_F(TrainConfigTest, BadOverridesAreRefused) {
   refuse_override("train.stepz=10", {"train.stepz", "steps?"});
   refuse_override("train.steps=ten", {"train.steps", "an integer"});
   refuse_override("train.steps=1\nx = 2", {"--set"});
-  testing::expect_error<UsageError>([&] { read("data = 3\n", {"data.train=x"}); }, {"--set", "'data.train=x'"});
+  testing::expect_error<UsageError>([&] { read("data = 3\n", {"data.train=x"}); },
+                                    {"--set", "'data.train=x'"});
 }
 
 // The file is not to blame, nor a line of it.
 TEST_F(TrainConfigTest, ABadOverrideIsNotBlamedOnALine) {
-  for (const char* text : {"train.steps=ten", "train.steps=0", "train.stepz=1"})
-    try {
+  for (const char* text : {"train.steps=ten", "train.steps=0", "train.stepz=1"}) try {
       read(kLeast, {text});
       ADD_FAILURE();
     } catch (const UsageError& e) {
@@ -174,14 +176,18 @@ TEST_F(TrainConfigTest, ABadOverrideIsNotBlamedOnALine) {
 }
 
 TEST_F(TrainConfigTest, TheFingerprintTellsRunsApart) {
-  const auto of = [&](const std::vector<std::string>& overrides) { return fingerprint(read(kLeast, overrides)); };
+  const auto of = [&](const std::vector<std::string>& overrides) {
+    return fingerprint(read(kLeast, overrides));
+  };
   const std::string base = of({});
   EXPECT_EQ(of({}), base);
-  for (const char* text : {"train.seed=2", "train.steps=5", "train.batch=3", "model.width=12", "model.dropout=0.5",
-                           "train.clip=0", "data.train=b.txt", "model.activation=relu", "train.beta2=0.5"})
+  for (const char* text :
+       {"train.seed=2", "train.steps=5", "train.batch=3", "model.width=12", "model.dropout=0.5",
+        "train.clip=0", "data.train=b.txt", "model.activation=relu", "train.beta2=0.5"})
     EXPECT_NE(of({text}), base) << text;
   // What changes no number may change on the way.
-  for (const char* text : {"train.log_every=1", "train.out=elsewhere", "train.checkpoint_every=7"}) EXPECT_EQ(of({text}), base) << text;
+  for (const char* text : {"train.log_every=1", "train.out=elsewhere", "train.checkpoint_every=7"})
+    EXPECT_EQ(of({text}), base) << text;
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <random>
 
 #include "qkv/base/error.h"
+#include "qkv/base/json.h"
 #include "qkv/text/aligned_text.h"
 #include "qkv/text/byte_alphabet.h"
-#include "qkv/text/json_field.h"
 #include "qkv/text/normalizer.h"
 
 namespace qkv::text {

@@ -23,8 +23,9 @@ inline constexpr int64_t kLanes = 64;  // of a tile: a multiple of every vector 
 
 // C[MR, NV vectors] (+)= A B with A[m, k] = a[m sm + k sk], B[k] and C[m] rows of whole vectors.
 template <int MR, int NV>
-HWY_INLINE void micro_product(const float* HWY_RESTRICT a, int64_t sm, int64_t sk, const float* HWY_RESTRICT b,
-                              int64_t ldb, float* HWY_RESTRICT c, int64_t ldc, int64_t depth, bool accumulate) {
+HWY_INLINE void micro_product(const float* HWY_RESTRICT a, int64_t sm, int64_t sk,
+                              const float* HWY_RESTRICT b, int64_t ldb, float* HWY_RESTRICT c, int64_t ldc,
+                              int64_t depth, bool accumulate) {
   const DF d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   VF acc[MR][NV];
@@ -43,17 +44,20 @@ HWY_INLINE void micro_product(const float* HWY_RESTRICT a, int64_t sm, int64_t s
 }
 
 template <int NV>
-HWY_INLINE void product_rows(int64_t rows, const float* a, int64_t sm, int64_t sk, const float* b, int64_t ldb, float* c,
-                             int64_t ldc, int64_t depth, bool accumulate) {
+HWY_INLINE void product_rows(int64_t rows, const float* a, int64_t sm, int64_t sk, const float* b,
+                             int64_t ldb, float* c, int64_t ldc, int64_t depth, bool accumulate) {
   int64_t m = 0;
-  for (; m + 6 <= rows; m += 6) micro_product<6, NV>(a + m * sm, sm, sk, b, ldb, c + m * ldc, ldc, depth, accumulate);
-  for (; m + 2 <= rows; m += 2) micro_product<2, NV>(a + m * sm, sm, sk, b, ldb, c + m * ldc, ldc, depth, accumulate);
+  for (; m + 6 <= rows; m += 6)
+    micro_product<6, NV>(a + m * sm, sm, sk, b, ldb, c + m * ldc, ldc, depth, accumulate);
+  for (; m + 2 <= rows; m += 2)
+    micro_product<2, NV>(a + m * sm, sm, sk, b, ldb, c + m * ldc, ldc, depth, accumulate);
   if (m < rows) micro_product<1, NV>(a + m * sm, sm, sk, b, ldb, c + m * ldc, ldc, depth, accumulate);
 }
 
 // C[rows, columns] (+)= A B; columns a multiple of the vector length.
-HWY_NOINLINE void tile_product(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t sm, int64_t sk,
-                               const float* b, int64_t ldb, float* c, int64_t ldc, bool accumulate) {
+HWY_NOINLINE void tile_product(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t sm,
+                               int64_t sk, const float* b, int64_t ldb, float* c, int64_t ldc,
+                               bool accumulate) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(DF()));
   constexpr int kWide = HWY_LANES(float) >= 16 ? 4 : 2;  // accumulators: 24 of 32, or 12 of 16 registers
   int64_t n = 0;
@@ -78,8 +82,8 @@ HWY_INLINE int64_t row_of_key(const Attention<T>& a, int64_t s, int64_t j) {
 
 // Keys [k0, k1) of x (k or v) as f32 rows of `width`.
 template <typename T>
-HWY_INLINE void gather_keys(const Attention<T>& a, int64_t s, const T* x, int64_t stride, int64_t width, int64_t k0,
-                            int64_t k1, float* out) {
+HWY_INLINE void gather_keys(const Attention<T>& a, int64_t s, const T* x, int64_t stride, int64_t width,
+                            int64_t k0, int64_t k1, float* out) {
   for (int64_t j = k0; j < k1; ++j) to_f32(width, x + row_of_key(a, s, j) * stride, out + (j - k0) * width);
 }
 
@@ -122,7 +126,8 @@ struct LaneKeys {
     std::memset(b, 0, sizeof b);
     if (!t.a.dropout.on()) return;
     for (int64_t lane = 0; lane < t.count; ++lane) {
-      const DropoutKey key = t.a.dropout.key.row((t.a.dropout.first_row + t.row(lane)) * t.a.heads + t.head(lane));
+      const DropoutKey key =
+          t.a.dropout.key.row((t.a.dropout.first_row + t.row(lane)) * t.a.heads + t.head(lane));
       a[lane] = key.a;
       b[lane] = key.b;
     }
@@ -143,8 +148,9 @@ HWY_INLINE void mask_scores(const LaneTile<T>& t, int64_t k0, int64_t k1, float*
 // scores[keys, lanes] -> exp(scores - new maximum) (dropped), updating the running maximum and sum, and
 // correction[lane] = exp(old maximum - new maximum).
 template <typename T>
-HWY_INLINE void online_softmax(const Attention<T>& a, const LaneKeys<T>& keys_of_lanes, int64_t columns, int64_t k0,
-                               int64_t count, float* scores, float* maximum, float* sum, float* correction) {
+HWY_INLINE void online_softmax(const Attention<T>& a, const LaneKeys<T>& keys_of_lanes, int64_t columns,
+                               int64_t k0, int64_t count, float* scores, float* maximum, float* sum,
+                               float* correction) {
   const DF d;
   const DU du;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -161,8 +167,8 @@ HWY_INLINE void online_softmax(const Attention<T>& a, const LaneKeys<T>& keys_of
       VF p = hn::Exp(d, hn::Sub(hn::LoadU(d, scores + j * kLanes + n), top));
       total = hn::Add(total, p);
       if (a.dropout.on())
-        p = drop(d, p, dropout_bits_of(du, key_a, key_b, hn::Set(du, static_cast<uint32_t>(k0 + j))), threshold,
-                 keep_scale);
+        p = drop(d, p, dropout_bits_of(du, key_a, key_b, hn::Set(du, static_cast<uint32_t>(k0 + j))),
+                 threshold, keep_scale);
       hn::StoreU(p, d, scores + j * kLanes + n);
     }
     hn::StoreU(top, d, maximum + n);
@@ -176,7 +182,8 @@ HWY_INLINE void scale_lanes(int64_t rows, int64_t columns, const float* factor, 
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t n = 0; n < columns; n += lanes) {
     const VF f = hn::LoadU(d, factor + n);
-    for (int64_t r = 0; r < rows; ++r) hn::StoreU(hn::Mul(f, hn::LoadU(d, x + r * kLanes + n)), d, x + r * kLanes + n);
+    for (int64_t r = 0; r < rows; ++r)
+      hn::StoreU(hn::Mul(f, hn::LoadU(d, x + r * kLanes + n)), d, x + r * kLanes + n);
   }
 }
 
@@ -212,14 +219,16 @@ HWY_NOINLINE void attention_lanes(const LaneTile<T>& t, float* scratch) {
     if (cover == TileCover::mixed) mask_scores(t, k0, k1, s_t);
     online_softmax(a, dropout_keys, columns, k0, count, s_t, maximum, sum, correction);
     scale_lanes(a.d_vo, columns, correction, o_t);
-    tile_product(a.d_vo, columns, count, v_tile, 1, a.d_vo, s_t, kLanes, o_t, kLanes, true);  // O^T += V^T P^T
+    tile_product(a.d_vo, columns, count, v_tile, 1, a.d_vo, s_t, kLanes, o_t, kLanes,
+                 true);  // O^T += V^T P^T
   }
 
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const bool sees = sum[lane] > 0;
     const float inverse = sees ? 1 / sum[lane] : 0;
     const int64_t row = t.row(lane), head = t.head(lane);
-    a.lse[row * a.heads + head] = sees ? maximum[lane] + std::log(sum[lane]) : -std::numeric_limits<float>::infinity();
+    a.lse[row * a.heads + head] =
+        sees ? maximum[lane] + std::log(sum[lane]) : -std::numeric_limits<float>::infinity();
     T* out = a.out + row * a.out_stride + head * a.d_vo;
     for (int64_t c = 0; c < a.d_vo; ++c) out[c] = T(o_t[c * kLanes + lane] * inverse);
   }
@@ -279,7 +288,8 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
 }
 
 template <typename T>
-void attention(const Attention<T>& a, int64_t sequence, int64_t kv_head, int64_t first_query, float* scratch) {
+void attention(const Attention<T>& a, int64_t sequence, int64_t kv_head, int64_t first_query,
+               float* scratch) {
   const int64_t queries = a.q_offsets[sequence + 1] - a.q_offsets[sequence];
   const int64_t pairs = std::min(kQueryTile, queries - first_query) * (a.heads / a.kv_heads);
   if (pairs <= 2) {
@@ -288,12 +298,14 @@ void attention(const Attention<T>& a, int64_t sequence, int64_t kv_head, int64_t
     return;
   }
   for (int64_t begin = 0; begin < pairs; begin += kLanes)
-    attention_lanes(LaneTile<T>{a, sequence, kv_head, first_query, begin, std::min(kLanes, pairs - begin)}, scratch);
+    attention_lanes(LaneTile<T>{a, sequence, kv_head, first_query, begin, std::min(kLanes, pairs - begin)},
+                    scratch);
 }
 
 // x as f32 rows: out[lane, c] = factor x[row(lane), head(lane), c], rows padded with zeros to whole vectors.
 template <typename T>
-HWY_INLINE void pack_rows(const LaneTile<T>& t, const T* x, int64_t stride, int64_t width, float factor, float* out) {
+HWY_INLINE void pack_rows(const LaneTile<T>& t, const T* x, int64_t stride, int64_t width, float factor,
+                          float* out) {
   const int64_t wide = padded(width);
   for (int64_t lane = 0; lane < t.count; ++lane) {
     const T* from = x + t.row(lane) * stride + t.head(lane) * width;
@@ -304,8 +316,9 @@ HWY_INLINE void pack_rows(const LaneTile<T>& t, const T* x, int64_t stride, int6
 
 // S^T -> P^T (dropped), dP^T -> dS^T; see generic.cc for the equations.
 template <typename T>
-HWY_INLINE void softmax_grad(const Attention<T>& a, const LaneKeys<T>& keys_of_lanes, int64_t columns, int64_t k0,
-                             int64_t count, const float* lse, const float* delta, float* s_t, float* dp_t) {
+HWY_INLINE void softmax_grad(const Attention<T>& a, const LaneKeys<T>& keys_of_lanes, int64_t columns,
+                             int64_t k0, int64_t count, const float* lse, const float* delta, float* s_t,
+                             float* dp_t) {
   const DF d;
   const DU du;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -335,17 +348,17 @@ template <typename T>
 void attention_grad(const AttentionGrad<T>& g, int64_t sequence, int64_t kv_head, float* scratch) {
   const Attention<T>& a = g.forward;
   const int64_t keys = a.key_lengths[sequence], wide_qk = padded(a.d_qk), wide_vo = padded(a.d_vo);
-  float* k = scratch;                          // [keys, d_qk]
-  float* v = k + keys * a.d_qk;                // [keys, d_vo]
-  float* dk = v + keys * a.d_vo;               // [keys, wide_qk]
-  float* dv = dk + keys * wide_qk;             // [keys, wide_vo]
-  float* q_t = dv + keys * wide_vo;            // [d_qk, lanes], scaled
-  float* q_rows = q_t + a.d_qk * kLanes;       // [lanes, wide_qk], scaled
-  float* dout_t = q_rows + kLanes * wide_qk;   // [d_vo, lanes]
-  float* dout_rows = dout_t + a.d_vo * kLanes; // [lanes, wide_vo]
-  float* dq_t = dout_rows + kLanes * wide_vo;  // [d_qk, lanes]
-  float* s_t = dq_t + a.d_qk * kLanes;         // [keys of a tile, lanes]
-  float* dp_t = s_t + kKeyTile * kLanes;       // [keys of a tile, lanes]
+  float* k = scratch;                           // [keys, d_qk]
+  float* v = k + keys * a.d_qk;                 // [keys, d_vo]
+  float* dk = v + keys * a.d_vo;                // [keys, wide_qk]
+  float* dv = dk + keys * wide_qk;              // [keys, wide_vo]
+  float* q_t = dv + keys * wide_vo;             // [d_qk, lanes], scaled
+  float* q_rows = q_t + a.d_qk * kLanes;        // [lanes, wide_qk], scaled
+  float* dout_t = q_rows + kLanes * wide_qk;    // [d_vo, lanes]
+  float* dout_rows = dout_t + a.d_vo * kLanes;  // [lanes, wide_vo]
+  float* dq_t = dout_rows + kLanes * wide_vo;   // [d_qk, lanes]
+  float* s_t = dq_t + a.d_qk * kLanes;          // [keys of a tile, lanes]
+  float* dp_t = s_t + kKeyTile * kLanes;        // [keys of a tile, lanes]
   gather_keys(a, sequence, a.k + kv_head * a.d_qk, a.k_stride, a.d_qk, 0, keys, k);
   gather_keys(a, sequence, a.v + kv_head * a.d_vo, a.v_stride, a.d_vo, 0, keys, v);
   std::fill(dk, dk + keys * (wide_qk + wide_vo), 0.0f);
@@ -370,7 +383,8 @@ void attention_grad(const AttentionGrad<T>& g, int64_t sequence, int64_t kv_head
       const float stored = a.lse[t.row(lane) * a.heads + t.head(lane)];
       if (!std::isinf(stored)) lse[lane] = stored;
       const T* out = a.out + t.row(lane) * a.out_stride + t.head(lane) * a.d_vo;
-      for (int64_t c = 0; c < a.d_vo; ++c) delta[lane] += dout_rows[lane * wide_vo + c] * static_cast<float>(out[c]);
+      for (int64_t c = 0; c < a.d_vo; ++c)
+        delta[lane] += dout_rows[lane * wide_vo + c] * static_cast<float>(out[c]);
     }
 
     const int64_t end = a.mask.end_key(q1, keys);
@@ -383,8 +397,10 @@ void attention_grad(const AttentionGrad<T>& g, int64_t sequence, int64_t kv_head
       tile_product(count, columns, a.d_vo, v + k0 * a.d_vo, a.d_vo, 1, dout_t, kLanes, dp_t, kLanes, false);
       softmax_grad(a, dropout_keys, columns, k0, count, lse, delta, s_t, dp_t);
       // dV += P^T dO;  dK += dS^T Q;  dQ^T += K^T dS^T
-      tile_product(count, wide_vo, t.count, s_t, kLanes, 1, dout_rows, wide_vo, dv + k0 * wide_vo, wide_vo, true);
-      tile_product(count, wide_qk, t.count, dp_t, kLanes, 1, q_rows, wide_qk, dk + k0 * wide_qk, wide_qk, true);
+      tile_product(count, wide_vo, t.count, s_t, kLanes, 1, dout_rows, wide_vo, dv + k0 * wide_vo, wide_vo,
+                   true);
+      tile_product(count, wide_qk, t.count, dp_t, kLanes, 1, q_rows, wide_qk, dk + k0 * wide_qk, wide_qk,
+                   true);
       tile_product(a.d_qk, columns, count, k + k0 * a.d_qk, 1, a.d_qk, dp_t, kLanes, dq_t, kLanes, true);
     }
     for (int64_t lane = 0; lane < t.count; ++lane) {

@@ -44,8 +44,10 @@ void dropout(int64_t rows, int64_t width, const T* x, Dropout dropout, T* out) {
     for (; c + lanes <= width; c += lanes, index = hn::Add(index, hn::Set(du, static_cast<uint32_t>(lanes))))
       store(d, drop(d, load(d, in + c), dropout_bits_of(du, a, b, index), threshold, keep_scale), to + c);
     if (c < width)
-      store_tail(d, drop(d, load_tail(d, in + c, width - c), dropout_bits_of(du, a, b, index), threshold, keep_scale),
-                 to + c, width - c);
+      store_tail(
+          d,
+          drop(d, load_tail(d, in + c, width - c), dropout_bits_of(du, a, b, index), threshold, keep_scale),
+          to + c, width - c);
   }
 }
 
@@ -94,7 +96,8 @@ template <typename T>
 void activation_grad(Activation kind, int64_t n, const T* x, const T* dy, T* dx) {
   switch (kind) {
     case Activation::relu:
-      return map(n, x, dy, dx, [](VF v, VF g) HWY_ATTR { return hn::IfThenElseZero(hn::Gt(v, hn::Zero(DF())), g); });
+      return map(n, x, dy, dx,
+                 [](VF v, VF g) HWY_ATTR { return hn::IfThenElseZero(hn::Gt(v, hn::Zero(DF())), g); });
     case Activation::gelu:
       return map(n, x, dy, dx, [](VF v, VF g) HWY_ATTR {
         const NormalDistribution phi = normal_distribution(DF(), v);
@@ -105,8 +108,8 @@ void activation_grad(Activation kind, int64_t n, const T* x, const T* dy, T* dx)
       return map(n, x, dy, dx, [](VF v, VF g) HWY_ATTR {
         const DF d;
         const VF one = hn::Set(d, 1.0f), s = sigmoid(d, gelu_argument(d, v));
-        const VF slope = hn::Mul(hn::Set(d, 1.5957691216057308f),
-                                 hn::MulAdd(hn::Set(d, 0.134145f), hn::Mul(v, v), one));
+        const VF slope =
+            hn::Mul(hn::Set(d, 1.5957691216057308f), hn::MulAdd(hn::Set(d, 0.134145f), hn::Mul(v, v), one));
         return hn::Mul(g, hn::MulAdd(hn::Mul(v, s), hn::Mul(hn::Sub(one, s), slope), s));
       });
   }

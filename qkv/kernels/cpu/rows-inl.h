@@ -84,7 +84,8 @@ void residual_norm(const ResidualNorm<T>& a) {
     const VF vrstd = hn::Set(d, rstd);
     for_vectors(a.width, [&](int64_t c, int64_t n) HWY_ATTR {
       const VF e = hn::Mul(hn::Sub(load(d, row.data() + c), vmean), vrstd);
-      store_part(d, hn::MulAdd(e, load_part(d, a.gamma + c, n), load_part(d, a.beta + c, n)), a.y + r * a.width + c, n);
+      store_part(d, hn::MulAdd(e, load_part(d, a.gamma + c, n), load_part(d, a.beta + c, n)),
+                 a.y + r * a.width + c, n);
     });
   }
 }

@@ -17,23 +17,30 @@ using DU = hn::RebindToUnsigned<DF>;
 using VF = hn::Vec<DF>;
 using VU = hn::Vec<DU>;
 
-HWY_INLINE VF load(DF d, const float* p) { return hn::LoadU(d, p); }
+HWY_INLINE VF load(DF d, const float* p) {
+  return hn::LoadU(d, p);
+}
 HWY_INLINE VF load(DF d, const BFloat16* p) {
   const hn::Rebind<uint16_t, DF> half;
   const auto bits = hn::LoadU(half, reinterpret_cast<const uint16_t*>(p));
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(DU(), bits)));
 }
 
-HWY_INLINE void store(DF d, VF v, float* p) { hn::StoreU(v, d, p); }
-HWY_INLINE void store(DF, VF v, BFloat16* p) {  // to nearest, ties to even; NaN keeps its sign and payload, quieted
+HWY_INLINE void store(DF d, VF v, float* p) {
+  hn::StoreU(v, d, p);
+}
+HWY_INLINE void store(DF, VF v,
+                      BFloat16* p) {  // to nearest, ties to even; NaN keeps its sign and payload, quieted
   const DU du;
   const hn::RebindToSigned<DF> di;
   const hn::Rebind<uint16_t, DF> half;
   const VU u = hn::BitCast(du, v);
   const VU odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1));
   const VU rounded = hn::Add(u, hn::Add(odd, hn::Set(du, 0x7FFF)));
-  const VU bits = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Or(u, hn::Set(du, 0x00400000)), rounded);
-  hn::StoreU(hn::DemoteTo(half, hn::BitCast(di, hn::ShiftRight<16>(bits))), half, reinterpret_cast<uint16_t*>(p));
+  const VU bits =
+      hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Or(u, hn::Set(du, 0x00400000)), rounded);
+  hn::StoreU(hn::DemoteTo(half, hn::BitCast(di, hn::ShiftRight<16>(bits))), half,
+             reinterpret_cast<uint16_t*>(p));
 }
 
 // The first n (fewer than a vector's) elements; the rest are zero, respectively left alone.
@@ -68,10 +75,16 @@ HWY_INLINE void map(int64_t n, const X* x, const Y* y, O* out, const F& f) {
   if (i < n) store_tail(d, f(load_tail(d, x + i, n - i), load_tail(d, y + i, n - i)), out + i, n - i);
 }
 
-HWY_INLINE float sum_of(DF d, VF v) { return hn::GetLane(hn::SumOfLanes(d, v)); }
-HWY_INLINE float max_of(DF d, VF v) { return hn::GetLane(hn::MaxOfLanes(d, v)); }
+HWY_INLINE float sum_of(DF d, VF v) {
+  return hn::GetLane(hn::SumOfLanes(d, v));
+}
+HWY_INLINE float max_of(DF d, VF v) {
+  return hn::GetLane(hn::MaxOfLanes(d, v));
+}
 
-HWY_INLINE VF exponential(DF d, VF x) { return hn::Exp(d, hn::Min(x, hn::Set(d, 88.0f))); }
+HWY_INLINE VF exponential(DF d, VF x) {
+  return hn::Exp(d, hn::Min(x, hn::Set(d, 88.0f)));
+}
 
 // dropout_bits() of base/rng.h, with keys per lane.
 HWY_INLINE VU dropout_bits_of(DU du, VU key_a, VU key_b, VU index) {

@@ -27,9 +27,10 @@ namespace HWY_NAMESPACE {
 
 template <typename T>
 TypedKernels<T> typed_kernels() {
-  return {to_f32<T>,          from_f32<T>,      add<T>,                dropout<T>,       activation<T>,
-          activation_grad<T>, residual_norm<T>, residual_norm_grad<T>, cross_entropy<T>, column_sums<T>,
-          scatter_add<T>,     attention<T>,     attention_grad<T>};
+  return {to_f32<T>,        from_f32<T>,        add<T>,           dropout<T>,
+          activation<T>,    activation_grad<T>, residual_norm<T>, residual_norm_grad<T>,
+          cross_entropy<T>, column_sums<T>,     scatter_add<T>,   attention<T>,
+          attention_grad<T>};
 }
 
 void fill_table(KernelTable* table) {
@@ -54,7 +55,8 @@ HWY_EXPORT(fill_table);
 const std::vector<KernelTable>& simd_tables() {
   static const std::vector<KernelTable> tables = [] {
     std::vector<KernelTable> found;
-    for (const auto& [target, name] : {std::pair<int64_t, const char*>{HWY_AVX2, "avx2"}, {HWY_AVX3, "avx512"}}) {
+    for (const auto& [target, name] :
+         {std::pair<int64_t, const char*>{HWY_AVX2, "avx2"}, {HWY_AVX3, "avx512"}}) {
       hwy::SetSupportedTargetsForTest(0);  // what the processor has
       if ((hwy::SupportedTargets() & target) == 0) continue;
       hwy::SetSupportedTargetsForTest(target);

@@ -51,18 +51,23 @@ constexpr float kSqrt2OverPi = 0.7978845608028654f;
 
 float activate(Activation kind, float x) {
   switch (kind) {
-    case Activation::relu: return std::max(x, 0.0f);
-    case Activation::gelu: return 0.5f * x * (1 + std::erf(x * 0.70710678118654752f));
-    case Activation::gelu_tanh: return 0.5f * x * (1 + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
+    case Activation::relu:
+      return std::max(x, 0.0f);
+    case Activation::gelu:
+      return 0.5f * x * (1 + std::erf(x * 0.70710678118654752f));
+    case Activation::gelu_tanh:
+      return 0.5f * x * (1 + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
   }
   return x;
 }
 
 float activate_grad(Activation kind, float x) {
   switch (kind) {
-    case Activation::relu: return x > 0 ? 1.0f : 0.0f;
+    case Activation::relu:
+      return x > 0 ? 1.0f : 0.0f;
     case Activation::gelu:
-      return 0.5f * (1 + std::erf(x * 0.70710678118654752f)) + x * 0.3989422804014327f * std::exp(-0.5f * x * x);
+      return 0.5f * (1 + std::erf(x * 0.70710678118654752f)) +
+             x * 0.3989422804014327f * std::exp(-0.5f * x * x);
     case Activation::gelu_tanh: {
       const float t = std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x));
       return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * kSqrt2OverPi * (1 + 3 * 0.044715f * x * x);
@@ -99,7 +104,8 @@ void residual_norm(const ResidualNorm<T>& a) {
     const float rstd = 1 / std::sqrt(v + a.epsilon);
     a.mean[r] = m;
     a.rstd[r] = rstd;
-    for (int64_t c = 0; c < a.width; ++c) a.y[r * a.width + c] = T((sum[c] - m) * rstd * a.gamma[c] + a.beta[c]);
+    for (int64_t c = 0; c < a.width; ++c)
+      a.y[r * a.width + c] = T((sum[c] - m) * rstd * a.gamma[c] + a.beta[c]);
   }
 }
 
@@ -193,7 +199,8 @@ void attention(const Attention<T>& a, int64_t s, int64_t kv, int64_t first_query
     for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
       const int64_t row = a.q_offsets[s] + i;
       query_scores(a, s, i, h, p);
-      const float top = p.empty() ? -std::numeric_limits<float>::infinity() : *std::max_element(p.begin(), p.end());
+      const float top =
+          p.empty() ? -std::numeric_limits<float>::infinity() : *std::max_element(p.begin(), p.end());
       float sum = 0;
       for (float& e : p) sum += e = std::isinf(top) ? 0 : std::exp(e - top);
       a.lse[row * a.heads + h] = sum > 0 ? top + std::log(sum) : -std::numeric_limits<float>::infinity();
@@ -289,16 +296,17 @@ void sgd(float lr, float grad_scale, int64_t n, float* w, const float* g, BFloat
 
 template <typename T>
 TypedKernels<T> typed_kernels() {
-  return {to_f32<T>,        from_f32<T>,      add<T>,         dropout<T>,     activation<T>,
-          activation_grad<T>, residual_norm<T>, residual_norm_grad<T>, cross_entropy<T>, column_sums<T>,
-          scatter_add<T>,   attention<T>,     attention_grad<T>};
+  return {to_f32<T>,        from_f32<T>,        add<T>,           dropout<T>,
+          activation<T>,    activation_grad<T>, residual_norm<T>, residual_norm_grad<T>,
+          cross_entropy<T>, column_sums<T>,     scatter_add<T>,   attention<T>,
+          attention_grad<T>};
 }
 
 }  // namespace
 
 const KernelTable& generic_kernels() {
-  static const KernelTable table = {"generic",   typed_kernels<float>(), typed_kernels<BFloat16>(),
-                                    sum_squares, scale, axpy, adamw,     sgd};
+  static const KernelTable table = {
+      "generic", typed_kernels<float>(), typed_kernels<BFloat16>(), sum_squares, scale, axpy, adamw, sgd};
   return table;
 }
 

@@ -7,8 +7,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
-namespace qkv::text {
+namespace qkv {
 
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
@@ -36,9 +37,14 @@ class JsonField {
   const std::string& string() const;
   bool boolean() const;
   int64_t integer(int64_t least, int64_t most) const;
+  double number() const;                  // finite
+  std::vector<int64_t> integers() const;  // of an array
   const Json& object() const;
 
+  // Of the member `key`, or `otherwise` where it is absent or null.
   bool boolean_or(std::string_view key, bool otherwise) const;
+  int64_t integer_or(std::string_view key, int64_t otherwise, int64_t least, int64_t most) const;
+  float number_or(std::string_view key, float otherwise) const;
   std::string string_or(std::string_view key, const std::string& otherwise) const;
 
   [[noreturn]] void refuse(std::string_view expected) const;
@@ -51,4 +57,4 @@ class JsonField {
   std::string place_;
 };
 
-}  // namespace qkv::text
+}  // namespace qkv

@@ -1,13 +1,13 @@
-#include "qkv/text/json_field.h"
+#include "qkv/base/json.h"
 
-#include <algorithm>
-#include <numeric>
+#include <cmath>
 #include <unordered_set>
 #include <vector>
 
 #include "qkv/base/error.h"
+#include "qkv/base/suggest.h"
 
-namespace qkv::text {
+namespace qkv {
 namespace {
 
 constexpr size_t kDeepestNesting = 64;
@@ -52,21 +52,6 @@ class DocumentChecker : public nlohmann::json_sax<Json> {
   const std::string& file_;
   std::vector<std::unordered_set<std::string>> keys_;
 };
-
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i] != b[j]);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
 
 }  // namespace
 
@@ -130,6 +115,32 @@ bool JsonField::boolean_or(std::string_view key, bool otherwise) const {
   return field ? field->boolean() : otherwise;
 }
 
+int64_t JsonField::integer_or(std::string_view key, int64_t otherwise, int64_t least, int64_t most) const {
+  const auto field = find(key);
+  return field ? field->integer(least, most) : otherwise;
+}
+
+float JsonField::number_or(std::string_view key, float otherwise) const {
+  const auto field = find(key);
+  return field ? static_cast<float>(field->number()) : otherwise;
+}
+
+double JsonField::number() const {
+  if (!value_->is_number() || !std::isfinite(value_->get<double>())) refuse("a number");
+  return value_->get<double>();
+}
+
+std::vector<int64_t> JsonField::integers() const {
+  if (!value_->is_array()) refuse("a list of integers");
+  std::vector<int64_t> out;
+  for (const Json& e : *value_) {
+    const bool fits = e.is_number_integer() && (!e.is_number_unsigned() || e.get<uint64_t>() <= INT64_MAX);
+    if (!fits) refuse("a list of integers");
+    out.push_back(e.get<int64_t>());
+  }
+  return out;
+}
+
 std::string JsonField::string_or(std::string_view key, const std::string& otherwise) const {
   const auto field = find(key);
   return field ? field->string() : otherwise;
@@ -144,12 +155,10 @@ void JsonField::refuse(std::string_view expected) const {
 
 void JsonField::refuse_type(std::string_view type, std::span<const std::string_view> supported) const {
   const std::string_view shown = type.substr(0, 60);
-  const auto nearest = std::min_element(supported.begin(), supported.end(), [&](auto a, auto b) {
-    return edit_distance(shown, a) < edit_distance(shown, b);
-  });
   std::string all;
   for (const std::string_view name : supported) all.append(all.empty() ? "" : ", ").append(name);
-  fail("{}: \"{}\" is not supported; the nearest is {}, of {}", place_, shown, *nearest, all);
+  fail("{}: \"{}\" is not supported; the nearest is {}, of {}", place_, shown, nearest(shown, supported),
+       all);
 }
 
-}  // namespace qkv::text
+}  // namespace qkv

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Runs the checkers that come with the reference cases against the built tool.
+
+usage: reference_checks.py QKV
+
+They lie in $QKV_REFERENCE (check/, hf/, tokenizers/); without it the exit status is 77: skipped. The same two
+cases are in tests/golden/hf, where golden_test compares them through the library; this is the command line.
+"""
+import os
+import subprocess
+import sys
+
+SKIPPED = 77
+FORWARD_CASES = ["gpt2", "gpt2_variant"]
+FORWARD_MODES = [[], ["--inner"], ["--train"], ["--generate"]]
+TOKENIZER_CASES = ["gpt2.json", "llamacpp_gpt2.json"]
+
+
+def commands(qkv, reference):
+    check = os.path.join(reference, "check")
+    for mode in FORWARD_MODES:
+        yield [sys.executable, os.path.join(check, "check_forward.py"), qkv, os.path.join(reference, "hf"), *mode,
+               "--all", *FORWARD_CASES]
+    for cases in TOKENIZER_CASES:
+        yield [sys.executable, os.path.join(check, "check_tokenizer.py"), qkv,
+               os.path.join(reference, "tokenizers", "vocab", "gpt2"),
+               os.path.join(reference, "tokenizers", "cases", cases)]
+
+
+def main():
+    if len(sys.argv) != 2:
+        print(__doc__)
+        return 2
+    reference = os.environ.get("QKV_REFERENCE")
+    if not reference:
+        print("skipped: QKV_REFERENCE is not set")
+        return SKIPPED
+    qkv = os.path.abspath(sys.argv[1])
+    for needed in (qkv, os.path.join(reference, "check", "check_forward.py")):
+        if not os.path.exists(needed):
+            print(f"{needed}: not found")
+            return 1
+    failed = 0
+    for command in commands(qkv, reference):
+        print("$", " ".join(command), flush=True)
+        done = subprocess.run(command, timeout=300)
+        print(f"exit status {done.returncode}", flush=True)
+        failed += done.returncode != 0
+    print(f"{failed} checks failed" if failed else "all checks pass")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

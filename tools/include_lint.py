@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""Checks which file includes which.
+
+usage: include_lint.py [REPOSITORY]
+
+The folders below qkv/ have a rank: a file includes its own folder and folders of lower rank only. formal/ (the
+specification) and qkv/ (the engine) include nothing of each other, so that one can be the other's judge. No
+file includes itself in a circle, and a third-party library that is wrapped is included where it is wrapped.
+Prints one line a violation, "file:line: why", and exits with 1 when there is any.
+"""
+import os
+import re
+import sys
+
+RANKS = ["base", "tensor", "quant", "kernels", "autograd", "ops", "nn", "models", "text", "io", "data", "infer",
+         "train", "cli"]
+# Headers that only one file may include.
+WRAPPED = {"dnnl.hpp": "qkv/kernels/gemm.cc", "dnnl.h": "qkv/kernels/gemm.cc", "omp.h": "qkv/base/parallel.cc"}
+ROOTS = ["qkv", "formal", "tests", "bench", "examples"]
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def source_files(root):
+    for top in ROOTS:
+        for folder, folders, names in os.walk(os.path.join(root, top)):
+            folders.sort()
+            for name in sorted(names):
+                if name.endswith((".h", ".hpp", ".cc", ".cpp", ".inc")):
+                    yield os.path.relpath(os.path.join(folder, name), root).replace(os.sep, "/")
+
+
+def includes_of(root, path):
+    """(line number, quoted or angled, what) of each #include."""
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            match = INCLUDE.match(line)
+            if match:
+                yield number, match[1] == '"', match[2]
+
+
+def rank_problem(path, target):
+    """Why `path` may not include `target`, both from the root of the repository; None when it may."""
+    top, target_top = path.split("/")[0], target.split("/")[0]
+    if {top, target_top} == {"qkv", "formal"}:
+        return f"{top}/ must not include {target_top}/ ({target})"
+    if top == "qkv" and target_top in ("tests", "bench"):
+        return f"qkv/ must not include {target_top}/ ({target})"
+    if top != "qkv" or target_top != "qkv":
+        return None
+    folder, target_folder = path.split("/")[1], target.split("/")[1]
+    for name in (folder, target_folder):
+        if name not in RANKS:
+            return f"the folder qkv/{name} has no rank: add it to tools/include_lint.py ({target})"
+    if RANKS.index(target_folder) > RANKS.index(folder):
+        return f"{folder} ranks below {target_folder} and must not include it ({target})"
+    return None
+
+
+def find_cycle(graph):
+    """One circle of includes as a list of files, or None."""
+    done, path = set(), []
+
+    def visit(node):
+        if node in path:
+            return path[path.index(node):] + [node]
+        if node in done:
+            return None
+        path.append(node)
+        for next_node in graph.get(node, ()):
+            circle = visit(next_node)
+            if circle:
+                return circle
+        path.pop()
+        done.add(node)
+        return None
+
+    for start in sorted(graph):
+        circle = visit(start)
+        if circle:
+            return circle
+    return None
+
+
+def lint(root):
+    problems, graph = [], {}
+    for path in source_files(root):
+        graph[path] = []
+        for number, quoted, target in includes_of(root, path):
+            def refuse(why):
+                problems.append(f"{path}:{number}: {why}")
+            name = target.split("/")[-1]
+            if name in WRAPPED and path != WRAPPED[name]:
+                refuse(f"only {WRAPPED[name]} includes {name}")
+            beside = os.path.normpath(os.path.join(os.path.dirname(path), target)).replace(os.sep, "/")
+            if target.split("/")[0] in ("qkv", "formal", "tests", "bench"):
+                resolved = target
+            elif quoted and os.path.exists(os.path.join(root, beside)):
+                resolved = beside
+                if path.startswith("qkv/"):
+                    refuse(f'include it from the root of the repository: "{beside}"')
+            else:
+                continue
+            if not quoted:
+                refuse(f"files of this project are included in quotes ({target})")
+            if not os.path.exists(os.path.join(root, resolved)):
+                refuse(f"no such file ({target})")
+                continue
+            why = rank_problem(path, resolved)
+            if why:
+                refuse(why)
+            # Highway compiles a file once a target by having it include itself (foreach_target.h).
+            if resolved != path:
+                graph[path].append(resolved)
+    circle = find_cycle(graph)
+    if circle:
+        problems.append(f"{circle[0]}:1: a circle of includes: {' -> '.join(circle)}")
+    return problems, len(graph)
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+    problems, files = lint(root)
+    for problem in problems:
+        print(problem)
+    print(f"{files} files, {len(problems)} violations")
+    if files == 0:
+        print(f"{root}: no sources found")
+    return 1 if problems or files == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
