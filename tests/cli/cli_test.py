@@ -122,7 +122,7 @@ def configuration(**train):
 
 # A run of some seconds: long enough to be stopped in the middle, with everything in it that a resumed run has
 # to restore (dropout, accumulation, schedule, a best model).
-SLOW = dict(steps=60, batch=8, accumulate=2, eval_every=25, checkpoint_every=20, eval_windows=4, model__context=32,
+SLOW = dict(steps=300, batch=8, accumulate=2, eval_every=110, checkpoint_every=90, eval_windows=4, model__context=32,
             model__width=64, model__layers=2, model__dropout=0.1)
 
 
