@@ -1,0 +1,864 @@
+#!/usr/bin/env python3
+"""Drives the command-line tool as a user does.
+
+usage: cli_test.py QKV [unittest arguments, e.g. Training.test_resume_is_bit_for_bit]
+
+Plain python3. Every test works in a folder of its own; everything runs on one thread so that runs can be compared
+bit for bit.
+"""
+import array
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+QKV = ""
+WORDS = "the quick brown fox jumps over a lazy dog and then it sleeps".split()
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+
+
+def make_text(words=1200, seed=1):
+    chooser = random.Random(seed)
+    return "".join(chooser.choice(WORDS) + (" " if i % 8 else "\n") for i in range(words))
+
+
+class Result:
+    def __init__(self, command, status, out, err):
+        self.command, self.status, self.raw_out = command, status, out
+        self.out, self.err = out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+
+    def __str__(self):
+        return (f"\n$ {' '.join(self.command)}\nexit status {self.status}\n--- stdout\n{self.out[-1500:]}"
+                f"--- stderr\n{self.err[-1500:]}---")
+
+
+def run_qkv(*arguments, stdin="", cwd=None, threads=1, timeout=120):
+    command = [QKV, *arguments] + (["--threads", str(threads)] if threads else [])
+    done = subprocess.run(command, input=stdin.encode() if isinstance(stdin, str) else stdin, capture_output=True,
+                          cwd=cwd, env=ENVIRONMENT, timeout=timeout)
+    return Result(command, done.returncode, done.stdout, done.stderr)
+
+
+# ---- Files
+
+FORMATS = {"I64": "q", "I32": "i", "F32": "f", "F64": "d", "U8": "B"}
+
+
+def safetensors_bytes(tensors):
+    """tensors: name -> (dtype, shape, flat values)."""
+    header, data = {}, b""
+    for name, (dtype, shape, values) in tensors.items():
+        blob = struct.pack(f"<{len(values)}{FORMATS[dtype]}", *values)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(blob)]}
+        data += blob
+    return with_header(json.dumps(header).encode(), data)
+
+
+def with_header(header, data=b""):
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def write(path, contents):
+    with open(path, "wb") as file:
+        file.write(contents.encode() if isinstance(contents, str) else contents)
+    return path
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def load_safetensors(path):
+    """name -> (shape, flat values)."""
+    raw = read(path)
+    size = struct.unpack("<Q", raw[:8])[0]
+    out = {}
+    for name, entry in json.loads(raw[8:8 + size]).items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            values = array.array(FORMATS[entry["dtype"]], raw[8 + size + begin:8 + size + end])
+            out[name] = (entry["shape"], list(values))
+    return out
+
+
+def snapshot(folder):
+    """Every path below `folder` with its contents."""
+    out = {}
+    for at, folders, files in os.walk(folder):
+        for name in folders:
+            out[os.path.relpath(os.path.join(at, name), folder)] = None
+        for name in files:
+            out[os.path.relpath(os.path.join(at, name), folder)] = read(os.path.join(at, name))
+    return out
+
+
+def toml(sections):
+    return "".join(f"[{name}]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in keys.items())
+                   for name, keys in sections.items())
+
+
+def configuration(**train):
+    """A tiny run; keyword arguments replace keys of [train], or of another section as model__width=8."""
+    sections = {
+        "data": {"train": "text.txt"},
+        "tokenizer": {"type": "char"},
+        "model": {"context": 16, "width": 16, "layers": 1, "heads": 2},
+        "train": {"out": "run", "steps": 20, "batch": 4, "warmup_steps": 2, "precision": "f32", "log_every": 1,
+                  "eval_every": 10, "checkpoint_every": 10},
+    }
+    for key, value in train.items():
+        section, name = key.split("__") if "__" in key else ("train", key)
+        sections[section][name] = value
+    return toml(sections)
+
+
+# A run of some seconds: long enough to be stopped in the middle, with everything in it that a resumed run has
+# to restore (dropout, accumulation, schedule, a best model).
+SLOW = dict(steps=300, batch=8, accumulate=2, eval_every=110, checkpoint_every=90, eval_windows=4, model__context=32,
+            model__width=64, model__layers=2, model__dropout=0.1)
+
+
+class CliTest(unittest.TestCase):
+    maxDiff = 4000
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="qkv_cli_")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.write("text.txt", make_text())
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def write(self, name, contents):
+        return write(self.path(name), contents)
+
+    def qkv(self, *arguments, **options):
+        return run_qkv(*arguments, cwd=self.folder, **options)
+
+    def ok(self, *arguments, **options):
+        result = self.qkv(*arguments, **options)
+        self.assertEqual(result.status, 0, result)
+        return result
+
+    def refused(self, *arguments, status=(1, 2), says=(), allow_progress=False, **options):
+        """Runs what must fail: the status, and one line on stderr that holds each of `says`."""
+        result = self.qkv(*arguments, **options)
+        statuses = (status,) if isinstance(status, int) else status
+        self.assertIn(result.status, statuses, result)
+        lines = result.err.splitlines()
+        if allow_progress:
+            lines = lines[-1:]
+        self.assertEqual(len(lines), 1, f"expected one line on stderr{result}")
+        self.assertTrue(lines[0].startswith("qkv: "), result)
+        for part in (says,) if isinstance(says, str) else says:
+            self.assertIn(part, lines[0], result)
+        return result
+
+    def assert_no_leftovers(self):
+        left = [p for p in snapshot(self.folder) if p.endswith(".tmp")]
+        self.assertEqual(left, [], "temporary files are left over")
+
+    def train(self, *arguments, name="config.toml", **train):
+        self.write(name, configuration(**train))
+        return self.ok("train", name, *arguments)
+
+
+# ---- Help and usage
+
+
+class Usage(CliTest):
+    COMMANDS = [[], ["train"], ["eval"], ["generate"], ["tokenizer"], ["tokenizer", "train"],
+                ["tokenizer", "encode"], ["tokenizer", "decode"], ["inspect"], ["forward"]]
+
+    def test_help(self):
+        for command in self.COMMANDS:
+            with self.subTest(command=command):
+                result = self.ok(*command, "--help", threads=None)
+                self.assertIn("Example", result.out, result)
+                self.assertIn("Usage: " + " ".join(["qkv", *command]), result.out, result)
+                self.assertEqual(result.err, "", result)
+
+    def test_help_lists_every_subcommand(self):
+        out = self.ok("--help", threads=None).out
+        for command in self.COMMANDS:
+            if len(command) == 1:
+                self.assertIn(f"\n  {command[0]} ", out)
+
+    def test_version(self):
+        self.assertRegex(self.ok("--version", threads=None).out, r"^qkv \d+\.\d+\.\d+\n$")
+
+    def test_no_subcommand(self):
+        self.refused(status=2, says="subcommand", threads=None)
+        self.refused("tokenizer", status=2, says=["subcommand", "qkv tokenizer --help"], threads=None)
+
+    def test_unknown_subcommand_is_named(self):
+        self.refused("trian", status=2, says="trian", threads=None)
+        self.refused("tokenizer", "encoed", status=2, says="encoed", threads=None)
+
+    def test_unknown_option_is_named(self):
+        for command in self.COMMANDS:
+            with self.subTest(command=command):
+                self.refused(*command, "--no-such-option", status=2, says="--no-such-option", threads=None)
+
+    def test_missing_and_surplus_arguments(self):
+        self.refused("train", status=2, says="CONFIG")
+        self.refused("eval", "run", status=2, says="--data")
+        self.refused("inspect", "one", "two", status=2, says="two")
+
+    def test_values_out_of_range(self):
+        self.refused("inspect", "x", "--threads", "0", status=2, says="--threads", threads=None)
+        self.refused("inspect", "x", "--threads", "many", status=2, says="--threads", threads=None)
+        self.refused("generate", "x", "--tokens", "0", status=2, says="--tokens")
+        self.refused("generate", "x", "--temperature", "-1", status=2, says="--temperature")
+        self.refused("generate", "x", "--temperature", "warm", status=2, says="--temperature")
+        self.refused("generate", "x", "--top-p", "1.5", status=2, says="--top-p")
+        self.refused("generate", "x", "--top-k", "-1", status=2, says="--top-k")
+        self.refused("generate", "x", "--dtype", "f8", status=2, says="--dtype")
+        self.refused("generate", "x", "--prompt", "a", "--file", "b", status=2, says=["--prompt", "--file"])
+        self.refused("tokenizer", "train", "text.txt", "--vocab-size", "-4", "--out", "t", status=2,
+                     says="--vocab-size")
+
+    def test_threads_stands_before_or_after_the_subcommand(self):
+        self.write("config.toml", configuration(steps=1))
+        self.ok("--threads", "1", "train", "config.toml", "--set", "train.out=before", threads=None)
+        self.ok("train", "config.toml", "--set", "train.out=after", "--threads", "1", threads=None)
+        self.assertEqual(read(self.path("before/last/model.safetensors")),
+                         read(self.path("after/last/model.safetensors")))
+
+
+# ---- A finished run and what is done with it
+
+
+class FinishedRun(CliTest):
+    """All share one run, which no test changes."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.mkdtemp(prefix="qkv_cli_run_")
+        cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
+        write(os.path.join(cls.shared, "text.txt"), make_text())
+        write(os.path.join(cls.shared, "config.toml"), configuration())
+        cls.trained = run_qkv("train", "config.toml", cwd=cls.shared)
+        cls.run_dir = os.path.join(cls.shared, "run")
+        cls.before = snapshot(cls.run_dir)
+
+    def setUp(self):
+        super().setUp()
+        self.assertEqual(self.trained.status, 0, self.trained)
+
+    def tearDown(self):
+        self.assertEqual(set(snapshot(self.run_dir)), set(self.before), "a test changed the run")
+
+
+class Training(FinishedRun):
+    def test_files(self):
+        checkpoint = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
+        self.assertEqual(set(os.listdir(os.path.join(self.run_dir, "best"))), checkpoint)
+        self.assertEqual(set(os.listdir(os.path.join(self.run_dir, "last"))),
+                         checkpoint | {"optimizer.safetensors", "trainer_state.json"})
+        self.assertEqual(json.loads(read(os.path.join(self.run_dir, "last/trainer_state.json")))["step"], 20)
+        self.assertEqual([p for p in self.before if p.endswith(".tmp")], [])
+
+    def test_metrics(self):
+        lines = [json.loads(line) for line in read(os.path.join(self.run_dir, "metrics.jsonl")).splitlines()]
+        training = [line for line in lines if "loss" in line]
+        self.assertEqual([line["step"] for line in training], list(range(1, 21)))
+        for line in training:
+            for key in ("loss", "smoothed_loss", "lr", "grad_norm", "tokens_per_second", "seconds"):
+                self.assertIsInstance(line[key], (int, float), line)
+        self.assertLess(training[-1]["loss"], training[0]["loss"])
+        self.assertEqual([line["step"] for line in lines if "valid_loss" in line], [10, 20])
+
+    def test_messages(self):
+        self.assertEqual(self.trained.out, "", self.trained)
+        last = self.trained.err.splitlines()[-1]
+        self.assertIn("run/best", last)
+
+    def test_a_run_is_not_overwritten_by_accident(self):
+        before = snapshot(self.run_dir)
+        result = run_qkv("train", "config.toml", cwd=self.shared)
+        self.assertEqual(result.status, 1, result)
+        self.assertIn("--resume", result.err)
+        self.assertIn("--overwrite", result.err)
+        self.assertEqual(snapshot(self.run_dir), before)
+
+    def test_resume_needs_a_checkpoint(self):
+        self.write("config.toml", configuration())
+        self.refused("train", "config.toml", "--resume", status=1, says=["run/last", "checkpoint"])
+        self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_resume_refuses_another_configuration(self):
+        before = snapshot(self.run_dir)
+        for change in ("train.learning_rate=0.5", "model.width=32", "train.seed=2", "train.steps=30"):
+            with self.subTest(change=change):
+                result = run_qkv("train", "config.toml", "--resume", "--set", change, cwd=self.shared)
+                self.assertEqual(result.status, 1, result)
+                self.assertEqual(len(result.err.splitlines()), 1, result)
+                self.assertIn(change.split("=")[0], result.err, result)
+        self.assertEqual(snapshot(self.run_dir), before)
+
+    def test_overwrite_replaces(self):
+        self.train()
+        self.train("--overwrite", seed=7)
+        self.assertNotEqual(read(self.path("run/last/model.safetensors")),
+                            self.before["last/model.safetensors"])
+        self.train("--overwrite")
+        self.assertEqual(read(self.path("run/last/model.safetensors")), self.before["last/model.safetensors"])
+        self.assert_no_leftovers()
+
+
+class Eval(FinishedRun):
+    def test_text_and_json_agree(self):
+        text = self.ok("eval", self.run_dir, "--data", "text.txt").out
+        figures = json.loads(self.ok("eval", self.run_dir, "--data", "text.txt", "--json").out)
+        self.assertEqual(figures["characters"], len(make_text()))
+        self.assertEqual(figures["tokens"], len(make_text()) - 1)
+        self.assertIn(f"{figures['loss']:.4f}", text)
+        self.assertLess(figures["loss"], 3.4)
+
+    def test_a_directory_or_its_run(self):
+        run, best = (self.ok("eval", d, "--data", "text.txt", "--json").out
+                     for d in (self.run_dir, os.path.join(self.run_dir, "best")))
+        self.assertEqual(run, best)
+
+    def test_bad_text(self):
+        self.write("empty.txt", "")
+        self.write("one.txt", "a")
+        self.write("latin1.txt", b"the caf\xe9")
+        self.refused("eval", self.run_dir, "--data", "missing.txt", status=1, says="missing.txt")
+        self.refused("eval", self.run_dir, "--data", ".", status=1, says="directory")
+        self.refused("eval", self.run_dir, "--data", "empty.txt", status=1, says=["empty.txt", "empty"])
+        self.refused("eval", self.run_dir, "--data", "one.txt", status=1, says=["one.txt", "short"])
+        self.refused("eval", self.run_dir, "--data", "latin1.txt", status=1, says=["latin1.txt", "UTF-8"])
+
+    def test_bad_directory(self):
+        os.mkdir(self.path("hollow"))
+        self.refused("eval", "missing", "--data", "text.txt", status=1, says="missing")
+        self.refused("eval", "hollow", "--data", "text.txt", status=1, says=["hollow", "config.json"])
+
+
+class Generate(FinishedRun):
+    def generate(self, *arguments, **options):
+        return self.ok("generate", self.run_dir, "--tokens", "40", *arguments, **options).out
+
+    def test_same_seed_same_text(self):
+        first = self.generate("--prompt", "the ", "--seed", "5")
+        self.assertEqual(first, self.generate("--prompt", "the ", "--seed", "5"))
+        self.assertNotEqual(first, self.generate("--prompt", "the ", "--seed", "6"))
+        self.assertTrue(first.startswith("the "))
+        self.assertLessEqual(len(first), len("the ") + 40 + 1)  # less where <unk> was drawn, which has no text
+        self.assertGreater(len(first), len("the ") + 20)
+
+    def test_prompt_from_option_file_and_stdin(self):
+        self.write("prompt.txt", "the fox ")
+        wanted = self.generate("--prompt", "the fox ", "--seed", "5")
+        self.assertEqual(self.generate("--file", "prompt.txt", "--seed", "5"), wanted)
+        self.assertEqual(self.generate("--seed", "5", stdin="the fox "), wanted)
+
+    def test_echo(self):
+        whole = self.generate("--prompt", "the ", "--seed", "5")
+        self.assertEqual("the " + self.generate("--prompt", "the ", "--seed", "5", "--no-echo"), whole)
+
+    def test_temperature_zero_needs_no_seed(self):
+        first = self.generate("--prompt", "the ", "--temperature", "0")
+        self.assertEqual(first, self.generate("--prompt", "the ", "--temperature", "0"))
+        self.assertEqual(first, self.generate("--prompt", "the ", "--top-k", "1"))
+
+    def test_longer_than_the_context(self):
+        text = self.generate("--prompt", "the " * 30, "--seed", "1")
+        self.assertTrue(text.startswith("the " * 30))
+        self.assertGreater(len(text), 120 + 20)
+
+    def test_bad_prompts(self):
+        self.write("latin1.txt", b"caf\xe9")
+        self.refused("generate", self.run_dir, "--prompt", "", status=1, says="prompt")
+        self.refused("generate", self.run_dir, status=1, says="prompt", stdin="")
+        self.refused("generate", self.run_dir, "--file", "missing.txt", status=1, says="missing.txt")
+        self.refused("generate", "missing", "--prompt", "a", status=1, says="missing")
+
+
+class Tokenize(FinishedRun):
+    def test_round_trip_through_the_run(self):
+        text = "the lazy dog\nsleeps"
+        for directory in (self.run_dir, os.path.join(self.run_dir, "last")):
+            ids = self.ok("tokenizer", "encode", directory, stdin=text).out
+            self.assertEqual(len(ids.split()), len(text))
+            self.assertEqual(self.ok("tokenizer", "decode", directory, stdin=ids).out, text)
+
+    def test_json_lines(self):
+        texts = ["the lazy dog\nsleeps", "", "a"]
+        lines = "".join(json.dumps(t) + "\n" for t in texts)
+        ids = self.ok("tokenizer", "encode", self.run_dir, "--jsonl", stdin=lines).out
+        back = self.ok("tokenizer", "decode", self.run_dir, "--jsonl", stdin=ids).out
+        self.assertEqual([json.loads(line) for line in back.splitlines()], texts)
+
+    def test_byte_level_takes_any_bytes_and_char_does_not(self):
+        contents = b"caf\xe9 \xff\xfe"
+        self.write("latin1.txt", contents)
+        self.refused("tokenizer", "encode", self.run_dir, "latin1.txt", status=1, says=["latin1.txt", "UTF-8"])
+        self.ok("tokenizer", "train", "--type", "byte", "--out", "bytes")
+        ids = self.ok("tokenizer", "encode", "bytes", "latin1.txt").out
+        self.assertEqual(len(ids.split()), len(contents))
+        self.assertEqual(self.ok("tokenizer", "decode", "bytes", stdin=ids).raw_out, contents)
+
+    def test_bad_input(self):
+        encode, decode = ("tokenizer", "encode", self.run_dir), ("tokenizer", "decode", self.run_dir)
+        self.refused("tokenizer", "encode", "missing", status=1, says="missing")
+        self.refused(*encode, "missing.txt", status=1, says="missing.txt")
+        self.refused(*encode, "--jsonl", stdin="not json\n", status=1, says=["standard input:1", "JSON"])
+        self.refused(*encode, "--jsonl", stdin='"a"\n3\n', status=1, says=["standard input:2", "string"])
+        self.refused(*decode, stdin="1 x", status=1, says=["standard input", '"x"'])
+        self.refused(*decode, stdin="1 100000", status=1, says=["standard input", "100000"])
+        self.refused(*decode, "--jsonl", stdin="[1]\n[-1]\n", status=1, says=["standard input:2", "-1"])
+        self.refused("tokenizer", "train", "missing.txt", "--out", "t", status=1, says="missing.txt")
+        self.refused("tokenizer", "train", "--out", "t", status=2, says="INPUT")
+        self.refused("tokenizer", "train", "text.txt", "--out", "text.txt/t", status=1, says="text.txt/t")
+        self.assertFalse(os.path.exists(self.path("t")))
+        self.assert_no_leftovers()
+
+
+class Inspect(FinishedRun):
+    def test_run(self):
+        out = self.ok("inspect", self.run_dir).out
+        for part in ("gpt2", "layers      1", "width       16", "transformer.wte.weight", "parameters"):
+            self.assertIn(part, out)
+
+    def test_safetensors_file(self):
+        self.write("x.safetensors", safetensors_bytes({"a": ("F32", [2, 3], [0] * 6)}))
+        out = self.ok("inspect", "x.safetensors").out
+        self.assertIn("[2, 3]", out)
+        self.assertIn("1 tensors, 6 elements, 24 bytes", out)
+
+    def test_bad_input(self):
+        self.refused("inspect", "missing", status=1, says="missing")
+        self.refused("inspect", "text.txt", status=1, says="text.txt")
+        self.refused("inspect", ".", status=1, says="config.json")
+
+
+# ---- Stopping and going on
+
+
+class Resume(CliTest):
+    FILES = ["last/model.safetensors", "last/optimizer.safetensors", "last/config.json", "last/tokenizer.json",
+             "last/trainer_state.json", "best/model.safetensors"]
+
+    def start(self, *arguments):
+        """A run in the background; returns when its first step is done."""
+        process = subprocess.Popen([QKV, "train", "config.toml", "--threads", "1", *arguments], cwd=self.folder,
+                                   env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        for line in process.stderr:
+            if line.startswith("step "):
+                return process
+        self.fail(f"the run ended with {process.wait()} before its first step")
+
+    def step(self):
+        return json.loads(read(self.path("run/last/trainer_state.json")))["step"]
+
+    def reference(self, **train):
+        self.write("reference.toml", configuration(out="reference", **train))
+        self.ok("train", "reference.toml")
+
+    def assert_same_run(self):
+        for name in self.FILES:
+            self.assertEqual(read(self.path("run", name)) == read(self.path("reference", name)), True,
+                             f"{name} differs from the run that was never stopped")
+        self.assertEqual(self.losses("run"), self.losses("reference"))
+        self.assert_no_leftovers()
+
+    def losses(self, run):
+        lines = [json.loads(line) for line in read(self.path(run, "metrics.jsonl")).splitlines()]
+        return [(line["step"], line.get("loss"), line.get("valid_loss")) for line in lines]
+
+    def test_resume_is_bit_for_bit(self):
+        """Ctrl-C and SIGTERM, each followed by --resume, against a run that was never stopped."""
+        self.write("config.toml", configuration(**SLOW))
+        stopped_at = []
+        for number, arguments in ((signal.SIGINT, []), (signal.SIGTERM, ["--resume"])):
+            process = self.start(*arguments)
+            process.send_signal(number)
+            rest = process.stderr.read()
+            self.assertEqual(process.wait(timeout=60), 0, rest)
+            self.assertIn("--resume", rest.splitlines()[-1])
+            stopped_at.append(self.step())
+        self.assertTrue(0 < stopped_at[0] < stopped_at[1] < SLOW["steps"], stopped_at)
+        self.ok("train", "config.toml", "--resume")
+        self.reference(**SLOW)
+        self.assert_same_run()
+
+    def test_kill_leaves_a_loadable_checkpoint(self):
+        """kill -9 at moments of no choice while every step saves; the run that goes on equals an undisturbed one."""
+        settings = dict(SLOW, steps=30, checkpoint_every=1, eval_every=7)
+        self.write("config.toml", configuration(**settings))
+        arguments = []
+        for attempt in range(3):
+            process = self.start(*arguments)
+            while not os.path.exists(self.path("run/last/trainer_state.json")):
+                time.sleep(0.001)
+            time.sleep(0.013 * attempt)
+            process.kill()
+            process.wait(timeout=60)
+            self.assertGreater(self.step(), 0)
+            self.ok("eval", "run/last", "--data", "text.txt")
+            arguments = ["--resume"]
+        self.ok("train", "config.toml", "--resume")
+        self.reference(**settings)
+        self.assert_same_run()
+
+    def test_resume_of_a_finished_run(self):
+        self.train()
+        before = read(self.path("run/last/model.safetensors"))
+        self.ok("train", "config.toml", "--resume")
+        self.assertEqual(read(self.path("run/last/model.safetensors")), before)
+        self.assert_no_leftovers()
+
+    def test_damaged_checkpoints_are_refused(self):
+        self.train()
+        intact = self.path("intact")
+        shutil.copytree(self.path("run"), intact)
+        state = json.loads(read(self.path("run/last/trainer_state.json")))
+
+        def damage(name, contents, says):
+            with self.subTest(name=name, says=says):
+                shutil.rmtree(self.path("run"))
+                shutil.copytree(intact, self.path("run"))
+                if contents is None:
+                    os.remove(self.path("run/last", name))
+                else:
+                    self.write("run/last/" + name, contents)
+                before = snapshot(self.path("run"))
+                self.refused("train", "config.toml", "--resume", status=1, says=[name, *says])
+                self.assertEqual(snapshot(self.path("run")), before)
+
+        damage("trainer_state.json", "{", ["JSON"])
+        damage("trainer_state.json", json.dumps(dict(state, step="20")), ["step"])
+        damage("trainer_state.json", json.dumps(dict(state, version=99)), ["version"])
+        damage("trainer_state.json", json.dumps(dict(state, step=-1)), ["step"])
+        damage("optimizer.safetensors", None, [])
+        damage("optimizer.safetensors", read(self.path("intact/last/optimizer.safetensors"))[:-100], [])
+        damage("optimizer.safetensors", safetensors_bytes({"a": ("F32", [1], [0])}), [])
+        damage("model.safetensors", None, [])
+        damage("model.safetensors", read(self.path("intact/last/model.safetensors"))[:-100], [])
+        damage("tokenizer.json", "{}", [])
+
+
+class Accumulation(CliTest):
+    def test_two_halves_equal_one_batch(self):
+        common = dict(steps=10, model__dropout=0.0, model__width=32)
+        self.train(name="one.toml", out="one", batch=8, accumulate=1, **common)
+        self.train(name="two.toml", out="two", batch=4, accumulate=2, **common)
+        one, two = (load_safetensors(self.path(run, "last/model.safetensors")) for run in ("one", "two"))
+        self.assertEqual(one.keys(), two.keys())
+        for name in one:
+            # Adam divides by the gradient's size: where that is rounding alone, rounding moves the parameter by
+            # up to the learning rate, here 1e-3 a step. Such elements are few.
+            differences = sorted(abs(a - b) for a, b in zip(one[name][1], two[name][1]))
+            self.assertLess(differences[int(0.98 * (len(differences) - 1))], 1e-5, name)
+            self.assertLess(differences[-1], 2e-3, name)
+        losses = [[json.loads(line)["loss"] for line in read(self.path(run, "metrics.jsonl")).splitlines()
+                   if b'"loss"' in line] for run in ("one", "two")]
+        self.assertEqual(len(losses[0]), 10)
+        for a, b in zip(*losses):
+            self.assertAlmostEqual(a, b, delta=1e-5)
+
+
+# ---- Bad input to training
+
+
+class BadTraining(CliTest):
+    def setUp(self):
+        super().setUp()
+        # A run that every failing command is pointed at with --overwrite: it must survive.
+        self.train()
+        self.before = snapshot(self.path("run"))
+
+    def refuse(self, status=1, says=(), config=None, sets=(), **train):
+        self.write("bad.toml", configuration(**train) if config is None else config)
+        arguments = ["train", "bad.toml"]
+        for s in sets:
+            arguments += ["--set", s]
+        self.refused(*arguments, "--overwrite", status=status, says=says)
+        self.assertEqual(snapshot(self.path("run")), self.before, "the run that was there has changed")
+        # The same without a run: nothing is left.
+        self.refused(*arguments, "--set", "train.out=new", status=status, says=says)
+        self.assertFalse(os.path.exists(self.path("new")), "a run that could not start left something")
+        self.assert_no_leftovers()
+
+    def test_texts(self):
+        self.write("empty.txt", "")
+        self.write("short.txt", "too short")
+        self.write("latin1.txt", b"the caf\xe9 " * 50)
+        self.refuse(says="missing.txt", data__train="missing.txt")
+        self.refuse(says=["is a directory"], data__train=self.folder)
+        self.refuse(says=["empty.txt", "empty"], data__train="empty.txt")
+        self.refuse(says=["short.txt", "short", "16"], data__train="short.txt")
+        self.refuse(says="missing.txt", data__valid=["missing.txt"])
+        self.refuse(says=["latin1.txt", "UTF-8"], data__train="latin1.txt")
+        self.refuse(says=["latin1.txt", "UTF-8"], data__valid=["latin1.txt"])
+        self.refuse(says=["latin1.txt", "UTF-8"], data__train="latin1.txt", tokenizer__type="word")
+
+    def test_byte_level_tokenizers_take_any_bytes(self):
+        self.write("latin1.txt", b"the caf\xe9 \xff" * 50)
+        for kind, size in (("byte", 300), ("bpe", 300)):
+            self.train(out=kind, steps=2, data__train="latin1.txt", tokenizer__type=kind, tokenizer__vocab_size=size)
+
+    def test_configuration_files(self):
+        self.refused("train", "missing.toml", says="missing.toml")
+        self.refuse(2, ["bad.toml:1"], config="[train\n")
+        self.refuse(2, ["bad.toml:2"], config="[train]\nsteps = = 3\n")
+        self.refuse(2, ["bad.toml:2"], config="[train]\nsteps = 3 4\n")
+        self.refuse(2, ["bad.toml", "data.train"], config="")
+        self.refuse(2, ["bad.toml", "trian"], config=configuration() + "[trian]\nsteps = 3\n")
+        self.refuse(2, ["bad.toml:2", "utf-8"], config=b"[train]\nout = \"\xff\"\n")
+
+    def test_keys(self):
+        self.refuse(2, ["bad.toml:", "train.stepz", "steps"], stepz=3)
+        self.refuse(2, ["bad.toml:", "model.widht", "width"], model__widht=3)
+        self.refuse(2, ["--set", "train.stepz"], sets=["train.stepz=3"])
+        self.refuse(2, ["--set", "stepz"], sets=["stepz=3"])
+        self.refuse(2, ["--set", "train.steps"], sets=["train.steps=many"])
+
+    def test_mistyped_values(self):
+        self.refuse(2, ["bad.toml:", "train.steps", "integer"], steps="20")
+        self.refuse(2, ["bad.toml:", "train.steps", "integer"], steps=2.5)
+        self.refuse(2, ["bad.toml:", "train.learning_rate", "number"], learning_rate="fast")
+        self.refuse(2, ["bad.toml:", "train.recompute", "true or false"], recompute=1)
+        self.refuse(2, ["bad.toml:", "model.activation", "string"], model__activation=3)
+        self.refuse(2, ["bad.toml:", "data.train", "string"], data__train=3)
+        self.refuse(2, ["bad.toml:", "tokenizer.type", "bpe"], tokenizer__type="sentencepiece")
+        self.refuse(2, ["bad.toml:", "train.optimizer", "adamw"], optimizer="adam")
+
+    def test_impossible_values(self):
+        self.refuse(2, ["bad.toml:", "model.context"], model__context=0)
+        self.refuse(2, ["bad.toml:", "model.layers"], model__layers=-1)
+        self.refuse(2, ["bad.toml", "width 16", "3 heads"], model__heads=3)
+        self.refuse(2, ["bad.toml", "kv_heads"], model__heads=4, model__kv_heads=3)
+        self.refuse(2, ["bad.toml", "width"], model__width=1 << 40)
+        self.refuse(2, ["bad.toml:", "model.dropout"], model__dropout=1.0)
+        self.refuse(2, ["bad.toml:", "train.batch"], batch=0)
+        self.refuse(2, ["bad.toml:", "train.learning_rate"], learning_rate=-1.0)
+        self.refuse(2, ["bad.toml:", "data.valid_fraction"], data__valid_fraction=1.5)
+        self.refuse(1, ["text.txt", "short", "100000"], model__context=100000)
+
+    def test_unwritable_output(self):
+        """Below a regular file, where not even root can write."""
+        for out in ("text.txt/run", "text.txt"):
+            self.write("bad.toml", configuration(out=out))
+            self.refused("train", "bad.toml", status=1, says=out)
+        self.assertEqual(read(self.path("text.txt")).decode(), make_text())
+        self.assert_no_leftovers()
+
+    def test_not_finite(self):
+        """Learning that diverges stops, says at which step, and keeps the last checkpoint."""
+        self.write("diverge.toml", configuration(out="diverge", optimizer="sgd", learning_rate=1e6, clip=0.0,
+                                                 warmup_steps=0, checkpoint_every=1))
+        result = self.refused("train", "diverge.toml", status=1, allow_progress=True,
+                              says=["step ", "not finite", "diverge/last"])
+        step = int(result.err.splitlines()[-1].split("step ")[1].split(":")[0])
+        state = json.loads(read(self.path("diverge/last/trainer_state.json")))
+        self.assertEqual(state["step"], step - 1)
+        for name, (_, values) in load_safetensors(self.path("diverge/last/model.safetensors")).items():
+            self.assertTrue(all(v - v == 0 for v in values), f"{name} in the kept checkpoint is not finite")
+        self.ok("inspect", "diverge/last")
+        self.assert_no_leftovers()
+
+
+# ---- forward
+
+
+class Forward(FinishedRun):
+    IDS = ("I64", [2, 3], [1, 2, 3, 4, 5, 6])
+
+    def forward(self, tensors, *arguments, directory=None):
+        self.write("in.safetensors", tensors if isinstance(tensors, bytes) else safetensors_bytes(tensors))
+        return ["forward", directory or self.run_dir, "--inputs", "in.safetensors", "--outputs", "out.safetensors",
+                *arguments]
+
+    def outputs(self, tensors, *arguments):
+        self.ok(*self.forward(tensors, *arguments))
+        return load_safetensors(self.path("out.safetensors"))
+
+    def refuse(self, tensors, says, *arguments, status=1, directory=None):
+        with self.subTest(says=says):
+            self.refused(*self.forward(tensors, *arguments, directory=directory), status=status, says=says)
+            self.assertFalse(os.path.exists(self.path("out.safetensors")), "outputs of a failed command")
+            self.assert_no_leftovers()
+
+    def test_outputs(self):
+        out = self.outputs({"input_ids": self.IDS, "labels": self.IDS}, "--hidden-states", "--attentions",
+                           "--gradients")
+        vocabulary = out["logits"][0][2]
+        self.assertEqual(out["logits"][0], [2, 3, vocabulary])
+        self.assertEqual(out["hidden_states.0"][0], [2, 3, 16])
+        self.assertEqual(out["hidden_states.1"][0], [2, 3, 16])
+        self.assertEqual(out["attentions.0"][0], [2, 2, 3, 3])
+        self.assertEqual(out["grad.transformer.wte.weight"][0], [vocabulary, 16])
+        self.assertAlmostEqual(out["attentions.0"][1][0], 1.0)  # the first position sees itself only
+        self.assertEqual(out["attentions.0"][1][1:3], [0, 0])
+
+    def test_i32_ids_and_padding(self):
+        plain = self.outputs({"input_ids": self.IDS})["logits"][1]
+        self.assertEqual(self.outputs({"input_ids": ("I32", *self.IDS[1:])})["logits"][1], plain)
+        padded = self.outputs({"input_ids": ("I64", [1, 5], [0, 4, 5, 6, 0]),
+                               "attention_mask": ("I64", [1, 5], [0, 1, 1, 1, 0])})["logits"]
+        width = padded[0][2]
+        for a, b in zip(padded[1][width:4 * width], plain[3 * width:]):
+            self.assertAlmostEqual(a, b, delta=1e-5)
+
+    def test_generate(self):
+        (shape, values) = self.outputs({"input_ids": self.IDS}, "--generate", "max_new_tokens=4,eos_token_id=null"
+                                       )["sequences"]
+        self.assertEqual(shape, [2, 7])
+        self.assertEqual(values[:3], [1, 2, 3])
+
+    def test_ids(self):
+        for extra in ([], ["--generate", "max_new_tokens=2"]):
+            self.refuse({"input_ids": ("I64", [1, 2], [1, 500])}, ["in.safetensors", "input_ids", "500"], *extra)
+            self.refuse({"input_ids": ("I64", [1, 2], [1, -1])}, ["in.safetensors", "input_ids", "-1"], *extra)
+            self.refuse({"input_ids": ("I64", [1, 2], [1, 1 << 40])}, ["in.safetensors", "input_ids"], *extra)
+        self.refuse({"input_ids": ("I64", [1, 17], [1] * 17)}, ["in.safetensors", "input_ids", "17", "context"])
+        self.refuse({"ids": self.IDS}, ["in.safetensors", "input_ids", "missing"])
+        self.refuse({"input_ids": ("F32", [1, 2], [1, 2])}, ["in.safetensors", "input_ids", "I64", "f32"])
+        self.refuse({"input_ids": ("I64", [3], [1, 2, 3])}, ["in.safetensors", "input_ids", "[batch, length]"])
+
+    def test_masks_and_labels(self):
+        def with_(**others):
+            return {"input_ids": self.IDS, **others}
+        mask, labels = ["in.safetensors", "attention_mask"], ["in.safetensors", "labels"]
+        self.refuse(with_(attention_mask=("I64", [1, 3], [1] * 3)), mask)
+        self.refuse(with_(attention_mask=("I64", [2, 3], [1, 1, 7, 1, 1, 1])), [*mask, "7"])
+        self.refuse(with_(attention_mask=("F32", [2, 3], [1] * 6)), [*mask, "f32"])
+        self.refuse(with_(attention_mask=("I64", [2, 3], [0] * 3 + [1] * 3)), ["in.safetensors", "row 0"],
+                    "--generate", "max_new_tokens=2")
+        self.refuse(with_(labels=("I64", [2, 3], [500] * 6)), [*labels, "500"])
+        self.refuse(with_(labels=("I64", [2, 2], [1] * 4)), labels)
+        self.refuse(with_(labels=("F32", [2, 3], [1] * 6)), [*labels, "f32"])
+        self.refuse(with_(labels=("I64", [2, 3], [-100] * 6)), [*labels, "-100"])
+        self.refuse(with_(), [*labels, "missing"], "--gradients")
+
+    def test_generation_settings(self):
+        for settings in ("max_new_tokens", "max_new_tokens=x", "max_new_tokens=3x", "max_new_tokens=0",
+                         "temperature=nan", "top_k=-1", "pad_token_id=-5", "eos_token_id=-2", "do_sample=maybe",
+                         "num_beams=0", "no_such_setting=1"):
+            self.refuse({"input_ids": self.IDS}, ["--generate", settings.split("=")[0]], "--generate", settings,
+                        status=2)
+
+    def test_damaged_safetensors(self):
+        intact = safetensors_bytes({"input_ids": self.IDS})
+
+        def entry(shape="[2]", offsets="[0, 16]", dtype='"I64"', name="input_ids"):
+            return f'"{name}": {{"dtype": {dtype}, "shape": {shape}, "data_offsets": {offsets}}}'
+
+        def header(*entries):
+            return with_header(("{" + ", ".join(entries) + "}").encode(), bytes(16))
+
+        cases = {
+            "empty file": b"",
+            "no header": b"abcd",
+            "truncated header": intact[:20],
+            "truncated data": intact[:-5],
+            "surplus data": intact + b"xx",
+            "header longer than the file": struct.pack("<Q", 1 << 20) + b"{}",
+            "header longer than anything": struct.pack("<Q", (1 << 64) - 1) + b"{}",
+            "header is not JSON": with_header(b'{"a'),
+            "header is a list": with_header(b"[]"),
+            "header nested deeply": with_header(b'{"a":' * 5000),
+            "header is not UTF-8": with_header(b'{"\xff\xfe": 3}'),
+            "shape larger than the data": header(entry("[200]")),
+            "shape that overflows": header(entry("[4611686018427387904, 4]")),
+            "shape that wraps to nothing": header(entry("[65536, 65536, 65536, 65536]", "[0, 0]")),
+            "negative shape": header(entry("[-2]")),
+            "shape of strings": header(entry('["2"]')),
+            "five axes": header(entry("[1, 1, 1, 1, 2]")),
+            "offsets beyond the end": header(entry(offsets="[8, 24]")),
+            "offsets backwards": header(entry(offsets="[16, 0]")),
+            "negative offsets": header(entry(offsets="[-16, 0]")),
+            "one offset": header(entry(offsets="[0]")),
+            "unknown dtype": header(entry(dtype='"F4"')),
+            "dtype is a number": header(entry(dtype="3")),
+            "entry is a number": header('"input_ids": 3'),
+            "overlap": header(entry(), entry(name="other")),
+            "a gap": header(entry("[1]", "[8, 16]")),
+            "same name twice": header(entry("[1]", "[0, 8]"), entry("[1]", "[8, 16]")),
+        }
+        for name, contents in cases.items():
+            with self.subTest(case=name):
+                self.refuse(contents, ["in.safetensors"])
+        self.refused("forward", self.run_dir, "--inputs", "missing", "--outputs", "out.safetensors", status=1,
+                     says="missing")
+
+    def test_unwritable_outputs(self):
+        self.write("in.safetensors", safetensors_bytes({"input_ids": self.IDS}))
+        self.refused("forward", self.run_dir, "--inputs", "in.safetensors", "--outputs", "text.txt/out", status=1,
+                     says="text.txt/out")
+
+    def test_model_directories(self):
+        last = os.path.join(self.run_dir, "last")
+        config = json.loads(read(os.path.join(last, "config.json")))
+        weights = read(os.path.join(last, "model.safetensors"))
+
+        def refuse(says, file, contents):
+            shutil.rmtree(self.path("m"), ignore_errors=True)
+            shutil.copytree(last, self.path("m"))
+            if contents is None:
+                os.remove(self.path("m", file))
+            else:
+                self.write("m/" + file, json.dumps(contents) if isinstance(contents, (dict, list)) else contents)
+            self.refuse({"input_ids": self.IDS}, says, directory="m")
+            if file == "config.json":
+                self.refused("inspect", "m", status=1, says=says)
+
+        refuse(["m", "config.json"], "config.json", None)
+        name = "m/config.json"
+        refuse([name, "JSON"], "config.json", '{"a":')
+        refuse([name, "JSON"], "config.json", "")
+        refuse([name, "JSON"], "config.json", b'{"model_type": "\xff"}')
+        refuse([name, "object"], "config.json", [1])
+        refuse([name, "model_type"], "config.json", {})
+        refuse([name, "model_type", "gpt2"], "config.json", dict(config, model_type="gpt9"))
+        refuse([name, "model_type"], "config.json", dict(config, model_type=3))
+        refuse([name, "n_embd", "integer"], "config.json", dict(config, n_embd="16"))
+        refuse([name, "n_embd", "integer"], "config.json", dict(config, n_embd=16.5))
+        refuse([name, "layer_norm_epsilon"], "config.json", dict(config, layer_norm_epsilon="small"))
+        refuse([name, "activation_function"], "config.json", dict(config, activation_function="swish"))
+        refuse([name, "heads"], "config.json", dict(config, n_head=3))
+        refuse([name, "heads"], "config.json", dict(config, n_head=0))
+        refuse([name, "width"], "config.json", dict(config, n_embd=-16))
+        refuse([name, "vocab_size"], "config.json", dict(config, vocab_size=1 << 61))
+        name = "m/model.safetensors"
+        refuse([name, "missing"], "model.safetensors", None)
+        refuse([name], "model.safetensors", weights[:-10])
+        refuse([name, "missing"], "model.safetensors", safetensors_bytes({}))
+        for field, value in (("n_layer", 2), ("vocab_size", 500), ("n_embd", 32), ("n_positions", 8)):
+            shutil.rmtree(self.path("m"), ignore_errors=True)
+            shutil.copytree(last, self.path("m"))
+            self.write("m/config.json", json.dumps(dict(config, **{field: value})))
+            self.refuse({"input_ids": self.IDS}, [name, "transformer."], directory="m")
+
+    def test_pickled_weights_are_not_read(self):
+        shutil.copytree(os.path.join(self.run_dir, "last"), self.path("m"))
+        os.rename(self.path("m/model.safetensors"), self.path("m/pytorch_model.bin"))
+        self.refuse({"input_ids": self.IDS}, ["pytorch_model.bin", "safetensors"], directory="m")
+
+
+def main():
+    global QKV
+    if len(sys.argv) < 2 or not os.path.isfile(sys.argv[1]):
+        print(__doc__)
+        return 2
+    QKV = os.path.abspath(sys.argv.pop(1))
+    program = unittest.main(exit=False, verbosity=2, buffer=False)
+    return 0 if program.result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
