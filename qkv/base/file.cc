@@ -88,7 +88,13 @@ void write_directory_atomically(const std::string& given,
     }
     flush_to_disk(parent_of(path));
   } catch (const fs::filesystem_error& e) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
     fail("{}: cannot be written: {}", path, e.what());
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    throw;
   }
 }
 

@@ -1,5 +1,6 @@
 #include "qkv/base/json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_set>
 #include <vector>
@@ -35,7 +36,8 @@ class DocumentChecker : public nlohmann::json_sax<Json> {
   }
 
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
-    fail("{}: not valid JSON: {}", file_, error.what());
+    const std::string_view what = error.what();  // "[json.exception...] parse error at line ..."
+    fail("{}: not valid JSON: {}", file_, what.substr(std::min(what.size(), what.find("] ") + 2)));
   }
 
  private:

@@ -55,6 +55,10 @@ PaddedBatch read_batch(const Safetensors& in, const std::string& path, const Mod
                        bool generating) {
   const auto ids = in.tensors.find("input_ids");
   check(ids != in.tensors.end(), "{}: input_ids: missing", path);
+  for (const auto& [name, tensor] : in.tensors)
+    check(name == "input_ids" || name == "attention_mask" || name == "labels",
+          "{}: {}: a decoder-only model has no such input (it has input_ids, attention_mask and labels)",
+          path, name);
   check(ids->second.shape().rank() == 2, "{}: input_ids: expected [batch, length], got {}", path,
         ids->second.shape().text());
   PaddedBatch b{ids->second.dim(0), ids->second.dim(1), {}, {}, {}};

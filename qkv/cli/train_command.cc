@@ -54,7 +54,12 @@ constexpr const char* kFooter = R"(A configuration in TOML (every key with its d
   hidden = 4 x width
   activation = "gelu_tanh"  # or gelu, relu
   dropout = 0.0
-  kv_heads, d_qk, d_vo, attention_bias, norm_epsilon, tied, init_std
+  kv_heads = heads          # fewer: query heads share keys and values
+  d_qk = d_vo = width / heads
+  attention_bias = true
+  norm_epsilon = 1e-5
+  tied = true               # the unembedding is the token embedding
+  init_std = 0.02
 
   [train]
   out = "runs/model"

@@ -9,8 +9,8 @@ namespace qkv {
 struct SamplerOptions {
   double temperature = 1;  // tau of Algorithm 14: q ~ p^(1/tau). 0 takes the most likely token, 1 is
                            // faithful, large values tend to uniform
-  int64_t top_k = 0;  // only the k most likely tokens; 0: all
-  double top_p = 1;   // only the fewest most likely tokens whose probability reaches p
+  int64_t top_k = 0;       // only the k most likely tokens; 0: all
+  double top_p = 1;        // only the fewest most likely tokens whose probability reaches p
 };
 
 // Throws Error naming the option that makes no sense.

@@ -38,11 +38,6 @@ const char* activation_name(Activation a) {
   return a == Activation::gelu_tanh ? "gelu_new" : a == Activation::gelu ? "gelu" : "relu";
 }
 
-// A float's shortest decimal form, so that 0.1f is written as 0.1.
-double decimal(float x) {
-  return std::stod(fmt::format("{}", x));
-}
-
 OrderedJson write_config(const ModelSpec& s) {
   return {{"model_type", "gpt2"},
           {"architectures", {"GPT2LMHeadModel"}},

@@ -51,14 +51,14 @@ OrderedJson write_config(const ModelSpec& s) {
             {"attention_bias", s.attention.bias},
             {"attention_scaled", s.attention.scaled},
             {"attention_scaled_by_layer", s.attention.scaled_by_layer},
-            {"attention_dropout", s.attention.dropout},
+            {"attention_dropout", decimal(s.attention.dropout)},
             {"hidden", s.hidden},
             {"activation", name_of(s.activation)},
-            {"norm_epsilon", s.norm_epsilon},
+            {"norm_epsilon", decimal(s.norm_epsilon)},
             {"tied", s.tied},
-            {"init_std", s.init_std},
-            {"embedding_dropout", s.embedding_dropout},
-            {"residual_dropout", s.residual_dropout}}}};
+            {"init_std", decimal(s.init_std)},
+            {"embedding_dropout", decimal(s.embedding_dropout)},
+            {"residual_dropout", decimal(s.residual_dropout)}}}};
 }
 
 std::vector<WeightName> weights(const ModelSpec& s) {

@@ -53,7 +53,8 @@ Safetensors parse_safetensors(const std::byte* data, size_t size, std::shared_pt
   uint64_t header_size = 0;
   std::memcpy(&header_size, data, 8);
   check(header_size <= kMaxHeader && header_size <= size - 8,
-        "{}: header of {} bytes does not fit a file of {} bytes", where, header_size, size);
+        "{}: not a safetensors file, or cut short: its header would take {} bytes, the file has {}", where,
+        header_size, size);
   const Json header = parse_json({reinterpret_cast<const char*>(data) + 8, header_size}, where);
   const std::byte* payload = data + 8 + header_size;
   const auto payload_size = static_cast<int64_t>(size - 8 - header_size);

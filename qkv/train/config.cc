@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <sstream>
 
 #include "qkv/base/file.h"
 #include "qkv/base/suggest.h"
@@ -229,45 +230,104 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
   return c;
 }
 
-std::string fingerprint(const TrainConfig& c) {
+namespace {
+
+std::string toml_value(const std::string& s) {
+  std::ostringstream out;
+  out << toml::value<std::string>(s);  // quoted and escaped
+  return out.str();
+}
+std::string toml_value(const std::vector<std::string>& list) {
+  std::string out;
+  for (const std::string& s : list) out += (out.empty() ? "" : ", ") + toml_value(s);
+  return "[" + out + "]";
+}
+std::string toml_value(bool b) {
+  return b ? "true" : "false";
+}
+std::string toml_value(int64_t n) {
+  return std::to_string(n);
+}
+std::string toml_value(double x) {
+  std::string s = fmt::format("{}", x);  // the shortest form that reads back as x
+  return s.find_first_of(".en") == std::string::npos ? s + ".0" : s;
+}
+
+struct Setting {
+  std::string section, key, value;
+  bool decides;  // what the run computes
+};
+
+std::vector<Setting> settings(const TrainConfig& c) {
+  std::vector<Setting> all;
+  const auto put = [&](const char* section, const char* key, const auto& value, bool decides = true) {
+    all.push_back({section, key, toml_value(value), decides});
+  };
+  put("data", "train", c.data.train);
+  put("data", "valid", c.data.valid);
+  put("data", "valid_fraction", c.data.valid_fraction);
+  put("data", "separator", c.data.separator);
+  // Once trained, the tokenizer is in the checkpoint.
+  put("tokenizer", "path", c.tokenizer.path, false);
+  put("tokenizer", "type", c.tokenizer.type, false);
+  put("tokenizer", "vocab_size", c.tokenizer.vocab_size, false);
+  put("tokenizer", "min_frequency", c.tokenizer.min_frequency, false);
   const ModelSpec& m = c.model;
+  put("model", "context", m.context);
+  put("model", "width", m.width);
+  put("model", "layers", m.layers);
+  put("model", "heads", m.attention.heads);
+  put("model", "kv_heads", m.attention.kv_heads);
+  put("model", "d_qk", m.attention.d_qk);
+  put("model", "d_vo", m.attention.d_vo);
+  put("model", "attention_bias", m.attention.bias);
+  put("model", "hidden", m.hidden);
+  put("model", "activation", name_of(m.activation));
+  put("model", "dropout", decimal(m.residual_dropout));
+  put("model", "norm_epsilon", decimal(m.norm_epsilon));
+  put("model", "tied", m.tied);
+  put("model", "init_std", decimal(m.init_std));
+  put("train", "out", c.out, false);
+  put("train", "steps", c.steps);
+  put("train", "batch", c.batch);
+  put("train", "accumulate", c.accumulate);
   const OptimizerConfig& o = c.optimizer;
-  std::string s;
-  const auto line = [&](const char* key, auto&& value) { s += fmt::format("{} = {}\n", key, value); };
-  line("data.train", fmt::format("{}", fmt::join(c.data.train, " ")));
-  line("data.valid", fmt::format("{}", fmt::join(c.data.valid, " ")));
-  line("data.valid_fraction", c.data.valid_fraction);
-  line("data.separator", c.data.separator);
-  line("model.vocab_size", m.vocab_size);
-  line("model.context", m.context);
-  line("model.width", m.width);
-  line("model.layers", m.layers);
-  line("model.heads", m.attention.heads);
-  line("model.kv_heads", m.attention.kv_heads);
-  line("model.d_qk", m.attention.d_qk);
-  line("model.d_vo", m.attention.d_vo);
-  line("model.attention_bias", m.attention.bias);
-  line("model.hidden", m.hidden);
-  line("model.activation", name_of(m.activation));
-  line("model.dropout", m.residual_dropout);
-  line("model.norm_epsilon", m.norm_epsilon);
-  line("model.tied", m.tied);
-  line("train.batch", c.batch);
-  line("train.accumulate", c.accumulate);
-  line("train.seed", c.seed);
-  line("train.precision", c.precision);
-  line("train.steps", c.steps);
-  line("train.optimizer", o.name);
-  line("train.learning_rate", o.learning_rate);
-  line("train.min_learning_rate", o.min_learning_rate);
-  line("train.warmup_steps", o.warmup_steps);
-  line("train.schedule", o.schedule);
-  line("train.weight_decay", o.weight_decay);
-  line("train.beta1", o.beta1);
-  line("train.beta2", o.beta2);
-  line("train.epsilon", o.epsilon);
-  line("train.clip", o.clip);
-  return s;
+  put("train", "optimizer", o.name);
+  put("train", "learning_rate", o.learning_rate);
+  put("train", "min_learning_rate", o.min_learning_rate);
+  put("train", "warmup_steps", o.warmup_steps);
+  put("train", "schedule", o.schedule);
+  put("train", "weight_decay", o.weight_decay);
+  put("train", "beta1", o.beta1);
+  put("train", "beta2", o.beta2);
+  put("train", "epsilon", o.epsilon);
+  put("train", "clip", o.clip);
+  put("train", "precision", c.precision);
+  put("train", "recompute", c.recompute, false);
+  put("train", "seed", static_cast<int64_t>(c.seed));
+  put("train", "log_every", c.log_every, false);
+  put("train", "eval_every", c.eval_every, false);
+  put("train", "eval_windows", c.eval_windows, false);
+  put("train", "checkpoint_every", c.checkpoint_every, false);
+  return all;
+}
+
+}  // namespace
+
+std::string to_toml(const TrainConfig& config) {
+  std::string out, section;
+  for (const Setting& s : settings(config)) {
+    if (s.section != section) out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section = s.section);
+    out += fmt::format("{} = {}\n", s.key, s.value);
+  }
+  return out;
+}
+
+std::string fingerprint(const TrainConfig& config) {
+  std::string out;
+  for (const Setting& s : settings(config))
+    if (s.decides) out += fmt::format("{}.{} = {}\n", s.section, s.key, s.value);
+  return out;
 }
 
 }  // namespace qkv

@@ -55,7 +55,10 @@ struct TrainConfig {
 // file, line and key.
 TrainConfig read_train_config(const std::string& path, const std::vector<std::string>& overrides);
 
-// The settings that decide what a run computes, as "key = value" lines: a run is resumed only with the same.
+// Every setting as TOML, defaults included: what read_train_config() reads back as the same configuration.
+std::string to_toml(const TrainConfig& config);
+
+// The part of it that decides what a run computes: a run is resumed only with the same.
 std::string fingerprint(const TrainConfig& config);
 
 }  // namespace qkv

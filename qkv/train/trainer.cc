@@ -161,22 +161,31 @@ class Run {
     Metrics metrics(config_.out + "/metrics.jsonl", state_.step);
     const Clock::time_point start = Clock::now();
     const int64_t first = state_.step;
+    if (first == config_.steps) {
+      progress_.note(fmt::format("{} is finished: all {} steps are done", config_.out, first));
+      return {};
+    }
+    Clock::time_point warm = start;
     bool interrupted = false;
     while (state_.step < config_.steps && !interrupted) {
       const Clock::time_point step_start = Clock::now();
-      const StepResult r = step(metrics);
+      const StepResult r = step();
       const double seconds = seconds_since(step_start);
       state_.smoothed_loss = state_.step == 1 ? r.loss : 0.95 * state_.smoothed_loss + 0.05 * r.loss;
       tokens_per_second_ = tokens_per_second_ == 0
                                ? static_cast<double>(r.tokens) / seconds
                                : 0.9 * tokens_per_second_ + 0.1 * static_cast<double>(r.tokens) / seconds;
-      const double left = seconds_since(start) / static_cast<double>(state_.step - first) *
-                          static_cast<double>(config_.steps - state_.step);
+      // The first step also pays for allocations and generated code: it says little about the others.
+      if (state_.step == first + 1) warm = Clock::now();
+      const int64_t timed = state_.step - first - 1;
+      const std::string left = timed == 0 ? "?"
+                                          : duration_text(seconds_since(warm) / static_cast<double>(timed) *
+                                                          static_cast<double>(config_.steps - state_.step));
       progress_.update(
           fmt::format("step {}/{}  loss {:.4f}  smoothed {:.4f}  lr {:.2e}  {} tok/s  {:.0f} MB  {} left",
                       state_.step, config_.steps, r.loss, state_.smoothed_loss, r.learning_rate,
                       human_count(static_cast<int64_t>(tokens_per_second_)),
-                      static_cast<double>(memory_use().peak) / 1e6, duration_text(left)));
+                      static_cast<double>(memory_use().peak) / 1e6, left));
       if (state_.step % config_.log_every == 0 || state_.step == config_.steps)
         metrics.write({{"step", state_.step},
                        {"loss", r.loss},
@@ -188,7 +197,7 @@ class Run {
       interrupted = stop && stop();
       const bool last = state_.step == config_.steps;
       if (state_.step % config_.eval_every == 0 && !last) validate(metrics, config_.eval_windows);
-      if (state_.step % config_.checkpoint_every == 0 || last || interrupted) save();
+      if ((state_.step % config_.checkpoint_every == 0 || interrupted) && !last) save();
     }
     if (interrupted && state_.step < config_.steps) {
       progress_.note(
@@ -206,7 +215,7 @@ class Run {
   Corpus prepare_corpus(StartMode mode) {
     const bool exists = file_exists(last_ + "/trainer_state.json");
     if (mode == StartMode::fresh)
-      check(!exists,
+      check(!exists && !file_exists(best_) && !file_exists(config_.out + "/metrics.jsonl"),
             "{} holds a run already: continue it with --resume, replace it with --overwrite, or choose "
             "another train.out",
             config_.out);
@@ -232,9 +241,10 @@ class Run {
     std::error_code error;
     std::filesystem::create_directories(config_.out, error);
     check(!error, "{}: cannot be created: {}", config_.out, error.message());
+    write_file_atomically(config_.out + "/config.toml", to_toml(config_));
   }
 
-  StepResult step(Metrics&) {
+  StepResult step() {
     std::vector<Batch> micro_batches;
     for (int64_t i = 0; i < config_.accumulate; ++i)
       micro_batches.push_back(

@@ -832,7 +832,7 @@ class Forward(FinishedRun):
         refuse([name, "activation_function"], "config.json", dict(config, activation_function="swish"))
         refuse([name, "heads"], "config.json", dict(config, n_head=3))
         refuse([name, "heads"], "config.json", dict(config, n_head=0))
-        refuse([name, "width"], "config.json", dict(config, n_embd=-16))
+        refuse([name, "n_embd"], "config.json", dict(config, n_embd=-16))
         refuse([name, "vocab_size"], "config.json", dict(config, vocab_size=1 << 61))
         name = "m/model.safetensors"
         refuse([name, "missing"], "model.safetensors", None)

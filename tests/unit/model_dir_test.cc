@@ -183,7 +183,7 @@ TEST_P(BadModelDir, BrokenOrMissingFiles) {
 TEST_P(BadModelDir, ModelType) {
   Json c = config_;
   c["model_type"] = "bert";
-  refuse_config(c, {"model_type", "'bert'", "gpt2", "qkv"});
+  refuse_config(c, {"model_type", "\"bert\"", "gpt2", "qkv"});
   c["model_type"] = 3;
   refuse_config(c, {"model_type", "string"});
   c.erase("model_type");
@@ -202,7 +202,7 @@ TEST_P(BadModelDir, ConfigFields) {
   refuse_field(width, "12", {width, "an integer"});
   refuse_field(width, 12.5, {width, "an integer"});
   refuse_field(width, Json(Json::value_t::discarded), {width, "missing"});
-  refuse_field(width, -12, {"width"});
+  refuse_field(width, -12, {width});
   refuse_field("vocab_size", 0, {"vocab_size"});
   refuse_field(layers, 1 << 20, {"layers"});
   refuse_field(heads, 0, {"heads"});

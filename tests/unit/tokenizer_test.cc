@@ -1,6 +1,7 @@
 #include "qkv/text/tokenizer.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -375,7 +376,7 @@ TEST(Tokenizer, DocumentsThatAreNotWellFormedAreRefused) {
 // The form with vocab.json and merges.txt, in a folder that goes with the test.
 class VocabularyFolder {
  public:
-  VocabularyFolder() : path_(fs::path(testing::TempDir()) / "qkv_vocabulary_folder") {
+  VocabularyFolder() : path_(fs::path(testing::TempDir()) / ("qkv_vocabulary_" + std::to_string(::getpid()))) {
     fs::remove_all(path_);
     fs::create_directories(path_);
     write("vocab.json", R"({"a": 0, "b": 1, "ab": 2, "\u0120": 3, "<|endoftext|>": 4})");
