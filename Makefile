@@ -4,13 +4,14 @@ WERROR  ?= OFF
 SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
 PACKAGES = $(shell sed 's/\#.*//' packages.txt)
 
-.PHONY: help setup build demo test check-all asan tsan bench clean
+.PHONY: help setup build demo test check-all asan tsan fuzz bench clean
 
 help:
 	@echo "make demo       install packages, build, train a small GPT on Shakespeare, print what it writes"
 	@echo "make test       install packages, build, run the tests (under 15 minutes on two cores)"
 	@echo "make build      build build/qkv"
 	@echo "make check-all  the tests again under the sanitizers and on the slower instruction sets"
+	@echo "make fuzz       libFuzzer on the parsers of untrusted files (clang)"
 	@echo "make bench      the benchmarks (docs/benchmarks.md)"
 
 # Tests run two at a time: threads that wait should not burn the other's processor.
@@ -47,6 +48,14 @@ tsan: setup
 	cmake --preset tsan
 	cmake --build build/tsan
 	ctest --test-dir build/tsan --output-on-failure -j 1 -LE formal
+
+# A minute on each parser of untrusted files.
+fuzz: setup
+	@dpkg -s clang libclang-rt-14-dev libomp-14-dev >/dev/null 2>&1 || $(SUDO) apt-get install -qy clang libclang-rt-14-dev libomp-14-dev
+	cmake --preset fuzz
+	cmake --build build/fuzz --target safetensors_fuzz tokenizer_json_fuzz
+	build/fuzz/tests/safetensors_fuzz -max_total_time=60 -max_len=4096
+	build/fuzz/tests/tokenizer_json_fuzz -max_total_time=60 -max_len=4096
 
 bench: setup
 	@cmake --preset release -B $(BUILD) >/dev/null

@@ -1,6 +1,7 @@
 #include "qkv/base/parallel.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -76,6 +77,14 @@ void set_num_threads(int n) {
   thread_count() = std::max(1, n);
 #ifndef QKV_STD_THREAD
   omp_set_num_threads(thread_count());  // oneDNN's regions too
+#endif
+}
+
+void limit_spinning([[maybe_unused]] char** argv) {
+#ifndef QKV_STD_THREAD
+  if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  setenv("GOMP_SPINCOUNT", "10000", 1);  // some microseconds: longer than the gap between two regions of a step
+  ::execv("/proc/self/exe", argv);       // returns only when it cannot: then spinning stays as it was
 #endif
 }
 

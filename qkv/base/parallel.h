@@ -12,6 +12,11 @@ int num_threads();
 // REQUIRES: n >= 1. Results may differ in the last bit between thread counts, never within one.
 void set_num_threads(int n);
 
+// OpenMP's threads spin for milliseconds while they wait, which on processors that others use too makes short
+// regions fifty times slower. The runtime reads how long from the environment before main() begins: this sets
+// it and starts the program anew, unless the environment has a setting already. For main() alone.
+void limit_spinning(char** argv);
+
 // Splits [0, n) into at most num_threads() contiguous pieces of at least `grain` and calls f(begin, end) for
 // each. Which elements form a piece depends on n, grain and num_threads() alone.
 void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f);

@@ -42,6 +42,7 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  qkv::limit_spinning(argv);
   CLI::App app{"qkv trains and runs transformers natively.", "qkv"};
   app.set_version_flag("--version", "qkv 0.1.0");
   app.require_subcommand(1);
