@@ -4,13 +4,13 @@ WERROR  ?= OFF
 SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
 PACKAGES = $(shell sed 's/\#.*//' packages.txt)
 
-.PHONY: help setup build demo test check-all asan tsan fuzz bench clean
+.PHONY: help setup build demo test check-all lint asan tsan fuzz bench clean
 
 help:
 	@echo "make demo       install packages, build, train a small GPT on Shakespeare, print what it writes"
 	@echo "make test       install packages, build, run the tests (under 15 minutes on two cores)"
 	@echo "make build      build build/qkv"
-	@echo "make check-all  the tests again under the sanitizers and on the slower instruction sets"
+	@echo "make check-all  the tests again under the sanitizers, 1,000 random models against the specification, lint"
 	@echo "make fuzz       libFuzzer on the parsers of untrusted files (clang)"
 	@echo "make bench      the benchmarks (docs/benchmarks.md)"
 
@@ -36,18 +36,24 @@ test: setup
 	cmake --build $(BUILD)
 	ctest --test-dir $(BUILD) --output-on-failure -j 2
 
-check-all: test asan tsan
-	QKV_MAX_ISA=generic ONEDNN_MAX_CPU_ISA=AVX2 ctest --test-dir $(BUILD) --output-on-failure -j 2 -LE cli
+check-all: test lint asan tsan
+	QKV_SEEDS=1000 $(BUILD)/tests/formal_test --gtest_filter='*EngineAgainstFormal*' --gtest_brief=1
+
+# Formatting, and clang-tidy on the engine.
+lint: setup
+	@command -v clang-format >/dev/null && command -v clang-tidy >/dev/null || $(SUDO) apt-get install -qy clang-format clang-tidy
+	clang-format --dry-run -Werror $$(git ls-files '*.h' '*.cc')
+	clang-tidy -p $(BUILD) --quiet $$(git ls-files 'qkv/*.cc' | grep -v kernels/cpu)
 
 asan: setup
 	cmake --preset asan-ubsan
 	cmake --build build/asan-ubsan
-	ctest --test-dir build/asan-ubsan --output-on-failure -j 2
+	ctest --test-dir build/asan-ubsan --output-on-failure -j 2 -LE isa
 
 tsan: setup
 	cmake --preset tsan
 	cmake --build build/tsan
-	ctest --test-dir build/tsan --output-on-failure -j 1 -LE formal
+	ctest --test-dir build/tsan --output-on-failure -j 1 -LE "formal|isa"
 
 # A minute on each parser of untrusted files.
 fuzz: setup

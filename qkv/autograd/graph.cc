@@ -1,5 +1,6 @@
 #include "qkv/autograd/graph.h"
 
+#include <algorithm>
 #include <atomic>
 #include <queue>
 
@@ -118,7 +119,8 @@ void backward(std::span<const Seed> seeds) {
     while (!queue.empty() && queue.top() == node) queue.pop();
     std::vector<Tensor> grads = std::move(node->grads_);
     node->grads_.clear();
-    node->backward(grads);
+    const bool reached = std::any_of(grads.begin(), grads.end(), [](const Tensor& g) { return g.defined(); });
+    if (reached) node->backward(grads);
     grads.clear();
     for (GraphEdge& edge : node->inputs_)
       if (edge.node) queue.push(std::move(edge.node));

@@ -81,7 +81,15 @@ void write_directory_atomically(const std::string& given,
     if (fs::exists(path)) {
       // One system call swaps the two names: there is no moment without a directory at `path`.
       const int rc = ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE);
-      check(rc == 0, "{}: cannot be replaced: {}", path, std::strerror(errno));
+      if (rc !=
+          0) {  // some file systems cannot swap: then there is a moment with the old one under another name
+        check(errno == EINVAL || errno == ENOSYS, "{}: cannot be replaced: {}", path, std::strerror(errno));
+        const std::string old = path + ".old";
+        fs::remove_all(old);
+        fs::rename(path, old);
+        fs::rename(temporary, path);
+        fs::remove_all(old);
+      }
       fs::remove_all(temporary);
     } else {
       fs::rename(temporary, path);

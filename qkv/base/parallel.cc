@@ -83,8 +83,9 @@ void set_num_threads(int n) {
 void limit_spinning([[maybe_unused]] char** argv) {
 #ifndef QKV_STD_THREAD
   if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
-  setenv("GOMP_SPINCOUNT", "10000", 1);  // some microseconds: longer than the gap between two regions of a step
-  ::execv("/proc/self/exe", argv);       // returns only when it cannot: then spinning stays as it was
+  setenv("GOMP_SPINCOUNT", "10000",
+         1);                        // some microseconds: longer than the gap between two regions of a step
+  ::execv("/proc/self/exe", argv);  // returns only when it cannot: then spinning stays as it was
 #endif
 }
 

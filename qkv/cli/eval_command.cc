@@ -22,6 +22,7 @@ void run(const Options& o) {
   const TokenStream stream = tokenize_file(o.data, o.separator, text::Tokenizer::load(dir));
   check(stream.size() >= 2, "{}: too short: nothing to predict", o.data);
   const Evaluation e = evaluate(*model, stream, o.batch);
+  check(e.tokens > 0, "{}: nothing to predict: every document has one token", o.data);
   if (o.json) {
     const OrderedJson out = {{"loss", e.loss()},
                              {"perplexity", e.perplexity()},

@@ -146,7 +146,7 @@ class Collector : public Probe {
 Tensor shifted_targets(const Safetensors& in, const PaddedBatch& b, int64_t vocab, const std::string& path) {
   const auto it = in.tensors.find("labels");
   check(it != in.tensors.end(), "{}: labels: missing (--gradients needs them)", path);
-  check(it->second.count() == b.rows * b.columns, "{}: labels: expected [{}, {}], got {}", path, b.rows,
+  check(it->second.shape() == Shape{b.rows, b.columns}, "{}: labels: expected [{}, {}], got {}", path, b.rows,
         b.columns, it->second.shape().text());
   const auto labels = integers(it->second, path + ": labels");
   std::vector<int32_t> targets;
@@ -185,8 +185,8 @@ bool truth(const std::string& key, const std::string& value) {
 GenerationSettings parse_generation(const std::string& text, const SpecialIds& defaults) {
   GenerationSettings g;
   g.options.sampler.temperature = 0;
-  g.pad = std::max<int64_t>(0, defaults.pad >= 0 ? defaults.pad : defaults.eos);
-  if (defaults.eos >= 0) g.options.eos = {static_cast<int32_t>(defaults.eos)};
+  g.pad = defaults.pad >= 0 ? defaults.pad : defaults.eos.empty() ? 0 : defaults.eos[0];
+  g.options.eos.assign(defaults.eos.begin(), defaults.eos.end());
   double temperature = 1;
   bool sampling = false;
   size_t at = 0;

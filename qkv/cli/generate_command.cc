@@ -29,7 +29,7 @@ std::string read_prompt(const Options& o) {
 
 void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  check(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "standard output cannot be written");
 }
 
 void run(Options o) {
@@ -51,7 +51,7 @@ void run(Options o) {
   if (ids.empty() && special.bos >= 0) ids = {static_cast<int32_t>(special.bos)};
   check(!ids.empty(),
         "the prompt is empty, and this model has no token that begins a text: give it some text (--prompt)");
-  if (special.eos >= 0 && !o.no_stop) o.generation.eos = {static_cast<int32_t>(special.eos)};
+  if (!o.no_stop) o.generation.eos.assign(special.eos.begin(), special.eos.end());
   if (!o.has_seed) o.generation.seed = std::random_device{}();
 
   if (!o.no_prompt_echo) print(prompt);

@@ -35,11 +35,12 @@ Batch cut_windows(const TokenStream& stream, const std::vector<int64_t>& starts,
   return batch;
 }
 
-RandomWindows::RandomWindows(const TokenStream& stream, int64_t length, uint64_t seed)
+RandomWindows::RandomWindows(const TokenStream& stream, int64_t length, uint64_t seed,
+                             const std::string& source)
     : stream_(stream), length_(length), seed_(seed) {
   check(stream.size() > length,
-        "the training text has {} tokens: too short for a context of {} (it takes at least {})",
-        stream.size(), length, length + 1);
+        "{}: too short: {} training tokens for a context of {} (it takes at least {})", source, stream.size(),
+        length, length + 1);
 }
 
 Batch RandomWindows::batch(uint64_t step, int64_t first, int64_t count) const {
@@ -51,9 +52,16 @@ Batch RandomWindows::batch(uint64_t step, int64_t first, int64_t count) const {
   return cut_windows(stream_, starts, length_);
 }
 
+EveryWindow::EveryWindow(const TokenStream& stream, int64_t length, int64_t limit)
+    : stream_(stream),
+      length_(length),
+      all_(std::max<int64_t>(0, (stream.size() - 1 + length - 1) / length)),
+      chosen_(limit == 0 ? all_ : std::min(limit, all_)) {}
+
 Batch EveryWindow::batch(int64_t first, int64_t count) const {
   std::vector<int64_t> starts;
-  for (int64_t w = first; w < std::min(first + count, windows()); ++w) starts.push_back(w * length_);
+  for (int64_t w = first; w < std::min(first + count, windows()); ++w)
+    starts.push_back(w * all_ / chosen_ * length_);
   return cut_windows(stream_, starts, length_);
 }
 

@@ -37,8 +37,9 @@ Batch cut_windows(const TokenStream& stream, const std::vector<int64_t>& starts,
 // so resuming needs no more than the step's number.
 class RandomWindows {
  public:
-  // Throws Error when the stream is shorter than one window and its last target.
-  RandomWindows(const TokenStream& stream, int64_t length, uint64_t seed);
+  // Throws Error, naming `source`, when the stream is shorter than one window and its last target.
+  RandomWindows(const TokenStream& stream, int64_t length, uint64_t seed,
+                const std::string& source = "the text");
   // Windows [first, first + count) of the step.
   Batch batch(uint64_t step, int64_t first, int64_t count) const;
 
@@ -48,16 +49,18 @@ class RandomWindows {
   uint64_t seed_;
 };
 
-// Validation batches: every token once, in order, in windows that do not overlap; `count` windows a batch.
+// Validation batches: every token once, in order, in windows that do not overlap; or at most `limit` (0: all)
+// of these windows, spread evenly over the text.
 class EveryWindow {
  public:
-  EveryWindow(const TokenStream& stream, int64_t length) : stream_(stream), length_(length) {}
-  int64_t windows() const { return std::max<int64_t>(0, (stream_.size() - 1 + length_ - 1) / length_); }
+  EveryWindow(const TokenStream& stream, int64_t length, int64_t limit = 0);
+  int64_t windows() const { return chosen_; }
+  // Windows [first, first + count) of them, fewer at the end.
   Batch batch(int64_t first, int64_t count) const;
 
  private:
   const TokenStream& stream_;
-  int64_t length_;
+  int64_t length_, all_, chosen_;
 };
 
 }  // namespace qkv

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -21,6 +22,9 @@ int32_t argmax(std::span<const float> logits) {
 }
 
 int32_t sample(std::span<const float> logits, const SamplerOptions& o, double uniform) {
+  for (const float z : logits)
+    check(!std::isnan(z) && z < std::numeric_limits<float>::infinity(),
+          "the model's logits are not finite: its weights are broken");
   if (o.temperature == 0) return argmax(logits);
   const double top = logits[argmax(logits)];
   std::vector<double> p(logits.size());

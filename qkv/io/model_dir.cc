@@ -115,14 +115,13 @@ SpecialIds load_special_ids(const std::string& dir) {
     if (!file_exists(path)) continue;
     const Json json = parse_json(read_file(path), path);
     const JsonField root(json, path);
-    const auto read = [&](const char* key, int64_t& id) {  // a list of ids, which some files have, names none
-      const auto field = root.find(key);
-      if (field && field->json().is_number_integer())
-        id = field->integer(0, std::numeric_limits<int32_t>::max());
-    };
-    read("bos_token_id", ids.bos);
-    read("eos_token_id", ids.eos);
-    read("pad_token_id", ids.pad);
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+    if (const auto id = root.find("bos_token_id")) ids.bos = id->integer(0, kMost);
+    if (const auto id = root.find("pad_token_id")) ids.pad = id->integer(0, kMost);
+    if (const auto id = root.find("eos_token_id"))
+      ids.eos = id->json().is_array() ? id->integers() : std::vector<int64_t>{id->integer(0, kMost)};
+    for (const int64_t id : ids.eos)
+      check(id >= 0 && id <= kMost, "{}: eos_token_id: {} is not a token id", path, id);
   }
   return ids;
 }
@@ -148,7 +147,10 @@ void save_model(const std::string& dir, const Decoder& model, const SpecialIds& 
     generation[key] = id;
   };
   add("bos_token_id", ids.bos);
-  add("eos_token_id", ids.eos);
+  if (ids.eos.size() == 1)
+    add("eos_token_id", ids.eos[0]);
+  else if (!ids.eos.empty())
+    config["eos_token_id"] = generation["eos_token_id"] = ids.eos;
   add("pad_token_id", ids.pad);
   write_file_atomically(dir + "/config.json", config.dump(2) + "\n");
   write_file_atomically(dir + "/generation_config.json", generation.dump(2) + "\n");

@@ -53,7 +53,7 @@ void matrix_product(const Product& p) {
 namespace {
 
 using dnnl::memory;
-using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int>;
+using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int, int>;
 
 dnnl::engine& engine() {
   static dnnl::engine e(dnnl::engine::kind::cpu, 0);
@@ -104,7 +104,7 @@ Prepared& prepared(const Product& p) {
   thread_local std::map<Key, Prepared> cache;
   const int flags = (p.in == DType::bf16) | (p.out == DType::bf16) << 1 | p.a_transposed << 2 |
                     p.b_transposed << 3 | (p.bias != nullptr) << 4 | p.accumulate << 5;
-  const Key key{p.m, p.n, p.k, p.a_stride, p.b_stride, p.c_stride, flags};
+  const Key key{p.m, p.n, p.k, p.a_stride, p.b_stride, p.c_stride, flags, num_threads()};
   if (const auto it = cache.find(key); it != cache.end()) return it->second;
   if (cache.size() >= 4096) cache.clear();  // lengths that vary without end
   return cache.emplace(key, prepare(p)).first->second;

@@ -62,9 +62,12 @@ const KernelTable& kernels() {
 }
 
 bool bf16_is_fast() {
-  if (const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA");
-      cap != nullptr && std::string(cap).find("AVX2") == 0)
-    return false;
+  if (const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA"); cap != nullptr) {
+    const std::string isa = cap;  // only from AVX512_CORE_BF16 on does oneDNN have bf16 products
+    if (isa.find("BF16") == std::string::npos && isa.find("AMX") == std::string::npos && isa != "ALL" &&
+        isa != "DEFAULT")
+      return false;
+  }
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
   if (edx >> 22 & 1) return true;                                            // AMX-BF16

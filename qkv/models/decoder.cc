@@ -51,6 +51,8 @@ Tensor Decoder::hidden(const Tensor& ids, const Context& context,
         context.layout.rows());
   check(states.empty() || states.size() == blocks_.size(), "decoder: {} states for {} blocks", states.size(),
         blocks_.size());
+  check(states.empty() || !recompute_ || !recording(),
+        "decoder: decoding states cannot be appended to in recomputed blocks");
   const Tensor tokens = embedding(ids, token_->value, "token id");
   const Tensor positions = embedding(context.layout.positions, position_->value, "position");
   ResidualStream stream{

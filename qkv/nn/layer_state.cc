@@ -33,6 +33,8 @@ void KeyValueState::grow(int64_t capacity, DType dtype) {
 void KeyValueState::append(const Heads& k, const Heads& v, std::span<const int32_t> offsets) {
   check(static_cast<int64_t>(offsets.size()) == sequences() + 1, "key/value state: {} sequences, got {}",
         sequences(), offsets.size() - 1);
+  check(!keys_.defined() || keys_.dtype() == k.x.dtype(), "key/value state: holds {}, got {}",
+        name_of(keys_.dtype()), name_of(k.x.dtype()));
   int64_t needed = 0;
   for (int64_t s = 0; s < sequences(); ++s)
     needed = std::max<int64_t>(needed, lengths_[s] + offsets[s + 1] - offsets[s]);
@@ -95,6 +97,14 @@ std::vector<Tensor> KeyValueState::save() const {
 
 void KeyValueState::load(const std::vector<Tensor>& saved) {
   check(saved.size() == 1 || saved.size() == 3, "key/value state: expected lengths, keys and values");
+  check(saved[0].dtype() == DType::i32 && saved[0].shape().rank() == 1,
+        "key/value state: lengths must be i32 [sequences], got {} {}", name_of(saved[0].dtype()),
+        saved[0].shape().text());
+  for (size_t i = 1; i < saved.size(); ++i)
+    check(saved[i].shape().rank() == 2 && saved[i].dtype() == saved[1].dtype() &&
+              (saved[i].dtype() == DType::f32 || saved[i].dtype() == DType::bf16),
+          "key/value state: keys and values must be f32 or bf16 [rows, width], got {} {}",
+          name_of(saved[i].dtype()), saved[i].shape().text());
   const auto lengths = saved[0].values<int32_t>();
   KeyValueState next(static_cast<int64_t>(lengths.size()), kv_heads_, d_qk_, d_vo_);
   next.lengths_.assign(lengths.begin(), lengths.end());

@@ -54,7 +54,7 @@ class Parameters {
   // For training: lays every parameter into arenas with masters, gradients and, for bf16, shadows. Values are
   // those already bound, or drawn from their initializers with `seed`.
   void prepare_training(DType compute, uint64_t seed);
-  // For inference: a value in the file's or the compute type. Draws what is not bound when `seed` is given.
+  // For inference: draws the values that nothing was bound to, in the compute type.
   void draw(uint64_t seed, DType compute);
   bool training() const { return training_; }
   Arena& arena(ParameterKind kind) { return arenas_[static_cast<int>(kind)]; }

@@ -186,6 +186,20 @@ class AttentionNode : public Node {
   Tensor out_, lse_;
 };
 
+// Each sequence's backward task writes the gradients of its keys alone: sequences must not share rows.
+void expect_disjoint_keys(const KeyLayout& keys) {
+  std::vector<std::pair<int64_t, int64_t>> ranges;  // first row, end
+  for (size_t s = 0; s < keys.lengths.size(); ++s)
+    for (int64_t first = 0, block = keys.block_offsets[s]; first < keys.lengths[s];
+         first += keys.block_rows, ++block)
+      ranges.emplace_back(keys.blocks[block],
+                          keys.blocks[block] + std::min<int64_t>(keys.block_rows, keys.lengths[s] - first));
+  std::sort(ranges.begin(), ranges.end());
+  for (size_t i = 1; i < ranges.size(); ++i)
+    check(ranges[i].first >= ranges[i - 1].second,
+          "attention: keys that sequences share have no gradient: row {} is used twice", ranges[i].first);
+}
+
 void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
                      const KeyLayout& keys) {
   check_heads("q", q, q.x.dtype());
@@ -208,6 +222,7 @@ Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const
     forward(kernel_arguments<T>(q, k, v, offsets, keys, options, out.mutable_data<T>(),
                                 lse.mutable_data<float>()));
   });
+  if (wants_grad({&q.x, &k.x, &v.x})) expect_disjoint_keys(keys);
   if (wants_grad({&q.x, &k.x, &v.x}))
     connect(out, std::make_shared<AttentionNode>(q, k, v, offsets, keys, options, out, lse));
   return out;

@@ -16,7 +16,10 @@ constexpr int64_t kVersion = 1;
 
 void write_model(const std::string& dir, const Decoder& model, const text::Tokenizer& tokenizer) {
   SpecialIds ids;
-  ids.eos = ids.bos = end_of_text(tokenizer);
+  if (const int32_t end = end_of_text(tokenizer); end >= 0) {
+    ids.bos = end;
+    ids.eos = {end};
+  }
   save_model(dir, model, ids);
   tokenizer.save(dir);
 }
@@ -37,7 +40,7 @@ void save_checkpoint(const std::string& dir, TrainingState& training, const text
         {"step", state.step},
         {"best_loss", std::isfinite(state.best_loss) ? OrderedJson(state.best_loss) : OrderedJson(nullptr)},
         {"smoothed_loss", state.smoothed_loss},
-        {"threads", num_threads()},
+        {"threads", state.threads},
         {"fingerprint", state.fingerprint}};
     write_file_atomically(to + "/trainer_state.json", json.dump(2) + "\n");
   });

@@ -3,6 +3,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -171,11 +172,13 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
   model.read("width", width, 1);
   model.read("layers", layers, 1);
   model.read("heads", heads, 1);
-  try {
-    c.model = gpt2_spec(0, context, width, layers, heads);
-  } catch (const Error& e) {
-    usage("{}: {}", path, e.what());
-  }
+  // Heads of width / heads, unless their widths are given.
+  const bool own_widths = model.has("d_qk") && model.has("d_vo");
+  if (!own_widths && width % heads != 0)
+    usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, width, heads);
+  c.model = gpt2_spec(0, context, own_widths ? heads : width, layers, heads);
+  c.model.width = width;
+  c.model.hidden = 4 * width;
   std::string activation = name_of(c.model.activation);
   float dropout = 0;
   model.read("hidden", c.model.hidden, 1);
@@ -227,6 +230,9 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
   train.read("epsilon", o.epsilon, 0, 1);
   train.read("clip", o.clip, 0, 1e9);
   train.finish();
+  if (c.batch > std::numeric_limits<int32_t>::max() / c.model.context)
+    usage("{}: train.batch: {} windows of {} tokens are more than a batch can hold", path, c.batch,
+          c.model.context);
   return c;
 }
 
@@ -267,11 +273,10 @@ std::vector<Setting> settings(const TrainConfig& c) {
   put("data", "valid", c.data.valid);
   put("data", "valid_fraction", c.data.valid_fraction);
   put("data", "separator", c.data.separator);
-  // Once trained, the tokenizer is in the checkpoint.
-  put("tokenizer", "path", c.tokenizer.path, false);
-  put("tokenizer", "type", c.tokenizer.type, false);
-  put("tokenizer", "vocab_size", c.tokenizer.vocab_size, false);
-  put("tokenizer", "min_frequency", c.tokenizer.min_frequency, false);
+  put("tokenizer", "path", c.tokenizer.path);
+  put("tokenizer", "type", c.tokenizer.type);
+  put("tokenizer", "vocab_size", c.tokenizer.vocab_size);
+  put("tokenizer", "min_frequency", c.tokenizer.min_frequency);
   const ModelSpec& m = c.model;
   put("model", "context", m.context);
   put("model", "width", m.width);

@@ -40,13 +40,16 @@ int64_t count_characters(std::string_view text) {
   return n;
 }
 
-// Where the last `fraction` of the characters begins.
-size_t split_point(std::string_view text, double fraction) {
+// Where the last `fraction` of the characters begins; with a separator, at the start of the next document.
+size_t split_point(std::string_view text, double fraction, const std::string& separator) {
   const auto keep = static_cast<int64_t>(static_cast<double>(count_characters(text)) * (1 - fraction));
   int64_t seen = 0;
-  for (size_t i = 0; i < text.size(); ++i)
-    if (!continues_character(text[i]) && seen++ == keep) return i;
-  return text.size();
+  size_t at = 0;
+  while (at < text.size() && (continues_character(text[at]) || seen++ != keep)) ++at;
+  if (separator.empty()) return at;
+  // The character may lie inside a separator: look from one separator's length before it.
+  const size_t next = text.find(separator, at - std::min(at, separator.size() - 1));
+  return next == std::string_view::npos ? text.size() : next + separator.size();
 }
 
 void append_text(TokenStream& stream, std::string_view text, const std::string& path,
@@ -61,9 +64,9 @@ void append_text(TokenStream& stream, std::string_view text, const std::string& 
     }
     if (end >= 0) ids.push_back(end);
     stream.append(ids);
+    stream.characters += count_characters(document);
+    stream.bytes += static_cast<int64_t>(document.size());
   }
-  stream.characters += count_characters(text);
-  stream.bytes += static_cast<int64_t>(text.size());
 }
 
 text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const std::string_view> texts) {
@@ -106,7 +109,7 @@ Corpus load_corpus(const DataConfig& data, const TokenizerConfig& config, const 
   for (const std::string& path : data.valid) valid.push_back(read_text(path));
   if (valid.empty() && data.valid_fraction > 0)
     for (TextFile& file : train) {
-      const size_t at = split_point(file.text, data.valid_fraction);
+      const size_t at = split_point(file.text, data.valid_fraction, data.separator);
       valid.push_back({file.path, file.text.substr(at)});
       file.text.resize(at);
     }
@@ -125,6 +128,7 @@ Corpus load_corpus(const DataConfig& data, const TokenizerConfig& config, const 
   Corpus corpus{made(), {}, {}};
   for (const TextFile& file : train)
     append_text(corpus.train, file.text, file.path, data.separator, corpus.tokenizer);
+  check(corpus.train.size() > 1, "{}: too short: nothing to train on", fmt::join(data.train, ", "));
   for (const TextFile& file : valid)
     append_text(corpus.valid, file.text, file.path, data.separator, corpus.tokenizer);
   return corpus;

@@ -18,18 +18,13 @@ double Evaluation::bits_per_byte() const {
 
 Evaluation evaluate(const Decoder& model, const TokenStream& stream, int64_t batch, int64_t windows) {
   const NoGrad guard;
-  const int64_t length = model.spec().context;
-  const EveryWindow every(stream, length);
-  const int64_t all = every.windows(), chosen = windows == 0 ? all : std::min(windows, all);
+  const EveryWindow every(stream, model.spec().context, windows);
   Evaluation e;
   e.of_tokens = stream.size();
   e.characters = stream.characters;
   e.bytes = stream.bytes;
-  for (int64_t first = 0; first < chosen; first += batch) {
-    std::vector<int64_t> starts;
-    for (int64_t w = first; w < std::min(first + batch, chosen); ++w)
-      starts.push_back(w * all / chosen * length);
-    const Batch b = cut_windows(stream, starts, length);
+  for (int64_t first = 0; first < every.windows(); first += batch) {
+    const Batch b = every.batch(first, batch);
     Context context;
     context.layout = b.layout;
     const CrossEntropyResult r = model.loss(b.ids, b.targets, context, 1);

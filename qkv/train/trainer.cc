@@ -11,6 +11,7 @@
 #include "qkv/base/parallel.h"
 #include "qkv/base/progress.h"
 #include "qkv/io/model_dir.h"
+#include "qkv/kernels/kernels.h"
 #include "qkv/train/checkpoint.h"
 
 namespace qkv {
@@ -62,6 +63,12 @@ StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t 
   return result;
 }
 
+void TrainingState::expect_finite(int64_t step) {
+  for (const Parameter& p : model_->parameters().all())
+    check(std::isfinite(kernels().sum_squares(p.master.count(), p.master.data<float>())),
+          "step {}: {} is not finite any more: lower the learning rate", step, p.name);
+}
+
 std::string resolve_model_dir(const std::string& dir) {
   for (const std::string& candidate : {dir, dir + "/best", dir + "/last"})
     if (file_exists(candidate + "/config.json")) return candidate;
@@ -81,7 +88,7 @@ double seconds_since(Clock::time_point t) {
 class Metrics {
  public:
   // Keeps what was written up to `step`: steps after the checkpoint will be done again.
-  Metrics(const std::string& path, int64_t step) {
+  Metrics(const std::string& path, int64_t step) : path_(path) {
     std::string kept;
     if (step > 0 && file_exists(path)) {
       std::istringstream lines(read_file(path));
@@ -96,9 +103,13 @@ class Metrics {
     out_.open(path, std::ios::app);
     check(out_.good(), "{}: cannot be written", path);
   }
-  void write(const OrderedJson& line) { out_ << line.dump() << std::endl; }
+  void write(const OrderedJson& line) {
+    out_ << line.dump() << std::endl;
+    check(out_.good(), "{}: cannot be written", path_);
+  }
 
  private:
+  std::string path_;
   std::ofstream out_;
 };
 
@@ -111,6 +122,13 @@ void expect_same_run(const std::string& dir, const std::string& saved, const std
           "unchanged",
           dir, was, is);
   check(saved == given, "{}: the checkpoint was made with another configuration", dir);
+}
+
+// Tells two texts apart (FNV-1a over the tokens).
+std::string digest(const TokenStream& stream) {
+  uint64_t h = 14695981039346656037u;
+  for (const int32_t t : stream.tokens) h = (h ^ static_cast<uint32_t>(t)) * 1099511628211u;
+  return fmt::format("{} ({:016x})", stream.size(), h);
 }
 
 std::string human_count(int64_t n) {
@@ -127,10 +145,13 @@ class Run {
         last_(config.out + "/last"),
         best_(config.out + "/best"),
         corpus_(prepare_corpus(mode)),
-        windows_(corpus_.train, config.model.context, config.seed) {
+        windows_(corpus_.train, config.model.context, config.seed,
+                 fmt::format("{}", fmt::join(config.data.train, ", "))) {
     config_.model.vocab_size = static_cast<int64_t>(corpus_.tokenizer.vocab_size());
     const bool bf16 = config.precision == "bf16" || (config.precision == "auto" && bf16_is_fast());
-    state_.fingerprint = fingerprint(config_);
+    state_.fingerprint = fingerprint(config_) +
+                         fmt::format("compute = {}\ntraining tokens = {}\nvalidation tokens = {}\n",
+                                     bf16 ? "bf16" : "f32", digest(corpus_.train), digest(corpus_.valid));
     std::unique_ptr<Decoder> model;
     if (mode == StartMode::resume) {
       const TrainerState saved = load_trainer_state(last_);
@@ -215,20 +236,15 @@ class Run {
   Corpus prepare_corpus(StartMode mode) {
     const bool exists = file_exists(last_ + "/trainer_state.json");
     if (mode == StartMode::fresh)
-      check(!exists && !file_exists(best_) && !file_exists(config_.out + "/metrics.jsonl"),
-            "{} holds a run already: continue it with --resume, replace it with --overwrite, or choose "
-            "another train.out",
-            config_.out);
+      check(!exists && !file_exists(best_),
+            "{} holds a run already: {}replace it with --overwrite, or choose another train.out", config_.out,
+            exists ? "continue it with --resume, " : "");
     if (mode == StartMode::resume) {
       check(exists, "{}: there is no checkpoint to resume from", last_);
       const auto tokenizer = text::Tokenizer::load(last_);
       return load_corpus(config_.data, config_.tokenizer, &tokenizer);
     }
     Corpus corpus = load_corpus(config_.data, config_.tokenizer);
-    check(corpus.train.size() > config_.model.context,
-          "{}: too short: {} training tokens for a context of {} (it takes at least {})",
-          fmt::join(config_.data.train, ", "), corpus.train.size(), config_.model.context,
-          config_.model.context + 1);
     return corpus;
   }
 
@@ -263,6 +279,10 @@ class Run {
   Evaluation validate(Metrics& metrics, int64_t windows) {
     if (corpus_.valid.size() < 2) return {};
     const Evaluation e = evaluate(training_->model(), corpus_.valid, config_.batch, windows);
+    if (e.tokens == 0) return e;  // documents of one token
+    training_->expect_finite(state_.step);
+    check(std::isfinite(e.loss()), "step {}: the validation loss is not finite: lower the learning rate",
+          state_.step);
     metrics.write({{"step", state_.step},
                    {"valid_loss", e.loss()},
                    {"valid_nats_per_character", e.nats_per_character()},
@@ -279,7 +299,11 @@ class Run {
     return e;
   }
 
-  void save() { save_checkpoint(last_, *training_, corpus_.tokenizer, state_); }
+  void save() {
+    training_->expect_finite(state_.step);  // a broken model must not replace a good one
+    state_.threads = num_threads();
+    save_checkpoint(last_, *training_, corpus_.tokenizer, state_);
+  }
 
   TrainConfig config_;
   std::string last_, best_;

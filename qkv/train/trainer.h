@@ -31,6 +31,9 @@ class TrainingState {
   // batch. Throws Error, with the parameters untouched, when loss or gradient is not finite.
   StepResult step(const std::vector<Batch>& micro_batches, int64_t step, int64_t steps);
 
+  // Throws Error naming the parameter when one holds something that is not finite.
+  void expect_finite(int64_t step);
+
   Decoder& model() { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
 

@@ -640,7 +640,7 @@ class BadTraining(CliTest):
     def test_impossible_values(self):
         self.refuse(2, ["bad.toml:", "model.context"], model__context=0)
         self.refuse(2, ["bad.toml:", "model.layers"], model__layers=-1)
-        self.refuse(2, ["bad.toml", "width 16", "3 heads"], model__heads=3)
+        self.refuse(2, ["bad.toml", "16 is not divisible", "3 heads"], model__heads=3)
         self.refuse(2, ["bad.toml", "kv_heads"], model__heads=4, model__kv_heads=3)
         self.refuse(2, ["bad.toml", "width"], model__width=1 << 40)
         self.refuse(2, ["bad.toml:", "model.dropout"], model__dropout=1.0)

@@ -176,24 +176,43 @@ TEST_F(RunTest, LearnsARepetitiveText) {
   EXPECT_THROW(train(c, StartMode::fresh, nullptr), Error);  // the run exists
 }
 
-TEST_F(RunTest, ANonFiniteLossKeepsTheLastCheckpoint) {
+// The rate is so high that some update destroys the model, wherever that is: in the middle, or in the last
+// step, after which no loss would notice.
+TEST_F(RunTest, ADivergingRunStopsAndKeepsTheLastGoodCheckpoint) {
   TrainConfig c = config("diverge");
   c.optimizer.name = "sgd";
+  c.optimizer.schedule = "constant";
   c.optimizer.clip = 0;
   c.optimizer.warmup_steps = 0;
-  c.optimizer.learning_rate = c.optimizer.min_learning_rate = 1e-3;
-  train(c, StartMode::fresh, [] { return true; });
-  const std::string before = read_file(c.out + "/last/model.safetensors");
-  c.out = dir_ / "diverge2";
-  c.optimizer.learning_rate = 1e30;
+  c.optimizer.learning_rate = 1e-3;
+  c.steps = 2;
+  train(c, StartMode::fresh, [] { return true; });  // one good step
+  const std::string good = read_file(c.out + "/last/model.safetensors");
+  // The same run, broken from here on: its checkpoint's configuration is made to agree.
+  std::string state = read_file(c.out + "/last/trainer_state.json");
+  const std::string was = "train.learning_rate = 0.001", is = "train.learning_rate = 1e+40";
+  state.replace(state.find(was), was.size(), is);
+  write_file_atomically(c.out + "/last/trainer_state.json", state);
+  c.optimizer.learning_rate = 1e40;
   try {
-    train(c, StartMode::fresh, nullptr);
+    train(c, StartMode::resume, nullptr);
     FAIL() << "expected an error";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("step "), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("step 2"), std::string::npos) << e.what();
     EXPECT_NE(std::string(e.what()).find("not finite"), std::string::npos) << e.what();
   }
-  EXPECT_EQ(read_file(config("diverge").out + "/last/model.safetensors"), before);
+  EXPECT_EQ(read_file(c.out + "/last/model.safetensors"), good);
+  EXPECT_FALSE(file_exists(c.out + "/best"));
+}
+
+TEST_F(RunTest, AChangedTextOrTokenizerIsNotResumed) {
+  TrainConfig c = config("changed");
+  train(c, StartMode::fresh, [] { return true; });
+  TrainConfig other = c;
+  other.tokenizer.type = "byte";
+  EXPECT_THROW(train(other, StartMode::resume, nullptr), Error);
+  std::ofstream(dir_ / "text.txt", std::ios::app) << "the cat\n";
+  EXPECT_THROW(train(c, StartMode::resume, nullptr), Error);
 }
 
 }  // namespace

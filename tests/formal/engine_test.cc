@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <limits>
 #include <map>
 
@@ -266,7 +267,13 @@ TEST_P(EngineAgainstFormal, GeneratedTokens) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Random, EngineAgainstFormal, ::testing::Range(0u, 24u));
+// QKV_SEEDS models; the long sweep of `make check-all` has more.
+unsigned seeds() {
+  const char* text = std::getenv("QKV_SEEDS");
+  return text == nullptr ? 24 : static_cast<unsigned>(std::atoi(text));
+}
+
+INSTANTIATE_TEST_SUITE_P(Random, EngineAgainstFormal, ::testing::Range(0u, seeds()));
 
 }  // namespace
 }  // namespace qkv

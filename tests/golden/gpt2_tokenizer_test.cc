@@ -1,5 +1,6 @@
 // GPT-2's real vocabulary against the ids and texts that Hugging Face's tokenizer gives.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -39,7 +40,7 @@ void expect_cases(const Tokenizer& tokenizer, const Json& cases) {
 class PrefixSpaceFolder {
  public:
   explicit PrefixSpaceFolder(const fs::path& from)
-      : path_(fs::path(testing::TempDir()) / "qkv_gpt2_prefix_space") {
+      : path_(fs::path(testing::TempDir()) / ("qkv_gpt2_prefix_space_" + std::to_string(::getpid()))) {
     fs::create_directories(path_);
     for (const char* name : {"vocab.json", "merges.txt"}) {
       fs::copy_file(from / name, path_ / name, fs::copy_options::overwrite_existing);

@@ -32,7 +32,9 @@ struct Source {
   std::string name;
 };
 
-void PrintTo(const Source& s, std::ostream* out) { *out << s.root << " " << s.name; }
+void PrintTo(const Source& s, std::ostream* out) {
+  *out << s.root << " " << s.name;
+}
 
 class HfCase : public testing::TestWithParam<Source> {
  protected:

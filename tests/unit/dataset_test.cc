@@ -137,7 +137,7 @@ TEST(RandomWindows, StartEverywhereAlike) {
 TEST(RandomWindows, RefusesAStreamThatIsTooShort) {
   const TokenStream s = stream_of({16});
   EXPECT_NO_THROW(RandomWindows(s, 15, 1).batch(1, 0, 1));
-  testing::expect_error([&] { RandomWindows(s, 16, 1); }, {"16 tokens", "context of 16", "17"});
+  testing::expect_error([&] { RandomWindows(s, 16, 1); }, {"16 training tokens", "context of 16", "17"});
 }
 
 TEST(Layout, CountsPositionsInEachSequence) {

@@ -61,7 +61,7 @@ TEST(ModelDir, RoundTripIsByteIdentical) {
     const std::string second = first.path() + "/again";
     std::filesystem::create_directories(second);
     const auto model = drawn(spec);
-    save_model(first.path(), *model, {1, 2, 3});
+    save_model(first.path(), *model, {1, 3, {2}});
     const auto loaded = load_model(first.path(), DType::f32);
     EXPECT_EQ(loaded->spec(), spec);
     EXPECT_EQ(load_spec(first.path()), spec);
@@ -99,10 +99,10 @@ TEST(ModelDir, LoadsInBf16AndSavesMasters) {
 
 TEST(ModelDir, SpecialIdsAreKept) {
   const ScratchDir dir;
-  save_model(dir.path(), *drawn(gpt2()), {5, 6, -1});
+  save_model(dir.path(), *drawn(gpt2()), {5, -1, {6, 7}});
   const SpecialIds ids = load_special_ids(dir.path());
   EXPECT_EQ(ids.bos, 5);
-  EXPECT_EQ(ids.eos, 6);
+  EXPECT_EQ(ids.eos, (std::vector<int64_t>{6, 7}));
   EXPECT_EQ(ids.pad, -1);
 }
 

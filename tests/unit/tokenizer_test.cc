@@ -146,7 +146,8 @@ TEST(Tokenizer, SpecialTokensAreFoundInTheText) {
 }
 
 TEST(Tokenizer, SavedAndLoadedItIsTheSame) {
-  const std::string folder = (fs::path(testing::TempDir()) / "qkv_tokenizer_save").string();
+  const std::string folder =
+      (fs::path(testing::TempDir()) / ("qkv_tokenizer_save_" + std::to_string(::getpid()))).string();
   small_bpe().save(folder);
   const Tokenizer again = Tokenizer::load(folder);
   EXPECT_EQ(again.to_json(), small_bpe().to_json());
@@ -376,7 +377,8 @@ TEST(Tokenizer, DocumentsThatAreNotWellFormedAreRefused) {
 // The form with vocab.json and merges.txt, in a folder that goes with the test.
 class VocabularyFolder {
  public:
-  VocabularyFolder() : path_(fs::path(testing::TempDir()) / ("qkv_vocabulary_" + std::to_string(::getpid()))) {
+  VocabularyFolder()
+      : path_(fs::path(testing::TempDir()) / ("qkv_vocabulary_" + std::to_string(::getpid()))) {
     fs::remove_all(path_);
     fs::create_directories(path_);
     write("vocab.json", R"({"a": 0, "b": 1, "ab": 2, "\u0120": 3, "<|endoftext|>": 4})");
