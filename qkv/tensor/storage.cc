@@ -56,13 +56,13 @@ std::byte* take(size_t capacity) {
     }
   }
   const size_t alignment = capacity >= kHugePage ? kHugePage : 64;
-  auto* block = static_cast<std::byte*>(
-      std::aligned_alloc(alignment, (capacity + alignment - 1) / alignment * alignment));
-  if (block == nullptr) {
+  void* memory = nullptr;
+  if (::posix_memalign(&memory, alignment, capacity) != 0) {
     const std::lock_guard lock(p.mutex);
     p.use.in_use -= capacity;
     fail("out of memory: {} bytes wanted", capacity);
   }
+  auto* block = static_cast<std::byte*>(memory);
   if (capacity >= kHugePage) ::madvise(block, capacity, MADV_HUGEPAGE);  // fewer page walks; advice only
   return block;
 }
