@@ -50,10 +50,11 @@ asan: setup
 	cmake --build build/asan-ubsan
 	ctest --test-dir build/asan-ubsan --output-on-failure -j 2 -LE isa
 
+# Not formal/ (one thread), nor the command line (driven with one thread), nor the slower instruction sets.
 tsan: setup
 	cmake --preset tsan
 	cmake --build build/tsan
-	ctest --test-dir build/tsan --output-on-failure -j 1 -LE "formal|isa"
+	ctest --test-dir build/tsan --output-on-failure -j 1 -LE "formal|isa|cli"
 
 # A minute on each parser of untrusted files.
 fuzz: setup
