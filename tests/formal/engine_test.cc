@@ -159,13 +159,26 @@ Batch batch_of(const std::vector<Tokens>& data) {
 
 // f32 arithmetic through a few layers of width <= 20: some hundred roundings, each of 6e-8 relative,
 // amplified by norms of nearly constant rows. What is compared is the deviation over the tensor's largest
-// magnitude.
-constexpr double kTolerance = 5e-5;
+// magnitude, or over a hundredth of the largest in the model: a small sum of large terms that cancel has
+// their rounding, not its own.
+constexpr double kTolerance = 1e-4;  // the worst of 1,000 models was 4e-5, the usual 3e-7
 
-double deviation(std::span<const float> got, const std::vector<double>& want) {
+double largest(const std::vector<double>& x) {
+  double m = 0;
+  for (const double e : x) m = std::max(m, std::abs(e));
+  return m;
+}
+
+double largest(const std::map<std::string, std::vector<double>>& values) {
+  double m = 0;
+  for (const auto& [name, x] : values) m = std::max(m, largest(x));
+  return m;
+}
+
+double deviation(std::span<const float> got, const std::vector<double>& want, double of_all) {
   EXPECT_EQ(got.size(), want.size());
-  double scale = 1e-3, worst = 0;
-  for (const double w : want) scale = std::max(scale, std::abs(w));
+  const double scale = std::max(largest(want), of_all / 100);
+  double worst = 0;
   for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, std::abs(got[i] - want[i]));
   return worst / scale;
 }
@@ -221,7 +234,7 @@ TEST_P(EngineAgainstFormal, LossAndEveryGradient) {
     trained->parameters().complete_gradients();
     const auto gradients = engine_values(c_, want.gradient, true);
     for (const Parameter& p : trained->parameters().all())
-      EXPECT_LT(deviation(p.leaf->grad.values<float>(), gradients.at(p.name)), kTolerance)
+      EXPECT_LT(deviation(p.leaf->grad.values<float>(), gradients.at(p.name), largest(gradients)), kTolerance)
           << p.name << ", seed " << GetParam() << (recompute ? ", recomputed" : "");
   }
 }
@@ -246,7 +259,7 @@ TEST_P(EngineAgainstFormal, ParametersAfterSgd) {
     training.step({batch_of({data[(step - 1) % kData]})}, step, kEpochs * kData);
   const auto want = engine_values(c_, theta, false);
   for (const Parameter& p : training.model().parameters().all())
-    EXPECT_LT(deviation(p.master.values<float>(), want.at(p.name)), 10 * kTolerance)
+    EXPECT_LT(deviation(p.master.values<float>(), want.at(p.name), largest(want)), kTolerance)
         << p.name << ", seed " << GetParam();
 }
 
