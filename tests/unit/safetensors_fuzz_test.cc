@@ -7,6 +7,7 @@
 
 #define LLVMFuzzerTestOneInput fuzz_safetensors
 #include "tests/fuzz/safetensors_fuzz.cc"
+#include "tests/unit/mutation.h"
 #undef LLVMFuzzerTestOneInput
 
 namespace qkv {
@@ -44,31 +45,13 @@ std::string mutate(std::string s, std::mt19937& rng) {
                                             "\xFF",
                                             "\"a\"",
                                             "281474976710655,281474976710655"};
-  for (size_t n = 1 + rng() % 3; n > 0; --n) {
-    const size_t at = rng() % s.size(), length = std::min<size_t>(rng() % 12, s.size() - at);
-    switch (rng() % 5) {
-      case 0:
-        s[at] = static_cast<char>(rng());
-        break;
-      case 1:
-        s.erase(at, length);
-        break;
-      case 2:
-        s.insert(at, s.substr(rng() % s.size(), rng() % 60));
-        break;
-      case 3:
-        s.replace(at, length, kPieces[rng() % std::size(kPieces)]);
-        break;
-      default: {  // a whole number by another
-        const size_t number = s.find_first_of("0123456789", at);
-        if (number == s.npos) break;
-        const size_t end = s.find_first_not_of("0123456789", number);
-        s.replace(number, std::min(end, s.size()) - number, kPieces[rng() % std::size(kPieces)]);
-      }
-    }
-    if (s.empty()) s.push_back(' ');
-  }
-  return s;
+  return qkv::testing::mutate(
+      std::move(s), rng, kPieces, [](std::string& text, size_t at, const char* piece) {
+        const size_t number = text.find_first_of("0123456789", at);  // a whole number by another
+        if (number == text.npos) return;
+        const size_t end = text.find_first_not_of("0123456789", number);
+        text.replace(number, std::min(end, text.size()) - number, piece);
+      });
 }
 
 TEST(SafetensorsFuzz, TheFileIsValid) {

@@ -8,6 +8,7 @@
 
 #define LLVMFuzzerTestOneInput fuzz_tokenizer_json
 #include "tests/fuzz/tokenizer_json_fuzz.cc"
+#include "tests/unit/mutation.h"
 #undef LLVMFuzzerTestOneInput
 
 namespace qkv::text {
@@ -45,31 +46,13 @@ std::string mutate(std::string s, std::mt19937& rng) {
   static constexpr const char* kPieces[] = {"null", "true", "-1",      "99999999999",   "\"\"",
                                             "[]",   "{}",   "\"BPE\"", "\"WordLevel\"", "\"Split\"",
                                             "[[[[", "1e9",  "\xFF",    "\"\\u0000\"",   "10000000"};
-  for (size_t n = 1 + rng() % 3; n > 0; --n) {
-    const size_t at = rng() % s.size(), length = std::min<size_t>(rng() % 12, s.size() - at);
-    switch (rng() % 5) {
-      case 0:
-        s[at] = static_cast<char>(rng());
-        break;
-      case 1:
-        s.erase(at, length);
-        break;
-      case 2:
-        s.insert(at, s.substr(rng() % s.size(), rng() % 40));
-        break;
-      case 3:
-        s.replace(at, length, kPieces[rng() % std::size(kPieces)]);
-        break;
-      default: {  // a whole value by another
-        const size_t colon = s.find(": ", at);
-        if (colon == s.npos) break;
-        const size_t end = s.find_first_of(",}]", colon);
-        s.replace(colon + 2, std::min(end, s.size()) - colon - 2, kPieces[rng() % std::size(kPieces)]);
-      }
-    }
-    if (s.empty()) s.push_back(' ');
-  }
-  return s;
+  return qkv::testing::mutate(std::move(s), rng, kPieces,
+                              [](std::string& text, size_t at, const char* piece) {
+                                const size_t colon = text.find(": ", at);  // a whole value by another
+                                if (colon == text.npos) return;
+                                const size_t end = text.find_first_of(",}]", colon);
+                                text.replace(colon + 2, std::min(end, text.size()) - colon - 2, piece);
+                              });
 }
 
 TEST(TokenizerJsonFuzz, TheDocumentIsValid) {
