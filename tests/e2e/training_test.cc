@@ -179,30 +179,33 @@ TEST_F(RunTest, LearnsARepetitiveText) {
 // The rate is so high that some update destroys the model, wherever that is: in the middle, or in the last
 // step, after which no loss would notice.
 TEST_F(RunTest, ADivergingRunStopsAndKeepsTheLastGoodCheckpoint) {
-  TrainConfig c = config("diverge");
-  c.optimizer.name = "sgd";
-  c.optimizer.schedule = "constant";
-  c.optimizer.clip = 0;
-  c.optimizer.warmup_steps = 0;
-  c.optimizer.learning_rate = 1e-3;
-  c.steps = 2;
-  train(c, StartMode::fresh, [] { return true; });  // one good step
-  const std::string good = read_file(c.out + "/last/model.safetensors");
-  // The same run, broken from here on: its checkpoint's configuration is made to agree.
-  std::string state = read_file(c.out + "/last/trainer_state.json");
-  const std::string was = "train.learning_rate = 0.001", is = "train.learning_rate = 1e+40";
-  state.replace(state.find(was), was.size(), is);
-  write_file_atomically(c.out + "/last/trainer_state.json", state);
-  c.optimizer.learning_rate = 1e40;
-  try {
-    train(c, StartMode::resume, nullptr);
-    FAIL() << "expected an error";
-  } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("step 2"), std::string::npos) << e.what();
-    EXPECT_NE(std::string(e.what()).find("not finite"), std::string::npos) << e.what();
+  for (const double valid_fraction : {0.1, 0.0}) {
+    TrainConfig c = config("diverge" + std::to_string(valid_fraction));
+    c.data.valid_fraction = valid_fraction;  // 0: no validation loss that would notice
+    c.optimizer.name = "sgd";
+    c.optimizer.schedule = "constant";
+    c.optimizer.clip = 0;
+    c.optimizer.warmup_steps = 0;
+    c.optimizer.learning_rate = 1e-3;
+    c.steps = 2;
+    train(c, StartMode::fresh, [] { return true; });  // one good step
+    const std::string good = read_file(c.out + "/last/model.safetensors");
+    // The same run, broken from here on: its checkpoint's configuration is made to agree.
+    std::string state = read_file(c.out + "/last/trainer_state.json");
+    const std::string was = "train.learning_rate = 0.001", is = "train.learning_rate = 1e+40";
+    state.replace(state.find(was), was.size(), is);
+    write_file_atomically(c.out + "/last/trainer_state.json", state);
+    c.optimizer.learning_rate = 1e40;
+    try {
+      train(c, StartMode::resume, nullptr);
+      FAIL() << "expected an error";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("step 2"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("not finite"), std::string::npos) << e.what();
+    }
+    EXPECT_EQ(read_file(c.out + "/last/model.safetensors"), good);
+    EXPECT_FALSE(file_exists(c.out + "/best"));
   }
-  EXPECT_EQ(read_file(c.out + "/last/model.safetensors"), good);
-  EXPECT_FALSE(file_exists(c.out + "/best"));
 }
 
 TEST_F(RunTest, AChangedTextOrTokenizerIsNotResumed) {
