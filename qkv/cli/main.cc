@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
     if (threads > 0) qkv::set_num_threads(threads);
   });
   qkv::add_train_command(app);
+  qkv::add_plan_command(app);
   qkv::add_eval_command(app);
   qkv::add_generate_command(app);
   qkv::cli::add_tokenizer_command(app);

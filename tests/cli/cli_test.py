@@ -21,7 +21,8 @@ import unittest
 
 QKV = ""
 WORDS = "the quick brown fox jumps over a lazy dog and then it sleeps".split()
-ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+CACHE = tempfile.TemporaryDirectory(prefix="qkv_cli_cache_")  # tokenized texts, not among the user's own
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | {"QKV_CACHE_DIR": CACHE.name}
 
 
 def make_text(words=1200, seed=1):
@@ -635,7 +636,7 @@ class BadTraining(CliTest):
         self.refuse(2, ["bad.toml:", "model.activation", "string"], model__activation=3)
         self.refuse(2, ["bad.toml:", "data.train", "string"], data__train=3)
         self.refuse(2, ["bad.toml:", "tokenizer.type", "bpe"], tokenizer__type="sentencepiece")
-        self.refuse(2, ["bad.toml:", "train.optimizer", "adamw"], optimizer="adam")
+        self.refuse(2, ["bad.toml:", "train.optimizer", "adamw"], optimizer="adamax")
 
     def test_impossible_values(self):
         self.refuse(2, ["bad.toml:", "model.context"], model__context=0)
