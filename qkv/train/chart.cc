@@ -16,11 +16,13 @@ namespace {
 constexpr double kLeft = 52, kRight = 20, kTop = 10, kBottom = 30;
 // Values further apart than this are easier to read on a logarithmic axis.
 constexpr double kDecades = 50;
+// The part of the steps that may leave a chart.
+constexpr double kBeginning = 0.05;
 
 // Maps values onto pixels.
 struct Scale {
-  double low, high;  // values
-  double from, to;   // pixels
+  double low = 0, high = 1;  // values
+  double from = 0, to = 1;   // pixels
   bool log = false;
 
   double operator()(double value) const {
@@ -54,17 +56,37 @@ std::vector<double> ticks_apart(double spacing, double low, double high) {
   return ticks;
 }
 
-Scale vertical_scale(const Chart& chart, std::vector<double>& ticks) {
+// The values from `first_step` on.
+Range range_of(const Chart& chart, double first_step) {
   Range range;
   for (const Series& s : chart.series)
-    for (const Point& p : s.points) range.include(p.y);
-  Scale scale{range.low, range.high, chart.height - kBottom, kTop};
+    for (const Point& p : s.points)
+      if (p.x >= first_step) range.include(p.y);
+  return range;
+}
+
+// A vertical axis, its ticks, and whether values lie beyond its end.
+struct VerticalAxis {
+  Scale scale;
+  std::vector<double> ticks;
+  bool cut = false;
+};
+
+VerticalAxis vertical_axis(const Chart& chart, double last_step) {
+  VerticalAxis axis;
+  Range range = range_of(chart, 0);
+  if (chart.may_be_cut) {
+    const Range later = range_of(chart, kBeginning * last_step);
+    axis.cut = later.low == range.low && later.high - later.low < 0.6 * (range.high - range.low);
+    if (axis.cut) range = later;
+  }
+  Scale& scale = axis.scale = {range.low, range.high, chart.height - kBottom, kTop};
   if (chart.may_be_log && range.low > 0 && range.high / range.low > kDecades) {
     scale.log = true;
     scale.low /= 1.2;
     scale.high *= 1.2;
-    ticks = log_ticks(scale.low, scale.high);
-    return scale;
+    axis.ticks = log_ticks(scale.low, scale.high);
+    return axis;
   }
   if (chart.from_zero) scale.low = std::min(0.0, scale.low);
   if (scale.low == scale.high) {
@@ -76,8 +98,8 @@ Scale vertical_scale(const Chart& chart, std::vector<double>& ticks) {
   const double spacing = tick_spacing(scale.high - scale.low, chart.height / 45);
   scale.low = std::floor(scale.low / spacing + 1e-9) * spacing;
   scale.high = std::ceil(scale.high / spacing - 1e-9) * spacing;
-  ticks = ticks_apart(spacing, scale.low, scale.high);
-  return scale;
+  axis.ticks = ticks_apart(spacing, scale.low, scale.high);
+  return axis;
 }
 
 Scale horizontal_scale(const Chart& chart) {
@@ -106,7 +128,8 @@ std::string grid(const Chart& chart, const Scale& x, const Scale& y, const std::
   }
   fmt::format_to(put, R"(<text x="{:.1f}" y="{:.1f}" text-anchor="end">step</text>)", x.from - 14,
                  y.from + 18);
-  const std::vector<double> x_ticks = linear_ticks(x.low, x.high, chart.width / 90);
+  const std::vector<double> x_ticks =
+      linear_ticks(x.low, x.high, std::min(chart.width / 90, static_cast<int>(x.high)));
   for (const double t : x_ticks) {
     fmt::format_to(put, R"(<line class="axis" x1="{0:.1f}" x2="{0:.1f}" y1="{1:.1f}" y2="{2:.1f}"/>)", x(t),
                    y.from, y.from + 4);
@@ -148,18 +171,25 @@ std::string legend(const Chart& chart) {
 }  // namespace
 
 std::string draw(const Chart& chart) {
-  std::vector<double> ticks;
-  const Scale x = horizontal_scale(chart), y = vertical_scale(chart, ticks);
-  const std::string caption = fmt::format(
-      "<figcaption><span class=\"title\">{}</span> <span class=\"unit\">{}{}</span>{}</figcaption>",
-      escape_html(chart.title), escape_html(chart.unit), y.log ? ", logarithmic" : "", legend(chart));
+  const Scale x = horizontal_scale(chart);
+  const auto [y, ticks, cut] = vertical_axis(chart, x.high);
+  const std::string title = escape_html(chart.title);
   std::string out = fmt::format(
-      R"(<figure>{}<svg viewBox="0 0 {} {}" role="img" aria-label="{} over steps" data-x="{} {} {} {}" data-y="{} {} {} {}" data-log="{}">)",
-      caption, chart.width, chart.height, escape_html(chart.title), x.low, x.high, x.from, x.to, y.low,
-      y.high, y.from, y.to, y.log ? 1 : 0);
+      R"(<figure><figcaption><span class="title">{}</span> <span class="unit">{}{}{}</span>{}</figcaption>)",
+      title, escape_html(chart.unit), y.log ? ", logarithmic" : "", cut ? ", without the beginning" : "",
+      legend(chart));
+  fmt::format_to(
+      std::back_inserter(out),
+      R"(<svg viewBox="0 0 {} {}" role="img" aria-label="{} over steps" data-x="{:.12g} {:.12g} {} {}" data-y="{:.12g} {:.12g} {} {}" data-log="{}">)",
+      chart.width, chart.height, title, x.low, x.high, x.from, x.to, y.low, y.high, y.from, y.to,
+      y.log ? 1 : 0);
   out += grid(chart, x, y, ticks);
+  if (cut)
+    out += fmt::format(
+        R"svg(<clipPath id="plot"><rect x="0" y="{}" width="{}" height="{}"/></clipPath><g clip-path="url(#plot)">)svg",
+        y.to, chart.width, chart.height - y.to);
   for (const Series& s : chart.series) out += curve(s, x, y);
-  return out + "</svg></figure>\n";
+  return out + (cut ? "</g>" : "") + "</svg></figure>\n";
 }
 
 std::vector<Point> thin(const std::vector<Point>& points, double low, double high, int columns) {

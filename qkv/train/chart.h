@@ -17,9 +17,9 @@ struct Point {
 enum class SeriesStyle { line, faint, marks };
 
 struct Series {
-  std::string label;          // with its values
-  std::string legend = {};    // beside the title; empty: not there
-  std::vector<Point> points;  // x ascending, all finite
+  std::string label;               // with its values
+  std::string legend = {};         // beside the title; empty: not there
+  std::vector<Point> points = {};  // x ascending, all finite
   SeriesStyle style = SeriesStyle::line;
   int colour = 0;
 };
@@ -27,7 +27,9 @@ struct Series {
 struct Chart {
   std::string title, unit;
   std::vector<Series> series = {};
-  bool from_zero = false;         // the axis begins at 0
+  bool from_zero = false;  // the axis begins at 0
+  bool may_be_cut =
+      false;  // a steep beginning may leave it where the rest would be flat; one chart of a page
   bool may_be_log = false;        // a logarithmic axis where the values span decades
   int width = 460, height = 250;  // pixels
 };

@@ -159,25 +159,29 @@ struct Plan {
   std::string title, unit;
   std::vector<Field> fields;
   bool from_zero = true, may_be_log = false;
+  bool may_be_cut = false;
   bool noisy = true;  // its course is drawn over the single values
   double scale = 1;   // from the field's unit to the chart's
 };
 
 const std::vector<Plan>& plans() {
   static const std::vector<Plan> all = {
-      {"Loss",
-       "nats per token",
-       {{"loss", "training", SeriesStyle::faint, 0, false},
-        {"smoothed_loss", "training, smoothed", SeriesStyle::line, 0},
-        {"valid_loss", "validation", SeriesStyle::marks, 1},
-        {"ema_valid_loss", "validation, averaged weights", SeriesStyle::marks, 2, false}},
-       false,
-       false,
-       false},
-      {"Learning rate", "", {{"lr", "learning rate"}}, true, false, false},
-      {"Throughput", "tokens per second", {{"tokens_per_second", "throughput"}}},
-      {"Gradient norm", "before clipping", {{"grad_norm", "gradient norm"}}, true, true},
-      {"Memory", "GB", {{"memory_mb", "memory"}}, true, false, false, 1e-3},
+      {.title = "Loss",
+       .unit = "nats per token",
+       .fields = {{"loss", "training", SeriesStyle::faint, 0, false},
+                  {"smoothed_loss", "training, smoothed", SeriesStyle::line, 0},
+                  {"valid_loss", "validation", SeriesStyle::marks, 1},
+                  {"ema_valid_loss", "validation, averaged weights", SeriesStyle::marks, 2, false}},
+       .from_zero = false,
+       .may_be_cut = true,
+       .noisy = false},
+      {.title = "Learning rate", .unit = "", .fields = {{"lr", "learning rate"}}, .noisy = false},
+      {.title = "Throughput", .unit = "tokens per second", .fields = {{"tokens_per_second", "throughput"}}},
+      {.title = "Gradient norm",
+       .unit = "before clipping",
+       .fields = {{"grad_norm", "gradient norm"}},
+       .may_be_log = true},
+      {.title = "Memory", .unit = "GB", .fields = {{"memory_mb", "memory"}}, .noisy = false, .scale = 1e-3},
   };
   return all;
 }
@@ -194,7 +198,8 @@ std::vector<Plan> further_plans(const Runs& runs) {
       if (!known.insert(name).second) continue;
       std::string title = name;
       std::replace(title.begin(), title.end(), '_', ' ');
-      further.push_back({title, "", {{name, title}}, false, true});
+      further.push_back(
+          {.title = title, .unit = "", .fields = {{name, title}}, .from_zero = false, .may_be_log = true});
     }
   return further;
 }
@@ -214,8 +219,11 @@ void add_curves(Chart& chart, const Field& field, const std::vector<Point>& poin
 }
 
 Chart chart_of(const Plan& plan, const Runs& runs, const std::vector<std::string>& names) {
-  Chart chart{
-      .title = plan.title, .unit = plan.unit, .from_zero = plan.from_zero, .may_be_log = plan.may_be_log};
+  Chart chart{.title = plan.title,
+              .unit = plan.unit,
+              .from_zero = plan.from_zero,
+              .may_be_cut = plan.may_be_cut,
+              .may_be_log = plan.may_be_log};
   std::string last_name;
   for (size_t i = 0; i < runs.size(); ++i)
     for (const Field& field : plan.fields) {

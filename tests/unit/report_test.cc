@@ -93,6 +93,18 @@ TEST(Chart, DrawsPointsAtTheirPlaces) {
   expect_in(draw(chart), {"data-log=\"1\"", "logarithmic", ">100</text>", ">0.01</text>"});
 }
 
+TEST(Chart, ASteepBeginningDoesNotFlattenTheRest) {
+  Chart chart{.title = "T", .unit = "u", .may_be_cut = true};
+  chart.series = {{.label = "a"}};
+  for (int step = 1; step <= 1000; ++step)
+    chart.series[0].points.push_back({step * 1.0, 2 + 8 / (1 + step * 0.2)});
+  expect_in(draw(chart), {"without the beginning", "data-y=\"2 2.8 "});
+  for (Point& p : chart.series[0].points) p.y = 10 - p.x / 200;
+  const std::string straight = draw(chart);
+  expect_in(straight, {"data-y=\"5 10 "});
+  EXPECT_EQ(straight.find("without the beginning"), std::string::npos);
+}
+
 TEST(Chart, OnePointIsSeen) {
   Chart chart;
   chart.series = {{.label = "a", .points = {{7, 0.25}}}};
