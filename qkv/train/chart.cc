@@ -213,11 +213,11 @@ std::vector<Point> thin(const std::vector<Point>& points, double low, double hig
   return kept;
 }
 
-std::vector<Point> averaged(const std::vector<Point>& points, int count) {
-  if (points.size() <= static_cast<size_t>(count)) return points;
+std::vector<Point> averaged(const std::vector<Point>& points, size_t count) {
+  if (points.size() <= count) return points;
   std::vector<Point> means;
   for (size_t begin = 0, part = 1; begin < points.size(); ++part) {
-    const size_t end = part * points.size() / static_cast<size_t>(count);
+    const size_t end = part * points.size() / count;
     double sum = 0;
     for (size_t i = begin; i < end; ++i) sum += points[i].y;
     means.push_back({points[end - 1].x, sum / static_cast<double>(end - begin)});

@@ -42,7 +42,7 @@ std::string draw(const Chart& chart);
 std::vector<Point> thin(const std::vector<Point>& points, double low, double high, int columns);
 
 // The means of `count` equal parts, each at its last step: a noisy curve's course.
-std::vector<Point> averaged(const std::vector<Point>& points, int count);
+std::vector<Point> averaged(const std::vector<Point>& points, size_t count);
 
 // Round numbers (1, 2 or 5 times a power of ten apart), about `count` of them, the outermost inside [low,
 // high].

@@ -25,7 +25,7 @@ std::string lines_up_to(const std::string& path, int64_t step) {
 
 // TensorBoard's folder inside `run_dir`, without what an earlier run left there.
 std::string events_dir(const std::string& run_dir, bool fresh) {
-  const std::string dir = run_dir + "/tensorboard";
+  std::string dir = run_dir + "/tensorboard";
   if (fresh) std::filesystem::remove_all(dir);
   return dir;
 }

@@ -15,12 +15,10 @@
 #include "qkv/train/chart.h"
 #include "qkv/train/html.h"
 #include "qkv/train/report_assets.h"
-#include "qkv/train/run_log.h"
+#include "qkv/train/report_charts.h"
 
 namespace qkv {
 namespace {
-
-using Runs = std::vector<RunLog>;
 
 // ---- Names and numbers
 
@@ -50,11 +48,6 @@ std::vector<std::string> names_of(const Runs& runs) {
   return names;
 }
 
-const std::vector<Point>* find_series(const RunLog& run, const std::string& field) {
-  const auto it = run.series.find(field);
-  return it == run.series.end() ? nullptr : &it->second;
-}
-
 // ---- Key figures
 
 struct Figure {
@@ -70,7 +63,7 @@ std::optional<int64_t> integer_setting(const RunLog& run, const std::string& key
 
 // As recorded, or steps times the tokens that the settings give each; nothing where neither is known.
 std::optional<double> tokens_seen(const RunLog& run) {
-  if (const auto* tokens = find_series(run, "tokens")) return tokens->back().y;
+  if (const auto* tokens = run.find("tokens")) return tokens->back().y;
   double tokens = static_cast<double>(run.step);
   for (const char* key : {"train.batch", "train.accumulate", "model.context"}) {
     const auto n = integer_setting(run, key);
@@ -90,7 +83,7 @@ double median(std::vector<Point> points) {
 std::vector<Figure> figures_of(const RunLog& run) {
   std::vector<Figure> all;
   const auto at_step = [](const Point& p) { return "at step " + grouped(static_cast<int64_t>(p.x)); };
-  if (const auto* losses = find_series(run, "valid_loss")) {
+  if (const auto* losses = run.find("valid_loss")) {
     const Point best = *std::min_element(losses->begin(), losses->end(),
                                          [](const Point& a, const Point& b) { return a.y < b.y; });
     all.push_back({"Best validation loss", fmt::format("{:.4f}", best.y), at_step(best)});
@@ -98,10 +91,10 @@ std::vector<Figure> figures_of(const RunLog& run) {
     all.push_back(
         {"Perplexity", fmt::format("{:.2f}", std::exp(losses->back().y)), "of the last validation"});
   }
-  if (const auto* bits = find_series(run, "valid_bits_per_byte"))
+  if (const auto* bits = run.find("valid_bits_per_byte"))
     all.push_back({"Bits per byte", fmt::format("{:.4f}", bits->back().y), "of the last validation"});
-  const auto* smoothed = find_series(run, "smoothed_loss");
-  if (const auto* loss = smoothed ? smoothed : find_series(run, "loss"))
+  const auto* smoothed = run.find("smoothed_loss");
+  if (const auto* loss = smoothed ? smoothed : run.find("loss"))
     all.push_back({"Training loss", fmt::format("{:.4f}", loss->back().y),
                    smoothed ? "smoothed, the last" : "the last"});
   const auto steps = integer_setting(run, "train.steps");
@@ -110,7 +103,7 @@ std::vector<Figure> figures_of(const RunLog& run) {
     all.push_back({"Tokens seen", count_text(*tokens), "in training"});
   if (run.seconds > 0)
     all.push_back({"Time", duration_text(run.seconds), run.seconds < 3600 ? "min:s" : "h:min:s"});
-  if (const auto* speed = find_series(run, "tokens_per_second"))
+  if (const auto* speed = run.find("tokens_per_second"))
     all.push_back({"Tokens per second", count_text(median(*speed)), "median"});
   return all;
 }
@@ -143,119 +136,6 @@ std::string figures_html(const Runs& runs, const std::vector<std::string>& names
     out += "</tr>\n";
   }
   return out + "</table></div>\n";
-}
-
-// ---- Charts
-
-struct Field {
-  std::string name, label;
-  SeriesStyle style = SeriesStyle::line;
-  int colour = 0;        // in a report about one run
-  bool compared = true;  // also shown beside other runs
-};
-
-// A chart that is drawn when a run has recorded one of its fields.
-struct Plan {
-  std::string title, unit;
-  std::vector<Field> fields;
-  bool from_zero = true, may_be_log = false;
-  bool may_be_cut = false;
-  bool noisy = true;  // its course is drawn over the single values
-  double scale = 1;   // from the field's unit to the chart's
-};
-
-const std::vector<Plan>& plans() {
-  static const std::vector<Plan> all = {
-      {.title = "Loss",
-       .unit = "nats per token",
-       .fields = {{"loss", "training", SeriesStyle::faint, 0, false},
-                  {"smoothed_loss", "training, smoothed", SeriesStyle::line, 0},
-                  {"valid_loss", "validation", SeriesStyle::marks, 1},
-                  {"ema_valid_loss", "validation, averaged weights", SeriesStyle::marks, 2, false}},
-       .from_zero = false,
-       .may_be_cut = true,
-       .noisy = false},
-      {.title = "Learning rate", .unit = "", .fields = {{"lr", "learning rate"}}, .noisy = false},
-      {.title = "Throughput", .unit = "tokens per second", .fields = {{"tokens_per_second", "throughput"}}},
-      {.title = "Gradient norm",
-       .unit = "before clipping",
-       .fields = {{"grad_norm", "gradient norm"}},
-       .may_be_log = true},
-      {.title = "Memory", .unit = "GB", .fields = {{"memory_mb", "memory"}}, .noisy = false, .scale = 1e-3},
-  };
-  return all;
-}
-
-// Charts of the fields that no plan and no key figure knows.
-std::vector<Plan> further_plans(const Runs& runs) {
-  std::set<std::string> known = {"seconds", "tokens", "valid_tokens", "valid_nats_per_character",
-                                 "valid_bits_per_byte"};
-  for (const Plan& plan : plans())
-    for (const Field& field : plan.fields) known.insert(field.name);
-  std::vector<Plan> further;
-  for (const RunLog& run : runs)
-    for (const auto& [name, points] : run.series) {
-      if (!known.insert(name).second) continue;
-      std::string title = name;
-      std::replace(title.begin(), title.end(), '_', ' ');
-      further.push_back(
-          {.title = title, .unit = "", .fields = {{name, title}}, .from_zero = false, .may_be_log = true});
-    }
-  return further;
-}
-
-// Parts of a noisy curve whose means show its course.
-constexpr int kCourse = 150;
-
-// A field of the only run.
-void add_curves(Chart& chart, const Field& field, const std::vector<Point>& points, bool noisy) {
-  Series s{field.label, field.label, points, field.style, field.colour};
-  if (noisy && points.size() > 2 * kCourse) {
-    s.style = SeriesStyle::faint;
-    chart.series.push_back(s);
-    s = {"mean", "mean", averaged(points, kCourse), SeriesStyle::line, field.colour};
-  }
-  chart.series.push_back(std::move(s));
-}
-
-Chart chart_of(const Plan& plan, const Runs& runs, const std::vector<std::string>& names) {
-  Chart chart{.title = plan.title,
-              .unit = plan.unit,
-              .from_zero = plan.from_zero,
-              .may_be_cut = plan.may_be_cut,
-              .may_be_log = plan.may_be_log};
-  std::string last_name;
-  for (size_t i = 0; i < runs.size(); ++i)
-    for (const Field& field : plan.fields) {
-      const auto* found = find_series(runs[i], field.name);
-      if (found == nullptr) continue;
-      std::vector<Point> points = *found;
-      for (Point& p : points) p.y *= plan.scale;
-      if (runs.size() == 1) {
-        add_curves(chart, field, points, plan.noisy);
-      } else if (field.compared) {
-        const std::string label = plan.fields.size() > 1 ? names[i] + ": " + field.label : names[i];
-        if (field.style == SeriesStyle::line) points = averaged(points, kCourse);
-        chart.series.push_back(
-            {label, names[i] == last_name ? "" : names[i], points, field.style, static_cast<int>(i)});
-        last_name = names[i];
-      }
-    }
-  return chart;
-}
-
-std::string charts_html(const Runs& runs, const std::vector<std::string>& names) {
-  std::string out;
-  std::vector<Plan> all = plans();
-  for (Plan& plan : further_plans(runs)) all.push_back(std::move(plan));
-  for (const Plan& plan : all) {
-    Chart chart = chart_of(plan, runs, names);
-    if (chart.series.empty()) continue;
-    if (out.empty()) chart.width = 980, chart.height = 380;  // the first one is as wide as the page
-    out += draw(chart);
-  }
-  if (out.empty()) return "<p>No step has been recorded yet.</p>\n";
-  return "<div class=\"charts\">\n" + out + "</div>\n";
 }
 
 // ---- Samples

@@ -90,6 +90,11 @@ double total_seconds(const std::vector<Point>& seconds) {
 
 }  // namespace
 
+const std::vector<Point>* RunLog::find(const std::string& field) const {
+  const auto it = series.find(field);
+  return it == series.end() ? nullptr : &it->second;
+}
+
 std::string RunLog::setting(const std::string& key, const std::string& otherwise) const {
   for (const auto& [name, value] : settings)
     if (name == key) return value;
@@ -105,7 +110,7 @@ RunLog read_run_log(const std::string& run_dir) {
   read_metrics(run, metrics);
   if (file_exists(config)) read_settings(run, config);
   run.parameters = count_parameters(run.dir);
-  run.seconds = total_seconds(run.series["seconds"]);
+  if (const auto* seconds = run.find("seconds")) run.seconds = total_seconds(*seconds);
   return run;
 }
 

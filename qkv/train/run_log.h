@@ -24,6 +24,8 @@ struct RunLog {
   int64_t step = 0;                                           // the last one recorded
   double seconds = 0;                                         // training time of all sessions
 
+  // A field's values; null where none has been recorded.
+  const std::vector<Point>* find(const std::string& field) const;
   // The value of a setting; `otherwise` where it is absent.
   std::string setting(const std::string& key, const std::string& otherwise) const;
 };

@@ -204,12 +204,12 @@ TEST(Report, OfALongRunStaysSmall) {
   for (int i = 1; i <= 100'000; ++i)
     lines += fmt::format("{{\"step\":{},\"loss\":{:.4f},\"smoothed_loss\":2.5,\"grad_norm\":{:.4f}}}\n", i,
                          2 + std::sin(i * 0.7), 1 + std::cos(i * 1.3));
-  for (int i = 0; i < 1000; ++i)
+  for (int i = 0; i < 100; ++i)
     lines += fmt::format("{{\"step\":100000,\"sample\":\"{}\"}}\n", std::string(10'000, 'x'));
   dir.write("metrics.jsonl", lines);
   const std::string page = report_html({dir.path()});
   EXPECT_LT(page.size(), 1'000'000u);
-  expect_in(page, {"40 of 1000 samples"});
+  expect_in(page, {"40 of 100 samples"});
 }
 
 }  // namespace
