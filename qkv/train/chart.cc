@@ -16,6 +16,8 @@ namespace {
 constexpr double kLeft = 52, kRight = 20, kTop = 10, kBottom = 30;
 // Values further apart than this are easier to read on a logarithmic axis.
 constexpr double kDecades = 50;
+// What is smaller is drawn as 0.
+constexpr double kTiny = 1e-100;
 // The part of the steps that may leave a chart.
 constexpr double kBeginning = 0.05;
 
@@ -52,7 +54,7 @@ double tick_spacing(double extent, int count) {
 std::vector<double> ticks_apart(double spacing, double low, double high) {
   std::vector<double> ticks;
   const double first = std::ceil(low / spacing - 1e-9), last = std::floor(high / spacing + 1e-9);
-  for (double i = first; i <= last; ++i) ticks.push_back(i * spacing);
+  for (int i = 0; i <= last - first; ++i) ticks.push_back((first + i) * spacing);
   return ticks;
 }
 
@@ -81,7 +83,7 @@ VerticalAxis vertical_axis(const Chart& chart, double last_step) {
     if (axis.cut) range = later;
   }
   Scale& scale = axis.scale = {range.low, range.high, chart.height - kBottom, kTop};
-  if (chart.may_be_log && range.low > 0 && range.high / range.low > kDecades) {
+  if (chart.may_be_log && range.low > kTiny && range.high / range.low > kDecades) {
     scale.log = true;
     scale.low /= 1.2;
     scale.high *= 1.2;
@@ -89,8 +91,9 @@ VerticalAxis vertical_axis(const Chart& chart, double last_step) {
     return axis;
   }
   if (chart.from_zero) scale.low = std::min(0.0, scale.low);
-  if (scale.low == scale.high) {
-    const double half = scale.low == 0 ? 1 : std::abs(scale.low) / 2;
+  const double magnitude = std::max(std::abs(scale.low), std::abs(scale.high));
+  if (scale.high - scale.low <= 1e-9 * magnitude || magnitude < kTiny) {  // one value
+    const double half = magnitude < kTiny ? 1 : magnitude / 2;
     scale.low -= half;
     scale.high += half;
   }
@@ -129,7 +132,7 @@ std::string grid(const Chart& chart, const Scale& x, const Scale& y, const std::
   fmt::format_to(put, R"(<text x="{:.1f}" y="{:.1f}" text-anchor="end">step</text>)", x.from - 14,
                  y.from + 18);
   const std::vector<double> x_ticks =
-      linear_ticks(x.low, x.high, std::min(chart.width / 90, static_cast<int>(x.high)));
+      linear_ticks(x.low, x.high, static_cast<int>(std::min(chart.width / 90.0, x.high)));
   for (const double t : x_ticks) {
     fmt::format_to(put, R"(<line class="axis" x1="{0:.1f}" x2="{0:.1f}" y1="{1:.1f}" y2="{2:.1f}"/>)", x(t),
                    y.from, y.from + 4);
@@ -233,7 +236,8 @@ std::vector<double> linear_ticks(double low, double high, int count) {
 std::vector<double> log_ticks(double low, double high) {
   std::vector<double> ticks;
   const bool wide = high / low > 1e3;
-  for (double power = std::floor(std::log10(low)); power <= std::ceil(std::log10(high)); ++power)
+  const double stride = std::ceil(std::log10(high / low) / 8);  // powers
+  for (double power = std::floor(std::log10(low)); power <= std::ceil(std::log10(high)); power += stride)
     for (const double factor : {1., 2., 5.}) {
       const double tick = factor * std::pow(10, power);
       if (tick >= low && tick <= high && (!wide || factor == 1)) ticks.push_back(tick);

@@ -98,7 +98,7 @@ EventFile::EventFile(const std::string& dir) {
   std::error_code error;
   fs::create_directories(dir, error);
   check(!error, "{}: cannot be created: {}", dir, error.message());
-  const auto earlier = std::distance(fs::directory_iterator(dir), fs::directory_iterator());
+  const auto earlier = std::distance(fs::directory_iterator(dir, error), fs::directory_iterator());
   path_ = fmt::format("{}/events.out.tfevents.{:010}.{:04}.qkv", dir, std::time(nullptr), earlier);
   out_.open(path_, std::ios::binary);
   check(out_.good(), "{}: cannot be written", path_);

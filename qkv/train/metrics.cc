@@ -26,7 +26,9 @@ std::string lines_up_to(const std::string& path, int64_t step) {
 // TensorBoard's folder inside `run_dir`, without what an earlier run left there.
 std::string events_dir(const std::string& run_dir, bool fresh) {
   std::string dir = run_dir + "/tensorboard";
-  if (fresh) std::filesystem::remove_all(dir);
+  std::error_code error;
+  if (fresh) std::filesystem::remove_all(dir, error);
+  check(!error, "{}: cannot be removed: {}", dir, error.message());
   return dir;
 }
 

@@ -3,7 +3,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 #include <sstream>
 
 #include "qkv/base/error.h"
@@ -14,14 +14,21 @@
 namespace qkv {
 namespace {
 
+// Beyond these, which no run reaches, steps would not be exact as double, and values could not be drawn.
+constexpr int64_t kMostSteps = int64_t{1} << 53;
+constexpr double kLargest = 1e100;
+
 void add_record(RunLog& run, const JsonField& record) {
-  const int64_t step = record["step"].integer(0, std::numeric_limits<int64_t>::max());
+  const int64_t step = record["step"].integer(0, kMostSteps);
   if (step < run.step)
     record["step"].refuse(fmt::format("at least {}, the step of the record before", run.step));
   run.step = step;
   for (const auto& [name, value] : record.object().items())
-    if (value.is_number() && name != "step")
-      run.series[name].push_back({static_cast<double>(step), record[name].number()});
+    if (value.is_number() && name != "step") {
+      const double number = record[name].number();
+      if (std::abs(number) > kLargest) record[name].refuse(fmt::format("a number up to {}", kLargest));
+      run.series[name].push_back({static_cast<double>(step), number});
+    }
   if (const auto sample = record.find("sample"))
     run.samples.push_back({step, record.string_or("prompt", ""), sample->string()});
 }
@@ -85,7 +92,7 @@ double total_seconds(const std::vector<Point>& seconds) {
     total += p.y < before ? p.y : p.y - before;
     before = p.y;
   }
-  return total;
+  return std::clamp(total, 0.0, 1e12);  // a damaged file may hold any number
 }
 
 }  // namespace

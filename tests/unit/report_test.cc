@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "qkv/base/file.h"
 #include "qkv/train/chart.h"
 #include "qkv/train/html.h"
 #include "qkv/train/run_log.h"
 #include "tests/unit/expect_error.h"
+#include "tests/unit/mutation.h"
 #include "tests/unit/scratch_dir.h"
 
 namespace qkv {
@@ -155,6 +157,7 @@ TEST(RunLog, DamageIsNamed) {
   refuse("{\"step\":-1}\n", {path + ":1", "step", "-1"});
   refuse("{\"step\":1.5}\n", {path + ":1", "step"});
   refuse("{\"step\":1,\"loss\":1e999}\n", {path + ":1"});
+  refuse("{\"step\":1,\"loss\":-1e200}\n", {path + ":1", "loss", "1e+100"});
   refuse("{\"step\":2}\n{\"step\":1}\n", {path + ":2", "step", "at least 2"});
   refuse("{\"step\":1,\"sample\":5}\n", {path + ":1", "sample", "string"});
   dir.write("metrics.jsonl", "");
@@ -176,6 +179,53 @@ TEST(Report, ShowsTheNumbers) {
   EXPECT_EQ(page.find("src="), std::string::npos);  // nothing is fetched
   write_report(dir.path());
   EXPECT_EQ(read_file(dir.path() + "/report.html"), page);
+}
+
+TEST(Report, OfExtremeNumbers) {
+  const ScratchDir dir;
+  for (const char* numbers : {"0 0", "1e100 -1e100", "1e16 1.0000000000000002e16", "5e-324 5e-324",
+                              "5e-324 1e100", "1e-90 1e90", "-1 -1", "3 3"}) {
+    const std::string pair = numbers, first = pair.substr(0, pair.find(' ')),
+                      second = pair.substr(pair.find(' ') + 1);
+    std::string lines;
+    for (const auto& [step, number] : {std::pair(0, first), {1, second}})
+      lines += fmt::format(
+          "{{\"step\":{0},\"loss\":{1},\"valid_loss\":{1},\"grad_norm\":{1},\"seconds\":{1},\"x\":{1}}}\n",
+          step, number);
+    dir.write("metrics.jsonl", lines);
+    const std::string page = report_html({dir.path()});
+    EXPECT_EQ(page.find("nan,"), std::string::npos) << numbers;
+    EXPECT_EQ(page.find("\"nan"), std::string::npos) << numbers;
+    EXPECT_LT(page.size(), 40'000u) << numbers;
+  }
+}
+
+TEST(Report, SurvivesDamage) {
+  constexpr const char* kPieces[] = {
+      "-1",   "0",  "9223372036854775807", "1e99", "1e-320", "1e400", "null", "[]", "{}",
+      "\"\"", "\n", "\"step\":",           "\xFF", "0.1"};
+  // A whole number in the place of another.
+  const auto replace_number = [](std::string& s, size_t at, const std::string& piece) {
+    const size_t begin = s.find_first_of("0123456789", at);
+    if (begin == std::string::npos) return;
+    const size_t end = s.find_first_not_of("0123456789.", begin);
+    s.replace(begin, end - begin, piece);
+  };
+  const ScratchDir dir;
+  std::mt19937 rng(1);
+  int read = 0;
+  for (int i = 0; i < 500; ++i) {
+    dir.write("metrics.jsonl", testing::mutate(kMetrics, rng, kPieces, replace_number));
+    dir.write("config.toml", i % 4 == 0 ? testing::mutate(kConfig, rng, kPieces, replace_number) : kConfig);
+    try {
+      EXPECT_NE(report_html({dir.path()}).find("</html>"), std::string::npos);
+      ++read;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(dir.path()), std::string::npos) << e.what();
+    }
+  }
+  EXPECT_GT(read, 50);
+  EXPECT_LT(read, 450);
 }
 
 TEST(Report, OfARunThatHasNotBegun) {
