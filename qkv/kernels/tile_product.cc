@@ -108,9 +108,10 @@ void multiply(const Product& p, TileUnit unit, const TileBlocking& blocking, BFl
 
 }  // namespace
 
-// Measured on two cores with 48 KiB of first and 2 MiB of second cache. A pass needs a panel of B, depth x
-// 32, in the first, and A's block, rows x depth, in the second; with several passes also the sums, rows x
-// columns.
+// Best by measurement of a prototype on two cores with 48 KiB of first and 2 MiB of second cache. A pass
+// wants a panel of B, depth x 32, in the first, and A's block, rows x depth, in the second; several passes
+// also the sums, rows x columns. Up to k = 1024 a single pass, whose sums never leave the tiles, is worth
+// more than the first cache.
 TileBlocking tile_blocking(const Product& p) {
   constexpr int64_t kStreamBytes = int64_t{32} << 20;  // a smaller C is still cached when it is read
   TileBlocking blocking{.rows = 256, .columns = 256, .depth = 512};

@@ -2,6 +2,9 @@
 // with the processor's where it has them.
 #include "qkv/kernels/tile_product.h"
 
+#include <bit>
+#include <cmath>
+#include <cstring>
 
 #include "qkv/base/parallel.h"
 #include "tests/unit/product_testing.h"
@@ -63,7 +66,8 @@ void test_edges(TileUnit unit) {
   for (size_t i = 0; i < edges.size(); ++i)
     for (int flags = 0; flags < 16; ++flags)
       for (size_t b = 0; b < kBlockings.size(); ++b) {
-        test_product<Out>(unit, kBlockings[b], edges[i], flags, (i + b) % 2 ? 5 : 0);
+        if ((std::popcount(unsigned(flags)) + i + b) % 2) continue;  // all pairs of settings still occur
+        test_product<Out>(unit, kBlockings[b], edges[i], flags, i / 2 % 2 ? 5 : 0);
         if (testing::Test::HasFailure()) return;
       }
 }

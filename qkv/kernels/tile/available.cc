@@ -1,9 +1,10 @@
 // Who may run what is in share.cc.
+#include <algorithm>
 #include <csetjmp>
 #include <csignal>
 #include <cstdint>
-#include <cstring>
 #include <initializer_list>
+#include <iterator>
 
 #include "qkv/kernels/kernels.h"
 #include "qkv/kernels/tile/share.h"
@@ -98,7 +99,7 @@ bool tiles_are_right() {
   tile::multiply_emulated({p, packed_b, blocking, scratch->data()});
   p.c = got;
   return survives(tile::multiply_amx, {p, packed_b, blocking, scratch->data()}) &&
-         std::memcmp(got, want, sizeof got) == 0;
+         std::equal(std::begin(got), std::end(got), want);
 }
 
 }  // namespace

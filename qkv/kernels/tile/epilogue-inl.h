@@ -41,7 +41,7 @@ class Epilogue {
     c_ = all_ + row * stride_ + column;
     rows_ = smaller(kPanel, m_ - row);
     within_ = mask32(column, n_);
-    for (int half = 0; half < 2; ++half)
+    for (int64_t half = 0; half < 2; ++half)
       bias_lanes_[half] =
           bias_ ? _mm512_maskz_loadu_ps(lanes(half), bias_ + column + half * 16) : _mm512_setzero_ps();
     next_ = 0;
@@ -56,7 +56,7 @@ class Epilogue {
   }
 
  private:
-  __mmask16 lanes(int half) const { return static_cast<__mmask16>(within_ >> 16 * half); }
+  __mmask16 lanes(int64_t half) const { return static_cast<__mmask16>(within_ >> 16 * half); }
 
   void write_row(int64_t row) {
     constexpr int64_t kAhead = 8;  // rows
@@ -64,7 +64,7 @@ class Epilogue {
     if (!stream_) __builtin_prefetch(c + kAhead * stride_, 1);
     const float* sums = sums_ + row / kTileRows * 2 * kTileSums + row % kTileRows * 16;
     __m512 x[2];
-    for (int half = 0; half < 2; ++half) {
+    for (int64_t half = 0; half < 2; ++half) {
       x[half] = _mm512_add_ps(_mm512_load_ps(sums + half * kTileSums), bias_lanes_[half]);
       if (accumulate_) x[half] = _mm512_add_ps(x[half], read(c + half * 16, lanes(half)));
     }

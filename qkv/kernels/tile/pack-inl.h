@@ -47,7 +47,7 @@ using Tile = __m512i[kTileRows];
 void read_lines(const Operand& x, int64_t line, int64_t k, Tile& tile) {
   constexpr int64_t kAhead = 256;  // elements: 512 bytes
   const __mmask32 within = mask32(k, x.depth);
-  for (int i = 0; i < kTileRows; ++i) {
+  for (int64_t i = 0; i < kTileRows; ++i) {
     const BFloat16* from = x.data + (line + i) * x.stride + k;
     tile[i] = _mm512_setzero_si512();
     if (line + i >= x.lines) continue;
@@ -66,7 +66,7 @@ __m512i pairs_of(const BFloat16* even, __mmask16 within_even, const BFloat16* od
 // Elements [k, k + 32) of k, of lines [line, line + 16).
 void read_depths(const Operand& x, int64_t line, int64_t k, Tile& tile) {
   const auto within = static_cast<__mmask16>(mask32(line, x.lines));
-  for (int i = 0; i < kTileRows; ++i) {
+  for (int64_t i = 0; i < kTileRows; ++i) {
     const int64_t at = k + 2 * i;
     const BFloat16 *even = x.data + at * x.stride + line, *odd = even + x.stride;
     _mm_prefetch(reinterpret_cast<const char*>(even + kPanel * x.stride), _MM_HINT_T1);  // the next step
@@ -84,17 +84,17 @@ void transpose(Tile& tile) {
   const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
   for (int turn = 0; turn < 4; ++turn) {
     Tile turned;
-    for (int i = 0; i < 8; ++i) {
+    for (int64_t i = 0; i < 8; ++i) {
       turned[2 * i] = _mm512_permutex2var_epi32(tile[i], low, tile[i + 8]);
       turned[2 * i + 1] = _mm512_permutex2var_epi32(tile[i], high, tile[i + 8]);
     }
-    for (int i = 0; i < kTileRows; ++i) tile[i] = turned[i];
+    for (int64_t i = 0; i < kTileRows; ++i) tile[i] = turned[i];
   }
 }
 
 template <bool by_depth, bool pairs_first>
 void pack_step(const Operand& x, int64_t panel, int64_t step, BFloat16* out) {
-  for (int half = 0; half < 2; ++half) {
+  for (int64_t half = 0; half < 2; ++half) {
     Tile tile;
     const int64_t line = panel * kPanel + half * kTileRows, k = step * kPanel;
     if constexpr (by_depth)
@@ -102,7 +102,8 @@ void pack_step(const Operand& x, int64_t panel, int64_t step, BFloat16* out) {
     else
       read_lines(x, line, k, tile);
     if constexpr (by_depth != pairs_first) transpose(tile);
-    for (int i = 0; i < kTileRows; ++i) _mm512_store_si512(out + half * kTileElements + i * kPanel, tile[i]);
+    for (int64_t i = 0; i < kTileRows; ++i)
+      _mm512_store_si512(out + half * kTileElements + i * kPanel, tile[i]);
   }
 }
 

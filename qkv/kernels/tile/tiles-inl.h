@@ -17,7 +17,7 @@
 namespace qkv::tile {
 namespace {
 
-constexpr int kTileRows = 16;
+constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kTileElements = 512;  // bf16
 constexpr int64_t kTileSums = 256;      // f32
@@ -110,7 +110,7 @@ class EmulatedTiles {
 
   void multiply(float (&sums)[kTileRows][16], const Pairs& a, const Pairs& b) const {
     assert(configured_);  // where the processor would fault
-    for (int row = 0; row < kTileRows; ++row) {
+    for (int64_t row = 0; row < kTileRows; ++row) {
       float evens[16] = {}, odds[16] = {};
       for (int pair = 0; pair < 16; ++pair)
         for (int column = 0; column < 16; ++column) {
