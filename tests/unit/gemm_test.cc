@@ -40,6 +40,16 @@ TEST(MatrixProduct, Bf16) {
   test_products<BFloat16, BFloat16>();
 }
 
+// Where there are tiles, these are theirs: forward, input gradient, weight gradient.
+TEST(MatrixProduct, LargeBf16) {
+  const ProductCase<BFloat16, BFloat16> forward({260, 300, 270}, false, true, true, false, 0);
+  forward.check(forward.run(matrix_product), "forward");
+  const ProductCase<BFloat16, BFloat16> input_grad({260, 270, 300}, false, false, false, false, 0);
+  input_grad.check(input_grad.run(matrix_product), "input gradient");
+  const ProductCase<BFloat16, float> weight_grad({300, 270, 260}, true, false, false, true, 0);
+  weight_grad.check(weight_grad.run(matrix_product), "weight gradient");
+}
+
 TEST(MatrixProduct, EmptyExtents) {
   for (const Extents e : {Extents{0, 5, 3}, {5, 0, 3}, {0, 0, 0}, {5, 7, 0}, {1, 1, 0}})
     for (const bool bias : {false, true})
