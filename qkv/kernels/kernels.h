@@ -206,8 +206,13 @@ inline const TypedKernels<BFloat16>& KernelTable::typed<BFloat16>() const {
   return bf16;
 }
 
-// The table in use: the best this processor runs, or at most what QKV_MAX_ISA ("generic", "avx2", "avx512")
-// allows.
+// Instruction sets that kernels are written for, slowest first.
+enum class Isa { generic, avx2, avx512, amx };
+// The highest that may be used: QKV_MAX_ISA ("generic", "avx2", "avx512", "amx"; throws Error on another), or
+// else all. What the processor has is another question.
+Isa max_isa();
+
+// The table in use: the best this processor runs and max_isa() allows.
 const KernelTable& kernels();
 // The plain loops.
 const KernelTable& generic_kernels();
