@@ -5,13 +5,11 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <sstream>
 
 #include "qkv/base/file.h"
-#include "qkv/base/json.h"
 #include "qkv/base/machine.h"
 #include "qkv/base/parallel.h"
 #include "qkv/base/progress.h"
@@ -19,7 +17,9 @@
 #include "qkv/io/model_dir.h"
 #include "qkv/train/checkpoint.h"
 #include "qkv/train/corpus.h"
+#include "qkv/train/metrics.h"
 #include "qkv/train/plan.h"
+#include "qkv/train/report.h"
 
 namespace qkv {
 namespace fs = std::filesystem;
@@ -38,35 +38,6 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
 }
-
-// metrics.jsonl: one JSON object a line.
-class Metrics {
- public:
-  // Keeps what was written up to `step`: steps after the checkpoint will be done again.
-  Metrics(const std::string& path, int64_t step) : path_(path) {
-    std::string kept;
-    if (step > 0 && file_exists(path)) {
-      std::istringstream lines(read_file(path));
-      for (std::string line; std::getline(lines, line);) {
-        const auto json = Json::parse(line, nullptr, false);
-        if (json.is_object() && json.contains("step") && json["step"].is_number_integer() &&
-            json["step"].get<int64_t>() <= step)
-          kept += line + "\n";
-      }
-    }
-    write_file_atomically(path, kept);
-    out_.open(path, std::ios::app);
-    check(out_.good(), "{}: cannot be written", path);
-  }
-  void write(const OrderedJson& line) {
-    out_ << line.dump() << std::endl;
-    check(out_.good(), "{}: cannot be written", path_);
-  }
-
- private:
-  std::string path_;
-  std::ofstream out_;
-};
 
 // Names the first setting in which a checkpoint's configuration differs from the one given.
 void expect_same_run(const std::string& dir, const std::string& saved, const std::string& given) {
@@ -216,7 +187,6 @@ class Run {
 
   Evaluation operator()(const std::function<bool()>& stop) {
     progress_.note(summary());
-    Metrics metrics(config_.out + "/metrics.jsonl", state_.step);
     const Clock::time_point start = Clock::now();
     const int64_t first = state_.step;
     if (first == config_.steps || out_of_patience()) {
@@ -225,13 +195,16 @@ class Run {
                       out_of_patience() ? ", and the last evaluations brought nothing better" : ""));
       return {};
     }
+    Metrics metrics(config_.out, state_.step);
     Clock::time_point warm = start;
     bool interrupted = false;
     while (state_.step < config_.steps && !interrupted && !out_of_patience()) {
       const Clock::time_point step_start = Clock::now();
       const StepResult r = step();
       const double seconds = seconds_since(step_start);
-      state_.smoothed_loss = state_.step == 1 ? r.loss : 0.95 * state_.smoothed_loss + 0.05 * r.loss;
+      // A mean at first, which then forgets with a half-life of some 14 steps.
+      const double newest = std::max(0.05, 1 / static_cast<double>(state_.step));
+      state_.smoothed_loss += newest * (r.loss - state_.smoothed_loss);
       tokens_per_second_ = tokens_per_second_ == 0
                                ? static_cast<double>(r.tokens) / seconds
                                : 0.9 * tokens_per_second_ + 0.1 * static_cast<double>(r.tokens) / seconds;
@@ -254,11 +227,13 @@ class Run {
                        {"grad_norm", r.gradient_norm},
                        {"tokens_per_second", std::round(tokens_per_second_)},
                        {"memory_mb", std::round(memory / 1e6)},
+                       {"tokens", state_.step * r.tokens},
                        {"seconds", seconds_since(start)}});
       interrupted = stop && stop();
       const bool last = state_.step == config_.steps;
       if (state_.step % config_.eval_every == 0 && !last) validate(metrics, config_.eval_windows);
       if ((state_.step % config_.checkpoint_every == 0 || interrupted) && !last) save();
+      if ((state_.step % config_.eval_every == 0 || interrupted) && !last) report();
     }
     if (interrupted && state_.step < config_.steps) {
       progress_.note(fmt::format("stopped after step {}: saved in {}; continue with --resume", state_.step,
@@ -270,8 +245,10 @@ class Run {
                                  state_.step, state_.evaluations_since_best, state_.best_loss));
     const Evaluation e = validate(metrics, 0);
     save();
-    progress_.note(fmt::format("done: {} steps in {}; the model is in {}", state_.step,
-                               duration_text(seconds_since(start)), resolve_model_dir(config_.out)));
+    report();
+    progress_.note(fmt::format(
+        "done: {} steps in {}; the model is in {}, the course of the run in {}/report.html", state_.step,
+        duration_text(seconds_since(start)), resolve_model_dir(config_.out), config_.out));
     return e;
   }
 
@@ -375,6 +352,15 @@ class Run {
     metrics.write({{"step", state_.step},
                    {"prompt", corpus_.tokenizer.decode(prompt)},
                    {"sample", corpus_.tokenizer.decode(tokens[0])}});
+  }
+
+  // A page that cannot be written must not end a run.
+  void report() {
+    try {
+      write_report(config_.out);
+    } catch (const Error& e) {
+      progress_.note(fmt::format("note: no report: {}", e.what()));
+    }
   }
 
   void save_best() { save_model_dir(folder_.best(), training_->model(), corpus_.tokenizer); }
