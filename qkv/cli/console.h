@@ -1,14 +1,20 @@
 // What subcommands read and print.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "qkv/base/error.h"
+#include "qkv/base/json.h"
 
 namespace qkv {
 
-// The whole file, or standard input for "" and "-".
+// An input is a file, or standard input for "" and "-".
 std::string read_input(const std::string& file);
+std::string input_name(const std::string& file);
+// Calls `f` with each line's value as it is read, and its place.
+void read_json_lines(const std::string& file,
+                     const std::function<void(const Json& value, const std::string& place)>& f);
 
 // To standard output, at once. Throws Error when it cannot be written.
 void print(const std::string& text);

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <random>
 
-#include "qkv/base/json.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/text_model.h"
@@ -224,7 +223,7 @@ separator. The prompt becomes a last example's {input} and the model goes on whe
 Examples:
   qkv generate runs/shakespeare --prompt "ROMEO:" --tokens 300 --temperature 0.8 --seed 1
   qkv generate gpt2 --prompt "Once" --min-p 0.05 --repetition-penalty 1.2 --stop "The end"
-  qkv generate gpt2 --prompt Spain --examples capitals.toml --stop "Input:" --temperature 0 --no-echo
+  qkv generate gpt2 --prompt Spain --examples examples/capitals.toml --stop "Country:" --temperature 0
   qkv generate gpt2 --prompt "2+2=" --tokens 8 --samples 20 --vote "\d+"
   qkv generate gpt2 --prompt "The" --tokens 5 --logprobs 3 --json)";
 

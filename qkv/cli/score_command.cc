@@ -1,7 +1,4 @@
 // qkv score: which of several continuations a model holds most likely.
-#include <sstream>
-
-#include "qkv/base/json.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/text_model.h"
@@ -81,9 +78,7 @@ void run(const Options& o) {
     const Question q{o.prompt, o.choices};
     return print(o.json ? line_of(q, score(q), o) : table_of(q, score(q), o));
   }
-  std::istringstream in(read_input(o.file));
-  const std::string name = o.file.empty() || o.file == "-" ? "standard input" : o.file;
-  for_each_json_line(in, name, [&](const Json& value, const std::string& place) {
+  read_json_lines(o.file, [&](const Json& value, const std::string& place) {
     const Question q = parse_question(value, place);
     const auto scores = naming_place(place, [&] { return score(q); });
     print(line_of(q, scores, o));
@@ -105,7 +100,7 @@ may stand for {output}.
 
 Examples:
   qkv score gpt2 --prompt "The capital of France is" --choice " Paris" --choice " Rome"
-  qkv score gpt2 --prompt Spain --choice Madrid --choice Lisbon --examples capitals.toml --by token
+  qkv score gpt2 --prompt Spain --choice Madrid --choice Lisbon --examples examples/capitals.toml
   qkv score gpt2 --file questions.jsonl > answers.jsonl)";
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <chrono>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -15,7 +14,6 @@
 
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
-#include "qkv/base/json.h"
 #include "qkv/cli/console.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/text/trainer.h"
@@ -91,22 +89,10 @@ void run_train(const TrainArguments& arguments) {
   std::cerr << fmt::format("{}{}: {} tokens\n", over, arguments.out, tokenizer.vocab_size());
 }
 
-std::string input_name(const RunArguments& arguments) {
-  return arguments.file.empty() || arguments.file == "-" ? "standard input" : arguments.file;
-}
-
 // Calls `convert` with each line's JSON value and writes the result as a line.
 template <typename Convert>
 void convert_lines(const RunArguments& arguments, const Convert& convert) {
-  std::ifstream file;
-  const bool from_file = !arguments.file.empty() && arguments.file != "-";
-  if (from_file) {
-    file.open(arguments.file, std::ios::binary);
-    check(file.good(), "{}: cannot be opened", arguments.file);
-  }
-  const std::string name = input_name(arguments);
-  std::istream& in = from_file ? file : std::cin;
-  for_each_json_line(in, name, [&](const Json& value, const std::string& place) {
+  read_json_lines(arguments.file, [&](const Json& value, const std::string& place) {
     std::cout << convert(value, place).dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
   });
 }
@@ -155,8 +141,8 @@ void run_encode(const RunArguments& arguments) {
     });
   }
   const std::string text = read_input(arguments.file);
-  const auto ids =
-      naming_place(input_name(arguments), [&] { return tokenizer.encode(text, !arguments.no_special).ids; });
+  const auto ids = naming_place(input_name(arguments.file),
+                                [&] { return tokenizer.encode(text, !arguments.no_special).ids; });
   std::string line;
   for (const TokenId id : ids) line += (line.empty() ? "" : " ") + std::to_string(id);
   std::cout << line << '\n';
@@ -171,7 +157,7 @@ void run_decode(const RunArguments& arguments) {
     });
   }
   const std::string text = read_input(arguments.file);
-  std::cout << naming_place(input_name(arguments),
+  std::cout << naming_place(input_name(arguments.file),
                             [&] { return tokenizer.decode(ids_from_text(text), arguments.no_special); });
 }
 

@@ -25,7 +25,7 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens) {
   Context context;
   context.layout = Layout::of(counts, lengths_);
   const Tensor ids = Tensor::of({static_cast<int64_t>(flat.size())}, flat);
-  const Tensor hidden = model_->hidden(ids, context, states_);
+  Tensor hidden = model_->hidden(ids, context, states_);
   for (size_t s = 0; s < counts.size(); ++s) lengths_[s] += counts[s];
   return hidden;
 }

@@ -59,6 +59,7 @@ std::vector<std::vector<double>> log_probs(const Decoder& model,
     state.extend({Tokens(alternatives[0].tokens.begin(), alternatives[0].tokens.begin() + shared)});
   state.reorder(Tokens(alternatives.size(), 0));
   std::vector<Tokens> rest;  // the last token is only predicted
+  rest.reserve(alternatives.size());
   for (const Alternative& a : alternatives) rest.emplace_back(a.tokens.begin() + shared, a.tokens.end() - 1);
   const Tensor hidden = state.extend(rest);
 

@@ -44,6 +44,12 @@ output = ""
   EXPECT_EQ(lines.prompt("{output}"), want);
 }
 
+TEST(FewShot, TheExampleFile) {
+  EXPECT_EQ(read_few_shot(QKV_SOURCE_DIR "/examples/capitals.toml").prompt("Spain"),
+            "The capitals of some countries.\n\nCountry: France\nCapital: Paris\n\n"
+            "Country: Italy\nCapital: Rome\n\nCountry: Spain\nCapital: ");
+}
+
 TEST(FewShot, RefusalsNameThePlace) {
   const ScratchDir dir;
   const auto refuse = [&](const char* name, const char* contents, std::initializer_list<std::string> parts) {
