@@ -55,6 +55,13 @@ class DocumentChecker : public nlohmann::json_sax<Json> {
   std::vector<std::unordered_set<std::string>> keys_;
 };
 
+// "FILE.json", "FILE.toml" or "FILE:LINE": no field yet.
+bool is_document(const std::string& place) {
+  const size_t digits = place.find_last_not_of("0123456789") + 1;
+  const bool line = digits > 0 && digits < place.size() && place[digits - 1] == ':';
+  return line || place.ends_with(".json") || place.ends_with(".toml");
+}
+
 }  // namespace
 
 Json parse_json(std::string_view document, const std::string& file) {
@@ -63,11 +70,21 @@ Json parse_json(std::string_view document, const std::string& file) {
   return Json::parse(document);
 }
 
+void for_each_json_line(std::istream& in, const std::string& name,
+                        const std::function<void(const Json& value, const std::string& place)>& f) {
+  std::string line;
+  for (size_t number = 1; std::getline(in, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::string place = fmt::format("{}:{}", name, number);
+    f(parse_json(line, place), place);
+  }
+}
+
 JsonField JsonField::operator[](std::string_view key) const {
   const Json& members = object();
   const auto it = members.find(key);
   if (it == members.end()) fail("{}: \"{}\" is missing", place_, key);
-  const char* separator = place_.ends_with(".json") ? ": " : ".";  // from the file's name into it
+  const char* separator = is_document(place_) ? ": " : ".";
   return JsonField(*it, fmt::format("{}{}{}", place_, separator, key));
 }
 
@@ -153,6 +170,12 @@ void JsonField::refuse(std::string_view expected) const {
                                               : value_->dump(-1, ' ', false, Json::error_handler_t::replace);
   if (found.size() > 60) found = found.substr(0, 57) + "...";
   fail("{}: expected {}, found {}", place_, expected, found);
+}
+
+void JsonField::expect_keys(std::span<const std::string_view> known) const {
+  for (const auto& [key, value] : object().items())
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      fail("{}: \"{}\": unknown key (did you mean \"{}\"?)", place_, key, nearest(key, known));
 }
 
 void JsonField::refuse_type(std::string_view type, std::span<const std::string_view> supported) const {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <istream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -16,6 +18,10 @@ using OrderedJson = nlohmann::ordered_json;
 
 // Parses a whole document. Refuses what is not JSON, nesting deeper than 64 and keys that repeat.
 Json parse_json(std::string_view document, const std::string& file);
+
+// Calls `f` with the value of each line that is not blank and with its place, "NAME:12".
+void for_each_json_line(std::istream& in, const std::string& name,
+                        const std::function<void(const Json& value, const std::string& place)>& f);
 
 // A value inside a parsed document together with its place, "tokenizer.json: model.merges[3]". The document
 // must outlive it.
@@ -48,6 +54,9 @@ class JsonField {
   std::string string_or(std::string_view key, const std::string& otherwise) const;
 
   [[noreturn]] void refuse(std::string_view expected) const;
+
+  // Refuses an object's member that is not among `known`, naming the nearest.
+  void expect_keys(std::span<const std::string_view> known) const;
 
   // Refuses the name of a stage that is not among `supported`, naming the nearest.
   [[noreturn]] void refuse_type(std::string_view type, std::span<const std::string_view> supported) const;

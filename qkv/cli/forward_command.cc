@@ -212,6 +212,12 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
       g.options.sampler.top_k = number<int64_t>(key, value, 0);
     else if (key == "top_p")
       g.options.sampler.top_p = number<double>(key, value, 0);
+    else if (key == "min_p")
+      g.options.sampler.min_p = number<double>(key, value, 0);
+    else if (key == "typical_p")
+      g.options.sampler.typical_p = number<double>(key, value, 0);
+    else if (key == "repetition_penalty")
+      g.options.sampler.repetition_penalty = number<double>(key, value, 0);
     else if (key == "seed")
       g.options.seed = number<uint64_t>(key, value, 0);
     else if (key == "num_beams" && value == "1")
@@ -219,7 +225,7 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
     else
       throw UsageError(fmt::format(
           "--generate: '{}={}' is not supported (max_new_tokens, eos_token_id, pad_token_id, do_sample, "
-          "temperature, top_k, top_p, seed are)",
+          "temperature, top_k, top_p, min_p, typical_p, repetition_penalty, seed are)",
           key, value));
   }
   if (sampling) g.options.sampler.temperature = temperature;

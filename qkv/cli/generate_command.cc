@@ -1,68 +1,231 @@
 // qkv generate: text that continues a prompt.
-#include <cstdio>
-#include <iostream>
-#include <iterator>
+#include <algorithm>
+#include <cmath>
 #include <random>
 
-#include "qkv/base/file.h"
 #include "qkv/cli/command.h"
+#include "qkv/cli/console.h"
+#include "qkv/cli/text_model.h"
+#include "qkv/infer/few_shot.h"
 #include "qkv/infer/generate.h"
-#include "qkv/io/model_dir.h"
-#include "qkv/text/tokenizer.h"
-#include "qkv/train/corpus.h"
-#include "qkv/train/trainer.h"
+#include "qkv/infer/log_prob.h"
+#include "qkv/infer/vote.h"
+#include "qkv/text/stop_strings.h"
 
 namespace qkv {
 namespace {
 
 struct Options {
-  std::string dir, prompt, file, dtype = "auto";
-  bool has_prompt = false, no_prompt_echo = false, no_stop = false, has_seed = false;
+  std::string dir, prompt, file, examples, vote, dtype = "auto";
+  std::vector<std::string> stops;
+  int64_t samples = 1;
+  int64_t alternatives = 0;  // of each token, with log-probabilities
+  bool has_prompt = false, no_prompt_echo = false, no_stop = false, has_seed = false, has_log_probs = false,
+       json = false;
   GenerateOptions generation;
 };
 
+struct ChosenToken {
+  int32_t id;
+  double log_p;
+  std::vector<TokenLogProb> alternatives;
+};
+
+// One continuation while it grows.
+struct Sample {
+  text::StreamDecoder decoder;
+  text::StopStrings stops;
+  std::string text;
+  const char* finish = "length";  // why it ended: "length", "eos" or "stop"
+  std::vector<int32_t> ids;
+  std::vector<ChosenToken> tokens;  // with --logprobs
+
+  // The text that `piece` settles.
+  std::string add(const std::string& piece) {
+    const std::string settled = stops.add(piece);
+    if (stops.stopped()) finish = "stop";
+    text += settled;
+    return settled;
+  }
+  std::string end() {
+    std::string rest = add(decoder.finish());
+    const std::string waiting = stops.finish();
+    text += waiting;
+    return rest + waiting;
+  }
+};
+
 std::string read_prompt(const Options& o) {
-  if (o.has_prompt) return o.prompt;
-  if (!o.file.empty()) return read_file(o.file);
-  return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::string prompt = o.has_prompt ? o.prompt : read_input(o.file);
+  if (o.examples.empty()) return prompt;
+  if (prompt.ends_with('\n')) prompt.pop_back();
+  prompt = read_few_shot(o.examples).prompt(prompt);
+  prompt.resize(prompt.find_last_not_of(' ') + 1);  // tokens of words begin with a space as a rule
+  return prompt;
 }
 
-void print(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  check(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "standard output cannot be written");
+std::vector<int32_t> prompt_ids(const TextModel& m, const std::string& prompt) {
+  std::vector<int32_t> ids = m.tokenizer.encode(prompt, false).ids;
+  if (ids.empty() && m.special.bos >= 0) ids = {static_cast<int32_t>(m.special.bos)};
+  check(!ids.empty(),
+        "the prompt is empty, and this model has no token that begins a text: give it some text (--prompt)");
+  return ids;
+}
+
+// Generates all samples; the text of a single one is handed to `show` as it appears.
+std::vector<Sample> draw_samples(const Options& o, const TextModel& m, const std::string& prompt,
+                                 const std::function<void(const std::string&)>& show) {
+  const Sample fresh{text::StreamDecoder(m.tokenizer), text::StopStrings(o.stops), "", "length", {}, {}};
+  std::vector<Sample> samples(o.samples, fresh);
+  const std::vector<std::vector<int32_t>> prompts(o.samples, prompt_ids(m, prompt));
+  generate(*m.model, prompts, o.generation, [&](int64_t i, int32_t id, std::span<const float> logits) {
+    Sample& s = samples[i];
+    s.ids.push_back(id);
+    if (o.has_log_probs)
+      s.tokens.push_back({id, logits[id] - log_normalizer(logits), most_likely(logits, o.alternatives)});
+    const std::vector<int32_t>& eos = o.generation.eos;
+    if (std::find(eos.begin(), eos.end(), id) != eos.end()) {
+      s.finish = "eos";
+      return false;
+    }
+    show(s.add(s.decoder.add(id)));
+    return !s.stops.stopped();
+  });
+  for (Sample& s : samples) show(s.end());
+  return samples;
+}
+
+// The text of one token; null where the model knows more ids than the tokenizer.
+Json token_text(const text::Tokenizer& tokenizer, int32_t id) {
+  if (!tokenizer.id_to_token(id)) return nullptr;
+  return tokenizer.decode(std::vector{id});
+}
+
+OrderedJson token_json(const text::Tokenizer& tokenizer, int32_t id, double log_p) {
+  return {{"id", id}, {"token", token_text(tokenizer, id)}, {"logprob", log_p}};
+}
+
+std::string dump(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+std::string table_of_tokens(const text::Tokenizer& tokenizer, const std::vector<ChosenToken>& tokens) {
+  std::string out = "   log P       P  token            likeliest\n";
+  const auto quoted = [&](int32_t id) { return dump(token_text(tokenizer, id)); };
+  for (const ChosenToken& t : tokens) {
+    std::string others;
+    for (const auto& [id, log_p] : t.alternatives)
+      others += fmt::format("{}{} {:.4f}", others.empty() ? "" : ", ", quoted(id), log_p);
+    out += fmt::format("{:8.4f}  {:6.4f}  {:<15}{}{}\n", t.log_p, std::exp(t.log_p), quoted(t.id),
+                       others.empty() ? "" : "  ", others);
+  }
+  return out;
+}
+
+uint64_t seed_of(const Options& o, size_t sample) {
+  return o.generation.seed + sample;
+}
+
+void print_json(const Options& o, const text::Tokenizer& tokenizer, const std::vector<Sample>& samples,
+                const std::vector<std::optional<std::string>>& answers) {
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const Sample& s = samples[i];
+    OrderedJson line = {
+        {"sample", i}, {"seed", seed_of(o, i)}, {"text", s.text}, {"finish", s.finish}, {"ids", s.ids}};
+    if (!o.vote.empty()) line["answer"] = answers[i] ? Json(*answers[i]) : Json();
+    for (const ChosenToken& t : s.tokens) {
+      OrderedJson token = token_json(tokenizer, t.id, t.log_p);
+      token["likeliest"] = OrderedJson::array();
+      for (const auto& [id, log_p] : t.alternatives)
+        token["likeliest"].push_back(token_json(tokenizer, id, log_p));
+      line["tokens"].push_back(std::move(token));
+    }
+    print(dump(line) + "\n");
+  }
+}
+
+void print_text(const Options& o, const text::Tokenizer& tokenizer, const std::string& prompt,
+                const std::vector<Sample>& samples) {
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (samples.size() > 1) {
+      print(fmt::format("--- sample {} of {} (seed {})\n", i + 1, samples.size(), seed_of(o, i)));
+      print((o.no_prompt_echo ? "" : prompt) + samples[i].text);
+    }
+    print("\n");
+    if (o.has_log_probs) print(table_of_tokens(tokenizer, samples[i].tokens));
+  }
+}
+
+void print_votes(const Options& o, const std::vector<std::optional<std::string>>& answers) {
+  const std::vector<Vote> votes = count_votes(answers);
+  if (o.json) {
+    OrderedJson list = OrderedJson::array();
+    for (const Vote& v : votes) list.push_back({{"answer", v.answer}, {"count", v.count}});
+    print(dump({{"votes", list}, {"winner", votes.empty() ? Json() : Json(votes[0].answer)}}) + "\n");
+  } else {
+    print(fmt::format("--- votes of {}\n", answers.size()));
+    for (const Vote& v : votes) print(fmt::format("{:6}  {}\n", v.count, v.answer));
+    if (!votes.empty()) print("winner: " + votes[0].answer + "\n");
+  }
+  check(!votes.empty(), "--vote: no sample holds a match of {}", o.vote);
 }
 
 void run(Options o) {
-  try {
-    check_options(o.generation.sampler);
-  } catch (const Error& e) {
-    throw UsageError(fmt::format("--{}", e.what()));  // "--top-p must be ..."
-  }
-  const std::string dir = resolve_model_dir(o.dir);
-  const bool bf16 = o.dtype == "bf16";
-  const auto model = load_model(dir, bf16 ? DType::bf16 : DType::f32);
-  const auto tokenizer = text::Tokenizer::load(dir);
-  check(static_cast<int64_t>(tokenizer.vocab_size()) <= model->spec().vocab_size,
-        "{}: the tokenizer has {} tokens, the model {}", dir, tokenizer.vocab_size(),
-        model->spec().vocab_size);
+  naming_option("--", [&] { check_options(o.generation.sampler); });  // "--top-p must be ..."
+  naming_option("--stop: ", [&] { text::StopStrings{o.stops}; });
+  const text::Regex answer = naming_option("--vote: ", [&] { return text::Regex(o.vote); });
+  const TextModel m = load_text_model(o.dir, o.dtype);
   const std::string prompt = read_prompt(o);
-  std::vector<int32_t> ids = tokenizer.encode(prompt, false).ids;
-  const SpecialIds special = load_special_ids(dir);
-  if (ids.empty() && special.bos >= 0) ids = {static_cast<int32_t>(special.bos)};
-  check(!ids.empty(),
-        "the prompt is empty, and this model has no token that begins a text: give it some text (--prompt)");
-  if (!o.no_stop) o.generation.eos.assign(special.eos.begin(), special.eos.end());
+  if (!o.no_stop) o.generation.eos.assign(m.special.eos.begin(), m.special.eos.end());
   if (!o.has_seed) o.generation.seed = std::random_device{}();
+  // What has no text is never chosen, but for a token that ends it.
+  std::vector<int32_t>& excluded = o.generation.sampler.excluded;
+  excluded = m.tokenizer.ids_without_text(m.model->spec().vocab_size);
+  for (const int32_t id : o.generation.eos) std::erase(excluded, id);
 
-  if (!o.no_prompt_echo) print(prompt);
-  text::StreamDecoder decoder(tokenizer);
-  generate(*model, {ids}, o.generation, [&](int64_t, int32_t token) {
-    // A model's vocabulary may be padded beyond the tokenizer's.
-    if (token < static_cast<int32_t>(tokenizer.vocab_size())) print(decoder.add(token));
-    return true;
+  const bool streaming = o.samples == 1 && !o.json;
+  if (streaming && !o.no_prompt_echo) print(prompt);
+  const auto samples = draw_samples(o, m, prompt, [&](const std::string& text) {
+    if (streaming) print(text);
   });
-  print(decoder.finish() + "\n");
+  std::vector<std::optional<std::string>> answers;
+  if (!o.vote.empty())
+    for (const Sample& s : samples) answers.push_back(extract_answer(answer, s.text));
+  if (o.json)
+    print_json(o, m.tokenizer, samples, answers);
+  else
+    print_text(o, m.tokenizer, prompt, samples);
+  if (!o.vote.empty()) print_votes(o, answers);
 }
+
+constexpr const char* kFooter =
+    R"(What the options leave of the model's distribution, in this order: repetition, frequency and presence
+penalty; temperature; top-k; top-p; min-p; typical-p. A token without text (one for unknown characters, or
+beyond the tokenizer's vocabulary) is never chosen.
+
+--logprobs shows natural logarithms of the model's own probabilities, before any of these options.
+
+Sample i of --samples is what a run of its own with --seed S+i draws, i = 0, 1, ...
+
+--vote takes from each sample the last match of a regular expression, or its first group where it has one, and
+counts (self-consistency). A sample without a match has no vote; at ties the answer that came first wins.
+
+--examples FILE puts solved examples before the prompt. In TOML (FILE.toml):
+  instruction = "Give the capital."                 # optional
+  template = "Input: {input}\nOutput: {output}"     # the form of an example; this is the default
+  separator = "\n\n"                                # between examples; this is the default
+  [[example]]
+  input = "France"
+  output = "Paris"
+or in JSON lines, {"input": "France", "output": "Paris"}; a first line may hold instruction, template and
+separator. The prompt becomes a last example's {input} and the model goes on where its {output} would stand.
+
+Examples:
+  qkv generate runs/shakespeare --prompt "ROMEO:" --tokens 300 --temperature 0.8 --seed 1
+  qkv generate gpt2 --prompt "Once" --min-p 0.05 --repetition-penalty 1.2 --stop "The end"
+  qkv generate gpt2 --prompt Spain --examples examples/capitals.toml --stop "Country:" --temperature 0
+  qkv generate gpt2 --prompt "2+2=" --tokens 8 --samples 20 --vote "\d+"
+  qkv generate gpt2 --prompt "The" --tokens 5 --logprobs 3 --json)";
 
 }  // namespace
 
@@ -73,6 +236,7 @@ void add_generate_command(CLI::App& app) {
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   auto* prompt = c->add_option("--prompt", o->prompt, "Text to continue (default: standard input)");
   c->add_option("--file", o->file, "File with the text to continue")->excludes(prompt);
+  c->add_option("--examples", o->examples, "File with solved examples to put before the prompt");
   c->add_option("--tokens", o->generation.max_new_tokens, "New tokens at most")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
@@ -82,17 +246,40 @@ void add_generate_command(CLI::App& app) {
   c->add_option("--top-k", s.top_k, "Only the k most likely tokens; 0: all")->capture_default_str();
   c->add_option("--top-p", s.top_p, "Only the most likely tokens that together reach this probability")
       ->capture_default_str();
+  c->add_option("--min-p", s.min_p, "Only tokens at least so many times as likely as the likeliest")
+      ->capture_default_str();
+  c->add_option("--typical-p", s.typical_p,
+                "Only the tokens of most typical surprise that together reach this probability")
+      ->capture_default_str();
+  c->add_option("--repetition-penalty", s.repetition_penalty,
+                "Above 1: tokens of the prompt and the new text become less likely (a factor on logits)")
+      ->capture_default_str();
+  c->add_option("--frequency-penalty", s.frequency_penalty,
+                "Taken off a token's logit each time it occurs in the new text")
+      ->capture_default_str();
+  c->add_option("--presence-penalty", s.presence_penalty,
+                "Taken off a token's logit once it occurs in the new text")
+      ->capture_default_str();
   auto* seed =
       c->add_option("--seed", o->generation.seed, "Same seed, same text (default: a new one each time)");
+  c->add_option("--stop", o->stops, "End before this text (repeatable)")->allow_extra_args(false);
+  c->add_option("--samples", o->samples, "So many continuations")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10000));
+  c->add_option("--vote", o->vote, "Count the answers that this regular expression finds in the samples");
+  auto* log_probs = c->add_option("--logprobs", o->alternatives,
+                                  "Show each token's log-probability and so many of the likeliest")
+                        ->check(CLI::Range(0, 1000));
+  c->add_flag("--json", o->json, "Print a JSON object for each sample, and one for the vote");
   c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16 (default f32)")
       ->check(CLI::IsMember({"f32", "bf16"}));
   c->add_flag("--no-echo", o->no_prompt_echo, "Print only the new text");
   c->add_flag("--no-stop", o->no_stop, "Go on after the end-of-text token");
-  c->footer(
-      "Example: qkv generate runs/shakespeare --prompt \"ROMEO:\" --tokens 300 --temperature 0.8 --seed 1");
-  c->callback([o, prompt, seed] {
+  c->footer(kFooter);
+  c->callback([o, prompt, seed, log_probs] {
     o->has_prompt = prompt->count() > 0;
     o->has_seed = seed->count() > 0;
+    o->has_log_probs = log_probs->count() > 0;
     run(*o);
   });
 }

@@ -5,11 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <chrono>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -17,6 +14,7 @@
 
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
+#include "qkv/cli/console.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/text/trainer.h"
 
@@ -26,7 +24,6 @@ namespace {
 using text::TokenId;
 using text::Tokenizer;
 using text::TrainerOptions;
-using Json = nlohmann::json;
 
 struct TrainArguments {
   std::vector<std::string> inputs;
@@ -92,45 +89,12 @@ void run_train(const TrainArguments& arguments) {
   std::cerr << fmt::format("{}{}: {} tokens\n", over, arguments.out, tokenizer.vocab_size());
 }
 
-std::string read_input(const std::string& file) {
-  if (!file.empty() && file != "-") return read_file(file);
-  return std::string(std::istreambuf_iterator<char>(std::cin), {});
-}
-
-std::string input_name(const RunArguments& arguments) {
-  return arguments.file.empty() || arguments.file == "-" ? "standard input" : arguments.file;
-}
-
-// f(); what is wrong with the input names the place where it stands.
-template <typename F>
-auto naming(const std::string& place, const F& f) {
-  try {
-    return f();
-  } catch (const Error& e) {
-    fail("{}: {}", place, e.what());
-  }
-}
-
 // Calls `convert` with each line's JSON value and writes the result as a line.
 template <typename Convert>
 void convert_lines(const RunArguments& arguments, const Convert& convert) {
-  std::ifstream file;
-  const bool from_file = !arguments.file.empty() && arguments.file != "-";
-  if (from_file) {
-    file.open(arguments.file, std::ios::binary);
-    check(file.good(), "{}: cannot be opened", arguments.file);
-  }
-  const std::string name = input_name(arguments);
-  std::istream& in = from_file ? file : std::cin;
-  std::string line;
-  for (size_t number = 1; std::getline(in, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const Json value = Json::parse(line, nullptr, false);
-    check(!value.is_discarded(), "{}:{}: not valid JSON", name, number);
-    std::cout << convert(value, fmt::format("{}:{}", name, number))
-                     .dump(-1, ' ', false, Json::error_handler_t::replace)
-              << '\n';
-  }
+  read_json_lines(arguments.file, [&](const Json& value, const std::string& place) {
+    std::cout << convert(value, place).dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  });
 }
 
 std::vector<TokenId> ids_from_json(const Json& value, const std::string& place) {
@@ -171,14 +135,14 @@ void run_encode(const RunArguments& arguments) {
   if (arguments.jsonl) {
     return convert_lines(arguments, [&](const Json& value, const std::string& place) -> Json {
       check(value.is_string(), "{}: expected a JSON string", place);
-      return naming(place, [&] {
+      return naming_place(place, [&] {
         return tokenizer.encode(value.get_ref<const std::string&>(), !arguments.no_special).ids;
       });
     });
   }
   const std::string text = read_input(arguments.file);
-  const auto ids =
-      naming(input_name(arguments), [&] { return tokenizer.encode(text, !arguments.no_special).ids; });
+  const auto ids = naming_place(input_name(arguments.file),
+                                [&] { return tokenizer.encode(text, !arguments.no_special).ids; });
   std::string line;
   for (const TokenId id : ids) line += (line.empty() ? "" : " ") + std::to_string(id);
   std::cout << line << '\n';
@@ -189,12 +153,12 @@ void run_decode(const RunArguments& arguments) {
   if (arguments.jsonl) {
     return convert_lines(arguments, [&](const Json& value, const std::string& place) -> Json {
       const auto ids = ids_from_json(value, place);
-      return naming(place, [&] { return tokenizer.decode(ids, arguments.no_special); });
+      return naming_place(place, [&] { return tokenizer.decode(ids, arguments.no_special); });
     });
   }
   const std::string text = read_input(arguments.file);
-  std::cout << naming(input_name(arguments),
-                      [&] { return tokenizer.decode(ids_from_text(text), arguments.no_special); });
+  std::cout << naming_place(input_name(arguments.file),
+                            [&] { return tokenizer.decode(ids_from_text(text), arguments.no_special); });
 }
 
 void add_train(CLI::App& parent) {

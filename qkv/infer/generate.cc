@@ -1,13 +1,15 @@
 #include "qkv/infer/generate.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 
 namespace qkv {
 
 DecodeState::DecodeState(const Decoder& model, int64_t sequences)
     : model_(&model), lengths_(sequences, 0), states_(model.make_states(sequences)) {}
 
-Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens) {
+Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens) {
   const NoGrad guard;
   check(static_cast<int64_t>(tokens.size()) == sequences(), "decode: {} sequences, got tokens of {}",
         sequences(), tokens.size());
@@ -23,16 +25,24 @@ Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens) {
   Context context;
   context.layout = Layout::of(counts, lengths_);
   const Tensor ids = Tensor::of({static_cast<int64_t>(flat.size())}, flat);
-  const Tensor hidden = model_->hidden(ids, context, states_);
+  Tensor hidden = model_->hidden(ids, context, states_);
   for (size_t s = 0; s < counts.size(); ++s) lengths_[s] += counts[s];
+  return hidden;
+}
+
+Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens) {
+  const NoGrad guard;
+  const Tensor hidden = extend(tokens);
   if (hidden.dim(0) == sequences()) return model_->logits(hidden);
   // Only the last token of each sequence needs logits.
   Tensor last = Tensor::empty({sequences(), hidden.width()}, hidden.dtype());
   const auto bytes = static_cast<size_t>(hidden.width() * size_of(hidden.dtype()));
-  for (int64_t s = 0; s < sequences(); ++s)
+  int64_t end = 0;
+  for (int64_t s = 0; s < sequences(); ++s) {
+    end += static_cast<int64_t>(tokens[s].size());
     std::memcpy(static_cast<std::byte*>(last.raw()) + s * bytes,
-                static_cast<const std::byte*>(hidden.raw()) + (context.layout.offsets[s + 1] - 1) * bytes,
-                bytes);
+                static_cast<const std::byte*>(hidden.raw()) + (end - 1) * bytes, bytes);
+  }
   return model_->logits(last);
 }
 
@@ -62,50 +72,77 @@ void DecodeState::truncate(int64_t sequence, int64_t length) {
   lengths_[sequence] = static_cast<int32_t>(length);
 }
 
-std::vector<std::vector<int32_t>> generate(const Decoder& model,
-                                           const std::vector<std::vector<int32_t>>& prompts,
-                                           const GenerateOptions& options, const TokenCallback& on_token) {
-  check_options(options.sampler);
-  const auto context = static_cast<size_t>(model.spec().context);
-  std::vector<std::vector<int32_t>> out(prompts.size());
-  std::vector<int32_t> active;  // index of the prompt of each row of the state
-  for (size_t s = 0; s < prompts.size(); ++s) {
-    check(!prompts[s].empty(), "generate: prompt {} is empty: expected at least one token", s);
-    active.push_back(static_cast<int32_t>(s));
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+// The last `context` tokens of prompt and continuation.
+Tokens window(const Tokens& prompt, const Tokens& continuation, size_t context) {
+  Tokens all = prompt;
+  all.insert(all.end(), continuation.begin(), continuation.end());
+  if (all.size() > context) all.erase(all.begin(), all.end() - static_cast<int64_t>(context));
+  return all;
+}
+
+// Computes each distinct prompt once, then gives every one its own memory. Returns the logits [distinct, V]
+// and, in `rows`, which of them are whose.
+Tensor prefill(DecodeState& state, const Decoder& model, const std::vector<Tokens>& prompts, Tokens& rows) {
+  std::map<Tokens, int32_t> places;
+  std::vector<Tokens> distinct;
+  for (const Tokens& prompt : prompts) {
+    const auto [it, is_new] =
+        places.try_emplace(window(prompt, {}, model.spec().context), static_cast<int32_t>(distinct.size()));
+    if (is_new) distinct.push_back(it->first);
+    rows.push_back(it->second);
   }
-  // The last l_max tokens of prompt and continuation.
-  const auto window = [&](int32_t s) {
-    std::vector<int32_t> all = prompts[s];
-    all.insert(all.end(), out[s].begin(), out[s].end());
-    if (all.size() > context) all.erase(all.begin(), all.end() - static_cast<int64_t>(context));
-    return all;
-  };
-  DecodeState state(model, static_cast<int64_t>(active.size()));
-  for (int64_t step = 0; step < options.max_new_tokens && !active.empty(); ++step) {
-    bool fits = options.cached && step > 0;
-    for (int64_t r = 0; r < state.sequences() && fits; ++r) fits = state.length(r) < model.spec().context;
-    std::vector<std::vector<int32_t>> next;
-    if (!fits) state = DecodeState(model, static_cast<int64_t>(active.size()));
-    for (const int32_t s : active) next.push_back(fits ? std::vector<int32_t>{out[s].back()} : window(s));
-    const Tensor logits = state.advance(next);
-    std::vector<int32_t> rows, still;
+  state = DecodeState(model, static_cast<int64_t>(distinct.size()));
+  Tensor logits = state.advance(distinct);
+  if (distinct.size() < prompts.size()) state.reorder(rows);
+  return logits;
+}
+
+}  // namespace
+
+std::vector<Tokens> generate(const Decoder& model, const std::vector<Tokens>& prompts,
+                             const GenerateOptions& options, const TokenCallback& on_token) {
+  check_options(options.sampler);
+  for (size_t s = 0; s < prompts.size(); ++s)
+    check(!prompts[s].empty(), "generate: prompt {} is empty: expected at least one token", s);
+  std::vector<Tokens> out(prompts.size());
+  if (prompts.empty() || options.max_new_tokens <= 0) return out;
+
+  Tokens rows;                    // the row of the logits of each active sequence
+  Tokens active(prompts.size());  // its prompt
+  std::iota(active.begin(), active.end(), 0);
+  DecodeState state(model, 0);
+  Tensor logits = prefill(state, model, prompts, rows);
+  for (int64_t step = 0;; ++step) {
+    Tokens kept;
     for (size_t r = 0; r < active.size(); ++r) {
       const int32_t s = active[r];
-      const RandomStream stream{options.seed, static_cast<uint64_t>(step), static_cast<uint32_t>(s)};
-      const int64_t vocab = logits.width();
-      const int32_t token =
-          sample(logits.values<float>().subspan(r * vocab, vocab), options.sampler, stream.uniform(0));
+      const auto row = logits.values<float>().subspan(rows[r] * logits.width(), logits.width());
+      const RandomStream stream{options.seed + s, static_cast<uint64_t>(step), 0};
+      const int32_t token = sample(row, {prompts[s], out[s]}, options.sampler, stream.uniform(0));
       out[s].push_back(token);
-      const bool go_on = !on_token || on_token(s, token);
+      const bool go_on = !on_token || on_token(s, token, row);
       const bool ended = std::find(options.eos.begin(), options.eos.end(), token) != options.eos.end();
-      if (!go_on || ended) continue;
-      rows.push_back(static_cast<int32_t>(r));
-      still.push_back(s);
+      if (go_on && !ended) kept.push_back(static_cast<int32_t>(r));
     }
-    if (still.size() < active.size()) state.reorder(rows);
-    active = std::move(still);
+    if (kept.empty() || step + 1 == options.max_new_tokens) return out;
+    if (kept.size() < active.size()) state.reorder(kept);
+
+    std::vector<Tokens> next;
+    for (size_t r = 0; r < kept.size(); ++r) {
+      const int32_t s = active[r] = active[kept[r]];
+      const bool fits = options.cached && state.length(r) < model.spec().context;
+      if (!fits) state.truncate(r, 0);  // beyond the context every position moves: anew
+      next.push_back(fits ? Tokens{out[s].back()} : window(prompts[s], out[s], model.spec().context));
+    }
+    active.resize(kept.size());
+    rows.resize(kept.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    logits = state.advance(next);
   }
-  return out;
 }
 
 }  // namespace qkv

@@ -16,8 +16,10 @@ class DecodeState {
  public:
   DecodeState(const Decoder& model, int64_t sequences);
 
-  // Feeds tokens[s] to sequence s (at least one each) and returns the logits after the last of each,
-  // f32 [sequences, V]. Throws Error when a sequence would outgrow the model's context.
+  // Feeds tokens[s] to sequence s (at least one each) and returns what the model makes of them, the rows of
+  // one sequence after another, [N, D]. Throws Error when a sequence would outgrow the model's context.
+  Tensor extend(const std::vector<std::vector<int32_t>>& tokens);
+  // Likewise; returns the logits after the last token of each, f32 [sequences, V].
   Tensor advance(const std::vector<std::vector<int32_t>>& tokens);
   int64_t sequences() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t length(int64_t sequence) const { return lengths_[sequence]; }
@@ -36,16 +38,18 @@ struct GenerateOptions {
   SamplerOptions sampler;
   int64_t max_new_tokens = 128;
   std::vector<int32_t> eos;  // a sequence ends after one of these
-  uint64_t seed = 0;
+  uint64_t seed = 0;         // of the first prompt; the next one's is one more
   bool cached = true;  // false: the whole sequence anew for each token (what the cache is tested against)
 };
 
-// Called with each new token as it is chosen; false ends that sequence.
-using TokenCallback = std::function<bool(int64_t sequence, int32_t token)>;
+// Called with each new token as it is chosen and the logits [V] that the model gave; false ends that
+// sequence.
+using TokenCallback = std::function<bool(int64_t sequence, int32_t token, std::span<const float> logits)>;
 
 // Algorithm 14 of Phuong & Hutter for several prompts: returns the new tokens of each, an ending eos
 // included. A prompt must hold at least one token. Where prompt and continuation outgrow the context (l_max),
-// each further token is predicted from the last l_max tokens.
+// each further token is predicted from the last l_max tokens. Prompt s draws with the seed `seed` + s, as it
+// would alone with that seed; several samples of one prompt are so many equal prompts, computed once.
 std::vector<std::vector<int32_t>> generate(const Decoder& model,
                                            const std::vector<std::vector<int32_t>>& prompts,
                                            const GenerateOptions& options,

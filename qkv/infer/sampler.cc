@@ -3,59 +3,180 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
-#include <vector>
 
 #include "qkv/base/error.h"
 
 namespace qkv {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+struct Candidate {
+  int32_t id;
+  double rank;  // smaller is better
+  double p;     // not normalised
+};
+using Candidates = std::vector<Candidate>;
+
+bool better(const Candidate& a, const Candidate& b) {
+  return a.rank < b.rank || (a.rank == b.rank && a.id < b.id);
+}
+
+// Puts the `count` best of [first, last) at its front, in any order.
+void best_first(Candidates::iterator first, int64_t count, Candidates::iterator last) {
+  if (count < last - first) std::nth_element(first, first + count, last, better);
+}
+
+double total(const Candidates& candidates) {
+  double sum = 0;
+  for (const Candidate& c : candidates) sum += c.p;
+  return sum;
+}
+
+struct Count {
+  int32_t id;
+  int64_t count;
+};
+
+// How often each id occurs.
+std::vector<Count> counts(std::vector<int32_t> ids) {
+  std::sort(ids.begin(), ids.end());
+  std::vector<Count> out;
+  for (const int32_t id : ids) {
+    if (out.empty() || out.back().id != id) out.push_back({id, 0});
+    ++out.back().count;
+  }
+  return out;
+}
+
+// What needs no temperature: excluded ids and the three penalties.
+void adjust(std::vector<float>& logits, const History& history, const SamplerOptions& o) {
+  const auto at = [&](int32_t id) -> float& {
+    check(id >= 0 && id < static_cast<int64_t>(logits.size()), "sample: no token {}: the vocabulary has {}",
+          id, logits.size());
+    return logits[id];
+  };
+  for (const int32_t id : o.excluded) at(id) = -kInfinity;
+  std::vector<int32_t> continuation(history.continuation.begin(), history.continuation.end());
+  if (o.repetition_penalty != 1) {
+    std::vector<int32_t> all = continuation;
+    all.insert(all.end(), history.prompt.begin(), history.prompt.end());
+    const auto penalty = static_cast<float>(o.repetition_penalty);
+    for (const auto& [id, count] : counts(std::move(all)))
+      at(id) = at(id) > 0 ? at(id) / penalty : at(id) * penalty;
+  }
+  if (o.frequency_penalty == 0 && o.presence_penalty == 0) return;
+  for (const auto& [id, count] : counts(std::move(continuation)))
+    at(id) -= static_cast<float>(static_cast<double>(count) * o.frequency_penalty + o.presence_penalty);
+}
+
+bool adjusts(const SamplerOptions& o) {
+  return !o.excluded.empty() || o.repetition_penalty != 1 || o.frequency_penalty != 0 ||
+         o.presence_penalty != 0;
+}
+
+// The possible tokens, the most likely ones ranking first.
+void collect(std::span<const float> logits, Candidates& out) {
+  out.clear();
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (logits[i] > -kInfinity) out.push_back({static_cast<int32_t>(i), -static_cast<double>(logits[i]), 0});
+}
+
+void keep_top_k(Candidates& candidates, int64_t k) {
+  if (k == 0 || k >= static_cast<int64_t>(candidates.size())) return;
+  best_first(candidates.begin(), k, candidates.end());
+  candidates.resize(k);
+}
+
+// p^(1/tau) in the log domain, 1 for the likeliest; an infinite temperature leaves every token equally
+// likely.
+void temper(Candidates& candidates, double temperature, double top_logit) {
+  for (Candidate& c : candidates) c.p = std::exp((-c.rank - top_logit) / temperature);
+  std::erase_if(candidates, [](const Candidate& c) { return c.p == 0; });
+}
+
+// Keeps the fewest of the best whose probability reaches `mass` of the whole. Few suffice as a rule, so that
+// the order is made a stretch at a time, each four times as long.
+void keep_mass(Candidates& candidates, double mass) {
+  if (mass >= 1) return;
+  constexpr int64_t kFirstStretch = 64;
+  const double enough = mass * total(candidates);
+  const auto size = static_cast<int64_t>(candidates.size());
+  double sum = 0;
+  int64_t kept = 0;
+  for (int64_t sorted = 0; kept < size && sum < enough; sum += candidates[kept++].p) {
+    if (kept < sorted) continue;
+    const int64_t stretch = std::min(std::max(kFirstStretch, 3 * sorted), size - sorted);
+    const auto first = candidates.begin() + sorted;
+    best_first(first, stretch, candidates.end());
+    std::sort(first, first + stretch, better);
+    sorted += stretch;
+  }
+  candidates.resize(std::max<int64_t>(kept, 1));
+}
+
+// Ranks by |-log P - H|, H the entropy. With p not normalised that is |E[log p] - log p|.
+void rank_by_typicality(Candidates& candidates) {
+  double expected = 0;
+  for (const Candidate& c : candidates) expected += c.p * std::log(c.p);
+  expected /= total(candidates);
+  for (Candidate& c : candidates) c.rank = std::abs(expected - std::log(c.p));
+}
+
+int32_t draw(Candidates& candidates, double uniform) {
+  const auto by_id = [](const Candidate& a, const Candidate& b) { return a.id < b.id; };
+  if (!std::is_sorted(candidates.begin(), candidates.end(), by_id))
+    std::sort(candidates.begin(), candidates.end(), by_id);
+  const double target = uniform * total(candidates);
+  double cumulative = 0;
+  for (const Candidate& c : candidates)
+    if (target < (cumulative += c.p)) return c.id;
+  return candidates.back().id;
+}
+
+}  // namespace
 
 void check_options(const SamplerOptions& o) {
-  check(o.temperature >= 0 && !std::isnan(o.temperature), "temperature must be 0 or more, got {}",
-        o.temperature);
+  check(o.temperature >= 0, "temperature must be 0 or more, got {}", o.temperature);
   check(o.top_k >= 0, "top-k must be 0 (all) or more, got {}", o.top_k);
   check(o.top_p > 0 && o.top_p <= 1, "top-p must be in (0, 1], got {}", o.top_p);
+  check(o.min_p >= 0 && o.min_p <= 1, "min-p must be in [0, 1], got {}", o.min_p);
+  check(o.typical_p > 0 && o.typical_p <= 1, "typical-p must be in (0, 1], got {}", o.typical_p);
+  check(o.repetition_penalty >= 0.01 && o.repetition_penalty <= 100,
+        "repetition-penalty must be in [0.01, 100], got {}", o.repetition_penalty);
+  check(std::abs(o.frequency_penalty) <= 100, "frequency-penalty must be in [-100, 100], got {}",
+        o.frequency_penalty);
+  check(std::abs(o.presence_penalty) <= 100, "presence-penalty must be in [-100, 100], got {}",
+        o.presence_penalty);
 }
 
 int32_t argmax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-int32_t sample(std::span<const float> logits, const SamplerOptions& o, double uniform) {
+int32_t sample(std::span<const float> logits, const History& history, const SamplerOptions& o,
+               double uniform) {
   for (const float z : logits)
-    check(!std::isnan(z) && z < std::numeric_limits<float>::infinity(),
-          "the model's logits are not finite: its weights are broken");
-  if (o.temperature == 0) return argmax(logits);
-  const double top = logits[argmax(logits)];
-  std::vector<double> p(logits.size());
-  // p^(1/tau) in the log domain; an infinite temperature leaves every possible token equally likely.
-  for (size_t i = 0; i < p.size(); ++i)
-    p[i] = std::isinf(logits[i]) ? 0 : std::exp((logits[i] - top) / o.temperature);
+    check(!std::isnan(z) && z < kInfinity, "the model's logits are not finite: its weights are broken");
+  thread_local std::vector<float> adjusted;  // working memory, here and below: kept from call to call
+  if (adjusts(o)) {
+    adjusted.assign(logits.begin(), logits.end());
+    adjust(adjusted, history, o);
+    logits = adjusted;
+  }
+  const int32_t top = argmax(logits);
+  check(logits[top] > -kInfinity, "sample: no token is possible");
+  if (o.temperature == 0) return top;
 
-  if (o.top_k > 0 || o.top_p < 1) {
-    std::vector<int32_t> order(p.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return p[a] > p[b]; });
-    size_t keep = o.top_k > 0 ? std::min<size_t>(o.top_k, p.size()) : p.size();
-    if (o.top_p < 1) {
-      double total = 0, sum = 0;
-      for (size_t i = 0; i < keep; ++i) total += p[order[i]];
-      size_t n = 0;
-      while (n < keep && sum < o.top_p * total) sum += p[order[n++]];
-      keep = std::max<size_t>(1, n);
-    }
-    for (size_t i = keep; i < order.size(); ++i) p[order[i]] = 0;
-  }
-  const double total = std::accumulate(p.begin(), p.end(), 0.0);
-  double cumulative = 0;
-  int32_t last = 0;
-  for (size_t i = 0; i < p.size(); ++i) {
-    if (p[i] == 0) continue;
-    last = static_cast<int32_t>(i);
-    cumulative += p[i];
-    if (uniform * total < cumulative) break;
-  }
-  return last;
+  thread_local Candidates candidates;
+  collect(logits, candidates);
+  keep_top_k(candidates, o.top_k);
+  temper(candidates, o.temperature, logits[top]);
+  keep_mass(candidates, o.top_p);
+  std::erase_if(candidates, [&](const Candidate& c) { return c.p < o.min_p; });  // the likeliest has p = 1
+  if (o.typical_p < 1) rank_by_typicality(candidates);
+  keep_mass(candidates, o.typical_p);
+  return draw(candidates, uniform);
 }
 
 }  // namespace qkv

@@ -34,6 +34,7 @@ class Bpe : public Model {
 
   void tokenize(const PieceList& list, std::vector<Token>& out) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
+  TokenId unknown() const override { return unk_; }
   nlohmann::ordered_json to_json() const override;
 
   const std::vector<Merge>& merges() const { return merges_; }

@@ -24,6 +24,7 @@ class Model {
   virtual void tokenize(const PieceList& list, std::vector<Token>& out) const = 0;
 
   virtual const Vocabulary& vocabulary() const = 0;
+  virtual TokenId unknown() const = 0;  // stands for what is outside the vocabulary; kNoToken: nothing does
   virtual nlohmann::ordered_json to_json() const = 0;
 };
 

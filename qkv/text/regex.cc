@@ -191,19 +191,19 @@ Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
 
-std::vector<Range> Regex::find_all(std::string_view text) const {
+std::vector<Range> Regex::find_all(std::string_view text, Part part) const {
   std::vector<Range> matches;
   size_t begin = 0;
   while (begin < text.size()) {
     const std::string_view rest = text.substr(begin);
     const size_t valid = std::min(find_invalid_utf8(rest), rest.size());
-    if (valid > 0) find_in_valid(rest.substr(0, valid), begin, matches);
+    if (valid > 0) find_in_valid(rest.substr(0, valid), begin, part, matches);
     begin += valid + 1;
   }
   return matches;
 }
 
-void Regex::find_in_valid(std::string_view text, size_t offset, std::vector<Range>& out) const {
+void Regex::find_in_valid(std::string_view text, size_t offset, Part part, std::vector<Range>& out) const {
   MatchData data(pcre2_match_data_create_from_pattern(compiled_->code.get(), nullptr));
   pcre2_match_context* context = thread_match_context();
   const size_t steps = std::clamp<size_t>(kStepsPerText / (text.size() + 1), kFewestSteps, kMostSteps);
@@ -220,7 +220,9 @@ void Regex::find_in_valid(std::string_view text, size_t offset, std::vector<Rang
     const size_t begin = at[0], end = at[1];
     check(begin >= position && end >= begin, "regular expression `{}`: \\K moved a match backwards",
           pattern_);
-    out.push_back({offset + begin, offset + end});
+    const bool grouped = part == Part::first_group && rc > 1 && at[2] != PCRE2_UNSET;
+    const PCRE2_SIZE* shown = grouped ? at + 2 : at;
+    out.push_back({offset + shown[0], offset + shown[1]});
     position = end;
     if (begin == end) {  // step over one character, or an empty match would be found for ever
       if (end == text.size()) return;

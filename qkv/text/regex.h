@@ -29,14 +29,15 @@ class Regex {
 
   // The matches in `text`, left to right, never overlapping; bytes that are not UTF-8 match nothing and end
   // what the pattern can see. Throws Error when a match exceeds the step limits that keep hostile patterns
-  // harmless.
-  std::vector<Range> find_all(std::string_view text) const;
+  // harmless. Of each match its first group, if asked for and if that took part; else the whole.
+  enum class Part { whole, first_group };
+  std::vector<Range> find_all(std::string_view text, Part part = Part::whole) const;
 
   const std::string& pattern() const { return pattern_; }
 
  private:
   struct Compiled;
-  void find_in_valid(std::string_view text, size_t offset, std::vector<Range>& out) const;
+  void find_in_valid(std::string_view text, size_t offset, Part part, std::vector<Range>& out) const;
 
   std::string pattern_;
   std::unique_ptr<Compiled> compiled_;

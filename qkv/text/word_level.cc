@@ -28,7 +28,7 @@ WordLevel::WordLevel(const JsonField& field)
     : WordLevel(Vocabulary(field["vocab"]), field.string_or("unk_token", "<unk>")) {}
 
 void WordLevel::tokenize(const PieceList& list, std::vector<Token>& out) const {
-  const TokenId unk = vocabulary_.find(unk_token_);
+  const TokenId unk = unknown();
   out.reserve(out.size() + list.pieces.size());
   for (size_t i = 0; i < list.pieces.size(); ++i) {
     const Range range = list.pieces[i];

@@ -15,6 +15,7 @@ class WordLevel : public Model {
 
   void tokenize(const PieceList& list, std::vector<Token>& out) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
+  TokenId unknown() const override { return vocabulary_.find(unk_token_); }
   nlohmann::ordered_json to_json() const override;
 
  private:

@@ -347,6 +347,7 @@ class Run {
     GenerateOptions options;
     options.max_new_tokens = config_.sample_tokens;
     options.sampler.temperature = 0.8;
+    options.sampler.excluded = corpus_.tokenizer.ids_without_text(config_.model.vocab_size);
     options.seed = config_.seed;
     const auto tokens = generate(training_->model(), {prompt}, options);
     metrics.write({{"step", state_.step},

@@ -50,6 +50,7 @@ class TrainingState {
   void expect_finite(int64_t step);
 
   Decoder& model() { return *model_; }
+  Optimizer& optimizer() { return *optimizer_; }
   // What is remembered besides the weights, by name: the optimizer's state and the average.
   std::vector<std::pair<std::string, Tensor>> state();
 

@@ -9,6 +9,7 @@ bit for bit.
 import array
 import fcntl
 import json
+import math
 import os
 import pty
 import random
@@ -188,7 +189,7 @@ class CliTest(unittest.TestCase):
 
 
 class Usage(CliTest):
-    COMMANDS = [[], ["train"], ["eval"], ["generate"], ["tokenizer"], ["tokenizer", "train"],
+    COMMANDS = [[], ["train"], ["eval"], ["generate"], ["score"], ["plan"], ["tokenizer"], ["tokenizer", "train"],
                 ["tokenizer", "encode"], ["tokenizer", "decode"], ["report"], ["inspect"], ["forward"]]
 
     def test_help(self):
@@ -234,6 +235,18 @@ class Usage(CliTest):
         self.refused("generate", "x", "--temperature", "warm", status=2, says="--temperature")
         self.refused("generate", "x", "--top-p", "1.5", status=2, says="--top-p")
         self.refused("generate", "x", "--top-k", "-1", status=2, says="--top-k")
+        for option, value in (("--min-p", "-0.1"), ("--min-p", "2"), ("--typical-p", "0"), ("--top-p", "nan"),
+                              ("--repetition-penalty", "0"), ("--repetition-penalty", "-1"),
+                              ("--frequency-penalty", "inf"), ("--presence-penalty", "1e9"), ("--stop", ""),
+                              ("--stop", "\udce9"), ("--samples", "0"), ("--samples", "x"), ("--logprobs", "-1"),
+                              ("--vote", "("), ("--vote", "\udce9")):
+            with self.subTest(option=option, value=value):
+                self.refused("generate", "x", option, value, status=2, says=option)
+        self.refused("score", "x", "--by", "letter", status=2, says="--by")
+        self.refused("score", "x", "--prompt", "a", status=2, says="--choice")
+        self.refused("score", "x", "--choice", "a", status=2, says="--prompt")
+        self.refused("score", "x", "--prompt", "a", "--choice", "a", "--file", "b", status=2,
+                     says=["--prompt", "--file"])
         self.refused("generate", "x", "--dtype", "f8", status=2, says="--dtype")
         self.refused("generate", "x", "--prompt", "a", "--file", "b", status=2, says=["--prompt", "--file"])
         self.refused("tokenizer", "train", "text.txt", "--vocab-size", "-4", "--out", "t", status=2,
@@ -379,16 +392,15 @@ class Eval(FinishedRun):
 
 
 class Generate(FinishedRun):
-    def generate(self, *arguments, **options):
-        return self.ok("generate", self.run_dir, "--tokens", "40", *arguments, **options).out
+    def generate(self, *arguments, tokens=40, **options):
+        return self.ok("generate", self.run_dir, "--tokens", str(tokens), *arguments, **options).out
 
     def test_same_seed_same_text(self):
         first = self.generate("--prompt", "the ", "--seed", "5")
         self.assertEqual(first, self.generate("--prompt", "the ", "--seed", "5"))
         self.assertNotEqual(first, self.generate("--prompt", "the ", "--seed", "6"))
         self.assertTrue(first.startswith("the "))
-        self.assertLessEqual(len(first), len("the ") + 40 + 1)  # less where <unk> was drawn, which has no text
-        self.assertGreater(len(first), len("the ") + 20)
+        self.assertEqual(len(first), len("the ") + 40 + 1)
 
     def test_prompt_from_option_file_and_stdin(self):
         self.write("prompt.txt", "the fox ")
@@ -408,7 +420,7 @@ class Generate(FinishedRun):
     def test_longer_than_the_context(self):
         text = self.generate("--prompt", "the " * 30, "--seed", "1")
         self.assertTrue(text.startswith("the " * 30))
-        self.assertGreater(len(text), 120 + 20)
+        self.assertEqual(len(text), 120 + 40 + 1)
 
     def test_bad_prompts(self):
         self.write("latin1.txt", b"caf\xe9")
@@ -416,6 +428,218 @@ class Generate(FinishedRun):
         self.refused("generate", self.run_dir, status=1, says="prompt", stdin="")
         self.refused("generate", self.run_dir, "--file", "missing.txt", status=1, says="missing.txt")
         self.refused("generate", "missing", "--prompt", "a", status=1, says="missing")
+
+    def samples(self, *arguments, **options):
+        """The JSON lines of --json."""
+        return [json.loads(line) for line in self.generate("--json", *arguments, **options).splitlines()]
+
+    def test_json(self):
+        text = self.generate("--prompt", "the ", "--seed", "5", "--no-echo")
+        (sample,) = self.samples("--prompt", "the ", "--seed", "5")
+        self.assertEqual(sample["text"] + "\n", text)
+        self.assertEqual((sample["sample"], sample["seed"], sample["finish"]), (0, 5, "length"))
+        decoded = self.ok("tokenizer", "decode", self.run_dir, stdin=" ".join(map(str, sample["ids"]))).out
+        self.assertEqual(decoded, sample["text"])
+
+    def test_samples_equal_runs_of_their_own(self):
+        samples = self.samples("--prompt", "the ", "--seed", "5", "--samples", "3")
+        self.assertEqual([s["seed"] for s in samples], [5, 6, 7])
+        for sample in samples:
+            alone = self.generate("--prompt", "the ", "--seed", str(sample["seed"]), "--no-echo")
+            self.assertEqual(sample["text"] + "\n", alone)
+        text = self.generate("--prompt", "the ", "--seed", "5", "--samples", "3")
+        self.assertEqual(text, "".join(f"--- sample {i + 1} of 3 (seed {5 + i})\nthe {s['text']}\n"
+                                       for i, s in enumerate(samples)))
+
+    def test_stop(self):
+        whole = self.generate("--prompt", "the ", "--seed", "5", "--no-echo")[:-1]
+        for stop in (whole[10:13], whole[0], whole[-1], whole[5:9]):
+            with self.subTest(stop=stop):
+                cut = self.generate("--prompt", "the ", "--seed", "5", "--no-echo", "--stop", "NEVER", "--stop", stop)
+                self.assertEqual(cut, whole[:whole.index(stop)] + "\n")
+                (sample,) = self.samples("--prompt", "the ", "--seed", "5", "--stop", stop)
+                self.assertEqual((sample["text"], sample["finish"]), (whole[:whole.index(stop)], "stop"))
+                self.assertEqual(len(sample["ids"]), whole.index(stop) + len(stop))
+        # Text that looked like a stop string to the end is printed after all.
+        self.assertEqual(self.generate("--prompt", "the ", "--seed", "5", "--no-echo", "--stop", whole[-3:] + "NEVER"),
+                         whole + "\n")
+
+    def test_stop_of_several_samples(self):
+        plain = self.samples("--prompt", "the ", "--seed", "5", "--samples", "4")
+        stopped = self.samples("--prompt", "the ", "--seed", "5", "--samples", "4", "--stop", "e")
+        for sample, whole in zip(stopped, plain):
+            self.assertEqual(sample["text"], whole["text"].split("e")[0])
+
+    def test_log_probabilities_equal_forward(self):
+        arguments = ["--prompt", "the ", "--seed", "5", "--temperature", "2", "--repetition-penalty", "2",
+                     "--logprobs", "3"]
+        (sample,) = self.samples(*arguments, tokens=8)
+        prompt = [int(i) for i in self.ok("tokenizer", "encode", self.run_dir, stdin="the ").out.split()]
+        ids = prompt + sample["ids"]
+        self.write("in.safetensors", safetensors_bytes({"input_ids": ("I64", [1, len(ids)], ids)}))
+        self.ok("forward", self.run_dir, "--inputs", "in.safetensors", "--outputs", "out.safetensors")
+        (_, _, vocab), logits = load_safetensors(self.path("out.safetensors"))["logits"]
+        self.assertEqual(len(sample["tokens"]), 8)
+        for i, token in enumerate(sample["tokens"], len(prompt)):
+            row = logits[(i - 1) * vocab:i * vocab]
+            normalizer = math.log(sum(math.exp(z) for z in row))
+            self.assertEqual(token["id"], ids[i])
+            self.assertAlmostEqual(token["logprob"], row[ids[i]] - normalizer, delta=1e-5)
+            best = sorted(range(vocab), key=lambda v: -row[v])[:3]
+            self.assertEqual([t["id"] for t in token["likeliest"]], best)
+            for other in token["likeliest"]:
+                self.assertAlmostEqual(other["logprob"], row[other["id"]] - normalizer, delta=1e-5)
+        table = self.generate(*arguments, "--no-echo", tokens=8).splitlines()[-8:]
+        for line, token in zip(table, sample["tokens"]):
+            self.assertTrue(line.lstrip().startswith(f"{token['logprob']:.4f}"), (line, token))
+            self.assertIn(json.dumps(token["token"]), line)
+        self.assertEqual(self.samples(*arguments[:-1], "0")[0]["tokens"][0]["likeliest"], [])
+
+    def test_vote(self):
+        arguments = ["--prompt", "the ", "--seed", "5", "--samples", "9"]
+        pattern, answers = r"([a-z])[a-z]*\s", {}
+        *samples, vote = self.samples(*arguments, "--vote", pattern)
+        for sample in samples:
+            found = re.findall(pattern, sample["text"])
+            self.assertEqual(sample["answer"], found[-1] if found else None)
+            if found:
+                answers[found[-1]] = answers.get(found[-1], 0) + 1
+        ranked = sorted(answers.items(), key=lambda item: -item[1])
+        self.assertEqual([(v["answer"], v["count"]) for v in vote["votes"]], ranked)
+        self.assertEqual(vote["winner"], ranked[0][0])
+        lines = self.generate(*arguments, "--vote", pattern).splitlines()
+        self.assertEqual(lines[-1], f"winner: {ranked[0][0]}")
+        self.assertEqual(lines[-1 - len(ranked):-1], [f"{count:6}  {answer}" for answer, count in ranked])
+        result = self.qkv("generate", self.run_dir, *arguments, "--vote", "NEVER")
+        self.assertEqual(result.status, 1, result)
+        self.assertIn("--vote", result.err)
+
+    def test_penalties_and_filters_change_the_text(self):
+        plain = self.generate("--prompt", "the ", "--seed", "5")
+        for option in (["--min-p", "0.9"], ["--typical-p", "0.3"], ["--repetition-penalty", "5"],
+                       ["--frequency-penalty", "5"], ["--presence-penalty", "-9"]):
+            with self.subTest(option=option):
+                self.assertNotEqual(self.generate("--prompt", "the ", "--seed", "5", *option), plain)
+        self.assertEqual(self.generate("--prompt", "the ", "--seed", "5", "--min-p", "1"),
+                         self.generate("--prompt", "the ", "--temperature", "0"))
+        # No token twice: the vocabulary has more than 15 characters.
+        text = self.generate("--prompt", "the ", "--presence-penalty", "100", "--no-echo", tokens=15)[:-1]
+        self.assertEqual(len(set(text)), 15, text)
+
+    def test_tokens_without_text_are_never_drawn(self):
+        """<unk>, and ids beyond the tokenizer's: at an infinite temperature each would come up soon."""
+        (sample,) = self.samples("--prompt", "the ", "--seed", "1", "--temperature", "inf", tokens=500)
+        self.assertEqual(len(sample["text"]), 500)
+        shutil.copytree(os.path.join(self.run_dir, "last"), self.path("padded"))
+        padding, vocab = 300, 0
+        tensors = {}
+        for name, (shape, values) in load_safetensors(self.path("padded/model.safetensors")).items():
+            if name == "transformer.wte.weight":
+                vocab = shape[0]
+                shape, values = [vocab + padding, shape[1]], values + [0.0] * (padding * shape[1])
+            tensors[name] = ("F32", shape, values)
+        self.write("padded/model.safetensors", safetensors_bytes(tensors))
+        config = json.loads(read(self.path("padded/config.json")))
+        self.write("padded/config.json", json.dumps(dict(config, vocab_size=vocab + padding)))
+        out = self.ok("generate", "padded", "--json", "--prompt", "the ", "--temperature", "inf", "--tokens", "200").out
+        sample = json.loads(out)
+        self.assertEqual(len(sample["text"]), 200)
+        self.assertLess(max(sample["ids"]), vocab)
+
+    def test_examples(self):
+        self.write("e.toml", 'separator = "\\n"\ntemplate = "{input} jumps {output}"\n'
+                             '[[example]]\ninput = "fox"\noutput = "over"\n')
+        prompt = "fox jumps over\ndog jumps"
+        wanted = self.generate("--prompt", prompt, "--seed", "5")
+        self.assertEqual(self.generate("--prompt", "dog", "--examples", "e.toml", "--seed", "5"), wanted)
+        self.assertEqual(self.generate("--examples", "e.toml", "--seed", "5", stdin="dog\n"), wanted)
+        self.write("e.jsonl", '{"input": "fox"}')
+        self.refused("generate", self.run_dir, "--prompt", "a", "--examples", "e.jsonl", status=1,
+                     says=["e.jsonl:1", "output"])
+
+
+class Score(FinishedRun):
+    CHOICES = ["fox jumps", "lazy", "xx", " "]
+
+    def score(self, *arguments, **options):
+        return [json.loads(line) for line in self.ok("score", self.run_dir, *arguments, **options).out.splitlines()]
+
+    def arguments(self, choices):
+        return [a for c in choices for a in ("--choice", c)]
+
+    def expected(self, prompt, choices):
+        """log P of each choice by `qkv forward`, one at a time."""
+        out = []
+        for choice in choices:
+            ids = [int(i) for i in self.ok("tokenizer", "encode", self.run_dir, stdin=prompt + choice).out.split()]
+            self.write("in.safetensors", safetensors_bytes({"input_ids": ("I64", [1, len(ids)], ids)}))
+            self.ok("forward", self.run_dir, "--inputs", "in.safetensors", "--outputs", "out.safetensors")
+            (_, _, vocab), logits = load_safetensors(self.path("out.safetensors"))["logits"]
+            total = 0
+            for i in range(len(prompt), len(ids)):
+                row = logits[(i - 1) * vocab:i * vocab]
+                total += row[ids[i]] - math.log(sum(math.exp(z) for z in row))
+            out.append(total)
+        return out
+
+    def test_equals_forward(self):
+        expected = self.expected("the ", self.CHOICES)
+        (answer,) = self.score("--prompt", "the ", *self.arguments(self.CHOICES), "--json")
+        self.assertEqual([c["choice"] for c in answer["choices"]], self.CHOICES)
+        for choice, log_p in zip(answer["choices"], expected):
+            length = len(choice["choice"])
+            self.assertAlmostEqual(choice["logprob"], log_p, delta=1e-4)
+            self.assertAlmostEqual(choice["per_token"], log_p / length, delta=1e-4)
+            self.assertAlmostEqual(choice["per_byte"], log_p / length, delta=1e-4)
+            self.assertEqual(choice["tokens"], length)
+        self.assertEqual(answer["best"], expected.index(max(expected)))
+        self.assertEqual(answer["best_choice"], self.CHOICES[answer["best"]])
+
+    def test_table(self):
+        for by, key in (("sum", "logprob"), ("token", "per_token"), ("byte", "per_byte")):
+            arguments = ["--prompt", "the ", *self.arguments(self.CHOICES[:2]), "--by", by]
+            (answer,) = self.score(*arguments, "--json")
+            values = [c[key] for c in answer["choices"]]
+            self.assertEqual(answer["best"], values.index(max(values)))
+            lines = self.ok("score", self.run_dir, *arguments).out.splitlines()[1:]
+            self.assertEqual([line.startswith("*") for line in lines], [v == max(values) for v in values])
+            self.assertIn(f"{values[0]:.4f}", lines[0])
+            self.assertIn('"lazy"', lines[1])
+
+    def test_json_lines(self):
+        questions = [("the ", self.CHOICES), ("a", [" dog"]), ("fox\n", ["and", "then"])]
+        lines = "\n".join(json.dumps({"prompt": p, "choices": c}) for p, c in questions)
+        self.write("questions.jsonl", lines)
+        answers = self.score("--file", "questions.jsonl")
+        self.assertEqual(answers, self.score(stdin=lines + "\n\n"))
+        self.assertEqual(len(answers), 3)
+        for answer, (prompt, choices) in zip(answers, questions):
+            self.assertEqual(answer["prompt"], prompt)
+            (alone,) = self.score("--prompt", prompt, *self.arguments(choices), "--json")
+            self.assertEqual(answer, alone)
+
+    def test_examples(self):
+        self.write("e.jsonl", '{"template": "{input} {output}", "separator": " "}\n{"input": "a", "output": "fox"}\n')
+        (answer,) = self.score("--prompt", "the", "--choice", "dog", "--examples", "e.jsonl", "--json")
+        (expected,) = self.expected("a fox the ", ["dog"])
+        self.assertAlmostEqual(answer["choices"][0]["logprob"], expected, delta=1e-4)
+        self.assertEqual(answer["prompt"], "the")
+
+    def test_bad_input(self):
+        score = ("score", self.run_dir)
+        self.refused(*score, "--prompt", "a", "--choice", "", status=1, says="choice")
+        self.refused(*score, "--prompt", "", "--choice", "a", status=1, says=["precedes", '"a"'])
+        self.refused(*score, "--prompt", "a" * 17, "--choice", "a", status=1, says=["18", "context is 16"])
+        self.refused(*score, "--file", "missing.jsonl", status=1, says="missing.jsonl")
+        self.refused(*score, "--file", ".", status=1, says=".: cannot be read")
+        for line, says in (("x", "JSON"), ("[1]", "object"), ("{}", "prompt"), ('{"prompt": 3}', "string"),
+                           ('{"prompt": "a"}', "choices"), ('{"prompt": "a", "choices": []}', "choices"),
+                           ('{"prompt": "a", "choices": "b"}', "list"),
+                           ('{"prompt": "a", "choices": [3]}', "choices[0]"),
+                           ('{"prompt": "a", "choices": ["b"], "gold": 0}', "gold"),
+                           ('{"prompt": "a", "choices": [""]}', "no token")):
+            with self.subTest(line=line):
+                self.refused(*score, stdin="\n" + line, status=1, says=["standard input:2", says])
 
 
 class Report(FinishedRun):

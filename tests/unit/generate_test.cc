@@ -1,6 +1,7 @@
 // Decoding with remembered keys and values against computing everything anew.
 #include "qkv/infer/generate.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "qkv/base/parallel.h"
@@ -200,13 +201,68 @@ TEST_F(GenerateTest, TheCallbackSeesEveryTokenAndMayStop) {
   const auto model = model_of();
   const auto all = generate(*model, kPrompts, greedy(6));
   std::vector<Tokens> seen(kPrompts.size());
-  const auto out = generate(*model, kPrompts, greedy(6), [&](int64_t s, int32_t token) {
-    seen[s].push_back(token);
-    return !(s == 1 && seen[s].size() == 2);
-  });
+  const auto out =
+      generate(*model, kPrompts, greedy(6), [&](int64_t s, int32_t token, std::span<const float>) {
+        seen[s].push_back(token);
+        return !(s == 1 && seen[s].size() == 2);
+      });
   EXPECT_EQ(seen, out);
   for (size_t s = 0; s < all.size(); ++s)
     EXPECT_EQ(out[s], s == 1 ? Tokens(all[s].begin(), all[s].begin() + 2) : all[s]);
+}
+
+// Sample i of a prompt is what the prompt alone gives with the seed plus i.
+TEST_F(GenerateTest, SamplesEqualRunsOfTheirOwn) {
+  const auto model = model_of();
+  GenerateOptions o = greedy(15);
+  o.sampler.temperature = 1;
+  o.seed = 11;
+  const std::vector<Tokens> prompts = {{1, 2, 3}, {1, 2, 3}, {4}, {1, 2, 3}};
+  const auto together = generate(*model, prompts, o);
+  EXPECT_NE(together[0], together[1]);
+  for (size_t s = 0; s < prompts.size(); ++s) {
+    o.seed = 11 + s;
+    EXPECT_EQ(generate(*model, {prompts[s]}, o)[0], together[s]) << s;
+  }
+}
+
+TEST_F(GenerateTest, ThePenaltiesSeePromptAndContinuation) {
+  const auto model = model_of();
+  GenerateOptions o = greedy(15);
+  o.sampler.repetition_penalty = 1.5;
+  o.sampler.frequency_penalty = 0.7;
+  o.sampler.excluded = {3, 28};
+  const auto out = generate(*model, kPrompts, o);
+  for (size_t s = 0; s < kPrompts.size(); ++s) {
+    Tokens all = kPrompts[s];
+    for (const int32_t token : out[s]) {
+      std::vector<float> z = logits_of(
+          *model, Tokens(all.end() - std::min<int64_t>(12, static_cast<int64_t>(all.size())), all.end()));
+      for (int32_t i = 0; i < 29; ++i) {
+        const auto count = std::count(all.begin() + kPrompts[s].size(), all.end(), i);
+        if (std::count(all.begin(), all.end(), i) > 0) z[i] = z[i] < 0 ? z[i] * 1.5F : z[i] / 1.5F;
+        z[i] -= 0.7F * static_cast<float>(count);
+      }
+      z[3] = z[28] = -INFINITY;
+      ASSERT_EQ(token, argmax(z)) << "prompt " << s << ", after " << all.size() << " tokens";
+      all.push_back(token);
+    }
+  }
+}
+
+TEST_F(GenerateTest, TheCallbackIsGivenTheModelsOwnLogits) {
+  const auto model = model_of();
+  std::vector<Tokens> all = kPrompts;
+  GenerateOptions o = greedy(14);
+  o.sampler.temperature = 0.5;
+  o.sampler.repetition_penalty = 3;
+  generate(*model, kPrompts, o, [&](int64_t s, int32_t token, std::span<const float> logits) {
+    const Tokens window(all[s].end() - std::min<int64_t>(12, static_cast<int64_t>(all[s].size())),
+                        all[s].end());
+    expect_near({logits.begin(), logits.end()}, logits_of(*model, window));
+    all[s].push_back(token);
+    return true;
+  });
 }
 
 TEST_F(GenerateTest, NothingToDo) {

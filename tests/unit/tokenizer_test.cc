@@ -205,6 +205,14 @@ TEST(Tokenizer, WordsAndUnknownWords) {
   EXPECT_THROW(words.encode("caf\xE9"), Error);
 }
 
+TEST(Tokenizer, IdsWithoutText) {
+  Json json = word_json();
+  EXPECT_EQ(tokenizer_of(json).ids_without_text(7), (Ids{0, 5, 6}));  // <unk>, and beyond the vocabulary
+  json["model"]["vocab"].erase("world");
+  EXPECT_EQ(tokenizer_of(json).ids_without_text(5), (Ids{0, 2}));  // a gap
+  EXPECT_TRUE(small_bpe().ids_without_text(small_bpe().vocab_size()).empty());
+}
+
 TEST(Tokenizer, UnknownCharactersAreNamedWhereThereIsNoUnk) {
   const std::string_view texts[] = {"abc "};
   TrainerOptions options;

@@ -1,0 +1,42 @@
+#include "qkv/cli/console.h"
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "qkv/base/file.h"
+
+namespace qkv {
+namespace {
+
+bool is_standard_input(const std::string& file) {
+  return file.empty() || file == "-";
+}
+
+}  // namespace
+
+std::string read_input(const std::string& file) {
+  if (!is_standard_input(file)) return read_file(file);
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+std::string input_name(const std::string& file) {
+  return is_standard_input(file) ? "standard input" : file;
+}
+
+void read_json_lines(const std::string& file,
+                     const std::function<void(const Json& value, const std::string& place)>& f) {
+  if (is_standard_input(file)) return for_each_json_line(std::cin, input_name(file), f);
+  std::ifstream in(file, std::ios::binary);
+  check(in.good(), "{}: cannot be opened", file);
+  for_each_json_line(in, file, f);
+  check(!in.bad(), "{}: cannot be read", file);  // a directory, for one
+}
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  check(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "standard output cannot be written");
+}
+
+}  // namespace qkv

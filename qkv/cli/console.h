@@ -1,0 +1,42 @@
+// What subcommands read and print.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "qkv/base/error.h"
+#include "qkv/base/json.h"
+
+namespace qkv {
+
+// An input is a file, or standard input for "" and "-".
+std::string read_input(const std::string& file);
+std::string input_name(const std::string& file);
+// Calls `f` with each line's value as it is read, and its place.
+void read_json_lines(const std::string& file,
+                     const std::function<void(const Json& value, const std::string& place)>& f);
+
+// To standard output, at once. Throws Error when it cannot be written.
+void print(const std::string& text);
+
+// f(); what it refuses names the place in the input where it stands.
+template <typename F>
+auto naming_place(const std::string& place, const F& f) {
+  try {
+    return f();
+  } catch (const Error& e) {
+    fail("{}: {}", place, e.what());
+  }
+}
+
+// f(); what it refuses is a mistake on the command line, at this option.
+template <typename F>
+auto naming_option(const std::string& option, const F& f) {
+  try {
+    return f();
+  } catch (const Error& e) {
+    throw UsageError(option + e.what());
+  }
+}
+
+}  // namespace qkv

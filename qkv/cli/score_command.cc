@@ -1,0 +1,131 @@
+// qkv score: which of several continuations a model holds most likely.
+#include "qkv/cli/command.h"
+#include "qkv/cli/console.h"
+#include "qkv/cli/text_model.h"
+#include "qkv/infer/few_shot.h"
+#include "qkv/infer/score.h"
+
+namespace qkv {
+namespace {
+
+struct Options {
+  std::string dir, prompt, file, examples, by = "sum", dtype = "f32";
+  std::vector<std::string> choices;
+  bool has_prompt = false, json = false;
+};
+
+struct Question {
+  std::string prompt;
+  std::vector<std::string> choices;
+};
+
+size_t best_of(const std::vector<ChoiceScore>& scores, const std::string& by) {
+  const auto value = [&](const ChoiceScore& s) {
+    return by == "token" ? s.per_token() : by == "byte" ? s.per_byte() : s.log_p;
+  };
+  size_t best = 0;
+  for (size_t i = 1; i < scores.size(); ++i)
+    if (value(scores[i]) > value(scores[best])) best = i;
+  return best;
+}
+
+std::string line_of(const Question& q, const std::vector<ChoiceScore>& scores, const Options& o) {
+  OrderedJson choices = OrderedJson::array();
+  for (size_t i = 0; i < scores.size(); ++i)
+    choices.push_back({{"choice", q.choices[i]},
+                       {"logprob", scores[i].log_p},
+                       {"per_token", scores[i].per_token()},
+                       {"per_byte", scores[i].per_byte()},
+                       {"tokens", scores[i].tokens}});
+  const size_t best = best_of(scores, o.by);
+  const OrderedJson line = {
+      {"prompt", q.prompt}, {"choices", choices}, {"best", best}, {"best_choice", q.choices[best]}};
+  return line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+std::string table_of(const Question& q, const std::vector<ChoiceScore>& scores, const Options& o) {
+  std::string out = "       log P   per token    per byte  tokens  choice\n";
+  const size_t best = best_of(scores, o.by);
+  for (size_t i = 0; i < scores.size(); ++i)
+    out += fmt::format("{} {:10.4f}  {:10.4f}  {:10.4f}  {:6}  {}\n", i == best ? '*' : ' ', scores[i].log_p,
+                       scores[i].per_token(), scores[i].per_byte(), scores[i].tokens,
+                       Json(q.choices[i]).dump(-1, ' ', false, Json::error_handler_t::replace));
+  return out;
+}
+
+Question parse_question(const Json& value, const std::string& place) {
+  static constexpr std::string_view kKeys[] = {"prompt", "choices"};
+  const JsonField line(value, place);
+  line.expect_keys(kKeys);
+  Question q{line["prompt"].string(), {}};
+  const JsonField choices = line["choices"];
+  for (size_t i = 0; i < choices.size(); ++i) q.choices.push_back(choices.at(i).string());
+  check(!q.choices.empty(), "{}: choices: is empty", place);
+  return q;
+}
+
+void run(const Options& o) {
+  if (o.has_prompt && o.choices.empty()) throw UsageError("--choice: missing: name the alternatives");
+  if (!o.has_prompt && !o.choices.empty())
+    throw UsageError("--prompt: missing: --choice names its continuations");
+  const TextModel m = load_text_model(o.dir, o.dtype);
+  const FewShot examples = o.examples.empty() ? FewShot{} : read_few_shot(o.examples);
+  const auto score = [&](const Question& q) {
+    const std::string prompt = o.examples.empty() ? q.prompt : examples.prompt(q.prompt);
+    return score_choices(*m.model, m.tokenizer, prompt, q.choices, m.special.bos);
+  };
+  if (o.has_prompt) {
+    const Question q{o.prompt, o.choices};
+    return print(o.json ? line_of(q, score(q), o) : table_of(q, score(q), o));
+  }
+  read_json_lines(o.file, [&](const Json& value, const std::string& place) {
+    const Question q = parse_question(value, place);
+    const auto scores = naming_place(place, [&] { return score(q); });
+    print(line_of(q, scores, o));
+  });
+}
+
+constexpr const char* kFooter =
+    R"(Prints log P(choice | prompt), the sum over the choice's tokens (natural logarithm), also divided by its tokens
+and by its bytes, and marks the best. A choice's tokens are those of prompt and choice together from where they
+part from the prompt's own: where the tokenizer joins the prompt's end with the choice's beginning, the joint
+token counts as the choice's. A choice that is a word begins with a space as a rule, and the prompt ends
+without one.
+
+Without --prompt, questions are read as JSON lines, {"prompt": "...", "choices": ["...", "..."]}, and answered
+as JSON lines.
+
+--examples FILE puts solved examples before each prompt: see qkv generate --help. The choices are then what
+may stand for {output}.
+
+Examples:
+  qkv score gpt2 --prompt "The capital of France is" --choice " Paris" --choice " Rome"
+  qkv score gpt2 --prompt Spain --choice Madrid --choice Lisbon --examples examples/capitals.toml
+  qkv score gpt2 --file questions.jsonl > answers.jsonl)";
+
+}  // namespace
+
+void add_score_command(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* c = app.add_subcommand("score", "Choose among continuations of a prompt by their likelihood");
+  c->add_option("DIR", o->dir, "Model directory or run")->required();
+  auto* prompt = c->add_option("--prompt", o->prompt, "Text that the choices continue");
+  c->add_option("--choice", o->choices, "One alternative (repeatable)")->allow_extra_args(false);
+  c->add_option("--file", o->file, "Questions in JSON lines (default: standard input)")->excludes(prompt);
+  c->add_option("--examples", o->examples, "File with solved examples to put before each prompt");
+  c->add_option("--by", o->by,
+                "What the best choice has the most of: the log-probability's sum, token or byte")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"sum", "token", "byte"}));
+  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  c->add_flag("--json", o->json, "Print one JSON object");
+  c->footer(kFooter);
+  c->callback([o, prompt] {
+    o->has_prompt = prompt->count() > 0;
+    run(*o);
+  });
+}
+
+}  // namespace qkv

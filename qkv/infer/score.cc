@@ -1,0 +1,107 @@
+#include "qkv/infer/score.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "qkv/infer/generate.h"
+#include "qkv/infer/log_prob.h"
+
+namespace qkv {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+// log P of each target after the row of `hidden` [N, D] at its place; a chunk's logits at a time.
+std::vector<double> log_probs_of(const Decoder& model, const Tensor& hidden,
+                                 std::span<const int32_t> targets) {
+  constexpr int64_t kChunk = 64;  // rows: 13 MB of logits for GPT-2's vocabulary
+  std::vector<double> out;
+  const auto rows = static_cast<int64_t>(targets.size());
+  for (int64_t first = 0; first < rows; first += kChunk) {
+    const Tensor logits = model.logits(hidden.slice_rows(first, std::min(first + kChunk, rows)));
+    for (int64_t r = 0; r < logits.dim(0); ++r) {
+      const auto row = logits.values<float>().subspan(r * logits.width(), logits.width());
+      const int32_t target = targets[first + r];
+      check(target >= 0 && target < logits.width(), "score: no token {}: the model has {}", target,
+            logits.width());
+      out.push_back(row[target] - log_normalizer(row));
+    }
+  }
+  return out;
+}
+
+// How many tokens all begin with, each leaving the one before its `begin`: that one's logits are needed.
+int64_t shared_length(const std::vector<Alternative>& alternatives) {
+  const Tokens& first = alternatives[0].tokens;
+  int64_t shared = alternatives[0].begin - 1;
+  for (const Alternative& a : alternatives) {
+    shared = std::min(shared, a.begin - 1);
+    shared = std::mismatch(first.begin(), first.begin() + shared, a.tokens.begin()).first - first.begin();
+  }
+  return shared;
+}
+
+}  // namespace
+
+std::vector<std::vector<double>> log_probs(const Decoder& model,
+                                           const std::vector<Alternative>& alternatives) {
+  const NoGrad guard;
+  if (alternatives.empty()) return {};
+  for (const Alternative& a : alternatives) {
+    assert(a.begin > 0 && a.begin < static_cast<int64_t>(a.tokens.size()));
+    check(static_cast<int64_t>(a.tokens.size()) - 1 <= model.spec().context,
+          "score: prompt and choice have {} tokens, the context is {}", a.tokens.size(),
+          model.spec().context);
+  }
+  const int64_t shared = shared_length(alternatives);
+  DecodeState state(model, 1);
+  if (shared > 0)
+    state.extend({Tokens(alternatives[0].tokens.begin(), alternatives[0].tokens.begin() + shared)});
+  state.reorder(Tokens(alternatives.size(), 0));
+  std::vector<Tokens> rest;  // the last token is only predicted
+  rest.reserve(alternatives.size());
+  for (const Alternative& a : alternatives) rest.emplace_back(a.tokens.begin() + shared, a.tokens.end() - 1);
+  const Tensor hidden = state.extend(rest);
+
+  std::vector<std::vector<double>> out;
+  int64_t end = 0;  // the last row of an alternative predicts its last token
+  for (size_t i = 0; i < alternatives.size(); ++i) {
+    end += static_cast<int64_t>(rest[i].size());
+    const auto targets = std::span(alternatives[i].tokens).subspan(alternatives[i].begin);
+    out.push_back(
+        log_probs_of(model, hidden.slice_rows(end - static_cast<int64_t>(targets.size()), end), targets));
+  }
+  return out;
+}
+
+std::vector<ChoiceScore> score_choices(const Decoder& model, const text::Tokenizer& tokenizer,
+                                       const std::string& prompt, const std::vector<std::string>& choices,
+                                       int64_t bos) {
+  const Tokens alone = tokenizer.encode(prompt, false).ids;
+  std::vector<Alternative> alternatives;
+  for (const std::string& choice : choices) {
+    Tokens both = tokenizer.encode(prompt + choice, false).ids;
+    const size_t most = std::min(alone.size(), both.size());
+    int64_t begin =
+        std::mismatch(both.begin(), both.begin() + static_cast<int64_t>(most), alone.begin()).first -
+        both.begin();
+    check(begin < static_cast<int64_t>(both.size()), "score: the choice \"{}\" adds no token to the prompt",
+          choice);
+    if (begin == 0) {
+      check(bos >= 0,
+            "score: nothing precedes the choice \"{}\", and this model has no token that begins a text",
+            choice);
+      both.insert(both.begin(), static_cast<int32_t>(bos));
+      begin = 1;
+    }
+    alternatives.push_back({std::move(both), begin});
+  }
+  std::vector<ChoiceScore> out;
+  const auto all = log_probs(model, alternatives);
+  for (size_t i = 0; i < all.size(); ++i)
+    out.push_back({std::accumulate(all[i].begin(), all[i].end(), 0.0), static_cast<int64_t>(all[i].size()),
+                   static_cast<int64_t>(choices[i].size())});
+  return out;
+}
+
+}  // namespace qkv
