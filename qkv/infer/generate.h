@@ -33,9 +33,9 @@ class DecodeState {
 };
 
 struct GenerateOptions {
-  SamplerOptions sampler;
+  SamplerOptions sampler = {};
   int64_t max_new_tokens = 128;
-  std::vector<int32_t> eos;  // a sequence ends after one of these
+  std::vector<int32_t> eos = {};  // a sequence ends after one of these
   uint64_t seed = 0;
   bool cached = true;  // false: the whole sequence anew for each token (what the cache is tested against)
 };
