@@ -41,6 +41,7 @@ docs: setup
 	@command -v doxygen >/dev/null || $(SUDO) apt-get install -qy doxygen
 	@mkdir -p build/docs
 	doxygen docs/Doxyfile
+	@! grep -v "of \(class\|struct\) .* is not documented" build/docs/warnings.txt
 	@echo "build/docs/html/index.html"
 
 demo: build

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+// The library. Tokenizers have a namespace of their own inside.
 namespace qkv {
 
 // "MAJOR.MINOR.PATCH" of the library that is linked (semantic versioning).

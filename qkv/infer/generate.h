@@ -32,6 +32,7 @@ class DecodeState {
   std::vector<std::unique_ptr<LayerState>> states_;
 };
 
+// How continuations are drawn and when they end.
 struct GenerateOptions {
   SamplerOptions sampler = {};
   int64_t max_new_tokens = 128;

@@ -14,6 +14,7 @@
 
 namespace qkv {
 
+// The f of a feed-forward network.
 enum class Activation : uint8_t {
   relu,       // max(x, 0)
   gelu,       // x Phi(x), Phi the normal distribution (Phuong & Hutter, eq. 5)
@@ -60,9 +61,11 @@ struct ResidualNormGrad {
   float* dbeta;   // [width], added to
 };
 
+// A target that no loss is computed for.
+inline constexpr int32_t kIgnored = -100;
+
 // losses[r] = -log softmax(logits[r])[target[r]], 0 where target is kIgnored; and, where dlogits is not null,
 // dlogits[r] = scale * (softmax(logits[r]) - onehot(target[r])).
-inline constexpr int32_t kIgnored = -100;
 template <typename T>
 struct CrossEntropy {
   int64_t rows, vocab;
@@ -103,6 +106,7 @@ struct Attention {
       lse;  // [rows, heads] log of the softmax's denominator; -inf where a query sees no key (out is 0 then)
 };
 
+// The gradients of q, k and v from that of the output.
 template <typename T>
 struct AttentionGrad {
   Attention<T> forward;  // out and lse as the forward pass left them
@@ -123,6 +127,7 @@ struct AdamW {
   float grad_scale;
 };
 
+// The functions for activations of one element type.
 template <typename T>
 struct TypedKernels {
   void (*to_f32)(int64_t n, const T* x, float* y);
@@ -147,6 +152,7 @@ struct TypedKernels {
 
 // Query rows a forward task takes: those of one sequence from first_query on, a multiple of this.
 inline constexpr int64_t kQueryTile = 64;
+// Keys that it takes at a time.
 inline constexpr int64_t kKeyTile = 64;
 
 // Floats of scratch memory that one attention (attention_grad) task needs. Linear in the number of keys.
@@ -155,6 +161,7 @@ int64_t attention_scratch(const Attention<T>&);
 template <typename T>
 int64_t attention_grad_scratch(const Attention<T>&, int64_t max_keys);
 
+// All functions for one instruction set.
 struct KernelTable {
   std::string_view name;  // "generic", "avx2", "avx512"
   TypedKernels<float> f32;

@@ -12,6 +12,7 @@
 
 namespace qkv::text {
 
+// How large a vocabulary becomes, and of what.
 struct TrainerOptions {
   size_t vocab_size = 8192;                      // tokens in all, special ones and the alphabet included
   int64_t min_frequency = 2;                     // rarer pairs are not merged, rarer words not taken

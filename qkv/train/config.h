@@ -8,6 +8,7 @@
 
 namespace qkv {
 
+// [data]: the texts.
 struct DataConfig {
   std::vector<std::string> train;  // text files
   std::vector<std::string> valid;  // text files; empty: the last part of `train`
@@ -15,6 +16,7 @@ struct DataConfig {
   std::string separator;           // divides a file into documents; empty: a file is one
 };
 
+// [tokenizer]: an existing one, or how to train one.
 struct TokenizerConfig {
   std::string path;          // an existing tokenizer; empty: train one
   std::string type = "bpe";  // bpe, char, byte or word
@@ -22,6 +24,7 @@ struct TokenizerConfig {
   int64_t min_frequency = 2;
 };
 
+// The part of [train] that decides how parameters move.
 struct OptimizerConfig {
   std::string name = "adamw";  // adamw or sgd (the paper's)
   double learning_rate = 1e-3;
@@ -33,6 +36,7 @@ struct OptimizerConfig {
   double clip = 1.0;  // of the gradient's norm; 0: none
 };
 
+// A whole run.
 struct TrainConfig {
   DataConfig data;
   TokenizerConfig tokenizer;

@@ -7,6 +7,7 @@
 
 namespace qkv {
 
+// What a run learns from, and what it is judged by.
 struct Corpus {
   text::Tokenizer tokenizer;
   TokenStream train, valid;

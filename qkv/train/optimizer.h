@@ -11,6 +11,7 @@
 
 namespace qkv {
 
+// An update rule with its memory.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
