@@ -35,6 +35,7 @@ install: build
 	DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
 
 package: build
+	@command -v dpkg-shlibdeps >/dev/null || $(SUDO) apt-get install -qy dpkg-dev
 	cd $(BUILD) && cpack
 
 docs: setup
@@ -68,11 +69,12 @@ asan: setup
 	cmake --build build/asan-ubsan
 	ctest --test-dir build/asan-ubsan --output-on-failure -j 2 -LE isa
 
-# Not formal/ (one thread), nor the command line (driven with one thread), nor the slower instruction sets.
+# Not formal/ (one thread), nor the command line (driven with one thread), nor the slower instruction sets, nor the
+# examples (minutes of plain loops).
 tsan: setup
 	cmake --preset tsan
 	cmake --build build/tsan
-	ctest --test-dir build/tsan --output-on-failure -j 1 -LE "formal|isa|cli"
+	ctest --test-dir build/tsan --output-on-failure -j 1 -LE "formal|isa|cli|examples"
 
 # A minute on each parser of untrusted files.
 fuzz: setup

@@ -10,6 +10,12 @@ set_target_properties(qkv_cli PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTA
 target_link_options(qkv_cli PRIVATE -Wl,--disable-new-dtags)
 install(TARGETS qkv_cli)
 
+# The manual page is what the tool says of itself.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+install(CODE "execute_process(COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/man_page.py $<TARGET_FILE:qkv_cli>
+  OUTPUT_FILE ${PROJECT_BINARY_DIR}/qkv.1 COMMAND_ERROR_IS_FATAL ANY)")
+install(FILES ${PROJECT_BINARY_DIR}/qkv.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+
 install(TARGETS qkv EXPORT qkv INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY qkv DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING
   PATTERN "*.h" PATTERN cli EXCLUDE PATTERN kernels/cpu EXCLUDE PATTERN kernels/generic EXCLUDE)

@@ -1,9 +1,10 @@
-// Writes an op of its own with its gradient, a module that uses it, and checks every kind of its parameters'
-// gradients against finite differences.
+// Writes an op of its own with its gradient, a module that uses it, and checks the gradients of the module's
+// parameters against finite differences.
 //   g++ -std=c++20 new_module.cc $(pkg-config --cflags --libs qkv) -o new_module && ./new_module
 #include <cmath>
 #include <cstdio>
 
+#include "qkv/autograd/graph.h"
 #include "qkv/nn/layers.h"
 #include "qkv/ops/dispatch.h"
 #include "qkv/ops/elementwise.h"
@@ -66,8 +67,10 @@ int main() {
 
   // The scalar whose gradient is taken is the sum of the outputs: every output's gradient is 1.
   const auto sum_of_outputs = [&] {
+    const qkv::NoGrad no_grad;
+    const qkv::Tensor outputs = module.forward(x, {}, nullptr);
     double sum = 0;
-    for (const float y : module.forward(x, {}, nullptr).values<float>()) sum += y;
+    for (const float y : outputs.values<float>()) sum += y;
     return sum;
   };
   const qkv::Tensor ones = qkv::Tensor::of(x.shape(), std::vector<float>(x.count(), 1));

@@ -47,6 +47,9 @@ class Installed(unittest.TestCase):
         documents = self.examples.parent
         for path in [documents / "LICENSE", documents / "README.md", self.library / "cmake/qkv/qkvConfigVersion.cmake"]:
             self.assertTrue(path.is_file(), path)
+        manual = (self.prefix / "share/man/man1/qkv.1").read_text()
+        for command in "train", "generate", "tokenizer encode":
+            self.assertIn(f"\n.SS qkv {command}\n", manual)
         internal = [path for path in self.prefix.glob("include/**/*") if path.name.endswith(("-inl.h", ".cc"))]
         self.assertEqual(internal, [])
         self.assertFalse((self.prefix / "include/qkv/cli").exists())
