@@ -40,7 +40,18 @@ use_tool "/$(cd "$root" && ls opt/qkv-*/bin/qkv)"
 echo "== the Debian package, with its dependencies"
 fresh_machine
 cp "$build"/qkv_*.deb "$root/tmp/"
-chroot "$root" bash -euc 'apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -o Dpkg::Use-Pty=0 -qy /tmp/qkv_*.deb'
+chroot "$root" bash -euc 'apt-get update -q; DEBIAN_FRONTEND=noninteractive apt-get install -o Dpkg::Use-Pty=0 -qy /tmp/qkv_*.deb'
 use_tool qkv
-chroot "$root" bash -euc 'apt-get remove -qy qkv && ! command -v qkv && [ ! -e /usr/lib/libqkv.a ]'
+
+echo "== a program that links the library, with the packages that are suggested for it"
+chroot "$root" bash -euc '
+  dpkg-query --show --showformat="\${Suggests}" qkv | tr -d "," | sed "s/ | [^ ]*//g" |
+    DEBIAN_FRONTEND=noninteractive xargs apt-get install -qy --no-install-recommends -o Dpkg::Use-Pty=0 make pkg-config
+  cd /tmp
+  cmake -S /usr/share/doc/qkv/examples -B examples
+  cmake --build examples --target new_module
+  examples/new_module
+  g++ -std=c++20 /usr/share/doc/qkv/examples/run_model.cc $(pkg-config --cflags --libs qkv) -o run_model
+  ./run_model run/best "the quick"'
+chroot "$root" bash -euc 'apt-get remove -qy qkv; [ ! -e /usr/bin/qkv ]; [ ! -e /usr/lib/libqkv.a ]'
 echo "== passed"
