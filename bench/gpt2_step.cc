@@ -95,7 +95,7 @@ void run(const Options& o) {
   const DType t = o.dtype == "bf16" ? DType::bf16 : DType::f32;
   const int64_t rows = o.batch * o.length;
   const ModelSpec spec = gpt2_spec(o.vocab, std::max<int64_t>(o.length, 1024), o.width, o.layers, o.heads);
-  TrainingState training(std::make_unique<Decoder>(spec), OptimizerConfig{}, t, 1, false);
+  TrainingState training(std::make_unique<Decoder>(spec), StepConfig{}, t, 1, false);
   TokenStream stream;
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < rows + 1; ++i)

@@ -236,16 +236,16 @@ void adamw(benchmark::State& state, const KernelTable& table, bool with_shadow) 
   const auto g = normal<float>(n, 2);
   std::vector<float> m(n), v(n);
   std::vector<BFloat16> shadow(n);
-  const AdamW o{.lr = 1e-4f,
-                .beta1 = 0.9f,
-                .beta2 = 0.95f,
-                .epsilon = 1e-8f,
-                .weight_decay = 0.1f,
-                .bias1 = 0.1f,
-                .bias2 = 0.05f,
-                .grad_scale = 1};
+  const Update u{.rule = Rule::adam,
+                 .lr = 1e-4f,
+                 .decay = 0.1f,
+                 .beta1 = 0.9f,
+                 .beta2 = 0.95f,
+                 .epsilon = 1e-8f,
+                 .bias1 = 0.1f,
+                 .bias2 = 0.05f};
   for (auto _ : state) {
-    table.adamw(o, n, w.data(), g.data(), m.data(), v.data(), with_shadow ? shadow.data() : nullptr);
+    table.update(u, n, w.data(), g.data(), m.data(), v.data(), with_shadow ? shadow.data() : nullptr);
     benchmark::ClobberMemory();
   }
   count_bytes(state,

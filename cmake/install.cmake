@@ -18,7 +18,7 @@ install(FILES ${PROJECT_BINARY_DIR}/qkv.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/ma
 
 install(TARGETS qkv EXPORT qkv INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY qkv DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING
-  PATTERN "*.h" PATTERN cli EXCLUDE PATTERN kernels/cpu EXCLUDE PATTERN kernels/generic EXCLUDE)
+  PATTERN "*.h" PATTERN cli EXCLUDE PATTERN kernels/cpu EXCLUDE PATTERN kernels/tile EXCLUDE PATTERN report_assets.h EXCLUDE)
 install(EXPORT qkv NAMESPACE qkv:: FILE qkvTargets.cmake DESTINATION ${package_dir})
 
 configure_package_config_file(cmake/qkvConfig.cmake.in qkvConfig.cmake INSTALL_DESTINATION ${package_dir})

@@ -106,6 +106,14 @@ void write_directory_atomically(const std::string& given,
   }
 }
 
+void recover_interrupted_write(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored) && fs::exists(path + ".old", ignored))
+    fs::rename(path + ".old", path, ignored);
+  fs::remove_all(path + ".old", ignored);
+  fs::remove_all(path + ".tmp", ignored);
+}
+
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY);
   check(fd >= 0, "{}: cannot be opened: {}", path, std::strerror(errno));

@@ -40,4 +40,8 @@ bool file_exists(const std::string& path);
 // the old directory or the new one, never a mixture. `fill` is given the temporary path.
 void write_directory_atomically(const std::string& path, const std::function<void(const std::string&)>& fill);
 
+// After a write_directory_atomically(path) that a power failure or a kill ended: brings back what was at
+// `path` before where it is under another name, and removes what was half written.
+void recover_interrupted_write(const std::string& path);
+
 }  // namespace qkv

@@ -1,11 +1,33 @@
 #include "qkv/base/progress.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <limits>
 
 namespace qkv {
+namespace {
+
+// Characters that fit into a line of the terminal on stderr: one less than its width, since some terminals
+// wrap when the last column is filled.
+size_t line_capacity() {
+  winsize window{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col < 2)
+    return std::numeric_limits<size_t>::max();
+  return window.ws_col - 1;
+}
+
+// The first `count` characters of a UTF-8 text.
+std::string first_characters(const std::string& text, size_t count) {
+  size_t end = 0;
+  for (; end < text.size(); ++end)
+    if ((text[end] & 0xC0) != 0x80 && count-- == 0) break;  // the start of one more
+  return text.substr(0, end);
+}
+
+}  // namespace
 
 Progress::Progress(double seconds) : terminal_(::isatty(STDERR_FILENO) != 0), interval_(seconds) {}
 
@@ -17,7 +39,7 @@ void Progress::update(const std::string& line) {
   const auto now = std::chrono::steady_clock::now();
   if (terminal_) {
     if (now - last_ < std::chrono::milliseconds(100)) return;
-    std::fprintf(stderr, "\r\033[K%s", line.c_str());
+    std::fprintf(stderr, "\r\033[K%s", first_characters(line, line_capacity()).c_str());
     open_ = true;
   } else {
     if (last_.time_since_epoch().count() != 0 && now - last_ < interval_) return;

@@ -12,7 +12,8 @@ class Progress {
   // In a pipe a line is printed at most every `seconds`.
   explicit Progress(double seconds = 10);
   ~Progress();
-  // Shows `line` instead of the last one.
+  // Shows `line` instead of the last one; as much of it as the terminal is wide, or it could not be
+  // rewritten.
   void update(const std::string& line);
   // Prints a line that stays.
   void note(const std::string& line);

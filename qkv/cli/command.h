@@ -6,8 +6,10 @@
 namespace qkv {
 
 void add_train_command(CLI::App& app);
+void add_plan_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
+void add_report_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_forward_command(CLI::App& app);
 

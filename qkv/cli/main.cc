@@ -55,9 +55,11 @@ int main(int argc, char** argv) {
     if (threads > 0) qkv::set_num_threads(threads);
   });
   qkv::add_train_command(app);
+  qkv::add_plan_command(app);
   qkv::add_eval_command(app);
   qkv::add_generate_command(app);
   qkv::cli::add_tokenizer_command(app);
+  qkv::add_report_command(app);
   qkv::add_inspect_command(app);
   qkv::add_forward_command(app);
   // After the subcommands, which would inherit it.

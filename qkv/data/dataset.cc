@@ -2,27 +2,41 @@
 
 namespace qkv {
 
+TokenStream::TokenStream(Tensor tokens, Tensor starts)
+    : mapped_tokens_(std::move(tokens)), mapped_starts_(std::move(starts)) {
+  check(mapped_tokens_.dtype() == DType::i32 && mapped_starts_.dtype() == DType::i64 &&
+            mapped_starts_.count() > 0,
+        "token stream: expected tokens i32 and starts i64, got {} and {}", name_of(mapped_tokens_.dtype()),
+        name_of(mapped_starts_.dtype()));
+  const auto s = this->starts();
+  check(s.front() == 0 && s.back() == size() && std::is_sorted(s.begin(), s.end()),
+        "token stream: the documents' starts do not fit {} tokens", size());
+}
+
 void TokenStream::append(const std::vector<int32_t>& document) {
+  assert(!mapped_tokens_);
   if (document.empty()) return;
-  tokens.insert(tokens.end(), document.begin(), document.end());
-  starts.push_back(size());
+  tokens_.insert(tokens_.end(), document.begin(), document.end());
+  starts_.push_back(size());
 }
 
 Batch cut_windows(const TokenStream& stream, const std::vector<int64_t>& starts, int64_t length) {
   std::vector<int32_t> ids, targets, lengths;
+  const auto tokens = stream.tokens();
+  const auto documents = stream.starts();
   Batch batch;
   for (const int64_t start : starts) {
     const int64_t end = std::min(start + length, stream.size());
     assert(start >= 0 && start < end);
     // The document that `start` lies in.
-    auto next = std::upper_bound(stream.starts.begin(), stream.starts.end(), start);
+    auto next = std::upper_bound(documents.begin(), documents.end(), start);
     for (int64_t at = start; at < end;) {
-      const int64_t document_end = next == stream.starts.end() ? stream.size() : *next++;
+      const int64_t document_end = next == documents.end() ? stream.size() : *next++;
       const int64_t stop = std::min(end, document_end);
       for (int64_t i = at; i < stop; ++i) {
         const bool last = i + 1 == document_end;
-        ids.push_back(stream.tokens[i]);
-        targets.push_back(last ? kIgnored : stream.tokens[i + 1]);
+        ids.push_back(tokens[i]);
+        targets.push_back(last ? kIgnored : tokens[i + 1]);
         batch.target_count += !last;
       }
       lengths.push_back(static_cast<int32_t>(stop - at));

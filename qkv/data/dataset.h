@@ -10,15 +10,32 @@
 
 namespace qkv {
 
-// Documents one after another. Document d has the tokens [starts[d], starts[d + 1]).
-struct TokenStream {
-  std::vector<int32_t> tokens;
-  std::vector<int64_t> starts = {0};
+// Documents one after another: in memory of its own, or in tensors that lie in a mapped file.
+class TokenStream {
+ public:
+  TokenStream() = default;
+  // tokens i32 [N]; starts i64 [documents + 1] from 0 to N, not falling. Throws Error otherwise.
+  TokenStream(Tensor tokens, Tensor starts);
+
+  // REQUIRES: not made from tensors. An empty document is none.
+  void append(const std::vector<int32_t>& document);
+
+  std::span<const int32_t> tokens() const {
+    return mapped_tokens_ ? mapped_tokens_.values<int32_t>() : std::span<const int32_t>(tokens_);
+  }
+  // Document d has the tokens [starts()[d], starts()[d + 1]).
+  std::span<const int64_t> starts() const {
+    return mapped_starts_ ? mapped_starts_.values<int64_t>() : std::span<const int64_t>(starts_);
+  }
+  int64_t size() const { return static_cast<int64_t>(tokens().size()); }
+
   int64_t characters = 0;  // Unicode characters of the text, for losses per character
   int64_t bytes = 0;
 
-  int64_t size() const { return static_cast<int64_t>(tokens.size()); }
-  void append(const std::vector<int32_t>& document);
+ private:
+  std::vector<int32_t> tokens_;
+  std::vector<int64_t> starts_ = {0};
+  Tensor mapped_tokens_, mapped_starts_;
 };
 
 // One micro-batch: a flat list of tokens; a sequence is a run within one document.

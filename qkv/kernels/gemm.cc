@@ -9,6 +9,7 @@
 #include "qkv/base/error.h"
 #include "qkv/base/parallel.h"
 #include "qkv/kernels/kernels.h"
+#include "qkv/kernels/tile_product.h"
 
 #ifndef QKV_STD_THREAD
 #include <dnnl.hpp>
@@ -44,6 +45,9 @@ void generic_matrix_product(const Product& p) {
 
 #ifdef QKV_STD_THREAD
 
+void onednn_product(const Product& p) {
+  generic_matrix_product(p);
+}
 void matrix_product(const Product& p) {
   generic_matrix_product(p);
 }
@@ -160,9 +164,7 @@ void product_in_f32(const Product& p) {
 
 }  // namespace
 
-void matrix_product(const Product& p) {
-  if (p.m == 0 || p.n == 0) return;
-  if (p.k == 0) return generic_matrix_product(p);
+void onednn_product(const Product& p) {
   try {
     Prepared& ready = prepared(p);
     if (!ready.supported) {
@@ -180,6 +182,13 @@ void matrix_product(const Product& p) {
   } catch (const dnnl::error& e) {
     fail("matrix product: oneDNN failed for m {}, n {}, k {}: {}", p.m, p.n, p.k, e.what());
   }
+}
+
+void matrix_product(const Product& p) {
+  if (p.m == 0 || p.n == 0) return;
+  if (p.k == 0) return generic_matrix_product(p);
+  if (tile_product_takes(p)) return tile_product(p, TileUnit::amx, tile_blocking(p));
+  onednn_product(p);
 }
 
 #endif

@@ -24,8 +24,11 @@ struct Product {
   bool accumulate = false;
 };
 
-// Uses all threads. Throws Error when oneDNN fails.
+// Uses all threads; tiles where they are faster (tile_product.h), else oneDNN. Throws Error when that fails.
 void matrix_product(const Product&);
+
+// oneDNN's, whatever the shape. REQUIRES: m, n and k >= 1.
+void onednn_product(const Product&);
 
 // The plain triple loop: the oracle, and what runs under ThreadSanitizer.
 void generic_matrix_product(const Product&);

@@ -3,7 +3,10 @@
 #include <cpuid.h>
 
 #include <cstdlib>
+#include <iterator>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "qkv/base/error.h"
 #include "qkv/kernels/cpu/tables.h"
@@ -17,22 +20,29 @@ int64_t padded(int64_t n) {
   return (n + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
 }
 
+std::optional<Isa> isa_named(std::string_view name) {
+  constexpr std::string_view kNames[] = {"generic", "avx2", "avx512", "amx"};
+  for (size_t i = 0; i < std::size(kNames); ++i)
+    if (name == kNames[i]) return static_cast<Isa>(i);
+  return std::nullopt;
+}
+
 const KernelTable& choose() {
-  const char* cap = std::getenv("QKV_MAX_ISA");
-  if (cap == nullptr || *cap == '\0') return kernel_table(kernel_table_count() - 1);
-  const std::string name = cap;
-  check(name == "generic" || name == "avx2" || name == "avx512",
-        "QKV_MAX_ISA: expected generic, avx2 or avx512, got '{}'", name);
   int best = 0;
-  for (int i = 0; i < kernel_table_count(); ++i) {
-    if (kernel_table(i).name == "avx512" && name != "avx512") continue;
-    if (kernel_table(i).name == "avx2" && name == "generic") continue;
-    best = i;
-  }
+  for (int i = 1; i < kernel_table_count(); ++i)
+    if (isa_named(kernel_table(i).name) <= max_isa()) best = i;
   return kernel_table(best);
 }
 
 }  // namespace
+
+Isa max_isa() {
+  const char* cap = std::getenv("QKV_MAX_ISA");
+  if (cap == nullptr || *cap == '\0') return Isa::amx;
+  const std::optional<Isa> isa = isa_named(cap);
+  check(isa.has_value(), "QKV_MAX_ISA: expected generic, avx2, avx512 or amx, got '{}'", cap);
+  return *isa;
+}
 
 template <typename T>
 int64_t attention_scratch(const Attention<T>& a) {

@@ -64,8 +64,10 @@ struct ResidualNormGrad {
 // A target that no loss is computed for.
 inline constexpr int32_t kIgnored = -100;
 
-// losses[r] = -log softmax(logits[r])[target[r]], 0 where target is kIgnored; and, where dlogits is not null,
-// dlogits[r] = scale * (softmax(logits[r]) - onehot(target[r])).
+// With p = softmax(logits[r]), Z its denominator and q = (1 - smoothing) onehot(target[r]) + smoothing /
+// vocab (label smoothing, Szegedy et al. 2016): losses[r] = -sum_j q_j log p_j + z_loss log(Z)^2 (the z-loss
+// of Chowdhery et al., PaLM, 2022), 0 where target is kIgnored; and, where dlogits is not null, dlogits[r] =
+// scale times its gradient, p (1 + 2 z_loss log Z) - q.
 template <typename T>
 struct CrossEntropy {
   int64_t rows, vocab;
@@ -75,6 +77,8 @@ struct CrossEntropy {
   float scale;
   float* losses;  // [rows]
   T* dlogits;     // [rows, stride] or null; may be the logits themselves when T is float
+  float smoothing = 0;
+  float z_loss = 0;
 };
 
 // Attention over a flat batch: sequence s has queries [q_offsets[s], q_offsets[s+1]) and key_lengths[s] keys,
@@ -120,11 +124,36 @@ struct AttentionGrad {
   int64_t dv_stride;
 };
 
-// One parameter group's step over a contiguous run. grad is scaled first (clipping).
-struct AdamW {
-  float lr, beta1, beta2, epsilon, weight_decay;
-  float bias1, bias2;  // 1 - beta1^t, 1 - beta2^t
-  float grad_scale;
+// How an update rule moves each weight w by its gradient g; m and v are what it remembers of the weight.
+// First g <- grad_scale g + l2 w; then, with eta = lr and lambda = decay,
+enum class Rule : uint8_t {
+  sgd,       // w <- w - eta g
+  momentum,  // m <- mu m + g; w <- w - eta m (Polyak 1964)
+  nesterov,  // m <- mu m + g; w <- w - eta (g + mu m) (Sutskever et al. 2013)
+  adagrad,   // v <- v + g^2; w <- w - eta g / (sqrt(v) + epsilon) (Duchi et al. 2011)
+  rmsprop,   // v <- beta2 v + (1 - beta2) g^2; w <- w - eta g / (sqrt(v) + epsilon) (Hinton 2012)
+  adam,      // m <- beta1 m + (1 - beta1) g; v as rmsprop's;
+             // w <- w - eta (m / bias1 / (sqrt(v / bias2) + epsilon) + lambda w) (Kingma & Ba 2015, with the
+             // decoupled decay of Loshchilov & Hutter 2019)
+  lion,      // c = beta1 m + (1 - beta1) g; w <- w - eta (sign(c) + lambda w);
+             // m <- beta2 m + (1 - beta2) g (Chen et al. 2023)
+};
+constexpr bool remembers_first(Rule r) {
+  return r == Rule::momentum || r == Rule::nesterov || r == Rule::adam || r == Rule::lion;
+}
+constexpr bool remembers_second(Rule r) {
+  return r == Rule::adagrad || r == Rule::rmsprop || r == Rule::adam;
+}
+
+// One step of a rule over a contiguous run of weights.
+struct Update {
+  Rule rule = Rule::sgd;
+  float lr = 0;
+  float grad_scale = 1;  // clipping
+  float l2 = 0;          // decay that enters through the gradient
+  float decay = 0;       // decoupled decay (adam, lion)
+  float momentum = 0, beta1 = 0, beta2 = 0, epsilon = 0;
+  float bias1 = 1, bias2 = 1;  // 1 - beta1^t, 1 - beta2^t
 };
 
 // The functions for activations of one element type.
@@ -169,9 +198,8 @@ struct KernelTable {
   double (*sum_squares)(int64_t n, const float* x);
   void (*scale)(int64_t n, float factor, float* x);
   void (*axpy)(int64_t n, float factor, const float* x, float* y);  // y += factor x
-  // shadow (bf16) may be null.
-  void (*adamw)(const AdamW&, int64_t n, float* w, const float* g, float* m, float* v, BFloat16* shadow);
-  void (*sgd)(float lr, float grad_scale, int64_t n, float* w, const float* g, BFloat16* shadow);
+  // m, v: null where the rule does not remember them; shadow: w in bf16, or null.
+  void (*update)(const Update&, int64_t n, float* w, const float* g, float* m, float* v, BFloat16* shadow);
 
   template <typename T>
   const TypedKernels<T>& typed() const;
@@ -185,8 +213,13 @@ inline const TypedKernels<BFloat16>& KernelTable::typed<BFloat16>() const {
   return bf16;
 }
 
-// The table in use: the best this processor runs, or at most what QKV_MAX_ISA ("generic", "avx2", "avx512")
-// allows.
+// Instruction sets that kernels are written for, slowest first.
+enum class Isa { generic, avx2, avx512, amx };
+// The highest that may be used: QKV_MAX_ISA ("generic", "avx2", "avx512", "amx"; throws Error on another), or
+// else all. What the processor has is another question.
+Isa max_isa();
+
+// The table in use: the best this processor runs and max_isa() allows.
 const KernelTable& kernels();
 // The plain loops.
 const KernelTable& generic_kernels();

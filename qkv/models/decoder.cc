@@ -61,6 +61,7 @@ Tensor Decoder::hidden(const Tensor& ids, const Context& context,
       {},
       "decoder.embedding"};
   for (size_t l = 0; l < blocks_.size(); ++l) {
+    if (dropped(l, context)) continue;
     LayerState* state = states.empty() ? nullptr : states[l].get();
     const auto run = [&, l, state](ResidualStream& s) {
       blocks_[l].attention.forward(s, context, state);
@@ -86,13 +87,18 @@ Tensor Decoder::hidden(const Tensor& ids, const Context& context,
   return out;
 }
 
+bool Decoder::dropped(size_t layer, const Context& context) const {
+  const RandomStream stream{context.seed, context.step, layer_site(static_cast<int64_t>(layer), 3)};
+  return context.training && layer_drop_ > 0 && stream.uniform(0) < double{layer_drop_};
+}
+
 Tensor Decoder::logits(const Tensor& hidden) const {
   return linear(hidden, unembedding(), {}, DType::f32);
 }
 
 CrossEntropyResult Decoder::loss(const Tensor& ids, const Tensor& targets, const Context& context,
-                                 float scale) const {
-  return unembed_cross_entropy(hidden(ids, context), unembedding(), targets, scale);
+                                 float scale, const LossTerms& terms) const {
+  return unembed_cross_entropy(hidden(ids, context), unembedding(), targets, scale, terms);
 }
 
 std::vector<std::unique_ptr<LayerState>> Decoder::make_states(int64_t sequences) const {

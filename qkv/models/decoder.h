@@ -24,6 +24,8 @@ class Decoder {
 
   // Recomputes each block in the backward pass instead of keeping its activations.
   void set_recompute(bool on) { recompute_ = on; }
+  // Probability that a training step goes without a block (LayerDrop, Fan et al. 2020).
+  void set_layer_drop(float p) { layer_drop_ = p; }
 
   // Lines 1-10: ids i32 [N] -> [N, D], normalised. `states`: one a block, appended to, or empty.
   Tensor hidden(const Tensor& ids, const Context& context,
@@ -31,8 +33,8 @@ class Decoder {
   // Line 11 before the softmax: hidden [N, D] -> f32 [N, V].
   Tensor logits(const Tensor& hidden) const;
   // The loss of Algorithm 13 for these targets; see unembed_cross_entropy().
-  CrossEntropyResult loss(const Tensor& ids, const Tensor& targets, const Context& context,
-                          float scale) const;
+  CrossEntropyResult loss(const Tensor& ids, const Tensor& targets, const Context& context, float scale,
+                          const LossTerms& terms = {}) const;
 
   // Fresh memory for decoding so many sequences.
   std::vector<std::unique_ptr<LayerState>> make_states(int64_t sequences) const;
@@ -41,6 +43,8 @@ class Decoder {
   struct Block {
     Residual attention, feed_forward;
   };
+  // Whether this step goes without the block; the same for all its micro-batches.
+  bool dropped(size_t layer, const Context& context) const;
   const Tensor& unembedding() const { return unembedding_->value; }
 
   ModelSpec spec_;
@@ -51,6 +55,7 @@ class Decoder {
   std::unique_ptr<LayerNorm> norm_;
   Parameter* unembedding_;  // W_u [V, D]; the token embedding itself when tied
   bool recompute_ = false;
+  float layer_drop_ = 0;
 };
 
 }  // namespace qkv

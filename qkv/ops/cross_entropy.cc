@@ -11,11 +11,6 @@ namespace {
 
 constexpr int64_t kChunkLogits = int64_t{1} << 24;  // 64 MiB of f32
 
-// Rows worked on at a time: a multiple of 16 where there are that many.
-int64_t chunk_rows(int64_t vocab) {
-  return std::max<int64_t>(1, std::clamp<int64_t>(kChunkLogits / vocab / 16 * 16, 16, 4096));
-}
-
 // dz = scale (softmax(z) - onehot);  dX = dz W;  dW = dz^T X.
 class CrossEntropyNode : public Node {
  public:
@@ -70,11 +65,18 @@ class CrossEntropyNode : public Node {
 
 }  // namespace
 
+// A multiple of 16.
+int64_t cross_entropy_rows(int64_t vocab) {
+  return std::clamp<int64_t>(kChunkLogits / vocab / 16 * 16, 16, 4096);
+}
+
 CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
-                                         float scale) {
+                                         float scale, const LossTerms& terms) {
   check(
       weight.shape().rank() == 2 && x.shape().rank() == 2 && x.width() == weight.dim(1) && weight.dim(0) > 0,
       "unembed_cross_entropy: weight {} does not fit x {}", weight.shape().text(), x.shape().text());
+  check(terms.label_smoothing >= 0 && terms.label_smoothing < 1,
+        "unembed_cross_entropy: label smoothing must be in [0, 1), got {}", terms.label_smoothing);
   expect_dtype("unembed_cross_entropy", "weight", weight, x.dtype());
   expect_shape("unembed_cross_entropy", "targets", targets, {x.rows()});
   expect_dtype("unembed_cross_entropy", "targets", targets, DType::i32);
@@ -88,7 +90,7 @@ CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, 
   }
   const std::shared_ptr<CrossEntropyNode> node =
       wants_grad({&x, &weight}) ? std::make_shared<CrossEntropyNode>(x, weight) : nullptr;
-  const int64_t rows = std::min(n, chunk_rows(vocab));
+  const int64_t rows = std::min(n, cross_entropy_rows(vocab));
   const int64_t stride = (vocab + 63) / 64 * 64;  // aligned rows: an odd stride costs the products a third
   Tensor logits = Tensor::empty({rows, stride}, DType::f32);
   Tensor dlogits = node && x.dtype() == DType::bf16 ? Tensor::empty({rows, stride}, DType::bf16) : logits;
@@ -114,7 +116,8 @@ CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, 
                       .c_stride = stride});
       parallel_for(count, row_grain(vocab * 8), [&](int64_t r, int64_t end) {
         kernels().typed<T>().cross_entropy({end - r, vocab, z + r * stride, stride, target + begin + r, scale,
-                                            losses + begin + r, dz ? dz + r * stride : nullptr});
+                                            losses + begin + r, dz ? dz + r * stride : nullptr,
+                                            terms.label_smoothing, terms.z_loss});
       });
       if (node) node->chunk(x, begin, count, dlogits, stride);
     }

@@ -163,6 +163,12 @@ std::string take_complete_utf8(std::string& pending) {
   return complete;
 }
 
+std::string to_valid_utf8(std::string text) {
+  std::string valid = take_complete_utf8(text);
+  if (!text.empty()) valid += kReplacement;
+  return valid;
+}
+
 CharacterClass class_of(int32_t codepoint) {
   if (codepoint < 0) return CharacterClass::kOther;
   static const auto& plane = basic_plane();

@@ -32,6 +32,9 @@ void append_utf8(std::string& out, int32_t codepoint);
 // U+FFFD; a sequence that further bytes may still complete stays in `pending`.
 std::string take_complete_utf8(std::string& pending);
 
+// `text` with U+FFFD in place of each invalid byte sequence.
+std::string to_valid_utf8(std::string text);
+
 // The classes that GPT-2's pattern tells apart: \p{L}, \p{N}, \s (White_Space) and the rest.
 enum class CharacterClass : uint8_t { kOther, kLetter, kNumber, kSpace };
 CharacterClass class_of(int32_t codepoint);

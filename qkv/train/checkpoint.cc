@@ -8,11 +8,12 @@
 #include "qkv/base/parallel.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/io/safetensors.h"
+#include "qkv/train/corpus.h"
 
 namespace qkv {
 namespace {
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;  // of trainer_state.json
 
 void write_model(const std::string& dir, const Decoder& model, const text::Tokenizer& tokenizer) {
   SpecialIds ids;
@@ -34,10 +35,12 @@ void save_checkpoint(const std::string& dir, TrainingState& training, const text
                      const TrainerState& state) {
   write_directory_atomically(dir, [&](const std::string& to) {
     write_model(to, training.model(), tokenizer);
-    write_safetensors(to + "/optimizer.safetensors", training.optimizer().state());
+    write_safetensors(to + "/optimizer.safetensors", training.state());
     const OrderedJson json = {
         {"version", kVersion},
         {"step", state.step},
+        {"batch", state.batch},
+        {"evaluations_since_best", state.evaluations_since_best},
         {"best_loss", std::isfinite(state.best_loss) ? OrderedJson(state.best_loss) : OrderedJson(nullptr)},
         {"smoothed_loss", state.smoothed_loss},
         {"threads", state.threads},
@@ -51,9 +54,14 @@ TrainerState load_trainer_state(const std::string& dir) {
   check(file_exists(path), "{}: missing: there is no checkpoint to resume from", path);
   const Json json = parse_json(read_file(path), path);
   const JsonField root(json, path);
-  root["version"].integer(kVersion, kVersion);
+  const int64_t version = root["version"].integer(0, int64_t{1} << 30);
+  check(version == kVersion,
+        "{}: version {} of a training state cannot be resumed, expected {}: start a new run{}", path, version,
+        kVersion, version < kVersion ? "" : ", or use the newer qkv that wrote it");
   TrainerState s;
   s.step = root["step"].integer(0, int64_t{1} << 60);
+  s.batch = root["batch"].integer(1, int64_t{1} << 31);
+  s.evaluations_since_best = root["evaluations_since_best"].integer(0, int64_t{1} << 60);
   if (const auto best = root.find("best_loss"))
     s.best_loss = best->number();  // null until there was an evaluation
   s.smoothed_loss = root["smoothed_loss"].number();
@@ -62,10 +70,10 @@ TrainerState load_trainer_state(const std::string& dir) {
   return s;
 }
 
-void load_optimizer(const std::string& dir, Optimizer& optimizer) {
+void load_training(const std::string& dir, TrainingState& training) {
   const std::string path = dir + "/optimizer.safetensors";
   const Safetensors file = read_safetensors(path);
-  auto state = optimizer.state();
+  auto state = training.state();
   check(file.tensors.size() == state.size(), "{}: expected {} tensors, got {}", path, state.size(),
         file.tensors.size());
   for (auto& [name, tensor] : state) {

@@ -5,13 +5,15 @@
 #include <string>
 
 #include "qkv/text/tokenizer.h"
-#include "qkv/train/trainer.h"
+#include "qkv/train/training_state.h"
 
 namespace qkv {
 
 // What trainer_state.json holds: where a run stands.
 struct TrainerState {
-  int64_t step = 0;  // steps done
+  int64_t step = 0;   // steps done
+  int64_t batch = 0;  // windows of a micro-batch
+  int64_t evaluations_since_best = 0;
   double best_loss = std::numeric_limits<double>::infinity();
   double smoothed_loss = 0;
   int threads = 0;
@@ -26,7 +28,7 @@ void save_model_dir(const std::string& dir, const Decoder& model, const text::To
 
 // Reads DIR/trainer_state.json. Throws Error naming the field that is wrong.
 TrainerState load_trainer_state(const std::string& dir);
-// Reads the optimizer's state back in place. Throws Error when it belongs to another configuration.
-void load_optimizer(const std::string& dir, Optimizer& optimizer);
+// Reads what training.state() holds back in place. Throws Error when it belongs to another configuration.
+void load_training(const std::string& dir, TrainingState& training);
 
 }  // namespace qkv

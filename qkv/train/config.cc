@@ -3,12 +3,14 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 #include <sstream>
 
 #include "qkv/base/file.h"
 #include "qkv/base/suggest.h"
+#include "qkv/kernels/kernels.h"
 
 namespace qkv {
 namespace {
@@ -25,94 +27,234 @@ std::string place_of(const toml::node* node, const std::string& file) {
   return source.path && *source.path == file ? fmt::format("{}:{}", file, source.begin.line) : "--set";
 }
 
-// One table; remembers which keys were asked for, so that the rest can be refused.
-class Section {
+// What the list of keys says of one.
+struct Key {
+  const char* name;
+  const char* help;
+  const char* derived = nullptr;  // its default where that depends on other keys
+  bool decides = true;            // what the run computes
+};
+template <typename T>
+struct Range {
+  T least, most;
+};
+using Choices = std::vector<std::string>;
+constexpr Range<int64_t> kCount = {1, 1'000'000'000}, kCountOrNone = {0, 1'000'000'000};
+
+// Every key of a configuration. Reading, writing, the fingerprint and the help text all walk this one list.
+template <typename Visitor>
+void visit(TrainConfig& c, Visitor& v) {
+  v.section("data");
+  v({"train", "text files to learn from: one, or a list", "(needed)"}, c.data.train);
+  v({"valid", "held-out text files; none: the last part of each training file"}, c.data.valid);
+  v({"valid_fraction", "of a training file's characters, where valid is empty"}, c.data.valid_fraction,
+    Range<double>{0, 0.9});
+  v({"separator", "divides a file into documents, e.g. \"<|endoftext|>\""}, c.data.separator);
+  v({"cache", "keep the tokens of a text for the next run", nullptr, false}, c.data.cache);
+
+  v.section("tokenizer");
+  v({"path", "an existing tokenizer; none: one is trained"}, c.tokenizer.path);
+  v({"type", "of the tokenizer to train"}, c.tokenizer.type, Choices{"bpe", "char", "byte", "word"});
+  v({"vocab_size", "tokens at most"}, c.tokenizer.vocab_size, Range<int64_t>{1, 1 << 28});
+  v({"min_frequency", "of what becomes a token"}, c.tokenizer.min_frequency, kCount);
+
+  v.section("model");
+  ModelSpec& m = c.model;
+  v({"context", "tokens that it can see"}, m.context, Range<int64_t>{1, 1 << 28});
+  v({"width", "of an embedding"}, m.width, Range<int64_t>{1, 1 << 20});
+  v({"layers", "blocks"}, m.layers, Range<int64_t>{1, 4096});
+  v({"heads", "of attention"}, m.attention.heads, Range<int64_t>{1, 4096});
+  v({"kv_heads", "fewer: query heads share keys and values", "heads"}, m.attention.kv_heads,
+    Range<int64_t>{1, 4096});
+  v({"d_qk", "width of a head's queries and keys", "width / heads"}, m.attention.d_qk,
+    Range<int64_t>{1, 576});
+  v({"d_vo", "width of a head's values", "width / heads"}, m.attention.d_vo, Range<int64_t>{1, 576});
+  v({"attention_bias", "biases in attention's projections"}, m.attention.bias);
+  v({"hidden", "width of the feed-forward network", "4 x width"}, m.hidden, Range<int64_t>{1, 1 << 24});
+  std::string activation = name_of(m.activation);
+  v({"activation", "of the feed-forward network"}, activation, Choices{"gelu_tanh", "gelu", "relu"});
+  m.activation = activation_from_name(activation);
+  v({"dropout", "of embeddings, attention and residual branches"}, m.residual_dropout,
+    Range<double>{0, 0.95});
+  m.attention.dropout = m.embedding_dropout = m.residual_dropout;
+  v({"norm_epsilon", "added to the variance"}, m.norm_epsilon, Range<double>{0, 0.1});
+  v({"tied", "the unembedding is the token embedding"}, m.tied);
+  v({"init_std", "standard deviation of fresh weights"}, m.init_std, Range<double>{0, 10});
+
+  v.section("train");
+  v({"out", "folder of the run", nullptr, false}, c.out);
+  v({"steps", "updates of the weights"}, c.steps, kCount);
+  v({"batch", "windows of a micro-batch; \"fit\": as many as fit into memory"}, c.batch, kCount, "fit");
+  v({"accumulate", "micro-batches of a step"}, c.accumulate, kCount);
+  v({"seed", "of all that is random"}, c.seed);
+  v({"precision", "auto: bf16 where the processor gains from it"}, c.precision,
+    Choices{"auto", "f32", "bf16"});
+  v({"recompute", "keep no activations inside blocks: less memory for a quarter more time", nullptr, false},
+    c.recompute);
+  v({"memory_gb", "what the run may take; 0: what is free", nullptr, false}, c.memory_gb,
+    Range<double>{0, 1e6});
+  OptimizerConfig& o = c.step.optimizer;
+  v({"optimizer", "the update rule"}, o.name, optimizer_names());
+  ScheduleConfig& s = c.step.schedule;
+  v({"learning_rate", "the highest"}, s.learning_rate, Range<double>{0, 1e6});
+  v({"min_learning_rate", "where the schedule ends", "learning_rate / 10"}, s.min_learning_rate,
+    Range<double>{0, 1e6});
+  v({"schedule", "after the warm-up"}, s.name, schedule_names());
+  v({"warmup_steps", "until the highest rate", "100, or steps / 10 where less; of one_cycle 0.3 steps"},
+    s.warmup_steps, kCountOrNone);
+  v.warmup_fraction({"warmup_fraction", "instead of warmup_steps: a part of all steps, e.g. 0.02", "(none)"},
+                    Range<double>{0, 1});
+  v({"weight_decay", "of matrices, not of norms and biases", "0.1 of adamw, lion, adafactor; else 0"},
+    o.weight_decay, Range<double>{0, 100});
+  v({"momentum", "of sgd"}, o.momentum, Range<double>{0, 0.9999999});
+  v({"nesterov", "sgd looks ahead along its momentum"}, o.nesterov);
+  v({"beta1", "of adam, adamw, lion"}, o.beta1, Range<double>{0, 0.9999999});
+  v({"beta2", "of adam, adamw, lion, rmsprop"}, o.beta2, Range<double>{0, 0.9999999});
+  v({"epsilon", "of adam, adamw, rmsprop, adagrad"}, o.epsilon, Range<double>{0, 1});
+  v({"clip", "the gradient's norm at most; 0: no limit"}, c.step.clip, Range<double>{0, 1e9});
+  v({"label_smoothing", "part of the target spread over the vocabulary"}, c.step.terms.label_smoothing,
+    Range<double>{0, 0.9});
+  v({"z_loss", "keeps the softmax's denominator near 1, e.g. 1e-4"}, c.step.terms.z_loss,
+    Range<double>{0, 1});
+  v({"layer_drop", "probability that a step skips a block"}, c.step.layer_drop, Range<double>{0, 0.95});
+  v({"gradient_noise", "eta of the variance eta / (1 + step)^0.55"}, c.step.gradient_noise,
+    Range<double>{0, 1e3});
+  v({"weight_noise", "standard deviation, while a gradient is computed"}, c.step.weight_noise,
+    Range<double>{0, 10});
+  v({"ema", "decay of averaged weights, which are then validated and kept as the best, e.g. 0.999"},
+    c.step.ema, Range<double>{0, 0.9999999});
+  v({"log_every", "steps", nullptr, false}, c.log_every, kCount);
+  v({"eval_every", "steps"}, c.eval_every, kCount);
+  v({"eval_windows", "of the validation text, on the way; 0: all"}, c.eval_windows, kCountOrNone);
+  v({"patience", "stop after so many evaluations without a better one; 0: never"}, c.patience, kCountOrNone);
+  v({"checkpoint_every", "steps", nullptr, false}, c.checkpoint_every, kCount);
+  v({"keep", "checkpoints kept, besides the best model", nullptr, false}, c.keep, kCount);
+  v({"sample_tokens", "of a text written at each evaluation, for the report; 0: none", nullptr, false},
+    c.sample_tokens, kCountOrNone);
+  v({"sample_prompt", "what it continues; none: the start of the validation text", nullptr, false},
+    c.sample_prompt);
+}
+
+class Reader {
  public:
-  Section(const toml::table& root, std::string name, std::string file)
-      : name_(std::move(name)), file_(std::move(file)) {
-    const toml::node* node = root.get(name_);
-    if (node == nullptr) return;
-    table_ = node->as_table();
-    if (table_ == nullptr) usage("{}: {}: expected a table [{}]", place_of(node, file_), name_, name_);
-  }
-
-  bool has(const char* key) const { return table_ != nullptr && table_->contains(key); }
-
-  void read(const char* key, std::string& out) { value(key, "a string", out); }
-  void read(const char* key, bool& out) { value(key, "true or false", out); }
-  void read(const char* key, int64_t& out, int64_t least) {
-    value(key, "an integer", out);
-    if (out < least) refuse(key, fmt::format("must be at least {}, got {}", least, out));
-  }
-  void read(const char* key, double& out, double least, double most) {
-    if (const toml::node* n = find(key)) {
-      const auto v = n->value<double>();  // integers too
-      if (!v || !n->is_number()) refuse(key, "expected a number");
-      out = *v;
+  Reader(const toml::table& root, std::string file) : root_(root), file_(std::move(file)) {
+    for (const auto& [key, node] : root) {
+      const std::string name(key.str());
+      if (std::find(std::begin(kSections), std::end(kSections), name) == std::end(kSections))
+        usage("{}: {}: unknown (expected [data], [tokenizer], [model] or [train])", place_of(&node, file_),
+              name);
+      if (!node.is_table()) usage("{}: {}: expected a table [{}]", place_of(&node, file_), name, name);
     }
-    if (!(out >= least && out <= most))
-      refuse(key, fmt::format("must be between {} and {}, got {}", least, most, out));
   }
-  void read(const char* key, float& out, double least, double most) {
+
+  void section(const char* name) {
+    finish();
+    section_ = name;
+    asked_.clear();
+    table_ = root_.get(name) == nullptr ? nullptr : root_.get(name)->as_table();
+  }
+  // Refuses keys of the section that nothing asked for.
+  void finish() const {
+    if (table_ == nullptr) return;
+    for (const auto& [key, node] : *table_) {
+      if (asked_.contains(std::string(key.str()))) continue;
+      const std::vector<std::string_view> known(asked_.begin(), asked_.end());
+      usage("{}: {}.{}: unknown key (did you mean {}?)", place_of(&node, file_), section_,
+            std::string(key.str()), nearest(key.str(), known));
+    }
+  }
+  bool given(const std::string& key) const { return given_.contains(key); }  // "train.steps"
+
+  void operator()(const Key& k, std::string& out) { value(k, "a string", out); }
+  void operator()(const Key& k, bool& out) { value(k, "true or false", out); }
+  void operator()(const Key& k, uint64_t& out) {
+    auto n = static_cast<int64_t>(out);
+    (*this)(k, n, Range<int64_t>{0, std::numeric_limits<int64_t>::max()});
+    out = static_cast<uint64_t>(n);
+  }
+  void operator()(const Key& k, int64_t& out, Range<int64_t> range, const char* word_for_zero = nullptr) {
+    const toml::node* n = find(k);
+    if (n == nullptr) return;
+    if (word_for_zero != nullptr && n->value_exact<std::string>() == word_for_zero) {
+      out = 0;
+      return;
+    }
+    const auto v = n->value_exact<int64_t>();
+    if (!v)
+      refuse(k, word_for_zero ? fmt::format("expected an integer or \"{}\"", word_for_zero)
+                              : std::string("expected an integer"));
+    in_range(k, *v, range);
+    out = *v;
+  }
+  void operator()(const Key& k, double& out, Range<double> range) {
+    const toml::node* n = find(k);
+    if (n == nullptr) return;
+    const auto v = n->value<double>();  // integers too
+    if (!v || !n->is_number()) refuse(k, "expected a number");
+    in_range(k, *v, range);
+    out = *v;
+  }
+  void operator()(const Key& k, float& out, Range<double> range) {
     double wide = out;
-    read(key, wide, least, most);
+    (*this)(k, wide, range);
     out = static_cast<float>(wide);
   }
   // A string or a list of strings.
-  void read(const char* key, std::vector<std::string>& out) {
-    const toml::node* n = find(key);
+  void operator()(const Key& k, std::vector<std::string>& out) {
+    const toml::node* n = find(k);
     if (n == nullptr) return;
     if (const auto one = n->value_exact<std::string>()) {
       out = {*one};
       return;
     }
     const toml::array* list = n->as_array();
-    if (list == nullptr) refuse(key, "expected a string or a list of strings");
+    if (list == nullptr) refuse(k, "expected a string or a list of strings");
     out.clear();
     for (const toml::node& e : *list) {
       const auto s = e.value_exact<std::string>();
-      if (!s) refuse(key, "expected a list of strings");
+      if (!s) refuse(k, "expected a list of strings");
       out.push_back(*s);
     }
   }
-  void read_choice(const char* key, std::string& out, const std::vector<std::string>& choices) {
-    read(key, out);
+  void operator()(const Key& k, std::string& out, const Choices& choices) {
+    (*this)(k, out);
     if (std::find(choices.begin(), choices.end(), out) == choices.end())
-      refuse(key, fmt::format("expected one of {}, got '{}'", fmt::join(choices, ", "), out));
+      refuse(k, fmt::format("expected one of {}, got '{}'", fmt::join(choices, ", "), out));
   }
-
-  // Refuses keys that nothing asked for.
-  void finish() const {
-    if (table_ == nullptr) return;
-    for (const auto& [key, node] : *table_) {
-      if (asked_.contains(std::string(key.str()))) continue;
-      const std::vector<std::string_view> known(asked_.begin(), asked_.end());
-      usage("{}: {}.{}: unknown key (did you mean {}?)", place_of(&node, file_), name_,
-            std::string(key.str()), nearest(key.str(), known));
-    }
-  }
+  void warmup_fraction(const Key& k, Range<double> range) { (*this)(k, warmup_fraction_, range); }
+  double warmup_fraction() const { return warmup_fraction_; }
 
  private:
-  const toml::node* find(const char* key) {
-    asked_.insert(key);
-    return table_ == nullptr ? nullptr : table_->get(key);
+  static constexpr const char* kSections[] = {"data", "tokenizer", "model", "train"};
+
+  const toml::node* find(const Key& k) {
+    asked_.insert(k.name);
+    const toml::node* n = table_ == nullptr ? nullptr : table_->get(k.name);
+    if (n != nullptr) given_.insert(section_ + "." + k.name);
+    return n;
   }
   template <typename T>
-  void value(const char* key, const char* expected, T& out) {
-    const toml::node* n = find(key);
+  void value(const Key& k, const char* expected, T& out) {
+    const toml::node* n = find(k);
     if (n == nullptr) return;
     const auto v = n->value_exact<T>();
-    if (!v) refuse(key, fmt::format("expected {}", expected));
+    if (!v) refuse(k, fmt::format("expected {}", expected));
     out = *v;
   }
-  [[noreturn]] void refuse(const char* key, const std::string& why) const {
-    const toml::node* n = table_ == nullptr ? nullptr : table_->get(key);
-    usage("{}: {}.{}: {}", place_of(n, file_), name_, key, why);
+  template <typename T>
+  void in_range(const Key& k, T v, Range<T> range) const {
+    if (!(v >= range.least && v <= range.most))
+      refuse(k, fmt::format("must be between {} and {}, got {}", range.least, range.most, v));
+  }
+  [[noreturn]] void refuse(const Key& k, const std::string& why) const {
+    usage("{}: {}.{}: {}", place_of(table_->get(k.name), file_), section_, k.name, why);
   }
 
-  std::string name_, file_;
+  const toml::table& root_;
+  std::string file_, section_;
   const toml::table* table_ = nullptr;
-  std::set<std::string> asked_;
+  std::set<std::string> asked_, given_;
+  double warmup_fraction_ = 0;
 };
 
 // "train.steps=10", the value as TOML or, failing that, as a bare string.
@@ -133,110 +275,6 @@ void apply_override(toml::table& root, const std::string& text) {
   if (table == nullptr || parsed.size() != 1) usage("--set: '{}' does not fit the configuration", text);
   table->insert_or_assign(key, std::move(*parsed.get("value")));
 }
-
-}  // namespace
-
-TrainConfig read_train_config(const std::string& path, const std::vector<std::string>& overrides) {
-  toml::table root;
-  try {
-    root = toml::parse(read_file(path), path);
-  } catch (const toml::parse_error& e) {
-    usage("{}:{}: {}", path, e.source().begin.line, e.description());
-  }
-  for (const std::string& o : overrides) apply_override(root, o);
-  const std::set<std::string> sections = {"data", "tokenizer", "model", "train"};
-  for (const auto& [key, node] : root)
-    if (!sections.contains(std::string(key.str())))
-      usage("{}: {}: unknown (expected [data], [tokenizer], [model] or [train])", place_of(&node, path),
-            std::string(key.str()));
-
-  TrainConfig c;
-  Section data(root, "data", path);
-  data.read("train", c.data.train);
-  data.read("valid", c.data.valid);
-  data.read("valid_fraction", c.data.valid_fraction, 0, 0.9);
-  data.read("separator", c.data.separator);
-  data.finish();
-  if (c.data.train.empty()) usage("{}: data.train: missing: name the text files to train on", path);
-
-  Section tokenizer(root, "tokenizer", path);
-  tokenizer.read("path", c.tokenizer.path);
-  tokenizer.read_choice("type", c.tokenizer.type, {"bpe", "char", "byte", "word"});
-  tokenizer.read("vocab_size", c.tokenizer.vocab_size, 1);
-  tokenizer.read("min_frequency", c.tokenizer.min_frequency, 1);
-  tokenizer.finish();
-
-  Section model(root, "model", path);
-  int64_t context = 256, width = 384, layers = 6, heads = 6;
-  model.read("context", context, 1);
-  model.read("width", width, 1);
-  model.read("layers", layers, 1);
-  model.read("heads", heads, 1);
-  // Heads of width / heads, unless their widths are given.
-  const bool own_widths = model.has("d_qk") && model.has("d_vo");
-  if (!own_widths && width % heads != 0)
-    usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, width, heads);
-  c.model = gpt2_spec(0, context, own_widths ? heads : width, layers, heads);
-  c.model.width = width;
-  c.model.hidden = 4 * width;
-  std::string activation = name_of(c.model.activation);
-  float dropout = 0;
-  model.read("hidden", c.model.hidden, 1);
-  model.read_choice("activation", activation, {"relu", "gelu", "gelu_tanh"});
-  model.read("dropout", dropout, 0, 0.95);
-  c.model.activation = activation_from_name(activation);
-  c.model.attention.dropout = c.model.embedding_dropout = c.model.residual_dropout = dropout;
-  c.model.attention.kv_heads = heads;
-  model.read("kv_heads", c.model.attention.kv_heads, 1);
-  model.read("d_qk", c.model.attention.d_qk, 1);
-  model.read("d_vo", c.model.attention.d_vo, 1);
-  model.read("attention_bias", c.model.attention.bias);
-  model.read("norm_epsilon", c.model.norm_epsilon, 0, 0.1);
-  model.read("tied", c.model.tied);
-  model.read("init_std", c.model.init_std, 0, 10);
-  model.finish();
-  ModelSpec complete = c.model;
-  complete.vocab_size = 1;
-  try {
-    check_spec(complete);
-  } catch (const Error& e) {
-    usage("{}: {}", path, e.what());
-  }
-
-  Section train(root, "train", path);
-  train.read("out", c.out);
-  train.read("steps", c.steps, 1);
-  train.read("batch", c.batch, 1);
-  train.read("accumulate", c.accumulate, 1);
-  int64_t seed = static_cast<int64_t>(c.seed);
-  train.read("seed", seed, 0);
-  c.seed = static_cast<uint64_t>(seed);
-  train.read_choice("precision", c.precision, {"auto", "f32", "bf16"});
-  train.read("recompute", c.recompute);
-  train.read("log_every", c.log_every, 1);
-  train.read("eval_every", c.eval_every, 1);
-  train.read("eval_windows", c.eval_windows, 0);
-  train.read("checkpoint_every", c.checkpoint_every, 1);
-  OptimizerConfig& o = c.optimizer;
-  train.read_choice("optimizer", o.name, {"adamw", "sgd"});
-  train.read("learning_rate", o.learning_rate, 0, 1e6);
-  o.min_learning_rate = o.learning_rate / 10;
-  train.read("min_learning_rate", o.min_learning_rate, 0, 1e6);
-  train.read("warmup_steps", o.warmup_steps, 0);
-  train.read_choice("schedule", o.schedule, {"cosine", "constant"});
-  train.read("weight_decay", o.weight_decay, 0, 100);
-  train.read("beta1", o.beta1, 0, 0.9999999);
-  train.read("beta2", o.beta2, 0, 0.9999999);
-  train.read("epsilon", o.epsilon, 0, 1);
-  train.read("clip", o.clip, 0, 1e9);
-  train.finish();
-  if (c.batch > std::numeric_limits<int32_t>::max() / c.model.context)
-    usage("{}: train.batch: {} windows of {} tokens are more than a batch can hold", path, c.batch,
-          c.model.context);
-  return c;
-}
-
-namespace {
 
 std::string toml_value(const std::string& s) {
   std::ostringstream out;
@@ -260,64 +298,117 @@ std::string toml_value(double x) {
 }
 
 struct Setting {
-  std::string section, key, value;
-  bool decides;  // what the run computes
+  std::string section, key, value, about;
+  bool decides;
 };
 
-std::vector<Setting> settings(const TrainConfig& c) {
-  std::vector<Setting> all;
-  const auto put = [&](const char* section, const char* key, const auto& value, bool decides = true) {
-    all.push_back({section, key, toml_value(value), decides});
-  };
-  put("data", "train", c.data.train);
-  put("data", "valid", c.data.valid);
-  put("data", "valid_fraction", c.data.valid_fraction);
-  put("data", "separator", c.data.separator);
-  put("tokenizer", "path", c.tokenizer.path);
-  put("tokenizer", "type", c.tokenizer.type);
-  put("tokenizer", "vocab_size", c.tokenizer.vocab_size);
-  put("tokenizer", "min_frequency", c.tokenizer.min_frequency);
-  const ModelSpec& m = c.model;
-  put("model", "context", m.context);
-  put("model", "width", m.width);
-  put("model", "layers", m.layers);
-  put("model", "heads", m.attention.heads);
-  put("model", "kv_heads", m.attention.kv_heads);
-  put("model", "d_qk", m.attention.d_qk);
-  put("model", "d_vo", m.attention.d_vo);
-  put("model", "attention_bias", m.attention.bias);
-  put("model", "hidden", m.hidden);
-  put("model", "activation", name_of(m.activation));
-  put("model", "dropout", decimal(m.residual_dropout));
-  put("model", "norm_epsilon", decimal(m.norm_epsilon));
-  put("model", "tied", m.tied);
-  put("model", "init_std", decimal(m.init_std));
-  put("train", "out", c.out, false);
-  put("train", "steps", c.steps);
-  put("train", "batch", c.batch);
-  put("train", "accumulate", c.accumulate);
-  const OptimizerConfig& o = c.optimizer;
-  put("train", "optimizer", o.name);
-  put("train", "learning_rate", o.learning_rate);
-  put("train", "min_learning_rate", o.min_learning_rate);
-  put("train", "warmup_steps", o.warmup_steps);
-  put("train", "schedule", o.schedule);
-  put("train", "weight_decay", o.weight_decay);
-  put("train", "beta1", o.beta1);
-  put("train", "beta2", o.beta2);
-  put("train", "epsilon", o.epsilon);
-  put("train", "clip", o.clip);
-  put("train", "precision", c.precision);
-  put("train", "recompute", c.recompute, false);
-  put("train", "seed", static_cast<int64_t>(c.seed));
-  put("train", "log_every", c.log_every, false);
-  put("train", "eval_every", c.eval_every, false);
-  put("train", "eval_windows", c.eval_windows, false);
-  put("train", "checkpoint_every", c.checkpoint_every, false);
-  return all;
+// The keys with their values, as TOML; `about` says what they mean and may be.
+class Writer {
+ public:
+  std::vector<Setting> settings;
+
+  void section(const char* name) { section_ = name; }
+  template <typename T>
+  void operator()(const Key& k, const T& value) {
+    put(k, toml_value(value), "");
+  }
+  void operator()(const Key& k, uint64_t value) { put(k, std::to_string(value), ""); }
+  void operator()(const Key& k, int64_t value, Range<int64_t> range, const char* word_for_zero = nullptr) {
+    put(k,
+        value == 0 && word_for_zero != nullptr ? toml_value(std::string(word_for_zero)) : toml_value(value),
+        fmt::format(" ({} to {:g})", range.least, static_cast<double>(range.most)));
+  }
+  void operator()(const Key& k, double value, Range<double> range) {
+    put(k, toml_value(value), fmt::format(" ({:g} to {:g})", range.least, range.most));
+  }
+  void operator()(const Key& k, float value, Range<double> range) { (*this)(k, decimal(value), range); }
+  void operator()(const Key& k, const std::string& value, const Choices& choices) {
+    put(k, toml_value(value), fmt::format(": {}", fmt::join(choices, ", ")));
+  }
+  void warmup_fraction(const Key&, Range<double>) {}  // it has become warmup_steps
+
+ protected:
+  void put(const Key& k, const std::string& value, const std::string& range) {
+    settings.push_back(
+        {section_, k.name, k.derived && derived_ ? k.derived : value, k.help + range, k.decides});
+  }
+  bool derived_ = false;  // show how a default is derived instead of its value
+  std::string section_;
+};
+
+class HelpWriter : public Writer {
+ public:
+  HelpWriter() { derived_ = true; }
+  void warmup_fraction(const Key& k, Range<double> range) {
+    put(k, "", fmt::format(" ({:g} to {:g})", range.least, range.most));
+  }
+};
+
+std::vector<Setting> settings(const TrainConfig& config) {
+  TrainConfig copy = config;
+  Writer writer;
+  visit(copy, writer);
+  return std::move(writer.settings);
 }
 
 }  // namespace
+
+TrainConfig read_train_config(const std::string& path, const std::vector<std::string>& overrides) {
+  toml::table root;
+  try {
+    root = toml::parse(read_file(path), path);
+  } catch (const toml::parse_error& e) {
+    usage("{}:{}: {}", path, e.source().begin.line, e.description());
+  }
+  for (const std::string& o : overrides) apply_override(root, o);
+
+  TrainConfig c;
+  Reader reader(root, path);
+  visit(c, reader);
+  reader.finish();
+  const auto given = [&](const char* key) { return reader.given(key); };
+  if (c.data.train.empty()) usage("{}: data.train: missing: name the text files to train on", path);
+
+  ModelSpec& m = c.model;
+  const int64_t heads = m.attention.heads;
+  if (!(given("model.d_qk") && given("model.d_vo")) && m.width % heads != 0)
+    usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, m.width, heads);
+  if (!given("model.kv_heads")) m.attention.kv_heads = heads;
+  if (!given("model.d_qk")) m.attention.d_qk = m.width / heads;
+  if (!given("model.d_vo")) m.attention.d_vo = m.width / heads;
+  if (!given("model.hidden")) m.hidden = 4 * m.width;
+  ModelSpec complete = m;
+  complete.vocab_size = 1;
+  try {
+    check_spec(complete);
+  } catch (const Error& e) {
+    usage("{}: {}", path, e.what());
+  }
+
+  ScheduleConfig& s = c.step.schedule;
+  if (!given("train.min_learning_rate")) s.min_learning_rate = s.learning_rate / 10;
+  if (given("train.warmup_steps") && given("train.warmup_fraction"))
+    usage("{}: train.warmup_fraction: give this or warmup_steps, not both", path);
+  const bool one_cycle = s.name == "one_cycle" && !given("train.warmup_steps");
+  if (given("train.warmup_fraction") || one_cycle)
+    s.warmup_steps = std::llround((given("train.warmup_fraction") ? reader.warmup_fraction() : 0.3) *
+                                  static_cast<double>(c.steps));
+  else if (!given("train.warmup_steps"))
+    s.warmup_steps = std::min(s.warmup_steps, c.steps / 10);
+  OptimizerConfig& o = c.step.optimizer;
+  const bool decoupled = o.name == "adamw" || o.name == "lion" || o.name == "adafactor";
+  if (!given("train.weight_decay") && !decoupled) o.weight_decay = 0;
+  if (o.nesterov && o.momentum == 0) usage("{}: train.nesterov: needs a momentum", path);
+  if (o.name != "sgd" && o.momentum != 0) usage("{}: train.momentum: only sgd has one", path);
+  if (c.batch > std::numeric_limits<int32_t>::max() / m.context)
+    usage("{}: train.batch: {} windows of {} tokens are more than a batch can hold", path, c.batch,
+          m.context);
+  return c;
+}
+
+DType TrainConfig::compute() const {
+  return precision == "bf16" || (precision == "auto" && bf16_is_fast()) ? DType::bf16 : DType::f32;
+}
 
 std::string to_toml(const TrainConfig& config) {
   std::string out, section;
@@ -332,6 +423,18 @@ std::string fingerprint(const TrainConfig& config) {
   std::string out;
   for (const Setting& s : settings(config))
     if (s.decides) out += fmt::format("{}.{} = {}\n", s.section, s.key, s.value);
+  return out;
+}
+
+std::string train_config_help() {
+  TrainConfig defaults;
+  HelpWriter writer;
+  visit(defaults, writer);
+  std::string out, section;
+  for (const Setting& s : writer.settings) {
+    if (s.section != section) out += fmt::format("{}  [{}]\n", out.empty() ? "" : "\n", section = s.section);
+    out += fmt::format("  {:<30}  # {}\n", fmt::format("{} = {}", s.key, s.value), s.about);
+  }
   return out;
 }
 

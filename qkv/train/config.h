@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "qkv/models/spec.h"
+#include "qkv/train/training_state.h"
 
 namespace qkv {
 
@@ -14,6 +15,7 @@ struct DataConfig {
   std::vector<std::string> valid;  // text files; empty: the last part of `train`
   double valid_fraction = 0.1;     // of the characters, taken from the end, where `valid` is empty
   std::string separator;           // divides a file into documents; empty: a file is one
+  bool cache = true;               // keep the tokens of a text for the next run (corpus.h)
 };
 
 // [tokenizer]: an existing one, or how to train one.
@@ -24,39 +26,34 @@ struct TokenizerConfig {
   int64_t min_frequency = 2;
 };
 
-// The part of [train] that decides how parameters move.
-struct OptimizerConfig {
-  std::string name = "adamw";  // adamw or sgd (the paper's)
-  double learning_rate = 1e-3;
-  double min_learning_rate = 1e-4;  // where the cosine ends
-  int64_t warmup_steps = 100;
-  std::string schedule = "cosine";  // cosine or constant, after the warm-up
-  double weight_decay = 0.1;        // of matrices; norms and biases are exempt
-  double beta1 = 0.9, beta2 = 0.99, epsilon = 1e-8;
-  double clip = 1.0;  // of the gradient's norm; 0: none
-};
-
 // A whole run.
 struct TrainConfig {
   DataConfig data;
   TokenizerConfig tokenizer;
-  ModelSpec model;  // vocab_size 0 until the tokenizer is known
-  OptimizerConfig optimizer;
+  ModelSpec model = gpt2_spec(0, 256, 384, 6, 6);  // vocab_size 0 until the tokenizer is known
+  StepConfig step;
   std::string out = "runs/model";
   int64_t steps = 1000;
-  int64_t batch = 16;      // windows of a micro-batch
+  int64_t batch = 16;      // windows of a micro-batch; 0: as many as fit into memory
   int64_t accumulate = 1;  // micro-batches of a step
   uint64_t seed = 1;
   std::string precision = "auto";  // f32, bf16, or auto: bf16 where the processor gains from it
   bool recompute = false;          // activation checkpointing
+  double memory_gb = 0;            // what a run may take; 0: what is free
   int64_t log_every = 10;
   int64_t eval_every = 250;
   int64_t eval_windows = 64;  // of the validation text, for the evaluations on the way; 0: all
+  int64_t patience = 0;       // evaluations without a better one after which the run stops; 0: never
   int64_t checkpoint_every = 500;
+  int64_t keep = 1;             // checkpoints kept besides the best model
+  int64_t sample_tokens = 100;  // of a text written at each evaluation, for the report; 0: none
+  std::string sample_prompt;    // what it continues; empty: the start of the validation text
+
+  DType compute() const;  // of precision, on this processor
 };
 
-// Reads `path` and applies overrides ("train.steps=10"). Unknown or mistyped keys are UsageErrors that name
-// file, line and key.
+// Reads `path` and applies overrides ("train.steps=10"). Unknown or mistyped keys and values out of range are
+// UsageErrors that name file, line and key.
 TrainConfig read_train_config(const std::string& path, const std::vector<std::string>& overrides);
 
 // Every setting as TOML, defaults included: what read_train_config() reads back as the same configuration.
@@ -64,5 +61,8 @@ std::string to_toml(const TrainConfig& config);
 
 // The part of it that decides what a run computes: a run is resumed only with the same.
 std::string fingerprint(const TrainConfig& config);
+
+// Every key with its default, its range and what it means, for people.
+std::string train_config_help();
 
 }  // namespace qkv

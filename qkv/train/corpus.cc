@@ -1,6 +1,9 @@
 #include "qkv/train/corpus.h"
 
+#include <optional>
+
 #include "qkv/base/file.h"
+#include "qkv/base/hash.h"
 #include "qkv/base/progress.h"
 #include "qkv/text/trainer.h"
 
@@ -103,35 +106,88 @@ TokenStream tokenize_file(const std::string& path, const std::string& separator,
   return stream;
 }
 
-Corpus load_corpus(const DataConfig& data, const TokenizerConfig& config, const text::Tokenizer* given) {
+namespace {
+
+// The training and the validation part of a run's files.
+struct Texts {
   std::vector<TextFile> train, valid;
-  for (const std::string& path : data.train) train.push_back(read_text(path));
-  for (const std::string& path : data.valid) valid.push_back(read_text(path));
-  if (valid.empty() && data.valid_fraction > 0)
-    for (TextFile& file : train) {
-      const size_t at = split_point(file.text, data.valid_fraction, data.separator);
-      valid.push_back({file.path, file.text.substr(at)});
-      file.text.resize(at);
-    }
-  std::vector<std::string_view> texts;
-  for (const TextFile& file : train)
-    for (const std::string_view d : documents_of(file.text, data.separator)) texts.push_back(d);
-  const auto made = [&] {
-    if (given != nullptr) return *given;
-    if (!config.path.empty()) return text::Tokenizer::load(config.path);
-    try {
-      return train_tokenizer(config, texts);
-    } catch (const Error& e) {
-      fail("{}: {}", fmt::join(data.train, ", "), e.what());
-    }
+
+  explicit Texts(const DataConfig& data) {
+    for (const std::string& path : data.train) train.push_back(read_text(path));
+    for (const std::string& path : data.valid) valid.push_back(read_text(path));
+    if (valid.empty() && data.valid_fraction > 0)
+      for (TextFile& file : train) {
+        const size_t at = split_point(file.text, data.valid_fraction, data.separator);
+        valid.push_back({file.path, file.text.substr(at)});
+        file.text.resize(at);
+      }
+  }
+};
+
+text::Tokenizer make_tokenizer(const DataConfig& data, const TokenizerConfig& config, const Texts& texts) {
+  std::vector<std::string_view> documents;
+  for (const TextFile& file : texts.train)
+    for (const std::string_view d : documents_of(file.text, data.separator)) documents.push_back(d);
+  try {
+    return train_tokenizer(config, documents);
+  } catch (const Error& e) {
+    fail("{}: {}", fmt::join(data.train, ", "), e.what());
+  }
+}
+
+TokenStream tokenize(const std::vector<TextFile>& files, const std::string& separator,
+                     const text::Tokenizer& tokenizer) {
+  TokenStream stream;
+  for (const TextFile& file : files) append_text(stream, file.text, file.path, separator, tokenizer);
+  return stream;
+}
+
+std::vector<int32_t> prefix_of(const text::Tokenizer& tokenizer) {
+  try {
+    return tokenizer.encode("a", false).ids;
+  } catch (const Error&) {  // a word that it does not know
+    return {};
+  }
+}
+
+std::string hash_of_tokens(const TokenStream& s) {
+  return hash_of(std::as_bytes(s.tokens())) + hash_of(std::as_bytes(s.starts()));
+}
+
+}  // namespace
+
+Corpus load_corpus(const DataConfig& data, const TokenizerConfig& config, const text::Tokenizer* given) {
+  const CorpusCache cache(data.cache);
+  const std::string source = fmt::format("{}\n{}\n{}\n{}", signature_of(data.train), signature_of(data.valid),
+                                         data.valid_fraction, data.separator);
+  std::optional<Texts> texts;  // read only where the cache does not know them
+  const auto read = [&]() -> const Texts& { return texts ? *texts : texts.emplace(data); };
+  const auto trained = [&] {
+    const std::string key =
+        fmt::format("{}\n{} {} {}", source, config.type, config.vocab_size, config.min_frequency);
+    if (const auto json = cache.load_tokenizer(key)) try {
+        return text::Tokenizer::from_json(*json);
+      } catch (const Error&) {  // damaged: make it anew
+      }
+    text::Tokenizer tokenizer = make_tokenizer(data, config, read());
+    cache.save_tokenizer(key, tokenizer.to_json());
+    return tokenizer;
   };
-  Corpus corpus{made(), {}, {}};
-  for (const TextFile& file : train)
-    append_text(corpus.train, file.text, file.path, data.separator, corpus.tokenizer);
-  check(corpus.train.size() > 1, "{}: too short: nothing to train on", fmt::join(data.train, ", "));
-  for (const TextFile& file : valid)
-    append_text(corpus.valid, file.text, file.path, data.separator, corpus.tokenizer);
-  return corpus;
+  const text::Tokenizer tokenizer = given != nullptr      ? *given
+                                    : config.path.empty() ? trained()
+                                                          : text::Tokenizer::load(config.path);
+  // A prefix space has no words in tokenizer.json: the encoding of a letter shows it.
+  const std::string key =
+      fmt::format("{}{}{}", source, tokenizer.to_json(), fmt::join(prefix_of(tokenizer), " "));
+  if (auto text = cache.load_text(key)) return {tokenizer, std::move(*text), true};
+
+  TokenizedText text{tokenize(read().train, data.separator, tokenizer),
+                     tokenize(read().valid, data.separator, tokenizer), "", ""};
+  check(text.train.size() > 1, "{}: too short: nothing to train on", fmt::join(data.train, ", "));
+  text.train_hash = hash_of_tokens(text.train);
+  text.valid_hash = hash_of_tokens(text.valid);
+  cache.save_text(key, text);
+  return {tokenizer, std::move(text), false};
 }
 
 }  // namespace qkv

@@ -4,16 +4,19 @@
 #include "qkv/data/dataset.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/train/config.h"
+#include "qkv/train/corpus_cache.h"
 
 namespace qkv {
 
 // What a run learns from, and what it is judged by.
 struct Corpus {
   text::Tokenizer tokenizer;
-  TokenStream train, valid;
+  TokenizedText text;
+  bool cached = false;  // the tokens were those of an earlier run
 };
 
-// Reads the files; trains the tokenizer on the training text unless one is named or given.
+// Reads the files, or what the cache holds of them; trains the tokenizer on the training text unless one is
+// named or given.
 Corpus load_corpus(const DataConfig& data, const TokenizerConfig& tokenizer,
                    const text::Tokenizer* given = nullptr);
 

@@ -1,10 +1,10 @@
 #include "qkv/train/optimizer.h"
 
 #include <cmath>
-#include <numbers>
 
 #include "qkv/base/parallel.h"
 #include "qkv/kernels/kernels.h"
+#include "qkv/train/adafactor.h"
 
 namespace qkv {
 namespace {
@@ -13,38 +13,52 @@ constexpr ParameterKind kKinds[] = {ParameterKind::matrix, ParameterKind::vector
 constexpr const char* kKindNames[] = {"matrix", "vector"};
 constexpr int64_t kGrain = 1 << 15;
 
-BFloat16* shadow_of(Arena& a) {
-  return a.shadow.defined() ? a.shadow.mutable_data<BFloat16>() : nullptr;
+Rule rule_of(const OptimizerConfig& c) {
+  if (c.name == "sgd") return c.momentum == 0 ? Rule::sgd : c.nesterov ? Rule::nesterov : Rule::momentum;
+  if (c.name == "adagrad") return Rule::adagrad;
+  if (c.name == "rmsprop") return Rule::rmsprop;
+  if (c.name == "adam" || c.name == "adamw") return Rule::adam;
+  if (c.name == "lion") return Rule::lion;
+  fail("optimizer: expected one of {}, got '{}'", fmt::join(optimizer_names(), ", "), c.name);
 }
 
-class AdamWRule : public Optimizer {
+// A rule that moves every weight on its own: one pass over each arena.
+class ElementwiseRule : public Optimizer {
  public:
-  AdamWRule(const OptimizerConfig& config, Parameters& parameters) : config_(config) {
+  ElementwiseRule(const OptimizerConfig& config, Parameters& parameters)
+      : config_(config), rule_(rule_of(config)) {
     for (int k = 0; k < 2; ++k) {
       const int64_t size = parameters.arena(kKinds[k]).master.count();
-      m_[k] = Tensor::zeros({size}, DType::f32);
-      v_[k] = Tensor::zeros({size}, DType::f32);
+      if (remembers_first(rule_)) m_[k] = Tensor::zeros({size}, DType::f32);
+      if (remembers_second(rule_)) v_[k] = Tensor::zeros({size}, DType::f32);
     }
   }
 
   void update(Parameters& parameters, int64_t step, double learning_rate, double gradient_scale) override {
-    AdamW rule{};
-    rule.lr = static_cast<float>(learning_rate);
-    rule.beta1 = static_cast<float>(config_.beta1);
-    rule.beta2 = static_cast<float>(config_.beta2);
-    rule.epsilon = static_cast<float>(config_.epsilon);
-    rule.bias1 = static_cast<float>(1 - std::pow(config_.beta1, static_cast<double>(step)));
-    rule.bias2 = static_cast<float>(1 - std::pow(config_.beta2, static_cast<double>(step)));
-    rule.grad_scale = static_cast<float>(gradient_scale);
+    const bool decoupled = config_.name == "adamw" || config_.name == "lion";
+    Update u;
+    u.rule = rule_;
+    u.lr = static_cast<float>(learning_rate);
+    u.grad_scale = static_cast<float>(gradient_scale);
+    u.momentum = static_cast<float>(config_.momentum);
+    u.beta1 = static_cast<float>(config_.beta1);
+    u.beta2 = static_cast<float>(config_.beta2);
+    u.epsilon = static_cast<float>(config_.epsilon);
+    u.bias1 = static_cast<float>(1 - std::pow(config_.beta1, static_cast<double>(step)));
+    u.bias2 = static_cast<float>(1 - std::pow(config_.beta2, static_cast<double>(step)));
     for (int k = 0; k < 2; ++k) {
       Arena& a = parameters.arena(kKinds[k]);
-      rule.weight_decay = kKinds[k] == ParameterKind::matrix ? static_cast<float>(config_.weight_decay) : 0;
-      float *w = a.master.mutable_data<float>(), *m = m_[k].mutable_data<float>(),
-            *v = v_[k].mutable_data<float>();
+      const auto decay = kKinds[k] == ParameterKind::matrix ? static_cast<float>(config_.weight_decay) : 0;
+      u.decay = decoupled ? decay : 0;
+      u.l2 = decoupled ? 0 : decay;
+      float* w = a.master.mutable_data<float>();
+      float* m = m_[k] ? m_[k].mutable_data<float>() : nullptr;
+      float* v = v_[k] ? v_[k].mutable_data<float>() : nullptr;
       const float* g = a.gradient.data<float>();
-      BFloat16* shadow = shadow_of(a);
+      BFloat16* shadow = a.shadow ? a.shadow.mutable_data<BFloat16>() : nullptr;
       parallel_for(a.master.count(), kGrain, [&](int64_t i, int64_t end) {
-        kernels().adamw(rule, end - i, w + i, g + i, m + i, v + i, shadow ? shadow + i : nullptr);
+        kernels().update(u, end - i, w + i, g + i, m ? m + i : nullptr, v ? v + i : nullptr,
+                         shadow ? shadow + i : nullptr);
       });
     }
   }
@@ -52,50 +66,35 @@ class AdamWRule : public Optimizer {
   std::vector<std::pair<std::string, Tensor>> state() override {
     std::vector<std::pair<std::string, Tensor>> out;
     for (int k = 0; k < 2; ++k) {
-      out.emplace_back(std::string(kKindNames[k]) + ".m", m_[k]);
-      out.emplace_back(std::string(kKindNames[k]) + ".v", v_[k]);
+      if (m_[k]) out.emplace_back(std::string(kKindNames[k]) + ".m", m_[k]);
+      if (v_[k]) out.emplace_back(std::string(kKindNames[k]) + ".v", v_[k]);
     }
     return out;
   }
 
  private:
   OptimizerConfig config_;
+  Rule rule_;
   Tensor m_[2], v_[2];
-};
-
-class SgdRule : public Optimizer {
- public:
-  void update(Parameters& parameters, int64_t, double learning_rate, double gradient_scale) override {
-    for (const ParameterKind kind : kKinds) {
-      Arena& a = parameters.arena(kind);
-      float* w = a.master.mutable_data<float>();
-      const float* g = a.gradient.data<float>();
-      BFloat16* shadow = shadow_of(a);
-      parallel_for(a.master.count(), kGrain, [&](int64_t i, int64_t end) {
-        kernels().sgd(static_cast<float>(learning_rate), static_cast<float>(gradient_scale), end - i, w + i,
-                      g + i, shadow ? shadow + i : nullptr);
-      });
-    }
-  }
-  std::vector<std::pair<std::string, Tensor>> state() override { return {}; }
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Parameters& parameters) {
-  if (config.name == "sgd") return std::make_unique<SgdRule>();
-  check(config.name == "adamw", "optimizer: expected adamw or sgd, got '{}'", config.name);
-  return std::make_unique<AdamWRule>(config, parameters);
+const std::vector<std::string>& optimizer_names() {
+  static const std::vector<std::string> names = {"adamw",   "adam",      "sgd", "rmsprop",
+                                                 "adagrad", "adafactor", "lion"};
+  return names;
 }
 
-double learning_rate_at(const OptimizerConfig& c, int64_t step, int64_t steps) {
-  if (step <= c.warmup_steps)
-    return c.learning_rate * static_cast<double>(step) / static_cast<double>(c.warmup_steps);
-  if (c.schedule == "constant" || steps <= c.warmup_steps) return c.learning_rate;
-  const double done =
-      static_cast<double>(step - c.warmup_steps) / static_cast<double>(steps - c.warmup_steps);
-  return c.min_learning_rate + 0.5 * (c.learning_rate - c.min_learning_rate) *
-                                   (1 + std::cos(std::numbers::pi * std::min(1.0, done)));
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Parameters& parameters) {
+  if (config.name == "adafactor") return make_adafactor(config, parameters);
+  return std::make_unique<ElementwiseRule>(config, parameters);
+}
+
+int64_t optimizer_state_size(const OptimizerConfig& config, const Parameters& parameters) {
+  if (config.name == "adafactor") return adafactor_state_size(parameters);
+  const Rule rule = rule_of(config);
+  return parameters.count() * (remembers_first(rule) + remembers_second(rule));
 }
 
 double gradient_norm(Parameters& parameters) {

@@ -1,4 +1,4 @@
-// Update rules over the parameter arenas, and the learning rate over time.
+// Update rules over the parameter arenas.
 #pragma once
 
 #include <memory>
@@ -7,9 +7,17 @@
 #include <vector>
 
 #include "qkv/nn/parameter.h"
-#include "qkv/train/config.h"
 
 namespace qkv {
+
+// Which rule moves the parameters, and its constants.
+struct OptimizerConfig {
+  std::string name = "adamw";  // of optimizer_names()
+  double weight_decay = 0.1;   // of matrices; norms and biases are exempt
+  double momentum = 0;         // mu of sgd
+  bool nesterov = false;       // sgd looks ahead along its momentum
+  double beta1 = 0.9, beta2 = 0.99, epsilon = 1e-8;
+};
 
 // An update rule with its memory.
 class Optimizer {
@@ -21,12 +29,14 @@ class Optimizer {
   virtual std::vector<std::pair<std::string, Tensor>> state() = 0;
 };
 
-// "adamw": Loshchilov & Hutter, "Decoupled weight decay regularization" (2019), with bias correction;
-// matrices decay. "sgd": theta <- theta - eta grad, as Algorithms 11-13 of Phuong & Hutter print it.
+// sgd (as Algorithms 11-13 of Phuong & Hutter print it; with momentum, Polyak's or Nesterov's), adagrad,
+// rmsprop, adam (decay through the gradient), adamw (decoupled decay), lion: the formulas stand at
+// kernels.h's Rule. adafactor: see make_adafactor().
+const std::vector<std::string>& optimizer_names();
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Parameters& parameters);
 
-// The rate of a step in [1, steps]: a linear warm-up, then a cosine down to the minimum, or constant.
-double learning_rate_at(const OptimizerConfig& config, int64_t step, int64_t steps);
+// Floats that the rule remembers for these parameters (what state() holds).
+int64_t optimizer_state_size(const OptimizerConfig& config, const Parameters& parameters);
 
 // sqrt(sum of squares) over all gradients. Summed in blocks of fixed size: the same for every number of
 // threads.

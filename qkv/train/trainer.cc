@@ -1,73 +1,28 @@
 #include "qkv/train/trainer.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <optional>
 #include <sstream>
 
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/machine.h"
 #include "qkv/base/parallel.h"
 #include "qkv/base/progress.h"
+#include "qkv/infer/generate.h"
 #include "qkv/io/model_dir.h"
-#include "qkv/kernels/kernels.h"
 #include "qkv/train/checkpoint.h"
+#include "qkv/train/corpus.h"
+#include "qkv/train/plan.h"
 
 namespace qkv {
-
-TrainingState::TrainingState(std::unique_ptr<Decoder> model, const OptimizerConfig& config, DType compute,
-                             uint64_t seed, bool recompute)
-    : model_(std::move(model)), config_(config), seed_(seed) {
-  model_->parameters().prepare_training(compute, seed);
-  model_->set_recompute(recompute);
-  optimizer_ = make_optimizer(config, model_->parameters());
-}
-
-StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t step, int64_t steps) {
-  Parameters& parameters = model_->parameters();
-  int64_t targets = 0;
-  for (const Batch& b : micro_batches) targets += b.target_count;
-  check(targets > 0, "step {}: the batch has no token to predict", step);
-  parameters.reset_gradients();
-  StepResult result;
-  int64_t first_row = 0;
-  for (const Batch& b : micro_batches) {
-    Context context;
-    context.layout = b.layout;
-    context.training = true;
-    context.seed = seed_;
-    context.step = static_cast<uint64_t>(step);
-    context.first_row = first_row;
-    const CrossEntropyResult r = model_->loss(b.ids, b.targets, context, 1 / static_cast<float>(targets));
-    result.loss += r.total / static_cast<double>(targets);
-    check(std::isfinite(r.total), "step {}: the loss is not finite ({}): lower the learning rate", step,
-          r.total);
-    backward(r.loss);
-    first_row += b.layout.rows();
-    result.tokens += b.layout.rows();
-  }
-  parameters.complete_gradients();
-  result.gradient_norm = gradient_norm(parameters);
-  if (!std::isfinite(result.gradient_norm)) {
-    for (const Parameter& p : parameters.all())
-      for (const float g : p.leaf->grad.values<float>())
-        check(std::isfinite(g), "step {}: the gradient of {} is not finite: lower the learning rate", step,
-              p.name);
-    fail("step {}: the gradient's norm overflows: lower the learning rate", step);
-  }
-  result.learning_rate = learning_rate_at(config_, step, steps);
-  const double scale =
-      config_.clip > 0 && result.gradient_norm > config_.clip ? config_.clip / result.gradient_norm : 1;
-  optimizer_->update(parameters, step, result.learning_rate, scale);
-  return result;
-}
-
-void TrainingState::expect_finite(int64_t step) {
-  for (const Parameter& p : model_->parameters().all())
-    check(std::isfinite(kernels().sum_squares(p.master.count(), p.master.data<float>())),
-          "step {}: {} is not finite any more: lower the learning rate", step, p.name);
-}
+namespace fs = std::filesystem;
 
 std::string resolve_model_dir(const std::string& dir) {
   for (const std::string& candidate : {dir, dir + "/best", dir + "/last"})
@@ -124,71 +79,155 @@ void expect_same_run(const std::string& dir, const std::string& saved, const std
   check(saved == given, "{}: the checkpoint was made with another configuration", dir);
 }
 
-// Tells two texts apart (FNV-1a over the tokens).
-std::string digest(const TokenStream& stream) {
-  uint64_t h = 14695981039346656037u;
-  for (const int32_t t : stream.tokens) h = (h ^ static_cast<uint32_t>(t)) * 1099511628211u;
-  return fmt::format("{} ({:016x})", stream.size(), h);
-}
-
 std::string human_count(int64_t n) {
   if (n >= 10'000'000) return fmt::format("{:.0f}M", static_cast<double>(n) / 1e6);
   if (n >= 1'000'000) return fmt::format("{:.1f}M", static_cast<double>(n) / 1e6);
   return n >= 10'000 ? fmt::format("{:.0f}k", static_cast<double>(n) / 1e3) : std::to_string(n);
 }
 
+// The folder of a run and the checkpoints in it.
+class RunFolder {
+ public:
+  explicit RunFolder(const std::string& path) : path_(path) {}
+
+  std::string last() const { return path_ + "/last"; }
+  std::string best() const { return path_ + "/best"; }
+  bool has_checkpoint() const { return file_exists(last() + "/trainer_state.json"); }
+  bool has_run() const { return has_checkpoint() || file_exists(best()); }
+
+  void expect_startable(StartMode mode) const {
+    if (mode == StartMode::fresh)
+      check(!has_run(), "{} holds a run already: {}replace it with --overwrite, or choose another train.out",
+            path_, has_checkpoint() ? "continue it with --resume, " : "");
+    if (mode == StartMode::resume)
+      check(has_checkpoint(), "{}: there is no checkpoint to resume from", last());
+  }
+
+  // Makes the folder this process's own, without what an interrupted one left half written.
+  void open(StartMode mode) {
+    std::error_code error;
+    fs::create_directories(path_, error);
+    check(!error, "{}: cannot be created: {}", path_, error.message());
+    lock_.emplace(path_);
+    for (const std::string& d : {last(), best()}) recover_interrupted_write(d);
+    expect_startable(mode);  // now nothing can change it
+    if (mode != StartMode::overwrite) return;
+    fs::remove_all(last());
+    fs::remove_all(best());
+    for (const auto& [step, older] : older_checkpoints()) fs::remove_all(older);
+  }
+
+  // Throws Error where nothing can be written below the folder's nearest existing parent.
+  void expect_writable() const {
+    fs::path existing = fs::absolute(path_);
+    while (!fs::exists(existing) && existing.has_relative_path()) existing = existing.parent_path();
+    check(fs::is_directory(existing), "{}: cannot be created: {} is not a directory", path_,
+          existing.string());
+    check(::access(existing.c_str(), W_OK) == 0, "{}: {} cannot be written", path_, existing.string());
+  }
+
+  // Keeps the checkpoint of `step` in last/ under its own name, as links to its files, and of the older ones
+  // as many as make `keep` with the one about to be written.
+  void retire_last(int64_t step, int64_t keep) const {
+    if (keep > 1 && has_checkpoint())
+      write_directory_atomically(fmt::format("{}/step-{}", path_, step), [&](const std::string& to) {
+        for (const auto& file : fs::directory_iterator(last())) {
+          const fs::path target = to / file.path().filename();
+          std::error_code error;
+          fs::create_hard_link(file.path(), target, error);
+          if (error) fs::copy_file(file.path(), target);  // a file system without links
+        }
+      });
+    auto older = older_checkpoints();
+    for (int64_t surplus = static_cast<int64_t>(older.size()) - (keep - 1); surplus > 0; --surplus) {
+      fs::remove_all(older.begin()->second);
+      older.erase(older.begin());
+    }
+  }
+
+ private:
+  std::map<int64_t, fs::path> older_checkpoints() const {
+    std::map<int64_t, fs::path> found;
+    for (const auto& entry : fs::directory_iterator(path_)) {
+      const std::string name = entry.path().filename().string();
+      if (!name.starts_with("step-") || name.size() > 20) continue;
+      const std::string digits = name.substr(5);
+      if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) {
+        if (name.ends_with(".tmp")) fs::remove_all(entry.path());
+        continue;
+      }
+      found.emplace(std::stoll(digits), entry.path());
+    }
+    return found;
+  }
+
+  std::string path_;
+  std::optional<FolderLock> lock_;
+};
+
 // One run: what the loop of train() passes around.
 class Run {
  public:
-  Run(const TrainConfig& config, StartMode mode)
-      : config_(config),
-        last_(config.out + "/last"),
-        best_(config.out + "/best"),
-        corpus_(prepare_corpus(mode)),
-        windows_(corpus_.train, config.model.context, config.seed,
-                 fmt::format("{}", fmt::join(config.data.train, ", "))) {
+  // Everything up to the first step; with `rehearsal` nothing is written and no weight allocated.
+  Run(const TrainConfig& config, StartMode mode, bool rehearsal)
+      : config_(config), folder_(config.out), corpus_(prepare_corpus(mode, rehearsal)) {
+    const std::string source = fmt::format("{}", fmt::join(config.data.train, ", "));
+    windows_.emplace(corpus_.text.train, config.model.context, config.seed, source);
     config_.model.vocab_size = static_cast<int64_t>(corpus_.tokenizer.vocab_size());
-    const bool bf16 = config.precision == "bf16" || (config.precision == "auto" && bf16_is_fast());
-    state_.fingerprint = fingerprint(config_) +
-                         fmt::format("compute = {}\ntraining tokens = {}\nvalidation tokens = {}\n",
-                                     bf16 ? "bf16" : "f32", digest(corpus_.train), digest(corpus_.valid));
-    std::unique_ptr<Decoder> model;
+    state_.fingerprint =
+        fingerprint(config_) +
+        fmt::format("compute = {}\ntraining tokens = {} ({})\nvalidation tokens = {} ({})\n",
+                    name_of(config_.compute()), corpus_.text.train.size(), corpus_.text.train_hash,
+                    corpus_.text.valid.size(), corpus_.text.valid_hash);
     if (mode == StartMode::resume) {
-      const TrainerState saved = load_trainer_state(last_);
-      expect_same_run(last_, saved.fingerprint, state_.fingerprint);
+      const TrainerState saved = load_trainer_state(folder_.last());
+      expect_same_run(folder_.last(), saved.fingerprint, state_.fingerprint);
       if (saved.threads != num_threads())
         progress_.note(fmt::format(
             "note: the checkpoint was made with {} threads, this run has {}: the last bits may differ",
             saved.threads, num_threads()));
       state_ = saved;
-      model = load_model(last_, DType::f32);
-    } else {
-      model = std::make_unique<Decoder>(config_.model);
     }
-    training_ =
-        std::make_unique<TrainingState>(std::move(model), config_.optimizer, bf16 ? DType::bf16 : DType::f32,
-                                        config_.seed, config_.recompute);
+    settle_batch(mode);
+    if (rehearsal) return;
+
+    std::unique_ptr<Decoder> model = mode == StartMode::resume ? load_model(folder_.last(), DType::f32)
+                                                               : std::make_unique<Decoder>(config_.model);
+    training_ = std::make_unique<TrainingState>(std::move(model), config_.step, config_.compute(),
+                                                config_.seed, config_.recompute);
     if (mode == StartMode::resume)
-      load_optimizer(last_, training_->optimizer());
+      load_training(folder_.last(), *training_);
     else
-      prepare_output(mode);
-    progress_.note(fmt::format(
-        "{}: {} parameters, {} training and {} validation tokens, vocabulary {}, {}, {} threads", config_.out,
-        human_count(training_->model().parameters().count()), human_count(corpus_.train.size()),
-        human_count(corpus_.valid.size()), config_.model.vocab_size, bf16 ? "bf16" : "f32", num_threads()));
+      folder_.open(mode);  // only now: a configuration that fails leaves no trace and replaces no run
+    write_file_atomically(config_.out + "/config.toml", to_toml(config_));
+  }
+
+  std::string summary() const {
+    return fmt::format(
+        "{}: {} parameters, {} training and {} validation tokens{}, vocabulary {}, {} x {} tokens a step, "
+        "{}, {} "
+        "threads, {}",
+        config_.out, human_count(Decoder(config_.model).parameters().count()),
+        human_count(corpus_.text.train.size()), human_count(corpus_.text.valid.size()),
+        corpus_.cached ? " (cached)" : "", config_.model.vocab_size, state_.batch * config_.accumulate,
+        config_.model.context, name_of(config_.compute()), num_threads(),
+        memory_text(static_cast<double>(memory_plan(config_, state_.batch).total())));
   }
 
   Evaluation operator()(const std::function<bool()>& stop) {
+    progress_.note(summary());
     Metrics metrics(config_.out + "/metrics.jsonl", state_.step);
     const Clock::time_point start = Clock::now();
     const int64_t first = state_.step;
-    if (first == config_.steps) {
-      progress_.note(fmt::format("{} is finished: all {} steps are done", config_.out, first));
+    if (first == config_.steps || out_of_patience()) {
+      progress_.note(
+          fmt::format("{} is finished: {} steps are done{}", config_.out, first,
+                      out_of_patience() ? ", and the last evaluations brought nothing better" : ""));
       return {};
     }
     Clock::time_point warm = start;
     bool interrupted = false;
-    while (state_.step < config_.steps && !interrupted) {
+    while (state_.step < config_.steps && !interrupted && !out_of_patience()) {
       const Clock::time_point step_start = Clock::now();
       const StepResult r = step();
       const double seconds = seconds_since(step_start);
@@ -202,11 +241,11 @@ class Run {
       const std::string left = timed == 0 ? "?"
                                           : duration_text(seconds_since(warm) / static_cast<double>(timed) *
                                                           static_cast<double>(config_.steps - state_.step));
+      const auto memory = static_cast<double>(memory_use().peak);
       progress_.update(
-          fmt::format("step {}/{}  loss {:.4f}  smoothed {:.4f}  lr {:.2e}  {} tok/s  {:.0f} MB  {} left",
+          fmt::format("step {}/{}  loss {:.4f}  smoothed {:.4f}  lr {:.2e}  {} tok/s  {}  {} left",
                       state_.step, config_.steps, r.loss, state_.smoothed_loss, r.learning_rate,
-                      human_count(static_cast<int64_t>(tokens_per_second_)),
-                      static_cast<double>(memory_use().peak) / 1e6, left));
+                      human_count(static_cast<int64_t>(tokens_per_second_)), memory_text(memory), left));
       if (state_.step % config_.log_every == 0 || state_.step == config_.steps)
         metrics.write({{"step", state_.step},
                        {"loss", r.loss},
@@ -214,6 +253,7 @@ class Run {
                        {"lr", r.learning_rate},
                        {"grad_norm", r.gradient_norm},
                        {"tokens_per_second", std::round(tokens_per_second_)},
+                       {"memory_mb", std::round(memory / 1e6)},
                        {"seconds", seconds_since(start)}});
       interrupted = stop && stop();
       const bool last = state_.step == config_.steps;
@@ -221,65 +261,81 @@ class Run {
       if ((state_.step % config_.checkpoint_every == 0 || interrupted) && !last) save();
     }
     if (interrupted && state_.step < config_.steps) {
-      progress_.note(
-          fmt::format("stopped after step {}: saved in {}; continue with --resume", state_.step, last_));
+      progress_.note(fmt::format("stopped after step {}: saved in {}; continue with --resume", state_.step,
+                                 folder_.last()));
       return {};
     }
+    if (out_of_patience())
+      progress_.note(fmt::format("step {}: stopped early: {} evaluations brought nothing better than {:.4f}",
+                                 state_.step, state_.evaluations_since_best, state_.best_loss));
     const Evaluation e = validate(metrics, 0);
     save();
-    progress_.note(fmt::format("done: {} steps in {}; the model is in {}", config_.steps,
+    progress_.note(fmt::format("done: {} steps in {}; the model is in {}", state_.step,
                                duration_text(seconds_since(start)), resolve_model_dir(config_.out)));
     return e;
   }
 
  private:
-  Corpus prepare_corpus(StartMode mode) {
-    const bool exists = file_exists(last_ + "/trainer_state.json");
-    if (mode == StartMode::fresh)
-      check(!exists && !file_exists(best_),
-            "{} holds a run already: {}replace it with --overwrite, or choose another train.out", config_.out,
-            exists ? "continue it with --resume, " : "");
-    if (mode == StartMode::resume) {
-      check(exists, "{}: there is no checkpoint to resume from", last_);
-      const auto tokenizer = text::Tokenizer::load(last_);
-      return load_corpus(config_.data, config_.tokenizer, &tokenizer);
-    }
-    Corpus corpus = load_corpus(config_.data, config_.tokenizer);
-    return corpus;
+  Corpus prepare_corpus(StartMode mode, bool rehearsal) {
+    if (mode == StartMode::resume && !rehearsal)
+      folder_.open(mode);
+    else
+      folder_.expect_startable(mode);
+    if (rehearsal) folder_.expect_writable();
+    if (mode != StartMode::resume) return load_corpus(config_.data, config_.tokenizer);
+    const auto tokenizer = text::Tokenizer::load(folder_.last());
+    return load_corpus(config_.data, config_.tokenizer, &tokenizer);
   }
 
-  // Only when all else is ready: a configuration that fails leaves no trace and replaces no run.
-  void prepare_output(StartMode mode) {
-    if (mode == StartMode::overwrite) {
-      std::filesystem::remove_all(last_);
-      std::filesystem::remove_all(best_);
+  // Refuses a run that the memory does not hold, before it takes any.
+  void settle_batch(StartMode mode) {
+    const int64_t limit = memory_limit(config_);
+    const bool fit = config_.batch == 0;
+    if (mode != StartMode::resume || !fit) state_.batch = config_.batch;
+    if (fit && mode != StartMode::resume) {
+      // No more than one pass over the text.
+      const int64_t enough = corpus_.text.train.size() / config_.model.context / config_.accumulate;
+      state_.batch = std::clamp<int64_t>(largest_batch(config_, limit), 1, std::max<int64_t>(1, enough));
     }
-    std::error_code error;
-    std::filesystem::create_directories(config_.out, error);
-    check(!error, "{}: cannot be created: {}", config_.out, error.message());
-    write_file_atomically(config_.out + "/config.toml", to_toml(config_));
+    const int64_t needed = memory_plan(config_, state_.batch).total();
+    if (needed <= limit) return;
+    const int64_t fits = largest_batch(config_, limit);
+    TrainConfig frugal = config_;
+    frugal.recompute = true;
+    const bool recompute_helps = !config_.recompute && largest_batch(frugal, limit) > fits;
+    fail("{} windows of {} tokens need {}, but {} {}: {}{}", state_.batch, config_.model.context,
+         memory_text(static_cast<double>(needed)), memory_text(static_cast<double>(limit)),
+         config_.memory_gb > 0 ? "are allowed (train.memory_gb)" : "are free",
+         fits > 0 ? fmt::format("set train.batch = {}", fits) : std::string("choose a smaller model"),
+         recompute_helps ? ", or train.recompute = true" : "");
   }
 
   StepResult step() {
     std::vector<Batch> micro_batches;
     for (int64_t i = 0; i < config_.accumulate; ++i)
       micro_batches.push_back(
-          windows_.batch(static_cast<uint64_t>(state_.step + 1), i * config_.batch, config_.batch));
+          windows_->batch(static_cast<uint64_t>(state_.step + 1), i * state_.batch, state_.batch));
     try {
       const StepResult r = training_->step(micro_batches, state_.step + 1, config_.steps);
       ++state_.step;
       return r;
     } catch (const Error& e) {
-      if (file_exists(last_ + "/trainer_state.json"))
-        fail("{}; the last good checkpoint is {}", e.what(), last_);
+      if (folder_.has_checkpoint()) fail("{}; the last good checkpoint is {}", e.what(), folder_.last());
       throw;
     }
   }
 
+  bool out_of_patience() const {
+    return config_.patience > 0 && state_.evaluations_since_best >= config_.patience;
+  }
+
   Evaluation validate(Metrics& metrics, int64_t windows) {
-    if (corpus_.valid.size() < 2) return {};
-    const Evaluation e = evaluate(training_->model(), corpus_.valid, config_.batch, windows);
-    if (e.tokens == 0) return e;  // documents of one token
+    const TrainingState::Averaged averaged(*training_);
+    const Evaluation e = evaluate(training_->model(), corpus_.text.valid, state_.batch, windows);
+    if (e.tokens == 0) {  // no validation text, or documents of one token
+      if (state_.step == config_.steps && config_.step.ema > 0) save_best();
+      return e;
+    }
     training_->expect_finite(state_.step);
     check(std::isfinite(e.loss()), "step {}: the validation loss is not finite: lower the learning rate",
           state_.step);
@@ -292,24 +348,49 @@ class Run {
     progress_.note(fmt::format(
         "step {}: validation loss {:.4f} ({:.4f} nats a character, {:.4f} bits a byte){}", state_.step,
         e.loss(), e.nats_per_character(), e.bits_per_byte(), better ? ", the best so far" : ""));
+    state_.evaluations_since_best = better ? 0 : state_.evaluations_since_best + 1;
     if (better) {
       state_.best_loss = e.loss();
-      save_model_dir(best_, training_->model(), corpus_.tokenizer);
+      save_best();
     }
+    write_sample(metrics);
     return e;
   }
+
+  // A text that the model writes, for people to read.
+  void write_sample(Metrics& metrics) const {
+    if (config_.sample_tokens == 0) return;
+    constexpr int64_t kPromptTokens = 8;  // of the validation text
+    std::vector<int32_t> prompt = corpus_.tokenizer.encode(config_.sample_prompt, false).ids;
+    if (prompt.empty()) {
+      const auto start =
+          corpus_.text.valid.tokens().first(std::min(kPromptTokens, corpus_.text.valid.size()));
+      prompt.assign(start.begin(), start.end());
+    }
+    GenerateOptions options;
+    options.max_new_tokens = config_.sample_tokens;
+    options.sampler.temperature = 0.8;
+    options.seed = config_.seed;
+    const auto tokens = generate(training_->model(), {prompt}, options);
+    metrics.write({{"step", state_.step},
+                   {"prompt", corpus_.tokenizer.decode(prompt)},
+                   {"sample", corpus_.tokenizer.decode(tokens[0])}});
+  }
+
+  void save_best() { save_model_dir(folder_.best(), training_->model(), corpus_.tokenizer); }
 
   void save() {
     training_->expect_finite(state_.step);  // a broken model must not replace a good one
     state_.threads = num_threads();
-    save_checkpoint(last_, *training_, corpus_.tokenizer, state_);
+    if (folder_.has_checkpoint()) folder_.retire_last(load_trainer_state(folder_.last()).step, config_.keep);
+    save_checkpoint(folder_.last(), *training_, corpus_.tokenizer, state_);
   }
 
   TrainConfig config_;
-  std::string last_, best_;
+  RunFolder folder_;
   Progress progress_;
   Corpus corpus_;
-  RandomWindows windows_;
+  std::optional<RandomWindows> windows_;
   TrainerState state_;
   std::unique_ptr<TrainingState> training_;
   double tokens_per_second_ = 0;
@@ -318,8 +399,12 @@ class Run {
 }  // namespace
 
 Evaluation train(const TrainConfig& config, StartMode mode, const std::function<bool()>& stop) {
-  Run run(config, mode);
+  Run run(config, mode, false);
   return run(stop);
+}
+
+void rehearse(const TrainConfig& config, StartMode mode) {
+  Progress().note(Run(config, mode, true).summary());
 }
 
 }  // namespace qkv

@@ -9,6 +9,9 @@
 
 #include "qkv/base/file.h"
 #include "qkv/base/parallel.h"
+#include "qkv/train/checkpoint.h"
+#include "qkv/train/corpus.h"
+#include "qkv/train/plan.h"
 #include "qkv/train/trainer.h"
 
 namespace qkv {
@@ -21,9 +24,10 @@ ModelSpec small_spec(float dropout) {
   return spec;
 }
 
-std::vector<int32_t> random_ids(uint64_t seed, int64_t n) {
+std::vector<int32_t> random_ids(uint64_t seed, int64_t n, int64_t vocab = 17) {
   std::vector<int32_t> ids;
-  for (int64_t i = 0; i < n; ++i) ids.push_back(static_cast<int32_t>(RandomStream{seed, 0, 0}.below(i, 17)));
+  for (int64_t i = 0; i < n; ++i)
+    ids.push_back(static_cast<int32_t>(RandomStream{seed, 0, 0}.below(i, vocab)));
   return ids;
 }
 
@@ -74,10 +78,11 @@ std::vector<float> masters(TrainingState& t) {
 }
 
 TEST(Batches, MicroBatchesAddUpToTheBigBatchWithDropout) {
-  OptimizerConfig config;
-  config.name = "sgd";
-  config.learning_rate = 0.1;
-  config.warmup_steps = 0;
+  StepConfig config;
+  config.optimizer.name = "sgd";
+  config.optimizer.weight_decay = 0;
+  config.schedule.learning_rate = 0.1;
+  config.schedule.warmup_steps = 0;
   config.clip = 0;
   const auto trained = [&](int parts) {
     TrainingState t(std::make_unique<Decoder>(small_spec(0.3F)), config, DType::f32, 5, false);
@@ -97,7 +102,7 @@ TEST(Batches, MicroBatchesAddUpToTheBigBatchWithDropout) {
 
 TEST(Batches, RecomputingChangesNoBit) {
   const auto trained = [&](bool recompute) {
-    TrainingState t(std::make_unique<Decoder>(small_spec(0.2F)), OptimizerConfig{}, DType::f32, 5, recompute);
+    TrainingState t(std::make_unique<Decoder>(small_spec(0.2F)), StepConfig{}, DType::f32, 5, recompute);
     for (int64_t step = 1; step <= 3; ++step)
       t.step({batch_of({random_ids(1, 24), random_ids(2, 11)})}, step, 3);
     return masters(t);
@@ -116,7 +121,8 @@ class RunTest : public ::testing::Test {
     config_.tokenizer.type = "char";
     config_.model = gpt2_spec(0, 16, 32, 2, 2);
     config_.model.residual_dropout = config_.model.attention.dropout = 0.1F;
-    config_.optimizer.warmup_steps = 3;
+    config_.step.schedule.warmup_steps = 3;
+    config_.data.cache = false;
     config_.steps = 12;
     config_.batch = 4;
     config_.accumulate = 2;
@@ -170,7 +176,7 @@ TEST_F(RunTest, ResumingEqualsNeverHavingStopped) {
 TEST_F(RunTest, LearnsARepetitiveText) {
   TrainConfig c = config("learn");
   c.steps = 150;
-  c.optimizer.learning_rate = 1e-2;
+  c.step.schedule.learning_rate = 1e-2;
   const Evaluation e = train(c, StartMode::fresh, nullptr);
   EXPECT_LT(e.loss(), 0.8);                                  // uniform over the 24 characters: 3.2
   EXPECT_THROW(train(c, StartMode::fresh, nullptr), Error);  // the run exists
@@ -182,11 +188,11 @@ TEST_F(RunTest, ADivergingRunStopsAndKeepsTheLastGoodCheckpoint) {
   for (const double valid_fraction : {0.1, 0.0}) {
     TrainConfig c = config("diverge" + std::to_string(valid_fraction));
     c.data.valid_fraction = valid_fraction;  // 0: no validation loss that would notice
-    c.optimizer.name = "sgd";
-    c.optimizer.schedule = "constant";
-    c.optimizer.clip = 0;
-    c.optimizer.warmup_steps = 0;
-    c.optimizer.learning_rate = 1e-3;
+    c.step.optimizer.name = "sgd";
+    c.step.schedule.name = "constant";
+    c.step.clip = 0;
+    c.step.schedule.warmup_steps = 0;
+    c.step.schedule.learning_rate = 1e-3;
     c.steps = 2;
     train(c, StartMode::fresh, [] { return true; });  // one good step
     const std::string good = read_file(c.out + "/last/model.safetensors");
@@ -195,7 +201,7 @@ TEST_F(RunTest, ADivergingRunStopsAndKeepsTheLastGoodCheckpoint) {
     const std::string was = "train.learning_rate = 0.001", is = "train.learning_rate = 1e+40";
     state.replace(state.find(was), was.size(), is);
     write_file_atomically(c.out + "/last/trainer_state.json", state);
-    c.optimizer.learning_rate = 1e40;
+    c.step.schedule.learning_rate = 1e40;
     try {
       train(c, StartMode::resume, nullptr);
       FAIL() << "expected an error";
@@ -206,6 +212,266 @@ TEST_F(RunTest, ADivergingRunStopsAndKeepsTheLastGoodCheckpoint) {
     EXPECT_EQ(read_file(c.out + "/last/model.safetensors"), good);
     EXPECT_FALSE(file_exists(c.out + "/best"));
   }
+}
+
+// Everything that a step can do besides following the gradient, and what it remembers, survives a stop.
+TEST_F(RunTest, ResumingWithTheWholeKitEqualsNeverHavingStopped) {
+  StepConfig& s = config_.step;
+  s.terms = {0.1F, 1e-4F};
+  s.layer_drop = 0.3;
+  s.gradient_noise = 0.01;
+  s.weight_noise = 0.01;
+  s.ema = 0.9;
+  config_.patience = 5;
+  for (const std::string& name : optimizer_names()) {
+    s.optimizer.name = name;
+    s.optimizer.momentum = name == "sgd" ? 0.9 : 0;
+    config_.precision = name == "adamw" ? "bf16" : "f32";
+    train(config("whole"), StartMode::overwrite, nullptr);
+    int steps = 0;
+    train(config("parts"), StartMode::overwrite, [&] { return ++steps == 6; });
+    train(config("parts"), StartMode::resume, nullptr);
+    expect_same_files(config("whole").out, config("parts").out);
+    EXPECT_EQ(read_file(config("whole").out + "/best/model.safetensors"),
+              read_file(config("parts").out + "/best/model.safetensors"))
+        << name;
+  }
+}
+
+TEST(TrainingStateTest, EveryPartOfTheKitChangesTheStep) {
+  const auto trained = [&](const auto& change) {
+    StepConfig config;
+    config.schedule.warmup_steps = 0;
+    change(config);
+    TrainingState t(std::make_unique<Decoder>(small_spec(0)), config, DType::f32, 5, false);
+    for (int64_t step = 1; step <= 3; ++step)
+      t.step({batch_of({random_ids(1, 24), random_ids(2, 11)})}, step, 3);
+    return masters(t);
+  };
+  const auto plain = trained([](StepConfig&) {});
+  EXPECT_EQ(plain, trained([](StepConfig& c) { c.ema = 0.9; }));  // an average moves nothing
+  EXPECT_NE(plain, trained([](StepConfig& c) { c.terms.label_smoothing = 0.1F; }));
+  EXPECT_NE(plain, trained([](StepConfig& c) { c.terms.z_loss = 0.1F; }));
+  EXPECT_NE(plain, trained([](StepConfig& c) { c.layer_drop = 0.5; }));
+  EXPECT_NE(plain, trained([](StepConfig& c) { c.gradient_noise = 0.1; }));
+  EXPECT_NE(plain, trained([](StepConfig& c) { c.weight_noise = 0.01; }));
+  EXPECT_NE(plain, trained([](StepConfig& c) { c.clip = 0.1; }));
+}
+
+// A skipped block leaves no gradient, as if it were not there; skipped blocks are those of the step, in all
+// its micro-batches.
+TEST(TrainingStateTest, LayerDropSkipsWholeBlocks) {
+  StepConfig config;
+  config.layer_drop = 0.5;
+  config.optimizer = {.name = "sgd", .weight_decay = 0};
+  TrainingState t(std::make_unique<Decoder>(small_spec(0)), config, DType::f32, 3, false);
+  int skipped = 0, all = 0;
+  for (int64_t step = 1; step <= 20; ++step) {
+    const Batch batch = batch_of({random_ids(1, 24)});
+    t.step({batch, batch}, step, 20);
+    for (int64_t l = 0; l < t.model().spec().layers; ++l) {
+      const auto norm = [&](const std::string& name) {
+        double sum = 0;
+        for (const float g : t.model()
+                                 .parameters()
+                                 .find(fmt::format("decoder.block.{}.{}", l, name))
+                                 ->leaf->grad.values<float>())
+          sum += double{g} * double{g};
+        return sum;
+      };
+      const bool attention = norm("attention.qkv.weight") > 0,
+                 feed_forward = norm("feed_forward.up.weight") > 0;
+      EXPECT_EQ(attention, feed_forward);
+      skipped += !attention;
+      ++all;
+    }
+  }
+  EXPECT_GT(skipped, all / 4);
+  EXPECT_LT(skipped, all * 3 / 4);
+}
+
+// The average of Polyak & Juditsky with its decay growing towards ema, in double.
+TEST(TrainingStateTest, TheAverageIsItsDefinitionAndIsExchangedWhole) {
+  StepConfig config;
+  config.ema = 0.5;
+  config.schedule.warmup_steps = 0;
+  TrainingState t(std::make_unique<Decoder>(small_spec(0)), config, DType::f32, 5, false);
+  std::vector<double> want;
+  for (const float w : masters(t)) want.push_back(w);
+  for (int64_t step = 1; step <= 6; ++step) {
+    t.step({batch_of({random_ids(1, 24)})}, step, 6);
+    const double d = std::min(0.5, (1.0 + static_cast<double>(step)) / (10.0 + static_cast<double>(step)));
+    const auto w = masters(t);
+    for (size_t i = 0; i < w.size(); ++i) want[i] = d * want[i] + (1 - d) * double{w[i]};
+  }
+  const auto raw = masters(t);
+  {
+    const TrainingState::Averaged averaged(t);
+    const auto got = masters(t);
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-6);
+    EXPECT_NE(got, raw);
+  }
+  EXPECT_EQ(masters(t), raw);
+}
+
+TEST_F(RunTest, StopsWhenEvaluationsBringNothingBetter) {
+  TrainConfig c = config("patience");
+  c.steps = 1000;
+  c.eval_every = 2;
+  c.patience = 3;
+  c.step.schedule.learning_rate = c.step.schedule.min_learning_rate = 0;  // nothing is learnt
+  train(c, StartMode::fresh, nullptr);
+  const auto state = load_trainer_state(c.out + "/last");
+  EXPECT_EQ(state.step, 8);  // the first evaluation is the best; three more are not better
+  const std::string before = read_file(c.out + "/last/trainer_state.json");
+  train(c, StartMode::resume, nullptr);  // finished
+  EXPECT_EQ(read_file(c.out + "/last/trainer_state.json"), before);
+}
+
+TEST_F(RunTest, KeepsAsManyCheckpointsAsAsked) {
+  TrainConfig c = config("keep");
+  c.steps = 20;
+  c.checkpoint_every = 4;
+  c.keep = 3;
+  train(c, StartMode::fresh, nullptr);
+  EXPECT_EQ(load_trainer_state(c.out + "/last").step, 20);
+  EXPECT_EQ(load_trainer_state(c.out + "/step-16").step, 16);
+  EXPECT_EQ(load_trainer_state(c.out + "/step-12").step, 12);
+  EXPECT_FALSE(file_exists(c.out + "/step-8"));
+  EXPECT_NE(read_file(c.out + "/last/model.safetensors"), read_file(c.out + "/step-16/model.safetensors"));
+  // An older checkpoint is a model and can be resumed in a folder of its own.
+  TrainConfig again = config("again");
+  again.steps = 20;
+  std::filesystem::create_directories(again.out);
+  std::filesystem::copy(c.out + "/step-12", again.out + "/last");
+  train(again, StartMode::resume, nullptr);
+  expect_same_files(c.out, again.out);
+}
+
+TEST_F(RunTest, TwoRunsInOneFolderAreRefused) {
+  TrainConfig c = config("two");
+  bool refused = false;
+  train(c, StartMode::fresh, [&] {
+    for (const StartMode mode : {StartMode::fresh, StartMode::resume, StartMode::overwrite}) {
+      try {
+        train(c, mode, nullptr);
+        ADD_FAILURE();
+      } catch (const Error& e) {
+        refused = std::string(e.what()).find(c.out) != std::string::npos;
+      }
+    }
+    return true;
+  });
+  EXPECT_TRUE(refused);
+  train(c, StartMode::resume, nullptr);
+  EXPECT_EQ(load_trainer_state(c.out + "/last").step, 12);
+}
+
+TEST_F(RunTest, WhatAnInterruptedWriteLeftIsPutRight) {
+  TrainConfig c = config("interrupted");
+  train(c, StartMode::fresh, [] { return true; });
+  std::filesystem::create_directories(c.out + "/last.tmp");  // half written
+  std::ofstream(c.out + "/last.tmp/model.safetensors") << "half";
+  std::filesystem::rename(c.out + "/last", c.out + "/last.old");  // between two renames
+  train(c, StartMode::resume, nullptr);
+  EXPECT_EQ(load_trainer_state(c.out + "/last").step, 12);
+  EXPECT_FALSE(file_exists(c.out + "/last.tmp"));
+  EXPECT_FALSE(file_exists(c.out + "/last.old"));
+}
+
+TEST_F(RunTest, ARunThatDoesNotFitIsRefusedWithTheNumber) {
+  TrainConfig c = config("large");
+  c.batch = 1 << 20;
+  c.memory_gb = 1;
+  try {
+    train(c, StartMode::fresh, nullptr);
+    FAIL();
+  } catch (const Error& e) {
+    const std::string text = e.what();
+    EXPECT_NE(text.find("GB"), std::string::npos) << text;
+    EXPECT_NE(text.find("train.batch = "), std::string::npos) << text;
+  }
+  EXPECT_FALSE(file_exists(c.out));
+  c.memory_gb = 0.05;  // less than the program itself
+  EXPECT_THROW(train(c, StartMode::fresh, nullptr), Error);
+}
+
+TEST_F(RunTest, TheLargestBatchIsTrainedAndKeptWhenResuming) {
+  TrainConfig c = config("fit");
+  c.batch = 0;
+  c.memory_gb = 0.12;
+  c.steps = 4;
+  train(c, StartMode::fresh, [] { return true; });
+  const int64_t batch = load_trainer_state(c.out + "/last").batch;
+  EXPECT_GT(batch, 4);
+  EXPECT_LT(batch, 500);
+  c.memory_gb = 0.2;  // more would fit now: the run goes on as it began
+  train(c, StartMode::resume, nullptr);
+  EXPECT_EQ(load_trainer_state(c.out + "/last").batch, batch);
+}
+
+TEST_F(RunTest, ARehearsalChangesNothing) {
+  TrainConfig c = config("rehearsal");
+  rehearse(c, StartMode::fresh);
+  EXPECT_FALSE(file_exists(c.out));
+  EXPECT_THROW(rehearse(c, StartMode::resume), Error);
+  c.model.context = 1 << 20;  // longer than the text
+  EXPECT_THROW(rehearse(c, StartMode::fresh), Error);
+  c = config("text.txt/below_a_file");
+  EXPECT_THROW(rehearse(c, StartMode::fresh), Error);
+}
+
+// A text is tokenized once; a changed one anew.
+TEST_F(RunTest, CachedTokensEqualFreshOnesAndFollowTheText) {
+  ::setenv("QKV_CACHE_DIR", (dir_ / "cache").c_str(), 1);
+  TrainConfig c = config("cached");
+  c.data.cache = true;
+  const auto load = [&] { return load_corpus(c.data, c.tokenizer); };
+  const auto tokens = [](const TokenStream& s) {
+    return std::vector<int32_t>(s.tokens().begin(), s.tokens().end());
+  };
+  const Corpus fresh = load(), again = load();
+  EXPECT_FALSE(fresh.cached);
+  EXPECT_TRUE(again.cached);
+  EXPECT_EQ(tokens(fresh.text.train), tokens(again.text.train));
+  EXPECT_EQ(tokens(fresh.text.valid), tokens(again.text.valid));
+  EXPECT_EQ(fresh.text.valid.characters, again.text.valid.characters);
+  EXPECT_EQ(fresh.text.valid.bytes, again.text.valid.bytes);
+  EXPECT_EQ(fresh.tokenizer.to_json(), again.tokenizer.to_json());
+  std::ofstream(dir_ / "text.txt", std::ios::app) << "one more line\n";
+  EXPECT_FALSE(load().cached);
+  for (const auto& entry : std::filesystem::directory_iterator(dir_ / "cache"))  // a damaged entry is none
+    std::filesystem::resize_file(entry.path(), 9);
+  EXPECT_FALSE(load().cached);
+  c.tokenizer.type = "byte";
+  EXPECT_FALSE(load().cached);
+  ::unsetenv("QKV_CACHE_DIR");
+}
+
+// The estimate of what a step needs, against the most there was in tensors.
+TEST_F(RunTest, TheMemoryPlanIsWhatAStepTakes) {
+  for (const char* precision : {"f32", "bf16"})
+    for (const bool recompute : {false, true})
+      for (const auto& [vocab, context, width, layers, batch] :
+           {std::array<int64_t, 5>{512, 128, 128, 4, 8}, {8192, 64, 64, 2, 16}, {64, 512, 64, 6, 2}}) {
+        TrainConfig c = config("plan");
+        c.precision = precision;
+        c.recompute = recompute;
+        c.model = gpt2_spec(vocab, context, width, layers, 4);
+        trim_memory_pool();
+        const auto before = static_cast<double>(memory_use().in_use);
+        reset_peak_memory();
+        TrainingState t(std::make_unique<Decoder>(c.model), c.step, c.compute(), 1, recompute);
+        TokenStream stream;
+        stream.append(random_ids(1, context + 1, vocab));
+        const Batch one = cut_windows(stream, std::vector<int64_t>(batch, 0), context);
+        for (int64_t step = 1; step <= 2; ++step) t.step({one}, step, 2);
+        const MemoryPlan plan = memory_plan(c, batch);
+        const auto want = static_cast<double>(plan.total() - plan.program);
+        const double got = static_cast<double>(memory_use().peak) - before;
+        EXPECT_NEAR(got / want, 1, 0.15)
+            << precision << " " << recompute << " " << vocab << ": " << got << " of " << want;
+      }
 }
 
 TEST_F(RunTest, AChangedTextOrTokenizerIsNotResumed) {

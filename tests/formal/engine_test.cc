@@ -247,12 +247,13 @@ TEST_P(EngineAgainstFormal, ParametersAfterSgd) {
   for (int i = 0; i < kData; ++i) data.push_back(random_tokens(c_, u_, static_cast<int>(c_.spec.context)));
   auto theta = c_.theta;
   theta = formal::DTraining(data, theta, kEpochs, kEta);
-  OptimizerConfig config;
-  config.name = "sgd";
-  config.schedule = "constant";
-  config.warmup_steps = 0;
+  StepConfig config;
+  config.optimizer.name = "sgd";
+  config.optimizer.weight_decay = 0;
+  config.schedule.name = "constant";
+  config.schedule.warmup_steps = 0;
   config.clip = 0;
-  config.learning_rate =
+  config.schedule.learning_rate =
       kEta * static_cast<double>(c_.spec.context - 1);  // the paper's loss is a sum, ours a mean
   TrainingState training(engine_model(c_), config, DType::f32, 0, false);
   for (int64_t step = 1; step <= kEpochs * kData; ++step)

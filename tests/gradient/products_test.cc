@@ -102,6 +102,44 @@ TEST(CrossEntropyGradient, IsTheDifference) {
     }
 }
 
+TEST(CrossEntropyGradient, WithLabelSmoothingAndZLossIsTheDifference) {
+  for (const LossTerms terms : {LossTerms{0.2F, 0}, LossTerms{0, 0.05F}, LossTerms{0.1F, 0.02F}})
+    for (const auto& [rows, width, vocab] : kSizes) {
+      const Tensor targets = Tensor::of({rows}, targets_for(rows, vocab, true));
+      const float scale = 1 / static_cast<float>(rows);
+      // log(Z)^2 adds derivatives of at most some tens times the coefficient for these logits.
+      expect_gradients(
+          [&](const Tensors& t) {
+            return Tensors{unembed_cross_entropy(t[0], t[1], targets, scale, terms).loss};
+          },
+          {uniform({rows, width}, 1), uniform({vocab, width}, 2)},
+          {.fifth = 64, .roundings = 16, .bf16_roundings = 6, .root = true});
+    }
+}
+
+// The definition, term by term: a cross-entropy with a smoothed target, and the square of log Z.
+TEST(CrossEntropy, LabelSmoothingAndZLossAreTheirDefinition) {
+  constexpr double kSmoothing = 0.15, kZ = 0.03;
+  const Tensor x = uniform({7, 5}, 1), w = uniform({11, 5}, 2);
+  const Tensor targets = Tensor::of({7}, targets_for(7, 11, false));
+  const CrossEntropyResult r = unembed_cross_entropy(x, w, targets, 1, {kSmoothing, kZ});
+  for (int i = 0; i < 7; ++i) {
+    std::vector<double> z(11);
+    double sum = 0;
+    for (int v = 0; v < 11; ++v) {
+      for (int c = 0; c < 5; ++c)
+        z[v] += double{x.data<float>()[i * 5 + c]} * double{w.data<float>()[v * 5 + c]};
+      sum += std::exp(z[v]);
+    }
+    double loss = kZ * std::log(sum) * std::log(sum);
+    for (int v = 0; v < 11; ++v) {
+      const double q = kSmoothing / 11 + (v == targets.data<int32_t>()[i] ? 1 - kSmoothing : 0);
+      loss -= q * (z[v] - std::log(sum));
+    }
+    EXPECT_NEAR(r.token_losses.data<float>()[i], loss, 64 * testing::kUnit);
+  }
+}
+
 TEST(CrossEntropy, CountsAndSumsWhatIsNotIgnored) {
   const Tensor x = uniform({17, 5}, 1), w = uniform({11, 5}, 2);
   const Tensor targets = Tensor::of({17}, targets_for(17, 11, true));

@@ -37,8 +37,8 @@ void expect_same(const Batch& a, const Batch& b) {
 
 TEST(TokenStream, DocumentsAreAppended) {
   const TokenStream s = stream_of({3, 0, 2});
-  EXPECT_EQ(s.tokens, (Ints{0, 1, 2, 3, 4}));
-  EXPECT_EQ(s.starts, (std::vector<int64_t>{0, 3, 5}));  // an empty document is none
+  EXPECT_TRUE(std::ranges::equal(s.tokens(), Ints{0, 1, 2, 3, 4}));
+  EXPECT_TRUE(std::ranges::equal(s.starts(), std::vector<int64_t>{0, 3, 5}));  // an empty document is none
 }
 
 TEST(CutWindows, InsideADocument) {

@@ -235,15 +235,16 @@ TEST(GenericAdamW, FollowsThePaper) {
     want -= lr * (want_m / bias1 / (std::sqrt(want_v / bias2) + epsilon) + decay * want);
     const auto grad = static_cast<float>(2 * g);
     BFloat16 shadow;
-    generic_kernels().adamw({.lr = static_cast<float>(lr),
-                             .beta1 = 0.9f,
-                             .beta2 = 0.99f,
-                             .epsilon = 1e-8f,
-                             .weight_decay = 0.1f,
-                             .bias1 = static_cast<float>(bias1),
-                             .bias2 = static_cast<float>(bias2),
-                             .grad_scale = 0.5f},
-                            1, &w, &grad, &m, &v, &shadow);
+    generic_kernels().update({.rule = Rule::adam,
+                              .lr = static_cast<float>(lr),
+                              .grad_scale = 0.5f,
+                              .decay = 0.1f,
+                              .beta1 = 0.9f,
+                              .beta2 = 0.99f,
+                              .epsilon = 1e-8f,
+                              .bias1 = static_cast<float>(bias1),
+                              .bias2 = static_cast<float>(bias2)},
+                             1, &w, &grad, &m, &v, &shadow);
     // 1 - beta2 in f32 is off by eps/0.02, of which the root takes half; steps are lr long and add up.
     EXPECT_NEAR(w, want, t * (kEps * 2 + lr * 60 * kEps));
     EXPECT_EQ(shadow.bits, BFloat16(w).bits);

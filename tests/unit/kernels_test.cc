@@ -223,64 +223,59 @@ TEST(Optimizers, ScaleAndAxpy) {
   });
 }
 
-TEST(Optimizers, AdamW) {
-  const AdamW o{.lr = 1e-2f,
-                .beta1 = 0.9f,
-                .beta2 = 0.95f,
-                .epsilon = 1e-8f,
-                .weight_decay = 0.1f,
-                .bias1 = 0.271f,
-                .bias2 = 0.142625f,
-                .grad_scale = 0.7f};
-  for_simd_tables([&](const KernelTable& table) {
-    for_sizes([&](int64_t n, int64_t offset) {
-      const auto g = Buffer<float>::normal(n, 1, 1, offset + 1);
-      auto w = Buffer<float>::normal(n, 2, 1, offset), m = Buffer<float>::normal(n, 3, 0.1, offset);
-      auto v = Buffer<float>::normal(n, 4, 0.1, offset);
-      for (int64_t i = 0; i < n; ++i) v[i] = v[i] * v[i];
-      auto want_w = w, want_m = m, want_v = v;
-      const auto m0 = m;
-      Buffer<BFloat16> shadow(n, offset);
-      generic_kernels().adamw(o, n, want_w.data(), g.data(), want_m.data(), want_v.data(), nullptr);
-      table.adamw(o, n, w.data(), g.data(), m.data(), v.data(), shadow.data());
-      // m and v: two products and a sum. The terms of m may cancel, those of v cannot.
-      const auto m_size = [&](int64_t i) { return std::abs(0.9 * m0.at(i)) + std::abs(0.07 * g.at(i)); };
-      expect_close(
-          m, want_m, [&](int64_t i) { return 4 * kEps * m_size(i); }, "m");
-      expect_close(
-          v, want_v, [&](int64_t i) { return 6 * kEps * want_v.at(i); }, "v");
-      // The step inherits the relative error of m and half of v's, and five roundings of its own.
-      expect_close(
-          w, want_w,
-          [&](int64_t i) {
-            const double step = m_size(i) / o.bias1 / (std::sqrt(want_v.at(i) / o.bias2) + o.epsilon);
-            return kEps * (std::abs(want_w.at(i)) +
-                           o.lr * (12 * step + 3 * o.weight_decay * std::abs(want_w.at(i))));
-          },
-          "w");
-      EXPECT_TRUE(shadow.guards_intact());
-      for (int64_t i = 0; i < n; ++i) ASSERT_EQ(shadow[i].bits, BFloat16(w[i]).bits);
-      table.adamw(o, n, w.data(), g.data(), m.data(), v.data(), nullptr);  // a shadow is optional
+// A vector's step of every rule against the generic loop: the same sums in another order of roundings.
+TEST(Optimizers, EveryRuleEqualsTheGenericLoop) {
+  for (const Rule rule :
+       {Rule::sgd, Rule::momentum, Rule::nesterov, Rule::adagrad, Rule::rmsprop, Rule::adam, Rule::lion}) {
+    const Update u{.rule = rule,
+                   .lr = 1e-2f,
+                   .grad_scale = 0.7f,
+                   .l2 = 0.05f,
+                   .decay = 0.1f,
+                   .momentum = 0.9f,
+                   .beta1 = 0.9f,
+                   .beta2 = 0.95f,
+                   .epsilon = 1e-3f,
+                   .bias1 = 0.271f,
+                   .bias2 = 0.142625f};
+    for_simd_tables([&](const KernelTable& table) {
+      for_sizes([&](int64_t n, int64_t offset) {
+        const auto g = Buffer<float>::normal(n, 1, 1, offset + 1);
+        auto w = Buffer<float>::normal(n, 2, 1, offset), m = Buffer<float>::normal(n, 3, 0.1, offset);
+        auto v = Buffer<float>::normal(n, 4, 0.1, offset);
+        for (int64_t i = 0; i < n; ++i) v[i] = v[i] * v[i];
+        auto want_w = w, want_m = m, want_v = v;
+        const auto w0 = w, m0 = m;
+        Buffer<BFloat16> shadow(n, offset);
+        float* first = remembers_first(rule) ? m.data() : nullptr;
+        float* second = remembers_second(rule) ? v.data() : nullptr;
+        generic_kernels().update(u, n, want_w.data(), g.data(), want_m.data(), want_v.data(), nullptr);
+        table.update(u, n, w.data(), g.data(), first, second, shadow.data());
+        // |m| and |g| bound the terms of a sum that may cancel; nothing here multiplies them by more than 1.
+        const auto size = [&](int64_t i) {
+          return std::abs(m0.at(i)) + 0.7 * std::abs(g.at(i)) + 0.05 * std::abs(w0.at(i));
+        };
+        expect_close(
+            m, want_m, [&](int64_t i) { return 6 * kEps * size(i); }, "m");
+        expect_close(
+            v, want_v, [&](int64_t i) { return 12 * kEps * (want_v.at(i) + size(i) * size(i)); }, "v");
+        // Lion's step is a sign: where beta1 m + (1 - beta1) g nearly cancels, it may fall to either side.
+        expect_close(
+            w, want_w,
+            [&](int64_t i) {
+              const double grad = 0.7 * g.at(i) + 0.05 * w0.at(i), c = 0.9 * m0.at(i) + 0.1 * grad;
+              if (rule == Rule::lion && std::abs(c) < 8 * kEps * size(i)) return 2.1 * u.lr;
+              const double root = remembers_second(rule) ? std::sqrt(want_v.at(i)) + u.epsilon : 1;
+              const double step = 30 * size(i) / root / u.bias1 + 1 + std::abs(w0.at(i));
+              return kEps * (std::abs(want_w.at(i)) + u.lr * step);
+            },
+            "w");
+        EXPECT_TRUE(shadow.guards_intact());
+        for (int64_t i = 0; i < n; ++i) ASSERT_EQ(shadow[i].bits, BFloat16(w[i]).bits);
+        table.update(u, n, w.data(), g.data(), first, second, nullptr);  // a shadow is optional
+      });
     });
-  });
-}
-
-TEST(Optimizers, Sgd) {
-  for_simd_tables([&](const KernelTable& table) {
-    for_sizes([&](int64_t n, int64_t offset) {
-      const auto g = Buffer<float>::normal(n, 1, 1, offset + 1);
-      auto w = Buffer<float>::normal(n, 2, 1, offset), want = w;
-      Buffer<BFloat16> shadow(n, offset);
-      table.sgd(0.1f, 0.7f, n, w.data(), g.data(), shadow.data());
-      generic_kernels().sgd(0.1f, 0.7f, n, want.data(), g.data(), nullptr);
-      expect_close(
-          w, want, [&](int64_t i) { return kEps * (2 * std::abs(0.07 * g.at(i)) + std::abs(want.at(i))); },
-          "w");
-      EXPECT_TRUE(shadow.guards_intact());
-      for (int64_t i = 0; i < n; ++i) ASSERT_EQ(shadow[i].bits, BFloat16(w[i]).bits);
-      table.sgd(0.1f, 0.7f, n, w.data(), g.data(), nullptr);
-    });
-  });
+  }
 }
 
 }  // namespace

@@ -220,10 +220,11 @@ TYPED_TEST(Rows, ResidualNormGrad) {
 // the sum, whose large terms have small differences, by (vocab + 4) eps. The loss adds top and z[target].
 template <typename T>
 void test_cross_entropy(const KernelTable& table, int64_t vocab, int64_t stride, double amplitude,
-                        bool in_place) {
+                        bool in_place, float smoothing = 0, float z_loss = 0) {
   const int64_t rows = 4;
   auto logits = Buffer<float>::normal(rows * stride, 1, amplitude, 1);
-  if (vocab > 2) logits[stride + 1] = -std::numeric_limits<float>::infinity();  // a masked token
+  if (vocab > 2 && smoothing == 0)
+    logits[stride + 1] = -std::numeric_limits<float>::infinity();  // a masked token
   const std::vector<int32_t> target = {0, static_cast<int32_t>(vocab - 1), kIgnored,
                                        static_cast<int32_t>(vocab / 2)};
   const float scale = 0.25f;
@@ -240,7 +241,7 @@ void test_cross_entropy(const KernelTable& table, int64_t vocab, int64_t stride,
         z = out.dlogits.data();
       }
     t.typed<T>().cross_entropy({rows, vocab, z, stride, target.data(), scale, out.losses.data(),
-                                gradient ? out.dlogits.data() : nullptr});
+                                gradient ? out.dlogits.data() : nullptr, smoothing, z_loss});
     return out;
   };
   const Out got = run(table, true), want = run(generic_kernels(), true);
@@ -252,7 +253,9 @@ void test_cross_entropy(const KernelTable& table, int64_t vocab, int64_t stride,
       [&](int64_t r) {
         if (target[r] == kIgnored) return 0.0;
         const double z = std::abs(logits.at(r * stride + target[r]));
-        return kEps * (static_cast<double>(vocab) + 8 + 2 * std::abs(top[r]) + 2 * z);
+        // With the terms of training: a mean over the vocabulary, and the square of log Z.
+        const double terms = smoothing * amplitude * static_cast<double>(vocab) + z_loss * top[r] * top[r];
+        return kEps * (static_cast<double>(vocab) + 8 + 2 * std::abs(top[r]) + 2 * z + 8 * terms);
       },
       "losses");
   expect_close(
@@ -261,7 +264,8 @@ void test_cross_entropy(const KernelTable& table, int64_t vocab, int64_t stride,
         const int64_t r = i / stride, j = i % stride;
         if (target[r] == kIgnored || j >= vocab) return 0.0;
         const bool hit = j == target[r];
-        const double p = std::abs(want.dlogits.at(i) / scale + (hit ? 1 : 0)), below = top[r] - logits.at(i);
+        const double p = std::abs(want.dlogits.at(i) / scale + (hit ? 1 : 0) + smoothing),
+                     below = top[r] - logits.at(i);
         const double relative = kEps * (std::min(below, 200.0) + static_cast<double>(vocab) + 8);
         // Where exp leaves the normal numbers, implementations may flush it to zero.
         return scale * (p * relative + (hit ? 2 * kEps : 0) + 0x1p-126) +
@@ -280,6 +284,8 @@ TYPED_TEST(Rows, CrossEntropy) {
           test_cross_entropy<TypeParam>(table, vocab, vocab + padding, amplitude, false);
           if (std::is_same_v<TypeParam, float>)
             test_cross_entropy<TypeParam>(table, vocab, vocab + padding, amplitude, true);
+          if (amplitude <= 20)
+            test_cross_entropy<TypeParam>(table, vocab, vocab + padding, amplitude, false, 0.1f, 1e-3f);
         }
   });
 }

@@ -47,6 +47,12 @@ TEST(Unicode, CompleteCharactersAreTakenFromPendingBytes) {
   EXPECT_TRUE(pending.empty());
 }
 
+TEST(Unicode, InvalidBytesAreReplaced) {
+  EXPECT_EQ(to_valid_utf8(""), "");
+  EXPECT_EQ(to_valid_utf8("a\xFF\xE4\xBD\xA0"), "a\xEF\xBF\xBD\xE4\xBD\xA0");
+  EXPECT_EQ(to_valid_utf8("a\xE4\xBD"), "a\xEF\xBF\xBD");  // cut off
+}
+
 TEST(Unicode, LowercaseOfDottedCapitalIHasTwoCharacters) {
   std::string lower;
   append_lowercase(lower, 0x130);

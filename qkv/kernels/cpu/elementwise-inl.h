@@ -160,42 +160,70 @@ void axpy(int64_t n, float factor, const float* x, float* y) {
   map(n, x, y, y, [=](VF a, VF b) HWY_ATTR { return hn::MulAdd(a, hn::Set(DF(), factor), b); });
 }
 
-// One vector of AdamW: updates w, m, v in place.
-HWY_INLINE void adamw_step(DF d, const AdamW& o, VF g, VF& w, VF& m, VF& v) {
-  g = hn::Mul(g, hn::Set(d, o.grad_scale));
-  m = hn::MulAdd(hn::Set(d, o.beta1), m, hn::Mul(hn::Set(d, 1 - o.beta1), g));
-  v = hn::MulAdd(hn::Set(d, o.beta2), v, hn::Mul(hn::Set(d, 1 - o.beta2), hn::Mul(g, g)));
-  const VF root = hn::Sqrt(hn::Mul(v, hn::Set(d, 1 / o.bias2)));
-  const VF step = hn::Div(hn::Mul(m, hn::Set(d, 1 / o.bias1)), hn::Add(root, hn::Set(d, o.epsilon)));
-  w = hn::NegMulAdd(hn::Set(d, o.lr), hn::MulAdd(hn::Set(d, o.weight_decay), w, step), w);
+// One vector of a rule's step: the weights' descent direction; m and v are brought up to date.
+template <Rule rule>
+HWY_INLINE VF direction(DF d, const Update& u, VF g, VF w, VF& m, VF& v) {
+  const VF epsilon = hn::Set(d, u.epsilon);
+  if constexpr (rule == Rule::momentum || rule == Rule::nesterov) {
+    m = hn::MulAdd(hn::Set(d, u.momentum), m, g);
+    return rule == Rule::momentum ? m : hn::MulAdd(hn::Set(d, u.momentum), m, g);
+  } else if constexpr (rule == Rule::adagrad) {
+    v = hn::MulAdd(g, g, v);
+    return hn::Div(g, hn::Add(hn::Sqrt(v), epsilon));
+  } else if constexpr (rule == Rule::rmsprop) {
+    v = hn::MulAdd(hn::Set(d, u.beta2), v, hn::Mul(hn::Set(d, 1 - u.beta2), hn::Mul(g, g)));
+    return hn::Div(g, hn::Add(hn::Sqrt(v), epsilon));
+  } else if constexpr (rule == Rule::adam) {
+    m = hn::MulAdd(hn::Set(d, u.beta1), m, hn::Mul(hn::Set(d, 1 - u.beta1), g));
+    v = hn::MulAdd(hn::Set(d, u.beta2), v, hn::Mul(hn::Set(d, 1 - u.beta2), hn::Mul(g, g)));
+    const VF root = hn::Sqrt(hn::Mul(v, hn::Set(d, 1 / u.bias2)));
+    const VF step = hn::Div(hn::Mul(m, hn::Set(d, 1 / u.bias1)), hn::Add(root, epsilon));
+    return hn::MulAdd(hn::Set(d, u.decay), w, step);
+  } else if constexpr (rule == Rule::lion) {
+    const VF c = hn::MulAdd(hn::Set(d, u.beta1), m, hn::Mul(hn::Set(d, 1 - u.beta1), g));
+    const VF sign = hn::IfThenZeroElse(hn::Eq(c, hn::Zero(d)), hn::CopySign(hn::Set(d, 1.0f), c));
+    m = hn::MulAdd(hn::Set(d, u.beta2), m, hn::Mul(hn::Set(d, 1 - u.beta2), g));
+    return hn::MulAdd(hn::Set(d, u.decay), w, sign);
+  }
+  return g;
 }
 
-void adamw(const AdamW& o, int64_t n, float* w, const float* g, float* m, float* v, BFloat16* shadow) {
+template <Rule rule>
+void update_with(const Update& u, int64_t n, float* w, const float* g, float* m, float* v, BFloat16* shadow) {
   const DF d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    VF wi = load(d, w + i), mi = load(d, m + i), vi = load(d, v + i);
-    adamw_step(d, o, load(d, g + i), wi, mi, vi);
-    store(d, wi, w + i);
-    store(d, mi, m + i);
-    store(d, vi, v + i);
-    if (shadow) store(d, wi, shadow + i);
-  }
-  if (const int64_t rest = n - i; rest > 0) {
-    VF wi = load_tail(d, w + i, rest), mi = load_tail(d, m + i, rest), vi = load_tail(d, v + i, rest);
-    adamw_step(d, o, load_tail(d, g + i, rest), wi, mi, vi);
-    store_tail(d, wi, w + i, rest);
-    store_tail(d, mi, m + i, rest);
-    store_tail(d, vi, v + i, rest);
-    if (shadow) store_tail(d, wi, shadow + i, rest);
+  for (int64_t i = 0; i < n; i += lanes) {
+    const int64_t count = std::min(lanes, n - i);
+    VF wi = load_part(d, w + i, count), mi = hn::Zero(d), vi = hn::Zero(d);
+    if constexpr (remembers_first(rule)) mi = load_part(d, m + i, count);
+    if constexpr (remembers_second(rule)) vi = load_part(d, v + i, count);
+    const VF gi =
+        hn::MulAdd(hn::Set(d, u.l2), wi, hn::Mul(hn::Set(d, u.grad_scale), load_part(d, g + i, count)));
+    wi = hn::NegMulAdd(hn::Set(d, u.lr), direction<rule>(d, u, gi, wi, mi, vi), wi);
+    store_part(d, wi, w + i, count);
+    if constexpr (remembers_first(rule)) store_part(d, mi, m + i, count);
+    if constexpr (remembers_second(rule)) store_part(d, vi, v + i, count);
+    if (shadow) store_part(d, wi, shadow + i, count);
   }
 }
 
-void sgd(float lr, float grad_scale, int64_t n, float* w, const float* g, BFloat16* shadow) {
-  const float factor = lr * grad_scale;
-  map(n, w, g, w, [=](VF a, VF b) HWY_ATTR { return hn::NegMulAdd(hn::Set(DF(), factor), b, a); });
-  if (shadow) from_f32(n, w, shadow);
+void update(const Update& u, int64_t n, float* w, const float* g, float* m, float* v, BFloat16* shadow) {
+  switch (u.rule) {
+    case Rule::sgd:
+      return update_with<Rule::sgd>(u, n, w, g, m, v, shadow);
+    case Rule::momentum:
+      return update_with<Rule::momentum>(u, n, w, g, m, v, shadow);
+    case Rule::nesterov:
+      return update_with<Rule::nesterov>(u, n, w, g, m, v, shadow);
+    case Rule::adagrad:
+      return update_with<Rule::adagrad>(u, n, w, g, m, v, shadow);
+    case Rule::rmsprop:
+      return update_with<Rule::rmsprop>(u, n, w, g, m, v, shadow);
+    case Rule::adam:
+      return update_with<Rule::adam>(u, n, w, g, m, v, shadow);
+    case Rule::lion:
+      return update_with<Rule::lion>(u, n, w, g, m, v, shadow);
+  }
 }
 
 }  // namespace HWY_NAMESPACE

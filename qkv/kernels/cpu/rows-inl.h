@@ -21,16 +21,6 @@ HWY_INLINE void for_vectors(int64_t width, const F& f) {
   if (c < width) f(c, width - c);
 }
 template <typename T>
-HWY_INLINE VF load_part(DF d, const T* p, int64_t n) {
-  return n == static_cast<int64_t>(hn::Lanes(d)) ? load(d, p) : load_tail(d, p, n);
-}
-template <typename T>
-HWY_INLINE void store_part(DF d, VF v, T* p, int64_t n) {
-  if (n == static_cast<int64_t>(hn::Lanes(d))) return store(d, v, p);
-  store_tail(d, v, p, n);
-}
-
-template <typename T>
 void residual_norm(const ResidualNorm<T>& a) {
   const DF d;
   const DU du;
@@ -150,14 +140,26 @@ void cross_entropy(const CrossEntropy<T>& a) {
       total = hn::Add(total, e);
     });
     const float sum = sum_of(d, total), z_target = z[a.target[r]];
-    a.losses[r] = highest + std::log(sum) - z_target;
+    const float log_z = highest + std::log(sum);
+    a.losses[r] = (1 - a.smoothing) * (log_z - z_target) + a.z_loss * log_z * log_z;
+    if (a.smoothing > 0) {
+      VF below = hn::Zero(d);  // sum of z - highest
+      for_vectors(a.vocab, [&](int64_t c, int64_t n) HWY_ATTR {
+        VF e = hn::Sub(load_part(d, z + c, n), shift);
+        if (n < lanes) e = hn::IfThenElseZero(hn::FirstN(d, n), e);
+        below = hn::Add(below, e);
+      });
+      a.losses[r] += a.smoothing * (std::log(sum) - sum_of(d, below) / static_cast<float>(a.vocab));
+    }
     if (!dz) continue;
-    const VF factor = hn::Set(d, a.scale / sum);
+    const float p_scale = 1 + 2 * a.z_loss * log_z, q_rest = a.smoothing / static_cast<float>(a.vocab);
+    const VF factor = hn::Set(d, a.scale * p_scale / sum), rest = hn::Set(d, a.scale * q_rest);
     for_vectors(a.vocab, [&](int64_t c, int64_t n) HWY_ATTR {
-      store_part(d, hn::Mul(exponential(d, hn::Sub(load_part(d, z + c, n), shift)), factor), dz + c, n);
+      const VF e = exponential(d, hn::Sub(load_part(d, z + c, n), shift));
+      store_part(d, hn::MulSub(e, factor, rest), dz + c, n);
     });
     const float p = std::exp(z_target - highest) / sum;
-    dz[a.target[r]] = T(a.scale * (p - 1));
+    dz[a.target[r]] = T(a.scale * (p * p_scale - (q_rest + 1 - a.smoothing)));
     for (int64_t c = a.vocab; c < a.stride; ++c) dz[c] = T(0.0f);
   }
 }

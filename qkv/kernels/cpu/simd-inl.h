@@ -57,6 +57,17 @@ HWY_INLINE void store_tail(DF d, VF v, T* p, size_t n) {
   std::memcpy(p, buffer, n * sizeof(T));
 }
 
+// n elements, a vector's or fewer.
+template <typename T>
+HWY_INLINE VF load_part(DF d, const T* p, int64_t n) {
+  return n == static_cast<int64_t>(hn::Lanes(d)) ? load(d, p) : load_tail(d, p, n);
+}
+template <typename T>
+HWY_INLINE void store_part(DF d, VF v, T* p, int64_t n) {
+  if (n == static_cast<int64_t>(hn::Lanes(d))) return store(d, v, p);
+  store_tail(d, v, p, n);
+}
+
 // out[i] = f(x[i]) and out[i] = f(x[i], y[i]), a vector at a time.
 template <typename X, typename O, typename F>
 HWY_INLINE void map(int64_t n, const X* x, O* out, const F& f) {

@@ -39,8 +39,7 @@ void fill_table(KernelTable* table) {
   table->sum_squares = sum_squares;
   table->scale = scale;
   table->axpy = axpy;
-  table->adamw = adamw;
-  table->sgd = sgd;
+  table->update = update;
 }
 
 }  // namespace HWY_NAMESPACE

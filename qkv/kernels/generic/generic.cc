@@ -140,12 +140,21 @@ void cross_entropy(const CrossEntropy<T>& a) {
     const float top = *std::max_element(z, z + a.vocab);
     float sum = 0;
     for (int64_t j = 0; j < a.vocab; ++j) sum += std::exp(z[j] - top);
-    a.losses[r] = ignored ? 0 : top + std::log(sum) - z[a.target[r]];
+    float mean = 0;
+    for (int64_t j = 0; j < a.vocab; ++j) mean += (z[j] - top) / static_cast<float>(a.vocab);
+    const float log_z = top + std::log(sum);
+    if (ignored)
+      a.losses[r] = 0;
+    else
+      a.losses[r] = (1 - a.smoothing) * (log_z - z[a.target[r]]) + a.smoothing * (std::log(sum) - mean) +
+                    a.z_loss * log_z * log_z;
     if (a.dlogits == nullptr) continue;
+    const float p_scale = 1 + 2 * a.z_loss * log_z, q_rest = a.smoothing / static_cast<float>(a.vocab);
     T* d = a.dlogits + r * a.stride;
     for (int64_t j = 0; j < a.vocab; ++j) {
       const float p = std::exp(z[j] - top) / sum;
-      d[j] = T(ignored ? 0 : a.scale * (p - (j == a.target[r] ? 1.0f : 0.0f)));
+      const float q = q_rest + (j == a.target[r] ? 1 - a.smoothing : 0.0f);
+      d[j] = T(ignored ? 0 : a.scale * (p * p_scale - q));
     }
     for (int64_t j = a.vocab; j < a.stride; ++j) d[j] = T(0.0f);
   }
@@ -276,20 +285,41 @@ void axpy(int64_t n, float factor, const float* x, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
 }
 
-void adamw(const AdamW& o, int64_t n, float* w, const float* g, float* m, float* v, BFloat16* shadow) {
+void update(const Update& u, int64_t n, float* w, const float* g, float* m, float* v, BFloat16* shadow) {
   for (int64_t i = 0; i < n; ++i) {
-    const float grad = g[i] * o.grad_scale;
-    m[i] = o.beta1 * m[i] + (1 - o.beta1) * grad;
-    v[i] = o.beta2 * v[i] + (1 - o.beta2) * grad * grad;
-    const float step = (m[i] / o.bias1) / (std::sqrt(v[i] / o.bias2) + o.epsilon);
-    w[i] -= o.lr * (step + o.weight_decay * w[i]);
-    if (shadow) shadow[i] = BFloat16(w[i]);
-  }
-}
-
-void sgd(float lr, float grad_scale, int64_t n, float* w, const float* g, BFloat16* shadow) {
-  for (int64_t i = 0; i < n; ++i) {
-    w[i] -= lr * (grad_scale * g[i]);
+    const float grad = u.grad_scale * g[i] + u.l2 * w[i];
+    float step = grad;
+    switch (u.rule) {
+      case Rule::sgd:
+        break;
+      case Rule::momentum:
+        step = m[i] = u.momentum * m[i] + grad;
+        break;
+      case Rule::nesterov:
+        m[i] = u.momentum * m[i] + grad;
+        step = grad + u.momentum * m[i];
+        break;
+      case Rule::adagrad:
+        v[i] += grad * grad;
+        step = grad / (std::sqrt(v[i]) + u.epsilon);
+        break;
+      case Rule::rmsprop:
+        v[i] = u.beta2 * v[i] + (1 - u.beta2) * grad * grad;
+        step = grad / (std::sqrt(v[i]) + u.epsilon);
+        break;
+      case Rule::adam:
+        m[i] = u.beta1 * m[i] + (1 - u.beta1) * grad;
+        v[i] = u.beta2 * v[i] + (1 - u.beta2) * grad * grad;
+        step = m[i] / u.bias1 / (std::sqrt(v[i] / u.bias2) + u.epsilon) + u.decay * w[i];
+        break;
+      case Rule::lion: {
+        const float c = u.beta1 * m[i] + (1 - u.beta1) * grad;
+        step = static_cast<float>((c > 0) - (c < 0)) + u.decay * w[i];
+        m[i] = u.beta2 * m[i] + (1 - u.beta2) * grad;
+        break;
+      }
+    }
+    w[i] -= u.lr * step;
     if (shadow) shadow[i] = BFloat16(w[i]);
   }
 }
@@ -306,7 +336,7 @@ TypedKernels<T> typed_kernels() {
 
 const KernelTable& generic_kernels() {
   static const KernelTable table = {
-      "generic", typed_kernels<float>(), typed_kernels<BFloat16>(), sum_squares, scale, axpy, adamw, sgd};
+      "generic", typed_kernels<float>(), typed_kernels<BFloat16>(), sum_squares, scale, axpy, update};
   return table;
 }
 

@@ -1,0 +1,38 @@
+// qkv report: training runs as a page of HTML.
+#include <cstdio>
+
+#include "qkv/base/error.h"
+#include "qkv/base/file.h"
+#include "qkv/cli/command.h"
+#include "qkv/train/report.h"
+
+namespace qkv {
+namespace {
+
+struct Options {
+  std::vector<std::string> runs;
+  std::string out;
+};
+
+void run(const Options& o) {
+  if (o.out.empty() && o.runs.size() > 1)
+    throw UsageError("report: name the page about several runs with --out");
+  const std::string out = o.out.empty() ? o.runs.front() + "/report.html" : o.out;
+  write_file_atomically(out, report_html(o.runs));
+  std::printf("%s\n", out.c_str());
+}
+
+}  // namespace
+
+void add_report_command(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* c = app.add_subcommand("report", "Show training runs as a page of HTML");
+  c->add_option("RUN", o->runs, "Run; several are laid over each other")->required();
+  c->add_option("--out", o->out, "File to write (default for one run: RUN/report.html)");
+  c->footer(
+      "The page shows losses, learning rate, speed, gradient norms, samples and settings, and needs no "
+      "network.\nIt can be made while the run is going on.\nExample: qkv report runs/shakespeare");
+  c->callback([o] { run(*o); });
+}
+
+}  // namespace qkv

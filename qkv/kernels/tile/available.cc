@@ -1,0 +1,122 @@
+// Who may run what is in share.cc.
+#include <algorithm>
+#include <csetjmp>
+#include <csignal>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+
+#include "qkv/kernels/kernels.h"
+#include "qkv/kernels/tile/share.h"
+#include "qkv/tensor/storage.h"
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace qkv {
+
+#ifdef __x86_64__
+
+namespace {
+
+constexpr uint32_t bits(std::initializer_list<int> positions) {
+  uint32_t mask = 0;
+  for (const int i : positions) mask |= uint32_t{1} << i;
+  return mask;
+}
+
+// State that the operating system saves for a thread (XCR0).
+constexpr uint32_t kAvx512State = bits({1, 2, 5, 6, 7});
+constexpr uint32_t kTileState = bits({17, 18});  // configuration, data
+
+struct Processor {
+  uint32_t saved_state = 0;  // XCR0
+  uint32_t ebx7 = 0, edx7 = 0;
+
+  bool avx512() const {
+    constexpr uint32_t kFDqBwVl = bits({16, 17, 30, 31});
+    return (saved_state & kAvx512State) == kAvx512State && (ebx7 & kFDqBwVl) == kFDqBwVl;
+  }
+  bool bf16_tiles() const {
+    constexpr uint32_t kBf16AndTile = bits({22, 24});
+    return avx512() && (saved_state & kTileState) == kTileState && (edx7 & kBf16AndTile) == kBf16AndTile;
+  }
+};
+
+Processor processor() {
+  Processor found;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr uint32_t kXgetbv = bits({27});  // OSXSAVE: XCR0 can be read
+  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || (ecx & kXgetbv) == 0) return found;
+  asm("xgetbv" : "=a"(found.saved_state), "=d"(edx) : "c"(0));
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) found.ebx7 = ebx, found.edx7 = edx;
+  return found;
+}
+
+// Linux saves eight KiB more for a thread only in processes that ask.
+bool tiles_permitted() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+sigjmp_buf refused;
+
+// f(share) on this thread; false when an instruction is illegal. REQUIRES: no destructors in f's way.
+bool survives(void (*f)(const tile::Share&), const tile::Share& share) {
+  struct sigaction jump {
+  }, before{};
+  jump.sa_handler = [](int) { siglongjmp(refused, 1); };
+  ::sigemptyset(&jump.sa_mask);
+  if (::sigaction(SIGILL, &jump, &before) != 0) return false;
+  volatile bool done = false;
+  if (sigsetjmp(refused, /*savemask=*/1) == 0) {
+    f(share);
+    done = true;
+  }
+  ::sigaction(SIGILL, &before, nullptr);
+  return done;
+}
+
+// A product of small integers, exact in any order of sums, must come out as from the emulated tiles: with
+// edges, and with sums that are stored and loaded again.
+bool tiles_are_right() {
+  constexpr int64_t kM = 40, kN = 50, kK = 70;
+  BFloat16 a[kM * kK], b[kN * kK];
+  for (int i = 0; i < kM * kK; ++i) a[i] = BFloat16(static_cast<float>(i % 13 - 6));
+  for (int i = 0; i < kN * kK; ++i) b[i] = BFloat16(static_cast<float>(i % 11 - 5));
+  float got[kM * kN] = {}, want[kM * kN] = {};
+  Product p{.m = kM, .n = kN, .k = kK, .in = DType::bf16};
+  p.a = a, p.a_stride = kK, p.b = b, p.b_stride = kK, p.b_transposed = true, p.c_stride = kN;
+  const TileBlocking blocking{.rows = 32, .columns = 64, .depth = 32};
+  const auto packed = Storage::allocate(tile::panels(kN) * tile::panels(kK) * tile::kStepElements * 2);
+  const auto scratch = Storage::allocate(tile::scratch_bytes(p, blocking));
+  auto* packed_b = reinterpret_cast<BFloat16*>(packed->data());
+  tile::pack_b(p, {0, tile::panels(kK)}, packed_b);
+  p.c = want;
+  tile::multiply_emulated({p, packed_b, blocking, scratch->data()});
+  p.c = got;
+  return survives(tile::multiply_amx, {p, packed_b, blocking, scratch->data()}) &&
+         std::equal(std::begin(got), std::end(got), want);
+}
+
+}  // namespace
+
+bool tiles_available(TileUnit unit) {
+  static const bool vectors = max_isa() >= Isa::avx512 && processor().avx512();
+  static const bool tiles =
+      vectors && max_isa() >= Isa::amx && processor().bf16_tiles() && tiles_permitted() && tiles_are_right();
+  return unit == TileUnit::amx ? tiles : vectors;
+}
+
+#else
+
+bool tiles_available(TileUnit) {
+  return false;
+}
+
+#endif
+
+}  // namespace qkv

@@ -1,0 +1,130 @@
+// The eight tile registers in the roles that a block of 32 x 32 sums gives them: two tiles of A above each
+// other, two of B beside each other, and four of sums, of which sums_ij adds A_i B_j. Two ways to have them,
+// with the same operations; a product is a template over either.
+//
+// A tile is 16 rows of 64 bytes. A's holds 16 rows of A, 32 elements of k each; B's holds 16 pairs of
+// elements of k, the pair of each of 16 columns side by side in a row; that of sums 16 x 16 f32.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cassert>
+#include <cstdint>
+#include <cstring>
+
+#include "qkv/tensor/dtype.h"
+
+namespace qkv::tile {
+namespace {
+
+constexpr int64_t kTileRows = 16;
+constexpr int64_t kTileBytes = 1024;
+constexpr int64_t kTileElements = 512;  // bf16
+constexpr int64_t kTileSums = 256;      // f32
+
+// The instructions. In compilers' headers a register's number is part of the instruction's text: a literal.
+class AmxTiles {
+ public:
+  // The configuration belongs to the thread and is in force until release(); other users (oneDNN's kernels)
+  // load theirs on entry and release it on exit, as we do, and so neither finds the other's.
+  static void configure() {
+    struct alignas(64) {
+      uint8_t palette, start_row, reserved[14];
+      uint16_t row_bytes[16];
+      uint8_t rows[16];
+    } configuration = {.palette = 1, .start_row = 0, .reserved = {}, .row_bytes = {}, .rows = {}};
+    static_assert(sizeof configuration == 64);
+    for (int t = 0; t < 8; ++t) configuration.row_bytes[t] = 64, configuration.rows[t] = kTileRows;
+    // GCC 12 declares that the next line reads 8 bytes, and would not store the others.
+    asm volatile("" : : "r"(&configuration) : "memory");
+    _tile_loadconfig(&configuration);
+  }
+  static void release() { _tile_release(); }
+
+  static void zero_sums() {
+    finish_stores();
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  static void load_sums(const float* sums) {
+    finish_stores();
+    _tile_loadd(0, sums, 64);
+    _tile_loadd(1, sums + kTileSums, 64);
+    _tile_loadd(2, sums + 2 * kTileSums, 64);
+    _tile_loadd(3, sums + 3 * kTileSums, 64);
+  }
+  static void store_sums(float* sums) {
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + kTileSums, 64);
+    _tile_stored(2, sums + 2 * kTileSums, 64);
+    _tile_stored(3, sums + 3 * kTileSums, 64);
+  }
+
+  // A passes by once a panel of B: its loads (TILELOADDT1) leave the first cache to B.
+  static void load_a0(const BFloat16* a) { _tile_stream_loadd(4, a, 64); }
+  static void load_a1(const BFloat16* a) { _tile_stream_loadd(5, a, 64); }
+  static void load_b0(const BFloat16* b) { _tile_loadd(6, b, 64); }
+  static void load_b1(const BFloat16* b) { _tile_loadd(7, b, 64); }
+  static void multiply_00() { _tile_dpbf16ps(0, 4, 6); }
+  static void multiply_01() { _tile_dpbf16ps(1, 4, 7); }
+  static void multiply_10() { _tile_dpbf16ps(2, 5, 6); }
+  static void multiply_11() { _tile_dpbf16ps(3, 5, 7); }
+
+ private:
+  // GCC's tile loads do not say that they read memory: what is packed must not be stored after them.
+  static void finish_stores() { asm volatile("" : : : "memory"); }
+};
+
+// Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TDPBF16PS: the even and the odd
+// elements of k are summed apart, from zero, and their sum is added. Denormals are kept, which tiles flush.
+class EmulatedTiles {
+ public:
+  void configure() { configured_ = true; }
+  void release() { configured_ = false; }
+
+  void zero_sums() { std::memset(sums_, 0, sizeof sums_); }
+  void load_sums(const float* sums) { std::memcpy(sums_, sums, sizeof sums_); }
+  void store_sums(float* sums) const { std::memcpy(sums, sums_, sizeof sums_); }
+
+  void load_a0(const BFloat16* a) { std::memcpy(a_[0], a, kTileBytes); }
+  void load_a1(const BFloat16* a) { std::memcpy(a_[1], a, kTileBytes); }
+  void load_b0(const BFloat16* b) { std::memcpy(b_[0], b, kTileBytes); }
+  void load_b1(const BFloat16* b) { std::memcpy(b_[1], b, kTileBytes); }
+  void multiply_00() { multiply(sums_[0], a_[0], b_[0]); }
+  void multiply_01() { multiply(sums_[1], a_[0], b_[1]); }
+  void multiply_10() { multiply(sums_[2], a_[1], b_[0]); }
+  void multiply_11() { multiply(sums_[3], a_[1], b_[1]); }
+
+ private:
+  using Pairs = uint32_t[kTileRows][16];  // two bf16, the even element in the lower half
+
+  static float float_of(uint32_t bits) {
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+  }
+  static float even(uint32_t pair) { return float_of(pair << 16); }
+  static float odd(uint32_t pair) { return float_of(pair & 0xFFFF0000); }
+
+  void multiply(float (&sums)[kTileRows][16], const Pairs& a, const Pairs& b) const {
+    assert(configured_);  // where the processor would fault
+    for (int64_t row = 0; row < kTileRows; ++row) {
+      float evens[16] = {}, odds[16] = {};
+      for (int pair = 0; pair < 16; ++pair)
+        for (int column = 0; column < 16; ++column) {
+          evens[column] += even(a[row][pair]) * even(b[pair][column]);
+          odds[column] += odd(a[row][pair]) * odd(b[pair][column]);
+        }
+      for (int column = 0; column < 16; ++column) sums[row][column] += evens[column] + odds[column];
+    }
+  }
+
+  bool configured_ = false;
+  float sums_[4][kTileRows][16];
+  Pairs a_[2], b_[2];
+};
+
+}  // namespace
+}  // namespace qkv::tile

@@ -1,0 +1,124 @@
+#include "qkv/train/corpus_cache.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "qkv/base/file.h"
+#include "qkv/base/hash.h"
+#include "qkv/io/safetensors.h"
+
+namespace qkv {
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kVersion = "1";  // of the entries: a new one makes older entries unknown
+
+std::string folder() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  if (const std::string own = variable("QKV_CACHE_DIR"); !own.empty()) return own;
+  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache + "/qkv";
+  if (const std::string home = variable("HOME"); !home.empty()) return home + "/.cache/qkv";
+  return "";
+}
+
+Tensor of(std::span<const int64_t> values) {
+  return Tensor::of({static_cast<int64_t>(values.size())}, values);
+}
+Tensor of(std::span<const int32_t> values) {
+  return Tensor::of({static_cast<int64_t>(values.size())}, values);
+}
+
+TokenStream stream_from(Safetensors& file, const std::string& part) {
+  TokenStream stream(file.tensors.at(part + ".tokens"), file.tensors.at(part + ".starts"));
+  stream.characters = std::stoll(file.metadata.at(part + ".characters"));
+  stream.bytes = std::stoll(file.metadata.at(part + ".bytes"));
+  return stream;
+}
+
+}  // namespace
+
+std::string signature_of(const std::vector<std::string>& paths) {
+  std::string out;
+  for (const std::string& path : paths) {
+    struct stat info {};
+    check(::stat(path.c_str(), &info) == 0, "{}: cannot be opened: {}", path, std::strerror(errno));
+    std::error_code ignored;
+    out += fmt::format("{} {} {}.{} {}.{} {}:{}\n", fs::weakly_canonical(path, ignored).string(),
+                       info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec, info.st_ctim.tv_sec,
+                       info.st_ctim.tv_nsec, info.st_dev, info.st_ino);
+  }
+  return out;
+}
+
+CorpusCache::CorpusCache(bool on) : folder_(on ? folder() : "") {}
+
+std::string CorpusCache::path_of(const char* kind, const std::string& key, const char* suffix) const {
+  return fmt::format("{}/{}-{}{}", folder_, kind, hash_of(kVersion + key), suffix);
+}
+
+std::optional<std::string> CorpusCache::load_tokenizer(const std::string& key) const {
+  const std::string path = path_of("tokenizer", key, ".json");
+  if (folder_.empty() || !file_exists(path)) return std::nullopt;
+  try {
+    return read_file(path);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+void CorpusCache::save_tokenizer(const std::string& key, const std::string& json) const {
+  if (folder_.empty()) return;
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  try {
+    write_file_atomically(path_of("tokenizer", key, ".json"), json);
+  } catch (const Error&) {
+  }
+}
+
+std::optional<TokenizedText> CorpusCache::load_text(const std::string& key) const {
+  const std::string path = path_of("tokens", key, ".safetensors");
+  if (folder_.empty() || !file_exists(path)) return std::nullopt;
+  try {
+    Safetensors file = read_safetensors(path);
+    return TokenizedText{stream_from(file, "train"), stream_from(file, "valid"),
+                         file.metadata.at("train.hash"), file.metadata.at("valid.hash")};
+  } catch (const std::exception&) {  // damaged, or by another version
+    return std::nullopt;
+  }
+}
+
+void CorpusCache::save_text(const std::string& key, const TokenizedText& text) const {
+  if (folder_.empty()) return;
+  const std::string path = path_of("tokens", key, ".safetensors");
+  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  try {
+    std::vector<std::pair<std::string, Tensor>> tensors;
+    std::map<std::string, std::string> metadata = {{"train.hash", text.train_hash},
+                                                   {"valid.hash", text.valid_hash}};
+    for (const auto& [part, stream] : {std::pair("train", &text.train), std::pair("valid", &text.valid)}) {
+      const std::string name = part;
+      tensors.emplace_back(name + ".tokens", of(stream->tokens()));
+      tensors.emplace_back(name + ".starts", of(stream->starts()));
+      metadata[name + ".characters"] = std::to_string(stream->characters);
+      metadata[name + ".bytes"] = std::to_string(stream->bytes);
+    }
+    write_safetensors(temporary, tensors, metadata);
+    fs::rename(temporary, path);
+  } catch (const std::exception&) {
+    fs::remove(temporary, error);
+  }
+}
+
+}  // namespace qkv

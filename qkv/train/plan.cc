@@ -1,0 +1,150 @@
+#include "qkv/train/plan.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "qkv/base/machine.h"
+#include "qkv/base/parallel.h"
+
+namespace qkv {
+namespace {
+
+constexpr int64_t kProgram = 100 << 20;  // code, oneDNN's generated code and scratch memory
+
+// The columns of a block's activations, per token.
+struct Columns {
+  int64_t width, qkv, heads_out, hidden, heads;
+
+  explicit Columns(const ModelSpec& m)
+      : width(m.width),
+        qkv((m.attention.heads + m.attention.kv_heads) * m.attention.d_qk +
+            m.attention.kv_heads * m.attention.d_vo),
+        heads_out(m.attention.heads * m.attention.d_vo),
+        hidden(m.hidden),
+        heads(m.attention.heads) {}
+
+  // Kept for the backward pass: two sums and their norms; q, k, v; the heads' output; before and after the
+  // activation function. In f32: two means and deviations, the softmax's denominators.
+  int64_t kept(int64_t element) const {
+    return (4 * width + qkv + heads_out + 2 * hidden) * element + (4 + heads) * 4;
+  }
+};
+
+}  // namespace
+
+std::vector<std::pair<std::string, int64_t>> MemoryPlan::parts() const {
+  return {{"weights", weights},     {"bf16 copies", shadows}, {"gradients", gradients},
+          {"optimizer", optimizer}, {"average", average},     {"activations", activations},
+          {"work", work},           {"program", program}};
+}
+
+MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
+  const ModelSpec& m = config.model;
+  const Decoder model(m);
+  const bool bf16 = config.compute() == DType::bf16;
+  const int64_t element = bf16 ? 2 : 4, rows = batch * m.context;
+  MemoryPlan plan;
+  for (const Parameter& p : model.parameters().all()) {
+    const int64_t n = p.shape.count();
+    plan.weights += 4 * n;
+    if (bf16 && p.kind == ParameterKind::matrix) plan.shadows += 2 * n;
+    if (config.step.weight_noise > 0 && p.kind == ParameterKind::matrix) plan.average += 4 * n;
+  }
+  plan.gradients = plan.weights;
+  plan.optimizer = 4 * optimizer_state_size(config.step.optimizer, model.parameters());
+  if (config.step.ema > 0) plan.average += plan.weights;
+
+  const Columns c(m);
+  const int64_t between = 2 * c.width * element;  // x and the branch that is still to be added
+  const int64_t blocks = config.recompute ? m.layers * between + c.kept(element) : m.layers * c.kept(element);
+  const int64_t ends = 3 * c.width * element + 8 + 16;  // the final norm; ids, targets, positions, losses
+  plan.activations = rows * (blocks + ends);
+  const int64_t stride = (m.vocab_size + 63) / 64 * 64;
+  const int64_t logits = std::min(rows, cross_entropy_rows(m.vocab_size)) * stride * (bf16 ? 6 : 4);
+  // In the backward pass of a block the activations it no longer needs are given back as gradients appear.
+  const int64_t gradients = rows * (2 * c.width + 2 * c.hidden) * element;
+  plan.work = std::max(logits + rows * c.width * element, gradients);
+  plan.program = kProgram;
+  return plan;
+}
+
+int64_t memory_limit(const TrainConfig& config) {
+  if (config.memory_gb > 0) return static_cast<int64_t>(config.memory_gb * 1e9);
+  const int64_t free = available_memory();
+  return free == 0 ? std::numeric_limits<int64_t>::max() : free / 10 * 9;
+}
+
+int64_t largest_batch(const TrainConfig& config, int64_t limit) {
+  const auto fits = [&](int64_t batch) { return memory_plan(config, batch).total() <= limit; };
+  if (!fits(1)) return 0;
+  int64_t least = 1,
+          most = std::numeric_limits<int32_t>::max() / config.model.context;  // what a batch can hold
+  if (fits(most)) return most;
+  while (most - least > 1) {
+    const int64_t middle = least + (most - least) / 2;
+    (fits(middle) ? least : most) = middle;
+  }
+  return least;
+}
+
+double flops_per_step(const TrainConfig& config, int64_t batch) {
+  const ModelSpec& m = config.model;
+  const Columns c(m);
+  const auto d = [](int64_t n) { return static_cast<double>(n); };
+  const double rows = d(batch * m.context * config.accumulate);
+  const double block = d(c.width) * d(c.qkv) + d(c.heads_out) * d(c.width) + 2 * d(c.width) * d(c.hidden);
+  const double seen = (d(m.context) + 1) / 2;  // keys a query sees on average
+  const double attention = d(c.heads) * seen * d(m.attention.d_qk + m.attention.d_vo);
+  const double forward = 2 * rows * d(m.layers) * (block + attention);
+  const double unembedding = 2 * rows * d(m.width) * d(m.vocab_size);
+  // The backward pass of attention computes the scores anew.
+  const double scores_again = 2 * rows * d(m.layers) * d(c.heads) * seen * d(m.attention.d_qk);
+  return 3 * (forward + unembedding) + scores_again + (config.recompute ? forward : 0);
+}
+
+double measure_step_seconds(const TrainConfig& config, int64_t batch) {
+  constexpr int64_t kTokens = 2048;  // enough to tell a step's time, few enough not to wait for it
+  const int64_t context = config.model.context;
+  const int64_t windows = std::clamp<int64_t>(kTokens / context, 1, batch);
+  TokenStream stream;
+  std::vector<int32_t> tokens(context + 1);
+  for (int64_t i = 0; i <= context; ++i)
+    tokens[i] = static_cast<int32_t>(RandomStream{1, 0, 0}.below(i, config.model.vocab_size));
+  stream.append(tokens);
+  const Batch one = cut_windows(stream, std::vector<int64_t>(windows, 0), context);
+
+  struct Seconds {
+    double micro_batch, rest;
+  };
+  const auto measured = [&](int64_t layers) {
+    ModelSpec spec = config.model;
+    spec.layers = layers;
+    TrainingState training(std::make_unique<Decoder>(spec), config.step, config.compute(), config.seed,
+                           config.recompute);
+    int64_t step = 0;
+    const auto best_of = [&](const std::vector<Batch>& batches) {
+      double best = std::numeric_limits<double>::infinity();
+      for (int i = 0; i < 4; ++i) {  // the first also pays for allocations and generated code
+        const auto start = std::chrono::steady_clock::now();
+        training.step(batches, ++step, config.steps);
+        best =
+            std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      }
+      return best;
+    };
+    const double single = best_of({one}), twice = best_of({one, one});
+    const double micro_batch = std::max(0.0, twice - single);
+    return Seconds{micro_batch, std::max(0.0, single - micro_batch)};
+  };
+  const Seconds first = measured(1), second = measured(2);
+  const auto at_all_layers = [&](double a, double b) {
+    return a + std::max(0.0, b - a) * static_cast<double>(config.model.layers - 1);
+  };
+  const double scale =
+      static_cast<double>(batch) / static_cast<double>(windows) * static_cast<double>(config.accumulate);
+  return at_all_layers(first.rest, second.rest) +
+         scale * at_all_layers(first.micro_batch, second.micro_batch);
+}
+
+}  // namespace qkv

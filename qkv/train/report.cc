@@ -1,0 +1,265 @@
+#include "qkv/train/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "qkv/base/file.h"
+#include "qkv/base/progress.h"
+#include "qkv/train/chart.h"
+#include "qkv/train/html.h"
+#include "qkv/train/report_assets.h"
+#include "qkv/train/report_charts.h"
+
+namespace qkv {
+namespace {
+
+// ---- Names and numbers
+
+// Three digits: 850, 12.3k, 4.56M.
+std::string count_text(double n) {
+  return n < 1000 ? fmt::format("{:.0f}", n) : short_number(n, std::pow(10, std::floor(std::log10(n)) - 2));
+}
+
+// 100,000.
+std::string grouped(int64_t n) {
+  std::string digits = std::to_string(n);
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<size_t>(at), ",");
+  return digits;
+}
+
+// What the runs are called: the last part of their paths, or the paths where these are the same.
+std::vector<std::string> names_of(const Runs& runs) {
+  std::vector<std::string> names;
+  for (const RunLog& r : runs) {
+    const std::string last = std::filesystem::absolute(r.dir).lexically_normal().filename().string();
+    names.push_back(last.empty() ? r.dir : last);
+  }
+  if (std::set<std::string>(names.begin(), names.end()).size() == names.size()) return names;
+  names.clear();
+  for (const RunLog& r : runs) names.push_back(r.dir);
+  return names;
+}
+
+// ---- Key figures
+
+struct Figure {
+  std::string label, value, note;
+};
+
+std::optional<int64_t> integer_setting(const RunLog& run, const std::string& key) {
+  const std::string text = run.setting(key, "");
+  int64_t n = 0;
+  if (std::from_chars(text.data(), text.data() + text.size(), n).ec != std::errc()) return std::nullopt;
+  return n;
+}
+
+// As recorded, or steps times the tokens that the settings give each; nothing where neither is known.
+std::optional<double> tokens_seen(const RunLog& run) {
+  if (const auto* tokens = run.find("tokens")) return tokens->back().y;
+  double tokens = static_cast<double>(run.step);
+  for (const char* key : {"train.batch", "train.accumulate", "model.context"}) {
+    const auto n = integer_setting(run, key);
+    if (!n) return std::nullopt;
+    tokens *= static_cast<double>(*n);
+  }
+  return tokens;
+}
+
+double median(std::vector<Point> points) {
+  const auto middle = points.begin() + static_cast<std::ptrdiff_t>(points.size() / 2);
+  std::nth_element(points.begin(), middle, points.end(),
+                   [](const Point& a, const Point& b) { return a.y < b.y; });
+  return middle->y;
+}
+
+std::vector<Figure> figures_of(const RunLog& run) {
+  std::vector<Figure> all;
+  const auto at_step = [](const Point& p) { return "at step " + grouped(static_cast<int64_t>(p.x)); };
+  if (const auto* losses = run.find("valid_loss")) {
+    const Point best = *std::min_element(losses->begin(), losses->end(),
+                                         [](const Point& a, const Point& b) { return a.y < b.y; });
+    all.push_back({"Best validation loss", fmt::format("{:.4f}", best.y), at_step(best)});
+    all.push_back({"Last validation loss", fmt::format("{:.4f}", losses->back().y), at_step(losses->back())});
+    all.push_back(
+        {"Perplexity", fmt::format("{:.2f}", std::exp(losses->back().y)), "of the last validation"});
+  }
+  if (const auto* bits = run.find("valid_bits_per_byte"))
+    all.push_back({"Bits per byte", fmt::format("{:.4f}", bits->back().y), "of the last validation"});
+  const auto* smoothed = run.find("smoothed_loss");
+  if (const auto* loss = smoothed ? smoothed : run.find("loss"))
+    all.push_back({"Training loss", fmt::format("{:.4f}", loss->back().y),
+                   smoothed ? "smoothed, the last" : "the last"});
+  const auto steps = integer_setting(run, "train.steps");
+  all.push_back({"Steps", grouped(run.step), steps ? "of " + grouped(*steps) : ""});
+  if (const auto tokens = tokens_seen(run))
+    all.push_back({"Tokens seen", count_text(*tokens), "in training"});
+  if (run.seconds > 0)
+    all.push_back({"Time", duration_text(run.seconds), run.seconds < 3600 ? "min:s" : "h:min:s"});
+  if (const auto* speed = run.find("tokens_per_second"))
+    all.push_back({"Tokens per second", count_text(median(*speed)), "median"});
+  return all;
+}
+
+std::string figures_html(const RunLog& run) {
+  std::string out = "<dl class=\"figures\">\n";
+  for (const Figure& f : figures_of(run))
+    out += fmt::format("<div><dt>{}</dt><dd>{}<span class=\"note\">{}</span></dd></div>\n", f.label,
+                       escape_html(f.value), escape_html(f.note));
+  return out + "</dl>\n";
+}
+
+// A row for each run.
+std::string figures_html(const Runs& runs, const std::vector<std::string>& names) {
+  std::vector<std::string> labels;
+  std::vector<std::map<std::string, std::string>> rows;
+  for (const RunLog& run : runs) {
+    rows.emplace_back();
+    for (const Figure& f : figures_of(run)) {
+      if (std::find(labels.begin(), labels.end(), f.label) == labels.end()) labels.push_back(f.label);
+      rows.back()[f.label] = f.value;
+    }
+  }
+  std::string out = "<h2>Key figures</h2>\n<div class=\"scroll\"><table>\n<tr><th>Run</th>";
+  for (const std::string& label : labels) out += fmt::format("<th>{}</th>", label);
+  out += "</tr>\n";
+  for (size_t i = 0; i < runs.size(); ++i) {
+    out += fmt::format("<tr><th><span class=\"swatch s{}\"></span>{}</th>", i % 8, escape_html(names[i]));
+    for (const std::string& label : labels) out += fmt::format("<td>{}</td>", escape_html(rows[i][label]));
+    out += "</tr>\n";
+  }
+  return out + "</table></div>\n";
+}
+
+// ---- Samples
+
+std::string samples_html(const std::vector<Sample>& samples) {
+  constexpr size_t kMost = 40, kLongest = 4000;  // samples; bytes of one
+  const size_t shown = std::min(samples.size(), kMost);
+  std::string out;
+  for (size_t i = 0; i < shown; ++i) {  // spread evenly, with the first and the last
+    const Sample& s = samples[shown == 1 ? 0 : i * (samples.size() - 1) / (shown - 1)];
+    size_t end = std::min(s.text.size(), kLongest);
+    while (end > 0 && end < s.text.size() && (s.text[end] & 0xC0) == 0x80) --end;  // not inside a character
+    out += fmt::format(
+        "<div class=\"sample\"><div class=\"step\">step {}</div><pre><span "
+        "class=\"prompt\">{}</span>{}{}</pre></div>\n",
+        grouped(s.step), escape_html(s.prompt), escape_html(s.text.substr(0, end)),
+        end < s.text.size() ? "…" : "");
+  }
+  if (shown < samples.size())
+    out += fmt::format("<p class=\"facts\">{} of {} samples.</p>\n", shown, samples.size());
+  return out;
+}
+
+// ---- Settings
+
+std::string settings_table(const Runs& runs, const std::vector<std::string>& names,
+                           const std::vector<std::string>& keys) {
+  std::string out = "<div class=\"scroll\"><table>\n";
+  if (runs.size() > 1) {
+    out += "<tr><th></th>";
+    for (const std::string& name : names) out += fmt::format("<th>{}</th>", escape_html(name));
+    out += "</tr>\n";
+  }
+  for (const std::string& key : keys) {
+    out += fmt::format("<tr><th>{}</th>", escape_html(key));
+    for (const RunLog& run : runs)
+      out += fmt::format("<td class=\"value\">{}</td>", escape_html(run.setting(key, "–")));
+    out += "</tr>\n";
+  }
+  return out + "</table></div>\n";
+}
+
+std::string settings_html(const Runs& runs, const std::vector<std::string>& names) {
+  std::vector<std::string> keys, different;
+  for (const RunLog& run : runs)
+    for (const auto& [key, value] : run.settings)
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+  if (keys.empty()) return "";
+  for (const std::string& key : keys)
+    for (const RunLog& run : runs)
+      if (run.setting(key, "") != runs.front().setting(key, "")) {
+        different.push_back(key);
+        break;
+      }
+  std::string out;
+  if (!different.empty()) out += "<h2>Settings that differ</h2>\n" + settings_table(runs, names, different);
+  return out + "<details><summary>All settings</summary>\n" + settings_table(runs, names, keys) +
+         "</details>\n";
+}
+
+// ---- The page
+
+// "3.3M parameters · 4 layers · ...": what is known of the model.
+std::string facts_of(const RunLog& run) {
+  std::string out =
+      run.parameters == 0 ? "" : count_text(static_cast<double>(run.parameters)) + " parameters";
+  const auto add = [&](const char* format, const char* key) {
+    const std::string value = run.setting(key, "");
+    if (!value.empty()) out += (out.empty() ? "" : " · ") + fmt::format(fmt::runtime(format), value);
+  };
+  add("{} layers", "model.layers");
+  add("width {}", "model.width");
+  add("{} heads", "model.heads");
+  add("context {}", "model.context");
+  return out;
+}
+
+std::string header_html(const Runs& runs, const std::vector<std::string>& names) {
+  if (runs.size() > 1)
+    return fmt::format(
+               "<h1>{} runs</h1>\n<p class=\"facts\">Lines: means of {} parts of a run. Dots: "
+               "validation.</p>\n",
+               runs.size(), kCourse) +
+           figures_html(runs, names);
+  return fmt::format("<h1>{}</h1>\n<p class=\"facts\">{}</p>\n", escape_html(names[0]),
+                     escape_html(facts_of(runs[0]))) +
+         figures_html(runs[0]);
+}
+
+}  // namespace
+
+std::string report_html(const std::vector<std::string>& run_dirs) {
+  Runs runs;
+  for (const std::string& dir : run_dirs) runs.push_back(read_run_log(dir));
+  const std::vector<std::string> names = names_of(runs);
+  std::string samples;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].samples.empty()) continue;
+    if (runs.size() > 1) samples += fmt::format("<h3>{}</h3>\n", escape_html(names[i]));
+    samples += samples_html(runs[i].samples);
+  }
+  if (!samples.empty()) samples = "<h2>Samples</h2>\n<section>\n" + samples + "</section>\n";
+  // The policy forbids every request: the page holds all that it shows.
+  return fmt::format(
+      R"(<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+<title>{} - qkv</title>
+<style>{}</style>
+</head>
+<body>
+{}{}{}{}<script>{}</script>
+</body>
+</html>
+)",
+      escape_html(runs.size() == 1 ? names[0] : fmt::format("{}", fmt::join(names, ", "))), kReportStyle,
+      header_html(runs, names), charts_html(runs, names), samples, settings_html(runs, names), kReportScript);
+}
+
+void write_report(const std::string& run_dir) {
+  write_file_atomically(run_dir + "/report.html", report_html({run_dir}));
+}
+
+}  // namespace qkv

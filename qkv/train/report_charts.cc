@@ -1,0 +1,121 @@
+#include "qkv/train/report_charts.h"
+
+#include <algorithm>
+#include <set>
+
+#include "qkv/train/chart.h"
+
+namespace qkv {
+namespace {
+
+struct Field {
+  std::string name, label;
+  SeriesStyle style = SeriesStyle::line;
+  int colour = 0;        // in a report about one run
+  bool compared = true;  // also shown beside other runs
+};
+
+// A chart that is drawn when a run has recorded one of its fields.
+struct Plan {
+  std::string title, unit;
+  std::vector<Field> fields;
+  bool from_zero = true, may_be_log = false;
+  bool may_be_cut = false;
+  bool noisy = true;  // its course is drawn over the single values
+  double scale = 1;   // from the field's unit to the chart's
+};
+
+const std::vector<Plan>& plans() {
+  static const std::vector<Plan> all = {
+      {.title = "Loss",
+       .unit = "nats per token",
+       .fields = {{"loss", "training", SeriesStyle::faint, 0, false},
+                  {"smoothed_loss", "training, smoothed", SeriesStyle::line, 0},
+                  {"valid_loss", "validation", SeriesStyle::marks, 1},
+                  {"ema_valid_loss", "validation, averaged weights", SeriesStyle::marks, 2, false}},
+       .from_zero = false,
+       .may_be_cut = true,
+       .noisy = false},
+      {.title = "Learning rate", .unit = "", .fields = {{"lr", "learning rate"}}, .noisy = false},
+      {.title = "Throughput", .unit = "tokens per second", .fields = {{"tokens_per_second", "throughput"}}},
+      {.title = "Gradient norm",
+       .unit = "before clipping",
+       .fields = {{"grad_norm", "gradient norm"}},
+       .may_be_log = true},
+      {.title = "Memory", .unit = "GB", .fields = {{"memory_mb", "memory"}}, .noisy = false, .scale = 1e-3},
+  };
+  return all;
+}
+
+// Charts of the fields that no plan and no key figure knows.
+std::vector<Plan> further_plans(const Runs& runs) {
+  std::set<std::string> known = {"seconds", "tokens", "valid_tokens", "valid_nats_per_character",
+                                 "valid_bits_per_byte"};
+  for (const Plan& plan : plans())
+    for (const Field& field : plan.fields) known.insert(field.name);
+  std::vector<Plan> further;
+  for (const RunLog& run : runs)
+    for (const auto& [name, points] : run.series) {
+      if (!known.insert(name).second) continue;
+      std::string title = name;
+      std::replace(title.begin(), title.end(), '_', ' ');
+      further.push_back(
+          {.title = title, .unit = "", .fields = {{name, title}}, .from_zero = false, .may_be_log = true});
+    }
+  return further;
+}
+
+// A field of the only run.
+void add_curves(Chart& chart, const Field& field, const std::vector<Point>& points, bool noisy) {
+  Series s{field.label, field.label, points, field.style, field.colour};
+  if (noisy && points.size() > 2 * kCourse) {
+    s.style = SeriesStyle::faint;
+    chart.series.push_back(s);
+    s = {"mean", "mean", averaged(points, kCourse), SeriesStyle::line, field.colour};
+  }
+  chart.series.push_back(std::move(s));
+}
+
+Chart chart_of(const Plan& plan, const Runs& runs, const std::vector<std::string>& names) {
+  Chart chart{.title = plan.title,
+              .unit = plan.unit,
+              .from_zero = plan.from_zero,
+              .may_be_cut = plan.may_be_cut,
+              .may_be_log = plan.may_be_log};
+  std::string last_name;
+  for (size_t i = 0; i < runs.size(); ++i)
+    for (const Field& field : plan.fields) {
+      const auto* found = runs[i].find(field.name);
+      if (found == nullptr) continue;
+      std::vector<Point> points = *found;
+      for (Point& p : points) p.y *= plan.scale;
+      if (runs.size() == 1) {
+        add_curves(chart, field, points, plan.noisy);
+      } else if (field.compared) {
+        const std::string label = plan.fields.size() > 1 ? names[i] + ": " + field.label : names[i];
+        if (field.style == SeriesStyle::line) points = averaged(points, kCourse);
+        chart.series.push_back(
+            {label, names[i] == last_name ? "" : names[i], points, field.style, static_cast<int>(i)});
+        last_name = names[i];
+      }
+    }
+  return chart;
+}
+
+}  // namespace
+
+std::string charts_html(const Runs& runs, const std::vector<std::string>& names) {
+  std::string out;
+  std::vector<Plan> all = plans();
+  for (Plan& plan : further_plans(runs)) all.push_back(std::move(plan));
+  for (const Plan& plan : all) {
+    Chart chart = chart_of(plan, runs, names);
+    if (chart.series.empty()) continue;
+    if (out.empty()) chart.width = 980, chart.height = 380;  // the first one is as wide as the page
+    out += draw(chart);
+  }
+  if (out.empty()) return "<p>No step has been recorded yet.</p>\n";
+  return "<div class=\"charts\">\n" + out + "</div>\n";
+}
+
+}  // namespace qkv

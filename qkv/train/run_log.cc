@@ -1,0 +1,124 @@
+#include "qkv/train/run_log.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "qkv/base/error.h"
+#include "qkv/base/file.h"
+#include "qkv/base/json.h"
+#include "qkv/io/safetensors.h"
+
+namespace qkv {
+namespace {
+
+// Beyond these, which no run reaches, steps would not be exact as double, and values could not be drawn.
+constexpr int64_t kMostSteps = int64_t{1} << 53;
+constexpr double kLargest = 1e100;
+
+void add_record(RunLog& run, const JsonField& record) {
+  const int64_t step = record["step"].integer(0, kMostSteps);
+  if (step < run.step)
+    record["step"].refuse(fmt::format("at least {}, the step of the record before", run.step));
+  run.step = step;
+  for (const auto& [name, value] : record.object().items())
+    if (value.is_number() && name != "step") {
+      const double number = record[name].number();
+      if (std::abs(number) > kLargest) record[name].refuse(fmt::format("a number up to {}", kLargest));
+      run.series[name].push_back({static_cast<double>(step), number});
+    }
+  if (const auto sample = record.find("sample"))
+    run.samples.push_back({step, record.string_or("prompt", ""), sample->string()});
+}
+
+void read_metrics(RunLog& run, const std::string& path) {
+  const std::string contents = read_file(path);
+  int line_number = 0;
+  for (size_t begin = 0, end; (end = contents.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const std::string place = fmt::format("{}:{}", path, ++line_number);
+    const Json json = parse_json(std::string_view(contents).substr(begin, end - begin), place);
+    add_record(run, JsonField(json, place + ": record"));
+  }
+}
+
+// As it stands in TOML; numbers in the shortest form that reads back.
+std::string text_of(const toml::node& node) {
+  if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
+  std::ostringstream out;
+  node.visit([&](const auto& value) { out << value; });
+  return out.str();
+}
+
+// Appends the settings below `table`, in the order of the file.
+void add_settings(RunLog& run, const toml::table& table, const std::string& prefix) {
+  std::vector<std::pair<toml::source_position, const toml::key*>> keys;
+  for (const auto& [key, node] : table) keys.emplace_back(node.source().begin, &key);
+  std::stable_sort(keys.begin(), keys.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [place, key] : keys) {
+    const toml::node& node = *table.get(key->str());
+    const std::string name = prefix + std::string(key->str());
+    if (const toml::table* inner = node.as_table()) {
+      add_settings(run, *inner, name + ".");
+      continue;
+    }
+    run.settings.emplace_back(name, text_of(node));
+  }
+}
+
+void read_settings(RunLog& run, const std::string& path) {
+  try {
+    add_settings(run, toml::parse(read_file(path), path), "");
+  } catch (const toml::parse_error& e) {
+    fail("{}:{}: {}", path, e.source().begin.line, e.description());
+  }
+}
+
+int64_t count_parameters(const std::string& run_dir) {
+  int64_t count = 0;
+  for (const char* model : {"/best/model.safetensors", "/last/model.safetensors"}) {
+    if (!file_exists(run_dir + model)) continue;
+    for (const auto& [name, tensor] : read_safetensors(run_dir + model).tensors) count += tensor.count();
+    break;
+  }
+  return count;
+}
+
+// "seconds" counts from the start of a session: where it falls, another one began.
+double total_seconds(const std::vector<Point>& seconds) {
+  double total = 0, before = 0;
+  for (const Point& p : seconds) {
+    total += p.y < before ? p.y : p.y - before;
+    before = p.y;
+  }
+  return std::clamp(total, 0.0, 1e12);  // a damaged file may hold any number
+}
+
+}  // namespace
+
+const std::vector<Point>* RunLog::find(const std::string& field) const {
+  const auto it = series.find(field);
+  return it == series.end() ? nullptr : &it->second;
+}
+
+std::string RunLog::setting(const std::string& key, const std::string& otherwise) const {
+  for (const auto& [name, value] : settings)
+    if (name == key) return value;
+  return otherwise;
+}
+
+RunLog read_run_log(const std::string& run_dir) {
+  RunLog run;
+  run.dir = run_dir;
+  while (run.dir.size() > 1 && run.dir.back() == '/') run.dir.pop_back();
+  const std::string metrics = run.dir + "/metrics.jsonl", config = run.dir + "/config.toml";
+  check(file_exists(metrics), "{}: not a run: it has no metrics.jsonl", run.dir);
+  read_metrics(run, metrics);
+  if (file_exists(config)) read_settings(run, config);
+  run.parameters = count_parameters(run.dir);
+  if (const auto* seconds = run.find("seconds")) run.seconds = total_seconds(*seconds);
+  return run;
+}
+
+}  // namespace qkv

@@ -1,0 +1,81 @@
+// One step of training: batches in, moved weights out.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "qkv/data/dataset.h"
+#include "qkv/models/decoder.h"
+#include "qkv/train/optimizer.h"
+#include "qkv/train/schedule.h"
+
+namespace qkv {
+
+// What a step does besides following the gradient of the model's own loss.
+struct StepConfig {
+  OptimizerConfig optimizer = {};
+  ScheduleConfig schedule = {};
+  double clip = 1;  // of the gradient's norm (Pascanu et al. 2013); 0: none
+  LossTerms terms = {};
+  double layer_drop = 0;  // probability that a step skips a block (Fan et al. 2020)
+  double gradient_noise =
+      0;  // eta of the variance eta / (1 + t)^0.55 (Neelakantan et al. 2015), after clipping
+  double weight_noise = 0;  // standard deviation of what is added to matrices while a gradient is computed
+                            // (Graves 2011)
+  double ema = 0;           // decay of a moving average of the weights, which validation then uses; 0: none
+};
+
+// What one step did.
+struct StepResult {
+  double loss = 0;  // nats per token, with the terms that training adds
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  int64_t tokens = 0;
+};
+
+// A model with its gradients and optimizer. One step is a function of (parameters, optimizer state, batches,
+// seed, step) alone.
+class TrainingState {
+ public:
+  TrainingState(std::unique_ptr<Decoder> model, const StepConfig& config, DType compute, uint64_t seed,
+                bool recompute);
+
+  // One update from micro-batches. The loss is divided by all their targets, so that they equal one big
+  // batch. Throws Error, with the parameters untouched, when loss or gradient is not finite.
+  StepResult step(const std::vector<Batch>& micro_batches, int64_t step, int64_t steps);
+
+  // Throws Error naming the parameter when one holds something that is not finite.
+  void expect_finite(int64_t step);
+
+  Decoder& model() { return *model_; }
+  // What is remembered besides the weights, by name: the optimizer's state and the average.
+  std::vector<std::pair<std::string, Tensor>> state();
+
+  // While one lives, the model has the averaged weights, where an average is kept.
+  class Averaged {
+   public:
+    explicit Averaged(TrainingState& training) : training_(training) { training_.exchange_average(); }
+    ~Averaged() { training_.exchange_average(); }
+    Averaged(const Averaged&) = delete;
+    Averaged& operator=(const Averaged&) = delete;
+
+   private:
+    TrainingState& training_;
+  };
+
+ private:
+  // Forward and backward of all micro-batches.
+  void accumulate(const std::vector<Batch>& micro_batches, int64_t step, StepResult& result);
+  void update_average(int64_t step);
+  void exchange_average();
+
+  std::unique_ptr<Decoder> model_;
+  StepConfig config_;
+  std::unique_ptr<Optimizer> optimizer_;
+  uint64_t seed_;
+  Tensor average_[2];  // of each arena's master
+};
+
+}  // namespace qkv
