@@ -1,15 +1,20 @@
 # qkv: what people type. `make demo` and `make test` are all the set-up there is.
 BUILD   ?= build
 WERROR  ?= OFF
+PREFIX  ?= /usr/local
+DESTDIR ?=
 SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
 PACKAGES = $(shell sed 's/\#.*//' packages.txt)
 
-.PHONY: help setup build demo test check-all lint asan tsan fuzz bench clean
+.PHONY: help setup build install package docs demo test check-all lint asan tsan fuzz bench clean
 
 help:
 	@echo "make demo       install packages, build, train a small GPT on Shakespeare, print what it writes"
 	@echo "make test       install packages, build, run the tests (under 15 minutes on two cores)"
 	@echo "make build      build build/qkv"
+	@echo "make install    install the tool and the library (PREFIX=/usr/local DESTDIR=)"
+	@echo "make package    a Debian package, and an archive that runs where it is unpacked, in build/"
+	@echo "make docs       pages of the library's headers, build/docs/html/index.html"
 	@echo "make check-all  the tests again under the sanitizers, 1,000 random models against the specification, lint"
 	@echo "make fuzz       libFuzzer on the parsers of untrusted files (clang)"
 	@echo "make bench      the benchmarks (docs/benchmarks.md)"
@@ -26,6 +31,20 @@ build: setup
 	@cmake --preset release -B $(BUILD) -DQKV_WERROR=$(WERROR) >/dev/null
 	cmake --build $(BUILD) --target qkv_cli
 
+install: build
+	DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
+
+package: build
+	@command -v dpkg-shlibdeps >/dev/null || $(SUDO) apt-get install -qy dpkg-dev
+	cd $(BUILD) && cpack
+
+docs: setup
+	@command -v doxygen >/dev/null || $(SUDO) apt-get install -qy doxygen
+	@mkdir -p build/docs
+	doxygen docs/Doxyfile
+	@! grep -v "of \(class\|struct\) .* is not documented" build/docs/warnings.txt
+	@echo "build/docs/html/index.html"
+
 demo: build
 	$(BUILD)/qkv train examples/shakespeare.toml --overwrite
 	@echo
@@ -36,7 +55,7 @@ test: setup
 	cmake --build $(BUILD)
 	ctest --test-dir $(BUILD) --output-on-failure -j 2
 
-check-all: test lint asan tsan
+check-all: test lint docs asan tsan
 	QKV_SEEDS=1000 $(BUILD)/tests/formal_test --gtest_filter='*EngineAgainstFormal*' --gtest_brief=1
 
 # Formatting, and clang-tidy on the engine.
@@ -50,11 +69,12 @@ asan: setup
 	cmake --build build/asan-ubsan
 	ctest --test-dir build/asan-ubsan --output-on-failure -j 2 -LE isa
 
-# Not formal/ (one thread), nor the command line (driven with one thread), nor the slower instruction sets.
+# Not formal/ (one thread), nor the command line (driven with one thread), nor the slower instruction sets, nor the
+# examples (minutes of plain loops).
 tsan: setup
 	cmake --preset tsan
 	cmake --build build/tsan
-	ctest --test-dir build/tsan --output-on-failure -j 1 -LE "formal|isa|cli"
+	ctest --test-dir build/tsan --output-on-failure -j 1 -LE "formal|isa|cli|examples"
 
 # A minute on each parser of untrusted files.
 fuzz: setup

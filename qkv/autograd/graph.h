@@ -27,6 +27,7 @@ struct GraphEdge {
 // A tensor and the gradient of the root with respect to it.
 using Seed = std::pair<Tensor, Tensor>;
 
+// What one op leaves behind for the backward pass: where its inputs came from, and their gradients' rule.
 class Node {
  public:
   virtual ~Node() = default;

@@ -33,6 +33,7 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+// Whether a file or a folder has this name.
 bool file_exists(const std::string& path);
 
 // Builds a directory under a temporary name beside `path`, flushes it and renames it into place: readers see

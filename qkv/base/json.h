@@ -13,6 +13,7 @@
 
 namespace qkv {
 
+// Members in the order of their names; OrderedJson keeps them in the order of the file.
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 

@@ -6,6 +6,7 @@
 
 namespace qkv {
 
+// The line that tells how far one piece of work is; gone from the terminal when this is.
 class Progress {
  public:
   // In a pipe a line is printed at most every `seconds`.

@@ -8,6 +8,7 @@
 
 #include "qkv/base/error.h"
 #include "qkv/base/parallel.h"
+#include "qkv/base/version.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/tokenizer_command.h"
 
@@ -44,7 +45,7 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error) {
 int main(int argc, char** argv) {
   qkv::limit_spinning(argv);
   CLI::App app{"qkv trains and runs transformers natively.", "qkv"};
-  app.set_version_flag("--version", "qkv 0.1.0");
+  app.set_version_flag("--version", fmt::format("qkv {}", qkv::version()));
   app.require_subcommand(1);
   app.fallthrough();  // global options may follow the subcommand; before the subcommands, which inherit it
   int threads = 0;

@@ -34,11 +34,12 @@ class DecodeState {
   std::vector<std::unique_ptr<LayerState>> states_;
 };
 
+// How continuations are drawn and when they end.
 struct GenerateOptions {
-  SamplerOptions sampler;
+  SamplerOptions sampler = {};
   int64_t max_new_tokens = 128;
-  std::vector<int32_t> eos;  // a sequence ends after one of these
-  uint64_t seed = 0;         // of the first prompt; the next one's is one more
+  std::vector<int32_t> eos = {};  // a sequence ends after one of these
+  uint64_t seed = 0;              // of the first prompt; the next one's is one more
   bool cached = true;  // false: the whole sequence anew for each token (what the cache is tested against)
 };
 

@@ -7,6 +7,7 @@
 
 namespace qkv {
 
+// What is done to the distribution before a token is drawn from it.
 struct SamplerOptions {
   double temperature = 1;  // tau of Algorithm 14: q ~ p^(1/tau). 0 takes the most likely token, 1 is
                            // faithful, large values tend to uniform

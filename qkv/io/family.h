@@ -17,6 +17,7 @@ struct WeightName {
   bool transposed = false;  // the file stores [in, out]
 };
 
+// How one kind of model directory is read and written: its config.json and its names of tensors.
 struct Family {
   std::string model_type;
   // Throws Error naming the file and the field for what is missing, mistyped or not supported.
@@ -36,6 +37,7 @@ const Family& family_of(const JsonField& config);
 // The family whose config.json describes this spec: the first that expresses it, else "qkv".
 const Family& family_for(const ModelSpec& spec);
 
+// model_type "gpt2", and "qkv" for any spec that no other family can express.
 const Family& gpt2_family();
 const Family& native_family();
 

@@ -12,6 +12,7 @@
 
 namespace qkv {
 
+// What a file holds: tensors by name, and strings about them.
 struct Safetensors {
   std::map<std::string, Tensor> tensors;
   std::map<std::string, std::string> metadata;

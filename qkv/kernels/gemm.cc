@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <map>
+#include <memory>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "qkv/base/parallel.h"
 #include "qkv/kernels/kernels.h"
 #include "qkv/kernels/tile_product.h"
+#include "qkv/tensor/storage.h"
 
 #ifndef QKV_STD_THREAD
 #include <dnnl.hpp>
@@ -114,22 +116,53 @@ Prepared& prepared(const Product& p) {
   return cache.emplace(key, prepare(p)).first->second;
 }
 
-void expand(const BFloat16* x, int64_t rows, int64_t columns, int64_t stride, float* out) {
-  parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) kernels().bf16.to_f32(columns, x + r * stride, out + r * columns);
+class Scratch {
+ public:
+  explicit Scratch(int64_t floats)
+      : storage_(Storage::allocate(static_cast<size_t>(floats) * sizeof(float))) {}
+  float* data() const { return reinterpret_cast<float*>(storage_->data()); }
+
+ private:
+  std::shared_ptr<Storage> storage_;
+};
+
+void expand(const void* x, DType t, int64_t rows, int64_t columns, int64_t stride, float* out) {
+  parallel_for(rows, 16, [&](int64_t r, int64_t end) {
+    for (; r < end; ++r)
+      if (t == DType::bf16)
+        kernels().bf16.to_f32(columns, static_cast<const BFloat16*>(x) + r * stride, out + r * columns);
+      else
+        std::memcpy(out + r * columns, static_cast<const float*>(x) + r * stride, columns * sizeof(float));
   });
 }
 
-// bf16 where oneDNN has no bf16 product (below AVX-512): A whole and B a panel of columns at a time in f32.
+// C's columns from n0 on become the f32 values of `from` [m, n], rounded to C's type.
+void put(const Product& p, const float* from, int64_t n0, int64_t n) {
+  parallel_for(p.m, 16, [&](int64_t r, int64_t end) {
+    for (; r < end; ++r) {
+      const float* row = from + r * n;
+      if (p.out == DType::bf16)
+        kernels().bf16.from_f32(n, row, static_cast<BFloat16*>(p.c) + r * p.c_stride + n0);
+      else
+        std::memcpy(static_cast<float*>(p.c) + r * p.c_stride + n0, row, n * sizeof(float));
+    }
+  });
+}
+
+// bf16 where the processor has no bf16 product: A whole and B a panel of columns at a time in f32.
 void product_in_f32(const Product& p) {
   constexpr int64_t kPanel = 512;
-  std::vector<float> a(p.m * p.k), b(std::min(kPanel, p.n) * p.k), c(p.m * std::min(kPanel, p.n));
-  const int64_t a_width = p.a_transposed ? p.m : p.k;
-  expand(static_cast<const BFloat16*>(p.a), p.a_transposed ? p.k : p.m, a_width, p.a_stride, a.data());
-  for (int64_t n0 = 0; n0 < p.n; n0 += kPanel) {
-    const int64_t n = std::min(kPanel, p.n - n0), b_width = p.b_transposed ? p.k : n;
-    expand(static_cast<const BFloat16*>(p.b) + (p.b_transposed ? n0 * p.b_stride : n0),
+  const int64_t panel = std::min(kPanel, p.n), a_rows = p.a_transposed ? p.k : p.m,
+                a_width = p.m * p.k / a_rows;
+  const bool in_place = p.out == DType::f32;
+  const Scratch a(p.m * p.k), b(panel * p.k), c(in_place ? 0 : p.m * panel);
+  expand(p.a, p.in, a_rows, a_width, p.a_stride, a.data());
+  for (int64_t n0 = 0; n0 < p.n; n0 += panel) {
+    const int64_t n = std::min(panel, p.n - n0), b_width = p.b_transposed ? p.k : n;
+    expand(static_cast<const BFloat16*>(p.b) + (p.b_transposed ? n0 * p.b_stride : n0), p.in,
            p.b_transposed ? n : p.k, b_width, p.b_stride, b.data());
+    if (!in_place && p.accumulate)
+      expand(static_cast<const BFloat16*>(p.c) + n0, p.out, p.m, n, p.c_stride, c.data());
     Product f = p;
     f.in = f.out = DType::f32;
     f.n = n;
@@ -138,40 +171,45 @@ void product_in_f32(const Product& p) {
     f.b = b.data();
     f.b_stride = b_width;
     f.bias = p.bias ? p.bias + n0 : nullptr;
-    f.c = c.data();
-    f.c_stride = n;
-    f.accumulate = false;
-    matrix_product(f);
-    parallel_for(p.m, 16, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        float* row = c.data() + r * n;
-        if (p.out == DType::bf16) {
-          auto* to = static_cast<BFloat16*>(p.c) + r * p.c_stride + n0;
-          if (p.accumulate)
-            for (int64_t j = 0; j < n; ++j) row[j] += static_cast<float>(to[j]);
-          kernels().bf16.from_f32(n, row, to);
-        } else {
-          auto* to = static_cast<float*>(p.c) + r * p.c_stride + n0;
-          if (p.accumulate)
-            kernels().axpy(n, 1, row, to);
-          else
-            std::memcpy(to, row, n * sizeof(float));
-        }
-      }
-    });
+    f.c = in_place ? static_cast<float*>(p.c) + n0 : c.data();
+    f.c_stride = in_place ? p.c_stride : n;
+    onednn_product(f);
+    if (!in_place) put(p, c.data(), n0, n);
   }
+}
+
+// A few rows of activations times a weight as it lies: reading the weight once is all the work there is.
+bool is_thin(const Product& p) {
+  return p.m <= kThinRows && !p.a_transposed && p.b_transposed && p.n >= 16 && p.k >= 16;
+}
+
+void thin_product(const Product& p) {
+  const Scratch a(p.m * p.k), c(p.m * p.n);
+  expand(p.a, p.in, p.m, p.k, p.a_stride, a.data());
+  const auto columns = [&]<typename T>(const T* b) {
+    const ThinProduct<T> thin{p.m, p.k, a.data(), b, p.b_stride, c.data(), p.n};
+    constexpr int64_t kGrain = 1 << 15;  // elements of B
+    parallel_for(p.n, std::max<int64_t>(8, kGrain / p.k),
+                 [&](int64_t begin, int64_t end) { kernels().typed<T>().thin_product(thin, begin, end); });
+  };
+  p.in == DType::f32 ? columns(static_cast<const float*>(p.b)) : columns(static_cast<const BFloat16*>(p.b));
+  for (int64_t r = 0; r < p.m; ++r) {
+    float* row = c.data() + r * p.n;
+    if (p.bias) kernels().axpy(p.n, 1, p.bias, row);
+    if (!p.accumulate) continue;
+    for (int64_t j = 0; j < p.n; ++j) row[j] += element(p.c, p.out, r * p.c_stride + j);
+  }
+  put(p, c.data(), 0, p.n);
 }
 
 }  // namespace
 
 void onednn_product(const Product& p) {
+  if (p.in == DType::bf16 && !bf16_is_fast()) return product_in_f32(p);
   try {
     Prepared& ready = prepared(p);
-    if (!ready.supported) {
-      check(p.in == DType::bf16, "matrix product: oneDNN has no f32 product for m {}, n {}, k {}", p.m, p.n,
-            p.k);
-      return product_in_f32(p);
-    }
+    check(ready.supported, "matrix product: oneDNN has no {} product for m {}, n {}, k {}", name_of(p.in),
+          p.m, p.n, p.k);
     ready.arguments[DNNL_ARG_SRC].set_data_handle(const_cast<void*>(p.a));
     ready.arguments[DNNL_ARG_WEIGHTS].set_data_handle(const_cast<void*>(p.b));
     ready.arguments[DNNL_ARG_DST].set_data_handle(p.c);
@@ -187,6 +225,7 @@ void onednn_product(const Product& p) {
 void matrix_product(const Product& p) {
   if (p.m == 0 || p.n == 0) return;
   if (p.k == 0) return generic_matrix_product(p);
+  if (is_thin(p)) return thin_product(p);
   if (tile_product_takes(p)) return tile_product(p, TileUnit::amx, tile_blocking(p));
   onednn_product(p);
 }

@@ -14,6 +14,7 @@
 
 namespace qkv {
 
+// The f of a feed-forward network.
 enum class Activation : uint8_t {
   relu,       // max(x, 0)
   gelu,       // x Phi(x), Phi the normal distribution (Phuong & Hutter, eq. 5)
@@ -60,11 +61,13 @@ struct ResidualNormGrad {
   float* dbeta;   // [width], added to
 };
 
+// A target that no loss is computed for.
+inline constexpr int32_t kIgnored = -100;
+
 // With p = softmax(logits[r]), Z its denominator and q = (1 - smoothing) onehot(target[r]) + smoothing /
 // vocab (label smoothing, Szegedy et al. 2016): losses[r] = -sum_j q_j log p_j + z_loss log(Z)^2 (the z-loss
 // of Chowdhery et al., PaLM, 2022), 0 where target is kIgnored; and, where dlogits is not null, dlogits[r] =
 // scale times its gradient, p (1 + 2 z_loss log Z) - q.
-inline constexpr int32_t kIgnored = -100;
 template <typename T>
 struct CrossEntropy {
   int64_t rows, vocab;
@@ -107,6 +110,7 @@ struct Attention {
       lse;  // [rows, heads] log of the softmax's denominator; -inf where a query sees no key (out is 0 then)
 };
 
+// The gradients of q, k and v from that of the output.
 template <typename T>
 struct AttentionGrad {
   Attention<T> forward;  // out and lse as the forward pass left them
@@ -152,6 +156,20 @@ struct Update {
   float bias1 = 1, bias2 = 1;  // 1 - beta1^t, 1 - beta2^t
 };
 
+// The functions for activations of one element type.
+// A few rows times a matrix stored as [n, k], as decoding has them: c[r, j] = sum_l a[r, l] b[j, l] for
+// j in [begin, end). Each row of b is read once: as fast as memory gives them.
+inline constexpr int64_t kThinRows = 8;
+template <typename T>
+struct ThinProduct {
+  int64_t rows, k;  // rows <= kThinRows
+  const float* a;   // [rows, k]
+  const T* b;       // [n, k]
+  int64_t b_stride;
+  float* c;  // [rows, n]
+  int64_t c_stride;
+};
+
 template <typename T>
 struct TypedKernels {
   void (*to_f32)(int64_t n, const T* x, float* y);
@@ -168,6 +186,7 @@ struct TypedKernels {
   // table[ids[r], c] += x[r, c] for columns [begin, end); rows in order.
   void (*scatter_add)(int64_t rows, int64_t width, const T* x, const int32_t* ids, int64_t begin, int64_t end,
                       float* table);
+  void (*thin_product)(const ThinProduct<T>&, int64_t begin, int64_t end);
   // Tasks of an attention pass, independent of each other; scratch: see attention_scratch().
   void (*attention)(const Attention<T>&, int64_t sequence, int64_t kv_head, int64_t first_query,
                     float* scratch);
@@ -176,6 +195,7 @@ struct TypedKernels {
 
 // Query rows a forward task takes: those of one sequence from first_query on, a multiple of this.
 inline constexpr int64_t kQueryTile = 64;
+// Keys that it takes at a time.
 inline constexpr int64_t kKeyTile = 64;
 
 // Floats of scratch memory that one attention (attention_grad) task needs. Linear in the number of keys.
@@ -184,6 +204,7 @@ int64_t attention_scratch(const Attention<T>&);
 template <typename T>
 int64_t attention_grad_scratch(const Attention<T>&, int64_t max_keys);
 
+// All functions for one instruction set.
 struct KernelTable {
   std::string_view name;  // "generic", "avx2", "avx512"
   TypedKernels<float> f32;

@@ -7,6 +7,7 @@
 
 namespace qkv {
 
+// Whether no, some or every query of a tile may attend to its keys.
 enum class TileCover : uint8_t { empty, mixed, full };
 
 // Mask[t_z, t_x] of Phuong & Hutter, eq. (3). Positions count from 0 within a sequence; a query's position

@@ -10,6 +10,8 @@
 
 namespace qkv {
 
+// A model of the shape that a spec describes. Its parameters are bound by load_model(), drawn by
+// Parameters::draw(), or drawn and made trainable by Parameters::prepare_training().
 class Decoder {
  public:
   explicit Decoder(const ModelSpec& spec);

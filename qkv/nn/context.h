@@ -36,6 +36,7 @@ class Probe {
                           Tensor& /*value*/) {}
 };
 
+// What all layers of one forward pass are told.
 struct Context {
   Layout layout;
   bool training = false;  // dropout is on

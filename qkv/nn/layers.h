@@ -46,6 +46,7 @@ class Sublayer {
   virtual std::unique_ptr<LayerState> make_state(int64_t /*sequences*/) const { return nullptr; }
 };
 
+// The shape and the options of Algorithm 5.
 struct AttentionSpec {
   int64_t heads = 1;
   int64_t kv_heads = 1;  // heads % kv_heads == 0

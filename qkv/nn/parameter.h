@@ -13,6 +13,7 @@
 
 namespace qkv {
 
+// Which arena a parameter lies in.
 enum class ParameterKind : uint8_t {
   matrix,  // of products and tables: held in the compute type; decays
   vector,  // norms and biases: always f32; does not decay
@@ -24,6 +25,7 @@ struct Initializer {
   float std = 0;  // of normal, mean 0
 };
 
+// A named weight of a model.
 struct Parameter {
   std::string name;
   Shape shape;
@@ -41,6 +43,7 @@ struct Arena {
   Tensor shadow;    // the compute type's copy [size]; undefined where that is f32
 };
 
+// All parameters of a model, in the order in which its layers add them.
 class Parameters {
  public:
   // A new parameter; the reference stays valid. Throws Error when the name is taken.

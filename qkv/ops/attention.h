@@ -31,6 +31,7 @@ struct KeyLayout {
   static KeyLayout contiguous(std::span<const int32_t> offsets);
 };
 
+// What is done to the scores on the way to probabilities.
 struct AttentionOptions {
   Mask mask;
   ScoreTerm term;

@@ -5,6 +5,7 @@
 
 namespace qkv {
 
+// The losses of a batch, in nats.
 struct CrossEntropyResult {
   Tensor loss;          // f32 [1]: scale times the sum of the losses; the root of a backward pass
   Tensor token_losses;  // f32 [N], -log P[target], 0 where ignored

@@ -17,11 +17,14 @@ decltype(auto) with_float_type(std::string_view op, DType t, F&& f) {
   return t == DType::bf16 ? f(BFloat16{}) : f(float{});
 }
 
+// Throws Error naming the op and the tensor ("linear: weight must be [4, 8], got [8, 4]") where x is
+// undefined or of another shape.
 inline void expect_shape(std::string_view op, std::string_view what, const Tensor& x, const Shape& shape) {
   check(x.defined() && x.shape() == shape, "{}: {} must be {}, got {}", op, what, shape.text(),
         x.defined() ? x.shape().text() : "nothing");
 }
 
+// The same for the element type.
 inline void expect_dtype(std::string_view op, std::string_view what, const Tensor& x, DType t) {
   check(x.dtype() == t, "{}: {} must be {}, got {}", op, what, name_of(t), name_of(x.dtype()));
 }

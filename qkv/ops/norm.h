@@ -6,6 +6,7 @@
 
 namespace qkv {
 
+// The residual stream after a branch was added, and its norm. Both [N, D].
 struct ResidualNormResult {
   Tensor sum;         // x + dropout(branch); x itself where there is no branch
   Tensor normalized;  // layer_norm(sum | gamma, beta)

@@ -21,8 +21,10 @@ struct BFloat16 {
   explicit operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
 };
 
+// The type of a tensor's elements. Files may hold any; ops compute in f32 or bf16, ids are i32.
 enum class DType : uint8_t { f32, bf16, f16, f64, i64, i32, u8 };
 
+// Bytes of one element.
 constexpr int64_t size_of(DType t) {
   switch (t) {
     case DType::f64:
@@ -40,6 +42,7 @@ constexpr int64_t size_of(DType t) {
   return 0;
 }
 
+// "f32", "bf16", ...
 constexpr std::string_view name_of(DType t) {
   switch (t) {
     case DType::f32:
@@ -60,6 +63,7 @@ constexpr std::string_view name_of(DType t) {
   return "?";
 }
 
+// The DType of a C++ type; bytes where it is none of these.
 template <typename T>
 inline constexpr DType dtype_of = DType::u8;
 template <>

@@ -32,11 +32,13 @@ class Storage {
   std::shared_ptr<const void> owner_;
 };
 
+// Memory of all tensors of the program, in bytes.
 struct MemoryUse {
   size_t in_use;  // bytes in live tensors
   size_t peak;    // the most there were since reset_peak_memory()
   size_t pooled;  // bytes kept for reuse
 };
+// The use now; the peak is counted from the last call of reset_peak_memory().
 MemoryUse memory_use();
 void reset_peak_memory();
 // Returns pooled blocks to the system.

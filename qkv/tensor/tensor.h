@@ -37,12 +37,15 @@ class Shape {
 
 struct GraphEdge;  // what autograd hangs on a tensor; opaque here
 
+// A value of elements in row-major order without gaps, and its place in the graph where it wants a gradient.
 class Tensor {
  public:
   Tensor() = default;
   static Tensor empty(Shape shape, DType dtype);  // uninitialised
   static Tensor zeros(Shape shape, DType dtype);
+  // Of memory that `owner` keeps alive; read-only.
   static Tensor borrow(Shape shape, DType dtype, const std::byte* data, std::shared_ptr<const void> owner);
+  // A copy of the values, in row-major order. Throws Error when the shape has another count.
   template <typename T>
   static Tensor of(Shape shape, std::span<const T> values) {
     check(shape.count() == static_cast<int64_t>(values.size()), "tensor {}: expected {} values, got {}",
@@ -67,6 +70,7 @@ class Tensor {
   int64_t width() const { return shape_.rank() == 0 ? 1 : shape_[-1]; }
   int64_t rows() const { return width() == 0 ? 0 : count() / width(); }
 
+  // The elements. REQUIRES: T is their type, and for writing that the memory is not borrowed.
   template <typename T>
   const T* data() const {
     assert(dtype_ == dtype_of<T>);

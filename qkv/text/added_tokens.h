@@ -13,6 +13,7 @@
 
 namespace qkv::text {
 
+// One such token and how it is matched.
 struct AddedToken {
   TokenId id = kNoToken;
   std::string content;
@@ -29,6 +30,7 @@ class StringMatcher {
   void add(std::string_view string, size_t value);
   bool empty() const { return nodes_.empty(); }
 
+  // A string found, and the value it was added with.
   struct Match {
     Range range;
     size_t value;
@@ -43,6 +45,7 @@ class StringMatcher {
   std::vector<size_t> nodes_;                     // the value that ends at each node
 };
 
+// All of a tokenizer's added tokens.
 class AddedTokens {
  public:
   // Tokens with ids of their own or, when their content is in `vocabulary`, the id there. Refuses repeated

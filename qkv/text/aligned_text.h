@@ -10,6 +10,7 @@
 
 namespace qkv::text {
 
+// The text at one stage. Cheap while nothing was rewritten: it borrows, and keeps no table.
 class AlignedText {
  public:
   // Borrows `source`, which lies at byte `offset` of what the caller was given. At most 4 GiB.

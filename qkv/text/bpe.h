@@ -22,8 +22,10 @@ struct BpeOptions {
   bool ignore_merges = false;                            // a piece that is a token is taken whole
 };
 
+// The tokens whose pair becomes one.
 using Merge = std::pair<TokenId, TokenId>;
 
+// Byte-pair encoding (Sennrich et al., "Neural machine translation of rare words with subword units", 2016).
 class Bpe : public Model {
  public:
   // `merges` in the order learned; both parts and the joined token are in the vocabulary, else Error naming

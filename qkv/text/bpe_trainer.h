@@ -16,6 +16,7 @@ namespace qkv::text {
 // Words and how often they occur.
 using WordCounts = std::unordered_map<std::string_view, int64_t>;
 
+// Learns merges one at a time from the counts of words.
 class BpeTrainer {
  public:
   // `vocabulary` holds the special tokens and the alphabet; words are sequences of bytes.

@@ -12,6 +12,7 @@ class JsonField;
 
 namespace qkv::text {
 
+// From the texts of tokens to the text they stand for.
 class Decoder {
  public:
   virtual ~Decoder() = default;

@@ -16,6 +16,7 @@ struct Token {
   uint32_t begin, end;
 };
 
+// Cuts pieces into tokens of a vocabulary.
 class Model {
  public:
   virtual ~Model() = default;

@@ -12,6 +12,7 @@ class JsonField;
 
 namespace qkv::text {
 
+// Rewrites a text; every byte keeps the place it came from.
 class Normalizer {
  public:
   virtual ~Normalizer() = default;

@@ -30,6 +30,7 @@ struct Encoding {
   void append(const Encoding& other);
 };
 
+// What is done to the tokens of a text, or of a pair of texts.
 class PostProcessor {
  public:
   virtual ~PostProcessor() = default;

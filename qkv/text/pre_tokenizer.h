@@ -28,6 +28,7 @@ struct PieceList {
   bool bytes = false;
 };
 
+// Cuts every piece of a list into smaller ones.
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;

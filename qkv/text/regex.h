@@ -11,6 +11,7 @@
 
 namespace qkv::text {
 
+// Bytes [begin, end) of a text.
 struct Range {
   size_t begin;
   size_t end;

@@ -12,6 +12,7 @@
 #include "qkv/text/post_processor.h"
 #include "qkv/text/vocabulary.h"
 
+// Tokenizers: the stages of tokenizer.json in the order in which a text meets them, and their trainers.
 namespace qkv::text {
 
 struct TokenizerParts;

@@ -12,12 +12,13 @@
 
 namespace qkv::text {
 
+// How large a vocabulary becomes, and of what.
 struct TrainerOptions {
-  size_t vocab_size = 8192;                 // tokens in all, special ones and the alphabet included
-  int64_t min_frequency = 2;                // rarer pairs are not merged, rarer words not taken
-  std::vector<std::string> special_tokens;  // take the first ids, in this order
+  size_t vocab_size = 8192;                      // tokens in all, special ones and the alphabet included
+  int64_t min_frequency = 2;                     // rarer pairs are not merged, rarer words not taken
+  std::vector<std::string> special_tokens = {};  // take the first ids, in this order
   // Told now and then how far training is.
-  std::function<void(std::string_view what, size_t done, size_t total)> progress;
+  std::function<void(std::string_view what, size_t done, size_t total)> progress = {};
 };
 
 // Byte-level BPE with GPT-2's pattern. The ids after the special tokens are the 256 bytes, in the order of

@@ -46,6 +46,7 @@ inline bool is_space(int32_t codepoint) {
 // Other_Alphabetic outside letters and marks by the circled and squared letters.
 bool is_word_character(int32_t codepoint);
 
+// The normal forms of Unicode (UAX #15).
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
 // The normal form of `text`. REQUIRES: valid UTF-8.

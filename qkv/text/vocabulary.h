@@ -14,10 +14,12 @@ class JsonField;
 
 namespace qkv::text {
 
+// Ids count from 0.
 using TokenId = int32_t;
-inline constexpr TokenId kNoToken = -1;
-inline constexpr TokenId kLargestTokenId = 10'000'000;
+inline constexpr TokenId kNoToken = -1;                 // stands for none
+inline constexpr TokenId kLargestTokenId = 10'000'000;  // what a file may name: bounds the table of texts
 
+// The tokens of a model by id and by text.
 class Vocabulary {
  public:
   Vocabulary() = default;

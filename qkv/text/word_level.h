@@ -7,6 +7,7 @@
 
 namespace qkv::text {
 
+// One id for each piece.
 class WordLevel : public Model {
  public:
   // Pieces outside the vocabulary become `unk_token`; without it in the vocabulary they are refused.

@@ -9,6 +9,7 @@
 
 namespace qkv {
 
+// One value of a curve.
 struct Point {
   double x, y;  // step, value
 };
@@ -16,6 +17,7 @@ struct Point {
 // How a series is drawn: a line; a faint one, behind the others; a line with a mark at every point.
 enum class SeriesStyle { line, faint, marks };
 
+// One curve and how it is labelled.
 struct Series {
   std::string label;               // with its values
   std::string legend = {};         // beside the title; empty: not there
@@ -24,6 +26,7 @@ struct Series {
   int colour = 0;
 };
 
+// Curves on common axes.
 struct Chart {
   std::string title, unit;
   std::vector<Series> series = {};

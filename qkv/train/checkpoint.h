@@ -9,6 +9,7 @@
 
 namespace qkv {
 
+// What trainer_state.json holds: where a run stands.
 struct TrainerState {
   int64_t step = 0;   // steps done
   int64_t batch = 0;  // windows of a micro-batch
@@ -25,6 +26,7 @@ void save_checkpoint(const std::string& dir, TrainingState& training, const text
 // The model alone, without what training needs.
 void save_model_dir(const std::string& dir, const Decoder& model, const text::Tokenizer& tokenizer);
 
+// Reads DIR/trainer_state.json. Throws Error naming the field that is wrong.
 TrainerState load_trainer_state(const std::string& dir);
 // Reads what training.state() holds back in place. Throws Error when it belongs to another configuration.
 void load_training(const std::string& dir, TrainingState& training);

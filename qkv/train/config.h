@@ -9,6 +9,7 @@
 
 namespace qkv {
 
+// [data]: the texts.
 struct DataConfig {
   std::vector<std::string> train;  // text files
   std::vector<std::string> valid;  // text files; empty: the last part of `train`
@@ -17,6 +18,7 @@ struct DataConfig {
   bool cache = true;               // keep the tokens of a text for the next run (corpus.h)
 };
 
+// [tokenizer]: an existing one, or how to train one.
 struct TokenizerConfig {
   std::string path;          // an existing tokenizer; empty: train one
   std::string type = "bpe";  // bpe, char, byte or word
@@ -24,6 +26,7 @@ struct TokenizerConfig {
   int64_t min_frequency = 2;
 };
 
+// A whole run.
 struct TrainConfig {
   DataConfig data;
   TokenizerConfig tokenizer;

@@ -8,6 +8,7 @@
 
 namespace qkv {
 
+// What a run learns from, and what it is judged by.
 struct Corpus {
   text::Tokenizer tokenizer;
   TokenizedText text;

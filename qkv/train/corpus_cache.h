@@ -20,6 +20,7 @@ struct TokenizedText {
 // another signature. Throws Error for a file that is not there.
 std::string signature_of(const std::vector<std::string>& paths);
 
+// The folder of kept texts, as one run uses it.
 class CorpusCache {
  public:
   // Looks nothing up and keeps nothing where `on` is false or no folder can be found.

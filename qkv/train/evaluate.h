@@ -6,6 +6,7 @@
 
 namespace qkv {
 
+// The losses of a text, in nats.
 struct Evaluation {
   double total = 0;                   // nats over all predicted tokens
   int64_t tokens = 0;                 // predicted

@@ -12,6 +12,7 @@
 
 namespace qkv {
 
+// One such file, written from its beginning.
 class EventFile {
  public:
   // Starts a new file in `dir`, which is made if need be. TensorBoard reads a folder's files one after the

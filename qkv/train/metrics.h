@@ -14,6 +14,7 @@
 
 namespace qkv {
 
+// The records of one run, written as they come.
 class Metrics {
  public:
   // Keeps what `run_dir` holds up to `step`: later steps will be done again. A line that a killed run left

@@ -10,6 +10,7 @@
 
 namespace qkv {
 
+// Which rule moves the parameters, and its constants.
 struct OptimizerConfig {
   std::string name = "adamw";  // of optimizer_names()
   double weight_decay = 0.1;   // of matrices; norms and biases are exempt
@@ -18,6 +19,7 @@ struct OptimizerConfig {
   double beta1 = 0.9, beta2 = 0.99, epsilon = 1e-8;
 };
 
+// An update rule with its memory.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;

@@ -8,6 +8,7 @@
 
 namespace qkv {
 
+// The runs that one report compares.
 using Runs = std::vector<RunLog>;
 
 // Parts of a noisy curve whose means show its course.

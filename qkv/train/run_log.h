@@ -10,11 +10,13 @@
 
 namespace qkv {
 
+// A text that the model wrote after a step.
 struct Sample {
   int64_t step;
   std::string prompt, text;  // `text` continues `prompt`
 };
 
+// All of a run that a report is made from.
 struct RunLog {
   std::string dir;
   std::map<std::string, std::vector<Point>> series;           // numeric fields by name: value over step

@@ -7,6 +7,7 @@
 
 namespace qkv {
 
+// Which course the rate takes, and its ends.
 struct ScheduleConfig {
   std::string name = "cosine";      // of schedule_names()
   double learning_rate = 1e-3;      // eta, the highest

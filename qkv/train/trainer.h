@@ -9,6 +9,7 @@
 
 namespace qkv {
 
+// What becomes of a run that the folder holds already: refused, continued, replaced.
 enum class StartMode { fresh, resume, overwrite };
 
 // Runs a configuration to its end. Writes OUT/last (a checkpoint with the optimizer's state), OUT/step-N

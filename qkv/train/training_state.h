@@ -15,10 +15,10 @@ namespace qkv {
 
 // What a step does besides following the gradient of the model's own loss.
 struct StepConfig {
-  OptimizerConfig optimizer;
-  ScheduleConfig schedule;
+  OptimizerConfig optimizer = {};
+  ScheduleConfig schedule = {};
   double clip = 1;  // of the gradient's norm (Pascanu et al. 2013); 0: none
-  LossTerms terms;
+  LossTerms terms = {};
   double layer_drop = 0;  // probability that a step skips a block (Fan et al. 2020)
   double gradient_noise =
       0;  // eta of the variance eta / (1 + t)^0.55 (Neelakantan et al. 2015), after clipping
@@ -39,8 +39,9 @@ struct StepResult {
 // seed, step) alone.
 class TrainingState {
  public:
-  TrainingState(std::unique_ptr<Decoder> model, const StepConfig& config, DType compute, uint64_t seed,
-                bool recompute);
+  // `compute`: f32 or bf16, the type of the products. `recompute`: activation checkpointing.
+  explicit TrainingState(std::unique_ptr<Decoder> model, const StepConfig& config = {},
+                         DType compute = DType::f32, uint64_t seed = 0, bool recompute = false);
 
   // One update from micro-batches. The loss is divided by all their targets, so that they equal one big
   // batch. Throws Error, with the parameters untouched, when loss or gradient is not finite.

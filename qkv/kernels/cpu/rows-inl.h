@@ -164,6 +164,48 @@ void cross_entropy(const CrossEntropy<T>& a) {
   }
 }
 
+// Columns [begin, begin + kColumns) of a thin product: a sum a row and column in registers, each vector of b
+// loaded once for all rows.
+template <int kRows, int kColumns, typename T>
+HWY_INLINE void thin_columns(const ThinProduct<T>& p, int64_t begin) {
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const T* b = p.b + begin * p.b_stride;
+  VF sums[kRows][kColumns];
+  for (auto& row : sums)
+    for (VF& s : row) s = hn::Zero(d);
+  const auto add = [&](int64_t l, int64_t n) HWY_ATTR {
+    VF bs[kColumns];
+    for (int j = 0; j < kColumns; ++j) bs[j] = load_part(d, b + j * p.b_stride + l, n);
+    for (int r = 0; r < kRows; ++r) {
+      const VF x = load_part(d, p.a + r * p.k + l, n);
+      for (int j = 0; j < kColumns; ++j) sums[r][j] = hn::MulAdd(x, bs[j], sums[r][j]);
+    }
+  };
+  int64_t l = 0;
+  for (; l + lanes <= p.k; l += lanes) add(l, lanes);
+  if (l < p.k) add(l, p.k - l);
+  for (int r = 0; r < kRows; ++r)
+    for (int j = 0; j < kColumns; ++j) p.c[r * p.c_stride + begin + j] = sum_of(d, sums[r][j]);
+}
+
+template <int kRows, typename T>
+void thin_rows(const ThinProduct<T>& p, int64_t begin, int64_t end) {
+  constexpr int kColumns = kRows == 1 ? 8 : kRows == 2 ? 4 : 2;  // about as many sums as hide their latency
+  int64_t j = begin;
+  for (; j + kColumns <= end; j += kColumns) thin_columns<kRows, kColumns>(p, j);
+  for (; j < end; ++j) thin_columns<kRows, 1>(p, j);
+}
+
+template <typename T>
+void thin_product(const ThinProduct<T>& p, int64_t begin, int64_t end) {
+  using Function = void (*)(const ThinProduct<T>&, int64_t, int64_t);
+  static constexpr Function kByRows[kThinRows] = {thin_rows<1, T>, thin_rows<2, T>, thin_rows<3, T>,
+                                                  thin_rows<4, T>, thin_rows<5, T>, thin_rows<6, T>,
+                                                  thin_rows<7, T>, thin_rows<8, T>};
+  kByRows[p.rows - 1](p, begin, end);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace qkv
 HWY_AFTER_NAMESPACE();
