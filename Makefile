@@ -87,7 +87,7 @@ fuzz: setup
 bench: setup
 	@cmake --preset release -B $(BUILD) >/dev/null
 	cmake --build $(BUILD)
-	$(BUILD)/bench/gpt2_step
+	$(BUILD)/bench/gpt_step
 
 clean:
 	rm -rf build

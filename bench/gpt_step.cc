@@ -1,10 +1,11 @@
 // A training step of GPT-2 124M, 4 x 256 tokens: forward, backward, AdamW; beside the sum of its matrix
 // products timed alone. Prints one line a measure: "name milliseconds".
 //
-//   gpt2_step [--dtype f32|bf16] [--batch 4] [--length 256] [--steps 5] [--layers 12] [--width 768] [--heads
+//   gpt_step [--dtype f32|bf16] [--batch 4] [--length 256] [--steps 5] [--layers 12] [--width 768] [--heads
 //   12]
 //             [--vocab 50257]
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -89,13 +90,16 @@ double linear_products(int64_t rows, int64_t in, int64_t out, DType t, DType out
 struct Options {
   std::string dtype = "bf16";
   int64_t batch = 4, length = 256, steps = 5, layers = 12, width = 768, heads = 12, vocab = 50257;
+  float dropout = 0;
+  bool recompute = false;
 };
 
 void run(const Options& o) {
   const DType t = o.dtype == "bf16" ? DType::bf16 : DType::f32;
   const int64_t rows = o.batch * o.length;
-  const ModelSpec spec = gpt2_spec(o.vocab, std::max<int64_t>(o.length, 1024), o.width, o.layers, o.heads);
-  TrainingState training(std::make_unique<Decoder>(spec), StepConfig{}, t, 1, false);
+  ModelSpec spec = gpt2_spec(o.vocab, std::max<int64_t>(o.length, 1024), o.width, o.layers, o.heads);
+  spec.embedding_dropout = spec.attention.dropout = spec.residual_dropout = o.dropout;
+  TrainingState training(std::make_unique<Decoder>(spec), StepConfig{}, t, 1, o.recompute);
   TokenStream stream;
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < rows + 1; ++i)
@@ -127,6 +131,7 @@ void run(const Options& o) {
     optimizer_ms.push_back(u);
     step_ms.push_back(f + b + u);
   }
+  const size_t peak = memory_use().peak;
   const int layers = static_cast<int>(o.layers);
   double products = linear_products(rows, o.width, 3 * o.width, t, t, layers) +
                     linear_products(rows, o.width, o.width, t, t, layers) +
@@ -140,7 +145,10 @@ void run(const Options& o) {
   fmt::print("forward_and_loss_gradient {:.1f}\nbackward {:.1f}\noptimizer {:.1f}\nstep {:.1f}\n",
              median(forward_ms), median(backward_ms), median(optimizer_ms), median(step_ms));
   fmt::print("products_alone {:.1f}\n", products + unembedding);
-  fmt::print("peak_memory_mb {:.0f}\n", static_cast<double>(memory_use().peak) / 1e6);
+  rusage use{};
+  getrusage(RUSAGE_SELF, &use);
+  fmt::print("peak_memory_mb {:.0f}\npeak_tensors_mb {:.0f}\n", static_cast<double>(use.ru_maxrss) / 1e3,
+             static_cast<double>(peak) / 1e6);
 }
 
 }  // namespace
@@ -148,7 +156,7 @@ void run(const Options& o) {
 
 int main(int argc, char** argv) {
   qkv::Options o;
-  CLI::App app{"Times a GPT-2 training step"};
+  CLI::App app{"Times a training step of a GPT"};
   app.add_option("--dtype", o.dtype)->check(CLI::IsMember({"f32", "bf16"}));
   app.add_option("--batch", o.batch);
   app.add_option("--length", o.length);
@@ -157,11 +165,13 @@ int main(int argc, char** argv) {
   app.add_option("--width", o.width);
   app.add_option("--heads", o.heads);
   app.add_option("--vocab", o.vocab);
+  app.add_option("--dropout", o.dropout);
+  app.add_flag("--recompute", o.recompute);
   CLI11_PARSE(app, argc, argv);
   try {
     qkv::run(o);
   } catch (const std::exception& e) {
-    fmt::print(stderr, "gpt2_step: {}\n", e.what());
+    fmt::print(stderr, "gpt_step: {}\n", e.what());
     return 1;
   }
 }
