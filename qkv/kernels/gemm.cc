@@ -1,6 +1,8 @@
 #include "qkv/kernels/gemm.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -149,33 +151,51 @@ void put(const Product& p, const float* from, int64_t n0, int64_t n) {
   });
 }
 
-// bf16 where the processor has no bf16 product: A whole and B a panel of columns at a time in f32.
-void product_in_f32(const Product& p) {
-  constexpr int64_t kPanel = 512;
-  const int64_t panel = std::min(kPanel, p.n), a_rows = p.a_transposed ? p.k : p.m,
-                a_width = p.m * p.k / a_rows;
-  const bool in_place = p.out == DType::f32;
-  const Scratch a(p.m * p.k), b(panel * p.k), c(in_place ? 0 : p.m * panel);
-  expand(p.a, p.in, a_rows, a_width, p.a_stride, a.data());
-  for (int64_t n0 = 0; n0 < p.n; n0 += panel) {
-    const int64_t n = std::min(panel, p.n - n0), b_width = p.b_transposed ? p.k : n;
-    expand(static_cast<const BFloat16*>(p.b) + (p.b_transposed ? n0 * p.b_stride : n0), p.in,
-           p.b_transposed ? n : p.k, b_width, p.b_stride, b.data());
-    if (!in_place && p.accumulate)
-      expand(static_cast<const BFloat16*>(p.c) + n0, p.out, p.m, n, p.c_stride, c.data());
-    Product f = p;
-    f.in = f.out = DType::f32;
-    f.n = n;
-    f.a = a.data();
-    f.a_stride = a_width;
-    f.b = b.data();
-    f.b_stride = b_width;
-    f.bias = p.bias ? p.bias + n0 : nullptr;
-    f.c = in_place ? static_cast<float*>(p.c) + n0 : c.data();
-    f.c_stride = in_place ? p.c_stride : n;
-    onednn_product(f);
-    if (!in_place) put(p, c.data(), n0, n);
+// What our packed products do better than oneDNN's: bf16 where the processor has no bf16 product; and f32
+// with a plain operand whose rows begin in the same cache sets, which oneDNN reads as it lies.
+bool is_packed(const Product& p) {
+  if (kernels().product == nullptr || p.m < 16 || p.n < 16 || p.k < 16) return false;
+  if (p.in == DType::bf16) return !bf16_is_fast();
+  const auto collides = [](int64_t stride) { return stride % 1024 == 0; };
+  return !p.b_transposed && p.m >= 256 && (collides(p.b_stride) || (!p.a_transposed && collides(p.a_stride)));
+}
+
+// Each thread a rectangle of C: the cut whose rectangles need the least packing.
+void packed_product(const Product& p) {
+  constexpr int64_t kUnit = 48;  // no rectangle is narrower, and most edges are whole tiles
+  const int64_t threads = num_threads(), rows = (p.m + kUnit - 1) / kUnit,
+                columns = (p.n + kUnit - 1) / kUnit;
+  int64_t r = 1, c = 1;
+  double least = std::numeric_limits<double>::infinity();
+  for (int64_t i = 1; i <= std::min(threads, rows); ++i) {
+    const int64_t j = std::min(threads / i, columns);
+    const auto m = static_cast<double>((rows + i - 1) / i), n = static_cast<double>((columns + j - 1) / j);
+    const double work =
+        m * n + (m + n) / 4;  // packing an element takes as long as using it some tens of times
+    if (work < least) least = work, r = i, c = j;
   }
+  const auto bound = [](int64_t i, int64_t parts, int64_t units, int64_t extent) {
+    return std::min(units * i / parts * kUnit, extent);
+  };
+  std::vector<Product> shares;
+  for (int64_t i = 0; i < r; ++i)
+    for (int64_t j = 0; j < c; ++j) {
+      const int64_t m0 = bound(i, r, rows, p.m), n0 = bound(j, c, columns, p.n);
+      Product s = p;
+      s.m = bound(i + 1, r, rows, p.m) - m0;
+      s.n = bound(j + 1, c, columns, p.n) - n0;
+      s.a = static_cast<const std::byte*>(p.a) + (p.a_transposed ? m0 : m0 * p.a_stride) * size_of(p.in);
+      s.b = static_cast<const std::byte*>(p.b) + (p.b_transposed ? n0 * p.b_stride : n0) * size_of(p.in);
+      s.bias = p.bias ? p.bias + n0 : nullptr;
+      s.c = static_cast<std::byte*>(p.c) + (m0 * p.c_stride + n0) * size_of(p.out);
+      shares.push_back(s);
+    }
+  int64_t floats = 0;
+  for (const Product& s : shares) floats = std::max(floats, (kernels().product_scratch(s) + 15) / 16 * 16);
+  const Scratch scratch(floats * static_cast<int64_t>(shares.size()));
+  parallel_for(static_cast<int64_t>(shares.size()), 1, [&](int64_t i, int64_t end) {
+    for (; i < end; ++i) kernels().product(shares[i], scratch.data() + i * floats);
+  });
 }
 
 // A few rows of activations times a weight as it lies: reading the weight once is all the work there is.
@@ -205,7 +225,6 @@ void thin_product(const Product& p) {
 }  // namespace
 
 void onednn_product(const Product& p) {
-  if (p.in == DType::bf16 && !bf16_is_fast()) return product_in_f32(p);
   try {
     Prepared& ready = prepared(p);
     check(ready.supported, "matrix product: oneDNN has no {} product for m {}, n {}, k {}", name_of(p.in),
@@ -226,6 +245,8 @@ void matrix_product(const Product& p) {
   if (p.m == 0 || p.n == 0) return;
   if (p.k == 0) return generic_matrix_product(p);
   if (is_thin(p)) return thin_product(p);
+  if (is_packed(p)) return packed_product(p);
+  if (p.in == DType::bf16 && !bf16_is_fast()) return generic_matrix_product(p);  // small, or without SIMD
   if (tile_product_takes(p)) return tile_product(p, TileUnit::amx, tile_blocking(p));
   onednn_product(p);
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "qkv/base/rng.h"
+#include "qkv/kernels/gemm.h"
 #include "qkv/kernels/mask.h"
 #include "qkv/tensor/dtype.h"
 
@@ -214,6 +215,11 @@ struct KernelTable {
   void (*axpy)(int64_t n, float factor, const float* x, float* y);  // y += factor x
   // m, v: null where the rule does not remember them; shadow: w in bf16, or null.
   void (*update)(const Update&, int64_t n, float* w, const float* g, float* m, float* v, BFloat16* shadow);
+
+  // A matrix product with sums in f32, or null where a table has none; scratch: product_scratch() floats at a
+  // multiple of 64 bytes. The bits of an element of C depend on its row of A, its column of B and k alone.
+  void (*product)(const Product&, float* scratch);
+  int64_t (*product_scratch)(const Product&);
 
   template <typename T>
   const TypedKernels<T>& typed() const;

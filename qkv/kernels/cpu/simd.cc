@@ -19,6 +19,7 @@
 #include "hwy/highway.h"
 #include "qkv/kernels/cpu/attention-inl.h"
 #include "qkv/kernels/cpu/elementwise-inl.h"
+#include "qkv/kernels/cpu/product-inl.h"
 #include "qkv/kernels/cpu/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -40,6 +41,8 @@ void fill_table(KernelTable* table) {
   table->scale = scale;
   table->axpy = axpy;
   table->update = update;
+  table->product = product;
+  table->product_scratch = product_scratch;
 }
 
 }  // namespace HWY_NAMESPACE

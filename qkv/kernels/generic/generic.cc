@@ -346,7 +346,7 @@ TypedKernels<T> typed_kernels() {
 
 const KernelTable& generic_kernels() {
   static const KernelTable table = {
-      "generic", typed_kernels<float>(), typed_kernels<BFloat16>(), sum_squares, scale, axpy, update};
+      "generic", typed_kernels<float>(), typed_kernels<BFloat16>(), sum_squares, scale, axpy, update, nullptr, nullptr};
   return table;
 }
 
