@@ -77,6 +77,7 @@ class RunFolder {
   // Makes the folder this process's own, without what an interrupted one left half written.
   void open(StartMode mode) {
     std::error_code error;
+    if (mode == StartMode::resume && !fs::exists(path_, error)) expect_startable(mode);
     fs::create_directories(path_, error);
     check(!error, "{}: cannot be created: {}", path_, error.message());
     lock_.emplace(path_);

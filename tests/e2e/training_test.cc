@@ -453,7 +453,7 @@ TEST_F(RunTest, TheMemoryPlanIsWhatAStepTakes) {
   for (const char* precision : {"f32", "bf16"})
     for (const bool recompute : {false, true})
       for (const auto& [vocab, context, width, layers, batch] :
-           {std::array<int64_t, 5>{512, 128, 128, 4, 8}, {8192, 64, 64, 2, 16}, {64, 512, 64, 6, 2}}) {
+           {std::array<int64_t, 5>{512, 128, 256, 6, 16}, {16384, 64, 128, 2, 32}}) {
         TrainConfig c = config("plan");
         c.precision = precision;
         c.recompute = recompute;

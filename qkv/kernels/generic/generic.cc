@@ -140,14 +140,14 @@ void cross_entropy(const CrossEntropy<T>& a) {
     const float top = *std::max_element(z, z + a.vocab);
     float sum = 0;
     for (int64_t j = 0; j < a.vocab; ++j) sum += std::exp(z[j] - top);
-    float mean = 0;
-    for (int64_t j = 0; j < a.vocab; ++j) mean += (z[j] - top) / static_cast<float>(a.vocab);
     const float log_z = top + std::log(sum);
-    if (ignored)
-      a.losses[r] = 0;
-    else
-      a.losses[r] = (1 - a.smoothing) * (log_z - z[a.target[r]]) + a.smoothing * (std::log(sum) - mean) +
-                    a.z_loss * log_z * log_z;
+    a.losses[r] = 0;
+    if (!ignored) a.losses[r] = (1 - a.smoothing) * (log_z - z[a.target[r]]) + a.z_loss * log_z * log_z;
+    if (!ignored && a.smoothing > 0) {
+      float mean = 0;
+      for (int64_t j = 0; j < a.vocab; ++j) mean += (z[j] - top) / static_cast<float>(a.vocab);
+      a.losses[r] += a.smoothing * (std::log(sum) - mean);
+    }
     if (a.dlogits == nullptr) continue;
     const float p_scale = 1 + 2 * a.z_loss * log_z, q_rest = a.smoothing / static_cast<float>(a.vocab);
     T* d = a.dlogits + r * a.stride;
@@ -346,7 +346,8 @@ TypedKernels<T> typed_kernels() {
 
 const KernelTable& generic_kernels() {
   static const KernelTable table = {
-      "generic", typed_kernels<float>(), typed_kernels<BFloat16>(), sum_squares, scale, axpy, update, nullptr, nullptr};
+      "generic", typed_kernels<float>(), typed_kernels<BFloat16>(), sum_squares, scale, axpy, update, nullptr,
+      nullptr};
   return table;
 }
 
