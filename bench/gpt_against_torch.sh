@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A GPT's training step: qkv beside PyTorch, in turn, in one run. The other's place in the turn is what makes the
 # ratio fair on a noisy machine. Needs python3-torch and libopenblas0-openmp (Debian).
-#   bench/gpt_against_torch.sh [ROUNDS] [CASE]...      cases: gpt2 nanogpt six 2048 8192 (default: all)
+#   [DTYPES="f32 bf16"] bench/gpt_against_torch.sh [ROUNDS] [CASE]...   cases: gpt2 nanogpt six six_dropout 2048 8192
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-3}
@@ -20,7 +20,7 @@ field() { awk -v name="$1" '$1 == name { print $2 }'; }
 median() { sort -n | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }'; }
 for name in "$@"; do
   read -ra shape <<<"${cases[$name]}"
-  for dtype in f32 bf16; do
+  for dtype in ${DTYPES:-f32 bf16}; do
     ours=() theirs=()
     for _ in $(seq "$rounds"); do
       out=$(OMP_NUM_THREADS=$threads build/bench/gpt_step --dtype "$dtype" "${shape[@]}")

@@ -322,13 +322,19 @@ class Run {
                    {"valid_nats_per_character", e.nats_per_character()},
                    {"valid_bits_per_byte", e.bits_per_byte()},
                    {"valid_tokens", e.tokens}});
-    const bool better = e.loss() < state_.best_loss;
+    // The best is found on the same windows each time, the last evaluation, of the whole text, included.
+    const bool same_windows = windows == config_.eval_windows;
+    const double comparable =
+        same_windows
+            ? e.loss()
+            : evaluate(training_->model(), corpus_.text.valid, state_.batch, config_.eval_windows).loss();
+    const bool better = comparable < state_.best_loss;
     progress_.note(fmt::format(
         "step {}: validation loss {:.4f} ({:.4f} nats a character, {:.4f} bits a byte){}", state_.step,
         e.loss(), e.nats_per_character(), e.bits_per_byte(), better ? ", the best so far" : ""));
     state_.evaluations_since_best = better ? 0 : state_.evaluations_since_best + 1;
     if (better) {
-      state_.best_loss = e.loss();
+      state_.best_loss = comparable;
       save_best();
     }
     write_sample(metrics);
