@@ -7,7 +7,9 @@
 
 namespace qkv {
 
+// Solved examples and the template that makes a prompt of them.
 struct FewShot {
+  // A question and its answer.
   struct Example {
     std::string input, output;
   };

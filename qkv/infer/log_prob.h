@@ -7,6 +7,7 @@
 
 namespace qkv {
 
+// A token and the logarithm of its probability.
 struct TokenLogProb {
   int32_t id;
   double log_p;  // natural logarithm

@@ -21,6 +21,7 @@ struct Alternative {
 std::vector<std::vector<double>> log_probs(const Decoder& model,
                                            const std::vector<Alternative>& alternatives);
 
+// How likely a continuation is.
 struct ChoiceScore {
   double log_p = 0;  // natural logarithm of P(choice | prompt), the sum over its tokens
   int64_t tokens = 0;

@@ -14,6 +14,7 @@ namespace qkv {
 // The answer in a text: the pattern's last match there, or the first group of it where the pattern has one.
 std::optional<std::string> extract_answer(const text::Regex& pattern, std::string_view text);
 
+// An answer and how many samples gave it.
 struct Vote {
   std::string answer;
   int64_t count = 0;

@@ -171,6 +171,7 @@ struct ThinProduct {
   int64_t c_stride;
 };
 
+// The functions that exist for f32 and for bf16.
 template <typename T>
 struct TypedKernels {
   void (*to_f32)(int64_t n, const T* x, float* y);
