@@ -2,6 +2,7 @@
 
 #include <cpuid.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iterator>
 #include <optional>
@@ -14,11 +15,12 @@
 namespace qkv {
 namespace {
 
-// The vector length that the SIMD kernels round rows up to, at most.
-constexpr int64_t kMaxLanes = 16;
-int64_t padded(int64_t n) {
-  return (n + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
+// What attention's kernels round a head's width up to, at most: vectors 16, tiles 32.
+int64_t tile_padded(int64_t n) {
+  return (n + 31) / 32 * 32;
 }
+// Queries, times heads of a group, that they take at a time.
+constexpr int64_t kLanes = 64;
 
 std::optional<Isa> isa_named(std::string_view name) {
   constexpr std::string_view kNames[] = {"generic", "avx2", "avx512", "amx"};
@@ -46,15 +48,19 @@ Isa max_isa() {
 
 template <typename T>
 int64_t attention_scratch(const Attention<T>& a) {
-  return (padded(a.d_qk) + padded(a.d_vo)) * 2 * kQueryTile + kKeyTile * kQueryTile;
+  const int64_t qk = tile_padded(a.d_qk), vo = tile_padded(a.d_vo);
+  const int64_t vectors = (qk + vo) * 2 * kLanes + kKeyTile * kLanes;
+  const int64_t tiles = (qk + vo) * kKeyTile + 3 * kKeyTile / 2 * kLanes + 4 * kLanes * (qk / 2 + vo);
+  return std::max(vectors, tiles);
 }
 template int64_t attention_scratch(const Attention<float>&);
 template int64_t attention_scratch(const Attention<BFloat16>&);
 
 template <typename T>
 int64_t attention_grad_scratch(const Attention<T>& a, int64_t max_keys) {
-  const int64_t widths = padded(a.d_qk) + padded(a.d_vo);
-  return max_keys * widths * 2 + kQueryTile * widths * 3 + 2 * kKeyTile * kQueryTile;
+  const int64_t widths = tile_padded(a.d_qk) + tile_padded(a.d_vo);
+  const int64_t keys = (max_keys + kKeyTile - 1) / kKeyTile * kKeyTile;  // tiles take whole tiles of keys
+  return keys * widths * 2 + kLanes * widths * 3 + 4 * kKeyTile * kLanes;
 }
 template int64_t attention_grad_scratch(const Attention<float>&, int64_t);
 template int64_t attention_grad_scratch(const Attention<BFloat16>&, int64_t);
@@ -71,7 +77,9 @@ const KernelTable& kernels() {
   return table;
 }
 
-bool bf16_is_fast() {
+namespace {
+
+bool has_bf16_products() {
   if (const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA"); cap != nullptr) {
     const std::string isa = cap;  // only from AVX512_CORE_BF16 on does oneDNN have bf16 products
     if (isa.find("BF16") == std::string::npos && isa.find("AMX") == std::string::npos && isa != "ALL" &&
@@ -82,6 +90,13 @@ bool bf16_is_fast() {
   if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
   if (edx >> 22 & 1) return true;                                            // AMX-BF16
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax >> 5 & 1);  // AVX512_BF16
+}
+
+}  // namespace
+
+bool bf16_is_fast() {
+  static const bool fast = has_bf16_products();
+  return fast;
 }
 
 }  // namespace qkv

@@ -11,6 +11,7 @@
 #include "qkv/base/rng.h"
 #include "qkv/kernels/gemm.h"
 #include "qkv/kernels/mask.h"
+#include "qkv/kernels/tile_product.h"
 #include "qkv/tensor/dtype.h"
 
 namespace qkv {
@@ -196,7 +197,7 @@ struct TypedKernels {
 };
 
 // Query rows a forward task takes: those of one sequence from first_query on, a multiple of this.
-inline constexpr int64_t kQueryTile = 64;
+inline constexpr int64_t kQueryTile = 128;
 // Keys that it takes at a time.
 inline constexpr int64_t kKeyTile = 64;
 
@@ -208,7 +209,7 @@ int64_t attention_grad_scratch(const Attention<T>&, int64_t max_keys);
 
 // All functions for one instruction set.
 struct KernelTable {
-  std::string_view name;  // "generic", "avx2", "avx512"
+  std::string_view name;  // "generic", "avx2", "avx512", "amx"
   TypedKernels<float> f32;
   TypedKernels<BFloat16> bf16;
   double (*sum_squares)(int64_t n, const float* x);
@@ -247,6 +248,10 @@ const KernelTable& generic_kernels();
 // Every table this processor can run, the generic one first (for tests).
 int kernel_table_count();
 const KernelTable& kernel_table(int i);
+
+// The AVX-512 table with attention in bf16 on tiles, "amx" or "emulated tiles"; null where those are not
+// available. The first is one of the tables above; the second is for tests.
+const KernelTable* tile_kernels(TileUnit);
 
 // True where bf16 products are faster than f32 ones on this processor.
 bool bf16_is_fast();

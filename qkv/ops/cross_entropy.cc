@@ -9,7 +9,7 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kChunkLogits = int64_t{1} << 24;  // 64 MiB of f32
+constexpr int64_t kChunkLogits = int64_t{1} << 26;  // 256 MiB of f32
 
 // dz = scale (softmax(z) - onehot);  dX = dz W;  dW = dz^T X.
 class CrossEntropyNode : public Node {

@@ -167,10 +167,11 @@ inline constexpr double kTiny = 0x1p-120;
 //  - dP = dO.V and delta = sum p dP (or dO.out, out rounded to T):  (r + (d_vo + keys + 8) eps + store eps)
 //    of the magnitude |dO||V| (averaged with p for delta); dS = p (dP - delta) inherits both, and dQ, dK, dV
 //    sum dS K, dS Q, p dO over keys or queries;
+//  - P and dS rounded for a product (product_eps, where it runs on tiles) add as much of each term;
 //  - storing as T adds the store eps of the result;
 //  - near the smallest f32 numbers a probability may be flushed to zero: kTiny, absolutely.
 template <typename T>
-AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradient) {
+AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradient, double product_eps = 0) {
   const AttentionCase& c = x.parameters();
   AttentionOracle o{Bounded(x.rows() * x.out_width()), Bounded(x.rows() * c.heads), Bounded(x.q.size()),
                     Bounded(x.k.size()), Bounded(x.v.size())};
@@ -227,7 +228,7 @@ AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradien
           for (int64_t d = 0; d < c.d_vo; ++d) {
             const double weighted = p[t] * keep[t] * x.v.at(v0 + d);
             o.out.value[out0 + d] += weighted;
-            const double p_error = (r + (n + 8) * kEps) * p[t] + kTiny;
+            const double p_error = (r + (n + 8) * kEps + product_eps) * p[t] + kTiny;
             o.out.bound[out0 + d] += p_error * keep[t] * std::abs(x.v.at(v0 + d));
             const double term = keep[t] * x.dout.at(out0 + d) * x.v.at(v0 + d);
             dp[t] += term, dp_size[t] += std::abs(term);
@@ -241,7 +242,7 @@ AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradien
         for (size_t t = 0; t < seen.size(); ++t) {
           const int64_t k0 = x.k_at(s, seen[t], kv), v0 = x.v_at(s, seen[t], kv);
           const double ds = scale * p[t] * (dp[t] - delta);
-          const double ds_error = scale * (relative * p[t] + kTiny) * (dp_size[t] + delta_size);
+          const double ds_error = scale * ((relative + product_eps) * p[t] + kTiny) * (dp_size[t] + delta_size);
           for (int64_t d = 0; d < c.d_qk; ++d) {
             o.dq.value[q0 + d] += ds * x.k.at(k0 + d);
             o.dq.bound[q0 + d] += ds_error * std::abs(x.k.at(k0 + d));
@@ -252,7 +253,7 @@ AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradien
             const double weighted = p[t] * keep[t] * x.dout.at(out0 + d);
             o.dv.value[v0 + d] += weighted;
             o.dv.bound[v0 + d] +=
-                ((r + terms * kEps) * p[t] + kTiny) * keep[t] * std::abs(x.dout.at(out0 + d));
+                ((r + terms * kEps + product_eps) * p[t] + kTiny) * keep[t] * std::abs(x.dout.at(out0 + d));
           }
         }
       }

@@ -4,10 +4,12 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "qkv/kernels/cpu/tables.h"
 #include "qkv/kernels/kernels.h"
+#include "qkv/kernels/tile_product.h"
 
 // AVX2 with FMA, and AVX-512; the generic loops serve what has neither.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
@@ -18,6 +20,7 @@
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "qkv/kernels/cpu/attention-inl.h"
+#include "qkv/kernels/cpu/attention_tiles-inl.h"
 #include "qkv/kernels/cpu/elementwise-inl.h"
 #include "qkv/kernels/cpu/product-inl.h"
 #include "qkv/kernels/cpu/rows-inl.h"
@@ -45,6 +48,17 @@ void fill_table(KernelTable* table) {
   table->product_scratch = product_scratch;
 }
 
+void fill_tile_tables(KernelTable* amx, KernelTable* emulated) {
+#if HWY_TARGET == HWY_AVX3
+  amx->bf16.attention = attention_on_tiles<TileUnit::amx>;
+  amx->bf16.attention_grad = attention_grad_on_tiles<TileUnit::amx>;
+  emulated->bf16.attention = attention_on_tiles<TileUnit::emulated>;
+  emulated->bf16.attention_grad = attention_grad_on_tiles<TileUnit::emulated>;
+#else  // never called: tiles_available() needs AVX-512
+  (void)amx, (void)emulated;
+#endif
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace qkv
 HWY_AFTER_NAMESPACE();
@@ -53,10 +67,19 @@ HWY_AFTER_NAMESPACE();
 namespace qkv {
 
 HWY_EXPORT(fill_table);
+HWY_EXPORT(fill_tile_tables);
 
-const std::vector<KernelTable>& simd_tables() {
-  static const std::vector<KernelTable> tables = [] {
-    std::vector<KernelTable> found;
+namespace {
+
+struct Tables {
+  std::vector<KernelTable> simd;
+  KernelTable amx, emulated_tiles;
+};
+
+const Tables& tables() {
+  static const Tables tables = [] {
+    Tables t;
+    std::vector<KernelTable>& found = t.simd;
     for (const auto& [target, name] :
          {std::pair<int64_t, const char*>{HWY_AVX2, "avx2"}, {HWY_AVX3, "avx512"}}) {
       hwy::SetSupportedTargetsForTest(0);  // what the processor has
@@ -68,10 +91,26 @@ const std::vector<KernelTable>& simd_tables() {
       HWY_DYNAMIC_DISPATCH(fill_table)(&table);
       found.push_back(table);
     }
+    t.amx = t.emulated_tiles = found.empty() ? generic_kernels() : found.back();
+    if (tiles_available(TileUnit::emulated)) HWY_DYNAMIC_DISPATCH(fill_tile_tables)(&t.amx, &t.emulated_tiles);
     hwy::SetSupportedTargetsForTest(0);
-    return found;
+    t.amx.name = "amx";
+    t.emulated_tiles.name = "emulated tiles";
+    if (tiles_available(TileUnit::amx)) found.push_back(t.amx);
+    return t;
   }();
   return tables;
+}
+
+}  // namespace
+
+const std::vector<KernelTable>& simd_tables() {
+  return tables().simd;
+}
+
+const KernelTable* tile_kernels(TileUnit unit) {
+  if (!tiles_available(unit)) return nullptr;
+  return unit == TileUnit::amx ? &tables().amx : &tables().emulated_tiles;
 }
 
 }  // namespace qkv

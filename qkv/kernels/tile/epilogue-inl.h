@@ -34,7 +34,7 @@ class Epilogue {
               stride_ * sizeof(Out) % 64 == 0;
   }
 
-  // sums: four tiles of the block of C at [row, column]; they must stay until all rows are written.
+  // sums: [32, 32], of the block of C at [row, column]; they must stay until all rows are written.
   // REQUIRES: the last block is.
   void begin(const float* sums, int64_t row, int64_t column) {
     sums_ = sums;
@@ -62,10 +62,10 @@ class Epilogue {
     constexpr int64_t kAhead = 8;  // rows
     Out* c = c_ + row * stride_;
     if (!stream_) __builtin_prefetch(c + kAhead * stride_, 1);
-    const float* sums = sums_ + row / kTileRows * 2 * kTileSums + row % kTileRows * 16;
+    const float* sums = sums_ + row * kPanel;
     __m512 x[2];
     for (int64_t half = 0; half < 2; ++half) {
-      x[half] = _mm512_add_ps(_mm512_load_ps(sums + half * kTileSums), bias_lanes_[half]);
+      x[half] = _mm512_add_ps(_mm512_load_ps(sums + half * 16), bias_lanes_[half]);
       if (accumulate_) x[half] = _mm512_add_ps(x[half], read(c + half * 16, lanes(half)));
     }
     write(x[0], x[1], c);

@@ -93,10 +93,10 @@ class Multiplication {
         if (first)
           tiles_.zero_sums();
         else
-          tiles_.load_sums(sums);
+          tiles_.load_sums(sums, kPanel);
         multiply_add(a + (row - rows.begin) * plan_.a_pitch * kStepElements, b_at(column, steps.begin),
                      step_count, next);
-        tiles_.store_sums(sums);
+        tiles_.store_sums(sums, kPanel);
         if (last) epilogue_.begin(sums, row * kPanel, column * kPanel);
       }
     }
@@ -107,12 +107,12 @@ class Multiplication {
   void multiply_add(const BFloat16* a, const BFloat16* b, int64_t steps, Prefetch& next) {
     const int64_t rows_a_step = (kPanel + steps - 1) / steps;
     for (int64_t step = 0; step < steps; ++step, a += kStepElements, b += kStepElements) {
-      tiles_.load_b0(b);
-      tiles_.load_a0(a);
+      tiles_.load_b0(b, 64);
+      tiles_.load_a0(a, 64);
       tiles_.multiply_00();
-      tiles_.load_b1(b + kTileElements);
+      tiles_.load_b1(b + kTileElements, 64);
       tiles_.multiply_01();
-      tiles_.load_a1(a + kTileElements);
+      tiles_.load_a1(a + kTileElements, 64);
       tiles_.multiply_10();
       tiles_.multiply_11();
       next.advance();

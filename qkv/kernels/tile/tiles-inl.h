@@ -18,9 +18,7 @@ namespace qkv::tile {
 namespace {
 
 constexpr int64_t kTileRows = 16;
-constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kTileElements = 512;  // bf16
-constexpr int64_t kTileSums = 256;      // f32
 
 // The instructions. In compilers' headers a register's number is part of the instruction's text: a literal.
 class AmxTiles {
@@ -48,25 +46,28 @@ class AmxTiles {
     _tile_zero(2);
     _tile_zero(3);
   }
-  static void load_sums(const float* sums) {
+  // The sums of a block of 32 x 32, rows `stride` floats apart.
+  static void load_sums(const float* sums, int64_t stride) {
     finish_stores();
-    _tile_loadd(0, sums, 64);
-    _tile_loadd(1, sums + kTileSums, 64);
-    _tile_loadd(2, sums + 2 * kTileSums, 64);
-    _tile_loadd(3, sums + 3 * kTileSums, 64);
+    const float* below = sums + kTileRows * stride;
+    _tile_loadd(0, sums, stride * 4);
+    _tile_loadd(1, sums + kTileRows, stride * 4);
+    _tile_loadd(2, below, stride * 4);
+    _tile_loadd(3, below + kTileRows, stride * 4);
   }
-  static void store_sums(float* sums) {
-    _tile_stored(0, sums, 64);
-    _tile_stored(1, sums + kTileSums, 64);
-    _tile_stored(2, sums + 2 * kTileSums, 64);
-    _tile_stored(3, sums + 3 * kTileSums, 64);
+  static void store_sums(float* sums, int64_t stride) {
+    float* below = sums + kTileRows * stride;
+    _tile_stored(0, sums, stride * 4);
+    _tile_stored(1, sums + kTileRows, stride * 4);
+    _tile_stored(2, below, stride * 4);
+    _tile_stored(3, below + kTileRows, stride * 4);
   }
 
-  // A passes by once a panel of B: its loads (TILELOADDT1) leave the first cache to B.
-  static void load_a0(const BFloat16* a) { _tile_stream_loadd(4, a, 64); }
-  static void load_a1(const BFloat16* a) { _tile_stream_loadd(5, a, 64); }
-  static void load_b0(const BFloat16* b) { _tile_loadd(6, b, 64); }
-  static void load_b1(const BFloat16* b) { _tile_loadd(7, b, 64); }
+  // Rows are `bytes` apart. A passes by once a panel of B: its loads (TILELOADDT1) leave the first cache to B.
+  static void load_a0(const BFloat16* a, int64_t bytes) { _tile_stream_loadd(4, a, bytes); }
+  static void load_a1(const BFloat16* a, int64_t bytes) { _tile_stream_loadd(5, a, bytes); }
+  static void load_b0(const BFloat16* b, int64_t bytes) { _tile_loadd(6, b, bytes); }
+  static void load_b1(const BFloat16* b, int64_t bytes) { _tile_loadd(7, b, bytes); }
   static void multiply_00() { _tile_dpbf16ps(0, 4, 6); }
   static void multiply_01() { _tile_dpbf16ps(1, 4, 7); }
   static void multiply_10() { _tile_dpbf16ps(2, 5, 6); }
@@ -85,13 +86,19 @@ class EmulatedTiles {
   void release() { configured_ = false; }
 
   void zero_sums() { std::memset(sums_, 0, sizeof sums_); }
-  void load_sums(const float* sums) { std::memcpy(sums_, sums, sizeof sums_); }
-  void store_sums(float* sums) const { std::memcpy(sums, sums_, sizeof sums_); }
+  void load_sums(const float* sums, int64_t stride) {
+    for (int64_t t = 0; t < 4; ++t) load(sums_[t], corner(sums, t, stride), stride * 4);
+  }
+  void store_sums(float* sums, int64_t stride) const {
+    for (int64_t t = 0; t < 4; ++t)
+      for (int64_t row = 0; row < kTileRows; ++row)
+        std::memcpy(corner(sums, t, stride) + row * stride, sums_[t][row], 64);
+  }
 
-  void load_a0(const BFloat16* a) { std::memcpy(a_[0], a, kTileBytes); }
-  void load_a1(const BFloat16* a) { std::memcpy(a_[1], a, kTileBytes); }
-  void load_b0(const BFloat16* b) { std::memcpy(b_[0], b, kTileBytes); }
-  void load_b1(const BFloat16* b) { std::memcpy(b_[1], b, kTileBytes); }
+  void load_a0(const BFloat16* a, int64_t bytes) { load(a_[0], a, bytes); }
+  void load_a1(const BFloat16* a, int64_t bytes) { load(a_[1], a, bytes); }
+  void load_b0(const BFloat16* b, int64_t bytes) { load(b_[0], b, bytes); }
+  void load_b1(const BFloat16* b, int64_t bytes) { load(b_[1], b, bytes); }
   void multiply_00() { multiply(sums_[0], a_[0], b_[0]); }
   void multiply_01() { multiply(sums_[1], a_[0], b_[1]); }
   void multiply_10() { multiply(sums_[2], a_[1], b_[0]); }
@@ -99,6 +106,17 @@ class EmulatedTiles {
 
  private:
   using Pairs = uint32_t[kTileRows][16];  // two bf16, the even element in the lower half
+
+  template <typename Rows>
+  static void load(Rows& tile, const void* from, int64_t bytes) {
+    for (int64_t row = 0; row < kTileRows; ++row)
+      std::memcpy(tile[row], static_cast<const char*>(from) + row * bytes, 64);
+  }
+  // Of the t-th tile of sums.
+  template <typename Float>
+  static Float* corner(Float* sums, int64_t t, int64_t stride) {
+    return sums + t / 2 * kTileRows * stride + t % 2 * kTileRows;
+  }
 
   static float float_of(uint32_t bits) {
     float x;
