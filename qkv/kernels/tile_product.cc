@@ -108,18 +108,20 @@ void multiply(const Product& p, TileUnit unit, const TileBlocking& blocking, BFl
 
 }  // namespace
 
-// Best by measurement of a prototype on two cores with 48 KiB of first and 2 MiB of second cache. A pass
+// Best by measurement on two cores with 48 KiB of first and 2 MiB of second cache. A pass
 // wants a panel of B, depth x 32, in the first, and A's block, rows x depth, in the second; several passes
 // also the sums, rows x columns. Up to k = 1024 a single pass, whose sums never leave the tiles, is worth
 // more than the first cache.
 TileBlocking tile_blocking(const Product& p) {
-  constexpr int64_t kStreamBytes = int64_t{32} << 20;  // a smaller C is still cached when it is read
-  TileBlocking blocking{.rows = 256, .columns = 256, .depth = 512};
+  // A smaller C is still cached when it is read; gradients of weights, in f32, are not read for long.
+  const int64_t stream_bytes = int64_t{p.out == DType::f32 ? 4 : 8} << 20;
+  // A block of rows of A is packed for each block of columns, or passes through memory: few are better one.
+  TileBlocking blocking{.rows = 256, .columns = p.n <= 768 ? 768 : 256, .depth = 512};
   if (!p.a_transposed && p.k <= 1024)
     blocking = {.rows = 512, .columns = kAll, .depth = 1024};
   else if (!p.a_transposed && p.k > 16384)
     blocking = {.rows = 512, .columns = 2048, .depth = 512};  // A is too large to stay packed: once is best
-  blocking.stream = p.m * p.n * size_of(p.out) > kStreamBytes;
+  blocking.stream = p.m * p.n * size_of(p.out) > stream_bytes;
   return blocking;
 }
 

@@ -128,6 +128,9 @@ TEST_F(GenerateTest, CachedEqualsUncachedAlsoBeyondTheContext) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const auto model = model_of(dtype);
     for (const double temperature : {0.0, 1.0}) {
+      // In bf16 several queries' probabilities are rounded where they are multiplied on tiles, one query's are
+      // not: the most likely token is the same here, what is drawn close to a border need not be.
+      if (dtype == DType::bf16 && temperature > 0) continue;
       GenerateOptions cached = greedy(20), anew = greedy(20, false);  // the context is 12
       cached.sampler.temperature = anew.sampler.temperature = temperature;
       const auto out = generate(*model, kPrompts, cached);

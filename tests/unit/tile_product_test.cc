@@ -122,7 +122,10 @@ TEST_P(TileProduct, RoundsAsBFloat16Does) {
                   .c = c.data(),
                   .c_stride = n};
   tile_product(p, GetParam(), tile_blocking(p));
-  for (int64_t i = 0; i < n; ++i) EXPECT_EQ(c[i].bits, BFloat16(values[i]).bits) << values[i];
+  for (int64_t i = 0; i < n; ++i) {
+    const bool flushed = GetParam() == TileUnit::amx && std::fpclassify(values[i]) == FP_SUBNORMAL;
+    EXPECT_EQ(c[i].bits, flushed ? 0 : BFloat16(values[i]).bits) << values[i];
+  }
 }
 
 // What lies in C, and what lies in memory beyond k and n, does not shine through.

@@ -160,11 +160,11 @@ HWY_INLINE void online_softmax(const Attention<T>& a, const LaneKeys<T>& keys_of
     const VF old = hn::LoadU(d, maximum + n);
     VF top = old;
     for (int64_t j = 0; j < count; ++j) top = hn::Max(top, hn::LoadU(d, scores + j * kLanes + n));
-    const VF fix = hn::Exp(d, hn::Sub(old, top));
+    const VF fix = exponential(d, hn::Sub(old, top));
     VF total = hn::Mul(hn::LoadU(d, sum + n), fix);
     const VU key_a = hn::LoadU(du, keys_of_lanes.a + n), key_b = hn::LoadU(du, keys_of_lanes.b + n);
     for (int64_t j = 0; j < count; ++j) {
-      VF p = hn::Exp(d, hn::Sub(hn::LoadU(d, scores + j * kLanes + n), top));
+      VF p = exponential(d, hn::Sub(hn::LoadU(d, scores + j * kLanes + n), top));
       total = hn::Add(total, p);
       if (a.dropout.on())
         p = drop(d, p, dropout_bits_of(du, key_a, key_b, hn::Set(du, static_cast<uint32_t>(k0 + j))),
@@ -266,7 +266,7 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
     }
     const float correction = std::exp(maximum - top);
     maximum = top;
-    map(k1 - k0, p, p, [&](VF v) HWY_ATTR { return hn::Exp(d, hn::Sub(v, hn::Set(d, top))); });
+    map(k1 - k0, p, p, [&](VF v) HWY_ATTR { return exponential(d, hn::Sub(v, hn::Set(d, top))); });
     sum *= correction;
     if (correction != 1) scale(a.d_vo, correction, o);
     for (int64_t j = k0; j < k1; ++j) {
@@ -330,7 +330,7 @@ HWY_INLINE void softmax_grad(const Attention<T>& a, const LaneKeys<T>& keys_of_l
     for (int64_t j = 0; j < count; ++j) {
       float* s = s_t + j * kLanes + n;
       float* dp = dp_t + j * kLanes + n;
-      const VF p = hn::Exp(d, hn::Sub(hn::LoadU(d, s), lse_n));
+      const VF p = exponential(d, hn::Sub(hn::LoadU(d, s), lse_n));
       VF dropped = p, dpn = hn::LoadU(d, dp);
       if (a.dropout.on()) {
         const VU bits = dropout_bits_of(du, key_a, key_b, hn::Set(du, static_cast<uint32_t>(k0 + j)));

@@ -111,10 +111,15 @@ HWY_NOINLINE void transpose_rows(int64_t rows, int64_t width, const BFloat16* x,
 // to tile_padded(count).
 template <typename Row>
 HWY_INLINE void copy_rows(int64_t count, int64_t width, const Row& row, BFloat16* out) {
-  const int64_t wide = tile_padded(width);
+  const hn::ScalableTag<uint16_t> d;  // a vector is a tile's step
+  const int64_t wide = tile_padded(width), whole = width / kTileStep * kTileStep;
   for (int64_t i = 0; i < count; ++i) {
-    std::memcpy(out + i * wide, row(i), width * sizeof(BFloat16));
-    if (width < wide) std::memset(out + i * wide + width, 0, (wide - width) * sizeof(BFloat16));
+    const auto* from = reinterpret_cast<const uint16_t*>(row(i));
+    auto* to = reinterpret_cast<uint16_t*>(out + i * wide);
+    for (int64_t c = 0; c < whole; c += kTileStep) hn::StoreU(hn::LoadU(d, from + c), d, to + c);
+    if (whole == wide) continue;
+    std::memcpy(to + whole, from + whole, (width - whole) * sizeof(BFloat16));
+    std::memset(to + width, 0, (wide - width) * sizeof(BFloat16));
   }
   std::memset(out + count * wide, 0, (tile_padded(count) - count) * wide * sizeof(BFloat16));
 }
@@ -127,22 +132,6 @@ HWY_INLINE void copy_lanes(const LaneTile<BFloat16>& t, const BFloat16* x, int64
                            BFloat16* out) {
   copy_rows(
       t.count, width, [&](int64_t lane) { return x + t.row(lane) * stride + t.head(lane) * width; }, out);
-}
-
-// exp(x) for x <= 0, to 2e-7, 0 below -87: 2^n 2^f with n the nearest integer to x / log 2, and for f in
-// [-1/2, 1/2] the polynomial of least greatest relative error.
-HWY_INLINE VF exponential_of_negative(DF d, VF x) {
-  const hn::RebindToSigned<DF> di;
-  const VF scaled = hn::Mul(x, hn::Set(d, 1.44269504f));
-  const VF n = hn::Round(scaled), f = hn::Sub(scaled, n);
-  VF p = hn::Set(d, 1.32764713e-3f);
-  p = hn::MulAdd(p, f, hn::Set(d, 9.67554096e-3f));
-  p = hn::MulAdd(p, f, hn::Set(d, 5.55071309e-2f));
-  p = hn::MulAdd(p, f, hn::Set(d, 2.40221202e-1f));
-  p = hn::MulAdd(p, f, hn::Set(d, 6.93146944e-1f));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.0f));
-  const auto bits = hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::ConvertTo(di, n)));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), hn::BitCast(d, bits));  // NaN stays
 }
 
 // The bits of x rounded to bf16 are the upper half; those of the lower are left over. NaN stays NaN where it
@@ -180,12 +169,12 @@ HWY_INLINE bool softmax_pairs(const Attention<BFloat16>& a, const LaneKeys<BFloa
     VF highest = hn::LoadU(d, scores + n);
     for (int64_t j = 1; j < count; ++j) highest = hn::Max(highest, hn::LoadU(d, scores + j * kLanes + n));
     const VF top = hn::Max(old, hn::Mul(highest, scale));
-    const VF fix = exponential_of_negative(d, hn::Sub(old, top));
+    const VF fix = exponential(d, hn::Sub(old, top));
     corrected |= !hn::AllTrue(d, hn::Eq(old, top));
     VF total = hn::Mul(hn::LoadU(d, sum + n), fix);
     const VU key_a = hn::LoadU(du, keys_of_lanes.a + n), key_b = hn::LoadU(du, keys_of_lanes.b + n);
     const auto probability = [&](int64_t j) HWY_ATTR {
-      VF p = exponential_of_negative(d, hn::MulSub(scale, hn::LoadU(d, scores + j * kLanes + n), top));
+      VF p = exponential(d, hn::MulSub(scale, hn::LoadU(d, scores + j * kLanes + n), top));
       total = hn::Add(total, p);
       if (a.dropout.on())
         p = drop(d, p, dropout_bits_of(du, key_a, key_b, hn::Set(du, static_cast<uint32_t>(k0 + j))),
@@ -346,7 +335,7 @@ HWY_INLINE void softmax_grad_pairs(const Attention<BFloat16>& a, const LaneKeys<
     const auto row = [&](int64_t j) HWY_ATTR {
       VF p = hn::Zero(d), ds = hn::Zero(d), dropped = hn::Zero(d);
       if (j < count) {
-        p = exponential_of_negative(d, hn::MulSub(scale, hn::LoadU(d, s_t + j * kLanes + n), lse_n));
+        p = exponential(d, hn::MulSub(scale, hn::LoadU(d, s_t + j * kLanes + n), lse_n));
         dropped = p;
         VF dp = hn::LoadU(d, dp_t + j * kLanes + n);
         if (a.dropout.on()) {

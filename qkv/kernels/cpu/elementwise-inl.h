@@ -54,7 +54,7 @@ void dropout(int64_t rows, int64_t width, const T* x, Dropout dropout, T* out) {
 // 1 / (1 + exp(-x))
 HWY_INLINE VF sigmoid(DF d, VF x) {
   const VF one = hn::Set(d, 1.0f);
-  return hn::Div(one, hn::Add(one, exponential(d, hn::Neg(x))));
+  return reciprocal(d, hn::Add(one, exponential(d, hn::Neg(x))));
 }
 
 // Phi(x) = (1 + erf(x / sqrt 2)) / 2 and exp(-x^2/2), by Abramowitz & Stegun 7.1.26 (error below 1.5e-7).
@@ -63,7 +63,7 @@ struct NormalDistribution {
 };
 HWY_INLINE NormalDistribution normal_distribution(DF d, VF x) {
   const VF one = hn::Set(d, 1.0f), z = hn::Mul(hn::Abs(x), hn::Set(d, 0.70710678118654752f));
-  const VF t = hn::Div(one, hn::MulAdd(hn::Set(d, 0.3275911f), z, one));
+  const VF t = reciprocal(d, hn::MulAdd(hn::Set(d, 0.3275911f), z, one));
   VF poly = hn::Set(d, 1.061405429f);
   poly = hn::MulAdd(poly, t, hn::Set(d, -1.453152027f));
   poly = hn::MulAdd(poly, t, hn::Set(d, 1.421413741f));

@@ -93,8 +93,29 @@ HWY_INLINE float max_of(DF d, VF v) {
   return hn::GetLane(hn::MaxOfLanes(d, v));
 }
 
+// exp(x) to 2e-7 of it: exp(88) beyond 88, 0 below 2^-126. 2^n exp(r), with n the nearest integer to x / log 2,
+// log 2 subtracted in two parts, and Moshier's polynomial (Cephes, expf) for r.
 HWY_INLINE VF exponential(DF d, VF x) {
-  return hn::Exp(d, hn::Min(x, hn::Set(d, 88.0f)));
+  const hn::RebindToSigned<DF> di;
+  const VF bounded = hn::Min(hn::Set(d, 88.0f), x);  // in this order, NaN stays
+  const VF n = hn::Round(hn::Mul(bounded, hn::Set(d, 1.44269504f)));
+  VF r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), bounded);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
+  VF p = hn::Set(d, 1.9875691500e-4f);
+  p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
+  p = hn::MulAdd(p, hn::Mul(r, r), hn::Add(r, hn::Set(d, 1.0f)));
+  const auto scaled = hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::ConvertTo(di, n)));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3365f)), hn::BitCast(d, scaled));  // 2^-126
+}
+
+// 1 / x to 2e-7 of it, for 2^-126 <= x < infinity: an estimate and a step of Newton's, half a division's time.
+HWY_INLINE VF reciprocal(DF d, VF x) {
+  const VF estimate = hn::ApproximateReciprocal(x);
+  return hn::Mul(estimate, hn::NegMulAdd(x, estimate, hn::Set(d, 2.0f)));
 }
 
 // dropout_bits() of base/rng.h, with keys per lane.

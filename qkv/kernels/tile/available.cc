@@ -34,15 +34,16 @@ constexpr uint32_t kTileState = bits({17, 18});  // configuration, data
 
 struct Processor {
   uint32_t saved_state = 0;  // XCR0
-  uint32_t ebx7 = 0, edx7 = 0;
+  uint32_t ebx7 = 0, edx7 = 0, eax71 = 0;
 
   bool avx512() const {
     constexpr uint32_t kFDqBwVl = bits({16, 17, 30, 31});
     return (saved_state & kAvx512State) == kAvx512State && (ebx7 & kFDqBwVl) == kFDqBwVl;
   }
   bool bf16_tiles() const {
-    constexpr uint32_t kBf16AndTile = bits({22, 24});
-    return avx512() && (saved_state & kTileState) == kTileState && (edx7 & kBf16AndTile) == kBf16AndTile;
+    constexpr uint32_t kBf16AndTile = bits({22, 24}), kAvx512Bf16 = bits({5});
+    return avx512() && (saved_state & kTileState) == kTileState && (edx7 & kBf16AndTile) == kBf16AndTile &&
+           (eax71 & kAvx512Bf16) != 0;
   }
 };
 
@@ -53,6 +54,7 @@ Processor processor() {
   if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || (ecx & kXgetbv) == 0) return found;
   asm("xgetbv" : "=a"(found.saved_state), "=d"(edx) : "c"(0));
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) found.ebx7 = ebx, found.edx7 = edx;
+  if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) found.eax71 = eax;
   return found;
 }
 

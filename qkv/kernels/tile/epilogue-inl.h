@@ -8,22 +8,13 @@
 
 #include "qkv/kernels/gemm.h"
 #include "qkv/kernels/tile/pack-inl.h"
+#include "qkv/kernels/tile/tiles-inl.h"
 
 namespace qkv::tile {
 namespace {
 
-// To nearest, ties to even, as BFloat16(float) does; in the lower half of each lane.
-__m512i bf16_bits(__m512 x) {
-  const __m512i u = _mm512_castps_si512(x);
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-  const __m512i rounded =
-      _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
-  const __m512i quiet_nan = _mm512_or_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
-  return _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet_nan);
-}
-
 // Holds one block whose sums are done and writes it a few rows at a time, while the tiles multiply the next.
-template <typename Out>
+template <typename Tiles, typename Out>
 class Epilogue {
  public:
   Epilogue(const Product& p, bool stream)
@@ -90,8 +81,7 @@ class Epilogue {
         _mm512_mask_storeu_ps(c + 16, lanes(1), right);
       }
     } else {
-      const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(bf16_bits(left))),
-                                              _mm512_cvtepi32_epi16(bf16_bits(right)), 1);
+      const __m512i both = Tiles::to_bf16(left, right);
       if (stream)
         _mm512_stream_si512(reinterpret_cast<__m512i*>(c), both);
       else

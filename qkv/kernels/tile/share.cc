@@ -140,7 +140,7 @@ class Multiplication {
   float* sums_;
   BFloat16* packed_a_;
   Tiles tiles_;
-  Epilogue<Out> epilogue_;
+  Epilogue<Tiles, Out> epilogue_;
 };
 
 template <typename Tiles>

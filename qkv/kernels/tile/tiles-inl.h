@@ -20,6 +20,16 @@ namespace {
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileElements = 512;  // bf16
 
+// To nearest, ties to even, as BFloat16(float) does; in the lower half of each lane.
+__m512i bf16_bits(__m512 x) {
+  const __m512i u = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+  const __m512i rounded =
+      _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
+  const __m512i quiet_nan = _mm512_or_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
+  return _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet_nan);
+}
+
 // The instructions. In compilers' headers a register's number is part of the instruction's text: a literal.
 class AmxTiles {
  public:
@@ -73,6 +83,11 @@ class AmxTiles {
   static void multiply_10() { _tile_dpbf16ps(2, 5, 6); }
   static void multiply_11() { _tile_dpbf16ps(3, 5, 7); }
 
+  // 32 elements. What has tiles has this instruction (available.cc asks); like tiles, it takes denormals for 0.
+  static __m512i to_bf16(__m512 low, __m512 high) {
+    return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+  }
+
  private:
   // GCC's tile loads do not say that they read memory: what is packed must not be stored after them.
   static void finish_stores() { asm volatile("" : : : "memory"); }
@@ -103,6 +118,11 @@ class EmulatedTiles {
   void multiply_01() { multiply(sums_[1], a_[0], b_[1]); }
   void multiply_10() { multiply(sums_[2], a_[1], b_[0]); }
   void multiply_11() { multiply(sums_[3], a_[1], b_[1]); }
+
+  static __m512i to_bf16(__m512 low, __m512 high) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(bf16_bits(low))),
+                              _mm512_cvtepi32_epi16(bf16_bits(high)), 1);
+  }
 
  private:
   using Pairs = uint32_t[kTileRows][16];  // two bf16, the even element in the lower half
