@@ -208,9 +208,12 @@ void thin_product(const Product& p) {
   expand(p.a, p.in, p.m, p.k, p.a_stride, a.data());
   const auto columns = [&]<typename T>(const T* b) {
     const ThinProduct<T> thin{p.m, p.k, a.data(), b, p.b_stride, c.data(), p.n};
-    constexpr int64_t kGrain = 1 << 15;  // elements of B
-    parallel_for(p.n, std::max<int64_t>(8, kGrain / p.k),
-                 [&](int64_t begin, int64_t end) { kernels().typed<T>().thin_product(thin, begin, end); });
+    constexpr int64_t kGrain = 1 << 18;  // elements of B a task
+    const int64_t columns_a_task = std::max<int64_t>(8, kGrain / p.k);
+    parallel_tasks((p.n + columns_a_task - 1) / columns_a_task, [&](int64_t task, int) {
+      const int64_t begin = task * columns_a_task;
+      kernels().typed<T>().thin_product(thin, begin, std::min(p.n, begin + columns_a_task));
+    });
   };
   p.in == DType::f32 ? columns(static_cast<const float*>(p.b)) : columns(static_cast<const BFloat16*>(p.b));
   for (int64_t r = 0; r < p.m; ++r) {

@@ -234,13 +234,59 @@ HWY_NOINLINE void attention_lanes(const LaneTile<T>& t, float* scratch) {
   }
 }
 
-// One lane with the vectors along the head instead: a single query leaves a tile's lanes empty.
-// Scratch: q [d_qk], scores [keys], o [d_vo].
+// Rows of k and v that hold keys [k0, k1).
+template <typename T>
+HWY_INLINE void rows_of_keys(const Attention<T>& a, int64_t s, int64_t k0, int64_t k1, int64_t* rows) {
+  const int64_t* block = a.blocks + a.block_offsets[s] + k0 / a.block_rows;
+  for (int64_t j = k0, within = k0 % a.block_rows; j < k1; ++j, ++within) {
+    if (within == a.block_rows) ++block, within = 0;
+    rows[j - k0] = *block + within;
+  }
+}
+
+template <typename T>
+HWY_INLINE void prefetch(const T* x, int64_t n) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  for (int64_t i = 0; i < n; i += kLine) __builtin_prefetch(x + i);
+}
+
+// scores[j] = q . x[rows[j]] for kKeys keys at once, so that no sum waits for another.
+template <int kKeys, typename T>
+HWY_INLINE void dots(const float* q, const T* x, int64_t stride, int64_t width, const int64_t* rows,
+                     float* scores) {
+  const DF d;
+  VF sums[kKeys];
+  for (VF& s : sums) s = hn::Zero(d);
+  for_vectors(width, [&](int64_t c, int64_t n) HWY_ATTR {
+    const VF qc = load_part(d, q + c, n);
+    for (int j = 0; j < kKeys; ++j)
+      sums[j] = hn::MulAdd(qc, load_part(d, x + rows[j] * stride + c, n), sums[j]);
+  });
+  for (int j = 0; j < kKeys; ++j) scores[j] = sum_of(d, sums[j]);
+}
+
+// o += sum_j w[j] x[rows[j]].
+template <int kKeys, typename T>
+HWY_INLINE void add_weighted(const float* w, const T* x, int64_t stride, int64_t width, const int64_t* rows,
+                             float* o) {
+  const DF d;
+  for_vectors(width, [&](int64_t c, int64_t n) HWY_ATTR {
+    VF sum = load(d, o + c);
+    for (int j = 0; j < kKeys; ++j)
+      sum = hn::MulAdd(hn::Set(d, w[j]), load_part(d, x + rows[j] * stride + c, n), sum);
+    store(d, sum, o + c);
+  });
+}
+
+// One lane with the vectors along the head instead: a single query leaves a tile's lanes empty. Memory sets
+// the pace, and keys lie far from each other: values are fetched while scores are taken, the next keys while
+// values are added. Scratch: q [d_qk], scores [keys], o [d_vo].
 template <typename T>
 HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
   const DF d;
   const Attention<T>& a = t.a;
   const int64_t row = t.row(0), head = t.head(0);
+  const T *k = a.k + t.kv_head * a.d_qk, *v = a.v + t.kv_head * a.d_vo;
   float* q = scratch;
   float* p = q + padded(a.d_qk);
   float* o = p + kKeyTile;
@@ -248,43 +294,47 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
   const DropoutKey key{dropout_keys.a[0], dropout_keys.b[0]};
   const uint32_t threshold = dropout_threshold(a.dropout.p);
   map(a.d_qk, a.q + row * a.q_stride + head * a.d_qk, q,
-      [&](VF v) HWY_ATTR { return hn::Mul(v, hn::Set(d, a.scale)); });
+      [&](VF x) HWY_ATTR { return hn::Mul(x, hn::Set(d, a.scale)); });
   std::fill(o, o + padded(a.d_vo), 0.0f);
   float maximum = kNoMaximum, sum = 0;
   const int64_t position = t.position(0), end = a.mask.end_key(position + 1, a.key_lengths[t.sequence]);
-  for (int64_t k0 = a.mask.first_key(position); k0 < end; k0 += kKeyTile) {
-    const int64_t k1 = std::min(end, k0 + kKeyTile);
+  int64_t rows[kKeyTile], next_rows[kKeyTile];
+  const int64_t first = a.mask.first_key(position);
+  if (first < end) rows_of_keys(a, t.sequence, first, std::min(end, first + kKeyTile), next_rows);
+  for (int64_t k0 = first; k0 < end; k0 += kKeyTile) {
+    constexpr int kAtOnce = 4;
+    const int64_t k1 = std::min(end, k0 + kKeyTile), count = k1 - k0, whole = count / kAtOnce * kAtOnce;
+    const int64_t next_count = std::min(end, k1 + kKeyTile) - k1;
+    std::copy(next_rows, next_rows + count, rows);
+    if (next_count > 0) rows_of_keys(a, t.sequence, k1, k1 + next_count, next_rows);
+
+    for (int64_t j = 0; j < count; ++j) prefetch(v + rows[j] * a.v_stride, a.d_vo);
+    for (int64_t j = 0; j < whole; j += kAtOnce) dots<kAtOnce>(q, k, a.k_stride, a.d_qk, rows + j, p + j);
+    for (int64_t j = whole; j < count; ++j) dots<1>(q, k, a.k_stride, a.d_qk, rows + j, p + j);
     float top = maximum;
-    for (int64_t j = k0; j < k1; ++j) {
-      const T* k = a.k + row_of_key(a, t.sequence, j) * a.k_stride + t.kv_head * a.d_qk;
-      VF dot = hn::Zero(d);
-      for_vectors(a.d_qk, [&](int64_t c, int64_t n) HWY_ATTR {
-        dot = hn::MulAdd(load_part(d, q + c, n), load_part(d, k + c, n), dot);
-      });
-      p[j - k0] = a.mask.allows(position, j) ? sum_of(d, dot) : -std::numeric_limits<float>::infinity();
-      top = std::max(top, p[j - k0]);
+    for (int64_t j = 0; j < count; ++j) {
+      if (!a.mask.allows(position, k0 + j)) p[j] = -std::numeric_limits<float>::infinity();
+      top = std::max(top, p[j]);
     }
     const float correction = std::exp(maximum - top);
     maximum = top;
-    map(k1 - k0, p, p, [&](VF v) HWY_ATTR { return exponential(d, hn::Sub(v, hn::Set(d, top))); });
+    map(count, p, p, [&](VF x) HWY_ATTR { return exponential(d, hn::Sub(x, hn::Set(d, top))); });
     sum *= correction;
     if (correction != 1) scale(a.d_vo, correction, o);
-    for (int64_t j = k0; j < k1; ++j) {
-      float w = p[j - k0];
-      sum += w;
+    for (int64_t j = 0; j < count; ++j) {
+      sum += p[j];
       if (a.dropout.on())
-        w = dropout_bits(key, static_cast<uint32_t>(j)) >= threshold ? w / (1 - a.dropout.p) : 0;
-      const T* v = a.v + row_of_key(a, t.sequence, j) * a.v_stride + t.kv_head * a.d_vo;
-      const VF vw = hn::Set(d, w);
-      for_vectors(a.d_vo, [&](int64_t c, int64_t n) HWY_ATTR {
-        store(d, hn::MulAdd(vw, load_part(d, v + c, n), load(d, o + c)), o + c);
-      });
+        p[j] = dropout_bits(key, static_cast<uint32_t>(k0 + j)) >= threshold ? p[j] / (1 - a.dropout.p) : 0;
     }
+    for (int64_t j = 0; j < next_count; ++j) prefetch(k + next_rows[j] * a.k_stride, a.d_qk);
+    for (int64_t j = 0; j < whole; j += kAtOnce)
+      add_weighted<kAtOnce>(p + j, v, a.v_stride, a.d_vo, rows + j, o);
+    for (int64_t j = whole; j < count; ++j) add_weighted<1>(p + j, v, a.v_stride, a.d_vo, rows + j, o);
   }
   a.lse[row * a.heads + head] = sum > 0 ? maximum + std::log(sum) : -std::numeric_limits<float>::infinity();
   const float inverse = sum > 0 ? 1 / sum : 0;
   map(a.d_vo, o, a.out + row * a.out_stride + head * a.d_vo,
-      [&](VF v) HWY_ATTR { return hn::Mul(v, hn::Set(d, inverse)); });
+      [&](VF x) HWY_ATTR { return hn::Mul(x, hn::Set(d, inverse)); });
 }
 
 template <typename T>

@@ -139,6 +139,7 @@ double sum_squares(int64_t n, const float* x) {
     const int64_t end = std::min(n, i + 4096);
     VF sum = hn::Zero(d);
     for (; i + lanes <= end; i += lanes) {
+      __builtin_prefetch(x + i + 512);  // beyond the page, where the processor's own prefetching ends
       const VF v = load(d, x + i);
       sum = hn::MulAdd(v, v, sum);
     }

@@ -189,6 +189,48 @@ HWY_INLINE void thin_columns(const ThinProduct<T>& p, int64_t begin) {
     for (int j = 0; j < kColumns; ++j) p.c[r * p.c_stride + begin + j] = sum_of(d, sums[r][j]);
 }
 
+// c = b a for one row a. Memory sets the pace, so b is read as two streams, each in the order it lies in, and
+// ahead of its use: the processor's own prefetching ends where a page ends.
+template <int kStreams, typename T>
+HWY_INLINE void thin_streams(const ThinProduct<T>& p, int64_t begin, int64_t rows) {
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  constexpr int kSums = 2;          // a stream; hide each other's latency
+  constexpr int64_t kAhead = 2048;  // bytes
+  for (int64_t j = begin; j < begin + rows; ++j) {
+    VF sums[kStreams][kSums];
+    const T* b[kStreams];
+    for (int s = 0; s < kStreams; ++s) {
+      b[s] = p.b + (j + s * rows) * p.b_stride;
+      for (VF& sum : sums[s]) sum = hn::Zero(d);
+    }
+    int64_t l = 0;
+    for (; l + kSums * lanes <= p.k; l += kSums * lanes) {
+      VF x[kSums];
+      for (int i = 0; i < kSums; ++i) x[i] = load(d, p.a + l + i * lanes);
+      for (int s = 0; s < kStreams; ++s) {
+        for (int64_t line = 0; line < kSums * lanes * static_cast<int64_t>(sizeof(T)); line += 64)
+          __builtin_prefetch(reinterpret_cast<const char*>(b[s] + l) + kAhead + line);
+        for (int i = 0; i < kSums; ++i)
+          sums[s][i] = hn::MulAdd(x[i], load(d, b[s] + l + i * lanes), sums[s][i]);
+      }
+    }
+    for (; l < p.k; l += lanes) {
+      const int64_t n = std::min(lanes, p.k - l);
+      const VF x = load_part(d, p.a + l, n);
+      for (int s = 0; s < kStreams; ++s) sums[s][0] = hn::MulAdd(x, load_part(d, b[s] + l, n), sums[s][0]);
+    }
+    for (int s = 0; s < kStreams; ++s) p.c[j + s * rows] = sum_of(d, hn::Add(sums[s][0], sums[s][1]));
+  }
+}
+
+template <typename T>
+void thin_row(const ThinProduct<T>& p, int64_t begin, int64_t end) {
+  const int64_t half = (end - begin) / 2;
+  thin_streams<2>(p, begin, half);
+  thin_streams<1>(p, begin + 2 * half, end - begin - 2 * half);
+}
+
 template <int kRows, typename T>
 void thin_rows(const ThinProduct<T>& p, int64_t begin, int64_t end) {
   constexpr int kColumns = kRows == 1 ? 8 : kRows == 2 ? 4 : 2;  // about as many sums as hide their latency
@@ -200,7 +242,7 @@ void thin_rows(const ThinProduct<T>& p, int64_t begin, int64_t end) {
 template <typename T>
 void thin_product(const ThinProduct<T>& p, int64_t begin, int64_t end) {
   using Function = void (*)(const ThinProduct<T>&, int64_t, int64_t);
-  static constexpr Function kByRows[kThinRows] = {thin_rows<1, T>, thin_rows<2, T>, thin_rows<3, T>,
+  static constexpr Function kByRows[kThinRows] = {thin_row<T>,     thin_rows<2, T>, thin_rows<3, T>,
                                                   thin_rows<4, T>, thin_rows<5, T>, thin_rows<6, T>,
                                                   thin_rows<7, T>, thin_rows<8, T>};
   kByRows[p.rows - 1](p, begin, end);
