@@ -5,8 +5,8 @@ usage: symbol_lint.py LIBRARY.a
 
 qkv/kernels/tile/share.cc and block.cc are compiled for more than the processor that the program may run on. Of an
 inline function or template that they have in common with other files, the linker keeps one version, perhaps that
-one: so their objects may define nothing for others but plain functions of qkv::tile. Prints one line a violation and exits with 1 when
-there is any.
+one: so their objects may define nothing for others but plain functions of qkv::tile. Prints one line a violation and
+exits with 1 when there is any.
 """
 import re
 import subprocess

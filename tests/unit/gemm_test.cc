@@ -40,6 +40,79 @@ TEST(MatrixProduct, Bf16) {
   test_products<BFloat16, BFloat16>();
 }
 
+// The packed products themselves, on every table that has them: edges of tiles, and past the blocks of rows
+// (480 and 160), of columns (2,048, or 512 where C is bf16) and of depth (256).
+template <typename In, typename Out>
+void test_packed_products() {
+  const std::vector<Extents> extents = {{1, 1, 1},      {3, 5, 2},     {12, 32, 16},  {13, 33, 17},
+                                        {4, 24, 255},   {47, 49, 256}, {60, 70, 257}, {482, 40, 260},
+                                        {165, 530, 20}, {5, 2050, 9}};
+  for_simd_tables([&](const KernelTable& table) {
+    if (table.product == nullptr) return;
+    for (const Extents e : extents)
+      for (int flags = 0; flags < 16; ++flags) {
+        const bool at = flags & 1, bt = flags & 2, bias = flags & 4, accumulate = flags & 8;
+        SCOPED_TRACE(testing::Message()
+                     << "m " << e.m << ", n " << e.n << ", k " << e.k << ", layouts and terms " << flags);
+        const ProductCase<In, Out> c(e, at, bt, bias, accumulate, flags % 3);
+        Buffer<float> scratch(0);
+        c.check(c.run([&](const Product& p) {
+          scratch = Buffer<float>(table.product_scratch(p));
+          table.product(p, scratch.data());
+        }),
+                "packed");
+        ASSERT_TRUE(scratch.guards_intact());
+        if (testing::Test::HasFailure()) return;
+      }
+  });
+}
+
+TEST(PackedProduct, F32) {
+  test_packed_products<float, float>();
+}
+TEST(PackedProduct, Bf16ToF32) {
+  test_packed_products<BFloat16, float>();
+}
+TEST(PackedProduct, Bf16) {
+  test_packed_products<BFloat16, BFloat16>();
+}
+
+// Few rows of activations times a weight: any number of them, whatever part of the columns, on every table.
+template <typename T>
+void test_thin_products() {
+  for_simd_tables([&](const KernelTable& table) {
+    for (int64_t rows = 1; rows <= kThinRows; ++rows)
+      for (const int64_t k : {1, 7, 16, 31, 64, 100, 2049})
+        for (const int64_t n : {1, 2, 5, 16, 37}) {
+          SCOPED_TRACE(testing::Message() << rows << " rows, k " << k << ", n " << n);
+          const int64_t b_stride = k + n % 3, begin = n / 5, end = n - n / 7;
+          const auto a = Buffer<float>::normal(rows * k, 1, 1, 1);
+          const auto b = Buffer<T>::normal(n * b_stride - n % 3, 2, 1, 3);
+          const auto run = [&](const KernelTable& t) {
+            auto c = Buffer<float>::constant(rows * (n + 2), 9, 1);
+            t.typed<T>().thin_product({rows, k, a.data(), b.data(), b_stride, c.data(), n + 2}, begin, end);
+            return c;
+          };
+          std::vector<double> bound(rows * (n + 2), 0);
+          for (int64_t r = 0; r < rows; ++r)
+            for (int64_t j = begin; j < end; ++j)
+              for (int64_t l = 0; l < k; ++l)
+                bound[r * (n + 2) + j] +=
+                    2 * static_cast<double>(k) * kEps * std::abs(a.at(r * k + l) * b.at(j * b_stride + l));
+          expect_close(
+              run(table), run(generic_kernels()), [&](int64_t i) { return bound[i]; }, "c");
+          if (testing::Test::HasFailure()) return;
+        }
+  });
+}
+
+TEST(ThinProduct, F32) {
+  test_thin_products<float>();
+}
+TEST(ThinProduct, Bf16) {
+  test_thin_products<BFloat16>();
+}
+
 // Where there are tiles, these are theirs: forward, input gradient, weight gradient.
 TEST(MatrixProduct, LargeBf16) {
   const ProductCase<BFloat16, BFloat16> forward({260, 300, 270}, false, true, true, false, 0);
