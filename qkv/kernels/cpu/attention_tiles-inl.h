@@ -1,5 +1,5 @@
-// Attention in bf16 with its five products on the processor's tiles (AMX). The order of computation is that of
-// attention-inl.h: score tiles are transposed, a key a row and a (query, head) pair a lane, so that the
+// Attention in bf16 with its five products on the processor's tiles (AMX). The order of computation is that
+// of attention-inl.h: score tiles are transposed, a key a row and a (query, head) pair a lane, so that the
 // softmax is a vertical operation. What differs is that P and dS are rounded to bf16, as tiles want them, and
 // how the operands lie: A as rows along k, B as pairs along k (tile/block.h). Neither K, Q nor what the
 // softmax writes is transposed in the inner loop but V of the forward pass.
@@ -19,7 +19,7 @@ namespace qkv {
 namespace HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3
 
-inline constexpr int64_t kVector = 16;  // f32, or pairs of bf16
+inline constexpr int64_t kVector = 16;    // f32, or pairs of bf16
 inline constexpr int64_t kTileStep = 32;  // what extents of a product on tiles are multiples of
 
 HWY_INLINE int64_t tile_padded(int64_t n) {
@@ -40,10 +40,10 @@ class TileScope {
   TileScope& operator=(const TileScope&) = delete;
 
   // C[m, n] (+)= A[m, k] B[k, n]; b: [k / 2, n] pairs.
-  static void product(int64_t m, int64_t n, int64_t k, const BFloat16* a, int64_t a_stride,
-                      const uint32_t* b, int64_t b_stride, float* c, int64_t c_stride, bool accumulate) {
-    const tile::BlockProduct p{m, n, k, a, a_stride, reinterpret_cast<const BFloat16*>(b), 2 * b_stride,
-                               c, c_stride, accumulate};
+  static void product(int64_t m, int64_t n, int64_t k, const BFloat16* a, int64_t a_stride, const uint32_t* b,
+                      int64_t b_stride, float* c, int64_t c_stride, bool accumulate) {
+    const tile::BlockProduct p{
+        m, n, k, a, a_stride, reinterpret_cast<const BFloat16*>(b), 2 * b_stride, c, c_stride, accumulate};
     if constexpr (unit == TileUnit::amx)
       tile::multiply_block_amx(p);
     else
@@ -152,12 +152,12 @@ HWY_INLINE void store_rounded(VU x, BFloat16* to) {
              reinterpret_cast<uint16_t*>(to));
 }
 
-// scores[keys, lanes] -> P = exp(scale scores - new maximum), dropped, as pairs of keys [keys / 2, lanes]; with
-// the running maximum and sum, and correction[lane] = exp(old maximum - new maximum). True where a correction
-// is not 1.
+// scores[keys, lanes] -> P = exp(scale scores - new maximum), dropped, as pairs of keys [keys / 2, lanes];
+// with the running maximum and sum, and correction[lane] = exp(old maximum - new maximum). True where a
+// correction is not 1.
 HWY_INLINE bool softmax_pairs(const Attention<BFloat16>& a, const LaneKeys<BFloat16>& keys_of_lanes,
-                              int64_t columns, int64_t k0, int64_t count, const float* scores,
-                              float* maximum, float* sum, float* correction, uint32_t* pairs) {
+                              int64_t columns, int64_t k0, int64_t count, const float* scores, float* maximum,
+                              float* sum, float* correction, uint32_t* pairs) {
   const DF d;
   const DU du;
   const VF scale = hn::Set(d, a.scale);
@@ -300,9 +300,9 @@ HWY_NOINLINE void attention_lane_tiles(const Attention<BFloat16>& a, int64_t seq
                      std::min(kVector, a.d_vo - c));
       }
     for (int64_t lane = 0; lane < t.count; ++lane)
-      a.lse[t.row(lane) * a.heads + t.head(lane)] =
-          inverse[lane] == 0 ? -std::numeric_limits<float>::infinity()
-                             : state.maximum[lane] + std::log(state.sum[lane]);
+      a.lse[t.row(lane) * a.heads + t.head(lane)] = inverse[lane] == 0
+                                                        ? -std::numeric_limits<float>::infinity()
+                                                        : state.maximum[lane] + std::log(state.sum[lane]);
   }
 }
 
@@ -372,17 +372,17 @@ void attention_grad_on_tiles(const AttentionGrad<BFloat16>& g, int64_t sequence,
   BFloat16* v = pieces.bf16(rows * d_vo);    // [keys, d_vo]
   float* dk = pieces.floats(rows * d_qk);
   float* dv = pieces.floats(rows * d_vo);
-  BFloat16* q_rows = pieces.bf16(kLanes * d_qk);        // [lanes, d_qk]
-  BFloat16* dout_rows = pieces.bf16(kLanes * d_vo);     // [lanes, d_vo]
-  uint32_t* q_t = pieces.pairs(d_qk / 2 * kLanes);      // pairs of elements
-  uint32_t* dout_t = pieces.pairs(d_vo / 2 * kLanes);   // the same
-  uint32_t* q = pieces.pairs(kLanes / 2 * d_qk);        // pairs of lanes
-  uint32_t* dout = pieces.pairs(kLanes / 2 * d_vo);     // the same
-  float* dq_t = pieces.floats(d_qk * kLanes);           // [d_qk, lanes]
-  float* s_t = pieces.floats(kKeyTile * kLanes);        // [keys of a tile, lanes]
-  float* dp_t = pieces.floats(kKeyTile * kLanes);       // the same
-  BFloat16* p_rows = pieces.bf16(kKeyTile * kLanes);    // the same
-  BFloat16* ds_rows = pieces.bf16(kKeyTile * kLanes);   // the same
+  BFloat16* q_rows = pieces.bf16(kLanes * d_qk);       // [lanes, d_qk]
+  BFloat16* dout_rows = pieces.bf16(kLanes * d_vo);    // [lanes, d_vo]
+  uint32_t* q_t = pieces.pairs(d_qk / 2 * kLanes);     // pairs of elements
+  uint32_t* dout_t = pieces.pairs(d_vo / 2 * kLanes);  // the same
+  uint32_t* q = pieces.pairs(kLanes / 2 * d_qk);       // pairs of lanes
+  uint32_t* dout = pieces.pairs(kLanes / 2 * d_vo);    // the same
+  float* dq_t = pieces.floats(d_qk * kLanes);          // [d_qk, lanes]
+  float* s_t = pieces.floats(kKeyTile * kLanes);       // [keys of a tile, lanes]
+  float* dp_t = pieces.floats(kKeyTile * kLanes);      // the same
+  BFloat16* p_rows = pieces.bf16(kKeyTile * kLanes);   // the same
+  BFloat16* ds_rows = pieces.bf16(kKeyTile * kLanes);  // the same
   uint32_t* ds_pairs = pieces.pairs(kKeyTile / 2 * kLanes);
   copy_keys(a, sequence, a.k + kv_head * a.d_qk, a.k_stride, a.d_qk, 0, keys, k);
   copy_keys(a, sequence, a.v + kv_head * a.d_vo, a.v_stride, a.d_vo, 0, keys, v);
@@ -442,8 +442,7 @@ void attention_grad_on_tiles(const AttentionGrad<BFloat16>& g, int64_t sequence,
       for (int64_t c = 0; c < a.d_qk; c += kVector) {
         VU x[kVector];
         for (int64_t r = 0; r < kVector; ++r)
-          x[r] = hn::BitCast(
-              du, hn::Mul(hn::Set(d, a.scale), hn::LoadU(d, dq_t + (c + r) * kLanes + n)));
+          x[r] = hn::BitCast(du, hn::Mul(hn::Set(d, a.scale), hn::LoadU(d, dq_t + (c + r) * kLanes + n)));
         transpose(x);
         for (int64_t lane = n; lane < std::min(t.count, n + kVector); ++lane)
           store_part(d, hn::BitCast(d, x[lane - n]),

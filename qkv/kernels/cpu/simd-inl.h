@@ -93,8 +93,8 @@ HWY_INLINE float max_of(DF d, VF v) {
   return hn::GetLane(hn::MaxOfLanes(d, v));
 }
 
-// exp(x) to 2e-7 of it: exp(88) beyond 88, 0 below 2^-126. 2^n exp(r), with n the nearest integer to x / log 2,
-// log 2 subtracted in two parts, and Moshier's polynomial (Cephes, expf) for r.
+// exp(x) to 2e-7 of it: exp(88) beyond 88, 0 below 2^-126. 2^n exp(r), with n the nearest integer to x / log
+// 2, log 2 subtracted in two parts, and Moshier's polynomial (Cephes, expf) for r.
 HWY_INLINE VF exponential(DF d, VF x) {
   const hn::RebindToSigned<DF> di;
   const VF bounded = hn::Min(hn::Set(d, 88.0f), x);  // in this order, NaN stays
@@ -112,7 +112,8 @@ HWY_INLINE VF exponential(DF d, VF x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3365f)), hn::BitCast(d, scaled));  // 2^-126
 }
 
-// 1 / x to 2e-7 of it, for 2^-126 <= x < infinity: an estimate and a step of Newton's, half a division's time.
+// 1 / x to 2e-7 of it, for 2^-126 <= x < infinity: an estimate and a step of Newton's, half a division's
+// time.
 HWY_INLINE VF reciprocal(DF d, VF x) {
   const VF estimate = hn::ApproximateReciprocal(x);
   return hn::Mul(estimate, hn::NegMulAdd(x, estimate, hn::Set(d, 2.0f)));

@@ -92,7 +92,8 @@ const Tables& tables() {
       found.push_back(table);
     }
     t.amx = t.emulated_tiles = found.empty() ? generic_kernels() : found.back();
-    if (tiles_available(TileUnit::emulated)) HWY_DYNAMIC_DISPATCH(fill_tile_tables)(&t.amx, &t.emulated_tiles);
+    if (tiles_available(TileUnit::emulated))
+      HWY_DYNAMIC_DISPATCH(fill_tile_tables)(&t.amx, &t.emulated_tiles);
     hwy::SetSupportedTargetsForTest(0);
     t.amx.name = "amx";
     t.emulated_tiles.name = "emulated tiles";

@@ -20,7 +20,8 @@ struct BlockProduct {
   bool accumulate;
 };
 
-// Before the thread's first block and after its last one. Between the two it must not run other users of tiles.
+// Before the thread's first block and after its last one. Between the two it must not run other users of
+// tiles.
 void configure_amx();
 void release_amx();
 void multiply_block_amx(const BlockProduct&);

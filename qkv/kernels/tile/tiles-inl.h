@@ -73,7 +73,8 @@ class AmxTiles {
     _tile_stored(3, below + kTileRows, stride * 4);
   }
 
-  // Rows are `bytes` apart. A passes by once a panel of B: its loads (TILELOADDT1) leave the first cache to B.
+  // Rows are `bytes` apart. A passes by once a panel of B: its loads (TILELOADDT1) leave the first cache to
+  // B.
   static void load_a0(const BFloat16* a, int64_t bytes) { _tile_stream_loadd(4, a, bytes); }
   static void load_a1(const BFloat16* a, int64_t bytes) { _tile_stream_loadd(5, a, bytes); }
   static void load_b0(const BFloat16* b, int64_t bytes) { _tile_loadd(6, b, bytes); }
@@ -83,7 +84,8 @@ class AmxTiles {
   static void multiply_10() { _tile_dpbf16ps(2, 5, 6); }
   static void multiply_11() { _tile_dpbf16ps(3, 5, 7); }
 
-  // 32 elements. What has tiles has this instruction (available.cc asks); like tiles, it takes denormals for 0.
+  // 32 elements. What has tiles has this instruction (available.cc asks); like tiles, it takes denormals for
+  // 0.
   static __m512i to_bf16(__m512 low, __m512 high) {
     return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
   }
