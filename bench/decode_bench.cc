@@ -151,7 +151,7 @@ class PackedMatrices {
 
 void run(const Options& o) {
   const DType dtype = o.dtype == "bf16" ? DType::bf16 : DType::f32;
-  Decoder model(gpt2_spec(o.vocab, 1024, o.width, o.layers, o.heads));
+  Transformer model(gpt2_spec(o.vocab, 1024, o.width, o.layers, o.heads));
   fill(model.parameters(), dtype);
   double bytes =
       0;  // read for one token: all but the tables of embeddings, of which the tied one is the unembedding

@@ -99,7 +99,7 @@ void run(const Options& o) {
   const int64_t rows = o.batch * o.length;
   ModelSpec spec = gpt2_spec(o.vocab, std::max<int64_t>(o.length, 1024), o.width, o.layers, o.heads);
   spec.embedding_dropout = spec.attention.dropout = spec.residual_dropout = o.dropout;
-  TrainingState training(std::make_unique<Decoder>(spec), StepConfig{}, t, 1, o.recompute);
+  TrainingState training(std::make_unique<Transformer>(spec), StepConfig{}, t, 1, o.recompute);
   TokenStream stream;
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < rows + 1; ++i)
@@ -113,12 +113,11 @@ void run(const Options& o) {
   std::vector<double> forward_ms, backward_ms, optimizer_ms, step_ms;
   for (int64_t i = 1; i <= o.steps + 1; ++i) {
     Context context;
-    context.layout = batch.layout;
     context.training = true;
     CrossEntropyResult r;
     parameters.reset_gradients();
     const double f = milliseconds(
-        [&] { r = training.model().loss(batch.ids, batch.targets, context, 1 / static_cast<float>(rows)); });
+        [&] { r = training.model().loss(batch, batch.targets, context, 1 / static_cast<float>(rows)); });
     const double b = milliseconds([&] { backward(r.loss); });
     const double u = milliseconds([&] {
       parameters.complete_gradients();

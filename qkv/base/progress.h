@@ -29,4 +29,7 @@ class Progress {
 // 75 -> "1:15", 3700 -> "1:01:40".
 std::string duration_text(double seconds);
 
+// "950", "12k", "3.4M".
+std::string human_count(int64_t n);
+
 }  // namespace qkv

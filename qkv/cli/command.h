@@ -13,5 +13,6 @@ void add_report_command(CLI::App& app);
 void add_score_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_forward_command(CLI::App& app);
+void add_translate_command(CLI::App& app);
 
 }  // namespace qkv

@@ -232,7 +232,7 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
   return g;
 }
 
-void run_generation(const Options& o, const std::string& dir, const Decoder& model, const Safetensors& in,
+void run_generation(const Options& o, const std::string& dir, const Transformer& model, const Safetensors& in,
                     const PaddedBatch& batch) {
   const GenerationSettings g = parse_generation(o.generate, load_special_ids(dir));
   const auto continuations = generate(model, batch.sequences(), g.options);
@@ -258,15 +258,15 @@ void run(const Options& o) {
   const PaddedBatch batch = read_batch(in, o.inputs, model->spec(), !o.generate.empty());
   if (!o.generate.empty()) return run_generation(o, dir, *model, in, batch);
 
-  const Tensor ids = Tensor::of({static_cast<int64_t>(batch.ids.size())}, batch.ids);
+  const ModelInput input{Tensor::of({static_cast<int64_t>(batch.ids.size())}, batch.ids),
+                         Layout::of(batch.lengths)};
   Context context;
-  context.layout = Layout::of(batch.lengths);
   Collector collector(o, model->spec(), batch);
   context.probe = &collector;
   std::vector<std::pair<std::string, Tensor>> out;
   {
     const NoGrad guard;
-    out.emplace_back("logits", batch.spread(model->logits(model->hidden(ids, context))));
+    out.emplace_back("logits", batch.spread(model->logits(model->hidden(input, context))));
   }
   for (const auto& [name, tensor] : collector.found) out.emplace_back(name, tensor);
   if (in.tensors.contains("labels")) {
@@ -279,7 +279,7 @@ void run(const Options& o) {
       model->parameters().prepare_training(compute, 0);
       model->parameters().reset_gradients();
     }
-    const CrossEntropyResult r = model->loss(ids, targets, context, 1 / static_cast<float>(count));
+    const CrossEntropyResult r = model->loss(input, targets, context, 1 / static_cast<float>(count));
     out.emplace_back("loss", r.loss);
     if (o.gradients) {
       backward(r.loss);

@@ -174,7 +174,7 @@ void run(Options o) {
   naming_option("--", [&] { check_options(o.generation.sampler); });  // "--top-p must be ..."
   naming_option("--stop: ", [&] { text::StopStrings{o.stops}; });
   const text::Regex answer = naming_option("--vote: ", [&] { return text::Regex(o.vote); });
-  const TextModel m = load_text_model(o.dir, o.dtype);
+  const TextModel m = load_language_model(o.dir, o.dtype);
   const std::string prompt = read_prompt(o);
   if (!o.no_stop) o.generation.eos.assign(m.special.eos.begin(), m.special.eos.end());
   if (!o.has_seed) o.generation.seed = std::random_device{}();

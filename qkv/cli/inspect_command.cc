@@ -28,7 +28,7 @@ void run(const std::string& path) {
   const std::string dir = resolve_model_dir(path);
   const ModelSpec s = load_spec(dir);
   const Family& family = family_for(s);
-  Decoder model(s);
+  Transformer model(s);
   fmt::print("{}: {} model, decoder-only\n", dir, family.model_type);
   fmt::print("  vocabulary  {}\n  context     {}\n  layers      {}\n  width       {}\n", s.vocab_size,
              s.context, s.layers, s.width);

@@ -59,6 +59,7 @@ int main(int argc, char** argv) {
   qkv::add_eval_command(app);
   qkv::add_generate_command(app);
   qkv::add_score_command(app);
+  qkv::add_translate_command(app);
   qkv::cli::add_tokenizer_command(app);
   qkv::add_report_command(app);
   qkv::add_inspect_command(app);

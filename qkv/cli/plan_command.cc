@@ -19,12 +19,14 @@ struct Options {
 
 void run(const Options& o) {
   TrainConfig config = read_train_config(o.config, o.set);
+  check(config.model.architecture == Architecture::decoder,
+        "{}: plans are made for decoders only: qkv train --dry-run tells the memory of this run", o.config);
   const Corpus corpus = load_corpus(config.data, config.tokenizer);
   config.model.vocab_size = static_cast<int64_t>(corpus.tokenizer.vocab_size());
   const int64_t limit = memory_limit(config), most = largest_batch(config, limit);
   const int64_t batch = config.batch == 0 ? std::max<int64_t>(1, most) : config.batch;
   const MemoryPlan memory = memory_plan(config, batch);
-  const int64_t parameters = Decoder(config.model).parameters().count();
+  const int64_t parameters = Transformer(config.model).parameters().count();
   const int64_t tokens = batch * config.accumulate * config.model.context;
   const double flops = flops_per_step(config, batch);
   const bool timed = !o.no_timing && memory.total() <= limit;

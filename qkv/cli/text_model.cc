@@ -14,4 +14,23 @@ TextModel load_text_model(const std::string& path, const std::string& dtype) {
   return m;
 }
 
+TextModel load_language_model(const std::string& path, const std::string& dtype) {
+  TextModel m = load_text_model(path, dtype);
+  check(m.model->spec().architecture == Architecture::decoder,
+        "{}: this checkpoint is an {}: a decoder is needed here{}", path,
+        name_of(m.model->spec().architecture),
+        m.model->spec().architecture == Architecture::encoder_decoder ? " (see qkv translate)" : "");
+  return m;
+}
+
+SequenceModel sequence_model(const TextModel& m, const std::string& path) {
+  const Architecture architecture = m.model->spec().architecture;
+  check(architecture == Architecture::encoder_decoder,
+        "{}: this checkpoint is {} {}: an encoder-decoder is needed here", path,
+        architecture == Architecture::encoder ? "an" : "a", name_of(architecture));
+  check(m.special.bos >= 0 && m.special.eos.size() == 1,
+        "{}: config.json names no bos_token_id and eos_token_id", path);
+  return {*m.model, m.tokenizer, static_cast<int32_t>(m.special.bos), static_cast<int32_t>(m.special.eos[0])};
+}
+
 }  // namespace qkv

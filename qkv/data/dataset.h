@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "qkv/nn/context.h"
+#include "qkv/models/transformer.h"
 
 namespace qkv {
 
@@ -39,10 +39,8 @@ class TokenStream {
 };
 
 // One micro-batch: a flat list of tokens; a sequence is a run within one document.
-struct Batch {
-  Tensor ids;      // i32 [N]
+struct Batch : ModelInput {
   Tensor targets;  // i32 [N], the token that follows, kIgnored at a document's end
-  Layout layout;
   int64_t target_count = 0;
 };
 

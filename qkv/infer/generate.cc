@@ -6,8 +6,23 @@
 
 namespace qkv {
 
-DecodeState::DecodeState(const Decoder& model, int64_t sequences)
+DecodeState::DecodeState(const Transformer& model, int64_t sequences)
     : model_(&model), lengths_(sequences, 0), states_(model.make_states(sequences)) {}
+
+DecodeState::DecodeState(const Transformer& model, const std::vector<std::vector<int32_t>>& sources)
+    : DecodeState(model, static_cast<int64_t>(sources.size())) {
+  std::vector<int32_t> flat, lengths;
+  for (const auto& s : sources) {
+    check(!s.empty(), "decode: source {} is empty: expected at least one token", lengths.size());
+    check(static_cast<int64_t>(s.size()) <= model.spec().context,
+          "decode: source {} has {} tokens, the context is {}", lengths.size(), s.size(),
+          model.spec().context);
+    flat.insert(flat.end(), s.begin(), s.end());
+    lengths.push_back(static_cast<int32_t>(s.size()));
+  }
+  source_ = Tensor::of({static_cast<int64_t>(flat.size())}, flat);
+  source_layout_ = Layout::of(lengths);
+}
 
 Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens) {
   const NoGrad guard;
@@ -23,9 +38,10 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens) {
     counts.push_back(static_cast<int32_t>(tokens[s].size()));
   }
   Context context;
-  context.layout = Layout::of(counts, lengths_);
   const Tensor ids = Tensor::of({static_cast<int64_t>(flat.size())}, flat);
-  Tensor hidden = model_->hidden(ids, context, states_);
+  Tensor hidden =
+      model_->hidden({ids, Layout::of(counts, lengths_), {}, source_, source_layout_}, context, states_);
+  source_ = Tensor();
   for (size_t s = 0; s < counts.size(); ++s) lengths_[s] += counts[s];
   return hidden;
 }
@@ -49,12 +65,15 @@ Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens) {
 DecodeState DecodeState::fork() const {
   DecodeState copy(*model_, 0);
   copy.lengths_ = lengths_;
+  copy.source_ = source_;
+  copy.source_layout_ = source_layout_;
   copy.states_.clear();
   for (const auto& s : states_) copy.states_.push_back(s ? s->fork() : nullptr);
   return copy;
 }
 
 void DecodeState::reorder(std::span<const int32_t> sources) {
+  check(!source_.defined(), "reorder: the sources are not encoded yet");
   std::vector<int32_t> lengths;
   for (const int32_t s : sources) {
     check(s >= 0 && s < sequences(), "reorder: no sequence {}", s);
@@ -86,16 +105,22 @@ Tokens window(const Tokens& prompt, const Tokens& continuation, size_t context) 
 
 // Computes each distinct prompt once, then gives every one its own memory. Returns the logits [distinct, V]
 // and, in `rows`, which of them are whose.
-Tensor prefill(DecodeState& state, const Decoder& model, const std::vector<Tokens>& prompts, Tokens& rows) {
-  std::map<Tokens, int32_t> places;
-  std::vector<Tokens> distinct;
-  for (const Tokens& prompt : prompts) {
-    const auto [it, is_new] =
-        places.try_emplace(window(prompt, {}, model.spec().context), static_cast<int32_t>(distinct.size()));
-    if (is_new) distinct.push_back(it->first);
+Tensor prefill(DecodeState& state, const Transformer& model, const std::vector<Tokens>& prompts,
+               const std::vector<Tokens>& sources, Tokens& rows) {
+  std::map<std::pair<Tokens, Tokens>, int32_t> places;
+  std::vector<Tokens> distinct, distinct_sources;
+  for (size_t s = 0; s < prompts.size(); ++s) {
+    const auto [it, is_new] = places.try_emplace(
+        {sources.empty() ? Tokens{} : sources[s], window(prompts[s], {}, model.spec().context)},
+        static_cast<int32_t>(distinct.size()));
+    if (is_new) {
+      distinct_sources.push_back(it->first.first);
+      distinct.push_back(it->first.second);
+    }
     rows.push_back(it->second);
   }
-  state = DecodeState(model, static_cast<int64_t>(distinct.size()));
+  state = sources.empty() ? DecodeState(model, static_cast<int64_t>(distinct.size()))
+                          : DecodeState(model, distinct_sources);
   Tensor logits = state.advance(distinct);
   if (distinct.size() < prompts.size()) state.reorder(rows);
   return logits;
@@ -103,9 +128,13 @@ Tensor prefill(DecodeState& state, const Decoder& model, const std::vector<Token
 
 }  // namespace
 
-std::vector<Tokens> generate(const Decoder& model, const std::vector<Tokens>& prompts,
-                             const GenerateOptions& options, const TokenCallback& on_token) {
+std::vector<Tokens> generate(const Transformer& model, const std::vector<Tokens>& prompts,
+                             const GenerateOptions& options, const TokenCallback& on_token,
+                             const std::vector<Tokens>& sources) {
   check_options(options.sampler);
+  const bool conditioned = model.spec().architecture == Architecture::encoder_decoder;
+  check(sources.size() == (conditioned ? prompts.size() : 0), "generate: {} prompts need {} sources, got {}",
+        prompts.size(), conditioned ? prompts.size() : 0, sources.size());
   for (size_t s = 0; s < prompts.size(); ++s)
     check(!prompts[s].empty(), "generate: prompt {} is empty: expected at least one token", s);
   std::vector<Tokens> out(prompts.size());
@@ -115,7 +144,7 @@ std::vector<Tokens> generate(const Decoder& model, const std::vector<Tokens>& pr
   Tokens active(prompts.size());  // its prompt
   std::iota(active.begin(), active.end(), 0);
   DecodeState state(model, 0);
-  Tensor logits = prefill(state, model, prompts, rows);
+  Tensor logits = prefill(state, model, prompts, sources, rows);
   for (int64_t step = 0;; ++step) {
     Tokens kept;
     for (size_t r = 0; r < active.size(); ++r) {
@@ -125,7 +154,9 @@ std::vector<Tokens> generate(const Decoder& model, const std::vector<Tokens>& pr
       const int32_t token = sample(row, {prompts[s], out[s]}, options.sampler, stream.uniform(0));
       out[s].push_back(token);
       const bool go_on = !on_token || on_token(s, token, row);
-      const bool ended = std::find(options.eos.begin(), options.eos.end(), token) != options.eos.end();
+      const bool ended =
+          std::find(options.eos.begin(), options.eos.end(), token) != options.eos.end() ||
+          (conditioned && static_cast<int64_t>(prompts[s].size() + out[s].size()) >= model.spec().context);
       if (go_on && !ended) kept.push_back(static_cast<int32_t>(r));
     }
     if (kept.empty() || step + 1 == options.max_new_tokens) return out;

@@ -7,14 +7,16 @@
 #include <vector>
 
 #include "qkv/infer/sampler.h"
-#include "qkv/models/decoder.h"
+#include "qkv/models/transformer.h"
 
 namespace qkv {
 
 // The memory of a batch of sequences while they are decoded; owns the layers' states.
 class DecodeState {
  public:
-  DecodeState(const Decoder& model, int64_t sequences);
+  DecodeState(const Transformer& model, int64_t sequences);
+  // Of an encoder-decoder: one sequence for each source, which is encoded with the first tokens.
+  DecodeState(const Transformer& model, const std::vector<std::vector<int32_t>>& sources);
 
   // Feeds tokens[s] to sequence s (at least one each) and returns what the model makes of them, the rows of
   // one sequence after another, [N, D]. Throws Error when a sequence would outgrow the model's context.
@@ -29,8 +31,10 @@ class DecodeState {
   void truncate(int64_t sequence, int64_t length);
 
  private:
-  const Decoder* model_;
+  const Transformer* model_;
   std::vector<int32_t> lengths_;
+  Tensor source_;  // not yet encoded
+  Layout source_layout_;
   std::vector<std::unique_ptr<LayerState>> states_;
 };
 
@@ -47,13 +51,16 @@ struct GenerateOptions {
 // sequence.
 using TokenCallback = std::function<bool(int64_t sequence, int32_t token, std::span<const float> logits)>;
 
-// Algorithm 14 of Phuong & Hutter for several prompts: returns the new tokens of each, an ending eos
-// included. A prompt must hold at least one token. Where prompt and continuation outgrow the context (l_max),
-// each further token is predicted from the last l_max tokens. Prompt s draws with the seed `seed` + s, as it
-// would alone with that seed; several samples of one prompt are so many equal prompts, computed once.
-std::vector<std::vector<int32_t>> generate(const Decoder& model,
+// Algorithm 14 of Phuong & Hutter for several prompts (of an encoder-decoder Algorithm 15: `sources` has one
+// for each prompt, and a prompt is what the output begins with, bos as a rule): returns the new tokens of
+// each, an ending eos included. A prompt must hold at least one token. Where prompt and continuation outgrow
+// the context (l_max), each further token is predicted from the last l_max tokens; an encoder-decoder ends
+// there. Prompt s draws with the seed `seed` + s, as it would alone with that seed; several samples of one
+// prompt are so many equal prompts, computed once.
+std::vector<std::vector<int32_t>> generate(const Transformer& model,
                                            const std::vector<std::vector<int32_t>>& prompts,
                                            const GenerateOptions& options,
-                                           const TokenCallback& on_token = nullptr);
+                                           const TokenCallback& on_token = nullptr,
+                                           const std::vector<std::vector<int32_t>>& sources = {});
 
 }  // namespace qkv

@@ -12,7 +12,7 @@ namespace {
 using Tokens = std::vector<int32_t>;
 
 // log P of each target after the row of `hidden` [N, D] at its place; a chunk's logits at a time.
-std::vector<double> log_probs_of(const Decoder& model, const Tensor& hidden,
+std::vector<double> log_probs_of(const Transformer& model, const Tensor& hidden,
                                  std::span<const int32_t> targets) {
   constexpr int64_t kChunk = 64;  // rows: 13 MB of logits for GPT-2's vocabulary
   std::vector<double> out;
@@ -43,7 +43,7 @@ int64_t shared_length(const std::vector<Alternative>& alternatives) {
 
 }  // namespace
 
-std::vector<std::vector<double>> log_probs(const Decoder& model,
+std::vector<std::vector<double>> log_probs(const Transformer& model,
                                            const std::vector<Alternative>& alternatives) {
   const NoGrad guard;
   if (alternatives.empty()) return {};
@@ -74,7 +74,7 @@ std::vector<std::vector<double>> log_probs(const Decoder& model,
   return out;
 }
 
-std::vector<ChoiceScore> score_choices(const Decoder& model, const text::Tokenizer& tokenizer,
+std::vector<ChoiceScore> score_choices(const Transformer& model, const text::Tokenizer& tokenizer,
                                        const std::string& prompt, const std::vector<std::string>& choices,
                                        int64_t bos) {
   const Tokens alone = tokenizer.encode(prompt, false).ids;

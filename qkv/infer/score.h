@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "qkv/models/decoder.h"
+#include "qkv/models/transformer.h"
 #include "qkv/text/tokenizer.h"
 
 namespace qkv {
@@ -18,7 +18,7 @@ struct Alternative {
 
 // log P(tokens[i] | tokens[< i]) for i = begin, ..., of each alternative. What all have in common is computed
 // once, the rest as one batch. Throws Error when one is longer than the model's context and the token after.
-std::vector<std::vector<double>> log_probs(const Decoder& model,
+std::vector<std::vector<double>> log_probs(const Transformer& model,
                                            const std::vector<Alternative>& alternatives);
 
 // How likely a continuation is.
@@ -35,7 +35,7 @@ struct ChoiceScore {
 // where they part from the tokens of the prompt alone: a tokenizer may join the prompt's end with the
 // choice's beginning, and the joint token then counts as the choice's. `bos` (-1: none) stands before a
 // choice that nothing precedes. Throws Error for a choice without tokens of its own.
-std::vector<ChoiceScore> score_choices(const Decoder& model, const text::Tokenizer& tokenizer,
+std::vector<ChoiceScore> score_choices(const Transformer& model, const text::Tokenizer& tokenizer,
                                        const std::string& prompt, const std::vector<std::string>& choices,
                                        int64_t bos = -1);
 

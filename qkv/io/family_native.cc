@@ -1,19 +1,31 @@
 // "model_type": "qkv": a spec that no other family expresses, written out in full under the engine's names.
 #include "qkv/io/family.h"
-#include "qkv/models/decoder.h"
+#include "qkv/models/transformer.h"
 
 namespace qkv {
 namespace {
 
 constexpr int64_t kMost = int64_t{1} << 40;  // check_spec() knows the real bounds
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;  // 1 had pre-LN decoders with learned positions only
 
 ModelSpec read_config(const JsonField& c) {
   const JsonField q = c["qkv"];
   const auto version = q["version"].integer(0, kMost);
-  check(version == kVersion, "{}: version {} is not supported, expected {}", q.place(), version, kVersion);
+  check(version == 1 || version == kVersion, "{}: version {} is not supported, expected 1 to {}", q.place(),
+        version, kVersion);
   ModelSpec s;
+  if (version > 1) {
+    s.architecture = architecture_from_name(q["architecture"].string());
+    s.encoder_layers = q["encoder_layers"].integer(0, kMost);
+    s.norm_placement = norm_placement_from_name(q["norm_placement"].string());
+    s.positions = positions_from_name(q["positions"].string());
+    s.embedding_scaled = q["embedding_scaled"].boolean();
+    s.embedding_norm = q["embedding_norm"].boolean();
+    s.segments = q["segments"].integer(0, kMost);
+    s.head_width = q["head_width"].integer(0, kMost);
+    s.unembedding_bias = q["unembedding_bias"].boolean();
+  }
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
   s.width = q["width"].integer(0, kMost);
@@ -40,6 +52,15 @@ OrderedJson write_config(const ModelSpec& s) {
   return {{"model_type", "qkv"},
           {"qkv",
            {{"version", kVersion},
+            {"architecture", name_of(s.architecture)},
+            {"encoder_layers", s.encoder_layers},
+            {"norm_placement", name_of(s.norm_placement)},
+            {"positions", name_of(s.positions)},
+            {"embedding_scaled", s.embedding_scaled},
+            {"embedding_norm", s.embedding_norm},
+            {"segments", s.segments},
+            {"head_width", s.head_width},
+            {"unembedding_bias", s.unembedding_bias},
             {"vocab_size", s.vocab_size},
             {"context", s.context},
             {"width", s.width},
@@ -63,7 +84,7 @@ OrderedJson write_config(const ModelSpec& s) {
 
 std::vector<WeightName> weights(const ModelSpec& s) {
   std::vector<WeightName> names;
-  const Decoder model(s);
+  const Transformer model(s);
   for (const Parameter& p : model.parameters().all()) names.push_back({p.name, p.name});
   return names;
 }

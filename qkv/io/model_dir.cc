@@ -75,7 +75,7 @@ ModelSpec load_spec(const std::string& dir) {
   }
 }
 
-std::unique_ptr<Decoder> load_model(const std::string& dir, DType compute) {
+std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
   const ModelSpec spec = load_spec(dir);
   const ConfigFile config = read_config(dir);
   const Family& family = config.family;
@@ -84,7 +84,7 @@ std::unique_ptr<Decoder> load_model(const std::string& dir, DType compute) {
         "{}: pytorch_model.bin is not read: it can run code; convert it to model.safetensors first", dir);
   check(file_exists(path), "{}: missing", path);
   Safetensors file = read_safetensors(path);
-  auto model = std::make_unique<Decoder>(spec);
+  auto model = std::make_unique<Transformer>(spec);
   std::set<std::string> used;
   for (const WeightName& w : family.weights(spec)) {
     Parameter* p = model->parameters().find(w.engine);
@@ -126,7 +126,7 @@ SpecialIds load_special_ids(const std::string& dir) {
   return ids;
 }
 
-std::vector<std::pair<std::string, Tensor>> named_tensors(const Decoder& model,
+std::vector<std::pair<std::string, Tensor>> named_tensors(const Transformer& model,
                                                           Tensor (*pick)(const Parameter&)) {
   std::map<std::string, const Parameter*> parameters;
   for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
@@ -138,7 +138,7 @@ std::vector<std::pair<std::string, Tensor>> named_tensors(const Decoder& model,
   return out;
 }
 
-void save_model(const std::string& dir, const Decoder& model, const SpecialIds& ids) {
+void save_model(const std::string& dir, const Transformer& model, const SpecialIds& ids) {
   OrderedJson config = family_for(model.spec()).write_config(model.spec());
   OrderedJson generation = OrderedJson::object();
   const auto add = [&](const char* key, int64_t id) {

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "qkv/io/family.h"
-#include "qkv/models/decoder.h"
+#include "qkv/models/transformer.h"
 
 namespace qkv {
 
 // Reads DIR/config.json and DIR/model.safetensors; matrices are held in `compute` (f32 or bf16), and used as
 // they lie in the mapped file where type and layout agree. Throws Error naming file and field or tensor.
-std::unique_ptr<Decoder> load_model(const std::string& dir, DType compute);
+std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute);
 
 // The spec of DIR/config.json.
 ModelSpec load_spec(const std::string& dir);
@@ -26,10 +26,10 @@ struct SpecialIds {
 SpecialIds load_special_ids(const std::string& dir);
 
 // Writes both files into an existing directory. Weights are f32 (the masters where there are any).
-void save_model(const std::string& dir, const Decoder& model, const SpecialIds& ids = {});
+void save_model(const std::string& dir, const Transformer& model, const SpecialIds& ids = {});
 
 // The family's name of each parameter with the tensor that `pick` chooses for it, laid out as in the file.
-std::vector<std::pair<std::string, Tensor>> named_tensors(const Decoder& model,
+std::vector<std::pair<std::string, Tensor>> named_tensors(const Transformer& model,
                                                           Tensor (*pick)(const Parameter&));
 
 }  // namespace qkv

@@ -1,5 +1,8 @@
 #include "qkv/models/spec.h"
 
+#include <initializer_list>
+#include <utility>
+
 namespace qkv {
 
 ModelSpec gpt2_spec(int64_t vocab_size, int64_t context, int64_t width, int64_t layers, int64_t heads) {
@@ -29,6 +32,18 @@ void check_spec(const ModelSpec& s) {
   positive("kv_heads", s.attention.kv_heads, 4096);
   positive("d_qk", s.attention.d_qk, 576);
   positive("d_vo", s.attention.d_vo, 576);
+  const bool two_stacks = s.architecture == Architecture::encoder_decoder;
+  check(two_stacks ? s.encoder_layers > 0 && s.encoder_layers <= 4096 : s.encoder_layers == 0,
+        "model: encoder_layers must be {}, got {}",
+        two_stacks ? "between 1 and 4096" : "0 where there is one stack", s.encoder_layers);
+  check(s.positions == Positions::learned || s.width >= 2, "model: width must be at least 2 for {} positions",
+        name_of(s.positions));
+  check(s.segments >= 0 && s.segments <= 1 << 16, "model: segments must be between 0 and 65536, got {}",
+        s.segments);
+  check(s.head_width >= 0 && s.head_width <= 1 << 20, "model: head_width must be between 0 and {}, got {}",
+        1 << 20, s.head_width);
+  check(!s.tied || s.head_width == 0 || s.head_width == s.width,
+        "model: head_width {} does not fit a tied unembedding of width {}", s.head_width, s.width);
   check(s.attention.heads % s.attention.kv_heads == 0, "model: {} heads are not divisible by {} kv_heads",
         s.attention.heads, s.attention.kv_heads);
   const auto probability = [](const char* field, float p) {
@@ -42,23 +57,62 @@ void check_spec(const ModelSpec& s) {
   check(s.init_std >= 0 && s.init_std < 100, "model: init_std must be in [0, 100), got {}", s.init_std);
 }
 
-Activation activation_from_name(const std::string& name) {
-  if (name == "relu") return Activation::relu;
-  if (name == "gelu") return Activation::gelu;
-  if (name == "gelu_tanh") return Activation::gelu_tanh;
-  fail("activation: expected relu, gelu or gelu_tanh, got '{}'", name);
+namespace {
+
+template <typename T>
+using Names = std::initializer_list<std::pair<T, const char*>>;
+constexpr Names<Activation> kActivations = {
+    {Activation::relu, "relu"}, {Activation::gelu, "gelu"}, {Activation::gelu_tanh, "gelu_tanh"}};
+constexpr Names<Architecture> kArchitectures = {{Architecture::decoder, "decoder"},
+                                                {Architecture::encoder, "encoder"},
+                                                {Architecture::encoder_decoder, "encoder_decoder"}};
+constexpr Names<Positions> kPositions = {{Positions::learned, "learned"},
+                                         {Positions::sinusoidal, "sinusoidal"},
+                                         {Positions::sinusoidal_paper, "sinusoidal_paper"}};
+constexpr Names<NormPlacement> kNormPlacements = {{NormPlacement::pre, "pre"}, {NormPlacement::post, "post"}};
+
+template <typename T>
+T from_name(const char* what, const Names<T>& names, const std::string& name) {
+  std::string known;
+  for (const auto& [value, its_name] : names) {
+    if (name == its_name) return value;
+    known += (known.empty() ? "" : ", ") + std::string(its_name);
+  }
+  fail("{}: expected one of {}, got '{}'", what, known, name);
 }
 
-std::string name_of(Activation activation) {
-  switch (activation) {
-    case Activation::relu:
-      return "relu";
-    case Activation::gelu:
-      return "gelu";
-    case Activation::gelu_tanh:
-      return "gelu_tanh";
-  }
+template <typename T>
+std::string name_in(const Names<T>& names, T value) {
+  for (const auto& [known, name] : names)
+    if (known == value) return name;
   return "?";
+}
+
+}  // namespace
+
+Activation activation_from_name(const std::string& name) {
+  return from_name("activation", kActivations, name);
+}
+std::string name_of(Activation activation) {
+  return name_in(kActivations, activation);
+}
+Architecture architecture_from_name(const std::string& name) {
+  return from_name("architecture", kArchitectures, name);
+}
+std::string name_of(Architecture architecture) {
+  return name_in(kArchitectures, architecture);
+}
+Positions positions_from_name(const std::string& name) {
+  return from_name("positions", kPositions, name);
+}
+std::string name_of(Positions positions) {
+  return name_in(kPositions, positions);
+}
+NormPlacement norm_placement_from_name(const std::string& name) {
+  return from_name("norm placement", kNormPlacements, name);
+}
+std::string name_of(NormPlacement placement) {
+  return name_in(kNormPlacements, placement);
 }
 
 }  // namespace qkv

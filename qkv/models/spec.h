@@ -8,17 +8,39 @@
 
 namespace qkv {
 
-// A decoder-only transformer (Algorithm 10 of Phuong & Hutter): learned positions, pre-LN blocks of causal
-// attention and a feed-forward network, a final norm, an unembedding.
+// Which of the stacks of Phuong & Hutter a model has.
+enum class Architecture : uint8_t {
+  decoder,          // Algorithm 10: each token sees those before it
+  encoder,          // Algorithm 9: each token sees all
+  encoder_decoder,  // Algorithm 8: the decoder also sees what the encoder makes of a source
+};
+
+// How a token's place enters its embedding.
+enum class Positions : uint8_t {
+  learned,           // a table W_p
+  sinusoidal,        // wavelengths from 2 pi to 10000 2 pi, positions from 0 (Vaswani et al. 2017)
+  sinusoidal_paper,  // as section 5 of Phuong & Hutter prints it: l_max for 10000, positions from 1
+};
+
+// A transformer: embeddings, one or two stacks of blocks, an unembedding. Fields named as in the literature.
 struct ModelSpec {
-  int64_t vocab_size = 0;  // N_V
-  int64_t context = 0;     // l_max
-  int64_t width = 0;       // d_e
-  int64_t layers = 0;      // L
+  Architecture architecture = Architecture::decoder;
+  int64_t vocab_size = 0;      // N_V
+  int64_t context = 0;         // l_max
+  int64_t width = 0;           // d_e
+  int64_t layers = 0;          // L; of an encoder-decoder L_dec
+  int64_t encoder_layers = 0;  // L_enc of an encoder-decoder, else 0
   AttentionSpec attention;
   int64_t hidden = 0;  // d_mlp
   Activation activation = Activation::gelu_tanh;
+  NormPlacement norm_placement = NormPlacement::pre;  // pre: each stack ends with a norm of its own
   float norm_epsilon = 1e-5F;
+  Positions positions = Positions::learned;
+  bool embedding_scaled = false;  // tokens' embeddings times sqrt(d_e) (Vaswani et al.)
+  bool embedding_norm = false;    // a norm over the sum of embeddings (BERT)
+  int64_t segments = 0;           // segment embeddings (BERT's token types); 0: none
+  int64_t head_width = 0;         // d_f: projection, activation and norm before the unembedding; 0: none
+  bool unembedding_bias = false;
   bool tied = true;  // W_u = W_e^T
   float init_std = 0.02F;
   float embedding_dropout = 0;
@@ -36,5 +58,12 @@ void check_spec(const ModelSpec& spec);
 // relu, gelu, gelu_tanh. Throws Error for another name.
 Activation activation_from_name(const std::string& name);
 std::string name_of(Activation activation);
+// By the names of the enumerators. Throw Error for another name.
+Architecture architecture_from_name(const std::string& name);
+std::string name_of(Architecture architecture);
+Positions positions_from_name(const std::string& name);
+std::string name_of(Positions positions);
+NormPlacement norm_placement_from_name(const std::string& name);
+std::string name_of(NormPlacement placement);
 
 }  // namespace qkv

@@ -59,12 +59,21 @@ KeyLayout KeyValueState::layout() const {
   return layout;
 }
 
+void KeyValueState::own() {
+  if (!filled()) return;
+  keys_ = keys_.clone();
+  values_ = values_.clone();
+}
+
 std::unique_ptr<LayerState> KeyValueState::fork() const {
   auto copy = std::make_unique<KeyValueState>(*this);
-  if (keys_.defined()) {
-    copy->keys_ = keys_.clone();
-    copy->values_ = values_.clone();
-  }
+  copy->own();
+  return copy;
+}
+
+std::unique_ptr<LayerState> SourceState::fork() const {
+  auto copy = std::make_unique<SourceState>(*this);
+  copy->own();
   return copy;
 }
 

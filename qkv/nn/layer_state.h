@@ -39,6 +39,7 @@ class KeyValueState : public LayerState {
   Heads values() const { return {values_, 0, kv_heads_, d_vo_}; }
   KeyLayout layout() const;
 
+  bool filled() const { return keys_.defined(); }
   int64_t sequences() const override { return static_cast<int64_t>(lengths_.size()); }
   int64_t length(int64_t sequence) const override { return lengths_[sequence]; }
   std::unique_ptr<LayerState> fork() const override;
@@ -47,12 +48,23 @@ class KeyValueState : public LayerState {
   std::vector<Tensor> save() const override;
   void load(const std::vector<Tensor>& saved) override;
 
+ protected:
+  void own();  // ends the sharing of memory with what this was copied from
+
  private:
   void grow(int64_t capacity, DType dtype);
 
   int64_t kv_heads_, d_qk_, d_vo_, capacity_ = 0;
   std::vector<int32_t> lengths_;
   Tensor keys_, values_;  // [sequences capacity, kv_heads d_qk / d_vo]
+};
+
+// Keys and values of a source, appended once: what is decoded afterwards does not change them.
+class SourceState : public KeyValueState {
+ public:
+  using KeyValueState::KeyValueState;
+  std::unique_ptr<LayerState> fork() const override;
+  void truncate(int64_t /*sequence*/, int64_t /*length*/) override {}
 };
 
 }  // namespace qkv

@@ -25,31 +25,17 @@ LayerNorm::LayerNorm(Parameters& parameters, const std::string& name, int64_t wi
 
 MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string& name, int64_t width,
                                        const AttentionSpec& spec, Mask mask, int64_t layer, uint32_t site,
-                                       float std, float out_std)
+                                       InitStd std)
     : name_(name),
       spec_(spec),
       mask_(mask),
       scale_((spec.scaled ? 1 / std::sqrt(static_cast<float>(spec.d_qk)) : 1.0f) /
              (spec.scaled_by_layer ? static_cast<float>(layer + 1) : 1.0f)),
       site_(site),
-      qkv_(parameters, name + ".qkv", width,
-           (spec.heads + spec.kv_heads) * spec.d_qk + spec.kv_heads * spec.d_vo, spec.bias, std),
-      out_(parameters, name + ".out", spec.heads * spec.d_vo, width, spec.bias, out_std) {}
+      out_(parameters, name + ".out", spec.heads * spec.d_vo, width, spec.bias, std.out) {}
 
-Tensor MultiHeadAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
-  const Tensor qkv = qkv_.forward(x);
-  const int64_t k_column = spec_.heads * spec_.d_qk, v_column = k_column + spec_.kv_heads * spec_.d_qk;
-  const Heads q{qkv, 0, spec_.heads, spec_.d_qk};
-  Heads k{qkv, k_column, spec_.kv_heads, spec_.d_qk};
-  Heads v{qkv, v_column, spec_.kv_heads, spec_.d_vo};
-  KeyLayout keys = KeyLayout::contiguous(context.layout.offsets);
-  if (state != nullptr) {
-    auto& memory = dynamic_cast<KeyValueState&>(*state);
-    memory.append(k, v, context.layout.offsets);
-    k = memory.keys();
-    v = memory.values();
-    keys = memory.layout();
-  }
+Tensor MultiHeadAttention::forward(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
+                                   const Context& context) const {
   const AttentionOptions options{mask_, {}, scale_, context.dropout(spec_.dropout, site_)};
   const std::string scores_name = name_ + ".scores", probabilities_name = name_ + ".probabilities";
   Tensor heads;
@@ -69,16 +55,61 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const Context& context, Laye
   return out_.forward(heads);
 }
 
-std::unique_ptr<LayerState> MultiHeadAttention::make_state(int64_t sequences) const {
-  return std::make_unique<KeyValueState>(sequences, spec_.kv_heads, spec_.d_qk, spec_.d_vo);
+SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, int64_t width,
+                             const AttentionSpec& spec, Mask mask, int64_t layer, uint32_t site, InitStd std)
+    : qkv_(parameters, name + ".qkv", width,
+           (spec.heads + spec.kv_heads) * spec.d_qk + spec.kv_heads * spec.d_vo, spec.bias, std.inner),
+      attention_(parameters, name, width, spec, mask, layer, site, std) {}
+
+Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
+  const AttentionSpec& a = attention_.spec();
+  const Tensor qkv = qkv_.forward(x);
+  const int64_t k_column = a.heads * a.d_qk, v_column = k_column + a.kv_heads * a.d_qk;
+  const Heads q{qkv, 0, a.heads, a.d_qk}, k{qkv, k_column, a.kv_heads, a.d_qk},
+      v{qkv, v_column, a.kv_heads, a.d_vo};
+  if (state == nullptr)
+    return attention_.forward(q, k, v, KeyLayout::contiguous(context.layout.offsets), context);
+  auto& memory = dynamic_cast<KeyValueState&>(*state);
+  memory.append(k, v, context.layout.offsets);
+  return attention_.forward(q, memory.keys(), memory.values(), memory.layout(), context);
+}
+
+std::unique_ptr<LayerState> SelfAttention::make_state(int64_t sequences) const {
+  const AttentionSpec& a = attention_.spec();
+  return std::make_unique<KeyValueState>(sequences, a.kv_heads, a.d_qk, a.d_vo);
+}
+
+CrossAttention::CrossAttention(Parameters& parameters, const std::string& name, int64_t width,
+                               const AttentionSpec& spec, int64_t layer, uint32_t site, InitStd std)
+    : q_(parameters, name + ".q", width, spec.heads * spec.d_qk, spec.bias, std.inner),
+      kv_(parameters, name + ".kv", width, spec.kv_heads * (spec.d_qk + spec.d_vo), spec.bias, std.inner),
+      attention_(parameters, name, width, spec, Mask::full(), layer, site, std) {}
+
+Tensor CrossAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
+  const AttentionSpec& a = attention_.spec();
+  const Heads q{q_.forward(x), 0, a.heads, a.d_qk};
+  auto* memory = state == nullptr ? nullptr : &dynamic_cast<SourceState&>(*state);
+  if (memory != nullptr && memory->filled())
+    return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context);
+  check(context.source.defined(), "{}: there is no source to attend to", attention_.name());
+  const Tensor kv = kv_.forward(context.source);
+  const Heads k{kv, 0, a.kv_heads, a.d_qk}, v{kv, a.kv_heads * a.d_qk, a.kv_heads, a.d_vo};
+  const std::vector<int32_t>& offsets = context.source_layout.offsets;
+  if (memory != nullptr) memory->append(k, v, offsets);
+  return attention_.forward(q, k, v, KeyLayout::contiguous(offsets), context);
+}
+
+std::unique_ptr<LayerState> CrossAttention::make_state(int64_t sequences) const {
+  const AttentionSpec& a = attention_.spec();
+  return std::make_unique<SourceState>(sequences, a.kv_heads, a.d_qk, a.d_vo);
 }
 
 FeedForward::FeedForward(Parameters& parameters, const std::string& name, int64_t width, int64_t hidden,
-                         Activation activation, float std, float out_std)
+                         Activation activation, InitStd std)
     : name_(name),
       activation_(activation),
-      up_(parameters, name + ".up", width, hidden, true, std),
-      down_(parameters, name + ".down", hidden, width, true, out_std) {}
+      up_(parameters, name + ".up", width, hidden, true, std.inner),
+      down_(parameters, name + ".down", hidden, width, true, std.out) {}
 
 Tensor FeedForward::forward(const Tensor& x, const Context& context, LayerState*) const {
   Tensor hidden = activation(activation_, up_.forward(x));
@@ -98,12 +129,21 @@ Tensor ResidualStream::add_and_norm(const LayerNorm& norm, const Context& contex
 }
 
 void Residual::forward(ResidualStream& stream, const Context& context, LayerState* state) const {
-  Tensor normalized = stream.add_and_norm(norm, context);
-  context.visit(name + ".norm", normalized);
-  stream.branch = sublayer->forward(normalized, context, state);
+  if (placement == NormPlacement::pre) {
+    Tensor normalized = stream.add_and_norm(norm, context);
+    context.visit(name + ".norm", normalized);
+    stream.branch = sublayer->forward(normalized, context, state);
+  } else {
+    stream.branch = sublayer->forward(stream.x, context, state);
+  }
   context.visit(name + ".branch", stream.branch);
   stream.dropout = context.dropout(dropout, site);
   stream.name = name + ".sum";
+  if (placement == NormPlacement::post) {
+    Tensor normalized = stream.add_and_norm(norm, context);
+    context.visit(name + ".norm", normalized);
+    stream.x = normalized;
+  }
 }
 
 }  // namespace qkv

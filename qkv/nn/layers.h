@@ -36,7 +36,7 @@ class LayerNorm {
   float epsilon_;
 };
 
-// f in x + f(norm(x)).
+// f in x + f(norm(x)) or norm(x + f(x)).
 class Sublayer {
  public:
   virtual ~Sublayer() = default;
@@ -60,16 +60,22 @@ struct AttentionSpec {
   bool operator==(const AttentionSpec&) const = default;
 };
 
-// Algorithm 5 of Phuong & Hutter with Z = X; one fused projection gives the queries, keys and values of all
-// heads.
-class MultiHeadAttention : public Sublayer {
+// What fresh weights are drawn with: those that end a residual branch apart.
+struct InitStd {
+  float inner, out;
+};
+
+// Algorithm 5 of Phuong & Hutter, MHAttention(X, Z | W, Mask), for projected queries, keys and values.
+class MultiHeadAttention {
  public:
   // `layer` counts from 0; `site` is this layer's place among the uses of randomness.
   MultiHeadAttention(Parameters& parameters, const std::string& name, int64_t width,
-                     const AttentionSpec& spec, Mask mask, int64_t layer, uint32_t site, float std,
-                     float out_std);
-  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
-  std::unique_ptr<LayerState> make_state(int64_t sequences) const override;
+                     const AttentionSpec& spec, Mask mask, int64_t layer, uint32_t site, InitStd std);
+  // Lines 4-9: the heads' outputs, projected.
+  Tensor forward(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
+                 const Context& context) const;
+  const std::string& name() const { return name_; }
+  const AttentionSpec& spec() const { return spec_; }
 
  private:
   std::string name_;
@@ -77,15 +83,41 @@ class MultiHeadAttention : public Sublayer {
   Mask mask_;
   float scale_;
   uint32_t site_;
-  Linear qkv_;  // rows: all queries' weights, then keys', then values'
   Linear out_;  // W_o
+};
+
+// Z = X; one fused projection gives the queries, keys and values of all heads.
+class SelfAttention : public Sublayer {
+ public:
+  SelfAttention(Parameters& parameters, const std::string& name, int64_t width, const AttentionSpec& spec,
+                Mask mask, int64_t layer, uint32_t site, InitStd std);
+  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+  std::unique_ptr<LayerState> make_state(int64_t sequences) const override;
+
+ private:
+  Linear qkv_;  // rows: all queries' weights, then keys', then values'
+  MultiHeadAttention attention_;
+};
+
+// Z = context.source, all of which each query sees. With a state the keys and values are computed once.
+class CrossAttention : public Sublayer {
+ public:
+  CrossAttention(Parameters& parameters, const std::string& name, int64_t width, const AttentionSpec& spec,
+                 int64_t layer, uint32_t site, InitStd std);
+  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+  std::unique_ptr<LayerState> make_state(int64_t sequences) const override;
+
+ private:
+  Linear q_;
+  Linear kv_;  // rows: all keys' weights, then values'
+  MultiHeadAttention attention_;
 };
 
 // W_2 f(W_1 X + b_1 1^T) + b_2 1^T.
 class FeedForward : public Sublayer {
  public:
   FeedForward(Parameters& parameters, const std::string& name, int64_t width, int64_t hidden,
-              Activation activation, float std, float out_std);
+              Activation activation, InitStd std);
   Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
 
  private:
@@ -107,14 +139,22 @@ struct ResidualStream {
   Tensor add_and_norm(const LayerNorm& norm, const Context& context);
 };
 
-// x + sublayer(norm(x)): the norm stands before the sublayer (pre-LN).
+// Where a block normalises.
+enum class NormPlacement : uint8_t {
+  pre,   // x + sublayer(norm(x))
+  post,  // norm(x + sublayer(x))
+};
+
+// A sublayer with its norm and the stream around it.
 struct Residual {
+  NormPlacement placement;
   LayerNorm norm;
   std::unique_ptr<Sublayer> sublayer;
   float dropout;
   uint32_t site;
   std::string name;
 
+  // REQUIRES, of post: no branch is pending; none is afterwards.
   void forward(ResidualStream& stream, const Context& context, LayerState* state) const;
 };
 

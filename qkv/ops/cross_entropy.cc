@@ -11,12 +11,13 @@ namespace {
 
 constexpr int64_t kChunkLogits = int64_t{1} << 26;  // 256 MiB of f32
 
-// dz = scale (softmax(z) - onehot);  dX = dz W;  dW = dz^T X.
+// dz = scale (softmax(z) - onehot);  dX = dz W;  dW = dz^T X;  db = column sums of dz.
 class CrossEntropyNode : public Node {
  public:
-  CrossEntropyNode(const Tensor& x, const Tensor& weight) : weight_(weight.detach()) {
+  CrossEntropyNode(const Tensor& x, const Tensor& weight, const Tensor& bias) : weight_(weight.detach()) {
     add_input(x);
     add_input(weight);
+    add_input(bias);
     if (wants(0)) dx_ = Tensor::empty(x.shape(), x.dtype());
   }
   std::string_view name() const override { return "unembed_cross_entropy"; }
@@ -52,6 +53,14 @@ class CrossEntropyNode : public Node {
                       .c_stride = width,
                       .accumulate = accumulate});
     });
+    weight_grad(2, {vocab}, [&](Tensor& db, bool accumulate) {
+      if (!accumulate) std::memset(db.raw(), 0, db.bytes());
+      with_float_type("unembed_cross_entropy", dz.dtype(), [&]<typename T>(T) {
+        parallel_for(vocab, std::max<int64_t>(16, row_grain(rows)), [&](int64_t first, int64_t end) {
+          kernels().typed<T>().column_sums(rows, stride, dz.data<T>(), first, end, db.mutable_data<float>());
+        });
+      });
+    });
   }
 
   void backward(std::span<Tensor> grads) override {
@@ -70,14 +79,18 @@ int64_t cross_entropy_rows(int64_t vocab) {
   return std::clamp<int64_t>(kChunkLogits / vocab / 16 * 16, 16, 4096);
 }
 
-CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
-                                         float scale, const LossTerms& terms) {
+CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                         const Tensor& targets, float scale, const LossTerms& terms) {
   check(
       weight.shape().rank() == 2 && x.shape().rank() == 2 && x.width() == weight.dim(1) && weight.dim(0) > 0,
       "unembed_cross_entropy: weight {} does not fit x {}", weight.shape().text(), x.shape().text());
   check(terms.label_smoothing >= 0 && terms.label_smoothing < 1,
         "unembed_cross_entropy: label smoothing must be in [0, 1), got {}", terms.label_smoothing);
   expect_dtype("unembed_cross_entropy", "weight", weight, x.dtype());
+  if (bias.defined()) {
+    expect_shape("unembed_cross_entropy", "bias", bias, {weight.dim(0)});
+    expect_dtype("unembed_cross_entropy", "bias", bias, DType::f32);
+  }
   expect_shape("unembed_cross_entropy", "targets", targets, {x.rows()});
   expect_dtype("unembed_cross_entropy", "targets", targets, DType::i32);
   const int64_t n = x.rows(), width = x.width(), vocab = weight.dim(0);
@@ -89,7 +102,7 @@ CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, 
     result.count += target[i] != kIgnored;
   }
   const std::shared_ptr<CrossEntropyNode> node =
-      wants_grad({&x, &weight}) ? std::make_shared<CrossEntropyNode>(x, weight) : nullptr;
+      wants_grad({&x, &weight, &bias}) ? std::make_shared<CrossEntropyNode>(x, weight, bias) : nullptr;
   const int64_t rows = std::min(n, cross_entropy_rows(vocab));
   const int64_t stride = (vocab + 63) / 64 * 64;  // aligned rows: an odd stride costs the products a third
   Tensor logits = Tensor::empty({rows, stride}, DType::f32);
@@ -112,6 +125,7 @@ CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, 
                       .b = weight.raw(),
                       .b_stride = width,
                       .b_transposed = true,
+                      .bias = bias.defined() ? bias.data<float>() : nullptr,
                       .c = z,
                       .c_stride = stride});
       parallel_for(count, row_grain(vocab * 8), [&](int64_t r, int64_t end) {

@@ -73,6 +73,38 @@ Tensor add(const Tensor& x, const Tensor& y) {
 
 namespace {
 
+Tensor times(const Tensor& x, float factor) {
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  with_float_type("scaled", x.dtype(), [&]<typename T>(T) {
+    const T* from = x.data<T>();
+    T* to = out.mutable_data<T>();
+    parallel_for(x.count(), kElementGrain, [&](int64_t i, int64_t end) {
+      for (; i < end; ++i) to[i] = T(factor * static_cast<float>(from[i]));
+    });
+  });
+  return out;
+}
+
+class ScaledNode : public Node {
+ public:
+  ScaledNode(const Tensor& x, float factor) : factor_(factor) { add_input(x); }
+  std::string_view name() const override { return "scaled"; }
+  void backward(std::span<Tensor> grads) override { give(0, times(grads[0], factor_)); }
+
+ private:
+  float factor_;
+};
+
+}  // namespace
+
+Tensor scaled(const Tensor& x, float factor) {
+  Tensor out = times(x, factor);
+  if (wants_grad({&x})) connect(out, std::make_shared<ScaledNode>(x, factor));
+  return out;
+}
+
+namespace {
+
 class ActivationNode : public Node {
  public:
   ActivationNode(Activation kind, const Tensor& x) : kind_(kind), x_(x.detach()) { add_input(x); }

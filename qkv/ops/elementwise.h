@@ -10,6 +10,8 @@ namespace qkv {
 Tensor convert(const Tensor& x, DType dtype);
 // x + y, same shape and type.
 Tensor add(const Tensor& x, const Tensor& y);
+// factor x.
+Tensor scaled(const Tensor& x, float factor);
 // f(x) element by element.
 Tensor activation(Activation kind, const Tensor& x);
 // x with elements dropped, the others scaled by 1 / (1 - p). [rows, width]

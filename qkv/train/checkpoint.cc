@@ -15,11 +15,15 @@ namespace {
 
 constexpr int64_t kVersion = 2;  // of trainer_state.json
 
-void write_model(const std::string& dir, const Decoder& model, const text::Tokenizer& tokenizer) {
+void write_model(const std::string& dir, const Transformer& model, const text::Tokenizer& tokenizer) {
   SpecialIds ids;
   if (const int32_t end = end_of_text(tokenizer); end >= 0) {
     ids.bos = end;
     ids.eos = {end};
+  } else if (model.spec().architecture == Architecture::encoder_decoder) {
+    const SequenceEnds ends = sequence_ends(tokenizer);
+    ids.bos = ends.bos;
+    ids.eos = {ends.eos};
   }
   save_model(dir, model, ids);
   tokenizer.save(dir);
@@ -27,7 +31,7 @@ void write_model(const std::string& dir, const Decoder& model, const text::Token
 
 }  // namespace
 
-void save_model_dir(const std::string& dir, const Decoder& model, const text::Tokenizer& tokenizer) {
+void save_model_dir(const std::string& dir, const Transformer& model, const text::Tokenizer& tokenizer) {
   write_directory_atomically(dir, [&](const std::string& to) { write_model(to, model, tokenizer); });
 }
 

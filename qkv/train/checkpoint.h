@@ -24,7 +24,7 @@ struct TrainerState {
 void save_checkpoint(const std::string& dir, TrainingState& training, const text::Tokenizer& tokenizer,
                      const TrainerState& state);
 // The model alone, without what training needs.
-void save_model_dir(const std::string& dir, const Decoder& model, const text::Tokenizer& tokenizer);
+void save_model_dir(const std::string& dir, const Transformer& model, const text::Tokenizer& tokenizer);
 
 // Reads DIR/trainer_state.json. Throws Error naming the field that is wrong.
 TrainerState load_trainer_state(const std::string& dir);

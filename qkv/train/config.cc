@@ -50,6 +50,11 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"valid_fraction", "of a training file's characters, where valid is empty"}, c.data.valid_fraction,
     Range<double>{0, 0.9});
   v({"separator", "divides a file into documents, e.g. \"<|endoftext|>\""}, c.data.separator);
+  v({"train_target", "translations of train's lines; none: train has rows (.tsv, .csv, .jsonl)"},
+    c.data.train_target);
+  v({"valid_target", "translations of valid's lines"}, c.data.valid_target);
+  v({"source_column", "of rows: what a sequence-to-sequence model reads"}, c.data.source_column);
+  v({"target_column", "of rows: what it writes"}, c.data.target_column);
   v({"cache", "keep the tokens of a text for the next run", nullptr, false}, c.data.cache);
 
   v.section("tokenizer");
@@ -60,9 +65,15 @@ void visit(TrainConfig& c, Visitor& v) {
 
   v.section("model");
   ModelSpec& m = c.model;
+  std::string architecture = name_of(m.architecture);
+  v({"architecture", "decoder: continues texts; encoder_decoder: from a source to a target"}, architecture,
+    Choices{"decoder", "encoder_decoder"});
+  m.architecture = architecture_from_name(architecture);
   v({"context", "tokens that it can see"}, m.context, Range<int64_t>{1, 1 << 28});
   v({"width", "of an embedding"}, m.width, Range<int64_t>{1, 1 << 20});
-  v({"layers", "blocks"}, m.layers, Range<int64_t>{1, 4096});
+  v({"layers", "blocks; of an encoder_decoder the decoder's"}, m.layers, Range<int64_t>{1, 4096});
+  v({"encoder_layers", "blocks of an encoder_decoder's encoder", "layers, or 0"}, m.encoder_layers,
+    Range<int64_t>{0, 4096});
   v({"heads", "of attention"}, m.attention.heads, Range<int64_t>{1, 4096});
   v({"kv_heads", "fewer: query heads share keys and values", "heads"}, m.attention.kv_heads,
     Range<int64_t>{1, 4096});
@@ -77,14 +88,24 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"dropout", "of embeddings, attention and residual branches"}, m.residual_dropout,
     Range<double>{0, 0.95});
   m.attention.dropout = m.embedding_dropout = m.residual_dropout;
+  std::string placement = name_of(m.norm_placement), positions = name_of(m.positions);
+  v({"norm", "pre: x + f(norm(x)); post: norm(x + f(x))"}, placement, Choices{"pre", "post"});
+  m.norm_placement = norm_placement_from_name(placement);
+  v({"positions", "a learned table, or a formula"}, positions,
+    Choices{"learned", "sinusoidal", "sinusoidal_paper"});
+  m.positions = positions_from_name(positions);
+  v({"embedding_scaled", "token embeddings times the root of the width"}, m.embedding_scaled);
   v({"norm_epsilon", "added to the variance"}, m.norm_epsilon, Range<double>{0, 0.1});
   v({"tied", "the unembedding is the token embedding"}, m.tied);
-  v({"init_std", "standard deviation of fresh weights"}, m.init_std, Range<double>{0, 10});
+  v({"init_std", "standard deviation of fresh weights", "0.02, of an encoder_decoder 1 / sqrt(width)"},
+    m.init_std, Range<double>{0, 10});
 
   v.section("train");
   v({"out", "folder of the run", nullptr, false}, c.out);
   v({"steps", "updates of the weights"}, c.steps, kCount);
   v({"batch", "windows of a micro-batch; \"fit\": as many as fit into memory"}, c.batch, kCount, "fit");
+  v({"batch_tokens", "of a micro-batch of pairs, sources and targets together"}, c.batch_tokens,
+    Range<int64_t>{2, 1 << 24});
   v({"accumulate", "micro-batches of a step"}, c.accumulate, kCount);
   v({"seed", "of all that is random"}, c.seed);
   v({"precision", "auto: bf16 where the processor gains from it"}, c.precision,
@@ -377,6 +398,12 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
   if (!given("model.d_qk")) m.attention.d_qk = m.width / heads;
   if (!given("model.d_vo")) m.attention.d_vo = m.width / heads;
   if (!given("model.hidden")) m.hidden = 4 * m.width;
+  const bool pairs = m.architecture == Architecture::encoder_decoder;
+  if (pairs && c.batch == 0) usage("{}: train.batch: \"fit\" is for texts: give train.batch_tokens", path);
+  if (!given("model.encoder_layers")) m.encoder_layers = pairs ? m.layers : 0;
+  for (const char* key :
+       {"data.train_target", "data.valid_target", "data.source_column", "data.target_column"})
+    if (given(key) && !pairs) usage("{}: {}: only for model.architecture = \"encoder_decoder\"", path, key);
   ModelSpec complete = m;
   complete.vocab_size = 1;
   try {

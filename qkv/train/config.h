@@ -15,7 +15,11 @@ struct DataConfig {
   std::vector<std::string> valid;  // text files; empty: the last part of `train`
   double valid_fraction = 0.1;     // of the characters, taken from the end, where `valid` is empty
   std::string separator;           // divides a file into documents; empty: a file is one
-  bool cache = true;               // keep the tokens of a text for the next run (corpus.h)
+  // Sequence to sequence: `train` and `valid` are files of rows with these columns, or texts beside these,
+  // line by line.
+  std::string source_column = "source", target_column = "target";
+  std::vector<std::string> train_target, valid_target;
+  bool cache = true;  // keep the tokens of a text for the next run (corpus.h)
 };
 
 // [tokenizer]: an existing one, or how to train one.
@@ -34,8 +38,9 @@ struct TrainConfig {
   StepConfig step;
   std::string out = "runs/model";
   int64_t steps = 1000;
-  int64_t batch = 16;      // windows of a micro-batch; 0: as many as fit into memory
-  int64_t accumulate = 1;  // micro-batches of a step
+  int64_t batch = 16;           // windows of a micro-batch; 0: as many as fit into memory
+  int64_t batch_tokens = 4096;  // of a micro-batch of pairs, sources and targets together
+  int64_t accumulate = 1;       // micro-batches of a step
   uint64_t seed = 1;
   std::string precision = "auto";  // f32, bf16, or auto: bf16 where the processor gains from it
   bool recompute = false;          // activation checkpointing

@@ -5,6 +5,7 @@
 #include "qkv/base/file.h"
 #include "qkv/base/hash.h"
 #include "qkv/base/progress.h"
+#include "qkv/data/table.h"
 #include "qkv/text/trainer.h"
 
 namespace qkv {
@@ -72,7 +73,9 @@ void append_text(TokenStream& stream, std::string_view text, const std::string& 
   }
 }
 
-text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const std::string_view> texts) {
+// `special`: what stands around texts.
+text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const std::string_view> texts,
+                                const std::vector<std::string>& special) {
   text::TrainerOptions options;
   options.vocab_size = static_cast<size_t>(config.vocab_size);
   options.min_frequency = config.min_frequency;
@@ -80,15 +83,10 @@ text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const s
   options.progress = [&](std::string_view what, size_t done, size_t total) {
     progress.update(fmt::format("tokenizer: {} {} of {}", what, done, total));
   };
-  if (config.type == "char") {
-    options.special_tokens = {"<unk>"};
-    return text::train_characters(texts, options);
-  }
-  if (config.type == "word") {
-    options.special_tokens = {"<unk>", kEndOfText};
-    return text::train_words(texts, options);
-  }
-  options.special_tokens = {kEndOfText};
+  if (config.type == "char" || config.type == "word") options.special_tokens = {"<unk>"};
+  options.special_tokens.insert(options.special_tokens.end(), special.begin(), special.end());
+  if (config.type == "char") return text::train_characters(texts, options);
+  if (config.type == "word") return text::train_words(texts, options);
   return config.type == "byte" ? text::train_bytes(options) : text::train_byte_level_bpe(texts, options);
 }
 
@@ -129,7 +127,9 @@ text::Tokenizer make_tokenizer(const DataConfig& data, const TokenizerConfig& co
   for (const TextFile& file : texts.train)
     for (const std::string_view d : documents_of(file.text, data.separator)) documents.push_back(d);
   try {
-    return train_tokenizer(config, documents);
+    const bool characters = config.type == "char";  // has no token that ends a text
+    return train_tokenizer(config, documents,
+                           characters ? std::vector<std::string>{} : std::vector<std::string>{kEndOfText});
   } catch (const Error& e) {
     fail("{}: {}", fmt::join(data.train, ", "), e.what());
   }
@@ -188,6 +188,93 @@ Corpus load_corpus(const DataConfig& data, const TokenizerConfig& config, const 
   text.valid_hash = hash_of_tokens(text.valid);
   cache.save_text(key, text);
   return {tokenizer, std::move(text), false};
+}
+
+SequenceEnds sequence_ends(const text::Tokenizer& tokenizer) {
+  const auto id_of = [&](const char* token) {
+    const auto id = tokenizer.token_to_id(token);
+    check(id.has_value(),
+          "the tokenizer has no token {}: sequence-to-sequence models begin with <s> and end with </s>",
+          token);
+    return static_cast<int32_t>(*id);
+  };
+  return {id_of("<s>"), id_of("</s>")};
+}
+
+PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<std::string>& targets,
+                     const DataConfig& data) {
+  PairTexts out;
+  out.path = fmt::format("{}", fmt::join(files, ", "));
+  check(targets.empty() || targets.size() == files.size(),
+        "{}: {} files need as many with their translations, got {}", out.path, files.size(), targets.size());
+  for (size_t f = 0; f < files.size(); ++f) {
+    Table table = targets.empty() ? read_table(files[f]) : read_parallel(files[f], targets[f]);
+    const size_t from = table.column(targets.empty() ? data.source_column : "source"),
+                 to = table.column(targets.empty() ? data.target_column : "target");
+    for (auto& row : table.rows) {
+      if (row[from].empty() || row[to].empty()) continue;
+      out.source.push_back(std::move(row[from]));
+      out.target.push_back(std::move(row[to]));
+    }
+  }
+  return out;
+}
+
+namespace {
+
+// Takes the last `fraction` of the pairs away.
+PairTexts split_off(PairTexts& pairs, double fraction) {
+  PairTexts out{{}, {}, pairs.path};
+  const auto keep = static_cast<int64_t>(static_cast<double>(pairs.source.size()) * (1 - fraction));
+  for (auto [to, from] : {std::pair(&out.source, &pairs.source), std::pair(&out.target, &pairs.target)}) {
+    to->assign(std::make_move_iterator(from->begin() + keep), std::make_move_iterator(from->end()));
+    from->resize(static_cast<size_t>(keep));
+  }
+  return out;
+}
+
+TokenStream tokenize_lines(const std::vector<std::string>& lines, const std::string& path,
+                           const text::Tokenizer& tokenizer) {
+  TokenStream stream;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::vector<int32_t> ids;
+    try {
+      ids = tokenizer.encode(lines[i], false).ids;
+    } catch (const Error& e) {
+      fail("{}: {}", path, e.what());
+    }
+    check(!ids.empty(), "{}: '{}' gives no token", path, lines[i]);
+    stream.append(ids);
+    stream.characters += count_characters(lines[i]);
+    stream.bytes += static_cast<int64_t>(lines[i].size());
+  }
+  return stream;
+}
+
+}  // namespace
+
+PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokenizer) {
+  return {tokenize_lines(texts.source, texts.path, tokenizer),
+          tokenize_lines(texts.target, texts.path, tokenizer)};
+}
+
+PairCorpus load_pairs(const DataConfig& data, const TokenizerConfig& config, const text::Tokenizer* given) {
+  PairTexts train = read_pairs(data.train, data.train_target, data);
+  const PairTexts valid = data.valid.empty() ? split_off(train, data.valid_fraction)
+                                             : read_pairs(data.valid, data.valid_target, data);
+  check(!train.source.empty(), "{}: there is no pair to learn from", train.path);
+  const auto trained = [&] {
+    std::vector<std::string_view> texts(train.source.begin(), train.source.end());
+    texts.insert(texts.end(), train.target.begin(), train.target.end());
+    return train_tokenizer(config, texts, {"<s>", "</s>"});
+  };
+  const text::Tokenizer tokenizer = given != nullptr      ? *given
+                                    : config.path.empty() ? trained()
+                                                          : text::Tokenizer::load(config.path);
+  PairCorpus out{tokenizer, tokenize_pairs(train, tokenizer), tokenize_pairs(valid, tokenizer),
+                 sequence_ends(tokenizer), ""};
+  out.hash = hash_of_tokens(out.train.source) + hash_of_tokens(out.train.target);
+  return out;
 }
 
 }  // namespace qkv

@@ -1,7 +1,7 @@
 // The texts of a run as token streams, and the tokenizer that makes them.
 #pragma once
 
-#include "qkv/data/dataset.h"
+#include "qkv/data/pairs.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/train/config.h"
 #include "qkv/train/corpus_cache.h"
@@ -19,6 +19,33 @@ struct Corpus {
 // named or given.
 Corpus load_corpus(const DataConfig& data, const TokenizerConfig& tokenizer,
                    const text::Tokenizer* given = nullptr);
+
+// Sources and their targets.
+struct PairTexts {
+  std::vector<std::string> source, target;
+  std::string path;  // of the files, for errors
+};
+
+// The rows of files, by the columns that `data` names, or the lines of files beside those of `targets`. Pairs
+// with an empty side are left out.
+PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<std::string>& targets,
+                     const DataConfig& data);
+PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokenizer);
+
+// Pairs of a sequence-to-sequence run. One tokenizer has both sides' vocabulary.
+struct PairCorpus {
+  text::Tokenizer tokenizer;
+  PairStream train, valid;
+  SequenceEnds ends;
+  std::string hash;  // of the training tokens
+};
+
+// Reads the files of a configuration; trains the tokenizer on both sides unless one is named or given.
+PairCorpus load_pairs(const DataConfig& data, const TokenizerConfig& tokenizer,
+                      const text::Tokenizer* given = nullptr);
+
+// The ids of <s> and </s>. Throws Error where the tokenizer lacks either.
+SequenceEnds sequence_ends(const text::Tokenizer& tokenizer);
 
 // One text file's documents as a stream. Errors name the file.
 TokenStream tokenize_file(const std::string& path, const std::string& separator,

@@ -16,7 +16,7 @@ double Evaluation::bits_per_byte() const {
   return bytes ? loss() * static_cast<double>(of_tokens) / static_cast<double>(bytes) / std::numbers::ln2 : 0;
 }
 
-Evaluation evaluate(const Decoder& model, const TokenStream& stream, int64_t batch, int64_t windows) {
+Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t batch, int64_t windows) {
   const NoGrad guard;
   const EveryWindow every(stream, model.spec().context, windows);
   Evaluation e;
@@ -26,11 +26,25 @@ Evaluation evaluate(const Decoder& model, const TokenStream& stream, int64_t bat
   for (int64_t first = 0; first < every.windows(); first += batch) {
     const Batch b = every.batch(first, batch);
     Context context;
-    context.layout = b.layout;
-    const CrossEntropyResult r = model.loss(b.ids, b.targets, context, 1);
+    const CrossEntropyResult r = model.loss(b, b.targets, context, 1);
     e.total += r.total;
     e.tokens += r.count;
   }
+  return e;
+}
+
+Evaluation evaluate(const Transformer& model, const PairStream& pairs, SequenceEnds ends, int64_t tokens) {
+  const NoGrad guard;
+  Evaluation e;
+  e.characters = pairs.target.characters;
+  e.bytes = pairs.target.bytes;
+  for (const std::vector<int64_t>& which : pairs_by_length(pairs, tokens, model.spec().context)) {
+    const Batch b = pair_batch(pairs, which, ends, model.spec().context);
+    const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
+    e.total += r.total;
+    e.tokens += r.count;
+  }
+  e.of_tokens = e.tokens;
   return e;
 }
 

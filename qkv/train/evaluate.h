@@ -1,8 +1,8 @@
 // How well a model predicts a text.
 #pragma once
 
-#include "qkv/data/dataset.h"
-#include "qkv/models/decoder.h"
+#include "qkv/data/pairs.h"
+#include "qkv/models/transformer.h"
 
 namespace qkv {
 
@@ -21,6 +21,9 @@ struct Evaluation {
 
 // Predicts the stream in windows that do not overlap, `batch` at a time; at most `windows` of them, spread
 // evenly over the text (0: all).
-Evaluation evaluate(const Decoder& model, const TokenStream& stream, int64_t batch, int64_t windows = 0);
+Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t batch, int64_t windows = 0);
+
+// Predicts every pair's target, about `tokens` tokens at a time. Characters and bytes are the targets'.
+Evaluation evaluate(const Transformer& model, const PairStream& pairs, SequenceEnds ends, int64_t tokens);
 
 }  // namespace qkv

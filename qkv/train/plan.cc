@@ -41,9 +41,11 @@ std::vector<std::pair<std::string, int64_t>> MemoryPlan::parts() const {
 
 MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
   const ModelSpec& m = config.model;
-  const Decoder model(m);
+  const Transformer model(m);
   const bool bf16 = config.compute() == DType::bf16;
-  const int64_t element = bf16 ? 2 : 4, rows = batch * m.context;
+  const bool pairs = m.architecture == Architecture::encoder_decoder;
+  // Of each stack; sources and targets share a batch of pairs.
+  const int64_t element = bf16 ? 2 : 4, rows = pairs ? config.batch_tokens / 2 : batch * m.context;
   MemoryPlan plan;
   for (const Parameter& p : model.parameters().all()) {
     const int64_t n = p.shape.count();
@@ -57,7 +59,12 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
 
   const Columns c(m);
   const int64_t between = 2 * c.width * element;  // x and the branch that is still to be added
-  const int64_t blocks = config.recompute ? m.layers * between + c.kept(element) : m.layers * c.kept(element);
+  // A sum and its norm, q, k, v and the heads' output more where there is cross-attention.
+  const int64_t cross =
+      pairs ? m.layers * ((2 * c.width + c.qkv + c.heads_out) * element + (2 + c.heads) * 4) : 0;
+  const int64_t layers = m.layers + m.encoder_layers;
+  const int64_t blocks =
+      config.recompute ? layers * between + c.kept(element) : layers * c.kept(element) + cross;
   const int64_t ends = 3 * c.width * element + 8 + 16;  // the final norm; ids, targets, positions, losses
   plan.activations = rows * (blocks + ends);
   const int64_t stride = (m.vocab_size + 63) / 64 * 64;
@@ -92,11 +99,14 @@ double flops_per_step(const TrainConfig& config, int64_t batch) {
   const ModelSpec& m = config.model;
   const Columns c(m);
   const auto d = [](int64_t n) { return static_cast<double>(n); };
-  const double rows = d(batch * m.context * config.accumulate);
+  const bool pairs = m.architecture == Architecture::encoder_decoder;
+  const double rows = d((pairs ? config.batch_tokens / 2 : batch * m.context) * config.accumulate);
   const double block = d(c.width) * d(c.qkv) + d(c.heads_out) * d(c.width) + 2 * d(c.width) * d(c.hidden);
-  const double seen = (d(m.context) + 1) / 2;  // keys a query sees on average
+  const double seen = pairs ? 0 : (d(m.context) + 1) / 2;  // keys a query sees on average; of pairs, few
+  const double layers = d(m.layers + m.encoder_layers);
+  const double cross = pairs ? d(m.layers) * (d(c.width) * d(c.qkv) + d(c.heads_out) * d(c.width)) : 0;
   const double attention = d(c.heads) * seen * d(m.attention.d_qk + m.attention.d_vo);
-  const double forward = 2 * rows * d(m.layers) * (block + attention);
+  const double forward = 2 * rows * (layers * (block + attention) + cross);
   const double unembedding = 2 * rows * d(m.width) * d(m.vocab_size);
   // The backward pass of attention computes the scores anew.
   const double scores_again = 2 * rows * d(m.layers) * d(c.heads) * seen * d(m.attention.d_qk);
@@ -120,7 +130,7 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
   const auto measured = [&](int64_t layers) {
     ModelSpec spec = config.model;
     spec.layers = layers;
-    TrainingState training(std::make_unique<Decoder>(spec), config.step, config.compute(), config.seed,
+    TrainingState training(std::make_unique<Transformer>(spec), config.step, config.compute(), config.seed,
                            config.recompute);
     int64_t step = 0;
     const auto best_of = [&](const std::vector<Batch>& batches) {

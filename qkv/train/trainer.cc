@@ -13,13 +13,12 @@
 #include "qkv/base/machine.h"
 #include "qkv/base/parallel.h"
 #include "qkv/base/progress.h"
-#include "qkv/infer/generate.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/checkpoint.h"
-#include "qkv/train/corpus.h"
 #include "qkv/train/metrics.h"
 #include "qkv/train/plan.h"
 #include "qkv/train/report.h"
+#include "qkv/train/task.h"
 
 namespace qkv {
 namespace fs = std::filesystem;
@@ -48,12 +47,6 @@ void expect_same_run(const std::string& dir, const std::string& saved, const std
           "unchanged",
           dir, was, is);
   check(saved == given, "{}: the checkpoint was made with another configuration", dir);
-}
-
-std::string human_count(int64_t n) {
-  if (n >= 10'000'000) return fmt::format("{:.0f}M", static_cast<double>(n) / 1e6);
-  if (n >= 1'000'000) return fmt::format("{:.1f}M", static_cast<double>(n) / 1e6);
-  return n >= 10'000 ? fmt::format("{:.0f}k", static_cast<double>(n) / 1e3) : std::to_string(n);
 }
 
 // The folder of a run and the checkpoints in it.
@@ -142,15 +135,10 @@ class Run {
  public:
   // Everything up to the first step; with `rehearsal` nothing is written and no weight allocated.
   Run(const TrainConfig& config, StartMode mode, bool rehearsal)
-      : config_(config), folder_(config.out), corpus_(prepare_corpus(mode, rehearsal)) {
-    const std::string source = fmt::format("{}", fmt::join(config.data.train, ", "));
-    windows_.emplace(corpus_.text.train, config.model.context, config.seed, source);
-    config_.model.vocab_size = static_cast<int64_t>(corpus_.tokenizer.vocab_size());
-    state_.fingerprint =
-        fingerprint(config_) +
-        fmt::format("compute = {}\ntraining tokens = {} ({})\nvalidation tokens = {} ({})\n",
-                    name_of(config_.compute()), corpus_.text.train.size(), corpus_.text.train_hash,
-                    corpus_.text.valid.size(), corpus_.text.valid_hash);
+      : config_(config), folder_(config.out), task_(prepare_task(mode, rehearsal)) {
+    config_.model.vocab_size = static_cast<int64_t>(task_->tokenizer().vocab_size());
+    state_.fingerprint = fingerprint(config_) + fmt::format("compute = {}\n", name_of(config_.compute())) +
+                         task_->fingerprint();
     if (mode == StartMode::resume) {
       const TrainerState saved = load_trainer_state(folder_.last());
       expect_same_run(folder_.last(), saved.fingerprint, state_.fingerprint);
@@ -163,8 +151,9 @@ class Run {
     settle_batch(mode);
     if (rehearsal) return;
 
-    std::unique_ptr<Decoder> model = mode == StartMode::resume ? load_model(folder_.last(), DType::f32)
-                                                               : std::make_unique<Decoder>(config_.model);
+    std::unique_ptr<Transformer> model = mode == StartMode::resume
+                                             ? load_model(folder_.last(), DType::f32)
+                                             : std::make_unique<Transformer>(config_.model);
     training_ = std::make_unique<TrainingState>(std::move(model), config_.step, config_.compute(),
                                                 config_.seed, config_.recompute);
     if (mode == StartMode::resume)
@@ -175,15 +164,11 @@ class Run {
   }
 
   std::string summary() const {
-    return fmt::format(
-        "{}: {} parameters, {} training and {} validation tokens{}, vocabulary {}, {} x {} tokens a step, "
-        "{}, {} "
-        "threads, {}",
-        config_.out, human_count(Decoder(config_.model).parameters().count()),
-        human_count(corpus_.text.train.size()), human_count(corpus_.text.valid.size()),
-        corpus_.cached ? " (cached)" : "", config_.model.vocab_size, state_.batch * config_.accumulate,
-        config_.model.context, name_of(config_.compute()), num_threads(),
-        memory_text(static_cast<double>(memory_plan(config_, state_.batch).total())));
+    return fmt::format("{}: {} parameters, {}, vocabulary {}, {} a step, {}, {} threads, {}", config_.out,
+                       human_count(Transformer(config_.model).parameters().count()), task_->data_text(),
+                       config_.model.vocab_size, task_->step_text(state_.batch), name_of(config_.compute()),
+                       num_threads(),
+                       memory_text(static_cast<double>(memory_plan(config_, state_.batch).total())));
   }
 
   Evaluation operator()(const std::function<bool()>& stop) {
@@ -232,7 +217,7 @@ class Run {
                        {"seconds", seconds_since(start)}});
       interrupted = stop && stop();
       const bool last = state_.step == config_.steps;
-      if (state_.step % config_.eval_every == 0 && !last) validate(metrics, config_.eval_windows);
+      if (state_.step % config_.eval_every == 0 && !last) validate(metrics, false);
       if ((state_.step % config_.checkpoint_every == 0 || interrupted) && !last) save();
       if ((state_.step % config_.eval_every == 0 || interrupted) && !last) report();
     }
@@ -244,7 +229,7 @@ class Run {
     if (out_of_patience())
       progress_.note(fmt::format("step {}: stopped early: {} evaluations brought nothing better than {:.4f}",
                                  state_.step, state_.evaluations_since_best, state_.best_loss));
-    const Evaluation e = validate(metrics, 0);
+    const Evaluation e = validate(metrics, true);
     save();
     report();
     progress_.note(fmt::format(
@@ -254,15 +239,15 @@ class Run {
   }
 
  private:
-  Corpus prepare_corpus(StartMode mode, bool rehearsal) {
+  std::unique_ptr<Task> prepare_task(StartMode mode, bool rehearsal) {
     if (mode == StartMode::resume && !rehearsal)
       folder_.open(mode);
     else
       folder_.expect_startable(mode);
     if (rehearsal) folder_.expect_writable();
-    if (mode != StartMode::resume) return load_corpus(config_.data, config_.tokenizer);
+    if (mode != StartMode::resume) return make_task(config_, nullptr);
     const auto tokenizer = text::Tokenizer::load(folder_.last());
-    return load_corpus(config_.data, config_.tokenizer, &tokenizer);
+    return make_task(config_, &tokenizer);
   }
 
   // Refuses a run that the memory does not hold, before it takes any.
@@ -270,11 +255,9 @@ class Run {
     const int64_t limit = memory_limit(config_);
     const bool fit = config_.batch == 0;
     if (mode != StartMode::resume || !fit) state_.batch = config_.batch;
-    if (fit && mode != StartMode::resume) {
-      // No more than one pass over the text.
-      const int64_t enough = corpus_.text.train.size() / config_.model.context / config_.accumulate;
-      state_.batch = std::clamp<int64_t>(largest_batch(config_, limit), 1, std::max<int64_t>(1, enough));
-    }
+    if (fit && mode != StartMode::resume)
+      state_.batch =
+          std::clamp<int64_t>(largest_batch(config_, limit), 1, std::max<int64_t>(1, task_->largest_batch()));
     const int64_t needed = memory_plan(config_, state_.batch).total();
     if (needed <= limit) return;
     const int64_t fits = largest_batch(config_, limit);
@@ -289,10 +272,7 @@ class Run {
   }
 
   StepResult step() {
-    std::vector<Batch> micro_batches;
-    for (int64_t i = 0; i < config_.accumulate; ++i)
-      micro_batches.push_back(
-          windows_->batch(static_cast<uint64_t>(state_.step + 1), i * state_.batch, state_.batch));
+    const std::vector<Batch> micro_batches = task_->batches(state_.step + 1, state_.batch);
     try {
       const StepResult r = training_->step(micro_batches, state_.step + 1, config_.steps);
       ++state_.step;
@@ -307,9 +287,9 @@ class Run {
     return config_.patience > 0 && state_.evaluations_since_best >= config_.patience;
   }
 
-  Evaluation validate(Metrics& metrics, int64_t windows) {
+  Evaluation validate(Metrics& metrics, bool all) {
     const TrainingState::Averaged averaged(*training_);
-    const Evaluation e = evaluate(training_->model(), corpus_.text.valid, state_.batch, windows);
+    const Evaluation e = task_->evaluate(training_->model(), state_.batch, all);
     if (e.tokens == 0) {  // no validation text, or documents of one token
       if (state_.step == config_.steps && config_.step.ema > 0) save_best();
       return e;
@@ -322,12 +302,10 @@ class Run {
                    {"valid_nats_per_character", e.nats_per_character()},
                    {"valid_bits_per_byte", e.bits_per_byte()},
                    {"valid_tokens", e.tokens}});
-    // The best is found on the same windows each time, the last evaluation, of the whole text, included.
-    const bool same_windows = windows == config_.eval_windows;
-    const double comparable =
-        same_windows
-            ? e.loss()
-            : evaluate(training_->model(), corpus_.text.valid, state_.batch, config_.eval_windows).loss();
+    // The best is found on the same part each time, the last evaluation, of everything, included.
+    const double comparable = all && !task_->looks_at_all()
+                                  ? task_->evaluate(training_->model(), state_.batch, false).loss()
+                                  : e.loss();
     const bool better = comparable < state_.best_loss;
     progress_.note(fmt::format(
         "step {}: validation loss {:.4f} ({:.4f} nats a character, {:.4f} bits a byte){}", state_.step,
@@ -341,25 +319,11 @@ class Run {
     return e;
   }
 
-  // A text that the model writes, for people to read.
   void write_sample(Metrics& metrics) const {
     if (config_.sample_tokens == 0) return;
-    constexpr int64_t kPromptTokens = 8;  // of the validation text
-    std::vector<int32_t> prompt = corpus_.tokenizer.encode(config_.sample_prompt, false).ids;
-    if (prompt.empty()) {
-      const auto start =
-          corpus_.text.valid.tokens().first(std::min(kPromptTokens, corpus_.text.valid.size()));
-      prompt.assign(start.begin(), start.end());
-    }
-    GenerateOptions options;
-    options.max_new_tokens = config_.sample_tokens;
-    options.sampler.temperature = 0.8;
-    options.sampler.excluded = corpus_.tokenizer.ids_without_text(config_.model.vocab_size);
-    options.seed = config_.seed;
-    const auto tokens = generate(training_->model(), {prompt}, options);
-    metrics.write({{"step", state_.step},
-                   {"prompt", corpus_.tokenizer.decode(prompt)},
-                   {"sample", corpus_.tokenizer.decode(tokens[0])}});
+    OrderedJson record = {{"step", state_.step}};
+    record.update(task_->sample(training_->model()));
+    metrics.write(record);
   }
 
   // A page that cannot be written must not end a run.
@@ -371,20 +335,19 @@ class Run {
     }
   }
 
-  void save_best() { save_model_dir(folder_.best(), training_->model(), corpus_.tokenizer); }
+  void save_best() { save_model_dir(folder_.best(), training_->model(), task_->tokenizer()); }
 
   void save() {
     training_->expect_finite(state_.step);  // a broken model must not replace a good one
     state_.threads = num_threads();
     if (folder_.has_checkpoint()) folder_.retire_last(load_trainer_state(folder_.last()).step, config_.keep);
-    save_checkpoint(folder_.last(), *training_, corpus_.tokenizer, state_);
+    save_checkpoint(folder_.last(), *training_, task_->tokenizer(), state_);
   }
 
   TrainConfig config_;
   RunFolder folder_;
   Progress progress_;
-  Corpus corpus_;
-  std::optional<RandomWindows> windows_;
+  std::unique_ptr<Task> task_;
   TrainerState state_;
   std::unique_ptr<TrainingState> training_;
   double tokens_per_second_ = 0;

@@ -48,7 +48,7 @@ class NoisyWeights {
 
 }  // namespace
 
-TrainingState::TrainingState(std::unique_ptr<Decoder> model, const StepConfig& config, DType compute,
+TrainingState::TrainingState(std::unique_ptr<Transformer> model, const StepConfig& config, DType compute,
                              uint64_t seed, bool recompute)
     : model_(std::move(model)), config_(config), seed_(seed) {
   model_->parameters().prepare_training(compute, seed);
@@ -67,13 +67,12 @@ void TrainingState::accumulate(const std::vector<Batch>& micro_batches, int64_t 
   int64_t first_row = 0;
   for (const Batch& b : micro_batches) {
     Context context;
-    context.layout = b.layout;
     context.training = true;
     context.seed = seed_;
     context.step = static_cast<uint64_t>(step);
     context.first_row = first_row;
     const CrossEntropyResult r =
-        model_->loss(b.ids, b.targets, context, 1 / static_cast<float>(targets), config_.terms);
+        model_->loss(b, b.targets, context, 1 / static_cast<float>(targets), config_.terms);
     result.loss += r.total / static_cast<double>(targets);
     check(std::isfinite(r.total), "step {}: the loss is not finite ({}): lower the learning rate", step,
           r.total);

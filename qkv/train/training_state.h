@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "qkv/data/dataset.h"
-#include "qkv/models/decoder.h"
+#include "qkv/models/transformer.h"
 #include "qkv/train/optimizer.h"
 #include "qkv/train/schedule.h"
 
@@ -40,7 +40,7 @@ struct StepResult {
 class TrainingState {
  public:
   // `compute`: f32 or bf16, the type of the products. `recompute`: activation checkpointing.
-  explicit TrainingState(std::unique_ptr<Decoder> model, const StepConfig& config = {},
+  explicit TrainingState(std::unique_ptr<Transformer> model, const StepConfig& config = {},
                          DType compute = DType::f32, uint64_t seed = 0, bool recompute = false);
 
   // One update from micro-batches. The loss is divided by all their targets, so that they equal one big
@@ -50,7 +50,7 @@ class TrainingState {
   // Throws Error naming the parameter when one holds something that is not finite.
   void expect_finite(int64_t step);
 
-  Decoder& model() { return *model_; }
+  Transformer& model() { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
   // What is remembered besides the weights, by name: the optimizer's state and the average.
   std::vector<std::pair<std::string, Tensor>> state();
@@ -73,7 +73,7 @@ class TrainingState {
   void update_average(int64_t step);
   void exchange_average();
 
-  std::unique_ptr<Decoder> model_;
+  std::unique_ptr<Transformer> model_;
   StepConfig config_;
   std::unique_ptr<Optimizer> optimizer_;
   uint64_t seed_;

@@ -190,7 +190,7 @@ class CliTest(unittest.TestCase):
 
 class Usage(CliTest):
     COMMANDS = [[], ["train"], ["eval"], ["generate"], ["score"], ["plan"], ["tokenizer"], ["tokenizer", "train"],
-                ["tokenizer", "encode"], ["tokenizer", "decode"], ["report"], ["inspect"], ["forward"]]
+                ["tokenizer", "encode"], ["tokenizer", "decode"], ["report"], ["inspect"], ["forward"], ["translate"]]
 
     def test_help(self):
         for command in self.COMMANDS:
@@ -556,6 +556,89 @@ class Generate(FinishedRun):
         self.write("e.jsonl", '{"input": "fox"}')
         self.refused("generate", self.run_dir, "--prompt", "a", "--examples", "e.jsonl", status=1,
                      says=["e.jsonl:1", "output"])
+
+
+class Translate(CliTest):
+    """Pairs to an encoder-decoder, and what is done with it."""
+
+    CONFIG = """
+data.train = "pairs.tsv"
+data.valid_fraction = 0.1
+tokenizer.type = "byte"
+model.architecture = "encoder_decoder"
+model.context = 12
+model.width = 16
+model.layers = 1
+model.heads = 2
+train.out = "run"
+train.steps = 6
+train.batch_tokens = 300
+train.eval_every = 3
+train.warmup_steps = 2
+train.precision = "f32"
+"""
+
+    def setUp(self):
+        super().setUp()
+        self.write("pairs.tsv", "source\ttarget\n" + "".join(f"{w}\t{w[::-1]}\n" for w in WORDS * 5))
+        self.write("config.toml", self.CONFIG)
+
+    def test_a_run_and_its_use(self):
+        trained = self.ok("train", "config.toml")
+        self.assertIn("58 training pairs", trained.err)
+        self.assertTrue(os.path.exists(self.path("run/report.html")))
+        records = [json.loads(line) for line in read(self.path("run/metrics.jsonl")).splitlines()]
+        self.assertTrue(any("sample" in r and "prompt" in r for r in records))
+        lines = "quick\n\nfox\r\nthis line is too long for it\nlast"
+        plain = self.ok("translate", "run", stdin=lines)
+        self.assertEqual(len(plain.out.splitlines()), 5, plain)
+        self.assertEqual(plain.out.splitlines()[1], "")
+        self.assertIn("1 lines are longer", plain.err)
+        whole = [json.loads(line) for line in self.ok("translate", "run", "--json", "--best", "3", stdin=lines).out.splitlines()]
+        self.assertEqual([w["source"] for w in whole], ["quick", "", "fox", "this line is too long for it", "last"])
+        self.assertEqual([w["text"] for w in whole], plain.out.splitlines())
+        scores = [b["score"] for b in whole[0]["best"]]
+        self.assertEqual(len(scores), 3)
+        self.assertEqual(scores, sorted(scores, reverse=True))
+        # What a line gives does not depend on its neighbours.
+        self.assertEqual(self.ok("translate", "run", stdin="fox\n").out, plain.out.splitlines()[2] + "\n")
+        report = json.loads(self.ok("eval", "run", "--data", "pairs.tsv", "--json").out)
+        self.assertEqual(report["pairs"], 65)
+        self.assertGreater(report["loss"], 0)
+        self.assertIn("tok:13a", report["signature"])
+        self.write("a.txt", "fox\njumps\n")
+        self.write("b.txt", "xof\nspmuj\n")
+        self.assertIn("BLEU = ", self.ok("eval", "run", "--data", "a.txt", "--target", "b.txt").out)
+        self.refused("translate", "run", "--strict", stdin=lines, status=1, says=["1 lines", "11 tokens"])
+        self.refused("generate", "run", "--prompt", "x", status=1, says=["encoder_decoder", "qkv translate"])
+        self.refused("score", "run", "--prompt", "x", "--choice", "y", status=1, says="encoder_decoder")
+        self.refused("translate", "run", "--best", "9", status=2, says=["--best", "--beams"])
+
+    def test_equal_runs_have_equal_bits(self):
+        self.ok("train", "config.toml")
+        self.ok("train", "config.toml", "--set", "train.out=other", "--set", "train.steps=6")
+        self.assertEqual(read(self.path("run/last/model.safetensors")), read(self.path("other/last/model.safetensors")))
+
+    def test_bad_input(self):
+        def refuse(says, *sets, status=(1, 2)):
+            arguments = [a for s in sets for a in ("--set", s)]
+            self.refused("train", "config.toml", *arguments, says=says, status=status, allow_progress=True)
+        self.write("ragged.tsv", "source\ttarget\na\tb\nc\n")
+        refuse(["ragged.tsv:3", "2 fields"], "data.train=ragged.tsv")
+        self.write("quotes.csv", "source,target\n\"a,b\n")
+        refuse(["quotes.csv:2", "never closed"], "data.train=quotes.csv")
+        refuse(["pairs.tsv", "'german'", "did you mean"], "data.target_column=german")
+        self.write("few.txt", "x\n")
+        refuse(["text.txt", "few.txt", "each line needs"], "data.train=text.txt", "data.train_target=few.txt")
+        refuse(["text.txt", ".tsv"], "data.train=text.txt")
+        refuse(["batch", "batch_tokens"], "train.batch=fit", status=2)
+        refuse(["train_target", "encoder_decoder"], "model.architecture=decoder", "data.train_target=few.txt", status=2)
+        refuse(["encoder_layers"], "model.architecture=decoder", "model.encoder_layers=2", status=2)
+        self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_other_models_do_not_translate(self):
+        self.train(steps=1)
+        self.refused("translate", "run", status=1, says=["run", "decoder", "encoder-decoder"], stdin="a\n")
 
 
 class Score(FinishedRun):

@@ -37,11 +37,10 @@ Batch batch_of(const std::vector<std::vector<int32_t>>& documents) {
   return cut_windows(stream, {0}, stream.size());
 }
 
-Tensor logits_of(const Decoder& model, const Batch& batch) {
+Tensor logits_of(const Transformer& model, const Batch& batch) {
   const NoGrad guard;
   Context context;
-  context.layout = batch.layout;
-  return model.logits(model.hidden(batch.ids, context));
+  return model.logits(model.hidden(batch, context));
 }
 
 // Products of other sizes may round otherwise: some epsilons of the largest logit.
@@ -54,7 +53,7 @@ void expect_close(std::span<const float> a, std::span<const float> b, float epsi
 
 TEST(Batches, NeighboursDoNotMatter) {
   for (const DType compute : {DType::f32, DType::bf16}) {
-    Decoder model(small_spec(0));
+    Transformer model(small_spec(0));
     model.parameters().draw(3, compute);
     const std::vector<std::vector<int32_t>> documents = {random_ids(1, 5), random_ids(2, 24),
                                                          random_ids(3, 1), random_ids(4, 17)};
@@ -85,7 +84,7 @@ TEST(Batches, MicroBatchesAddUpToTheBigBatchWithDropout) {
   config.schedule.warmup_steps = 0;
   config.clip = 0;
   const auto trained = [&](int parts) {
-    TrainingState t(std::make_unique<Decoder>(small_spec(0.3F)), config, DType::f32, 5, false);
+    TrainingState t(std::make_unique<Transformer>(small_spec(0.3F)), config, DType::f32, 5, false);
     std::vector<Batch> micro_batches;
     for (int p = 0; p < parts; ++p) {
       std::vector<std::vector<int32_t>> documents;
@@ -102,7 +101,7 @@ TEST(Batches, MicroBatchesAddUpToTheBigBatchWithDropout) {
 
 TEST(Batches, RecomputingChangesNoBit) {
   const auto trained = [&](bool recompute) {
-    TrainingState t(std::make_unique<Decoder>(small_spec(0.2F)), StepConfig{}, DType::f32, 5, recompute);
+    TrainingState t(std::make_unique<Transformer>(small_spec(0.2F)), StepConfig{}, DType::f32, 5, recompute);
     for (int64_t step = 1; step <= 3; ++step)
       t.step({batch_of({random_ids(1, 24), random_ids(2, 11)})}, step, 3);
     return masters(t);
@@ -243,7 +242,7 @@ TEST(TrainingStateTest, EveryPartOfTheKitChangesTheStep) {
     StepConfig config;
     config.schedule.warmup_steps = 0;
     change(config);
-    TrainingState t(std::make_unique<Decoder>(small_spec(0)), config, DType::f32, 5, false);
+    TrainingState t(std::make_unique<Transformer>(small_spec(0)), config, DType::f32, 5, false);
     for (int64_t step = 1; step <= 3; ++step)
       t.step({batch_of({random_ids(1, 24), random_ids(2, 11)})}, step, 3);
     return masters(t);
@@ -264,7 +263,7 @@ TEST(TrainingStateTest, LayerDropSkipsWholeBlocks) {
   StepConfig config;
   config.layer_drop = 0.5;
   config.optimizer = {.name = "sgd", .weight_decay = 0};
-  TrainingState t(std::make_unique<Decoder>(small_spec(0)), config, DType::f32, 3, false);
+  TrainingState t(std::make_unique<Transformer>(small_spec(0)), config, DType::f32, 3, false);
   int skipped = 0, all = 0;
   for (int64_t step = 1; step <= 20; ++step) {
     const Batch batch = batch_of({random_ids(1, 24)});
@@ -295,7 +294,7 @@ TEST(TrainingStateTest, TheAverageIsItsDefinitionAndIsExchangedWhole) {
   StepConfig config;
   config.ema = 0.5;
   config.schedule.warmup_steps = 0;
-  TrainingState t(std::make_unique<Decoder>(small_spec(0)), config, DType::f32, 5, false);
+  TrainingState t(std::make_unique<Transformer>(small_spec(0)), config, DType::f32, 5, false);
   std::vector<double> want;
   for (const float w : masters(t)) want.push_back(w);
   for (int64_t step = 1; step <= 6; ++step) {
@@ -463,7 +462,7 @@ TEST_F(RunTest, TheMemoryPlanIsWhatAStepTakes) {
         trim_memory_pool();
         const auto before = static_cast<double>(memory_use().in_use);
         reset_peak_memory();
-        TrainingState t(std::make_unique<Decoder>(c.model), c.step, c.compute(), 1, recompute);
+        TrainingState t(std::make_unique<Transformer>(c.model), c.step, c.compute(), 1, recompute);
         TokenStream stream;
         stream.append(random_ids(1, context + 1, vocab));
         const Batch one = cut_windows(stream, std::vector<int64_t>(batch, 0), context);

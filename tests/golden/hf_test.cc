@@ -149,14 +149,13 @@ class Recorder : public Probe {
 };
 
 // Compares logits, hidden states and attention probabilities.
-void compare_forward(const Decoder& model, const Rows& rows, const Safetensors& expected, double bound) {
+void compare_forward(const Transformer& model, const Rows& rows, const Safetensors& expected, double bound) {
   const NoGrad guard;
   const ModelSpec& spec = model.spec();
   Recorder recorder(spec.layers);
   Context context;
-  context.layout = rows.layout();
   context.probe = &recorder;
-  const Tensor logits = model.logits(model.hidden(rows.flat(), context));
+  const Tensor logits = model.logits(model.hidden({rows.flat(), rows.layout()}, context));
   EXPECT_CLOSE(logits, rows.gather(expected.tensors.at("f64.logits")), bound);
 
   ASSERT_EQ(static_cast<int64_t>(recorder.hidden.size()), spec.layers + 1);
@@ -200,15 +199,13 @@ TEST_P(HfCase, FlatBatchEqualsEachAlone) {
   for (const DType compute : {DType::f32, DType::bf16}) {
     const auto model = load_model(dir_, compute);
     Context context;
-    context.layout = rows.layout();
-    const Tensor together = model->logits(model->hidden(rows.flat(), context));
+    const Tensor together = model->logits(model->hidden({rows.flat(), rows.layout()}, context));
     int64_t first = 0;
     for (size_t r = 0; r < rows.tokens.size(); ++r) {
       SCOPED_TRACE(fmt::format("row {}", r));
       const auto n = static_cast<int64_t>(rows.tokens[r].size());
-      Context alone;
-      alone.layout = Layout::of({static_cast<int32_t>(n)});
-      const Tensor logits = model->logits(model->hidden(Tensor::of({n}, rows.tokens[r]), alone));
+      const Tensor logits = model->logits(
+          model->hidden({Tensor::of({n}, rows.tokens[r]), Layout::of({static_cast<int32_t>(n)})}, {}));
       // Products may add in another order for another number of rows.
       const double bound = compute == DType::f32 ? 1e-6 : bf16_bound(model->spec().layers);
       EXPECT_CLOSE(logits, together.slice_rows(first, first + n), bound);
@@ -236,10 +233,9 @@ void compare_training(const std::string& dir, const Safetensors& expected, const
   model->parameters().prepare_training(compute, 0);
   model->parameters().reset_gradients();
   Context context;
-  context.layout = rows.layout();
   const CrossEntropyResult result =
-      model->loss(rows.flat(), Tensor::of({static_cast<int64_t>(targets.size())}, targets), context,
-                  1 / static_cast<float>(count));
+      model->loss({rows.flat(), rows.layout()}, Tensor::of({static_cast<int64_t>(targets.size())}, targets),
+                  context, 1 / static_cast<float>(count));
   EXPECT_CLOSE(result.loss, expected.tensors.at("train.loss"), loss_bound);
   backward(result.loss);
   model->parameters().complete_gradients();

@@ -1,6 +1,5 @@
 // The whole decoder's gradient of the loss, and recompute().
-#include "qkv/models/decoder.h"
-
+#include "qkv/models/transformer.h"
 #include "qkv/ops/linear.h"
 #include "qkv/ops/norm.h"
 #include "tests/gradient/gradient_check.h"
@@ -34,16 +33,17 @@ struct Example {
   Context context;
 
   explicit Example(bool dropout) {
-    context.layout = Layout::of({7, 3});
     context.training = dropout;
     context.seed = 12;
     context.step = 3;
   }
-  CrossEntropyResult loss(const Decoder& model) const { return model.loss(ids, targets, context, 1.0F / 9); }
+  CrossEntropyResult loss(const Transformer& model) const {
+    return model.loss({ids, Layout::of({7, 3})}, targets, context, 1.0F / 9);
+  }
 };
 
 // Every parameter away from its special start: no zero biases, no gammas of 1.
-void prepare(Decoder& model, DType compute = DType::f32) {
+void prepare(Transformer& model, DType compute = DType::f32) {
   Parameters& p = model.parameters();
   p.prepare_training(compute, 1);
   uint64_t seed = 100;
@@ -55,7 +55,7 @@ void prepare(Decoder& model, DType compute = DType::f32) {
   p.refresh_shadows();
 }
 
-std::vector<std::vector<float>> gradients(Decoder& model, const Example& example) {
+std::vector<std::vector<float>> gradients(Transformer& model, const Example& example) {
   model.parameters().reset_gradients();
   backward(example.loss(model).loss);
   model.parameters().complete_gradients();
@@ -73,7 +73,7 @@ void expect_every_parameter(bool tied, bool dropout) {
   constexpr double tolerance = 1.2e-4;
   ModelSpec spec = tiny(tied);
   if (dropout) spec.attention.dropout = spec.residual_dropout = spec.embedding_dropout = 0.2F;
-  Decoder model(spec);
+  Transformer model(spec);
   prepare(model);
   const Example example(dropout);
   const auto g = gradients(model, example);
@@ -130,7 +130,7 @@ TEST(DecoderGradient, UnderDropoutIsTheDifference) {
 
 TEST(DecoderGradient, InBf16IsNearF32) {
   for (const bool tied : {false, true}) {
-    Decoder wide(tiny(tied)), narrow(tiny(tied));
+    Transformer wide(tiny(tied)), narrow(tiny(tied));
     prepare(wide);
     prepare(narrow, DType::bf16);
     const Example example(false);
@@ -153,7 +153,7 @@ TEST(Recompute, GivesTheSameGradientsBitForBit) {
     for (const DType compute : {DType::f32, DType::bf16}) {
       ModelSpec spec = tiny(tied);
       spec.attention.dropout = spec.residual_dropout = spec.embedding_dropout = 0.2F;
-      Decoder model(spec);
+      Transformer model(spec);
       prepare(model, compute);
       const Example example(true);
       const auto kept = gradients(model, example);

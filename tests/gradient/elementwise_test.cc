@@ -42,6 +42,12 @@ TEST(AddGradient, IsTheDifference) {
                      {uniform(shape, 1), uniform(shape, 2)}, {.h = 0.5, .roundings = 4});
 }
 
+TEST(ScaledGradient, IsTheDifference) {
+  for (const Shape& shape : kShapes)
+    expect_gradients([](const Tensors& in) { return Tensors{scaled(in[0], -2.5F)}; }, {uniform(shape, 1)},
+                     {.h = 0.5, .roundings = 4});
+}
+
 // x + x: both gradients arrive at the same leaf.
 TEST(AddGradient, OfATensorToItselfIsTwo) {
   expect_gradients([](const Tensors& in) { return Tensors{add(in[0], in[0])}; }, {uniform({3, 17}, 1)},

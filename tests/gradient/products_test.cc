@@ -96,10 +96,25 @@ TEST(CrossEntropyGradient, IsTheDifference) {
       // numbers in
       // [-1, 1]: at most 16.
       expect_gradients(
-          [&](const Tensors& t) { return Tensors{unembed_cross_entropy(t[0], t[1], targets, scale).loss}; },
+          [&](const Tensors& t) {
+            return Tensors{unembed_cross_entropy(t[0], t[1], {}, targets, scale).loss};
+          },
           {uniform({rows, width}, 1), uniform({vocab, width}, 2)},
           {.fifth = 16, .roundings = 6, .bf16_roundings = 4, .root = true});
     }
+}
+
+TEST(CrossEntropyGradient, WithBiasIsTheDifference) {
+  for (const auto& [rows, width, vocab] : kSizes) {
+    const Tensor targets = Tensor::of({rows}, targets_for(rows, vocab, true));
+    const float scale = 1 / static_cast<float>(rows);
+    expect_gradients(
+        [&](const Tensors& t) {
+          return Tensors{unembed_cross_entropy(t[0], t[1], t[2], targets, scale).loss};
+        },
+        {uniform({rows, width}, 1), uniform({vocab, width}, 2), uniform({vocab}, 3)},
+        {.fifth = 16, .roundings = 6, .bf16_roundings = 4, .root = true, .keep_f32 = {2}});
+  }
 }
 
 TEST(CrossEntropyGradient, WithLabelSmoothingAndZLossIsTheDifference) {
@@ -110,7 +125,7 @@ TEST(CrossEntropyGradient, WithLabelSmoothingAndZLossIsTheDifference) {
       // log(Z)^2 adds derivatives of at most some tens times the coefficient for these logits.
       expect_gradients(
           [&](const Tensors& t) {
-            return Tensors{unembed_cross_entropy(t[0], t[1], targets, scale, terms).loss};
+            return Tensors{unembed_cross_entropy(t[0], t[1], {}, targets, scale, terms).loss};
           },
           {uniform({rows, width}, 1), uniform({vocab, width}, 2)},
           {.fifth = 64, .roundings = 16, .bf16_roundings = 6, .root = true});
@@ -122,7 +137,7 @@ TEST(CrossEntropy, LabelSmoothingAndZLossAreTheirDefinition) {
   constexpr double kSmoothing = 0.15, kZ = 0.03;
   const Tensor x = uniform({7, 5}, 1), w = uniform({11, 5}, 2);
   const Tensor targets = Tensor::of({7}, targets_for(7, 11, false));
-  const CrossEntropyResult r = unembed_cross_entropy(x, w, targets, 1, {kSmoothing, kZ});
+  const CrossEntropyResult r = unembed_cross_entropy(x, w, {}, targets, 1, {kSmoothing, kZ});
   for (int i = 0; i < 7; ++i) {
     std::vector<double> z(11);
     double sum = 0;
@@ -143,7 +158,7 @@ TEST(CrossEntropy, LabelSmoothingAndZLossAreTheirDefinition) {
 TEST(CrossEntropy, CountsAndSumsWhatIsNotIgnored) {
   const Tensor x = uniform({17, 5}, 1), w = uniform({11, 5}, 2);
   const Tensor targets = Tensor::of({17}, targets_for(17, 11, true));
-  const CrossEntropyResult r = unembed_cross_entropy(x, w, targets, 0.5F);
+  const CrossEntropyResult r = unembed_cross_entropy(x, w, {}, targets, 0.5F);
   EXPECT_EQ(r.count, 11);
   double total = 0;
   for (int i = 0; i < 17; ++i) {
@@ -166,7 +181,7 @@ TEST(CrossEntropy, CountsAndSumsWhatIsNotIgnored) {
 TEST(CrossEntropy, AllIgnoredGivesZeroLossAndGradient) {
   const Tensor targets = Tensor::of({3}, std::vector<int32_t>(3, kIgnored));
   const auto e = testing::evaluate(
-      [&](const Tensors& t) { return Tensors{unembed_cross_entropy(t[0], t[1], targets, 1).loss}; },
+      [&](const Tensors& t) { return Tensors{unembed_cross_entropy(t[0], t[1], {}, targets, 1).loss}; },
       {uniform({3, 17}, 1), uniform({65, 17}, 2)}, DType::f32, {.root = true});
   EXPECT_EQ(e.outputs[0].item(), 0);
   for (const auto& g : e.gradients) EXPECT_EQ(testing::largest_of(g), 0);
@@ -182,7 +197,7 @@ TEST(CrossEntropy, ChunksEqualTheWhole) {
     const Tensor targets = Tensor::of(
         {end - begin}, std::vector<int32_t>(target_values.begin() + begin, target_values.begin() + end));
     return testing::evaluate(
-        [&](const Tensors& t) { return Tensors{unembed_cross_entropy(t[0], t[1], targets, 1).loss}; },
+        [&](const Tensors& t) { return Tensors{unembed_cross_entropy(t[0], t[1], {}, targets, 1).loss}; },
         {x.slice_rows(begin, end), w}, DType::f32, {.root = true});
   };
   const auto whole = run(0, rows), first = run(0, 64), second = run(64, rows);

@@ -242,7 +242,8 @@ AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradien
         for (size_t t = 0; t < seen.size(); ++t) {
           const int64_t k0 = x.k_at(s, seen[t], kv), v0 = x.v_at(s, seen[t], kv);
           const double ds = scale * p[t] * (dp[t] - delta);
-          const double ds_error = scale * ((relative + product_eps) * p[t] + kTiny) * (dp_size[t] + delta_size);
+          const double ds_error =
+              scale * ((relative + product_eps) * p[t] + kTiny) * (dp_size[t] + delta_size);
           for (int64_t d = 0; d < c.d_qk; ++d) {
             o.dq.value[q0 + d] += ds * x.k.at(k0 + d);
             o.dq.bound[q0 + d] += ds_error * std::abs(x.k.at(k0 + d));

@@ -25,14 +25,14 @@ class GenerateTest : public ::testing::Test {
 class DecodeStateTest : public GenerateTest {};
 
 // Grouped heads and d_qk != d_vo; weights large enough that the logits differ by far more than roundings do.
-std::unique_ptr<Decoder> model_of(DType dtype = DType::f32, int64_t context = 12) {
+std::unique_ptr<Transformer> model_of(DType dtype = DType::f32, int64_t context = 12) {
   ModelSpec s = gpt2_spec(29, context, 16, 2, 4);
   s.attention.kv_heads = 2;
   s.attention.d_qk = 3;
   s.attention.d_vo = 5;
   s.init_std = 0.5F;
   s.embedding_dropout = s.residual_dropout = s.attention.dropout = 0.5F;  // must not matter here
-  auto model = std::make_unique<Decoder>(s);
+  auto model = std::make_unique<Transformer>(s);
   model->parameters().draw(3, dtype);
   return model;
 }
@@ -42,11 +42,11 @@ std::vector<float> row(const Tensor& x, int64_t r) {
 }
 
 // The last logits of a sequence, without any state.
-std::vector<float> logits_of(const Decoder& model, const Tokens& tokens) {
+std::vector<float> logits_of(const Transformer& model, const Tokens& tokens) {
   Context context;
-  context.layout = Layout::of({static_cast<int32_t>(tokens.size())});
-  const Tensor x =
-      model.logits(model.hidden(Tensor::of({static_cast<int64_t>(tokens.size())}, tokens), context));
+  const Tensor x = model.logits(model.hidden({Tensor::of({static_cast<int64_t>(tokens.size())}, tokens),
+                                              Layout::of({static_cast<int32_t>(tokens.size())})},
+                                             context));
   return row(x, x.dim(0) - 1);
 }
 
@@ -128,8 +128,8 @@ TEST_F(GenerateTest, CachedEqualsUncachedAlsoBeyondTheContext) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const auto model = model_of(dtype);
     for (const double temperature : {0.0, 1.0}) {
-      // In bf16 several queries' probabilities are rounded where they are multiplied on tiles, one query's are
-      // not: the most likely token is the same here, what is drawn close to a border need not be.
+      // In bf16 several queries' probabilities are rounded where they are multiplied on tiles, one query's
+      // are not: the most likely token is the same here, what is drawn close to a border need not be.
       if (dtype == DType::bf16 && temperature > 0) continue;
       GenerateOptions cached = greedy(20), anew = greedy(20, false);  // the context is 12
       cached.sampler.temperature = anew.sampler.temperature = temperature;

@@ -27,13 +27,13 @@ ModelSpec native() {
   return s;
 }
 
-std::unique_ptr<Decoder> drawn(const ModelSpec& spec) {
-  auto model = std::make_unique<Decoder>(spec);
+std::unique_ptr<Transformer> drawn(const ModelSpec& spec) {
+  auto model = std::make_unique<Transformer>(spec);
   model->parameters().draw(4, DType::f32);
   return model;
 }
 
-void expect_same_weights(const Decoder& a, const Decoder& b) {
+void expect_same_weights(const Transformer& a, const Transformer& b) {
   ASSERT_EQ(a.parameters().all().size(), b.parameters().all().size());
   for (size_t i = 0; i < a.parameters().all().size(); ++i) {
     const Parameter &p = a.parameters().all()[i], &q = b.parameters().all()[i];
@@ -214,7 +214,11 @@ TEST_P(BadModelDir, ConfigFields) {
   refuse_field(tied, 1, {tied, "true or false"});
   refuse_field(n ? "residual_dropout" : "resid_pdrop", 1.5, {"residual dropout"});
   if (n) {
-    refuse_field("version", 2, {"version", "2"});
+    refuse_field("version", 3, {"version", "3"});
+    refuse_field("architecture", "diffusion", {"architecture", "'diffusion'", "encoder_decoder"});
+    refuse_field("encoder_layers", 2, {"encoder_layers", "one stack"});
+    refuse_field("positions", "alibi", {"positions", "'alibi'"});
+    refuse_field("norm_placement", "both", {"norm placement", "'both'"});
     refuse_field("kv_heads", 3, {"kv_heads"});
     refuse_field("d_qk", 1000, {"d_qk"});
     Json c = config_;
@@ -227,6 +231,30 @@ TEST_P(BadModelDir, ConfigFields) {
 
 INSTANTIATE_TEST_SUITE_P(Families, BadModelDir, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "native" : "gpt2"; });
+
+// Every field of a spec that is not a decoder of GPT-2's kind survives.
+TEST(ModelDir, OtherArchitecturesComeBack) {
+  for (const Architecture architecture :
+       {Architecture::encoder, Architecture::encoder_decoder, Architecture::decoder}) {
+    const ScratchDir dir;
+    ModelSpec spec = gpt2();
+    spec.architecture = architecture;
+    spec.encoder_layers = architecture == Architecture::encoder_decoder ? 1 : 0;
+    spec.norm_placement = NormPlacement::post;
+    spec.positions = Positions::sinusoidal;
+    spec.embedding_scaled = spec.embedding_norm = spec.unembedding_bias = true;
+    spec.segments = 2;
+    spec.head_width = spec.width;
+    const auto model = drawn(spec);
+    save_model(dir.path(), *model);
+    EXPECT_EQ(load_spec(dir.path()), spec);
+    const auto loaded = load_model(dir.path(), DType::f32);
+    for (const Parameter& p : model->parameters().all()) {
+      const Tensor& q = loaded->parameters().find(p.name)->value;
+      EXPECT_EQ(std::memcmp(p.value.raw(), q.raw(), p.value.bytes()), 0) << p.name;
+    }
+  }
+}
 
 // What real GPT-2 files hold besides: masks, a tied unembedding stored twice; names without the prefix.
 TEST(ModelDir, Gpt2FilesAsTheyAreFound) {

@@ -165,28 +165,28 @@ TEST(OpRefusals, CrossEntropy) {
   const Tensor x = f32({2, 3}), w = f32({5, 3}), targets = i32({0, 4});
   expect_error(
       [&] {
-        unembed_cross_entropy(x, f32({5, 2}), targets, 1);
+        unembed_cross_entropy(x, f32({5, 2}), {}, targets, 1);
       },
       {"unembed_cross_entropy", "[5, 2]", "[2, 3]"});
-  expect_error([&] { unembed_cross_entropy(x, {}, targets, 1); }, {"unembed_cross_entropy", "weight"});
+  expect_error([&] { unembed_cross_entropy(x, {}, {}, targets, 1); }, {"unembed_cross_entropy", "weight"});
   expect_error(
       [&] {
-        unembed_cross_entropy(x, bf16({5, 3}), targets, 1);
+        unembed_cross_entropy(x, bf16({5, 3}), {}, targets, 1);
       },
       {"unembed_cross_entropy", "weight", "bf16"});
-  expect_error([&] { unembed_cross_entropy(x, w, i32({0}), 1); },
+  expect_error([&] { unembed_cross_entropy(x, w, {}, i32({0}), 1); },
                {"unembed_cross_entropy", "targets", "[2]", "[1]"});
-  expect_error([&] { unembed_cross_entropy(x, w, f32({2}), 1); },
+  expect_error([&] { unembed_cross_entropy(x, w, {}, f32({2}), 1); },
                {"unembed_cross_entropy", "targets", "i32"});
-  expect_error([&] { unembed_cross_entropy(x, w, i32({0, 5}), 1); }, {"target 5", "row 1", "5 tokens"});
-  expect_error([&] { unembed_cross_entropy(x, w, i32({-1, 0}), 1); }, {"target -1", "row 0"});
+  expect_error([&] { unembed_cross_entropy(x, w, {}, i32({0, 5}), 1); }, {"target 5", "row 1", "5 tokens"});
+  expect_error([&] { unembed_cross_entropy(x, w, {}, i32({-1, 0}), 1); }, {"target -1", "row 0"});
 }
 
 // The loss's gradient is computed in the forward pass, for a root: anything else would be wrong silently.
 TEST(OpRefusals, CrossEntropyMustBeTheRoot) {
   Tensor x = f32({2, 3});
   make_leaf(x, f32({2, 3}));
-  const auto r = unembed_cross_entropy(x, f32({5, 3}), i32({0, 4}), 1);
+  const auto r = unembed_cross_entropy(x, f32({5, 3}), {}, i32({0, 4}), 1);
   expect_error([&] { backward(add(r.loss, r.loss)); }, {"unembed_cross_entropy", "root"});
 }
 

@@ -23,21 +23,21 @@ class ScoreTest : public ::testing::Test {
   int before_ = num_threads();
 };
 
-std::unique_ptr<Decoder> model_of(int64_t vocab, int64_t context) {
+std::unique_ptr<Transformer> model_of(int64_t vocab, int64_t context) {
   ModelSpec s = gpt2_spec(vocab, context, 16, 2, 4);
   s.init_std = 0.5F;
-  auto model = std::make_unique<Decoder>(s);
+  auto model = std::make_unique<Transformer>(s);
   model->parameters().draw(3, DType::f32);
   return model;
 }
 
 // log P of the tokens from `begin` on.
-std::vector<double> definition(const Decoder& model, const Tokens& tokens, size_t begin) {
+std::vector<double> definition(const Transformer& model, const Tokens& tokens, size_t begin) {
   Context context;
-  context.layout = Layout::of({static_cast<int32_t>(tokens.size()) - 1});
   const Tokens inputs(tokens.begin(), tokens.end() - 1);
-  const Tensor x =
-      model.logits(model.hidden(Tensor::of({static_cast<int64_t>(inputs.size())}, inputs), context));
+  const Tensor x = model.logits(model.hidden({Tensor::of({static_cast<int64_t>(inputs.size())}, inputs),
+                                              Layout::of({static_cast<int32_t>(inputs.size())})},
+                                             context));
   std::vector<double> out;
   for (size_t i = begin; i < tokens.size(); ++i) {
     const float* row = x.data<float>() + static_cast<int64_t>(i - 1) * x.width();

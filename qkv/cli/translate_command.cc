@@ -1,0 +1,103 @@
+// qkv translate: what an encoder-decoder writes for each line.
+#include <cstdio>
+
+#include "qkv/cli/command.h"
+#include "qkv/cli/console.h"
+#include "qkv/cli/text_model.h"
+#include "qkv/data/table.h"
+#include "qkv/infer/translate.h"
+
+namespace qkv {
+namespace {
+
+struct Options {
+  std::string dir, file, dtype = "f32";
+  BeamOptions beam;
+  int64_t best = 1, batch_tokens = 2048;
+  bool json = false, strict = false, stop_early = false;
+};
+
+OrderedJson json_of(const Translation& t) {
+  return {{"text", t.text}, {"logprob", t.log_probability}, {"score", t.score}};
+}
+
+void run(const Options& o) {
+  if (o.best > o.beam.beams)
+    throw UsageError(fmt::format("--best: {} of {} beams (see --beams)", o.best, o.beam.beams));
+  const TextModel m = load_text_model(o.dir, o.dtype);
+  const SequenceModel sequence = sequence_model(m, o.dir);
+  BeamOptions beam = o.beam;
+  if (o.stop_early) beam.stop = BeamOptions::Stop::early;
+  const std::vector<std::string> lines = lines_of(read_input(o.file));
+  constexpr size_t kAtOnce = 1024;  // lines: sorted by length among each other, printed when all are there
+  int64_t cut = 0;
+  for (size_t first = 0; first < lines.size(); first += kAtOnce) {
+    const std::vector<std::string> part(
+        lines.begin() + static_cast<int64_t>(first),
+        lines.begin() + static_cast<int64_t>(std::min(first + kAtOnce, lines.size())));
+    const Translations t = translate(sequence, part, beam, o.batch_tokens);
+    check(!o.strict || t.cut == 0,
+          "{}: {} lines are longer than the model's {} tokens (without --strict they are cut)",
+          input_name(o.file), t.cut, m.model->spec().context - 1);
+    cut += t.cut;
+    std::string out;
+    for (size_t i = 0; i < part.size(); ++i) {
+      const auto& best = t.best[i];
+      if (!o.json) {
+        for (size_t b = 0; b < std::min(best.size(), static_cast<size_t>(o.best)); ++b)
+          out += best[b].text + "\n";
+        continue;
+      }
+      OrderedJson line = {{"source", part[i]}};
+      line.update(json_of(best.front()));
+      if (o.best > 1)
+        for (size_t b = 0; b < std::min(best.size(), static_cast<size_t>(o.best)); ++b)
+          line["best"].push_back(json_of(best[b]));
+      out += line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+    }
+    print(out);
+  }
+  if (cut > 0)
+    fmt::print(stderr, "note: {} lines are longer than the model's {} tokens and were cut\n", cut,
+               m.model->spec().context - 1);
+}
+
+}  // namespace
+
+void add_translate_command(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* c = app.add_subcommand("translate", "Write a target for each line, with an encoder-decoder");
+  c->add_option("DIR", o->dir, "Model directory or run")->required();
+  c->add_option("--file", o->file, "Lines to translate (default: standard input)");
+  c->add_option("--beams", o->beam.beams, "Hypotheses that are followed; 1: greedy")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  c->add_option("--length-penalty", o->beam.length_penalty,
+                "Hypotheses are compared by log P / length^this: more favours long ones")
+      ->capture_default_str();
+  c->add_option("--tokens", o->beam.max_new_tokens, "Length of an output at most")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  c->add_option("--no-repeat-ngram", o->beam.no_repeat_ngram,
+                "No n-gram of this length occurs twice; 0: any may")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1000));
+  c->add_flag("--stop-early", o->stop_early, "A line is done when it has as many outputs as beams");
+  c->add_option("--best", o->best, "Outputs of each line, best first")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  c->add_option("--batch-tokens", o->batch_tokens, "Source tokens at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 24));
+  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  c->add_flag("--strict", o->strict, "Refuse lines beyond the model's length instead of cutting them");
+  c->add_flag("--json", o->json, "Print a JSON object a line, with log-probabilities");
+  c->footer(
+      "Lines stay in their order, and an empty line stays empty.\nExample: qkv translate runs/en-de --file "
+      "in.txt > out.txt");
+  c->callback([o] { run(*o); });
+}
+
+}  // namespace qkv

@@ -1,0 +1,35 @@
+// Data that comes as rows of named columns.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qkv {
+
+// A file's rows, each with a text for every column.
+struct Table {
+  std::string path;
+  std::vector<std::string> columns;
+  std::vector<std::vector<std::string>> rows;
+  std::vector<int64_t> lines;  // where each row begins in the file, from 1
+
+  // The column's place. Throws Error naming the file and the nearest column.
+  size_t column(std::string_view name) const;
+  std::string place(size_t row) const;  // "FILE:12"
+};
+
+// By the file's extension: .tsv, a header and rows whose fields hold no tab; .csv, the same with commas and
+// RFC 4180's quotes; .jsonl, an object of strings and numbers a line, all with the keys of the first. Throws
+// Error naming file, line and column of what is ragged or mis-quoted.
+Table read_table(const std::string& path);
+
+// The lines of two files side by side, as columns "source" and "target". Throws Error where their numbers
+// differ.
+Table read_parallel(const std::string& source, const std::string& target);
+
+// A text's lines without their ends ("\n" or "\r\n").
+std::vector<std::string> lines_of(std::string_view text);
+
+}  // namespace qkv

@@ -1,0 +1,159 @@
+#include "qkv/infer/beam.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "qkv/base/parallel.h"
+
+namespace qkv {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+// An output that is still growing.
+struct Beam {
+  Tokens tokens;
+  double log_probability = 0;
+};
+
+// A beam and the token after it.
+struct Candidate {
+  double log_probability;
+  int32_t beam, token;
+};
+
+// All that is known of one prompt.
+struct Search {
+  size_t prompt;
+  std::vector<Beam> beams;
+  std::vector<Hypothesis> done;  // best first
+};
+
+void keep(Search& s, Tokens tokens, double log_probability, const BeamOptions& o) {
+  const double score = log_probability / std::pow(static_cast<double>(tokens.size()), o.length_penalty);
+  const auto at =
+      std::find_if(s.done.begin(), s.done.end(), [&](const Hypothesis& h) { return h.score < score; });
+  s.done.insert(at, {std::move(tokens), log_probability, score});
+  if (std::ssize(s.done) > o.beams) s.done.pop_back();
+}
+
+// Tokens that would complete an n-gram that occurred before.
+Tokens repeating(const Tokens& prompt, const Tokens& tokens, int64_t n) {
+  Tokens all = prompt, out;
+  all.insert(all.end(), tokens.begin(), tokens.end());
+  const int64_t size = std::ssize(all);
+  for (int64_t i = 0; n > 0 && i + n <= size; ++i)
+    if (std::equal(all.begin() + i, all.begin() + i + n - 1, all.end() - (n - 1)))
+      out.push_back(all[i + n - 1]);
+  return out;
+}
+
+// The best 2 x beams continuations of one prompt's beams, best first; among equals the lower beam, then id.
+std::vector<Candidate> best_candidates(const Search& s, const Tokens& prompt, const Tensor& logits,
+                                       int64_t row, const BeamOptions& o) {
+  const int64_t vocab = logits.width(), wanted = 2 * o.beams;
+  std::vector<Candidate> best;  // a heap, the worst in front
+  const auto better = [](const Candidate& a, const Candidate& b) {
+    if (a.log_probability != b.log_probability) return a.log_probability > b.log_probability;
+    return std::pair(a.beam, a.token) < std::pair(b.beam, b.token);
+  };
+  for (size_t b = 0; b < s.beams.size(); ++b) {
+    const float* z = logits.data<float>() + (row + static_cast<int64_t>(b)) * vocab;
+    const float top = *std::max_element(z, z + vocab);
+    double sum = 0;
+    for (int64_t v = 0; v < vocab; ++v) sum += std::exp(double{z[v]} - top);
+    const double log_z = top + std::log(sum), so_far = s.beams[b].log_probability;
+    Tokens refused = repeating(prompt, s.beams[b].tokens, o.no_repeat_ngram);
+    refused.insert(refused.end(), o.excluded.begin(), o.excluded.end());
+    std::sort(refused.begin(), refused.end());
+    for (int64_t v = 0; v < vocab; ++v) {
+      const Candidate c{so_far + z[v] - log_z, static_cast<int32_t>(b), static_cast<int32_t>(v)};
+      if (std::ssize(best) == wanted && !better(c, best.front())) continue;
+      if (std::binary_search(refused.begin(), refused.end(), c.token)) continue;
+      best.push_back(c);
+      std::push_heap(best.begin(), best.end(), better);
+      if (std::ssize(best) > wanted) {
+        std::pop_heap(best.begin(), best.end(), better);
+        best.pop_back();
+      }
+    }
+  }
+  check(!best.empty(), "beam search: every continuation is excluded");
+  std::sort_heap(best.begin(), best.end(), better);
+  return best;
+}
+
+// `best`: of all continuations of `length` tokens.
+bool is_done(const Search& s, double best, int64_t length, const BeamOptions& o) {
+  if (std::ssize(s.done) < o.beams) return false;
+  if (o.stop == BeamOptions::Stop::early) return true;
+  return s.done.back().score >= best / std::pow(static_cast<double>(length), o.length_penalty);
+}
+
+}  // namespace
+
+std::vector<std::vector<Hypothesis>> beam_search(const Transformer& model, const std::vector<Tokens>& prompts,
+                                                 const BeamOptions& o, const std::vector<Tokens>& sources) {
+  check(o.beams >= 1 && o.beams <= 1024, "beam search: beams must be between 1 and 1024, got {}", o.beams);
+  const bool conditioned = model.spec().architecture == Architecture::encoder_decoder;
+  check(sources.size() == (conditioned ? prompts.size() : 0),
+        "beam search: {} prompts need {} sources, got {}", prompts.size(), conditioned ? prompts.size() : 0,
+        sources.size());
+  std::vector<std::vector<Hypothesis>> out(prompts.size());
+  if (prompts.empty() || o.max_new_tokens <= 0) return out;
+  DecodeState state = conditioned ? DecodeState(model, sources) : DecodeState(model, std::ssize(prompts));
+  std::vector<Search> active;
+  for (size_t p = 0; p < prompts.size(); ++p) active.push_back({p, {Beam{}}, {}});
+  Tensor logits = state.advance(prompts);
+  for (int64_t step = 1;; ++step) {
+    // Which row of `logits` each prompt's beams begin at.
+    std::vector<int64_t> first_row(active.size());
+    for (size_t i = 1; i < active.size(); ++i)
+      first_row[i] = first_row[i - 1] + std::ssize(active[i - 1].beams);
+    std::vector<std::vector<Candidate>> candidates(active.size());
+    parallel_for(std::ssize(active), 1, [&](int64_t i, int64_t end) {
+      for (; i < end; ++i)
+        candidates[i] = best_candidates(active[i], prompts[active[i].prompt], logits, first_row[i], o);
+    });
+    std::vector<Search> next;
+    Tokens rows;
+    std::vector<Tokens> tokens;
+    for (size_t i = 0; i < active.size(); ++i) {
+      Search& s = active[i];
+      std::vector<Beam> beams;
+      std::vector<int32_t> origins;
+      for (size_t rank = 0; rank < candidates[i].size() && std::ssize(beams) < o.beams; ++rank) {
+        const Candidate& c = candidates[i][rank];
+        Tokens grown = s.beams[c.beam].tokens;
+        grown.push_back(c.token);
+        if (std::find(o.eos.begin(), o.eos.end(), c.token) == o.eos.end()) {
+          beams.push_back({std::move(grown), c.log_probability});
+          origins.push_back(c.beam);
+        } else if (static_cast<int64_t>(rank) < o.beams) {  // an end that would not have been a beam is none
+          keep(s, std::move(grown), c.log_probability, o);
+        }
+      }
+      s.beams = std::move(beams);
+      const int64_t length = std::ssize(prompts[s.prompt]) + step;
+      const bool full = step == o.max_new_tokens || length >= model.spec().context;
+      const bool done = is_done(s, candidates[i].front().log_probability, step, o);
+      if (s.beams.empty() || done || full) {
+        if (!done)
+          for (Beam& b : s.beams) keep(s, std::move(b.tokens), b.log_probability, o);
+        out[s.prompt] = std::move(s.done);
+        continue;
+      }
+      for (size_t b = 0; b < s.beams.size(); ++b) {
+        rows.push_back(static_cast<int32_t>(first_row[i]) + origins[b]);
+        tokens.push_back({s.beams[b].tokens.back()});
+      }
+      next.push_back(std::move(s));
+    }
+    if (next.empty()) return out;
+    active = std::move(next);
+    state.reorder(rows);
+    logits = state.advance(tokens);
+  }
+}
+
+}  // namespace qkv

@@ -1,0 +1,37 @@
+// Beam search.
+#pragma once
+
+#include <vector>
+
+#include "qkv/infer/generate.h"
+
+namespace qkv {
+
+// How outputs are searched for and compared.
+struct BeamOptions {
+  int64_t beams = 4;
+  int64_t max_new_tokens = 128;  // an encoder-decoder also ends at its context
+  std::vector<int32_t> eos = {};
+  double length_penalty = 1;  // outputs are compared by log P / length^length_penalty
+  // When a source is done: exhaustive, when no beam can still beat the worst output kept; early, when there
+  // are `beams` outputs.
+  enum class Stop { exhaustive, early } stop = Stop::exhaustive;
+  int64_t no_repeat_ngram = 0;    // no n-gram occurs twice; 0: any may
+  std::vector<int32_t> excluded;  // ids that are never chosen
+};
+
+// An output and how good it is.
+struct Hypothesis {
+  std::vector<int32_t> tokens;  // new ones, an ending eos included
+  double log_probability = 0;   // of all of them
+  double score = 0;             // log_probability / length^length_penalty
+};
+
+// The best outputs of each prompt (`sources` as in generate()), at most options.beams, best first. All
+// prompts are searched at once; what is done leaves the batch.
+std::vector<std::vector<Hypothesis>> beam_search(const Transformer& model,
+                                                 const std::vector<std::vector<int32_t>>& prompts,
+                                                 const BeamOptions& options,
+                                                 const std::vector<std::vector<int32_t>>& sources = {});
+
+}  // namespace qkv

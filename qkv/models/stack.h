@@ -1,0 +1,53 @@
+// A stack of transformer blocks: the encoder's or the decoder's.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "qkv/models/spec.h"
+
+namespace qkv {
+
+// Blocks of self-attention, cross-attention where the stack has a source, and a feed-forward network; with
+// pre-LN a norm at the end.
+class Stack {
+ public:
+  struct Shape {
+    int64_t layers;
+    Mask mask;      // of self-attention
+    bool cross;     // attends to a source
+    uint32_t site;  // the first of its uses of randomness; kSitesALayer a layer
+  };
+  static constexpr uint32_t kSitesALayer = 8;
+
+  // Parameters begin with `name` ("decoder").
+  Stack(Parameters& parameters, const std::string& name, const ModelSpec& spec, const Shape& shape);
+
+  void set_recompute(bool on) { recompute_ = on; }
+  void set_layer_drop(float p) { layer_drop_ = p; }
+
+  // x [N, D], embedded -> [N, D]. `states`: those of make_states(), or empty.
+  Tensor forward(const Tensor& x, const Context& context,
+                 std::span<const std::unique_ptr<LayerState>> states = {}) const;
+  // Fresh memory for decoding so many sequences: one for each attention.
+  std::vector<std::unique_ptr<LayerState>> make_states(int64_t sequences) const;
+
+ private:
+  // The sublayers of a block, in order; attentions come first.
+  using Block = std::vector<Residual>;
+  // Whether this step goes without the block; the same for all its micro-batches.
+  bool dropped(size_t layer, const Context& context) const;
+
+  std::string name_;
+  NormPlacement placement_;
+  uint32_t site_;
+  int64_t attentions_;  // of a block
+  std::vector<Block> blocks_;
+  std::unique_ptr<LayerNorm> norm_;  // of pre-LN
+  bool recompute_ = false;
+  float layer_drop_ = 0;
+};
+
+}  // namespace qkv

@@ -1,0 +1,145 @@
+#include "qkv/models/transformer.h"
+
+#include <cmath>
+
+#include "qkv/ops/elementwise.h"
+#include "qkv/ops/embedding.h"
+#include "qkv/ops/linear.h"
+#include "qkv/ops/norm.h"
+
+namespace qkv {
+namespace {
+
+// The places that use randomness, apart from each other.
+constexpr uint32_t kEmbeddingSite = 1, kSourceEmbeddingSite = 2, kStackSite = 16, kEncoderSite = 1 << 20;
+
+// W_p^T f32 [context, width] of a formula: sine and cosine of each angle side by side. Positions and pairs
+// count from 0 and the base is 10000 in Vaswani et al. 2017, section 3.5; from 1 and l_max in Phuong &
+// Hutter, section 5.
+Tensor sinusoids(const ModelSpec& spec) {
+  const int64_t first = spec.positions == Positions::sinusoidal_paper ? 1 : 0;
+  const double base = first == 1 ? static_cast<double>(spec.context) : 10000;
+  Tensor table = Tensor::empty({spec.context, spec.width}, DType::f32);
+  float* to = table.mutable_data<float>();
+  for (int64_t t = 0; t < spec.context; ++t)
+    for (int64_t i = 0; i < spec.width / 2; ++i) {
+      const double exponent = static_cast<double>(2 * (i + first)) / static_cast<double>(spec.width);
+      const double angle = static_cast<double>(t + first) / std::pow(base, exponent);
+      to[t * spec.width + 2 * i] = static_cast<float>(std::sin(angle));
+      to[t * spec.width + 2 * i + 1] = static_cast<float>(std::cos(angle));
+    }
+  return table;
+}
+
+}  // namespace
+
+Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
+  check_spec(spec);
+  const Initializer normal{Initializer::Kind::normal, spec.init_std};
+  token_ = &parameters_.add("embedding.token", {spec.vocab_size, spec.width}, ParameterKind::matrix, normal);
+  if (spec.positions == Positions::learned)
+    position_ =
+        &parameters_.add("embedding.position", {spec.context, spec.width}, ParameterKind::matrix, normal);
+  else
+    sinusoids_ = sinusoids(spec);
+  if (spec.segments > 0)
+    segment_ =
+        &parameters_.add("embedding.segment", {spec.segments, spec.width}, ParameterKind::matrix, normal);
+  if (spec.embedding_norm)
+    embedding_norm_ =
+        std::make_unique<LayerNorm>(parameters_, "embedding.norm", spec.width, spec.norm_epsilon);
+  const bool both = spec.architecture == Architecture::encoder_decoder;
+  if (spec.architecture != Architecture::decoder)
+    encoder_ = std::make_unique<Stack>(parameters_, "encoder", spec,
+                                       Stack::Shape{both ? spec.encoder_layers : spec.layers, Mask::full(),
+                                                    false, both ? kEncoderSite : kStackSite});
+  if (spec.architecture != Architecture::encoder)
+    decoder_ = std::make_unique<Stack>(parameters_, "decoder", spec,
+                                       Stack::Shape{spec.layers, Mask::causal(), both, kStackSite});
+  const int64_t head_width = spec.head_width > 0 ? spec.head_width : spec.width;
+  if (spec.head_width > 0) {
+    head_ = std::make_unique<Linear>(parameters_, "head", spec.width, head_width, true, spec.init_std);
+    head_norm_ = std::make_unique<LayerNorm>(parameters_, "head.norm", head_width, spec.norm_epsilon);
+  }
+  unembedding_ = spec.tied ? token_
+                           : &parameters_.add("unembedding.weight", {spec.vocab_size, head_width},
+                                              ParameterKind::matrix, normal);
+  if (spec.unembedding_bias)
+    unembedding_bias_ = &parameters_.add("unembedding.bias", {spec.vocab_size}, ParameterKind::vector,
+                                         {Initializer::Kind::zeros});
+}
+
+void Transformer::set_recompute(bool on) {
+  for (Stack* stack : {encoder_.get(), decoder_.get()})
+    if (stack != nullptr) stack->set_recompute(on);
+}
+
+void Transformer::set_layer_drop(float p) {
+  for (Stack* stack : {encoder_.get(), decoder_.get()})
+    if (stack != nullptr) stack->set_layer_drop(p);
+}
+
+Tensor Transformer::embed(const Tensor& ids, const Context& context, uint32_t site) const {
+  check(ids.defined() && ids.count() == context.layout.rows(), "model: {} ids do not fit a layout of {} rows",
+        ids.defined() ? ids.count() : 0, context.layout.rows());
+  Tensor x = embedding(ids, token_->value, "token id");
+  if (spec_.embedding_scaled) x = scaled(x, std::sqrt(static_cast<float>(spec_.width)));
+  const Tensor& table = position_ != nullptr ? position_->value : sinusoids_;
+  x = add(x, convert(embedding(context.layout.positions, table, "position"), x.dtype()));
+  if (segment_ != nullptr) {
+    const Tensor segments =
+        context.segments.defined() ? context.segments : Tensor::zeros({ids.count()}, DType::i32);
+    x = add(x, embedding(segments, segment_->value, "segment"));
+  }
+  if (embedding_norm_)
+    x = residual_norm(x, {}, {}, embedding_norm_->gamma(), embedding_norm_->beta(),
+                      embedding_norm_->epsilon())
+            .normalized;
+  return dropout(x, context.dropout(spec_.embedding_dropout, site));
+}
+
+Tensor Transformer::encode(const ModelInput& input, const Context& context) const {
+  check(encoder_ && decoder_, "model: a model of one stack has no source to encode");
+  check(input.source.defined() && input.source_layout.sequences() == input.layout.sequences(),
+        "model: {} sequences need as many sources, got {}", input.layout.sequences(),
+        input.source.defined() ? input.source_layout.sequences() : 0);
+  Context inner = context;
+  inner.layout = input.source_layout;
+  inner.segments = Tensor();
+  return encoder_->forward(embed(input.source, inner, kSourceEmbeddingSite), inner);
+}
+
+Tensor Transformer::hidden(const ModelInput& input, const Context& context,
+                           std::span<const std::unique_ptr<LayerState>> states) const {
+  Context inner = context;
+  inner.layout = input.layout;
+  inner.segments = input.segments;
+  if (encoder_ && decoder_ && input.source.defined()) {
+    inner.source = encode(input, context);
+    inner.source_layout = input.source_layout;
+  }
+  const Stack& stack = decoder_ ? *decoder_ : *encoder_;
+  Tensor x = stack.forward(embed(input.ids, inner, kEmbeddingSite), inner, states);
+  if (!head_) return x;
+  x = activation(spec_.activation, head_->forward(x));
+  return residual_norm(x, {}, {}, head_norm_->gamma(), head_norm_->beta(), head_norm_->epsilon()).normalized;
+}
+
+Tensor Transformer::logits(const Tensor& hidden) const {
+  return linear(hidden, unembedding_->value, unembedding_bias_ ? unembedding_bias_->value : Tensor(),
+                DType::f32);
+}
+
+CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targets, const Context& context,
+                                     float scale, const LossTerms& terms) const {
+  return unembed_cross_entropy(hidden(input, context), unembedding_->value,
+                               unembedding_bias_ ? unembedding_bias_->value : Tensor(), targets, scale,
+                               terms);
+}
+
+std::vector<std::unique_ptr<LayerState>> Transformer::make_states(int64_t sequences) const {
+  check(decoder_ != nullptr, "model: an encoder does not decode");
+  return decoder_->make_states(sequences);
+}
+
+}  // namespace qkv

@@ -1,0 +1,74 @@
+// The transformers of Phuong & Hutter over a flat batch: EDTransformer, ETransformer and DTransformer
+// (Algorithms 8, 9 and 10).
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "qkv/models/stack.h"
+#include "qkv/ops/cross_entropy.h"
+
+namespace qkv {
+
+// What a model reads: the tokens of a flat batch.
+struct ModelInput {
+  Tensor ids;            // i32 [N]
+  Layout layout;         // of ids
+  Tensor segments = {};  // i32 [N]; undefined: all 0
+  Tensor source = {};    // i32 [M]: what an encoder-decoder conditions on (the paper's z); else undefined
+  Layout source_layout = {};  // of source; as many sequences as `layout`
+};
+
+// A model of the shape that a spec describes. Its parameters are bound by load_model(), drawn by
+// Parameters::draw(), or drawn and made trainable by Parameters::prepare_training().
+class Transformer {
+ public:
+  explicit Transformer(const ModelSpec& spec);
+  Transformer(const Transformer&) = delete;
+  Transformer& operator=(const Transformer&) = delete;
+
+  const ModelSpec& spec() const { return spec_; }
+  Parameters& parameters() { return parameters_; }
+  const Parameters& parameters() const { return parameters_; }
+
+  // Recomputes each block in the backward pass instead of keeping its activations.
+  void set_recompute(bool on);
+  // Probability that a training step goes without a block (LayerDrop, Fan et al. 2020).
+  void set_layer_drop(float p);
+
+  // Z of Algorithm 8: source [M] -> [M, D]. REQUIRES: an encoder-decoder.
+  Tensor encode(const ModelInput& input, const Context& context) const;
+  // What comes before the unembedding: ids [N] -> [N, D], with head_width [N, d_f]. An encoder-decoder
+  // encodes the source first; where there is none, `states` know it. `states`: of make_states(), appended to,
+  // or empty. Layouts, segments and source of the context are the input's.
+  Tensor hidden(const ModelInput& input, const Context& context,
+                std::span<const std::unique_ptr<LayerState>> states = {}) const;
+  // The unembedding before the softmax: hidden -> f32 [N, V].
+  Tensor logits(const Tensor& hidden) const;
+  // The loss of Algorithms 11, 12 or 13 for these targets; see unembed_cross_entropy().
+  CrossEntropyResult loss(const ModelInput& input, const Tensor& targets, const Context& context, float scale,
+                          const LossTerms& terms = {}) const;
+
+  // Fresh memory for decoding so many sequences. REQUIRES: not an encoder.
+  std::vector<std::unique_ptr<LayerState>> make_states(int64_t sequences) const;
+
+ private:
+  // e = W_e[:, x[t]] + W_p[:, t] (+ the segment's), scaled, normalised and dropped as the spec says.
+  Tensor embed(const Tensor& ids, const Context& context, uint32_t site) const;
+
+  ModelSpec spec_;
+  Parameters parameters_;
+  Parameter* token_;               // W_e^T [V, D]
+  Parameter* position_ = nullptr;  // W_p^T [context, D] where learned
+  Tensor sinusoids_;               // the same, f32, where it is a formula
+  Parameter* segment_ = nullptr;   // [segments, D]
+  std::unique_ptr<LayerNorm> embedding_norm_;
+  std::unique_ptr<Stack> encoder_, decoder_;
+  std::unique_ptr<Linear> head_;  // W_f, b_f
+  std::unique_ptr<LayerNorm> head_norm_;
+  Parameter* unembedding_;  // W_u [V, D]; the token embedding itself when tied
+  Parameter* unembedding_bias_ = nullptr;
+};
+
+}  // namespace qkv

@@ -1,0 +1,48 @@
+// What a run learns: where its batches come from, how it is judged, what it shows of itself.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "qkv/base/json.h"
+#include "qkv/text/tokenizer.h"
+#include "qkv/train/config.h"
+#include "qkv/train/evaluate.h"
+
+namespace qkv {
+
+// A tokenized data set with its objective.
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  const text::Tokenizer& tokenizer() const { return tokenizer_; }
+  // For people: what the data holds, and what a step takes of it.
+  virtual std::string data_text() const = 0;
+  virtual std::string step_text(int64_t batch) const = 0;
+  // What tells these tokens from others: a run is resumed only with the same.
+  virtual std::string fingerprint() const = 0;
+  // The largest batch worth having: one pass over the data.
+  virtual int64_t largest_batch() const = 0;
+
+  // The micro-batches of a step, counted from 1: a function of (seed, step).
+  virtual std::vector<Batch> batches(int64_t step, int64_t batch) = 0;
+  // Of the validation data: all, or the part that is looked at on the way.
+  virtual Evaluation evaluate(const Transformer& model, int64_t batch, bool all) const = 0;
+  virtual bool looks_at_all() const = 0;  // on the way, too
+  // Something that the model writes, for people to read: "prompt" and "sample".
+  virtual OrderedJson sample(const Transformer& model) const = 0;
+
+ protected:
+  Task(const TrainConfig& config, text::Tokenizer tokenizer)
+      : config_(config), tokenizer_(std::move(tokenizer)) {}
+  TrainConfig config_;
+  text::Tokenizer tokenizer_;
+};
+
+// The task of a configuration: next tokens of a text, or sequence to sequence. `given`: the tokenizer of a
+// run that is resumed.
+std::unique_ptr<Task> make_task(const TrainConfig& config, const text::Tokenizer* given);
+
+}  // namespace qkv

@@ -1,0 +1,150 @@
+// Beam search against every output there is.
+#include "qkv/infer/beam.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace qkv {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+constexpr int32_t kBos = 0, kEos = 1;
+
+class BeamTest : public testing::Test {
+ protected:
+  BeamTest() : model_(spec()) {
+    model_.parameters().draw(5, DType::f32);
+    options_.eos = {kEos};
+    options_.max_new_tokens = 4;
+  }
+  static ModelSpec spec() {
+    ModelSpec s = gpt2_spec(5, 12, 8, 1, 2);
+    s.architecture = Architecture::encoder_decoder;
+    s.encoder_layers = 1;
+    s.init_std = 0.6F;  // probabilities that differ
+    return s;
+  }
+
+  // log P of what follows bos and `tokens`, computed anew.
+  std::vector<double> next(const Tokens& source, Tokens tokens) const {
+    const NoGrad guard;
+    tokens.insert(tokens.begin(), kBos);
+    ModelInput in{Tensor::of({std::ssize(tokens)}, tokens),
+                  Layout::of({static_cast<int32_t>(tokens.size())})};
+    in.source = Tensor::of({std::ssize(source)}, source);
+    in.source_layout = Layout::of({static_cast<int32_t>(source.size())});
+    const Tensor logits = model_.logits(model_.hidden(in, {}));
+    const auto z = logits.values<float>().last(logits.width());
+    double sum = 0;
+    for (const float v : z) sum += std::exp(double{v});
+    std::vector<double> out;
+    for (const float v : z) out.push_back(v - std::log(sum));
+    return out;
+  }
+
+  // All outputs of at most options_.max_new_tokens tokens, best first.
+  std::vector<Hypothesis> all(const Tokens& source) const {
+    std::vector<Hypothesis> out;
+    const auto grow = [&](const auto& self, const Tokens& tokens, double log_p) -> void {
+      const bool ended = !tokens.empty() && tokens.back() == kEos;
+      if (ended || std::ssize(tokens) == options_.max_new_tokens) {
+        const double length = std::pow(static_cast<double>(tokens.size()), options_.length_penalty);
+        out.push_back({tokens, log_p, log_p / length});
+        return;
+      }
+      const std::vector<double> p = next(source, tokens);
+      for (int32_t v = 0; v < 5; ++v) {
+        Tokens longer = tokens;
+        longer.push_back(v);
+        self(self, longer, log_p + p[v]);
+      }
+    };
+    grow(grow, {}, 0);
+    std::sort(out.begin(), out.end(),
+              [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+    return out;
+  }
+
+  std::vector<std::vector<Hypothesis>> search(const std::vector<Tokens>& sources) const {
+    return beam_search(model_, std::vector<Tokens>(sources.size(), {kBos}), options_, sources);
+  }
+
+  Transformer model_;
+  BeamOptions options_;
+  const std::vector<Tokens> sources_ = {{2, 3, 4, 1}, {4, 1}, {3, 3, 2, 2, 4, 1}};
+};
+
+TEST_F(BeamTest, WithEnoughBeamsFindsTheBest) {
+  options_.beams = 500;  // 4^4 prefixes at most
+  for (const double penalty : {0.0, 0.6, 1.0, 2.0}) {
+    options_.length_penalty = penalty;
+    const auto found = search(sources_);
+    for (size_t s = 0; s < sources_.size(); ++s) {
+      const std::vector<Hypothesis> want = all(sources_[s]);
+      ASSERT_EQ(found[s].size(), want.size());
+      for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(found[s][i].score, want[i].score, 1e-5);
+      EXPECT_EQ(found[s][0].tokens, want[0].tokens);
+      EXPECT_NEAR(found[s][0].log_probability, want[0].log_probability, 1e-5);
+    }
+  }
+}
+
+TEST_F(BeamTest, OneBeamIsGreedy) {
+  options_.beams = 1;
+  options_.stop = BeamOptions::Stop::early;
+  GenerateOptions greedy;
+  greedy.sampler.temperature = 0;
+  greedy.eos = {kEos};
+  greedy.max_new_tokens = options_.max_new_tokens;
+  const auto want = generate(model_, std::vector<Tokens>(3, {kBos}), greedy, nullptr, sources_);
+  const auto found = search(sources_);
+  for (size_t s = 0; s < sources_.size(); ++s) EXPECT_EQ(found[s][0].tokens, want[s]);
+}
+
+TEST_F(BeamTest, SourcesDoNotSeeEachOther) {
+  options_.beams = 3;
+  const auto together = search(sources_);
+  for (size_t s = 0; s < sources_.size(); ++s) {
+    const auto alone = search({sources_[s]})[0];
+    ASSERT_EQ(together[s].size(), alone.size());
+    for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(together[s][i].tokens, alone[i].tokens);
+  }
+}
+
+TEST_F(BeamTest, HypothesesAreWhatTheySay) {
+  options_.beams = 4;
+  options_.length_penalty = 0.6;
+  const auto found = search({sources_[0]});
+  for (const Hypothesis& h : found[0]) {
+    double log_p = 0;
+    for (size_t i = 0; i < h.tokens.size(); ++i)
+      log_p += next(sources_[0],
+                    Tokens(h.tokens.begin(), h.tokens.begin() + static_cast<int64_t>(i)))[h.tokens[i]];
+    EXPECT_NEAR(h.log_probability, log_p, 1e-5);
+    EXPECT_NEAR(h.score, log_p / std::pow(static_cast<double>(h.tokens.size()), 0.6), 1e-5);
+  }
+}
+
+TEST_F(BeamTest, NgramsDoNotRepeatAndExcludedTokensDoNotAppear) {
+  options_.beams = 4;
+  options_.max_new_tokens = 10;
+  options_.no_repeat_ngram = 2;
+  options_.excluded = {3};
+  const auto found = search({sources_[2]});
+  for (const Hypothesis& h : found[0]) {
+    Tokens all = h.tokens;
+    all.insert(all.begin(), kBos);
+    std::vector<std::pair<int32_t, int32_t>> seen;
+    for (size_t i = 0; i + 1 < all.size(); ++i) {
+      const std::pair pair(all[i], all[i + 1]);
+      EXPECT_EQ(std::count(seen.begin(), seen.end(), pair), 0);
+      seen.push_back(pair);
+      EXPECT_NE(all[i + 1], 3);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace qkv

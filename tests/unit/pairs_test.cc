@@ -1,0 +1,108 @@
+// Batches of pairs.
+#include "qkv/data/pairs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+namespace qkv {
+namespace {
+
+// Pair d: a source of d, ..., d and a target of 1000 + d, ..., whose lengths vary.
+PairStream pairs(int count) {
+  PairStream p;
+  for (int d = 0; d < count; ++d) {
+    p.source.append(std::vector<int32_t>(1 + d * 7 % 13, d));
+    p.target.append(std::vector<int32_t>(1 + d * 5 % 11, 1000 + d));
+  }
+  return p;
+}
+
+constexpr SequenceEnds kEnds{5000, 6000};
+
+std::vector<int32_t> values(const Tensor& t) {
+  const auto v = t.values<int32_t>();
+  return {v.begin(), v.end()};
+}
+
+TEST(Pairs, ABatch) {
+  PairStream p;
+  p.source.append({1, 2, 3, 4});
+  p.target.append({11, 12});
+  p.source.append({5});
+  p.target.append({13, 14, 15, 16});
+  const std::vector<int64_t> which = {1, 0};
+  const Batch b = pair_batch(p, which, kEnds, 4);  // cuts to four tokens, the ends included
+  EXPECT_EQ(values(b.source), (std::vector<int32_t>{5, 6000, 1, 2, 3, 6000}));
+  EXPECT_EQ(b.source_layout.offsets, (std::vector<int32_t>{0, 2, 6}));
+  EXPECT_EQ(values(b.ids), (std::vector<int32_t>{5000, 13, 14, 15, 5000, 11, 12}));
+  EXPECT_EQ(values(b.targets), (std::vector<int32_t>{13, 14, 15, 16, 11, 12, 6000}));
+  EXPECT_EQ(b.layout.offsets, (std::vector<int32_t>{0, 4, 7}));
+  EXPECT_EQ(b.target_count, 7);
+}
+
+TEST(Pairs, EachEpochHasEveryPairOnce) {
+  const PairStream p = pairs(100);
+  PairBatches batches(p, kEnds, 64, 60, 3);
+  std::vector<std::vector<int32_t>> orders;
+  uint64_t index = 0;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    std::map<int32_t, int> seen;
+    std::vector<int32_t> order;
+    while (order.size() < 100) {
+      const Batch b = batches.batch(index++);
+      EXPECT_LE(b.source.count() + b.ids.count(), 60);
+      for (int64_t s = 0; s < b.layout.sequences(); ++s) {
+        const int32_t d = values(b.source)[b.source_layout.offsets[s]];
+        EXPECT_EQ(values(b.targets)[b.layout.offsets[s]], 1000 + d);
+        EXPECT_EQ(b.layout.offsets[s + 1] - b.layout.offsets[s], 2 + d * 5 % 11);
+        ++seen[d];
+        order.push_back(d);
+      }
+    }
+    EXPECT_EQ(seen.size(), 100u);
+    orders.push_back(order);
+  }
+  EXPECT_NE(orders[0], orders[1]);
+  EXPECT_NE(orders[1], orders[2]);
+}
+
+TEST(Pairs, ABatchIsAFunctionOfSeedAndIndex) {
+  const PairStream p = pairs(50);
+  PairBatches forwards(p, kEnds, 64, 80, 3), again(p, kEnds, 64, 80, 3), other(p, kEnds, 64, 80, 4);
+  const auto index = static_cast<uint64_t>(3 * forwards.batches_per_epoch());
+  const auto late = values(forwards.batch(index).source);
+  for (uint64_t i = 0; i < 5; ++i) EXPECT_EQ(values(forwards.batch(i).source), values(again.batch(i).source));
+  EXPECT_EQ(values(forwards.batch(index).source), late);
+  EXPECT_NE(values(other.batch(0).source), values(again.batch(0).source));
+}
+
+TEST(Pairs, OfLikeLengthsStandTogether) {
+  const PairStream p = pairs(200);
+  int64_t spread = 0, sequences = 0;
+  PairBatches batches(p, kEnds, 64, 100, 1);
+  for (int64_t i = 0; i < batches.batches_per_epoch(); ++i) {
+    const Batch b = batches.batch(static_cast<uint64_t>(i));
+    int32_t least = 1000, most = 0;
+    for (int64_t s = 0; s < b.layout.sequences(); ++s) {
+      const int32_t n = b.layout.offsets[s + 1] - b.layout.offsets[s];
+      least = std::min(least, n), most = std::max(most, n);
+    }
+    spread += most - least;
+    sequences += b.layout.sequences();
+  }
+  EXPECT_EQ(sequences, 200);
+  EXPECT_LE(spread, 2 * batches.batches_per_epoch());  // of lengths from 2 to 12
+}
+
+TEST(Pairs, ByLengthHasEveryPair) {
+  const PairStream p = pairs(40);
+  std::vector<int64_t> all;
+  for (const auto& batch : pairs_by_length(p, 50, 64)) all.insert(all.end(), batch.begin(), batch.end());
+  std::sort(all.begin(), all.end());
+  for (int64_t i = 0; i < 40; ++i) EXPECT_EQ(all[i], i);
+}
+
+}  // namespace
+}  // namespace qkv

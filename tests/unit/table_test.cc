@@ -1,0 +1,70 @@
+// Rows of named columns, good and bad.
+#include "qkv/data/table.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/expect_error.h"
+#include "tests/unit/scratch_dir.h"
+
+namespace qkv {
+namespace {
+
+using testing::expect_error;
+using testing::ScratchDir;
+
+class TableTest : public ::testing::Test {
+ protected:
+  Table read(const std::string& name, const std::string& text) { return read_table(dir_.write(name, text)); }
+  void refuse(const std::string& name, const std::string& text, std::initializer_list<std::string> parts) {
+    expect_error([&] { read(name, text); }, parts);
+  }
+  ScratchDir dir_;
+};
+
+using Rows = std::vector<std::vector<std::string>>;
+
+TEST_F(TableTest, Tsv) {
+  const Table t = read("a.tsv", "source\ttarget\nein \"Haus\"\ta house\n\tb\r\nlast\tline");
+  EXPECT_EQ(t.columns, (std::vector<std::string>{"source", "target"}));
+  EXPECT_EQ(t.rows, (Rows{{"ein \"Haus\"", "a house"}, {"", "b"}, {"last", "line"}}));
+  EXPECT_EQ(t.lines, (std::vector<int64_t>{2, 3, 4}));
+  EXPECT_EQ(t.column("target"), 1u);
+}
+
+TEST_F(TableTest, Csv) {
+  const Table t = read("a.csv", "text,label\n\"one, \"\"two\"\"\nthree\",x\r\n,\"\"\nplain,y\n");
+  EXPECT_EQ(t.rows, (Rows{{"one, \"two\"\nthree", "x"}, {"", ""}, {"plain", "y"}}));
+  EXPECT_EQ(t.lines, (std::vector<int64_t>{2, 4, 5}));  // the first record has two lines
+}
+
+TEST_F(TableTest, JsonLines) {
+  const Table t =
+      read("a.jsonl", "{\"text\": \"a\\tb\", \"n\": 3}\n\n{\"n\": 4.5, \"text\": \"\", \"more\": []}\n");
+  EXPECT_EQ(t.rows[0][t.column("text")], "a\tb");
+  EXPECT_EQ(t.rows[0][t.column("n")], "3");
+  EXPECT_EQ(t.rows[1][t.column("n")], "4.5");
+  EXPECT_EQ(t.lines, (std::vector<int64_t>{1, 3}));
+}
+
+TEST_F(TableTest, BadFilesAreRefusedByPlace) {
+  refuse("a.tsv", "a\tb\n1\t2\n1\t2\t3\n", {"a.tsv:3", "2 fields (a, b)", "got 3"});
+  refuse("b.csv", "a,b\n\"x,y\nz\n", {"b.csv:2", "field 1", "never closed"});
+  refuse("c.csv", "a,b\n1,\"x\"y\n", {"c.csv:2", "field 2", "after the quote"});
+  refuse("d.csv", "a,b\n1,x\"y\n", {"d.csv:2", "field 2", "not quoted"});
+  refuse("e.jsonl", "{\"a\": \"x\"}\n{\"b\": \"x\"}\n", {"e.jsonl:2", "a"});
+  refuse("f.jsonl", "{\"a\": [1]}\n", {"f.jsonl:1", "a"});
+  refuse("g.tsv", "", {"g.tsv", "empty"});
+  refuse("h.txt", "x\n", {"h.txt", ".tsv"});
+  const Table t = read("i.tsv", "source\ttarget\n1\t2\n");
+  expect_error([&] { t.column("sorce"); }, {"i.tsv", "sorce", "source"});
+}
+
+TEST_F(TableTest, ParallelFiles) {
+  const std::string en = dir_.write("en", "a\n\nc\n"), de = dir_.write("de", "x\r\ny\r\nz"),
+                    fr = dir_.write("fr", "x\ny\n");
+  EXPECT_EQ(read_parallel(en, de).rows, (Rows{{"a", "x"}, {"", "y"}, {"c", "z"}}));
+  expect_error([&] { read_parallel(en, fr); }, {"3 lines", "has 2"});
+}
+
+}  // namespace
+}  // namespace qkv
