@@ -40,6 +40,9 @@ class LanguageModelling : public Task {
   int64_t largest_batch() const override {
     return text_.train.size() / config_.model.context / config_.accumulate;
   }
+  double tokens_a_step(int64_t batch) const override {
+    return static_cast<double>(batch * config_.accumulate * config_.model.context);
+  }
   std::vector<Batch> batches(int64_t step, int64_t batch) override {
     std::vector<Batch> out;
     for (int64_t i = 0; i < config_.accumulate; ++i)
@@ -91,6 +94,10 @@ class SequenceToSequence : public Task {
   }
   std::string fingerprint() const override { return fmt::format("pairs = {} ({})\n", train_.size(), hash_); }
   int64_t largest_batch() const override { return config_.batch; }
+  double tokens_a_step(int64_t) const override {
+    const auto tokens = static_cast<double>((train_.target.size() + train_.size()) * config_.accumulate);
+    return tokens / static_cast<double>(batches_.batches_per_epoch());
+  }
   std::vector<Batch> batches(int64_t step, int64_t) override {
     std::vector<Batch> out;
     for (int64_t i = 0; i < config_.accumulate; ++i)
@@ -109,7 +116,7 @@ class SequenceToSequence : public Task {
       source.assign(first.begin(), first.end());
     }
     source.resize(std::min<size_t>(source.size(), static_cast<size_t>(model.spec().context - 1)));
-    const std::string prompt = tokenizer_.decode(source);
+    const std::string prompt = tokenizer_.decode(source) + " \u2192 ";
     source.push_back(ends_.eos);
     GenerateOptions options = sample_options(config_, tokenizer_, model.spec().vocab_size);
     std::erase(options.sampler.excluded, ends_.eos);

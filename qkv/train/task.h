@@ -26,6 +26,8 @@ class Task {
   // The largest batch worth having: one pass over the data.
   virtual int64_t largest_batch() const = 0;
 
+  // Tokens that a step reads, or predicts where there is a source; of batches that differ, their mean.
+  virtual double tokens_a_step(int64_t batch) const = 0;
   // The micro-batches of a step, counted from 1: a function of (seed, step).
   virtual std::vector<Batch> batches(int64_t step, int64_t batch) = 0;
   // Of the validation data: all, or the part that is looked at on the way.

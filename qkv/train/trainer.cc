@@ -206,15 +206,16 @@ class Run {
                       state_.step, config_.steps, r.loss, state_.smoothed_loss, r.learning_rate,
                       human_count(static_cast<int64_t>(tokens_per_second_)), memory_text(memory), left));
       if (state_.step % config_.log_every == 0 || state_.step == config_.steps)
-        metrics.write({{"step", state_.step},
-                       {"loss", r.loss},
-                       {"smoothed_loss", state_.smoothed_loss},
-                       {"lr", r.learning_rate},
-                       {"grad_norm", r.gradient_norm},
-                       {"tokens_per_second", std::round(tokens_per_second_)},
-                       {"memory_mb", std::round(memory / 1e6)},
-                       {"tokens", state_.step * r.tokens},
-                       {"seconds", seconds_since(start)}});
+        metrics.write(
+            {{"step", state_.step},
+             {"loss", r.loss},
+             {"smoothed_loss", state_.smoothed_loss},
+             {"lr", r.learning_rate},
+             {"grad_norm", r.gradient_norm},
+             {"tokens_per_second", std::round(tokens_per_second_)},
+             {"memory_mb", std::round(memory / 1e6)},
+             {"tokens", std::llround(static_cast<double>(state_.step) * task_->tokens_a_step(state_.batch))},
+             {"seconds", seconds_since(start)}});
       interrupted = stop && stop();
       const bool last = state_.step == config_.steps;
       if (state_.step % config_.eval_every == 0 && !last) validate(metrics, false);
