@@ -22,6 +22,7 @@ struct Translation {
   double log_probability = 0, score = 0;
 };
 
+// The outputs of some sources.
 struct Translations {
   std::vector<std::vector<Translation>> best;  // of each source, best first; of an empty one an empty text
   int64_t cut = 0;                             // sources that were longer than the model can read

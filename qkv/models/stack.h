@@ -14,6 +14,7 @@ namespace qkv {
 // pre-LN a norm at the end.
 class Stack {
  public:
+  // What one stack has that others of the model have not.
   struct Shape {
     int64_t layers;
     Mask mask;      // of self-attention
