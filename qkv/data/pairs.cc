@@ -22,6 +22,7 @@ uint64_t order_key(uint64_t seed, uint64_t epoch, uint64_t item) {
 
 void shuffle(std::vector<int64_t>& items, uint64_t seed, uint64_t epoch) {
   std::vector<std::pair<uint64_t, int64_t>> keyed;
+  keyed.reserve(items.size());
   for (const int64_t i : items) keyed.emplace_back(order_key(seed, epoch, static_cast<uint64_t>(i)), i);
   std::sort(keyed.begin(), keyed.end());
   for (size_t i = 0; i < items.size(); ++i) items[i] = keyed[i].second;
@@ -111,6 +112,7 @@ void PairBatches::start_epoch() {
   std::iota(places.begin(), places.end(), 0);
   shuffle(places, seed_ + 1, epoch_);
   std::vector<std::vector<int64_t>> shuffled;
+  shuffled.reserve(places.size());
   for (const int64_t p : places) shuffled.push_back(std::move(batches_[p]));
   batches_ = std::move(shuffled);
 }

@@ -169,7 +169,8 @@ void packed_product(const Product& p) {
   double least = std::numeric_limits<double>::infinity();
   for (int64_t i = 1; i <= std::min(threads, rows); ++i) {
     const int64_t j = std::min(threads / i, columns);
-    const auto m = static_cast<double>((rows + i - 1) / i), n = static_cast<double>((columns + j - 1) / j);
+    const int64_t most_rows = (rows + i - 1) / i, most_columns = (columns + j - 1) / j;
+    const auto m = static_cast<double>(most_rows), n = static_cast<double>(most_columns);
     const double work =
         m * n + (m + n) / 4;  // packing an element takes as long as using it some tens of times
     if (work < least) least = work, r = i, c = j;
