@@ -5,7 +5,6 @@
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/embedding.h"
 #include "qkv/ops/linear.h"
-#include "qkv/ops/norm.h"
 
 namespace qkv {
 namespace {
@@ -91,10 +90,7 @@ Tensor Transformer::embed(const Tensor& ids, const Context& context, uint32_t si
         context.segments.defined() ? context.segments : Tensor::zeros({ids.count()}, DType::i32);
     x = add(x, embedding(segments, segment_->value, "segment"));
   }
-  if (embedding_norm_)
-    x = residual_norm(x, {}, {}, embedding_norm_->gamma(), embedding_norm_->beta(),
-                      embedding_norm_->epsilon())
-            .normalized;
+  if (embedding_norm_) x = embedding_norm_->forward(x);
   return dropout(x, context.dropout(spec_.embedding_dropout, site));
 }
 
@@ -122,7 +118,7 @@ Tensor Transformer::hidden(const ModelInput& input, const Context& context,
   Tensor x = stack.forward(embed(input.ids, inner, kEmbeddingSite), inner, states);
   if (!head_) return x;
   x = activation(spec_.activation, head_->forward(x));
-  return residual_norm(x, {}, {}, head_norm_->gamma(), head_norm_->beta(), head_norm_->epsilon()).normalized;
+  return head_norm_->forward(x);
 }
 
 Tensor Transformer::logits(const Tensor& hidden) const {

@@ -23,6 +23,10 @@ LayerNorm::LayerNorm(Parameters& parameters, const std::string& name, int64_t wi
       beta_(&parameters.add(name + ".beta", {width}, ParameterKind::vector, {Initializer::Kind::zeros})),
       epsilon_(epsilon) {}
 
+Tensor LayerNorm::forward(const Tensor& x) const {
+  return residual_norm(x, {}, {}, gamma(), beta(), epsilon_).normalized;
+}
+
 MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string& name, int64_t width,
                                        const AttentionSpec& spec, Mask mask, int64_t layer, uint32_t site,
                                        InitStd std)
@@ -121,7 +125,7 @@ Tensor ResidualStream::add_and_norm(const LayerNorm& norm, const Context& contex
   ResidualNormResult r = residual_norm(x, branch, dropout, norm.gamma(), norm.beta(), norm.epsilon());
   if (context.probed(name)) {  // the sum may be replaced: norm it again on its own
     context.visit(name, r.sum);
-    r.normalized = residual_norm(r.sum, {}, {}, norm.gamma(), norm.beta(), norm.epsilon()).normalized;
+    r.normalized = norm.forward(r.sum);
   }
   x = r.sum;
   branch = Tensor();

@@ -26,6 +26,7 @@ class Linear {
 class LayerNorm {
  public:
   LayerNorm(Parameters& parameters, const std::string& name, int64_t width, float epsilon);
+  Tensor forward(const Tensor& x) const;  // [N, D] -> [N, D]
   const Tensor& gamma() const { return gamma_->value; }
   const Tensor& beta() const { return beta_->value; }
   float epsilon() const { return epsilon_; }

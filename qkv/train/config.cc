@@ -399,11 +399,22 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
   if (!given("model.d_vo")) m.attention.d_vo = m.width / heads;
   if (!given("model.hidden")) m.hidden = 4 * m.width;
   const bool pairs = m.architecture == Architecture::encoder_decoder;
-  if (pairs && c.batch == 0) usage("{}: train.batch: \"fit\" is for texts: give train.batch_tokens", path);
+  if (pairs && c.batch != TrainConfig().batch)
+    usage("{}: train.batch: counts windows of a text: give train.batch_tokens", path);
   if (!given("model.encoder_layers")) m.encoder_layers = pairs ? m.layers : 0;
-  for (const char* key :
-       {"data.train_target", "data.valid_target", "data.source_column", "data.target_column"})
-    if (given(key) && !pairs) usage("{}: {}: only for model.architecture = \"encoder_decoder\"", path, key);
+  // By value: a run's own config.toml gives every key.
+  const auto only_for = [&](bool right, const char* key, bool is_default, const char* architecture) {
+    if (!right && !is_default) usage("{}: {}: only for model.architecture = \"{}\"", path, key, architecture);
+  };
+  const TrainConfig defaults;
+  only_for(pairs, "data.train_target", c.data.train_target.empty(), "encoder_decoder");
+  only_for(pairs, "data.valid_target", c.data.valid_target.empty(), "encoder_decoder");
+  only_for(pairs, "data.source_column", c.data.source_column == defaults.data.source_column,
+           "encoder_decoder");
+  only_for(pairs, "data.target_column", c.data.target_column == defaults.data.target_column,
+           "encoder_decoder");
+  only_for(pairs, "train.batch_tokens", c.batch_tokens == defaults.batch_tokens, "encoder_decoder");
+  only_for(!pairs, "data.separator", c.data.separator.empty(), "decoder");
   ModelSpec complete = m;
   complete.vocab_size = 1;
   try {

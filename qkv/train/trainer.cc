@@ -261,6 +261,10 @@ class Run {
           std::clamp<int64_t>(largest_batch(config_, limit), 1, std::max<int64_t>(1, task_->largest_batch()));
     const int64_t needed = memory_plan(config_, state_.batch).total();
     if (needed <= limit) return;
+    if (config_.model.architecture == Architecture::encoder_decoder)
+      fail("micro-batches of {} tokens need {}, but {} {}: lower train.batch_tokens", config_.batch_tokens,
+           memory_text(static_cast<double>(needed)), memory_text(static_cast<double>(limit)),
+           config_.memory_gb > 0 ? "are allowed (train.memory_gb)" : "are free");
     const int64_t fits = largest_batch(config_, limit);
     TrainConfig frugal = config_;
     frugal.recompute = true;

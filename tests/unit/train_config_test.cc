@@ -175,6 +175,22 @@ TEST_F(TrainConfigTest, ABadOverrideIsNotBlamedOnALine) {
     }
 }
 
+// The config.toml of a run starts another.
+TEST_F(TrainConfigTest, WhatIsWrittenIsReadBack) {
+  for (const char* architecture : {"decoder", "encoder_decoder"}) {
+    const std::string written = to_toml(
+        read(kLeast, {std::string("model.architecture=") + architecture, "train.schedule=one_cycle"}));
+    EXPECT_EQ(to_toml(read(written, {})), written);
+  }
+}
+
+TEST_F(TrainConfigTest, KeysOfTheOtherArchitectureAreRefused) {
+  for (const char* text : {"data.train_target=b.txt", "data.source_column=x", "train.batch_tokens=100"})
+    EXPECT_THROW(read(kLeast, {text}), UsageError) << text;
+  for (const char* text : {"train.batch=3", "train.batch=fit", "data.separator=x"})
+    EXPECT_THROW(read(kLeast, {"model.architecture=encoder_decoder", text}), UsageError) << text;
+}
+
 TEST_F(TrainConfigTest, TheFingerprintTellsRunsApart) {
   const auto of = [&](const std::vector<std::string>& overrides) {
     return fingerprint(read(kLeast, overrides));
