@@ -116,10 +116,6 @@ size_t Table::column(std::string_view name) const {
   fail("{}: there is no column '{}' (did you mean '{}'?)", path, name, nearest(name, known));
 }
 
-std::string Table::place(size_t row) const {
-  return fmt::format("{}:{}", path, lines[row]);
-}
-
 std::vector<std::string> lines_of(std::string_view text) {
   std::vector<std::string> out;
   for (size_t at = 0; at < text.size();) {

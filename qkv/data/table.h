@@ -17,7 +17,6 @@ struct Table {
 
   // The column's place. Throws Error naming the file and the nearest column.
   size_t column(std::string_view name) const;
-  std::string place(size_t row) const;  // "FILE:12"
 };
 
 // By the file's extension: .tsv, a header and rows whose fields hold no tab; .csv, the same with commas and
