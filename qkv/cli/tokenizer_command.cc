@@ -31,6 +31,7 @@ struct TrainArguments {
   std::optional<size_t> vocab_size;
   std::optional<int64_t> min_frequency;
   std::vector<std::string> special_tokens;
+  bool cased = false;
   std::string out;
 };
 
@@ -55,7 +56,10 @@ void show_progress(std::string_view what, size_t done, size_t total) {
 
 TrainerOptions trainer_options(const TrainArguments& arguments) {
   TrainerOptions options;
-  const bool sized = arguments.type == "bpe" || arguments.type == "word";
+  const bool sized = arguments.type != "char" && arguments.type != "byte";
+  if (arguments.cased && arguments.type != "wordpiece")
+    throw UsageError(fmt::format("--cased means nothing for --type {}", arguments.type));
+  options.lowercase = !arguments.cased;
   if (!sized && (arguments.vocab_size || arguments.min_frequency)) {
     throw UsageError(
         fmt::format("--vocab-size and --min-frequency mean nothing for --type {}", arguments.type));
@@ -79,6 +83,7 @@ Tokenizer train(const TrainArguments& arguments) {
   }
   if (arguments.type == "char") return text::train_characters(texts, options);
   if (arguments.type == "word") return text::train_words(texts, options);
+  if (arguments.type == "wordpiece") return text::train_word_piece(texts, options);
   return text::train_byte_level_bpe(texts, options);
 }
 
@@ -168,17 +173,19 @@ void add_train(CLI::App& parent) {
   command->add_option("INPUT", arguments->inputs, "UTF-8 text files (none needed for --type byte)");
   command
       ->add_option("--type", arguments->type,
-                   "What tokens are: bpe (byte-level, as GPT-2's), char, byte, word")
-      ->check(CLI::IsMember({"bpe", "char", "byte", "word"}))
+                   "What tokens are: bpe (byte-level, as GPT-2's), wordpiece (as BERT's), char, byte, word")
+      ->check(CLI::IsMember({"bpe", "wordpiece", "char", "byte", "word"}))
       ->capture_default_str();
-  command->add_option("--vocab-size", arguments->vocab_size, "Tokens in all, for bpe and word (8192)")
+  command
+      ->add_option("--vocab-size", arguments->vocab_size, "Tokens in all, for bpe, wordpiece and word (8192)")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
   command
       ->add_option("--min-frequency", arguments->min_frequency,
-                   "Leave out pairs (bpe) or words (word) that are rarer (2)")
+                   "Leave out pairs (bpe, wordpiece) or words (word) that are rarer (2)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 60));
   command->add_option("--special", arguments->special_tokens,
                       "Special tokens, in the order of their ids; <unk> stands for what is unknown");
+  command->add_flag("--cased", arguments->cased, "Keep capitals and accents (wordpiece)");
   command->add_option("--out", arguments->out, "Directory to write")->required();
   command->footer(
       "Example:\n  qkv tokenizer train corpus.txt --vocab-size 8192 --special '<|endoftext|>' --out tok");
@@ -189,7 +196,7 @@ std::shared_ptr<RunArguments> add_run_options(CLI::App& command) {
   auto arguments = std::make_shared<RunArguments>();
   command
       .add_option("DIR", arguments->directory,
-                  "Directory with tokenizer.json (or vocab.json and merges.txt), or run")
+                  "Directory with tokenizer.json (or vocab.json and merges.txt, or vocab.txt), or run")
       ->required();
   command.add_option("FILE", arguments->file, "Input; standard input when absent");
   return arguments;

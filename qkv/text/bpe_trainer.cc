@@ -12,22 +12,29 @@ size_t BpeTrainer::HashPair::operator()(const Merge& m) const {
   return x ^ (x >> 29);
 }
 
-BpeTrainer::BpeTrainer(const WordCounts& words, Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {
+std::vector<CountedWord> spell_words(const WordCounts& words, const Vocabulary& vocabulary) {
   TokenId bytes[256];
   for (int b = 0; b < 256; ++b) {
     const auto byte = static_cast<char>(b);
-    bytes[b] = vocabulary_.find(spell_bytes({&byte, 1}));
+    bytes[b] = vocabulary.find(spell_bytes({&byte, 1}));
   }
-  words_.reserve(words.size());
+  std::vector<CountedWord> spelled;
+  spelled.reserve(words.size());
   for (const auto& [spelling, count] : words) {
-    Word word{{}, count};
+    CountedWord word{{}, count};
     word.tokens.reserve(spelling.size());
     for (const char c : spelling) word.tokens.push_back(bytes[static_cast<unsigned char>(c)]);
-    const auto index = static_cast<uint32_t>(words_.size());
-    for (size_t i = 1; i < word.tokens.size(); ++i) {
-      change_count({word.tokens[i - 1], word.tokens[i]}, count, index);
-    }
-    words_.push_back(std::move(word));
+    spelled.push_back(std::move(word));
+  }
+  return spelled;
+}
+
+BpeTrainer::BpeTrainer(std::vector<CountedWord> words, Vocabulary vocabulary, std::string prefix)
+    : vocabulary_(std::move(vocabulary)), prefix_(std::move(prefix)), words_(std::move(words)) {
+  for (size_t w = 0; w < words_.size(); ++w) {
+    const auto& [tokens, count] = words_[w];
+    for (size_t i = 1; i < tokens.size(); ++i)
+      change_count({tokens[i - 1], tokens[i]}, count, static_cast<uint32_t>(w));
   }
   grown_.clear();
   for (const auto& [pair, info] : pairs_) queue_.push({info.count, pair});
@@ -47,7 +54,10 @@ bool BpeTrainer::step(int64_t min_frequency) {
   const Merge pair = queue_.top().pair;
   queue_.pop();
 
-  const std::string joined = *vocabulary_.token(pair.first) + *vocabulary_.token(pair.second);
+  std::string_view right = *vocabulary_.token(pair.second);
+  if (right.starts_with(prefix_)) right.remove_prefix(prefix_.size());
+  std::string joined = *vocabulary_.token(pair.first);
+  joined += right;
   TokenId id = vocabulary_.find(joined);  // another pair may have made the same token
   if (id == kNoToken) {
     id = static_cast<TokenId>(vocabulary_.id_limit());
@@ -78,7 +88,7 @@ void BpeTrainer::change_count(Merge pair, int64_t by, uint32_t word) {
 }
 
 void BpeTrainer::merge_in_word(uint32_t index, Merge pair, TokenId joined) {
-  Word& word = words_[index];
+  CountedWord& word = words_[index];
   std::vector<TokenId>& t = word.tokens;
   size_t kept = 0;  // t[0, kept) is the new word, t[i, ...) what is left of the old one
   for (size_t i = 0; i < t.size();) {

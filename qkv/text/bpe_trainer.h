@@ -16,11 +16,21 @@ namespace qkv::text {
 // Words and how often they occur.
 using WordCounts = std::unordered_map<std::string_view, int64_t>;
 
+// A word as tokens of the alphabet, and how often it occurs.
+struct CountedWord {
+  std::vector<TokenId> tokens;
+  int64_t count;
+};
+
+// Words as tokens of the byte alphabet, which `vocabulary` holds.
+std::vector<CountedWord> spell_words(const WordCounts& words, const Vocabulary& vocabulary);
+
 // Learns merges one at a time from the counts of words.
 class BpeTrainer {
  public:
-  // `vocabulary` holds the special tokens and the alphabet; words are sequences of bytes.
-  BpeTrainer(const WordCounts& words, Vocabulary vocabulary);
+  // `vocabulary` holds the special tokens and the alphabet. A joined token loses the `prefix` of its right
+  // part.
+  BpeTrainer(std::vector<CountedWord> words, Vocabulary vocabulary, std::string prefix = "");
 
   // Merges the most frequent pair. False, changing nothing, when none occurs `min_frequency` times.
   bool step(int64_t min_frequency);
@@ -30,10 +40,6 @@ class BpeTrainer {
   Vocabulary take_vocabulary() && { return std::move(vocabulary_); }
 
  private:
-  struct Word {
-    std::vector<TokenId> tokens;
-    int64_t count;
-  };
   struct Pair {
     int64_t count = 0;
     std::vector<uint32_t> words;  // that hold it, or did
@@ -53,8 +59,9 @@ class BpeTrainer {
   void merge_in_word(uint32_t index, Merge pair, TokenId joined);
 
   Vocabulary vocabulary_;
+  std::string prefix_;
   std::vector<Merge> merges_;
-  std::vector<Word> words_;
+  std::vector<CountedWord> words_;
   std::unordered_map<Merge, Pair, HashPair> pairs_;
   std::vector<Merge> grown_;  // pairs whose count rose in the current step
   std::priority_queue<Candidate> queue_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "qkv/base/json.h"
@@ -84,6 +85,78 @@ class Lowercase : public Normalizer {
   OrderedJson to_json() const override { return {{"type", "Lowercase"}}; }
 };
 
+// What BERT does to a text before it is cut. Each flag is a step, in the order of the members.
+class BertNormalizer : public Normalizer {
+ public:
+  explicit BertNormalizer(const JsonField& field)
+      : clean_text_(field.boolean_or("clean_text", true)),
+        handle_chinese_chars_(field.boolean_or("handle_chinese_chars", true)),
+        lowercase_(field.boolean_or("lowercase", true)) {
+    if (const auto strip = field.find("strip_accents")) strip_accents_ = strip->boolean();
+  }
+
+  AlignedText normalize(AlignedText text) const override {
+    if (clean_text_ || handle_chinese_chars_) text = respace(text);
+    if (strip_accents_.value_or(lowercase_) && !is_ascii(text.view())) {
+      text = without_marks(UnicodeForm(NormalForm::kNfd, "NFD").normalize(std::move(text)));
+    }
+    return lowercase_ ? Lowercase().normalize(std::move(text)) : text;
+  }
+
+  OrderedJson to_json() const override {
+    return {{"type", "BertNormalizer"},
+            {"clean_text", clean_text_},
+            {"handle_chinese_chars", handle_chinese_chars_},
+            {"strip_accents", strip_accents_ ? OrderedJson(*strip_accents_) : OrderedJson(nullptr)},
+            {"lowercase", lowercase_}};
+  }
+
+ private:
+  // Drops control characters, makes white space plain spaces and puts spaces around ideographs.
+  AlignedText respace(const AlignedText& text) const {
+    const std::string_view in = text.view();
+    Rewriter out(text);
+    for (size_t i = 0; i < in.size();) {
+      const Character c = character_at(in, i);
+      const Range at{i, i + c.length};
+      const bool blank = c.codepoint == '\t' || c.codepoint == '\n' || c.codepoint == '\r';
+      if (clean_text_ && !blank && (c.codepoint == 0xFFFD || is_other(c.codepoint))) {
+        out.replace(at, "");
+      } else if (clean_text_ && is_space(c.codepoint)) {
+        out.replace(at, " ");
+      } else if (handle_chinese_chars_ && is_cjk_ideograph(c.codepoint)) {
+        out.replace({at.begin, at.begin}, " ");
+        out.keep(at);
+        out.replace({at.end, at.end}, " ");
+      } else {
+        out.keep(at);
+      }
+      i = at.end;
+    }
+    return std::move(out).finish();
+  }
+
+  static AlignedText without_marks(const AlignedText& text) {
+    const std::string_view in = text.view();
+    Rewriter out(text);
+    for (size_t i = 0; i < in.size();) {
+      const Character c = character_at(in, i);
+      const Range at{i, i + c.length};
+      if (is_nonspacing_mark(c.codepoint)) {
+        out.replace(at, "");
+      } else {
+        out.keep(at);
+      }
+      i = at.end;
+    }
+    return std::move(out).finish();
+  }
+
+  bool clean_text_, handle_chinese_chars_;
+  std::optional<bool> strip_accents_;  // absent: as lowercase
+  bool lowercase_;
+};
+
 class NormalizerSequence : public Normalizer {
  public:
   explicit NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> stages) : stages_(std::move(stages)) {}
@@ -106,13 +179,14 @@ class NormalizerSequence : public Normalizer {
 }  // namespace
 
 std::unique_ptr<Normalizer> parse_normalizer(const JsonField& field) {
-  static constexpr std::array<std::string_view, 6> kSupported = {"NFC",  "NFD",       "NFKC",
-                                                                 "NFKD", "Lowercase", "Sequence"};
+  static constexpr std::array<std::string_view, 7> kSupported = {
+      "BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Sequence"};
   const std::string& type = field["type"].string();
   if (type == "NFC") return std::make_unique<UnicodeForm>(NormalForm::kNfc, type);
   if (type == "NFD") return std::make_unique<UnicodeForm>(NormalForm::kNfd, type);
   if (type == "NFKC") return std::make_unique<UnicodeForm>(NormalForm::kNfkc, type);
   if (type == "NFKD") return std::make_unique<UnicodeForm>(NormalForm::kNfkd, type);
+  if (type == "BertNormalizer") return std::make_unique<BertNormalizer>(field);
   if (type == "Lowercase") return std::make_unique<Lowercase>();
   if (type != "Sequence") field["type"].refuse_type(type, kSupported);
   std::vector<std::unique_ptr<Normalizer>> stages;

@@ -157,6 +157,45 @@ class TemplateProcessing : public PostProcessor {
   std::vector<Item> single_, pair_;
 };
 
+// BERT's template in few words: [CLS] A [SEP], and B [SEP] of type 1.
+class BertProcessing : public PostProcessor {
+ public:
+  explicit BertProcessing(const JsonField& field) : sep_(parse(field["sep"])), cls_(parse(field["cls"])) {}
+
+  void adjust(std::vector<Encoding>&, const std::vector<std::string_view>&) const override {}
+  bool assembles() const override { return true; }
+
+  Encoding assemble(const std::vector<Encoding>& parts) const override {
+    Encoding result;
+    result.add(cls_.id, {0, 0}, 0);
+    for (size_t p = 0; p < parts.size(); ++p) {
+      Encoding part = parts[p];
+      part.type_ids.assign(part.size(), static_cast<TokenId>(p));
+      result.append(part);
+      result.add(sep_.id, {0, 0}, static_cast<TokenId>(p));
+    }
+    return result;
+  }
+
+  OrderedJson to_json() const override {
+    return {{"type", "BertProcessing"},
+            {"sep", OrderedJson::array({sep_.content, sep_.id})},
+            {"cls", OrderedJson::array({cls_.content, cls_.id})}};
+  }
+
+ private:
+  struct Special {
+    std::string content;
+    TokenId id;
+  };
+  static Special parse(const JsonField& field) {
+    if (field.size() != 2) field.refuse("[token, id]");
+    return {field.at(0).string(), static_cast<TokenId>(field.at(1).integer(0, kLargestTokenId))};
+  }
+
+  Special sep_, cls_;
+};
+
 class PostProcessorSequence : public PostProcessor {
  public:
   explicit PostProcessorSequence(std::vector<std::unique_ptr<PostProcessor>> stages)
@@ -208,11 +247,30 @@ Encoding concatenate(const std::vector<Encoding>& parts) {
   return result;
 }
 
+Json bert_template(const std::pair<std::string, TokenId>& cls, const std::pair<std::string, TokenId>& sep) {
+  const auto special = [](const std::string& id, int type) -> Json {
+    return {{"SpecialToken", {{"id", id}, {"type_id", type}}}};
+  };
+  const auto sequence = [](const char* id, int type) -> Json {
+    return {{"Sequence", {{"id", id}, {"type_id", type}}}};
+  };
+  Json tokens;
+  for (const auto& [content, id] : {cls, sep}) {
+    tokens[content] = {{"id", content}, {"ids", Json::array({id})}, {"tokens", Json::array({content})}};
+  }
+  return {{"type", "TemplateProcessing"},
+          {"single", Json::array({special(cls.first, 0), sequence("A", 0), special(sep.first, 0)})},
+          {"pair", Json::array({special(cls.first, 0), sequence("A", 0), special(sep.first, 0),
+                                sequence("B", 1), special(sep.first, 1)})},
+          {"special_tokens", std::move(tokens)}};
+}
+
 std::unique_ptr<PostProcessor> parse_post_processor(const JsonField& field) {
-  static constexpr std::array<std::string_view, 3> kSupported = {"ByteLevel", "TemplateProcessing",
-                                                                 "Sequence"};
+  static constexpr std::array<std::string_view, 4> kSupported = {"ByteLevel", "TemplateProcessing",
+                                                                 "BertProcessing", "Sequence"};
   const std::string& type = field["type"].string();
   if (type == "ByteLevel") return std::make_unique<ByteLevelOffsets>(field);
+  if (type == "BertProcessing") return std::make_unique<BertProcessing>(field);
   if (type == "TemplateProcessing") return std::make_unique<TemplateProcessing>(field);
   if (type != "Sequence") field["type"].refuse_type(type, kSupported);
   std::vector<std::unique_ptr<PostProcessor>> stages;
@@ -222,7 +280,7 @@ std::unique_ptr<PostProcessor> parse_post_processor(const JsonField& field) {
     stages.push_back(parse_post_processor(list.at(i)));
     assemblers += stages.back()->assembles();
   }
-  if (assemblers > 1) list.refuse("at most one TemplateProcessing");
+  if (assemblers > 1) list.refuse("at most one stage that adds special tokens");
   return std::make_unique<PostProcessorSequence>(std::move(stages));
 }
 

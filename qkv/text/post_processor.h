@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "qkv/text/regex.h"
@@ -42,8 +44,12 @@ class PostProcessor {
   virtual nlohmann::ordered_json to_json() const = 0;
 };
 
-// From its object in tokenizer.json: ByteLevel, TemplateProcessing, Sequence.
+// From its object in tokenizer.json: ByteLevel, TemplateProcessing, BertProcessing, Sequence.
 std::unique_ptr<PostProcessor> parse_post_processor(const JsonField& field);
+
+// BERT's template as an object of tokenizer.json: [CLS] A [SEP] of type 0, then B [SEP] of type 1.
+nlohmann::json bert_template(const std::pair<std::string, TokenId>& cls,
+                             const std::pair<std::string, TokenId>& sep);
 
 // The parts one after another, the second one's tokens of type 1.
 Encoding concatenate(const std::vector<Encoding>& parts);

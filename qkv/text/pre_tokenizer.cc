@@ -126,6 +126,41 @@ class Whitespace : public PreTokenizer {
   }
 };
 
+// Words, and every punctuation character on its own.
+class BertPreTokenizer : public PreTokenizer {
+ public:
+  void split(PieceList& list) const override {
+    if (list.bytes) list.spell_out();
+    const std::string_view text = list.text.view();
+    std::vector<Range> pieces;
+    for (const Range piece : list.pieces) {
+      size_t word = piece.begin;
+      for (size_t i = piece.begin; i < piece.end;) {
+        const Character c = character_at(text, i);
+        const bool punctuation = is_bert_punctuation(c.codepoint);
+        if (punctuation || is_space(c.codepoint)) {
+          if (i > word) pieces.push_back({word, i});
+          word = i + c.length;
+        }
+        if (punctuation) pieces.push_back({i, i + c.length});
+        i += c.length;
+      }
+      if (piece.end > word) pieces.push_back({word, piece.end});
+    }
+    list.pieces = std::move(pieces);
+  }
+
+  OrderedJson to_json() const override { return {{"type", "BertPreTokenizer"}}; }
+
+ private:
+  // Unicode calls $, + and their like symbols; BERT counts all of ASCII's signs.
+  static bool is_bert_punctuation(int32_t c) {
+    if (c >= 0x80) return is_punctuation(c);
+    return c > ' ' && c < 0x7F && !(c >= '0' && c <= '9') && !(c >= 'A' && c <= 'Z') &&
+           !(c >= 'a' && c <= 'z');
+  }
+};
+
 // A stretch of a text that a pattern matched, or one between matches.
 struct Stretch {
   Range range;
@@ -365,12 +400,13 @@ void PieceList::spell_out() {
 }
 
 std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonField& field) {
-  static constexpr std::array<std::string_view, 5> kSupported = {"ByteLevel", "Whitespace", "WhitespaceSplit",
-                                                                 "Split", "Sequence"};
+  static constexpr std::array<std::string_view, 6> kSupported = {
+      "ByteLevel", "Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Split", "Sequence"};
   const std::string& type = field["type"].string();
   if (type == "ByteLevel") return std::make_unique<ByteLevel>(field);
   if (type == "Whitespace") return std::make_unique<Whitespace>();
   if (type == "WhitespaceSplit") return std::make_unique<WhitespaceSplit>();
+  if (type == "BertPreTokenizer") return std::make_unique<BertPreTokenizer>();
   if (type == "Split") return std::make_unique<Split>(field);
   if (type != "Sequence") field["type"].refuse_type(type, kSupported);
   std::vector<std::unique_ptr<PreTokenizer>> stages;

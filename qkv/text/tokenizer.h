@@ -20,9 +20,9 @@ struct TokenizerParts;
 // An immutable tokenizer. Copies share what they hold, and all functions may be called from several threads.
 class Tokenizer {
  public:
-  // From a directory with tokenizer.json, or with vocab.json and merges.txt (then tokenizer_config.json,
-  // special_tokens_map.json and added_tokens.json are read too, and GPT-2's pipeline is meant), or from a
-  // file in the format of tokenizer.json.
+  // From a directory with tokenizer.json, with vocab.json and merges.txt (GPT-2's pipeline) or with vocab.txt
+  // (BERT's; beside these two tokenizer_config.json, special_tokens_map.json and added_tokens.json are read),
+  // or from a file in the format of tokenizer.json.
   static Tokenizer load(const std::string& path);
 
   // From the text of a tokenizer.json; `name` is what errors call it.

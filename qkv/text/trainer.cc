@@ -1,7 +1,9 @@
 #include "qkv/text/trainer.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <unordered_map>
 
 #include "qkv/base/error.h"
 #include "qkv/base/json.h"
@@ -12,6 +14,7 @@
 #include "qkv/text/tokenizer_parts.h"
 #include "qkv/text/unicode.h"
 #include "qkv/text/word_level.h"
+#include "qkv/text/word_piece.h"
 
 namespace qkv::text {
 namespace {
@@ -19,6 +22,7 @@ namespace {
 constexpr size_t kProgressEvery = 256;      // merges
 constexpr size_t kProgressBytes = 1 << 24;  // of text
 constexpr size_t kAlphabet = 256;
+constexpr std::string_view kWordPiecePrefix = "##";
 
 void report(const TrainerOptions& options, std::string_view what, size_t done, size_t total) {
   if (options.progress) options.progress(what, done, total);
@@ -86,6 +90,14 @@ std::string unknown_token(const std::vector<std::string>& special_tokens) {
   return "";
 }
 
+void learn_merges(BpeTrainer& trainer, const TrainerOptions& options) {
+  while (trainer.vocabulary().size() < options.vocab_size && trainer.step(options.min_frequency)) {
+    if (trainer.merges().size() % kProgressEvery == 0) {
+      report(options, "tokens", trainer.vocabulary().size(), options.vocab_size);
+    }
+  }
+}
+
 WordCounts count_gpt2_words(std::span<const std::string_view> texts, const TrainerOptions& options) {
   WordCounts counts;
   size_t total = 0, done = 0;
@@ -104,6 +116,100 @@ WordCounts count_gpt2_words(std::span<const std::string_view> texts, const Train
   return counts;
 }
 
+// Words of BERT's pipeline. Line by line: lines end words, and keep what is held at once small.
+std::map<std::string, int64_t> count_bert_words(std::span<const std::string_view> texts,
+                                                const TokenizerParts& parts, const TrainerOptions& options) {
+  std::unordered_map<std::string, int64_t> counts;
+  size_t total = 0, done = 0;
+  for (const std::string_view text : texts) total += text.size();
+  for (const std::string_view text : texts) {
+    check_utf8(text, "tokenizer training");
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
+      PieceList list(parts.normalizer->normalize(AlignedText(text.substr(at, end - at), 0)));
+      parts.pre_tokenizer->split(list);
+      for (size_t i = 0; i < list.pieces.size(); ++i) ++counts[std::string(list.piece(i))];
+      if ((done + end) / kProgressBytes != (done + at) / kProgressBytes)
+        report(options, "bytes counted", done + end, total);
+      at = end;
+    }
+    done += text.size();
+  }
+  return {counts.begin(), counts.end()};
+}
+
+// The most frequent characters, among equals those of the smaller code point.
+std::set<int32_t> frequent_characters(const std::map<std::string, int64_t>& words, size_t limit) {
+  std::map<int32_t, int64_t> counts;
+  for (const auto& [word, count] : words) {
+    for (size_t i = 0; i < word.size();) {
+      const Character c = character_at(word, i);
+      counts[c.codepoint] += count;
+      i += c.length;
+    }
+  }
+  std::vector<std::pair<int64_t, int32_t>> order;
+  for (const auto& [character, count] : counts) order.emplace_back(-count, character);
+  std::sort(order.begin(), order.end());
+  if (order.size() > limit) order.resize(limit);
+  std::set<int32_t> frequent;
+  for (const auto& [count, character] : order) frequent.insert(character);
+  return frequent;
+}
+
+// Words as tokens of the alphabet: without the characters outside, all but the first with the prefix.
+std::vector<CountedWord> spell_with_prefix(const std::map<std::string, int64_t>& words,
+                                           const std::set<int32_t>& alphabet, Vocabulary& vocabulary) {
+  const auto add = [&](std::string token) {
+    vocabulary.add(std::move(token), static_cast<TokenId>(vocabulary.id_limit()));
+  };
+  std::set<int32_t> inside;  // characters that occur after others
+  const auto for_each_character = [&](std::string_view word, const auto& f) {
+    for (size_t i = 0; i < word.size();) {
+      const Character c = character_at(word, i);
+      if (alphabet.contains(c.codepoint)) f(c.codepoint, i > 0, word.substr(i, c.length));
+      i += c.length;
+    }
+  };
+  for (const int32_t c : alphabet) {
+    std::string token;
+    append_utf8(token, c);
+    add(std::move(token));
+  }
+  for (const auto& [word, count] : words) {
+    for_each_character(word, [&](int32_t c, bool continues, std::string_view) {
+      if (continues) inside.insert(c);
+    });
+  }
+  for (const int32_t c : inside) {
+    std::string token(kWordPiecePrefix);
+    append_utf8(token, c);
+    add(std::move(token));
+  }
+  std::vector<CountedWord> spelled;
+  spelled.reserve(words.size());
+  for (const auto& [word, count] : words) {
+    CountedWord counted{{}, count};
+    for_each_character(word, [&](int32_t, bool continues, std::string_view character) {
+      std::string token(continues ? kWordPiecePrefix : "");
+      token += character;
+      counted.tokens.push_back(vocabulary.find(token));
+    });
+    spelled.push_back(std::move(counted));
+  }
+  return spelled;
+}
+
+// BERT's special tokens, save those that `named` has, and then these.
+std::vector<std::string> with_bert_tokens(const std::vector<std::string>& named) {
+  std::vector<std::string> tokens;
+  for (const char* token : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
+    if (std::find(named.begin(), named.end(), token) == named.end()) tokens.emplace_back(token);
+  }
+  tokens.insert(tokens.end(), named.begin(), named.end());
+  return tokens;
+}
+
 }  // namespace
 
 Tokenizer train_byte_level_bpe(std::span<const std::string_view> texts, const TrainerOptions& options) {
@@ -112,12 +218,9 @@ Tokenizer train_byte_level_bpe(std::span<const std::string_view> texts, const Tr
   check(options.vocab_size >= vocabulary.size() && options.vocab_size <= kLargestTokenId,
         "tokenizer training: a vocabulary of {} tokens, expected {} (special tokens and bytes) to {}",
         options.vocab_size, vocabulary.size(), kLargestTokenId);
-  BpeTrainer trainer(count_gpt2_words(texts, options), std::move(vocabulary));
-  while (trainer.vocabulary().size() < options.vocab_size && trainer.step(options.min_frequency)) {
-    if (trainer.merges().size() % kProgressEvery == 0) {
-      report(options, "tokens", trainer.vocabulary().size(), options.vocab_size);
-    }
-  }
+  std::vector<CountedWord> words = spell_words(count_gpt2_words(texts, options), vocabulary);
+  BpeTrainer trainer(std::move(words), std::move(vocabulary));
+  learn_merges(trainer, options);
   std::vector<Merge> merges = trainer.merges();
   return byte_level_tokenizer(options, std::move(trainer).take_vocabulary(), std::move(merges));
 }
@@ -189,6 +292,34 @@ Tokenizer train_words(std::span<const std::string_view> texts, const TrainerOpti
   }
   parts.model = std::make_unique<WordLevel>(std::move(vocabulary), unk);
   parts.added_tokens = added_tokens_of(with_unk.special_tokens, parts.model->vocabulary());
+  return Tokenizer(std::move(parts));
+}
+
+Tokenizer train_word_piece(std::span<const std::string_view> texts, const TrainerOptions& options) {
+  const std::vector<std::string> special_tokens = with_bert_tokens(options.special_tokens);
+  TokenizerParts parts;
+  const Json normalizer = {{"type", "BertNormalizer"}, {"lowercase", options.lowercase}};
+  parts.normalizer = parse_normalizer(JsonField(normalizer, "normalizer"));
+  parts.pre_tokenizer = pre_tokenizer_of({{"type", "BertPreTokenizer"}});
+
+  const auto words = count_bert_words(texts, parts, options);
+  Vocabulary vocabulary = vocabulary_of(special_tokens);
+  const std::set<int32_t> alphabet = frequent_characters(words, options.alphabet_limit);
+  std::vector<CountedWord> spelled = spell_with_prefix(words, alphabet, vocabulary);
+  check(options.vocab_size >= vocabulary.size() && options.vocab_size <= kLargestTokenId,
+        "tokenizer training: a vocabulary of {} tokens, expected {} (special tokens and characters) to {}",
+        options.vocab_size, vocabulary.size(), kLargestTokenId);
+  BpeTrainer trainer(std::move(spelled), std::move(vocabulary), std::string(kWordPiecePrefix));
+  learn_merges(trainer, options);
+
+  parts.model = std::make_unique<WordPiece>(std::move(trainer).take_vocabulary(), WordPieceOptions{});
+  const Vocabulary& learned = parts.model->vocabulary();
+  parts.added_tokens = added_tokens_of(special_tokens, learned);
+  const Json post_processor =
+      bert_template({"[CLS]", learned.find("[CLS]")}, {"[SEP]", learned.find("[SEP]")});
+  parts.post_processor = parse_post_processor(JsonField(post_processor, "post_processor"));
+  const Json decoder = {{"type", "WordPiece"}};
+  parts.decoder = parse_decoder(JsonField(decoder, "decoder"));
   return Tokenizer(std::move(parts));
 }
 

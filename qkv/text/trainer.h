@@ -17,6 +17,8 @@ struct TrainerOptions {
   size_t vocab_size = 8192;                      // tokens in all, special ones and the alphabet included
   int64_t min_frequency = 2;                     // rarer pairs are not merged, rarer words not taken
   std::vector<std::string> special_tokens = {};  // take the first ids, in this order
+  bool lowercase = true;         // train_word_piece: letters become small and lose their accents
+  size_t alphabet_limit = 1000;  // train_word_piece: the most frequent characters are taken
   // Told now and then how far training is.
   std::function<void(std::string_view what, size_t done, size_t total)> progress = {};
 };
@@ -36,5 +38,12 @@ Tokenizer train_bytes(const TrainerOptions& options);
 // Words and runs of punctuation, most frequent first, equals by their bytes. "<unk>" is the first special
 // token unless the options name an unknown token themselves. Decoding joins words with spaces.
 Tokenizer train_words(std::span<const std::string_view> texts, const TrainerOptions& options);
+
+// WordPiece after BERT's normaliser and pre-tokeniser: byte-pair merges over characters, those that do not
+// begin a word marked "##", as Hugging Face's WordPieceTrainer learns them. [PAD], [UNK], [CLS], [SEP] and
+// [MASK] are the first special tokens, save those that the options name themselves; then come the characters
+// and their ## forms, by code point. Characters beyond alphabet_limit are learned from no further. Encoding
+// puts [CLS] and [SEP] around texts.
+Tokenizer train_word_piece(std::span<const std::string_view> texts, const TrainerOptions& options);
 
 }  // namespace qkv::text

@@ -2,6 +2,7 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cstdlib>
@@ -196,6 +197,36 @@ bool is_word_character(int32_t codepoint) {
   return (codepoint >= 0x24B6 && codepoint <= 0x24E9) || (codepoint >= 0x1F130 && codepoint <= 0x1F149) ||
          (codepoint >= 0x1F150 && codepoint <= 0x1F169) || (codepoint >= 0x1F170 && codepoint <= 0x1F189) ||
          codepoint == 0x200C || codepoint == 0x200D;
+}
+
+bool is_punctuation(int32_t codepoint) {
+  if (codepoint < 0) return false;
+  const auto category = utf8proc_category(codepoint);
+  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+}
+
+bool is_other(int32_t codepoint) {
+  if (codepoint < 0) return false;
+  const auto category = utf8proc_category(codepoint);
+  return category == UTF8PROC_CATEGORY_CN || category >= UTF8PROC_CATEGORY_CC;
+}
+
+bool is_nonspacing_mark(int32_t codepoint) {
+  return codepoint >= 0x300 && utf8proc_category(codepoint) == UTF8PROC_CATEGORY_MN;
+}
+
+bool is_cjk_ideograph(int32_t codepoint) {
+  static constexpr int32_t kBlocks[][2] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},
+                                           {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F},
+                                           {0x2B820, 0x2CEAF}, {0x2F800, 0x2FA1F}};
+  if (codepoint < kBlocks[0][0]) return false;
+  return std::any_of(std::begin(kBlocks), std::end(kBlocks),
+                     [&](const auto& block) { return codepoint >= block[0] && codepoint <= block[1]; });
+}
+
+size_t count_characters(std::string_view text) {
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return !is_continuation(static_cast<unsigned char>(c)); }));
 }
 
 std::string to_normal_form(std::string_view text, NormalForm form) {

@@ -46,6 +46,18 @@ inline bool is_space(int32_t codepoint) {
 // Other_Alphabetic outside letters and marks by the circled and squared letters.
 bool is_word_character(int32_t codepoint);
 
+// General categories (UAX #44): P* punctuation; C* control, format, unassigned and private characters;
+// Mn marks that take no room of their own.
+bool is_punctuation(int32_t codepoint);
+bool is_other(int32_t codepoint);
+bool is_nonspacing_mark(int32_t codepoint);
+
+// The CJK ideographs, which BERT takes as words of one character.
+bool is_cjk_ideograph(int32_t codepoint);
+
+// Characters of a text: bytes that continue none.
+size_t count_characters(std::string_view text);
+
 // The normal forms of Unicode (UAX #15).
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 

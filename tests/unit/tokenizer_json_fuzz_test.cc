@@ -41,11 +41,23 @@ const std::string kDocument =
  "vocab": {"l": 0, "o": 1, "lo": 2, "h": 3, "e": 4, "he": 5, "w": 6, "<0xC3>": 7, "helo": 8},
  "merges": ["l o", ["h", "e"], "he lo"]}})";
 
+// The same for BERT's stages.
+const std::string kBertDocument =
+    R"({"version": "1.0", "added_tokens": [{"id": 1, "content": "[CLS]", "special": true}],
+"normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": true},
+"pre_tokenizer": {"type": "BertPreTokenizer"},
+"post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 2], "cls": ["[CLS]", 1]},
+"decoder": {"type": "Sequence", "decoders": [{"type": "WordPiece", "prefix": "##", "cleanup": true},
+ {"type": "Replace", "pattern": {"String": "l"}, "content": "ll"}]},
+"model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+ "vocab": {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "hello": 3, "##lo": 4, "hel": 5, "world": 6, "'": 7, "s": 8}}})";
+
 // Replaces, removes, repeats or swaps a few pieces of the document.
 std::string mutate(std::string s, std::mt19937& rng) {
-  static constexpr const char* kPieces[] = {"null", "true", "-1",      "99999999999",   "\"\"",
-                                            "[]",   "{}",   "\"BPE\"", "\"WordLevel\"", "\"Split\"",
-                                            "[[[[", "1e9",  "\xFF",    "\"\\u0000\"",   "10000000"};
+  static constexpr const char* kPieces[] = {
+      "null",        "true",          "-1",        "99999999999",   "\"\"", "[]",  "{}",
+      "\"BPE\"",     "\"WordLevel\"", "\"Split\"", "\"WordPiece\"", "[[[[", "1e9", "\xFF",
+      "\"\\u0000\"", "10000000"};
   return qkv::testing::mutate(std::move(s), rng, kPieces,
                               [](std::string& text, size_t at, const char* piece) {
                                 const size_t colon = text.find(": ", at);  // a whole value by another
@@ -55,18 +67,22 @@ std::string mutate(std::string s, std::mt19937& rng) {
                               });
 }
 
-TEST(TokenizerJsonFuzz, TheDocumentIsValid) {
-  const Tokenizer tokenizer = Tokenizer::from_json(kDocument);
-  EXPECT_EQ(Tokenizer::from_json(tokenizer.to_json()).to_json(), tokenizer.to_json());
+TEST(TokenizerJsonFuzz, TheDocumentsAreValid) {
+  for (const std::string& document : {kDocument, kBertDocument}) {
+    const Tokenizer tokenizer = Tokenizer::from_json(document);
+    EXPECT_EQ(Tokenizer::from_json(tokenizer.to_json()).to_json(), tokenizer.to_json());
+  }
 }
 
 TEST(TokenizerJsonFuzz, MutatedFilesAreReadOrRefused) {
   std::mt19937 rng(2024);
   for (int i = 0; i < 3000; ++i) run(mutate(kDocument, rng));
+  for (int i = 0; i < 3000; ++i) run(mutate(kBertDocument, rng));
 }
 
 TEST(TokenizerJsonFuzz, CutFilesAreRefused) {
   for (size_t n = 0; n < kDocument.size(); n += 7) run(kDocument.substr(0, n));
+  for (size_t n = 0; n < kBertDocument.size(); n += 7) run(kBertDocument.substr(0, n));
 }
 
 }  // namespace

@@ -335,7 +335,7 @@ TEST(Tokenizer, FilesOfUnknownStagesAreRefusedByName) {
   EXPECT_EQ(refusal(json),
             "tokenizer.json: pre_tokenizer.type: \"WhitespaceSplitt\" is not supported; the nearest is "
             "WhitespaceSplit, "
-            "of ByteLevel, Whitespace, WhitespaceSplit, Split, Sequence");
+            "of ByteLevel, Whitespace, WhitespaceSplit, BertPreTokenizer, Split, Sequence");
   json = word_json();
   json["model"]["type"] = "Unigram";
   EXPECT_NE(refusal(json).find("model.type: \"Unigram\" is not supported"), std::string::npos);

@@ -138,5 +138,98 @@ TEST(Trainer, WordsByFrequency) {
   EXPECT_EQ(train_words(texts, options).vocab_size(), 2u);
 }
 
+// The vocabulary by definition: characters, their ## forms, then the most frequent pair joined at each step.
+std::vector<std::string> naive_word_pieces(const std::map<std::string, int64_t>& words, size_t size) {
+  std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+  std::map<std::string, size_t> ids;
+  const auto add = [&](const std::string& token) {
+    if (ids.emplace(token, tokens.size()).second) tokens.push_back(token);
+  };
+  for (char c = 'a'; c <= 'z'; ++c)
+    for (const auto& [word, count] : words)
+      if (word.find(c) != word.npos) add(std::string(1, c));
+  for (char c = 'a'; c <= 'z'; ++c)
+    for (const auto& [word, count] : words)
+      if (word.find(c, 1) != word.npos) add(std::string("##") + c);
+  std::vector<std::pair<std::vector<size_t>, int64_t>> sequences;
+  for (const auto& [word, count] : words) {
+    std::vector<size_t> s;
+    for (size_t i = 0; i < word.size(); ++i) s.push_back(ids.at((i > 0 ? "##" : "") + word.substr(i, 1)));
+    sequences.emplace_back(s, count);
+  }
+  while (tokens.size() < size) {
+    std::map<std::pair<size_t, size_t>, int64_t> counts;
+    for (const auto& [s, count] : sequences)
+      for (size_t i = 1; i < s.size(); ++i) counts[{s[i - 1], s[i]}] += count;
+    std::pair<size_t, size_t> best;
+    int64_t most = 1;
+    for (const auto& [pair, count] : counts)
+      if (count > most) best = pair, most = count;
+    if (most < 2) break;
+    const std::string joined = tokens[best.first] + tokens[best.second].substr(2);
+    add(joined);
+    for (auto& [s, count] : sequences) {
+      for (size_t i = 1; i < s.size(); ++i) {
+        if (s[i - 1] != best.first || s[i] != best.second) continue;
+        s[i - 1] = ids.at(joined);
+        s.erase(s.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    }
+  }
+  return tokens;
+}
+
+TEST(Trainer, WordPieceEqualsTheDefinition) {
+  std::mt19937 rng(5);
+  for (int round = 0; round < 20; ++round) {
+    std::string text;
+    std::map<std::string, int64_t> words;
+    for (int i = 0; i < 120; ++i) {
+      std::string word;
+      for (size_t n = 1 + rng() % 6; n > 0; --n) word.push_back("aabcd"[rng() % 5]);
+      ++words[word];
+      text += word + " \n"[rng() % 2];
+    }
+    TrainerOptions options;
+    options.vocab_size = 60;
+    const std::string_view texts[] = {text};
+    const Tokenizer tokenizer = train_word_piece(texts, options);
+    const auto expected = naive_word_pieces(words, options.vocab_size);
+    ASSERT_EQ(tokenizer.vocab_size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i)
+      ASSERT_EQ(tokenizer.id_to_token(static_cast<TokenId>(i)), expected[i]);
+  }
+}
+
+TEST(Trainer, WordPieceIsBertsPipeline) {
+  const std::string_view texts[] = {"The caf\xC3\xA9, the Cafe. THE end", "the \xE4\xBD\xA0\xE5\xA5\xBD"};
+  TrainerOptions options;
+  options.vocab_size = 64;
+  options.special_tokens = {"[UNK]", "<x>"};
+  const Tokenizer tokenizer = train_word_piece(texts, options);
+  EXPECT_EQ(tokenizer.token_to_id("[PAD]"), 0);
+  EXPECT_EQ(tokenizer.token_to_id("[MASK]"), 3);
+  EXPECT_EQ(tokenizer.token_to_id("[UNK]"), 4);
+  EXPECT_EQ(tokenizer.token_to_id("<x>"), 5);
+  const TokenId the = tokenizer.token_to_id("the").value(), cafe = tokenizer.token_to_id("cafe").value();
+  EXPECT_EQ(tokenizer.encode("the caf\xC3\x89 #").ids, (Ids{1, the, cafe, 4, 2}));
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("The cafe, the end.").ids, true), "the cafe, the end.");
+  EXPECT_EQ(Tokenizer::from_json(tokenizer.to_json()).to_json(), tokenizer.to_json());
+
+  options.lowercase = false;
+  const Tokenizer cased = train_word_piece(texts, options);
+  EXPECT_TRUE(cased.token_to_id("T"));
+  EXPECT_TRUE(cased.token_to_id("##\xC3\xA9"));
+
+  options.alphabet_limit = 4;  // e, t, h, a: by count, then by code point
+  options.lowercase = true;
+  const Tokenizer few = train_word_piece(texts, options);
+  EXPECT_TRUE(few.token_to_id("the"));
+  EXPECT_FALSE(few.token_to_id("d"));
+
+  options.vocab_size = 10;
+  EXPECT_THROW(train_word_piece(texts, options), Error);
+}
+
 }  // namespace
 }  // namespace qkv::text

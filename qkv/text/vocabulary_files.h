@@ -1,0 +1,23 @@
+// Tokenizers in the forms from before tokenizer.json: a vocabulary, and small files beside it that add tokens
+// and settings.
+#pragma once
+
+#include <string>
+
+#include "qkv/text/tokenizer_parts.h"
+
+namespace qkv::text {
+
+// GPT-2's form: vocab.json and merges.txt.
+TokenizerParts load_gpt2_files(const std::string& path);
+
+// Writes that form, for what tokenizer.json cannot say.
+void save_gpt2_files(const TokenizerParts& parts, const std::string& path);
+
+// BERT's form: vocab.txt, one token a line, and do_lower_case, strip_accents, tokenize_chinese_chars and
+// clean_up_tokenization_spaces in tokenizer_config.json. Means what transformers' BertTokenizer does, which
+// puts text that keeps its accents into NFC (BertTokenizerFast does not) and cleans up decoded text as a
+// whole.
+TokenizerParts load_bert_files(const std::string& path);
+
+}  // namespace qkv::text

@@ -1,0 +1,112 @@
+// Cases of other tokenizers' behaviour from $QKV_REFERENCE/tokenizers, for the tests of this folder.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "qkv/base/file.h"
+#include "qkv/text/tokenizer.h"
+
+namespace qkv::text {
+
+inline constexpr const char* kNoReference = "QKV_REFERENCE does not name a folder with tokenizers/";
+
+// One file of cases and the vocabulary that they were made with.
+class ReferenceCases {
+ public:
+  using Json = nlohmann::json;
+
+  explicit ReferenceCases(const std::string& name) {
+    const char* reference = std::getenv("QKV_REFERENCE");
+    if (reference == nullptr || *reference == '\0') return;
+    root_ = std::filesystem::path(reference) / "tokenizers";
+    document_ = Json::parse(read_file((root_ / "cases" / (name + ".json")).string()));
+    folder_ = std::filesystem::path(testing::TempDir()) / ("qkv_" + name + "_" + std::to_string(::getpid()));
+  }
+  ~ReferenceCases() {
+    std::error_code ignored;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+  }
+  ReferenceCases(const ReferenceCases&) = delete;
+  ReferenceCases& operator=(const ReferenceCases&) = delete;
+
+  bool found() const { return !root_.empty(); }
+
+  // The vocabulary with `config` as its tokenizer_config.json.
+  Tokenizer load(const Json& config) const {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    for (const auto& file :
+         std::filesystem::directory_iterator(root_ / document_["meta"]["vocab_dir"].get<std::string>()))
+      std::filesystem::create_symlink(file.path(), folder_ / file.path().filename());
+    write_file_atomically((folder_ / "tokenizer_config.json").string(), config.dump());
+    return Tokenizer::load(folder_.string());
+  }
+
+  // Ids without and with special tokens; the texts that they decode to, without and with clean-up. All again
+  // with what the tokenizer was saved as.
+  void expect_texts(Json config = Json::object()) const {
+    for (const bool clean_up : {false, true}) {
+      config["clean_up_tokenization_spaces"] = clean_up;
+      const Tokenizer loaded = load(config);
+      loaded.save(folder_.string() + "/saved");
+      for (const Tokenizer& tokenizer : {loaded, Tokenizer::load(folder_.string() + "/saved")}) {
+        ASSERT_GT(document_["cases"].size(), 0U);
+        for (const Json& c : document_["cases"]) expect_text(tokenizer, c, clean_up);
+      }
+    }
+  }
+
+  // Pairs of texts, and texts that were padded. Those that were cut short are left out:
+  // lengths are the caller's business here.
+  void expect_pairs(const Json& config = Json::object()) const {
+    const Tokenizer tokenizer = load(config);
+    const auto pad = document_["meta"]["special_ids"]["pad_token"].get<TokenId>();
+    size_t compared = 0;
+    for (const Json& c : document_["pairs"]) {
+      const auto text = c["text"].get<std::string>();
+      Encoding encoding = c.contains("text_pair")
+                              ? tokenizer.encode_pair(text, c["text_pair"].get<std::string>())
+                              : tokenizer.encode(text);
+      if (c.contains("max_length")) {
+        const auto length = c["max_length"].get<size_t>();
+        if (encoding.size() > length) continue;
+        while (encoding.size() < length) encoding.add(pad, {0, 0}, 0);
+      }
+      EXPECT_EQ(encoding.ids, c["input_ids"].get<std::vector<TokenId>>()) << c["text"];
+      if (c.contains("token_type_ids")) {
+        EXPECT_EQ(encoding.type_ids, c["token_type_ids"].get<std::vector<TokenId>>()) << c["text"];
+      }
+      ++compared;
+    }
+    EXPECT_GE(compared, 12U);
+  }
+
+ private:
+  static void expect_text(const Tokenizer& tokenizer, const Json& c, bool clean_up) {
+    const auto text = c["text"].get<std::string>();
+    const auto ids = c["ids"].get<std::vector<TokenId>>();
+    EXPECT_EQ(tokenizer.encode(text, false).ids, ids) << c["text"];
+    if (c.contains("ids_special")) {
+      EXPECT_EQ(tokenizer.encode(text).ids, c["ids_special"].get<std::vector<TokenId>>()) << c["text"];
+    }
+    const char* decoded = clean_up ? "decoded_cleanup" : "decoded";
+    if (c.contains(decoded)) {
+      EXPECT_EQ(tokenizer.decode(ids), c[decoded].get<std::string>()) << c["text"];
+    }
+    if (!clean_up && c.contains("decoded_special_skipped")) {
+      EXPECT_EQ(tokenizer.decode(ids, true), c["decoded_special_skipped"].get<std::string>()) << c["text"];
+    }
+  }
+
+  Json document_;
+  std::filesystem::path root_, folder_;
+};
+
+}  // namespace qkv::text
