@@ -14,5 +14,10 @@ void add_score_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_forward_command(CLI::App& app);
 void add_translate_command(CLI::App& app);
+void add_fill_command(CLI::App& app);
+void add_classify_command(CLI::App& app);
+void add_tag_command(CLI::App& app);
+void add_answer_command(CLI::App& app);
+void add_embed_command(CLI::App& app);
 
 }  // namespace qkv

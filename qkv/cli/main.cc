@@ -60,6 +60,11 @@ int main(int argc, char** argv) {
   qkv::add_generate_command(app);
   qkv::add_score_command(app);
   qkv::add_translate_command(app);
+  qkv::add_fill_command(app);
+  qkv::add_classify_command(app);
+  qkv::add_tag_command(app);
+  qkv::add_answer_command(app);
+  qkv::add_embed_command(app);
   qkv::cli::add_tokenizer_command(app);
   qkv::add_report_command(app);
   qkv::add_inspect_command(app);

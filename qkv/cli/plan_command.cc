@@ -21,7 +21,7 @@ void run(const Options& o) {
   TrainConfig config = read_train_config(o.config, o.set);
   check(config.model.architecture == Architecture::decoder,
         "{}: plans are made for decoders only: qkv train --dry-run tells the memory of this run", o.config);
-  const Corpus corpus = load_corpus(config.data, config.tokenizer);
+  const Corpus corpus = load_corpus(config);
   config.model.vocab_size = static_cast<int64_t>(corpus.tokenizer.vocab_size());
   const int64_t limit = memory_limit(config), most = largest_batch(config, limit);
   const int64_t batch = config.batch == 0 ? std::max<int64_t>(1, most) : config.batch;

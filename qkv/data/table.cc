@@ -73,11 +73,12 @@ class Delimited {
   int64_t line_ = 1;
 };
 
-Table read_delimited(const std::string& path, char delimiter, bool quotes) {
+Table read_delimited(const std::string& path, char delimiter, bool quotes,
+                     const std::vector<std::string>& columns) {
   const std::string text = read_file(path);
   check(!text.empty(), "{}: the file is empty", path);
   Delimited in(path, text, delimiter, quotes);
-  Table table{path, in.record(), {}, {}};
+  Table table{path, columns.empty() ? in.record() : columns, {}, {}};
   while (!in.done()) {
     const int64_t line = in.line();
     table.rows.push_back(in.record());
@@ -128,9 +129,9 @@ std::vector<std::string> lines_of(std::string_view text) {
   return out;
 }
 
-Table read_table(const std::string& path) {
-  if (path.ends_with(".tsv")) return read_delimited(path, '\t', false);
-  if (path.ends_with(".csv")) return read_delimited(path, ',', true);
+Table read_table(const std::string& path, const std::vector<std::string>& columns) {
+  if (path.ends_with(".tsv")) return read_delimited(path, '\t', false, columns);
+  if (path.ends_with(".csv")) return read_delimited(path, ',', true, columns);
   if (path.ends_with(".jsonl")) return read_json_lines(path);
   fail("{}: expected a file of rows: .tsv, .csv or .jsonl", path);
 }

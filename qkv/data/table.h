@@ -20,9 +20,10 @@ struct Table {
 };
 
 // By the file's extension: .tsv, a header and rows whose fields hold no tab; .csv, the same with commas and
-// RFC 4180's quotes; .jsonl, an object of strings and numbers a line, all with the keys of the first. Throws
-// Error naming file, line and column of what is ragged or mis-quoted.
-Table read_table(const std::string& path);
+// RFC 4180's quotes; .jsonl, an object of strings and numbers a line, all with the keys of the first.
+// `columns` name those of a .tsv or .csv without a header. Throws Error naming file, line and column of what
+// is ragged or mis-quoted.
+Table read_table(const std::string& path, const std::vector<std::string>& columns = {});
 
 // The lines of two files side by side, as columns "source" and "target". Throws Error where their numbers
 // differ.

@@ -7,12 +7,13 @@ namespace {
 
 constexpr int64_t kMost = int64_t{1} << 40;  // check_spec() knows the real bounds
 
-constexpr int64_t kVersion = 2;  // 1 had pre-LN decoders with learned positions only
+// 1 had pre-LN decoders with learned positions only; 2 no other output than tokens.
+constexpr int64_t kVersion = 3;
 
 ModelSpec read_config(const JsonField& c) {
   const JsonField q = c["qkv"];
   const auto version = q["version"].integer(0, kMost);
-  check(version == 1 || version == kVersion, "{}: version {} is not supported, expected 1 to {}", q.place(),
+  check(version >= 1 && version <= kVersion, "{}: version {} is not supported, expected 1 to {}", q.place(),
         version, kVersion);
   ModelSpec s;
   if (version > 1) {
@@ -25,6 +26,14 @@ ModelSpec read_config(const JsonField& c) {
     s.segments = q["segments"].integer(0, kMost);
     s.head_width = q["head_width"].integer(0, kMost);
     s.unembedding_bias = q["unembedding_bias"].boolean();
+  }
+  if (version > 2) {
+    s.output = output_from_name(q["output"].string());
+    const JsonField labels = q["labels"];
+    for (size_t i = 0; i < labels.size(); ++i) s.labels.push_back(labels.at(i).string());
+    s.pooling = pooling_from_name(q["pooling"].string());
+    s.pooler = q["pooler"].boolean();
+    s.head_dropout = static_cast<float>(q["head_dropout"].number());
   }
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
@@ -61,6 +70,11 @@ OrderedJson write_config(const ModelSpec& s) {
             {"segments", s.segments},
             {"head_width", s.head_width},
             {"unembedding_bias", s.unembedding_bias},
+            {"output", name_of(s.output)},
+            {"labels", s.labels},
+            {"pooling", name_of(s.pooling)},
+            {"pooler", s.pooler},
+            {"head_dropout", decimal(s.head_dropout)},
             {"vocab_size", s.vocab_size},
             {"context", s.context},
             {"width", s.width},

@@ -63,6 +63,14 @@ ConfigFile read_config(const std::string& dir) {
 
 }  // namespace
 
+std::string resolve_model_dir(const std::string& dir) {
+  for (const std::string& candidate : {dir, dir + "/best", dir + "/last"})
+    if (file_exists(candidate + "/config.json")) return candidate;
+  check(std::filesystem::is_directory(dir), "{}: no such directory (expected a model directory or a run)",
+        dir);
+  fail("{}: holds no model: expected config.json here, in best/ or in last/", dir);
+}
+
 ModelSpec load_spec(const std::string& dir) {
   const ConfigFile config = read_config(dir);
   try {

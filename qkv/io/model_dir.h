@@ -11,6 +11,9 @@
 
 namespace qkv {
 
+// DIR itself, or DIR/best, or DIR/last: the model directory that a run's or a model's path means.
+std::string resolve_model_dir(const std::string& dir);
+
 // Reads DIR/config.json and DIR/model.safetensors; matrices are held in `compute` (f32 or bf16), and used as
 // they lie in the mapped file where type and layout agree. Throws Error naming file and field or tensor.
 std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute);

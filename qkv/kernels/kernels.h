@@ -16,11 +16,13 @@
 
 namespace qkv {
 
-// The f of a feed-forward network.
+// The f of a feed-forward network, or of a head.
 enum class Activation : uint8_t {
   relu,       // max(x, 0)
   gelu,       // x Phi(x), Phi the normal distribution (Phuong & Hutter, eq. 5)
   gelu_tanh,  // its tanh approximation: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as GPT-2 has it
+  silu,       // x sigmoid(x), "swish"
+  tanh,       // of BERT's pooler
 };
 
 // Which elements of a row-major array survive; an element's fate depends on its global index alone.

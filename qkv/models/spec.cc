@@ -19,6 +19,24 @@ ModelSpec gpt2_spec(int64_t vocab_size, int64_t context, int64_t width, int64_t 
   return s;
 }
 
+ModelSpec bert_spec(int64_t vocab_size, int64_t context, int64_t width, int64_t layers, int64_t heads) {
+  ModelSpec s = gpt2_spec(vocab_size, context, width, layers, heads);
+  s.architecture = Architecture::encoder;
+  s.norm_placement = NormPlacement::post;
+  s.activation = Activation::gelu;
+  s.norm_epsilon = 1e-12F;
+  s.embedding_norm = true;
+  s.segments = 2;
+  s.head_width = width;
+  s.unembedding_bias = true;
+  return s;
+}
+
+int64_t ModelSpec::classes() const {
+  const bool labelled = output == Output::sequence_classes || output == Output::token_classes;
+  return output == Output::span ? 2 : labelled ? std::ssize(labels) : 0;
+}
+
 void check_spec(const ModelSpec& s) {
   const auto positive = [](const char* field, int64_t n, int64_t most) {
     check(n > 0 && n <= most, "model: {} must be between 1 and {}, got {}", field, most, n);
@@ -44,6 +62,14 @@ void check_spec(const ModelSpec& s) {
         1 << 20, s.head_width);
   check(!s.tied || s.head_width == 0 || s.head_width == s.width,
         "model: head_width {} does not fit a tied unembedding of width {}", s.head_width, s.width);
+  const bool labelled = s.output == Output::sequence_classes || s.output == Output::token_classes;
+  check(labelled == !s.labels.empty(), "model: {} labels for output {}", s.labels.size(), name_of(s.output));
+  check(s.output == Output::tokens || s.architecture == Architecture::encoder,
+        "model: output {} needs an encoder, not {}", name_of(s.output), name_of(s.architecture));
+  check(s.output == Output::tokens || (s.head_width == 0 && !s.unembedding_bias && s.tied),
+        "model: output {} has no unembedding", name_of(s.output));
+  check(!s.pooler || s.output == Output::sequence_classes || s.output == Output::embedding,
+        "model: output {} has no pooler", name_of(s.output));
   check(s.attention.heads % s.attention.kv_heads == 0, "model: {} heads are not divisible by {} kv_heads",
         s.attention.heads, s.attention.kv_heads);
   const auto probability = [](const char* field, float p) {
@@ -52,6 +78,7 @@ void check_spec(const ModelSpec& s) {
   probability("attention dropout", s.attention.dropout);
   probability("embedding dropout", s.embedding_dropout);
   probability("residual dropout", s.residual_dropout);
+  probability("head dropout", s.head_dropout);
   check(s.norm_epsilon >= 0 && s.norm_epsilon < 1, "model: norm_epsilon must be in [0, 1), got {}",
         s.norm_epsilon);
   check(s.init_std >= 0 && s.init_std < 100, "model: init_std must be in [0, 100), got {}", s.init_std);
@@ -61,8 +88,17 @@ namespace {
 
 template <typename T>
 using Names = std::initializer_list<std::pair<T, const char*>>;
-constexpr Names<Activation> kActivations = {
-    {Activation::relu, "relu"}, {Activation::gelu, "gelu"}, {Activation::gelu_tanh, "gelu_tanh"}};
+constexpr Names<Activation> kActivations = {{Activation::relu, "relu"},
+                                            {Activation::gelu, "gelu"},
+                                            {Activation::gelu_tanh, "gelu_tanh"},
+                                            {Activation::silu, "silu"},
+                                            {Activation::tanh, "tanh"}};
+constexpr Names<Output> kOutputs = {{Output::tokens, "tokens"},
+                                    {Output::sequence_classes, "sequence_classes"},
+                                    {Output::token_classes, "token_classes"},
+                                    {Output::span, "span"},
+                                    {Output::embedding, "embedding"}};
+constexpr Names<Pooling> kPoolings = {{Pooling::first, "first"}, {Pooling::mean, "mean"}};
 constexpr Names<Architecture> kArchitectures = {{Architecture::decoder, "decoder"},
                                                 {Architecture::encoder, "encoder"},
                                                 {Architecture::encoder_decoder, "encoder_decoder"}};
@@ -107,6 +143,18 @@ Positions positions_from_name(const std::string& name) {
 }
 std::string name_of(Positions positions) {
   return name_in(kPositions, positions);
+}
+Output output_from_name(const std::string& name) {
+  return from_name("output", kOutputs, name);
+}
+std::string name_of(Output output) {
+  return name_in(kOutputs, output);
+}
+Pooling pooling_from_name(const std::string& name) {
+  return from_name("pooling", kPoolings, name);
+}
+std::string name_of(Pooling pooling) {
+  return name_in(kPoolings, pooling);
 }
 NormPlacement norm_placement_from_name(const std::string& name) {
   return from_name("norm placement", kNormPlacements, name);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "qkv/nn/layers.h"
 
@@ -22,7 +23,22 @@ enum class Positions : uint8_t {
   sinusoidal_paper,  // as section 5 of Phuong & Hutter prints it: l_max for 10000, positions from 1
 };
 
-// A transformer: embeddings, one or two stacks of blocks, an unembedding. Fields named as in the literature.
+// What a model says of what it reads.
+enum class Output : uint8_t {
+  tokens,            // of each token a distribution over the vocabulary: the unembedding
+  sequence_classes,  // of each sequence one over classes
+  token_classes,     // of each token one over classes
+  span,              // of each sequence two over its tokens: where an answer begins, and where it ends
+  embedding,         // of each sequence a vector
+};
+
+// How the rows of a sequence become one.
+enum class Pooling : uint8_t {
+  first,  // its first token's (BERT's [CLS])
+  mean,
+};
+
+// A transformer: embeddings, one or two stacks of blocks, a head. Fields named as in the literature.
 struct ModelSpec {
   Architecture architecture = Architecture::decoder;
   int64_t vocab_size = 0;      // N_V
@@ -42,10 +58,17 @@ struct ModelSpec {
   int64_t head_width = 0;         // d_f: projection, activation and norm before the unembedding; 0: none
   bool unembedding_bias = false;
   bool tied = true;  // W_u = W_e^T
+  Output output = Output::tokens;
+  std::vector<std::string> labels = {};  // of the classes, in their order
+  Pooling pooling = Pooling::first;      // of sequence classes and embeddings
+  bool pooler = false;                   // tanh(W x + b) of what is pooled (BERT)
   float init_std = 0.02F;
   float embedding_dropout = 0;
   float residual_dropout = 0;
+  float head_dropout = 0;  // of what the classes are read from
 
+  // Rows of the classifier: the classes; 2 of a span; 0: there is none.
+  int64_t classes() const;
   bool operator==(const ModelSpec&) const = default;
 };
 
@@ -55,14 +78,21 @@ ModelSpec gpt2_spec(int64_t vocab_size, int64_t context, int64_t width, int64_t 
 // Throws Error naming the field when the spec makes no sense.
 void check_spec(const ModelSpec& spec);
 
-// relu, gelu, gelu_tanh. Throws Error for another name.
+// BERT's shape for these sizes: the same, post-LN, with segments, a norm of the embeddings and a head for
+// masked tokens.
+ModelSpec bert_spec(int64_t vocab_size, int64_t context, int64_t width, int64_t layers, int64_t heads);
+
+// By the names of the enumerators. Throw Error for another name.
 Activation activation_from_name(const std::string& name);
 std::string name_of(Activation activation);
-// By the names of the enumerators. Throw Error for another name.
 Architecture architecture_from_name(const std::string& name);
 std::string name_of(Architecture architecture);
 Positions positions_from_name(const std::string& name);
 std::string name_of(Positions positions);
+Output output_from_name(const std::string& name);
+std::string name_of(Output output);
+Pooling pooling_from_name(const std::string& name);
+std::string name_of(Pooling pooling);
 NormPlacement norm_placement_from_name(const std::string& name);
 std::string name_of(NormPlacement placement);
 

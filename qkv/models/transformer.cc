@@ -5,12 +5,14 @@
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/embedding.h"
 #include "qkv/ops/linear.h"
+#include "qkv/ops/rows.h"
 
 namespace qkv {
 namespace {
 
 // The places that use randomness, apart from each other.
-constexpr uint32_t kEmbeddingSite = 1, kSourceEmbeddingSite = 2, kStackSite = 16, kEncoderSite = 1 << 20;
+constexpr uint32_t kEmbeddingSite = 1, kSourceEmbeddingSite = 2, kHeadSite = 3, kStackSite = 16,
+                   kEncoderSite = 1 << 20;
 
 // W_p^T f32 [context, width] of a formula: sine and cosine of each angle side by side. Positions and pairs
 // count from 0 and the base is 10000 in Vaswani et al. 2017, section 3.5; from 1 and l_max in Phuong &
@@ -28,6 +30,13 @@ Tensor sinusoids(const ModelSpec& spec) {
       to[t * spec.width + 2 * i + 1] = static_cast<float>(std::cos(angle));
     }
   return table;
+}
+
+std::vector<int32_t> predicted_rows(const Tensor& targets) {
+  std::vector<int32_t> rows;
+  for (int64_t i = 0; i < targets.count(); ++i)
+    if (targets.data<int32_t>()[i] != kIgnored) rows.push_back(static_cast<int32_t>(i));
+  return rows;
 }
 
 }  // namespace
@@ -55,16 +64,28 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
   if (spec.architecture != Architecture::encoder)
     decoder_ = std::make_unique<Stack>(parameters_, "decoder", spec,
                                        Stack::Shape{spec.layers, Mask::causal(), both, kStackSite});
-  const int64_t head_width = spec.head_width > 0 ? spec.head_width : spec.width;
-  if (spec.head_width > 0) {
-    head_ = std::make_unique<Linear>(parameters_, "head", spec.width, head_width, true, spec.init_std);
-    head_norm_ = std::make_unique<LayerNorm>(parameters_, "head.norm", head_width, spec.norm_epsilon);
+  if (spec.output == Output::tokens) add_unembedding(normal);
+  if (spec.pooler)
+    pooler_ = std::make_unique<Linear>(parameters_, "pooler", spec.width, spec.width, true, spec.init_std);
+  if (spec.classes() > 0) {
+    classifier_ =
+        &parameters_.add("classifier.weight", {spec.classes(), spec.width}, ParameterKind::matrix, normal);
+    classifier_bias_ = &parameters_.add("classifier.bias", {spec.classes()}, ParameterKind::vector,
+                                        {Initializer::Kind::zeros});
   }
-  unembedding_ = spec.tied ? token_
-                           : &parameters_.add("unembedding.weight", {spec.vocab_size, head_width},
-                                              ParameterKind::matrix, normal);
-  if (spec.unembedding_bias)
-    unembedding_bias_ = &parameters_.add("unembedding.bias", {spec.vocab_size}, ParameterKind::vector,
+}
+
+void Transformer::add_unembedding(const Initializer& normal) {
+  const int64_t width = spec_.head_width > 0 ? spec_.head_width : spec_.width;
+  if (spec_.head_width > 0) {
+    head_ = std::make_unique<Linear>(parameters_, "head", spec_.width, width, true, spec_.init_std);
+    head_norm_ = std::make_unique<LayerNorm>(parameters_, "head.norm", width, spec_.norm_epsilon);
+  }
+  unembedding_ = spec_.tied ? token_
+                            : &parameters_.add("unembedding.weight", {spec_.vocab_size, width},
+                                               ParameterKind::matrix, normal);
+  if (spec_.unembedding_bias)
+    unembedding_bias_ = &parameters_.add("unembedding.bias", {spec_.vocab_size}, ParameterKind::vector,
                                          {Initializer::Kind::zeros});
 }
 
@@ -86,8 +107,10 @@ Tensor Transformer::embed(const Tensor& ids, const Context& context, uint32_t si
   const Tensor& table = position_ != nullptr ? position_->value : sinusoids_;
   x = add(x, convert(embedding(context.layout.positions, table, "position"), x.dtype()));
   if (segment_ != nullptr) {
-    const Tensor segments =
-        context.segments.defined() ? context.segments : Tensor::zeros({ids.count()}, DType::i32);
+    // A model of one segment reads both texts of a pair as its first.
+    const Tensor segments = context.segments.defined() && spec_.segments > 1
+                                ? context.segments
+                                : Tensor::zeros({ids.count()}, DType::i32);
     x = add(x, embedding(segments, segment_->value, "segment"));
   }
   if (embedding_norm_) x = embedding_norm_->forward(x);
@@ -115,22 +138,67 @@ Tensor Transformer::hidden(const ModelInput& input, const Context& context,
     inner.source_layout = input.source_layout;
   }
   const Stack& stack = decoder_ ? *decoder_ : *encoder_;
-  Tensor x = stack.forward(embed(input.ids, inner, kEmbeddingSite), inner, states);
-  if (!head_) return x;
-  x = activation(spec_.activation, head_->forward(x));
-  return head_norm_->forward(x);
+  return stack.forward(embed(input.ids, inner, kEmbeddingSite), inner, states);
+}
+
+Tensor Transformer::projected(const Tensor& hidden) const {
+  if (!head_) return hidden;
+  return head_norm_->forward(activation(spec_.activation, head_->forward(hidden)));
 }
 
 Tensor Transformer::logits(const Tensor& hidden) const {
-  return linear(hidden, unembedding_->value, unembedding_bias_ ? unembedding_bias_->value : Tensor(),
+  check(unembedding_ != nullptr, "model: output {} has no logits over the vocabulary", name_of(spec_.output));
+  return linear(projected(hidden), unembedding_->value,
+                unembedding_bias_ ? unembedding_bias_->value : Tensor(), DType::f32);
+}
+
+Tensor Transformer::pooled(const Tensor& hidden, const ModelInput& input) const {
+  check(spec_.architecture == Architecture::encoder, "model: {} has no vector for a sequence",
+        name_of(spec_.architecture));
+  const std::vector<int32_t>& offsets = input.layout.offsets;
+  const Tensor rows = spec_.pooling == Pooling::mean
+                          ? mean_of_sequences(hidden, offsets)
+                          : select_rows(hidden, Tensor::of({input.layout.sequences()},
+                                                           std::span(offsets).first(offsets.size() - 1)));
+  return pooler_ ? activation(Activation::tanh, pooler_->forward(rows)) : rows;
+}
+
+Tensor Transformer::class_features(const Tensor& hidden, const ModelInput& input,
+                                   const Context& context) const {
+  check(classifier_ != nullptr, "model: output {} has no classes", name_of(spec_.output));
+  const Tensor x = spec_.output == Output::sequence_classes ? pooled(hidden, input) : hidden;
+  return dropout(x, context.dropout(spec_.head_dropout, kHeadSite));
+}
+
+Tensor Transformer::classes(const Tensor& hidden, const ModelInput& input, const Context& context) const {
+  return linear(class_features(hidden, input, context), classifier_->value, classifier_bias_->value,
                 DType::f32);
 }
 
 CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targets, const Context& context,
                                      float scale, const LossTerms& terms) const {
-  return unembed_cross_entropy(hidden(input, context), unembedding_->value,
-                               unembedding_bias_ ? unembedding_bias_->value : Tensor(), targets, scale,
-                               terms);
+  const Tensor x = hidden(input, context);
+  if (spec_.output == Output::tokens) {
+    const Tensor bias = unembedding_bias_ ? unembedding_bias_->value : Tensor();
+    // Where few tokens are predicted, only their rows meet the vocabulary.
+    const std::vector<int32_t> rows = predicted_rows(targets);
+    if (std::ssize(rows) * 2 > targets.count() || rows.empty())
+      return unembed_cross_entropy(projected(x), unembedding_->value, bias, targets, scale, terms);
+    std::vector<int32_t> kept;
+    for (const int32_t r : rows) kept.push_back(targets.data<int32_t>()[r]);
+    const int64_t n = std::ssize(rows);
+    return unembed_cross_entropy(projected(select_rows(x, Tensor::of({n}, rows))), unembedding_->value, bias,
+                                 Tensor::of({n}, kept), scale, terms);
+  }
+  if (spec_.output == Output::span) {
+    const Tensor scores =
+        linear(class_features(x, input, context), classifier_->value, classifier_bias_->value);
+    const SpanLoss span =
+        span_cross_entropy(convert(scores, DType::f32), input.layout.offsets, targets, scale);
+    return {span.loss, {}, span.total, span.count};
+  }
+  return unembed_cross_entropy(class_features(x, input, context), classifier_->value, classifier_bias_->value,
+                               targets, scale, terms);
 }
 
 std::vector<std::unique_ptr<LayerState>> Transformer::make_states(int64_t sequences) const {

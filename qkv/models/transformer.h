@@ -32,6 +32,7 @@ class Transformer {
   Parameters& parameters() { return parameters_; }
   const Parameters& parameters() const { return parameters_; }
 
+  void set_pooling(Pooling pooling) { spec_.pooling = pooling; }
   // Recomputes each block in the backward pass instead of keeping its activations.
   void set_recompute(bool on);
   // Probability that a training step goes without a block (LayerDrop, Fan et al. 2020).
@@ -39,14 +40,20 @@ class Transformer {
 
   // Z of Algorithm 8: source [M] -> [M, D]. REQUIRES: an encoder-decoder.
   Tensor encode(const ModelInput& input, const Context& context) const;
-  // What comes before the unembedding: ids [N] -> [N, D], with head_width [N, d_f]. An encoder-decoder
+  // What the last stack makes of it: ids [N] -> [N, D]. An encoder-decoder
   // encodes the source first; where there is none, `states` know it. `states`: of make_states(), appended to,
   // or empty. Layouts, segments and source of the context are the input's.
   Tensor hidden(const ModelInput& input, const Context& context,
                 std::span<const std::unique_ptr<LayerState>> states = {}) const;
-  // The unembedding before the softmax: hidden -> f32 [N, V].
+  // The unembedding before the softmax, after the projection of head_width: hidden -> f32 [N, V].
   Tensor logits(const Tensor& hidden) const;
-  // The loss of Algorithms 11, 12 or 13 for these targets; see unembed_cross_entropy().
+  // Before a softmax: hidden -> f32 [S, C] of sequence classes, [N, C] of token classes, [N, 2] of spans.
+  Tensor classes(const Tensor& hidden, const ModelInput& input, const Context& context) const;
+  // A vector for each sequence: hidden -> [S, D]. REQUIRES: an encoder.
+  Tensor pooled(const Tensor& hidden, const ModelInput& input) const;
+  // The loss for targets i32 of the model's output: [N] of tokens (Algorithms 11, 12 and 13) or token
+  // classes, kIgnored where nothing is predicted; [S] of sequence classes; [S, 2] of spans. `scale` as in
+  // unembed_cross_entropy(). Throws Error where the output has no targets.
   CrossEntropyResult loss(const ModelInput& input, const Tensor& targets, const Context& context, float scale,
                           const LossTerms& terms = {}) const;
 
@@ -54,6 +61,11 @@ class Transformer {
   std::vector<std::unique_ptr<LayerState>> make_states(int64_t sequences) const;
 
  private:
+  void add_unembedding(const Initializer& normal);
+  // What the classifier reads: [S, D] or [N, D].
+  Tensor class_features(const Tensor& hidden, const ModelInput& input, const Context& context) const;
+  // Lines 10 and 11 of Algorithm 9: [N, D] -> [N, d_f].
+  Tensor projected(const Tensor& hidden) const;
   // e = W_e[:, x[t]] + W_p[:, t] (+ the segment's), scaled, normalised and dropped as the spec says.
   Tensor embed(const Tensor& ids, const Context& context, uint32_t site) const;
 
@@ -67,8 +79,11 @@ class Transformer {
   std::unique_ptr<Stack> encoder_, decoder_;
   std::unique_ptr<Linear> head_;  // W_f, b_f
   std::unique_ptr<LayerNorm> head_norm_;
-  Parameter* unembedding_;  // W_u [V, D]; the token embedding itself when tied
+  Parameter* unembedding_ = nullptr;  // W_u [V, D]; the token embedding itself when tied
   Parameter* unembedding_bias_ = nullptr;
+  std::unique_ptr<Linear> pooler_;
+  Parameter* classifier_ = nullptr;  // [C, D]
+  Parameter* classifier_bias_ = nullptr;
 };
 
 }  // namespace qkv

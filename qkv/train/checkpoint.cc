@@ -45,7 +45,7 @@ void save_checkpoint(const std::string& dir, TrainingState& training, const text
         {"step", state.step},
         {"batch", state.batch},
         {"evaluations_since_best", state.evaluations_since_best},
-        {"best_loss", std::isfinite(state.best_loss) ? OrderedJson(state.best_loss) : OrderedJson(nullptr)},
+        {"best_loss", std::isfinite(state.best_error) ? OrderedJson(state.best_error) : OrderedJson(nullptr)},
         {"smoothed_loss", state.smoothed_loss},
         {"threads", state.threads},
         {"fingerprint", state.fingerprint}};
@@ -67,7 +67,7 @@ TrainerState load_trainer_state(const std::string& dir) {
   s.batch = root["batch"].integer(1, int64_t{1} << 31);
   s.evaluations_since_best = root["evaluations_since_best"].integer(0, int64_t{1} << 60);
   if (const auto best = root.find("best_loss"))
-    s.best_loss = best->number();  // null until there was an evaluation
+    s.best_error = best->number();  // null until there was an evaluation
   s.smoothed_loss = root["smoothed_loss"].number();
   s.threads = static_cast<int>(root["threads"].integer(1, 1 << 20));
   s.fingerprint = root["fingerprint"].string();

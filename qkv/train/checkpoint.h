@@ -14,7 +14,8 @@ struct TrainerState {
   int64_t step = 0;   // steps done
   int64_t batch = 0;  // windows of a micro-batch
   int64_t evaluations_since_best = 0;
-  double best_loss = std::numeric_limits<double>::infinity();
+  // What the best model so far had of what it should have least of: its loss, or one minus a score.
+  double best_error = std::numeric_limits<double>::infinity();
   double smoothed_loss = 0;
   int threads = 0;
   std::string fingerprint;

@@ -10,6 +10,7 @@
 
 #include "qkv/base/file.h"
 #include "qkv/base/suggest.h"
+#include "qkv/io/model_dir.h"
 #include "qkv/kernels/kernels.h"
 
 namespace qkv {
@@ -41,6 +42,20 @@ struct Range {
 using Choices = std::vector<std::string>;
 constexpr Range<int64_t> kCount = {1, 1'000'000'000}, kCountOrNone = {0, 1'000'000'000};
 
+constexpr std::pair<Objective, const char*> kObjectives[] = {
+    {Objective::next_token, "next_token"},
+    {Objective::masked, "masked"},
+    {Objective::sequence_to_sequence, "sequence_to_sequence"},
+    {Objective::classify, "classify"},
+    {Objective::tag, "tag"},
+    {Objective::answer, "answer"}};
+
+Choices objective_names() {
+  Choices names;
+  for (const auto& [value, name] : kObjectives) names.emplace_back(name);
+  return names;
+}
+
 // Every key of a configuration. Reading, writing, the fingerprint and the help text all walk this one list.
 template <typename Visitor>
 void visit(TrainConfig& c, Visitor& v) {
@@ -55,19 +70,37 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"valid_target", "translations of valid's lines"}, c.data.valid_target);
   v({"source_column", "of rows: what a sequence-to-sequence model reads"}, c.data.source_column);
   v({"target_column", "of rows: what it writes"}, c.data.target_column);
+  v({"text_column", "of rows: the text to classify; the question", "text, of answers question"},
+    c.data.text_column);
+  v({"second_column", "of rows: the other text of a pair; where the answer stands",
+     "(none), of answers context"},
+    c.data.second_column);
+  v({"label_column", "of rows: the class; the answer", "label, of answers answer"}, c.data.label_column);
+  v({"columns", "names of the columns of files without a header"}, c.data.columns);
+  v({"word_column", "of tagged words, from 1; 0: 1, of .conllu 2"}, c.data.word_column,
+    Range<int64_t>{0, 1000});
+  v({"tag_column", "of tagged words, from 1; 0: the last, of .conllu 4"}, c.data.tag_column,
+    Range<int64_t>{0, 1000});
+  v({"test", "examples that the best model is judged by at the end"}, c.data.test);
+  v({"test_fraction", "of the training examples, where test is empty"}, c.data.test_fraction,
+    Range<double>{0, 0.9});
+  v({"split_seed", "chooses the examples for validation and test"}, c.data.split_seed);
   v({"cache", "keep the tokens of a text for the next run", nullptr, false}, c.data.cache);
 
   v.section("tokenizer");
   v({"path", "an existing tokenizer; none: one is trained"}, c.tokenizer.path);
-  v({"type", "of the tokenizer to train"}, c.tokenizer.type, Choices{"bpe", "char", "byte", "word"});
+  v({"type", "of the tokenizer to train", "bpe, of an encoder wordpiece"}, c.tokenizer.type,
+    Choices{"bpe", "wordpiece", "char", "byte", "word"});
+  v({"lowercase", "wordpiece: upper case and accents are lost"}, c.tokenizer.lowercase);
   v({"vocab_size", "tokens at most"}, c.tokenizer.vocab_size, Range<int64_t>{1, 1 << 28});
   v({"min_frequency", "of what becomes a token"}, c.tokenizer.min_frequency, kCount);
 
   v.section("model");
   ModelSpec& m = c.model;
+  v({"from", "begin with the weights of this model or run, and a head of its own", nullptr, true}, c.from);
   std::string architecture = name_of(m.architecture);
-  v({"architecture", "decoder: continues texts; encoder_decoder: from a source to a target"}, architecture,
-    Choices{"decoder", "encoder_decoder"});
+  v({"architecture", "decoder: continues texts; encoder: reads them; encoder_decoder: source to target"},
+    architecture, Choices{"decoder", "encoder", "encoder_decoder"});
   m.architecture = architecture_from_name(architecture);
   v({"context", "tokens that it can see"}, m.context, Range<int64_t>{1, 1 << 28});
   v({"width", "of an embedding"}, m.width, Range<int64_t>{1, 1 << 20});
@@ -83,28 +116,51 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"attention_bias", "biases in attention's projections"}, m.attention.bias);
   v({"hidden", "width of the feed-forward network", "4 x width"}, m.hidden, Range<int64_t>{1, 1 << 24});
   std::string activation = name_of(m.activation);
-  v({"activation", "of the feed-forward network"}, activation, Choices{"gelu_tanh", "gelu", "relu"});
+  v({"activation", "of the feed-forward network", "gelu_tanh, of an encoder gelu"}, activation,
+    Choices{"gelu_tanh", "gelu", "relu", "silu"});
   m.activation = activation_from_name(activation);
   v({"dropout", "of embeddings, attention and residual branches"}, m.residual_dropout,
     Range<double>{0, 0.95});
   m.attention.dropout = m.embedding_dropout = m.residual_dropout;
   std::string placement = name_of(m.norm_placement), positions = name_of(m.positions);
-  v({"norm", "pre: x + f(norm(x)); post: norm(x + f(x))"}, placement, Choices{"pre", "post"});
+  v({"norm", "pre: x + f(norm(x)); post: norm(x + f(x))", "pre, of an encoder post"}, placement,
+    Choices{"pre", "post"});
   m.norm_placement = norm_placement_from_name(placement);
   v({"positions", "a learned table, or a formula"}, positions,
     Choices{"learned", "sinusoidal", "sinusoidal_paper"});
   m.positions = positions_from_name(positions);
   v({"embedding_scaled", "token embeddings times the root of the width"}, m.embedding_scaled);
-  v({"norm_epsilon", "added to the variance"}, m.norm_epsilon, Range<double>{0, 0.1});
+  v({"embedding_norm", "a norm over the sum of embeddings", "false, of an encoder true"}, m.embedding_norm);
+  v({"segments", "embeddings that tell the texts of a pair apart", "0, of an encoder 2"}, m.segments,
+    Range<int64_t>{0, 1 << 16});
+  v({"head_width", "a projection before the unembedding; 0: none", "0, of the masked objective width"},
+    m.head_width, Range<int64_t>{0, 1 << 20});
+  v({"unembedding_bias", "added to the logits", "false, of the masked objective true"}, m.unembedding_bias);
+  std::string pooling = name_of(m.pooling);
+  v({"pooling", "a text's vector: its first token's, or the mean"}, pooling, Choices{"first", "mean"});
+  m.pooling = pooling_from_name(pooling);
+  v({"pooler", "a layer between it and the classes", "true where classes are read from the first token"},
+    m.pooler);
+  v({"head_dropout", "of what classes are read from", "dropout"}, m.head_dropout, Range<double>{0, 0.95});
+  v({"norm_epsilon", "added to the variance", "1e-05, of an encoder 1e-12"}, m.norm_epsilon,
+    Range<double>{0, 0.1});
   v({"tied", "the unembedding is the token embedding"}, m.tied);
-  v({"init_std", "standard deviation of fresh weights", "0.02, of an encoder_decoder 1 / sqrt(width)"},
-    m.init_std, Range<double>{0, 10});
+  v({"init_std", "standard deviation of fresh weights", "0.02, with an encoder 1 / sqrt(width)"}, m.init_std,
+    Range<double>{0, 10});
 
   v.section("train");
+  std::string objective = name_of(c.objective);
+  v({"objective", "what is learnt", "next_token, of an encoder masked, of two stacks sequence_to_sequence"},
+    objective, objective_names());
+  c.objective = objective_from_name(objective);
+  v({"mask_rate", "of the tokens, to be found (masked)"}, c.masking.rate, Range<double>{0.001, 0.9});
+  v({"mask_random", "of these, that stand as another token"}, c.masking.random, Range<double>{0, 1});
+  v({"mask_keep", "of these, that stand as they are"}, c.masking.keep, Range<double>{0, 1});
+  v({"mask_whole_words", "hide all tokens of a word, or none"}, c.masking.whole_words);
   v({"out", "folder of the run", nullptr, false}, c.out);
   v({"steps", "updates of the weights"}, c.steps, kCount);
   v({"batch", "windows of a micro-batch; \"fit\": as many as fit into memory"}, c.batch, kCount, "fit");
-  v({"batch_tokens", "of a micro-batch of pairs, sources and targets together"}, c.batch_tokens,
+  v({"batch_tokens", "of a micro-batch of sequences: all but next_token's"}, c.batch_tokens,
     Range<int64_t>{2, 1 << 24});
   v({"accumulate", "micro-batches of a step"}, c.accumulate, kCount);
   v({"seed", "of all that is random"}, c.seed);
@@ -147,6 +203,8 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"log_every", "steps", nullptr, false}, c.log_every, kCount);
   v({"eval_every", "steps"}, c.eval_every, kCount);
   v({"eval_windows", "of the validation text, on the way; 0: all"}, c.eval_windows, kCountOrNone);
+  v({"best_by", "the score that tells the best model", "loss, of classes accuracy or f1"}, c.best_by,
+    Choices{"auto", "loss", "accuracy", "macro_f1", "matthews", "f1", "exact_match"});
   v({"patience", "stop after so many evaluations without a better one; 0: never"}, c.patience, kCountOrNone);
   v({"checkpoint_every", "steps", nullptr, false}, c.checkpoint_every, kCount);
   v({"keep", "checkpoints kept, besides the best model", nullptr, false}, c.keep, kCount);
@@ -374,6 +432,151 @@ std::vector<Setting> settings(const TrainConfig& config) {
 
 }  // namespace
 
+namespace {
+
+// The spec of the model that [model] from names, which the configuration then starts from; else that of
+// model.architecture.
+ModelSpec spec_to_begin_with(const toml::table& root, const std::string& path, TrainConfig& c) {
+  const auto from = root["model"]["from"].value<std::string>();
+  if (from && !from->empty()) {
+    try {
+      c.model = load_spec(resolve_model_dir(*from));
+    } catch (const Error& e) {
+      usage("{}: model.from: {}", path, e.what());
+    }
+    c.model.labels.clear();
+  } else if (root["model"]["architecture"].value<std::string>() == "encoder") {
+    const ModelSpec sizes = c.model;
+    c.model = bert_spec(0, sizes.context, sizes.width, sizes.layers, sizes.attention.heads);
+    c.model.head_width = 0;
+    c.model.unembedding_bias = false;
+  }
+  return c.model;
+}
+
+void settle_objective(TrainConfig& c, const auto& given, const std::string& path) {
+  const Architecture a = c.model.architecture;
+  if (!given("train.objective"))
+    c.objective = a == Architecture::decoder   ? Objective::next_token
+                  : a == Architecture::encoder ? Objective::masked
+                                               : Objective::sequence_to_sequence;
+  const Architecture wanted = architecture_for(c.objective);
+  if (a != wanted)
+    usage("{}: train.objective: {} needs model.architecture = \"{}\", not {}", path, name_of(c.objective),
+          name_of(wanted), name_of(a));
+  if (c.objective == Objective::answer) {
+    if (!given("data.text_column")) c.data.text_column = "question";
+    if (!given("data.second_column")) c.data.second_column = "context";
+    if (!given("data.label_column")) c.data.label_column = "answer";
+  }
+}
+
+// What the objective asks of the model's head.
+void settle_head(TrainConfig& c, const auto& given) {
+  ModelSpec& m = c.model;
+  m.output = c.objective == Objective::classify ? Output::sequence_classes
+             : c.objective == Objective::tag    ? Output::token_classes
+             : c.objective == Objective::answer ? Output::span
+                                                : Output::tokens;
+  if (m.output != Output::tokens) {
+    m.head_width = 0;
+    m.unembedding_bias = false;
+    m.tied = true;
+    if (!given("model.head_dropout")) m.head_dropout = m.residual_dropout;
+  } else if (c.objective == Objective::masked && c.from.empty()) {
+    if (!given("model.head_width")) m.head_width = m.width;
+    if (!given("model.unembedding_bias")) m.unembedding_bias = true;
+  }
+  if (m.output != Output::sequence_classes)
+    m.pooler = false;
+  else if (!given("model.pooler"))
+    m.pooler = m.pooling == Pooling::first;
+}
+
+// Refuses keys that would change what another model has learnt.
+void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::string& path) {
+  const auto same = [&](const char* key, const auto& before, const auto& now) {
+    if (before != now)
+      usage("{}: model.{}: {} does not fit the model that the run begins with, which has {}", path, key, now,
+            before);
+  };
+  same("architecture", name_of(from.architecture), name_of(m.architecture));
+  same("context", from.context, m.context);
+  same("width", from.width, m.width);
+  same("layers", from.layers, m.layers);
+  same("encoder_layers", from.encoder_layers, m.encoder_layers);
+  same("heads", from.attention.heads, m.attention.heads);
+  same("kv_heads", from.attention.kv_heads, m.attention.kv_heads);
+  same("d_qk", from.attention.d_qk, m.attention.d_qk);
+  same("d_vo", from.attention.d_vo, m.attention.d_vo);
+  same("attention_bias", from.attention.bias, m.attention.bias);
+  same("hidden", from.hidden, m.hidden);
+  same("activation", name_of(from.activation), name_of(m.activation));
+  same("norm", name_of(from.norm_placement), name_of(m.norm_placement));
+  same("positions", name_of(from.positions), name_of(m.positions));
+  same("embedding_scaled", from.embedding_scaled, m.embedding_scaled);
+  same("embedding_norm", from.embedding_norm, m.embedding_norm);
+  same("segments", from.segments, m.segments);
+}
+
+// Refuses keys of another objective; by value: a run's own config.toml gives every key.
+void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
+  using enum Objective;
+  const TrainConfig defaults;
+  const DataConfig &d = c.data, &none = defaults.data;
+  const auto only_for = [&](std::initializer_list<Objective> right, const char* key, bool is_default) {
+    if (is_default || std::find(right.begin(), right.end(), c.objective) != right.end()) return;
+    std::vector<std::string> names;
+    for (const Objective o : right) names.push_back(name_of(o));
+    usage("{}: {}: only for train.objective = {}, not {}", path, key, fmt::join(names, " or "),
+          name_of(c.objective));
+  };
+  only_for({sequence_to_sequence}, "data.train_target", d.train_target.empty());
+  only_for({sequence_to_sequence}, "data.valid_target", d.valid_target.empty());
+  only_for({sequence_to_sequence}, "data.source_column", d.source_column == none.source_column);
+  only_for({sequence_to_sequence}, "data.target_column", d.target_column == none.target_column);
+  only_for({classify, answer}, "data.text_column", d.text_column == none.text_column);
+  only_for({classify, answer}, "data.second_column", d.second_column.empty());
+  only_for({classify, answer}, "data.label_column", d.label_column == none.label_column);
+  only_for({classify, answer}, "data.columns", d.columns.empty());
+  only_for({tag}, "data.word_column", d.word_column == 0);
+  only_for({tag}, "data.tag_column", d.tag_column == 0);
+  only_for({classify, tag, answer}, "data.test", d.test.empty());
+  only_for({classify, tag, answer}, "data.test_fraction", d.test_fraction == 0);
+  only_for({next_token, masked}, "data.separator", d.separator.empty());
+  if (c.objective != next_token && c.batch != defaults.batch)
+    usage("{}: train.batch: counts windows of a text: give train.batch_tokens", path);
+  only_for({masked, sequence_to_sequence, classify, tag, answer}, "train.batch_tokens",
+           c.batch_tokens == defaults.batch_tokens);
+  only_for({masked}, "train.mask_rate", c.masking.rate == defaults.masking.rate);
+  only_for({masked}, "train.mask_random", c.masking.random == defaults.masking.random);
+  only_for({masked}, "train.mask_keep", c.masking.keep == defaults.masking.keep);
+  only_for({masked}, "train.mask_whole_words", !c.masking.whole_words);
+  if (c.masking.random + c.masking.keep > 1)
+    usage("{}: train.mask_keep: mask_random and mask_keep are more than 1 together", path);
+  if (!c.from.empty() && !c.tokenizer.path.empty())
+    usage("{}: tokenizer.path: model.from brings its own tokenizer", path);
+}
+
+}  // namespace
+
+Architecture architecture_for(Objective objective) {
+  if (objective == Objective::next_token) return Architecture::decoder;
+  return objective == Objective::sequence_to_sequence ? Architecture::encoder_decoder : Architecture::encoder;
+}
+
+Objective objective_from_name(const std::string& name) {
+  for (const auto& [value, its_name] : kObjectives)
+    if (name == its_name) return value;
+  fail("objective: expected one of {}, got '{}'", fmt::join(objective_names(), ", "), name);
+}
+
+std::string name_of(Objective objective) {
+  for (const auto& [value, name] : kObjectives)
+    if (value == objective) return name;
+  return "?";
+}
+
 TrainConfig read_train_config(const std::string& path, const std::vector<std::string>& overrides) {
   toml::table root;
   try {
@@ -384,6 +587,7 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
   for (const std::string& o : overrides) apply_override(root, o);
 
   TrainConfig c;
+  const ModelSpec from = spec_to_begin_with(root, path, c);
   Reader reader(root, path);
   visit(c, reader);
   reader.finish();
@@ -391,32 +595,27 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
   if (c.data.train.empty()) usage("{}: data.train: missing: name the text files to train on", path);
 
   ModelSpec& m = c.model;
-  const int64_t heads = m.attention.heads;
-  if (!(given("model.d_qk") && given("model.d_vo")) && m.width % heads != 0)
-    usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, m.width, heads);
-  if (!given("model.kv_heads")) m.attention.kv_heads = heads;
-  if (!given("model.d_qk")) m.attention.d_qk = m.width / heads;
-  if (!given("model.d_vo")) m.attention.d_vo = m.width / heads;
-  if (!given("model.hidden")) m.hidden = 4 * m.width;
-  const bool pairs = m.architecture == Architecture::encoder_decoder;
-  if (pairs && c.batch != TrainConfig().batch)
-    usage("{}: train.batch: counts windows of a text: give train.batch_tokens", path);
-  if (!given("model.encoder_layers")) m.encoder_layers = pairs ? m.layers : 0;
-  // By value: a run's own config.toml gives every key.
-  const auto only_for = [&](bool right, const char* key, bool is_default, const char* architecture) {
-    if (!right && !is_default) usage("{}: {}: only for model.architecture = \"{}\"", path, key, architecture);
-  };
-  const TrainConfig defaults;
-  only_for(pairs, "data.train_target", c.data.train_target.empty(), "encoder_decoder");
-  only_for(pairs, "data.valid_target", c.data.valid_target.empty(), "encoder_decoder");
-  only_for(pairs, "data.source_column", c.data.source_column == defaults.data.source_column,
-           "encoder_decoder");
-  only_for(pairs, "data.target_column", c.data.target_column == defaults.data.target_column,
-           "encoder_decoder");
-  only_for(pairs, "train.batch_tokens", c.batch_tokens == defaults.batch_tokens, "encoder_decoder");
-  only_for(!pairs, "data.separator", c.data.separator.empty(), "decoder");
+  if (c.from.empty()) {
+    const int64_t heads = m.attention.heads;
+    if (!(given("model.d_qk") && given("model.d_vo")) && m.width % heads != 0)
+      usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, m.width, heads);
+    if (!given("model.kv_heads")) m.attention.kv_heads = heads;
+    if (!given("model.d_qk")) m.attention.d_qk = m.width / heads;
+    if (!given("model.d_vo")) m.attention.d_vo = m.width / heads;
+    if (!given("model.hidden")) m.hidden = 4 * m.width;
+    if (!given("model.encoder_layers"))
+      m.encoder_layers = m.architecture == Architecture::encoder_decoder ? m.layers : 0;
+    if (!given("model.init_std") && m.architecture != Architecture::decoder)
+      m.init_std = 1 / std::sqrt(static_cast<float>(m.width));
+  }
+  settle_objective(c, given, path);
+  settle_head(c, given);
+  if (!c.from.empty()) expect_same_body(from, m, path);
+  if (!given("tokenizer.type") && m.architecture == Architecture::encoder) c.tokenizer.type = "wordpiece";
+  expect_fitting_keys(c, path);
   ModelSpec complete = m;
   complete.vocab_size = 1;
+  if (m.output == Output::sequence_classes || m.output == Output::token_classes) complete.labels = {"?"};
   try {
     check_spec(complete);
   } catch (const Error& e) {

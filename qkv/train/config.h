@@ -4,10 +4,24 @@
 #include <string>
 #include <vector>
 
+#include "qkv/data/masking.h"
 #include "qkv/models/spec.h"
 #include "qkv/train/training_state.h"
 
 namespace qkv {
+
+// What a run learns.
+enum class Objective : uint8_t {
+  next_token,            // Algorithm 13: a decoder continues texts
+  masked,                // Algorithm 12: an encoder finds what was hidden
+  sequence_to_sequence,  // Algorithm 11: an encoder-decoder writes a target for a source
+  classify,              // an encoder tells the class of a text, or of a pair of texts
+  tag,                   // of each word
+  answer,                // where in a text the answer to a question stands
+};
+Objective objective_from_name(const std::string& name);
+std::string name_of(Objective objective);
+Architecture architecture_for(Objective objective);
 
 // [data]: the texts.
 struct DataConfig {
@@ -19,13 +33,21 @@ struct DataConfig {
   // line by line.
   std::string source_column = "source", target_column = "target";
   std::vector<std::string> train_target, valid_target;
-  bool cache = true;  // keep the tokens of a text for the next run (corpus.h)
+  // Classes, tags, answers: rows with these columns, or words in these (conll.h; 0: the format's own).
+  std::string text_column = "text", second_column, label_column = "label";
+  std::vector<std::string> columns;  // names of those of files without a header
+  int64_t word_column = 0, tag_column = 0;
+  std::vector<std::string> test;  // looked at once, at the end
+  double test_fraction = 0;       // of the training files' examples, where `test` is empty
+  uint64_t split_seed = 1;        // of which examples are taken for validation and test
+  bool cache = true;              // keep the tokens of a text for the next run (corpus.h)
 };
 
 // [tokenizer]: an existing one, or how to train one.
 struct TokenizerConfig {
   std::string path;          // an existing tokenizer; empty: train one
-  std::string type = "bpe";  // bpe, char, byte or word
+  std::string type = "bpe";  // bpe, wordpiece, char, byte or word
+  bool lowercase = true;     // of wordpiece: without case and accents
   int64_t vocab_size = 4096;
   int64_t min_frequency = 2;
 };
@@ -34,12 +56,15 @@ struct TokenizerConfig {
 struct TrainConfig {
   DataConfig data;
   TokenizerConfig tokenizer;
+  std::string from;  // a model or a run whose weights a run begins with
+  Objective objective = Objective::next_token;
+  Masking masking;                                 // of the masked objective
   ModelSpec model = gpt2_spec(0, 256, 384, 6, 6);  // vocab_size 0 until the tokenizer is known
   StepConfig step;
   std::string out = "runs/model";
   int64_t steps = 1000;
   int64_t batch = 16;           // windows of a micro-batch; 0: as many as fit into memory
-  int64_t batch_tokens = 4096;  // of a micro-batch of pairs, sources and targets together
+  int64_t batch_tokens = 4096;  // of a micro-batch of sequences whose lengths differ
   int64_t accumulate = 1;       // micro-batches of a step
   uint64_t seed = 1;
   std::string precision = "auto";  // f32, bf16, or auto: bf16 where the processor gains from it
@@ -47,8 +72,9 @@ struct TrainConfig {
   double memory_gb = 0;            // what a run may take; 0: what is free
   int64_t log_every = 10;
   int64_t eval_every = 250;
-  int64_t eval_windows = 64;  // of the validation text, for the evaluations on the way; 0: all
-  int64_t patience = 0;       // evaluations without a better one after which the run stops; 0: never
+  int64_t eval_windows = 64;     // of the validation text, for the evaluations on the way; 0: all
+  std::string best_by = "auto";  // the score that tells the best model
+  int64_t patience = 0;          // evaluations without a better one after which the run stops; 0: never
   int64_t checkpoint_every = 500;
   int64_t keep = 1;             // checkpoints kept besides the best model
   int64_t sample_tokens = 100;  // of a text written at each evaluation, for the report; 0: none

@@ -6,6 +6,8 @@
 #include "qkv/base/hash.h"
 #include "qkv/base/progress.h"
 #include "qkv/data/table.h"
+#include "qkv/io/model_dir.h"
+#include "qkv/text/template.h"
 #include "qkv/text/trainer.h"
 
 namespace qkv {
@@ -73,10 +75,25 @@ void append_text(TokenStream& stream, std::string_view text, const std::string& 
   }
 }
 
-// `special`: what stands around texts.
+}  // namespace
+
 text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const std::string_view> texts,
-                                const std::vector<std::string>& special) {
+                                Objective objective) {
+  const bool next_token = objective == Objective::next_token,
+             pairs = objective == Objective::sequence_to_sequence, word_piece = config.type == "wordpiece";
+  // A language model of characters has no token that ends a text.
+  std::vector<std::string> special;
+  if (word_piece)
+    special = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+  else if (!next_token)
+    special = {"<s>", "</s>"};
+  else if (config.type != "char")
+    special = {kEndOfText};
+  if (word_piece && pairs) special.insert(special.end(), {"<s>", "</s>"});
+  if (!next_token && !pairs && !word_piece) special.emplace_back("<mask>");
+
   text::TrainerOptions options;
+  options.lowercase = config.lowercase;
   options.vocab_size = static_cast<size_t>(config.vocab_size);
   options.min_frequency = config.min_frequency;
   Progress progress;
@@ -85,12 +102,33 @@ text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const s
   };
   if (config.type == "char" || config.type == "word") options.special_tokens = {"<unk>"};
   options.special_tokens.insert(options.special_tokens.end(), special.begin(), special.end());
-  if (config.type == "char") return text::train_characters(texts, options);
-  if (config.type == "word") return text::train_words(texts, options);
-  return config.type == "byte" ? text::train_bytes(options) : text::train_byte_level_bpe(texts, options);
+  const auto trained = [&] {
+    if (word_piece) return text::train_word_piece(texts, options);
+    if (config.type == "char") return text::train_characters(texts, options);
+    if (config.type == "word") return text::train_words(texts, options);
+    return config.type == "byte" ? text::train_bytes(options) : text::train_byte_level_bpe(texts, options);
+  };
+  const text::Tokenizer tokenizer = trained();
+  return next_token || pairs || word_piece ? tokenizer : text::with_template(tokenizer, "<s>", "</s>");
 }
 
-}  // namespace
+text::Tokenizer tokenizer_for(const TrainConfig& config, const text::Tokenizer* given,
+                              const std::function<text::Tokenizer()>& trained) {
+  if (given != nullptr) return *given;
+  if (!config.from.empty()) return text::Tokenizer::load(resolve_model_dir(config.from));
+  return config.tokenizer.path.empty() ? trained() : text::Tokenizer::load(config.tokenizer.path);
+}
+
+EncoderTokens encoder_tokens(const text::Tokenizer& tokenizer) {
+  const auto id_of = [&](const char* bert, const char* roberta, const char* use) {
+    for (const char* token : {bert, roberta})
+      if (const auto id = tokenizer.token_to_id(token)) return static_cast<int32_t>(*id);
+    fail("the tokenizer has neither {} nor {}: {}", bert, roberta, use);
+  };
+  return {id_of("[CLS]", "<s>", "an encoder's texts begin with it"),
+          id_of("[SEP]", "</s>", "an encoder's texts end with it"),
+          id_of("[MASK]", "<mask>", "masked tokens need it")};
+}
 
 int32_t end_of_text(const text::Tokenizer& tokenizer) {
   return static_cast<int32_t>(tokenizer.token_to_id(kEndOfText).value_or(-1));
@@ -122,16 +160,14 @@ struct Texts {
   }
 };
 
-text::Tokenizer make_tokenizer(const DataConfig& data, const TokenizerConfig& config, const Texts& texts) {
+text::Tokenizer make_tokenizer(const TrainConfig& config, const Texts& texts) {
   std::vector<std::string_view> documents;
   for (const TextFile& file : texts.train)
-    for (const std::string_view d : documents_of(file.text, data.separator)) documents.push_back(d);
+    for (const std::string_view d : documents_of(file.text, config.data.separator)) documents.push_back(d);
   try {
-    const bool characters = config.type == "char";  // has no token that ends a text
-    return train_tokenizer(config, documents,
-                           characters ? std::vector<std::string>{} : std::vector<std::string>{kEndOfText});
+    return train_tokenizer(config.tokenizer, documents, config.objective);
   } catch (const Error& e) {
-    fail("{}: {}", fmt::join(data.train, ", "), e.what());
+    fail("{}: {}", fmt::join(config.data.train, ", "), e.what());
   }
 }
 
@@ -156,26 +192,26 @@ std::string hash_of_tokens(const TokenStream& s) {
 
 }  // namespace
 
-Corpus load_corpus(const DataConfig& data, const TokenizerConfig& config, const text::Tokenizer* given) {
+Corpus load_corpus(const TrainConfig& run, const text::Tokenizer* given) {
+  const DataConfig& data = run.data;
+  const TokenizerConfig& config = run.tokenizer;
   const CorpusCache cache(data.cache);
   const std::string source = fmt::format("{}\n{}\n{}\n{}", signature_of(data.train), signature_of(data.valid),
                                          data.valid_fraction, data.separator);
   std::optional<Texts> texts;  // read only where the cache does not know them
   const auto read = [&]() -> const Texts& { return texts ? *texts : texts.emplace(data); };
   const auto trained = [&] {
-    const std::string key =
-        fmt::format("{}\n{} {} {}", source, config.type, config.vocab_size, config.min_frequency);
+    const std::string key = fmt::format("{}\n{} {} {} {} {}", source, config.type, config.vocab_size,
+                                        config.min_frequency, config.lowercase, name_of(run.objective));
     if (const auto json = cache.load_tokenizer(key)) try {
         return text::Tokenizer::from_json(*json);
       } catch (const Error&) {  // damaged: make it anew
       }
-    text::Tokenizer tokenizer = make_tokenizer(data, config, read());
+    text::Tokenizer tokenizer = make_tokenizer(run, read());
     cache.save_tokenizer(key, tokenizer.to_json());
     return tokenizer;
   };
-  const text::Tokenizer tokenizer = given != nullptr      ? *given
-                                    : config.path.empty() ? trained()
-                                                          : text::Tokenizer::load(config.path);
+  const text::Tokenizer tokenizer = tokenizer_for(run, given, trained);
   // A prefix space has no words in tokenizer.json: the encoding of a letter shows it.
   const std::string key =
       fmt::format("{}{}{}", source, tokenizer.to_json(), fmt::join(prefix_of(tokenizer), " "));
@@ -258,7 +294,8 @@ PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokeniz
           tokenize_lines(texts.target, texts.path, tokenizer)};
 }
 
-PairCorpus load_pairs(const DataConfig& data, const TokenizerConfig& config, const text::Tokenizer* given) {
+PairCorpus load_pairs(const TrainConfig& run, const text::Tokenizer* given) {
+  const DataConfig& data = run.data;
   PairTexts train = read_pairs(data.train, data.train_target, data);
   const PairTexts valid = data.valid.empty() ? split_off(train, data.valid_fraction)
                                              : read_pairs(data.valid, data.valid_target, data);
@@ -266,11 +303,9 @@ PairCorpus load_pairs(const DataConfig& data, const TokenizerConfig& config, con
   const auto trained = [&] {
     std::vector<std::string_view> texts(train.source.begin(), train.source.end());
     texts.insert(texts.end(), train.target.begin(), train.target.end());
-    return train_tokenizer(config, texts, {"<s>", "</s>"});
+    return train_tokenizer(run.tokenizer, texts, run.objective);
   };
-  const text::Tokenizer tokenizer = given != nullptr      ? *given
-                                    : config.path.empty() ? trained()
-                                                          : text::Tokenizer::load(config.path);
+  const text::Tokenizer tokenizer = tokenizer_for(run, given, trained);
   PairCorpus out{tokenizer, tokenize_pairs(train, tokenizer), tokenize_pairs(valid, tokenizer),
                  sequence_ends(tokenizer), ""};
   out.hash = hash_of_tokens(out.train.source) + hash_of_tokens(out.train.target);

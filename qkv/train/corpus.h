@@ -1,6 +1,9 @@
 // The texts of a run as token streams, and the tokenizer that makes them.
 #pragma once
 
+#include <functional>
+#include <span>
+
 #include "qkv/data/pairs.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/train/config.h"
@@ -17,8 +20,20 @@ struct Corpus {
 
 // Reads the files, or what the cache holds of them; trains the tokenizer on the training text unless one is
 // named or given.
-Corpus load_corpus(const DataConfig& data, const TokenizerConfig& tokenizer,
-                   const text::Tokenizer* given = nullptr);
+Corpus load_corpus(const TrainConfig& config, const text::Tokenizer* given = nullptr);
+
+// Trains a tokenizer that has the special tokens of an objective, and for an encoder puts them around texts.
+text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const std::string_view> texts,
+                                Objective objective);
+// The tokenizer of a run: `given`, that of the model it begins with, one that is named, or a trained one.
+text::Tokenizer tokenizer_for(const TrainConfig& config, const text::Tokenizer* given,
+                              const std::function<text::Tokenizer()>& trained);
+
+// The ids of [CLS] and [SEP], or <s> and </s>, and of the mask. Throws Error where the tokenizer lacks one.
+struct EncoderTokens {
+  int32_t first, last, mask;
+};
+EncoderTokens encoder_tokens(const text::Tokenizer& tokenizer);
 
 // Sources and their targets.
 struct PairTexts {
@@ -41,8 +56,7 @@ struct PairCorpus {
 };
 
 // Reads the files of a configuration; trains the tokenizer on both sides unless one is named or given.
-PairCorpus load_pairs(const DataConfig& data, const TokenizerConfig& tokenizer,
-                      const text::Tokenizer* given = nullptr);
+PairCorpus load_pairs(const TrainConfig& config, const text::Tokenizer* given = nullptr);
 
 // The ids of <s> and </s>. Throws Error where the tokenizer lacks either.
 SequenceEnds sequence_ends(const text::Tokenizer& tokenizer);

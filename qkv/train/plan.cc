@@ -31,6 +31,12 @@ struct Columns {
   }
 };
 
+// Rows of a micro-batch in each stack; sources and targets share a batch of pairs.
+int64_t rows_of(const TrainConfig& config, int64_t batch) {
+  if (config.objective == Objective::next_token) return batch * config.model.context;
+  return config.objective == Objective::sequence_to_sequence ? config.batch_tokens / 2 : config.batch_tokens;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, int64_t>> MemoryPlan::parts() const {
@@ -44,8 +50,7 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
   const Transformer model(m);
   const bool bf16 = config.compute() == DType::bf16;
   const bool pairs = m.architecture == Architecture::encoder_decoder;
-  // Of each stack; sources and targets share a batch of pairs.
-  const int64_t element = bf16 ? 2 : 4, rows = pairs ? config.batch_tokens / 2 : batch * m.context;
+  const int64_t element = bf16 ? 2 : 4, rows = rows_of(config, batch);
   MemoryPlan plan;
   for (const Parameter& p : model.parameters().all()) {
     const int64_t n = p.shape.count();
@@ -100,9 +105,10 @@ double flops_per_step(const TrainConfig& config, int64_t batch) {
   const Columns c(m);
   const auto d = [](int64_t n) { return static_cast<double>(n); };
   const bool pairs = m.architecture == Architecture::encoder_decoder;
-  const double rows = d((pairs ? config.batch_tokens / 2 : batch * m.context) * config.accumulate);
+  const double rows = d(rows_of(config, batch) * config.accumulate);
   const double block = d(c.width) * d(c.qkv) + d(c.heads_out) * d(c.width) + 2 * d(c.width) * d(c.hidden);
-  const double seen = pairs ? 0 : (d(m.context) + 1) / 2;  // keys a query sees on average; of pairs, few
+  // Keys that a query sees on average; of sequences that are no windows of a text, few.
+  const double seen = config.objective == Objective::next_token ? (d(m.context) + 1) / 2 : 0;
   const double layers = d(m.layers + m.encoder_layers);
   const double cross = pairs ? d(m.layers) * (d(c.width) * d(c.qkv) + d(c.heads_out) * d(c.width)) : 0;
   const double attention = d(c.heads) * seen * d(m.attention.d_qk + m.attention.d_vo);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "qkv/base/json.h"
@@ -33,6 +35,16 @@ class Task {
   // Of the validation data: all, or the part that is looked at on the way.
   virtual Evaluation evaluate(const Transformer& model, int64_t batch, bool all) const = 0;
   virtual bool looks_at_all() const = 0;  // on the way, too
+  // Of what was kept aside for the end; nothing where nothing was.
+  virtual std::optional<Evaluation> test(const Transformer& /*model*/) const { return std::nullopt; }
+  // The accuracies of simple methods on the same examples, by name.
+  virtual std::vector<std::pair<std::string, double>> baselines() const { return {}; }
+  // The score that tells the best model where the configuration names none.
+  virtual std::string best_by() const { return "loss"; }
+  // An evaluation for people.
+  virtual std::string text(const Evaluation& e) const;
+  // Of the classes that the model tells apart.
+  virtual std::vector<std::string> labels() const { return {}; }
   // Something that the model writes, for people to read: "prompt" and "sample".
   virtual OrderedJson sample(const Transformer& model) const = 0;
 
@@ -43,7 +55,7 @@ class Task {
   text::Tokenizer tokenizer_;
 };
 
-// The task of a configuration: next tokens of a text, or sequence to sequence. `given`: the tokenizer of a
+// The task of a configuration: by its objective. `given`: the tokenizer of a
 // run that is resumed.
 std::unique_ptr<Task> make_task(const TrainConfig& config, const text::Tokenizer* given);
 

@@ -23,14 +23,6 @@
 namespace qkv {
 namespace fs = std::filesystem;
 
-std::string resolve_model_dir(const std::string& dir) {
-  for (const std::string& candidate : {dir, dir + "/best", dir + "/last"})
-    if (file_exists(candidate + "/config.json")) return candidate;
-  check(std::filesystem::is_directory(dir), "{}: no such directory (expected a model directory or a run)",
-        dir);
-  fail("{}: holds no model: expected config.json here, in best/ or in last/", dir);
-}
-
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -136,7 +128,9 @@ class Run {
   // Everything up to the first step; with `rehearsal` nothing is written and no weight allocated.
   Run(const TrainConfig& config, StartMode mode, bool rehearsal)
       : config_(config), folder_(config.out), task_(prepare_task(mode, rehearsal)) {
-    config_.model.vocab_size = static_cast<int64_t>(task_->tokenizer().vocab_size());
+    if (config_.from.empty())
+      config_.model.vocab_size = static_cast<int64_t>(task_->tokenizer().vocab_size());
+    config_.model.labels = task_->labels();
     state_.fingerprint = fingerprint(config_) + fmt::format("compute = {}\n", name_of(config_.compute())) +
                          task_->fingerprint();
     if (mode == StartMode::resume) {
@@ -154,6 +148,7 @@ class Run {
     std::unique_ptr<Transformer> model = mode == StartMode::resume
                                              ? load_model(folder_.last(), DType::f32)
                                              : std::make_unique<Transformer>(config_.model);
+    if (mode != StartMode::resume && !config_.from.empty()) begin_with(*model);
     training_ = std::make_unique<TrainingState>(std::move(model), config_.step, config_.compute(),
                                                 config_.seed, config_.recompute);
     if (mode == StartMode::resume)
@@ -228,10 +223,11 @@ class Run {
       return {};
     }
     if (out_of_patience())
-      progress_.note(fmt::format("step {}: stopped early: {} evaluations brought nothing better than {:.4f}",
-                                 state_.step, state_.evaluations_since_best, state_.best_loss));
+      progress_.note(fmt::format("step {}: stopped early: {} evaluations brought nothing better", state_.step,
+                                 state_.evaluations_since_best));
     const Evaluation e = validate(metrics, true);
     save();
+    judge(metrics);
     report();
     progress_.note(fmt::format(
         "done: {} steps in {}; the model is in {}, the course of the run in {}/report.html", state_.step,
@@ -261,7 +257,7 @@ class Run {
           std::clamp<int64_t>(largest_batch(config_, limit), 1, std::max<int64_t>(1, task_->largest_batch()));
     const int64_t needed = memory_plan(config_, state_.batch).total();
     if (needed <= limit) return;
-    if (config_.model.architecture == Architecture::encoder_decoder)
+    if (config_.objective != Objective::next_token)
       fail("micro-batches of {} tokens need {}, but {} {}: lower train.batch_tokens", config_.batch_tokens,
            memory_text(static_cast<double>(needed)), memory_text(static_cast<double>(limit)),
            config_.memory_gb > 0 ? "are allowed (train.memory_gb)" : "are free");
@@ -302,26 +298,79 @@ class Run {
     training_->expect_finite(state_.step);
     check(std::isfinite(e.loss()), "step {}: the validation loss is not finite: lower the learning rate",
           state_.step);
-    metrics.write({{"step", state_.step},
-                   {"valid_loss", e.loss()},
-                   {"valid_nats_per_character", e.nats_per_character()},
-                   {"valid_bits_per_byte", e.bits_per_byte()},
-                   {"valid_tokens", e.tokens}});
+    OrderedJson record = {{"step", state_.step}, {"valid_loss", e.loss()}};
+    if (e.characters > 0) {
+      record["valid_nats_per_character"] = e.nats_per_character();
+      record["valid_bits_per_byte"] = e.bits_per_byte();
+    }
+    for (const auto& [name, value] : e.scores) record["valid_" + name] = value;
+    record["valid_tokens"] = e.tokens;
+    metrics.write(record);
     // The best is found on the same part each time, the last evaluation, of everything, included.
-    const double comparable = all && !task_->looks_at_all()
-                                  ? task_->evaluate(training_->model(), state_.batch, false).loss()
-                                  : e.loss();
-    const bool better = comparable < state_.best_loss;
-    progress_.note(fmt::format(
-        "step {}: validation loss {:.4f} ({:.4f} nats a character, {:.4f} bits a byte){}", state_.step,
-        e.loss(), e.nats_per_character(), e.bits_per_byte(), better ? ", the best so far" : ""));
+    const double comparable = error_of(
+        all && !task_->looks_at_all() ? task_->evaluate(training_->model(), state_.batch, false) : e);
+    const bool better = comparable < state_.best_error;
+    progress_.note(fmt::format("step {}: validation loss {}{}", state_.step, task_->text(e),
+                               better ? ", the best so far" : ""));
     state_.evaluations_since_best = better ? 0 : state_.evaluations_since_best + 1;
     if (better) {
-      state_.best_loss = comparable;
+      state_.best_error = comparable;
       save_best();
+      write_evaluation("validation", e);
     }
     write_sample(metrics);
     return e;
+  }
+
+  // What the best model has least of: its loss, or what it lacks of a score.
+  double error_of(const Evaluation& e) const {
+    const std::string name = config_.best_by == "auto" ? task_->best_by() : config_.best_by;
+    if (name == "loss") return e.loss();
+    for (const auto& [its_name, value] : e.scores)
+      if (its_name == name) return 1 - value;
+    fail("train.best_by: there is no {} of the objective {}", name, name_of(config_.objective));
+  }
+
+  // Weights of another model, for the parameters that both have.
+  void begin_with(Transformer& model) const {
+    const std::string dir = resolve_model_dir(config_.from);
+    const std::unique_ptr<Transformer> other = load_model(dir, DType::f32);
+    for (Parameter& p : model.parameters().all())
+      if (const Parameter* q = other->parameters().find(p.name); q != nullptr && q->shape == p.shape)
+        p.value = q->value.clone();
+  }
+
+  // The best model on the examples that were kept for the end, beside simple methods.
+  void judge(Metrics& metrics) {
+    const bool has_best = file_exists(folder_.best() + "/config.json");
+    const std::unique_ptr<Transformer> best = has_best ? load_model(folder_.best(), DType::f32) : nullptr;
+    const std::optional<Evaluation> e = task_->test(best ? *best : training_->model());
+    std::vector<std::string> others;
+    OrderedJson record = {{"step", state_.step}};
+    if (e)
+      for (const auto& [name, value] : e->scores) record["test_" + name] = value;
+    for (const auto& [name, value] : task_->baselines()) {
+      others.push_back(fmt::format("{} {:.2f}%", name, 100 * value));
+      record["baseline_" + name] = value;
+    }
+    if (e) {
+      progress_.note(fmt::format("test of the best model: loss {}", task_->text(*e)));
+      write_evaluation("test", *e);
+    }
+    if (!others.empty()) progress_.note(fmt::format("simple methods: {}", fmt::join(others, ", ")));
+    if (record.size() > 1) metrics.write(record);
+  }
+
+  // OUT/evaluation.json: the scores and what was taken for what, for the report.
+  void write_evaluation(const char* of, const Evaluation& e) const {
+    if (e.scores.empty()) return;
+    OrderedJson out = {{"of", of}, {"step", state_.step}, {"loss", e.loss()}};
+    for (const auto& [name, value] : e.scores) out["scores"][name] = value;
+    if (e.confusion.classes > 0) {
+      out["labels"] = config_.model.labels;
+      out["confusion"] = e.confusion.count;
+    }
+    write_file_atomically(config_.out + "/evaluation.json", out.dump() + "\n");
   }
 
   void write_sample(Metrics& metrics) const {

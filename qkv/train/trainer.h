@@ -22,7 +22,4 @@ Evaluation train(const TrainConfig& config, StartMode mode, const std::function<
 // nothing. Throws what train() would.
 void rehearse(const TrainConfig& config, StartMode mode);
 
-// DIR itself, or DIR/best, or DIR/last: the model directory that a run's or a model's path means.
-std::string resolve_model_dir(const std::string& dir);
-
 }  // namespace qkv

@@ -632,10 +632,10 @@ train.precision = "f32"
         refuse(["text.txt", "few.txt", "each line needs"], "data.train=text.txt", "data.train_target=few.txt")
         refuse(["text.txt", ".tsv"], "data.train=text.txt")
         refuse(["batch", "batch_tokens"], "train.batch=fit", status=2)
-        refuse(["train_target", "encoder_decoder"], "model.architecture=decoder", "data.train_target=few.txt", status=2)
+        refuse(["train_target", "sequence_to_sequence"], "model.architecture=decoder", "data.train_target=few.txt", status=2)
         refuse(["encoder_layers"], "model.architecture=decoder", "model.encoder_layers=2", "train.batch_tokens=4096",
                status=2)
-        refuse(["batch_tokens", "encoder_decoder"], "model.architecture=decoder", status=2)
+        refuse(["batch_tokens", "sequence_to_sequence"], "model.architecture=decoder", status=2)
         self.assertFalse(os.path.exists(self.path("run")))
 
     def test_other_models_do_not_translate(self):

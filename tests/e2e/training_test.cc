@@ -425,7 +425,7 @@ TEST_F(RunTest, CachedTokensEqualFreshOnesAndFollowTheText) {
   ::setenv("QKV_CACHE_DIR", (dir_ / "cache").c_str(), 1);
   TrainConfig c = config("cached");
   c.data.cache = true;
-  const auto load = [&] { return load_corpus(c.data, c.tokenizer); };
+  const auto load = [&] { return load_corpus(c); };
   const auto tokens = [](const TokenStream& s) {
     return std::vector<int32_t>(s.tokens().begin(), s.tokens().end());
   };

@@ -38,6 +38,7 @@ class Translation : public ::testing::Test {
     c.model.init_std = 0.1F;
     c.model.architecture = Architecture::encoder_decoder;
     c.model.encoder_layers = 1;
+    c.objective = Objective::sequence_to_sequence;
     c.model.hidden = 96;
     c.precision = "f32";
     c.step.schedule.learning_rate = 3e-3;

@@ -27,7 +27,8 @@ Tensor away_from_zero(Tensor x) {
 }
 
 TEST(ActivationGradient, IsTheDifference) {
-  for (const Activation kind : {Activation::relu, Activation::gelu, Activation::gelu_tanh})
+  for (const Activation kind :
+       {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu, Activation::tanh})
     for (const Shape& shape : kShapes) {
       SCOPED_TRACE(shape.text());
       // |gelu^(5)| < 6 (|phi| < 0.4 times a polynomial of degree 5 in x), and so for the approximation.

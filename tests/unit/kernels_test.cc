@@ -119,15 +119,19 @@ TYPED_TEST(Elementwise, DropoutIsBitExact) {
 
 // gelu: Abramowitz & Stegun 7.1.26 errs by 1.5e-7 in erf, so by 7.5e-8 in Phi; the rest are a handful of
 // roundings of terms no larger than x. Near -x, 1 + erf and 1 + tanh cancel: the bound is on x, not gelu(x).
+// tanh: 2 s - 1 with s in [0, 1] a few roundings off.
 double activation_bound(Activation kind, double x) {
   if (kind == Activation::relu) return 0;
+  if (kind == Activation::tanh) return 6 * kEps;
   return std::abs(x) * ((kind == Activation::gelu ? 7.5e-8 : 0) + 4 * kEps);
 }
 
 // The derivatives, divided by dy. gelu: Phi(x) <= 1 and x phi(x), whose exp errs by eps x^2/2 relatively;
-// together below 2. gelu_tanh: 1 - tanh^2 errs by eps where it vanishes, and is multiplied by x u'(x).
+// together below 2. gelu_tanh: 1 - tanh^2 errs by eps where it vanishes, and is multiplied by x u'(x). tanh:
+// 1 - t^2 errs by twice what t does.
 double activation_grad_bound(Activation kind, double x) {
   if (kind == Activation::relu) return 0;
+  if (kind == Activation::tanh) return 16 * kEps;
   if (kind == Activation::gelu) return 7.5e-8 + 8 * kEps;
   return 4 * kEps * (1 + std::abs(x) * 0.8 * (1 + 0.134145 * x * x));
 }
@@ -135,7 +139,8 @@ double activation_grad_bound(Activation kind, double x) {
 TYPED_TEST(Elementwise, Activations) {
   using T = TypeParam;
   for_simd_tables([&](const KernelTable& table) {
-    for (const Activation kind : {Activation::relu, Activation::gelu, Activation::gelu_tanh})
+    for (const Activation kind :
+         {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu, Activation::tanh})
       for_sizes([&](int64_t n, int64_t offset) {
         auto x = Buffer<T>::normal(n, 1, 3, offset);
         const float extremes[] = {0.0f, -0.0f, 1e-30f, -1e-30f, 30, -30, 1e4f, -1e4f};

@@ -42,9 +42,22 @@ TEST(Pairs, ABatch) {
   EXPECT_EQ(b.target_count, 7);
 }
 
+// Training batches of pairs.
+class PairBatches {
+ public:
+  PairBatches(const PairStream& pairs, int64_t tokens, uint64_t seed)
+      : pairs_(pairs), batches_(pair_lengths(pairs, 64), tokens, seed) {}
+  Batch batch(uint64_t index) { return pair_batch(pairs_, batches_.items(index), kEnds, 64); }
+  int64_t batches_per_epoch() const { return batches_.batches_per_epoch(); }
+
+ private:
+  const PairStream& pairs_;
+  LengthBatches batches_;
+};
+
 TEST(Pairs, EachEpochHasEveryPairOnce) {
   const PairStream p = pairs(100);
-  PairBatches batches(p, kEnds, 64, 60, 3);
+  PairBatches batches(p, 60, 3);
   std::vector<std::vector<int32_t>> orders;
   uint64_t index = 0;
   for (int epoch = 0; epoch < 3; ++epoch) {
@@ -70,7 +83,7 @@ TEST(Pairs, EachEpochHasEveryPairOnce) {
 
 TEST(Pairs, ABatchIsAFunctionOfSeedAndIndex) {
   const PairStream p = pairs(50);
-  PairBatches forwards(p, kEnds, 64, 80, 3), again(p, kEnds, 64, 80, 3), other(p, kEnds, 64, 80, 4);
+  PairBatches forwards(p, 80, 3), again(p, 80, 3), other(p, 80, 4);
   const auto index = static_cast<uint64_t>(3 * forwards.batches_per_epoch());
   const auto late = values(forwards.batch(index).source);
   for (uint64_t i = 0; i < 5; ++i) EXPECT_EQ(values(forwards.batch(i).source), values(again.batch(i).source));
@@ -81,25 +94,27 @@ TEST(Pairs, ABatchIsAFunctionOfSeedAndIndex) {
 TEST(Pairs, OfLikeLengthsStandTogether) {
   const PairStream p = pairs(200);
   int64_t spread = 0, sequences = 0;
-  PairBatches batches(p, kEnds, 64, 100, 1);
+  PairBatches batches(p, 100, 1);
   for (int64_t i = 0; i < batches.batches_per_epoch(); ++i) {
     const Batch b = batches.batch(static_cast<uint64_t>(i));
     int32_t least = 1000, most = 0;
     for (int64_t s = 0; s < b.layout.sequences(); ++s) {
-      const int32_t n = b.layout.offsets[s + 1] - b.layout.offsets[s];
+      const int32_t n = b.layout.offsets[s + 1] - b.layout.offsets[s] + b.source_layout.offsets[s + 1] -
+                        b.source_layout.offsets[s];
       least = std::min(least, n), most = std::max(most, n);
     }
     spread += most - least;
     sequences += b.layout.sequences();
   }
   EXPECT_EQ(sequences, 200);
-  EXPECT_LE(spread, 2 * batches.batches_per_epoch());  // of lengths from 2 to 12
+  EXPECT_LE(spread, 2 * batches.batches_per_epoch());  // of sums from 4 to 20 or so
 }
 
 TEST(Pairs, ByLengthHasEveryPair) {
   const PairStream p = pairs(40);
   std::vector<int64_t> all;
-  for (const auto& batch : pairs_by_length(p, 50, 64)) all.insert(all.end(), batch.begin(), batch.end());
+  for (const auto& batch : batches_by_length(pair_lengths(p, 64), 50))
+    all.insert(all.end(), batch.begin(), batch.end());
   std::sort(all.begin(), all.end());
   for (int64_t i = 0; i < 40; ++i) EXPECT_EQ(all[i], i);
 }

@@ -74,6 +74,12 @@ HWY_INLINE NormalDistribution normal_distribution(DF d, VF x) {
   return {hn::IfThenElse(hn::Lt(x, hn::Zero(d)), upper, hn::Sub(one, upper)), gaussian};
 }
 
+// 2 sigmoid(2 x) - 1.
+HWY_INLINE VF hyperbolic_tangent(DF d, VF x) {
+  const VF two = hn::Set(d, 2.0f);
+  return hn::MulSub(two, sigmoid(d, hn::Mul(two, x)), hn::Set(d, 1.0f));
+}
+
 // 2 sqrt(2/pi) (x + 0.044715 x^3): the tanh approximation is x sigmoid(u).
 HWY_INLINE VF gelu_argument(DF d, VF x) {
   const VF cubic = hn::MulAdd(hn::Set(d, 0.044715f), hn::Mul(x, x), hn::Set(d, 1.0f));
@@ -89,6 +95,10 @@ void activation(Activation kind, int64_t n, const T* x, T* y) {
       return map(n, x, y, [](VF v) HWY_ATTR { return hn::Mul(v, normal_distribution(DF(), v).cumulative); });
     case Activation::gelu_tanh:
       return map(n, x, y, [](VF v) HWY_ATTR { return hn::Mul(v, sigmoid(DF(), gelu_argument(DF(), v))); });
+    case Activation::silu:
+      return map(n, x, y, [](VF v) HWY_ATTR { return hn::Mul(v, sigmoid(DF(), v)); });
+    case Activation::tanh:
+      return map(n, x, y, [](VF v) HWY_ATTR { return hyperbolic_tangent(DF(), v); });
   }
 }
 
@@ -111,6 +121,17 @@ void activation_grad(Activation kind, int64_t n, const T* x, const T* dy, T* dx)
         const VF slope =
             hn::Mul(hn::Set(d, 1.5957691216057308f), hn::MulAdd(hn::Set(d, 0.134145f), hn::Mul(v, v), one));
         return hn::Mul(g, hn::MulAdd(hn::Mul(v, s), hn::Mul(hn::Sub(one, s), slope), s));
+      });
+    case Activation::silu:
+      return map(n, x, dy, dx, [](VF v, VF g) HWY_ATTR {
+        const DF d;
+        const VF s = sigmoid(d, v);
+        return hn::Mul(g, hn::MulAdd(hn::Mul(v, s), hn::Sub(hn::Set(d, 1.0f), s), s));
+      });
+    case Activation::tanh:
+      return map(n, x, dy, dx, [](VF v, VF g) HWY_ATTR {
+        const VF t = hyperbolic_tangent(DF(), v);
+        return hn::Mul(g, hn::NegMulAdd(t, t, hn::Set(DF(), 1.0f)));
       });
   }
 }

@@ -57,6 +57,10 @@ float activate(Activation kind, float x) {
       return 0.5f * x * (1 + std::erf(x * 0.70710678118654752f));
     case Activation::gelu_tanh:
       return 0.5f * x * (1 + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
+    case Activation::silu:
+      return x / (1 + std::exp(-x));
+    case Activation::tanh:
+      return std::tanh(x);
   }
   return x;
 }
@@ -71,6 +75,14 @@ float activate_grad(Activation kind, float x) {
     case Activation::gelu_tanh: {
       const float t = std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x));
       return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * kSqrt2OverPi * (1 + 3 * 0.044715f * x * x);
+    }
+    case Activation::silu: {
+      const float s = 1 / (1 + std::exp(-x));
+      return s + x * s * (1 - s);
+    }
+    case Activation::tanh: {
+      const float t = std::tanh(x);
+      return 1 - t * t;
     }
   }
   return 1;

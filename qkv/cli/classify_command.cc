@@ -1,0 +1,84 @@
+// qkv classify: the class of each line.
+#include <numeric>
+
+#include "qkv/cli/command.h"
+#include "qkv/cli/encoder_command.h"
+
+namespace qkv {
+namespace {
+
+struct Options : EncoderOptions {
+  std::vector<std::string> ensemble;
+  int64_t best = 1;
+};
+
+void run(const Options& o) {
+  std::vector<TextModel> models;
+  models.push_back(load_encoder(o.dir, o.dtype, {Output::sequence_classes}, "classify"));
+  for (const std::string& dir : o.ensemble) {
+    models.push_back(load_encoder(dir, o.dtype, {Output::sequence_classes}, "classify"));
+    check(models.back().model->spec().labels == models[0].model->spec().labels,
+          "{}: its classes are not those of {}", dir, o.dir);
+  }
+  const std::vector<std::string>& labels = models[0].model->spec().labels;
+  std::vector<int64_t> cut(models.size());
+  for_lines(o, "text", "second", [&](const std::vector<InputLine>& lines) {
+    std::vector<std::vector<double>> p(lines.size());
+    for (size_t m = 0; m < models.size(); ++m) {
+      std::vector<size_t> which;
+      const std::vector<EncodedText> texts = encode_lines(o, models[m], lines, which, cut[m]);
+      const std::vector<Tensor> scores = class_scores(*models[m].model, texts, o.batch_tokens);
+      for (size_t i = 0; i < which.size(); ++i) {
+        std::vector<double>& sum = p[which[i]];
+        sum.resize(labels.size());
+        const std::vector<double> of_model = probabilities_of(scores[i], 0);
+        for (size_t c = 0; c < labels.size(); ++c) sum[c] += of_model[c] / static_cast<double>(models.size());
+      }
+    }
+    std::string out;
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (p[i].empty()) {
+        out += o.json ? "{\"label\":null}\n" : "\n";
+        continue;
+      }
+      std::vector<size_t> order(labels.size());
+      std::iota(order.begin(), order.end(), size_t{0});
+      std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[i][a] > p[i][b]; });
+      order.resize(std::min(order.size(), static_cast<size_t>(o.best)));
+      if (!o.json) {
+        std::vector<std::string> found;
+        for (const size_t c : order) found.push_back(fmt::format("{}\t{:.4f}", labels[c], p[i][c]));
+        out += fmt::format("{}\n", fmt::join(found, "\t"));
+        continue;
+      }
+      OrderedJson line = {{"text", lines[i].text.first}};
+      if (!lines[i].text.second.empty()) line["second"] = lines[i].text.second;
+      line["label"] = labels[order[0]];
+      line["probability"] = p[i][order[0]];
+      if (o.best > 1)
+        for (const size_t c : order) line["best"].push_back({{"label", labels[c]}, {"probability", p[i][c]}});
+      out += line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+    }
+    return out;
+  });
+  note_cut(cut[0], models[0]);
+}
+
+}  // namespace
+
+void add_classify_command(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* c = app.add_subcommand("classify", "Tell the class of each line");
+  add_encoder_options(*c, *o, "text", "second");
+  c->add_option("--ensemble", o->ensemble, "More models: the mean of their probabilities decides");
+  c->add_option("--best", o->best, "Classes of each line, most probable first")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  c->footer(
+      "Prints a class and its probability for each line, divided by tabs; a pair of texts is one line with a "
+      "tab\n"
+      "between them. An empty line stays empty.\nExample: qkv classify runs/trec --file questions.txt");
+  c->callback([o] { run(*o); });
+}
+
+}  // namespace qkv

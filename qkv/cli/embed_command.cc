@@ -1,0 +1,77 @@
+// qkv embed: a vector for each line, or the lines that are nearest to a query.
+#include <algorithm>
+#include <numeric>
+
+#include "qkv/cli/command.h"
+#include "qkv/cli/encoder_command.h"
+
+namespace qkv {
+namespace {
+
+struct Options : EncoderOptions {
+  std::string query, pooling;
+  int64_t best = 5;
+};
+
+void run(const Options& o) {
+  const std::initializer_list<Output> any = {Output::embedding, Output::tokens, Output::sequence_classes,
+                                             Output::token_classes, Output::span};
+  TextModel m = load_encoder(o.dir, o.dtype, any, "embed");
+  if (!o.pooling.empty()) m.model->set_pooling(pooling_from_name(o.pooling));
+  int64_t cut = 0;
+  const int64_t width = m.model->spec().width;
+  std::vector<float> query;
+  if (!o.query.empty()) {
+    const Tensor e = embed_texts(*m.model, {encode_text({o.query, ""}, m.tokenizer, m.model->spec())});
+    query.assign(e.data<float>(), e.data<float>() + width);
+  }
+  std::vector<std::pair<double, std::string>> ranked;
+  for_lines(o, "text", "", [&](const std::vector<InputLine>& lines) {
+    std::vector<size_t> which;
+    const std::vector<EncodedText> texts = encode_lines(o, m, lines, which, cut);
+    const Tensor vectors = embed_texts(*m.model, texts, o.batch_tokens);
+    std::vector<std::string> out(lines.size(), o.json ? "{\"embedding\":null}\n" : "\n");
+    for (size_t i = 0; i < which.size(); ++i) {
+      const float* v = vectors.data<float>() + static_cast<int64_t>(i) * width;
+      const std::string& text = lines[which[i]].text.first;
+      if (!query.empty()) {
+        ranked.emplace_back(std::inner_product(query.begin(), query.end(), v, 0.0), text);
+      } else if (o.json) {
+        OrderedJson line = {{"text", text}, {"embedding", std::vector<float>(v, v + width)}};
+        out[which[i]] = line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+      } else {
+        out[which[i]] = fmt::format("{:.6g}\n", fmt::join(v, v + width, " "));
+      }
+    }
+    return query.empty() ? fmt::format("{}", fmt::join(out, "")) : std::string();
+  });
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  if (std::ssize(ranked) > o.best) ranked.resize(static_cast<size_t>(o.best));
+  for (const auto& [cosine, text] : ranked) {
+    const OrderedJson line = {{"cosine", cosine}, {"text", text}};
+    fmt::print("{}\n", o.json ? line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)
+                              : fmt::format("{:.4f}\t{}", cosine, text));
+  }
+  note_cut(cut, m);
+}
+
+}  // namespace
+
+void add_embed_command(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* c = app.add_subcommand("embed", "A vector for each line, or the lines nearest to a query");
+  add_encoder_options(*c, *o, "text", "");
+  c->add_option("--query", o->query, "Print the lines with the highest cosine to this text instead");
+  c->add_option("--best", o->best, "Lines printed for a query")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 30));
+  c->add_option("--pooling", o->pooling, "How tokens become one vector (default: the model's): first or mean")
+      ->check(CLI::IsMember({"first", "mean"}));
+  c->footer(
+      "Vectors have length 1: their inner product is the cosine.\n"
+      "Example: qkv embed runs/books --file lines.txt --query 'a storm at sea' --pooling mean");
+  c->callback([o] { run(*o); });
+}
+
+}  // namespace qkv

@@ -1,0 +1,123 @@
+#include "qkv/cli/encoder_command.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "qkv/cli/console.h"
+#include "qkv/data/table.h"
+
+namespace qkv {
+namespace {
+
+const char* what_it_is(const ModelSpec& s) {
+  if (s.architecture == Architecture::decoder) return "a language model";
+  if (s.architecture == Architecture::encoder_decoder) return "an encoder-decoder";
+  switch (s.output) {
+    case Output::tokens:
+      return "a masked language model";
+    case Output::sequence_classes:
+      return "a classifier of texts";
+    case Output::token_classes:
+      return "a tagger of words";
+    case Output::span:
+      return "a model that finds answers";
+    case Output::embedding:
+      return "an encoder without a head";
+  }
+  return "?";
+}
+
+const char* objective_for(Output output) {
+  switch (output) {
+    case Output::tokens:
+      return "masked";
+    case Output::sequence_classes:
+      return "classify";
+    case Output::token_classes:
+      return "tag";
+    case Output::span:
+      return "answer";
+    case Output::embedding:
+      break;
+  }
+  return "masked";
+}
+
+}  // namespace
+
+void add_encoder_options(CLI::App& c, EncoderOptions& o, const std::string& first,
+                         const std::string& second) {
+  c.add_option("DIR", o.dir, "Model directory or run")->required();
+  c.add_option("--file", o.file, "Input (default: standard input)");
+  c.add_option("--batch-tokens", o.batch_tokens, "Tokens at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 24));
+  c.add_option("--dtype", o.dtype, "Type of the matrix products: f32 or bf16")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  c.add_flag("--strict", o.strict, "Refuse lines beyond the model's length instead of cutting them");
+  c.add_flag("--json", o.json, "Print a JSON object a line");
+  c.add_flag("--json-lines", o.json_lines,
+             second.empty()
+                 ? fmt::format("Read a JSON object a line, with \"{}\"", first)
+                 : fmt::format("Read a JSON object a line, with \"{}\" and \"{}\"", first, second));
+}
+
+TextModel load_encoder(const std::string& dir, const std::string& dtype, std::initializer_list<Output> wanted,
+                       const char* command) {
+  TextModel m = load_text_model(dir, dtype);
+  const ModelSpec& s = m.model->spec();
+  check(s.architecture == Architecture::encoder &&
+            std::find(wanted.begin(), wanted.end(), s.output) != wanted.end(),
+        "{}: this checkpoint is {}; {} needs an encoder that was trained with train.objective = \"{}\"", dir,
+        what_it_is(s), command, objective_for(*wanted.begin()));
+  return m;
+}
+
+void for_lines(const EncoderOptions& o, const std::string& first, const std::string& second,
+               const std::function<std::string(const std::vector<InputLine>&)>& f) {
+  constexpr size_t kAtOnce = 1024;  // sorted by length among each other, printed when all are there
+  const std::vector<std::string> lines = lines_of(read_input(o.file));
+  const std::string name = input_name(o.file);
+  for (size_t begin = 0; begin < lines.size(); begin += kAtOnce) {
+    std::vector<InputLine> part;
+    for (size_t i = begin; i < std::min(begin + kAtOnce, lines.size()); ++i) {
+      InputLine line{{lines[i], ""}, fmt::format("{}:{}", name, i + 1)};
+      if (o.json_lines && !lines[i].empty()) {
+        const Json json = parse_json(lines[i], line.place);
+        const JsonField object(json, line.place);
+        line.text = {object[first].string(), second.empty() ? "" : object.string_or(second, "")};
+      } else if (const size_t tab = lines[i].find('\t'); !second.empty() && tab != std::string::npos) {
+        line.text = {lines[i].substr(0, tab), lines[i].substr(tab + 1)};
+      }
+      part.push_back(std::move(line));
+    }
+    print(f(part));
+  }
+}
+
+std::vector<EncodedText> encode_lines(const EncoderOptions& o, const TextModel& m,
+                                      const std::vector<InputLine>& lines, std::vector<size_t>& which,
+                                      int64_t& cut) {
+  std::vector<EncodedText> out;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const TextPair& text = lines[i].text;
+    if (text.first.find_first_not_of(" \t") == std::string::npos) continue;
+    EncodedText e =
+        naming_place(lines[i].place, [&] { return encode_text(text, m.tokenizer, m.model->spec()); });
+    check(!o.strict || !e.cut, "{}: longer than the model's {} tokens (without --strict it is cut)",
+          lines[i].place, m.model->spec().context);
+    cut += e.cut;
+    which.push_back(i);
+    out.push_back(std::move(e));
+  }
+  return out;
+}
+
+void note_cut(int64_t cut, const TextModel& m) {
+  if (cut > 0)
+    fmt::print(stderr, "note: {} lines are longer than the model's {} tokens and were cut\n", cut,
+               m.model->spec().context);
+}
+
+}  // namespace qkv

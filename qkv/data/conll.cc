@@ -1,0 +1,54 @@
+#include "qkv/data/conll.h"
+
+#include "qkv/base/error.h"
+#include "qkv/base/file.h"
+#include "qkv/data/table.h"
+
+namespace qkv {
+namespace {
+
+std::vector<std::string> columns_of(const std::string& line, bool tabs) {
+  std::vector<std::string> out;
+  const char* dividers = tabs ? "\t" : " \t";
+  for (size_t at = 0; at <= line.size();) {
+    const size_t end = std::min(line.find_first_of(dividers, at), line.size());
+    if (tabs || end > at) out.push_back(line.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<TaggedSentence> read_conll(const std::string& path, int64_t word_column, int64_t tag_column) {
+  const bool conllu = path.ends_with(".conllu");
+  std::vector<TaggedSentence> out;
+  bool inside = false;  // a sentence
+  int64_t number = 0;
+  for (const std::string& line : lines_of(read_file(path))) {
+    ++number;
+    if (line.find_first_not_of(" \t") == std::string::npos) {
+      inside = false;
+      continue;
+    }
+    if (line[0] == '#' && !inside) continue;
+    const std::vector<std::string> columns = columns_of(line, conllu);
+    if (conllu && columns[0].find_first_of("-.") != std::string::npos) continue;
+    const auto field = [&](int64_t column, const char* what) -> const std::string& {
+      const size_t at = column == 0 ? columns.size() : static_cast<size_t>(column);
+      check(at <= columns.size() && !columns[at - 1].empty(),
+            "{}:{}: expected a {} in column {}, got {} columns", path, number, what, at, columns.size());
+      return columns[at - 1];
+    };
+    const std::string &word = field(word_column, "word"), &tag = field(tag_column, "tag");
+    check(word.find(' ') == std::string::npos || conllu, "{}:{}: a word with a space", path, number);
+    if (!inside) out.push_back({{}, {}, number});
+    inside = true;
+    out.back().words.push_back(word);
+    out.back().tags.push_back(tag);
+  }
+  check(!out.empty(), "{}: there is no sentence", path);
+  return out;
+}
+
+}  // namespace qkv

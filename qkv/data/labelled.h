@@ -1,0 +1,33 @@
+// Sequences with what is to be said of them: classes, tags, answers.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "qkv/data/dataset.h"
+
+namespace qkv {
+
+// Tokens as an encoder reads them, special ones included, with targets.
+struct LabelledStream {
+  // Targets of a sequence class: one; of a span: two, counted from the sequence's start; of token classes:
+  // one a token, kIgnored where a token has none.
+  Output output = Output::sequence_classes;
+  TokenStream tokens;  // a document a sequence
+  std::vector<int32_t> segments;
+  std::vector<int32_t> targets;
+
+  int64_t size() const { return std::ssize(tokens.starts()) - 1; }
+  // `segments`: of each token. Throws Error where their numbers do not fit.
+  void append(const std::vector<int32_t>& ids, const std::vector<int32_t>& segments,
+              const std::vector<int32_t>& targets);
+  std::vector<int64_t> lengths() const;
+  // Targets of sequence d.
+  std::span<const int32_t> targets_of(int64_t d) const;
+};
+
+// These sequences as one batch.
+Batch labelled_batch(const LabelledStream& stream, std::span<const int64_t> which);
+
+}  // namespace qkv

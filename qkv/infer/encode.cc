@@ -1,0 +1,45 @@
+#include "qkv/infer/encode.h"
+
+#include "qkv/text/template.h"
+
+namespace qkv {
+
+EncodedText encode_text(const TextPair& text, const text::Tokenizer& tokenizer, const ModelSpec& spec) {
+  EncodedText out;
+  out.encoding =
+      text.second.empty() ? tokenizer.encode(text.first) : tokenizer.encode_pair(text.first, text.second);
+  check(out.encoding.size() > 0, "'{}' gives no token", text.first);
+  out.cut = text::truncate(tokenizer, out.encoding, static_cast<size_t>(spec.context));
+  return out;
+}
+
+ModelInput input_of(const std::vector<EncodedText>& texts, std::span<const int64_t> which) {
+  std::vector<int32_t> ids, segments, lengths;
+  for (const int64_t d : which) {
+    const text::Encoding& e = texts[d].encoding;
+    ids.insert(ids.end(), e.ids.begin(), e.ids.end());
+    segments.insert(segments.end(), e.type_ids.begin(), e.type_ids.end());
+    lengths.push_back(static_cast<int32_t>(e.size()));
+  }
+  ModelInput input;
+  input.ids = Tensor::of({std::ssize(ids)}, ids);
+  input.segments = Tensor::of({std::ssize(segments)}, segments);
+  input.layout = Layout::of(lengths);
+  return input;
+}
+
+std::vector<int64_t> first_tokens(const text::Encoding& encoding, const std::vector<std::string>& words) {
+  std::vector<int64_t> out;
+  size_t token = 0, begin = 0;
+  for (const std::string& word : words) {
+    const size_t end = begin + word.size();
+    while (token < encoding.size() && encoding.offsets[token].end <= begin)
+      ++token;  // special ones are empty
+    const bool found = token < encoding.size() && encoding.offsets[token].begin < end;
+    out.push_back(found ? static_cast<int64_t>(token) : -1);
+    begin = end + 1;
+  }
+  return out;
+}
+
+}  // namespace qkv

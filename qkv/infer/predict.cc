@@ -1,0 +1,113 @@
+#include "qkv/infer/predict.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include "qkv/autograd/graph.h"
+#include "qkv/data/length_batches.h"
+#include "qkv/ops/elementwise.h"
+#include "qkv/ops/rows.h"
+
+namespace qkv {
+namespace {
+
+// Calls f(texts of a batch, the batch, its hidden states) for batches of like lengths.
+void for_batches(
+    const Transformer& model, const std::vector<EncodedText>& texts, int64_t tokens,
+    const std::function<void(const std::vector<int64_t>&, const ModelInput&, const Tensor&)>& f) {
+  const NoGrad guard;
+  std::vector<int64_t> lengths;
+  for (const EncodedText& t : texts) lengths.push_back(static_cast<int64_t>(t.encoding.size()));
+  for (const std::vector<int64_t>& which : batches_by_length(lengths, tokens)) {
+    const ModelInput input = input_of(texts, which);
+    f(which, input, model.hidden(input, {}));
+  }
+}
+
+}  // namespace
+
+std::vector<Tensor> class_scores(const Transformer& model, const std::vector<EncodedText>& texts,
+                                 int64_t tokens) {
+  std::vector<Tensor> out(texts.size());
+  for_batches(model, texts, tokens,
+              [&](const std::vector<int64_t>& which, const ModelInput& input, const Tensor& hidden) {
+                const Tensor scores = model.classes(hidden, input, {});
+                for (size_t i = 0; i < which.size(); ++i) {
+                  const auto s = static_cast<int64_t>(i);
+                  out[which[i]] =
+                      model.spec().output == Output::sequence_classes
+                          ? scores.slice_rows(s, s + 1)
+                          : scores.slice_rows(input.layout.offsets[i], input.layout.offsets[i + 1]);
+                }
+              });
+  return out;
+}
+
+std::vector<double> probabilities_of(const Tensor& scores, int64_t row) {
+  const float* z = scores.data<float>() + row * scores.width();
+  std::vector<double> p(z, z + scores.width());
+  const double most = *std::max_element(p.begin(), p.end());
+  for (double& x : p) x = std::exp(x - most);
+  const double sum = std::accumulate(p.begin(), p.end(), 0.0);
+  for (double& x : p) x /= sum;
+  return p;
+}
+
+TokenSpan best_span(const Tensor& scores, std::span<const int32_t> types, int64_t longest) {
+  const auto first = std::find(types.begin(), types.end(), 1) - types.begin();
+  const int64_t rows = scores.rows(), begin = first < std::ssize(types) ? first : 0,
+                end = first < std::ssize(types) ? std::max<int64_t>(rows - 1, begin + 1) : rows;
+  const float* z = scores.data<float>();
+  TokenSpan best{begin, begin + 1, -std::numeric_limits<double>::infinity()};
+  for (int64_t b = begin; b < end; ++b)
+    for (int64_t e = b; e < std::min(end, b + longest); ++e)
+      if (const double score = double{z[2 * b]} + z[2 * e + 1]; score > best.score) best = {b, e + 1, score};
+  return best;
+}
+
+Tensor embed_texts(const Transformer& model, const std::vector<EncodedText>& texts, int64_t tokens) {
+  const int64_t width = model.spec().width;
+  Tensor out = Tensor::empty({std::ssize(texts), width}, DType::f32);
+  for_batches(model, texts, tokens,
+              [&](const std::vector<int64_t>& which, const ModelInput& input, const Tensor& hidden) {
+                const Tensor rows = unit_rows(convert(model.pooled(hidden, input), DType::f32));
+                for (size_t i = 0; i < which.size(); ++i)
+                  std::copy_n(rows.data<float>() + static_cast<int64_t>(i) * width, width,
+                              out.mutable_data<float>() + which[i] * width);
+              });
+  return out;
+}
+
+std::vector<std::vector<std::vector<Candidate>>> fill_masks(const Transformer& model,
+                                                            const std::vector<EncodedText>& texts,
+                                                            int32_t mask, int64_t best, int64_t tokens) {
+  std::vector<std::vector<std::vector<Candidate>>> out(texts.size());
+  for_batches(
+      model, texts, tokens,
+      [&](const std::vector<int64_t>& which, const ModelInput& input, const Tensor& hidden) {
+        std::vector<int32_t> rows;
+        const auto ids = input.ids.values<int32_t>();
+        for (size_t r = 0; r < ids.size(); ++r)
+          if (ids[r] == mask) rows.push_back(static_cast<int32_t>(r));
+        if (rows.empty()) return;
+        const Tensor logits = model.logits(select_rows(hidden, Tensor::of({std::ssize(rows)}, rows)));
+        for (size_t m = 0; m < rows.size(); ++m) {
+          const std::vector<double> p = probabilities_of(logits, static_cast<int64_t>(m));
+          std::vector<int32_t> order(p.size());
+          std::iota(order.begin(), order.end(), 0);
+          const auto kept = std::min<int64_t>(best, std::ssize(order));
+          std::partial_sort(order.begin(), order.begin() + kept, order.end(),
+                            [&](int32_t a, int32_t b) { return p[a] > p[b] || (p[a] == p[b] && a < b); });
+          const auto& offsets = input.layout.offsets;
+          const auto s = std::upper_bound(offsets.begin(), offsets.end(), rows[m]) - offsets.begin() - 1;
+          auto& found = out[which[s]].emplace_back();
+          for (int64_t k = 0; k < kept; ++k) found.push_back({order[k], p[order[k]]});
+        }
+      });
+  return out;
+}
+
+}  // namespace qkv

@@ -1,0 +1,44 @@
+// What an encoder says of texts: classes, tags, answers, vectors, hidden tokens.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "qkv/infer/encode.h"
+
+namespace qkv {
+
+// The classes' scores before the softmax, of each text: f32 [1, C], of token classes [tokens, C], of spans
+// [tokens, 2]. Texts of like length are read together, about `tokens` tokens at a time.
+std::vector<Tensor> class_scores(const Transformer& model, const std::vector<EncodedText>& texts,
+                                 int64_t tokens = 4096);
+
+// P of the classes: softmax of a row of scores.
+std::vector<double> probabilities_of(const Tensor& scores, int64_t row);
+
+// Tokens [begin, end) of a sequence.
+struct TokenSpan {
+  int64_t begin = 0, end = 0;
+  double score = 0;  // the sum of both ends'
+};
+
+// The span of at most `longest` tokens with the highest sum of its ends' scores [tokens, 2], among the tokens
+// of type 1 before the last one, a separator; among all where there are none.
+TokenSpan best_span(const Tensor& scores, std::span<const int32_t> types, int64_t longest = 30);
+
+// A vector of length 1 for each text: f32 [texts, D].
+Tensor embed_texts(const Transformer& model, const std::vector<EncodedText>& texts, int64_t tokens = 4096);
+
+// A token with its probability.
+struct Candidate {
+  int32_t id;
+  double probability;
+};
+
+// The `best` most probable tokens for every mask of every text.
+std::vector<std::vector<std::vector<Candidate>>> fill_masks(const Transformer& model,
+                                                            const std::vector<EncodedText>& texts,
+                                                            int32_t mask, int64_t best,
+                                                            int64_t tokens = 4096);
+
+}  // namespace qkv

@@ -1,0 +1,221 @@
+#include "qkv/ops/rows.h"
+
+#include <cmath>
+#include <vector>
+
+#include "qkv/autograd/graph.h"
+#include "qkv/ops/dispatch.h"
+
+namespace qkv {
+namespace {
+
+class SelectRowsNode : public Node {
+ public:
+  SelectRowsNode(const Tensor& x, const Tensor& rows) : rows_(rows), shape_(x.shape()) { add_input(x); }
+  std::string_view name() const override { return "select_rows"; }
+  void backward(std::span<Tensor> grads) override {
+    const Tensor& dy = grads[0];
+    Tensor dx = Tensor::zeros(shape_, dy.dtype());
+    const int64_t width = shape_[1];
+    with_float_type("select_rows", dy.dtype(), [&]<typename T>(T) {
+      const T* from = dy.data<T>();
+      T* to = dx.mutable_data<T>();
+      for (int64_t m = 0; m < rows_.count(); ++m) {  // in order: a row may be selected twice
+        T* row = to + rows_.data<int32_t>()[m] * width;
+        kernels().typed<T>().add(width, row, from + m * width, row);
+      }
+    });
+    give(0, std::move(dx));
+  }
+
+ private:
+  Tensor rows_;
+  Shape shape_;
+};
+
+}  // namespace
+
+Tensor select_rows(const Tensor& x, const Tensor& rows) {
+  check(x.defined() && x.shape().rank() == 2 && rows.defined() && rows.shape().rank() == 1,
+        "select_rows: expected x [N, D] and rows [M]");
+  expect_dtype("select_rows", "rows", rows, DType::i32);
+  const int64_t bytes = x.width() * size_of(x.dtype());
+  Tensor out = Tensor::empty({rows.count(), x.width()}, x.dtype());
+  for (int64_t m = 0; m < rows.count(); ++m) {
+    const int32_t row = rows.data<int32_t>()[m];
+    check(row >= 0 && row < x.rows(), "select_rows: row {} of {}", row, x.rows());
+    std::memcpy(static_cast<std::byte*>(out.raw()) + m * bytes,
+                static_cast<const std::byte*>(x.raw()) + row * bytes, bytes);
+  }
+  if (wants_grad({&x})) connect(out, std::make_shared<SelectRowsNode>(x, rows));
+  return out;
+}
+
+namespace {
+
+class MeanOfSequencesNode : public Node {
+ public:
+  MeanOfSequencesNode(const Tensor& x, std::span<const int32_t> offsets)
+      : offsets_(offsets.begin(), offsets.end()), shape_(x.shape()) {
+    add_input(x);
+  }
+  std::string_view name() const override { return "mean_of_sequences"; }
+  void backward(std::span<Tensor> grads) override {
+    const Tensor& dy = grads[0];
+    Tensor dx = Tensor::empty(shape_, dy.dtype());
+    const int64_t width = shape_[1];
+    with_float_type("mean_of_sequences", dy.dtype(), [&]<typename T>(T) {
+      const T* from = dy.data<T>();
+      T* to = dx.mutable_data<T>();
+      for (size_t s = 0; s + 1 < offsets_.size(); ++s) {
+        const float share = 1 / static_cast<float>(offsets_[s + 1] - offsets_[s]);
+        for (int64_t r = offsets_[s]; r < offsets_[s + 1]; ++r)
+          for (int64_t c = 0; c < width; ++c)
+            to[r * width + c] = T(share * static_cast<float>(from[static_cast<int64_t>(s) * width + c]));
+      }
+    });
+    give(0, std::move(dx));
+  }
+
+ private:
+  std::vector<int32_t> offsets_;
+  Shape shape_;
+};
+
+}  // namespace
+
+Tensor mean_of_sequences(const Tensor& x, std::span<const int32_t> offsets) {
+  check(x.defined() && x.shape().rank() == 2 && !offsets.empty() && offsets.back() == x.rows(),
+        "mean_of_sequences: the offsets do not fit x");
+  const int64_t width = x.width(), sequences = std::ssize(offsets) - 1;
+  Tensor out = Tensor::empty({sequences, width}, x.dtype());
+  with_float_type("mean_of_sequences", x.dtype(), [&]<typename T>(T) {
+    const T* from = x.data<T>();
+    T* to = out.mutable_data<T>();
+    std::vector<float> sum(width);
+    for (int64_t s = 0; s < sequences; ++s) {
+      check(offsets[s] < offsets[s + 1], "mean_of_sequences: sequence {} is empty", s);
+      std::fill(sum.begin(), sum.end(), 0.0F);
+      for (int64_t r = offsets[s]; r < offsets[s + 1]; ++r)
+        for (int64_t c = 0; c < width; ++c) sum[c] += static_cast<float>(from[r * width + c]);
+      const auto n = static_cast<float>(offsets[s + 1] - offsets[s]);
+      for (int64_t c = 0; c < width; ++c) to[s * width + c] = T(sum[c] / n);
+    }
+  });
+  if (wants_grad({&x})) connect(out, std::make_shared<MeanOfSequencesNode>(x, offsets));
+  return out;
+}
+
+namespace {
+
+template <typename T>
+float norm_of(const T* x, int64_t n) {
+  float sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<float>(x[i]) * static_cast<float>(x[i]);
+  return std::sqrt(sum);
+}
+
+// y = x / |x|: dx = (dy - y (y . dy)) / |x|.
+class UnitRowsNode : public Node {
+ public:
+  explicit UnitRowsNode(const Tensor& x) : x_(x.detach()) { add_input(x); }
+  std::string_view name() const override { return "unit_rows"; }
+  void backward(std::span<Tensor> grads) override {
+    Tensor dx = Tensor::empty(x_.shape(), x_.dtype());
+    const int64_t width = x_.width();
+    with_float_type("unit_rows", x_.dtype(), [&]<typename T>(T) {
+      const T *x = x_.data<T>(), *dy = grads[0].data<T>();
+      T* to = dx.mutable_data<T>();
+      for (int64_t r = 0; r < x_.rows(); ++r, x += width, dy += width, to += width) {
+        const float norm = norm_of(x, width), inverse = norm > 0 ? 1 / norm : 0;
+        float along = 0;
+        for (int64_t c = 0; c < width; ++c)
+          along += static_cast<float>(x[c]) * inverse * static_cast<float>(dy[c]);
+        for (int64_t c = 0; c < width; ++c)
+          to[c] = T((static_cast<float>(dy[c]) - static_cast<float>(x[c]) * inverse * along) * inverse);
+      }
+    });
+    give(0, std::move(dx));
+  }
+
+ private:
+  Tensor x_;
+};
+
+}  // namespace
+
+Tensor unit_rows(const Tensor& x) {
+  check(x.defined() && x.shape().rank() == 2, "unit_rows: expected x [N, D]");
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  const int64_t width = x.width();
+  with_float_type("unit_rows", x.dtype(), [&]<typename T>(T) {
+    const T* from = x.data<T>();
+    T* to = out.mutable_data<T>();
+    for (int64_t r = 0; r < x.rows(); ++r, from += width, to += width) {
+      const float norm = norm_of(from, width), inverse = norm > 0 ? 1 / norm : 0;
+      for (int64_t c = 0; c < width; ++c) to[c] = T(static_cast<float>(from[c]) * inverse);
+    }
+  });
+  if (wants_grad({&x})) connect(out, std::make_shared<UnitRowsNode>(x));
+  return out;
+}
+
+namespace {
+
+class SpanLossNode : public Node {
+ public:
+  SpanLossNode(const Tensor& scores, Tensor gradient) : gradient_(std::move(gradient)) { add_input(scores); }
+  std::string_view name() const override { return "span_cross_entropy"; }
+  void backward(std::span<Tensor> grads) override {
+    const float dy = grads[0].item();
+    float* g = gradient_.mutable_data<float>();
+    for (int64_t i = 0; i < gradient_.count(); ++i) g[i] *= dy;
+    give(0, std::move(gradient_));
+  }
+
+ private:
+  Tensor gradient_;  // of the loss by the scores
+};
+
+}  // namespace
+
+SpanLoss span_cross_entropy(const Tensor& scores, std::span<const int32_t> offsets, const Tensor& targets,
+                            float scale) {
+  const int64_t sequences = std::ssize(offsets) - 1;
+  check(sequences >= 0 && offsets.back() == scores.rows(), "span_cross_entropy: the offsets do not fit");
+  expect_shape("span_cross_entropy", "scores", scores, {scores.rows(), 2});
+  expect_dtype("span_cross_entropy", "scores", scores, DType::f32);
+  expect_shape("span_cross_entropy", "targets", targets, {sequences, 2});
+  expect_dtype("span_cross_entropy", "targets", targets, DType::i32);
+  Tensor gradient = Tensor::zeros(scores.shape(), DType::f32);
+  const auto* z = scores.data<float>();
+  auto* dz = gradient.mutable_data<float>();
+  SpanLoss result;
+  for (int64_t s = 0; s < sequences; ++s) {
+    const auto* target = targets.data<int32_t>() + 2 * s;
+    if (target[0] == kIgnored && target[1] == kIgnored) continue;
+    ++result.count;
+    const int32_t begin = offsets[s], rows = offsets[s + 1] - begin;
+    for (int64_t end = 0; end < 2; ++end) {
+      check(target[end] >= 0 && target[end] < rows,
+            "span_cross_entropy: target {} of a sequence of {} tokens", target[end], rows);
+      const auto at = [&](int64_t r) { return 2 * (begin + r) + end; };
+      float most = z[at(0)];
+      for (int64_t r = 1; r < rows; ++r) most = std::max(most, z[at(r)]);
+      double sum = 0;
+      for (int64_t r = 0; r < rows; ++r) sum += std::exp(double{z[at(r)]} - most);
+      result.total += 0.5 * (std::log(sum) + most - z[at(target[end])]);
+      for (int64_t r = 0; r < rows; ++r) {
+        const auto p = static_cast<float>(std::exp(double{z[at(r)]} - most) / sum);
+        dz[at(r)] = 0.5F * scale * (p - (r == target[end] ? 1.0F : 0.0F));
+      }
+    }
+  }
+  const auto loss = static_cast<float>(result.total * scale);
+  result.loss = Tensor::of({1}, std::span(&loss, 1));
+  if (wants_grad({&scores}))
+    connect(result.loss, std::make_shared<SpanLossNode>(scores, std::move(gradient)));
+  return result;
+}
+
+}  // namespace qkv

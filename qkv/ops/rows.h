@@ -1,0 +1,34 @@
+// From the rows of a flat batch to those that a head reads.
+#pragma once
+
+#include <span>
+
+#include "qkv/tensor/tensor.h"
+
+namespace qkv {
+
+// x [N, D], rows i32 [M] -> [M, D]: row rows[m] of x. Throws Error where one is out of range.
+Tensor select_rows(const Tensor& x, const Tensor& rows);
+
+// x [N, D] -> [S, D]: the mean of each sequence's rows [offsets[s], offsets[s + 1]). No sequence may be
+// empty.
+Tensor mean_of_sequences(const Tensor& x, std::span<const int32_t> offsets);
+
+// x [N, D] -> [N, D]: each row divided by its Euclidean norm; a row of zeros stays one.
+Tensor unit_rows(const Tensor& x);
+
+// A loss over the tokens of each sequence, in nats.
+struct SpanLoss {
+  Tensor loss;        // f32 [1]: scale times the sum of the losses
+  double total = 0;   // their sum
+  int64_t count = 0;  // sequences that are not left out
+};
+
+// scores f32 [N, 2], targets i32 [S, 2]: how well a softmax over each sequence's rows finds the first token
+// of its answer by column 0, and the last one by column 1. The loss is the mean of the two -log P (Devlin et
+// al. 2019, section 4.2); targets count from the sequence's start, and sequences with targets -100 are left
+// out.
+SpanLoss span_cross_entropy(const Tensor& scores, std::span<const int32_t> offsets, const Tensor& targets,
+                            float scale);
+
+}  // namespace qkv

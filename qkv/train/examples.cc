@@ -1,0 +1,168 @@
+#include "qkv/train/examples.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include "qkv/base/suggest.h"
+#include "qkv/data/conll.h"
+#include "qkv/data/length_batches.h"
+#include "qkv/data/table.h"
+
+namespace qkv {
+namespace {
+
+void read_tagged(const std::string& path, const DataConfig& data, std::vector<Example>& out) {
+  const bool conllu = path.ends_with(".conllu");
+  const int64_t word = data.word_column > 0 ? data.word_column : conllu ? 2 : 1;
+  const int64_t tag = data.tag_column > 0 ? data.tag_column : conllu ? 4 : 0;
+  for (TaggedSentence& sentence : read_conll(path, word, tag)) {
+    Example e;
+    e.text.first = fmt::format("{}", fmt::join(sentence.words, " "));
+    e.words = std::move(sentence.words);
+    e.tags = std::move(sentence.tags);
+    e.place = fmt::format("{}:{}", path, sentence.line);
+    out.push_back(std::move(e));
+  }
+}
+
+void read_rows(const std::string& path, const DataConfig& data, Output output, std::vector<Example>& out) {
+  Table table = read_table(path, data.columns);
+  const size_t first = table.column(data.text_column), label = table.column(data.label_column);
+  std::optional<size_t> second;
+  if (!data.second_column.empty()) second = table.column(data.second_column);
+  for (size_t r = 0; r < table.rows.size(); ++r) {
+    auto& row = table.rows[r];
+    Example e;
+    e.place = fmt::format("{}:{}", path, table.lines[r]);
+    e.text.first = std::move(row[first]);
+    if (second) e.text.second = std::move(row[*second]);
+    e.label = std::move(row[label]);
+    check(!e.label.empty(), "{}: column '{}' is empty", e.place, data.label_column);
+    if (e.text.first.empty()) continue;  // nothing to read
+    if (output == Output::span) {
+      const size_t at = e.text.second.find(e.label);
+      check(at != std::string::npos, "{}: the answer '{}' is not in column '{}'", e.place, e.label,
+            data.second_column);
+      e.answer_begin = static_cast<int64_t>(at);
+      e.answer_end = static_cast<int64_t>(at + e.label.size());
+    }
+    out.push_back(std::move(e));
+  }
+}
+
+}  // namespace
+
+std::vector<Example> read_examples(const std::vector<std::string>& files, const DataConfig& data,
+                                   Output output) {
+  std::vector<Example> out;
+  for (const std::string& path : files)
+    output == Output::token_classes ? read_tagged(path, data, out) : read_rows(path, data, output, out);
+  check(!out.empty(), "{}: there is no example", fmt::join(files, ", "));
+  return out;
+}
+
+std::vector<Example> split_off(std::vector<Example>& examples, double fraction, uint64_t seed) {
+  std::vector<int64_t> order(examples.size());
+  std::iota(order.begin(), order.end(), 0);
+  shuffle(order, seed, 0);
+  const auto taken = static_cast<int64_t>(std::llround(static_cast<double>(examples.size()) * fraction));
+  const std::set<int64_t> chosen(order.begin(), order.begin() + taken);
+  std::vector<Example> kept, out;
+  for (size_t i = 0; i < examples.size(); ++i)
+    (chosen.contains(static_cast<int64_t>(i)) ? out : kept).push_back(std::move(examples[i]));
+  examples = std::move(kept);
+  return out;
+}
+
+std::vector<std::string> labels_of(const std::vector<Example>& examples, Output output) {
+  std::set<std::string> found;
+  for (const Example& e : examples)
+    if (output == Output::token_classes)
+      found.insert(e.tags.begin(), e.tags.end());
+    else
+      found.insert(e.label);
+  std::vector<std::string> labels(found.begin(), found.end());
+  const auto number = [](const std::string& s) -> std::optional<int64_t> {
+    int64_t n = 0;
+    const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), n);
+    return error == std::errc() && end == s.data() + s.size() ? std::optional(n) : std::nullopt;
+  };
+  if (std::all_of(labels.begin(), labels.end(), [&](const auto& s) { return number(s).has_value(); }))
+    std::sort(labels.begin(), labels.end(),
+              [&](const auto& a, const auto& b) { return *number(a) < *number(b); });
+  return labels;
+}
+
+std::vector<std::string> texts_of(const std::vector<Example>& examples) {
+  std::vector<std::string> out;
+  for (const Example& e : examples) {
+    out.push_back(e.text.first);
+    if (!e.text.second.empty()) out.push_back(e.text.second);
+  }
+  return out;
+}
+
+namespace {
+
+// Where an answer's tokens are; nothing where it was cut away.
+std::optional<std::pair<int32_t, int32_t>> answer_tokens(const text::Encoding& encoding, const Example& e) {
+  int32_t first = -1, last = -1;
+  for (size_t t = 0; t < encoding.size(); ++t) {
+    const auto [begin, end] = encoding.offsets[t];
+    if (encoding.type_ids[t] != 1 || begin == end) continue;
+    if (static_cast<int64_t>(end) <= e.answer_begin || static_cast<int64_t>(begin) >= e.answer_end) continue;
+    if (first < 0) first = static_cast<int32_t>(t);
+    last = static_cast<int32_t>(t);
+    if (static_cast<int64_t>(end) >= e.answer_end) return std::pair(first, last);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+EncodedExamples encode_examples(const std::vector<Example>& examples, const text::Tokenizer& tokenizer,
+                                const ModelSpec& spec) {
+  std::map<std::string, int32_t> class_of;
+  for (size_t c = 0; c < spec.labels.size(); ++c) class_of[spec.labels[c]] = static_cast<int32_t>(c);
+  const auto target = [&](const std::string& label, const std::string& place) {
+    const auto it = class_of.find(label);
+    if (it != class_of.end()) return it->second;
+    const std::vector<std::string_view> known(spec.labels.begin(), spec.labels.end());
+    fail("{}: the label '{}' is none of the {} that the model was trained with (did you mean '{}'?)", place,
+         label, spec.labels.size(), nearest(label, known));
+  };
+  EncodedExamples out;
+  out.stream.output = spec.output;
+  for (const Example& e : examples) {
+    EncodedText text;
+    try {
+      text = encode_text(e.text, tokenizer, spec);
+    } catch (const Error& error) {
+      fail("{}: {}", e.place, error.what());
+    }
+    out.cut += text.cut;
+    const text::Encoding& encoding = text.encoding;
+    std::vector<int32_t> targets;
+    if (spec.output == Output::token_classes) {
+      targets.assign(encoding.size(), kIgnored);
+      const std::vector<int64_t> first = first_tokens(encoding, e.words);
+      for (size_t w = 0; w < e.words.size(); ++w)
+        if (first[w] >= 0) targets[first[w]] = target(e.tags[w], e.place);
+    } else if (spec.output == Output::span) {
+      const auto tokens = answer_tokens(encoding, e).value_or(std::pair(kIgnored, kIgnored));
+      targets = {tokens.first, tokens.second};
+    } else {
+      targets = {target(e.label, e.place)};
+    }
+    const std::vector<int32_t> ids(encoding.ids.begin(), encoding.ids.end());
+    const std::vector<int32_t> segments(encoding.type_ids.begin(), encoding.type_ids.end());
+    out.stream.append(ids, segments, targets);
+  }
+  return out;
+}
+
+}  // namespace qkv

@@ -1,0 +1,48 @@
+// What an encoder with a head learns from: texts with classes, words with tags, questions with answers.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "qkv/data/labelled.h"
+#include "qkv/infer/encode.h"
+#include "qkv/train/config.h"
+
+namespace qkv {
+
+// One example of a file.
+struct Example {
+  TextPair text;                             // of tags: the words with spaces between them
+  std::string label;                         // of a class; of an answer its text
+  std::vector<std::string> words, tags;      // of token classes
+  int64_t answer_begin = 0, answer_end = 0;  // of a span: bytes of text.second
+  std::string place;                         // FILE:LINE
+};
+
+// The examples of some files: rows with the columns that `data` names, or of token classes words in columns.
+// Throws Error naming file and line of what is missing.
+std::vector<Example> read_examples(const std::vector<std::string>& files, const DataConfig& data,
+                                   Output output);
+
+// Takes a part of the examples away: those that (seed) chooses, in their order.
+std::vector<Example> split_off(std::vector<Example>& examples, double fraction, uint64_t seed);
+
+// The classes that occur, sorted; numbers by their value.
+std::vector<std::string> labels_of(const std::vector<Example>& examples, Output output);
+
+// Texts that a tokenizer is trained on.
+std::vector<std::string> texts_of(const std::vector<Example>& examples);
+
+// Examples as a model reads them.
+struct EncodedExamples {
+  LabelledStream stream;
+  int64_t cut = 0;  // that were longer than the model can read
+};
+
+// Throws Error naming place and label where the model has no such class. Answers that were cut away are left
+// out of what is learnt.
+EncodedExamples encode_examples(const std::vector<Example>& examples, const text::Tokenizer& tokenizer,
+                                const ModelSpec& spec);
+
+}  // namespace qkv

@@ -1,0 +1,163 @@
+// Classes, tags and answers: what an encoder with a head says of texts.
+#include "qkv/base/hash.h"
+#include "qkv/base/progress.h"
+#include "qkv/data/length_batches.h"
+#include "qkv/infer/predict.h"
+#include "qkv/train/baseline.h"
+#include "qkv/train/corpus.h"
+#include "qkv/train/examples.h"
+#include "qkv/train/tasks.h"
+
+namespace qkv {
+namespace {
+
+// The examples of a run, before there are tokens.
+struct ExampleSplit {
+  std::vector<Example> train, valid, test;
+
+  explicit ExampleSplit(const TrainConfig& c) {
+    const auto read = [&](const std::vector<std::string>& files) {
+      return read_examples(files, c.data, c.model.output);
+    };
+    train = read(c.data.train);
+    // The test part is taken first: it does not depend on how much is kept for validation.
+    test =
+        c.data.test.empty() ? split_off(train, c.data.test_fraction, c.data.split_seed) : read(c.data.test);
+    valid = c.data.valid.empty() ? split_off(train, c.data.valid_fraction, c.data.split_seed + 1)
+                                 : read(c.data.valid);
+    check(!train.empty(), "{}: there is no example to learn from", fmt::join(c.data.train, ", "));
+  }
+};
+
+class Labelled : public Task {
+ public:
+  Labelled(const TrainConfig& config, text::Tokenizer tokenizer, ExampleSplit examples)
+      : Task(config, std::move(tokenizer)), examples_(std::move(examples)), spec_(config.model) {
+    if (spec_.output != Output::span) find_labels();
+    train_ = encoded(examples_.train);
+    valid_ = encoded(examples_.valid);
+    test_ = encoded(examples_.test);
+    batches_.emplace(train_.stream.lengths(), config.batch_tokens, config.seed);
+  }
+
+  std::vector<std::string> labels() const override { return spec_.labels; }
+  std::string data_text() const override {
+    const int64_t cut = train_.cut + valid_.cut + test_.cut;
+    return fmt::format(
+        "{} training, {} validation and {} test examples{}{}{}", train_.stream.size(), valid_.stream.size(),
+        test_.stream.size(), spec_.labels.empty() ? "" : fmt::format(" of {} classes", spec_.labels.size()),
+        untaught_.empty() ? "" : fmt::format(" ({} never in training)", fmt::join(untaught_, ", ")),
+        cut > 0 ? fmt::format(" ({} cut to {} tokens)", cut, spec_.context) : "");
+  }
+  std::string step_text(int64_t) const override {
+    return fmt::format("{} tokens ({} steps a pass)", config_.batch_tokens * config_.accumulate,
+                       batches_->batches_per_epoch() / config_.accumulate);
+  }
+  std::string fingerprint() const override {
+    std::string out;
+    for (const auto* e : {&train_, &valid_, &test_}) {
+      out += fmt::format("examples = {} ({} {})\n", e->stream.size(),
+                         hash_of(std::as_bytes(e->stream.tokens.tokens())),
+                         hash_of(std::as_bytes(std::span(e->stream.targets))));
+    }
+    return out;
+  }
+  int64_t largest_batch() const override { return config_.batch; }
+  double tokens_a_step(int64_t) const override {
+    return static_cast<double>(train_.stream.tokens.size() * config_.accumulate) /
+           static_cast<double>(batches_->batches_per_epoch());
+  }
+  std::vector<Batch> batches(int64_t step, int64_t) override {
+    std::vector<Batch> out;
+    for (int64_t i = 0; i < config_.accumulate; ++i)
+      out.push_back(labelled_batch(
+          train_.stream, batches_->items(static_cast<uint64_t>((step - 1) * config_.accumulate + i))));
+    return out;
+  }
+  Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
+    return qkv::evaluate(model, valid_.stream, config_.batch_tokens);
+  }
+  std::optional<Evaluation> test(const Transformer& model) const override {
+    if (test_.stream.size() == 0) return std::nullopt;
+    return qkv::evaluate(model, test_.stream, config_.batch_tokens);
+  }
+  std::vector<std::pair<std::string, double>> baselines() const override {
+    return qkv::baselines(examples_.train, examples_.test.empty() ? examples_.valid : examples_.test,
+                          spec_.output);
+  }
+  std::string text(const Evaluation& e) const override {
+    std::vector<std::string> scores;
+    for (const auto& [name, value] : e.scores)
+      scores.push_back(name == "matthews" ? fmt::format("{} {:.4f}", name, value)
+                                          : fmt::format("{} {:.2f}%", name, 100 * value));
+    return fmt::format("{:.4f} ({})", e.loss(), fmt::join(scores, ", "));
+  }
+  std::string best_by() const override { return spec_.output == Output::span ? "f1" : "accuracy"; }
+  bool looks_at_all() const override { return true; }
+  OrderedJson sample(const Transformer& model) const override {
+    const std::vector<Example>& from = examples_.valid.empty() ? examples_.train : examples_.valid;
+    const Example& e = from[from.size() / 2];
+    const EncodedText text = encode_text(e.text, tokenizer_, spec_);
+    const NoGrad guard;
+    const Tensor scores = class_scores(model, {text})[0];
+    std::string said;
+    if (spec_.output == Output::span) {
+      const TokenSpan s = best_span(scores, text.encoding.type_ids);
+      const size_t begin = text.encoding.offsets[s.begin].begin, end = text.encoding.offsets[s.end - 1].end;
+      said = e.text.second.substr(begin, end - begin);
+    } else if (spec_.output == Output::token_classes) {
+      const std::vector<int64_t> first = first_tokens(text.encoding, e.words);
+      for (size_t w = 0; w < e.words.size(); ++w)
+        said += (w > 0 ? " " : "") + (first[w] < 0 ? "_" : best_label(scores, first[w]));
+    } else {
+      said = best_label(scores, 0);
+    }
+    const std::string wanted =
+        spec_.output == Output::token_classes ? fmt::format("{}", fmt::join(e.tags, " ")) : e.label;
+    return {{"prompt", e.text.first + " \u2192 "}, {"sample", fmt::format("{} (right: {})", said, wanted)}};
+  }
+
+ private:
+  // Those of validation and test, too: what training never shows is counted as not found.
+  void find_labels() {
+    std::vector<Example> all = examples_.train;
+    const std::vector<std::string> taught = labels_of(all, spec_.output);
+    for (const auto* more : {&examples_.valid, &examples_.test})
+      all.insert(all.end(), more->begin(), more->end());
+    spec_.labels = labels_of(all, spec_.output);
+    for (const std::string& label : spec_.labels)
+      if (std::find(taught.begin(), taught.end(), label) == taught.end()) untaught_.push_back(label);
+  }
+  EncodedExamples encoded(const std::vector<Example>& examples) const {
+    return encode_examples(examples, tokenizer_, spec_);
+  }
+  std::string best_label(const Tensor& scores, int64_t row) const {
+    const std::vector<double> p = probabilities_of(scores, row);
+    return spec_.labels[std::max_element(p.begin(), p.end()) - p.begin()];
+  }
+
+  ExampleSplit examples_;
+  ModelSpec spec_;
+  std::vector<std::string> untaught_;  // labels that training does not have
+  EncodedExamples train_, valid_, test_;
+  std::optional<LengthBatches> batches_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_labelled(const TrainConfig& config, const text::Tokenizer* given) {
+  ExampleSplit examples(config);
+  const auto trained = [&] {
+    const std::vector<std::string> texts = texts_of(examples.train);
+    try {
+      return train_tokenizer(config.tokenizer, std::vector<std::string_view>(texts.begin(), texts.end()),
+                             config.objective);
+    } catch (const Error& e) {
+      fail("{}: {}", fmt::join(config.data.train, ", "), e.what());
+    }
+  };
+  text::Tokenizer tokenizer = tokenizer_for(config, given, trained);
+  return std::make_unique<Labelled>(config, std::move(tokenizer), std::move(examples));
+}
+
+}  // namespace qkv

@@ -1,0 +1,70 @@
+// Language modelling: next tokens of a text.
+#include "qkv/base/progress.h"
+#include "qkv/train/corpus.h"
+#include "qkv/train/tasks.h"
+
+namespace qkv {
+namespace {
+
+class LanguageModelling : public Task {
+ public:
+  LanguageModelling(const TrainConfig& config, Corpus corpus)
+      : Task(config, std::move(corpus.tokenizer)),
+        text_(std::move(corpus.text)),
+        cached_(corpus.cached),
+        windows_(text_.train, config.model.context, config.seed,
+                 fmt::format("{}", fmt::join(config.data.train, ", "))) {}
+
+  std::string data_text() const override {
+    return fmt::format("{} training and {} validation tokens{}", human_count(text_.train.size()),
+                       human_count(text_.valid.size()), cached_ ? " (cached)" : "");
+  }
+  std::string step_text(int64_t batch) const override {
+    return fmt::format("{} x {} tokens", batch * config_.accumulate, config_.model.context);
+  }
+  std::string fingerprint() const override {
+    return fmt::format("training tokens = {} ({})\nvalidation tokens = {} ({})\n", text_.train.size(),
+                       text_.train_hash, text_.valid.size(), text_.valid_hash);
+  }
+  int64_t largest_batch() const override {
+    return text_.train.size() / config_.model.context / config_.accumulate;
+  }
+  double tokens_a_step(int64_t batch) const override {
+    return static_cast<double>(batch * config_.accumulate * config_.model.context);
+  }
+  std::vector<Batch> batches(int64_t step, int64_t batch) override {
+    std::vector<Batch> out;
+    for (int64_t i = 0; i < config_.accumulate; ++i)
+      out.push_back(windows_.batch(static_cast<uint64_t>(step), i * batch, batch));
+    return out;
+  }
+  Evaluation evaluate(const Transformer& model, int64_t batch, bool all) const override {
+    return qkv::evaluate(model, text_.valid, batch, all ? 0 : config_.eval_windows);
+  }
+  bool looks_at_all() const override { return config_.eval_windows == 0; }
+  OrderedJson sample(const Transformer& model) const override {
+    constexpr int64_t kPromptTokens = 8;  // of the validation text
+    std::vector<int32_t> prompt = tokenizer_.encode(config_.sample_prompt, false).ids;
+    if (prompt.empty()) {
+      const auto start = text_.valid.tokens().first(std::min(kPromptTokens, text_.valid.size()));
+      prompt.assign(start.begin(), start.end());
+    }
+    GenerateOptions options = sample_options(config_, tokenizer_, model.spec().vocab_size);
+    options.sampler.temperature = 0.8;
+    const auto tokens = generate(model, {prompt}, options);
+    return {{"prompt", tokenizer_.decode(prompt)}, {"sample", tokenizer_.decode(tokens[0])}};
+  }
+
+ private:
+  TokenizedText text_;
+  bool cached_;
+  RandomWindows windows_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_language_modelling(const TrainConfig& config, const text::Tokenizer* given) {
+  return std::make_unique<LanguageModelling>(config, load_corpus(config, given));
+}
+
+}  // namespace qkv

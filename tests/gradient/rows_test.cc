@@ -1,0 +1,72 @@
+// Gradients of what leads from a flat batch's rows to a head, and the loss over a sequence's tokens.
+#include "qkv/ops/rows.h"
+
+#include "qkv/kernels/kernels.h"
+#include "tests/gradient/gradient_check.h"
+
+namespace qkv {
+namespace {
+
+using testing::expect_gradients;
+using testing::uniform;
+using Tensors = std::vector<Tensor>;
+
+Tensor indices(const Shape& shape, const std::vector<int32_t>& values) {
+  return Tensor::of(shape, values);
+}
+
+TEST(SelectRowsGradient, IsTheDifference) {
+  const Tensor rows = indices({4}, {2, 0, 2, 4});  // a row twice, some never
+  for (const int64_t width : {1, 3, 17, 65})
+    expect_gradients([&](const Tensors& in) { return Tensors{select_rows(in[0], rows)}; },
+                     {uniform({5, width}, 1)}, {.h = 0.5, .roundings = 4});
+}
+
+TEST(SelectRows, RefusesARowThatIsNotThere) {
+  EXPECT_THROW(select_rows(uniform({2, 3}, 1), indices({1}, {2})), Error);
+  EXPECT_THROW(select_rows(uniform({2, 3}, 1), indices({1}, {-1})), Error);
+}
+
+TEST(MeanOfSequencesGradient, IsTheDifference) {
+  const std::vector<int32_t> offsets = {0, 1, 5, 7};
+  for (const int64_t width : {1, 3, 17})
+    expect_gradients([&](const Tensors& in) { return Tensors{mean_of_sequences(in[0], offsets)}; },
+                     {uniform({7, width}, 1)}, {.h = 0.5, .roundings = 6, .bf16_roundings = 2});
+}
+
+TEST(MeanOfSequences, DoesNotSeeItsNeighbours) {
+  const Tensor x = uniform({7, 5}, 1);
+  const Tensor all = mean_of_sequences(x, std::vector<int32_t>{0, 3, 7}),
+               alone = mean_of_sequences(x.slice_rows(3, 7), std::vector<int32_t>{0, 4});
+  for (int64_t c = 0; c < 5; ++c) EXPECT_EQ(all.data<float>()[5 + c], alone.data<float>()[c]);
+  EXPECT_THROW(mean_of_sequences(x, std::vector<int32_t>{0, 0, 7}), Error);
+}
+
+// Rows of length between 0.75 and 3: the fifth derivative of x / |x| stays below 200 there.
+TEST(UnitRowsGradient, IsTheDifference) {
+  for (const int64_t width : {2, 3, 9})
+    expect_gradients([](const Tensors& in) { return Tensors{unit_rows(in[0])}; },
+                     {uniform({4, width}, 1, 0.6, 1)}, {.h = 1.0 / 64, .fifth = 400, .roundings = 8});
+}
+
+// -log softmax has a fifth derivative below 2 (that of a logistic function's integral).
+TEST(SpanCrossEntropyGradient, IsTheDifference) {
+  const std::vector<int32_t> offsets = {0, 4, 5, 9};
+  const Tensor targets = indices({3, 2}, {1, 3, kIgnored, kIgnored, 0, 0});
+  expect_gradients(
+      [&](const Tensors& in) { return Tensors{span_cross_entropy(in[0], offsets, targets, 0.5F).loss}; },
+      {uniform({9, 2}, 1, -2, 2)}, {.fifth = 8, .roundings = 16, .keep_f32 = {0}});
+}
+
+TEST(SpanCrossEntropy, IsTheMeanOfBothEnds) {
+  // Three tokens; start scores 0 0 0, end scores 0 log2 0: P(start) = 1/3, P(end = 1) = 2/4.
+  const float l2 = std::log(2.0F);
+  const Tensor z = Tensor::of({3, 2}, std::vector<float>{0, 0, 0, l2, 0, 0});
+  const SpanLoss r = span_cross_entropy(z, std::vector<int32_t>{0, 3}, indices({1, 2}, {2, 1}), 1);
+  EXPECT_NEAR(r.total, (std::log(3.0) + std::log(2.0)) / 2, 1e-6);
+  EXPECT_EQ(r.count, 1);
+  EXPECT_THROW(span_cross_entropy(z, std::vector<int32_t>{0, 3}, indices({1, 2}, {2, 3}), 1), Error);
+}
+
+}  // namespace
+}  // namespace qkv
