@@ -1,12 +1,15 @@
 // qkv forward: exact, machine-readable scoring. Tensors in, tensors out, under the Hugging Face names.
+#include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 
 #include "qkv/cli/command.h"
+#include "qkv/cli/padded_batch.h"
+#include "qkv/infer/beam.h"
 #include "qkv/infer/generate.h"
 #include "qkv/io/model_dir.h"
-#include "qkv/io/safetensors.h"
-#include "qkv/train/trainer.h"
+#include "qkv/ops/elementwise.h"
 
 namespace qkv {
 namespace {
@@ -16,153 +19,228 @@ struct Options {
   bool hidden_states = false, attentions = false, gradients = false;
 };
 
-// The real tokens of a padded batch as a flat one. Positions count real tokens.
-struct PaddedBatch {
-  int64_t rows, columns;
-  std::vector<int32_t> ids;     // of the real tokens
-  std::vector<int64_t> places;  // row * columns + column of each
-  std::vector<int32_t> lengths;
-
-  std::vector<std::vector<int32_t>> sequences() const {
-    std::vector<std::vector<int32_t>> out;
-    auto at = ids.begin();
-    for (const int32_t n : lengths) {
-      out.emplace_back(at, at + n);
-      at += n;
-    }
-    return out;
-  }
-  // [N, D] back to [rows, columns, D]; padding is zero.
-  Tensor spread(const Tensor& x) const {
-    Tensor out = Tensor::zeros({rows, columns, x.width()}, DType::f32);
-    for (size_t i = 0; i < places.size(); ++i)
-      std::memcpy(out.mutable_data<float>() + places[i] * x.width(), x.data<float>() + i * x.width(),
-                  x.width() * sizeof(float));
-    return out;
-  }
+// What one call is given: the tokens of the model's stack, and of its encoder where there are two.
+struct Inputs {
+  PaddedBatch tokens, source;
+  ModelInput input;
 };
 
-std::vector<int64_t> integers(const Tensor& x, const std::string& name) {
-  check(x.dtype() == DType::i64 || x.dtype() == DType::i32, "{}: expected I64 or I32, got {}", name,
-        name_of(x.dtype()));
-  std::vector<int64_t> out;
-  for (int64_t i = 0; i < x.count(); ++i)
-    out.push_back(x.dtype() == DType::i64 ? x.data<int64_t>()[i] : x.data<int32_t>()[i]);
+void expect_known(const Safetensors& in, const ModelSpec& spec, const std::string& path) {
+  std::set<std::string> known = {"input_ids", "attention_mask", "labels"};
+  if (spec.architecture == Architecture::encoder) known.insert("token_type_ids");
+  if (spec.output == Output::span) known.insert({"start_positions", "end_positions"});
+  if (spec.architecture == Architecture::encoder_decoder)
+    known.insert({"decoder_input_ids", "decoder_attention_mask"});
+  for (const auto& [name, tensor] : in.tensors)
+    check(known.contains(name), "{}: {}: a model whose architecture is {} has no such input (it has {})",
+          path, name, name_of(spec.architecture), fmt::join(known, ", "));
+}
+
+// Labels moved one to the right behind the token that decoding starts with; -100 becomes the padding.
+PaddedBatch shifted_right(const Safetensors& in, const std::string& path, const ModelSpec& spec,
+                          const SpecialIds& ids) {
+  const std::vector<int64_t> labels = integers(in, "labels", path);
+  const Shape shape = in.tensors.at("labels").shape();
+  check(shape.rank() == 2, "{}: labels: expected [batch, length], got {}", path, shape.text());
+  const int64_t start = ids.decoder_start >= 0 ? ids.decoder_start : ids.bos;
+  check(start >= 0 && start < spec.vocab_size,
+        "{}: decoder_input_ids: missing, and config.json names no token "
+        "that decoding starts with",
+        path);
+  const int64_t pad = std::max<int64_t>(ids.pad, 0);
+  std::vector<int64_t> inputs(labels.size(), start);
+  for (int64_t i = 0; i < std::ssize(labels); ++i)
+    if (i % shape[1] > 0) inputs[i] = labels[i - 1] == kIgnored ? pad : labels[i - 1];
+  Safetensors made;
+  made.tensors.emplace("decoder_input_ids", Tensor::of(shape, inputs));
+  return read_padded(made, path, "decoder_input_ids", "", spec.vocab_size, spec.context);
+}
+
+Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSpec& spec,
+                   const SpecialIds& ids) {
+  expect_known(in, spec, path);
+  Inputs out;
+  const PaddedBatch read =
+      read_padded(in, path, "input_ids", "attention_mask", spec.vocab_size, spec.context);
+  if (spec.architecture == Architecture::encoder_decoder) {
+    out.source = read;
+    out.tokens = in.tensors.contains("decoder_input_ids")
+                     ? read_padded(in, path, "decoder_input_ids", "decoder_attention_mask", spec.vocab_size,
+                                   spec.context)
+                     : shifted_right(in, path, spec, ids);
+    check(out.tokens.rows == read.rows, "{}: decoder_input_ids: expected {} rows, got {}", path, read.rows,
+          out.tokens.rows);
+    out.input.source = read.tensor();
+    out.input.source_layout = read.layout();
+  } else {
+    out.tokens = read;
+  }
+  out.input.ids = out.tokens.tensor();
+  out.input.layout = out.tokens.layout();
+  if (in.tensors.contains("token_type_ids")) {
+    check(in.tensors.at("token_type_ids").shape() == Shape{read.rows, read.columns},
+          "{}: token_type_ids: expected [{}, {}]", path, read.rows, read.columns);
+    const std::vector<int64_t> types = read.gather(integers(in, "token_type_ids", path));
+    out.input.segments = Tensor::of({std::ssize(types)}, std::vector<int32_t>(types.begin(), types.end()));
+  }
   return out;
 }
 
-PaddedBatch read_batch(const Safetensors& in, const std::string& path, const ModelSpec& spec,
-                       bool generating) {
-  const auto ids = in.tensors.find("input_ids");
-  check(ids != in.tensors.end(), "{}: input_ids: missing", path);
-  for (const auto& [name, tensor] : in.tensors)
-    check(name == "input_ids" || name == "attention_mask" || name == "labels",
-          "{}: {}: a decoder-only model has no such input (it has input_ids, attention_mask and labels)",
-          path, name);
-  check(ids->second.shape().rank() == 2, "{}: input_ids: expected [batch, length], got {}", path,
-        ids->second.shape().text());
-  PaddedBatch b{ids->second.dim(0), ids->second.dim(1), {}, {}, {}};
-  const auto values = integers(ids->second, path + ": input_ids");
-  std::vector<int64_t> mask(values.size(), 1);
-  if (const auto m = in.tensors.find("attention_mask"); m != in.tensors.end()) {
-    check(m->second.shape() == ids->second.shape(), "{}: attention_mask: expected {}, got {}", path,
-          ids->second.shape().text(), m->second.shape().text());
-    mask = integers(m->second, path + ": attention_mask");
-  }
-  for (int64_t r = 0; r < b.rows; ++r) {
-    int32_t length = 0;
-    for (int64_t c = 0; c < b.columns; ++c) {
-      const int64_t at = r * b.columns + c;
-      check(mask[at] == 0 || mask[at] == 1, "{}: attention_mask: expected 0 or 1, got {}", path, mask[at]);
-      if (mask[at] == 0) continue;
-      check(values[at] >= 0 && values[at] < spec.vocab_size,
-            "{}: input_ids: {} in row {} is not one of the model's {} tokens", path, values[at], r,
-            spec.vocab_size);
-      b.ids.push_back(static_cast<int32_t>(values[at]));
-      b.places.push_back(at);
-      ++length;
-    }
-    // Generation goes on with the last tokens where a sequence outgrows the context, but it needs a first
-    // one.
-    check(generating || length <= spec.context,
-          "{}: input_ids: row {} has {} tokens, the model's context is {}", path, r, length, spec.context);
-    check(!generating || length > 0, "{}: input_ids: row {} has no token to continue", path, r);
-    b.lengths.push_back(length);
-  }
-  return b;
-}
-
-// Collects the hidden states and attention probabilities.
+// Collects the hidden states and attention probabilities, under the names that Hugging Face gives them.
 class Collector : public Probe {
  public:
-  Collector(const Options& options, const ModelSpec& spec, const PaddedBatch& batch)
-      : batch_(batch), spec_(spec) {
-    if (options.hidden_states) {
-      names_["decoder.embedding"] = "hidden_states.0";
-      for (int64_t l = 0; l + 1 < spec.layers; ++l)
-        names_[fmt::format("decoder.block.{}.feed_forward.sum", l)] = fmt::format("hidden_states.{}", l + 1);
-      names_["decoder.norm"] = fmt::format("hidden_states.{}", spec.layers);
-    }
-    if (options.attentions)
+  Collector(const Options& options, const ModelSpec& spec, const Inputs& inputs) : spec_(spec) {
+    const bool both = spec.architecture == Architecture::encoder_decoder;
+    const auto add = [&](const std::string& stack, const std::string& prefix, int64_t layers,
+                         const PaddedBatch& batch) {
+      if (options.hidden_states) add_hidden(stack, prefix, layers, batch);
+      if (options.attentions)
+        for (int64_t l = 0; l < layers; ++l)
+          places_[fmt::format("{}.block.{}.attention.probabilities", stack, l)] = {
+              {fmt::format("{}attentions.{}", prefix, l)}, &batch, &batch};
+    };
+    if (both) add("encoder", "encoder_", spec.encoder_layers, inputs.source);
+    add(spec.architecture == Architecture::encoder ? "encoder" : "decoder", both ? "decoder_" : "",
+        spec.layers, inputs.tokens);
+    if (both && options.attentions)
       for (int64_t l = 0; l < spec.layers; ++l)
-        names_[fmt::format("decoder.block.{}.attention.probabilities", l)] = fmt::format("attentions.{}", l);
-    int32_t first = 0;
-    for (const int32_t n : batch.lengths) {
-      firsts_.push_back(first);
-      first += n;
-    }
+        places_[fmt::format("decoder.block.{}.cross_attention.probabilities", l)] = {
+            {fmt::format("cross_attentions.{}", l)}, &inputs.tokens, &inputs.source};
   }
-  bool wants(std::string_view name) const override { return names_.contains(std::string(name)); }
+  bool wants(std::string_view name) const override { return places_.contains(std::string(name)); }
   void visit(std::string_view name, Tensor& value) override {
-    found[names_.at(std::string(name))] = batch_.spread(convert(value));
+    const Place& place = places_.at(std::string(name));
+    for (const std::string& to : place.names) found[to] = place.rows->spread(convert(value, DType::f32));
   }
   void visit_head(std::string_view name, int64_t s, int64_t h, Tensor& p) override {
-    Tensor& all = found[names_.at(std::string(name))];
-    const int64_t t = batch_.columns;
-    if (!all.defined()) all = Tensor::zeros({batch_.rows, spec_.attention.heads, t, t}, DType::f32);
+    const Place& place = places_.at(std::string(name));
+    const int64_t queries = place.rows->columns, keys = place.keys->columns, heads = spec_.attention.heads;
+    Tensor& all = found[place.names[0]];
+    if (!all.defined()) all = Tensor::zeros({place.rows->rows, heads, queries, keys}, DType::f32);
+    const auto first = [](const PaddedBatch& b, int64_t sequence) {
+      int64_t sum = 0;
+      for (int64_t i = 0; i < sequence; ++i) sum += b.lengths[i];
+      return sum;
+    };
+    const int64_t first_query = first(*place.rows, s), first_key = first(*place.keys, s);
     for (int64_t i = 0; i < p.dim(0); ++i)
       for (int64_t j = 0; j < p.dim(1); ++j) {
-        const int64_t query = batch_.places[firsts_[s] + i] % t, key = batch_.places[firsts_[s] + j] % t;
-        all.mutable_data<float>()[((s * spec_.attention.heads + h) * t + query) * t + key] =
+        const int64_t query = place.rows->places[first_query + i] % queries,
+                      key = place.keys->places[first_key + j] % keys;
+        all.mutable_data<float>()[((s * heads + h) * queries + query) * keys + key] =
             p.data<float>()[i * p.dim(1) + j];
       }
   }
   std::map<std::string, Tensor> found;
 
  private:
-  static Tensor convert(const Tensor& x) {
-    if (x.dtype() == DType::f32) return x;
-    Tensor out = Tensor::empty(x.shape(), DType::f32);
-    kernels().bf16.to_f32(x.count(), x.data<BFloat16>(), out.mutable_data<float>());
-    return out;
+  // Under which names a value goes out, and whose rows and columns it has.
+  struct Place {
+    std::vector<std::string> names;
+    const PaddedBatch* rows;
+    const PaddedBatch* keys;
+  };
+
+  // State 0 is what enters the first block, state l what leaves block l; of pre-LN the last is normalised.
+  void add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,
+                  const PaddedBatch& batch) {
+    const bool pre = spec_.norm_placement == NormPlacement::pre;
+    for (int64_t l = 0; l <= layers; ++l) {
+      const std::string name = l == 0               ? stack + ".embedding"
+                               : pre && l == layers ? stack + ".norm"
+                                                    : fmt::format("{}.block.{}.feed_forward.{}", stack, l - 1,
+                                                                  pre ? "sum" : "norm");
+      Place place{{fmt::format("{}hidden_states.{}", prefix, l)}, &batch, &batch};
+      if (l == layers && prefix == "encoder_") place.names.emplace_back("encoder_last_hidden_state");
+      places_[name] = place;
+    }
   }
-  const PaddedBatch& batch_;
+
   const ModelSpec& spec_;
-  std::map<std::string, std::string> names_;
-  std::vector<int32_t> firsts_;
+  std::map<std::string, Place> places_;
 };
 
-// Position t predicts labels[t + 1], as Hugging Face's causal models shift them.
-Tensor shifted_targets(const Safetensors& in, const PaddedBatch& b, int64_t vocab, const std::string& path) {
-  const auto it = in.tensors.find("labels");
-  check(it != in.tensors.end(), "{}: labels: missing (--gradients needs them)", path);
-  check(it->second.shape() == Shape{b.rows, b.columns}, "{}: labels: expected [{}, {}], got {}", path, b.rows,
-        b.columns, it->second.shape().text());
-  const auto labels = integers(it->second, path + ": labels");
-  std::vector<int32_t> targets;
-  for (const int64_t place : b.places) {
-    const bool last = (place + 1) % b.columns == 0;
-    const int64_t label = last ? kIgnored : labels[place + 1];
-    check(label == kIgnored || (label >= 0 && label < vocab),
-          "{}: labels: {} is neither -100 nor one of {} tokens", path, label, vocab);
-    targets.push_back(static_cast<int32_t>(label));
-  }
-  return Tensor::of({static_cast<int64_t>(targets.size())}, targets);
+// [N, C] of one column as [B, T].
+Tensor column(const PaddedBatch& b, const Tensor& x, int64_t c) {
+  Tensor out = Tensor::zeros({b.rows, b.columns}, DType::f32);
+  for (size_t i = 0; i < b.places.size(); ++i)
+    out.mutable_data<float>()[b.places[i]] = x.data<float>()[static_cast<int64_t>(i) * x.width() + c];
+  return out;
 }
 
+using Named = std::vector<std::pair<std::string, Tensor>>;
+
+// What the model's head says.
+void add_outputs(const Transformer& model, const Inputs& in, const Context& context, Named& out) {
+  const ModelSpec& spec = model.spec();
+  const Tensor hidden = model.hidden(in.input, context);
+  const auto classes = [&] { return model.classes(hidden, in.input, context); };
+  switch (spec.output) {
+    case Output::tokens:
+      out.emplace_back(spec.labels.empty() ? "logits" : "prediction_logits",
+                       in.tokens.spread(model.logits(hidden)));
+      if (!spec.labels.empty()) out.emplace_back("seq_relationship_logits", classes());
+      break;
+    case Output::sequence_classes:
+      out.emplace_back("logits", classes());
+      break;
+    case Output::token_classes:
+      out.emplace_back("logits", in.tokens.spread(classes()));
+      break;
+    case Output::span:
+      out.emplace_back("start_logits", column(in.tokens, classes(), 0));
+      out.emplace_back("end_logits", column(in.tokens, classes(), 1));
+      break;
+    case Output::embedding:
+      out.emplace_back("last_hidden_state", in.tokens.spread(convert(hidden, DType::f32)));
+      out.emplace_back("pooler_output", convert(model.pooled(hidden, in.input), DType::f32));
+      break;
+  }
+}
+
+// Targets of the model's output from "labels", or "start_positions" and "end_positions".
+Tensor read_targets(const Safetensors& in, const Inputs& inputs, const ModelSpec& spec,
+                    const std::string& path) {
+  const PaddedBatch& b = inputs.tokens;
+  std::vector<int32_t> targets;
+  const int64_t classes = spec.output == Output::tokens ? spec.vocab_size
+                          : spec.output == Output::span ? b.columns
+                                                        : spec.classes();
+  const auto add = [&](int64_t label) {
+    check(label == kIgnored || (label >= 0 && label < classes),
+          "{}: labels: {} is neither -100 nor one of {}", path, label, classes);
+    targets.push_back(static_cast<int32_t>(label));
+  };
+  if (spec.output == Output::span) {
+    const auto starts = integers(in, "start_positions", path), ends = integers(in, "end_positions", path);
+    check(std::ssize(starts) == b.rows && std::ssize(ends) == b.rows, "{}: start_positions: expected [{}]",
+          path, b.rows);
+    for (int64_t r = 0; r < b.rows; ++r) add(starts[r]), add(ends[r]);
+    return Tensor::of({b.rows, 2}, targets);
+  }
+  const auto labels = integers(in, "labels", path);
+  const bool of_sequences = spec.output == Output::sequence_classes;
+  const Shape wanted = of_sequences ? Shape{b.rows} : Shape{b.rows, b.columns};
+  check(in.tensors.at("labels").shape() == wanted, "{}: labels: expected {}, got {}", path, wanted.text(),
+        in.tensors.at("labels").shape().text());
+  if (of_sequences) {
+    for (const int64_t label : labels) add(label);
+  } else {
+    // Causal models shift labels inside: position t predicts labels[t + 1].
+    const bool shifted = spec.architecture == Architecture::decoder;
+    for (const int64_t place : b.places) {
+      const bool last = (place + 1) % b.columns == 0;
+      add(!shifted ? labels[place] : last ? kIgnored : labels[place + 1]);
+    }
+  }
+  return Tensor::of({std::ssize(targets)}, targets);
+}
+
+// Either greedy and sampled generation, or beam search.
 struct GenerationSettings {
   GenerateOptions options;
-  int64_t pad = 0;
+  BeamOptions beam;
+  int64_t pad = 0, start = -1;
 };
 
 // The whole of `value` as a number of at least `least`.
@@ -187,6 +265,8 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
   g.options.sampler.temperature = 0;
   g.pad = defaults.pad >= 0 ? defaults.pad : defaults.eos.empty() ? 0 : defaults.eos[0];
   g.options.eos.assign(defaults.eos.begin(), defaults.eos.end());
+  g.beam.beams = 1;
+  g.start = defaults.decoder_start >= 0 ? defaults.decoder_start : defaults.bos;
   double temperature = 1;
   bool sampling = false;
   size_t at = 0;
@@ -220,76 +300,116 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
       g.options.sampler.repetition_penalty = number<double>(key, value, 0);
     else if (key == "seed")
       g.options.seed = number<uint64_t>(key, value, 0);
-    else if (key == "num_beams" && value == "1")
-      continue;
+    else if (key == "num_beams")
+      g.beam.beams = number<int64_t>(key, value, 1);
+    else if (key == "length_penalty")
+      g.beam.length_penalty = number<double>(key, value, -1e6);
+    else if (key == "no_repeat_ngram_size")
+      g.beam.no_repeat_ngram = number<int64_t>(key, value, 0);
+    else if (key == "early_stopping")
+      g.beam.stop = truth(key, value) ? BeamOptions::Stop::early : BeamOptions::Stop::exhaustive;
+    else if (key == "decoder_start_token_id")
+      g.start = number<int64_t>(key, value, 0);
     else
       throw UsageError(fmt::format(
           "--generate: '{}={}' is not supported (max_new_tokens, eos_token_id, pad_token_id, do_sample, "
-          "temperature, top_k, top_p, min_p, typical_p, repetition_penalty, seed are)",
+          "temperature, top_k, top_p, min_p, typical_p, repetition_penalty, seed, num_beams, length_penalty, "
+          "early_stopping, no_repeat_ngram_size, decoder_start_token_id are)",
           key, value));
   }
   if (sampling) g.options.sampler.temperature = temperature;
+  if (sampling && g.beam.beams > 1)
+    throw UsageError("--generate: do_sample and num_beams exclude each other");
+  g.beam.eos = g.options.eos;
+  g.beam.max_new_tokens = g.options.max_new_tokens;
   return g;
 }
 
-void run_generation(const Options& o, const std::string& dir, const Transformer& model, const Safetensors& in,
-                    const PaddedBatch& batch) {
-  const GenerationSettings g = parse_generation(o.generate, load_special_ids(dir));
-  const auto continuations = generate(model, batch.sequences(), g.options);
+void run_generation(const Options& o, const Transformer& model, const Safetensors& in,
+                    const SpecialIds& ids) {
+  const ModelSpec& spec = model.spec();
+  check(spec.architecture != Architecture::encoder, "{}: an encoder does not generate", o.dir);
+  expect_known(in, spec, o.inputs);
+  const bool both = spec.architecture == Architecture::encoder_decoder;
+  const GenerationSettings g = parse_generation(o.generate, ids);
+  // A language model goes on with the last tokens where a sequence outgrows the context.
+  const PaddedBatch batch =
+      read_padded(in, o.inputs, "input_ids", "attention_mask", spec.vocab_size, both ? spec.context : 0);
+  for (int64_t r = 0; r < batch.rows; ++r)
+    check(batch.lengths[r] > 0, "{}: input_ids: row {} has no token to continue", o.inputs, r);
+  check(!both || (g.start >= 0 && g.start < spec.vocab_size),
+        "{}: config.json names no token that decoding starts with (--generate decoder_start_token_id=N)",
+        o.dir);
+  const std::vector<std::vector<int32_t>> given = batch.sequences(),
+                                          start(given.size(), {static_cast<int32_t>(g.start)}), none;
+  const auto& prompts = both ? start : given;
+  const auto& sources = both ? given : none;
+  std::vector<std::vector<int32_t>> continuations;
+  if (g.beam.beams > 1)
+    for (const auto& best : beam_search(model, prompts, g.beam, sources))
+      continuations.push_back(best.front().tokens);
+  else
+    continuations = generate(model, prompts, g.options, nullptr, sources);
   size_t longest = 0;
   for (const auto& c : continuations) longest = std::max(longest, c.size());
-  const auto prompt = integers(in.tensors.at("input_ids"), "input_ids");
+  const auto ids_in = integers(in, "input_ids", o.inputs);
+  const int64_t before = both ? 1 : batch.columns;
   std::vector<int64_t> sequences;
   for (int64_t r = 0; r < batch.rows; ++r) {
-    sequences.insert(sequences.end(), prompt.begin() + r * batch.columns,
-                     prompt.begin() + (r + 1) * batch.columns);
+    if (both)
+      sequences.push_back(g.start);
+    else
+      sequences.insert(sequences.end(), ids_in.begin() + r * batch.columns,
+                       ids_in.begin() + (r + 1) * batch.columns);
     sequences.insert(sequences.end(), continuations[r].begin(), continuations[r].end());
     sequences.insert(sequences.end(), longest - continuations[r].size(), g.pad);
   }
-  const Shape shape{batch.rows, batch.columns + static_cast<int64_t>(longest)};
+  const Shape shape{batch.rows, before + static_cast<int64_t>(longest)};
   write_safetensors(o.outputs, {{"sequences", Tensor::of(shape, sequences)}});
+}
+
+void add_training(const Options& o, Transformer& model, const Safetensors& in, const Inputs& inputs,
+                  DType compute, Named& out) {
+  const Tensor targets = read_targets(in, inputs, model.spec(), o.inputs);
+  int64_t count = 0;
+  for (const int32_t t : targets.values<int32_t>()) count += t != kIgnored;
+  if (model.spec().output == Output::span) count /= 2;
+  check(count > 0, "{}: labels: every label is -100: there is no loss", o.inputs);
+  if (o.gradients) {
+    model.parameters().prepare_training(compute, 0);
+    model.parameters().reset_gradients();
+  }
+  const CrossEntropyResult r = model.loss(inputs.input, targets, {}, 1 / static_cast<float>(count));
+  out.emplace_back("loss", r.loss);
+  if (!o.gradients) return;
+  backward(r.loss);
+  model.parameters().complete_gradients();
+  for (auto& [name, grad] : named_tensors(model, [](const Parameter& p) { return p.leaf->grad; }))
+    out.emplace_back("grad." + name, grad);
 }
 
 void run(const Options& o) {
   const DType compute = o.dtype == "bf16" ? DType::bf16 : DType::f32;
   const std::string dir = resolve_model_dir(o.dir);
   const auto model = load_model(dir, compute);
+  const SpecialIds ids = load_special_ids(dir);
   const Safetensors in = read_safetensors(o.inputs);
-  const PaddedBatch batch = read_batch(in, o.inputs, model->spec(), !o.generate.empty());
-  if (!o.generate.empty()) return run_generation(o, dir, *model, in, batch);
+  if (!o.generate.empty()) return run_generation(o, *model, in, ids);
 
-  const ModelInput input{Tensor::of({static_cast<int64_t>(batch.ids.size())}, batch.ids),
-                         Layout::of(batch.lengths)};
+  const Inputs inputs = read_inputs(in, o.inputs, model->spec(), ids);
   Context context;
-  Collector collector(o, model->spec(), batch);
+  Collector collector(o, model->spec(), inputs);
   context.probe = &collector;
-  std::vector<std::pair<std::string, Tensor>> out;
+  Named out;
   {
     const NoGrad guard;
-    out.emplace_back("logits", batch.spread(model->logits(model->hidden(input, context))));
+    add_outputs(*model, inputs, context, out);
   }
   for (const auto& [name, tensor] : collector.found) out.emplace_back(name, tensor);
-  if (in.tensors.contains("labels")) {
-    context.probe = nullptr;
-    const Tensor targets = shifted_targets(in, batch, model->spec().vocab_size, o.inputs);
-    int64_t count = 0;
-    for (const int32_t t : targets.values<int32_t>()) count += t != kIgnored;
-    check(count > 0, "{}: labels: every label is -100: there is no loss", o.inputs);
-    if (o.gradients) {
-      model->parameters().prepare_training(compute, 0);
-      model->parameters().reset_gradients();
-    }
-    const CrossEntropyResult r = model->loss(input, targets, context, 1 / static_cast<float>(count));
-    out.emplace_back("loss", r.loss);
-    if (o.gradients) {
-      backward(r.loss);
-      model->parameters().complete_gradients();
-      for (auto& [name, grad] : named_tensors(*model, [](const Parameter& p) { return p.leaf->grad; }))
-        out.emplace_back("grad." + name, grad);
-    }
-  } else {
+  if (in.tensors.contains("labels") || in.tensors.contains("start_positions"))
+    add_training(o, *model, in, inputs, compute, out);
+  else
     check(!o.gradients, "{}: labels: missing (--gradients needs them)", o.inputs);
-  }
   write_safetensors(o.outputs, out);
 }
 
@@ -299,17 +419,22 @@ void add_forward_command(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* c = app.add_subcommand("forward", "Score tensors: safetensors in, safetensors out");
   c->add_option("DIR", o->dir, "Model directory or run")->required();
-  c->add_option("--inputs", o->inputs, "input_ids [B, T], attention_mask (1 = real), labels (-100 = ignored)")
+  c->add_option(
+       "--inputs", o->inputs,
+       "input_ids [B, T], attention_mask (1 = real), labels (-100 = ignored); token_type_ids of an encoder, "
+       "decoder_input_ids of an encoder-decoder")
       ->required();
-  c->add_option("--outputs", o->outputs,
-                "Where logits, loss, hidden_states.N, attentions.N, grad.NAME or sequences go")
+  c->add_option(
+       "--outputs", o->outputs,
+       "Where logits, loss, hidden_states.N, attentions.N, grad.NAME or sequences go; of an encoder-decoder "
+       "encoder_hidden_states.N and so on")
       ->required();
   c->add_flag("--hidden-states", o->hidden_states, "Also write hidden_states.N");
   c->add_flag("--attentions", o->attentions, "Also write attentions.N, the probabilities");
   c->add_flag("--gradients", o->gradients,
               "Also write grad.NAME, the gradient of the loss for every parameter");
   c->add_option("--generate", o->generate,
-                "Generate instead: max_new_tokens=N,eos_token_id=N,pad_token_id=N,do_sample=false,...");
+                "Generate instead: max_new_tokens=N,eos_token_id=N,do_sample=false,num_beams=N,...");
   c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
       ->check(CLI::IsMember({"f32", "bf16"}));
   c->footer(

@@ -4,7 +4,8 @@ namespace qkv {
 namespace {
 
 const std::vector<const Family*>& registry() {
-  static const std::vector<const Family*> families = {&gpt2_family(), &native_family()};
+  static const std::vector<const Family*> families = {&gpt2_family(), &bert_family(), &roberta_family(),
+                                                      &distilbert_family(), &native_family()};
   return families;
 }
 
@@ -21,6 +22,8 @@ const Family& family_of(const JsonField& config) {
 }
 
 const Family& family_for(const ModelSpec& spec) {
+  for (const Family* f : registry())
+    if (f->model_type == spec.family && f->expresses(spec)) return *f;
   for (const Family* f : registry())
     if (f->expresses(spec)) return *f;
   return native_family();

@@ -15,6 +15,11 @@ struct WeightName {
   std::string engine;
   std::string file;
   bool transposed = false;  // the file stores [in, out]
+  // The rows of the engine's parameter that the file's tensor has: files store queries, keys and values
+  // apart. rows 0: all.
+  int64_t first_row = 0, rows = 0;
+  int64_t unused = 0;     // rows before them that only the file has (positions that no token takes)
+  std::string also = "";  // another name that files have for it
 };
 
 // How one kind of model directory is read and written: its config.json and its names of tensors.
@@ -34,11 +39,14 @@ struct Family {
 
 // The family that a config.json's model_type names. Throws Error listing those that are supported.
 const Family& family_of(const JsonField& config);
-// The family whose config.json describes this spec: the first that expresses it, else "qkv".
+// The family whose config.json describes this spec: spec.family or the first that expresses it, else "qkv".
 const Family& family_for(const ModelSpec& spec);
 
 // model_type "gpt2", and "qkv" for any spec that no other family can express.
 const Family& gpt2_family();
+const Family& bert_family();
+const Family& roberta_family();
+const Family& distilbert_family();
 const Family& native_family();
 
 }  // namespace qkv

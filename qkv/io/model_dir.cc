@@ -74,7 +74,9 @@ std::string resolve_model_dir(const std::string& dir) {
 ModelSpec load_spec(const std::string& dir) {
   const ConfigFile config = read_config(dir);
   try {
-    const ModelSpec spec = config.family.read_config(JsonField(config.json, config.path));
+    ModelSpec spec = config.family.read_config(JsonField(config.json, config.path));
+    if (&config.family != &native_family() && &family_for(spec) != &config.family)
+      spec.family = config.family.model_type;
     check_spec(spec);
     return spec;
   } catch (const Error& e) {  // what the spec itself refuses does not know the file
@@ -82,6 +84,27 @@ ModelSpec load_spec(const std::string& dir) {
     fail("{}: {}", config.path, e.what());
   }
 }
+
+namespace {
+
+auto find_tensor(const Safetensors& file, const WeightName& w, const std::string& prefix) {
+  for (const std::string& name : {w.file, w.also}) {
+    if (name.empty()) continue;
+    auto it = file.tensors.find(name);
+    if (it == file.tensors.end() && name.starts_with(prefix))
+      it = file.tensors.find(name.substr(prefix.size()));
+    if (it != file.tensors.end()) return it;
+  }
+  return file.tensors.end();
+}
+
+Shape file_shape(const WeightName& w, const Parameter& p) {
+  if (w.transposed) return {p.shape[1], p.shape[0]};
+  const int64_t rows = (w.rows > 0 ? w.rows : p.shape[0]) + w.unused;
+  return p.shape.rank() == 1 ? Shape{rows} : Shape{rows, p.shape[1]};
+}
+
+}  // namespace
 
 std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
   const ModelSpec spec = load_spec(dir);
@@ -94,22 +117,32 @@ std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
   Safetensors file = read_safetensors(path);
   auto model = std::make_unique<Transformer>(spec);
   std::set<std::string> used;
+  std::map<const Parameter*, int64_t> filled;  // rows of those that come in parts
   for (const WeightName& w : family.weights(spec)) {
     Parameter* p = model->parameters().find(w.engine);
     check(p != nullptr, "{}: '{}' has no parameter '{}'", path, w.file, w.engine);
-    auto it = file.tensors.find(w.file);
-    if (it == file.tensors.end() && w.file.starts_with(family.prefix))
-      it = file.tensors.find(w.file.substr(family.prefix.size()));
+    const auto it = find_tensor(file, w, family.prefix);
     check(it != file.tensors.end(), "{}: tensor '{}' is missing", path, w.file);
     const Tensor& stored = it->second;
     const std::string at = path + ": tensor '" + it->first + "'";
-    const Shape shape = w.transposed ? Shape{p->shape[1], p->shape[0]} : p->shape;
+    const Shape shape = file_shape(w, *p);
     check(stored.shape() == shape, "{}: expected {} by {}, got {}", at, shape.text(), config.path,
           stored.shape().text());
     const Tensor value = floating(stored, p->kind == ParameterKind::matrix ? compute : DType::f32, at);
-    p->value = w.transposed ? transposed(value) : value;
     used.insert(it->first);
+    if (w.rows == 0) {
+      p->value = w.transposed   ? transposed(value)
+                 : w.unused > 0 ? value.slice_rows(w.unused, shape[0])
+                                : value;
+      continue;
+    }
+    if (!p->value.defined()) p->value = Tensor::empty(p->shape, value.dtype());
+    const int64_t row = p->value.bytes() / p->shape[0];
+    std::memcpy(static_cast<std::byte*>(p->value.raw()) + w.first_row * row, value.raw(), w.rows * row);
+    filled[p] += w.rows;
   }
+  for (const auto& [p, rows] : filled)
+    check(rows == p->shape[0], "{}: parts of '{}' are missing", path, p->name);
   for (const auto& [name, tensor] : file.tensors)
     check(used.contains(name) || family.ignores(spec, name),
           "{}: tensor '{}' belongs to no parameter of a {} model", path, name, family.model_type);
@@ -125,6 +158,7 @@ SpecialIds load_special_ids(const std::string& dir) {
     const JsonField root(json, path);
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
     if (const auto id = root.find("bos_token_id")) ids.bos = id->integer(0, kMost);
+    if (const auto id = root.find("decoder_start_token_id")) ids.decoder_start = id->integer(0, kMost);
     if (const auto id = root.find("pad_token_id")) ids.pad = id->integer(0, kMost);
     if (const auto id = root.find("eos_token_id"))
       ids.eos = id->json().is_array() ? id->integers() : std::vector<int64_t>{id->integer(0, kMost)};
@@ -140,7 +174,14 @@ std::vector<std::pair<std::string, Tensor>> named_tensors(const Transformer& mod
   for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
   std::vector<std::pair<std::string, Tensor>> out;
   for (const WeightName& w : family_for(model.spec()).weights(model.spec())) {
-    const Tensor x = convert(pick(*parameters.at(w.engine)).detach(), DType::f32);
+    const Parameter& p = *parameters.at(w.engine);
+    Tensor x = convert(pick(p).detach(), DType::f32);
+    if (w.rows > 0) x = x.slice_rows(w.first_row, w.first_row + w.rows);
+    if (w.unused > 0) {
+      Tensor whole = Tensor::zeros(file_shape(w, p), DType::f32);
+      std::memcpy(static_cast<std::byte*>(whole.raw()) + w.unused * x.width() * 4, x.raw(), x.bytes());
+      x = whole;
+    }
     out.emplace_back(w.file, w.transposed ? transposed(x) : x);
   }
   return out;
@@ -160,6 +201,7 @@ void save_model(const std::string& dir, const Transformer& model, const SpecialI
   else if (!ids.eos.empty())
     config["eos_token_id"] = generation["eos_token_id"] = ids.eos;
   add("pad_token_id", ids.pad);
+  add("decoder_start_token_id", ids.decoder_start);
   write_file_atomically(dir + "/config.json", config.dump(2) + "\n");
   write_file_atomically(dir + "/generation_config.json", generation.dump(2) + "\n");
   write_safetensors(

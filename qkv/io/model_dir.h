@@ -23,7 +23,7 @@ ModelSpec load_spec(const std::string& dir);
 
 // Token ids that config.json or generation_config.json name; -1 where they name none.
 struct SpecialIds {
-  int64_t bos = -1, pad = -1;
+  int64_t bos = -1, pad = -1, decoder_start = -1;
   std::vector<int64_t> eos;  // any of them ends a text
 };
 SpecialIds load_special_ids(const std::string& dir);

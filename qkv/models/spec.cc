@@ -33,8 +33,7 @@ ModelSpec bert_spec(int64_t vocab_size, int64_t context, int64_t width, int64_t 
 }
 
 int64_t ModelSpec::classes() const {
-  const bool labelled = output == Output::sequence_classes || output == Output::token_classes;
-  return output == Output::span ? 2 : labelled ? std::ssize(labels) : 0;
+  return output == Output::span ? 2 : std::ssize(labels);
 }
 
 void check_spec(const ModelSpec& s) {
@@ -63,12 +62,14 @@ void check_spec(const ModelSpec& s) {
   check(!s.tied || s.head_width == 0 || s.head_width == s.width,
         "model: head_width {} does not fit a tied unembedding of width {}", s.head_width, s.width);
   const bool labelled = s.output == Output::sequence_classes || s.output == Output::token_classes;
-  check(labelled == !s.labels.empty(), "model: {} labels for output {}", s.labels.size(), name_of(s.output));
+  const bool may_be_labelled = s.output == Output::tokens && s.architecture == Architecture::encoder;
+  check(labelled ? !s.labels.empty() : s.labels.empty() || may_be_labelled, "model: {} labels for output {}",
+        s.labels.size(), name_of(s.output));
   check(s.output == Output::tokens || s.architecture == Architecture::encoder,
         "model: output {} needs an encoder, not {}", name_of(s.output), name_of(s.architecture));
   check(s.output == Output::tokens || (s.head_width == 0 && !s.unembedding_bias && s.tied),
         "model: output {} has no unembedding", name_of(s.output));
-  check(!s.pooler || s.output == Output::sequence_classes || s.output == Output::embedding,
+  check(!s.pooler || s.output == Output::sequence_classes || s.output == Output::embedding || may_be_labelled,
         "model: output {} has no pooler", name_of(s.output));
   check(s.attention.heads % s.attention.kv_heads == 0, "model: {} heads are not divisible by {} kv_heads",
         s.attention.heads, s.attention.kv_heads);

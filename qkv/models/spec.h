@@ -59,9 +59,13 @@ struct ModelSpec {
   bool unembedding_bias = false;
   bool tied = true;  // W_u = W_e^T
   Output output = Output::tokens;
-  std::vector<std::string> labels = {};  // of the classes, in their order
-  Pooling pooling = Pooling::first;      // of sequence classes and embeddings
-  bool pooler = false;                   // tanh(W x + b) of what is pooled (BERT)
+  // Of the classes, in their order. An encoder whose output is tokens may also tell the class of a sequence:
+  // whether its second text follows the first (BERT's pre-training).
+  std::vector<std::string> labels = {};
+  Pooling pooling = Pooling::first;  // of sequence classes and embeddings
+  bool pooler = false;               // tanh(W x + b) of what is pooled (BERT)
+  std::string family =
+      {};  // whose config.json it is written as, where several can; empty: the first that can
   float init_std = 0.02F;
   float embedding_dropout = 0;
   float residual_dropout = 0;

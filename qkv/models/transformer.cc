@@ -166,7 +166,8 @@ Tensor Transformer::pooled(const Tensor& hidden, const ModelInput& input) const 
 Tensor Transformer::class_features(const Tensor& hidden, const ModelInput& input,
                                    const Context& context) const {
   check(classifier_ != nullptr, "model: output {} has no classes", name_of(spec_.output));
-  const Tensor x = spec_.output == Output::sequence_classes ? pooled(hidden, input) : hidden;
+  const bool of_sequence = spec_.output == Output::sequence_classes || spec_.output == Output::tokens;
+  const Tensor x = of_sequence ? pooled(hidden, input) : hidden;
   return dropout(x, context.dropout(spec_.head_dropout, kHeadSite));
 }
 

@@ -8,15 +8,26 @@
 
 namespace qkv {
 
-Linear::Linear(Parameters& parameters, const std::string& name, int64_t in, int64_t out, bool bias, float std)
+Linear::Linear(Parameters& parameters, const std::string& name, int64_t in, int64_t out, bool bias, float std,
+               IdleBias idle)
     : weight_(&parameters.add(name + ".weight", {out, in}, ParameterKind::matrix,
-                              {Initializer::Kind::normal, std})) {
+                              {Initializer::Kind::normal, std})),
+      idle_(idle) {
   if (bias) bias_ = &parameters.add(name + ".bias", {out}, ParameterKind::vector, {Initializer::Kind::zeros});
 }
 
 Tensor Linear::forward(const Tensor& x) const {
-  return linear(x, weight_->value, bias_ ? bias_->value : Tensor());
+  return linear(x, weight_->value, bias_ ? bias_->value : Tensor(), idle_);
 }
+
+namespace {
+
+// A bias of the keys adds the same to all scores of a query, which a softmax does not see: its gradient is 0.
+IdleBias keys_at(int64_t column, const AttentionSpec& spec) {
+  return {column, column + spec.kv_heads * spec.d_qk};
+}
+
+}  // namespace
 
 LayerNorm::LayerNorm(Parameters& parameters, const std::string& name, int64_t width, float epsilon)
     : gamma_(&parameters.add(name + ".gamma", {width}, ParameterKind::vector, {Initializer::Kind::ones})),
@@ -62,7 +73,8 @@ Tensor MultiHeadAttention::forward(const Heads& q, const Heads& k, const Heads& 
 SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, int64_t width,
                              const AttentionSpec& spec, Mask mask, int64_t layer, uint32_t site, InitStd std)
     : qkv_(parameters, name + ".qkv", width,
-           (spec.heads + spec.kv_heads) * spec.d_qk + spec.kv_heads * spec.d_vo, spec.bias, std.inner),
+           (spec.heads + spec.kv_heads) * spec.d_qk + spec.kv_heads * spec.d_vo, spec.bias, std.inner,
+           keys_at(spec.heads * spec.d_qk, spec)),
       attention_(parameters, name, width, spec, mask, layer, site, std) {}
 
 Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
@@ -86,7 +98,8 @@ std::unique_ptr<LayerState> SelfAttention::make_state(int64_t sequences) const {
 CrossAttention::CrossAttention(Parameters& parameters, const std::string& name, int64_t width,
                                const AttentionSpec& spec, int64_t layer, uint32_t site, InitStd std)
     : q_(parameters, name + ".q", width, spec.heads * spec.d_qk, spec.bias, std.inner),
-      kv_(parameters, name + ".kv", width, spec.kv_heads * (spec.d_qk + spec.d_vo), spec.bias, std.inner),
+      kv_(parameters, name + ".kv", width, spec.kv_heads * (spec.d_qk + spec.d_vo), spec.bias, std.inner,
+          keys_at(0, spec)),
       attention_(parameters, name, width, spec, Mask::full(), layer, site, std) {}
 
 Tensor CrossAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {

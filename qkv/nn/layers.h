@@ -7,6 +7,7 @@
 #include "qkv/nn/context.h"
 #include "qkv/nn/layer_state.h"
 #include "qkv/nn/parameter.h"
+#include "qkv/ops/linear.h"
 
 namespace qkv {
 
@@ -14,12 +15,14 @@ namespace qkv {
 class Linear {
  public:
   // weight [out, in] drawn with standard deviation `std`; bias [out] of zeros where wanted.
-  Linear(Parameters& parameters, const std::string& name, int64_t in, int64_t out, bool bias, float std);
+  Linear(Parameters& parameters, const std::string& name, int64_t in, int64_t out, bool bias, float std,
+         IdleBias idle = {});
   Tensor forward(const Tensor& x) const;  // [N, in] -> [N, out]
 
  private:
   Parameter* weight_;
   Parameter* bias_ = nullptr;
+  IdleBias idle_;
 };
 
 // Algorithm 6 of Phuong & Hutter with an epsilon.

@@ -10,8 +10,8 @@ namespace {
 // Y = X W^T + b:  dX = dY W,  dW = dY^T X,  db = column sums of dY.
 class LinearNode : public Node {
  public:
-  LinearNode(const Tensor& x, const Tensor& weight, const Tensor& bias)
-      : x_(x.detach()), weight_(weight.detach()) {
+  LinearNode(const Tensor& x, const Tensor& weight, const Tensor& bias, IdleBias idle)
+      : x_(x.detach()), weight_(weight.detach()), idle_(idle) {
     add_input(x);
     add_input(weight);
     add_input(bias);
@@ -57,20 +57,25 @@ class LinearNode : public Node {
       with_float_type("linear", dy.dtype(), [&]<typename T>(T) {
         const T* from = dy.data<T>();
         float* to = db.mutable_data<float>();
-        parallel_for(out, std::max<int64_t>(16, row_grain(rows)), [&](int64_t begin, int64_t end) {
-          kernels().typed<T>().column_sums(rows, out, from, begin, end, to);
-        });
+        const auto sums = [&](int64_t first, int64_t last) {
+          parallel_for(last - first, std::max<int64_t>(16, row_grain(rows)), [&](int64_t begin, int64_t end) {
+            kernels().typed<T>().column_sums(rows, out, from, first + begin, first + end, to);
+          });
+        };
+        if (idle_.begin > 0) sums(0, idle_.begin);
+        if (idle_.end < out) sums(idle_.end, out);
       });
     });
   }
 
  private:
   Tensor x_, weight_;
+  IdleBias idle_;
 };
 
 }  // namespace
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, DType out_type) {
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, DType out_type, IdleBias idle) {
   check(weight.shape().rank() == 2 && x.shape().rank() == 2 && x.width() == weight.dim(1),
         "linear: weight {} does not fit x {}: expected [out, {}]", weight.shape().text(), x.shape().text(),
         x.width());
@@ -78,6 +83,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, DType o
   check(out_type == x.dtype() || out_type == DType::f32, "linear: {} from {} is not supported",
         name_of(out_type), name_of(x.dtype()));
   const int64_t rows = x.rows(), in = x.width(), out = weight.dim(0);
+  check(idle.begin >= 0 && idle.begin <= idle.end && idle.end <= out, "linear: idle outputs [{}, {}) of {}",
+        idle.begin, idle.end, out);
   if (bias.defined()) {
     expect_shape("linear", "bias", bias, {out});
     expect_dtype("linear", "bias", bias, DType::f32);
@@ -96,7 +103,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, DType o
                   .bias = bias.defined() ? bias.data<float>() : nullptr,
                   .c = y.raw(),
                   .c_stride = out});
-  if (wants_grad({&x, &weight, &bias})) connect(y, std::make_shared<LinearNode>(x, weight, bias));
+  if (wants_grad({&x, &weight, &bias})) connect(y, std::make_shared<LinearNode>(x, weight, bias, idle));
   return y;
 }
 

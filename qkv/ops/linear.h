@@ -5,11 +5,16 @@
 
 namespace qkv {
 
+// Outputs [begin, end) whose bias is known to have no gradient: what rounding would leave of it is not computed.
+struct IdleBias {
+  int64_t begin = 0, end = 0;
+};
+
 // x [N, in], weight [out, in] of x's type, bias f32 [out] or undefined -> [N, out] of type `out_type`
 // (x's own, or f32 for logits). The paper's W X + b 1^T with tokens in rows.
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, DType out_type);
-inline Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return linear(x, weight, bias, x.dtype());
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, DType out_type, IdleBias idle = {});
+inline Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, IdleBias idle = {}) {
+  return linear(x, weight, bias, x.dtype(), idle);
 }
 
 }  // namespace qkv

@@ -39,6 +39,23 @@ TEST(LinearGradient, WithBiasIsTheDifference) {
   }
 }
 
+// Outputs that are declared idle keep a bias's gradient of 0; the others' is as before.
+TEST(LinearGradient, IdleBiasHasNone) {
+  const Tensor x = uniform({5, 3}, 1), w = uniform({17, 3}, 2), r = uniform({5, 17}, 4);
+  Tensor bias = uniform({17}, 3), other = bias.clone();
+  const auto idle = make_leaf(bias, Tensor::zeros({17}, DType::f32)),
+             whole = make_leaf(other, Tensor::zeros({17}, DType::f32));
+  const auto pass = [&](const Tensor& y) {
+    const Seed seed{y, r};
+    backward(std::span(&seed, 1));
+  };
+  pass(linear(x, w, bias, IdleBias{4, 11}));
+  pass(linear(x, w, other));
+  for (int64_t i = 0; i < 17; ++i)
+    EXPECT_EQ(idle->grad.data<float>()[i], i >= 4 && i < 11 ? 0 : whole->grad.data<float>()[i]);
+  EXPECT_THROW(linear(x, w, bias, IdleBias{4, 18}), Error);
+}
+
 // Two uses of the same weight, and two backward passes: the leaf adds up.
 TEST(LinearGradient, AddsUpOverUsesAndPasses) {
   const Tensor x = uniform({5, 17}, 1);

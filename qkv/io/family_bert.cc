@@ -1,0 +1,344 @@
+// BERT and its kin: Hugging Face's BertFor..., RobertaForMaskedLM and so on, DistilBertFor....
+#include <utility>
+
+#include "qkv/io/family.h"
+
+namespace qkv {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 40;  // check_spec() knows the real bounds
+
+// What a config.json's "architectures" says of the head.
+void read_head(const JsonField& c, const std::string& base, ModelSpec& s) {
+  std::string name = base + "ForMaskedLM";
+  if (const auto list = c.find("architectures"); list && list->size() > 0) name = list->at(0).string();
+  const std::string head = name.starts_with(base) ? name.substr(base.size()) : name;
+  const auto labels = [&](const char* what) {
+    const auto names = c.find("id2label");
+    const int64_t n =
+        names ? static_cast<int64_t>(names->object().size()) : c.integer_or("num_labels", 2, 1, kMost);
+    for (int64_t i = 0; i < n; ++i)
+      s.labels.push_back(names ? (*names)[std::to_string(i)].string() : fmt::format("LABEL_{}", i));
+    check(n > 0, "{}: id2label: {} needs labels", c.place(), what);
+  };
+  const bool masked = head == "ForMaskedLM" || head == "ForPreTraining" || head == "LMHeadModel";
+  if (masked) {
+    s.output = Output::tokens;
+    if (head == "ForPreTraining") s.labels = {"next", "random"};
+  } else {
+    s.head_width = 0;
+    s.unembedding_bias = false;
+    s.tied = true;
+  }
+  s.pooler = head == "ForPreTraining" || head == "ForNextSentencePrediction" ||
+             head == "ForSequenceClassification" || head == "Model";
+  if (head == "ForSequenceClassification") {
+    s.output = Output::sequence_classes;
+    labels("a classifier");
+  } else if (head == "ForNextSentencePrediction") {
+    s.output = Output::sequence_classes;
+    s.labels = {"next", "random"};
+  } else if (head == "ForTokenClassification") {
+    s.output = Output::token_classes;
+    labels("a tagger");
+  } else if (head == "ForQuestionAnswering") {
+    s.output = Output::span;
+  } else if (head == "Model") {
+    s.output = Output::embedding;
+  } else if (!masked) {
+    fail(
+        "{}: architectures: '{}' is not supported ({}ForMaskedLM, ForPreTraining, ForNextSentencePrediction, "
+        "ForSequenceClassification, ForTokenClassification, ForQuestionAnswering and {}Model are)",
+        c.place(), name, base, base);
+  }
+}
+
+std::string head_name(const ModelSpec& s) {
+  switch (s.output) {
+    case Output::tokens:
+      return s.labels.empty() ? "ForMaskedLM" : "ForPreTraining";
+    case Output::sequence_classes:
+      return "ForSequenceClassification";
+    case Output::token_classes:
+      return "ForTokenClassification";
+    case Output::span:
+      return "ForQuestionAnswering";
+    case Output::embedding:
+      break;
+  }
+  return "Model";
+}
+
+void write_labels(const ModelSpec& s, OrderedJson& config) {
+  if (s.labels.empty() || s.output == Output::tokens) return;
+  for (size_t i = 0; i < s.labels.size(); ++i) {
+    config["id2label"][std::to_string(i)] = s.labels[i];
+    config["label2id"][s.labels[i]] = i;
+  }
+}
+
+// What all of them share; the names of fields differ.
+bool is_bert(const ModelSpec& s) {
+  const AttentionSpec& a = s.attention;
+  const bool tokens = s.output == Output::tokens;
+  return s.architecture == Architecture::encoder && s.norm_placement == NormPlacement::post &&
+         s.positions == Positions::learned && !s.embedding_scaled && s.embedding_norm && a.bias && a.scaled &&
+         !a.scaled_by_layer && a.kv_heads == a.heads && a.d_qk == a.d_vo && a.heads * a.d_qk == s.width &&
+         s.embedding_dropout == s.residual_dropout && s.pooling == Pooling::first &&
+         (!tokens ||
+          (s.tied && s.head_width == s.width && s.unembedding_bias && s.pooler == !s.labels.empty())) &&
+         (s.output != Output::sequence_classes || s.pooler) && (s.output != Output::embedding || s.pooler) &&
+         s.activation != Activation::tanh;
+}
+
+Activation read_activation(const JsonField& c, const char* key) {
+  const auto name = c.string_or(key, "gelu");
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return Activation::gelu_tanh;
+  if (name == "gelu") return Activation::gelu;
+  if (name == "relu") return Activation::relu;
+  if (name == "silu" || name == "swish") return Activation::silu;
+  fail("{}: {}: '{}' is not supported (gelu, gelu_new, relu, silu are)", c.place(), key, name);
+}
+
+const char* activation_name(Activation a) {
+  return a == Activation::gelu_tanh ? "gelu_new"
+         : a == Activation::relu    ? "relu"
+         : a == Activation::silu    ? "silu"
+                                    : "gelu";
+}
+
+// RoBERTa counts positions from pad_token_id + 1.
+constexpr int64_t kRobertaUnused = 2;
+
+ModelSpec read_bert_like(const JsonField& c, const std::string& base, int64_t unused) {
+  ModelSpec s =
+      bert_spec(c["vocab_size"].integer(0, kMost), c["max_position_embeddings"].integer(0, kMost) - unused,
+                c["hidden_size"].integer(0, kMost), c["num_hidden_layers"].integer(0, kMost),
+                c["num_attention_heads"].integer(0, kMost));
+  s.hidden = c["intermediate_size"].integer(0, kMost);
+  s.activation = read_activation(c, "hidden_act");
+  s.norm_epsilon = c.number_or("layer_norm_eps", 1e-12F);
+  s.attention.dropout = c.number_or("attention_probs_dropout_prob", 0.1F);
+  s.embedding_dropout = s.residual_dropout = c.number_or("hidden_dropout_prob", 0.1F);
+  s.head_dropout = c.number_or("classifier_dropout", s.residual_dropout);
+  s.init_std = c.number_or("initializer_range", 0.02F);
+  s.segments = c.integer_or("type_vocab_size", 2, 0, kMost);
+  check(c.string_or("position_embedding_type", "absolute") == "absolute",
+        "{}: position_embedding_type: only absolute is supported", c.place());
+  check(!c.boolean_or("is_decoder", false), "{}: is_decoder: a BERT that decodes is not supported",
+        c.place());
+  check(!c.boolean_or("add_cross_attention", false), "{}: add_cross_attention: not supported", c.place());
+  check(c.boolean_or("tie_word_embeddings", true), "{}: tie_word_embeddings: only true is supported",
+        c.place());
+  read_head(c, base, s);
+  return s;
+}
+
+OrderedJson write_bert_like(const ModelSpec& s, const char* type, const std::string& base, int64_t unused) {
+  OrderedJson config = {{"model_type", type},
+                        {"architectures", {base + head_name(s)}},
+                        {"vocab_size", s.vocab_size},
+                        {"max_position_embeddings", s.context + unused},
+                        {"hidden_size", s.width},
+                        {"num_hidden_layers", s.layers},
+                        {"num_attention_heads", s.attention.heads},
+                        {"intermediate_size", s.hidden},
+                        {"hidden_act", activation_name(s.activation)},
+                        {"layer_norm_eps", decimal(s.norm_epsilon)},
+                        {"attention_probs_dropout_prob", decimal(s.attention.dropout)},
+                        {"hidden_dropout_prob", decimal(s.residual_dropout)},
+                        {"classifier_dropout", decimal(s.head_dropout)},
+                        {"initializer_range", decimal(s.init_std)},
+                        {"type_vocab_size", s.segments},
+                        {"position_embedding_type", "absolute"},
+                        {"torch_dtype", "float32"}};
+  write_labels(s, config);
+  return config;
+}
+
+// Collects the names of one model.
+struct Names {
+  std::vector<WeightName> all;
+
+  void linear(const std::string& engine, const std::string& file) {
+    all.push_back({engine + ".weight", file + ".weight"});
+    all.push_back({engine + ".bias", file + ".bias"});
+  }
+  void norm(const std::string& engine, const std::string& file) {
+    all.push_back({engine + ".gamma", file + ".weight", false, 0, 0, 0, file + ".gamma"});
+    all.push_back({engine + ".beta", file + ".bias", false, 0, 0, 0, file + ".beta"});
+  }
+  // Queries, keys and values of one fused projection, each of `rows` rows.
+  void parts(const std::string& engine, const std::vector<std::string>& files, int64_t rows) {
+    for (const char* kind : {".weight", ".bias"}) {
+      int64_t first = 0;
+      for (const std::string& file : files) {
+        all.push_back({engine + kind, file + kind, false, first, rows});
+        first += rows;
+      }
+    }
+  }
+};
+
+std::vector<WeightName> bert_like_weights(const ModelSpec& s, const std::string& base, int64_t unused) {
+  Names n;
+  const std::string e = base + ".embeddings.";
+  n.all.push_back({"embedding.token", e + "word_embeddings.weight"});
+  n.all.push_back({"embedding.position", e + "position_embeddings.weight", false, 0, 0, unused});
+  if (s.segments > 0) n.all.push_back({"embedding.segment", e + "token_type_embeddings.weight"});
+  n.norm("embedding.norm", e + "LayerNorm");
+  for (int64_t l = 0; l < s.layers; ++l) {
+    const std::string engine = fmt::format("encoder.block.{}.", l),
+                      file = fmt::format("{}.encoder.layer.{}.", base, l), self = file + "attention.self.";
+    n.parts(engine + "attention.qkv", {self + "query", self + "key", self + "value"}, s.width);
+    n.linear(engine + "attention.out", file + "attention.output.dense");
+    n.norm(engine + "attention.norm", file + "attention.output.LayerNorm");
+    n.linear(engine + "feed_forward.up", file + "intermediate.dense");
+    n.linear(engine + "feed_forward.down", file + "output.dense");
+    n.norm(engine + "feed_forward.norm", file + "output.LayerNorm");
+  }
+  return n.all;
+}
+
+// The positions of tokens 0, 1, ... that old files carry, and tied weights stored once more.
+bool is_extra(const ModelSpec& s, const std::string& name) {
+  return name.ends_with("embeddings.position_ids") || name == "cls.predictions.decoder.weight" ||
+         name == "cls.predictions.decoder.bias" || name == "lm_head.decoder.weight" ||
+         name == "lm_head.decoder.bias" || (!s.pooler && name.find("pooler.dense.") != std::string::npos);
+}
+
+std::vector<WeightName> bert_weights(const ModelSpec& s) {
+  Names n{bert_like_weights(s, "bert", 0)};
+  if (s.pooler) n.linear("pooler", "bert.pooler.dense");
+  if (s.output == Output::tokens) {
+    n.linear("head", "cls.predictions.transform.dense");
+    n.norm("head.norm", "cls.predictions.transform.LayerNorm");
+    n.all.push_back({"unembedding.bias", "cls.predictions.bias"});
+    if (!s.labels.empty()) n.linear("classifier", "cls.seq_relationship");
+  } else if (s.output == Output::span) {
+    n.linear("classifier", "qa_outputs");
+  } else if (s.classes() > 0) {
+    for (const char* kind : {".weight", ".bias"})
+      n.all.push_back({std::string("classifier") + kind, std::string("classifier") + kind, false, 0, 0, 0,
+                       std::string("cls.seq_relationship") + kind});
+  }
+  return n.all;
+}
+
+std::vector<WeightName> roberta_weights(const ModelSpec& s) {
+  Names n{bert_like_weights(s, "roberta", kRobertaUnused)};
+  if (s.output == Output::tokens) {
+    n.linear("head", "lm_head.dense");
+    n.norm("head.norm", "lm_head.layer_norm");
+    n.all.push_back({"unembedding.bias", "lm_head.bias"});
+  } else if (s.output == Output::span) {
+    n.linear("classifier", "qa_outputs");
+  } else if (s.output == Output::sequence_classes) {
+    n.linear("pooler", "classifier.dense");
+    n.linear("classifier", "classifier.out_proj");
+  } else if (s.output == Output::token_classes) {
+    n.linear("classifier", "classifier");
+  } else if (s.pooler) {
+    n.linear("pooler", "roberta.pooler.dense");
+  }
+  return n.all;
+}
+
+ModelSpec read_distilbert(const JsonField& c) {
+  ModelSpec s =
+      bert_spec(c["vocab_size"].integer(0, kMost), c["max_position_embeddings"].integer(0, kMost),
+                c["dim"].integer(0, kMost), c["n_layers"].integer(0, kMost), c["n_heads"].integer(0, kMost));
+  s.hidden = c["hidden_dim"].integer(0, kMost);
+  s.activation = read_activation(c, "activation");
+  s.segments = 0;
+  s.attention.dropout = c.number_or("attention_dropout", 0.1F);
+  s.embedding_dropout = s.residual_dropout = c.number_or("dropout", 0.1F);
+  s.init_std = c.number_or("initializer_range", 0.02F);
+  // The sinusoids, where wanted, are in the file as a table.
+  read_head(c, "DistilBert", s);
+  check(s.output == Output::tokens,
+        "{}: architectures: of DistilBERT only DistilBertForMaskedLM is supported", c.place());
+  return s;
+}
+
+OrderedJson write_distilbert(const ModelSpec& s) {
+  return {{"model_type", "distilbert"},
+          {"architectures", {"DistilBert" + head_name(s)}},
+          {"vocab_size", s.vocab_size},
+          {"max_position_embeddings", s.context},
+          {"dim", s.width},
+          {"n_layers", s.layers},
+          {"n_heads", s.attention.heads},
+          {"hidden_dim", s.hidden},
+          {"activation", activation_name(s.activation)},
+          {"attention_dropout", decimal(s.attention.dropout)},
+          {"dropout", decimal(s.residual_dropout)},
+          {"initializer_range", decimal(s.init_std)},
+          {"sinusoidal_pos_embds", false},
+          {"torch_dtype", "float32"}};
+}
+
+std::vector<WeightName> distilbert_weights(const ModelSpec& s) {
+  Names n;
+  const std::string e = "distilbert.embeddings.";
+  n.all.push_back({"embedding.token", e + "word_embeddings.weight"});
+  n.all.push_back({"embedding.position", e + "position_embeddings.weight"});
+  n.norm("embedding.norm", e + "LayerNorm");
+  for (int64_t l = 0; l < s.layers; ++l) {
+    const std::string engine = fmt::format("encoder.block.{}.", l),
+                      file = fmt::format("distilbert.transformer.layer.{}.", l), self = file + "attention.";
+    n.parts(engine + "attention.qkv", {self + "q_lin", self + "k_lin", self + "v_lin"}, s.width);
+    n.linear(engine + "attention.out", self + "out_lin");
+    n.norm(engine + "attention.norm", file + "sa_layer_norm");
+    n.linear(engine + "feed_forward.up", file + "ffn.lin1");
+    n.linear(engine + "feed_forward.down", file + "ffn.lin2");
+    n.norm(engine + "feed_forward.norm", file + "output_layer_norm");
+  }
+  n.linear("head", "vocab_transform");
+  n.norm("head.norm", "vocab_layer_norm");
+  n.all.push_back({"unembedding.bias", "vocab_projector.bias"});
+  return n.all;
+}
+
+}  // namespace
+
+const Family& bert_family() {
+  static const Family family = {"bert",
+                                [](const JsonField& c) { return read_bert_like(c, "Bert", 0); },
+                                [](const ModelSpec& s) { return write_bert_like(s, "bert", "Bert", 0); },
+                                [](const ModelSpec& s) { return is_bert(s) && s.segments > 0; },
+                                bert_weights,
+                                "bert.",
+                                is_extra};
+  return family;
+}
+
+const Family& roberta_family() {
+  static const Family family = {
+      "roberta",
+      [](const JsonField& c) { return read_bert_like(c, "Roberta", kRobertaUnused); },
+      [](const ModelSpec& s) { return write_bert_like(s, "roberta", "Roberta", kRobertaUnused); },
+      [](const ModelSpec& s) { return s.family == "roberta" && is_bert(s); },
+      roberta_weights,
+      "roberta.",
+      is_extra};
+  return family;
+}
+
+const Family& distilbert_family() {
+  static const Family family = {"distilbert",
+                                read_distilbert,
+                                write_distilbert,
+                                [](const ModelSpec& s) {
+                                  return is_bert(s) && s.segments == 0 && s.output == Output::tokens &&
+                                         s.norm_epsilon == 1e-12F && s.labels.empty();
+                                },
+                                distilbert_weights,
+                                "distilbert.",
+                                [](const ModelSpec&, const std::string& name) {
+                                  return name == "vocab_projector.weight" || name.ends_with("position_ids");
+                                }};
+  return family;
+}
+
+}  // namespace qkv
