@@ -131,7 +131,7 @@ std::vector<TokenId> ids_from_text(const std::string& text) {
 // A run keeps its tokenizer beside its models.
 Tokenizer load_tokenizer(const std::string& dir) {
   for (const std::string& candidate : {dir, dir + "/best", dir + "/last"})
-    if (file_exists(candidate + "/tokenizer.json")) return Tokenizer::load(candidate);
+    if (Tokenizer::exists(candidate)) return Tokenizer::load(candidate);
   return Tokenizer::load(dir);
 }
 
@@ -196,7 +196,7 @@ std::shared_ptr<RunArguments> add_run_options(CLI::App& command) {
   auto arguments = std::make_shared<RunArguments>();
   command
       .add_option("DIR", arguments->directory,
-                  "Directory with tokenizer.json (or vocab.json and merges.txt, or vocab.txt), or run")
+                  "Directory with tokenizer.json (or GPT-2's, BERT's or SentencePiece's files), .model file, or run")
       ->required();
   command.add_option("FILE", arguments->file, "Input; standard input when absent");
   return arguments;

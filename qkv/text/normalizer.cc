@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "qkv/base/error.h"
 #include "qkv/base/json.h"
 #include "qkv/text/unicode.h"
 
@@ -157,6 +158,58 @@ class BertNormalizer : public Normalizer {
   bool lowercase_;
 };
 
+// A string, or the matches of a regular expression, become something else.
+class ReplaceNormalizer : public Normalizer {
+ public:
+  explicit ReplaceNormalizer(const JsonField& field) : content_(field["content"].string()) {
+    const JsonField pattern = field["pattern"];
+    if (const auto string = pattern.find("String")) {
+      string_ = string->string();
+    } else {
+      regex_.emplace(pattern["Regex"].string());
+    }
+    if (content_.size() > kLongestContent) field["content"].refuse("at most 1024 bytes");
+  }
+
+  AlignedText normalize(AlignedText text) const override {
+    const std::string_view in = text.view();
+    const size_t most = kMostGrown + 16 * text.source_range({0, in.size()}).size();
+    Rewriter out(text);
+    size_t done = 0;
+    for (const Range match : find_all(in)) {
+      if (match.begin > done) out.keep({done, match.begin});
+      out.replace(match, content_);
+      done = match.end;
+      check(out.size() <= most, "encode: normalizer: replacing takes over {} bytes", most);
+    }
+    if (done == 0) return text;
+    if (done < in.size()) out.keep({done, in.size()});
+    return std::move(out).finish();
+  }
+
+  OrderedJson to_json() const override {
+    OrderedJson pattern = {{"String", string_}};
+    if (regex_) pattern = {{"Regex", regex_->pattern()}};
+    return {{"type", "Replace"}, {"pattern", std::move(pattern)}, {"content", content_}};
+  }
+
+ private:
+  static constexpr size_t kLongestContent = 1024;        // bytes
+  static constexpr size_t kMostGrown = size_t{1} << 26;  // bytes, and 16 times the source
+
+  std::vector<Range> find_all(std::string_view text) const {
+    if (regex_) return regex_->find_all(text);
+    std::vector<Range> matches;
+    if (string_.empty()) return matches;
+    for (size_t at = 0; (at = text.find(string_, at)) != text.npos; at += string_.size())
+      matches.push_back({at, at + string_.size()});
+    return matches;
+  }
+
+  std::string string_, content_;
+  std::optional<Regex> regex_;
+};
+
 class NormalizerSequence : public Normalizer {
  public:
   explicit NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> stages) : stages_(std::move(stages)) {}
@@ -179,14 +232,15 @@ class NormalizerSequence : public Normalizer {
 }  // namespace
 
 std::unique_ptr<Normalizer> parse_normalizer(const JsonField& field) {
-  static constexpr std::array<std::string_view, 7> kSupported = {
-      "BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Sequence"};
+  static constexpr std::array<std::string_view, 8> kSupported = {
+      "Replace", "BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Sequence"};
   const std::string& type = field["type"].string();
   if (type == "NFC") return std::make_unique<UnicodeForm>(NormalForm::kNfc, type);
   if (type == "NFD") return std::make_unique<UnicodeForm>(NormalForm::kNfd, type);
   if (type == "NFKC") return std::make_unique<UnicodeForm>(NormalForm::kNfkc, type);
   if (type == "NFKD") return std::make_unique<UnicodeForm>(NormalForm::kNfkd, type);
   if (type == "BertNormalizer") return std::make_unique<BertNormalizer>(field);
+  if (type == "Replace") return std::make_unique<ReplaceNormalizer>(field);
   if (type == "Lowercase") return std::make_unique<Lowercase>();
   if (type != "Sequence") field["type"].refuse_type(type, kSupported);
   std::vector<std::unique_ptr<Normalizer>> stages;

@@ -20,7 +20,7 @@ class Normalizer {
   virtual nlohmann::ordered_json to_json() const = 0;
 };
 
-// From its object in tokenizer.json: NFC, NFD, NFKC, NFKD, Lowercase, BertNormalizer, Sequence.
+// From its object in tokenizer.json: NFC, NFD, NFKC, NFKD, Lowercase, BertNormalizer, Replace, Sequence.
 std::unique_ptr<Normalizer> parse_normalizer(const JsonField& field);
 
 }  // namespace qkv::text

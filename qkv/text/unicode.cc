@@ -13,8 +13,6 @@
 namespace qkv::text {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
 bool is_continuation(unsigned char byte) {
   return (byte & 0xC0) == 0x80;
 }
@@ -157,7 +155,7 @@ std::string take_complete_utf8(std::string& pending) {
       for (good = 2; good < left && good < length && is_continuation(p[good]);) ++good;
     }
     if (good == left) break;
-    complete += kReplacement;
+    complete += kReplacementCharacter;
     i += good == 0 ? 1 : good;
   }
   pending.erase(0, i);
@@ -166,7 +164,7 @@ std::string take_complete_utf8(std::string& pending) {
 
 std::string to_valid_utf8(std::string text) {
   std::string valid = take_complete_utf8(text);
-  if (!text.empty()) valid += kReplacement;
+  if (!text.empty()) valid += kReplacementCharacter;
   return valid;
 }
 
@@ -213,6 +211,14 @@ bool is_other(int32_t codepoint) {
 
 bool is_nonspacing_mark(int32_t codepoint) {
   return codepoint >= 0x300 && utf8proc_category(codepoint) == UTF8PROC_CATEGORY_MN;
+}
+
+bool is_decimal_digit(int32_t codepoint) {
+  return codepoint >= '0' && utf8proc_category(codepoint) == UTF8PROC_CATEGORY_ND;
+}
+
+bool is_combining(int32_t codepoint) {
+  return codepoint >= 0x300 && utf8proc_get_property(codepoint)->combining_class != 0;
 }
 
 bool is_cjk_ideograph(int32_t codepoint) {

@@ -8,6 +8,8 @@
 
 namespace qkv::text {
 
+inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
+
 // One character of a text. A byte that starts no valid UTF-8 sequence is a character of length 1 with
 // codepoint -1.
 struct Character {
@@ -51,6 +53,10 @@ bool is_word_character(int32_t codepoint);
 bool is_punctuation(int32_t codepoint);
 bool is_other(int32_t codepoint);
 bool is_nonspacing_mark(int32_t codepoint);
+bool is_decimal_digit(int32_t codepoint);  // Nd
+
+// Whether the character has a canonical combining class but 0.
+bool is_combining(int32_t codepoint);
 
 // The CJK ideographs, which BERT takes as words of one character.
 bool is_cjk_ideograph(int32_t codepoint);
