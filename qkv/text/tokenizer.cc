@@ -163,6 +163,9 @@ std::string StreamDecoder::add(TokenId id) {
   const size_t end = text.size() - held;
   if (std::string_view(text).substr(0, end).starts_with(shown_)) {
     pending_.append(text, shown_.size(), end - shown_.size());
+  } else if (held > 0) {  // bytes of a run that may yet become characters
+    held_ = kReplacementCharacter;
+    return "";
   } else {  // the token changed what came before it, which is out already
     pending_ += tokenizer_.decode({&id, 1}, skip_special_tokens_);
   }

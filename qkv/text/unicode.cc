@@ -213,6 +213,12 @@ bool is_nonspacing_mark(int32_t codepoint) {
   return codepoint >= 0x300 && utf8proc_category(codepoint) == UTF8PROC_CATEGORY_MN;
 }
 
+bool is_mark(int32_t codepoint) {
+  if (codepoint < 0x300) return false;
+  const auto category = utf8proc_category(codepoint);
+  return category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME;
+}
+
 bool is_decimal_digit(int32_t codepoint) {
   return codepoint >= '0' && utf8proc_category(codepoint) == UTF8PROC_CATEGORY_ND;
 }
@@ -264,6 +270,20 @@ bool starts_normalization_segment(int32_t codepoint) {
     default:
       return true;
   }
+}
+
+size_t grapheme_end(std::string_view text, size_t position) {
+  Character last = character_at(text, position);
+  utf8proc_int32_t state = 0;
+  for (size_t i = position + last.length; i < text.size();) {
+    const Character next = character_at(text, i);
+    const bool ends = !last.valid() || !next.valid() ||
+                      utf8proc_grapheme_break_stateful(last.codepoint, next.codepoint, &state) != 0;
+    if (ends) return i;
+    last = next;
+    i += next.length;
+  }
+  return text.size();
 }
 
 void append_lowercase(std::string& out, int32_t codepoint) {
