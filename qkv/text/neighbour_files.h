@@ -62,6 +62,11 @@ class LegacyTokens {
     return std::move(tokens_);
   }
 
+  // The token takes the white space before it.
+  void strip_before(const std::string& content) {
+    for (AddedToken& known : tokens_) known.lstrip |= known.content == content;
+  }
+
   // The first file to name a token decides on its flags; a later one may still say that it is special.
   void add(AddedToken token) {
     if (token.content.empty()) return;

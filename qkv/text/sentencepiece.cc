@@ -63,6 +63,18 @@ SentencePiece::SentencePiece(std::string_view file, const std::string& name, Sen
     byte_ids_[b] = vocabulary_.find(fmt::format("<0x{:02X}>", b));
     check(!contents_.byte_fallback || byte_ids_[b] != kNoToken, "{}: no piece for the byte {:02X}", name, b);
   }
+  if (options_.fairseq_ids) number_as_fairseq(name);
+}
+
+void SentencePiece::number_as_fairseq(const std::string& name) {
+  const char* const expected[] = {"<unk>", "<s>", "</s>"};
+  for (size_t i = 0; i < 3; ++i) {
+    check(i < contents_.pieces.size() && contents_.pieces[i].piece == expected[i],
+          "{}: piece {} is not {}, as fairseq's numbering has it", name, i, expected[i]);
+  }
+  TokenId id = 0;
+  for (const char* token : {"<s>", "<pad>", "</s>", "<unk>"}) fairseq_.add(token, id++);
+  for (size_t i = 3; i < contents_.pieces.size(); ++i) fairseq_.add(contents_.pieces[i].piece, id++);
 }
 
 OrderedJson SentencePiece::to_json() const {
@@ -96,7 +108,7 @@ void SentencePiece::encode(AlignedText sentence, bool add_prefix, std::vector<To
   if (options_.split_digit_comma) tokens = split_digit_commas(normal.view(), tokens);
   for (const auto& [id, begin, end] : tokens) {
     const Range source = normal.source_range({begin, end});
-    out.push_back(token_of(id, source.begin, source.end));
+    out.push_back(token_of(outer_id(id), source.begin, source.end));
   }
 }
 

@@ -19,6 +19,8 @@ struct SentencePieceOptions {
   Prefix prefix = Prefix::kAsFile;
   // "9,": the comma becomes a token of its own (AlbertTokenizer, XLNetTokenizer).
   bool split_digit_comma = false;
+  // Ids as fairseq numbers them (XLMRobertaTokenizer): <s>, <pad>, </s>, <unk>, then the file's from 3 on.
+  bool fairseq_ids = false;
 };
 
 // Pieces are sentences: no pre-tokeniser cuts them. Has no words in tokenizer.json: see
@@ -29,16 +31,23 @@ class SentencePiece : public Model {
   SentencePiece(std::string_view file, const std::string& name, SentencePieceOptions options);
 
   void tokenize(const PieceList& list, std::vector<Token>& out) const override;
-  const Vocabulary& vocabulary() const override { return vocabulary_; }
-  TokenId unknown() const override { return unk_; }
+  const Vocabulary& vocabulary() const override { return options_.fairseq_ids ? fairseq_ : vocabulary_; }
+  TokenId unknown() const override { return outer_id(unk_); }
   nlohmann::ordered_json to_json() const override;
 
   const SentencePieceFile& contents() const { return contents_; }
 
  private:
   using PieceType = SentencePieceFile::PieceType;
+  static constexpr TokenId kFairseqUnknown = 3;
 
+  // The id that others see.
+  TokenId outer_id(TokenId id) const {
+    if (!options_.fairseq_ids) return id;
+    return id == unk_ ? kFairseqUnknown : id + 1;
+  }
   PieceType type(TokenId id) const { return contents_.pieces[static_cast<size_t>(id)].type; }
+  void number_as_fairseq(const std::string& name);
   AlignedText normalize(AlignedText text, bool add_prefix) const;
   size_t user_defined_length(std::string_view text) const;
   void encode(AlignedText sentence, bool add_prefix, std::vector<Token>& out) const;
@@ -55,8 +64,9 @@ class SentencePiece : public Model {
   SentencePieceFile contents_;
   Charsmap charsmap_;
   Vocabulary vocabulary_;
-  Trie trie_;          // of the pieces that text may become
-  Trie user_defined_;  // of the pieces that text always becomes
+  Vocabulary fairseq_;  // the same pieces by the ids of fairseq
+  Trie trie_;           // of the pieces that text may become
+  Trie user_defined_;   // of the pieces that text always becomes
   float min_score_, max_score_;
   size_t longest_piece_ = 0;  // bytes
   TokenId unk_ = kNoToken;

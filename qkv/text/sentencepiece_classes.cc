@@ -16,14 +16,15 @@ using Style = SentencePieceDecoder::Style;
 
 constexpr std::array<const char*, 3> kNeighbours = {"tokenizer_config.json", "special_tokens_map.json",
                                                     "added_tokens.json"};
-constexpr std::array<std::string_view, 4> kClasses = {"LlamaTokenizer", "T5Tokenizer", "AlbertTokenizer",
-                                                      "SentencePieceProcessor"};
+constexpr std::array<std::string_view, 6> kClasses = {"LlamaTokenizer",      "T5Tokenizer",
+                                                      "AlbertTokenizer",     "XLNetTokenizer",
+                                                      "XLMRobertaTokenizer", "SentencePieceProcessor"};
 
-// AlbertTokenizer's preprocess_text().
+// AlbertTokenizer's and XLNetTokenizer's preprocess_text().
 class AlbertNormalizer : public Normalizer {
  public:
-  explicit AlbertNormalizer(const JsonField& config)
-      : lowercase_(config.boolean_or("do_lower_case", true)),
+  AlbertNormalizer(const JsonField& config, bool lowercase)
+      : lowercase_(config.boolean_or("do_lower_case", lowercase)),
         keep_accents_(config.boolean_or("keep_accents", false)) {
     const auto replace = [](const char* kind, const char* pattern, const char* content) -> Json {
       return {{"type", "Replace"}, {"pattern", {{kind, pattern}}}, {"content", content}};
@@ -150,7 +151,8 @@ class ClassBuilder {
     if ((type == "LlamaTokenizer" || type == "T5Tokenizer") && !legacy())
       options.prefix = config_.boolean_or("add_prefix_space", true) ? SentencePieceOptions::Prefix::kFirst
                                                                     : SentencePieceOptions::Prefix::kNone;
-    options.split_digit_comma = type == "AlbertTokenizer";
+    options.split_digit_comma = type == "AlbertTokenizer" || type == "XLNetTokenizer";
+    options.fairseq_ids = type == "XLMRobertaTokenizer";
     auto model = std::make_unique<SentencePiece>(contents, place + "/" + name, options);
     model_ = model.get();
     parts_.model = std::move(model);
@@ -162,6 +164,10 @@ class ClassBuilder {
       build_t5();
     } else if (type == "AlbertTokenizer") {
       build_albert();
+    } else if (type == "XLNetTokenizer") {
+      build_xlnet();
+    } else if (type == "XLMRobertaTokenizer") {
+      build_xlm_roberta();
     } else if (type == "SentencePieceProcessor") {
       decode_as(Style::kPlain);
     } else {
@@ -187,7 +193,12 @@ class ClassBuilder {
   // Special tokens of the class (their usual contents by name), then those of the files.
   void add_tokens(const std::vector<std::pair<const char*, const char*>>& names) {
     neighbours_.add_to(*tokens_);
-    for (const auto& [name, otherwise] : names) tokens_->add_special(neighbours_.named(name, otherwise));
+    for (const auto& [name, otherwise] : names) {
+      const std::string content = neighbours_.named(name, otherwise);
+      tokens_->add_special(content);
+      // A mask takes the space before it, as the word does that it stands for.
+      if (name == std::string_view("mask_token") && !neighbours_.has_flags()) tokens_->strip_before(content);
+    }
     parts_.added_tokens = AddedTokens(tokens_->take(), model_->vocabulary(), parts_.normalizer.get(), place_);
   }
 
@@ -199,7 +210,9 @@ class ClassBuilder {
       if (token.special) options.special_tokens.push_back(token.content);
       // Those of the class are in no list of additional tokens, wherever their ids are.
       const bool named = std::find(named_.begin(), named_.end(), token.content) != named_.end();
-      if (!token.special || (token.id >= pieces && !named)) options.isolated_tokens.push_back(token.content);
+      const bool all = style == Style::kXlnet;
+      if (all || !token.special || (token.id >= pieces && !named))
+        options.isolated_tokens.push_back(token.content);
     }
     parts_.decoder = std::make_unique<SentencePieceDecoder>(model_->contents(), options);
   }
@@ -263,13 +276,7 @@ class ClassBuilder {
   }
 
   void build_albert() {
-    parts_.normalizer = std::make_unique<AlbertNormalizer>(config_);
-    if (!neighbours_.has_flags()) {
-      AddedToken mask;
-      mask.content = neighbours_.named("mask_token", "[MASK]");
-      mask.lstrip = true;
-      tokens_->add(std::move(mask));
-    }
+    parts_.normalizer = std::make_unique<AlbertNormalizer>(config_, true);
     name_tokens({{"bos_token", "[CLS]"},
                  {"eos_token", "[SEP]"},
                  {"unk_token", "<unk>"},
@@ -281,6 +288,57 @@ class ClassBuilder {
                                     {neighbours_.named("sep_token", "[SEP]"), special("sep_token", "[SEP]")});
     parts_.post_processor = parse_post_processor(JsonField(json, "post_processor"));
     decode_as(Style::kAlbert);
+  }
+
+  void build_xlnet() {
+    parts_.normalizer = std::make_unique<AlbertNormalizer>(config_, false);
+    name_tokens({{"bos_token", "<s>"},
+                 {"eos_token", "</s>"},
+                 {"unk_token", "<unk>"},
+                 {"sep_token", "<sep>"},
+                 {"pad_token", "<pad>"},
+                 {"cls_token", "<cls>"},
+                 {"mask_token", "<mask>"},
+                 {"", "<eop>"},
+                 {"", "<eod>"}});
+    Json tokens = Json::object();
+    for (const auto& [name, otherwise] : {std::pair("sep_token", "<sep>"), std::pair("cls_token", "<cls>")}) {
+      tokens[name] = {{"id", name},
+                      {"ids", Json::array({special(name, otherwise)})},
+                      {"tokens", Json::array({neighbours_.named(name, otherwise)})}};
+    }
+    const auto item = [](const char* kind, const char* id, int type) -> Json {
+      return {{kind, {{"id", id}, {"type_id", type}}}};
+    };
+    const Json a = item("Sequence", "A", 0), b = item("Sequence", "B", 1);
+    const Json end_a = item("SpecialToken", "sep_token", 0), end_b = item("SpecialToken", "sep_token", 1);
+    const Json cls = item("SpecialToken", "cls_token", 2);
+    const Json json = {{"type", "TemplateProcessing"},
+                       {"single", Json::array({a, end_a, cls})},
+                       {"pair", Json::array({a, end_a, b, end_b, cls})},
+                       {"special_tokens", std::move(tokens)}};
+    parts_.post_processor = parse_post_processor(JsonField(json, "post_processor"));
+    decode_as(Style::kXlnet);
+  }
+
+  void build_xlm_roberta() {
+    name_tokens({{"bos_token", "<s>"},
+                 {"eos_token", "</s>"},
+                 {"unk_token", "<unk>"},
+                 {"sep_token", "</s>"},
+                 {"pad_token", "<pad>"},
+                 {"cls_token", "<s>"},
+                 {"mask_token", "<mask>"}});
+    const auto token = [&](const char* name, const char* otherwise) {
+      return Json::array({neighbours_.named(name, otherwise), special(name, otherwise)});
+    };
+    const Json json = {{"type", "RobertaProcessing"},
+                       {"sep", token("sep_token", "</s>")},
+                       {"cls", token("cls_token", "<s>")},
+                       {"trim_offsets", false},
+                       {"add_prefix_space", true}};
+    parts_.post_processor = parse_post_processor(JsonField(json, "post_processor"));
+    decode_as(Style::kXlmRoberta);
   }
 
   static constexpr int64_t kMostExtraIds = 10'000;

@@ -14,9 +14,9 @@ inline constexpr std::array<const char*, 3> kSentencePieceNames = {"tokenizer.mo
 
 // From files: one .model, and tokenizer_config.json, special_tokens_map.json and added_tokens.json where
 // there are any. tokenizer_class is one of LlamaTokenizer (what tokenizer.model means without a class),
-// T5Tokenizer and AlbertTokenizer, run as the classes in Python that these names mean, or
-// SentencePieceProcessor, the library itself. Without a class, control symbols spelt out in a text count as
-// tokens, and nothing is put around texts. `place` is what errors call the whole.
+// T5Tokenizer, AlbertTokenizer, XLNetTokenizer and XLMRobertaTokenizer, run as the classes in Python that
+// these names mean, or // SentencePieceProcessor, the library itself. Without a class, control symbols spelt
+// out in a text count as tokens, and nothing is put around texts. `place` is what errors call the whole.
 TokenizerParts sentencepiece_parts(TokenizerFiles files, const std::string& place);
 
 // The model in the bytes of a .model file as the library runs it; errors call it `name`.

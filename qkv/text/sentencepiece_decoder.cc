@@ -25,6 +25,18 @@ std::string stripped(std::string_view text) {
   return begin < end ? std::string(text.substr(begin, end - begin)) : std::string();
 }
 
+// A space for every mark.
+std::string with_spaces(std::string_view text) {
+  std::string result;
+  for (size_t i = 0; i < text.size();) {
+    const size_t mark = std::min(text.find(kMark, i), text.size());
+    result += text.substr(i, mark - i);
+    if (mark < text.size()) result += ' ';
+    i = mark + kMark.size();
+  }
+  return result;
+}
+
 }  // namespace
 
 SentencePieceDecoder::SentencePieceDecoder(const SentencePieceFile& file, const Options& options)
@@ -54,7 +66,8 @@ void SentencePieceDecoder::decode(std::vector<std::string>& tokens) const {
     std::vector<std::string> between;
     bool any = false;
     const auto append = [&](const std::string& part) {
-      if (any && style_ != Style::kLlama && style_ != Style::kLlamaLegacy) text += ' ';
+      const bool spaced = style_ == Style::kT5 || style_ == Style::kAlbert || style_ == Style::kXlmRoberta;
+      if (any && spaced) text += ' ';
       text += part;
       any = true;
     };
@@ -78,6 +91,11 @@ void SentencePieceDecoder::decode(std::vector<std::string>& tokens) const {
 }
 
 std::string SentencePieceDecoder::decode_around_special(std::vector<std::string> tokens) const {
+  if (style_ == Style::kXlnet || style_ == Style::kXlmRoberta) {
+    std::string joined;
+    for (const std::string& token : tokens) joined += token;
+    return stripped(with_spaces(joined));
+  }
   const bool llama = style_ == Style::kLlama || style_ == Style::kLlamaLegacy;
   const bool drops_mark = style_ != Style::kAlbert;
   if (drops_mark && !tokens.empty() && tokens[0].starts_with(kMark)) tokens[0].erase(0, kMark.size());
@@ -138,15 +156,7 @@ std::string SentencePieceDecoder::decode_pieces(const std::vector<std::string>& 
       rest.remove_prefix(kMark.size());
       start_seen = !remove_extra_whitespaces_;
     }
-    for (size_t i = 0; i < rest.size();) {
-      const bool mark = rest.substr(i).starts_with(kMark);
-      if (mark) {
-        text += ' ';
-      } else {
-        text += rest[i];
-      }
-      i += mark ? kMark.size() : 1;
-    }
+    text += with_spaces(rest);
   }
   flush_bytes();
   return text;

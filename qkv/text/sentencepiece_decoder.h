@@ -14,8 +14,9 @@ namespace qkv::text {
 class SentencePieceDecoder : public Decoder {
  public:
   // Special tokens are none of the library's in the classes of transformers, which differ in the spaces
-  // around them: Llama's (with legacy=true also before them), T5's and ALBERT's.
-  enum class Style { kPlain, kLlama, kLlamaLegacy, kT5, kAlbert };
+  // around them: Llama's (with legacy=true also before them), T5's and ALBERT's. XLNet's and XLM-RoBERTa's do
+  // without the library: they join tokens and make spaces of marks.
+  enum class Style { kPlain, kLlama, kLlamaLegacy, kT5, kAlbert, kXlnet, kXlmRoberta };
   struct Options {
     Style style = Style::kPlain;
     std::vector<std::string> special_tokens = {};

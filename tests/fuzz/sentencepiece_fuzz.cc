@@ -9,7 +9,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string model(reinterpret_cast<const char*>(data), size);
-  for (const char* name : {"SentencePieceProcessor", "LlamaTokenizer", "T5Tokenizer", "AlbertTokenizer"}) {
+  for (const char* name : {"SentencePieceProcessor", "LlamaTokenizer", "T5Tokenizer", "AlbertTokenizer",
+                           "XLNetTokenizer", "XLMRobertaTokenizer"}) {
     try {
       const std::string config = std::string(R"({"legacy": false, "tokenizer_class": ")") + name + "\"}";
       const qkv::text::Tokenizer tokenizer(qkv::text::sentencepiece_parts(

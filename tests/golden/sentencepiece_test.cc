@@ -53,6 +53,8 @@ INSTANTIATE_TEST_SUITE_P(
                     ClassCase{"t5_unigram1k", "T5Tokenizer", "{}", true},
                     ClassCase{"t5_albert30k", "T5Tokenizer", "{}", false},
                     ClassCase{"albert", "AlbertTokenizer", "{}", true},
+                    ClassCase{"xlnet_unigram1k", "XLNetTokenizer", "{}", true},
+                    ClassCase{"xlmr_unigram1k", "XLMRobertaTokenizer", "{}", true},
                     ClassCase{"albert_keep_accents", "AlbertTokenizer",
                               R"({"do_lower_case": false, "keep_accents": true})", true}),
     [](const auto& info) { return info.param.name; });

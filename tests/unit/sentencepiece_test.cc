@@ -266,6 +266,28 @@ TEST(SentencePieceClasses, Albert) {
   EXPECT_EQ(tokens(cased, "ab \xC3\xA1"), (Strings{"[CLS]", MARK "ab", MARK, "<unk>", "[SEP]"}));
 }
 
+TEST(SentencePieceClasses, Xlnet) {
+  const std::string model = sentencepiece_model(kUnigram, letters(kScores));  // 10 pieces
+  const Tokenizer tokenizer = of_class(model, {{"tokenizer_class", "XLNetTokenizer"}});
+  EXPECT_EQ(tokens(tokenizer, "ab <mask>"), (Strings{MARK "ab", "<mask>", "<sep>", "<cls>"}));
+  const Encoding pair = tokenizer.encode_pair("a", "a");
+  EXPECT_EQ(pair.ids, (Ids{7, 10, 7, 10, 12}));
+  EXPECT_EQ(pair.type_ids, (Ids{0, 0, 1, 1, 2}));
+  EXPECT_EQ(tokenizer.decode(Ids{8, 8, 10, 12}), "ab ab<sep><cls>");
+}
+
+TEST(SentencePieceClasses, XlmRoberta) {
+  const std::string model = sentencepiece_model(kUnigram, letters(kScores));
+  const Tokenizer tokenizer = of_class(model, {{"tokenizer_class", "XLMRobertaTokenizer"}});
+  EXPECT_EQ(tokenizer.encode("ab x<mask>").ids, (Ids{0, 9, 7, 3, 11, 2}));  // one more than in the file
+  EXPECT_EQ(tokenizer.encode_pair("a", "a").ids, (Ids{0, 8, 2, 2, 8, 2}));
+  EXPECT_EQ(tokenizer.token_to_id("<pad>"), 1);
+  EXPECT_EQ(tokenizer.ids_without_text(12), (Ids{3}));
+  EXPECT_EQ(tokenizer.decode(Ids{9, 8}), "ab a");
+  EXPECT_THROW(of_class(piece_field("<unk>", 0, kUnknown), {{"tokenizer_class", "XLMRobertaTokenizer"}}),
+               Error);
+}
+
 TEST(SentencePieceClasses, WithoutAClass) {
   const Tokenizer tokenizer = of_class(sentencepiece_model(kUnigram, letters(kScores)), Json::object());
   EXPECT_EQ(tokens(tokenizer, "ab</s>a"), (Strings{MARK "ab", "</s>", MARK "a"}));
