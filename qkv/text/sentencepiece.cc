@@ -30,6 +30,12 @@ size_t longest_match(const Trie& trie, std::string_view text) {
   return longest;
 }
 
+// Where the next word begins: at a mark after another character.
+size_t word_end(std::string_view text, size_t begin) {
+  while (text.substr(begin).starts_with(kMark)) begin += kMark.size();
+  return std::min(text.find(kMark, begin), text.size());
+}
+
 Token token_of(TokenId id, size_t begin, size_t end) {
   return {id, static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
 }
@@ -48,6 +54,7 @@ SentencePiece::SentencePiece(std::string_view file, const std::string& name, Sen
     const auto id = static_cast<TokenId>(i);
     vocabulary_.add(piece, id);
     longest_piece_ = std::max(longest_piece_, piece.size());
+    words_are_separate_ &= word_end(piece, 0) == piece.size();
     if (type == PieceType::kUnknown) unk_ = id;
     if (type == PieceType::kUserDefined) user_defined.emplace_back(piece, id);
     if (type == PieceType::kNormal) {
@@ -222,9 +229,22 @@ std::vector<Token> SentencePiece::segment_unigram(std::string_view text) const {
   return best_path<float>(text, trie_, score, unk_, min_score_ - kUnknownPenalty);
 }
 
+// Where no piece spans words, each word is a sentence of its own: the same tokens, sooner.
+std::vector<Token> SentencePiece::segment_bpe(std::string_view text) const {
+  if (!words_are_separate_) return merge_sentence(text);
+  std::vector<Token> tokens;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = word_end(text, begin);
+    for (const auto& [id, from, to] : merge_sentence(text.substr(begin, end - begin)))
+      tokens.push_back(token_of(id, begin + from, begin + to));
+    begin = end;
+  }
+  return tokens;
+}
+
 // Joins the neighbours whose piece has the highest score, the leftmost of equals, until none is a piece.
 // Unused pieces take part, and are taken apart at the end.
-std::vector<Token> SentencePiece::segment_bpe(std::string_view text) const {
+std::vector<Token> SentencePiece::merge_sentence(std::string_view text) const {
   struct Symbol {
     size_t begin, length;
     int previous, next;

@@ -55,6 +55,7 @@ class SentencePiece : public Model {
   std::vector<Token> segment(std::string_view text) const;
   std::vector<Token> segment_unigram(std::string_view text) const;
   std::vector<Token> segment_bpe(std::string_view text) const;
+  std::vector<Token> merge_sentence(std::string_view text) const;
   std::vector<Token> segment_words(std::string_view text) const;
   std::vector<Token> segment_characters(std::string_view text) const;
   void encode_after_unknown(const AlignedText& sentence, bool add_prefix, std::vector<Token>& out) const;
@@ -68,7 +69,8 @@ class SentencePiece : public Model {
   Trie trie_;           // of the pieces that text may become
   Trie user_defined_;   // of the pieces that text always becomes
   float min_score_, max_score_;
-  size_t longest_piece_ = 0;  // bytes
+  size_t longest_piece_ = 0;        // bytes
+  bool words_are_separate_ = true;  // no piece has a mark after another character
   TokenId unk_ = kNoToken;
   TokenId byte_ids_[256];
 };

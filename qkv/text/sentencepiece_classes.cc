@@ -153,7 +153,9 @@ class ClassBuilder {
                                                                     : SentencePieceOptions::Prefix::kNone;
     options.split_digit_comma = type == "AlbertTokenizer" || type == "XLNetTokenizer";
     options.fairseq_ids = type == "XLMRobertaTokenizer";
-    auto model = std::make_unique<SentencePiece>(contents, place + "/" + name, options);
+    // The library's own class may come from a single file, which `place` is then.
+    const std::string file = place.ends_with(".model") ? place : place + "/" + name;
+    auto model = std::make_unique<SentencePiece>(contents, file, options);
     model_ = model.get();
     parts_.model = std::move(model);
     tokens_.emplace(model_->vocabulary());

@@ -102,6 +102,13 @@ TEST(SentencePieceBpe, JoinsByScore) {
   EXPECT_EQ(tokens(plain(even), "bab"), (Strings{"ba", "b"}));
 }
 
+TEST(SentencePieceBpe, PiecesMaySpanWords) {
+  const std::string pieces = letters({-3, -3, -2, -3, -4, -4.5F}) + piece_field("b" MARK, -1);
+  EXPECT_EQ(tokens(plain(sentencepiece_model(kBpe, pieces)), "ab a"), (Strings{MARK "a", "b" MARK, "a"}));
+  EXPECT_EQ(tokens(plain(sentencepiece_model(kBpe, letters({-3, -3, -2, -3, -4, -4.5F}))), "ab a"),
+            (Strings{MARK "ab", MARK "a"}));
+}
+
 TEST(SentencePieceBpe, UnusedPiecesAreTakenApart) {
   const std::string pieces = letters({0, 0}) + piece_field("ab", -1, kUnused) +
                              piece_field("aba", -2, kUnused) + piece_field("abab", -3) +
