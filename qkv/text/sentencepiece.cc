@@ -92,10 +92,10 @@ void SentencePiece::tokenize(const PieceList& list, std::vector<Token>& out) con
   check(!list.bytes, "encode: a SentencePiece model takes text, no ByteLevel pieces");
   for (size_t i = 0; i < list.pieces.size(); ++i) {
     const size_t begin = list.pieces[i].begin;
-    AlignedText sentence(list.piece(i), begin);
+    const AlignedText sentence(list.piece(i), begin);
     const std::string_view text = sentence.view();
     if (options_.prefix == Prefix::kAsFile) {
-      encode(std::move(sentence), contents_.add_dummy_prefix, out);
+      encode(sentence, contents_.add_dummy_prefix, out);
       continue;
     }
     const bool first =
@@ -103,14 +103,14 @@ void SentencePiece::tokenize(const PieceList& list, std::vector<Token>& out) con
     if (first || text.starts_with(' ') || text.starts_with(kMark)) {
       encode_after_unknown(sentence, first, out);
     } else {
-      encode(std::move(sentence), false, out);
+      encode(sentence, false, out);
     }
   }
 }
 
 // Appends a sentence's tokens with offsets in what the sentence is a part of.
-void SentencePiece::encode(AlignedText sentence, bool add_prefix, std::vector<Token>& out) const {
-  const AlignedText normal = normalize(std::move(sentence), add_prefix);
+void SentencePiece::encode(const AlignedText& sentence, bool add_prefix, std::vector<Token>& out) const {
+  const AlignedText normal = normalize(sentence, add_prefix);
   std::vector<Token> tokens = pieces_of(normal.view());
   if (options_.split_digit_comma) tokens = split_digit_commas(normal.view(), tokens);
   for (const auto& [id, begin, end] : tokens) {
@@ -138,7 +138,7 @@ size_t SentencePiece::user_defined_length(std::string_view text) const {
 }
 
 // What the library's Normalizer does. User-defined pieces stay as they are.
-AlignedText SentencePiece::normalize(AlignedText text, bool add_prefix) const {
+AlignedText SentencePiece::normalize(const AlignedText& text, bool add_prefix) const {
   const std::string_view in = text.view();
   const std::string_view space = contents_.escape_whitespaces ? kMark : " ";
   const bool single = contents_.remove_extra_whitespaces;

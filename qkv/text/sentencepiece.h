@@ -48,9 +48,9 @@ class SentencePiece : public Model {
   }
   PieceType type(TokenId id) const { return contents_.pieces[static_cast<size_t>(id)].type; }
   void number_as_fairseq(const std::string& name);
-  AlignedText normalize(AlignedText text, bool add_prefix) const;
+  AlignedText normalize(const AlignedText& text, bool add_prefix) const;
   size_t user_defined_length(std::string_view text) const;
-  void encode(AlignedText sentence, bool add_prefix, std::vector<Token>& out) const;
+  void encode(const AlignedText& sentence, bool add_prefix, std::vector<Token>& out) const;
   std::vector<Token> pieces_of(std::string_view text) const;
   std::vector<Token> segment(std::string_view text) const;
   std::vector<Token> segment_unigram(std::string_view text) const;

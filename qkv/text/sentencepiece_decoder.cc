@@ -87,7 +87,8 @@ void SentencePieceDecoder::decode(std::vector<std::string>& tokens) const {
     }
     flush(true);
   }
-  tokens.assign(1, std::move(text));
+  tokens.clear();
+  tokens.push_back(std::move(text));
 }
 
 std::string SentencePieceDecoder::decode_around_special(std::vector<std::string> tokens) const {

@@ -22,43 +22,43 @@ class Message {
     if (rest_.empty()) return false;
     const uint64_t key = varint();
     number = key >> 3;
-    value = 0;
-    bytes = {};
+    value_ = 0;
+    bytes_ = {};
     switch (key & 7) {
       case 0:
-        value = varint();
+        value_ = varint();
         break;
       case 1:
-        bytes = take(8);
+        bytes_ = take(8);
         break;
       case 2:
-        bytes = take(varint());
+        bytes_ = take(varint());
         break;
       case 5:
-        bytes = take(4);
+        bytes_ = take(4);
         break;
       default:
         refuse(fmt::format("a field of the unknown kind {}", key & 7));
     }
-    wire = key & 7;
+    wire_ = key & 7;
     return true;
   }
 
   // The current field as what it should be.
   std::string_view text() const {
-    if (wire != 2) refuse(fmt::format("field {} is not a string", number));
-    return bytes;
+    if (wire_ != 2) refuse(fmt::format("field {} is not a string", number));
+    return bytes_;
   }
   Message message() const { return {text(), file_}; }
   bool boolean() const { return integer() != 0; }
   uint64_t integer() const {
-    if (wire != 0) refuse(fmt::format("field {} is not a number", number));
-    return value;
+    if (wire_ != 0) refuse(fmt::format("field {} is not a number", number));
+    return value_;
   }
   float real() const {
-    if (wire != 5) refuse(fmt::format("field {} is not a float", number));
+    if (wire_ != 5) refuse(fmt::format("field {} is not a float", number));
     uint32_t bits = 0;
-    for (size_t i = 4; i-- > 0;) bits = bits << 8 | static_cast<unsigned char>(bytes[i]);
+    for (size_t i = 4; i-- > 0;) bits = bits << 8 | static_cast<unsigned char>(bytes_[i]);
     return std::bit_cast<float>(bits);
   }
 
@@ -88,8 +88,8 @@ class Message {
   std::string_view rest_;
   size_t size_;
   const std::string& file_;
-  uint64_t wire = 0, value = 0;
-  std::string_view bytes;
+  uint64_t wire_ = 0, value_ = 0;
+  std::string_view bytes_;
 };
 
 SentencePieceFile::Piece parse_piece(Message m, size_t index, const std::string& file) {

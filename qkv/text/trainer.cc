@@ -151,6 +151,7 @@ std::set<int32_t> frequent_characters(const std::map<std::string, int64_t>& word
     }
   }
   std::vector<std::pair<int64_t, int32_t>> order;
+  order.reserve(counts.size());
   for (const auto& [character, count] : counts) order.emplace_back(-count, character);
   std::sort(order.begin(), order.end());
   if (order.size() > limit) order.resize(limit);
