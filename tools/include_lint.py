@@ -15,7 +15,8 @@ import sys
 RANKS = ["base", "tensor", "quant", "kernels", "autograd", "ops", "nn", "models", "text", "io", "data", "infer",
          "train", "cli"]
 # Headers that only one file may include; a benchmark may name a peer.
-WRAPPED = {"dnnl.hpp": "qkv/kernels/gemm.cc", "dnnl.h": "qkv/kernels/gemm.cc", "omp.h": "qkv/base/parallel.cc"}
+WRAPPED = {"dnnl.hpp": "qkv/kernels/gemm.cc", "dnnl.h": "qkv/kernels/gemm.cc", "omp.h": "qkv/base/parallel.cc",
+           "sentencepiece_trainer.h": "qkv/text/sentencepiece_training.cc"}
 ROOTS = ["qkv", "formal", "tests", "bench", "examples"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 

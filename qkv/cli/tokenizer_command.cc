@@ -57,13 +57,16 @@ void show_progress(std::string_view what, size_t done, size_t total) {
 TrainerOptions trainer_options(const TrainArguments& arguments) {
   TrainerOptions options;
   const bool sized = arguments.type != "char" && arguments.type != "byte";
-  if (arguments.cased && arguments.type != "wordpiece")
-    throw UsageError(fmt::format("--cased means nothing for --type {}", arguments.type));
-  options.lowercase = !arguments.cased;
   if (!sized && (arguments.vocab_size || arguments.min_frequency)) {
     throw UsageError(
         fmt::format("--vocab-size and --min-frequency mean nothing for --type {}", arguments.type));
   }
+  const bool counted = sized && arguments.type != "unigram" && arguments.type != "sentencepiece_bpe";
+  if (!counted && arguments.min_frequency)
+    throw UsageError(fmt::format("--min-frequency means nothing for --type {}", arguments.type));
+  if (arguments.cased && arguments.type != "wordpiece")
+    throw UsageError(fmt::format("--cased means nothing for --type {}", arguments.type));
+  options.lowercase = !arguments.cased;
   if (arguments.vocab_size) options.vocab_size = *arguments.vocab_size;
   if (arguments.min_frequency) options.min_frequency = *arguments.min_frequency;
   options.special_tokens = arguments.special_tokens;
@@ -83,6 +86,10 @@ Tokenizer train(const TrainArguments& arguments) {
   }
   if (arguments.type == "char") return text::train_characters(texts, options);
   if (arguments.type == "word") return text::train_words(texts, options);
+  if (arguments.type == "unigram")
+    return text::train_sentencepiece(texts, options, text::SentencePieceKind::kUnigram);
+  if (arguments.type == "sentencepiece_bpe")
+    return text::train_sentencepiece(texts, options, text::SentencePieceKind::kBpe);
   if (arguments.type == "wordpiece") return text::train_word_piece(texts, options);
   return text::train_byte_level_bpe(texts, options);
 }
@@ -131,7 +138,7 @@ std::vector<TokenId> ids_from_text(const std::string& text) {
 // A run keeps its tokenizer beside its models.
 Tokenizer load_tokenizer(const std::string& dir) {
   for (const std::string& candidate : {dir, dir + "/best", dir + "/last"})
-    if (file_exists(candidate + "/tokenizer.json")) return Tokenizer::load(candidate);
+    if (Tokenizer::exists(candidate)) return Tokenizer::load(candidate);
   return Tokenizer::load(dir);
 }
 
@@ -168,16 +175,17 @@ void run_decode(const RunArguments& arguments) {
 
 void add_train(CLI::App& parent) {
   auto arguments = std::make_shared<TrainArguments>();
-  CLI::App* command =
-      parent.add_subcommand("train", "Build a tokenizer from text and write DIR/tokenizer.json");
+  CLI::App* command = parent.add_subcommand(
+      "train",
+      "Build a tokenizer from text and write DIR/tokenizer.json (SentencePiece's types: tokenizer.model)");
   command->add_option("INPUT", arguments->inputs, "UTF-8 text files (none needed for --type byte)");
   command
       ->add_option("--type", arguments->type,
-                   "What tokens are: bpe (byte-level, as GPT-2's), wordpiece (as BERT's), char, byte, word")
-      ->check(CLI::IsMember({"bpe", "wordpiece", "char", "byte", "word"}))
+                   "What tokens are: bpe (byte-level, as GPT-2's), wordpiece (as BERT's), unigram, "
+                   "sentencepiece_bpe (as Llama's), char, byte, word")
+      ->check(CLI::IsMember({"bpe", "wordpiece", "unigram", "sentencepiece_bpe", "char", "byte", "word"}))
       ->capture_default_str();
-  command
-      ->add_option("--vocab-size", arguments->vocab_size, "Tokens in all, for bpe, wordpiece and word (8192)")
+  command->add_option("--vocab-size", arguments->vocab_size, "Tokens in all, but for char and byte (8192)")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
   command
       ->add_option("--min-frequency", arguments->min_frequency,
@@ -195,8 +203,9 @@ void add_train(CLI::App& parent) {
 std::shared_ptr<RunArguments> add_run_options(CLI::App& command) {
   auto arguments = std::make_shared<RunArguments>();
   command
-      .add_option("DIR", arguments->directory,
-                  "Directory with tokenizer.json (or vocab.json and merges.txt, or vocab.txt), or run")
+      .add_option(
+          "DIR", arguments->directory,
+          "Directory with tokenizer.json (or GPT-2's, BERT's or SentencePiece's files), .model file, or run")
       ->required();
   command.add_option("FILE", arguments->file, "Input; standard input when absent");
   return arguments;

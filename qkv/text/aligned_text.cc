@@ -46,6 +46,14 @@ void Rewriter::replace(Range range, std::string_view by) {
                   {static_cast<uint32_t>(source.begin), static_cast<uint32_t>(source.end)});
 }
 
+bool Rewriter::drop_end(std::string_view end) {
+  if (!out_.ends_with(end)) return false;
+  if (one_to_one_) record_origins();
+  out_.resize(out_.size() - end.size());
+  origins_.resize(out_.size());
+  return true;
+}
+
 void Rewriter::record_origins() {
   one_to_one_ = false;
   origins_.reserve(text_.size() + 16);

@@ -47,6 +47,8 @@ class Rewriter {
   // Puts `by` where `range` (possibly empty: an insertion) was.
   void replace(Range range, std::string_view by);
   size_t size() const { return out_.size(); }
+  // Takes `end` off the end of what was put; false when that ends otherwise.
+  bool drop_end(std::string_view end);
 
   AlignedText finish() &&;
 

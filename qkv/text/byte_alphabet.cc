@@ -59,4 +59,15 @@ std::optional<std::string> unspell_bytes(std::string_view spelling) {
   return bytes;
 }
 
+int byte_of_fallback(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  int byte = 0;
+  for (const char c : token.substr(3, 2)) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit && !(c >= 'A' && c <= 'F')) return -1;
+    byte = byte * 16 + (digit ? c - '0' : c - 'A' + 10);
+  }
+  return byte;
+}
+
 }  // namespace qkv::text

@@ -16,4 +16,7 @@ std::string spell_bytes(std::string_view bytes);
 // The bytes that a spelling stands for; nothing when one of its characters is outside the alphabet.
 std::optional<std::string> unspell_bytes(std::string_view spelling);
 
+// The byte that a token like <0xE4> stands for; -1 for all others.
+int byte_of_fallback(std::string_view token);
+
 }  // namespace qkv::text

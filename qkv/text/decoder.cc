@@ -1,10 +1,12 @@
 #include "qkv/text/decoder.h"
 
+#include <algorithm>
 #include <array>
 
 #include "qkv/base/error.h"
 #include "qkv/base/json.h"
 #include "qkv/text/byte_alphabet.h"
+#include "qkv/text/unicode.h"
 
 namespace qkv::text {
 namespace {
@@ -120,6 +122,110 @@ class WordPieceDecoder : public Decoder {
   bool cleanup_;
 };
 
+// Tokens like <0xE4> are bytes. A run of them that is not UTF-8 as a whole becomes a U+FFFD for each.
+class ByteFallback : public Decoder {
+ public:
+  void decode(std::vector<std::string>& tokens) const override {
+    std::vector<std::string> result;
+    std::string run;
+    const auto flush = [&] {
+      if (find_invalid_utf8(run) == std::string_view::npos) {
+        if (!run.empty()) result.push_back(run);
+      } else {
+        result.insert(result.end(), run.size(), std::string(kReplacementCharacter));
+      }
+      run.clear();
+    };
+    for (std::string& token : tokens) {
+      if (const int byte = byte_of_fallback(token); byte >= 0) {
+        run += static_cast<char>(byte);
+        continue;
+      }
+      flush();
+      result.push_back(std::move(token));
+    }
+    flush();
+    tokens = std::move(result);
+  }
+
+  OrderedJson to_json() const override { return {{"type", "ByteFallback"}}; }
+};
+
+// Takes a character off the ends of each token, as often as it is there and at most so many times.
+class StripDecoder : public Decoder {
+ public:
+  explicit StripDecoder(const JsonField& field)
+      : content_(field["content"].string()),
+        start_(field["start"].integer(0, INT32_MAX)),
+        stop_(field["stop"].integer(0, INT32_MAX)) {
+    if (count_characters(content_) != 1) field["content"].refuse("one character");
+  }
+
+  void decode(std::vector<std::string>& tokens) const override {
+    for (std::string& token : tokens) {
+      std::string_view rest = token;
+      for (int64_t i = 0; i < start_ && rest.starts_with(content_); ++i) rest.remove_prefix(content_.size());
+      for (int64_t i = 0; i < stop_ && rest.ends_with(content_); ++i) rest.remove_suffix(content_.size());
+      token = std::string(rest);
+    }
+  }
+
+  OrderedJson to_json() const override {
+    return {{"type", "Strip"}, {"content", content_}, {"start", start_}, {"stop", stop_}};
+  }
+
+ private:
+  std::string content_;
+  int64_t start_, stop_;
+};
+
+// Marks are spaces again; those of the first token go, unless none was put before texts.
+class MetaspaceDecoder : public Decoder {
+ public:
+  explicit MetaspaceDecoder(const JsonField& field)
+      : replacement_(field.string_or("replacement", "\xE2\x96\x81")),
+        scheme_(field.string_or("prepend_scheme",
+                                field.boolean_or("add_prefix_space", true) ? "always" : "never")),
+        split_(field.boolean_or("split", true)) {
+    static constexpr std::array<std::string_view, 3> kSchemes = {"always", "first", "never"};
+    if (count_characters(replacement_) != 1) field["replacement"].refuse("one character");
+    if (std::find(kSchemes.begin(), kSchemes.end(), scheme_) == kSchemes.end())
+      field["prepend_scheme"].refuse_type(scheme_, kSchemes);
+  }
+
+  void decode(std::vector<std::string>& tokens) const override {
+    for (size_t i = 0; i < tokens.size(); ++i)
+      replace_all(tokens[i], replacement_, i == 0 && scheme_ != "never" ? "" : " ");
+  }
+
+  OrderedJson to_json() const override {
+    return {
+        {"type", "Metaspace"}, {"replacement", replacement_}, {"prepend_scheme", scheme_}, {"split", split_}};
+  }
+
+ private:
+  std::string replacement_, scheme_;
+  bool split_;  // of no effect here; written back
+};
+
+// A suffix ends words: a space, but for the last token.
+class BpeDecoder : public Decoder {
+ public:
+  explicit BpeDecoder(const JsonField& field) : suffix_(field.string_or("suffix", "</w>")) {
+    if (suffix_.empty()) field["suffix"].refuse("at least one character");
+  }
+
+  void decode(std::vector<std::string>& tokens) const override {
+    for (size_t i = 0; i < tokens.size(); ++i)
+      replace_all(tokens[i], suffix_, i + 1 == tokens.size() ? "" : " ");
+  }
+
+  OrderedJson to_json() const override { return {{"type", "BPEDecoder"}, {"suffix", suffix_}}; }
+
+ private:
+  std::string suffix_;
+};
+
 class DecoderSequence : public Decoder {
  public:
   explicit DecoderSequence(std::vector<std::unique_ptr<Decoder>> stages) : stages_(std::move(stages)) {}
@@ -141,12 +247,17 @@ class DecoderSequence : public Decoder {
 }  // namespace
 
 std::unique_ptr<Decoder> parse_decoder(const JsonField& field) {
-  static constexpr std::array<std::string_view, 5> kSupported = {"ByteLevel", "WordPiece", "Replace", "Fuse",
-                                                                 "Sequence"};
+  static constexpr std::array<std::string_view, 9> kSupported = {"ByteLevel",  "ByteFallback", "Metaspace",
+                                                                 "BPEDecoder", "Strip",        "WordPiece",
+                                                                 "Replace",    "Fuse",         "Sequence"};
   const std::string& type = field["type"].string();
   if (type == "ByteLevel") return std::make_unique<ByteLevelDecoder>(field);
   if (type == "WordPiece") return std::make_unique<WordPieceDecoder>(field);
   if (type == "Replace") return std::make_unique<Replace>(field);
+  if (type == "ByteFallback") return std::make_unique<ByteFallback>();
+  if (type == "Metaspace") return std::make_unique<MetaspaceDecoder>(field);
+  if (type == "BPEDecoder") return std::make_unique<BpeDecoder>(field);
+  if (type == "Strip") return std::make_unique<StripDecoder>(field);
   if (type == "Fuse") return std::make_unique<Fuse>();
   if (type != "Sequence") field["type"].refuse_type(type, kSupported);
   std::vector<std::unique_ptr<Decoder>> stages;

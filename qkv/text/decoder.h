@@ -21,7 +21,8 @@ class Decoder {
   virtual nlohmann::ordered_json to_json() const = 0;
 };
 
-// From its object in tokenizer.json: ByteLevel, WordPiece, Replace, Fuse, Sequence.
+// From its object in tokenizer.json: ByteLevel, ByteFallback, Metaspace, BPEDecoder, WordPiece, Replace,
+// Strip, Fuse, Sequence.
 std::unique_ptr<Decoder> parse_decoder(const JsonField& field);
 
 }  // namespace qkv::text

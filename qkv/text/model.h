@@ -29,7 +29,7 @@ class Model {
   virtual nlohmann::ordered_json to_json() const = 0;
 };
 
-// From its object in tokenizer.json: BPE, WordPiece, WordLevel.
+// From its object in tokenizer.json: BPE, WordPiece, Unigram, WordLevel.
 std::unique_ptr<Model> parse_model(const JsonField& field);
 
 }  // namespace qkv::text

@@ -5,7 +5,10 @@
 #include <optional>
 #include <vector>
 
+#include "qkv/base/base64.h"
+#include "qkv/base/error.h"
 #include "qkv/base/json.h"
+#include "qkv/text/charsmap.h"
 #include "qkv/text/unicode.h"
 
 namespace qkv::text {
@@ -157,6 +160,213 @@ class BertNormalizer : public Normalizer {
   bool lowercase_;
 };
 
+// A string, or the matches of a regular expression, become something else.
+class ReplaceNormalizer : public Normalizer {
+ public:
+  explicit ReplaceNormalizer(const JsonField& field) : content_(field["content"].string()) {
+    const JsonField pattern = field["pattern"];
+    if (const auto string = pattern.find("String")) {
+      string_ = string->string();
+    } else {
+      regex_.emplace(pattern["Regex"].string());
+    }
+    if (content_.size() > kLongestContent) field["content"].refuse("at most 1024 bytes");
+  }
+
+  AlignedText normalize(AlignedText text) const override {
+    const std::string_view in = text.view();
+    const size_t most = kMostGrown + 16 * text.source_range({0, in.size()}).size();
+    Rewriter out(text);
+    size_t done = 0;
+    for (const Range match : find_all(in)) {
+      if (match.begin > done) out.keep({done, match.begin});
+      out.replace(match, content_);
+      done = match.end;
+      check(out.size() <= most, "encode: normalizer: replacing takes over {} bytes", most);
+    }
+    if (done == 0) return text;
+    if (done < in.size()) out.keep({done, in.size()});
+    return std::move(out).finish();
+  }
+
+  OrderedJson to_json() const override {
+    OrderedJson pattern = {{"String", string_}};
+    if (regex_) pattern = {{"Regex", regex_->pattern()}};
+    return {{"type", "Replace"}, {"pattern", std::move(pattern)}, {"content", content_}};
+  }
+
+ private:
+  static constexpr size_t kLongestContent = 1024;        // bytes
+  static constexpr size_t kMostGrown = size_t{1} << 26;  // bytes, and 16 times the source
+
+  std::vector<Range> find_all(std::string_view text) const {
+    if (regex_) return regex_->find_all(text);
+    std::vector<Range> matches;
+    if (string_.empty()) return matches;
+    for (size_t at = 0; (at = text.find(string_, at)) != text.npos; at += string_.size())
+      matches.push_back({at, at + string_.size()});
+    return matches;
+  }
+
+  std::string string_, content_;
+  std::optional<Regex> regex_;
+};
+
+// Rewrites a text character by character: f(character, its bytes) gives what stands for it, an empty string
+// for nothing.
+template <typename F>
+AlignedText map_characters(const AlignedText& text, const F& f) {
+  const std::string_view in = text.view();
+  Rewriter out(text);
+  for (size_t i = 0; i < in.size();) {
+    const Character c = character_at(in, i);
+    const Range at{i, i + c.length};
+    const std::string_view old = in.substr(i, c.length), by = f(c.codepoint, old);
+    if (by.data() == old.data()) {
+      out.keep(at);
+    } else {
+      out.replace(at, by);
+    }
+    i = at.end;
+  }
+  return std::move(out).finish();
+}
+
+// Removes every mark (M*).
+class StripAccents : public Normalizer {
+ public:
+  AlignedText normalize(AlignedText text) const override {
+    if (is_ascii(text.view())) return text;
+    return map_characters(text, [](int32_t c, std::string_view old) { return is_mark(c) ? "" : old; });
+  }
+  OrderedJson to_json() const override { return {{"type", "StripAccents"}}; }
+};
+
+// The Moses-like cleaning of neural machine translation: no control characters, plain spaces.
+class Nmt : public Normalizer {
+ public:
+  AlignedText normalize(AlignedText text) const override {
+    return map_characters(text, [](int32_t c, std::string_view old) -> std::string_view {
+      if (is_control(c)) return "";
+      return is_blank(c) ? " " : old;
+    });
+  }
+  OrderedJson to_json() const override { return {{"type", "Nmt"}}; }
+
+ private:
+  static bool is_control(int32_t c) {
+    return (c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F || c == 0x8F ||
+           c == 0x9F;
+  }
+  static bool is_blank(int32_t c) {
+    return c == 0x09 || c == 0x0A || c == 0x0C || c == 0x0D || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
+           c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
+  }
+};
+
+// Removes white space at the ends.
+class Strip : public Normalizer {
+ public:
+  explicit Strip(const JsonField& field)
+      : left_(field.boolean_or("strip_left", true)), right_(field.boolean_or("strip_right", true)) {}
+
+  AlignedText normalize(AlignedText text) const override {
+    const std::string_view in = text.view();
+    size_t begin = in.size(), end = 0;  // of what is not white space
+    for (size_t i = 0; i < in.size();) {
+      const Character c = character_at(in, i);
+      if (!is_space(c.codepoint)) {
+        begin = std::min(begin, i);
+        end = i + c.length;
+      }
+      i += c.length;
+    }
+    if (!left_) begin = 0;
+    if (!right_) end = in.size();
+    if (begin == 0 && end == in.size()) return text;
+    Rewriter out(text);
+    if (begin > 0) out.replace({0, begin}, "");
+    if (begin < end) out.keep({begin, end});
+    return std::move(out).finish();
+  }
+
+  OrderedJson to_json() const override {
+    return {{"type", "Strip"}, {"strip_left", left_}, {"strip_right", right_}};
+  }
+
+ private:
+  bool left_, right_;
+};
+
+// Puts a string before every text that is not empty.
+class Prepend : public Normalizer {
+ public:
+  explicit Prepend(const JsonField& field) : prepend_(field["prepend"].string()) {
+    if (prepend_.size() > kLongestPrepend) field["prepend"].refuse("at most 1024 bytes");
+  }
+
+  AlignedText normalize(AlignedText text) const override {
+    if (text.view().empty()) return text;
+    Rewriter out(text);
+    out.replace({0, 0}, prepend_);
+    out.keep({0, text.view().size()});
+    return std::move(out).finish();
+  }
+
+  OrderedJson to_json() const override { return {{"type", "Prepend"}, {"prepend", prepend_}}; }
+
+ private:
+  static constexpr size_t kLongestPrepend = 1024;  // bytes
+  std::string prepend_;
+};
+
+// SentencePiece's map of characters as Hugging Face's library applies it: to short graphemes as wholes, of
+// which the shortest prefix with a rule decides, else to characters.
+class Precompiled : public Normalizer {
+ public:
+  explicit Precompiled(const JsonField& field)
+      : charsmap_(parse_bytes(field["precompiled_charsmap"]), field["precompiled_charsmap"].place()) {}
+
+  AlignedText normalize(AlignedText text) const override {
+    const std::string_view in = text.view();
+    Rewriter out(text);
+    for (size_t i = 0; i < in.size();) {
+      const size_t end = grapheme_end(in, i);
+      if (end - i < kLongGrapheme && replace_whole(in, {i, end}, out)) {
+        i = end;
+        continue;
+      }
+      while (i < end) {
+        const Range at{i, i + character_at(in, i).length};
+        if (!replace_whole(in, at, out)) out.keep(at);
+        i = at.end;
+      }
+    }
+    return std::move(out).finish();
+  }
+
+  OrderedJson to_json() const override {
+    return {{"type", "Precompiled"}, {"precompiled_charsmap", to_base64(charsmap_.bytes())}};
+  }
+
+ private:
+  static constexpr size_t kLongGrapheme = 6;  // bytes
+
+  static std::string parse_bytes(const JsonField& field) {
+    std::optional<std::string> bytes = from_base64(field.string());
+    if (!bytes) field.refuse("bytes in base64");
+    return std::move(*bytes);
+  }
+
+  bool replace_whole(std::string_view text, Range at, Rewriter& out) const {
+    const auto rule = charsmap_.shortest(text.substr(at.begin, at.size()));
+    if (rule) out.replace(at, rule->by);
+    return rule.has_value();
+  }
+
+  Charsmap charsmap_;
+};
+
 class NormalizerSequence : public Normalizer {
  public:
   explicit NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> stages) : stages_(std::move(stages)) {}
@@ -179,14 +389,21 @@ class NormalizerSequence : public Normalizer {
 }  // namespace
 
 std::unique_ptr<Normalizer> parse_normalizer(const JsonField& field) {
-  static constexpr std::array<std::string_view, 7> kSupported = {
-      "BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Sequence"};
+  static constexpr std::array<std::string_view, 13> kSupported = {
+      "Precompiled", "Prepend", "Strip", "StripAccents", "Nmt",       "Replace", "BertNormalizer",
+      "NFC",         "NFD",     "NFKC",  "NFKD",         "Lowercase", "Sequence"};
   const std::string& type = field["type"].string();
   if (type == "NFC") return std::make_unique<UnicodeForm>(NormalForm::kNfc, type);
   if (type == "NFD") return std::make_unique<UnicodeForm>(NormalForm::kNfd, type);
   if (type == "NFKC") return std::make_unique<UnicodeForm>(NormalForm::kNfkc, type);
   if (type == "NFKD") return std::make_unique<UnicodeForm>(NormalForm::kNfkd, type);
   if (type == "BertNormalizer") return std::make_unique<BertNormalizer>(field);
+  if (type == "Precompiled") return std::make_unique<Precompiled>(field);
+  if (type == "Prepend") return std::make_unique<Prepend>(field);
+  if (type == "Strip") return std::make_unique<Strip>(field);
+  if (type == "StripAccents") return std::make_unique<StripAccents>();
+  if (type == "Nmt") return std::make_unique<Nmt>();
+  if (type == "Replace") return std::make_unique<ReplaceNormalizer>(field);
   if (type == "Lowercase") return std::make_unique<Lowercase>();
   if (type != "Sequence") field["type"].refuse_type(type, kSupported);
   std::vector<std::unique_ptr<Normalizer>> stages;

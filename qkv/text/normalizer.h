@@ -20,7 +20,8 @@ class Normalizer {
   virtual nlohmann::ordered_json to_json() const = 0;
 };
 
-// From its object in tokenizer.json: NFC, NFD, NFKC, NFKD, Lowercase, BertNormalizer, Sequence.
+// From its object in tokenizer.json: NFC, NFD, NFKC, NFKD, Lowercase, BertNormalizer, Replace, Precompiled,
+// Prepend, Strip, StripAccents, Nmt, Sequence.
 std::unique_ptr<Normalizer> parse_normalizer(const JsonField& field);
 
 }  // namespace qkv::text

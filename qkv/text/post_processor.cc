@@ -12,6 +12,17 @@
 namespace qkv::text {
 namespace {
 
+// [content, id] of BertProcessing and RobertaProcessing.
+struct NamedToken {
+  std::string content;
+  TokenId id;
+};
+
+NamedToken parse_named_token(const JsonField& field) {
+  if (field.size() != 2) field.refuse("[token, id]");
+  return {field.at(0).string(), static_cast<TokenId>(field.at(1).integer(0, kLargestTokenId))};
+}
+
 // Leaves white space out of the offsets.
 class ByteLevelOffsets : public PostProcessor {
  public:
@@ -53,6 +64,42 @@ class ByteLevelOffsets : public PostProcessor {
   }
 
   bool add_prefix_space_, trim_offsets_, use_regex_;
+};
+
+// RoBERTa's template: <s> A </s>, and </s> B </s>, all of type 0; offsets as ByteLevelOffsets has them.
+class RobertaProcessing : public PostProcessor {
+ public:
+  explicit RobertaProcessing(const JsonField& field)
+      : offsets_(field), sep_(parse_named_token(field["sep"])), cls_(parse_named_token(field["cls"])) {}
+
+  void adjust(std::vector<Encoding>& parts, const std::vector<std::string_view>& sources) const override {
+    offsets_.adjust(parts, sources);
+  }
+  bool assembles() const override { return true; }
+
+  Encoding assemble(const std::vector<Encoding>& parts) const override {
+    Encoding result;
+    for (size_t p = 0; p < parts.size(); ++p) {
+      result.add(p == 0 ? cls_.id : sep_.id, {0, 0}, 0);
+      result.append(parts[p]);
+      result.add(sep_.id, {0, 0}, 0);
+    }
+    result.type_ids.assign(result.size(), 0);
+    return result;
+  }
+
+  OrderedJson to_json() const override {
+    const OrderedJson offsets = offsets_.to_json();
+    return {{"type", "RobertaProcessing"},
+            {"sep", OrderedJson::array({sep_.content, sep_.id})},
+            {"cls", OrderedJson::array({cls_.content, cls_.id})},
+            {"trim_offsets", offsets["trim_offsets"]},
+            {"add_prefix_space", offsets["add_prefix_space"]}};
+  }
+
+ private:
+  ByteLevelOffsets offsets_;
+  NamedToken sep_, cls_;
 };
 
 // Puts the parts and special tokens together after a template.
@@ -160,7 +207,8 @@ class TemplateProcessing : public PostProcessor {
 // BERT's template in few words: [CLS] A [SEP], and B [SEP] of type 1.
 class BertProcessing : public PostProcessor {
  public:
-  explicit BertProcessing(const JsonField& field) : sep_(parse(field["sep"])), cls_(parse(field["cls"])) {}
+  explicit BertProcessing(const JsonField& field)
+      : sep_(parse_named_token(field["sep"])), cls_(parse_named_token(field["cls"])) {}
 
   void adjust(std::vector<Encoding>&, const std::vector<std::string_view>&) const override {}
   bool assembles() const override { return true; }
@@ -184,16 +232,7 @@ class BertProcessing : public PostProcessor {
   }
 
  private:
-  struct Special {
-    std::string content;
-    TokenId id;
-  };
-  static Special parse(const JsonField& field) {
-    if (field.size() != 2) field.refuse("[token, id]");
-    return {field.at(0).string(), static_cast<TokenId>(field.at(1).integer(0, kLargestTokenId))};
-  }
-
-  Special sep_, cls_;
+  NamedToken sep_, cls_;
 };
 
 class PostProcessorSequence : public PostProcessor {
@@ -266,10 +305,11 @@ Json bert_template(const std::pair<std::string, TokenId>& cls, const std::pair<s
 }
 
 std::unique_ptr<PostProcessor> parse_post_processor(const JsonField& field) {
-  static constexpr std::array<std::string_view, 4> kSupported = {"ByteLevel", "TemplateProcessing",
-                                                                 "BertProcessing", "Sequence"};
+  static constexpr std::array<std::string_view, 5> kSupported = {
+      "RobertaProcessing", "ByteLevel", "TemplateProcessing", "BertProcessing", "Sequence"};
   const std::string& type = field["type"].string();
   if (type == "ByteLevel") return std::make_unique<ByteLevelOffsets>(field);
+  if (type == "RobertaProcessing") return std::make_unique<RobertaProcessing>(field);
   if (type == "BertProcessing") return std::make_unique<BertProcessing>(field);
   if (type == "TemplateProcessing") return std::make_unique<TemplateProcessing>(field);
   if (type != "Sequence") field["type"].refuse_type(type, kSupported);

@@ -44,7 +44,8 @@ class PostProcessor {
   virtual nlohmann::ordered_json to_json() const = 0;
 };
 
-// From its object in tokenizer.json: ByteLevel, TemplateProcessing, BertProcessing, Sequence.
+// From its object in tokenizer.json: ByteLevel, TemplateProcessing, BertProcessing, RobertaProcessing,
+// Sequence.
 std::unique_ptr<PostProcessor> parse_post_processor(const JsonField& field);
 
 // BERT's template as an object of tokenizer.json: [CLS] A [SEP] of type 0, then B [SEP] of type 1.

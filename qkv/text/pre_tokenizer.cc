@@ -357,6 +357,72 @@ class Split : public PreTokenizer {
   bool invert_;
 };
 
+// SentencePiece's way with spaces: each becomes a mark, with which a word begins.
+class Metaspace : public PreTokenizer {
+ public:
+  explicit Metaspace(const JsonField& field)
+      : replacement_(field.string_or("replacement", "\xE2\x96\x81")),
+        split_(field.boolean_or("split", true)) {
+    if (count_characters(replacement_) != 1) field["replacement"].refuse("one character");
+    // Older files say add_prefix_space.
+    scheme_ =
+        field.string_or("prepend_scheme", field.boolean_or("add_prefix_space", true) ? "always" : "never");
+    if (std::find(kSchemes.begin(), kSchemes.end(), scheme_) == kSchemes.end())
+      field["prepend_scheme"].refuse_type(scheme_, kSchemes);
+  }
+
+  void split(PieceList& list) const override {
+    if (list.bytes) list.spell_out();
+    mark(list);
+    if (!split_) return;
+    const std::string_view text = list.text.view();
+    std::vector<Range> pieces;
+    for (const Range piece : list.pieces) {
+      size_t begin = piece.begin;
+      const std::string_view part = text.substr(0, piece.end);
+      while (begin < piece.end) {
+        const size_t end = std::min(part.find(replacement_, begin + 1), piece.end);
+        pieces.push_back({begin, end});
+        begin = end;
+      }
+    }
+    list.pieces = std::move(pieces);
+  }
+
+  OrderedJson to_json() const override {
+    return {
+        {"type", "Metaspace"}, {"replacement", replacement_}, {"prepend_scheme", scheme_}, {"split", split_}};
+  }
+
+ private:
+  static constexpr std::array<std::string_view, 3> kSchemes = {"always", "first", "never"};
+
+  void mark(PieceList& list) const {
+    const std::string_view text = list.text.view();
+    Rewriter out(list.text);
+    for (Range& piece : list.pieces) {
+      const size_t begin = out.size();
+      const std::string_view part = text.substr(piece.begin, piece.size());
+      const bool here =
+          scheme_ == "always" ||
+          (scheme_ == "first" && list.text.source_range({piece.begin, piece.begin + 1}).begin == 0);
+      if (here && !part.starts_with(' ') && !part.starts_with(replacement_))
+        out.replace({piece.begin, piece.begin}, replacement_);
+      for (size_t i = piece.begin; i < piece.end;) {
+        const size_t space = std::min(text.find(' ', i), piece.end);
+        if (space > i) out.keep({i, space});
+        if (space < piece.end) out.replace({space, space + 1}, replacement_);
+        i = space + 1;
+      }
+      piece = {begin, out.size()};
+    }
+    list.text = std::move(out).finish();
+  }
+
+  std::string replacement_, scheme_;
+  bool split_;
+};
+
 class PreTokenizerSequence : public PreTokenizer {
  public:
   explicit PreTokenizerSequence(std::vector<std::unique_ptr<PreTokenizer>> stages)
@@ -400,13 +466,14 @@ void PieceList::spell_out() {
 }
 
 std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonField& field) {
-  static constexpr std::array<std::string_view, 6> kSupported = {
-      "ByteLevel", "Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Split", "Sequence"};
+  static constexpr std::array<std::string_view, 7> kSupported = {
+      "Metaspace", "ByteLevel", "Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Split", "Sequence"};
   const std::string& type = field["type"].string();
   if (type == "ByteLevel") return std::make_unique<ByteLevel>(field);
   if (type == "Whitespace") return std::make_unique<Whitespace>();
   if (type == "WhitespaceSplit") return std::make_unique<WhitespaceSplit>();
   if (type == "BertPreTokenizer") return std::make_unique<BertPreTokenizer>();
+  if (type == "Metaspace") return std::make_unique<Metaspace>(field);
   if (type == "Split") return std::make_unique<Split>(field);
   if (type != "Sequence") field["type"].refuse_type(type, kSupported);
   std::vector<std::unique_ptr<PreTokenizer>> stages;

@@ -38,8 +38,8 @@ class PreTokenizer {
   virtual nlohmann::ordered_json to_json() const = 0;
 };
 
-// From its object in tokenizer.json: ByteLevel, Whitespace, WhitespaceSplit, BertPreTokenizer, Split,
-// Sequence.
+// From its object in tokenizer.json: ByteLevel, Whitespace, WhitespaceSplit, BertPreTokenizer, Metaspace,
+// Split, Sequence.
 std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonField& field);
 
 }  // namespace qkv::text

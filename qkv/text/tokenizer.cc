@@ -25,6 +25,16 @@ void encode_plain(const TokenizerParts& parts, AlignedText text, std::vector<Tok
   }
 }
 
+// Bytes of the U+FFFD at the end of a text that further tokens may still turn into a character: three of its
+// four bytes at most.
+size_t replacements_at_end(std::string_view text) {
+  size_t bytes = 0;
+  while (bytes < 3 * kReplacementCharacter.size() &&
+         text.substr(0, text.size() - bytes).ends_with(kReplacementCharacter))
+    bytes += kReplacementCharacter.size();
+  return bytes;
+}
+
 }  // namespace
 
 Tokenizer::Tokenizer(TokenizerParts parts)
@@ -146,25 +156,44 @@ StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool skip_special_tokens)
     : tokenizer_(std::move(tokenizer)), skip_special_tokens_(skip_special_tokens) {}
 
 std::string StreamDecoder::add(TokenId id) {
-  constexpr size_t kWindow = 8;  // tokens; keeps the cost of each one constant
+  constexpr size_t kWindow = 8, kLongestWindow = 64;  // tokens; keep the cost of each one constant
   window_.push_back(id);
   const std::string text = tokenizer_.decode(window_, skip_special_tokens_);
-  pending_.append(text, std::min(window_text_.size(), text.size()));
-  window_text_ = text;
+  const size_t held = window_.size() < kLongestWindow ? replacements_at_end(text) : 0;
+  const size_t end = text.size() - held;
+  if (std::string_view(text).substr(0, end).starts_with(shown_)) {
+    pending_.append(text, shown_.size(), end - shown_.size());
+  } else if (held > 0) {  // bytes of a run that may yet become characters
+    held_ = kReplacementCharacter;
+    return "";
+  } else {  // the token changed what came before it, which is out already
+    pending_ += tokenizer_.decode({&id, 1}, skip_special_tokens_);
+  }
+  shown_ = text.substr(0, end);
+  held_ = text.substr(end);
   std::string complete = take_complete_utf8(pending_);
-  if (window_.size() > kWindow) {
-    window_.erase(window_.begin(), window_.end() - 1);
-    window_text_ = tokenizer_.decode(window_, skip_special_tokens_);
+  // As few of the last tokens as have a text of their own are context enough for the next.
+  for (size_t kept = 1; kept <= 4 && window_.size() > kWindow && held == 0; ++kept) {
+    const auto last = std::span(window_).last(kept);
+    std::string alone = tokenizer_.decode(last, skip_special_tokens_);
+    if (alone.empty() || !text.ends_with(alone)) continue;
+    window_.erase(window_.begin(), window_.end() - static_cast<std::ptrdiff_t>(kept));
+    shown_ = std::move(alone);
+  }
+  if (window_.size() >= kLongestWindow) {
+    window_.clear();
+    shown_.clear();
   }
   return complete;
 }
 
 std::string StreamDecoder::finish() {
-  const bool incomplete = !pending_.empty();
+  std::string rest = pending_.empty() ? held_ : std::string(kReplacementCharacter) + held_;
   window_.clear();
-  window_text_.clear();
+  shown_.clear();
+  held_.clear();
   pending_.clear();
-  return incomplete ? "\xEF\xBF\xBD" : "";
+  return rest;
 }
 
 }  // namespace qkv::text

@@ -20,10 +20,15 @@ struct TokenizerParts;
 // An immutable tokenizer. Copies share what they hold, and all functions may be called from several threads.
 class Tokenizer {
  public:
-  // From a directory with tokenizer.json, with vocab.json and merges.txt (GPT-2's pipeline) or with vocab.txt
-  // (BERT's; beside these two tokenizer_config.json, special_tokens_map.json and added_tokens.json are read),
-  // or from a file in the format of tokenizer.json.
+  // From a directory with tokenizer.json, with vocab.json and merges.txt (GPT-2's pipeline), with
+  // tokenizer.model, spiece.model or sentencepiece.bpe.model (SentencePiece; the class around it is
+  // tokenizer_config.json's) or with vocab.txt (BERT's; beside the last three tokenizer_config.json,
+  // special_tokens_map.json and added_tokens.json are read); from a file in the format of tokenizer.json; or
+  // from a .model file, to run as SentencePiece itself runs it.
   static Tokenizer load(const std::string& path);
+
+  // Whether a directory has files that load() takes.
+  static bool exists(const std::string& path);
 
   // From the text of a tokenizer.json; `name` is what errors call it.
   static Tokenizer from_json(std::string_view document, const std::string& name = "tokenizer.json");
@@ -31,7 +36,8 @@ class Tokenizer {
   explicit Tokenizer(TokenizerParts parts);
 
   // Writes PATH (when it ends in .json) or PATH/tokenizer.json. A tokenizer that came from vocab.json with
-  // add_prefix_space is written in that form again: its rule has no words in tokenizer.json.
+  // add_prefix_space, or from a .model file, is written in that form again: tokenizer.json has no words for
+  // its rules. (to_json() then holds the files, which no other program reads.)
   void save(const std::string& path) const;
   std::string to_json() const;
 
@@ -59,7 +65,8 @@ class Tokenizer {
   std::shared_ptr<const TokenizerParts> parts_;
 };
 
-// Decodes tokens one at a time, for text that appears while it is generated.
+// Decodes tokens one at a time, for text that appears while it is generated: the same text as decode() gives,
+// but for decoders whose later tokens change the text of earlier ones.
 class StreamDecoder {
  public:
   explicit StreamDecoder(Tokenizer tokenizer, bool skip_special_tokens = true);
@@ -75,7 +82,8 @@ class StreamDecoder {
   Tokenizer tokenizer_;
   bool skip_special_tokens_;
   std::vector<TokenId> window_;  // the last tokens: enough context for the decoder
-  std::string window_text_;
+  std::string shown_;            // the window's text as far as it is in pending_ or was given out
+  std::string held_;     // what follows: a decoder's stand-ins for bytes that may yet become a character
   std::string pending_;  // bytes of a character that is not complete yet
 };
 

@@ -1,9 +1,13 @@
 // Tokenizers from files and to files.
+#include <algorithm>
 #include <filesystem>
+#include <optional>
 
+#include "qkv/base/base64.h"
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/text/sentencepiece_classes.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/text/tokenizer_parts.h"
 #include "qkv/text/vocabulary_files.h"
@@ -19,6 +23,11 @@ OrderedJson or_null(const std::unique_ptr<Stage>& stage) {
 }
 
 OrderedJson parts_to_json(const TokenizerParts& parts) {
+  if (!parts.files.empty()) {
+    OrderedJson files;
+    for (const auto& [name, contents] : parts.files) files[name] = to_base64(contents);
+    return {{"version", "1.0"}, {"files", std::move(files)}};
+  }
   return {{"version", "1.0"},
           {"truncation", parts.truncation},
           {"padding", parts.padding},
@@ -28,6 +37,18 @@ OrderedJson parts_to_json(const TokenizerParts& parts) {
           {"post_processor", or_null(parts.post_processor)},
           {"decoder", or_null(parts.decoder)},
           {"model", parts.model->to_json()}};
+}
+
+// Files within tokenizer.json: what parts_to_json() writes of TokenizerParts::files.
+TokenizerFiles parse_files(const JsonField& field) {
+  TokenizerFiles files;
+  for (auto it = field.object().begin(); it != field.object().end(); ++it) {
+    const JsonField file = field[it.key()];
+    std::optional<std::string> contents = from_base64(file.string());
+    if (!contents) file.refuse("bytes in base64");
+    files.emplace_back(it.key(), std::move(*contents));
+  }
+  return files;
 }
 
 // Everything that a template may put into a sequence must be a token.
@@ -49,6 +70,8 @@ Tokenizer Tokenizer::from_json(std::string_view document, const std::string& nam
   const JsonField field(root, name);
   if (const auto version = field.find("version"); version && version->string() != "1.0")
     version->refuse("\"1.0\"");
+  if (const auto files = field.find("files"))
+    return Tokenizer(sentencepiece_parts(parse_files(*files), name));
   TokenizerParts parts;
   parts.model = parse_model(field["model"]);
   if (const auto stage = field.find("normalizer")) parts.normalizer = parse_normalizer(*stage);
@@ -67,13 +90,27 @@ Tokenizer Tokenizer::from_json(std::string_view document, const std::string& nam
 
 Tokenizer Tokenizer::load(const std::string& path) {
   std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) return from_json(read_file(path), path);
+  if (!fs::is_directory(path, ignored)) {
+    if (path.ends_with(".model")) return Tokenizer(plain_sentencepiece_parts(read_file(path), path));
+    return from_json(read_file(path), path);
+  }
   const fs::path directory(path), file = directory / "tokenizer.json";
   if (file_exists(file.string())) return from_json(read_file(file.string()), file.string());
   const auto has = [&](const char* name) { return file_exists((directory / name).string()); };
   if (has("vocab.json") && has("merges.txt")) return Tokenizer(load_gpt2_files(path));
+  if (TokenizerFiles files = read_sentencepiece_files(path); !files.empty())
+    return Tokenizer(sentencepiece_parts(std::move(files), path));
   if (has("vocab.txt")) return Tokenizer(load_bert_files(path));
-  fail("{}: no tokenizer here: expected tokenizer.json, vocab.json and merges.txt, or vocab.txt", path);
+  fail(
+      "{}: no tokenizer here: expected tokenizer.json, vocab.json and merges.txt, tokenizer.model, "
+      "spiece.model, sentencepiece.bpe.model or vocab.txt",
+      path);
+}
+
+bool Tokenizer::exists(const std::string& path) {
+  const auto has = [&](const char* name) { return file_exists(path + "/" + name); };
+  return has("tokenizer.json") || (has("vocab.json") && has("merges.txt")) || has("vocab.txt") ||
+         std::any_of(kSentencePieceNames.begin(), kSentencePieceNames.end(), has);
 }
 
 std::string Tokenizer::to_json() const {
@@ -88,6 +125,11 @@ void Tokenizer::save(const std::string& path) const {
   fs::create_directories(path, error);
   check(!error, "{}: cannot be created: {}", path, error.message());
   if (!parts_->text_prefix.empty()) return save_gpt2_files(*parts_, path);
+  if (!parts_->files.empty()) {
+    for (const auto& [name, contents] : parts_->files)
+      write_file_atomically((fs::path(path) / name).string(), contents);
+    return;
+  }
   write_file_atomically((fs::path(path) / "tokenizer.json").string(), to_json());
 }
 

@@ -4,6 +4,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "qkv/text/added_tokens.h"
 #include "qkv/text/decoder.h"
@@ -13,6 +15,9 @@
 #include "qkv/text/pre_tokenizer.h"
 
 namespace qkv::text {
+
+// Names and contents.
+using TokenizerFiles = std::vector<std::pair<std::string, std::string>>;
 
 // The stages in the order in which a text meets them; every one but the model may be absent.
 struct TokenizerParts {
@@ -25,6 +30,10 @@ struct TokenizerParts {
   std::unique_ptr<Model> model;
   std::unique_ptr<PostProcessor> post_processor;
   std::unique_ptr<Decoder> decoder;
+
+  // What the tokenizer was made from, where tokenizer.json has no words for it: then
+  // these are saved instead.
+  TokenizerFiles files;
 
   // Kept for the file, not applied: batches here have no padding, and lengths are the caller's business.
   nlohmann::ordered_json truncation, padding;

@@ -11,6 +11,8 @@
 #include "qkv/text/bpe_trainer.h"
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/gpt2_pattern.h"
+#include "qkv/text/sentencepiece_classes.h"
+#include "qkv/text/sentencepiece_training.h"
 #include "qkv/text/tokenizer_parts.h"
 #include "qkv/text/unicode.h"
 #include "qkv/text/word_level.h"
@@ -149,6 +151,7 @@ std::set<int32_t> frequent_characters(const std::map<std::string, int64_t>& word
     }
   }
   std::vector<std::pair<int64_t, int32_t>> order;
+  order.reserve(counts.size());
   for (const auto& [character, count] : counts) order.emplace_back(-count, character);
   std::sort(order.begin(), order.end());
   if (order.size() > limit) order.resize(limit);
@@ -321,6 +324,43 @@ Tokenizer train_word_piece(std::span<const std::string_view> texts, const Traine
   const Json decoder = {{"type", "WordPiece"}};
   parts.decoder = parse_decoder(JsonField(decoder, "decoder"));
   return Tokenizer(std::move(parts));
+}
+
+Tokenizer train_sentencepiece(std::span<const std::string_view> texts, const TrainerOptions& options,
+                              SentencePieceKind kind) {
+  SentencePieceTraining training;
+  training.bpe = kind == SentencePieceKind::kBpe;
+  training.vocab_size = options.vocab_size;
+  training.special_tokens = options.special_tokens;
+  for (const char* token : {"<unk>", "<s>", "</s>"}) {
+    if (std::find(options.special_tokens.begin(), options.special_tokens.end(), token) ==
+        options.special_tokens.end())
+      training.special_tokens.emplace_back(token);
+  }
+  training.progress = [&](size_t done, size_t total) { report(options, "bytes read", done, total); };
+  const size_t least = vocabulary_of(training.special_tokens).size() + kAlphabet + 1;
+  check(
+      options.vocab_size >= least && options.vocab_size <= kLargestTokenId,
+      "tokenizer training: a vocabulary of {} tokens, expected {} (special tokens, bytes and one more) to {}",
+      options.vocab_size, least, kLargestTokenId);
+  for (const std::string_view text : texts) check_utf8(text, "tokenizer training");
+  check(std::any_of(texts.begin(), texts.end(),
+                    [](std::string_view text) { return text.find_first_not_of("\r\n") != text.npos; }),
+        "tokenizer training: the texts are empty");
+
+  const OrderedJson config = {{"tokenizer_class", "LlamaTokenizer"},
+                              {"legacy", false},
+                              {"add_bos_token", false},
+                              {"add_eos_token", false},
+                              {"bos_token", "<s>"},
+                              {"eos_token", "</s>"},
+                              {"unk_token", "<unk>"},
+                              {"additional_special_tokens", options.special_tokens},
+                              {"clean_up_tokenization_spaces", false}};
+  TokenizerFiles files;
+  files.emplace_back("tokenizer.model", train_sentencepiece_file(texts, training));
+  files.emplace_back("tokenizer_config.json", config.dump(2) + "\n");
+  return Tokenizer(sentencepiece_parts(std::move(files), "tokenizer training"));
 }
 
 }  // namespace qkv::text

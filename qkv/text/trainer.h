@@ -46,4 +46,12 @@ Tokenizer train_words(std::span<const std::string_view> texts, const TrainerOpti
 // puts [CLS] and [SEP] around texts.
 Tokenizer train_word_piece(std::span<const std::string_view> texts, const TrainerOptions& options);
 
+// A unigram language model (Kudo 2018) or byte-pair merges over whole sentences, learned by the SentencePiece
+// library: see sentencepiece_training.h. "<unk>", "<s>" and "</s>" follow the special tokens of the options
+// that do not name them. Saved as tokenizer.model and tokenizer_config.json, in Llama's form. min_frequency
+// has no say.
+enum class SentencePieceKind { kUnigram, kBpe };
+Tokenizer train_sentencepiece(std::span<const std::string_view> texts, const TrainerOptions& options,
+                              SentencePieceKind kind);
+
 }  // namespace qkv::text

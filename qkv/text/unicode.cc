@@ -13,8 +13,6 @@
 namespace qkv::text {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
 bool is_continuation(unsigned char byte) {
   return (byte & 0xC0) == 0x80;
 }
@@ -157,7 +155,7 @@ std::string take_complete_utf8(std::string& pending) {
       for (good = 2; good < left && good < length && is_continuation(p[good]);) ++good;
     }
     if (good == left) break;
-    complete += kReplacement;
+    complete += kReplacementCharacter;
     i += good == 0 ? 1 : good;
   }
   pending.erase(0, i);
@@ -166,7 +164,7 @@ std::string take_complete_utf8(std::string& pending) {
 
 std::string to_valid_utf8(std::string text) {
   std::string valid = take_complete_utf8(text);
-  if (!text.empty()) valid += kReplacement;
+  if (!text.empty()) valid += kReplacementCharacter;
   return valid;
 }
 
@@ -215,6 +213,20 @@ bool is_nonspacing_mark(int32_t codepoint) {
   return codepoint >= 0x300 && utf8proc_category(codepoint) == UTF8PROC_CATEGORY_MN;
 }
 
+bool is_mark(int32_t codepoint) {
+  if (codepoint < 0x300) return false;
+  const auto category = utf8proc_category(codepoint);
+  return category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME;
+}
+
+bool is_decimal_digit(int32_t codepoint) {
+  return codepoint >= '0' && utf8proc_category(codepoint) == UTF8PROC_CATEGORY_ND;
+}
+
+bool is_combining(int32_t codepoint) {
+  return codepoint >= 0x300 && utf8proc_get_property(codepoint)->combining_class != 0;
+}
+
 bool is_cjk_ideograph(int32_t codepoint) {
   static constexpr int32_t kBlocks[][2] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},
                                            {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F},
@@ -258,6 +270,20 @@ bool starts_normalization_segment(int32_t codepoint) {
     default:
       return true;
   }
+}
+
+size_t grapheme_end(std::string_view text, size_t position) {
+  Character last = character_at(text, position);
+  utf8proc_int32_t state = 0;
+  for (size_t i = position + last.length; i < text.size();) {
+    const Character next = character_at(text, i);
+    const bool ends = !last.valid() || !next.valid() ||
+                      utf8proc_grapheme_break_stateful(last.codepoint, next.codepoint, &state) != 0;
+    if (ends) return i;
+    last = next;
+    i += next.length;
+  }
+  return text.size();
 }
 
 void append_lowercase(std::string& out, int32_t codepoint) {

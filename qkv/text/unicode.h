@@ -8,6 +8,8 @@
 
 namespace qkv::text {
 
+inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
+
 // One character of a text. A byte that starts no valid UTF-8 sequence is a character of length 1 with
 // codepoint -1.
 struct Character {
@@ -51,6 +53,11 @@ bool is_word_character(int32_t codepoint);
 bool is_punctuation(int32_t codepoint);
 bool is_other(int32_t codepoint);
 bool is_nonspacing_mark(int32_t codepoint);
+bool is_mark(int32_t codepoint);           // M*
+bool is_decimal_digit(int32_t codepoint);  // Nd
+
+// Whether the character has a canonical combining class but 0.
+bool is_combining(int32_t codepoint);
 
 // The CJK ideographs, which BERT takes as words of one character.
 bool is_cjk_ideograph(int32_t codepoint);
@@ -66,6 +73,10 @@ std::string to_normal_form(std::string_view text, NormalForm form);
 
 // True where a text may be cut just before `codepoint` without changing its normal form on either side.
 bool starts_normalization_segment(int32_t codepoint);
+
+// Where the extended grapheme cluster (UAX #29) that starts at `position` ends. REQUIRES: position <
+// text.size().
+size_t grapheme_end(std::string_view text, size_t position);
 
 // Appends the lower-case mapping (one character may become two: U+0130).
 void append_lowercase(std::string& out, int32_t codepoint);

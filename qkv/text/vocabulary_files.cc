@@ -7,6 +7,7 @@
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
 #include "qkv/text/bpe.h"
+#include "qkv/text/neighbour_files.h"
 #include "qkv/text/unicode.h"
 #include "qkv/text/word_piece.h"
 
@@ -46,132 +47,6 @@ std::vector<Merge> parse_merges_text(std::string_view text, const std::string& f
   return merges;
 }
 
-// The tokens that files beside vocab.json add to it.
-class LegacyTokens {
- public:
-  explicit LegacyTokens(const Vocabulary& vocabulary)
-      : vocabulary_(vocabulary), next_id_(static_cast<TokenId>(vocabulary.id_limit())) {}
-
-  // A name in special_tokens_map.json or tokenizer_config.json: a string or an object with "content".
-  void add_special(const JsonField& field) {
-    if (field.json().is_object()) return add(parse_added_token(field, {}));
-    add_special(field.string());
-  }
-  void add_special(const std::string& content) {
-    AddedToken token;
-    token.content = content;
-    add(std::move(token));
-  }
-
-  // "added_tokens_decoder": {"50256": {"content": ...}}
-  void add_decoder(const JsonField& field) {
-    for (auto it = field.object().begin(); it != field.object().end(); ++it) {
-      AddedToken token = parse_added_token(field[it.key()], {});
-      token.id = parse_id(it.key(), field);
-      add(std::move(token));
-    }
-  }
-
-  // added_tokens.json: {"token": id}
-  void add_list(const JsonField& field) {
-    for (auto it = field.object().begin(); it != field.object().end(); ++it) {
-      AddedToken token;
-      token.content = it.key();
-      token.special = false;
-      token.id = static_cast<TokenId>(field[it.key()].integer(0, kLargestTokenId));
-      add(std::move(token));
-    }
-  }
-
-  // The tokens; those that no file numbered come after all others.
-  std::vector<AddedToken> take() {
-    for (AddedToken& token : tokens_) {
-      if (token.id == kNoToken) token.id = vocabulary_.find(token.content);
-      next_id_ = std::max(next_id_, token.id + 1);
-    }
-    for (AddedToken& token : tokens_) {
-      if (token.id == kNoToken) token.id = next_id_++;
-    }
-    return std::move(tokens_);
-  }
-
- private:
-  static TokenId parse_id(const std::string& digits, const JsonField& field) {
-    const bool number =
-        !digits.empty() && digits.size() <= 8 &&
-        std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-    if (!number || std::stoi(digits) > kLargestTokenId) field.refuse("ids as keys");
-    return static_cast<TokenId>(std::stoi(digits));
-  }
-
-  // The first file to name a token decides on its flags; a later one may still say that it is special.
-  void add(AddedToken token) {
-    if (token.content.empty()) return;
-    for (AddedToken& known : tokens_) {
-      if (known.content != token.content) continue;
-      known.special |= token.special;
-      if (known.id == kNoToken) known.id = token.id;
-      return;
-    }
-    tokens_.push_back(std::move(token));
-  }
-
-  const Vocabulary& vocabulary_;
-  TokenId next_id_;
-  std::vector<AddedToken> tokens_;
-};
-
-// The small files of a directory.
-class NeighbourFiles {
- public:
-  explicit NeighbourFiles(const fs::path& directory)
-      : config_file_((directory / "tokenizer_config.json").string()),
-        map_file_((directory / "special_tokens_map.json").string()),
-        added_file_((directory / "added_tokens.json").string()),
-        config_(read_optional(config_file_)),
-        map_(read_optional(map_file_)),
-        added_(read_optional(added_file_)) {}
-
-  JsonField config() const { return {config_, config_file_}; }
-
-  // The token that is called `name` ("cls_token"); `otherwise` where no file says.
-  std::string named(std::string_view name, const std::string& otherwise) const {
-    for (const JsonField& field : {config(), JsonField(map_, map_file_)}) {
-      if (const auto token = field.find(name))
-        return token->json().is_object() ? (*token)["content"].string() : token->string();
-    }
-    return otherwise;
-  }
-
-  // All tokens that the files name.
-  void add_to(LegacyTokens& tokens) const {
-    if (const auto decoder = config().find("added_tokens_decoder")) tokens.add_decoder(*decoder);
-    add_named(config(), tokens);
-    add_named({map_, map_file_}, tokens);
-    tokens.add_list({added_, added_file_});
-  }
-
- private:
-  // An empty object when there is no such file.
-  static Json read_optional(const std::string& path) {
-    return file_exists(path) ? parse_json(read_file(path), path) : Json::object();
-  }
-
-  static void add_named(const JsonField& field, LegacyTokens& tokens) {
-    static constexpr std::string_view kNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                                  "pad_token", "cls_token", "mask_token"};
-    for (const std::string_view name : kNames) {
-      if (const auto token = field.find(name)) tokens.add_special(*token);
-    }
-    if (const auto more = field.find("additional_special_tokens")) {
-      for (size_t i = 0; i < more->size(); ++i) tokens.add_special(more->at(i));
-    }
-  }
-
-  std::string config_file_, map_file_, added_file_;
-  Json config_, map_, added_;
-};
-
 // The tokens of vocab.txt, one a line, numbered from 0; of a token on two lines the latter counts.
 Vocabulary parse_vocab_text(std::string_view text, const std::string& file) {
   check_utf8(text, file);
@@ -191,16 +66,6 @@ Vocabulary parse_vocab_text(std::string_view text, const std::string& file) {
   return vocabulary;
 }
 
-// What clean_up_tokenization_spaces does to decoded text.
-void append_clean_up(Json& decoders) {
-  static constexpr std::string_view kReplacements[][2] = {
-      {" .", "."},     {" ?", "?"},   {" !", "!"},   {" ,", ","},     {" ' ", "'"},
-      {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
-  decoders.push_back({{"type", "Fuse"}});
-  for (const auto& [from, to] : kReplacements)
-    decoders.push_back({{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}});
-}
-
 }  // namespace
 
 TokenizerParts load_gpt2_files(const std::string& path) {
@@ -213,7 +78,7 @@ TokenizerParts load_gpt2_files(const std::string& path) {
   std::vector<Merge> merges = parse_merges_text(read_file(merges_file), merges_file, vocabulary);
   auto model = std::make_unique<Bpe>(std::move(vocabulary), std::move(merges), BpeOptions{}, merges_file);
 
-  const NeighbourFiles files(directory);
+  const NeighbourFiles files(path);
   LegacyTokens tokens(model->vocabulary());
   files.add_to(tokens);
   if (model->vocabulary().find("<|endoftext|>") != kNoToken) tokens.add_special("<|endoftext|>");
@@ -262,7 +127,8 @@ TokenizerParts load_bert_files(const std::string& path) {
       bert_template({cls, parts.added_tokens.find(cls)}, {sep, parts.added_tokens.find(sep)});
   parts.post_processor = parse_post_processor(JsonField(post_processor, "post_processor"));
   Json decoders = Json::array({{{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", false}}});
-  if (config.boolean_or("clean_up_tokenization_spaces", false)) append_clean_up(decoders);
+  if (config.boolean_or("clean_up_tokenization_spaces", false))
+    for (Json& stage : clean_up_stages()) decoders.push_back(std::move(stage));
   const Json decoder = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
   parts.decoder = parse_decoder(JsonField(decoder, "decoder"));
   return parts;

@@ -827,6 +827,28 @@ class Tokenize(FinishedRun):
         self.assertEqual(len(ids.split()), len(contents))
         self.assertEqual(self.ok("tokenizer", "decode", "bytes", stdin=ids).raw_out, contents)
 
+    def test_every_type_is_trained(self):
+        text = "the lazy dog sleeps and the quick brown fox jumps over the lazy dog\n" * 20
+        self.write("corpus.txt", text)
+        for kind in ("bpe", "wordpiece", "unigram", "sentencepiece_bpe", "char", "byte", "word"):
+            sized = kind not in ("char", "byte")
+            self.ok("tokenizer", "train", "corpus.txt", "--type", kind, "--out", kind, "--special", "<unk>", "[UNK]",
+                    *(["--vocab-size", "300"] if sized else []))
+            ids = self.ok("tokenizer", "encode", kind, "--no-special", stdin="the lazy fox").out
+            self.assertLessEqual(len(ids.split()), 13)
+            self.assertEqual(self.ok("tokenizer", "decode", kind, stdin=ids).out.replace(" ", ""),
+                             "t h e l a z y f o x".replace(" ", ""))
+        self.assertTrue(os.path.exists(self.path("unigram/tokenizer.model")))
+        model = self.ok("tokenizer", "encode", "unigram/tokenizer.model", "--jsonl", stdin='"the <unk>"\n').out
+        self.assertGreater(len(json.loads(model)), 2)  # the library itself sees no special tokens
+        train = ("tokenizer", "train", "corpus.txt", "--out", "t", "--type")
+        self.refused(*train, "unigram", "--min-frequency", "3", status=2, says=["--min-frequency", "unigram"])
+        self.refused(*train, "bpe", "--cased", status=2, says=["--cased", "bpe"])
+        self.refused(*train, "wordpiece", "--vocab-size", "20", status=1, says=["20", "characters"])
+        self.refused(*train, "sentencepiece_bpe", "--vocab-size", "200", status=1, says=["200", "bytes"])
+        self.write("cut.model", "\n\x7f")
+        self.refused("tokenizer", "encode", "cut.model", status=1, says=["cut.model", "SentencePiece"])
+
     def test_bad_input(self):
         encode, decode = ("tokenizer", "encode", self.run_dir), ("tokenizer", "decode", self.run_dir)
         self.refused("tokenizer", "encode", "missing", status=1, says="missing")

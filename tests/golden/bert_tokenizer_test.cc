@@ -11,6 +11,7 @@ TEST(BertReference, Uncased) {
   const ReferenceCases reference("bert_uncased");
   if (!reference.found()) GTEST_SKIP() << kNoReference;
   reference.expect_texts();
+  reference.expect_streams(reference.load(ReferenceCases::Json::object()));
   reference.expect_pairs();
 }
 

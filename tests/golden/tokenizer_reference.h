@@ -49,6 +49,32 @@ class ReferenceCases {
     return Tokenizer::load(folder_.string());
   }
 
+  // The names of the special tokens as tokenizer_config.json has them.
+  Json special_tokens() const { return document_["meta"]["special_tokens"]; }
+
+  // What the library gives for its .model file itself.
+  void expect_library() const {
+    const Tokenizer loaded =
+        Tokenizer::load((root_ / document_["meta"]["model"].get<std::string>()).string());
+    loaded.save(folder_.string());
+    for (const Tokenizer& tokenizer : {loaded, Tokenizer::load(folder_.string())}) {
+      ASSERT_GT(document_["cases"].size(), 0U);
+      for (const Json& c : document_["cases"]) expect_text(tokenizer, c, false);
+    }
+    expect_streams(loaded);
+  }
+
+  // Token by token the same text appears.
+  void expect_streams(const Tokenizer& tokenizer) const {
+    for (const Json& c : document_["cases"]) {
+      const auto ids = c["ids"].get<std::vector<TokenId>>();
+      std::string streamed;
+      StreamDecoder stream(tokenizer, false);
+      for (const TokenId id : ids) streamed += stream.add(id);
+      EXPECT_EQ(streamed + stream.finish(), tokenizer.decode(ids));
+    }
+  }
+
   // Ids without and with special tokens; the texts that they decode to, without and with clean-up. All again
   // with what the tokenizer was saved as.
   void expect_texts(Json config = Json::object()) const {

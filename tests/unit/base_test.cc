@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "qkv/base/base64.h"
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/parallel.h"
@@ -271,6 +272,23 @@ TEST_F(Files, ErrorsNameThePath) {
   expect_error_naming(path("f/d"),
                       [&] { write_directory_atomically(path("f/d"), [](const std::string&) {}); });
   EXPECT_EQ(read_file(path("f")), "x");
+}
+
+TEST(Base64, Rfc4648) {
+  const std::pair<std::string, std::string> vectors[] = {{"", ""},
+                                                         {"f", "Zg=="},
+                                                         {"fo", "Zm8="},
+                                                         {"foo", "Zm9v"},
+                                                         {"foob", "Zm9vYg=="},
+                                                         {"fooba", "Zm9vYmE="},
+                                                         {"foobar", "Zm9vYmFy"},
+                                                         {"\xFB\xFF\xBF", "+/+/"}};
+  for (const auto& [bytes, text] : vectors) {
+    EXPECT_EQ(to_base64(bytes), text);
+    EXPECT_EQ(from_base64(text), bytes);
+  }
+  for (const char* bad : {"Zg", "Zg=", "Zh==", "Z===", "====", "Zm9v\n", "Zm 9", "=Zg="})
+    EXPECT_FALSE(from_base64(bad)) << bad;
 }
 
 TEST_F(Files, DirectoriesAreReplacedWhole) {

@@ -52,12 +52,27 @@ const std::string kBertDocument =
 "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
  "vocab": {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "hello": 3, "##lo": 4, "hel": 5, "world": 6, "'": 7, "s": 8}}})";
 
+// The same for those that stand for SentencePiece's models.
+const std::string kUnigramDocument =
+    R"({"version": "1.0", "added_tokens": [{"id": 1, "content": "<s>", "special": true}],
+"normalizer": {"type": "Sequence", "normalizers": [{"type": "Nmt"}, {"type": "Prepend", "prepend": "_"},
+ {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}, {"type": "StripAccents"},
+ {"type": "Replace", "pattern": {"String": "l"}, "content": "ll"},
+ {"type": "Precompiled", "precompiled_charsmap": "BAAAAAAAAABhAA=="}, {"type": "Strip", "strip_left": true, "strip_right": false}]},
+"pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": true},
+"post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 1], "trim_offsets": true, "add_prefix_space": true},
+"decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+ {"type": "ByteFallback"}, {"type": "BPEDecoder", "suffix": "</w>"}, {"type": "Fuse"},
+ {"type": "Strip", "content": " ", "start": 1, "stop": 0}, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}]},
+"model": {"type": "Unigram", "unk_id": 0, "byte_fallback": true,
+ "vocab": [["<unk>", 0], ["<s>", 0], ["</s>", 0], ["▁", -2], ["h", -3.5], ["el", -4], ["▁w", -5], ["o", -1], ["<0xC3>", -9], ["<0xA9>", -9]]}})";
+
 // Replaces, removes, repeats or swaps a few pieces of the document.
 std::string mutate(std::string s, std::mt19937& rng) {
   static constexpr const char* kPieces[] = {
-      "null",        "true",          "-1",        "99999999999",   "\"\"", "[]",  "{}",
-      "\"BPE\"",     "\"WordLevel\"", "\"Split\"", "\"WordPiece\"", "[[[[", "1e9", "\xFF",
-      "\"\\u0000\"", "10000000"};
+      "null",    "true",          "-1",          "99999999999",   "\"\"",        "[]",        "{}",
+      "\"BPE\"", "\"WordLevel\"", "\"Split\"",   "\"WordPiece\"", "\"Unigram\"", "\"files\"", "[[[[",
+      "1e9",     "\xFF",          "\"\\u0000\"", "10000000"};
   return qkv::testing::mutate(std::move(s), rng, kPieces,
                               [](std::string& text, size_t at, const char* piece) {
                                 const size_t colon = text.find(": ", at);  // a whole value by another
@@ -68,7 +83,7 @@ std::string mutate(std::string s, std::mt19937& rng) {
 }
 
 TEST(TokenizerJsonFuzz, TheDocumentsAreValid) {
-  for (const std::string& document : {kDocument, kBertDocument}) {
+  for (const std::string& document : {kDocument, kBertDocument, kUnigramDocument}) {
     const Tokenizer tokenizer = Tokenizer::from_json(document);
     EXPECT_EQ(Tokenizer::from_json(tokenizer.to_json()).to_json(), tokenizer.to_json());
   }
@@ -78,11 +93,13 @@ TEST(TokenizerJsonFuzz, MutatedFilesAreReadOrRefused) {
   std::mt19937 rng(2024);
   for (int i = 0; i < 3000; ++i) run(mutate(kDocument, rng));
   for (int i = 0; i < 3000; ++i) run(mutate(kBertDocument, rng));
+  for (int i = 0; i < 3000; ++i) run(mutate(kUnigramDocument, rng));
 }
 
 TEST(TokenizerJsonFuzz, CutFilesAreRefused) {
   for (size_t n = 0; n < kDocument.size(); n += 7) run(kDocument.substr(0, n));
   for (size_t n = 0; n < kBertDocument.size(); n += 7) run(kBertDocument.substr(0, n));
+  for (size_t n = 0; n < kUnigramDocument.size(); n += 7) run(kUnigramDocument.substr(0, n));
 }
 
 }  // namespace

@@ -335,10 +335,10 @@ TEST(Tokenizer, FilesOfUnknownStagesAreRefusedByName) {
   EXPECT_EQ(refusal(json),
             "tokenizer.json: pre_tokenizer.type: \"WhitespaceSplitt\" is not supported; the nearest is "
             "WhitespaceSplit, "
-            "of ByteLevel, Whitespace, WhitespaceSplit, BertPreTokenizer, Split, Sequence");
+            "of Metaspace, ByteLevel, Whitespace, WhitespaceSplit, BertPreTokenizer, Split, Sequence");
   json = word_json();
-  json["model"]["type"] = "Unigram";
-  EXPECT_NE(refusal(json).find("model.type: \"Unigram\" is not supported"), std::string::npos);
+  json["model"]["type"] = "Bigram";
+  EXPECT_NE(refusal(json).find("model.type: \"Bigram\" is not supported"), std::string::npos);
 }
 
 TEST(Tokenizer, HostileFilesAreRefusedByField) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -199,6 +200,37 @@ TEST(Trainer, WordPieceEqualsTheDefinition) {
     for (size_t i = 0; i < expected.size(); ++i)
       ASSERT_EQ(tokenizer.id_to_token(static_cast<TokenId>(i)), expected[i]);
   }
+}
+
+TEST(Trainer, SentencePieceKeepsEveryText) {
+  std::mt19937 rng(9);
+  std::string text;
+  for (int i = 0; i < 2000; ++i)
+    text += std::vector<std::string>{"the ", "cat", " sat\n", "on  ", "mat, "}[rng() % 5];
+  const std::string_view texts[] = {text};
+  TrainerOptions options;
+  options.vocab_size = 320;
+  options.special_tokens = {"<|endoftext|>", "<a,\"b\">", "<pad>"};
+  for (const SentencePieceKind kind : {SentencePieceKind::kUnigram, SentencePieceKind::kBpe}) {
+    const Tokenizer tokenizer = train_sentencepiece(texts, options, kind);
+    EXPECT_LE(tokenizer.vocab_size(), options.vocab_size);
+    for (size_t i = 0; i < options.special_tokens.size(); ++i)
+      EXPECT_EQ(tokenizer.token_to_id(options.special_tokens[i]), static_cast<TokenId>(i));
+    EXPECT_EQ(tokenizer.token_to_id("<unk>"), 3);
+    EXPECT_EQ(tokenizer.token_to_id("</s>"), 5);
+    for (const std::string written : {"the cat  sat\non", " a\t\xE4\xBD\xA0", ""}) {
+      const Ids ids = tokenizer.encode(written).ids;
+      EXPECT_EQ(tokenizer.decode(ids), written);
+      EXPECT_EQ(std::count(ids.begin(), ids.end(), 3), 0);
+    }
+    EXPECT_LT(tokenizer.encode("the cat sat").ids.size(), 9u);  // of 12 characters
+    EXPECT_EQ(tokenizer.encode("a<|endoftext|>").ids.back(), 0);
+    EXPECT_EQ(train_sentencepiece(texts, options, kind).to_json(), tokenizer.to_json());
+  }
+  const std::string_view blank[] = {"", "\n\n"};
+  EXPECT_THROW(train_sentencepiece(blank, options, SentencePieceKind::kBpe), Error);
+  options.vocab_size = 262;
+  EXPECT_THROW(train_sentencepiece(texts, options, SentencePieceKind::kUnigram), Error);
 }
 
 TEST(Trainer, WordPieceIsBertsPipeline) {

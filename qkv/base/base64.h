@@ -1,0 +1,16 @@
+// Bytes as text (RFC 4648).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace qkv {
+
+// With padding, without line breaks.
+std::string to_base64(std::string_view bytes);
+
+// Nothing when `text` is not what to_base64 writes.
+std::optional<std::string> from_base64(std::string_view text);
+
+}  // namespace qkv

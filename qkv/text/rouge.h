@@ -1,0 +1,27 @@
+// ROUGE-L (Lin 2004): what a text and its reference have in common in the same order, as the Python package
+// rouge_score computes it without stemming.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qkv::text {
+
+// Shares of the longest common subsequence of words, each 0 to 1.
+struct RougeL {
+  double precision = 0;  // of the hypothesis' words
+  double recall = 0;     // of the reference's words
+  double f1 = 0;
+};
+
+RougeL rouge_l(std::string_view hypothesis, std::string_view reference);
+
+// The means over pairs; zeros when there are none. REQUIRES: as many of one as of the other; UTF-8.
+RougeL corpus_rouge_l(std::span<const std::string> hypotheses, std::span<const std::string> references);
+
+// rouge_score's words: runs of a-z and 0-9 of the text in lower case. All other letters separate words.
+std::vector<std::string> rouge_words(std::string_view text);
+
+}  // namespace qkv::text

@@ -1,0 +1,37 @@
+// The files that SentencePiece writes (ModelProto of its sentencepiece_model.proto).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qkv::text {
+
+// What a .model file says, with the defaults of the format. Field names are those of the format.
+struct SentencePieceFile {
+  enum class PieceType { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
+  enum class ModelType { kUnigram = 1, kBpe, kWord, kChar };
+  struct Piece {
+    std::string piece;
+    float score = 0;
+    PieceType type = PieceType::kNormal;
+  };
+  std::vector<Piece> pieces;
+
+  ModelType model_type = ModelType::kUnigram;
+  bool treat_whitespace_as_suffix = false;
+  bool byte_fallback = false;
+  std::string unk_surface = " \xE2\x81\x87 ";  // what an unknown piece is decoded to
+
+  std::string precompiled_charsmap;
+  bool add_dummy_prefix = true;
+  bool remove_extra_whitespaces = true;
+  bool escape_whitespaces = true;
+};
+
+// Parses the bytes of a file. Throws Error naming `file` for what is not such a model: pieces that are empty,
+// repeated or not UTF-8, no unknown piece or several, an incomplete set of byte pieces.
+SentencePieceFile parse_sentencepiece(std::string_view bytes, const std::string& file);
+
+}  // namespace qkv::text
