@@ -4,8 +4,9 @@ namespace qkv {
 namespace {
 
 const std::vector<const Family*>& registry() {
-  static const std::vector<const Family*> families = {&gpt2_family(), &bert_family(), &roberta_family(),
-                                                      &distilbert_family(), &native_family()};
+  static const std::vector<const Family*> families = {
+      &gpt2_family(), &bert_family(), &roberta_family(), &distilbert_family(),
+      &t5_family(),   &bart_family(), &marian_family(),  &native_family()};
   return families;
 }
 

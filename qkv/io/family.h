@@ -20,6 +20,7 @@ struct WeightName {
   int64_t first_row = 0, rows = 0;
   int64_t unused = 0;     // rows before them that only the file has (positions that no token takes)
   std::string also = "";  // another name that files have for it
+  bool as_row = false;    // the file stores a vector [n] as [1, n]
 };
 
 // How one kind of model directory is read and written: its config.json and its names of tensors.
@@ -47,6 +48,9 @@ const Family& gpt2_family();
 const Family& bert_family();
 const Family& roberta_family();
 const Family& distilbert_family();
+const Family& t5_family();
+const Family& bart_family();
+const Family& marian_family();
 const Family& native_family();
 
 }  // namespace qkv

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kMost = int64_t{1} << 40;  // check_spec() knows the real bounds
 
-// 1 had pre-LN decoders with learned positions only; 2 no other output than tokens.
+// 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces.
 constexpr int64_t kVersion = 3;
 
 ModelSpec read_config(const JsonField& c) {
@@ -34,6 +34,13 @@ ModelSpec read_config(const JsonField& c) {
     s.pooling = pooling_from_name(q["pooling"].string());
     s.pooler = q["pooler"].boolean();
     s.head_dropout = static_cast<float>(q["head_dropout"].number());
+    s.gated = q["gated"].boolean();
+    s.feed_forward_bias = q["feed_forward_bias"].boolean();
+    s.normalization = normalization_from_name(q["normalization"].string());
+    s.relative_buckets = q["relative_buckets"].integer(0, kMost);
+    s.relative_distance = q["relative_distance"].integer(0, kMost);
+    s.stacks_apart = q["stacks_apart"].boolean();
+    s.unembedding_scaled = q["unembedding_scaled"].boolean();
   }
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
@@ -75,6 +82,13 @@ OrderedJson write_config(const ModelSpec& s) {
             {"pooling", name_of(s.pooling)},
             {"pooler", s.pooler},
             {"head_dropout", decimal(s.head_dropout)},
+            {"gated", s.gated},
+            {"feed_forward_bias", s.feed_forward_bias},
+            {"normalization", name_of(s.normalization)},
+            {"relative_buckets", s.relative_buckets},
+            {"relative_distance", s.relative_distance},
+            {"stacks_apart", s.stacks_apart},
+            {"unembedding_scaled", s.unembedding_scaled},
             {"vocab_size", s.vocab_size},
             {"context", s.context},
             {"width", s.width},

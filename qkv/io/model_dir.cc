@@ -100,6 +100,7 @@ auto find_tensor(const Safetensors& file, const WeightName& w, const std::string
 
 Shape file_shape(const WeightName& w, const Parameter& p) {
   if (w.transposed) return {p.shape[1], p.shape[0]};
+  if (w.as_row) return {1, p.shape[0]};
   const int64_t rows = (w.rows > 0 ? w.rows : p.shape[0]) + w.unused;
   return p.shape.rank() == 1 ? Shape{rows} : Shape{rows, p.shape[1]};
 }
@@ -132,6 +133,7 @@ std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
     used.insert(it->first);
     if (w.rows == 0) {
       p->value = w.transposed   ? transposed(value)
+                 : w.as_row     ? value.view(0, p->shape)
                  : w.unused > 0 ? value.slice_rows(w.unused, shape[0])
                                 : value;
       continue;
@@ -182,7 +184,7 @@ std::vector<std::pair<std::string, Tensor>> named_tensors(const Transformer& mod
       std::memcpy(static_cast<std::byte*>(whole.raw()) + w.unused * x.width() * 4, x.raw(), x.bytes());
       x = whole;
     }
-    out.emplace_back(w.file, w.transposed ? transposed(x) : x);
+    out.emplace_back(w.file, w.transposed ? transposed(x) : w.as_row ? x.view(0, file_shape(w, p)) : x);
   }
   return out;
 }

@@ -23,8 +23,9 @@ ModelSpec load_spec(const std::string& dir);
 
 // Token ids that config.json or generation_config.json name; -1 where they name none.
 struct SpecialIds {
-  int64_t bos = -1, pad = -1, decoder_start = -1;
-  std::vector<int64_t> eos;  // any of them ends a text
+  int64_t bos = -1, pad = -1;
+  std::vector<int64_t> eos = {};  // any of them ends a text
+  int64_t decoder_start = -1;     // what an encoder-decoder writes after; -1: bos
 };
 SpecialIds load_special_ids(const std::string& dir);
 

@@ -34,7 +34,8 @@ struct Dropout {
 };
 
 // sum = x + dropout(branch); mean, rstd of each row of sum; y = (sum - mean) rstd gamma + beta.
-// Algorithm 6 of Phuong & Hutter with rstd = 1/sqrt(v + epsilon), after the residual addition.
+// Algorithm 6 of Phuong & Hutter with rstd = 1/sqrt(v + epsilon), after the residual addition. Without beta
+// RMSnorm (Zhang & Sennrich 2019): the mean is taken to be 0.
 template <typename T>
 struct ResidualNorm {
   int64_t rows, width;
@@ -42,7 +43,7 @@ struct ResidualNorm {
   const T* branch;  // [rows, width], or null: sum = x
   Dropout dropout;
   const float* gamma;  // [width]
-  const float* beta;   // [width]
+  const float* beta;   // [width], or null
   float epsilon;
   T* sum;       // [rows, width], or null
   T* y;         // [rows, width]
@@ -62,7 +63,7 @@ struct ResidualNormGrad {
   const float* rstd;
   T* dsum;        // [rows, width]
   float* dgamma;  // [width], added to
-  float* dbeta;   // [width], added to
+  float* dbeta;   // [width], added to; or null, of RMSnorm
 };
 
 // A target that no loss is computed for.
@@ -126,6 +127,7 @@ struct AttentionGrad {
   int64_t dk_stride;  // same blocks as k
   T* dv;
   int64_t dv_stride;
+  float* dterm = nullptr;  // [sequences, heads, term.row()] of the score term, added to; or null
 };
 
 // How an update rule moves each weight w by its gradient g; m and v are what it remembers of the weight.

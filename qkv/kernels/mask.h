@@ -34,10 +34,16 @@ struct Mask {
   int64_t end_key(int64_t q1, int64_t keys) const { return kind == Kind::full ? keys : std::min(keys, q1); }
 };
 
-// What is added to the scores before the softmax, tile by tile.
+// What is added to the scaled scores before the softmax: for each head a number for each distance from key to
+// query, as a row of 2 reach + 1 numbers, that of distance 0 in the middle.
 struct ScoreTerm {
-  enum class Kind : uint8_t { none };
-  Kind kind = Kind::none;
+  const float* bias = nullptr;  // [heads, 2 reach + 1]; null: nothing is added
+  int64_t reach = 0;            // the largest distance
+
+  bool on() const { return bias != nullptr; }
+  int64_t row() const { return 2 * reach + 1; }
+  // Where head h's number for a query and a key stands.
+  int64_t at(int64_t head, int64_t query, int64_t key) const { return head * row() + reach + query - key; }
 };
 
 }  // namespace qkv

@@ -55,10 +55,19 @@ void check_spec(const ModelSpec& s) {
         two_stacks ? "between 1 and 4096" : "0 where there is one stack", s.encoder_layers);
   check(s.positions == Positions::learned || s.width >= 2, "model: width must be at least 2 for {} positions",
         name_of(s.positions));
+  if (s.positions == Positions::relative) {
+    check(s.relative_buckets >= 4 && s.relative_buckets <= 1 << 16 && s.relative_buckets % 2 == 0,
+          "model: relative_buckets must be even and between 4 and 65536, got {}", s.relative_buckets);
+    check(s.relative_distance > s.relative_buckets / 2 && s.relative_distance <= 1 << 24,
+          "model: relative_distance must be between {} and {}, got {}", s.relative_buckets / 2 + 1, 1 << 24,
+          s.relative_distance);
+  }
+  check(!s.stacks_apart || two_stacks, "model: stacks_apart: there is one stack");
   check(s.segments >= 0 && s.segments <= 1 << 16, "model: segments must be between 0 and 65536, got {}",
         s.segments);
   check(s.head_width >= 0 && s.head_width <= 1 << 20, "model: head_width must be between 0 and {}, got {}",
         1 << 20, s.head_width);
+  check(!s.unembedding_scaled || s.head_width == 0, "model: unembedding_scaled does not go with head_width");
   check(!s.tied || s.head_width == 0 || s.head_width == s.width,
         "model: head_width {} does not fit a tied unembedding of width {}", s.head_width, s.width);
   const bool labelled = s.output == Output::sequence_classes || s.output == Output::token_classes;
@@ -105,7 +114,11 @@ constexpr Names<Architecture> kArchitectures = {{Architecture::decoder, "decoder
                                                 {Architecture::encoder_decoder, "encoder_decoder"}};
 constexpr Names<Positions> kPositions = {{Positions::learned, "learned"},
                                          {Positions::sinusoidal, "sinusoidal"},
-                                         {Positions::sinusoidal_paper, "sinusoidal_paper"}};
+                                         {Positions::sinusoidal_paper, "sinusoidal_paper"},
+                                         {Positions::sinusoidal_halves, "sinusoidal_halves"},
+                                         {Positions::relative, "relative"}};
+constexpr Names<Normalization> kNormalizations = {{Normalization::layer, "layer"},
+                                                  {Normalization::rms, "rms"}};
 constexpr Names<NormPlacement> kNormPlacements = {{NormPlacement::pre, "pre"}, {NormPlacement::post, "post"}};
 
 template <typename T>
@@ -156,6 +169,12 @@ Pooling pooling_from_name(const std::string& name) {
 }
 std::string name_of(Pooling pooling) {
   return name_in(kPoolings, pooling);
+}
+Normalization normalization_from_name(const std::string& name) {
+  return from_name("normalization", kNormalizations, name);
+}
+std::string name_of(Normalization normalization) {
+  return name_in(kNormalizations, normalization);
 }
 NormPlacement norm_placement_from_name(const std::string& name) {
   return from_name("norm placement", kNormPlacements, name);

@@ -18,9 +18,11 @@ enum class Architecture : uint8_t {
 
 // How a token's place enters its embedding.
 enum class Positions : uint8_t {
-  learned,           // a table W_p
-  sinusoidal,        // wavelengths from 2 pi to 10000 2 pi, positions from 0 (Vaswani et al. 2017)
-  sinusoidal_paper,  // as section 5 of Phuong & Hutter prints it: l_max for 10000, positions from 1
+  learned,            // a table W_p
+  sinusoidal,         // wavelengths from 2 pi to 10000 2 pi, positions from 0 (Vaswani et al. 2017)
+  sinusoidal_paper,   // as section 5 of Phuong & Hutter prints it: l_max for 10000, positions from 1
+  sinusoidal_halves,  // the sines, then the cosines (Marian)
+  relative,           // not at all: self-attention adds a bias by distance (T5)
 };
 
 // What a model says of what it reads.
@@ -49,15 +51,21 @@ struct ModelSpec {
   AttentionSpec attention;
   int64_t hidden = 0;  // d_mlp
   Activation activation = Activation::gelu_tanh;
+  bool gated = false;  // the feed-forward network has a second factor (Shazeer 2020)
+  bool feed_forward_bias = true;
+  Normalization normalization = Normalization::layer;
   NormPlacement norm_placement = NormPlacement::pre;  // pre: each stack ends with a norm of its own
   float norm_epsilon = 1e-5F;
   Positions positions = Positions::learned;
+  int64_t relative_buckets = 32, relative_distance = 128;  // of relative positions
+  bool stacks_apart = false;      // each of two stacks has positions and an embedding norm of its own
   bool embedding_scaled = false;  // tokens' embeddings times sqrt(d_e) (Vaswani et al.)
   bool embedding_norm = false;    // a norm over the sum of embeddings (BERT)
   int64_t segments = 0;           // segment embeddings (BERT's token types); 0: none
   int64_t head_width = 0;         // d_f: projection, activation and norm before the unembedding; 0: none
   bool unembedding_bias = false;
-  bool tied = true;  // W_u = W_e^T
+  bool unembedding_scaled = false;  // what it reads is divided by sqrt(d_e) (T5's tied head)
+  bool tied = true;                 // W_u = W_e^T
   Output output = Output::tokens;
   // Of the classes, in their order. An encoder whose output is tokens may also tell the class of a sequence:
   // whether its second text follows the first (BERT's pre-training).
@@ -71,6 +79,8 @@ struct ModelSpec {
   float residual_dropout = 0;
   float head_dropout = 0;  // of what the classes are read from
 
+  NormSpec norm() const { return {normalization, norm_epsilon}; }
+  FeedForwardSpec feed_forward() const { return {hidden, activation, gated, feed_forward_bias}; }
   // Rows of the classifier: the classes; 2 of a span; 0: there is none.
   int64_t classes() const;
   bool operator==(const ModelSpec&) const = default;
@@ -97,6 +107,8 @@ Output output_from_name(const std::string& name);
 std::string name_of(Output output);
 Pooling pooling_from_name(const std::string& name);
 std::string name_of(Pooling pooling);
+Normalization normalization_from_name(const std::string& name);
+std::string name_of(Normalization normalization);
 NormPlacement norm_placement_from_name(const std::string& name);
 std::string name_of(NormPlacement placement);
 

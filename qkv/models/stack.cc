@@ -1,5 +1,6 @@
 #include "qkv/models/stack.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace qkv {
@@ -16,7 +17,7 @@ Stack::Stack(Parameters& parameters, const std::string& name, const ModelSpec& s
     Block block;
     const auto add = [&](const char* sublayer_name, uint32_t use, const auto& make) {
       const std::string full = fmt::format("{}.{}", block_name, sublayer_name);
-      const LayerNorm norm(parameters, full + ".norm", spec.width, spec.norm_epsilon);
+      const Norm norm(parameters, full + ".norm", spec.width, spec.norm());
       block.push_back({placement_, norm, make(full), spec.residual_dropout, site + use, full});
     };
     add("attention", 1, [&](const std::string& full) {
@@ -29,21 +30,32 @@ Stack::Stack(Parameters& parameters, const std::string& name, const ModelSpec& s
                                                 std);
       });
     add("feed_forward", 2, [&](const std::string& full) {
-      return std::make_unique<FeedForward>(parameters, full, spec.width, spec.hidden, spec.activation, std);
+      return std::make_unique<FeedForward>(parameters, full, spec.width, spec.feed_forward(), std);
     });
     blocks_.push_back(std::move(block));
   }
+  if (spec.positions == Positions::relative) {
+    buckets_ = {spec.relative_buckets, spec.relative_distance, shape.mask.kind == Mask::Kind::full};
+    distance_ = &parameters.add(name + ".distance", {spec.relative_buckets, spec.attention.heads},
+                                ParameterKind::vector, {Initializer::Kind::normal, spec.init_std});
+  }
   if (placement_ == NormPlacement::pre)
-    norm_ = std::make_unique<LayerNorm>(parameters, name + ".norm", spec.width, spec.norm_epsilon);
+    norm_ = std::make_unique<Norm>(parameters, name + ".norm", spec.width, spec.norm());
 }
 
-Tensor Stack::forward(const Tensor& x, const Context& context,
+Tensor Stack::forward(const Tensor& x, const Context& given,
                       std::span<const std::unique_ptr<LayerState>> states) const {
   check(states.empty() ||
             static_cast<int64_t>(states.size()) == attentions_ * static_cast<int64_t>(blocks_.size()),
         "{}: {} states for {} blocks", name_, states.size(), blocks_.size());
   check(states.empty() || !recompute_ || !recording(),
         "{}: decoding states cannot be appended to in recomputed blocks", name_);
+  Context context = given;
+  if (distance_ != nullptr) {  // one for all blocks
+    const auto positions = context.layout.positions.values<int32_t>();
+    const int32_t reach = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end());
+    context.distance_bias = relative_bias(distance_->value, buckets_, reach);
+  }
   ResidualStream stream{x, {}, {}, name_ + ".embedding"};
   if (placement_ == NormPlacement::post) context.visit(stream.name, stream.x);
   for (size_t l = 0; l < blocks_.size(); ++l) {
@@ -59,14 +71,16 @@ Tensor Stack::forward(const Tensor& x, const Context& context,
       continue;
     }
     const Dropout pending = stream.dropout;
-    const auto out = recompute(
-        {stream.x, stream.branch, context.source}, [&block, context, pending](const std::vector<Tensor>& in) {
-          ResidualStream s{in[0], in[1], pending, {}};
-          Context inner = context;
-          inner.source = in[2];
-          for (const Residual& r : block) r.forward(s, inner, nullptr);
-          return s.branch.defined() ? std::vector<Tensor>{s.x, s.branch} : std::vector<Tensor>{s.x};
-        });
+    const auto out =
+        recompute({stream.x, stream.branch, context.source, context.distance_bias},
+                  [&block, context, pending](const std::vector<Tensor>& in) {
+                    ResidualStream s{in[0], in[1], pending, {}};
+                    Context inner = context;
+                    inner.source = in[2];
+                    inner.distance_bias = in[3];
+                    for (const Residual& r : block) r.forward(s, inner, nullptr);
+                    return s.branch.defined() ? std::vector<Tensor>{s.x, s.branch} : std::vector<Tensor>{s.x};
+                  });
     const Residual& last = block.back();
     stream = {out[0], out.size() > 1 ? out[1] : Tensor(), context.dropout(last.dropout, last.site),
               last.name + ".sum"};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "qkv/models/spec.h"
+#include "qkv/ops/relative_bias.h"
 
 namespace qkv {
 
@@ -46,7 +47,9 @@ class Stack {
   uint32_t site_;
   int64_t attentions_;  // of a block
   std::vector<Block> blocks_;
-  std::unique_ptr<LayerNorm> norm_;  // of pre-LN
+  std::unique_ptr<Norm> norm_;     // of pre-LN
+  DistanceBuckets buckets_;        // of relative positions:
+  Parameter* distance_ = nullptr;  // their biases, f32 [buckets, heads]
   bool recompute_ = false;
   float layer_drop_ = 0;
 };

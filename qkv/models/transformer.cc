@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "qkv/ops/elementwise.h"
-#include "qkv/ops/embedding.h"
 #include "qkv/ops/linear.h"
 #include "qkv/ops/rows.h"
 
@@ -13,24 +12,6 @@ namespace {
 // The places that use randomness, apart from each other.
 constexpr uint32_t kEmbeddingSite = 1, kSourceEmbeddingSite = 2, kHeadSite = 3, kStackSite = 16,
                    kEncoderSite = 1 << 20;
-
-// W_p^T f32 [context, width] of a formula: sine and cosine of each angle side by side. Positions and pairs
-// count from 0 and the base is 10000 in Vaswani et al. 2017, section 3.5; from 1 and l_max in Phuong &
-// Hutter, section 5.
-Tensor sinusoids(const ModelSpec& spec) {
-  const int64_t first = spec.positions == Positions::sinusoidal_paper ? 1 : 0;
-  const double base = first == 1 ? static_cast<double>(spec.context) : 10000;
-  Tensor table = Tensor::empty({spec.context, spec.width}, DType::f32);
-  float* to = table.mutable_data<float>();
-  for (int64_t t = 0; t < spec.context; ++t)
-    for (int64_t i = 0; i < spec.width / 2; ++i) {
-      const double exponent = static_cast<double>(2 * (i + first)) / static_cast<double>(spec.width);
-      const double angle = static_cast<double>(t + first) / std::pow(base, exponent);
-      to[t * spec.width + 2 * i] = static_cast<float>(std::sin(angle));
-      to[t * spec.width + 2 * i + 1] = static_cast<float>(std::cos(angle));
-    }
-  return table;
-}
 
 std::vector<int32_t> predicted_rows(const Tensor& targets) {
   std::vector<int32_t> rows;
@@ -45,18 +26,11 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
   check_spec(spec);
   const Initializer normal{Initializer::Kind::normal, spec.init_std};
   token_ = &parameters_.add("embedding.token", {spec.vocab_size, spec.width}, ParameterKind::matrix, normal);
-  if (spec.positions == Positions::learned)
-    position_ =
-        &parameters_.add("embedding.position", {spec.context, spec.width}, ParameterKind::matrix, normal);
-  else
-    sinusoids_ = sinusoids(spec);
-  if (spec.segments > 0)
-    segment_ =
-        &parameters_.add("embedding.segment", {spec.segments, spec.width}, ParameterKind::matrix, normal);
-  if (spec.embedding_norm)
-    embedding_norm_ =
-        std::make_unique<LayerNorm>(parameters_, "embedding.norm", spec.width, spec.norm_epsilon);
   const bool both = spec.architecture == Architecture::encoder_decoder;
+  embedding_ = std::make_unique<InputEmbedding>(
+      parameters_, spec.stacks_apart ? "decoder.embedding" : "embedding", spec, *token_);
+  if (spec.stacks_apart)
+    source_embedding_ = std::make_unique<InputEmbedding>(parameters_, "encoder.embedding", spec, *token_);
   if (spec.architecture != Architecture::decoder)
     encoder_ = std::make_unique<Stack>(parameters_, "encoder", spec,
                                        Stack::Shape{both ? spec.encoder_layers : spec.layers, Mask::full(),
@@ -79,7 +53,7 @@ void Transformer::add_unembedding(const Initializer& normal) {
   const int64_t width = spec_.head_width > 0 ? spec_.head_width : spec_.width;
   if (spec_.head_width > 0) {
     head_ = std::make_unique<Linear>(parameters_, "head", spec_.width, width, true, spec_.init_std);
-    head_norm_ = std::make_unique<LayerNorm>(parameters_, "head.norm", width, spec_.norm_epsilon);
+    head_norm_ = std::make_unique<Norm>(parameters_, "head.norm", width, spec_.norm());
   }
   unembedding_ = spec_.tied ? token_
                             : &parameters_.add("unembedding.weight", {spec_.vocab_size, width},
@@ -99,24 +73,6 @@ void Transformer::set_layer_drop(float p) {
     if (stack != nullptr) stack->set_layer_drop(p);
 }
 
-Tensor Transformer::embed(const Tensor& ids, const Context& context, uint32_t site) const {
-  check(ids.defined() && ids.count() == context.layout.rows(), "model: {} ids do not fit a layout of {} rows",
-        ids.defined() ? ids.count() : 0, context.layout.rows());
-  Tensor x = embedding(ids, token_->value, "token id");
-  if (spec_.embedding_scaled) x = scaled(x, std::sqrt(static_cast<float>(spec_.width)));
-  const Tensor& table = position_ != nullptr ? position_->value : sinusoids_;
-  x = add(x, convert(embedding(context.layout.positions, table, "position"), x.dtype()));
-  if (segment_ != nullptr) {
-    // A model of one segment reads both texts of a pair as its first.
-    const Tensor segments = context.segments.defined() && spec_.segments > 1
-                                ? context.segments
-                                : Tensor::zeros({ids.count()}, DType::i32);
-    x = add(x, embedding(segments, segment_->value, "segment"));
-  }
-  if (embedding_norm_) x = embedding_norm_->forward(x);
-  return dropout(x, context.dropout(spec_.embedding_dropout, site));
-}
-
 Tensor Transformer::encode(const ModelInput& input, const Context& context) const {
   check(encoder_ && decoder_, "model: a model of one stack has no source to encode");
   check(input.source.defined() && input.source_layout.sequences() == input.layout.sequences(),
@@ -125,7 +81,8 @@ Tensor Transformer::encode(const ModelInput& input, const Context& context) cons
   Context inner = context;
   inner.layout = input.source_layout;
   inner.segments = Tensor();
-  return encoder_->forward(embed(input.source, inner, kSourceEmbeddingSite), inner);
+  const InputEmbedding& embedding = source_embedding_ ? *source_embedding_ : *embedding_;
+  return encoder_->forward(embedding.forward(input.source, inner, kSourceEmbeddingSite), inner);
 }
 
 Tensor Transformer::hidden(const ModelInput& input, const Context& context,
@@ -138,10 +95,11 @@ Tensor Transformer::hidden(const ModelInput& input, const Context& context,
     inner.source_layout = input.source_layout;
   }
   const Stack& stack = decoder_ ? *decoder_ : *encoder_;
-  return stack.forward(embed(input.ids, inner, kEmbeddingSite), inner, states);
+  return stack.forward(embedding_->forward(input.ids, inner, kEmbeddingSite), inner, states);
 }
 
 Tensor Transformer::projected(const Tensor& hidden) const {
+  if (spec_.unembedding_scaled) return scaled(hidden, 1 / std::sqrt(static_cast<float>(spec_.width)));
   if (!head_) return hidden;
   return head_norm_->forward(activation(spec_.activation, head_->forward(hidden)));
 }

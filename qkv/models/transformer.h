@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "qkv/models/embedding.h"
 #include "qkv/models/stack.h"
 #include "qkv/ops/cross_entropy.h"
 
@@ -66,19 +67,13 @@ class Transformer {
   Tensor class_features(const Tensor& hidden, const ModelInput& input, const Context& context) const;
   // Lines 10 and 11 of Algorithm 9: [N, D] -> [N, d_f].
   Tensor projected(const Tensor& hidden) const;
-  // e = W_e[:, x[t]] + W_p[:, t] (+ the segment's), scaled, normalised and dropped as the spec says.
-  Tensor embed(const Tensor& ids, const Context& context, uint32_t site) const;
-
   ModelSpec spec_;
   Parameters parameters_;
-  Parameter* token_;               // W_e^T [V, D]
-  Parameter* position_ = nullptr;  // W_p^T [context, D] where learned
-  Tensor sinusoids_;               // the same, f32, where it is a formula
-  Parameter* segment_ = nullptr;   // [segments, D]
-  std::unique_ptr<LayerNorm> embedding_norm_;
+  Parameter* token_;                                              // W_e^T [V, D]
+  std::unique_ptr<InputEmbedding> embedding_, source_embedding_;  // the second where the stacks are apart
   std::unique_ptr<Stack> encoder_, decoder_;
   std::unique_ptr<Linear> head_;  // W_f, b_f
-  std::unique_ptr<LayerNorm> head_norm_;
+  std::unique_ptr<Norm> head_norm_;
   Parameter* unembedding_ = nullptr;  // W_u [V, D]; the token embedding itself when tied
   Parameter* unembedding_bias_ = nullptr;
   std::unique_ptr<Linear> pooler_;

@@ -39,9 +39,11 @@ class Probe {
 // What all layers of one forward pass are told.
 struct Context {
   Layout layout;
-  Tensor segments;        // i32 [N]; undefined: all 0
-  Tensor source;          // [M, D]: what cross-attention looks at
-  Layout source_layout;   // as many sequences as `layout`
+  Tensor segments;       // i32 [N]; undefined: all 0
+  Tensor source;         // [M, D]: what cross-attention looks at
+  Layout source_layout;  // as many sequences as `layout`
+  Tensor
+      distance_bias;  // f32 [heads, 2 reach + 1]: added to the scores of self-attention; undefined: nothing
   bool training = false;  // dropout is on
   uint64_t seed = 0, step = 0;
   int64_t first_row = 0;  // global index of row 0 within the step, over its micro-batches

@@ -29,21 +29,24 @@ IdleBias keys_at(int64_t column, const AttentionSpec& spec) {
 
 }  // namespace
 
-LayerNorm::LayerNorm(Parameters& parameters, const std::string& name, int64_t width, float epsilon)
+Norm::Norm(Parameters& parameters, const std::string& name, int64_t width, const NormSpec& spec)
     : gamma_(&parameters.add(name + ".gamma", {width}, ParameterKind::vector, {Initializer::Kind::ones})),
-      beta_(&parameters.add(name + ".beta", {width}, ParameterKind::vector, {Initializer::Kind::zeros})),
-      epsilon_(epsilon) {}
+      epsilon_(spec.epsilon) {
+  if (spec.kind == Normalization::layer)
+    beta_ = &parameters.add(name + ".beta", {width}, ParameterKind::vector, {Initializer::Kind::zeros});
+}
 
-Tensor LayerNorm::forward(const Tensor& x) const {
+Tensor Norm::forward(const Tensor& x) const {
   return residual_norm(x, {}, {}, gamma(), beta(), epsilon_).normalized;
 }
 
 MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string& name, int64_t width,
-                                       const AttentionSpec& spec, Mask mask, int64_t layer, uint32_t site,
-                                       InitStd std)
+                                       const AttentionSpec& spec, Mask mask, bool by_distance, int64_t layer,
+                                       uint32_t site, InitStd std)
     : name_(name),
       spec_(spec),
       mask_(mask),
+      by_distance_(by_distance),
       scale_((spec.scaled ? 1 / std::sqrt(static_cast<float>(spec.d_qk)) : 1.0f) /
              (spec.scaled_by_layer ? static_cast<float>(layer + 1) : 1.0f)),
       site_(site),
@@ -51,7 +54,8 @@ MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string
 
 Tensor MultiHeadAttention::forward(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
                                    const Context& context) const {
-  const AttentionOptions options{mask_, {}, scale_, context.dropout(spec_.dropout, site_)};
+  const AttentionOptions options{mask_, by_distance_ ? context.distance_bias : Tensor(), scale_,
+                                 context.dropout(spec_.dropout, site_)};
   const std::string scores_name = name_ + ".scores", probabilities_name = name_ + ".probabilities";
   Tensor heads;
   if (context.probed(scores_name) || context.probed(probabilities_name)) {
@@ -75,7 +79,7 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
     : qkv_(parameters, name + ".qkv", width,
            (spec.heads + spec.kv_heads) * spec.d_qk + spec.kv_heads * spec.d_vo, spec.bias, std.inner,
            keys_at(spec.heads * spec.d_qk, spec)),
-      attention_(parameters, name, width, spec, mask, layer, site, std) {}
+      attention_(parameters, name, width, spec, mask, true, layer, site, std) {}
 
 Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
   const AttentionSpec& a = attention_.spec();
@@ -100,7 +104,7 @@ CrossAttention::CrossAttention(Parameters& parameters, const std::string& name, 
     : q_(parameters, name + ".q", width, spec.heads * spec.d_qk, spec.bias, std.inner),
       kv_(parameters, name + ".kv", width, spec.kv_heads * (spec.d_qk + spec.d_vo), spec.bias, std.inner,
           keys_at(0, spec)),
-      attention_(parameters, name, width, spec, Mask::full(), layer, site, std) {}
+      attention_(parameters, name, width, spec, Mask::full(), false, layer, site, std) {}
 
 Tensor CrossAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
   const AttentionSpec& a = attention_.spec();
@@ -121,20 +125,21 @@ std::unique_ptr<LayerState> CrossAttention::make_state(int64_t sequences) const 
   return std::make_unique<SourceState>(sequences, a.kv_heads, a.d_qk, a.d_vo);
 }
 
-FeedForward::FeedForward(Parameters& parameters, const std::string& name, int64_t width, int64_t hidden,
-                         Activation activation, InitStd std)
+FeedForward::FeedForward(Parameters& parameters, const std::string& name, int64_t width,
+                         const FeedForwardSpec& spec, InitStd std)
     : name_(name),
-      activation_(activation),
-      up_(parameters, name + ".up", width, hidden, true, std.inner),
-      down_(parameters, name + ".down", hidden, width, true, std.out) {}
+      spec_(spec),
+      up_(parameters, name + ".up", width, (spec.gated ? 2 : 1) * spec.hidden, spec.bias, std.inner),
+      down_(parameters, name + ".down", spec.hidden, width, spec.bias, std.out) {}
 
 Tensor FeedForward::forward(const Tensor& x, const Context& context, LayerState*) const {
-  Tensor hidden = activation(activation_, up_.forward(x));
+  const Tensor up = up_.forward(x);
+  Tensor hidden = spec_.gated ? gated(spec_.activation, up) : activation(spec_.activation, up);
   context.visit(name_ + ".hidden", hidden);
   return down_.forward(hidden);
 }
 
-Tensor ResidualStream::add_and_norm(const LayerNorm& norm, const Context& context) {
+Tensor ResidualStream::add_and_norm(const Norm& norm, const Context& context) {
   ResidualNormResult r = residual_norm(x, branch, dropout, norm.gamma(), norm.beta(), norm.epsilon());
   if (context.probed(name)) {  // the sum may be replaced: norm it again on its own
     context.visit(name, r.sum);

@@ -25,18 +25,27 @@ class Linear {
   IdleBias idle_;
 };
 
-// Algorithm 6 of Phuong & Hutter with an epsilon.
-class LayerNorm {
+// What a norm divides by.
+enum class Normalization : uint8_t {
+  layer,  // Algorithm 6 of Phuong & Hutter with an epsilon
+  rms,    // RMSnorm: neither centred nor shifted
+};
+struct NormSpec {
+  Normalization kind = Normalization::layer;
+  float epsilon = 1e-5F;
+};
+
+class Norm {
  public:
-  LayerNorm(Parameters& parameters, const std::string& name, int64_t width, float epsilon);
+  Norm(Parameters& parameters, const std::string& name, int64_t width, const NormSpec& spec);
   Tensor forward(const Tensor& x) const;  // [N, D] -> [N, D]
   const Tensor& gamma() const { return gamma_->value; }
-  const Tensor& beta() const { return beta_->value; }
+  Tensor beta() const { return beta_ ? beta_->value : Tensor(); }  // undefined: RMSnorm
   float epsilon() const { return epsilon_; }
 
  private:
   Parameter* gamma_;
-  Parameter* beta_;
+  Parameter* beta_ = nullptr;
   float epsilon_;
 };
 
@@ -72,9 +81,11 @@ struct InitStd {
 // Algorithm 5 of Phuong & Hutter, MHAttention(X, Z | W, Mask), for projected queries, keys and values.
 class MultiHeadAttention {
  public:
-  // `layer` counts from 0; `site` is this layer's place among the uses of randomness.
+  // `layer` counts from 0; `site` is this layer's place among the uses of randomness. `by_distance`: adds the
+  // context's bias by distance to the scores, where there is one.
   MultiHeadAttention(Parameters& parameters, const std::string& name, int64_t width,
-                     const AttentionSpec& spec, Mask mask, int64_t layer, uint32_t site, InitStd std);
+                     const AttentionSpec& spec, Mask mask, bool by_distance, int64_t layer, uint32_t site,
+                     InitStd std);
   // Lines 4-9: the heads' outputs, projected.
   Tensor forward(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
                  const Context& context) const;
@@ -85,6 +96,7 @@ class MultiHeadAttention {
   std::string name_;
   AttentionSpec spec_;
   Mask mask_;
+  bool by_distance_;
   float scale_;
   uint32_t site_;
   Linear out_;  // W_o
@@ -117,17 +129,25 @@ class CrossAttention : public Sublayer {
   MultiHeadAttention attention_;
 };
 
+// The shape and the options of a feed-forward network.
+struct FeedForwardSpec {
+  int64_t hidden = 0;  // d_mlp
+  Activation activation = Activation::gelu_tanh;
+  bool gated = false;  // f(W_1 X) times V X, element by element (Shazeer 2020)
+  bool bias = true;
+};
+
 // W_2 f(W_1 X + b_1 1^T) + b_2 1^T.
 class FeedForward : public Sublayer {
  public:
-  FeedForward(Parameters& parameters, const std::string& name, int64_t width, int64_t hidden,
-              Activation activation, InitStd std);
+  FeedForward(Parameters& parameters, const std::string& name, int64_t width, const FeedForwardSpec& spec,
+              InitStd std);
   Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
 
  private:
   std::string name_;
-  Activation activation_;
-  Linear up_;    // W_mlp1
+  FeedForwardSpec spec_;
+  Linear up_;    // W_mlp1; gated: then V's rows
   Linear down_;  // W_mlp2
 };
 
@@ -140,7 +160,7 @@ struct ResidualStream {
   std::string name;  // of x + branch, for probes
 
   // Adds the branch and returns the normalised sum, which becomes x.
-  Tensor add_and_norm(const LayerNorm& norm, const Context& context);
+  Tensor add_and_norm(const Norm& norm, const Context& context);
 };
 
 // Where a block normalises.
@@ -152,7 +172,7 @@ enum class NormPlacement : uint8_t {
 // A sublayer with its norm and the stream around it.
 struct Residual {
   NormPlacement placement;
-  LayerNorm norm;
+  Norm norm;
   std::unique_ptr<Sublayer> sublayer;
   float dropout;
   uint32_t site;

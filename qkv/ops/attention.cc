@@ -64,7 +64,7 @@ Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v,
   a.blocks = keys.blocks.data();
   a.block_rows = keys.block_rows;
   a.mask = o.mask;
-  a.term = o.term;
+  if (o.term.defined()) a.term = {o.term.data<float>(), o.term.dim(1) / 2};
   a.scale = o.scale;
   a.dropout = o.dropout;
   a.q = q.x.data<T>() + q.column;
@@ -133,6 +133,8 @@ class AttentionNode : public Node {
           tensor_[i] = std::min(tensor_[i], tensor_[j]);
       add_input(heads_[i].x);
     }
+    add_input(options.term);
+    options_.term = options.term.defined() ? options.term.detach() : Tensor();
     for (Heads& h : heads_) h.x = h.x.detach();
   }
   std::string_view name() const override { return "attention"; }
@@ -143,6 +145,9 @@ class AttentionNode : public Node {
       if (tensor_[i] == i)
         dx[i] = covered(i) ? Tensor::empty(heads_[i].x.shape(), out_.dtype())
                            : Tensor::zeros(heads_[i].x.shape(), out_.dtype());
+    // A row of its own for each sequence: no sum depends on timing.
+    Tensor dterm;
+    if (wants(3)) dterm = Tensor::zeros({std::ssize(keys_.lengths), options_.term.count()}, DType::f32);
     with_float_type("attention", out_.dtype(), [&]<typename T>(T) {
       AttentionGrad<T> g{};
       g.forward = kernel_arguments<T>(heads_[0], heads_[1], heads_[2], offsets_, keys_, options_,
@@ -156,8 +161,15 @@ class AttentionNode : public Node {
       g.dk_stride = heads_[1].x.width();
       g.dv = target(2);
       g.dv_stride = heads_[2].x.width();
+      if (dterm.defined()) g.dterm = dterm.mutable_data<float>();
       gradient(g);
     });
+    if (dterm.defined()) {
+      Tensor sum = Tensor::zeros(options_.term.shape(), DType::f32);
+      for (int64_t s = 0; s < dterm.rows(); ++s)
+        kernels().axpy(sum.count(), 1, dterm.data<float>() + s * sum.count(), sum.mutable_data<float>());
+      give(3, std::move(sum));
+    }
     for (int i = 0; i < 3; ++i)
       if (tensor_[i] == i) give(i, std::move(dx[i]));
   }
@@ -201,7 +213,7 @@ void expect_disjoint_keys(const KeyLayout& keys) {
 }
 
 void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
-                     const KeyLayout& keys) {
+                     const KeyLayout& keys, const Tensor& term) {
   check_heads("q", q, q.x.dtype());
   check_heads("k", k, q.x.dtype());
   check_heads("v", v, q.x.dtype());
@@ -209,21 +221,27 @@ void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<c
         "attention: {} query heads of {} do not fit {} key heads of {} and {} value heads, {} and {} rows",
         q.heads, q.width, k.heads, k.width, v.heads, k.x.rows(), v.x.rows());
   check_layout(q, k, offsets, keys);
+  if (!term.defined()) return;
+  int64_t longest = 0;
+  for (const int32_t n : keys.lengths) longest = std::max<int64_t>(longest, n);
+  check(term.dtype() == DType::f32 && term.shape().rank() == 2 && term.dim(0) == q.heads &&
+            term.dim(1) % 2 == 1 && term.dim(1) / 2 >= longest - 1,
+        "attention: a term {} does not fit {} heads and {} keys", term.shape().text(), q.heads, longest);
 }
 
 }  // namespace
 
 Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
                  const KeyLayout& keys, const AttentionOptions& options) {
-  check_arguments(q, k, v, offsets, keys);
+  check_arguments(q, k, v, offsets, keys, options.term);
   Tensor out = Tensor::empty({q.x.rows(), q.heads * v.width}, q.x.dtype());
   Tensor lse = Tensor::empty({q.x.rows(), q.heads}, DType::f32);
   with_float_type("attention", q.x.dtype(), [&]<typename T>(T) {
     forward(kernel_arguments<T>(q, k, v, offsets, keys, options, out.mutable_data<T>(),
                                 lse.mutable_data<float>()));
   });
-  if (wants_grad({&q.x, &k.x, &v.x})) expect_disjoint_keys(keys);
-  if (wants_grad({&q.x, &k.x, &v.x}))
+  if (wants_grad({&q.x, &k.x, &v.x, &options.term})) expect_disjoint_keys(keys);
+  if (wants_grad({&q.x, &k.x, &v.x, &options.term}))
     connect(out, std::make_shared<AttentionNode>(q, k, v, offsets, keys, options, out, lse));
   return out;
 }
@@ -231,13 +249,17 @@ Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const
 Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
                          const KeyLayout& keys, const AttentionOptions& options,
                          const AttentionVisitor& visit) {
-  check_arguments(q, k, v, offsets, keys);
-  check(!wants_grad({&q.x, &k.x, &v.x}), "attention: its scores can be probed only without gradients");
+  check_arguments(q, k, v, offsets, keys, options.term);
+  check(!wants_grad({&q.x, &k.x, &v.x, &options.term}),
+        "attention: its scores can be probed only without gradients");
   Tensor out = Tensor::zeros({q.x.rows(), q.heads * v.width}, q.x.dtype());
   with_float_type("attention", q.x.dtype(), [&]<typename T>(T) {
     const auto a = kernel_arguments<T>(q, k, v, offsets, keys, options, out.mutable_data<T>(), nullptr);
     for (int64_t s = 0; s < a.sequences; ++s) {
       const int64_t queries = offsets[s + 1] - offsets[s], count = keys.lengths[s];
+      const auto added = [&](int64_t h, int64_t query, int64_t key) {
+        return a.term.on() ? a.term.bias[a.term.at(h, query, key)] : 0.0F;
+      };
       const auto row_of = [&](int64_t j) {
         return a.blocks[a.block_offsets[s] + j / a.block_rows] + j % a.block_rows;
       };
@@ -250,9 +272,9 @@ Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::sp
             for (int64_t c = 0; c < a.d_qk; ++c)
               dot += static_cast<float>(a.q[(offsets[s] + i) * a.q_stride + h * a.d_qk + c]) *
                      static_cast<float>(a.k[row_of(j) * a.k_stride + kv * a.d_qk + c]);
-            scores.mutable_data<float>()[i * count + j] = a.mask.allows(count - queries + i, j)
-                                                              ? a.scale * dot
-                                                              : -std::numeric_limits<float>::infinity();
+            scores.mutable_data<float>()[i * count + j] =
+                a.mask.allows(count - queries + i, j) ? a.scale * dot + added(h, count - queries + i, j)
+                                                      : -std::numeric_limits<float>::infinity();
           }
         Tensor probabilities = scores.clone();
         for (int64_t i = 0; i < queries; ++i) {

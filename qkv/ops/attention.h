@@ -34,7 +34,7 @@ struct KeyLayout {
 // What is done to the scores on the way to probabilities.
 struct AttentionOptions {
   Mask mask;
-  ScoreTerm term;
+  Tensor term;  // f32 [heads, 2 reach + 1], added to the scores by distance (ScoreTerm); undefined: nothing
   float scale = 1;  // 1/sqrt(d_qk) as a rule (Algorithm 4)
   Dropout dropout;  // of the probabilities
 };

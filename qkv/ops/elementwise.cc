@@ -143,6 +143,61 @@ Tensor activation(Activation kind, const Tensor& x) {
 
 namespace {
 
+// y = f(a) b with x = [a, b]: da = f'(a) b dy, db = f(a) dy.
+class GatedNode : public Node {
+ public:
+  GatedNode(Activation kind, const Tensor& x) : kind_(kind), x_(x.detach()) { add_input(x); }
+  std::string_view name() const override { return "gated"; }
+  void backward(std::span<Tensor> grads) override {
+    Tensor dx = Tensor::empty(x_.shape(), x_.dtype());
+    const int64_t half = x_.width() / 2;
+    with_float_type("gated", x_.dtype(), [&]<typename T>(T) {
+      const T *x = x_.data<T>(), *dy = grads[0].data<T>();
+      T* to = dx.mutable_data<T>();
+      parallel_for(x_.rows(), row_grain(half), [&](int64_t r, int64_t end) {
+        for (; r < end; ++r) {
+          const T *a = x + r * 2 * half, *b = a + half, *g = dy + r * half;
+          T *da = to + r * 2 * half, *db = da + half;
+          for (int64_t c = 0; c < half; ++c) da[c] = T(static_cast<float>(b[c]) * static_cast<float>(g[c]));
+          kernels().typed<T>().activation_grad(kind_, half, a, da, da);
+          kernels().typed<T>().activation(kind_, half, a, db);
+          for (int64_t c = 0; c < half; ++c) db[c] = T(static_cast<float>(db[c]) * static_cast<float>(g[c]));
+        }
+      });
+    });
+    give(0, std::move(dx));
+  }
+
+ private:
+  Activation kind_;
+  Tensor x_;
+};
+
+}  // namespace
+
+Tensor gated(Activation kind, const Tensor& x) {
+  check(x.defined() && x.shape().rank() == 2 && x.width() % 2 == 0, "gated: expected x [N, 2 H], got {}",
+        x.defined() ? x.shape().text() : "nothing");
+  const int64_t half = x.width() / 2;
+  Tensor out = Tensor::empty({x.rows(), half}, x.dtype());
+  with_float_type("gated", x.dtype(), [&]<typename T>(T) {
+    const T* from = x.data<T>();
+    T* to = out.mutable_data<T>();
+    parallel_for(x.rows(), row_grain(half), [&](int64_t r, int64_t end) {
+      for (; r < end; ++r) {
+        const T* b = from + (2 * r + 1) * half;
+        T* y = to + r * half;
+        kernels().typed<T>().activation(kind, half, from + 2 * r * half, y);
+        for (int64_t c = 0; c < half; ++c) y[c] = T(static_cast<float>(y[c]) * static_cast<float>(b[c]));
+      }
+    });
+  });
+  if (wants_grad({&x})) connect(out, std::make_shared<GatedNode>(kind, x));
+  return out;
+}
+
+namespace {
+
 Tensor dropped(const Tensor& x, const Dropout& dropout) {
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   with_float_type("dropout", x.dtype(), [&]<typename T>(T) {

@@ -14,6 +14,8 @@ Tensor add(const Tensor& x, const Tensor& y);
 Tensor scaled(const Tensor& x, float factor);
 // f(x) element by element.
 Tensor activation(Activation kind, const Tensor& x);
+// x [N, 2 H] -> [N, H]: f of the first half of each row times the second half (Shazeer 2020, "GLU variants").
+Tensor gated(Activation kind, const Tensor& x);
 // x with elements dropped, the others scaled by 1 / (1 - p). [rows, width]
 Tensor dropout(const Tensor& x, const Dropout& dropout);
 

@@ -5,7 +5,8 @@
 
 namespace qkv {
 
-// Outputs [begin, end) whose bias is known to have no gradient: what rounding would leave of it is not computed.
+// Outputs [begin, end) whose bias is known to have no gradient: what rounding would leave of it is not
+// computed.
 struct IdleBias {
   int64_t begin = 0, end = 0;
 };

@@ -14,7 +14,12 @@ class ResidualNormNode : public Node {
  public:
   ResidualNormNode(const Tensor& x, const Tensor& branch, const Dropout& dropout, const Tensor& gamma,
                    const Tensor& beta, const Tensor& sum, const Tensor& mean, const Tensor& rstd)
-      : dropout_(dropout), gamma_(gamma.detach()), sum_(sum.detach()), mean_(mean), rstd_(rstd) {
+      : dropout_(dropout),
+        gamma_(gamma.detach()),
+        centred_(beta.defined()),
+        sum_(sum.detach()),
+        mean_(mean),
+        rstd_(rstd) {
     add_input(x);
     add_input(branch);
     add_input(gamma);
@@ -50,10 +55,10 @@ class ResidualNormNode : public Node {
         kernels().typed<T>().residual_norm_grad({end - r, width, dy_data + at, in ? in + at : nullptr,
                                                  sum + at, gamma_.data<float>(), mean_.data<float>() + r,
                                                  rstd_.data<float>() + r, to + at, parts + piece * 2 * width,
-                                                 parts + (piece * 2 + 1) * width});
+                                                 centred_ ? parts + (piece * 2 + 1) * width : nullptr});
       });
     });
-    for (int which = 0; which < 2; ++which)  // gamma, then beta
+    for (int which = 0; which < (centred_ ? 2 : 1); ++which)  // gamma, then beta
       weight_grad(2 + which, {width}, [&](Tensor& target, bool accumulate) {
         float* to = target.mutable_data<float>();
         if (!accumulate) std::memset(to, 0, target.bytes());
@@ -64,7 +69,9 @@ class ResidualNormNode : public Node {
   }
 
   Dropout dropout_;
-  Tensor gamma_, sum_, mean_, rstd_;
+  Tensor gamma_;
+  bool centred_;
+  Tensor sum_, mean_, rstd_;
 };
 
 }  // namespace
@@ -73,9 +80,11 @@ ResidualNormResult residual_norm(const Tensor& x, const Tensor& branch, const Dr
                                  const Tensor& gamma, const Tensor& beta, float epsilon) {
   const int64_t rows = x.rows(), width = x.width();
   expect_shape("residual_norm", "gamma", gamma, {width});
-  expect_shape("residual_norm", "beta", beta, {width});
   expect_dtype("residual_norm", "gamma", gamma, DType::f32);
-  expect_dtype("residual_norm", "beta", beta, DType::f32);
+  if (beta.defined()) {
+    expect_shape("residual_norm", "beta", beta, {width});
+    expect_dtype("residual_norm", "beta", beta, DType::f32);
+  }
   if (branch.defined()) {
     expect_shape("residual_norm", "branch", branch, x.shape());
     expect_dtype("residual_norm", "branch", branch, x.dtype());
@@ -93,8 +102,8 @@ ResidualNormResult residual_norm(const Tensor& x, const Tensor& branch, const Dr
       Dropout part = dropout;
       part.first_row += r;
       kernels().typed<T>().residual_norm({end - r, width, from + at, add ? add + at : nullptr, part,
-                                          gamma.data<float>(), beta.data<float>(), epsilon,
-                                          sum_out ? sum_out + at : nullptr, out + at,
+                                          gamma.data<float>(), beta.defined() ? beta.data<float>() : nullptr,
+                                          epsilon, sum_out ? sum_out + at : nullptr, out + at,
                                           mean.mutable_data<float>() + r, rstd.mutable_data<float>() + r});
     });
   });

@@ -9,11 +9,11 @@ namespace qkv {
 // The residual stream after a branch was added, and its norm. Both [N, D].
 struct ResidualNormResult {
   Tensor sum;         // x + dropout(branch); x itself where there is no branch
-  Tensor normalized;  // layer_norm(sum | gamma, beta)
+  Tensor normalized;  // layer_norm(sum | gamma, beta), or RMSnorm(sum | gamma)
 };
 
-// x, branch [N, D] (branch may be undefined); gamma, beta f32 [D]. Algorithm 6 of Phuong & Hutter with
-// variance + epsilon under the root.
+// x, branch [N, D] (branch may be undefined); gamma, beta f32 [D]; beta undefined: RMSnorm. Algorithm 6 of
+// Phuong & Hutter with variance + epsilon under the root.
 ResidualNormResult residual_norm(const Tensor& x, const Tensor& branch, const Dropout& dropout,
                                  const Tensor& gamma, const Tensor& beta, float epsilon);
 

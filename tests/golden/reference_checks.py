@@ -3,24 +3,29 @@
 
 usage: reference_checks.py QKV
 
-They lie in $QKV_REFERENCE (check/, hf/, tokenizers/); without it the exit status is 77: skipped. The same two
-cases are in tests/golden/hf, where golden_test compares them through the library; this is the command line.
+They lie in $QKV_REFERENCE (check/, hf/, tokenizers/); without it the exit status is 77: skipped. The
+GPT-2 cases are in tests/golden/hf too, where golden_test compares them through the library; this is the command line.
 """
 import os
 import subprocess
 import sys
 
 SKIPPED = 77
-FORWARD_CASES = ["gpt2", "gpt2_variant"]
-FORWARD_MODES = [[], ["--inner"], ["--train"], ["--generate"]]
+DECODERS = ["gpt2", "gpt2_variant"]
+ENCODERS = ["bert_mlm", "bert_seqcls", "bert_tokencls", "bert_qa", "bert_nsp", "bert_pretraining", "roberta_mlm",
+            "distilbert_mlm"]
+ENCODER_DECODERS = ["t5", "t5_v1_1", "bart", "marian"]
+# What each mode of check_forward.py has something to compare in.
+FORWARD_CASES = {"": DECODERS + ENCODERS + ENCODER_DECODERS, "--inner": DECODERS + ENCODERS + ENCODER_DECODERS,
+                 "--train": ["gpt2", "bert_mlm", "t5", "bart"], "--generate": DECODERS + ENCODER_DECODERS}
 TOKENIZER_CASES = ["gpt2.json", "llamacpp_gpt2.json"]
 
 
 def commands(qkv, reference):
     check = os.path.join(reference, "check")
-    for mode in FORWARD_MODES:
-        yield [sys.executable, os.path.join(check, "check_forward.py"), qkv, os.path.join(reference, "hf"), *mode,
-               "--all", *FORWARD_CASES]
+    for mode, cases in FORWARD_CASES.items():
+        yield [sys.executable, os.path.join(check, "check_forward.py"), qkv, os.path.join(reference, "hf"),
+               *mode.split(), "--all", *cases]
     for cases in TOKENIZER_CASES:
         yield [sys.executable, os.path.join(check, "check_tokenizer.py"), qkv,
                os.path.join(reference, "tokenizers", "vocab", "gpt2"),

@@ -93,6 +93,39 @@ TEST(AttentionGradient, OfPackedHeadsIsTheDifference) {
     }
 }
 
+// A number for each head and distance, added to the scores: its gradient, and the others' with it.
+TEST(AttentionGradient, OfATermByDistanceIsTheDifference) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(::testing::Message() << c);
+    const auto offsets = c.offsets();
+    const int64_t reach = *std::max_element(c.lengths.begin(), c.lengths.end()) - 1;
+    Check check = attention_check();
+    check.keep_f32 = {3};
+    testing::expect_gradients(
+        [&](const Tensors& t) {
+          AttentionOptions options = c.options();
+          options.term = t[3];
+          return Tensors{attention({t[0], 0, c.heads, c.d_qk}, {t[1], 0, c.kv_heads, c.d_qk},
+                                   {t[2], 0, c.kv_heads, c.d_vo}, offsets, KeyLayout::contiguous(offsets),
+                                   options)};
+        },
+        {uniform({c.rows(), c.heads * c.d_qk}, 1), uniform({c.rows(), c.kv_heads * c.d_qk}, 2),
+         uniform({c.rows(), c.kv_heads * c.d_vo}, 3), uniform({c.heads, 2 * reach + 1}, 4)},
+        check);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Attention, RefusesATermThatIsTooShort) {
+  const std::vector<int32_t> offsets = {0, 3};
+  const Tensor x = uniform({3, 2}, 1);
+  const Heads h{x, 0, 1, 2};
+  AttentionOptions options{Mask::full(), uniform({1, 3}, 2), 1, {}};
+  EXPECT_THROW(attention(h, h, h, offsets, KeyLayout::contiguous(offsets), options), Error);
+  options.term = uniform({1, 5}, 2);
+  attention(h, h, h, offsets, KeyLayout::contiguous(offsets), options);
+}
+
 // Cross attention: other numbers of keys than of queries, in blocks out of order, some rows in no block.
 TEST(AttentionGradient, OfKeysInBlocksIsTheDifference) {
   const std::vector<int32_t> offsets = {0, 3, 8};
@@ -120,8 +153,10 @@ TEST(Attention, EqualsTheUnfusedOne) {
     const Heads k{uniform({c.rows(), c.kv_heads * c.d_qk}, 2, -3, 3), 0, c.kv_heads, c.d_qk};
     const Heads v{uniform({c.rows(), c.kv_heads * c.d_vo}, 3), 0, c.kv_heads, c.d_vo};
     const auto keys = KeyLayout::contiguous(offsets);
-    const Tensor fused = attention(q, k, v, offsets, keys, c.options());
-    const Tensor plain = attention_unfused(q, k, v, offsets, keys, c.options(), [](auto...) {});
+    AttentionOptions options = c.options();
+    options.term = uniform({c.heads, 2 * *std::max_element(c.lengths.begin(), c.lengths.end()) + 1}, 4);
+    const Tensor fused = attention(q, k, v, offsets, keys, options);
+    const Tensor plain = attention_unfused(q, k, v, offsets, keys, options, [](auto...) {});
     // Scores below 9 sqrt(65) = 73, which round to 73 u each; their difference is the relative error of a
     // probability.
     testing::expect_near(testing::floats(fused), testing::floats(plain), 2 * 2 * 73 * testing::kUnit,

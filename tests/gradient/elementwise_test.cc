@@ -37,6 +37,18 @@ TEST(ActivationGradient, IsTheDifference) {
     }
 }
 
+// f(a) b: as f, times b in [-1, 1].
+TEST(GatedGradient, IsTheDifference) {
+  for (const Activation kind : {Activation::relu, Activation::gelu_tanh, Activation::silu})
+    for (const Shape& shape : kShapes) {
+      SCOPED_TRACE(shape.text());
+      expect_gradients([&](const Tensors& in) { return Tensors{gated(kind, in[0])}; },
+                       {away_from_zero(uniform({shape[0], 2 * shape[1]}, 1, -1, 1))},
+                       {.fifth = 20, .bf16_roundings = 4});
+    }
+  EXPECT_THROW(gated(Activation::relu, uniform({2, 3}, 1)), Error);
+}
+
 TEST(AddGradient, IsTheDifference) {
   for (const Shape& shape : kShapes)
     expect_gradients([](const Tensors& in) { return Tensors{add(in[0], in[1])}; },
@@ -130,6 +142,31 @@ TEST(ResidualNormGradient, WithBranchAndDropoutIsTheDifference) {
       expect_gradients(op, in, norm_check());
       expect_gradients([&](const Tensors& in) { return Tensors{op(in)[1]}; }, in, norm_check());
     }
+}
+
+// Without beta: x / sqrt(mean(x^2) + epsilon) gamma. Rows that are all 0 but for epsilon have the largest
+// derivatives, as above.
+TEST(ResidualNormGradient, OfRmsNormIsTheDifference) {
+  for (const Shape& shape : kShapes) {
+    SCOPED_TRACE(shape.text());
+    const Tensors in = {uniform(shape, 1), uniform({shape[1]}, 2, 0.5, 1.5), uniform(shape, 4)};
+    const auto op = [](const Tensors& in) {
+      const ResidualNormResult r = residual_norm(in[0], in[2], dropping(0.25F), in[1], {}, kEpsilon);
+      return Tensors{r.sum, r.normalized};
+    };
+    Check check = norm_check();
+    check.keep_f32 = {1};
+    expect_gradients(op, in, check);
+    const Tensor y = residual_norm(in[0], {}, {}, in[1], {}, kEpsilon).normalized;
+    for (int64_t r = 0; r < shape[0]; ++r) {
+      const float* x = in[0].data<float>() + r * shape[1];
+      double squares = 0;
+      for (int64_t c = 0; c < shape[1]; ++c) squares += double{x[c]} * x[c] / static_cast<double>(shape[1]);
+      for (int64_t c = 0; c < shape[1]; ++c)
+        EXPECT_NEAR(y.data<float>()[r * shape[1] + c],
+                    x[c] / std::sqrt(squares + double{kEpsilon}) * in[1].data<float>()[c], 2e-6);
+    }
+  }
 }
 
 // The sum alone is used: the norm's weights get nothing, x and the branch what an addition gives them.

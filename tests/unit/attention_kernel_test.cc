@@ -126,6 +126,19 @@ std::vector<AttentionCase> attention_cases() {
                      .keys = kLengths,
                      .mask = mask,
                      .p = 0.5f});
+  // One head a group has its own path; several share lanes; single queries another.
+  for (const Mask mask : {Mask::causal(), Mask::full()})
+    for (const int64_t kv_heads : {4, 2})
+      cases.push_back({.name = "term",
+                       .heads = 4,
+                       .kv_heads = kv_heads,
+                       .d_qk = 16,
+                       .d_vo = 24,
+                       .queries = {1, 5, 65, 130, 1},
+                       .keys = {70, 5, 65, 150, 1},
+                       .mask = mask,
+                       .p = 0.2f,
+                       .term = true});
   // Scores up to about 1e4, both signs.
   for (const Mask mask : {Mask::causal(), Mask::full()})
     cases.push_back({.name = "extreme",

@@ -18,6 +18,7 @@ struct AttentionCase {
   int64_t block_rows = 0;  // 0: each sequence is one block; else blocks lie in shuffled order
   bool packed = false;     // q, k and v are columns of one row [q | k | v] and out has a margin
   double amplitude = 1;    // of q and k
+  bool term = false;       // a number for each head and distance is added to the scores
 };
 
 template <typename T>
@@ -35,6 +36,10 @@ class AttentionProblem {
     k = Buffer<T>::normal(key_rows_ * k_width_, 2, c.amplitude, 3);
     v = Buffer<T>::normal(key_rows_ * v_width_, 3, 1, 1);
     dout = Buffer<T>::normal(rows() * out_width_, 4, 1, 3);
+    const int64_t longest = c.keys.empty() ? 0 : *std::max_element(c.keys.begin(), c.keys.end());
+    term = {nullptr, std::max<int64_t>(0, longest - 1)};
+    bias = Buffer<float>::normal(c.term ? c.heads * term.row() : 0, 5, 1, 1);
+    if (c.term) term.bias = bias.data();
   }
 
   int64_t rows() const { return q_offsets_.back(); }
@@ -96,6 +101,8 @@ class AttentionProblem {
   int64_t first_row(int64_t s) const { return q_offsets_[s]; }
 
   Buffer<T> q{0}, k{0}, v{0}, dout{0};
+  Buffer<float> bias{0};
+  ScoreTerm term;
 
  private:
   int64_t k_start() const { return c_.packed ? c_.heads * c_.d_qk : 0; }
@@ -129,6 +136,7 @@ class AttentionProblem {
     a.blocks = blocks_.data();
     a.block_rows = block_rows_;
     a.mask = c_.mask;
+    a.term = term;
     a.scale = scale();
     a.dropout = dropout();
     a.q = q.data(), a.q_stride = q_width_;
@@ -202,12 +210,14 @@ AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradien
             dot += term, size += std::abs(term);
           }
           seen.push_back(j);
-          score.push_back(scale * dot);
+          const double added = c.term ? x.bias.at(x.term.at(h, position, j)) : 0;
+          score.push_back(scale * dot + added);
           const bool kept = c.p == 0 || dropout_bits(key, static_cast<uint32_t>(j)) >= dropout_threshold(c.p);
           keep.push_back(kept ? 1 / (1 - double{c.p}) : 0);
-          score_error = std::max(score_error, (static_cast<double>(c.d_qk) + 3) * kEps * scale * size);
-          largest = std::max(largest, std::abs(scale * dot));
-          top = std::max(top, scale * dot);
+          score_error = std::max(score_error,
+                                 (static_cast<double>(c.d_qk) + 3) * kEps * (scale * size + std::abs(added)));
+          largest = std::max(largest, std::abs(score.back()));
+          top = std::max(top, score.back());
         }
         const int64_t lse_at = row * c.heads + h;
         if (seen.empty()) {

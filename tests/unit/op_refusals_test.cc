@@ -50,9 +50,9 @@ TEST(OpRefusals, ResidualNorm) {
       {"residual_norm", "gamma", "[3]", "[2]"});
   expect_error(
       [] {
-        residual_norm(f32({2, 3}), {}, {}, f32({3}), {}, 1);
+        residual_norm(f32({2, 3}), {}, {}, f32({3}), f32({2}), 1);
       },
-      {"residual_norm", "beta", "nothing"});
+      {"residual_norm", "beta", "[3]", "[2]"});
   expect_error(
       [] {
         residual_norm(f32({2, 3}), {}, {}, bf16({3}), f32({3}), 1);

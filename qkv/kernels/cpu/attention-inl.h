@@ -145,6 +145,46 @@ HWY_INLINE void mask_scores(const LaneTile<T>& t, int64_t k0, int64_t k1, float*
         scores[(j - k0) * kLanes + lane] = -std::numeric_limits<float>::infinity();
 }
 
+// Adds the score term, times `factor`, to the scores; for one head a group neighbouring lanes have
+// neighbouring distances.
+template <typename T>
+HWY_INLINE void add_term(const LaneTile<T>& t, int64_t k0, int64_t k1, float factor, float* scores) {
+  const DF d;
+  const ScoreTerm& term = t.a.term;
+  const VF f = hn::Set(d, factor);
+  for (int64_t j = k0; j < k1; ++j) {
+    float* row = scores + (j - k0) * kLanes;
+    if (t.group() == 1) {
+      const float* bias = term.bias + term.at(t.head(0), t.position(0), j);
+      for_vectors(t.count, [&](int64_t c, int64_t n) HWY_ATTR {
+        store_part(d, hn::MulAdd(f, load_part(d, bias + c, n), load_part(d, row + c, n)), row + c, n);
+      });
+      continue;
+    }
+    for (int64_t lane = 0; lane < t.count; ++lane)
+      row[lane] += factor * term.bias[term.at(t.head(lane), t.position(lane), j)];
+  }
+}
+
+// Adds dS to the term's gradient.
+template <typename T>
+HWY_INLINE void add_term_grad(const LaneTile<T>& t, int64_t k0, int64_t k1, const float* ds, float* dterm) {
+  const DF d;
+  const ScoreTerm& term = t.a.term;
+  for (int64_t j = k0; j < k1; ++j) {
+    const float* row = ds + (j - k0) * kLanes;
+    if (t.group() == 1) {
+      float* to = dterm + term.at(t.head(0), t.position(0), j);
+      for_vectors(t.count, [&](int64_t c, int64_t n) HWY_ATTR {
+        store_part(d, hn::Add(load_part(d, to + c, n), load_part(d, row + c, n)), to + c, n);
+      });
+      continue;
+    }
+    for (int64_t lane = 0; lane < t.count; ++lane)
+      dterm[term.at(t.head(lane), t.position(lane), j)] += row[lane];
+  }
+}
+
 // scores[keys, lanes] -> exp(scores - new maximum) (dropped), updating the running maximum and sum, and
 // correction[lane] = exp(old maximum - new maximum).
 template <typename T>
@@ -216,6 +256,7 @@ HWY_NOINLINE void attention_lanes(const LaneTile<T>& t, float* scratch) {
     gather_keys(a, t.sequence, a.k + t.kv_head * a.d_qk, a.k_stride, a.d_qk, k0, k1, k_tile);
     gather_keys(a, t.sequence, a.v + t.kv_head * a.d_vo, a.v_stride, a.d_vo, k0, k1, v_tile);
     tile_product(count, columns, a.d_qk, k_tile, a.d_qk, 1, q_t, kLanes, s_t, kLanes, false);  // S^T = K Q^T
+    if (a.term.on()) add_term(t, k0, k1, 1, s_t);
     if (cover == TileCover::mixed) mask_scores(t, k0, k1, s_t);
     online_softmax(a, dropout_keys, columns, k0, count, s_t, maximum, sum, correction);
     scale_lanes(a.d_vo, columns, correction, o_t);
@@ -313,6 +354,7 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
     for (int64_t j = whole; j < count; ++j) dots<1>(q, k, a.k_stride, a.d_qk, rows + j, p + j);
     float top = maximum;
     for (int64_t j = 0; j < count; ++j) {
+      if (a.term.on()) p[j] += a.term.bias[a.term.at(head, position, k0 + j)];
       if (!a.mask.allows(position, k0 + j)) p[j] = -std::numeric_limits<float>::infinity();
       top = std::max(top, p[j]);
     }
@@ -443,9 +485,11 @@ void attention_grad(const AttentionGrad<T>& g, int64_t sequence, int64_t kv_head
       const TileCover cover = a.mask.cover(q0, q1, k0, k1);
       if (cover == TileCover::empty) continue;
       tile_product(count, columns, a.d_qk, k + k0 * a.d_qk, a.d_qk, 1, q_t, kLanes, s_t, kLanes, false);
+      if (a.term.on()) add_term(t, k0, k1, 1, s_t);
       if (cover == TileCover::mixed) mask_scores(t, k0, k1, s_t);
       tile_product(count, columns, a.d_vo, v + k0 * a.d_vo, a.d_vo, 1, dout_t, kLanes, dp_t, kLanes, false);
       softmax_grad(a, dropout_keys, columns, k0, count, lse, delta, s_t, dp_t);
+      if (g.dterm) add_term_grad(t, k0, k1, dp_t, g.dterm + sequence * a.heads * a.term.row());
       // dV += P^T dO;  dK += dS^T Q;  dQ^T += K^T dS^T
       tile_product(count, wide_vo, t.count, s_t, kLanes, 1, dout_rows, wide_vo, dv + k0 * wide_vo, wide_vo,
                    true);

@@ -270,6 +270,8 @@ HWY_NOINLINE void attention_lane_tiles(const Attention<BFloat16>& a, int64_t seq
         LaneState& state = states[i];
         const int64_t columns = tile_padded(t.count);
         scope.product(keys, columns, d_qk, k_tile, d_qk, state.q, kLanes, s_t, kLanes, false);
+        // The softmax scales what it reads.
+        if (a.term.on()) add_term(t, k0, k1, 1 / a.scale, s_t);
         if (cover == TileCover::mixed) mask_scores(t, k0, k1, s_t);
         if (softmax_pairs(a, LaneKeys<BFloat16>(t), columns, k0, count, s_t, state.maximum, state.sum,
                           state.correction, p_t))
@@ -321,7 +323,7 @@ void attention_on_tiles(const Attention<BFloat16>& a, int64_t sequence, int64_t 
 // generic.cc for the equations. Keys from count to tile_padded(count) become zero.
 HWY_INLINE void softmax_grad_pairs(const Attention<BFloat16>& a, const LaneKeys<BFloat16>& keys_of_lanes,
                                    int64_t columns, int64_t k0, int64_t count, const float* lse,
-                                   const float* delta, const float* s_t, const float* dp_t, BFloat16* p_rows,
+                                   const float* delta, const float* s_t, float* dp_t, BFloat16* p_rows,
                                    BFloat16* ds_rows, uint32_t* ds_pairs) {
   const DF d;
   const DU du;
@@ -344,6 +346,7 @@ HWY_INLINE void softmax_grad_pairs(const Attention<BFloat16>& a, const LaneKeys<
           dp = drop(d, dp, bits, threshold, keep_scale);
         }
         ds = hn::Mul(p, hn::Sub(dp, delta_n));
+        if (a.term.on()) hn::StoreU(ds, d, dp_t + j * kLanes + n);
       }
       const VU rounded = rounded_bits(ds);
       store_rounded(rounded_bits(dropped), p_rows + j * kLanes + n);
@@ -427,10 +430,12 @@ void attention_grad_on_tiles(const AttentionGrad<BFloat16>& g, int64_t sequence,
       const TileCover cover = a.mask.cover(q0, q1, k0, k1);
       if (cover == TileCover::empty) continue;
       scope.product(tile_keys, columns, d_qk, k + k0 * d_qk, d_qk, q_t, columns, s_t, kLanes, false);
+      if (a.term.on()) add_term(t, k0, k1, 1 / a.scale, s_t);
       if (cover == TileCover::mixed) mask_scores(t, k0, k1, s_t);
       scope.product(tile_keys, columns, d_vo, v + k0 * d_vo, d_vo, dout_t, columns, dp_t, kLanes, false);
       softmax_grad_pairs(a, dropout_keys, columns, k0, count, lse, delta, s_t, dp_t, p_rows, ds_rows,
                          ds_pairs);
+      if (g.dterm) add_term_grad(t, k0, k1, dp_t, g.dterm + sequence * a.heads * a.term.row());
       // dV += P^T dO;  dK += dS^T Q;  dQ^T += K^T dS^T
       scope.product(tile_keys, d_vo, columns, p_rows, kLanes, dout, d_vo, dv + k0 * d_vo, d_vo, true);
       scope.product(tile_keys, d_qk, columns, ds_rows, kLanes, q, d_qk, dk + k0 * d_qk, d_qk, true);

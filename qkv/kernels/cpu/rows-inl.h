@@ -56,7 +56,7 @@ void residual_norm(const ResidualNorm<T>& a) {
       store(d, s, row.data() + c);
       total = hn::Add(total, s);  // lanes beyond the row are zero
     });
-    const float mean = sum_of(d, total) / static_cast<float>(a.width);
+    const float mean = a.beta ? sum_of(d, total) / static_cast<float>(a.width) : 0;
 
     // pass 2: the variance
     const VF vmean = hn::Set(d, mean);
@@ -74,8 +74,8 @@ void residual_norm(const ResidualNorm<T>& a) {
     const VF vrstd = hn::Set(d, rstd);
     for_vectors(a.width, [&](int64_t c, int64_t n) HWY_ATTR {
       const VF e = hn::Mul(hn::Sub(load(d, row.data() + c), vmean), vrstd);
-      store_part(d, hn::MulAdd(e, load_part(d, a.gamma + c, n), load_part(d, a.beta + c, n)),
-                 a.y + r * a.width + c, n);
+      const VF shift = a.beta ? load_part(d, a.beta + c, n) : hn::Zero(d);
+      store_part(d, hn::MulAdd(e, load_part(d, a.gamma + c, n), shift), a.y + r * a.width + c, n);
     });
   }
 }
@@ -97,9 +97,9 @@ void residual_norm_grad(const ResidualNormGrad<T>& a) {
       sum_g = hn::Add(sum_g, g);
       sum_gn = hn::MulAdd(g, norm, sum_gn);
       store_part(d, hn::MulAdd(dyv, norm, load_part(d, a.dgamma + c, n)), a.dgamma + c, n);
-      store_part(d, hn::Add(dyv, load_part(d, a.dbeta + c, n)), a.dbeta + c, n);
+      if (a.dbeta) store_part(d, hn::Add(dyv, load_part(d, a.dbeta + c, n)), a.dbeta + c, n);
     });
-    const VF mean_g = hn::Set(d, sum_of(d, sum_g) / static_cast<float>(a.width));
+    const VF mean_g = hn::Set(d, a.dbeta ? sum_of(d, sum_g) / static_cast<float>(a.width) : 0);
     const VF mean_gn = hn::Set(d, sum_of(d, sum_gn) / static_cast<float>(a.width));
 
     // pass 2: d_sum

@@ -111,17 +111,19 @@ void residual_norm(const ResidualNorm<T>& a) {
       sum[c] = static_cast<float>(s);
     }
     float m = 0, v = 0;
-    for (const float e : sum) m += e / static_cast<float>(a.width);
+    if (a.beta)
+      for (const float e : sum) m += e / static_cast<float>(a.width);
     for (const float e : sum) v += (e - m) * (e - m) / static_cast<float>(a.width);
     const float rstd = 1 / std::sqrt(v + a.epsilon);
     a.mean[r] = m;
     a.rstd[r] = rstd;
     for (int64_t c = 0; c < a.width; ++c)
-      a.y[r * a.width + c] = T((sum[c] - m) * rstd * a.gamma[c] + a.beta[c]);
+      a.y[r * a.width + c] = T((sum[c] - m) * rstd * a.gamma[c] + (a.beta ? a.beta[c] : 0));
   }
 }
 
-// With n = (sum - mean) rstd and g = dy gamma:  d_sum = rstd (g - mean(g) - n mean(g n)).
+// With n = (sum - mean) rstd and g = dy gamma:  d_sum = rstd (g - mean(g) - n mean(g n)), of RMSnorm without
+// mean(g).
 template <typename T>
 void residual_norm_grad(const ResidualNormGrad<T>& a) {
   const auto width = static_cast<float>(a.width);
@@ -131,10 +133,10 @@ void residual_norm_grad(const ResidualNormGrad<T>& a) {
     float mean_g = 0, mean_gn = 0;
     for (int64_t c = 0; c < a.width; ++c) {
       const float n = (at(s, c) - a.mean[r]) * a.rstd[r], g = at(dy, c) * a.gamma[c];
-      mean_g += g / width;
+      if (a.dbeta) mean_g += g / width;
       mean_gn += g * n / width;
       a.dgamma[c] += at(dy, c) * n;
-      a.dbeta[c] += at(dy, c);
+      if (a.dbeta) a.dbeta[c] += at(dy, c);
     }
     for (int64_t c = 0; c < a.width; ++c) {
       const float n = (at(s, c) - a.mean[r]) * a.rstd[r], g = at(dy, c) * a.gamma[c];
@@ -212,7 +214,7 @@ void query_scores(const Attention<T>& a, int64_t s, int64_t i, int64_t h, std::v
     const T* k = a.k + key_row(a, s, j) * a.k_stride + kv * a.d_qk;
     float dot = 0;
     for (int64_t c = 0; c < a.d_qk; ++c) dot += at(q, c) * at(k, c);
-    scores[j] = a.scale * dot;
+    scores[j] = a.scale * dot + (a.term.on() ? a.term.bias[a.term.at(h, position, j)] : 0);
   }
 }
 
@@ -277,6 +279,8 @@ void attention_grad(const AttentionGrad<T>& g, int64_t s, int64_t kv, float*) {
       }
       std::fill(dq.begin(), dq.end(), 0.0f);
       for (int64_t j = 0; j < keys; ++j) {
+        if (g.dterm && p[j] != 0)
+          g.dterm[s * a.heads * a.term.row() + a.term.at(h, keys - queries + i, j)] += p[j] * (dp[j] - delta);
         const float ds = a.scale * p[j] * (dp[j] - delta);
         const T* k = a.k + key_row(a, s, j) * a.k_stride + kv * a.d_qk;
         for (int64_t c = 0; c < a.d_qk; ++c) {

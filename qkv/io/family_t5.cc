@@ -1,0 +1,339 @@
+// T5 and its kin: Hugging Face's T5ForConditionalGeneration, BartForConditionalGeneration, MarianMTModel.
+#include "qkv/io/family.h"
+
+namespace qkv {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 40;  // check_spec() knows the real bounds
+// T5 has no limit of its own; what it was trained with is 512, what memory holds is more.
+constexpr int64_t kT5Context = 4096;
+
+// Collects the names of one model.
+struct Names {
+  std::vector<WeightName> all;
+  bool bias = true;
+
+  void tensor(const std::string& engine, const std::string& file) { all.push_back({engine, file}); }
+  void linear(const std::string& engine, const std::string& file) { parts(engine, {file}, {0}); }
+  void norm(const std::string& engine, const std::string& file) {
+    tensor(engine + ".gamma", file + ".weight");
+    if (bias) tensor(engine + ".beta", file + ".bias");
+  }
+  // Rows of one fused projection; 0: all.
+  void parts(const std::string& engine, const std::vector<std::string>& files,
+             const std::vector<int64_t>& rows) {
+    for (const char* kind : {".weight", ".bias"}) {
+      if (kind[1] == 'b' && !bias) continue;
+      int64_t first = 0;
+      for (size_t i = 0; i < files.size(); ++i) {
+        all.push_back({engine + kind, files[i] + kind, false, first, rows[i]});
+        first += rows[i];
+      }
+    }
+  }
+};
+
+ModelSpec read_t5(const JsonField& c) {
+  ModelSpec s;
+  s.architecture = Architecture::encoder_decoder;
+  s.vocab_size = c["vocab_size"].integer(0, kMost);
+  s.context = c.integer_or("n_positions", kT5Context, 1, kMost);
+  s.width = c["d_model"].integer(0, kMost);
+  s.encoder_layers = c["num_layers"].integer(0, kMost);
+  s.layers = c.integer_or("num_decoder_layers", s.encoder_layers, 0, kMost);
+  s.attention.heads = s.attention.kv_heads = c["num_heads"].integer(0, kMost);
+  s.attention.d_qk = s.attention.d_vo = c["d_kv"].integer(0, kMost);
+  s.attention.bias = false;
+  s.attention.scaled = false;
+  s.hidden = c["d_ff"].integer(0, kMost);
+  s.feed_forward_bias = false;
+  const auto projection = c.string_or("feed_forward_proj", "relu");
+  s.gated = projection.starts_with("gated-");
+  const std::string activation = s.gated ? projection.substr(6) : projection;
+  if (activation == "relu")
+    s.activation = Activation::relu;
+  else if (activation == "gelu" || activation == "gelu_new")  // "gated-gelu" has always meant the tanh form
+    s.activation = s.gated || activation == "gelu_new" ? Activation::gelu_tanh : Activation::gelu;
+  else if (activation == "silu" || activation == "swish")
+    s.activation = Activation::silu;
+  else
+    fail("{}: feed_forward_proj: '{}' is not supported (relu, gated-gelu, gated-silu, ... are)", c.place(),
+         projection);
+  s.normalization = Normalization::rms;
+  s.norm_epsilon = c.number_or("layer_norm_epsilon", 1e-6F);
+  s.positions = Positions::relative;
+  s.relative_buckets = c.integer_or("relative_attention_num_buckets", 32, 0, kMost);
+  s.relative_distance = c.integer_or("relative_attention_max_distance", 128, 0, kMost);
+  s.tied = c.boolean_or("tie_word_embeddings", true);
+  s.unembedding_scaled = s.tied;
+  s.attention.dropout = s.embedding_dropout = s.residual_dropout = c.number_or("dropout_rate", 0.1F);
+  return s;
+}
+
+bool expresses_t5(const ModelSpec& s) {
+  const AttentionSpec& a = s.attention;
+  return s.architecture == Architecture::encoder_decoder && s.positions == Positions::relative &&
+         s.normalization == Normalization::rms && s.norm_placement == NormPlacement::pre && !a.bias &&
+         !a.scaled && !a.scaled_by_layer && a.kv_heads == a.heads && a.d_qk == a.d_vo &&
+         !s.feed_forward_bias && s.unembedding_scaled == s.tied && !s.unembedding_bias && s.head_width == 0 &&
+         !s.embedding_norm && !s.embedding_scaled && s.segments == 0 && !s.stacks_apart &&
+         a.dropout == s.residual_dropout && s.embedding_dropout == s.residual_dropout &&
+         s.activation != Activation::tanh && (s.gated ? s.activation != Activation::gelu : true);
+}
+
+std::string t5_projection(const ModelSpec& s) {
+  const char* name = s.activation == Activation::relu              ? "relu"
+                     : s.activation == Activation::silu            ? "silu"
+                     : s.gated || s.activation == Activation::gelu ? "gelu"
+                                                                   : "gelu_new";
+  return (s.gated ? "gated-" : "") + std::string(name);
+}
+
+OrderedJson write_t5(const ModelSpec& s) {
+  return {{"model_type", "t5"},
+          {"architectures", {"T5ForConditionalGeneration"}},
+          {"is_encoder_decoder", true},
+          {"vocab_size", s.vocab_size},
+          {"n_positions", s.context},
+          {"d_model", s.width},
+          {"d_kv", s.attention.d_qk},
+          {"d_ff", s.hidden},
+          {"num_layers", s.encoder_layers},
+          {"num_decoder_layers", s.layers},
+          {"num_heads", s.attention.heads},
+          {"feed_forward_proj", t5_projection(s)},
+          {"layer_norm_epsilon", decimal(s.norm_epsilon)},
+          {"relative_attention_num_buckets", s.relative_buckets},
+          {"relative_attention_max_distance", s.relative_distance},
+          {"dropout_rate", decimal(s.residual_dropout)},
+          {"tie_word_embeddings", s.tied},
+          {"torch_dtype", "float32"}};
+}
+
+std::vector<WeightName> t5_weights(const ModelSpec& s) {
+  Names n{{}, false};
+  n.tensor("embedding.token", "shared.weight");
+  const int64_t inner = s.attention.heads * s.attention.d_qk;
+  for (const char* stack : {"encoder", "decoder"}) {
+    const bool decoder = stack[0] == 'd';
+    const std::string file_stack = stack, engine_stack = stack;
+    n.tensor(engine_stack + ".distance",
+             file_stack + ".block.0.layer.0.SelfAttention.relative_attention_bias.weight");
+    for (int64_t l = 0; l < (decoder ? s.layers : s.encoder_layers); ++l) {
+      const std::string engine = fmt::format("{}.block.{}.", stack, l),
+                        file = fmt::format("{}.block.{}.layer.", stack, l);
+      const std::string self = file + "0.SelfAttention.", cross = file + "1.EncDecAttention.",
+                        dense = file + (decoder ? "2" : "1") + ".DenseReluDense.";
+      n.parts(engine + "attention.qkv", {self + "q", self + "k", self + "v"}, {inner, inner, inner});
+      n.linear(engine + "attention.out", self + "o");
+      n.norm(engine + "attention.norm", file + "0.layer_norm");
+      if (decoder) {
+        n.linear(engine + "cross_attention.q", cross + "q");
+        n.parts(engine + "cross_attention.kv", {cross + "k", cross + "v"}, {inner, inner});
+        n.linear(engine + "cross_attention.out", cross + "o");
+        n.norm(engine + "cross_attention.norm", file + "1.layer_norm");
+      }
+      if (s.gated)
+        n.parts(engine + "feed_forward.up", {dense + "wi_0", dense + "wi_1"}, {s.hidden, s.hidden});
+      else
+        n.linear(engine + "feed_forward.up", dense + "wi");
+      n.linear(engine + "feed_forward.down", dense + "wo");
+      n.norm(engine + "feed_forward.norm", file + (decoder ? "2" : "1") + ".layer_norm");
+    }
+    n.norm(engine_stack + ".norm", file_stack + ".final_layer_norm");
+  }
+  if (!s.tied) n.tensor("unembedding.weight", "lm_head.weight");
+  return n.all;
+}
+
+bool is_extra_in_t5(const ModelSpec& s, const std::string& name) {
+  return name.ends_with(".embed_tokens.weight") || (s.tied && name == "lm_head.weight");
+}
+
+// BART counts positions from 2.
+constexpr int64_t kBartUnused = 2;
+
+Activation read_activation(const JsonField& c) {
+  const auto name = c.string_or("activation_function", "gelu");
+  if (name == "gelu") return Activation::gelu;
+  if (name == "gelu_new") return Activation::gelu_tanh;
+  if (name == "relu") return Activation::relu;
+  if (name == "silu" || name == "swish") return Activation::silu;
+  fail("{}: activation_function: '{}' is not supported (gelu, gelu_new, relu, swish are)", c.place(), name);
+}
+
+const char* activation_name(Activation a) {
+  return a == Activation::gelu        ? "gelu"
+         : a == Activation::gelu_tanh ? "gelu_new"
+         : a == Activation::relu      ? "relu"
+                                      : "swish";
+}
+
+// What BART and Marian share.
+ModelSpec read_bart_like(const JsonField& c) {
+  ModelSpec s;
+  s.architecture = Architecture::encoder_decoder;
+  s.vocab_size = c["vocab_size"].integer(0, kMost);
+  s.context = c["max_position_embeddings"].integer(0, kMost);
+  s.width = c["d_model"].integer(0, kMost);
+  s.encoder_layers = c["encoder_layers"].integer(0, kMost);
+  s.layers = c["decoder_layers"].integer(0, kMost);
+  const int64_t heads = c["encoder_attention_heads"].integer(1, kMost);
+  s.hidden = c["encoder_ffn_dim"].integer(0, kMost);
+  for (const auto& [key, same] : {std::pair("decoder_attention_heads", heads), {"decoder_ffn_dim", s.hidden}})
+    check(c[key].integer(0, kMost) == same, "{}: {}: only the encoder's {} is supported", c.place(), key,
+          same);
+  check(s.width % heads == 0, "{}: d_model {} is not divisible by {} heads", c.place(), s.width, heads);
+  s.attention.heads = s.attention.kv_heads = heads;
+  s.attention.d_qk = s.attention.d_vo = s.width / heads;
+  s.activation = read_activation(c);
+  s.norm_placement = NormPlacement::post;
+  s.embedding_scaled = c.boolean_or("scale_embedding", false);
+  s.unembedding_bias = true;  // final_logits_bias
+  s.attention.dropout = c.number_or("attention_dropout", 0);
+  s.embedding_dropout = s.residual_dropout = c.number_or("dropout", 0.1F);
+  s.init_std = c.number_or("init_std", 0.02F);
+  check(c.boolean_or("tie_word_embeddings", true), "{}: tie_word_embeddings: only true is supported",
+        c.place());
+  return s;
+}
+
+OrderedJson write_bart_like(const ModelSpec& s, const char* type, const char* architecture) {
+  return {{"model_type", type},
+          {"architectures", {architecture}},
+          {"is_encoder_decoder", true},
+          {"vocab_size", s.vocab_size},
+          {"max_position_embeddings", s.context},
+          {"d_model", s.width},
+          {"encoder_layers", s.encoder_layers},
+          {"decoder_layers", s.layers},
+          {"encoder_attention_heads", s.attention.heads},
+          {"decoder_attention_heads", s.attention.heads},
+          {"encoder_ffn_dim", s.hidden},
+          {"decoder_ffn_dim", s.hidden},
+          {"activation_function", activation_name(s.activation)},
+          {"scale_embedding", s.embedding_scaled},
+          {"attention_dropout", decimal(s.attention.dropout)},
+          {"activation_dropout", 0.0},
+          {"dropout", decimal(s.residual_dropout)},
+          {"init_std", decimal(s.init_std)},
+          {"torch_dtype", "float32"}};
+}
+
+bool is_bart_like(const ModelSpec& s) {
+  const AttentionSpec& a = s.attention;
+  return s.architecture == Architecture::encoder_decoder && s.normalization == Normalization::layer &&
+         s.norm_placement == NormPlacement::post && a.bias && a.scaled && !a.scaled_by_layer &&
+         a.kv_heads == a.heads && a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && s.feed_forward_bias &&
+         !s.gated && s.tied && s.unembedding_bias && !s.unembedding_scaled && s.head_width == 0 &&
+         s.segments == 0 && s.embedding_dropout == s.residual_dropout && s.activation != Activation::tanh &&
+         s.norm_epsilon == 1e-5F;
+}
+
+void add_bart_blocks(const ModelSpec& s, Names& n) {
+  const int64_t w = s.width;
+  for (const char* stack : {"encoder", "decoder"}) {
+    const bool decoder = stack[0] == 'd';
+    for (int64_t l = 0; l < (decoder ? s.layers : s.encoder_layers); ++l) {
+      const std::string engine = fmt::format("{}.block.{}.", stack, l),
+                        file = fmt::format("model.{}.layers.{}.", stack, l);
+      const std::string self = file + "self_attn.", cross = file + "encoder_attn.";
+      n.parts(engine + "attention.qkv", {self + "q_proj", self + "k_proj", self + "v_proj"}, {w, w, w});
+      n.linear(engine + "attention.out", self + "out_proj");
+      n.norm(engine + "attention.norm", file + "self_attn_layer_norm");
+      if (decoder) {
+        n.linear(engine + "cross_attention.q", cross + "q_proj");
+        n.parts(engine + "cross_attention.kv", {cross + "k_proj", cross + "v_proj"}, {w, w});
+        n.linear(engine + "cross_attention.out", cross + "out_proj");
+        n.norm(engine + "cross_attention.norm", file + "encoder_attn_layer_norm");
+      }
+      n.linear(engine + "feed_forward.up", file + "fc1");
+      n.linear(engine + "feed_forward.down", file + "fc2");
+      n.norm(engine + "feed_forward.norm", file + "final_layer_norm");
+    }
+  }
+}
+
+std::vector<WeightName> bart_weights(const ModelSpec& s) {
+  Names n;
+  n.tensor("embedding.token", "model.shared.weight");
+  for (const char* stack : {"encoder", "decoder"}) {
+    const std::string engine = fmt::format("{}.embedding", stack), file = fmt::format("model.{}.", stack);
+    n.all.push_back({engine + ".position", file + "embed_positions.weight", false, 0, 0, kBartUnused});
+    n.norm(engine + ".norm", file + "layernorm_embedding");
+  }
+  add_bart_blocks(s, n);
+  n.all.push_back({"unembedding.bias", "final_logits_bias", false, 0, 0, 0, "", true});
+  return n.all;
+}
+
+std::vector<WeightName> marian_weights(const ModelSpec& s) {
+  Names n;
+  n.tensor("embedding.token", "model.shared.weight");
+  add_bart_blocks(s, n);
+  n.all.push_back({"unembedding.bias", "final_logits_bias", false, 0, 0, 0, "", true});
+  return n.all;
+}
+
+bool is_extra_in_bart(const ModelSpec&, const std::string& name) {
+  return name.ends_with(".embed_tokens.weight") || name == "lm_head.weight";
+}
+
+// The sinusoids that some files carry.
+bool is_extra_in_marian(const ModelSpec& s, const std::string& name) {
+  return is_extra_in_bart(s, name) || name.ends_with(".embed_positions.weight");
+}
+
+}  // namespace
+
+const Family& t5_family() {
+  static const Family family = {"t5", read_t5, write_t5, expresses_t5, t5_weights, "", is_extra_in_t5};
+  return family;
+}
+
+const Family& bart_family() {
+  static const Family family = {
+      "bart",
+      [](const JsonField& c) {
+        ModelSpec s = read_bart_like(c);
+        s.stacks_apart = true;
+        s.embedding_norm = true;
+        return s;
+      },
+      [](const ModelSpec& s) { return write_bart_like(s, "bart", "BartForConditionalGeneration"); },
+      [](const ModelSpec& s) {
+        return is_bart_like(s) && s.positions == Positions::learned && s.stacks_apart && s.embedding_norm;
+      },
+      bart_weights,
+      "model.",
+      is_extra_in_bart};
+  return family;
+}
+
+const Family& marian_family() {
+  static const Family family = {"marian",
+                                [](const JsonField& c) {
+                                  ModelSpec s = read_bart_like(c);
+                                  s.positions = Positions::sinusoidal_halves;
+                                  check(c.boolean_or("share_encoder_decoder_embeddings", true),
+                                        "{}: share_encoder_decoder_embeddings: only true is supported",
+                                        c.place());
+                                  return s;
+                                },
+                                [](const ModelSpec& s) {
+                                  OrderedJson config = write_bart_like(s, "marian", "MarianMTModel");
+                                  config["decoder_vocab_size"] = s.vocab_size;
+                                  config["share_encoder_decoder_embeddings"] = true;
+                                  return config;
+                                },
+                                [](const ModelSpec& s) {
+                                  return is_bart_like(s) && s.positions == Positions::sinusoidal_halves &&
+                                         !s.stacks_apart && !s.embedding_norm;
+                                },
+                                marian_weights,
+                                "model.",
+                                is_extra_in_marian};
+  return family;
+}
+
+}  // namespace qkv

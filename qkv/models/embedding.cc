@@ -1,0 +1,68 @@
+#include "qkv/models/embedding.h"
+
+#include <cmath>
+
+#include "qkv/ops/elementwise.h"
+#include "qkv/ops/embedding.h"
+
+namespace qkv {
+namespace {
+
+// W_p^T f32 [context, width] of a formula: sine and cosine of each angle. Positions and pairs
+// count from 0 and the base is 10000 in Vaswani et al. 2017, section 3.5; from 1 and l_max in Phuong &
+// Hutter, section 5.
+Tensor sinusoids(const ModelSpec& spec) {
+  const bool halves = spec.positions == Positions::sinusoidal_halves;
+  const int64_t first = spec.positions == Positions::sinusoidal_paper ? 1 : 0;
+  const double base = first == 1 ? static_cast<double>(spec.context) : 10000;
+  Tensor table = Tensor::zeros({spec.context, spec.width}, DType::f32);
+  float* to = table.mutable_data<float>();
+  for (int64_t t = 0; t < spec.context; ++t)
+    for (int64_t i = 0; i < spec.width / 2; ++i) {
+      const double exponent = static_cast<double>(2 * (i + first)) / static_cast<double>(spec.width);
+      const double angle = static_cast<double>(t + first) / std::pow(base, exponent);
+      const int64_t sine = halves ? i : 2 * i, cosine = halves ? spec.width / 2 + i : 2 * i + 1;
+      to[t * spec.width + sine] = static_cast<float>(std::sin(angle));
+      to[t * spec.width + cosine] = static_cast<float>(std::cos(angle));
+    }
+  return table;
+}
+
+}  // namespace
+
+InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, const ModelSpec& spec,
+                               Parameter& token)
+    : spec_(spec), token_(&token) {
+  const Initializer normal{Initializer::Kind::normal, spec.init_std};
+  if (spec.positions == Positions::learned)
+    position_ =
+        &parameters.add(name + ".position", {spec.context, spec.width}, ParameterKind::matrix, normal);
+  else if (spec.positions != Positions::relative)
+    sinusoids_ = sinusoids(spec);
+  if (spec.segments > 0)
+    segment_ = &parameters.add(name + ".segment", {spec.segments, spec.width}, ParameterKind::matrix, normal);
+  if (spec.embedding_norm)
+    norm_ = std::make_unique<Norm>(parameters, name + ".norm", spec.width, spec.norm());
+}
+
+Tensor InputEmbedding::forward(const Tensor& ids, const Context& context, uint32_t site) const {
+  check(ids.defined() && ids.count() == context.layout.rows(), "model: {} ids do not fit a layout of {} rows",
+        ids.defined() ? ids.count() : 0, context.layout.rows());
+  Tensor x = embedding(ids, token_->value, "token id");
+  if (spec_.embedding_scaled) x = scaled(x, std::sqrt(static_cast<float>(spec_.width)));
+  if (position_ != nullptr || sinusoids_.defined()) {
+    const Tensor& table = position_ != nullptr ? position_->value : sinusoids_;
+    x = add(x, convert(embedding(context.layout.positions, table, "position"), x.dtype()));
+  }
+  if (segment_ != nullptr) {
+    // A model of one segment reads both texts of a pair as its first.
+    const Tensor segments = context.segments.defined() && spec_.segments > 1
+                                ? context.segments
+                                : Tensor::zeros({ids.count()}, DType::i32);
+    x = add(x, embedding(segments, segment_->value, "segment"));
+  }
+  if (norm_) x = norm_->forward(x);
+  return dropout(x, context.dropout(spec_.embedding_dropout, site));
+}
+
+}  // namespace qkv

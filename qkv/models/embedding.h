@@ -1,0 +1,30 @@
+// From token ids to what the first block reads.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "qkv/models/spec.h"
+
+namespace qkv {
+
+// e = W_e[:, x[t]] + W_p[:, t] (Algorithms 1 and 2) plus the segment's, scaled, normalised and dropped as the
+// spec says.
+class InputEmbedding {
+ public:
+  // `token`: W_e^T [V, D], which others may share. Other parameters begin with `name` ("embedding").
+  InputEmbedding(Parameters& parameters, const std::string& name, const ModelSpec& spec, Parameter& token);
+
+  // ids i32 [N] -> [N, D]; layout and segments are the context's. `site`: of dropout.
+  Tensor forward(const Tensor& ids, const Context& context, uint32_t site) const;
+
+ private:
+  ModelSpec spec_;
+  Parameter* token_;
+  Parameter* position_ = nullptr;  // W_p^T [context, D] where learned
+  Tensor sinusoids_;               // the same, f32, where it is a formula
+  Parameter* segment_ = nullptr;   // [segments, D]
+  std::unique_ptr<Norm> norm_;
+};
+
+}  // namespace qkv

@@ -1,0 +1,23 @@
+// Biases by distance: what T5 adds to the scores instead of positions.
+#pragma once
+
+#include "qkv/tensor/tensor.h"
+
+namespace qkv {
+
+// How distances fall into buckets (Raffel et al. 2020, section 2.1): small ones into one each, larger ones
+// into buckets that grow by a factor, all beyond `longest` into the last.
+struct DistanceBuckets {
+  int64_t count = 0;
+  int64_t longest = 128;
+  bool bidirectional = true;  // half of the buckets are of keys behind the query; else these share bucket 0
+
+  // Of a key so many places behind the query (before it: negative).
+  int64_t of(int64_t distance) const;
+};
+
+// table f32 [buckets, heads] -> f32 [heads, 2 reach + 1]: the score term of attention() for distances up to
+// `reach`.
+Tensor relative_bias(const Tensor& table, const DistanceBuckets& buckets, int64_t reach);
+
+}  // namespace qkv
