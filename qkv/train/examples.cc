@@ -47,8 +47,11 @@ void read_rows(const std::string& path, const DataConfig& data, Output output, s
       const size_t at = e.text.second.find(e.label);
       check(at != std::string::npos, "{}: the answer '{}' is not in column '{}'", e.place, e.label,
             data.second_column);
-      e.answer_begin = static_cast<int64_t>(at);
-      e.answer_end = static_cast<int64_t>(at + e.label.size());
+      // No token has spaces only.
+      const size_t first = e.label.find_first_not_of(" \t\n\r"), last = e.label.find_last_not_of(" \t\n\r");
+      check(first != std::string::npos, "{}: column '{}' is empty", e.place, data.label_column);
+      e.answer_begin = static_cast<int64_t>(at + first);
+      e.answer_end = static_cast<int64_t>(at + last + 1);
     }
     out.push_back(std::move(e));
   }
