@@ -23,10 +23,10 @@ void run(const Options& o) {
     for (size_t i = 0; i < which.size(); ++i) {
       const TextPair& text = lines[which[i]].text;
       const TokenSpan s = best_span(scores[i], texts[i].encoding.type_ids, o.longest);
-      const size_t begin = texts[i].encoding.offsets[s.begin].begin,
-                   end = texts[i].encoding.offsets[s.end - 1].end;
-      std::string answer = text.second.substr(begin, end - begin);
-      answer.erase(0, answer.find_first_not_of(' ') == std::string::npos ? 0 : answer.find_first_not_of(' '));
+      size_t begin = texts[i].encoding.offsets[s.begin].begin;
+      const size_t end = texts[i].encoding.offsets[s.end - 1].end;
+      while (begin < end && text.second[begin] == ' ') ++begin;  // that a token begins with
+      const std::string answer = text.second.substr(begin, end - begin);
       if (!o.json) {
         out[which[i]] = answer + "\n";
         continue;
