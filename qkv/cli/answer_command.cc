@@ -24,8 +24,14 @@ void run(const Options& o) {
       const TextPair& text = lines[which[i]].text;
       const TokenSpan s = best_span(scores[i], texts[i].encoding.type_ids, o.longest);
       size_t begin = texts[i].encoding.offsets[s.begin].begin;
-      const size_t end = texts[i].encoding.offsets[s.end - 1].end;
+      size_t end = texts[i].encoding.offsets[s.end - 1].end;
       while (begin < end && text.second[begin] == ' ') ++begin;  // that a token begins with
+      // Tokens of bytes may end inside a character.
+      const auto continues = [&](size_t at) {
+        return at < text.second.size() && (static_cast<unsigned char>(text.second[at]) & 0xC0) == 0x80;
+      };
+      while (continues(begin)) --begin;
+      while (continues(end)) ++end;
       const std::string answer = text.second.substr(begin, end - begin);
       if (!o.json) {
         out[which[i]] = answer + "\n";

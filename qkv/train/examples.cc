@@ -161,6 +161,10 @@ EncodedExamples encode_examples(const std::vector<Example>& examples, const text
     } else {
       targets = {target(e.label, e.place)};
     }
+    if (std::all_of(targets.begin(), targets.end(), [](int32_t t) { return t == kIgnored; })) {
+      ++out.lost;
+      continue;
+    }
     const std::vector<int32_t> ids(encoding.ids.begin(), encoding.ids.end());
     const std::vector<int32_t> segments(encoding.type_ids.begin(), encoding.type_ids.end());
     out.stream.append(ids, segments, targets);

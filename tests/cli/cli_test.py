@@ -834,6 +834,14 @@ train.precision = "f32"
         (found,) = self.jsons("answer", "answer", "--longest", "1", "--json-lines",
                               stdin=json.dumps({"question": "which fruit", "context": "\u00e9\u00e9 pear \u00e9"}))
         self.assertEqual("\u00e9\u00e9 pear \u00e9".encode()[found["begin"]:found["end"]].decode(), found["answer"])
+        self.ok("train", os.path.join(self.shared, "config.toml"), "--set", "train.objective=answer", "--set",
+                f"data.train={self.shared}/answers.tsv", "--set", "tokenizer.type=byte", "--set", "train.out=bytes",
+                "--set", "train.steps=1", "--set", "model.context=48")
+        for i in range(10):  # tokens of bytes, yet answers of characters
+            context = "\u00e9" * (i + 1) + " \u4e00" * 2
+            (found,) = [json.loads(line) for line in
+                        self.ok("answer", "bytes", "--json", "--longest", "3", stdin=f"q\t{context}\n").out.splitlines()]
+            self.assertEqual(context.encode()[found["begin"]:found["end"]].decode(), found["answer"])
         self.refused("answer", self.run_dir("answer"), stdin="\nwhich fruit\n", status=1,
                      says=[":2: expected a question, a tab"])
 

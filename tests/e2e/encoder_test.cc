@@ -7,6 +7,7 @@
 #include "qkv/io/model_dir.h"
 #include "qkv/io/safetensors.h"
 #include "qkv/train/trainer.h"
+#include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
 namespace qkv {
@@ -221,6 +222,26 @@ TEST_F(Encoders, ResumeBitForBit) {
     expect_resumable(objective);
     for (const char* run : {"/whole", "/parts"}) std::filesystem::remove_all(dir_.path() + run);
   }
+}
+
+// A batch of which nothing can be learnt would end a run: what gives none is left out.
+TEST_F(Encoders, WhatCannotBeLearntIsLeftOut) {
+  std::string rows = "question\tcontext\tanswer\n", lines;
+  for (int i = 0; i < 30; ++i) {
+    rows += std::string("who\tant bee cow\tbee\n") + "who\tant bee cow ant bee cow ant bee dog\tdog\n";
+    lines += "ant bee cow\n[MASK] [UNK]\n";
+  }
+  const std::vector<std::string> small = {"train.batch_tokens=2", "train.steps=60", "model.context=8",
+                                          "train.eval_every=60", "data.valid=[]"};
+  std::vector<std::string> answer = small, masked = small, hopeless = small;
+  answer.push_back("data.train=" + dir_.write("cut.tsv", rows));
+  masked.push_back("data.train=" + dir_.write("special.txt", lines));
+  EXPECT_GT(train(config("answer", "answer", answer), StartMode::fresh, nullptr).tokens, 0);
+  EXPECT_GT(train(config("masked", "masked", masked), StartMode::fresh, nullptr).tokens, 0);
+  hopeless.push_back("data.train=" +
+                     dir_.write("far.tsv", "question\tcontext\tanswer\nwho\ta b c d e f g h\th\n"));
+  testing::expect_error([&] { train(config("answer", "hopeless", hopeless), StartMode::fresh, nullptr); },
+                        {"far.tsv", "beyond the model's 8 tokens"});
 }
 
 // A step with learning rate 0 changes nothing: what a run begins with is what it saves.

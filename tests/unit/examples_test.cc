@@ -170,6 +170,9 @@ TEST_F(ExamplesTest, TagsAsAModelReadsThem) {
   const EncodedExamples cut = encode_examples(e, t, spec(t, Output::token_classes, {"X", "Y"}, 3));
   EXPECT_EQ(cut.stream.targets, (std::vector<int32_t>{kIgnored, 0, kIgnored}));
   EXPECT_EQ(cut.cut, 1);
+  const EncodedExamples none = encode_examples(e, t, spec(t, Output::token_classes, {"X", "Y"}, 2));
+  EXPECT_EQ(none.stream.size(), 0);
+  EXPECT_EQ(none.lost, 1);
   expect_error([&] { encode_examples(e, t, spec(t, Output::token_classes, {"X"})); }, {"a.txt:1", "'Y'"});
 }
 
@@ -194,9 +197,10 @@ TEST_F(ExamplesTest, AnswersAsAModelReadsThem) {
   };
   EXPECT_EQ(targets(0), std::pair(4, 5));
   EXPECT_EQ(targets(1), std::pair(5, 5));
-  EXPECT_EQ(targets(2), std::pair(kIgnored, kIgnored));  // cut away
-  EXPECT_EQ(targets(3), std::pair(5, 5));                // a part of a token
-  EXPECT_EQ(targets(4), std::pair(4, 4));                // a space after it
+  EXPECT_EQ(targets(2), std::pair(5, 5));  // a part of a token
+  EXPECT_EQ(targets(3), std::pair(4, 4));  // a space after it
+  EXPECT_EQ(out.stream.size(), 4);         // "away" was cut away
+  EXPECT_EQ(out.lost, 1);
   EXPECT_EQ(out.cut, 3);
   const auto first = out.stream.tokens.starts();
   EXPECT_EQ(out.stream.segments[first[0] + 2], 0);
