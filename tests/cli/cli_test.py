@@ -758,6 +758,11 @@ train.precision = "f32"
         for arguments in (["--file", self.path("in.txt")], ["--batch-tokens", "1", "--file", self.path("in.txt")]):
             self.assertEqual(self.ask("classify", "classify", *arguments).out, plain.out)
         self.assertEqual(self.ask("classify", "classify", stdin="").out, "")
+        # More lines than are read at a time.
+        many = self.ask("classify", "classify", stdin=(lines + "\n") * 250)
+        self.assertEqual(many.out, plain.out * 250)
+        self.refused("classify", self.run_dir("classify"), "--strict", stdin=(lines + "\n") * 250 + "fox " * 20 + "\n",
+                     status=1, says=":1501: longer")
         self.assertEqual(self.ask("classify", "classify", "--dtype", "bf16", stdin="saw\n").out[:4], "tool")
 
     def test_pairs_of_texts(self):

@@ -1,14 +1,19 @@
 // Encoders from files to what they say: runs that must learn small tasks, and can be resumed bit for bit.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <sstream>
+
 #include "qkv/base/file.h"
 #include "qkv/base/rng.h"
 #include "qkv/infer/predict.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/io/safetensors.h"
+#include "qkv/train/task.h"
 #include "qkv/train/trainer.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
+#include "tests/unit/tokenizer_testing.h"
 
 namespace qkv {
 namespace {
@@ -222,6 +227,67 @@ TEST_F(Encoders, ResumeBitForBit) {
     expect_resumable(objective);
     for (const char* run : {"/whole", "/parts"}) std::filesystem::remove_all(dir_.path() + run);
   }
+}
+
+// The model that is kept is that of the evaluation with the best score, of equals the first.
+TEST_F(Encoders, KeepTheBestByItsScore) {
+  std::map<std::string, int64_t> kept;
+  for (const std::string by : {"auto", "loss", "macro_f1"}) {
+    const std::vector<std::string> keys = {"train.best_by=" + by, "train.steps=60", "train.eval_every=3",
+                                           "data.train=" + dir_.write("few.tsv", class_rows(3, 40))};
+    const TrainConfig c = config("classify", by, keys);
+    train(c, StartMode::fresh, nullptr);
+    const std::string score = by == "auto" ? "valid_accuracy" : "valid_" + by;
+    double best = 0;
+    int64_t step = 0;
+    std::istringstream lines(read_file(c.out + "/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const Json record = Json::parse(line);
+      if (!record.contains(score)) continue;
+      const double value = record[score].get<double>() * (by == "loss" ? -1 : 1);
+      if (step == 0 || value > best) best = value, step = record["step"].get<int64_t>();
+    }
+    const Json kept_scores = Json::parse(read_file(c.out + "/evaluation.json"));
+    EXPECT_EQ(kept_scores["step"], step) << by;
+    EXPECT_GT(step, 0) << by;
+    kept[by] = step;
+  }
+  EXPECT_NE(kept["auto"], kept["loss"]);  // else this has told little
+}
+
+TEST_F(Encoders, HideOtherTokensInEachEpoch) {
+  const TrainConfig c = config("masked", "run", {"train.batch_tokens=100000", "train.accumulate=2"});
+  const auto task = make_task(c, nullptr), again = make_task(c, nullptr);
+  const auto targets = [](const Batch& b) {
+    const auto v = b.targets.values<int32_t>();
+    return std::vector<int32_t>(v.begin(), v.end());
+  };
+  const std::vector<Batch> first = task->batches(1, 1), second = task->batches(2, 1);
+  ASSERT_EQ(first.size(), 2u);
+  EXPECT_NE(targets(first[0]), targets(first[1]));  // a batch is an epoch here
+  EXPECT_NE(targets(first[0]), targets(second[0]));
+  EXPECT_EQ(targets(again->batches(2, 1)[1]), targets(second[1]));
+}
+
+// Examples kept for the end are the same however many are kept for validation.
+TEST_F(Encoders, TheTestPartStaysWhatItIs) {
+  const auto parts = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> keys = {"data.valid=[]", "data.test_fraction=0.2"};
+    keys.insert(keys.end(), more.begin(), more.end());
+    const text::Tokenizer tokenizer = testing::word_pieces({"left right ant bee cow dog"});
+    std::vector<std::string> lines;
+    std::istringstream in(make_task(config("classify", "run", keys), &tokenizer)->fingerprint());
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+  };
+  const auto some = parts({"data.valid_fraction=0.1"}), more = parts({"data.valid_fraction=0.3"}),
+             other = parts({"data.split_seed=2"});
+  ASSERT_EQ(some.size(), 3u);
+  EXPECT_NE(some[1], more[1]);
+  EXPECT_EQ(some[2], more[2]);
+  EXPECT_NE(some[2], other[2]);
+  EXPECT_TRUE(some[0].starts_with("examples = 720 ")) << some[0];
+  EXPECT_TRUE(some[2].starts_with("examples = 200 ")) << some[2];
 }
 
 // A batch of which nothing can be learnt would end a run: what gives none is left out.

@@ -236,7 +236,13 @@ TEST_F(TrainConfigTest, DefaultsOfAnEncoder) {
   EXPECT_EQ(of("answer").data.text_column, "question");
   EXPECT_EQ(of("answer").data.second_column, "context");
   EXPECT_EQ(of("answer").data.label_column, "answer");
-  EXPECT_EQ(of("answer", {"data.text_column=q"}).data.text_column, "q");
+  for (const char* key : {"text_column", "second_column", "label_column"}) {
+    const DataConfig d = of("answer", {std::string("data.") + key + "=q"}).data;
+    EXPECT_EQ((d.text_column == "q") + 2 * (d.second_column == "q") + 4 * (d.label_column == "q"),
+              key[0] == 't'   ? 1
+              : key[0] == 's' ? 2
+                              : 4);
+  }
 }
 
 TEST_F(TrainConfigTest, WhatIsWrittenOfAnEncoderIsReadBack) {
