@@ -14,7 +14,7 @@ void run(const Options& o) {
   int64_t cut = 0;
   for_lines(o, "question", "context", [&](const std::vector<InputLine>& lines) {
     for (const InputLine& line : lines)
-      check(line.text.first.empty() || !line.text.second.empty(),
+      check(line.text.first.find_first_not_of(" \t") == std::string::npos || !line.text.second.empty(),
             "{}: expected a question, a tab, and the text that has the answer", line.place);
     std::vector<size_t> which;
     const std::vector<EncodedText> texts = encode_lines(o, m, lines, which, cut);

@@ -851,6 +851,7 @@ train.precision = "f32"
                 self.assertEqual(context.encode()[f["begin"]:f["end"]].decode(), f["answer"])
         self.refused("answer", self.run_dir("answer"), stdin="\nwhich fruit\n", status=1,
                      says=[":2: expected a question, a tab"])
+        self.assertEqual(self.ask("answer", "answer", stdin="\n  \n").out, "\n\n")
 
     def test_fill(self):
         lines = "the [MASK] fox\n\n[MASK] [MASK]\n"
@@ -871,7 +872,10 @@ train.precision = "f32"
         self.assertEqual([len(line.split("\t")) for line in best], [2, 1, 3, 1])
         self.assertTrue(best[0].startswith(filled[0] + "\t"))
         self.assertIn(f"{found[0]['masks'][0][1]['token']} {found[0]['masks'][0][1]['probability']:.4f}", best[0])
-        self.refused("fill", self.run_dir("masked"), stdin="[MASK]\nthe fox\n", status=1, says=[":2: ", "[MASK]"])
+        self.refused("fill", self.run_dir("masked"), stdin="[MASK]\nthe fox\n", status=1,
+                     says=[":2: ", "[MASK] in this line"])
+        self.refused("fill", self.run_dir("masked"), stdin="fox " * 20 + "[MASK]\n", status=1,
+                     says=[":1: ", "[MASK] in what the model reads"])
 
     def test_embed(self):
         lines = "the apple\n\nsaw the fox\nthe apple\n"
