@@ -14,7 +14,7 @@ void run(const Options& o) {
   int64_t cut = 0;
   for_lines(o, "question", "context", [&](const std::vector<InputLine>& lines) {
     for (const InputLine& line : lines)
-      check(line.text.first.empty() || !line.text.second.empty(),
+      check(line.text.first.find_first_not_of(" \t") == std::string::npos || !line.text.second.empty(),
             "{}: expected a question, a tab, and the text that has the answer", line.place);
     std::vector<size_t> which;
     const std::vector<EncodedText> texts = encode_lines(o, m, lines, which, cut);
@@ -23,10 +23,16 @@ void run(const Options& o) {
     for (size_t i = 0; i < which.size(); ++i) {
       const TextPair& text = lines[which[i]].text;
       const TokenSpan s = best_span(scores[i], texts[i].encoding.type_ids, o.longest);
-      const size_t begin = texts[i].encoding.offsets[s.begin].begin,
-                   end = texts[i].encoding.offsets[s.end - 1].end;
-      std::string answer = text.second.substr(begin, end - begin);
-      answer.erase(0, answer.find_first_not_of(' ') == std::string::npos ? 0 : answer.find_first_not_of(' '));
+      size_t begin = texts[i].encoding.offsets[s.begin].begin;
+      size_t end = texts[i].encoding.offsets[s.end - 1].end;
+      while (begin < end && text.second[begin] == ' ') ++begin;  // that a token begins with
+      // Tokens of bytes may end inside a character.
+      const auto continues = [&](size_t at) {
+        return at < text.second.size() && (static_cast<unsigned char>(text.second[at]) & 0xC0) == 0x80;
+      };
+      while (continues(begin)) --begin;
+      while (continues(end)) ++end;
+      const std::string answer = text.second.substr(begin, end - begin);
       if (!o.json) {
         out[which[i]] = answer + "\n";
         continue;

@@ -1,4 +1,5 @@
 // qkv classify: the class of each line.
+#include <algorithm>
 #include <numeric>
 
 #include "qkv/cli/command.h"
@@ -61,7 +62,8 @@ void run(const Options& o) {
     }
     return out;
   });
-  note_cut(cut[0], models[0]);
+  const auto most = std::max_element(cut.begin(), cut.end()) - cut.begin();
+  note_cut(cut[most], models[most]);
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ void run(const Options& o) {
     const auto found = fill_masks(*m.model, texts, mask, o.best, o.batch_tokens);
     std::vector<std::string> out(lines.size(), o.json ? "{\"text\":null}\n" : "\n");
     for (size_t i = 0; i < which.size(); ++i) {
-      check(!found[i].empty(), "{}: there is no {} in this line", lines[which[i]].place, mask_text);
+      check(!found[i].empty(), "{}: there is no {} in {}", lines[which[i]].place, mask_text,
+            texts[i].cut ? "what the model reads of this line" : "this line");
       std::vector<text::TokenId> ids(texts[i].encoding.ids);
       size_t next = 0;
       for (text::TokenId& id : ids)

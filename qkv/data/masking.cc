@@ -25,9 +25,12 @@ Batch masked_batch(const TokenStream& stream, std::span<const Piece> pieces, Sur
     return static_cast<size_t>(id) < set.size() && set[id];
   };
   std::vector<int32_t> ids, targets, lengths;
-  int64_t count = 0, fallback = -1;  // a row that may be hidden
+  int64_t count = 0;
+  size_t word_begin = 0, word_end = 0;  // rows of the last word that may be hidden
   // Three numbers a place: whether it is hidden, by what, by which token.
-  const auto hide = [&](int64_t at, size_t row) {
+  std::vector<int64_t> places;  // in the stream, of each row; -1: an end
+  const auto hide = [&](size_t row) {
+    const int64_t at = places[row];
     targets[row] = tokens[at];
     ++count;
     const double what = random.uniform(3 * static_cast<uint64_t>(at) + 1);
@@ -39,7 +42,6 @@ Batch masked_batch(const TokenStream& stream, std::span<const Piece> pieces, Sur
     const uint64_t drawn = random.below(3 * static_cast<uint64_t>(at) + 2, masking.vocab_size);
     if (!has(masking.special, static_cast<int32_t>(drawn))) ids[row] = static_cast<int32_t>(drawn);
   };
-  std::vector<int64_t> places;  // in the stream, of each row; -1: an end
   for (const Piece& p : pieces) {
     const size_t begin = ids.size();
     const auto put = [&](int32_t id, int64_t place) {
@@ -48,22 +50,27 @@ Batch masked_batch(const TokenStream& stream, std::span<const Piece> pieces, Sur
       places.push_back(place);
     };
     if (ends.first >= 0) put(ends.first, -1);
-    bool hidden = false;  // the word before
+    bool inside = false, hidden = false;  // a word; one that is hidden
     for (int64_t at = p.begin; at < p.end; ++at) {
+      const size_t row = ids.size();
       put(tokens[at], at);
       if (has(masking.special, tokens[at])) {
-        hidden = false;
+        inside = false;
         continue;
       }
-      const bool goes_on = masking.whole_words && at > p.begin && has(masking.inner, tokens[at]);
-      if (!goes_on) hidden = random.uniform(3 * static_cast<uint64_t>(at)) < masking.rate;
-      fallback = static_cast<int64_t>(ids.size()) - 1;
-      if (hidden) hide(at, ids.size() - 1);
+      if (!(inside && masking.whole_words && has(masking.inner, tokens[at]))) {
+        hidden = random.uniform(3 * static_cast<uint64_t>(at)) < masking.rate;
+        word_begin = row;
+      }
+      inside = true;
+      word_end = row + 1;
+      if (hidden) hide(row);
     }
     if (ends.last >= 0) put(ends.last, -1);
     lengths.push_back(static_cast<int32_t>(ids.size() - begin));
   }
-  if (count == 0 && fallback >= 0) hide(places[fallback], static_cast<size_t>(fallback));
+  if (count == 0)
+    for (size_t row = word_begin; row < word_end; ++row) hide(row);
   Batch b;
   b.ids = Tensor::of({std::ssize(ids)}, ids);
   b.layout = Layout::of(lengths);

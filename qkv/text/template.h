@@ -11,8 +11,9 @@ namespace qkv::text {
 // as first A last B last, the second text of type 1 (BERT). Throws Error where it lacks either token.
 Tokenizer with_template(const Tokenizer& tokenizer, const std::string& first, const std::string& last);
 
-// Takes tokens that are not special from the end of the longer text until at most `most` are left. Returns
-// whether there was one too many. Throws Error where special tokens alone are more.
+// Takes tokens from the end of the longer text until at most `most` are left, those that the template put
+// around the texts included. Returns whether there was one too many. Throws Error where the template's alone
+// are more.
 bool truncate(const Tokenizer& tokenizer, Encoding& encoding, size_t most);
 
 }  // namespace qkv::text

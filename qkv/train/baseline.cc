@@ -68,8 +68,10 @@ class NaiveBayes {
                                                static_cast<int64_t>(vocabulary_.size()));
       for (const std::string& w : words) {
         if (!vocabulary_.contains(w)) continue;
-        const auto it = counts->second.find(w);
-        log_p += std::log(static_cast<double>(it == counts->second.end() ? 1 : it->second + 1) / below);
+        int64_t n_word = 0;
+        if (counts != words_.end())  // its examples have words at all
+          if (const auto it = counts->second.find(w); it != counts->second.end()) n_word = it->second;
+        log_p += std::log(static_cast<double>(n_word + 1) / below);
       }
       if (best.empty() || log_p > most) best = label, most = log_p;
     }

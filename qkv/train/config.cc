@@ -517,6 +517,7 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("embedding_scaled", from.embedding_scaled, m.embedding_scaled);
   same("embedding_norm", from.embedding_norm, m.embedding_norm);
   same("segments", from.segments, m.segments);
+  same("norm_epsilon", from.norm_epsilon, m.norm_epsilon);
 }
 
 // Refuses keys of another objective; by value: a run's own config.toml gives every key.
@@ -552,6 +553,14 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   only_for({masked}, "train.mask_random", c.masking.random == defaults.masking.random);
   only_for({masked}, "train.mask_keep", c.masking.keep == defaults.masking.keep);
   only_for({masked}, "train.mask_whole_words", !c.masking.whole_words);
+  const auto scored_by = [&](const char* score, std::initializer_list<Objective> right) {
+    if (c.best_by == score) only_for(right, fmt::format("train.best_by = \"{}\"", score).c_str(), false);
+  };
+  scored_by("accuracy", {classify, tag});
+  scored_by("macro_f1", {classify, tag});
+  scored_by("matthews", {classify});
+  scored_by("f1", {tag, answer});
+  scored_by("exact_match", {answer});
   if (c.masking.random + c.masking.keep > 1)
     usage("{}: train.mask_keep: mask_random and mask_keep are more than 1 together", path);
   if (!c.from.empty() && !c.tokenizer.path.empty())

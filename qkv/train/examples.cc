@@ -47,8 +47,11 @@ void read_rows(const std::string& path, const DataConfig& data, Output output, s
       const size_t at = e.text.second.find(e.label);
       check(at != std::string::npos, "{}: the answer '{}' is not in column '{}'", e.place, e.label,
             data.second_column);
-      e.answer_begin = static_cast<int64_t>(at);
-      e.answer_end = static_cast<int64_t>(at + e.label.size());
+      // No token has spaces only.
+      const size_t first = e.label.find_first_not_of(" \t\n\r"), last = e.label.find_last_not_of(" \t\n\r");
+      check(first != std::string::npos, "{}: column '{}' is empty", e.place, data.label_column);
+      e.answer_begin = static_cast<int64_t>(at + first);
+      e.answer_end = static_cast<int64_t>(at + last + 1);
     }
     out.push_back(std::move(e));
   }
@@ -157,6 +160,10 @@ EncodedExamples encode_examples(const std::vector<Example>& examples, const text
       targets = {tokens.first, tokens.second};
     } else {
       targets = {target(e.label, e.place)};
+    }
+    if (std::all_of(targets.begin(), targets.end(), [](int32_t t) { return t == kIgnored; })) {
+      ++out.lost;
+      continue;
     }
     const std::vector<int32_t> ids(encoding.ids.begin(), encoding.ids.end());
     const std::vector<int32_t> segments(encoding.type_ids.begin(), encoding.type_ids.end());

@@ -37,11 +37,11 @@ std::vector<std::string> texts_of(const std::vector<Example>& examples);
 // Examples as a model reads them.
 struct EncodedExamples {
   LabelledStream stream;
-  int64_t cut = 0;  // that were longer than the model can read
+  int64_t cut = 0;   // that were longer than the model can read
+  int64_t lost = 0;  // of these, what was to be learnt was cut away: left out
 };
 
-// Throws Error naming place and label where the model has no such class. Answers that were cut away are left
-// out of what is learnt.
+// Throws Error naming place and label where the model has no such class.
 EncodedExamples encode_examples(const std::vector<Example>& examples, const text::Tokenizer& tokenizer,
                                 const ModelSpec& spec);
 

@@ -37,17 +37,20 @@ class Labelled : public Task {
     train_ = encoded(examples_.train);
     valid_ = encoded(examples_.valid);
     test_ = encoded(examples_.test);
+    check(train_.stream.size() > 0, "{}: what is to be learnt lies beyond the model's {} tokens",
+          fmt::join(config.data.train, ", "), spec_.context);
     batches_.emplace(train_.stream.lengths(), config.batch_tokens, config.seed);
   }
 
   std::vector<std::string> labels() const override { return spec_.labels; }
   std::string data_text() const override {
-    const int64_t cut = train_.cut + valid_.cut + test_.cut;
+    const int64_t cut = train_.cut + valid_.cut + test_.cut, lost = train_.lost + valid_.lost + test_.lost;
     return fmt::format(
-        "{} training, {} validation and {} test examples{}{}{}", train_.stream.size(), valid_.stream.size(),
+        "{} training, {} validation and {} test examples{}{}{}{}", train_.stream.size(), valid_.stream.size(),
         test_.stream.size(), spec_.labels.empty() ? "" : fmt::format(" of {} classes", spec_.labels.size()),
         untaught_.empty() ? "" : fmt::format(" ({} never in training)", fmt::join(untaught_, ", ")),
-        cut > 0 ? fmt::format(" ({} cut to {} tokens)", cut, spec_.context) : "");
+        cut > 0 ? fmt::format(" ({} cut to {} tokens)", cut, spec_.context) : "",
+        lost > 0 ? fmt::format(" ({} left out: the answer or the tags were cut away)", lost) : "");
   }
   std::string step_text(int64_t) const override {
     return fmt::format("{} tokens ({} steps a pass)", config_.batch_tokens * config_.accumulate,

@@ -1,4 +1,6 @@
 // Masked language modelling: what an encoder finds where tokens were hidden.
+#include <algorithm>
+
 #include "qkv/base/progress.h"
 #include "qkv/data/length_batches.h"
 #include "qkv/infer/predict.h"
@@ -35,8 +37,8 @@ class MaskedLanguageModelling : public Task {
         text_(std::move(corpus.text)),
         cached_(corpus.cached),
         tokens_(encoder_tokens(tokenizer_)),
-        train_(pieces_of(text_.train, config.model.context - 2)),
-        valid_(pieces_of(text_.valid, config.model.context - 2)),
+        train_(pieces(text_.train)),
+        valid_(pieces(text_.valid)),
         masking_(config.masking),
         batches_(lengths_of(train_), config.batch_tokens, config.seed) {
     masking_.mask = tokens_.mask;
@@ -114,6 +116,16 @@ class MaskedLanguageModelling : public Task {
   }
 
  private:
+  // Those that have a token to hide: [UNK] is none.
+  std::vector<Piece> pieces(const TokenStream& stream) const {
+    std::vector<Piece> out = pieces_of(stream, config_.model.context - 2);
+    const auto tokens = stream.tokens();
+    std::erase_if(out, [&](const Piece& p) {
+      return std::all_of(tokens.begin() + p.begin, tokens.begin() + p.end,
+                         [&](int32_t id) { return tokenizer_.is_special(static_cast<text::TokenId>(id)); });
+    });
+    return out;
+  }
   static std::vector<int64_t> lengths_of(const std::vector<Piece>& pieces) {
     std::vector<int64_t> out;
     for (const Piece& p : pieces) out.push_back(p.end - p.begin + 2);

@@ -331,12 +331,16 @@ class Run {
     fail("train.best_by: there is no {} of the objective {}", name, name_of(config_.objective));
   }
 
-  // Weights of another model, for the parameters that both have.
+  // Weights of another model, for the parameters that both have; of the classifier where it has these
+  // classes.
   void begin_with(Transformer& model) const {
     const std::string dir = resolve_model_dir(config_.from);
     const std::unique_ptr<Transformer> other = load_model(dir, DType::f32);
+    const ModelSpec &a = model.spec(), &b = other->spec();
+    const bool same_classes = a.output == b.output && a.labels == b.labels;
     for (Parameter& p : model.parameters().all())
-      if (const Parameter* q = other->parameters().find(p.name); q != nullptr && q->shape == p.shape)
+      if (const Parameter* q = other->parameters().find(p.name);
+          q != nullptr && q->shape == p.shape && (same_classes || !p.name.starts_with("classifier.")))
         p.value = q->value.clone();
   }
 

@@ -643,6 +643,377 @@ train.precision = "f32"
         self.refused("translate", "run", status=1, says=["run", "decoder", "encoder-decoder"], stdin="a\n")
 
 
+class Encoders(CliTest):
+    """Encoders with heads, and what is done with them. All share the runs, which no test changes."""
+
+    CONFIG = """
+data.cache = false
+data.valid_fraction = 0.1
+model.architecture = "encoder"
+model.context = 16
+model.width = 16
+model.layers = 1
+model.heads = 2
+train.steps = 40
+train.batch_tokens = 300
+train.eval_every = 20
+train.warmup_steps = 4
+train.learning_rate = 0.01
+train.precision = "f32"
+"""
+    KINDS = {"fruit": ["apple", "pear", "plum"], "tool": ["saw", "axe", "drill"]}
+    CONTEXTS = {"masked": "a masked language model", "classify": "a classifier of texts", "tag": "a tagger of words",
+                "answer": "a model that finds answers", "decoder": "a language model", "pairs": "an encoder-decoder"}
+    COMMANDS = {"fill": "masked", "classify": "classify", "tag": "tag", "answer": "answer"}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.mkdtemp(prefix="qkv_cli_encoders_")
+        cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
+        chooser = random.Random(3)
+        kinds = list(cls.KINDS)
+        rows, words, answers = ["text\tlabel"], [], ["question\tcontext\tanswer"]
+        for i in range(300):
+            kind = kinds[i % 2]
+            text = [chooser.choice(WORDS) for _ in range(1 + i % 4)]
+            text.insert(i % (len(text) + 1), chooser.choice(cls.KINDS[kind]))
+            rows.append(f"{' '.join(text)}\t{kind}")
+            answers.append(f"which {kind}\t{' '.join(text)}\t{next(w for w in text if w in cls.KINDS[kind])}")
+            words.append("".join(f"{w}\t{'IT' if w in cls.KINDS[kind] else 'O'}\n" for w in text))
+        files = {"classes.tsv": "\n".join(rows) + "\n", "tags.conll": "\n".join(words),
+                 "answers.tsv": "\n".join(answers) + "\n",
+                 "lines.txt": "\n".join(r.split("\t")[0] for r in rows[1:]) + "\n",
+                 "pairs.tsv": "source\ttarget\n" + "a\tb\n" * 30,
+                 "numbers.tsv": "text\tlabel\n" + "".join(f"{w}\t{5 * len(w)}\n" for w in WORDS * 5),
+                 "text.txt": make_text(), "config.toml": cls.CONFIG}
+        for name, contents in files.items():
+            write(os.path.join(cls.shared, name), contents)
+
+        def train(name, *sets):
+            arguments = [a for s in (f"train.out={name}", *sets) for a in ("--set", s)]
+            result = run_qkv("train", "config.toml", *arguments, cwd=cls.shared)
+            assert result.status == 0, result
+            return result
+        cls.trained = {
+            "masked": train("masked", "train.objective=masked", "data.train=lines.txt", 'data.separator="\\n"'),
+            "classify": train("classify", "train.objective=classify", "data.train=classes.tsv", "data.test_fraction=0.1",
+                              "train.steps=100"),
+            "tag": train("tag", "train.objective=tag", "data.train=tags.conll"),
+            "answer": train("answer", "train.objective=answer", "data.train=answers.tsv"),
+            "decoder": train("decoder", "model.architecture=decoder", "data.train=text.txt", "train.batch_tokens=4096",
+                             "tokenizer.type=char", "train.steps=1", "model.width=8"),
+            "pairs": train("pairs", "model.architecture=encoder_decoder", "data.train=pairs.tsv", "tokenizer.type=byte",
+                           "train.steps=1"),
+            "second": train("second", "train.objective=classify", "data.train=classes.tsv", "train.seed=2", "train.steps=4"),
+            "numbers": train("numbers", "train.objective=classify", "data.train=numbers.tsv", "train.steps=1"),
+        }
+
+    def run_dir(self, name):
+        return os.path.join(self.shared, name)
+
+    def ask(self, command, name, *arguments, **options):
+        return self.ok(command, self.run_dir(name), *arguments, **options)
+
+    def jsons(self, command, name, *arguments, **options):
+        return [json.loads(line) for line in self.ask(command, name, "--json", *arguments, **options).out.splitlines()]
+
+    def test_runs(self):
+        for name in ("masked", "classify", "tag", "answer"):
+            self.assertTrue(os.path.exists(os.path.join(self.run_dir(name), "report.html")), name)
+            records = [json.loads(line) for line in read(os.path.join(self.run_dir(name), "metrics.jsonl")).splitlines()]
+            self.assertTrue(any(r.get("sample") for r in records), name)
+            self.assertTrue(any("valid_loss" in r for r in records), name)
+        self.assertIn("simple methods: most frequent class", self.trained["classify"].err)
+        self.assertIn("test of the best model", self.trained["classify"].err)
+        self.assertIn("243 training, 27 validation and 30 test examples of 2 classes", self.trained["classify"].err)
+        self.assertNotIn("test of the best model", self.trained["tag"].err)
+        # What was chosen and what follows from it is written down, and starts the same run again.
+        again = run_qkv("train", "tag/config.toml", "--set", f"train.out={self.path('again')}", cwd=self.shared)
+        self.assertEqual(again.status, 0, again)
+        self.assertEqual(read(self.path("again/best/model.safetensors")),
+                         read(os.path.join(self.run_dir("tag"), "best/model.safetensors")))
+
+    def test_classify(self):
+        lines = "the apple\n\nsaw\r\n  \na lazy drill and\nlast plum"
+        plain = self.ask("classify", "classify", stdin=lines)
+        self.assertEqual(plain.err, "")
+        rows = [line.split("\t") for line in plain.out.split("\n")]
+        self.assertEqual([r[0] for r in rows], ["fruit", "", "tool", "", "tool", "fruit", ""])
+        found = self.jsons("classify", "classify", "--best", "5", stdin=lines)
+        self.assertEqual([f["label"] for f in found], [r[0] or None for r in rows[:-1]])
+        for f, row in zip(found, rows):
+            if f["label"] is None:
+                self.assertEqual(f, {"label": None})
+                continue
+            self.assertEqual(row[1], f"{f['probability']:.4f}")
+            self.assertEqual({b["label"] for b in f["best"]}, set(self.KINDS))
+            self.assertEqual(f["best"][0], {"label": f["label"], "probability": f["probability"]})
+            self.assertAlmostEqual(sum(b["probability"] for b in f["best"]), 1, places=6)
+        self.assertEqual(found[2]["text"], "saw")
+        best = self.ask("classify", "classify", "--best", "2", stdin="saw\n").out.split("\t")
+        self.assertEqual([best[0], best[2]], ["tool", "fruit"])
+        # A line says the same alone, from a file, and a few tokens at a time.
+        self.assertEqual(self.ask("classify", "classify", stdin="saw\n").out, plain.out.split("\n")[2] + "\n")
+        self.write("in.txt", lines)
+        for arguments in (["--file", self.path("in.txt")], ["--batch-tokens", "1", "--file", self.path("in.txt")]):
+            self.assertEqual(self.ask("classify", "classify", *arguments).out, plain.out)
+        self.assertEqual(self.ask("classify", "classify", stdin="").out, "")
+        # More lines than are read at a time.
+        many = self.ask("classify", "classify", stdin=(lines + "\n") * 250)
+        self.assertEqual(many.out, plain.out * 250)
+        self.refused("classify", self.run_dir("classify"), "--strict", stdin=(lines + "\n") * 250 + "fox " * 20 + "\n",
+                     status=1, says=":1501: longer")
+        self.assertEqual(self.ask("classify", "classify", "--dtype", "bf16", stdin="saw\n").out[:4], "tool")
+
+    def test_pairs_of_texts(self):
+        first = self.jsons("classify", "classify", stdin="the\tapple pear\n")[0]
+        self.assertEqual((first["text"], first["second"]), ("the", "apple pear"))
+        line = json.dumps({"text": "the", "second": "apple pear"})
+        self.assertEqual(self.jsons("classify", "classify", "--json-lines", stdin=line), [first])
+        # A pair is not the same as one text, and the order counts.
+        others = self.jsons("classify", "classify", stdin="the apple pear\napple pear\tthe\n")
+        self.assertEqual(len({first["probability"], *(o["probability"] for o in others)}), 3)
+        self.assertNotIn("second", others[0])
+        # A tab inside a JSON string divides nothing.
+        line = json.dumps({"text": "the\tapple pear"})
+        self.assertNotIn("second", self.jsons("classify", "classify", "--json-lines", stdin=line)[0])
+
+    def test_ensemble(self):
+        lines = "the apple\n\nsaw the\n"
+        probabilities = []
+        for name in ("classify", "second"):
+            found = self.jsons("classify", name, "--best", "2", stdin=lines)
+            probabilities.append([{b["label"]: b["probability"] for b in f.get("best", [])} for f in found])
+        both = self.jsons("classify", "classify", "--best", "2", "--ensemble", self.run_dir("second"), stdin=lines)
+        self.assertEqual(both[1], {"label": None})
+        for i in (0, 2):
+            for b in both[i]["best"]:
+                self.assertAlmostEqual(b["probability"], sum(p[i][b["label"]] for p in probabilities) / 2, places=9)
+        self.refused("classify", self.run_dir("classify"), "--ensemble", self.run_dir("numbers"), stdin="a\n",
+                     status=1, says=[self.run_dir("numbers"), "classes are not those of", self.run_dir("classify")])
+        self.refused("classify", self.run_dir("classify"), "--ensemble", self.run_dir("tag"), stdin="a\n",
+                     status=1, says=[self.run_dir("tag"), "a tagger of words"])
+
+    def test_labels_that_are_numbers(self):
+        found = self.jsons("classify", "numbers", "--best", "9", stdin="the\n")[0]
+        self.assertEqual({b["label"] for b in found["best"]}, {str(5 * len(w)) for w in WORDS})
+        labels = json.loads(read(os.path.join(self.run_dir("numbers"), "best/config.json")))["qkv"]["labels"]
+        self.assertEqual(labels, sorted(labels, key=int))
+
+    def test_tag(self):
+        lines = "the  apple \n\n\tsaw\tover\r\nfox"
+        plain = self.ask("tag", "tag", stdin=lines)
+        self.assertEqual(plain.out, "the/O apple/IT\n\nsaw/IT over/O\nfox/O\n")
+        self.assertEqual(self.ask("tag", "tag", "--columns", stdin=lines).out,
+                         "the\tO\napple\tIT\n\n\nsaw\tIT\nover\tO\n\nfox\tO\n\n")
+        found = self.jsons("tag", "tag", stdin=lines)
+        self.assertEqual([f["words"] for f in found], [["the", "apple"], [], ["saw", "over"], ["fox"]])
+        self.assertEqual(found[0]["tags"], ["O", "IT"])
+        for f in found:
+            self.assertEqual(len(f["probabilities"]), len(f["words"]))
+            self.assertTrue(all(0.5 < p <= 1 for p in f["probabilities"]), f)
+        # Words that the model cannot read have no tag. Two tokens stand around 14 words.
+        long = self.ask("tag", "tag", stdin="fox " * 20)
+        self.assertEqual(long.out, " ".join(["fox/O"] * 14 + ["fox/_"] * 6) + "\n")
+        self.assertEqual(long.err, "note: 1 lines are longer than the model's 16 tokens and were cut\n")
+        (found,) = self.jsons("tag", "tag", "--json-lines", stdin=json.dumps({"text": "saw\nover"}))
+        self.assertEqual(found["words"], ["saw", "over"])
+
+    def test_answer(self):
+        lines = "which fruit\tthe quick pear\n\nwhich tool\tan axe over it\n"
+        plain = self.ask("answer", "answer", stdin=lines)
+        self.assertEqual(len(plain.out.split("\n")), 4)
+        self.assertEqual(plain.out.split("\n")[1], "")
+        found = self.jsons("answer", "answer", stdin=lines)
+        self.assertEqual([f["answer"] for f in found], [a or None for a in plain.out.split("\n")[:-1]])
+        for f, line in zip(found, lines.split("\n")):
+            if f["answer"] is not None:
+                context = line.split("\t")[1]
+                self.assertEqual(f["question"], line.split("\t")[0])
+                self.assertEqual(context[f["begin"]:f["end"]], f["answer"])
+                self.assertTrue(f["answer"])
+        for limit in ("1", "2"):
+            for f in self.jsons("answer", "answer", "--longest", limit, stdin=lines):
+                self.assertLessEqual(len((f["answer"] or "").split()), int(limit))
+        # Bytes, not characters.
+        (found,) = self.jsons("answer", "answer", "--longest", "1", "--json-lines",
+                              stdin=json.dumps({"question": "which fruit", "context": "\u00e9\u00e9 pear \u00e9"}))
+        self.assertEqual("\u00e9\u00e9 pear \u00e9".encode()[found["begin"]:found["end"]].decode(), found["answer"])
+        self.ok("train", os.path.join(self.shared, "config.toml"), "--set", "train.objective=answer", "--set",
+                f"data.train={self.shared}/answers.tsv", "--set", "tokenizer.type=byte", "--set", "train.out=bytes",
+                "--set", "train.steps=1", "--set", "model.context=48")
+        chooser = random.Random(1)
+        contexts = ["".join(chooser.choice("\u00e9\u00fc\u4e00\u4e8c a") for _ in range(8)) + "z" for _ in range(60)]
+        for longest in ("1", "2"):  # tokens of bytes, yet answers of characters
+            found = self.ok("answer", "bytes", "--json", "--longest", longest,
+                            stdin="".join(f"q\t{c}\n" for c in contexts)).out.splitlines()
+            for context, f in zip(contexts, map(json.loads, found)):
+                self.assertEqual(context.encode()[f["begin"]:f["end"]].decode(), f["answer"])
+        self.refused("answer", self.run_dir("answer"), stdin="\nwhich fruit\n", status=1,
+                     says=[":2: expected a question, a tab"])
+        self.assertEqual(self.ask("answer", "answer", stdin="\n  \n").out, "\n\n")
+
+    def test_fill(self):
+        lines = "the [MASK] fox\n\n[MASK] [MASK]\n"
+        plain = self.ask("fill", "masked", stdin=lines)
+        filled = plain.out.split("\n")
+        self.assertEqual(len(filled), 4)
+        self.assertEqual(filled[1], "")
+        self.assertNotIn("[", plain.out)
+        found = self.jsons("fill", "masked", "--best", "3", stdin=lines)
+        self.assertEqual([f.get("filled", "") for f in found], filled[:-1])
+        self.assertEqual([len(f.get("masks", [])) for f in found], [1, 0, 2])
+        for f in found:
+            for candidates in f.get("masks", []):
+                p = [c["probability"] for c in candidates]
+                self.assertEqual(len(p), 3)
+                self.assertEqual(p, sorted(p, reverse=True))
+        best = self.ask("fill", "masked", "--best", "2", stdin=lines).out.split("\n")
+        self.assertEqual([len(line.split("\t")) for line in best], [2, 1, 3, 1])
+        self.assertTrue(best[0].startswith(filled[0] + "\t"))
+        self.assertIn(f"{found[0]['masks'][0][1]['token']} {found[0]['masks'][0][1]['probability']:.4f}", best[0])
+        self.refused("fill", self.run_dir("masked"), stdin="[MASK]\nthe fox\n", status=1,
+                     says=[":2: ", "[MASK] in this line"])
+        self.refused("fill", self.run_dir("masked"), stdin="fox " * 20 + "[MASK]\n", status=1,
+                     says=[":1: ", "[MASK] in what the model reads"])
+
+    def test_embed(self):
+        lines = "the apple\n\nsaw the fox\nthe apple\n"
+        vectors = [[float(x) for x in line.split()] for line in self.ask("embed", "masked", stdin=lines).out.splitlines()]
+        self.assertEqual([len(v) for v in vectors], [16, 0, 16, 16])
+        self.assertEqual(vectors[0], vectors[3])
+        for v in (vectors[0], vectors[2]):
+            self.assertAlmostEqual(sum(x * x for x in v), 1, places=4)
+        found = self.jsons("embed", "masked", stdin=lines)
+        self.assertEqual(found[1], {"embedding": None})
+        self.assertEqual(found[2]["text"], "saw the fox")
+        for a, b in zip(found[2]["embedding"], vectors[2]):
+            self.assertAlmostEqual(a, b, places=5)
+        pooled = {p: self.ask("embed", "masked", "--pooling", p, stdin="saw the fox\n").out for p in ("first", "mean")}
+        self.assertNotEqual(pooled["first"], pooled["mean"])
+        self.assertEqual(pooled["first"], self.ask("embed", "masked", stdin="saw the fox\n").out)
+        self.refused("embed", self.run_dir("masked"), "--pooling", "max", status=2, says=["--pooling"], stdin="a\n")
+        # Every encoder has vectors.
+        for name in ("classify", "tag", "answer"):
+            v = [float(x) for x in self.ask("embed", name, stdin="the fox\n").out.split()]
+            self.assertAlmostEqual(sum(x * x for x in v), 1, places=4)
+        # Nothing but empty lines, and nothing at all.
+        self.assertEqual(self.ask("embed", "masked", stdin="\n \n").out, "\n\n")
+        self.assertEqual(self.ask("embed", "masked", stdin="").out, "")
+
+    def test_embed_of_a_query(self):
+        lines = "saw\n\nthe apple\nquick brown fox\n"
+        ranked = self.ask("embed", "masked", "--query", "the apple", stdin=lines).out.splitlines()
+        self.assertEqual(ranked[0], "1.0000\tthe apple")
+        self.assertEqual(len(ranked), 3)
+        cosines = [float(r.split("\t")[0]) for r in ranked]
+        self.assertEqual(cosines, sorted(cosines, reverse=True))
+        vectors = {f["text"]: f["embedding"] for f in self.jsons("embed", "masked", stdin=lines.replace("\n\n", "\n"))}
+        for found in self.jsons("embed", "masked", "--query", "the apple", stdin=lines):
+            expected = sum(a * b for a, b in zip(vectors[found["text"]], vectors["the apple"]))
+            self.assertAlmostEqual(found["cosine"], expected, places=5)
+        self.assertEqual(self.ask("embed", "masked", "--query", "the apple", "--best", "1", stdin=lines).out,
+                         ranked[0] + "\n")
+
+    def test_long_lines(self):
+        long = "the [MASK] " + "fox " * 30
+        for command, name, line in (("fill", "masked", long), ("classify", "classify", long), ("tag", "tag", long),
+                                    ("answer", "answer", "which fruit\tpear " + long), ("embed", "masked", long)):
+            short = "the [MASK]\tfox\n"
+            cut = self.ask(command, name, stdin=f"{short}{line}\n{line}\n")
+            self.assertEqual(cut.err, "note: 2 lines are longer than the model's 16 tokens and were cut\n", command)
+            self.assertEqual(len(cut.out.splitlines()), 3, command)
+            self.refused(command, self.run_dir(name), "--strict", stdin=f"{short}{line}\n", status=1,
+                         says=[":2: longer than the model's 16 tokens", "--strict"])
+            self.assertEqual(self.ask(command, name, "--strict", stdin=short).err, "")
+        # Unknown words count like others.
+        cut = self.ask("classify", "classify", stdin="\u4e00" * 40 + "\n")
+        self.assertIn("1 lines", cut.err)
+
+    def test_the_wrong_head(self):
+        for command, wanted in self.COMMANDS.items():
+            for name, what in self.CONTEXTS.items():
+                if name == wanted:
+                    continue
+                self.refused(command, self.run_dir(name), stdin="a\tb\n", status=1,
+                             says=[self.run_dir(name), f"this checkpoint is {what};", f"{command} needs an encoder",
+                                   f'train.objective = "{wanted}"'])
+        for name in ("decoder", "pairs"):
+            self.refused("embed", self.run_dir(name), stdin="a\n", status=1,
+                         says=[f"this checkpoint is {self.CONTEXTS[name]};", "embed needs an encoder"])
+        for name in ("masked", "classify", "tag", "answer"):
+            self.refused("generate", self.run_dir(name), "--prompt", "a", status=1, says=[self.run_dir(name)])
+            self.refused("translate", self.run_dir(name), stdin="a\n", status=1, says=[self.run_dir(name)])
+            self.refused("score", self.run_dir(name), "--prompt", "a", "--choice", "b", status=1,
+                         says=[self.run_dir(name)])
+            self.refused("eval", self.run_dir(name), "--data", os.path.join(self.shared, "text.txt"), status=1,
+                         says=[self.run_dir(name)])
+
+    def test_bad_lines(self):
+        good = {"fill": {"text": "[MASK]"}, "classify": {"text": "a"}, "tag": {"text": "a"}, "embed": {"text": "a"},
+                "answer": {"question": "a", "context": "b"}}
+        for command, line in good.items():
+            name, first = self.COMMANDS.get(command, "masked"), next(iter(line))
+            good_line = json.dumps(line) + "\n\n"
+            self.assertEqual(len(self.ask(command, name, "--json-lines", stdin=good_line).out.splitlines()), 2)
+            for bad, says in (("{", "JSON"), ("[1]", "object"), ('"a"', "object"), (json.dumps({first: 3}), first),
+                              (json.dumps({first + "x": "a"}), f'{first}')):
+                self.refused(command, self.run_dir(name), "--json-lines", stdin=good_line + bad + "\n", status=1,
+                             says=[":3", says])
+            self.refused(command, self.run_dir(name), stdin=b"a\tb\n[MASK]\xff\tc\n", status=1, says=["UTF-8"])
+            self.refused(command, self.run_dir(name), "--file", "nowhere.txt", status=1, says=["nowhere.txt"])
+        self.refused("classify", self.run_dir("classify"), "--json-lines", status=1, says=[":1", "second"],
+                     stdin='{"text": "a", "second": 3}\n')
+        self.refused("answer", self.run_dir("answer"), "--json-lines", status=1, says=[":1", "expected a question"],
+                     stdin='{"question": "a"}\n')
+
+    def test_bad_training_data(self):
+        def refuse(says, objective, *sets, status=1):
+            arguments = [a for s in (f"train.objective={objective}", *sets) for a in ("--set", s)]
+            self.refused("train", "config.toml", *arguments, says=says, status=status, allow_progress=True)
+        self.write("config.toml", self.CONFIG)
+        self.write("ragged.tsv", "text\tlabel\na\tb\nc\n")
+        refuse(["ragged.tsv:3", "2 fields"], "classify", "data.train=ragged.tsv")
+        self.write("empty.tsv", "text\tlabel\na\t\n")
+        refuse(["empty.tsv:2", "'label'", "empty"], "classify", "data.train=empty.tsv")
+        refuse(["empty.tsv", "'class'", "did you mean"], "classify", "data.train=empty.tsv", "data.label_column=class")
+        self.write("header.tsv", "text\tlabel\n")
+        refuse(["header.tsv", "no example"], "classify", "data.train=header.tsv")
+        refuse(["text.txt", ".tsv"], "classify", "data.train=text.txt")
+        self.write("ragged.conll", "a X\nb\n")
+        refuse(["ragged.conll:2", "column 2"], "tag", "data.train=ragged.conll", "data.tag_column=2")
+        self.write("answers.tsv", "question\tcontext\tanswer\nwho\tthe fox\tdog\n")
+        refuse(["answers.tsv:2", "'dog'", "'context'"], "answer", "data.train=answers.tsv")
+        refuse(["mask_rate", "masked"], "classify", "data.train=empty.tsv", "train.mask_rate=0.5", status=2)
+        refuse(["objective", "'guess'"], "guess", "data.train=empty.tsv", status=2)
+        refuse(["model.from", "nowhere"], "classify", "data.train=empty.tsv", "model.from=nowhere", status=2)
+        self.assertFalse(os.path.exists(self.path("runs")))
+
+    def test_labels_that_training_does_not_show(self):
+        self.write("config.toml", self.CONFIG)
+        self.write("train.tsv", "text\tlabel\n" + "a\tx\nb\ty\n" * 20)
+        self.write("valid.tsv", "text\tlabel\na\tx\nc\tz\n")
+        result = self.ok("train", "config.toml", "--set", "train.objective=classify", "--set", "data.train=train.tsv",
+                         "--set", "data.valid=valid.tsv", "--set", "train.out=run", "--set", "train.steps=2")
+        self.assertIn("of 3 classes (z never in training)", result.err)
+        labels = [b["label"] for b in json.loads(self.ok("classify", "run", "--json", "--best", "9", stdin="a").out)["best"]]
+        self.assertEqual(sorted(labels), ["x", "y", "z"])
+
+    def test_from_another(self):
+        self.write("config.toml", "".join(line + "\n" for line in self.CONFIG.splitlines() if "model." not in line))
+        arguments = [a for s in ("train.objective=classify", f"data.train={self.shared}/classes.tsv", "train.steps=2",
+                                 f"model.from={self.run_dir('masked')}", "train.out=run") for a in ("--set", s)]
+        self.ok("train", "config.toml", *arguments)
+        self.assertEqual(read(self.path("run/best/tokenizer.json")),
+                         read(os.path.join(self.run_dir("masked"), "best/tokenizer.json")))
+        self.ok("classify", "run", stdin="saw\n")
+        self.refused("train", "config.toml", *arguments, "--set", "model.width=24", "--set", "train.out=other", status=2,
+                     says=["model.width", "24", "16"])
+        self.refused("train", "config.toml", *arguments, "--set", "tokenizer.path=x", "--set", "train.out=other", status=2,
+                     says=["tokenizer.path", "model.from"])
+        self.assertFalse(os.path.exists(self.path("other")))
+
+
 class Score(FinishedRun):
     CHOICES = ["fox jumps", "lazy", "xx", " "]
 

@@ -256,6 +256,94 @@ TEST(ModelDir, OtherArchitecturesComeBack) {
   }
 }
 
+ModelSpec classifier() {
+  ModelSpec s = bert_spec(13, 8, 12, 2, 3);
+  s.output = Output::sequence_classes;
+  s.head_width = 0;
+  s.unembedding_bias = false;
+  s.labels = {"no", "y\u00e9s \"\\", ""};
+  s.pooling = Pooling::mean;
+  s.pooler = true;
+  s.head_dropout = 0.25F;
+  return s;
+}
+
+// An encoder's head comes back: its parameters and the names of its classes.
+TEST(ModelDir, HeadsComeBack) {
+  ModelSpec tags = classifier(), span = classifier(), embedding = classifier();
+  tags.output = Output::token_classes;
+  tags.pooler = false;
+  span.output = Output::span;
+  span.labels.clear();
+  span.pooler = false;
+  embedding.output = Output::embedding;
+  embedding.labels.clear();
+  for (const ModelSpec& spec : {classifier(), tags, span, embedding}) {
+    const ScratchDir dir;
+    const auto model = drawn(spec);
+    EXPECT_EQ(model->parameters().find("pooler.weight") != nullptr, spec.pooler);
+    EXPECT_EQ(model->parameters().find("classifier.weight") != nullptr, spec.classes() > 0);
+    save_model(dir.path(), *model);
+    const auto loaded = load_model(dir.path(), DType::f32);
+    EXPECT_EQ(loaded->spec(), spec);
+    EXPECT_EQ(loaded->spec().labels, spec.labels);
+    expect_same_weights(*model, *loaded);
+  }
+}
+
+// Versions 1 and 2 of the format lack what came after them.
+TEST(ModelDir, OlderVersionsAreRead) {
+  const auto older = [](const ScratchDir& dir, int version, std::initializer_list<const char*> lacks) {
+    Json config = parse_json(read_file(dir.path() + "/config.json"), "config.json");
+    config["qkv"]["version"] = version;
+    for (const char* key : lacks) EXPECT_EQ(config["qkv"].erase(key), 1u) << key;
+    dir.write("config.json", config.dump());
+  };
+  ModelSpec encoder = bert_spec(13, 8, 12, 2, 3);
+  const ScratchDir two, one;
+  save_model(two.path(), *drawn(encoder));
+  older(two, 2, {"output", "labels", "pooling", "pooler", "head_dropout"});
+  EXPECT_EQ(load_spec(two.path()), encoder);
+  expect_same_weights(*drawn(encoder), *load_model(two.path(), DType::f32));
+  save_model(one.path(), *drawn(native()));
+  older(one, 1,
+        {"output", "labels", "pooling", "pooler", "head_dropout", "architecture", "encoder_layers",
+         "norm_placement", "positions", "embedding_scaled", "embedding_norm", "segments", "head_width",
+         "unembedding_bias"});
+  EXPECT_EQ(load_spec(one.path()), native());
+  expect_same_weights(*drawn(native()), *load_model(one.path(), DType::f32));
+}
+
+TEST(ModelDir, DamagedHeadsAreRefused) {
+  const ScratchDir dir;
+  save_model(dir.path(), *drawn(classifier()));
+  const Json config = parse_json(read_file(dir.path() + "/config.json"), "config.json");
+  const auto refuse = [&](const char* key, const Json& value, std::initializer_list<std::string> parts) {
+    Json changed = config;
+    if (value.is_null())
+      changed["qkv"].erase(key);
+    else
+      changed["qkv"][key] = value;
+    dir.write("config.json", changed.dump());
+    expect_error([&] { load_model(dir.path(), DType::f32); }, {"config.json"});
+    expect_error([&] { load_model(dir.path(), DType::f32); }, parts);
+  };
+  refuse("output", "classes", {"output", "'classes'", "sequence_classes"});
+  refuse("output", "tokens", {"labels", "tokens"});
+  refuse("labels", Json::array(), {"labels"});
+  refuse("labels", {"a", 3, "c"}, {"labels", "a string"});
+  refuse("labels", "abc", {"labels"});
+  refuse("labels", nullptr, {"labels", "missing"});
+  refuse("pooling", "max", {"pooling", "'max'"});
+  refuse("pooler", 1, {"pooler", "true or false"});
+  refuse("head_dropout", 1.5, {"head dropout"});
+  // As many labels as rows of the classifier.
+  Json changed = config;
+  changed["qkv"]["labels"] = {"a", "b"};
+  dir.write("config.json", changed.dump());
+  expect_error([&] { load_model(dir.path(), DType::f32); }, {"model.safetensors", "classifier"});
+}
+
 // What real GPT-2 files hold besides: masks, a tied unembedding stored twice; names without the prefix.
 TEST(ModelDir, Gpt2FilesAsTheyAreFound) {
   const ScratchDir dir;

@@ -46,6 +46,16 @@ TEST_F(TableTest, JsonLines) {
   EXPECT_EQ(t.lines, (std::vector<int64_t>{1, 3}));
 }
 
+TEST_F(TableTest, GivenColumns) {
+  const std::string tsv = dir_.write("a.tsv", "1\tone\n2\ttwo\n"), csv = dir_.write("a.csv", "1,\"o,ne\"\n");
+  const Table t = read_table(tsv, {"label", "text"});
+  EXPECT_EQ(t.columns, (std::vector<std::string>{"label", "text"}));
+  EXPECT_EQ(t.rows, (Rows{{"1", "one"}, {"2", "two"}}));  // the first line is a row
+  EXPECT_EQ(t.lines, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(read_table(csv, {"label", "text"}).rows, (Rows{{"1", "o,ne"}}));
+  expect_error([&] { read_table(tsv, {"a", "b", "c"}); }, {"a.tsv:1", "3 fields (a, b, c)", "got 2"});
+}
+
 TEST_F(TableTest, BadFilesAreRefusedByPlace) {
   refuse("a.tsv", "a\tb\n1\t2\n1\t2\t3\n", {"a.tsv:3", "2 fields (a, b)", "got 3"});
   refuse("b.csv", "a,b\n\"x,y\nz\n", {"b.csv:2", "field 1", "never closed"});

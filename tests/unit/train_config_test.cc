@@ -1,3 +1,4 @@
+#include "qkv/io/model_dir.h"
 #include "qkv/train/config.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
@@ -189,6 +190,208 @@ TEST_F(TrainConfigTest, KeysOfTheOtherArchitectureAreRefused) {
     EXPECT_THROW(read(kLeast, {text}), UsageError) << text;
   for (const char* text : {"train.batch=3", "train.batch=fit", "data.separator=x"})
     EXPECT_THROW(read(kLeast, {"model.architecture=encoder_decoder", text}), UsageError) << text;
+}
+
+constexpr const char* kEncoderObjectives[] = {"masked", "classify", "tag", "answer"};
+
+TEST_F(TrainConfigTest, DefaultsOfAnEncoder) {
+  const auto of = [&](const std::string& objective, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> overrides = {"model.architecture=encoder", "train.objective=" + objective};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    return read(kLeast, overrides);
+  };
+  EXPECT_EQ(read(kLeast, {"model.architecture=encoder"}).objective, Objective::masked);
+  for (const char* objective : kEncoderObjectives) {
+    const TrainConfig c = of(objective);
+    EXPECT_EQ(name_of(c.objective), objective);
+    EXPECT_EQ(c.model.norm_placement, NormPlacement::post);
+    EXPECT_EQ(c.model.activation, Activation::gelu);
+    EXPECT_EQ(c.model.norm_epsilon, 1e-12F);
+    EXPECT_TRUE(c.model.embedding_norm);
+    EXPECT_EQ(c.model.segments, 2);
+    EXPECT_FLOAT_EQ(c.model.init_std, 1 / std::sqrt(static_cast<float>(c.model.width)));
+    EXPECT_EQ(c.tokenizer.type, "wordpiece");
+    EXPECT_EQ(of(objective, {"tokenizer.type=char"}).tokenizer.type, "char");
+  }
+  const ModelSpec masked = of("masked").model, classify = of("classify").model, tag = of("tag").model,
+                  answer = of("answer").model;
+  EXPECT_EQ(masked.output, Output::tokens);
+  EXPECT_EQ(masked.head_width, masked.width);
+  EXPECT_TRUE(masked.unembedding_bias);
+  EXPECT_EQ(of("masked", {"model.head_width=0", "model.unembedding_bias=false"}).model.head_width, 0);
+  EXPECT_EQ(classify.output, Output::sequence_classes);
+  EXPECT_TRUE(classify.pooler);
+  EXPECT_FALSE(of("classify", {"model.pooling=mean"}).model.pooler);
+  EXPECT_TRUE(of("classify", {"model.pooling=mean", "model.pooler=true"}).model.pooler);
+  EXPECT_EQ(tag.output, Output::token_classes);
+  EXPECT_EQ(answer.output, Output::span);
+  for (const ModelSpec& m : {classify, tag, answer}) {
+    EXPECT_EQ(m.head_width, 0);
+    EXPECT_FALSE(m.unembedding_bias);
+  }
+  for (const ModelSpec& m : {masked, tag, answer}) EXPECT_FALSE(m.pooler);
+  EXPECT_EQ(of("tag", {"model.dropout=0.25"}).model.head_dropout, 0.25F);
+  EXPECT_EQ(of("tag", {"model.dropout=0.25", "model.head_dropout=0"}).model.head_dropout, 0);
+  EXPECT_EQ(of("classify").data.text_column, "text");
+  EXPECT_EQ(of("answer").data.text_column, "question");
+  EXPECT_EQ(of("answer").data.second_column, "context");
+  EXPECT_EQ(of("answer").data.label_column, "answer");
+  for (const char* key : {"text_column", "second_column", "label_column"}) {
+    const DataConfig d = of("answer", {std::string("data.") + key + "=q"}).data;
+    EXPECT_EQ((d.text_column == "q") + 2 * (d.second_column == "q") + 4 * (d.label_column == "q"),
+              key[0] == 't'   ? 1
+              : key[0] == 's' ? 2
+                              : 4);
+  }
+}
+
+TEST_F(TrainConfigTest, WhatIsWrittenOfAnEncoderIsReadBack) {
+  const std::vector<std::pair<const char*, std::vector<std::string>>> more = {
+      {"masked",
+       {"train.mask_rate=0.3", "train.mask_keep=0", "train.mask_whole_words=true", "data.separator=x",
+        "model.head_width=0"}},
+      {"classify",
+       {"data.second_column=b", "data.columns=['text', 'b', 'label']", "data.test=t.tsv",
+        "model.pooling=mean", "train.best_by=matthews", "model.head_dropout=0.5", "data.split_seed=9"}},
+      {"tag", {"data.word_column=2", "data.tag_column=4", "data.test_fraction=0.2", "train.best_by=f1"}},
+      {"answer", {"data.label_column=a", "train.best_by=exact_match", "train.patience=3", "model.norm=pre"}}};
+  for (const auto& [objective, keys] : more)
+    for (const bool all : {false, true}) {
+      std::vector<std::string> overrides = {
+          "model.architecture=encoder", std::string("train.objective=") + objective, "train.batch_tokens=77"};
+      if (all) overrides.insert(overrides.end(), keys.begin(), keys.end());
+      const TrainConfig c = read(kLeast, overrides), again = read(to_toml(c));
+      EXPECT_EQ(to_toml(again), to_toml(c)) << objective;
+      EXPECT_EQ(again.model, c.model) << objective;
+      EXPECT_EQ(fingerprint(again), fingerprint(c)) << objective;
+    }
+}
+
+TEST_F(TrainConfigTest, ObjectivesNeedTheirArchitecture) {
+  const auto refuse = [&](const char* architecture, const char* objective, const char* wanted) {
+    testing::expect_error<UsageError>(
+        [&] {
+          read(kLeast, {std::string("model.architecture=") + architecture,
+                        std::string("train.objective=") + objective});
+        },
+        {"run.toml", "train.objective", objective, std::string("\"") + wanted + "\"", architecture});
+  };
+  for (const char* objective : kEncoderObjectives) {
+    refuse("decoder", objective, "encoder");
+    refuse("encoder_decoder", objective, "encoder");
+  }
+  for (const char* architecture : {"encoder", "encoder_decoder"})
+    refuse(architecture, "next_token", "decoder");
+  for (const char* architecture : {"encoder", "decoder"})
+    refuse(architecture, "sequence_to_sequence", "encoder_decoder");
+  refuse_override("train.objective=guess", {"train.objective", "classify", "'guess'"});
+}
+
+TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefused) {
+  const std::vector<std::pair<const char*, std::vector<std::string>>> of = {
+      {"data.text_column=x", {"classify", "answer"}},
+      {"data.second_column=x", {"classify", "answer"}},
+      {"data.label_column=x", {"classify", "answer"}},
+      {"data.columns=['a']", {"classify", "answer"}},
+      {"data.word_column=1", {"tag"}},
+      {"data.tag_column=1", {"tag"}},
+      {"data.test=x", {"classify", "tag", "answer"}},
+      {"data.test_fraction=0.5", {"classify", "tag", "answer"}},
+      {"data.separator=x", {"masked", "next_token"}},
+      {"data.source_column=x", {"sequence_to_sequence"}},
+      {"data.train_target=x", {"sequence_to_sequence"}},
+      {"train.batch=3", {"next_token"}},
+      {"train.batch_tokens=9", {"masked", "classify", "tag", "answer", "sequence_to_sequence"}},
+      {"train.mask_rate=0.5", {"masked"}},
+      {"train.mask_random=0", {"masked"}},
+      {"train.mask_keep=0", {"masked"}},
+      {"train.mask_whole_words=true", {"masked"}},
+      {"train.best_by=accuracy", {"classify", "tag"}},
+      {"train.best_by=macro_f1", {"classify", "tag"}},
+      {"train.best_by=matthews", {"classify"}},
+      {"train.best_by=f1", {"tag", "answer"}},
+      {"train.best_by=exact_match", {"answer"}},
+      {"train.best_by=loss", {"next_token", "masked", "sequence_to_sequence", "classify", "tag", "answer"}}};
+  for (const Objective objective : {Objective::next_token, Objective::masked, Objective::sequence_to_sequence,
+                                    Objective::classify, Objective::tag, Objective::answer})
+    for (const auto& [text, right] : of) {
+      const std::vector<std::string> overrides = {
+          "model.architecture=" + name_of(architecture_for(objective)),
+          "train.objective=" + name_of(objective), text};
+      const std::string key = std::string(text).substr(0, std::string(text).find('='));
+      if (std::find(right.begin(), right.end(), name_of(objective)) != right.end())
+        EXPECT_NO_THROW(read(kLeast, overrides)) << text << " of " << name_of(objective);
+      else
+        testing::expect_error<UsageError>([&] { read(kLeast, overrides); }, {"run.toml", key});
+    }
+  refuse_override("train.mask_rate=0", {"train.mask_rate", "between"});
+  testing::expect_error<UsageError>(
+      [&] {
+        read(kLeast, {"model.architecture=encoder", "train.mask_keep=0.5", "train.mask_random=0.6"});
+      },
+      {"mask_keep", "mask_random", "more than 1"});
+}
+
+// A model to begin with.
+class FromTest : public TrainConfigTest {
+ protected:
+  void SetUp() override {
+    Transformer model(spec_);
+    model.parameters().draw(1, DType::f32);
+    std::filesystem::create_directories(from_);
+    save_model(from_, model);
+  }
+  TrainConfig from(const std::vector<std::string>& overrides) {
+    return read(kLeast + "[model]\nfrom = '" + from_ + "'\n", overrides);
+  }
+  const ModelSpec spec_ = bert_spec(13, 8, 12, 2, 3);
+  const std::string from_ = dir_.path() + "/from";
+};
+
+TEST_F(FromTest, TheBodyIsTheOtherModels) {
+  for (const char* objective : kEncoderObjectives) {
+    const TrainConfig c = from({std::string("train.objective=") + objective});
+    EXPECT_EQ(c.model.vocab_size, 13);
+    EXPECT_EQ(c.model.context, 8);
+    EXPECT_EQ(c.model.width, 12);
+    EXPECT_EQ(c.model.layers, 2);
+    EXPECT_EQ(c.model.attention.heads, 3);
+    EXPECT_EQ(c.model.hidden, 48);
+    EXPECT_EQ(c.model.norm_epsilon, 1e-12F);
+    EXPECT_TRUE(c.model.labels.empty());
+    EXPECT_EQ(to_toml(read(to_toml(c))), to_toml(c)) << objective;
+  }
+  EXPECT_EQ(from({}).model, spec_);  // masked, as the other
+  EXPECT_EQ(from({"train.objective=classify"}).model.head_width, 0);
+  EXPECT_TRUE(from({"train.objective=classify"}).model.pooler);
+  // What may be another's: dropout, pooling, the head.
+  const TrainConfig c = from({"train.objective=classify", "model.dropout=0.25", "model.pooling=mean"});
+  EXPECT_EQ(c.model.residual_dropout, 0.25F);
+  EXPECT_EQ(c.model.pooling, Pooling::mean);
+}
+
+TEST_F(FromTest, MismatchesAreRefusedNamingTheKey) {
+  const auto refuse = [&](const std::string& text, std::initializer_list<std::string> parts) {
+    testing::expect_error<UsageError>([&] { from({"train.objective=classify", text}); }, parts);
+    testing::expect_error<UsageError>(
+        [&] {
+          from({"train.objective=classify", text});
+        },
+        {text.substr(0, text.find('=')), "run.toml"});
+  };
+  for (const char* text : {"model.context=9", "model.width=24", "model.layers=3", "model.heads=4",
+                           "model.kv_heads=1", "model.d_qk=5", "model.d_vo=5", "model.hidden=5",
+                           "model.attention_bias=false", "model.activation=relu", "model.norm=pre",
+                           "model.positions=sinusoidal", "model.embedding_scaled=true",
+                           "model.embedding_norm=false", "model.segments=1", "model.norm_epsilon=1e-5"})
+    refuse(text, {"does not fit the model that the run begins with"});
+  refuse("model.width=24", {"24", "12"});
+  refuse("tokenizer.path=x", {"model.from", "its own tokenizer"});
+  testing::expect_error<UsageError>([&] { from({"train.objective=next_token"}); },
+                                    {"train.objective", "\"decoder\"", "encoder"});
+  testing::expect_error<UsageError>([&] { from({"model.architecture=decoder"}); }, {"model.architecture"});
+  testing::expect_error<UsageError>([&] { read(kLeast, {"model.from=nowhere"}); },
+                                    {"run.toml", "model.from", "nowhere"});
 }
 
 TEST_F(TrainConfigTest, TheFingerprintTellsRunsApart) {

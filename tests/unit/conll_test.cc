@@ -1,0 +1,82 @@
+// Tagged words in columns, good and bad.
+#include "qkv/data/conll.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/expect_error.h"
+#include "tests/unit/scratch_dir.h"
+
+namespace qkv {
+namespace {
+
+using Words = std::vector<std::string>;
+
+class ConllTest : public ::testing::Test {
+ protected:
+  std::vector<TaggedSentence> read(const std::string& name, const std::string& text, int64_t word = 1,
+                                   int64_t tag = 0) {
+    return read_conll(dir_.write(name, text), word, tag);
+  }
+  void refuse(const std::string& name, const std::string& text, int64_t word, int64_t tag,
+              std::initializer_list<std::string> parts) {
+    testing::expect_error([&] { read(name, text, word, tag); }, parts);
+  }
+  testing::ScratchDir dir_;
+};
+
+TEST_F(ConllTest, SpacesAndTabs) {
+  const auto s = read("a.txt", "EU NNP B-ORG\nrejects   VBZ\tO\r\n\n\n \t\nGerman\tJJ  B-MISC");
+  ASSERT_EQ(s.size(), 2u);
+  EXPECT_EQ(s[0].words, (Words{"EU", "rejects"}));
+  EXPECT_EQ(s[0].tags, (Words{"B-ORG", "O"}));
+  EXPECT_EQ(s[0].line, 1);
+  EXPECT_EQ(s[1].words, (Words{"German"}));
+  EXPECT_EQ(s[1].tags, (Words{"B-MISC"}));
+  EXPECT_EQ(s[1].line, 6);
+  const auto other = read("a.txt", "EU NNP B-ORG\n", 2, 1);
+  EXPECT_EQ(other[0].words, Words{"NNP"});
+  EXPECT_EQ(other[0].tags, Words{"EU"});
+}
+
+TEST_F(ConllTest, CommentsStandBeforeASentence) {
+  const auto s = read("a.conll", "# id = 1\n# more\na X\n# Y\nb Z\n\n# id = 2\nc X\n");
+  ASSERT_EQ(s.size(), 2u);
+  EXPECT_EQ(s[0].words, (Words{"a", "#", "b"}));  // a number sign among words is one
+  EXPECT_EQ(s[0].tags, (Words{"X", "Y", "Z"}));
+  EXPECT_EQ(s[0].line, 3);
+  EXPECT_EQ(s[1].line, 8);
+}
+
+TEST_F(ConllTest, Conllu) {
+  const std::string text =
+      "# text = I don't know\n"
+      "1\tI\ti\tPRON\n"
+      "2-3\tdon't\t_\t_\n"
+      "2\tdo\tdo\tAUX\n"
+      "3\tn't\tnot\tPART\n"
+      "3.1\tempty\t_\t_\n"
+      "4\tNew York\t\tPROPN\n"
+      "\n"
+      "1\tx-y\tx\tX\n";
+  const auto s = read("a.conllu", text, 2, 4);
+  ASSERT_EQ(s.size(), 2u);
+  EXPECT_EQ(s[0].words, (Words{"I", "do", "n't", "New York"}));  // tabs divide, spaces do not
+  EXPECT_EQ(s[0].tags, (Words{"PRON", "AUX", "PART", "PROPN"}));
+  EXPECT_EQ(s[0].line, 2);
+  EXPECT_EQ(s[1].words, Words{"x-y"});
+  EXPECT_EQ(s[1].line, 9);
+  // In another file "2-3" is a word.
+  EXPECT_EQ(read("a.txt", "2-3 X\n")[0].words, Words{"2-3"});
+}
+
+TEST_F(ConllTest, ErrorsNameFileAndLine) {
+  refuse("a.txt", "a X\nb\n\n", 1, 2, {"a.txt:2", "tag", "column 2", "1 columns"});
+  refuse("b.txt", "\na X\n", 3, 1, {"b.txt:2", "word", "column 3"});
+  refuse("c.conllu", "1\ta\tX\n2\t\tX\n", 2, 3, {"c.conllu:2", "word", "column 2"});
+  refuse("d.conllu", "1\ta\t\n", 2, 0, {"d.conllu:1", "tag", "column 3"});
+  refuse("e.txt", "\n# nothing\n\n", 1, 0, {"e.txt", "no sentence"});
+  refuse("f.txt", "", 1, 0, {"f.txt"});
+}
+
+}  // namespace
+}  // namespace qkv

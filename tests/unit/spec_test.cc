@@ -1,0 +1,108 @@
+// Specs of encoders with heads that make sense, and those that do not.
+#include "qkv/models/spec.h"
+
+#include <gtest/gtest.h>
+
+#include "qkv/models/transformer.h"
+#include "tests/unit/expect_error.h"
+
+namespace qkv {
+namespace {
+
+using testing::expect_error;
+
+ModelSpec encoder(Output output) {
+  ModelSpec s = bert_spec(11, 8, 8, 1, 2);
+  s.output = output;
+  if (output != Output::tokens) s.head_width = 0, s.unembedding_bias = false;
+  if (output == Output::sequence_classes || output == Output::token_classes) s.labels = {"a", "b", "c"};
+  return s;
+}
+
+constexpr Output kOutputs[] = {Output::tokens, Output::sequence_classes, Output::token_classes, Output::span,
+                               Output::embedding};
+
+TEST(Spec, NamesAndClassesOfOutputs) {
+  for (const Output o : kOutputs) {
+    EXPECT_EQ(output_from_name(name_of(o)), o);
+    EXPECT_NO_THROW(check_spec(encoder(o))) << name_of(o);
+  }
+  EXPECT_EQ(encoder(Output::tokens).classes(), 0);
+  EXPECT_EQ(encoder(Output::sequence_classes).classes(), 3);
+  EXPECT_EQ(encoder(Output::token_classes).classes(), 3);
+  EXPECT_EQ(encoder(Output::span).classes(), 2);
+  EXPECT_EQ(encoder(Output::embedding).classes(), 0);
+  for (const Pooling p : {Pooling::first, Pooling::mean}) EXPECT_EQ(pooling_from_name(name_of(p)), p);
+  expect_error([] { output_from_name("class"); }, {"output", "sequence_classes", "'class'"});
+  expect_error([] { pooling_from_name("max"); }, {"pooling", "first, mean", "'max'"});
+}
+
+TEST(Spec, LabelsFitTheOutput) {
+  for (const Output o : kOutputs) {
+    ModelSpec s = encoder(o);
+    const bool labelled = !s.labels.empty();
+    s.labels = labelled ? std::vector<std::string>{} : std::vector<std::string>{"a"};
+    expect_error([&] { check_spec(s); }, {"labels", name_of(o)});
+    expect_error([&] { const Transformer t(s); }, {"labels"});
+  }
+}
+
+TEST(Spec, HeadsNeedAnEncoder) {
+  for (const Output o : kOutputs) {
+    if (o == Output::tokens) continue;
+    ModelSpec s = encoder(o);
+    s.architecture = Architecture::decoder;
+    expect_error([&] { check_spec(s); }, {name_of(o), "encoder", "decoder"});
+    s.architecture = Architecture::encoder_decoder;
+    s.encoder_layers = 1;
+    expect_error([&] { check_spec(s); }, {name_of(o), "encoder_decoder"});
+  }
+}
+
+TEST(Spec, OtherOutputsHaveNoUnembedding) {
+  for (const Output o : kOutputs) {
+    if (o == Output::tokens) continue;
+    ModelSpec s = encoder(o);
+    s.head_width = 8;
+    expect_error([&] { check_spec(s); }, {name_of(o), "unembedding"});
+    s = encoder(o);
+    s.unembedding_bias = true;
+    expect_error([&] { check_spec(s); }, {name_of(o), "unembedding"});
+    s = encoder(o);
+    s.tied = false;
+    expect_error([&] { check_spec(s); }, {name_of(o), "unembedding"});
+  }
+}
+
+TEST(Spec, APoolerNeedsAVector) {
+  for (const Output o : kOutputs) {
+    ModelSpec s = encoder(o);
+    s.pooler = true;
+    if (o == Output::sequence_classes || o == Output::embedding)
+      EXPECT_NO_THROW(check_spec(s));
+    else
+      expect_error([&] { check_spec(s); }, {"pooler", name_of(o)});
+  }
+  ModelSpec s = encoder(Output::span);
+  s.head_dropout = 1;
+  expect_error([&] { check_spec(s); }, {"head dropout"});
+}
+
+// What a head has, and nothing else of it.
+TEST(Spec, ParametersOfHeads) {
+  const auto has = [](const ModelSpec& s, const std::string& name) {
+    return Transformer(s).parameters().find(name) != nullptr;
+  };
+  ModelSpec pooled = encoder(Output::sequence_classes);
+  pooled.pooler = true;
+  for (const Output o : kOutputs) {
+    const bool classifies = encoder(o).classes() > 0;
+    EXPECT_EQ(has(encoder(o), "classifier.weight"), classifies) << name_of(o);
+    EXPECT_EQ(has(encoder(o), "head.weight"), o == Output::tokens);
+    EXPECT_FALSE(has(encoder(o), "pooler.weight"));
+  }
+  EXPECT_TRUE(has(pooled, "pooler.weight"));
+}
+
+}  // namespace
+}  // namespace qkv
