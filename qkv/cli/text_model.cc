@@ -28,9 +28,10 @@ SequenceModel sequence_model(const TextModel& m, const std::string& path) {
   check(architecture == Architecture::encoder_decoder,
         "{}: this checkpoint is {} {}: an encoder-decoder is needed here", path,
         architecture == Architecture::encoder ? "an" : "a", name_of(architecture));
-  check(m.special.bos >= 0 && m.special.eos.size() == 1,
-        "{}: config.json names no bos_token_id and eos_token_id", path);
-  return {*m.model, m.tokenizer, static_cast<int32_t>(m.special.bos), static_cast<int32_t>(m.special.eos[0])};
+  const int64_t start = m.special.decoder_start >= 0 ? m.special.decoder_start : m.special.bos;
+  check(start >= 0 && m.special.eos.size() == 1,
+        "{}: config.json names no decoder_start_token_id (or bos_token_id) and eos_token_id", path);
+  return {*m.model, m.tokenizer, static_cast<int32_t>(start), static_cast<int32_t>(m.special.eos[0])};
 }
 
 }  // namespace qkv

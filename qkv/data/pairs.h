@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "qkv/data/corruption.h"
 #include "qkv/data/dataset.h"
 #include "qkv/data/length_batches.h"
 
@@ -23,6 +24,9 @@ struct SequenceEnds {
 // These pairs as one batch: the encoder reads source eos, the decoder bos target, and predicts target eos
 // (Algorithm 11). Sequences longer than `context` lose what is beyond it.
 Batch pair_batch(const PairStream& pairs, std::span<const int64_t> which, SequenceEnds ends, int64_t context);
+
+// The same of pairs at hand.
+Batch pair_batch(std::span<const Corrupted> pairs, SequenceEnds ends, int64_t context);
 
 // Tokens of each pair in a batch, source and target together.
 std::vector<int64_t> pair_lengths(const PairStream& pairs, int64_t context);

@@ -24,6 +24,7 @@ void write_model(const std::string& dir, const Transformer& model, const text::T
     const SequenceEnds ends = sequence_ends(tokenizer);
     ids.bos = ends.bos;
     ids.eos = {ends.eos};
+    ids.decoder_start = ends.bos;
   }
   save_model(dir, model, ids);
   tokenizer.save(dir);

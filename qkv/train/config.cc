@@ -46,6 +46,8 @@ constexpr std::pair<Objective, const char*> kObjectives[] = {
     {Objective::next_token, "next_token"},
     {Objective::masked, "masked"},
     {Objective::sequence_to_sequence, "sequence_to_sequence"},
+    {Objective::span_corruption, "span_corruption"},
+    {Objective::denoise, "denoise"},
     {Objective::classify, "classify"},
     {Objective::tag, "tag"},
     {Objective::answer, "answer"}};
@@ -126,9 +128,18 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"norm", "pre: x + f(norm(x)); post: norm(x + f(x))", "pre, of an encoder post"}, placement,
     Choices{"pre", "post"});
   m.norm_placement = norm_placement_from_name(placement);
-  v({"positions", "a learned table, or a formula"}, positions,
-    Choices{"learned", "sinusoidal", "sinusoidal_paper"});
+  v({"positions", "a learned table, a formula, or relative: biases of the scores by distance (T5)"},
+    positions, Choices{"learned", "sinusoidal", "sinusoidal_paper", "sinusoidal_halves", "relative"});
   m.positions = positions_from_name(positions);
+  v({"relative_buckets", "of relative positions: distances with a bias of their own"}, m.relative_buckets,
+    Range<int64_t>{4, 1 << 16});
+  v({"relative_distance", "from which on all share one"}, m.relative_distance, Range<int64_t>{3, 1 << 24});
+  std::string normalization = name_of(m.normalization);
+  v({"normalization", "layer: Algorithm 6; rms: neither centred nor shifted"}, normalization,
+    Choices{"layer", "rms"});
+  m.normalization = normalization_from_name(normalization);
+  v({"gated", "the feed-forward network has a second factor"}, m.gated);
+  v({"feed_forward_bias", "biases in the feed-forward network"}, m.feed_forward_bias);
   v({"embedding_scaled", "token embeddings times the root of the width"}, m.embedding_scaled);
   v({"embedding_norm", "a norm over the sum of embeddings", "false, of an encoder true"}, m.embedding_norm);
   v({"segments", "embeddings that tell the texts of a pair apart", "0, of an encoder 2"}, m.segments,
@@ -159,6 +170,15 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"mask_whole_words", "hide all tokens of a word, or none"}, c.masking.whole_words);
   v({"out", "folder of the run", nullptr, false}, c.out);
   v({"steps", "updates of the weights"}, c.steps, kCount);
+  v({"span_density", "of the tokens, taken away in spans (span_corruption)"}, c.spans.density,
+    Range<double>{0.001, 0.9});
+  v({"span_length", "of a span on average (span_corruption, denoise)"}, c.spans.mean_length,
+    Range<double>{1, 1000});
+  c.noise.mean_length = c.spans.mean_length;
+  v({"infill", "of the tokens, in spans that a mask stands for (denoise)"}, c.noise.infill,
+    Range<double>{0, 0.9});
+  v({"deletion", "of the other tokens, left out (denoise)"}, c.noise.deletion, Range<double>{0, 0.9});
+  v({"permute_sentences", "sentences stand in another order (denoise)"}, c.noise.permute);
   v({"batch", "windows of a micro-batch; \"fit\": as many as fit into memory"}, c.batch, kCount, "fit");
   v({"batch_tokens", "of a micro-batch of sequences: all but next_token's"}, c.batch_tokens,
     Range<int64_t>{2, 1 << 24});
@@ -514,6 +534,11 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("activation", name_of(from.activation), name_of(m.activation));
   same("norm", name_of(from.norm_placement), name_of(m.norm_placement));
   same("positions", name_of(from.positions), name_of(m.positions));
+  same("normalization", name_of(from.normalization), name_of(m.normalization));
+  same("gated", from.gated, m.gated);
+  same("feed_forward_bias", from.feed_forward_bias, m.feed_forward_bias);
+  same("relative_buckets", from.relative_buckets, m.relative_buckets);
+  same("relative_distance", from.relative_distance, m.relative_distance);
   same("embedding_scaled", from.embedding_scaled, m.embedding_scaled);
   same("embedding_norm", from.embedding_norm, m.embedding_norm);
   same("segments", from.segments, m.segments);
@@ -544,11 +569,20 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   only_for({tag}, "data.tag_column", d.tag_column == 0);
   only_for({classify, tag, answer}, "data.test", d.test.empty());
   only_for({classify, tag, answer}, "data.test_fraction", d.test_fraction == 0);
-  only_for({next_token, masked}, "data.separator", d.separator.empty());
+  only_for({next_token, masked, span_corruption, denoise}, "data.separator", d.separator.empty());
   if (c.objective != next_token && c.batch != defaults.batch)
     usage("{}: train.batch: counts windows of a text: give train.batch_tokens", path);
-  only_for({masked, sequence_to_sequence, classify, tag, answer}, "train.batch_tokens",
-           c.batch_tokens == defaults.batch_tokens);
+  if (c.objective == next_token && c.batch_tokens != defaults.batch_tokens)
+    usage(
+        "{}: train.batch_tokens: only for sequences, as of train.objective = sequence_to_sequence: give "
+        "train.batch",
+        path);
+  only_for({span_corruption}, "train.span_density", c.spans.density == defaults.spans.density);
+  only_for({span_corruption, denoise}, "train.span_length",
+           c.spans.mean_length == defaults.spans.mean_length);
+  only_for({denoise}, "train.infill", c.noise.infill == defaults.noise.infill);
+  only_for({denoise}, "train.deletion", c.noise.deletion == defaults.noise.deletion);
+  only_for({denoise}, "train.permute_sentences", c.noise.permute);
   only_for({masked}, "train.mask_rate", c.masking.rate == defaults.masking.rate);
   only_for({masked}, "train.mask_random", c.masking.random == defaults.masking.random);
   only_for({masked}, "train.mask_keep", c.masking.keep == defaults.masking.keep);
@@ -570,8 +604,16 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
 }  // namespace
 
 Architecture architecture_for(Objective objective) {
-  if (objective == Objective::next_token) return Architecture::decoder;
-  return objective == Objective::sequence_to_sequence ? Architecture::encoder_decoder : Architecture::encoder;
+  switch (objective) {
+    case Objective::next_token:
+      return Architecture::decoder;
+    case Objective::sequence_to_sequence:
+    case Objective::span_corruption:
+    case Objective::denoise:
+      return Architecture::encoder_decoder;
+    default:
+      return Architecture::encoder;
+  }
 }
 
 Objective objective_from_name(const std::string& name) {

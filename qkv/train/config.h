@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "qkv/data/corruption.h"
 #include "qkv/data/masking.h"
 #include "qkv/models/spec.h"
 #include "qkv/train/training_state.h"
@@ -15,6 +16,8 @@ enum class Objective : uint8_t {
   next_token,            // Algorithm 13: a decoder continues texts
   masked,                // Algorithm 12: an encoder finds what was hidden
   sequence_to_sequence,  // Algorithm 11: an encoder-decoder writes a target for a source
+  span_corruption,       // an encoder-decoder writes the spans that were taken from a text (T5)
+  denoise,               // it writes the text that was noised (BART)
   classify,              // an encoder tells the class of a text, or of a pair of texts
   tag,                   // of each word
   answer,                // where in a text the answer to a question stands
@@ -59,6 +62,8 @@ struct TrainConfig {
   std::string from;  // a model or a run whose weights a run begins with
   Objective objective = Objective::next_token;
   Masking masking;                                 // of the masked objective
+  SpanCorruption spans;                            // of span_corruption
+  Denoising noise;                                 // of denoise
   ModelSpec model = gpt2_spec(0, 256, 384, 6, 6);  // vocab_size 0 until the tokenizer is known
   StepConfig step;
   std::string out = "runs/model";

@@ -14,6 +14,11 @@ namespace qkv {
 namespace {
 
 constexpr const char* kEndOfText = "<|endoftext|>";
+constexpr int kSentinels = 100;
+
+std::string sentinel(int i) {
+  return fmt::format("<extra_id_{}>", i);
+}
 
 struct TextFile {
   std::string path, text;
@@ -79,8 +84,8 @@ void append_text(TokenStream& stream, std::string_view text, const std::string& 
 
 text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const std::string_view> texts,
                                 Objective objective) {
-  const bool next_token = objective == Objective::next_token,
-             pairs = objective == Objective::sequence_to_sequence, word_piece = config.type == "wordpiece";
+  const bool next_token = objective == Objective::next_token, word_piece = config.type == "wordpiece",
+             pairs = architecture_for(objective) == Architecture::encoder_decoder;
   // A language model of characters has no token that ends a text.
   std::vector<std::string> special;
   if (word_piece)
@@ -90,7 +95,10 @@ text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const s
   else if (config.type != "char")
     special = {kEndOfText};
   if (word_piece && pairs) special.insert(special.end(), {"<s>", "</s>"});
-  if (!next_token && !pairs && !word_piece) special.emplace_back("<mask>");
+  if (objective == Objective::denoise || (!next_token && !pairs && !word_piece))
+    special.emplace_back("<mask>");
+  if (objective == Objective::span_corruption)
+    for (int i = 0; i < kSentinels; ++i) special.push_back(sentinel(i));
 
   text::TrainerOptions options;
   options.lowercase = config.lowercase;
@@ -117,6 +125,15 @@ text::Tokenizer tokenizer_for(const TrainConfig& config, const text::Tokenizer* 
   if (given != nullptr) return *given;
   if (!config.from.empty()) return text::Tokenizer::load(resolve_model_dir(config.from));
   return config.tokenizer.path.empty() ? trained() : text::Tokenizer::load(config.tokenizer.path);
+}
+
+std::vector<int32_t> sentinels(const text::Tokenizer& tokenizer) {
+  std::vector<int32_t> out;
+  for (int i = 0; i < kSentinels; ++i)
+    if (const auto id = tokenizer.token_to_id(sentinel(i))) out.push_back(static_cast<int32_t>(*id));
+  check(!out.empty(), "the tokenizer has no token {}: span corruption puts it in place of spans",
+        sentinel(0));
+  return out;
 }
 
 EncoderTokens encoder_tokens(const text::Tokenizer& tokenizer) {

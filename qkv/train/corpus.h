@@ -29,6 +29,9 @@ text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const s
 text::Tokenizer tokenizer_for(const TrainConfig& config, const text::Tokenizer* given,
                               const std::function<text::Tokenizer()>& trained);
 
+// The ids of <extra_id_0>, <extra_id_1>, ... Throws Error where the tokenizer has none.
+std::vector<int32_t> sentinels(const text::Tokenizer& tokenizer);
+
 // The ids of [CLS] and [SEP], or <s> and </s>, and of the mask. Throws Error where the tokenizer lacks one.
 struct EncoderTokens {
   int32_t first, last, mask;

@@ -34,7 +34,8 @@ struct Columns {
 // Rows of a micro-batch in each stack; sources and targets share a batch of pairs.
 int64_t rows_of(const TrainConfig& config, int64_t batch) {
   if (config.objective == Objective::next_token) return batch * config.model.context;
-  return config.objective == Objective::sequence_to_sequence ? config.batch_tokens / 2 : config.batch_tokens;
+  return config.model.architecture == Architecture::encoder_decoder ? config.batch_tokens / 2
+                                                                    : config.batch_tokens;
 }
 
 }  // namespace

@@ -18,6 +18,9 @@ std::unique_ptr<Task> make_task(const TrainConfig& config, const text::Tokenizer
       return make_masked_language_modelling(config, given);
     case Objective::sequence_to_sequence:
       return make_sequence_to_sequence(config, given);
+    case Objective::span_corruption:
+    case Objective::denoise:
+      return make_text_restoration(config, given);
     case Objective::classify:
     case Objective::tag:
     case Objective::answer:

@@ -12,6 +12,8 @@ std::unique_ptr<Task> make_language_modelling(const TrainConfig& config, const t
 std::unique_ptr<Task> make_masked_language_modelling(const TrainConfig& config, const text::Tokenizer* given);
 // Algorithm 11: targets given their sources.
 std::unique_ptr<Task> make_sequence_to_sequence(const TrainConfig& config, const text::Tokenizer* given);
+// Algorithm 11 on texts that were corrupted: T5's spans, BART's noise.
+std::unique_ptr<Task> make_text_restoration(const TrainConfig& config, const text::Tokenizer* given);
 // Classes, tags and answers.
 std::unique_ptr<Task> make_labelled(const TrainConfig& config, const text::Tokenizer* given);
 

@@ -86,5 +86,62 @@ TEST_F(Translation, ResumesBitForBit) {
   EXPECT_EQ(read_file(parts.out + "/last/model.safetensors"), read_file(c.out + "/last/model.safetensors"));
 }
 
+// What was taken from texts that count is written: both ways of corrupting them learn, and resume bit for
+// bit.
+class Restoration : public ::testing::TestWithParam<Objective> {
+ protected:
+  TrainConfig config(const std::string& out) const {
+    std::string text;
+    for (int i = 0; i < 400; ++i) {
+      for (int k = 0; k < 12; ++k) text += static_cast<char>('a' + (i * 7 + k) % 26);
+      text += "\n";
+    }
+    TrainConfig c;
+    c.data.train = {dir_.write("train.txt", text)};
+    c.data.separator = "\n";
+    c.data.cache = false;
+    c.tokenizer.type = "byte";
+    c.objective = GetParam();
+    c.spans.mean_length = 2;
+    c.model = gpt2_spec(0, 32, 48, 1, 4);
+    c.model.init_std = 0.1F;
+    c.model.architecture = Architecture::encoder_decoder;
+    c.model.encoder_layers = 1;
+    c.model.positions = Positions::relative;
+    c.model.normalization = Normalization::rms;
+    c.model.gated = true;
+    c.model.hidden = 96;
+    c.precision = "f32";
+    c.step.schedule.learning_rate = 5e-3;
+    c.step.schedule.warmup_steps = 20;
+    c.steps = 200;
+    c.batch_tokens = 1000;
+    c.eval_every = 100;
+    c.out = dir_.path() + "/" + out;
+    return c;
+  }
+  testing::ScratchDir dir_;
+};
+
+TEST_P(Restoration, Learns) {
+  const TrainConfig c = config("run");
+  const Evaluation e = train(c, StartMode::fresh, nullptr);
+  EXPECT_LT(e.loss(), 0.7);  // of 26 letters log 26 = 3.3 each; how long a span is cannot be known
+}
+
+TEST_P(Restoration, ResumesBitForBit) {
+  TrainConfig whole = config("whole"), parts = config("parts");
+  whole.steps = parts.steps = 30;
+  train(whole, StartMode::fresh, nullptr);
+  int steps = 0;
+  train(parts, StartMode::fresh, [&] { return ++steps == 13; });
+  train(parts, StartMode::resume, nullptr);
+  EXPECT_EQ(read_file(whole.out + "/last/model.safetensors"),
+            read_file(parts.out + "/last/model.safetensors"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, Restoration, ::testing::Values(Objective::span_corruption, Objective::denoise),
+                         [](const auto& info) { return name_of(info.param); });
+
 }  // namespace
 }  // namespace qkv
