@@ -103,7 +103,7 @@ void Parameters::reset_gradients() {
 
 void Parameters::complete_gradients() {
   for (Parameter& p : parameters_) {
-    if (!p.leaf->fresh) continue;
+    if (!p.leaf->fresh && p.rate != 0) continue;  // what does not move has no part in the gradient's norm
     std::memset(p.leaf->grad.raw(), 0, p.leaf->grad.bytes());
     p.leaf->fresh = false;
   }

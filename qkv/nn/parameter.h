@@ -34,6 +34,7 @@ struct Parameter {
   Tensor value;   // what a forward pass reads; carries the leaf's edge while training
   Tensor master;  // f32, what the optimizer updates; only while training
   std::shared_ptr<Leaf> leaf;
+  float rate = 1;  // times the learning rate; 0: it stays as it is
 };
 
 // One kind's parameters in one run of memory. Each view starts at a multiple of 64 bytes.
@@ -64,7 +65,8 @@ class Parameters {
 
   // Marks all gradients as unwritten (the next backward pass overwrites them).
   void reset_gradients();
-  // Zeroes the gradients that no backward pass reached, so that each arena is whole.
+  // Zeroes the gradients that no backward pass reached, so that each arena is whole, and those of parameters
+  // whose rate is 0.
   void complete_gradients();
   // Brings the shadows in line with masters that were written from outside.
   void refresh_shadows();

@@ -55,7 +55,8 @@ class Adafactor : public Optimizer {
     const double beta2 = 1 - std::pow(static_cast<double>(step), -kDecayPower);
     float *r = r_.mutable_data<float>(), *c = c_.mutable_data<float>();
     for (Parameter& p : parameters.all()) {
-      move(p, beta2, learning_rate, static_cast<float>(gradient_scale), r, c);
+      if (p.rate != 0)
+        move(p, beta2, learning_rate * double{p.rate}, static_cast<float>(gradient_scale), r, c);
       r += rows_of(p);
       c += columns_of(p);
     }

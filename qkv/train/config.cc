@@ -213,11 +213,17 @@ void visit(TrainConfig& c, Visitor& v) {
     Range<double>{0, 0.9});
   v({"z_loss", "keeps the softmax's denominator near 1, e.g. 1e-4"}, c.step.terms.z_loss,
     Range<double>{0, 1});
+  v({"layer_decay", "a block's learning rate, times that of the block above; embeddings are lowest"},
+    c.step.layer_decay, Range<double>{0.01, 1});
+  v({"freeze", "parameters that stay as they are, e.g. [\"embedding.*\", \"encoder.block.0.*\"]"},
+    c.step.freeze);
   v({"layer_drop", "probability that a step skips a block"}, c.step.layer_drop, Range<double>{0, 0.95});
   v({"gradient_noise", "eta of the variance eta / (1 + step)^0.55"}, c.step.gradient_noise,
     Range<double>{0, 1e3});
   v({"weight_noise", "standard deviation, while a gradient is computed"}, c.step.weight_noise,
     Range<double>{0, 10});
+  v({"adversarial", "a step along the embeddings' gradient, from where another one is added (FGM), e.g. 0.5"},
+    c.step.adversarial, Range<double>{0, 1e3});
   v({"ema", "decay of averaged weights, which are then validated and kept as the best, e.g. 0.999"},
     c.step.ema, Range<double>{0, 0.9999999});
   v({"log_every", "steps", nullptr, false}, c.log_every, kCount);

@@ -22,6 +22,27 @@ Rule rule_of(const OptimizerConfig& c) {
   fail("optimizer: expected one of {}, got '{}'", fmt::join(optimizer_names(), ", "), c.name);
 }
 
+// Weights [begin, end) of an arena with one rate.
+struct Run {
+  int64_t begin, end;
+  float rate;
+};
+
+// An arena's weights by their rates; one run where all are the same.
+std::vector<Run> runs_of(const Parameters& parameters, ParameterKind kind, const Tensor& master) {
+  std::vector<Run> out;
+  for (const Parameter& p : parameters.all()) {
+    if (p.kind != kind) continue;
+    const int64_t begin = p.master.data<float>() - master.data<float>();
+    if (out.empty() || out.back().rate != p.rate) {
+      if (!out.empty()) out.back().end = begin;
+      out.push_back({begin, 0, p.rate});
+    }
+  }
+  if (!out.empty()) out.back().end = master.count();
+  return out;
+}
+
 // A rule that moves every weight on its own: one pass over each arena.
 class ElementwiseRule : public Optimizer {
  public:
@@ -38,7 +59,6 @@ class ElementwiseRule : public Optimizer {
     const bool decoupled = config_.name == "adamw" || config_.name == "lion";
     Update u;
     u.rule = rule_;
-    u.lr = static_cast<float>(learning_rate);
     u.grad_scale = static_cast<float>(gradient_scale);
     u.momentum = static_cast<float>(config_.momentum);
     u.beta1 = static_cast<float>(config_.beta1);
@@ -56,10 +76,16 @@ class ElementwiseRule : public Optimizer {
       float* v = v_[k] ? v_[k].mutable_data<float>() : nullptr;
       const float* g = a.gradient.data<float>();
       BFloat16* shadow = a.shadow ? a.shadow.mutable_data<BFloat16>() : nullptr;
-      parallel_for(a.master.count(), kGrain, [&](int64_t i, int64_t end) {
-        kernels().update(u, end - i, w + i, g + i, m ? m + i : nullptr, v ? v + i : nullptr,
-                         shadow ? shadow + i : nullptr);
-      });
+      for (const Run& run : runs_of(parameters, kKinds[k], a.master)) {
+        if (run.rate == 0) continue;
+        u.lr = static_cast<float>(learning_rate) * run.rate;
+        parallel_for(run.end - run.begin, kGrain, [&](int64_t i, int64_t end) {
+          const int64_t n = end - i;
+          i += run.begin;
+          kernels().update(u, n, w + i, g + i, m ? m + i : nullptr, v ? v + i : nullptr,
+                           shadow ? shadow + i : nullptr);
+        });
+      }
     }
   }
 

@@ -46,12 +46,51 @@ class NoisyWeights {
   Tensor clean_;
 };
 
+// Whether a name is one that the pattern means: '*' stands for any characters.
+bool matches(std::string_view pattern, std::string_view name) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == name;
+  if (!name.starts_with(pattern.substr(0, star))) return false;
+  const std::string_view rest = pattern.substr(star + 1);
+  for (size_t at = star; at <= name.size(); ++at)
+    if (matches(rest, name.substr(at))) return true;
+  return false;
+}
+
+// How many blocks stand above a parameter's place, the head being one; 0: it belongs to the head.
+int64_t depth_below_head(const std::string& name, const ModelSpec& spec) {
+  const auto below = [&](std::string_view stack, int64_t layers) -> int64_t {
+    const std::string prefix = fmt::format("{}.block.", stack);
+    if (!name.starts_with(prefix)) return 0;
+    return layers - std::stoll(name.substr(prefix.size()));
+  };
+  const int64_t encoder_layers = spec.encoder_layers > 0 ? spec.encoder_layers : spec.layers;
+  if (name.find("embedding.") != std::string::npos && name.find("unembedding.") == std::string::npos)
+    return std::max(encoder_layers, spec.layers) + 1;
+  return std::max(below("encoder", encoder_layers), below("decoder", spec.layers));
+}
+
+void set_rates(Transformer& model, const StepConfig& config) {
+  for (Parameter& p : model.parameters().all())
+    p.rate = static_cast<float>(
+        std::pow(config.layer_decay, static_cast<double>(depth_below_head(p.name, model.spec()))));
+  for (const std::string& pattern : config.freeze) {
+    bool any = false;
+    for (Parameter& p : model.parameters().all())
+      if (matches(pattern, p.name)) p.rate = 0, any = true;
+    if (any) continue;
+    fail("train.freeze: '{}' is no parameter's name (they are such as '{}')", pattern,
+         model.parameters().all().back().name);
+  }
+}
+
 }  // namespace
 
 TrainingState::TrainingState(std::unique_ptr<Transformer> model, const StepConfig& config, DType compute,
                              uint64_t seed, bool recompute)
     : model_(std::move(model)), config_(config), seed_(seed) {
   model_->parameters().prepare_training(compute, seed);
+  set_rates(*model_, config);
   model_->set_recompute(recompute);
   model_->set_layer_drop(static_cast<float>(config.layer_drop));
   optimizer_ = make_optimizer(config.optimizer, model_->parameters());
@@ -63,7 +102,6 @@ void TrainingState::accumulate(const std::vector<Batch>& micro_batches, int64_t 
   int64_t targets = 0;
   for (const Batch& b : micro_batches) targets += b.target_count;
   check(targets > 0, "step {}: the batch has no token to predict", step);
-  model_->parameters().reset_gradients();
   int64_t first_row = 0;
   for (const Batch& b : micro_batches) {
     Context context;
@@ -80,7 +118,22 @@ void TrainingState::accumulate(const std::vector<Batch>& micro_batches, int64_t 
     first_row += b.layout.rows();
     result.tokens += b.layout.rows();
   }
-  model_->parameters().complete_gradients();
+}
+
+void TrainingState::accumulate_adversarial(const std::vector<Batch>& micro_batches, int64_t step) {
+  Parameters& parameters = model_->parameters();
+  Parameter& embedding = *parameters.find("embedding.token");
+  const double norm =
+      std::sqrt(kernels().sum_squares(embedding.leaf->grad.count(), embedding.leaf->grad.data<float>()));
+  if (!(norm > 0)) return;
+  const Tensor before = embedding.master.clone();
+  kernels().axpy(embedding.master.count(), static_cast<float>(config_.adversarial / norm),
+                 embedding.leaf->grad.data<float>(), embedding.master.mutable_data<float>());
+  parameters.refresh_shadows();
+  StepResult ignored;
+  accumulate(micro_batches, step, ignored);
+  std::memcpy(embedding.master.raw(), before.raw(), before.bytes());
+  parameters.refresh_shadows();
 }
 
 StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t step, int64_t steps) {
@@ -89,7 +142,10 @@ StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t 
   StepResult result;
   {
     const NoisyWeights noise(parameters, config_.weight_noise, {seed_, t, kWeightNoiseSite});
+    parameters.reset_gradients();
     accumulate(micro_batches, step, result);
+    if (config_.adversarial > 0) accumulate_adversarial(micro_batches, step);
+    parameters.complete_gradients();
   }
   result.gradient_norm = gradient_norm(parameters);
   if (!std::isfinite(result.gradient_norm)) {

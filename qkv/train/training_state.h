@@ -24,7 +24,15 @@ struct StepConfig {
       0;  // eta of the variance eta / (1 + t)^0.55 (Neelakantan et al. 2015), after clipping
   double weight_noise = 0;  // standard deviation of what is added to matrices while a gradient is computed
                             // (Graves 2011)
-  double ema = 0;           // decay of a moving average of the weights, which validation then uses; 0: none
+  // Parameters by their names, '*' for any characters, that stay as they are.
+  std::vector<std::string> freeze = {};
+  // The rate of a block is this times that of the block above; the embeddings stand below the first, heads
+  // above the last (Howard & Ruder 2018, "discriminative fine-tuning").
+  double layer_decay = 1;
+  // Size of a step along the gradient of the token embeddings; the gradient there is added to the plain one
+  // (Miyato et al. 2017, "fast gradient method"); 0: none.
+  double adversarial = 0;
+  double ema = 0;  // decay of a moving average of the weights, which validation then uses; 0: none
 };
 
 // What one step did.
@@ -68,8 +76,10 @@ class TrainingState {
   };
 
  private:
-  // Forward and backward of all micro-batches.
+  // Forward and backward of all micro-batches; adds to the gradients that there are.
   void accumulate(const std::vector<Batch>& micro_batches, int64_t step, StepResult& result);
+  // The same where the token embeddings were moved against the model.
+  void accumulate_adversarial(const std::vector<Batch>& micro_batches, int64_t step);
   void update_average(int64_t step);
   void exchange_average();
 

@@ -136,6 +136,40 @@ TEST(Sgd, EqualsItsFormula) {
     ASSERT_EQ(x.value.data<BFloat16>()[i].bits, BFloat16(x.master.data<float>()[i]).bits);
 }
 
+// Each rule moves a parameter as it would with that learning rate, and leaves one of rate 0 alone.
+TEST(Optimizer, RatesBelongToParameters) {
+  for (const std::string& name : optimizer_names()) {
+    SCOPED_TRACE(name);
+    OptimizerConfig c;
+    c.name = name;
+    const auto mixed = parameters_of(), slow = parameters_of(), fast = parameters_of();
+    mixed->find("w")->rate = 0.25F;
+    const std::unique_ptr<Optimizer> rules[] = {make_optimizer(c, *mixed), make_optimizer(c, *slow),
+                                                make_optimizer(c, *fast)};
+    for (int64_t step = 1; step <= 3; ++step) {
+      Parameters* all[] = {mixed.get(), slow.get(), fast.get()};
+      for (int i = 0; i < 3; ++i) {
+        fill_gradients(*all[i], static_cast<uint64_t>(step));
+        rules[i]->update(*all[i], step, i == 1 ? 0.0025 : 0.01, 1);
+      }
+    }
+    const auto expect_same = [](const Parameter& a, const Parameter& b) {
+      for (int64_t i = 0; i < a.shape.count(); ++i)
+        EXPECT_NEAR(a.master.data<float>()[i], b.master.data<float>()[i], 1e-6);
+    };
+    expect_same(*mixed->find("w"), *slow->find("w"));
+    expect_same(*mixed->find("b"), *fast->find("b"));
+
+    const auto still = parameters_of();
+    still->find("w")->rate = 0;
+    const Tensor before = still->find("w")->master.clone();
+    fill_gradients(*still, 1);
+    make_optimizer(c, *still)->update(*still, 1, 0.01, 1);
+    EXPECT_EQ(wide(still->find("w")->master), wide(before));
+    EXPECT_NE(wide(still->find("b")->master), wide(parameters_of()->find("b")->master));
+  }
+}
+
 TEST(Optimizer, UnknownNamesAreRefused) {
   OptimizerConfig c;
   c.name = "adamax";
