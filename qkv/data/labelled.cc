@@ -1,5 +1,7 @@
 #include "qkv/data/labelled.h"
 
+#include <functional>
+
 namespace qkv {
 
 void LabelledStream::append(const std::vector<int32_t>& ids, const std::vector<int32_t>& its_segments,
@@ -28,20 +30,66 @@ std::span<const int32_t> LabelledStream::targets_of(int64_t d) const {
   return all.subspan(starts[d], starts[d + 1] - starts[d]);
 }
 
-Batch labelled_batch(const LabelledStream& stream, std::span<const int64_t> which) {
-  std::vector<int32_t> ids, segments, targets, lengths;
+namespace {
+
+constexpr uint32_t kNoiseSite = 0x6e6f6973;  // "nois"
+
+// One sequence of a batch.
+struct Sequence {
+  std::vector<int32_t> ids, segments, targets;
+};
+
+Sequence sequence_of(const LabelledStream& stream, int64_t d) {
   const auto starts = stream.tokens.starts();
-  const auto tokens = stream.tokens.tokens();
+  const auto ids = stream.tokens.tokens().subspan(starts[d], starts[d + 1] - starts[d]);
+  const auto targets = stream.targets_of(d);
+  return {{ids.begin(), ids.end()},
+          {stream.segments.begin() + starts[d], stream.segments.begin() + starts[d + 1]},
+          {targets.begin(), targets.end()}};
+}
+
+void add_noise(Sequence& s, const Augmentation& noise, bool of_tokens, const RandomStream& random) {
+  const auto special = [&](int32_t id) {
+    return static_cast<size_t>(id) < noise.special.size() && noise.special[id];
+  };
+  const auto n = s.ids.size();
+  int64_t left = 0;
+  for (const int32_t id : s.ids) left += !special(id);
+  Sequence out;
+  out.targets = s.targets;
+  for (size_t i = 0; i < n; ++i) {
+    const auto at = 3 * static_cast<uint64_t>(i);
+    int32_t id = s.ids[i];
+    if (!special(id)) {
+      if (!of_tokens && left > 1 && random.uniform(at) < noise.drop) {
+        --left;
+        continue;
+      }
+      const bool next = i + 1 < n && !special(s.ids[i + 1]) && s.segments[i] == s.segments[i + 1];
+      if (!of_tokens && next && random.uniform(at + 1) < noise.swap) {
+        std::swap(s.ids[i], s.ids[i + 1]);
+        id = s.ids[i];
+      }
+      if (random.uniform(at + 2) < noise.mask) id = noise.mask_id;
+    }
+    out.ids.push_back(id);
+    out.segments.push_back(s.segments[i]);
+  }
+  s = std::move(out);
+}
+
+Batch batch_of(const LabelledStream& stream, std::span<const int64_t> which,
+               const std::function<void(Sequence&, int64_t)>& change) {
+  std::vector<int32_t> ids, segments, targets, lengths;
   Batch b;
   for (const int64_t d : which) {
-    const auto begin = starts[d], end = starts[d + 1];
-    ids.insert(ids.end(), tokens.begin() + begin, tokens.begin() + end);
-    segments.insert(segments.end(), stream.segments.begin() + begin, stream.segments.begin() + end);
-    lengths.push_back(static_cast<int32_t>(end - begin));
-    for (const int32_t t : stream.targets_of(d)) {
-      targets.push_back(t);
-      b.target_count += t != kIgnored;
-    }
+    Sequence s = sequence_of(stream, d);
+    change(s, d);
+    ids.insert(ids.end(), s.ids.begin(), s.ids.end());
+    segments.insert(segments.end(), s.segments.begin(), s.segments.end());
+    targets.insert(targets.end(), s.targets.begin(), s.targets.end());
+    lengths.push_back(static_cast<int32_t>(s.ids.size()));
+    for (const int32_t t : s.targets) b.target_count += t != kIgnored;
   }
   const bool span = stream.output == Output::span;
   if (span) b.target_count /= 2;
@@ -50,6 +98,21 @@ Batch labelled_batch(const LabelledStream& stream, std::span<const int64_t> whic
   b.layout = Layout::of(lengths);
   b.targets = Tensor::of(span ? Shape{std::ssize(which), 2} : Shape{std::ssize(targets)}, targets);
   return b;
+}
+
+}  // namespace
+
+Batch labelled_batch(const LabelledStream& stream, std::span<const int64_t> which) {
+  return batch_of(stream, which, [](Sequence&, int64_t) {});
+}
+
+Batch labelled_batch(const LabelledStream& stream, std::span<const int64_t> which, const Augmentation& noise,
+                     uint64_t seed, uint64_t draw) {
+  check(stream.output != Output::span, "noise would move answers");
+  const bool of_tokens = stream.output == Output::token_classes;
+  return batch_of(stream, which, [&](Sequence& s, int64_t d) {
+    add_noise(s, noise, of_tokens, {seed ^ (static_cast<uint64_t>(d) << 24), draw, kNoiseSite});
+  });
 }
 
 }  // namespace qkv

@@ -27,7 +27,22 @@ struct LabelledStream {
   std::span<const int32_t> targets_of(int64_t d) const;
 };
 
+// Noise that training may add to the tokens of a class's text, special ones aside.
+struct Augmentation {
+  double drop = 0;  // of the tokens are left out,
+  double swap = 0;  // change places with the next one,
+  double mask = 0;  // are hidden
+  int32_t mask_id = 0;
+  std::vector<bool> special;  // of each id
+
+  bool on() const { return drop > 0 || swap > 0 || mask > 0; }
+};
+
 // These sequences as one batch.
 Batch labelled_batch(const LabelledStream& stream, std::span<const int64_t> which);
+// The same with noise, of tags by masks alone: a function of (seed, draw, the sequence). A text keeps at
+// least one token. REQUIRES: no spans.
+Batch labelled_batch(const LabelledStream& stream, std::span<const int64_t> which, const Augmentation& noise,
+                     uint64_t seed, uint64_t draw);
 
 }  // namespace qkv

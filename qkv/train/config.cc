@@ -179,6 +179,11 @@ void visit(TrainConfig& c, Visitor& v) {
     Range<double>{0, 0.9});
   v({"deletion", "of the other tokens, left out (denoise)"}, c.noise.deletion, Range<double>{0, 0.9});
   v({"permute_sentences", "sentences stand in another order (denoise)"}, c.noise.permute);
+  v({"token_drop", "of a text's tokens, left out of a training step (classify)"}, c.augmentation.drop,
+    Range<double>{0, 0.9});
+  v({"token_swap", "of them, that change places with the next (classify)"}, c.augmentation.swap,
+    Range<double>{0, 0.9});
+  v({"token_mask", "of them, hidden (classify, tag)"}, c.augmentation.mask, Range<double>{0, 0.9});
   v({"batch", "windows of a micro-batch; \"fit\": as many as fit into memory"}, c.batch, kCount, "fit");
   v({"batch_tokens", "of a micro-batch of sequences: all but next_token's"}, c.batch_tokens,
     Range<int64_t>{2, 1 << 24});
@@ -589,6 +594,9 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   only_for({denoise}, "train.infill", c.noise.infill == defaults.noise.infill);
   only_for({denoise}, "train.deletion", c.noise.deletion == defaults.noise.deletion);
   only_for({denoise}, "train.permute_sentences", c.noise.permute);
+  only_for({classify}, "train.token_drop", c.augmentation.drop == 0);
+  only_for({classify}, "train.token_swap", c.augmentation.swap == 0);
+  only_for({classify, tag}, "train.token_mask", c.augmentation.mask == 0);
   only_for({masked}, "train.mask_rate", c.masking.rate == defaults.masking.rate);
   only_for({masked}, "train.mask_random", c.masking.random == defaults.masking.random);
   only_for({masked}, "train.mask_keep", c.masking.keep == defaults.masking.keep);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "qkv/data/corruption.h"
+#include "qkv/data/labelled.h"
 #include "qkv/data/masking.h"
 #include "qkv/models/spec.h"
 #include "qkv/train/training_state.h"
@@ -64,6 +65,7 @@ struct TrainConfig {
   Masking masking;                                 // of the masked objective
   SpanCorruption spans;                            // of span_corruption
   Denoising noise;                                 // of denoise
+  Augmentation augmentation;                       // of classes and tags
   ModelSpec model = gpt2_spec(0, 256, 384, 6, 6);  // vocab_size 0 until the tokenizer is known
   StepConfig step;
   std::string out = "runs/model";

@@ -39,6 +39,11 @@ class Labelled : public Task {
     test_ = encoded(examples_.test);
     check(train_.stream.size() > 0, "{}: what is to be learnt lies beyond the model's {} tokens",
           fmt::join(config.data.train, ", "), spec_.context);
+    if (Augmentation& noise = config_.augmentation; noise.on()) {
+      if (noise.mask > 0) noise.mask_id = encoder_tokens(tokenizer_).mask;
+      for (size_t id = 0; id < tokenizer_.vocab_size(); ++id)
+        noise.special.push_back(tokenizer_.is_special(static_cast<text::TokenId>(id)));
+    }
     batches_.emplace(train_.stream.lengths(), config.batch_tokens, config.seed);
   }
 
@@ -72,9 +77,13 @@ class Labelled : public Task {
   }
   std::vector<Batch> batches(int64_t step, int64_t) override {
     std::vector<Batch> out;
-    for (int64_t i = 0; i < config_.accumulate; ++i)
-      out.push_back(labelled_batch(
-          train_.stream, batches_->items(static_cast<uint64_t>((step - 1) * config_.accumulate + i))));
+    for (int64_t i = 0; i < config_.accumulate; ++i) {
+      const auto index = static_cast<uint64_t>((step - 1) * config_.accumulate + i);
+      const std::vector<int64_t>& items = batches_->items(index);
+      const bool noisy = config_.augmentation.on();
+      out.push_back(noisy ? labelled_batch(train_.stream, items, config_.augmentation, config_.seed, index)
+                          : labelled_batch(train_.stream, items));
+    }
     return out;
   }
   Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
