@@ -1,4 +1,4 @@
-// qkv translate: what an encoder-decoder writes for each line.
+// qkv translate, or qkv summarize: what an encoder-decoder writes for each line.
 #include <cstdio>
 
 #include "qkv/cli/command.h"
@@ -67,6 +67,7 @@ void run(const Options& o) {
 void add_translate_command(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* c = app.add_subcommand("translate", "Write a target for each line, with an encoder-decoder");
+  c->alias("summarize");  // what the target is, the model has learnt
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   c->add_option("--file", o->file, "Lines to translate (default: standard input)");
   c->add_option("--beams", o->beam.beams, "Hypotheses that are followed; 1: greedy")

@@ -1,6 +1,7 @@
 #include "qkv/models/transformer.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/linear.h"
@@ -8,6 +9,8 @@
 
 namespace qkv {
 namespace {
+
+constexpr float kTemperature = 0.05F;  // of pairs of vectors (Gao et al. 2021, SimCSE)
 
 // The places that use randomness, apart from each other.
 constexpr uint32_t kEmbeddingSite = 1, kSourceEmbeddingSite = 2, kHeadSite = 3, kStackSite = 16,
@@ -155,6 +158,20 @@ CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targ
     const SpanLoss span =
         span_cross_entropy(convert(scores, DType::f32), input.layout.offsets, targets, scale);
     return {span.loss, {}, span.total, span.count};
+  }
+  if (spec_.output == Output::embedding) {  // the first half of the sequences against the second
+    const int64_t pairs = input.layout.sequences() / 2;
+    check(input.layout.sequences() == 2 * pairs, "model: {} sequences are no pairs",
+          input.layout.sequences());
+    const Tensor vectors = unit_rows(convert(pooled(x, input), DType::f32));
+    const auto half = [&](int32_t first) {
+      std::vector<int32_t> rows(pairs);
+      std::iota(rows.begin(), rows.end(), first);
+      return select_rows(vectors, Tensor::of({pairs}, rows));
+    };
+    const ContrastiveLoss c =
+        contrastive_cross_entropy(half(0), half(static_cast<int32_t>(pairs)), kTemperature, scale);
+    return {c.loss, {}, c.total, pairs};
   }
   return unembed_cross_entropy(class_features(x, input, context), classifier_->value, classifier_bias_->value,
                                targets, scale, terms);

@@ -53,7 +53,8 @@ class Transformer {
   // A vector for each sequence: hidden -> [S, D]. REQUIRES: an encoder.
   Tensor pooled(const Tensor& hidden, const ModelInput& input) const;
   // The loss for targets i32 of the model's output: [N] of tokens (Algorithms 11, 12 and 13) or token
-  // classes, kIgnored where nothing is predicted; [S] of sequence classes; [S, 2] of spans. `scale` as in
+  // classes, kIgnored where nothing is predicted; [S] of sequence classes; [S, 2] of spans. Embeddings have
+  // none: the first half of the sequences should find the second half, each its own. `scale` as in
   // unembed_cross_entropy(). Throws Error where the output has no targets.
   CrossEntropyResult loss(const ModelInput& input, const Tensor& targets, const Context& context, float scale,
                           const LossTerms& terms = {}) const;

@@ -218,4 +218,86 @@ SpanLoss span_cross_entropy(const Tensor& scores, std::span<const int32_t> offse
   return result;
 }
 
+namespace {
+
+class ContrastiveNode : public Node {
+ public:
+  ContrastiveNode(const Tensor& u, const Tensor& v, Tensor du, Tensor dv)
+      : gradients_{std::move(du), std::move(dv)} {
+    add_input(u);
+    add_input(v);
+  }
+  std::string_view name() const override { return "contrastive_cross_entropy"; }
+  void backward(std::span<Tensor> grads) override {
+    const float dy = grads[0].item();
+    for (int i = 0; i < 2; ++i) {
+      float* g = gradients_[i].mutable_data<float>();
+      for (int64_t k = 0; k < gradients_[i].count(); ++k) g[k] *= dy;
+      give(i, std::move(gradients_[i]));
+    }
+  }
+
+ private:
+  Tensor gradients_[2];
+};
+
+// -log P of the diagonal of z [n, n], by rows (`step` 1 along them) or columns; adds P - 1 to dz.
+double diagonal_loss(const std::vector<double>& z, int64_t n, int64_t row, int64_t step,
+                     std::vector<double>& dz, int64_t* found) {
+  double total = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const auto at = [&](int64_t j) { return i * row + j * step; };
+    double most = z[at(0)], sum = 0;
+    for (int64_t j = 1; j < n; ++j) most = std::max(most, z[at(j)]);
+    for (int64_t j = 0; j < n; ++j) sum += std::exp(z[at(j)] - most);
+    total += std::log(sum) + most - z[at(i)];
+    for (int64_t j = 0; j < n; ++j) dz[at(j)] += std::exp(z[at(j)] - most) / sum - (i == j ? 1 : 0);
+    if (found != nullptr) *found += z[at(i)] == most;
+  }
+  return total;
+}
+
+}  // namespace
+
+ContrastiveLoss contrastive_cross_entropy(const Tensor& u, const Tensor& v, float temperature, float scale) {
+  check(u.defined() && u.shape().rank() == 2 && u.rows() > 0, "contrastive_cross_entropy: expected u [S, D]");
+  expect_shape("contrastive_cross_entropy", "v", v, u.shape());
+  expect_dtype("contrastive_cross_entropy", "u", u, DType::f32);
+  expect_dtype("contrastive_cross_entropy", "v", v, DType::f32);
+  check(temperature > 0, "contrastive_cross_entropy: the temperature must be positive, got {}", temperature);
+  const int64_t n = u.rows(), width = u.width();
+  const float *a = u.data<float>(), *b = v.data<float>();
+  std::vector<double> z(n * n), dz(n * n);
+  parallel_for(n, 1, [&](int64_t i, int64_t end) {
+    for (; i < end; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        float dot = 0;
+        for (int64_t c = 0; c < width; ++c) dot += a[i * width + c] * b[j * width + c];
+        z[i * n + j] = double{dot} / double{temperature};
+      }
+  });
+  ContrastiveLoss result;
+  result.total =
+      0.5 * (diagonal_loss(z, n, n, 1, dz, &result.found) + diagonal_loss(z, n, 1, n, dz, nullptr));
+  const auto loss = static_cast<float>(result.total * double{scale});
+  result.loss = Tensor::of({1}, std::span(&loss, 1));
+  if (!wants_grad({&u, &v})) return result;
+  Tensor du = Tensor::zeros(u.shape(), DType::f32), dv = Tensor::zeros(v.shape(), DType::f32);
+  const double factor = 0.5 * double{scale} / double{temperature};
+  const auto gather = [&](const float* from, Tensor& to, int64_t row, int64_t step) {
+    parallel_for(n, 1, [&](int64_t i, int64_t end) {
+      for (; i < end; ++i)
+        for (int64_t j = 0; j < n; ++j) {
+          const auto w = static_cast<float>(factor * dz[i * row + j * step]);
+          for (int64_t c = 0; c < width; ++c)
+            to.mutable_data<float>()[i * width + c] += w * from[j * width + c];
+        }
+    });
+  };
+  gather(b, du, n, 1);
+  gather(a, dv, 1, n);
+  connect(result.loss, std::make_shared<ContrastiveNode>(u, v, std::move(du), std::move(dv)));
+  return result;
+}
+
 }  // namespace qkv

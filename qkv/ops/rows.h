@@ -31,4 +31,16 @@ struct SpanLoss {
 SpanLoss span_cross_entropy(const Tensor& scores, std::span<const int32_t> offsets, const Tensor& targets,
                             float scale);
 
+// A loss over pairs of vectors, in nats.
+struct ContrastiveLoss {
+  Tensor loss;  // f32 [1]: scale times the sum of the losses
+  double total = 0;
+  int64_t found = 0;  // pairs whose vectors are nearest to each other's, of all on the other side
+};
+
+// u, v f32 [S, D] of unit rows: how well u_i finds v_i among all v, and v_i finds u_i among all u, by a
+// softmax over inner products divided by the temperature; a pair's loss is the mean of the two -log P (van
+// den Oord et al. 2018, InfoNCE; both ways as Radford et al. 2021).
+ContrastiveLoss contrastive_cross_entropy(const Tensor& u, const Tensor& v, float temperature, float scale);
+
 }  // namespace qkv

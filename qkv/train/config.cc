@@ -50,6 +50,7 @@ constexpr std::pair<Objective, const char*> kObjectives[] = {
     {Objective::denoise, "denoise"},
     {Objective::classify, "classify"},
     {Objective::tag, "tag"},
+    {Objective::embed, "embed"},
     {Objective::answer, "answer"}};
 
 Choices objective_names() {
@@ -86,6 +87,7 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"test", "examples that the best model is judged by at the end"}, c.data.test);
   v({"test_fraction", "of the training examples, where test is empty"}, c.data.test_fraction,
     Range<double>{0, 0.9});
+  v({"deduplicate", "of training examples with the same text keep the first"}, c.data.deduplicate);
   v({"split_seed", "chooses the examples for validation and test"}, c.data.split_seed);
   v({"cache", "keep the tokens of a text for the next run", nullptr, false}, c.data.cache);
 
@@ -508,6 +510,7 @@ void settle_head(TrainConfig& c, const auto& given) {
   m.output = c.objective == Objective::classify ? Output::sequence_classes
              : c.objective == Objective::tag    ? Output::token_classes
              : c.objective == Objective::answer ? Output::span
+             : c.objective == Objective::embed  ? Output::embedding
                                                 : Output::tokens;
   if (m.output != Output::tokens) {
     m.head_width = 0;
@@ -572,12 +575,13 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   only_for({sequence_to_sequence}, "data.valid_target", d.valid_target.empty());
   only_for({sequence_to_sequence}, "data.source_column", d.source_column == none.source_column);
   only_for({sequence_to_sequence}, "data.target_column", d.target_column == none.target_column);
-  only_for({classify, answer}, "data.text_column", d.text_column == none.text_column);
-  only_for({classify, answer}, "data.second_column", d.second_column.empty());
+  only_for({classify, answer, embed}, "data.text_column", d.text_column == none.text_column);
+  only_for({classify, answer, embed}, "data.second_column", d.second_column.empty());
   only_for({classify, answer}, "data.label_column", d.label_column == none.label_column);
-  only_for({classify, answer}, "data.columns", d.columns.empty());
+  only_for({classify, answer, embed}, "data.columns", d.columns.empty());
   only_for({tag}, "data.word_column", d.word_column == 0);
   only_for({tag}, "data.tag_column", d.tag_column == 0);
+  only_for({classify, tag, answer}, "data.deduplicate", !d.deduplicate);
   only_for({classify, tag, answer}, "data.test", d.test.empty());
   only_for({classify, tag, answer}, "data.test_fraction", d.test_fraction == 0);
   only_for({next_token, masked, span_corruption, denoise}, "data.separator", d.separator.empty());

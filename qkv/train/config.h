@@ -21,6 +21,7 @@ enum class Objective : uint8_t {
   denoise,               // it writes the text that was noised (BART)
   classify,              // an encoder tells the class of a text, or of a pair of texts
   tag,                   // of each word
+  embed,                 // texts of a pair have vectors near each other
   answer,                // where in a text the answer to a question stands
 };
 Objective objective_from_name(const std::string& name);
@@ -43,6 +44,7 @@ struct DataConfig {
   int64_t word_column = 0, tag_column = 0;
   std::vector<std::string> test;  // looked at once, at the end
   double test_fraction = 0;       // of the training files' examples, where `test` is empty
+  bool deduplicate = false;       // of examples with the same text the first is kept
   uint64_t split_seed = 1;        // of which examples are taken for validation and test
   bool cache = true;              // keep the tokens of a text for the next run (corpus.h)
 };

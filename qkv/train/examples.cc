@@ -68,17 +68,40 @@ std::vector<Example> read_examples(const std::vector<std::string>& files, const 
   return out;
 }
 
+namespace {
+
+std::string key_of(const TextPair& text) {
+  return text.first + '\0' + text.second;
+}
+
+}  // namespace
+
 std::vector<Example> split_off(std::vector<Example>& examples, double fraction, uint64_t seed) {
-  std::vector<int64_t> order(examples.size());
-  std::iota(order.begin(), order.end(), 0);
-  shuffle(order, seed, 0);
-  const auto taken = static_cast<int64_t>(std::llround(static_cast<double>(examples.size()) * fraction));
-  const std::set<int64_t> chosen(order.begin(), order.begin() + taken);
+  std::map<std::string, std::vector<int64_t>> by_text;
+  for (size_t i = 0; i < examples.size(); ++i)
+    by_text[key_of(examples[i].text)].push_back(static_cast<int64_t>(i));
+  std::vector<int64_t> firsts;  // one example of each text
+  for (const auto& [text, places] : by_text) firsts.push_back(places.front());
+  std::sort(firsts.begin(), firsts.end());
+  shuffle(firsts, seed, 0);
+  const auto wanted = static_cast<size_t>(std::llround(static_cast<double>(examples.size()) * fraction));
+  std::set<int64_t> chosen;
+  for (const int64_t i : firsts) {
+    if (chosen.size() >= wanted) break;
+    const auto& same = by_text.at(key_of(examples[i].text));
+    chosen.insert(same.begin(), same.end());
+  }
   std::vector<Example> kept, out;
   for (size_t i = 0; i < examples.size(); ++i)
     (chosen.contains(static_cast<int64_t>(i)) ? out : kept).push_back(std::move(examples[i]));
   examples = std::move(kept);
   return out;
+}
+
+int64_t deduplicate(std::vector<Example>& examples) {
+  std::set<std::string> seen;
+  return static_cast<int64_t>(
+      std::erase_if(examples, [&](const Example& e) { return !seen.insert(key_of(e.text)).second; }));
 }
 
 std::vector<std::string> labels_of(const std::vector<Example>& examples, Output output) {

@@ -25,7 +25,11 @@ struct Example {
 std::vector<Example> read_examples(const std::vector<std::string>& files, const DataConfig& data,
                                    Output output);
 
-// Takes a part of the examples away: those that (seed) chooses, in their order.
+// Removes the examples whose text occurred before; returns how many.
+int64_t deduplicate(std::vector<Example>& examples);
+
+// Takes a part of the examples away: those that (seed) chooses, in their order. Equal texts stay together, so
+// that none is learnt from and asked for; there may be some more than the fraction for it.
 std::vector<Example> split_off(std::vector<Example>& examples, double fraction, uint64_t seed);
 
 // The classes that occur, sorted; numbers by their value.

@@ -21,6 +21,8 @@ std::unique_ptr<Task> make_task(const TrainConfig& config, const text::Tokenizer
     case Objective::span_corruption:
     case Objective::denoise:
       return make_text_restoration(config, given);
+    case Objective::embed:
+      return make_embedding(config, given);
     case Objective::classify:
     case Objective::tag:
     case Objective::answer:

@@ -14,12 +14,14 @@ namespace {
 // The examples of a run, before there are tokens.
 struct ExampleSplit {
   std::vector<Example> train, valid, test;
+  int64_t repeated = 0;  // that were removed
 
   explicit ExampleSplit(const TrainConfig& c) {
     const auto read = [&](const std::vector<std::string>& files) {
       return read_examples(files, c.data, c.model.output);
     };
     train = read(c.data.train);
+    if (c.data.deduplicate) repeated = deduplicate(train);
     // The test part is taken first: it does not depend on how much is kept for validation.
     test =
         c.data.test.empty() ? split_off(train, c.data.test_fraction, c.data.split_seed) : read(c.data.test);
@@ -51,8 +53,10 @@ class Labelled : public Task {
   std::string data_text() const override {
     const int64_t cut = train_.cut + valid_.cut + test_.cut, lost = train_.lost + valid_.lost + test_.lost;
     return fmt::format(
-        "{} training, {} validation and {} test examples{}{}{}{}", train_.stream.size(), valid_.stream.size(),
-        test_.stream.size(), spec_.labels.empty() ? "" : fmt::format(" of {} classes", spec_.labels.size()),
+        "{} training, {} validation and {} test examples{}{}{}{}{}", train_.stream.size(),
+        valid_.stream.size(), test_.stream.size(),
+        spec_.labels.empty() ? "" : fmt::format(" of {} classes", spec_.labels.size()),
+        examples_.repeated > 0 ? fmt::format(" ({} repeated ones removed)", examples_.repeated) : "",
         untaught_.empty() ? "" : fmt::format(" ({} never in training)", fmt::join(untaught_, ", ")),
         cut > 0 ? fmt::format(" ({} cut to {} tokens)", cut, spec_.context) : "",
         lost > 0 ? fmt::format(" ({} left out: the answer or the tags were cut away)", lost) : "");

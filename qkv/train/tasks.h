@@ -14,6 +14,8 @@ std::unique_ptr<Task> make_masked_language_modelling(const TrainConfig& config, 
 std::unique_ptr<Task> make_sequence_to_sequence(const TrainConfig& config, const text::Tokenizer* given);
 // Algorithm 11 on texts that were corrupted: T5's spans, BART's noise.
 std::unique_ptr<Task> make_text_restoration(const TrainConfig& config, const text::Tokenizer* given);
+// Pairs of texts whose vectors should be near each other.
+std::unique_ptr<Task> make_embedding(const TrainConfig& config, const text::Tokenizer* given);
 // Classes, tags and answers.
 std::unique_ptr<Task> make_labelled(const TrainConfig& config, const text::Tokenizer* given);
 

@@ -68,5 +68,26 @@ TEST(SpanCrossEntropy, IsTheMeanOfBothEnds) {
   EXPECT_THROW(span_cross_entropy(z, std::vector<int32_t>{0, 3}, indices({1, 2}, {2, 3}), 1), Error);
 }
 
+// Softmaxes over inner products up to 2 / 0.5: a fifth derivative by an element of size 1 / 0.5^5 at most.
+TEST(ContrastiveGradient, IsTheDifference) {
+  expect_gradients(
+      [](const Tensors& in) { return Tensors{contrastive_cross_entropy(in[0], in[1], 0.5F, 0.25F).loss}; },
+      {uniform({5, 3}, 1), uniform({5, 3}, 2)},
+      {.h = 1.0 / 32, .fifth = 2000, .roundings = 16, .keep_f32 = {0, 1}});
+}
+
+TEST(Contrastive, IsTheMeanOfBothWays) {
+  // z = [[2, 0], [0, 2]] / 1: every softmax gives e^2 / (e^2 + 1).
+  const Tensor u = Tensor::of({2, 2}, std::vector<float>{1, 0, 0, 1}),
+               v = Tensor::of({2, 2}, std::vector<float>{2, 0, 0, 2});
+  const ContrastiveLoss r = contrastive_cross_entropy(u, v, 1, 1);
+  EXPECT_NEAR(r.total, 2 * std::log(1 + std::exp(-2.0)), 1e-6);
+  EXPECT_EQ(r.found, 2);
+  const Tensor crossed = Tensor::of({2, 2}, std::vector<float>{0, 2, 2, 0});
+  EXPECT_EQ(contrastive_cross_entropy(u, crossed, 1, 1).found, 0);
+  EXPECT_NEAR(contrastive_cross_entropy(u, crossed, 1, 1).total, 2 * std::log(1 + std::exp(2.0)), 1e-6);
+  EXPECT_THROW(contrastive_cross_entropy(u, v, 0, 1), Error);
+}
+
 }  // namespace
 }  // namespace qkv

@@ -126,6 +126,22 @@ TEST_F(ExamplesTest, SplitsAreSeededAndDisjoint) {
   }
 }
 
+TEST_F(ExamplesTest, EqualTextsStayTogether) {
+  std::vector<Example> all(90);
+  for (size_t i = 0; i < all.size(); ++i) all[i].text = {"t" + std::to_string(i % 30), i % 2 == 0 ? "" : "x"};
+  std::vector<Example> kept = all;
+  const std::vector<Example> taken = split_off(kept, 0.3, 7);
+  EXPECT_EQ(taken.size() + kept.size(), 90u);
+  EXPECT_GE(taken.size(), 27u);
+  EXPECT_LE(taken.size(), 29u);
+  for (const Example& a : taken)
+    for (const Example& b : kept)
+      EXPECT_FALSE(a.text.first == b.text.first && a.text.second == b.text.second);
+  EXPECT_EQ(deduplicate(all), 60);
+  ASSERT_EQ(all.size(), 30u);
+  for (size_t i = 0; i < 30; ++i) EXPECT_EQ(all[i].text.first, "t" + std::to_string(i));
+}
+
 TEST_F(ExamplesTest, Labels) {
   std::vector<Example> e(4);
   const auto labels = [&](const Strings& its) {
