@@ -728,6 +728,12 @@ train.precision = "f32"
     def test_runs(self):
         for name in ("masked", "classify", "tag", "answer"):
             self.assertTrue(os.path.exists(os.path.join(self.run_dir(name), "report.html")), name)
+        for name, parts in (("classify", ["What was taken for what (test)", "naive Bayes", "Validation scores", "(right: "]),
+                            ("tag", ["What was taken for what (validation)", "words and suffixes", "nats per word"]),
+                            ("answer", ["exact match", "F1", "<h2>Scores</h2>"])):
+            page = read_text(os.path.join(self.run_dir(name), "report.html"))
+            for part in parts:
+                self.assertIn(part, page, name)
             records = [json.loads(line) for line in read(os.path.join(self.run_dir(name), "metrics.jsonl")).splitlines()]
             self.assertTrue(any(r.get("sample") for r in records), name)
             self.assertTrue(any("valid_loss" in r for r in records), name)
