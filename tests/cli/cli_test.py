@@ -622,6 +622,32 @@ train.precision = "f32"
         self.refused("score", "run", "--prompt", "x", "--choice", "y", status=1, says="encoder_decoder")
         self.refused("translate", "run", "--best", "9", status=2, says=["--best", "--beams"])
 
+    def test_bleu_while_training(self):
+        # BLEU looks at runs of four words.
+        self.write("words.tsv", "source\ttarget\n" + "".join(f"{w}\t{t}\n" for w, t in (("x", "a b c d e"), ("y", "e d c b a"))) * 30)
+        sets = [a for s in ("data.train=words.tsv", "train.steps=40", "train.eval_every=5", "train.learning_rate=0.02")
+                for a in ("--set", s)]
+        result = self.ok("train", "config.toml", *sets, "--set", "train.eval_bleu=5", "--set", "train.best_by=bleu")
+        self.assertRegex(result.err, r"validation loss .*, BLEU \d+\.\d\d")
+        bleu = {r["step"]: r["valid_bleu"] for r in map(json.loads, read(self.path("run/metrics.jsonl")).splitlines())
+                if "valid_bleu" in r}
+        self.assertEqual(sorted(bleu), list(range(5, 45, 5)))
+        self.assertGreater(len(set(bleu.values())), 1, bleu)
+        best = max(bleu, key=lambda step: (bleu[step], -step))  # the first of equals
+        kept = json.loads(read(self.path("run/evaluation.json")))
+        self.assertEqual((kept["step"], kept["scores"]["bleu"]), (best, bleu[best]))
+        page = read_text(self.path("run/report.html"))
+        for part in ("Validation BLEU", "Best validation BLEU", "<h2>Scores</h2>"):
+            self.assertIn(part, page)
+        self.ok("train", "config.toml", *sets, "--set", "train.out=plain")
+        self.assertNotIn("valid_bleu", read_text(self.path("plain/metrics.jsonl")))
+        self.assertEqual(read(self.path("run/last/model.safetensors")), read(self.path("plain/last/model.safetensors")))
+        for sets, says in ((["train.best_by=bleu"], "train.eval_bleu"), (["train.eval_bleu=-1"], "eval_bleu"),
+                           (["train.eval_bleu=5", "model.architecture=decoder", "train.batch_tokens=4096"],
+                            "sequence_to_sequence")):
+            self.refused("train", "config.toml", *(a for s in sets for a in ("--set", s)), "--set", "train.out=bad",
+                         status=2, says=says)
+
     def test_equal_runs_have_equal_bits(self):
         self.ok("train", "config.toml")
         self.ok("train", "config.toml", "--set", "train.out=other", "--set", "train.steps=6")
