@@ -154,9 +154,8 @@ void add_eval_command(CLI::App& app) {
     return option;
   };
   c->add_option("DIR", o->dir, "Model directory or run")->required();
-  c->add_option(
-       "--data", o->data,
-       "What it is judged by: a text file; rows (.tsv, .csv, .jsonl); tagged words; sources beside --target")
+  c->add_option("--data", o->data,
+                "Text file; rows (.tsv, .csv, .jsonl); tagged words; or sources beside --target")
       ->required();
   only(c->add_option("--target", o->target, "Text whose lines are the targets of --data's lines"), pairs);
   only(c->add_option("--source-column", o->columns.source_column, "Of rows: what an encoder-decoder reads")

@@ -1165,6 +1165,16 @@ train.precision = "f32"
         labels = [b["label"] for b in json.loads(self.ok("classify", "run", "--json", "--best", "9", stdin="a").out)["best"]]
         self.assertEqual(sorted(labels), ["x", "y", "z"])
 
+    def test_overwritten_scores(self):
+        self.write("config.toml", self.CONFIG)
+        arguments = [a for s in (f"data.train={self.shared}/classes.tsv", "train.steps=2", "train.out=run")
+                     for a in ("--set", s)]
+        self.ok("train", "config.toml", *arguments, "--set", "train.objective=classify")
+        self.assertIn("What was taken for what", read_text(self.path("run/report.html")))
+        self.ok("train", "config.toml", *arguments, "--set", "train.objective=masked", "--overwrite")
+        self.assertFalse(os.path.exists(self.path("run/evaluation.json")))
+        self.assertNotIn("What was taken for what", read_text(self.path("run/report.html")))
+
     def test_from_another(self):
         self.write("config.toml", "".join(line + "\n" for line in self.CONFIG.splitlines() if "model." not in line))
         arguments = [a for s in ("train.objective=classify", f"data.train={self.shared}/classes.tsv", "train.steps=2",
