@@ -65,7 +65,7 @@ std::string draw_confusion(const std::string& title, const std::vector<std::stri
   double longest = 0;
   for (const size_t c : drawn) longest = std::max(longest, width_of(shortened(labels[c])) * font / 12);
   const double left = kAxis + longest + 10, top = kAxis + longest + 10;
-  std::string unit = "the darker, the more of its row";
+  std::string unit = "the stronger its colour, the more of its row";
   if (drawn.size() < labels.size())
     unit += drawn.size() == kMostDrawn
                 ? fmt::format("; the {} most frequent of {} classes", kMostDrawn, labels.size())

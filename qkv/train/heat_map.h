@@ -13,8 +13,8 @@ inline constexpr size_t kMostNumbered = 20;
 inline constexpr size_t kMostDrawn = 100;
 
 // What was taken for what: a <figure> with a row for each right class, a column for each found one, each cell
-// as dark as its part of the row. count[right labels + found]; what occurs in neither is not drawn.
-// REQUIRES: as many counts as labels squared, none negative.
+// coloured as strongly as its part of the row. count[right labels + found]; what occurs in neither is not
+// drawn. REQUIRES: as many counts as labels squared, none negative.
 std::string draw_confusion(const std::string& title, const std::vector<std::string>& labels,
                            const std::vector<int64_t>& count);
 

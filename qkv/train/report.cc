@@ -136,7 +136,7 @@ std::string scores_html(const Runs& runs, const std::vector<std::string>& names)
 std::string confusions_html(const Runs& runs, const std::vector<std::string>& names) {
   std::string out;
   for (size_t i = 0; i < runs.size(); ++i) {
-    if (!runs[i].best) continue;
+    if (!runs[i].best || runs[i].best->confusion.empty()) continue;
     out += draw_confusion(fmt::format("{}What was taken for what ({})",
                                       runs.size() > 1 ? names[i] + ": " : "", runs[i].best->of),
                           runs[i].best->labels, runs[i].best->confusion);

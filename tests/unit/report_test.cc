@@ -230,6 +230,9 @@ TEST(Report, OfDamagedScores) {
   refuse("\"tool\"", "7", {"evaluation.json", "labels[1]"});
   refuse("\"test\"", "3", {"evaluation.json", "of"});
   refuse("]}", "]", {"evaluation.json", "JSON"});
+  // Labels alone are no picture.
+  dir.write("evaluation.json", R"({"of":"test","step":4,"scores":{"accuracy":0.5},"labels":["a","b"]})");
+  EXPECT_EQ(report_html({dir.path()}).find("What was taken"), std::string::npos);
 }
 
 // The numbers of the cells that are drawn, and their places.
