@@ -22,23 +22,16 @@ void run(const Options& o) {
     std::vector<std::string> out(lines.size(), o.json ? "{\"answer\":null}\n" : "\n");
     for (size_t i = 0; i < which.size(); ++i) {
       const TextPair& text = lines[which[i]].text;
-      const TokenSpan s = best_span(scores[i], texts[i].encoding.type_ids, o.longest);
-      size_t begin = texts[i].encoding.offsets[s.begin].begin;
-      size_t end = texts[i].encoding.offsets[s.end - 1].end;
-      while (begin < end && text.second[begin] == ' ') ++begin;  // that a token begins with
-      // Tokens of bytes may end inside a character.
-      const auto continues = [&](size_t at) {
-        return at < text.second.size() && (static_cast<unsigned char>(text.second[at]) & 0xC0) == 0x80;
-      };
-      while (continues(begin)) --begin;
-      while (continues(end)) ++end;
-      const std::string answer = text.second.substr(begin, end - begin);
+      const Answer a = best_answer(scores[i], texts[i], text, o.longest);
       if (!o.json) {
-        out[which[i]] = answer + "\n";
+        out[which[i]] = a.text + "\n";
         continue;
       }
-      const OrderedJson line = {
-          {"question", text.first}, {"answer", answer}, {"begin", begin}, {"end", end}, {"score", s.score}};
+      const OrderedJson line = {{"question", text.first},
+                                {"answer", a.text},
+                                {"begin", a.begin},
+                                {"end", a.end},
+                                {"score", a.score}};
       out[which[i]] = line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
     }
     return fmt::format("{}", fmt::join(out, ""));

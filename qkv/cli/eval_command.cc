@@ -1,22 +1,58 @@
 // qkv eval: how well a model predicts a text.
+#include "qkv/cli/eval_command.h"
+
+#include <algorithm>
 #include <cstdio>
 
 #include "qkv/base/json.h"
 #include "qkv/cli/command.h"
-#include "qkv/cli/text_model.h"
 #include "qkv/text/bleu.h"
+#include "qkv/text/chrf.h"
+#include "qkv/text/rouge.h"
+#include "qkv/text/unicode.h"
 #include "qkv/train/corpus.h"
+#include "qkv/train/masked_text.h"
 #include "qkv/train/trainer.h"
 
 namespace qkv {
 namespace {
 
-struct Options {
-  std::string dir, data, target, separator, dtype = "f32";
-  DataConfig columns;
-  int64_t batch = 16, beams = 4;
-  bool json = false;
+// An option and the kinds of models that it is for.
+struct Use {
+  const CLI::Option* option;
+  std::vector<std::string> kinds;
 };
+
+struct Options : EvalOptions {
+  std::vector<Use> uses;
+};
+
+std::string kind_of(const ModelSpec& spec) {
+  if (spec.architecture == Architecture::decoder) return "a language model";
+  if (spec.architecture == Architecture::encoder_decoder) return "an encoder-decoder";
+  switch (spec.output) {
+    case Output::sequence_classes:
+      return "a classifier";
+    case Output::token_classes:
+      return "a tagger";
+    case Output::span:
+      return "a model that finds answers";
+    case Output::tokens:
+      return "a masked language model";
+    case Output::embedding:
+      break;
+  }
+  return "an encoder without a head";
+}
+
+// An option that means nothing to this model is a mistake, not a wish to be ignored.
+void expect_fitting(const Options& o, const ModelSpec& spec) {
+  const std::string kind = kind_of(spec);
+  for (const Use& use : o.uses)
+    if (use.option->count() > 0 && std::find(use.kinds.begin(), use.kinds.end(), kind) == use.kinds.end())
+      throw UsageError(fmt::format("{}: only for {}; {} is {}", use.option->get_name(),
+                                   fmt::join(use.kinds, " or "), o.dir, kind));
+}
 
 void print_losses(const Evaluation& e, const char* of) {
   fmt::print("loss                {:.4f} nats a token ({} tokens{})\n", e.loss(), e.tokens, of);
@@ -31,38 +67,57 @@ void run_on_pairs(const Options& o, const TextModel& m) {
   const PairTexts texts =
       read_pairs({o.data}, o.target.empty() ? std::vector<std::string>{} : std::vector{o.target}, o.columns);
   check(!texts.source.empty(), "{}: there is no pair", o.data);
-  constexpr int64_t kTokens = 4096;
   const Evaluation e =
-      evaluate(*m.model, tokenize_pairs(texts, m.tokenizer), {sequence.bos, sequence.eos}, kTokens);
+      evaluate(*m.model, tokenize_pairs(texts, m.tokenizer), {sequence.bos, sequence.eos}, o.batch_tokens);
   BeamOptions beam;
   beam.beams = o.beams;
   const Translations found = translate(sequence, texts.source, beam);
   std::vector<std::string> outputs;
   for (const auto& best : found.best) outputs.push_back(best.front().text);
   const text::Bleu bleu = text::corpus_bleu(outputs, texts.target);
+  // Tokens of bytes can stand for anything; these two count characters.
+  std::vector<std::string> valid_outputs, valid_targets;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    valid_outputs.push_back(text::to_valid_utf8(outputs[i]));
+    valid_targets.push_back(text::to_valid_utf8(texts.target[i]));
+  }
+  const text::Chrf chrf = text::corpus_chrf(valid_outputs, valid_targets);
+  const text::RougeL rouge = text::corpus_rouge_l(valid_outputs, valid_targets);
   int64_t exact = 0;
   for (size_t i = 0; i < outputs.size(); ++i) exact += outputs[i] == texts.target[i];
   const double matches = static_cast<double>(exact) / static_cast<double>(outputs.size());
   if (o.json) {
-    const OrderedJson out = {
-        {"loss", e.loss()},       {"perplexity", e.perplexity()},      {"tokens", e.tokens},
-        {"bleu", bleu.score},     {"signature", text::kBleuSignature}, {"beams", o.beams},
-        {"exact_match", matches}, {"pairs", texts.source.size()}};
+    const OrderedJson out = {{"loss", e.loss()},
+                             {"perplexity", e.perplexity()},
+                             {"tokens", e.tokens},
+                             {"bleu", bleu.score},
+                             {"signature", text::kBleuSignature},
+                             {"chrf", chrf.score},
+                             {"chrf_signature", text::kChrfSignature},
+                             {"rouge_l", rouge.f1},
+                             {"rouge_l_precision", rouge.precision},
+                             {"rouge_l_recall", rouge.recall},
+                             {"beams", o.beams},
+                             {"exact_match", matches},
+                             {"pairs", texts.source.size()}};
     std::printf("%s\n", out.dump().c_str());
     return;
   }
   print_losses(e, " of targets");
   fmt::print("{}\n", bleu.text());
   fmt::print("signature           {}, beams {}\n", text::kBleuSignature, o.beams);
+  fmt::print("chrF2 = {:.2f}\n", chrf.score);
+  fmt::print("signature           {}\n", text::kChrfSignature);
+  fmt::print("ROUGE-L             F1 {:.2f}%, precision {:.2f}%, recall {:.2f}%\n", 100 * rouge.f1,
+             100 * rouge.precision, 100 * rouge.recall);
   fmt::print("exact match         {:.2f}% of {}\n", 100 * matches, texts.source.size());
 }
 
 void run(const Options& o) {
-  TextModel m = load_text_model(o.dir, o.dtype);
+  const TextModel m = load_text_model(o.dir, o.dtype);
+  expect_fitting(o, m.model->spec());
   if (m.model->spec().architecture == Architecture::encoder_decoder) return run_on_pairs(o, m);
-  check(m.model->spec().architecture == Architecture::decoder, "{}: an encoder does not predict texts",
-        o.dir);
-  if (!o.target.empty()) throw UsageError("--target: only for an encoder-decoder");
+  if (m.model->spec().architecture == Architecture::encoder) return eval_encoder(o, m);
   const auto& model = m.model;
   const TokenStream stream = tokenize_file(o.data, o.separator, m.tokenizer);
   check(stream.size() >= 2, "{}: too short: nothing to predict", o.data);
@@ -85,29 +140,81 @@ void run(const Options& o) {
 
 void add_eval_command(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("eval", "Measure how well a model predicts a text, or translates");
+  // Of rows, the defaults depend on the model.
+  o->columns.text_column = o->columns.label_column = "";
+  o->mask_seed = kValidationMask;
+  CLI::App* c =
+      app.add_subcommand("eval", "Measure how well a model predicts, translates, classifies, tags, answers");
+  const std::vector<std::string> language = {"a language model"}, pairs = {"an encoder-decoder"},
+                                 tagger = {"a tagger"}, hidden = {"a masked language model"},
+                                 rows = {"a classifier", "a model that finds answers"},
+                                 texts = {"a language model", "a masked language model"};
+  const auto only = [&](CLI::Option* option, const std::vector<std::string>& kinds) {
+    o->uses.push_back({option, kinds});
+    return option;
+  };
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   c->add_option("--data", o->data,
-                "Text file; for an encoder-decoder rows (.tsv, .csv, .jsonl), or sources beside --target")
+                "Text file; rows (.tsv, .csv, .jsonl); tagged words; or sources beside --target")
       ->required();
-  c->add_option("--target", o->target, "Text whose lines are the targets of --data's lines");
-  c->add_option("--source-column", o->columns.source_column, "Of rows: what the model reads")
-      ->capture_default_str();
-  c->add_option("--target-column", o->columns.target_column, "Of rows: what it should write")
-      ->capture_default_str();
-  c->add_option("--beams", o->beams, "Hypotheses that are followed for BLEU")
+  only(c->add_option("--target", o->target, "Text whose lines are the targets of --data's lines"), pairs);
+  only(c->add_option("--source-column", o->columns.source_column, "Of rows: what an encoder-decoder reads")
+           ->capture_default_str(),
+       pairs);
+  only(c->add_option("--target-column", o->columns.target_column, "Of rows: what it should write")
+           ->capture_default_str(),
+       pairs);
+  only(c->add_option("--text-column", o->columns.text_column,
+                     "Of rows: the text to classify, or the question (default: text, or question)"),
+       rows);
+  only(c->add_option(
+           "--second-column", o->columns.second_column,
+           "Of rows: the other text of a pair, or where the answer stands (default: none, or context)"),
+       rows);
+  only(c->add_option("--label-column", o->columns.label_column,
+                     "Of rows: the class, or the answer (default: label, or answer)"),
+       rows);
+  only(
+      c->add_option("--columns", o->columns.columns, "Names of the columns of a file without a header: a,b,c")
+          ->delimiter(','),
+      rows);
+  only(c->add_option("--word-column", o->columns.word_column,
+                     "Of tagged words, from 1 (default: 1, of .conllu 2)")
+           ->check(CLI::Range(1, 1000)),
+       tagger);
+  only(c->add_option("--tag-column", o->columns.tag_column,
+                     "Of tagged words, from 1 (default: the last, of .conllu 4)")
+           ->check(CLI::Range(1, 1000)),
+       tagger);
+  only(c->add_option("--mask-rate", o->masking.rate, "Part of the tokens that is hidden")
+           ->capture_default_str()
+           ->check(CLI::Range(0.001, 0.9)),
+       hidden);
+  only(c->add_option("--mask-seed", o->mask_seed, "Chooses them (default: as in the validation of a run)"),
+       hidden);
+  only(c->add_option("--beams", o->beams, "Hypotheses that are followed for BLEU")
+           ->capture_default_str()
+           ->check(CLI::Range(1, 1024)),
+       pairs);
+  only(c->add_option("--separator", o->separator, "Divides a text file into documents"), texts);
+  only(c->add_option("--batch", o->batch, "Windows at a time")->check(CLI::Range(1, 100000)), language);
+  c->add_option("--batch-tokens", o->batch_tokens, "Tokens at a time, of all other models")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
-  c->add_option("--separator", o->separator, "Divides the file into documents");
-  c->add_option("--batch", o->batch, "Windows at a time")->check(CLI::Range(1, 100000));
+      ->check(CLI::Range(2, 1 << 24));
   c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
       ->check(CLI::IsMember({"f32", "bf16"}));
   c->add_flag("--json", o->json, "Print one JSON object");
   c->footer(
-      "The text is predicted in windows of the model's context that do not overlap. Of an encoder-decoder, "
-      "BLEU is\n"
-      "computed as sacreBLEU does.\nExamples:\n  qkv eval runs/shakespeare --data other.txt\n"
-      "  qkv eval runs/en-de --data test.en --target test.de");
+      "A language model predicts the text in windows of its context that do not overlap. Of an "
+      "encoder-decoder, "
+      "BLEU\n"
+      "and chrF are computed as sacreBLEU does, ROUGE-L as rouge_score. What is cut away of a text that is "
+      "too "
+      "long\n"
+      "counts as wrong. Hidden tokens stand as in training: eight of ten masked.\nExamples:\n"
+      "  qkv eval runs/shakespeare --data other.txt\n"
+      "  qkv eval runs/en-de --data test.en --target test.de\n"
+      "  qkv eval runs/trec --data test.tsv --label-column coarse --json");
   c->callback([o] { run(*o); });
 }
 

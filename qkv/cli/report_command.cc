@@ -30,8 +30,9 @@ void add_report_command(CLI::App& app) {
   c->add_option("RUN", o->runs, "Run; several are laid over each other")->required();
   c->add_option("--out", o->out, "File to write (default for one run: RUN/report.html)");
   c->footer(
-      "The page shows losses, learning rate, speed, gradient norms, samples and settings, and needs no "
-      "network.\nIt can be made while the run is going on.\nExample: qkv report runs/shakespeare");
+      "The page shows losses, scores, what was taken for what, speed, gradient norms, samples and settings.\n"
+      "It needs no network, and can be made while the run is going on.\nExample: qkv report "
+      "runs/shakespeare");
   c->callback([o] { run(*o); });
 }
 

@@ -68,6 +68,22 @@ TokenSpan best_span(const Tensor& scores, std::span<const int32_t> types, int64_
   return best;
 }
 
+Answer best_answer(const Tensor& scores, const EncodedText& encoded, const TextPair& text, int64_t longest) {
+  const TokenSpan span = best_span(scores, encoded.encoding.type_ids, longest);
+  const std::string& where = text.second;
+  // A span among all tokens may lie in the first text, which can be longer.
+  size_t end = std::min(encoded.encoding.offsets[span.end - 1].end, where.size());
+  size_t begin = std::min(encoded.encoding.offsets[span.begin].begin, end);
+  while (begin < end && where[begin] == ' ') ++begin;
+  // Tokens of bytes may end inside a character.
+  const auto continues = [&](size_t at) {
+    return at < where.size() && (static_cast<unsigned char>(where[at]) & 0xC0) == 0x80;
+  };
+  while (begin > 0 && continues(begin)) --begin;
+  while (continues(end)) ++end;
+  return {where.substr(begin, end - begin), begin, end, span.score};
+}
+
 Tensor embed_texts(const Transformer& model, const std::vector<EncodedText>& texts, int64_t tokens) {
   const int64_t width = model.spec().width;
   Tensor out = Tensor::empty({std::ssize(texts), width}, DType::f32);

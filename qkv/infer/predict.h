@@ -1,6 +1,7 @@
 // What an encoder says of texts: classes, tags, answers, vectors, hidden tokens.
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,18 @@ struct TokenSpan {
 // The span of at most `longest` tokens with the highest sum of its ends' scores [tokens, 2], among the tokens
 // of type 1 before the last one, a separator; among all where there are none.
 TokenSpan best_span(const Tensor& scores, std::span<const int32_t> types, int64_t longest = 30);
+
+// An answer as it stands in a text, and the bytes [begin, end) where.
+struct Answer {
+  std::string text;
+  size_t begin = 0, end = 0;
+  double score = 0;  // of its tokens' span
+};
+
+// The answer in text.second by the scores [tokens, 2] of `encoded`, without a space that its first token
+// begins with; where tokens are bytes, widened to whole characters.
+Answer best_answer(const Tensor& scores, const EncodedText& encoded, const TextPair& text,
+                   int64_t longest = 30);
 
 // A vector of length 1 for each text: f32 [texts, D].
 Tensor embed_texts(const Transformer& model, const std::vector<EncodedText>& texts, int64_t tokens = 4096);

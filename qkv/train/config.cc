@@ -236,8 +236,10 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"log_every", "steps", nullptr, false}, c.log_every, kCount);
   v({"eval_every", "steps"}, c.eval_every, kCount);
   v({"eval_windows", "of the validation text, on the way; 0: all"}, c.eval_windows, kCountOrNone);
+  v({"eval_bleu", "validation pairs translated greedily at each evaluation, for their BLEU; 0: none"},
+    c.eval_bleu, kCountOrNone);
   v({"best_by", "the score that tells the best model", "loss, of classes accuracy or f1"}, c.best_by,
-    Choices{"auto", "loss", "accuracy", "macro_f1", "matthews", "f1", "exact_match"});
+    Choices{"auto", "loss", "accuracy", "macro_f1", "matthews", "f1", "exact_match", "bleu"});
   v({"patience", "stop after so many evaluations without a better one; 0: never"}, c.patience, kCountOrNone);
   v({"checkpoint_every", "steps", nullptr, false}, c.checkpoint_every, kCount);
   v({"keep", "checkpoints kept, besides the best model", nullptr, false}, c.keep, kCount);
@@ -613,6 +615,10 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   scored_by("matthews", {classify});
   scored_by("f1", {tag, answer});
   scored_by("exact_match", {answer});
+  scored_by("bleu", {sequence_to_sequence});
+  only_for({sequence_to_sequence}, "train.eval_bleu", c.eval_bleu == 0);
+  if (c.best_by == "bleu" && c.eval_bleu == 0)
+    usage("{}: train.best_by: \"bleu\" needs train.eval_bleu", path);
   if (c.masking.random + c.masking.keep > 1)
     usage("{}: train.mask_keep: mask_random and mask_keep are more than 1 together", path);
   if (!c.from.empty() && !c.tokenizer.path.empty())

@@ -82,6 +82,7 @@ struct TrainConfig {
   int64_t log_every = 10;
   int64_t eval_every = 250;
   int64_t eval_windows = 64;     // of the validation text, for the evaluations on the way; 0: all
+  int64_t eval_bleu = 0;         // validation pairs that are translated at each evaluation; 0: none
   std::string best_by = "auto";  // the score that tells the best model
   int64_t patience = 0;          // evaluations without a better one after which the run stops; 0: never
   int64_t checkpoint_every = 500;

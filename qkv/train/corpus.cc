@@ -314,8 +314,8 @@ PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokeniz
 PairCorpus load_pairs(const TrainConfig& run, const text::Tokenizer* given) {
   const DataConfig& data = run.data;
   PairTexts train = read_pairs(data.train, data.train_target, data);
-  const PairTexts valid = data.valid.empty() ? split_off(train, data.valid_fraction)
-                                             : read_pairs(data.valid, data.valid_target, data);
+  PairTexts valid = data.valid.empty() ? split_off(train, data.valid_fraction)
+                                       : read_pairs(data.valid, data.valid_target, data);
   check(!train.source.empty(), "{}: there is no pair to learn from", train.path);
   const auto trained = [&] {
     std::vector<std::string_view> texts(train.source.begin(), train.source.end());
@@ -323,9 +323,14 @@ PairCorpus load_pairs(const TrainConfig& run, const text::Tokenizer* given) {
     return train_tokenizer(run.tokenizer, texts, run.objective);
   };
   const text::Tokenizer tokenizer = tokenizer_for(run, given, trained);
-  PairCorpus out{tokenizer, tokenize_pairs(train, tokenizer), tokenize_pairs(valid, tokenizer),
-                 sequence_ends(tokenizer), ""};
+  PairCorpus out{tokenizer,
+                 tokenize_pairs(train, tokenizer),
+                 tokenize_pairs(valid, tokenizer),
+                 sequence_ends(tokenizer),
+                 "",
+                 {}};
   out.hash = hash_of_tokens(out.train.source) + hash_of_tokens(out.train.target);
+  out.valid_texts = std::move(valid);
   return out;
 }
 

@@ -55,7 +55,8 @@ struct PairCorpus {
   text::Tokenizer tokenizer;
   PairStream train, valid;
   SequenceEnds ends;
-  std::string hash;  // of the training tokens
+  std::string hash;       // of the training tokens
+  PairTexts valid_texts;  // what `valid` was before there were tokens
 };
 
 // Reads the files of a configuration; trains the tokenizer on both sides unless one is named or given.

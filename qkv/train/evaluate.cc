@@ -60,100 +60,120 @@ Evaluation evaluate(const Transformer& model, const PairStream& pairs, SequenceE
 
 namespace {
 
-// Adds -log P of the targets of one batch, and what was found for them.
+// Classes and tags: -log P, and what was taken for what.
 class ClassScores {
  public:
-  explicit ClassScores(const ModelSpec& spec) : spec_(spec), confusion_(std::ssize(spec.labels)) {}
+  explicit ClassScores(const ModelSpec& spec)
+      : spec_(spec), label_(spec.labels), confusion_(std::ssize(spec.labels)) {}
 
-  // logits [M, C], a row a target.
-  void add(const Tensor& logits, std::span<const int32_t> targets, Evaluation& e) {
-    const int64_t classes = logits.width();
-    std::vector<std::string> gold_tags, found_tags;
-    for (int64_t r = 0; r < logits.rows(); ++r) {
-      if (targets[r] == kIgnored) continue;
-      const std::span<const float> z(logits.data<float>() + r * classes, classes);
-      const auto best = std::max_element(z.begin(), z.end());
-      double sum = 0;
-      for (const float x : z) sum += std::exp(double{x} - *best);
-      e.total += std::log(sum) + *best - z[targets[r]];
-      ++e.tokens;
-      const auto found = best - z.begin();
-      confusion_.add(targets[r], found);
-      gold_tags.push_back(spec_.labels[targets[r]]);
-      found_tags.push_back(spec_.labels[found]);
+  // Refuses labels that the model does not have.
+  void check_labels(const Example& e) const {
+    if (spec_.output == Output::sequence_classes) label_(e.label, e.place);
+    for (const std::string& tag : e.tags) label_(tag, e.place);
+  }
+
+  // scores [1, C], of tags [tokens, C].
+  void add(const Tensor& scores, const EncodedText& text, const Example& example, Evaluation& e) {
+    if (spec_.output == Output::sequence_classes) {
+      add_row(scores, 0, label_(example.label, example.place), e);
+      return;
     }
-    if (spec_.output == Output::token_classes) chunks_.add(gold_tags, found_tags);
+    const std::vector<int64_t> first = first_tokens(text.encoding, example.words);
+    std::vector<std::string> found;
+    for (size_t w = 0; w < first.size(); ++w) {
+      const int32_t gold = label_(example.tags[w], example.place);
+      if (first[w] >= 0) {
+        found.push_back(spec_.labels[add_row(scores, first[w], gold, e)]);
+        continue;
+      }
+      confusion_.miss(gold);
+      ++e.missed;
+      found.emplace_back("O");
+    }
+    e.chunks.add(example.tags, found);
   }
 
   void finish(Evaluation& e) const {
     e.scores = {{"accuracy", confusion_.accuracy()}, {"macro_f1", confusion_.macro_f1()}};
     if (spec_.output == Output::token_classes)
-      e.scores.emplace_back("f1", chunks_.f1());
+      e.scores.emplace_back("f1", e.chunks.f1());
     else
       e.scores.emplace_back("matthews", confusion_.matthews());
     e.confusion = confusion_;
   }
 
  private:
+  // The class with the highest score.
+  int64_t add_row(const Tensor& scores, int64_t row, int32_t gold, Evaluation& e) {
+    const std::span<const float> z(scores.data<float>() + row * scores.width(),
+                                   static_cast<size_t>(scores.width()));
+    const auto best = std::max_element(z.begin(), z.end());
+    double sum = 0;
+    for (const float x : z) sum += std::exp(double{x} - *best);
+    e.total += std::log(sum) + *best - z[gold];
+    ++e.tokens;
+    confusion_.add(gold, best - z.begin());
+    return best - z.begin();
+  }
+
   const ModelSpec& spec_;
+  LabelIndex label_;
   ConfusionMatrix confusion_;
-  ChunkCounts chunks_;
 };
 
-// Answers by their tokens: the same ones, and the F1 of those that both have.
-class SpanScores {
+// Answers: -log P of their ends, and how they read.
+class AnswerScores {
  public:
-  void add(const Tensor& scores, std::span<const int32_t> segments, std::span<const int32_t> target) {
-    if (target[0] == kIgnored) return;
-    const TokenSpan found = best_span(scores, segments);
-    exact_ += found.begin == target[0] && found.end == target[1] + 1 ? 1 : 0;
-    const int64_t shared = std::max<int64_t>(
-        0, std::min<int64_t>(found.end, target[1] + 1) - std::max<int64_t>(found.begin, target[0]));
-    f1_ += 2 * static_cast<double>(shared) /
-           static_cast<double>(found.end - found.begin + target[1] + 1 - target[0]);
-    ++count_;
+  void add(const Tensor& scores, const EncodedText& text, const Example& example, Evaluation& e) {
+    if (const auto gold = answer_tokens(text.encoding, example)) {
+      const std::vector<int32_t> offsets = {0, static_cast<int32_t>(scores.rows())};
+      const Tensor target = Tensor::of({1, 2}, std::vector{gold->first, gold->second});
+      const SpanLoss loss = span_cross_entropy(scores, offsets, target, 1);
+      e.total += loss.total;
+      e.tokens += loss.count;
+    } else {
+      ++e.missed;
+    }
+    const std::string found = best_answer(scores, text, example.text).text;
+    exact_ += answer_matches(example.label, found) ? 1 : 0;
+    f1_ += answer_f1(example.label, found);
   }
   void finish(Evaluation& e) const {
-    const double n = std::max<double>(1, static_cast<double>(count_));
+    const double n = std::max<double>(1, static_cast<double>(e.examples));
     e.scores = {{"exact_match", exact_ / n}, {"f1", f1_ / n}};
   }
 
  private:
   double exact_ = 0, f1_ = 0;
-  int64_t count_ = 0;
 };
 
 }  // namespace
 
-Evaluation evaluate(const Transformer& model, const LabelledStream& stream, int64_t tokens) {
+Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
+                    const std::vector<Example>& examples, int64_t tokens) {
+  constexpr size_t kAtOnce = 4096;  // whose scores are held, and which are sorted by length among each other
   const NoGrad guard;
-  const bool span = stream.output == Output::span;
+  const ModelSpec& spec = model.spec();
+  const bool span = spec.output == Output::span;
   Evaluation e;
-  ClassScores classes(model.spec());
-  SpanScores spans;
-  const std::vector<int64_t> lengths = stream.lengths();
-  for (const std::vector<int64_t>& which : batches_by_length(lengths, tokens)) {
-    const Batch b = labelled_batch(stream, which);
-    const Tensor scores = model.classes(model.hidden(b, {}), b, {});
-    if (span) {
-      const SpanLoss loss = span_cross_entropy(scores, b.layout.offsets, b.targets, 1);
-      e.total += loss.total;
-      e.tokens += loss.count;
+  e.examples = std::ssize(examples);
+  ClassScores classes(spec);
+  AnswerScores answers;
+  if (!span)
+    for (const Example& example : examples) classes.check_labels(example);
+  for (size_t begin = 0; begin < examples.size(); begin += kAtOnce) {
+    std::vector<EncodedText> texts;
+    for (size_t i = begin; i < std::min(begin + kAtOnce, examples.size()); ++i) {
+      texts.push_back(encode_example(examples[i], tokenizer, spec));
+      e.cut += texts.back().cut;
     }
-    for (size_t i = 0; i < which.size(); ++i) {
-      const int64_t begin = b.layout.offsets[i], end = b.layout.offsets[i + 1];
-      const auto targets = stream.targets_of(which[i]);
-      if (span)
-        spans.add(scores.slice_rows(begin, end), b.segments.values<int32_t>().subspan(begin, end - begin),
-                  targets);
-      else if (stream.output == Output::token_classes)
-        classes.add(scores.slice_rows(begin, end), targets, e);
-      else
-        classes.add(scores.slice_rows(static_cast<int64_t>(i), static_cast<int64_t>(i) + 1), targets, e);
-    }
+    const std::vector<Tensor> scores = class_scores(model, texts, tokens);
+    for (size_t i = 0; i < texts.size(); ++i)
+      span ? answers.add(scores[i], texts[i], examples[begin + i], e)
+           : classes.add(scores[i], texts[i], examples[begin + i], e);
   }
   e.of_tokens = e.tokens;
-  span ? spans.finish(e) : classes.finish(e);
+  span ? answers.finish(e) : classes.finish(e);
   return e;
 }
 

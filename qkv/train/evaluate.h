@@ -6,9 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "qkv/data/labelled.h"
 #include "qkv/data/pairs.h"
 #include "qkv/models/transformer.h"
+#include "qkv/text/tokenizer.h"
+#include "qkv/train/examples.h"
 #include "qkv/train/scores.h"
 
 namespace qkv {
@@ -22,6 +23,10 @@ struct Evaluation {
   // Of classes, tags and answers, by name: accuracy, macro_f1, ...; and what was taken for what.
   std::vector<std::pair<std::string, double>> scores;
   ConfusionMatrix confusion;
+  ChunkCounts chunks;  // of tags
+  // Texts with classes, tags or answers; those longer than the model can read; tags and answers that were cut
+  // away with their ends.
+  int64_t examples = 0, cut = 0, missed = 0;
 
   double loss() const { return tokens ? total / static_cast<double>(tokens) : 0; }  // nats per token
   // 0 where there is none of this name.
@@ -38,7 +43,11 @@ Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t
 // Predicts every pair's target, about `tokens` tokens at a time. Characters and bytes are the targets'.
 Evaluation evaluate(const Transformer& model, const PairStream& pairs, SequenceEnds ends, int64_t tokens);
 
-// Tells the classes, tags or answers of every sequence, about `tokens` tokens at a time.
-Evaluation evaluate(const Transformer& model, const LabelledStream& stream, int64_t tokens);
+// Tells the classes, tags or answers of every example, about `tokens` tokens at a time. The loss is that of
+// what the model can read; a tag that was cut away counts as wrong, and so does an answer unless its words
+// stand elsewhere, too: answers are compared as texts (scores.h). Throws Error naming the place of a label
+// that the model does not have.
+Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
+                    const std::vector<Example>& examples, int64_t tokens);
 
 }  // namespace qkv

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
 #include <numeric>
-#include <optional>
 #include <set>
 
 #include "qkv/base/suggest.h"
@@ -132,9 +130,18 @@ std::vector<std::string> texts_of(const std::vector<Example>& examples) {
   return out;
 }
 
-namespace {
+LabelIndex::LabelIndex(std::vector<std::string> labels) : labels_(std::move(labels)) {
+  for (size_t c = 0; c < labels_.size(); ++c) class_of_[labels_[c]] = static_cast<int32_t>(c);
+}
 
-// Where an answer's tokens are; nothing where it was cut away.
+int32_t LabelIndex::operator()(const std::string& label, const std::string& place) const {
+  const auto it = class_of_.find(label);
+  if (it != class_of_.end()) return it->second;
+  const std::vector<std::string_view> known(labels_.begin(), labels_.end());
+  fail("{}: the label '{}' is none of the {} that the model was trained with (did you mean '{}'?)", place,
+       label, known.size(), nearest(label, known));
+}
+
 std::optional<std::pair<int32_t, int32_t>> answer_tokens(const text::Encoding& encoding, const Example& e) {
   int32_t first = -1, last = -1;
   for (size_t t = 0; t < encoding.size(); ++t) {
@@ -148,28 +155,21 @@ std::optional<std::pair<int32_t, int32_t>> answer_tokens(const text::Encoding& e
   return std::nullopt;
 }
 
-}  // namespace
+EncodedText encode_example(const Example& e, const text::Tokenizer& tokenizer, const ModelSpec& spec) {
+  try {
+    return encode_text(e.text, tokenizer, spec);
+  } catch (const Error& error) {
+    fail("{}: {}", e.place, error.what());
+  }
+}
 
 EncodedExamples encode_examples(const std::vector<Example>& examples, const text::Tokenizer& tokenizer,
                                 const ModelSpec& spec) {
-  std::map<std::string, int32_t> class_of;
-  for (size_t c = 0; c < spec.labels.size(); ++c) class_of[spec.labels[c]] = static_cast<int32_t>(c);
-  const auto target = [&](const std::string& label, const std::string& place) {
-    const auto it = class_of.find(label);
-    if (it != class_of.end()) return it->second;
-    const std::vector<std::string_view> known(spec.labels.begin(), spec.labels.end());
-    fail("{}: the label '{}' is none of the {} that the model was trained with (did you mean '{}'?)", place,
-         label, spec.labels.size(), nearest(label, known));
-  };
+  const LabelIndex target(spec.labels);
   EncodedExamples out;
   out.stream.output = spec.output;
   for (const Example& e : examples) {
-    EncodedText text;
-    try {
-      text = encode_text(e.text, tokenizer, spec);
-    } catch (const Error& error) {
-      fail("{}: {}", e.place, error.what());
-    }
+    const EncodedText text = encode_example(e, tokenizer, spec);
     out.cut += text.cut;
     const text::Encoding& encoding = text.encoding;
     std::vector<int32_t> targets;

@@ -1,6 +1,8 @@
 // What an encoder with a head learns from: texts with classes, words with tags, questions with answers.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +39,24 @@ std::vector<std::string> labels_of(const std::vector<Example>& examples, Output 
 
 // Texts that a tokenizer is trained on.
 std::vector<std::string> texts_of(const std::vector<Example>& examples);
+
+// The classes of a model by their names.
+class LabelIndex {
+ public:
+  explicit LabelIndex(std::vector<std::string> labels);
+  // Throws Error naming place and label where there is no such class.
+  int32_t operator()(const std::string& label, const std::string& place) const;
+
+ private:
+  std::vector<std::string> labels_;
+  std::map<std::string, int32_t> class_of_;
+};
+
+// Where an answer's tokens are, the first and the last one; nothing where it was cut away.
+std::optional<std::pair<int32_t, int32_t>> answer_tokens(const text::Encoding& encoding, const Example& e);
+
+// encode_text(). Errors name the example's place.
+EncodedText encode_example(const Example& e, const text::Tokenizer& tokenizer, const ModelSpec& spec);
 
 // Examples as a model reads them.
 struct EncodedExamples {

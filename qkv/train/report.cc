@@ -13,6 +13,7 @@
 #include "qkv/base/file.h"
 #include "qkv/base/progress.h"
 #include "qkv/train/chart.h"
+#include "qkv/train/heat_map.h"
 #include "qkv/train/html.h"
 #include "qkv/train/report_assets.h"
 #include "qkv/train/report_charts.h"
@@ -46,6 +47,101 @@ std::vector<std::string> names_of(const Runs& runs) {
   names.clear();
   for (const RunLog& r : runs) names.push_back(r.dir);
   return names;
+}
+
+// ---- Scores
+
+struct ScoreName {
+  const char *field, *label;
+};
+// In the order in which they are shown; others follow by their names.
+constexpr ScoreName kScores[] = {{"accuracy", "accuracy"}, {"exact_match", "exact match"}, {"f1", "F1"},
+                                 {"macro_f1", "macro F1"}, {"matthews", "Matthews"},       {"bleu", "BLEU"}};
+
+std::string label_of(const std::string& score) {
+  for (const ScoreName& s : kScores)
+    if (score == s.field) return s.label;
+  std::string label = score;
+  std::replace(label.begin(), label.end(), '_', ' ');
+  return label;
+}
+
+std::string score_text(const std::string& name, double value) {
+  if (name == "matthews") return fmt::format("{:.4f}", value);
+  return name == "bleu" ? fmt::format("{:.2f}", value) : fmt::format("{:.2f}%", 100 * value);
+}
+
+// Who was judged by what.
+struct ScoreRow {
+  std::string who, by;
+  std::map<std::string, double> scores;
+};
+
+// The best model, and what simple methods reach on the same examples.
+std::vector<ScoreRow> score_rows(const RunLog& run) {
+  std::vector<ScoreRow> rows;
+  if (run.best) {
+    rows.push_back({fmt::format("the best model, of step {}", grouped(run.best->step)), run.best->of, {}});
+    rows.back().scores.insert(run.best->scores.begin(), run.best->scores.end());
+    // The test is made once, at the end; of which step the best model is, it does not say.
+    if (run.best->of == "test") rows.back().who = "the best model";
+  }
+  if (!run.best || run.best->of != "validation") {
+    ScoreRow last{"the last model", "validation", {}};
+    for (const ScoreName& s : kScores)
+      if (const auto* values = run.find(fmt::format("valid_{}", s.field)))
+        last.scores[s.field] = values->back().y;
+    if (!last.scores.empty()) rows.push_back(last);
+  }
+  const bool tested = run.best && run.best->of == "test";
+  for (const auto& [name, values] : run.series)
+    if (constexpr std::string_view kPrefix = "baseline_"; name.starts_with(kPrefix))
+      rows.push_back(
+          {name.substr(kPrefix.size()), tested ? "test" : "validation", {{"accuracy", values.back().y}}});
+  return rows;
+}
+
+std::string scores_html(const Runs& runs, const std::vector<std::string>& names) {
+  std::vector<std::pair<size_t, ScoreRow>> rows;
+  std::vector<std::string> columns;
+  std::set<std::string> found;
+  for (size_t i = 0; i < runs.size(); ++i)
+    for (ScoreRow& row : score_rows(runs[i])) {
+      for (const auto& [name, value] : row.scores) found.insert(name);
+      rows.emplace_back(i, std::move(row));
+    }
+  if (rows.empty()) return "";
+  for (const ScoreName& s : kScores)
+    if (found.erase(s.field) > 0) columns.emplace_back(s.field);
+  columns.insert(columns.end(), found.begin(), found.end());
+  std::string out = "<h2>Scores</h2>\n<div class=\"scroll\"><table class=\"scores\">\n<tr>";
+  if (runs.size() > 1) out += "<th>Run</th>";
+  out += "<th></th><th>judged by</th>";
+  for (const std::string& c : columns) out += fmt::format("<th>{}</th>", escape_html(label_of(c)));
+  out += "</tr>\n";
+  for (const auto& [run, row] : rows) {
+    out += "<tr>";
+    if (runs.size() > 1)
+      out += fmt::format("<th><span class=\"swatch s{}\"></span>{}</th>", run % 8, escape_html(names[run]));
+    out += fmt::format("<td>{}</td><td>{}</td>", escape_html(row.who), escape_html(row.by));
+    for (const std::string& c : columns) {
+      const auto it = row.scores.find(c);
+      out += fmt::format("<td>{}</td>", it == row.scores.end() ? "–" : score_text(c, it->second));
+    }
+    out += "</tr>\n";
+  }
+  return out + "</table></div>\n";
+}
+
+std::string confusions_html(const Runs& runs, const std::vector<std::string>& names) {
+  std::string out;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (!runs[i].best || runs[i].best->confusion.empty()) continue;
+    out += draw_confusion(fmt::format("{}What was taken for what ({})",
+                                      runs.size() > 1 ? names[i] + ": " : "", runs[i].best->of),
+                          runs[i].best->labels, runs[i].best->confusion);
+  }
+  return out;
 }
 
 // ---- Key figures
@@ -83,13 +179,23 @@ double median(std::vector<Point> points) {
 std::vector<Figure> figures_of(const RunLog& run) {
   std::vector<Figure> all;
   const auto at_step = [](const Point& p) { return "at step " + grouped(static_cast<int64_t>(p.x)); };
+  bool of_classes = false;  // whose perplexity says nothing
+  for (const ScoreName& s : kScores)
+    if (const auto* values = run.find(fmt::format("valid_{}", s.field))) {
+      const Point best = *std::max_element(values->begin(), values->end(),
+                                           [](const Point& a, const Point& b) { return a.y < b.y; });
+      all.push_back({fmt::format("Best validation {}", s.label), score_text(s.field, best.y), at_step(best)});
+      of_classes = std::string_view(s.field) != "bleu";
+      break;
+    }
   if (const auto* losses = run.find("valid_loss")) {
     const Point best = *std::min_element(losses->begin(), losses->end(),
                                          [](const Point& a, const Point& b) { return a.y < b.y; });
     all.push_back({"Best validation loss", fmt::format("{:.4f}", best.y), at_step(best)});
     all.push_back({"Last validation loss", fmt::format("{:.4f}", losses->back().y), at_step(losses->back())});
-    all.push_back(
-        {"Perplexity", fmt::format("{:.2f}", std::exp(losses->back().y)), "of the last validation"});
+    if (!of_classes)
+      all.push_back(
+          {"Perplexity", fmt::format("{:.2f}", std::exp(losses->back().y)), "of the last validation"});
   }
   if (const auto* bits = run.find("valid_bits_per_byte"))
     all.push_back({"Bits per byte", fmt::format("{:.4f}", bits->back().y), "of the last validation"});
@@ -250,12 +356,13 @@ std::string report_html(const std::vector<std::string>& run_dirs) {
 <style>{}</style>
 </head>
 <body>
-{}{}{}{}<script>{}</script>
+{}{}{}{}{}{}<script>{}</script>
 </body>
 </html>
 )",
       escape_html(runs.size() == 1 ? names[0] : fmt::format("{}", fmt::join(names, ", "))), kReportStyle,
-      header_html(runs, names), charts_html(runs, names), samples, settings_html(runs, names), kReportScript);
+      header_html(runs, names), charts_html(runs, names), scores_html(runs, names),
+      confusions_html(runs, names), samples, settings_html(runs, names), kReportScript);
 }
 
 void write_report(const std::string& run_dir) {

@@ -58,6 +58,11 @@ polyline.faint { stroke-width: 1; opacity: var(--faint); }
 circle { fill: currentColor; stroke: var(--panel); stroke-width: 1; }
 .s0 { color: var(--c0); } .s1 { color: var(--c1); } .s2 { color: var(--c2); } .s3 { color: var(--c3); }
 .s4 { color: var(--c4); } .s5 { color: var(--c5); } .s6 { color: var(--c6); } .s7 { color: var(--c7); }
+.heat { margin-top: 16px; }
+.heat .frame { fill: none; stroke: var(--rule); } .heat rect { pointer-events: all; }
+.heat .hit { fill: var(--c0); } .heat .miss { fill: var(--c1); }
+.heat .axis-name { font-weight: 600; } .heat .count { fill: var(--ink); pointer-events: none; }
+.heat .count.on { fill: var(--panel); }
 .cursor { stroke: var(--muted); stroke-dasharray: 3 3; pointer-events: none; }
 .readout { position: absolute; z-index: 1; padding: 6px 10px; pointer-events: none; background: var(--panel);
   color: var(--ink); border: 1px solid var(--rule); border-radius: 6px; box-shadow: 0 2px 8px #0003; font-size: 13px;

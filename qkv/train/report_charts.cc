@@ -23,6 +23,7 @@ struct Plan {
   bool may_be_cut = false;
   bool noisy = true;  // its course is drawn over the single values
   double scale = 1;   // from the field's unit to the chart's
+  bool each = false;  // of several runs: a chart of its own for each field
 };
 
 const std::vector<Plan>& plans() {
@@ -36,6 +37,20 @@ const std::vector<Plan>& plans() {
        .from_zero = false,
        .may_be_cut = true,
        .noisy = false},
+      {.title = "Validation scores",
+       .unit = "1 is best",
+       .fields = {{"valid_accuracy", "accuracy", SeriesStyle::marks, 0},
+                  {"valid_exact_match", "exact match", SeriesStyle::marks, 0},
+                  {"valid_f1", "F1", SeriesStyle::marks, 1},
+                  {"valid_macro_f1", "macro F1", SeriesStyle::marks, 2},
+                  {"valid_matthews", "Matthews", SeriesStyle::marks, 3}},
+       .from_zero = false,
+       .noisy = false,
+       .each = true},
+      {.title = "Validation BLEU",
+       .unit = "0 to 100, greedy",
+       .fields = {{"valid_bleu", "BLEU", SeriesStyle::marks, 1}},
+       .noisy = false},
       {.title = "Learning rate", .unit = "", .fields = {{"lr", "learning rate"}}, .noisy = false},
       {.title = "Throughput", .unit = "tokens per second", .fields = {{"tokens_per_second", "throughput"}}},
       {.title = "Gradient norm",
@@ -47,6 +62,17 @@ const std::vector<Plan>& plans() {
   return all;
 }
 
+// What a loss is the mean of; of runs that differ, nothing.
+std::string loss_unit(const Runs& runs) {
+  const std::string objective = runs.front().setting("train.objective", "");  // in quotes
+  for (const RunLog& run : runs)
+    if (run.setting("train.objective", "") != objective) return "nats";
+  const auto is = [&](const char* name) { return objective.find(name) != std::string::npos; };
+  if (is("classify") || is("answer")) return "nats per example";
+  if (is("tag")) return "nats per word";
+  return is("masked") ? "nats per hidden token" : "nats per token";
+}
+
 // Charts of the fields that no plan and no key figure knows.
 std::vector<Plan> further_plans(const Runs& runs) {
   std::set<std::string> known = {"seconds", "tokens", "valid_tokens", "valid_nats_per_character",
@@ -56,6 +82,7 @@ std::vector<Plan> further_plans(const Runs& runs) {
   std::vector<Plan> further;
   for (const RunLog& run : runs)
     for (const auto& [name, points] : run.series) {
+      if (name.starts_with("test_") || name.starts_with("baseline_")) continue;  // once, at the end
       if (!known.insert(name).second) continue;
       std::string title = name;
       std::replace(title.begin(), title.end(), '_', ' ');
@@ -106,7 +133,19 @@ Chart chart_of(const Plan& plan, const Runs& runs, const std::vector<std::string
 
 std::string charts_html(const Runs& runs, const std::vector<std::string>& names) {
   std::string out;
-  std::vector<Plan> all = plans();
+  std::vector<Plan> all;
+  for (Plan plan : plans()) {
+    if (plan.fields.front().name == "loss") plan.unit = loss_unit(runs);
+    if (!plan.each || runs.size() == 1) {
+      all.push_back(plan);
+      continue;
+    }
+    for (const Field& field : plan.fields) {
+      all.push_back(plan);
+      all.back().title += ": " + field.label;
+      all.back().fields = {field};
+    }
+  }
   for (Plan& plan : further_plans(runs)) all.push_back(std::move(plan));
   for (const Plan& plan : all) {
     Chart chart = chart_of(plan, runs, names);

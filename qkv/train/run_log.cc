@@ -43,6 +43,28 @@ void read_metrics(RunLog& run, const std::string& path) {
   }
 }
 
+RunScores read_scores(const std::string& path) {
+  const Json json = parse_json(read_file(path), path);
+  const JsonField root(json, path + ": evaluation");
+  RunScores out;
+  out.of = root["of"].string();
+  out.step = root["step"].integer(0, kMostSteps);
+  const JsonField scores = root["scores"];
+  for (const auto& [name, value] : scores.object().items()) {
+    const double score = scores[name].number();
+    if (std::abs(score) > kLargest) scores[name].refuse(fmt::format("a number up to {}", kLargest));
+    out.scores.emplace_back(name, score);
+  }
+  if (const auto labels = root.find("labels"))
+    for (size_t i = 0; i < labels->size(); ++i) out.labels.push_back(labels->at(i).string());
+  if (const auto counts = root.find("confusion")) {
+    if (counts->size() != out.labels.size() * out.labels.size())
+      counts->refuse(fmt::format("{0} x {0} counts, as there are labels", out.labels.size()));
+    for (size_t i = 0; i < counts->size(); ++i) out.confusion.push_back(counts->at(i).integer(0, kMostSteps));
+  }
+  return out;
+}
+
 // As it stands in TOML; numbers in the shortest form that reads back.
 std::string text_of(const toml::node& node) {
   if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
@@ -112,10 +134,12 @@ RunLog read_run_log(const std::string& run_dir) {
   RunLog run;
   run.dir = run_dir;
   while (run.dir.size() > 1 && run.dir.back() == '/') run.dir.pop_back();
-  const std::string metrics = run.dir + "/metrics.jsonl", config = run.dir + "/config.toml";
+  const std::string metrics = run.dir + "/metrics.jsonl", config = run.dir + "/config.toml",
+                    evaluation = run.dir + "/evaluation.json";
   check(file_exists(metrics), "{}: not a run: it has no metrics.jsonl", run.dir);
   read_metrics(run, metrics);
   if (file_exists(config)) read_settings(run, config);
+  if (file_exists(evaluation)) run.best = read_scores(evaluation);
   run.parameters = count_parameters(run.dir);
   if (const auto* seconds = run.find("seconds")) run.seconds = total_seconds(*seconds);
   return run;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,10 +17,20 @@ struct Sample {
   std::string prompt, text;  // `text` continues `prompt`
 };
 
+// What OUT/evaluation.json says of the best model.
+struct RunScores {
+  std::string of;  // "validation" or "test"
+  int64_t step = 0;
+  std::vector<std::pair<std::string, double>> scores;  // "accuracy", 0.9
+  std::vector<std::string> labels;                     // of the confusion
+  std::vector<int64_t> confusion;  // row by row: count[right labels + found]; may be empty
+};
+
 // All of a run that a report is made from.
 struct RunLog {
   std::string dir;
   std::map<std::string, std::vector<Point>> series;           // numeric fields by name: value over step
+  std::optional<RunScores> best;                              // nothing before a first evaluation
   std::vector<Sample> samples;                                // in the order of steps
   std::vector<std::pair<std::string, std::string>> settings;  // "model.width", "256", in the file's order
   int64_t parameters = 0;                                     // 0: there is no model yet

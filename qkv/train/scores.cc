@@ -17,7 +17,27 @@ double ratio(double a, double b) {
 }  // namespace
 
 int64_t ConfusionMatrix::total() const {
-  return std::accumulate(count.begin(), count.end(), int64_t{0});
+  return std::accumulate(missed.begin(), missed.end(),
+                         std::accumulate(count.begin(), count.end(), int64_t{0}));
+}
+
+int64_t ConfusionMatrix::gold(int64_t c) const {
+  const auto row = count.begin() + c * classes;
+  return std::accumulate(row, row + classes, missed[c]);
+}
+
+int64_t ConfusionMatrix::predicted(int64_t c) const {
+  int64_t n = 0;
+  for (int64_t k = 0; k < classes; ++k) n += count[k * classes + c];
+  return n;
+}
+
+double ConfusionMatrix::precision(int64_t c) const {
+  return ratio(static_cast<double>(count[c * classes + c]), static_cast<double>(predicted(c)));
+}
+
+double ConfusionMatrix::recall(int64_t c) const {
+  return ratio(static_cast<double>(count[c * classes + c]), static_cast<double>(gold(c)));
 }
 
 double ConfusionMatrix::accuracy() const {
@@ -27,21 +47,14 @@ double ConfusionMatrix::accuracy() const {
 }
 
 double ConfusionMatrix::f1(int64_t c) const {
-  int64_t gold = 0, predicted = 0;
-  for (int64_t k = 0; k < classes; ++k) {
-    gold += count[c * classes + k];
-    predicted += count[k * classes + c];
-  }
-  return ratio(2 * static_cast<double>(count[c * classes + c]), static_cast<double>(gold + predicted));
+  return ratio(2 * static_cast<double>(count[c * classes + c]), static_cast<double>(gold(c) + predicted(c)));
 }
 
 double ConfusionMatrix::macro_f1() const {
   double sum = 0;
   int64_t present = 0;
   for (int64_t c = 0; c < classes; ++c) {
-    int64_t occurs = 0;
-    for (int64_t k = 0; k < classes; ++k) occurs += count[c * classes + k] + count[k * classes + c];
-    if (occurs == 0) continue;
+    if (gold(c) + predicted(c) == 0) continue;
     ++present;
     sum += f1(c);
   }
@@ -49,18 +62,17 @@ double ConfusionMatrix::macro_f1() const {
 }
 
 double ConfusionMatrix::matthews() const {
-  double right = 0, both = 0, gold_squares = 0, predicted_squares = 0;
+  double right = 0, both = 0, gold_squares = 0;
   const auto n = static_cast<double>(total());
+  // What was missed is one more class, which is found and never there.
+  const auto lost = static_cast<double>(std::accumulate(missed.begin(), missed.end(), int64_t{0}));
+  double predicted_squares = lost * lost;
   for (int64_t c = 0; c < classes; ++c) {
-    double gold = 0, predicted = 0;
-    for (int64_t k = 0; k < classes; ++k) {
-      gold += static_cast<double>(count[c * classes + k]);
-      predicted += static_cast<double>(count[k * classes + c]);
-    }
+    const auto g = static_cast<double>(gold(c)), p = static_cast<double>(predicted(c));
     right += static_cast<double>(count[c * classes + c]);
-    both += gold * predicted;
-    gold_squares += gold * gold;
-    predicted_squares += predicted * predicted;
+    both += g * p;
+    gold_squares += g * g;
+    predicted_squares += p * p;
   }
   return ratio(right * n - both, std::sqrt((n * n - predicted_squares) * (n * n - gold_squares)));
 }
@@ -94,6 +106,14 @@ void ChunkCounts::add(std::span<const std::string> gold_tags, std::span<const st
   gold += std::ssize(g);
   predicted += std::ssize(p);
   for (const Chunk& c : p) correct += std::find(g.begin(), g.end(), c) != g.end();
+}
+
+double ChunkCounts::precision() const {
+  return ratio(static_cast<double>(correct), static_cast<double>(predicted));
+}
+
+double ChunkCounts::recall() const {
+  return ratio(static_cast<double>(correct), static_cast<double>(gold));
 }
 
 double ChunkCounts::f1() const {

@@ -13,13 +13,20 @@ namespace qkv {
 struct ConfusionMatrix {
   int64_t classes = 0;
   std::vector<int64_t> count;
+  std::vector<int64_t> missed;  // of each gold class, for what no class was found: wrong
 
   ConfusionMatrix() = default;
-  explicit ConfusionMatrix(int64_t classes) : classes(classes), count(classes * classes) {}
+  explicit ConfusionMatrix(int64_t classes) : classes(classes), count(classes * classes), missed(classes) {}
   void add(int64_t gold, int64_t predicted) { ++count[gold * classes + predicted]; }
+  void miss(int64_t gold) { ++missed[gold]; }
   int64_t total() const;
+  int64_t gold(int64_t c) const;       // how often there was this class,
+  int64_t predicted(int64_t c) const;  // and how often it was found
 
   double accuracy() const;
+  // Of what was found as class c, what was right; of what there was of it, what was found. 0 of nothing.
+  double precision(int64_t c) const;
+  double recall(int64_t c) const;
   // F1 = 2 P R / (P + R) of one class: 0 where nothing was found, or nothing was there.
   double f1(int64_t c) const;
   // The mean over the classes that occur in either.
@@ -43,6 +50,8 @@ std::vector<Chunk> chunks_of(std::span<const std::string> tags);
 struct ChunkCounts {
   int64_t gold = 0, predicted = 0, correct = 0;
   void add(std::span<const std::string> gold_tags, std::span<const std::string> predicted_tags);
+  double precision() const;
+  double recall() const;
   double f1() const;
 };
 

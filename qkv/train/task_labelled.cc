@@ -51,15 +51,19 @@ class Labelled : public Task {
 
   std::vector<std::string> labels() const override { return spec_.labels; }
   std::string data_text() const override {
-    const int64_t cut = train_.cut + valid_.cut + test_.cut, lost = train_.lost + valid_.lost + test_.lost;
+    const int64_t cut = train_.cut + valid_.cut + test_.cut, held_out = valid_.lost + test_.lost;
     return fmt::format(
-        "{} training, {} validation and {} test examples{}{}{}{}{}", train_.stream.size(),
-        valid_.stream.size(), test_.stream.size(),
+        "{} training, {} validation and {} test examples{}{}{}{}{}{}", train_.stream.size(),
+        examples_.valid.size(), examples_.test.size(),
         spec_.labels.empty() ? "" : fmt::format(" of {} classes", spec_.labels.size()),
         examples_.repeated > 0 ? fmt::format(" ({} repeated ones removed)", examples_.repeated) : "",
         untaught_.empty() ? "" : fmt::format(" ({} never in training)", fmt::join(untaught_, ", ")),
         cut > 0 ? fmt::format(" ({} cut to {} tokens)", cut, spec_.context) : "",
-        lost > 0 ? fmt::format(" ({} left out: the answer or the tags were cut away)", lost) : "");
+        train_.lost > 0 ? fmt::format(" ({} left out: the answer or the tags were cut away)", train_.lost)
+                        : "",
+        held_out > 0
+            ? fmt::format(" ({} of validation and test count as wrong: they were cut away)", held_out)
+            : "");
   }
   std::string step_text(int64_t) const override {
     return fmt::format("{} tokens ({} steps a pass)", config_.batch_tokens * config_.accumulate,
@@ -91,11 +95,11 @@ class Labelled : public Task {
     return out;
   }
   Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
-    return qkv::evaluate(model, valid_.stream, config_.batch_tokens);
+    return qkv::evaluate(model, tokenizer_, examples_.valid, config_.batch_tokens);
   }
   std::optional<Evaluation> test(const Transformer& model) const override {
-    if (test_.stream.size() == 0) return std::nullopt;
-    return qkv::evaluate(model, test_.stream, config_.batch_tokens);
+    if (examples_.test.empty()) return std::nullopt;
+    return qkv::evaluate(model, tokenizer_, examples_.test, config_.batch_tokens);
   }
   std::vector<std::pair<std::string, double>> baselines() const override {
     return qkv::baselines(examples_.train, examples_.test.empty() ? examples_.valid : examples_.test,
@@ -118,9 +122,7 @@ class Labelled : public Task {
     const Tensor scores = class_scores(model, {text})[0];
     std::string said;
     if (spec_.output == Output::span) {
-      const TokenSpan s = best_span(scores, text.encoding.type_ids);
-      const size_t begin = text.encoding.offsets[s.begin].begin, end = text.encoding.offsets[s.end - 1].end;
-      said = e.text.second.substr(begin, end - begin);
+      said = best_answer(scores, text, e.text).text;
     } else if (spec_.output == Output::token_classes) {
       const std::vector<int64_t> first = first_tokens(text.encoding, e.words);
       for (size_t w = 0; w < e.words.size(); ++w)

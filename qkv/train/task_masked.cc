@@ -5,30 +5,11 @@
 #include "qkv/data/length_batches.h"
 #include "qkv/infer/predict.h"
 #include "qkv/train/corpus.h"
+#include "qkv/train/masked_text.h"
 #include "qkv/train/tasks.h"
 
 namespace qkv {
 namespace {
-
-// Tokens that continue the word before them: "##ing" of WordPiece, or those without the mark of a word's
-// start where others have one.
-std::vector<bool> inner_tokens(const text::Tokenizer& tokenizer) {
-  std::vector<std::string> tokens(tokenizer.vocab_size());
-  bool hashes = false, marks = false;
-  const auto starts_word = [](const std::string& t) {
-    return t.starts_with("\u0120") || t.starts_with("\u2581");
-  };
-  for (size_t id = 0; id < tokens.size(); ++id) {
-    tokens[id] = tokenizer.id_to_token(static_cast<text::TokenId>(id)).value_or("");
-    hashes = hashes || (tokens[id].size() > 2 && tokens[id].starts_with("##"));
-    marks = marks || starts_word(tokens[id]);
-  }
-  std::vector<bool> inner(tokens.size());
-  for (size_t id = 0; id < tokens.size(); ++id)
-    inner[id] =
-        hashes ? tokens[id].size() > 2 && tokens[id].starts_with("##") : marks && !starts_word(tokens[id]);
-  return inner;
-}
 
 class MaskedLanguageModelling : public Task {
  public:
@@ -37,16 +18,10 @@ class MaskedLanguageModelling : public Task {
         text_(std::move(corpus.text)),
         cached_(corpus.cached),
         tokens_(encoder_tokens(tokenizer_)),
-        train_(pieces(text_.train)),
-        valid_(pieces(text_.valid)),
-        masking_(config.masking),
-        batches_(lengths_of(train_), config.batch_tokens, config.seed) {
-    masking_.mask = tokens_.mask;
-    masking_.vocab_size = static_cast<int32_t>(tokenizer_.vocab_size());
-    for (size_t id = 0; id < tokenizer_.vocab_size(); ++id)
-      masking_.special.push_back(tokenizer_.is_special(static_cast<text::TokenId>(id)));
-    if (masking_.whole_words) masking_.inner = inner_tokens(tokenizer_);
-  }
+        train_(pieces_with_words(text_.train, tokenizer_, config.model.context)),
+        valid_(pieces_with_words(text_.valid, tokenizer_, config.model.context)),
+        masking_(masking_for(tokenizer_, config.masking)),
+        batches_(lengths_of(train_), config.batch_tokens, config.seed) {}
 
   std::string data_text() const override {
     return fmt::format("{} training tokens in {} sequences and {} validation tokens{}",
@@ -79,17 +54,7 @@ class MaskedLanguageModelling : public Task {
   }
   // The same tokens are hidden every time.
   Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
-    constexpr uint64_t kSeed = 0x76616c6964;  // "valid"
-    const NoGrad guard;
-    Evaluation e;
-    for (const std::vector<int64_t>& which : batches_by_length(lengths_of(valid_), config_.batch_tokens)) {
-      const Batch b = batch(text_.valid, valid_, which, kSeed, 0);
-      const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
-      e.total += r.total;
-      e.tokens += r.count;
-    }
-    e.of_tokens = e.tokens;
-    return e;
+    return evaluate_masked(model, text_.valid, valid_, masking_, tokens_, config_.batch_tokens);
   }
   std::string text(const Evaluation& e) const override {
     return fmt::format("{:.4f} (perplexity {:.2f} of {} hidden tokens)", e.loss(), e.perplexity(), e.tokens);
@@ -116,21 +81,6 @@ class MaskedLanguageModelling : public Task {
   }
 
  private:
-  // Those that have a token to hide: [UNK] is none.
-  std::vector<Piece> pieces(const TokenStream& stream) const {
-    std::vector<Piece> out = pieces_of(stream, config_.model.context - 2);
-    const auto tokens = stream.tokens();
-    std::erase_if(out, [&](const Piece& p) {
-      return std::all_of(tokens.begin() + p.begin, tokens.begin() + p.end,
-                         [&](int32_t id) { return tokenizer_.is_special(static_cast<text::TokenId>(id)); });
-    });
-    return out;
-  }
-  static std::vector<int64_t> lengths_of(const std::vector<Piece>& pieces) {
-    std::vector<int64_t> out;
-    for (const Piece& p : pieces) out.push_back(p.end - p.begin + 2);
-    return out;
-  }
   Batch batch(const TokenStream& stream, const std::vector<Piece>& pieces, const std::vector<int64_t>& which,
               uint64_t seed, uint64_t draw) const {
     std::vector<Piece> chosen;

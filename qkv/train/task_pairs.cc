@@ -1,5 +1,9 @@
 // Sequence to sequence: targets given their sources.
+#include <algorithm>
+
 #include "qkv/base/progress.h"
+#include "qkv/infer/translate.h"
+#include "qkv/text/bleu.h"
 #include "qkv/train/corpus.h"
 #include "qkv/train/tasks.h"
 
@@ -14,7 +18,15 @@ class SequenceToSequence : public Task {
         valid_(std::move(corpus.valid)),
         hash_(std::move(corpus.hash)),
         ends_(corpus.ends),
-        batches_(pair_lengths(train_, config.model.context), config.batch_tokens, config.seed) {}
+        batches_(pair_lengths(train_, config.model.context), config.batch_tokens, config.seed) {
+    // Spread evenly over the validation pairs: files are often sorted.
+    const auto all = std::ssize(corpus.valid_texts.source);
+    const int64_t n = std::min<int64_t>(config.eval_bleu, all);
+    for (int64_t i = 0; i < n; ++i) {
+      to_translate_.source.push_back(corpus.valid_texts.source[i * all / n]);
+      to_translate_.target.push_back(corpus.valid_texts.target[i * all / n]);
+    }
+  }
 
   std::string data_text() const override {
     return fmt::format("{} training pairs of {} + {} tokens and {} validation pairs",
@@ -40,7 +52,12 @@ class SequenceToSequence : public Task {
     return out;
   }
   Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
-    return qkv::evaluate(model, valid_, ends_, config_.batch_tokens);
+    Evaluation e = qkv::evaluate(model, valid_, ends_, config_.batch_tokens);
+    if (!to_translate_.source.empty()) e.scores = {{"bleu", bleu(model)}};
+    return e;
+  }
+  std::string text(const Evaluation& e) const override {
+    return Task::text(e) + (e.scores.empty() ? "" : fmt::format(", BLEU {:.2f}", e.score("bleu")));
   }
   bool looks_at_all() const override { return true; }
   OrderedJson sample(const Transformer& model) const override {
@@ -63,7 +80,18 @@ class SequenceToSequence : public Task {
   }
 
  private:
+  double bleu(const Transformer& model) const {
+    BeamOptions greedy;
+    greedy.beams = 1;
+    const Translations found =
+        translate({model, tokenizer_, ends_.bos, ends_.eos}, to_translate_.source, greedy);
+    std::vector<std::string> outputs;
+    for (const auto& best : found.best) outputs.push_back(best.front().text);
+    return text::corpus_bleu(outputs, to_translate_.target).score;
+  }
+
   PairStream train_, valid_;
+  PairTexts to_translate_;
   std::string hash_;
   SequenceEnds ends_;
   LengthBatches batches_;

@@ -71,6 +71,7 @@ class RunFolder {
     if (mode != StartMode::overwrite) return;
     fs::remove_all(last());
     fs::remove_all(best());
+    fs::remove(path_ + "/evaluation.json");  // which another kind of run would not replace
     for (const auto& [step, older] : older_checkpoints()) fs::remove_all(older);
   }
 

@@ -13,9 +13,10 @@ namespace qkv {
 enum class StartMode { fresh, resume, overwrite };
 
 // Runs a configuration to its end. Writes OUT/last (a checkpoint with the optimizer's state), OUT/step-N
-// (older ones, where train.keep asks for them), OUT/best (the model with the lowest validation loss),
-// OUT/metrics.jsonl and OUT/config.toml. `stop` is asked after each step: true saves and returns early.
-// Returns the last evaluation of the whole validation text.
+// (older ones, where train.keep asks for them), OUT/best (the best model by train.best_by),
+// OUT/metrics.jsonl, OUT/config.toml, OUT/report.html and, where there are scores, OUT/evaluation.json.
+// `stop` is asked after each step: true saves and returns early. Returns the last evaluation of the whole
+// validation text.
 Evaluation train(const TrainConfig& config, StartMode mode, const std::function<bool()>& stop);
 
 // Checks all that train() would need - texts, tokenizer, checkpoint, memory, a place to write - and changes

@@ -82,6 +82,10 @@ def read(path):
         return file.read()
 
 
+def read_text(path):
+    return read(path).decode()
+
+
 def load_safetensors(path):
     """name -> (shape, flat values)."""
     raw = read(path)
@@ -606,13 +610,43 @@ train.precision = "f32"
         self.assertEqual(report["pairs"], 65)
         self.assertGreater(report["loss"], 0)
         self.assertIn("tok:13a", report["signature"])
+        self.assertIn("nc:6", report["chrf_signature"])
+        self.assertTrue(0 <= report["chrf"] <= 100 and 0 <= report["rouge_l"] <= 1)
         self.write("a.txt", "fox\njumps\n")
         self.write("b.txt", "xof\nspmuj\n")
-        self.assertIn("BLEU = ", self.ok("eval", "run", "--data", "a.txt", "--target", "b.txt").out)
+        text = self.ok("eval", "run", "--data", "a.txt", "--target", "b.txt").out
+        for part in ("BLEU = ", "chrF2 = ", "nc:6", "ROUGE-L ", "exact match "):
+            self.assertIn(part, text)
         self.refused("translate", "run", "--strict", stdin=lines, status=1, says=["1 lines", "11 tokens"])
         self.refused("generate", "run", "--prompt", "x", status=1, says=["encoder_decoder", "qkv translate"])
         self.refused("score", "run", "--prompt", "x", "--choice", "y", status=1, says="encoder_decoder")
         self.refused("translate", "run", "--best", "9", status=2, says=["--best", "--beams"])
+
+    def test_bleu_while_training(self):
+        # BLEU looks at runs of four words.
+        self.write("words.tsv", "source\ttarget\n" + "".join(f"{w}\t{t}\n" for w, t in (("x", "a b c d e"), ("y", "e d c b a"))) * 30)
+        sets = [a for s in ("data.train=words.tsv", "train.steps=40", "train.eval_every=5", "train.learning_rate=0.02")
+                for a in ("--set", s)]
+        result = self.ok("train", "config.toml", *sets, "--set", "train.eval_bleu=5", "--set", "train.best_by=bleu")
+        self.assertRegex(result.err, r"validation loss .*, BLEU \d+\.\d\d")
+        bleu = {r["step"]: r["valid_bleu"] for r in map(json.loads, read(self.path("run/metrics.jsonl")).splitlines())
+                if "valid_bleu" in r}
+        self.assertEqual(sorted(bleu), list(range(5, 45, 5)))
+        self.assertGreater(len(set(bleu.values())), 1, bleu)
+        best = max(bleu, key=lambda step: (bleu[step], -step))  # the first of equals
+        kept = json.loads(read(self.path("run/evaluation.json")))
+        self.assertEqual((kept["step"], kept["scores"]["bleu"]), (best, bleu[best]))
+        page = read_text(self.path("run/report.html"))
+        for part in ("Validation BLEU", "Best validation BLEU", "<h2>Scores</h2>"):
+            self.assertIn(part, page)
+        self.ok("train", "config.toml", *sets, "--set", "train.out=plain")
+        self.assertNotIn("valid_bleu", read_text(self.path("plain/metrics.jsonl")))
+        self.assertEqual(read(self.path("run/last/model.safetensors")), read(self.path("plain/last/model.safetensors")))
+        for sets, says in ((["train.best_by=bleu"], "train.eval_bleu"), (["train.eval_bleu=-1"], "eval_bleu"),
+                           (["train.eval_bleu=5", "model.architecture=decoder", "train.batch_tokens=4096"],
+                            "sequence_to_sequence")):
+            self.refused("train", "config.toml", *(a for s in sets for a in ("--set", s)), "--set", "train.out=bad",
+                         status=2, says=says)
 
     def test_equal_runs_have_equal_bits(self):
         self.ok("train", "config.toml")
@@ -720,6 +754,12 @@ train.precision = "f32"
     def test_runs(self):
         for name in ("masked", "classify", "tag", "answer"):
             self.assertTrue(os.path.exists(os.path.join(self.run_dir(name), "report.html")), name)
+        for name, parts in (("classify", ["What was taken for what (test)", "naive Bayes", "Validation scores", "(right: "]),
+                            ("tag", ["What was taken for what (validation)", "words and suffixes", "nats per word"]),
+                            ("answer", ["exact match", "F1", "<h2>Scores</h2>"])):
+            page = read_text(os.path.join(self.run_dir(name), "report.html"))
+            for part in parts:
+                self.assertIn(part, page, name)
             records = [json.loads(line) for line in read(os.path.join(self.run_dir(name), "metrics.jsonl")).splitlines()]
             self.assertTrue(any(r.get("sample") for r in records), name)
             self.assertTrue(any("valid_loss" in r for r in records), name)
@@ -797,7 +837,8 @@ train.precision = "f32"
     def test_labels_that_are_numbers(self):
         found = self.jsons("classify", "numbers", "--best", "9", stdin="the\n")[0]
         self.assertEqual({b["label"] for b in found["best"]}, {str(5 * len(w)) for w in WORDS})
-        labels = json.loads(read(os.path.join(self.run_dir("numbers"), "best/config.json")))["qkv"]["labels"]
+        labels = json.loads(read(os.path.join(self.run_dir("numbers"), "best/config.json")))["id2label"]
+        labels = [labels[str(i)] for i in range(len(labels))]
         self.assertEqual(labels, sorted(labels, key=int))
 
     def test_tag(self):
@@ -946,8 +987,133 @@ train.precision = "f32"
             self.refused("translate", self.run_dir(name), stdin="a\n", status=1, says=[self.run_dir(name)])
             self.refused("score", self.run_dir(name), "--prompt", "a", "--choice", "b", status=1,
                          says=[self.run_dir(name)])
-            self.refused("eval", self.run_dir(name), "--data", os.path.join(self.shared, "text.txt"), status=1,
-                         says=[self.run_dir(name)])
+
+    def evaluated(self, name, file, *arguments):
+        data = ("--data", os.path.join(self.shared, file))
+        return (json.loads(self.ask("eval", name, *data, "--json", *arguments).out),
+                self.ask("eval", name, *data, *arguments).out)
+
+    def test_eval_of_classes(self):
+        figures, text = self.evaluated("classify", "classes.tsv")
+        self.assertEqual(set(figures), {"loss", "accuracy", "macro_f1", "matthews", "examples", "cut", "missed", "classes",
+                                        "confusion"})
+        self.assertEqual(figures["examples"], 300)
+        rows = [line.split("\t") for line in read_text(os.path.join(self.shared, "classes.tsv")).splitlines()[1:]]
+        said = [f["label"] for f in self.jsons("classify", "classify", stdin="".join(r[0] + "\n" for r in rows))]
+        kinds = sorted(self.KINDS)
+        self.assertEqual(figures["confusion"], [[sum(1 for (_, g), p in zip(rows, said) if (g, p) == (gold, predicted))
+                                                 for predicted in kinds] for gold in kinds])
+        right = sum(g == p for (_, g), p in zip(rows, said))
+        self.assertAlmostEqual(figures["accuracy"], right / 300)
+        self.assertIn(f"accuracy      {100 * right / 300:.2f}%", text)
+        for i, c in enumerate(figures["classes"]):
+            self.assertEqual(c["label"], kinds[i])
+            self.assertEqual(c["gold"], 150)
+            self.assertAlmostEqual(c["precision"], figures["confusion"][i][i] / c["predicted"])
+            self.assertAlmostEqual(c["recall"], figures["confusion"][i][i] / 150)
+            self.assertRegex(text, rf"(?m)^{c['label']} +{100 * c['precision']:.2f}% +{100 * c['recall']:.2f}% ")
+            self.assertRegex(text, rf"(?m)^{c['label']} +{figures['confusion'][i][0]} +{figures['confusion'][i][1]}$")
+        # Columns by other names, in a file without a header.
+        self.write("bare.csv", "".join(f'{label},"{text}"\n' for text, label in rows))
+        named = self.ask("eval", "classify", "--data", "bare.csv", "--columns", "kind,line", "--text-column", "line",
+                         "--label-column", "kind", "--json").out
+        self.assertEqual(json.loads(named), figures)
+        self.write("long.tsv", "text\tlabel\n" + "fox " * 30 + "\ttool\n")
+        self.assertIn("cut           1 were longer than 16 tokens", self.ask("eval", "classify", "--data", "long.tsv").out)
+
+    def test_eval_of_many_classes(self):
+        self.write("config.toml", self.CONFIG)
+        self.write("many.tsv", "text\tlabel\n" + "".join(f"{WORDS[i % 8]}\tc{i % 21}\n" for i in range(84)))
+        self.ok("train", "config.toml", "--set", "train.objective=classify", "--set", "data.train=many.tsv", "--set",
+                "train.steps=1", "--set", "train.out=many")
+        text = self.ok("eval", "many", "--data", "many.tsv").out
+        self.assertIn("classes       21: --json lists them", text)
+        self.assertNotIn("precision", text)
+        self.assertEqual(len(json.loads(self.ok("eval", "many", "--data", "many.tsv", "--json").out)["classes"]), 21)
+
+    def test_eval_of_tags(self):
+        figures, text = self.evaluated("tag", "tags.conll")
+        self.assertEqual(set(figures), {"loss", "accuracy", "macro_f1", "f1", "chunk_precision", "chunk_recall", "examples",
+                                        "words", "cut", "missed", "classes", "confusion"})
+        sentences = [[line.split("\t") for line in s.splitlines()]
+                     for s in read_text(os.path.join(self.shared, "tags.conll")).split("\n\n")]
+        self.assertEqual(figures["examples"], len(sentences))
+        found = self.jsons("tag", "tag", stdin="".join(" ".join(w for w, _ in s) + "\n" for s in sentences))
+        pairs = [(gold, tag) for s, f in zip(sentences, found) for (_, gold), tag in zip(s, f["tags"])]
+        self.assertEqual(figures["words"], len(pairs))
+        self.assertAlmostEqual(figures["accuracy"], sum(g == p for g, p in pairs) / len(pairs))
+        self.assertIn(f"of            {len(pairs)} words in {len(sentences)} sentences", text)
+        # Words that are cut away are wrong, and said to be.
+        self.write("long.conll", "fox N O\n" * 40)
+        arguments = ("eval", "tag", "--data", "long.conll", "--word-column", "1", "--tag-column", "3")
+        cut = json.loads(self.ask(*arguments, "--json").out)
+        self.assertEqual((cut["words"], cut["cut"]), (40, 1))
+        self.assertGreaterEqual(cut["missed"], 26)
+        self.assertEqual(sum(map(sum, cut["confusion"])), 40 - cut["missed"])
+        self.assertLessEqual(cut["accuracy"], 1 - cut["missed"] / 40)
+        text = self.ask(*arguments).out
+        self.assertIn(f"{cut['missed']} words beyond count as wrong", text)
+        self.assertIn("(cut away)", text)
+
+    def test_eval_of_answers(self):
+        figures, text = self.evaluated("answer", "answers.tsv")
+        self.assertEqual(set(figures), {"loss", "exact_match", "f1", "examples", "cut", "missed"})
+        rows = [line.split("\t") for line in read_text(os.path.join(self.shared, "answers.tsv")).splitlines()[1:]]
+        said = [f["answer"] for f in self.jsons("answer", "answer", stdin="".join(f"{q}\t{c}\n" for q, c, _ in rows))]
+
+        def words(text):
+            return [w for w in text.split() if w not in ("a", "an", "the")]
+        exact = sum(words(a) == words(p) for (_, _, a), p in zip(rows, said)) / len(rows)
+        self.assertAlmostEqual(figures["exact_match"], exact)
+        self.assertGreaterEqual(figures["f1"], exact)
+        self.assertIn(f"exact_match   {100 * exact:.2f}%", text)
+        self.write("far.tsv", "q\tc\ta\nwhich tool\t" + "fox " * 30 + "saw\tsaw\n")
+        arguments = ("eval", "answer", "--data", "far.tsv", "--text-column", "q", "--second-column", "c",
+                     "--label-column", "a")
+        far = json.loads(self.ask(*arguments, "--json").out)
+        self.assertEqual((far["missed"], far["cut"], far["exact_match"], far["f1"], far["loss"]), (1, 1, 0, 0, 0))
+        self.assertIn("1 of them lost the answer", self.ask(*arguments).out)
+
+    def test_eval_of_hidden_tokens(self):
+        figures, text = self.evaluated("masked", "lines.txt", "--separator", "\n")
+        self.assertEqual(set(figures), {"loss", "perplexity", "hidden", "tokens", "sequences", "mask_rate", "seed"})
+        self.assertAlmostEqual(figures["perplexity"], math.exp(figures["loss"]))
+        self.assertIn(f"perplexity    {figures['perplexity']:.2f}", text)
+        self.assertEqual(figures["sequences"], 300)
+        other, _ = self.evaluated("masked", "lines.txt", "--separator", "\n", "--mask-seed", "5")
+        self.assertNotEqual(other["loss"], figures["loss"])
+        more, _ = self.evaluated("masked", "lines.txt", "--separator", "\n", "--mask-rate", "0.5")
+        self.assertGreater(more["hidden"], 2 * figures["hidden"])
+        # What is hidden, and so the loss, is what the validation of a run has.
+        self.write("config.toml", self.CONFIG)
+        self.ok("train", "config.toml", "--set", "train.objective=masked", "--set", f"data.train={self.shared}/lines.txt",
+                "--set", f"data.valid={self.shared}/lines.txt", "--set", 'data.separator="\\n"', "--set", "train.steps=2",
+                "--set", "train.out=run")
+        valid = [r["valid_loss"] for r in map(json.loads, read(self.path("run/metrics.jsonl")).splitlines())
+                 if "valid_loss" in r]
+        again = json.loads(self.ok("eval", "run/last", "--data", f"{self.shared}/lines.txt", "--separator", "\n",
+                                   "--batch-tokens", "300", "--json").out)
+        self.assertAlmostEqual(again["loss"], valid[-1], places=5)
+
+    def test_eval_refuses(self):
+        def refuse(name, data, *arguments, says, status=1):
+            self.refused("eval", self.run_dir(name), "--data", data, *arguments, says=says, status=status)
+        classes, tags = (os.path.join(self.shared, f) for f in ("classes.tsv", "tags.conll"))
+        for name, option, kinds in (("classify", "--beams=2", "an encoder-decoder"), ("classify", "--batch=2", "a language"),
+                                    ("tag", "--text-column=a", "a classifier or a model that finds answers"),
+                                    ("masked", "--tag-column=1", "a tagger"), ("answer", "--separator=x", "a masked"),
+                                    ("decoder", "--target=a", "an encoder-decoder"), ("pairs", "--mask-rate=0.1", "masked")):
+            refuse(name, classes, option, status=2, says=[option.split("=")[0], f"only for", kinds])
+        self.write("odd.tsv", "text\tlabel\nfox\tfruit\nfox\tfrut\n")
+        refuse("classify", "odd.tsv", says=["odd.tsv:3", "'frut'", "did you mean 'fruit'"])
+        self.write("odd.conll", "fox O\n\nfox XX\n")
+        refuse("tag", "odd.conll", says=["odd.conll:3", "'XX'"])
+        refuse("classify", classes, "--label-column", "class", says=["classes.tsv", "'class'"])
+        refuse("classify", "nowhere.tsv", says=["nowhere.tsv"])
+        refuse("answer", classes, says=["classes.tsv", "'question'"])
+        refuse("tag", tags, "--tag-column", "3", says=["tags.conll:1", "column 3"])
+        refuse("masked", "empty.txt", says=["empty.txt"])
+        refuse("classify", classes, "--mask-rate", "2", says=["--mask-rate"], status=2)
 
     def test_bad_lines(self):
         good = {"fill": {"text": "[MASK]"}, "classify": {"text": "a"}, "tag": {"text": "a"}, "embed": {"text": "a"},
@@ -998,6 +1164,16 @@ train.precision = "f32"
         self.assertIn("of 3 classes (z never in training)", result.err)
         labels = [b["label"] for b in json.loads(self.ok("classify", "run", "--json", "--best", "9", stdin="a").out)["best"]]
         self.assertEqual(sorted(labels), ["x", "y", "z"])
+
+    def test_overwritten_scores(self):
+        self.write("config.toml", self.CONFIG)
+        arguments = [a for s in (f"data.train={self.shared}/classes.tsv", "train.steps=2", "train.out=run")
+                     for a in ("--set", s)]
+        self.ok("train", "config.toml", *arguments, "--set", "train.objective=classify")
+        self.assertIn("What was taken for what", read_text(self.path("run/report.html")))
+        self.ok("train", "config.toml", *arguments, "--set", "train.objective=masked", "--overwrite")
+        self.assertFalse(os.path.exists(self.path("run/evaluation.json")))
+        self.assertNotIn("What was taken for what", read_text(self.path("run/report.html")))
 
     def test_from_another(self):
         self.write("config.toml", "".join(line + "\n" for line in self.CONFIG.splitlines() if "model." not in line))

@@ -57,6 +57,31 @@ TEST(BestSpan, OfASeparatorAlone) {
   EXPECT_EQ(s.end, 4);
 }
 
+// The bytes of the best span, of whole characters and without the space before.
+TEST(BestAnswer, IsAPartOfTheText) {
+  EncodedText e;  // [CLS] q [SEP] "a" " \u00e9" its last byte "b" [SEP]
+  const TextPair text = {"question", "a \u00e9b"};
+  const std::pair<size_t, size_t> offsets[] = {{0, 0}, {0, 8}, {0, 0}, {0, 1},
+                                               {1, 3}, {3, 4}, {4, 5}, {0, 0}};
+  for (size_t t = 0; t < 8; ++t) e.encoding.add(0, {offsets[t].first, offsets[t].second}, t >= 3);
+  const auto answer = [&](int64_t first, int64_t last) {
+    std::vector<float> z(16);
+    z[2 * first] = z[2 * last + 1] = 5;
+    return best_answer(Tensor::of({8, 2}, z), e, text);
+  };
+  EXPECT_EQ(answer(3, 3).text, "a");
+  EXPECT_EQ(answer(4, 4).text, "\u00e9");
+  EXPECT_EQ(answer(5, 5).text, "\u00e9");
+  EXPECT_EQ(answer(5, 6).text, "\u00e9b");
+  const Answer a = answer(4, 6);
+  EXPECT_EQ(a.text, "\u00e9b");
+  EXPECT_EQ(a.begin, 2u);
+  EXPECT_EQ(a.end, 5u);
+  EXPECT_EQ(a.score, 10);
+  for (int32_t& type : e.encoding.type_ids) type = 0;
+  EXPECT_EQ(answer(1, 1).text, "a \u00e9b");  // not beyond the text
+}
+
 TEST(Probabilities, AreASoftmax) {
   const Tensor z = Tensor::of({2, 3}, std::vector<float>{0, 0, 0, 1000, 1001, -1000});
   EXPECT_DOUBLE_EQ(probabilities_of(z, 0)[2], 1.0 / 3);

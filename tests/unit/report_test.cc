@@ -8,6 +8,7 @@
 
 #include "qkv/base/file.h"
 #include "qkv/train/chart.h"
+#include "qkv/train/heat_map.h"
 #include "qkv/train/html.h"
 #include "qkv/train/run_log.h"
 #include "tests/unit/expect_error.h"
@@ -181,6 +182,89 @@ TEST(Report, ShowsTheNumbers) {
   EXPECT_EQ(read_file(dir.path() + "/report.html"), page);
 }
 
+constexpr const char* kScores =
+    R"({"of":"test","step":4,"loss":0.5,"scores":{"accuracy":0.6875,"matthews":0.25},)"
+    R"("labels":["<b> & 'x'","tool","never"],"confusion":[30,4,0,6,1037,0,0,0,0]})";
+constexpr const char* kScored =
+    R"({"step":2,"valid_loss":2.5,"valid_accuracy":0.5,"valid_f1":0.25}
+{"step":4,"valid_loss":2.75,"valid_accuracy":0.8125,"valid_f1":0.375}
+{"step":4,"test_accuracy":0.6875,"baseline_naive <Bayes>":0.4375}
+)";
+
+TEST(Report, OfScores) {
+  const ScratchDir dir;
+  dir.write("metrics.jsonl", kScored);
+  std::string page = report_html({dir.path()});  // without evaluation.json
+  expect_in(page, {"Best validation accuracy", "81.25%", "at step 4", "Validation scores", "the last model",
+                   "37.50%", "naive &lt;Bayes&gt;", "43.75%"});
+  for (const char* absent : {"Perplexity", "What was taken", ">baseline", ">test accuracy"})
+    EXPECT_EQ(page.find(absent), std::string::npos) << absent;
+  dir.write("evaluation.json", kScores);
+  page = report_html({dir.path()});
+  expect_in(page, {"the best model", "<td>test</td>", "68.75%", "0.2500", "What was taken for what (test)",
+                   ">30</text>", ">4</text>", ">6</text>", ">1037</text>", "2 of 3 classes occur",
+                   "&lt;b&gt; &amp; &#39;x&#39;",
+                   "tool found as &lt;b&gt; &amp; &#39;x&#39;: 6 (0.6% of its row)"});
+  EXPECT_EQ(page.find("<b>"), std::string::npos);
+  EXPECT_EQ(page.find("never"), std::string::npos);
+  // Beside another run: a chart for each score.
+  std::filesystem::create_directories(dir.path() + "/other");
+  dir.write("other/metrics.jsonl", kMetrics);
+  page = report_html({dir.path(), dir.path() + "/other"});
+  expect_in(page, {"Validation scores: accuracy", "Validation scores: F1", "other", "68.75%"});
+}
+
+TEST(Report, OfDamagedScores) {
+  const ScratchDir dir;
+  dir.write("metrics.jsonl", kScored);
+  const auto refuse = [&](const std::string& from, const std::string& to,
+                          std::initializer_list<std::string> parts) {
+    std::string damaged = kScores;
+    damaged.replace(damaged.find(from), from.size(), to);
+    dir.write("evaluation.json", damaged);
+    expect_error([&] { report_html({dir.path()}); }, parts);
+  };
+  refuse("[30,4,", "[30,", {"evaluation.json", "confusion", "3 x 3"});
+  refuse("30", "-30", {"evaluation.json", "confusion[0]"});
+  refuse("0.6875", "\"a\"", {"evaluation.json", "accuracy"});
+  refuse("\"tool\"", "7", {"evaluation.json", "labels[1]"});
+  refuse("\"test\"", "3", {"evaluation.json", "of"});
+  refuse("]}", "]", {"evaluation.json", "JSON"});
+  // Labels alone are no picture.
+  dir.write("evaluation.json", R"({"of":"test","step":4,"scores":{"accuracy":0.5},"labels":["a","b"]})");
+  EXPECT_EQ(report_html({dir.path()}).find("What was taken"), std::string::npos);
+}
+
+// The numbers of the cells that are drawn, and their places.
+TEST(HeatMap, OfFewAndOfManyClasses) {
+  const auto labels = [](size_t n) {
+    std::vector<std::string> out;
+    for (size_t i = 0; i < n; ++i) out.push_back(fmt::format("class {} of a rather long name", i));
+    return out;
+  };
+  const auto count_of = [](const std::string& text, const std::string& part) {
+    size_t n = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+    return n;
+  };
+  for (const size_t n : {size_t{1}, kMostNumbered, kMostNumbered + 1, kMostDrawn + 50}) {
+    std::vector<int64_t> count(n * n);
+    for (size_t c = 0; c < n; ++c) count[c * n + c] = 1000 + static_cast<int64_t>(c);
+    const std::string svg = draw_confusion("T", labels(n), count);
+    const size_t drawn = std::min(n, kMostDrawn);
+    EXPECT_EQ(count_of(svg, "<rect class=\"hit\""), drawn) << n;
+    EXPECT_EQ(count_of(svg, "class=\"count on\""), n <= kMostNumbered ? n : 0) << n;
+    EXPECT_EQ(count_of(svg, "class 0 of a rather lon…"), n <= kMostDrawn ? 2u : 0u) << n;
+    EXPECT_EQ(count_of(svg, fmt::format("class {} of a rather", n - 1)), 2 * 2 + 2u)
+        << n;  // texts, titles, cell
+    EXPECT_EQ(svg.find("100 most frequent of 150") != std::string::npos, n > kMostDrawn) << n;
+  }
+  EXPECT_EQ(draw_confusion("T", labels(2), {0, 0, 0, 0}), "");
+  EXPECT_EQ(draw_confusion("T", {}, {}), "");
+  const std::string two = draw_confusion("T", {"a", "b"}, {3, 1, 0, 0});
+  expect_in(two, {"fill-opacity=\"0.770\"", "fill-opacity=\"0.310\"", "a found as b: 1 (25.0% of its row)"});
+}
+
 TEST(Report, OfExtremeNumbers) {
   const ScratchDir dir;
   for (const char* numbers : {"0 0", "1e100 -1e100", "1e16 1.0000000000000002e16", "5e-324 5e-324",
@@ -214,9 +298,11 @@ TEST(Report, SurvivesDamage) {
   const ScratchDir dir;
   std::mt19937 rng(1);
   int read = 0;
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 400; ++i) {
     dir.write("metrics.jsonl", testing::mutate(kMetrics, rng, kPieces, replace_number));
     dir.write("config.toml", i % 4 == 0 ? testing::mutate(kConfig, rng, kPieces, replace_number) : kConfig);
+    dir.write("evaluation.json",
+              i % 4 == 1 ? testing::mutate(kScores, rng, kPieces, replace_number) : kScores);
     try {
       EXPECT_NE(report_html({dir.path()}).find("</html>"), std::string::npos);
       ++read;
@@ -225,7 +311,7 @@ TEST(Report, SurvivesDamage) {
     }
   }
   EXPECT_GT(read, 30);
-  EXPECT_LT(read, 270);
+  EXPECT_LT(read, 370);
 }
 
 TEST(Report, OfARunThatHasNotBegun) {

@@ -42,6 +42,31 @@ TEST(Scores, MatthewsOfSeveral) {
   EXPECT_NEAR(m.matthews(), 9 / std::sqrt(18.0 * 22), 1e-12);
 }
 
+TEST(Scores, PrecisionAndRecall) {
+  const ConfusionMatrix m = matrix({{2, 1, 0}, {0, 3, 1}, {0, 0, 0}});
+  EXPECT_EQ(m.gold(1), 4);
+  EXPECT_EQ(m.predicted(1), 4);
+  EXPECT_DOUBLE_EQ(m.precision(0), 1);
+  EXPECT_DOUBLE_EQ(m.recall(0), 2.0 / 3);
+  EXPECT_EQ(m.precision(2), 0);
+  EXPECT_EQ(m.recall(2), 0);  // never there
+}
+
+// What no class was found for is wrong, as if it had been taken for a class that does not exist.
+TEST(Scores, WhatWasMissedIsWrong) {
+  ConfusionMatrix m = matrix({{3, 1}, {2, 6}});
+  m.miss(0);
+  m.miss(0);
+  m.miss(1);
+  EXPECT_EQ(m.total(), 15);
+  EXPECT_DOUBLE_EQ(m.accuracy(), 9.0 / 15);
+  EXPECT_DOUBLE_EQ(m.recall(0), 3.0 / 6);
+  EXPECT_DOUBLE_EQ(m.precision(0), 3.0 / 5);
+  EXPECT_DOUBLE_EQ(m.f1(0), 2 * 3.0 / (6 + 5));
+  EXPECT_DOUBLE_EQ(m.macro_f1(), (2 * 3.0 / 11 + 2 * 6.0 / 16) / 2);
+  EXPECT_DOUBLE_EQ(m.matthews(), matrix({{3, 1, 2}, {2, 6, 1}, {0, 0, 0}}).matthews());
+}
+
 TEST(Scores, OfNothing) {
   const ConfusionMatrix none(3);
   EXPECT_EQ(none.accuracy(), 0);
@@ -85,6 +110,8 @@ TEST(Scores, ChunkF1) {
   EXPECT_DOUBLE_EQ(c.f1(), 0.5);
   c.add(Tags{"O", "B-X"}, Tags{"B-X", "B-Y"});  // added up, not averaged
   EXPECT_DOUBLE_EQ(c.f1(), 2.0 * 1 / (3 + 4));
+  EXPECT_DOUBLE_EQ(c.precision(), 1.0 / 4);
+  EXPECT_DOUBLE_EQ(c.recall(), 1.0 / 3);
 }
 
 TEST(Scores, Answers) {
