@@ -316,11 +316,13 @@ TEST_F(Encoders, WhatCannotBeLearntIsLeftOut) {
 // A step with learning rate 0 changes nothing: what a run begins with is what it saves.
 class FromAnother : public Encoders {
  protected:
-  void SetUp() override { train(config("masked", "masked", {"train.steps=5"}), StartMode::fresh, nullptr); }
+  void SetUp() override {
+    train(config("masked", "masked", {"train.steps=5", "model.norm=pre"}), StartMode::fresh, nullptr);
+  }
   std::string begun(const std::string& objective, const std::string& out,
                     const std::vector<std::string>& more = {}) const {
     std::vector<std::string> keys = {"train.steps=1", "train.learning_rate=0", "train.warmup_steps=0",
-                                     "train.seed=5"};
+                                     "train.seed=5", "model.norm=pre"};
     keys.insert(keys.end(), more.begin(), more.end());
     const TrainConfig c = config(objective, out, keys);
     train(c, StartMode::fresh, nullptr);

@@ -39,6 +39,7 @@ TEST(Spec, NamesAndClassesOfOutputs) {
 
 TEST(Spec, LabelsFitTheOutput) {
   for (const Output o : kOutputs) {
+    if (o == Output::tokens) continue;  // BERT's pre-training has both
     ModelSpec s = encoder(o);
     const bool labelled = !s.labels.empty();
     s.labels = labelled ? std::vector<std::string>{} : std::vector<std::string>{"a"};
