@@ -392,5 +392,67 @@ TEST_F(FromAnother, Resumes) {
             read_file(dir_.path() + "/masked/last/tokenizer.json"));
 }
 
+// Texts of a pair share two words of ten, in another order and among others: their vectors find each other.
+TEST(SentenceEmbeddings, AreLearntFromPairs) {
+  const testing::ScratchDir dir;
+  const auto rows = [](uint64_t seed, int count) {
+    std::string out = "text\tother\n";
+    Draws draw(seed);
+    for (int i = 0; i < count; ++i) {
+      const uint64_t a = draw(10), b = draw(10);
+      out += fmt::format("{} {} {}\t{} {} {}\n", kWords[a], kWords[b], draw(2) == 0 ? "red" : "blue",
+                         kWords[b], draw(2) == 0 ? "big" : "small", kWords[a]);
+    }
+    return out;
+  };
+  const std::string path =
+      dir.write("run.toml", fmt::format(R"(
+[data]
+train = "{}"
+valid = "{}"
+second_column = "other"
+[tokenizer]
+vocab_size = 200
+[model]
+architecture = "encoder"
+context = 16
+width = 32
+layers = 1
+heads = 2
+norm = "pre"
+pooling = "mean"
+[train]
+objective = "embed"
+out = "{}/run"
+steps = 200
+eval_every = 100
+batch_tokens = 500
+warmup_steps = 20
+learning_rate = 0.005
+precision = "f32"
+)",
+                                        dir.write("train.tsv", rows(1, 1500)),
+                                        dir.write("valid.tsv", rows(2, 64)), dir.path()));
+  const TrainConfig c = read_train_config(path, {});
+  const Evaluation e = train(c, StartMode::fresh, nullptr);
+  // Of 64 pairs some have the same two words: more cannot be told apart.
+  EXPECT_GT(e.score("accuracy"), 0.6);
+  const auto model = load_model(c.out + "/best", DType::f32);
+  EXPECT_EQ(model->spec().output, Output::embedding);
+  const auto tokenizer = text::Tokenizer::load(c.out + "/best");
+  std::vector<EncodedText> texts;
+  for (const char* text : {"ant bee red", "bee big ant", "gnu small hen"})
+    texts.push_back(encode_text({text, ""}, tokenizer, model->spec()));
+  const Tensor v = embed_texts(*model, texts);
+  const auto cosine = [&](int64_t a, int64_t b) {
+    double sum = 0;
+    for (int64_t i = 0; i < v.width(); ++i)
+      sum += double{v.data<float>()[a * 32 + i]} * v.data<float>()[b * 32 + i];
+    return sum;
+  };
+  EXPECT_NEAR(cosine(0, 0), 1, 1e-5);
+  EXPECT_GT(cosine(0, 1), cosine(0, 2) + 0.3);
+}
+
 }  // namespace
 }  // namespace qkv

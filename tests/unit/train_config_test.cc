@@ -1,3 +1,6 @@
+#include <filesystem>
+
+#include "qkv/base/file.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/config.h"
 #include "tests/unit/expect_error.h"
@@ -407,6 +410,19 @@ TEST_F(TrainConfigTest, TheFingerprintTellsRunsApart) {
   // What changes no number may change on the way.
   for (const char* text : {"train.log_every=1", "train.out=elsewhere", "train.checkpoint_every=7"})
     EXPECT_EQ(of({text}), base) << text;
+}
+
+// What examples/ shows is read; those that begin with a model need one.
+TEST(Examples, ConfigurationsAreRead) {
+  int read = 0;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(QKV_SOURCE_DIR "/examples")) {
+    const std::string path = file.path().string();
+    if (!path.ends_with(".toml") || path.ends_with("capitals.toml")) continue;
+    if (read_file(path).find("\nfrom = ") != std::string::npos) continue;
+    EXPECT_NO_THROW(read_train_config(path, {})) << path;
+    ++read;
+  }
+  EXPECT_GE(read, 9);
 }
 
 }  // namespace
