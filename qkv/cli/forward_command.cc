@@ -31,6 +31,7 @@ void expect_known(const Safetensors& in, const ModelSpec& spec, const std::strin
   if (spec.output == Output::span) known.insert({"start_positions", "end_positions"});
   if (spec.architecture == Architecture::encoder_decoder)
     known.insert({"decoder_input_ids", "decoder_attention_mask"});
+  check(in.tensors.contains("input_ids"), "{}: input_ids: missing", path);
   for (const auto& [name, tensor] : in.tensors)
     check(known.contains(name), "{}: {}: a model whose architecture is {} has no such input (it has {})",
           path, name, name_of(spec.architecture), fmt::join(known, ", "));

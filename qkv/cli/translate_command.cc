@@ -62,12 +62,10 @@ void run(const Options& o) {
                m.model->spec().context - 1);
 }
 
-}  // namespace
-
-void add_translate_command(CLI::App& app) {
+// What the target of a line is, the model has learnt; the names are for people.
+void add_writer(CLI::App& app, const std::string& name, const std::string& description) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("translate", "Write a target for each line, with an encoder-decoder");
-  c->alias("summarize");  // what the target is, the model has learnt
+  CLI::App* c = app.add_subcommand(name, description);
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   c->add_option("--file", o->file, "Lines to translate (default: standard input)");
   c->add_option("--beams", o->beam.beams, "Hypotheses that are followed; 1: greedy")
@@ -95,10 +93,18 @@ void add_translate_command(CLI::App& app) {
       ->check(CLI::IsMember({"f32", "bf16"}));
   c->add_flag("--strict", o->strict, "Refuse lines beyond the model's length instead of cutting them");
   c->add_flag("--json", o->json, "Print a JSON object a line, with log-probabilities");
-  c->footer(
-      "Lines stay in their order, and an empty line stays empty.\nExample: qkv translate runs/en-de --file "
-      "in.txt > out.txt");
+  c->footer(fmt::format(
+      "Lines stay in their order, and an empty line stays empty.\nExample: qkv {} runs/model --file "
+      "in.txt > out.txt",
+      name));
   c->callback([o] { run(*o); });
+}
+
+}  // namespace
+
+void add_translate_command(CLI::App& app) {
+  add_writer(app, "translate", "Write a target for each line, with an encoder-decoder");
+  add_writer(app, "summarize", "Write a shorter text for each line, with an encoder-decoder trained for it");
 }
 
 }  // namespace qkv

@@ -208,7 +208,7 @@ class Usage(CliTest):
         out = self.ok("--help", threads=None).out
         for command in self.COMMANDS:
             if len(command) == 1:
-                self.assertIn(f"\n  {command[0]} ", out)
+                self.assertRegex(out, rf"\n  {command[0]}[ ,]")
 
     def test_version(self):
         self.assertRegex(self.ok("--version", threads=None).out, r"^qkv \d+\.\d+\.\d+\n$")
@@ -855,7 +855,9 @@ train.precision = "f32"
             self.assertTrue(all(0.5 < p <= 1 for p in f["probabilities"]), f)
         # Words that the model cannot read have no tag. Two tokens stand around 14 words.
         long = self.ask("tag", "tag", stdin="fox " * 20)
-        self.assertEqual(long.out, " ".join(["fox/O"] * 14 + ["fox/_"] * 6) + "\n")
+        tagged = long.out.split()
+        self.assertEqual((len(tagged), tagged[14:]), (20, ["fox/_"] * 6))
+        self.assertNotIn("fox/_", tagged[:14])
         self.assertEqual(long.err, "note: 1 lines are longer than the model's 16 tokens and were cut\n")
         (found,) = self.jsons("tag", "tag", "--json-lines", stdin=json.dumps({"text": "saw\nover"}))
         self.assertEqual(found["words"], ["saw", "over"])
