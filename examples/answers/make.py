@@ -9,7 +9,7 @@ import sys
 PEOPLE = "Anna Bela Carl Dora Emil Fritz Greta Hanna Ivan Jonas Karla Lena Moritz Nora Otto Paula".split()
 TOWNS = "Aalen Bremen Celle Dresden Erfurt Fulda Gera Halle Ilmenau Jena Kassel Lemgo Mainz Neuss".split()
 TRADES = ["baker", "carpenter", "doctor", "engineer", "gardener", "painter", "school teacher", "train driver"]
-PETS = ["cat", "grey parrot", "horse", "old dog", "rabbit", "tortoise"]
+PETS = ["cat", "grey parrot", "horse", "small dog", "rabbit", "tortoise"]
 FACTS = [("lives in {}", "Where does {} live?", TOWNS), ("works as a {}", "What does {} work as?", TRADES),
          ("has a {}", "Which animal does {} have?", PETS)]
 
@@ -19,18 +19,15 @@ def main():
     draw = random.Random(seed)
     print("question\tcontext\tanswer")
     for _ in range(count):
+        # Three people, each with another kind of fact; one is asked for.
+        facts = list(zip(draw.sample(PEOPLE, 3), draw.sample(FACTS, 3)))
         sentences, questions = [], []
-        for person in draw.sample(PEOPLE, 3):
-            for says, asks, values in draw.sample(FACTS, 2):
-                value = draw.choice(values)
-                sentences.append(f"{person} {says.format(value)}.")
-                questions.append((asks.format(person), value))
-        # An answer is found by its first place: only those that stand once in the text are asked for.
-        context = " ".join(draw.sample(sentences, len(sentences)))
-        questions = [q for q in questions if context.count(q[1]) == 1]
-        if questions:
-            question, answer = draw.choice(questions)
-            print(f"{question}\t{context}\t{answer}")
+        for person, (says, asks, values) in facts:
+            value = draw.choice(values)
+            sentences.append(f"{person} {says.format(value)}.")
+            questions.append((asks.format(person), value))
+        question, answer = draw.choice(questions)
+        print(f"{question}\t{' '.join(sentences)}\t{answer}")
 
 
 if __name__ == "__main__":

@@ -30,11 +30,13 @@ enum class Normalization : uint8_t {
   layer,  // Algorithm 6 of Phuong & Hutter with an epsilon
   rms,    // RMSnorm: neither centred nor shifted
 };
+// The options of a norm.
 struct NormSpec {
   Normalization kind = Normalization::layer;
   float epsilon = 1e-5F;
 };
 
+// Normalises rows and scales them by weights of its own.
 class Norm {
  public:
   Norm(Parameters& parameters, const std::string& name, int64_t width, const NormSpec& spec);

@@ -16,6 +16,7 @@ struct RougeL {
   double f1 = 0;
 };
 
+// Of one pair of texts, their words without regard to case. UTF-8.
 RougeL rouge_l(std::string_view hypothesis, std::string_view reference);
 
 // The means over pairs; zeros when there are none. REQUIRES: as many of one as of the other; UTF-8.

@@ -17,6 +17,7 @@ class SentencePieceDecoder : public Decoder {
   // around them: Llama's (with legacy=true also before them), T5's and ALBERT's. XLNet's and XLM-RoBERTa's do
   // without the library: they join tokens and make spaces of marks.
   enum class Style { kPlain, kLlama, kLlamaLegacy, kT5, kAlbert, kXlnet, kXlmRoberta };
+  // What is left out and put between.
   struct Options {
     Style style = Style::kPlain;
     std::vector<std::string> special_tokens = {};

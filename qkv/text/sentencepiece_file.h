@@ -12,6 +12,7 @@ namespace qkv::text {
 struct SentencePieceFile {
   enum class PieceType { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
   enum class ModelType { kUnigram = 1, kBpe, kWord, kChar };
+  // An entry of the vocabulary.
   struct Piece {
     std::string piece;
     float score = 0;
