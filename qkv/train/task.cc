@@ -1,3 +1,6 @@
+#include <numeric>
+
+#include "qkv/base/progress.h"
 #include "qkv/train/tasks.h"
 
 namespace qkv {
@@ -37,6 +40,56 @@ GenerateOptions sample_options(const TrainConfig& config, const text::Tokenizer&
   options.sampler.excluded = tokenizer.ids_without_text(vocab);
   options.seed = config.seed;
   return options;
+}
+
+OrderedJson sample_of_source(const TrainConfig& config, const text::Tokenizer& tokenizer, SequenceEnds ends,
+                             const Transformer& model, std::vector<int32_t> source) {
+  source.resize(std::min<size_t>(source.size(), static_cast<size_t>(model.spec().context - 1)));
+  const std::string prompt = tokenizer.decode(source) + " \u2192 ";
+  source.push_back(ends.eos);
+  GenerateOptions options = sample_options(config, tokenizer, model.spec().vocab_size);
+  std::erase(options.sampler.excluded, ends.eos);
+  options.sampler.temperature = 0;
+  options.eos = {ends.eos};
+  auto tokens = generate(model, {{ends.bos}}, options, nullptr, {source})[0];
+  if (!tokens.empty() && tokens.back() == ends.eos) tokens.pop_back();
+  return {{"prompt", prompt}, {"sample", tokenizer.decode(tokens)}};
+}
+
+std::string summary_of(const TokenizedText& text, size_t pieces, bool cached) {
+  return fmt::format("{} training tokens in {} sequences and {} validation tokens{}",
+                     human_count(text.train.size()), human_count(static_cast<int64_t>(pieces)),
+                     human_count(text.valid.size()), cached ? " (cached)" : "");
+}
+
+std::string fingerprint_of(const TokenizedText& text) {
+  return fmt::format("training tokens = {} ({})\nvalidation tokens = {} ({})\n", text.train.size(),
+                     text.train_hash, text.valid.size(), text.valid_hash);
+}
+
+void TaskOfSequences::take_lengths(std::vector<int64_t> lengths) {
+  tokens_ = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  batches_.emplace(std::move(lengths), config_.batch_tokens, config_.seed);
+}
+
+std::string TaskOfSequences::step_text(int64_t) const {
+  return fmt::format("{} tokens ({} steps a pass)", config_.batch_tokens * config_.accumulate,
+                     batches_->batches_per_epoch() / config_.accumulate);
+}
+
+double TaskOfSequences::tokens_a_step(int64_t) const {
+  return static_cast<double>(training_tokens() * config_.accumulate) /
+         static_cast<double>(batches_->batches_per_epoch());
+}
+
+std::vector<Batch> TaskOfSequences::batches(int64_t step, int64_t) {
+  std::vector<Batch> out;
+  for (int64_t i = 0; i < config_.accumulate; ++i) {
+    const auto index = static_cast<uint64_t>((step - 1) * config_.accumulate + i);
+    const uint64_t epoch = batches_->epoch(index);
+    out.push_back(training_batch(batches_->items(index), index, epoch));
+  }
+  return out;
 }
 
 }  // namespace qkv

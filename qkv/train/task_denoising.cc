@@ -8,58 +8,31 @@
 namespace qkv {
 namespace {
 
-class TextRestoration : public Task {
+class TextRestoration : public TaskOfSequences {
  public:
   TextRestoration(const TrainConfig& config, Corpus corpus)
-      : Task(config, std::move(corpus.tokenizer)),
+      : TaskOfSequences(config, std::move(corpus.tokenizer)),
         text_(std::move(corpus.text)),
         cached_(corpus.cached),
         ends_(sequence_ends(tokenizer_)),
         train_(pieces_of(text_.train, config.model.context - 1)),
         valid_(pieces_of(text_.valid, config.model.context - 1)),
         spans_(config.spans),
-        noise_(config.noise),
-        batches_(lengths_of(text_.train, train_), config.batch_tokens, config.seed) {
+        noise_(config.noise) {
+    take_lengths(lengths_of(train_));
     if (config.objective == Objective::span_corruption)
       spans_.sentinels = sentinels(tokenizer_);
     else
       prepare_noise();
   }
 
-  std::string data_text() const override {
-    return fmt::format("{} training tokens in {} sequences and {} validation tokens{}",
-                       human_count(text_.train.size()), human_count(std::ssize(train_)),
-                       human_count(text_.valid.size()), cached_ ? " (cached)" : "");
-  }
-  std::string step_text(int64_t) const override {
-    return fmt::format("{} tokens ({} steps a pass)", config_.batch_tokens * config_.accumulate,
-                       batches_.batches_per_epoch() / config_.accumulate);
-  }
-  std::string fingerprint() const override {
-    return fmt::format("training tokens = {} ({})\nvalidation tokens = {} ({})\n", text_.train.size(),
-                       text_.train_hash, text_.valid.size(), text_.valid_hash);
-  }
-  int64_t largest_batch() const override { return config_.batch; }
-  double tokens_a_step(int64_t) const override {
-    return static_cast<double>(text_.train.size() * config_.accumulate) /
-           static_cast<double>(batches_.batches_per_epoch());
-  }
-  // Other spans in each epoch.
-  std::vector<Batch> batches(int64_t step, int64_t) override {
-    std::vector<Batch> out;
-    for (int64_t i = 0; i < config_.accumulate; ++i) {
-      const auto index = static_cast<uint64_t>((step - 1) * config_.accumulate + i);
-      const uint64_t epoch = batches_.epoch(index);
-      out.push_back(batch(text_.train, train_, batches_.items(index), config_.seed, epoch));
-    }
-    return out;
-  }
+  std::string data_text() const override { return summary_of(text_, train_.size(), cached_); }
+  std::string fingerprint() const override { return fingerprint_of(text_); }
   // The same ones every time.
   Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
     const NoGrad guard;
     Evaluation e;
-    for (const std::vector<int64_t>& which :
-         batches_by_length(lengths_of(text_.valid, valid_), config_.batch_tokens)) {
+    for (const std::vector<int64_t>& which : batches_by_length(lengths_of(valid_), config_.batch_tokens)) {
       const Batch b = batch(text_.valid, valid_, which, kValidationSeed, 0);
       const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
       e.total += r.total;
@@ -71,23 +44,13 @@ class TextRestoration : public Task {
   std::string text(const Evaluation& e) const override {
     return fmt::format("{:.4f} (perplexity {:.2f} of {} written tokens)", e.loss(), e.perplexity(), e.tokens);
   }
-  bool looks_at_all() const override { return true; }
   OrderedJson sample(const Transformer& model) const override {
     const bool any = !valid_.empty();
     const std::vector<Piece>& from = any ? valid_ : train_;
     Piece piece = from[from.size() / 2];
     piece.end = std::min<int64_t>(piece.end, piece.begin + 32);
     Corrupted c = corrupted(any ? text_.valid : text_.train, piece, kValidationSeed, 0);
-    c.source.resize(std::min<size_t>(c.source.size(), static_cast<size_t>(model.spec().context - 1)));
-    const std::string prompt = tokenizer_.decode(c.source) + " \u2192 ";
-    c.source.push_back(ends_.eos);
-    GenerateOptions options = sample_options(config_, tokenizer_, model.spec().vocab_size);
-    std::erase(options.sampler.excluded, ends_.eos);
-    options.sampler.temperature = 0;
-    options.eos = {ends_.eos};
-    auto tokens = generate(model, {{ends_.bos}}, options, nullptr, {c.source})[0];
-    if (!tokens.empty() && tokens.back() == ends_.eos) tokens.pop_back();
-    return {{"prompt", prompt}, {"sample", tokenizer_.decode(tokens)}};
+    return sample_of_source(config_, tokenizer_, ends_, model, std::move(c.source));
   }
 
  private:
@@ -104,10 +67,15 @@ class TextRestoration : public Task {
     }
   }
   // Tokens of source and target together, as far as they can be told before the noise.
-  static std::vector<int64_t> lengths_of(const TokenStream&, const std::vector<Piece>& pieces) {
+  static std::vector<int64_t> lengths_of(const std::vector<Piece>& pieces) {
     std::vector<int64_t> out;
     for (const Piece& p : pieces) out.push_back(2 * (p.end - p.begin) + 2);
     return out;
+  }
+  int64_t training_tokens() const override { return text_.train.size(); }
+  // Other spans in each epoch.
+  Batch training_batch(const std::vector<int64_t>& items, uint64_t, uint64_t epoch) const override {
+    return batch(text_.train, train_, items, config_.seed, epoch);
   }
   Corrupted corrupted(const TokenStream& stream, const Piece& p, uint64_t seed, uint64_t draw) const {
     const auto tokens = stream.tokens().subspan(p.begin, p.end - p.begin);
@@ -129,7 +97,6 @@ class TextRestoration : public Task {
   std::vector<Piece> train_, valid_;
   SpanCorruption spans_;
   Denoising noise_;
-  LengthBatches batches_;
 };
 
 }  // namespace

@@ -28,21 +28,16 @@ std::vector<TextPair> read_text_pairs(const std::vector<std::string>& files, con
   return out;
 }
 
-class Embedding : public Task {
+class Embedding : public TaskOfSequences {
  public:
   Embedding(const TrainConfig& config, text::Tokenizer tokenizer, const std::vector<TextPair>& train,
             const std::vector<TextPair>& valid)
-      : Task(config, std::move(tokenizer)),
-        train_(encoded(train)),
-        valid_(encoded(valid)),
-        batches_(train_.lengths(), config.batch_tokens, config.seed) {}
+      : TaskOfSequences(config, std::move(tokenizer)), train_(encoded(train)), valid_(encoded(valid)) {
+    take_lengths(train_.lengths());
+  }
 
   std::string data_text() const override {
     return fmt::format("{} training and {} validation pairs", train_.size(), valid_.size());
-  }
-  std::string step_text(int64_t) const override {
-    return fmt::format("{} tokens ({} steps a pass)", config_.batch_tokens * config_.accumulate,
-                       batches_.batches_per_epoch() / config_.accumulate);
   }
   std::string fingerprint() const override {
     std::string all;
@@ -50,20 +45,6 @@ class Embedding : public Task {
       for (const auto* texts : {&side.first, &side.second})
         for (const EncodedText& t : *texts) all += hash_of(std::as_bytes(std::span(t.encoding.ids)));
     return fmt::format("pairs = {} ({})\n", train_.size(), hash_of(std::as_bytes(std::span(all))));
-  }
-  int64_t largest_batch() const override { return config_.batch; }
-  double tokens_a_step(int64_t) const override {
-    int64_t tokens = 0;
-    for (const int64_t n : train_.lengths()) tokens += n;
-    return static_cast<double>(tokens * config_.accumulate) /
-           static_cast<double>(batches_.batches_per_epoch());
-  }
-  std::vector<Batch> batches(int64_t step, int64_t) override {
-    std::vector<Batch> out;
-    for (int64_t i = 0; i < config_.accumulate; ++i)
-      out.push_back(
-          batch(train_, batches_.items(static_cast<uint64_t>((step - 1) * config_.accumulate + i))));
-    return out;
   }
   // In batches of a fixed number of pairs: how many there are to choose from decides how hard it is.
   Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
@@ -92,10 +73,12 @@ class Embedding : public Task {
                        100 * e.score("accuracy"));
   }
   std::string best_by() const override { return "loss"; }
-  bool looks_at_all() const override { return true; }
   OrderedJson sample(const Transformer&) const override { return OrderedJson::object(); }
 
  private:
+  Batch training_batch(const std::vector<int64_t>& items, uint64_t, uint64_t) const override {
+    return batch(train_, items);
+  }
   struct Side {
     std::vector<EncodedText> first, second;
     int64_t size() const { return std::ssize(first); }
@@ -128,7 +111,6 @@ class Embedding : public Task {
   }
 
   Side train_, valid_;
-  LengthBatches batches_;
 };
 
 }  // namespace

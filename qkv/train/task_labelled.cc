@@ -31,10 +31,10 @@ struct ExampleSplit {
   }
 };
 
-class Labelled : public Task {
+class Labelled : public TaskOfSequences {
  public:
   Labelled(const TrainConfig& config, text::Tokenizer tokenizer, ExampleSplit examples)
-      : Task(config, std::move(tokenizer)), examples_(std::move(examples)), spec_(config.model) {
+      : TaskOfSequences(config, std::move(tokenizer)), examples_(std::move(examples)), spec_(config.model) {
     if (spec_.output != Output::span) find_labels();
     train_ = encoded(examples_.train);
     valid_ = encoded(examples_.valid);
@@ -46,7 +46,7 @@ class Labelled : public Task {
       for (size_t id = 0; id < tokenizer_.vocab_size(); ++id)
         noise.special.push_back(tokenizer_.is_special(static_cast<text::TokenId>(id)));
     }
-    batches_.emplace(train_.stream.lengths(), config.batch_tokens, config.seed);
+    take_lengths(train_.stream.lengths());
   }
 
   std::vector<std::string> labels() const override { return spec_.labels; }
@@ -65,32 +65,12 @@ class Labelled : public Task {
             ? fmt::format(" ({} of validation and test count as wrong: they were cut away)", held_out)
             : "");
   }
-  std::string step_text(int64_t) const override {
-    return fmt::format("{} tokens ({} steps a pass)", config_.batch_tokens * config_.accumulate,
-                       batches_->batches_per_epoch() / config_.accumulate);
-  }
   std::string fingerprint() const override {
     std::string out;
     for (const auto* e : {&train_, &valid_, &test_}) {
       out += fmt::format("examples = {} ({} {})\n", e->stream.size(),
                          hash_of(std::as_bytes(e->stream.tokens.tokens())),
                          hash_of(std::as_bytes(std::span(e->stream.targets))));
-    }
-    return out;
-  }
-  int64_t largest_batch() const override { return config_.batch; }
-  double tokens_a_step(int64_t) const override {
-    return static_cast<double>(train_.stream.tokens.size() * config_.accumulate) /
-           static_cast<double>(batches_->batches_per_epoch());
-  }
-  std::vector<Batch> batches(int64_t step, int64_t) override {
-    std::vector<Batch> out;
-    for (int64_t i = 0; i < config_.accumulate; ++i) {
-      const auto index = static_cast<uint64_t>((step - 1) * config_.accumulate + i);
-      const std::vector<int64_t>& items = batches_->items(index);
-      const bool noisy = config_.augmentation.on();
-      out.push_back(noisy ? labelled_batch(train_.stream, items, config_.augmentation, config_.seed, index)
-                          : labelled_batch(train_.stream, items));
     }
     return out;
   }
@@ -113,7 +93,6 @@ class Labelled : public Task {
     return fmt::format("{:.4f} ({})", e.loss(), fmt::join(scores, ", "));
   }
   std::string best_by() const override { return spec_.output == Output::span ? "f1" : "accuracy"; }
-  bool looks_at_all() const override { return true; }
   OrderedJson sample(const Transformer& model) const override {
     const std::vector<Example>& from = examples_.valid.empty() ? examples_.train : examples_.valid;
     const Example& e = from[from.size() / 2];
@@ -136,6 +115,11 @@ class Labelled : public Task {
   }
 
  private:
+  Batch training_batch(const std::vector<int64_t>& items, uint64_t index, uint64_t) const override {
+    const bool noisy = config_.augmentation.on();
+    return noisy ? labelled_batch(train_.stream, items, config_.augmentation, config_.seed, index)
+                 : labelled_batch(train_.stream, items);
+  }
   // Those of validation and test, too: what training never shows is counted as not found.
   void find_labels() {
     std::vector<Example> all = examples_.train;
@@ -158,7 +142,6 @@ class Labelled : public Task {
   ModelSpec spec_;
   std::vector<std::string> untaught_;  // labels that training does not have
   EncodedExamples train_, valid_, test_;
-  std::optional<LengthBatches> batches_;
 };
 
 }  // namespace

@@ -22,10 +22,7 @@ class LanguageModelling : public Task {
   std::string step_text(int64_t batch) const override {
     return fmt::format("{} x {} tokens", batch * config_.accumulate, config_.model.context);
   }
-  std::string fingerprint() const override {
-    return fmt::format("training tokens = {} ({})\nvalidation tokens = {} ({})\n", text_.train.size(),
-                       text_.train_hash, text_.valid.size(), text_.valid_hash);
-  }
+  std::string fingerprint() const override { return fingerprint_of(text_); }
   int64_t largest_batch() const override {
     return text_.train.size() / config_.model.context / config_.accumulate;
   }

@@ -11,47 +11,21 @@
 namespace qkv {
 namespace {
 
-class MaskedLanguageModelling : public Task {
+class MaskedLanguageModelling : public TaskOfSequences {
  public:
   MaskedLanguageModelling(const TrainConfig& config, Corpus corpus)
-      : Task(config, std::move(corpus.tokenizer)),
+      : TaskOfSequences(config, std::move(corpus.tokenizer)),
         text_(std::move(corpus.text)),
         cached_(corpus.cached),
         tokens_(encoder_tokens(tokenizer_)),
         train_(pieces_with_words(text_.train, tokenizer_, config.model.context)),
         valid_(pieces_with_words(text_.valid, tokenizer_, config.model.context)),
-        masking_(masking_for(tokenizer_, config.masking)),
-        batches_(lengths_of(train_), config.batch_tokens, config.seed) {}
+        masking_(masking_for(tokenizer_, config.masking)) {
+    take_lengths(lengths_of(train_));
+  }
 
-  std::string data_text() const override {
-    return fmt::format("{} training tokens in {} sequences and {} validation tokens{}",
-                       human_count(text_.train.size()), human_count(std::ssize(train_)),
-                       human_count(text_.valid.size()), cached_ ? " (cached)" : "");
-  }
-  std::string step_text(int64_t) const override {
-    return fmt::format("{} tokens ({} steps a pass)", config_.batch_tokens * config_.accumulate,
-                       batches_.batches_per_epoch() / config_.accumulate);
-  }
-  std::string fingerprint() const override {
-    return fmt::format("training tokens = {} ({})\nvalidation tokens = {} ({})\n", text_.train.size(),
-                       text_.train_hash, text_.valid.size(), text_.valid_hash);
-  }
-  int64_t largest_batch() const override { return config_.batch; }
-  double tokens_a_step(int64_t) const override {
-    const auto tokens =
-        static_cast<double>((text_.train.size() + 2 * std::ssize(train_)) * config_.accumulate);
-    return tokens / static_cast<double>(batches_.batches_per_epoch());
-  }
-  // Other tokens are hidden in each epoch.
-  std::vector<Batch> batches(int64_t step, int64_t) override {
-    std::vector<Batch> out;
-    for (int64_t i = 0; i < config_.accumulate; ++i) {
-      const auto index = static_cast<uint64_t>((step - 1) * config_.accumulate + i);
-      const uint64_t epoch = batches_.epoch(index);
-      out.push_back(batch(text_.train, train_, batches_.items(index), config_.seed, epoch));
-    }
-    return out;
-  }
+  std::string data_text() const override { return summary_of(text_, train_.size(), cached_); }
+  std::string fingerprint() const override { return fingerprint_of(text_); }
   // The same tokens are hidden every time.
   Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
     return evaluate_masked(model, text_.valid, valid_, masking_, tokens_, config_.batch_tokens);
@@ -59,7 +33,6 @@ class MaskedLanguageModelling : public Task {
   std::string text(const Evaluation& e) const override {
     return fmt::format("{:.4f} (perplexity {:.2f} of {} hidden tokens)", e.loss(), e.perplexity(), e.tokens);
   }
-  bool looks_at_all() const override { return true; }
   OrderedJson sample(const Transformer& model) const override {
     constexpr int64_t kTokens = 24;
     const std::vector<Piece>& from = valid_.empty() ? train_ : valid_;
@@ -81,11 +54,11 @@ class MaskedLanguageModelling : public Task {
   }
 
  private:
-  Batch batch(const TokenStream& stream, const std::vector<Piece>& pieces, const std::vector<int64_t>& which,
-              uint64_t seed, uint64_t draw) const {
+  // Other tokens are hidden in each epoch.
+  Batch training_batch(const std::vector<int64_t>& items, uint64_t, uint64_t epoch) const override {
     std::vector<Piece> chosen;
-    for (const int64_t i : which) chosen.push_back(pieces[i]);
-    return masked_batch(stream, chosen, {tokens_.first, tokens_.last}, masking_, seed, draw);
+    for (const int64_t i : items) chosen.push_back(train_[i]);
+    return masked_batch(text_.train, chosen, {tokens_.first, tokens_.last}, masking_, config_.seed, epoch);
   }
 
   TokenizedText text_;
@@ -93,7 +66,6 @@ class MaskedLanguageModelling : public Task {
   EncoderTokens tokens_;
   std::vector<Piece> train_, valid_;
   Masking masking_;
-  LengthBatches batches_;
 };
 
 }  // namespace

@@ -10,15 +10,15 @@
 namespace qkv {
 namespace {
 
-class SequenceToSequence : public Task {
+class SequenceToSequence : public TaskOfSequences {
  public:
   SequenceToSequence(const TrainConfig& config, PairCorpus corpus)
-      : Task(config, std::move(corpus.tokenizer)),
+      : TaskOfSequences(config, std::move(corpus.tokenizer)),
         train_(std::move(corpus.train)),
         valid_(std::move(corpus.valid)),
         hash_(std::move(corpus.hash)),
-        ends_(corpus.ends),
-        batches_(pair_lengths(train_, config.model.context), config.batch_tokens, config.seed) {
+        ends_(corpus.ends) {
+    take_lengths(pair_lengths(train_, config.model.context));
     // Spread evenly over the validation pairs: files are often sorted.
     const auto all = std::ssize(corpus.valid_texts.source);
     const int64_t n = std::min<int64_t>(config.eval_bleu, all);
@@ -33,24 +33,7 @@ class SequenceToSequence : public Task {
                        human_count(train_.size()), human_count(train_.source.size()),
                        human_count(train_.target.size()), human_count(valid_.size()));
   }
-  std::string step_text(int64_t) const override {
-    return fmt::format("{} tokens ({} steps a pass)", config_.batch_tokens * config_.accumulate,
-                       batches_.batches_per_epoch() / config_.accumulate);
-  }
   std::string fingerprint() const override { return fmt::format("pairs = {} ({})\n", train_.size(), hash_); }
-  int64_t largest_batch() const override { return config_.batch; }
-  double tokens_a_step(int64_t) const override {
-    const auto tokens = static_cast<double>((train_.target.size() + train_.size()) * config_.accumulate);
-    return tokens / static_cast<double>(batches_.batches_per_epoch());
-  }
-  std::vector<Batch> batches(int64_t step, int64_t) override {
-    std::vector<Batch> out;
-    for (int64_t i = 0; i < config_.accumulate; ++i) {
-      const auto index = static_cast<uint64_t>((step - 1) * config_.accumulate + i);
-      out.push_back(pair_batch(train_, batches_.items(index), ends_, config_.model.context));
-    }
-    return out;
-  }
   Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
     Evaluation e = qkv::evaluate(model, valid_, ends_, config_.batch_tokens);
     if (!to_translate_.source.empty()) e.scores = {{"bleu", bleu(model)}};
@@ -59,7 +42,6 @@ class SequenceToSequence : public Task {
   std::string text(const Evaluation& e) const override {
     return Task::text(e) + (e.scores.empty() ? "" : fmt::format(", BLEU {:.2f}", e.score("bleu")));
   }
-  bool looks_at_all() const override { return true; }
   OrderedJson sample(const Transformer& model) const override {
     std::vector<int32_t> source = tokenizer_.encode(config_.sample_prompt, false).ids;
     const PairStream& from = valid_.size() > 0 ? valid_ : train_;
@@ -67,19 +49,15 @@ class SequenceToSequence : public Task {
       const auto first = from.source.tokens().first(static_cast<size_t>(from.source.starts()[1]));
       source.assign(first.begin(), first.end());
     }
-    source.resize(std::min<size_t>(source.size(), static_cast<size_t>(model.spec().context - 1)));
-    const std::string prompt = tokenizer_.decode(source) + " \u2192 ";
-    source.push_back(ends_.eos);
-    GenerateOptions options = sample_options(config_, tokenizer_, model.spec().vocab_size);
-    std::erase(options.sampler.excluded, ends_.eos);
-    options.sampler.temperature = 0;
-    options.eos = {ends_.eos};
-    auto tokens = generate(model, {{ends_.bos}}, options, nullptr, {source})[0];
-    if (!tokens.empty() && tokens.back() == ends_.eos) tokens.pop_back();
-    return {{"prompt", prompt}, {"sample", tokenizer_.decode(tokens)}};
+    return sample_of_source(config_, tokenizer_, ends_, model, std::move(source));
   }
 
  private:
+  // Those that are predicted.
+  int64_t training_tokens() const override { return train_.target.size() + train_.size(); }
+  Batch training_batch(const std::vector<int64_t>& items, uint64_t, uint64_t) const override {
+    return pair_batch(train_, items, ends_, config_.model.context);
+  }
   double bleu(const Transformer& model) const {
     BeamOptions greedy;
     greedy.beams = 1;
@@ -94,7 +72,6 @@ class SequenceToSequence : public Task {
   PairTexts to_translate_;
   std::string hash_;
   SequenceEnds ends_;
-  LengthBatches batches_;
 };
 
 }  // namespace

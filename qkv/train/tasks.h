@@ -1,7 +1,9 @@
 // The tasks, one file each. make_task() chooses among them.
 #pragma once
 
+#include "qkv/data/length_batches.h"
 #include "qkv/infer/generate.h"
+#include "qkv/train/corpus.h"
 #include "qkv/train/task.h"
 
 namespace qkv {
@@ -19,7 +21,38 @@ std::unique_ptr<Task> make_embedding(const TrainConfig& config, const text::Toke
 // Classes, tags and answers.
 std::unique_ptr<Task> make_labelled(const TrainConfig& config, const text::Tokenizer* given);
 
+// A task whose batches are sequences of like lengths, filled by tokens.
+class TaskOfSequences : public Task {
+ public:
+  std::string step_text(int64_t batch) const override;
+  int64_t largest_batch() const override { return config_.batch; }
+  double tokens_a_step(int64_t batch) const override;
+  std::vector<Batch> batches(int64_t step, int64_t batch) override;
+  bool looks_at_all() const override { return true; }
+
+ protected:
+  using Task::Task;
+  // Of the training items, before anything else is asked.
+  void take_lengths(std::vector<int64_t> lengths);
+  // What is learnt from these items: batch `index` of all, in this epoch, both from 0.
+  virtual Batch training_batch(const std::vector<int64_t>& items, uint64_t index, uint64_t epoch) const = 0;
+  // In one pass, as tokens_a_step() counts them.
+  virtual int64_t training_tokens() const { return tokens_; }
+
+ private:
+  std::optional<LengthBatches> batches_;
+  int64_t tokens_ = 0;
+};
+
 // How a task's sample is written.
 GenerateOptions sample_options(const TrainConfig& config, const text::Tokenizer& tokenizer, int64_t vocab);
+
+// What an encoder-decoder writes for a source, greedily: "prompt" and "sample".
+OrderedJson sample_of_source(const TrainConfig& config, const text::Tokenizer& tokenizer, SequenceEnds ends,
+                             const Transformer& model, std::vector<int32_t> source);
+
+// Of a text that is read in pieces: what it holds, for people; and what tells it from others.
+std::string summary_of(const TokenizedText& text, size_t pieces, bool cached);
+std::string fingerprint_of(const TokenizedText& text);
 
 }  // namespace qkv
