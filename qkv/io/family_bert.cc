@@ -1,12 +1,12 @@
 // BERT and its kin: Hugging Face's BertFor..., RobertaForMaskedLM and so on, DistilBertFor....
 #include <utility>
 
-#include "qkv/io/family.h"
+#include "qkv/io/family_parts.h"
 
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 40;  // check_spec() knows the real bounds
+constexpr int64_t kMost = kMostOfConfig;
 
 // What a config.json's "architectures" says of the head.
 void read_head(const JsonField& c, const std::string& base, ModelSpec& s) {
@@ -92,22 +92,6 @@ bool is_bert(const ModelSpec& s) {
          s.activation != Activation::tanh;
 }
 
-Activation read_activation(const JsonField& c, const char* key) {
-  const auto name = c.string_or(key, "gelu");
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return Activation::gelu_tanh;
-  if (name == "gelu") return Activation::gelu;
-  if (name == "relu") return Activation::relu;
-  if (name == "silu" || name == "swish") return Activation::silu;
-  fail("{}: {}: '{}' is not supported (gelu, gelu_new, relu, silu are)", c.place(), key, name);
-}
-
-const char* activation_name(Activation a) {
-  return a == Activation::gelu_tanh ? "gelu_new"
-         : a == Activation::relu    ? "relu"
-         : a == Activation::silu    ? "silu"
-                                    : "gelu";
-}
-
 // RoBERTa counts positions from pad_token_id + 1.
 constexpr int64_t kRobertaUnused = 2;
 
@@ -117,7 +101,7 @@ ModelSpec read_bert_like(const JsonField& c, const std::string& base, int64_t un
                 c["hidden_size"].integer(0, kMost), c["num_hidden_layers"].integer(0, kMost),
                 c["num_attention_heads"].integer(0, kMost));
   s.hidden = c["intermediate_size"].integer(0, kMost);
-  s.activation = read_activation(c, "hidden_act");
+  s.activation = read_activation(c, "hidden_act", "gelu");
   s.norm_epsilon = c.number_or("layer_norm_eps", 1e-12F);
   s.attention.dropout = c.number_or("attention_probs_dropout_prob", 0.1F);
   s.embedding_dropout = s.residual_dropout = c.number_or("hidden_dropout_prob", 0.1F);
@@ -144,7 +128,7 @@ OrderedJson write_bert_like(const ModelSpec& s, const char* type, const std::str
                         {"num_hidden_layers", s.layers},
                         {"num_attention_heads", s.attention.heads},
                         {"intermediate_size", s.hidden},
-                        {"hidden_act", activation_name(s.activation)},
+                        {"hidden_act", config_name_of(s.activation)},
                         {"layer_norm_eps", decimal(s.norm_epsilon)},
                         {"attention_probs_dropout_prob", decimal(s.attention.dropout)},
                         {"hidden_dropout_prob", decimal(s.residual_dropout)},
@@ -157,32 +141,8 @@ OrderedJson write_bert_like(const ModelSpec& s, const char* type, const std::str
   return config;
 }
 
-// Collects the names of one model.
-struct Names {
-  std::vector<WeightName> all;
-
-  void linear(const std::string& engine, const std::string& file) {
-    all.push_back({engine + ".weight", file + ".weight"});
-    all.push_back({engine + ".bias", file + ".bias"});
-  }
-  void norm(const std::string& engine, const std::string& file) {
-    all.push_back({engine + ".gamma", file + ".weight", false, 0, 0, 0, file + ".gamma"});
-    all.push_back({engine + ".beta", file + ".bias", false, 0, 0, 0, file + ".beta"});
-  }
-  // Queries, keys and values of one fused projection, each of `rows` rows.
-  void parts(const std::string& engine, const std::vector<std::string>& files, int64_t rows) {
-    for (const char* kind : {".weight", ".bias"}) {
-      int64_t first = 0;
-      for (const std::string& file : files) {
-        all.push_back({engine + kind, file + kind, false, first, rows});
-        first += rows;
-      }
-    }
-  }
-};
-
 std::vector<WeightName> bert_like_weights(const ModelSpec& s, const std::string& base, int64_t unused) {
-  Names n;
+  WeightNames n;
   const std::string e = base + ".embeddings.";
   n.all.push_back({"embedding.token", e + "word_embeddings.weight"});
   n.all.push_back({"embedding.position", e + "position_embeddings.weight", false, 0, 0, unused});
@@ -191,7 +151,8 @@ std::vector<WeightName> bert_like_weights(const ModelSpec& s, const std::string&
   for (int64_t l = 0; l < s.layers; ++l) {
     const std::string engine = fmt::format("encoder.block.{}.", l),
                       file = fmt::format("{}.encoder.layer.{}.", base, l), self = file + "attention.self.";
-    n.parts(engine + "attention.qkv", {self + "query", self + "key", self + "value"}, s.width);
+    n.parts(engine + "attention.qkv", {self + "query", self + "key", self + "value"},
+            {s.width, s.width, s.width});
     n.linear(engine + "attention.out", file + "attention.output.dense");
     n.norm(engine + "attention.norm", file + "attention.output.LayerNorm");
     n.linear(engine + "feed_forward.up", file + "intermediate.dense");
@@ -209,7 +170,7 @@ bool is_extra(const ModelSpec& s, const std::string& name) {
 }
 
 std::vector<WeightName> bert_weights(const ModelSpec& s) {
-  Names n{bert_like_weights(s, "bert", 0)};
+  WeightNames n{bert_like_weights(s, "bert", 0)};
   if (s.pooler) n.linear("pooler", "bert.pooler.dense");
   if (s.output == Output::tokens) {
     n.linear("head", "cls.predictions.transform.dense");
@@ -227,7 +188,7 @@ std::vector<WeightName> bert_weights(const ModelSpec& s) {
 }
 
 std::vector<WeightName> roberta_weights(const ModelSpec& s) {
-  Names n{bert_like_weights(s, "roberta", kRobertaUnused)};
+  WeightNames n{bert_like_weights(s, "roberta", kRobertaUnused)};
   if (s.output == Output::tokens) {
     n.linear("head", "lm_head.dense");
     n.norm("head.norm", "lm_head.layer_norm");
@@ -250,7 +211,7 @@ ModelSpec read_distilbert(const JsonField& c) {
       bert_spec(c["vocab_size"].integer(0, kMost), c["max_position_embeddings"].integer(0, kMost),
                 c["dim"].integer(0, kMost), c["n_layers"].integer(0, kMost), c["n_heads"].integer(0, kMost));
   s.hidden = c["hidden_dim"].integer(0, kMost);
-  s.activation = read_activation(c, "activation");
+  s.activation = read_activation(c, "activation", "gelu");
   s.segments = 0;
   s.attention.dropout = c.number_or("attention_dropout", 0.1F);
   s.embedding_dropout = s.residual_dropout = c.number_or("dropout", 0.1F);
@@ -271,7 +232,7 @@ OrderedJson write_distilbert(const ModelSpec& s) {
           {"n_layers", s.layers},
           {"n_heads", s.attention.heads},
           {"hidden_dim", s.hidden},
-          {"activation", activation_name(s.activation)},
+          {"activation", config_name_of(s.activation)},
           {"attention_dropout", decimal(s.attention.dropout)},
           {"dropout", decimal(s.residual_dropout)},
           {"initializer_range", decimal(s.init_std)},
@@ -280,7 +241,7 @@ OrderedJson write_distilbert(const ModelSpec& s) {
 }
 
 std::vector<WeightName> distilbert_weights(const ModelSpec& s) {
-  Names n;
+  WeightNames n;
   const std::string e = "distilbert.embeddings.";
   n.all.push_back({"embedding.token", e + "word_embeddings.weight"});
   n.all.push_back({"embedding.position", e + "position_embeddings.weight"});
@@ -288,7 +249,8 @@ std::vector<WeightName> distilbert_weights(const ModelSpec& s) {
   for (int64_t l = 0; l < s.layers; ++l) {
     const std::string engine = fmt::format("encoder.block.{}.", l),
                       file = fmt::format("distilbert.transformer.layer.{}.", l), self = file + "attention.";
-    n.parts(engine + "attention.qkv", {self + "q_lin", self + "k_lin", self + "v_lin"}, s.width);
+    n.parts(engine + "attention.qkv", {self + "q_lin", self + "k_lin", self + "v_lin"},
+            {s.width, s.width, s.width});
     n.linear(engine + "attention.out", self + "out_lin");
     n.norm(engine + "attention.norm", file + "sa_layer_norm");
     n.linear(engine + "feed_forward.up", file + "ffn.lin1");

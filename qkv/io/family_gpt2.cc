@@ -1,26 +1,17 @@
 // GPT-2: Hugging Face's GPT2LMHeadModel.
-#include "qkv/io/family.h"
+#include "qkv/io/family_parts.h"
 
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 40;  // check_spec() knows the real bounds
+constexpr int64_t kMost = kMostOfConfig;
 
 ModelSpec read_config(const JsonField& c) {
   ModelSpec s =
       gpt2_spec(c["vocab_size"].integer(0, kMost), c["n_positions"].integer(0, kMost),
                 c["n_embd"].integer(0, kMost), c["n_layer"].integer(0, kMost), c["n_head"].integer(0, kMost));
   s.hidden = c.integer_or("n_inner", 4 * s.width, 0, kMost);
-  const auto activation = c.string_or("activation_function", "gelu_new");
-  if (activation == "gelu_new" || activation == "gelu_pytorch_tanh")
-    s.activation = Activation::gelu_tanh;
-  else if (activation == "gelu")
-    s.activation = Activation::gelu;
-  else if (activation == "relu")
-    s.activation = Activation::relu;
-  else
-    fail("{}: activation_function: '{}' is not supported (gelu_new, gelu_pytorch_tanh, gelu, relu are)",
-         c.place(), activation);
+  s.activation = read_activation(c, "activation_function", "gelu_new");
   s.norm_epsilon = c.number_or("layer_norm_epsilon", 1e-5F);
   s.attention.scaled = c.boolean_or("scale_attn_weights", true);
   s.attention.scaled_by_layer = c.boolean_or("scale_attn_by_inverse_layer_idx", false);
@@ -34,10 +25,6 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-const char* activation_name(Activation a) {
-  return a == Activation::gelu_tanh ? "gelu_new" : a == Activation::gelu ? "gelu" : "relu";
-}
-
 OrderedJson write_config(const ModelSpec& s) {
   return {{"model_type", "gpt2"},
           {"architectures", {"GPT2LMHeadModel"}},
@@ -48,7 +35,7 @@ OrderedJson write_config(const ModelSpec& s) {
           {"n_layer", s.layers},
           {"n_head", s.attention.heads},
           {"n_inner", s.hidden == 4 * s.width ? OrderedJson(nullptr) : OrderedJson(s.hidden)},
-          {"activation_function", activation_name(s.activation)},
+          {"activation_function", config_name_of(s.activation)},
           {"layer_norm_epsilon", decimal(s.norm_epsilon)},
           {"scale_attn_weights", s.attention.scaled},
           {"scale_attn_by_inverse_layer_idx", s.attention.scaled_by_layer},

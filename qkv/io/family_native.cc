@@ -1,11 +1,11 @@
 // "model_type": "qkv": a spec that no other family expresses, written out in full under the engine's names.
-#include "qkv/io/family.h"
+#include "qkv/io/family_parts.h"
 #include "qkv/models/transformer.h"
 
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 40;  // check_spec() knows the real bounds
+constexpr int64_t kMost = kMostOfConfig;
 
 // 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces.
 constexpr int64_t kVersion = 3;

@@ -1,37 +1,12 @@
 // T5 and its kin: Hugging Face's T5ForConditionalGeneration, BartForConditionalGeneration, MarianMTModel.
-#include "qkv/io/family.h"
+#include "qkv/io/family_parts.h"
 
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 40;  // check_spec() knows the real bounds
+constexpr int64_t kMost = kMostOfConfig;
 // T5 has no limit of its own; what it was trained with is 512, what memory holds is more.
 constexpr int64_t kT5Context = 4096;
-
-// Collects the names of one model.
-struct Names {
-  std::vector<WeightName> all;
-  bool bias = true;
-
-  void tensor(const std::string& engine, const std::string& file) { all.push_back({engine, file}); }
-  void linear(const std::string& engine, const std::string& file) { parts(engine, {file}, {0}); }
-  void norm(const std::string& engine, const std::string& file) {
-    tensor(engine + ".gamma", file + ".weight");
-    if (bias) tensor(engine + ".beta", file + ".bias");
-  }
-  // Rows of one fused projection; 0: all.
-  void parts(const std::string& engine, const std::vector<std::string>& files,
-             const std::vector<int64_t>& rows) {
-    for (const char* kind : {".weight", ".bias"}) {
-      if (kind[1] == 'b' && !bias) continue;
-      int64_t first = 0;
-      for (size_t i = 0; i < files.size(); ++i) {
-        all.push_back({engine + kind, files[i] + kind, false, first, rows[i]});
-        first += rows[i];
-      }
-    }
-  }
-};
 
 ModelSpec read_t5(const JsonField& c) {
   ModelSpec s;
@@ -111,7 +86,7 @@ OrderedJson write_t5(const ModelSpec& s) {
 }
 
 std::vector<WeightName> t5_weights(const ModelSpec& s) {
-  Names n{{}, false};
+  WeightNames n{{}, false};
   n.tensor("embedding.token", "shared.weight");
   const int64_t inner = s.attention.heads * s.attention.d_qk;
   for (const char* stack : {"encoder", "decoder"}) {
@@ -153,22 +128,6 @@ bool is_extra_in_t5(const ModelSpec& s, const std::string& name) {
 // BART counts positions from 2.
 constexpr int64_t kBartUnused = 2;
 
-Activation read_activation(const JsonField& c) {
-  const auto name = c.string_or("activation_function", "gelu");
-  if (name == "gelu") return Activation::gelu;
-  if (name == "gelu_new") return Activation::gelu_tanh;
-  if (name == "relu") return Activation::relu;
-  if (name == "silu" || name == "swish") return Activation::silu;
-  fail("{}: activation_function: '{}' is not supported (gelu, gelu_new, relu, swish are)", c.place(), name);
-}
-
-const char* activation_name(Activation a) {
-  return a == Activation::gelu        ? "gelu"
-         : a == Activation::gelu_tanh ? "gelu_new"
-         : a == Activation::relu      ? "relu"
-                                      : "swish";
-}
-
 // What BART and Marian share.
 ModelSpec read_bart_like(const JsonField& c) {
   ModelSpec s;
@@ -186,7 +145,7 @@ ModelSpec read_bart_like(const JsonField& c) {
   check(s.width % heads == 0, "{}: d_model {} is not divisible by {} heads", c.place(), s.width, heads);
   s.attention.heads = s.attention.kv_heads = heads;
   s.attention.d_qk = s.attention.d_vo = s.width / heads;
-  s.activation = read_activation(c);
+  s.activation = read_activation(c, "activation_function", "gelu");
   s.norm_placement = NormPlacement::post;
   s.embedding_scaled = c.boolean_or("scale_embedding", false);
   s.unembedding_bias = true;  // final_logits_bias
@@ -211,7 +170,7 @@ OrderedJson write_bart_like(const ModelSpec& s, const char* type, const char* ar
           {"decoder_attention_heads", s.attention.heads},
           {"encoder_ffn_dim", s.hidden},
           {"decoder_ffn_dim", s.hidden},
-          {"activation_function", activation_name(s.activation)},
+          {"activation_function", config_name_of(s.activation)},
           {"scale_embedding", s.embedding_scaled},
           {"attention_dropout", decimal(s.attention.dropout)},
           {"activation_dropout", 0.0},
@@ -230,7 +189,7 @@ bool is_bart_like(const ModelSpec& s) {
          s.norm_epsilon == 1e-5F;
 }
 
-void add_bart_blocks(const ModelSpec& s, Names& n) {
+void add_bart_blocks(const ModelSpec& s, WeightNames& n) {
   const int64_t w = s.width;
   for (const char* stack : {"encoder", "decoder"}) {
     const bool decoder = stack[0] == 'd';
@@ -255,7 +214,7 @@ void add_bart_blocks(const ModelSpec& s, Names& n) {
 }
 
 std::vector<WeightName> bart_weights(const ModelSpec& s) {
-  Names n;
+  WeightNames n;
   n.tensor("embedding.token", "model.shared.weight");
   for (const char* stack : {"encoder", "decoder"}) {
     const std::string engine = fmt::format("{}.embedding", stack), file = fmt::format("model.{}.", stack);
@@ -268,7 +227,7 @@ std::vector<WeightName> bart_weights(const ModelSpec& s) {
 }
 
 std::vector<WeightName> marian_weights(const ModelSpec& s) {
-  Names n;
+  WeightNames n;
   n.tensor("embedding.token", "model.shared.weight");
   add_bart_blocks(s, n);
   n.all.push_back({"unembedding.bias", "final_logits_bias", false, 0, 0, 0, "", true});

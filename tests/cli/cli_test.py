@@ -1818,7 +1818,7 @@ class Forward(FinishedRun):
         refuse([name, "n_embd", "integer"], "config.json", dict(config, n_embd="16"))
         refuse([name, "n_embd", "integer"], "config.json", dict(config, n_embd=16.5))
         refuse([name, "layer_norm_epsilon"], "config.json", dict(config, layer_norm_epsilon="small"))
-        refuse([name, "activation_function"], "config.json", dict(config, activation_function="swish"))
+        refuse([name, "activation_function"], "config.json", dict(config, activation_function="mish"))
         refuse([name, "heads"], "config.json", dict(config, n_head=3))
         refuse([name, "heads"], "config.json", dict(config, n_head=0))
         refuse([name, "n_embd"], "config.json", dict(config, n_embd=-16))

@@ -207,7 +207,7 @@ TEST_P(BadModelDir, ConfigFields) {
   refuse_field(layers, 1 << 20, {"layers"});
   refuse_field(heads, 0, {"heads"});
   refuse_field(heads, 5, {"heads"});
-  refuse_field(activation, "swish", {activation, "'swish'"});
+  refuse_field(activation, "mish", {activation, "'mish'"});
   refuse_field(activation, 3, {activation, "a string"});
   refuse_field(epsilon, "small", {epsilon, "a number"});
   refuse_field(epsilon, -1, {"norm_epsilon"});
@@ -254,6 +254,18 @@ TEST(ModelDir, OtherArchitecturesComeBack) {
       EXPECT_EQ(std::memcmp(p.value.raw(), q.raw(), p.value.bytes()), 0) << p.name;
     }
   }
+}
+
+// A family that could not name an activation would save another.
+TEST(ModelDir, ActivationsComeBack) {
+  for (const Activation a :
+       {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu, Activation::tanh})
+    for (ModelSpec spec : {gpt2(), bert_spec(13, 8, 12, 2, 3)}) {
+      const ScratchDir dir;
+      spec.activation = a;
+      save_model(dir.path(), *drawn(spec));
+      EXPECT_EQ(load_spec(dir.path()).activation, a);
+    }
 }
 
 ModelSpec classifier() {

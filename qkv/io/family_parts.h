@@ -1,0 +1,32 @@
+// What the tables of several families are made of.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "qkv/io/family.h"
+
+namespace qkv {
+
+inline constexpr int64_t kMostOfConfig = int64_t{1} << 40;  // check_spec() knows the real bounds
+
+// The activation that a config.json names at `key`. Throws Error naming the field for another.
+Activation read_activation(const JsonField& config, const char* key, const char* otherwise);
+// Its name there.
+const char* config_name_of(Activation activation);
+
+// Collects the names of one model's weights.
+struct WeightNames {
+  std::vector<WeightName> all;
+  bool bias = true;  // products and norms have one
+
+  void tensor(const std::string& engine, const std::string& file) { all.push_back({engine, file}); }
+  void linear(const std::string& engine, const std::string& file) { parts(engine, {file}, {0}); }
+  // Old files say gamma and beta.
+  void norm(const std::string& engine, const std::string& file);
+  // The parts of one fused projection, of so many rows each; 0: all there are.
+  void parts(const std::string& engine, const std::vector<std::string>& files,
+             const std::vector<int64_t>& rows);
+};
+
+}  // namespace qkv
