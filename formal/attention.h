@@ -28,6 +28,16 @@ inline MaskMatrix unidirectional_mask(Index l_z, Index l_x) {
   return Mask;
 }
 
+// The mask of a prefix language model (Liu et al. 2018; Raffel et al. 2020, fig. 4): Mask[t_z, t_x] = [[t_z
+// <= t_x or t_z <= l_p]], the first l_p tokens being seen by all, [l x l].
+inline MaskMatrix prefix_mask(Index l_p, Index l) {
+  MaskMatrix Mask = unidirectional_mask(l, l);
+  for (Index t_z = 1; t_z <= l_p; ++t_z) {
+    for (Index t_x = 1; t_x <= l; ++t_x) entry(Mask, t_z, t_x) = true;
+  }
+  return Mask;
+}
+
 // Algorithm 3, basic single-query attention: e [d_in], the current token; column t of E [d_in x T], the
 // context token e_t -> v~ [d_out].
 template <typename T>

@@ -28,6 +28,7 @@ struct Hyperparameters {
   Index d_f = 0;     // final projection (Algorithm 9); 0: d_e
   Index d_attn = 0;  // queries and keys of one head; 0: d_e / H
   Index d_mid = 0;   // values of one head; 0: d_e / H
+  Index N_C = 0;     // classes of a head over Algorithm 9
 
   Activation activation = Activation::as_printed;  // as_printed: ReLU in Algorithm 8, GELU in 9 and 10
   double epsilon = 0;                              // of the normalisation; 0 is Algorithm 6 as printed

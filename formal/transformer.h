@@ -97,40 +97,65 @@ Matrix<T> EDTransformer(const Tokens& z, const Tokens& x, const EDTheta<T>& thet
   return unembedding(X, unembedding_matrix(theta.embedding, theta.hyper));  // line 21
 }
 
-// Algorithm 9, P <- ETransformer(x | theta), BERT: x -> P [N_V x length(x)], every column a distribution over
-// the vocabulary. From line 10 on X is [d_f x l], so W_u is taken as [N_V x d_f] (printed: N_V x d_e).
+// Algorithm 9, lines 5-8, one layer: X [d_e x l_x], which attends to Z [d_e x l_z] -> X [d_e x l_x].
 template <typename T>
-Matrix<T> ETransformer(const Tokens& x, const ETheta<T>& theta) {
+Matrix<T> ETransformer_layer(Matrix<T> X, const Matrix<T>& Z, const Layer<T>& layer, const MaskMatrix& Mask,
+                             const Hyperparameters& hyper) {
+  X = X + MHAttention(X, Z, layer.W, Mask);            // line 5
+  X = normalize(X, layer.norm1, hyper);                // line 6
+  X = X + MLP(X, layer.mlp, Activation::GELU, hyper);  // line 7
+  return normalize(X, layer.norm2, hyper);             // line 8
+}
+
+// Algorithm 9, lines 1-9: x -> X [d_e x length(x)].
+template <typename T>
+Matrix<T> ETransformer_encode(const Tokens& x, const ETheta<T>& theta) {
+  const Index l = length(x);                             // line 1
+  Matrix<T> X = embed(x, theta.embedding, theta.hyper);  // lines 2, 3
+  for (const Layer<T>& layer : theta.layer)              // line 4
+    X = ETransformer_layer(X, X, layer, bidirectional_mask(l, l), theta.hyper);
+  return X;
+}
+
+// Algorithm 9, lines 10-12: X [d_e x l] -> P [N_V x l]. From line 10 on X is [d_f x l], so W_u is taken as
+// [N_V x d_f] (printed: N_V x d_e).
+template <typename T>
+Matrix<T> ETransformer_predict(Matrix<T> X, const ETheta<T>& theta) {
   const Hyperparameters& hyper = theta.hyper;
-  const Index l = length(x);                                    // line 1
-  Matrix<T> X = embed(x, theta.embedding, hyper);               // lines 2, 3
-  for (const Layer<T>& layer : theta.layer) {                   // line 4
-    X = X + MHAttention(X, layer.W, bidirectional_mask(l, l));  // line 5
-    X = normalize(X, layer.norm1, hyper);                       // line 6
-    X = X + MLP(X, layer.mlp, Activation::GELU, hyper);         // line 7
-    X = normalize(X, layer.norm2, hyper);                       // line 8
-  }
   X = activate(hyper.activation, Activation::GELU, affine(theta.W_f, X, theta.b_f));  // line 10
   X = normalize(X, theta.norm, hyper);                                                // line 11
   return unembedding(X, unembedding_matrix(theta.embedding, hyper));                  // line 12
 }
 
-// Algorithm 10, P <- DTransformer(x | theta), GPT: x -> P [N_V x length(x)], whose column t is P(x[t+1] |
-// x[1:t]). X_tilde is the paper's X~: lines 5-8 normalise what enters a branch, and leave the sum X itself
-// alone.
+// Algorithm 9, P <- ETransformer(x | theta), BERT: x -> P [N_V x length(x)], every column a distribution over
+// the vocabulary.
 template <typename T>
-Matrix<T> DTransformer(const Tokens& x, const DTheta<T>& theta) {
+Matrix<T> ETransformer(const Tokens& x, const ETheta<T>& theta) {
+  return ETransformer_predict(ETransformer_encode(x, theta), theta);
+}
+
+// Algorithm 10 with any Mask [l x l] in line 6. X_tilde is the paper's X~: lines 5-8 normalise what enters a
+// branch, and leave the sum X itself alone.
+template <typename T>
+Matrix<T> DTransformer(const Tokens& x, const MaskMatrix& Mask, const DTheta<T>& theta) {
   const Hyperparameters& hyper = theta.hyper;
-  const Index l = length(x);                                           // line 1
-  Matrix<T> X = embed(x, theta.embedding, hyper);                      // lines 2, 3
-  for (const Layer<T>& layer : theta.layer) {                          // line 4
-    Matrix<T> X_tilde = normalize(X, layer.norm1, hyper);              // line 5
-    X = X + MHAttention(X_tilde, layer.W, unidirectional_mask(l, l));  // line 6
-    X_tilde = normalize(X, layer.norm2, hyper);                        // line 7
-    X = X + MLP(X_tilde, layer.mlp, Activation::GELU, hyper);          // line 8
+  Matrix<T> X = embed(x, theta.embedding, hyper);              // lines 2, 3
+  for (const Layer<T>& layer : theta.layer) {                  // line 4
+    Matrix<T> X_tilde = normalize(X, layer.norm1, hyper);      // line 5
+    X = X + MHAttention(X_tilde, layer.W, Mask);               // line 6
+    X_tilde = normalize(X, layer.norm2, hyper);                // line 7
+    X = X + MLP(X_tilde, layer.mlp, Activation::GELU, hyper);  // line 8
   }
   X = normalize(X, theta.norm, hyper);                                // line 10
   return unembedding(X, unembedding_matrix(theta.embedding, hyper));  // line 11
+}
+
+// Algorithm 10, P <- DTransformer(x | theta), GPT: x -> P [N_V x length(x)], whose column t is P(x[t+1] |
+// x[1:t]).
+template <typename T>
+Matrix<T> DTransformer(const Tokens& x, const DTheta<T>& theta) {
+  const Index l = length(x);  // line 1
+  return DTransformer(x, unidirectional_mask(l, l), theta);
 }
 
 }  // namespace qkv::formal

@@ -10,7 +10,7 @@ namespace qkv {
 namespace {
 
 const char* what_it_is(const ModelSpec& s) {
-  if (s.architecture == Architecture::decoder) return "a language model";
+  if (s.architecture == Architecture::decoder && s.output == Output::tokens) return "a language model";
   if (s.architecture == Architecture::encoder_decoder) return "an encoder-decoder";
   switch (s.output) {
     case Output::tokens:
@@ -67,9 +67,9 @@ TextModel load_encoder(const std::string& dir, const std::string& dtype, std::in
                        const char* command) {
   TextModel m = load_text_model(dir, dtype);
   const ModelSpec& s = m.model->spec();
-  check(s.architecture == Architecture::encoder &&
+  check((s.architecture == Architecture::encoder || s.output != Output::tokens) &&
             std::find(wanted.begin(), wanted.end(), s.output) != wanted.end(),
-        "{}: this checkpoint is {}; {} needs an encoder that was trained with train.objective = \"{}\"", dir,
+        "{}: this checkpoint is {}; {} needs one that was trained with train.objective = \"{}\"", dir,
         what_it_is(s), command, objective_for(*wanted.begin()));
   return m;
 }

@@ -28,7 +28,9 @@ struct Options : EvalOptions {
 };
 
 std::string kind_of(const ModelSpec& spec) {
-  if (spec.architecture == Architecture::decoder) return "a language model";
+  const bool tokens = spec.output == Output::tokens;
+  if (tokens && spec.order == Order::prefix) return "a prefix LM";
+  if (tokens && spec.architecture == Architecture::decoder) return "a language model";
   if (spec.architecture == Architecture::encoder_decoder) return "an encoder-decoder";
   switch (spec.output) {
     case Output::sequence_classes:
@@ -67,8 +69,7 @@ void run_on_pairs(const Options& o, const TextModel& m) {
   const PairTexts texts =
       read_pairs({o.data}, o.target.empty() ? std::vector<std::string>{} : std::vector{o.target}, o.columns);
   check(!texts.source.empty(), "{}: there is no pair", o.data);
-  const Evaluation e =
-      evaluate(*m.model, tokenize_pairs(texts, m.tokenizer), {sequence.bos, sequence.eos}, o.batch_tokens);
+  const Evaluation e = evaluate(*m.model, tokenize_pairs(texts, m.tokenizer), sequence.ends, o.batch_tokens);
   BeamOptions beam;
   beam.beams = o.beams;
   const Translations found = translate(sequence, texts.source, beam);
@@ -113,11 +114,18 @@ void run_on_pairs(const Options& o, const TextModel& m) {
   fmt::print("exact match         {:.2f}% of {}\n", 100 * matches, texts.source.size());
 }
 
+// Whether a decoder is given pairs to be judged by.
+bool holds_pairs(const Options& o) {
+  const auto ends = [&](std::string_view with) { return o.data.ends_with(with); };
+  return !o.target.empty() || ends(".tsv") || ends(".csv") || ends(".jsonl");
+}
+
 void run(const Options& o) {
   const TextModel m = load_text_model(o.dir, o.dtype);
   expect_fitting(o, m.model->spec());
-  if (m.model->spec().architecture == Architecture::encoder_decoder) return run_on_pairs(o, m);
-  if (m.model->spec().architecture == Architecture::encoder) return eval_encoder(o, m);
+  const ModelSpec& spec = m.model->spec();
+  if (spec.architecture == Architecture::encoder || spec.output != Output::tokens) return eval_encoder(o, m);
+  if (spec.architecture == Architecture::encoder_decoder || holds_pairs(o)) return run_on_pairs(o, m);
   const auto& model = m.model;
   const TokenStream stream = tokenize_file(o.data, o.separator, m.tokenizer);
   check(stream.size() >= 2, "{}: too short: nothing to predict", o.data);
@@ -145,10 +153,11 @@ void add_eval_command(CLI::App& app) {
   o->mask_seed = kValidationMask;
   CLI::App* c =
       app.add_subcommand("eval", "Measure how well a model predicts, translates, classifies, tags, answers");
-  const std::vector<std::string> language = {"a language model"}, pairs = {"an encoder-decoder"},
+  const std::vector<std::string> language = {"a language model", "a prefix LM"},
+                                 pairs = {"an encoder-decoder", "a prefix LM", "a language model"},
                                  tagger = {"a tagger"}, hidden = {"a masked language model"},
                                  rows = {"a classifier", "a model that finds answers"},
-                                 texts = {"a language model", "a masked language model"};
+                                 texts = {"a language model", "a prefix LM", "a masked language model"};
   const auto only = [&](CLI::Option* option, const std::vector<std::string>& kinds) {
     o->uses.push_back({option, kinds});
     return option;

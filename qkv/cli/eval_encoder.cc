@@ -140,8 +140,9 @@ void eval_hidden(const EvalOptions& o, const TextModel& m) {
   check(context > 2, "{}: a context of {} tokens leaves no room for a text", o.dir, context);
   const std::vector<Piece> pieces = pieces_with_words(stream, m.tokenizer, context);
   check(!pieces.empty(), "{}: there is no token to hide", o.data);
-  const Evaluation e = evaluate_masked(*m.model, stream, pieces, masking_for(m.tokenizer, o.masking), ends,
-                                       o.batch_tokens, o.mask_seed);
+  Masking masking = masking_for(m.tokenizer, o.masking);
+  masking.permuted = m.model->spec().order == Order::permuted;
+  const Evaluation e = evaluate_masked(*m.model, stream, pieces, masking, ends, o.batch_tokens, o.mask_seed);
   if (o.json) {
     print_json({{"loss", e.loss()},
                 {"perplexity", e.perplexity()},

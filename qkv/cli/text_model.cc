@@ -24,14 +24,16 @@ TextModel load_language_model(const std::string& path, const std::string& dtype)
 }
 
 SequenceModel sequence_model(const TextModel& m, const std::string& path) {
-  const Architecture architecture = m.model->spec().architecture;
-  check(architecture == Architecture::encoder_decoder,
-        "{}: this checkpoint is {} {}: an encoder-decoder is needed here", path,
-        architecture == Architecture::encoder ? "an" : "a", name_of(architecture));
+  const ModelSpec& spec = m.model->spec();
+  // A decoder that learnt from pairs says what its targets begin with.
+  check(spec.architecture == Architecture::encoder_decoder || spec.order == Order::prefix ||
+            (spec.architecture == Architecture::decoder && m.special.decoder_start >= 0),
+        "{}: this checkpoint is {} {}: an encoder-decoder, or a decoder trained on pairs, is needed here",
+        path, spec.architecture == Architecture::encoder ? "an" : "a", name_of(spec.architecture));
   const int64_t start = m.special.decoder_start >= 0 ? m.special.decoder_start : m.special.bos;
   check(start >= 0 && m.special.eos.size() == 1,
         "{}: config.json names no decoder_start_token_id (or bos_token_id) and eos_token_id", path);
-  return {*m.model, m.tokenizer, static_cast<int32_t>(start), static_cast<int32_t>(m.special.eos[0])};
+  return {*m.model, m.tokenizer, {static_cast<int32_t>(start), static_cast<int32_t>(m.special.eos[0])}};
 }
 
 }  // namespace qkv

@@ -11,7 +11,7 @@ namespace qkv {
 namespace {
 
 struct Options {
-  std::string dir, file, dtype = "f32";
+  std::string dir, file, begin, dtype = "f32";
   BeamOptions beam;
   int64_t best = 1, batch_tokens = 2048;
   bool json = false, strict = false, stop_early = false;
@@ -35,10 +35,12 @@ void run(const Options& o) {
     const std::vector<std::string> part(
         lines.begin() + static_cast<int64_t>(first),
         lines.begin() + static_cast<int64_t>(std::min(first + kAtOnce, lines.size())));
-    const Translations t = translate(sequence, part, beam, o.batch_tokens);
+    const Translations t = translate(
+        sequence, part, beam, o.batch_tokens,
+        o.begin.empty() ? std::vector<std::string>() : std::vector<std::string>(part.size(), o.begin));
     check(!o.strict || t.cut == 0,
           "{}: {} lines are longer than the model's {} tokens (without --strict they are cut)",
-          input_name(o.file), t.cut, m.model->spec().context - 1);
+          input_name(o.file), t.cut, longest_source(m.model->spec()));
     cut += t.cut;
     std::string out;
     for (size_t i = 0; i < part.size(); ++i) {
@@ -59,7 +61,7 @@ void run(const Options& o) {
   }
   if (cut > 0)
     fmt::print(stderr, "note: {} lines are longer than the model's {} tokens and were cut\n", cut,
-               m.model->spec().context - 1);
+               longest_source(m.model->spec()));
 }
 
 // What the target of a line is, the model has learnt; the names are for people.
@@ -81,6 +83,7 @@ void add_writer(CLI::App& app, const std::string& name, const std::string& descr
                 "No n-gram of this length occurs twice; 0: any may")
       ->capture_default_str()
       ->check(CLI::Range(0, 1000));
+  c->add_option("--begin", o->begin, "Text that every output begins with");
   c->add_flag("--stop-early", o->stop_early, "A line is done when it has as many outputs as beams");
   c->add_option("--best", o->best, "Outputs of each line, best first")
       ->capture_default_str()

@@ -1,9 +1,52 @@
 #include "qkv/data/masking.h"
 
+#include <algorithm>
+
 namespace qkv {
 namespace {
 
-constexpr uint32_t kMaskSite = 0x6d61736b;  // "mask"
+constexpr uint32_t kMaskSite = 0x6d61736b;   // "mask"
+constexpr uint32_t kOrderSite = 0x6f726472;  // "ordr"
+
+// A batch whose targets stand in their places -> the same with a row behind each sequence for each target.
+// place[r]: of row r in the stream, which `random` orders by.
+Batch permuted(const Batch& shown, std::span<const int64_t> places, int32_t mask,
+               const RandomStream& random) {
+  const auto given = shown.ids.values<int32_t>(), target = shown.targets.values<int32_t>();
+  std::vector<int32_t> ids, positions, targets, lengths, query_ranks, key_ranks;
+  const auto put = [&](int32_t id, int32_t position, int32_t wanted, int32_t query_rank, int32_t key_rank) {
+    ids.push_back(id);
+    positions.push_back(position);
+    targets.push_back(wanted);
+    query_ranks.push_back(query_rank);
+    key_ranks.push_back(key_rank);
+  };
+  for (size_t s = 0; s + 1 < shown.layout.offsets.size(); ++s) {
+    const int32_t begin = shown.layout.offsets[s], end = shown.layout.offsets[s + 1];
+    std::vector<int32_t> order;  // rows to be predicted
+    for (int32_t r = begin; r < end; ++r)
+      if (target[r] != kIgnored) order.push_back(r);
+    const auto key = [&](int32_t r) { return random.uniform(static_cast<uint64_t>(places[r])); };
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return key(a) < key(b); });
+    std::vector<int32_t> rank(end - begin, 0);
+    for (size_t i = 0; i < order.size(); ++i) rank[order[i] - begin] = static_cast<int32_t>(i) + 1;
+    for (int32_t r = begin; r < end; ++r) {
+      const int32_t known = rank[r - begin];
+      put(given[r], r - begin, kIgnored, known, known);
+    }
+    for (const int32_t r : order) put(mask, r - begin, target[r], rank[r - begin] - 1, kUnseen);
+    lengths.push_back(end - begin + static_cast<int32_t>(order.size()));
+  }
+  const auto tensor = [](const std::vector<int32_t>& x) { return Tensor::of({std::ssize(x)}, x); };
+  Batch b;
+  b.ids = tensor(ids);
+  b.layout = Layout::of(lengths);
+  b.layout.positions = tensor(positions);
+  b.ranks = {tensor(query_ranks), tensor(key_ranks)};
+  b.targets = tensor(targets);
+  b.target_count = shown.target_count;
+  return b;
+}
 
 }  // namespace
 
@@ -33,6 +76,7 @@ Batch masked_batch(const TokenStream& stream, std::span<const Piece> pieces, Sur
     const int64_t at = places[row];
     targets[row] = tokens[at];
     ++count;
+    if (masking.permuted) return;
     const double what = random.uniform(3 * static_cast<uint64_t>(at) + 1);
     if (what < masking.keep) return;
     if (what >= masking.keep + masking.random) {
@@ -76,7 +120,7 @@ Batch masked_batch(const TokenStream& stream, std::span<const Piece> pieces, Sur
   b.layout = Layout::of(lengths);
   b.targets = Tensor::of({std::ssize(targets)}, targets);
   b.target_count = count;
-  return b;
+  return masking.permuted ? permuted(b, places, masking.mask, {seed, draw, kOrderSite}) : b;
 }
 
 }  // namespace qkv

@@ -21,12 +21,14 @@ struct SequenceEnds {
   int32_t bos, eos;
 };
 
-// These pairs as one batch: the encoder reads source eos, the decoder bos target, and predicts target eos
-// (Algorithm 11). Sequences longer than `context` lose what is beyond it.
-Batch pair_batch(const PairStream& pairs, std::span<const int64_t> which, SequenceEnds ends, int64_t context);
+// These pairs as one batch for a model of this shape. An encoder reads source eos, the decoder behind it bos
+// target, and predicts target eos (Algorithm 11); a decoder alone reads source eos bos target, and predicts
+// the same. Sequences longer than the model's context lose what is beyond it.
+Batch pair_batch(const PairStream& pairs, std::span<const int64_t> which, SequenceEnds ends,
+                 const ModelSpec& spec);
 
 // The same of pairs at hand.
-Batch pair_batch(std::span<const Corrupted> pairs, SequenceEnds ends, int64_t context);
+Batch pair_batch(std::span<const Corrupted> pairs, SequenceEnds ends, const ModelSpec& spec);
 
 // Tokens of each pair in a batch, source and target together.
 std::vector<int64_t> pair_lengths(const PairStream& pairs, int64_t context);

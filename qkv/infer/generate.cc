@@ -37,10 +37,14 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens) {
     flat.insert(flat.end(), tokens[s].begin(), tokens[s].end());
     counts.push_back(static_cast<int32_t>(tokens[s].size()));
   }
-  Context context;
-  const Tensor ids = Tensor::of({static_cast<int64_t>(flat.size())}, flat);
-  Tensor hidden =
-      model_->hidden({ids, Layout::of(counts, lengths_), {}, source_, source_layout_}, context, states_);
+  ModelInput input{
+      Tensor::of({std::ssize(flat)}, flat), Layout::of(counts, lengths_), {}, source_, source_layout_};
+  if (model_->spec().order == Order::prefix) {
+    const auto fresh = std::count(lengths_.begin(), lengths_.end(), 0);
+    check(fresh == 0 || fresh == sequences(), "decode: the prompts of a prefix LM are read at the same time");
+    if (fresh > 0) input.ranks = prefix_ranks(input.layout, counts);
+  }
+  Tensor hidden = model_->hidden(input, {}, states_);
   source_ = Tensor();
   for (size_t s = 0; s < counts.size(); ++s) lengths_[s] += counts[s];
   return hidden;
@@ -137,6 +141,9 @@ std::vector<Tokens> generate(const Transformer& model, const std::vector<Tokens>
         prompts.size(), conditioned ? prompts.size() : 0, sources.size());
   for (size_t s = 0; s < prompts.size(); ++s)
     check(!prompts[s].empty(), "generate: prompt {} is empty: expected at least one token", s);
+  // Where a prompt or a source is read as a whole, an output ends with the context instead of moving on.
+  const bool prefix = model.spec().order == Order::prefix, bounded = conditioned || prefix;
+  check(options.cached || !prefix, "generate: a prefix LM remembers its prompt");
   std::vector<Tokens> out(prompts.size());
   if (prompts.empty() || options.max_new_tokens <= 0) return out;
 
@@ -156,7 +163,7 @@ std::vector<Tokens> generate(const Transformer& model, const std::vector<Tokens>
       const bool go_on = !on_token || on_token(s, token, row);
       const bool ended =
           std::find(options.eos.begin(), options.eos.end(), token) != options.eos.end() ||
-          (conditioned && static_cast<int64_t>(prompts[s].size() + out[s].size()) >= model.spec().context);
+          (bounded && static_cast<int64_t>(prompts[s].size() + out[s].size()) >= model.spec().context);
       if (go_on && !ended) kept.push_back(static_cast<int32_t>(r));
     }
     if (kept.empty() || step + 1 == options.max_new_tokens) return out;

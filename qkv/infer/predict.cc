@@ -14,15 +14,17 @@
 namespace qkv {
 namespace {
 
-// Calls f(texts of a batch, the batch, its hidden states) for batches of like lengths.
-void for_batches(
-    const Transformer& model, const std::vector<EncodedText>& texts, int64_t tokens,
-    const std::function<void(const std::vector<int64_t>&, const ModelInput&, const Tensor&)>& f) {
+// Calls f(texts of a batch, the batch, its hidden states) for batches of like lengths. `mask`: what a model
+// that was trained on permutations does not see; -1: texts have none.
+void for_batches(const Transformer& model, const std::vector<EncodedText>& texts, int64_t tokens,
+                 const std::function<void(const std::vector<int64_t>&, const ModelInput&, const Tensor&)>& f,
+                 int32_t mask = -1) {
   const NoGrad guard;
   std::vector<int64_t> lengths;
   for (const EncodedText& t : texts) lengths.push_back(static_cast<int64_t>(t.encoding.size()));
   for (const std::vector<int64_t>& which : batches_by_length(lengths, tokens)) {
-    const ModelInput input = input_of(texts, which);
+    ModelInput input = input_of(texts, which);
+    if (mask >= 0 && model.spec().order == Order::permuted) input.ranks = ranks_without(input.ids, mask);
     f(which, input, model.hidden(input, {}));
   }
 }
@@ -122,7 +124,8 @@ std::vector<std::vector<std::vector<Candidate>>> fill_masks(const Transformer& m
           auto& found = out[which[s]].emplace_back();
           for (int64_t k = 0; k < kept; ++k) found.push_back({order[k], p[order[k]]});
         }
-      });
+      },
+      mask);
   return out;
 }
 

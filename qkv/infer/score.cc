@@ -53,7 +53,9 @@ std::vector<std::vector<double>> log_probs(const Transformer& model,
           "score: prompt and choice have {} tokens, the context is {}", a.tokens.size(),
           model.spec().context);
   }
-  const int64_t shared = shared_length(alternatives);
+  // A prefix LM reads what precedes a choice as a whole, and each choice's own.
+  const bool prefix = model.spec().order == Order::prefix;
+  const int64_t shared = prefix ? 0 : shared_length(alternatives);
   DecodeState state(model, 1);
   if (shared > 0)
     state.extend({Tokens(alternatives[0].tokens.begin(), alternatives[0].tokens.begin() + shared)});
@@ -61,7 +63,18 @@ std::vector<std::vector<double>> log_probs(const Transformer& model,
   std::vector<Tokens> rest;  // the last token is only predicted
   rest.reserve(alternatives.size());
   for (const Alternative& a : alternatives) rest.emplace_back(a.tokens.begin() + shared, a.tokens.end() - 1);
-  const Tensor hidden = state.extend(rest);
+  const auto read_with_prefixes = [&] {
+    Tokens flat, lengths, prefixes;
+    for (size_t i = 0; i < rest.size(); ++i) {
+      flat.insert(flat.end(), rest[i].begin(), rest[i].end());
+      lengths.push_back(static_cast<int32_t>(rest[i].size()));
+      prefixes.push_back(static_cast<int32_t>(alternatives[i].begin));
+    }
+    ModelInput input{Tensor::of({std::ssize(flat)}, flat), Layout::of(lengths)};
+    input.ranks = prefix_ranks(input.layout, prefixes);
+    return model.hidden(input, {});
+  };
+  const Tensor hidden = prefix ? read_with_prefixes() : state.extend(rest);
 
   std::vector<std::vector<double>> out;
   int64_t end = 0;  // the last row of an alternative predicts its last token

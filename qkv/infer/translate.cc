@@ -5,15 +5,41 @@
 
 namespace qkv {
 
+size_t longest_source(const ModelSpec& spec) {
+  // A decoder alone writes behind its source, eos and bos.
+  const bool apart = spec.architecture == Architecture::encoder_decoder;
+  return static_cast<size_t>(std::max<int64_t>(spec.context - (apart ? 1 : 3), 0));
+}
+
+Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sources, SequenceEnds ends,
+                    const std::vector<std::vector<int32_t>>& begin) {
+  check(begin.empty() || begin.size() == sources.size(), "translate: {} sources, got {} beginnings",
+        sources.size(), begin.size());
+  const bool apart = spec.architecture == Architecture::encoder_decoder;
+  Prompts out;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    std::vector<int32_t>& source = sources[i];
+    source.push_back(ends.eos);
+    std::vector<int32_t> prompt = apart ? std::vector<int32_t>() : source;
+    prompt.push_back(ends.bos);
+    if (!begin.empty()) prompt.insert(prompt.end(), begin[i].begin(), begin[i].end());
+    check(std::ssize(prompt) < spec.context,
+          "translate: {} tokens to begin with leave no room in a context of {}", prompt.size(), spec.context);
+    out.prompts.push_back(std::move(prompt));
+  }
+  if (apart) out.sources = std::move(sources);
+  return out;
+}
+
 Translations translate(const SequenceModel& m, const std::vector<std::string>& sources, BeamOptions options,
-                       int64_t batch_tokens) {
-  check(m.model.spec().architecture == Architecture::encoder_decoder,
-        "translate: needs an encoder-decoder, this is a model of one stack ({})",
-        name_of(m.model.spec().architecture));
-  const auto most = static_cast<size_t>(m.model.spec().context - 1);
-  options.eos = {m.eos};
+                       int64_t batch_tokens, const std::vector<std::string>& begin) {
+  check(m.model.spec().architecture != Architecture::encoder, "translate: an encoder writes nothing");
+  check(begin.empty() || begin.size() == sources.size(), "translate: {} sources, got {} beginnings",
+        sources.size(), begin.size());
+  const size_t most = longest_source(m.model.spec());
+  options.eos = {m.ends.eos};
   options.excluded = m.tokenizer.ids_without_text(m.model.spec().vocab_size);
-  std::erase(options.excluded, m.eos);
+  std::erase(options.excluded, m.ends.eos);
   Translations out;
   out.best.resize(sources.size());
   std::vector<std::vector<int32_t>> ids;
@@ -26,27 +52,29 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
       out.best[i].push_back({});
     else
       order.push_back(i);
-    ids[i].push_back(m.eos);
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return ids[a].size() < ids[b].size(); });
-  for (size_t begin = 0; begin < order.size();) {
-    std::vector<std::vector<int32_t>> batch;
-    size_t end = begin;
+  for (size_t first = 0; first < order.size();) {
+    std::vector<std::vector<int32_t>> batch, beginnings;
+    size_t end = first;
     for (int64_t tokens = 0;
-         end < order.size() && (end == begin || tokens + std::ssize(ids[order[end]]) <= batch_tokens);
+         end < order.size() && (end == first || tokens + std::ssize(ids[order[end]]) + 1 <= batch_tokens);
          ++end) {
       batch.push_back(ids[order[end]]);
-      tokens += std::ssize(batch.back());
+      tokens += std::ssize(batch.back()) + 1;
+      if (!begin.empty()) beginnings.push_back(m.tokenizer.encode(begin[order[end]], false).ids);
     }
-    const std::vector<std::vector<int32_t>> prompts(batch.size(), {m.bos});
-    auto found = beam_search(m.model, prompts, options, batch);
-    for (size_t i = begin; i < end; ++i)
-      for (Hypothesis& h : found[i - begin]) {
-        if (!h.tokens.empty() && h.tokens.back() == m.eos) h.tokens.pop_back();
+    const Prompts given = prompts_for(m.model.spec(), std::move(batch), m.ends, beginnings);
+    auto found = beam_search(m.model, given.prompts, options, given.sources);
+    for (size_t i = first; i < end; ++i)
+      for (Hypothesis& h : found[i - first]) {
+        if (!h.tokens.empty() && h.tokens.back() == m.ends.eos) h.tokens.pop_back();
+        if (!begin.empty())
+          h.tokens.insert(h.tokens.begin(), beginnings[i - first].begin(), beginnings[i - first].end());
         out.best[order[i]].push_back({m.tokenizer.decode(h.tokens), h.log_probability, h.score});
       }
-    begin = end;
+    first = end;
   }
   return out;
 }

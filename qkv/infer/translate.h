@@ -1,9 +1,10 @@
-// From texts to texts, by an encoder-decoder.
+// From texts to texts, by an encoder-decoder or by a decoder that was trained on such pairs.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "qkv/data/pairs.h"
 #include "qkv/infer/beam.h"
 #include "qkv/text/tokenizer.h"
 
@@ -13,8 +14,18 @@ namespace qkv {
 struct SequenceModel {
   const Transformer& model;
   const text::Tokenizer& tokenizer;
-  int32_t bos, eos;
+  SequenceEnds ends;
 };
+
+// What generate() and beam_search() take, so that targets of these sources are written: as pair_batch() has
+// them. `begin`: what targets begin with, for each source; empty: nothing is given.
+struct Prompts {
+  std::vector<std::vector<int32_t>> prompts, sources;
+};
+Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sources, SequenceEnds ends,
+                    const std::vector<std::vector<int32_t>>& begin = {});
+// Tokens of a source at most.
+size_t longest_source(const ModelSpec& spec);
 
 // One output of a source.
 struct Translation {
@@ -28,9 +39,10 @@ struct Translations {
   int64_t cut = 0;                             // sources that were longer than the model can read
 };
 
-// Encodes, searches and decodes. Sources of like length are searched together, about `batch_tokens` of their
-// tokens at a time; the outputs are in the sources' order.
+// Encodes, searches and decodes. `begin`: what each output begins with; empty, or as many as sources. Sources
+// of like length are searched together, about `batch_tokens` of their tokens at a time; the outputs are in
+// the sources' order.
 Translations translate(const SequenceModel& m, const std::vector<std::string>& sources, BeamOptions options,
-                       int64_t batch_tokens = 2048);
+                       int64_t batch_tokens = 2048, const std::vector<std::string>& begin = {});
 
 }  // namespace qkv

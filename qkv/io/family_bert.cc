@@ -81,11 +81,12 @@ void write_labels(const ModelSpec& s, OrderedJson& config) {
 bool is_bert(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
   const bool tokens = s.output == Output::tokens;
-  return s.architecture == Architecture::encoder && s.norm_placement == NormPlacement::post &&
-         s.positions == Positions::learned && !s.embedding_scaled && s.embedding_norm && a.bias && a.scaled &&
-         !a.scaled_by_layer && a.kv_heads == a.heads && a.d_qk == a.d_vo && a.heads * a.d_qk == s.width &&
-         !s.gated && s.feed_forward_bias && s.normalization == Normalization::layer &&
-         !s.unembedding_scaled && s.embedding_dropout == s.residual_dropout && s.pooling == Pooling::first &&
+  return s.architecture == Architecture::encoder && s.order == Order::stack &&
+         s.norm_placement == NormPlacement::post && s.positions == Positions::learned &&
+         !s.embedding_scaled && s.embedding_norm && a.bias && a.scaled && !a.scaled_by_layer &&
+         a.kv_heads == a.heads && a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && !s.gated &&
+         s.feed_forward_bias && s.normalization == Normalization::layer && !s.unembedding_scaled &&
+         s.embedding_dropout == s.residual_dropout && s.pooling == Pooling::first &&
          (!tokens ||
           (s.tied && s.head_width == s.width && s.unembedding_bias && s.pooler == !s.labels.empty())) &&
          (s.output != Output::sequence_classes || s.pooler) && (s.output != Output::embedding || s.pooler) &&

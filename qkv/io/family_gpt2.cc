@@ -52,9 +52,10 @@ bool expresses(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
   return s.architecture == Architecture::decoder && s.norm_placement == NormPlacement::pre &&
          s.positions == Positions::learned && !s.embedding_scaled && !s.embedding_norm && s.segments == 0 &&
-         s.head_width == 0 && !s.unembedding_bias && s.output == Output::tokens && !s.gated &&
-         s.feed_forward_bias && s.normalization == Normalization::layer && !s.unembedding_scaled && a.bias &&
-         a.kv_heads == a.heads && a.d_qk == a.d_vo && a.heads * a.d_qk == s.width;
+         s.head_width == 0 && !s.unembedding_bias && s.output == Output::tokens && s.order == Order::stack &&
+         !s.gated && s.feed_forward_bias && s.normalization == Normalization::layer &&
+         !s.unembedding_scaled && a.bias && a.kv_heads == a.heads && a.d_qk == a.d_vo &&
+         a.heads * a.d_qk == s.width;
 }
 
 std::vector<WeightName> weights(const ModelSpec& s) {

@@ -7,8 +7,9 @@ namespace {
 
 constexpr int64_t kMost = kMostOfConfig;
 
-// 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces.
-constexpr int64_t kVersion = 3;
+// 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces;
+// 3 no order but the stack's.
+constexpr int64_t kVersion = 4;
 
 ModelSpec read_config(const JsonField& c) {
   const JsonField q = c["qkv"];
@@ -42,6 +43,7 @@ ModelSpec read_config(const JsonField& c) {
     s.stacks_apart = q["stacks_apart"].boolean();
     s.unembedding_scaled = q["unembedding_scaled"].boolean();
   }
+  if (version > 3) s.order = order_from_name(q["order"].string());
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
   s.width = q["width"].integer(0, kMost);
@@ -77,6 +79,7 @@ OrderedJson write_config(const ModelSpec& s) {
             {"segments", s.segments},
             {"head_width", s.head_width},
             {"unembedding_bias", s.unembedding_bias},
+            {"order", name_of(s.order)},
             {"output", name_of(s.output)},
             {"labels", s.labels},
             {"pooling", name_of(s.pooling)},

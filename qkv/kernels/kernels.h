@@ -99,7 +99,7 @@ struct Attention {
   const int32_t* block_offsets;  // [sequences]
   const int64_t* blocks;
   int64_t block_rows;
-  Mask mask;
+  Mask mask;  // of ranked the ranks of all queries, and of keys as many, by their rows
   ScoreTerm term;
   float scale;      // 1/sqrt(d_qk) as a rule
   Dropout dropout;  // of the probabilities; a "row" is a query of the flat batch
@@ -113,6 +113,12 @@ struct Attention {
   int64_t out_stride;  // [rows, heads, d_vo]
   float*
       lse;  // [rows, heads] log of the softmax's denominator; -inf where a query sees no key (out is 0 then)
+
+  // The mask of one sequence.
+  Mask mask_of(int64_t sequence) const {
+    if (mask.kind != Mask::Kind::ranked) return mask;
+    return {mask.kind, mask.query_rank + q_offsets[sequence], mask.key_rank + q_offsets[sequence]};
+  }
 };
 
 // The gradients of q, k and v from that of the output.

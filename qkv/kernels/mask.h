@@ -16,22 +16,34 @@ struct Mask {
   enum class Kind : uint8_t {
     full,    // bidirectional: 1
     causal,  // unidirectional: [[t_z <= t_x]]
+    ranked,  // [[key_rank[t_z] <= query_rank[t_x]]]
   };
   Kind kind = Kind::full;
+  const int32_t* query_rank = nullptr;  // of ranked, by position
+  const int32_t* key_rank = nullptr;
 
   static Mask full() { return {Kind::full}; }
   static Mask causal() { return {Kind::causal}; }
 
-  bool allows(int64_t query, int64_t key) const { return kind == Kind::full || key <= query; }
+  bool allows(int64_t query, int64_t key) const {
+    if (kind == Kind::ranked) return key_rank[key] <= query_rank[query];
+    return kind == Kind::full || key <= query;
+  }
 
   // Of queries [q0, q1) and keys [k0, k1).
   TileCover cover(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
+    if (kind == Kind::ranked) {
+      const auto [q_least, q_most] = std::minmax_element(query_rank + q0, query_rank + q1);
+      const auto [k_least, k_most] = std::minmax_element(key_rank + k0, key_rank + k1);
+      if (*k_most <= *q_least) return TileCover::full;
+      return *k_least > *q_most ? TileCover::empty : TileCover::mixed;
+    }
     if (kind == Kind::full || k1 - 1 <= q0) return TileCover::full;
     return k0 > q1 - 1 ? TileCover::empty : TileCover::mixed;
   }
   // The keys [begin, end) of [0, keys) that queries [q0, q1) can see any of.
   int64_t first_key(int64_t /*q0*/) const { return 0; }
-  int64_t end_key(int64_t q1, int64_t keys) const { return kind == Kind::full ? keys : std::min(keys, q1); }
+  int64_t end_key(int64_t q1, int64_t keys) const { return kind == Kind::causal ? std::min(keys, q1) : keys; }
 };
 
 // What is added to the scaled scores before the softmax: for each head a number for each distance from key to

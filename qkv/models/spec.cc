@@ -74,8 +74,19 @@ void check_spec(const ModelSpec& s) {
   const bool may_be_labelled = s.output == Output::tokens && s.architecture == Architecture::encoder;
   check(labelled ? !s.labels.empty() : s.labels.empty() || may_be_labelled, "model: {} labels for output {}",
         s.labels.size(), name_of(s.output));
-  check(s.output == Output::tokens || s.architecture == Architecture::encoder,
-        "model: output {} needs an encoder, not {}", name_of(s.output), name_of(s.architecture));
+  check(s.order != Order::prefix || s.architecture == Architecture::decoder,
+        "model: order prefix needs a decoder, not {}", name_of(s.architecture));
+  check(s.order != Order::permuted || s.architecture == Architecture::encoder,
+        "model: order permuted needs an encoder, not {}", name_of(s.architecture));
+  check(s.order != Order::permuted || s.positions != Positions::relative,
+        "model: order permuted reads a token twice, which relative positions cannot tell");
+  const bool of_encoder = s.output == Output::span;
+  check(s.output == Output::tokens || s.architecture == Architecture::encoder ||
+            (!of_encoder && s.architecture == Architecture::decoder),
+        "model: output {} needs an encoder{}, not {}", name_of(s.output), of_encoder ? "" : " or a decoder",
+        name_of(s.architecture));
+  check(s.output == Output::tokens || s.architecture == Architecture::encoder || s.pooling != Pooling::first,
+        "model: pooling first: the first token of a decoder has seen no other");
   check(s.output == Output::tokens || (s.head_width == 0 && !s.unembedding_bias && s.tied),
         "model: output {} has no unembedding", name_of(s.output));
   const bool labelled_tokens = may_be_labelled && !s.labels.empty();
@@ -109,7 +120,10 @@ constexpr Names<Output> kOutputs = {{Output::tokens, "tokens"},
                                     {Output::token_classes, "token_classes"},
                                     {Output::span, "span"},
                                     {Output::embedding, "embedding"}};
-constexpr Names<Pooling> kPoolings = {{Pooling::first, "first"}, {Pooling::mean, "mean"}};
+constexpr Names<Order> kOrders = {
+    {Order::stack, "stack"}, {Order::prefix, "prefix"}, {Order::permuted, "permuted"}};
+constexpr Names<Pooling> kPoolings = {
+    {Pooling::first, "first"}, {Pooling::last, "last"}, {Pooling::mean, "mean"}};
 constexpr Names<Architecture> kArchitectures = {{Architecture::decoder, "decoder"},
                                                 {Architecture::encoder, "encoder"},
                                                 {Architecture::encoder_decoder, "encoder_decoder"}};
@@ -164,6 +178,12 @@ Output output_from_name(const std::string& name) {
 }
 std::string name_of(Output output) {
   return name_in(kOutputs, output);
+}
+Order order_from_name(const std::string& name) {
+  return from_name("order", kOrders, name);
+}
+std::string name_of(Order order) {
+  return name_in(kOrders, order);
 }
 Pooling pooling_from_name(const std::string& name) {
   return from_name("pooling", kPoolings, name);

@@ -34,9 +34,17 @@ enum class Output : uint8_t {
   embedding,         // of each sequence a vector
 };
 
+// Which tokens a token sees.
+enum class Order : uint8_t {
+  stack,     // in an encoder all, in a decoder those before it
+  prefix,    // in a decoder also each other, of the first ones: a prompt, a source (prefix LM)
+  permuted,  // in an encoder all but the masked ones (permutation LM; Yang et al. 2019, XLNet)
+};
+
 // How the rows of a sequence become one.
 enum class Pooling : uint8_t {
   first,  // its first token's (BERT's [CLS])
+  last,   // its last token's, which alone has seen all others in a decoder
   mean,
 };
 
@@ -66,6 +74,7 @@ struct ModelSpec {
   bool unembedding_bias = false;
   bool unembedding_scaled = false;  // what it reads is divided by sqrt(d_e) (T5's tied head)
   bool tied = true;                 // W_u = W_e^T
+  Order order = Order::stack;
   Output output = Output::tokens;
   // Of the classes, in their order. An encoder whose output is tokens may also tell the class of a sequence:
   // whether its second text follows the first (BERT's pre-training).
@@ -105,6 +114,8 @@ Positions positions_from_name(const std::string& name);
 std::string name_of(Positions positions);
 Output output_from_name(const std::string& name);
 std::string name_of(Output output);
+Order order_from_name(const std::string& name);
+std::string name_of(Order order);
 Pooling pooling_from_name(const std::string& name);
 std::string name_of(Pooling pooling);
 Normalization normalization_from_name(const std::string& name);

@@ -25,6 +25,24 @@ std::vector<int32_t> predicted_rows(const Tensor& targets) {
 
 }  // namespace
 
+Ranks prefix_ranks(const Layout& layout, std::span<const int32_t> prefixes) {
+  check(std::ssize(prefixes) == layout.sequences(), "model: {} sequences, got {} prefixes",
+        layout.sequences(), prefixes.size());
+  std::vector<int32_t> ranks;
+  for (size_t s = 0; s < prefixes.size(); ++s) {
+    const int32_t length = layout.offsets[s + 1] - layout.offsets[s];
+    for (int32_t t = 0; t < length; ++t) ranks.push_back(t < prefixes[s] ? 0 : t);
+  }
+  const Tensor both = Tensor::of({layout.rows()}, ranks);
+  return {both, both};
+}
+
+Ranks ranks_without(const Tensor& ids, int32_t mask) {
+  std::vector<int32_t> ranks;
+  for (const int32_t id : ids.values<int32_t>()) ranks.push_back(id == mask ? kUnseen : 0);
+  return {Tensor::zeros({ids.count()}, DType::i32), Tensor::of({ids.count()}, ranks)};
+}
+
 Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
   check_spec(spec);
   const Initializer normal{Initializer::Kind::normal, spec.init_std};
@@ -84,6 +102,7 @@ Tensor Transformer::encode(const ModelInput& input, const Context& context) cons
   Context inner = context;
   inner.layout = input.source_layout;
   inner.segments = Tensor();
+  inner.ranks = {};
   const InputEmbedding& embedding = source_embedding_ ? *source_embedding_ : *embedding_;
   return encoder_->forward(embedding.forward(input.source, inner, kSourceEmbeddingSite), inner);
 }
@@ -93,6 +112,7 @@ Tensor Transformer::hidden(const ModelInput& input, const Context& context,
   Context inner = context;
   inner.layout = input.layout;
   inner.segments = input.segments;
+  inner.ranks = input.ranks;
   if (encoder_ && decoder_ && input.source.defined()) {
     inner.source = encode(input, context);
     inner.source_layout = input.source_layout;
@@ -114,13 +134,17 @@ Tensor Transformer::logits(const Tensor& hidden) const {
 }
 
 Tensor Transformer::pooled(const Tensor& hidden, const ModelInput& input) const {
-  check(spec_.architecture == Architecture::encoder, "model: {} has no vector for a sequence",
+  check(spec_.architecture != Architecture::encoder_decoder, "model: {} has no vector for a sequence",
         name_of(spec_.architecture));
   const std::vector<int32_t>& offsets = input.layout.offsets;
-  const Tensor rows = spec_.pooling == Pooling::mean
-                          ? mean_of_sequences(hidden, offsets)
-                          : select_rows(hidden, Tensor::of({input.layout.sequences()},
-                                                           std::span(offsets).first(offsets.size() - 1)));
+  const auto row_of_each = [&] {
+    std::vector<int32_t> rows;
+    for (size_t s = 0; s + 1 < offsets.size(); ++s)
+      rows.push_back(spec_.pooling == Pooling::first ? offsets[s] : offsets[s + 1] - 1);
+    return Tensor::of({input.layout.sequences()}, rows);
+  };
+  const Tensor rows = spec_.pooling == Pooling::mean ? mean_of_sequences(hidden, offsets)
+                                                     : select_rows(hidden, row_of_each());
   return pooler_ ? activation(Activation::tanh, pooler_->forward(rows)) : rows;
 }
 

@@ -19,7 +19,15 @@ struct ModelInput {
   Tensor segments = {};  // i32 [N]; undefined: all 0
   Tensor source = {};    // i32 [M]: what an encoder-decoder conditions on (the paper's z); else undefined
   Layout source_layout = {};  // of source; as many sequences as `layout`
+  Ranks ranks = {};           // of ids: an order that is not the stack's own
 };
+
+// The order of a prefix LM (Liu et al. 2018; Raffel et al. 2020): the first prefixes[s] tokens of sequence s
+// see each other, the others also those before them.
+Ranks prefix_ranks(const Layout& layout, std::span<const int32_t> prefixes);
+
+// That of a permutation LM in use: every token of ids i32 [N] sees all but those that are `mask`.
+Ranks ranks_without(const Tensor& ids, int32_t mask);
 
 // A model of the shape that a spec describes. Its parameters are bound by load_model(), drawn by
 // Parameters::draw(), or drawn and made trainable by Parameters::prepare_training().
@@ -50,7 +58,7 @@ class Transformer {
   Tensor logits(const Tensor& hidden) const;
   // Before a softmax: hidden -> f32 [S, C] of sequence classes, [N, C] of token classes, [N, 2] of spans.
   Tensor classes(const Tensor& hidden, const ModelInput& input, const Context& context) const;
-  // A vector for each sequence: hidden -> [S, D]. REQUIRES: an encoder.
+  // A vector for each sequence: hidden -> [S, D]. REQUIRES: one stack.
   Tensor pooled(const Tensor& hidden, const ModelInput& input) const;
   // The loss for targets i32 of the model's output: [N] of tokens (Algorithms 11, 12 and 13) or token
   // classes, kIgnored where nothing is predicted; [S] of sequence classes; [S, 2] of spans. Embeddings have

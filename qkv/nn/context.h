@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "qkv/base/rng.h"
-#include "qkv/kernels/kernels.h"
+#include "qkv/ops/attention.h"
 #include "qkv/tensor/tensor.h"
 
 namespace qkv {
@@ -40,6 +40,7 @@ class Probe {
 struct Context {
   Layout layout;
   Tensor segments;       // i32 [N]; undefined: all 0
+  Ranks ranks;           // whom a token sees in self-attention; undefined: the mask of the stack
   Tensor source;         // [M, D]: what cross-attention looks at
   Layout source_layout;  // as many sequences as `layout`
   Tensor

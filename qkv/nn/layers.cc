@@ -41,12 +41,12 @@ Tensor Norm::forward(const Tensor& x) const {
 }
 
 MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string& name, int64_t width,
-                                       const AttentionSpec& spec, Mask mask, bool by_distance, int64_t layer,
+                                       const AttentionSpec& spec, Mask mask, bool self, int64_t layer,
                                        uint32_t site, InitStd std)
     : name_(name),
       spec_(spec),
       mask_(mask),
-      by_distance_(by_distance),
+      self_(self),
       scale_((spec.scaled ? 1 / std::sqrt(static_cast<float>(spec.d_qk)) : 1.0f) /
              (spec.scaled_by_layer ? static_cast<float>(layer + 1) : 1.0f)),
       site_(site),
@@ -54,7 +54,8 @@ MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string
 
 Tensor MultiHeadAttention::forward(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
                                    const Context& context) const {
-  const AttentionOptions options{mask_, by_distance_ ? context.distance_bias : Tensor(), scale_,
+  const AttentionOptions options{mask_, self_ ? context.ranks : Ranks(),
+                                 self_ ? context.distance_bias : Tensor(), scale_,
                                  context.dropout(spec_.dropout, site_)};
   const std::string scores_name = name_ + ".scores", probabilities_name = name_ + ".probabilities";
   Tensor heads;

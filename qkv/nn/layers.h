@@ -83,10 +83,10 @@ struct InitStd {
 // Algorithm 5 of Phuong & Hutter, MHAttention(X, Z | W, Mask), for projected queries, keys and values.
 class MultiHeadAttention {
  public:
-  // `layer` counts from 0; `site` is this layer's place among the uses of randomness. `by_distance`: adds the
-  // context's bias by distance to the scores, where there is one.
+  // `layer` counts from 0; `site` is this layer's place among the uses of randomness. `self`: takes the
+  // context's bias by distance and its ranks, where there are any.
   MultiHeadAttention(Parameters& parameters, const std::string& name, int64_t width,
-                     const AttentionSpec& spec, Mask mask, bool by_distance, int64_t layer, uint32_t site,
+                     const AttentionSpec& spec, Mask mask, bool self, int64_t layer, uint32_t site,
                      InitStd std);
   // Lines 4-9: the heads' outputs, projected.
   Tensor forward(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
@@ -98,7 +98,7 @@ class MultiHeadAttention {
   std::string name_;
   AttentionSpec spec_;
   Mask mask_;
-  bool by_distance_;
+  bool self_;
   float scale_;
   uint32_t site_;
   Linear out_;  // W_o

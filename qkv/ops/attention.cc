@@ -64,6 +64,8 @@ Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v,
   a.blocks = keys.blocks.data();
   a.block_rows = keys.block_rows;
   a.mask = o.mask;
+  if (o.ranks.defined())
+    a.mask = {Mask::Kind::ranked, o.ranks.query.data<int32_t>(), o.ranks.key.data<int32_t>()};
   if (o.term.defined()) a.term = {o.term.data<float>(), o.term.dim(1) / 2};
   a.scale = o.scale;
   a.dropout = o.dropout;
@@ -213,7 +215,7 @@ void expect_disjoint_keys(const KeyLayout& keys) {
 }
 
 void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
-                     const KeyLayout& keys, const Tensor& term) {
+                     const KeyLayout& keys, const AttentionOptions& options) {
   check_heads("q", q, q.x.dtype());
   check_heads("k", k, q.x.dtype());
   check_heads("v", v, q.x.dtype());
@@ -221,6 +223,17 @@ void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<c
         "attention: {} query heads of {} do not fit {} key heads of {} and {} value heads, {} and {} rows",
         q.heads, q.width, k.heads, k.width, v.heads, k.x.rows(), v.x.rows());
   check_layout(q, k, offsets, keys);
+  check(options.mask.kind != Mask::Kind::ranked, "attention: ranks are given as tensors");
+  if (options.ranks.defined()) {
+    for (const Tensor* ranks : {&options.ranks.query, &options.ranks.key})
+      check(ranks->defined() && ranks->dtype() == DType::i32 && ranks->count() == q.x.rows(),
+            "attention: {} queries need as many i32 ranks of queries and of keys", q.x.rows());
+    for (size_t s = 0; s < keys.lengths.size(); ++s)
+      check(keys.lengths[s] == offsets[s + 1] - offsets[s],
+            "attention: sequence {} has ranks of {} queries, and {} keys", s, offsets[s + 1] - offsets[s],
+            keys.lengths[s]);
+  }
+  const Tensor& term = options.term;
   if (!term.defined()) return;
   int64_t longest = 0;
   for (const int32_t n : keys.lengths) longest = std::max<int64_t>(longest, n);
@@ -233,7 +246,7 @@ void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<c
 
 Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
                  const KeyLayout& keys, const AttentionOptions& options) {
-  check_arguments(q, k, v, offsets, keys, options.term);
+  check_arguments(q, k, v, offsets, keys, options);
   Tensor out = Tensor::empty({q.x.rows(), q.heads * v.width}, q.x.dtype());
   Tensor lse = Tensor::empty({q.x.rows(), q.heads}, DType::f32);
   with_float_type("attention", q.x.dtype(), [&]<typename T>(T) {
@@ -249,7 +262,7 @@ Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const
 Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
                          const KeyLayout& keys, const AttentionOptions& options,
                          const AttentionVisitor& visit) {
-  check_arguments(q, k, v, offsets, keys, options.term);
+  check_arguments(q, k, v, offsets, keys, options);
   check(!wants_grad({&q.x, &k.x, &v.x, &options.term}),
         "attention: its scores can be probed only without gradients");
   Tensor out = Tensor::zeros({q.x.rows(), q.heads * v.width}, q.x.dtype());
@@ -257,6 +270,7 @@ Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::sp
     const auto a = kernel_arguments<T>(q, k, v, offsets, keys, options, out.mutable_data<T>(), nullptr);
     for (int64_t s = 0; s < a.sequences; ++s) {
       const int64_t queries = offsets[s + 1] - offsets[s], count = keys.lengths[s];
+      const Mask mask = a.mask_of(s);
       const auto added = [&](int64_t h, int64_t query, int64_t key) {
         return a.term.on() ? a.term.bias[a.term.at(h, query, key)] : 0.0F;
       };
@@ -273,8 +287,8 @@ Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::sp
               dot += static_cast<float>(a.q[(offsets[s] + i) * a.q_stride + h * a.d_qk + c]) *
                      static_cast<float>(a.k[row_of(j) * a.k_stride + kv * a.d_qk + c]);
             scores.mutable_data<float>()[i * count + j] =
-                a.mask.allows(count - queries + i, j) ? a.scale * dot + added(h, count - queries + i, j)
-                                                      : -std::numeric_limits<float>::infinity();
+                mask.allows(count - queries + i, j) ? a.scale * dot + added(h, count - queries + i, j)
+                                                    : -std::numeric_limits<float>::infinity();
           }
         Tensor probabilities = scores.clone();
         for (int64_t i = 0; i < queries; ++i) {

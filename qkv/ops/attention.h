@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -31,10 +32,23 @@ struct KeyLayout {
   static KeyLayout contiguous(std::span<const int32_t> offsets);
 };
 
+// The rank of a key that no query sees.
+inline constexpr int32_t kUnseen = std::numeric_limits<int32_t>::max();
+
+// An order of the tokens of a flat batch: a query sees the keys of its sequence whose rank is at most its
+// own.
+struct Ranks {
+  Tensor query = {}, key = {};  // i32 [N]; undefined: there is no such order
+
+  bool defined() const { return query.defined() || key.defined(); }
+};
+
 // What is done to the scores on the way to probabilities.
 struct AttentionOptions {
-  Mask mask;
-  Tensor term;  // f32 [heads, 2 reach + 1], added to the scores by distance (ScoreTerm); undefined: nothing
+  Mask mask = {};    // full or causal
+  Ranks ranks = {};  // instead of the mask; of self-attention without remembered keys
+  Tensor term =
+      {};  // f32 [heads, 2 reach + 1], added to the scores by distance (ScoreTerm); undefined: nothing
   float scale = 1;  // 1/sqrt(d_qk) as a rule (Algorithm 4)
   Dropout dropout;  // of the probabilities
 };

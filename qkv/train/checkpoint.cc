@@ -20,7 +20,9 @@ void write_model(const std::string& dir, const Transformer& model, const text::T
   if (const int32_t end = end_of_text(tokenizer); end >= 0) {
     ids.bos = end;
     ids.eos = {end};
-  } else if (model.spec().architecture == Architecture::encoder_decoder) {
+  } else if (model.spec().architecture == Architecture::encoder_decoder ||
+             (model.spec().architecture == Architecture::decoder && tokenizer.token_to_id("<s>") &&
+              tokenizer.token_to_id("</s>"))) {
     const SequenceEnds ends = sequence_ends(tokenizer);
     ids.bos = ends.bos;
     ids.eos = {ends.eos};

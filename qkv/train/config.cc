@@ -45,6 +45,7 @@ constexpr Range<int64_t> kCount = {1, 1'000'000'000}, kCountOrNone = {0, 1'000'0
 constexpr std::pair<Objective, const char*> kObjectives[] = {
     {Objective::next_token, "next_token"},
     {Objective::masked, "masked"},
+    {Objective::permutation, "permutation"},
     {Objective::sequence_to_sequence, "sequence_to_sequence"},
     {Objective::span_corruption, "span_corruption"},
     {Objective::denoise, "denoise"},
@@ -133,6 +134,11 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"positions", "a learned table, a formula, or relative: biases of the scores by distance (T5)"},
     positions, Choices{"learned", "sinusoidal", "sinusoidal_paper", "sinusoidal_halves", "relative"});
   m.positions = positions_from_name(positions);
+  std::string order = name_of(m.order);
+  v({"order", "stack: a decoder's tokens see those before them; prefix: those of a prompt also each other",
+     "stack; of a decoder that learns from pairs prefix; of the permutation objective permuted"},
+    order, Choices{"stack", "prefix", "permuted"});
+  m.order = order_from_name(order);
   v({"relative_buckets", "of relative positions: distances with a bias of their own"}, m.relative_buckets,
     Range<int64_t>{4, 1 << 16});
   v({"relative_distance", "from which on all share one"}, m.relative_distance, Range<int64_t>{3, 1 << 24});
@@ -146,11 +152,12 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"embedding_norm", "a norm over the sum of embeddings", "false, of an encoder true"}, m.embedding_norm);
   v({"segments", "embeddings that tell the texts of a pair apart", "0, of an encoder 2"}, m.segments,
     Range<int64_t>{0, 1 << 16});
-  v({"head_width", "a projection before the unembedding; 0: none", "0, of the masked objective width"},
+  v({"head_width", "a projection before the unembedding; 0: none", "0, of masked and permutation width"},
     m.head_width, Range<int64_t>{0, 1 << 20});
-  v({"unembedding_bias", "added to the logits", "false, of the masked objective true"}, m.unembedding_bias);
+  v({"unembedding_bias", "added to the logits", "false, of masked and permutation true"}, m.unembedding_bias);
   std::string pooling = name_of(m.pooling);
-  v({"pooling", "a text's vector: its first token's, or the mean"}, pooling, Choices{"first", "mean"});
+  v({"pooling", "a text's vector: its first or last token's, or the mean", "first, of a decoder last"},
+    pooling, Choices{"first", "last", "mean"});
   m.pooling = pooling_from_name(pooling);
   v({"pooler", "a layer between it and the classes", "true where classes are read from the first token"},
     m.pooler);
@@ -166,7 +173,8 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"objective", "what is learnt", "next_token, of an encoder masked, of two stacks sequence_to_sequence"},
     objective, objective_names());
   c.objective = objective_from_name(objective);
-  v({"mask_rate", "of the tokens, to be found (masked)"}, c.masking.rate, Range<double>{0.001, 0.9});
+  v({"mask_rate", "of the tokens, to be found (masked, permutation)"}, c.masking.rate,
+    Range<double>{0.001, 0.9});
   v({"mask_random", "of these, that stand as another token"}, c.masking.random, Range<double>{0, 1});
   v({"mask_keep", "of these, that stand as they are"}, c.masking.keep, Range<double>{0, 1});
   v({"mask_whole_words", "hide all tokens of a word, or none"}, c.masking.whole_words);
@@ -495,10 +503,14 @@ void settle_objective(TrainConfig& c, const auto& given, const std::string& path
     c.objective = a == Architecture::decoder   ? Objective::next_token
                   : a == Architecture::encoder ? Objective::masked
                                                : Objective::sequence_to_sequence;
-  const Architecture wanted = architecture_for(c.objective);
-  if (a != wanted)
-    usage("{}: train.objective: {} needs model.architecture = \"{}\", not {}", path, name_of(c.objective),
-          name_of(wanted), name_of(a));
+  if (!carries(a, c.objective)) {
+    std::vector<std::string> able;
+    for (const Architecture other :
+         {Architecture::decoder, Architecture::encoder, Architecture::encoder_decoder})
+      if (carries(other, c.objective)) able.push_back(fmt::format("\"{}\"", name_of(other)));
+    usage("{}: train.objective: {} needs model.architecture = {}, not {}", path, name_of(c.objective),
+          fmt::join(able, " or "), name_of(a));
+  }
   if (c.objective == Objective::answer) {
     if (!given("data.text_column")) c.data.text_column = "question";
     if (!given("data.second_column")) c.data.second_column = "context";
@@ -506,9 +518,27 @@ void settle_objective(TrainConfig& c, const auto& given, const std::string& path
   }
 }
 
+// What the objective asks of the order in which tokens see each other.
+void settle_order(TrainConfig& c, const auto& given, const std::string& path) {
+  ModelSpec& m = c.model;
+  const bool permuted = c.objective == Objective::permutation;
+  if (given("model.order")) {
+    if ((m.order == Order::permuted) != permuted)
+      usage("{}: model.order: permuted goes with train.objective = permutation, here {} with {}", path,
+            name_of(m.order), name_of(c.objective));
+  } else if (permuted) {
+    m.order = Order::permuted;
+  } else if (m.architecture == Architecture::decoder && writes_targets(c.objective)) {
+    m.order = Order::prefix;
+  } else if (m.order == Order::permuted) {  // of the model that the run begins with
+    m.order = Order::stack;
+  }
+}
+
 // What the objective asks of the model's head.
 void settle_head(TrainConfig& c, const auto& given) {
   ModelSpec& m = c.model;
+  if (m.architecture == Architecture::decoder && !given("model.pooling")) m.pooling = Pooling::last;
   m.output = c.objective == Objective::classify ? Output::sequence_classes
              : c.objective == Objective::tag    ? Output::token_classes
              : c.objective == Objective::answer ? Output::span
@@ -519,14 +549,14 @@ void settle_head(TrainConfig& c, const auto& given) {
     m.unembedding_bias = false;
     m.tied = true;
     if (!given("model.head_dropout")) m.head_dropout = m.residual_dropout;
-  } else if (c.objective == Objective::masked && c.from.empty()) {
+  } else if (m.architecture == Architecture::encoder && c.from.empty()) {
     if (!given("model.head_width")) m.head_width = m.width;
     if (!given("model.unembedding_bias")) m.unembedding_bias = true;
   }
   if (m.output != Output::sequence_classes)
     m.pooler = false;
   else if (!given("model.pooler"))
-    m.pooler = m.pooling == Pooling::first;
+    m.pooler = m.architecture == Architecture::encoder && m.pooling == Pooling::first;
 }
 
 // Refuses keys that would change what another model has learnt.
@@ -586,7 +616,8 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   only_for({classify, tag, answer}, "data.deduplicate", !d.deduplicate);
   only_for({classify, tag, answer}, "data.test", d.test.empty());
   only_for({classify, tag, answer}, "data.test_fraction", d.test_fraction == 0);
-  only_for({next_token, masked, span_corruption, denoise}, "data.separator", d.separator.empty());
+  only_for({next_token, masked, permutation, span_corruption, denoise}, "data.separator",
+           d.separator.empty());
   if (c.objective != next_token && c.batch != defaults.batch)
     usage("{}: train.batch: counts windows of a text: give train.batch_tokens", path);
   if (c.objective == next_token && c.batch_tokens != defaults.batch_tokens)
@@ -603,10 +634,10 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   only_for({classify}, "train.token_drop", c.augmentation.drop == 0);
   only_for({classify}, "train.token_swap", c.augmentation.swap == 0);
   only_for({classify, tag}, "train.token_mask", c.augmentation.mask == 0);
-  only_for({masked}, "train.mask_rate", c.masking.rate == defaults.masking.rate);
+  only_for({masked, permutation}, "train.mask_rate", c.masking.rate == defaults.masking.rate);
   only_for({masked}, "train.mask_random", c.masking.random == defaults.masking.random);
   only_for({masked}, "train.mask_keep", c.masking.keep == defaults.masking.keep);
-  only_for({masked}, "train.mask_whole_words", !c.masking.whole_words);
+  only_for({masked, permutation}, "train.mask_whole_words", !c.masking.whole_words);
   const auto scored_by = [&](const char* score, std::initializer_list<Objective> right) {
     if (c.best_by == score) only_for(right, fmt::format("train.best_by = \"{}\"", score).c_str(), false);
   };
@@ -627,17 +658,29 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
 
 }  // namespace
 
-Architecture architecture_for(Objective objective) {
+bool writes_targets(Objective objective) {
+  return objective == Objective::sequence_to_sequence || objective == Objective::span_corruption ||
+         objective == Objective::denoise;
+}
+
+bool carries(Architecture architecture, Objective objective) {
   switch (objective) {
     case Objective::next_token:
-      return Architecture::decoder;
+      return architecture == Architecture::decoder;
     case Objective::sequence_to_sequence:
     case Objective::span_corruption:
     case Objective::denoise:
-      return Architecture::encoder_decoder;
-    default:
-      return Architecture::encoder;
+      return architecture != Architecture::encoder;
+    case Objective::classify:
+    case Objective::tag:
+    case Objective::embed:
+      return architecture != Architecture::encoder_decoder;
+    case Objective::masked:
+    case Objective::permutation:
+    case Objective::answer:
+      return architecture == Architecture::encoder;
   }
+  return false;
 }
 
 Objective objective_from_name(const std::string& name) {
@@ -684,6 +727,7 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
       m.init_std = 1 / std::sqrt(static_cast<float>(m.width));
   }
   settle_objective(c, given, path);
+  settle_order(c, given, path);
   settle_head(c, given);
   if (!c.from.empty()) expect_same_body(from, m, path);
   if (!given("tokenizer.type") && m.architecture == Architecture::encoder) c.tokenizer.type = "wordpiece";

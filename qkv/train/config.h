@@ -16,17 +16,21 @@ namespace qkv {
 enum class Objective : uint8_t {
   next_token,            // Algorithm 13: a decoder continues texts
   masked,                // Algorithm 12: an encoder finds what was hidden
-  sequence_to_sequence,  // Algorithm 11: an encoder-decoder writes a target for a source
-  span_corruption,       // an encoder-decoder writes the spans that were taken from a text (T5)
+  permutation,           // it finds tokens one after another in a random order (XLNet)
+  sequence_to_sequence,  // Algorithm 11: an encoder-decoder, or a decoder, writes a target for a source
+  span_corruption,       // it writes the spans that were taken from a text (T5)
   denoise,               // it writes the text that was noised (BART)
-  classify,              // an encoder tells the class of a text, or of a pair of texts
+  classify,              // an encoder, or a decoder, tells the class of a text, or of a pair of texts
   tag,                   // of each word
   embed,                 // texts of a pair have vectors near each other
   answer,                // where in a text the answer to a question stands
 };
 Objective objective_from_name(const std::string& name);
 std::string name_of(Objective objective);
-Architecture architecture_for(Objective objective);
+// Whether a model of this kind can learn it.
+bool carries(Architecture architecture, Objective objective);
+// Whether targets are written for sources.
+bool writes_targets(Objective objective);
 
 // [data]: the texts.
 struct DataConfig {

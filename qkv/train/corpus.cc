@@ -85,7 +85,7 @@ void append_text(TokenStream& stream, std::string_view text, const std::string& 
 text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const std::string_view> texts,
                                 Objective objective) {
   const bool next_token = objective == Objective::next_token, word_piece = config.type == "wordpiece",
-             pairs = architecture_for(objective) == Architecture::encoder_decoder;
+             pairs = writes_targets(objective);
   // A language model of characters has no token that ends a text.
   std::vector<std::string> special;
   if (word_piece)
@@ -244,6 +244,9 @@ Corpus load_corpus(const TrainConfig& run, const text::Tokenizer* given) {
 }
 
 SequenceEnds sequence_ends(const text::Tokenizer& tokenizer) {
+  // Of a language model's tokenizer one token ends all.
+  if (const int32_t end = end_of_text(tokenizer); end >= 0 && !tokenizer.token_to_id("</s>"))
+    return {end, end};
   const auto id_of = [&](const char* token) {
     const auto id = tokenizer.token_to_id(token);
     check(id.has_value(),

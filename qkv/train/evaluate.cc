@@ -9,6 +9,12 @@
 
 namespace qkv {
 
+namespace {
+
+constexpr uint64_t kValidationPrefixes = 0x76616c6964;  // "valid"
+
+}  // namespace
+
 double Evaluation::score(std::string_view name) const {
   for (const auto& [its_name, value] : scores)
     if (its_name == name) return value;
@@ -33,9 +39,9 @@ Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t
   e.characters = stream.characters;
   e.bytes = stream.bytes;
   for (int64_t first = 0; first < every.windows(); first += batch) {
-    const Batch b = every.batch(first, batch);
-    Context context;
-    const CrossEntropyResult r = model.loss(b, b.targets, context, 1);
+    Batch b = every.batch(first, batch);
+    if (model.spec().order == Order::prefix) draw_prefixes(b, kValidationPrefixes, first);
+    const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
     e.total += r.total;
     e.tokens += r.count;
   }
@@ -49,7 +55,7 @@ Evaluation evaluate(const Transformer& model, const PairStream& pairs, SequenceE
   e.bytes = pairs.target.bytes;
   const std::vector<int64_t> lengths = pair_lengths(pairs, model.spec().context);
   for (const std::vector<int64_t>& which : batches_by_length(lengths, tokens)) {
-    const Batch b = pair_batch(pairs, which, ends, model.spec().context);
+    const Batch b = pair_batch(pairs, which, ends, model.spec());
     const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
     e.total += r.total;
     e.tokens += r.count;

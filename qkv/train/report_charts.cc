@@ -70,7 +70,7 @@ std::string loss_unit(const Runs& runs) {
   const auto is = [&](const char* name) { return objective.find(name) != std::string::npos; };
   if (is("classify") || is("answer")) return "nats per example";
   if (is("tag")) return "nats per word";
-  return is("masked") ? "nats per hidden token" : "nats per token";
+  return is("masked") || is("permutation") ? "nats per hidden token" : "nats per token";
 }
 
 // Charts of the fields that no plan and no key figure knows.

@@ -1,6 +1,7 @@
 #include <numeric>
 
 #include "qkv/base/progress.h"
+#include "qkv/infer/translate.h"
 #include "qkv/train/tasks.h"
 
 namespace qkv {
@@ -11,13 +12,14 @@ std::string Task::text(const Evaluation& e) const {
 }
 
 std::unique_ptr<Task> make_task(const TrainConfig& config, const text::Tokenizer* given) {
-  check(config.model.architecture == architecture_for(config.objective),
+  check(carries(config.model.architecture, config.objective),
         "the objective {} does not fit the architecture {}", name_of(config.objective),
         name_of(config.model.architecture));
   switch (config.objective) {
     case Objective::next_token:
       return make_language_modelling(config, given);
     case Objective::masked:
+    case Objective::permutation:
       return make_masked_language_modelling(config, given);
     case Objective::sequence_to_sequence:
       return make_sequence_to_sequence(config, given);
@@ -44,14 +46,14 @@ GenerateOptions sample_options(const TrainConfig& config, const text::Tokenizer&
 
 OrderedJson sample_of_source(const TrainConfig& config, const text::Tokenizer& tokenizer, SequenceEnds ends,
                              const Transformer& model, std::vector<int32_t> source) {
-  source.resize(std::min<size_t>(source.size(), static_cast<size_t>(model.spec().context - 1)));
+  source.resize(std::min(source.size(), longest_source(model.spec())));
   const std::string prompt = tokenizer.decode(source) + " \u2192 ";
-  source.push_back(ends.eos);
   GenerateOptions options = sample_options(config, tokenizer, model.spec().vocab_size);
   std::erase(options.sampler.excluded, ends.eos);
   options.sampler.temperature = 0;
   options.eos = {ends.eos};
-  auto tokens = generate(model, {{ends.bos}}, options, nullptr, {source})[0];
+  const Prompts given = prompts_for(model.spec(), {std::move(source)}, ends);
+  auto tokens = generate(model, given.prompts, options, nullptr, given.sources)[0];
   if (!tokens.empty() && tokens.back() == ends.eos) tokens.pop_back();
   return {{"prompt", prompt}, {"sample", tokenizer.decode(tokens)}};
 }

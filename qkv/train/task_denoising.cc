@@ -1,4 +1,4 @@
-// Restoring texts: what an encoder-decoder writes where spans were taken away, or a text was noised.
+// Restoring texts: what a model writes where spans were taken away, or a text was noised.
 #include "qkv/base/progress.h"
 #include "qkv/data/length_batches.h"
 #include "qkv/data/masking.h"
@@ -15,8 +15,8 @@ class TextRestoration : public TaskOfSequences {
         text_(std::move(corpus.text)),
         cached_(corpus.cached),
         ends_(sequence_ends(tokenizer_)),
-        train_(pieces_of(text_.train, config.model.context - 1)),
-        valid_(pieces_of(text_.valid, config.model.context - 1)),
+        train_(pieces_of(text_.train, piece_length(config))),
+        valid_(pieces_of(text_.valid, piece_length(config))),
         spans_(config.spans),
         noise_(config.noise) {
     take_lengths(lengths_of(train_));
@@ -57,6 +57,16 @@ class TextRestoration : public TaskOfSequences {
   static constexpr uint64_t kValidationSeed = 0x76616c6964;  // "valid"
   static constexpr uint32_t kSite = 0x636f7272;              // "corr"
 
+  // Tokens of a text whose source and target the model can read: a decoder alone reads them in a row.
+  static int64_t piece_length(const TrainConfig& config) {
+    const int64_t room = config.model.context - 1;
+    if (config.model.architecture == Architecture::encoder_decoder) return room;
+    const double both =
+        config.objective == Objective::denoise
+            ? 2
+            : 1 + 2 * config.spans.density / config.spans.mean_length;  // two sentinels a span
+    return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(room - 2) / both));
+  }
   void prepare_noise() {
     const auto mask = tokenizer_.token_to_id("<mask>");
     check(mask.has_value(), "the tokenizer has no token <mask>: denoising puts it in place of spans");
@@ -88,7 +98,7 @@ class TextRestoration : public TaskOfSequences {
               uint64_t seed, uint64_t draw) const {
     std::vector<Corrupted> pairs;
     for (const int64_t i : which) pairs.push_back(corrupted(stream, pieces[i], seed, draw));
-    return pair_batch(pairs, ends_, config_.model.context);
+    return pair_batch(pairs, ends_, config_.model);
   }
 
   TokenizedText text_;

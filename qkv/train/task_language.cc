@@ -31,8 +31,11 @@ class LanguageModelling : public Task {
   }
   std::vector<Batch> batches(int64_t step, int64_t batch) override {
     std::vector<Batch> out;
-    for (int64_t i = 0; i < config_.accumulate; ++i)
+    for (int64_t i = 0; i < config_.accumulate; ++i) {
       out.push_back(windows_.batch(static_cast<uint64_t>(step), i * batch, batch));
+      if (config_.model.order == Order::prefix)
+        draw_prefixes(out.back(), config_.seed, static_cast<uint64_t>(step * config_.accumulate + i));
+    }
     return out;
   }
   Evaluation evaluate(const Transformer& model, int64_t batch, bool all) const override {

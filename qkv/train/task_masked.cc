@@ -1,4 +1,5 @@
-// Masked language modelling: what an encoder finds where tokens were hidden.
+// Masked language modelling: what an encoder finds where tokens were hidden, all at once or in a random
+// order.
 #include <algorithm>
 
 #include "qkv/base/progress.h"
@@ -21,6 +22,7 @@ class MaskedLanguageModelling : public TaskOfSequences {
         train_(pieces_with_words(text_.train, tokenizer_, config.model.context)),
         valid_(pieces_with_words(text_.valid, tokenizer_, config.model.context)),
         masking_(masking_for(tokenizer_, config.masking)) {
+    masking_.permuted = config.objective == Objective::permutation;
     take_lengths(lengths_of(train_));
   }
 
@@ -41,6 +43,7 @@ class MaskedLanguageModelling : public TaskOfSequences {
     piece.end = std::min(piece.end, piece.begin + kTokens);
     Masking plain = masking_;
     plain.keep = plain.random = 0;
+    plain.permuted = false;
     const Batch b = masked_batch(stream, std::span(&piece, 1), {tokens_.first, tokens_.last}, plain, 1, 0);
     const auto ids = b.ids.values<int32_t>();
     std::vector<text::TokenId> read(ids.begin() + 1, ids.end() - 1), written = read;

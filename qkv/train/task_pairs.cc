@@ -56,13 +56,12 @@ class SequenceToSequence : public TaskOfSequences {
   // Those that are predicted.
   int64_t training_tokens() const override { return train_.target.size() + train_.size(); }
   Batch training_batch(const std::vector<int64_t>& items, uint64_t, uint64_t) const override {
-    return pair_batch(train_, items, ends_, config_.model.context);
+    return pair_batch(train_, items, ends_, config_.model);
   }
   double bleu(const Transformer& model) const {
     BeamOptions greedy;
     greedy.beams = 1;
-    const Translations found =
-        translate({model, tokenizer_, ends_.bos, ends_.eos}, to_translate_.source, greedy);
+    const Translations found = translate({model, tokenizer_, ends_}, to_translate_.source, greedy);
     std::vector<std::string> outputs;
     for (const auto& best : found.best) outputs.push_back(best.front().text);
     return text::corpus_bleu(outputs, to_translate_.target).score;

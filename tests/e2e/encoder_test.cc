@@ -102,7 +102,7 @@ class Encoders : public ::testing::Test {
                      const std::vector<std::string>& more = {}) const {
     std::string train = dir_.path(), valid = dir_.path();
     std::vector<std::string> keys;
-    if (objective == "masked") {
+    if (objective == "masked" || objective == "permutation") {
       train = dir_.write("train.txt", circle(1, 400)), valid = dir_.write("valid.txt", circle(2, 100));
       keys.emplace_back("data.separator=\"\\n\"");
     } else if (objective == "classify") {
@@ -206,11 +206,13 @@ TEST_F(Encoders, LearnWhereAnAnswerStands) {
   expect_alone_as_together(c.out, {{"who is it", "ant here bee"}, {"who", "here cow"}});
 }
 
-TEST_F(Encoders, LearnWhatIsHidden) {
-  const TrainConfig c = config("masked", "run", {"train.steps=300"});
+class HiddenTokens : public Encoders, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(HiddenTokens, AreFound) {
+  const TrainConfig c = config(GetParam(), "run", {"train.steps=300"});
   const Evaluation e = train(c, StartMode::fresh, nullptr);
   EXPECT_LT(e.loss(), 0.25 * std::log(10.0));  // of words alone
-  // What stands behind a mask.
+  // What stands behind a mask; a model of permutations does not see masks.
   const auto model = load_model(c.out + "/best", DType::f32);
   const auto tokenizer = text::Tokenizer::load(c.out + "/best");
   const auto mask = static_cast<int32_t>(*tokenizer.token_to_id("[MASK]"));
@@ -220,6 +222,18 @@ TEST_F(Encoders, LearnWhatIsHidden) {
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(tokenizer.id_to_token(found[0][0].id), "eel");
   EXPECT_EQ(tokenizer.id_to_token(found[1][0].id), "ibis");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HiddenTokens, ::testing::Values("masked", "permutation"));
+
+// The last token of a decoder has seen them all.
+TEST_F(Encoders, DecodersLearnWhichWordComesFirst) {
+  const TrainConfig c =
+      config("classify", "run",
+             {"model.architecture=decoder", "model.norm=pre", "model.segments=0", "train.steps=300"});
+  const Evaluation e = train(c, StartMode::fresh, nullptr);
+  EXPECT_GE(e.score("accuracy"), 0.95);
+  expect_alone_as_together(c.out, {{"left ant right", ""}, {"bee right left", ""}});
 }
 
 TEST_F(Encoders, ResumeBitForBit) {

@@ -26,7 +26,17 @@ std::string rows(uint64_t seed, int count) {
   return out;
 }
 
-class Translation : public ::testing::Test {
+// Encoder-decoders, and decoders alone with and without sources that see themselves.
+struct Reader {
+  const char* name;
+  Architecture architecture;
+  Order order;
+};
+constexpr Reader kReaders[] = {{"EncoderDecoder", Architecture::encoder_decoder, Order::stack},
+                               {"PrefixDecoder", Architecture::decoder, Order::prefix},
+                               {"Decoder", Architecture::decoder, Order::stack}};
+
+class Translation : public ::testing::TestWithParam<Reader> {
  protected:
   TrainConfig config(const std::string& out) const {
     TrainConfig c;
@@ -36,8 +46,10 @@ class Translation : public ::testing::Test {
     c.tokenizer.type = "byte";
     c.model = gpt2_spec(0, 16, 48, 1, 4);
     c.model.init_std = 0.1F;
-    c.model.architecture = Architecture::encoder_decoder;
-    c.model.encoder_layers = 1;
+    c.model.architecture = GetParam().architecture;
+    c.model.order = GetParam().order;
+    c.model.encoder_layers = c.model.architecture == Architecture::encoder_decoder ? 1 : 0;
+    c.model.layers = 2 - c.model.encoder_layers;
     c.objective = Objective::sequence_to_sequence;
     c.model.hidden = 96;
     c.precision = "f32";
@@ -52,14 +64,15 @@ class Translation : public ::testing::Test {
   testing::ScratchDir dir_;
 };
 
-TEST_F(Translation, LearnsToReverse) {
+TEST_P(Translation, LearnsToReverse) {
   const TrainConfig c = config("run");
   train(c, StartMode::fresh, nullptr);
   const auto model = load_model(c.out + "/best", DType::f32);
   const auto tokenizer = text::Tokenizer::load(c.out + "/best");
   const SpecialIds special = load_special_ids(c.out + "/best");
-  const SequenceModel m{*model, tokenizer, static_cast<int32_t>(special.bos),
-                        static_cast<int32_t>(special.eos[0])};
+  EXPECT_EQ(special.decoder_start, special.bos);
+  const SequenceModel m{
+      *model, tokenizer, {static_cast<int32_t>(special.bos), static_cast<int32_t>(special.eos[0])}};
   const PairTexts valid = read_pairs(c.data.valid, {}, c.data);
   const Translations found = translate(m, valid.source, {});
   size_t right = 0;
@@ -71,9 +84,13 @@ TEST_F(Translation, LearnsToReverse) {
   EXPECT_EQ(odd.best[1][0].text, "cba");
   EXPECT_EQ(odd.best[2][0].text, "");
   EXPECT_EQ(odd.cut, 1);
+  // What an output is to begin with.
+  const Translations begun = translate(m, {"abc", "de"}, {}, 2048, {"c", "f"});
+  EXPECT_EQ(begun.best[0][0].text, "cba");
+  EXPECT_EQ(begun.best[1][0].text[0], 'f');
 }
 
-TEST_F(Translation, ResumesBitForBit) {
+TEST_P(Translation, ResumesBitForBit) {
   TrainConfig c = config("whole");
   c.steps = 24;
   c.step.schedule.warmup_steps = 4;
@@ -85,6 +102,9 @@ TEST_F(Translation, ResumesBitForBit) {
   train(parts, StartMode::resume, nullptr);
   EXPECT_EQ(read_file(parts.out + "/last/model.safetensors"), read_file(c.out + "/last/model.safetensors"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Readers, Translation, ::testing::ValuesIn(kReaders),
+                         [](const auto& info) { return info.param.name; });
 
 // What was taken from texts that count is written: both ways of corrupting them learn, and resume bit for
 // bit.

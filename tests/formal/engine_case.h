@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "formal/loss.h"
+#include "formal/objectives.h"
 #include "qkv/data/dataset.h"
 #include "qkv/models/transformer.h"
 #include "tests/formal/test_theta.h"
@@ -24,6 +25,8 @@ template <typename Theta>
 inline constexpr Architecture kArchitecture = Architecture::decoder;
 template <>
 inline constexpr Architecture kArchitecture<formal::ETheta<double>> = Architecture::encoder;
+template <>
+inline constexpr Architecture kArchitecture<formal::ClassTheta<double>> = Architecture::encoder;
 template <>
 inline constexpr Architecture kArchitecture<formal::EDTheta<double>> = Architecture::encoder_decoder;
 
@@ -78,7 +81,19 @@ Case<Theta> random_case(unsigned seed, bool grouped = true) {
   // Not narrower: a norm of two numbers that happen to be equal amplifies their rounding 300 times.
   if (architecture == Architecture::encoder) s.head_width = s.tied ? s.width : between(u, 5, 9);
   if (architecture == Architecture::encoder_decoder) s.encoder_layers = between(u, 1, 2);
+  const bool classes = std::is_same_v<Theta, formal::ClassTheta<double>>;
+  if (classes) {  // the tokens' head is not theirs
+    s.tied = true;
+    s.head_width = 0;
+    s.output = Output::sequence_classes;
+    s.pooler = true;
+    s.labels = {"a", "b", "c"};
+  }
+  if (u() < 0.25) s.normalization = Normalization::rms;
   Hyperparameters h;
+  h.N_C = classes ? std::ssize(s.labels) : 0;
+  h.normalization = s.normalization == Normalization::rms ? formal::Normalization::RMSnorm
+                                                          : formal::Normalization::layer_norm;
   h.N_V = s.vocab_size;
   h.l_max = s.context;
   h.L = h.L_dec = s.layers;
@@ -128,6 +143,13 @@ class EngineValues {
     put("head.weight", theta.W_f);
     put("head.bias", theta.b_f);
     norm("head.norm", theta.norm);
+  }
+  void operator()(const formal::ClassTheta<double>& theta) {
+    (*this)(static_cast<const formal::ETheta<double>&>(theta));
+    put("pooler.weight", theta.W_pool);
+    put("pooler.bias", theta.b_pool);
+    put("classifier.weight", theta.W_c);
+    put("classifier.bias", theta.b_c);
   }
   void operator()(const formal::EDTheta<double>& theta) {
     embedding(theta.embedding);

@@ -23,7 +23,7 @@ struct Case {
   }
   int64_t rows() const { return offsets().back(); }
   AttentionOptions options() const {
-    return {mask, {}, 1 / std::sqrt(static_cast<float>(d_qk)), {dropout, DropoutKey::from({5, 9, 2}), 3}};
+    return {mask, {}, {}, 1 / std::sqrt(static_cast<float>(d_qk)), {dropout, DropoutKey::from({5, 9, 2}), 3}};
   }
 };
 
@@ -120,7 +120,7 @@ TEST(Attention, RefusesATermThatIsTooShort) {
   const std::vector<int32_t> offsets = {0, 3};
   const Tensor x = uniform({3, 2}, 1);
   const Heads h{x, 0, 1, 2};
-  AttentionOptions options{Mask::full(), uniform({1, 3}, 2), 1, {}};
+  AttentionOptions options{Mask::full(), {}, uniform({1, 3}, 2), 1, {}};
   EXPECT_THROW(attention(h, h, h, offsets, KeyLayout::contiguous(offsets), options), Error);
   options.term = uniform({1, 5}, 2);
   attention(h, h, h, offsets, KeyLayout::contiguous(offsets), options);
@@ -138,7 +138,7 @@ TEST(AttentionGradient, OfKeysInBlocksIsTheDifference) {
     testing::expect_gradients(
         [&](const Tensors& t) {
           return Tensors{attention({t[0], 0, 4, 3}, {t[1], 0, 2, 3}, {t[2], 0, 2, 5}, offsets, keys,
-                                   {mask, {}, 0.5F, {}})};
+                                   {mask, {}, {}, 0.5F, {}})};
         },
         {uniform({8, 12}, 1), uniform({16, 6}, 2), uniform({16, 10}, 3)}, attention_check());
 }
@@ -172,7 +172,7 @@ TEST(Attention, AQueryThatSeesNoKeyGivesZero) {
   const auto e = testing::evaluate(
       [&](const Tensors& t) {
         return Tensors{attention({t[0], 0, 1, 3}, {t[1], 0, 1, 3}, {t[2], 0, 1, 5}, offsets, keys,
-                                 {Mask::full(), {}, 1, {}})};
+                                 {Mask::full(), {}, {}, 1, {}})};
       },
       {uniform({3, 3}, 1), uniform({2, 3}, 2), uniform({2, 5}, 3)}, DType::f32, {});
   for (const float y : e.outputs[0].values<float>()) EXPECT_EQ(y, 0);

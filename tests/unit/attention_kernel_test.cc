@@ -52,6 +52,19 @@ std::vector<AttentionCase> attention_cases() {
                    .d_vo = 512,
                    .queries = {3, 1},
                    .keys = {70, 66}});
+  // An order of its own:
+  for (const Width w : {Width{3, 5}, {32, 64}})
+    for (const float p : {0.0f, 0.3f})
+      cases.push_back({.name = "ranked",
+                       .heads = 4,
+                       .kv_heads = 2,
+                       .d_qk = w.qk,
+                       .d_vo = w.vo,
+                       .queries = {200, 1, 17, 64},
+                       .keys = {200, 1, 17, 64},
+                       .p = p,
+                       .term = w.qk == 32,
+                       .ranked = true});
   cases.push_back({.name = "one by one", .d_qk = 1, .d_vo = 1, .queries = {1, 3}, .keys = {1, 3}});
   // Cached decoding: one query (the path with vectors along the head), a few, many; some without queries.
   for (const auto& [heads, kv_heads] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {6, 3}, {6, 1}})
@@ -155,9 +168,12 @@ std::vector<AttentionCase> attention_cases() {
 }
 
 std::string text(const AttentionCase& c) {
-  std::string s =
-      fmt::format("{}: heads {}/{}, d {}/{}, {}, p {}, block rows {}, lengths", c.name, c.heads, c.kv_heads,
-                  c.d_qk, c.d_vo, c.mask.kind == Mask::Kind::full ? "full" : "causal", c.p, c.block_rows);
+  std::string s = fmt::format("{}: heads {}/{}, d {}/{}, {}, p {}, block rows {}, lengths", c.name, c.heads,
+                              c.kv_heads, c.d_qk, c.d_vo,
+                              c.ranked                          ? "ranked"
+                              : c.mask.kind == Mask::Kind::full ? "full"
+                                                                : "causal",
+                              c.p, c.block_rows);
   for (size_t i = 0; i < c.queries.size(); ++i) s += fmt::format(" {}x{}", c.queries[i], c.keys[i]);
   return s;
 }

@@ -19,6 +19,7 @@ struct AttentionCase {
   bool packed = false;     // q, k and v are columns of one row [q | k | v] and out has a margin
   double amplitude = 1;    // of q and k
   bool term = false;       // a number for each head and distance is added to the scores
+  bool ranked = false;     // instead of the mask an order at random; as many keys as queries
 };
 
 template <typename T>
@@ -38,6 +39,12 @@ class AttentionProblem {
     dout = Buffer<T>::normal(rows() * out_width_, 4, 1, 3);
     const int64_t longest = c.keys.empty() ? 0 : *std::max_element(c.keys.begin(), c.keys.end());
     term = {nullptr, std::max<int64_t>(0, longest - 1)};
+    // Some keys are seen by none, some queries see none.
+    const RandomStream draws{.seed = 6, .step = 0, .site = 0};
+    for (int64_t r = 0; c.ranked && r < rows(); ++r) {
+      query_rank.push_back(static_cast<int32_t>(draws.below(2 * r, 12)) - 1);
+      key_rank.push_back(static_cast<int32_t>(draws.below(2 * r + 1, 12)));
+    }
     bias = Buffer<float>::normal(c.term ? c.heads * term.row() : 0, 5, 1, 1);
     if (c.term) term.bias = bias.data();
   }
@@ -102,6 +109,7 @@ class AttentionProblem {
 
   Buffer<T> q{0}, k{0}, v{0}, dout{0};
   Buffer<float> bias{0};
+  std::vector<int32_t> query_rank, key_rank;  // of ranked
   ScoreTerm term;
 
  private:
@@ -135,7 +143,7 @@ class AttentionProblem {
     a.block_offsets = block_offsets_.data();
     a.blocks = blocks_.data();
     a.block_rows = block_rows_;
-    a.mask = c_.mask;
+    a.mask = c_.ranked ? Mask{Mask::Kind::ranked, query_rank.data(), key_rank.data()} : c_.mask;
     a.term = term;
     a.scale = scale();
     a.dropout = dropout();
@@ -203,7 +211,9 @@ AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradien
         std::vector<double> score, keep;
         double score_error = 0, top = -HUGE_VAL, largest = 0, sum = 0;
         for (int64_t j = 0; j < keys; ++j) {
-          if (c.mask.kind == Mask::Kind::causal && j > position) continue;
+          if (c.ranked ? x.key_rank[x.first_row(s) + j] > x.query_rank[row]
+                       : c.mask.kind == Mask::Kind::causal && j > position)
+            continue;
           double dot = 0, size = 0;
           for (int64_t d = 0; d < c.d_qk; ++d) {
             const double term = x.q.at(q0 + d) * x.k.at(x.k_at(s, j, kv) + d);

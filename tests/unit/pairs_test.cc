@@ -21,6 +21,13 @@ PairStream pairs(int count) {
 
 constexpr SequenceEnds kEnds{5000, 6000};
 
+ModelSpec shape(int64_t context) {
+  ModelSpec spec;
+  spec.architecture = Architecture::encoder_decoder;
+  spec.context = context;
+  return spec;
+}
+
 std::vector<int32_t> values(const Tensor& t) {
   const auto v = t.values<int32_t>();
   return {v.begin(), v.end()};
@@ -33,7 +40,7 @@ TEST(Pairs, ABatch) {
   p.source.append({5});
   p.target.append({13, 14, 15, 16});
   const std::vector<int64_t> which = {1, 0};
-  const Batch b = pair_batch(p, which, kEnds, 4);  // cuts to four tokens, the ends included
+  const Batch b = pair_batch(p, which, kEnds, shape(4));  // cuts to four tokens, the ends included
   EXPECT_EQ(values(b.source), (std::vector<int32_t>{5, 6000, 1, 2, 3, 6000}));
   EXPECT_EQ(b.source_layout.offsets, (std::vector<int32_t>{0, 2, 6}));
   EXPECT_EQ(values(b.ids), (std::vector<int32_t>{5000, 13, 14, 15, 5000, 11, 12}));
@@ -47,7 +54,7 @@ class PairBatches {
  public:
   PairBatches(const PairStream& pairs, int64_t tokens, uint64_t seed)
       : pairs_(pairs), batches_(pair_lengths(pairs, 64), tokens, seed) {}
-  Batch batch(uint64_t index) { return pair_batch(pairs_, batches_.items(index), kEnds, 64); }
+  Batch batch(uint64_t index) { return pair_batch(pairs_, batches_.items(index), kEnds, shape(64)); }
   int64_t batches_per_epoch() const { return batches_.batches_per_epoch(); }
 
  private:

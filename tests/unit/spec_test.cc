@@ -34,7 +34,7 @@ TEST(Spec, NamesAndClassesOfOutputs) {
   EXPECT_EQ(encoder(Output::embedding).classes(), 0);
   for (const Pooling p : {Pooling::first, Pooling::mean}) EXPECT_EQ(pooling_from_name(name_of(p)), p);
   expect_error([] { output_from_name("class"); }, {"output", "sequence_classes", "'class'"});
-  expect_error([] { pooling_from_name("max"); }, {"pooling", "first, mean", "'max'"});
+  expect_error([] { pooling_from_name("max"); }, {"pooling", "first, last, mean", "'max'"});
 }
 
 TEST(Spec, LabelsFitTheOutput) {
@@ -48,16 +48,38 @@ TEST(Spec, LabelsFitTheOutput) {
   }
 }
 
-TEST(Spec, HeadsNeedAnEncoder) {
+TEST(Spec, HeadsNeedOneStack) {
   for (const Output o : kOutputs) {
     if (o == Output::tokens) continue;
     ModelSpec s = encoder(o);
     s.architecture = Architecture::decoder;
-    expect_error([&] { check_spec(s); }, {name_of(o), "encoder", "decoder"});
+    if (o == Output::span) {
+      expect_error([&] { check_spec(s); }, {"span", "encoder", "decoder"});
+    } else {  // the last token of a decoder has seen all
+      expect_error([&] { check_spec(s); }, {"pooling first"});
+      s.pooling = Pooling::last;
+      EXPECT_NO_THROW(check_spec(s));
+    }
     s.architecture = Architecture::encoder_decoder;
     s.encoder_layers = 1;
     expect_error([&] { check_spec(s); }, {name_of(o), "encoder_decoder"});
   }
+}
+
+TEST(Spec, OrdersNeedTheirStack) {
+  ModelSpec s = encoder(Output::tokens);
+  s.order = Order::permuted;
+  EXPECT_NO_THROW(check_spec(s));
+  s.positions = Positions::relative;
+  expect_error([&] { check_spec(s); }, {"permuted", "relative"});
+  s = encoder(Output::tokens);
+  s.order = Order::prefix;
+  expect_error([&] { check_spec(s); }, {"prefix", "decoder", "encoder"});
+  s = gpt2_spec(10, 8, 8, 1, 1);
+  s.order = Order::prefix;
+  EXPECT_NO_THROW(check_spec(s));
+  s.order = Order::permuted;
+  expect_error([&] { check_spec(s); }, {"permuted", "encoder", "decoder"});
 }
 
 TEST(Spec, OtherOutputsHaveNoUnembedding) {

@@ -279,15 +279,35 @@ TEST_F(TrainConfigTest, ObjectivesNeedTheirArchitecture) {
         },
         {"run.toml", "train.objective", objective, std::string("\"") + wanted + "\"", architecture});
   };
-  for (const char* objective : kEncoderObjectives) {
-    refuse("decoder", objective, "encoder");
-    refuse("encoder_decoder", objective, "encoder");
-  }
+  for (const char* objective : kEncoderObjectives) refuse("encoder_decoder", objective, "encoder");
+  for (const char* objective : {"masked", "permutation", "answer"}) refuse("decoder", objective, "encoder");
   for (const char* architecture : {"encoder", "encoder_decoder"})
     refuse(architecture, "next_token", "decoder");
-  for (const char* architecture : {"encoder", "decoder"})
-    refuse(architecture, "sequence_to_sequence", "encoder_decoder");
+  for (const char* objective : {"sequence_to_sequence", "span_corruption", "denoise"})
+    refuse("encoder", objective, "encoder_decoder");
   refuse_override("train.objective=guess", {"train.objective", "classify", "'guess'"});
+}
+
+TEST_F(TrainConfigTest, TheOrderIsTheObjectives) {
+  const auto order = [&](std::vector<std::string> overrides) { return read(kLeast, overrides).model.order; };
+  EXPECT_EQ(order({}), Order::stack);
+  EXPECT_EQ(order({"model.order=prefix"}), Order::prefix);
+  EXPECT_EQ(order({"train.objective=sequence_to_sequence"}), Order::prefix);
+  EXPECT_EQ(order({"train.objective=span_corruption", "model.order=stack"}), Order::stack);
+  EXPECT_EQ(order({"train.objective=sequence_to_sequence", "model.architecture=encoder_decoder"}),
+            Order::stack);
+  EXPECT_EQ(order({"train.objective=permutation", "model.architecture=encoder"}), Order::permuted);
+  refuse_override("model.order=permuted", {"model.order", "permutation", "next_token"});
+  testing::expect_error<UsageError>(
+      [&] {
+        read(kLeast, {"train.objective=permutation", "model.architecture=encoder", "model.order=stack"});
+      },
+      {"model.order", "permutation"});
+  testing::expect_error<UsageError>(
+      [&] {
+        read(kLeast, {"model.architecture=encoder", "model.order=prefix"});
+      },
+      {"order prefix", "decoder"});
 }
 
 TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefused) {
@@ -315,12 +335,16 @@ TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefused) {
       {"train.best_by=f1", {"tag", "answer"}},
       {"train.best_by=exact_match", {"answer"}},
       {"train.best_by=loss", {"next_token", "masked", "sequence_to_sequence", "classify", "tag", "answer"}}};
+  const auto of_architecture = [](Objective o) {
+    return o == Objective::next_token ? Architecture::decoder
+           : writes_targets(o)        ? Architecture::encoder_decoder
+                                      : Architecture::encoder;
+  };
   for (const Objective objective : {Objective::next_token, Objective::masked, Objective::sequence_to_sequence,
                                     Objective::classify, Objective::tag, Objective::answer})
     for (const auto& [text, right] : of) {
-      const std::vector<std::string> overrides = {
-          "model.architecture=" + name_of(architecture_for(objective)),
-          "train.objective=" + name_of(objective), text};
+      const std::vector<std::string> overrides = {"model.architecture=" + name_of(of_architecture(objective)),
+                                                  "train.objective=" + name_of(objective), text};
       const std::string key = std::string(text).substr(0, std::string(text).find('='));
       if (std::find(right.begin(), right.end(), name_of(objective)) != right.end())
         EXPECT_NO_THROW(read(kLeast, overrides)) << text << " of " << name_of(objective);

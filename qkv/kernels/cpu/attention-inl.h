@@ -139,9 +139,10 @@ template <typename T>
 HWY_INLINE void mask_scores(const LaneTile<T>& t, int64_t k0, int64_t k1, float* scores) {
   int64_t position[kLanes];
   for (int64_t lane = 0; lane < t.count; ++lane) position[lane] = t.position(lane);
+  const Mask mask = t.a.mask_of(t.sequence);
   for (int64_t j = k0; j < k1; ++j)
     for (int64_t lane = 0; lane < t.count; ++lane)
-      if (!t.a.mask.allows(position[lane], j))
+      if (!mask.allows(position[lane], j))
         scores[(j - k0) * kLanes + lane] = -std::numeric_limits<float>::infinity();
 }
 
@@ -246,12 +247,13 @@ HWY_NOINLINE void attention_lanes(const LaneTile<T>& t, float* scratch) {
   const LaneKeys<T> dropout_keys(t);
   const int64_t columns = padded(t.count);
   const int64_t q0 = t.first_position(), q1 = t.end_position();
-  const int64_t end = a.mask.end_key(q1, a.key_lengths[t.sequence]);
+  const Mask mask = a.mask_of(t.sequence);
+  const int64_t end = mask.end_key(q1, a.key_lengths[t.sequence]);
   pack_transposed(t, a.q, a.q_stride, a.d_qk, a.scale, q_t);
 
-  for (int64_t k0 = a.mask.first_key(q0); k0 < end; k0 += kKeyTile) {
+  for (int64_t k0 = mask.first_key(q0); k0 < end; k0 += kKeyTile) {
     const int64_t k1 = std::min(end, k0 + kKeyTile), count = k1 - k0;
-    const TileCover cover = a.mask.cover(q0, q1, k0, k1);
+    const TileCover cover = mask.cover(q0, q1, k0, k1);
     if (cover == TileCover::empty) continue;
     gather_keys(a, t.sequence, a.k + t.kv_head * a.d_qk, a.k_stride, a.d_qk, k0, k1, k_tile);
     gather_keys(a, t.sequence, a.v + t.kv_head * a.d_vo, a.v_stride, a.d_vo, k0, k1, v_tile);
@@ -338,9 +340,10 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
       [&](VF x) HWY_ATTR { return hn::Mul(x, hn::Set(d, a.scale)); });
   std::fill(o, o + padded(a.d_vo), 0.0f);
   float maximum = kNoMaximum, sum = 0;
-  const int64_t position = t.position(0), end = a.mask.end_key(position + 1, a.key_lengths[t.sequence]);
+  const Mask mask = a.mask_of(t.sequence);
+  const int64_t position = t.position(0), end = mask.end_key(position + 1, a.key_lengths[t.sequence]);
   int64_t rows[kKeyTile], next_rows[kKeyTile];
-  const int64_t first = a.mask.first_key(position);
+  const int64_t first = mask.first_key(position);
   if (first < end) rows_of_keys(a, t.sequence, first, std::min(end, first + kKeyTile), next_rows);
   for (int64_t k0 = first; k0 < end; k0 += kKeyTile) {
     constexpr int kAtOnce = 4;
@@ -355,7 +358,7 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
     float top = maximum;
     for (int64_t j = 0; j < count; ++j) {
       if (a.term.on()) p[j] += a.term.bias[a.term.at(head, position, k0 + j)];
-      if (!a.mask.allows(position, k0 + j)) p[j] = -std::numeric_limits<float>::infinity();
+      if (!mask.allows(position, k0 + j)) p[j] = -std::numeric_limits<float>::infinity();
       top = std::max(top, p[j]);
     }
     const float correction = std::exp(maximum - top);
@@ -457,6 +460,7 @@ void attention_grad(const AttentionGrad<T>& g, int64_t sequence, int64_t kv_head
 
   const int64_t queries = a.q_offsets[sequence + 1] - a.q_offsets[sequence];
   const int64_t pairs = queries * (a.heads / a.kv_heads);
+  const Mask mask = a.mask_of(sequence);
   for (int64_t begin = 0; begin < pairs; begin += kLanes) {
     const LaneTile<T> t{a, sequence, kv_head, 0, begin, std::min(kLanes, pairs - begin)};
     const int64_t columns = padded(t.count), q0 = t.first_position(), q1 = t.end_position();
@@ -479,10 +483,10 @@ void attention_grad(const AttentionGrad<T>& g, int64_t sequence, int64_t kv_head
         delta[lane] += dout_rows[lane * wide_vo + c] * static_cast<float>(out[c]);
     }
 
-    const int64_t end = a.mask.end_key(q1, keys);
-    for (int64_t k0 = a.mask.first_key(q0); k0 < end; k0 += kKeyTile) {
+    const int64_t end = mask.end_key(q1, keys);
+    for (int64_t k0 = mask.first_key(q0); k0 < end; k0 += kKeyTile) {
       const int64_t k1 = std::min(end, k0 + kKeyTile), count = k1 - k0;
-      const TileCover cover = a.mask.cover(q0, q1, k0, k1);
+      const TileCover cover = mask.cover(q0, q1, k0, k1);
       if (cover == TileCover::empty) continue;
       tile_product(count, columns, a.d_qk, k + k0 * a.d_qk, a.d_qk, 1, q_t, kLanes, s_t, kLanes, false);
       if (a.term.on()) add_term(t, k0, k1, 1, s_t);

@@ -254,18 +254,19 @@ HWY_NOINLINE void attention_lane_tiles(const Attention<BFloat16>& a, int64_t seq
 
   const int64_t first_position = lane_tile(0).first_position(),
                 end_position = lane_tile(tiles - 1).end_position();
-  const int64_t end = a.mask.end_key(end_position, a.key_lengths[sequence]);
+  const Mask mask = a.mask_of(sequence);
+  const int64_t end = mask.end_key(end_position, a.key_lengths[sequence]);
   {
     const TileScope<unit> scope;
-    for (int64_t k0 = a.mask.first_key(first_position); k0 < end; k0 += kKeyTile) {
+    for (int64_t k0 = mask.first_key(first_position); k0 < end; k0 += kKeyTile) {
       const int64_t k1 = std::min(end, k0 + kKeyTile), count = k1 - k0, keys = tile_padded(count);
-      if (a.mask.cover(first_position, end_position, k0, k1) == TileCover::empty) continue;
+      if (mask.cover(first_position, end_position, k0, k1) == TileCover::empty) continue;
       copy_keys(a, sequence, a.k + kv_head * a.d_qk, a.k_stride, a.d_qk, k0, k1, k_tile);
       copy_keys(a, sequence, a.v + kv_head * a.d_vo, a.v_stride, a.d_vo, k0, k1, v_rows);
       transpose_rows(keys, d_vo, v_rows, v_t);
       for (int64_t i = 0; i < tiles; ++i) {
         const auto t = lane_tile(i);
-        const TileCover cover = a.mask.cover(t.first_position(), t.end_position(), k0, k1);
+        const TileCover cover = mask.cover(t.first_position(), t.end_position(), k0, k1);
         if (cover == TileCover::empty) continue;
         LaneState& state = states[i];
         const int64_t columns = tile_padded(t.count);
@@ -397,6 +398,7 @@ void attention_grad_on_tiles(const AttentionGrad<BFloat16>& g, int64_t sequence,
   const TileScope<unit> scope;
   const int64_t queries = a.q_offsets[sequence + 1] - a.q_offsets[sequence];
   const int64_t pairs = queries * (a.heads / a.kv_heads);
+  const Mask mask = a.mask_of(sequence);
   for (int64_t begin = 0; begin < pairs; begin += kLanes) {
     const LaneTile<BFloat16> t{a, sequence, kv_head, 0, begin, std::min(kLanes, pairs - begin)};
     const int64_t columns = tile_padded(t.count), q0 = t.first_position(), q1 = t.end_position();
@@ -424,10 +426,10 @@ void attention_grad_on_tiles(const AttentionGrad<BFloat16>& g, int64_t sequence,
       delta[lane] = sum_of(d, dot);
     }
 
-    const int64_t end = a.mask.end_key(q1, keys);
-    for (int64_t k0 = a.mask.first_key(q0) / kKeyTile * kKeyTile; k0 < end; k0 += kKeyTile) {
+    const int64_t end = mask.end_key(q1, keys);
+    for (int64_t k0 = mask.first_key(q0) / kKeyTile * kKeyTile; k0 < end; k0 += kKeyTile) {
       const int64_t k1 = std::min(end, k0 + kKeyTile), count = k1 - k0, tile_keys = tile_padded(count);
-      const TileCover cover = a.mask.cover(q0, q1, k0, k1);
+      const TileCover cover = mask.cover(q0, q1, k0, k1);
       if (cover == TileCover::empty) continue;
       scope.product(tile_keys, columns, d_qk, k + k0 * d_qk, d_qk, q_t, columns, s_t, kLanes, false);
       if (a.term.on()) add_term(t, k0, k1, 1 / a.scale, s_t);

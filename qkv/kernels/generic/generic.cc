@@ -207,10 +207,11 @@ template <typename T>
 void query_scores(const Attention<T>& a, int64_t s, int64_t i, int64_t h, std::vector<float>& scores) {
   const int64_t queries = a.q_offsets[s + 1] - a.q_offsets[s], keys = a.key_lengths[s];
   const int64_t kv = h / (a.heads / a.kv_heads), position = keys - queries + i;
+  const Mask mask = a.mask_of(s);
   const T* q = a.q + (a.q_offsets[s] + i) * a.q_stride + h * a.d_qk;
   scores.assign(keys, -std::numeric_limits<float>::infinity());
   for (int64_t j = 0; j < keys; ++j) {
-    if (!a.mask.allows(position, j)) continue;
+    if (!mask.allows(position, j)) continue;
     const T* k = a.k + key_row(a, s, j) * a.k_stride + kv * a.d_qk;
     float dot = 0;
     for (int64_t c = 0; c < a.d_qk; ++c) dot += at(q, c) * at(k, c);
