@@ -138,25 +138,28 @@ void eval_hidden(const EvalOptions& o, const TextModel& m) {
   const TokenStream stream = tokenize_file(o.data, o.separator, m.tokenizer);
   const int64_t context = m.model->spec().context;
   check(context > 2, "{}: a context of {} tokens leaves no room for a text", o.dir, context);
-  const std::vector<Piece> pieces = pieces_with_words(stream, m.tokenizer, context);
-  check(!pieces.empty(), "{}: there is no token to hide", o.data);
   Masking masking = masking_for(m.tokenizer, o.masking);
   masking.permuted = m.model->spec().order == Order::permuted;
+  masking.next_sentence = !m.model->spec().labels.empty();
+  const std::vector<Piece> pieces = pieces_with_words(stream, m.tokenizer, context, ends_of(masking));
+  check(!pieces.empty(), "{}: there is no token to hide", o.data);
   const Evaluation e = evaluate_masked(*m.model, stream, pieces, masking, ends, o.batch_tokens, o.mask_seed);
   if (o.json) {
-    print_json({{"loss", e.loss()},
-                {"perplexity", e.perplexity()},
-                {"hidden", e.tokens},
-                {"tokens", stream.size()},
-                {"sequences", pieces.size()},
-                {"mask_rate", o.masking.rate},
-                {"seed", o.mask_seed}});
+    OrderedJson out = {{"loss", e.loss()},           {"perplexity", e.perplexity()},
+                       {"hidden", e.tokens},         {"tokens", stream.size()},
+                       {"sequences", pieces.size()}, {"mask_rate", o.masking.rate},
+                       {"seed", o.mask_seed}};
+    for (const auto& [name, value] : e.scores) out[name] = value;
+    print_json(out);
     return;
   }
-  print(
-      fmt::format("loss          {:.4f} nats a hidden token ({} of {} tokens in {} sequences)\n"
-                  "perplexity    {:.2f}\n",
-                  e.loss(), e.tokens, stream.size(), pieces.size(), e.perplexity()));
+  std::string out = fmt::format(
+      "loss           {:.4f} nats a hidden token ({} of {} tokens in {} sequences)\n"
+      "perplexity     {:.2f}\n",
+      e.loss(), e.tokens, stream.size(), pieces.size(), e.perplexity());
+  for (const auto& [name, value] : e.scores)
+    out += fmt::format("{:<13}  {} of {} pairs\n", name, percent(value), e.examples);
+  print(out);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ namespace {
 
 constexpr uint32_t kMaskSite = 0x6d61736b;   // "mask"
 constexpr uint32_t kOrderSite = 0x6f726472;  // "ordr"
+constexpr uint32_t kPairSite = 0x70616972;   // "pair"
 
 // A batch whose targets stand in their places -> the same with a row behind each sequence for each target.
 // place[r]: of row r in the stream, which `random` orders by.
@@ -48,6 +49,26 @@ Batch permuted(const Batch& shown, std::span<const int64_t> places, int32_t mask
   return b;
 }
 
+// What a sequence reads.
+struct Texts {
+  Piece first, second = {0, 0};
+  int32_t follows = kIgnored;  // kNextText or kOtherText
+};
+
+// Piece i in two parts, or its first part and the second one of another piece. One token is one text.
+Texts two_texts(std::span<const Piece> pieces, size_t i, uint64_t seed, uint64_t draw) {
+  const auto middle = [](const Piece& p) { return p.begin + (p.end - p.begin + 1) / 2; };
+  const Piece& p = pieces[i];
+  Texts own{{p.begin, middle(p)}, {middle(p), p.end}, kNextText};
+  if (own.second.begin == own.second.end) return {p};
+  const RandomStream random{seed, draw, kPairSite};
+  const auto place = 2 * static_cast<uint64_t>(p.begin);
+  if (pieces.size() < 2 || random.uniform(place) < 0.5) return own;
+  const size_t other = (i + 1 + random.below(place + 1, pieces.size() - 1)) % pieces.size();
+  if (middle(pieces[other]) == pieces[other].end) return own;
+  return {own.first, {middle(pieces[other]), pieces[other].end}, kOtherText};
+}
+
 }  // namespace
 
 std::vector<Piece> pieces_of(const TokenStream& stream, int64_t length) {
@@ -67,7 +88,7 @@ Batch masked_batch(const TokenStream& stream, std::span<const Piece> pieces, Sur
   const auto has = [](const std::vector<bool>& set, int32_t id) {
     return static_cast<size_t>(id) < set.size() && set[id];
   };
-  std::vector<int32_t> ids, targets, lengths;
+  std::vector<int32_t> ids, targets, segments, lengths, follows;
   int64_t count = 0;
   size_t word_begin = 0, word_end = 0;  // rows of the last word that may be hidden
   // Three numbers a place: whether it is hidden, by what, by which token.
@@ -86,31 +107,40 @@ Batch masked_batch(const TokenStream& stream, std::span<const Piece> pieces, Sur
     const uint64_t drawn = random.below(3 * static_cast<uint64_t>(at) + 2, masking.vocab_size);
     if (!has(masking.special, static_cast<int32_t>(drawn))) ids[row] = static_cast<int32_t>(drawn);
   };
-  for (const Piece& p : pieces) {
+  for (size_t i = 0; i < pieces.size(); ++i) {
     const size_t begin = ids.size();
+    Texts read{pieces[i]};
+    if (masking.next_sentence) read = two_texts(pieces, i, seed, draw);
+    follows.push_back(read.follows);
+    int32_t segment = 0;
     const auto put = [&](int32_t id, int64_t place) {
       ids.push_back(id);
       targets.push_back(kIgnored);
+      segments.push_back(segment);
       places.push_back(place);
     };
     if (ends.first >= 0) put(ends.first, -1);
-    bool inside = false, hidden = false;  // a word; one that is hidden
-    for (int64_t at = p.begin; at < p.end; ++at) {
-      const size_t row = ids.size();
-      put(tokens[at], at);
-      if (has(masking.special, tokens[at])) {
-        inside = false;
-        continue;
+    for (const Piece& p : {read.first, read.second}) {
+      if (p.begin == p.end) continue;
+      bool inside = false, hidden = false;  // a word; one that is hidden
+      for (int64_t at = p.begin; at < p.end; ++at) {
+        const size_t row = ids.size();
+        put(tokens[at], at);
+        if (has(masking.special, tokens[at])) {
+          inside = false;
+          continue;
+        }
+        if (!(inside && masking.whole_words && has(masking.inner, tokens[at]))) {
+          hidden = random.uniform(3 * static_cast<uint64_t>(at)) < masking.rate;
+          word_begin = row;
+        }
+        inside = true;
+        word_end = row + 1;
+        if (hidden) hide(row);
       }
-      if (!(inside && masking.whole_words && has(masking.inner, tokens[at]))) {
-        hidden = random.uniform(3 * static_cast<uint64_t>(at)) < masking.rate;
-        word_begin = row;
-      }
-      inside = true;
-      word_end = row + 1;
-      if (hidden) hide(row);
+      if (ends.last >= 0) put(ends.last, -1);
+      segment = 1;
     }
-    if (ends.last >= 0) put(ends.last, -1);
     lengths.push_back(static_cast<int32_t>(ids.size() - begin));
   }
   if (count == 0)
@@ -120,6 +150,10 @@ Batch masked_batch(const TokenStream& stream, std::span<const Piece> pieces, Sur
   b.layout = Layout::of(lengths);
   b.targets = Tensor::of({std::ssize(targets)}, targets);
   b.target_count = count;
+  if (masking.next_sentence) {
+    b.segments = Tensor::of({std::ssize(segments)}, segments);
+    b.sequence_targets = Tensor::of({std::ssize(follows)}, follows);
+  }
   return masking.permuted ? permuted(b, places, masking.mask, {seed, draw, kOrderSite}) : b;
 }
 

@@ -20,6 +20,9 @@ struct Masking {
   // `mask` behind the piece, that sees what is not to be predicted and what comes before it in that order
   // (permutation LM; Yang et al. 2019, XLNet, eqs. 3 and 5, with partial prediction).
   bool permuted = false;
+  // A piece is read as two texts with a separator between them; of half of the pieces the second text is
+  // another piece's, which is to be told (next-sentence prediction; Devlin et al. 2019, section 3.1).
+  bool next_sentence = false;
   int32_t mask = 0;           // mask_token
   int32_t vocab_size = 0;     // of the random tokens
   std::vector<bool> special;  // of each id: never hidden, never put in place of another
@@ -34,10 +37,13 @@ struct Piece {
 // The documents of a stream in pieces of at most `length` tokens.
 std::vector<Piece> pieces_of(const TokenStream& stream, int64_t length);
 
-// What stands around a piece; -1: nothing.
+// What stands around a piece; -1: nothing. `last` also stands between two texts.
 struct Surroundings {
   int32_t first = -1, last = -1;
 };
+
+// Which text follows, as sequence_targets have it.
+inline constexpr int32_t kNextText = 0, kOtherText = 1;
 
 // These pieces as one batch: tokens with some hidden, the hidden ones as targets. A piece's mask, and its
 // order, is a function of (seed, draw, its place in the stream); at least one token of a batch is hidden.

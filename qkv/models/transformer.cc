@@ -161,20 +161,35 @@ Tensor Transformer::classes(const Tensor& hidden, const ModelInput& input, const
                 DType::f32);
 }
 
+CrossEntropyResult Transformer::token_loss(const Tensor& x, const Tensor& targets, float scale,
+                                           const LossTerms& terms) const {
+  const Tensor bias = unembedding_bias_ ? unembedding_bias_->value : Tensor();
+  // Where few tokens are predicted, only their rows meet the vocabulary.
+  const std::vector<int32_t> rows = predicted_rows(targets);
+  if (std::ssize(rows) * 2 > targets.count() || rows.empty())
+    return unembed_cross_entropy(projected(x), unembedding_->value, bias, targets, scale, terms);
+  std::vector<int32_t> kept;
+  for (const int32_t r : rows) kept.push_back(targets.data<int32_t>()[r]);
+  const int64_t n = std::ssize(rows);
+  return unembed_cross_entropy(projected(select_rows(x, Tensor::of({n}, rows))), unembedding_->value, bias,
+                               Tensor::of({n}, kept), scale, terms);
+}
+
 CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targets, const Context& context,
                                      float scale, const LossTerms& terms) const {
   const Tensor x = hidden(input, context);
   if (spec_.output == Output::tokens) {
-    const Tensor bias = unembedding_bias_ ? unembedding_bias_->value : Tensor();
-    // Where few tokens are predicted, only their rows meet the vocabulary.
-    const std::vector<int32_t> rows = predicted_rows(targets);
-    if (std::ssize(rows) * 2 > targets.count() || rows.empty())
-      return unembed_cross_entropy(projected(x), unembedding_->value, bias, targets, scale, terms);
-    std::vector<int32_t> kept;
-    for (const int32_t r : rows) kept.push_back(targets.data<int32_t>()[r]);
-    const int64_t n = std::ssize(rows);
-    return unembed_cross_entropy(projected(select_rows(x, Tensor::of({n}, rows))), unembedding_->value, bias,
-                                 Tensor::of({n}, kept), scale, terms);
+    CrossEntropyResult tokens = token_loss(x, targets, scale, terms);
+    if (!input.sequence_targets.defined()) return tokens;
+    const int64_t sequences = std::ssize(predicted_rows(input.sequence_targets));
+    if (sequences == 0) return tokens;
+    // A mean beside a mean: `scale` counts tokens.
+    const float of_sequences = scale * static_cast<float>(tokens.count) / static_cast<float>(sequences);
+    const CrossEntropyResult classes =
+        unembed_cross_entropy(class_features(x, input, context), classifier_->value, classifier_bias_->value,
+                              input.sequence_targets, of_sequences);
+    tokens.loss = add(tokens.loss, classes.loss);
+    return tokens;
   }
   if (spec_.output == Output::span) {
     const Tensor scores =

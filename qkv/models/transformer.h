@@ -20,6 +20,9 @@ struct ModelInput {
   Tensor source = {};    // i32 [M]: what an encoder-decoder conditions on (the paper's z); else undefined
   Layout source_layout = {};  // of source; as many sequences as `layout`
   Ranks ranks = {};           // of ids: an order that is not the stack's own
+  // i32 [S]: the class of each sequence, to be told beside its tokens by a model with labels; undefined:
+  // none.
+  Tensor sequence_targets = {};
 };
 
 // The order of a prefix LM (Liu et al. 2018; Raffel et al. 2020): the first prefixes[s] tokens of sequence s
@@ -62,8 +65,9 @@ class Transformer {
   Tensor pooled(const Tensor& hidden, const ModelInput& input) const;
   // The loss for targets i32 of the model's output: [N] of tokens (Algorithms 11, 12 and 13) or token
   // classes, kIgnored where nothing is predicted; [S] of sequence classes; [S, 2] of spans. Embeddings have
-  // none: the first half of the sequences should find the second half, each its own. `scale` as in
-  // unembed_cross_entropy(). Throws Error where the output has no targets.
+  // none: the first half of the sequences should find the second half, each its own. Where the input has
+  // sequence_targets the mean of their losses is added to the tokens' (but not to the result's numbers).
+  // `scale` as in unembed_cross_entropy(). Throws Error where the output has no targets.
   CrossEntropyResult loss(const ModelInput& input, const Tensor& targets, const Context& context, float scale,
                           const LossTerms& terms = {}) const;
 
@@ -74,6 +78,9 @@ class Transformer {
   void add_unembedding(const Initializer& normal);
   // What the classifier reads: [S, D] or [N, D].
   Tensor class_features(const Tensor& hidden, const ModelInput& input, const Context& context) const;
+  // Of tokens whose states are x; Algorithms 11, 12 and 13.
+  CrossEntropyResult token_loss(const Tensor& x, const Tensor& targets, float scale,
+                                const LossTerms& terms) const;
   // Lines 10 and 11 of Algorithm 9: [N, D] -> [N, d_f].
   Tensor projected(const Tensor& hidden) const;
   ModelSpec spec_;

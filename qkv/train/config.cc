@@ -178,6 +178,8 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"mask_random", "of these, that stand as another token"}, c.masking.random, Range<double>{0, 1});
   v({"mask_keep", "of these, that stand as they are"}, c.masking.keep, Range<double>{0, 1});
   v({"mask_whole_words", "hide all tokens of a word, or none"}, c.masking.whole_words);
+  v({"next_sentence", "also tell whether the second half of a piece is its own (masked)"},
+    c.masking.next_sentence);
   v({"out", "folder of the run", nullptr, false}, c.out);
   v({"steps", "updates of the weights"}, c.steps, kCount);
   v({"span_density", "of the tokens, taken away in spans (span_corruption)"}, c.spans.density,
@@ -554,7 +556,7 @@ void settle_head(TrainConfig& c, const auto& given) {
     if (!given("model.unembedding_bias")) m.unembedding_bias = true;
   }
   if (m.output != Output::sequence_classes)
-    m.pooler = false;
+    m.pooler = c.masking.next_sentence;
   else if (!given("model.pooler"))
     m.pooler = m.architecture == Architecture::encoder && m.pooling == Pooling::first;
 }
@@ -637,6 +639,7 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   only_for({masked, permutation}, "train.mask_rate", c.masking.rate == defaults.masking.rate);
   only_for({masked}, "train.mask_random", c.masking.random == defaults.masking.random);
   only_for({masked}, "train.mask_keep", c.masking.keep == defaults.masking.keep);
+  only_for({masked}, "train.next_sentence", !c.masking.next_sentence);
   only_for({masked, permutation}, "train.mask_whole_words", !c.masking.whole_words);
   const auto scored_by = [&](const char* score, std::initializer_list<Objective> right) {
     if (c.best_by == score) only_for(right, fmt::format("train.best_by = \"{}\"", score).c_str(), false);

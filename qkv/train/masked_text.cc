@@ -40,8 +40,8 @@ Masking masking_for(const text::Tokenizer& tokenizer, Masking rates) {
 }
 
 std::vector<Piece> pieces_with_words(const TokenStream& stream, const text::Tokenizer& tokenizer,
-                                     int64_t context) {
-  std::vector<Piece> out = pieces_of(stream, context - 2);
+                                     int64_t context, int64_t ends) {
+  std::vector<Piece> out = pieces_of(stream, context - ends);
   const auto tokens = stream.tokens();
   std::erase_if(out, [&](const Piece& p) {
     return std::all_of(tokens.begin() + p.begin, tokens.begin() + p.end,
@@ -61,6 +61,7 @@ Evaluation evaluate_masked(const Transformer& model, const TokenStream& stream,
                            const EncoderTokens& ends, int64_t tokens, uint64_t seed) {
   const NoGrad guard;
   Evaluation e;
+  int64_t right = 0;
   for (const std::vector<int64_t>& which : batches_by_length(lengths_of(pieces), tokens)) {
     std::vector<Piece> chosen;
     for (const int64_t i : which) chosen.push_back(pieces[i]);
@@ -68,7 +69,18 @@ Evaluation evaluate_masked(const Transformer& model, const TokenStream& stream,
     const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
     e.total += r.total;
     e.tokens += r.count;
+    if (!b.sequence_targets.defined()) continue;
+    const Tensor scores = model.classes(model.hidden(b, {}), b, {});
+    const auto wanted = b.sequence_targets.values<int32_t>();
+    for (size_t s = 0; s < wanted.size(); ++s) {
+      if (wanted[s] == kIgnored) continue;
+      const float* z = scores.data<float>() + static_cast<int64_t>(s) * scores.width();
+      right += std::max_element(z, z + scores.width()) - z == wanted[s];
+      ++e.examples;
+    }
   }
+  if (e.examples > 0)
+    e.scores = {{"next_sentence", static_cast<double>(right) / static_cast<double>(e.examples)}};
   e.of_tokens = e.tokens;
   return e;
 }

@@ -19,8 +19,8 @@ class MaskedLanguageModelling : public TaskOfSequences {
         text_(std::move(corpus.text)),
         cached_(corpus.cached),
         tokens_(encoder_tokens(tokenizer_)),
-        train_(pieces_with_words(text_.train, tokenizer_, config.model.context)),
-        valid_(pieces_with_words(text_.valid, tokenizer_, config.model.context)),
+        train_(pieces_with_words(text_.train, tokenizer_, config.model.context, ends_of(config.masking))),
+        valid_(pieces_with_words(text_.valid, tokenizer_, config.model.context, ends_of(config.masking))),
         masking_(masking_for(tokenizer_, config.masking)) {
     masking_.permuted = config.objective == Objective::permutation;
     take_lengths(lengths_of(train_));
@@ -33,7 +33,11 @@ class MaskedLanguageModelling : public TaskOfSequences {
     return evaluate_masked(model, text_.valid, valid_, masking_, tokens_, config_.batch_tokens);
   }
   std::string text(const Evaluation& e) const override {
-    return fmt::format("{:.4f} (perplexity {:.2f} of {} hidden tokens)", e.loss(), e.perplexity(), e.tokens);
+    return fmt::format("{:.4f} (perplexity {:.2f} of {} hidden tokens)", e.loss(), e.perplexity(), e.tokens) +
+           (e.scores.empty() ? "" : fmt::format(", next sentence {:.2f}%", 100 * e.score("next_sentence")));
+  }
+  std::vector<std::string> labels() const override {
+    return masking_.next_sentence ? std::vector<std::string>{"next", "random"} : std::vector<std::string>();
   }
   OrderedJson sample(const Transformer& model) const override {
     constexpr int64_t kTokens = 24;
@@ -43,7 +47,7 @@ class MaskedLanguageModelling : public TaskOfSequences {
     piece.end = std::min(piece.end, piece.begin + kTokens);
     Masking plain = masking_;
     plain.keep = plain.random = 0;
-    plain.permuted = false;
+    plain.permuted = plain.next_sentence = false;
     const Batch b = masked_batch(stream, std::span(&piece, 1), {tokens_.first, tokens_.last}, plain, 1, 0);
     const auto ids = b.ids.values<int32_t>();
     std::vector<text::TokenId> read(ids.begin() + 1, ids.end() - 1), written = read;
@@ -75,8 +79,8 @@ class MaskedLanguageModelling : public TaskOfSequences {
 
 std::unique_ptr<Task> make_masked_language_modelling(const TrainConfig& config,
                                                      const text::Tokenizer* given) {
-  check(config.model.context > 2, "model.context: {} tokens leave no room between [CLS] and [SEP]",
-        config.model.context);
+  check(config.model.context > ends_of(config.masking),
+        "model.context: {} tokens leave no room between [CLS] and [SEP]", config.model.context);
   return std::make_unique<MaskedLanguageModelling>(config, load_corpus(config, given));
 }
 

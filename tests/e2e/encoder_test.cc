@@ -224,6 +224,17 @@ TEST_P(HiddenTokens, AreFound) {
   EXPECT_EQ(tokenizer.id_to_token(found[1][0].id), "ibis");
 }
 
+// Which second half belongs to a first one, beside what is hidden (BERT's pre-training).
+TEST_F(Encoders, LearnWhichTextFollows) {
+  const TrainConfig c = config("masked", "run", {"train.next_sentence=true", "train.steps=400"});
+  const Evaluation e = train(c, StartMode::fresh, nullptr);
+  EXPECT_LT(e.loss(), 0.5 * std::log(10.0));
+  EXPECT_GE(e.score("next_sentence"), 0.9);
+  const auto model = load_model(c.out + "/best", DType::f32);
+  EXPECT_EQ(model->spec().labels, (std::vector<std::string>{"next", "random"}));
+  EXPECT_TRUE(model->spec().pooler);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, HiddenTokens, ::testing::Values("masked", "permutation"));
 
 // The last token of a decoder has seen them all.

@@ -209,5 +209,40 @@ TEST(Masking, AtLeastOneTokenIsHidden) {
   EXPECT_EQ(values(b.ids), (std::vector<int32_t>{kFirst, 1, 1, kLast}));
 }
 
+TEST(Masking, TwoTexts) {
+  TokenStream stream;
+  for (int d = 0; d < 40; ++d) {  // document d: 2 to 9 tokens of 100 d and on
+    std::vector<int32_t> document(2 + d % 8);
+    for (size_t t = 0; t < document.size(); ++t) document[t] = 100 * (d + 1) + static_cast<int32_t>(t);
+    stream.append(document);
+  }
+  stream.append({5000});  // one token is no pair
+  Masking m;
+  m.next_sentence = true;
+  m.rate = 0.3;
+  m.mask = 7;
+  m.keep = 1;  // so that ids tell where they are from
+  m.random = 0;
+  const std::vector<Piece> pieces = pieces_of(stream, 100);
+  const Batch b = masked_batch(stream, pieces, {1, 2}, m, 3, 0);
+  const auto ids = b.ids.values<int32_t>(), segments = b.segments.values<int32_t>(),
+             follows = b.sequence_targets.values<int32_t>();
+  ASSERT_EQ(follows.size(), 41u);
+  EXPECT_EQ(follows[40], kIgnored);
+  int others = 0;
+  for (int s = 0; s < 40; ++s) {
+    const int32_t begin = b.layout.offsets[s], end = b.layout.offsets[s + 1], first = (2 + s % 8 + 1) / 2;
+    EXPECT_EQ(ids[begin], 1);
+    EXPECT_EQ(ids[begin + 1 + first], 2);
+    EXPECT_EQ(ids[end - 1], 2);
+    for (int32_t r = begin; r < end; ++r) EXPECT_EQ(segments[r], r > begin + 1 + first ? 1 : 0);
+    const int32_t second = ids[begin + first + 2];
+    EXPECT_EQ(second == 100 * (s + 1) + first, follows[s] == kNextText) << s;
+    others += follows[s] == kOtherText;
+  }
+  EXPECT_GT(others, 10);
+  EXPECT_LT(others, 30);
+}
+
 }  // namespace
 }  // namespace qkv
