@@ -7,8 +7,9 @@ namespace {
 
 constexpr int64_t kMost = kMostOfConfig;
 
-// 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces.
-constexpr int64_t kVersion = 3;
+// 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces;
+// 3 no recurrences.
+constexpr int64_t kVersion = 4;
 
 ModelSpec read_config(const JsonField& c) {
   const JsonField q = c["qkv"];
@@ -41,6 +42,14 @@ ModelSpec read_config(const JsonField& c) {
     s.relative_distance = q["relative_distance"].integer(0, kMost);
     s.stacks_apart = q["stacks_apart"].boolean();
     s.unembedding_scaled = q["unembedding_scaled"].boolean();
+  }
+  if (version > 3) {
+    s.recurrence.encoder = cell_from_name(q["encoder"].string());
+    s.recurrence.decoder = cell_from_name(q["decoder"].string());
+    s.recurrence.bidirectional = q["bidirectional"].boolean();
+    s.recurrence.attention = source_attention_from_name(q["source_attention"].string());
+    s.recurrence.window = q["local_window"].integer(0, kMost);
+    s.source_reversed = q["reverse_source"].boolean();
   }
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
@@ -89,6 +98,12 @@ OrderedJson write_config(const ModelSpec& s) {
             {"relative_distance", s.relative_distance},
             {"stacks_apart", s.stacks_apart},
             {"unembedding_scaled", s.unembedding_scaled},
+            {"encoder", name_of(s.recurrence.encoder)},
+            {"decoder", name_of(s.recurrence.decoder)},
+            {"bidirectional", s.recurrence.bidirectional},
+            {"source_attention", name_of(s.recurrence.attention)},
+            {"local_window", s.recurrence.window},
+            {"reverse_source", s.source_reversed},
             {"vocab_size", s.vocab_size},
             {"context", s.context},
             {"width", s.width},

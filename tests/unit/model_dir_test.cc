@@ -214,7 +214,7 @@ TEST_P(BadModelDir, ConfigFields) {
   refuse_field(tied, 1, {tied, "true or false"});
   refuse_field(n ? "residual_dropout" : "resid_pdrop", 1.5, {"residual dropout"});
   if (n) {
-    refuse_field("version", 4, {"version", "4"});
+    refuse_field("version", 5, {"version", "5"});
     refuse_field("architecture", "diffusion", {"architecture", "'diffusion'", "encoder_decoder"});
     refuse_field("encoder_layers", 2, {"encoder_layers", "one stack"});
     refuse_field("positions", "alibi", {"positions", "'alibi'"});
