@@ -34,6 +34,9 @@ void run(const std::string& path) {
              s.context, s.layers, s.width);
   fmt::print("  heads       {} ({} for keys and values), queries {} wide, values {} wide\n",
              s.attention.heads, s.attention.kv_heads, s.attention.d_qk, s.attention.d_vo);
+  if (const RecurrenceSpec& r = s.recurrence; r.any())
+    fmt::print("  recurrences encoder {}{}, decoder {}, source attention {}\n", name_of(r.encoder),
+               r.bidirectional ? " (both ways)" : "", name_of(r.decoder), name_of(r.attention));
   fmt::print("  hidden      {}, {}\n", s.hidden, name_of(s.activation));
   fmt::print("  unembedding {}\n", s.tied ? "tied to the token embedding" : "its own");
   fmt::print("  parameters  {}\n", model.parameters().count());
