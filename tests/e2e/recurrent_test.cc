@@ -59,8 +59,8 @@ learning_rate = 5e-3
 warmup_steps = 20
 weight_decay = 0
 batch_tokens = 1000
-steps = 400
-eval_every = 200
+steps = 600
+eval_every = 300
 )");
     std::vector<std::string> settings = GetParam().settings;
     settings.insert(settings.end(), more.begin(), more.end());
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Variant{"Sutskever",
                 {"model.encoder=lstm", "model.decoder=lstm", "model.source_attention=none",
-                 "model.reverse_source=true", "train.steps=800"}},
+                 "model.reverse_source=true", "train.steps=1200"}},
         Variant{"Bahdanau", {"model.encoder=gru", "model.decoder=gru", "model.source_attention=additive"}},
         Variant{"LuongGlobal", {"model.encoder=lstm", "model.decoder=lstm", "model.bidirectional=false"}},
         Variant{"LuongLocal",
