@@ -632,7 +632,10 @@ train.precision = "f32"
         best = json.loads(self.ok("translate", "run", "--json", "--best", "2", "--beams", "2", stdin="quick\n").out)
         self.assertEqual(len(best["best"]), 2)
         self.assertIn("loss", json.loads(self.ok("eval", "run", "--data", "pairs.tsv", "--json").out))
-        self.assertIn("recurrences encoder lstm (both ways), decoder gru, source attention additive", self.ok("inspect", "run").out)
+        shown = self.ok("inspect", "run").out
+        for part in ("encoder-decoder", "recurrences encoder lstm (both ways), decoder gru, source attention additive"):
+            self.assertIn(part, shown)
+        self.assertNotIn("heads", shown)
         self.refused("train", "config.toml", "--set", "model.source_attention=dot", status=2, says=["source_attention", "decoder"])
 
     def test_bleu_while_training(self):
