@@ -5,7 +5,8 @@
 
 namespace qkv {
 
-BlockStack::BlockStack(Parameters& parameters, const std::string& name, const ModelSpec& spec, const Shape& shape)
+BlockStack::BlockStack(Parameters& parameters, const std::string& name, const ModelSpec& spec,
+                       const Shape& shape)
     : name_(name), placement_(spec.norm_placement), site_(shape.site), attentions_(shape.cross ? 2 : 1) {
   // Residual branches that are summed up to the end start smaller by the root of their number (GPT-2).
   const auto branches = static_cast<float>((attentions_ + 1) * shape.layers);
@@ -44,7 +45,7 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
 }
 
 Tensor BlockStack::forward(const Tensor& x, const Context& given,
-                      std::span<const std::unique_ptr<LayerState>> states) const {
+                           std::span<const std::unique_ptr<LayerState>> states) const {
   check(states.empty() ||
             static_cast<int64_t>(states.size()) == attentions_ * static_cast<int64_t>(blocks_.size()),
         "{}: {} states for {} blocks", name_, states.size(), blocks_.size());

@@ -21,8 +21,9 @@ struct ModelInput {
   Layout source_layout = {};  // of source; as many sequences as `layout`
 };
 
-// A model of the shape that a spec describes; a stack may be a recurrence instead. Its parameters are bound by load_model(), drawn by
-// Parameters::draw(), or drawn and made trainable by Parameters::prepare_training().
+// A model of the shape that a spec describes; a stack may be a recurrence instead. Its parameters are bound
+// by load_model(), drawn by Parameters::draw(), or drawn and made trainable by
+// Parameters::prepare_training().
 class Transformer {
  public:
   explicit Transformer(const ModelSpec& spec);
