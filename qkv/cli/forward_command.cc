@@ -91,6 +91,8 @@ Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSp
 class Collector : public Probe {
  public:
   Collector(const Options& options, const ModelSpec& spec, const Inputs& inputs) : spec_(spec) {
+    check(!options.attentions || !spec.recurrence.any(),
+          "--attentions: a model with a recurrence has no heads to show");
     const bool both = spec.architecture == Architecture::encoder_decoder;
     const auto add = [&](const std::string& stack, const std::string& prefix, int64_t layers,
                          const PaddedBatch& batch) {
@@ -142,12 +144,15 @@ class Collector : public Probe {
     const PaddedBatch* keys;
   };
 
-  // State 0 is what enters the first block, state l what leaves block l; of pre-LN the last is normalised.
+  // State 0 is what enters the first block, state l what leaves block l; of pre-LN the last is normalised, of
+  // a recurrence it is h.
   void add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,
                   const PaddedBatch& batch) {
     const bool pre = spec_.norm_placement == NormPlacement::pre;
+    const Cell cell = stack == "encoder" ? spec_.recurrence.encoder : spec_.recurrence.decoder;
     for (int64_t l = 0; l <= layers; ++l) {
       const std::string name = l == 0               ? stack + ".embedding"
+                               : cell != Cell::none ? fmt::format("{}.block.{}", stack, l - 1)
                                : pre && l == layers ? stack + ".norm"
                                                     : fmt::format("{}.block.{}.feed_forward.{}", stack, l - 1,
                                                                   pre ? "sum" : "norm");

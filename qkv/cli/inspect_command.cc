@@ -29,12 +29,22 @@ void run(const std::string& path) {
   const ModelSpec s = load_spec(dir);
   const Family& family = family_for(s);
   Transformer model(s);
-  fmt::print("{}: {} model, decoder-only\n", dir, family.model_type);
+  const bool both = s.architecture == Architecture::encoder_decoder;
+  fmt::print("{}: {} model, {}\n", dir, family.model_type,
+             both                                      ? "encoder-decoder"
+             : s.architecture == Architecture::encoder ? "encoder-only"
+                                                       : "decoder-only");
   fmt::print("  vocabulary  {}\n  context     {}\n  layers      {}\n  width       {}\n", s.vocab_size,
              s.context, s.layers, s.width);
-  fmt::print("  heads       {} ({} for keys and values), queries {} wide, values {} wide\n",
-             s.attention.heads, s.attention.kv_heads, s.attention.d_qk, s.attention.d_vo);
-  fmt::print("  hidden      {}, {}\n", s.hidden, name_of(s.activation));
+  if (both) fmt::print("  encoder     {} layers\n", s.encoder_layers);
+  if (const RecurrenceSpec& r = s.recurrence; r.any())
+    fmt::print("  recurrences encoder {}{}, decoder {}, source attention {}\n", name_of(r.encoder),
+               r.bidirectional ? " (both ways)" : "", name_of(r.decoder), name_of(r.attention));
+  if (s.has_blocks()) {
+    fmt::print("  heads       {} ({} for keys and values), queries {} wide, values {} wide\n",
+               s.attention.heads, s.attention.kv_heads, s.attention.d_qk, s.attention.d_vo);
+    fmt::print("  hidden      {}, {}\n", s.hidden, name_of(s.activation));
+  }
   fmt::print("  unembedding {}\n", s.tied ? "tied to the token embedding" : "its own");
   fmt::print("  parameters  {}\n", model.parameters().count());
   if (file_exists(dir + "/model.safetensors")) print_tensors(dir + "/model.safetensors");

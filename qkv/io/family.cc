@@ -23,6 +23,7 @@ const Family& family_of(const JsonField& config) {
 }
 
 const Family& family_for(const ModelSpec& spec) {
+  if (spec.recurrence.any() || spec.source_reversed) return native_family();
   for (const Family* f : registry())
     if (f->model_type == spec.family && f->expresses(spec)) return *f;
   for (const Family* f : registry())

@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t kMost = kMostOfConfig;
 
 // 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces;
-// 3 no order but the stack's.
+// 3 no recurrences, and no order but the stack's.
 constexpr int64_t kVersion = 4;
 
 ModelSpec read_config(const JsonField& c) {
@@ -43,7 +43,15 @@ ModelSpec read_config(const JsonField& c) {
     s.stacks_apart = q["stacks_apart"].boolean();
     s.unembedding_scaled = q["unembedding_scaled"].boolean();
   }
-  if (version > 3) s.order = order_from_name(q["order"].string());
+  if (version > 3) {
+    s.order = order_from_name(q["order"].string());
+    s.recurrence.encoder = cell_from_name(q["encoder"].string());
+    s.recurrence.decoder = cell_from_name(q["decoder"].string());
+    s.recurrence.bidirectional = q["bidirectional"].boolean();
+    s.recurrence.attention = source_attention_from_name(q["source_attention"].string());
+    s.recurrence.window = q["local_window"].integer(0, kMost);
+    s.source_reversed = q["reverse_source"].boolean();
+  }
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
   s.width = q["width"].integer(0, kMost);
@@ -92,6 +100,12 @@ OrderedJson write_config(const ModelSpec& s) {
             {"relative_distance", s.relative_distance},
             {"stacks_apart", s.stacks_apart},
             {"unembedding_scaled", s.unembedding_scaled},
+            {"encoder", name_of(s.recurrence.encoder)},
+            {"decoder", name_of(s.recurrence.decoder)},
+            {"bidirectional", s.recurrence.bidirectional},
+            {"source_attention", name_of(s.recurrence.attention)},
+            {"local_window", s.recurrence.window},
+            {"reverse_source", s.source_reversed},
             {"vocab_size", s.vocab_size},
             {"context", s.context},
             {"width", s.width},

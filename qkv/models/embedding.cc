@@ -37,7 +37,7 @@ InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, 
   if (spec.positions == Positions::learned)
     position_ =
         &parameters.add(name + ".position", {spec.context, spec.width}, ParameterKind::matrix, normal);
-  else if (spec.positions != Positions::relative)
+  else if (spec.positions != Positions::relative && spec.positions != Positions::none)
     sinusoids_ = sinusoids(spec);
   if (spec.segments > 0)
     segment_ = &parameters.add(name + ".segment", {spec.segments, spec.width}, ParameterKind::matrix, normal);

@@ -36,6 +36,31 @@ int64_t ModelSpec::classes() const {
   return output == Output::span ? 2 : std::ssize(labels);
 }
 
+namespace {
+
+void check_recurrence(const ModelSpec& s) {
+  const RecurrenceSpec& r = s.recurrence;
+  const bool two_stacks = s.architecture == Architecture::encoder_decoder;
+  check(two_stacks || (!r.any() && !s.source_reversed),
+        "model: {} needs architecture encoder_decoder, not {}", r.any() ? "a recurrence" : "reverse_source",
+        name_of(s.architecture));
+  check(s.has_blocks() == (s.positions != Positions::none), "model: positions {}: {}", name_of(s.positions),
+        s.has_blocks() ? "blocks of attention cannot tell the order of tokens without"
+                       : "recurrences have none");
+  check(!r.bidirectional || r.encoder != Cell::none, "model: bidirectional: the encoder is no recurrence");
+  check(!r.bidirectional || s.width % 2 == 0, "model: bidirectional: width must be even, got {}", s.width);
+  check(r.decoder != Cell::none || r.attention == SourceAttention::none,
+        "model: source_attention {}: the decoder is no recurrence", name_of(r.attention));
+  check(r.decoder == Cell::none || r.encoder != Cell::none || r.attention != SourceAttention::none,
+        "model: source_attention none: an encoder of attention leaves no last state to begin with");
+  check(r.attention != SourceAttention::dot || s.width <= 576,
+        "model: source_attention dot: width must be at most 576, got {}", s.width);
+  check(r.window > 0 && r.window <= 1 << 20, "model: local_window must be between 1 and {}, got {}", 1 << 20,
+        r.window);
+}
+
+}  // namespace
+
 void check_spec(const ModelSpec& s) {
   const auto positive = [](const char* field, int64_t n, int64_t most) {
     check(n > 0 && n <= most, "model: {} must be between 1 and {}, got {}", field, most, n);
@@ -94,6 +119,7 @@ void check_spec(const ModelSpec& s) {
         "model: output {} has no pooler", name_of(s.output));
   check(s.attention.heads % s.attention.kv_heads == 0, "model: {} heads are not divisible by {} kv_heads",
         s.attention.heads, s.attention.kv_heads);
+  check_recurrence(s);
   const auto probability = [](const char* field, float p) {
     check(p >= 0 && p < 1, "model: {} must be in [0, 1), got {}", field, p);
   };
@@ -131,7 +157,13 @@ constexpr Names<Positions> kPositions = {{Positions::learned, "learned"},
                                          {Positions::sinusoidal, "sinusoidal"},
                                          {Positions::sinusoidal_paper, "sinusoidal_paper"},
                                          {Positions::sinusoidal_halves, "sinusoidal_halves"},
-                                         {Positions::relative, "relative"}};
+                                         {Positions::relative, "relative"},
+                                         {Positions::none, "none"}};
+constexpr Names<Cell> kCells = {{Cell::none, "transformer"}, {Cell::lstm, "lstm"}, {Cell::gru, "gru"}};
+constexpr Names<SourceAttention> kSourceAttentions = {{SourceAttention::none, "none"},
+                                                      {SourceAttention::additive, "additive"},
+                                                      {SourceAttention::dot, "dot"},
+                                                      {SourceAttention::local, "local"}};
 constexpr Names<Normalization> kNormalizations = {{Normalization::layer, "layer"},
                                                   {Normalization::rms, "rms"}};
 constexpr Names<NormPlacement> kNormPlacements = {{NormPlacement::pre, "pre"}, {NormPlacement::post, "post"}};
@@ -196,6 +228,18 @@ Normalization normalization_from_name(const std::string& name) {
 }
 std::string name_of(Normalization normalization) {
   return name_in(kNormalizations, normalization);
+}
+Cell cell_from_name(const std::string& name) {
+  return from_name("cell", kCells, name);
+}
+std::string name_of(Cell cell) {
+  return name_in(kCells, cell);
+}
+SourceAttention source_attention_from_name(const std::string& name) {
+  return from_name("source attention", kSourceAttentions, name);
+}
+std::string name_of(SourceAttention attention) {
+  return name_in(kSourceAttentions, attention);
 }
 NormPlacement norm_placement_from_name(const std::string& name) {
   return from_name("norm placement", kNormPlacements, name);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "qkv/nn/layers.h"
+#include "qkv/nn/recurrence.h"
 
 namespace qkv {
 
@@ -23,6 +23,7 @@ enum class Positions : uint8_t {
   sinusoidal_paper,   // as section 5 of Phuong & Hutter prints it: l_max for 10000, positions from 1
   sinusoidal_halves,  // the sines, then the cosines (Marian)
   relative,           // not at all: self-attention adds a bias by distance (T5)
+  none,               // not at all: a recurrence knows the order of what it reads
 };
 
 // What a model says of what it reads.
@@ -46,6 +47,17 @@ enum class Pooling : uint8_t {
   first,  // its first token's (BERT's [CLS])
   last,   // its last token's, which alone has seen all others in a decoder
   mean,
+};
+
+// What an encoder-decoder has of recurrences: the models before the transformer, and those between.
+struct RecurrenceSpec {
+  Cell encoder = Cell::none, decoder = Cell::none;  // none: the stack is one of transformer blocks
+  bool bidirectional = false;  // the encoder reads both ways, each with half of the width (Schuster 1997)
+  SourceAttention attention = SourceAttention::none;  // of the decoder
+  int64_t window = 10;                                // of local attention
+
+  bool any() const { return encoder != Cell::none || decoder != Cell::none; }
+  bool operator==(const RecurrenceSpec&) const = default;
 };
 
 // A transformer: embeddings, one or two stacks of blocks, a head. Fields named as in the literature.
@@ -81,6 +93,8 @@ struct ModelSpec {
   std::vector<std::string> labels = {};
   Pooling pooling = Pooling::first;  // of sequence classes and embeddings
   bool pooler = false;               // tanh(W x + b) of what is pooled (BERT)
+  RecurrenceSpec recurrence = {};
+  bool source_reversed = false;  // the encoder reads its source from the end (Sutskever et al. 2014)
   std::string family =
       {};  // whose config.json it is written as, where several can; empty: the first that can
   float init_std = 0.02F;
@@ -88,6 +102,8 @@ struct ModelSpec {
   float residual_dropout = 0;
   float head_dropout = 0;  // of what the classes are read from
 
+  // Whether a stack is made of transformer blocks; if not, what is said of blocks means nothing.
+  bool has_blocks() const { return recurrence.encoder == Cell::none || recurrence.decoder == Cell::none; }
   NormSpec norm() const { return {normalization, norm_epsilon}; }
   FeedForwardSpec feed_forward() const { return {hidden, activation, gated, feed_forward_bias}; }
   // Rows of the classifier: the classes; 2 of a span; 0: there is none.
@@ -120,6 +136,10 @@ Pooling pooling_from_name(const std::string& name);
 std::string name_of(Pooling pooling);
 Normalization normalization_from_name(const std::string& name);
 std::string name_of(Normalization normalization);
+Cell cell_from_name(const std::string& name);  // none is called transformer
+std::string name_of(Cell cell);
+SourceAttention source_attention_from_name(const std::string& name);
+std::string name_of(SourceAttention attention);
 NormPlacement norm_placement_from_name(const std::string& name);
 std::string name_of(NormPlacement placement);
 

@@ -5,7 +5,8 @@
 
 namespace qkv {
 
-Stack::Stack(Parameters& parameters, const std::string& name, const ModelSpec& spec, const Shape& shape)
+BlockStack::BlockStack(Parameters& parameters, const std::string& name, const ModelSpec& spec,
+                       const Shape& shape)
     : name_(name), placement_(spec.norm_placement), site_(shape.site), attentions_(shape.cross ? 2 : 1) {
   // Residual branches that are summed up to the end start smaller by the root of their number (GPT-2).
   const auto branches = static_cast<float>((attentions_ + 1) * shape.layers);
@@ -43,8 +44,8 @@ Stack::Stack(Parameters& parameters, const std::string& name, const ModelSpec& s
     norm_ = std::make_unique<Norm>(parameters, name + ".norm", spec.width, spec.norm());
 }
 
-Tensor Stack::forward(const Tensor& x, const Context& given,
-                      std::span<const std::unique_ptr<LayerState>> states) const {
+Tensor BlockStack::forward(const Tensor& x, const Context& given,
+                           std::span<const std::unique_ptr<LayerState>> states) const {
   check(states.empty() ||
             static_cast<int64_t>(states.size()) == attentions_ * static_cast<int64_t>(blocks_.size()),
         "{}: {} states for {} blocks", name_, states.size(), blocks_.size());
@@ -91,13 +92,13 @@ Tensor Stack::forward(const Tensor& x, const Context& given,
   return out;
 }
 
-bool Stack::dropped(size_t layer, const Context& context) const {
+bool BlockStack::dropped(size_t layer, const Context& context) const {
   const RandomStream stream{context.seed, context.step,
                             site_ + static_cast<uint32_t>(layer) * kSitesALayer + 3};
   return context.training && layer_drop_ > 0 && stream.uniform(0) < double{layer_drop_};
 }
 
-std::vector<std::unique_ptr<LayerState>> Stack::make_states(int64_t sequences) const {
+std::vector<std::unique_ptr<LayerState>> BlockStack::make_states(int64_t sequences) const {
   std::vector<std::unique_ptr<LayerState>> states;
   for (const Block& block : blocks_)
     for (int64_t i = 0; i < attentions_; ++i) states.push_back(block[i].sublayer->make_state(sequences));

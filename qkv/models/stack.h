@@ -1,4 +1,4 @@
-// A stack of transformer blocks: the encoder's or the decoder's.
+// What turns embedded tokens into hidden rows: the encoder's stack or the decoder's.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,25 @@
 
 namespace qkv {
 
+// A stack, whatever it is made of.
+class Stack {
+ public:
+  static constexpr uint32_t kSitesALayer = 8;  // uses of randomness
+
+  virtual ~Stack() = default;
+  // x [N, D], embedded -> [N, D]. `states`: those of make_states(), or empty.
+  virtual Tensor forward(const Tensor& x, const Context& context,
+                         std::span<const std::unique_ptr<LayerState>> states = {}) const = 0;
+  // Fresh memory for decoding so many sequences.
+  virtual std::vector<std::unique_ptr<LayerState>> make_states(int64_t /*sequences*/) const { return {}; }
+  // Of blocks alone: see Transformer.
+  virtual void set_recompute(bool /*on*/) {}
+  virtual void set_layer_drop(float /*p*/) {}
+};
+
 // Blocks of self-attention, cross-attention where the stack has a source, and a feed-forward network; with
 // pre-LN a norm at the end.
-class Stack {
+class BlockStack : public Stack {
  public:
   // What one stack has that others of the model have not.
   struct Shape {
@@ -22,19 +38,16 @@ class Stack {
     bool cross;     // attends to a source
     uint32_t site;  // the first of its uses of randomness; kSitesALayer a layer
   };
-  static constexpr uint32_t kSitesALayer = 8;
-
   // Parameters begin with `name` ("decoder").
-  Stack(Parameters& parameters, const std::string& name, const ModelSpec& spec, const Shape& shape);
+  BlockStack(Parameters& parameters, const std::string& name, const ModelSpec& spec, const Shape& shape);
 
-  void set_recompute(bool on) { recompute_ = on; }
-  void set_layer_drop(float p) { layer_drop_ = p; }
+  void set_recompute(bool on) override { recompute_ = on; }
+  void set_layer_drop(float p) override { layer_drop_ = p; }
 
-  // x [N, D], embedded -> [N, D]. `states`: those of make_states(), or empty.
   Tensor forward(const Tensor& x, const Context& context,
-                 std::span<const std::unique_ptr<LayerState>> states = {}) const;
-  // Fresh memory for decoding so many sequences: one for each attention.
-  std::vector<std::unique_ptr<LayerState>> make_states(int64_t sequences) const;
+                 std::span<const std::unique_ptr<LayerState>> states = {}) const override;
+  // One for each attention.
+  std::vector<std::unique_ptr<LayerState>> make_states(int64_t sequences) const override;
 
  private:
   // The sublayers of a block, in order; attentions come first.

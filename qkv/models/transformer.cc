@@ -1,8 +1,10 @@
 #include "qkv/models/transformer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
+#include "qkv/models/recurrent.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/linear.h"
 #include "qkv/ops/rows.h"
@@ -21,6 +23,20 @@ std::vector<int32_t> predicted_rows(const Tensor& targets) {
   for (int64_t i = 0; i < targets.count(); ++i)
     if (targets.data<int32_t>()[i] != kIgnored) rows.push_back(static_cast<int32_t>(i));
   return rows;
+}
+
+// The ids of each sequence from the last to the first.
+Tensor reversed(const Tensor& ids, const std::vector<int32_t>& offsets) {
+  Tensor out = ids.clone();
+  int32_t* id = out.mutable_data<int32_t>();
+  for (size_t s = 0; s + 1 < offsets.size(); ++s) std::reverse(id + offsets[s], id + offsets[s + 1]);
+  return out;
+}
+
+// What a stack's embedding has; positions are for blocks of attention.
+ModelSpec embedded_for(Cell cell, ModelSpec spec) {
+  if (cell != Cell::none) spec.positions = Positions::none;
+  return spec;
 }
 
 }  // namespace
@@ -48,17 +64,25 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
   const Initializer normal{Initializer::Kind::normal, spec.init_std};
   token_ = &parameters_.add("embedding.token", {spec.vocab_size, spec.width}, ParameterKind::matrix, normal);
   const bool both = spec.architecture == Architecture::encoder_decoder;
-  embedding_ = std::make_unique<InputEmbedding>(
-      parameters_, spec.stacks_apart ? "decoder.embedding" : "embedding", spec, *token_);
-  if (spec.stacks_apart)
-    source_embedding_ = std::make_unique<InputEmbedding>(parameters_, "encoder.embedding", spec, *token_);
-  if (spec.architecture != Architecture::decoder)
-    encoder_ = std::make_unique<Stack>(parameters_, "encoder", spec,
-                                       Stack::Shape{both ? spec.encoder_layers : spec.layers, Mask::full(),
-                                                    false, both ? kEncoderSite : kStackSite});
-  if (spec.architecture != Architecture::encoder)
-    decoder_ = std::make_unique<Stack>(parameters_, "decoder", spec,
-                                       Stack::Shape{spec.layers, Mask::causal(), both, kStackSite});
+  const auto [encoder_cell, decoder_cell] = std::pair(spec.recurrence.encoder, spec.recurrence.decoder);
+  const bool apart = spec.stacks_apart || (encoder_cell == Cell::none) != (decoder_cell == Cell::none);
+  embedding_ = std::make_unique<InputEmbedding>(parameters_, apart ? "decoder.embedding" : "embedding",
+                                                embedded_for(decoder_cell, spec), *token_);
+  if (apart)
+    source_embedding_ = std::make_unique<InputEmbedding>(parameters_, "encoder.embedding",
+                                                         embedded_for(encoder_cell, spec), *token_);
+  if (encoder_cell != Cell::none)
+    encoder_ = std::make_unique<RecurrentEncoder>(parameters_, "encoder", spec, kEncoderSite);
+  else if (spec.architecture != Architecture::decoder)
+    encoder_ =
+        std::make_unique<BlockStack>(parameters_, "encoder", spec,
+                                     BlockStack::Shape{both ? spec.encoder_layers : spec.layers, Mask::full(),
+                                                       false, both ? kEncoderSite : kStackSite});
+  if (decoder_cell != Cell::none)
+    decoder_ = std::make_unique<RecurrentDecoder>(parameters_, "decoder", spec, kStackSite);
+  else if (spec.architecture != Architecture::encoder)
+    decoder_ = std::make_unique<BlockStack>(parameters_, "decoder", spec,
+                                            BlockStack::Shape{spec.layers, Mask::causal(), both, kStackSite});
   if (spec.output == Output::tokens) add_unembedding(normal);
   if (spec.pooler)
     pooler_ = std::make_unique<Linear>(parameters_, "pooler", spec.width, spec.width, true, spec.init_std);
@@ -104,7 +128,9 @@ Tensor Transformer::encode(const ModelInput& input, const Context& context) cons
   inner.segments = Tensor();
   inner.ranks = {};
   const InputEmbedding& embedding = source_embedding_ ? *source_embedding_ : *embedding_;
-  return encoder_->forward(embedding.forward(input.source, inner, kSourceEmbeddingSite), inner);
+  const Tensor ids =
+      spec_.source_reversed ? reversed(input.source, input.source_layout.offsets) : input.source;
+  return encoder_->forward(embedding.forward(ids, inner, kSourceEmbeddingSite), inner);
 }
 
 Tensor Transformer::hidden(const ModelInput& input, const Context& context,

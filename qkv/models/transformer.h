@@ -32,8 +32,9 @@ Ranks prefix_ranks(const Layout& layout, std::span<const int32_t> prefixes);
 // That of a permutation LM in use: every token of ids i32 [N] sees all but those that are `mask`.
 Ranks ranks_without(const Tensor& ids, int32_t mask);
 
-// A model of the shape that a spec describes. Its parameters are bound by load_model(), drawn by
-// Parameters::draw(), or drawn and made trainable by Parameters::prepare_training().
+// A model of the shape that a spec describes; a stack may be a recurrence instead. Its parameters are bound
+// by load_model(), drawn by Parameters::draw(), or drawn and made trainable by
+// Parameters::prepare_training().
 class Transformer {
  public:
   explicit Transformer(const ModelSpec& spec);

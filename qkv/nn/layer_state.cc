@@ -77,6 +77,34 @@ std::unique_ptr<LayerState> SourceState::fork() const {
   return copy;
 }
 
+void RecurrentState::append(const Tensor& states, std::span<const int32_t> offsets) {
+  KeyValueState::append({states, 0, 1, states.width()},
+                        {Tensor::empty({states.dim(0), 0}, states.dtype()), 0, 1, 0}, offsets);
+}
+
+Tensor RecurrentState::last() const {
+  const Tensor all = keys().x;
+  const KeyLayout where = layout();
+  Tensor out = Tensor::empty({sequences(), all.width()}, all.dtype());
+  for (int64_t s = 0; s < sequences(); ++s)
+    copy_rows(all, where.blocks[s] + where.lengths[s] - 1, 0, 1, out, s);
+  return out;
+}
+
+int64_t RecurrentState::length(int64_t sequence) const {
+  return std::max<int64_t>(0, KeyValueState::length(sequence) - 1);
+}
+
+std::unique_ptr<LayerState> RecurrentState::fork() const {
+  auto copy = std::make_unique<RecurrentState>(*this);
+  copy->own();
+  return copy;
+}
+
+void RecurrentState::truncate(int64_t sequence, int64_t length) {
+  KeyValueState::truncate(sequence, length + (filled() ? 1 : 0));
+}
+
 void KeyValueState::reorder(std::span<const int32_t> sources) {
   KeyValueState next(static_cast<int64_t>(sources.size()), kv_heads_, d_qk_, d_vo_);
   if (keys_.defined()) next.grow(capacity_, keys_.dtype());

@@ -67,4 +67,19 @@ class SourceState : public KeyValueState {
   void truncate(int64_t /*sequence*/, int64_t /*length*/) override {}
 };
 
+// The states of a recurrence: the one it began with and that after each token, so that it can go back.
+class RecurrentState : public KeyValueState {
+ public:
+  RecurrentState(int64_t sequences, int64_t width) : KeyValueState(sequences, 1, width, 0) {}
+
+  // states f32 [N, width]: sequence s goes on by rows [offsets[s], offsets[s + 1]); at first those it begins
+  // with, one each.
+  void append(const Tensor& states, std::span<const int32_t> offsets);
+  Tensor last() const;  // f32 [sequences, width]. REQUIRES: filled().
+
+  int64_t length(int64_t sequence) const override;
+  std::unique_ptr<LayerState> fork() const override;
+  void truncate(int64_t sequence, int64_t length) override;
+};
+
 }  // namespace qkv

@@ -107,6 +107,23 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"architecture", "decoder: continues texts; encoder: reads them; encoder_decoder: source to target"},
     architecture, Choices{"decoder", "encoder", "encoder_decoder"});
   m.architecture = architecture_from_name(architecture);
+  RecurrenceSpec& r = m.recurrence;
+  std::string encoder = name_of(r.encoder), decoder = name_of(r.decoder), looks = name_of(r.attention);
+  v({"encoder", "of an encoder_decoder: blocks of attention, or a recurrence"}, encoder,
+    Choices{"transformer", "lstm", "gru"});
+  r.encoder = cell_from_name(encoder);
+  v({"decoder", "likewise"}, decoder, Choices{"transformer", "lstm", "gru"});
+  r.decoder = cell_from_name(decoder);
+  v({"bidirectional", "a recurrent encoder reads both ways", "true where the decoder looks at the source"},
+    r.bidirectional);
+  v({"source_attention",
+     "of a recurrent decoder; additive: before each step (Bahdanau); dot, local: after it (Luong)",
+     "none, of a recurrent decoder dot"},
+    looks, Choices{"none", "additive", "dot", "local"});
+  r.attention = source_attention_from_name(looks);
+  v({"local_window", "of local attention: tokens on each side of the place it predicts"}, r.window,
+    Range<int64_t>{1, 1 << 20});
+  v({"reverse_source", "the encoder reads its source from the end (Sutskever)"}, m.source_reversed);
   v({"context", "tokens that it can see"}, m.context, Range<int64_t>{1, 1 << 28});
   v({"width", "of an embedding"}, m.width, Range<int64_t>{1, 1 << 20});
   v({"layers", "blocks; of an encoder_decoder the decoder's"}, m.layers, Range<int64_t>{1, 4096});
@@ -131,8 +148,9 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"norm", "pre: x + f(norm(x)); post: norm(x + f(x))", "pre, of an encoder post"}, placement,
     Choices{"pre", "post"});
   m.norm_placement = norm_placement_from_name(placement);
-  v({"positions", "a learned table, a formula, or relative: biases of the scores by distance (T5)"},
-    positions, Choices{"learned", "sinusoidal", "sinusoidal_paper", "sinusoidal_halves", "relative"});
+  v({"positions", "a learned table, a formula, or relative: biases of the scores by distance (T5)",
+     "learned, of recurrences alone none"},
+    positions, Choices{"learned", "sinusoidal", "sinusoidal_paper", "sinusoidal_halves", "relative", "none"});
   m.positions = positions_from_name(positions);
   std::string order = name_of(m.order);
   v({"order", "stack: a decoder's tokens see those before them; prefix: those of a prompt also each other",
@@ -561,6 +579,15 @@ void settle_head(TrainConfig& c, const auto& given) {
     m.pooler = m.architecture == Architecture::encoder && m.pooling == Pooling::first;
 }
 
+// What a recurrence asks of the rest.
+void settle_recurrence(ModelSpec& m, const auto& given) {
+  RecurrenceSpec& r = m.recurrence;
+  if (r.decoder != Cell::none && !given("model.source_attention")) r.attention = SourceAttention::dot;
+  if (r.encoder != Cell::none && !given("model.bidirectional"))
+    r.bidirectional = r.decoder == Cell::none || r.attention != SourceAttention::none;
+  if (!m.has_blocks() && !given("model.positions")) m.positions = Positions::none;
+}
+
 // Refuses keys that would change what another model has learnt.
 void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::string& path) {
   const auto same = [&](const char* key, const auto& before, const auto& now) {
@@ -590,6 +617,12 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("embedding_scaled", from.embedding_scaled, m.embedding_scaled);
   same("embedding_norm", from.embedding_norm, m.embedding_norm);
   same("segments", from.segments, m.segments);
+  same("encoder", name_of(from.recurrence.encoder), name_of(m.recurrence.encoder));
+  same("decoder", name_of(from.recurrence.decoder), name_of(m.recurrence.decoder));
+  same("bidirectional", from.recurrence.bidirectional, m.recurrence.bidirectional);
+  same("source_attention", name_of(from.recurrence.attention), name_of(m.recurrence.attention));
+  same("local_window", from.recurrence.window, m.recurrence.window);
+  same("reverse_source", from.source_reversed, m.source_reversed);
   same("norm_epsilon", from.norm_epsilon, m.norm_epsilon);
 }
 
@@ -653,6 +686,9 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   only_for({sequence_to_sequence}, "train.eval_bleu", c.eval_bleu == 0);
   if (c.best_by == "bleu" && c.eval_bleu == 0)
     usage("{}: train.best_by: \"bleu\" needs train.eval_bleu", path);
+  if (!c.model.has_blocks() && (c.recompute || c.step.layer_drop > 0))
+    usage("{}: train.{}: is for blocks of attention, this model has none", path,
+          c.recompute ? "recompute" : "layer_drop");
   if (c.masking.random + c.masking.keep > 1)
     usage("{}: train.mask_keep: mask_random and mask_keep are more than 1 together", path);
   if (!c.from.empty() && !c.tokenizer.path.empty())
@@ -717,12 +753,13 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
 
   ModelSpec& m = c.model;
   if (c.from.empty()) {
+    settle_recurrence(m, given);
     const int64_t heads = m.attention.heads;
-    if (!(given("model.d_qk") && given("model.d_vo")) && m.width % heads != 0)
+    if (m.has_blocks() && !(given("model.d_qk") && given("model.d_vo")) && m.width % heads != 0)
       usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, m.width, heads);
     if (!given("model.kv_heads")) m.attention.kv_heads = heads;
-    if (!given("model.d_qk")) m.attention.d_qk = m.width / heads;
-    if (!given("model.d_vo")) m.attention.d_vo = m.width / heads;
+    if (m.has_blocks() && !given("model.d_qk")) m.attention.d_qk = m.width / heads;
+    if (m.has_blocks() && !given("model.d_vo")) m.attention.d_vo = m.width / heads;
     if (!given("model.hidden")) m.hidden = 4 * m.width;
     if (!given("model.encoder_layers"))
       m.encoder_layers = m.architecture == Architecture::encoder_decoder ? m.layers : 0;

@@ -31,6 +31,22 @@ struct Columns {
   }
 };
 
+// Columns of a recurrent stack's activations, per token and layer, that are kept: what it reads, h by time
+// and in order, of a GRU the reset h; in f32 the gates and the states.
+int64_t kept_by_recurrence(Cell cell, int64_t width, int64_t element) {
+  const int64_t h = cell == Cell::gru ? 4 : 3;
+  return width * (h * element + (gates_of(cell) + state_parts(cell)) * 4);
+}
+// What a recurrent decoder keeps beside its layers, per token: contexts, beside h, through the readout; where
+// it looks before each step also what that step was given.
+int64_t kept_by_source_attention(const ModelSpec& m, int64_t element) {
+  const RecurrenceSpec& r = m.recurrence;
+  if (r.attention == SourceAttention::none) return 0;
+  const int64_t readout = 5 * m.width * element;
+  if (r.attention != SourceAttention::additive) return readout;
+  return readout + m.width * (4 * element + state_parts(r.decoder) * 4);
+}
+
 // Rows of a micro-batch in each stack; sources and targets share a batch of pairs.
 int64_t rows_of(const TrainConfig& config, int64_t batch) {
   if (config.objective == Objective::next_token) return batch * config.model.context;
@@ -69,8 +85,14 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
   const int64_t cross =
       pairs ? m.layers * ((2 * c.width + c.qkv + c.heads_out) * element + (2 + c.heads) * 4) : 0;
   const int64_t layers = m.layers + m.encoder_layers;
-  const int64_t blocks =
-      config.recompute ? layers * between + c.kept(element) : layers * c.kept(element) + cross;
+  int64_t blocks = config.recompute ? layers * between + c.kept(element) : layers * c.kept(element) + cross;
+  if (m.recurrence.any()) {
+    const auto stack = [&](Cell cell, int64_t n) {
+      return n * (cell == Cell::none ? c.kept(element) : kept_by_recurrence(cell, m.width, element));
+    };
+    blocks = stack(m.recurrence.encoder, m.encoder_layers) + stack(m.recurrence.decoder, m.layers) +
+             (m.recurrence.decoder == Cell::none ? cross : kept_by_source_attention(m, element));
+  }
   const int64_t ends = 3 * c.width * element + 8 + 16;  // the final norm; ids, targets, positions, losses
   plan.activations = rows * (blocks + ends);
   const int64_t stride = (m.vocab_size + 63) / 64 * 64;

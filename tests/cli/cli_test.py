@@ -622,6 +622,22 @@ train.precision = "f32"
         self.refused("score", "run", "--prompt", "x", "--choice", "y", status=1, says="encoder_decoder")
         self.refused("translate", "run", "--best", "9", status=2, says=["--best", "--beams"])
 
+    def test_recurrences(self):
+        sets = [a for s in ("model.encoder=lstm", "model.decoder=gru", "model.source_attention=additive",
+                            "model.reverse_source=true") for a in ("--set", s)]
+        self.ok("train", "config.toml", *sets)
+        saved = json.loads(read(self.path("run/last/config.json")))["qkv"]
+        self.assertEqual([saved[k] for k in ("encoder", "decoder", "bidirectional", "source_attention", "reverse_source")],
+                         ["lstm", "gru", True, "additive", True])
+        best = json.loads(self.ok("translate", "run", "--json", "--best", "2", "--beams", "2", stdin="quick\n").out)
+        self.assertEqual(len(best["best"]), 2)
+        self.assertIn("loss", json.loads(self.ok("eval", "run", "--data", "pairs.tsv", "--json").out))
+        shown = self.ok("inspect", "run").out
+        for part in ("encoder-decoder", "recurrences encoder lstm (both ways), decoder gru, source attention additive"):
+            self.assertIn(part, shown)
+        self.assertNotIn("heads", shown)
+        self.refused("train", "config.toml", "--set", "model.source_attention=dot", status=2, says=["source_attention", "decoder"])
+
     def test_bleu_while_training(self):
         # BLEU looks at runs of four words.
         self.write("words.tsv", "source\ttarget\n" + "".join(f"{w}\t{t}\n" for w, t in (("x", "a b c d e"), ("y", "e d c b a"))) * 30)

@@ -421,6 +421,32 @@ TEST_F(FromTest, MismatchesAreRefusedNamingTheKey) {
                                     {"run.toml", "model.from", "nowhere"});
 }
 
+TEST_F(TrainConfigTest, RecurrencesBringTheirDefaults) {
+  const auto of = [&](std::vector<std::string> overrides) {
+    overrides.push_back("model.architecture=encoder_decoder");
+    return read(kLeast, overrides).model;
+  };
+  const ModelSpec search = of({"model.encoder=gru", "model.decoder=gru", "model.width=250"});
+  EXPECT_EQ(search.recurrence, (RecurrenceSpec{Cell::gru, Cell::gru, true, SourceAttention::dot, 10}));
+  EXPECT_EQ(search.positions, Positions::none);
+  EXPECT_FALSE(search.source_reversed);
+  const ModelSpec plain = of({"model.encoder=lstm", "model.decoder=lstm", "model.source_attention=none",
+                              "model.reverse_source=true"});
+  EXPECT_EQ(plain.recurrence, (RecurrenceSpec{Cell::lstm, Cell::lstm, false, SourceAttention::none, 10}));
+  EXPECT_TRUE(plain.source_reversed);
+  const ModelSpec mixed = of({"model.decoder=lstm", "model.source_attention=local", "model.local_window=3"});
+  EXPECT_EQ(mixed.recurrence, (RecurrenceSpec{Cell::none, Cell::lstm, false, SourceAttention::local, 3}));
+  EXPECT_EQ(mixed.positions, Positions::learned);
+  refuse_override("model.decoder=rnn", {"--set", "model.decoder", "transformer, lstm, gru"});
+  refuse_override("model.decoder=gru", {"run.toml", "recurrence", "encoder_decoder"});
+  refuse_override("model.reverse_source=true", {"run.toml", "reverse_source"});
+  const std::string recurrent = kLeast +
+                                "[model]\narchitecture = 'encoder_decoder'\nencoder = 'gru'\n"
+                                "decoder = 'gru'\n[train]\n";
+  for (const char* key : {"recompute = true", "layer_drop = 0.1"})
+    testing::expect_error<UsageError>([&] { read(recurrent + key); }, {"train.", "blocks of attention"});
+}
+
 TEST_F(TrainConfigTest, TheFingerprintTellsRunsApart) {
   const auto of = [&](const std::vector<std::string>& overrides) {
     return fingerprint(read(kLeast, overrides));

@@ -1,0 +1,67 @@
+// Recurrent stacks: what encoded and decoded before the transformer, and still may beside it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "qkv/models/stack.h"
+
+namespace qkv {
+
+// Layers of recurrences, each reading the one below; read both ways, a layer gives [forward, backward] of
+// half the width each. Dropout between layers (Zaremba et al. 2014).
+class RecurrentEncoder : public Stack {
+ public:
+  // Parameters begin with `name`. `site`: the first of its uses of randomness.
+  RecurrentEncoder(Parameters& parameters, const std::string& name, const ModelSpec& spec, uint32_t site);
+  Tensor forward(const Tensor& x, const Context& context,
+                 std::span<const std::unique_ptr<LayerState>> states = {}) const override;
+
+ private:
+  struct Layer {
+    std::string name;
+    Recurrence forward;
+    std::unique_ptr<Recurrence> backward;
+  };
+  std::string name_;
+  float dropout_;
+  uint32_t site_;
+  std::vector<Layer> layers_;
+};
+
+// Layers of recurrences that look at a source. They begin with the states tanh(W v), where v says what the
+// source is: the row that an encoder wrote last (Bahdanau et al. 2015, A.2.2; W = 1 without tanh in Sutskever
+// et al. 2014), or of blocks the rows' mean. Additive attention is the first layer's: its context enters the
+// gates. What leaves the stack is the last layer's h or, with attention, tanh(W_c [c; h]) (Luong et al. 2015,
+// eq. 5).
+class RecurrentDecoder : public Stack {
+ public:
+  RecurrentDecoder(Parameters& parameters, const std::string& name, const ModelSpec& spec, uint32_t site);
+  Tensor forward(const Tensor& x, const Context& context,
+                 std::span<const std::unique_ptr<LayerState>> states = {}) const override;
+  // The source's, where it is looked at, then one for each layer.
+  std::vector<std::unique_ptr<LayerState>> make_states(int64_t sequences) const override;
+
+ private:
+  using Source = SourceAttentionLayer::Source;
+  // What the source says as a whole: [S, D].
+  Tensor summary(const Context& context) const;
+  // The first states of all layers, f32 [S, parts D] each.
+  std::vector<Tensor> first_states(const Context& context) const;
+  // The first layer where it looks at the source before each step; `looked` becomes its contexts [N, D].
+  RecurrenceResult search(const Tensor& x, const Tensor& first, const Layout& layout, const Source& source,
+                          Tensor& looked) const;
+
+  std::string name_;
+  float dropout_;
+  uint32_t site_;
+  RecurrenceSpec spec_;
+  Linear begin_;
+  std::vector<Recurrence> layers_;
+  std::unique_ptr<SourceAttentionLayer> attention_;
+  std::unique_ptr<Linear> context_;  // C: what an additive context brings to the gates
+  std::unique_ptr<Linear> readout_;  // W_c
+};
+
+}  // namespace qkv

@@ -1,0 +1,71 @@
+// Layers of recurrent models. Each holds only weights; what it remembers comes in as an argument.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "qkv/nn/layers.h"
+#include "qkv/ops/recurrence.h"
+
+namespace qkv {
+
+// A recurrence with its weights: W and b of what it reads, U of its own state.
+class Recurrence {
+ public:
+  // Parameters begin with `name`: input.weight [gates D, in], input.bias, state.weight [gates D, D].
+  Recurrence(Parameters& parameters, const std::string& name, Cell cell, int64_t in, int64_t width,
+             float std);
+  int64_t width() const { return width_; }                             // D
+  int64_t state_width() const { return state_parts(cell_) * width_; }  // of h, of an LSTM then c
+  int64_t gates_width() const { return gates_of(cell_) * width_; }
+
+  // W x + b, for all rows at once: [N, in] -> [N, gates D].
+  Tensor input(const Tensor& x) const { return input_.forward(x); }
+  // What input() gave, and `first` as recurrence() takes it -> [N, D] and states.
+  RecurrenceResult forward(const Tensor& input, const Tensor& first, std::span<const int32_t> offsets,
+                           bool backwards = false) const;
+
+ private:
+  Cell cell_;
+  int64_t width_;
+  Linear input_;
+  Parameter* state_;  // U
+};
+
+// How a recurrent decoder looks at its source.
+enum class SourceAttention : uint8_t {
+  none,      // not at all: what the source says is its first state alone (Sutskever et al. 2014)
+  additive,  // at each step before it, by its last state (Bahdanau et al. 2015)
+  dot,       // after it, at all of the source (Luong et al. 2015, global attention with the score "dot")
+  local,     // after it, around a place that it predicts (the same, local-p)
+};
+
+// The context vectors of a recurrent decoder.
+class SourceAttentionLayer {
+ public:
+  // What is looked at: rows of keys and values.
+  struct Source {
+    Tensor keys, values;
+    KeyLayout layout;
+  };
+
+  // REQUIRES: kind is not none. `window`: of local.
+  SourceAttentionLayer(Parameters& parameters, const std::string& name, SourceAttention kind, int64_t width,
+                       int64_t window, float std);
+  SourceAttention kind() const { return kind_; }
+  // Of the context's source, or what `state` remembers of it.
+  Source source(const Context& context, LayerState* state) const;
+  // h [N, D], the decoder's states -> [N, D].
+  Tensor forward(const Tensor& h, std::span<const int32_t> offsets, const Source& source) const;
+  std::unique_ptr<LayerState> make_state(int64_t sequences) const;
+
+ private:
+  std::string name_;
+  SourceAttention kind_;
+  int64_t width_, window_;
+  std::unique_ptr<Linear> q_, k_;             // W_a and U_a of additive scores
+  Parameter* v_ = nullptr;                    // v_a, f32 [D]
+  std::unique_ptr<Linear> place_, to_place_;  // W_p and v_p of local attention
+};
+
+}  // namespace qkv
