@@ -242,7 +242,8 @@ void visit(TrainConfig& c, Visitor& v) {
     Choices{"auto", "loss", "accuracy", "macro_f1", "matthews", "f1", "exact_match", "bleu"});
   v({"patience", "stop after so many evaluations without a better one; 0: never"}, c.patience, kCountOrNone);
   v({"checkpoint_every", "steps", nullptr, false}, c.checkpoint_every, kCount);
-  v({"keep", "checkpoints kept, besides the best model", nullptr, false}, c.keep, kCount);
+  v({"keep", "checkpoints kept, besides the best model; qkv average makes one of several", nullptr, false},
+    c.keep, kCount);
   v({"sample_tokens", "of a text written at each evaluation, for the report; 0: none", nullptr, false},
     c.sample_tokens, kCountOrNone);
   v({"sample_prompt", "what it continues; none: the start of the validation text", nullptr, false},
