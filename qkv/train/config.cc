@@ -94,6 +94,12 @@ void visit(TrainConfig& c, Visitor& v) {
   v.section("tokenizer");
   v({"path", "an existing tokenizer; none: one is trained"}, c.tokenizer.path);
   v({"type", "of the tokenizer to train", "bpe, of an encoder wordpiece"}, c.tokenizer.type,
+  v({"folds",
+     "cross-validation: parts of the training examples, each the test of a model that learns from the "
+     "others; 0: none"},
+    c.data.folds, Range<int64_t>{0, 1000});
+  v({"fold", "train only the model that this part tests; 0: one after the other, into OUT/fold-1, ..."},
+    c.data.fold, Range<int64_t>{0, 1000});
     Choices{"bpe", "wordpiece", "char", "byte", "word"});
   v({"lowercase", "wordpiece: upper case and accents are lost"}, c.tokenizer.lowercase);
   v({"vocab_size", "tokens at most"}, c.tokenizer.vocab_size, Range<int64_t>{1, 1 << 28});
@@ -587,7 +593,11 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   only_for({classify, tag, answer}, "data.deduplicate", !d.deduplicate);
   only_for({classify, tag, answer}, "data.test", d.test.empty());
   only_for({classify, tag, answer}, "data.test_fraction", d.test_fraction == 0);
-  only_for({next_token, masked, span_corruption, denoise}, "data.separator", d.separator.empty());
+  only_for({classify, tag, answer}, "data.folds", d.folds == 0);
+  if (d.folds == 1) usage("{}: data.folds: one part leaves none to learn from: expected 2 or more", path);
+  if (d.fold > d.folds) usage("{}: data.fold: {} of {} folds", path, d.fold, d.folds);
+  if (d.folds > 0 && (!d.test.empty() || d.test_fraction > 0))
+    usage("{}: data.folds: each part is a test: without data.test and data.test_fraction", path);
   if (c.objective != next_token && c.batch != defaults.batch)
     usage("{}: train.batch: counts windows of a text: give train.batch_tokens", path);
   if (c.objective == next_token && c.batch_tokens != defaults.batch_tokens)

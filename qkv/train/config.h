@@ -44,9 +44,12 @@ struct DataConfig {
   int64_t word_column = 0, tag_column = 0;
   std::vector<std::string> test;  // looked at once, at the end
   double test_fraction = 0;       // of the training files' examples, where `test` is empty
-  bool deduplicate = false;       // of examples with the same text the first is kept
-  uint64_t split_seed = 1;        // of which examples are taken for validation and test
-  bool cache = true;              // keep the tokens of a text for the next run (corpus.h)
+  // Cross-validation (Stone 1974): so many parts, each the test of a model that learns from the others; 0:
+  // none. `fold`: the one that this run is tested by, from 1; 0: all, each a run of its own.
+  int64_t folds = 0, fold = 0;
+  bool deduplicate = false;  // of examples with the same text the first is kept
+  uint64_t split_seed = 1;   // of which examples are taken for validation and test
+  bool cache = true;         // keep the tokens of a text for the next run (corpus.h)
 };
 
 // [tokenizer]: an existing one, or how to train one.

@@ -219,8 +219,9 @@ class Run {
       progress_.note(fmt::format("step {}: stopped early: {} evaluations brought nothing better", state_.step,
                                  state_.evaluations_since_best));
     const Evaluation e = validate(metrics, true);
+    training_->expect_finite(state_.step);
+    judge(metrics);  // before the checkpoint: a run that is killed here is resumed, and judged then
     save();
-    judge(metrics);
     report();
     progress_.note(fmt::format(
         "done: {} steps in {}; the model is in {}, the course of the run in {}/report.html", state_.step,
