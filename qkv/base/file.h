@@ -19,6 +19,8 @@ void write_file_atomically(const std::string& path, std::string_view contents);
 class MappedFile {
  public:
   static std::shared_ptr<const MappedFile> open(const std::string& path);
+  // Of an open file, which may be closed afterwards. `name`: for errors.
+  static std::shared_ptr<const MappedFile> of(int fd, const std::string& name);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;

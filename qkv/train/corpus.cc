@@ -1,11 +1,16 @@
 #include "qkv/train/corpus.h"
 
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <memory>
 #include <optional>
 
 #include "qkv/base/file.h"
 #include "qkv/base/hash.h"
 #include "qkv/base/progress.h"
 #include "qkv/data/table.h"
+#include "qkv/data/token_file.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/text/template.h"
 #include "qkv/text/trainer.h"
@@ -20,25 +25,38 @@ std::string sentinel(int i) {
   return fmt::format("<extra_id_{}>", i);
 }
 
+// A file or a part of it, mapped: a text larger than memory is read as it is needed.
 struct TextFile {
-  std::string path, text;
+  std::string path;
+  std::string_view text;
+  std::shared_ptr<const void> owner;  // of the text
 };
 
 TextFile read_text(const std::string& path) {
-  TextFile file{path, read_file(path)};
-  check(!file.text.empty(), "{}: the file is empty", path);
-  return file;
+  TextFile out{path, {}, nullptr};
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) {
+    const auto file = MappedFile::open(path);
+    out.text = file->text();
+    out.owner = file;
+  } else {  // a pipe, for one
+    const auto whole = std::make_shared<const std::string>(read_file(path));
+    out.text = *whole;
+    out.owner = whole;
+  }
+  check(!out.text.empty(), "{}: the file is empty", path);
+  return out;
 }
 
-std::vector<std::string_view> documents_of(std::string_view text, const std::string& separator) {
-  if (separator.empty()) return {text};
-  std::vector<std::string_view> out;
+// Calls `f` with each document.
+template <typename F>
+void for_each_document(std::string_view text, const std::string& separator, const F& f) {
+  if (separator.empty()) return f(text);
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find(separator, at), text.size());
-    if (end > at) out.push_back(text.substr(at, end - at));
+    if (end > at) f(text.substr(at, end - at));
     at = end + separator.size();
   }
-  return out;
 }
 
 bool continues_character(char c) {
@@ -63,29 +81,79 @@ size_t split_point(std::string_view text, double fraction, const std::string& se
   return next == std::string_view::npos ? text.size() : next + separator.size();
 }
 
-void append_text(TokenStream& stream, std::string_view text, const std::string& path,
-                 const std::string& separator, const text::Tokenizer& tokenizer) {
-  const int32_t end = end_of_text(tokenizer);
-  for (const std::string_view document : documents_of(text, separator)) {
-    std::vector<int32_t> ids;
-    try {
-      ids = tokenizer.encode(document, false).ids;
+// A text's characters and bytes, for losses per character and per byte.
+struct TextSize {
+  int64_t characters = 0, bytes = 0;
+
+  void add(std::string_view text) {
+    characters += count_characters(text);
+    bytes += static_cast<int64_t>(text.size());
+  }
+};
+
+TokenStream stream_of(TokenFile& tokens, const TextSize& size) {
+  TokenStream stream = tokens.stream();
+  stream.characters = size.characters;
+  stream.bytes = size.bytes;
+  return stream;
+}
+
+void append_document(TokenFile& tokens, std::string_view document, const std::string& path,
+                     const text::Tokenizer& tokenizer) {
+  for (const std::string_view piece : pieces_to_encode(document)) try {
+      tokens.append(tokenizer.encode(piece, false).ids);
     } catch (const Error& e) {
       fail("{}: {}", path, e.what());
     }
-    if (end >= 0) ids.push_back(end);
-    stream.append(ids);
-    stream.characters += count_characters(document);
-    stream.bytes += static_cast<int64_t>(document.size());
-  }
+  if (const int32_t end = end_of_text(tokenizer); end >= 0) tokens.append(std::span(&end, 1));
+  tokens.end_document();
+}
+
+// In bounded memory: the tokens lie in a file in `folder`.
+TokenStream tokenize(const std::vector<TextFile>& files, const std::string& separator,
+                     const text::Tokenizer& tokenizer, const std::string& folder) {
+  TokenFile tokens(folder);
+  TextSize size;
+  for (const TextFile& file : files)
+    for_each_document(file.text, separator, [&](std::string_view document) {
+      append_document(tokens, document, file.path, tokenizer);
+      size.add(document);
+    });
+  return stream_of(tokens, size);
 }
 
 }  // namespace
 
+std::vector<std::string_view> pieces_to_encode(std::string_view document, size_t bytes) {
+  const auto word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  const auto filled = [](char c) { return std::isspace(static_cast<unsigned char>(c)) == 0; };
+  // Where a line's end stands alone between such characters, the later the better; 0: nowhere.
+  const auto line_end = [&](std::string_view in, const auto& right) -> size_t {
+    for (size_t at = in.size() - 2; at > in.size() / 2; --at)
+      if (in[at] == '\n' && right(in[at - 1]) && right(in[at + 1])) return at;
+    return 0;
+  };
+  std::vector<std::string_view> out;
+  while (document.size() > bytes) {
+    const std::string_view window = document.substr(0, bytes);
+    size_t cut = line_end(window, word);
+    if (cut == 0) cut = line_end(window, filled);
+    if (cut == 0)  // between characters, which have four bytes at most
+      for (cut = bytes; cut > 1 && cut + 4 > bytes && continues_character(document[cut]);) --cut;
+    out.push_back(document.substr(0, cut));
+    document.remove_prefix(cut);
+  }
+  if (!document.empty()) out.push_back(document);
+  return out;
+}
+
 text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const std::string_view> texts,
-                                Objective objective) {
-  const bool next_token = objective == Objective::next_token, word_piece = config.type == "wordpiece",
-             pairs = architecture_for(objective) == Architecture::encoder_decoder;
+                                const std::vector<Objective>& objectives) {
+  const auto any = [&](Objective o) {
+    return std::find(objectives.begin(), objectives.end(), o) != objectives.end();
+  };
+  const bool next_token = any(Objective::next_token), word_piece = config.type == "wordpiece",
+             pairs = architecture_for(objectives.front()) == Architecture::encoder_decoder;
   // A language model of characters has no token that ends a text.
   std::vector<std::string> special;
   if (word_piece)
@@ -95,9 +163,8 @@ text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const s
   else if (config.type != "char")
     special = {kEndOfText};
   if (word_piece && pairs) special.insert(special.end(), {"<s>", "</s>"});
-  if (objective == Objective::denoise || (!next_token && !pairs && !word_piece))
-    special.emplace_back("<mask>");
-  if (objective == Objective::span_corruption)
+  if (any(Objective::denoise) || (!next_token && !pairs && !word_piece)) special.emplace_back("<mask>");
+  if (any(Objective::span_corruption))
     for (int i = 0; i < kSentinels; ++i) special.push_back(sentinel(i));
 
   text::TrainerOptions options;
@@ -153,10 +220,7 @@ int32_t end_of_text(const text::Tokenizer& tokenizer) {
 
 TokenStream tokenize_file(const std::string& path, const std::string& separator,
                           const text::Tokenizer& tokenizer) {
-  const TextFile file = read_text(path);
-  TokenStream stream;
-  append_text(stream, file.text, path, separator, tokenizer);
-  return stream;
+  return tokenize({read_text(path)}, separator, tokenizer, CorpusCache(true).scratch_folder());
 }
 
 namespace {
@@ -171,28 +235,29 @@ struct Texts {
     if (valid.empty() && data.valid_fraction > 0)
       for (TextFile& file : train) {
         const size_t at = split_point(file.text, data.valid_fraction, data.separator);
-        valid.push_back({file.path, file.text.substr(at)});
-        file.text.resize(at);
+        valid.push_back({file.path, file.text.substr(at), file.owner});
+        file.text = file.text.substr(0, at);
       }
   }
 };
 
-text::Tokenizer make_tokenizer(const TrainConfig& config, const Texts& texts) {
+// What a tokenizer learns from.
+std::vector<std::string_view> documents_of(const std::vector<TextFile>& files, const std::string& separator) {
   std::vector<std::string_view> documents;
-  for (const TextFile& file : texts.train)
-    for (const std::string_view d : documents_of(file.text, config.data.separator)) documents.push_back(d);
+  for (const TextFile& file : files)
+    for_each_document(file.text, separator, [&](std::string_view document) {
+      for (const std::string_view piece : pieces_to_encode(document)) documents.push_back(piece);
+    });
+  return documents;
+}
+
+text::Tokenizer make_tokenizer(const TrainConfig& config, const Texts& texts) {
+  const auto documents = documents_of(texts.train, config.data.separator);
   try {
-    return train_tokenizer(config.tokenizer, documents, config.objective);
+    return train_tokenizer(config.tokenizer, documents, {config.objective});
   } catch (const Error& e) {
     fail("{}: {}", fmt::join(config.data.train, ", "), e.what());
   }
-}
-
-TokenStream tokenize(const std::vector<TextFile>& files, const std::string& separator,
-                     const text::Tokenizer& tokenizer) {
-  TokenStream stream;
-  for (const TextFile& file : files) append_text(stream, file.text, file.path, separator, tokenizer);
-  return stream;
 }
 
 std::vector<int32_t> prefix_of(const text::Tokenizer& tokenizer) {
@@ -234,12 +299,15 @@ Corpus load_corpus(const TrainConfig& run, const text::Tokenizer* given) {
       fmt::format("{}{}{}", source, tokenizer.to_json(), fmt::join(prefix_of(tokenizer), " "));
   if (auto text = cache.load_text(key)) return {tokenizer, std::move(*text), true};
 
-  TokenizedText text{tokenize(read().train, data.separator, tokenizer),
-                     tokenize(read().valid, data.separator, tokenizer), "", ""};
+  const auto tokenized = [&](const std::vector<TextFile>& files) {
+    return tokenize(files, data.separator, tokenizer, cache.scratch_folder());
+  };
+  TokenizedText text{tokenized(read().train), tokenized(read().valid), "", ""};
   check(text.train.size() > 1, "{}: too short: nothing to train on", fmt::join(data.train, ", "));
   text.train_hash = hash_of_tokens(text.train);
   text.valid_hash = hash_of_tokens(text.valid);
   cache.save_text(key, text);
+  if (auto kept = cache.load_text(key)) text = std::move(*kept);  // one file of the tokens is enough
   return {tokenizer, std::move(text), false};
 }
 
@@ -287,8 +355,9 @@ PairTexts split_off(PairTexts& pairs, double fraction) {
 }
 
 TokenStream tokenize_lines(const std::vector<std::string>& lines, const std::string& path,
-                           const text::Tokenizer& tokenizer) {
-  TokenStream stream;
+                           const text::Tokenizer& tokenizer, const std::string& folder) {
+  TokenFile tokens(folder);
+  TextSize size;
   for (size_t i = 0; i < lines.size(); ++i) {
     std::vector<int32_t> ids;
     try {
@@ -297,35 +366,56 @@ TokenStream tokenize_lines(const std::vector<std::string>& lines, const std::str
       fail("{}: {}", path, e.what());
     }
     check(!ids.empty(), "{}: '{}' gives no token", path, lines[i]);
-    stream.append(ids);
-    stream.characters += count_characters(lines[i]);
-    stream.bytes += static_cast<int64_t>(lines[i].size());
+    tokens.append(ids);
+    tokens.end_document();
+    size.add(lines[i]);
   }
-  return stream;
+  return stream_of(tokens, size);
 }
 
 }  // namespace
 
-PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokenizer) {
-  return {tokenize_lines(texts.source, texts.path, tokenizer),
-          tokenize_lines(texts.target, texts.path, tokenizer)};
+PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokenizer, bool cache) {
+  const std::string folder = CorpusCache(cache).scratch_folder();
+  return {tokenize_lines(texts.source, texts.path, tokenizer, folder),
+          tokenize_lines(texts.target, texts.path, tokenizer, folder)};
 }
 
-PairCorpus load_pairs(const TrainConfig& run, const text::Tokenizer* given) {
-  const DataConfig& data = run.data;
+namespace {
+
+// What is learnt from, and what it is judged by.
+std::pair<PairTexts, PairTexts> train_and_valid_pairs(const DataConfig& data) {
   PairTexts train = read_pairs(data.train, data.train_target, data);
   PairTexts valid = data.valid.empty() ? split_off(train, data.valid_fraction)
                                        : read_pairs(data.valid, data.valid_target, data);
   check(!train.source.empty(), "{}: there is no pair to learn from", train.path);
-  const auto trained = [&] {
+  return {std::move(train), std::move(valid)};
+}
+
+}  // namespace
+
+TrainingTexts training_texts(const TrainConfig& config) {
+  if (config.objective != Objective::sequence_to_sequence) {
+    const auto texts = std::make_shared<const Texts>(config.data);
+    return {documents_of(texts->train, config.data.separator), texts};
+  }
+  const auto pairs = std::make_shared<const PairTexts>(train_and_valid_pairs(config.data).first);
+  TrainingTexts out{{pairs->source.begin(), pairs->source.end()}, pairs};
+  out.texts.insert(out.texts.end(), pairs->target.begin(), pairs->target.end());
+  return out;
+}
+
+PairCorpus load_pairs(const TrainConfig& run, const text::Tokenizer* given) {
+  auto [train, valid] = train_and_valid_pairs(run.data);
+  const auto trained = [&, &train = train] {
     std::vector<std::string_view> texts(train.source.begin(), train.source.end());
     texts.insert(texts.end(), train.target.begin(), train.target.end());
-    return train_tokenizer(run.tokenizer, texts, run.objective);
+    return train_tokenizer(run.tokenizer, texts, {run.objective});
   };
   const text::Tokenizer tokenizer = tokenizer_for(run, given, trained);
   PairCorpus out{tokenizer,
-                 tokenize_pairs(train, tokenizer),
-                 tokenize_pairs(valid, tokenizer),
+                 tokenize_pairs(train, tokenizer, run.data.cache),
+                 tokenize_pairs(valid, tokenizer, run.data.cache),
                  sequence_ends(tokenizer),
                  "",
                  {}};

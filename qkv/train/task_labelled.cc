@@ -164,7 +164,7 @@ std::unique_ptr<Task> make_labelled(const TrainConfig& config, const text::Token
     const std::vector<std::string> texts = texts_of(examples.train);
     try {
       return train_tokenizer(config.tokenizer, std::vector<std::string_view>(texts.begin(), texts.end()),
-                             config.objective);
+                             {config.objective});
     } catch (const Error& e) {
       fail("{}: {}", fmt::join(config.data.train, ", "), e.what());
     }
