@@ -164,6 +164,8 @@ void add_eval_command(CLI::App& app) {
   only(c->add_option("--target-column", o->columns.target_column, "Of rows: what it should write")
            ->capture_default_str(),
        pairs);
+  only(c->add_option("--prefix", o->columns.prefix, "Stands before each source (see data.prefix of a run)"),
+       pairs);
   only(c->add_option("--text-column", o->columns.text_column,
                      "Of rows: the text to classify, or the question (default: text, or question)"),
        rows);

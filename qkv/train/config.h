@@ -38,6 +38,7 @@ struct DataConfig {
   // line by line.
   std::string source_column = "source", target_column = "target";
   std::vector<std::string> train_target, valid_target;
+  std::string prefix;  // stands before each source, e.g. "translate: " (Raffel et al. 2020)
   // Classes, tags, answers: rows with these columns, or words in these (conll.h; 0: the format's own).
   std::string text_column = "text", second_column, label_column = "label";
   std::vector<std::string> columns;  // names of those of files without a header
@@ -61,9 +62,18 @@ struct TokenizerConfig {
   int64_t min_frequency = 2;
 };
 
+// [mix.NAME]: one of several data sets that a run learns from.
+struct MixedSet {
+  std::string name;
+  Objective objective = Objective::next_token;
+  double weight = 1;     // how often a micro-batch is of this set, in proportion to the others' weights
+  DataConfig data = {};  // its files: train, valid, their columns and their prefix
+};
+
 // A whole run.
 struct TrainConfig {
   DataConfig data;
+  std::vector<MixedSet> mix;  // instead of data's files
   TokenizerConfig tokenizer;
   std::string from;  // a model or a run whose weights a run begins with
   Objective objective = Objective::next_token;

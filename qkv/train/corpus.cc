@@ -334,7 +334,7 @@ PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<st
                  to = table.column(targets.empty() ? data.target_column : "target");
     for (auto& row : table.rows) {
       if (row[from].empty() || row[to].empty()) continue;
-      out.source.push_back(std::move(row[from]));
+      out.source.push_back(data.prefix + row[from]);
       out.target.push_back(std::move(row[to]));
     }
   }

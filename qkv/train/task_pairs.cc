@@ -43,7 +43,10 @@ class SequenceToSequence : public TaskOfSequences {
     return Task::text(e) + (e.scores.empty() ? "" : fmt::format(", BLEU {:.2f}", e.score("bleu")));
   }
   OrderedJson sample(const Transformer& model) const override {
-    std::vector<int32_t> source = tokenizer_.encode(config_.sample_prompt, false).ids;
+    std::vector<int32_t> source =
+        tokenizer_
+            .encode(config_.sample_prompt.empty() ? "" : config_.data.prefix + config_.sample_prompt, false)
+            .ids;
     const PairStream& from = valid_.size() > 0 ? valid_ : train_;
     if (source.empty()) {
       const auto first = from.source.tokens().first(static_cast<size_t>(from.source.starts()[1]));

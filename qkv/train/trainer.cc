@@ -297,6 +297,7 @@ class Run {
       record["valid_nats_per_character"] = e.nats_per_character();
       record["valid_bits_per_byte"] = e.bits_per_byte();
     }
+    for (const auto& [name, value] : e.losses) record["valid_loss_" + name] = value;
     for (const auto& [name, value] : e.scores) record["valid_" + name] = value;
     record["valid_tokens"] = e.tokens;
     metrics.write(record);
@@ -373,9 +374,11 @@ class Run {
 
   void write_sample(Metrics& metrics) const {
     if (config_.sample_tokens == 0) return;
-    OrderedJson record = {{"step", state_.step}};
-    record.update(task_->sample(training_->model()));
-    metrics.write(record);
+    for (const OrderedJson& sample : task_->samples(training_->model())) {
+      OrderedJson record = {{"step", state_.step}};
+      record.update(sample);
+      metrics.write(record);
+    }
   }
 
   // A page that cannot be written must not end a run.
