@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -137,6 +138,36 @@ std::shared_ptr<const MappedFile> MappedFile::of(int fd, const std::string& name
   file->data_ = static_cast<const std::byte*>(p);
   file->size_ = static_cast<size_t>(info.st_size);
   return file;
+}
+
+FileText map_text(const std::string& path) {
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) {
+    const auto file = MappedFile::open(path);
+    return {file->text(), file};
+  }
+  const auto whole = std::make_shared<const std::string>(read_file(path));
+  return {*whole, whole};
+}
+
+ScratchFile::ScratchFile(const std::string& folder) : folder_(folder) {
+  std::string path = folder + "/qkv-scratch-XXXXXX";
+  const int fd = ::mkstemp(path.data());
+  check(fd >= 0, "{}: cannot be written: {}", folder, std::strerror(errno));
+  ::unlink(path.c_str());
+  file_.reset(::fdopen(fd, "w+b"));
+  if (file_ == nullptr) ::close(fd);
+  check(file_ != nullptr, "{}: cannot be written: {}", folder, std::strerror(errno));
+}
+
+void ScratchFile::write(const void* data, size_t size) {
+  check(std::fwrite(data, 1, size, file_.get()) == size, "{}: cannot be written: {}", folder_,
+        std::strerror(errno));
+}
+
+std::shared_ptr<const MappedFile> ScratchFile::mapped() const {
+  check(std::fflush(file_.get()) == 0, "{}: cannot be written: {}", folder_, std::strerror(errno));
+  return MappedFile::of(::fileno(file_.get()), folder_);
 }
 
 MappedFile::~MappedFile() {

@@ -1,11 +1,10 @@
 // Token streams larger than memory: written to a file as they come, then mapped.
 #pragma once
 
-#include <cstdio>
-#include <memory>
 #include <span>
 #include <string>
 
+#include "qkv/base/file.h"
 #include "qkv/data/dataset.h"
 
 namespace qkv {
@@ -25,19 +24,7 @@ class TokenFile {
   TokenStream stream();
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  using File = std::unique_ptr<std::FILE, Close>;
-
-  File unnamed_file() const;
-  template <typename T>
-  void write(const File& file, std::span<const T> values) const;
-  template <typename T>
-  Tensor mapped(const File& file, int64_t count) const;
-
-  std::string folder_;
-  File tokens_, starts_;
+  ScratchFile tokens_, starts_;
   int64_t size_ = 0, documents_ = 0;  // tokens; documents that have ended
   int64_t start_ = 0;                 // of the one that has not
 };

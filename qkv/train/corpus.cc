@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -25,7 +24,7 @@ std::string sentinel(int i) {
   return fmt::format("<extra_id_{}>", i);
 }
 
-// A file or a part of it, mapped: a text larger than memory is read as it is needed.
+// A file or a part of it: a text larger than memory is read as it is needed.
 struct TextFile {
   std::string path;
   std::string_view text;
@@ -33,19 +32,9 @@ struct TextFile {
 };
 
 TextFile read_text(const std::string& path) {
-  TextFile out{path, {}, nullptr};
-  std::error_code ignored;
-  if (std::filesystem::is_regular_file(path, ignored)) {
-    const auto file = MappedFile::open(path);
-    out.text = file->text();
-    out.owner = file;
-  } else {  // a pipe, for one
-    const auto whole = std::make_shared<const std::string>(read_file(path));
-    out.text = *whole;
-    out.owner = whole;
-  }
-  check(!out.text.empty(), "{}: the file is empty", path);
-  return out;
+  const FileText file = map_text(path);
+  check(!file.text.empty(), "{}: the file is empty", path);
+  return {path, file.text, file.owner};
 }
 
 // Calls `f` with each document.
@@ -328,16 +317,37 @@ PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<st
   out.path = fmt::format("{}", fmt::join(files, ", "));
   check(targets.empty() || targets.size() == files.size(),
         "{}: {} files need as many with their translations, got {}", out.path, files.size(), targets.size());
+  // Texts go to a file as they come, and are looked at where it is mapped.
+  ScratchFile texts(CorpusCache(data.cache).scratch_folder());
+  std::vector<std::pair<size_t, size_t>> sizes;
+  const auto add = [&](std::string_view source, std::string_view target) {
+    if (source.empty() || target.empty()) return;
+    for (const std::string_view part : {std::string_view(data.prefix), source, target})
+      texts.write(part.data(), part.size());
+    sizes.emplace_back(data.prefix.size() + source.size(), target.size());
+  };
   for (size_t f = 0; f < files.size(); ++f) {
-    Table table = targets.empty() ? read_table(files[f]) : read_parallel(files[f], targets[f]);
-    const size_t from = table.column(targets.empty() ? data.source_column : "source"),
-                 to = table.column(targets.empty() ? data.target_column : "target");
-    for (auto& row : table.rows) {
-      if (row[from].empty() || row[to].empty()) continue;
-      out.source.push_back(data.prefix + row[from]);
-      out.target.push_back(std::move(row[to]));
+    if (!targets.empty()) {
+      for_each_parallel_line(files[f], targets[f], add);
+      continue;
     }
+    size_t from = 0, to = 0;
+    for_each_row(
+        files[f], {},
+        [&](const Table& head) {
+          from = head.column(data.source_column);
+          to = head.column(data.target_column);
+        },
+        [&](const std::vector<std::string>& row, int64_t) { add(row[from], row[to]); });
   }
+  const auto file = texts.mapped();
+  size_t at = 0;
+  for (const auto& [source, target] : sizes) {
+    out.source.push_back(file->text().substr(at, source));
+    out.target.push_back(file->text().substr(at + source, target));
+    at += source + target;
+  }
+  out.owner = file;
   return out;
 }
 
@@ -345,16 +355,16 @@ namespace {
 
 // Takes the last `fraction` of the pairs away.
 PairTexts split_off(PairTexts& pairs, double fraction) {
-  PairTexts out{{}, {}, pairs.path};
+  PairTexts out = pairs;
   const auto keep = static_cast<int64_t>(static_cast<double>(pairs.source.size()) * (1 - fraction));
   for (auto [to, from] : {std::pair(&out.source, &pairs.source), std::pair(&out.target, &pairs.target)}) {
-    to->assign(std::make_move_iterator(from->begin() + keep), std::make_move_iterator(from->end()));
+    to->erase(to->begin(), to->begin() + keep);
     from->resize(static_cast<size_t>(keep));
   }
   return out;
 }
 
-TokenStream tokenize_lines(const std::vector<std::string>& lines, const std::string& path,
+TokenStream tokenize_lines(const std::vector<std::string_view>& lines, const std::string& path,
                            const text::Tokenizer& tokenizer, const std::string& folder) {
   TokenFile tokens(folder);
   TextSize size;
@@ -392,6 +402,12 @@ std::pair<PairTexts, PairTexts> train_and_valid_pairs(const DataConfig& data) {
   return {std::move(train), std::move(valid)};
 }
 
+std::vector<std::string_view> both_sides(const PairTexts& pairs) {
+  std::vector<std::string_view> texts = pairs.source;
+  texts.insert(texts.end(), pairs.target.begin(), pairs.target.end());
+  return texts;
+}
+
 }  // namespace
 
 TrainingTexts training_texts(const TrainConfig& config) {
@@ -399,18 +415,14 @@ TrainingTexts training_texts(const TrainConfig& config) {
     const auto texts = std::make_shared<const Texts>(config.data);
     return {documents_of(texts->train, config.data.separator), texts};
   }
-  const auto pairs = std::make_shared<const PairTexts>(train_and_valid_pairs(config.data).first);
-  TrainingTexts out{{pairs->source.begin(), pairs->source.end()}, pairs};
-  out.texts.insert(out.texts.end(), pairs->target.begin(), pairs->target.end());
-  return out;
+  PairTexts pairs = train_and_valid_pairs(config.data).first;
+  return {both_sides(pairs), std::move(pairs.owner)};
 }
 
 PairCorpus load_pairs(const TrainConfig& run, const text::Tokenizer* given) {
   auto [train, valid] = train_and_valid_pairs(run.data);
   const auto trained = [&, &train = train] {
-    std::vector<std::string_view> texts(train.source.begin(), train.source.end());
-    texts.insert(texts.end(), train.target.begin(), train.target.end());
-    return train_tokenizer(run.tokenizer, texts, {run.objective});
+    return train_tokenizer(run.tokenizer, both_sides(train), {run.objective});
   };
   const text::Tokenizer tokenizer = tokenizer_for(run, given, trained);
   PairCorpus out{tokenizer,

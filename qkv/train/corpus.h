@@ -48,8 +48,9 @@ EncoderTokens encoder_tokens(const text::Tokenizer& tokenizer);
 
 // Sources and their targets.
 struct PairTexts {
-  std::vector<std::string> source, target;
-  std::string path;  // of the files, for errors
+  std::vector<std::string_view> source, target;
+  std::string path;                   // of the files, for errors
+  std::shared_ptr<const void> owner;  // of the texts, which lie in a mapped file
 };
 
 // The rows of files, by the columns that `data` names, or the lines of files beside those of `targets`. Pairs

@@ -411,6 +411,23 @@ class MoreThanOneRun(CliTest):
         self.refused("train", "config.toml", "--set", "train.out=none", "--set", "model.width=1024", memory=memory,
                      status=1, allow_progress=True)
 
+    def test_pairs_larger_than_memory(self):
+        def ok(out, *sets, memory):
+            return self.ok("train", "pairs.toml", *(a for s in (f"train.out={out}", *sets) for a in ("--set", s)), memory=memory)
+        line = "the quick brown fox jumps over a lazy dog and then it sleeps"
+        count = 24_000_000 // len(line)
+        self.write("a.txt", f"{line}\n" * count)
+        self.write("b.txt", f"{line[::-1]}\n" * count)
+        self.write("pairs.toml", configuration(data__train="a.txt", data__valid_fraction=0.00001, steps=2, tokenizer__type="byte",
+                                               sample_tokens=0, model__architecture="encoder_decoder", model__context=64)
+                   .replace("batch = 4", "batch_tokens = 300"))
+        memory = 144 << 20  # the tokens alone take 192 MB
+        ok("run", "data.train_target=b.txt", memory=memory)
+        # Rows of columns are the same pairs.
+        self.write("rows.tsv", "source\ttarget\n" + f"{line}\t{line[::-1]}\n" * count)
+        ok("rows", "data.train=rows.tsv", "data.cache=false", memory=memory)
+        self.assertEqual(read(self.path("run/last/model.safetensors")), read(self.path("rows/last/model.safetensors")))
+
     def test_data_sets_are_mixed(self):
         self.write("a.tsv", "source\ttarget\n" + "".join(f"{w}\t{w[::-1]}\n" for w in WORDS * 9))
         self.write("b.tsv", "text\tlabel\n" + "".join(f"{w}\t{len(w)}\n" for w in WORDS * 9))
