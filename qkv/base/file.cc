@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -117,20 +118,56 @@ void recover_interrupted_write(const std::string& path) {
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY);
   check(fd >= 0, "{}: cannot be opened: {}", path, std::strerror(errno));
+  try {
+    auto file = of(fd, path);
+    ::close(fd);
+    return file;
+  } catch (const Error&) {
+    ::close(fd);
+    throw;
+  }
+}
+
+std::shared_ptr<const MappedFile> MappedFile::of(int fd, const std::string& name) {
   struct stat info {};
   std::shared_ptr<MappedFile> file(new MappedFile);
-  const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
-  if (regular && info.st_size > 0) {
-    void* p = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
-    if (p != MAP_FAILED) {
-      file->data_ = static_cast<const std::byte*>(p);
-      file->size_ = static_cast<size_t>(info.st_size);
-    }
-  }
-  ::close(fd);
-  check(regular, "{}: not a regular file", path);
-  check(info.st_size == 0 || file->data_ != nullptr, "{}: cannot be mapped: {}", path, std::strerror(errno));
+  check(::fstat(fd, &info) == 0 && S_ISREG(info.st_mode), "{}: not a regular file", name);
+  if (info.st_size == 0) return file;
+  void* p = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
+  check(p != MAP_FAILED, "{}: cannot be mapped: {}", name, std::strerror(errno));
+  file->data_ = static_cast<const std::byte*>(p);
+  file->size_ = static_cast<size_t>(info.st_size);
   return file;
+}
+
+FileText map_text(const std::string& path) {
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) {
+    const auto file = MappedFile::open(path);
+    return {file->text(), file};
+  }
+  const auto whole = std::make_shared<const std::string>(read_file(path));
+  return {*whole, whole};
+}
+
+ScratchFile::ScratchFile(const std::string& folder) : folder_(folder) {
+  std::string path = folder + "/qkv-scratch-XXXXXX";
+  const int fd = ::mkstemp(path.data());
+  check(fd >= 0, "{}: cannot be written: {}", folder, std::strerror(errno));
+  ::unlink(path.c_str());
+  file_.reset(::fdopen(fd, "w+b"));
+  if (file_ == nullptr) ::close(fd);
+  check(file_ != nullptr, "{}: cannot be written: {}", folder, std::strerror(errno));
+}
+
+void ScratchFile::write(const void* data, size_t size) {
+  check(std::fwrite(data, 1, size, file_.get()) == size, "{}: cannot be written: {}", folder_,
+        std::strerror(errno));
+}
+
+std::shared_ptr<const MappedFile> ScratchFile::mapped() const {
+  check(std::fflush(file_.get()) == 0, "{}: cannot be written: {}", folder_, std::strerror(errno));
+  return MappedFile::of(::fileno(file_.get()), folder_);
 }
 
 MappedFile::~MappedFile() {

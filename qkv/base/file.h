@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,9 +29,38 @@ class MappedFile {
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
  private:
+  friend class ScratchFile;
   MappedFile() = default;
+  // Of an open file, which may be closed afterwards. `name`: for errors.
+  static std::shared_ptr<const MappedFile> of(int fd, const std::string& name);
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+};
+
+// A file's text: mapped, or read where it is no regular file (a pipe, for one).
+struct FileText {
+  std::string_view text;
+  std::shared_ptr<const void> owner;
+};
+// Throws Error naming the path when it cannot be read.
+FileText map_text(const std::string& path);
+
+// A file without a name, for what does not fit into memory: written, then mapped, gone with its last owner.
+class ScratchFile {
+ public:
+  // The file lies in this folder. Throws Error, here and later, where it cannot be written.
+  explicit ScratchFile(const std::string& folder);
+
+  void write(const void* data, size_t size);
+  // All that was written so far.
+  std::shared_ptr<const MappedFile> mapped() const;
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::string folder_;
+  std::unique_ptr<std::FILE, Close> file_;
 };
 
 // Whether a file or a folder has this name.

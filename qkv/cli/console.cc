@@ -1,5 +1,6 @@
 #include "qkv/cli/console.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -32,6 +33,25 @@ void read_json_lines(const std::string& file,
   check(in.good(), "{}: cannot be opened", file);
   for_each_json_line(in, file, f);
   check(!in.bad(), "{}: cannot be read", file);  // a directory, for one
+}
+
+std::string table_text(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  const auto width = [](const std::string& s) {  // in characters
+    return static_cast<size_t>(std::count_if(
+        s.begin(), s.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  };
+  for (const auto& row : rows)
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width(row[c]));
+  std::string out;
+  for (const auto& row : rows) {
+    for (size_t c = 0; c < row.size(); ++c) {
+      const std::string space(widths[c] - width(row[c]), ' ');
+      out += c == 0 ? row[c] + space : "  " + space + row[c];
+    }
+    out += "\n";
+  }
+  return out;
 }
 
 void print(const std::string& text) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "qkv/base/error.h"
 #include "qkv/base/json.h"
@@ -15,6 +16,10 @@ std::string input_name(const std::string& file);
 // Calls `f` with each line's value as it is read, and its place.
 void read_json_lines(const std::string& file,
                      const std::function<void(const Json& value, const std::string& place)>& f);
+
+// Columns of labels and numbers: the first to the left, the others to the right. REQUIRES: rows of one
+// length.
+std::string table_text(const std::vector<std::vector<std::string>>& rows);
 
 // To standard output, at once. Throws Error when it cannot be written.
 void print(const std::string& text);

@@ -72,20 +72,22 @@ void run_on_pairs(const Options& o, const TextModel& m) {
   const Evaluation e = evaluate(*m.model, tokenize_pairs(texts, m.tokenizer), sequence.ends, o.batch_tokens);
   BeamOptions beam;
   beam.beams = o.beams;
-  const Translations found = translate(sequence, texts.source, beam);
+  const std::vector<std::string> sources(texts.source.begin(), texts.source.end()),
+      targets(texts.target.begin(), texts.target.end());
+  const Translations found = translate(sequence, sources, beam);
   std::vector<std::string> outputs;
   for (const auto& best : found.best) outputs.push_back(best.front().text);
-  const text::Bleu bleu = text::corpus_bleu(outputs, texts.target);
+  const text::Bleu bleu = text::corpus_bleu(outputs, targets);
   // Tokens of bytes can stand for anything; these two count characters.
   std::vector<std::string> valid_outputs, valid_targets;
   for (size_t i = 0; i < outputs.size(); ++i) {
     valid_outputs.push_back(text::to_valid_utf8(outputs[i]));
-    valid_targets.push_back(text::to_valid_utf8(texts.target[i]));
+    valid_targets.push_back(text::to_valid_utf8(targets[i]));
   }
   const text::Chrf chrf = text::corpus_chrf(valid_outputs, valid_targets);
   const text::RougeL rouge = text::corpus_rouge_l(valid_outputs, valid_targets);
   int64_t exact = 0;
-  for (size_t i = 0; i < outputs.size(); ++i) exact += outputs[i] == texts.target[i];
+  for (size_t i = 0; i < outputs.size(); ++i) exact += outputs[i] == targets[i];
   const double matches = static_cast<double>(exact) / static_cast<double>(outputs.size());
   if (o.json) {
     const OrderedJson out = {{"loss", e.loss()},
@@ -100,7 +102,7 @@ void run_on_pairs(const Options& o, const TextModel& m) {
                              {"rouge_l_recall", rouge.recall},
                              {"beams", o.beams},
                              {"exact_match", matches},
-                             {"pairs", texts.source.size()}};
+                             {"pairs", sources.size()}};
     std::printf("%s\n", out.dump().c_str());
     return;
   }
@@ -111,7 +113,7 @@ void run_on_pairs(const Options& o, const TextModel& m) {
   fmt::print("signature           {}\n", text::kChrfSignature);
   fmt::print("ROUGE-L             F1 {:.2f}%, precision {:.2f}%, recall {:.2f}%\n", 100 * rouge.f1,
              100 * rouge.precision, 100 * rouge.recall);
-  fmt::print("exact match         {:.2f}% of {}\n", 100 * matches, texts.source.size());
+  fmt::print("exact match         {:.2f}% of {}\n", 100 * matches, sources.size());
 }
 
 // Whether a decoder is given pairs to be judged by.
@@ -172,6 +174,8 @@ void add_eval_command(CLI::App& app) {
        pairs);
   only(c->add_option("--target-column", o->columns.target_column, "Of rows: what it should write")
            ->capture_default_str(),
+       pairs);
+  only(c->add_option("--prefix", o->columns.prefix, "Stands before each source (see data.prefix of a run)"),
        pairs);
   only(c->add_option("--text-column", o->columns.text_column,
                      "Of rows: the text to classify, or the question (default: text, or question)"),

@@ -14,26 +14,6 @@ namespace {
 
 constexpr int64_t kMostClasses = 20;  // that are printed one by one
 
-// Columns of labels and numbers: the first to the left, the others to the right.
-std::string table_text(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths(rows.front().size());
-  const auto width = [](const std::string& s) {  // in characters
-    return static_cast<size_t>(std::count_if(
-        s.begin(), s.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-  };
-  for (const auto& row : rows)
-    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width(row[c]));
-  std::string out;
-  for (const auto& row : rows) {
-    for (size_t c = 0; c < row.size(); ++c) {
-      const std::string space(widths[c] - width(row[c]), ' ');
-      out += c == 0 ? row[c] + space : "  " + space + row[c];
-    }
-    out += "\n";
-  }
-  return out;
-}
-
 std::string percent(double share) {
   return fmt::format("{:.2f}%", 100 * share);
 }

@@ -21,6 +21,8 @@ void run(const Options& o) {
   TrainConfig config = read_train_config(o.config, o.set);
   check(config.model.architecture == Architecture::decoder,
         "{}: plans are made for decoders only: qkv train --dry-run tells the memory of this run", o.config);
+  check(config.mix.empty(),
+        "{}: plans are made for one data set: qkv train --dry-run tells the memory of this run", o.config);
   const Corpus corpus = load_corpus(config);
   config.model.vocab_size = static_cast<int64_t>(corpus.tokenizer.vocab_size());
   const int64_t limit = memory_limit(config), most = largest_batch(config, limit);

@@ -2,6 +2,8 @@
 #include <csignal>
 
 #include "qkv/cli/command.h"
+#include "qkv/cli/console.h"
+#include "qkv/train/cross_validation.h"
 #include "qkv/train/trainer.h"
 
 namespace qkv {
@@ -21,17 +23,38 @@ struct Options {
   bool resume = false, overwrite = false, dry_run = false;
 };
 
+// A row for each fold, and below them their mean and deviation.
+std::string folds_text(const std::vector<FoldScores>& all) {
+  const auto percent = [](double v) { return fmt::format("{:.2f}", 100 * v); };
+  std::vector<std::vector<std::string>> rows = {{"fold (%)"}};
+  for (size_t f = 0; f < all.front().values.size(); ++f) rows.push_back({std::to_string(f + 1)});
+  rows.push_back({"mean"});
+  rows.push_back({"deviation"});
+  for (const FoldScores& s : all) {
+    rows[0].push_back(s.name);
+    for (size_t f = 0; f < s.values.size(); ++f) rows[f + 1].push_back(percent(s.values[f]));
+    rows[rows.size() - 2].push_back(percent(s.mean()));
+    rows.back().push_back(percent(s.deviation()));
+  }
+  return table_text(rows);
+}
+
 void run(const Options& o) {
   const TrainConfig config = read_train_config(o.config, o.set);
+  const bool folds = config.data.folds > 0 && config.data.fold == 0;
   const StartMode mode = o.resume ? StartMode::resume : o.overwrite ? StartMode::overwrite : StartMode::fresh;
   if (o.dry_run) {
-    rehearse(config, mode);
+    rehearse(folds ? config_of_fold(config, 1) : config, mode);
     fmt::print(stderr, "all is ready: nothing was written\n");
     return;
   }
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
-  train(config, mode, [] { return stop_asked != 0; });
+  const auto stop = [] { return stop_asked != 0; };
+  if (!folds)
+    train(config, mode, stop);
+  else if (const auto scores = cross_validate(config, mode, stop))
+    print(folds_text(*scores));
 }
 
 }  // namespace
@@ -45,11 +68,15 @@ void add_train_command(CLI::App& app) {
   c->add_flag("--dry-run", o->dry_run,
               "Check everything - files, tokenizer, memory, output - and train nothing");
   c->add_flag("--overwrite", o->overwrite, "Replace the run in train.out")->excludes(resume);
-  c->footer("A configuration in TOML: every key with its default, what it means and may be:\n\n" +
-            train_config_help() +
-            "\nCtrl-C finishes the step, saves and exits; --resume goes on bit for bit as if nothing had "
-            "happened.\n"
-            "Example: qkv train examples/shakespeare.toml --set train.steps=200");
+  c->footer(
+      "A configuration in TOML: every key with its default, what it means and may be:\n\n" +
+      train_config_help() +
+      "\nCtrl-C finishes the step, saves and exits; --resume goes on bit for bit as if nothing had "
+      "happened.\n"
+      "data.folds = 5 trains five models, each tested by a fifth of the examples, and prints their scores;\n"
+      "a finished fold is not repeated by --resume. qkv classify runs/x/fold-1 --ensemble runs/x/fold-2 ...\n"
+      "lets the models of the folds decide together.\n"
+      "Example: qkv train examples/shakespeare.toml --set train.steps=200");
   c->callback([o] { run(*o); });
 }
 

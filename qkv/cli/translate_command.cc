@@ -11,7 +11,7 @@ namespace qkv {
 namespace {
 
 struct Options {
-  std::string dir, file, begin, dtype = "f32";
+  std::string dir, file, prefix, begin, dtype = "f32";
   BeamOptions beam;
   int64_t best = 1, batch_tokens = 2048;
   bool json = false, strict = false, stop_early = false;
@@ -35,8 +35,11 @@ void run(const Options& o) {
     const std::vector<std::string> part(
         lines.begin() + static_cast<int64_t>(first),
         lines.begin() + static_cast<int64_t>(std::min(first + kAtOnce, lines.size())));
+    std::vector<std::string> sources = part;
+    for (std::string& source : sources)
+      if (!source.empty()) source.insert(0, o.prefix);
     const Translations t = translate(
-        sequence, part, beam, o.batch_tokens,
+        sequence, sources, beam, o.batch_tokens,
         o.begin.empty() ? std::vector<std::string>() : std::vector<std::string>(part.size(), o.begin));
     check(!o.strict || t.cut == 0,
           "{}: {} lines are longer than the model's {} tokens (without --strict they are cut)",
@@ -70,6 +73,7 @@ void add_writer(CLI::App& app, const std::string& name, const std::string& descr
   CLI::App* c = app.add_subcommand(name, description);
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   c->add_option("--file", o->file, "Lines to translate (default: standard input)");
+  c->add_option("--prefix", o->prefix, "Stands before each line (see data.prefix of a run)");
   c->add_option("--beams", o->beam.beams, "Hypotheses that are followed; 1: greedy")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));

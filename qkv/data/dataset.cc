@@ -13,6 +13,14 @@ TokenStream::TokenStream(Tensor tokens, Tensor starts)
         "token stream: the documents' starts do not fit {} tokens", size());
 }
 
+Tensor TokenStream::token_tensor() const {
+  return mapped_tokens_ ? mapped_tokens_ : Tensor::of({size()}, tokens_);
+}
+
+Tensor TokenStream::start_tensor() const {
+  return mapped_starts_ ? mapped_starts_ : Tensor::of({std::ssize(starts_)}, starts_);
+}
+
 void TokenStream::append(const std::vector<int32_t>& document) {
   assert(!mapped_tokens_);
   if (document.empty()) return;

@@ -28,6 +28,9 @@ class TokenStream {
     return mapped_starts_ ? mapped_starts_.values<int64_t>() : std::span<const int64_t>(starts_);
   }
   int64_t size() const { return static_cast<int64_t>(tokens().size()); }
+  // The same as tensors, for files; copied unless it was made from tensors.
+  Tensor token_tensor() const;
+  Tensor start_tensor() const;
 
   int64_t characters = 0;  // Unicode characters of the text, for losses per character
   int64_t bytes = 0;

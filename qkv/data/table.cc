@@ -1,6 +1,8 @@
 #include "qkv/data/table.h"
 
-#include <sstream>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
@@ -73,39 +75,55 @@ class Delimited {
   int64_t line_ = 1;
 };
 
-Table read_delimited(const std::string& path, char delimiter, bool quotes,
-                     const std::vector<std::string>& columns) {
-  const std::string text = read_file(path);
-  check(!text.empty(), "{}: the file is empty", path);
-  Delimited in(path, text, delimiter, quotes);
-  Table table{path, columns.empty() ? in.record() : columns, {}, {}};
+void for_each_delimited_row(const std::string& path, char delimiter, bool quotes,
+                            const std::vector<std::string>& columns, const OnColumns& on_columns,
+                            const OnRow& on_row) {
+  const FileText file = map_text(path);
+  check(!file.text.empty(), "{}: the file is empty", path);
+  Delimited in(path, file.text, delimiter, quotes);
+  const Table head{path, columns.empty() ? in.record() : columns, {}, {}};
+  on_columns(head);
   while (!in.done()) {
     const int64_t line = in.line();
-    table.rows.push_back(in.record());
-    table.lines.push_back(line);
-    check(table.rows.back().size() == table.columns.size(), "{}:{}: expected {} fields ({}), got {}", path,
-          line, table.columns.size(), fmt::join(table.columns, ", "), table.rows.back().size());
+    std::vector<std::string> row = in.record();
+    check(row.size() == head.columns.size(), "{}:{}: expected {} fields ({}), got {}", path, line,
+          head.columns.size(), fmt::join(head.columns, ", "), row.size());
+    on_row(row, line);
   }
-  return table;
 }
 
-Table read_json_lines(const std::string& path) {
-  Table table{path, {}, {}, {}};
-  std::istringstream in(read_file(path));
+void for_each_json_row(const std::string& path, const OnColumns& on_columns, const OnRow& on_row) {
+  Table head{path, {}, {}, {}};
+  check(!std::filesystem::is_directory(path), "{}: is a directory, expected a file", path);
+  std::ifstream in(path, std::ios::binary);
+  check(in.good(), "{}: cannot be opened", path);
   for_each_json_line(in, path, [&](const Json& value, const std::string& place) {
     const JsonField object(value, place);
-    if (table.columns.empty())
-      for (const auto& [key, member] : object.object().items()) table.columns.push_back(key);
+    if (head.columns.empty()) {
+      for (const auto& [key, member] : object.object().items()) head.columns.push_back(key);
+      on_columns(head);
+    }
     std::vector<std::string> row;
-    for (const std::string& key : table.columns) {
+    for (const std::string& key : head.columns) {
       const JsonField field = object[key];
       row.push_back(field.json().is_number() ? field.json().dump() : field.string());
     }
-    table.rows.push_back(std::move(row));
-    table.lines.push_back(std::stoll(place.substr(place.rfind(':') + 1)));
+    on_row(row, std::stoll(place.substr(place.rfind(':') + 1)));
   });
-  check(!table.rows.empty(), "{}: the file is empty", path);
-  return table;
+  check(!head.columns.empty(), "{}: the file is empty", path);
+}
+
+// Takes the first line of `text` away, without its end.
+std::string_view take_line(std::string_view& text) {
+  const size_t end = std::min(text.find('\n'), text.size());
+  std::string_view line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+int64_t count_lines(std::string_view text) {
+  return std::count(text.begin(), text.end(), '\n') + (!text.empty() && text.back() != '\n');
 }
 
 }  // namespace
@@ -119,33 +137,39 @@ size_t Table::column(std::string_view name) const {
 
 std::vector<std::string> lines_of(std::string_view text) {
   std::vector<std::string> out;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    std::string_view line = text.substr(at, end - at);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    out.emplace_back(line);
-    at = end + 1;
-  }
+  while (!text.empty()) out.emplace_back(take_line(text));
   return out;
 }
 
-Table read_table(const std::string& path, const std::vector<std::string>& columns) {
-  if (path.ends_with(".tsv")) return read_delimited(path, '\t', false, columns);
-  if (path.ends_with(".csv")) return read_delimited(path, ',', true, columns);
-  if (path.ends_with(".jsonl")) return read_json_lines(path);
+void for_each_row(const std::string& path, const std::vector<std::string>& columns,
+                  const OnColumns& on_columns, const OnRow& on_row) {
+  if (path.ends_with(".tsv")) return for_each_delimited_row(path, '\t', false, columns, on_columns, on_row);
+  if (path.ends_with(".csv")) return for_each_delimited_row(path, ',', true, columns, on_columns, on_row);
+  if (path.ends_with(".jsonl")) return for_each_json_row(path, on_columns, on_row);
   fail("{}: expected a file of rows: .tsv, .csv or .jsonl", path);
 }
 
-Table read_parallel(const std::string& source, const std::string& target) {
-  std::vector<std::string> from = lines_of(read_file(source)), to = lines_of(read_file(target));
-  check(from.size() == to.size(), "{} has {} lines, {} has {}: each line needs its translation", source,
-        from.size(), target, to.size());
-  Table table{source, {"source", "target"}, {}, {}};
-  for (size_t i = 0; i < from.size(); ++i) {
-    table.rows.push_back({std::move(from[i]), std::move(to[i])});
-    table.lines.push_back(static_cast<int64_t>(i) + 1);
-  }
+Table read_table(const std::string& path, const std::vector<std::string>& columns) {
+  Table table;
+  for_each_row(
+      path, columns, [&](const Table& head) { table = head; },
+      [&](std::vector<std::string>& row, int64_t line) {
+        table.rows.push_back(std::move(row));
+        table.lines.push_back(line);
+      });
   return table;
+}
+
+void for_each_parallel_line(const std::string& source, const std::string& target,
+                            const std::function<void(std::string_view source, std::string_view target)>& f) {
+  const FileText a = map_text(source), b = map_text(target);
+  check(count_lines(a.text) == count_lines(b.text),
+        "{} has {} lines, {} has {}: each line needs its translation", source, count_lines(a.text), target,
+        count_lines(b.text));
+  for (std::string_view from = a.text, to = b.text; !from.empty();) {
+    const std::string_view line = take_line(from);
+    f(line, take_line(to));
+  }
 }
 
 }  // namespace qkv

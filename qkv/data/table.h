@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,9 +26,16 @@ struct Table {
 // is ragged or mis-quoted.
 Table read_table(const std::string& path, const std::vector<std::string>& columns = {});
 
-// The lines of two files side by side, as columns "source" and "target". Throws Error where their numbers
-// differ.
-Table read_parallel(const std::string& source, const std::string& target);
+// The same in bounded memory: calls `on_columns` with a table that has no rows yet, and then `on_row` with
+// each row, which it may take, and the line where it begins.
+using OnColumns = std::function<void(const Table& head)>;
+using OnRow = std::function<void(std::vector<std::string>& row, int64_t line)>;
+void for_each_row(const std::string& path, const std::vector<std::string>& columns,
+                  const OnColumns& on_columns, const OnRow& on_row);
+
+// Calls `f` with the lines of two files side by side. Throws Error where their numbers differ.
+void for_each_parallel_line(const std::string& source, const std::string& target,
+                            const std::function<void(std::string_view source, std::string_view target)>& f);
 
 // A text's lines without their ends ("\n" or "\r\n").
 std::vector<std::string> lines_of(std::string_view text);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
@@ -90,6 +91,29 @@ void load_training(const std::string& dir, TrainingState& training) {
           "{}: '{}' does not fit this configuration", path, name);
     std::memcpy(tensor.raw(), it->second.raw(), tensor.bytes());
   }
+}
+
+std::map<int64_t, std::string> older_checkpoints(const std::string& run) {
+  std::map<int64_t, std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(run)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step-") || name.size() > 20) continue;
+    const std::string digits = name.substr(5);
+    if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) continue;
+    found.emplace(std::stoll(digits), entry.path().string());
+  }
+  return found;
+}
+
+std::vector<std::string> newest_checkpoints(const std::string& run, int64_t count) {
+  check(file_exists(run + "/last/trainer_state.json"), "{}: holds no run: expected a checkpoint in last/",
+        run);
+  std::vector<std::string> all;
+  for (const auto& [step, dir] : older_checkpoints(run)) all.push_back(dir);
+  all.push_back(run + "/last");
+  check(std::ssize(all) >= count, "{}: keeps {} checkpoints, asked for {}: train with train.keep = {}", run,
+        all.size(), count, count);
+  return {all.end() - count, all.end()};
 }
 
 }  // namespace qkv

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <limits>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "qkv/text/tokenizer.h"
 #include "qkv/train/training_state.h"
@@ -31,5 +33,10 @@ void save_model_dir(const std::string& dir, const Transformer& model, const text
 TrainerState load_trainer_state(const std::string& dir);
 // Reads what training.state() holds back in place. Throws Error when it belongs to another configuration.
 void load_training(const std::string& dir, TrainingState& training);
+
+// The checkpoints that a run keeps besides the last, RUN/step-N, by their steps.
+std::map<int64_t, std::string> older_checkpoints(const std::string& run);
+// The `count` newest of a run, the last one included, oldest first. Throws Error where there are fewer.
+std::vector<std::string> newest_checkpoints(const std::string& run, int64_t count);
 
 }  // namespace qkv

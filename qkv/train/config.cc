@@ -60,20 +60,27 @@ Choices objective_names() {
   return names;
 }
 
+// The keys that say which files are learnt from, and how they are read.
+template <typename Visitor>
+void visit_files(DataConfig& d, Visitor& v) {
+  v({"train", "text files to learn from: one, or a list", "(needed)"}, d.train);
+  v({"valid", "held-out text files; none: the last part of each training file"}, d.valid);
+  v({"valid_fraction", "of a training file's characters, where valid is empty"}, d.valid_fraction,
+    Range<double>{0, 0.9});
+  v({"separator", "divides a file into documents, e.g. \"<|endoftext|>\""}, d.separator);
+  v({"train_target", "translations of train's lines; none: train has rows (.tsv, .csv, .jsonl)"},
+    d.train_target);
+  v({"valid_target", "translations of valid's lines"}, d.valid_target);
+  v({"source_column", "of rows: what a sequence-to-sequence model reads"}, d.source_column);
+  v({"target_column", "of rows: what it writes"}, d.target_column);
+  v({"prefix", "stands before each source, e.g. \"translate: \""}, d.prefix);
+}
+
 // Every key of a configuration. Reading, writing, the fingerprint and the help text all walk this one list.
 template <typename Visitor>
 void visit(TrainConfig& c, Visitor& v) {
   v.section("data");
-  v({"train", "text files to learn from: one, or a list", "(needed)"}, c.data.train);
-  v({"valid", "held-out text files; none: the last part of each training file"}, c.data.valid);
-  v({"valid_fraction", "of a training file's characters, where valid is empty"}, c.data.valid_fraction,
-    Range<double>{0, 0.9});
-  v({"separator", "divides a file into documents, e.g. \"<|endoftext|>\""}, c.data.separator);
-  v({"train_target", "translations of train's lines; none: train has rows (.tsv, .csv, .jsonl)"},
-    c.data.train_target);
-  v({"valid_target", "translations of valid's lines"}, c.data.valid_target);
-  v({"source_column", "of rows: what a sequence-to-sequence model reads"}, c.data.source_column);
-  v({"target_column", "of rows: what it writes"}, c.data.target_column);
+  visit_files(c.data, v);
   v({"text_column", "of rows: the text to classify; the question", "text, of answers question"},
     c.data.text_column);
   v({"second_column", "of rows: the other text of a pair; where the answer stands",
@@ -88,9 +95,26 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"test", "examples that the best model is judged by at the end"}, c.data.test);
   v({"test_fraction", "of the training examples, where test is empty"}, c.data.test_fraction,
     Range<double>{0, 0.9});
+  v({"folds",
+     "cross-validation: parts of the training examples, each the test of a model that learns from the "
+     "others; 0: none"},
+    c.data.folds, Range<int64_t>{0, 1000});
+  v({"fold", "train only the model that this part tests; 0: one after the other, into OUT/fold-1, ..."},
+    c.data.fold, Range<int64_t>{0, 1000});
   v({"deduplicate", "of training examples with the same text keep the first"}, c.data.deduplicate);
   v({"split_seed", "chooses the examples for validation and test"}, c.data.split_seed);
   v({"cache", "keep the tokens of a text for the next run", nullptr, false}, c.data.cache);
+
+  for (MixedSet& set : c.mix) {
+    v.section("mix." + set.name);
+    std::string its_objective = name_of(set.objective);
+    v({"objective", "what is learnt from this data set", "train.objective"}, its_objective,
+      objective_names());
+    set.objective = objective_from_name(its_objective);
+    v({"weight", "how often a micro-batch is of it, in proportion to the others"}, set.weight,
+      Range<double>{1e-6, 1e6});
+    visit_files(set.data, v);
+  }
 
   v.section("tokenizer");
   v({"path", "an existing tokenizer; none: one is trained"}, c.tokenizer.path);
@@ -270,7 +294,8 @@ void visit(TrainConfig& c, Visitor& v) {
     Choices{"auto", "loss", "accuracy", "macro_f1", "matthews", "f1", "exact_match", "bleu"});
   v({"patience", "stop after so many evaluations without a better one; 0: never"}, c.patience, kCountOrNone);
   v({"checkpoint_every", "steps", nullptr, false}, c.checkpoint_every, kCount);
-  v({"keep", "checkpoints kept, besides the best model", nullptr, false}, c.keep, kCount);
+  v({"keep", "checkpoints kept, besides the best model; qkv average makes one of several", nullptr, false},
+    c.keep, kCount);
   v({"sample_tokens", "of a text written at each evaluation, for the report; 0: none", nullptr, false},
     c.sample_tokens, kCountOrNone);
   v({"sample_prompt", "what it continues; none: the start of the validation text", nullptr, false},
@@ -283,17 +308,20 @@ class Reader {
     for (const auto& [key, node] : root) {
       const std::string name(key.str());
       if (std::find(std::begin(kSections), std::end(kSections), name) == std::end(kSections))
-        usage("{}: {}: unknown (expected [data], [tokenizer], [model] or [train])", place_of(&node, file_),
-              name);
+        usage("{}: {}: unknown (expected [data], [mix.NAME], [tokenizer], [model] or [train])",
+              place_of(&node, file_), name);
       if (!node.is_table()) usage("{}: {}: expected a table [{}]", place_of(&node, file_), name, name);
     }
   }
 
-  void section(const char* name) {
+  void section(const std::string& name) {
     finish();
     section_ = name;
     asked_.clear();
-    table_ = root_.get(name) == nullptr ? nullptr : root_.get(name)->as_table();
+    table_ = &root_;
+    std::istringstream path(name);
+    for (std::string part; table_ != nullptr && std::getline(path, part, '.');)
+      table_ = table_->get(part) == nullptr ? nullptr : table_->get(part)->as_table();
   }
   // Refuses keys of the section that nothing asked for.
   void finish() const {
@@ -367,7 +395,7 @@ class Reader {
   double warmup_fraction() const { return warmup_fraction_; }
 
  private:
-  static constexpr const char* kSections[] = {"data", "tokenizer", "model", "train"};
+  static constexpr const char* kSections[] = {"data", "mix", "tokenizer", "model", "train"};
 
   const toml::node* find(const Key& k) {
     asked_.insert(k.name);
@@ -401,7 +429,9 @@ class Reader {
 
 // "train.steps=10", the value as TOML or, failing that, as a bare string.
 void apply_override(toml::table& root, const std::string& text) {
-  const size_t equals = text.find('='), dot = text.find('.');
+  const size_t equals = text.find('=');
+  // A section of [mix] has a name of its own.
+  const size_t dot = text.find('.', text.starts_with("mix.") ? 4 : 0);
   if (equals == std::string::npos || dot == std::string::npos || dot > equals)
     usage("--set: expected section.key=value, got '{}'", text);
   const std::string section = text.substr(0, dot), key = text.substr(dot + 1, equals - dot - 1),
@@ -412,8 +442,12 @@ void apply_override(toml::table& root, const std::string& text) {
   } catch (const toml::parse_error&) {
     parsed.insert_or_assign("value", value);
   }
-  if (!root.contains(section)) root.insert(section, toml::table{});
-  toml::table* table = root.get(section)->as_table();
+  toml::table* table = &root;
+  std::istringstream path(section);
+  for (std::string name; table != nullptr && std::getline(path, name, '.');) {
+    if (!table->contains(name)) table->insert(name, toml::table{});
+    table = table->get(name)->as_table();
+  }
   if (table == nullptr || parsed.size() != 1) usage("--set: '{}' does not fit the configuration", text);
   table->insert_or_assign(key, std::move(*parsed.get("value")));
 }
@@ -449,7 +483,7 @@ class Writer {
  public:
   std::vector<Setting> settings;
 
-  void section(const char* name) { section_ = name; }
+  void section(const std::string& name) { section_ = name; }
   template <typename T>
   void operator()(const Key& k, const T& value) {
     put(k, toml_value(value), "");
@@ -517,20 +551,43 @@ ModelSpec spec_to_begin_with(const toml::table& root, const std::string& path, T
   return c.model;
 }
 
+// The data sets of [mix.NAME], which are yet to be read.
+std::vector<MixedSet> mixed_sets(const toml::table& root, const std::string& path) {
+  std::vector<MixedSet> out;
+  const toml::table* mix = root["mix"].as_table();
+  if (mix == nullptr) return out;
+  constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+  for (const auto& [key, node] : *mix) {
+    const std::string name(key.str());
+    if (name.find_first_not_of(kLetters) != std::string::npos || name.empty())
+      usage("{}: mix: '{}' is no name of a data set: letters, digits, _ and - are", place_of(&node, path),
+            name);
+    if (!node.is_table())
+      usage("{}: mix.{}: expected a table [mix.NAME] for each data set", place_of(&node, path), name);
+    out.push_back({.name = name});
+  }
+  return out;
+}
+
+void expect_carried(Architecture a, Objective o, const std::string& key, const std::string& path) {
+  if (carries(a, o)) return;
+  std::vector<std::string> able;
+  for (const Architecture other :
+       {Architecture::decoder, Architecture::encoder, Architecture::encoder_decoder})
+    if (carries(other, o)) able.push_back(fmt::format("\"{}\"", name_of(other)));
+  usage("{}: {}: {} needs model.architecture = {}, not {}", path, key, name_of(o), fmt::join(able, " or "),
+        name_of(a));
+}
+
 void settle_objective(TrainConfig& c, const auto& given, const std::string& path) {
   const Architecture a = c.model.architecture;
   if (!given("train.objective"))
     c.objective = a == Architecture::decoder   ? Objective::next_token
                   : a == Architecture::encoder ? Objective::masked
                                                : Objective::sequence_to_sequence;
-  if (!carries(a, c.objective)) {
-    std::vector<std::string> able;
-    for (const Architecture other :
-         {Architecture::decoder, Architecture::encoder, Architecture::encoder_decoder})
-      if (carries(other, c.objective)) able.push_back(fmt::format("\"{}\"", name_of(other)));
-    usage("{}: train.objective: {} needs model.architecture = {}, not {}", path, name_of(c.objective),
-          fmt::join(able, " or "), name_of(a));
-  }
+  expect_carried(a, c.objective, "train.objective", path);
+  for (MixedSet& set : c.mix)
+    if (!given("mix." + set.name + ".objective")) set.objective = c.objective;
   if (c.objective == Objective::answer) {
     if (!given("data.text_column")) c.data.text_column = "question";
     if (!given("data.second_column")) c.data.second_column = "context";
@@ -548,7 +605,10 @@ void settle_order(TrainConfig& c, const auto& given, const std::string& path) {
             name_of(m.order), name_of(c.objective));
   } else if (permuted) {
     m.order = Order::permuted;
-  } else if (m.architecture == Architecture::decoder && writes_targets(c.objective)) {
+  } else if (m.architecture == Architecture::decoder &&
+             (writes_targets(c.objective) || std::any_of(c.mix.begin(), c.mix.end(), [](const MixedSet& set) {
+                return writes_targets(set.objective);
+              }))) {
     m.order = Order::prefix;
   } else if (m.order == Order::permuted) {  // of the model that the run begins with
     m.order = Order::stack;
@@ -626,22 +686,76 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("norm_epsilon", from.norm_epsilon, m.norm_epsilon);
 }
 
+// Refuses a key, unless it has its default, where none of the objectives is one that it is for.
+void only_for(std::initializer_list<Objective> right, const std::vector<Objective>& objectives,
+              const std::string& key, bool is_default, const std::string& path) {
+  if (is_default ||
+      std::find_first_of(right.begin(), right.end(), objectives.begin(), objectives.end()) != right.end())
+    return;
+  std::vector<std::string> names, ours;
+  for (const Objective o : right) names.push_back(name_of(o));
+  for (const Objective o : objectives) ours.push_back(name_of(o));
+  usage("{}: {}: only for train.objective = {}, not {}", path, key, fmt::join(names, " or "),
+        fmt::join(ours, " and "));
+}
+
+void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& objectives,
+                          const std::string& section, const std::string& path) {
+  using enum Objective;
+  const DataConfig none;
+  const auto pairs_only = [&](const char* key, bool is_default) {
+    only_for({sequence_to_sequence}, objectives, section + key, is_default, path);
+  };
+  pairs_only(".train_target", d.train_target.empty());
+  pairs_only(".valid_target", d.valid_target.empty());
+  pairs_only(".source_column", d.source_column == none.source_column);
+  pairs_only(".target_column", d.target_column == none.target_column);
+  pairs_only(".prefix", d.prefix.empty());
+  only_for({next_token, masked, permutation, span_corruption, denoise}, objectives, section + ".separator",
+           d.separator.empty(), path);
+}
+
+// What is mixed has one kind of model and of output, and its files in sections of their own.
+void expect_fitting_mix(const TrainConfig& c, const std::string& path) {
+  using enum Objective;
+  const DataConfig& d = c.data;
+  if (c.mix.empty()) return;
+  if (!d.train.empty() || !d.valid.empty() || !d.train_target.empty() || !d.valid_target.empty() ||
+      !d.separator.empty() || !d.prefix.empty())
+    usage("{}: data: its files and how they are read stand in [mix.NAME] where data sets are mixed", path);
+  if (c.best_by != "auto" && c.best_by != "loss")
+    usage("{}: train.best_by: \"{}\" is of one data set: a mixture's best model is told by its loss", path,
+          c.best_by);
+  const auto expect_mixable = [&](Objective o, const std::string& key) {
+    if (o == classify || o == tag || o == answer || o == embed)
+      usage("{}: {}: {} has a head of its own and cannot be mixed", path, key, name_of(o));
+  };
+  expect_mixable(c.objective, "train.objective");
+  for (const MixedSet& set : c.mix) {
+    const std::string section = "mix." + set.name;
+    expect_mixable(set.objective, section + ".objective");
+    expect_carried(c.model.architecture, set.objective, section + ".objective", path);
+    if ((set.objective == permutation) != (c.model.order == Order::permuted))
+      usage("{}: {}.objective: {} has another order of tokens than {}", path, section, name_of(set.objective),
+            name_of(c.objective));
+    if (set.data.train.empty()) usage("{}: {}.train: missing: name the files to train on", path, section);
+    expect_fitting_files(set.data, {set.objective}, section, path);
+  }
+}
+
 // Refuses keys of another objective; by value: a run's own config.toml gives every key.
 void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   using enum Objective;
   const TrainConfig defaults;
   const DataConfig &d = c.data, &none = defaults.data;
+  std::vector<Objective> objectives = {c.objective};
+  if (!c.mix.empty()) objectives.clear();
+  for (const MixedSet& set : c.mix) objectives.push_back(set.objective);
   const auto only_for = [&](std::initializer_list<Objective> right, const char* key, bool is_default) {
-    if (is_default || std::find(right.begin(), right.end(), c.objective) != right.end()) return;
-    std::vector<std::string> names;
-    for (const Objective o : right) names.push_back(name_of(o));
-    usage("{}: {}: only for train.objective = {}, not {}", path, key, fmt::join(names, " or "),
-          name_of(c.objective));
+    qkv::only_for(right, objectives, key, is_default, path);
   };
-  only_for({sequence_to_sequence}, "data.train_target", d.train_target.empty());
-  only_for({sequence_to_sequence}, "data.valid_target", d.valid_target.empty());
-  only_for({sequence_to_sequence}, "data.source_column", d.source_column == none.source_column);
-  only_for({sequence_to_sequence}, "data.target_column", d.target_column == none.target_column);
+  expect_fitting_mix(c, path);
+  expect_fitting_files(d, objectives, "data", path);
   only_for({classify, answer, embed}, "data.text_column", d.text_column == none.text_column);
   only_for({classify, answer, embed}, "data.second_column", d.second_column.empty());
   only_for({classify, answer}, "data.label_column", d.label_column == none.label_column);
@@ -651,8 +765,11 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   only_for({classify, tag, answer}, "data.deduplicate", !d.deduplicate);
   only_for({classify, tag, answer}, "data.test", d.test.empty());
   only_for({classify, tag, answer}, "data.test_fraction", d.test_fraction == 0);
-  only_for({next_token, masked, permutation, span_corruption, denoise}, "data.separator",
-           d.separator.empty());
+  only_for({classify, tag, answer}, "data.folds", d.folds == 0);
+  if (d.folds == 1) usage("{}: data.folds: one part leaves none to learn from: expected 2 or more", path);
+  if (d.fold > d.folds) usage("{}: data.fold: {} of {} folds", path, d.fold, d.folds);
+  if (d.folds > 0 && (!d.test.empty() || d.test_fraction > 0))
+    usage("{}: data.folds: each part is a test: without data.test and data.test_fraction", path);
   if (c.objective != next_token && c.batch != defaults.batch)
     usage("{}: train.batch: counts windows of a text: give train.batch_tokens", path);
   if (c.objective == next_token && c.batch_tokens != defaults.batch_tokens)
@@ -745,11 +862,13 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
 
   TrainConfig c;
   const ModelSpec from = spec_to_begin_with(root, path, c);
+  c.mix = mixed_sets(root, path);
   Reader reader(root, path);
   visit(c, reader);
   reader.finish();
-  const auto given = [&](const char* key) { return reader.given(key); };
-  if (c.data.train.empty()) usage("{}: data.train: missing: name the text files to train on", path);
+  const auto given = [&](const std::string& key) { return reader.given(key); };
+  if (c.data.train.empty() && c.mix.empty())
+    usage("{}: data.train: missing: name the text files to train on", path);
 
   ModelSpec& m = c.model;
   if (c.from.empty()) {
@@ -824,6 +943,7 @@ std::string fingerprint(const TrainConfig& config) {
 
 std::string train_config_help() {
   TrainConfig defaults;
+  defaults.mix = {{.name = "NAME"}};  // how one of several data sets is described
   HelpWriter writer;
   visit(defaults, writer);
   std::string out, section;

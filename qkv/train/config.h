@@ -42,15 +42,19 @@ struct DataConfig {
   // line by line.
   std::string source_column = "source", target_column = "target";
   std::vector<std::string> train_target, valid_target;
+  std::string prefix;  // stands before each source, e.g. "translate: " (Raffel et al. 2020)
   // Classes, tags, answers: rows with these columns, or words in these (conll.h; 0: the format's own).
   std::string text_column = "text", second_column, label_column = "label";
   std::vector<std::string> columns;  // names of those of files without a header
   int64_t word_column = 0, tag_column = 0;
   std::vector<std::string> test;  // looked at once, at the end
   double test_fraction = 0;       // of the training files' examples, where `test` is empty
-  bool deduplicate = false;       // of examples with the same text the first is kept
-  uint64_t split_seed = 1;        // of which examples are taken for validation and test
-  bool cache = true;              // keep the tokens of a text for the next run (corpus.h)
+  // Cross-validation (Stone 1974): so many parts, each the test of a model that learns from the others; 0:
+  // none. `fold`: the one that this run is tested by, from 1; 0: all, each a run of its own.
+  int64_t folds = 0, fold = 0;
+  bool deduplicate = false;  // of examples with the same text the first is kept
+  uint64_t split_seed = 1;   // of which examples are taken for validation and test
+  bool cache = true;         // keep the tokens of a text for the next run (corpus.h)
 };
 
 // [tokenizer]: an existing one, or how to train one.
@@ -62,9 +66,18 @@ struct TokenizerConfig {
   int64_t min_frequency = 2;
 };
 
+// [mix.NAME]: one of several data sets that a run learns from.
+struct MixedSet {
+  std::string name;
+  Objective objective = Objective::next_token;
+  double weight = 1;     // how often a micro-batch is of this set, in proportion to the others' weights
+  DataConfig data = {};  // its files: train, valid, their columns and their prefix
+};
+
 // A whole run.
 struct TrainConfig {
   DataConfig data;
+  std::vector<MixedSet> mix;  // instead of data's files
   TokenizerConfig tokenizer;
   std::string from;  // a model or a run whose weights a run begins with
   Objective objective = Objective::next_token;

@@ -1,11 +1,15 @@
 #include "qkv/train/corpus.h"
 
+#include <algorithm>
+#include <cctype>
+#include <memory>
 #include <optional>
 
 #include "qkv/base/file.h"
 #include "qkv/base/hash.h"
 #include "qkv/base/progress.h"
 #include "qkv/data/table.h"
+#include "qkv/data/token_file.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/text/template.h"
 #include "qkv/text/trainer.h"
@@ -20,25 +24,28 @@ std::string sentinel(int i) {
   return fmt::format("<extra_id_{}>", i);
 }
 
+// A file or a part of it: a text larger than memory is read as it is needed.
 struct TextFile {
-  std::string path, text;
+  std::string path;
+  std::string_view text;
+  std::shared_ptr<const void> owner;  // of the text
 };
 
 TextFile read_text(const std::string& path) {
-  TextFile file{path, read_file(path)};
+  const FileText file = map_text(path);
   check(!file.text.empty(), "{}: the file is empty", path);
-  return file;
+  return {path, file.text, file.owner};
 }
 
-std::vector<std::string_view> documents_of(std::string_view text, const std::string& separator) {
-  if (separator.empty()) return {text};
-  std::vector<std::string_view> out;
+// Calls `f` with each document.
+template <typename F>
+void for_each_document(std::string_view text, const std::string& separator, const F& f) {
+  if (separator.empty()) return f(text);
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find(separator, at), text.size());
-    if (end > at) out.push_back(text.substr(at, end - at));
+    if (end > at) f(text.substr(at, end - at));
     at = end + separator.size();
   }
-  return out;
 }
 
 bool continues_character(char c) {
@@ -63,29 +70,79 @@ size_t split_point(std::string_view text, double fraction, const std::string& se
   return next == std::string_view::npos ? text.size() : next + separator.size();
 }
 
-void append_text(TokenStream& stream, std::string_view text, const std::string& path,
-                 const std::string& separator, const text::Tokenizer& tokenizer) {
-  const int32_t end = end_of_text(tokenizer);
-  for (const std::string_view document : documents_of(text, separator)) {
-    std::vector<int32_t> ids;
-    try {
-      ids = tokenizer.encode(document, false).ids;
+// A text's characters and bytes, for losses per character and per byte.
+struct TextSize {
+  int64_t characters = 0, bytes = 0;
+
+  void add(std::string_view text) {
+    characters += count_characters(text);
+    bytes += static_cast<int64_t>(text.size());
+  }
+};
+
+TokenStream stream_of(TokenFile& tokens, const TextSize& size) {
+  TokenStream stream = tokens.stream();
+  stream.characters = size.characters;
+  stream.bytes = size.bytes;
+  return stream;
+}
+
+void append_document(TokenFile& tokens, std::string_view document, const std::string& path,
+                     const text::Tokenizer& tokenizer) {
+  for (const std::string_view piece : pieces_to_encode(document)) try {
+      tokens.append(tokenizer.encode(piece, false).ids);
     } catch (const Error& e) {
       fail("{}: {}", path, e.what());
     }
-    if (end >= 0) ids.push_back(end);
-    stream.append(ids);
-    stream.characters += count_characters(document);
-    stream.bytes += static_cast<int64_t>(document.size());
-  }
+  if (const int32_t end = end_of_text(tokenizer); end >= 0) tokens.append(std::span(&end, 1));
+  tokens.end_document();
+}
+
+// In bounded memory: the tokens lie in a file in `folder`.
+TokenStream tokenize(const std::vector<TextFile>& files, const std::string& separator,
+                     const text::Tokenizer& tokenizer, const std::string& folder) {
+  TokenFile tokens(folder);
+  TextSize size;
+  for (const TextFile& file : files)
+    for_each_document(file.text, separator, [&](std::string_view document) {
+      append_document(tokens, document, file.path, tokenizer);
+      size.add(document);
+    });
+  return stream_of(tokens, size);
 }
 
 }  // namespace
 
+std::vector<std::string_view> pieces_to_encode(std::string_view document, size_t bytes) {
+  const auto word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  const auto filled = [](char c) { return std::isspace(static_cast<unsigned char>(c)) == 0; };
+  // Where a line's end stands alone between such characters, the later the better; 0: nowhere.
+  const auto line_end = [&](std::string_view in, const auto& right) -> size_t {
+    for (size_t at = in.size() - 2; at > in.size() / 2; --at)
+      if (in[at] == '\n' && right(in[at - 1]) && right(in[at + 1])) return at;
+    return 0;
+  };
+  std::vector<std::string_view> out;
+  while (document.size() > bytes) {
+    const std::string_view window = document.substr(0, bytes);
+    size_t cut = line_end(window, word);
+    if (cut == 0) cut = line_end(window, filled);
+    if (cut == 0)  // between characters, which have four bytes at most
+      for (cut = bytes; cut > 1 && cut + 4 > bytes && continues_character(document[cut]);) --cut;
+    out.push_back(document.substr(0, cut));
+    document.remove_prefix(cut);
+  }
+  if (!document.empty()) out.push_back(document);
+  return out;
+}
+
 text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const std::string_view> texts,
-                                Objective objective) {
-  const bool next_token = objective == Objective::next_token, word_piece = config.type == "wordpiece",
-             pairs = writes_targets(objective);
+                                const std::vector<Objective>& objectives) {
+  const auto any = [&](Objective o) {
+    return std::find(objectives.begin(), objectives.end(), o) != objectives.end();
+  };
+  const bool next_token = any(Objective::next_token), word_piece = config.type == "wordpiece",
+             pairs = std::any_of(objectives.begin(), objectives.end(), writes_targets);
   // A language model of characters has no token that ends a text.
   std::vector<std::string> special;
   if (word_piece)
@@ -95,9 +152,8 @@ text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const s
   else if (config.type != "char")
     special = {kEndOfText};
   if (word_piece && pairs) special.insert(special.end(), {"<s>", "</s>"});
-  if (objective == Objective::denoise || (!next_token && !pairs && !word_piece))
-    special.emplace_back("<mask>");
-  if (objective == Objective::span_corruption)
+  if (any(Objective::denoise) || (!next_token && !pairs && !word_piece)) special.emplace_back("<mask>");
+  if (any(Objective::span_corruption))
     for (int i = 0; i < kSentinels; ++i) special.push_back(sentinel(i));
 
   text::TrainerOptions options;
@@ -153,10 +209,7 @@ int32_t end_of_text(const text::Tokenizer& tokenizer) {
 
 TokenStream tokenize_file(const std::string& path, const std::string& separator,
                           const text::Tokenizer& tokenizer) {
-  const TextFile file = read_text(path);
-  TokenStream stream;
-  append_text(stream, file.text, path, separator, tokenizer);
-  return stream;
+  return tokenize({read_text(path)}, separator, tokenizer, CorpusCache(true).scratch_folder());
 }
 
 namespace {
@@ -171,28 +224,29 @@ struct Texts {
     if (valid.empty() && data.valid_fraction > 0)
       for (TextFile& file : train) {
         const size_t at = split_point(file.text, data.valid_fraction, data.separator);
-        valid.push_back({file.path, file.text.substr(at)});
-        file.text.resize(at);
+        valid.push_back({file.path, file.text.substr(at), file.owner});
+        file.text = file.text.substr(0, at);
       }
   }
 };
 
-text::Tokenizer make_tokenizer(const TrainConfig& config, const Texts& texts) {
+// What a tokenizer learns from.
+std::vector<std::string_view> documents_of(const std::vector<TextFile>& files, const std::string& separator) {
   std::vector<std::string_view> documents;
-  for (const TextFile& file : texts.train)
-    for (const std::string_view d : documents_of(file.text, config.data.separator)) documents.push_back(d);
+  for (const TextFile& file : files)
+    for_each_document(file.text, separator, [&](std::string_view document) {
+      for (const std::string_view piece : pieces_to_encode(document)) documents.push_back(piece);
+    });
+  return documents;
+}
+
+text::Tokenizer make_tokenizer(const TrainConfig& config, const Texts& texts) {
+  const auto documents = documents_of(texts.train, config.data.separator);
   try {
-    return train_tokenizer(config.tokenizer, documents, config.objective);
+    return train_tokenizer(config.tokenizer, documents, {config.objective});
   } catch (const Error& e) {
     fail("{}: {}", fmt::join(config.data.train, ", "), e.what());
   }
-}
-
-TokenStream tokenize(const std::vector<TextFile>& files, const std::string& separator,
-                     const text::Tokenizer& tokenizer) {
-  TokenStream stream;
-  for (const TextFile& file : files) append_text(stream, file.text, file.path, separator, tokenizer);
-  return stream;
 }
 
 std::vector<int32_t> prefix_of(const text::Tokenizer& tokenizer) {
@@ -234,12 +288,15 @@ Corpus load_corpus(const TrainConfig& run, const text::Tokenizer* given) {
       fmt::format("{}{}{}", source, tokenizer.to_json(), fmt::join(prefix_of(tokenizer), " "));
   if (auto text = cache.load_text(key)) return {tokenizer, std::move(*text), true};
 
-  TokenizedText text{tokenize(read().train, data.separator, tokenizer),
-                     tokenize(read().valid, data.separator, tokenizer), "", ""};
+  const auto tokenized = [&](const std::vector<TextFile>& files) {
+    return tokenize(files, data.separator, tokenizer, cache.scratch_folder());
+  };
+  TokenizedText text{tokenized(read().train), tokenized(read().valid), "", ""};
   check(text.train.size() > 1, "{}: too short: nothing to train on", fmt::join(data.train, ", "));
   text.train_hash = hash_of_tokens(text.train);
   text.valid_hash = hash_of_tokens(text.valid);
   cache.save_text(key, text);
+  if (auto kept = cache.load_text(key)) text = std::move(*kept);  // one file of the tokens is enough
   return {tokenizer, std::move(text), false};
 }
 
@@ -263,16 +320,37 @@ PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<st
   out.path = fmt::format("{}", fmt::join(files, ", "));
   check(targets.empty() || targets.size() == files.size(),
         "{}: {} files need as many with their translations, got {}", out.path, files.size(), targets.size());
+  // Texts go to a file as they come, and are looked at where it is mapped.
+  ScratchFile texts(CorpusCache(data.cache).scratch_folder());
+  std::vector<std::pair<size_t, size_t>> sizes;
+  const auto add = [&](std::string_view source, std::string_view target) {
+    if (source.empty() || target.empty()) return;
+    for (const std::string_view part : {std::string_view(data.prefix), source, target})
+      texts.write(part.data(), part.size());
+    sizes.emplace_back(data.prefix.size() + source.size(), target.size());
+  };
   for (size_t f = 0; f < files.size(); ++f) {
-    Table table = targets.empty() ? read_table(files[f]) : read_parallel(files[f], targets[f]);
-    const size_t from = table.column(targets.empty() ? data.source_column : "source"),
-                 to = table.column(targets.empty() ? data.target_column : "target");
-    for (auto& row : table.rows) {
-      if (row[from].empty() || row[to].empty()) continue;
-      out.source.push_back(std::move(row[from]));
-      out.target.push_back(std::move(row[to]));
+    if (!targets.empty()) {
+      for_each_parallel_line(files[f], targets[f], add);
+      continue;
     }
+    size_t from = 0, to = 0;
+    for_each_row(
+        files[f], {},
+        [&](const Table& head) {
+          from = head.column(data.source_column);
+          to = head.column(data.target_column);
+        },
+        [&](const std::vector<std::string>& row, int64_t) { add(row[from], row[to]); });
   }
+  const auto file = texts.mapped();
+  size_t at = 0;
+  for (const auto& [source, target] : sizes) {
+    out.source.push_back(file->text().substr(at, source));
+    out.target.push_back(file->text().substr(at + source, target));
+    at += source + target;
+  }
+  out.owner = file;
   return out;
 }
 
@@ -280,18 +358,19 @@ namespace {
 
 // Takes the last `fraction` of the pairs away.
 PairTexts split_off(PairTexts& pairs, double fraction) {
-  PairTexts out{{}, {}, pairs.path};
+  PairTexts out = pairs;
   const auto keep = static_cast<int64_t>(static_cast<double>(pairs.source.size()) * (1 - fraction));
   for (auto [to, from] : {std::pair(&out.source, &pairs.source), std::pair(&out.target, &pairs.target)}) {
-    to->assign(std::make_move_iterator(from->begin() + keep), std::make_move_iterator(from->end()));
+    to->erase(to->begin(), to->begin() + keep);
     from->resize(static_cast<size_t>(keep));
   }
   return out;
 }
 
-TokenStream tokenize_lines(const std::vector<std::string>& lines, const std::string& path,
-                           const text::Tokenizer& tokenizer) {
-  TokenStream stream;
+TokenStream tokenize_lines(const std::vector<std::string_view>& lines, const std::string& path,
+                           const text::Tokenizer& tokenizer, const std::string& folder) {
+  TokenFile tokens(folder);
+  TextSize size;
   for (size_t i = 0; i < lines.size(); ++i) {
     std::vector<int32_t> ids;
     try {
@@ -300,35 +379,58 @@ TokenStream tokenize_lines(const std::vector<std::string>& lines, const std::str
       fail("{}: {}", path, e.what());
     }
     check(!ids.empty(), "{}: '{}' gives no token", path, lines[i]);
-    stream.append(ids);
-    stream.characters += count_characters(lines[i]);
-    stream.bytes += static_cast<int64_t>(lines[i].size());
+    tokens.append(ids);
+    tokens.end_document();
+    size.add(lines[i]);
   }
-  return stream;
+  return stream_of(tokens, size);
 }
 
 }  // namespace
 
-PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokenizer) {
-  return {tokenize_lines(texts.source, texts.path, tokenizer),
-          tokenize_lines(texts.target, texts.path, tokenizer)};
+PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokenizer, bool cache) {
+  const std::string folder = CorpusCache(cache).scratch_folder();
+  return {tokenize_lines(texts.source, texts.path, tokenizer, folder),
+          tokenize_lines(texts.target, texts.path, tokenizer, folder)};
 }
 
-PairCorpus load_pairs(const TrainConfig& run, const text::Tokenizer* given) {
-  const DataConfig& data = run.data;
+namespace {
+
+// What is learnt from, and what it is judged by.
+std::pair<PairTexts, PairTexts> train_and_valid_pairs(const DataConfig& data) {
   PairTexts train = read_pairs(data.train, data.train_target, data);
   PairTexts valid = data.valid.empty() ? split_off(train, data.valid_fraction)
                                        : read_pairs(data.valid, data.valid_target, data);
   check(!train.source.empty(), "{}: there is no pair to learn from", train.path);
-  const auto trained = [&] {
-    std::vector<std::string_view> texts(train.source.begin(), train.source.end());
-    texts.insert(texts.end(), train.target.begin(), train.target.end());
-    return train_tokenizer(run.tokenizer, texts, run.objective);
+  return {std::move(train), std::move(valid)};
+}
+
+std::vector<std::string_view> both_sides(const PairTexts& pairs) {
+  std::vector<std::string_view> texts = pairs.source;
+  texts.insert(texts.end(), pairs.target.begin(), pairs.target.end());
+  return texts;
+}
+
+}  // namespace
+
+TrainingTexts training_texts(const TrainConfig& config) {
+  if (config.objective != Objective::sequence_to_sequence) {
+    const auto texts = std::make_shared<const Texts>(config.data);
+    return {documents_of(texts->train, config.data.separator), texts};
+  }
+  PairTexts pairs = train_and_valid_pairs(config.data).first;
+  return {both_sides(pairs), std::move(pairs.owner)};
+}
+
+PairCorpus load_pairs(const TrainConfig& run, const text::Tokenizer* given) {
+  auto [train, valid] = train_and_valid_pairs(run.data);
+  const auto trained = [&, &train = train] {
+    return train_tokenizer(run.tokenizer, both_sides(train), {run.objective});
   };
   const text::Tokenizer tokenizer = tokenizer_for(run, given, trained);
   PairCorpus out{tokenizer,
-                 tokenize_pairs(train, tokenizer),
-                 tokenize_pairs(valid, tokenizer),
+                 tokenize_pairs(train, tokenizer, run.data.cache),
+                 tokenize_pairs(valid, tokenizer, run.data.cache),
                  sequence_ends(tokenizer),
                  "",
                  {}};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 
 #include "qkv/data/pairs.h"
@@ -22,9 +23,16 @@ struct Corpus {
 // named or given.
 Corpus load_corpus(const TrainConfig& config, const text::Tokenizer* given = nullptr);
 
-// Trains a tokenizer that has the special tokens of an objective, and for an encoder puts them around texts.
+// Trains a tokenizer that has the special tokens of these objectives, which are all of one architecture, and
+// for an encoder puts them around texts.
 text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const std::string_view> texts,
-                                Objective objective);
+                                const std::vector<Objective>& objectives);
+// What a tokenizer is trained on: the training part of a run's files, documents or both sides of pairs.
+struct TrainingTexts {
+  std::vector<std::string_view> texts;
+  std::shared_ptr<const void> owner;
+};
+TrainingTexts training_texts(const TrainConfig& config);
 // The tokenizer of a run: `given`, that of the model it begins with, one that is named, or a trained one.
 text::Tokenizer tokenizer_for(const TrainConfig& config, const text::Tokenizer* given,
                               const std::function<text::Tokenizer()>& trained);
@@ -40,15 +48,18 @@ EncoderTokens encoder_tokens(const text::Tokenizer& tokenizer);
 
 // Sources and their targets.
 struct PairTexts {
-  std::vector<std::string> source, target;
-  std::string path;  // of the files, for errors
+  std::vector<std::string_view> source, target;
+  std::string path;                   // of the files, for errors
+  std::shared_ptr<const void> owner;  // of the texts, which lie in a mapped file
 };
 
 // The rows of files, by the columns that `data` names, or the lines of files beside those of `targets`. Pairs
 // with an empty side are left out.
 PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<std::string>& targets,
                      const DataConfig& data);
-PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokenizer);
+// Their tokens lie in mapped files: with `cache` in the folder of the cache, else in that for temporary
+// files.
+PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokenizer, bool cache = true);
 
 // Pairs of a sequence-to-sequence run. One tokenizer has both sides' vocabulary.
 struct PairCorpus {
@@ -65,7 +76,13 @@ PairCorpus load_pairs(const TrainConfig& config, const text::Tokenizer* given = 
 // The ids of <s> and </s>. Throws Error where the tokenizer lacks either.
 SequenceEnds sequence_ends(const text::Tokenizer& tokenizer);
 
-// One text file's documents as a stream. Errors name the file.
+// What a document is encoded as, one piece after the other, so that a large one takes no more memory than a
+// small one: pieces of at most `bytes`, each beginning with a line's end that stands alone between letters or
+// digits, where there is one in the window's second half. There tokenizers that divide texts at spaces begin
+// anew, and the tokens are those of the whole; one that puts something before texts puts it there, too.
+std::vector<std::string_view> pieces_to_encode(std::string_view document, size_t bytes = size_t{1} << 20);
+
+// One text file's documents as a stream, in bounded memory. Errors name the file.
 TokenStream tokenize_file(const std::string& path, const std::string& separator,
                           const text::Tokenizer& tokenizer);
 

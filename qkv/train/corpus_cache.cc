@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kVersion = "1";  // of the entries: a new one makes older entries unknown
+constexpr const char* kVersion = "2";  // of the entries: a new one makes older entries unknown
 
 std::string folder() {
   const auto variable = [](const char* name) {
@@ -28,13 +28,6 @@ std::string folder() {
   if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache + "/qkv";
   if (const std::string home = variable("HOME"); !home.empty()) return home + "/.cache/qkv";
   return "";
-}
-
-Tensor of(std::span<const int64_t> values) {
-  return Tensor::of({static_cast<int64_t>(values.size())}, values);
-}
-Tensor of(std::span<const int32_t> values) {
-  return Tensor::of({static_cast<int64_t>(values.size())}, values);
 }
 
 TokenStream stream_from(Safetensors& file, const std::string& part) {
@@ -97,6 +90,13 @@ std::optional<TokenizedText> CorpusCache::load_text(const std::string& key) cons
   }
 }
 
+std::string CorpusCache::scratch_folder() const {
+  std::error_code error;
+  if (!folder_.empty()) fs::create_directories(folder_, error);
+  return !folder_.empty() && ::access(folder_.c_str(), W_OK) == 0 ? folder_
+                                                                  : fs::temp_directory_path().string();
+}
+
 void CorpusCache::save_text(const std::string& key, const TokenizedText& text) const {
   if (folder_.empty()) return;
   const std::string path = path_of("tokens", key, ".safetensors");
@@ -107,10 +107,12 @@ void CorpusCache::save_text(const std::string& key, const TokenizedText& text) c
     std::vector<std::pair<std::string, Tensor>> tensors;
     std::map<std::string, std::string> metadata = {{"train.hash", text.train_hash},
                                                    {"valid.hash", text.valid_hash}};
-    for (const auto& [part, stream] : {std::pair("train", &text.train), std::pair("valid", &text.valid)}) {
-      const std::string name = part;
-      tensors.emplace_back(name + ".tokens", of(stream->tokens()));
-      tensors.emplace_back(name + ".starts", of(stream->starts()));
+    const std::pair<std::string, const TokenStream*> parts[] = {{"train", &text.train},
+                                                                {"valid", &text.valid}};
+    // The wider elements first: each tensor begins at a multiple of its element's size, and is then mapped.
+    for (const auto& [name, stream] : parts) tensors.emplace_back(name + ".starts", stream->start_tensor());
+    for (const auto& [name, stream] : parts) {
+      tensors.emplace_back(name + ".tokens", stream->token_tensor());
       metadata[name + ".characters"] = std::to_string(stream->characters);
       metadata[name + ".bytes"] = std::to_string(stream->bytes);
     }

@@ -33,6 +33,10 @@ class CorpusCache {
   std::optional<TokenizedText> load_text(const std::string& key) const;
   void save_text(const std::string& key, const TokenizedText& text) const;
 
+  // Where what lasts as long as a process may be written: the cache's folder, or, where it is off or cannot
+  // be written, the system's for temporary files.
+  std::string scratch_folder() const;
+
  private:
   std::string path_of(const char* kind, const std::string& key, const char* suffix) const;
   std::string folder_;  // empty: off

@@ -23,7 +23,8 @@ struct Evaluation {
   // Of classes, tags and answers, by name: accuracy, macro_f1, ...; and what was taken for what.
   std::vector<std::pair<std::string, double>> scores;
   ConfusionMatrix confusion;
-  ChunkCounts chunks;  // of tags
+  std::vector<std::pair<std::string, double>> losses;  // of a mixture: of each data set, by its name
+  ChunkCounts chunks;                                  // of tags
   // Texts with classes, tags or answers; those longer than the model can read; tags and answers that were cut
   // away with their ends.
   int64_t examples = 0, cut = 0, missed = 0;

@@ -72,28 +72,60 @@ std::string key_of(const TextPair& text) {
   return text.first + '\0' + text.second;
 }
 
-}  // namespace
+// Places of examples by their text.
+using Places = std::map<std::string, std::vector<int64_t>>;
 
-std::vector<Example> split_off(std::vector<Example>& examples, double fraction, uint64_t seed) {
-  std::map<std::string, std::vector<int64_t>> by_text;
+Places places_by_text(const std::vector<Example>& examples) {
+  Places out;
   for (size_t i = 0; i < examples.size(); ++i)
-    by_text[key_of(examples[i].text)].push_back(static_cast<int64_t>(i));
-  std::vector<int64_t> firsts;  // one example of each text
+    out[key_of(examples[i].text)].push_back(static_cast<int64_t>(i));
+  return out;
+}
+
+// The first place of each text, in an order that the seed chooses.
+std::vector<int64_t> shuffled_firsts(const Places& by_text, uint64_t seed) {
+  std::vector<int64_t> firsts;
   for (const auto& [text, places] : by_text) firsts.push_back(places.front());
   std::sort(firsts.begin(), firsts.end());
   shuffle(firsts, seed, 0);
-  const auto wanted = static_cast<size_t>(std::llround(static_cast<double>(examples.size()) * fraction));
-  std::set<int64_t> chosen;
-  for (const int64_t i : firsts) {
-    if (chosen.size() >= wanted) break;
-    const auto& same = by_text.at(key_of(examples[i].text));
-    chosen.insert(same.begin(), same.end());
-  }
+  return firsts;
+}
+
+// Takes the chosen ones away, in their order.
+std::vector<Example> take(std::vector<Example>& examples, const std::set<int64_t>& chosen) {
   std::vector<Example> kept, out;
   for (size_t i = 0; i < examples.size(); ++i)
     (chosen.contains(static_cast<int64_t>(i)) ? out : kept).push_back(std::move(examples[i]));
   examples = std::move(kept);
   return out;
+}
+
+}  // namespace
+
+std::vector<Example> split_off(std::vector<Example>& examples, double fraction, uint64_t seed) {
+  const Places by_text = places_by_text(examples);
+  const auto wanted = static_cast<size_t>(std::llround(static_cast<double>(examples.size()) * fraction));
+  std::set<int64_t> chosen;
+  for (const int64_t i : shuffled_firsts(by_text, seed)) {
+    if (chosen.size() >= wanted) break;
+    const auto& same = by_text.at(key_of(examples[i].text));
+    chosen.insert(same.begin(), same.end());
+  }
+  return take(examples, chosen);
+}
+
+std::vector<Example> take_fold(std::vector<Example>& examples, int64_t fold, int64_t folds, uint64_t seed) {
+  const Places by_text = places_by_text(examples);
+  std::vector<int64_t> firsts = shuffled_firsts(by_text, seed);
+  check(std::ssize(firsts) >= folds, "{} different texts are too few for {} folds", firsts.size(), folds);
+  std::stable_sort(firsts.begin(), firsts.end(),
+                   [&](int64_t a, int64_t b) { return examples[a].label < examples[b].label; });
+  std::set<int64_t> chosen;
+  for (auto i = static_cast<size_t>(fold - 1); i < firsts.size(); i += static_cast<size_t>(folds)) {
+    const auto& same = by_text.at(key_of(examples[firsts[i]].text));
+    chosen.insert(same.begin(), same.end());
+  }
+  return take(examples, chosen);
 }
 
 int64_t deduplicate(std::vector<Example>& examples) {

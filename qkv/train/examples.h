@@ -34,6 +34,11 @@ int64_t deduplicate(std::vector<Example>& examples);
 // that none is learnt from and asked for; there may be some more than the fraction for it.
 std::vector<Example> split_off(std::vector<Example>& examples, double fraction, uint64_t seed);
 
+// Takes part `fold`, from 1, of `folds` parts away: together they are all examples, each once. Equal texts
+// stay together, and labels are spread evenly; what is left to chance is a function of the seed. Throws Error
+// where there are fewer texts than parts.
+std::vector<Example> take_fold(std::vector<Example>& examples, int64_t fold, int64_t folds, uint64_t seed);
+
 // The classes that occur, sorted; numbers by their value.
 std::vector<std::string> labels_of(const std::vector<Example>& examples, Output output);
 

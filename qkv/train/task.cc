@@ -15,6 +15,7 @@ std::unique_ptr<Task> make_task(const TrainConfig& config, const text::Tokenizer
   check(carries(config.model.architecture, config.objective),
         "the objective {} does not fit the architecture {}", name_of(config.objective),
         name_of(config.model.architecture));
+  if (!config.mix.empty()) return make_mixture(config, given);
   switch (config.objective) {
     case Objective::next_token:
       return make_language_modelling(config, given);

@@ -47,6 +47,8 @@ class Task {
   virtual std::vector<std::string> labels() const { return {}; }
   // Something that the model writes, for people to read: "prompt" and "sample".
   virtual OrderedJson sample(const Transformer& model) const = 0;
+  // One of each data set.
+  virtual std::vector<OrderedJson> samples(const Transformer& model) const { return {sample(model)}; }
 
  protected:
   Task(const TrainConfig& config, text::Tokenizer tokenizer)

@@ -129,7 +129,7 @@ std::unique_ptr<Task> make_embedding(const TrainConfig& config, const text::Toke
     std::vector<std::string_view> texts;
     for (const TextPair& p : train) texts.insert(texts.end(), {p.first, p.second});
     try {
-      return train_tokenizer(config.tokenizer, texts, config.objective);
+      return train_tokenizer(config.tokenizer, texts, {config.objective});
     } catch (const Error& e) {
       fail("{}: {}", fmt::join(config.data.train, ", "), e.what());
     }

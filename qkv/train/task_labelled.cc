@@ -23,11 +23,23 @@ struct ExampleSplit {
     train = read(c.data.train);
     if (c.data.deduplicate) repeated = deduplicate(train);
     // The test part is taken first: it does not depend on how much is kept for validation.
-    test =
-        c.data.test.empty() ? split_off(train, c.data.test_fraction, c.data.split_seed) : read(c.data.test);
+    if (c.data.fold > 0)
+      test = fold_of(c.data);
+    else
+      test =
+          c.data.test.empty() ? split_off(train, c.data.test_fraction, c.data.split_seed) : read(c.data.test);
     valid = c.data.valid.empty() ? split_off(train, c.data.valid_fraction, c.data.split_seed + 1)
                                  : read(c.data.valid);
     check(!train.empty(), "{}: there is no example to learn from", fmt::join(c.data.train, ", "));
+  }
+
+ private:
+  std::vector<Example> fold_of(const DataConfig& data) {
+    try {
+      return take_fold(train, data.fold, data.folds, data.split_seed);
+    } catch (const Error& e) {
+      fail("{}: data.folds: {}", fmt::join(data.train, ", "), e.what());
+    }
   }
 };
 
@@ -152,7 +164,7 @@ std::unique_ptr<Task> make_labelled(const TrainConfig& config, const text::Token
     const std::vector<std::string> texts = texts_of(examples.train);
     try {
       return train_tokenizer(config.tokenizer, std::vector<std::string_view>(texts.begin(), texts.end()),
-                             config.objective);
+                             {config.objective});
     } catch (const Error& e) {
       fail("{}: {}", fmt::join(config.data.train, ", "), e.what());
     }

@@ -23,8 +23,8 @@ class SequenceToSequence : public TaskOfSequences {
     const auto all = std::ssize(corpus.valid_texts.source);
     const int64_t n = std::min<int64_t>(config.eval_bleu, all);
     for (int64_t i = 0; i < n; ++i) {
-      to_translate_.source.push_back(corpus.valid_texts.source[i * all / n]);
-      to_translate_.target.push_back(corpus.valid_texts.target[i * all / n]);
+      sources_.emplace_back(corpus.valid_texts.source[i * all / n]);
+      targets_.emplace_back(corpus.valid_texts.target[i * all / n]);
     }
   }
 
@@ -36,14 +36,17 @@ class SequenceToSequence : public TaskOfSequences {
   std::string fingerprint() const override { return fmt::format("pairs = {} ({})\n", train_.size(), hash_); }
   Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
     Evaluation e = qkv::evaluate(model, valid_, ends_, config_.batch_tokens);
-    if (!to_translate_.source.empty()) e.scores = {{"bleu", bleu(model)}};
+    if (!sources_.empty()) e.scores = {{"bleu", bleu(model)}};
     return e;
   }
   std::string text(const Evaluation& e) const override {
     return Task::text(e) + (e.scores.empty() ? "" : fmt::format(", BLEU {:.2f}", e.score("bleu")));
   }
   OrderedJson sample(const Transformer& model) const override {
-    std::vector<int32_t> source = tokenizer_.encode(config_.sample_prompt, false).ids;
+    std::vector<int32_t> source =
+        tokenizer_
+            .encode(config_.sample_prompt.empty() ? "" : config_.data.prefix + config_.sample_prompt, false)
+            .ids;
     const PairStream& from = valid_.size() > 0 ? valid_ : train_;
     if (source.empty()) {
       const auto first = from.source.tokens().first(static_cast<size_t>(from.source.starts()[1]));
@@ -61,14 +64,14 @@ class SequenceToSequence : public TaskOfSequences {
   double bleu(const Transformer& model) const {
     BeamOptions greedy;
     greedy.beams = 1;
-    const Translations found = translate({model, tokenizer_, ends_}, to_translate_.source, greedy);
+    const Translations found = translate({model, tokenizer_, ends_}, sources_, greedy);
     std::vector<std::string> outputs;
     for (const auto& best : found.best) outputs.push_back(best.front().text);
-    return text::corpus_bleu(outputs, to_translate_.target).score;
+    return text::corpus_bleu(outputs, targets_).score;
   }
 
   PairStream train_, valid_;
-  PairTexts to_translate_;
+  std::vector<std::string> sources_, targets_;  // that are translated at each evaluation
   std::string hash_;
   SequenceEnds ends_;
 };

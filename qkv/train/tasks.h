@@ -20,6 +20,8 @@ std::unique_ptr<Task> make_text_restoration(const TrainConfig& config, const tex
 std::unique_ptr<Task> make_embedding(const TrainConfig& config, const text::Tokenizer* given);
 // Classes, tags and answers.
 std::unique_ptr<Task> make_labelled(const TrainConfig& config, const text::Tokenizer* given);
+// Several data sets in turn, each with an objective of its own.
+std::unique_ptr<Task> make_mixture(const TrainConfig& config, const text::Tokenizer* given);
 
 // A task whose batches are sequences of like lengths, filled by tokens.
 class TaskOfSequences : public Task {

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <sstream>
 
@@ -67,12 +66,13 @@ class RunFolder {
     check(!error, "{}: cannot be created: {}", path_, error.message());
     lock_.emplace(path_);
     for (const std::string& d : {last(), best()}) recover_interrupted_write(d);
+    remove_half_written();
     expect_startable(mode);  // now nothing can change it
     if (mode != StartMode::overwrite) return;
     fs::remove_all(last());
     fs::remove_all(best());
     fs::remove(path_ + "/evaluation.json");  // which another kind of run would not replace
-    for (const auto& [step, older] : older_checkpoints()) fs::remove_all(older);
+    for (const auto& [step, older] : older_checkpoints(path_)) fs::remove_all(older);
   }
 
   // Throws Error where nothing can be written below the folder's nearest existing parent.
@@ -96,7 +96,7 @@ class RunFolder {
           if (error) fs::copy_file(file.path(), target);  // a file system without links
         }
       });
-    auto older = older_checkpoints();
+    auto older = older_checkpoints(path_);
     for (int64_t surplus = static_cast<int64_t>(older.size()) - (keep - 1); surplus > 0; --surplus) {
       fs::remove_all(older.begin()->second);
       older.erase(older.begin());
@@ -104,19 +104,11 @@ class RunFolder {
   }
 
  private:
-  std::map<int64_t, fs::path> older_checkpoints() const {
-    std::map<int64_t, fs::path> found;
+  void remove_half_written() const {
     for (const auto& entry : fs::directory_iterator(path_)) {
       const std::string name = entry.path().filename().string();
-      if (!name.starts_with("step-") || name.size() > 20) continue;
-      const std::string digits = name.substr(5);
-      if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) {
-        if (name.ends_with(".tmp")) fs::remove_all(entry.path());
-        continue;
-      }
-      found.emplace(std::stoll(digits), entry.path());
+      if (name.starts_with("step-") && name.ends_with(".tmp")) fs::remove_all(entry.path());
     }
-    return found;
   }
 
   std::string path_;
@@ -227,8 +219,9 @@ class Run {
       progress_.note(fmt::format("step {}: stopped early: {} evaluations brought nothing better", state_.step,
                                  state_.evaluations_since_best));
     const Evaluation e = validate(metrics, true);
+    training_->expect_finite(state_.step);
+    judge(metrics);  // before the checkpoint: a run that is killed here is resumed, and judged then
     save();
-    judge(metrics);
     report();
     progress_.note(fmt::format(
         "done: {} steps in {}; the model is in {}, the course of the run in {}/report.html", state_.step,
@@ -304,6 +297,7 @@ class Run {
       record["valid_nats_per_character"] = e.nats_per_character();
       record["valid_bits_per_byte"] = e.bits_per_byte();
     }
+    for (const auto& [name, value] : e.losses) record["valid_loss_" + name] = value;
     for (const auto& [name, value] : e.scores) record["valid_" + name] = value;
     record["valid_tokens"] = e.tokens;
     metrics.write(record);
@@ -380,9 +374,11 @@ class Run {
 
   void write_sample(Metrics& metrics) const {
     if (config_.sample_tokens == 0) return;
-    OrderedJson record = {{"step", state_.step}};
-    record.update(task_->sample(training_->model()));
-    metrics.write(record);
+    for (const OrderedJson& sample : task_->samples(training_->model())) {
+      OrderedJson record = {{"step", state_.step}};
+      record.update(sample);
+      metrics.write(record);
+    }
   }
 
   // A page that cannot be written must not end a run.

@@ -14,6 +14,7 @@ import os
 import pty
 import random
 import re
+import resource
 import shutil
 import signal
 import struct
@@ -45,10 +46,12 @@ class Result:
                 f"--- stderr\n{self.err[-1500:]}---")
 
 
-def run_qkv(*arguments, stdin="", cwd=None, threads=1, timeout=120):
+def run_qkv(*arguments, stdin="", cwd=None, threads=1, timeout=120, memory=None):
+    """`memory`: bytes that the process may write to, files that it maps aside."""
     command = [QKV, *arguments] + (["--threads", str(threads)] if threads else [])
+    limit = (lambda: resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))) if memory else None
     done = subprocess.run(command, input=stdin.encode() if isinstance(stdin, str) else stdin, capture_output=True,
-                          cwd=cwd, env=ENVIRONMENT, timeout=timeout)
+                          cwd=cwd, env=ENVIRONMENT, timeout=timeout, preexec_fn=limit)
     return Result(command, done.returncode, done.stdout, done.stderr)
 
 
@@ -194,7 +197,8 @@ class CliTest(unittest.TestCase):
 
 class Usage(CliTest):
     COMMANDS = [[], ["train"], ["eval"], ["generate"], ["score"], ["plan"], ["tokenizer"], ["tokenizer", "train"],
-                ["tokenizer", "encode"], ["tokenizer", "decode"], ["report"], ["inspect"], ["forward"], ["translate"]]
+                ["tokenizer", "encode"], ["tokenizer", "decode"], ["report"], ["inspect"], ["forward"], ["translate"],
+                ["average"]]
 
     def test_help(self):
         for command in self.COMMANDS:
@@ -363,6 +367,112 @@ class Training(FinishedRun):
         self.train("--overwrite")
         self.assertEqual(read(self.path("run/last/model.safetensors")), self.before["last/model.safetensors"])
         self.assert_no_leftovers()
+
+
+class MoreThanOneRun(CliTest):
+    """Averages of checkpoints, several data sets in a run, texts larger than memory."""
+
+    def test_average(self):
+        self.train(keep=3, checkpoint_every=5)
+        self.assertEqual({p for p in os.listdir(self.path("run")) if p.startswith("step-")}, {"step-10", "step-15"})
+        said = self.ok("average", "run", "--last", "3", "--out", "mean")
+        self.assertIn("the mean of run/step-10, run/step-15, run/last", said.err)
+        parts = [load_safetensors(self.path("run", d, "model.safetensors")) for d in ("step-10", "step-15", "last")]
+        for name, (_, mean) in load_safetensors(self.path("mean/model.safetensors")).items():
+            for value, *of in zip(mean, *(p[name][1] for p in parts)):
+                self.assertAlmostEqual(value, sum(of) / 3, delta=1e-7 + abs(value) * 1e-6)
+        self.ok("generate", "mean", "--prompt", "the", "--tokens", "5")
+        # Models by name, and what cannot be averaged.
+        self.ok("average", "run/last", "run/step-15", "--out", "two")
+        self.refused("average", "run/last", "run/step-15", "--out", "two", status=1, says=["two", "exists"])
+        self.refused("average", "run", "--out", "one", status=1, says="two models")
+        self.refused("average", "run", "--last", "9", "--out", "nine", status=1, says=["run", "train.keep = 9"])
+        self.train(out="wide", model__width=32)
+        self.refused("average", "run", "wide", "--out", "none", status=1, says=["wide", "run", "embedding"])
+        self.refused("average", "run", "nowhere", "--out", "none", status=1, says="nowhere")
+        self.refused("average", "run", "two", status=2, says="--out")
+        self.assertFalse({"one", "nine", "none"} & set(os.listdir(self.folder)))
+        self.assert_no_leftovers()
+
+    def test_a_text_larger_than_memory(self):
+        line = "the quick brown fox jumps over a lazy dog and then it sleeps\n"
+        self.write("large.txt", line * (48_000_000 // len(line)))
+        self.write("config.toml", configuration(data__train="large.txt", data__valid_fraction=0.0005, steps=2,
+                                                tokenizer__type="byte", eval_windows=4, sample_tokens=0))
+        memory = 144 << 20  # the tokens alone take 192 MB
+        self.ok("train", "config.toml", memory=memory)
+        again = self.ok("train", "config.toml", "--set", "train.out=again", memory=memory)
+        self.assertIn("(cached)", again.err)
+        uncached = self.ok("train", "config.toml", "--set", "train.out=uncached", "--set", "data.cache=false", memory=memory)
+        self.assertNotIn("(cached)", uncached.err)
+        for other in ("again", "uncached"):
+            self.assertEqual(read(self.path("run/last/model.safetensors")), read(self.path(other, "last/model.safetensors")))
+        # The limit is one: what does not fit is refused.
+        self.refused("train", "config.toml", "--set", "train.out=none", "--set", "model.width=1024", memory=memory,
+                     status=1, allow_progress=True)
+
+    def test_pairs_larger_than_memory(self):
+        def ok(out, *sets, memory):
+            return self.ok("train", "pairs.toml", *(a for s in (f"train.out={out}", *sets) for a in ("--set", s)), memory=memory)
+        line = "the quick brown fox jumps over a lazy dog and then it sleeps"
+        count = 24_000_000 // len(line)
+        self.write("a.txt", f"{line}\n" * count)
+        self.write("b.txt", f"{line[::-1]}\n" * count)
+        self.write("pairs.toml", configuration(data__train="a.txt", data__valid_fraction=0.00001, steps=2, tokenizer__type="byte",
+                                               sample_tokens=0, model__architecture="encoder_decoder", model__context=64)
+                   .replace("batch = 4", "batch_tokens = 300"))
+        memory = 144 << 20  # the tokens alone take 192 MB
+        ok("run", "data.train_target=b.txt", memory=memory)
+        # Rows of columns are the same pairs.
+        self.write("rows.tsv", "source\ttarget\n" + f"{line}\t{line[::-1]}\n" * count)
+        ok("rows", "data.train=rows.tsv", "data.cache=false", memory=memory)
+        self.assertEqual(read(self.path("run/last/model.safetensors")), read(self.path("rows/last/model.safetensors")))
+
+    def test_data_sets_are_mixed(self):
+        self.write("a.tsv", "source\ttarget\n" + "".join(f"{w}\t{w[::-1]}\n" for w in WORDS * 9))
+        self.write("b.tsv", "text\tlabel\n" + "".join(f"{w}\t{len(w)}\n" for w in WORDS * 9))
+        self.write("config.toml", """
+mix.backwards.train = "a.tsv"
+mix.backwards.prefix = "<"
+mix.backwards.weight = 3
+mix.length.train = "b.tsv"
+mix.length.source_column = "text"
+mix.length.target_column = "label"
+mix.length.prefix = "#"
+tokenizer.type = "byte"
+model.architecture = "encoder_decoder"
+model.context = 12
+model.width = 32
+model.layers = 1
+model.heads = 4
+train.out = "run"
+train.steps = 300
+train.batch_tokens = 300
+train.eval_every = 150
+train.warmup_steps = 20
+train.learning_rate = 0.01
+train.precision = "f32"
+""")
+        trained = self.ok("train", "config.toml")
+        self.assertRegex(trained.err, r"75% backwards: .*25% length: ")
+        self.assertRegex(trained.err, r"validation loss [0-9.]+ \(backwards [0-9.]+, length [0-9.]+\)")
+        lengths = self.ok("translate", "run", "--prefix", "#", stdin="quick\n\nfox\n").out
+        self.assertEqual(lengths, "5\n\n3\n")
+        self.assertEqual(self.ok("translate", "run", "--prefix", "<", stdin="fox\n").out, "xof\n")
+        self.assertEqual(self.ok("translate", "run", stdin="<fox\n").out, "xof\n")
+        judged = json.loads(self.ok("eval", "run", "--data", "b.tsv", "--source-column", "text", "--target-column", "label",
+                                    "--prefix", "#", "--json").out)
+        self.assertGreater(judged["exact_match"], 0.9)
+        page = read_text(self.path("run/report.html"))
+        for part in ("valid loss backwards", "valid loss length"):
+            self.assertIn(part, page)
+        # The run's own settings start it again; other weights do not continue it.
+        self.ok("train", "run/config.toml", "--set", "train.out=again")
+        self.assertEqual(read(self.path("run/last/model.safetensors")), read(self.path("again/last/model.safetensors")))
+        self.refused("train", "config.toml", "--resume", "--set", "mix.length.weight=2", status=1, says="mix.length.weight")
+        self.refused("train", "config.toml", "--set", "mix.length.train=none.tsv", "--set", "train.out=none", status=1,
+                     says="none.tsv")
+        self.refused("plan", "config.toml", status=1, says="decoders")
 
 
 class Eval(FinishedRun):
@@ -833,6 +943,33 @@ train.precision = "f32"
         # A tab inside a JSON string divides nothing.
         line = json.dumps({"text": "the\tapple pear"})
         self.assertNotIn("second", self.jsons("classify", "classify", "--json-lines", stdin=line)[0])
+
+    def test_cross_validation(self):
+        sets = [a for s in ("train.objective=classify", f"data.train={os.path.join(self.shared, 'classes.tsv')}", "data.folds=3",
+                            "train.out=folds", "train.steps=60") for a in ("--set", s)]
+        self.write("config.toml", self.CONFIG)
+        done = self.ok("train", "config.toml", *sets)
+        rows = [re.split(r"  +", line.strip()) for line in done.out.splitlines()]
+        self.assertEqual([r[0] for r in rows], ["fold (%)", "1", "2", "3", "mean", "deviation"], done)
+        scores = json.loads(read(self.path("folds/cross_validation.json")))["scores"]
+        self.assertEqual(set(rows[0][1:]), set(scores))
+        self.assertIn("baseline_naive Bayes", scores)
+        for name, value in scores.items():
+            column = rows[0].index(name)
+            self.assertEqual([r[column] for r in rows[1:]],
+                             [f"{100 * v:.2f}" for v in (*value["folds"], value["mean"], value["deviation"])])
+        self.assertGreater(scores["accuracy"]["mean"], 0.8)
+        again = self.ok("train", "config.toml", *sets, "--resume")
+        self.assertEqual(again.out, done.out)
+        self.assertEqual(again.err.count("is finished"), 3, again)
+        self.refused("train", "config.toml", *sets, status=1, says=["folds", "--resume", "--overwrite"])
+        folds = [self.path("folds", f"fold-{f}") for f in (1, 2, 3)]
+        found = self.ok("classify", folds[0], "--ensemble", *folds[1:], stdin="the apple\nsaw the\n").out
+        self.assertLessEqual({line.split("\t")[0] for line in found.splitlines()}, set(self.KINDS))
+        self.ok("train", "config.toml", *sets, "--set", "train.out=dry", "--dry-run")
+        self.assertFalse(os.path.exists(self.path("dry")))
+        self.refused("train", "config.toml", *sets, "--set", "data.folds=1", status=2, says="data.folds")
+        self.refused("train", "config.toml", *sets, "--set", "train.objective=masked", status=2, says="data.folds")
 
     def test_ensemble(self):
         lines = "the apple\n\nsaw the\n"

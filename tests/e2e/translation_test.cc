@@ -74,7 +74,8 @@ TEST_P(Translation, LearnsToReverse) {
   const SequenceModel m{
       *model, tokenizer, {static_cast<int32_t>(special.bos), static_cast<int32_t>(special.eos[0])}};
   const PairTexts valid = read_pairs(c.data.valid, {}, c.data);
-  const Translations found = translate(m, valid.source, {});
+  const Translations found =
+      translate(m, std::vector<std::string>(valid.source.begin(), valid.source.end()), {});
   size_t right = 0;
   for (size_t i = 0; i < valid.source.size(); ++i) right += found.best[i][0].text == valid.target[i];
   EXPECT_GE(right, valid.source.size() * 9 / 10);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
@@ -124,6 +126,39 @@ TEST_F(ExamplesTest, SplitsAreSeededAndDisjoint) {
     std::sort(all.begin(), all.end());
     for (int i = 0; i < 50; ++i) EXPECT_EQ(all[i], i);
   }
+}
+
+// Every example is in one fold; equal texts are in the same, and each has its share of every label.
+TEST_F(ExamplesTest, FoldsDivideTheExamples) {
+  std::vector<Example> all = numbered(70);
+  for (int i = 0; i < 70; ++i) all[i].label = i % 7 == 0 ? "rare" : "frequent";
+  for (int i = 0; i < 10; ++i) all[60 + i] = all[i];  // again
+  std::map<std::string, int> seen;
+  Strings first;
+  for (int64_t fold = 1; fold <= 5; ++fold) {
+    std::vector<Example> kept = all;
+    const std::vector<Example> taken = take_fold(kept, fold, 5, 3);
+    if (fold == 1) first = names(taken);
+    EXPECT_EQ(taken.size() + kept.size(), 70u);
+    EXPECT_NEAR(static_cast<double>(taken.size()), 14, 4);
+    int rare = 0;
+    std::set<std::string> texts, rare_texts;
+    for (const Example& e : taken) {
+      ++seen[e.text.first];
+      texts.insert(e.text.first);
+      if (e.label == "rare") rare_texts.insert(e.text.first);
+    }
+    EXPECT_EQ(texts.size(), 12u);
+    rare = static_cast<int>(rare_texts.size());
+    EXPECT_TRUE(rare == 1 || rare == 2) << rare;  // of nine
+    for (const Example& e : kept) EXPECT_FALSE(texts.contains(e.text.first)) << e.text.first;
+  }
+  EXPECT_EQ(seen.size(), 60u);
+  for (const auto& [text, count] : seen) EXPECT_EQ(count, std::stoi(text) < 10 ? 2 : 1) << text;
+  std::vector<Example> again = all, other = all;
+  EXPECT_EQ(names(take_fold(again, 1, 5, 3)), first);
+  EXPECT_NE(names(take_fold(other, 1, 5, 4)), first);
+  expect_error([&] { take_fold(all, 1, 61, 3); }, {"60", "61"});
 }
 
 TEST_F(ExamplesTest, EqualTextsStayTogether) {

@@ -188,6 +188,52 @@ TEST_F(TrainConfigTest, WhatIsWrittenIsReadBack) {
   }
 }
 
+TEST_F(TrainConfigTest, DataSetsAreMixed) {
+  const std::string text = R"(
+[mix.pairs]
+train = "a.tsv"
+prefix = "say: "
+weight = 2
+[mix.holes]
+train = ["b.txt", "c.txt"]
+objective = "span_corruption"
+separator = "|"
+[model]
+architecture = "encoder_decoder"
+)";
+  const TrainConfig c = read(text, {"mix.holes.weight=0.5", "train.span_length=4"});
+  ASSERT_EQ(c.mix.size(), 2u);
+  EXPECT_EQ(c.mix[0].name, "holes");
+  EXPECT_EQ(c.mix[0].objective, Objective::span_corruption);
+  EXPECT_EQ(c.mix[0].weight, 0.5);
+  EXPECT_EQ(c.mix[0].data.train, (std::vector<std::string>{"b.txt", "c.txt"}));
+  EXPECT_EQ(c.mix[1].objective, Objective::sequence_to_sequence);  // the run's
+  EXPECT_EQ(c.mix[1].data.prefix, "say: ");
+  EXPECT_EQ(c.mix[1].data.valid_fraction, 0.1);
+  EXPECT_EQ(to_toml(read(to_toml(c), {})), to_toml(c));
+  EXPECT_NE(fingerprint(read(text, {})), fingerprint(c));
+  const auto refuse = [&](const std::vector<std::string>& overrides,
+                          std::initializer_list<std::string> says) {
+    testing::expect_error<UsageError>([&] { read(text, overrides); }, says);
+  };
+  refuse({"mix.pairs.weight=0"}, {"mix.pairs.weight", "between"});
+  refuse({"mix.pairs.wieght=1"}, {"mix.pairs.wieght", "weight"});
+  refuse({"mix.more.weight=1"}, {"mix.more.train", "missing"});
+  refuse({"mix.more=1"}, {"--set", "section.key=value"});
+  testing::expect_error<UsageError>([&] { read("[mix]\nmore = 1\n"); },
+                                    {"run.toml:2", "mix.more", "[mix.NAME]"});
+  refuse({"train.objective=classify", "model.architecture=encoder"}, {"classify", "mixed"});
+  refuse({"mix.a b.train=x"}, {"'a b'"});
+  refuse({"data.train=x"}, {"data", "[mix.NAME]"});
+  refuse({"mix.pairs.separator=x"}, {"mix.pairs.separator", "sequence_to_sequence"});
+  refuse({"mix.holes.prefix=x"}, {"mix.holes.prefix", "span_corruption"});
+  refuse({"mix.pairs.objective=classify"}, {"mix.pairs.objective", "classify", "mixed"});
+  refuse({"mix.pairs.objective=masked"}, {"mix.pairs.objective", "encoder"});
+  refuse({"train.mask_rate=0.3"}, {"train.mask_rate", "span_corruption and sequence_to_sequence"});
+  refuse({"train.best_by=bleu", "train.eval_bleu=3"}, {"train.best_by"});
+  EXPECT_NE(train_config_help().find("[mix.NAME]"), std::string::npos);
+}
+
 TEST_F(TrainConfigTest, KeysOfTheOtherArchitectureAreRefused) {
   for (const char* text : {"data.train_target=b.txt", "data.source_column=x", "train.batch_tokens=100"})
     EXPECT_THROW(read(kLeast, {text}), UsageError) << text;

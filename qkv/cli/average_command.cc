@@ -1,0 +1,43 @@
+// qkv average: one model from several.
+#include "qkv/cli/command.h"
+#include "qkv/io/model_dir.h"
+#include "qkv/train/average.h"
+#include "qkv/train/checkpoint.h"
+
+namespace qkv {
+namespace {
+
+struct Options {
+  std::vector<std::string> dirs;
+  std::string out;
+  int64_t last = 0;
+};
+
+void run(const Options& o) {
+  std::vector<std::string> models;
+  for (const std::string& dir : o.dirs) {
+    const std::vector<std::string> found =
+        o.last > 0 ? newest_checkpoints(dir, o.last) : std::vector{resolve_model_dir(dir)};
+    models.insert(models.end(), found.begin(), found.end());
+  }
+  average_models(models, o.out);
+  fmt::print(stderr, "{}: the mean of {}\n", o.out, fmt::join(models, ", "));
+}
+
+}  // namespace
+
+void add_average_command(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* c = app.add_subcommand("average", "Make one model whose weights are the mean of several models'");
+  c->add_option("DIR", o->dirs, "Model directories or runs, of one spec and one tokenizer")->required();
+  c->add_option("--out", o->out, "Where the model is written; must not exist")->required();
+  c->add_option("--last", o->last, "Of each run take this many newest checkpoints (see train.keep)")
+      ->check(CLI::Range(1, 1 << 20));
+  c->footer(
+      "Checkpoints of a run's end, averaged, are often better than the last of them (Vaswani et al. 2017).\n"
+      "train.ema averages while a run goes on.\n"
+      "Example: qkv train my.toml --set train.keep=5 && qkv average runs/my --last 5 --out runs/my/average");
+  c->callback([o] { run(*o); });
+}
+
+}  // namespace qkv

@@ -1,0 +1,214 @@
+// Several data sets in one run: what each is given, that all are learnt, and that a stop changes nothing.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "qkv/base/file.h"
+#include "qkv/base/json.h"
+#include "qkv/base/rng.h"
+#include "qkv/infer/translate.h"
+#include "qkv/io/model_dir.h"
+#include "qkv/train/task.h"
+#include "qkv/train/trainer.h"
+#include "tests/unit/expect_error.h"
+#include "tests/unit/scratch_dir.h"
+
+namespace qkv {
+namespace {
+
+std::string word(uint64_t seed, uint64_t i) {
+  const RandomStream random{seed, 0, 0};
+  std::string out;
+  for (uint64_t c = 0; c <= 1 + random.below(8 * i, 3); ++c)
+    out += static_cast<char>('a' + random.below(8 * i + 1 + c, 4));
+  return out;
+}
+
+// Three tasks in one model: words said backwards, words said twice, and texts with holes.
+class Mixtures : public ::testing::Test {
+ protected:
+  TrainConfig config(const std::string& out, const std::vector<std::string>& more = {}) const {
+    std::string backwards = "source\ttarget\n", twice = "text\tlabel\n", text;
+    for (uint64_t i = 0; i < 900; ++i) {
+      const std::string w = word(1, i), v = word(2, i);
+      backwards += w + "\t" + std::string(w.rbegin(), w.rend()) + "\n";
+      twice += v + "\t" + v + v + "\n";
+      text += word(3, i) + word(4, i) + word(5, i) + "\n";
+    }
+    dir_.write("backwards.tsv", backwards);
+    dir_.write("twice.tsv", twice);
+    dir_.write("text.txt", text);
+    const std::string path = dir_.write("run.toml", fmt::format(R"(
+[data]
+cache = false
+[mix.backwards]
+train = "{0}/backwards.tsv"
+prefix = "<: "
+weight = 3
+[mix.holes]
+objective = "span_corruption"
+train = "{0}/text.txt"
+separator = "\n"
+[mix.twice]
+train = "{0}/twice.tsv"
+source_column = "text"
+target_column = "label"
+prefix = "2: "
+weight = 4
+[tokenizer]
+type = "byte"
+[model]
+architecture = "encoder_decoder"
+context = 20
+width = 48
+layers = 1
+heads = 4
+hidden = 96
+init_std = 0.1
+positions = "relative"
+[train]
+out = "{0}/{1}"
+steps = 500
+batch_tokens = 800
+accumulate = 2
+learning_rate = 5e-3
+warmup_steps = 30
+eval_every = 250
+precision = "f32"
+)",
+                                                                dir_.path(), out));
+    return read_train_config(path, more);
+  }
+  testing::ScratchDir dir_;
+};
+
+TEST_F(Mixtures, LearnEveryTask) {
+  const TrainConfig c = config("run");
+  train(c, StartMode::fresh, nullptr);
+  const auto model = load_model(c.out + "/best", DType::f32);
+  const auto tokenizer = text::Tokenizer::load(c.out + "/best");
+  const SpecialIds special = load_special_ids(c.out + "/best");
+  const SequenceModel m{*model, tokenizer, static_cast<int32_t>(special.bos),
+                        static_cast<int32_t>(special.eos[0])};
+  // The same words, and what is asked of them by the prefix alone.
+  std::vector<std::string> sources;
+  for (uint64_t i = 0; i < 20; ++i)
+    sources.push_back("<: " + word(9, i)), sources.push_back("2: " + word(9, i));
+  const Translations found = translate(m, sources, {});
+  int right = 0;
+  for (uint64_t i = 0; i < 20; ++i) {
+    const std::string w = word(9, i);
+    right += found.best[2 * i][0].text == std::string(w.rbegin(), w.rend());
+    right += found.best[2 * i + 1][0].text == w + w;
+  }
+  EXPECT_GE(right, 32) << "of 40";
+  // Each set's loss is recorded by its name; the loss of all is their mean by the weights.
+  std::istringstream lines(read_file(c.out + "/metrics.jsonl"));
+  int validations = 0, samples = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json r = parse_json(line, "line");
+    samples += r.contains("sample");
+    if (!r.contains("valid_loss")) continue;
+    ++validations;
+    EXPECT_NEAR(r["valid_loss"].get<double>(),
+                (3 * r["valid_loss_backwards"].get<double>() + r["valid_loss_holes"].get<double>() +
+                 4 * r["valid_loss_twice"].get<double>()) /
+                    8,
+                1e-9);
+  }
+  EXPECT_EQ(validations, 2);
+  EXPECT_EQ(samples, 6);
+}
+
+// Of whom a micro-batch is, its first source says.
+TEST_F(Mixtures, DrawBatchesByTheirWeights) {
+  const auto task = make_task(config("run"), nullptr);
+  const auto kind = [&](const Batch& b) {
+    const auto source = b.source.values<int32_t>();
+    const std::string text =
+        task->tokenizer().decode(std::vector<text::TokenId>(source.begin(), source.begin() + 3));
+    return text.starts_with("<: ") ? 'b' : text.starts_with("2: ") ? 't' : 'h';
+  };
+  std::map<char, int> counts;
+  for (int64_t step = 1; step <= 1000; ++step)
+    for (const Batch& b : task->batches(step, 1)) ++counts[kind(b)];
+  EXPECT_NEAR(counts['b'], 750, 75);
+  EXPECT_NEAR(counts['h'], 250, 45);
+  EXPECT_NEAR(counts['t'], 1000, 80);
+  // A step's batches do not depend on which were asked for before.
+  const auto again = make_task(config("run"), nullptr);
+  for (const int64_t step : {700, 3, 701}) {
+    const std::vector<Batch> a = task->batches(step, 1), b = again->batches(step, 1);
+    for (size_t i = 0; i < a.size(); ++i)
+      EXPECT_TRUE(std::ranges::equal(a[i].source.values<int32_t>(), b[i].source.values<int32_t>()));
+  }
+  const auto other = make_task(config("run", {"train.seed=2"}), nullptr);
+  std::string ours, theirs;
+  for (int64_t step = 1; step <= 40; ++step) {
+    for (const Batch& b : task->batches(step, 1)) ours += kind(b);
+    for (const Batch& b : other->batches(step, 1)) theirs += kind(b);
+  }
+  EXPECT_NE(ours, theirs);
+}
+
+TEST_F(Mixtures, ResumeBitForBit) {
+  const TrainConfig whole = config("whole", {"train.steps=20", "model.dropout=0.1"}),
+                    parts = config("parts", {"train.steps=20", "model.dropout=0.1"});
+  train(whole, StartMode::fresh, nullptr);
+  int calls = 0;
+  train(parts, StartMode::fresh, [&] { return ++calls == 9; });
+  train(parts, StartMode::resume, nullptr);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "trainer_state.json"})
+    EXPECT_EQ(read_file(parts.out + "/last/" + file).size(), read_file(whole.out + "/last/" + file).size());
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+    EXPECT_EQ(read_file(parts.out + "/last/" + file), read_file(whole.out + "/last/" + file)) << file;
+  // Other weights are another run.
+  const TrainConfig other = config("parts", {"train.steps=20", "model.dropout=0.1", "mix.twice.weight=1"});
+  testing::expect_error([&] { train(other, StartMode::resume, nullptr); },
+                        {"mix.twice.weight", "4.0", "1.0"});
+}
+
+// Texts continue texts, too, and a set that cannot be read is named.
+TEST_F(Mixtures, OfTextsAndOfWhatIsMissing) {
+  const std::string a = dir_.write("a.txt", std::string(400, 'a')),
+                    b = dir_.write("b.txt", std::string(400, 'b'));
+  const std::string path = dir_.write("texts.toml", fmt::format(R"(
+[mix.a]
+train = "{}"
+[mix.b]
+train = "{}"
+weight = 3
+[data]
+cache = false
+[tokenizer]
+type = "char"
+[model]
+context = 8
+width = 16
+layers = 1
+heads = 2
+[train]
+out = "{}/texts"
+steps = 60
+learning_rate = 0.02
+eval_every = 30
+warmup_steps = 5
+)",
+                                                                a, b, dir_.path()));
+  EXPECT_LT(train(read_train_config(path, {}), StartMode::fresh, nullptr).loss(), 0.3);
+  testing::expect_error(
+      [&] {
+        train(read_train_config(path, {"mix.b.train=/nowhere.txt", "train.out=" + dir_.path() + "/none"}),
+              StartMode::fresh, nullptr);
+      },
+      {"/nowhere.txt"});
+  testing::expect_error(
+      [&] {
+        train(read_train_config(path, {"model.context=380", "train.out=" + dir_.path() + "/none"}),
+              StartMode::fresh, nullptr);
+      },
+      {"mix.a", "a.txt", "too short"});
+}
+
+}  // namespace
+}  // namespace qkv
