@@ -134,11 +134,11 @@ void eval_hidden(const EvalOptions& o, const TextModel& m) {
     return;
   }
   std::string out = fmt::format(
-      "loss           {:.4f} nats a hidden token ({} of {} tokens in {} sequences)\n"
-      "perplexity     {:.2f}\n",
+      "loss          {:.4f} nats a hidden token ({} of {} tokens in {} sequences)\n"
+      "perplexity    {:.2f}\n",
       e.loss(), e.tokens, stream.size(), pieces.size(), e.perplexity());
   for (const auto& [name, value] : e.scores)
-    out += fmt::format("{:<13}  {} of {} pairs\n", name, percent(value), e.examples);
+    out += fmt::format("{:<12}  {} of {} pairs\n", name, percent(value), e.examples);
   print(out);
 }
 

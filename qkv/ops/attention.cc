@@ -1,6 +1,7 @@
 #include "qkv/ops/attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -214,6 +215,17 @@ void expect_disjoint_keys(const KeyLayout& keys) {
           "attention: keys that sequences share have no gradient: row {} is used twice", ranges[i].first);
 }
 
+// Each gradient is written at the columns of its heads: what lies in one tensor must not share any.
+void expect_disjoint_columns(const std::array<const Heads*, 3>& heads) {
+  for (size_t i = 0; i < 3; ++i)
+    for (size_t j = 0; j < i; ++j) {
+      const Heads &a = *heads[i], &b = *heads[j];
+      check(a.x.edge() != b.x.edge() || !a.x.same_storage(b.x) || a.column + a.heads * a.width <= b.column ||
+                b.column + b.heads * b.width <= a.column,
+            "attention: queries, keys and values in the same columns have no gradient");
+    }
+}
+
 void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
                      const KeyLayout& keys, const AttentionOptions& options) {
   check_heads("q", q, q.x.dtype());
@@ -253,9 +265,11 @@ Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const
     forward(kernel_arguments<T>(q, k, v, offsets, keys, options, out.mutable_data<T>(),
                                 lse.mutable_data<float>()));
   });
-  if (wants_grad({&q.x, &k.x, &v.x, &options.term})) expect_disjoint_keys(keys);
-  if (wants_grad({&q.x, &k.x, &v.x, &options.term}))
+  if (wants_grad({&q.x, &k.x, &v.x, &options.term})) {
+    expect_disjoint_keys(keys);
+    expect_disjoint_columns({&q, &k, &v});
     connect(out, std::make_shared<AttentionNode>(q, k, v, offsets, keys, options, out, lse));
+  }
   return out;
 }
 

@@ -893,6 +893,7 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
   expect_fitting_keys(c, path);
   ModelSpec complete = m;
   complete.vocab_size = 1;
+  if (c.masking.next_sentence) complete.labels = {"?"};
   if (m.output == Output::sequence_classes || m.output == Output::token_classes) complete.labels = {"?"};
   try {
     check_spec(complete);

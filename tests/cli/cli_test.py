@@ -1257,8 +1257,9 @@ train.precision = "f32"
         for name, option, kinds in (("classify", "--beams=2", "an encoder-decoder"), ("classify", "--batch=2", "a language"),
                                     ("tag", "--text-column=a", "a classifier or a model that finds answers"),
                                     ("masked", "--tag-column=1", "a tagger"), ("answer", "--separator=x", "a masked"),
-                                    ("decoder", "--target=a", "an encoder-decoder"), ("pairs", "--mask-rate=0.1", "masked")):
+                                    ("pairs", "--mask-rate=0.1", "masked")):
             refuse(name, classes, option, status=2, says=[option.split("=")[0], f"only for", kinds])
+        refuse("decoder", classes, "--target=a", says=["this checkpoint is a decoder", "trained on pairs"])
         self.write("odd.tsv", "text\tlabel\nfox\tfruit\nfox\tfrut\n")
         refuse("classify", "odd.tsv", says=["odd.tsv:3", "'frut'", "did you mean 'fruit'"])
         self.write("odd.conll", "fox O\n\nfox XX\n")

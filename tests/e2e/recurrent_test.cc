@@ -76,13 +76,14 @@ TEST_P(RecurrentTranslation, LearnsToReverse) {
   const auto model = load_model(c.out + "/best", DType::f32);
   const auto tokenizer = text::Tokenizer::load(c.out + "/best");
   const SpecialIds special = load_special_ids(c.out + "/best");
-  const SequenceModel m{*model, tokenizer, static_cast<int32_t>(special.bos),
-                        static_cast<int32_t>(special.eos[0])};
+  const SequenceModel m{
+      *model, tokenizer, {static_cast<int32_t>(special.bos), static_cast<int32_t>(special.eos[0])}};
   const PairTexts valid = read_pairs(c.data.valid, {}, c.data);
+  const std::vector<std::string> sources(valid.source.begin(), valid.source.end());
   for (const int64_t beams : {1, 4}) {
     BeamOptions options;
     options.beams = beams;
-    const Translations found = translate(m, valid.source, options);
+    const Translations found = translate(m, sources, options);
     size_t right = 0;
     for (size_t i = 0; i < valid.source.size(); ++i) {
       right += found.best[i][0].text == valid.target[i];
