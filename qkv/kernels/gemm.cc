@@ -156,7 +156,7 @@ void put(const Product& p, const float* from, int64_t n0, int64_t n) {
 bool is_packed(const Product& p) {
   if (kernels().product == nullptr || p.m < 16 || p.n < 16 || p.k < 16) return false;
   if (p.in == DType::bf16) return !bf16_is_fast();
-  const auto collides = [](int64_t stride) { return stride % 1024 == 0; };
+  const auto collides = [](int64_t stride) { return stride > 2048 && stride % 1024 == 0; };
   return !p.b_transposed && p.m >= 256 && (collides(p.b_stride) || (!p.a_transposed && collides(p.a_stride)));
 }
 
