@@ -117,9 +117,10 @@ void run_on_pairs(const Options& o, const TextModel& m) {
 }
 
 // Whether a decoder is given pairs to be judged by.
-bool holds_pairs(const Options& o) {
+bool holds_pairs(const Options& o, const TextModel& m) {
   const auto ends = [&](std::string_view with) { return o.data.ends_with(with); };
-  return !o.target.empty() || ends(".tsv") || ends(".csv") || ends(".jsonl");
+  const bool learnt_pairs = m.model->spec().order == Order::prefix || m.special.decoder_start >= 0;
+  return !o.target.empty() || (learnt_pairs && (ends(".tsv") || ends(".csv") || ends(".jsonl")));
 }
 
 void run(const Options& o) {
@@ -127,7 +128,7 @@ void run(const Options& o) {
   expect_fitting(o, m.model->spec());
   const ModelSpec& spec = m.model->spec();
   if (spec.architecture == Architecture::encoder || spec.output != Output::tokens) return eval_encoder(o, m);
-  if (spec.architecture == Architecture::encoder_decoder || holds_pairs(o)) return run_on_pairs(o, m);
+  if (spec.architecture == Architecture::encoder_decoder || holds_pairs(o, m)) return run_on_pairs(o, m);
   const auto& model = m.model;
   const TokenStream stream = tokenize_file(o.data, o.separator, m.tokenizer);
   check(stream.size() >= 2, "{}: too short: nothing to predict", o.data);

@@ -60,6 +60,8 @@ PaddedBatch shifted_right(const Safetensors& in, const std::string& path, const 
 Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSpec& spec,
                    const SpecialIds& ids) {
   expect_known(in, spec, path);
+  check(spec.order == Order::stack, "{}: a model whose order of tokens is {} cannot be told it here", path,
+        name_of(spec.order));
   Inputs out;
   const PaddedBatch read =
       read_padded(in, path, "input_ids", "attention_mask", spec.vocab_size, spec.context);
@@ -233,7 +235,7 @@ Tensor read_targets(const Safetensors& in, const Inputs& inputs, const ModelSpec
     for (const int64_t label : labels) add(label);
   } else {
     // Causal models shift labels inside: position t predicts labels[t + 1].
-    const bool shifted = spec.architecture == Architecture::decoder;
+    const bool shifted = spec.architecture == Architecture::decoder && spec.output == Output::tokens;
     for (const int64_t place : b.places) {
       const bool last = (place + 1) % b.columns == 0;
       add(!shifted ? labels[place] : last ? kIgnored : labels[place + 1]);

@@ -19,8 +19,10 @@ struct Options {
 
 void run(const Options& o) {
   TrainConfig config = read_train_config(o.config, o.set);
-  check(config.model.architecture == Architecture::decoder,
-        "{}: plans are made for decoders only: qkv train --dry-run tells the memory of this run", o.config);
+  check(config.model.architecture == Architecture::decoder && config.objective == Objective::next_token,
+        "{}: plans are made for decoders only that continue texts: qkv train --dry-run tells the memory of "
+        "this run",
+        o.config);
   check(config.mix.empty(),
         "{}: plans are made for one data set: qkv train --dry-run tells the memory of this run", o.config);
   const Corpus corpus = load_corpus(config);

@@ -57,7 +57,7 @@ Batch cut_windows(const TokenStream& stream, const std::vector<int64_t>& starts,
   return batch;
 }
 
-void draw_prefixes(Batch& batch, uint64_t seed, uint64_t draw) {
+void draw_prefixes(Batch& batch, uint64_t seed, uint64_t draw, int64_t first) {
   constexpr uint32_t kPrefixSite = 0x70726566;  // "pref"
   const RandomStream random{seed, draw, kPrefixSite};
   auto* targets = batch.targets.mutable_data<int32_t>();
@@ -65,7 +65,7 @@ void draw_prefixes(Batch& batch, uint64_t seed, uint64_t draw) {
   for (int64_t s = 0; s < batch.layout.sequences(); ++s) {
     const int32_t begin = batch.layout.offsets[s], length = batch.layout.offsets[s + 1] - begin;
     const auto most = static_cast<uint64_t>(std::max(length - 1, 1));
-    prefixes.push_back(1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(s), most)));
+    prefixes.push_back(1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(first + s), most)));
     for (int32_t* t = targets + begin; t < targets + begin + prefixes.back() - 1; ++t) {
       batch.target_count -= *t != kIgnored;
       *t = kIgnored;

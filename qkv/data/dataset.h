@@ -51,9 +51,9 @@ struct Batch : ModelInput {
 // a sequence of its own: packed documents do not attend across their borders.
 Batch cut_windows(const TokenStream& stream, const std::vector<int64_t>& starts, int64_t length);
 
-// Makes a batch of a prefix LM's of windows: of each sequence a part from its begin, drawn by (seed, draw),
-// is given and the rest predicted.
-void draw_prefixes(Batch& batch, uint64_t seed, uint64_t draw);
+// Makes a batch of a prefix LM's of windows: of sequence s a part from its begin, drawn by (seed, draw,
+// first + s), is given and the rest predicted.
+void draw_prefixes(Batch& batch, uint64_t seed, uint64_t draw, int64_t first = 0);
 
 // Training batches: windows drawn at random. The batch of a step is a function of (seed, step, micro-batch),
 // so resuming needs no more than the step's number.

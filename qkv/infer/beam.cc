@@ -104,7 +104,7 @@ std::vector<std::vector<Hypothesis>> beam_search(const Transformer& model, const
   DecodeState state = conditioned ? DecodeState(model, sources) : DecodeState(model, std::ssize(prompts));
   std::vector<Search> active;
   for (size_t p = 0; p < prompts.size(); ++p) active.push_back({p, {Beam{}}, {}});
-  Tensor logits = state.advance(prompts);
+  Tensor logits = state.advance(prompts, o.prefixes);
   for (int64_t step = 1;; ++step) {
     // Which row of `logits` each prompt's beams begin at.
     std::vector<int64_t> first_row(active.size());

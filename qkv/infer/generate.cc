@@ -24,7 +24,8 @@ DecodeState::DecodeState(const Transformer& model, const std::vector<std::vector
   source_layout_ = Layout::of(lengths);
 }
 
-Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens) {
+Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens,
+                           std::span<const int32_t> prefixes) {
   const NoGrad guard;
   check(static_cast<int64_t>(tokens.size()) == sequences(), "decode: {} sequences, got tokens of {}",
         sequences(), tokens.size());
@@ -42,7 +43,9 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens) {
   if (model_->spec().order == Order::prefix) {
     const auto fresh = std::count(lengths_.begin(), lengths_.end(), 0);
     check(fresh == 0 || fresh == sequences(), "decode: the prompts of a prefix LM are read at the same time");
-    if (fresh > 0) input.ranks = prefix_ranks(input.layout, counts);
+    if (fresh > 0)
+      input.ranks =
+          prefix_ranks(input.layout, prefixes.empty() ? std::span<const int32_t>(counts) : prefixes);
   }
   Tensor hidden = model_->hidden(input, {}, states_);
   source_ = Tensor();
@@ -50,9 +53,10 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens) {
   return hidden;
 }
 
-Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens) {
+Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens,
+                            std::span<const int32_t> prefixes) {
   const NoGrad guard;
-  const Tensor hidden = extend(tokens);
+  const Tensor hidden = extend(tokens, prefixes);
   if (hidden.dim(0) == sequences()) return model_->logits(hidden);
   // Only the last token of each sequence needs logits.
   Tensor last = Tensor::empty({sequences(), hidden.width()}, hidden.dtype());
@@ -144,6 +148,10 @@ std::vector<Tokens> generate(const Transformer& model, const std::vector<Tokens>
   // Where a prompt or a source is read as a whole, an output ends with the context instead of moving on.
   const bool prefix = model.spec().order == Order::prefix, bounded = conditioned || prefix;
   check(options.cached || !prefix, "generate: a prefix LM remembers its prompt");
+  for (size_t s = 0; prefix && s < prompts.size(); ++s)
+    check(std::ssize(prompts[s]) < model.spec().context,
+          "generate: prompt {} has {} tokens, which leave no room in a context of {}", s, prompts[s].size(),
+          model.spec().context);
   std::vector<Tokens> out(prompts.size());
   if (prompts.empty() || options.max_new_tokens <= 0) return out;
 

@@ -20,9 +20,10 @@ class DecodeState {
 
   // Feeds tokens[s] to sequence s (at least one each) and returns what the model makes of them, the rows of
   // one sequence after another, [N, D]. Throws Error when a sequence would outgrow the model's context.
-  Tensor extend(const std::vector<std::vector<int32_t>>& tokens);
+  // `prefixes`: of a prefix LM's first tokens, how many of each see each other; empty: all.
+  Tensor extend(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {});
   // Likewise; returns the logits after the last token of each, f32 [sequences, V].
-  Tensor advance(const std::vector<std::vector<int32_t>>& tokens);
+  Tensor advance(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {});
   int64_t sequences() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t length(int64_t sequence) const { return lengths_[sequence]; }
 

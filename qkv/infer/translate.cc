@@ -22,6 +22,7 @@ Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sou
     source.push_back(ends.eos);
     std::vector<int32_t> prompt = apart ? std::vector<int32_t>() : source;
     prompt.push_back(ends.bos);
+    out.prefixes.push_back(static_cast<int32_t>(prompt.size()));
     if (!begin.empty()) prompt.insert(prompt.end(), begin[i].begin(), begin[i].end());
     check(std::ssize(prompt) < spec.context,
           "translate: {} tokens to begin with leave no room in a context of {}", prompt.size(), spec.context);
@@ -66,6 +67,7 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
       if (!begin.empty()) beginnings.push_back(m.tokenizer.encode(begin[order[end]], false).ids);
     }
     const Prompts given = prompts_for(m.model.spec(), std::move(batch), m.ends, beginnings);
+    options.prefixes = given.prefixes;
     auto found = beam_search(m.model, given.prompts, options, given.sources);
     for (size_t i = first; i < end; ++i)
       for (Hypothesis& h : found[i - first]) {

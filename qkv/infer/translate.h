@@ -21,6 +21,7 @@ struct SequenceModel {
 // them. `begin`: what targets begin with, for each source; empty: nothing is given.
 struct Prompts {
   std::vector<std::vector<int32_t>> prompts, sources;
+  std::vector<int32_t> prefixes;  // of the prompts: what is not of the target
 };
 Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sources, SequenceEnds ends,
                     const std::vector<std::vector<int32_t>>& begin = {});

@@ -36,7 +36,8 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
     blocks_.push_back(std::move(block));
   }
   if (spec.positions == Positions::relative) {
-    buckets_ = {spec.relative_buckets, spec.relative_distance, shape.mask.kind == Mask::Kind::full};
+    buckets_ = {spec.relative_buckets, spec.relative_distance,
+                shape.mask.kind == Mask::Kind::full || spec.order == Order::prefix};
     distance_ = &parameters.add(name + ".distance", {spec.relative_buckets, spec.attention.heads},
                                 ParameterKind::vector, {Initializer::Kind::normal, spec.init_std});
   }

@@ -18,12 +18,14 @@ constexpr int64_t kVersion = 2;  // of trainer_state.json
 
 void write_model(const std::string& dir, const Transformer& model, const text::Tokenizer& tokenizer) {
   SpecialIds ids;
-  if (const int32_t end = end_of_text(tokenizer); end >= 0) {
+  const int32_t end = end_of_text(tokenizer);
+  const bool of_pairs = tokenizer.token_to_id("<s>") && tokenizer.token_to_id("</s>");
+  const Architecture a = model.spec().architecture;
+  if (end >= 0 && (!of_pairs || a == Architecture::encoder)) {
     ids.bos = end;
     ids.eos = {end};
-  } else if (model.spec().architecture == Architecture::encoder_decoder ||
-             (model.spec().architecture == Architecture::decoder && tokenizer.token_to_id("<s>") &&
-              tokenizer.token_to_id("</s>"))) {
+    if (a == Architecture::encoder_decoder) ids.decoder_start = end;
+  } else if (of_pairs && a != Architecture::encoder) {
     const SequenceEnds ends = sequence_ends(tokenizer);
     ids.bos = ends.bos;
     ids.eos = {ends.eos};
@@ -109,7 +111,9 @@ std::vector<std::string> newest_checkpoints(const std::string& run, int64_t coun
   check(file_exists(run + "/last/trainer_state.json"), "{}: holds no run: expected a checkpoint in last/",
         run);
   std::vector<std::string> all;
-  for (const auto& [step, dir] : older_checkpoints(run)) all.push_back(dir);
+  const int64_t last = load_trainer_state(run + "/last").step;  // an interrupted run may hold it twice
+  for (const auto& [step, dir] : older_checkpoints(run))
+    if (step != last) all.push_back(dir);
   all.push_back(run + "/last");
   check(std::ssize(all) >= count, "{}: keeps {} checkpoints, asked for {}: train with train.keep = {}", run,
         all.size(), count, count);

@@ -598,8 +598,15 @@ void settle_objective(TrainConfig& c, const auto& given, const std::string& path
 // What the objective asks of the order in which tokens see each other.
 void settle_order(TrainConfig& c, const auto& given, const std::string& path) {
   ModelSpec& m = c.model;
-  const bool permuted = c.objective == Objective::permutation;
-  if (given("model.order")) {
+  const bool permuted = c.objective == Objective::permutation,
+             tokens = c.objective != Objective::classify && c.objective != Objective::tag &&
+                      c.objective != Objective::embed && c.objective != Objective::answer;
+  if (!tokens) {
+    if (given("model.order") && m.order != Order::stack)
+      usage("{}: model.order: {} is for models of tokens, not for train.objective = {}", path,
+            name_of(m.order), name_of(c.objective));
+    m.order = Order::stack;
+  } else if (given("model.order")) {
     if ((m.order == Order::permuted) != permuted)
       usage("{}: model.order: permuted goes with train.objective = permutation, here {} with {}", path,
             name_of(m.order), name_of(c.objective));
@@ -770,9 +777,10 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   if (d.fold > d.folds) usage("{}: data.fold: {} of {} folds", path, d.fold, d.folds);
   if (d.folds > 0 && (!d.test.empty() || d.test_fraction > 0))
     usage("{}: data.folds: each part is a test: without data.test and data.test_fraction", path);
-  if (c.objective != next_token && c.batch != defaults.batch)
+  const auto windows = std::count(objectives.begin(), objectives.end(), next_token);
+  if (windows == 0 && c.batch != defaults.batch)
     usage("{}: train.batch: counts windows of a text: give train.batch_tokens", path);
-  if (c.objective == next_token && c.batch_tokens != defaults.batch_tokens)
+  if (windows == std::ssize(objectives) && c.batch_tokens != defaults.batch_tokens)
     usage(
         "{}: train.batch_tokens: only for sequences, as of train.objective = sequence_to_sequence: give "
         "train.batch",

@@ -35,12 +35,14 @@ Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t
   const NoGrad guard;
   const EveryWindow every(stream, model.spec().context, windows);
   Evaluation e;
+  int64_t sequences = 0;  // so far: prefixes do not depend on the batches
   e.of_tokens = stream.size();
   e.characters = stream.characters;
   e.bytes = stream.bytes;
   for (int64_t first = 0; first < every.windows(); first += batch) {
     Batch b = every.batch(first, batch);
-    if (model.spec().order == Order::prefix) draw_prefixes(b, kValidationPrefixes, first);
+    if (model.spec().order == Order::prefix) draw_prefixes(b, kValidationPrefixes, 0, sequences);
+    sequences += b.layout.sequences();
     const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
     e.total += r.total;
     e.tokens += r.count;

@@ -48,10 +48,18 @@ int64_t kept_by_source_attention(const ModelSpec& m, int64_t element) {
 }
 
 // Rows of a micro-batch in each stack; sources and targets share a batch of pairs.
+int64_t rows_of(const TrainConfig& config, Objective objective, int64_t batch) {
+  if (objective == Objective::next_token) return batch * config.model.context;
+  if (config.model.architecture == Architecture::encoder_decoder) return config.batch_tokens / 2;
+  // What is predicted in an order of its own is read twice.
+  const double twice = objective == Objective::permutation ? config.masking.rate : 0;
+  return static_cast<int64_t>(static_cast<double>(config.batch_tokens) * (1 + twice));
+}
 int64_t rows_of(const TrainConfig& config, int64_t batch) {
-  if (config.objective == Objective::next_token) return batch * config.model.context;
-  return config.model.architecture == Architecture::encoder_decoder ? config.batch_tokens / 2
-                                                                    : config.batch_tokens;
+  if (config.mix.empty()) return rows_of(config, config.objective, batch);
+  int64_t most = 0;
+  for (const MixedSet& set : config.mix) most = std::max(most, rows_of(config, set.objective, batch));
+  return most;
 }
 
 }  // namespace

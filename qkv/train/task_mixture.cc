@@ -46,6 +46,11 @@ class Mixture : public Task {
     });
     return config_.accumulate == 1 ? one : fmt::format("{} times [{}]", config_.accumulate, one);
   }
+  std::vector<std::string> labels() const override {
+    for (const auto& part : parts_)
+      if (std::vector<std::string> labels = part->labels(); !labels.empty()) return labels;
+    return {};
+  }
   std::string fingerprint() const override {
     std::string out;
     for (size_t p = 0; p < parts_.size(); ++p) out += name(p) + ": " + parts_[p]->fingerprint();

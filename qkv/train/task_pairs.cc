@@ -79,7 +79,15 @@ class SequenceToSequence : public TaskOfSequences {
 }  // namespace
 
 std::unique_ptr<Task> make_sequence_to_sequence(const TrainConfig& config, const text::Tokenizer* given) {
-  return std::make_unique<SequenceToSequence>(config, load_pairs(config, given));
+  const ModelSpec& m = config.model;
+  const bool alone = m.architecture == Architecture::decoder;
+  check(m.context > (alone ? 2 : 1), "model.context: {} tokens leave no room for a source and its end",
+        m.context);
+  PairCorpus corpus = load_pairs(config, given);
+  // A saved decoder says by these that it learnt from pairs, or by its order.
+  check(!alone || m.order == Order::prefix || corpus.tokenizer.token_to_id("</s>"),
+        "model.order: with a tokenizer that has no <s> and </s> a decoder learns from pairs as a prefix LM");
+  return std::make_unique<SequenceToSequence>(config, std::move(corpus));
 }
 
 }  // namespace qkv

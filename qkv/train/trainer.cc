@@ -395,7 +395,9 @@ class Run {
   void save() {
     training_->expect_finite(state_.step);  // a broken model must not replace a good one
     state_.threads = num_threads();
-    if (folder_.has_checkpoint()) folder_.retire_last(load_trainer_state(folder_.last()).step, config_.keep);
+    if (folder_.has_checkpoint())
+      if (const int64_t step = load_trainer_state(folder_.last()).step; step != state_.step)
+        folder_.retire_last(step, config_.keep);
     save_checkpoint(folder_.last(), *training_, task_->tokenizer(), state_);
   }
 

@@ -10,6 +10,7 @@
 #include "qkv/data/masking.h"
 #include "qkv/data/pairs.h"
 #include "qkv/infer/generate.h"
+#include "qkv/train/evaluate.h"
 #include "qkv/train/training_state.h"
 #include "tests/formal/engine_case.h"
 
@@ -347,6 +348,17 @@ TEST_P(DecoderAgainstFormal, DrawnPrefixes) {
                formal::PrefixLoss(data[1], prefixes[1], theta);
       },
       GetParam());
+}
+
+// The loss of a text does not depend on how many windows are read at a time.
+TEST_P(DecoderAgainstFormal, EvaluationOfPrefixesKnowsNoBatches) {
+  c_.spec.order = Order::prefix;
+  const auto model = engine_model(c_);
+  TokenStream stream;
+  for (int i = 0; i < 7; ++i) stream.append(engine_ids(random_tokens(c_.spec, u_, between(u_, 1, 20))));
+  const Evaluation one = evaluate(*model, stream, 1, 0), all = evaluate(*model, stream, 100, 0);
+  EXPECT_EQ(one.tokens, all.tokens);
+  EXPECT_NEAR(one.total, all.total, 1e-3 * std::max(1.0, all.total));
 }
 
 // Greedy continuations of a prompt that sees itself.

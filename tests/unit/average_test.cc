@@ -78,11 +78,19 @@ TEST_F(AverageTest, TheNewestCheckpointsOfARun) {
   const std::string run = dir_.path() + "/run";
   for (const char* name : {"step-8", "step-12", "step-100", "step-x", "step-9.tmp", "last", "best"})
     std::filesystem::create_directories(run + "/" + name);
-  dir_.write("run/last/trainer_state.json", "{}");
+  const auto last_is = [&](int step) {
+    dir_.write("run/last/trainer_state.json",
+               fmt::format(R"({{"version": 2, "step": {}, "batch": 1, "evaluations_since_best": 0, )"
+                           R"("best_loss": null, "smoothed_loss": 1, "threads": 1, "fingerprint": ""}})",
+                           step));
+  };
+  last_is(120);
   EXPECT_EQ(newest_checkpoints(run, 3),
             (std::vector<std::string>{run + "/step-12", run + "/step-100", run + "/last"}));
   EXPECT_EQ(newest_checkpoints(run, 1), std::vector<std::string>{run + "/last"});
   expect_error([&] { newest_checkpoints(run, 5); }, {run, "4 checkpoints", "train.keep = 5"});
+  last_is(100);  // what a run that was killed while it saved leaves
+  EXPECT_EQ(newest_checkpoints(run, 2), (std::vector<std::string>{run + "/step-12", run + "/last"}));
   expect_error([&] { newest_checkpoints(dir_.path(), 1); }, {dir_.path(), "last/"});
 }
 

@@ -346,6 +346,11 @@ TEST_F(TrainConfigTest, TheOrderIsTheObjectives) {
   refuse_override("model.order=permuted", {"model.order", "permutation", "next_token"});
   testing::expect_error<UsageError>(
       [&] {
+        read(kLeast, {"train.objective=classify", "model.order=prefix", "model.pooling=last"});
+      },
+      {"model.order", "prefix", "classify"});
+  testing::expect_error<UsageError>(
+      [&] {
         read(kLeast, {"train.objective=permutation", "model.architecture=encoder", "model.order=stack"});
       },
       {"model.order", "permutation"});

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Trains what examples/ makes its own data for, on less of it, and expects that the task is learnt.
+
+usage: examples_test.py QKV
+
+Every test works in a folder of its own, on one thread.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples")
+
+
+class MadeData(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="qkv_examples_")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def qkv(self, *arguments, stdin=""):
+        run = subprocess.run([QKV, *arguments, "--threads", "1"], cwd=self.folder, input=stdin, text=True,
+                             capture_output=True, timeout=600)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return run.stdout
+
+    def made(self, name, file, count, seed):
+        path = os.path.join(self.folder, file)
+        with open(path, "w") as out:
+            subprocess.run([sys.executable, os.path.join(EXAMPLES, name, "make.py"), str(count), str(seed)], stdout=out,
+                           check=True)
+        return path
+
+    def trained(self, name, file, count, *settings):
+        more = [part for setting in settings for part in ("--set", setting)]
+        self.qkv("train", os.path.join(EXAMPLES, name, f"{name}.toml"), "--set",
+                 f"data.train={self.made(name, file, count, 1)}", "--set", "train.out=run", "--set", "train.precision=f32",
+                 *more)
+        path = os.path.join(self.folder, "run", "evaluation.json")
+        if os.path.exists(path):
+            with open(path) as f:
+                return json.load(f)
+        return None
+
+    def test_entities(self):
+        self.trained("entities", "entities.conll", 2000, "train.steps=250")
+        test = self.made("entities", "test.conll", 300, 2)
+        figures = json.loads(self.qkv("eval", "run", "--data", test, "--json"))
+        self.assertGreater(figures["f1"], 0.95)
+        line = "Nobody warned Silta Benel in the streets of Gardorul ."
+        words = self.qkv("tag", "run", stdin=line + "\n").split()
+        self.assertEqual([word.rsplit("/", 1)[0] for word in words], line.split())
+        self.assertIn("Gardorul/B-LOC", words)
+
+    def test_answers(self):
+        self.trained("answers", "questions.tsv", 3000, "train.steps=400")
+        test = self.made("answers", "test.tsv", 200, 2)
+        figures = json.loads(self.qkv("eval", "run", "--data", test, "--json"))
+        self.assertGreater(figures["exact_match"], 0.9)
+
+    def test_summaries(self):
+        self.trained("summaries", "reports.tsv", 4000, "train.steps=500")
+        test = self.made("summaries", "test.tsv", 100, 2)
+        figures = json.loads(self.qkv("eval", "run", "--data", test, "--json"))
+        # The form is there at once, and who beat whom after it.
+        self.assertGreater(figures["rouge_l"], 0.8)
+        text = "On Sunday Jena received Celle. A dog ran across the field. There were six goals for Jena. Celle scored no goals."
+        summary = self.qkv("summarize", "run", stdin=text + "\n")
+        self.assertRegex(summary, r"^\w+ (beat \w+|and \w+ drew) \d:\d on Sunday\.\n$")
+
+
+if __name__ == "__main__":
+    QKV = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)
