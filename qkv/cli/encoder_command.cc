@@ -69,8 +69,9 @@ TextModel load_encoder(const std::string& dir, const std::string& dtype, std::in
   const ModelSpec& s = m.model->spec();
   check((s.architecture == Architecture::encoder || s.output != Output::tokens) &&
             std::find(wanted.begin(), wanted.end(), s.output) != wanted.end(),
-        "{}: this checkpoint is {}; {} needs an encoder or a decoder that was trained with train.objective = \"{}\"", dir,
-        what_it_is(s), command, objective_for(*wanted.begin()));
+        "{}: this checkpoint is {}; {} needs an encoder or a decoder that was trained with train.objective = "
+        "\"{}\"",
+        dir, what_it_is(s), command, objective_for(*wanted.begin()));
   return m;
 }
 
