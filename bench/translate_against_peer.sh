@@ -34,7 +34,7 @@ for dtype in ${DTYPES:-f32 bf16}; do
       "$model" "$scratch/ids" "$scratch/out" --beams "$beams" --dtype "$dtype" >>"$scratch/torch"
   done
   "$here/build/qkv" tokenizer decode "$model" --jsonl <"$scratch/out" | json 'json.loads(line)' >"$scratch/theirs"
-  same=$(paste -d '\1' "$scratch/ours" "$scratch/theirs" | awk -F '\1' '$1 == $2' | wc -l)
+  same=$(paste <(sed 's/ *$//' "$scratch/ours") <(sed 's/ *$//' "$scratch/theirs") | awk -F '\t' '$1 == $2' | wc -l)
   ours=$(field sentences_per_second <"$scratch/qkv" | median)
   theirs=$(field sentences_per_second <"$scratch/torch" | median)
   printf '%s beams %s: qkv %.1f sentences/s, peak %s MB; torch %.1f, %s MB; ratio %.2f; %s of %s outputs are the same\n' \

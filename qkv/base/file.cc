@@ -161,6 +161,7 @@ ScratchFile::ScratchFile(const std::string& folder) : folder_(folder) {
 }
 
 void ScratchFile::write(const void* data, size_t size) {
+  if (size == 0) return;  // of nothing there may be no address
   check(std::fwrite(data, 1, size, file_.get()) == size, "{}: cannot be written: {}", folder_,
         std::strerror(errno));
 }
