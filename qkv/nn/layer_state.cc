@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 namespace qkv {
 namespace {
@@ -16,7 +17,9 @@ void copy_rows(const Tensor& from, int64_t row, int64_t column, int64_t rows, Te
 }  // namespace
 
 KeyValueState::KeyValueState(int64_t sequences, int64_t kv_heads, int64_t d_qk, int64_t d_vo)
-    : kv_heads_(kv_heads), d_qk_(d_qk), d_vo_(d_vo), lengths_(sequences, 0) {}
+    : kv_heads_(kv_heads), d_qk_(d_qk), d_vo_(d_vo), lengths_(sequences, 0), runs_(sequences) {
+  std::iota(runs_.begin(), runs_.end(), 0);
+}
 
 void KeyValueState::grow(int64_t capacity, DType dtype) {
   Tensor keys = Tensor::empty({sequences() * capacity, kv_heads_ * d_qk_}, dtype);
@@ -33,6 +36,8 @@ void KeyValueState::grow(int64_t capacity, DType dtype) {
 void KeyValueState::append(const Heads& k, const Heads& v, std::span<const int32_t> offsets) {
   check(static_cast<int64_t>(offsets.size()) == sequences() + 1, "key/value state: {} sequences, got {}",
         sequences(), offsets.size() - 1);
+  for (int64_t s = 0; s < sequences(); ++s)
+    check(runs_[s] == s, "key/value state: sequences that share keys cannot be appended to");
   check(!keys_.defined() || keys_.dtype() == k.x.dtype(), "key/value state: holds {}, got {}",
         name_of(keys_.dtype()), name_of(k.x.dtype()));
   int64_t needed = 0;
@@ -54,7 +59,7 @@ KeyLayout KeyValueState::layout() const {
   layout.lengths = lengths_;
   for (int64_t s = 0; s < sequences(); ++s) {
     layout.block_offsets.push_back(static_cast<int32_t>(s));
-    layout.blocks.push_back(s * capacity_);
+    layout.blocks.push_back(runs_[s] * capacity_);
   }
   return layout;
 }
@@ -113,10 +118,22 @@ void KeyValueState::reorder(std::span<const int32_t> sources) {
     check(s >= 0 && s < sequences(), "reorder: no sequence {}", s);
     next.lengths_[i] = lengths_[s];
     if (!keys_.defined()) continue;
-    copy_rows(keys_, s * capacity_, 0, lengths_[s], next.keys_, static_cast<int64_t>(i) * capacity_);
-    copy_rows(values_, s * capacity_, 0, lengths_[s], next.values_, static_cast<int64_t>(i) * capacity_);
+    copy_rows(keys_, runs_[s] * capacity_, 0, lengths_[s], next.keys_, static_cast<int64_t>(i) * capacity_);
+    copy_rows(values_, runs_[s] * capacity_, 0, lengths_[s], next.values_,
+              static_cast<int64_t>(i) * capacity_);
   }
   *this = std::move(next);
+}
+
+void KeyValueState::share(std::span<const int32_t> sources) {
+  std::vector<int32_t> lengths, runs;
+  for (const int32_t s : sources) {
+    check(s >= 0 && s < sequences(), "reorder: no sequence {}", s);
+    lengths.push_back(lengths_[s]);
+    runs.push_back(runs_[s]);
+  }
+  lengths_ = std::move(lengths);
+  runs_ = std::move(runs);
 }
 
 void KeyValueState::truncate(int64_t sequence, int64_t length) {
@@ -129,7 +146,11 @@ void KeyValueState::truncate(int64_t sequence, int64_t length) {
 std::vector<Tensor> KeyValueState::save() const {
   const Tensor lengths = Tensor::of({sequences()}, lengths_);
   if (!keys_.defined()) return {lengths};
-  return {lengths, keys_.clone(), values_.clone()};
+  KeyValueState apart = *this;  // a run for each sequence, in their order
+  std::vector<int32_t> all(lengths_.size());
+  std::iota(all.begin(), all.end(), 0);
+  apart.KeyValueState::reorder(all);
+  return {lengths, apart.keys_, apart.values_};
 }
 
 void KeyValueState::load(const std::vector<Tensor>& saved) {

@@ -50,20 +50,26 @@ class KeyValueState : public LayerState {
 
  protected:
   void own();  // ends the sharing of memory with what this was copied from
+  // Sequence i has the run that sequence sources[i] had: without a copy, so that several may share one.
+  void share(std::span<const int32_t> sources);
 
  private:
   void grow(int64_t capacity, DType dtype);
 
   int64_t kv_heads_, d_qk_, d_vo_, capacity_ = 0;
   std::vector<int32_t> lengths_;
+  std::vector<int32_t>
+      runs_;              // which run of the buffers each sequence has: its own but where they are shared
   Tensor keys_, values_;  // [sequences capacity, kv_heads d_qk / d_vo]
 };
 
-// Keys and values of a source, appended once: what is decoded afterwards does not change them.
+// Keys and values of a source, appended once: what is decoded afterwards does not change them, and all that
+// is decoded from a source shares them.
 class SourceState : public KeyValueState {
  public:
   using KeyValueState::KeyValueState;
   std::unique_ptr<LayerState> fork() const override;
+  void reorder(std::span<const int32_t> sources) override { share(sources); }
   void truncate(int64_t /*sequence*/, int64_t /*length*/) override {}
 };
 

@@ -200,6 +200,30 @@ TEST_F(KeyValueStateTest, RefusesWhatDoesNotFit) {
 }
 
 // A recurrence's memory begins with a state of its own, and goes back to any token.
+// What is decoded from a source shares its keys.
+TEST_F(KeyValueStateTest, SourcesAreSharedAndNotCopied) {
+  SourceState state(3, kHeads, kQk, kVo);
+  Mirror mirror = empty(3);
+  append(state, mirror, {4, 1, 20});
+  const void* keys = state.keys().x.raw();
+  const auto fork = state.fork();
+  const std::vector<int32_t> sources = {2, 2, 0, 2};
+  state.reorder(sources);
+  Mirror after = empty(4);
+  for (size_t i = 0; i < 4; ++i) {
+    after.keys[i] = mirror.keys[sources[i]];
+    after.values[i] = mirror.values[sources[i]];
+  }
+  EXPECT_EQ(state.keys().x.raw(), keys);
+  expect_equal(state, after);
+  expect_equal(dynamic_cast<SourceState&>(*fork), mirror);
+  expect_error([&] { append(state, after, {1, 1, 1, 1}); }, {"share"});
+  expect_error([&] { state.reorder(std::vector<int32_t>{4}); }, {"no sequence 4"});
+  SourceState loaded(0, kHeads, kQk, kVo);  // a run each
+  loaded.load(state.save());
+  expect_equal(loaded, after);
+}
+
 TEST(RecurrentStateTest, GoesOnFromWhereItIs) {
   const auto rows = [](const std::vector<float>& x) { return Tensor::of({std::ssize(x) / 2, 2}, x); };
   const auto last = [](const RecurrentState& s) {
