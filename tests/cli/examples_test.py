@@ -39,17 +39,14 @@ class MadeData(unittest.TestCase):
         self.qkv("train", os.path.join(EXAMPLES, name, f"{name}.toml"), "--set",
                  f"data.train={self.made(name, file, count, 1)}", "--set", "train.out=run", "--set", "train.precision=f32",
                  *more)
-        path = os.path.join(self.folder, "run", "evaluation.json")
-        if os.path.exists(path):
-            with open(path) as f:
-                return json.load(f)
-        return None
+
+    def figures(self, name, file, count):
+        """Of data that the run has not seen."""
+        return json.loads(self.qkv("eval", "run", "--data", self.made(name, file, count, 2), "--json"))
 
     def test_entities(self):
         self.trained("entities", "entities.conll", 2000, "train.steps=250")
-        test = self.made("entities", "test.conll", 300, 2)
-        figures = json.loads(self.qkv("eval", "run", "--data", test, "--json"))
-        self.assertGreater(figures["f1"], 0.95)
+        self.assertGreater(self.figures("entities", "test.conll", 300)["f1"], 0.95)
         line = "Nobody warned Silta Benel in the streets of Gardorul ."
         words = self.qkv("tag", "run", stdin=line + "\n").split()
         self.assertEqual([word.rsplit("/", 1)[0] for word in words], line.split())
@@ -57,16 +54,12 @@ class MadeData(unittest.TestCase):
 
     def test_answers(self):
         self.trained("answers", "questions.tsv", 3000, "train.steps=400")
-        test = self.made("answers", "test.tsv", 200, 2)
-        figures = json.loads(self.qkv("eval", "run", "--data", test, "--json"))
-        self.assertGreater(figures["exact_match"], 0.9)
+        self.assertGreater(self.figures("answers", "test.tsv", 200)["exact_match"], 0.9)
 
     def test_summaries(self):
         self.trained("summaries", "reports.tsv", 4000, "train.steps=500")
-        test = self.made("summaries", "test.tsv", 100, 2)
-        figures = json.loads(self.qkv("eval", "run", "--data", test, "--json"))
         # The form is there at once, and who beat whom after it.
-        self.assertGreater(figures["rouge_l"], 0.8)
+        self.assertGreater(self.figures("summaries", "test.tsv", 100)["rouge_l"], 0.8)
         text = "On Sunday Jena received Celle. A dog ran across the field. There were six goals for Jena. Celle scored no goals."
         summary = self.qkv("summarize", "run", stdin=text + "\n")
         self.assertRegex(summary, r"^\w+ (beat \w+|and \w+ drew) \d:\d on Sunday\.\n$")

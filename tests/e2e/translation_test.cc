@@ -2,29 +2,15 @@
 #include <gtest/gtest.h>
 
 #include "qkv/base/file.h"
-#include "qkv/base/rng.h"
 #include "qkv/infer/translate.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/corpus.h"
 #include "qkv/train/trainer.h"
+#include "tests/e2e/reversed_words.h"
 #include "tests/unit/scratch_dir.h"
 
 namespace qkv {
 namespace {
-
-// Words and their reverse, one to five letters of six.
-std::string rows(uint64_t seed, int count) {
-  std::string out = "source\ttarget\n";
-  const RandomStream random{seed, 0, 0};
-  for (int i = 0; i < count; ++i) {
-    std::string word;
-    const uint64_t length = 1 + random.below(static_cast<uint64_t>(i) * 8, 5);
-    for (uint64_t c = 1; c <= length; ++c)
-      word += static_cast<char>('a' + random.below(static_cast<uint64_t>(i) * 8 + c, 6));
-    out += word + "\t" + std::string(word.rbegin(), word.rend()) + "\n";
-  }
-  return out;
-}
 
 // Encoder-decoders, and decoders alone with and without sources that see themselves.
 struct Reader {
@@ -40,8 +26,8 @@ class Translation : public ::testing::TestWithParam<Reader> {
  protected:
   TrainConfig config(const std::string& out) const {
     TrainConfig c;
-    c.data.train = {dir_.write("train.tsv", rows(1, 1500))};
-    c.data.valid = {dir_.write("valid.tsv", rows(2, 40))};
+    c.data.train = {dir_.write("train.tsv", reversed_words(1, 1500))};
+    c.data.valid = {dir_.write("valid.tsv", reversed_words(2, 40))};
     c.data.cache = false;
     c.tokenizer.type = "byte";
     c.model = gpt2_spec(0, 16, 48, 1, 4);
