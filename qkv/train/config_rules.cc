@@ -1,0 +1,318 @@
+#include "qkv/train/config_rules.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace qkv {
+namespace {
+
+using Given = std::function<bool(const std::string&)>;
+
+void expect_carried(Architecture a, Objective o, const std::string& key, const std::string& path) {
+  if (carries(a, o)) return;
+  std::vector<std::string> able;
+  for (const Architecture other :
+       {Architecture::decoder, Architecture::encoder, Architecture::encoder_decoder})
+    if (carries(other, o)) able.push_back(fmt::format("\"{}\"", name_of(other)));
+  usage("{}: {}: {} needs model.architecture = {}, not {}", path, key, name_of(o), fmt::join(able, " or "),
+        name_of(a));
+}
+
+void settle_objective(TrainConfig& c, const Given& given, const std::string& path) {
+  const Architecture a = c.model.architecture;
+  if (!given("train.objective"))
+    c.objective = a == Architecture::decoder   ? Objective::next_token
+                  : a == Architecture::encoder ? Objective::masked
+                                               : Objective::sequence_to_sequence;
+  expect_carried(a, c.objective, "train.objective", path);
+  for (MixedSet& set : c.mix)
+    if (!given("mix." + set.name + ".objective")) set.objective = c.objective;
+  if (c.objective == Objective::answer) {
+    if (!given("data.text_column")) c.data.text_column = "question";
+    if (!given("data.second_column")) c.data.second_column = "context";
+    if (!given("data.label_column")) c.data.label_column = "answer";
+  }
+}
+
+// What the objective asks of the order in which tokens see each other.
+void settle_order(TrainConfig& c, const Given& given, const std::string& path) {
+  ModelSpec& m = c.model;
+  const bool permuted = c.objective == Objective::permutation,
+             tokens = c.objective != Objective::classify && c.objective != Objective::tag &&
+                      c.objective != Objective::embed && c.objective != Objective::answer;
+  if (!tokens) {
+    if (given("model.order") && m.order != Order::stack)
+      usage("{}: model.order: {} is for models of tokens, not for train.objective = {}", path,
+            name_of(m.order), name_of(c.objective));
+    m.order = Order::stack;
+  } else if (given("model.order")) {
+    if ((m.order == Order::permuted) != permuted)
+      usage("{}: model.order: permuted goes with train.objective = permutation, here {} with {}", path,
+            name_of(m.order), name_of(c.objective));
+  } else if (permuted) {
+    m.order = Order::permuted;
+  } else if (m.architecture == Architecture::decoder &&
+             (writes_targets(c.objective) || std::any_of(c.mix.begin(), c.mix.end(), [](const MixedSet& set) {
+                return writes_targets(set.objective);
+              }))) {
+    m.order = Order::prefix;
+  } else if (m.order == Order::permuted) {  // of the model that the run begins with
+    m.order = Order::stack;
+  }
+}
+
+// What the objective asks of the model's head.
+void settle_head(TrainConfig& c, const Given& given) {
+  ModelSpec& m = c.model;
+  if (m.architecture == Architecture::decoder && !given("model.pooling")) m.pooling = Pooling::last;
+  m.output = c.objective == Objective::classify ? Output::sequence_classes
+             : c.objective == Objective::tag    ? Output::token_classes
+             : c.objective == Objective::answer ? Output::span
+             : c.objective == Objective::embed  ? Output::embedding
+                                                : Output::tokens;
+  if (m.output != Output::tokens) {
+    m.head_width = 0;
+    m.unembedding_bias = false;
+    m.tied = true;
+    if (!given("model.head_dropout")) m.head_dropout = m.residual_dropout;
+  } else if (m.architecture == Architecture::encoder && c.from.empty()) {
+    if (!given("model.head_width")) m.head_width = m.width;
+    if (!given("model.unembedding_bias")) m.unembedding_bias = true;
+  }
+  if (m.output != Output::sequence_classes)
+    m.pooler = c.masking.next_sentence;
+  else if (!given("model.pooler"))
+    m.pooler = m.architecture == Architecture::encoder && m.pooling == Pooling::first;
+}
+
+// What a recurrence asks of the rest.
+void settle_recurrence(ModelSpec& m, const Given& given) {
+  RecurrenceSpec& r = m.recurrence;
+  if (r.decoder != Cell::none && !given("model.source_attention")) r.attention = SourceAttention::dot;
+  if (r.encoder != Cell::none && !given("model.bidirectional"))
+    r.bidirectional = r.decoder == Cell::none || r.attention != SourceAttention::none;
+  if (!m.has_blocks() && !given("model.positions")) m.positions = Positions::none;
+}
+
+// Refuses keys that would change what another model has learnt.
+void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::string& path) {
+  const auto same = [&](const char* key, const auto& before, const auto& now) {
+    if (before != now)
+      usage("{}: model.{}: {} does not fit the model that the run begins with, which has {}", path, key, now,
+            before);
+  };
+  same("architecture", name_of(from.architecture), name_of(m.architecture));
+  same("context", from.context, m.context);
+  same("width", from.width, m.width);
+  same("layers", from.layers, m.layers);
+  same("encoder_layers", from.encoder_layers, m.encoder_layers);
+  same("heads", from.attention.heads, m.attention.heads);
+  same("kv_heads", from.attention.kv_heads, m.attention.kv_heads);
+  same("d_qk", from.attention.d_qk, m.attention.d_qk);
+  same("d_vo", from.attention.d_vo, m.attention.d_vo);
+  same("attention_bias", from.attention.bias, m.attention.bias);
+  same("hidden", from.hidden, m.hidden);
+  same("activation", name_of(from.activation), name_of(m.activation));
+  same("norm", name_of(from.norm_placement), name_of(m.norm_placement));
+  same("positions", name_of(from.positions), name_of(m.positions));
+  same("normalization", name_of(from.normalization), name_of(m.normalization));
+  same("gated", from.gated, m.gated);
+  same("feed_forward_bias", from.feed_forward_bias, m.feed_forward_bias);
+  same("relative_buckets", from.relative_buckets, m.relative_buckets);
+  same("relative_distance", from.relative_distance, m.relative_distance);
+  same("embedding_scaled", from.embedding_scaled, m.embedding_scaled);
+  same("embedding_norm", from.embedding_norm, m.embedding_norm);
+  same("segments", from.segments, m.segments);
+  same("encoder", name_of(from.recurrence.encoder), name_of(m.recurrence.encoder));
+  same("decoder", name_of(from.recurrence.decoder), name_of(m.recurrence.decoder));
+  same("bidirectional", from.recurrence.bidirectional, m.recurrence.bidirectional);
+  same("source_attention", name_of(from.recurrence.attention), name_of(m.recurrence.attention));
+  same("local_window", from.recurrence.window, m.recurrence.window);
+  same("reverse_source", from.source_reversed, m.source_reversed);
+  same("norm_epsilon", from.norm_epsilon, m.norm_epsilon);
+}
+
+// Refuses a key, unless it has its default, where none of the objectives is one that it is for.
+void only_for(std::initializer_list<Objective> right, const std::vector<Objective>& objectives,
+              const std::string& key, bool is_default, const std::string& path) {
+  if (is_default ||
+      std::find_first_of(right.begin(), right.end(), objectives.begin(), objectives.end()) != right.end())
+    return;
+  std::vector<std::string> names, ours;
+  for (const Objective o : right) names.push_back(name_of(o));
+  for (const Objective o : objectives) ours.push_back(name_of(o));
+  usage("{}: {}: only for train.objective = {}, not {}", path, key, fmt::join(names, " or "),
+        fmt::join(ours, " and "));
+}
+
+void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& objectives,
+                          const std::string& section, const std::string& path) {
+  using enum Objective;
+  const DataConfig none;
+  const auto pairs_only = [&](const char* key, bool is_default) {
+    only_for({sequence_to_sequence}, objectives, section + key, is_default, path);
+  };
+  pairs_only(".train_target", d.train_target.empty());
+  pairs_only(".valid_target", d.valid_target.empty());
+  pairs_only(".source_column", d.source_column == none.source_column);
+  pairs_only(".target_column", d.target_column == none.target_column);
+  pairs_only(".prefix", d.prefix.empty());
+  only_for({next_token, masked, permutation, span_corruption, denoise}, objectives, section + ".separator",
+           d.separator.empty(), path);
+}
+
+// What is mixed has one kind of model and of output, and its files in sections of their own.
+void expect_fitting_mix(const TrainConfig& c, const std::string& path) {
+  using enum Objective;
+  const DataConfig& d = c.data;
+  if (c.mix.empty()) return;
+  if (!d.train.empty() || !d.valid.empty() || !d.train_target.empty() || !d.valid_target.empty() ||
+      !d.separator.empty() || !d.prefix.empty())
+    usage("{}: data: its files and how they are read stand in [mix.NAME] where data sets are mixed", path);
+  if (c.best_by != "auto" && c.best_by != "loss")
+    usage("{}: train.best_by: \"{}\" is of one data set: a mixture's best model is told by its loss", path,
+          c.best_by);
+  const auto expect_mixable = [&](Objective o, const std::string& key) {
+    if (o == classify || o == tag || o == answer || o == embed)
+      usage("{}: {}: {} has a head of its own and cannot be mixed", path, key, name_of(o));
+  };
+  expect_mixable(c.objective, "train.objective");
+  for (const MixedSet& set : c.mix) {
+    const std::string section = "mix." + set.name;
+    expect_mixable(set.objective, section + ".objective");
+    expect_carried(c.model.architecture, set.objective, section + ".objective", path);
+    if ((set.objective == permutation) != (c.model.order == Order::permuted))
+      usage("{}: {}.objective: {} has another order of tokens than {}", path, section, name_of(set.objective),
+            name_of(c.objective));
+    if (set.data.train.empty()) usage("{}: {}.train: missing: name the files to train on", path, section);
+    expect_fitting_files(set.data, {set.objective}, section, path);
+  }
+}
+
+// Refuses keys of another objective; by value: a run's own config.toml gives every key.
+void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
+  using enum Objective;
+  const TrainConfig defaults;
+  const DataConfig &d = c.data, &none = defaults.data;
+  std::vector<Objective> objectives = {c.objective};
+  if (!c.mix.empty()) objectives.clear();
+  for (const MixedSet& set : c.mix) objectives.push_back(set.objective);
+  const auto only_for = [&](std::initializer_list<Objective> right, const char* key, bool is_default) {
+    qkv::only_for(right, objectives, key, is_default, path);
+  };
+  expect_fitting_mix(c, path);
+  expect_fitting_files(d, objectives, "data", path);
+  only_for({classify, answer, embed}, "data.text_column", d.text_column == none.text_column);
+  only_for({classify, answer, embed}, "data.second_column", d.second_column.empty());
+  only_for({classify, answer}, "data.label_column", d.label_column == none.label_column);
+  only_for({classify, answer, embed}, "data.columns", d.columns.empty());
+  only_for({tag}, "data.word_column", d.word_column == 0);
+  only_for({tag}, "data.tag_column", d.tag_column == 0);
+  only_for({classify, tag, answer}, "data.deduplicate", !d.deduplicate);
+  only_for({classify, tag, answer}, "data.test", d.test.empty());
+  only_for({classify, tag, answer}, "data.test_fraction", d.test_fraction == 0);
+  only_for({classify, tag, answer}, "data.folds", d.folds == 0);
+  if (d.folds == 1) usage("{}: data.folds: one part leaves none to learn from: expected 2 or more", path);
+  if (d.fold > d.folds) usage("{}: data.fold: {} of {} folds", path, d.fold, d.folds);
+  if (d.folds > 0 && (!d.test.empty() || d.test_fraction > 0))
+    usage("{}: data.folds: each part is a test: without data.test and data.test_fraction", path);
+  const auto windows = std::count(objectives.begin(), objectives.end(), next_token);
+  if (windows == 0 && c.batch != defaults.batch)
+    usage("{}: train.batch: counts windows of a text: give train.batch_tokens", path);
+  if (windows == std::ssize(objectives) && c.batch_tokens != defaults.batch_tokens)
+    usage(
+        "{}: train.batch_tokens: only for sequences, as of train.objective = sequence_to_sequence: give "
+        "train.batch",
+        path);
+  only_for({span_corruption}, "train.span_density", c.spans.density == defaults.spans.density);
+  only_for({span_corruption, denoise}, "train.span_length",
+           c.spans.mean_length == defaults.spans.mean_length);
+  only_for({denoise}, "train.infill", c.noise.infill == defaults.noise.infill);
+  only_for({denoise}, "train.deletion", c.noise.deletion == defaults.noise.deletion);
+  only_for({denoise}, "train.permute_sentences", c.noise.permute);
+  only_for({classify}, "train.token_drop", c.augmentation.drop == 0);
+  only_for({classify}, "train.token_swap", c.augmentation.swap == 0);
+  only_for({classify, tag}, "train.token_mask", c.augmentation.mask == 0);
+  only_for({masked, permutation}, "train.mask_rate", c.masking.rate == defaults.masking.rate);
+  only_for({masked}, "train.mask_random", c.masking.random == defaults.masking.random);
+  only_for({masked}, "train.mask_keep", c.masking.keep == defaults.masking.keep);
+  only_for({masked}, "train.next_sentence", !c.masking.next_sentence);
+  only_for({masked, permutation}, "train.mask_whole_words", !c.masking.whole_words);
+  const auto scored_by = [&](const char* score, std::initializer_list<Objective> right) {
+    if (c.best_by == score) only_for(right, fmt::format("train.best_by = \"{}\"", score).c_str(), false);
+  };
+  scored_by("accuracy", {classify, tag});
+  scored_by("macro_f1", {classify, tag});
+  scored_by("matthews", {classify});
+  scored_by("f1", {tag, answer});
+  scored_by("exact_match", {answer});
+  scored_by("bleu", {sequence_to_sequence});
+  only_for({sequence_to_sequence}, "train.eval_bleu", c.eval_bleu == 0);
+  if (c.best_by == "bleu" && c.eval_bleu == 0)
+    usage("{}: train.best_by: \"bleu\" needs train.eval_bleu", path);
+  if (!c.model.has_blocks() && (c.recompute || c.step.layer_drop > 0))
+    usage("{}: train.{}: is for blocks of attention, this model has none", path,
+          c.recompute ? "recompute" : "layer_drop");
+  if (c.masking.random + c.masking.keep > 1)
+    usage("{}: train.mask_keep: mask_random and mask_keep are more than 1 together", path);
+  if (!c.from.empty() && !c.tokenizer.path.empty())
+    usage("{}: tokenizer.path: model.from brings its own tokenizer", path);
+}
+
+}  // namespace
+
+void settle(TrainConfig& c, const ReadConfig& read) {
+  const auto& [path, from, given, warmup_fraction] = read;
+  ModelSpec& m = c.model;
+  if (c.from.empty()) {
+    settle_recurrence(m, given);
+    const int64_t heads = m.attention.heads;
+    if (m.has_blocks() && !(given("model.d_qk") && given("model.d_vo")) && m.width % heads != 0)
+      usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, m.width, heads);
+    if (!given("model.kv_heads")) m.attention.kv_heads = heads;
+    if (m.has_blocks() && !given("model.d_qk")) m.attention.d_qk = m.width / heads;
+    if (m.has_blocks() && !given("model.d_vo")) m.attention.d_vo = m.width / heads;
+    if (!given("model.hidden")) m.hidden = 4 * m.width;
+    if (!given("model.encoder_layers"))
+      m.encoder_layers = m.architecture == Architecture::encoder_decoder ? m.layers : 0;
+    if (!given("model.init_std") && m.architecture != Architecture::decoder)
+      m.init_std = 1 / std::sqrt(static_cast<float>(m.width));
+  }
+  settle_objective(c, given, path);
+  settle_order(c, given, path);
+  settle_head(c, given);
+  if (!c.from.empty()) expect_same_body(from, m, path);
+  if (!given("tokenizer.type") && m.architecture == Architecture::encoder) c.tokenizer.type = "wordpiece";
+  expect_fitting_keys(c, path);
+  ModelSpec complete = m;
+  complete.vocab_size = 1;
+  if (c.masking.next_sentence) complete.labels = {"?"};
+  if (m.output == Output::sequence_classes || m.output == Output::token_classes) complete.labels = {"?"};
+  try {
+    check_spec(complete);
+  } catch (const Error& e) {
+    usage("{}: {}", path, e.what());
+  }
+
+  ScheduleConfig& s = c.step.schedule;
+  if (!given("train.min_learning_rate")) s.min_learning_rate = s.learning_rate / 10;
+  if (given("train.warmup_steps") && given("train.warmup_fraction"))
+    usage("{}: train.warmup_fraction: give this or warmup_steps, not both", path);
+  const bool one_cycle = s.name == "one_cycle" && !given("train.warmup_steps");
+  if (given("train.warmup_fraction") || one_cycle)
+    s.warmup_steps =
+        std::llround((given("train.warmup_fraction") ? warmup_fraction : 0.3) * static_cast<double>(c.steps));
+  else if (!given("train.warmup_steps"))
+    s.warmup_steps = std::min(s.warmup_steps, c.steps / 10);
+  OptimizerConfig& o = c.step.optimizer;
+  const bool decoupled = o.name == "adamw" || o.name == "lion" || o.name == "adafactor";
+  if (!given("train.weight_decay") && !decoupled) o.weight_decay = 0;
+  if (o.nesterov && o.momentum == 0) usage("{}: train.nesterov: needs a momentum", path);
+  if (o.name != "sgd" && o.momentum != 0) usage("{}: train.momentum: only sgd has one", path);
+  if (c.batch > std::numeric_limits<int32_t>::max() / m.context)
+    usage("{}: train.batch: {} windows of {} tokens are more than a batch can hold", path, c.batch,
+          m.context);
+}
+
+}  // namespace qkv

@@ -1,0 +1,29 @@
+// What the keys of a configuration ask of each other.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "qkv/base/error.h"
+#include "qkv/train/config.h"
+
+namespace qkv {
+
+template <typename... Args>
+[[noreturn]] void usage(fmt::format_string<Args...> format, Args&&... args) {
+  throw UsageError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// What is known of a configuration besides its values.
+struct ReadConfig {
+  const std::string& path;                        // of its file, for errors
+  const ModelSpec& from;                          // of the model that the run begins with, where there is one
+  std::function<bool(const std::string&)> given;  // whether a key was: "model.width"
+  double warmup_fraction;                         // where that was given
+};
+
+// Derives what was not given from what was. Throws UsageError where keys do not fit each other.
+void settle(TrainConfig& config, const ReadConfig& read);
+
+}  // namespace qkv
