@@ -64,7 +64,7 @@ Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSp
         name_of(spec.order));
   Inputs out;
   const PaddedBatch read =
-      read_padded(in, path, "input_ids", "attention_mask", spec.vocab_size, spec.context);
+      read_padded(in, path, "input_ids", "attention_mask", spec.input_vocab_size(), spec.context);
   if (spec.architecture == Architecture::encoder_decoder) {
     out.source = read;
     out.tokens = in.tensors.contains("decoder_input_ids")
@@ -341,8 +341,8 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
   const bool both = spec.architecture == Architecture::encoder_decoder;
   const GenerationSettings g = parse_generation(o.generate, ids);
   // A language model goes on with the last tokens where a sequence outgrows the context.
-  const PaddedBatch batch =
-      read_padded(in, o.inputs, "input_ids", "attention_mask", spec.vocab_size, both ? spec.context : 0);
+  const PaddedBatch batch = read_padded(in, o.inputs, "input_ids", "attention_mask", spec.input_vocab_size(),
+                                        both ? spec.context : 0);
   for (int64_t r = 0; r < batch.rows; ++r)
     check(batch.lengths[r] > 0, "{}: input_ids: row {} has no token to continue", o.inputs, r);
   check(!both || (g.start >= 0 && g.start < spec.vocab_size),

@@ -37,6 +37,7 @@ void run(const std::string& path) {
   fmt::print("  vocabulary  {}\n  context     {}\n  layers      {}\n  width       {}\n", s.vocab_size,
              s.context, s.layers, s.width);
   if (both) fmt::print("  encoder     {} layers\n", s.encoder_layers);
+  if (s.source_vocab_size > 0) fmt::print("  sources     a vocabulary of {}\n", s.source_vocab_size);
   if (const RecurrenceSpec& r = s.recurrence; r.any())
     fmt::print("  recurrences encoder {}{}, decoder {}, source attention {}\n", name_of(r.encoder),
                r.bidirectional ? " (both ways)" : "", name_of(r.decoder), name_of(r.attention));

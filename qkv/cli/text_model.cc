@@ -1,6 +1,6 @@
 #include "qkv/cli/text_model.h"
 
-#include "qkv/train/trainer.h"
+#include "qkv/train/corpus.h"
 
 namespace qkv {
 
@@ -11,6 +11,15 @@ TextModel load_text_model(const std::string& path, const std::string& dtype) {
   check(static_cast<int64_t>(m.tokenizer.vocab_size()) <= m.model->spec().vocab_size,
         "{}: the tokenizer has {} tokens, the model {}", dir, m.tokenizer.vocab_size(),
         m.model->spec().vocab_size);
+  const text::Tokenizer& sources = m.tokenizer.of_sources();
+  const int64_t rows = m.model->spec().source_vocab_size;
+  check(rows == 0 || m.tokenizer.has_own_sources(),
+        "{}: the tokenizer of the sources is missing: expected it in {}/source", dir, dir);
+  check(rows > 0 || !m.tokenizer.has_own_sources(),
+        "{}: the model has one vocabulary, but {}/source holds a tokenizer of sources", dir, dir);
+  check(static_cast<int64_t>(sources.vocab_size()) <= m.model->spec().input_vocab_size(),
+        "{}/source: the tokenizer has {} tokens, the model {} of sources", dir, sources.vocab_size(),
+        m.model->spec().input_vocab_size());
   return m;
 }
 
@@ -33,7 +42,9 @@ SequenceModel sequence_model(const TextModel& m, const std::string& path) {
   const int64_t start = m.special.decoder_start >= 0 ? m.special.decoder_start : m.special.bos;
   check(start >= 0 && m.special.eos.size() == 1,
         "{}: config.json names no decoder_start_token_id (or bos_token_id) and eos_token_id", path);
-  return {*m.model, m.tokenizer, {static_cast<int32_t>(start), static_cast<int32_t>(m.special.eos[0])}};
+  SequenceEnds ends{static_cast<int32_t>(start), static_cast<int32_t>(m.special.eos[0])};
+  if (m.tokenizer.has_own_sources()) ends.source_eos = sequence_ends(m.tokenizer.of_sources()).eos;
+  return {*m.model, m.tokenizer, ends};
 }
 
 }  // namespace qkv

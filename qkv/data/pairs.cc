@@ -26,7 +26,7 @@ class PairBatchBuilder {
                   x_kept = std::min(std::ssize(x), spec_.context - 1 - (apart_ ? 0 : z_kept + 1));
     std::vector<int32_t>& source = apart_ ? source_ : ids_;
     source.insert(source.end(), z.begin(), z.begin() + z_kept);
-    source.push_back(ends_.eos);
+    source.push_back(ends_.source_eos);
     if (apart_)
       source_lengths_.push_back(static_cast<int32_t>(z_kept + 1));
     else

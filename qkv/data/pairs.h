@@ -19,6 +19,7 @@ struct PairStream {
 // What stands around sequences.
 struct SequenceEnds {
   int32_t bos, eos;
+  int32_t source_eos = eos;  // another where sources have a vocabulary of their own
 };
 
 // These pairs as one batch for a model of this shape. An encoder reads source eos, the decoder behind it bos

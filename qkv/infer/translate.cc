@@ -19,7 +19,7 @@ Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sou
   Prompts out;
   for (size_t i = 0; i < sources.size(); ++i) {
     std::vector<int32_t>& source = sources[i];
-    source.push_back(ends.eos);
+    source.push_back(ends.source_eos);
     std::vector<int32_t> prompt = apart ? std::vector<int32_t>() : source;
     prompt.push_back(ends.bos);
     out.prefixes.push_back(static_cast<int32_t>(prompt.size()));
@@ -46,7 +46,7 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
   std::vector<std::vector<int32_t>> ids;
   std::vector<size_t> order;
   for (size_t i = 0; i < sources.size(); ++i) {
-    ids.push_back(m.tokenizer.encode(sources[i], false).ids);
+    ids.push_back(m.tokenizer.of_sources().encode(sources[i], false).ids);
     out.cut += ids[i].size() > most;
     ids[i].resize(std::min(ids[i].size(), most));
     if (ids[i].empty())

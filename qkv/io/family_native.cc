@@ -8,8 +8,8 @@ namespace {
 constexpr int64_t kMost = kMostOfConfig;
 
 // 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces;
-// 3 no recurrences, and no order but the stack's.
-constexpr int64_t kVersion = 4;
+// 3 no recurrences, and no order but the stack's; 4 one vocabulary.
+constexpr int64_t kVersion = 5;
 
 ModelSpec read_config(const JsonField& c) {
   const JsonField q = c["qkv"];
@@ -52,6 +52,7 @@ ModelSpec read_config(const JsonField& c) {
     s.recurrence.window = q["local_window"].integer(0, kMost);
     s.source_reversed = q["reverse_source"].boolean();
   }
+  if (version > 4) s.source_vocab_size = q["source_vocab_size"].integer(0, kMost);
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
   s.width = q["width"].integer(0, kMost);
@@ -107,6 +108,7 @@ OrderedJson write_config(const ModelSpec& s) {
             {"local_window", s.recurrence.window},
             {"reverse_source", s.source_reversed},
             {"vocab_size", s.vocab_size},
+            {"source_vocab_size", s.source_vocab_size},
             {"context", s.context},
             {"width", s.width},
             {"layers", s.layers},

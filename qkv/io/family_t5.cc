@@ -52,8 +52,9 @@ bool expresses_t5(const ModelSpec& s) {
          !a.scaled && !a.scaled_by_layer && a.kv_heads == a.heads && a.d_qk == a.d_vo &&
          !s.feed_forward_bias && s.unembedding_scaled == s.tied && !s.unembedding_bias && s.head_width == 0 &&
          !s.embedding_norm && !s.embedding_scaled && s.segments == 0 && !s.stacks_apart &&
-         a.dropout == s.residual_dropout && s.embedding_dropout == s.residual_dropout &&
-         s.activation != Activation::tanh && (s.gated ? s.activation != Activation::gelu : true);
+         s.source_vocab_size == 0 && a.dropout == s.residual_dropout &&
+         s.embedding_dropout == s.residual_dropout && s.activation != Activation::tanh &&
+         (s.gated ? s.activation != Activation::gelu : true);
 }
 
 std::string t5_projection(const ModelSpec& s) {
@@ -186,7 +187,7 @@ bool is_bart_like(const ModelSpec& s) {
          a.kv_heads == a.heads && a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && s.feed_forward_bias &&
          !s.gated && s.tied && s.unembedding_bias && !s.unembedding_scaled && s.head_width == 0 &&
          s.segments == 0 && s.embedding_dropout == s.residual_dropout && s.activation != Activation::tanh &&
-         s.norm_epsilon == 1e-5F;
+         s.norm_epsilon == 1e-5F && s.source_vocab_size == 0;
 }
 
 void add_bart_blocks(const ModelSpec& s, WeightNames& n) {

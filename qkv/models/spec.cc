@@ -88,6 +88,10 @@ void check_spec(const ModelSpec& s) {
           s.relative_distance);
   }
   check(!s.stacks_apart || two_stacks, "model: stacks_apart: there is one stack");
+  check(s.source_vocab_size >= 0 && s.source_vocab_size <= int64_t{1} << 28,
+        "model: source_vocab_size must be between 0 and {}, got {}", 1 << 28, s.source_vocab_size);
+  check(s.source_vocab_size == 0 || two_stacks,
+        "model: source_vocab_size: a model of one stack reads one vocabulary");
   check(s.segments >= 0 && s.segments <= 1 << 16, "model: segments must be between 0 and 65536, got {}",
         s.segments);
   check(s.head_width >= 0 && s.head_width <= 1 << 20, "model: head_width must be between 0 and {}, got {}",

@@ -63,11 +63,12 @@ struct RecurrenceSpec {
 // A transformer: embeddings, one or two stacks of blocks, a head. Fields named as in the literature.
 struct ModelSpec {
   Architecture architecture = Architecture::decoder;
-  int64_t vocab_size = 0;      // N_V
-  int64_t context = 0;         // l_max
-  int64_t width = 0;           // d_e
-  int64_t layers = 0;          // L; of an encoder-decoder L_dec
-  int64_t encoder_layers = 0;  // L_enc of an encoder-decoder, else 0
+  int64_t vocab_size = 0;         // N_V
+  int64_t source_vocab_size = 0;  // of an encoder-decoder's sources, where theirs is another; else 0
+  int64_t context = 0;            // l_max
+  int64_t width = 0;              // d_e
+  int64_t layers = 0;             // L; of an encoder-decoder L_dec
+  int64_t encoder_layers = 0;     // L_enc of an encoder-decoder, else 0
   AttentionSpec attention;
   int64_t hidden = 0;  // d_mlp
   Activation activation = Activation::gelu_tanh;
@@ -104,6 +105,8 @@ struct ModelSpec {
 
   // Whether a stack is made of transformer blocks; if not, what is said of blocks means nothing.
   bool has_blocks() const { return recurrence.encoder == Cell::none || recurrence.decoder == Cell::none; }
+  // Of what a model is given to read: a source's where there are sources.
+  int64_t input_vocab_size() const { return source_vocab_size > 0 ? source_vocab_size : vocab_size; }
   NormSpec norm() const { return {normalization, norm_epsilon}; }
   FeedForwardSpec feed_forward() const { return {hidden, activation, gated, feed_forward_bias}; }
   // Rows of the classifier: the classes; 2 of a span; 0: there is none.

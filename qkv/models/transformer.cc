@@ -65,12 +65,17 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
   token_ = &parameters_.add("embedding.token", {spec.vocab_size, spec.width}, ParameterKind::matrix, normal);
   const bool both = spec.architecture == Architecture::encoder_decoder;
   const auto [encoder_cell, decoder_cell] = std::pair(spec.recurrence.encoder, spec.recurrence.decoder);
-  const bool apart = spec.stacks_apart || (encoder_cell == Cell::none) != (decoder_cell == Cell::none);
+  const bool apart = spec.stacks_apart || spec.source_vocab_size > 0 ||
+                     (encoder_cell == Cell::none) != (decoder_cell == Cell::none);
+  Parameter* source_token = token_;
+  if (spec.source_vocab_size > 0)
+    source_token = &parameters_.add("encoder.embedding.token", {spec.source_vocab_size, spec.width},
+                                    ParameterKind::matrix, normal);
   embedding_ = std::make_unique<InputEmbedding>(parameters_, apart ? "decoder.embedding" : "embedding",
                                                 embedded_for(decoder_cell, spec), *token_);
   if (apart)
     source_embedding_ = std::make_unique<InputEmbedding>(parameters_, "encoder.embedding",
-                                                         embedded_for(encoder_cell, spec), *token_);
+                                                         embedded_for(encoder_cell, spec), *source_token);
   if (encoder_cell != Cell::none)
     encoder_ = std::make_unique<RecurrentEncoder>(parameters_, "encoder", spec, kEncoderSite);
   else if (spec.architecture != Architecture::decoder)

@@ -86,8 +86,9 @@ class Transformer {
   Tensor projected(const Tensor& hidden) const;
   ModelSpec spec_;
   Parameters parameters_;
-  Parameter* token_;                                              // W_e^T [V, D]
-  std::unique_ptr<InputEmbedding> embedding_, source_embedding_;  // the second where the stacks are apart
+  Parameter* token_;  // W_e^T [V, D]
+  std::unique_ptr<InputEmbedding> embedding_,
+      source_embedding_;  // the second where the stacks, or their vocabularies, are apart
   std::unique_ptr<Stack> encoder_, decoder_;
   std::unique_ptr<Linear> head_;  // W_f, b_f
   std::unique_ptr<Norm> head_norm_;

@@ -35,6 +35,13 @@ class Tokenizer {
 
   explicit Tokenizer(TokenizerParts parts);
 
+  // The tokenizer of the texts that a model translates from, where they have a vocabulary of their own; else
+  // this one.
+  const Tokenizer& of_sources() const { return sources_ ? *sources_ : *this; }
+  bool has_own_sources() const { return sources_ != nullptr; }
+  // The same, with that of the sources beside it: in the folder "source" of a directory.
+  Tokenizer with_sources(Tokenizer sources) const;
+
   // Writes PATH (when it ends in .json) or PATH/tokenizer.json. A tokenizer that came from vocab.json with
   // add_prefix_space, or from a .model file, is written in that form again: tokenizer.json has no words for
   // its rules. (to_json() then holds the files, which no other program reads.)
@@ -63,6 +70,7 @@ class Tokenizer {
   Encoding encode_part(std::string_view text) const;
 
   std::shared_ptr<const TokenizerParts> parts_;
+  std::shared_ptr<const Tokenizer> sources_;
 };
 
 // Decodes tokens one at a time, for text that appears while it is generated: the same text as decode() gives,

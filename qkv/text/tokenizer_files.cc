@@ -88,14 +88,13 @@ Tokenizer Tokenizer::from_json(std::string_view document, const std::string& nam
   return Tokenizer(std::move(parts));
 }
 
-Tokenizer Tokenizer::load(const std::string& path) {
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) {
-    if (path.ends_with(".model")) return Tokenizer(plain_sentencepiece_parts(read_file(path), path));
-    return from_json(read_file(path), path);
-  }
+namespace {
+
+constexpr const char* kSourceFolder = "source";
+
+Tokenizer load_directory(const std::string& path) {
   const fs::path directory(path), file = directory / "tokenizer.json";
-  if (file_exists(file.string())) return from_json(read_file(file.string()), file.string());
+  if (file_exists(file.string())) return Tokenizer::from_json(read_file(file.string()), file.string());
   const auto has = [&](const char* name) { return file_exists((directory / name).string()); };
   if (has("vocab.json") && has("merges.txt")) return Tokenizer(load_gpt2_files(path));
   if (TokenizerFiles files = read_sentencepiece_files(path); !files.empty())
@@ -105,6 +104,26 @@ Tokenizer Tokenizer::load(const std::string& path) {
       "{}: no tokenizer here: expected tokenizer.json, vocab.json and merges.txt, tokenizer.model, "
       "spiece.model, sentencepiece.bpe.model or vocab.txt",
       path);
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::load(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) {
+    if (path.ends_with(".model")) return Tokenizer(plain_sentencepiece_parts(read_file(path), path));
+    return from_json(read_file(path), path);
+  }
+  const Tokenizer tokenizer = load_directory(path);
+  const std::string sources = (fs::path(path) / kSourceFolder).string();
+  return exists(sources) ? tokenizer.with_sources(load_directory(sources)) : tokenizer;
+}
+
+Tokenizer Tokenizer::with_sources(Tokenizer sources) const {
+  check(!sources.has_own_sources(), "a tokenizer of sources has no sources of its own");
+  Tokenizer out = *this;
+  out.sources_ = std::make_shared<const Tokenizer>(std::move(sources));
+  return out;
 }
 
 bool Tokenizer::exists(const std::string& path) {
@@ -120,7 +139,11 @@ std::string Tokenizer::to_json() const {
 }
 
 void Tokenizer::save(const std::string& path) const {
-  if (path.ends_with(".json")) return write_file_atomically(path, to_json());
+  if (path.ends_with(".json")) {
+    check(!sources_, "{}: one file does not hold two vocabularies: save to a directory", path);
+    return write_file_atomically(path, to_json());
+  }
+  if (sources_) sources_->save((fs::path(path) / kSourceFolder).string());
   std::error_code error;
   fs::create_directories(path, error);
   check(!error, "{}: cannot be created: {}", path, error.message());

@@ -31,7 +31,9 @@ void average_models(const std::vector<std::string>& dirs, const std::string& out
   const auto tokenizer = text::Tokenizer::load(dirs[0]);
   for (size_t m = 1; m < dirs.size(); ++m) {
     expect_same_spec(dirs[0], spec, dirs[m], load_spec(dirs[m]));
-    check(text::Tokenizer::load(dirs[m]).to_json() == tokenizer.to_json(),
+    const auto other = text::Tokenizer::load(dirs[m]);
+    check(other.to_json() == tokenizer.to_json() &&
+              other.of_sources().to_json() == tokenizer.of_sources().to_json(),
           "{}: cannot be averaged with {}: it has another tokenizer", dirs[m], dirs[0]);
   }
   std::vector<std::vector<double>> sums;

@@ -114,6 +114,10 @@ void visit(TrainConfig& c, Visitor& v) {
 
   v.section("tokenizer");
   v({"path", "an existing tokenizer; none: one is trained"}, c.tokenizer.path);
+  v({"source_path", "another for sources, where they have a vocabulary of their own"},
+    c.tokenizer.source_path);
+  v({"separate", "sequence_to_sequence: one is trained for sources and one for targets"},
+    c.tokenizer.separate);
   v({"type", "of the tokenizer to train", "bpe, of an encoder wordpiece"}, c.tokenizer.type,
     Choices{"bpe", "wordpiece", "char", "byte", "word"});
   v({"lowercase", "wordpiece: upper case and accents are lost"}, c.tokenizer.lowercase);

@@ -60,6 +60,8 @@ struct DataConfig {
 // [tokenizer]: an existing one, or how to train one.
 struct TokenizerConfig {
   std::string path;          // an existing tokenizer; empty: train one
+  std::string source_path;   // another for sources, beside `path`
+  bool separate = false;     // train one for sources and one for targets
   std::string type = "bpe";  // bpe, wordpiece, char, byte or word
   bool lowercase = true;     // of wordpiece: without case and accents
   int64_t vocab_size = 4096;

@@ -173,6 +173,9 @@ void expect_fitting_mix(const TrainConfig& c, const std::string& path) {
   if (c.best_by != "auto" && c.best_by != "loss")
     usage("{}: train.best_by: \"{}\" is of one data set: a mixture's best model is told by its loss", path,
           c.best_by);
+  if (c.tokenizer.separate || !c.tokenizer.source_path.empty())
+    usage("{}: tokenizer.{}: data sets that are mixed share one vocabulary", path,
+          c.tokenizer.separate ? "separate" : "source_path");
   const auto expect_mixable = [&](Objective o, const std::string& key) {
     if (o == classify || o == tag || o == answer || o == embed)
       usage("{}: {}: {} has a head of its own and cannot be mixed", path, key, name_of(o));
@@ -258,6 +261,16 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
     usage("{}: train.mask_keep: mask_random and mask_keep are more than 1 together", path);
   if (!c.from.empty() && !c.tokenizer.path.empty())
     usage("{}: tokenizer.path: model.from brings its own tokenizer", path);
+  only_for({sequence_to_sequence}, "tokenizer.separate", !c.tokenizer.separate);
+  only_for({sequence_to_sequence}, "tokenizer.source_path", c.tokenizer.source_path.empty());
+  if (c.tokenizer.separate && !c.tokenizer.path.empty())
+    usage("{}: tokenizer.separate: trains tokenizers, but tokenizer.path names one (see source_path)", path);
+  if (!c.tokenizer.source_path.empty() && c.tokenizer.path.empty())
+    usage("{}: tokenizer.source_path: the targets' tokenizer.path is missing", path);
+  if ((c.tokenizer.separate || !c.tokenizer.source_path.empty()) &&
+      c.model.architecture != Architecture::encoder_decoder)
+    usage("{}: tokenizer.{}: two vocabularies need an encoder_decoder", path,
+          c.tokenizer.separate ? "separate" : "source_path");
 }
 
 }  // namespace

@@ -180,7 +180,10 @@ text::Tokenizer tokenizer_for(const TrainConfig& config, const text::Tokenizer* 
                               const std::function<text::Tokenizer()>& trained) {
   if (given != nullptr) return *given;
   if (!config.from.empty()) return text::Tokenizer::load(resolve_model_dir(config.from));
-  return config.tokenizer.path.empty() ? trained() : text::Tokenizer::load(config.tokenizer.path);
+  if (config.tokenizer.path.empty()) return trained();
+  const auto tokenizer = text::Tokenizer::load(config.tokenizer.path);
+  const std::string& source = config.tokenizer.source_path;
+  return source.empty() ? tokenizer : tokenizer.with_sources(text::Tokenizer::load(source));
 }
 
 std::vector<int32_t> sentinels(const text::Tokenizer& tokenizer) {
@@ -311,7 +314,9 @@ SequenceEnds sequence_ends(const text::Tokenizer& tokenizer) {
           token);
     return static_cast<int32_t>(*id);
   };
-  return {id_of("<s>"), id_of("</s>")};
+  SequenceEnds ends{id_of("<s>"), id_of("</s>")};
+  if (tokenizer.has_own_sources()) ends.source_eos = sequence_ends(tokenizer.of_sources()).eos;
+  return ends;
 }
 
 PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<std::string>& targets,
@@ -390,7 +395,7 @@ TokenStream tokenize_lines(const std::vector<std::string_view>& lines, const std
 
 PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokenizer, bool cache) {
   const std::string folder = CorpusCache(cache).scratch_folder();
-  return {tokenize_lines(texts.source, texts.path, tokenizer, folder),
+  return {tokenize_lines(texts.source, texts.path, tokenizer.of_sources(), folder),
           tokenize_lines(texts.target, texts.path, tokenizer, folder)};
 }
 
@@ -425,7 +430,9 @@ TrainingTexts training_texts(const TrainConfig& config) {
 PairCorpus load_pairs(const TrainConfig& run, const text::Tokenizer* given) {
   auto [train, valid] = train_and_valid_pairs(run.data);
   const auto trained = [&, &train = train] {
-    return train_tokenizer(run.tokenizer, both_sides(train), {run.objective});
+    if (!run.tokenizer.separate) return train_tokenizer(run.tokenizer, both_sides(train), {run.objective});
+    return train_tokenizer(run.tokenizer, train.target, {run.objective})
+        .with_sources(train_tokenizer(run.tokenizer, train.source, {run.objective}));
   };
   const text::Tokenizer tokenizer = tokenizer_for(run, given, trained);
   PairCorpus out{tokenizer,

@@ -61,7 +61,7 @@ PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<st
 // files.
 PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokenizer, bool cache = true);
 
-// Pairs of a sequence-to-sequence run. One tokenizer has both sides' vocabulary.
+// Pairs of a sequence-to-sequence run. Both sides have one vocabulary, unless the configuration wants two.
 struct PairCorpus {
   text::Tokenizer tokenizer;
   PairStream train, valid;
@@ -70,7 +70,8 @@ struct PairCorpus {
   PairTexts valid_texts;  // what `valid` was before there were tokens
 };
 
-// Reads the files of a configuration; trains the tokenizer on both sides unless one is named or given.
+// Reads the files of a configuration; trains the tokenizer on both sides, or one on each, unless it is named
+// or given.
 PairCorpus load_pairs(const TrainConfig& config, const text::Tokenizer* given = nullptr);
 
 // The ids of <s> and </s>. Throws Error where the tokenizer lacks either.

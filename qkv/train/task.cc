@@ -15,6 +15,11 @@ std::unique_ptr<Task> make_task(const TrainConfig& config, const text::Tokenizer
   check(carries(config.model.architecture, config.objective),
         "the objective {} does not fit the architecture {}", name_of(config.objective),
         name_of(config.model.architecture));
+  check(config.model.source_vocab_size == 0 ||
+            (config.objective == Objective::sequence_to_sequence && config.mix.empty()),
+        "model.from: its sources have a vocabulary of their own: it learns pairs alone "
+        "(sequence_to_sequence), not {}",
+        config.mix.empty() ? name_of(config.objective) : "several data sets");
   if (!config.mix.empty()) return make_mixture(config, given);
   switch (config.objective) {
     case Objective::next_token:
@@ -48,7 +53,7 @@ GenerateOptions sample_options(const TrainConfig& config, const text::Tokenizer&
 OrderedJson sample_of_source(const TrainConfig& config, const text::Tokenizer& tokenizer, SequenceEnds ends,
                              const Transformer& model, std::vector<int32_t> source) {
   source.resize(std::min(source.size(), longest_source(model.spec())));
-  const std::string prompt = tokenizer.decode(source) + " \u2192 ";
+  const std::string prompt = tokenizer.of_sources().decode(source) + " \u2192 ";
   GenerateOptions options = sample_options(config, tokenizer, model.spec().vocab_size);
   std::erase(options.sampler.excluded, ends.eos);
   options.sampler.temperature = 0;

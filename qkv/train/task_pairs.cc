@@ -44,7 +44,7 @@ class SequenceToSequence : public TaskOfSequences {
   }
   OrderedJson sample(const Transformer& model) const override {
     std::vector<int32_t> source =
-        tokenizer_
+        tokenizer_.of_sources()
             .encode(config_.sample_prompt.empty() ? "" : config_.data.prefix + config_.sample_prompt, false)
             .ids;
     const PairStream& from = valid_.size() > 0 ? valid_ : train_;

@@ -121,8 +121,12 @@ class Run {
   // Everything up to the first step; with `rehearsal` nothing is written and no weight allocated.
   Run(const TrainConfig& config, StartMode mode, bool rehearsal)
       : config_(config), folder_(config.out), task_(prepare_task(mode, rehearsal)) {
-    if (config_.from.empty())
-      config_.model.vocab_size = static_cast<int64_t>(task_->tokenizer().vocab_size());
+    if (config_.from.empty()) {
+      const text::Tokenizer& tokenizer = task_->tokenizer();
+      config_.model.vocab_size = static_cast<int64_t>(tokenizer.vocab_size());
+      if (tokenizer.has_own_sources())
+        config_.model.source_vocab_size = static_cast<int64_t>(tokenizer.of_sources().vocab_size());
+    }
     config_.model.labels = task_->labels();
     state_.fingerprint = fingerprint(config_) + fmt::format("compute = {}\n", name_of(config_.compute())) +
                          task_->fingerprint();

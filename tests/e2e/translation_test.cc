@@ -7,6 +7,7 @@
 #include "qkv/train/corpus.h"
 #include "qkv/train/trainer.h"
 #include "tests/e2e/reversed_words.h"
+#include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
 namespace qkv {
@@ -92,6 +93,77 @@ TEST_P(Translation, ResumesBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(Readers, Translation, ::testing::ValuesIn(kReaders),
                          [](const auto& info) { return info.param.name; });
+
+// Sources and targets in alphabets of their own: each side has a tokenizer that does not know the other's.
+TEST(TwoVocabularies, LearnResumeAndTranslate) {
+  testing::ScratchDir dir;
+  const auto pairs = [](uint64_t seed, int count) {
+    std::string out = "source\ttarget\n";
+    const RandomStream random{seed, 0, 0};
+    for (int i = 0; i < count; ++i) {
+      std::string word, shifted;
+      const uint64_t length = 1 + random.below(static_cast<uint64_t>(i) * 8, 5);
+      for (uint64_t c = 1; c <= length; ++c) {
+        word += static_cast<char>('a' + random.below(static_cast<uint64_t>(i) * 8 + c, 6));
+        shifted += static_cast<char>(word.back() - 'a' + 'M');
+      }
+      out += word + "\t" + shifted + "\n";
+    }
+    return out;
+  };
+  TrainConfig c;
+  c.data.train = {dir.write("train.tsv", pairs(1, 1000))};
+  c.data.valid = {dir.write("valid.tsv", pairs(2, 40))};
+  c.data.cache = false;
+  c.tokenizer.type = "char";
+  c.tokenizer.separate = true;
+  c.model = gpt2_spec(0, 16, 32, 1, 2);
+  c.model.init_std = 0.1F;
+  c.model.architecture = Architecture::encoder_decoder;
+  c.model.encoder_layers = 1;
+  c.objective = Objective::sequence_to_sequence;
+  c.precision = "f32";
+  c.step.schedule.learning_rate = 5e-3;
+  c.step.schedule.warmup_steps = 20;
+  c.steps = 200;
+  c.batch_tokens = 800;
+  c.eval_every = 100;
+  c.out = dir.path() + "/whole";
+  train(c, StartMode::fresh, nullptr);
+  TrainConfig parts = c;
+  parts.out = dir.path() + "/parts";
+  int calls = 0;
+  train(parts, StartMode::fresh, [&] { return ++calls == 90; });
+  train(parts, StartMode::resume, nullptr);
+  EXPECT_EQ(read_file(parts.out + "/last/model.safetensors"), read_file(c.out + "/last/model.safetensors"));
+
+  const auto model = load_model(c.out + "/last", DType::f32);
+  const auto tokenizer = text::Tokenizer::load(c.out + "/last");
+  ASSERT_TRUE(tokenizer.has_own_sources());
+  EXPECT_TRUE(tokenizer.of_sources().token_to_id("a"));
+  EXPECT_FALSE(tokenizer.of_sources().token_to_id("M"));
+  EXPECT_TRUE(tokenizer.token_to_id("M"));
+  EXPECT_FALSE(tokenizer.token_to_id("a"));
+  EXPECT_EQ(model->spec().source_vocab_size, static_cast<int64_t>(tokenizer.of_sources().vocab_size()));
+  const PairTexts valid = read_pairs(c.data.valid, {}, c.data);
+  const Translations found =
+      translate({*model, tokenizer, sequence_ends(tokenizer)},
+                std::vector<std::string>(valid.source.begin(), valid.source.end()), {});
+  size_t right = 0;
+  for (size_t i = 0; i < valid.source.size(); ++i) right += found.best[i][0].text == valid.target[i];
+  EXPECT_GE(right, valid.source.size() * 9 / 10);
+  // Fine-tuning takes both along.
+  TrainConfig on = c;
+  on.from = c.out;
+  on.tokenizer = {};
+  on.model = model->spec();
+  on.steps = 2;
+  on.out = dir.path() + "/on";
+  train(on, StartMode::fresh, nullptr);
+  EXPECT_EQ(text::Tokenizer::load(on.out + "/last").of_sources().to_json(), tokenizer.of_sources().to_json());
+  testing::expect_error([&] { tokenizer.save(dir.path() + "/both.json"); },
+                        {"both.json", "two vocabularies"});
+}
 
 // What was taken from texts that count is written: both ways of corrupting them learn, and resume bit for
 // bit.

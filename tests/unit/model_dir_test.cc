@@ -304,7 +304,7 @@ TEST(ModelDir, HeadsComeBack) {
   }
 }
 
-// Versions 1 and 2 of the format lack what came after them.
+// Versions 1, 2 and 4 of the format lack what came after them.
 TEST(ModelDir, OlderVersionsAreRead) {
   const auto older = [](const ScratchDir& dir, int version, std::initializer_list<const char*> lacks) {
     Json config = parse_json(read_file(dir.path() + "/config.json"), "config.json");
@@ -314,7 +314,10 @@ TEST(ModelDir, OlderVersionsAreRead) {
   };
   ModelSpec encoder = bert_spec(13, 8, 12, 2, 3);
   encoder.norm_placement = NormPlacement::pre;  // which no other family has
-  const ScratchDir two, one;
+  const ScratchDir four, two, one;
+  save_model(four.path(), *drawn(encoder));
+  older(four, 4, {"source_vocab_size"});
+  EXPECT_EQ(load_spec(four.path()), encoder);
   save_model(two.path(), *drawn(encoder));
   older(two, 2, {"output", "labels", "pooling", "pooler", "head_dropout"});
   EXPECT_EQ(load_spec(two.path()), encoder);

@@ -230,6 +230,7 @@ architecture = "encoder_decoder"
   refuse({"mix.pairs.objective=classify"}, {"mix.pairs.objective", "classify", "mixed"});
   refuse({"mix.pairs.objective=masked"}, {"mix.pairs.objective", "encoder"});
   refuse({"train.mask_rate=0.3"}, {"train.mask_rate", "span_corruption and sequence_to_sequence"});
+  refuse({"tokenizer.separate=true"}, {"tokenizer.separate", "share one vocabulary"});
   refuse({"train.best_by=bleu", "train.eval_bleu=3"}, {"train.best_by"});
   EXPECT_NE(train_config_help().find("[mix.NAME]"), std::string::npos);
 }
@@ -373,6 +374,7 @@ TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefused) {
       {"data.test_fraction=0.5", {"classify", "tag", "answer"}},
       {"data.separator=x", {"masked", "next_token"}},
       {"data.source_column=x", {"sequence_to_sequence"}},
+      {"tokenizer.separate=true", {"sequence_to_sequence"}},
       {"data.train_target=x", {"sequence_to_sequence"}},
       {"train.batch=3", {"next_token"}},
       {"train.batch_tokens=9", {"masked", "classify", "tag", "answer", "sequence_to_sequence"}},
@@ -403,6 +405,7 @@ TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefused) {
         testing::expect_error<UsageError>([&] { read(kLeast, overrides); }, {"run.toml", key});
     }
   refuse_override("train.mask_rate=0", {"train.mask_rate", "between"});
+  refuse_override("tokenizer.source_path=x", {"tokenizer.source_path", "sequence_to_sequence"});
   testing::expect_error<UsageError>(
       [&] {
         read(kLeast, {"model.architecture=encoder", "train.mask_keep=0.5", "train.mask_random=0.6"});
