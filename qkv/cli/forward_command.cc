@@ -54,7 +54,7 @@ PaddedBatch shifted_right(const Safetensors& in, const std::string& path, const 
     if (i % shape[1] > 0) inputs[i] = labels[i - 1] == kIgnored ? pad : labels[i - 1];
   Safetensors made;
   made.tensors.emplace("decoder_input_ids", Tensor::of(shape, inputs));
-  return read_padded(made, path, "decoder_input_ids", "", spec.vocab_size, spec.context);
+  return read_padded(made, path, "decoder_input_ids", "", spec.vocab_size, spec.longest());
 }
 
 Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSpec& spec,
@@ -64,12 +64,12 @@ Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSp
         name_of(spec.order));
   Inputs out;
   const PaddedBatch read =
-      read_padded(in, path, "input_ids", "attention_mask", spec.input_vocab_size(), spec.context);
+      read_padded(in, path, "input_ids", "attention_mask", spec.input_vocab_size(), spec.longest());
   if (spec.architecture == Architecture::encoder_decoder) {
     out.source = read;
     out.tokens = in.tensors.contains("decoder_input_ids")
                      ? read_padded(in, path, "decoder_input_ids", "decoder_attention_mask", spec.vocab_size,
-                                   spec.context)
+                                   spec.longest())
                      : shifted_right(in, path, spec, ids);
     check(out.tokens.rows == read.rows, "{}: decoder_input_ids: expected {} rows, got {}", path, read.rows,
           out.tokens.rows);
@@ -146,18 +146,19 @@ class Collector : public Probe {
     const PaddedBatch* keys;
   };
 
-  // State 0 is what enters the first block, state l what leaves block l; of pre-LN the last is normalised, of
+  // State 0 is what enters the first block, state l what leaves block l; where sums are not normalised the last is, of
   // a recurrence it is h.
   void add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,
                   const PaddedBatch& batch) {
-    const bool pre = spec_.norm_placement == NormPlacement::pre;
+    const bool post = spec_.norm_placement == NormPlacement::post,
+               last_norm = !post && spec_.norm_placement != NormPlacement::none;
     const Cell cell = stack == "encoder" ? spec_.recurrence.encoder : spec_.recurrence.decoder;
     for (int64_t l = 0; l <= layers; ++l) {
       const std::string name = l == 0               ? stack + ".embedding"
                                : cell != Cell::none ? fmt::format("{}.block.{}", stack, l - 1)
-                               : pre && l == layers ? stack + ".norm"
+                               : last_norm && l == layers ? stack + ".norm"
                                                     : fmt::format("{}.block.{}.feed_forward.{}", stack, l - 1,
-                                                                  pre ? "sum" : "norm");
+                                                                  post ? "norm" : "sum");
       Place place{{fmt::format("{}hidden_states.{}", prefix, l)}, &batch, &batch};
       if (l == layers && prefix == "encoder_") place.names.emplace_back("encoder_last_hidden_state");
       places_[name] = place;
@@ -342,7 +343,7 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
   const GenerationSettings g = parse_generation(o.generate, ids);
   // A language model goes on with the last tokens where a sequence outgrows the context.
   const PaddedBatch batch = read_padded(in, o.inputs, "input_ids", "attention_mask", spec.input_vocab_size(),
-                                        both ? spec.context : 0);
+                                        both ? spec.longest() : 0);
   for (int64_t r = 0; r < batch.rows; ++r)
     check(batch.lengths[r] > 0, "{}: input_ids: row {} has no token to continue", o.inputs, r);
   check(!both || (g.start >= 0 && g.start < spec.vocab_size),

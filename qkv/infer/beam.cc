@@ -135,7 +135,7 @@ std::vector<std::vector<Hypothesis>> beam_search(const Transformer& model, const
       }
       s.beams = std::move(beams);
       const int64_t length = std::ssize(prompts[s.prompt]) + step;
-      const bool full = step == o.max_new_tokens || length >= model.spec().context;
+      const bool full = step == o.max_new_tokens || length >= model.spec().longest();
       const bool done = is_done(s, candidates[i].front().log_probability, step, o);
       if (s.beams.empty() || done || full) {
         if (!done)

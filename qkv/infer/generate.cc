@@ -14,9 +14,9 @@ DecodeState::DecodeState(const Transformer& model, const std::vector<std::vector
   std::vector<int32_t> flat, lengths;
   for (const auto& s : sources) {
     check(!s.empty(), "decode: source {} is empty: expected at least one token", lengths.size());
-    check(static_cast<int64_t>(s.size()) <= model.spec().context,
+    check(static_cast<int64_t>(s.size()) <= model.spec().longest(),
           "decode: source {} has {} tokens, the context is {}", lengths.size(), s.size(),
-          model.spec().context);
+          model.spec().longest());
     flat.insert(flat.end(), s.begin(), s.end());
     lengths.push_back(static_cast<int32_t>(s.size()));
   }
@@ -32,9 +32,9 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens,
   std::vector<int32_t> flat, counts;
   for (size_t s = 0; s < tokens.size(); ++s) {
     check(!tokens[s].empty(), "decode: sequence {} got no token", s);
-    check(lengths_[s] + static_cast<int64_t>(tokens[s].size()) <= model_->spec().context,
+    check(lengths_[s] + static_cast<int64_t>(tokens[s].size()) <= model_->spec().longest(),
           "decode: sequence {} would have {} tokens, the context is {}", s, lengths_[s] + tokens[s].size(),
-          model_->spec().context);
+          model_->spec().longest());
     flat.insert(flat.end(), tokens[s].begin(), tokens[s].end());
     counts.push_back(static_cast<int32_t>(tokens[s].size()));
   }
@@ -119,7 +119,7 @@ Tensor prefill(DecodeState& state, const Transformer& model, const std::vector<T
   std::vector<Tokens> distinct, distinct_sources;
   for (size_t s = 0; s < prompts.size(); ++s) {
     const auto [it, is_new] = places.try_emplace(
-        {sources.empty() ? Tokens{} : sources[s], window(prompts[s], {}, model.spec().context)},
+        {sources.empty() ? Tokens{} : sources[s], window(prompts[s], {}, model.spec().longest())},
         static_cast<int32_t>(distinct.size()));
     if (is_new) {
       distinct_sources.push_back(it->first.first);
@@ -149,9 +149,9 @@ std::vector<Tokens> generate(const Transformer& model, const std::vector<Tokens>
   const bool prefix = model.spec().order == Order::prefix, bounded = conditioned || prefix;
   check(options.cached || !prefix, "generate: a prefix LM remembers its prompt");
   for (size_t s = 0; prefix && s < prompts.size(); ++s)
-    check(std::ssize(prompts[s]) < model.spec().context,
+    check(std::ssize(prompts[s]) < model.spec().longest(),
           "generate: prompt {} has {} tokens, which leave no room in a context of {}", s, prompts[s].size(),
-          model.spec().context);
+          model.spec().longest());
   std::vector<Tokens> out(prompts.size());
   if (prompts.empty() || options.max_new_tokens <= 0) return out;
 
@@ -171,7 +171,7 @@ std::vector<Tokens> generate(const Transformer& model, const std::vector<Tokens>
       const bool go_on = !on_token || on_token(s, token, row);
       const bool ended =
           std::find(options.eos.begin(), options.eos.end(), token) != options.eos.end() ||
-          (bounded && static_cast<int64_t>(prompts[s].size() + out[s].size()) >= model.spec().context);
+          (bounded && static_cast<int64_t>(prompts[s].size() + out[s].size()) >= model.spec().longest());
       if (go_on && !ended) kept.push_back(static_cast<int32_t>(r));
     }
     if (kept.empty() || step + 1 == options.max_new_tokens) return out;
@@ -180,9 +180,9 @@ std::vector<Tokens> generate(const Transformer& model, const std::vector<Tokens>
     std::vector<Tokens> next;
     for (size_t r = 0; r < kept.size(); ++r) {
       const int32_t s = active[r] = active[kept[r]];
-      const bool fits = options.cached && state.length(r) < model.spec().context;
+      const bool fits = options.cached && state.length(r) < model.spec().longest();
       if (!fits) state.truncate(r, 0);  // beyond the context every position moves: anew
-      next.push_back(fits ? Tokens{out[s].back()} : window(prompts[s], out[s], model.spec().context));
+      next.push_back(fits ? Tokens{out[s].back()} : window(prompts[s], out[s], model.spec().longest()));
     }
     active.resize(kept.size());
     rows.resize(kept.size());

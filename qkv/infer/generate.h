@@ -55,9 +55,9 @@ using TokenCallback = std::function<bool(int64_t sequence, int32_t token, std::s
 // Algorithm 14 of Phuong & Hutter for several prompts (of an encoder-decoder Algorithm 15: `sources` has one
 // for each prompt, and a prompt is what the output begins with, bos as a rule): returns the new tokens of
 // each, an ending eos included. A prompt must hold at least one token. Where prompt and continuation outgrow
-// the context (l_max), each further token is predicted from the last l_max tokens; an encoder-decoder ends
-// there. Prompt s draws with the seed `seed` + s, as it would alone with that seed; several samples of one
-// prompt are so many equal prompts, computed once.
+// the context (l_max) of a model that has a table of positions, each further token is predicted from the last
+// l_max tokens; an encoder-decoder ends there. Prompt s draws with the seed `seed` + s, as it would alone
+// with that seed; several samples of one prompt are so many equal prompts, computed once.
 std::vector<std::vector<int32_t>> generate(const Transformer& model,
                                            const std::vector<std::vector<int32_t>>& prompts,
                                            const GenerateOptions& options,

@@ -49,9 +49,9 @@ std::vector<std::vector<double>> log_probs(const Transformer& model,
   if (alternatives.empty()) return {};
   for (const Alternative& a : alternatives) {
     assert(a.begin > 0 && a.begin < static_cast<int64_t>(a.tokens.size()));
-    check(static_cast<int64_t>(a.tokens.size()) - 1 <= model.spec().context,
+    check(static_cast<int64_t>(a.tokens.size()) - 1 <= model.spec().longest(),
           "score: prompt and choice have {} tokens, the context is {}", a.tokens.size(),
-          model.spec().context);
+          model.spec().longest());
   }
   // A prefix LM reads what precedes a choice as a whole, and each choice's own.
   const bool prefix = model.spec().order == Order::prefix;

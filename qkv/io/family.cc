@@ -5,9 +5,28 @@ namespace {
 
 const std::vector<const Family*>& registry() {
   static const std::vector<const Family*> families = {
-      &gpt2_family(), &bert_family(), &roberta_family(), &distilbert_family(),
-      &t5_family(),   &bart_family(), &marian_family(),  &native_family()};
+      &gpt2_family(),       &bert_family(),        &roberta_family(), &distilbert_family(),
+      &t5_family(),         &bart_family(),        &marian_family(),  &llama_family(),
+      &mistral_family(),    &qwen2_family(),       &gemma_family(),   &phi_family(),
+      &phi3_family(),       &olmo_family(),        &olmo2_family(),   &stablelm_family(),
+      &starcoder2_family(), &granite_family(),     &cohere_family(),  &gpt_neox_family(),
+      &gptj_family(),       &falcon_family(),      &bloom_family(),   &mpt_family(),
+      &gpt_neo_family(),    &gpt_bigcode_family(), &opt_family(),     &native_family()};
   return families;
+}
+
+// Whether a family's config.json says all about a spec: what is read from it is what was written.
+bool describes(const Family& family, const ModelSpec& spec) {
+  if (&family == &native_family()) return true;
+  if (!family.expresses(spec)) return false;
+  try {
+    const Json json = Json::parse(family.write_config(spec).dump());
+    ModelSpec read = family.read_config(JsonField(json, "config.json"));
+    read.family = spec.family;
+    return read == spec;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -23,11 +42,10 @@ const Family& family_of(const JsonField& config) {
 }
 
 const Family& family_for(const ModelSpec& spec) {
-  if (spec.recurrence.any() || spec.source_reversed) return native_family();
   for (const Family* f : registry())
-    if (f->model_type == spec.family && f->expresses(spec)) return *f;
+    if (f->model_type == spec.family && describes(*f, spec)) return *f;
   for (const Family* f : registry())
-    if (f->expresses(spec)) return *f;
+    if (describes(*f, spec)) return *f;
   return native_family();
 }
 

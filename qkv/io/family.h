@@ -21,6 +21,7 @@ struct WeightName {
   int64_t unused = 0;     // rows before them that only the file has (positions that no token takes)
   std::string also = "";  // another name that files have for it
   bool as_row = false;    // the file stores a vector [n] as [1, n]
+  std::vector<int64_t> row_order = {};  // of the engine's rows, which the file's is; empty: the same
 };
 
 // How one kind of model directory is read and written: its config.json and its names of tensors.
@@ -51,6 +52,26 @@ const Family& distilbert_family();
 const Family& t5_family();
 const Family& bart_family();
 const Family& marian_family();
+const Family& llama_family();
+const Family& mistral_family();
+const Family& qwen2_family();
+const Family& gemma_family();
+const Family& phi_family();
+const Family& phi3_family();
+const Family& olmo_family();
+const Family& olmo2_family();
+const Family& stablelm_family();
+const Family& starcoder2_family();
+const Family& granite_family();
+const Family& cohere_family();
+const Family& gpt_neox_family();
+const Family& gptj_family();
+const Family& falcon_family();
+const Family& bloom_family();
+const Family& mpt_family();
+const Family& gpt_neo_family();
+const Family& gpt_bigcode_family();
+const Family& opt_family();
 const Family& native_family();
 
 }  // namespace qkv

@@ -8,7 +8,8 @@ namespace {
 constexpr int64_t kMost = kMostOfConfig;
 
 // 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces;
-// 3 no recurrences, and no order but the stack's; 4 one vocabulary.
+// 3 no recurrences, and no order but the stack's; 4 one vocabulary, and no variations
+// of blocks.
 constexpr int64_t kVersion = 5;
 
 ModelSpec read_config(const JsonField& c) {
@@ -52,7 +53,29 @@ ModelSpec read_config(const JsonField& c) {
     s.recurrence.window = q["local_window"].integer(0, kMost);
     s.source_reversed = q["reverse_source"].boolean();
   }
-  if (version > 4) s.source_vocab_size = q["source_vocab_size"].integer(0, kMost);
+  s.attention.out_bias = q["attention_bias"].boolean();
+  if (version > 4) {
+    s.source_vocab_size = q["source_vocab_size"].integer(0, kMost);
+    s.embedding_width = q["embedding_width"].integer(0, kMost);
+    s.branches = branches_from_name(q["branches"].string());
+    s.embedding_multiplier = static_cast<float>(q["embedding_multiplier"].number());
+    s.residual_multiplier = static_cast<float>(q["residual_multiplier"].number());
+    s.logit_multiplier = static_cast<float>(q["logit_multiplier"].number());
+    s.attention.out_bias = q["attention_out_bias"].boolean();
+    s.attention.scale = static_cast<float>(q["attention_scale"].number());
+    s.attention.query_key_norm = query_key_norm_from_name(q["query_key_norm"].string());
+    s.attention.windows = q["windows"].integers();
+    RotarySpec& r = s.attention.rotary;
+    r.width = q["rotary_width"].integer(0, kMost);
+    r.layout = rotary_layout_from_name(q["rotary_layout"].string());
+    r.base = q["rotary_base"].number();
+    r.scaling = rotary_scaling_from_name(q["rotary_scaling"].string());
+    r.factor = q["rotary_factor"].number();
+    r.original_context = q["rotary_original_context"].integer(0, kMost);
+    r.low = q["rotary_low"].number();
+    r.high = q["rotary_high"].number();
+    r.magnitude = q["rotary_magnitude"].number();
+  }
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
   s.width = q["width"].integer(0, kMost);
@@ -76,6 +99,7 @@ ModelSpec read_config(const JsonField& c) {
 }
 
 OrderedJson write_config(const ModelSpec& s) {
+  const RotarySpec& r = s.attention.rotary;
   return {{"model_type", "qkv"},
           {"qkv",
            {{"version", kVersion},
@@ -109,6 +133,24 @@ OrderedJson write_config(const ModelSpec& s) {
             {"reverse_source", s.source_reversed},
             {"vocab_size", s.vocab_size},
             {"source_vocab_size", s.source_vocab_size},
+            {"embedding_width", s.embedding_width},
+            {"branches", name_of(s.branches)},
+            {"embedding_multiplier", decimal(s.embedding_multiplier)},
+            {"residual_multiplier", decimal(s.residual_multiplier)},
+            {"logit_multiplier", decimal(s.logit_multiplier)},
+            {"attention_out_bias", s.attention.out_bias},
+            {"attention_scale", decimal(s.attention.scale)},
+            {"query_key_norm", name_of(s.attention.query_key_norm)},
+            {"windows", s.attention.windows},
+            {"rotary_width", r.width},
+            {"rotary_layout", name_of(r.layout)},
+            {"rotary_base", r.base},
+            {"rotary_scaling", name_of(r.scaling)},
+            {"rotary_factor", r.factor},
+            {"rotary_original_context", r.original_context},
+            {"rotary_low", r.low},
+            {"rotary_high", r.high},
+            {"rotary_magnitude", r.magnitude},
             {"context", s.context},
             {"width", s.width},
             {"layers", s.layers},

@@ -1,5 +1,7 @@
 #include "qkv/io/family_parts.h"
 
+#include <cmath>
+
 namespace qkv {
 
 Activation read_activation(const JsonField& config, const char* key, const char* otherwise) {
@@ -27,6 +29,66 @@ const char* config_name_of(Activation activation) {
       return "tanh";
   }
   return "?";
+}
+
+void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& r) {
+  const auto scaling = config.find("rope_scaling");
+  if (!scaling) return;
+  const auto type = scaling->string_or("rope_type", scaling->string_or("type", ""));
+  if (type == "default") return;
+  static constexpr std::pair<const char*, RotaryScaling> kTypes[] = {{"linear", RotaryScaling::linear},
+                                                                     {"dynamic", RotaryScaling::dynamic},
+                                                                     {"yarn", RotaryScaling::yarn},
+                                                                     {"llama3", RotaryScaling::llama3}};
+  for (const auto& [name, value] : kTypes)
+    if (type == name) r.scaling = value;
+  check(r.scaling != RotaryScaling::none,
+        "{}: rope_type: '{}' is not supported (default, linear, dynamic, yarn, llama3 are)", scaling->place(),
+        type);
+  r.factor = (*scaling)["factor"].number();
+  if (r.scaling != RotaryScaling::linear) r.original_context = context;
+  if (r.scaling == RotaryScaling::yarn) {
+    r.low = scaling->number_or("beta_slow", 1);
+    r.high = scaling->number_or("beta_fast", 32);
+    const auto given = scaling->find("attention_factor");
+    r.magnitude = given ? given->number() : 0.1 * std::log(r.factor) + 1;
+  }
+  if (r.scaling == RotaryScaling::llama3) {
+    r.low = (*scaling)["low_freq_factor"].number();
+    r.high = (*scaling)["high_freq_factor"].number();
+    r.original_context = (*scaling)["original_max_position_embeddings"].integer(1, kMostOfConfig);
+  }
+}
+
+OrderedJson rotary_scaling_json(const RotarySpec& r) {
+  switch (r.scaling) {
+    case RotaryScaling::none:
+      return nullptr;
+    case RotaryScaling::linear:
+      return {{"rope_type", "linear"}, {"factor", r.factor}};
+    case RotaryScaling::dynamic:
+      return {{"rope_type", "dynamic"}, {"factor", r.factor}};
+    case RotaryScaling::yarn:
+      return {{"rope_type", "yarn"},
+              {"factor", r.factor},
+              {"beta_slow", r.low},
+              {"beta_fast", r.high},
+              {"attention_factor", r.magnitude}};
+    case RotaryScaling::llama3:
+      return {{"rope_type", "llama3"},
+              {"factor", r.factor},
+              {"low_freq_factor", r.low},
+              {"high_freq_factor", r.high},
+              {"original_max_position_embeddings", r.original_context}};
+  }
+  return nullptr;
+}
+
+int64_t rotated(double fraction, int64_t head_width) {
+  return static_cast<int64_t>(fraction * static_cast<double>(head_width));
+}
+double rotated_part(const AttentionSpec& a) {
+  return static_cast<double>(a.rotary.width) / static_cast<double>(a.d_qk);
 }
 
 void WeightNames::norm(const std::string& engine, const std::string& file) {

@@ -15,6 +15,15 @@ Activation read_activation(const JsonField& config, const char* key, const char*
 // Its name there.
 const char* config_name_of(Activation activation);
 
+// The key rope_scaling, where it is there. `context`: what the model was trained with. Throws Error naming
+// the field for a kind that is not supported.
+void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& rotary);
+// Its value; null where there is no scaling.
+OrderedJson rotary_scaling_json(const RotarySpec& rotary);
+// The columns of a head that a fraction of them means, and that fraction.
+int64_t rotated(double fraction, int64_t head_width);
+double rotated_part(const AttentionSpec& attention);
+
 // Collects the names of one model's weights.
 struct WeightNames {
   std::vector<WeightName> all;

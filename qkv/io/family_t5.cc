@@ -18,7 +18,7 @@ ModelSpec read_t5(const JsonField& c) {
   s.layers = c.integer_or("num_decoder_layers", s.encoder_layers, 0, kMost);
   s.attention.heads = s.attention.kv_heads = c["num_heads"].integer(0, kMost);
   s.attention.d_qk = s.attention.d_vo = c["d_kv"].integer(0, kMost);
-  s.attention.bias = false;
+  s.attention.bias = s.attention.out_bias = false;
   s.attention.scaled = false;
   s.hidden = c["d_ff"].integer(0, kMost);
   s.feed_forward_bias = false;

@@ -25,6 +25,16 @@ Tensor transposed(const Tensor& x) {
   return x.dtype() == DType::bf16 ? transposed_as<BFloat16>(x) : transposed_as<float>(x);
 }
 
+// Row i of the result is row order[i] of x, or with `back` the other way round.
+Tensor reordered(const Tensor& x, const std::vector<int64_t>& order, bool back) {
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  const int64_t row = x.bytes() / x.dim(0);
+  for (int64_t i = 0; i < std::ssize(order); ++i)
+    std::memcpy(static_cast<std::byte*>(out.raw()) + (back ? order[i] : i) * row,
+                static_cast<const std::byte*>(x.raw()) + (back ? i : order[i]) * row, row);
+  return out;
+}
+
 // A file's tensor as f32 or bf16.
 Tensor floating(const Tensor& x, DType wanted, const std::string& at) {
   Tensor f = x;
@@ -132,10 +142,11 @@ std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
     const Tensor value = floating(stored, p->kind == ParameterKind::matrix ? compute : DType::f32, at);
     used.insert(it->first);
     if (w.rows == 0) {
-      p->value = w.transposed   ? transposed(value)
-                 : w.as_row     ? value.view(0, p->shape)
-                 : w.unused > 0 ? value.slice_rows(w.unused, shape[0])
-                                : value;
+      p->value = w.transposed           ? transposed(value)
+                 : w.as_row             ? value.view(0, p->shape)
+                 : w.unused > 0         ? value.slice_rows(w.unused, shape[0])
+                 : !w.row_order.empty() ? reordered(value, w.row_order, false)
+                                        : value;
       continue;
     }
     if (!p->value.defined()) p->value = Tensor::empty(p->shape, value.dtype());
@@ -179,6 +190,7 @@ std::vector<std::pair<std::string, Tensor>> named_tensors(const Transformer& mod
     const Parameter& p = *parameters.at(w.engine);
     Tensor x = convert(pick(p).detach(), DType::f32);
     if (w.rows > 0) x = x.slice_rows(w.first_row, w.first_row + w.rows);
+    if (!w.row_order.empty()) x = reordered(x, w.row_order, true);
     if (w.unused > 0) {
       Tensor whole = Tensor::zeros(file_shape(w, p), DType::f32);
       std::memcpy(static_cast<std::byte*>(whole.raw()) + w.unused * x.width() * 4, x.raw(), x.bytes());

@@ -21,13 +21,15 @@ struct Mask {
   Kind kind = Kind::full;
   const int32_t* query_rank = nullptr;  // of ranked, by position
   const int32_t* key_rank = nullptr;
+  int64_t window = 0;  // of causal: a query sees so many keys, its own the last; 0: all before it
 
   static Mask full() { return {Kind::full}; }
   static Mask causal() { return {Kind::causal}; }
+  static Mask sliding(int64_t window) { return {Kind::causal, nullptr, nullptr, window}; }
 
   bool allows(int64_t query, int64_t key) const {
     if (kind == Kind::ranked) return key_rank[key] <= query_rank[query];
-    return kind == Kind::full || key <= query;
+    return kind == Kind::full || (key <= query && (window == 0 || key > query - window));
   }
 
   // Of queries [q0, q1) and keys [k0, k1).
@@ -38,11 +40,13 @@ struct Mask {
       if (*k_most <= *q_least) return TileCover::full;
       return *k_least > *q_most ? TileCover::empty : TileCover::mixed;
     }
-    if (kind == Kind::full || k1 - 1 <= q0) return TileCover::full;
-    return k0 > q1 - 1 ? TileCover::empty : TileCover::mixed;
+    if (kind == Kind::full) return TileCover::full;
+    if (k0 > q1 - 1 || (window > 0 && k1 - 1 <= q0 - window)) return TileCover::empty;
+    const bool far = window > 0 && k0 <= q1 - 1 - window;
+    return k1 - 1 <= q0 && !far ? TileCover::full : TileCover::mixed;
   }
   // The keys [begin, end) of [0, keys) that queries [q0, q1) can see any of.
-  int64_t first_key(int64_t /*q0*/) const { return 0; }
+  int64_t first_key(int64_t q0) const { return window == 0 ? 0 : std::max<int64_t>(0, q0 - window + 1); }
   int64_t end_key(int64_t q1, int64_t keys) const { return kind == Kind::causal ? std::min(keys, q1) : keys; }
 };
 

@@ -34,10 +34,14 @@ InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, 
                                Parameter& token)
     : spec_(spec), token_(&token) {
   const Initializer normal{Initializer::Kind::normal, spec.init_std};
+  if (spec.embedding_width > 0)
+    projection_ = std::make_unique<Linear>(parameters, name + ".projection", spec.embedding_width, spec.width,
+                                           false, spec.init_std);
   if (spec.positions == Positions::learned)
     position_ =
         &parameters.add(name + ".position", {spec.context, spec.width}, ParameterKind::matrix, normal);
-  else if (spec.positions != Positions::relative && spec.positions != Positions::none)
+  else if (spec.positions == Positions::sinusoidal || spec.positions == Positions::sinusoidal_paper ||
+           spec.positions == Positions::sinusoidal_halves)
     sinusoids_ = sinusoids(spec);
   if (spec.segments > 0)
     segment_ = &parameters.add(name + ".segment", {spec.segments, spec.width}, ParameterKind::matrix, normal);
@@ -49,7 +53,9 @@ Tensor InputEmbedding::forward(const Tensor& ids, const Context& context, uint32
   check(ids.defined() && ids.count() == context.layout.rows(), "model: {} ids do not fit a layout of {} rows",
         ids.defined() ? ids.count() : 0, context.layout.rows());
   Tensor x = embedding(ids, token_->value, "token id");
+  if (projection_) x = projection_->forward(x);
   if (spec_.embedding_scaled) x = scaled(x, std::sqrt(static_cast<float>(spec_.width)));
+  if (spec_.embedding_multiplier != 1) x = scaled(x, spec_.embedding_multiplier);
   if (position_ != nullptr || sinusoids_.defined()) {
     const Tensor& table = position_ != nullptr ? position_->value : sinusoids_;
     x = add(x, convert(embedding(context.layout.positions, table, "position"), x.dtype()));

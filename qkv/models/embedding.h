@@ -12,7 +12,8 @@ namespace qkv {
 // spec says.
 class InputEmbedding {
  public:
-  // `token`: W_e^T [V, D], which others may share. Other parameters begin with `name` ("embedding").
+  // `token`: W_e^T [V, D] (or [V, embedding_width]), which others may share. Other parameters begin with
+  // `name` ("embedding").
   InputEmbedding(Parameters& parameters, const std::string& name, const ModelSpec& spec, Parameter& token);
 
   // ids i32 [N] -> [N, D]; layout and segments are the context's. `site`: of dropout.
@@ -21,9 +22,10 @@ class InputEmbedding {
  private:
   ModelSpec spec_;
   Parameter* token_;
-  Parameter* position_ = nullptr;  // W_p^T [context, D] where learned
-  Tensor sinusoids_;               // the same, f32, where it is a formula
-  Parameter* segment_ = nullptr;   // [segments, D]
+  std::unique_ptr<Linear> projection_;  // of tokens' embeddings of another width
+  Parameter* position_ = nullptr;       // W_p^T [context, D] where learned
+  Tensor sinusoids_;                    // the same, f32, where it is a formula
+  Parameter* segment_ = nullptr;        // [segments, D]
   std::unique_ptr<Norm> norm_;
 };
 

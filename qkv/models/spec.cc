@@ -32,11 +32,68 @@ ModelSpec bert_spec(int64_t vocab_size, int64_t context, int64_t width, int64_t 
   return s;
 }
 
+int64_t ModelSpec::longest() const {
+  switch (positions) {
+    case Positions::relative:
+    case Positions::rotary:
+    case Positions::alibi:
+    case Positions::alibi_evens_first:
+      return int64_t{1} << 28;
+    default:
+      return context;
+  }
+}
+
 int64_t ModelSpec::classes() const {
   return output == Output::span ? 2 : std::ssize(labels);
 }
 
 namespace {
+
+void check_rotary(const ModelSpec& s) {
+  const RotarySpec& r = s.attention.rotary;
+  check((s.positions == Positions::rotary) == (r.width > 0), "model: positions {}: rotary_width is {}",
+        name_of(s.positions), r.width);
+  if (r.width == 0) return;
+  check(r.width % 2 == 0 && r.width <= s.attention.d_qk,
+        "model: rotary_width must be even and at most d_qk {}, got {}", s.attention.d_qk, r.width);
+  check(r.base > 1 && r.base < 1e12, "model: rotary_base must be between 1 and 1e12, got {}", r.base);
+  check(r.factor >= 1 && r.factor < 1e6, "model: rotary_factor must be between 1 and 1e6, got {}", r.factor);
+  check(r.magnitude > 0 && r.magnitude < 1e3, "model: rotary magnitude must be positive, got {}",
+        r.magnitude);
+  const bool borders = r.scaling == RotaryScaling::yarn || r.scaling == RotaryScaling::llama3;
+  check(!borders || (r.low > 0 && r.low < r.high), "model: rotary_low {} must be below rotary_high {}", r.low,
+        r.high);
+  check(r.scaling == RotaryScaling::none || r.scaling == RotaryScaling::linear || r.original_context > 0,
+        "model: rotary_scaling {} needs the original context", name_of(r.scaling));
+  check(r.scaling != RotaryScaling::dynamic || r.width > 2,
+        "model: rotary_scaling dynamic needs a width above 2");
+}
+
+void check_blocks(const ModelSpec& s) {
+  check(s.embedding_width >= 0 && s.embedding_width <= 1 << 20,
+        "model: embedding_width must be between 0 and {}, got {}", 1 << 20, s.embedding_width);
+  check(s.embedding_width == 0 || (s.has_blocks() && !s.recurrence.any() && s.head_width == 0),
+        "model: embedding_width does not go with recurrences or head_width");
+  const AttentionSpec& a = s.attention;
+  check(s.branches == Branches::serial || s.norm_placement == NormPlacement::pre,
+        "model: branches {}: parallel branches read through pre-norms, not {}", name_of(s.branches),
+        name_of(s.norm_placement));
+  check(s.branches == Branches::serial || s.architecture != Architecture::encoder_decoder,
+        "model: branches {}: a block that also reads a source has its branches in turn", name_of(s.branches));
+  check(a.windows.empty() || (s.architecture == Architecture::decoder && s.order == Order::stack),
+        "model: windows need a decoder whose tokens see those before them");
+  for (const int64_t w : a.windows)
+    check(w >= 0 && w <= int64_t{1} << 40, "model: windows: a window must not be negative, got {}", w);
+  check(a.scale >= 0 && a.scale < 1e6F, "model: attention_scale must be in [0, 1e6), got {}", a.scale);
+  const bool alibi = s.positions == Positions::alibi || s.positions == Positions::alibi_evens_first;
+  check(!alibi || s.order != Order::permuted,
+        "model: order permuted reads a token twice, which distances cannot tell");
+  check(s.logit_multiplier == 1 || (s.head_width == 0 && !s.unembedding_bias),
+        "model: logit_multiplier does not go with head_width or unembedding_bias");
+  for (const float m : {s.embedding_multiplier, s.residual_multiplier, s.logit_multiplier})
+    check(m != 0 && m > -1e6F && m < 1e6F, "model: a multiplier must not be 0 or beyond 1e6, got {}", m);
+}
 
 void check_recurrence(const ModelSpec& s) {
   const RecurrenceSpec& r = s.recurrence;
@@ -123,6 +180,8 @@ void check_spec(const ModelSpec& s) {
         "model: output {} has no pooler", name_of(s.output));
   check(s.attention.heads % s.attention.kv_heads == 0, "model: {} heads are not divisible by {} kv_heads",
         s.attention.heads, s.attention.kv_heads);
+  check_rotary(s);
+  check_blocks(s);
   check_recurrence(s);
   const auto probability = [](const char* field, float p) {
     check(p >= 0 && p < 1, "model: {} must be in [0, 1), got {}", field, p);
@@ -162,6 +221,9 @@ constexpr Names<Positions> kPositions = {{Positions::learned, "learned"},
                                          {Positions::sinusoidal_paper, "sinusoidal_paper"},
                                          {Positions::sinusoidal_halves, "sinusoidal_halves"},
                                          {Positions::relative, "relative"},
+                                         {Positions::rotary, "rotary"},
+                                         {Positions::alibi, "alibi"},
+                                         {Positions::alibi_evens_first, "alibi_evens_first"},
                                          {Positions::none, "none"}};
 constexpr Names<Cell> kCells = {{Cell::none, "transformer"}, {Cell::lstm, "lstm"}, {Cell::gru, "gru"}};
 constexpr Names<SourceAttention> kSourceAttentions = {{SourceAttention::none, "none"},
@@ -169,8 +231,26 @@ constexpr Names<SourceAttention> kSourceAttentions = {{SourceAttention::none, "n
                                                       {SourceAttention::dot, "dot"},
                                                       {SourceAttention::local, "local"}};
 constexpr Names<Normalization> kNormalizations = {{Normalization::layer, "layer"},
-                                                  {Normalization::rms, "rms"}};
-constexpr Names<NormPlacement> kNormPlacements = {{NormPlacement::pre, "pre"}, {NormPlacement::post, "post"}};
+                                                  {Normalization::layer_scale, "layer_scale"},
+                                                  {Normalization::layer_plain, "layer_plain"},
+                                                  {Normalization::rms, "rms"},
+                                                  {Normalization::rms_plus_one, "rms_plus_one"}};
+constexpr Names<NormPlacement> kNormPlacements = {{NormPlacement::pre, "pre"},
+                                                  {NormPlacement::post, "post"},
+                                                  {NormPlacement::sandwich, "sandwich"},
+                                                  {NormPlacement::branch, "branch"},
+                                                  {NormPlacement::none, "none"}};
+constexpr Names<Branches> kBranches = {
+    {Branches::serial, "serial"}, {Branches::parallel, "parallel"}, {Branches::one_norm, "one_norm"}};
+constexpr Names<QueryKeyNorm> kQueryKeyNorms = {
+    {QueryKeyNorm::none, "none"}, {QueryKeyNorm::heads, "heads"}, {QueryKeyNorm::whole, "whole"}};
+constexpr Names<RotaryLayout> kRotaryLayouts = {{RotaryLayout::halves, "halves"},
+                                                {RotaryLayout::interleaved, "interleaved"}};
+constexpr Names<RotaryScaling> kRotaryScalings = {{RotaryScaling::none, "none"},
+                                                  {RotaryScaling::linear, "linear"},
+                                                  {RotaryScaling::dynamic, "dynamic"},
+                                                  {RotaryScaling::yarn, "yarn"},
+                                                  {RotaryScaling::llama3, "llama3"}};
 
 template <typename T>
 T from_name(const char* what, const Names<T>& names, const std::string& name) {
@@ -250,6 +330,31 @@ NormPlacement norm_placement_from_name(const std::string& name) {
 }
 std::string name_of(NormPlacement placement) {
   return name_in(kNormPlacements, placement);
+}
+
+Branches branches_from_name(const std::string& name) {
+  return from_name("branches", kBranches, name);
+}
+std::string name_of(Branches value) {
+  return name_in(kBranches, value);
+}
+QueryKeyNorm query_key_norm_from_name(const std::string& name) {
+  return from_name("query_key_norm", kQueryKeyNorms, name);
+}
+std::string name_of(QueryKeyNorm value) {
+  return name_in(kQueryKeyNorms, value);
+}
+RotaryLayout rotary_layout_from_name(const std::string& name) {
+  return from_name("rotary_layout", kRotaryLayouts, name);
+}
+std::string name_of(RotaryLayout value) {
+  return name_in(kRotaryLayouts, value);
+}
+RotaryScaling rotary_scaling_from_name(const std::string& name) {
+  return from_name("rotary_scaling", kRotaryScalings, name);
+}
+std::string name_of(RotaryScaling value) {
+  return name_in(kRotaryScalings, value);
 }
 
 }  // namespace qkv

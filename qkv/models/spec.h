@@ -23,6 +23,9 @@ enum class Positions : uint8_t {
   sinusoidal_paper,   // as section 5 of Phuong & Hutter prints it: l_max for 10000, positions from 1
   sinusoidal_halves,  // the sines, then the cosines (Marian)
   relative,           // not at all: self-attention adds a bias by distance (T5)
+  rotary,             // not at all: queries and keys are turned (attention.rotary; Su et al. 2021)
+  alibi,              // not at all: scores fall with the distance (Press et al. 2022)
+  alibi_evens_first,  // the same with MPT's order of slopes where heads are no power of two
   none,               // not at all: a recurrence knows the order of what it reads
 };
 
@@ -75,15 +78,20 @@ struct ModelSpec {
   bool gated = false;  // the feed-forward network has a second factor (Shazeer 2020)
   bool feed_forward_bias = true;
   Normalization normalization = Normalization::layer;
-  NormPlacement norm_placement = NormPlacement::pre;  // pre: each stack ends with a norm of its own
+  NormPlacement norm_placement = NormPlacement::pre;  // all but post and none end each stack with a norm
+  Branches branches = Branches::serial;
   float norm_epsilon = 1e-5F;
   Positions positions = Positions::learned;
   int64_t relative_buckets = 32, relative_distance = 128;  // of relative positions
-  bool stacks_apart = false;      // each of two stacks has positions and an embedding norm of its own
-  bool embedding_scaled = false;  // tokens' embeddings times sqrt(d_e) (Vaswani et al.)
-  bool embedding_norm = false;    // a norm over the sum of embeddings (BERT)
-  int64_t segments = 0;           // segment embeddings (BERT's token types); 0: none
-  int64_t head_width = 0;         // d_f: projection, activation and norm before the unembedding; 0: none
+  bool stacks_apart = false;       // each of two stacks has positions and an embedding norm of its own
+  bool embedding_scaled = false;   // tokens' embeddings times sqrt(d_e) (Vaswani et al.)
+  int64_t embedding_width = 0;     // of tokens' embeddings, where another than the blocks' (OPT); 0: the same
+  float embedding_multiplier = 1;  // and times this
+  float residual_multiplier = 1;   // of what a branch adds
+  float logit_multiplier = 1;
+  bool embedding_norm = false;  // a norm over the sum of embeddings (BERT)
+  int64_t segments = 0;         // segment embeddings (BERT's token types); 0: none
+  int64_t head_width = 0;       // d_f: projection, activation and norm before the unembedding; 0: none
   bool unembedding_bias = false;
   bool unembedding_scaled = false;  // what it reads is divided by sqrt(d_e) (T5's tied head)
   bool tied = true;                 // W_u = W_e^T
@@ -105,6 +113,9 @@ struct ModelSpec {
 
   // Whether a stack is made of transformer blocks; if not, what is said of blocks means nothing.
   bool has_blocks() const { return recurrence.encoder == Cell::none || recurrence.decoder == Cell::none; }
+  // Tokens of a sequence at most: the context where places are looked up in a table of so many. Where
+  // distances tell them, a sequence may outgrow what the model was trained with.
+  int64_t longest() const;
   // Of what a model is given to read: a source's where there are sources.
   int64_t input_vocab_size() const { return source_vocab_size > 0 ? source_vocab_size : vocab_size; }
   NormSpec norm() const { return {normalization, norm_epsilon}; }
@@ -145,5 +156,13 @@ SourceAttention source_attention_from_name(const std::string& name);
 std::string name_of(SourceAttention attention);
 NormPlacement norm_placement_from_name(const std::string& name);
 std::string name_of(NormPlacement placement);
+Branches branches_from_name(const std::string& name);
+std::string name_of(Branches branches);
+QueryKeyNorm query_key_norm_from_name(const std::string& name);
+std::string name_of(QueryKeyNorm norm);
+RotaryLayout rotary_layout_from_name(const std::string& name);
+std::string name_of(RotaryLayout layout);
+RotaryScaling rotary_scaling_from_name(const std::string& name);
+std::string name_of(RotaryScaling scaling);
 
 }  // namespace qkv

@@ -5,43 +5,95 @@
 
 namespace qkv {
 
+BlockStack::Block BlockStack::make_block(Parameters& parameters, const ModelSpec& spec, const Shape& shape,
+                                         int64_t layer, InitStd std) const {
+  using enum NormPlacement;
+  const std::string block_name = fmt::format("{}.block.{}", name_, layer);
+  const uint32_t site = site_ + static_cast<uint32_t>(layer) * kSitesALayer;
+  const auto name_of = [&](const char* sublayer) { return fmt::format("{}.{}", block_name, sublayer); };
+  const auto norm = [&](const std::string& of) {
+    return Norm(parameters, of + ".norm", spec.width, spec.norm());
+  };
+  const auto multiplied = [&](std::unique_ptr<Sublayer> inner) -> std::unique_ptr<Sublayer> {
+    if (spec.residual_multiplier == 1) return inner;
+    return std::make_unique<Multiplied>(spec.residual_multiplier, std::move(inner));
+  };
+  Block block;
+  // The norm before the branch or on the sum is the residual's; one on the branch is around the sublayer.
+  const auto add = [&](const char* sublayer, uint32_t use, const auto& make) {
+    const std::string name = name_of(sublayer);
+    Residual r{placement_ == post                            ? post
+               : placement_ == pre || placement_ == sandwich ? pre
+                                                             : none,
+               {},
+               nullptr,
+               spec.residual_dropout,
+               site + use,
+               name};
+    if (r.placement != none) r.norm = norm(name);
+    std::unique_ptr<Sublayer> inner = make(name);
+    if (placement_ == branch || placement_ == sandwich)
+      inner = std::make_unique<OutputNormed>(Norm(parameters, name + ".branch_norm", spec.width, spec.norm()),
+                                             std::move(inner));
+    r.sublayer = multiplied(std::move(inner));
+    block.push_back(std::move(r));
+  };
+  const auto attention = [&](const std::string& name) {
+    return std::make_unique<SelfAttention>(parameters, name, spec.width, spec.attention, spec.norm_epsilon,
+                                           shape.mask, layer, site, std);
+  };
+  const auto feed_forward = [&](const std::string& name) {
+    return std::make_unique<FeedForward>(parameters, name, spec.width, spec.feed_forward(), std);
+  };
+  if (spec.branches == Branches::serial) {
+    add("attention", 1, attention);
+    if (shape.cross)
+      add("cross_attention", 4, [&](const std::string& name) {
+        return std::make_unique<CrossAttention>(parameters, name, spec.width, spec.attention, layer, site + 5,
+                                                std);
+      });
+    add("feed_forward", 2, feed_forward);
+    return block;
+  }
+  const std::string first = name_of("attention"), second = name_of("feed_forward");
+  const Norm before = norm(first);
+  std::unique_ptr<Sublayer> a = attention(first), f;
+  if (spec.branches == Branches::one_norm) {
+    f = feed_forward(second);
+  } else {
+    a = std::make_unique<Normed>(before, std::move(a));
+    const Norm its_own = norm(second);
+    f = std::make_unique<Normed>(its_own, feed_forward(second));
+  }
+  Residual r{
+      spec.branches == Branches::one_norm ? pre : none, {}, nullptr, spec.residual_dropout, site + 2, second};
+  if (r.placement == pre) r.norm = before;
+  r.sublayer = multiplied(std::make_unique<SideBySide>(std::move(a), std::move(f)));
+  block.push_back(std::move(r));
+  return block;
+}
+
 BlockStack::BlockStack(Parameters& parameters, const std::string& name, const ModelSpec& spec,
                        const Shape& shape)
-    : name_(name), placement_(spec.norm_placement), site_(shape.site), attentions_(shape.cross ? 2 : 1) {
+    : name_(name),
+      placement_(spec.norm_placement),
+      site_(shape.site),
+      attentions_(shape.cross ? 2 : 1),
+      positions_(spec.positions),
+      heads_(spec.attention.heads),
+      rotary_(spec.attention.rotary) {
   // Residual branches that are summed up to the end start smaller by the root of their number (GPT-2).
   const auto branches = static_cast<float>((attentions_ + 1) * shape.layers);
   const InitStd std{spec.init_std,
                     placement_ == NormPlacement::pre ? spec.init_std / std::sqrt(branches) : spec.init_std};
-  for (int64_t l = 0; l < shape.layers; ++l) {
-    const std::string block_name = fmt::format("{}.block.{}", name, l);
-    const uint32_t site = site_ + static_cast<uint32_t>(l) * kSitesALayer;
-    Block block;
-    const auto add = [&](const char* sublayer_name, uint32_t use, const auto& make) {
-      const std::string full = fmt::format("{}.{}", block_name, sublayer_name);
-      const Norm norm(parameters, full + ".norm", spec.width, spec.norm());
-      block.push_back({placement_, norm, make(full), spec.residual_dropout, site + use, full});
-    };
-    add("attention", 1, [&](const std::string& full) {
-      return std::make_unique<SelfAttention>(parameters, full, spec.width, spec.attention, shape.mask, l,
-                                             site, std);
-    });
-    if (shape.cross)
-      add("cross_attention", 4, [&](const std::string& full) {
-        return std::make_unique<CrossAttention>(parameters, full, spec.width, spec.attention, l, site + 5,
-                                                std);
-      });
-    add("feed_forward", 2, [&](const std::string& full) {
-      return std::make_unique<FeedForward>(parameters, full, spec.width, spec.feed_forward(), std);
-    });
-    blocks_.push_back(std::move(block));
-  }
+  for (int64_t l = 0; l < shape.layers; ++l) blocks_.push_back(make_block(parameters, spec, shape, l, std));
   if (spec.positions == Positions::relative) {
     buckets_ = {spec.relative_buckets, spec.relative_distance,
                 shape.mask.kind == Mask::Kind::full || spec.order == Order::prefix};
     distance_ = &parameters.add(name + ".distance", {spec.relative_buckets, spec.attention.heads},
                                 ParameterKind::vector, {Initializer::Kind::normal, spec.init_std});
   }
-  if (placement_ == NormPlacement::pre)
+  if (placement_ != NormPlacement::post && placement_ != NormPlacement::none)
     norm_ = std::make_unique<Norm>(parameters, name + ".norm", spec.width, spec.norm());
 }
 
@@ -53,11 +105,13 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
   check(states.empty() || !recompute_ || !recording(),
         "{}: decoding states cannot be appended to in recomputed blocks", name_);
   Context context = given;
-  if (distance_ != nullptr) {  // one for all blocks
-    const auto positions = context.layout.positions.values<int32_t>();
-    const int32_t reach = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end());
-    context.distance_bias = relative_bias(distance_->value, buckets_, reach);
-  }
+  // What says where tokens are is made once for all blocks.
+  const auto positions = context.layout.positions.values<int32_t>();
+  const int32_t reach = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end());
+  if (distance_ != nullptr) context.distance_bias = relative_bias(distance_->value, buckets_, reach);
+  if (positions_ == Positions::alibi || positions_ == Positions::alibi_evens_first)
+    context.distance_bias = alibi(heads_, positions_ == Positions::alibi_evens_first, reach);
+  if (rotary_.width > 0) context.rotation = rotation(rotary_, context.layout.positions, reach + 1);
   ResidualStream stream{x, {}, {}, name_ + ".embedding"};
   if (placement_ == NormPlacement::post) context.visit(stream.name, stream.x);
   for (size_t l = 0; l < blocks_.size(); ++l) {
@@ -88,6 +142,10 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
               last.name + ".sum"};
   }
   if (placement_ == NormPlacement::post) return stream.x;
+  if (placement_ == NormPlacement::none) {
+    stream.add_branch(context);
+    return stream.x;
+  }
   Tensor out = stream.add_and_norm(*norm_, context);
   context.visit(name_ + ".norm", out);
   return out;

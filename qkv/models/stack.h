@@ -27,8 +27,8 @@ class Stack {
   virtual void set_layer_drop(float /*p*/) {}
 };
 
-// Blocks of self-attention, cross-attention where the stack has a source, and a feed-forward network; with
-// pre-LN a norm at the end.
+// Blocks of self-attention, cross-attention where the stack has a source, and a feed-forward network; where
+// sums are not normalised a norm at the end.
 class BlockStack : public Stack {
  public:
   // What one stack has that others of the model have not.
@@ -55,12 +55,19 @@ class BlockStack : public Stack {
   // Whether this step goes without the block; the same for all its micro-batches.
   bool dropped(size_t layer, const Context& context) const;
 
+  // A block of these sublayers, each a branch, as the spec places norms around them.
+  Block make_block(Parameters& parameters, const ModelSpec& spec, const Shape& shape, int64_t layer,
+                   InitStd std) const;
+
   std::string name_;
   NormPlacement placement_;
   uint32_t site_;
   int64_t attentions_;  // of a block
   std::vector<Block> blocks_;
-  std::unique_ptr<Norm> norm_;     // of pre-LN
+  std::unique_ptr<Norm> norm_;  // of pre-LN
+  Positions positions_;
+  int64_t heads_;
+  RotarySpec rotary_;
   DistanceBuckets buckets_;        // of relative positions:
   Parameter* distance_ = nullptr;  // their biases, f32 [buckets, heads]
   bool recompute_ = false;

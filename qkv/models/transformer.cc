@@ -62,14 +62,15 @@ Ranks ranks_without(const Tensor& ids, int32_t mask) {
 Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
   check_spec(spec);
   const Initializer normal{Initializer::Kind::normal, spec.init_std};
-  token_ = &parameters_.add("embedding.token", {spec.vocab_size, spec.width}, ParameterKind::matrix, normal);
+  const int64_t token_width = spec.embedding_width > 0 ? spec.embedding_width : spec.width;
+  token_ = &parameters_.add("embedding.token", {spec.vocab_size, token_width}, ParameterKind::matrix, normal);
   const bool both = spec.architecture == Architecture::encoder_decoder;
   const auto [encoder_cell, decoder_cell] = std::pair(spec.recurrence.encoder, spec.recurrence.decoder);
   const bool apart = spec.stacks_apart || spec.source_vocab_size > 0 ||
                      (encoder_cell == Cell::none) != (decoder_cell == Cell::none);
   Parameter* source_token = token_;
   if (spec.source_vocab_size > 0)
-    source_token = &parameters_.add("encoder.embedding.token", {spec.source_vocab_size, spec.width},
+    source_token = &parameters_.add("encoder.embedding.token", {spec.source_vocab_size, token_width},
                                     ParameterKind::matrix, normal);
   embedding_ = std::make_unique<InputEmbedding>(parameters_, apart ? "decoder.embedding" : "embedding",
                                                 embedded_for(decoder_cell, spec), *token_);
@@ -100,7 +101,12 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
 }
 
 void Transformer::add_unembedding(const Initializer& normal) {
-  const int64_t width = spec_.head_width > 0 ? spec_.head_width : spec_.width;
+  const int64_t width = spec_.head_width > 0        ? spec_.head_width
+                        : spec_.embedding_width > 0 ? spec_.embedding_width
+                                                    : spec_.width;
+  if (spec_.embedding_width > 0)
+    out_projection_ = std::make_unique<Linear>(parameters_, "unembedding.projection", spec_.width, width,
+                                               false, spec_.init_std);
   if (spec_.head_width > 0) {
     head_ = std::make_unique<Linear>(parameters_, "head", spec_.width, width, true, spec_.init_std);
     head_norm_ = std::make_unique<Norm>(parameters_, "head.norm", width, spec_.norm());
@@ -153,9 +159,11 @@ Tensor Transformer::hidden(const ModelInput& input, const Context& context,
 }
 
 Tensor Transformer::projected(const Tensor& hidden) const {
-  if (spec_.unembedding_scaled) return scaled(hidden, 1 / std::sqrt(static_cast<float>(spec_.width)));
-  if (!head_) return hidden;
-  return head_norm_->forward(activation(spec_.activation, head_->forward(hidden)));
+  if (head_) return head_norm_->forward(activation(spec_.activation, head_->forward(hidden)));
+  const Tensor x = out_projection_ ? out_projection_->forward(hidden) : hidden;
+  const float root = spec_.unembedding_scaled ? 1 / std::sqrt(static_cast<float>(spec_.width)) : 1;
+  const float factor = root * spec_.logit_multiplier;
+  return factor == 1 ? x : scaled(x, factor);
 }
 
 Tensor Transformer::logits(const Tensor& hidden) const {

@@ -58,6 +58,9 @@ class Transformer {
   // or empty. Layouts, segments and source of the context are the input's.
   Tensor hidden(const ModelInput& input, const Context& context,
                 std::span<const std::unique_ptr<LayerState>> states = {}) const;
+  // What the unembedding reads: lines 10 and 11 of Algorithm 9, or a projection to the embeddings' width.
+  // [N, D] -> [N, d_f].
+  Tensor projected(const Tensor& hidden) const;
   // The unembedding before the softmax, after the projection of head_width: hidden -> f32 [N, V].
   Tensor logits(const Tensor& hidden) const;
   // Before a softmax: hidden -> f32 [S, C] of sequence classes, [N, C] of token classes, [N, 2] of spans.
@@ -82,15 +85,14 @@ class Transformer {
   // Of tokens whose states are x; Algorithms 11, 12 and 13.
   CrossEntropyResult token_loss(const Tensor& x, const Tensor& targets, float scale,
                                 const LossTerms& terms) const;
-  // Lines 10 and 11 of Algorithm 9: [N, D] -> [N, d_f].
-  Tensor projected(const Tensor& hidden) const;
   ModelSpec spec_;
   Parameters parameters_;
   Parameter* token_;  // W_e^T [V, D]
   std::unique_ptr<InputEmbedding> embedding_,
       source_embedding_;  // the second where the stacks, or their vocabularies, are apart
   std::unique_ptr<Stack> encoder_, decoder_;
-  std::unique_ptr<Linear> head_;  // W_f, b_f
+  std::unique_ptr<Linear> head_;            // W_f, b_f
+  std::unique_ptr<Linear> out_projection_;  // to embeddings of another width
   std::unique_ptr<Norm> head_norm_;
   Parameter* unembedding_ = nullptr;  // W_u [V, D]; the token embedding itself when tied
   Parameter* unembedding_bias_ = nullptr;

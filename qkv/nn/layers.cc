@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "qkv/ops/elementwise.h"
+#include "qkv/ops/group_norm.h"
 #include "qkv/ops/linear.h"
 #include "qkv/ops/norm.h"
 
@@ -30,14 +31,25 @@ IdleBias keys_at(int64_t column, const AttentionSpec& spec) {
 }  // namespace
 
 Norm::Norm(Parameters& parameters, const std::string& name, int64_t width, const NormSpec& spec)
-    : gamma_(&parameters.add(name + ".gamma", {width}, ParameterKind::vector, {Initializer::Kind::ones})),
-      epsilon_(spec.epsilon) {
-  if (spec.kind == Normalization::layer)
+    : spec_(spec) {
+  using enum Normalization;
+  const bool plus_one = spec.kind == rms_plus_one;
+  if (spec.kind != layer_plain)
+    gamma_ = &parameters.add(name + ".gamma", {width}, ParameterKind::vector,
+                             {plus_one ? Initializer::Kind::zeros : Initializer::Kind::ones});
+  if (spec.kind == layer)
     beta_ = &parameters.add(name + ".beta", {width}, ParameterKind::vector, {Initializer::Kind::zeros});
+  if (spec.kind == layer_plain || plus_one) ones_ = Tensor::of({width}, std::vector<float>(width, 1.0F));
+  if (spec.kind == layer_plain || spec.kind == layer_scale) zeros_ = Tensor::zeros({width}, DType::f32);
+}
+
+Tensor Norm::gamma() const {
+  if (gamma_ == nullptr) return ones_;
+  return ones_.defined() ? add(gamma_->value, ones_) : gamma_->value;
 }
 
 Tensor Norm::forward(const Tensor& x) const {
-  return residual_norm(x, {}, {}, gamma(), beta(), epsilon_).normalized;
+  return residual_norm(x, {}, {}, gamma(), beta(), epsilon()).normalized;
 }
 
 MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string& name, int64_t width,
@@ -47,10 +59,12 @@ MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string
       spec_(spec),
       mask_(mask),
       self_(self),
-      scale_((spec.scaled ? 1 / std::sqrt(static_cast<float>(spec.d_qk)) : 1.0f) /
+      scale_((spec.scale > 0 ? spec.scale
+              : spec.scaled  ? 1 / std::sqrt(static_cast<float>(spec.d_qk))
+                             : 1.0f) /
              (spec.scaled_by_layer ? static_cast<float>(layer + 1) : 1.0f)),
       site_(site),
-      out_(parameters, name + ".out", spec.heads * spec.d_vo, width, spec.bias, std.out) {}
+      out_(parameters, name + ".out", spec.heads * spec.d_vo, width, spec.out_bias, std.out) {}
 
 Tensor MultiHeadAttention::forward(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
                                    const Context& context) const {
@@ -75,17 +89,55 @@ Tensor MultiHeadAttention::forward(const Heads& q, const Heads& k, const Heads& 
   return out_.forward(heads);
 }
 
+namespace {
+
+// A causal mask sees no further than the layer's window.
+Mask windowed(Mask mask, const AttentionSpec& spec, int64_t layer) {
+  if (spec.windows.empty()) return mask;
+  const int64_t window = spec.windows[static_cast<size_t>(layer) % spec.windows.size()];
+  return window > 0 ? Mask::sliding(window) : mask;
+}
+
+// A bias that is turned with its keys, or normalised, is seen by the softmax.
+IdleBias idle_bias(const AttentionSpec& spec) {
+  if (spec.rotary.width > 0 || spec.query_key_norm != QueryKeyNorm::none) return {};
+  return keys_at(spec.heads * spec.d_qk, spec);
+}
+
+}  // namespace
+
 SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, int64_t width,
-                             const AttentionSpec& spec, Mask mask, int64_t layer, uint32_t site, InitStd std)
+                             const AttentionSpec& spec, float norm_epsilon, Mask mask, int64_t layer,
+                             uint32_t site, InitStd std)
     : qkv_(parameters, name + ".qkv", width,
            (spec.heads + spec.kv_heads) * spec.d_qk + spec.kv_heads * spec.d_vo, spec.bias, std.inner,
-           keys_at(spec.heads * spec.d_qk, spec)),
-      attention_(parameters, name, width, spec, mask, true, layer, site, std) {}
+           idle_bias(spec)),
+      norm_epsilon_(norm_epsilon),
+      attention_(parameters, name, width, spec, windowed(mask, spec, layer), true, layer, site, std) {
+  if (spec.query_key_norm == QueryKeyNorm::none) return;
+  const auto gamma = [&](const char* of, int64_t heads) {
+    return &parameters.add(fmt::format("{}.{}.gamma", name, of),
+                           {spec.query_key_norm == QueryKeyNorm::whole ? heads * spec.d_qk : spec.d_qk},
+                           ParameterKind::vector, {Initializer::Kind::ones});
+  };
+  query_norm_ = gamma("query_norm", spec.heads);
+  key_norm_ = gamma("key_norm", spec.kv_heads);
+}
 
 Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
   const AttentionSpec& a = attention_.spec();
-  const Tensor qkv = qkv_.forward(x);
+  Tensor qkv = qkv_.forward(x);
   const int64_t k_column = a.heads * a.d_qk, v_column = k_column + a.kv_heads * a.d_qk;
+  if (query_norm_ != nullptr) {
+    const auto normed = [&](int64_t column, int64_t heads, const Parameter& gamma) {
+      const bool whole = a.query_key_norm == QueryKeyNorm::whole;
+      qkv = group_rms_norm(qkv, column, whole ? 1 : heads, whole ? heads * a.d_qk : a.d_qk, gamma.value,
+                           norm_epsilon_);
+    };
+    normed(0, a.heads, *query_norm_);
+    normed(k_column, a.kv_heads, *key_norm_);
+  }
+  if (a.rotary.width > 0) qkv = rotary(qkv, a.heads + a.kv_heads, a.d_qk, a.rotary.layout, context.rotation);
   const Heads q{qkv, 0, a.heads, a.d_qk}, k{qkv, k_column, a.kv_heads, a.d_qk},
       v{qkv, v_column, a.kv_heads, a.d_vo};
   if (state == nullptr)
@@ -151,19 +203,42 @@ Tensor ResidualStream::add_and_norm(const Norm& norm, const Context& context) {
   return r.normalized;
 }
 
+void ResidualStream::add_branch(const Context& context) {
+  if (branch.defined()) x = add(x, qkv::dropout(branch, dropout));
+  branch = Tensor();
+  context.visit(name, x);
+}
+
+Tensor Normed::forward(const Tensor& x, const Context& context, LayerState* state) const {
+  return inner_->forward(norm_.forward(x), context, state);
+}
+
+Tensor OutputNormed::forward(const Tensor& x, const Context& context, LayerState* state) const {
+  return norm_.forward(inner_->forward(x, context, state));
+}
+
+Tensor SideBySide::forward(const Tensor& x, const Context& context, LayerState* state) const {
+  return add(inner_->forward(x, context, state), feed_forward_->forward(x, context, nullptr));
+}
+
+Tensor Multiplied::forward(const Tensor& x, const Context& context, LayerState* state) const {
+  return scaled(inner_->forward(x, context, state), factor_);
+}
+
 void Residual::forward(ResidualStream& stream, const Context& context, LayerState* state) const {
   if (placement == NormPlacement::pre) {
-    Tensor normalized = stream.add_and_norm(norm, context);
+    Tensor normalized = stream.add_and_norm(*norm, context);
     context.visit(name + ".norm", normalized);
     stream.branch = sublayer->forward(normalized, context, state);
   } else {
+    if (placement == NormPlacement::none) stream.add_branch(context);
     stream.branch = sublayer->forward(stream.x, context, state);
   }
   context.visit(name + ".branch", stream.branch);
   stream.dropout = context.dropout(dropout, site);
   stream.name = name + ".sum";
   if (placement == NormPlacement::post) {
-    Tensor normalized = stream.add_and_norm(norm, context);
+    Tensor normalized = stream.add_and_norm(*norm, context);
     context.visit(name + ".norm", normalized);
     stream.x = normalized;
   }

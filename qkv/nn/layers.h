@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "qkv/nn/context.h"
 #include "qkv/nn/layer_state.h"
 #include "qkv/nn/parameter.h"
 #include "qkv/ops/linear.h"
+#include "qkv/ops/rotary.h"
 
 namespace qkv {
 
@@ -27,8 +29,11 @@ class Linear {
 
 // What a norm divides by.
 enum class Normalization : uint8_t {
-  layer,  // Algorithm 6 of Phuong & Hutter with an epsilon
-  rms,    // RMSnorm: neither centred nor shifted
+  layer,         // Algorithm 6 of Phuong & Hutter with an epsilon
+  layer_scale,   // the same without beta
+  layer_plain,   // without gamma and beta: the z-score
+  rms,           // RMSnorm: neither centred nor shifted
+  rms_plus_one,  // of which the weight says what is added to 1 (Gemma)
 };
 // The options of a norm.
 struct NormSpec {
@@ -41,14 +46,16 @@ class Norm {
  public:
   Norm(Parameters& parameters, const std::string& name, int64_t width, const NormSpec& spec);
   Tensor forward(const Tensor& x) const;  // [N, D] -> [N, D]
-  const Tensor& gamma() const { return gamma_->value; }
-  Tensor beta() const { return beta_ ? beta_->value : Tensor(); }  // undefined: RMSnorm
-  float epsilon() const { return epsilon_; }
+  // What residual_norm() takes: factors, and shifts (undefined: RMSnorm).
+  Tensor gamma() const;
+  Tensor beta() const { return beta_ ? beta_->value : zeros_; }
+  float epsilon() const { return spec_.epsilon; }
 
  private:
-  Parameter* gamma_;
+  NormSpec spec_;
+  Parameter* gamma_ = nullptr;
   Parameter* beta_ = nullptr;
-  float epsilon_;
+  Tensor ones_, zeros_;  // in place of weights that a norm has not
 };
 
 // f in x + f(norm(x)) or norm(x + f(x)).
@@ -61,16 +68,29 @@ class Sublayer {
   virtual std::unique_ptr<LayerState> make_state(int64_t /*sequences*/) const { return nullptr; }
 };
 
+// The norm of queries and keys before their product (Henry et al. 2020), an RMSnorm.
+enum class QueryKeyNorm : uint8_t {
+  none,
+  heads,  // of each head, by one weight for all heads
+  whole,  // of all heads together (OLMo 2)
+};
+
 // The shape and the options of Algorithm 5.
 struct AttentionSpec {
   int64_t heads = 1;
-  int64_t kv_heads = 1;  // heads % kv_heads == 0
-  int64_t d_qk = 0;      // width of a query and of a key
-  int64_t d_vo = 0;      // width of a value
-  bool bias = true;
+  int64_t kv_heads = 1;          // heads % kv_heads == 0
+  int64_t d_qk = 0;              // width of a query and of a key
+  int64_t d_vo = 0;              // width of a value
+  bool bias = true;              // of the queries, keys and values
   bool scaled = true;            // divide the scores by sqrt(d_qk) (Algorithm 4)
   bool scaled_by_layer = false;  // and by the layer's number, from 1 (GPT-2's option)
   float dropout = 0;             // of the probabilities
+  bool out_bias = true;          // of the output's projection
+  float scale = 0;               // what scores are multiplied by instead; 0: as said above
+  QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+  // Of layer l a query of a causal stack sees the last windows[l % size] tokens; 0, or no number at all: all.
+  std::vector<int64_t> windows = {};
+  RotarySpec rotary = {};  // of self-attention
 
   bool operator==(const AttentionSpec&) const = default;
 };
@@ -107,13 +127,16 @@ class MultiHeadAttention {
 // Z = X; one fused projection gives the queries, keys and values of all heads.
 class SelfAttention : public Sublayer {
  public:
+  // `norm_epsilon`: of the norms of queries and keys.
   SelfAttention(Parameters& parameters, const std::string& name, int64_t width, const AttentionSpec& spec,
-                Mask mask, int64_t layer, uint32_t site, InitStd std);
+                float norm_epsilon, Mask mask, int64_t layer, uint32_t site, InitStd std);
   Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
   std::unique_ptr<LayerState> make_state(int64_t sequences) const override;
 
  private:
   Linear qkv_;  // rows: all queries' weights, then keys', then values'
+  Parameter *query_norm_ = nullptr, *key_norm_ = nullptr;
+  float norm_epsilon_;
   MultiHeadAttention attention_;
 };
 
@@ -153,6 +176,59 @@ class FeedForward : public Sublayer {
   Linear down_;  // W_mlp2
 };
 
+// A sublayer around another, whose memory is that one's.
+class Wrapper : public Sublayer {
+ public:
+  std::unique_ptr<LayerState> make_state(int64_t sequences) const override {
+    return inner_->make_state(sequences);
+  }
+
+ protected:
+  explicit Wrapper(std::unique_ptr<Sublayer> inner) : inner_(std::move(inner)) {}
+  std::unique_ptr<Sublayer> inner_;
+};
+
+// f(norm(x)): a branch that reads through a norm of its own.
+class Normed : public Wrapper {
+ public:
+  Normed(const Norm& norm, std::unique_ptr<Sublayer> inner) : Wrapper(std::move(inner)), norm_(norm) {}
+  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+
+ private:
+  Norm norm_;
+};
+
+// norm(f(x)): what a branch adds is normalised.
+class OutputNormed : public Wrapper {
+ public:
+  OutputNormed(const Norm& norm, std::unique_ptr<Sublayer> inner) : Wrapper(std::move(inner)), norm_(norm) {}
+  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+
+ private:
+  Norm norm_;
+};
+
+// factor f(x).
+class Multiplied : public Wrapper {
+ public:
+  Multiplied(float factor, std::unique_ptr<Sublayer> inner) : Wrapper(std::move(inner)), factor_(factor) {}
+  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+
+ private:
+  float factor_;
+};
+
+// f(x) + g(x): attention and the feed-forward network beside each other (Wang & Komatsuzaki 2021, GPT-J).
+class SideBySide : public Wrapper {
+ public:
+  SideBySide(std::unique_ptr<Sublayer> attention, std::unique_ptr<Sublayer> feed_forward)
+      : Wrapper(std::move(attention)), feed_forward_(std::move(feed_forward)) {}
+  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+
+ private:
+  std::unique_ptr<Sublayer> feed_forward_;
+};
+
 // The residual stream between two norms: x and the branch that is still to be added to it. Adding it together
 // with the next normalisation saves a pass over memory.
 struct ResidualStream {
@@ -163,18 +239,30 @@ struct ResidualStream {
 
   // Adds the branch and returns the normalised sum, which becomes x.
   Tensor add_and_norm(const Norm& norm, const Context& context);
+  // Adds the branch: x alone.
+  void add_branch(const Context& context);
 };
 
 // Where a block normalises.
 enum class NormPlacement : uint8_t {
-  pre,   // x + sublayer(norm(x))
-  post,  // norm(x + sublayer(x))
+  pre,       // x + sublayer(norm(x))
+  post,      // norm(x + sublayer(x))
+  sandwich,  // x + norm'(sublayer(norm(x))) (Ding et al. 2021; Gemma 2)
+  branch,    // x + norm(sublayer(x)) (OLMo 2)
+  none,      // x + sublayer(x)
 };
 
-// A sublayer with its norm and the stream around it.
+// How a block's attention and its feed-forward network follow each other.
+enum class Branches : uint8_t {
+  serial,    // the second reads what the first has added
+  parallel,  // both read the same, each through a norm of its own (GPT-NeoX)
+  one_norm,  // both read the same normalised x (GPT-J)
+};
+
+// A sublayer with the stream around it, and its norm: before it, on the sum, or none.
 struct Residual {
-  NormPlacement placement;
-  Norm norm;
+  NormPlacement placement;  // pre, post or none
+  std::optional<Norm> norm;
   std::unique_ptr<Sublayer> sublayer;
   float dropout;
   uint32_t site;

@@ -1,6 +1,7 @@
 #include "qkv/ops/relative_bias.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 
@@ -53,6 +54,29 @@ class RelativeBiasNode : public Node {
 };
 
 }  // namespace
+
+Tensor alibi(int64_t heads, bool evens_first, int64_t reach) {
+  check(heads > 0 && reach >= 0, "alibi: {} heads, reach {}", heads, reach);
+  const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
+  const auto slope = [](int64_t h, int64_t of) {
+    return std::exp2(-8.0 * static_cast<double>(h) / static_cast<double>(of));
+  };
+  std::vector<double> slopes;
+  if (evens_first && heads != power) {
+    for (const int64_t first : {2, 1})
+      for (int64_t h = first; h <= 2 * power; h += 2) slopes.push_back(slope(h, 2 * power));
+    slopes.resize(static_cast<size_t>(heads));
+  } else {
+    for (int64_t h = 1; h <= power; ++h) slopes.push_back(slope(h, power));
+    for (int64_t h = 1; std::ssize(slopes) < heads; h += 2) slopes.push_back(slope(h, 2 * power));
+  }
+  Tensor out = Tensor::empty({heads, 2 * reach + 1}, DType::f32);
+  float* to = out.mutable_data<float>();
+  for (const double s : slopes)
+    for (int64_t i = -reach; i <= reach; ++i)
+      *to++ = static_cast<float>(-s * static_cast<double>(std::abs(i)));
+  return out;
+}
 
 Tensor relative_bias(const Tensor& table, const DistanceBuckets& buckets, int64_t reach) {
   check(table.defined() && table.shape().rank() == 2 && table.dim(0) == buckets.count,

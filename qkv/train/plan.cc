@@ -14,7 +14,7 @@ constexpr int64_t kProgram = 100 << 20;  // code, oneDNN's generated code and sc
 
 // The columns of a block's activations, per token.
 struct Columns {
-  int64_t width, qkv, heads_out, hidden, heads;
+  int64_t width, qkv, heads_out, hidden, heads, normed;
 
   explicit Columns(const ModelSpec& m)
       : width(m.width),
@@ -22,12 +22,17 @@ struct Columns {
             m.attention.kv_heads * m.attention.d_vo),
         heads_out(m.attention.heads * m.attention.d_vo),
         hidden(m.hidden),
-        heads(m.attention.heads) {}
+        heads(m.attention.heads),
+        normed((m.attention.rotary.width > 0 ? qkv : 0) +
+               (m.attention.query_key_norm != QueryKeyNorm::none ? 2 * qkv : 0) +
+               (m.norm_placement == NormPlacement::sandwich || m.norm_placement == NormPlacement::branch
+                    ? 2 * width
+                    : 0)) {}
 
   // Kept for the backward pass: two sums and their norms; q, k, v; the heads' output; before and after the
-  // activation function. In f32: two means and deviations, the softmax's denominators.
+  // activation function; queries and keys that are normalised or turned, norms of branches. In f32: two means and deviations, the softmax's denominators.
   int64_t kept(int64_t element) const {
-    return (4 * width + qkv + heads_out + 2 * hidden) * element + (4 + heads) * 4;
+    return (4 * width + qkv + heads_out + 2 * hidden + normed) * element + (4 + heads) * 4;
   }
 };
 

@@ -1,0 +1,49 @@
+// Rotary positions (Su et al. 2021, RoPE): queries and keys are turned by angles that grow with their place.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "qkv/tensor/tensor.h"
+
+namespace qkv {
+
+// Which columns of a head form a pair that is turned.
+enum class RotaryLayout : uint8_t {
+  halves,       // column i with column i + width / 2 (Llama, GPT-NeoX)
+  interleaved,  // column 2 i with column 2 i + 1 (as printed in the paper; GPT-J)
+};
+
+// How the angles change for contexts longer than those of the first training.
+enum class RotaryScaling : uint8_t {
+  none,
+  linear,   // positions divided by the factor (Chen et al. 2023)
+  dynamic,  // a larger base as the sequence outgrows the original context (NTK-aware)
+  yarn,     // slow pairs as linear, fast ones as none, a ramp between (Peng et al. 2023)
+  llama3,   // the same with borders by wavelength (Llama 3.1)
+};
+
+// The options of rotary positions.
+struct RotarySpec {
+  int64_t width = 0;  // columns of a head that are turned, from the first; 0: none
+  RotaryLayout layout = RotaryLayout::halves;
+  double base = 10000;
+  RotaryScaling scaling = RotaryScaling::none;
+  double factor = 1;             // of every scaling
+  int64_t original_context = 0;  // of all but linear
+  double low = 1, high = 4;      // llama3: borders of the ramp; yarn: slow and fast turns (1, 32)
+  double magnitude = 1;          // yarn: what cosines and sines are multiplied by
+
+  bool operator==(const RotarySpec&) const = default;
+};
+
+// cos and sin f32 [N, width]: row n has the cosines of the width / 2 pairs at positions[n] (i32), then the
+// sines. `length`: of the longest sequence so far, which dynamic scaling looks at.
+Tensor rotation(const RotarySpec& spec, const Tensor& positions, int64_t length);
+
+// x [N, C] with its first `heads` heads of `head_width` columns turned by rotation() of these rows; all other
+// columns as they are. Scores of turned queries and keys depend on the difference of their positions alone.
+Tensor rotary(const Tensor& x, int64_t heads, int64_t head_width, RotaryLayout layout,
+              const Tensor& rotation);
+
+}  // namespace qkv
