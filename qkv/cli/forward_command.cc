@@ -146,19 +146,19 @@ class Collector : public Probe {
     const PaddedBatch* keys;
   };
 
-  // State 0 is what enters the first block, state l what leaves block l; where sums are not normalised the last is, of
-  // a recurrence it is h.
+  // State 0 is what enters the first block, state l what leaves block l; where sums are not normalised the
+  // last is, of a recurrence it is h.
   void add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,
                   const PaddedBatch& batch) {
     const bool post = spec_.norm_placement == NormPlacement::post,
                last_norm = !post && spec_.norm_placement != NormPlacement::none;
     const Cell cell = stack == "encoder" ? spec_.recurrence.encoder : spec_.recurrence.decoder;
     for (int64_t l = 0; l <= layers; ++l) {
-      const std::string name = l == 0               ? stack + ".embedding"
-                               : cell != Cell::none ? fmt::format("{}.block.{}", stack, l - 1)
+      const std::string name = l == 0                     ? stack + ".embedding"
+                               : cell != Cell::none       ? fmt::format("{}.block.{}", stack, l - 1)
                                : last_norm && l == layers ? stack + ".norm"
-                                                    : fmt::format("{}.block.{}.feed_forward.{}", stack, l - 1,
-                                                                  post ? "norm" : "sum");
+                                                          : fmt::format("{}.block.{}.feed_forward.{}", stack,
+                                                                        l - 1, post ? "norm" : "sum");
       Place place{{fmt::format("{}hidden_states.{}", prefix, l)}, &batch, &batch};
       if (l == layers && prefix == "encoder_") place.names.emplace_back("encoder_last_hidden_state");
       places_[name] = place;
@@ -179,8 +179,8 @@ Tensor column(const PaddedBatch& b, const Tensor& x, int64_t c) {
 
 using Named = std::vector<std::pair<std::string, Tensor>>;
 
-// What the model's head says.
-void add_outputs(const Transformer& model, const Inputs& in, const Context& context, Named& out) {
+// What the model's head says of the hidden states that are returned.
+Tensor add_outputs(const Transformer& model, const Inputs& in, const Context& context, Named& out) {
   const ModelSpec& spec = model.spec();
   const Tensor hidden = model.hidden(in.input, context);
   const auto classes = [&] { return model.classes(hidden, in.input, context); };
@@ -205,6 +205,7 @@ void add_outputs(const Transformer& model, const Inputs& in, const Context& cont
       out.emplace_back("pooler_output", convert(model.pooled(hidden, in.input), DType::f32));
       break;
   }
+  return hidden;
 }
 
 // Targets of the model's output from "labels", or "start_positions" and "end_positions".
@@ -412,7 +413,11 @@ void run(const Options& o) {
   Named out;
   {
     const NoGrad guard;
-    add_outputs(*model, inputs, context, out);
+    const Tensor hidden = add_outputs(*model, inputs, context, out);
+    const ModelSpec& spec = model->spec();
+    if (o.hidden_states && spec.embedding_width > 0)  // the last state is what the unembedding reads
+      collector.found[fmt::format("hidden_states.{}", spec.layers)] =
+          inputs.tokens.spread(convert(model->projected(hidden), DType::f32));
   }
   for (const auto& [name, tensor] : collector.found) out.emplace_back(name, tensor);
   if (in.tensors.contains("labels") || in.tensors.contains("start_positions"))

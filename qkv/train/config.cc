@@ -159,7 +159,17 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"d_qk", "width of a head's queries and keys", "width / heads"}, m.attention.d_qk,
     Range<int64_t>{1, 576});
   v({"d_vo", "width of a head's values", "width / heads"}, m.attention.d_vo, Range<int64_t>{1, 576});
-  v({"attention_bias", "biases in attention's projections"}, m.attention.bias);
+  v({"attention_bias", "biases of queries, keys and values"}, m.attention.bias);
+  v({"attention_out_bias", "of the projection of their output", "attention_bias"}, m.attention.out_bias);
+  v({"attention_scale", "scores are multiplied by it; 0: by 1 / sqrt(d_qk)"}, m.attention.scale,
+    Range<double>{0, 1e6});
+  std::string query_key_norm = name_of(m.attention.query_key_norm);
+  v({"query_key_norm", "an RMSnorm of queries and keys: of each head, or of all together"}, query_key_norm,
+    Choices{"none", "heads", "whole"});
+  m.attention.query_key_norm = query_key_norm_from_name(query_key_norm);
+  v({"windows",
+     "of a decoder's layers, in turn: how many tokens each sees, its own the last; 0: all. E.g. [256, 0]"},
+    m.attention.windows);
   v({"hidden", "width of the feed-forward network", "4 x width"}, m.hidden, Range<int64_t>{1, 1 << 24});
   std::string activation = name_of(m.activation);
   v({"activation", "of the feed-forward network", "gelu_tanh, of an encoder gelu"}, activation,
@@ -169,13 +179,43 @@ void visit(TrainConfig& c, Visitor& v) {
     Range<double>{0, 0.95});
   m.attention.dropout = m.embedding_dropout = m.residual_dropout;
   std::string placement = name_of(m.norm_placement), positions = name_of(m.positions);
-  v({"norm", "pre: x + f(norm(x)); post: norm(x + f(x))", "pre, of an encoder post"}, placement,
-    Choices{"pre", "post"});
+  v({"norm",
+     "pre: x + f(norm(x)); post: norm(x + f(x)); sandwich: x + norm(f(norm(x))); branch: x + norm(f(x))",
+     "pre, of an encoder post"},
+    placement, Choices{"pre", "post", "sandwich", "branch", "none"});
   m.norm_placement = norm_placement_from_name(placement);
-  v({"positions", "a learned table, a formula, or relative: biases of the scores by distance (T5)",
+  v({"positions",
+     "a learned table, a formula; relative: biases of the scores by distance (T5); rotary: turned queries "
+     "and "
+     "keys; alibi: scores fall with the distance",
      "learned, of recurrences alone none"},
-    positions, Choices{"learned", "sinusoidal", "sinusoidal_paper", "sinusoidal_halves", "relative", "none"});
+    positions,
+    Choices{"learned", "sinusoidal", "sinusoidal_paper", "sinusoidal_halves", "relative", "rotary", "alibi",
+            "alibi_evens_first", "none"});
   m.positions = positions_from_name(positions);
+  RotarySpec& rotary = m.attention.rotary;
+  v({"rotary_width", "of rotary positions: columns of a head that are turned", "d_qk"}, rotary.width,
+    Range<int64_t>{0, 576});
+  v({"rotary_base", "of the angles: more for longer contexts"}, rotary.base, Range<double>{1, 1e12});
+  std::string layout = name_of(rotary.layout), scaling = name_of(rotary.scaling);
+  v({"rotary_layout", "which columns make a pair"}, layout, Choices{"halves", "interleaved"});
+  rotary.layout = rotary_layout_from_name(layout);
+  v({"rotary_scaling", "for contexts longer than that of the first training"}, scaling,
+    Choices{"none", "linear", "dynamic", "yarn", "llama3"});
+  rotary.scaling = rotary_scaling_from_name(scaling);
+  v({"rotary_factor", "how much longer"}, rotary.factor, Range<double>{1, 1e6});
+  v({"rotary_original_context", "that of the first training", "context"}, rotary.original_context,
+    Range<int64_t>{0, 1 << 28});
+  v({"rotary_low", "of yarn and llama3: pairs that turn less often in it are slowed down"}, rotary.low,
+    Range<double>{0, 1e6});
+  v({"rotary_high", "those that turn more often are not", "4, of yarn 32"}, rotary.high,
+    Range<double>{0, 1e6});
+  v({"rotary_magnitude", "of cosines and sines", "1, of yarn 0.1 ln(rotary_factor) + 1"}, rotary.magnitude,
+    Range<double>{0, 1e3});
+  std::string branches = name_of(m.branches);
+  v({"branches", "attention and feed-forward network in turn, or beside each other with two norms or one"},
+    branches, Choices{"serial", "parallel", "one_norm"});
+  m.branches = branches_from_name(branches);
   std::string order = name_of(m.order);
   v({"order", "stack: a decoder's tokens see those before them; prefix: those of a prompt also each other",
      "stack; of a decoder that learns from pairs prefix; of the permutation objective permuted"},
@@ -185,12 +225,21 @@ void visit(TrainConfig& c, Visitor& v) {
     Range<int64_t>{4, 1 << 16});
   v({"relative_distance", "from which on all share one"}, m.relative_distance, Range<int64_t>{3, 1 << 24});
   std::string normalization = name_of(m.normalization);
-  v({"normalization", "layer: Algorithm 6; rms: neither centred nor shifted"}, normalization,
-    Choices{"layer", "rms"});
+  v({"normalization",
+     "layer: Algorithm 6 (_scale: without beta; _plain: without weights); rms: neither centred nor shifted "
+     "(_plus_one: its weight is added to 1)"},
+    normalization, Choices{"layer", "layer_scale", "layer_plain", "rms", "rms_plus_one"});
   m.normalization = normalization_from_name(normalization);
   v({"gated", "the feed-forward network has a second factor"}, m.gated);
   v({"feed_forward_bias", "biases in the feed-forward network"}, m.feed_forward_bias);
+  v({"embedding_width", "of tokens, where another than the blocks'; 0: width"}, m.embedding_width,
+    Range<int64_t>{0, 1 << 20});
   v({"embedding_scaled", "token embeddings times the root of the width"}, m.embedding_scaled);
+  v({"embedding_multiplier", "token embeddings times this"}, m.embedding_multiplier,
+    Range<double>{-1e6, 1e6});
+  v({"residual_multiplier", "what a branch adds times this"}, m.residual_multiplier,
+    Range<double>{-1e6, 1e6});
+  v({"logit_multiplier", "logits times this"}, m.logit_multiplier, Range<double>{-1e6, 1e6});
   v({"embedding_norm", "a norm over the sum of embeddings", "false, of an encoder true"}, m.embedding_norm);
   v({"segments", "embeddings that tell the texts of a pair apart", "0, of an encoder 2"}, m.segments,
     Range<int64_t>{0, 1 << 16});
@@ -369,6 +418,23 @@ class Reader {
     (*this)(k, wide, range);
     out = static_cast<float>(wide);
   }
+  // An integer or a list of integers.
+  void operator()(const Key& k, std::vector<int64_t>& out) {
+    const toml::node* n = find(k);
+    if (n == nullptr) return;
+    if (const auto one = n->value_exact<int64_t>()) {
+      out = {*one};
+      return;
+    }
+    const toml::array* list = n->as_array();
+    if (list == nullptr) refuse(k, "expected an integer or a list of integers");
+    out.clear();
+    for (const toml::node& e : *list) {
+      const auto i = e.value_exact<int64_t>();
+      if (!i) refuse(k, "expected a list of integers");
+      out.push_back(*i);
+    }
+  }
   // A string or a list of strings.
   void operator()(const Key& k, std::vector<std::string>& out) {
     const toml::node* n = find(k);
@@ -461,6 +527,9 @@ std::string toml_value(const std::vector<std::string>& list) {
   std::string out;
   for (const std::string& s : list) out += (out.empty() ? "" : ", ") + toml_value(s);
   return "[" + out + "]";
+}
+std::string toml_value(const std::vector<int64_t>& list) {
+  return fmt::format("[{}]", fmt::join(list, ", "));
 }
 std::string toml_value(bool b) {
   return b ? "true" : "false";

@@ -86,6 +86,19 @@ void settle_head(TrainConfig& c, const Given& given) {
     m.pooler = m.architecture == Architecture::encoder && m.pooling == Pooling::first;
 }
 
+// What is said of rotary positions once the heads are known. `before`: the context of the model that the run
+// begins with.
+void settle_rotary(ModelSpec& m, const Given& given, int64_t before) {
+  RotarySpec& r = m.attention.rotary;
+  if (m.positions != Positions::rotary) return;
+  if (!given("model.rotary_width") && r.width == 0) r.width = m.attention.d_qk / 2 * 2;
+  if (r.scaling == RotaryScaling::none || r.scaling == RotaryScaling::linear) return;
+  if (!given("model.rotary_original_context") && r.original_context == 0) r.original_context = before;
+  if (r.scaling != RotaryScaling::yarn) return;
+  if (!given("model.rotary_high") && r.high == RotarySpec().high) r.high = 32;
+  if (!given("model.rotary_magnitude") && r.magnitude == 1) r.magnitude = 0.1 * std::log(r.factor) + 1;
+}
+
 // What a recurrence asks of the rest.
 void settle_recurrence(ModelSpec& m, const Given& given) {
   RecurrenceSpec& r = m.recurrence;
@@ -103,7 +116,8 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
             before);
   };
   same("architecture", name_of(from.architecture), name_of(m.architecture));
-  same("context", from.context, m.context);
+  // Where distances tell places a model may be trained on with longer texts.
+  if (from.longest() == from.context) same("context", from.context, m.context);
   same("width", from.width, m.width);
   same("layers", from.layers, m.layers);
   same("encoder_layers", from.encoder_layers, m.encoder_layers);
@@ -112,6 +126,15 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("d_qk", from.attention.d_qk, m.attention.d_qk);
   same("d_vo", from.attention.d_vo, m.attention.d_vo);
   same("attention_bias", from.attention.bias, m.attention.bias);
+  same("attention_out_bias", from.attention.out_bias, m.attention.out_bias);
+  same("attention_scale", from.attention.scale, m.attention.scale);
+  same("query_key_norm", name_of(from.attention.query_key_norm), name_of(m.attention.query_key_norm));
+  same("rotary_width", from.attention.rotary.width, m.attention.rotary.width);
+  same("rotary_layout", name_of(from.attention.rotary.layout), name_of(m.attention.rotary.layout));
+  same("branches", name_of(from.branches), name_of(m.branches));
+  same("embedding_width", from.embedding_width, m.embedding_width);
+  same("embedding_multiplier", from.embedding_multiplier, m.embedding_multiplier);
+  same("residual_multiplier", from.residual_multiplier, m.residual_multiplier);
   same("hidden", from.hidden, m.hidden);
   same("activation", name_of(from.activation), name_of(m.activation));
   same("norm", name_of(from.norm_placement), name_of(m.norm_placement));
@@ -286,12 +309,14 @@ void settle(TrainConfig& c, const ReadConfig& read) {
     if (!given("model.kv_heads")) m.attention.kv_heads = heads;
     if (m.has_blocks() && !given("model.d_qk")) m.attention.d_qk = m.width / heads;
     if (m.has_blocks() && !given("model.d_vo")) m.attention.d_vo = m.width / heads;
+    if (!given("model.attention_out_bias")) m.attention.out_bias = m.attention.bias;
     if (!given("model.hidden")) m.hidden = 4 * m.width;
     if (!given("model.encoder_layers"))
       m.encoder_layers = m.architecture == Architecture::encoder_decoder ? m.layers : 0;
     if (!given("model.init_std") && m.architecture != Architecture::decoder)
       m.init_std = 1 / std::sqrt(static_cast<float>(m.width));
   }
+  settle_rotary(m, given, c.from.empty() ? m.context : from.context);
   settle_objective(c, given, path);
   settle_order(c, given, path);
   settle_head(c, given);

@@ -48,6 +48,9 @@ const Case kCases[] = {
     {{17, 3}, 6, 2, 8, 16, Mask::causal(), 0.2F},
     {{65, 1}, 2, 2, 16, 8, Mask::full(), 0.5F},
     {{66}, 3, 1, 65, 17, Mask::causal(), 0.1F},
+    {{17, 1}, 4, 2, 3, 17, Mask::sliding(1)},
+    {{130}, 2, 2, 3, 5, Mask::sliding(7), 0.1F},
+    {{200, 3}, 2, 1, 3, 3, Mask::sliding(70)},
 };
 
 // A sum over up to 130 keys of probabilities, whose exponent carries the rounding of a product of width 65.

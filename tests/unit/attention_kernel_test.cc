@@ -8,6 +8,9 @@ namespace {
 
 const std::vector<int64_t> kLengths = {1, 2, 5, 63, 64, 65, 130};
 
+// Windows within a tile of keys, and over several.
+const Mask kMasks[] = {Mask::causal(), Mask::full(), Mask::sliding(3), Mask::sliding(66)};
+
 std::vector<AttentionCase> attention_cases() {
   std::vector<AttentionCase> cases;
   struct Width {
@@ -17,7 +20,7 @@ std::vector<AttentionCase> attention_cases() {
   for (const auto& [heads, kv_heads] :
        {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {2, 2}, {6, 1}, {6, 2}, {6, 3}})
     for (const Width w : {Width{3, 5}, {8, 24}})
-      for (const Mask mask : {Mask::causal(), Mask::full()})
+      for (const Mask mask : kMasks)
         cases.push_back({.name = "heads",
                          .heads = heads,
                          .kv_heads = kv_heads,
@@ -35,7 +38,7 @@ std::vector<AttentionCase> attention_cases() {
                    .keys = kLengths});
   // Several tiles of lanes beside each other, of keys behind each other, and the tasks' border.
   for (const float p : {0.0f, 0.3f})
-    for (const Mask mask : {Mask::causal(), Mask::full()})
+    for (const Mask mask : kMasks)
       cases.push_back({.name = "long",
                        .heads = 3,
                        .kv_heads = 1,
@@ -96,7 +99,7 @@ std::vector<AttentionCase> attention_cases() {
                    .d_vo = 24,
                    .queries = {5, 130, 70},
                    .keys = {3, 64, 1}});
-  for (const Mask mask : {Mask::causal(), Mask::full()})
+  for (const Mask mask : kMasks)
     cases.push_back({.name = "no keys",
                      .heads = 2,
                      .kv_heads = 2,
@@ -107,7 +110,7 @@ std::vector<AttentionCase> attention_cases() {
                      .mask = mask});
   cases.push_back({.name = "no sequences"});
   // Layouts.
-  for (const Mask mask : {Mask::causal(), Mask::full()})
+  for (const Mask mask : kMasks)
     cases.push_back({.name = "packed",
                      .heads = 6,
                      .kv_heads = 2,
@@ -129,7 +132,7 @@ std::vector<AttentionCase> attention_cases() {
                      .p = block_rows == 3 ? 0.2f : 0,
                      .block_rows = block_rows,
                      .packed = block_rows == 16});
-  for (const Mask mask : {Mask::causal(), Mask::full()})
+  for (const Mask mask : kMasks)
     cases.push_back({.name = "dropout",
                      .heads = 6,
                      .kv_heads = 3,
@@ -140,7 +143,7 @@ std::vector<AttentionCase> attention_cases() {
                      .mask = mask,
                      .p = 0.5f});
   // One head a group has its own path; several share lanes; single queries another.
-  for (const Mask mask : {Mask::causal(), Mask::full()})
+  for (const Mask mask : kMasks)
     for (const int64_t kv_heads : {4, 2})
       cases.push_back({.name = "term",
                        .heads = 4,
@@ -153,7 +156,7 @@ std::vector<AttentionCase> attention_cases() {
                        .p = 0.2f,
                        .term = true});
   // Scores up to about 1e4, both signs.
-  for (const Mask mask : {Mask::causal(), Mask::full()})
+  for (const Mask mask : kMasks)
     cases.push_back({.name = "extreme",
                      .heads = 2,
                      .kv_heads = 1,
@@ -172,6 +175,7 @@ std::string text(const AttentionCase& c) {
                               c.kv_heads, c.d_qk, c.d_vo,
                               c.ranked                          ? "ranked"
                               : c.mask.kind == Mask::Kind::full ? "full"
+                              : c.mask.window > 0               ? fmt::format("window {}", c.mask.window)
                                                                 : "causal",
                               c.p, c.block_rows);
   for (size_t i = 0; i < c.queries.size(); ++i) s += fmt::format(" {}x{}", c.queries[i], c.keys[i]);
@@ -228,7 +232,7 @@ TYPED_TEST(AttentionKernel, WithoutKeysIsZeroWithLogOfZero) {
   using T = TypeParam;
   for (int i = 0; i < kernel_table_count(); ++i)
     for (const int64_t queries : {1, 3, 70})
-      for (const Mask mask : {Mask::causal(), Mask::full()}) {
+      for (const Mask mask : kMasks) {
         SCOPED_TRACE(kernel_table(i).name);
         const AttentionProblem<T> problem(
             {.heads = 2, .kv_heads = 2, .queries = {queries}, .keys = {0}, .mask = mask});

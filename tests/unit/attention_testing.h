@@ -212,7 +212,8 @@ AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradien
         double score_error = 0, top = -HUGE_VAL, largest = 0, sum = 0;
         for (int64_t j = 0; j < keys; ++j) {
           if (c.ranked ? x.key_rank[x.first_row(s) + j] > x.query_rank[row]
-                       : c.mask.kind == Mask::Kind::causal && j > position)
+                       : c.mask.kind == Mask::Kind::causal &&
+                             (j > position || (c.mask.window > 0 && position - j >= c.mask.window)))
             continue;
           double dot = 0, size = 0;
           for (int64_t d = 0; d < c.d_qk; ++d) {

@@ -20,7 +20,7 @@ ModelSpec native() {
   s.attention.kv_heads = 2;
   s.attention.d_qk = 5;
   s.attention.d_vo = 7;
-  s.attention.bias = false;
+  s.attention.bias = s.attention.out_bias = false;
   s.hidden = 9;
   s.tied = false;
   s.activation = Activation::relu;
@@ -77,6 +77,8 @@ TEST(ModelDir, TheFamilyIsTheFirstThatExpressesTheSpec) {
   EXPECT_EQ(family_for(native()).model_type, "qkv");
   ModelSpec grouped = gpt2();
   grouped.attention.kv_heads = 1;
+  EXPECT_EQ(family_for(grouped).model_type, "gpt_bigcode");
+  grouped.gated = true;
   EXPECT_EQ(family_for(grouped).model_type, "qkv");
   grouped = gpt2();
   grouped.attention.bias = false;
@@ -217,7 +219,7 @@ TEST_P(BadModelDir, ConfigFields) {
     refuse_field("version", 1000, {"version", "1000"});
     refuse_field("architecture", "diffusion", {"architecture", "'diffusion'", "encoder_decoder"});
     refuse_field("encoder_layers", 2, {"encoder_layers", "one stack"});
-    refuse_field("positions", "alibi", {"positions", "'alibi'"});
+    refuse_field("positions", "spiral", {"positions", "'spiral'"});
     refuse_field("norm_placement", "both", {"norm placement", "'both'"});
     refuse_field("kv_heads", 3, {"kv_heads"});
     refuse_field("d_qk", 1000, {"d_qk"});
@@ -304,6 +306,198 @@ TEST(ModelDir, HeadsComeBack) {
   }
 }
 
+// A decoder with what Llama has.
+ModelSpec llama() {
+  ModelSpec s = gpt2_spec(13, 8, 12, 2, 3);
+  s.attention.kv_heads = 1;
+  s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.tied = false;
+  s.gated = true;
+  s.activation = Activation::silu;
+  s.normalization = Normalization::rms;
+  s.norm_epsilon = 1e-6F;
+  s.positions = Positions::rotary;
+  s.attention.rotary.width = 4;
+  return s;
+}
+
+struct FamilyCase {
+  const char* model_type;
+  void (*change)(ModelSpec& s);  // what the family has beside llama()
+};
+
+const FamilyCase kFamilies[] = {
+    {"llama", [](ModelSpec&) {}},
+    {"llama",
+     [](ModelSpec& s) {
+       s.attention.bias = s.attention.out_bias = true;
+       s.attention.rotary.base = 500000;
+       s.attention.rotary.scaling = RotaryScaling::llama3;
+       s.attention.rotary.factor = 8;
+       s.attention.rotary.original_context = 4;
+     }},
+    {"llama",
+     [](ModelSpec& s) {
+       RotarySpec& r = s.attention.rotary;
+       r.scaling = RotaryScaling::yarn;
+       r.factor = 2;
+       r.original_context = s.context;
+       r.high = 32;
+       r.magnitude = 1.25;
+     }},
+    {"mistral", [](ModelSpec& s) { s.attention.windows = {5}; }},
+    {"qwen2", [](ModelSpec& s) { s.attention.bias = true; }},
+    {"gemma",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::rms_plus_one;
+       s.embedding_scaled = true;
+       s.activation = Activation::gelu_tanh;
+       s.tied = true;
+     }},
+    {"phi",
+     [](ModelSpec& s) {
+       s.gated = false;
+       s.normalization = Normalization::layer;
+       s.branches = Branches::one_norm;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.unembedding_bias = true;
+       s.attention.rotary.width = 2;
+     }},
+    {"phi3",
+     [](ModelSpec& s) {
+       s.residual_dropout = 0.25F;
+       s.attention.rotary.width = 2;
+     }},
+    {"olmo",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::layer_plain;
+       s.norm_epsilon = 1e-5F;
+     }},
+    {"olmo2",
+     [](ModelSpec& s) {
+       s.norm_placement = NormPlacement::branch;
+       s.attention.query_key_norm = QueryKeyNorm::whole;
+     }},
+    {"stablelm",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::layer;
+       s.branches = Branches::one_norm;
+       s.attention.bias = true;
+     }},
+    {"starcoder2",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::layer;
+       s.gated = false;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.tied = true;
+     }},
+    {"granite",
+     [](ModelSpec& s) {
+       s.attention.scale = 0.25F;
+       s.embedding_multiplier = 3;
+       s.residual_multiplier = 0.5F;
+       s.logit_multiplier = 0.5F;
+     }},
+    {"cohere",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::layer_scale;
+       s.branches = Branches::one_norm;
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s.logit_multiplier = 0.25F;
+       s.tied = true;
+     }},
+    {"gpt_neox",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.branches = Branches::parallel;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 2;
+       s.tied = false;
+     }},
+    {"gptj",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.attention.bias = s.attention.out_bias = s.tied = false;
+       s.branches = Branches::one_norm;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 2;
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s.unembedding_bias = true;
+     }},
+    {"falcon",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.attention.kv_heads = 1;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = false;
+       s.branches = Branches::one_norm;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 4;
+     }},
+    {"falcon",
+     [](ModelSpec& s) {
+       s = gpt2_spec(13, 8, 16, 2, 4);
+       s.attention.kv_heads = 2;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = false;
+       s.branches = Branches::parallel;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 4;
+     }},
+    {"bloom",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.positions = Positions::alibi;
+       s.embedding_norm = true;
+     }},
+    {"mpt",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.positions = Positions::alibi_evens_first;
+       s.normalization = Normalization::layer_scale;
+       s.activation = Activation::gelu;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = false;
+     }},
+    {"gpt_neo",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.attention.bias = s.attention.scaled = false;
+       s.attention.windows = {0, 3};
+     }},
+    {"opt",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.activation = Activation::relu;
+       s.norm_placement = NormPlacement::post;
+       s.embedding_width = 5;
+     }},
+    {"qkv",
+     [](ModelSpec& s) {
+       s.norm_placement = NormPlacement::sandwich;
+       s.attention.windows = {3, 0};
+       s.attention.query_key_norm = QueryKeyNorm::heads;
+       s.residual_multiplier = 0.5F;
+       s.attention.rotary.scaling = RotaryScaling::dynamic;
+       s.attention.rotary.original_context = 6;
+     }},
+};
+
+// Each family's directory says all about its models, and holds the weights bit for bit.
+TEST(ModelDir, DecodersOfEveryFamilyComeBack) {
+  for (const FamilyCase& c : kFamilies) {
+    ModelSpec spec = llama();
+    c.change(spec);
+    SCOPED_TRACE(c.model_type);
+    EXPECT_EQ(family_for(spec).model_type, c.model_type);
+    const ScratchDir dir;
+    const auto model = drawn(spec);
+    save_model(dir.path(), *model);
+    const auto loaded = load_model(dir.path(), DType::f32);
+    EXPECT_EQ(loaded->spec(), spec);
+    expect_same_weights(*model, *loaded);
+    const std::string second = dir.path() + "/again";
+    std::filesystem::create_directories(second);
+    save_model(second, *loaded);
+    for (const char* name : {"/config.json", "/model.safetensors"})
+      EXPECT_EQ(read_file(dir.path() + name), read_file(second + name)) << name;
+  }
+}
+
 // Versions 1, 2 and 4 of the format lack what came after them.
 TEST(ModelDir, OlderVersionsAreRead) {
   const auto older = [](const ScratchDir& dir, int version, std::initializer_list<const char*> lacks) {
@@ -316,7 +510,11 @@ TEST(ModelDir, OlderVersionsAreRead) {
   encoder.norm_placement = NormPlacement::pre;  // which no other family has
   const ScratchDir four, two, one;
   save_model(four.path(), *drawn(encoder));
-  older(four, 4, {"source_vocab_size"});
+  older(four, 4,
+        {"source_vocab_size", "embedding_width", "branches", "embedding_multiplier", "residual_multiplier",
+         "logit_multiplier", "attention_out_bias", "attention_scale", "query_key_norm", "windows",
+         "rotary_width", "rotary_layout", "rotary_base", "rotary_scaling", "rotary_factor",
+         "rotary_original_context", "rotary_low", "rotary_high", "rotary_magnitude"});
   EXPECT_EQ(load_spec(four.path()), encoder);
   save_model(two.path(), *drawn(encoder));
   older(two, 2, {"output", "labels", "pooling", "pooler", "head_dropout"});

@@ -1,0 +1,268 @@
+// The engine against formal/variations.h: random small decoders of random variations of positions, norms,
+// branches, heads and windows have the same probabilities, losses, gradients and continuations.
+
+#include "formal/gradient.h"
+#include "formal/variations.h"
+#include "qkv/infer/generate.h"
+#include "qkv/io/family.h"
+#include "qkv/train/training_state.h"
+#include "tests/formal/engine_case.h"
+
+namespace qkv {
+namespace {
+
+using formal::VariedHyperparameters;
+using formal::VariedTheta;
+
+// The same model in both notations.
+struct VariedCase {
+  VariedHyperparameters hyper;
+  ModelSpec spec;
+  VariedTheta<double> theta;
+};
+
+template <typename E>
+E one_of(Uniform& u, std::initializer_list<E> all) {
+  return all.begin()[between(u, 0, static_cast<int>(all.size()) - 1)];
+}
+
+// Everything that may be combined, at random.
+VariedCase varied_case(unsigned seed) {
+  Uniform u(seed);
+  ModelSpec s;
+  AttentionSpec& a = s.attention;
+  s.vocab_size = between(u, 4, 12);
+  s.context = between(u, 4, 8);
+  s.layers = between(u, 1, 2);
+  s.width = between(u, 5, 16);
+  s.hidden = between(u, 1, 20);
+  a.heads = between(u, 1, 6);
+  a.kv_heads = a.heads % 2 == 0 && u() < 0.5 ? a.heads / 2 : u() < 0.2 ? 1 : a.heads;
+  a.d_qk = between(u, 3, 8);
+  a.d_vo = between(u, 1, 6);
+  s.tied = u() < 0.5;
+  VariedHyperparameters h;
+  const int f = between(u, 0, 2);
+  const Activation activations[] = {Activation::relu, Activation::gelu, Activation::gelu_tanh};
+  s.activation = activations[f];
+  h.activation = std::initializer_list<formal::Activation>{formal::Activation::ReLU, formal::Activation::GELU,
+                                                           formal::Activation::GELU_tanh}
+                     .begin()[f];
+  s.normalization = one_of(u, {Normalization::layer, Normalization::layer_scale, Normalization::layer_plain,
+                               Normalization::rms, Normalization::rms_plus_one});
+  h.norm_kind = static_cast<formal::NormKind>(s.normalization);
+  s.norm_placement = one_of(u, {NormPlacement::pre, NormPlacement::pre, NormPlacement::post,
+                                NormPlacement::sandwich, NormPlacement::branch, NormPlacement::none});
+  h.placement = static_cast<formal::NormPlacement>(s.norm_placement);
+  if (s.norm_placement == NormPlacement::pre)
+    s.branches = one_of(u, {Branches::serial, Branches::parallel, Branches::one_norm});
+  h.branches = static_cast<formal::Branches>(s.branches);
+  s.positions = one_of(u, {Positions::learned, Positions::rotary, Positions::rotary, Positions::alibi});
+  h.learned_positions = s.positions == Positions::learned;
+  h.alibi = s.positions == Positions::alibi;
+  if (s.positions == Positions::rotary) {
+    a.rotary.width = h.d_rot = 2 * between(u, 1, static_cast<int>(a.d_qk) / 2);
+    h.interleaved = u() < 0.5;
+    a.rotary.layout = h.interleaved ? RotaryLayout::interleaved : RotaryLayout::halves;
+    a.rotary.base = h.theta_base = u() < 0.5 ? 10000 : 100;
+  }
+  if (u() < 0.4) a.windows = {between(u, 1, 4), between(u, 0, 3)};
+  h.windows.assign(a.windows.begin(), a.windows.end());
+  a.query_key_norm =
+      one_of(u, {QueryKeyNorm::none, QueryKeyNorm::none, QueryKeyNorm::heads, QueryKeyNorm::whole});
+  h.query_key_norm = static_cast<formal::QueryKeyNorm>(a.query_key_norm);
+  s.gated = h.gated = u() < 0.5;
+  a.bias = h.qkv_bias = u() < 0.5;
+  a.out_bias = h.out_bias = u() < 0.5;
+  s.feed_forward_bias = h.mlp_bias = u() < 0.5;
+  if (u() < 0.3) a.scale = 0.25F, h.score_scale = 0.25;
+  if (u() < 0.3) s.embedding_multiplier = 1.5F, h.embedding_multiplier = 1.5;
+  if (u() < 0.3) s.residual_multiplier = 0.5F, h.residual_multiplier = 0.5;
+  if (u() < 0.3) s.logit_multiplier = 0.75F, h.logit_multiplier = 0.75;
+  h.N_V = s.vocab_size;
+  h.l_max = s.context;
+  h.L = s.layers;
+  h.H = a.heads;
+  h.H_kv = a.kv_heads;
+  h.d_e = s.width;
+  h.d_mlp = s.hidden;
+  h.d_attn = a.d_qk;
+  h.d_mid = a.d_vo;
+  h.d_f = s.width;
+  h.epsilon = double{s.norm_epsilon};
+  h.tied = s.tied;
+  check_spec(s);
+  VariedTheta<double> theta(h);
+  Uniform uniform(seed + 7);
+  formal::fill_parameters(theta, [&](const std::string& name) {
+    const bool factor = name.find("gamma") != std::string::npos && h.norm_kind != formal::NormKind::plus_one;
+    return uniform() - 0.5 + (factor ? 1.0 : 0.0);
+  });
+  return {h, s, theta};
+}
+
+// A theta, or a gradient of one, under the engine's names.
+Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
+  const AttentionSpec& a = c.spec.attention;
+  using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  Values out;
+  const auto put = [&](const std::string& name, const Rows& m) {
+    if (m.size() > 0) out[name].assign(m.data(), m.data() + m.size());
+  };
+  const auto norm = [&](const std::string& name, const formal::NormalizationParameters<double>& n) {
+    put(name + ".gamma", n.gamma);
+    put(name + ".beta", n.beta);
+  };
+  put("embedding.token", theta.embedding.W_e.transpose());
+  put("embedding.position", theta.embedding.W_p.transpose());
+  put("unembedding.weight", theta.embedding.W_u);
+  for (size_t l = 0; l < theta.layer.size(); ++l) {
+    const auto& from = theta.layer[l];
+    const std::string block = fmt::format("decoder.block.{}.", l), at = block + "attention",
+                      ff = block + "feed_forward";
+    const int64_t group = a.heads / a.kv_heads, q_rows = a.heads * a.d_qk, k_rows = a.kv_heads * a.d_qk;
+    Rows weight = Rows::Zero(q_rows + k_rows + a.kv_heads * a.d_vo, c.spec.width),
+         bias = Rows::Zero(weight.rows(), 1);
+    for (int64_t i = 0; i < a.heads; ++i) {
+      const auto& W = from.W.head[i];
+      const auto add = [&](int64_t row, const auto& M, const auto& b) {
+        weight.middleRows(row, M.rows()) = M;
+        if (b.size() > 0) bias.middleRows(row, M.rows()) = b;
+      };
+      add(i * a.d_qk, W.W_q, W.b_q);
+      if (i % group != 0) continue;
+      add(q_rows + i / group * a.d_qk, W.W_k, W.b_k);
+      add(q_rows + k_rows + i / group * a.d_vo, W.W_v, W.b_v);
+    }
+    put(at + ".qkv.weight", weight);
+    if (a.bias) put(at + ".qkv.bias", bias);
+    put(at + ".out.weight", from.W.W_o);
+    put(at + ".out.bias", from.W.b_o);
+    put(at + ".query_norm.gamma", from.gamma_q);
+    put(at + ".key_norm.gamma", from.gamma_k);
+    norm(at + ".norm", from.norm1);
+    norm(ff + ".norm", from.norm2);
+    norm(at + ".branch_norm", from.branch1);
+    norm(ff + ".branch_norm", from.branch2);
+    Rows up(from.mlp.W_mlp1.rows() + from.W_g.rows(), c.spec.width), up_bias(up.rows(), 1);
+    up.topRows(from.mlp.W_mlp1.rows()) = from.mlp.W_mlp1;
+    if (c.spec.gated) up.bottomRows(from.W_g.rows()) = from.W_g;
+    put(ff + ".up.weight", up);
+    if (c.spec.feed_forward_bias) {
+      up_bias.topRows(from.mlp.b_mlp1.rows()) = from.mlp.b_mlp1;
+      if (c.spec.gated) up_bias.bottomRows(from.b_g.rows()) = from.b_g;
+      put(ff + ".up.bias", up_bias);
+    }
+    put(ff + ".down.weight", from.mlp.W_mlp2);
+    put(ff + ".down.bias", from.mlp.b_mlp2);
+  }
+  norm("decoder.norm", theta.norm);
+  return out;
+}
+
+std::unique_ptr<Transformer> model_of(const VariedCase& c) {
+  auto model = std::make_unique<Transformer>(c.spec);
+  const Values values = values_of(c, c.theta);
+  for (Parameter& p : model->parameters().all()) {
+    const auto& v = values.at(p.name);
+    p.value = Tensor::of(p.shape, std::vector<float>(v.begin(), v.end()));
+  }
+  EXPECT_EQ(values.size(), model->parameters().all().size());
+  return model;
+}
+
+class VariationsAgainstFormal : public ::testing::TestWithParam<unsigned> {
+ protected:
+  void SetUp() override { RecordProperty("seed", static_cast<int>(GetParam())); }
+  VariedCase c_ = varied_case(GetParam());
+  Uniform u_{GetParam() + 1000};
+};
+
+TEST_P(VariationsAgainstFormal, Probabilities) {
+  const auto model = model_of(c_);
+  std::vector<Tokens> data;
+  TokenStream stream;
+  for (int i = 0; i < 3; ++i) {  // the formal sequences one by one, the engine's all at once
+    data.push_back(random_tokens(c_.spec, u_, between(u_, 1, static_cast<int>(c_.spec.context))));
+    stream.append(engine_ids(data.back()));
+  }
+  const Batch batch = cut_windows(stream, {0}, stream.size());
+  const NoGrad guard;
+  const Tensor logits = model->logits(model->hidden(batch, {}));
+  int64_t row = 0;
+  for (const Tokens& x : data) {
+    expect_probabilities(logits, row, formal::VariedTransformer(x, c_.theta), GetParam());
+    row += formal::length(x);
+  }
+}
+
+TEST_P(VariationsAgainstFormal, LossAndEveryGradient) {
+  const Tokens x = random_tokens(c_.spec, u_, static_cast<int>(c_.spec.context)),
+               y = random_tokens(c_.spec, u_, 2);
+  const auto loss = [&](const auto& theta) {
+    return formal::VariedLoss(x, theta) + formal::VariedLoss(y, theta);
+  };
+  const auto want = formal::loss_and_gradient(loss, c_.theta);
+  const Values gradients = values_of(c_, want.gradient);
+  TokenStream stream;
+  stream.append(engine_ids(x));
+  stream.append(engine_ids(y));
+  const Batch batch = cut_windows(stream, {0}, stream.size());
+  for (const bool recompute : {false, true}) {
+    const auto model = model_of(c_);
+    model->set_recompute(recompute);
+    model->parameters().prepare_training(DType::f32, 0);
+    model->parameters().reset_gradients();
+    Context context;
+    context.training = true;
+    const CrossEntropyResult r = model->loss(batch, batch.targets, context, 1);
+    EXPECT_NEAR(r.total / want.loss, 1, kTolerance);
+    backward(r.loss);
+    model->parameters().complete_gradients();
+    for (const Parameter& p : model->parameters().all())
+      EXPECT_LT(deviation(p.leaf->grad.values<float>(), gradients.at(p.name), largest(gradients)), kTolerance)
+          << p.name << ", seed " << GetParam() << (recompute ? ", recomputed" : "");
+  }
+}
+
+// Token by token with remembered keys, forked and reordered, beyond the context where positions allow it.
+TEST_P(VariationsAgainstFormal, CachedEqualsUncached) {
+  const auto model = model_of(c_);
+  const int64_t length = c_.spec.longest() > c_.spec.context ? 2 * c_.spec.context + 3 : c_.spec.context;
+  std::vector<Tokens> data = {random_tokens(c_.spec, u_, static_cast<int>(length)),
+                              random_tokens(c_.spec, u_, static_cast<int>(length))};
+  const NoGrad guard;
+  auto states = model->make_states(2);
+  for (int64_t t = 0; t < length; ++t) {
+    const std::vector<int32_t> ids = {data[0][t] - 1, data[1][t] - 1};
+    const auto at = static_cast<int32_t>(t);
+    const Tensor logits =
+        model->logits(model->hidden({Tensor::of({2}, ids), Layout::of({1, 1}, {at, at})}, {}, states));
+    for (int s = 0; s < 2; ++s) {
+      const Tokens seen(data[s].begin(), data[s].begin() + t + 1);
+      const formal::Matrix<double> P = formal::VariedTransformer(seen, c_.theta).rightCols(1);
+      expect_probabilities(logits, s, P, GetParam());
+    }
+    if (u_() < 0.3) {  // the second becomes a copy of the first, or they change places
+      const std::vector<int32_t> order = u_() < 0.5 ? std::vector<int32_t>{0, 0} : std::vector<int32_t>{1, 0};
+      const std::vector<Tokens> old = data;
+      for (int s = 0; s < 2; ++s)
+        std::copy(old[order[s]].begin(), old[order[s]].begin() + t + 1, data[s].begin());
+      for (auto& state : states) state->reorder(order);
+    }
+    if (u_() < 0.2 && t > 0) {  // forgets the last token of both, and reads another one
+      for (auto& state : states) {
+        state = state->fork();
+        for (int s = 0; s < 2; ++s) state->truncate(s, t);
+      }
+      for (int s = 0; s < 2; ++s) data[s][t] = random_tokens(c_.spec, u_, 1)[0];
+      --t;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Random, VariationsAgainstFormal,
+                         ::testing::Range(0u, std::max(60u, seeds() == 24 ? 60u : seeds())));
+
+}  // namespace
+}  // namespace qkv

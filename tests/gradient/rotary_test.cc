@@ -1,0 +1,184 @@
+// Rotary positions, ALiBi and the norms of queries and keys: what they are, and their gradients.
+#include "qkv/ops/rotary.h"
+
+#include <cmath>
+
+#include "qkv/ops/group_norm.h"
+#include "qkv/ops/relative_bias.h"
+#include "tests/gradient/gradient_check.h"
+#include "tests/unit/expect_error.h"
+
+namespace qkv {
+namespace {
+
+using testing::expect_gradients;
+using testing::uniform;
+using Tensors = std::vector<Tensor>;
+
+RotarySpec plain(int64_t width, RotaryLayout layout = RotaryLayout::halves) {
+  RotarySpec s;
+  s.width = width;
+  s.layout = layout;
+  return s;
+}
+
+Tensor positions(const std::vector<int32_t>& all) {
+  return Tensor::of({std::ssize(all)}, all);
+}
+
+constexpr RotaryLayout kLayouts[] = {RotaryLayout::halves, RotaryLayout::interleaved};
+
+// q turned at place m, k at place n: their product is a function of m - n.
+TEST(Rotary, ScoresDependOnDifferencesOfPositions) {
+  for (const RotaryLayout layout : kLayouts) {
+    const RotarySpec s = plain(6, layout);
+    const Tensor qk = uniform({2, 8}, 3);
+    const auto score = [&](int32_t m, int32_t n) {
+      const Tensor x = rotary(qk, 1, 8, layout, rotation(s, positions({m, n}), 1000));
+      double sum = 0;
+      for (int64_t i = 0; i < 8; ++i) sum += double{x.data<float>()[i]} * double{x.data<float>()[8 + i]};
+      return sum;
+    };
+    for (const int32_t shift : {1, 17, 400}) {
+      EXPECT_NEAR(score(5, 2), score(5 + shift, 2 + shift), 1e-5);
+      EXPECT_NEAR(score(0, 7), score(shift, 7 + shift), 1e-5);
+    }
+    EXPECT_GT(std::abs(score(5, 2) - score(5, 3)), 1e-3);
+  }
+}
+
+// A turn keeps lengths; place 0 is not turned; columns beyond the width, and those of no head, stay.
+TEST(Rotary, TurnsTheNamedColumnsOnly) {
+  for (const RotaryLayout layout : kLayouts) {
+    const Tensor x = uniform({3, 17}, 5), r = rotation(plain(4, layout), positions({0, 1, 90}), 91);
+    const Tensor y = rotary(x, 2, 6, layout, r);
+    for (int64_t row = 0; row < 3; ++row)
+      for (int64_t c = 0; c < 17; ++c) {
+        const bool in_head = c < 12 && c % 6 < 4;
+        const float a = x.data<float>()[row * 17 + c], b = y.data<float>()[row * 17 + c];
+        if (row == 0 || !in_head)
+          EXPECT_EQ(a, b) << row << " " << c;
+        else
+          EXPECT_NE(a, b) << row << " " << c;
+      }
+    double before = 0, after = 0;
+    for (int64_t i = 0; i < x.count(); ++i) {
+      before += std::pow(double{x.data<float>()[i]}, 2);
+      after += std::pow(double{y.data<float>()[i]}, 2);
+    }
+    EXPECT_NEAR(before, after, 1e-5);
+  }
+}
+
+// The angles of each way to reach further, against its definition.
+TEST(Rotary, Scalings) {
+  const auto angle = [](const RotarySpec& s, int64_t pair, int64_t length) {
+    const Tensor r = rotation(s, positions({1}), length);
+    return std::atan2(double{r.data<float>()[s.width / 2 + pair]}, double{r.data<float>()[pair]});
+  };
+  RotarySpec s = plain(8);
+  s.original_context = 64;
+  s.factor = 4;
+  const auto base_angle = [&](int64_t pair) {
+    return std::pow(10000.0, -2.0 * static_cast<double>(pair) / 8);
+  };
+  for (int64_t i = 0; i < 4; ++i) {
+    s.scaling = RotaryScaling::linear;
+    EXPECT_NEAR(angle(s, i, 10), base_angle(i) / 4, 1e-7);
+    s.scaling = RotaryScaling::dynamic;
+    EXPECT_NEAR(angle(s, i, 64), base_angle(i), 1e-7);  // not longer than before: as before
+    const double base = 10000 * std::pow(4.0 * 128 / 64 - 3, 8.0 / 6);
+    EXPECT_NEAR(angle(s, i, 128), std::pow(base, -2.0 * static_cast<double>(i) / 8), 1e-7);
+  }
+  s.scaling = RotaryScaling::llama3;
+  EXPECT_NEAR(angle(s, 0, 10), base_angle(0), 1e-7);      // 10 turns in 64 places: as they are
+  EXPECT_NEAR(angle(s, 3, 10), base_angle(3) / 4, 1e-7);  // a hundredth of a turn
+  const double turns = 64 * base_angle(1) / (2 * 3.141592653589793), smooth = (turns - 1) / 3;
+  ASSERT_GT(turns, 1);  // in between
+  EXPECT_NEAR(angle(s, 1, 10), base_angle(1) * (smooth + (1 - smooth) / 4), 1e-7);
+  s.scaling = RotaryScaling::yarn;
+  s.low = 1;
+  s.high = 32;
+  EXPECT_NEAR(angle(s, 0, 10), base_angle(0), 1e-7);
+  EXPECT_NEAR(angle(s, 3, 10), base_angle(3) / 4, 1e-7);
+  s.magnitude = 2;
+  EXPECT_NEAR(rotation(s, positions({0}), 1).data<float>()[0], 2, 1e-6);
+}
+
+TEST(RotaryGradient, IsTheDifference) {
+  for (const RotaryLayout layout : kLayouts)
+    for (const int64_t width : {2, 6}) {
+      const Tensor r = rotation(plain(width, layout), positions({0, 3, 1, 77, 12}), 78);
+      expect_gradients([&](const Tensors& in) { return Tensors{rotary(in[0], 3, 7, layout, r)}; },
+                       {uniform({5, 23}, 9)}, {.h = 0.25, .roundings = 4});
+    }
+}
+
+TEST(Rotary, RefusesWhatDoesNotFit) {
+  const Tensor x = uniform({2, 8}, 1), r = rotation(plain(4), positions({0, 1}), 2);
+  testing::expect_error([&] { rotary(x, 3, 4, RotaryLayout::halves, r); }, {"rotary", "3 heads"});
+  testing::expect_error([&] { rotary(x, 2, 3, RotaryLayout::halves, r); }, {"rotary", "at most 3"});
+  testing::expect_error([&] { rotary(uniform({3, 8}, 1), 1, 4, RotaryLayout::halves, r); }, {"rotary", "[3"});
+  testing::expect_error([&] { rotation(plain(3), positions({0}), 1); }, {"even"});
+}
+
+// The published slopes: a geometric series of powers of two; of six heads the four of four heads and every
+// second of eight.
+TEST(Alibi, Slopes) {
+  const auto slopes = [](int64_t heads, bool evens_first) {
+    const Tensor bias = alibi(heads, evens_first, 3);
+    std::vector<double> out;
+    for (int64_t h = 0; h < heads; ++h) {
+      const float* row = bias.data<float>() + h * 7;
+      for (int64_t d = 0; d <= 3; ++d) {  // proportional to the distance, either way
+        EXPECT_FLOAT_EQ(row[3 + d], row[4] * static_cast<float>(d));
+        EXPECT_EQ(row[3 + d], row[3 - d]);
+      }
+      out.push_back(std::log2(double{-row[4]}));
+    }
+    return out;
+  };
+  EXPECT_EQ(slopes(8, false), (std::vector<double>{-1, -2, -3, -4, -5, -6, -7, -8}));
+  EXPECT_EQ(slopes(8, true), slopes(8, false));
+  EXPECT_EQ(slopes(6, false), (std::vector<double>{-2, -4, -6, -8, -1, -3}));
+  EXPECT_EQ(slopes(6, true), (std::vector<double>{-2, -4, -6, -8, -1, -3}));
+  EXPECT_EQ(slopes(3, false), (std::vector<double>{-4, -8, -2}));
+  EXPECT_EQ(slopes(1, false), (std::vector<double>{-8}));
+}
+
+TEST(GroupRmsNorm, NormalisesItsGroupsOnly) {
+  const Tensor x = uniform({4, 11}, 2), gamma = uniform({3}, 3, 0.5, 2);
+  const Tensor y = group_rms_norm(x, 2, 2, 3, gamma, 1e-6F);
+  for (int64_t r = 0; r < 4; ++r) {
+    const float *from = x.data<float>() + r * 11, *to = y.data<float>() + r * 11;
+    for (const int64_t c : {0, 1, 8, 9, 10}) EXPECT_EQ(from[c], to[c]);
+    for (const int64_t g : {2, 5}) {
+      double square = 0;
+      for (int64_t i = 0; i < 3; ++i) square += std::pow(double{from[g + i]}, 2) / 3;
+      for (int64_t i = 0; i < 3; ++i)
+        EXPECT_NEAR(to[g + i], from[g + i] / std::sqrt(square + 1e-6) * double{gamma.data<float>()[i]}, 1e-6);
+    }
+  }
+}
+
+TEST(GroupRmsNormGradient, IsTheDifference) {
+  for (const bool shared : {true, false})
+    for (const int64_t width : {1, 3, 17}) {
+      // Away from 0, where a norm has no bounded derivatives.
+      const Tensor x = uniform({3, 2 * width + 5}, 4, 0.5, 1.5),
+                   gamma = uniform({shared ? width : 2 * width}, 5, 0.5, 1.5);
+      expect_gradients(
+          [&](const Tensors& in) { return Tensors{group_rms_norm(in[0], 1, 2, width, in[1], 1e-3F)}; },
+          {x, gamma}, {.fifth = 400, .roundings = 12, .bf16_roundings = 4, .keep_f32 = {1}});
+    }
+}
+
+TEST(GroupRmsNorm, RefusesWhatDoesNotFit) {
+  const Tensor x = uniform({2, 8}, 1);
+  testing::expect_error([&] { group_rms_norm(x, 3, 2, 3, uniform({3}, 1), 1e-6F); },
+                        {"group_rms_norm", "2 groups"});
+  testing::expect_error([&] { group_rms_norm(x, 0, 2, 3, uniform({4}, 1), 1e-6F); }, {"gamma"});
+}
+
+}  // namespace
+}  // namespace qkv
