@@ -4,6 +4,7 @@
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/train/cross_validation.h"
+#include "qkv/train/presets.h"
 #include "qkv/train/trainer.h"
 
 namespace qkv {
@@ -18,7 +19,7 @@ void ask_to_stop(int signal) {
 }
 
 struct Options {
-  std::string config;
+  std::string config, preset, size;
   std::vector<std::string> set;
   bool resume = false, overwrite = false, dry_run = false;
 };
@@ -39,8 +40,17 @@ std::string folds_text(const std::vector<FoldScores>& all) {
   return table_text(rows);
 }
 
+std::string preset_help() {
+  std::string out = "Presets (--preset, or model.preset):\n";
+  for (const Preset& p : presets()) out += fmt::format("  {:<10} {}\n", p.name, p.source);
+  return out;
+}
+
 void run(const Options& o) {
-  const TrainConfig config = read_train_config(o.config, o.set);
+  std::vector<std::string> set = o.set;
+  for (const auto& [key, value] : {std::pair("preset", o.preset), {"size", o.size}})
+    if (!value.empty()) set.push_back(fmt::format("model.{}=\"{}\"", key, value));
+  const TrainConfig config = read_train_config(o.config, set);
   const bool folds = config.data.folds > 0 && config.data.fold == 0;
   const StartMode mode = o.resume ? StartMode::resume : o.overwrite ? StartMode::overwrite : StartMode::fresh;
   if (o.dry_run) {
@@ -64,13 +74,15 @@ void add_train_command(CLI::App& app) {
   CLI::App* c = app.add_subcommand("train", "Train a model from text as a configuration says");
   c->add_option("CONFIG", o->config, "Configuration file (TOML)")->required();
   c->add_option("--set", o->set, "Override one key: section.key=value (repeatable)")->allow_extra_args(false);
+  c->add_option("--preset", o->preset, "A published architecture: what [model] does not say is as there");
+  c->add_option("--size", o->size, "Of its blocks: tiny (width 128), small (384) or base (768)");
   auto* resume = c->add_flag("--resume", o->resume, "Continue from the checkpoint in train.out");
   c->add_flag("--dry-run", o->dry_run,
               "Check everything - files, tokenizer, memory, output - and train nothing");
   c->add_flag("--overwrite", o->overwrite, "Replace the run in train.out")->excludes(resume);
   c->footer(
       "A configuration in TOML: every key with its default, what it means and may be:\n\n" +
-      train_config_help() +
+      train_config_help() + "\n" + preset_help() +
       "\nCtrl-C finishes the step, saves and exits; --resume goes on bit for bit as if nothing had "
       "happened.\n"
       "data.folds = 5 trains five models, each tested by a fifth of the examples, and prints their scores;\n"

@@ -15,15 +15,28 @@ const std::vector<const Family*>& registry() {
   return families;
 }
 
+// The spec without what means nothing in it: no config.json has to say that.
+ModelSpec essence(ModelSpec s) {
+  const ModelSpec defaults;
+  s.family.clear();
+  if (s.positions != Positions::relative) {
+    s.relative_buckets = defaults.relative_buckets;
+    s.relative_distance = defaults.relative_distance;
+  }
+  if (s.positions != Positions::rotary) s.attention.rotary = {};
+  if (!s.recurrence.any()) s.recurrence = {};
+  if (s.classes() == 0) s.head_dropout = 0;
+  if (s.output == Output::tokens && s.labels.empty()) s.pooling = defaults.pooling;
+  return s;
+}
+
 // Whether a family's config.json says all about a spec: what is read from it is what was written.
 bool describes(const Family& family, const ModelSpec& spec) {
   if (&family == &native_family()) return true;
   if (!family.expresses(spec)) return false;
   try {
     const Json json = Json::parse(family.write_config(spec).dump());
-    ModelSpec read = family.read_config(JsonField(json, "config.json"));
-    read.family = spec.family;
-    return read == spec;
+    return essence(family.read_config(JsonField(json, "config.json"))) == essence(spec);
   } catch (const Error&) {
     return false;
   }

@@ -13,6 +13,7 @@
 #include "qkv/io/model_dir.h"
 #include "qkv/kernels/kernels.h"
 #include "qkv/train/config_rules.h"
+#include "qkv/train/presets.h"
 
 namespace qkv {
 namespace {
@@ -126,6 +127,9 @@ void visit(TrainConfig& c, Visitor& v) {
 
   v.section("model");
   ModelSpec& m = c.model;
+  v({"preset", "a published architecture, whose keys stand for those that are not given", nullptr, false},
+    c.preset);
+  v({"size", "of a preset's blocks: tiny, small or base", nullptr, false}, c.size);
   v({"from", "begin with the weights of this model or run, and a head of its own", nullptr, true}, c.from);
   std::string architecture = name_of(m.architecture);
   v({"architecture", "decoder: continues texts; encoder: reads them; encoder_decoder: source to target"},
@@ -596,6 +600,38 @@ std::vector<Setting> settings(const TrainConfig& config) {
   return std::move(writer.settings);
 }
 
+// Fills [model] with what its preset and its size say and the file does not.
+void apply_preset(toml::table& root, const std::string& path) {
+  const auto name = root["model"]["preset"].value<std::string>(),
+             size = root["model"]["size"].value<std::string>();
+  const bool named = name && !name->empty(), sized = size && !size->empty();
+  if (!named && !sized) return;
+  toml::table& model = *root["model"].as_table();
+  if (model["from"].value<std::string>().value_or("") != "") return;  // which it was made for
+  try {
+    if (sized) {
+      const PresetSize& s = preset_size_from_name(*size);
+      for (const auto& [key, value] : {std::pair("width", s.width), {"layers", s.layers}, {"heads", s.heads}})
+        model.insert(key, value);
+    }
+    if (!named) return;
+    const Preset& preset = preset_from_name(*name);
+    const toml::table keys = toml::parse(preset.model, std::string_view("preset"));
+    for (const auto& [key, value] : keys) model.insert(key, value);
+    const ModelSpec defaults = TrainConfig().model;
+    const auto width = model["width"].value_or(defaults.width),
+               heads = model["heads"].value_or(defaults.attention.heads);
+    // Rounded up to a multiple of 32, as published sizes are.
+    if (preset.hidden != 4)
+      model.insert("hidden",
+                   static_cast<int64_t>(std::ceil(preset.hidden * static_cast<double>(width) / 32)) * 32);
+    if (preset.kv_share != 1 && (preset.kv_share == 0 || heads % preset.kv_share == 0))
+      model.insert("kv_heads", preset.kv_share == 0 ? 1 : heads / preset.kv_share);
+  } catch (const Error& e) {
+    usage("{}: model.{}", path, e.what());
+  }
+}
+
 // The spec of the model that [model] from names, which the configuration then starts from; else that of
 // model.architecture.
 ModelSpec spec_to_begin_with(const toml::table& root, const std::string& path, TrainConfig& c) {
@@ -681,6 +717,7 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
     usage("{}:{}: {}", path, e.source().begin.line, e.description());
   }
   for (const std::string& o : overrides) apply_override(root, o);
+  apply_preset(root, path);
 
   TrainConfig c;
   const ModelSpec from = spec_to_begin_with(root, path, c);

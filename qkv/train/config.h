@@ -87,6 +87,7 @@ struct TrainConfig {
   SpanCorruption spans;                            // of span_corruption
   Denoising noise;                                 // of denoise
   Augmentation augmentation;                       // of classes and tags
+  std::string preset, size;                        // what [model] was filled with (presets.h)
   ModelSpec model = gpt2_spec(0, 256, 384, 6, 6);  // vocab_size 0 until the tokenizer is known
   StepConfig step;
   std::string out = "runs/model";

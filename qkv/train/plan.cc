@@ -30,7 +30,8 @@ struct Columns {
                     : 0)) {}
 
   // Kept for the backward pass: two sums and their norms; q, k, v; the heads' output; before and after the
-  // activation function; queries and keys that are normalised or turned, norms of branches. In f32: two means and deviations, the softmax's denominators.
+  // activation function; queries and keys that are normalised or turned, norms of branches. In f32: two means
+  // and deviations, the softmax's denominators.
   int64_t kept(int64_t element) const {
     return (4 * width + qkv + heads_out + 2 * hidden + normed) * element + (4 + heads) * 4;
   }

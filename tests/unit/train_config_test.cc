@@ -1,8 +1,10 @@
 #include <filesystem>
+#include <map>
 
 #include "qkv/base/file.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/config.h"
+#include "qkv/train/presets.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
@@ -514,6 +516,52 @@ TEST_F(TrainConfigTest, TheFingerprintTellsRunsApart) {
   // What changes no number may change on the way.
   for (const char* text : {"train.log_every=1", "train.out=elsewhere", "train.checkpoint_every=7"})
     EXPECT_EQ(of({text}), base) << text;
+}
+
+// Every preset is a model; the file's own keys go before its, and what a run writes down reads back the same.
+TEST_F(TrainConfigTest, Presets) {
+  const std::map<std::string, std::string> families = {
+      {"bert", "bert"},       {"gpt2", "gpt2"},   {"gpt-j", "gptj"},    {"gpt-neox", "gpt_neox"},
+      {"bloom", "bloom"},     {"mpt", "mpt"},     {"falcon", "falcon"}, {"llama", "llama"},
+      {"mistral", "mistral"}, {"gemma", "gemma"}, {"olmo2", "olmo2"},   {"vaswani", "qkv"},
+      {"gpt3", "qkv"},        {"t5", "qkv"},      {"t5-v1.1", "qkv"},   {"palm", "cohere"}};
+  for (const Preset& preset : presets()) {
+    SCOPED_TRACE(preset.name);
+    TrainConfig c = read(kLeast, {"model.preset=" + std::string(preset.name), "model.size=tiny"});
+    EXPECT_EQ(c.model.width, 128);
+    EXPECT_EQ(c.model.layers, 4);
+    EXPECT_EQ(read(to_toml(c)).model, c.model);
+    c.model.vocab_size = 10;
+    EXPECT_EQ(family_for(c.model).model_type, families.at(preset.name));
+  }
+  EXPECT_EQ(families.size(), presets().size());
+  const ModelSpec llama = read(kLeast, {"model.preset=llama", "model.size=tiny"}).model;
+  EXPECT_EQ(llama.hidden, 352);  // 8/3 of 128, and up to a multiple of 32
+  EXPECT_EQ(llama.attention.rotary.width, 32);
+  EXPECT_FALSE(llama.attention.out_bias);
+  EXPECT_EQ(read(kLeast, {"model.preset=llama", "model.positions=alibi"}).model.positions, Positions::alibi);
+  EXPECT_EQ(read(kLeast, {"model.preset=mistral", "model.heads=4"}).model.attention.kv_heads, 2);
+  refuse_override("model.preset=lama", {"run.toml", "preset", "llama", "'lama'"});
+  refuse_override("model.size=huge", {"run.toml", "size", "tiny", "'huge'"});
+}
+
+// Variations that make no sense together are refused by name.
+TEST_F(TrainConfigTest, CombinationsThatMakeNoSense) {
+  const auto refuse_all = [&](const std::vector<std::string>& keys,
+                              std::initializer_list<std::string> parts) {
+    testing::expect_error<UsageError>([&] { read(kLeast, keys); }, parts);
+  };
+  refuse_all({"model.branches=parallel", "model.norm=post"}, {"branches", "pre-norms"});
+  refuse_all({"model.branches=one_norm", "model.architecture=encoder_decoder"}, {"branches", "source"});
+  refuse_all({"model.windows=[4]", "model.architecture=encoder"}, {"windows", "decoder"});
+  refuse_all({"model.windows=[-4]"}, {"windows", "negative"});
+  refuse_all({"model.rotary_width=4"}, {"positions learned", "rotary_width"});
+  refuse_all({"model.positions=rotary", "model.rotary_width=5"}, {"rotary_width", "even"});
+  refuse_all({"model.positions=rotary", "model.rotary_width=500"}, {"rotary_width", "d_qk"});
+  refuse_all({"model.positions=rotary", "model.rotary_scaling=llama3", "model.rotary_low=9"}, {"rotary_low"});
+  refuse_all({"model.residual_multiplier=0"}, {"multiplier", "0"});
+  refuse_all({"model.windows=x"}, {"windows", "integer"});
+  refuse_all({"model.logit_multiplier=2", "model.unembedding_bias=true"}, {"logit_multiplier"});
 }
 
 // What examples/ shows is read; those that begin with a model need one.

@@ -1,0 +1,142 @@
+#include "qkv/train/presets.h"
+
+#include "qkv/base/error.h"
+
+namespace qkv {
+namespace {
+
+constexpr Preset kPresets[] = {
+    {"vaswani", "Vaswani et al. 2017", R"(
+architecture = "encoder_decoder"
+positions = "sinusoidal"
+norm = "post"
+activation = "relu"
+embedding_scaled = true)"},
+    {"bert", "Devlin et al. 2019", R"(architecture = "encoder")"},
+    {"gpt2", "Radford et al. 2019", ""},
+    {"gpt3", "Brown et al. 2020: dense and banded layers in turn", "windows = [0, 128]"},
+    {"t5", "Raffel et al. 2020", R"(
+architecture = "encoder_decoder"
+positions = "relative"
+normalization = "rms"
+activation = "relu"
+attention_bias = false
+feed_forward_bias = false)"},
+    {"t5-v1.1", "Shazeer 2020", R"(
+architecture = "encoder_decoder"
+positions = "relative"
+normalization = "rms"
+activation = "gelu_tanh"
+gated = true
+attention_bias = false
+feed_forward_bias = false
+tied = false)",
+     8.0 / 3},
+    {"gpt-j", "Wang & Komatsuzaki 2021", R"(
+positions = "rotary"
+rotary_layout = "interleaved"
+branches = "one_norm"
+attention_bias = false
+tied = false
+unembedding_bias = true)"},
+    {"gpt-neox", "Black et al. 2022", R"(
+positions = "rotary"
+branches = "parallel"
+activation = "gelu"
+tied = false)"},
+    {"bloom", "Le Scao et al. 2022", R"(
+positions = "alibi"
+embedding_norm = true)"},
+    {"mpt", "MosaicML 2023", R"(
+positions = "alibi_evens_first"
+normalization = "layer_scale"
+activation = "gelu"
+attention_bias = false
+feed_forward_bias = false)"},
+    {"palm", "Chowdhery et al. 2022", R"(
+positions = "rotary"
+rotary_layout = "interleaved"
+branches = "one_norm"
+normalization = "layer_scale"
+activation = "silu"
+gated = true
+attention_bias = false
+feed_forward_bias = false)",
+     4, 0},
+    {"falcon", "Almazrouei et al. 2023", R"(
+positions = "rotary"
+branches = "one_norm"
+activation = "gelu"
+attention_bias = false
+feed_forward_bias = false)",
+     4, 0},
+    {"llama", "Touvron et al. 2023", R"(
+positions = "rotary"
+normalization = "rms"
+norm_epsilon = 1e-6
+activation = "silu"
+gated = true
+attention_bias = false
+feed_forward_bias = false
+tied = false)",
+     8.0 / 3},
+    {"mistral", "Jiang et al. 2023", R"(
+positions = "rotary"
+windows = [128]
+normalization = "rms"
+norm_epsilon = 1e-6
+activation = "silu"
+gated = true
+attention_bias = false
+feed_forward_bias = false
+tied = false)",
+     3.5, 2},
+    {"gemma", "Gemma Team 2024", R"(
+positions = "rotary"
+normalization = "rms_plus_one"
+norm_epsilon = 1e-6
+activation = "gelu_tanh"
+gated = true
+attention_bias = false
+feed_forward_bias = false
+embedding_scaled = true)",
+     4, 0},
+    {"olmo2", "OLMo Team 2025", R"(
+positions = "rotary"
+norm = "branch"
+query_key_norm = "whole"
+normalization = "rms"
+norm_epsilon = 1e-6
+activation = "silu"
+gated = true
+attention_bias = false
+feed_forward_bias = false
+tied = false)",
+     8.0 / 3},
+};
+
+constexpr PresetSize kSizes[] = {{"tiny", 128, 4, 4}, {"small", 384, 6, 6}, {"base", 768, 12, 12}};
+
+template <typename T>
+const T& named(std::span<const T> all, const char* what, const std::string& name) {
+  std::string known;
+  for (const T& one : all) {
+    if (name == one.name) return one;
+    known += (known.empty() ? "" : ", ") + std::string(one.name);
+  }
+  fail("{}: expected one of {}, got '{}'", what, known, name);
+}
+
+}  // namespace
+
+std::span<const Preset> presets() {
+  return kPresets;
+}
+const Preset& preset_from_name(const std::string& name) {
+  return named<Preset>(kPresets, "preset", name);
+}
+const PresetSize& preset_size_from_name(const std::string& name) {
+  return named<PresetSize>(kSizes, "size", name);
+}
+
+}  // namespace qkv
