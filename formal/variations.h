@@ -28,7 +28,9 @@ struct VariedHyperparameters : Hyperparameters {
   NormPlacement placement = NormPlacement::pre;
   Branches branches = Branches::serial;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
-  Index H_kv = 0;                 // heads that have keys and values of their own; 0: H
+  Index H_kv = 0;  // heads that have keys and values of their own; 0: H
+  Index groups =
+      0;  // layer l of L has the parameters of group ((l - 1) groups / L), rounded down, + 1 (ALBERT)
   bool learned_positions = true;  // W_p is added to the embeddings
   Index d_rot = 0;                // of queries and keys, entries that are turned (RoPE)
   bool interleaved = false;       // pairs 2i - 1, 2i instead of i, i + d_rot / 2
@@ -105,7 +107,7 @@ struct VariedTheta {
   NormalizationParameters<T> norm;
 
   explicit VariedTheta(const VariedHyperparameters& h)
-      : hyper(h), embedding(h, h.d_e), layer(static_cast<std::size_t>(h.L), VariedLayer<T>(h)) {
+      : hyper(h), embedding(h, h.d_e), layer(static_cast<std::size_t>(h.groups), VariedLayer<T>(h)) {
     if (!h.learned_positions) embedding.W_p = Matrix<T>();
     if (h.placement != NormPlacement::post && h.placement != NormPlacement::none)
       norm = varied_norm<T>(h.norm_kind, h.d_e);
@@ -224,8 +226,8 @@ Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta) {
     column(X, t) = e;
   }
   const T m = h.residual_multiplier;
-  for (std::size_t i = 0; i < theta.layer.size(); ++i) {
-    const VariedLayer<T>& layer = theta.layer[i];
+  for (std::size_t i = 0; i < static_cast<std::size_t>(h.L); ++i) {
+    const VariedLayer<T>& layer = theta.layer[i * theta.layer.size() / static_cast<std::size_t>(h.L)];
     const Index window = h.windows.empty() ? 0 : h.windows[i % h.windows.size()];
     const auto attention = [&](const Matrix<T>& X) { return varied_attention(X, layer, window, h); };
     const auto mlp = [&](const Matrix<T>& X) { return varied_MLP(X, layer, h); };

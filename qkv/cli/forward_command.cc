@@ -415,7 +415,8 @@ void run(const Options& o) {
     const NoGrad guard;
     const Tensor hidden = add_outputs(*model, inputs, context, out);
     const ModelSpec& spec = model->spec();
-    if (o.hidden_states && spec.embedding_width > 0)  // the last state is what the unembedding reads
+    if (o.hidden_states && spec.embedding_width > 0 &&
+        spec.head_width == 0)  // the last state is what the unembedding reads
       collector.found[fmt::format("hidden_states.{}", spec.layers)] =
           inputs.tokens.spread(convert(model->projected(hidden), DType::f32));
   }

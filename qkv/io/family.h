@@ -64,6 +64,8 @@ const Family& stablelm_family();
 const Family& starcoder2_family();
 const Family& granite_family();
 const Family& cohere_family();
+const Family& albert_family();
+const Family& electra_family();
 const Family& gpt_neox_family();
 const Family& gptj_family();
 const Family& falcon_family();

@@ -81,14 +81,14 @@ void write_labels(const ModelSpec& s, OrderedJson& config) {
 bool is_bert(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
   const bool tokens = s.output == Output::tokens;
-  return s.architecture == Architecture::encoder && s.order == Order::stack &&
+  return s.architecture != Architecture::encoder_decoder && s.order == Order::stack &&
          s.norm_placement == NormPlacement::post && s.positions == Positions::learned &&
          !s.embedding_scaled && s.embedding_norm && a.bias && a.scaled && !a.scaled_by_layer &&
          a.kv_heads == a.heads && a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && !s.gated &&
          s.feed_forward_bias && s.normalization == Normalization::layer && !s.unembedding_scaled &&
          s.embedding_dropout == s.residual_dropout && s.pooling == Pooling::first &&
-         (!tokens ||
-          (s.tied && s.head_width == s.width && s.unembedding_bias && s.pooler == !s.labels.empty())) &&
+         (!tokens || (s.tied && s.head_width == (s.embedding_width > 0 ? s.embedding_width : s.width) &&
+                      s.unembedding_bias && s.pooler == !s.labels.empty())) &&
          (s.output != Output::sequence_classes || s.pooler) && (s.output != Output::embedding || s.pooler) &&
          s.activation != Activation::tanh;
 }
@@ -111,8 +111,11 @@ ModelSpec read_bert_like(const JsonField& c, const std::string& base, int64_t un
   s.segments = c.integer_or("type_vocab_size", 2, 0, kMost);
   check(c.string_or("position_embedding_type", "absolute") == "absolute",
         "{}: position_embedding_type: only absolute is supported", c.place());
-  check(!c.boolean_or("is_decoder", false), "{}: is_decoder: a BERT that decodes is not supported",
-        c.place());
+  if (c.boolean_or("is_decoder", false)) s.architecture = Architecture::decoder;
+  if (const int64_t e = c.integer_or("embedding_size", s.width, 1, kMost); e != s.width) {
+    s.embedding_width = s.head_width = e;
+    s.embedding_projected_last = true;
+  }
   check(!c.boolean_or("add_cross_attention", false), "{}: add_cross_attention: not supported", c.place());
   check(c.boolean_or("tie_word_embeddings", true), "{}: tie_word_embeddings: only true is supported",
         c.place());
@@ -138,8 +141,16 @@ OrderedJson write_bert_like(const ModelSpec& s, const char* type, const std::str
                         {"type_vocab_size", s.segments},
                         {"position_embedding_type", "absolute"},
                         {"torch_dtype", "float32"}};
+  if (s.architecture == Architecture::decoder) {
+    config["is_decoder"] = true;
+    config["architectures"] = {base + "LMHeadModel"};
+  }
   write_labels(s, config);
   return config;
+}
+
+const char* stack_of(const ModelSpec& s) {
+  return s.architecture == Architecture::decoder ? "decoder" : "encoder";
 }
 
 std::vector<WeightName> bert_like_weights(const ModelSpec& s, const std::string& base, int64_t unused) {
@@ -150,7 +161,7 @@ std::vector<WeightName> bert_like_weights(const ModelSpec& s, const std::string&
   if (s.segments > 0) n.all.push_back({"embedding.segment", e + "token_type_embeddings.weight"});
   n.norm("embedding.norm", e + "LayerNorm");
   for (int64_t l = 0; l < s.layers; ++l) {
-    const std::string engine = fmt::format("encoder.block.{}.", l),
+    const std::string engine = fmt::format("{}.block.{}.", stack_of(s), l),
                       file = fmt::format("{}.encoder.layer.{}.", base, l), self = file + "attention.self.";
     n.parts(engine + "attention.qkv", {self + "query", self + "key", self + "value"},
             {s.width, s.width, s.width});
@@ -264,7 +275,106 @@ std::vector<WeightName> distilbert_weights(const ModelSpec& s) {
   return n.all;
 }
 
+std::vector<WeightName> albert_weights(const ModelSpec& s) {
+  WeightNames n;
+  const std::string e = "albert.embeddings.";
+  n.tensor("embedding.token", e + "word_embeddings.weight");
+  n.tensor("embedding.position", e + "position_embeddings.weight");
+  if (s.segments > 0) n.tensor("embedding.segment", e + "token_type_embeddings.weight");
+  n.norm("embedding.norm", e + "LayerNorm");
+  n.linear("embedding.projection", "albert.encoder.embedding_hidden_mapping_in");
+  for (int64_t g = 0, l = 0; g < s.layer_groups; ++g) {
+    const std::string engine = fmt::format("encoder.block.{}.", l),
+                      file = fmt::format("albert.encoder.albert_layer_groups.{}.albert_layers.0.", g),
+                      self = file + "attention.";
+    n.parts(engine + "attention.qkv", {self + "query", self + "key", self + "value"},
+            {s.width, s.width, s.width});
+    n.linear(engine + "attention.out", self + "dense");
+    n.norm(engine + "attention.norm", self + "LayerNorm");
+    n.linear(engine + "feed_forward.up", file + "ffn");
+    n.linear(engine + "feed_forward.down", file + "ffn_output");
+    n.norm(engine + "feed_forward.norm", file + "full_layer_layer_norm");
+    while (l < s.layers && l * s.layer_groups / s.layers == g) ++l;
+  }
+  n.linear("head", "predictions.dense");
+  n.norm("head.norm", "predictions.LayerNorm");
+  n.tensor("unembedding.bias", "predictions.bias");
+  return n.all;
+}
+
+std::vector<WeightName> electra_weights(const ModelSpec& s) {
+  WeightNames n{bert_like_weights(s, "electra", 0)};
+  if (s.embedding_width > 0) n.linear("embedding.projection", "electra.embeddings_project");
+  n.linear("head", "generator_predictions.dense");
+  n.norm("head.norm", "generator_predictions.LayerNorm");
+  n.tensor("unembedding.bias", "generator_lm_head.bias");
+  return n.all;
+}
+
+bool is_masked_lm(const ModelSpec& s) {
+  return is_bert(s) && s.architecture == Architecture::encoder && s.output == Output::tokens &&
+         s.labels.empty();
+}
+
 }  // namespace
+
+const Family& albert_family() {
+  static const Family family = {
+      "albert",
+      [](const JsonField& c) {
+        ModelSpec s = read_bert_like(c, "Albert", 0);
+        check(s.output == Output::tokens && s.labels.empty(),
+              "{}: architectures: of ALBERT only AlbertForMaskedLM is supported", c.place());
+        check(c.integer_or("inner_group_num", 1, 1, kMost) == 1, "{}: inner_group_num: only 1 is supported",
+              c.place());
+        // There is a projection even where the widths are equal.
+        s.embedding_width = s.head_width = c.integer_or("embedding_size", 128, 1, kMost);
+        s.embedding_projected_last = true;
+        s.layer_groups = c.integer_or("num_hidden_groups", 1, 1, kMost);
+        s.activation = read_activation(c, "hidden_act", "gelu_new");
+        return s;
+      },
+      [](const ModelSpec& s) {
+        OrderedJson c = write_bert_like(s, "albert", "Albert", 0);
+        c["embedding_size"] = s.embedding_width;
+        c["num_hidden_groups"] = s.layer_groups;
+        c["inner_group_num"] = 1;
+        return c;
+      },
+      [](const ModelSpec& s) { return is_masked_lm(s) && s.layer_groups > 0; },
+      albert_weights,
+      "albert.",
+      [](const ModelSpec&, const std::string& name) {
+        return name.ends_with("embeddings.position_ids") || name.starts_with("predictions.decoder.") ||
+               name.find("pooler.") != std::string::npos;
+      }};
+  return family;
+}
+
+const Family& electra_family() {
+  static const Family family = {
+      "electra",
+      [](const JsonField& c) {
+        ModelSpec s = read_bert_like(c, "Electra", 0);
+        check(s.output == Output::tokens && s.labels.empty(),
+              "{}: architectures: of ELECTRA only ElectraForMaskedLM is supported", c.place());
+        check(s.activation == Activation::gelu, "{}: hidden_act: only gelu is supported, as the head has it",
+              c.place());
+        return s;
+      },
+      [](const ModelSpec& s) {
+        OrderedJson c = write_bert_like(s, "electra", "Electra", 0);
+        c["embedding_size"] = s.embedding_width > 0 ? s.embedding_width : s.width;
+        return c;
+      },
+      [](const ModelSpec& s) { return is_masked_lm(s) && s.embedding_width > 0; },
+      electra_weights,
+      "electra.",
+      [](const ModelSpec&, const std::string& name) {
+        return name.ends_with("embeddings.position_ids") || name == "generator_lm_head.weight";
+      }};
+  return family;
+}
 
 const Family& bert_family() {
   static const Family family = {"bert",

@@ -57,6 +57,8 @@ ModelSpec read_config(const JsonField& c) {
   if (version > 4) {
     s.source_vocab_size = q["source_vocab_size"].integer(0, kMost);
     s.embedding_width = q["embedding_width"].integer(0, kMost);
+    s.embedding_projected_last = q["embedding_projected_last"].boolean();
+    s.layer_groups = q["layer_groups"].integer(0, kMost);
     s.branches = branches_from_name(q["branches"].string());
     s.embedding_multiplier = static_cast<float>(q["embedding_multiplier"].number());
     s.residual_multiplier = static_cast<float>(q["residual_multiplier"].number());
@@ -134,6 +136,8 @@ OrderedJson write_config(const ModelSpec& s) {
             {"vocab_size", s.vocab_size},
             {"source_vocab_size", s.source_vocab_size},
             {"embedding_width", s.embedding_width},
+            {"embedding_projected_last", s.embedding_projected_last},
+            {"layer_groups", s.layer_groups},
             {"branches", name_of(s.branches)},
             {"embedding_multiplier", decimal(s.embedding_multiplier)},
             {"residual_multiplier", decimal(s.residual_multiplier)},

@@ -30,13 +30,15 @@ Tensor sinusoids(const ModelSpec& spec) {
 
 }  // namespace
 
-InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, const ModelSpec& spec,
+InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, const ModelSpec& given,
                                Parameter& token)
-    : spec_(spec), token_(&token) {
-  const Initializer normal{Initializer::Kind::normal, spec.init_std};
-  if (spec.embedding_width > 0)
-    projection_ = std::make_unique<Linear>(parameters, name + ".projection", spec.embedding_width, spec.width,
-                                           false, spec.init_std);
+    : spec_(given), token_(&token) {
+  const Initializer normal{Initializer::Kind::normal, given.init_std};
+  if (given.embedding_width > 0)
+    projection_ = std::make_unique<Linear>(parameters, name + ".projection", given.embedding_width,
+                                           given.width, given.embedding_projected_last, given.init_std);
+  if (given.embedding_projected_last) spec_.width = given.embedding_width;
+  const ModelSpec& spec = spec_;  // of the sum
   if (spec.positions == Positions::learned)
     position_ =
         &parameters.add(name + ".position", {spec.context, spec.width}, ParameterKind::matrix, normal);
@@ -53,7 +55,7 @@ Tensor InputEmbedding::forward(const Tensor& ids, const Context& context, uint32
   check(ids.defined() && ids.count() == context.layout.rows(), "model: {} ids do not fit a layout of {} rows",
         ids.defined() ? ids.count() : 0, context.layout.rows());
   Tensor x = embedding(ids, token_->value, "token id");
-  if (projection_) x = projection_->forward(x);
+  if (projection_ && !spec_.embedding_projected_last) x = projection_->forward(x);
   if (spec_.embedding_scaled) x = scaled(x, std::sqrt(static_cast<float>(spec_.width)));
   if (spec_.embedding_multiplier != 1) x = scaled(x, spec_.embedding_multiplier);
   if (position_ != nullptr || sinusoids_.defined()) {
@@ -68,7 +70,8 @@ Tensor InputEmbedding::forward(const Tensor& ids, const Context& context, uint32
     x = add(x, embedding(segments, segment_->value, "segment"));
   }
   if (norm_) x = norm_->forward(x);
-  return dropout(x, context.dropout(spec_.embedding_dropout, site));
+  x = dropout(x, context.dropout(spec_.embedding_dropout, site));
+  return spec_.embedding_projected_last ? projection_->forward(x) : x;
 }
 
 }  // namespace qkv

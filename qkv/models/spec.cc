@@ -73,8 +73,13 @@ void check_rotary(const ModelSpec& s) {
 void check_blocks(const ModelSpec& s) {
   check(s.embedding_width >= 0 && s.embedding_width <= 1 << 20,
         "model: embedding_width must be between 0 and {}, got {}", 1 << 20, s.embedding_width);
-  check(s.embedding_width == 0 || (s.has_blocks() && !s.recurrence.any() && s.head_width == 0),
-        "model: embedding_width does not go with recurrences or head_width");
+  check(s.embedding_width == 0 || !s.recurrence.any(), "model: embedding_width does not go with recurrences");
+  check(!s.embedding_projected_last || s.embedding_width > 0,
+        "model: embedding_projected_last: there is no embedding_width to project from");
+  check(s.layer_groups >= 0 && s.layer_groups <= s.layers,
+        "model: layer_groups must be between 0 and {} layers, got {}", s.layers, s.layer_groups);
+  check(s.layer_groups == 0 || s.architecture != Architecture::encoder_decoder,
+        "model: layer_groups: layers of two stacks do not share weights");
   const AttentionSpec& a = s.attention;
   check(s.branches == Branches::serial || s.norm_placement == NormPlacement::pre,
         "model: branches {}: parallel branches read through pre-norms, not {}", name_of(s.branches),
@@ -154,8 +159,9 @@ void check_spec(const ModelSpec& s) {
   check(s.head_width >= 0 && s.head_width <= 1 << 20, "model: head_width must be between 0 and {}, got {}",
         1 << 20, s.head_width);
   check(!s.unembedding_scaled || s.head_width == 0, "model: unembedding_scaled does not go with head_width");
-  check(!s.tied || s.head_width == 0 || s.head_width == s.width,
-        "model: head_width {} does not fit a tied unembedding of width {}", s.head_width, s.width);
+  const int64_t token_width = s.embedding_width > 0 ? s.embedding_width : s.width;
+  check(!s.tied || s.head_width == 0 || s.head_width == token_width,
+        "model: head_width {} does not fit a tied unembedding of width {}", s.head_width, token_width);
   const bool labelled = s.output == Output::sequence_classes || s.output == Output::token_classes;
   const bool may_be_labelled = s.output == Output::tokens && s.architecture == Architecture::encoder;
   check(labelled ? !s.labels.empty() : s.labels.empty() || may_be_labelled, "model: {} labels for output {}",

@@ -83,9 +83,14 @@ struct ModelSpec {
   float norm_epsilon = 1e-5F;
   Positions positions = Positions::learned;
   int64_t relative_buckets = 32, relative_distance = 128;  // of relative positions
-  bool stacks_apart = false;       // each of two stacks has positions and an embedding norm of its own
-  bool embedding_scaled = false;   // tokens' embeddings times sqrt(d_e) (Vaswani et al.)
-  int64_t embedding_width = 0;     // of tokens' embeddings, where another than the blocks' (OPT); 0: the same
+  bool stacks_apart = false;      // each of two stacks has positions and an embedding norm of its own
+  bool embedding_scaled = false;  // tokens' embeddings times sqrt(d_e) (Vaswani et al.)
+  int64_t layer_groups =
+      0;  // layers side by side share their weights, in so many groups (ALBERT); 0: none do
+  int64_t embedding_width = 0;  // of tokens' embeddings, where another than the blocks' (OPT); 0: the same
+  // What is projected to the blocks' width: the whole embedding, with a bias (ALBERT); else tokens' alone
+  // (OPT).
+  bool embedding_projected_last = false;
   float embedding_multiplier = 1;  // and times this
   float residual_multiplier = 1;   // of what a branch adds
   float logit_multiplier = 1;

@@ -86,7 +86,18 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
   const auto branches = static_cast<float>((attentions_ + 1) * shape.layers);
   const InitStd std{spec.init_std,
                     placement_ == NormPlacement::pre ? spec.init_std / std::sqrt(branches) : spec.init_std};
-  for (int64_t l = 0; l < shape.layers; ++l) blocks_.push_back(make_block(parameters, spec, shape, l, std));
+  // The layer whose weights layer l has.
+  const auto owner = [&](int64_t l) {
+    const int64_t groups = spec.layer_groups > 0 ? spec.layer_groups : shape.layers;
+    int64_t first = l;
+    while (first > 0 && (first - 1) * groups / shape.layers == l * groups / shape.layers) --first;
+    return first;
+  };
+  for (int64_t l = 0; l < shape.layers; ++l) {
+    if (owner(l) != l)
+      parameters.share(fmt::format("{}.block.{}.", name, l), fmt::format("{}.block.{}.", name, owner(l)));
+    blocks_.push_back(make_block(parameters, spec, shape, l, std));
+  }
   if (spec.positions == Positions::relative) {
     buckets_ = {spec.relative_buckets, spec.relative_distance,
                 shape.mask.kind == Mask::Kind::full || spec.order == Order::prefix};

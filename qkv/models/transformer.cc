@@ -104,7 +104,7 @@ void Transformer::add_unembedding(const Initializer& normal) {
   const int64_t width = spec_.head_width > 0        ? spec_.head_width
                         : spec_.embedding_width > 0 ? spec_.embedding_width
                                                     : spec_.width;
-  if (spec_.embedding_width > 0)
+  if (spec_.embedding_width > 0 && spec_.head_width == 0)
     out_projection_ = std::make_unique<Linear>(parameters_, "unembedding.projection", spec_.width, width,
                                                false, spec_.init_std);
   if (spec_.head_width > 0) {

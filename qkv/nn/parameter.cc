@@ -39,7 +39,17 @@ void draw_into(const Parameter& p, uint64_t seed, Tensor& out) {
 
 }  // namespace
 
+void Parameters::share(std::string prefix, std::string with) {
+  shared_.emplace_back(std::move(prefix), std::move(with));
+}
+
 Parameter& Parameters::add(std::string name, Shape shape, ParameterKind kind, Initializer initializer) {
+  for (const auto& [prefix, with] : shared_)
+    if (name.starts_with(prefix)) {
+      Parameter* p = find(with + name.substr(prefix.size()));
+      check(p != nullptr && p->shape == shape, "parameter '{}': there is none to share", name);
+      return *p;
+    }
   check(find(name) == nullptr, "parameter '{}' exists already", name);
   check(!training_, "parameter '{}': added after training was prepared", name);
   return parameters_.emplace_back(Parameter{std::move(name), shape, kind, initializer, {}, {}, nullptr});

@@ -50,6 +50,10 @@ class Parameters {
   // A new parameter; the reference stays valid. Throws Error when the name is taken.
   Parameter& add(std::string name, Shape shape, ParameterKind kind, Initializer initializer);
 
+  // From now on a name that begins with `prefix` is another name of the parameter that begins with `with`:
+  // layers that share their weights.
+  void share(std::string prefix, std::string with);
+
   std::deque<Parameter>& all() { return parameters_; }
   const std::deque<Parameter>& all() const { return parameters_; }
   Parameter* find(std::string_view name);
@@ -73,6 +77,7 @@ class Parameters {
 
  private:
   std::deque<Parameter> parameters_;
+  std::vector<std::pair<std::string, std::string>> shared_;
   Arena arenas_[2];
   bool training_ = false;
 };

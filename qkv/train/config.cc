@@ -238,6 +238,10 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"feed_forward_bias", "biases in the feed-forward network"}, m.feed_forward_bias);
   v({"embedding_width", "of tokens, where another than the blocks'; 0: width"}, m.embedding_width,
     Range<int64_t>{0, 1 << 20});
+  v({"embedding_projected_last", "it is of the whole embedding, positions and norm included (ALBERT)"},
+    m.embedding_projected_last);
+  v({"layer_groups", "layers side by side share their weights, in so many groups; 0: none do"},
+    m.layer_groups, Range<int64_t>{0, 4096});
   v({"embedding_scaled", "token embeddings times the root of the width"}, m.embedding_scaled);
   v({"embedding_multiplier", "token embeddings times this"}, m.embedding_multiplier,
     Range<double>{-1e6, 1e6});

@@ -77,7 +77,7 @@ void settle_head(TrainConfig& c, const Given& given) {
     m.tied = true;
     if (!given("model.head_dropout")) m.head_dropout = m.residual_dropout;
   } else if (m.architecture == Architecture::encoder && c.from.empty()) {
-    if (!given("model.head_width")) m.head_width = m.width;
+    if (!given("model.head_width")) m.head_width = m.embedding_width > 0 ? m.embedding_width : m.width;
     if (!given("model.unembedding_bias")) m.unembedding_bias = true;
   }
   if (m.output != Output::sequence_classes)
@@ -133,6 +133,8 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("rotary_layout", name_of(from.attention.rotary.layout), name_of(m.attention.rotary.layout));
   same("branches", name_of(from.branches), name_of(m.branches));
   same("embedding_width", from.embedding_width, m.embedding_width);
+  same("embedding_projected_last", from.embedding_projected_last, m.embedding_projected_last);
+  same("layer_groups", from.layer_groups, m.layer_groups);
   same("embedding_multiplier", from.embedding_multiplier, m.embedding_multiplier);
   same("residual_multiplier", from.residual_multiplier, m.residual_multiplier);
   same("hidden", from.hidden, m.hidden);

@@ -33,7 +33,8 @@ VariedCase varied_case(unsigned seed) {
   AttentionSpec& a = s.attention;
   s.vocab_size = between(u, 4, 12);
   s.context = between(u, 4, 8);
-  s.layers = between(u, 1, 2);
+  s.layers = between(u, 1, 3);
+  if (u() < 0.25) s.layer_groups = between(u, 1, static_cast<int>(s.layers));
   s.width = between(u, 5, 16);
   s.hidden = between(u, 1, 20);
   a.heads = between(u, 1, 6);
@@ -82,6 +83,7 @@ VariedCase varied_case(unsigned seed) {
   h.N_V = s.vocab_size;
   h.l_max = s.context;
   h.L = s.layers;
+  h.groups = s.layer_groups > 0 ? s.layer_groups : s.layers;
   h.H = a.heads;
   h.H_kv = a.kv_heads;
   h.d_e = s.width;
@@ -118,7 +120,9 @@ Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
   put("unembedding.weight", theta.embedding.W_u);
   for (size_t l = 0; l < theta.layer.size(); ++l) {
     const auto& from = theta.layer[l];
-    const std::string block = fmt::format("decoder.block.{}.", l), at = block + "attention",
+    // A group is named by its first layer.
+    const int64_t first = (static_cast<int64_t>(l) * c.spec.layers + c.hyper.groups - 1) / c.hyper.groups;
+    const std::string block = fmt::format("decoder.block.{}.", first), at = block + "attention",
                       ff = block + "feed_forward";
     const int64_t group = a.heads / a.kv_heads, q_rows = a.heads * a.d_qk, k_rows = a.kv_heads * a.d_qk;
     Rows weight = Rows::Zero(q_rows + k_rows + a.kv_heads * a.d_vo, c.spec.width),

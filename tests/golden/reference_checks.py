@@ -14,9 +14,10 @@ SKIPPED = 77
 DECODERS = ["gpt2", "gpt2_variant", "llama_mha", "llama_gqa", "llama_bias_headdim", "llama_rope_dynamic", "llama_rope_linear",
             "llama_rope_llama3", "llama_rope_yarn", "mistral_sliding", "qwen2", "gemma", "phi", "phi3", "olmo", "olmo2",
             "stablelm", "starcoder2", "granite", "cohere", "gpt_neox", "gpt_neox_serial", "gptj", "falcon_mqa",
-            "falcon_newarch", "bloom_alibi", "mpt_alibi", "gpt_neo", "gpt_bigcode_mqa", "opt_preln", "opt_postln_proj"]
+            "falcon_newarch", "bloom_alibi", "mpt_alibi", "gpt_neo", "gpt_bigcode_mqa", "opt_preln", "opt_postln_proj",
+            "bert_causal"]
 ENCODERS = ["bert_mlm", "bert_seqcls", "bert_tokencls", "bert_qa", "bert_nsp", "bert_pretraining", "roberta_mlm",
-            "distilbert_mlm"]
+            "distilbert_mlm", "albert_mlm", "electra_mlm"]
 ENCODER_DECODERS = ["t5", "t5_v1_1", "bart", "marian"]
 # What each mode of check_forward.py has something to compare in.
 FORWARD_CASES = {"": DECODERS + ENCODERS + ENCODER_DECODERS, "--inner": DECODERS + ENCODERS + ENCODER_DECODERS,

@@ -466,6 +466,24 @@ const FamilyCase kFamilies[] = {
        s.norm_placement = NormPlacement::post;
        s.embedding_width = 5;
      }},
+    {"albert",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 4, 3);
+       s.embedding_width = s.head_width = 5;
+       s.embedding_projected_last = true;
+       s.layer_groups = 2;
+     }},
+    {"electra",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.embedding_width = s.head_width = 5;
+       s.embedding_projected_last = true;
+     }},
+    {"bert",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.architecture = Architecture::decoder;
+     }},
     {"qkv",
      [](ModelSpec& s) {
        s.norm_placement = NormPlacement::sandwich;
@@ -510,11 +528,13 @@ TEST(ModelDir, OlderVersionsAreRead) {
   encoder.norm_placement = NormPlacement::pre;  // which no other family has
   const ScratchDir four, two, one;
   save_model(four.path(), *drawn(encoder));
-  older(four, 4,
-        {"source_vocab_size", "embedding_width", "branches", "embedding_multiplier", "residual_multiplier",
-         "logit_multiplier", "attention_out_bias", "attention_scale", "query_key_norm", "windows",
-         "rotary_width", "rotary_layout", "rotary_base", "rotary_scaling", "rotary_factor",
-         "rotary_original_context", "rotary_low", "rotary_high", "rotary_magnitude"});
+  older(four, 4, {"source_vocab_size",   "embedding_width",  "embedding_projected_last",
+                  "layer_groups",        "branches",         "embedding_multiplier",
+                  "residual_multiplier", "logit_multiplier", "attention_out_bias",
+                  "attention_scale",     "query_key_norm",   "windows",
+                  "rotary_width",        "rotary_layout",    "rotary_base",
+                  "rotary_scaling",      "rotary_factor",    "rotary_original_context",
+                  "rotary_low",          "rotary_high",      "rotary_magnitude"});
   EXPECT_EQ(load_spec(four.path()), encoder);
   save_model(two.path(), *drawn(encoder));
   older(two, 2, {"output", "labels", "pooling", "pooler", "head_dropout"});

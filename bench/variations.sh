@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Every variation of the model, trained alike on the characters of Shakespeare (examples/shakespeare_char.toml): the lowest
+# validation loss, tokens a second and parameters, as a table. One seed and one setting of everything else: what is
+# told apart by a hundredth may be chance.
+#   [QKV=build/qkv] bench/variations.sh [--set key=value]...      (all runs with these settings, too)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+qkv=${QKV:-build/qkv}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+swiglu="model.gated=true model.activation=silu model.hidden=352"
+variations=(
+  "GPT-2's (learned positions, pre-LN, GELU):"
+  "sinusoidal positions:model.positions=sinusoidal"
+  "relative positions (T5):model.positions=relative"
+  "rotary:model.positions=rotary"
+  "rotary, half of each head:model.positions=rotary model.rotary_width=16"
+  "ALiBi:model.positions=alibi"
+  "post-LN:model.norm=post"
+  "sandwich:model.norm=sandwich"
+  "norm of branches (OLMo 2):model.norm=branch"
+  "no norms:model.norm=none"
+  "RMSnorm:model.normalization=rms"
+  "LayerNorm without weights:model.normalization=layer_plain"
+  "parallel branches, two norms:model.branches=parallel"
+  "parallel branches, one norm:model.branches=one_norm"
+  "ReLU:model.activation=relu"
+  "SiLU:model.activation=silu"
+  "SwiGLU, 2/3 of the hidden width:$swiglu"
+  "grouped queries (2 of 4):model.kv_heads=2"
+  "multi-query:model.kv_heads=1"
+  "normed queries and keys:model.query_key_norm=heads"
+  "window of 16:model.windows=[16]"
+  "windows of 16 and all, in turn:model.windows=[16,0]"
+  "preset llama:model.preset=llama"
+  "preset palm:model.preset=palm"
+  "preset gemma:model.preset=gemma"
+  "preset olmo2:model.preset=olmo2"
+)
+echo "| variation | validation loss | bits a byte | tokens/s | parameters |"
+echo "|---|---|---|---|---|"
+for entry in "${variations[@]}"; do
+  set_options=()
+  for setting in ${entry#*:}; do set_options+=(--set "$setting"); done
+  log=$("$qkv" train examples/shakespeare_char.toml --set train.out="$scratch/run" --set train.sample_tokens=0 --overwrite \
+    "${set_options[@]}" "$@" 2>&1) || { echo "$log" >&2; exit 1; }
+  best=$(grep -o 'validation loss [0-9.]* ([^)]*)' <<<"$log" | sort -k3,3g | head -1)
+  speed=$(awk -F'"tokens_per_second":' 'NF > 1 { split($2, a, /[,}]/); print a[1] }' "$scratch/run/metrics.jsonl" | sort -n |
+    awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }')
+  echo "| ${entry%%:*} | $(awk '{ print $3 }' <<<"$best") | $(grep -o '[0-9.]* bits' <<<"$best" | awk '{ print $1 }') | $speed | $(
+    grep -o '[0-9.]*[kM] parameters' <<<"$log" | head -1 | awk '{ print $1 }') |"
+done
