@@ -70,13 +70,18 @@ std::vector<int64_t> grouped_rows(const AttentionSpec& a) {
   return rows;
 }
 
+void add_norm(WeightNames& n, const ModelSpec& s, const std::string& engine, const std::string& file) {
+  if (s.normalization == Normalization::layer_plain) return;
+  n.bias = s.normalization == Normalization::layer;
+  n.norm(engine, file);
+}
+
 void add_block(WeightNames& n, const ModelSpec& s, int64_t layer, const std::string& f,
                const BlockNames& names, bool grouped = false) {
   const AttentionSpec& a = s.attention;
   const std::string e = fmt::format("decoder.block.{}.", layer);
-  n.bias = s.normalization == Normalization::layer;
-  n.norm(e + "attention.norm", f + names.norm);
-  if (!names.second_norm.empty()) n.norm(e + "feed_forward.norm", f + names.second_norm);
+  add_norm(n, s, e + "attention.norm", f + names.norm);
+  if (!names.second_norm.empty()) add_norm(n, s, e + "feed_forward.norm", f + names.second_norm);
   n.bias = a.bias;
   if (names.qkv.size() == 1) {
     const size_t first = n.all.size();
@@ -93,19 +98,15 @@ void add_block(WeightNames& n, const ModelSpec& s, int64_t layer, const std::str
   n.linear(e + "feed_forward.down", f + names.down);
 }
 
-void add_last_norm(WeightNames& n, const ModelSpec& s, const std::string& file) {
-  n.bias = s.normalization == Normalization::layer;
-  n.norm("decoder.norm", file);
-}
-
 // One block for each layer, named by a pattern with its number.
 template <typename F>
 std::vector<WeightName> decoder_names(const ModelSpec& s, const char* embedding, const char* last_norm,
-                                      const F& add_layer) {
+                                      const F& add_layer, const char* unembedding = "lm_head.weight") {
   WeightNames n;
   n.tensor("embedding.token", embedding);
   for (int64_t l = 0; l < s.layers; ++l) add_layer(n, l);
-  add_last_norm(n, s, last_norm);
+  add_norm(n, s, "decoder.norm", last_norm);
+  if (!s.tied) n.tensor("unembedding.weight", unembedding);
   return n.all;
 }
 
@@ -153,15 +154,15 @@ const Family& gpt_neox_family() {
       },
       is_decoder,
       [](const ModelSpec& s) {
-        auto names = decoder_names(s, "gpt_neox.embed_in.weight", "gpt_neox.final_layer_norm",
-                                   [&](WeightNames& n, int64_t l) {
-                                     add_block(n, s, l, fmt::format("gpt_neox.layers.{}.", l),
-                                               {"input_layernorm", "post_attention_layernorm", kFused,
-                                                "attention.dense", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"},
-                                               true);
-                                   });
-        if (!s.tied) names.push_back({"unembedding.weight", "embed_out.weight"});
-        return names;
+        return decoder_names(
+            s, "gpt_neox.embed_in.weight", "gpt_neox.final_layer_norm",
+            [&](WeightNames& n, int64_t l) {
+              add_block(n, s, l, fmt::format("gpt_neox.layers.{}.", l),
+                        {"input_layernorm", "post_attention_layernorm", kFused, "attention.dense",
+                         "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"},
+                        true);
+            },
+            "embed_out.weight");
       },
       "gpt_neox.",
       is_mask_or_tied};
@@ -213,7 +214,6 @@ const Family& gptj_family() {
                          "mlp.fc_in",
                          "mlp.fc_out"});
             });
-        if (!s.tied) names.push_back({"unembedding.weight", "lm_head.weight"});
         names.push_back({"unembedding.bias", "lm_head.bias"});
         return names;
       },
@@ -452,7 +452,6 @@ const Family& gpt_neo_family() {
                          "mlp.c_proj"});
             });
         names.push_back({"embedding.position", "transformer.wpe.weight"});
-        if (!s.tied) names.push_back({"unembedding.weight", "lm_head.weight"});
         return names;
       },
       "transformer.",
@@ -499,7 +498,6 @@ const Family& gpt_bigcode_family() {
                         s.attention.kv_heads > 1);
             });
         names.push_back({"embedding.position", "transformer.wpe.weight"});
-        if (!s.tied) names.push_back({"unembedding.weight", "lm_head.weight"});
         return names;
       },
       "transformer.",
@@ -559,7 +557,7 @@ const Family& opt_family() {
                      "self_attn.out_proj",
                      "fc1",
                      "fc2"});
-        if (s.norm_placement == NormPlacement::pre) add_last_norm(n, s, d + "final_layer_norm");
+        if (s.norm_placement == NormPlacement::pre) add_norm(n, s, "decoder.norm", d + "final_layer_norm");
         if (s.embedding_width > 0) {
           n.tensor("embedding.projection.weight", d + "project_in.weight");
           n.tensor("unembedding.projection.weight", d + "project_out.weight");

@@ -1,12 +1,15 @@
 // The engine against formal/variations.h: random small decoders of random variations of positions, norms,
 // branches, heads and windows have the same probabilities, losses, gradients and continuations.
 
+#include <algorithm>
+
 #include "formal/gradient.h"
 #include "formal/variations.h"
 #include "qkv/infer/generate.h"
-#include "qkv/io/family.h"
+#include "qkv/io/model_dir.h"
 #include "qkv/train/training_state.h"
 #include "tests/formal/engine_case.h"
+#include "tests/unit/scratch_dir.h"
 
 namespace qkv {
 namespace {
@@ -263,6 +266,21 @@ TEST_P(VariationsAgainstFormal, CachedEqualsUncached) {
       --t;
     }
   }
+}
+
+// Whichever family says it: the same model comes back from disk.
+TEST_P(VariationsAgainstFormal, ComesBackFromDisk) {
+  const testing::ScratchDir dir;
+  const auto model = model_of(c_);
+  save_model(dir.path(), *model);
+  const auto loaded = load_model(dir.path(), DType::f32);
+  ModelSpec spec = loaded->spec();
+  spec.family = c_.spec.family;
+  EXPECT_EQ(spec, c_.spec) << family_for(c_.spec).model_type;
+  for (const Parameter& p : model->parameters().all())
+    EXPECT_TRUE(
+        std::ranges::equal(loaded->parameters().find(p.name)->value.values<float>(), p.value.values<float>()))
+        << p.name << ", seed " << GetParam() << ", " << family_for(c_.spec).model_type;
 }
 
 INSTANTIATE_TEST_SUITE_P(Random, VariationsAgainstFormal,

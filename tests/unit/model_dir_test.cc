@@ -516,6 +516,113 @@ TEST(ModelDir, DecodersOfEveryFamilyComeBack) {
   }
 }
 
+// Next to each family lie models that it cannot say: whichever is chosen for them says all.
+TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
+  using Change = void (*)(ModelSpec&);
+  const Change changes[] = {
+      [](ModelSpec& s) { s.normalization = Normalization::layer; },
+      [](ModelSpec& s) { s.normalization = Normalization::layer_scale; },
+      [](ModelSpec& s) { s.normalization = Normalization::layer_plain; },
+      [](ModelSpec& s) { s.normalization = Normalization::rms; },
+      [](ModelSpec& s) { s.normalization = Normalization::rms_plus_one; },
+      [](ModelSpec& s) { s.norm_placement = NormPlacement::pre; },
+      [](ModelSpec& s) { s.norm_placement = NormPlacement::post; },
+      [](ModelSpec& s) { s.norm_placement = NormPlacement::sandwich; },
+      [](ModelSpec& s) { s.norm_placement = NormPlacement::branch; },
+      [](ModelSpec& s) { s.norm_placement = NormPlacement::none; },
+      [](ModelSpec& s) { s.branches = Branches::serial; },
+      [](ModelSpec& s) { s.branches = Branches::parallel; },
+      [](ModelSpec& s) { s.branches = Branches::one_norm; },
+      [](ModelSpec& s) { s.attention.bias = !s.attention.bias; },
+      [](ModelSpec& s) { s.attention.out_bias = !s.attention.out_bias; },
+      [](ModelSpec& s) { s.feed_forward_bias = !s.feed_forward_bias; },
+      [](ModelSpec& s) { s.unembedding_bias = !s.unembedding_bias; },
+      [](ModelSpec& s) { s.tied = !s.tied; },
+      [](ModelSpec& s) { s.gated = !s.gated; },
+      [](ModelSpec& s) { s.hidden = 7; },
+      [](ModelSpec& s) { s.activation = Activation::relu; },
+      [](ModelSpec& s) { s.activation = Activation::tanh; },
+      [](ModelSpec& s) { s.norm_epsilon = 1e-3F; },
+      [](ModelSpec& s) { s.attention.kv_heads = 1; },
+      [](ModelSpec& s) { s.attention.d_qk = 6; },
+      [](ModelSpec& s) { s.attention.d_vo = 6; },
+      [](ModelSpec& s) { s.attention.scale = 0.5F; },
+      [](ModelSpec& s) { s.attention.scaled = !s.attention.scaled; },
+      [](ModelSpec& s) { s.attention.scaled_by_layer = true; },
+      [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::heads; },
+      [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::whole; },
+      [](ModelSpec& s) { s.attention.windows = {3}; },
+      [](ModelSpec& s) {
+        s.attention.windows = {3, 0};
+      },
+      [](ModelSpec& s) { s.attention.windows = {}; },
+      [](ModelSpec& s) { s.attention.dropout = 0.125F; },
+      [](ModelSpec& s) { s.residual_dropout = 0.125F; },
+      [](ModelSpec& s) { s.embedding_dropout = 0.125F; },
+      [](ModelSpec& s) { s.embedding_scaled = !s.embedding_scaled; },
+      [](ModelSpec& s) { s.embedding_norm = !s.embedding_norm; },
+      [](ModelSpec& s) { s.embedding_multiplier = 2; },
+      [](ModelSpec& s) { s.residual_multiplier = 0.5F; },
+      [](ModelSpec& s) { s.logit_multiplier = 2; },
+      [](ModelSpec& s) { s.embedding_width = 6; },
+      [](ModelSpec& s) { s.layer_groups = 1; },
+      [](ModelSpec& s) { s.segments = 2; },
+      [](ModelSpec& s) {
+        s.positions = Positions::alibi;
+        s.attention.rotary = {};
+      },
+      [](ModelSpec& s) {
+        s.positions = Positions::learned;
+        s.attention.rotary = {};
+      },
+      [](ModelSpec& s) {
+        s.positions = Positions::sinusoidal;
+        s.attention.rotary = {};
+      },
+      [](ModelSpec& s) {
+        s.positions = Positions::rotary;
+        s.attention.rotary.width = 2;
+      },
+      [](ModelSpec& s) { s.attention.rotary.base = 5000; },
+      [](ModelSpec& s) { s.attention.rotary.layout = RotaryLayout::interleaved; },
+      [](ModelSpec& s) {
+        s.attention.rotary.scaling = RotaryScaling::linear;
+        s.attention.rotary.factor = 3;
+      },
+      [](ModelSpec& s) { s.order = Order::prefix; },
+      [](ModelSpec& s) {
+        s.output = Output::token_classes;
+        s.labels = {"a", "b"};
+        s.tied = true;
+      },
+  };
+  int tried = 0;
+  for (const FamilyCase& c : kFamilies)
+    for (const Change& change : changes) {
+      ModelSpec spec = llama();
+      c.change(spec);
+      change(spec);
+      try {
+        check_spec(spec);
+      } catch (const Error&) {
+        continue;
+      }
+      ++tried;
+      SCOPED_TRACE(fmt::format("{}, change {}, saved as {}", c.model_type, &change - changes,
+                               family_for(spec).model_type));
+      const ScratchDir dir;
+      const auto model = drawn(spec);
+      save_model(dir.path(), *model);
+      const auto loaded = load_model(dir.path(), DType::f32);
+      ModelSpec read = loaded->spec();
+      read.family = spec.family;
+      if (spec.positions != Positions::rotary) spec.attention.rotary = read.attention.rotary;
+      EXPECT_EQ(read, spec);
+      expect_same_weights(*model, *loaded);
+    }
+  EXPECT_GT(tried, 800);
+}
+
 // Versions 1, 2 and 4 of the format lack what came after them.
 TEST(ModelDir, OlderVersionsAreRead) {
   const auto older = [](const ScratchDir& dir, int version, std::initializer_list<const char*> lacks) {
