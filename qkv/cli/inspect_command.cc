@@ -44,7 +44,18 @@ void run(const std::string& path) {
   if (s.has_blocks()) {
     fmt::print("  heads       {} ({} for keys and values), queries {} wide, values {} wide\n",
                s.attention.heads, s.attention.kv_heads, s.attention.d_qk, s.attention.d_vo);
-    fmt::print("  hidden      {}, {}\n", s.hidden, name_of(s.activation));
+    fmt::print("  hidden      {}, {}{}\n", s.hidden, name_of(s.activation), s.gated ? ", gated" : "");
+    const RotarySpec& r = s.attention.rotary;
+    fmt::print("  positions   {}{}\n", name_of(s.positions),
+               r.width == 0 ? ""
+                            : fmt::format(" ({} of {} columns, base {}{})", r.width, s.attention.d_qk, r.base,
+                                          r.scaling == RotaryScaling::none
+                                              ? ""
+                                              : fmt::format(", {} by {}", name_of(r.scaling), r.factor)));
+    fmt::print("  norms       {}, {}{}\n", name_of(s.normalization), name_of(s.norm_placement),
+               s.branches == Branches::serial ? "" : ", branches beside each other");
+    if (!s.attention.windows.empty())
+      fmt::print("  windows     {} in turn (0: all)\n", fmt::join(s.attention.windows, ", "));
   }
   fmt::print("  unembedding {}\n", s.tied ? "tied to the token embedding" : "its own");
   fmt::print("  parameters  {}\n", model.parameters().count());

@@ -732,6 +732,15 @@ train.precision = "f32"
         self.refused("score", "run", "--prompt", "x", "--choice", "y", status=1, says="encoder_decoder")
         self.refused("translate", "run", "--best", "9", status=2, says=["--best", "--beams"])
 
+    def test_two_vocabularies(self):
+        self.ok("train", "config.toml", "--set", "tokenizer.separate=true")
+        self.assertTrue(os.path.exists(self.path("run/best/source/tokenizer.json")))
+        self.assertIn("sources     a vocabulary of", self.ok("inspect", "run").out)
+        self.assertEqual(len(self.ok("translate", "run", stdin="quick\n\nfox\n").out.splitlines()), 3)
+        self.assertIn("loss", json.loads(self.ok("eval", "run", "--data", "pairs.tsv", "--json").out))
+        os.rename(self.path("run/best/source"), self.path("elsewhere"))
+        self.refused("translate", "run", stdin="fox\n", status=1, says=["tokenizer of the sources", "best/source"])
+
     def test_recurrences(self):
         sets = [a for s in ("model.encoder=lstm", "model.decoder=gru", "model.source_attention=additive",
                             "model.reverse_source=true") for a in ("--set", s)]
@@ -1573,6 +1582,26 @@ class Inspect(FinishedRun):
         out = self.ok("inspect", self.run_dir).out
         for part in ("gpt2", "layers      1", "width       16", "transformer.wte.weight", "parameters"):
             self.assertIn(part, out)
+
+    def test_presets(self):
+        self.write("t.txt", "the quick brown fox jumps over the lazy dog. " * 60)
+        self.write("c.toml", """
+data = { train = "t.txt", cache = false }
+tokenizer.type = "char"
+model = { context = 16, width = 16, layers = 1, heads = 2 }
+train = { out = "p", steps = 3, batch = 2, warmup_steps = 1 }
+""")
+        self.ok("train", "c.toml", "--preset", "llama")
+        self.assertEqual(json.loads(read(self.path("p/best/config.json")))["model_type"], "llama")
+        out = self.ok("inspect", "p").out
+        for part in ("hidden      64, silu, gated", "positions   rotary (8 of 8 columns, base 10000)", "norms       rms, pre"):
+            self.assertIn(part, out)
+        # Rotary positions do not end with the context.
+        self.assertGreaterEqual(len(self.ok("generate", "p", "--prompt", "the", "--tokens", "40").out), 40)
+        self.refused("train", "c.toml", "--preset", "lama", status=2, says=["c.toml", "preset", "llama", "lama"])
+        self.refused("train", "c.toml", "--preset", "llama", "--set", "model.norm=post", "--set", "model.branches=one_norm",
+                     "--set", "train.out=q", status=2, says=["branches", "pre-norms"])
+        self.assertFalse(os.path.exists(self.path("q")))
 
     def test_safetensors_file(self):
         self.write("x.safetensors", safetensors_bytes({"a": ("F32", [2, 3], [0] * 6)}))
