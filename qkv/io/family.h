@@ -52,6 +52,8 @@ const Family& distilbert_family();
 const Family& t5_family();
 const Family& bart_family();
 const Family& marian_family();
+const Family& mbart_family();
+const Family& pegasus_family();
 const Family& llama_family();
 const Family& mistral_family();
 const Family& qwen2_family();

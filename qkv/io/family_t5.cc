@@ -183,10 +183,10 @@ OrderedJson write_bart_like(const ModelSpec& s, const char* type, const char* ar
 bool is_bart_like(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
   return s.architecture == Architecture::encoder_decoder && s.normalization == Normalization::layer &&
-         s.norm_placement == NormPlacement::post && a.bias && a.scaled && !a.scaled_by_layer &&
-         a.kv_heads == a.heads && a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && s.feed_forward_bias &&
-         !s.gated && s.tied && s.unembedding_bias && !s.unembedding_scaled && s.head_width == 0 &&
-         s.segments == 0 && s.embedding_dropout == s.residual_dropout && s.activation != Activation::tanh &&
+         a.bias && a.out_bias && a.scaled && !a.scaled_by_layer && a.kv_heads == a.heads &&
+         a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && s.feed_forward_bias && !s.gated && s.tied &&
+         s.unembedding_bias && !s.unembedding_scaled && s.head_width == 0 && s.segments == 0 &&
+         s.embedding_dropout == s.residual_dropout && s.activation != Activation::tanh &&
          s.norm_epsilon == 1e-5F && s.source_vocab_size == 0;
 }
 
@@ -211,6 +211,8 @@ void add_bart_blocks(const ModelSpec& s, WeightNames& n) {
       n.linear(engine + "feed_forward.down", file + "fc2");
       n.norm(engine + "feed_forward.norm", file + "final_layer_norm");
     }
+    if (s.norm_placement == NormPlacement::pre)
+      n.norm(fmt::format("{}.norm", stack), fmt::format("model.{}.layer_norm", stack));
   }
 }
 
@@ -267,6 +269,41 @@ const Family& bart_family() {
       bart_weights,
       "model.",
       is_extra_in_bart};
+  return family;
+}
+
+const Family& mbart_family() {
+  static const Family family = {
+      "mbart",
+      [](const JsonField& c) {
+        ModelSpec s = read_bart_like(c);
+        s.norm_placement = NormPlacement::pre;
+        s.stacks_apart = true;
+        s.embedding_norm = true;
+        return s;
+      },
+      [](const ModelSpec& s) { return write_bart_like(s, "mbart", "MBartForConditionalGeneration"); },
+      [](const ModelSpec& s) { return is_bart_like(s) && s.positions == Positions::learned; },
+      bart_weights,
+      "model.",
+      is_extra_in_bart};
+  return family;
+}
+
+const Family& pegasus_family() {
+  static const Family family = {
+      "pegasus",
+      [](const JsonField& c) {
+        ModelSpec s = read_bart_like(c);
+        s.norm_placement = NormPlacement::pre;
+        s.positions = Positions::sinusoidal_halves;
+        return s;
+      },
+      [](const ModelSpec& s) { return write_bart_like(s, "pegasus", "PegasusForConditionalGeneration"); },
+      [](const ModelSpec& s) { return is_bart_like(s) && s.positions == Positions::sinusoidal_halves; },
+      marian_weights,
+      "model.",
+      is_extra_in_marian};
   return family;
 }
 

@@ -18,7 +18,7 @@ DECODERS = ["gpt2", "gpt2_variant", "llama_mha", "llama_gqa", "llama_bias_headdi
             "bert_causal"]
 ENCODERS = ["bert_mlm", "bert_seqcls", "bert_tokencls", "bert_qa", "bert_nsp", "bert_pretraining", "roberta_mlm",
             "distilbert_mlm", "albert_mlm", "electra_mlm"]
-ENCODER_DECODERS = ["t5", "t5_v1_1", "bart", "marian"]
+ENCODER_DECODERS = ["t5", "t5_v1_1", "bart", "marian", "mbart", "pegasus"]
 # What each mode of check_forward.py has something to compare in.
 FORWARD_CASES = {"": DECODERS + ENCODERS + ENCODER_DECODERS, "--inner": DECODERS + ENCODERS + ENCODER_DECODERS,
                  "--train": ["gpt2", "llama_mha", "bert_mlm", "t5", "bart"], "--generate": DECODERS + ENCODER_DECODERS}

@@ -320,6 +320,16 @@ ModelSpec llama() {
   return s;
 }
 
+// An encoder-decoder with what BART has, but for norms before branches.
+ModelSpec bart() {
+  ModelSpec s = gpt2_spec(13, 8, 12, 2, 3);
+  s.architecture = Architecture::encoder_decoder;
+  s.encoder_layers = 2;
+  s.activation = Activation::gelu;
+  s.stacks_apart = s.embedding_norm = s.embedding_scaled = s.unembedding_bias = true;
+  return s;
+}
+
 struct FamilyCase {
   const char* model_type;
   void (*change)(ModelSpec& s);  // what the family has beside llama()
@@ -465,6 +475,13 @@ const FamilyCase kFamilies[] = {
        s.activation = Activation::relu;
        s.norm_placement = NormPlacement::post;
        s.embedding_width = 5;
+     }},
+    {"mbart", [](ModelSpec& s) { s = bart(); }},
+    {"pegasus",
+     [](ModelSpec& s) {
+       s = bart();
+       s.positions = Positions::sinusoidal_halves;
+       s.stacks_apart = s.embedding_norm = false;
      }},
     {"albert",
      [](ModelSpec& s) {
