@@ -55,7 +55,7 @@ class BlockStack : public Stack {
   // Whether this step goes without the block; the same for all its micro-batches.
   bool dropped(size_t layer, const Context& context) const;
 
-  // A block of these sublayers, each a branch, as the spec places norms around them.
+  // The sublayers of one layer, with norms where the spec places them.
   Block make_block(Parameters& parameters, const ModelSpec& spec, const Shape& shape, int64_t layer,
                    InitStd std) const;
 
