@@ -46,6 +46,7 @@ OrderedJson write_shared(const ModelSpec& s, const char* type, const char* archi
                    {"hidden_size", s.width},
                    {"num_hidden_layers", s.layers},
                    {"intermediate_size", s.hidden},
+                   {"hidden_act", config_name_of(s.activation)},
                    {"num_attention_heads", a.heads},
                    {"num_key_value_heads", a.kv_heads},
                    {"attention_dropout", decimal(a.dropout)},
@@ -54,6 +55,8 @@ OrderedJson write_shared(const ModelSpec& s, const char* type, const char* archi
                    {"initializer_range", decimal(s.init_std)},
                    {"torch_dtype", "float32"},
                    {"use_cache", true}};
+  if (s.normalization == Normalization::rms || s.normalization == Normalization::rms_plus_one)
+    c["rms_norm_eps"] = decimal(s.norm_epsilon);
   if (OrderedJson scaling = rotary_scaling_json(a.rotary); !scaling.is_null())
     c["rope_scaling"] = std::move(scaling);
   return c;
@@ -61,7 +64,7 @@ OrderedJson write_shared(const ModelSpec& s, const char* type, const char* archi
 
 // Where tensors are called otherwise than Llama's.
 struct Names {
-  const char* query_key_norms = nullptr;  // "q_norm" and "k_norm" where there are
+  bool query_key_norms = false;  // q_norm and k_norm
   const char* out = "o_proj";
   const char* attention_norm = "input_layernorm";
   const char* feed_forward_norm = "post_attention_layernorm";
@@ -91,7 +94,7 @@ std::vector<WeightName> weights_by(const ModelSpec& s, const Names& names) {
     norm_if("attention.branch_norm", names.attention_branch_norm);
     norm_if("feed_forward.norm", names.feed_forward_norm);
     norm_if("feed_forward.branch_norm", names.feed_forward_branch_norm);
-    if (names.query_key_norms != nullptr) {
+    if (names.query_key_norms) {
       n.tensor(e + "attention.query_norm.gamma", f + "self_attn.q_norm.weight");
       n.tensor(e + "attention.key_norm.gamma", f + "self_attn.k_norm.weight");
     }
@@ -143,74 +146,65 @@ OrderedJson window_json(const ModelSpec& s) {
   return s.attention.windows.empty() ? OrderedJson(nullptr) : OrderedJson(s.attention.windows[0]);
 }
 
+// A family of such decoders: what is read and written beside the shared keys, and its names of tensors.
+Family decoders(
+    const char* type, ModelSpec (*read)(const JsonField&), OrderedJson (*write)(const ModelSpec&),
+    std::vector<WeightName> (*weights)(const ModelSpec&) = [](const ModelSpec& s) {
+      return weights_by(s, {});
+    }) {
+  return {type, read, write, is_rotary_decoder, weights, "model.", is_extra};
+}
+
 }  // namespace
 
 const Family& llama_family() {
-  static const Family family = {"llama",
-                                read_shared,
-                                [](const ModelSpec& s) {
-                                  OrderedJson c = write_shared(s, "llama", "LlamaForCausalLM");
-                                  c["head_dim"] = s.attention.d_qk;
-                                  c["hidden_act"] = config_name_of(s.activation);
-                                  c["attention_bias"] = s.attention.bias;
-                                  c["mlp_bias"] = s.feed_forward_bias;
-                                  c["rms_norm_eps"] = decimal(s.norm_epsilon);
-                                  return c;
-                                },
-                                is_rotary_decoder,
-                                [](const ModelSpec& s) { return weights_by(s, {}); },
-                                "model.",
-                                is_extra};
+  static const Family family = decoders("llama", read_shared, [](const ModelSpec& s) {
+    OrderedJson c = write_shared(s, "llama", "LlamaForCausalLM");
+    c["head_dim"] = s.attention.d_qk;
+    c["attention_bias"] = s.attention.bias;
+    c["mlp_bias"] = s.feed_forward_bias;
+    return c;
+  });
   return family;
 }
 
 const Family& mistral_family() {
-  static const Family family = {"mistral",
-                                [](const JsonField& c) {
-                                  ModelSpec s = read_shared(c);
-                                  read_window(c, s);
-                                  return s;
-                                },
-                                [](const ModelSpec& s) {
-                                  OrderedJson c = write_shared(s, "mistral", "MistralForCausalLM");
-                                  c["head_dim"] = s.attention.d_qk;
-                                  c["hidden_act"] = config_name_of(s.activation);
-                                  c["rms_norm_eps"] = decimal(s.norm_epsilon);
-                                  c["sliding_window"] = window_json(s);
-                                  return c;
-                                },
-                                is_rotary_decoder,
-                                [](const ModelSpec& s) { return weights_by(s, {}); },
-                                "model.",
-                                is_extra};
+  static const Family family = decoders(
+      "mistral",
+      [](const JsonField& c) {
+        ModelSpec s = read_shared(c);
+        read_window(c, s);
+        return s;
+      },
+      [](const ModelSpec& s) {
+        OrderedJson c = write_shared(s, "mistral", "MistralForCausalLM");
+        c["head_dim"] = s.attention.d_qk;
+        c["sliding_window"] = window_json(s);
+        return c;
+      });
   return family;
 }
 
 const Family& qwen2_family() {
-  static const Family family = {"qwen2",
-                                [](const JsonField& c) {
-                                  ModelSpec s = read_shared(c);
-                                  no(c, "use_sliding_window");
-                                  s.attention.bias = true;
-                                  s.attention.out_bias = false;
-                                  return s;
-                                },
-                                [](const ModelSpec& s) {
-                                  OrderedJson c = write_shared(s, "qwen2", "Qwen2ForCausalLM");
-                                  c["hidden_act"] = config_name_of(s.activation);
-                                  c["rms_norm_eps"] = decimal(s.norm_epsilon);
-                                  c["use_sliding_window"] = false;
-                                  return c;
-                                },
-                                is_rotary_decoder,
-                                [](const ModelSpec& s) { return weights_by(s, {}); },
-                                "model.",
-                                is_extra};
+  static const Family family = decoders(
+      "qwen2",
+      [](const JsonField& c) {
+        ModelSpec s = read_shared(c);
+        no(c, "use_sliding_window");
+        s.attention.bias = true;
+        s.attention.out_bias = false;
+        return s;
+      },
+      [](const ModelSpec& s) {
+        OrderedJson c = write_shared(s, "qwen2", "Qwen2ForCausalLM");
+        c["use_sliding_window"] = false;
+        return c;
+      });
   return family;
 }
 
 const Family& gemma_family() {
-  static const Family family = {
+  static const Family family = decoders(
       "gemma",
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
@@ -228,18 +222,13 @@ const Family& gemma_family() {
         c["attention_bias"] = s.attention.bias;
         c["hidden_act"] = c["hidden_activation"] =
             s.activation == Activation::gelu_tanh ? "gelu_pytorch_tanh" : config_name_of(s.activation);
-        c["rms_norm_eps"] = decimal(s.norm_epsilon);
         return c;
-      },
-      is_rotary_decoder,
-      [](const ModelSpec& s) { return weights_by(s, {}); },
-      "model.",
-      is_extra};
+      });
   return family;
 }
 
 const Family& phi_family() {
-  static const Family family = {
+  static const Family family = decoders(
       "phi",
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
@@ -257,7 +246,6 @@ const Family& phi_family() {
       },
       [](const ModelSpec& s) {
         OrderedJson c = write_shared(s, "phi", "PhiForCausalLM");
-        c["hidden_act"] = config_name_of(s.activation);
         c["layer_norm_eps"] = decimal(s.norm_epsilon);
         c["partial_rotary_factor"] = rotated_part(s.attention);
         c["embd_pdrop"] = decimal(s.embedding_dropout);
@@ -265,103 +253,86 @@ const Family& phi_family() {
         c["qk_layernorm"] = false;
         return c;
       },
-      is_rotary_decoder,
       [](const ModelSpec& s) {
         return weights_by(s, {.out = "dense",
                               .feed_forward_norm = nullptr,
                               .up = {"fc1"},
                               .down = "fc2",
                               .last_norm = "model.final_layernorm"});
-      },
-      "model.",
-      is_extra};
+      });
   return family;
 }
 
 const Family& phi3_family() {
-  static const Family family = {"phi3",
-                                [](const JsonField& c) {
-                                  ModelSpec s = read_shared(c);
-                                  read_window(c, s);
-                                  s.norm_epsilon = c.number_or("rms_norm_eps", 1e-5F);
-                                  s.attention.rotary.width =
-                                      rotated(c.number_or("partial_rotary_factor", 1), s.attention.d_qk);
-                                  s.embedding_dropout = c.number_or("embd_pdrop", 0);
-                                  s.residual_dropout = c.number_or("resid_pdrop", 0);
-                                  return s;
-                                },
-                                [](const ModelSpec& s) {
-                                  OrderedJson c = write_shared(s, "phi3", "Phi3ForCausalLM");
-                                  c["original_max_position_embeddings"] = s.context;
-                                  c["hidden_act"] = config_name_of(s.activation);
-                                  c["rms_norm_eps"] = decimal(s.norm_epsilon);
-                                  c["partial_rotary_factor"] = rotated_part(s.attention);
-                                  c["sliding_window"] = window_json(s);
-                                  c["embd_pdrop"] = decimal(s.embedding_dropout);
-                                  c["resid_pdrop"] = decimal(s.residual_dropout);
-                                  return c;
-                                },
-                                is_rotary_decoder,
-                                [](const ModelSpec& s) { return weights_by(s, {.fused = true}); },
-                                "model.",
-                                is_extra};
+  static const Family family = decoders(
+      "phi3",
+      [](const JsonField& c) {
+        ModelSpec s = read_shared(c);
+        read_window(c, s);
+        s.norm_epsilon = c.number_or("rms_norm_eps", 1e-5F);
+        s.attention.rotary.width = rotated(c.number_or("partial_rotary_factor", 1), s.attention.d_qk);
+        s.embedding_dropout = c.number_or("embd_pdrop", 0);
+        s.residual_dropout = c.number_or("resid_pdrop", 0);
+        return s;
+      },
+      [](const ModelSpec& s) {
+        OrderedJson c = write_shared(s, "phi3", "Phi3ForCausalLM");
+        c["original_max_position_embeddings"] = s.context;
+        c["partial_rotary_factor"] = rotated_part(s.attention);
+        c["sliding_window"] = window_json(s);
+        c["embd_pdrop"] = decimal(s.embedding_dropout);
+        c["resid_pdrop"] = decimal(s.residual_dropout);
+        return c;
+      },
+      [](const ModelSpec& s) { return weights_by(s, {.fused = true}); });
   return family;
 }
 
 const Family& olmo_family() {
-  static const Family family = {"olmo",
-                                [](const JsonField& c) {
-                                  ModelSpec s = read_shared(c);
-                                  check(!c.find("clip_qkv"), "{}: clip_qkv: not supported", c.place());
-                                  s.normalization = Normalization::layer_plain;
-                                  s.norm_epsilon = 1e-5F;
-                                  return s;
-                                },
-                                [](const ModelSpec& s) {
-                                  OrderedJson c = write_shared(s, "olmo", "OlmoForCausalLM");
-                                  c["hidden_act"] = config_name_of(s.activation);
-                                  c["attention_bias"] = s.attention.bias;
-                                  return c;
-                                },
-                                is_rotary_decoder,
-                                [](const ModelSpec& s) { return weights_by(s, {}); },
-                                "model.",
-                                is_extra};
+  static const Family family = decoders(
+      "olmo",
+      [](const JsonField& c) {
+        ModelSpec s = read_shared(c);
+        check(!c.find("clip_qkv"), "{}: clip_qkv: not supported", c.place());
+        s.normalization = Normalization::layer_plain;
+        s.norm_epsilon = 1e-5F;
+        return s;
+      },
+      [](const ModelSpec& s) {
+        OrderedJson c = write_shared(s, "olmo", "OlmoForCausalLM");
+        c["attention_bias"] = s.attention.bias;
+        return c;
+      });
   return family;
 }
 
 const Family& olmo2_family() {
-  static const Family family = {"olmo2",
-                                [](const JsonField& c) {
-                                  ModelSpec s = read_shared(c);
-                                  s.norm_epsilon = c.number_or("rms_norm_eps", 1e-5F);
-                                  s.norm_placement = NormPlacement::branch;
-                                  s.attention.query_key_norm = QueryKeyNorm::whole;
-                                  return s;
-                                },
-                                [](const ModelSpec& s) {
-                                  OrderedJson c = write_shared(s, "olmo2", "Olmo2ForCausalLM");
-                                  c["hidden_act"] = config_name_of(s.activation);
-                                  c["attention_bias"] = s.attention.bias;
-                                  c["rms_norm_eps"] = decimal(s.norm_epsilon);
-                                  return c;
-                                },
-                                is_rotary_decoder,
-                                [](const ModelSpec& s) {
-                                  return weights_by(
-                                      s, {.query_key_norms = "q_norm",
-                                          .attention_norm = nullptr,
-                                          .feed_forward_norm = nullptr,
-                                          .attention_branch_norm = "post_attention_layernorm",
-                                          .feed_forward_branch_norm = "post_feedforward_layernorm"});
-                                },
-                                "model.",
-                                is_extra};
+  static const Family family = decoders(
+      "olmo2",
+      [](const JsonField& c) {
+        ModelSpec s = read_shared(c);
+        s.norm_epsilon = c.number_or("rms_norm_eps", 1e-5F);
+        s.norm_placement = NormPlacement::branch;
+        s.attention.query_key_norm = QueryKeyNorm::whole;
+        return s;
+      },
+      [](const ModelSpec& s) {
+        OrderedJson c = write_shared(s, "olmo2", "Olmo2ForCausalLM");
+        c["attention_bias"] = s.attention.bias;
+        return c;
+      },
+      [](const ModelSpec& s) {
+        return weights_by(s, {.query_key_norms = true,
+                              .attention_norm = nullptr,
+                              .feed_forward_norm = nullptr,
+                              .attention_branch_norm = "post_attention_layernorm",
+                              .feed_forward_branch_norm = "post_feedforward_layernorm"});
+      });
   return family;
 }
 
 const Family& stablelm_family() {
-  static const Family family = {
+  static const Family family = decoders(
       "stablelm",
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
@@ -377,7 +348,6 @@ const Family& stablelm_family() {
       },
       [](const ModelSpec& s) {
         OrderedJson c = write_shared(s, "stablelm", "StableLmForCausalLM");
-        c["hidden_act"] = config_name_of(s.activation);
         c["layer_norm_eps"] = decimal(s.norm_epsilon);
         c["use_qkv_bias"] = s.attention.bias;
         c["use_parallel_residual"] = s.branches == Branches::one_norm;
@@ -386,18 +356,15 @@ const Family& stablelm_family() {
         c["qk_layernorm"] = false;
         return c;
       },
-      is_rotary_decoder,
       [](const ModelSpec& s) {
         return s.branches == Branches::one_norm ? weights_by(s, {.feed_forward_norm = nullptr})
                                                 : weights_by(s, {});
-      },
-      "model.",
-      is_extra};
+      });
   return family;
 }
 
 const Family& starcoder2_family() {
-  static const Family family = {
+  static const Family family = decoders(
       "starcoder2",
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
@@ -414,8 +381,6 @@ const Family& starcoder2_family() {
       },
       [](const ModelSpec& s) {
         OrderedJson c = write_shared(s, "starcoder2", "Starcoder2ForCausalLM");
-        c["hidden_act"] =
-            s.activation == Activation::gelu_tanh ? "gelu_pytorch_tanh" : config_name_of(s.activation);
         c["norm_epsilon"] = decimal(s.norm_epsilon);
         c["sliding_window"] = window_json(s);
         c["use_bias"] = s.attention.bias;
@@ -423,44 +388,36 @@ const Family& starcoder2_family() {
         c["residual_dropout"] = decimal(s.residual_dropout);
         return c;
       },
-      is_rotary_decoder,
-      [](const ModelSpec& s) { return weights_by(s, {.up = {"c_fc"}, .down = "c_proj"}); },
-      "model.",
-      is_extra};
+      [](const ModelSpec& s) { return weights_by(s, {.up = {"c_fc"}, .down = "c_proj"}); });
   return family;
 }
 
 const Family& granite_family() {
-  static const Family family = {"granite",
-                                [](const JsonField& c) {
-                                  ModelSpec s = read_shared(c);
-                                  s.attention.scale = c.number_or("attention_multiplier", 1);
-                                  s.embedding_multiplier = c.number_or("embedding_multiplier", 1);
-                                  s.residual_multiplier = c.number_or("residual_multiplier", 1);
-                                  s.logit_multiplier = 1 / c.number_or("logits_scaling", 1);
-                                  return s;
-                                },
-                                [](const ModelSpec& s) {
-                                  OrderedJson c = write_shared(s, "granite", "GraniteForCausalLM");
-                                  c["hidden_act"] = config_name_of(s.activation);
-                                  c["attention_bias"] = s.attention.bias;
-                                  c["mlp_bias"] = s.feed_forward_bias;
-                                  c["rms_norm_eps"] = decimal(s.norm_epsilon);
-                                  c["attention_multiplier"] = decimal(s.attention.scale);
-                                  c["embedding_multiplier"] = decimal(s.embedding_multiplier);
-                                  c["residual_multiplier"] = decimal(s.residual_multiplier);
-                                  c["logits_scaling"] = decimal(1 / s.logit_multiplier);
-                                  return c;
-                                },
-                                is_rotary_decoder,
-                                [](const ModelSpec& s) { return weights_by(s, {}); },
-                                "model.",
-                                is_extra};
+  static const Family family = decoders(
+      "granite",
+      [](const JsonField& c) {
+        ModelSpec s = read_shared(c);
+        s.attention.scale = c.number_or("attention_multiplier", 1);
+        s.embedding_multiplier = c.number_or("embedding_multiplier", 1);
+        s.residual_multiplier = c.number_or("residual_multiplier", 1);
+        s.logit_multiplier = 1 / c.number_or("logits_scaling", 1);
+        return s;
+      },
+      [](const ModelSpec& s) {
+        OrderedJson c = write_shared(s, "granite", "GraniteForCausalLM");
+        c["attention_bias"] = s.attention.bias;
+        c["mlp_bias"] = s.feed_forward_bias;
+        c["attention_multiplier"] = decimal(s.attention.scale);
+        c["embedding_multiplier"] = decimal(s.embedding_multiplier);
+        c["residual_multiplier"] = decimal(s.residual_multiplier);
+        c["logits_scaling"] = decimal(1 / s.logit_multiplier);
+        return c;
+      });
   return family;
 }
 
 const Family& cohere_family() {
-  static const Family family = {
+  static const Family family = decoders(
       "cohere",
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
@@ -475,17 +432,13 @@ const Family& cohere_family() {
       },
       [](const ModelSpec& s) {
         OrderedJson c = write_shared(s, "cohere", "CohereForCausalLM");
-        c["hidden_act"] = config_name_of(s.activation);
         c["attention_bias"] = s.attention.bias;
         c["layer_norm_eps"] = decimal(s.norm_epsilon);
         c["logit_scale"] = decimal(s.logit_multiplier);
         c["use_qk_norm"] = false;
         return c;
       },
-      is_rotary_decoder,
-      [](const ModelSpec& s) { return weights_by(s, {.feed_forward_norm = nullptr}); },
-      "model.",
-      is_extra};
+      [](const ModelSpec& s) { return weights_by(s, {.feed_forward_norm = nullptr}); });
   return family;
 }
 
