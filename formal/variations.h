@@ -41,6 +41,49 @@ struct VariedHyperparameters : Hyperparameters {
   bool gated = false;          // W_2 (f(W_1 X + b_1) .* (W_g X + b_g)) (Shazeer 2020)
   bool qkv_bias = true, out_bias = true, mlp_bias = true;
   double embedding_multiplier = 1, residual_multiplier = 1, logit_multiplier = 1;
+  double score_cap = 0, logit_cap = 0;  // s becomes cap tanh(s / cap); 0: it stays
+  bool sinks = false;                   // each head has a score that only the softmax's denominator knows
+  Index d_latent = 0;                   // keys and values are made of a latent (MLA); 0: of X
+  Index d_query_latent = 0;             // and queries
+  Index further_layers = 0;             // h -> f(W h + b) of the perceptron
+  Index E = 0;                          // experts; 0: one perceptron
+  Index k = 1, d_expert = 0;            // of a token the k best, of so many hidden units
+  bool sigmoid_affinities = false, renormalized = false;
+  double expert_scale = 1;
+  Index d_shared = 0;         // hidden units of a perceptron beside the experts; 0: none
+  bool shared_gated = false;  // it counts sigmoid(w . x)
+};
+
+// A perceptron as it varies.
+template <typename T>
+struct VariedPerceptron {
+  MLPParameters<T> mlp;
+  Matrix<T> W_g;                     // [d_mlp x d_e]
+  Vector<T> b_g;                     // [d_mlp]
+  std::vector<Matrix<T>> W_further;  // [d_mlp x d_mlp] each
+  std::vector<Vector<T>> b_further;  // [d_mlp]
+
+  VariedPerceptron() = default;
+  VariedPerceptron(const VariedHyperparameters& h, Index d_mlp, bool bias) : mlp(h.d_e, d_mlp) {
+    if (h.gated) W_g = Matrix<T>::Constant(d_mlp, h.d_e, T(0));
+    if (h.gated && bias) b_g = Vector<T>::Constant(d_mlp, T(0));
+    if (!bias) mlp.b_mlp1 = mlp.b_mlp2 = Vector<T>();
+    const auto further = static_cast<std::size_t>(h.further_layers);
+    W_further.assign(further, Matrix<T>::Constant(d_mlp, d_mlp, T(0)));
+    b_further.assign(further, bias ? Vector<T>::Constant(d_mlp, T(0)) : Vector<T>());
+  }
+
+  template <typename F, typename... P>
+  static void visit(const std::string& prefix, const F& f, P&... p) {
+    MLPParameters<T>::visit(prefix, "1", "2", f, p.mlp...);
+    visit_parameter(prefix + "W_g", f, p.W_g...);
+    visit_parameter(prefix + "b_g", f, p.b_g...);
+    const std::size_t further = std::get<0>(std::tie(p...)).W_further.size();
+    for (std::size_t i = 0; i < further; ++i) {
+      visit_parameter(prefix + "W_further", f, p.W_further[i]...);
+      visit_parameter(prefix + "b_further", f, p.b_further[i]...);
+    }
+  }
 };
 
 // gamma [d], beta [d] as the kind has them.
@@ -58,13 +101,40 @@ struct VariedLayer {
   MHAttentionParameters<T> W;
   Vector<T> gamma_q, gamma_k;                                 // of the norms of queries and keys
   NormalizationParameters<T> norm1, norm2, branch1, branch2;  // branch: norm' above
-  MLPParameters<T> mlp;
-  Matrix<T> W_g;  // [d_mlp x d_e]
-  Vector<T> b_g;  // [d_mlp]
+  Vector<T> sink;                                             // [H]
+  Matrix<T> W_c, W_cq;  // of latents: [d_latent + d_rot x d_e], [d_query_latent x d_e]
+  Vector<T> b_c, b_cq, gamma_c, gamma_cq;
+  VariedPerceptron<T> mlp;                  // or:
+  Matrix<T> W_r;                            // [E x d_e], the router
+  std::vector<VariedPerceptron<T>> expert;  // E, without biases
+  VariedPerceptron<T> shared;
+  Matrix<T> w_shared;  // [1 x d_e]
 
   VariedLayer() = default;
   explicit VariedLayer(const VariedHyperparameters& h)
-      : W(h.H, h.d_attn, h.d_mid, h.d_e, h.d_e, h.d_e), mlp(h.d_e, h.d_mlp) {
+      : W(h.H, h.d_attn, h.d_mid, h.d_query_latent > 0 ? h.d_query_latent : h.d_e,
+          h.d_latent > 0 ? h.d_latent : h.d_e, h.d_e) {
+    if (h.d_latent > 0) {
+      W_c = Matrix<T>::Constant(h.d_latent + h.d_rot, h.d_e, T(0));
+      gamma_c = Vector<T>::Constant(h.d_latent, T(0));
+      if (h.qkv_bias) b_c = Vector<T>::Constant(h.d_latent + h.d_rot, T(0));
+      for (AttentionParameters<T>& head : W.head)
+        head.W_k = Matrix<T>::Constant(h.d_attn - h.d_rot, h.d_latent, T(0));
+    }
+    if (h.d_query_latent > 0) {
+      W_cq = Matrix<T>::Constant(h.d_query_latent, h.d_e, T(0));
+      gamma_cq = Vector<T>::Constant(h.d_query_latent, T(0));
+      if (h.qkv_bias) b_cq = Vector<T>::Constant(h.d_query_latent, T(0));
+    }
+    if (h.sinks) sink = Vector<T>::Constant(h.H, T(0));
+    if (h.E == 0) {
+      mlp = VariedPerceptron<T>(h, h.d_mlp, h.mlp_bias);
+    } else {
+      W_r = Matrix<T>::Constant(h.E, h.d_e, T(0));
+      expert.assign(static_cast<std::size_t>(h.E), VariedPerceptron<T>(h, h.d_expert, false));
+    }
+    if (h.d_shared > 0) shared = VariedPerceptron<T>(h, h.d_shared, h.mlp_bias);
+    if (h.shared_gated) w_shared = Matrix<T>::Constant(1, h.d_e, T(0));
     const bool whole = h.query_key_norm == QueryKeyNorm::whole;
     if (h.query_key_norm != QueryKeyNorm::none) {
       gamma_q = Vector<T>::Constant(h.d_attn * (whole ? h.H : 1), T(0));
@@ -75,11 +145,8 @@ struct VariedLayer {
     if (inner) norm1 = varied_norm<T>(h.norm_kind, h.d_e);
     if (inner && h.branches != Branches::one_norm) norm2 = varied_norm<T>(h.norm_kind, h.d_e);
     if (outer) branch1 = branch2 = varied_norm<T>(h.norm_kind, h.d_e);
-    if (h.gated) W_g = Matrix<T>::Constant(h.d_mlp, h.d_e, T(0));
-    if (h.gated && h.mlp_bias) b_g = Vector<T>::Constant(h.d_mlp, T(0));
-    if (!h.mlp_bias) mlp.b_mlp1 = mlp.b_mlp2 = Vector<T>();
     if (!h.out_bias) W.b_o = Vector<T>();
-    if (!h.qkv_bias)
+    if (!h.qkv_bias || h.d_latent > 0)
       for (AttentionParameters<T>& head : W.head) head.b_q = head.b_k = head.b_v = Vector<T>();
   }
 
@@ -92,9 +159,18 @@ struct VariedLayer {
     NormalizationParameters<T>::visit(prefix, "2", f, p.norm2...);
     NormalizationParameters<T>::visit(prefix, "_branch1", f, p.branch1...);
     NormalizationParameters<T>::visit(prefix, "_branch2", f, p.branch2...);
-    MLPParameters<T>::visit(prefix, "1", "2", f, p.mlp...);
-    visit_parameter(prefix + "W_g", f, p.W_g...);
-    visit_parameter(prefix + "b_g", f, p.b_g...);
+    visit_parameter(prefix + "sink", f, p.sink...);
+    visit_parameter(prefix + "W_c", f, p.W_c...);
+    visit_parameter(prefix + "b_c", f, p.b_c...);
+    visit_parameter(prefix + "gamma_c", f, p.gamma_c...);
+    visit_parameter(prefix + "W_cq", f, p.W_cq...);
+    visit_parameter(prefix + "b_cq", f, p.b_cq...);
+    visit_parameter(prefix + "gamma_cq", f, p.gamma_cq...);
+    VariedPerceptron<T>::visit(prefix, f, p.mlp...);
+    visit_parameter(prefix + "W_r", f, p.W_r...);
+    visit_each(prefix + "expert", f, p.expert...);
+    VariedPerceptron<T>::visit(prefix + "shared.", f, p.shared...);
+    visit_parameter(prefix + "w_shared", f, p.w_shared...);
   }
 };
 
@@ -164,6 +240,16 @@ inline double alibi_slope(Index h, Index H) {
   return std::exp2(-8.0 * static_cast<double>(2 * (h - power) - 1) / static_cast<double>(2 * power));
 }
 
+// cap tanh(x / cap) (Gemma 2).
+template <typename T>
+T capped(const T& x, double cap) {
+  using std::tanh;
+  return cap * tanh(x / cap);
+}
+
+// Of the norms of latents.
+constexpr double kLatentEpsilon = static_cast<double>(1e-6F);
+
 // Algorithm 5 with Z = X and the variations: `window`: a query sees so many tokens, itself the last; 0: all.
 template <typename T>
 Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, Index window,
@@ -173,11 +259,27 @@ Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, Inde
   for (Index t_z = 1; t_z <= l; ++t_z)
     for (Index t_x = 1; t_x <= l; ++t_x)
       if (window > 0 && t_z <= t_x - window) entry(Mask, t_z, t_x) = false;
+  // What queries, keys and values are made of: X, or latents of it.
+  Matrix<T> X_q = X, X_kv = X, K_shared;
+  const auto latent = [&](const Matrix<T>& A, const Vector<T>& gamma) {
+    Matrix<T> C(A.rows(), l);
+    for (Index t = 1; t <= l; ++t) column(C, t) = RMSnorm(Vector<T>(column(A, t)), gamma, kLatentEpsilon);
+    return C;
+  };
+  if (h.d_query_latent > 0) X_q = latent(affine(layer.W_cq, X, layer.b_cq), layer.gamma_cq);
+  if (h.d_latent > 0) {
+    const Matrix<T> C = affine(layer.W_c, X, layer.b_c);
+    X_kv = latent(C.topRows(h.d_latent), layer.gamma_c);
+    K_shared = C.bottomRows(h.d_rot);
+  }
   Matrix<T> Q(h.H * h.d_attn, l), K(h.H_kv * h.d_attn, l);
   for (Index i = 0; i < h.H; ++i) {
     const AttentionParameters<T>& W = layer.W.head[static_cast<std::size_t>(i)];
-    Q.middleRows(i * h.d_attn, h.d_attn) = affine(W.W_q, X, W.b_q);
-    if (i % group == 0) K.middleRows(i / group * h.d_attn, h.d_attn) = affine(W.W_k, X, W.b_k);
+    Q.middleRows(i * h.d_attn, h.d_attn) = affine(W.W_q, X_q, W.b_q);
+    if (i % group != 0) continue;
+    const Matrix<T> k = affine(W.W_k, X_kv, W.b_k);
+    if (h.d_latent > 0) K.middleRows(i / group * h.d_attn, h.d_rot) = K_shared;
+    K.middleRows((i / group + 1) * h.d_attn - k.rows(), k.rows()) = k;
   }
   if (h.query_key_norm != QueryKeyNorm::none) {
     const auto normed = [&](Matrix<T>& M, const Vector<T>& gamma) {
@@ -199,20 +301,76 @@ Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, Inde
     Matrix<T> S = k.transpose() * q * T(scale);
     for (Index t_z = 1; t_z <= l; ++t_z)
       for (Index t_x = 1; t_x <= l; ++t_x) {
+        if (h.score_cap > 0) entry(S, t_z, t_x) = capped<T>(entry(S, t_z, t_x), h.score_cap);
         if (h.alibi) entry(S, t_z, t_x) -= alibi_slope(i + 1, h.H) * static_cast<double>(std::abs(t_x - t_z));
         if (!entry(Mask, t_z, t_x)) entry(S, t_z, t_x) = T(-std::numeric_limits<double>::infinity());
       }
-    Y.middleRows(i * h.d_mid, h.d_mid) = affine(W.W_v, X, W.b_v) * softmax(S);
+    if (h.sinks) {  // one more row, whose probabilities no value has
+      S.conservativeResize(l + 1, l);
+      S.row(l).setConstant(layer.sink[i]);
+    }
+    const Matrix<T> P = softmax(S);
+    Y.middleRows(i * h.d_mid, h.d_mid) = affine(W.W_v, X_kv, W.b_v) * P.topRows(l);
   }
   return affine(layer.W.W_o, Y, layer.W.b_o);
 }
 
-// The perceptron, gated where the hyperparameters say so.
+// A perceptron, gated or of several hidden layers where the hyperparameters say so.
+template <typename T>
+Matrix<T> perceptron(const Matrix<T>& X, const VariedPerceptron<T>& p, const VariedHyperparameters& h) {
+  const auto f = [&](const Matrix<T>& A) { return activate(h.activation, Activation::GELU, A); };
+  Matrix<T> A = f(affine(p.mlp.W_mlp1, X, p.mlp.b_mlp1));
+  if (h.gated) A = Matrix<T>(A.cwiseProduct(affine(p.W_g, X, p.b_g)));
+  for (std::size_t i = 0; i < p.W_further.size(); ++i) A = f(affine(p.W_further[i], A, p.b_further[i]));
+  return affine(p.mlp.W_mlp2, A, p.mlp.b_mlp2);
+}
+
+template <typename T>
+T sigmoid(const T& x) {
+  using std::exp;
+  return 1.0 / (1.0 + exp(-x));
+}
+
+// What each expert counts for each token, [E x l] (Shazeer et al. 2017, section 2.1; Fedus et al. 2021,
+// section 2.1): its affinity where that is among the k highest, else 0.
+template <typename T>
+Matrix<T> expert_weights(const Matrix<T>& X, const Matrix<T>& W_r, const VariedHyperparameters& h) {
+  const Matrix<T> scores = W_r * X;
+  Matrix<T> G = h.sigmoid_affinities ? Matrix<T>(scores.unaryExpr([](const T& x) { return sigmoid(x); }))
+                                     : softmax(scores);
+  for (Index t = 1; t <= X.cols(); ++t) {
+    T sum = 0;
+    std::vector<bool> kept;
+    for (Index e = 1; e <= h.E; ++e) {
+      Index better = 0;
+      for (Index other = 1; other <= h.E; ++other)
+        better += value(entry(G, other, t)) > value(entry(G, e, t));
+      kept.push_back(better < h.k);
+      if (kept.back()) sum += entry(G, e, t);
+    }
+    for (Index e = 1; e <= h.E; ++e)
+      entry(G, e, t) = kept[static_cast<std::size_t>(e - 1)]
+                           ? T(h.expert_scale * entry(G, e, t) / (h.renormalized ? sum : T(1)))
+                           : T(0);
+  }
+  return G;
+}
+
+// The perceptron of a layer, or the sum over all its experts.
 template <typename T>
 Matrix<T> varied_MLP(const Matrix<T>& X, const VariedLayer<T>& layer, const VariedHyperparameters& h) {
-  if (!h.gated) return MLP(X, layer.mlp, Activation::GELU, h);
-  const Matrix<T> f = activate(h.activation, Activation::GELU, affine(layer.mlp.W_mlp1, X, layer.mlp.b_mlp1));
-  return affine<T>(layer.mlp.W_mlp2, f.cwiseProduct(affine(layer.W_g, X, layer.b_g)), layer.mlp.b_mlp2);
+  if (h.E == 0) return perceptron(X, layer.mlp, h);
+  const Matrix<T> G = expert_weights(X, layer.W_r, h);
+  Matrix<T> Y = Matrix<T>::Constant(X.rows(), X.cols(), T(0));
+  for (Index e = 0; e < h.E; ++e)
+    Y += perceptron(X, layer.expert[static_cast<std::size_t>(e)], h) * G.row(e).asDiagonal();
+  if (h.d_shared == 0) return Y;
+  Matrix<T> S = perceptron(X, layer.shared, h);
+  if (h.shared_gated) {
+    const Matrix<T> logits = layer.w_shared * X;
+    for (Index t = 1; t <= X.cols(); ++t) column(S, t) *= sigmoid<T>(entry(logits, 1, t));
+  }
+  return Y + S;
 }
 
 // Algorithm 10 with variations, up to the logits: x -> [N_V x length(x)].
@@ -265,7 +423,9 @@ Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta) {
   }
   if (h.placement != NormPlacement::post && h.placement != NormPlacement::none)
     X = varied_normalize(X, theta.norm, h);
-  return T(h.logit_multiplier) * unembedding_matrix(theta.embedding, h) * X;
+  Matrix<T> Z = T(h.logit_multiplier) * unembedding_matrix(theta.embedding, h) * X;
+  if (h.logit_cap > 0) Z = Matrix<T>(Z.unaryExpr([&](const T& z) { return capped<T>(z, h.logit_cap); }));
+  return Z;
 }
 
 // P [N_V x length(x)].

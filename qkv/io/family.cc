@@ -5,13 +5,17 @@ namespace {
 
 const std::vector<const Family*>& registry() {
   static const std::vector<const Family*> families = {
-      &gpt2_family(),       &bert_family(),    &roberta_family(), &distilbert_family(), &t5_family(),
-      &bart_family(),       &marian_family(),  &mbart_family(),   &pegasus_family(),    &albert_family(),
-      &electra_family(),    &llama_family(),   &mistral_family(), &qwen2_family(),      &gemma_family(),
-      &phi_family(),        &phi3_family(),    &olmo_family(),    &olmo2_family(),      &stablelm_family(),
-      &starcoder2_family(), &granite_family(), &cohere_family(),  &gpt_neox_family(),   &gptj_family(),
-      &falcon_family(),     &bloom_family(),   &mpt_family(),     &gpt_neo_family(),    &gpt_bigcode_family(),
-      &opt_family(),        &native_family()};
+      &gpt2_family(),       &bert_family(),        &roberta_family(),     &distilbert_family(),
+      &t5_family(),         &bart_family(),        &marian_family(),      &mbart_family(),
+      &pegasus_family(),    &albert_family(),      &electra_family(),     &llama_family(),
+      &mistral_family(),    &qwen2_family(),       &gemma_family(),       &phi_family(),
+      &phi3_family(),       &olmo_family(),        &olmo2_family(),       &stablelm_family(),
+      &starcoder2_family(), &granite_family(),     &cohere_family(),      &gpt_neox_family(),
+      &gptj_family(),       &falcon_family(),      &bloom_family(),       &mpt_family(),
+      &gpt_neo_family(),    &gpt_bigcode_family(), &opt_family(),         &gemma2_family(),
+      &mixtral_family(),    &qwen2_moe_family(),   &deepseek_v2_family(), &deepseek_v3_family(),
+      &m2m100_family(),     &switch_family(),      &ctrl_family(),        &xglm_family(),
+      &big_bird_family(),   &native_family()};
   return families;
 }
 

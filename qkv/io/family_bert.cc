@@ -181,8 +181,8 @@ bool is_extra(const ModelSpec& s, const std::string& name) {
          name == "lm_head.decoder.bias" || (!s.pooler && name.find("pooler.dense.") != std::string::npos);
 }
 
-std::vector<WeightName> bert_weights(const ModelSpec& s) {
-  WeightNames n{bert_like_weights(s, "bert", 0)};
+std::vector<WeightName> weights_named_as_bert(const ModelSpec& s, const std::string& base) {
+  WeightNames n{bert_like_weights(s, base, 0)};
   if (s.pooler) n.linear("pooler", "bert.pooler.dense");
   if (s.output == Output::tokens) {
     n.linear("head", "cls.predictions.transform.dense");
@@ -197,6 +197,10 @@ std::vector<WeightName> bert_weights(const ModelSpec& s) {
                        std::string("cls.seq_relationship") + kind});
   }
   return n.all;
+}
+
+std::vector<WeightName> bert_weights(const ModelSpec& s) {
+  return weights_named_as_bert(s, "bert");
 }
 
 std::vector<WeightName> roberta_weights(const ModelSpec& s) {
@@ -372,6 +376,36 @@ const Family& electra_family() {
       "electra.",
       [](const ModelSpec&, const std::string& name) {
         return name.ends_with("embeddings.position_ids") || name == "generator_lm_head.weight";
+      }};
+  return family;
+}
+
+const Family& big_bird_family() {
+  static const Family family = {
+      "big_bird",
+      [](const JsonField& c) {
+        check(c.string_or("attention_type", "block_sparse") == "original_full",
+              "{}: attention_type: only original_full is supported", c.place());
+        check(!c.boolean_or("rescale_embeddings", false), "{}: rescale_embeddings: only false is supported",
+              c.place());
+        check(c.boolean_or("use_bias", true), "{}: use_bias: only true is supported", c.place());
+        ModelSpec s = read_bert_like(c, "BigBird", 0);
+        check(s.output == Output::tokens && s.labels.empty(),
+              "{}: architectures: of BigBird only BigBirdForMaskedLM is supported", c.place());
+        s.activation = read_activation(c, "hidden_act", "gelu_new");
+        return s;
+      },
+      [](const ModelSpec& s) {
+        OrderedJson c = write_bert_like(s, "big_bird", "BigBird", 0);
+        c["attention_type"] = "original_full";
+        c["use_bias"] = true;
+        return c;
+      },
+      [](const ModelSpec& s) { return s.family == "big_bird" && is_masked_lm(s); },
+      [](const ModelSpec& s) { return weights_named_as_bert(s, "bert"); },
+      "bert.",
+      [](const ModelSpec& s, const std::string& name) {  // whose pooler has no "dense"
+        return is_extra(s, name) || name.starts_with("bert.pooler.");
       }};
   return family;
 }

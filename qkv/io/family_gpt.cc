@@ -1,5 +1,5 @@
 // Decoders after GPT-2 with tensors named in ways of their own: GPT-NeoX, GPT-J, Falcon, BLOOM, MPT, GPT-Neo,
-// OPT and GPT-BigCode.
+// OPT, GPT-BigCode, CTRL and XGLM.
 #include "qkv/io/family_parts.h"
 
 namespace qkv {
@@ -567,6 +567,97 @@ const Family& opt_family() {
       },
       "model.",
       [](const ModelSpec& s, const std::string& name) { return s.tied && name == "lm_head.weight"; }};
+  return family;
+}
+
+const Family& ctrl_family() {
+  static const Family family = {
+      "ctrl",
+      [](const JsonField& c) {
+        ModelSpec s = sized(c, "n_embd", "n_layer", "n_head");
+        s.context = c["n_positions"].integer(1, kMost);
+        s.hidden = c["dff"].integer(0, kMost);
+        s.activation = Activation::relu;
+        s.norm_epsilon = c.number_or("layer_norm_epsilon", 1e-6F);
+        s.positions = Positions::sinusoidal_halves;
+        s.embedding_scaled = s.unembedding_bias = true;
+        s.embedding_dropout = c.number_or("embd_pdrop", 0.1F);
+        s.residual_dropout = c.number_or("resid_pdrop", 0.1F);
+        return s;
+      },
+      [](const ModelSpec& s) {
+        OrderedJson c = write_sized(s, "ctrl", "CTRLLMHeadModel", "n_embd", "n_layer", "n_head");
+        c["n_positions"] = s.context;
+        c["dff"] = s.hidden;
+        c["layer_norm_epsilon"] = decimal(s.norm_epsilon);
+        c["embd_pdrop"] = decimal(s.embedding_dropout);
+        c["resid_pdrop"] = decimal(s.residual_dropout);
+        return c;
+      },
+      is_decoder,
+      [](const ModelSpec& s) {
+        auto names =
+            decoder_names(s, "transformer.w.weight", "transformer.layernorm", [&](WeightNames& n, int64_t l) {
+              add_block(n, s, l, fmt::format("transformer.h.{}.", l),
+                        {"layernorm1",
+                         "layernorm2",
+                         {"multi_head_attention.Wq", "multi_head_attention.Wk", "multi_head_attention.Wv"},
+                         "multi_head_attention.dense",
+                         "ffn.0",
+                         "ffn.2"});
+            });
+        names.push_back({"unembedding.bias", "lm_head.bias"});
+        return names;
+      },
+      "transformer.",
+      is_mask_or_tied};
+  return family;
+}
+
+const Family& xglm_family() {
+  static const Family family = {
+      "xglm",
+      [](const JsonField& c) {
+        ModelSpec s = sized(c, "d_model", "num_layers", "attention_heads");
+        s.context = c["max_position_embeddings"].integer(1, kMost);
+        s.hidden = c["ffn_dim"].integer(0, kMost);
+        s.activation = read_activation(c, "activation_function", "gelu");
+        s.positions = Positions::sinusoidal_closed;
+        s.embedding_scaled = c.boolean_or("scale_embedding", true);
+        s.attention.dropout = c.number_or("attention_dropout", 0.1F);
+        s.embedding_dropout = s.residual_dropout = c.number_or("dropout", 0.1F);
+        s.init_std = c.number_or("init_std", 0.02F);
+        return s;
+      },
+      [](const ModelSpec& s) {
+        OrderedJson c = write_sized(s, "xglm", "XGLMForCausalLM", "d_model", "num_layers", "attention_heads");
+        c.erase("initializer_range");
+        c["init_std"] = decimal(s.init_std);
+        c["max_position_embeddings"] = s.context;
+        c["ffn_dim"] = s.hidden;
+        c["activation_function"] = config_name_of(s.activation);
+        c["scale_embedding"] = s.embedding_scaled;
+        c["attention_dropout"] = decimal(s.attention.dropout);
+        c["dropout"] = decimal(s.residual_dropout);
+        return c;
+      },
+      is_decoder,
+      [](const ModelSpec& s) {
+        return decoder_names(s, "model.embed_tokens.weight", "model.layer_norm",
+                             [&](WeightNames& n, int64_t l) {
+                               add_block(n, s, l, fmt::format("model.layers.{}.", l),
+                                         {"self_attn_layer_norm",
+                                          "final_layer_norm",
+                                          {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
+                                          "self_attn.out_proj",
+                                          "fc1",
+                                          "fc2"});
+                             });
+      },
+      "model.",
+      [](const ModelSpec& s, const std::string& name) {
+        return name == "model.embed_positions.weights" || (s.tied && name == "lm_head.weight");
+      }};
   return family;
 }
 

@@ -74,7 +74,60 @@ struct Names {
   const char* down = "down_proj";
   const char* last_norm = "model.norm";
   bool fused = false;  // qkv_proj and gate_up_proj
+  // Of mixtures of experts.
+  const char* mixture = "mlp";
+  std::vector<std::string> expert = {"gate_proj", "up_proj", "down_proj"};
+  const char* shared = "shared_expert";
 };
+
+// The experts' matrices stand below each other.
+void add_experts(WeightNames& n, const ModelSpec& s, const std::string& engine, const std::string& file,
+                 const Names& names) {
+  const ExpertsSpec& x = s.experts;
+  n.bias = false;
+  n.linear(engine + "router", file + "gate");
+  if (x.choice_bias) n.tensor(engine + "router.choice_bias", file + "gate.e_score_correction_bias");
+  for (int64_t i = 0; i < x.count; ++i) {
+    const std::string expert = fmt::format("{}experts.{}.", file, i), up = engine + "experts.up.weight";
+    const int64_t first = 2 * i * x.hidden;
+    n.all.push_back({up, expert + names.expert[0] + ".weight", false, first, x.hidden});
+    n.all.push_back({up, expert + names.expert[1] + ".weight", false, first + x.hidden, x.hidden});
+    n.all.push_back(
+        {engine + "experts.down.weight", expert + names.expert[2] + ".weight", false, i * s.width, s.width});
+  }
+  if (x.shared_hidden > 0) {
+    const std::string shared = file + names.shared + ".";
+    n.parts(engine + "shared.up", {shared + "gate_proj", shared + "up_proj"},
+            {x.shared_hidden, x.shared_hidden});
+    n.linear(engine + "shared.down", shared + "down_proj");
+  }
+  if (x.shared_gated) n.linear(engine + "shared_gate", file + "shared_expert_gate");
+}
+
+// DeepSeek's: of a head the columns that are turned stand last in the file; of what is made of the latent, a
+// head's key and value beside each other.
+void add_latent_attention(WeightNames& n, const ModelSpec& s, const std::string& engine,
+                          const std::string& file) {
+  const AttentionSpec& a = s.attention;
+  const int64_t turned = a.rotary.width, own = a.d_qk - turned;
+  std::vector<int64_t> query_rows, key_rows, value_rows;
+  for (int64_t h = 0; h < a.heads; ++h) {
+    for (int64_t i = 0; i < a.d_qk; ++i) query_rows.push_back(h * a.d_qk + (own + i) % a.d_qk);
+    for (int64_t i = 0; i < own; ++i) key_rows.push_back(h * (own + a.d_vo) + i);
+    for (int64_t i = 0; i < a.d_vo; ++i) value_rows.push_back(h * (own + a.d_vo) + own + i);
+  }
+  key_rows.insert(key_rows.end(), value_rows.begin(), value_rows.end());
+  n.bias = a.bias;
+  n.linear(engine + "kv_latent", file + "kv_a_proj_with_mqa");
+  if (a.query_latent > 0) n.linear(engine + "q_latent", file + "q_a_proj");
+  n.bias = false;
+  n.norm(engine + "kv_norm", file + "kv_a_layernorm");
+  if (a.query_latent > 0) n.norm(engine + "q_norm", file + "q_a_layernorm");
+  n.linear(engine + "q", file + (a.query_latent > 0 ? "q_b_proj" : "q_proj"));
+  n.all.back().row_order = query_rows;
+  n.linear(engine + "kv", file + "kv_b_proj");
+  n.all.back().row_order = key_rows;
+}
 
 std::vector<WeightName> weights_by(const ModelSpec& s, const Names& names) {
   const AttentionSpec& a = s.attention;
@@ -100,7 +153,9 @@ std::vector<WeightName> weights_by(const ModelSpec& s, const Names& names) {
     }
     n.bias = a.bias;
     const std::string qkv = e + "attention.qkv", self = f + "self_attn.";
-    if (names.fused)
+    if (a.latent > 0)
+      add_latent_attention(n, s, e + "attention.", self);
+    else if (names.fused)
       n.linear(qkv, self + "qkv_proj");
     else
       n.parts(qkv, {self + "q_proj", self + "k_proj", self + "v_proj"},
@@ -108,6 +163,10 @@ std::vector<WeightName> weights_by(const ModelSpec& s, const Names& names) {
     n.bias = a.out_bias;
     n.linear(e + "attention.out", self + names.out);
     n.bias = s.feed_forward_bias;
+    if (s.experts.in_layer(l)) {
+      add_experts(n, s, e + "feed_forward.", f + names.mixture + ".", names);
+      continue;
+    }
     if (names.fused) {
       n.linear(e + "feed_forward.up", f + "mlp.gate_up_proj");
     } else if (names.up.size() == 1) {
@@ -153,6 +212,116 @@ Family decoders(
       return weights_by(s, {});
     }) {
   return {type, read, write, is_rotary_decoder, weights, "model.", is_extra};
+}
+
+Family deepseek(const char* type, ModelSpec (*read)(const JsonField&),
+                OrderedJson (*write)(const ModelSpec&)) {
+  return {
+      type,
+      read,
+      write,
+      [](const ModelSpec& s) { return s.architecture == Architecture::decoder && s.attention.latent > 0; },
+      [](const ModelSpec& s) { return weights_by(s, {.shared = "shared_experts"}); },
+      "model.",
+      [](const ModelSpec& s, const std::string& name) {  // the third's layer that predicts a further token
+        return is_extra(s, name) || name.starts_with(fmt::format("model.layers.{}.", s.layers));
+      }};
+}
+
+// YaRN's factor of magnitudes (DeepSeek's yarn_get_mscale).
+double yarn_magnitude(double factor, double weight) {
+  return factor > 1 ? 0.1 * weight * std::log(factor) + 1 : 1;
+}
+
+ModelSpec read_deepseek(const JsonField& c, bool third) {
+  ModelSpec s = read_shared(c);
+  AttentionSpec& a = s.attention;
+  const auto turned = c["qk_rope_head_dim"].integer(2, kMost);
+  a.latent = c["kv_lora_rank"].integer(1, kMost);
+  a.query_latent = c.integer_or("q_lora_rank", 0, 0, kMost);
+  a.kv_heads = a.heads;
+  a.d_qk = c["qk_nope_head_dim"].integer(1, kMost) + turned;
+  a.d_vo = c["v_head_dim"].integer(1, kMost);
+  a.rotary = {.width = turned, .layout = RotaryLayout::interleaved, .base = a.rotary.base};
+  if (const auto scaling = c.find("rope_scaling")) {
+    read_rotary_scaling(c, scaling->integer_or("original_max_position_embeddings", s.context, 1, kMost),
+                        a.rotary);
+    const double all = scaling->number_or("mscale_all_dim", 0), factor = a.rotary.factor;
+    if (a.rotary.scaling == RotaryScaling::yarn)
+      a.rotary.magnitude =
+          yarn_magnitude(factor, scaling->number_or("mscale", 1)) / yarn_magnitude(factor, all);
+    if (all != 0) {
+      const double m = yarn_magnitude(factor, all);
+      a.scale = static_cast<float>(m * m / std::sqrt(static_cast<double>(a.d_qk)));
+    }
+  }
+  if (!c.find("n_routed_experts")) return s;
+  ExpertsSpec& x = s.experts;
+  x.count = c["n_routed_experts"].integer(1, kMost);
+  x.chosen = c["num_experts_per_tok"].integer(1, kMost);
+  x.hidden = c["moe_intermediate_size"].integer(1, kMost);
+  x.every = c.integer_or("moe_layer_freq", 1, 1, kMost);
+  const auto dense = c.integer_or("first_k_dense_replace", 0, 0, kMost);
+  x.first = (dense + x.every - 1) / x.every * x.every;
+  x.shared_hidden = c.integer_or("n_shared_experts", 0, 0, kMost) * x.hidden;
+  const auto score = c.string_or("scoring_func", third ? "sigmoid" : "softmax");
+  check(score == (third ? "sigmoid" : "softmax"), "{}: scoring_func: '{}' is not supported here", c.place(),
+        score);
+  x.score = third ? RouterScore::sigmoid : RouterScore::softmax;
+  x.choice_bias = third;
+  const auto method = c.string_or("topk_method", third ? "noaux_tc" : "greedy");
+  check(third ? method == "noaux_tc" : method == "greedy" || method == "group_limited_greedy",
+        "{}: topk_method: '{}' is not supported here", c.place(), method);
+  if (method != "greedy") {
+    x.groups = c.integer_or("n_group", 1, 1, kMost);
+    x.chosen_groups = c.integer_or("topk_group", 1, 1, kMost);
+  }
+  x.renormalized = c.boolean_or("norm_topk_prob", false) && x.chosen > 1;
+  // The second leaves weights that sum to 1 as they are.
+  x.scale = third || !x.renormalized ? c.number_or("routed_scaling_factor", 1) : 1;
+  x.balance = c.number_or("aux_loss_alpha", 0.001F);
+  return s;
+}
+
+OrderedJson write_deepseek(const ModelSpec& s, const char* type, const char* architecture) {
+  const AttentionSpec& a = s.attention;
+  const ExpertsSpec& x = s.experts;
+  const bool third = x.choice_bias;
+  OrderedJson c = write_shared(s, type, architecture);
+  c["attention_bias"] = a.bias;
+  c["kv_lora_rank"] = a.latent;
+  c["q_lora_rank"] = a.query_latent > 0 ? OrderedJson(a.query_latent) : OrderedJson(nullptr);
+  c["qk_rope_head_dim"] = a.rotary.width;
+  c["qk_nope_head_dim"] = a.d_qk - a.rotary.width;
+  c["v_head_dim"] = a.d_vo;
+  if (c.contains("rope_scaling")) {
+    OrderedJson& scaling = c["rope_scaling"];
+    scaling["type"] = scaling["rope_type"];
+    scaling.erase("rope_type");
+    scaling.erase("attention_factor");
+    scaling["original_max_position_embeddings"] = a.rotary.original_context;
+    const auto weight = [&](double magnitude) {
+      return std::round((magnitude - 1) / (0.1 * std::log(a.rotary.factor)) * 1e5) / 1e5;
+    };
+    const double m = a.scale > 0 ? std::sqrt(double{a.scale} * std::sqrt(static_cast<double>(a.d_qk))) : 1;
+    scaling["mscale"] = weight(a.rotary.magnitude * m);
+    scaling["mscale_all_dim"] = weight(m);
+  }
+  c["n_routed_experts"] = x.count > 0 ? OrderedJson(x.count) : OrderedJson(nullptr);
+  if (x.count == 0) return c;
+  c["num_experts_per_tok"] = x.chosen;
+  c["moe_intermediate_size"] = x.hidden;
+  c["moe_layer_freq"] = x.every;
+  c["first_k_dense_replace"] = x.first;
+  c["n_shared_experts"] = x.shared_hidden / x.hidden;
+  c["scoring_func"] = name_of(x.score);
+  c["topk_method"] = third ? "noaux_tc" : x.groups > 1 ? "group_limited_greedy" : "greedy";
+  c["n_group"] = x.groups;
+  c["topk_group"] = x.chosen_groups;
+  c["norm_topk_prob"] = x.renormalized;
+  c["routed_scaling_factor"] = decimal(x.scale);
+  c["aux_loss_alpha"] = decimal(x.balance);
+  return c;
 }
 
 }  // namespace
@@ -224,6 +393,120 @@ const Family& gemma_family() {
             s.activation == Activation::gelu_tanh ? "gelu_pytorch_tanh" : config_name_of(s.activation);
         return c;
       });
+  return family;
+}
+
+const Family& gemma2_family() {
+  static const Family family = decoders(
+      "gemma2",
+      [](const JsonField& c) {
+        ModelSpec s = gemma_family().read_config(c);
+        AttentionSpec& a = s.attention;
+        s.norm_placement = NormPlacement::sandwich;
+        a.scale = static_cast<float>(1 / std::sqrt(c.number_or("query_pre_attn_scalar", 256)));
+        a.cap = c.number_or("attn_logit_softcapping", 0);
+        s.logit_cap = c.number_or("final_logit_softcapping", 0);
+        a.windows = {c.integer_or("sliding_window", 4096, 1, kMost), 0};
+        return s;
+      },
+      [](const ModelSpec& s) {
+        const AttentionSpec& a = s.attention;
+        OrderedJson c = gemma_family().write_config(s);
+        c["model_type"] = "gemma2";
+        c["architectures"] = {"Gemma2ForCausalLM"};
+        const double scalar = 1 / (double{a.scale} * double{a.scale});
+        c["query_pre_attn_scalar"] =
+            std::abs(scalar - std::round(scalar)) < 1e-4 ? std::round(scalar) : scalar;
+        c["attn_logit_softcapping"] = a.cap > 0 ? OrderedJson(decimal(a.cap)) : OrderedJson(nullptr);
+        c["final_logit_softcapping"] =
+            s.logit_cap > 0 ? OrderedJson(decimal(s.logit_cap)) : OrderedJson(nullptr);
+        if (a.windows.size() == 2) c["sliding_window"] = a.windows[0];
+        return c;
+      },
+      [](const ModelSpec& s) {
+        return weights_by(s, {.feed_forward_norm = "pre_feedforward_layernorm",
+                              .attention_branch_norm = "post_attention_layernorm",
+                              .feed_forward_branch_norm = "post_feedforward_layernorm"});
+      });
+  return family;
+}
+
+const Family& mixtral_family() {
+  static const Family family = decoders(
+      "mixtral",
+      [](const JsonField& c) {
+        ModelSpec s = read_shared(c);
+        read_window(c, s);
+        ExpertsSpec& x = s.experts;
+        x.count = c.integer_or("num_local_experts", 8, 1, kMost);
+        x.chosen = c.integer_or("num_experts_per_tok", 2, 1, kMost);
+        x.hidden = s.hidden;
+        x.balance = c.number_or("router_aux_loss_coef", 0.001F);
+        return s;
+      },
+      [](const ModelSpec& s) {
+        OrderedJson c = write_shared(s, "mixtral", "MixtralForCausalLM");
+        c["head_dim"] = s.attention.d_qk;
+        c["sliding_window"] = window_json(s);
+        c["num_local_experts"] = s.experts.count;
+        c["num_experts_per_tok"] = s.experts.chosen;
+        c["router_aux_loss_coef"] = decimal(s.experts.balance);
+        return c;
+      },
+      [](const ModelSpec& s) {
+        return weights_by(s, {.mixture = "block_sparse_moe", .expert = {"w1", "w3", "w2"}});
+      });
+  return family;
+}
+
+const Family& qwen2_moe_family() {
+  static const Family family = decoders(
+      "qwen2_moe",
+      [](const JsonField& c) {
+        ModelSpec s = qwen2_family().read_config(c);
+        ExpertsSpec& x = s.experts;
+        x.count = c.integer_or("num_experts", 60, 1, kMost);
+        x.chosen = c.integer_or("num_experts_per_tok", 4, 1, kMost);
+        x.hidden = c.integer_or("moe_intermediate_size", 1408, 1, kMost);
+        x.every = c.integer_or("decoder_sparse_step", 1, 1, kMost);
+        x.first = x.every - 1;
+        const auto dense = c.find("mlp_only_layers");
+        check(!dense || dense->size() == 0, "{}: mlp_only_layers: only [] is supported", c.place());
+        x.renormalized = c.boolean_or("norm_topk_prob", false);
+        x.shared_hidden = c.integer_or("shared_expert_intermediate_size", 5632, 1, kMost);
+        x.shared_gated = true;
+        x.balance = c.number_or("router_aux_loss_coef", 0.001F);
+        return s;
+      },
+      [](const ModelSpec& s) {
+        const ExpertsSpec& x = s.experts;
+        OrderedJson c = qwen2_family().write_config(s);
+        c["model_type"] = "qwen2_moe";
+        c["architectures"] = {"Qwen2MoeForCausalLM"};
+        c["num_experts"] = x.count;
+        c["num_experts_per_tok"] = x.chosen;
+        c["moe_intermediate_size"] = x.hidden;
+        c["decoder_sparse_step"] = x.every;
+        c["mlp_only_layers"] = OrderedJson::array();
+        c["norm_topk_prob"] = x.renormalized;
+        c["shared_expert_intermediate_size"] = x.shared_hidden;
+        c["router_aux_loss_coef"] = decimal(x.balance);
+        return c;
+      });
+  return family;
+}
+
+const Family& deepseek_v2_family() {
+  static const Family family = deepseek(
+      "deepseek_v2", [](const JsonField& c) { return read_deepseek(c, false); },
+      [](const ModelSpec& s) { return write_deepseek(s, "deepseek_v2", "DeepseekV2ForCausalLM"); });
+  return family;
+}
+
+const Family& deepseek_v3_family() {
+  static const Family family = deepseek(
+      "deepseek_v3", [](const JsonField& c) { return read_deepseek(c, true); },
+      [](const ModelSpec& s) { return write_deepseek(s, "deepseek_v3", "DeepseekV3ForCausalLM"); });
   return family;
 }
 

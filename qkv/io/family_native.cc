@@ -8,9 +8,9 @@ namespace {
 constexpr int64_t kMost = kMostOfConfig;
 
 // 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces;
-// 3 no recurrences, and no order but the stack's; 4 one vocabulary, and no variations
-// of blocks.
-constexpr int64_t kVersion = 5;
+// 3 no recurrences, and no order but the stack's; 4 one vocabulary, and no variations of blocks; 5 no
+// experts, caps and sinks.
+constexpr int64_t kVersion = 6;
 
 ModelSpec read_config(const JsonField& c) {
   const JsonField q = c["qkv"];
@@ -78,6 +78,30 @@ ModelSpec read_config(const JsonField& c) {
     r.high = q["rotary_high"].number();
     r.magnitude = q["rotary_magnitude"].number();
   }
+  if (version > 5) {
+    s.attention.latent = q["kv_latent"].integer(0, kMost);
+    s.attention.query_latent = q["query_latent"].integer(0, kMost);
+    s.attention.cap = static_cast<float>(q["attention_cap"].number());
+    s.attention.sinks = q["attention_sinks"].boolean();
+    s.logit_cap = static_cast<float>(q["logit_cap"].number());
+    s.hidden_layers = q["hidden_layers"].integer(0, kMost);
+    ExpertsSpec& e = s.experts;
+    e.count = q["experts"].integer(0, kMost);
+    e.chosen = q["experts_chosen"].integer(0, kMost);
+    e.hidden = q["expert_hidden"].integer(0, kMost);
+    e.first = q["expert_first"].integer(0, kMost);
+    e.every = q["expert_every"].integer(0, kMost);
+    e.score = router_score_from_name(q["router_score"].string());
+    e.renormalized = q["experts_renormalized"].boolean();
+    e.scale = static_cast<float>(q["expert_scale"].number());
+    e.choice_bias = q["expert_choice_bias"].boolean();
+    e.groups = q["expert_groups"].integer(0, kMost);
+    e.chosen_groups = q["expert_groups_chosen"].integer(0, kMost);
+    e.shared_hidden = q["shared_hidden"].integer(0, kMost);
+    e.shared_gated = q["shared_gated"].boolean();
+    e.balance = static_cast<float>(q["expert_balance"].number());
+    e.capacity = q["expert_capacity"].integer(0, kMost);
+  }
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
   s.width = q["width"].integer(0, kMost);
@@ -101,6 +125,7 @@ ModelSpec read_config(const JsonField& c) {
 }
 
 OrderedJson write_config(const ModelSpec& s) {
+  const ExpertsSpec& e = s.experts;
   const RotarySpec& r = s.attention.rotary;
   return {{"model_type", "qkv"},
           {"qkv",
@@ -155,6 +180,27 @@ OrderedJson write_config(const ModelSpec& s) {
             {"rotary_low", r.low},
             {"rotary_high", r.high},
             {"rotary_magnitude", r.magnitude},
+            {"kv_latent", s.attention.latent},
+            {"query_latent", s.attention.query_latent},
+            {"attention_cap", decimal(s.attention.cap)},
+            {"attention_sinks", s.attention.sinks},
+            {"logit_cap", decimal(s.logit_cap)},
+            {"hidden_layers", s.hidden_layers},
+            {"experts", e.count},
+            {"experts_chosen", e.chosen},
+            {"expert_hidden", e.hidden},
+            {"expert_first", e.first},
+            {"expert_every", e.every},
+            {"router_score", name_of(e.score)},
+            {"experts_renormalized", e.renormalized},
+            {"expert_scale", decimal(e.scale)},
+            {"expert_choice_bias", e.choice_bias},
+            {"expert_groups", e.groups},
+            {"expert_groups_chosen", e.chosen_groups},
+            {"shared_hidden", e.shared_hidden},
+            {"shared_gated", e.shared_gated},
+            {"expert_balance", decimal(e.balance)},
+            {"expert_capacity", e.capacity},
             {"context", s.context},
             {"width", s.width},
             {"layers", s.layers},

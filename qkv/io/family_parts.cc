@@ -10,9 +10,13 @@ Activation read_activation(const JsonField& config, const char* key, const char*
   if (name == "gelu") return Activation::gelu;
   if (name == "relu") return Activation::relu;
   if (name == "silu" || name == "swish") return Activation::silu;
+  if (name == "quick_gelu") return Activation::gelu_quick;
+  if (name == "relu2") return Activation::relu_squared;
   if (name == "tanh") return Activation::tanh;
-  fail("{}: {}: '{}' is not supported (gelu, gelu_new, gelu_pytorch_tanh, relu, silu, tanh are)",
-       config.place(), key, name);
+  fail(
+      "{}: {}: '{}' is not supported (gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, relu2, silu, tanh "
+      "are)",
+      config.place(), key, name);
 }
 
 const char* config_name_of(Activation activation) {
@@ -23,8 +27,12 @@ const char* config_name_of(Activation activation) {
       return "gelu";
     case Activation::gelu_tanh:
       return "gelu_new";
+    case Activation::gelu_quick:
+      return "quick_gelu";
     case Activation::silu:
       return "silu";
+    case Activation::relu_squared:
+      return "relu2";
     case Activation::tanh:
       return "tanh";
   }

@@ -1,4 +1,4 @@
-// T5 and its kin: Hugging Face's T5ForConditionalGeneration, BartForConditionalGeneration, MarianMTModel.
+// T5 and its kin, Switch Transformers among them; BART and its, Marian and M2M-100 among them.
 #include "qkv/io/family_parts.h"
 
 namespace qkv {
@@ -86,7 +86,8 @@ OrderedJson write_t5(const ModelSpec& s) {
           {"torch_dtype", "float32"}};
 }
 
-std::vector<WeightName> t5_weights(const ModelSpec& s) {
+// `network`: what the feed-forward network is called.
+std::vector<WeightName> weights_named_as_t5(const ModelSpec& s, const char* network) {
   WeightNames n{{}, false};
   n.tensor("embedding.token", "shared.weight");
   const int64_t inner = s.attention.heads * s.attention.d_qk;
@@ -99,7 +100,7 @@ std::vector<WeightName> t5_weights(const ModelSpec& s) {
       const std::string engine = fmt::format("{}.block.{}.", stack, l),
                         file = fmt::format("{}.block.{}.layer.", stack, l);
       const std::string self = file + "0.SelfAttention.", cross = file + "1.EncDecAttention.",
-                        dense = file + (decoder ? "2" : "1") + ".DenseReluDense.";
+                        dense = fmt::format("{}{}.{}.", file, decoder ? 2 : 1, network);
       n.parts(engine + "attention.qkv", {self + "q", self + "k", self + "v"}, {inner, inner, inner});
       n.linear(engine + "attention.out", self + "o");
       n.norm(engine + "attention.norm", file + "0.layer_norm");
@@ -109,17 +110,32 @@ std::vector<WeightName> t5_weights(const ModelSpec& s) {
         n.linear(engine + "cross_attention.out", cross + "o");
         n.norm(engine + "cross_attention.norm", file + "1.layer_norm");
       }
+      n.norm(engine + "feed_forward.norm", file + (decoder ? "2" : "1") + ".layer_norm");
+      if (s.experts.in_layer(l)) {
+        n.linear(engine + "feed_forward.router", dense + "router.classifier");
+        for (int64_t i = 0; i < s.experts.count; ++i) {
+          const std::string expert = fmt::format("{}experts.expert_{}.", dense, i);
+          n.all.push_back({engine + "feed_forward.experts.up.weight", expert + "wi.weight", false,
+                           i * s.experts.hidden, s.experts.hidden});
+          n.all.push_back({engine + "feed_forward.experts.down.weight", expert + "wo.weight", false,
+                           i * s.width, s.width});
+        }
+        continue;
+      }
       if (s.gated)
         n.parts(engine + "feed_forward.up", {dense + "wi_0", dense + "wi_1"}, {s.hidden, s.hidden});
       else
         n.linear(engine + "feed_forward.up", dense + "wi");
       n.linear(engine + "feed_forward.down", dense + "wo");
-      n.norm(engine + "feed_forward.norm", file + (decoder ? "2" : "1") + ".layer_norm");
     }
     n.norm(engine_stack + ".norm", file_stack + ".final_layer_norm");
   }
   if (!s.tied) n.tensor("unembedding.weight", "lm_head.weight");
   return n.all;
+}
+
+std::vector<WeightName> t5_weights(const ModelSpec& s) {
+  return weights_named_as_t5(s, "DenseReluDense");
 }
 
 bool is_extra_in_t5(const ModelSpec& s, const std::string& name) {
@@ -250,6 +266,84 @@ bool is_extra_in_marian(const ModelSpec& s, const std::string& name) {
 
 const Family& t5_family() {
   static const Family family = {"t5", read_t5, write_t5, expresses_t5, t5_weights, "", is_extra_in_t5};
+  return family;
+}
+
+const Family& switch_family() {
+  static const Family family = {
+      "switch_transformers",
+      [](const JsonField& c) {
+        ModelSpec s = read_t5(c);
+        check(!c.find("feed_forward_proj"), "{}: feed_forward_proj: not supported", c.place());
+        s.activation = read_activation(c, "dense_act_fn", "relu");
+        for (const char* key : {"router_bias", "add_router_probs"})
+          check(!c.boolean_or(key, false), "{}: {}: only false is supported", c.place(), key);
+        ExpertsSpec& x = s.experts;
+        x.count = c.integer_or("num_experts", 8, 1, kMost);
+        x.chosen = 1;
+        x.renormalized = false;
+        x.hidden = s.hidden;
+        // Of the layers each step-th, the second of each step.
+        x.every = c["encoder_sparse_step"].integer(1, kMost);
+        check(c["decoder_sparse_step"].integer(1, kMost) == x.every,
+              "{}: decoder_sparse_step: only the encoder's {} is supported", c.place(), x.every);
+        x.first = x.every > 1 ? 1 : 0;
+        x.capacity = c.integer_or("expert_capacity", 64, 0, kMost);
+        x.balance = c.number_or("router_aux_loss_coef", 0.001F);
+        return s;
+      },
+      [](const ModelSpec& s) {
+        const ExpertsSpec& x = s.experts;
+        OrderedJson c = write_t5(s);
+        c["model_type"] = "switch_transformers";
+        c["architectures"] = {"SwitchTransformersForConditionalGeneration"};
+        c.erase("feed_forward_proj");
+        c["dense_act_fn"] = config_name_of(s.activation);
+        c["num_experts"] = x.count;
+        c["encoder_sparse_step"] = c["decoder_sparse_step"] = x.every;
+        c["num_sparse_encoder_layers"] = s.encoder_layers / x.every;
+        c["num_sparse_decoder_layers"] = s.layers / x.every;
+        c["expert_capacity"] = x.capacity;
+        c["router_aux_loss_coef"] = decimal(x.balance);
+        c["router_bias"] = false;
+        c["router_jitter_noise"] = 0.0;
+        return c;
+      },
+      [](const ModelSpec& s) {
+        ModelSpec dense = s;
+        dense.experts = {};
+        return expresses_t5(dense) && !s.gated && s.experts.count > 0;
+      },
+      [](const ModelSpec& s) { return weights_named_as_t5(s, "mlp"); },
+      "",
+      is_extra_in_t5};
+  return family;
+}
+
+const Family& m2m100_family() {
+  static const Family family = {
+      "m2m_100",
+      [](const JsonField& c) {
+        ModelSpec s = read_bart_like(c);
+        s.norm_placement = NormPlacement::pre;
+        s.positions = Positions::sinusoidal_closed;
+        s.unembedding_bias = false;
+        return s;
+      },
+      [](const ModelSpec& s) { return write_bart_like(s, "m2m_100", "M2M100ForConditionalGeneration"); },
+      [](const ModelSpec& s) {
+        return s.architecture == Architecture::encoder_decoder && s.positions == Positions::sinusoidal_closed;
+      },
+      [](const ModelSpec& s) {
+        WeightNames n;
+        n.tensor("embedding.token", "model.shared.weight");
+        add_bart_blocks(s, n);
+        return n.all;
+      },
+      "model.",
+      [](const ModelSpec& s, const std::string& name) {
+        return is_extra_in_bart(s, name) || name.ends_with(".embed_positions.weights");
+      }};
   return family;
 }
 

@@ -60,7 +60,7 @@ template <typename T>
 int64_t attention_grad_scratch(const Attention<T>& a, int64_t max_keys) {
   const int64_t widths = tile_padded(a.d_qk) + tile_padded(a.d_vo);
   const int64_t keys = (max_keys + kKeyTile - 1) / kKeyTile * kKeyTile;  // tiles take whole tiles of keys
-  return keys * widths * 2 + kLanes * widths * 3 + 4 * kKeyTile * kLanes;
+  return keys * widths * 2 + kLanes * widths * 3 + 5 * kKeyTile * kLanes;
 }
 template int64_t attention_grad_scratch(const Attention<float>&, int64_t);
 template int64_t attention_grad_scratch(const Attention<BFloat16>&, int64_t);

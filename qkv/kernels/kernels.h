@@ -18,11 +18,13 @@ namespace qkv {
 
 // The f of a feed-forward network, or of a head.
 enum class Activation : uint8_t {
-  relu,       // max(x, 0)
-  gelu,       // x Phi(x), Phi the normal distribution (Phuong & Hutter, eq. 5)
-  gelu_tanh,  // its tanh approximation: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as GPT-2 has it
-  silu,       // x sigmoid(x), "swish"
-  tanh,       // of BERT's pooler
+  relu,          // max(x, 0)
+  gelu,          // x Phi(x), Phi the normal distribution (Phuong & Hutter, eq. 5)
+  gelu_tanh,     // its tanh approximation: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as GPT-2 has it
+  gelu_quick,    // x sigmoid(1.702 x) (Hendrycks & Gimpel 2016, section 2; CLIP)
+  silu,          // x sigmoid(x), "swish"
+  relu_squared,  // max(x, 0)^2 (So et al. 2021, Primer)
+  tanh,          // of BERT's pooler
 };
 
 // Which elements of a row-major array survive; an element's fate depends on its global index alone.
@@ -101,8 +103,10 @@ struct Attention {
   int64_t block_rows;
   Mask mask;  // of ranked the ranks of all queries, and of keys as many, by their rows
   ScoreTerm term;
-  float scale;      // 1/sqrt(d_qk) as a rule
-  Dropout dropout;  // of the probabilities; a "row" is a query of the flat batch
+  float scale;    // 1/sqrt(d_qk) as a rule
+  float cap = 0;  // scaled scores s become cap tanh(s / cap), before the term is added; 0: they stay
+  const float* sinks = {};  // [heads] scores that only the denominator knows of; or null
+  Dropout dropout;          // of the probabilities; a "row" is a query of the flat batch
   const T* q;
   int64_t q_stride;  // head h of row r starts at q + r q_stride + h d_qk
   const T* k;
@@ -111,8 +115,8 @@ struct Attention {
   int64_t v_stride;
   T* out;
   int64_t out_stride;  // [rows, heads, d_vo]
-  float*
-      lse;  // [rows, heads] log of the softmax's denominator; -inf where a query sees no key (out is 0 then)
+  float* lse;  // [rows, heads] log of the softmax's denominator; -inf where that is 0 (a query sees no key;
+               // out is 0)
 
   // The mask of one sequence.
   Mask mask_of(int64_t sequence) const {

@@ -10,17 +10,20 @@ namespace {
 
 // W_p^T f32 [context, width] of a formula: sine and cosine of each angle. Positions and pairs
 // count from 0 and the base is 10000 in Vaswani et al. 2017, section 3.5; from 1 and l_max in Phuong &
-// Hutter, section 5.
+// Hutter, section 5. The closed range of wavelengths ends at that of the base itself.
 Tensor sinusoids(const ModelSpec& spec) {
-  const bool halves = spec.positions == Positions::sinusoidal_halves;
-  const int64_t first = spec.positions == Positions::sinusoidal_paper ? 1 : 0;
-  const double base = first == 1 ? static_cast<double>(spec.context) : 10000;
+  const bool paper = spec.positions == Positions::sinusoidal_paper,
+             closed = spec.positions == Positions::sinusoidal_closed,
+             halves = spec.positions == Positions::sinusoidal_halves || closed;
+  const int64_t first = paper ? 1 : 0, first_position = closed ? 2 : first;
+  const double base = paper ? static_cast<double>(spec.context) : 10000;
+  const auto pairs = static_cast<double>(closed ? std::max<int64_t>(1, spec.width / 2 - 1) : spec.width / 2);
   Tensor table = Tensor::zeros({spec.context, spec.width}, DType::f32);
   float* to = table.mutable_data<float>();
   for (int64_t t = 0; t < spec.context; ++t)
     for (int64_t i = 0; i < spec.width / 2; ++i) {
-      const double exponent = static_cast<double>(2 * (i + first)) / static_cast<double>(spec.width);
-      const double angle = static_cast<double>(t + first) / std::pow(base, exponent);
+      const double angle =
+          static_cast<double>(t + first_position) / std::pow(base, static_cast<double>(i + first) / pairs);
       const int64_t sine = halves ? i : 2 * i, cosine = halves ? spec.width / 2 + i : 2 * i + 1;
       to[t * spec.width + sine] = static_cast<float>(std::sin(angle));
       to[t * spec.width + cosine] = static_cast<float>(std::cos(angle));
@@ -43,7 +46,7 @@ InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, 
     position_ =
         &parameters.add(name + ".position", {spec.context, spec.width}, ParameterKind::matrix, normal);
   else if (spec.positions == Positions::sinusoidal || spec.positions == Positions::sinusoidal_paper ||
-           spec.positions == Positions::sinusoidal_halves)
+           spec.positions == Positions::sinusoidal_halves || spec.positions == Positions::sinusoidal_closed)
     sinusoids_ = sinusoids(spec);
   if (spec.segments > 0)
     segment_ = &parameters.add(name + ".segment", {spec.segments, spec.width}, ParameterKind::matrix, normal);

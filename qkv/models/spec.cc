@@ -70,6 +70,27 @@ void check_rotary(const ModelSpec& s) {
         "model: rotary_scaling dynamic needs a width above 2");
 }
 
+void check_latents(const ModelSpec& s) {
+  const AttentionSpec& a = s.attention;
+  check(a.latent >= 0 && a.latent <= 576, "model: kv_latent must be between 0 and 576, got {}", a.latent);
+  check(a.query_latent >= 0 && a.query_latent <= 1 << 20,
+        "model: query_latent must be between 0 and {}, got {}", 1 << 20, a.query_latent);
+  check(a.query_latent == 0 || a.latent > 0, "model: query_latent: there is no kv_latent beside it");
+  if (a.latent == 0) return;
+  check(s.architecture == Architecture::decoder, "model: kv_latent needs a decoder, not {}",
+        name_of(s.architecture));
+  check(a.rotary.width > 0 && a.rotary.width < a.d_qk,
+        "model: kv_latent: part of each key is turned and shared: rotary_width must be between 2 and {}, got "
+        "{}",
+        a.d_qk - 1, a.rotary.width);
+  check(a.latent + a.rotary.width <= 576,
+        "model: kv_latent {} and rotary_width {} must be 576 together at most", a.latent, a.rotary.width);
+  check(a.kv_heads == a.heads, "model: kv_latent: each head has a key of its own, kv_heads must be {}",
+        a.heads);
+  check(a.query_key_norm == QueryKeyNorm::none,
+        "model: kv_latent: it is the latent that is normalised, not {}", name_of(a.query_key_norm));
+}
+
 void check_blocks(const ModelSpec& s) {
   check(s.embedding_width >= 0 && s.embedding_width <= 1 << 20,
         "model: embedding_width must be between 0 and {}, got {}", 1 << 20, s.embedding_width);
@@ -90,6 +111,10 @@ void check_blocks(const ModelSpec& s) {
         "model: windows need a decoder whose tokens see those before them");
   for (const int64_t w : a.windows)
     check(w >= 0 && w <= int64_t{1} << 40, "model: windows: a window must not be negative, got {}", w);
+  check(a.cap >= 0 && a.cap < 1e6F, "model: attention_cap must be in [0, 1e6), got {}", a.cap);
+  check(s.logit_cap >= 0 && s.logit_cap < 1e6F, "model: logit_cap must be in [0, 1e6), got {}", s.logit_cap);
+  check(s.hidden_layers >= 1 && s.hidden_layers <= 64,
+        "model: hidden_layers must be between 1 and 64, got {}", s.hidden_layers);
   check(a.scale >= 0 && a.scale < 1e6F, "model: attention_scale must be in [0, 1e6), got {}", a.scale);
   const bool alibi = s.positions == Positions::alibi || s.positions == Positions::alibi_evens_first;
   check(!alibi || s.order != Order::permuted,
@@ -98,6 +123,36 @@ void check_blocks(const ModelSpec& s) {
         "model: logit_multiplier does not go with head_width or unembedding_bias");
   for (const float m : {s.embedding_multiplier, s.residual_multiplier, s.logit_multiplier})
     check(m != 0 && m > -1e6F && m < 1e6F, "model: a multiplier must not be 0 or beyond 1e6, got {}", m);
+}
+
+void check_experts(const ModelSpec& s) {
+  const ExpertsSpec& e = s.experts;
+  if (e.count == 0) {
+    check(e == ExpertsSpec(), "model: there are no experts that expert keys could speak of");
+    return;
+  }
+  const auto within = [](const char* field, int64_t n, int64_t least, int64_t most) {
+    check(n >= least && n <= most, "model: {} must be between {} and {}, got {}", field, least, most, n);
+  };
+  within("experts", e.count, 1, 1 << 16);
+  within("experts_chosen", e.chosen, 1, e.count);
+  within("expert_hidden", e.hidden, 1, int64_t{1} << 24);
+  within("expert_first", e.first, 0, s.layers - 1);
+  within("expert_every", e.every, 1, 4096);
+  within("expert_groups", e.groups, 1, e.count);
+  within("expert_groups_chosen", e.chosen_groups, 1, e.groups);
+  within("expert_capacity", e.capacity, 0, int64_t{1} << 40);
+  within("shared_hidden", e.shared_hidden, 0, int64_t{1} << 24);
+  check(e.count % e.groups == 0, "model: {} experts are not divisible by {} expert_groups", e.count,
+        e.groups);
+  check(e.chosen_groups * (e.count / e.groups) >= e.chosen,
+        "model: {} experts_chosen are more than {} expert_groups_chosen have", e.chosen, e.chosen_groups);
+  check(!e.shared_gated || e.shared_hidden > 0, "model: shared_gated: there is no shared network");
+  check(e.scale > 0 && e.scale < 1e6F, "model: expert_scale must be in (0, 1e6), got {}", e.scale);
+  check(e.balance >= 0 && e.balance < 1e6F, "model: expert_balance must be in [0, 1e6), got {}", e.balance);
+  check(s.layer_groups == 0 || (e.first == 0 && e.every == 1),
+        "model: layer_groups: layers with and without experts do not share weights");
+  check(s.hidden_layers == 1, "model: hidden_layers: experts have one hidden layer, not {}", s.hidden_layers);
 }
 
 void check_recurrence(const ModelSpec& s) {
@@ -188,6 +243,8 @@ void check_spec(const ModelSpec& s) {
         s.attention.heads, s.attention.kv_heads);
   check_rotary(s);
   check_blocks(s);
+  check_latents(s);
+  check_experts(s);
   check_recurrence(s);
   const auto probability = [](const char* field, float p) {
     check(p >= 0 && p < 1, "model: {} must be in [0, 1), got {}", field, p);
@@ -208,7 +265,9 @@ using Names = std::initializer_list<std::pair<T, const char*>>;
 constexpr Names<Activation> kActivations = {{Activation::relu, "relu"},
                                             {Activation::gelu, "gelu"},
                                             {Activation::gelu_tanh, "gelu_tanh"},
+                                            {Activation::gelu_quick, "gelu_quick"},
                                             {Activation::silu, "silu"},
+                                            {Activation::relu_squared, "relu_squared"},
                                             {Activation::tanh, "tanh"}};
 constexpr Names<Output> kOutputs = {{Output::tokens, "tokens"},
                                     {Output::sequence_classes, "sequence_classes"},
@@ -226,6 +285,7 @@ constexpr Names<Positions> kPositions = {{Positions::learned, "learned"},
                                          {Positions::sinusoidal, "sinusoidal"},
                                          {Positions::sinusoidal_paper, "sinusoidal_paper"},
                                          {Positions::sinusoidal_halves, "sinusoidal_halves"},
+                                         {Positions::sinusoidal_closed, "sinusoidal_closed"},
                                          {Positions::relative, "relative"},
                                          {Positions::rotary, "rotary"},
                                          {Positions::alibi, "alibi"},
@@ -250,6 +310,8 @@ constexpr Names<Branches> kBranches = {
     {Branches::serial, "serial"}, {Branches::parallel, "parallel"}, {Branches::one_norm, "one_norm"}};
 constexpr Names<QueryKeyNorm> kQueryKeyNorms = {
     {QueryKeyNorm::none, "none"}, {QueryKeyNorm::heads, "heads"}, {QueryKeyNorm::whole, "whole"}};
+constexpr Names<RouterScore> kRouterScores = {{RouterScore::softmax, "softmax"},
+                                              {RouterScore::sigmoid, "sigmoid"}};
 constexpr Names<RotaryLayout> kRotaryLayouts = {{RotaryLayout::halves, "halves"},
                                                 {RotaryLayout::interleaved, "interleaved"}};
 constexpr Names<RotaryScaling> kRotaryScalings = {{RotaryScaling::none, "none"},
@@ -349,6 +411,12 @@ QueryKeyNorm query_key_norm_from_name(const std::string& name) {
 }
 std::string name_of(QueryKeyNorm value) {
   return name_in(kQueryKeyNorms, value);
+}
+RouterScore router_score_from_name(const std::string& name) {
+  return from_name("router_score", kRouterScores, name);
+}
+std::string name_of(RouterScore value) {
+  return name_in(kRouterScores, value);
 }
 RotaryLayout rotary_layout_from_name(const std::string& name) {
   return from_name("rotary_layout", kRotaryLayouts, name);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "qkv/nn/experts.h"
 #include "qkv/nn/recurrence.h"
 
 namespace qkv {
@@ -22,6 +23,8 @@ enum class Positions : uint8_t {
   sinusoidal,         // wavelengths from 2 pi to 10000 2 pi, positions from 0 (Vaswani et al. 2017)
   sinusoidal_paper,   // as section 5 of Phuong & Hutter prints it: l_max for 10000, positions from 1
   sinusoidal_halves,  // the sines, then the cosines (Marian)
+  sinusoidal_closed,  // the same, positions from 2 and the last wavelength 10000 2 pi itself (tensor2tensor,
+                      // XGLM)
   relative,           // not at all: self-attention adds a bias by distance (T5)
   rotary,             // not at all: queries and keys are turned (attention.rotary; Su et al. 2021)
   alibi,              // not at all: scores fall with the distance (Press et al. 2022)
@@ -77,6 +80,8 @@ struct ModelSpec {
   Activation activation = Activation::gelu_tanh;
   bool gated = false;  // the feed-forward network has a second factor (Shazeer 2020)
   bool feed_forward_bias = true;
+  int64_t hidden_layers = 1;  // of the feed-forward network
+  ExpertsSpec experts = {};   // which layers have a mixture instead
   Normalization normalization = Normalization::layer;
   NormPlacement norm_placement = NormPlacement::pre;  // all but post and none end each stack with a norm
   Branches branches = Branches::serial;
@@ -94,6 +99,7 @@ struct ModelSpec {
   float embedding_multiplier = 1;  // and times this
   float residual_multiplier = 1;   // of what a branch adds
   float logit_multiplier = 1;
+  float logit_cap = 0;          // logits z become cap tanh(z / cap) (Gemma 2); 0: they stay
   bool embedding_norm = false;  // a norm over the sum of embeddings (BERT)
   int64_t segments = 0;         // segment embeddings (BERT's token types); 0: none
   int64_t head_width = 0;       // d_f: projection, activation and norm before the unembedding; 0: none
@@ -124,7 +130,9 @@ struct ModelSpec {
   // Of what a model is given to read: a source's where there are sources.
   int64_t input_vocab_size() const { return source_vocab_size > 0 ? source_vocab_size : vocab_size; }
   NormSpec norm() const { return {normalization, norm_epsilon}; }
-  FeedForwardSpec feed_forward() const { return {hidden, activation, gated, feed_forward_bias}; }
+  FeedForwardSpec feed_forward() const {
+    return {hidden, activation, gated, feed_forward_bias, hidden_layers};
+  }
   // Rows of the classifier: the classes; 2 of a span; 0: there is none.
   int64_t classes() const;
   bool operator==(const ModelSpec&) const = default;
@@ -167,6 +175,8 @@ QueryKeyNorm query_key_norm_from_name(const std::string& name);
 std::string name_of(QueryKeyNorm norm);
 RotaryLayout rotary_layout_from_name(const std::string& name);
 std::string name_of(RotaryLayout layout);
+RouterScore router_score_from_name(const std::string& name);
+std::string name_of(RouterScore score);
 RotaryScaling rotary_scaling_from_name(const std::string& name);
 std::string name_of(RotaryScaling scaling);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "qkv/nn/latent_attention.h"
+
 namespace qkv {
 
 BlockStack::Block BlockStack::make_block(Parameters& parameters, const ModelSpec& spec, const Shape& shape,
@@ -38,11 +40,16 @@ BlockStack::Block BlockStack::make_block(Parameters& parameters, const ModelSpec
     r.sublayer = multiplied(std::move(inner));
     block.push_back(std::move(r));
   };
-  const auto attention = [&](const std::string& name) {
+  const auto attention = [&](const std::string& name) -> std::unique_ptr<Sublayer> {
+    if (spec.attention.latent > 0)
+      return std::make_unique<LatentAttention>(parameters, name, spec.width, spec.attention, shape.mask,
+                                               layer, site, std);
     return std::make_unique<SelfAttention>(parameters, name, spec.width, spec.attention, spec.norm_epsilon,
                                            shape.mask, layer, site, std);
   };
-  const auto feed_forward = [&](const std::string& name) {
+  const auto feed_forward = [&](const std::string& name) -> std::unique_ptr<Sublayer> {
+    if (spec.experts.in_layer(layer))
+      return std::make_unique<Experts>(parameters, name, spec.width, spec.feed_forward(), spec.experts, std);
     return std::make_unique<FeedForward>(parameters, name, spec.width, spec.feed_forward(), std);
   };
   if (spec.branches == Branches::serial) {

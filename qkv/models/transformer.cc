@@ -168,8 +168,10 @@ Tensor Transformer::projected(const Tensor& hidden) const {
 
 Tensor Transformer::logits(const Tensor& hidden) const {
   check(unembedding_ != nullptr, "model: output {} has no logits over the vocabulary", name_of(spec_.output));
-  return linear(projected(hidden), unembedding_->value,
-                unembedding_bias_ ? unembedding_bias_->value : Tensor(), DType::f32);
+  const Tensor z = linear(projected(hidden), unembedding_->value,
+                          unembedding_bias_ ? unembedding_bias_->value : Tensor(), DType::f32);
+  if (spec_.logit_cap == 0) return z;
+  return scaled(activation(Activation::tanh, scaled(z, 1 / spec_.logit_cap)), spec_.logit_cap);
 }
 
 Tensor Transformer::pooled(const Tensor& hidden, const ModelInput& input) const {
@@ -206,17 +208,20 @@ CrossEntropyResult Transformer::token_loss(const Tensor& x, const Tensor& target
   // Where few tokens are predicted, only their rows meet the vocabulary.
   const std::vector<int32_t> rows = predicted_rows(targets);
   if (std::ssize(rows) * 2 > targets.count() || rows.empty())
-    return unembed_cross_entropy(projected(x), unembedding_->value, bias, targets, scale, terms);
+    return unembed_cross_entropy(projected(x), unembedding_->value, bias, targets, scale, terms,
+                                 spec_.logit_cap);
   std::vector<int32_t> kept;
   for (const int32_t r : rows) kept.push_back(targets.data<int32_t>()[r]);
   const int64_t n = std::ssize(rows);
   return unembed_cross_entropy(projected(select_rows(x, Tensor::of({n}, rows))), unembedding_->value, bias,
-                               Tensor::of({n}, kept), scale, terms);
+                               Tensor::of({n}, kept), scale, terms, spec_.logit_cap);
 }
 
 CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targets, const Context& context,
                                      float scale, const LossTerms& terms) const {
-  const Tensor x = hidden(input, context);
+  Context inner = context;
+  inner.balance_scale = scale * static_cast<float>(std::ssize(predicted_rows(targets)));
+  const Tensor x = hidden(input, inner);
   if (spec_.output == Output::tokens) {
     CrossEntropyResult tokens = token_loss(x, targets, scale, terms);
     if (!input.sequence_targets.defined()) return tokens;

@@ -47,6 +47,8 @@ struct Context {
       distance_bias;  // f32 [heads, 2 reach + 1]: added to the scores of self-attention; undefined: nothing
   Tensor rotation = {};   // f32 [N, width]: of the queries and keys of self-attention (ops/rotary.h)
   bool training = false;  // dropout is on
+  float balance_scale =
+      0;  // the part of a step's targets that this pass has: what a mixture's balancing counts
   uint64_t seed = 0, step = 0;
   int64_t first_row = 0;  // global index of row 0 within the step, over its micro-batches
   Probe* probe = nullptr;

@@ -24,8 +24,17 @@ Tensor Linear::forward(const Tensor& x) const {
 namespace {
 
 // A bias of the keys adds the same to all scores of a query, which a softmax does not see: its gradient is 0.
+// But where scores are capped, or stand beside a sink's.
 IdleBias keys_at(int64_t column, const AttentionSpec& spec) {
+  if (spec.cap > 0 || spec.sinks) return {};
   return {column, column + spec.kv_heads * spec.d_qk};
+}
+
+// A causal mask sees no further than the layer's window.
+Mask windowed(Mask mask, const AttentionSpec& spec, int64_t layer) {
+  if (spec.windows.empty()) return mask;
+  const int64_t window = spec.windows[static_cast<size_t>(layer) % spec.windows.size()];
+  return window > 0 ? Mask::sliding(window) : mask;
 }
 
 }  // namespace
@@ -57,46 +66,52 @@ MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string
                                        uint32_t site, InitStd std)
     : name_(name),
       spec_(spec),
-      mask_(mask),
+      mask_(windowed(mask, spec, layer)),
       self_(self),
       scale_((spec.scale > 0 ? spec.scale
               : spec.scaled  ? 1 / std::sqrt(static_cast<float>(spec.d_qk))
                              : 1.0f) /
              (spec.scaled_by_layer ? static_cast<float>(layer + 1) : 1.0f)),
       site_(site),
-      out_(parameters, name + ".out", spec.heads * spec.d_vo, width, spec.out_bias, std.out) {}
+      out_(parameters, name + ".out", spec.heads * spec.d_vo, width, spec.out_bias, std.out) {
+  if (spec.sinks)
+    sinks_ =
+        &parameters.add(name + ".sinks", {spec.heads}, ParameterKind::vector, {Initializer::Kind::zeros});
+}
 
 Tensor MultiHeadAttention::forward(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
                                    const Context& context) const {
-  const AttentionOptions options{mask_, self_ ? context.ranks : Ranks(),
-                                 self_ ? context.distance_bias : Tensor(), scale_,
-                                 context.dropout(spec_.dropout, site_)};
-  const std::string scores_name = name_ + ".scores", probabilities_name = name_ + ".probabilities";
-  Tensor heads;
-  if (context.probed(scores_name) || context.probed(probabilities_name)) {
-    heads = attention_unfused(q, k, v, context.layout.offsets, keys, options,
-                              [&](int64_t s, int64_t h, const Tensor& scores, Tensor& probabilities) {
-                                Tensor copy = scores;
-                                if (context.probed(scores_name))
-                                  context.probe->visit_head(scores_name, s, h, copy);
-                                if (context.probed(probabilities_name))
-                                  context.probe->visit_head(probabilities_name, s, h, probabilities);
-                              });
-  } else {
-    heads = attention(q, k, v, context.layout.offsets, keys, options);
-  }
+  return project(heads(q, k, v, keys, context), context);
+}
+
+Tensor MultiHeadAttention::project(Tensor heads, const Context& context) const {
   context.visit(name_ + ".heads", heads);
   return out_.forward(heads);
 }
 
-namespace {
-
-// A causal mask sees no further than the layer's window.
-Mask windowed(Mask mask, const AttentionSpec& spec, int64_t layer) {
-  if (spec.windows.empty()) return mask;
-  const int64_t window = spec.windows[static_cast<size_t>(layer) % spec.windows.size()];
-  return window > 0 ? Mask::sliding(window) : mask;
+Tensor MultiHeadAttention::heads(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
+                                 const Context& context) const {
+  const AttentionOptions options{mask_,
+                                 self_ ? context.ranks : Ranks(),
+                                 self_ ? context.distance_bias : Tensor(),
+                                 scale_,
+                                 context.dropout(spec_.dropout, site_),
+                                 spec_.cap,
+                                 sinks_ ? sinks_->value : Tensor()};
+  const std::string scores_name = name_ + ".scores", probabilities_name = name_ + ".probabilities";
+  if (!context.probed(scores_name) && !context.probed(probabilities_name))
+    return attention(q, k, v, context.layout.offsets, keys, options);
+  return attention_unfused(q, k, v, context.layout.offsets, keys, options,
+                           [&](int64_t s, int64_t h, const Tensor& scores, Tensor& probabilities) {
+                             Tensor copy = scores;
+                             if (context.probed(scores_name))
+                               context.probe->visit_head(scores_name, s, h, copy);
+                             if (context.probed(probabilities_name))
+                               context.probe->visit_head(probabilities_name, s, h, probabilities);
+                           });
 }
+
+namespace {
 
 // A bias that is turned with its keys, or normalised, is seen by the softmax.
 IdleBias idle_bias(const AttentionSpec& spec) {
@@ -113,7 +128,7 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
            (spec.heads + spec.kv_heads) * spec.d_qk + spec.kv_heads * spec.d_vo, spec.bias, std.inner,
            idle_bias(spec)),
       norm_epsilon_(norm_epsilon),
-      attention_(parameters, name, width, spec, windowed(mask, spec, layer), true, layer, site, std) {
+      attention_(parameters, name, width, spec, mask, true, layer, site, std) {
   if (spec.query_key_norm == QueryKeyNorm::none) return;
   const auto gamma = [&](const char* of, int64_t heads) {
     return &parameters.add(fmt::format("{}.{}.gamma", name, of),
@@ -183,11 +198,16 @@ FeedForward::FeedForward(Parameters& parameters, const std::string& name, int64_
     : name_(name),
       spec_(spec),
       up_(parameters, name + ".up", width, (spec.gated ? 2 : 1) * spec.hidden, spec.bias, std.inner),
-      down_(parameters, name + ".down", spec.hidden, width, spec.bias, std.out) {}
+      down_(parameters, name + ".down", spec.hidden, width, spec.bias, std.out) {
+  for (int64_t i = 1; i < spec.hidden_layers; ++i)
+    inner_.emplace_back(parameters, fmt::format("{}.inner.{}", name, i), spec.hidden, spec.hidden, spec.bias,
+                        std.inner);
+}
 
 Tensor FeedForward::forward(const Tensor& x, const Context& context, LayerState*) const {
   const Tensor up = up_.forward(x);
   Tensor hidden = spec_.gated ? gated(spec_.activation, up) : activation(spec_.activation, up);
+  for (const Linear& layer : inner_) hidden = activation(spec_.activation, layer.forward(hidden));
   context.visit(name_ + ".hidden", hidden);
   return down_.forward(hidden);
 }

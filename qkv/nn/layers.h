@@ -87,10 +87,14 @@ struct AttentionSpec {
   float dropout = 0;             // of the probabilities
   bool out_bias = true;          // of the output's projection
   float scale = 0;               // what scores are multiplied by instead; 0: as said above
+  float cap = 0;                 // scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
+  bool sinks = false;            // each head has a score without a value, learned (gpt-oss)
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   // Of layer l a query of a causal stack sees the last windows[l % size] tokens; 0, or no number at all: all.
   std::vector<int64_t> windows = {};
-  RotarySpec rotary = {};  // of self-attention
+  RotarySpec rotary = {};    // of self-attention
+  int64_t latent = 0;        // of keys and values (nn/latent_attention.h); 0: they are made of x itself
+  int64_t query_latent = 0;  // likewise of queries
 
   bool operator==(const AttentionSpec&) const = default;
 };
@@ -111,6 +115,10 @@ class MultiHeadAttention {
   // Lines 4-9: the heads' outputs, projected.
   Tensor forward(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
                  const Context& context) const;
+  // The two halves of that: [N, heads v.width], and its projection.
+  Tensor heads(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
+               const Context& context) const;
+  Tensor project(Tensor heads, const Context& context) const;
   const std::string& name() const { return name_; }
   const AttentionSpec& spec() const { return spec_; }
 
@@ -121,7 +129,8 @@ class MultiHeadAttention {
   bool self_;
   float scale_;
   uint32_t site_;
-  Linear out_;  // W_o
+  Parameter* sinks_ = nullptr;  // f32 [heads]
+  Linear out_;                  // W_o
 };
 
 // Z = X; one fused projection gives the queries, keys and values of all heads.
@@ -160,9 +169,10 @@ struct FeedForwardSpec {
   Activation activation = Activation::gelu_tanh;
   bool gated = false;  // f(W_1 X) times V X, element by element (Shazeer 2020)
   bool bias = true;
+  int64_t hidden_layers = 1;
 };
 
-// W_2 f(W_1 X + b_1 1^T) + b_2 1^T.
+// W_2 f(W_1 X + b_1 1^T) + b_2 1^T; each further hidden layer is h -> f(W h + b).
 class FeedForward : public Sublayer {
  public:
   FeedForward(Parameters& parameters, const std::string& name, int64_t width, const FeedForwardSpec& spec,
@@ -172,7 +182,8 @@ class FeedForward : public Sublayer {
  private:
   std::string name_;
   FeedForwardSpec spec_;
-  Linear up_;    // W_mlp1; gated: then V's rows
+  Linear up_;  // W_mlp1; gated: then V's rows
+  std::vector<Linear> inner_;
   Linear down_;  // W_mlp2
 };
 

@@ -69,6 +69,8 @@ Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v,
     a.mask = {Mask::Kind::ranked, o.ranks.query.data<int32_t>(), o.ranks.key.data<int32_t>()};
   if (o.term.defined()) a.term = {o.term.data<float>(), o.term.dim(1) / 2};
   a.scale = o.scale;
+  a.cap = o.cap;
+  a.sinks = o.sinks.defined() ? o.sinks.data<float>() : nullptr;
   a.dropout = o.dropout;
   a.q = q.x.data<T>() + q.column;
   a.q_stride = q.x.width();
@@ -137,7 +139,9 @@ class AttentionNode : public Node {
       add_input(heads_[i].x);
     }
     add_input(options.term);
-    options_.term = options.term.defined() ? options.term.detach() : Tensor();
+    add_input(options.sinks);
+    for (Tensor* x : {&options_.term, &options_.sinks})
+      if (x->defined()) *x = x->detach();
     for (Heads& h : heads_) h.x = h.x.detach();
   }
   std::string_view name() const override { return "attention"; }
@@ -166,6 +170,7 @@ class AttentionNode : public Node {
       g.dv_stride = heads_[2].x.width();
       if (dterm.defined()) g.dterm = dterm.mutable_data<float>();
       gradient(g);
+      if (wants(4)) give(4, sinks_gradient(g));
     });
     if (dterm.defined()) {
       Tensor sum = Tensor::zeros(options_.term.shape(), DType::f32);
@@ -178,6 +183,27 @@ class AttentionNode : public Node {
   }
 
  private:
+  // A sink has no value: dS = P (0 - delta) of each query, delta = dO . O.
+  template <typename T>
+  static Tensor sinks_gradient(const AttentionGrad<T>& g) {
+    const Attention<T>& a = g.forward;
+    Tensor out = Tensor::zeros({a.heads}, DType::f32);
+    const int64_t rows = a.q_offsets[a.sequences];
+    parallel_for(a.heads, 1, [&](int64_t h, int64_t end) {
+      for (; h < end; ++h) {
+        double sum = 0;
+        for (int64_t r = 0; r < rows; ++r) {
+          const T *x = a.out + r * a.out_stride + h * a.d_vo, *dx = g.dout + r * g.dout_stride + h * a.d_vo;
+          float delta = 0;
+          for (int64_t c = 0; c < a.d_vo; ++c) delta += static_cast<float>(x[c]) * static_cast<float>(dx[c]);
+          sum -= double{delta} * std::exp(double{a.sinks[h]} - double{a.lse[r * a.heads + h]});
+        }
+        out.mutable_data<float>()[h] = static_cast<float>(sum);
+      }
+    });
+    return out;
+  }
+
   // True when the kernels write every element of the tensor's gradient: all its columns, and all its rows,
   // which are then each some sequence's query and key.
   bool covered(int i) const {
@@ -245,6 +271,12 @@ void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<c
             "attention: sequence {} has ranks of {} queries, and {} keys", s, offsets[s + 1] - offsets[s],
             keys.lengths[s]);
   }
+  check(options.cap >= 0 && std::isfinite(options.cap), "attention: a cap must not be negative, got {}",
+        options.cap);
+  if (options.sinks.defined()) {
+    expect_shape("attention", "sinks", options.sinks, {q.heads});
+    expect_dtype("attention", "sinks", options.sinks, DType::f32);
+  }
   const Tensor& term = options.term;
   if (!term.defined()) return;
   int64_t longest = 0;
@@ -265,7 +297,7 @@ Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const
     forward(kernel_arguments<T>(q, k, v, offsets, keys, options, out.mutable_data<T>(),
                                 lse.mutable_data<float>()));
   });
-  if (wants_grad({&q.x, &k.x, &v.x, &options.term})) {
+  if (wants_grad({&q.x, &k.x, &v.x, &options.term, &options.sinks})) {
     expect_disjoint_keys(keys);
     expect_disjoint_columns({&q, &k, &v});
     connect(out, std::make_shared<AttentionNode>(q, k, v, offsets, keys, options, out, lse));
@@ -277,7 +309,7 @@ Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::sp
                          const KeyLayout& keys, const AttentionOptions& options,
                          const AttentionVisitor& visit) {
   check_arguments(q, k, v, offsets, keys, options);
-  check(!wants_grad({&q.x, &k.x, &v.x, &options.term}),
+  check(!wants_grad({&q.x, &k.x, &v.x, &options.term, &options.sinks}),
         "attention: its scores can be probed only without gradients");
   Tensor out = Tensor::zeros({q.x.rows(), q.heads * v.width}, q.x.dtype());
   with_float_type("attention", q.x.dtype(), [&]<typename T>(T) {
@@ -300,15 +332,17 @@ Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::sp
             for (int64_t c = 0; c < a.d_qk; ++c)
               dot += static_cast<float>(a.q[(offsets[s] + i) * a.q_stride + h * a.d_qk + c]) *
                      static_cast<float>(a.k[row_of(j) * a.k_stride + kv * a.d_qk + c]);
-            scores.mutable_data<float>()[i * count + j] =
-                mask.allows(count - queries + i, j) ? a.scale * dot + added(h, count - queries + i, j)
-                                                    : -std::numeric_limits<float>::infinity();
+            const float score = a.cap > 0 ? a.cap * std::tanh(a.scale * dot / a.cap) : a.scale * dot;
+            scores.mutable_data<float>()[i * count + j] = mask.allows(count - queries + i, j)
+                                                              ? score + added(h, count - queries + i, j)
+                                                              : -std::numeric_limits<float>::infinity();
           }
         Tensor probabilities = scores.clone();
         for (int64_t i = 0; i < queries; ++i) {
           float* p = probabilities.mutable_data<float>() + i * count;
-          const float top = count ? *std::max_element(p, p + count) : 0;
-          float sum = 0;
+          float top = a.sinks ? a.sinks[h] : -std::numeric_limits<float>::infinity();
+          for (int64_t j = 0; j < count; ++j) top = std::max(top, p[j]);
+          float sum = a.sinks ? std::exp(a.sinks[h] - top) : 0;
           for (int64_t j = 0; j < count; ++j) sum += p[j] = std::isinf(top) ? 0 : std::exp(p[j] - top);
           for (int64_t j = 0; j < count; ++j) p[j] = sum > 0 ? p[j] / sum : 0;
         }

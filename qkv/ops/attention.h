@@ -51,6 +51,10 @@ struct AttentionOptions {
       {};  // f32 [heads, 2 reach + 1], added to the scores by distance (ScoreTerm); undefined: nothing
   float scale = 1;  // 1/sqrt(d_qk) as a rule (Algorithm 4)
   Dropout dropout;  // of the probabilities
+  float cap = 0;    // scaled scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
+  // f32 [heads]: a score of each head that takes its part of the probabilities to nothing (OpenAI 2025,
+  // gpt-oss); undefined: none.
+  Tensor sinks = {};
 };
 
 // q [N, heads, d_qk], k and v [M, kv_heads, d_qk / d_vo] -> [N, heads d_vo]; `offsets` [sequences + 1]

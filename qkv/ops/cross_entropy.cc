@@ -74,13 +74,20 @@ class CrossEntropyNode : public Node {
 
 }  // namespace
 
+void cap_in_place(int64_t n, float cap, float* z) {
+  kernels().scale(n, 1 / cap, z);
+  kernels().f32.activation(Activation::tanh, n, z, z);
+  kernels().scale(n, cap, z);
+}
+
 // A multiple of 16.
 int64_t cross_entropy_rows(int64_t vocab) {
   return std::clamp<int64_t>(kChunkLogits / vocab / 16 * 16, 16, 4096);
 }
 
 CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                                         const Tensor& targets, float scale, const LossTerms& terms) {
+                                         const Tensor& targets, float scale, const LossTerms& terms,
+                                         float cap) {
   check(
       weight.shape().rank() == 2 && x.shape().rank() == 2 && x.width() == weight.dim(1) && weight.dim(0) > 0,
       "unembed_cross_entropy: weight {} does not fit x {}", weight.shape().text(), x.shape().text());
@@ -106,7 +113,9 @@ CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, 
   const int64_t rows = std::min(n, cross_entropy_rows(vocab));
   const int64_t stride = (vocab + 63) / 64 * 64;  // aligned rows: an odd stride costs the products a third
   Tensor logits = Tensor::empty({rows, stride}, DType::f32);
-  Tensor dlogits = node && x.dtype() == DType::bf16 ? Tensor::empty({rows, stride}, DType::bf16) : logits;
+  // The slope of a cap is read from the capped logits: they must stay.
+  Tensor dlogits =
+      node && (x.dtype() == DType::bf16 || cap > 0) ? Tensor::empty({rows, stride}, x.dtype()) : logits;
   result.token_losses = Tensor::empty({n}, DType::f32);
   with_float_type("unembed_cross_entropy", x.dtype(), [&]<typename T>(T) {
     float* z = logits.mutable_data<float>();
@@ -129,9 +138,13 @@ CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, 
                       .c = z,
                       .c_stride = stride});
       parallel_for(count, row_grain(vocab * 8), [&](int64_t r, int64_t end) {
+        if (cap > 0) cap_in_place((end - r) * stride, cap, z + r * stride);
         kernels().typed<T>().cross_entropy({end - r, vocab, z + r * stride, stride, target + begin + r, scale,
                                             losses + begin + r, dz ? dz + r * stride : nullptr,
                                             terms.label_smoothing, terms.z_loss});
+        if (cap == 0 || dz == nullptr) return;
+        for (int64_t i = r * stride; i < end * stride; ++i)
+          dz[i] = T(static_cast<float>(dz[i]) * (1 - z[i] * z[i] / (cap * cap)));
       });
       if (node) node->chunk(x, begin, count, dlogits, stride);
     }

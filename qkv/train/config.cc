@@ -167,6 +167,12 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"attention_out_bias", "of the projection of their output", "attention_bias"}, m.attention.out_bias);
   v({"attention_scale", "scores are multiplied by it; 0: by 1 / sqrt(d_qk)"}, m.attention.scale,
     Range<double>{0, 1e6});
+  v({"kv_latent", "keys and values are made of a vector of this width, which alone is remembered (MLA); 0: of x"},
+    m.attention.latent, Range<int64_t>{0, 576});
+  v({"query_latent", "queries likewise; 0: of x"}, m.attention.query_latent, Range<int64_t>{0, 1 << 20});
+  v({"attention_cap", "scaled scores s become cap tanh(s / cap), as in Gemma 2; 0: they stay"},
+    m.attention.cap, Range<double>{0, 1e6});
+  v({"attention_sinks", "each head has a learned score without a value, as in gpt-oss"}, m.attention.sinks);
   std::string query_key_norm = name_of(m.attention.query_key_norm);
   v({"query_key_norm", "an RMSnorm of queries and keys: of each head, or of all together"}, query_key_norm,
     Choices{"none", "heads", "whole"});
@@ -177,7 +183,7 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"hidden", "width of the feed-forward network", "4 x width"}, m.hidden, Range<int64_t>{1, 1 << 24});
   std::string activation = name_of(m.activation);
   v({"activation", "of the feed-forward network", "gelu_tanh, of an encoder gelu"}, activation,
-    Choices{"gelu_tanh", "gelu", "relu", "silu"});
+    Choices{"gelu_tanh", "gelu", "gelu_quick", "relu", "relu_squared", "silu"});
   m.activation = activation_from_name(activation);
   v({"dropout", "of embeddings, attention and residual branches"}, m.residual_dropout,
     Range<double>{0, 0.95});
@@ -194,8 +200,8 @@ void visit(TrainConfig& c, Visitor& v) {
      "keys; alibi: scores fall with the distance",
      "learned, of recurrences alone none"},
     positions,
-    Choices{"learned", "sinusoidal", "sinusoidal_paper", "sinusoidal_halves", "relative", "rotary", "alibi",
-            "alibi_evens_first", "none"});
+    Choices{"learned", "sinusoidal", "sinusoidal_paper", "sinusoidal_halves", "sinusoidal_closed", "relative",
+            "rotary", "alibi", "alibi_evens_first", "none"});
   m.positions = positions_from_name(positions);
   RotarySpec& rotary = m.attention.rotary;
   v({"rotary_width", "of rotary positions: columns of a head that are turned", "d_qk"}, rotary.width,
@@ -236,6 +242,33 @@ void visit(TrainConfig& c, Visitor& v) {
   m.normalization = normalization_from_name(normalization);
   v({"gated", "the feed-forward network has a second factor"}, m.gated);
   v({"feed_forward_bias", "biases in the feed-forward network"}, m.feed_forward_bias);
+  v({"hidden_layers", "of the feed-forward network"}, m.hidden_layers, Range<int64_t>{1, 64});
+  ExpertsSpec& x = m.experts;
+  v({"experts", "feed-forward networks of a layer, of which each token goes through a few; 0: one for all"},
+    x.count, Range<int64_t>{0, 1 << 16});
+  v({"experts_chosen", "of a token: those with the highest affinities"}, x.chosen,
+    Range<int64_t>{1, 1 << 16});
+  v({"expert_hidden", "width of an expert", "hidden"}, x.hidden, Range<int64_t>{0, 1 << 24});
+  v({"expert_first", "the first layer with experts, counted from 0"}, x.first, Range<int64_t>{0, 4095});
+  v({"expert_every", "of the layers from there on, each so-many-th has experts"}, x.every,
+    Range<int64_t>{1, 4096});
+  std::string router_score = name_of(x.score);
+  v({"router_score", "affinities: a softmax over experts, or a sigmoid of each (DeepSeek-V3)"}, router_score,
+    Choices{"softmax", "sigmoid"});
+  x.score = router_score_from_name(router_score);
+  v({"experts_renormalized", "the weights of the chosen are divided by their sum"}, x.renormalized);
+  v({"expert_scale", "and times this"}, x.scale, Range<double>{1e-6, 1e6});
+  v({"expert_groups", "experts are chosen from the best of so many groups"}, x.groups,
+    Range<int64_t>{1, 1 << 16});
+  v({"expert_groups_chosen", "how many of them"}, x.chosen_groups, Range<int64_t>{1, 1 << 16});
+  v({"expert_choice_bias", "each expert has a bias for the choice alone, which is not trained"},
+    x.choice_bias);
+  v({"expert_capacity", "tokens of a sequence that an expert takes; 0: all"}, x.capacity,
+    Range<int64_t>{0, int64_t{1} << 40});
+  v({"expert_balance", "of the load-balancing term that training adds"}, x.balance, Range<double>{0, 1e6});
+  v({"shared_hidden", "of a network beside the experts that all tokens go through; 0: none"}, x.shared_hidden,
+    Range<int64_t>{0, 1 << 24});
+  v({"shared_gated", "it counts a sigmoid of its own"}, x.shared_gated);
   v({"embedding_width", "of tokens, where another than the blocks'; 0: width"}, m.embedding_width,
     Range<int64_t>{0, 1 << 20});
   v({"embedding_projected_last", "it is of the whole embedding, positions and norm included (ALBERT)"},
@@ -248,6 +281,8 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"residual_multiplier", "what a branch adds times this"}, m.residual_multiplier,
     Range<double>{-1e6, 1e6});
   v({"logit_multiplier", "logits times this"}, m.logit_multiplier, Range<double>{-1e6, 1e6});
+  v({"logit_cap", "logits z become cap tanh(z / cap), as in Gemma 2; 0: they stay"}, m.logit_cap,
+    Range<double>{0, 1e6});
   v({"embedding_norm", "a norm over the sum of embeddings", "false, of an encoder true"}, m.embedding_norm);
   v({"segments", "embeddings that tell the texts of a pair apart", "0, of an encoder 2"}, m.segments,
     Range<int64_t>{0, 1 << 16});

@@ -128,6 +128,24 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("attention_bias", from.attention.bias, m.attention.bias);
   same("attention_out_bias", from.attention.out_bias, m.attention.out_bias);
   same("attention_scale", from.attention.scale, m.attention.scale);
+  same("kv_latent", from.attention.latent, m.attention.latent);
+  same("query_latent", from.attention.query_latent, m.attention.query_latent);
+  same("attention_cap", from.attention.cap, m.attention.cap);
+  same("attention_sinks", from.attention.sinks, m.attention.sinks);
+  same("hidden_layers", from.hidden_layers, m.hidden_layers);
+  same("experts", from.experts.count, m.experts.count);
+  same("experts_chosen", from.experts.chosen, m.experts.chosen);
+  same("expert_hidden", from.experts.hidden, m.experts.hidden);
+  same("expert_first", from.experts.first, m.experts.first);
+  same("expert_every", from.experts.every, m.experts.every);
+  same("router_score", name_of(from.experts.score), name_of(m.experts.score));
+  same("experts_renormalized", from.experts.renormalized, m.experts.renormalized);
+  same("expert_scale", from.experts.scale, m.experts.scale);
+  same("expert_groups", from.experts.groups, m.experts.groups);
+  same("expert_groups_chosen", from.experts.chosen_groups, m.experts.chosen_groups);
+  same("expert_choice_bias", from.experts.choice_bias, m.experts.choice_bias);
+  same("shared_hidden", from.experts.shared_hidden, m.experts.shared_hidden);
+  same("shared_gated", from.experts.shared_gated, m.experts.shared_gated);
   same("query_key_norm", name_of(from.attention.query_key_norm), name_of(m.attention.query_key_norm));
   same("rotary_width", from.attention.rotary.width, m.attention.rotary.width);
   same("rotary_layout", name_of(from.attention.rotary.layout), name_of(m.attention.rotary.layout));
@@ -313,6 +331,7 @@ void settle(TrainConfig& c, const ReadConfig& read) {
     if (m.has_blocks() && !given("model.d_vo")) m.attention.d_vo = m.width / heads;
     if (!given("model.attention_out_bias")) m.attention.out_bias = m.attention.bias;
     if (!given("model.hidden")) m.hidden = 4 * m.width;
+    if (m.experts.count > 0 && !given("model.expert_hidden")) m.experts.hidden = m.hidden;
     if (!given("model.encoder_layers"))
       m.encoder_layers = m.architecture == Architecture::encoder_decoder ? m.layers : 0;
     if (!given("model.init_std") && m.architecture != Architecture::decoder)

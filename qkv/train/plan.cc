@@ -21,7 +21,9 @@ struct Columns {
         qkv((m.attention.heads + m.attention.kv_heads) * m.attention.d_qk +
             m.attention.kv_heads * m.attention.d_vo),
         heads_out(m.attention.heads * m.attention.d_vo),
-        hidden(m.hidden),
+        hidden(m.experts.count > 0
+                   ? std::max(m.hidden, m.experts.chosen * m.experts.hidden + m.experts.shared_hidden)
+                   : m.hidden * m.hidden_layers),
         heads(m.attention.heads),
         normed((m.attention.rotary.width > 0 ? qkv : 0) +
                (m.attention.query_key_norm != QueryKeyNorm::none ? 2 * qkv : 0) +

@@ -6,6 +6,7 @@
 #include "formal/gradient.h"
 #include "formal/variations.h"
 #include "qkv/infer/generate.h"
+#include "qkv/io/family.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/training_state.h"
 #include "tests/formal/engine_case.h"
@@ -43,7 +44,8 @@ VariedCase varied_case(unsigned seed) {
   a.heads = between(u, 1, 6);
   a.kv_heads = a.heads % 2 == 0 && u() < 0.5 ? a.heads / 2 : u() < 0.2 ? 1 : a.heads;
   a.d_qk = between(u, 3, 8);
-  a.d_vo = between(u, 1, 6);
+  // Of one number a norm leaves the sign: with values or latents of 1 gradients are all but 0, and rounding.
+  a.d_vo = between(u, 2, 6);
   s.tied = u() < 0.5;
   VariedHyperparameters h;
   const int f = between(u, 0, 2);
@@ -75,6 +77,11 @@ VariedCase varied_case(unsigned seed) {
   a.query_key_norm =
       one_of(u, {QueryKeyNorm::none, QueryKeyNorm::none, QueryKeyNorm::heads, QueryKeyNorm::whole});
   h.query_key_norm = static_cast<formal::QueryKeyNorm>(a.query_key_norm);
+  if (a.rotary.width > 0 && a.rotary.width < a.d_qk && a.query_key_norm == QueryKeyNorm::none && u() < 0.6) {
+    a.kv_heads = a.heads;
+    a.latent = h.d_latent = between(u, 2, 9);
+    if (u() < 0.5) a.query_latent = h.d_query_latent = between(u, 2, 9);
+  }
   s.gated = h.gated = u() < 0.5;
   a.bias = h.qkv_bias = u() < 0.5;
   a.out_bias = h.out_bias = u() < 0.5;
@@ -83,6 +90,25 @@ VariedCase varied_case(unsigned seed) {
   if (u() < 0.3) s.embedding_multiplier = 1.5F, h.embedding_multiplier = 1.5;
   if (u() < 0.3) s.residual_multiplier = 0.5F, h.residual_multiplier = 0.5;
   if (u() < 0.3) s.logit_multiplier = 0.75F, h.logit_multiplier = 0.75;
+  if (u() < 0.3) a.cap = 0.75F, h.score_cap = 0.75;
+  if (u() < 0.3) s.logit_cap = 0.5F, h.logit_cap = 0.5;
+  if (u() < 0.3) a.sinks = h.sinks = true;
+  if (u() < 0.3) {
+    ExpertsSpec& x = s.experts;
+    x.count = h.E = between(u, 1, 6);
+    x.chosen = h.k = between(u, 1, static_cast<int>(x.count));
+    x.hidden = h.d_expert = between(u, 1, 7);
+    h.sigmoid_affinities = u() < 0.4;
+    x.score = h.sigmoid_affinities ? RouterScore::sigmoid : RouterScore::softmax;
+    x.renormalized = h.renormalized = u() < 0.5;
+    if (u() < 0.3) x.scale = 1.25F, h.expert_scale = 1.25;
+    if (u() < 0.5) x.shared_hidden = h.d_shared = between(u, 1, 5);
+    if (x.shared_hidden > 0) x.shared_gated = h.shared_gated = u() < 0.5;
+    x.balance = 0;
+  } else if (u() < 0.2) {
+    s.hidden_layers = between(u, 2, 3);
+    h.further_layers = s.hidden_layers - 1;
+  }
   h.N_V = s.vocab_size;
   h.l_max = s.context;
   h.L = s.layers;
@@ -111,6 +137,12 @@ Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
   const AttentionSpec& a = c.spec.attention;
   using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   Values out;
+  const auto stacked = [](const Rows& above, const Rows& below) {
+    if (above.size() == 0 || below.size() == 0) return above.size() == 0 ? below : above;
+    Rows both(above.rows() + below.rows(), above.cols());
+    both << above, below;
+    return both;
+  };
   const auto put = [&](const std::string& name, const Rows& m) {
     if (m.size() > 0) out[name].assign(m.data(), m.data() + m.size());
   };
@@ -128,9 +160,25 @@ Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
     const std::string block = fmt::format("decoder.block.{}.", first), at = block + "attention",
                       ff = block + "feed_forward";
     const int64_t group = a.heads / a.kv_heads, q_rows = a.heads * a.d_qk, k_rows = a.kv_heads * a.d_qk;
+    if (a.latent > 0) {
+      Rows q, k, v;
+      for (const auto& W : from.W.head) {
+        q = stacked(q, W.W_q);
+        k = stacked(k, W.W_k);
+        v = stacked(v, W.W_v);
+      }
+      put(at + ".q.weight", q);
+      put(at + ".kv.weight", stacked(k, v));
+      put(at + ".kv_latent.weight", from.W_c);
+      put(at + ".kv_latent.bias", from.b_c);
+      put(at + ".kv_norm.gamma", from.gamma_c);
+      put(at + ".q_latent.weight", from.W_cq);
+      put(at + ".q_latent.bias", from.b_cq);
+      put(at + ".q_norm.gamma", from.gamma_cq);
+    }
     Rows weight = Rows::Zero(q_rows + k_rows + a.kv_heads * a.d_vo, c.spec.width),
          bias = Rows::Zero(weight.rows(), 1);
-    for (int64_t i = 0; i < a.heads; ++i) {
+    for (int64_t i = 0; i < a.heads && a.latent == 0; ++i) {
       const auto& W = from.W.head[i];
       const auto add = [&](int64_t row, const auto& M, const auto& b) {
         weight.middleRows(row, M.rows()) = M;
@@ -141,8 +189,8 @@ Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
       add(q_rows + i / group * a.d_qk, W.W_k, W.b_k);
       add(q_rows + k_rows + i / group * a.d_vo, W.W_v, W.b_v);
     }
-    put(at + ".qkv.weight", weight);
-    if (a.bias) put(at + ".qkv.bias", bias);
+    if (a.latent == 0) put(at + ".qkv.weight", weight);
+    if (a.bias && a.latent == 0) put(at + ".qkv.bias", bias);
     put(at + ".out.weight", from.W.W_o);
     put(at + ".out.bias", from.W.b_o);
     put(at + ".query_norm.gamma", from.gamma_q);
@@ -151,17 +199,28 @@ Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
     norm(ff + ".norm", from.norm2);
     norm(at + ".branch_norm", from.branch1);
     norm(ff + ".branch_norm", from.branch2);
-    Rows up(from.mlp.W_mlp1.rows() + from.W_g.rows(), c.spec.width), up_bias(up.rows(), 1);
-    up.topRows(from.mlp.W_mlp1.rows()) = from.mlp.W_mlp1;
-    if (c.spec.gated) up.bottomRows(from.W_g.rows()) = from.W_g;
-    put(ff + ".up.weight", up);
-    if (c.spec.feed_forward_bias) {
-      up_bias.topRows(from.mlp.b_mlp1.rows()) = from.mlp.b_mlp1;
-      if (c.spec.gated) up_bias.bottomRows(from.b_g.rows()) = from.b_g;
-      put(ff + ".up.bias", up_bias);
+    put(at + ".sinks", from.sink);
+    const auto perceptron = [&](const std::string& name, const formal::VariedPerceptron<double>& p) {
+      put(name + ".up.weight", stacked(p.mlp.W_mlp1, p.W_g));
+      put(name + ".up.bias", stacked(p.mlp.b_mlp1, p.b_g));
+      for (size_t i = 0; i < p.W_further.size(); ++i) {
+        put(fmt::format("{}.inner.{}.weight", name, i + 1), p.W_further[i]);
+        put(fmt::format("{}.inner.{}.bias", name, i + 1), p.b_further[i]);
+      }
+      put(name + ".down.weight", p.mlp.W_mlp2);
+      put(name + ".down.bias", p.mlp.b_mlp2);
+    };
+    perceptron(ff, from.mlp);
+    put(ff + ".router.weight", from.W_r);
+    Rows experts_up, experts_down;
+    for (const auto& p : from.expert) {
+      experts_up = stacked(experts_up, stacked(p.mlp.W_mlp1, p.W_g));
+      experts_down = stacked(experts_down, p.mlp.W_mlp2);
     }
-    put(ff + ".down.weight", from.mlp.W_mlp2);
-    put(ff + ".down.bias", from.mlp.b_mlp2);
+    put(ff + ".experts.up.weight", experts_up);
+    put(ff + ".experts.down.weight", experts_down);
+    perceptron(ff + ".shared", from.shared);
+    put(ff + ".shared_gate.weight", from.w_shared);
   }
   norm("decoder.norm", theta.norm);
   return out;
@@ -228,7 +287,8 @@ TEST_P(VariationsAgainstFormal, LossAndEveryGradient) {
     model->parameters().complete_gradients();
     for (const Parameter& p : model->parameters().all())
       EXPECT_LT(deviation(p.leaf->grad.values<float>(), gradients.at(p.name), largest(gradients)), kTolerance)
-          << p.name << ", seed " << GetParam() << (recompute ? ", recomputed" : "");
+          << p.name << ", seed " << GetParam() << (recompute ? ", recomputed" : "") << ": "
+          << native_family().write_config(c_.spec)["qkv"].dump();
   }
 }
 

@@ -96,6 +96,29 @@ TEST(AttentionGradient, OfPackedHeadsIsTheDifference) {
     }
 }
 
+// Capped scores, whose slope is a factor of every gradient, and a sink of each head.
+TEST(AttentionGradient, OfCappedScoresAndSinksIsTheDifference) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(::testing::Message() << c);
+    const auto offsets = c.offsets();
+    Check check = attention_check();
+    check.keep_f32 = {3};
+    testing::expect_gradients(
+        [&](const Tensors& t) {
+          AttentionOptions options = c.options();
+          options.cap = 1.5F;
+          options.sinks = t[3];
+          return Tensors{attention({t[0], 0, c.heads, c.d_qk}, {t[1], 0, c.kv_heads, c.d_qk},
+                                   {t[2], 0, c.kv_heads, c.d_vo}, offsets, KeyLayout::contiguous(offsets),
+                                   options)};
+        },
+        {uniform({c.rows(), c.heads * c.d_qk}, 1), uniform({c.rows(), c.kv_heads * c.d_qk}, 2),
+         uniform({c.rows(), c.kv_heads * c.d_vo}, 3), uniform({c.heads}, 4)},
+        check);
+    if (HasFailure()) return;
+  }
+}
+
 // A number for each head and distance, added to the scores: its gradient, and the others' with it.
 TEST(AttentionGradient, OfATermByDistanceIsTheDifference) {
   for (const Case& c : kCases) {

@@ -28,10 +28,11 @@ Tensor away_from_zero(Tensor x) {
 
 TEST(ActivationGradient, IsTheDifference) {
   for (const Activation kind :
-       {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu, Activation::tanh})
+       {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::gelu_quick, Activation::silu,
+        Activation::relu_squared, Activation::tanh})
     for (const Shape& shape : kShapes) {
       SCOPED_TRACE(shape.text());
-      // |gelu^(5)| < 6 (|phi| < 0.4 times a polynomial of degree 5 in x), and so for the approximation.
+      // |gelu^(5)| < 6 (|phi| < 0.4 times a polynomial of degree 5 in x), and so for the approximations.
       expect_gradients([&](const Tensors& in) { return Tensors{activation(kind, in[0])}; },
                        {away_from_zero(uniform(shape, 1, -3, 3))}, {.fifth = 20});
     }

@@ -155,6 +155,34 @@ std::vector<AttentionCase> attention_cases() {
                        .mask = mask,
                        .p = 0.2f,
                        .term = true});
+  // Capped scores, and sinks; queries that see sinks alone.
+  for (const Mask mask : kMasks)
+    for (const int64_t kv_heads : {4, 2})
+      for (const bool term : {false, true})
+        cases.push_back({.name = "cap and sinks",
+                         .heads = 4,
+                         .kv_heads = kv_heads,
+                         .d_qk = 16,
+                         .d_vo = 24,
+                         .queries = {1, 5, 65, 130, 1, 70},
+                         .keys = {70, 5, 65, 150, 1, 3},
+                         .mask = mask,
+                         .p = term ? 0.2f : 0,
+                         .amplitude = 3,
+                         .term = term,
+                         .cap = term ? 0.0 : 2.5,
+                         .sinks = true});
+  cases.push_back({.name = "cap and term",
+                   .heads = 3,
+                   .kv_heads = 1,
+                   .d_qk = 32,
+                   .d_vo = 40,
+                   .queries = {200, 33},
+                   .keys = {200, 300},
+                   .p = 0.3f,
+                   .amplitude = 2,
+                   .term = true,
+                   .cap = 30});
   // Scores up to about 1e4, both signs.
   for (const Mask mask : kMasks)
     cases.push_back({.name = "extreme",

@@ -19,6 +19,8 @@ struct AttentionCase {
   bool packed = false;     // q, k and v are columns of one row [q | k | v] and out has a margin
   double amplitude = 1;    // of q and k
   bool term = false;       // a number for each head and distance is added to the scores
+  double cap = 0;          // of the scores
+  bool sinks = false;      // a score of each head without a value
   bool ranked = false;     // instead of the mask an order at random; as many keys as queries
 };
 
@@ -47,6 +49,7 @@ class AttentionProblem {
     }
     bias = Buffer<float>::normal(c.term ? c.heads * term.row() : 0, 5, 1, 1);
     if (c.term) term.bias = bias.data();
+    sinks = Buffer<float>::normal(c.sinks ? c.heads : 0, 7, 1, 1);
   }
 
   int64_t rows() const { return q_offsets_.back(); }
@@ -108,7 +111,7 @@ class AttentionProblem {
   int64_t first_row(int64_t s) const { return q_offsets_[s]; }
 
   Buffer<T> q{0}, k{0}, v{0}, dout{0};
-  Buffer<float> bias{0};
+  Buffer<float> bias{0}, sinks{0};
   std::vector<int32_t> query_rank, key_rank;  // of ranked
   ScoreTerm term;
 
@@ -146,6 +149,8 @@ class AttentionProblem {
     a.mask = c_.ranked ? Mask{Mask::Kind::ranked, query_rank.data(), key_rank.data()} : c_.mask;
     a.term = term;
     a.scale = scale();
+    a.cap = static_cast<float>(c_.cap);
+    if (c_.sinks) a.sinks = sinks.data();
     a.dropout = dropout();
     a.q = q.data(), a.q_stride = q_width_;
     a.k = k.data() + k_start(), a.k_stride = k_width_;
@@ -185,6 +190,7 @@ inline constexpr double kTiny = 0x1p-120;
 //    sum dS K, dS Q, p dO over keys or queries;
 //  - P and dS rounded for a product (product_eps, where it runs on tiles) add as much of each term;
 //  - storing as T adds the store eps of the result;
+//  - a cap's tanh errs by a few eps of the cap, and its slope by as many;
 //  - near the smallest f32 numbers a probability may be flushed to zero: kTiny, absolutely.
 template <typename T>
 AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradient, double product_eps = 0) {
@@ -208,7 +214,7 @@ AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradien
         o.out.clear(out0, c.d_vo);
         o.dq.clear(q0, c.d_qk);
         std::vector<int64_t> seen;
-        std::vector<double> score, keep;
+        std::vector<double> score, keep, slope;  // slope: of the cap
         double score_error = 0, top = -HUGE_VAL, largest = 0, sum = 0;
         for (int64_t j = 0; j < keys; ++j) {
           if (c.ranked ? x.key_rank[x.first_row(s) + j] > x.query_rank[row]
@@ -222,19 +228,24 @@ AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradien
           }
           seen.push_back(j);
           const double added = c.term ? x.bias.at(x.term.at(h, position, j)) : 0;
-          score.push_back(scale * dot + added);
+          const double tanh = c.cap > 0 ? std::tanh(scale * dot / c.cap) : 0;
+          slope.push_back(1 - tanh * tanh);
+          score.push_back((c.cap > 0 ? c.cap * tanh : scale * dot) + added);
           const bool kept = c.p == 0 || dropout_bits(key, static_cast<uint32_t>(j)) >= dropout_threshold(c.p);
           keep.push_back(kept ? 1 / (1 - double{c.p}) : 0);
-          score_error = std::max(score_error,
-                                 (static_cast<double>(c.d_qk) + 3) * kEps * (scale * size + std::abs(added)));
+          score_error = std::max(
+              score_error,
+              (static_cast<double>(c.d_qk) + 3) * kEps * (scale * size + std::abs(added)) + 8 * kEps * c.cap);
           largest = std::max(largest, std::abs(score.back()));
           top = std::max(top, score.back());
         }
         const int64_t lse_at = row * c.heads + h;
-        if (seen.empty()) {
+        if (c.sinks) top = std::max(top, x.sinks.at(h));
+        if (seen.empty() && !c.sinks) {
           o.lse.value[lse_at] = -HUGE_VAL;
           continue;
         }
+        if (c.sinks) sum = std::exp(x.sinks.at(h) - top);
         for (const double e : score) sum += std::exp(e - top);
         const double lse = top + std::log(sum), n = static_cast<double>(keys);
         o.lse.value[lse_at] = lse;
@@ -262,9 +273,9 @@ AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradien
         const double relative = r + terms * kEps + (store > kEps ? store : 0);
         for (size_t t = 0; t < seen.size(); ++t) {
           const int64_t k0 = x.k_at(s, seen[t], kv), v0 = x.v_at(s, seen[t], kv);
-          const double ds = scale * p[t] * (dp[t] - delta);
+          const double ds = slope[t] * scale * p[t] * (dp[t] - delta);
           const double ds_error =
-              scale * ((relative + product_eps) * p[t] + kTiny) * (dp_size[t] + delta_size);
+              scale * ((relative + product_eps + 16 * kEps) * p[t] + kTiny) * (dp_size[t] + delta_size);
           for (int64_t d = 0; d < c.d_qk; ++d) {
             o.dq.value[q0 + d] += ds * x.k.at(k0 + d);
             o.dq.bound[q0 + d] += ds_error * std::abs(x.k.at(k0 + d));

@@ -53,6 +53,10 @@ double activate(Activation kind, double x) {
       return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
     case Activation::gelu_tanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * std::pow(x, 3))));
+    case Activation::gelu_quick:
+      return x / (1 + std::exp(-1.702 * x));
+    case Activation::relu_squared:
+      return x > 0 ? x * x : 0;
     case Activation::silu:
       return x / (1 + std::exp(-x));
     case Activation::tanh:
@@ -64,13 +68,17 @@ double activate(Activation kind, double x) {
 TEST(GenericActivation, AgreesWithF64AndDifferences) {
   const auto x = Buffer<float>::normal(2000, 1, 3), dy = Buffer<float>::normal(2000, 2);
   for (const Activation kind :
-       {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu, Activation::tanh}) {
+       {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::gelu_quick, Activation::silu,
+        Activation::relu_squared, Activation::tanh}) {
     Buffer<float> y(x.size()), dx(x.size());
     generic_kernels().f32.activation(kind, x.size(), x.data(), y.data());
     generic_kernels().f32.activation_grad(kind, x.size(), x.data(), dy.data(), dx.data());
     for (int64_t i = 0; i < x.size(); ++i) {
-      EXPECT_NEAR(y[i], activate(kind, x[i]), 3 * kEps * std::abs(x[i]));  // |tanh x| <= |x|
-      if (kind == Activation::relu && std::abs(x[i]) < 0.01) continue;     // the kink
+      const double size_of_y = std::abs(x[i]) * (kind == Activation::relu_squared ? std::abs(x[i]) : 1);
+      // |tanh x| <= |x|; 1.702 x in an exponent errs by half an eps of its own size
+      EXPECT_NEAR(y[i], activate(kind, x[i]), 5 * kEps * size_of_y);
+      const bool kinked = kind == Activation::relu || kind == Activation::relu_squared;
+      if (kinked && std::abs(x[i]) < 0.01) continue;
       // h = 2^-9: h^4/30 f^(5), and f^(5) < 30. The rest as in activation_grad_bound of kernels_test.cc.
       const double slope = derivative([&](double t) { return activate(kind, t); }, x[i], 0x1p-9);
       const double size = 1 + std::abs(x[i]) * 0.8 * (1 + 0.134145 * double{x[i]} * x[i]);

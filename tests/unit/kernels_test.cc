@@ -123,6 +123,7 @@ TYPED_TEST(Elementwise, DropoutIsBitExact) {
 double activation_bound(Activation kind, double x) {
   if (kind == Activation::relu) return 0;
   if (kind == Activation::tanh) return 6 * kEps;
+  if (kind == Activation::relu_squared) return 2 * kEps * x * x;
   return std::abs(x) * ((kind == Activation::gelu ? 7.5e-8 : 0) + 4 * kEps);
 }
 
@@ -132,6 +133,7 @@ double activation_bound(Activation kind, double x) {
 double activation_grad_bound(Activation kind, double x) {
   if (kind == Activation::relu) return 0;
   if (kind == Activation::tanh) return 16 * kEps;
+  if (kind == Activation::relu_squared) return 4 * kEps * std::abs(x);
   if (kind == Activation::gelu) return 7.5e-8 + 8 * kEps;
   return 4 * kEps * (1 + std::abs(x) * 0.8 * (1 + 0.134145 * x * x));
 }
@@ -140,7 +142,8 @@ TYPED_TEST(Elementwise, Activations) {
   using T = TypeParam;
   for_simd_tables([&](const KernelTable& table) {
     for (const Activation kind :
-         {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu, Activation::tanh})
+         {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::gelu_quick, Activation::silu,
+          Activation::relu_squared, Activation::tanh})
       for_sizes([&](int64_t n, int64_t offset) {
         auto x = Buffer<T>::normal(n, 1, 3, offset);
         const float extremes[] = {0.0f, -0.0f, 1e-30f, -1e-30f, 30, -30, 1e4f, -1e4f};

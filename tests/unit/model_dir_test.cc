@@ -1,5 +1,7 @@
 #include "qkv/io/model_dir.h"
 
+#include <cmath>
+
 #include "qkv/base/file.h"
 #include "qkv/io/safetensors.h"
 #include "tests/unit/expect_error.h"
@@ -501,6 +503,112 @@ const FamilyCase kFamilies[] = {
        s = bert_spec(13, 8, 12, 2, 3);
        s.architecture = Architecture::decoder;
      }},
+    {"gemma2",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::rms_plus_one;
+       s.norm_placement = NormPlacement::sandwich;
+       s.embedding_scaled = true;
+       s.activation = Activation::gelu_tanh;
+       s.tied = true;
+       s.attention.scale = static_cast<float>(1 / std::sqrt(12.0));
+       s.attention.cap = 50;
+       s.logit_cap = 30;
+       s.attention.windows = {5, 0};
+     }},
+    {"mixtral",
+     [](ModelSpec& s) {
+       s.experts.count = 4;
+       s.experts.hidden = s.hidden;
+       s.experts.balance = 0.25F;
+     }},
+    {"qwen2_moe",
+     [](ModelSpec& s) {
+       s.attention.bias = true;
+       s.experts = {.count = 5, .chosen = 3, .hidden = 7, .first = 1, .every = 2, .renormalized = false};
+       s.experts.shared_hidden = 6;
+       s.experts.shared_gated = true;
+     }},
+    {"deepseek_v2",
+     [](ModelSpec& s) {
+       AttentionSpec& a = s.attention;
+       a.kv_heads = a.heads;
+       a.latent = 6;
+       a.d_qk = 5;
+       a.d_vo = 3;
+       a.rotary.width = 2;
+       a.rotary.layout = RotaryLayout::interleaved;
+     }},
+    {"deepseek_v2",
+     [](ModelSpec& s) {
+       AttentionSpec& a = s.attention;
+       a.kv_heads = a.heads;
+       a.latent = 6;
+       a.d_qk = 5;
+       a.d_vo = 3;
+       const double m = 0.1 * 0.5 * std::log(4.0) + 1;
+       a.rotary = {.width = 4,
+                   .layout = RotaryLayout::interleaved,
+                   .scaling = RotaryScaling::yarn,
+                   .factor = 4,
+                   .original_context = 4,
+                   .high = 32,
+                   .magnitude = (0.1 * std::log(4.0) + 1) / m};
+       a.scale = static_cast<float>(m * m / std::sqrt(5.0));
+       s.experts = {.count = 6, .chosen = 2, .hidden = 4, .first = 1, .renormalized = false, .scale = 2.5F};
+       s.experts.groups = 3;
+       s.experts.chosen_groups = 2;
+     }},
+    {"deepseek_v3",
+     [](ModelSpec& s) {
+       AttentionSpec& a = s.attention;
+       a.kv_heads = a.heads;
+       a.bias = a.out_bias = true;
+       a.latent = 6;
+       a.query_latent = 7;
+       a.rotary.width = 2;
+       a.rotary.layout = RotaryLayout::interleaved;
+       s.experts = {.count = 6, .chosen = 2, .hidden = 4, .score = RouterScore::sigmoid, .scale = 2.5F};
+       s.experts.choice_bias = true;
+       s.experts.shared_hidden = 8;
+     }},
+    {"ctrl",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.positions = Positions::sinusoidal_halves;
+       s.activation = Activation::relu;
+       s.embedding_scaled = s.unembedding_bias = true;
+     }},
+    {"xglm",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.positions = Positions::sinusoidal_closed;
+       s.embedding_scaled = true;
+     }},
+    {"m2m_100",
+     [](ModelSpec& s) {
+       s = bart();
+       s.positions = Positions::sinusoidal_closed;
+       s.stacks_apart = s.embedding_norm = s.unembedding_bias = false;
+     }},
+    {"switch_transformers",
+     [](ModelSpec& s) {
+       s = bart();
+       s.attention.bias = s.attention.out_bias = s.attention.scaled = s.feed_forward_bias = false;
+       s.stacks_apart = s.embedding_norm = s.embedding_scaled = s.unembedding_bias = false;
+       s.unembedding_scaled = true;
+       s.normalization = Normalization::rms;
+       s.norm_epsilon = 1e-6F;
+       s.positions = Positions::relative;
+       s.activation = Activation::relu;
+       s.experts = {
+           .count = 3, .chosen = 1, .hidden = s.hidden, .first = 1, .every = 2, .renormalized = false};
+       s.experts.capacity = 64;
+     }},
+    {"big_bird",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.family = "big_bird";
+     }},
     {"qkv",
      [](ModelSpec& s) {
        s.norm_placement = NormPlacement::sandwich;
@@ -605,6 +713,28 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) {
         s.attention.rotary.scaling = RotaryScaling::linear;
         s.attention.rotary.factor = 3;
+      },
+      [](ModelSpec& s) { s.attention.cap = 5; },
+      [](ModelSpec& s) { s.attention.sinks = true; },
+      [](ModelSpec& s) { s.logit_cap = 5; },
+      [](ModelSpec& s) { s.hidden_layers = 2; },
+      [](ModelSpec& s) { s.activation = Activation::gelu_quick; },
+      [](ModelSpec& s) { s.activation = Activation::relu_squared; },
+      [](ModelSpec& s) { s.experts = {.count = 4, .chosen = 3, .hidden = 6}; },
+      [](ModelSpec& s) { s.experts.chosen = 1; },
+      [](ModelSpec& s) { s.experts.first = 1; },
+      [](ModelSpec& s) { s.experts.every = 2; },
+      [](ModelSpec& s) { s.experts.renormalized = !s.experts.renormalized; },
+      [](ModelSpec& s) { s.experts.scale = 3; },
+      [](ModelSpec& s) { s.experts.score = RouterScore::sigmoid; },
+      [](ModelSpec& s) { s.experts.choice_bias = !s.experts.choice_bias; },
+      [](ModelSpec& s) { s.experts.groups = s.experts.count; },
+      [](ModelSpec& s) { s.experts.shared_hidden = 5; },
+      [](ModelSpec& s) { s.experts.capacity = 7; },
+      [](ModelSpec& s) { s.attention.query_latent = 5; },
+      [](ModelSpec& s) {
+        s.positions = Positions::sinusoidal_closed;
+        s.attention.rotary = {};
       },
       [](ModelSpec& s) { s.order = Order::prefix; },
       [](ModelSpec& s) {

@@ -167,6 +167,20 @@ HWY_INLINE void add_term(const LaneTile<T>& t, int64_t k0, int64_t k1, float fac
   }
 }
 
+// s -> out tanh(in s); slope, where it is wanted: 1 - tanh^2.
+HWY_NOINLINE void cap_scores(int64_t columns, int64_t count, float in, float out, float* scores,
+                             float* slope) {
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t j = 0; j < count; ++j)
+    for (int64_t n = 0; n < columns; n += lanes) {
+      float* s = scores + j * kLanes + n;
+      const VF t = hyperbolic_tangent(d, hn::Mul(hn::LoadU(d, s), hn::Set(d, in)));
+      hn::StoreU(hn::Mul(t, hn::Set(d, out)), d, s);
+      if (slope) hn::StoreU(hn::NegMulAdd(t, t, hn::Set(d, 1.0f)), d, slope + j * kLanes + n);
+    }
+}
+
 // Adds dS to the term's gradient.
 template <typename T>
 HWY_INLINE void add_term_grad(const LaneTile<T>& t, int64_t k0, int64_t k1, const float* ds, float* dterm) {
@@ -231,6 +245,18 @@ HWY_INLINE void scale_lanes(int64_t rows, int64_t columns, const float* factor, 
 // Stays finite, so that a row without keys gives exp(-inf - kNoMaximum) = 0 and not NaN.
 inline constexpr float kNoMaximum = -1e30f;
 
+// The softmax's state before any key: a sink is a key without a value.
+template <typename T>
+HWY_INLINE void begin_softmax(const LaneTile<T>& t, float* maximum, float* sum) {
+  std::fill(maximum, maximum + kLanes, kNoMaximum);
+  std::fill(sum, sum + kLanes, 0.0f);
+  if (t.a.sinks == nullptr) return;
+  for (int64_t lane = 0; lane < t.count; ++lane) {
+    maximum[lane] = t.a.sinks[t.head(lane)];
+    sum[lane] = 1;
+  }
+}
+
 // Scratch: Q^T [d_qk, lanes], K [keys, d_qk], V [keys, d_vo], S^T [keys, lanes], O^T [d_vo, lanes].
 template <typename T>
 HWY_NOINLINE void attention_lanes(const LaneTile<T>& t, float* scratch) {
@@ -241,8 +267,7 @@ HWY_NOINLINE void attention_lanes(const LaneTile<T>& t, float* scratch) {
   float* s_t = v_tile + kKeyTile * a.d_vo;
   float* o_t = s_t + kKeyTile * kLanes;
   alignas(64) float maximum[kLanes], sum[kLanes], correction[kLanes];
-  std::fill(maximum, maximum + kLanes, kNoMaximum);
-  std::fill(sum, sum + kLanes, 0.0f);
+  begin_softmax(t, maximum, sum);
   std::fill(o_t, o_t + a.d_vo * kLanes, 0.0f);
   const LaneKeys<T> dropout_keys(t);
   const int64_t columns = padded(t.count);
@@ -258,6 +283,7 @@ HWY_NOINLINE void attention_lanes(const LaneTile<T>& t, float* scratch) {
     gather_keys(a, t.sequence, a.k + t.kv_head * a.d_qk, a.k_stride, a.d_qk, k0, k1, k_tile);
     gather_keys(a, t.sequence, a.v + t.kv_head * a.d_vo, a.v_stride, a.d_vo, k0, k1, v_tile);
     tile_product(count, columns, a.d_qk, k_tile, a.d_qk, 1, q_t, kLanes, s_t, kLanes, false);  // S^T = K Q^T
+    if (a.cap > 0) cap_scores(columns, count, 1 / a.cap, a.cap, s_t, nullptr);
     if (a.term.on()) add_term(t, k0, k1, 1, s_t);
     if (cover == TileCover::mixed) mask_scores(t, k0, k1, s_t);
     online_softmax(a, dropout_keys, columns, k0, count, s_t, maximum, sum, correction);
@@ -339,7 +365,7 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
   map(a.d_qk, a.q + row * a.q_stride + head * a.d_qk, q,
       [&](VF x) HWY_ATTR { return hn::Mul(x, hn::Set(d, a.scale)); });
   std::fill(o, o + padded(a.d_vo), 0.0f);
-  float maximum = kNoMaximum, sum = 0;
+  float maximum = a.sinks ? a.sinks[head] : kNoMaximum, sum = a.sinks ? 1 : 0;
   const Mask mask = a.mask_of(t.sequence);
   const int64_t position = t.position(0), end = mask.end_key(position + 1, a.key_lengths[t.sequence]);
   int64_t rows[kKeyTile], next_rows[kKeyTile];
@@ -357,6 +383,7 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
     for (int64_t j = whole; j < count; ++j) dots<1>(q, k, a.k_stride, a.d_qk, rows + j, p + j);
     float top = maximum;
     for (int64_t j = 0; j < count; ++j) {
+      if (a.cap > 0) p[j] = a.cap * std::tanh(p[j] / a.cap);
       if (a.term.on()) p[j] += a.term.bias[a.term.at(head, position, k0 + j)];
       if (!mask.allows(position, k0 + j)) p[j] = -std::numeric_limits<float>::infinity();
       top = std::max(top, p[j]);
@@ -454,6 +481,7 @@ void attention_grad(const AttentionGrad<T>& g, int64_t sequence, int64_t kv_head
   float* dq_t = dout_rows + kLanes * wide_vo;   // [d_qk, lanes]
   float* s_t = dq_t + a.d_qk * kLanes;          // [keys of a tile, lanes]
   float* dp_t = s_t + kKeyTile * kLanes;        // [keys of a tile, lanes]
+  float* slope = dp_t + kKeyTile * kLanes;      // [keys of a tile, lanes], of capped scores
   gather_keys(a, sequence, a.k + kv_head * a.d_qk, a.k_stride, a.d_qk, 0, keys, k);
   gather_keys(a, sequence, a.v + kv_head * a.d_vo, a.v_stride, a.d_vo, 0, keys, v);
   std::fill(dk, dk + keys * (wide_qk + wide_vo), 0.0f);
@@ -489,11 +517,14 @@ void attention_grad(const AttentionGrad<T>& g, int64_t sequence, int64_t kv_head
       const TileCover cover = mask.cover(q0, q1, k0, k1);
       if (cover == TileCover::empty) continue;
       tile_product(count, columns, a.d_qk, k + k0 * a.d_qk, a.d_qk, 1, q_t, kLanes, s_t, kLanes, false);
+      if (a.cap > 0) cap_scores(columns, count, 1 / a.cap, a.cap, s_t, slope);
       if (a.term.on()) add_term(t, k0, k1, 1, s_t);
       if (cover == TileCover::mixed) mask_scores(t, k0, k1, s_t);
       tile_product(count, columns, a.d_vo, v + k0 * a.d_vo, a.d_vo, 1, dout_t, kLanes, dp_t, kLanes, false);
       softmax_grad(a, dropout_keys, columns, k0, count, lse, delta, s_t, dp_t);
       if (g.dterm) add_term_grad(t, k0, k1, dp_t, g.dterm + sequence * a.heads * a.term.row());
+      if (a.cap > 0)
+        map(count * kLanes, dp_t, slope, dp_t, [](VF x, VF y) HWY_ATTR { return hn::Mul(x, y); });
       // dV += P^T dO;  dK += dS^T Q;  dQ^T += K^T dS^T
       tile_product(count, wide_vo, t.count, s_t, kLanes, 1, dout_rows, wide_vo, dv + k0 * wide_vo, wide_vo,
                    true);

@@ -242,10 +242,9 @@ HWY_NOINLINE void attention_lane_tiles(const Attention<BFloat16>& a, int64_t seq
     LaneState& state = states[i];
     state.q = pieces.pairs(d_qk / 2 * kLanes);
     state.o_t = pieces.floats(d_vo * kLanes);
-    std::fill(state.maximum, state.maximum + kLanes, kNoMaximum);
-    std::fill(state.sum, state.sum + kLanes, 0.0f);
     std::fill(state.o_t, state.o_t + d_vo * kLanes, 0.0f);
     const auto t = lane_tile(i);
+    begin_softmax(t, state.maximum, state.sum);
     copy_lanes(t, a.q, a.q_stride, a.d_qk, q_rows);
     std::memset(q_rows + tile_padded(t.count) * d_qk, 0,
                 (kLanes - tile_padded(t.count)) * d_qk * sizeof(BFloat16));
@@ -272,6 +271,7 @@ HWY_NOINLINE void attention_lane_tiles(const Attention<BFloat16>& a, int64_t seq
         const int64_t columns = tile_padded(t.count);
         scope.product(keys, columns, d_qk, k_tile, d_qk, state.q, kLanes, s_t, kLanes, false);
         // The softmax scales what it reads.
+        if (a.cap > 0) cap_scores(columns, count, a.scale / a.cap, a.cap / a.scale, s_t, nullptr);
         if (a.term.on()) add_term(t, k0, k1, 1 / a.scale, s_t);
         if (cover == TileCover::mixed) mask_scores(t, k0, k1, s_t);
         if (softmax_pairs(a, LaneKeys<BFloat16>(t), columns, k0, count, s_t, state.maximum, state.sum,
@@ -321,11 +321,12 @@ void attention_on_tiles(const Attention<BFloat16>& a, int64_t sequence, int64_t 
 }
 
 // S^T -> P^T (dropped) in rows, and dP^T -> dS^T (without the scale) in rows and in pairs of keys; see
-// generic.cc for the equations. Keys from count to tile_padded(count) become zero.
+// generic.cc for the equations. Keys from count to tile_padded(count) become zero. slope: of capped scores,
+// or null.
 HWY_INLINE void softmax_grad_pairs(const Attention<BFloat16>& a, const LaneKeys<BFloat16>& keys_of_lanes,
                                    int64_t columns, int64_t k0, int64_t count, const float* lse,
-                                   const float* delta, const float* s_t, float* dp_t, BFloat16* p_rows,
-                                   BFloat16* ds_rows, uint32_t* ds_pairs) {
+                                   const float* delta, const float* slope, const float* s_t, float* dp_t,
+                                   BFloat16* p_rows, BFloat16* ds_rows, uint32_t* ds_pairs) {
   const DF d;
   const DU du;
   const VF scale = hn::Set(d, a.scale);
@@ -348,6 +349,7 @@ HWY_INLINE void softmax_grad_pairs(const Attention<BFloat16>& a, const LaneKeys<
         }
         ds = hn::Mul(p, hn::Sub(dp, delta_n));
         if (a.term.on()) hn::StoreU(ds, d, dp_t + j * kLanes + n);
+        if (slope) ds = hn::Mul(ds, hn::LoadU(d, slope + j * kLanes + n));
       }
       const VU rounded = rounded_bits(ds);
       store_rounded(rounded_bits(dropped), p_rows + j * kLanes + n);
@@ -388,6 +390,7 @@ void attention_grad_on_tiles(const AttentionGrad<BFloat16>& g, int64_t sequence,
   BFloat16* p_rows = pieces.bf16(kKeyTile * kLanes);   // the same
   BFloat16* ds_rows = pieces.bf16(kKeyTile * kLanes);  // the same
   uint32_t* ds_pairs = pieces.pairs(kKeyTile / 2 * kLanes);
+  float* slope = pieces.floats(kKeyTile * kLanes);  // of capped scores
   copy_keys(a, sequence, a.k + kv_head * a.d_qk, a.k_stride, a.d_qk, 0, keys, k);
   copy_keys(a, sequence, a.v + kv_head * a.d_vo, a.v_stride, a.d_vo, 0, keys, v);
   std::memset(k + tile_padded(keys) * d_qk, 0, (rows - tile_padded(keys)) * d_qk * sizeof(BFloat16));
@@ -432,11 +435,12 @@ void attention_grad_on_tiles(const AttentionGrad<BFloat16>& g, int64_t sequence,
       const TileCover cover = mask.cover(q0, q1, k0, k1);
       if (cover == TileCover::empty) continue;
       scope.product(tile_keys, columns, d_qk, k + k0 * d_qk, d_qk, q_t, columns, s_t, kLanes, false);
+      if (a.cap > 0) cap_scores(columns, count, a.scale / a.cap, a.cap / a.scale, s_t, slope);
       if (a.term.on()) add_term(t, k0, k1, 1 / a.scale, s_t);
       if (cover == TileCover::mixed) mask_scores(t, k0, k1, s_t);
       scope.product(tile_keys, columns, d_vo, v + k0 * d_vo, d_vo, dout_t, columns, dp_t, kLanes, false);
-      softmax_grad_pairs(a, dropout_keys, columns, k0, count, lse, delta, s_t, dp_t, p_rows, ds_rows,
-                         ds_pairs);
+      softmax_grad_pairs(a, dropout_keys, columns, k0, count, lse, delta, a.cap > 0 ? slope : nullptr, s_t,
+                         dp_t, p_rows, ds_rows, ds_pairs);
       if (g.dterm) add_term_grad(t, k0, k1, dp_t, g.dterm + sequence * a.heads * a.term.row());
       // dV += P^T dO;  dK += dS^T Q;  dQ^T += K^T dS^T
       scope.product(tile_keys, d_vo, columns, p_rows, kLanes, dout, d_vo, dv + k0 * d_vo, d_vo, true);

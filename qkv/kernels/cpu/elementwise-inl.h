@@ -74,10 +74,16 @@ HWY_INLINE NormalDistribution normal_distribution(DF d, VF x) {
   return {hn::IfThenElse(hn::Lt(x, hn::Zero(d)), upper, hn::Sub(one, upper)), gaussian};
 }
 
-// 2 sigmoid(2 x) - 1.
+// 2 sigmoid(2 x) - 1; near 0, where that cancels, the series x - x^3/3 + 2 x^5/15 - 17 x^7/315 + 62 x^9/2835.
 HWY_INLINE VF hyperbolic_tangent(DF d, VF x) {
-  const VF two = hn::Set(d, 2.0f);
-  return hn::MulSub(two, sigmoid(d, hn::Mul(two, x)), hn::Set(d, 1.0f));
+  const VF two = hn::Set(d, 2.0f), square = hn::Mul(x, x);
+  const VF far = hn::MulSub(two, sigmoid(d, hn::Mul(two, x)), hn::Set(d, 1.0f));
+  VF series = hn::Set(d, 62.0f / 2835);
+  series = hn::MulAdd(series, square, hn::Set(d, -17.0f / 315));
+  series = hn::MulAdd(series, square, hn::Set(d, 2.0f / 15));
+  series = hn::MulAdd(series, square, hn::Set(d, -1.0f / 3));
+  series = hn::MulAdd(hn::Mul(series, square), x, x);
+  return hn::IfThenElse(hn::Lt(hn::Abs(x), hn::Set(d, 0.25f)), series, far);
 }
 
 // 2 sqrt(2/pi) (x + 0.044715 x^3): the tanh approximation is x sigmoid(u).
@@ -95,6 +101,14 @@ void activation(Activation kind, int64_t n, const T* x, T* y) {
       return map(n, x, y, [](VF v) HWY_ATTR { return hn::Mul(v, normal_distribution(DF(), v).cumulative); });
     case Activation::gelu_tanh:
       return map(n, x, y, [](VF v) HWY_ATTR { return hn::Mul(v, sigmoid(DF(), gelu_argument(DF(), v))); });
+    case Activation::gelu_quick:
+      return map(n, x, y,
+                 [](VF v) HWY_ATTR { return hn::Mul(v, sigmoid(DF(), hn::Mul(hn::Set(DF(), 1.702f), v))); });
+    case Activation::relu_squared:
+      return map(n, x, y, [](VF v) HWY_ATTR {
+        const VF positive = hn::Max(v, hn::Zero(DF()));
+        return hn::Mul(positive, positive);
+      });
     case Activation::silu:
       return map(n, x, y, [](VF v) HWY_ATTR { return hn::Mul(v, sigmoid(DF(), v)); });
     case Activation::tanh:
@@ -121,6 +135,16 @@ void activation_grad(Activation kind, int64_t n, const T* x, const T* dy, T* dx)
         const VF slope =
             hn::Mul(hn::Set(d, 1.5957691216057308f), hn::MulAdd(hn::Set(d, 0.134145f), hn::Mul(v, v), one));
         return hn::Mul(g, hn::MulAdd(hn::Mul(v, s), hn::Mul(hn::Sub(one, s), slope), s));
+      });
+    case Activation::gelu_quick:
+      return map(n, x, dy, dx, [](VF v, VF g) HWY_ATTR {
+        const DF d;
+        const VF u = hn::Mul(hn::Set(d, 1.702f), v), s = sigmoid(d, u);
+        return hn::Mul(g, hn::MulAdd(hn::Mul(u, s), hn::Sub(hn::Set(d, 1.0f), s), s));
+      });
+    case Activation::relu_squared:
+      return map(n, x, dy, dx, [](VF v, VF g) HWY_ATTR {
+        return hn::Mul(g, hn::Mul(hn::Set(DF(), 2.0f), hn::Max(v, hn::Zero(DF()))));
       });
     case Activation::silu:
       return map(n, x, dy, dx, [](VF v, VF g) HWY_ATTR {

@@ -48,6 +48,7 @@ void dropout(int64_t rows, int64_t width, const T* x, Dropout d, T* out) {
 }
 
 constexpr float kSqrt2OverPi = 0.7978845608028654f;
+constexpr float kQuick = 1.702f;
 
 float activate(Activation kind, float x) {
   switch (kind) {
@@ -57,8 +58,12 @@ float activate(Activation kind, float x) {
       return 0.5f * x * (1 + std::erf(x * 0.70710678118654752f));
     case Activation::gelu_tanh:
       return 0.5f * x * (1 + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
+    case Activation::gelu_quick:
+      return x / (1 + std::exp(-kQuick * x));
     case Activation::silu:
       return x / (1 + std::exp(-x));
+    case Activation::relu_squared:
+      return std::max(x, 0.0f) * std::max(x, 0.0f);
     case Activation::tanh:
       return std::tanh(x);
   }
@@ -76,6 +81,12 @@ float activate_grad(Activation kind, float x) {
       const float t = std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x));
       return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * kSqrt2OverPi * (1 + 3 * 0.044715f * x * x);
     }
+    case Activation::gelu_quick: {
+      const float s = 1 / (1 + std::exp(-kQuick * x));
+      return s + kQuick * x * s * (1 - s);
+    }
+    case Activation::relu_squared:
+      return 2 * std::max(x, 0.0f);
     case Activation::silu: {
       const float s = 1 / (1 + std::exp(-x));
       return s + x * s * (1 - s);
@@ -215,7 +226,8 @@ void query_scores(const Attention<T>& a, int64_t s, int64_t i, int64_t h, std::v
     const T* k = a.k + key_row(a, s, j) * a.k_stride + kv * a.d_qk;
     float dot = 0;
     for (int64_t c = 0; c < a.d_qk; ++c) dot += at(q, c) * at(k, c);
-    scores[j] = a.scale * dot + (a.term.on() ? a.term.bias[a.term.at(h, position, j)] : 0);
+    const float score = a.cap > 0 ? a.cap * std::tanh(a.scale * dot / a.cap) : a.scale * dot;
+    scores[j] = score + (a.term.on() ? a.term.bias[a.term.at(h, position, j)] : 0);
   }
 }
 
@@ -233,9 +245,9 @@ void attention(const Attention<T>& a, int64_t s, int64_t kv, int64_t first_query
     for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
       const int64_t row = a.q_offsets[s] + i;
       query_scores(a, s, i, h, p);
-      const float top =
-          p.empty() ? -std::numeric_limits<float>::infinity() : *std::max_element(p.begin(), p.end());
-      float sum = 0;
+      float top = a.sinks ? a.sinks[h] : -std::numeric_limits<float>::infinity();
+      for (const float e : p) top = std::max(top, e);
+      float sum = a.sinks ? std::exp(a.sinks[h] - top) : 0;
       for (float& e : p) sum += e = std::isinf(top) ? 0 : std::exp(e - top);
       a.lse[row * a.heads + h] = sum > 0 ? top + std::log(sum) : -std::numeric_limits<float>::infinity();
       const DropoutKey key = query_key(a, row, h);
@@ -251,7 +263,7 @@ void attention(const Attention<T>& a, int64_t s, int64_t kv, int64_t first_query
 }
 
 // With P = softmax(S) and its dropout mask M:  dV = (P M)^T dO;  dP = M (dO V^T);
-// dS = P (dP - sum_j dP P);  dQ = scale dS K;  dK = scale dS^T Q.
+// dS = P (dP - sum_j dP P);  dQ = scale dS K;  dK = scale dS^T Q. Capped scores pass dS times 1 - tanh^2.
 template <typename T>
 void attention_grad(const AttentionGrad<T>& g, int64_t s, int64_t kv, float*) {
   const Attention<T>& a = g.forward;
@@ -282,8 +294,14 @@ void attention_grad(const AttentionGrad<T>& g, int64_t s, int64_t kv, float*) {
       for (int64_t j = 0; j < keys; ++j) {
         if (g.dterm && p[j] != 0)
           g.dterm[s * a.heads * a.term.row() + a.term.at(h, keys - queries + i, j)] += p[j] * (dp[j] - delta);
-        const float ds = a.scale * p[j] * (dp[j] - delta);
+        float ds = a.scale * p[j] * (dp[j] - delta);
         const T* k = a.k + key_row(a, s, j) * a.k_stride + kv * a.d_qk;
+        if (a.cap > 0) {
+          float dot = 0;
+          for (int64_t c = 0; c < a.d_qk; ++c) dot += at(q, c) * at(k, c);
+          const float tanh = std::tanh(a.scale * dot / a.cap);
+          ds *= 1 - tanh * tanh;
+        }
         for (int64_t c = 0; c < a.d_qk; ++c) {
           dq[c] += ds * at(k, c);
           dk[j * a.d_qk + c] += ds * at(q, c);

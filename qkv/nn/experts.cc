@@ -1,0 +1,71 @@
+#include "qkv/nn/experts.h"
+
+#include <numeric>
+
+#include "qkv/ops/elementwise.h"
+#include "qkv/ops/linear.h"
+#include "qkv/ops/rows.h"
+
+namespace qkv {
+
+Experts::Experts(Parameters& parameters, const std::string& name, int64_t width,
+                 const FeedForwardSpec& network, const ExpertsSpec& spec, InitStd std)
+    : name_(name), network_(network), spec_(spec) {
+  const auto matrix = [&](const std::string& of, int64_t out, int64_t in, float deviation) {
+    return &parameters.add(name + of + ".weight", {out, in}, ParameterKind::matrix,
+                           {Initializer::Kind::normal, deviation});
+  };
+  router_ = matrix(".router", spec.count, width, std.inner);
+  if (spec.choice_bias)
+    choice_bias_ = &parameters.add(name + ".router.choice_bias", {spec.count}, ParameterKind::vector,
+                                   {Initializer::Kind::zeros});
+  up_ = matrix(".experts.up", spec.count * (network.gated ? 2 : 1) * spec.hidden, width, std.inner);
+  down_ = matrix(".experts.down", spec.count * width, spec.hidden, std.out);
+  if (spec.shared_hidden > 0) {
+    FeedForwardSpec shared = network;
+    shared.hidden = spec.shared_hidden;
+    shared_ = std::make_unique<FeedForward>(parameters, name + ".shared", width, shared, std);
+  }
+  if (spec.shared_gated) shared_gate_ = matrix(".shared_gate", 1, width, std.inner);
+}
+
+void Experts::expect_capacity(const Tensor& experts, const Context& context) const {
+  const std::vector<int32_t>& offsets = context.layout.offsets;
+  const int64_t k = experts.width();
+  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+    std::vector<int64_t> taken(spec_.count);
+    for (int64_t i = offsets[s] * k; i < offsets[s + 1] * k; ++i)
+      check(++taken[experts.data<int32_t>()[i]] <= spec_.capacity,
+            "{}: more than {} tokens of a sequence go to one expert: leaving tokens out is not supported",
+            name_, spec_.capacity);
+  }
+}
+
+Tensor Experts::shared(const Tensor& x, const Context& context) const {
+  const Tensor y = shared_->forward(x, context, nullptr);
+  if (shared_gate_ == nullptr) return y;
+  // A mixture of one.
+  const Choice gate =
+      choose_experts(linear(x, shared_gate_->value, {}, DType::f32), {.score = RouterScore::sigmoid});
+  std::vector<int32_t> rows(x.rows());
+  std::iota(rows.begin(), rows.end(), 0);
+  return weighted_rows(y, Tensor::of({x.rows(), 1}, rows), gate.weights);
+}
+
+Tensor Experts::forward(const Tensor& x, const Context& context, LayerState*) const {
+  Tensor logits = linear(x, router_->value, {}, DType::f32);
+  context.visit(name_ + ".router", logits);
+  const Choice choice =
+      choose_experts(logits, {spec_.chosen, spec_.score, spec_.renormalized, spec_.scale, spec_.groups,
+                              spec_.chosen_groups, choice_bias_ ? choice_bias_->value.detach() : Tensor(),
+                              context.training ? spec_.balance * context.balance_scale : 0});
+  if (spec_.capacity > 0) expect_capacity(choice.experts, context);
+  const ExpertRows rows = rows_by_expert(choice.experts, spec_.count);
+  const Tensor up = expert_linear(select_rows(x, rows.tokens), up_->value, rows.offsets);
+  const Tensor hidden = network_.gated ? gated(network_.activation, up) : activation(network_.activation, up);
+  const Tensor y =
+      weighted_rows(expert_linear(hidden, down_->value, rows.offsets), rows.places, choice.weights);
+  return shared_ ? add(y, shared(x, context)) : y;
+}
+
+}  // namespace qkv

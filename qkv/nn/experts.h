@@ -1,0 +1,54 @@
+// A feed-forward network that is a mixture of experts.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "qkv/nn/layers.h"
+#include "qkv/ops/experts.h"
+
+namespace qkv {
+
+// What a mixture is made of; the experts' activation and gate are the feed-forward network's.
+struct ExpertsSpec {
+  int64_t count = 0;             // E; 0: the model has no mixture
+  int64_t chosen = 2;            // of a token (top-k)
+  int64_t hidden = 0;            // width of an expert, whose products have no biases
+  int64_t first = 0, every = 1;  // of the layers that have one, counted from 0
+  RouterScore score = RouterScore::softmax;
+  bool renormalized = true;  // the weights of the chosen sum to `scale`
+  float scale = 1;
+  bool choice_bias = false;  // for the choice alone each expert has a bias, which is not trained
+  int64_t groups = 1, chosen_groups = 1;
+  int64_t shared_hidden = 0;  // of a network that every token goes through besides; 0: none
+  bool shared_gated = false;  // it counts sigmoid(w . x)
+  float balance = 0.01F;      // of the load-balancing term in training
+  int64_t capacity = 0;       // tokens of a sequence that an expert takes; 0: all
+
+  bool in_layer(int64_t l) const { return count > 0 && l >= first && (l - first) % every == 0; }
+  bool operator==(const ExpertsSpec&) const = default;
+};
+
+// sum_e w_e(x) f_e(x) over the chosen experts (Shazeer et al. 2017, eq. 1), and the shared network's f(x).
+class Experts : public Sublayer {
+ public:
+  Experts(Parameters& parameters, const std::string& name, int64_t width, const FeedForwardSpec& network,
+          const ExpertsSpec& spec, InitStd std);
+  // The router's logits are probed as name.router.
+  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+
+ private:
+  Tensor shared(const Tensor& x, const Context& context) const;
+  void expect_capacity(const Tensor& experts, const Context& context) const;
+
+  std::string name_;
+  FeedForwardSpec network_;
+  ExpertsSpec spec_;
+  Parameter* router_;                 // [E, D]
+  Parameter* choice_bias_ = nullptr;  // [E]
+  Parameter *up_, *down_;             // the experts' below each other: [E (2) hidden, D], [E D, hidden]
+  std::unique_ptr<FeedForward> shared_;
+  Parameter* shared_gate_ = nullptr;  // [1, D]
+};
+
+}  // namespace qkv

@@ -1,0 +1,337 @@
+#include "qkv/ops/experts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "qkv/autograd/graph.h"
+#include "qkv/kernels/gemm.h"
+#include "qkv/ops/dispatch.h"
+
+namespace qkv {
+namespace {
+
+// Affinities f32 [N, E].
+Tensor affinities(const Tensor& logits, RouterScore score) {
+  Tensor p = logits.clone();
+  for (int64_t n = 0; n < p.rows(); ++n) {
+    float* row = p.mutable_data<float>() + n * p.width();
+    if (score == RouterScore::sigmoid) {
+      for (int64_t e = 0; e < p.width(); ++e) row[e] = 1 / (1 + std::exp(-row[e]));
+      continue;
+    }
+    const float top = *std::max_element(row, row + p.width());
+    float sum = 0;
+    for (int64_t e = 0; e < p.width(); ++e) sum += row[e] = std::exp(row[e] - top);
+    for (int64_t e = 0; e < p.width(); ++e) row[e] /= sum;
+  }
+  return p;
+}
+
+// The `count` best of `scores`, the best first; of equal ones the first.
+void best(const std::vector<float>& scores, int64_t count, std::vector<int32_t>& order) {
+  order.resize(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](int32_t a, int32_t b) {
+    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
+  });
+}
+
+// What experts outside of the best groups count as.
+void keep_best_groups(const ChoiceOptions& o, std::vector<float>& scores, std::vector<int32_t>& order) {
+  const int64_t size = std::ssize(scores) / o.groups;
+  std::vector<float> of_group(o.groups);
+  for (int64_t g = 0; g < o.groups; ++g) {
+    std::vector<float> its(scores.begin() + g * size, scores.begin() + (g + 1) * size);
+    const int64_t taken = o.score == RouterScore::sigmoid ? std::min<int64_t>(2, size) : 1;
+    std::partial_sort(its.begin(), its.begin() + taken, its.end(), std::greater<>());
+    of_group[g] = std::accumulate(its.begin(), its.begin() + taken, 0.0F);
+  }
+  best(of_group, o.chosen_groups, order);
+  std::vector<bool> kept(o.groups);
+  for (int64_t g = 0; g < o.chosen_groups; ++g) kept[order[g]] = true;
+  for (int64_t e = 0; e < std::ssize(scores); ++e)
+    if (!kept[e / size]) scores[e] = 0;
+}
+
+// Of w_j = scale p_j (/ sum of the chosen p), and of the balancing term.
+class ChoiceNode : public Node {
+ public:
+  ChoiceNode(const Tensor& logits, const Tensor& affinities, const Tensor& experts, const ChoiceOptions& o)
+      : p_(affinities), experts_(experts), o_(o) {
+    add_input(logits);
+  }
+  std::string_view name() const override { return "choose_experts"; }
+  void backward(std::span<Tensor> grads) override {
+    const int64_t rows = p_.rows(), count = p_.width(), k = experts_.width();
+    Tensor dlogits = Tensor::zeros(p_.shape(), DType::f32);
+    std::vector<float> load(count);  // f_i E balance / N
+    for (const int32_t e : experts_.values<int32_t>())
+      load[e] +=
+          o_.balance * static_cast<float>(count) / (static_cast<float>(rows) * static_cast<float>(rows));
+    for (int64_t n = 0; n < rows; ++n) {
+      const float* p = p_.data<float>() + n * count;
+      const int32_t* chosen = experts_.data<int32_t>() + n * k;
+      float* dp = dlogits.mutable_data<float>() + n * count;
+      if (o_.balance > 0) balance_gradient(p, load, dp);
+      if (grads[0].defined()) {
+        const float* dw = grads[0].data<float>() + n * k;
+        float sum = 0, dot = 0;
+        for (int64_t j = 0; j < k; ++j) sum += p[chosen[j]], dot += dw[j] * p[chosen[j]];
+        for (int64_t j = 0; j < k; ++j)
+          dp[chosen[j]] += o_.scale * (o_.renormalized ? (dw[j] - dot / sum) / sum : dw[j]);
+      }
+      float mean = 0;
+      if (o_.score == RouterScore::softmax)
+        for (int64_t e = 0; e < count; ++e) mean += dp[e] * p[e];
+      for (int64_t e = 0; e < count; ++e)
+        dp[e] = p[e] * (o_.score == RouterScore::softmax ? dp[e] - mean : (1 - p[e]) * dp[e]);
+    }
+    give(0, std::move(dlogits));
+  }
+
+ private:
+  // Affinities of their own are compared as parts of their sum.
+  void balance_gradient(const float* p, const std::vector<float>& load, float* dp) const {
+    if (o_.score == RouterScore::softmax) {
+      for (size_t e = 0; e < load.size(); ++e) dp[e] += load[e];
+      return;
+    }
+    float sum = 0, dot = 0;
+    for (size_t e = 0; e < load.size(); ++e) sum += p[e], dot += p[e] * load[e];
+    for (size_t e = 0; e < load.size(); ++e) dp[e] += (load[e] - dot / sum) / sum;
+  }
+
+  Tensor p_, experts_;
+  ChoiceOptions o_;
+};
+
+}  // namespace
+
+Choice choose_experts(const Tensor& logits, const ChoiceOptions& o) {
+  check(logits.defined() && logits.shape().rank() == 2, "choose_experts: expected logits [N, E]");
+  expect_dtype("choose_experts", "logits", logits, DType::f32);
+  const int64_t rows = logits.rows(), count = logits.width(), k = o.chosen;
+  check(k >= 1 && k <= count, "choose_experts: {} of {} experts", k, count);
+  check(o.groups >= 1 && count % o.groups == 0 && o.chosen_groups >= 1 && o.chosen_groups <= o.groups &&
+            o.chosen_groups * (count / o.groups) >= k,
+        "choose_experts: {} experts cannot be chosen from {} of {} groups of {}", k, o.chosen_groups,
+        o.groups, count);
+  if (o.bias.defined()) {
+    expect_shape("choose_experts", "bias", o.bias, {count});
+    expect_dtype("choose_experts", "bias", o.bias, DType::f32);
+  }
+  const Tensor p = affinities(logits.detach(), o.score);
+  Choice out{Tensor::empty({rows, k}, DType::i32), Tensor::empty({rows, k}, DType::f32)};
+  std::vector<float> scores(count);
+  std::vector<int32_t> order;
+  for (int64_t n = 0; n < rows; ++n) {
+    const float* row = p.data<float>() + n * count;
+    for (int64_t e = 0; e < count; ++e) scores[e] = row[e] + (o.bias.defined() ? o.bias.data<float>()[e] : 0);
+    if (o.groups > 1) keep_best_groups(o, scores, order);
+    best(scores, k, order);
+    float sum = 0;
+    for (int64_t j = 0; j < k; ++j) sum += row[order[j]];
+    for (int64_t j = 0; j < k; ++j) {
+      out.experts.mutable_data<int32_t>()[n * k + j] = order[j];
+      out.weights.mutable_data<float>()[n * k + j] = o.scale * row[order[j]] / (o.renormalized ? sum : 1);
+    }
+  }
+  if (wants_grad({&logits})) connect(out.weights, std::make_shared<ChoiceNode>(logits, p, out.experts, o));
+  return out;
+}
+
+ExpertRows rows_by_expert(const Tensor& experts, int64_t count) {
+  expect_dtype("rows_by_expert", "experts", experts, DType::i32);
+  ExpertRows out{std::vector<int32_t>(count + 1), Tensor::empty({experts.count()}, DType::i32),
+                 Tensor::empty(experts.shape(), DType::i32)};
+  for (const int32_t e : experts.values<int32_t>()) {
+    check(e >= 0 && e < count, "rows_by_expert: expert {} of {}", e, count);
+    ++out.offsets[e + 1];
+  }
+  std::partial_sum(out.offsets.begin(), out.offsets.end(), out.offsets.begin());
+  std::vector<int32_t> next(out.offsets.begin(), out.offsets.end() - 1);
+  for (int64_t i = 0; i < experts.count(); ++i) {
+    const int32_t place = next[experts.data<int32_t>()[i]]++;
+    out.tokens.mutable_data<int32_t>()[place] = static_cast<int32_t>(i / experts.width());
+    out.places.mutable_data<int32_t>()[i] = place;
+  }
+  return out;
+}
+
+namespace {
+
+// Of each expert's rows and weights as of a linear layer's.
+class ExpertLinearNode : public Node {
+ public:
+  ExpertLinearNode(const Tensor& x, const Tensor& weight, std::span<const int32_t> offsets)
+      : x_(x.detach()), weight_(weight.detach()), offsets_(offsets.begin(), offsets.end()) {
+    add_input(x);
+    add_input(weight);
+  }
+  std::string_view name() const override { return "expert_linear"; }
+  void backward(std::span<Tensor> grads) override {
+    const Tensor& dy = grads[0];
+    const int64_t experts = std::ssize(offsets_) - 1, in = x_.width(), out = weight_.dim(0) / experts;
+    const int64_t element = size_of(x_.dtype());
+    const auto row = [&](const Tensor& t, int64_t r) {
+      return static_cast<const std::byte*>(t.raw()) + r * t.width() * element;
+    };
+    if (wants(0)) {
+      Tensor dx = Tensor::empty(x_.shape(), x_.dtype());
+      for (int64_t e = 0; e < experts; ++e)
+        if (const int64_t rows = offsets_[e + 1] - offsets_[e]; rows > 0)
+          matrix_product({.m = rows,
+                          .n = in,
+                          .k = out,
+                          .in = x_.dtype(),
+                          .out = x_.dtype(),
+                          .a = row(dy, offsets_[e]),
+                          .a_stride = out,
+                          .b = row(weight_, e * out),
+                          .b_stride = in,
+                          .c = static_cast<std::byte*>(dx.raw()) + offsets_[e] * in * element,
+                          .c_stride = in});
+      give(0, std::move(dx));
+    }
+    weight_grad(1, weight_.shape(), [&](Tensor& dw, bool accumulate) {
+      for (int64_t e = 0; e < experts; ++e) {
+        const int64_t rows = offsets_[e + 1] - offsets_[e];
+        float* to = dw.mutable_data<float>() + e * out * in;
+        if (rows == 0 && !accumulate) std::fill(to, to + out * in, 0.0F);
+        if (rows == 0) continue;
+        matrix_product({.m = out,
+                        .n = in,
+                        .k = rows,
+                        .in = x_.dtype(),
+                        .out = DType::f32,
+                        .a = row(dy, offsets_[e]),
+                        .a_stride = out,
+                        .a_transposed = true,
+                        .b = row(x_, offsets_[e]),
+                        .b_stride = in,
+                        .c = to,
+                        .c_stride = in,
+                        .accumulate = accumulate});
+      }
+    });
+  }
+
+ private:
+  Tensor x_, weight_;
+  std::vector<int32_t> offsets_;
+};
+
+}  // namespace
+
+Tensor expert_linear(const Tensor& x, const Tensor& weight, std::span<const int32_t> offsets) {
+  const int64_t experts = std::ssize(offsets) - 1;
+  check(experts >= 1 && x.shape().rank() == 2 && weight.shape().rank() == 2 && x.width() == weight.dim(1) &&
+            weight.dim(0) % experts == 0,
+        "expert_linear: weight {} of {} experts does not fit x {}", weight.shape().text(), experts,
+        x.shape().text());
+  expect_dtype("expert_linear", "weight", weight, x.dtype());
+  check(offsets.front() == 0 && offsets.back() == x.rows() && std::is_sorted(offsets.begin(), offsets.end()),
+        "expert_linear: the offsets do not divide {} rows", x.rows());
+  const int64_t in = x.width(), out = weight.dim(0) / experts, element = size_of(x.dtype());
+  Tensor y = Tensor::empty({x.rows(), out}, x.dtype());
+  const auto row = [&](const Tensor& t, int64_t r) {
+    return static_cast<const std::byte*>(t.raw()) + r * t.width() * element;
+  };
+  for (int64_t e = 0; e < experts; ++e)
+    if (const int64_t rows = offsets[e + 1] - offsets[e]; rows > 0)
+      matrix_product({.m = rows,
+                      .n = out,
+                      .k = in,
+                      .in = x.dtype(),
+                      .out = x.dtype(),
+                      .a = row(x, offsets[e]),
+                      .a_stride = in,
+                      .b = row(weight, e * out),
+                      .b_stride = in,
+                      .b_transposed = true,
+                      .c = static_cast<std::byte*>(y.raw()) + offsets[e] * out * element,
+                      .c_stride = out});
+  if (wants_grad({&x, &weight})) connect(y, std::make_shared<ExpertLinearNode>(x, weight, offsets));
+  return y;
+}
+
+namespace {
+
+// dy[places[n, j]] = weights[n, j] dout[n];  dweights[n, j] = dout[n] . y[places[n, j]].
+class WeightedRowsNode : public Node {
+ public:
+  WeightedRowsNode(const Tensor& y, const Tensor& places, const Tensor& weights)
+      : y_(y.detach()), places_(places), weights_(weights.detach()) {
+    add_input(y);
+    add_input(weights);
+  }
+  std::string_view name() const override { return "weighted_rows"; }
+  void backward(std::span<Tensor> grads) override {
+    const int64_t width = y_.width(), k = places_.width();
+    Tensor dy = Tensor::zeros(y_.shape(), y_.dtype());
+    Tensor dweights = Tensor::empty(weights_.shape(), DType::f32);
+    with_float_type("weighted_rows", y_.dtype(), [&]<typename T>(T) {
+      const T *y = y_.data<T>(), *dout = grads[0].data<T>();
+      T* to = dy.mutable_data<T>();
+      parallel_for(places_.rows(), row_grain(k * width), [&](int64_t n, int64_t end) {
+        for (; n < end; ++n)
+          for (int64_t j = 0; j < k; ++j) {
+            const int64_t place = places_.data<int32_t>()[n * k + j];
+            const float w = weights_.data<float>()[n * k + j];
+            float dot = 0;
+            for (int64_t c = 0; c < width; ++c) {
+              const float d = static_cast<float>(dout[n * width + c]);
+              dot += d * static_cast<float>(y[place * width + c]);
+              to[place * width + c] = T(w * d);
+            }
+            dweights.mutable_data<float>()[n * k + j] = dot;
+          }
+      });
+    });
+    give(0, std::move(dy));
+    give(1, std::move(dweights));
+  }
+
+ private:
+  Tensor y_, places_, weights_;
+};
+
+}  // namespace
+
+Tensor weighted_rows(const Tensor& y, const Tensor& places, const Tensor& weights) {
+  expect_shape("weighted_rows", "weights", weights, places.shape());
+  expect_dtype("weighted_rows", "weights", weights, DType::f32);
+  expect_dtype("weighted_rows", "places", places, DType::i32);
+  check(y.shape().rank() == 2 && places.shape().rank() == 2 && places.count() == y.rows(),
+        "weighted_rows: {} places for {} rows", places.count(), y.rows());
+  const int64_t width = y.width(), k = places.width();
+  std::vector<bool> taken(y.rows());
+  for (const int32_t place : places.values<int32_t>()) {
+    check(place >= 0 && place < y.rows() && !taken[place], "weighted_rows: row {} of {} is no token's own",
+          place, y.rows());
+    taken[place] = true;
+  }
+  Tensor out = Tensor::empty({places.rows(), width}, y.dtype());
+  with_float_type("weighted_rows", y.dtype(), [&]<typename T>(T) {
+    const T* from = y.data<T>();
+    T* to = out.mutable_data<T>();
+    parallel_for(places.rows(), row_grain(k * width), [&](int64_t n, int64_t end) {
+      std::vector<float> sum(width);
+      for (; n < end; ++n) {
+        std::fill(sum.begin(), sum.end(), 0.0F);
+        for (int64_t j = 0; j < k; ++j) {
+          const T* row = from + places.data<int32_t>()[n * k + j] * width;
+          const float w = weights.data<float>()[n * k + j];
+          for (int64_t c = 0; c < width; ++c) sum[c] += w * static_cast<float>(row[c]);
+        }
+        for (int64_t c = 0; c < width; ++c) to[n * width + c] = T(sum[c]);
+      }
+    });
+  });
+  if (wants_grad({&y, &weights})) connect(out, std::make_shared<WeightedRowsNode>(y, places, weights));
+  return out;
+}
+
+}  // namespace qkv

@@ -1,0 +1,168 @@
+// Mixtures of experts: the choice and its weights, products by expert, sums of their outputs.
+#include "qkv/ops/experts.h"
+
+#include "tests/gradient/gradient_check.h"
+
+namespace qkv {
+namespace {
+
+using testing::expect_gradients;
+using testing::uniform;
+using Tensors = std::vector<Tensor>;
+
+// Logits of each token that lie at least 0.5 apart: no difference changes the choice.
+Tensor spaced_logits(int64_t rows, int64_t experts) {
+  Tensor x = uniform({rows, experts}, 3, -0.125, 0.125);
+  for (int64_t n = 0; n < rows; ++n)
+    for (int64_t e = 0; e < experts; ++e)
+      x.mutable_data<float>()[n * experts + e] += 0.75F * static_cast<float>((5 * e + 3 * n) % experts) - 1;
+  return x;
+}
+
+ChoiceOptions options(int64_t chosen, RouterScore score, bool renormalized, int64_t groups = 1) {
+  ChoiceOptions o;
+  o.chosen = chosen;
+  o.score = score;
+  o.renormalized = renormalized;
+  o.scale = 1.5F;
+  o.groups = groups;
+  o.chosen_groups = (groups + 1) / 2;
+  return o;
+}
+
+TEST(ChoiceGradient, IsTheDifference) {
+  for (const RouterScore score : {RouterScore::softmax, RouterScore::sigmoid})
+    for (const bool renormalized : {false, true})
+      for (const int64_t experts : {1, 4, 6})
+        for (const int64_t chosen : {1, 2, 3})
+          for (const int64_t groups : {1, 2}) {
+            const int64_t size = experts / groups;
+            if (experts % groups != 0 || chosen > (groups + 1) / 2 * size) continue;
+            SCOPED_TRACE(::testing::Message() << "experts " << experts << ", chosen " << chosen);
+            // A quotient of up to three affinities times 1.5: of its fifth derivative by one logit a bound.
+            expect_gradients(
+                [&](const Tensors& t) {
+                  return Tensors{choose_experts(t[0], options(chosen, score, renormalized, groups)).weights};
+                },
+                {spaced_logits(7, experts)}, {.fifth = 40, .bf16 = false});
+          }
+}
+
+// The best of all, of equal ones the first; only those of the best groups; for the choice alone with the
+// bias.
+TEST(Choice, TakesTheBest) {
+  const Tensor logits = Tensor::of({1, 6}, std::vector<float>{1, 3, 3, 2, 2.5F, 0});
+  const auto chosen = [&](const ChoiceOptions& o) {
+    const Tensor e = choose_experts(logits, o).experts;
+    return std::vector<int32_t>(e.data<int32_t>(), e.data<int32_t>() + e.count());
+  };
+  ChoiceOptions o = options(2, RouterScore::softmax, false);
+  EXPECT_EQ(chosen(o), (std::vector<int32_t>{1, 2}));
+  o.chosen = 3;
+  EXPECT_EQ(chosen(o), (std::vector<int32_t>{1, 2, 4}));
+  o = options(2, RouterScore::softmax, false, 3);
+  o.chosen_groups = 1;  // of two experts each: the first's best is as good as the second's
+  EXPECT_EQ(chosen(o), (std::vector<int32_t>{1, 0}));
+  o.score = RouterScore::sigmoid;  // both together: the second
+  EXPECT_EQ(chosen(o), (std::vector<int32_t>{2, 3}));
+  o = options(1, RouterScore::sigmoid, true);
+  o.bias = Tensor::of({6}, std::vector<float>{0, 0, 0, 0, 0, 9});
+  EXPECT_EQ(chosen(o), (std::vector<int32_t>{5}));
+  EXPECT_EQ(choose_experts(logits, o).weights.data<float>()[0], 1.5F);
+  EXPECT_THROW(choose_experts(logits, options(7, RouterScore::softmax, false)), Error);
+  EXPECT_THROW(choose_experts(logits, options(1, RouterScore::softmax, false, 4)), Error);
+}
+
+// E sum_i f_i P_i by its definition, as a function of the logits whose choice stays.
+TEST(ChoiceGradient, HasTheBalancingTerm) {
+  constexpr int64_t kRows = 5, kExperts = 4;
+  constexpr float kBalance = 0.3F;
+  for (const RouterScore score : {RouterScore::softmax, RouterScore::sigmoid}) {
+    ChoiceOptions o = options(2, score, false);
+    o.balance = kBalance;
+    Tensor logits = spaced_logits(kRows, kExperts);
+    const auto term = [&](const Tensor& x) {
+      double mean[kExperts] = {}, load[kExperts] = {}, sum = 0;
+      const Choice c = choose_experts(x, o);
+      for (int64_t i = 0; i < c.experts.count(); ++i) load[c.experts.data<int32_t>()[i]] += 1.0 / kRows;
+      for (int64_t n = 0; n < kRows; ++n) {
+        double p[kExperts], all = 0;
+        for (int64_t e = 0; e < kExperts; ++e) {
+          const double z = x.data<float>()[n * kExperts + e];
+          all += p[e] = score == RouterScore::softmax ? std::exp(z) : 1 / (1 + std::exp(-z));
+        }
+        for (int64_t e = 0; e < kExperts; ++e) mean[e] += p[e] / all / kRows;
+      }
+      for (int64_t e = 0; e < kExperts; ++e) sum += load[e] * mean[e];
+      return kBalance * kExperts * sum;
+    };
+    const auto leaf = make_leaf(logits, Tensor::zeros(logits.shape(), DType::f32));
+    const Choice choice = choose_experts(logits, o);
+    const Seed seed{choice.weights, Tensor::zeros(choice.weights.shape(), DType::f32)};
+    backward(std::span(&seed, 1));
+    const NoGrad guard;
+    for (int64_t i = 0; i < logits.count(); ++i) {
+      Tensor more = logits.detach().clone(), less = more.clone();
+      const float h = 0x1p-6F;
+      more.mutable_data<float>()[i] += h;
+      less.mutable_data<float>()[i] -= h;
+      EXPECT_NEAR(leaf->grad.data<float>()[i], (term(more) - term(less)) / (2 * h), 2e-5) << i;
+    }
+  }
+}
+
+TEST(ExpertLinearGradient, IsTheDifference) {
+  for (const std::vector<int32_t>& offsets :
+       {std::vector<int32_t>{0, 5}, {0, 2, 2, 9, 10}, {0, 0, 3}, {0, 0, 0}, {0, 17, 33}})
+    for (const auto& [in, out] : {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {33, 17}}) {
+      const int64_t rows = offsets.back(), experts = std::ssize(offsets) - 1;
+      expect_gradients([&](const Tensors& t) { return Tensors{expert_linear(t[0], t[1], offsets)}; },
+                       {uniform({rows, in}, 1), uniform({experts * out, in}, 2)},
+                       {.h = 0.5, .roundings = 8, .bf16_roundings = 4});
+    }
+  const std::vector<int32_t> offsets = {0, 2, 3};
+  EXPECT_THROW(expert_linear(uniform({4, 2}, 1), uniform({4, 2}, 1), offsets), Error);
+  EXPECT_THROW(expert_linear(uniform({3, 2}, 1), uniform({3, 2}, 1), offsets), Error);
+}
+
+TEST(ExpertLinear, IsEachExpertsProduct) {
+  const std::vector<int32_t> offsets = {0, 1, 1, 3};
+  const Tensor x = uniform({3, 4}, 1), w = uniform({6, 4}, 2), y = expert_linear(x, w, offsets);
+  const int expert_of[] = {0, 2, 2};
+  for (int m = 0; m < 3; ++m)
+    for (int o = 0; o < 2; ++o) {
+      double sum = 0;
+      for (int i = 0; i < 4; ++i)
+        sum += double{x.data<float>()[m * 4 + i]} * w.data<float>()[(expert_of[m] * 2 + o) * 4 + i];
+      EXPECT_NEAR(y.data<float>()[m * 2 + o], sum, 1e-6);
+    }
+}
+
+TEST(WeightedRowsGradient, IsTheDifference) {
+  const Tensor places = Tensor::of({3, 2}, std::vector<int32_t>{4, 0, 1, 5, 3, 2});
+  for (const int64_t width : {1, 5, 17}) {
+    testing::Check check{.h = 0.5, .roundings = 8, .bf16_roundings = 4};
+    check.keep_f32 = {1};
+    expect_gradients([&](const Tensors& t) { return Tensors{weighted_rows(t[0], places, t[1])}; },
+                     {uniform({6, width}, 1), uniform({3, 2}, 2)}, check);
+  }
+  EXPECT_THROW(weighted_rows(uniform({6, 2}, 1), Tensor::of({3, 2}, std::vector<int32_t>{4, 0, 1, 5, 3, 3}),
+                             uniform({3, 2}, 2)),
+               Error);
+}
+
+// Each pair of a token and an expert once, in the order of experts.
+TEST(ExpertRows, AreAPermutation) {
+  const Tensor experts = Tensor::of({4, 2}, std::vector<int32_t>{2, 0, 0, 3, 2, 3, 0, 2});
+  const ExpertRows rows = rows_by_expert(experts, 5);
+  EXPECT_EQ(rows.offsets, (std::vector<int32_t>{0, 3, 3, 6, 8, 8}));
+  for (int64_t i = 0; i < experts.count(); ++i) {
+    const int32_t place = rows.places.data<int32_t>()[i], e = experts.data<int32_t>()[i];
+    EXPECT_EQ(rows.tokens.data<int32_t>()[place], i / 2);
+    EXPECT_TRUE(rows.offsets[e] <= place && place < rows.offsets[e + 1]);
+  }
+  EXPECT_THROW(rows_by_expert(experts, 3), Error);
+}
+
+}  // namespace
+}  // namespace qkv
