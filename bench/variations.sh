@@ -30,8 +30,8 @@ variations=(
   "grouped queries (2 of 4):model.kv_heads=2"
   "multi-query:model.kv_heads=1"
   "normed queries and keys:model.query_key_norm=heads"
-  "window of 16:model.windows=[16]"
-  "windows of 16 and all, in turn:model.windows=[16,0]"
+  'window of 16:model.patterns=["window~16"]'
+  'windows of 16 and all, in turn:model.patterns=["window~16","all"]'
   "preset llama:model.preset=llama"
   "preset palm:model.preset=palm"
   "preset gemma:model.preset=gemma"
@@ -41,7 +41,7 @@ echo "| variation | validation loss | bits a byte | tokens/s | parameters |"
 echo "|---|---|---|---|---|"
 for entry in "${variations[@]}"; do
   set_options=()
-  for setting in ${entry#*:}; do set_options+=(--set "$setting"); done
+  for setting in ${entry#*:}; do set_options+=(--set "${setting//\~/ }"); done  # ~: a space
   log=$("$qkv" train examples/shakespeare_char.toml --set train.out="$scratch/run" --set train.sample_tokens=0 --overwrite \
     "${set_options[@]}" "$@" 2>&1) || { echo "$log" >&2; exit 1; }
   best=$(grep -o 'validation loss [0-9.]* ([^)]*)' <<<"$log" | sort -k3,3g | head -1)

@@ -22,6 +22,26 @@ enum class NormPlacement { pre, post, sandwich, branch, none };
 enum class Branches { serial, parallel, one_norm };
 enum class QueryKeyNorm { none, heads, whole };
 
+// Which of the tokens before it a token sees: a union, all of them where it has no part.
+struct SparsePattern {
+  Index window = 0, dilation = 1;  // the last ones, or every dilation-th of them (Longformer)
+  Index stride = 0;                // those at distances that it divides (Sparse Transformer, strided)
+  Index global = 0;                // the first
+  Index block = 0;  // of its block, and the last `summary` of each block (Sparse Transformer, fixed)
+  Index neighbours = 0, summary = 0;
+
+  // Tokens t_z and t_x count from 1.
+  bool sees(Index t_z, Index t_x) const {
+    const Index d = t_x - t_z;
+    if (window == 0 && stride == 0 && global == 0 && block == 0) return true;
+    if (d % dilation == 0 && d / dilation < window) return true;
+    if (stride > 0 && d % stride == 0) return true;
+    if (t_z <= global || t_x <= global) return true;
+    if (block == 0) return false;
+    return (t_x - 1) / block - (t_z - 1) / block <= neighbours || (t_z - 1) % block >= block - summary;
+  }
+};
+
 // Hyperparameters of Algorithm 10 and its variations.
 struct VariedHyperparameters : Hyperparameters {
   NormKind norm_kind = NormKind::layer_norm;
@@ -36,9 +56,9 @@ struct VariedHyperparameters : Hyperparameters {
   bool interleaved = false;       // pairs 2i - 1, 2i instead of i, i + d_rot / 2
   double theta_base = 10000;      // of the angles
   bool alibi = false;
-  std::vector<Index> windows;  // of layer l the ((l - 1) mod size) + 1-th; 0: all
-  double score_scale = 0;      // 0: 1 / sqrt(d_attn)
-  bool gated = false;          // W_2 (f(W_1 X + b_1) .* (W_g X + b_g)) (Shazeer 2020)
+  std::vector<SparsePattern> patterns;  // of layer l the ((l - 1) mod size) + 1-th; none: all
+  double score_scale = 0;               // 0: 1 / sqrt(d_attn)
+  bool gated = false;                   // W_2 (f(W_1 X + b_1) .* (W_g X + b_g)) (Shazeer 2020)
   bool qkv_bias = true, out_bias = true, mlp_bias = true;
   double embedding_multiplier = 1, residual_multiplier = 1, logit_multiplier = 1;
   double score_cap = 0, logit_cap = 0;  // s becomes cap tanh(s / cap); 0: it stays
@@ -250,15 +270,15 @@ T capped(const T& x, double cap) {
 // Of the norms of latents.
 constexpr double kLatentEpsilon = static_cast<double>(1e-6F);
 
-// Algorithm 5 with Z = X and the variations: `window`: a query sees so many tokens, itself the last; 0: all.
+// Algorithm 5 with Z = X and the variations.
 template <typename T>
-Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, Index window,
+Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, const SparsePattern& pattern,
                            const VariedHyperparameters& h) {
   const Index l = X.cols(), group = h.H / h.H_kv;
   MaskMatrix Mask = unidirectional_mask(l, l);
   for (Index t_z = 1; t_z <= l; ++t_z)
     for (Index t_x = 1; t_x <= l; ++t_x)
-      if (window > 0 && t_z <= t_x - window) entry(Mask, t_z, t_x) = false;
+      if (t_z <= t_x && !pattern.sees(t_z, t_x)) entry(Mask, t_z, t_x) = false;
   // What queries, keys and values are made of: X, or latents of it.
   Matrix<T> X_q = X, X_kv = X, K_shared;
   const auto latent = [&](const Matrix<T>& A, const Vector<T>& gamma) {
@@ -386,8 +406,8 @@ Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta) {
   const T m = h.residual_multiplier;
   for (std::size_t i = 0; i < static_cast<std::size_t>(h.L); ++i) {
     const VariedLayer<T>& layer = theta.layer[i * theta.layer.size() / static_cast<std::size_t>(h.L)];
-    const Index window = h.windows.empty() ? 0 : h.windows[i % h.windows.size()];
-    const auto attention = [&](const Matrix<T>& X) { return varied_attention(X, layer, window, h); };
+    const SparsePattern pattern = h.patterns.empty() ? SparsePattern() : h.patterns[i % h.patterns.size()];
+    const auto attention = [&](const Matrix<T>& X) { return varied_attention(X, layer, pattern, h); };
     const auto mlp = [&](const Matrix<T>& X) { return varied_MLP(X, layer, h); };
     const auto norm = [&](const Matrix<T>& X, const NormalizationParameters<T>& n) {
       return varied_normalize(X, n, h);

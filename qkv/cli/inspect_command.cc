@@ -54,8 +54,8 @@ void run(const std::string& path) {
                                               : fmt::format(", {} by {}", name_of(r.scaling), r.factor)));
     fmt::print("  norms       {}, {}{}\n", name_of(s.normalization), name_of(s.norm_placement),
                s.branches == Branches::serial ? "" : ", branches beside each other");
-    if (!s.attention.windows.empty())
-      fmt::print("  windows     {} in turn (0: all)\n", fmt::join(s.attention.windows, ", "));
+    if (!s.attention.patterns.empty())
+      fmt::print("  patterns    {} in turn\n", fmt::join(texts_of(s.attention.patterns), ", "));
   }
   fmt::print("  unembedding {}\n", s.tied ? "tied to the token embedding" : "its own");
   fmt::print("  parameters  {}\n", model.parameters().count());

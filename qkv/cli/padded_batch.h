@@ -22,7 +22,11 @@ struct PaddedBatch {
   // Values [rows, columns] of the real tokens.
   std::vector<int64_t> gather(const std::vector<int64_t>& values) const;
   Tensor tensor() const { return Tensor::of({std::ssize(ids)}, ids); }
-  Layout layout() const { return Layout::of(lengths); }
+  Layout layout() const {
+    Layout layout = Layout::of(lengths);
+    layout.padded_length = columns;  // blocks of a pattern are cut from padded sequences
+    return layout;
+  }
 };
 
 // Tensor `name` of a file as integers. Throws Error naming it where it is missing or of another type.

@@ -384,8 +384,9 @@ const Family& big_bird_family() {
   static const Family family = {
       "big_bird",
       [](const JsonField& c) {
-        check(c.string_or("attention_type", "block_sparse") == "original_full",
-              "{}: attention_type: only original_full is supported", c.place());
+        const auto type = c.string_or("attention_type", "block_sparse");
+        check(type == "original_full" || type == "block_sparse",
+              "{}: attention_type: '{}' is not supported (original_full, block_sparse are)", c.place(), type);
         check(!c.boolean_or("rescale_embeddings", false), "{}: rescale_embeddings: only false is supported",
               c.place());
         check(c.boolean_or("use_bias", true), "{}: use_bias: only true is supported", c.place());
@@ -393,11 +394,25 @@ const Family& big_bird_family() {
         check(s.output == Output::tokens && s.labels.empty(),
               "{}: architectures: of BigBird only BigBirdForMaskedLM is supported", c.place());
         s.activation = read_activation(c, "hidden_act", "gelu_new");
+        if (type == "block_sparse") {
+          // In use its random blocks are all the first; short sequences see all.
+          const auto block = c.integer_or("block_size", 64, 1, 1 << 20),
+                     random = c.integer_or("num_random_blocks", 3, 0, 1024);
+          s.attention.patterns = {{.block = block,
+                                   .neighbours = 1,
+                                   .ends = true,
+                                   .beyond = (5 + 2 * random) * block,
+                                   .first_block = 1 + random}};
+        }
         return s;
       },
       [](const ModelSpec& s) {
         OrderedJson c = write_bert_like(s, "big_bird", "BigBird", 0);
-        c["attention_type"] = "original_full";
+        c["attention_type"] = s.attention.patterns.empty() ? "original_full" : "block_sparse";
+        if (!s.attention.patterns.empty()) {
+          c["block_size"] = s.attention.patterns[0].block;
+          c["num_random_blocks"] = s.attention.patterns[0].first_block - 1;
+        }
         c["use_bias"] = true;
         return c;
       },

@@ -410,10 +410,10 @@ const Family& gpt_neo_family() {
               const std::string& kind = types.at(i).at(0).at(j).string();
               check(kind == "global" || kind == "local", "{}: expected global or local, got '{}'",
                     types.place(), kind);
-              s.attention.windows.push_back(kind == "local" ? window : 0);
+              s.attention.patterns.push_back({.window = kind == "local" ? window : 0});
             }
-        check(std::ssize(s.attention.windows) == s.layers, "{}: {} kinds for {} layers", types.place(),
-              s.attention.windows.size(), s.layers);
+        check(std::ssize(s.attention.patterns) == s.layers, "{}: {} kinds for {} layers", types.place(),
+              s.attention.patterns.size(), s.layers);
         s.attention.dropout = c.number_or("attention_dropout", 0);
         s.embedding_dropout = c.number_or("embed_dropout", 0);
         s.residual_dropout = c.number_or("resid_dropout", 0);
@@ -428,7 +428,8 @@ const Family& gpt_neo_family() {
         c["layer_norm_epsilon"] = decimal(s.norm_epsilon);
         c["attention_types"] = OrderedJson::array();
         c["attention_layers"] = OrderedJson::array();
-        for (const int64_t w : s.attention.windows) {
+        for (const Pattern& p : s.attention.patterns) {
+          const int64_t w = p.window;
           const char* kind = w > 0 ? "local" : "global";
           if (w > 0) c["window_size"] = w;
           c["attention_layers"].push_back(kind);

@@ -199,10 +199,10 @@ void no(const JsonField& c, const char* key) {
 
 // Of those that may have a window: the last so many tokens in every layer.
 void read_window(const JsonField& c, ModelSpec& s) {
-  if (const auto w = c.find("sliding_window")) s.attention.windows = {w->integer(1, kMost)};
+  if (const auto w = c.find("sliding_window")) s.attention.patterns = {{.window = w->integer(1, kMost)}};
 }
 OrderedJson window_json(const ModelSpec& s) {
-  return s.attention.windows.empty() ? OrderedJson(nullptr) : OrderedJson(s.attention.windows[0]);
+  return s.attention.patterns.empty() ? OrderedJson(nullptr) : OrderedJson(s.attention.patterns[0].window);
 }
 
 // A family of such decoders: what is read and written beside the shared keys, and its names of tensors.
@@ -406,7 +406,7 @@ const Family& gemma2_family() {
         a.scale = static_cast<float>(1 / std::sqrt(c.number_or("query_pre_attn_scalar", 256)));
         a.cap = c.number_or("attn_logit_softcapping", 0);
         s.logit_cap = c.number_or("final_logit_softcapping", 0);
-        a.windows = {c.integer_or("sliding_window", 4096, 1, kMost), 0};
+        a.patterns = {{.window = c.integer_or("sliding_window", 4096, 1, kMost)}, {}};
         return s;
       },
       [](const ModelSpec& s) {
@@ -420,7 +420,7 @@ const Family& gemma2_family() {
         c["attn_logit_softcapping"] = a.cap > 0 ? OrderedJson(decimal(a.cap)) : OrderedJson(nullptr);
         c["final_logit_softcapping"] =
             s.logit_cap > 0 ? OrderedJson(decimal(s.logit_cap)) : OrderedJson(nullptr);
-        if (a.windows.size() == 2) c["sliding_window"] = a.windows[0];
+        if (a.patterns.size() == 2) c["sliding_window"] = a.patterns[0].window;
         return c;
       },
       [](const ModelSpec& s) {

@@ -9,7 +9,7 @@ constexpr int64_t kMost = kMostOfConfig;
 
 // 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces;
 // 3 no recurrences, and no order but the stack's; 4 one vocabulary, and no variations of blocks; 5 no
-// experts, caps and sinks.
+// experts, latents, caps and sinks, and windows for patterns.
 constexpr int64_t kVersion = 6;
 
 ModelSpec read_config(const JsonField& c) {
@@ -66,7 +66,8 @@ ModelSpec read_config(const JsonField& c) {
     s.attention.out_bias = q["attention_out_bias"].boolean();
     s.attention.scale = static_cast<float>(q["attention_scale"].number());
     s.attention.query_key_norm = query_key_norm_from_name(q["query_key_norm"].string());
-    s.attention.windows = q["windows"].integers();
+    if (version == 5)
+      for (const int64_t w : q["windows"].integers()) s.attention.patterns.push_back({.window = w});
     RotarySpec& r = s.attention.rotary;
     r.width = q["rotary_width"].integer(0, kMost);
     r.layout = rotary_layout_from_name(q["rotary_layout"].string());
@@ -79,6 +80,9 @@ ModelSpec read_config(const JsonField& c) {
     r.magnitude = q["rotary_magnitude"].number();
   }
   if (version > 5) {
+    const JsonField patterns = q["patterns"];
+    for (size_t i = 0; i < patterns.size(); ++i)
+      s.attention.patterns.push_back(pattern_from_text(patterns.at(i).string()));
     s.attention.latent = q["kv_latent"].integer(0, kMost);
     s.attention.query_latent = q["query_latent"].integer(0, kMost);
     s.attention.cap = static_cast<float>(q["attention_cap"].number());
@@ -170,7 +174,7 @@ OrderedJson write_config(const ModelSpec& s) {
             {"attention_out_bias", s.attention.out_bias},
             {"attention_scale", decimal(s.attention.scale)},
             {"query_key_norm", name_of(s.attention.query_key_norm)},
-            {"windows", s.attention.windows},
+            {"patterns", texts_of(s.attention.patterns)},
             {"rotary_width", r.width},
             {"rotary_layout", name_of(r.layout)},
             {"rotary_base", r.base},

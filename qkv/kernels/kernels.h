@@ -101,7 +101,8 @@ struct Attention {
   const int32_t* block_offsets;  // [sequences]
   const int64_t* blocks;
   int64_t block_rows;
-  Mask mask;  // of ranked the ranks of all queries, and of keys as many, by their rows
+  Mask mask;                  // of ranked the ranks of all queries, and of keys as many, by their rows
+  int64_t padded_length = 0;  // what patterns take for every sequence's length; 0: its own
   ScoreTerm term;
   float scale;    // 1/sqrt(d_qk) as a rule
   float cap = 0;  // scaled scores s become cap tanh(s / cap), before the term is added; 0: they stay
@@ -120,7 +121,8 @@ struct Attention {
 
   // The mask of one sequence.
   Mask mask_of(int64_t sequence) const {
-    if (mask.kind != Mask::Kind::ranked) return mask;
+    if (mask.kind != Mask::Kind::ranked)
+      return mask.of_length(padded_length > 0 ? padded_length : key_lengths[sequence]);
     return {mask.kind, mask.query_rank + q_offsets[sequence], mask.key_rank + q_offsets[sequence]};
   }
 };

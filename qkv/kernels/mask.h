@@ -2,13 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
-namespace qkv {
+#include "qkv/kernels/pattern.h"
 
-// Whether no, some or every query of a tile may attend to its keys.
-enum class TileCover : uint8_t { empty, mixed, full };
+namespace qkv {
 
 // Mask[t_z, t_x] of Phuong & Hutter, eq. (3). Positions count from 0 within a sequence; a query's position
 // counts the cached keys before it.
@@ -21,15 +21,36 @@ struct Mask {
   Kind kind = Kind::full;
   const int32_t* query_rank = nullptr;  // of ranked, by position
   const int32_t* key_rank = nullptr;
-  int64_t window = 0;  // of causal: a query sees so many keys, its own the last; 0: all before it
+  Pattern pattern = {};  // of full and causal: which of these keys
+  int64_t length = 0;    // of the sequence, for patterns that look at it
 
   static Mask full() { return {Kind::full}; }
   static Mask causal() { return {Kind::causal}; }
-  static Mask sliding(int64_t window) { return {Kind::causal, nullptr, nullptr, window}; }
+  static Mask sliding(int64_t window) { return causal().with({.window = window}); }
+  // This one, of whose keys only the pattern's are seen.
+  Mask with(const Pattern& p) const {
+    Mask mask = *this;
+    mask.pattern = p;
+    return mask;
+  }
+  // That of one sequence, whose pattern may not begin yet.
+  Mask of_length(int64_t n) const {
+    Mask mask = *this;
+    if (n <= pattern.beyond) mask.pattern = {};
+    mask.length = n;
+    return mask;
+  }
 
+  bool is_causal() const { return kind == Kind::causal; }
   bool allows(int64_t query, int64_t key) const {
     if (kind == Kind::ranked) return key_rank[key] <= query_rank[query];
-    return kind == Kind::full || (key <= query && (window == 0 || key > query - window));
+    if (is_causal() && key > query) return false;
+    return !pattern.any() || pattern.contains(query, key, length, is_causal());
+  }
+  // What a score that is seen is raised by: the logarithm of how many times its key counts.
+  bool counts() const { return pattern.first_block > 1; }
+  float raise(int64_t query, int64_t key) const {
+    return std::log(static_cast<float>(pattern.times(query, key, length)));
   }
 
   // Of queries [q0, q1) and keys [k0, k1).
@@ -40,14 +61,17 @@ struct Mask {
       if (*k_most <= *q_least) return TileCover::full;
       return *k_least > *q_most ? TileCover::empty : TileCover::mixed;
     }
-    if (kind == Kind::full) return TileCover::full;
-    if (k0 > q1 - 1 || (window > 0 && k1 - 1 <= q0 - window)) return TileCover::empty;
-    const bool far = window > 0 && k0 <= q1 - 1 - window;
-    return k1 - 1 <= q0 && !far ? TileCover::full : TileCover::mixed;
+    if (is_causal() && k0 > q1 - 1) return TileCover::empty;
+    const TileCover part =
+        pattern.any() ? pattern.cover({q0, q1, k0, k1}, length, is_causal()) : TileCover::full;
+    return part == TileCover::full && is_causal() && k1 - 1 > q0 ? TileCover::mixed : part;
   }
   // The keys [begin, end) of [0, keys) that queries [q0, q1) can see any of.
-  int64_t first_key(int64_t q0) const { return window == 0 ? 0 : std::max<int64_t>(0, q0 - window + 1); }
-  int64_t end_key(int64_t q1, int64_t keys) const { return kind == Kind::causal ? std::min(keys, q1) : keys; }
+  int64_t first_key(int64_t q0) const { return pattern.any() ? pattern.first_key(q0) : 0; }
+  int64_t end_key(int64_t q1, int64_t keys) const {
+    if (kind == Kind::causal) return std::min(keys, q1);
+    return pattern.any() ? pattern.end_key(q1, keys) : keys;
+  }
 };
 
 // What is added to the scaled scores before the softmax: for each head a number for each distance from key to

@@ -91,6 +91,27 @@ void check_latents(const ModelSpec& s) {
         "model: kv_latent: it is the latent that is normalised, not {}", name_of(a.query_key_norm));
 }
 
+void check_pattern(const Pattern& p, Architecture architecture) {
+  if (p == Pattern()) return;
+  const std::string text = text_of(p);
+  constexpr int64_t kMost = int64_t{1} << 40;
+  for (const int64_t n : {p.window, p.stride, p.global, p.block, p.neighbours, p.summary, p.beyond})
+    check(n >= 0 && n <= kMost, "model: patterns: '{}': numbers must be between 0 and 2^40", text);
+  check(p.any(), "model: patterns: '{}' shows no key", text);
+  check(p.dilation >= 1 && p.dilation <= 1 << 20 && (p.dilation == 1 || p.window > 0),
+        "model: patterns: '{}': dilated is of a window, and at least 1", text);
+  check(
+      p.block > 0 || (p.neighbours == 0 && p.summary == 0 && !p.ends && p.random == 0 && p.first_block == 1),
+      "model: patterns: '{}': neighbours, summary, ends, random and first_block are of blocks", text);
+  check(p.summary <= p.block, "model: patterns: '{}': a block has no {} last keys", text, p.summary);
+  check(p.random >= 0 && p.random <= 1024, "model: patterns: '{}': random must be between 0 and 1024", text);
+  check(p.beyond == 0 || architecture == Architecture::encoder,
+        "model: patterns: '{}': beyond: what a token sees must not change as its sequence grows", text);
+  check(p.first_block >= 1 && p.first_block <= 1025 &&
+            (p.first_block == 1 || (p.ends && architecture == Architecture::encoder)),
+        "model: patterns: '{}': first_block counts an encoder's first block, of ends", text);
+}
+
 void check_blocks(const ModelSpec& s) {
   check(s.embedding_width >= 0 && s.embedding_width <= 1 << 20,
         "model: embedding_width must be between 0 and {}, got {}", 1 << 20, s.embedding_width);
@@ -107,10 +128,9 @@ void check_blocks(const ModelSpec& s) {
         name_of(s.norm_placement));
   check(s.branches == Branches::serial || s.architecture != Architecture::encoder_decoder,
         "model: branches {}: a block that also reads a source has its branches in turn", name_of(s.branches));
-  check(a.windows.empty() || (s.architecture == Architecture::decoder && s.order == Order::stack),
-        "model: windows need a decoder whose tokens see those before them");
-  for (const int64_t w : a.windows)
-    check(w >= 0 && w <= int64_t{1} << 40, "model: windows: a window must not be negative, got {}", w);
+  check(a.patterns.empty() || s.order == Order::stack,
+        "model: patterns: order {} already says which tokens a token sees", name_of(s.order));
+  for (const Pattern& p : a.patterns) check_pattern(p, s.architecture);
   check(a.cap >= 0 && a.cap < 1e6F, "model: attention_cap must be in [0, 1e6), got {}", a.cap);
   check(s.logit_cap >= 0 && s.logit_cap < 1e6F, "model: logit_cap must be in [0, 1e6), got {}", s.logit_cap);
   check(s.hidden_layers >= 1 && s.hidden_layers <= 64,

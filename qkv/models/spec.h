@@ -148,6 +148,13 @@ void check_spec(const ModelSpec& spec);
 // masked tokens.
 ModelSpec bert_spec(int64_t vocab_size, int64_t context, int64_t width, int64_t layers, int64_t heads);
 
+// A pattern of attention as text: "all", or its parts with their numbers: "window 256 dilated 2", "block 64
+// neighbours 1 ends random 3". Throw Error naming the word.
+Pattern pattern_from_text(const std::string& text);
+std::string text_of(const Pattern& pattern);
+std::vector<Pattern> patterns_from_texts(const std::vector<std::string>& texts);
+std::vector<std::string> texts_of(const std::vector<Pattern>& patterns);
+
 // By the names of the enumerators. Throw Error for another name.
 Activation activation_from_name(const std::string& name);
 std::string name_of(Activation activation);

@@ -220,7 +220,11 @@ CrossEntropyResult Transformer::token_loss(const Tensor& x, const Tensor& target
 CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targets, const Context& context,
                                      float scale, const LossTerms& terms) const {
   Context inner = context;
-  inner.balance_scale = scale * static_cast<float>(std::ssize(predicted_rows(targets)));
+  // Vectors are learnt from pairs of texts, and have no targets.
+  const int64_t predicted = spec_.output == Output::embedding ? input.layout.sequences() / 2
+                            : spec_.output == Output::span    ? targets.dim(0)
+                                                              : std::ssize(predicted_rows(targets));
+  inner.balance_scale = scale * static_cast<float>(predicted);
   const Tensor x = hidden(input, inner);
   if (spec_.output == Output::tokens) {
     CrossEntropyResult tokens = token_loss(x, targets, scale, terms);

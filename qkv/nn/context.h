@@ -16,6 +16,8 @@ namespace qkv {
 struct Layout {
   std::vector<int32_t> offsets = {0};  // [sequences + 1]
   Tensor positions;                    // i32 [N], counted from 0 in each sequence
+  // Of the padded batch that this was, where a pattern looks at that; 0: each sequence has its own length.
+  int64_t padded_length = 0;
 
   int64_t rows() const { return offsets.back(); }
   int64_t sequences() const { return static_cast<int64_t>(offsets.size()) - 1; }

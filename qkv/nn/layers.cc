@@ -30,11 +30,10 @@ IdleBias keys_at(int64_t column, const AttentionSpec& spec) {
   return {column, column + spec.kv_heads * spec.d_qk};
 }
 
-// A causal mask sees no further than the layer's window.
-Mask windowed(Mask mask, const AttentionSpec& spec, int64_t layer) {
-  if (spec.windows.empty()) return mask;
-  const int64_t window = spec.windows[static_cast<size_t>(layer) % spec.windows.size()];
-  return window > 0 ? Mask::sliding(window) : mask;
+// A layer's pattern within what its stack sees.
+Mask patterned(const Mask& mask, const AttentionSpec& spec, int64_t layer) {
+  if (spec.patterns.empty()) return mask;
+  return mask.with(spec.patterns[static_cast<size_t>(layer) % spec.patterns.size()]);
 }
 
 }  // namespace
@@ -66,7 +65,7 @@ MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string
                                        uint32_t site, InitStd std)
     : name_(name),
       spec_(spec),
-      mask_(windowed(mask, spec, layer)),
+      mask_(self ? patterned(mask, spec, layer) : mask),
       self_(self),
       scale_((spec.scale > 0 ? spec.scale
               : spec.scaled  ? 1 / std::sqrt(static_cast<float>(spec.d_qk))
@@ -97,7 +96,8 @@ Tensor MultiHeadAttention::heads(const Heads& q, const Heads& k, const Heads& v,
                                  scale_,
                                  context.dropout(spec_.dropout, site_),
                                  spec_.cap,
-                                 sinks_ ? sinks_->value : Tensor()};
+                                 sinks_ ? sinks_->value : Tensor(),
+                                 context.layout.padded_length};
   const std::string scores_name = name_ + ".scores", probabilities_name = name_ + ".probabilities";
   if (!context.probed(scores_name) && !context.probed(probabilities_name))
     return attention(q, k, v, context.layout.offsets, keys, options);

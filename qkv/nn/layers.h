@@ -90,9 +90,8 @@ struct AttentionSpec {
   float cap = 0;                 // scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
   bool sinks = false;            // each head has a score without a value, learned (gpt-oss)
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
-  // Of layer l a query of a causal stack sees the last windows[l % size] tokens; 0, or no number at all: all.
-  std::vector<int64_t> windows = {};
-  RotarySpec rotary = {};    // of self-attention
+  std::vector<Pattern> patterns = {};  // of self-attention: layer l has patterns[l % size]; none: all keys
+  RotarySpec rotary = {};              // of self-attention
   int64_t latent = 0;        // of keys and values (nn/latent_attention.h); 0: they are made of x itself
   int64_t query_latent = 0;  // likewise of queries
 

@@ -68,6 +68,7 @@ Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v,
   if (o.ranks.defined())
     a.mask = {Mask::Kind::ranked, o.ranks.query.data<int32_t>(), o.ranks.key.data<int32_t>()};
   if (o.term.defined()) a.term = {o.term.data<float>(), o.term.dim(1) / 2};
+  a.padded_length = o.padded_length;
   a.scale = o.scale;
   a.cap = o.cap;
   a.sinks = o.sinks.defined() ? o.sinks.data<float>() : nullptr;
@@ -333,9 +334,10 @@ Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::sp
               dot += static_cast<float>(a.q[(offsets[s] + i) * a.q_stride + h * a.d_qk + c]) *
                      static_cast<float>(a.k[row_of(j) * a.k_stride + kv * a.d_qk + c]);
             const float score = a.cap > 0 ? a.cap * std::tanh(a.scale * dot / a.cap) : a.scale * dot;
-            scores.mutable_data<float>()[i * count + j] = mask.allows(count - queries + i, j)
-                                                              ? score + added(h, count - queries + i, j)
-                                                              : -std::numeric_limits<float>::infinity();
+            scores.mutable_data<float>()[i * count + j] =
+                mask.allows(count - queries + i, j)
+                    ? score + mask.raise(count - queries + i, j) + added(h, count - queries + i, j)
+                    : -std::numeric_limits<float>::infinity();
           }
         Tensor probabilities = scores.clone();
         for (int64_t i = 0; i < queries; ++i) {

@@ -55,6 +55,7 @@ struct AttentionOptions {
   // f32 [heads]: a score of each head that takes its part of the probabilities to nothing (OpenAI 2025,
   // gpt-oss); undefined: none.
   Tensor sinks = {};
+  int64_t padded_length = 0;  // what patterns take for every sequence's length; 0: its own
 };
 
 // q [N, heads, d_qk], k and v [M, kv_heads, d_qk / d_vo] -> [N, heads d_vo]; `offsets` [sequences + 1]

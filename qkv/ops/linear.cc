@@ -3,6 +3,7 @@
 #include "qkv/autograd/graph.h"
 #include "qkv/kernels/gemm.h"
 #include "qkv/ops/dispatch.h"
+#include "qkv/ops/elementwise.h"
 
 namespace qkv {
 namespace {
@@ -19,8 +20,7 @@ class LinearNode : public Node {
   std::string_view name() const override { return "linear"; }
 
   void backward(std::span<Tensor> grads) override {
-    const Tensor& dy = grads[0];
-    expect_dtype("linear", "the gradient", dy, x_.dtype());
+    const Tensor dy = convert(grads[0], x_.dtype());  // f32 where the products' sums were wanted as they are
     const int64_t rows = x_.rows(), in = x_.width(), out = weight_.dim(0);
     if (wants(0)) {
       Tensor dx = Tensor::empty(x_.shape(), x_.dtype());

@@ -167,7 +167,8 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"attention_out_bias", "of the projection of their output", "attention_bias"}, m.attention.out_bias);
   v({"attention_scale", "scores are multiplied by it; 0: by 1 / sqrt(d_qk)"}, m.attention.scale,
     Range<double>{0, 1e6});
-  v({"kv_latent", "keys and values are made of a vector of this width, which alone is remembered (MLA); 0: of x"},
+  v({"kv_latent",
+     "keys and values are made of a vector of this width, which alone is remembered (MLA); 0: of x"},
     m.attention.latent, Range<int64_t>{0, 576});
   v({"query_latent", "queries likewise; 0: of x"}, m.attention.query_latent, Range<int64_t>{0, 1 << 20});
   v({"attention_cap", "scaled scores s become cap tanh(s / cap), as in Gemma 2; 0: they stay"},
@@ -177,9 +178,11 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"query_key_norm", "an RMSnorm of queries and keys: of each head, or of all together"}, query_key_norm,
     Choices{"none", "heads", "whole"});
   m.attention.query_key_norm = query_key_norm_from_name(query_key_norm);
-  v({"windows",
-     "of a decoder's layers, in turn: how many tokens each sees, its own the last; 0: all. E.g. [256, 0]"},
-    m.attention.windows);
+  v({"patterns",
+     "which tokens a token sees, of layers in turn: \"all\"; \"window 256\" (dilated 2); \"stride 64\"; "
+     "\"global "
+     "2\"; \"block 64\" (neighbours 1, summary 8, ends, random 3), or several of these"},
+    m.attention.patterns);
   v({"hidden", "width of the feed-forward network", "4 x width"}, m.hidden, Range<int64_t>{1, 1 << 24});
   std::string activation = name_of(m.activation);
   v({"activation", "of the feed-forward network", "gelu_tanh, of an encoder gelu"}, activation,
@@ -461,23 +464,6 @@ class Reader {
     (*this)(k, wide, range);
     out = static_cast<float>(wide);
   }
-  // An integer or a list of integers.
-  void operator()(const Key& k, std::vector<int64_t>& out) {
-    const toml::node* n = find(k);
-    if (n == nullptr) return;
-    if (const auto one = n->value_exact<int64_t>()) {
-      out = {*one};
-      return;
-    }
-    const toml::array* list = n->as_array();
-    if (list == nullptr) refuse(k, "expected an integer or a list of integers");
-    out.clear();
-    for (const toml::node& e : *list) {
-      const auto i = e.value_exact<int64_t>();
-      if (!i) refuse(k, "expected a list of integers");
-      out.push_back(*i);
-    }
-  }
   // A string or a list of strings.
   void operator()(const Key& k, std::vector<std::string>& out) {
     const toml::node* n = find(k);
@@ -493,6 +479,15 @@ class Reader {
       const auto s = e.value_exact<std::string>();
       if (!s) refuse(k, "expected a list of strings");
       out.push_back(*s);
+    }
+  }
+  void operator()(const Key& k, std::vector<Pattern>& out) {
+    std::vector<std::string> texts = texts_of(out);
+    (*this)(k, texts);
+    try {
+      out = patterns_from_texts(texts);
+    } catch (const Error& e) {
+      refuse(k, e.what());
     }
   }
   void operator()(const Key& k, std::string& out, const Choices& choices) {
@@ -571,9 +566,6 @@ std::string toml_value(const std::vector<std::string>& list) {
   for (const std::string& s : list) out += (out.empty() ? "" : ", ") + toml_value(s);
   return "[" + out + "]";
 }
-std::string toml_value(const std::vector<int64_t>& list) {
-  return fmt::format("[{}]", fmt::join(list, ", "));
-}
 std::string toml_value(bool b) {
   return b ? "true" : "false";
 }
@@ -600,6 +592,7 @@ class Writer {
   void operator()(const Key& k, const T& value) {
     put(k, toml_value(value), "");
   }
+  void operator()(const Key& k, const std::vector<Pattern>& value) { put(k, toml_value(texts_of(value)), ""); }
   void operator()(const Key& k, uint64_t value) { put(k, std::to_string(value), ""); }
   void operator()(const Key& k, int64_t value, Range<int64_t> range, const char* word_for_zero = nullptr) {
     put(k,

@@ -14,7 +14,7 @@ activation = "relu"
 embedding_scaled = true)"},
     {"bert", "Devlin et al. 2019", R"(architecture = "encoder")"},
     {"gpt2", "Radford et al. 2019", ""},
-    {"gpt3", "Brown et al. 2020: dense and banded layers in turn", "windows = [0, 128]"},
+    {"gpt3", "Brown et al. 2020: dense and banded layers in turn", R"(patterns = ["all", "window 128"])"},
     {"t5", "Raffel et al. 2020", R"(
 architecture = "encoder_decoder"
 positions = "relative"
@@ -82,7 +82,7 @@ tied = false)",
      8.0 / 3},
     {"mistral", "Jiang et al. 2023", R"(
 positions = "rotary"
-windows = [128]
+patterns = ["window 128"]
 normalization = "rms"
 norm_epsilon = 1e-6
 activation = "silu"

@@ -1,5 +1,5 @@
 // The engine against formal/variations.h: random small decoders of random variations of positions, norms,
-// branches, heads and windows have the same probabilities, losses, gradients and continuations.
+// branches, heads and patterns have the same probabilities, losses, gradients and continuations.
 
 #include <algorithm>
 
@@ -72,8 +72,20 @@ VariedCase varied_case(unsigned seed) {
     a.rotary.layout = h.interleaved ? RotaryLayout::interleaved : RotaryLayout::halves;
     a.rotary.base = h.theta_base = u() < 0.5 ? 10000 : 100;
   }
-  if (u() < 0.4) a.windows = {between(u, 1, 4), between(u, 0, 3)};
-  h.windows.assign(a.windows.begin(), a.windows.end());
+  for (int i = u() < 0.5 ? between(u, 1, 2) : 0; i > 0; --i) {
+    Pattern p;
+    if (u() < 0.6) p.window = between(u, 1, 4);
+    if (p.window > 0 && u() < 0.4) p.dilation = between(u, 2, 3);
+    if (u() < 0.3) p.stride = between(u, 2, 4);
+    if (u() < 0.3) p.global = between(u, 1, 2);
+    if (u() < 0.3) {
+      p.block = between(u, 2, 4);
+      p.neighbours = between(u, 0, 1);
+      p.summary = between(u, 0, 2);
+    }
+    a.patterns.push_back(p);
+    h.patterns.push_back({p.window, p.dilation, p.stride, p.global, p.block, p.neighbours, p.summary});
+  }
   a.query_key_norm =
       one_of(u, {QueryKeyNorm::none, QueryKeyNorm::none, QueryKeyNorm::heads, QueryKeyNorm::whole});
   h.query_key_norm = static_cast<formal::QueryKeyNorm>(a.query_key_norm);

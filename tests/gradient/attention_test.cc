@@ -51,6 +51,20 @@ const Case kCases[] = {
     {{17, 1}, 4, 2, 3, 17, Mask::sliding(1)},
     {{130}, 2, 2, 3, 5, Mask::sliding(7), 0.1F},
     {{200, 3}, 2, 1, 3, 3, Mask::sliding(70)},
+    {{130, 1}, 2, 1, 3, 3, Mask::full().with({.window = 3, .stride = 40, .global = 1})},
+    {{130, 9},
+     2,
+     2,
+     5,
+     3,
+     Mask::causal().with({.window = 4, .dilation = 5, .block = 32, .summary = 3}),
+     0.1F},
+    {{90, 5},
+     2,
+     1,
+     3,
+     5,
+     Mask::full().with({.block = 8, .neighbours = 1, .ends = true, .random = 1, .first_block = 2})},
 };
 
 // A sum over up to 130 keys of probabilities, whose exponent carries the rounding of a product of width 65.
@@ -160,7 +174,7 @@ TEST(AttentionGradient, OfKeysInBlocksIsTheDifference) {
   keys.block_rows = 4;
   keys.block_offsets = {0, 2};
   keys.blocks = {12, 0, 4, 8};  // sequence 0: rows 12..15, 0; sequence 1: rows 4..7, 8..10
-  for (const Mask mask : {Mask::full(), Mask::causal()})
+  for (const Mask& mask : {Mask::full(), Mask::causal()})
     testing::expect_gradients(
         [&](const Tensors& t) {
           return Tensors{attention({t[0], 0, 4, 3}, {t[1], 0, 2, 3}, {t[2], 0, 2, 5}, offsets, keys,

@@ -1,6 +1,7 @@
 // Attention, forward and backward: the plain loops against f64, the SIMD kernels against the plain loops.
 #include <fmt/format.h>
 
+#include "qkv/models/spec.h"
 #include "tests/unit/attention_testing.h"
 
 namespace qkv {
@@ -11,8 +12,40 @@ const std::vector<int64_t> kLengths = {1, 2, 5, 63, 64, 65, 130};
 // Windows within a tile of keys, and over several.
 const Mask kMasks[] = {Mask::causal(), Mask::full(), Mask::sliding(3), Mask::sliding(66)};
 
+const Pattern kPatterns[] = {
+    {.window = 5, .dilation = 3},
+    {.window = 20, .stride = 33, .global = 2},
+    {.block = 16, .neighbours = 1, .summary = 2},
+    {.block = 64, .neighbours = 1, .ends = true, .random = 2},
+    {.block = 8, .ends = true, .random = 1, .beyond = 64},
+};
+
 std::vector<AttentionCase> attention_cases() {
   std::vector<AttentionCase> cases;
+  // Patterns, within and over several tiles; of a decoder also where only the last are queries.
+  for (const Pattern& pattern : kPatterns)
+    for (const bool causal : {false, true})
+      for (const int64_t kv_heads : {4, 2})
+        cases.push_back(
+            {.name = "pattern",
+             .heads = 4,
+             .kv_heads = kv_heads,
+             .d_qk = 16,
+             .d_vo = 24,
+             .queries = causal ? std::vector<int64_t>{1, 70, 3, 300} : std::vector<int64_t>{1, 70, 64, 300},
+             .keys = causal ? std::vector<int64_t>{130, 70, 200, 310} : std::vector<int64_t>{1, 70, 64, 300},
+             .mask = (causal ? Mask::causal() : Mask::full()).with(pattern),
+             .p = kv_heads == 2 ? 0.2f : 0});
+  for (const int64_t kv_heads : {2, 1})
+    cases.push_back(
+        {.name = "pattern that counts a block often",
+         .heads = 2,
+         .kv_heads = kv_heads,
+         .d_qk = 32,
+         .d_vo = 8,
+         .queries = {1, 70, 63, 300},
+         .keys = {1, 70, 63, 300},
+         .mask = Mask::full().with({.block = 4, .neighbours = 1, .ends = true, .first_block = 3})});
   struct Width {
     int64_t qk, vo;
   };
@@ -20,7 +53,7 @@ std::vector<AttentionCase> attention_cases() {
   for (const auto& [heads, kv_heads] :
        {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {2, 2}, {6, 1}, {6, 2}, {6, 3}})
     for (const Width w : {Width{3, 5}, {8, 24}})
-      for (const Mask mask : kMasks)
+      for (const Mask& mask : kMasks)
         cases.push_back({.name = "heads",
                          .heads = heads,
                          .kv_heads = kv_heads,
@@ -38,7 +71,7 @@ std::vector<AttentionCase> attention_cases() {
                    .keys = kLengths});
   // Several tiles of lanes beside each other, of keys behind each other, and the tasks' border.
   for (const float p : {0.0f, 0.3f})
-    for (const Mask mask : kMasks)
+    for (const Mask& mask : kMasks)
       cases.push_back({.name = "long",
                        .heads = 3,
                        .kv_heads = 1,
@@ -99,7 +132,7 @@ std::vector<AttentionCase> attention_cases() {
                    .d_vo = 24,
                    .queries = {5, 130, 70},
                    .keys = {3, 64, 1}});
-  for (const Mask mask : kMasks)
+  for (const Mask& mask : kMasks)
     cases.push_back({.name = "no keys",
                      .heads = 2,
                      .kv_heads = 2,
@@ -110,7 +143,7 @@ std::vector<AttentionCase> attention_cases() {
                      .mask = mask});
   cases.push_back({.name = "no sequences"});
   // Layouts.
-  for (const Mask mask : kMasks)
+  for (const Mask& mask : kMasks)
     cases.push_back({.name = "packed",
                      .heads = 6,
                      .kv_heads = 2,
@@ -132,7 +165,7 @@ std::vector<AttentionCase> attention_cases() {
                      .p = block_rows == 3 ? 0.2f : 0,
                      .block_rows = block_rows,
                      .packed = block_rows == 16});
-  for (const Mask mask : kMasks)
+  for (const Mask& mask : kMasks)
     cases.push_back({.name = "dropout",
                      .heads = 6,
                      .kv_heads = 3,
@@ -143,7 +176,7 @@ std::vector<AttentionCase> attention_cases() {
                      .mask = mask,
                      .p = 0.5f});
   // One head a group has its own path; several share lanes; single queries another.
-  for (const Mask mask : kMasks)
+  for (const Mask& mask : kMasks)
     for (const int64_t kv_heads : {4, 2})
       cases.push_back({.name = "term",
                        .heads = 4,
@@ -156,7 +189,7 @@ std::vector<AttentionCase> attention_cases() {
                        .p = 0.2f,
                        .term = true});
   // Capped scores, and sinks; queries that see sinks alone.
-  for (const Mask mask : kMasks)
+  for (const Mask& mask : kMasks)
     for (const int64_t kv_heads : {4, 2})
       for (const bool term : {false, true})
         cases.push_back({.name = "cap and sinks",
@@ -184,7 +217,7 @@ std::vector<AttentionCase> attention_cases() {
                    .term = true,
                    .cap = 30});
   // Scores up to about 1e4, both signs.
-  for (const Mask mask : kMasks)
+  for (const Mask& mask : kMasks)
     cases.push_back({.name = "extreme",
                      .heads = 2,
                      .kv_heads = 1,
@@ -202,8 +235,8 @@ std::string text(const AttentionCase& c) {
   std::string s = fmt::format("{}: heads {}/{}, d {}/{}, {}, p {}, block rows {}, lengths", c.name, c.heads,
                               c.kv_heads, c.d_qk, c.d_vo,
                               c.ranked                          ? "ranked"
-                              : c.mask.kind == Mask::Kind::full ? "full"
-                              : c.mask.window > 0               ? fmt::format("window {}", c.mask.window)
+                              : c.mask.kind == Mask::Kind::full ? "full " + text_of(c.mask.pattern)
+                              : c.mask.pattern.any()            ? text_of(c.mask.pattern)
                                                                 : "causal",
                               c.p, c.block_rows);
   for (size_t i = 0; i < c.queries.size(); ++i) s += fmt::format(" {}x{}", c.queries[i], c.keys[i]);
@@ -260,7 +293,7 @@ TYPED_TEST(AttentionKernel, WithoutKeysIsZeroWithLogOfZero) {
   using T = TypeParam;
   for (int i = 0; i < kernel_table_count(); ++i)
     for (const int64_t queries : {1, 3, 70})
-      for (const Mask mask : kMasks) {
+      for (const Mask& mask : kMasks) {
         SCOPED_TRACE(kernel_table(i).name);
         const AttentionProblem<T> problem(
             {.heads = 2, .kv_heads = 2, .queries = {queries}, .keys = {0}, .mask = mask});

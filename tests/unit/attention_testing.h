@@ -24,6 +24,27 @@ struct AttentionCase {
   bool ranked = false;     // instead of the mask an order at random; as many keys as queries
 };
 
+// How often a key counts for a query, 0: it is not seen; by the words of pattern.h, pair by pair.
+inline int64_t times_seen(const Mask& m, int64_t query, int64_t key, int64_t length) {
+  const bool causal = m.kind == Mask::Kind::causal;
+  if (causal && key > query) return 0;
+  const Pattern& p = m.pattern;
+  if (!p.any() || length <= p.beyond) return 1;
+  const int64_t d = query > key ? query - key : key - query;
+  bool seen = key < p.global || query < p.global;
+  for (int64_t i = 0; i < p.window; ++i) seen |= d == i * p.dilation;
+  if (p.stride > 0)
+    for (int64_t i = 0; i <= length; ++i) seen |= d == i * p.stride;
+  if (p.block == 0) return seen;
+  const int64_t blocks = (length + p.block - 1) / p.block, q = query / p.block, k = key / p.block;
+  seen |= q - k <= p.neighbours && k - q <= p.neighbours;
+  seen |= key - k * p.block + p.summary >= p.block;
+  for (int64_t i = 0; i < p.random; ++i) seen |= p.drawn(q, i, length, causal) == k;
+  const auto end = [&](int64_t b) { return b == 0 || (!causal && b == blocks - 1); };
+  if (p.ends) seen |= end(q) || end(k);
+  return !seen ? 0 : k == 0 && !end(q) ? p.first_block : 1;
+}
+
 template <typename T>
 class AttentionProblem {
  public:
@@ -217,17 +238,17 @@ AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradien
         std::vector<double> score, keep, slope;  // slope: of the cap
         double score_error = 0, top = -HUGE_VAL, largest = 0, sum = 0;
         for (int64_t j = 0; j < keys; ++j) {
-          if (c.ranked ? x.key_rank[x.first_row(s) + j] > x.query_rank[row]
-                       : c.mask.kind == Mask::Kind::causal &&
-                             (j > position || (c.mask.window > 0 && position - j >= c.mask.window)))
-            continue;
+          const int64_t times = c.ranked ? x.key_rank[x.first_row(s) + j] <= x.query_rank[row]
+                                         : times_seen(c.mask, position, j, keys);
+          if (times == 0) continue;
           double dot = 0, size = 0;
           for (int64_t d = 0; d < c.d_qk; ++d) {
             const double term = x.q.at(q0 + d) * x.k.at(x.k_at(s, j, kv) + d);
             dot += term, size += std::abs(term);
           }
           seen.push_back(j);
-          const double added = c.term ? x.bias.at(x.term.at(h, position, j)) : 0;
+          const double added =
+              (c.term ? x.bias.at(x.term.at(h, position, j)) : 0) + std::log(static_cast<double>(times));
           const double tanh = c.cap > 0 ? std::tanh(scale * dot / c.cap) : 0;
           slope.push_back(1 - tanh * tanh);
           score.push_back((c.cap > 0 ? c.cap * tanh : scale * dot) + added);

@@ -194,7 +194,7 @@ TEST(GenericCrossEntropy, AgreesWithF64AndDifferences) {
 // sum(dout * attention(q, k, v)) differentiated along each element of q, k and v. An error bound of out, b,
 // becomes 1.5 b / h, summed over the outputs; h^4 is 1e-6 of derivatives of order 1.
 TEST(GenericAttention, GradientAgreesWithDifferences) {
-  for (const Mask mask : {Mask::causal(), Mask::sliding(2), Mask::full()})
+  for (const Mask& mask : {Mask::causal(), Mask::sliding(2), Mask::full()})
     for (const float p : {0.0f, 0.4f}) {
       AttentionProblem<float> x({.name = {},
                                  .heads = 4,

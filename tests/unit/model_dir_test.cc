@@ -356,7 +356,7 @@ const FamilyCase kFamilies[] = {
        r.high = 32;
        r.magnitude = 1.25;
      }},
-    {"mistral", [](ModelSpec& s) { s.attention.windows = {5}; }},
+    {"mistral", [](ModelSpec& s) { s.attention.patterns = {{.window = 5}}; }},
     {"qwen2", [](ModelSpec& s) { s.attention.bias = true; }},
     {"gemma",
      [](ModelSpec& s) {
@@ -469,7 +469,7 @@ const FamilyCase kFamilies[] = {
      [](ModelSpec& s) {
        s = gpt2();
        s.attention.bias = s.attention.scaled = false;
-       s.attention.windows = {0, 3};
+       s.attention.patterns = {{}, {.window = 3}};
      }},
     {"opt",
      [](ModelSpec& s) {
@@ -513,7 +513,7 @@ const FamilyCase kFamilies[] = {
        s.attention.scale = static_cast<float>(1 / std::sqrt(12.0));
        s.attention.cap = 50;
        s.logit_cap = 30;
-       s.attention.windows = {5, 0};
+       s.attention.patterns = {{.window = 5}, {}};
      }},
     {"mixtral",
      [](ModelSpec& s) {
@@ -609,10 +609,16 @@ const FamilyCase kFamilies[] = {
        s = bert_spec(13, 8, 12, 2, 3);
        s.family = "big_bird";
      }},
+    {"big_bird",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.family = "big_bird";
+       s.attention.patterns = {{.block = 4, .neighbours = 1, .ends = true, .beyond = 28, .first_block = 2}};
+     }},
     {"qkv",
      [](ModelSpec& s) {
        s.norm_placement = NormPlacement::sandwich;
-       s.attention.windows = {3, 0};
+       s.attention.patterns = {{.window = 3}, {}};
        s.attention.query_key_norm = QueryKeyNorm::heads;
        s.residual_multiplier = 0.5F;
        s.attention.rotary.scaling = RotaryScaling::dynamic;
@@ -676,11 +682,15 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.attention.scaled_by_layer = true; },
       [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::heads; },
       [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::whole; },
-      [](ModelSpec& s) { s.attention.windows = {3}; },
+      [](ModelSpec& s) { s.attention.patterns = {{.window = 3}}; },
+      [](ModelSpec& s) { s.attention.patterns = {{.window = 3, .dilation = 2}}; },
       [](ModelSpec& s) {
-        s.attention.windows = {3, 0};
+        s.attention.patterns = {{.stride = 3}, {.block = 4, .neighbours = 1, .ends = true, .random = 2}};
       },
-      [](ModelSpec& s) { s.attention.windows = {}; },
+      [](ModelSpec& s) {
+        s.attention.patterns = {{.window = 3}, {}};
+      },
+      [](ModelSpec& s) { s.attention.patterns = {}; },
       [](ModelSpec& s) { s.attention.dropout = 0.125F; },
       [](ModelSpec& s) { s.residual_dropout = 0.125F; },
       [](ModelSpec& s) { s.embedding_dropout = 0.125F; },
@@ -780,16 +790,24 @@ TEST(ModelDir, OlderVersionsAreRead) {
   };
   ModelSpec encoder = bert_spec(13, 8, 12, 2, 3);
   encoder.norm_placement = NormPlacement::pre;  // which no other family has
-  const ScratchDir four, two, one;
+  const ScratchDir five, four, two, one;
   save_model(four.path(), *drawn(encoder));
   older(four, 4, {"source_vocab_size",   "embedding_width",  "embedding_projected_last",
                   "layer_groups",        "branches",         "embedding_multiplier",
                   "residual_multiplier", "logit_multiplier", "attention_out_bias",
-                  "attention_scale",     "query_key_norm",   "windows",
+                  "attention_scale",     "query_key_norm",   "patterns",
                   "rotary_width",        "rotary_layout",    "rotary_base",
                   "rotary_scaling",      "rotary_factor",    "rotary_original_context",
                   "rotary_low",          "rotary_high",      "rotary_magnitude"});
   EXPECT_EQ(load_spec(four.path()), encoder);
+  ModelSpec windows = native();
+  windows.attention.patterns = {{.window = 3}, {}};
+  save_model(five.path(), *drawn(windows));
+  older(five, 5, {"patterns", "experts", "expert_hidden", "kv_latent", "attention_cap", "logit_cap"});
+  Json config = parse_json(read_file(five.path() + "/config.json"), "config.json");
+  config["qkv"]["windows"] = {3, 0};
+  five.write("config.json", config.dump());
+  EXPECT_EQ(load_spec(five.path()), windows);
   save_model(two.path(), *drawn(encoder));
   older(two, 2, {"output", "labels", "pooling", "pooler", "head_dropout"});
   EXPECT_EQ(load_spec(two.path()), encoder);

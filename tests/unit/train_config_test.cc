@@ -553,14 +553,21 @@ TEST_F(TrainConfigTest, CombinationsThatMakeNoSense) {
   };
   refuse_all({"model.branches=parallel", "model.norm=post"}, {"branches", "pre-norms"});
   refuse_all({"model.branches=one_norm", "model.architecture=encoder_decoder"}, {"branches", "source"});
-  refuse_all({"model.windows=[4]", "model.architecture=encoder"}, {"windows", "decoder"});
-  refuse_all({"model.windows=[-4]"}, {"windows", "negative"});
+  refuse_all({"model.patterns=[\"window 4\"]", "model.order=prefix"}, {"patterns", "prefix"});
+  refuse_all({"model.patterns=[\"window -4\"]"}, {"patterns", "needs a number from 0"});
+  refuse_all({"model.patterns=[\"window\"]"}, {"patterns", "window needs a number"});
+  refuse_all({"model.patterns=[\"widow 4\"]"}, {"patterns", "'widow'", "window, dilated"});
+  refuse_all({"model.patterns=[\"dilated 4\"]"}, {"patterns", "shows no key"});
+  refuse_all({"model.patterns=[\"window 4 ends\"]"}, {"patterns", "are of blocks"});
+  refuse_all({"model.patterns=[\"block 4 summary 5\"]"}, {"patterns", "no 5 last keys"});
+  refuse_all({"model.patterns=[\"stride 4 dilated 2\"]"}, {"patterns", "of a window"});
+  refuse_all({"model.patterns=[\"block 4 ends first_block 2\"]"}, {"patterns", "encoder"});
   refuse_all({"model.rotary_width=4"}, {"positions learned", "rotary_width"});
   refuse_all({"model.positions=rotary", "model.rotary_width=5"}, {"rotary_width", "even"});
   refuse_all({"model.positions=rotary", "model.rotary_width=500"}, {"rotary_width", "d_qk"});
   refuse_all({"model.positions=rotary", "model.rotary_scaling=llama3", "model.rotary_low=9"}, {"rotary_low"});
   refuse_all({"model.residual_multiplier=0"}, {"multiplier", "0"});
-  refuse_all({"model.windows=x"}, {"windows", "integer"});
+  refuse_all({"model.patterns=[3]"}, {"patterns", "string"});
   refuse_all({"model.logit_multiplier=2", "model.unembedding_bias=true"}, {"logit_multiplier"});
 }
 

@@ -134,9 +134,10 @@ struct LaneKeys {
   }
 };
 
-// Sets the scores that the mask hides to -inf.
+// Sets the scores that the mask hides to -inf; those whose keys count several times are raised, times
+// `factor`.
 template <typename T>
-HWY_INLINE void mask_scores(const LaneTile<T>& t, int64_t k0, int64_t k1, float* scores) {
+HWY_INLINE void mask_scores(const LaneTile<T>& t, int64_t k0, int64_t k1, float factor, float* scores) {
   int64_t position[kLanes];
   for (int64_t lane = 0; lane < t.count; ++lane) position[lane] = t.position(lane);
   const Mask mask = t.a.mask_of(t.sequence);
@@ -144,6 +145,10 @@ HWY_INLINE void mask_scores(const LaneTile<T>& t, int64_t k0, int64_t k1, float*
     for (int64_t lane = 0; lane < t.count; ++lane)
       if (!mask.allows(position[lane], j))
         scores[(j - k0) * kLanes + lane] = -std::numeric_limits<float>::infinity();
+  if (!mask.counts()) return;
+  for (int64_t j = k0; j < k1; ++j)
+    for (int64_t lane = 0; lane < t.count; ++lane)
+      scores[(j - k0) * kLanes + lane] += factor * mask.raise(position[lane], j);
 }
 
 // Adds the score term, times `factor`, to the scores; for one head a group neighbouring lanes have
@@ -285,7 +290,7 @@ HWY_NOINLINE void attention_lanes(const LaneTile<T>& t, float* scratch) {
     tile_product(count, columns, a.d_qk, k_tile, a.d_qk, 1, q_t, kLanes, s_t, kLanes, false);  // S^T = K Q^T
     if (a.cap > 0) cap_scores(columns, count, 1 / a.cap, a.cap, s_t, nullptr);
     if (a.term.on()) add_term(t, k0, k1, 1, s_t);
-    if (cover == TileCover::mixed) mask_scores(t, k0, k1, s_t);
+    if (cover == TileCover::mixed) mask_scores(t, k0, k1, 1, s_t);
     online_softmax(a, dropout_keys, columns, k0, count, s_t, maximum, sum, correction);
     scale_lanes(a.d_vo, columns, correction, o_t);
     tile_product(a.d_vo, columns, count, v_tile, 1, a.d_vo, s_t, kLanes, o_t, kLanes,
@@ -377,6 +382,7 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
     const int64_t next_count = std::min(end, k1 + kKeyTile) - k1;
     std::copy(next_rows, next_rows + count, rows);
     if (next_count > 0) rows_of_keys(a, t.sequence, k1, k1 + next_count, next_rows);
+    if (mask.cover(position, position + 1, k0, k1) == TileCover::empty) continue;
 
     for (int64_t j = 0; j < count; ++j) prefetch(v + rows[j] * a.v_stride, a.d_vo);
     for (int64_t j = 0; j < whole; j += kAtOnce) dots<kAtOnce>(q, k, a.k_stride, a.d_qk, rows + j, p + j);
@@ -386,6 +392,7 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
       if (a.cap > 0) p[j] = a.cap * std::tanh(p[j] / a.cap);
       if (a.term.on()) p[j] += a.term.bias[a.term.at(head, position, k0 + j)];
       if (!mask.allows(position, k0 + j)) p[j] = -std::numeric_limits<float>::infinity();
+      if (mask.counts()) p[j] += mask.raise(position, k0 + j);
       top = std::max(top, p[j]);
     }
     const float correction = std::exp(maximum - top);
@@ -519,7 +526,7 @@ void attention_grad(const AttentionGrad<T>& g, int64_t sequence, int64_t kv_head
       tile_product(count, columns, a.d_qk, k + k0 * a.d_qk, a.d_qk, 1, q_t, kLanes, s_t, kLanes, false);
       if (a.cap > 0) cap_scores(columns, count, 1 / a.cap, a.cap, s_t, slope);
       if (a.term.on()) add_term(t, k0, k1, 1, s_t);
-      if (cover == TileCover::mixed) mask_scores(t, k0, k1, s_t);
+      if (cover == TileCover::mixed) mask_scores(t, k0, k1, 1, s_t);
       tile_product(count, columns, a.d_vo, v + k0 * a.d_vo, a.d_vo, 1, dout_t, kLanes, dp_t, kLanes, false);
       softmax_grad(a, dropout_keys, columns, k0, count, lse, delta, s_t, dp_t);
       if (g.dterm) add_term_grad(t, k0, k1, dp_t, g.dterm + sequence * a.heads * a.term.row());

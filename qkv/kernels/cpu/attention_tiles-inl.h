@@ -273,7 +273,7 @@ HWY_NOINLINE void attention_lane_tiles(const Attention<BFloat16>& a, int64_t seq
         // The softmax scales what it reads.
         if (a.cap > 0) cap_scores(columns, count, a.scale / a.cap, a.cap / a.scale, s_t, nullptr);
         if (a.term.on()) add_term(t, k0, k1, 1 / a.scale, s_t);
-        if (cover == TileCover::mixed) mask_scores(t, k0, k1, s_t);
+        if (cover == TileCover::mixed) mask_scores(t, k0, k1, 1 / a.scale, s_t);
         if (softmax_pairs(a, LaneKeys<BFloat16>(t), columns, k0, count, s_t, state.maximum, state.sum,
                           state.correction, p_t))
           scale_lanes(d_vo, columns, state.correction, state.o_t);
@@ -437,7 +437,7 @@ void attention_grad_on_tiles(const AttentionGrad<BFloat16>& g, int64_t sequence,
       scope.product(tile_keys, columns, d_qk, k + k0 * d_qk, d_qk, q_t, columns, s_t, kLanes, false);
       if (a.cap > 0) cap_scores(columns, count, a.scale / a.cap, a.cap / a.scale, s_t, slope);
       if (a.term.on()) add_term(t, k0, k1, 1 / a.scale, s_t);
-      if (cover == TileCover::mixed) mask_scores(t, k0, k1, s_t);
+      if (cover == TileCover::mixed) mask_scores(t, k0, k1, 1 / a.scale, s_t);
       scope.product(tile_keys, columns, d_vo, v + k0 * d_vo, d_vo, dout_t, columns, dp_t, kLanes, false);
       softmax_grad_pairs(a, dropout_keys, columns, k0, count, lse, delta, a.cap > 0 ? slope : nullptr, s_t,
                          dp_t, p_rows, ds_rows, ds_pairs);

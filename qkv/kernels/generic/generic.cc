@@ -227,7 +227,7 @@ void query_scores(const Attention<T>& a, int64_t s, int64_t i, int64_t h, std::v
     float dot = 0;
     for (int64_t c = 0; c < a.d_qk; ++c) dot += at(q, c) * at(k, c);
     const float score = a.cap > 0 ? a.cap * std::tanh(a.scale * dot / a.cap) : a.scale * dot;
-    scores[j] = score + (a.term.on() ? a.term.bias[a.term.at(h, position, j)] : 0);
+    scores[j] = score + mask.raise(position, j) + (a.term.on() ? a.term.bias[a.term.at(h, position, j)] : 0);
   }
 }
 
