@@ -42,12 +42,8 @@ struct Mask {
   }
 
   bool is_causal() const { return kind == Kind::causal; }
-  // Whether a query sees no more than its last tokens, and how many (2^31: all).
-  bool is_window() const { return is_causal() && pattern == Pattern{.window = pattern.window}; }
-  uint32_t window() const {
-    constexpr int64_t kAll = int64_t{1} << 31;
-    return static_cast<uint32_t>(pattern.window == 0 ? kAll : std::min(pattern.window, kAll));
-  }
+  // Whether how far a key is from the query alone decides.
+  bool by_distance() const { return kind != Kind::ranked && pattern.global == 0 && pattern.block == 0; }
   bool allows(int64_t query, int64_t key) const {
     if (kind == Kind::ranked) return key_rank[key] <= query_rank[query];
     if (is_causal() && key > query) return false;

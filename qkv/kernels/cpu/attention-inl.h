@@ -134,32 +134,36 @@ struct LaneKeys {
   }
 };
 
-// Sets scores to -inf but where 0 <= position - key < window.
-HWY_INLINE void mask_beyond(int64_t count, const int64_t* position, int64_t k0, int64_t k1, uint32_t window,
-                            float* scores) {
+// mask_scores() where the mask looks at distances alone: a tile has few of them, and neighbouring lanes have
+// neighbouring ones.
+template <typename T>
+HWY_INLINE void mask_distances(const LaneTile<T>& t, const Mask& mask, int64_t k0, int64_t k1,
+                               float* scores) {
   const DF d;
-  const DU du;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  alignas(64) uint32_t of_lane[kLanes] = {};
-  for (int64_t lane = 0; lane < count; ++lane) of_lane[lane] = static_cast<uint32_t>(position[lane]);
-  const VF hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
-  for (int64_t j = k0; j < k1; ++j)
-    for (int64_t n = 0; n < count; n += lanes) {  // a key after the query is at a distance near 2^32
-      const VU distance = hn::Sub(hn::LoadU(du, of_lane + n), hn::Set(du, static_cast<uint32_t>(j)));
-      float* s = scores + (j - k0) * kLanes + n;
-      const auto seen = hn::RebindMask(d, hn::Lt(distance, hn::Set(du, window)));
-      hn::StoreU(hn::IfThenElse(seen, hn::LoadU(d, s), hidden), d, s);
-    }
+  const int64_t q0 = t.first_position(), nearest = q0 - (k1 - 1), key = std::max<int64_t>(0, -nearest);
+  float hidden[kLanes + kKeyTile] = {};  // of distance nearest + i
+  for (int64_t i = 0; i < t.end_position() - k0 - nearest; ++i)
+    if (!mask.allows(key + nearest + i, key)) hidden[i] = -std::numeric_limits<float>::infinity();
+  for (int64_t j = k0; j < k1; ++j) {
+    float* row = scores + (j - k0) * kLanes;
+    const float* of_key = hidden + (q0 - j - nearest);
+    if (t.group() == 1)
+      for (int64_t n = 0; n < t.count; n += lanes)
+        hn::StoreU(hn::Add(hn::LoadU(d, row + n), hn::LoadU(d, of_key + n)), d, row + n);
+    else
+      for (int64_t lane = 0; lane < t.count; ++lane) row[lane] += of_key[t.query(lane) - t.query(0)];
+  }
 }
 
 // Sets the scores that the mask hides to -inf; those whose keys count several times are raised, times
 // `factor`.
 template <typename T>
 HWY_INLINE void mask_scores(const LaneTile<T>& t, int64_t k0, int64_t k1, float factor, float* scores) {
+  const Mask mask = t.a.mask_of(t.sequence);
+  if (mask.by_distance()) return mask_distances(t, mask, k0, k1, scores);
   int64_t position[kLanes];
   for (int64_t lane = 0; lane < t.count; ++lane) position[lane] = t.position(lane);
-  const Mask mask = t.a.mask_of(t.sequence);
-  if (mask.is_window()) return mask_beyond(t.count, position, k0, k1, mask.window(), scores);
   for (int64_t j = k0; j < k1; ++j)
     for (int64_t lane = 0; lane < t.count; ++lane)
       if (!mask.allows(position[lane], j))

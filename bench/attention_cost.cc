@@ -1,0 +1,109 @@
+// What attention costs under one pattern at one length: a forward pass, and one with its gradients. Prints
+//   forward_ms step_ms forward_gflops step_gflops visited_tiles tiles peak_mb
+// where the rates count what is computed on the tiles that the pattern does not empty.
+// bench/attention_cost.py draws the curves.
+//
+//   attention_cost [--pattern all] [--length 4096] [--encoder] [--dtype f32|bf16] [--heads 2]
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+
+#include "qkv/autograd/graph.h"
+#include "qkv/base/parallel.h"
+#include "qkv/models/spec.h"
+#include "qkv/ops/attention.h"
+#include "qkv/ops/elementwise.h"
+
+namespace qkv {
+namespace {
+
+constexpr int64_t kWidth = 64;  // of a head
+
+struct Options {
+  std::string pattern = "all", dtype = "f32";
+  int64_t length = 4096, heads = 2;
+  bool encoder = false;
+};
+
+Tensor draw(int64_t rows, int64_t width, uint64_t seed, DType dtype) {
+  Tensor x = Tensor::empty({rows, width}, DType::f32);
+  const RandomStream stream{seed, 0, 0};
+  for (int64_t i = 0; i < x.count(); ++i)
+    x.mutable_data<float>()[i] = stream.normal(static_cast<uint64_t>(i));
+  return convert(x, dtype);
+}
+
+// The median of enough runs for half a second, at least one.
+template <typename F>
+double milliseconds(const F& f) {
+  std::vector<double> times;
+  for (double all = 0; times.empty() || (all < 500 && times.size() < 51);) {
+    const auto start = std::chrono::steady_clock::now();
+    f();
+    times.push_back(
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    all += times.back();
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+void run(const Options& o) {
+  const DType dtype = o.dtype == "bf16" ? DType::bf16 : DType::f32;
+  const Mask mask = (o.encoder ? Mask::full() : Mask::causal()).with(pattern_from_text(o.pattern));
+  const Mask its = mask.of_length(o.length);
+  int64_t tiles = 0, visited = 0;
+  for (int64_t q = 0; q < o.length; q += kKeyTile)
+    for (int64_t k = 0; k < o.length; k += kKeyTile, ++tiles)
+      visited += its.cover(q, std::min(o.length, q + kKeyTile), k, std::min(o.length, k + kKeyTile)) !=
+                 TileCover::empty;
+  const std::vector<int32_t> offsets = {0, static_cast<int32_t>(o.length)};
+  const int64_t columns = o.heads * kWidth;
+  Tensor qkv = draw(o.length, 3 * columns, 1, dtype);
+  const Tensor dout = draw(o.length, columns, 2, dtype);
+  AttentionOptions options;
+  options.mask = mask;
+  options.scale = 1 / std::sqrt(static_cast<float>(kWidth));
+  const auto forward = [&] {
+    return attention({qkv, 0, o.heads, kWidth}, {qkv, columns, o.heads, kWidth},
+                     {qkv, 2 * columns, o.heads, kWidth}, offsets, KeyLayout::contiguous(offsets), options);
+  };
+  forward();
+  const double forward_ms = milliseconds(forward);
+  const auto leaf = make_leaf(qkv, Tensor::zeros(qkv.shape(), DType::f32));
+  const double step_ms = milliseconds([&] {
+    const Seed seed{forward(), dout};
+    backward(std::span(&seed, 1));
+  });
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  // S and O forward; S, dP, dV, dK and dQ backward.
+  const double product = 2.0 * static_cast<double>(visited * kKeyTile * kKeyTile * kWidth * o.heads);
+  fmt::print("{:.3f} {:.3f} {:.1f} {:.1f} {} {} {:.0f}\n", forward_ms, step_ms,
+             2 * product / forward_ms / 1e6, 7 * product / step_ms / 1e6, visited, tiles,
+             static_cast<double>(usage.ru_maxrss) / 1024);
+}
+
+}  // namespace
+}  // namespace qkv
+
+int main(int argc, char** argv) {
+  qkv::Options o;
+  CLI::App app("What attention costs under a pattern");
+  app.add_option("--pattern", o.pattern);
+  app.add_option("--length", o.length)->check(CLI::Range(1, 1 << 20));
+  app.add_option("--heads", o.heads)->check(CLI::Range(1, 64));
+  app.add_option("--dtype", o.dtype)->check(CLI::IsMember({"f32", "bf16"}));
+  app.add_flag("--encoder", o.encoder);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    qkv::run(o);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "attention_cost: {}\n", e.what());
+    return 1;
+  }
+  return 0;
+}
