@@ -2,7 +2,8 @@
 # Every variation of the model, trained alike on the characters of Shakespeare (examples/shakespeare_char.toml): the lowest
 # validation loss, tokens a second and parameters, as a table. One seed and one setting of everything else: what is
 # told apart by a hundredth may be chance.
-#   [QKV=build/qkv] bench/variations.sh [--set key=value]...      (all runs with these settings, too)
+#   [QKV=build/qkv] [ONLY=REGEX] bench/variations.sh [--set key=value]...      (all runs with these settings, too; ONLY those
+#   whose names match)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 qkv=${QKV:-build/qkv}
@@ -32,14 +33,32 @@ variations=(
   "normed queries and keys:model.query_key_norm=heads"
   'window of 16:model.patterns=["window~16"]'
   'windows of 16 and all, in turn:model.patterns=["window~16","all"]'
+  'dilated, 8 of 16:model.patterns=["window~8~dilated~2"]'
+  'strided, 8:model.patterns=["window~8~stride~8"]'
+  'blocks of 8, fixed:model.patterns=["block~8~summary~1"]'
+  "sinusoidal, scaled embeddings:model.positions=sinusoidal model.embedding_scaled=true"
+  "quick GELU:model.activation=gelu_quick"
+  "squared ReLU:model.activation=relu_squared"
+  "two hidden layers of 320:model.hidden_layers=2 model.hidden=320"
+  "capped scores and logits:model.attention_cap=50 model.logit_cap=30"
+  "sinks:model.attention_sinks=true"
+  "latent attention (32):model.positions=rotary model.rotary_width=16 model.kv_latent=32"
+  "4 experts of 256, 2 of a token:model.experts=4 model.expert_hidden=256"
+  "8 experts of 256, 2 of a token:model.experts=8 model.expert_hidden=256"
+  "8 experts, sigmoid, 1 shared:model.experts=8 model.expert_hidden=128 model.shared_hidden=256 model.router_score=sigmoid"
   "preset llama:model.preset=llama"
   "preset palm:model.preset=palm"
   "preset gemma:model.preset=gemma"
   "preset olmo2:model.preset=olmo2"
+  "preset gemma2:model.preset=gemma2"
+  "preset mixtral:model.preset=mixtral"
+  "preset deepseek-mla:model.preset=deepseek-mla"
+  "preset riedel-g:model.preset=riedel-g"
 )
 echo "| variation | validation loss | bits a byte | tokens/s | parameters |"
 echo "|---|---|---|---|---|"
 for entry in "${variations[@]}"; do
+  [[ ${entry%%:*} =~ ${ONLY:-.} ]] || continue
   set_options=()
   for setting in ${entry#*:}; do set_options+=(--set "${setting//\~/ }"); done  # ~: a space
   log=$("$qkv" train examples/shakespeare_char.toml --set train.out="$scratch/run" --set train.sample_tokens=0 --overwrite \

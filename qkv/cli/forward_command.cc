@@ -194,7 +194,8 @@ Tensor add_outputs(const Transformer& model, const Inputs& in, const Context& co
       out.emplace_back("logits", classes());
       break;
     case Output::token_classes:
-      out.emplace_back("logits", in.tokens.spread(classes()));
+      out.emplace_back("logits",
+                       spec.classes() == 1 ? column(in.tokens, classes(), 0) : in.tokens.spread(classes()));
       break;
     case Output::span:
       out.emplace_back("start_logits", column(in.tokens, classes(), 0));

@@ -23,6 +23,11 @@ void print_tensors(const std::string& path) {
   for (const auto& [key, value] : file.metadata) fmt::print("  {} = {}\n", key, value);
 }
 
+// Numbers that self-attention keeps of a token in one layer.
+int64_t remembered(const AttentionSpec& a) {
+  return a.latent > 0 ? a.latent + a.rotary.width : a.kv_heads * (a.d_qk + a.d_vo);
+}
+
 void run(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return print_tensors(path);
   const std::string dir = resolve_model_dir(path);
@@ -44,7 +49,21 @@ void run(const std::string& path) {
   if (s.has_blocks()) {
     fmt::print("  heads       {} ({} for keys and values), queries {} wide, values {} wide\n",
                s.attention.heads, s.attention.kv_heads, s.attention.d_qk, s.attention.d_vo);
-    fmt::print("  hidden      {}, {}{}\n", s.hidden, name_of(s.activation), s.gated ? ", gated" : "");
+    if (s.attention.latent > 0)
+      fmt::print(
+          "  latents     {} wide for keys and values{}\n", s.attention.latent,
+          s.attention.query_latent > 0 ? fmt::format(", {} for queries", s.attention.query_latent) : "");
+    fmt::print("  hidden      {}, {}{}{}\n", s.hidden, name_of(s.activation), s.gated ? ", gated" : "",
+               s.hidden_layers > 1 ? fmt::format(", {} layers", s.hidden_layers) : "");
+    if (const ExpertsSpec& x = s.experts; x.count > 0)
+      fmt::print(
+          "  experts     {} of {} hidden, {} of a token ({}){}{}\n", x.count, x.hidden, x.chosen,
+          name_of(x.score),
+          x.first == 0 && x.every == 1 ? "" : fmt::format(", from layer {} in every {}.", x.first, x.every),
+          x.shared_hidden > 0 ? fmt::format(", beside {} for all tokens", x.shared_hidden) : "");
+    if (s.attention.cap > 0 || s.logit_cap > 0)
+      fmt::print("  caps        scores {}, logits {} (0: none)\n", s.attention.cap, s.logit_cap);
+    if (s.attention.sinks) fmt::print("  sinks       one of each head\n");
     const RotarySpec& r = s.attention.rotary;
     fmt::print("  positions   {}{}\n", name_of(s.positions),
                r.width == 0 ? ""
@@ -56,6 +75,8 @@ void run(const std::string& path) {
                s.branches == Branches::serial ? "" : ", branches beside each other");
     if (!s.attention.patterns.empty())
       fmt::print("  patterns    {} in turn\n", fmt::join(texts_of(s.attention.patterns), ", "));
+    if (s.architecture != Architecture::encoder)
+      fmt::print("  remembers   {} numbers a token\n", s.layers * remembered(s.attention));
   }
   fmt::print("  unembedding {}\n", s.tied ? "tied to the token embedding" : "its own");
   fmt::print("  parameters  {}\n", model.parameters().count());

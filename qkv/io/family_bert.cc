@@ -309,6 +309,11 @@ std::vector<WeightName> albert_weights(const ModelSpec& s) {
 std::vector<WeightName> electra_weights(const ModelSpec& s) {
   WeightNames n{bert_like_weights(s, "electra", 0)};
   if (s.embedding_width > 0) n.linear("embedding.projection", "electra.embeddings_project");
+  if (s.output == Output::token_classes) {  // which tokens were replaced
+    n.linear("pooler", "discriminator_predictions.dense");
+    n.linear("classifier", "discriminator_predictions.dense_prediction");
+    return n.all;
+  }
   n.linear("head", "generator_predictions.dense");
   n.norm("head.norm", "generator_predictions.LayerNorm");
   n.tensor("unembedding.bias", "generator_lm_head.bias");
@@ -360,8 +365,19 @@ const Family& electra_family() {
       "electra",
       [](const JsonField& c) {
         ModelSpec s = read_bert_like(c, "Electra", 0);
+        if (c.find("architectures") && c["architectures"].at(0).string() == "ElectraForPreTraining") {
+          s.output = Output::token_classes;
+          s.labels = {"replaced"};
+          s.head_width = 0;
+          s.unembedding_bias = false;
+          s.pooler = true;
+          s.pooler_activation = s.activation;
+          s.head_dropout = 0;
+          return s;
+        }
         check(s.output == Output::tokens && s.labels.empty(),
-              "{}: architectures: of ELECTRA only ElectraForMaskedLM is supported", c.place());
+              "{}: architectures: of ELECTRA only ElectraForMaskedLM and ElectraForPreTraining are supported",
+              c.place());
         check(s.activation == Activation::gelu, "{}: hidden_act: only gelu is supported, as the head has it",
               c.place());
         return s;
@@ -369,9 +385,17 @@ const Family& electra_family() {
       [](const ModelSpec& s) {
         OrderedJson c = write_bert_like(s, "electra", "Electra", 0);
         c["embedding_size"] = s.embedding_width > 0 ? s.embedding_width : s.width;
+        if (s.output == Output::token_classes) {
+          c["architectures"] = {"ElectraForPreTraining"};
+          c.erase("id2label");
+          c.erase("label2id");
+        }
         return c;
       },
-      [](const ModelSpec& s) { return is_masked_lm(s) && s.embedding_width > 0; },
+      [](const ModelSpec& s) {
+        return (is_masked_lm(s) && s.embedding_width > 0) ||
+               (is_bert(s) && s.output == Output::token_classes && s.pooler);
+      },
       electra_weights,
       "electra.",
       [](const ModelSpec&, const std::string& name) {

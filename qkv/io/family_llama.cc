@@ -403,7 +403,8 @@ const Family& gemma2_family() {
         ModelSpec s = gemma_family().read_config(c);
         AttentionSpec& a = s.attention;
         s.norm_placement = NormPlacement::sandwich;
-        a.scale = static_cast<float>(1 / std::sqrt(c.number_or("query_pre_attn_scalar", 256)));
+        const double scalar = c.number_or("query_pre_attn_scalar", 256);
+        if (scalar != static_cast<double>(a.d_qk)) a.scale = static_cast<float>(1 / std::sqrt(scalar));
         a.cap = c.number_or("attn_logit_softcapping", 0);
         s.logit_cap = c.number_or("final_logit_softcapping", 0);
         a.patterns = {{.window = c.integer_or("sliding_window", 4096, 1, kMost)}, {}};
@@ -414,7 +415,8 @@ const Family& gemma2_family() {
         OrderedJson c = gemma_family().write_config(s);
         c["model_type"] = "gemma2";
         c["architectures"] = {"Gemma2ForCausalLM"};
-        const double scalar = 1 / (double{a.scale} * double{a.scale});
+        const double scalar =
+            a.scale > 0 ? 1 / (double{a.scale} * double{a.scale}) : static_cast<double>(a.d_qk);
         c["query_pre_attn_scalar"] =
             std::abs(scalar - std::round(scalar)) < 1e-4 ? std::round(scalar) : scalar;
         c["attn_logit_softcapping"] = a.cap > 0 ? OrderedJson(decimal(a.cap)) : OrderedJson(nullptr);

@@ -83,6 +83,7 @@ ModelSpec read_config(const JsonField& c) {
     const JsonField patterns = q["patterns"];
     for (size_t i = 0; i < patterns.size(); ++i)
       s.attention.patterns.push_back(pattern_from_text(patterns.at(i).string()));
+    s.pooler_activation = activation_from_name(q["pooler_activation"].string());
     s.attention.latent = q["kv_latent"].integer(0, kMost);
     s.attention.query_latent = q["query_latent"].integer(0, kMost);
     s.attention.cap = static_cast<float>(q["attention_cap"].number());
@@ -184,6 +185,7 @@ OrderedJson write_config(const ModelSpec& s) {
             {"rotary_low", r.low},
             {"rotary_high", r.high},
             {"rotary_magnitude", r.magnitude},
+            {"pooler_activation", name_of(s.pooler_activation)},
             {"kv_latent", s.attention.latent},
             {"query_latent", s.attention.query_latent},
             {"attention_cap", decimal(s.attention.cap)},

@@ -257,8 +257,10 @@ void check_spec(const ModelSpec& s) {
   check(s.output == Output::tokens || (s.head_width == 0 && !s.unembedding_bias && s.tied),
         "model: output {} has no unembedding", name_of(s.output));
   const bool labelled_tokens = may_be_labelled && !s.labels.empty();
-  check(!s.pooler || s.output == Output::sequence_classes || s.output == Output::embedding || labelled_tokens,
+  check(!s.pooler || labelled || s.output == Output::embedding || labelled_tokens,
         "model: output {} has no pooler", name_of(s.output));
+  check(s.pooler || s.pooler_activation == Activation::tanh,
+        "model: pooler_activation {}: there is no pooler", name_of(s.pooler_activation));
   check(s.attention.heads % s.attention.kv_heads == 0, "model: {} heads are not divisible by {} kv_heads",
         s.attention.heads, s.attention.kv_heads);
   check_rotary(s);

@@ -112,7 +112,8 @@ struct ModelSpec {
   // whether its second text follows the first (BERT's pre-training).
   std::vector<std::string> labels = {};
   Pooling pooling = Pooling::first;  // of sequence classes and embeddings
-  bool pooler = false;               // tanh(W x + b) of what is pooled (BERT)
+  bool pooler = false;               // f(W x + b) of what is pooled (BERT), or of each token (ELECTRA)
+  Activation pooler_activation = Activation::tanh;  // its f
   RecurrenceSpec recurrence = {};
   bool source_reversed = false;  // the encoder reads its source from the end (Sutskever et al. 2014)
   std::string family =

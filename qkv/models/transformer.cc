@@ -186,14 +186,16 @@ Tensor Transformer::pooled(const Tensor& hidden, const ModelInput& input) const 
   };
   const Tensor rows = spec_.pooling == Pooling::mean ? mean_of_sequences(hidden, offsets)
                                                      : select_rows(hidden, row_of_each());
-  return pooler_ ? activation(Activation::tanh, pooler_->forward(rows)) : rows;
+  return pooler_ ? activation(spec_.pooler_activation, pooler_->forward(rows)) : rows;
 }
 
 Tensor Transformer::class_features(const Tensor& hidden, const ModelInput& input,
                                    const Context& context) const {
   check(classifier_ != nullptr, "model: output {} has no classes", name_of(spec_.output));
   const bool of_sequence = spec_.output == Output::sequence_classes || spec_.output == Output::tokens;
-  const Tensor x = of_sequence ? pooled(hidden, input) : hidden;
+  const Tensor x = of_sequence ? pooled(hidden, input)
+                   : pooler_   ? activation(spec_.pooler_activation, pooler_->forward(hidden))
+                               : hidden;
   return dropout(x, context.dropout(spec_.head_dropout, kHeadSite));
 }
 

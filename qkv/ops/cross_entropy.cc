@@ -138,13 +138,14 @@ CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, 
                       .c = z,
                       .c_stride = stride});
       parallel_for(count, row_grain(vocab * 8), [&](int64_t r, int64_t end) {
-        if (cap > 0) cap_in_place((end - r) * stride, cap, z + r * stride);
+        for (int64_t i = r; i < end && cap > 0; ++i) cap_in_place(vocab, cap, z + i * stride);
         kernels().typed<T>().cross_entropy({end - r, vocab, z + r * stride, stride, target + begin + r, scale,
                                             losses + begin + r, dz ? dz + r * stride : nullptr,
                                             terms.label_smoothing, terms.z_loss});
         if (cap == 0 || dz == nullptr) return;
-        for (int64_t i = r * stride; i < end * stride; ++i)
-          dz[i] = T(static_cast<float>(dz[i]) * (1 - z[i] * z[i] / (cap * cap)));
+        for (; r < end; ++r)
+          for (int64_t i = r * stride; i < r * stride + vocab; ++i)
+            dz[i] = T(static_cast<float>(dz[i]) * (1 - z[i] * z[i] / (cap * cap)));
       });
       if (node) node->chunk(x, begin, count, dlogits, stride);
     }

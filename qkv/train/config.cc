@@ -298,6 +298,10 @@ void visit(TrainConfig& c, Visitor& v) {
   m.pooling = pooling_from_name(pooling);
   v({"pooler", "a layer between it and the classes", "true where classes are read from the first token"},
     m.pooler);
+  std::string pooler_activation = name_of(m.pooler_activation);
+  v({"pooler_activation", "of that layer"}, pooler_activation,
+    Choices{"tanh", "gelu_tanh", "gelu", "gelu_quick", "relu", "relu_squared", "silu"});
+  m.pooler_activation = activation_from_name(pooler_activation);
   v({"head_dropout", "of what classes are read from", "dropout"}, m.head_dropout, Range<double>{0, 0.95});
   v({"norm_epsilon", "added to the variance", "1e-05, of an encoder 1e-12"}, m.norm_epsilon,
     Range<double>{0, 0.1});
@@ -592,7 +596,9 @@ class Writer {
   void operator()(const Key& k, const T& value) {
     put(k, toml_value(value), "");
   }
-  void operator()(const Key& k, const std::vector<Pattern>& value) { put(k, toml_value(texts_of(value)), ""); }
+  void operator()(const Key& k, const std::vector<Pattern>& value) {
+    put(k, toml_value(texts_of(value)), "");
+  }
   void operator()(const Key& k, uint64_t value) { put(k, std::to_string(value), ""); }
   void operator()(const Key& k, int64_t value, Range<int64_t> range, const char* word_for_zero = nullptr) {
     put(k,

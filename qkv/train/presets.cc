@@ -14,7 +14,8 @@ activation = "relu"
 embedding_scaled = true)"},
     {"bert", "Devlin et al. 2019", R"(architecture = "encoder")"},
     {"gpt2", "Radford et al. 2019", ""},
-    {"gpt3", "Brown et al. 2020: dense and banded layers in turn", R"(patterns = ["all", "window 128"])"},
+    {"gpt3-sparse", "Brown et al. 2020: dense and banded layers in turn",
+     R"(patterns = ["all", "window 128"])"},
     {"t5", "Raffel et al. 2020", R"(
 architecture = "encoder_decoder"
 positions = "relative"
@@ -101,6 +102,62 @@ attention_bias = false
 feed_forward_bias = false
 embedding_scaled = true)",
      4, 0},
+    {"gemma2", "Gemma Team 2024", R"(
+positions = "rotary"
+norm = "sandwich"
+patterns = ["window 128", "all"]
+attention_cap = 50
+logit_cap = 30
+normalization = "rms_plus_one"
+norm_epsilon = 1e-6
+activation = "gelu_tanh"
+gated = true
+attention_bias = false
+feed_forward_bias = false
+embedding_scaled = true)",
+     4, 2},
+    {"mixtral", "Jiang et al. 2024: 8 experts, 2 of a token", R"(
+positions = "rotary"
+experts = 8
+experts_chosen = 2
+normalization = "rms"
+norm_epsilon = 1e-6
+activation = "silu"
+gated = true
+attention_bias = false
+feed_forward_bias = false
+tied = false)",
+     3.5, 2},
+    {"deepseek-mla", "DeepSeek-AI 2024: multi-head latent attention", R"(
+positions = "rotary"
+rotary_width = 16
+rotary_layout = "interleaved"
+kv_latent = 64
+normalization = "rms"
+norm_epsilon = 1e-6
+activation = "silu"
+gated = true
+attention_bias = false
+feed_forward_bias = false
+tied = false)",
+     8.0 / 3},
+    {"albert", "Lan et al. 2020", R"(
+architecture = "encoder"
+embedding_width = 64
+embedding_projected_last = true
+head_width = 64
+layer_groups = 1
+activation = "gelu_tanh")"},
+    {"bigbird", "Zaheer et al. 2020", R"(
+architecture = "encoder"
+patterns = ["block 64 neighbours 1 ends random 3"]
+activation = "gelu_tanh")"},
+    {"riedel-g", "Riedel, with his mask: the z-score on each sum, no biases in attention", R"(
+norm = "post"
+normalization = "layer_plain"
+activation = "relu"
+attention_bias = false
+tied = false)"},
     {"olmo2", "OLMo Team 2025", R"(
 positions = "rotary"
 norm = "branch"

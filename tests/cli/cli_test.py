@@ -1596,6 +1596,19 @@ train = { out = "p", steps = 3, batch = 2, warmup_steps = 1 }
         out = self.ok("inspect", "p").out
         for part in ("hidden      64, silu, gated", "positions   rotary (8 of 8 columns, base 10000)", "norms       rms, pre"):
             self.assertIn(part, out)
+        self.ok("train", "c.toml", "--set", "model.experts=3", "--set", "model.expert_hidden=8", "--set", "model.shared_hidden=4",
+                "--set", "model.attention_cap=5", "--set", 'model.patterns=["window 4 global 1", "all"]', "--set", "train.out=m")
+        out = self.ok("inspect", "m").out
+        for part in ("experts     3 of 8 hidden, 2 of a token (softmax), beside 4 for all tokens", "caps        scores 5, logits 0",
+                     "patterns    window 4 global 1, all in turn", "remembers   32 numbers a token"):
+            self.assertIn(part, out)
+        self.ok("train", "c.toml", "--preset", "deepseek-mla", "--set", "model.kv_latent=4", "--set", "model.rotary_width=2",
+                "--set", "train.out=d")
+        out = self.ok("inspect", "d").out
+        for part in ("latents     4 wide for keys and values", "remembers   6 numbers a token"):
+            self.assertIn(part, out)
+        for run in ("m", "d"):
+            self.assertGreaterEqual(len(self.ok("generate", run, "--prompt", "the", "--tokens", "9").out), 9)
         # Rotary positions do not end with the context.
         self.assertGreaterEqual(len(self.ok("generate", "p", "--prompt", "the", "--tokens", "40").out), 40)
         self.refused("train", "c.toml", "--preset", "lama", status=2, says=["c.toml", "preset", "llama", "lama"])

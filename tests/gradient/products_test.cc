@@ -39,6 +39,38 @@ TEST(LinearGradient, WithBiasIsTheDifference) {
   }
 }
 
+// Sums of bf16 products that are wanted as they are: the gradient comes back in f32.
+TEST(LinearGradient, OfF32OutputsIsTheDifference) {
+  for (const auto& [rows, in, out] : kSizes)
+    expect_gradients([](const Tensors& t) { return Tensors{linear(t[0], t[1], {}, DType::f32)}; },
+                     {uniform({rows, in}, 1), uniform({out, in}, 2)}, bilinear(std::max({rows, in, out})));
+}
+
+// The cap of logits is within the loss.
+TEST(CrossEntropyGradient, OfCappedLogitsIsTheDifference) {
+  const Tensor targets = Tensor::of({5}, std::vector<int32_t>{3, -100, 0, 16, 7});
+  const Tensor x = uniform({5, 9}, 1, -2, 2), w = uniform({17, 9}, 2, -2, 2);
+  const auto loss = [&](const Tensors& t, const LossTerms& terms) {
+    return unembed_cross_entropy(t[0], t[1], {}, targets, 0.25F, terms, 1.5F);
+  };
+  for (const LossTerms& terms : {LossTerms{}, LossTerms{0.1F, 1e-2F}})
+    expect_gradients([&](const Tensors& t) { return Tensors{loss(t, terms).loss}; }, {x, w},
+                     {.fifth = 100, .roundings = 30, .bf16_roundings = 8, .root = true});
+  // As the definition has it.
+  const NoGrad guard;
+  const Tensor z = linear(x, w, {});
+  double want = 0;
+  for (int64_t r = 0; r < 5; ++r) {
+    const int32_t target = targets.data<int32_t>()[r];
+    if (target < 0) continue;
+    double sum = 0;
+    const auto capped = [&](int64_t i) { return 1.5 * std::tanh(z.data<float>()[r * 17 + i] / 1.5); };
+    for (int64_t i = 0; i < 17; ++i) sum += std::exp(capped(i));
+    want += std::log(sum) - capped(target);
+  }
+  EXPECT_NEAR(loss({x, w}, {}).total, want, 1e-5);
+}
+
 // Outputs that are declared idle keep a bias's gradient of 0; the others' is as before.
 TEST(LinearGradient, IdleBiasHasNone) {
   const Tensor x = uniform({5, 3}, 1), w = uniform({17, 3}, 2), r = uniform({5, 17}, 4);

@@ -498,6 +498,16 @@ const FamilyCase kFamilies[] = {
        s.embedding_width = s.head_width = 5;
        s.embedding_projected_last = true;
      }},
+    {"electra",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.output = Output::token_classes;
+       s.labels = {"replaced"};
+       s.head_width = 0;
+       s.unembedding_bias = false;
+       s.pooler = true;
+       s.pooler_activation = Activation::gelu;
+     }},
     {"bert",
      [](ModelSpec& s) {
        s = bert_spec(13, 8, 12, 2, 3);

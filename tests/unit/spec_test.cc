@@ -97,14 +97,17 @@ TEST(Spec, OtherOutputsHaveNoUnembedding) {
   }
 }
 
-TEST(Spec, APoolerNeedsAVector) {
+TEST(Spec, APoolerNeedsAVectorOrClasses) {
   for (const Output o : kOutputs) {
     ModelSpec s = encoder(o);
     s.pooler = true;
-    if (o == Output::sequence_classes || o == Output::embedding)
+    if (o == Output::sequence_classes || o == Output::token_classes || o == Output::embedding)
       EXPECT_NO_THROW(check_spec(s));
     else
       expect_error([&] { check_spec(s); }, {"pooler", name_of(o)});
+    s.pooler = false;
+    s.pooler_activation = Activation::gelu;
+    expect_error([&] { check_spec(s); }, {"pooler_activation"});
   }
   ModelSpec s = encoder(Output::span);
   s.head_dropout = 1;

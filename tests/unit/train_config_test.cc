@@ -520,11 +520,28 @@ TEST_F(TrainConfigTest, TheFingerprintTellsRunsApart) {
 
 // Every preset is a model; the file's own keys go before its, and what a run writes down reads back the same.
 TEST_F(TrainConfigTest, Presets) {
-  const std::map<std::string, std::string> families = {
-      {"bert", "bert"},       {"gpt2", "gpt2"},   {"gpt-j", "gptj"},    {"gpt-neox", "gpt_neox"},
-      {"bloom", "bloom"},     {"mpt", "mpt"},     {"falcon", "falcon"}, {"llama", "llama"},
-      {"mistral", "mistral"}, {"gemma", "gemma"}, {"olmo2", "olmo2"},   {"vaswani", "qkv"},
-      {"gpt3", "qkv"},        {"t5", "qkv"},      {"t5-v1.1", "qkv"},   {"palm", "cohere"}};
+  const std::map<std::string, std::string> families = {{"bert", "bert"},
+                                                       {"gpt2", "gpt2"},
+                                                       {"gpt-j", "gptj"},
+                                                       {"gpt-neox", "gpt_neox"},
+                                                       {"bloom", "bloom"},
+                                                       {"mpt", "mpt"},
+                                                       {"falcon", "falcon"},
+                                                       {"llama", "llama"},
+                                                       {"mistral", "mistral"},
+                                                       {"gemma", "gemma"},
+                                                       {"olmo2", "olmo2"},
+                                                       {"vaswani", "qkv"},
+                                                       {"gpt3-sparse", "qkv"},
+                                                       {"t5", "qkv"},
+                                                       {"t5-v1.1", "qkv"},
+                                                       {"palm", "cohere"},
+                                                       {"gemma2", "gemma2"},
+                                                       {"mixtral", "mixtral"},
+                                                       {"deepseek-mla", "deepseek_v2"},
+                                                       {"albert", "albert"},
+                                                       {"bigbird", "qkv"},
+                                                       {"riedel-g", "qkv"}};
   for (const Preset& preset : presets()) {
     SCOPED_TRACE(preset.name);
     TrainConfig c = read(kLeast, {"model.preset=" + std::string(preset.name), "model.size=tiny"});
