@@ -14,6 +14,7 @@ variations=(
   "GPT-2's (learned positions, pre-LN, GELU):"
   "sinusoidal positions:model.positions=sinusoidal"
   "relative positions (T5):model.positions=relative"
+  "a number for each of 64 distances (Toeplitz):model.positions=toeplitz model.relative_distance=64"
   "rotary:model.positions=rotary"
   "rotary, half of each head:model.positions=rotary model.rotary_width=16"
   "ALiBi:model.positions=alibi"

@@ -56,6 +56,7 @@ struct VariedHyperparameters : Hyperparameters {
   bool interleaved = false;       // pairs 2i - 1, 2i instead of i, i + d_rot / 2
   double theta_base = 10000;      // of the angles
   bool alibi = false;
+  Index distances = 0;  // each head has a number for so many distances, the last for all beyond; 0: none
   std::vector<SparsePattern> patterns;  // of layer l the ((l - 1) mod size) + 1-th; none: all
   double score_scale = 0;               // 0: 1 / sqrt(d_attn)
   bool gated = false;                   // W_2 (f(W_1 X + b_1) .* (W_g X + b_g)) (Shazeer 2020)
@@ -201,10 +202,12 @@ struct VariedTheta {
   EmbeddingParameters<T> embedding;
   std::vector<VariedLayer<T>> layer;
   NormalizationParameters<T> norm;
+  Matrix<T> B;  // [distances x H]
 
   explicit VariedTheta(const VariedHyperparameters& h)
       : hyper(h), embedding(h, h.d_e), layer(static_cast<std::size_t>(h.groups), VariedLayer<T>(h)) {
     if (!h.learned_positions) embedding.W_p = Matrix<T>();
+    if (h.distances > 0) B = Matrix<T>::Constant(h.distances, h.H, T(0));
     if (h.placement != NormPlacement::post && h.placement != NormPlacement::none)
       norm = varied_norm<T>(h.norm_kind, h.d_e);
   }
@@ -216,6 +219,7 @@ struct VariedTheta {
     visit_each(prefix + "layer", f, p.layer...);
     NormalizationParameters<T>::visit(prefix, "", f, p.norm...);
     visit_parameter(prefix + "W_u", f, p.embedding.W_u...);
+    visit_parameter(prefix + "B", f, p.B...);
   }
 };
 
@@ -273,7 +277,7 @@ constexpr double kLatentEpsilon = static_cast<double>(1e-6F);
 // Algorithm 5 with Z = X and the variations.
 template <typename T>
 Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, const SparsePattern& pattern,
-                           const VariedHyperparameters& h) {
+                           const Matrix<T>& B, const VariedHyperparameters& h) {
   const Index l = X.cols(), group = h.H / h.H_kv;
   MaskMatrix Mask = unidirectional_mask(l, l);
   for (Index t_z = 1; t_z <= l; ++t_z)
@@ -322,6 +326,8 @@ Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, cons
     for (Index t_z = 1; t_z <= l; ++t_z)
       for (Index t_x = 1; t_x <= l; ++t_x) {
         if (h.score_cap > 0) entry(S, t_z, t_x) = capped<T>(entry(S, t_z, t_x), h.score_cap);
+        if (h.distances > 0 && t_z <= t_x)
+          entry(S, t_z, t_x) += entry(B, std::min(t_x - t_z + 1, h.distances), i + 1);
         if (h.alibi) entry(S, t_z, t_x) -= alibi_slope(i + 1, h.H) * static_cast<double>(std::abs(t_x - t_z));
         if (!entry(Mask, t_z, t_x)) entry(S, t_z, t_x) = T(-std::numeric_limits<double>::infinity());
       }
@@ -407,7 +413,9 @@ Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(h.L); ++i) {
     const VariedLayer<T>& layer = theta.layer[i * theta.layer.size() / static_cast<std::size_t>(h.L)];
     const SparsePattern pattern = h.patterns.empty() ? SparsePattern() : h.patterns[i % h.patterns.size()];
-    const auto attention = [&](const Matrix<T>& X) { return varied_attention(X, layer, pattern, h); };
+    const auto attention = [&](const Matrix<T>& X) {
+      return varied_attention(X, layer, pattern, theta.B, h);
+    };
     const auto mlp = [&](const Matrix<T>& X) { return varied_MLP(X, layer, h); };
     const auto norm = [&](const Matrix<T>& X, const NormalizationParameters<T>& n) {
       return varied_normalize(X, n, h);

@@ -25,7 +25,7 @@ ModelSpec essence(ModelSpec s) {
   s.family.clear();
   if (s.positions != Positions::relative) {
     s.relative_buckets = defaults.relative_buckets;
-    s.relative_distance = defaults.relative_distance;
+    if (s.positions != Positions::toeplitz) s.relative_distance = defaults.relative_distance;
   }
   if (s.positions != Positions::rotary) s.attention.rotary = {};
   if (!s.recurrence.any()) s.recurrence = {};

@@ -35,6 +35,7 @@ ModelSpec bert_spec(int64_t vocab_size, int64_t context, int64_t width, int64_t 
 int64_t ModelSpec::longest() const {
   switch (positions) {
     case Positions::relative:
+    case Positions::toeplitz:
     case Positions::rotary:
     case Positions::alibi:
     case Positions::alibi_evens_first:
@@ -224,6 +225,9 @@ void check_spec(const ModelSpec& s) {
           "model: relative_distance must be between {} and {}, got {}", s.relative_buckets / 2 + 1, 1 << 24,
           s.relative_distance);
   }
+  if (s.positions == Positions::toeplitz)
+    check(s.relative_distance >= 1 && s.relative_distance <= 1 << 24,
+          "model: relative_distance must be between 1 and {}, got {}", 1 << 24, s.relative_distance);
   check(!s.stacks_apart || two_stacks, "model: stacks_apart: there is one stack");
   check(s.source_vocab_size >= 0 && s.source_vocab_size <= int64_t{1} << 28,
         "model: source_vocab_size must be between 0 and {}, got {}", 1 << 28, s.source_vocab_size);
@@ -245,7 +249,8 @@ void check_spec(const ModelSpec& s) {
         "model: order prefix needs a decoder, not {}", name_of(s.architecture));
   check(s.order != Order::permuted || s.architecture == Architecture::encoder,
         "model: order permuted needs an encoder, not {}", name_of(s.architecture));
-  check(s.order != Order::permuted || s.positions != Positions::relative,
+  check(s.order != Order::permuted ||
+            (s.positions != Positions::relative && s.positions != Positions::toeplitz),
         "model: order permuted reads a token twice, which relative positions cannot tell");
   const bool of_encoder = s.output == Output::span;
   check(s.output == Output::tokens || s.architecture == Architecture::encoder ||
@@ -309,6 +314,7 @@ constexpr Names<Positions> kPositions = {{Positions::learned, "learned"},
                                          {Positions::sinusoidal_halves, "sinusoidal_halves"},
                                          {Positions::sinusoidal_closed, "sinusoidal_closed"},
                                          {Positions::relative, "relative"},
+                                         {Positions::toeplitz, "toeplitz"},
                                          {Positions::rotary, "rotary"},
                                          {Positions::alibi, "alibi"},
                                          {Positions::alibi_evens_first, "alibi_evens_first"},

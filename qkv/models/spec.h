@@ -26,6 +26,7 @@ enum class Positions : uint8_t {
   sinusoidal_closed,  // the same, positions from 2 and the last wavelength 10000 2 pi itself (tensor2tensor,
                       // XGLM)
   relative,           // not at all: self-attention adds a bias by distance (T5)
+  toeplitz,           // not at all: the same with a number for each distance
   rotary,             // not at all: queries and keys are turned (attention.rotary; Su et al. 2021)
   alibi,              // not at all: scores fall with the distance (Press et al. 2022)
   alibi_evens_first,  // the same with MPT's order of slopes where heads are no power of two

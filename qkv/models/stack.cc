@@ -105,10 +105,12 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
       parameters.share(fmt::format("{}.block.{}.", name, l), fmt::format("{}.block.{}.", name, owner(l)));
     blocks_.push_back(make_block(parameters, spec, shape, l, std));
   }
-  if (spec.positions == Positions::relative) {
-    buckets_ = {spec.relative_buckets, spec.relative_distance,
-                shape.mask.kind == Mask::Kind::full || spec.order == Order::prefix};
-    distance_ = &parameters.add(name + ".distance", {spec.relative_buckets, spec.attention.heads},
+  if (spec.positions == Positions::relative || spec.positions == Positions::toeplitz) {
+    const bool bidirectional = shape.mask.kind == Mask::Kind::full || spec.order == Order::prefix;
+    buckets_ = spec.positions == Positions::toeplitz
+                   ? DistanceBuckets::of_each(spec.relative_distance, bidirectional)
+                   : DistanceBuckets{spec.relative_buckets, spec.relative_distance, bidirectional};
+    distance_ = &parameters.add(name + ".distance", {buckets_.count, spec.attention.heads},
                                 ParameterKind::vector, {Initializer::Kind::normal, spec.init_std});
   }
   if (placement_ != NormPlacement::post && placement_ != NormPlacement::none)

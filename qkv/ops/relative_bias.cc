@@ -11,6 +11,10 @@
 namespace qkv {
 
 int64_t DistanceBuckets::of(int64_t distance) const {
+  if (each) {
+    const int64_t far = std::min(std::abs(distance), longest - 1);
+    return distance <= 0 || far == 0 ? far : bidirectional ? longest - 1 + far : 0;
+  }
   const int64_t buckets = bidirectional ? count / 2 : count, exact = buckets / 2;
   const int64_t first = bidirectional && distance > 0 ? buckets : 0;
   const int64_t far = bidirectional ? std::abs(distance) : std::max<int64_t>(-distance, 0);
@@ -82,7 +86,9 @@ Tensor relative_bias(const Tensor& table, const DistanceBuckets& buckets, int64_
   check(table.defined() && table.shape().rank() == 2 && table.dim(0) == buckets.count,
         "relative_bias: the table must have {} rows", buckets.count);
   expect_dtype("relative_bias", "table", table, DType::f32);
-  check(buckets.count >= (buckets.bidirectional ? 4 : 2) && buckets.longest > buckets.count / 2,
+  check(buckets.each
+            ? buckets == DistanceBuckets::of_each(buckets.longest, buckets.bidirectional)
+            : buckets.count >= (buckets.bidirectional ? 4 : 2) && buckets.longest > buckets.count / 2,
         "relative_bias: {} buckets for distances up to {}", buckets.count, buckets.longest);
   check(reach >= 0, "relative_bias: reach must not be negative, got {}", reach);
   std::vector<int64_t> rows = rows_of(buckets, reach);

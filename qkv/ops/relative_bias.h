@@ -1,4 +1,4 @@
-// Biases by distance: what T5 adds to the scores instead of positions.
+// Biases by distance, added to the scores instead of positions: T5's, a number for each distance, ALiBi's.
 #pragma once
 
 #include "qkv/tensor/tensor.h"
@@ -11,9 +11,15 @@ struct DistanceBuckets {
   int64_t count = 0;
   int64_t longest = 128;
   bool bidirectional = true;  // half of the buckets are of keys behind the query; else these share bucket 0
+  bool each = false;          // instead every distance below `longest` has its own: a Toeplitz matrix
 
+  // One bucket for each distance below `longest`, the last for all others; of keys behind the query, too.
+  static DistanceBuckets of_each(int64_t longest, bool bidirectional) {
+    return {bidirectional ? 2 * longest - 1 : longest, longest, bidirectional, true};
+  }
   // Of a key so many places behind the query (before it: negative).
   int64_t of(int64_t distance) const;
+  bool operator==(const DistanceBuckets&) const = default;
 };
 
 // table f32 [buckets, heads] -> f32 [heads, 2 reach + 1]: the score term of attention() for distances up to

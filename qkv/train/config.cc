@@ -198,13 +198,14 @@ void visit(TrainConfig& c, Visitor& v) {
     placement, Choices{"pre", "post", "sandwich", "branch", "none"});
   m.norm_placement = norm_placement_from_name(placement);
   v({"positions",
-     "a learned table, a formula; relative: biases of the scores by distance (T5); rotary: turned queries "
+     "a learned table, a formula; relative: biases of the scores by distance (T5); toeplitz: one for each "
+     "distance; rotary: turned queries "
      "and "
      "keys; alibi: scores fall with the distance",
      "learned, of recurrences alone none"},
     positions,
     Choices{"learned", "sinusoidal", "sinusoidal_paper", "sinusoidal_halves", "sinusoidal_closed", "relative",
-            "rotary", "alibi", "alibi_evens_first", "none"});
+            "toeplitz", "rotary", "alibi", "alibi_evens_first", "none"});
   m.positions = positions_from_name(positions);
   RotarySpec& rotary = m.attention.rotary;
   v({"rotary_width", "of rotary positions: columns of a head that are turned", "d_qk"}, rotary.width,
@@ -236,7 +237,8 @@ void visit(TrainConfig& c, Visitor& v) {
   m.order = order_from_name(order);
   v({"relative_buckets", "of relative positions: distances with a bias of their own"}, m.relative_buckets,
     Range<int64_t>{4, 1 << 16});
-  v({"relative_distance", "from which on all share one"}, m.relative_distance, Range<int64_t>{3, 1 << 24});
+  v({"relative_distance", "from which on all share one; of toeplitz positions, too"}, m.relative_distance,
+    Range<int64_t>{1, 1 << 24});
   std::string normalization = name_of(m.normalization);
   v({"normalization",
      "layer: Algorithm 6 (_scale: without beta; _plain: without weights); rms: neither centred nor shifted "

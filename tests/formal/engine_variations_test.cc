@@ -63,9 +63,11 @@ VariedCase varied_case(unsigned seed) {
   if (s.norm_placement == NormPlacement::pre)
     s.branches = one_of(u, {Branches::serial, Branches::parallel, Branches::one_norm});
   h.branches = static_cast<formal::Branches>(s.branches);
-  s.positions = one_of(u, {Positions::learned, Positions::rotary, Positions::rotary, Positions::alibi});
+  s.positions = one_of(
+      u, {Positions::learned, Positions::rotary, Positions::rotary, Positions::alibi, Positions::toeplitz});
   h.learned_positions = s.positions == Positions::learned;
   h.alibi = s.positions == Positions::alibi;
+  if (s.positions == Positions::toeplitz) s.relative_distance = h.distances = between(u, 1, 6);
   if (s.positions == Positions::rotary) {
     a.rotary.width = h.d_rot = 2 * between(u, 1, static_cast<int>(a.d_qk) / 2);
     h.interleaved = u() < 0.5;
@@ -235,6 +237,7 @@ Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
     put(ff + ".shared_gate.weight", from.w_shared);
   }
   norm("decoder.norm", theta.norm);
+  put("decoder.distance", theta.B);
   return out;
 }
 

@@ -41,6 +41,18 @@ TEST(DistanceBuckets, LargeOnesGrowByAFactor) {
   EXPECT_EQ(all.size(), 32u);
 }
 
+TEST(DistanceBuckets, OfEachDistance) {
+  const DistanceBuckets both = DistanceBuckets::of_each(3, true), before = DistanceBuckets::of_each(3, false);
+  EXPECT_EQ(both.count, 5);
+  EXPECT_EQ(before.count, 3);
+  const int64_t distances[] = {-9, -3, -2, -1, 0, 1, 2, 3, 9}, in_both[] = {2, 2, 2, 1, 0, 3, 4, 4, 4};
+  for (int i = 0; i < 9; ++i) {
+    EXPECT_EQ(both.of(distances[i]), in_both[i]) << distances[i];
+    EXPECT_EQ(before.of(distances[i]), distances[i] < 0 ? in_both[i] : 0) << distances[i];
+  }
+  EXPECT_EQ(DistanceBuckets::of_each(1, true).of(5), 0);
+}
+
 TEST(RelativeBias, PutsTheTableAtItsDistances) {
   const Tensor table = uniform({8, 3}, 1);
   const DistanceBuckets buckets{8, 16, true};

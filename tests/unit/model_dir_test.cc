@@ -721,6 +721,11 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
         s.attention.rotary = {};
       },
       [](ModelSpec& s) {
+        s.positions = Positions::toeplitz;
+        s.relative_distance = 3;
+        s.attention.rotary = {};
+      },
+      [](ModelSpec& s) {
         s.positions = Positions::sinusoidal;
         s.attention.rotary = {};
       },
