@@ -96,6 +96,7 @@ std::optional<JsonField> JsonField::find(std::string_view key) const {
 }
 
 JsonField JsonField::at(size_t index) const {
+  check(index < size(), "{}: expected more than {} entries", place_, index);
   return JsonField((*value_)[index], place_ + "[" + std::to_string(index) + "]");
 }
 

@@ -50,6 +50,7 @@ std::vector<Tensor> class_scores(const Transformer& model, const std::vector<Enc
 
 std::vector<double> probabilities_of(const Tensor& scores, int64_t row) {
   const float* z = scores.data<float>() + row * scores.width();
+  if (scores.width() == 1) return {1 / (1 + std::exp(-double{z[0]}))};  // one class: whether it is
   std::vector<double> p(z, z + scores.width());
   const double most = *std::max_element(p.begin(), p.end());
   for (double& x : p) x = std::exp(x - most);

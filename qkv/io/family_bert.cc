@@ -365,7 +365,8 @@ const Family& electra_family() {
       "electra",
       [](const JsonField& c) {
         ModelSpec s = read_bert_like(c, "Electra", 0);
-        if (c.find("architectures") && c["architectures"].at(0).string() == "ElectraForPreTraining") {
+        if (const auto names = c.find("architectures");
+            names && names->size() > 0 && names->at(0).string() == "ElectraForPreTraining") {
           s.output = Output::token_classes;
           s.labels = {"replaced"};
           s.head_width = 0;

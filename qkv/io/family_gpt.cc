@@ -619,6 +619,9 @@ const Family& xglm_family() {
   static const Family family = {
       "xglm",
       [](const JsonField& c) {
+        // From which positions count.
+        check(c.integer_or("pad_token_id", 1, 0, kMost) == 1, "{}: pad_token_id: only 1 is supported",
+              c.place());
         ModelSpec s = sized(c, "d_model", "num_layers", "attention_heads");
         s.context = c["max_position_embeddings"].integer(1, kMost);
         s.hidden = c["ffn_dim"].integer(0, kMost);

@@ -243,11 +243,12 @@ ModelSpec read_deepseek(const JsonField& c, bool third) {
   a.d_qk = c["qk_nope_head_dim"].integer(1, kMost) + turned;
   a.d_vo = c["v_head_dim"].integer(1, kMost);
   a.rotary = {.width = turned, .layout = RotaryLayout::interleaved, .base = a.rotary.base};
-  if (const auto scaling = c.find("rope_scaling")) {
+  if (third && !c.boolean_or("rope_interleave", true)) a.rotary.layout = RotaryLayout::halves;
+  if (const auto scaling = rotary_scaling_of(c)) {
     read_rotary_scaling(c, scaling->integer_or("original_max_position_embeddings", s.context, 1, kMost),
                         a.rotary);
     const double all = scaling->number_or("mscale_all_dim", 0), factor = a.rotary.factor;
-    if (a.rotary.scaling == RotaryScaling::yarn)
+    if (a.rotary.scaling == RotaryScaling::yarn && !scaling->find("attention_factor"))
       a.rotary.magnitude =
           yarn_magnitude(factor, scaling->number_or("mscale", 1)) / yarn_magnitude(factor, all);
     if (all != 0) {
@@ -259,11 +260,11 @@ ModelSpec read_deepseek(const JsonField& c, bool third) {
   ExpertsSpec& x = s.experts;
   x.count = c["n_routed_experts"].integer(1, kMost);
   x.chosen = c["num_experts_per_tok"].integer(1, kMost);
-  x.hidden = c["moe_intermediate_size"].integer(1, kMost);
-  x.every = c.integer_or("moe_layer_freq", 1, 1, kMost);
-  const auto dense = c.integer_or("first_k_dense_replace", 0, 0, kMost);
+  x.hidden = c["moe_intermediate_size"].integer(1, int64_t{1} << 24);
+  x.every = c.integer_or("moe_layer_freq", 1, 1, 1 << 20);
+  const auto dense = c.integer_or("first_k_dense_replace", third ? 3 : 0, 0, 1 << 20);
   x.first = (dense + x.every - 1) / x.every * x.every;
-  x.shared_hidden = c.integer_or("n_shared_experts", 0, 0, kMost) * x.hidden;
+  x.shared_hidden = c.integer_or("n_shared_experts", third ? 1 : 0, 0, 1 << 16) * x.hidden;
   const auto score = c.string_or("scoring_func", third ? "sigmoid" : "softmax");
   check(score == (third ? "sigmoid" : "softmax"), "{}: scoring_func: '{}' is not supported here", c.place(),
         score);
@@ -273,12 +274,12 @@ ModelSpec read_deepseek(const JsonField& c, bool third) {
   check(third ? method == "noaux_tc" : method == "greedy" || method == "group_limited_greedy",
         "{}: topk_method: '{}' is not supported here", c.place(), method);
   if (method != "greedy") {
-    x.groups = c.integer_or("n_group", 1, 1, kMost);
-    x.chosen_groups = c.integer_or("topk_group", 1, 1, kMost);
+    x.groups = c.integer_or("n_group", third ? 8 : 1, 1, kMost);
+    x.chosen_groups = c.integer_or("topk_group", third ? 4 : 1, 1, kMost);
   }
-  x.renormalized = c.boolean_or("norm_topk_prob", false) && x.chosen > 1;
+  x.renormalized = c.boolean_or("norm_topk_prob", third) && x.chosen > 1;
   // The second leaves weights that sum to 1 as they are.
-  x.scale = third || !x.renormalized ? c.number_or("routed_scaling_factor", 1) : 1;
+  x.scale = third || !x.renormalized ? c.number_or("routed_scaling_factor", third ? 2.5F : 1.0F) : 1;
   x.balance = c.number_or("aux_loss_alpha", 0.001F);
   return s;
 }
@@ -294,6 +295,7 @@ OrderedJson write_deepseek(const ModelSpec& s, const char* type, const char* arc
   c["qk_rope_head_dim"] = a.rotary.width;
   c["qk_nope_head_dim"] = a.d_qk - a.rotary.width;
   c["v_head_dim"] = a.d_vo;
+  if (x.choice_bias) c["rope_interleave"] = a.rotary.layout == RotaryLayout::interleaved;
   if (c.contains("rope_scaling")) {
     OrderedJson& scaling = c["rope_scaling"];
     scaling["type"] = scaling["rope_type"];
@@ -405,8 +407,18 @@ const Family& gemma2_family() {
         s.norm_placement = NormPlacement::sandwich;
         const double scalar = c.number_or("query_pre_attn_scalar", 256);
         if (scalar != static_cast<double>(a.d_qk)) a.scale = static_cast<float>(1 / std::sqrt(scalar));
-        a.cap = c.number_or("attn_logit_softcapping", 0);
-        s.logit_cap = c.number_or("final_logit_softcapping", 0);
+        // null is none, and nothing the published value.
+        const auto otherwise = [&](const char* key, float value) {
+          return c.object().contains(key) ? 0 : value;
+        };
+        a.cap = c.number_or("attn_logit_softcapping", otherwise("attn_logit_softcapping", 50));
+        s.logit_cap = c.number_or("final_logit_softcapping", otherwise("final_logit_softcapping", 30));
+        no(c, "use_bidirectional_attention");
+        if (const auto types = c.find("layer_types"))
+          for (size_t i = 0; i < types->size(); ++i)
+            check(types->at(i).string() == (i % 2 == 0 ? "sliding_attention" : "full_attention"),
+                  "{}: layer_types: only sliding_attention and full_attention in turn are supported",
+                  c.place());
         a.patterns = {{.window = c.integer_or("sliding_window", 4096, 1, kMost)}, {}};
         return s;
       },

@@ -39,11 +39,17 @@ const char* config_name_of(Activation activation) {
   return "?";
 }
 
+std::optional<JsonField> rotary_scaling_of(const JsonField& config) {
+  auto scaling = config.find("rope_scaling");
+  return scaling ? scaling : config.find("rope_parameters");
+}
+
 void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& r) {
-  const auto scaling = config.find("rope_scaling");
+  const auto scaling = rotary_scaling_of(config);
   if (!scaling) return;
+  r.base = scaling->number_or("rope_theta", r.base);
   const auto type = scaling->string_or("rope_type", scaling->string_or("type", ""));
-  if (type == "default") return;
+  if (type == "default" || (type.empty() && !scaling->find("factor"))) return;
   static constexpr std::pair<const char*, RotaryScaling> kTypes[] = {{"linear", RotaryScaling::linear},
                                                                      {"dynamic", RotaryScaling::dynamic},
                                                                      {"yarn", RotaryScaling::yarn},

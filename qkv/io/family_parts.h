@@ -1,6 +1,7 @@
 // What the tables of several families are made of.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,9 @@ Activation read_activation(const JsonField& config, const char* key, const char*
 // Its name there.
 const char* config_name_of(Activation activation);
 
-// The key rope_scaling, where it is there. `context`: what the model was trained with. Throws Error naming
+// What says how angles are scaled: the key rope_scaling, in newer files rope_parameters, with the base in it.
+std::optional<JsonField> rotary_scaling_of(const JsonField& config);
+// Reads that, where it is there. `context`: what the model was trained with. Throws Error naming
 // the field for a kind that is not supported.
 void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& rotary);
 // Its value; null where there is no scaling.

@@ -274,7 +274,9 @@ const Family& switch_family() {
       "switch_transformers",
       [](const JsonField& c) {
         ModelSpec s = read_t5(c);
-        check(!c.find("feed_forward_proj"), "{}: feed_forward_proj: not supported", c.place());
+        const auto network = c.string_or("dense_act_fn", "relu");
+        check(c.string_or("feed_forward_proj", network) == network,
+              "{}: feed_forward_proj: only dense_act_fn's {} is supported", c.place(), network);
         s.activation = read_activation(c, "dense_act_fn", "relu");
         for (const char* key : {"router_bias", "add_router_probs"})
           check(!c.boolean_or(key, false), "{}: {}: only false is supported", c.place(), key);
@@ -324,6 +326,9 @@ const Family& m2m100_family() {
   static const Family family = {
       "m2m_100",
       [](const JsonField& c) {
+        // From which positions count.
+        check(c.integer_or("pad_token_id", 1, 0, kMost) == 1, "{}: pad_token_id: only 1 is supported",
+              c.place());
         ModelSpec s = read_bart_like(c);
         s.norm_placement = NormPlacement::pre;
         s.positions = Positions::sinusoidal_closed;

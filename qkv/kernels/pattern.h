@@ -136,14 +136,14 @@ struct Pattern {
       parts.add(
           first_q == 0 || first_k == 0 || is_last(last_q, length, causal) || is_last(last_k, length, causal),
           last_q == 0 || last_k == 0 || is_last(first_q, length, causal) || is_last(first_k, length, causal));
-      // Keys that count several times are not all alike.
-      if (first_block > 1 && first_k == 0) parts.full = false;
     }
     for (int64_t q = first_q; q <= last_q && random > 0; ++q)
       for (int64_t i = 0; i < random; ++i) {
         const int64_t k = drawn(q, i, length, causal);
         parts.add(first_k <= k && k <= last_k, first_q == last_q && first_k == k && last_k == k);
       }
+    // Keys that count several times are not all alike.
+    if (first_block > 1 && first_k == 0) parts.full = false;
   }
 };
 

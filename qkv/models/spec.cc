@@ -1,5 +1,6 @@
 #include "qkv/models/spec.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <utility>
 
@@ -104,6 +105,8 @@ void check_pattern(const Pattern& p, Architecture architecture) {
   check(
       p.block > 0 || (p.neighbours == 0 && p.summary == 0 && !p.ends && p.random == 0 && p.first_block == 1),
       "model: patterns: '{}': neighbours, summary, ends, random and first_block are of blocks", text);
+  check(p.neighbours <= kMost / std::max<int64_t>(1, p.block),
+        "model: patterns: '{}': neighbours reach beyond 2^40 tokens", text);
   check(p.summary <= p.block, "model: patterns: '{}': a block has no {} last keys", text, p.summary);
   check(p.random >= 0 && p.random <= 1024, "model: patterns: '{}': random must be between 0 and 1024", text);
   check(p.beyond == 0 || architecture == Architecture::encoder,
@@ -156,6 +159,8 @@ void check_experts(const ModelSpec& s) {
     check(n >= least && n <= most, "model: {} must be between {} and {}, got {}", field, least, most, n);
   };
   within("experts", e.count, 1, 1 << 16);
+  check(s.layers * e.count <= 1 << 20, "model: {} experts in {} layers are more than {}", e.count, s.layers,
+        1 << 20);
   within("experts_chosen", e.chosen, 1, e.count);
   within("expert_hidden", e.hidden, 1, int64_t{1} << 24);
   within("expert_first", e.first, 0, s.layers - 1);

@@ -12,6 +12,9 @@
 namespace qkv {
 namespace {
 
+// Sigmoids may all be 0: their quotients are 0, too.
+constexpr float kTiny = 1e-20F;
+
 // Affinities f32 [N, E].
 Tensor affinities(const Tensor& logits, RouterScore score) {
   Tensor p = logits.clone();
@@ -77,7 +80,7 @@ class ChoiceNode : public Node {
       if (o_.balance > 0) balance_gradient(p, load, dp);
       if (grads[0].defined()) {
         const float* dw = grads[0].data<float>() + n * k;
-        float sum = 0, dot = 0;
+        float sum = kTiny, dot = 0;
         for (int64_t j = 0; j < k; ++j) sum += p[chosen[j]], dot += dw[j] * p[chosen[j]];
         for (int64_t j = 0; j < k; ++j)
           dp[chosen[j]] += o_.scale * (o_.renormalized ? (dw[j] - dot / sum) / sum : dw[j]);
@@ -98,7 +101,7 @@ class ChoiceNode : public Node {
       for (size_t e = 0; e < load.size(); ++e) dp[e] += load[e];
       return;
     }
-    float sum = 0, dot = 0;
+    float sum = kTiny, dot = 0;
     for (size_t e = 0; e < load.size(); ++e) sum += p[e], dot += p[e] * load[e];
     for (size_t e = 0; e < load.size(); ++e) dp[e] += (load[e] - dot / sum) / sum;
   }
@@ -131,7 +134,7 @@ Choice choose_experts(const Tensor& logits, const ChoiceOptions& o) {
     for (int64_t e = 0; e < count; ++e) scores[e] = row[e] + (o.bias.defined() ? o.bias.data<float>()[e] : 0);
     if (o.groups > 1) keep_best_groups(o, scores, order);
     best(scores, k, order);
-    float sum = 0;
+    float sum = kTiny;
     for (int64_t j = 0; j < k; ++j) sum += row[order[j]];
     for (int64_t j = 0; j < k; ++j) {
       out.experts.mutable_data<int32_t>()[n * k + j] = order[j];

@@ -261,7 +261,9 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"router_score", "affinities: a softmax over experts, or a sigmoid of each (DeepSeek-V3)"}, router_score,
     Choices{"softmax", "sigmoid"});
   x.score = router_score_from_name(router_score);
-  v({"experts_renormalized", "the weights of the chosen are divided by their sum"}, x.renormalized);
+  v({"experts_renormalized", "the weights of the chosen are divided by their sum",
+     "true, of one chosen false"},
+    x.renormalized);
   v({"expert_scale", "and times this"}, x.scale, Range<double>{1e-6, 1e6});
   v({"expert_groups", "experts are chosen from the best of so many groups"}, x.groups,
     Range<int64_t>{1, 1 << 16});

@@ -84,6 +84,7 @@ void settle_head(TrainConfig& c, const Given& given) {
     m.pooler = c.masking.next_sentence;
   else if (!given("model.pooler"))
     m.pooler = m.architecture == Architecture::encoder && m.pooling == Pooling::first;
+  if (!m.pooler && !given("model.pooler_activation")) m.pooler_activation = Activation::tanh;
 }
 
 // What is said of rotary positions once the heads are known. `before`: the context of the model that the run
@@ -132,6 +133,7 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("query_latent", from.attention.query_latent, m.attention.query_latent);
   same("attention_cap", from.attention.cap, m.attention.cap);
   same("attention_sinks", from.attention.sinks, m.attention.sinks);
+  if (from.output == m.output) same("logit_cap", from.logit_cap, m.logit_cap);
   same("hidden_layers", from.hidden_layers, m.hidden_layers);
   same("experts", from.experts.count, m.experts.count);
   same("experts_chosen", from.experts.chosen, m.experts.chosen);
@@ -332,6 +334,9 @@ void settle(TrainConfig& c, const ReadConfig& read) {
     if (!given("model.attention_out_bias")) m.attention.out_bias = m.attention.bias;
     if (!given("model.hidden")) m.hidden = 4 * m.width;
     if (m.experts.count > 0 && !given("model.expert_hidden")) m.experts.hidden = m.hidden;
+    // A weight of 1 whatever the router says would teach it nothing.
+    if (m.experts.count > 0 && m.experts.chosen == 1 && !given("model.experts_renormalized"))
+      m.experts.renormalized = false;
     if (!given("model.encoder_layers"))
       m.encoder_layers = m.architecture == Architecture::encoder_decoder ? m.layers : 0;
     if (!given("model.init_std") && m.architecture != Architecture::decoder)

@@ -14,7 +14,7 @@ constexpr int64_t kProgram = 100 << 20;  // code, oneDNN's generated code and sc
 
 // The columns of a block's activations, per token.
 struct Columns {
-  int64_t width, qkv, heads_out, hidden, heads, normed;
+  int64_t width, qkv, heads_out, hidden, heads, normed, affinities;
 
   explicit Columns(const ModelSpec& m)
       : width(m.width),
@@ -29,13 +29,15 @@ struct Columns {
                (m.attention.query_key_norm != QueryKeyNorm::none ? 2 * qkv : 0) +
                (m.norm_placement == NormPlacement::sandwich || m.norm_placement == NormPlacement::branch
                     ? 2 * width
-                    : 0)) {}
+                    : 0) +
+               (m.experts.count > 0 ? (2 * m.experts.chosen + 1) * width : 0)),
+        affinities(m.experts.count) {}
 
   // Kept for the backward pass: two sums and their norms; q, k, v; the heads' output; before and after the
-  // activation function; queries and keys that are normalised or turned, norms of branches. In f32: two means
-  // and deviations, the softmax's denominators.
+  // activation function; queries and keys that are normalised or turned, norms of branches; what goes into
+  // experts and comes out. In f32: two means and deviations, the softmax's denominators, affinities.
   int64_t kept(int64_t element) const {
-    return (4 * width + qkv + heads_out + 2 * hidden + normed) * element + (4 + heads) * 4;
+    return (4 * width + qkv + heads_out + 2 * hidden + normed) * element + (4 + heads + affinities) * 4;
   }
 };
 
@@ -112,7 +114,10 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
   const int64_t ends = 3 * c.width * element + 8 + 16;  // the final norm; ids, targets, positions, losses
   plan.activations = rows * (blocks + ends);
   const int64_t stride = (m.vocab_size + 63) / 64 * 64;
-  const int64_t logits = std::min(rows, cross_entropy_rows(m.vocab_size)) * stride * (bf16 ? 6 : 4);
+  const int64_t logits = std::min(rows, cross_entropy_rows(m.vocab_size)) * stride *
+                         (bf16              ? 6
+                          : m.logit_cap > 0 ? 8
+                                            : 4);
   // In the backward pass of a block the activations it no longer needs are given back as gradients appear.
   const int64_t gradients = rows * (2 * c.width + 2 * c.hidden) * element;
   plan.work = std::max(logits + rows * c.width * element, gradients);
@@ -172,9 +177,11 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
   struct Seconds {
     double micro_batch, rest;
   };
-  const auto measured = [&](int64_t layers) {
+  const auto measured = [&](int64_t layers, const ExpertsSpec& experts) {
     ModelSpec spec = config.model;
     spec.layers = layers;
+    spec.layer_groups = 0;
+    spec.experts = experts;
     TrainingState training(std::make_unique<Transformer>(spec), config.step, config.compute(), config.seed,
                            config.recompute);
     int64_t step = 0;
@@ -192,14 +199,23 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
     const double micro_batch = std::max(0.0, twice - single);
     return Seconds{micro_batch, std::max(0.0, single - micro_batch)};
   };
-  const Seconds first = measured(1), second = measured(2);
   const auto at_all_layers = [&](double a, double b) {
     return a + std::max(0.0, b - a) * static_cast<double>(config.model.layers - 1);
   };
   const double scale =
       static_cast<double>(batch) / static_cast<double>(windows) * static_cast<double>(config.accumulate);
-  return at_all_layers(first.rest, second.rest) +
-         scale * at_all_layers(first.micro_batch, second.micro_batch);
+  const auto seconds = [&](const ExpertsSpec& experts) {  // where all layers are alike
+    const Seconds first = measured(1, experts), second = measured(2, experts);
+    return at_all_layers(first.rest, second.rest) +
+           scale * at_all_layers(first.micro_batch, second.micro_batch);
+  };
+  ExpertsSpec everywhere = config.model.experts;
+  int64_t mixtures = 0;
+  for (int64_t l = 0; l < config.model.layers; ++l) mixtures += everywhere.in_layer(l);
+  everywhere.first = 0;
+  everywhere.every = 1;
+  const double share = static_cast<double>(mixtures) / static_cast<double>(config.model.layers);
+  return (share > 0 ? share * seconds(everywhere) : 0) + (share < 1 ? (1 - share) * seconds({}) : 0);
 }
 
 }  // namespace qkv

@@ -73,6 +73,17 @@ TEST(Choice, TakesTheBest) {
   EXPECT_THROW(choose_experts(logits, options(1, RouterScore::softmax, false, 4)), Error);
 }
 
+// Affinities that vanish leave weights of 0, and no NaN.
+TEST(Choice, OfVanishingAffinitiesIsFinite) {
+  Tensor logits = Tensor::of({1, 3}, std::vector<float>{-200, -300, -150});
+  const auto leaf = make_leaf(logits, Tensor::zeros({1, 3}, DType::f32));
+  const Choice choice = choose_experts(logits, options(2, RouterScore::sigmoid, true));
+  const Seed seed{choice.weights, Tensor::of({1, 2}, std::vector<float>{1, -2})};
+  backward(std::span(&seed, 1));
+  for (int64_t i = 0; i < 2; ++i) EXPECT_EQ(choice.weights.data<float>()[i], 0);
+  for (int64_t i = 0; i < 3; ++i) EXPECT_TRUE(std::isfinite(leaf->grad.data<float>()[i]));
+}
+
 // E sum_i f_i P_i by its definition, as a function of the logits whose choice stays.
 TEST(ChoiceGradient, HasTheBalancingTerm) {
   constexpr int64_t kRows = 5, kExperts = 4;

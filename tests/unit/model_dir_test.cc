@@ -657,6 +657,40 @@ TEST(ModelDir, DecodersOfEveryFamilyComeBack) {
   }
 }
 
+// What newer files say in one object, and lists that are shorter than they should be.
+TEST(ModelDir, OtherFormsOfConfigsAreRead) {
+  ModelSpec spec = llama();
+  spec.attention.rotary.base = 500000;
+  spec.attention.rotary.scaling = RotaryScaling::linear;
+  spec.attention.rotary.factor = 4;
+  const ScratchDir dir;
+  save_model(dir.path(), *drawn(spec));
+  Json config = parse_json(read_file(dir.path() + "/config.json"), "config.json");
+  config["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 4}, {"rope_theta", 500000}};
+  config.erase("rope_theta");
+  config.erase("rope_scaling");
+  dir.write("config.json", config.dump());
+  spec.family = load_spec(dir.path()).family;
+  EXPECT_EQ(load_spec(dir.path()), spec);
+  config["rope_parameters"] = {{"rope_theta", 500000}};
+  dir.write("config.json", config.dump());
+  spec.attention.rotary.scaling = RotaryScaling::none;
+  spec.attention.rotary.factor = 1;
+  EXPECT_EQ(load_spec(dir.path()), spec);
+
+  ModelSpec encoder = bert_spec(13, 8, 12, 2, 3);
+  encoder.embedding_width = encoder.head_width = 5;
+  encoder.embedding_projected_last = true;
+  const ScratchDir electra;
+  save_model(electra.path(), *drawn(encoder));
+  config = parse_json(read_file(electra.path() + "/config.json"), "config.json");
+  ASSERT_EQ(config["model_type"], "electra");
+  config["architectures"] = Json::array();
+  electra.write("config.json", config.dump());
+  encoder.family = load_spec(electra.path()).family;
+  EXPECT_EQ(load_spec(electra.path()), encoder);
+}
+
 // Next to each family lie models that it cannot say: whichever is chosen for them says all.
 TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
   using Change = void (*)(ModelSpec&);

@@ -558,6 +558,8 @@ TEST_F(TrainConfigTest, Presets) {
   EXPECT_FALSE(llama.attention.out_bias);
   EXPECT_EQ(read(kLeast, {"model.preset=llama", "model.positions=alibi"}).model.positions, Positions::alibi);
   EXPECT_EQ(read(kLeast, {"model.preset=mistral", "model.heads=4"}).model.attention.kv_heads, 2);
+  EXPECT_TRUE(read(kLeast, {"model.preset=mixtral"}).model.experts.renormalized);
+  EXPECT_FALSE(read(kLeast, {"model.preset=mixtral", "model.experts_chosen=1"}).model.experts.renormalized);
   refuse_override("model.preset=lama", {"run.toml", "preset", "llama", "'lama'"});
   refuse_override("model.size=huge", {"run.toml", "size", "tiny", "'huge'"});
 }
