@@ -1,0 +1,537 @@
+// Families: which models each one's config.json can say, and that they come back from disk.
+#include "qkv/io/family.h"
+
+#include <cmath>
+
+#include "qkv/base/file.h"
+#include "tests/unit/model_dir_testing.h"
+#include "tests/unit/scratch_dir.h"
+
+namespace qkv {
+namespace {
+
+using testing::ScratchDir;
+
+// A decoder with what Llama has.
+ModelSpec llama() {
+  ModelSpec s = gpt2_spec(13, 8, 12, 2, 3);
+  s.attention.kv_heads = 1;
+  s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.tied = false;
+  s.gated = true;
+  s.activation = Activation::silu;
+  s.normalization = Normalization::rms;
+  s.norm_epsilon = 1e-6F;
+  s.positions = Positions::rotary;
+  s.attention.rotary.width = 4;
+  return s;
+}
+
+// An encoder-decoder with what BART has, but for norms before branches.
+ModelSpec bart() {
+  ModelSpec s = gpt2_spec(13, 8, 12, 2, 3);
+  s.architecture = Architecture::encoder_decoder;
+  s.encoder_layers = 2;
+  s.activation = Activation::gelu;
+  s.stacks_apart = s.embedding_norm = s.embedding_scaled = s.unembedding_bias = true;
+  return s;
+}
+
+struct FamilyCase {
+  const char* model_type;
+  void (*change)(ModelSpec& s);  // what the family has beside llama()
+};
+
+const FamilyCase kFamilies[] = {
+    {"llama", [](ModelSpec&) {}},
+    {"llama",
+     [](ModelSpec& s) {
+       s.attention.bias = s.attention.out_bias = true;
+       s.attention.rotary.base = 500000;
+       s.attention.rotary.scaling = RotaryScaling::llama3;
+       s.attention.rotary.factor = 8;
+       s.attention.rotary.original_context = 4;
+     }},
+    {"llama",
+     [](ModelSpec& s) {
+       RotarySpec& r = s.attention.rotary;
+       r.scaling = RotaryScaling::yarn;
+       r.factor = 2;
+       r.original_context = s.context;
+       r.high = 32;
+       r.magnitude = 1.25;
+     }},
+    {"mistral", [](ModelSpec& s) { s.attention.patterns = {{.window = 5}}; }},
+    {"qwen2", [](ModelSpec& s) { s.attention.bias = true; }},
+    {"gemma",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::rms_plus_one;
+       s.embedding_scaled = true;
+       s.activation = Activation::gelu_tanh;
+       s.tied = true;
+     }},
+    {"phi",
+     [](ModelSpec& s) {
+       s.gated = false;
+       s.normalization = Normalization::layer;
+       s.branches = Branches::one_norm;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.unembedding_bias = true;
+       s.attention.rotary.width = 2;
+     }},
+    {"phi3",
+     [](ModelSpec& s) {
+       s.residual_dropout = 0.25F;
+       s.attention.rotary.width = 2;
+     }},
+    {"olmo",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::layer_plain;
+       s.norm_epsilon = 1e-5F;
+     }},
+    {"olmo2",
+     [](ModelSpec& s) {
+       s.norm_placement = NormPlacement::branch;
+       s.attention.query_key_norm = QueryKeyNorm::whole;
+     }},
+    {"stablelm",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::layer;
+       s.branches = Branches::one_norm;
+       s.attention.bias = true;
+     }},
+    {"starcoder2",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::layer;
+       s.gated = false;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.tied = true;
+     }},
+    {"granite",
+     [](ModelSpec& s) {
+       s.attention.scale = 0.25F;
+       s.embedding_multiplier = 3;
+       s.residual_multiplier = 0.5F;
+       s.logit_multiplier = 0.5F;
+     }},
+    {"cohere",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::layer_scale;
+       s.branches = Branches::one_norm;
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s.logit_multiplier = 0.25F;
+       s.tied = true;
+     }},
+    {"gpt_neox",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.branches = Branches::parallel;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 2;
+       s.tied = false;
+     }},
+    {"gptj",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.attention.bias = s.attention.out_bias = s.tied = false;
+       s.branches = Branches::one_norm;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 2;
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s.unembedding_bias = true;
+     }},
+    {"falcon",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.attention.kv_heads = 1;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = false;
+       s.branches = Branches::one_norm;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 4;
+     }},
+    {"falcon",
+     [](ModelSpec& s) {
+       s = gpt2_spec(13, 8, 16, 2, 4);
+       s.attention.kv_heads = 2;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = false;
+       s.branches = Branches::parallel;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 4;
+     }},
+    {"bloom",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.positions = Positions::alibi;
+       s.embedding_norm = true;
+     }},
+    {"mpt",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.positions = Positions::alibi_evens_first;
+       s.normalization = Normalization::layer_scale;
+       s.activation = Activation::gelu;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = false;
+     }},
+    {"gpt_neo",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.attention.bias = s.attention.scaled = false;
+       s.attention.patterns = {{}, {.window = 3}};
+     }},
+    {"opt",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.activation = Activation::relu;
+       s.norm_placement = NormPlacement::post;
+       s.embedding_width = 5;
+     }},
+    {"mbart", [](ModelSpec& s) { s = bart(); }},
+    {"pegasus",
+     [](ModelSpec& s) {
+       s = bart();
+       s.positions = Positions::sinusoidal_halves;
+       s.stacks_apart = s.embedding_norm = false;
+     }},
+    {"albert",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 4, 3);
+       s.embedding_width = s.head_width = 5;
+       s.embedding_projected_last = true;
+       s.layer_groups = 2;
+     }},
+    {"electra",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.embedding_width = s.head_width = 5;
+       s.embedding_projected_last = true;
+     }},
+    {"electra",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.output = Output::token_classes;
+       s.labels = {"replaced"};
+       s.head_width = 0;
+       s.unembedding_bias = false;
+       s.pooler = true;
+       s.pooler_activation = Activation::gelu;
+     }},
+    {"bert",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.architecture = Architecture::decoder;
+     }},
+    {"gemma2",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::rms_plus_one;
+       s.norm_placement = NormPlacement::sandwich;
+       s.embedding_scaled = true;
+       s.activation = Activation::gelu_tanh;
+       s.tied = true;
+       s.attention.scale = static_cast<float>(1 / std::sqrt(12.0));
+       s.attention.cap = 50;
+       s.logit_cap = 30;
+       s.attention.patterns = {{.window = 5}, {}};
+     }},
+    {"mixtral",
+     [](ModelSpec& s) {
+       s.experts.count = 4;
+       s.experts.hidden = s.hidden;
+       s.experts.balance = 0.25F;
+     }},
+    {"qwen2_moe",
+     [](ModelSpec& s) {
+       s.attention.bias = true;
+       s.experts = {.count = 5, .chosen = 3, .hidden = 7, .first = 1, .every = 2, .renormalized = false};
+       s.experts.shared_hidden = 6;
+       s.experts.shared_gated = true;
+     }},
+    {"deepseek_v2",
+     [](ModelSpec& s) {
+       AttentionSpec& a = s.attention;
+       a.kv_heads = a.heads;
+       a.latent = 6;
+       a.d_qk = 5;
+       a.d_vo = 3;
+       a.rotary.width = 2;
+       a.rotary.layout = RotaryLayout::interleaved;
+     }},
+    {"deepseek_v2",
+     [](ModelSpec& s) {
+       AttentionSpec& a = s.attention;
+       a.kv_heads = a.heads;
+       a.latent = 6;
+       a.d_qk = 5;
+       a.d_vo = 3;
+       const double m = 0.1 * 0.5 * std::log(4.0) + 1;
+       a.rotary = {.width = 4,
+                   .layout = RotaryLayout::interleaved,
+                   .scaling = RotaryScaling::yarn,
+                   .factor = 4,
+                   .original_context = 4,
+                   .high = 32,
+                   .magnitude = (0.1 * std::log(4.0) + 1) / m};
+       a.scale = static_cast<float>(m * m / std::sqrt(5.0));
+       s.experts = {.count = 6, .chosen = 2, .hidden = 4, .first = 1, .renormalized = false, .scale = 2.5F};
+       s.experts.groups = 3;
+       s.experts.chosen_groups = 2;
+     }},
+    {"deepseek_v3",
+     [](ModelSpec& s) {
+       AttentionSpec& a = s.attention;
+       a.kv_heads = a.heads;
+       a.bias = a.out_bias = true;
+       a.latent = 6;
+       a.query_latent = 7;
+       a.rotary.width = 2;
+       a.rotary.layout = RotaryLayout::interleaved;
+       s.experts = {.count = 6, .chosen = 2, .hidden = 4, .score = RouterScore::sigmoid, .scale = 2.5F};
+       s.experts.choice_bias = true;
+       s.experts.shared_hidden = 8;
+     }},
+    {"ctrl",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.positions = Positions::sinusoidal_halves;
+       s.activation = Activation::relu;
+       s.embedding_scaled = s.unembedding_bias = true;
+     }},
+    {"xglm",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.positions = Positions::sinusoidal_closed;
+       s.embedding_scaled = true;
+     }},
+    {"m2m_100",
+     [](ModelSpec& s) {
+       s = bart();
+       s.positions = Positions::sinusoidal_closed;
+       s.stacks_apart = s.embedding_norm = s.unembedding_bias = false;
+     }},
+    {"switch_transformers",
+     [](ModelSpec& s) {
+       s = bart();
+       s.attention.bias = s.attention.out_bias = s.attention.scaled = s.feed_forward_bias = false;
+       s.stacks_apart = s.embedding_norm = s.embedding_scaled = s.unembedding_bias = false;
+       s.unembedding_scaled = true;
+       s.normalization = Normalization::rms;
+       s.norm_epsilon = 1e-6F;
+       s.positions = Positions::relative;
+       s.activation = Activation::relu;
+       s.experts = {
+           .count = 3, .chosen = 1, .hidden = s.hidden, .first = 1, .every = 2, .renormalized = false};
+       s.experts.capacity = 64;
+     }},
+    {"big_bird",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.family = "big_bird";
+     }},
+    {"big_bird",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.family = "big_bird";
+       s.attention.patterns = {{.block = 4, .neighbours = 1, .ends = true, .beyond = 28, .first_block = 2}};
+     }},
+    {"qkv",
+     [](ModelSpec& s) {
+       s.norm_placement = NormPlacement::sandwich;
+       s.attention.patterns = {{.window = 3}, {}};
+       s.attention.query_key_norm = QueryKeyNorm::heads;
+       s.residual_multiplier = 0.5F;
+       s.attention.rotary.scaling = RotaryScaling::dynamic;
+       s.attention.rotary.original_context = 6;
+     }},
+};
+
+// Each family's directory says all about its models, and holds the weights bit for bit.
+TEST(ModelDir, DecodersOfEveryFamilyComeBack) {
+  for (const FamilyCase& c : kFamilies) {
+    ModelSpec spec = llama();
+    c.change(spec);
+    SCOPED_TRACE(c.model_type);
+    EXPECT_EQ(family_for(spec).model_type, c.model_type);
+    const ScratchDir dir;
+    const auto model = drawn(spec);
+    save_model(dir.path(), *model);
+    const auto loaded = load_model(dir.path(), DType::f32);
+    EXPECT_EQ(loaded->spec(), spec);
+    expect_same_weights(*model, *loaded);
+    const std::string second = dir.path() + "/again";
+    std::filesystem::create_directories(second);
+    save_model(second, *loaded);
+    for (const char* name : {"/config.json", "/model.safetensors"})
+      EXPECT_EQ(read_file(dir.path() + name), read_file(second + name)) << name;
+  }
+}
+
+// What newer files say in one object, and lists that are shorter than they should be.
+TEST(ModelDir, OtherFormsOfConfigsAreRead) {
+  ModelSpec spec = llama();
+  spec.attention.rotary.base = 500000;
+  spec.attention.rotary.scaling = RotaryScaling::linear;
+  spec.attention.rotary.factor = 4;
+  const ScratchDir dir;
+  save_model(dir.path(), *drawn(spec));
+  Json config = parse_json(read_file(dir.path() + "/config.json"), "config.json");
+  config["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 4}, {"rope_theta", 500000}};
+  config.erase("rope_theta");
+  config.erase("rope_scaling");
+  dir.write("config.json", config.dump());
+  spec.family = load_spec(dir.path()).family;
+  EXPECT_EQ(load_spec(dir.path()), spec);
+  config["rope_parameters"] = {{"rope_theta", 500000}};
+  dir.write("config.json", config.dump());
+  spec.attention.rotary.scaling = RotaryScaling::none;
+  spec.attention.rotary.factor = 1;
+  EXPECT_EQ(load_spec(dir.path()), spec);
+
+  ModelSpec encoder = bert_spec(13, 8, 12, 2, 3);
+  encoder.embedding_width = encoder.head_width = 5;
+  encoder.embedding_projected_last = true;
+  const ScratchDir electra;
+  save_model(electra.path(), *drawn(encoder));
+  config = parse_json(read_file(electra.path() + "/config.json"), "config.json");
+  ASSERT_EQ(config["model_type"], "electra");
+  config["architectures"] = Json::array();
+  electra.write("config.json", config.dump());
+  encoder.family = load_spec(electra.path()).family;
+  EXPECT_EQ(load_spec(electra.path()), encoder);
+}
+
+// Next to each family lie models that it cannot say: whichever is chosen for them says all.
+TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
+  using Change = void (*)(ModelSpec&);
+  const Change changes[] = {
+      [](ModelSpec& s) { s.normalization = Normalization::layer; },
+      [](ModelSpec& s) { s.normalization = Normalization::layer_scale; },
+      [](ModelSpec& s) { s.normalization = Normalization::layer_plain; },
+      [](ModelSpec& s) { s.normalization = Normalization::rms; },
+      [](ModelSpec& s) { s.normalization = Normalization::rms_plus_one; },
+      [](ModelSpec& s) { s.norm_placement = NormPlacement::pre; },
+      [](ModelSpec& s) { s.norm_placement = NormPlacement::post; },
+      [](ModelSpec& s) { s.norm_placement = NormPlacement::sandwich; },
+      [](ModelSpec& s) { s.norm_placement = NormPlacement::branch; },
+      [](ModelSpec& s) { s.norm_placement = NormPlacement::none; },
+      [](ModelSpec& s) { s.branches = Branches::serial; },
+      [](ModelSpec& s) { s.branches = Branches::parallel; },
+      [](ModelSpec& s) { s.branches = Branches::one_norm; },
+      [](ModelSpec& s) { s.attention.bias = !s.attention.bias; },
+      [](ModelSpec& s) { s.attention.out_bias = !s.attention.out_bias; },
+      [](ModelSpec& s) { s.feed_forward_bias = !s.feed_forward_bias; },
+      [](ModelSpec& s) { s.unembedding_bias = !s.unembedding_bias; },
+      [](ModelSpec& s) { s.tied = !s.tied; },
+      [](ModelSpec& s) { s.gated = !s.gated; },
+      [](ModelSpec& s) { s.hidden = 7; },
+      [](ModelSpec& s) { s.activation = Activation::relu; },
+      [](ModelSpec& s) { s.activation = Activation::tanh; },
+      [](ModelSpec& s) { s.norm_epsilon = 1e-3F; },
+      [](ModelSpec& s) { s.attention.kv_heads = 1; },
+      [](ModelSpec& s) { s.attention.d_qk = 6; },
+      [](ModelSpec& s) { s.attention.d_vo = 6; },
+      [](ModelSpec& s) { s.attention.scale = 0.5F; },
+      [](ModelSpec& s) { s.attention.scaled = !s.attention.scaled; },
+      [](ModelSpec& s) { s.attention.scaled_by_layer = true; },
+      [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::heads; },
+      [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::whole; },
+      [](ModelSpec& s) { s.attention.patterns = {{.window = 3}}; },
+      [](ModelSpec& s) { s.attention.patterns = {{.window = 3, .dilation = 2}}; },
+      [](ModelSpec& s) {
+        s.attention.patterns = {{.stride = 3}, {.block = 4, .neighbours = 1, .ends = true, .random = 2}};
+      },
+      [](ModelSpec& s) {
+        s.attention.patterns = {{.window = 3}, {}};
+      },
+      [](ModelSpec& s) { s.attention.patterns = {}; },
+      [](ModelSpec& s) { s.attention.dropout = 0.125F; },
+      [](ModelSpec& s) { s.residual_dropout = 0.125F; },
+      [](ModelSpec& s) { s.embedding_dropout = 0.125F; },
+      [](ModelSpec& s) { s.embedding_scaled = !s.embedding_scaled; },
+      [](ModelSpec& s) { s.embedding_norm = !s.embedding_norm; },
+      [](ModelSpec& s) { s.embedding_multiplier = 2; },
+      [](ModelSpec& s) { s.residual_multiplier = 0.5F; },
+      [](ModelSpec& s) { s.logit_multiplier = 2; },
+      [](ModelSpec& s) { s.embedding_width = 6; },
+      [](ModelSpec& s) { s.layer_groups = 1; },
+      [](ModelSpec& s) { s.segments = 2; },
+      [](ModelSpec& s) {
+        s.positions = Positions::alibi;
+        s.attention.rotary = {};
+      },
+      [](ModelSpec& s) {
+        s.positions = Positions::learned;
+        s.attention.rotary = {};
+      },
+      [](ModelSpec& s) {
+        s.positions = Positions::toeplitz;
+        s.relative_distance = 3;
+        s.attention.rotary = {};
+      },
+      [](ModelSpec& s) {
+        s.positions = Positions::sinusoidal;
+        s.attention.rotary = {};
+      },
+      [](ModelSpec& s) {
+        s.positions = Positions::rotary;
+        s.attention.rotary.width = 2;
+      },
+      [](ModelSpec& s) { s.attention.rotary.base = 5000; },
+      [](ModelSpec& s) { s.attention.rotary.layout = RotaryLayout::interleaved; },
+      [](ModelSpec& s) {
+        s.attention.rotary.scaling = RotaryScaling::linear;
+        s.attention.rotary.factor = 3;
+      },
+      [](ModelSpec& s) { s.attention.cap = 5; },
+      [](ModelSpec& s) { s.attention.sinks = true; },
+      [](ModelSpec& s) { s.logit_cap = 5; },
+      [](ModelSpec& s) { s.hidden_layers = 2; },
+      [](ModelSpec& s) { s.activation = Activation::gelu_quick; },
+      [](ModelSpec& s) { s.activation = Activation::relu_squared; },
+      [](ModelSpec& s) { s.experts = {.count = 4, .chosen = 3, .hidden = 6}; },
+      [](ModelSpec& s) { s.experts.chosen = 1; },
+      [](ModelSpec& s) { s.experts.first = 1; },
+      [](ModelSpec& s) { s.experts.every = 2; },
+      [](ModelSpec& s) { s.experts.renormalized = !s.experts.renormalized; },
+      [](ModelSpec& s) { s.experts.scale = 3; },
+      [](ModelSpec& s) { s.experts.score = RouterScore::sigmoid; },
+      [](ModelSpec& s) { s.experts.choice_bias = !s.experts.choice_bias; },
+      [](ModelSpec& s) { s.experts.groups = s.experts.count; },
+      [](ModelSpec& s) { s.experts.shared_hidden = 5; },
+      [](ModelSpec& s) { s.experts.capacity = 7; },
+      [](ModelSpec& s) { s.attention.query_latent = 5; },
+      [](ModelSpec& s) {
+        s.positions = Positions::sinusoidal_closed;
+        s.attention.rotary = {};
+      },
+      [](ModelSpec& s) { s.order = Order::prefix; },
+      [](ModelSpec& s) {
+        s.output = Output::token_classes;
+        s.labels = {"a", "b"};
+        s.tied = true;
+      },
+  };
+  int tried = 0;
+  for (const FamilyCase& c : kFamilies)
+    for (const Change& change : changes) {
+      ModelSpec spec = llama();
+      c.change(spec);
+      change(spec);
+      try {
+        check_spec(spec);
+      } catch (const Error&) {
+        continue;
+      }
+      ++tried;
+      SCOPED_TRACE(fmt::format("{}, change {}, saved as {}", c.model_type, &change - changes,
+                               family_for(spec).model_type));
+      const ScratchDir dir;
+      const auto model = drawn(spec);
+      save_model(dir.path(), *model);
+      const auto loaded = load_model(dir.path(), DType::f32);
+      ModelSpec read = loaded->spec();
+      read.family = spec.family;
+      if (spec.positions != Positions::rotary) spec.attention.rotary = read.attention.rotary;
+      EXPECT_EQ(read, spec);
+      expect_same_weights(*model, *loaded);
+    }
+  EXPECT_GT(tried, 800);
+}
+
+}  // namespace
+}  // namespace qkv

@@ -1,0 +1,45 @@
+// Small models with weights to save and load.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+
+#include "qkv/io/model_dir.h"
+
+namespace qkv {
+
+inline ModelSpec gpt2() {
+  return gpt2_spec(13, 8, 12, 2, 3);
+}
+inline ModelSpec native() {
+  ModelSpec s = gpt2();
+  s.attention.heads = 4;
+  s.attention.kv_heads = 2;
+  s.attention.d_qk = 5;
+  s.attention.d_vo = 7;
+  s.attention.bias = s.attention.out_bias = false;
+  s.hidden = 9;
+  s.tied = false;
+  s.activation = Activation::relu;
+  return s;
+}
+
+inline std::unique_ptr<Transformer> drawn(const ModelSpec& spec) {
+  auto model = std::make_unique<Transformer>(spec);
+  model->parameters().draw(4, DType::f32);
+  return model;
+}
+
+inline void expect_same_weights(const Transformer& a, const Transformer& b) {
+  ASSERT_EQ(a.parameters().all().size(), b.parameters().all().size());
+  for (size_t i = 0; i < a.parameters().all().size(); ++i) {
+    const Parameter &p = a.parameters().all()[i], &q = b.parameters().all()[i];
+    ASSERT_EQ(p.name, q.name);
+    ASSERT_EQ(p.value.shape(), q.value.shape()) << p.name;
+    EXPECT_EQ(std::memcmp(p.value.raw(), q.value.raw(), p.value.bytes()), 0) << p.name;
+  }
+}
+
+}  // namespace qkv
