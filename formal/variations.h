@@ -22,6 +22,10 @@ enum class NormPlacement { pre, post, sandwich, branch, none };
 enum class Branches { serial, parallel, one_norm };
 enum class QueryKeyNorm { none, heads, whole };
 
+// What scores know of distances by vectors (Shaw et al. 2018; Huang et al. 2020; Dai et al. 2019; He et al.
+// 2021).
+enum class RelativeAttention { none, Shaw, Shaw_both, Transformer_XL, disentangled };
+
 // Which of the tokens before it a token sees: a union, all of them where it has no part.
 struct SparsePattern {
   Index window = 0, dilation = 1;  // the last ones, or every dilation-th of them (Longformer)
@@ -57,6 +61,10 @@ struct VariedHyperparameters : Hyperparameters {
   double theta_base = 10000;      // of the angles
   bool alibi = false;
   Index distances = 0;  // each head has a number for so many distances, the last for all beyond; 0: none
+  RelativeAttention relative = RelativeAttention::none;
+  Index l_rel = 0;    // tokens farther than this count as this far; 0 (Transformer-XL): none does
+  Index buckets = 0;  // of disentangled: distances that have a vector, the larger ones share; 0: all
+  bool by_content = true, by_position = true, shared_projections = false, normed_distances = false;
   std::vector<SparsePattern> patterns;  // of layer l the ((l - 1) mod size) + 1-th; none: all
   double score_scale = 0;               // 0: 1 / sqrt(d_attn)
   bool gated = false;                   // W_2 (f(W_1 X + b_1) .* (W_g X + b_g)) (Shazeer 2020)
@@ -123,7 +131,10 @@ struct VariedLayer {
   Vector<T> gamma_q, gamma_k;                                 // of the norms of queries and keys
   NormalizationParameters<T> norm1, norm2, branch1, branch2;  // branch: norm' above
   Vector<T> sink;                                             // [H]
-  Matrix<T> W_c, W_cq;  // of latents: [d_latent + d_rot x d_e], [d_query_latent x d_e]
+  Matrix<T> A;                 // [d_attn x l_rel + 1] of Shaw: column d + 1 is of distance d
+  Matrix<T> W_d, W_dk, W_dq;   // [H d_attn x d_e]
+  Vector<T> u, v, b_dk, b_dq;  // [H d_attn]
+  Matrix<T> W_c, W_cq;         // of latents: [d_latent + d_rot x d_e], [d_query_latent x d_e]
   Vector<T> b_c, b_cq, gamma_c, gamma_cq;
   VariedPerceptron<T> mlp;                  // or:
   Matrix<T> W_r;                            // [E x d_e], the router
@@ -148,6 +159,20 @@ struct VariedLayer {
       if (h.qkv_bias) b_cq = Vector<T>::Constant(h.d_query_latent, T(0));
     }
     if (h.sinks) sink = Vector<T>::Constant(h.H, T(0));
+    const Matrix<T> to_heads = Matrix<T>::Constant(h.H * h.d_attn, h.d_e, T(0));
+    const Vector<T> of_heads = Vector<T>::Constant(h.H * h.d_attn, T(0));
+    if (h.relative == RelativeAttention::Shaw || h.relative == RelativeAttention::Shaw_both)
+      A = Matrix<T>::Constant(h.d_attn, h.l_rel + 1, T(0));
+    if (h.relative == RelativeAttention::Transformer_XL) {
+      W_d = to_heads;
+      u = v = of_heads;
+    }
+    if (h.relative == RelativeAttention::disentangled && !h.shared_projections) {
+      if (h.by_content) W_dk = to_heads;
+      if (h.by_position) W_dq = to_heads;
+      if (h.qkv_bias && h.by_content) b_dk = of_heads;
+      if (h.qkv_bias && h.by_position) b_dq = of_heads;
+    }
     if (h.E == 0) {
       mlp = VariedPerceptron<T>(h, h.d_mlp, h.mlp_bias);
     } else {
@@ -181,6 +206,14 @@ struct VariedLayer {
     NormalizationParameters<T>::visit(prefix, "_branch1", f, p.branch1...);
     NormalizationParameters<T>::visit(prefix, "_branch2", f, p.branch2...);
     visit_parameter(prefix + "sink", f, p.sink...);
+    visit_parameter(prefix + "A", f, p.A...);
+    visit_parameter(prefix + "W_d", f, p.W_d...);
+    visit_parameter(prefix + "W_dk", f, p.W_dk...);
+    visit_parameter(prefix + "W_dq", f, p.W_dq...);
+    visit_parameter(prefix + "u", f, p.u...);
+    visit_parameter(prefix + "v", f, p.v...);
+    visit_parameter(prefix + "b_dk", f, p.b_dk...);
+    visit_parameter(prefix + "b_dq", f, p.b_dq...);
     visit_parameter(prefix + "W_c", f, p.W_c...);
     visit_parameter(prefix + "b_c", f, p.b_c...);
     visit_parameter(prefix + "gamma_c", f, p.gamma_c...);
@@ -203,11 +236,17 @@ struct VariedTheta {
   std::vector<VariedLayer<T>> layer;
   NormalizationParameters<T> norm;
   Matrix<T> B;  // [distances x H]
+  Matrix<T> P;  // [d_e x 2 l_rel], or buckets for l_rel: of disentangled attention
+  NormalizationParameters<T> norm_P;
 
   explicit VariedTheta(const VariedHyperparameters& h)
       : hyper(h), embedding(h, h.d_e), layer(static_cast<std::size_t>(h.groups), VariedLayer<T>(h)) {
     if (!h.learned_positions) embedding.W_p = Matrix<T>();
     if (h.distances > 0) B = Matrix<T>::Constant(h.distances, h.H, T(0));
+    if (h.relative == RelativeAttention::disentangled) {
+      P = Matrix<T>::Constant(h.d_e, 2 * (h.buckets > 0 ? h.buckets : h.l_rel), T(0));
+      if (h.normed_distances) norm_P = varied_norm<T>(h.norm_kind, h.d_e);
+    }
     if (h.placement != NormPlacement::post && h.placement != NormPlacement::none)
       norm = varied_norm<T>(h.norm_kind, h.d_e);
   }
@@ -220,6 +259,8 @@ struct VariedTheta {
     NormalizationParameters<T>::visit(prefix, "", f, p.norm...);
     visit_parameter(prefix + "W_u", f, p.embedding.W_u...);
     visit_parameter(prefix + "B", f, p.B...);
+    visit_parameter(prefix + "P", f, p.P...);
+    NormalizationParameters<T>::visit(prefix, "_P", f, p.norm_P...);
   }
 };
 
@@ -271,13 +312,92 @@ T capped(const T& x, double cap) {
   return cap * tanh(x / cap);
 }
 
+// The vector of distance d in Transformer-XL: sines, then cosines.
+template <typename T>
+Vector<T> distance_sinusoid(Index d, Index d_e) {
+  Vector<T> r(d_e);
+  for (Index i = 1; i <= d_e / 2; ++i) {
+    const double angle = static_cast<double>(d) *
+                         std::pow(10000.0, -2.0 * static_cast<double>(i - 1) / static_cast<double>(d_e));
+    r[i - 1] = std::sin(angle);
+    r[d_e / 2 + i - 1] = std::cos(angle);
+  }
+  return r;
+}
+
+// The column of P that distance d >= 0 has (He et al. 2021, eq. 3; the buckets of DeBERTa-v2): small ones and
+// large ones' logarithms, behind as many of keys after the query.
+inline Index distance_column(Index d, const VariedHyperparameters& h) {
+  Index bucket = d;
+  const double middle = static_cast<double>(h.buckets / 2);
+  if (h.buckets > 0 && d > h.buckets / 2)
+    bucket =
+        h.buckets / 2 +
+        static_cast<Index>(std::ceil(std::log(static_cast<double>(d) / middle) /
+                                     std::log(static_cast<double>(h.l_rel - 1) / middle) * (middle - 1)));
+  const Index span = h.buckets > 0 ? h.buckets : h.l_rel;
+  return std::min(bucket + span, 2 * span - 1) + 1;
+}
+
+// What relative attention makes of the scores S of head i [l x l], of queries q and keys k [d_attn x l] each,
+// before they are scaled.
+template <typename T>
+void add_relative(Matrix<T>& S, Index i, const Matrix<T>& q, const Matrix<T>& k, const VariedLayer<T>& layer,
+                  const Matrix<T>& P, const VariedHyperparameters& h) {
+  const Index l = q.cols(), row = i * h.d_attn, of = i / (h.H / h.H_kv) * (h.H / h.H_kv);
+  const AttentionParameters<T>&W_i = layer.W.head[static_cast<std::size_t>(i)],
+        &W_kv = layer.W.head[static_cast<std::size_t>(of)];
+  for (Index t_x = 1; t_x <= l; ++t_x)
+    for (Index t_z = 1; t_z <= t_x; ++t_z) {
+      const Index d = t_x - t_z;
+      const Vector<T> q_t = column(q, t_x), k_t = column(k, t_z);
+      T& s = entry(S, t_z, t_x);
+      switch (h.relative) {
+        case RelativeAttention::none:
+          break;
+        case RelativeAttention::Shaw_both:
+          s += k_t.dot(Vector<T>(column(layer.A, std::min(d, h.l_rel) + 1)));
+          [[fallthrough]];
+        case RelativeAttention::Shaw:
+          s += q_t.dot(Vector<T>(column(layer.A, std::min(d, h.l_rel) + 1)));
+          break;
+        case RelativeAttention::Transformer_XL: {
+          const Vector<T> r = layer.W_d.middleRows(row, h.d_attn) *
+                              distance_sinusoid<T>(h.l_rel > 0 ? std::min(d, h.l_rel) : d, h.d_e);
+          const Vector<T> moved = q_t + layer.v.segment(row, h.d_attn);
+          s += k_t.dot(Vector<T>(layer.u.segment(row, h.d_attn))) + moved.dot(r);
+          break;
+        }
+        case RelativeAttention::disentangled: {
+          const Vector<T> p = column(P, distance_column(d, h));
+          const auto projected = [&](const Matrix<T>& W, const Vector<T>& b) {
+            Vector<T> y = W.middleRows(row, h.d_attn) * p;
+            if (b.size() > 0) y += b.segment(row, h.d_attn);
+            return y;
+          };
+          const auto shared = [&](const Matrix<T>& W, const Vector<T>& b) {
+            Vector<T> y = W * p;
+            if (b.size() > 0) y += b;
+            return y;
+          };
+          if (h.by_content)
+            s += q_t.dot(h.shared_projections ? shared(W_kv.W_k, W_kv.b_k)
+                                              : projected(layer.W_dk, layer.b_dk));
+          if (h.by_position)
+            s += k_t.dot(h.shared_projections ? shared(W_i.W_q, W_i.b_q) : projected(layer.W_dq, layer.b_dq));
+          break;
+        }
+      }
+    }
+}
+
 // Of the norms of latents.
 constexpr double kLatentEpsilon = static_cast<double>(1e-6F);
 
 // Algorithm 5 with Z = X and the variations.
 template <typename T>
 Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, const SparsePattern& pattern,
-                           const Matrix<T>& B, const VariedHyperparameters& h) {
+                           const Matrix<T>& B, const Matrix<T>& P, const VariedHyperparameters& h) {
   const Index l = X.cols(), group = h.H / h.H_kv;
   MaskMatrix Mask = unidirectional_mask(l, l);
   for (Index t_z = 1; t_z <= l; ++t_z)
@@ -316,16 +436,20 @@ Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, cons
     normed(Q, layer.gamma_q);
     normed(K, layer.gamma_k);
   }
-  const double scale = h.score_scale > 0 ? h.score_scale : 1 / std::sqrt(static_cast<double>(h.d_attn));
+  const Index terms = h.relative == RelativeAttention::disentangled ? 1 + h.by_content + h.by_position : 1;
+  const double scale =
+      h.score_scale > 0 ? h.score_scale : 1 / std::sqrt(static_cast<double>(h.d_attn * terms));
   Matrix<T> Y(h.H * h.d_mid, l);
   for (Index i = 0; i < h.H; ++i) {
     const AttentionParameters<T>& W = layer.W.head[static_cast<std::size_t>(i / group * group)];
     const Matrix<T> q = turned<T>(Q.middleRows(i * h.d_attn, h.d_attn), h),
                     k = turned<T>(K.middleRows(i / group * h.d_attn, h.d_attn), h);
-    Matrix<T> S = k.transpose() * q * T(scale);
+    Matrix<T> S = k.transpose() * q * T(scale), S_distance = Matrix<T>::Constant(l, l, T(0));
+    add_relative(S_distance, i, q, k, layer, P, h);
     for (Index t_z = 1; t_z <= l; ++t_z)
       for (Index t_x = 1; t_x <= l; ++t_x) {
         if (h.score_cap > 0) entry(S, t_z, t_x) = capped<T>(entry(S, t_z, t_x), h.score_cap);
+        entry(S, t_z, t_x) += T(scale) * entry(S_distance, t_z, t_x);
         if (h.distances > 0 && t_z <= t_x)
           entry(S, t_z, t_x) += entry(B, std::min(t_x - t_z + 1, h.distances), i + 1);
         if (h.alibi) entry(S, t_z, t_x) -= alibi_slope(i + 1, h.H) * static_cast<double>(std::abs(t_x - t_z));
@@ -335,8 +459,8 @@ Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, cons
       S.conservativeResize(l + 1, l);
       S.row(l).setConstant(layer.sink[i]);
     }
-    const Matrix<T> P = softmax(S);
-    Y.middleRows(i * h.d_mid, h.d_mid) = affine(W.W_v, X_kv, W.b_v) * P.topRows(l);
+    const Matrix<T> probabilities = softmax(S);
+    Y.middleRows(i * h.d_mid, h.d_mid) = affine(W.W_v, X_kv, W.b_v) * probabilities.topRows(l);
   }
   return affine(layer.W.W_o, Y, layer.W.b_o);
 }
@@ -410,11 +534,12 @@ Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta) {
     column(X, t) = e;
   }
   const T m = h.residual_multiplier;
+  const Matrix<T> P = h.normed_distances ? varied_normalize(theta.P, theta.norm_P, h) : theta.P;
   for (std::size_t i = 0; i < static_cast<std::size_t>(h.L); ++i) {
     const VariedLayer<T>& layer = theta.layer[i * theta.layer.size() / static_cast<std::size_t>(h.L)];
     const SparsePattern pattern = h.patterns.empty() ? SparsePattern() : h.patterns[i % h.patterns.size()];
     const auto attention = [&](const Matrix<T>& X) {
-      return varied_attention(X, layer, pattern, theta.B, h);
+      return varied_attention(X, layer, pattern, theta.B, P, h);
     };
     const auto mlp = [&](const Matrix<T>& X) { return varied_MLP(X, layer, h); };
     const auto norm = [&](const Matrix<T>& X, const NormalizationParameters<T>& n) {

@@ -71,6 +71,9 @@ void run(const std::string& path) {
                                           r.scaling == RotaryScaling::none
                                               ? ""
                                               : fmt::format(", {} by {}", name_of(r.scaling), r.factor)));
+    if (const RelativeSpec& x = s.attention.relative; x.on())
+      fmt::print("  distances   {}{}\n", name_of(x.kind),
+                 x.distance == 0 ? ", of all" : fmt::format(", up to {}", x.distance));
     fmt::print("  norms       {}, {}{}\n", name_of(s.normalization), name_of(s.norm_placement),
                s.branches == Branches::serial ? "" : ", branches beside each other");
     if (!s.attention.patterns.empty())

@@ -18,9 +18,9 @@ struct WeightName {
   // The rows of the engine's parameter that the file's tensor has: files store queries, keys and values
   // apart. rows 0: all.
   int64_t first_row = 0, rows = 0;
-  int64_t unused = 0;     // rows before them that only the file has (positions that no token takes)
-  std::string also = "";  // another name that files have for it
-  bool as_row = false;    // the file stores a vector [n] as [1, n]
+  int64_t unused = 0;               // rows before them that only the file has (positions that no token takes)
+  std::string also = "";            // another name that files have for it
+  std::vector<int64_t> shape = {};  // the file's, where it has these elements in another one
   std::vector<int64_t> row_order = {};  // of the engine's rows, which the file's is; empty: the same
 };
 
@@ -76,6 +76,8 @@ const Family& cohere_family();
 const Family& albert_family();
 const Family& big_bird_family();
 const Family& electra_family();
+const Family& deberta_v2_family();
+const Family& xlnet_family();
 const Family& gpt_neox_family();
 const Family& gptj_family();
 const Family& falcon_family();

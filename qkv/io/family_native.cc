@@ -9,8 +9,8 @@ constexpr int64_t kMost = kMostOfConfig;
 
 // 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces;
 // 3 no recurrences, and no order but the stack's; 4 one vocabulary, and no variations of blocks; 5 no
-// experts, latents, caps and sinks, and windows for patterns.
-constexpr int64_t kVersion = 6;
+// experts, latents, caps and sinks, and windows for patterns; 6 no relative attention.
+constexpr int64_t kVersion = 7;
 
 ModelSpec read_config(const JsonField& c) {
   const JsonField q = c["qkv"];
@@ -107,6 +107,17 @@ ModelSpec read_config(const JsonField& c) {
     e.balance = static_cast<float>(q["expert_balance"].number());
     e.capacity = q["expert_capacity"].integer(0, kMost);
   }
+  if (version > 6) {
+    RelativeSpec& r = s.attention.relative;
+    r.kind = relative_attention_from_name(q["relative_attention"].string());
+    r.distance = q["relative_attention_distance"].integer(0, kMost);
+    r.buckets = q["relative_attention_buckets"].integer(0, kMost);
+    r.by_content = q["relative_by_content"].boolean();
+    r.by_position = q["relative_by_position"].boolean();
+    r.shared_projections = q["relative_shared"].boolean();
+    r.normed = q["relative_norm"].boolean();
+    r.segments = q["relative_segments"].boolean();
+  }
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
   s.width = q["width"].integer(0, kMost);
@@ -132,6 +143,7 @@ ModelSpec read_config(const JsonField& c) {
 OrderedJson write_config(const ModelSpec& s) {
   const ExpertsSpec& e = s.experts;
   const RotarySpec& r = s.attention.rotary;
+  const RelativeSpec& relative = s.attention.relative;
   return {{"model_type", "qkv"},
           {"qkv",
            {{"version", kVersion},
@@ -185,6 +197,14 @@ OrderedJson write_config(const ModelSpec& s) {
             {"rotary_low", r.low},
             {"rotary_high", r.high},
             {"rotary_magnitude", r.magnitude},
+            {"relative_attention", name_of(relative.kind)},
+            {"relative_attention_distance", relative.distance},
+            {"relative_attention_buckets", relative.buckets},
+            {"relative_by_content", relative.by_content},
+            {"relative_by_position", relative.by_position},
+            {"relative_shared", relative.shared_projections},
+            {"relative_norm", relative.normed},
+            {"relative_segments", relative.segments},
             {"pooler_activation", name_of(s.pooler_activation)},
             {"kv_latent", s.attention.latent},
             {"query_latent", s.attention.query_latent},

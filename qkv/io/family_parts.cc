@@ -105,6 +105,74 @@ double rotated_part(const AttentionSpec& a) {
   return static_cast<double>(a.rotary.width) / static_cast<double>(a.d_qk);
 }
 
+void read_head(const JsonField& c, const std::string& base, ModelSpec& s) {
+  std::string name = base + "ForMaskedLM";
+  if (const auto list = c.find("architectures"); list && list->size() > 0) name = list->at(0).string();
+  const std::string head = name.starts_with(base) ? name.substr(base.size()) : name;
+  const auto labels = [&](const char* what) {
+    const auto names = c.find("id2label");
+    const int64_t n = names ? static_cast<int64_t>(names->object().size())
+                            : c.integer_or("num_labels", 2, 1, kMostOfConfig);
+    for (int64_t i = 0; i < n; ++i)
+      s.labels.push_back(names ? (*names)[std::to_string(i)].string() : fmt::format("LABEL_{}", i));
+    check(n > 0, "{}: id2label: {} needs labels", c.place(), what);
+  };
+  const bool masked = head == "ForMaskedLM" || head == "ForPreTraining" || head == "LMHeadModel";
+  if (masked) {
+    s.output = Output::tokens;
+    if (head == "ForPreTraining") s.labels = {"next", "random"};
+  } else {
+    s.head_width = 0;
+    s.unembedding_bias = false;
+    s.tied = true;
+  }
+  s.pooler = head == "ForPreTraining" || head == "ForNextSentencePrediction" ||
+             head == "ForSequenceClassification" || head == "Model";
+  if (head == "ForSequenceClassification") {
+    s.output = Output::sequence_classes;
+    labels("a classifier");
+  } else if (head == "ForNextSentencePrediction") {
+    s.output = Output::sequence_classes;
+    s.labels = {"next", "random"};
+  } else if (head == "ForTokenClassification") {
+    s.output = Output::token_classes;
+    labels("a tagger");
+  } else if (head == "ForQuestionAnswering") {
+    s.output = Output::span;
+  } else if (head == "Model") {
+    s.output = Output::embedding;
+  } else if (!masked) {
+    fail(
+        "{}: architectures: '{}' is not supported ({}ForMaskedLM, ForPreTraining, ForNextSentencePrediction, "
+        "ForSequenceClassification, ForTokenClassification, ForQuestionAnswering and {}Model are)",
+        c.place(), name, base, base);
+  }
+}
+
+std::string head_name(const ModelSpec& s) {
+  switch (s.output) {
+    case Output::tokens:
+      return s.labels.empty() ? "ForMaskedLM" : "ForPreTraining";
+    case Output::sequence_classes:
+      return "ForSequenceClassification";
+    case Output::token_classes:
+      return "ForTokenClassification";
+    case Output::span:
+      return "ForQuestionAnswering";
+    case Output::embedding:
+      break;
+  }
+  return "Model";
+}
+
+void write_labels(const ModelSpec& s, OrderedJson& config) {
+  if (s.labels.empty() || s.output == Output::tokens) return;
+  for (size_t i = 0; i < s.labels.size(); ++i) {
+    config["id2label"][std::to_string(i)] = s.labels[i];
+    config["label2id"][s.labels[i]] = i;
+  }
+}
+
 void WeightNames::norm(const std::string& engine, const std::string& file) {
   all.push_back({engine + ".gamma", file + ".weight", false, 0, 0, 0, file + ".gamma"});
   if (bias) all.push_back({engine + ".beta", file + ".bias", false, 0, 0, 0, file + ".beta"});

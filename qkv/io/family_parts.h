@@ -27,6 +27,13 @@ OrderedJson rotary_scaling_json(const RotarySpec& rotary);
 int64_t rotated(double fraction, int64_t head_width);
 double rotated_part(const AttentionSpec& attention);
 
+// Reads the head that a config.json's "architectures" names, of classes named BASEForMaskedLM and so on.
+void read_head(const JsonField& config, const std::string& base, ModelSpec& spec);
+// That name, without the base.
+std::string head_name(const ModelSpec& spec);
+// The classes of such a head.
+void write_labels(const ModelSpec& spec, OrderedJson& config);
+
 // Collects the names of one model's weights.
 struct WeightNames {
   std::vector<WeightName> all;

@@ -241,7 +241,7 @@ std::vector<WeightName> bart_weights(const ModelSpec& s) {
     n.norm(engine + ".norm", file + "layernorm_embedding");
   }
   add_bart_blocks(s, n);
-  n.all.push_back({"unembedding.bias", "final_logits_bias", false, 0, 0, 0, "", true});
+  n.all.push_back({"unembedding.bias", "final_logits_bias", false, 0, 0, 0, "", {1, s.vocab_size}});
   return n.all;
 }
 
@@ -249,7 +249,7 @@ std::vector<WeightName> marian_weights(const ModelSpec& s) {
   WeightNames n;
   n.tensor("embedding.token", "model.shared.weight");
   add_bart_blocks(s, n);
-  n.all.push_back({"unembedding.bias", "final_logits_bias", false, 0, 0, 0, "", true});
+  n.all.push_back({"unembedding.bias", "final_logits_bias", false, 0, 0, 0, "", {1, s.vocab_size}});
   return n.all;
 }
 

@@ -108,11 +108,14 @@ auto find_tensor(const Safetensors& file, const WeightName& w, const std::string
   return file.tensors.end();
 }
 
-Shape file_shape(const WeightName& w, const Parameter& p) {
-  if (w.transposed) return {p.shape[1], p.shape[0]};
-  if (w.as_row) return {1, p.shape[0]};
+// The file's elements as rows of the parameter, or as columns of them.
+Shape plain_shape(const WeightName& w, const Parameter& p) {
   const int64_t rows = (w.rows > 0 ? w.rows : p.shape[0]) + w.unused;
+  if (w.transposed) return {p.shape[1], rows};
   return p.shape.rank() == 1 ? Shape{rows} : Shape{rows, p.shape[1]};
+}
+Shape file_shape(const WeightName& w, const Parameter& p) {
+  return w.shape.empty() ? plain_shape(w, p) : Shape(std::span(w.shape));
 }
 
 }  // namespace
@@ -139,12 +142,12 @@ std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
     const Shape shape = file_shape(w, *p);
     check(stored.shape() == shape, "{}: expected {} by {}, got {}", at, shape.text(), config.path,
           stored.shape().text());
-    const Tensor value = floating(stored, p->kind == ParameterKind::matrix ? compute : DType::f32, at);
+    Tensor value = floating(stored, p->kind == ParameterKind::matrix ? compute : DType::f32, at);
+    if (!w.shape.empty()) value = value.view(0, plain_shape(w, *p));
+    if (w.transposed) value = transposed(value);
     used.insert(it->first);
     if (w.rows == 0) {
-      p->value = w.transposed           ? transposed(value)
-                 : w.as_row             ? value.view(0, p->shape)
-                 : w.unused > 0         ? value.slice_rows(w.unused, shape[0])
+      p->value = w.unused > 0           ? value.slice_rows(w.unused, shape[0])
                  : !w.row_order.empty() ? reordered(value, w.row_order, false)
                                         : value;
       continue;
@@ -192,11 +195,12 @@ std::vector<std::pair<std::string, Tensor>> named_tensors(const Transformer& mod
     if (w.rows > 0) x = x.slice_rows(w.first_row, w.first_row + w.rows);
     if (!w.row_order.empty()) x = reordered(x, w.row_order, true);
     if (w.unused > 0) {
-      Tensor whole = Tensor::zeros(file_shape(w, p), DType::f32);
+      Tensor whole = Tensor::zeros(plain_shape(w, p), DType::f32);
       std::memcpy(static_cast<std::byte*>(whole.raw()) + w.unused * x.width() * 4, x.raw(), x.bytes());
       x = whole;
     }
-    out.emplace_back(w.file, w.transposed ? transposed(x) : w.as_row ? x.view(0, file_shape(w, p)) : x);
+    if (w.transposed) x = transposed(x);
+    out.emplace_back(w.file, w.shape.empty() ? x : x.view(0, file_shape(w, p)));
   }
   return out;
 }

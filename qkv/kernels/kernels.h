@@ -11,6 +11,7 @@
 #include "qkv/base/rng.h"
 #include "qkv/kernels/gemm.h"
 #include "qkv/kernels/mask.h"
+#include "qkv/kernels/pair_term.h"
 #include "qkv/kernels/tile_product.h"
 #include "qkv/tensor/dtype.h"
 
@@ -104,8 +105,9 @@ struct Attention {
   Mask mask;                  // of ranked the ranks of all queries, and of keys as many, by their rows
   int64_t padded_length = 0;  // what patterns take for every sequence's length; 0: its own
   ScoreTerm term;
+  PairTerm pair;
   float scale;    // 1/sqrt(d_qk) as a rule
-  float cap = 0;  // scaled scores s become cap tanh(s / cap), before the term is added; 0: they stay
+  float cap = 0;  // scaled scores s become cap tanh(s / cap), before the terms are added; 0: they stay
   const float* sinks = {};  // [heads] scores that only the denominator knows of; or null
   Dropout dropout;          // of the probabilities; a "row" is a query of the flat batch
   const T* q;
@@ -139,7 +141,8 @@ struct AttentionGrad {
   int64_t dk_stride;  // same blocks as k
   T* dv;
   int64_t dv_stride;
-  float* dterm = nullptr;  // [sequences, heads, term.row()] of the score term, added to; or null
+  float* dterm = nullptr;   // [sequences, heads, term.row()] of the score term, added to; or null
+  PairTermGrad dpair = {};  // of the pair term's tables, added to
 };
 
 // How an update rule moves each weight w by its gradient g; m and v are what it remembers of the weight.

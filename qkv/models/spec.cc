@@ -34,13 +34,16 @@ ModelSpec bert_spec(int64_t vocab_size, int64_t context, int64_t width, int64_t 
 }
 
 int64_t ModelSpec::longest() const {
+  constexpr int64_t kUnbounded = int64_t{1} << 28;
   switch (positions) {
     case Positions::relative:
     case Positions::toeplitz:
     case Positions::rotary:
     case Positions::alibi:
     case Positions::alibi_evens_first:
-      return int64_t{1} << 28;
+      return kUnbounded;
+    case Positions::none:
+      return attention.relative.on() ? kUnbounded : context;
     default:
       return context;
   }
@@ -91,6 +94,44 @@ void check_latents(const ModelSpec& s) {
         a.heads);
   check(a.query_key_norm == QueryKeyNorm::none,
         "model: kv_latent: it is the latent that is normalised, not {}", name_of(a.query_key_norm));
+}
+
+void check_relative(const ModelSpec& s) {
+  const RelativeSpec& r = s.attention.relative;
+  const std::string kind = name_of(r.kind);
+  check(r.on() || r == RelativeSpec(), "model: relative_attention none: nothing more can be said of it");
+  if (!r.on()) return;
+  check(s.positions == Positions::none || s.positions == Positions::learned ||
+            s.positions == Positions::sinusoidal,
+        "model: relative_attention {}: positions {} tell distances, too", kind, name_of(s.positions));
+  check(s.attention.latent == 0, "model: relative_attention {}: kv_latent leaves no keys that could meet it",
+        kind);
+  check(s.attention.cap == 0, "model: relative_attention {}: attention_cap would leave its terms out", kind);
+  check(s.order != Order::prefix,
+        "model: relative_attention {}: a decoder's vectors are of keys before the query, of order prefix "
+        "others "
+        "are seen, too",
+        kind);
+  const bool xl = r.kind == RelativeAttention::transformer_xl,
+             apart = r.kind == RelativeAttention::disentangled;
+  check(r.distance >= (xl      ? 0
+                       : apart ? 2
+                               : 1) &&
+            r.distance <= 1 << 16,
+        "model: relative_attention_distance must be between {} and 65536, got {}",
+        xl      ? 0
+        : apart ? 2
+                : 1,
+        r.distance);
+  check(!xl || s.width % 2 == 0, "model: relative_attention {}: width must be even, got {}", kind, s.width);
+  check(!r.segments || (xl && s.architecture == Architecture::encoder),
+        "model: relative_attention_segments: of transformer_xl in an encoder, not {} in {}", kind,
+        name_of(s.architecture));
+  check(apart || (r.buckets == 0 && r.by_content && r.by_position && !r.shared_projections && !r.normed),
+        "model: relative_attention {}: buckets, terms, shared and norm are of disentangled", kind);
+  check(r.by_content || r.by_position, "model: relative_attention {}: one of its terms must stay", kind);
+  check(r.buckets == 0 || (r.buckets >= 4 && r.buckets / 2 < r.distance - 1),
+        "model: relative_attention_buckets must be between 4 and {}, got {}", 2 * r.distance - 3, r.buckets);
 }
 
 void check_pattern(const Pattern& p, Architecture architecture) {
@@ -187,9 +228,11 @@ void check_recurrence(const ModelSpec& s) {
   check(two_stacks || (!r.any() && !s.source_reversed),
         "model: {} needs architecture encoder_decoder, not {}", r.any() ? "a recurrence" : "reverse_source",
         name_of(s.architecture));
-  check(s.has_blocks() == (s.positions != Positions::none), "model: positions {}: {}", name_of(s.positions),
-        s.has_blocks() ? "blocks of attention cannot tell the order of tokens without"
-                       : "recurrences have none");
+  check(s.has_blocks() || s.positions == Positions::none, "model: positions {}: recurrences have none",
+        name_of(s.positions));
+  check(s.positions != Positions::none || !s.has_blocks() || s.attention.relative.on() ||
+            (s.architecture == Architecture::decoder && s.order == Order::stack),
+        "model: positions none: an encoder's attention cannot tell the order of tokens without");
   check(!r.bidirectional || r.encoder != Cell::none, "model: bidirectional: the encoder is no recurrence");
   check(!r.bidirectional || s.width % 2 == 0, "model: bidirectional: width must be even, got {}", s.width);
   check(r.decoder != Cell::none || r.attention == SourceAttention::none,
@@ -276,6 +319,7 @@ void check_spec(const ModelSpec& s) {
   check_rotary(s);
   check_blocks(s);
   check_latents(s);
+  check_relative(s);
   check_experts(s);
   check_recurrence(s);
   const auto probability = [](const char* field, float p) {
@@ -341,6 +385,12 @@ constexpr Names<NormPlacement> kNormPlacements = {{NormPlacement::pre, "pre"},
                                                   {NormPlacement::none, "none"}};
 constexpr Names<Branches> kBranches = {
     {Branches::serial, "serial"}, {Branches::parallel, "parallel"}, {Branches::one_norm, "one_norm"}};
+constexpr Names<RelativeAttention> kRelativeAttentions = {
+    {RelativeAttention::none, "none"},
+    {RelativeAttention::shaw, "shaw"},
+    {RelativeAttention::shaw_both, "shaw_both"},
+    {RelativeAttention::transformer_xl, "transformer_xl"},
+    {RelativeAttention::disentangled, "disentangled"}};
 constexpr Names<QueryKeyNorm> kQueryKeyNorms = {
     {QueryKeyNorm::none, "none"}, {QueryKeyNorm::heads, "heads"}, {QueryKeyNorm::whole, "whole"}};
 constexpr Names<RouterScore> kRouterScores = {{RouterScore::softmax, "softmax"},
@@ -438,6 +488,12 @@ Branches branches_from_name(const std::string& name) {
 }
 std::string name_of(Branches value) {
   return name_in(kBranches, value);
+}
+RelativeAttention relative_attention_from_name(const std::string& name) {
+  return from_name("relative_attention", kRelativeAttentions, name);
+}
+std::string name_of(RelativeAttention value) {
+  return name_in(kRelativeAttentions, value);
 }
 QueryKeyNorm query_key_norm_from_name(const std::string& name) {
   return from_name("query_key_norm", kQueryKeyNorms, name);

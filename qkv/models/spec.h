@@ -30,7 +30,8 @@ enum class Positions : uint8_t {
   rotary,             // not at all: queries and keys are turned (attention.rotary; Su et al. 2021)
   alibi,              // not at all: scores fall with the distance (Press et al. 2022)
   alibi_evens_first,  // the same with MPT's order of slopes where heads are no power of two
-  none,               // not at all: a recurrence knows the order of what it reads
+  none,  // not at all: a recurrence knows the order of what it reads, a decoder finds it by what each token
+         // sees (Kazemnejad et al. 2023), relative attention by distances (nn/relative.h)
 };
 
 // What a model says of what it reads.
@@ -180,6 +181,8 @@ NormPlacement norm_placement_from_name(const std::string& name);
 std::string name_of(NormPlacement placement);
 Branches branches_from_name(const std::string& name);
 std::string name_of(Branches branches);
+RelativeAttention relative_attention_from_name(const std::string& name);
+std::string name_of(RelativeAttention kind);
 QueryKeyNorm query_key_norm_from_name(const std::string& name);
 std::string name_of(QueryKeyNorm norm);
 RotaryLayout rotary_layout_from_name(const std::string& name);

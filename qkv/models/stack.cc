@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "qkv/nn/latent_attention.h"
+#include "qkv/ops/elementwise.h"
 
 namespace qkv {
 
@@ -88,7 +89,10 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
       attentions_(shape.cross ? 2 : 1),
       positions_(spec.positions),
       heads_(spec.attention.heads),
-      rotary_(spec.attention.rotary) {
+      width_(spec.width),
+      rotary_(spec.attention.rotary),
+      relative_(spec.attention.relative),
+      causal_(shape.mask.is_causal()) {
   // Residual branches that are summed up to the end start smaller by the root of their number (GPT-2).
   const auto branches = static_cast<float>((attentions_ + 1) * shape.layers);
   const InitStd std{spec.init_std,
@@ -113,6 +117,12 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
     distance_ = &parameters.add(name + ".distance", {buckets_.count, spec.attention.heads},
                                 ParameterKind::vector, {Initializer::Kind::normal, spec.init_std});
   }
+  if (relative_.kind == RelativeAttention::disentangled) {
+    vectors_ = &parameters.add(name + ".relative", {relative_.rows(causal_, 0).rows(), spec.width},
+                               ParameterKind::matrix, {Initializer::Kind::normal, spec.init_std});
+    if (relative_.normed)
+      vector_norm_ = std::make_unique<Norm>(parameters, name + ".relative_norm", spec.width, spec.norm());
+  }
   if (placement_ != NormPlacement::post && placement_ != NormPlacement::none)
     norm_ = std::make_unique<Norm>(parameters, name + ".norm", spec.width, spec.norm());
 }
@@ -132,6 +142,7 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
   if (positions_ == Positions::alibi || positions_ == Positions::alibi_evens_first)
     context.distance_bias = alibi(heads_, positions_ == Positions::alibi_evens_first, reach);
   if (rotary_.width > 0) context.rotation = rotation(rotary_, context.layout.positions, reach + 1);
+  if (relative_.on()) place_distances(reach, x.dtype(), context);
   ResidualStream stream{x, {}, {}, name_ + ".embedding"};
   if (placement_ == NormPlacement::post) context.visit(stream.name, stream.x);
   for (size_t l = 0; l < blocks_.size(); ++l) {
@@ -148,12 +159,13 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
     }
     const Dropout pending = stream.dropout;
     const auto out =
-        recompute({stream.x, stream.branch, context.source, context.distance_bias},
+        recompute({stream.x, stream.branch, context.source, context.distance_bias, context.distance_vectors},
                   [&block, context, pending](const std::vector<Tensor>& in) {
                     ResidualStream s{in[0], in[1], pending, {}};
                     Context inner = context;
                     inner.source = in[2];
                     inner.distance_bias = in[3];
+                    inner.distance_vectors = in[4];
                     for (const Residual& r : block) r.forward(s, inner, nullptr);
                     return s.branch.defined() ? std::vector<Tensor>{s.x, s.branch} : std::vector<Tensor>{s.x};
                   });
@@ -169,6 +181,16 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
   Tensor out = stream.add_and_norm(*norm_, context);
   context.visit(name_ + ".norm", out);
   return out;
+}
+
+void BlockStack::place_distances(int64_t reach, DType dtype, Context& context) const {
+  const DistanceRows rows = relative_.rows(causal_, reach);
+  context.distance_columns = rows.columns(reach);
+  if (relative_.kind == RelativeAttention::transformer_xl)
+    context.distance_vectors =
+        convert(distance_sinusoids(causal_ ? 0 : -rows.longest, rows.rows(), width_), dtype);
+  if (vectors_ != nullptr)
+    context.distance_vectors = vector_norm_ ? vector_norm_->forward(vectors_->value) : vectors_->value;
 }
 
 bool BlockStack::dropped(size_t layer, const Context& context) const {

@@ -52,6 +52,8 @@ class BlockStack : public Stack {
  private:
   // The sublayers of a block, in order; attentions come first.
   using Block = std::vector<Residual>;
+  // What relative encodings ask of the context, for distances up to `reach`.
+  void place_distances(int64_t reach, DType dtype, Context& context) const;
   // Whether this step goes without the block; the same for all its micro-batches.
   bool dropped(size_t layer, const Context& context) const;
 
@@ -66,10 +68,14 @@ class BlockStack : public Stack {
   std::vector<Block> blocks_;
   std::unique_ptr<Norm> norm_;  // of pre-LN
   Positions positions_;
-  int64_t heads_;
+  int64_t heads_, width_;
   RotarySpec rotary_;
   DistanceBuckets buckets_;        // of relative positions:
   Parameter* distance_ = nullptr;  // their biases, f32 [buckets, heads]
+  RelativeSpec relative_;
+  bool causal_;                   // no token sees those after it
+  Parameter* vectors_ = nullptr;  // of disentangled attention: [rows, D]
+  std::unique_ptr<Norm> vector_norm_;
   bool recompute_ = false;
   float layer_drop_ = 0;
 };

@@ -47,6 +47,9 @@ struct Context {
   Layout source_layout;  // as many sequences as `layout`
   Tensor
       distance_bias;  // f32 [heads, 2 reach + 1]: added to the scores of self-attention; undefined: nothing
+  // Of relative encodings (nn/relative.h): what their tables are made of, [rows, D], where that is one for
+  // all layers, and the table's row of each distance, i32 [2 reach + 1].
+  Tensor distance_vectors = {}, distance_columns = {};
   Tensor rotation = {};   // f32 [N, width]: of the queries and keys of self-attention (ops/rotary.h)
   bool training = false;  // dropout is on
   float balance_scale =

@@ -68,7 +68,7 @@ MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string
       mask_(self ? patterned(mask, spec, layer) : mask),
       self_(self),
       scale_((spec.scale > 0 ? spec.scale
-              : spec.scaled  ? 1 / std::sqrt(static_cast<float>(spec.d_qk))
+              : spec.scaled  ? 1 / std::sqrt(static_cast<float>(spec.d_qk * spec.relative.terms()))
                              : 1.0f) /
              (spec.scaled_by_layer ? static_cast<float>(layer + 1) : 1.0f)),
       site_(site),
@@ -79,8 +79,8 @@ MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string
 }
 
 Tensor MultiHeadAttention::forward(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
-                                   const Context& context) const {
-  return project(heads(q, k, v, keys, context), context);
+                                   const Context& context, const PairTables& pair) const {
+  return project(heads(q, k, v, keys, context, pair), context);
 }
 
 Tensor MultiHeadAttention::project(Tensor heads, const Context& context) const {
@@ -89,7 +89,7 @@ Tensor MultiHeadAttention::project(Tensor heads, const Context& context) const {
 }
 
 Tensor MultiHeadAttention::heads(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
-                                 const Context& context) const {
+                                 const Context& context, const PairTables& pair) const {
   const AttentionOptions options{mask_,
                                  self_ ? context.ranks : Ranks(),
                                  self_ ? context.distance_bias : Tensor(),
@@ -97,7 +97,8 @@ Tensor MultiHeadAttention::heads(const Heads& q, const Heads& k, const Heads& v,
                                  context.dropout(spec_.dropout, site_),
                                  spec_.cap,
                                  sinks_ ? sinks_->value : Tensor(),
-                                 context.layout.padded_length};
+                                 context.layout.padded_length,
+                                 pair};
   const std::string scores_name = name_ + ".scores", probabilities_name = name_ + ".probabilities";
   if (!context.probed(scores_name) && !context.probed(probabilities_name))
     return attention(q, k, v, context.layout.offsets, keys, options);
@@ -115,7 +116,8 @@ namespace {
 
 // A bias that is turned with its keys, or normalised, is seen by the softmax.
 IdleBias idle_bias(const AttentionSpec& spec) {
-  if (spec.rotary.width > 0 || spec.query_key_norm != QueryKeyNorm::none) return {};
+  if (spec.rotary.width > 0 || spec.query_key_norm != QueryKeyNorm::none || spec.relative.sees_key_bias())
+    return {};
   return keys_at(spec.heads * spec.d_qk, spec);
 }
 
@@ -128,7 +130,14 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
            (spec.heads + spec.kv_heads) * spec.d_qk + spec.kv_heads * spec.d_vo, spec.bias, std.inner,
            idle_bias(spec)),
       norm_epsilon_(norm_epsilon),
-      attention_(parameters, name, width, spec, mask, true, layer, site, std) {
+      attention_(parameters, name, width, spec, mask, true, layer, site, std),
+      relative_(spec.relative.on()
+                    ? std::make_unique<RelativeEncoding>(
+                          parameters, name, spec.relative,
+                          RelativeEncoding::Shape{width, spec.heads, spec.kv_heads, spec.d_qk, spec.bias,
+                                                  mask.is_causal(), attention_.scale()},
+                          std.inner)
+                    : nullptr) {
   if (spec.query_key_norm == QueryKeyNorm::none) return;
   const auto gamma = [&](const char* of, int64_t heads) {
     return &parameters.add(fmt::format("{}.{}.gamma", name, of),
@@ -153,13 +162,19 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerStat
     normed(k_column, a.kv_heads, *key_norm_);
   }
   if (a.rotary.width > 0) qkv = rotary(qkv, a.heads + a.kv_heads, a.d_qk, a.rotary.layout, context.rotation);
-  const Heads q{qkv, 0, a.heads, a.d_qk}, k{qkv, k_column, a.kv_heads, a.d_qk},
-      v{qkv, v_column, a.kv_heads, a.d_vo};
-  if (state == nullptr)
-    return attention_.forward(q, k, v, KeyLayout::contiguous(context.layout.offsets), context);
+  Heads q{qkv, 0, a.heads, a.d_qk};
+  const Heads k{qkv, k_column, a.kv_heads, a.d_qk}, v{qkv, v_column, a.kv_heads, a.d_vo};
+  const auto pair = [&](const Heads& keys) {
+    return relative_ ? relative_->tables(q, keys, qkv_, context) : PairTables();
+  };
+  if (state == nullptr) {
+    const PairTables tables = pair(k);
+    return attention_.forward(q, k, v, KeyLayout::contiguous(context.layout.offsets), context, tables);
+  }
   auto& memory = dynamic_cast<KeyValueState&>(*state);
   memory.append(k, v, context.layout.offsets);
-  return attention_.forward(q, memory.keys(), memory.values(), memory.layout(), context);
+  const PairTables tables = pair(memory.keys());
+  return attention_.forward(q, memory.keys(), memory.values(), memory.layout(), context, tables);
 }
 
 std::unique_ptr<LayerState> SelfAttention::make_state(int64_t sequences) const {

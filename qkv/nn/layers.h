@@ -8,6 +8,7 @@
 #include "qkv/nn/context.h"
 #include "qkv/nn/layer_state.h"
 #include "qkv/nn/parameter.h"
+#include "qkv/nn/relative.h"
 #include "qkv/ops/linear.h"
 #include "qkv/ops/rotary.h"
 
@@ -92,6 +93,7 @@ struct AttentionSpec {
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   std::vector<Pattern> patterns = {};  // of self-attention: layer l has patterns[l % size]; none: all keys
   RotarySpec rotary = {};              // of self-attention
+  RelativeSpec relative = {};          // of self-attention
   int64_t latent = 0;        // of keys and values (nn/latent_attention.h); 0: they are made of x itself
   int64_t query_latent = 0;  // likewise of queries
 
@@ -113,13 +115,14 @@ class MultiHeadAttention {
                      InitStd std);
   // Lines 4-9: the heads' outputs, projected.
   Tensor forward(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
-                 const Context& context) const;
+                 const Context& context, const PairTables& pair = {}) const;
   // The two halves of that: [N, heads v.width], and its projection.
-  Tensor heads(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
-               const Context& context) const;
+  Tensor heads(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys, const Context& context,
+               const PairTables& pair = {}) const;
   Tensor project(Tensor heads, const Context& context) const;
   const std::string& name() const { return name_; }
   const AttentionSpec& spec() const { return spec_; }
+  float scale() const { return scale_; }
 
  private:
   std::string name_;
@@ -146,6 +149,7 @@ class SelfAttention : public Sublayer {
   Parameter *query_norm_ = nullptr, *key_norm_ = nullptr;
   float norm_epsilon_;
   MultiHeadAttention attention_;
+  std::unique_ptr<RelativeEncoding> relative_;
 };
 
 // Z = context.source, all of which each query sees. With a state the keys and values are computed once.

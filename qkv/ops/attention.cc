@@ -68,6 +68,20 @@ Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v,
   if (o.ranks.defined())
     a.mask = {Mask::Kind::ranked, o.ranks.query.data<int32_t>(), o.ranks.key.data<int32_t>()};
   if (o.term.defined()) a.term = {o.term.data<float>(), o.term.dim(1) / 2};
+  if (o.pair.defined()) {
+    const auto table = [](const Tensor& x) { return x.defined() ? x.data<float>() : nullptr; };
+    const PairTables& p = o.pair;
+    a.pair.by_query = table(p.by_query);
+    a.pair.by_key = table(p.by_key);
+    a.pair.by_segment = table(p.by_segment);
+    if (p.columns.defined()) {
+      a.pair.columns = p.columns.data<int32_t>();
+      a.pair.reach = p.columns.count() / 2;
+      a.pair.width = (p.by_query.defined() ? p.by_query : p.by_key).width() / q.heads;
+    }
+    if (p.segments.defined()) a.pair.segments = p.segments.data<int32_t>();
+    if (p.positions.defined()) a.pair.positions = p.positions.data<int32_t>();
+  }
   a.padded_length = o.padded_length;
   a.scale = o.scale;
   a.cap = o.cap;
@@ -141,7 +155,9 @@ class AttentionNode : public Node {
     }
     add_input(options.term);
     add_input(options.sinks);
-    for (Tensor* x : {&options_.term, &options_.sinks})
+    PairTables& pair = options_.pair;
+    for (Tensor* x : {&pair.by_query, &pair.by_key, &pair.by_segment}) add_input(*x);
+    for (Tensor* x : {&options_.term, &options_.sinks, &pair.by_query, &pair.by_key, &pair.by_segment})
       if (x->defined()) *x = x->detach();
     for (Heads& h : heads_) h.x = h.x.detach();
   }
@@ -156,6 +172,11 @@ class AttentionNode : public Node {
     // A row of its own for each sequence: no sum depends on timing.
     Tensor dterm;
     if (wants(3)) dterm = Tensor::zeros({std::ssize(keys_.lengths), options_.term.count()}, DType::f32);
+    const std::array<const Tensor*, 3> tables = {&options_.pair.by_query, &options_.pair.by_key,
+                                                 &options_.pair.by_segment};
+    std::array<Tensor, 3> dtables;
+    for (int i = 0; i < 3; ++i)
+      if (wants(kTables + i)) dtables[i] = Tensor::zeros(tables[i]->shape(), DType::f32);
     with_float_type("attention", out_.dtype(), [&]<typename T>(T) {
       AttentionGrad<T> g{};
       g.forward = kernel_arguments<T>(heads_[0], heads_[1], heads_[2], offsets_, keys_, options_,
@@ -170,6 +191,10 @@ class AttentionNode : public Node {
       g.dv = target(2);
       g.dv_stride = heads_[2].x.width();
       if (dterm.defined()) g.dterm = dterm.mutable_data<float>();
+      const auto sums = [&](int i) {
+        return dtables[i].defined() ? dtables[i].mutable_data<float>() : nullptr;
+      };
+      g.dpair = {sums(0), sums(1), sums(2)};
       gradient(g);
       if (wants(4)) give(4, sinks_gradient(g));
     });
@@ -181,9 +206,13 @@ class AttentionNode : public Node {
     }
     for (int i = 0; i < 3; ++i)
       if (tensor_[i] == i) give(i, std::move(dx[i]));
+    for (int i = 0; i < 3; ++i)
+      if (dtables[i].defined()) give(kTables + i, std::move(dtables[i]));
   }
 
  private:
+  static constexpr int kTables = 5;  // the first input that is one of the pair term's
+
   // A sink has no value: dS = P (0 - delta) of each query, delta = dO . O.
   template <typename T>
   static Tensor sinks_gradient(const AttentionGrad<T>& g) {
@@ -253,6 +282,43 @@ void expect_disjoint_columns(const std::array<const Heads*, 3>& heads) {
     }
 }
 
+void check_pair(const Heads& q, const Heads& k, const PairTables& pair, int64_t longest) {
+  if (pair.columns.defined()) {
+    expect_dtype("attention", "columns", pair.columns, DType::i32);
+    check(pair.columns.count() % 2 == 1 && pair.columns.count() / 2 >= longest - 1,
+          "attention: columns of {} distances do not fit {} keys", pair.columns.count(), longest);
+  }
+  int64_t width = 0;
+  const auto by_distance = [&](const char* name, const Tensor& table, int64_t rows) {
+    if (!table.defined()) return;
+    check(pair.columns.defined() && table.shape().rank() == 2 && table.rows() == rows &&
+              table.width() % q.heads == 0 && (width == 0 || table.width() == width),
+          "attention: {} {} does not fit {} rows and {} heads", name, table.shape().text(), rows, q.heads);
+    expect_dtype("attention", name, table, DType::f32);
+    width = table.width();
+  };
+  by_distance("by_query", pair.by_query, q.x.rows());
+  by_distance("by_key", pair.by_key, k.x.rows());
+  for (const int32_t c : width > 0 ? pair.columns.values<int32_t>() : std::span<const int32_t>())
+    check(c >= 0 && c < width / q.heads, "attention: a distance of column {} of {}", c, width / q.heads);
+  const auto of_rows = [&](const char* name, const Tensor& x) {
+    check(x.dtype() == DType::i32 && x.count() == q.x.rows() && k.x.rows() == q.x.rows(),
+          "attention: {} queries and {} keys need as many i32 {}", q.x.rows(), k.x.rows(), name);
+  };
+  if (pair.positions.defined()) {
+    check(pair.columns.defined(), "attention: positions need columns of distances");
+    of_rows("positions", pair.positions);
+    for (const int32_t p : pair.positions.values<int32_t>())
+      check(p >= 0 && p <= pair.columns.count() / 2, "attention: position {} beyond distances of {}", p,
+            pair.columns.count() / 2);
+  }
+  if (!pair.by_segment.defined()) return;
+  check(pair.segments.defined(), "attention: by_segment needs segments");
+  of_rows("segments", pair.segments);
+  expect_shape("attention", "by_segment", pair.by_segment, {q.x.rows(), 2 * q.heads});
+  expect_dtype("attention", "by_segment", pair.by_segment, DType::f32);
+}
+
 void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
                      const KeyLayout& keys, const AttentionOptions& options) {
   check_heads("q", q, q.x.dtype());
@@ -278,10 +344,11 @@ void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<c
     expect_shape("attention", "sinks", options.sinks, {q.heads});
     expect_dtype("attention", "sinks", options.sinks, DType::f32);
   }
-  const Tensor& term = options.term;
-  if (!term.defined()) return;
   int64_t longest = 0;
   for (const int32_t n : keys.lengths) longest = std::max<int64_t>(longest, n);
+  check_pair(q, k, options.pair, longest);
+  const Tensor& term = options.term;
+  if (!term.defined()) return;
   check(term.dtype() == DType::f32 && term.shape().rank() == 2 && term.dim(0) == q.heads &&
             term.dim(1) % 2 == 1 && term.dim(1) / 2 >= longest - 1,
         "attention: a term {} does not fit {} heads and {} keys", term.shape().text(), q.heads, longest);
@@ -298,7 +365,8 @@ Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const
     forward(kernel_arguments<T>(q, k, v, offsets, keys, options, out.mutable_data<T>(),
                                 lse.mutable_data<float>()));
   });
-  if (wants_grad({&q.x, &k.x, &v.x, &options.term, &options.sinks})) {
+  if (wants_grad({&q.x, &k.x, &v.x, &options.term, &options.sinks, &options.pair.by_query,
+                  &options.pair.by_key, &options.pair.by_segment})) {
     expect_disjoint_keys(keys);
     expect_disjoint_columns({&q, &k, &v});
     connect(out, std::make_shared<AttentionNode>(q, k, v, offsets, keys, options, out, lse));
@@ -318,11 +386,14 @@ Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::sp
     for (int64_t s = 0; s < a.sequences; ++s) {
       const int64_t queries = offsets[s + 1] - offsets[s], count = keys.lengths[s];
       const Mask mask = a.mask_of(s);
-      const auto added = [&](int64_t h, int64_t query, int64_t key) {
-        return a.term.on() ? a.term.bias[a.term.at(h, query, key)] : 0.0F;
-      };
       const auto row_of = [&](int64_t j) {
         return a.blocks[a.block_offsets[s] + j / a.block_rows] + j % a.block_rows;
+      };
+      const auto added = [&](int64_t h, int64_t query, int64_t key) {
+        const float bias = a.term.on() ? a.term.bias[a.term.at(h, query, key)] : 0.0F;
+        if (!a.pair.on()) return bias;
+        return bias + value_at(a.pair, {offsets[s] + query - (count - queries), row_of(key), query - key, h,
+                                        a.heads});
       };
       for (int64_t h = 0; h < a.heads; ++h) {
         const int64_t kv = h / (a.heads / a.kv_heads);

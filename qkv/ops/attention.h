@@ -43,6 +43,20 @@ struct Ranks {
   bool defined() const { return query.defined() || key.defined(); }
 };
 
+// What relative encodings add to the scores of self-attention out of rows of queries and of keys (PairTerm).
+struct PairTables {
+  // By distance: f32 [N, heads width] of queries, [M, heads width] of the rows of k; undefined: nothing.
+  Tensor by_query = {}, by_key = {};
+  Tensor columns = {};  // i32 [2 reach + 1]: those of distances -reach to reach
+  Tensor by_segment =
+      {};  // f32 [N, heads 2]: of keys in the query's segment, and of others; undefined: nothing
+  Tensor segments = {};  // i32 [N], of queries and keys alike
+  // i32 [N] likewise, where a sequence's rows do not follow each other as its tokens do; undefined: they do.
+  Tensor positions = {};
+
+  bool defined() const { return by_query.defined() || by_key.defined() || by_segment.defined(); }
+};
+
 // What is done to the scores on the way to probabilities.
 struct AttentionOptions {
   Mask mask = {};    // full or causal
@@ -56,6 +70,7 @@ struct AttentionOptions {
   // gpt-oss); undefined: none.
   Tensor sinks = {};
   int64_t padded_length = 0;  // what patterns take for every sequence's length; 0: its own
+  PairTables pair = {};       // added to the scores, too
 };
 
 // q [N, heads, d_qk], k and v [M, kv_heads, d_qk / d_vo] -> [N, heads d_vo]; `offsets` [sequences + 1]

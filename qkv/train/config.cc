@@ -226,6 +226,26 @@ void visit(TrainConfig& c, Visitor& v) {
     Range<double>{0, 1e6});
   v({"rotary_magnitude", "of cosines and sines", "1, of yarn 0.1 ln(rotary_factor) + 1"}, rotary.magnitude,
     Range<double>{0, 1e3});
+  RelativeSpec& relative = m.attention.relative;
+  std::string relative_attention = name_of(relative.kind);
+  v({"relative_attention",
+     "scores know distances by vectors: of Shaw (shaw_both: of keys, too), Transformer-XL or DeBERTa "
+     "(disentangled)"},
+    relative_attention, Choices{"none", "shaw", "shaw_both", "transformer_xl", "disentangled"});
+  relative.kind = relative_attention_from_name(relative_attention);
+  v({"relative_attention_distance", "from which on all share one; of transformer_xl 0: none do",
+     "16, of disentangled context, of transformer_xl 0"},
+    relative.distance, Range<int64_t>{0, 1 << 16});
+  v({"relative_attention_buckets",
+     "of disentangled: so many distances on each side have a vector, far ones share; 0: all have"},
+    relative.buckets, Range<int64_t>{0, 1 << 16});
+  v({"relative_by_content", "of disentangled: a query meets the vector of a distance"}, relative.by_content);
+  v({"relative_by_position", "of disentangled: a key does"}, relative.by_position);
+  v({"relative_shared", "of disentangled: they are projected as queries and keys are"},
+    relative.shared_projections);
+  v({"relative_norm", "of disentangled: a norm of them"}, relative.normed);
+  v({"relative_segments", "of transformer_xl: scores know whether two tokens are of one segment (XLNet)"},
+    relative.segments);
   std::string branches = name_of(m.branches);
   v({"branches", "attention and feed-forward network in turn, or beside each other with two norms or one"},
     branches, Choices{"serial", "parallel", "one_norm"});

@@ -100,6 +100,17 @@ void settle_rotary(ModelSpec& m, const Given& given, int64_t before) {
   if (!given("model.rotary_magnitude") && r.magnitude == 1) r.magnitude = 0.1 * std::log(r.factor) + 1;
 }
 
+// What is said of relative attention once the context is known.
+void settle_relative(ModelSpec& m, const Given& given) {
+  RelativeSpec& r = m.attention.relative;
+  if (!r.on()) return;
+  if (!given("model.positions")) m.positions = Positions::none;
+  if (given("model.relative_attention_distance")) return;
+  r.distance = r.kind == RelativeAttention::transformer_xl ? 0
+               : r.kind == RelativeAttention::disentangled ? m.context
+                                                           : 16;
+}
+
 // What a recurrence asks of the rest.
 void settle_recurrence(ModelSpec& m, const Given& given) {
   RecurrenceSpec& r = m.recurrence;
@@ -149,6 +160,15 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("shared_hidden", from.experts.shared_hidden, m.experts.shared_hidden);
   same("shared_gated", from.experts.shared_gated, m.experts.shared_gated);
   same("query_key_norm", name_of(from.attention.query_key_norm), name_of(m.attention.query_key_norm));
+  const RelativeSpec &was = from.attention.relative, &is = m.attention.relative;
+  same("relative_attention", name_of(was.kind), name_of(is.kind));
+  same("relative_attention_distance", was.distance, is.distance);
+  same("relative_attention_buckets", was.buckets, is.buckets);
+  same("relative_by_content", was.by_content, is.by_content);
+  same("relative_by_position", was.by_position, is.by_position);
+  same("relative_shared", was.shared_projections, is.shared_projections);
+  same("relative_norm", was.normed, is.normed);
+  same("relative_segments", was.segments, is.segments);
   same("rotary_width", from.attention.rotary.width, m.attention.rotary.width);
   same("rotary_layout", name_of(from.attention.rotary.layout), name_of(m.attention.rotary.layout));
   same("branches", name_of(from.branches), name_of(m.branches));
@@ -325,6 +345,7 @@ void settle(TrainConfig& c, const ReadConfig& read) {
   ModelSpec& m = c.model;
   if (c.from.empty()) {
     settle_recurrence(m, given);
+    settle_relative(m, given);
     const int64_t heads = m.attention.heads;
     if (m.has_blocks() && !(given("model.d_qk") && given("model.d_vo")) && m.width % heads != 0)
       usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, m.width, heads);

@@ -40,7 +40,7 @@ VariedCase varied_case(unsigned seed) {
   s.layers = between(u, 1, 3);
   if (u() < 0.25) s.layer_groups = between(u, 1, static_cast<int>(s.layers));
   s.width = between(u, 5, 16);
-  s.hidden = between(u, 1, 20);
+  s.hidden = between(u, 2, 20);  // the slope of one GELU alone may be all but 0
   a.heads = between(u, 1, 6);
   a.kv_heads = a.heads % 2 == 0 && u() < 0.5 ? a.heads / 2 : u() < 0.2 ? 1 : a.heads;
   a.d_qk = between(u, 3, 8);
@@ -63,8 +63,8 @@ VariedCase varied_case(unsigned seed) {
   if (s.norm_placement == NormPlacement::pre)
     s.branches = one_of(u, {Branches::serial, Branches::parallel, Branches::one_norm});
   h.branches = static_cast<formal::Branches>(s.branches);
-  s.positions = one_of(
-      u, {Positions::learned, Positions::rotary, Positions::rotary, Positions::alibi, Positions::toeplitz});
+  s.positions = one_of(u, {Positions::learned, Positions::rotary, Positions::rotary, Positions::alibi,
+                           Positions::toeplitz, Positions::none, Positions::none});
   h.learned_positions = s.positions == Positions::learned;
   h.alibi = s.positions == Positions::alibi;
   if (s.positions == Positions::toeplitz) s.relative_distance = h.distances = between(u, 1, 6);
@@ -73,6 +73,25 @@ VariedCase varied_case(unsigned seed) {
     h.interleaved = u() < 0.5;
     a.rotary.layout = h.interleaved ? RotaryLayout::interleaved : RotaryLayout::halves;
     a.rotary.base = h.theta_base = u() < 0.5 ? 10000 : 100;
+  }
+  if (s.positions == Positions::none || (h.learned_positions && u() < 0.3)) {
+    RelativeSpec& r = a.relative;
+    r.kind = one_of(u, {RelativeAttention::none, RelativeAttention::shaw, RelativeAttention::shaw_both,
+                        RelativeAttention::transformer_xl, RelativeAttention::transformer_xl,
+                        RelativeAttention::disentangled, RelativeAttention::disentangled});
+    h.relative = static_cast<formal::RelativeAttention>(r.kind);
+    if (r.on()) r.distance = h.l_rel = between(u, 2, 5);
+    if (r.kind == RelativeAttention::transformer_xl) {
+      s.width += s.width % 2;
+      if (u() < 0.5) r.distance = h.l_rel = 0;
+    }
+    if (r.kind == RelativeAttention::disentangled) {
+      if (u() < 0.4) r.buckets = h.buckets = 4, r.distance = h.l_rel = between(u, 4, 8);
+      r.by_content = h.by_content = u() < 0.7;
+      r.by_position = h.by_position = !r.by_content || u() < 0.7;
+      r.shared_projections = h.shared_projections = u() < 0.4;
+      r.normed = h.normed_distances = u() < 0.4;
+    }
   }
   for (int i = u() < 0.5 ? between(u, 1, 2) : 0; i > 0; --i) {
     Pattern p;
@@ -104,7 +123,7 @@ VariedCase varied_case(unsigned seed) {
   if (u() < 0.3) s.embedding_multiplier = 1.5F, h.embedding_multiplier = 1.5;
   if (u() < 0.3) s.residual_multiplier = 0.5F, h.residual_multiplier = 0.5;
   if (u() < 0.3) s.logit_multiplier = 0.75F, h.logit_multiplier = 0.75;
-  if (u() < 0.3) a.cap = 0.75F, h.score_cap = 0.75;
+  if (!a.relative.on() && u() < 0.3) a.cap = 0.75F, h.score_cap = 0.75;
   if (u() < 0.3) s.logit_cap = 0.5F, h.logit_cap = 0.5;
   if (u() < 0.3) a.sinks = h.sinks = true;
   if (u() < 0.3) {
@@ -141,7 +160,8 @@ VariedCase varied_case(unsigned seed) {
   Uniform uniform(seed + 7);
   formal::fill_parameters(theta, [&](const std::string& name) {
     const bool factor = name.find("gamma") != std::string::npos && h.norm_kind != formal::NormKind::plus_one;
-    return uniform() - 0.5 + (factor ? 1.0 : 0.0);
+    // What f32 can hold: the engine's weights are the very same.
+    return double{static_cast<float>(uniform() - 0.5 + (factor ? 1.0 : 0.0))};
   });
   return {h, s, theta};
 }
@@ -214,6 +234,14 @@ Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
     norm(at + ".branch_norm", from.branch1);
     norm(ff + ".branch_norm", from.branch2);
     put(at + ".sinks", from.sink);
+    put(at + ".distance", from.A.transpose());
+    put(at + ".distance.weight", from.W_d);
+    put(at + ".content_bias", from.u);
+    put(at + ".position_bias", from.v);
+    put(at + ".distance_key.weight", from.W_dk);
+    put(at + ".distance_key.bias", from.b_dk);
+    put(at + ".distance_query.weight", from.W_dq);
+    put(at + ".distance_query.bias", from.b_dq);
     const auto perceptron = [&](const std::string& name, const formal::VariedPerceptron<double>& p) {
       put(name + ".up.weight", stacked(p.mlp.W_mlp1, p.W_g));
       put(name + ".up.bias", stacked(p.mlp.b_mlp1, p.b_g));
@@ -238,6 +266,8 @@ Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
   }
   norm("decoder.norm", theta.norm);
   put("decoder.distance", theta.B);
+  put("decoder.relative", theta.P.transpose());
+  norm("decoder.relative_norm", theta.norm_P);
   return out;
 }
 

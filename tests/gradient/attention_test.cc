@@ -156,6 +156,63 @@ TEST(AttentionGradient, OfATermByDistanceIsTheDifference) {
   }
 }
 
+// Tables of queries and keys, added to the scores: their gradients, and the others' with them.
+TEST(AttentionGradient, OfPairTablesIsTheDifference) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(::testing::Message() << c);
+    const auto offsets = c.offsets();
+    const int64_t reach = *std::max_element(c.lengths.begin(), c.lengths.end()) - 1;
+    std::vector<int32_t> columns, segments;
+    for (int64_t d = -reach; d <= reach; ++d) columns.push_back(static_cast<int32_t>((d + 3 * reach) % 3));
+    for (int64_t r = 0; r < c.rows(); ++r) segments.push_back(static_cast<int32_t>(r / 2 % 2));
+    Check check = attention_check();
+    check.keep_f32 = {3, 4, 5};
+    testing::expect_gradients(
+        [&](const Tensors& t) {
+          AttentionOptions options = c.options();
+          options.pair = {t[3], t[4], Tensor::of({2 * reach + 1}, columns), t[5],
+                          Tensor::of({c.rows()}, segments)};
+          return Tensors{attention({t[0], 0, c.heads, c.d_qk}, {t[1], 0, c.kv_heads, c.d_qk},
+                                   {t[2], 0, c.kv_heads, c.d_vo}, offsets, KeyLayout::contiguous(offsets),
+                                   options)};
+        },
+        {uniform({c.rows(), c.heads * c.d_qk}, 1), uniform({c.rows(), c.kv_heads * c.d_qk}, 2),
+         uniform({c.rows(), c.kv_heads * c.d_vo}, 3), uniform({c.rows(), c.heads * 3}, 4),
+         uniform({c.rows(), c.heads * 3}, 5), uniform({c.rows(), c.heads * 2}, 6)},
+        check);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Attention, RefusesPairTablesThatDoNotFit) {
+  const std::vector<int32_t> offsets = {0, 3};
+  const Tensor x = uniform({3, 4}, 1);
+  const Heads h{x, 0, 2, 2};
+  AttentionOptions good;
+  good.mask = Mask::full();
+  good.pair.by_query = uniform({3, 4}, 2);
+  good.pair.columns = Tensor::of({5}, std::vector<int32_t>{0, 0, 0, 1, 1});
+  const auto run = [&](const AttentionOptions& o) {
+    return attention(h, h, h, offsets, KeyLayout::contiguous(offsets), o);
+  };
+  run(good);
+  const auto refused = [&](const auto& change) {
+    AttentionOptions bad = good;
+    change(bad.pair);
+    EXPECT_THROW(run(bad), Error);
+  };
+  refused([](PairTables& p) { p.columns = Tensor(); });
+  refused([](PairTables& p) { p.columns = Tensor::of({3}, std::vector<int32_t>{0, 0, 0}); });  // too short
+  refused([](PairTables& p) {
+    p.columns = Tensor::of({5}, std::vector<int32_t>{0, 0, 0, 2, 1});
+  });  // no such
+  refused([](PairTables& p) { p.by_query = uniform({2, 4}, 2); });
+  refused([](PairTables& p) { p.by_query = uniform({3, 5}, 2); });
+  refused([](PairTables& p) { p.by_key = uniform({3, 6}, 2); });      // of another width
+  refused([](PairTables& p) { p.by_segment = uniform({3, 4}, 2); });  // without segments
+  refused([](PairTables& p) { p.positions = Tensor::of({3}, std::vector<int32_t>{0, 1, 3}); });
+}
+
 TEST(Attention, RefusesATermThatIsTooShort) {
   const std::vector<int32_t> offsets = {0, 3};
   const Tensor x = uniform({3, 2}, 1);
@@ -195,6 +252,10 @@ TEST(Attention, EqualsTheUnfusedOne) {
     const auto keys = KeyLayout::contiguous(offsets);
     AttentionOptions options = c.options();
     options.term = uniform({c.heads, 2 * *std::max_element(c.lengths.begin(), c.lengths.end()) + 1}, 4);
+    std::vector<int32_t> columns;
+    for (int64_t i = 0; i < options.term.dim(1); ++i) columns.push_back(static_cast<int32_t>(i % 2));
+    options.pair.by_key = uniform({c.rows(), c.heads * 2}, 5);
+    options.pair.columns = Tensor::of({std::ssize(columns)}, columns);
     const Tensor fused = attention(q, k, v, offsets, keys, options);
     const Tensor plain = attention_unfused(q, k, v, offsets, keys, options, [](auto...) {});
     // Scores below 9 sqrt(65) = 73, which round to 73 u each; their difference is the relative error of a

@@ -188,6 +188,22 @@ std::vector<AttentionCase> attention_cases() {
                        .mask = mask,
                        .p = 0.2f,
                        .term = true});
+  // With keys of other rows than the queries', and with the same.
+  for (const Mask& mask : kMasks)
+    for (const int64_t kv_heads : {4, 2})
+      for (const bool same : {false, true})
+        cases.push_back(
+            {.name = "pair term",
+             .heads = 4,
+             .kv_heads = kv_heads,
+             .d_qk = 16,
+             .d_vo = 24,
+             .queries = {1, 5, 65, 130, 1},
+             .keys = same ? std::vector<int64_t>{1, 5, 65, 130, 1} : std::vector<int64_t>{70, 5, 65, 150, 1},
+             .mask = mask,
+             .p = 0.2f,
+             .block_rows = same ? 0 : 16,
+             .pair = true});
   // Capped scores, and sinks; queries that see sinks alone.
   for (const Mask& mask : kMasks)
     for (const int64_t kv_heads : {4, 2})

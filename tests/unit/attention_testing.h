@@ -21,6 +21,7 @@ struct AttentionCase {
   bool term = false;       // a number for each head and distance is added to the scores
   double cap = 0;          // of the scores
   bool sinks = false;      // a score of each head without a value
+  bool pair = false;       // numbers out of rows of queries and of keys are, too
   bool ranked = false;     // instead of the mask an order at random; as many keys as queries
 };
 
@@ -70,6 +71,7 @@ class AttentionProblem {
     }
     bias = Buffer<float>::normal(c.term ? c.heads * term.row() : 0, 5, 1, 1);
     if (c.term) term.bias = bias.data();
+    if (c.pair) make_pair_term(longest);
     sinks = Buffer<float>::normal(c.sinks ? c.heads : 0, 7, 1, 1);
   }
 
@@ -135,8 +137,33 @@ class AttentionProblem {
   Buffer<float> bias{0}, sinks{0};
   std::vector<int32_t> query_rank, key_rank;  // of ranked
   ScoreTerm term;
+  PairTerm pair;
+  static constexpr int64_t kColumns = 5;
+  // What a query and a key add to their score.
+  double pair_of(int64_t query, int64_t key, int64_t head, int64_t distance) const {
+    const auto row = [&](int64_t r) { return r * c_.heads + head; };
+    double sum = by_query_.at(row(query) * kColumns + column_of(distance)) +
+                 by_key_.at(row(key) * kColumns + column_of(distance));
+    if (!segments_.empty())
+      sum += by_segment_.at(row(query) * 2 + (segments_[query] == segments_[key] ? 0 : 1));
+    return sum;
+  }
+  // The column of a distance: several share one.
+  static int32_t column_of(int64_t distance) { return static_cast<int32_t>((distance % 5 + 5) % 5); }
 
  private:
+  void make_pair_term(int64_t longest) {
+    by_query_ = Buffer<float>::normal(rows() * c_.heads * kColumns, 8, 1, 1);
+    by_key_ = Buffer<float>::normal(key_rows_ * c_.heads * kColumns, 9, 1, 1);
+    for (int64_t d = 1 - longest; d < longest; ++d) columns_.push_back(column_of(d));
+    pair = {columns_.data(), longest - 1, kColumns, by_query_.data(), by_key_.data()};
+    if (key_rows_ != rows()) return;
+    by_segment_ = Buffer<float>::normal(rows() * c_.heads * 2, 10, 1, 1);
+    for (int64_t r = 0; r < rows(); ++r) segments_.push_back(r / 3 % 2);
+    pair.by_segment = by_segment_.data();
+    pair.segments = segments_.data();
+  }
+
   int64_t k_start() const { return c_.packed ? c_.heads * c_.d_qk : 0; }
   int64_t v_start() const { return c_.packed ? (c_.heads + c_.kv_heads) * c_.d_qk : 0; }
 
@@ -169,6 +196,7 @@ class AttentionProblem {
     a.block_rows = block_rows_;
     a.mask = c_.ranked ? Mask{Mask::Kind::ranked, query_rank.data(), key_rank.data()} : c_.mask;
     a.term = term;
+    a.pair = pair;
     a.scale = scale();
     a.cap = static_cast<float>(c_.cap);
     if (c_.sinks) a.sinks = sinks.data();
@@ -182,6 +210,8 @@ class AttentionProblem {
   }
 
   AttentionCase c_;
+  Buffer<float> by_query_{0}, by_key_{0}, by_segment_{0};
+  std::vector<int32_t> columns_, segments_;
   std::vector<int32_t> q_offsets_, key_lengths_, block_offsets_;
   std::vector<int64_t> blocks_;
   int64_t block_rows_ = 1, key_rows_ = 0, q_width_ = 0, k_width_ = 0, v_width_ = 0, out_width_ = 0;
@@ -247,8 +277,9 @@ AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradien
             dot += term, size += std::abs(term);
           }
           seen.push_back(j);
-          const double added =
-              (c.term ? x.bias.at(x.term.at(h, position, j)) : 0) + std::log(static_cast<double>(times));
+          const double added = (c.term ? x.bias.at(x.term.at(h, position, j)) : 0) +
+                               (c.pair ? x.pair_of(row, x.row_of_key(s, j), h, position - j) : 0) +
+                               std::log(static_cast<double>(times));
           const double tanh = c.cap > 0 ? std::tanh(scale * dot / c.cap) : 0;
           slope.push_back(1 - tanh * tanh);
           score.push_back((c.cap > 0 ? c.cap * tanh : scale * dot) + added);

@@ -77,6 +77,48 @@ const FamilyCase kFamilies[] = {
        s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.unembedding_bias = true;
        s.attention.rotary.width = 2;
      }},
+    {"deberta-v2",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.norm_epsilon = 1e-7F;
+       s.segments = 0;
+       s.attention.relative = {RelativeAttention::disentangled, 5};
+     }},
+    {"deberta-v2",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.positions = Positions::none;
+       s.attention.relative = {RelativeAttention::disentangled, 8, 4, true, false, true, true};
+       s.output = Output::sequence_classes;
+       s.labels = {"a", "b"};
+       s.pooler = true;
+       s.pooler_activation = Activation::gelu;
+       s.head_width = 0;
+       s.unembedding_bias = false;
+     }},
+    {"xlnet",
+     [](ModelSpec& s) {
+       s = gpt2_spec(13, 8, 12, 2, 3);
+       s.architecture = Architecture::encoder;
+       s.norm_placement = NormPlacement::post;
+       s.positions = Positions::none;
+       s.attention.bias = s.attention.out_bias = false;
+       s.attention.relative = {.kind = RelativeAttention::transformer_xl, .distance = 6, .segments = true};
+       s.unembedding_bias = true;
+     }},
+    {"xlnet",
+     [](ModelSpec& s) {
+       s = gpt2_spec(13, 8, 12, 2, 3);
+       s.architecture = Architecture::encoder;
+       s.norm_placement = NormPlacement::post;
+       s.positions = Positions::none;
+       s.attention.bias = s.attention.out_bias = false;
+       s.attention.relative = {.kind = RelativeAttention::transformer_xl, .segments = true};
+       s.output = Output::sequence_classes;
+       s.labels = {"a", "b"};
+       s.pooler = true;
+       s.pooling = Pooling::last;
+     }},
     {"phi3",
      [](ModelSpec& s) {
        s.residual_dropout = 0.25F;
@@ -500,6 +542,19 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
         s.attention.rotary = {};
       },
       [](ModelSpec& s) { s.order = Order::prefix; },
+      [](ModelSpec& s) { s.order = Order::permuted; },
+      [](ModelSpec& s) {
+        s.attention.relative = {RelativeAttention::shaw, 3};
+      },
+      [](ModelSpec& s) { s.attention.relative = {RelativeAttention::transformer_xl}; },
+      [](ModelSpec& s) { s.attention.relative.distance = 7; },
+      [](ModelSpec& s) { s.attention.relative.by_content = false; },
+      [](ModelSpec& s) { s.attention.relative.by_position = false; },
+      [](ModelSpec& s) {
+        s.attention.relative.shared_projections = !s.attention.relative.shared_projections;
+      },
+      [](ModelSpec& s) { s.attention.relative.normed = !s.attention.relative.normed; },
+      [](ModelSpec& s) { s.attention.relative.segments = !s.attention.relative.segments; },
       [](ModelSpec& s) {
         s.output = Output::token_classes;
         s.labels = {"a", "b"};

@@ -195,6 +195,29 @@ HWY_INLINE void add_term(const LaneTile<T>& t, int64_t k0, int64_t k1, float fac
   }
 }
 
+// The pair of a lane and key j.
+template <typename T>
+HWY_INLINE Pair pair_of(const LaneTile<T>& t, int64_t lane, int64_t j) {
+  return {t.row(lane), row_of_key(t.a, t.sequence, j), t.position(lane) - j, t.head(lane), t.a.heads};
+}
+
+// Adds the pair term, times `factor`, to the scores that are seen.
+template <typename T>
+HWY_NOINLINE void add_pair_term(const LaneTile<T>& t, int64_t k0, int64_t k1, float factor, float* scores) {
+  for (int64_t lane = 0; lane < t.count; ++lane)
+    for (int64_t j = k0; j < k1; ++j)
+      scores[(j - k0) * kLanes + lane] += factor * value_at(t.a.pair, pair_of(t, lane, j));
+}
+
+// Adds dS to the gradients of its tables.
+template <typename T>
+HWY_NOINLINE void add_pair_grad(const LaneTile<T>& t, const PairTermGrad& grad, int64_t k0, int64_t k1,
+                                const float* ds) {
+  for (int64_t lane = 0; lane < t.count; ++lane)
+    for (int64_t j = k0; j < k1; ++j)
+      add_at(grad, t.a.pair, pair_of(t, lane, j), ds[(j - k0) * kLanes + lane]);
+}
+
 // s -> out tanh(in s); slope, where it is wanted: 1 - tanh^2.
 HWY_NOINLINE void cap_scores(int64_t columns, int64_t count, float in, float out, float* scores,
                              float* slope) {
@@ -313,6 +336,7 @@ HWY_NOINLINE void attention_lanes(const LaneTile<T>& t, float* scratch) {
     tile_product(count, columns, a.d_qk, k_tile, a.d_qk, 1, q_t, kLanes, s_t, kLanes, false);  // S^T = K Q^T
     if (a.cap > 0) cap_scores(columns, count, 1 / a.cap, a.cap, s_t, nullptr);
     if (a.term.on()) add_term(t, k0, k1, 1, s_t);
+    if (a.pair.on()) add_pair_term(t, k0, k1, 1, s_t);
     if (cover == TileCover::mixed) mask_scores(t, k0, k1, 1, s_t);
     online_softmax(a, dropout_keys, columns, k0, count, s_t, maximum, sum, correction);
     scale_lanes(a.d_vo, columns, correction, o_t);
@@ -414,6 +438,7 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
     for (int64_t j = 0; j < count; ++j) {
       if (a.cap > 0) p[j] = a.cap * std::tanh(p[j] / a.cap);
       if (a.term.on()) p[j] += a.term.bias[a.term.at(head, position, k0 + j)];
+      if (a.pair.on()) p[j] += value_at(a.pair, pair_of(t, 0, k0 + j));
       if (!mask.allows(position, k0 + j)) p[j] = -std::numeric_limits<float>::infinity();
       if (mask.counts()) p[j] += mask.raise(position, k0 + j);
       top = std::max(top, p[j]);
@@ -549,10 +574,12 @@ void attention_grad(const AttentionGrad<T>& g, int64_t sequence, int64_t kv_head
       tile_product(count, columns, a.d_qk, k + k0 * a.d_qk, a.d_qk, 1, q_t, kLanes, s_t, kLanes, false);
       if (a.cap > 0) cap_scores(columns, count, 1 / a.cap, a.cap, s_t, slope);
       if (a.term.on()) add_term(t, k0, k1, 1, s_t);
+      if (a.pair.on()) add_pair_term(t, k0, k1, 1, s_t);
       if (cover == TileCover::mixed) mask_scores(t, k0, k1, 1, s_t);
       tile_product(count, columns, a.d_vo, v + k0 * a.d_vo, a.d_vo, 1, dout_t, kLanes, dp_t, kLanes, false);
       softmax_grad(a, dropout_keys, columns, k0, count, lse, delta, s_t, dp_t);
       if (g.dterm) add_term_grad(t, k0, k1, dp_t, g.dterm + sequence * a.heads * a.term.row());
+      if (g.dpair.on()) add_pair_grad(t, g.dpair, k0, k1, dp_t);
       if (a.cap > 0)
         map(count * kLanes, dp_t, slope, dp_t, [](VF x, VF y) HWY_ATTR { return hn::Mul(x, y); });
       // dV += P^T dO;  dK += dS^T Q;  dQ^T += K^T dS^T

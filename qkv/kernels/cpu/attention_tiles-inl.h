@@ -273,6 +273,7 @@ HWY_NOINLINE void attention_lane_tiles(const Attention<BFloat16>& a, int64_t seq
         // The softmax scales what it reads.
         if (a.cap > 0) cap_scores(columns, count, a.scale / a.cap, a.cap / a.scale, s_t, nullptr);
         if (a.term.on()) add_term(t, k0, k1, 1 / a.scale, s_t);
+        if (a.pair.on()) add_pair_term(t, k0, k1, 1 / a.scale, s_t);
         if (cover == TileCover::mixed) mask_scores(t, k0, k1, 1 / a.scale, s_t);
         if (softmax_pairs(a, LaneKeys<BFloat16>(t), columns, k0, count, s_t, state.maximum, state.sum,
                           state.correction, p_t))
@@ -348,7 +349,7 @@ HWY_INLINE void softmax_grad_pairs(const Attention<BFloat16>& a, const LaneKeys<
           dp = drop(d, dp, bits, threshold, keep_scale);
         }
         ds = hn::Mul(p, hn::Sub(dp, delta_n));
-        if (a.term.on()) hn::StoreU(ds, d, dp_t + j * kLanes + n);
+        if (a.term.on() || a.pair.on()) hn::StoreU(ds, d, dp_t + j * kLanes + n);
         if (slope) ds = hn::Mul(ds, hn::LoadU(d, slope + j * kLanes + n));
       }
       const VU rounded = rounded_bits(ds);
@@ -437,11 +438,13 @@ void attention_grad_on_tiles(const AttentionGrad<BFloat16>& g, int64_t sequence,
       scope.product(tile_keys, columns, d_qk, k + k0 * d_qk, d_qk, q_t, columns, s_t, kLanes, false);
       if (a.cap > 0) cap_scores(columns, count, a.scale / a.cap, a.cap / a.scale, s_t, slope);
       if (a.term.on()) add_term(t, k0, k1, 1 / a.scale, s_t);
+      if (a.pair.on()) add_pair_term(t, k0, k1, 1 / a.scale, s_t);
       if (cover == TileCover::mixed) mask_scores(t, k0, k1, 1 / a.scale, s_t);
       scope.product(tile_keys, columns, d_vo, v + k0 * d_vo, d_vo, dout_t, columns, dp_t, kLanes, false);
       softmax_grad_pairs(a, dropout_keys, columns, k0, count, lse, delta, a.cap > 0 ? slope : nullptr, s_t,
                          dp_t, p_rows, ds_rows, ds_pairs);
       if (g.dterm) add_term_grad(t, k0, k1, dp_t, g.dterm + sequence * a.heads * a.term.row());
+      if (g.dpair.on()) add_pair_grad(t, g.dpair, k0, k1, dp_t);
       // dV += P^T dO;  dK += dS^T Q;  dQ^T += K^T dS^T
       scope.product(tile_keys, d_vo, columns, p_rows, kLanes, dout, d_vo, dv + k0 * d_vo, d_vo, true);
       scope.product(tile_keys, d_qk, columns, ds_rows, kLanes, q, d_qk, dk + k0 * d_qk, d_qk, true);

@@ -228,6 +228,8 @@ void query_scores(const Attention<T>& a, int64_t s, int64_t i, int64_t h, std::v
     for (int64_t c = 0; c < a.d_qk; ++c) dot += at(q, c) * at(k, c);
     const float score = a.cap > 0 ? a.cap * std::tanh(a.scale * dot / a.cap) : a.scale * dot;
     scores[j] = score + mask.raise(position, j) + (a.term.on() ? a.term.bias[a.term.at(h, position, j)] : 0);
+    if (a.pair.on())
+      scores[j] += value_at(a.pair, {a.q_offsets[s] + i, key_row(a, s, j), position - j, h, a.heads});
   }
 }
 
@@ -294,6 +296,9 @@ void attention_grad(const AttentionGrad<T>& g, int64_t s, int64_t kv, float*) {
       for (int64_t j = 0; j < keys; ++j) {
         if (g.dterm && p[j] != 0)
           g.dterm[s * a.heads * a.term.row() + a.term.at(h, keys - queries + i, j)] += p[j] * (dp[j] - delta);
+        if (g.dpair.on() && p[j] != 0)
+          add_at(g.dpair, a.pair, {row, key_row(a, s, j), keys - queries + i - j, h, a.heads},
+                 p[j] * (dp[j] - delta));
         float ds = a.scale * p[j] * (dp[j] - delta);
         const T* k = a.k + key_row(a, s, j) * a.k_stride + kv * a.d_qk;
         if (a.cap > 0) {
