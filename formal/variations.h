@@ -14,7 +14,8 @@
 namespace qkv::formal {
 
 // Which of a norm's parts there are. plus_one: RMSnorm with 1 + gamma for gamma (Gemma).
-enum class NormKind { layer_norm, layer_scale, layer_plain, RMSnorm, plus_one };
+// ScaleNorm: one gamma for all (Nguyen & Salazar 2019); capsule: the squash function (Sabour et al. 2017).
+enum class NormKind { layer_norm, layer_scale, layer_plain, RMSnorm, plus_one, ScaleNorm, capsule };
 // Where a branch f of a block is normalised: x + f(norm(x)), norm(x + f(x)), x + norm'(f(norm(x))),
 // x + norm'(f(x)), x + f(x).
 enum class NormPlacement { pre, post, sandwich, branch, none };
@@ -56,6 +57,8 @@ struct VariedHyperparameters : Hyperparameters {
   Index groups =
       0;  // layer l of L has the parameters of group ((l - 1) groups / L), rounded down, + 1 (ALBERT)
   bool learned_positions = true;  // W_p is added to the embeddings
+  Index grid = 0;                 // tokens in a row: positions are rows and columns; 0: they are numbers
+  bool unit_embeddings = false;   // the columns of W_e, and the rows of W_u, have length 1 (FixNorm)
   Index d_rot = 0;                // of queries and keys, entries that are turned (RoPE)
   bool interleaved = false;       // pairs 2i - 1, 2i instead of i, i + d_rot / 2
   double theta_base = 10000;      // of the angles
@@ -119,7 +122,8 @@ struct VariedPerceptron {
 template <typename T>
 NormalizationParameters<T> varied_norm(NormKind kind, Index d) {
   NormalizationParameters<T> n;
-  if (kind != NormKind::layer_plain) n.gamma = Vector<T>::Constant(d, T(0));
+  if (kind != NormKind::layer_plain && kind != NormKind::capsule)
+    n.gamma = Vector<T>::Constant(kind == NormKind::ScaleNorm ? 1 : d, T(0));
   if (kind == NormKind::layer_norm) n.beta = Vector<T>::Constant(d, T(0));
   return n;
 }
@@ -235,13 +239,18 @@ struct VariedTheta {
   EmbeddingParameters<T> embedding;
   std::vector<VariedLayer<T>> layer;
   NormalizationParameters<T> norm;
-  Matrix<T> B;  // [distances x H]
-  Matrix<T> P;  // [d_e x 2 l_rel], or buckets for l_rel: of disentangled attention
+  Matrix<T> W_column;  // [d_e x grid], where W_p is of rows
+  Matrix<T> B;         // [distances x H]
+  Matrix<T> P;         // [d_e x 2 l_rel], or buckets for l_rel: of disentangled attention
   NormalizationParameters<T> norm_P;
 
   explicit VariedTheta(const VariedHyperparameters& h)
       : hyper(h), embedding(h, h.d_e), layer(static_cast<std::size_t>(h.groups), VariedLayer<T>(h)) {
     if (!h.learned_positions) embedding.W_p = Matrix<T>();
+    if (h.learned_positions && h.grid > 0) {
+      embedding.W_p = Matrix<T>::Constant(h.d_e, (h.l_max + h.grid - 1) / h.grid, T(0));
+      W_column = Matrix<T>::Constant(h.d_e, h.grid, T(0));
+    }
     if (h.distances > 0) B = Matrix<T>::Constant(h.distances, h.H, T(0));
     if (h.relative == RelativeAttention::disentangled) {
       P = Matrix<T>::Constant(h.d_e, 2 * (h.buckets > 0 ? h.buckets : h.l_rel), T(0));
@@ -255,6 +264,7 @@ struct VariedTheta {
   static void visit(const std::string& prefix, const F& f, P&... p) {
     visit_parameter(prefix + "W_e", f, p.embedding.W_e...);
     visit_parameter(prefix + "W_p", f, p.embedding.W_p...);
+    visit_parameter(prefix + "W_column", f, p.W_column...);
     visit_each(prefix + "layer", f, p.layer...);
     NormalizationParameters<T>::visit(prefix, "", f, p.norm...);
     visit_parameter(prefix + "W_u", f, p.embedding.W_u...);
@@ -271,23 +281,35 @@ Matrix<T> varied_normalize(const Matrix<T>& X, const NormalizationParameters<T>&
   Matrix<T> X_hat(X.rows(), X.cols());
   for (Index t = 1; t <= X.cols(); ++t) {
     const Vector<T> e = column(X, t);
+    if (h.norm_kind == NormKind::capsule) {
+      using std::sqrt;
+      const T squared = e.squaredNorm() + h.epsilon;
+      column(X_hat, t) = e * T(sqrt(squared) / (1.0 + squared));
+      continue;
+    }
     Vector<T> gamma = n.gamma;
+    if (h.norm_kind == NormKind::ScaleNorm) gamma = Vector<T>::Constant(e.size(), n.gamma[0]);
     if (h.norm_kind == NormKind::plus_one) gamma.array() += T(1);
-    const bool rms = h.norm_kind == NormKind::RMSnorm || h.norm_kind == NormKind::plus_one;
+    const bool rms = h.norm_kind == NormKind::RMSnorm || h.norm_kind == NormKind::plus_one ||
+                     h.norm_kind == NormKind::ScaleNorm;
     column(X_hat, t) = rms ? RMSnorm(e, gamma, h.epsilon) : layer_norm(e, gamma, n.beta, h.epsilon);
   }
   return X_hat;
 }
 
 // RoPE (Su et al. 2021, eq. 34): column t of X [d_attn x l] has the pairs of its first d_rot entries turned
-// by the angles (t - 1) base^(-2 (i - 1) / d_rot), i in [d_rot / 2].
+// by the angles (t - 1) base^(-2 (i - 1) / d_rot), i in [d_rot / 2]. In a grid half of the pairs are turned
+// by the row as if there were no others, half by the column.
 template <typename T>
 Matrix<T> turned(Matrix<T> X, const VariedHyperparameters& h) {
   for (Index t = 1; t <= X.cols(); ++t)
     for (Index i = 1; i <= h.d_rot / 2; ++i) {
+      const Index pairs = h.grid > 0 ? h.d_rot / 4 : h.d_rot / 2, place = h.grid == 0  ? t - 1
+                                                                          : i <= pairs ? (t - 1) / h.grid
+                                                                                       : (t - 1) % h.grid;
       const double angle =
-          static_cast<double>(t - 1) *
-          std::pow(h.theta_base, -2.0 * static_cast<double>(i - 1) / static_cast<double>(h.d_rot));
+          static_cast<double>(place) *
+          std::pow(h.theta_base, -static_cast<double>((i - 1) % pairs) / static_cast<double>(pairs));
       const Index first = h.interleaved ? 2 * i - 1 : i, second = h.interleaved ? 2 * i : i + h.d_rot / 2;
       const T a = entry(X, first, t), b = entry(X, second, t);
       entry(X, first, t) = a * std::cos(angle) - b * std::sin(angle);
@@ -529,8 +551,13 @@ Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta) {
   const VariedHyperparameters& h = theta.hyper;
   Matrix<T> X(h.d_e, length(x));
   for (Index t = 1; t <= length(x); ++t) {
-    Vector<T> e = token_embedding(at(x, t), theta.embedding.W_e) * T(h.embedding_multiplier);
-    if (h.learned_positions) e += positional_embedding(t, theta.embedding.W_p);
+    Vector<T> e = token_embedding(at(x, t), theta.embedding.W_e);
+    if (h.unit_embeddings) e = Vector<T>(e / e.norm());
+    e *= T(h.embedding_multiplier);
+    if (h.learned_positions && h.grid == 0) e += positional_embedding(t, theta.embedding.W_p);
+    if (h.learned_positions && h.grid > 0)
+      e += positional_embedding((t - 1) / h.grid + 1, theta.embedding.W_p) +
+           positional_embedding((t - 1) % h.grid + 1, theta.W_column);
     column(X, t) = e;
   }
   const T m = h.residual_multiplier;
@@ -576,7 +603,9 @@ Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta) {
   }
   if (h.placement != NormPlacement::post && h.placement != NormPlacement::none)
     X = varied_normalize(X, theta.norm, h);
-  Matrix<T> Z = T(h.logit_multiplier) * unembedding_matrix(theta.embedding, h) * X;
+  Matrix<T> W_u = unembedding_matrix(theta.embedding, h);
+  for (Index v = 0; h.unit_embeddings && v < W_u.rows(); ++v) W_u.row(v) /= T(W_u.row(v).norm());
+  Matrix<T> Z = T(h.logit_multiplier) * W_u * X;
   if (h.logit_cap > 0) Z = Matrix<T>(Z.unaryExpr([&](const T& z) { return capped<T>(z, h.logit_cap); }));
   return Z;
 }

@@ -28,6 +28,8 @@ struct Inputs {
 void expect_known(const Safetensors& in, const ModelSpec& spec, const std::string& path) {
   std::set<std::string> known = {"input_ids", "attention_mask", "labels"};
   if (spec.architecture == Architecture::encoder) known.insert("token_type_ids");
+  if (!spec.attention.patterns.empty() && spec.architecture == Architecture::encoder)
+    known.insert("global_attention_mask");
   if (spec.output == Output::span) known.insert({"start_positions", "end_positions"});
   if (spec.architecture == Architecture::encoder_decoder)
     known.insert({"decoder_input_ids", "decoder_attention_mask"});
@@ -80,12 +82,15 @@ Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSp
   }
   out.input.ids = out.tokens.tensor();
   out.input.layout = out.tokens.layout();
-  if (in.tensors.contains("token_type_ids")) {
-    check(in.tensors.at("token_type_ids").shape() == Shape{read.rows, read.columns},
-          "{}: token_type_ids: expected [{}, {}]", path, read.rows, read.columns);
-    const std::vector<int64_t> types = read.gather(integers(in, "token_type_ids", path));
-    out.input.segments = Tensor::of({std::ssize(types)}, std::vector<int32_t>(types.begin(), types.end()));
-  }
+  const auto of_tokens = [&](const char* name, Tensor& to) {
+    if (!in.tensors.contains(name)) return;
+    check(in.tensors.at(name).shape() == Shape{read.rows, read.columns}, "{}: {}: expected [{}, {}]", path,
+          name, read.rows, read.columns);
+    const std::vector<int64_t> values = read.gather(integers(in, name, path));
+    to = Tensor::of({std::ssize(values)}, std::vector<int32_t>(values.begin(), values.end()));
+  };
+  of_tokens("token_type_ids", out.input.segments);
+  of_tokens("global_attention_mask", out.input.globals);
   return out;
 }
 
@@ -111,6 +116,11 @@ class Collector : public Probe {
       for (int64_t l = 0; l < spec.layers; ++l)
         places_[fmt::format("decoder.block.{}.cross_attention.probabilities", l)] = {
             {fmt::format("cross_attentions.{}", l)}, &inputs.tokens, &inputs.source};
+    if (!options.attentions || !spec.attention.global_projections) return;
+    globals_ = global_places(spec, inputs);
+    for (int64_t l = 0; l < spec.layers; ++l)
+      places_[fmt::format("encoder.block.{}.attention.global.probabilities", l)] = {
+          {fmt::format("global_attentions.{}", l)}, &inputs.tokens, &inputs.tokens};
   }
   bool wants(std::string_view name) const override { return places_.contains(std::string(name)); }
   void visit(std::string_view name, Tensor& value) override {
@@ -119,6 +129,7 @@ class Collector : public Probe {
   }
   void visit_head(std::string_view name, int64_t s, int64_t h, Tensor& p) override {
     const Place& place = places_.at(std::string(name));
+    if (spec_.attention.global_projections) return visit_banded(place, s, h, p);
     const int64_t queries = place.rows->columns, keys = place.keys->columns, heads = spec_.attention.heads;
     Tensor& all = found[place.names[0]];
     if (!all.defined()) all = Tensor::zeros({place.rows->rows, heads, queries, keys}, DType::f32);
@@ -146,6 +157,61 @@ class Collector : public Probe {
     const PaddedBatch* keys;
   };
 
+  // The columns of each sequence's global tokens.
+  static std::vector<std::vector<int64_t>> global_places(const ModelSpec& spec, const Inputs& inputs) {
+    std::vector<std::vector<int64_t>> out;
+    int64_t row = 0;
+    for (const int32_t length : inputs.tokens.lengths) {
+      out.emplace_back();
+      for (int32_t i = 0; i < length; ++i, ++row) {
+        const bool global = inputs.input.globals.defined() ? inputs.input.globals.data<int32_t>()[row] != 0
+                                                           : i < spec.attention.patterns[0].global;
+        if (global)
+          out.back().push_back(inputs.tokens.places[static_cast<size_t>(row)] % inputs.tokens.columns);
+      }
+    }
+    return out;
+  }
+
+  // As Hugging Face stores Longformer's: of each query the probabilities of the global tokens, then of the
+  // window around it without them; rows of global queries are 0, theirs are global_attentions [B, heads,
+  // keys, globals].
+  void visit_banded(const Place& place, int64_t s, int64_t h, const Tensor& p) {
+    const PaddedBatch& batch = *place.rows;
+    const bool of_globals = place.names[0].starts_with("global");
+    const int64_t heads = spec_.attention.heads, columns = batch.columns;
+    int64_t most = 0, first = 0;
+    for (const auto& g : globals_) most = std::max(most, std::ssize(g));
+    for (int64_t i = 0; i < s; ++i) first += batch.lengths[i];
+    const std::vector<Pattern>& patterns = spec_.attention.patterns;
+    const size_t layer = std::stoul(place.names[0].substr(place.names[0].find('.') + 1));
+    const int64_t window = patterns[layer % patterns.size()].window, band = most + 2 * window - 1;
+    Tensor& all = found[place.names[0]];
+    if (!all.defined())
+      all = Tensor::zeros({batch.rows, heads, columns, of_globals ? most : band}, DType::f32);
+    float* to = all.mutable_data<float>() + (s * heads + h) * columns * all.dim(3);
+    const std::vector<int64_t>& globals = globals_[static_cast<size_t>(s)];
+    const auto is_global = [&](int64_t column) {
+      return std::ranges::find(globals, column) != globals.end();
+    };
+    for (int64_t i = 0; i < p.dim(0); ++i)
+      for (int64_t j = 0; j < p.dim(1); ++j) {
+        const int64_t key = batch.places[first + j] % columns;
+        const float value = p.data<float>()[i * p.dim(1) + j];
+        if (of_globals) {
+          to[key * most + i] = value;
+          continue;
+        }
+        const int64_t query = batch.places[first + i] % columns;
+        const auto among = std::ranges::find(globals, key) - globals.begin();
+        if (is_global(query)) continue;
+        if (is_global(key))
+          to[query * band + among] = value;
+        else if (std::abs(key - query) < window)
+          to[query * band + most + key - query + window - 1] = value;
+      }
+  }
+
   // State 0 is what enters the first block, state l what leaves block l; where sums are not normalised the
   // last is, of a recurrence it is h.
   void add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,
@@ -167,6 +233,7 @@ class Collector : public Probe {
 
   const ModelSpec& spec_;
   std::map<std::string, Place> places_;
+  std::vector<std::vector<int64_t>> globals_;  // columns of each sequence's global tokens
 };
 
 // [N, C] of one column as [B, T].
@@ -438,7 +505,7 @@ void add_forward_command(CLI::App& app) {
   c->add_option(
        "--inputs", o->inputs,
        "input_ids [B, T], attention_mask (1 = real), labels (-100 = ignored); token_type_ids of an encoder, "
-       "decoder_input_ids of an encoder-decoder")
+       "global_attention_mask (1 = sees all) of one with patterns, decoder_input_ids of an encoder-decoder")
       ->required();
   c->add_option(
        "--outputs", o->outputs,

@@ -74,6 +74,7 @@ void run(const std::string& path) {
     if (const RelativeSpec& x = s.attention.relative; x.on())
       fmt::print("  distances   {}{}\n", name_of(x.kind),
                  x.distance == 0 ? ", of all" : fmt::format(", up to {}", x.distance));
+    if (s.grid > 0) fmt::print("  grid        rows of {} tokens\n", s.grid);
     fmt::print("  norms       {}, {}{}\n", name_of(s.normalization), name_of(s.norm_placement),
                s.branches == Branches::serial ? "" : ", branches beside each other");
     if (!s.attention.patterns.empty())

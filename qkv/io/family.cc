@@ -15,7 +15,8 @@ const std::vector<const Family*>& registry() {
       &gpt_neo_family(),    &gpt_bigcode_family(), &opt_family(),         &gemma2_family(),
       &mixtral_family(),    &qwen2_moe_family(),   &deepseek_v2_family(), &deepseek_v3_family(),
       &m2m100_family(),     &switch_family(),      &ctrl_family(),        &xglm_family(),
-      &big_bird_family(),   &deberta_v2_family(),  &xlnet_family(),       &native_family()};
+      &big_bird_family(),   &deberta_v2_family(),  &xlnet_family(),       &longformer_family(),
+      &native_family()};
   return families;
 }
 

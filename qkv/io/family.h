@@ -78,6 +78,7 @@ const Family& big_bird_family();
 const Family& electra_family();
 const Family& deberta_v2_family();
 const Family& xlnet_family();
+const Family& longformer_family();
 const Family& gpt_neox_family();
 const Family& gptj_family();
 const Family& falcon_family();

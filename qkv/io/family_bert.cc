@@ -8,7 +8,8 @@ namespace {
 
 constexpr int64_t kMost = kMostOfConfig;
 
-// What all of them share; the names of fields differ.
+}  // namespace
+
 bool is_bert(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
   const bool tokens = s.output == Output::tokens;
@@ -23,9 +24,6 @@ bool is_bert(const ModelSpec& s) {
          (s.output != Output::sequence_classes || s.pooler) && (s.output != Output::embedding || s.pooler) &&
          s.activation != Activation::tanh;
 }
-
-// RoBERTa counts positions from pad_token_id + 1.
-constexpr int64_t kRobertaUnused = 2;
 
 ModelSpec read_bert_like(const JsonField& c, const std::string& base, int64_t unused) {
   ModelSpec s =
@@ -79,6 +77,8 @@ OrderedJson write_bert_like(const ModelSpec& s, const char* type, const std::str
   write_labels(s, config);
   return config;
 }
+
+namespace {
 
 const char* stack_of(const ModelSpec& s) {
   return s.architecture == Architecture::decoder ? "decoder" : "encoder";

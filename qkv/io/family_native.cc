@@ -9,7 +9,8 @@ constexpr int64_t kMost = kMostOfConfig;
 
 // 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces;
 // 3 no recurrences, and no order but the stack's; 4 one vocabulary, and no variations of blocks; 5 no
-// experts, latents, caps and sinks, and windows for patterns; 6 no relative attention.
+// experts, latents, caps and sinks, and windows for patterns; 6 no relative attention, unit embeddings,
+// global projections and grids.
 constexpr int64_t kVersion = 7;
 
 ModelSpec read_config(const JsonField& c) {
@@ -117,6 +118,10 @@ ModelSpec read_config(const JsonField& c) {
     r.shared_projections = q["relative_shared"].boolean();
     r.normed = q["relative_norm"].boolean();
     r.segments = q["relative_segments"].boolean();
+    s.embedding_unit = q["embedding_unit"].boolean();
+    s.grid = q["grid"].integer(0, kMost);
+    s.attention.global_projections = q["global_projections"].boolean();
+    s.experts.choice_rate = static_cast<float>(q["expert_choice_rate"].number());
   }
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
@@ -205,6 +210,9 @@ OrderedJson write_config(const ModelSpec& s) {
             {"relative_shared", relative.shared_projections},
             {"relative_norm", relative.normed},
             {"relative_segments", relative.segments},
+            {"embedding_unit", s.embedding_unit},
+            {"grid", s.grid},
+            {"global_projections", s.attention.global_projections},
             {"pooler_activation", name_of(s.pooler_activation)},
             {"kv_latent", s.attention.latent},
             {"query_latent", s.attention.query_latent},
@@ -221,6 +229,7 @@ OrderedJson write_config(const ModelSpec& s) {
             {"experts_renormalized", e.renormalized},
             {"expert_scale", decimal(e.scale)},
             {"expert_choice_bias", e.choice_bias},
+            {"expert_choice_rate", decimal(e.choice_rate)},
             {"expert_groups", e.groups},
             {"expert_groups_chosen", e.chosen_groups},
             {"shared_hidden", e.shared_hidden},

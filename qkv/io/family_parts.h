@@ -34,6 +34,14 @@ std::string head_name(const ModelSpec& spec);
 // The classes of such a head.
 void write_labels(const ModelSpec& spec, OrderedJson& config);
 
+// What BERT and its kin share; `base`: of the classes' names. `unused`: positions that no token takes.
+ModelSpec read_bert_like(const JsonField& config, const std::string& base, int64_t unused);
+OrderedJson write_bert_like(const ModelSpec& spec, const char* type, const std::string& base, int64_t unused);
+// Whether that says all, but for the positions, patterns and segments.
+bool is_bert(const ModelSpec& spec);
+// RoBERTa counts positions from pad_token_id + 1.
+inline constexpr int64_t kRobertaUnused = 2;
+
 // Collects the names of one model's weights.
 struct WeightNames {
   std::vector<WeightName> all;

@@ -104,8 +104,8 @@ struct Attention {
   int64_t block_rows;
   Mask mask;                  // of ranked the ranks of all queries, and of keys as many, by their rows
   int64_t padded_length = 0;  // what patterns take for every sequence's length; 0: its own
-  ScoreTerm term;
-  PairTerm pair;
+  ScoreTerm term = {};
+  PairTerm pair = {};
   float scale;    // 1/sqrt(d_qk) as a rule
   float cap = 0;  // scaled scores s become cap tanh(s / cap), before the terms are added; 0: they stay
   const float* sinks = {};  // [heads] scores that only the denominator knows of; or null
@@ -123,8 +123,11 @@ struct Attention {
 
   // The mask of one sequence.
   Mask mask_of(int64_t sequence) const {
-    if (mask.kind != Mask::Kind::ranked)
-      return mask.of_length(padded_length > 0 ? padded_length : key_lengths[sequence]);
+    if (mask.kind != Mask::Kind::ranked) {
+      Mask its_own = mask.of_length(padded_length > 0 ? padded_length : key_lengths[sequence]);
+      if (mask.globals != nullptr) its_own.globals = mask.globals + q_offsets[sequence];
+      return its_own;
+    }
     return {mask.kind, mask.query_rank + q_offsets[sequence], mask.key_rank + q_offsets[sequence]};
   }
 };

@@ -22,7 +22,10 @@ struct Mask {
   const int32_t* query_rank = nullptr;  // of ranked, by position
   const int32_t* key_rank = nullptr;
   Pattern pattern = {};  // of full and causal: which of these keys
-  int64_t length = 0;    // of the sequence, for patterns that look at it
+  // Of a full one with a pattern: how many tokens before each position, and before the end, are seen by all
+  // and see all; or null.
+  const int32_t* globals = nullptr;
+  int64_t length = 0;  // of the sequence, for patterns that look at it
 
   static Mask full() { return {Kind::full}; }
   static Mask causal() { return {Kind::causal}; }
@@ -43,10 +46,13 @@ struct Mask {
 
   bool is_causal() const { return kind == Kind::causal; }
   // Whether how far a key is from the query alone decides.
-  bool by_distance() const { return kind != Kind::ranked && pattern.global == 0 && pattern.block == 0; }
+  bool by_distance() const {
+    return kind != Kind::ranked && pattern.global == 0 && pattern.block == 0 && globals == nullptr;
+  }
   bool allows(int64_t query, int64_t key) const {
     if (kind == Kind::ranked) return key_rank[key] <= query_rank[query];
     if (is_causal() && key > query) return false;
+    if (globals != nullptr && (globals_in(query, query + 1) > 0 || globals_in(key, key + 1) > 0)) return true;
     return !pattern.any() || pattern.contains(query, key, length, is_causal());
   }
   // What a score that is seen is raised by: the logarithm of how many times its key counts.
@@ -64,16 +70,25 @@ struct Mask {
       return *k_least > *q_most ? TileCover::empty : TileCover::mixed;
     }
     if (is_causal() && k0 > q1 - 1) return TileCover::empty;
-    const TileCover part =
-        pattern.any() ? pattern.cover({q0, q1, k0, k1}, length, is_causal()) : TileCover::full;
+    TileCover part = pattern.any() ? pattern.cover({q0, q1, k0, k1}, length, is_causal()) : TileCover::full;
+    if (globals != nullptr && part != TileCover::full) {
+      const int64_t of_queries = globals_in(q0, q1), of_keys = globals_in(k0, k1);
+      if (of_queries + of_keys > 0) part = TileCover::mixed;
+      if (of_queries == q1 - q0 || of_keys == k1 - k0) part = TileCover::full;
+    }
     return part == TileCover::full && is_causal() && k1 - 1 > q0 ? TileCover::mixed : part;
   }
   // The keys [begin, end) of [0, keys) that queries [q0, q1) can see any of.
-  int64_t first_key(int64_t q0) const { return pattern.any() ? pattern.first_key(q0) : 0; }
+  int64_t first_key(int64_t q0) const {
+    return pattern.any() && globals == nullptr ? pattern.first_key(q0) : 0;
+  }
   int64_t end_key(int64_t q1, int64_t keys) const {
     if (kind == Kind::causal) return std::min(keys, q1);
-    return pattern.any() ? pattern.end_key(q1, keys) : keys;
+    return pattern.any() && globals == nullptr ? pattern.end_key(q1, keys) : keys;
   }
+
+ private:
+  int64_t globals_in(int64_t begin, int64_t end) const { return globals[end] - globals[begin]; }
 };
 
 // What is added to the scaled scores before the softmax: for each head a number for each distance from key to

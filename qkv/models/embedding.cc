@@ -4,31 +4,49 @@
 
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/embedding.h"
+#include "qkv/ops/grid.h"
+#include "qkv/ops/rows.h"
 
 namespace qkv {
 namespace {
 
-// W_p^T f32 [context, width] of a formula: sine and cosine of each angle. Positions and pairs
-// count from 0 and the base is 10000 in Vaswani et al. 2017, section 3.5; from 1 and l_max in Phuong &
-// Hutter, section 5. The closed range of wavelengths ends at that of the base itself.
-Tensor sinusoids(const ModelSpec& spec) {
+// W_p^T f32 [rows, spec.width] of a formula: sine and cosine of each angle in `width` columns from
+// `first_column` on, 0 in the others. Positions and pairs count from 0 and the base is 10000 in Vaswani et
+// al. 2017, section 3.5; from 1 and l_max in Phuong & Hutter, section 5. The closed range of wavelengths ends
+// at that of the base itself.
+Tensor sinusoids(const ModelSpec& spec, int64_t rows, int64_t first_column, int64_t width) {
   const bool paper = spec.positions == Positions::sinusoidal_paper,
              closed = spec.positions == Positions::sinusoidal_closed,
              halves = spec.positions == Positions::sinusoidal_halves || closed;
   const int64_t first = paper ? 1 : 0, first_position = closed ? 2 : first;
   const double base = paper ? static_cast<double>(spec.context) : 10000;
-  const auto pairs = static_cast<double>(closed ? std::max<int64_t>(1, spec.width / 2 - 1) : spec.width / 2);
-  Tensor table = Tensor::zeros({spec.context, spec.width}, DType::f32);
-  float* to = table.mutable_data<float>();
-  for (int64_t t = 0; t < spec.context; ++t)
-    for (int64_t i = 0; i < spec.width / 2; ++i) {
+  const auto pairs = static_cast<double>(closed ? std::max<int64_t>(1, width / 2 - 1) : width / 2);
+  Tensor table = Tensor::zeros({rows, spec.width}, DType::f32);
+  float* to = table.mutable_data<float>() + first_column;
+  for (int64_t t = 0; t < rows; ++t)
+    for (int64_t i = 0; i < width / 2; ++i) {
       const double angle =
           static_cast<double>(t + first_position) / std::pow(base, static_cast<double>(i + first) / pairs);
-      const int64_t sine = halves ? i : 2 * i, cosine = halves ? spec.width / 2 + i : 2 * i + 1;
+      const int64_t sine = halves ? i : 2 * i, cosine = halves ? width / 2 + i : 2 * i + 1;
       to[t * spec.width + sine] = static_cast<float>(std::sin(angle));
       to[t * spec.width + cosine] = static_cast<float>(std::cos(angle));
     }
   return table;
+}
+
+// i32 [N]: the rows of positions in a grid, or their columns.
+Tensor grid_axis(const Tensor& positions, int64_t columns, size_t axis) {
+  const Tensor both = grid_positions(positions, columns);
+  std::vector<int32_t> out;
+  for (int64_t r = 0; r < both.dim(0); ++r)
+    out.push_back(both.data<int32_t>()[2 * r + static_cast<int64_t>(axis)]);
+  return Tensor::of({std::ssize(out)}, out);
+}
+
+bool is_formula(Positions positions) {
+  using enum Positions;
+  return positions == sinusoidal || positions == sinusoidal_paper || positions == sinusoidal_halves ||
+         positions == sinusoidal_closed;
 }
 
 }  // namespace
@@ -42,12 +60,18 @@ InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, 
                                            given.width, given.embedding_projected_last, given.init_std);
   if (given.embedding_projected_last) spec_.width = given.embedding_width;
   const ModelSpec& spec = spec_;  // of the sum
-  if (spec.positions == Positions::learned)
-    position_ =
-        &parameters.add(name + ".position", {spec.context, spec.width}, ParameterKind::matrix, normal);
-  else if (spec.positions == Positions::sinusoidal || spec.positions == Positions::sinusoidal_paper ||
-           spec.positions == Positions::sinusoidal_halves || spec.positions == Positions::sinusoidal_closed)
-    sinusoids_ = sinusoids(spec);
+  const int64_t rows = spec.grid > 0 ? (spec.context + spec.grid - 1) / spec.grid : spec.context;
+  if (spec.positions == Positions::learned) {
+    const auto table = [&](const char* of, int64_t count) {
+      positions_.push_back({&parameters.add(name + of, {count, spec.width}, ParameterKind::matrix, normal)});
+    };
+    table(".position", rows);
+    if (spec.grid > 0) table(".column", spec.grid);
+  } else if (is_formula(spec.positions)) {
+    const int64_t width = spec.grid > 0 ? spec.width / 2 : spec.width;
+    positions_.push_back({nullptr, sinusoids(spec, rows, 0, width)});
+    if (spec.grid > 0) positions_.push_back({nullptr, sinusoids(spec, spec.grid, width, width)});
+  }
   if (spec.segments > 0)
     segment_ = &parameters.add(name + ".segment", {spec.segments, spec.width}, ParameterKind::matrix, normal);
   if (spec.embedding_norm)
@@ -58,12 +82,15 @@ Tensor InputEmbedding::forward(const Tensor& ids, const Context& context, uint32
   check(ids.defined() && ids.count() == context.layout.rows(), "model: {} ids do not fit a layout of {} rows",
         ids.defined() ? ids.count() : 0, context.layout.rows());
   Tensor x = embedding(ids, token_->value, "token id");
+  if (spec_.embedding_unit) x = unit_rows(x);
   if (projection_ && !spec_.embedding_projected_last) x = projection_->forward(x);
   if (spec_.embedding_scaled) x = scaled(x, std::sqrt(static_cast<float>(spec_.width)));
   if (spec_.embedding_multiplier != 1) x = scaled(x, spec_.embedding_multiplier);
-  if (position_ != nullptr || sinusoids_.defined()) {
-    const Tensor& table = position_ != nullptr ? position_->value : sinusoids_;
-    x = add(x, convert(embedding(context.layout.positions, table, "position"), x.dtype()));
+  for (size_t axis = 0; axis < positions_.size(); ++axis) {
+    const auto& [learned, formula] = positions_[axis];
+    const Tensor& in_a_row = context.layout.positions;
+    const Tensor at = spec_.grid > 0 ? grid_axis(in_a_row, spec_.grid, axis) : in_a_row;
+    x = add(x, convert(embedding(at, learned != nullptr ? learned->value : formula, "position"), x.dtype()));
   }
   if (segment_ != nullptr) {
     // A model of one segment reads both texts of a pair as its first.
@@ -72,7 +99,7 @@ Tensor InputEmbedding::forward(const Tensor& ids, const Context& context, uint32
                                 : Tensor::zeros({ids.count()}, DType::i32);
     x = add(x, embedding(segments, segment_->value, "segment"));
   }
-  if (norm_) x = norm_->forward(x);
+  if (norm_) x = norm_->forward(x, context.training);
   x = dropout(x, context.dropout(spec_.embedding_dropout, site));
   return spec_.embedding_projected_last ? projection_->forward(x) : x;
 }

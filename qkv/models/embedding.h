@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "qkv/models/spec.h"
 
@@ -23,9 +24,14 @@ class InputEmbedding {
   ModelSpec spec_;
   Parameter* token_;
   std::unique_ptr<Linear> projection_;  // of tokens' embeddings of another width
-  Parameter* position_ = nullptr;       // W_p^T [context, D] where learned
-  Tensor sinusoids_;                    // the same, f32, where it is a formula
-  Parameter* segment_ = nullptr;        // [segments, D]
+  // W_p^T of positions, or of rows and of columns in a grid: [positions, D] learned, or f32 where it is a
+  // formula.
+  struct PositionTable {
+    Parameter* learned = nullptr;
+    Tensor formula = {};
+  };
+  std::vector<PositionTable> positions_;
+  Parameter* segment_ = nullptr;  // [segments, D]
   std::unique_ptr<Norm> norm_;
 };
 

@@ -134,6 +134,35 @@ void check_relative(const ModelSpec& s) {
         "model: relative_attention_buckets must be between 4 and {}, got {}", 2 * r.distance - 3, r.buckets);
 }
 
+void check_grid(const ModelSpec& s) {
+  check(s.grid >= 0 && s.grid <= s.context, "model: grid must be between 0 and context {}, got {}", s.context,
+        s.grid);
+  if (s.grid == 0) return;
+  const bool rotary = s.positions == Positions::rotary;
+  check(rotary || s.positions == Positions::learned || s.positions == Positions::sinusoidal,
+        "model: grid: positions {} have one dimension (learned, sinusoidal and rotary may have two)",
+        name_of(s.positions));
+  check(s.positions != Positions::sinusoidal || s.width % 4 == 0,
+        "model: grid: sinusoidal positions need a width divisible by 4, got {}", s.width);
+  check(!rotary || (s.attention.rotary.width % 4 == 0 && s.attention.rotary.scaling == RotaryScaling::none),
+        "model: grid: rotary positions need a rotary_width divisible by 4 and no scaling, got {} and {}",
+        s.attention.rotary.width, name_of(s.attention.rotary.scaling));
+}
+
+void check_global_projections(const ModelSpec& s) {
+  const AttentionSpec& a = s.attention;
+  if (!a.global_projections) return;
+  check(s.architecture == Architecture::encoder, "model: global_projections needs an encoder, not {}",
+        name_of(s.architecture));
+  check(!a.patterns.empty(), "model: global_projections: there are no patterns beside which tokens see all");
+  check(
+      a.rotary.width == 0 && !a.relative.on() && a.query_key_norm == QueryKeyNorm::none && a.cap == 0 &&
+          !a.sinks && s.positions != Positions::relative && s.positions != Positions::toeplitz &&
+          s.positions != Positions::alibi && s.positions != Positions::alibi_evens_first,
+      "model: global_projections: what is done to other queries and scores (rotary, relative, alibi, norms, "
+      "caps, sinks) would not be done to theirs");
+}
+
 void check_pattern(const Pattern& p, Architecture architecture) {
   if (p == Pattern()) return;
   const std::string text = text_of(p);
@@ -168,6 +197,13 @@ void check_blocks(const ModelSpec& s) {
   check(s.layer_groups == 0 || s.architecture != Architecture::encoder_decoder,
         "model: layer_groups: layers of two stacks do not share weights");
   const AttentionSpec& a = s.attention;
+  const bool batch = s.normalization == Normalization::batch;
+  check(!batch || s.head_width == 0,
+        "model: normalization batch: a head's rows are a few of the batch's tokens");
+  check(!batch || !a.relative.normed,
+        "model: normalization batch: relative_norm is of distances, not of tokens");
+  check(!s.embedding_unit || s.recurrence.decoder == Cell::none,
+        "model: embedding_unit does not go with a recurrent decoder");
   check(s.branches == Branches::serial || s.norm_placement == NormPlacement::pre,
         "model: branches {}: parallel branches read through pre-norms, not {}", name_of(s.branches),
         name_of(s.norm_placement));
@@ -216,6 +252,8 @@ void check_experts(const ModelSpec& s) {
         "model: {} experts_chosen are more than {} expert_groups_chosen have", e.chosen, e.chosen_groups);
   check(!e.shared_gated || e.shared_hidden > 0, "model: shared_gated: there is no shared network");
   check(e.scale > 0 && e.scale < 1e6F, "model: expert_scale must be in (0, 1e6), got {}", e.scale);
+  check(e.choice_rate >= 0 && e.choice_rate < 1e6F, "model: expert_choice_rate must be in [0, 1e6), got {}",
+        e.choice_rate);
   check(e.balance >= 0 && e.balance < 1e6F, "model: expert_balance must be in [0, 1e6), got {}", e.balance);
   check(s.layer_groups == 0 || (e.first == 0 && e.every == 1),
         "model: layer_groups: layers with and without experts do not share weights");
@@ -320,6 +358,8 @@ void check_spec(const ModelSpec& s) {
   check_blocks(s);
   check_latents(s);
   check_relative(s);
+  check_grid(s);
+  check_global_projections(s);
   check_experts(s);
   check_recurrence(s);
   const auto probability = [](const char* field, float p) {
@@ -377,7 +417,10 @@ constexpr Names<Normalization> kNormalizations = {{Normalization::layer, "layer"
                                                   {Normalization::layer_scale, "layer_scale"},
                                                   {Normalization::layer_plain, "layer_plain"},
                                                   {Normalization::rms, "rms"},
-                                                  {Normalization::rms_plus_one, "rms_plus_one"}};
+                                                  {Normalization::rms_plus_one, "rms_plus_one"},
+                                                  {Normalization::scale, "scale"},
+                                                  {Normalization::capsule, "capsule"},
+                                                  {Normalization::batch, "batch"}};
 constexpr Names<NormPlacement> kNormPlacements = {{NormPlacement::pre, "pre"},
                                                   {NormPlacement::post, "post"},
                                                   {NormPlacement::sandwich, "sandwich"},

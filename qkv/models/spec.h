@@ -89,6 +89,9 @@ struct ModelSpec {
   Branches branches = Branches::serial;
   float norm_epsilon = 1e-5F;
   Positions positions = Positions::learned;
+  // Tokens stand in rows of so many: learned, sinusoidal and rotary positions are rows and columns; 0: in one
+  // row.
+  int64_t grid = 0;
   int64_t relative_buckets = 32, relative_distance = 128;  // of relative positions
   bool stacks_apart = false;      // each of two stacks has positions and an embedding norm of its own
   bool embedding_scaled = false;  // tokens' embeddings times sqrt(d_e) (Vaswani et al.)
@@ -98,6 +101,8 @@ struct ModelSpec {
   // What is projected to the blocks' width: the whole embedding, with a bias (ALBERT); else tokens' alone
   // (OPT).
   bool embedding_projected_last = false;
+  bool embedding_unit = false;  // tokens' embeddings, and unembeddings, are of length 1 (Nguyen & Chiang
+                                // 2018, FixNorm)
   float embedding_multiplier = 1;  // and times this
   float residual_multiplier = 1;   // of what a branch adds
   float logit_multiplier = 1;

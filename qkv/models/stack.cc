@@ -5,6 +5,7 @@
 
 #include "qkv/nn/latent_attention.h"
 #include "qkv/ops/elementwise.h"
+#include "qkv/ops/grid.h"
 
 namespace qkv {
 
@@ -90,6 +91,7 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
       positions_(spec.positions),
       heads_(spec.attention.heads),
       width_(spec.width),
+      grid_(spec.grid),
       rotary_(spec.attention.rotary),
       relative_(spec.attention.relative),
       causal_(shape.mask.is_causal()) {
@@ -141,7 +143,10 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
   if (distance_ != nullptr) context.distance_bias = relative_bias(distance_->value, buckets_, reach);
   if (positions_ == Positions::alibi || positions_ == Positions::alibi_evens_first)
     context.distance_bias = alibi(heads_, positions_ == Positions::alibi_evens_first, reach);
-  if (rotary_.width > 0) context.rotation = rotation(rotary_, context.layout.positions, reach + 1);
+  if (rotary_.width > 0) {
+    const Tensor& in_a_row = context.layout.positions;
+    context.rotation = rotation(rotary_, grid_ > 0 ? grid_positions(in_a_row, grid_) : in_a_row, reach + 1);
+  }
   if (relative_.on()) place_distances(reach, x.dtype(), context);
   ResidualStream stream{x, {}, {}, name_ + ".embedding"};
   if (placement_ == NormPlacement::post) context.visit(stream.name, stream.x);

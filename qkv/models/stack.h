@@ -68,7 +68,7 @@ class BlockStack : public Stack {
   std::vector<Block> blocks_;
   std::unique_ptr<Norm> norm_;  // of pre-LN
   Positions positions_;
-  int64_t heads_, width_;
+  int64_t heads_, width_, grid_;
   RotarySpec rotary_;
   DistanceBuckets buckets_;        // of relative positions:
   Parameter* distance_ = nullptr;  // their biases, f32 [buckets, heads]

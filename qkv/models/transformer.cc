@@ -144,12 +144,26 @@ Tensor Transformer::encode(const ModelInput& input, const Context& context) cons
   return encoder_->forward(embedding.forward(ids, inner, kSourceEmbeddingSite), inner);
 }
 
+namespace {
+
+// flags i32 [N] -> i32 [N + 1]: how many rows before each, and before the end, have one.
+Tensor counts_before(const Tensor& flags, int64_t rows) {
+  check(flags.dtype() == DType::i32 && flags.count() == rows,
+        "model: {} tokens need as many i32 flags of global ones", rows);
+  std::vector<int32_t> counts = {0};
+  for (const int32_t f : flags.values<int32_t>()) counts.push_back(counts.back() + (f != 0));
+  return Tensor::of({rows + 1}, counts);
+}
+
+}  // namespace
+
 Tensor Transformer::hidden(const ModelInput& input, const Context& context,
                            std::span<const std::unique_ptr<LayerState>> states) const {
   Context inner = context;
   inner.layout = input.layout;
   inner.segments = input.segments;
   inner.ranks = input.ranks;
+  if (input.globals.defined()) inner.globals = counts_before(input.globals, input.layout.rows());
   if (encoder_ && decoder_ && input.source.defined()) {
     inner.source = encode(input, context);
     inner.source_layout = input.source_layout;
@@ -166,9 +180,13 @@ Tensor Transformer::projected(const Tensor& hidden) const {
   return factor == 1 ? x : scaled(x, factor);
 }
 
+Tensor Transformer::unembedding() const {
+  return spec_.embedding_unit ? unit_rows(unembedding_->value) : unembedding_->value;
+}
+
 Tensor Transformer::logits(const Tensor& hidden) const {
   check(unembedding_ != nullptr, "model: output {} has no logits over the vocabulary", name_of(spec_.output));
-  const Tensor z = linear(projected(hidden), unembedding_->value,
+  const Tensor z = linear(projected(hidden), unembedding(),
                           unembedding_bias_ ? unembedding_bias_->value : Tensor(), DType::f32);
   if (spec_.logit_cap == 0) return z;
   return scaled(activation(Activation::tanh, scaled(z, 1 / spec_.logit_cap)), spec_.logit_cap);
@@ -210,12 +228,11 @@ CrossEntropyResult Transformer::token_loss(const Tensor& x, const Tensor& target
   // Where few tokens are predicted, only their rows meet the vocabulary.
   const std::vector<int32_t> rows = predicted_rows(targets);
   if (std::ssize(rows) * 2 > targets.count() || rows.empty())
-    return unembed_cross_entropy(projected(x), unembedding_->value, bias, targets, scale, terms,
-                                 spec_.logit_cap);
+    return unembed_cross_entropy(projected(x), unembedding(), bias, targets, scale, terms, spec_.logit_cap);
   std::vector<int32_t> kept;
   for (const int32_t r : rows) kept.push_back(targets.data<int32_t>()[r]);
   const int64_t n = std::ssize(rows);
-  return unembed_cross_entropy(projected(select_rows(x, Tensor::of({n}, rows))), unembedding_->value, bias,
+  return unembed_cross_entropy(projected(select_rows(x, Tensor::of({n}, rows))), unembedding(), bias,
                                Tensor::of({n}, kept), scale, terms, spec_.logit_cap);
 }
 

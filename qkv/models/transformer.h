@@ -19,7 +19,8 @@ struct ModelInput {
   Tensor segments = {};  // i32 [N]; undefined: all 0
   Tensor source = {};    // i32 [M]: what an encoder-decoder conditions on (the paper's z); else undefined
   Layout source_layout = {};  // of source; as many sequences as `layout`
-  Ranks ranks = {};           // of ids: an order that is not the stack's own
+  Tensor globals = {};  // i32 [N]: 1 where a token is seen by all and sees all; undefined: patterns say so
+  Ranks ranks = {};     // of ids: an order that is not the stack's own
   // i32 [S]: the class of each sequence, to be told beside its tokens by a model with labels; undefined:
   // none.
   Tensor sequence_targets = {};
@@ -60,6 +61,7 @@ class Transformer {
                 std::span<const std::unique_ptr<LayerState>> states = {}) const;
   // What the unembedding reads: lines 10 and 11 of Algorithm 9, or a projection to the embeddings' width.
   // [N, D] -> [N, d_f].
+  Tensor unembedding() const;  // W_u as it is used
   Tensor projected(const Tensor& hidden) const;
   // The unembedding before the softmax, after the projection of head_width: hidden -> f32 [N, V].
   Tensor logits(const Tensor& hidden) const;

@@ -41,8 +41,10 @@ class Probe {
 // What all layers of one forward pass are told.
 struct Context {
   Layout layout;
-  Tensor segments;       // i32 [N]; undefined: all 0
-  Ranks ranks;           // whom a token sees in self-attention; undefined: the mask of the stack
+  Tensor segments;      // i32 [N]; undefined: all 0
+  Ranks ranks;          // whom a token sees in self-attention; undefined: the mask of the stack
+  Tensor globals = {};  // i32 [N + 1]: of an encoder's rows, how many global tokens are before each;
+                        // undefined: the patterns say which are
   Tensor source;         // [M, D]: what cross-attention looks at
   Layout source_layout;  // as many sequences as `layout`
   Tensor

@@ -16,9 +16,11 @@ Experts::Experts(Parameters& parameters, const std::string& name, int64_t width,
                            {Initializer::Kind::normal, deviation});
   };
   router_ = matrix(".router", spec.count, width, std.inner);
-  if (spec.choice_bias)
+  if (spec.choice_bias) {
     choice_bias_ = &parameters.add(name + ".router.choice_bias", {spec.count}, ParameterKind::vector,
                                    {Initializer::Kind::zeros});
+    choice_bias_->learned = false;
+  }
   up_ = matrix(".experts.up", spec.count * (network.gated ? 2 : 1) * spec.hidden, width, std.inner);
   down_ = matrix(".experts.down", spec.count * width, spec.hidden, std.out);
   if (spec.shared_hidden > 0) {
@@ -52,6 +54,15 @@ Tensor Experts::shared(const Tensor& x, const Context& context) const {
   return weighted_rows(y, Tensor::of({x.rows(), 1}, rows), gate.weights);
 }
 
+void Experts::balance_choice(const ExpertRows& rows) const {
+  const int64_t pairs = rows.offsets.back();
+  float* bias = choice_bias_->value.mutable_data<float>();
+  for (int64_t e = 0; e < spec_.count; ++e) {
+    const int64_t more = (rows.offsets[e + 1] - rows.offsets[e]) * spec_.count - pairs;
+    bias[e] -= spec_.choice_rate * static_cast<float>((more > 0) - (more < 0));
+  }
+}
+
 Tensor Experts::forward(const Tensor& x, const Context& context, LayerState*) const {
   Tensor logits = linear(x, router_->value, {}, DType::f32);
   context.visit(name_ + ".router", logits);
@@ -61,6 +72,7 @@ Tensor Experts::forward(const Tensor& x, const Context& context, LayerState*) co
                               context.training ? spec_.balance * context.balance_scale : 0});
   if (spec_.capacity > 0) expect_capacity(choice.experts, context);
   const ExpertRows rows = rows_by_expert(choice.experts, spec_.count);
+  if (context.training && recording() && choice_bias_) balance_choice(rows);
   const Tensor up = expert_linear(select_rows(x, rows.tokens), up_->value, rows.offsets);
   const Tensor hidden = network_.gated ? gated(network_.activation, up) : activation(network_.activation, up);
   const Tensor y =

@@ -18,7 +18,10 @@ struct ExpertsSpec {
   RouterScore score = RouterScore::softmax;
   bool renormalized = true;  // the weights of the chosen sum to `scale`
   float scale = 1;
-  bool choice_bias = false;  // for the choice alone each expert has a bias, which is not trained
+  bool choice_bias = false;  // for the choice alone each expert has a bias, which no gradient reaches
+  // What that loses at each training pass where an expert was chosen more often than the mean, and gains
+  // where less (DeepSeek-AI 2024, DeepSeek-V3, section 2.1.2).
+  float choice_rate = 0.001F;
   int64_t groups = 1, chosen_groups = 1;
   int64_t shared_hidden = 0;  // of a network that every token goes through besides; 0: none
   bool shared_gated = false;  // it counts sigmoid(w . x)
@@ -39,6 +42,7 @@ class Experts : public Sublayer {
 
  private:
   Tensor shared(const Tensor& x, const Context& context) const;
+  void balance_choice(const ExpertRows& rows) const;
   void expect_capacity(const Tensor& experts, const Context& context) const;
 
   std::string name_;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "qkv/nn/global_attention.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/group_norm.h"
 #include "qkv/ops/linear.h"
@@ -37,28 +38,6 @@ Mask patterned(const Mask& mask, const AttentionSpec& spec, int64_t layer) {
 }
 
 }  // namespace
-
-Norm::Norm(Parameters& parameters, const std::string& name, int64_t width, const NormSpec& spec)
-    : spec_(spec) {
-  using enum Normalization;
-  const bool plus_one = spec.kind == rms_plus_one;
-  if (spec.kind != layer_plain)
-    gamma_ = &parameters.add(name + ".gamma", {width}, ParameterKind::vector,
-                             {plus_one ? Initializer::Kind::zeros : Initializer::Kind::ones});
-  if (spec.kind == layer)
-    beta_ = &parameters.add(name + ".beta", {width}, ParameterKind::vector, {Initializer::Kind::zeros});
-  if (spec.kind == layer_plain || plus_one) ones_ = Tensor::of({width}, std::vector<float>(width, 1.0F));
-  if (spec.kind == layer_plain || spec.kind == layer_scale) zeros_ = Tensor::zeros({width}, DType::f32);
-}
-
-Tensor Norm::gamma() const {
-  if (gamma_ == nullptr) return ones_;
-  return ones_.defined() ? add(gamma_->value, ones_) : gamma_->value;
-}
-
-Tensor Norm::forward(const Tensor& x) const {
-  return residual_norm(x, {}, {}, gamma(), beta(), epsilon()).normalized;
-}
 
 MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string& name, int64_t width,
                                        const AttentionSpec& spec, Mask mask, bool self, int64_t layer,
@@ -98,7 +77,8 @@ Tensor MultiHeadAttention::heads(const Heads& q, const Heads& k, const Heads& v,
                                  spec_.cap,
                                  sinks_ ? sinks_->value : Tensor(),
                                  context.layout.padded_length,
-                                 pair};
+                                 pair,
+                                 self_ && mask_.pattern.any() ? context.globals : Tensor()};
   const std::string scores_name = name_ + ".scores", probabilities_name = name_ + ".probabilities";
   if (!context.probed(scores_name) && !context.probed(probabilities_name))
     return attention(q, k, v, context.layout.offsets, keys, options);
@@ -113,6 +93,8 @@ Tensor MultiHeadAttention::heads(const Heads& q, const Heads& k, const Heads& v,
 }
 
 namespace {
+
+constexpr uint32_t kGlobalSite = 6;  // of a layer's uses of randomness
 
 // A bias that is turned with its keys, or normalised, is seen by the softmax.
 IdleBias idle_bias(const AttentionSpec& spec) {
@@ -138,6 +120,8 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
                                                   mask.is_causal(), attention_.scale()},
                           std.inner)
                     : nullptr) {
+  if (spec.global_projections)
+    global_ = std::make_unique<GlobalAttention>(parameters, name + ".global", width, spec, std);
   if (spec.query_key_norm == QueryKeyNorm::none) return;
   const auto gamma = [&](const char* of, int64_t heads) {
     return &parameters.add(fmt::format("{}.{}.gamma", name, of),
@@ -147,6 +131,8 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
   query_norm_ = gamma("query_norm", spec.heads);
   key_norm_ = gamma("key_norm", spec.kv_heads);
 }
+
+SelfAttention::~SelfAttention() = default;
 
 Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
   const AttentionSpec& a = attention_.spec();
@@ -169,7 +155,11 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerStat
   };
   if (state == nullptr) {
     const PairTables tables = pair(k);
-    return attention_.forward(q, k, v, KeyLayout::contiguous(context.layout.offsets), context, tables);
+    Tensor heads = attention_.heads(q, k, v, KeyLayout::contiguous(context.layout.offsets), context, tables);
+    if (global_)
+      heads = global_->replace(heads, x, attention_.mask().pattern.global, attention_.scale(),
+                               attention_.site() + kGlobalSite, context);
+    return attention_.project(heads, context);
   }
   auto& memory = dynamic_cast<KeyValueState&>(*state);
   memory.append(k, v, context.layout.offsets);
@@ -228,10 +218,10 @@ Tensor FeedForward::forward(const Tensor& x, const Context& context, LayerState*
 }
 
 Tensor ResidualStream::add_and_norm(const Norm& norm, const Context& context) {
-  ResidualNormResult r = residual_norm(x, branch, dropout, norm.gamma(), norm.beta(), norm.epsilon());
+  ResidualNormResult r = norm.add_and_norm(x, branch, dropout, context.training);
   if (context.probed(name)) {  // the sum may be replaced: norm it again on its own
     context.visit(name, r.sum);
-    r.normalized = norm.forward(r.sum);
+    r.normalized = norm.forward(r.sum, context.training);
   }
   x = r.sum;
   branch = Tensor();
@@ -245,11 +235,11 @@ void ResidualStream::add_branch(const Context& context) {
 }
 
 Tensor Normed::forward(const Tensor& x, const Context& context, LayerState* state) const {
-  return inner_->forward(norm_.forward(x), context, state);
+  return inner_->forward(norm_.forward(x, context.training), context, state);
 }
 
 Tensor OutputNormed::forward(const Tensor& x, const Context& context, LayerState* state) const {
-  return norm_.forward(inner_->forward(x, context, state));
+  return norm_.forward(inner_->forward(x, context, state), context.training);
 }
 
 Tensor SideBySide::forward(const Tensor& x, const Context& context, LayerState* state) const {

@@ -7,6 +7,7 @@
 
 #include "qkv/nn/context.h"
 #include "qkv/nn/layer_state.h"
+#include "qkv/nn/norm.h"
 #include "qkv/nn/parameter.h"
 #include "qkv/nn/relative.h"
 #include "qkv/ops/linear.h"
@@ -28,36 +29,7 @@ class Linear {
   IdleBias idle_;
 };
 
-// What a norm divides by.
-enum class Normalization : uint8_t {
-  layer,         // Algorithm 6 of Phuong & Hutter with an epsilon
-  layer_scale,   // the same without beta
-  layer_plain,   // without gamma and beta: the z-score
-  rms,           // RMSnorm: neither centred nor shifted
-  rms_plus_one,  // of which the weight says what is added to 1 (Gemma)
-};
-// The options of a norm.
-struct NormSpec {
-  Normalization kind = Normalization::layer;
-  float epsilon = 1e-5F;
-};
-
-// Normalises rows and scales them by weights of its own.
-class Norm {
- public:
-  Norm(Parameters& parameters, const std::string& name, int64_t width, const NormSpec& spec);
-  Tensor forward(const Tensor& x) const;  // [N, D] -> [N, D]
-  // What residual_norm() takes: factors, and shifts (undefined: RMSnorm).
-  Tensor gamma() const;
-  Tensor beta() const { return beta_ ? beta_->value : zeros_; }
-  float epsilon() const { return spec_.epsilon; }
-
- private:
-  NormSpec spec_;
-  Parameter* gamma_ = nullptr;
-  Parameter* beta_ = nullptr;
-  Tensor ones_, zeros_;  // in place of weights that a norm has not
-};
+class GlobalAttention;
 
 // f in x + f(norm(x)) or norm(x + f(x)).
 class Sublayer {
@@ -91,6 +63,8 @@ struct AttentionSpec {
   float cap = 0;                 // scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
   bool sinks = false;            // each head has a score without a value, learned (gpt-oss)
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+  bool global_projections =
+      false;  // tokens that see all have queries, keys and values of their own (Longformer)
   std::vector<Pattern> patterns = {};  // of self-attention: layer l has patterns[l % size]; none: all keys
   RotarySpec rotary = {};              // of self-attention
   RelativeSpec relative = {};          // of self-attention
@@ -123,6 +97,8 @@ class MultiHeadAttention {
   const std::string& name() const { return name_; }
   const AttentionSpec& spec() const { return spec_; }
   float scale() const { return scale_; }
+  const Mask& mask() const { return mask_; }
+  uint32_t site() const { return site_; }
 
  private:
   std::string name_;
@@ -141,6 +117,7 @@ class SelfAttention : public Sublayer {
   // `norm_epsilon`: of the norms of queries and keys.
   SelfAttention(Parameters& parameters, const std::string& name, int64_t width, const AttentionSpec& spec,
                 float norm_epsilon, Mask mask, int64_t layer, uint32_t site, InitStd std);
+  ~SelfAttention() override;
   Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
   std::unique_ptr<LayerState> make_state(int64_t sequences) const override;
 
@@ -150,6 +127,7 @@ class SelfAttention : public Sublayer {
   float norm_epsilon_;
   MultiHeadAttention attention_;
   std::unique_ptr<RelativeEncoding> relative_;
+  std::unique_ptr<GlobalAttention> global_;
 };
 
 // Z = context.source, all of which each query sees. With a state the keys and values are computed once.

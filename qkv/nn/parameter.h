@@ -34,7 +34,8 @@ struct Parameter {
   Tensor value;   // what a forward pass reads; carries the leaf's edge while training
   Tensor master;  // f32, what the optimizer updates; only while training
   std::shared_ptr<Leaf> leaf;
-  float rate = 1;  // times the learning rate; 0: it stays as it is
+  float rate = 1;       // times the learning rate; 0: it stays as it is
+  bool learned = true;  // false: no gradient says how it moves (running averages)
 };
 
 // One kind's parameters in one run of memory. Each view starts at a multiple of 64 bytes.

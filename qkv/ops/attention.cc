@@ -67,6 +67,7 @@ Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v,
   a.mask = o.mask;
   if (o.ranks.defined())
     a.mask = {Mask::Kind::ranked, o.ranks.query.data<int32_t>(), o.ranks.key.data<int32_t>()};
+  if (o.globals.defined()) a.mask.globals = o.globals.data<int32_t>();
   if (o.term.defined()) a.term = {o.term.data<float>(), o.term.dim(1) / 2};
   if (o.pair.defined()) {
     const auto table = [](const Tensor& x) { return x.defined() ? x.data<float>() : nullptr; };
@@ -337,6 +338,20 @@ void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<c
       check(keys.lengths[s] == offsets[s + 1] - offsets[s],
             "attention: sequence {} has ranks of {} queries, and {} keys", s, offsets[s + 1] - offsets[s],
             keys.lengths[s]);
+  }
+  if (options.globals.defined()) {
+    const std::span<const int32_t> counts = options.globals.values<int32_t>();
+    check(options.mask.kind == Mask::Kind::full && !options.ranks.defined() &&
+              std::ssize(counts) == q.x.rows() + 1,
+          "attention: {} queries under a full mask need {} counts of global tokens, got {}", q.x.rows(),
+          q.x.rows() + 1, counts.size());
+    for (size_t i = 1; i < counts.size(); ++i)
+      check(counts[i] == counts[i - 1] || counts[i] == counts[i - 1] + 1,
+            "attention: from row {} on {} global tokens, before {}", i, counts[i], counts[i - 1]);
+    for (size_t s = 0; s < keys.lengths.size(); ++s)
+      check(keys.lengths[s] == offsets[s + 1] - offsets[s],
+            "attention: sequence {} has global tokens of {} queries, and {} keys", s,
+            offsets[s + 1] - offsets[s], keys.lengths[s]);
   }
   check(options.cap >= 0 && std::isfinite(options.cap), "attention: a cap must not be negative, got {}",
         options.cap);

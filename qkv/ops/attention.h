@@ -71,6 +71,9 @@ struct AttentionOptions {
   Tensor sinks = {};
   int64_t padded_length = 0;  // what patterns take for every sequence's length; 0: its own
   PairTables pair = {};       // added to the scores, too
+  // i32 [N + 1], of self-attention under a full mask: how many of the tokens before each row are global, seen
+  // by all and seeing all whatever the pattern; undefined: those that the pattern says.
+  Tensor globals = {};
 };
 
 // q [N, heads, d_qk], k and v [M, kv_heads, d_qk / d_vo] -> [N, heads d_vo]; `offsets` [sequences + 1]

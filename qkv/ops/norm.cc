@@ -115,4 +115,30 @@ ResidualNormResult residual_norm(const Tensor& x, const Tensor& branch, const Dr
   return {sum, y};
 }
 
+namespace {
+
+class RepeatedNode : public Node {
+ public:
+  explicit RepeatedNode(const Tensor& x) { add_input(x); }
+  std::string_view name() const override { return "repeated"; }
+  void backward(std::span<Tensor> grads) override {
+    float sum = 0;
+    for (const float g : grads[0].values<float>()) sum += g;
+    weight_grad(0, {1}, [&](Tensor& target, bool accumulate) {
+      float& to = *target.mutable_data<float>();
+      to = accumulate ? to + sum : sum;
+    });
+  }
+};
+
+}  // namespace
+
+Tensor repeated(const Tensor& x, int64_t count) {
+  expect_shape("repeated", "x", x, {1});
+  expect_dtype("repeated", "x", x, DType::f32);
+  Tensor out = Tensor::of({count}, std::vector<float>(static_cast<size_t>(count), x.item()));
+  if (wants_grad({&x})) connect(out, std::make_shared<RepeatedNode>(x));
+  return out;
+}
+
 }  // namespace qkv

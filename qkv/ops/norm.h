@@ -17,4 +17,7 @@ struct ResidualNormResult {
 ResidualNormResult residual_norm(const Tensor& x, const Tensor& branch, const Dropout& dropout,
                                  const Tensor& gamma, const Tensor& beta, float epsilon);
 
+// x f32 [1] -> f32 [count]: so often.
+Tensor repeated(const Tensor& x, int64_t count);
+
 }  // namespace qkv

@@ -108,15 +108,21 @@ class RotaryNode : public Node {
 Tensor rotation(const RotarySpec& spec, const Tensor& positions, int64_t length) {
   check(spec.width > 0 && spec.width % 2 == 0, "rotary: width must be even and positive, got {}", spec.width);
   expect_dtype("rotary", "positions", positions, DType::i32);
-  const std::vector<double> angles = frequencies(spec, length);
-  const int64_t pairs = std::ssize(angles), rows = positions.count();
+  const int64_t axes = positions.shape().rank() == 2 ? positions.dim(1) : 1;
+  check(axes == 1 || (axes == 2 && spec.width % 4 == 0),
+        "rotary: positions {} in two dimensions need a width divisible by 4, got {}",
+        positions.shape().text(), spec.width);
+  RotarySpec of_axis = spec;
+  of_axis.width = spec.width / axes;
+  const std::vector<double> angles = frequencies(of_axis, length);
+  const int64_t each = std::ssize(angles), pairs = axes * each, rows = positions.dim(0);
   Tensor out = Tensor::empty({rows, 2 * pairs}, DType::f32);
   const int32_t* position = positions.data<int32_t>();
   float* to = out.mutable_data<float>();
   parallel_for(rows, row_grain(32 * pairs), [&](int64_t r, int64_t end) {
     for (; r < end; ++r)
       for (int64_t i = 0; i < pairs; ++i) {
-        const double angle = position[r] * angles[i];
+        const double angle = position[r * axes + i / each] * angles[i % each];
         to[r * 2 * pairs + i] = static_cast<float>(std::cos(angle) * spec.magnitude);
         to[r * 2 * pairs + pairs + i] = static_cast<float>(std::sin(angle) * spec.magnitude);
       }

@@ -53,6 +53,52 @@ Tensor select_rows(const Tensor& x, const Tensor& rows) {
 
 namespace {
 
+class ReplaceRowsNode : public Node {
+ public:
+  ReplaceRowsNode(const Tensor& x, const Tensor& rows, const Tensor& y) : rows_(rows) {
+    add_input(x);
+    add_input(y);
+  }
+  std::string_view name() const override { return "replace_rows"; }
+  void backward(std::span<Tensor> grads) override {
+    const NoGrad guard;
+    if (wants(1)) give(1, select_rows(grads[0], rows_));
+    Tensor dx = grads[0].clone();
+    const int64_t bytes = dx.width() * size_of(dx.dtype());
+    for (const int32_t row : rows_.values<int32_t>())
+      std::memset(static_cast<std::byte*>(dx.raw()) + row * bytes, 0, static_cast<size_t>(bytes));
+    give(0, std::move(dx));
+  }
+
+ private:
+  Tensor rows_;
+};
+
+}  // namespace
+
+Tensor replace_rows(const Tensor& x, const Tensor& rows, const Tensor& y) {
+  check(x.defined() && x.shape().rank() == 2 && rows.defined() && rows.shape().rank() == 1,
+        "replace_rows: expected x [N, D] and rows [M]");
+  expect_dtype("replace_rows", "rows", rows, DType::i32);
+  expect_shape("replace_rows", "y", y, {rows.count(), x.width()});
+  expect_dtype("replace_rows", "y", y, x.dtype());
+  Tensor out = x.detach().clone();
+  const int64_t bytes = x.width() * size_of(x.dtype());
+  std::vector<bool> taken(static_cast<size_t>(x.rows()));
+  for (int64_t m = 0; m < rows.count(); ++m) {
+    const int32_t row = rows.data<int32_t>()[m];
+    check(row >= 0 && row < x.rows(), "replace_rows: row {} of {}", row, x.rows());
+    check(!taken[static_cast<size_t>(row)], "replace_rows: row {} is replaced twice", row);
+    taken[static_cast<size_t>(row)] = true;
+    std::memcpy(static_cast<std::byte*>(out.raw()) + row * bytes,
+                static_cast<const std::byte*>(y.raw()) + m * bytes, static_cast<size_t>(bytes));
+  }
+  if (wants_grad({&x, &y})) connect(out, std::make_shared<ReplaceRowsNode>(x, rows, y));
+  return out;
+}
+
+namespace {
+
 class MeanOfSequencesNode : public Node {
  public:
   MeanOfSequencesNode(const Tensor& x, std::span<const int32_t> offsets)
@@ -126,14 +172,18 @@ class UnitRowsNode : public Node {
     with_float_type("unit_rows", x_.dtype(), [&]<typename T>(T) {
       const T *x = x_.data<T>(), *dy = grads[0].data<T>();
       T* to = dx.mutable_data<T>();
-      for (int64_t r = 0; r < x_.rows(); ++r, x += width, dy += width, to += width) {
-        const float norm = norm_of(x, width), inverse = norm > 0 ? 1 / norm : 0;
-        float along = 0;
-        for (int64_t c = 0; c < width; ++c)
-          along += static_cast<float>(x[c]) * inverse * static_cast<float>(dy[c]);
-        for (int64_t c = 0; c < width; ++c)
-          to[c] = T((static_cast<float>(dy[c]) - static_cast<float>(x[c]) * inverse * along) * inverse);
-      }
+      parallel_for(x_.rows(), row_grain(width), [&](int64_t r, int64_t end) {
+        for (; r < end; ++r) {
+          const T *row = x + r * width, *d = dy + r * width;
+          const float norm = norm_of(row, width), inverse = norm > 0 ? 1 / norm : 0;
+          float along = 0;
+          for (int64_t c = 0; c < width; ++c)
+            along += static_cast<float>(row[c]) * inverse * static_cast<float>(d[c]);
+          for (int64_t c = 0; c < width; ++c)
+            to[r * width + c] =
+                T((static_cast<float>(d[c]) - static_cast<float>(row[c]) * inverse * along) * inverse);
+        }
+      });
     });
     give(0, std::move(dx));
   }
@@ -151,10 +201,13 @@ Tensor unit_rows(const Tensor& x) {
   with_float_type("unit_rows", x.dtype(), [&]<typename T>(T) {
     const T* from = x.data<T>();
     T* to = out.mutable_data<T>();
-    for (int64_t r = 0; r < x.rows(); ++r, from += width, to += width) {
-      const float norm = norm_of(from, width), inverse = norm > 0 ? 1 / norm : 0;
-      for (int64_t c = 0; c < width; ++c) to[c] = T(static_cast<float>(from[c]) * inverse);
-    }
+    parallel_for(x.rows(), row_grain(width), [&](int64_t r, int64_t end) {
+      for (; r < end; ++r) {
+        const float norm = norm_of(from + r * width, width), inverse = norm > 0 ? 1 / norm : 0;
+        for (int64_t c = 0; c < width; ++c)
+          to[r * width + c] = T(static_cast<float>(from[r * width + c]) * inverse);
+      }
+    });
   });
   if (wants_grad({&x})) connect(out, std::make_shared<UnitRowsNode>(x));
   return out;

@@ -10,6 +10,9 @@ namespace qkv {
 // x [N, D], rows i32 [M] -> [M, D]: row rows[m] of x. Throws Error where one is out of range.
 Tensor select_rows(const Tensor& x, const Tensor& rows);
 
+// x [N, D], rows i32 [M] all different, y [M, D] of x's type -> x with row m of y as its row rows[m].
+Tensor replace_rows(const Tensor& x, const Tensor& rows, const Tensor& y);
+
 // x [N, D] -> [S, D]: the mean of each sequence's rows [offsets[s], offsets[s + 1]). No sequence may be
 // empty.
 Tensor mean_of_sequences(const Tensor& x, std::span<const int32_t> offsets);

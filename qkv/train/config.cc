@@ -183,6 +183,8 @@ void visit(TrainConfig& c, Visitor& v) {
      "\"global "
      "2\"; \"block 64\" (neighbours 1, summary 8, ends, random 3), or several of these"},
     m.attention.patterns);
+  v({"global_projections", "tokens that see all have queries, keys and values of their own (Longformer)"},
+    m.attention.global_projections);
   v({"hidden", "width of the feed-forward network", "4 x width"}, m.hidden, Range<int64_t>{1, 1 << 24});
   std::string activation = name_of(m.activation);
   v({"activation", "of the feed-forward network", "gelu_tanh, of an encoder gelu"}, activation,
@@ -207,6 +209,8 @@ void visit(TrainConfig& c, Visitor& v) {
     Choices{"learned", "sinusoidal", "sinusoidal_paper", "sinusoidal_halves", "sinusoidal_closed", "relative",
             "toeplitz", "rotary", "alibi", "alibi_evens_first", "none"});
   m.positions = positions_from_name(positions);
+  v({"grid", "tokens stand in rows of so many: positions are rows and columns; 0: in one row"}, m.grid,
+    Range<int64_t>{0, 1 << 28});
   RotarySpec& rotary = m.attention.rotary;
   v({"rotary_width", "of rotary positions: columns of a head that are turned", "d_qk"}, rotary.width,
     Range<int64_t>{0, 576});
@@ -262,8 +266,10 @@ void visit(TrainConfig& c, Visitor& v) {
   std::string normalization = name_of(m.normalization);
   v({"normalization",
      "layer: Algorithm 6 (_scale: without beta; _plain: without weights); rms: neither centred nor shifted "
-     "(_plus_one: its weight is added to 1)"},
-    normalization, Choices{"layer", "layer_scale", "layer_plain", "rms", "rms_plus_one"});
+     "(_plus_one: its weight is added to 1); scale: rows of one length; capsule: the squash function; batch: "
+     "of columns"},
+    normalization,
+    Choices{"layer", "layer_scale", "layer_plain", "rms", "rms_plus_one", "scale", "capsule", "batch"});
   m.normalization = normalization_from_name(normalization);
   v({"gated", "the feed-forward network has a second factor"}, m.gated);
   v({"feed_forward_bias", "biases in the feed-forward network"}, m.feed_forward_bias);
@@ -288,8 +294,10 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"expert_groups", "experts are chosen from the best of so many groups"}, x.groups,
     Range<int64_t>{1, 1 << 16});
   v({"expert_groups_chosen", "how many of them"}, x.chosen_groups, Range<int64_t>{1, 1 << 16});
-  v({"expert_choice_bias", "each expert has a bias for the choice alone, which is not trained"},
+  v({"expert_choice_bias", "each expert has a bias for the choice alone, which no gradient reaches"},
     x.choice_bias);
+  v({"expert_choice_rate", "what it loses at each pass where the expert was chosen too often, or gains"},
+    x.choice_rate, Range<double>{0, 1e6});
   v({"expert_capacity", "tokens of a sequence that an expert takes; 0: all"}, x.capacity,
     Range<int64_t>{0, int64_t{1} << 40});
   v({"expert_balance", "of the load-balancing term that training adds"}, x.balance, Range<double>{0, 1e6});
@@ -303,6 +311,7 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"layer_groups", "layers side by side share their weights, in so many groups; 0: none do"},
     m.layer_groups, Range<int64_t>{0, 4096});
   v({"embedding_scaled", "token embeddings times the root of the width"}, m.embedding_scaled);
+  v({"embedding_unit", "token embeddings, and unembeddings, are of length 1 (FixNorm)"}, m.embedding_unit);
   v({"embedding_multiplier", "token embeddings times this"}, m.embedding_multiplier,
     Range<double>{-1e6, 1e6});
   v({"residual_multiplier", "what a branch adds times this"}, m.residual_multiplier,

@@ -145,6 +145,8 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("attention_cap", from.attention.cap, m.attention.cap);
   same("attention_sinks", from.attention.sinks, m.attention.sinks);
   if (from.output == m.output) same("logit_cap", from.logit_cap, m.logit_cap);
+  same("grid", from.grid, m.grid);
+  same("global_projections", from.attention.global_projections, m.attention.global_projections);
   same("hidden_layers", from.hidden_layers, m.hidden_layers);
   same("experts", from.experts.count, m.experts.count);
   same("experts_chosen", from.experts.chosen, m.experts.chosen);
@@ -175,6 +177,7 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("embedding_width", from.embedding_width, m.embedding_width);
   same("embedding_projected_last", from.embedding_projected_last, m.embedding_projected_last);
   same("layer_groups", from.layer_groups, m.layer_groups);
+  same("embedding_unit", from.embedding_unit, m.embedding_unit);
   same("embedding_multiplier", from.embedding_multiplier, m.embedding_multiplier);
   same("residual_multiplier", from.residual_multiplier, m.residual_multiplier);
   same("hidden", from.hidden, m.hidden);

@@ -75,7 +75,7 @@ void set_rates(Transformer& model, const StepConfig& config) {
     p.rate = static_cast<float>(
         std::pow(config.layer_decay, static_cast<double>(depth_below_head(p.name, model.spec()))));
   for (Parameter& p : model.parameters().all())
-    if (p.name.ends_with(".router.choice_bias")) p.rate = 0;  // no gradient says how it should move
+    if (!p.learned) p.rate = 0;
   for (const std::string& pattern : config.freeze) {
     bool any = false;
     for (Parameter& p : model.parameters().all())

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "qkv/ops/grid.h"
 #include "qkv/ops/group_norm.h"
 #include "qkv/ops/relative_bias.h"
 #include "tests/gradient/gradient_check.h"
@@ -103,6 +104,22 @@ TEST(Rotary, Scalings) {
   EXPECT_NEAR(angle(s, 3, 10), base_angle(3) / 4, 1e-7);
   s.magnitude = 2;
   EXPECT_NEAR(rotation(s, positions({0}), 1).data<float>()[0], 2, 1e-6);
+}
+
+// In two dimensions each half of the pairs is turned as a head of half the width is in one.
+TEST(Rotary, TwoDimensionsAreTwoHeads) {
+  const Tensor at = positions({13, 0, 4, 7, 9}), grid = grid_positions(at, 4);
+  EXPECT_EQ(grid.shape(), (Shape{5, 2}));
+  const Tensor both = rotation(plain(12), grid, 14),
+               rows = rotation(plain(6), positions({3, 0, 1, 1, 2}), 14),
+               columns = rotation(plain(6), positions({1, 0, 0, 3, 1}), 14);
+  for (int64_t r = 0; r < 5; ++r)
+    for (int64_t i = 0; i < 3; ++i)
+      for (const int64_t sine : {0, 1}) {
+        EXPECT_EQ(both.data<float>()[r * 12 + sine * 6 + i], rows.data<float>()[r * 6 + sine * 3 + i]);
+        EXPECT_EQ(both.data<float>()[r * 12 + sine * 6 + 3 + i], columns.data<float>()[r * 6 + sine * 3 + i]);
+      }
+  testing::expect_error([&] { rotation(plain(6), grid, 14); }, {"two dimensions", "divisible by 4"});
 }
 
 TEST(RotaryGradient, IsTheDifference) {

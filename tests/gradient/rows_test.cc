@@ -27,6 +27,17 @@ TEST(SelectRows, RefusesARowThatIsNotThere) {
   EXPECT_THROW(select_rows(uniform({2, 3}, 1), indices({1}, {-1})), Error);
 }
 
+TEST(ReplaceRowsGradient, IsTheDifference) {
+  for (const std::vector<int32_t>& which : {std::vector<int32_t>{1, 4, 0}, std::vector<int32_t>{}}) {
+    const Tensor rows = indices({std::ssize(which)}, which);
+    expect_gradients([&](const Tensors& in) { return Tensors{replace_rows(in[0], rows, in[1])}; },
+                     {uniform({5, 3}, 1), uniform({std::ssize(which), 3}, 2)}, {.h = 0.25});
+  }
+  EXPECT_THROW(replace_rows(uniform({2, 3}, 1), indices({1}, {2}), uniform({1, 3}, 2)), Error);
+  EXPECT_THROW(replace_rows(uniform({2, 3}, 1), indices({2}, {1, 1}), uniform({2, 3}, 2)), Error);
+  EXPECT_THROW(replace_rows(uniform({2, 3}, 1), indices({1}, {1}), uniform({1, 2}, 2)), Error);
+}
+
 TEST(MeanOfSequencesGradient, IsTheDifference) {
   const std::vector<int32_t> offsets = {0, 1, 5, 7};
   for (const int64_t width : {1, 3, 17})

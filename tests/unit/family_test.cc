@@ -77,6 +77,23 @@ const FamilyCase kFamilies[] = {
        s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.unembedding_bias = true;
        s.attention.rotary.width = 2;
      }},
+    {"longformer",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 4, 3);
+       s.attention.patterns = {{.window = 3}, {.window = 2}};
+       s.attention.global_projections = true;
+     }},
+    {"longformer",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.attention.patterns = {{.window = 3, .global = 1}};
+       s.attention.global_projections = true;
+       s.output = Output::sequence_classes;
+       s.labels = {"a", "b"};
+       s.pooler = true;
+       s.head_width = 0;
+       s.unembedding_bias = false;
+     }},
     {"deberta-v2",
      [](ModelSpec& s) {
        s = bert_spec(13, 8, 12, 2, 3);
@@ -543,6 +560,13 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       },
       [](ModelSpec& s) { s.order = Order::prefix; },
       [](ModelSpec& s) { s.order = Order::permuted; },
+      [](ModelSpec& s) { s.normalization = Normalization::scale; },
+      [](ModelSpec& s) { s.normalization = Normalization::capsule; },
+      [](ModelSpec& s) { s.normalization = Normalization::batch; },
+      [](ModelSpec& s) { s.embedding_unit = true; },
+      [](ModelSpec& s) { s.grid = 4; },
+      [](ModelSpec& s) { s.attention.global_projections = !s.attention.global_projections; },
+      [](ModelSpec& s) { s.experts.choice_rate = 0.25F; },
       [](ModelSpec& s) {
         s.attention.relative = {RelativeAttention::shaw, 3};
       },

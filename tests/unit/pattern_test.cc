@@ -37,7 +37,10 @@ TEST(Pattern, TilesAgreeWithPairs) {
     const auto below = [&](int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint64_t>(n)); };
     const int64_t length = 1 + below(90);
     const Mask stack = trial % 2 ? Mask::causal() : Mask::full();
-    const Mask mask = stack.with(random_pattern(rng)).of_length(length);
+    Mask mask = stack.with(random_pattern(rng)).of_length(length);
+    std::vector<int32_t> globals = {0};
+    for (int64_t i = 0; i < length; ++i) globals.push_back(globals.back() + (below(12) == 0));
+    if (trial % 4 == 0) mask.globals = globals.data();
     SCOPED_TRACE(text_of(mask.pattern) + (trial % 2 ? ", causal" : ", full"));
     const int64_t q0 = below(length), q1 = q0 + 1 + below(length - q0), k0 = below(length),
                   k1 = k0 + 1 + below(length - k0);

@@ -20,9 +20,10 @@ Tensor random(Shape shape, uint64_t seed) {
 }
 
 // The table W_p of a formula, from tokens whose embeddings are 0: f32 [context, width].
-Tensor positions_of(Positions positions, int64_t context, int64_t width) {
+Tensor positions_of(Positions positions, int64_t context, int64_t width, int64_t grid = 0) {
   ModelSpec s = gpt2_spec(1, context, width, 1, 1);
   s.positions = positions;
+  s.grid = grid;
   Parameters parameters;
   Parameter& token = parameters.add("token", {1, width}, ParameterKind::matrix, {Initializer::Kind::zeros});
   const InputEmbedding embedding(parameters, "embedding", s, token);
@@ -35,6 +36,17 @@ Tensor positions_of(Positions positions, int64_t context, int64_t width) {
 
 constexpr Positions kSinusoids[] = {Positions::sinusoidal, Positions::sinusoidal_paper,
                                     Positions::sinusoidal_halves, Positions::sinusoidal_closed};
+
+// In a grid the first columns tell the row as in one dimension, the others the column.
+TEST(Sinusoids, AGridHasTwo) {
+  const Tensor grid = positions_of(Positions::sinusoidal, 10, 12, 4),
+               line = positions_of(Positions::sinusoidal, 10, 6);
+  for (int64_t t = 0; t < 10; ++t)
+    for (int64_t c = 0; c < 6; ++c) {
+      EXPECT_EQ(grid.data<float>()[t * 12 + c], line.data<float>()[t / 4 * 6 + c]);
+      EXPECT_EQ(grid.data<float>()[t * 12 + 6 + c], line.data<float>()[t % 4 * 6 + c]);
+    }
+}
 
 // Vaswani et al. 2017, section 3.5: the encoding of t + k is a linear function of that of t, the same for all
 // t. Here each pair of columns is turned by one angle.

@@ -458,7 +458,7 @@ TEST(RecurrentSpec, RefusesWhatMakesNoSense) {
     expect_error([&] { check_spec(s); }, parts);
   };
   refuse([](ModelSpec& s) { s.positions = Positions::learned; }, {"positions", "recurrences have none"});
-  refuse([](ModelSpec& s) { s.recurrence.encoder = kNone; }, {"positions", "blocks of attention"});
+  refuse([](ModelSpec& s) { s.recurrence.encoder = kNone; }, {"positions", "cannot tell the order"});
   refuse([](ModelSpec& s) { s.architecture = Architecture::decoder, s.encoder_layers = 0; },
          {"recurrence", "encoder_decoder"});
   refuse([](ModelSpec& s) { s.width = 7; }, {"bidirectional", "even"});

@@ -1,0 +1,44 @@
+#include "qkv/nn/global_attention.h"
+
+#include "qkv/ops/rows.h"
+
+namespace qkv {
+
+GlobalAttention::GlobalAttention(Parameters& parameters, const std::string& name, int64_t width,
+                                 const AttentionSpec& spec, InitStd std)
+    : name_(name),
+      spec_(spec),
+      q_(parameters, name + ".q", width, spec.heads * spec.d_qk, spec.bias, std.inner),
+      kv_(parameters, name + ".kv", width, spec.kv_heads * (spec.d_qk + spec.d_vo), spec.bias, std.inner,
+          IdleBias{0, spec.kv_heads * spec.d_qk}) {}
+
+Tensor GlobalAttention::replace(const Tensor& heads, const Tensor& x, int64_t first, float scale,
+                                uint32_t site, const Context& context) const {
+  const std::vector<int32_t>& offsets = context.layout.offsets;
+  std::vector<int32_t> rows, of_sequences = {0};
+  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+    for (int32_t r = offsets[s]; r < offsets[s + 1]; ++r) {
+      const int32_t* counts = context.globals.defined() ? context.globals.data<int32_t>() : nullptr;
+      if (counts ? counts[r + 1] > counts[r] : r - offsets[s] < first) rows.push_back(r);
+    }
+    of_sequences.push_back(static_cast<int32_t>(rows.size()));
+  }
+  if (rows.empty()) return heads;
+  const Tensor which = Tensor::of({std::ssize(rows)}, rows), kv = kv_.forward(x);
+  const Heads q{q_.forward(select_rows(x, which)), 0, spec_.heads, spec_.d_qk},
+      k{kv, 0, spec_.kv_heads, spec_.d_qk}, v{kv, spec_.kv_heads * spec_.d_qk, spec_.kv_heads, spec_.d_vo};
+  AttentionOptions options;
+  options.scale = scale;
+  options.dropout = context.dropout(spec_.dropout, site);
+  const KeyLayout keys = KeyLayout::contiguous(offsets);
+  const std::string probed = name_ + ".probabilities";
+  const Tensor y = !context.probed(probed)
+                       ? attention(q, k, v, of_sequences, keys, options)
+                       : attention_unfused(q, k, v, of_sequences, keys, options,
+                                           [&](int64_t s, int64_t h, const Tensor&, Tensor& probabilities) {
+                                             context.probe->visit_head(probed, s, h, probabilities);
+                                           });
+  return replace_rows(heads, which, y);
+}
+
+}  // namespace qkv

@@ -1,0 +1,54 @@
+// What keeps the size of activations in bounds.
+#pragma once
+
+#include <string>
+
+#include "qkv/nn/parameter.h"
+#include "qkv/ops/norm.h"
+
+namespace qkv {
+
+// What a norm divides by.
+enum class Normalization : uint8_t {
+  layer,         // Algorithm 6 of Phuong & Hutter with an epsilon
+  layer_scale,   // the same without beta
+  layer_plain,   // without gamma and beta: the z-score
+  rms,           // RMSnorm: neither centred nor shifted
+  rms_plus_one,  // of which the weight says what is added to 1 (Gemma)
+  scale,         // g x / |x|, one g = gamma sqrt(D) for all columns (Nguyen & Salazar 2019, ScaleNorm)
+  capsule,       // the squash function of capsules (Sabour et al. 2017), which has no weights
+  // Of each column over the tokens of a micro-batch; elsewhere by what training has seen of them (Ioffe &
+  // Szegedy 2015).
+  batch,
+};
+// The options of a norm.
+struct NormSpec {
+  Normalization kind = Normalization::layer;
+  float epsilon = 1e-5F;
+};
+
+// Normalises rows and scales them by weights of its own.
+class Norm {
+ public:
+  Norm(Parameters& parameters, const std::string& name, int64_t width, const NormSpec& spec);
+  // x + dropout(branch), x alone where there is no branch, and its norm. [N, D] each.
+  ResidualNormResult add_and_norm(const Tensor& x, const Tensor& branch, const Dropout& dropout,
+                                  bool training) const;
+  // [N, D] -> [N, D].
+  Tensor forward(const Tensor& x, bool training = false) const {
+    return add_and_norm(x, {}, {}, training).normalized;
+  }
+
+ private:
+  Tensor gamma() const;
+  Tensor of_batch(const Tensor& x, bool training) const;
+
+  NormSpec spec_;
+  int64_t width_;
+  Parameter* gamma_ = nullptr;
+  Parameter* beta_ = nullptr;
+  Parameter *mean_ = nullptr, *variance_ = nullptr;  // of batch: running averages, f32 [D]
+  Tensor ones_, zeros_;                              // in place of weights that a norm has not
+};
+
+}  // namespace qkv
