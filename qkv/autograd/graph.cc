@@ -61,11 +61,15 @@ void Node::weight_grad(int input, Shape shape, const std::function<void(Tensor&,
 
 void Leaf::backward(std::span<Tensor> grads) {
   if (grads.empty() || !grads[0].defined()) return;
-  check(grads[0].dtype() == DType::f32, "leaf: expected an f32 gradient, got {}", name_of(grads[0].dtype()));
+  Tensor wide = grads[0];
+  if (wide.dtype() == DType::bf16) {
+    wide = Tensor::empty(grad.shape(), DType::f32);
+    kernels().bf16.to_f32(grad.count(), grads[0].data<BFloat16>(), wide.mutable_data<float>());
+  }
   if (fresh)
-    std::memcpy(grad.raw(), grads[0].raw(), grad.bytes());
+    std::memcpy(grad.raw(), wide.raw(), grad.bytes());
   else
-    kernels().axpy(grad.count(), 1, grads[0].data<float>(), grad.mutable_data<float>());
+    kernels().axpy(grad.count(), 1, wide.data<float>(), grad.mutable_data<float>());
   fresh = false;
 }
 

@@ -56,7 +56,8 @@ class Node {
   int64_t id_;
 };
 
-// A parameter: its gradient stays where it is, across backward passes, until set fresh again.
+// A parameter: its gradient stays where it is, across backward passes, until set fresh again. What ops give
+// it in bf16 is widened; those that write with weight_grad() round nothing.
 class Leaf : public Node {
  public:
   explicit Leaf(Tensor grad) : grad(std::move(grad)) {}

@@ -8,16 +8,25 @@ namespace {
 
 constexpr int64_t kMost = kMostOfConfig;
 
+// A table of positions, or vectors of distances as far as one would reach.
+bool has_bert_positions(const ModelSpec& s) {
+  const RelativeSpec& r = s.attention.relative;
+  if (s.positions == Positions::learned) return !r.on();
+  return s.positions == Positions::none && s.architecture == Architecture::encoder &&
+         (r.kind == RelativeAttention::shaw || r.kind == RelativeAttention::shaw_both) &&
+         r.distance == s.context - 1;
+}
+
 }  // namespace
 
 bool is_bert(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
   const bool tokens = s.output == Output::tokens;
   return s.architecture != Architecture::encoder_decoder && s.order == Order::stack &&
-         s.norm_placement == NormPlacement::post && s.positions == Positions::learned &&
-         !s.embedding_scaled && s.embedding_norm && a.bias && a.scaled && !a.scaled_by_layer &&
-         a.kv_heads == a.heads && a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && !s.gated &&
-         s.feed_forward_bias && s.normalization == Normalization::layer && !s.unembedding_scaled &&
+         s.norm_placement == NormPlacement::post && has_bert_positions(s) && !s.embedding_scaled &&
+         s.embedding_norm && a.bias && a.scaled && !a.scaled_by_layer && a.kv_heads == a.heads &&
+         a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && !s.gated && s.feed_forward_bias &&
+         s.normalization == Normalization::layer && !s.unembedding_scaled &&
          s.embedding_dropout == s.residual_dropout && s.pooling == Pooling::first &&
          (!tokens || (s.tied && s.head_width == (s.embedding_width > 0 ? s.embedding_width : s.width) &&
                       s.unembedding_bias && s.pooler == !s.labels.empty())) &&
@@ -38,9 +47,19 @@ ModelSpec read_bert_like(const JsonField& c, const std::string& base, int64_t un
   s.head_dropout = c.number_or("classifier_dropout", s.residual_dropout);
   s.init_std = c.number_or("initializer_range", 0.02F);
   s.segments = c.integer_or("type_vocab_size", 2, 0, kMost);
-  check(c.string_or("position_embedding_type", "absolute") == "absolute",
-        "{}: position_embedding_type: only absolute is supported", c.place());
   if (c.boolean_or("is_decoder", false)) s.architecture = Architecture::decoder;
+  if (const auto type = c.string_or("position_embedding_type", "absolute"); type != "absolute") {
+    check(
+        type == "relative_key" || type == "relative_key_query",
+        "{}: position_embedding_type: '{}' is not supported (absolute, relative_key, relative_key_query are)",
+        c.place(), type);
+    check(s.architecture == Architecture::encoder && unused == 0,
+          "{}: position_embedding_type: {} is supported for encoders named as BERT's", c.place(), type);
+    s.positions = Positions::none;
+    s.attention.relative.kind =
+        type == "relative_key" ? RelativeAttention::shaw : RelativeAttention::shaw_both;
+    s.attention.relative.distance = s.context - 1;
+  }
   if (const int64_t e = c.integer_or("embedding_size", s.width, 1, kMost); e != s.width) {
     s.embedding_width = s.head_width = e;
     s.embedding_projected_last = true;
@@ -51,6 +70,21 @@ ModelSpec read_bert_like(const JsonField& c, const std::string& base, int64_t un
   read_head(c, base, s);
   return s;
 }
+
+namespace {
+
+const char* position_type(const ModelSpec& s) {
+  switch (s.attention.relative.kind) {
+    case RelativeAttention::shaw:
+      return "relative_key";
+    case RelativeAttention::shaw_both:
+      return "relative_key_query";
+    default:
+      return "absolute";
+  }
+}
+
+}  // namespace
 
 OrderedJson write_bert_like(const ModelSpec& s, const char* type, const std::string& base, int64_t unused) {
   OrderedJson config = {{"model_type", type},
@@ -68,7 +102,7 @@ OrderedJson write_bert_like(const ModelSpec& s, const char* type, const std::str
                         {"classifier_dropout", decimal(s.head_dropout)},
                         {"initializer_range", decimal(s.init_std)},
                         {"type_vocab_size", s.segments},
-                        {"position_embedding_type", "absolute"},
+                        {"position_embedding_type", position_type(s)},
                         {"torch_dtype", "float32"}};
   if (s.architecture == Architecture::decoder) {
     config["is_decoder"] = true;
@@ -88,7 +122,8 @@ std::vector<WeightName> bert_like_weights(const ModelSpec& s, const std::string&
   WeightNames n;
   const std::string e = base + ".embeddings.";
   n.all.push_back({"embedding.token", e + "word_embeddings.weight"});
-  n.all.push_back({"embedding.position", e + "position_embeddings.weight", false, 0, 0, unused});
+  if (s.positions == Positions::learned)
+    n.all.push_back({"embedding.position", e + "position_embeddings.weight", false, 0, 0, unused});
   if (s.segments > 0) n.all.push_back({"embedding.segment", e + "token_type_embeddings.weight"});
   n.norm("embedding.norm", e + "LayerNorm");
   for (int64_t l = 0; l < s.layers; ++l) {
@@ -96,6 +131,8 @@ std::vector<WeightName> bert_like_weights(const ModelSpec& s, const std::string&
                       file = fmt::format("{}.encoder.layer.{}.", base, l), self = file + "attention.self.";
     n.parts(engine + "attention.qkv", {self + "query", self + "key", self + "value"},
             {s.width, s.width, s.width});
+    if (s.attention.relative.on())
+      n.tensor(engine + "attention.distance", self + "distance_embedding.weight");
     n.linear(engine + "attention.out", file + "attention.output.dense");
     n.norm(engine + "attention.norm", file + "attention.output.LayerNorm");
     n.linear(engine + "feed_forward.up", file + "intermediate.dense");
@@ -107,9 +144,11 @@ std::vector<WeightName> bert_like_weights(const ModelSpec& s, const std::string&
 
 // The positions of tokens 0, 1, ... that old files carry, and tied weights stored once more.
 bool is_extra(const ModelSpec& s, const std::string& name) {
-  return name.ends_with("embeddings.position_ids") || name == "cls.predictions.decoder.weight" ||
-         name == "cls.predictions.decoder.bias" || name == "lm_head.decoder.weight" ||
-         name == "lm_head.decoder.bias" || (!s.pooler && name.find("pooler.dense.") != std::string::npos);
+  return name.ends_with("embeddings.position_ids") ||
+         (s.positions != Positions::learned && name.ends_with("embeddings.position_embeddings.weight")) ||
+         name == "cls.predictions.decoder.weight" || name == "cls.predictions.decoder.bias" ||
+         name == "lm_head.decoder.weight" || name == "lm_head.decoder.bias" ||
+         (!s.pooler && name.find("pooler.dense.") != std::string::npos);
 }
 
 std::vector<WeightName> weights_named_as_bert(const ModelSpec& s, const std::string& base) {

@@ -286,7 +286,8 @@ void expect_disjoint_columns(const std::array<const Heads*, 3>& heads) {
 void check_pair(const Heads& q, const Heads& k, const PairTables& pair, int64_t longest) {
   if (pair.columns.defined()) {
     expect_dtype("attention", "columns", pair.columns, DType::i32);
-    check(pair.columns.count() % 2 == 1 && pair.columns.count() / 2 >= longest - 1,
+    check(pair.columns.count() % 2 == 1 &&
+              (pair.positions.defined() || pair.columns.count() / 2 >= longest - 1),
           "attention: columns of {} distances do not fit {} keys", pair.columns.count(), longest);
   }
   int64_t width = 0;

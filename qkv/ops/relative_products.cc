@@ -42,28 +42,33 @@ class RelativeProductsNode : public Node {
     const int64_t distances = table_.x.rows();
     // Sums in f32, as several heads may add to one.
     Tensor dx = wants(0) ? Tensor::zeros(x_.x.shape(), DType::f32) : Tensor();
-    Tensor dtable = wants(1) ? Tensor::zeros(table_.x.shape(), DType::f32) : Tensor();
-    for (int64_t h = 0; h < heads_; ++h) {
+    const auto of_head = [&](int64_t h) {
+      return static_cast<const std::byte*>(dy.raw()) + h * distances * size_of(dy.dtype());
+    };
+    for (int64_t h = 0; h < heads_ && wants(0); ++h) {
       const HeadPair pair = heads_of(x_, table_, heads_, h);
-      const std::byte* from = static_cast<const std::byte*>(dy.raw()) + h * distances * size_of(dy.dtype());
-      if (wants(0))
-        matrix_product({.m = x_.x.rows(),
-                        .n = x_.width,
-                        .k = distances,
-                        .in = dy.dtype(),
-                        .a = from,
-                        .a_stride = dy.width(),
-                        .b = start_of(table_, pair.table),
-                        .b_stride = table_.x.width(),
-                        .c = dx.mutable_data<float>() + x_.column + pair.x * x_.width,
-                        .c_stride = dx.width(),
-                        .accumulate = true});
-      if (wants(1))
+      matrix_product({.m = x_.x.rows(),
+                      .n = x_.width,
+                      .k = distances,
+                      .in = dy.dtype(),
+                      .a = of_head(h),
+                      .a_stride = dy.width(),
+                      .b = start_of(table_, pair.table),
+                      .b_stride = table_.x.width(),
+                      .c = dx.mutable_data<float>() + x_.column + pair.x * x_.width,
+                      .c_stride = dx.width(),
+                      .accumulate = true});
+    }
+    if (wants(0)) give(0, convert(dx, x_.x.dtype()));
+    weight_grad(1, table_.x.shape(), [&](Tensor& dtable, bool accumulate) {
+      if (!accumulate) std::memset(dtable.raw(), 0, dtable.bytes());
+      for (int64_t h = 0; h < heads_; ++h) {
+        const HeadPair pair = heads_of(x_, table_, heads_, h);
         matrix_product({.m = distances,
                         .n = x_.width,
                         .k = x_.x.rows(),
                         .in = dy.dtype(),
-                        .a = from,
+                        .a = of_head(h),
                         .a_stride = dy.width(),
                         .a_transposed = true,
                         .b = start_of(x_, pair.x),
@@ -71,9 +76,8 @@ class RelativeProductsNode : public Node {
                         .c = dtable.mutable_data<float>() + table_.column + pair.table * x_.width,
                         .c_stride = dtable.width(),
                         .accumulate = true});
-    }
-    if (wants(0)) give(0, convert(dx, x_.x.dtype()));
-    if (wants(1)) give(1, convert(dtable, table_.x.dtype()));
+      }
+    });
   }
 
  private:

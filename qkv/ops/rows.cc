@@ -5,6 +5,7 @@
 
 #include "qkv/autograd/graph.h"
 #include "qkv/ops/dispatch.h"
+#include "qkv/ops/elementwise.h"
 
 namespace qkv {
 namespace {
@@ -167,10 +168,11 @@ class UnitRowsNode : public Node {
   explicit UnitRowsNode(const Tensor& x) : x_(x.detach()) { add_input(x); }
   std::string_view name() const override { return "unit_rows"; }
   void backward(std::span<Tensor> grads) override {
+    const Tensor dy_given = convert(grads[0], x_.dtype());  // f32 where a product used it as a weight
     Tensor dx = Tensor::empty(x_.shape(), x_.dtype());
     const int64_t width = x_.width();
     with_float_type("unit_rows", x_.dtype(), [&]<typename T>(T) {
-      const T *x = x_.data<T>(), *dy = grads[0].data<T>();
+      const T *x = x_.data<T>(), *dy = dy_given.data<T>();
       T* to = dx.mutable_data<T>();
       parallel_for(x_.rows(), row_grain(width), [&](int64_t r, int64_t end) {
         for (; r < end; ++r) {

@@ -693,6 +693,10 @@ void apply_preset(toml::table& root, const std::string& path) {
     const auto width = model["width"].value_or(defaults.width),
                heads = model["heads"].value_or(defaults.attention.heads);
     // Rounded up to a multiple of 32, as published sizes are.
+    if (preset.objective != nullptr) {
+      if (!root.contains("train")) root.insert("train", toml::table());
+      root["train"].as_table()->insert("objective", preset.objective);
+    }
     if (preset.hidden != 4)
       model.insert("hidden",
                    static_cast<int64_t>(std::ceil(preset.hidden * static_cast<double>(width) / 32)) * 32);

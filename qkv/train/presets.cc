@@ -152,6 +152,31 @@ activation = "gelu_tanh")"},
 architecture = "encoder"
 patterns = ["block 64 neighbours 1 ends random 3"]
 activation = "gelu_tanh")"},
+    {"gopher", "Rae et al. 2021", R"(
+relative_attention = "transformer_xl"
+normalization = "rms")"},
+    {"xlnet", "Yang et al. 2019", R"(
+architecture = "encoder"
+relative_attention = "transformer_xl"
+relative_segments = true
+attention_bias = false
+embedding_norm = false
+segments = 0
+head_width = 0)",
+     4, 1, "permutation"},
+    {"deberta-v3", "He et al. 2021, 2023", R"(
+architecture = "encoder"
+relative_attention = "disentangled"
+relative_attention_buckets = 32
+relative_shared = true
+relative_norm = true
+segments = 0
+norm_epsilon = 1e-7)"},
+    {"longformer", "Beltagy et al. 2020", R"(
+architecture = "encoder"
+patterns = ["window 65 global 1"]
+global_projections = true
+segments = 1)"},
     {"riedel-g", "Riedel, with his mask: the z-score on each sum, no biases in attention", R"(
 norm = "post"
 normalization = "layer_plain"

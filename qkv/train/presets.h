@@ -11,10 +11,11 @@ namespace qkv {
 // A published architecture.
 struct Preset {
   const char* name;
-  const char* source;    // the paper
-  const char* model;     // keys of [model], as TOML
-  double hidden = 4;     // of the feed-forward network, in widths
-  int64_t kv_share = 1;  // query heads that share keys and values; 0: all
+  const char* source;               // the paper
+  const char* model;                // keys of [model], as TOML
+  double hidden = 4;                // of the feed-forward network, in widths
+  int64_t kv_share = 1;             // query heads that share keys and values; 0: all
+  const char* objective = nullptr;  // where another than the architecture's own
 };
 std::span<const Preset> presets();
 const Preset& preset_from_name(const std::string& name);  // Throws Error naming those there are.

@@ -1609,6 +1609,26 @@ train = { out = "p", steps = 3, batch = 2, warmup_steps = 1 }
             self.assertIn(part, out)
         for run in ("m", "d"):
             self.assertGreaterEqual(len(self.ok("generate", run, "--prompt", "the", "--tokens", "9").out), 9)
+        for name, settings, words in [("gopher", [], ["distances   transformer_xl, of all"]),
+                                      ("gpt2", ["model.relative_attention=shaw", "model.relative_attention_distance=3"],
+                                       ["distances   shaw, up to 3"]),
+                                      ("gpt2", ["model.normalization=batch", "model.embedding_unit=true"], ["norms       batch, pre"]),
+                                      ("gpt2", ["model.positions=rotary", "model.grid=4"], ["grid        rows of 4 tokens"])]:
+            self.ok("train", "c.toml", "--preset", name, "--overwrite", "--set", "train.out=v",
+                    *[part for s in settings for part in ("--set", s)])
+            out = self.ok("inspect", "v").out
+            for part in words:
+                self.assertIn(part, out)
+            self.assertGreaterEqual(len(self.ok("generate", "v", "--prompt", "the", "--tokens", "9").out), 9)
+        self.write("e.toml", """
+data = { train = "t.txt", cache = false }
+tokenizer.vocab_size = 60
+model = { context = 24, width = 16, layers = 1, heads = 2 }
+train = { steps = 3, batch_tokens = 96, warmup_steps = 1 }
+""")
+        for name in ("xlnet", "deberta-v3", "longformer"):
+            self.ok("train", "e.toml", "--preset", name, "--set", "train.out=" + name)
+            self.ok("fill", name, stdin="the quick [MASK] fox\n")
         # Rotary positions do not end with the context.
         self.assertGreaterEqual(len(self.ok("generate", "p", "--prompt", "the", "--tokens", "40").out), 40)
         self.refused("train", "c.toml", "--preset", "lama", status=2, says=["c.toml", "preset", "llama", "lama"])

@@ -77,6 +77,12 @@ const FamilyCase kFamilies[] = {
        s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.unembedding_bias = true;
        s.attention.rotary.width = 2;
      }},
+    {"bert",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.positions = Positions::none;
+       s.attention.relative = {RelativeAttention::shaw_both, 7};
+     }},
     {"longformer",
      [](ModelSpec& s) {
        s = bert_spec(13, 8, 12, 4, 3);

@@ -541,6 +541,10 @@ TEST_F(TrainConfigTest, Presets) {
                                                        {"deepseek-mla", "deepseek_v2"},
                                                        {"albert", "albert"},
                                                        {"bigbird", "qkv"},
+                                                       {"gopher", "qkv"},
+                                                       {"xlnet", "qkv"},
+                                                       {"deberta-v3", "deberta-v2"},
+                                                       {"longformer", "qkv"},
                                                        {"riedel-g", "qkv"}};
   for (const Preset& preset : presets()) {
     SCOPED_TRACE(preset.name);
@@ -557,6 +561,8 @@ TEST_F(TrainConfigTest, Presets) {
   EXPECT_EQ(llama.attention.rotary.width, 32);
   EXPECT_FALSE(llama.attention.out_bias);
   EXPECT_EQ(read(kLeast, {"model.preset=llama", "model.positions=alibi"}).model.positions, Positions::alibi);
+  EXPECT_EQ(read(kLeast, {"model.preset=xlnet"}).model.order, Order::permuted);
+  EXPECT_EQ(read(kLeast, {"model.preset=xlnet", "train.objective=masked"}).model.order, Order::stack);
   EXPECT_EQ(read(kLeast, {"model.preset=mistral", "model.heads=4"}).model.attention.kv_heads, 2);
   EXPECT_TRUE(read(kLeast, {"model.preset=mixtral"}).model.experts.renormalized);
   EXPECT_FALSE(read(kLeast, {"model.preset=mixtral", "model.experts_chosen=1"}).model.experts.renormalized);
