@@ -3,7 +3,7 @@
 // where the rates count what is computed on the tiles that the pattern does not empty.
 // bench/attention_cost.py draws the curves.
 //
-//   attention_cost [--pattern all] [--length 4096] [--encoder] [--dtype f32|bf16] [--heads 2]
+//   attention_cost [--pattern all] [--length 4096] [--encoder] [--dtype f32|bf16] [--heads 2] [--distances 0]
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -16,6 +16,7 @@
 #include "qkv/models/spec.h"
 #include "qkv/ops/attention.h"
 #include "qkv/ops/elementwise.h"
+#include "qkv/ops/relative_products.h"
 
 namespace qkv {
 namespace {
@@ -24,7 +25,7 @@ constexpr int64_t kWidth = 64;  // of a head
 
 struct Options {
   std::string pattern = "all", dtype = "f32";
-  int64_t length = 4096, heads = 2;
+  int64_t length = 4096, heads = 2, distances = 0;
   bool encoder = false;
 };
 
@@ -67,13 +68,22 @@ void run(const Options& o) {
   AttentionOptions options;
   options.mask = mask;
   options.scale = 1 / std::sqrt(static_cast<float>(kWidth));
+  // Shaw's vectors of distances up to so many, if any.
+  const DistanceRows rows{DistanceRows::Kind::behind, std::max<int64_t>(0, o.distances)};
+  Tensor vectors = draw(rows.rows(), kWidth, 3, dtype);
   const auto forward = [&] {
+    if (o.distances > 0) {
+      options.pair.by_query =
+          relative_products({qkv, 0, o.heads, kWidth}, {vectors, 0, 1, kWidth}, o.heads, options.scale);
+      options.pair.columns = rows.columns(o.length - 1);
+    }
     return attention({qkv, 0, o.heads, kWidth}, {qkv, columns, o.heads, kWidth},
                      {qkv, 2 * columns, o.heads, kWidth}, offsets, KeyLayout::contiguous(offsets), options);
   };
   forward();
   const double forward_ms = milliseconds(forward);
   const auto leaf = make_leaf(qkv, Tensor::zeros(qkv.shape(), DType::f32));
+  const auto of_vectors = make_leaf(vectors, Tensor::zeros(vectors.shape(), DType::f32));
   const double step_ms = milliseconds([&] {
     const Seed seed{forward(), dout};
     backward(std::span(&seed, 1));
@@ -98,6 +108,8 @@ int main(int argc, char** argv) {
   app.add_option("--heads", o.heads)->check(CLI::Range(1, 64));
   app.add_option("--dtype", o.dtype)->check(CLI::IsMember({"f32", "bf16"}));
   app.add_flag("--encoder", o.encoder);
+  app.add_option("--distances", o.distances, "Scores know distances up to this by vectors")
+      ->check(CLI::Range(0, 1 << 16));
   CLI11_PARSE(app, argc, argv);
   try {
     qkv::run(o);

@@ -165,6 +165,7 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"d_vo", "width of a head's values", "width / heads"}, m.attention.d_vo, Range<int64_t>{1, 576});
   v({"attention_bias", "biases of queries, keys and values"}, m.attention.bias);
   v({"attention_out_bias", "of the projection of their output", "attention_bias"}, m.attention.out_bias);
+  v({"attention_scaled", "scores are divided by sqrt(d_qk)"}, m.attention.scaled);
   v({"attention_scale", "scores are multiplied by it; 0: by 1 / sqrt(d_qk)"}, m.attention.scale,
     Range<double>{0, 1e6});
   v({"kv_latent",
@@ -326,6 +327,10 @@ void visit(TrainConfig& c, Visitor& v) {
     m.head_width, Range<int64_t>{0, 1 << 20});
   v({"unembedding_bias", "added to the logits", "false, of masked and permutation true"}, m.unembedding_bias);
   std::string pooling = name_of(m.pooling);
+  v({"unembedding_scaled", "what the unembedding reads is divided by the root of the width (T5's, tied)"},
+    m.unembedding_scaled);
+  v({"stacks_apart", "an encoder and a decoder have positions and embedding norms of their own (BART)"},
+    m.stacks_apart);
   v({"pooling", "a text's vector: its first or last token's, or the mean", "first, of a decoder last"},
     pooling, Choices{"first", "last", "mean"});
   m.pooling = pooling_from_name(pooling);

@@ -139,6 +139,9 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("d_vo", from.attention.d_vo, m.attention.d_vo);
   same("attention_bias", from.attention.bias, m.attention.bias);
   same("attention_out_bias", from.attention.out_bias, m.attention.out_bias);
+  same("attention_scaled", from.attention.scaled, m.attention.scaled);
+  same("unembedding_scaled", from.unembedding_scaled, m.unembedding_scaled);
+  same("stacks_apart", from.stacks_apart, m.stacks_apart);
   same("attention_scale", from.attention.scale, m.attention.scale);
   same("kv_latent", from.attention.latent, m.attention.latent);
   same("query_latent", from.attention.query_latent, m.attention.query_latent);

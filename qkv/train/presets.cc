@@ -16,10 +16,21 @@ embedding_scaled = true)"},
     {"gpt2", "Radford et al. 2019", ""},
     {"gpt3-sparse", "Brown et al. 2020: dense and banded layers in turn",
      R"(patterns = ["all", "window 128"])"},
+    {"bart", "Lewis et al. 2020", R"(
+architecture = "encoder_decoder"
+norm = "post"
+norm_epsilon = 1e-5
+activation = "gelu"
+embedding_norm = true
+stacks_apart = true
+unembedding_bias = true)"},
     {"t5", "Raffel et al. 2020", R"(
 architecture = "encoder_decoder"
 positions = "relative"
 normalization = "rms"
+norm_epsilon = 1e-6
+attention_scaled = false
+unembedding_scaled = true
 activation = "relu"
 attention_bias = false
 feed_forward_bias = false)"},
@@ -27,6 +38,8 @@ feed_forward_bias = false)"},
 architecture = "encoder_decoder"
 positions = "relative"
 normalization = "rms"
+norm_epsilon = 1e-6
+attention_scaled = false
 activation = "gelu_tanh"
 gated = true
 attention_bias = false

@@ -12,14 +12,14 @@
 #endif
 
 #include "qkv/kernels/cpu/elementwise-inl.h"
+#include "qkv/kernels/cpu/lane_tile-inl.h"
+#include "qkv/kernels/cpu/pair_term-inl.h"
 #include "qkv/kernels/cpu/rows-inl.h"
 #include "qkv/kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkv {
 namespace HWY_NAMESPACE {
-
-inline constexpr int64_t kLanes = 64;  // of a tile: a multiple of every vector length
 
 // C[MR, NV vectors] (+)= A B with A[m, k] = a[m sm + k sk], B[k] and C[m] rows of whole vectors.
 template <int MR, int NV>
@@ -74,35 +74,12 @@ HWY_INLINE int64_t padded(int64_t n) {
   return (n + lanes - 1) / lanes * lanes;
 }
 
-// Row of k and v that holds key j.
-template <typename T>
-HWY_INLINE int64_t row_of_key(const Attention<T>& a, int64_t s, int64_t j) {
-  return a.blocks[a.block_offsets[s] + j / a.block_rows] + j % a.block_rows;
-}
-
 // Keys [k0, k1) of x (k or v) as f32 rows of `width`.
 template <typename T>
 HWY_INLINE void gather_keys(const Attention<T>& a, int64_t s, const T* x, int64_t stride, int64_t width,
                             int64_t k0, int64_t k1, float* out) {
   for (int64_t j = k0; j < k1; ++j) to_f32(width, x + row_of_key(a, s, j) * stride, out + (j - k0) * width);
 }
-
-// The lanes [begin, begin + count) of a task's (query, head) pairs.
-template <typename T>
-struct LaneTile {
-  const Attention<T>& a;
-  int64_t sequence, kv_head, first_query, begin, count;
-
-  int64_t group() const { return a.heads / a.kv_heads; }
-  int64_t query(int64_t lane) const { return first_query + (begin + lane) / group(); }
-  int64_t head(int64_t lane) const { return kv_head * group() + (begin + lane) % group(); }
-  int64_t row(int64_t lane) const { return a.q_offsets[sequence] + query(lane); }
-  int64_t position(int64_t lane) const {
-    return a.key_lengths[sequence] - (a.q_offsets[sequence + 1] - a.q_offsets[sequence]) + query(lane);
-  }
-  int64_t first_position() const { return position(0); }
-  int64_t end_position() const { return position(count - 1) + 1; }
-};
 
 // x^T: out[c, lane] = factor x[row(lane), head(lane), c], zero in unused lanes.
 template <typename T>
@@ -193,29 +170,6 @@ HWY_INLINE void add_term(const LaneTile<T>& t, int64_t k0, int64_t k1, float fac
     for (int64_t lane = 0; lane < t.count; ++lane)
       row[lane] += factor * term.bias[term.at(t.head(lane), t.position(lane), j)];
   }
-}
-
-// The pair of a lane and key j.
-template <typename T>
-HWY_INLINE Pair pair_of(const LaneTile<T>& t, int64_t lane, int64_t j) {
-  return {t.row(lane), row_of_key(t.a, t.sequence, j), t.position(lane) - j, t.head(lane), t.a.heads};
-}
-
-// Adds the pair term, times `factor`, to the scores that are seen.
-template <typename T>
-HWY_NOINLINE void add_pair_term(const LaneTile<T>& t, int64_t k0, int64_t k1, float factor, float* scores) {
-  for (int64_t lane = 0; lane < t.count; ++lane)
-    for (int64_t j = k0; j < k1; ++j)
-      scores[(j - k0) * kLanes + lane] += factor * value_at(t.a.pair, pair_of(t, lane, j));
-}
-
-// Adds dS to the gradients of its tables.
-template <typename T>
-HWY_NOINLINE void add_pair_grad(const LaneTile<T>& t, const PairTermGrad& grad, int64_t k0, int64_t k1,
-                                const float* ds) {
-  for (int64_t lane = 0; lane < t.count; ++lane)
-    for (int64_t j = k0; j < k1; ++j)
-      add_at(grad, t.a.pair, pair_of(t, lane, j), ds[(j - k0) * kLanes + lane]);
 }
 
 // s -> out tanh(in s); slope, where it is wanted: 1 - tanh^2.
@@ -355,16 +309,6 @@ HWY_NOINLINE void attention_lanes(const LaneTile<T>& t, float* scratch) {
   }
 }
 
-// Rows of k and v that hold keys [k0, k1).
-template <typename T>
-HWY_INLINE void rows_of_keys(const Attention<T>& a, int64_t s, int64_t k0, int64_t k1, int64_t* rows) {
-  const int64_t* block = a.blocks + a.block_offsets[s] + k0 / a.block_rows;
-  for (int64_t j = k0, within = k0 % a.block_rows; j < k1; ++j, ++within) {
-    if (within == a.block_rows) ++block, within = 0;
-    rows[j - k0] = *block + within;
-  }
-}
-
 template <typename T>
 HWY_INLINE void prefetch(const T* x, int64_t n) {
   constexpr int64_t kLine = 64 / sizeof(T);
@@ -438,7 +382,7 @@ HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
     for (int64_t j = 0; j < count; ++j) {
       if (a.cap > 0) p[j] = a.cap * std::tanh(p[j] / a.cap);
       if (a.term.on()) p[j] += a.term.bias[a.term.at(head, position, k0 + j)];
-      if (a.pair.on()) p[j] += value_at(a.pair, pair_of(t, 0, k0 + j));
+      if (a.pair.on()) p[j] += value_at(a.pair, {row, rows[j], position - (k0 + j), head, a.heads});
       if (!mask.allows(position, k0 + j)) p[j] = -std::numeric_limits<float>::infinity();
       if (mask.counts()) p[j] += mask.raise(position, k0 + j);
       top = std::max(top, p[j]);
