@@ -116,7 +116,8 @@ class Collector : public Probe {
       for (int64_t l = 0; l < spec.layers; ++l)
         places_[fmt::format("decoder.block.{}.cross_attention.probabilities", l)] = {
             {fmt::format("cross_attentions.{}", l)}, &inputs.tokens, &inputs.source};
-    if (!options.attentions || !spec.attention.global_projections) return;
+    if (!options.attentions || !is_longformer(spec)) return;
+    banded_ = true;
     globals_ = global_places(spec, inputs);
     for (int64_t l = 0; l < spec.layers; ++l)
       places_[fmt::format("encoder.block.{}.attention.global.probabilities", l)] = {
@@ -129,7 +130,7 @@ class Collector : public Probe {
   }
   void visit_head(std::string_view name, int64_t s, int64_t h, Tensor& p) override {
     const Place& place = places_.at(std::string(name));
-    if (spec_.attention.global_projections) return visit_banded(place, s, h, p);
+    if (banded_) return visit_banded(place, s, h, p);
     const int64_t queries = place.rows->columns, keys = place.keys->columns, heads = spec_.attention.heads;
     Tensor& all = found[place.names[0]];
     if (!all.defined()) all = Tensor::zeros({place.rows->rows, heads, queries, keys}, DType::f32);
@@ -156,6 +157,14 @@ class Collector : public Probe {
     const PaddedBatch* rows;
     const PaddedBatch* keys;
   };
+
+  // Whether all layers have a window and the same global tokens beside it, with projections of their own.
+  static bool is_longformer(const ModelSpec& spec) {
+    const std::vector<Pattern>& patterns = spec.attention.patterns;
+    return spec.attention.global_projections && std::ranges::all_of(patterns, [&](const Pattern& p) {
+             return p.window > 0 && p == Pattern{.window = p.window, .global = patterns[0].global};
+           });
+  }
 
   // The columns of each sequence's global tokens.
   static std::vector<std::vector<int64_t>> global_places(const ModelSpec& spec, const Inputs& inputs) {
@@ -233,6 +242,7 @@ class Collector : public Probe {
 
   const ModelSpec& spec_;
   std::map<std::string, Place> places_;
+  bool banded_ = false;                        // attentions are stored as Longformer's are
   std::vector<std::vector<int64_t>> globals_;  // columns of each sequence's global tokens
 };
 

@@ -41,7 +41,15 @@ void run(const std::string& path) {
                                                        : "decoder-only");
   fmt::print("  vocabulary  {}\n  context     {}\n  layers      {}\n  width       {}\n", s.vocab_size,
              s.context, s.layers, s.width);
-  if (both) fmt::print("  encoder     {} layers\n", s.encoder_layers);
+  if (both && s.has_blocks()) {
+    const ModelSpec encoder = s.encoder_spec();
+    fmt::print("  encoder     {} layers{}\n", s.encoder_layers,
+               !s.encoder.any() ? ""
+                                : fmt::format(", width {}, {} heads, hidden {}", encoder.width,
+                                              encoder.attention.heads, encoder.hidden));
+  } else if (both) {
+    fmt::print("  encoder     {} layers\n", s.encoder_layers);
+  }
   if (s.source_vocab_size > 0) fmt::print("  sources     a vocabulary of {}\n", s.source_vocab_size);
   if (const RecurrenceSpec& r = s.recurrence; r.any())
     fmt::print("  recurrences encoder {}{}, decoder {}, source attention {}\n", name_of(r.encoder),

@@ -8,11 +8,11 @@ namespace {
 
 constexpr int64_t kMost = kMostOfConfig;
 
-// A table of positions, or vectors of distances as far as one would reach.
-bool has_bert_positions(const ModelSpec& s) {
-  const RelativeSpec& r = s.attention.relative;
-  if (s.positions == Positions::learned) return !r.on();
-  return s.positions == Positions::none && s.architecture == Architecture::encoder &&
+// Vectors of distances, as far as a table of positions would reach, in its place.
+bool is_bert_of_distances(ModelSpec s) {
+  const RelativeSpec r = std::exchange(s.attention.relative, {});
+  const Positions positions = std::exchange(s.positions, Positions::learned);
+  return is_bert(s) && positions == Positions::none && s.architecture == Architecture::encoder &&
          (r.kind == RelativeAttention::shaw || r.kind == RelativeAttention::shaw_both) &&
          r.distance == s.context - 1;
 }
@@ -23,10 +23,10 @@ bool is_bert(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
   const bool tokens = s.output == Output::tokens;
   return s.architecture != Architecture::encoder_decoder && s.order == Order::stack &&
-         s.norm_placement == NormPlacement::post && has_bert_positions(s) && !s.embedding_scaled &&
-         s.embedding_norm && a.bias && a.scaled && !a.scaled_by_layer && a.kv_heads == a.heads &&
-         a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && !s.gated && s.feed_forward_bias &&
-         s.normalization == Normalization::layer && !s.unembedding_scaled &&
+         s.norm_placement == NormPlacement::post && s.positions == Positions::learned && !a.relative.on() &&
+         !s.embedding_scaled && s.embedding_norm && a.bias && a.scaled && !a.scaled_by_layer &&
+         a.kv_heads == a.heads && a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && !s.gated &&
+         s.feed_forward_bias && s.normalization == Normalization::layer && !s.unembedding_scaled &&
          s.embedding_dropout == s.residual_dropout && s.pooling == Pooling::first &&
          (!tokens || (s.tied && s.head_width == (s.embedding_width > 0 ? s.embedding_width : s.width) &&
                       s.unembedding_bias && s.pooler == !s.labels.empty())) &&
@@ -53,8 +53,8 @@ ModelSpec read_bert_like(const JsonField& c, const std::string& base, int64_t un
         type == "relative_key" || type == "relative_key_query",
         "{}: position_embedding_type: '{}' is not supported (absolute, relative_key, relative_key_query are)",
         c.place(), type);
-    check(s.architecture == Architecture::encoder && unused == 0,
-          "{}: position_embedding_type: {} is supported for encoders named as BERT's", c.place(), type);
+    check(s.architecture == Architecture::encoder && base == "Bert",
+          "{}: position_embedding_type: {} is supported for encoders of BERT itself", c.place(), type);
     s.positions = Positions::none;
     s.attention.relative.kind =
         type == "relative_key" ? RelativeAttention::shaw : RelativeAttention::shaw_both;
@@ -68,6 +68,16 @@ ModelSpec read_bert_like(const JsonField& c, const std::string& base, int64_t un
   check(c.boolean_or("tie_word_embeddings", true), "{}: tie_word_embeddings: only true is supported",
         c.place());
   read_head(c, base, s);
+  return s;
+}
+
+ModelSpec read_roberta_like(const JsonField& c, const std::string& base) {
+  ModelSpec s = read_bert_like(c, base, kRobertaUnused);
+  check(c.integer_or("pad_token_id", kRobertaUnused - 1, 0, kMost) == kRobertaUnused - 1,
+        "{}: pad_token_id: only {} is supported, after which positions are counted", c.place(),
+        kRobertaUnused - 1);
+  check(s.output != Output::tokens || s.activation == Activation::gelu,
+        "{}: hidden_act: only gelu is supported, as the head has it", c.place());
   return s;
 }
 
@@ -421,20 +431,21 @@ const Family& big_bird_family() {
 }
 
 const Family& bert_family() {
-  static const Family family = {"bert",
-                                [](const JsonField& c) { return read_bert_like(c, "Bert", 0); },
-                                [](const ModelSpec& s) { return write_bert_like(s, "bert", "Bert", 0); },
-                                [](const ModelSpec& s) { return is_bert(s) && s.segments > 0; },
-                                bert_weights,
-                                "bert.",
-                                is_extra};
+  static const Family family = {
+      "bert",
+      [](const JsonField& c) { return read_bert_like(c, "Bert", 0); },
+      [](const ModelSpec& s) { return write_bert_like(s, "bert", "Bert", 0); },
+      [](const ModelSpec& s) { return (is_bert(s) || is_bert_of_distances(s)) && s.segments > 0; },
+      bert_weights,
+      "bert.",
+      is_extra};
   return family;
 }
 
 const Family& roberta_family() {
   static const Family family = {
       "roberta",
-      [](const JsonField& c) { return read_bert_like(c, "Roberta", kRobertaUnused); },
+      [](const JsonField& c) { return read_roberta_like(c, "Roberta"); },
       [](const ModelSpec& s) { return write_bert_like(s, "roberta", "Roberta", kRobertaUnused); },
       [](const ModelSpec& s) { return s.family == "roberta" && is_bert(s); },
       roberta_weights,

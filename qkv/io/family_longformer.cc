@@ -31,7 +31,7 @@ std::vector<Pattern> read_patterns(const JsonField& c, int64_t layers, int64_t g
 }
 
 ModelSpec read_config(const JsonField& c) {
-  ModelSpec s = read_bert_like(c, "Longformer", kRobertaUnused);
+  ModelSpec s = read_roberta_like(c, "Longformer");
   check(
       s.output == Output::tokens ? s.labels.empty()
                                  : s.output == Output::sequence_classes || s.output == Output::token_classes,

@@ -10,7 +10,7 @@ constexpr int64_t kMost = kMostOfConfig;
 // 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces;
 // 3 no recurrences, and no order but the stack's; 4 one vocabulary, and no variations of blocks; 5 no
 // experts, latents, caps and sinks, and windows for patterns; 6 no relative attention, unit embeddings,
-// global projections and grids.
+// global projections, grids and encoders of another shape.
 constexpr int64_t kVersion = 7;
 
 ModelSpec read_config(const JsonField& c) {
@@ -120,6 +120,9 @@ ModelSpec read_config(const JsonField& c) {
     r.segments = q["relative_segments"].boolean();
     s.embedding_unit = q["embedding_unit"].boolean();
     s.grid = q["grid"].integer(0, kMost);
+    s.encoder.width = q["encoder_width"].integer(0, kMost);
+    s.encoder.heads = q["encoder_heads"].integer(0, kMost);
+    s.encoder.hidden = q["encoder_hidden"].integer(0, kMost);
     s.attention.global_projections = q["global_projections"].boolean();
     s.experts.choice_rate = static_cast<float>(q["expert_choice_rate"].number());
   }
@@ -212,6 +215,9 @@ OrderedJson write_config(const ModelSpec& s) {
             {"relative_segments", relative.segments},
             {"embedding_unit", s.embedding_unit},
             {"grid", s.grid},
+            {"encoder_width", s.encoder.width},
+            {"encoder_heads", s.encoder.heads},
+            {"encoder_hidden", s.encoder.hidden},
             {"global_projections", s.attention.global_projections},
             {"pooler_activation", name_of(s.pooler_activation)},
             {"kv_latent", s.attention.latent},

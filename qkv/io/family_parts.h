@@ -39,8 +39,9 @@ ModelSpec read_bert_like(const JsonField& config, const std::string& base, int64
 OrderedJson write_bert_like(const ModelSpec& spec, const char* type, const std::string& base, int64_t unused);
 // Whether that says all, but for the positions, patterns and segments.
 bool is_bert(const ModelSpec& spec);
-// RoBERTa counts positions from pad_token_id + 1.
+// RoBERTa counts positions from pad_token_id + 1, and its head's activation is GELU whatever its blocks have.
 inline constexpr int64_t kRobertaUnused = 2;
+ModelSpec read_roberta_like(const JsonField& config, const std::string& base);
 
 // Collects the names of one model's weights.
 struct WeightNames {

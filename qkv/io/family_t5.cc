@@ -154,12 +154,14 @@ ModelSpec read_bart_like(const JsonField& c) {
   s.width = c["d_model"].integer(0, kMost);
   s.encoder_layers = c["encoder_layers"].integer(0, kMost);
   s.layers = c["decoder_layers"].integer(0, kMost);
-  const int64_t heads = c["encoder_attention_heads"].integer(1, kMost);
-  s.hidden = c["encoder_ffn_dim"].integer(0, kMost);
-  for (const auto& [key, same] : {std::pair("decoder_attention_heads", heads), {"decoder_ffn_dim", s.hidden}})
-    check(c[key].integer(0, kMost) == same, "{}: {}: only the encoder's {} is supported", c.place(), key,
-          same);
-  check(s.width % heads == 0, "{}: d_model {} is not divisible by {} heads", c.place(), s.width, heads);
+  const int64_t heads = c["decoder_attention_heads"].integer(1, kMost),
+                encoder_heads = c["encoder_attention_heads"].integer(1, kMost),
+                encoder_hidden = c["encoder_ffn_dim"].integer(1, kMost);
+  s.hidden = c["decoder_ffn_dim"].integer(0, kMost);
+  if (encoder_heads != heads) s.encoder.heads = encoder_heads;
+  if (encoder_hidden != s.hidden) s.encoder.hidden = encoder_hidden;
+  for (const int64_t n : {heads, encoder_heads})
+    check(s.width % n == 0, "{}: d_model {} is not divisible by {} heads", c.place(), s.width, n);
   s.attention.heads = s.attention.kv_heads = heads;
   s.attention.d_qk = s.attention.d_vo = s.width / heads;
   s.activation = read_activation(c, "activation_function", "gelu");
@@ -183,9 +185,9 @@ OrderedJson write_bart_like(const ModelSpec& s, const char* type, const char* ar
           {"d_model", s.width},
           {"encoder_layers", s.encoder_layers},
           {"decoder_layers", s.layers},
-          {"encoder_attention_heads", s.attention.heads},
+          {"encoder_attention_heads", s.encoder_spec().attention.heads},
           {"decoder_attention_heads", s.attention.heads},
-          {"encoder_ffn_dim", s.hidden},
+          {"encoder_ffn_dim", s.encoder_spec().hidden},
           {"decoder_ffn_dim", s.hidden},
           {"activation_function", config_name_of(s.activation)},
           {"scale_embedding", s.embedding_scaled},
@@ -203,7 +205,7 @@ bool is_bart_like(const ModelSpec& s) {
          a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && s.feed_forward_bias && !s.gated && s.tied &&
          s.unembedding_bias && !s.unembedding_scaled && s.head_width == 0 && s.segments == 0 &&
          s.embedding_dropout == s.residual_dropout && s.activation != Activation::tanh &&
-         s.norm_epsilon == 1e-5F && s.source_vocab_size == 0;
+         s.norm_epsilon == 1e-5F && s.source_vocab_size == 0 && s.encoder.width == 0;
 }
 
 void add_bart_blocks(const ModelSpec& s, WeightNames& n) {

@@ -74,7 +74,8 @@ struct Mask {
     if (globals != nullptr && part != TileCover::full) {
       const int64_t of_queries = globals_in(q0, q1), of_keys = globals_in(k0, k1);
       if (of_queries + of_keys > 0) part = TileCover::mixed;
-      if (of_queries == q1 - q0 || of_keys == k1 - k0) part = TileCover::full;
+      const bool all = of_queries == q1 - q0 || of_keys == k1 - k0;
+      if (all && !counts()) part = TileCover::full;
     }
     return part == TileCover::full && is_causal() && k1 - 1 > q0 ? TileCover::mixed : part;
   }

@@ -99,7 +99,7 @@ Tensor InputEmbedding::forward(const Tensor& ids, const Context& context, uint32
                                 : Tensor::zeros({ids.count()}, DType::i32);
     x = add(x, embedding(segments, segment_->value, "segment"));
   }
-  if (norm_) x = norm_->forward(x, context.training);
+  if (norm_) x = norm_->forward(x, context);
   x = dropout(x, context.dropout(spec_.embedding_dropout, site));
   return spec_.embedding_projected_last ? projection_->forward(x) : x;
 }

@@ -49,6 +49,17 @@ int64_t ModelSpec::longest() const {
   }
 }
 
+ModelSpec ModelSpec::encoder_spec() const {
+  ModelSpec s = *this;
+  s.encoder = {};
+  if (encoder.width > 0) s.width = encoder.width;
+  if (encoder.hidden > 0) s.hidden = encoder.hidden;
+  if (encoder.heads > 0) s.attention.heads = s.attention.kv_heads = encoder.heads;
+  if (encoder.width > 0 || encoder.heads > 0)
+    s.attention.d_qk = s.attention.d_vo = s.width / s.attention.heads;
+  return s;
+}
+
 int64_t ModelSpec::classes() const {
   return output == Output::span ? 2 : std::ssize(labels);
 }
@@ -101,8 +112,9 @@ void check_relative(const ModelSpec& s) {
   const std::string kind = name_of(r.kind);
   check(r.on() || r == RelativeSpec(), "model: relative_attention none: nothing more can be said of it");
   if (!r.on()) return;
-  check(s.positions == Positions::none || s.positions == Positions::learned ||
-            s.positions == Positions::sinusoidal,
+  check(s.positions != Positions::rotary && s.positions != Positions::relative &&
+            s.positions != Positions::toeplitz && s.positions != Positions::alibi &&
+            s.positions != Positions::alibi_evens_first,
         "model: relative_attention {}: positions {} tell distances, too", kind, name_of(s.positions));
   check(s.attention.latent == 0, "model: relative_attention {}: kv_latent leaves no keys that could meet it",
         kind);
@@ -142,8 +154,9 @@ void check_grid(const ModelSpec& s) {
   check(rotary || s.positions == Positions::learned || s.positions == Positions::sinusoidal,
         "model: grid: positions {} have one dimension (learned, sinusoidal and rotary may have two)",
         name_of(s.positions));
-  check(s.positions != Positions::sinusoidal || s.width % 4 == 0,
-        "model: grid: sinusoidal positions need a width divisible by 4, got {}", s.width);
+  const int64_t width = s.embedding_projected_last ? s.embedding_width : s.width;
+  check(s.positions != Positions::sinusoidal || width % 4 == 0,
+        "model: grid: sinusoidal positions need a width divisible by 4, got {}", width);
   check(!rotary || (s.attention.rotary.width % 4 == 0 && s.attention.rotary.scaling == RotaryScaling::none),
         "model: grid: rotary positions need a rotary_width divisible by 4 and no scaling, got {} and {}",
         s.attention.rotary.width, name_of(s.attention.rotary.scaling));
@@ -202,6 +215,8 @@ void check_blocks(const ModelSpec& s) {
         "model: normalization batch: a head's rows are a few of the batch's tokens");
   check(!batch || !a.relative.normed,
         "model: normalization batch: relative_norm is of distances, not of tokens");
+  check(!batch || s.layer_groups == 0,
+        "model: normalization batch: layers that share weights would share what each has seen");
   check(!s.embedding_unit || s.recurrence.decoder == Cell::none,
         "model: embedding_unit does not go with a recurrent decoder");
   check(s.branches == Branches::serial || s.norm_placement == NormPlacement::pre,
@@ -283,6 +298,21 @@ void check_recurrence(const ModelSpec& s) {
         r.window);
 }
 
+void check_encoder(const ModelSpec& s) {
+  const EncoderShape& e = s.encoder;
+  check(e.width >= 0 && e.heads >= 0 && e.hidden >= 0,
+        "model: encoder_width, encoder_heads and encoder_hidden must "
+        "not be negative");
+  if (!e.any()) return;
+  check(s.architecture == Architecture::encoder_decoder && !s.recurrence.any(),
+        "model: encoder_width, encoder_heads and encoder_hidden are of an encoder_decoder of blocks");
+  check(e.width == 0 || s.embedding_width == 0, "model: encoder_width does not go with embedding_width");
+  const ModelSpec blocks = s.encoder_spec();
+  check(blocks.width % blocks.attention.heads == 0, "model: encoder_width {} is not divisible by {} heads",
+        blocks.width, blocks.attention.heads);
+  check_spec(blocks);
+}
+
 }  // namespace
 
 void check_spec(const ModelSpec& s) {
@@ -362,6 +392,7 @@ void check_spec(const ModelSpec& s) {
   check_global_projections(s);
   check_experts(s);
   check_recurrence(s);
+  check_encoder(s);
   const auto probability = [](const char* field, float p) {
     check(p >= 0 && p < 1, "model: {} must be in [0, 1), got {}", field, p);
   };

@@ -68,6 +68,14 @@ struct RecurrenceSpec {
   bool operator==(const RecurrenceSpec&) const = default;
 };
 
+// What the encoder of an encoder-decoder has another of than its decoder; 0: the same.
+struct EncoderShape {
+  int64_t width = 0, heads = 0, hidden = 0;
+
+  bool any() const { return width > 0 || heads > 0 || hidden > 0; }
+  bool operator==(const EncoderShape&) const = default;
+};
+
 // A transformer: embeddings, one or two stacks of blocks, a head. Fields named as in the literature.
 struct ModelSpec {
   Architecture architecture = Architecture::decoder;
@@ -77,6 +85,7 @@ struct ModelSpec {
   int64_t width = 0;              // d_e
   int64_t layers = 0;             // L; of an encoder-decoder L_dec
   int64_t encoder_layers = 0;     // L_enc of an encoder-decoder, else 0
+  EncoderShape encoder = {};
   AttentionSpec attention;
   int64_t hidden = 0;  // d_mlp
   Activation activation = Activation::gelu_tanh;
@@ -101,8 +110,8 @@ struct ModelSpec {
   // What is projected to the blocks' width: the whole embedding, with a bias (ALBERT); else tokens' alone
   // (OPT).
   bool embedding_projected_last = false;
-  bool embedding_unit = false;  // tokens' embeddings, and unembeddings, are of length 1 (Nguyen & Chiang
-                                // 2018, FixNorm)
+  bool embedding_unit = false;     // tokens' embeddings, and unembeddings, are of length 1 (Nguyen & Chiang
+                                   // 2018, FixNorm)
   float embedding_multiplier = 1;  // and times this
   float residual_multiplier = 1;   // of what a branch adds
   float logit_multiplier = 1;
@@ -137,6 +146,9 @@ struct ModelSpec {
   int64_t longest() const;
   // Of what a model is given to read: a source's where there are sources.
   int64_t input_vocab_size() const { return source_vocab_size > 0 ? source_vocab_size : vocab_size; }
+  // The shape that the encoder's blocks have: heads of width / heads, each with keys of its own, where it is
+  // another.
+  ModelSpec encoder_spec() const;
   NormSpec norm() const { return {normalization, norm_epsilon}; }
   FeedForwardSpec feed_forward() const {
     return {hidden, activation, gated, feed_forward_bias, hidden_layers};

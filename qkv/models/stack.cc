@@ -56,10 +56,10 @@ BlockStack::Block BlockStack::make_block(Parameters& parameters, const ModelSpec
   };
   if (spec.branches == Branches::serial) {
     add("attention", 1, attention);
-    if (shape.cross)
+    if (shape.source > 0)
       add("cross_attention", 4, [&](const std::string& name) {
-        return std::make_unique<CrossAttention>(parameters, name, spec.width, spec.attention, layer, site + 5,
-                                                std);
+        return std::make_unique<CrossAttention>(parameters, name, spec.width, shape.source, spec.attention,
+                                                layer, site + 5, std);
       });
     add("feed_forward", 2, feed_forward);
     return block;
@@ -87,7 +87,7 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
     : name_(name),
       placement_(spec.norm_placement),
       site_(shape.site),
-      attentions_(shape.cross ? 2 : 1),
+      attentions_(shape.source > 0 ? 2 : 1),
       positions_(spec.positions),
       heads_(spec.attention.heads),
       width_(spec.width),
@@ -196,6 +196,11 @@ void BlockStack::place_distances(int64_t reach, DType dtype, Context& context) c
         convert(distance_sinusoids(causal_ ? 0 : -rows.longest, rows.rows(), width_), dtype);
   if (vectors_ != nullptr)
     context.distance_vectors = vector_norm_ ? vector_norm_->forward(vectors_->value) : vectors_->value;
+}
+
+void BlockStack::finish_step() const {
+  for (const Block& block : blocks_)
+    for (const Residual& r : block) r.sublayer->finish_step();
 }
 
 bool BlockStack::dropped(size_t layer, const Context& context) const {

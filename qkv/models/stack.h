@@ -25,6 +25,7 @@ class Stack {
   // Of blocks alone: see Transformer.
   virtual void set_recompute(bool /*on*/) {}
   virtual void set_layer_drop(float /*p*/) {}
+  virtual void finish_step() const {}
 };
 
 // Blocks of self-attention, cross-attention where the stack has a source, and a feed-forward network; where
@@ -34,15 +35,16 @@ class BlockStack : public Stack {
   // What one stack has that others of the model have not.
   struct Shape {
     int64_t layers;
-    Mask mask;      // of self-attention
-    bool cross;     // attends to a source
-    uint32_t site;  // the first of its uses of randomness; kSitesALayer a layer
+    Mask mask;       // of self-attention
+    int64_t source;  // the width of what it also attends to; 0: nothing
+    uint32_t site;   // the first of its uses of randomness; kSitesALayer a layer
   };
   // Parameters begin with `name` ("decoder").
   BlockStack(Parameters& parameters, const std::string& name, const ModelSpec& spec, const Shape& shape);
 
   void set_recompute(bool on) override { recompute_ = on; }
   void set_layer_drop(float p) override { layer_drop_ = p; }
+  void finish_step() const override;
 
   Tensor forward(const Tensor& x, const Context& context,
                  std::span<const std::unique_ptr<LayerState>> states = {}) const override;

@@ -66,29 +66,33 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
   token_ = &parameters_.add("embedding.token", {spec.vocab_size, token_width}, ParameterKind::matrix, normal);
   const bool both = spec.architecture == Architecture::encoder_decoder;
   const auto [encoder_cell, decoder_cell] = std::pair(spec.recurrence.encoder, spec.recurrence.decoder);
-  const bool apart = spec.stacks_apart || spec.source_vocab_size > 0 ||
+  const ModelSpec encoder_spec = spec.encoder_spec();
+  const bool apart = spec.stacks_apart || spec.source_vocab_size > 0 || spec.encoder.width > 0 ||
                      (encoder_cell == Cell::none) != (decoder_cell == Cell::none);
   Parameter* source_token = token_;
-  if (spec.source_vocab_size > 0)
-    source_token = &parameters_.add("encoder.embedding.token", {spec.source_vocab_size, token_width},
-                                    ParameterKind::matrix, normal);
+  if (spec.source_vocab_size > 0 || spec.encoder.width > 0)
+    source_token =
+        &parameters_.add("encoder.embedding.token",
+                         {spec.input_vocab_size(), spec.encoder.width > 0 ? spec.encoder.width : token_width},
+                         ParameterKind::matrix, normal);
   embedding_ = std::make_unique<InputEmbedding>(parameters_, apart ? "decoder.embedding" : "embedding",
                                                 embedded_for(decoder_cell, spec), *token_);
   if (apart)
-    source_embedding_ = std::make_unique<InputEmbedding>(parameters_, "encoder.embedding",
-                                                         embedded_for(encoder_cell, spec), *source_token);
+    source_embedding_ = std::make_unique<InputEmbedding>(
+        parameters_, "encoder.embedding", embedded_for(encoder_cell, encoder_spec), *source_token);
   if (encoder_cell != Cell::none)
     encoder_ = std::make_unique<RecurrentEncoder>(parameters_, "encoder", spec, kEncoderSite);
   else if (spec.architecture != Architecture::decoder)
     encoder_ =
-        std::make_unique<BlockStack>(parameters_, "encoder", spec,
+        std::make_unique<BlockStack>(parameters_, "encoder", encoder_spec,
                                      BlockStack::Shape{both ? spec.encoder_layers : spec.layers, Mask::full(),
-                                                       false, both ? kEncoderSite : kStackSite});
+                                                       0, both ? kEncoderSite : kStackSite});
   if (decoder_cell != Cell::none)
     decoder_ = std::make_unique<RecurrentDecoder>(parameters_, "decoder", spec, kStackSite);
   else if (spec.architecture != Architecture::encoder)
-    decoder_ = std::make_unique<BlockStack>(parameters_, "decoder", spec,
-                                            BlockStack::Shape{spec.layers, Mask::causal(), both, kStackSite});
+    decoder_ = std::make_unique<BlockStack>(
+        parameters_, "decoder", spec,
+        BlockStack::Shape{spec.layers, Mask::causal(), both ? encoder_spec.width : 0, kStackSite});
   if (spec.output == Output::tokens) add_unembedding(normal);
   if (spec.pooler)
     pooler_ = std::make_unique<Linear>(parameters_, "pooler", spec.width, spec.width, true, spec.init_std);
@@ -127,6 +131,11 @@ void Transformer::set_recompute(bool on) {
 void Transformer::set_layer_drop(float p) {
   for (Stack* stack : {encoder_.get(), decoder_.get()})
     if (stack != nullptr) stack->set_layer_drop(p);
+}
+
+void Transformer::finish_step() const {
+  for (const Stack* stack : {encoder_.get(), decoder_.get()})
+    if (stack != nullptr) stack->finish_step();
 }
 
 Tensor Transformer::encode(const ModelInput& input, const Context& context) const {

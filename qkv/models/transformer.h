@@ -52,6 +52,9 @@ class Transformer {
   // Probability that a training step goes without a block (LayerDrop, Fan et al. 2020).
   void set_layer_drop(float p);
 
+  // After a training step's passes: see Sublayer.
+  void finish_step() const;
+
   // Z of Algorithm 8: source [M] -> [M, D]. REQUIRES: an encoder-decoder.
   Tensor encode(const ModelInput& input, const Context& context) const;
   // What the last stack makes of it: ids [N] -> [N, D]. An encoder-decoder
@@ -59,9 +62,9 @@ class Transformer {
   // or empty. Layouts, segments and source of the context are the input's.
   Tensor hidden(const ModelInput& input, const Context& context,
                 std::span<const std::unique_ptr<LayerState>> states = {}) const;
+  Tensor unembedding() const;  // W_u as it is used: [V, d_f]
   // What the unembedding reads: lines 10 and 11 of Algorithm 9, or a projection to the embeddings' width.
   // [N, D] -> [N, d_f].
-  Tensor unembedding() const;  // W_u as it is used
   Tensor projected(const Tensor& hidden) const;
   // The unembedding before the softmax, after the projection of head_width: hidden -> f32 [N, V].
   Tensor logits(const Tensor& hidden) const;

@@ -41,10 +41,10 @@ class Probe {
 // What all layers of one forward pass are told.
 struct Context {
   Layout layout;
-  Tensor segments;      // i32 [N]; undefined: all 0
-  Ranks ranks;          // whom a token sees in self-attention; undefined: the mask of the stack
-  Tensor globals = {};  // i32 [N + 1]: of an encoder's rows, how many global tokens are before each;
-                        // undefined: the patterns say which are
+  Tensor segments;       // i32 [N]; undefined: all 0
+  Ranks ranks;           // whom a token sees in self-attention; undefined: the mask of the stack
+  Tensor globals = {};   // i32 [N + 1]: of an encoder's rows, how many global tokens are before each;
+                         // undefined: the patterns say which are
   Tensor source;         // [M, D]: what cross-attention looks at
   Layout source_layout;  // as many sequences as `layout`
   Tensor
@@ -54,6 +54,8 @@ struct Context {
   Tensor distance_vectors = {}, distance_columns = {};
   Tensor rotation = {};   // f32 [N, width]: of the queries and keys of self-attention (ops/rotary.h)
   bool training = false;  // dropout is on
+  // What layers remember of training (running averages, loads of experts) takes note of this pass.
+  bool observed = false;
   float balance_scale =
       0;  // the part of a step's targets that this pass has: what a mixture's balancing counts
   uint64_t seed = 0, step = 0;

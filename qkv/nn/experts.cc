@@ -54,13 +54,23 @@ Tensor Experts::shared(const Tensor& x, const Context& context) const {
   return weighted_rows(y, Tensor::of({x.rows(), 1}, rows), gate.weights);
 }
 
-void Experts::balance_choice(const ExpertRows& rows) const {
-  const int64_t pairs = rows.offsets.back();
+// No gradient reaches the bias: where it would stand the loads of the step are counted.
+void Experts::note_loads(const ExpertRows& rows) const {
+  Leaf& leaf = *choice_bias_->leaf;
+  float* loads = leaf.grad.mutable_data<float>();
+  for (int64_t e = 0; e < spec_.count; ++e)
+    loads[e] = (leaf.fresh ? 0 : loads[e]) + static_cast<float>(rows.offsets[e + 1] - rows.offsets[e]);
+  leaf.fresh = false;
+}
+
+void Experts::finish_step() const {
+  if (choice_bias_ == nullptr || choice_bias_->leaf == nullptr || choice_bias_->leaf->fresh) return;
+  const std::span<const float> loads = choice_bias_->leaf->grad.values<float>();
+  const float mean = std::accumulate(loads.begin(), loads.end(), 0.0F) / static_cast<float>(spec_.count);
   float* bias = choice_bias_->value.mutable_data<float>();
-  for (int64_t e = 0; e < spec_.count; ++e) {
-    const int64_t more = (rows.offsets[e + 1] - rows.offsets[e]) * spec_.count - pairs;
-    bias[e] -= spec_.choice_rate * static_cast<float>((more > 0) - (more < 0));
-  }
+  for (int64_t e = 0; e < spec_.count && !choice_bias_->frozen; ++e)
+    bias[e] -= spec_.choice_rate * static_cast<float>((loads[e] > mean) - (loads[e] < mean));
+  choice_bias_->leaf->fresh = true;  // layers that share it count together
 }
 
 Tensor Experts::forward(const Tensor& x, const Context& context, LayerState*) const {
@@ -72,7 +82,7 @@ Tensor Experts::forward(const Tensor& x, const Context& context, LayerState*) co
                               context.training ? spec_.balance * context.balance_scale : 0});
   if (spec_.capacity > 0) expect_capacity(choice.experts, context);
   const ExpertRows rows = rows_by_expert(choice.experts, spec_.count);
-  if (context.training && recording() && choice_bias_) balance_choice(rows);
+  if (context.observed && recording() && choice_bias_ && choice_bias_->leaf) note_loads(rows);
   const Tensor up = expert_linear(select_rows(x, rows.tokens), up_->value, rows.offsets);
   const Tensor hidden = network_.gated ? gated(network_.activation, up) : activation(network_.activation, up);
   const Tensor y =

@@ -19,7 +19,7 @@ struct ExpertsSpec {
   bool renormalized = true;  // the weights of the chosen sum to `scale`
   float scale = 1;
   bool choice_bias = false;  // for the choice alone each expert has a bias, which no gradient reaches
-  // What that loses at each training pass where an expert was chosen more often than the mean, and gains
+  // What that loses after a step in which an expert was chosen more often than the mean, and gains
   // where less (DeepSeek-AI 2024, DeepSeek-V3, section 2.1.2).
   float choice_rate = 0.001F;
   int64_t groups = 1, chosen_groups = 1;
@@ -39,10 +39,11 @@ class Experts : public Sublayer {
           const ExpertsSpec& spec, InitStd std);
   // The router's logits are probed as name.router.
   Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+  void finish_step() const override;
 
  private:
   Tensor shared(const Tensor& x, const Context& context) const;
-  void balance_choice(const ExpertRows& rows) const;
+  void note_loads(const ExpertRows& rows) const;
   void expect_capacity(const Tensor& experts, const Context& context) const;
 
   std::string name_;

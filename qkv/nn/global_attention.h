@@ -13,7 +13,8 @@ class GlobalAttention {
   GlobalAttention(Parameters& parameters, const std::string& name, int64_t width, const AttentionSpec& spec,
                   InitStd std);
   // The heads' outputs [N, heads d_vo] with the rows of global tokens in place: those that the context names,
-  // or the first so many of each sequence. `site`: its place among the uses of randomness.
+  // or the first so many of each sequence. `site`: its place among the uses of randomness; dropout tells
+  // global tokens by their order in the micro-batch.
   Tensor replace(const Tensor& heads, const Tensor& x, int64_t first, float scale, uint32_t site,
                  const Context& context) const;
 

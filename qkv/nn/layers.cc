@@ -47,8 +47,9 @@ MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string
       mask_(self ? patterned(mask, spec, layer) : mask),
       self_(self),
       scale_((spec.scale > 0 ? spec.scale
-              : spec.scaled  ? 1 / std::sqrt(static_cast<float>(spec.d_qk * spec.relative.terms()))
-                             : 1.0f) /
+              : spec.scaled
+                  ? 1 / std::sqrt(static_cast<float>(spec.d_qk * (self ? spec.relative.terms() : 1)))
+                  : 1.0f) /
              (spec.scaled_by_layer ? static_cast<float>(layer + 1) : 1.0f)),
       site_(site),
       out_(parameters, name + ".out", spec.heads * spec.d_vo, width, spec.out_bias, std.out) {
@@ -172,10 +173,10 @@ std::unique_ptr<LayerState> SelfAttention::make_state(int64_t sequences) const {
   return std::make_unique<KeyValueState>(sequences, a.kv_heads, a.d_qk, a.d_vo);
 }
 
-CrossAttention::CrossAttention(Parameters& parameters, const std::string& name, int64_t width,
+CrossAttention::CrossAttention(Parameters& parameters, const std::string& name, int64_t width, int64_t source,
                                const AttentionSpec& spec, int64_t layer, uint32_t site, InitStd std)
     : q_(parameters, name + ".q", width, spec.heads * spec.d_qk, spec.bias, std.inner),
-      kv_(parameters, name + ".kv", width, spec.kv_heads * (spec.d_qk + spec.d_vo), spec.bias, std.inner,
+      kv_(parameters, name + ".kv", source, spec.kv_heads * (spec.d_qk + spec.d_vo), spec.bias, std.inner,
           keys_at(0, spec)),
       attention_(parameters, name, width, spec, Mask::full(), false, layer, site, std) {}
 
@@ -218,10 +219,10 @@ Tensor FeedForward::forward(const Tensor& x, const Context& context, LayerState*
 }
 
 Tensor ResidualStream::add_and_norm(const Norm& norm, const Context& context) {
-  ResidualNormResult r = norm.add_and_norm(x, branch, dropout, context.training);
+  ResidualNormResult r = norm.add_and_norm(x, branch, dropout, context);
   if (context.probed(name)) {  // the sum may be replaced: norm it again on its own
     context.visit(name, r.sum);
-    r.normalized = norm.forward(r.sum, context.training);
+    r.normalized = norm.forward(r.sum, context);
   }
   x = r.sum;
   branch = Tensor();
@@ -235,11 +236,11 @@ void ResidualStream::add_branch(const Context& context) {
 }
 
 Tensor Normed::forward(const Tensor& x, const Context& context, LayerState* state) const {
-  return inner_->forward(norm_.forward(x, context.training), context, state);
+  return inner_->forward(norm_.forward(x, context), context, state);
 }
 
 Tensor OutputNormed::forward(const Tensor& x, const Context& context, LayerState* state) const {
-  return norm_.forward(inner_->forward(x, context, state), context.training);
+  return norm_.forward(inner_->forward(x, context, state), context);
 }
 
 Tensor SideBySide::forward(const Tensor& x, const Context& context, LayerState* state) const {

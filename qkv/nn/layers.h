@@ -37,6 +37,8 @@ class Sublayer {
   virtual ~Sublayer() = default;
   // x [N, D] -> [N, D]. `state` is appended to; null when nothing is remembered.
   virtual Tensor forward(const Tensor& x, const Context& context, LayerState* state) const = 0;
+  // After a training step's passes: what they were observed to do moves what no gradient moves.
+  virtual void finish_step() const {}
   // The memory this sublayer needs for decoding, or null.
   virtual std::unique_ptr<LayerState> make_state(int64_t /*sequences*/) const { return nullptr; }
 };
@@ -133,8 +135,9 @@ class SelfAttention : public Sublayer {
 // Z = context.source, all of which each query sees. With a state the keys and values are computed once.
 class CrossAttention : public Sublayer {
  public:
-  CrossAttention(Parameters& parameters, const std::string& name, int64_t width, const AttentionSpec& spec,
-                 int64_t layer, uint32_t site, InitStd std);
+  // `source`: the width of the source's rows.
+  CrossAttention(Parameters& parameters, const std::string& name, int64_t width, int64_t source,
+                 const AttentionSpec& spec, int64_t layer, uint32_t site, InitStd std);
   Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
   std::unique_ptr<LayerState> make_state(int64_t sequences) const override;
 
@@ -174,6 +177,7 @@ class Wrapper : public Sublayer {
   std::unique_ptr<LayerState> make_state(int64_t sequences) const override {
     return inner_->make_state(sequences);
   }
+  void finish_step() const override { inner_->finish_step(); }
 
  protected:
   explicit Wrapper(std::unique_ptr<Sublayer> inner) : inner_(std::move(inner)) {}
@@ -215,6 +219,7 @@ class SideBySide : public Wrapper {
  public:
   SideBySide(std::unique_ptr<Sublayer> attention, std::unique_ptr<Sublayer> feed_forward)
       : Wrapper(std::move(attention)), feed_forward_(std::move(feed_forward)) {}
+  void finish_step() const override { feed_forward_->finish_step(); }
   Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
 
  private:

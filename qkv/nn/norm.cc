@@ -33,22 +33,22 @@ Tensor Norm::gamma() const {
 }
 
 ResidualNormResult Norm::add_and_norm(const Tensor& x, const Tensor& branch, const Dropout& dropout,
-                                      bool training) const {
+                                      const Context& context) const {
   const bool of_rows = spec_.kind != Normalization::capsule && spec_.kind != Normalization::batch;
   if (of_rows)
     return residual_norm(x, branch, dropout, gamma(), beta_ ? beta_->value : zeros_, spec_.epsilon);
   const Tensor sum = branch.defined() ? add(x, qkv::dropout(branch, dropout)) : x;
-  return {sum, spec_.kind == Normalization::capsule ? squash(sum, spec_.epsilon) : of_batch(sum, training)};
+  return {sum, spec_.kind == Normalization::capsule ? squash(sum, spec_.epsilon) : of_batch(sum, context)};
 }
 
-Tensor Norm::of_batch(const Tensor& x, bool training) const {
+Tensor Norm::of_batch(const Tensor& x, const Context& context) const {
   constexpr float kMomentum = 0.1F;  // of the running averages, as is usual
-  if (!training || x.rows() == 0)
+  if (!context.training || x.rows() == 0)
     return batch_norm(x, {mean_->value.detach(), variance_->value.detach()}, false, gamma_->value,
                       beta_->value, spec_.epsilon);
   const ColumnStatistics now = column_statistics(x);
   // Once a pass, though its blocks may be computed twice: the first time nothing is recorded then.
-  if (recording())
+  if (context.observed && recording() && !mean_->frozen && !variance_->frozen)
     for (const auto& [running, seen] : {std::pair{mean_, &now.mean}, std::pair{variance_, &now.variance}}) {
       float* to = running->value.mutable_data<float>();
       for (int64_t c = 0; c < width_; ++c) to[c] += kMomentum * (seen->data<float>()[c] - to[c]);

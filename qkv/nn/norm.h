@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "qkv/nn/context.h"
 #include "qkv/nn/parameter.h"
 #include "qkv/ops/norm.h"
 
@@ -33,15 +34,15 @@ class Norm {
   Norm(Parameters& parameters, const std::string& name, int64_t width, const NormSpec& spec);
   // x + dropout(branch), x alone where there is no branch, and its norm. [N, D] each.
   ResidualNormResult add_and_norm(const Tensor& x, const Tensor& branch, const Dropout& dropout,
-                                  bool training) const;
+                                  const Context& context) const;
   // [N, D] -> [N, D].
-  Tensor forward(const Tensor& x, bool training = false) const {
-    return add_and_norm(x, {}, {}, training).normalized;
+  Tensor forward(const Tensor& x, const Context& context = {}) const {
+    return add_and_norm(x, {}, {}, context).normalized;
   }
 
  private:
   Tensor gamma() const;
-  Tensor of_batch(const Tensor& x, bool training) const;
+  Tensor of_batch(const Tensor& x, const Context& context) const;
 
   NormSpec spec_;
   int64_t width_;

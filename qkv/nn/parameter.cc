@@ -53,7 +53,7 @@ Parameter& Parameters::add(std::string name, Shape shape, ParameterKind kind, In
   check(find(name) == nullptr, "parameter '{}' exists already", name);
   check(!training_, "parameter '{}': added after training was prepared", name);
   return parameters_.emplace_back(
-      Parameter{std::move(name), shape, kind, initializer, {}, {}, nullptr, 1, true});
+      Parameter{std::move(name), shape, kind, initializer, {}, {}, nullptr, 1, true, false});
 }
 
 Parameter* Parameters::find(std::string_view name) {

@@ -36,6 +36,7 @@ struct Parameter {
   std::shared_ptr<Leaf> leaf;
   float rate = 1;       // times the learning rate; 0: it stays as it is
   bool learned = true;  // false: no gradient says how it moves (running averages)
+  bool frozen = false;  // nothing moves it
 };
 
 // One kind's parameters in one run of memory. Each view starts at a multiple of 64 bytes.

@@ -67,7 +67,10 @@ Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v,
   a.mask = o.mask;
   if (o.ranks.defined())
     a.mask = {Mask::Kind::ranked, o.ranks.query.data<int32_t>(), o.ranks.key.data<int32_t>()};
-  if (o.globals.defined()) a.mask.globals = o.globals.data<int32_t>();
+  if (o.globals.defined()) {
+    a.mask.globals = o.globals.data<int32_t>();
+    a.mask.pattern.global = 0;
+  }
   if (o.term.defined()) a.term = {o.term.data<float>(), o.term.dim(1) / 2};
   if (o.pair.defined()) {
     const auto table = [](const Tensor& x) { return x.defined() ? x.data<float>() : nullptr; };
@@ -346,6 +349,9 @@ void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<c
               std::ssize(counts) == q.x.rows() + 1,
           "attention: {} queries under a full mask need {} counts of global tokens, got {}", q.x.rows(),
           q.x.rows() + 1, counts.size());
+    Pattern others = options.mask.pattern;
+    others.global = 0;
+    check(others.any(), "attention: global tokens are given beside a pattern that has others");
     for (size_t i = 1; i < counts.size(); ++i)
       check(counts[i] == counts[i - 1] || counts[i] == counts[i - 1] + 1,
             "attention: from row {} on {} global tokens, before {}", i, counts[i], counts[i - 1]);

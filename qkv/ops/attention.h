@@ -72,7 +72,7 @@ struct AttentionOptions {
   int64_t padded_length = 0;  // what patterns take for every sequence's length; 0: its own
   PairTables pair = {};       // added to the scores, too
   // i32 [N + 1], of self-attention under a full mask: how many of the tokens before each row are global, seen
-  // by all and seeing all whatever the pattern; undefined: those that the pattern says.
+  // by all and seeing all, in place of those that the pattern says; undefined: these.
   Tensor globals = {};
 };
 

@@ -157,6 +157,10 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"layers", "blocks; of an encoder_decoder the decoder's"}, m.layers, Range<int64_t>{1, 4096});
   v({"encoder_layers", "blocks of an encoder_decoder's encoder", "layers, or 0"}, m.encoder_layers,
     Range<int64_t>{0, 4096});
+  v({"encoder_width", "of an encoder_decoder's encoder, where another than width; 0: the same"},
+    m.encoder.width, Range<int64_t>{0, 1 << 20});
+  v({"encoder_heads", "likewise"}, m.encoder.heads, Range<int64_t>{0, 4096});
+  v({"encoder_hidden", "likewise"}, m.encoder.hidden, Range<int64_t>{0, 1 << 24});
   v({"heads", "of attention"}, m.attention.heads, Range<int64_t>{1, 4096});
   v({"kv_heads", "fewer: query heads share keys and values", "heads"}, m.attention.kv_heads,
     Range<int64_t>{1, 4096});

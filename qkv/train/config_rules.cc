@@ -133,6 +133,9 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("width", from.width, m.width);
   same("layers", from.layers, m.layers);
   same("encoder_layers", from.encoder_layers, m.encoder_layers);
+  same("encoder_width", from.encoder.width, m.encoder.width);
+  same("encoder_heads", from.encoder.heads, m.encoder.heads);
+  same("encoder_hidden", from.encoder.hidden, m.encoder.hidden);
   same("heads", from.attention.heads, m.attention.heads);
   same("kv_heads", from.attention.kv_heads, m.attention.kv_heads);
   same("d_qk", from.attention.d_qk, m.attention.d_qk);

@@ -12,9 +12,20 @@ namespace {
 
 constexpr int64_t kProgram = 100 << 20;  // code, oneDNN's generated code and scratch memory
 
+// Numbers of relative attention's tables, per token.
+int64_t table_columns(const ModelSpec& m) {
+  const RelativeSpec& r = m.attention.relative;
+  if (!r.on()) return 0;
+  const int64_t rows = r.rows(m.architecture == Architecture::decoder, m.context - 1).rows();
+  const int64_t tables = r.kind == RelativeAttention::shaw_both      ? 2
+                         : r.kind == RelativeAttention::disentangled ? r.terms() - 1
+                                                                     : 1;
+  return m.attention.heads * (tables * rows + (r.segments ? 2 : 0));
+}
+
 // The columns of a block's activations, per token.
 struct Columns {
-  int64_t width, qkv, heads_out, hidden, heads, normed, affinities;
+  int64_t width, qkv, heads_out, hidden, heads, normed, affinities, distances;
 
   explicit Columns(const ModelSpec& m)
       : width(m.width),
@@ -30,14 +41,21 @@ struct Columns {
                (m.norm_placement == NormPlacement::sandwich || m.norm_placement == NormPlacement::branch
                     ? 2 * width
                     : 0) +
-               (m.experts.count > 0 ? (2 * m.experts.chosen + 1) * width : 0)),
-        affinities(m.experts.count) {}
+               (m.experts.count > 0 ? (2 * m.experts.chosen + 1) * width : 0) +
+               (m.attention.relative.kind == RelativeAttention::transformer_xl
+                    ? (m.attention.relative.segments ? 4 : 3) * m.attention.heads * m.attention.d_qk
+                    : 0) +
+               (m.attention.global_projections ? qkv + heads_out : 0)),
+        affinities(m.experts.count),
+        distances(table_columns(m)) {}
 
   // Kept for the backward pass: two sums and their norms; q, k, v; the heads' output; before and after the
   // activation function; queries and keys that are normalised or turned, norms of branches; what goes into
-  // experts and comes out. In f32: two means and deviations, the softmax's denominators, affinities.
+  // experts and comes out. In f32: two means and deviations, the softmax's denominators, affinities, numbers
+  // of distances.
   int64_t kept(int64_t element) const {
-    return (4 * width + qkv + heads_out + 2 * hidden + normed) * element + (4 + heads + affinities) * 4;
+    return (4 * width + qkv + heads_out + 2 * hidden + normed) * element +
+           (4 + heads + affinities + distances) * 4;
   }
 };
 
@@ -119,8 +137,10 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
                           : m.logit_cap > 0 ? 8
                                             : 4);
   // In the backward pass of a block the activations it no longer needs are given back as gradients appear.
-  const int64_t gradients = rows * (2 * c.width + 2 * c.hidden) * element;
-  plan.work = std::max(logits + rows * c.width * element, gradients);
+  const int64_t gradients = rows * ((2 * c.width + 2 * c.hidden) * element + 4 * c.distances);
+  // Unembeddings of length 1, and their gradient.
+  const int64_t unit = m.embedding_unit ? m.vocab_size * c.width * (2 * element + 4) : 0;
+  plan.work = std::max(logits + rows * c.width * element, gradients) + unit;
   plan.program = kProgram;
   return plan;
 }

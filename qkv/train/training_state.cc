@@ -79,7 +79,7 @@ void set_rates(Transformer& model, const StepConfig& config) {
   for (const std::string& pattern : config.freeze) {
     bool any = false;
     for (Parameter& p : model.parameters().all())
-      if (matches(pattern, p.name)) p.rate = 0, any = true;
+      if (matches(pattern, p.name)) p.rate = 0, p.frozen = any = true;
     if (any) continue;
     fail("train.freeze: '{}' is no parameter's name (they are such as '{}')", pattern,
          model.parameters().all().back().name);
@@ -100,7 +100,8 @@ TrainingState::TrainingState(std::unique_ptr<Transformer> model, const StepConfi
     for (int k = 0; k < 2; ++k) average_[k] = model_->parameters().arena(kKinds[k]).master.clone();
 }
 
-void TrainingState::accumulate(const std::vector<Batch>& micro_batches, int64_t step, StepResult& result) {
+void TrainingState::accumulate(const std::vector<Batch>& micro_batches, int64_t step, StepResult& result,
+                               bool observed) {
   int64_t targets = 0;
   for (const Batch& b : micro_batches) targets += b.target_count;
   check(targets > 0, "step {}: the batch has no token to predict", step);
@@ -108,6 +109,7 @@ void TrainingState::accumulate(const std::vector<Batch>& micro_batches, int64_t 
   for (const Batch& b : micro_batches) {
     Context context;
     context.training = true;
+    context.observed = observed;
     context.seed = seed_;
     context.step = static_cast<uint64_t>(step);
     context.first_row = first_row;
@@ -133,7 +135,7 @@ void TrainingState::accumulate_adversarial(const std::vector<Batch>& micro_batch
                  embedding.leaf->grad.data<float>(), embedding.master.mutable_data<float>());
   parameters.refresh_shadows();
   StepResult ignored;
-  accumulate(micro_batches, step, ignored);
+  accumulate(micro_batches, step, ignored, false);
   std::memcpy(embedding.master.raw(), before.raw(), before.bytes());
   parameters.refresh_shadows();
 }
@@ -145,8 +147,9 @@ StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t 
   {
     const NoisyWeights noise(parameters, config_.weight_noise, {seed_, t, kWeightNoiseSite});
     parameters.reset_gradients();
-    accumulate(micro_batches, step, result);
+    accumulate(micro_batches, step, result, true);
     if (config_.adversarial > 0) accumulate_adversarial(micro_batches, step);
+    model_->finish_step();
     parameters.complete_gradients();
   }
   result.gradient_norm = gradient_norm(parameters);

@@ -77,7 +77,7 @@ class TrainingState {
 
  private:
   // Forward and backward of all micro-batches; adds to the gradients that there are.
-  void accumulate(const std::vector<Batch>& micro_batches, int64_t step, StepResult& result);
+  void accumulate(const std::vector<Batch>& micro_batches, int64_t step, StepResult& result, bool observed);
   // The same where the token embeddings were moved against the model.
   void accumulate_adversarial(const std::vector<Batch>& micro_batches, int64_t step);
   void update_average(int64_t step);

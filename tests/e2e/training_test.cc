@@ -475,6 +475,42 @@ TEST_F(RunTest, TheMemoryPlanIsWhatAStepTakes) {
       }
 }
 
+// Of what keeps more: tables of distances, unembeddings of length 1.
+TEST_F(RunTest, TheMemoryPlanKnowsTables) {
+  using Change = void (*)(ModelSpec&);
+  const Change changes[] = {
+      [](ModelSpec& s) { s.attention.relative = {RelativeAttention::transformer_xl}; },
+      [](ModelSpec& s) {
+        s.attention.relative = {RelativeAttention::shaw_both, 64};
+      },
+      [](ModelSpec& s) {
+        s.attention.relative = {RelativeAttention::disentangled, 128};
+      },
+      [](ModelSpec& s) { s.vocab_size = 16384, s.embedding_unit = true; },
+  };
+  for (const Change change : changes)
+    for (const bool recompute : {false, true}) {
+      TrainConfig c = config("plan");
+      c.precision = "f32";
+      c.recompute = recompute;
+      c.model = gpt2_spec(512, 128, 128, 4, 8);
+      change(c.model);
+      trim_memory_pool();
+      const auto before = static_cast<double>(memory_use().in_use);
+      reset_peak_memory();
+      TrainingState t(std::make_unique<Transformer>(c.model), c.step, c.compute(), 1, recompute);
+      TokenStream stream;
+      stream.append(random_ids(1, 129, 512));
+      const Batch one = cut_windows(stream, std::vector<int64_t>(8, 0), 128);
+      for (int64_t step = 1; step <= 2; ++step) t.step({one}, step, 2);
+      const MemoryPlan plan = memory_plan(c, 8);
+      const auto want = static_cast<double>(plan.total() - plan.program);
+      const double got = static_cast<double>(memory_use().peak) - before;
+      EXPECT_NEAR(got / want, 1, 0.2)
+          << name_of(c.model.attention.relative.kind) << " " << recompute << ": " << got << " of " << want;
+    }
+}
+
 TEST_F(RunTest, AChangedTextOrTokenizerIsNotResumed) {
   TrainConfig c = config("changed");
   train(c, StartMode::fresh, [] { return true; });

@@ -64,6 +64,28 @@ std::vector<std::vector<float>> gradients(Transformer& model, const Example& exa
   return out;
 }
 
+// Along the gradient itself the slope is its norm, where the coordinates' errors average out.
+template <typename Loss>
+void expect_slope(Transformer& model, const std::vector<std::vector<float>>& g, const Loss& loss) {
+  double norm = 0;
+  for (const auto& of : g)
+    for (const float x : of) norm += double{x} * x;
+  norm = std::sqrt(norm);
+  const double step = 0x1p-5;
+  std::vector<std::vector<float>> start;
+  for (Parameter& p : model.parameters().all()) start.push_back(floats(p.master));
+  const auto at = [&](double t) {
+    for (size_t k = 0; k < start.size(); ++k) {
+      float* x = model.parameters().all()[k].master.mutable_data<float>();
+      for (size_t i = 0; i < start[k].size(); ++i)
+        x[i] = static_cast<float>(start[k][i] + t * g[k][i] / norm);
+    }
+    return loss();
+  };
+  const double slope = (8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))) / (12 * step);
+  EXPECT_NEAR(slope, norm, 2e-4 * norm);
+}
+
 // Fourth-order differences of the mean loss with h = 2^-5. The losses, each about 3, carry the roundings of
 // two blocks: some 30 u of their own size; the mean of nine has a third of it, 10 u * 3, times 1.5 / h = 48:
 // 9e-5. h^4 / 30 is 3e-8: fifth derivatives up to 1e3, as weights of size 0.5 behind norms with epsilon 0.1
@@ -79,7 +101,6 @@ void expect_every_parameter(bool tied, bool dropout) {
   const auto g = gradients(model, example);
   const NoGrad guard;
   const testing::OneThread thread;
-  double norm = 0;
   size_t which = 0;
   for (Parameter& p : model.parameters().all()) {
     double largest = 0;
@@ -95,27 +116,12 @@ void expect_every_parameter(bool tied, bool dropout) {
       x[i] = centre;
       ASSERT_NEAR(g[which][i], (4 * near - far) / 3, tolerance) << p.name << ", element " << i;
       largest = std::max(largest, std::abs(double{g[which][i]}));
-      norm += double{g[which][i]} * g[which][i];
     }
     // There is something to compare. (A key's bias alone has no effect: the softmax cancels it.)
     EXPECT_GT(largest, 30 * tolerance) << p.name;
     ++which;
   }
-  // Along the gradient itself the slope is its norm, where the coordinates' errors average out.
-  norm = std::sqrt(norm);
-  const double step = 0x1p-5;
-  std::vector<std::vector<float>> start;
-  for (Parameter& p : model.parameters().all()) start.push_back(floats(p.master));
-  const auto at = [&](double t) {
-    for (size_t k = 0; k < start.size(); ++k) {
-      float* x = model.parameters().all()[k].master.mutable_data<float>();
-      for (size_t i = 0; i < start[k].size(); ++i)
-        x[i] = static_cast<float>(start[k][i] + t * g[k][i] / norm);
-    }
-    return example.loss(model).total / 9;
-  };
-  const double slope = (8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))) / (12 * step);
-  EXPECT_NEAR(slope, norm, 2e-4 * norm);
+  expect_slope(model, g, [&] { return example.loss(model).total / 9; });
 }
 
 TEST(DecoderGradient, TiedIsTheDifference) {
@@ -126,6 +132,64 @@ TEST(DecoderGradient, UntiedIsTheDifference) {
 }
 TEST(DecoderGradient, UnderDropoutIsTheDifference) {
   expect_every_parameter(true, true);
+}
+
+// Tokens that see all, with projections of their own; in one sequence there is none.
+TEST(EncoderGradient, OfGlobalAttentionIsTheDifference) {
+  ModelSpec spec = tiny(true);
+  spec.architecture = Architecture::encoder;
+  spec.attention.patterns = {{.window = 2}};
+  spec.attention.global_projections = true;
+  std::vector<std::vector<float>> kept;
+  for (const bool recompute : {false, true}) {
+    Transformer model(spec);
+    model.set_recompute(recompute);
+    prepare(model);
+    const Example example(false);
+    ModelInput input{example.ids, Layout::of({7, 3})};
+    input.globals = Tensor::of({10}, std::vector<int32_t>{0, 0, 1, 0, 0, 1, 0, 0, 0, 0});
+    const auto loss = [&] { return model.loss(input, example.targets, example.context, 1.0F / 9); };
+    model.parameters().reset_gradients();
+    backward(loss().loss);
+    model.parameters().complete_gradients();
+    std::vector<std::vector<float>> g;
+    for (const Parameter& p : model.parameters().all()) g.push_back(floats(p.leaf->grad));
+    if (recompute) {
+      EXPECT_EQ(g, kept);
+      continue;
+    }
+    kept = g;
+    const NoGrad guard;
+    const testing::OneThread thread;
+    expect_slope(model, g, [&] { return loss().total / 9; });
+  }
+}
+
+// The decoder attends to rows of another width, made by other heads of another table.
+TEST(EncoderDecoderGradient, OfStacksOfTwoShapesIsTheDifference) {
+  ModelSpec spec = tiny(true);
+  spec.architecture = Architecture::encoder_decoder;
+  spec.encoder_layers = 1;
+  spec.encoder = {10, 2, 9};
+  Transformer model(spec);
+  EXPECT_EQ(model.parameters().find("encoder.embedding.token")->shape, (Shape{11, 10}));
+  EXPECT_EQ(model.parameters().find("encoder.block.0.attention.qkv.weight")->shape, (Shape{30, 10}));
+  EXPECT_EQ(model.parameters().find("encoder.block.0.feed_forward.up.weight")->shape, (Shape{9, 10}));
+  EXPECT_EQ(model.parameters().find("decoder.block.1.cross_attention.kv.weight")->shape, (Shape{16, 10}));
+  prepare(model);
+  const Example example(false);
+  ModelInput input{example.ids, Layout::of({7, 3})};
+  input.source = Tensor::of({6}, std::vector<int32_t>{8, 1, 3, 3, 7, 2});
+  input.source_layout = Layout::of({2, 4});
+  const auto loss = [&] { return model.loss(input, example.targets, example.context, 1.0F / 9); };
+  model.parameters().reset_gradients();
+  backward(loss().loss);
+  model.parameters().complete_gradients();
+  std::vector<std::vector<float>> g;
+  for (const Parameter& p : model.parameters().all()) g.push_back(floats(p.leaf->grad));
+  const NoGrad guard;
+  const testing::OneThread thread;
+  expect_slope(model, g, [&] { return loss().total / 9; });
 }
 
 TEST(DecoderGradient, InBf16IsNearF32) {

@@ -51,6 +51,39 @@ TEST(Experts, TheChoicesBiasMovesByItsRateAlone) {
   EXPECT_EQ(bias(), once);
 }
 
+// Once a step, by the loads of all its micro-batches, however blocks are computed, and not where it is
+// frozen.
+TEST(Experts, TheChoicesBiasMovesOnceAStep) {
+  ModelSpec s = mixture();
+  s.layer_groups = 1;  // both layers count together
+  const auto biases = [&](int64_t parts, bool recompute, bool frozen, double adversarial) {
+    StepConfig config;
+    config.schedule.warmup_steps = 0;
+    config.adversarial = adversarial;
+    if (frozen) config.freeze = {"*.router.choice_bias"};
+    TrainingState training(std::make_unique<Transformer>(s), config, DType::f32, 3, recompute);
+    TokenStream stream;
+    std::vector<int32_t> ids;
+    for (int32_t i = 0; i < 17; ++i) ids.push_back(i * i * i % 11);
+    stream.append(ids);
+    std::vector<Batch> batches;
+    for (int64_t i = 0; i < parts; ++i) batches.push_back(cut_windows(stream, {16 / parts * i}, 16 / parts));
+    training.step(batches, 1, 2);
+    const auto b = training.model()
+                       .parameters()
+                       .find("decoder.block.0.feed_forward.router.choice_bias")
+                       ->value.values<float>();
+    return std::vector<float>(b.begin(), b.end());
+  };
+  const auto plain = biases(1, false, false, 0);
+  EXPECT_NE(plain, (std::vector<float>{0, 0, 0}));
+  for (const float b : plain) EXPECT_LE(std::abs(b), 0.001F);
+  EXPECT_EQ(biases(1, true, false, 0), plain);
+  EXPECT_EQ(biases(1, false, false, 0.5), plain);
+  for (const float b : biases(2, false, false, 0)) EXPECT_LE(std::abs(b), 0.001F);
+  EXPECT_EQ(biases(1, false, true, 0), (std::vector<float>{0, 0, 0}));
+}
+
 // The most chosen expert loses until others are chosen.
 TEST(Experts, TheChoicesBiasEvensTheLoad) {
   ModelSpec s = mixture();

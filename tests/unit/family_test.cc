@@ -571,8 +571,12 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.normalization = Normalization::batch; },
       [](ModelSpec& s) { s.embedding_unit = true; },
       [](ModelSpec& s) { s.grid = 4; },
+      [](ModelSpec& s) { s.encoder.heads = 2; },
+      [](ModelSpec& s) { s.encoder.hidden = 9; },
+      [](ModelSpec& s) {
+        s.encoder = {8, 4, 0};
+      },
       [](ModelSpec& s) { s.attention.global_projections = !s.attention.global_projections; },
-      [](ModelSpec& s) { s.experts.choice_rate = 0.25F; },
       [](ModelSpec& s) {
         s.attention.relative = {RelativeAttention::shaw, 3};
       },

@@ -50,6 +50,27 @@ TEST(GlobalAttention, FlagsSayWhatThePatternSays) {
   expect_same(rows.hidden(flagged, rows.flags(2)), rows.hidden(first), 0);
 }
 
+// They are in place of those that the pattern says.
+TEST(GlobalAttention, FlagsReplaceThePatterns) {
+  const Rows rows;
+  for (const bool apart : {false, true}) {
+    ModelSpec s = encoder(), said = s;
+    said.attention.patterns = {{.window = 3, .global = 2}};
+    s.attention.global_projections = said.attention.global_projections = apart;
+    Transformer flagged(s), both(said);
+    flagged.parameters().draw(3, DType::f32);
+    both.parameters().draw(3, DType::f32);
+    std::vector<int32_t> third = rows.flags(0);
+    third[2] = third[7] = 1;  // of the last sequences none
+    expect_same(rows.hidden(both, third), rows.hidden(flagged, third), 0);
+  }
+  ModelSpec only = encoder();
+  only.attention.patterns = {{.global = 1}};
+  Transformer model(only);
+  model.parameters().draw(3, DType::f32);
+  testing::expect_error([&] { rows.hidden(model, rows.flags(1)); }, {"pattern that has others"});
+}
+
 // Projections of their own that are the others' change nothing.
 TEST(GlobalAttention, EqualProjectionsAreNone) {
   const Rows rows;

@@ -20,21 +20,31 @@ TEST(BatchNormLayer, RemembersWhatTrainingSaw) {
   Parameters parameters;
   const Norm norm(parameters, "n", 2, {Normalization::batch, 1e-5F});
   parameters.prepare_training(DType::f32, 1);
+  Context training;
+  training.training = training.observed = true;
   const auto mean = [&] { return parameters.find("n.mean")->value.data<float>()[0]; };
   const Tensor x = rows(14, 5);
   const Tensor used = norm.forward(x);
   EXPECT_EQ(mean(), 0);
   for (int64_t i = 0; i < x.count(); ++i)  // mean 0 and variance 1 leave it as it is
     EXPECT_NEAR(used.data<float>()[i], x.data<float>()[i], 1e-4);
-  norm.forward(x, true);
+  norm.forward(x, training);
   EXPECT_NEAR(mean(), 0.1F * 5, 1e-5);
   {
     const NoGrad guard;  // as when blocks are computed twice
-    norm.forward(x, true);
+    norm.forward(x, training);
   }
   EXPECT_NEAR(mean(), 0.1F * 5, 1e-5);
-  for (int i = 0; i < 200; ++i) norm.forward(x, true);
-  const Tensor trained = norm.forward(x, true), later = norm.forward(x);
+  training.observed = false;  // as of a second look at the same batch
+  norm.forward(x, training);
+  EXPECT_NEAR(mean(), 0.1F * 5, 1e-5);
+  training.observed = true;
+  parameters.find("n.mean")->frozen = true;
+  norm.forward(x, training);
+  EXPECT_NEAR(mean(), 0.1F * 5, 1e-5);
+  parameters.find("n.mean")->frozen = false;
+  for (int i = 0; i < 200; ++i) norm.forward(x, training);
+  const Tensor trained = norm.forward(x, training), later = norm.forward(x);
   for (int64_t i = 0; i < x.count(); ++i) EXPECT_NEAR(trained.data<float>()[i], later.data<float>()[i], 1e-4);
 }
 

@@ -122,6 +122,9 @@ TEST(RelativeAttention, GradientsInBf16AreNearThoseInF32) {
         std::vector<int32_t> ids;
         for (int32_t i = 0; i < 24; ++i) ids.push_back(i * i % 11);
         ModelInput input{Tensor::of({24}, ids), Layout::of({15, 9})};
+        std::vector<int32_t> segments;
+        for (int32_t i = 0; i < 24; ++i) segments.push_back(i / 5 % 2);
+        input.segments = Tensor::of({24}, segments);
         Context context;
         context.training = true;
         backward(model.loss(input, Tensor::of({24}, ids), context, 1.0F / 24).loss);
@@ -137,10 +140,62 @@ TEST(RelativeAttention, GradientsInBf16AreNearThoseInF32) {
       float all = 0;
       for (const auto& [name, g] : want)
         for (const float x : g) all = std::max(all, std::abs(x));
-      for (const auto& [name, g] : want)
-        for (size_t i = 0; i < g.size(); ++i)
-          ASSERT_NEAR(got.at(name)[i], g[i], 0.06F * all) << name_of(kind) << " " << name;
+      for (const auto& [name, g] : want) {
+        float largest = 0, off = 0;
+        for (size_t i = 0; i < g.size(); ++i) {
+          largest = std::max(largest, std::abs(g[i]));
+          off = std::max(off, std::abs(got.at(name)[i] - g[i]));
+        }
+        // By the parameter's own size, above the rounding of what all are sums of.
+        EXPECT_LE(off, 0.15F * largest + 0.004F * all) << name_of(kind) << " " << name << " " << largest;
+      }
     }
+}
+
+// Scores of cross-attention have one term, whatever those of self-attention have.
+TEST(RelativeAttention, CrossAttentionKeepsItsScale) {
+  ModelSpec s = encoder(RelativeAttention::disentangled);
+  s.architecture = Architecture::encoder_decoder;
+  s.encoder_layers = 1;
+  s.layers = 1;
+  s.head_width = 0;
+  Transformer model(s);
+  model.parameters().draw(3, DType::f32);
+  const NoGrad guard;
+  struct Scores : Probe {
+    std::vector<float> largest;
+    bool wants(std::string_view name) const override {
+      return name == "decoder.block.0.cross_attention.scores";
+    }
+    void visit_head(std::string_view, int64_t, int64_t, Tensor& x) override {
+      largest.push_back(x.data<float>()[0]);
+    }
+  };
+  const auto first_scores = [&](float scale) {
+    ModelSpec other = s;
+    other.attention.scale = scale;
+    Transformer its(other);
+    its.parameters().draw(3, DType::f32);
+    // Self-attention is as it was: it adds nothing.
+    for (Transformer* m : {&model, &its}) {
+      float* out = m->parameters().find("decoder.block.0.attention.out.weight")->value.mutable_data<float>();
+      std::fill(out, out + 144, 0.0F);
+      float* source =
+          m->parameters().find("encoder.block.0.attention.out.weight")->value.mutable_data<float>();
+      std::fill(source, source + 144, 0.0F);
+    }
+    Scores scores;
+    Context context;
+    context.probe = &scores;
+    ModelInput input{Tensor::of({2}, std::vector<int32_t>{1, 2}), Layout::of({2})};
+    input.source = Tensor::of({3}, std::vector<int32_t>{4, 5, 6});
+    input.source_layout = Layout::of({3});
+    (scale == 0 ? model : its).hidden(input, context);
+    return scores.largest;
+  };
+  const auto plain = first_scores(0), scaled = first_scores(1);
+  ASSERT_EQ(plain.size(), 3U);
+  for (size_t h = 0; h < 3; ++h) EXPECT_NEAR(plain[h], scaled[h] / 2, 1e-5);  // d_qk is 4
 }
 
 TEST(RelativeAttention, RefusesWhatMakesNoSense) {
