@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every variation of the model, trained alike on the characters of Shakespeare (examples/shakespeare_char.toml): the lowest
-# validation loss, tokens a second and parameters, as a table. One seed and one setting of everything else: what is
+# validation loss, tokens a second, parameters and planned memory, as a table. One seed and one setting of everything else: what is
 # told apart by a hundredth may be chance.
 #   [QKV=build/qkv] [ONLY=REGEX] bench/variations.sh [--set key=value]...      (all runs with these settings, too; ONLY those
 #   whose names match)
@@ -51,13 +51,15 @@ variations=(
   "sinusoidal, scaled embeddings:model.positions=sinusoidal model.embedding_scaled=true"
   "quick GELU:model.activation=gelu_quick"
   "squared ReLU:model.activation=relu_squared"
-  "two hidden layers of 320:model.hidden_layers=2 model.hidden=320"
+  "two hidden layers of 256:model.hidden_layers=2 model.hidden=256"
   "capped scores and logits:model.attention_cap=50 model.logit_cap=30"
   "sinks:model.attention_sinks=true"
   "latent attention (32):model.positions=rotary model.rotary_width=16 model.kv_latent=32"
-  "4 experts of 256, 2 of a token:model.experts=4 model.expert_hidden=256"
+  "4 experts of 128, 2 of a token:model.experts=4 model.expert_hidden=128"
+  "8 experts of 64, 2 of a token:model.experts=8 model.expert_hidden=64"
+  "8 experts of 48, sigmoid, 1 shared of 128:model.experts=8 model.expert_hidden=48 model.shared_hidden=128 model.router_score=sigmoid"
+  "the same, a bias of the choice for balance:model.experts=8 model.expert_hidden=48 model.shared_hidden=128 model.router_score=sigmoid model.expert_choice_bias=true model.expert_balance=0"
   "8 experts of 256, 2 of a token:model.experts=8 model.expert_hidden=256"
-  "8 experts, sigmoid, 1 shared:model.experts=8 model.expert_hidden=128 model.shared_hidden=256 model.router_score=sigmoid"
   "preset llama:model.preset=llama"
   "preset palm:model.preset=palm"
   "preset gemma:model.preset=gemma"
@@ -68,8 +70,8 @@ variations=(
   "preset gopher:model.preset=gopher"
   "preset riedel-g:model.preset=riedel-g"
 )
-echo "| variation | validation loss | bits a byte | tokens/s | parameters |"
-echo "|---|---|---|---|---|"
+echo "| variation | validation loss | bits a byte | tokens/s | parameters | memory (MB) |"
+echo "|---|---|---|---|---|---|"
 for entry in "${variations[@]}"; do
   [[ ${entry%%:*} =~ ${ONLY:-.} ]] || continue
   set_options=()
@@ -80,5 +82,6 @@ for entry in "${variations[@]}"; do
   speed=$(awk -F'"tokens_per_second":' 'NF > 1 { split($2, a, /[,}]/); print a[1] }' "$scratch/run/metrics.jsonl" | sort -n |
     awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }')
   echo "| ${entry%%:*} | $(awk '{ print $3 }' <<<"$best") | $(grep -o '[0-9.]* bits' <<<"$best" | awk '{ print $1 }') | $speed | $(
-    grep -o '[0-9.]*[kM] parameters' <<<"$log" | head -1 | awk '{ print $1 }') |"
+    grep -o '[0-9.]*[kM] parameters' <<<"$log" | head -1 | awk '{ print $1 }') | $(
+    grep -o '[0-9]* MB' <<<"$log" | head -1 | awk '{ print $1 }') |"
 done

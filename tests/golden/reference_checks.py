@@ -15,13 +15,17 @@ DECODERS = ["gpt2", "gpt2_variant", "llama_mha", "llama_gqa", "llama_bias_headdi
             "llama_rope_llama3", "llama_rope_yarn", "mistral_sliding", "qwen2", "gemma", "phi", "phi3", "olmo", "olmo2",
             "stablelm", "starcoder2", "granite", "cohere", "gpt_neox", "gpt_neox_serial", "gptj", "falcon_mqa",
             "falcon_newarch", "bloom_alibi", "mpt_alibi", "gpt_neo", "gpt_bigcode_mqa", "opt_preln", "opt_postln_proj",
-            "bert_causal"]
+            "bert_causal", "gemma2", "deepseek_v2", "deepseek_v2_yarn", "deepseek_v3", "deepseek_v3_yarn_qlora", "qwen2_moe", "ctrl",
+            "xglm_sinusoidal"]
 ENCODERS = ["bert_mlm", "bert_seqcls", "bert_tokencls", "bert_qa", "bert_nsp", "bert_pretraining", "roberta_mlm",
-            "distilbert_mlm", "albert_mlm", "electra_mlm"]
-ENCODER_DECODERS = ["t5", "t5_v1_1", "bart", "marian", "mbart", "pegasus"]
+            "distilbert_mlm", "albert_mlm", "electra_mlm", "electra_discriminator", "bigbird_full", "bigbird_sparse",
+            "longformer_mlm", "deberta_v2_mlm", "xlnet"]
+ENCODER_DECODERS = ["t5", "t5_v1_1", "bart", "marian", "mbart", "pegasus", "m2m100"]
+# Whose routers' logits are stored for padding, too, which is not computed.
+MIXTURES = ["mixtral_moe", "switch_transformers"]
 # What each mode of check_forward.py has something to compare in.
-FORWARD_CASES = {"": DECODERS + ENCODERS + ENCODER_DECODERS, "--inner": DECODERS + ENCODERS + ENCODER_DECODERS,
-                 "--train": ["gpt2", "llama_mha", "bert_mlm", "t5", "bart"], "--generate": DECODERS + ENCODER_DECODERS}
+FORWARD_CASES = {"": DECODERS + ENCODERS + ENCODER_DECODERS + MIXTURES, "--inner": DECODERS + ENCODERS + ENCODER_DECODERS,
+                 "--train": ["gpt2", "llama_mha", "bert_mlm", "t5", "bart"], "--generate": DECODERS + ENCODER_DECODERS + MIXTURES}
 TOKENIZER_CASES = ["gpt2.json", "llamacpp_gpt2.json"]
 
 
