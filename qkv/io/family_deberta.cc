@@ -72,34 +72,19 @@ OrderedJson write_config(const ModelSpec& s) {
   OrderedJson types = OrderedJson::array();
   if (r.by_content) types.push_back("c2p");
   if (r.by_position) types.push_back("p2c");
-  OrderedJson config = {
-      {"model_type", "deberta-v2"},
-      {"architectures", {"DebertaV2" + head_name(s)}},
-      {"vocab_size", s.vocab_size},
-      {"max_position_embeddings", s.context},
-      {"hidden_size", s.width},
-      {"num_hidden_layers", s.layers},
-      {"num_attention_heads", s.attention.heads},
-      {"intermediate_size", s.hidden},
-      {"hidden_act", config_name_of(s.activation)},
-      {"layer_norm_eps", decimal(s.norm_epsilon)},
-      {"attention_probs_dropout_prob", decimal(s.attention.dropout)},
-      {"hidden_dropout_prob", decimal(s.residual_dropout)},
-      {"initializer_range", decimal(s.init_std)},
-      {"type_vocab_size", s.segments},
-      {"position_biased_input", s.positions == Positions::learned},
-      {"relative_attention", true},
-      {"max_relative_positions", r.distance},
-      {"position_buckets", r.buckets > 0 ? r.buckets : -1},
-      {"pos_att_type", types},
-      {"share_att_key", r.shared_projections},
-      {"norm_rel_ebd", r.normed ? "layer_norm" : "none"},
-      {"pooler_hidden_size", s.width},
-      {"pooler_hidden_act", config_name_of(s.pooler ? s.pooler_activation : Activation::gelu)},
-      {"cls_dropout", decimal(s.head_dropout)},
-      {"pad_token_id", 0},
-      {"torch_dtype", "float32"}};
-  write_labels(s, config);
+  OrderedJson config = write_bert_like(s, "deberta-v2", "DebertaV2", 0);
+  for (const char* key : {"classifier_dropout", "position_embedding_type"}) config.erase(key);
+  config["position_biased_input"] = s.positions == Positions::learned;
+  config["relative_attention"] = true;
+  config["max_relative_positions"] = r.distance;
+  config["position_buckets"] = r.buckets > 0 ? r.buckets : -1;
+  config["pos_att_type"] = types;
+  config["share_att_key"] = r.shared_projections;
+  config["norm_rel_ebd"] = r.normed ? "layer_norm" : "none";
+  config["pooler_hidden_size"] = s.width;
+  config["pooler_hidden_act"] = config_name_of(s.pooler ? s.pooler_activation : Activation::gelu);
+  config["cls_dropout"] = decimal(s.head_dropout);
+  config["pad_token_id"] = 0;
   return config;
 }
 

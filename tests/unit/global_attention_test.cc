@@ -122,14 +122,14 @@ TEST(GlobalAttention, OneTokenInTheMiddle) {
       seen += std::equal(before.data<float>() + query * 12, before.data<float>() + query * 12 + 12,
                          after.data<float>() + query * 12)
                   ? '.'
-                  : 'x';
+                  : '#';
       rows.ids[k] = 4;
     }
     return seen;
   };
-  EXPECT_EQ(seen_by(0), "xxx...x......");
-  EXPECT_EQ(seen_by(6), "xxxxxxxxxxxxx");
-  EXPECT_EQ(seen_by(10), "......x.xxxxx");
+  EXPECT_EQ(seen_by(0), "###...#......");
+  EXPECT_EQ(seen_by(6), "#############");
+  EXPECT_EQ(seen_by(10), "......#.#####");
 }
 
 TEST(GlobalAttention, RefusesWhatDoesNotFit) {
