@@ -53,7 +53,8 @@ struct VariedHyperparameters : Hyperparameters {
   NormPlacement placement = NormPlacement::pre;
   Branches branches = Branches::serial;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
-  Index H_kv = 0;  // heads that have keys and values of their own; 0: H
+  Index H_kv = 0;                 // heads that have keys and values of their own; 0: H
+  std::vector<Index> head_sizes;  // d_attn and d_mid of each head; none: all have those of Hyperparameters
   Index groups =
       0;  // layer l of L has the parameters of group ((l - 1) groups / L), rounded down, + 1 (ALBERT)
   bool learned_positions = true;  // W_p is added to the embeddings
@@ -84,6 +85,10 @@ struct VariedHyperparameters : Hyperparameters {
   double expert_scale = 1;
   Index d_shared = 0;         // hidden units of a perceptron beside the experts; 0: none
   bool shared_gated = false;  // it counts sigmoid(w . x)
+
+  // Of head i, from 0: entries of its queries and keys, and the first of them among those of all heads.
+  Index size(Index i) const { return head_sizes.empty() ? d_attn : head_sizes[static_cast<std::size_t>(i)]; }
+  Index first_row(Index i) const { return i == 0 ? 0 : first_row(i - 1) + size(i - 1); }
 };
 
 // A perceptron as it varies.
@@ -150,6 +155,11 @@ struct VariedLayer {
   explicit VariedLayer(const VariedHyperparameters& h)
       : W(h.H, h.d_attn, h.d_mid, h.d_query_latent > 0 ? h.d_query_latent : h.d_e,
           h.d_latent > 0 ? h.d_latent : h.d_e, h.d_e) {
+    if (!h.head_sizes.empty()) {
+      for (Index i = 0; i < h.H; ++i)
+        W.head[static_cast<std::size_t>(i)] = AttentionParameters<T>(h.size(i), h.size(i), h.d_e, h.d_e);
+      W.W_o = Matrix<T>::Constant(h.d_e, h.first_row(h.H), T(0));
+    }
     if (h.d_latent > 0) {
       W_c = Matrix<T>::Constant(h.d_latent + h.d_rot, h.d_e, T(0));
       gamma_c = Vector<T>::Constant(h.d_latent, T(0));
@@ -438,14 +448,14 @@ Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, cons
     X_kv = latent(C.topRows(h.d_latent), layer.gamma_c);
     K_shared = C.bottomRows(h.d_rot);
   }
-  Matrix<T> Q(h.H * h.d_attn, l), K(h.H_kv * h.d_attn, l);
+  Matrix<T> Q(h.first_row(h.H), l), K(h.first_row(h.H_kv), l);
   for (Index i = 0; i < h.H; ++i) {
     const AttentionParameters<T>& W = layer.W.head[static_cast<std::size_t>(i)];
-    Q.middleRows(i * h.d_attn, h.d_attn) = affine(W.W_q, X_q, W.b_q);
+    Q.middleRows(h.first_row(i), h.size(i)) = affine(W.W_q, X_q, W.b_q);
     if (i % group != 0) continue;
     const Matrix<T> k = affine(W.W_k, X_kv, W.b_k);
-    if (h.d_latent > 0) K.middleRows(i / group * h.d_attn, h.d_rot) = K_shared;
-    K.middleRows((i / group + 1) * h.d_attn - k.rows(), k.rows()) = k;
+    if (h.d_latent > 0) K.middleRows(h.first_row(i / group), h.d_rot) = K_shared;
+    K.middleRows(h.first_row(i / group + 1) - k.rows(), k.rows()) = k;
   }
   if (h.query_key_norm != QueryKeyNorm::none) {
     const auto normed = [&](Matrix<T>& M, const Vector<T>& gamma) {
@@ -459,13 +469,13 @@ Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, cons
     normed(K, layer.gamma_k);
   }
   const Index terms = h.relative == RelativeAttention::disentangled ? 1 + h.by_content + h.by_position : 1;
-  const double scale =
-      h.score_scale > 0 ? h.score_scale : 1 / std::sqrt(static_cast<double>(h.d_attn * terms));
-  Matrix<T> Y(h.H * h.d_mid, l);
-  for (Index i = 0; i < h.H; ++i) {
+  Matrix<T> Y(layer.W.W_o.cols(), l);
+  for (Index i = 0, row = 0; i < h.H; ++i) {
+    const double scale =
+        h.score_scale > 0 ? h.score_scale : 1 / std::sqrt(static_cast<double>(h.size(i) * terms));
     const AttentionParameters<T>& W = layer.W.head[static_cast<std::size_t>(i / group * group)];
-    const Matrix<T> q = turned<T>(Q.middleRows(i * h.d_attn, h.d_attn), h),
-                    k = turned<T>(K.middleRows(i / group * h.d_attn, h.d_attn), h);
+    const Matrix<T> q = turned<T>(Q.middleRows(h.first_row(i), h.size(i)), h),
+                    k = turned<T>(K.middleRows(h.first_row(i / group), h.size(i / group)), h);
     Matrix<T> S = k.transpose() * q * T(scale), S_distance = Matrix<T>::Constant(l, l, T(0));
     add_relative(S_distance, i, q, k, layer, P, h);
     for (Index t_z = 1; t_z <= l; ++t_z)
@@ -482,7 +492,8 @@ Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, cons
       S.row(l).setConstant(layer.sink[i]);
     }
     const Matrix<T> probabilities = softmax(S);
-    Y.middleRows(i * h.d_mid, h.d_mid) = affine(W.W_v, X_kv, W.b_v) * probabilities.topRows(l);
+    Y.middleRows(row, W.W_v.rows()) = affine(W.W_v, X_kv, W.b_v) * probabilities.topRows(l);
+    row += W.W_v.rows();
   }
   return affine(layer.W.W_o, Y, layer.W.b_o);
 }

@@ -57,6 +57,8 @@ void run(const std::string& path) {
   if (s.has_blocks()) {
     fmt::print("  heads       {} ({} for keys and values), queries {} wide, values {} wide\n",
                s.attention.heads, s.attention.kv_heads, s.attention.d_qk, s.attention.d_vo);
+    if (!s.attention.head_sizes.empty())
+      fmt::print("  head sizes  {}\n", fmt::join(s.attention.head_sizes, ", "));
     if (s.attention.latent > 0)
       fmt::print(
           "  latents     {} wide for keys and values{}\n", s.attention.latent,

@@ -10,8 +10,8 @@ constexpr int64_t kMost = kMostOfConfig;
 // 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces;
 // 3 no recurrences, and no order but the stack's; 4 one vocabulary, and no variations of blocks; 5 no
 // experts, latents, caps and sinks, and windows for patterns; 6 no relative attention, unit embeddings,
-// global projections, grids and encoders of another shape.
-constexpr int64_t kVersion = 7;
+// global projections, grids and encoders of another shape; 7 heads of one size.
+constexpr int64_t kVersion = 8;
 
 ModelSpec read_config(const JsonField& c) {
   const JsonField q = c["qkv"];
@@ -126,6 +126,7 @@ ModelSpec read_config(const JsonField& c) {
     s.attention.global_projections = q["global_projections"].boolean();
     s.experts.choice_rate = static_cast<float>(q["expert_choice_rate"].number());
   }
+  if (version > 7) s.attention.head_sizes = q["head_sizes"].integers();
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
   s.width = q["width"].integer(0, kMost);
@@ -249,6 +250,7 @@ OrderedJson write_config(const ModelSpec& s) {
             {"kv_heads", s.attention.kv_heads},
             {"d_qk", s.attention.d_qk},
             {"d_vo", s.attention.d_vo},
+            {"head_sizes", s.attention.head_sizes},
             {"attention_bias", s.attention.bias},
             {"attention_scaled", s.attention.scaled},
             {"attention_scaled_by_layer", s.attention.scaled_by_layer},

@@ -55,6 +55,7 @@ ModelSpec ModelSpec::encoder_spec() const {
   if (encoder.width > 0) s.width = encoder.width;
   if (encoder.hidden > 0) s.hidden = encoder.hidden;
   if (encoder.heads > 0) s.attention.heads = s.attention.kv_heads = encoder.heads;
+  if (encoder.width > 0 || encoder.heads > 0) s.attention.head_sizes.clear();
   if (encoder.width > 0 || encoder.heads > 0)
     s.attention.d_qk = s.attention.d_vo = s.width / s.attention.heads;
   return s;
@@ -105,6 +106,30 @@ void check_latents(const ModelSpec& s) {
         a.heads);
   check(a.query_key_norm == QueryKeyNorm::none,
         "model: kv_latent: it is the latent that is normalised, not {}", name_of(a.query_key_norm));
+}
+
+void check_head_sizes(const ModelSpec& s) {
+  const AttentionSpec& a = s.attention;
+  if (a.head_sizes.empty()) return;
+  check(std::ssize(a.head_sizes) == a.heads, "model: head_sizes: {} of {} heads", a.head_sizes.size(),
+        a.heads);
+  for (const int64_t size : a.head_sizes)
+    check(size >= 1 && size <= 576, "model: head_sizes: a size must be between 1 and 576, got {}", size);
+  const auto [least, most] = std::minmax_element(a.head_sizes.begin(), a.head_sizes.end());
+  check(a.d_qk == *most && a.d_vo == *most,
+        "model: head_sizes say the width of a head: d_qk and d_vo must "
+        "be the widest's {}, got {} and {}",
+        *most, a.d_qk, a.d_vo);
+  check(a.kv_heads == a.heads,
+        "model: head_sizes: heads of different sizes share no keys, kv_heads must be {}", a.heads);
+  check(a.rotary.width <= *least,
+        "model: head_sizes: rotary_width must be at most the narrowest's {}, got {}", *least, a.rotary.width);
+  check(a.latent == 0, "model: head_sizes: heads made of kv_latent have one size");
+  check(a.query_key_norm == QueryKeyNorm::none,
+        "model: head_sizes: query_key_norm {} is of heads of one size", name_of(a.query_key_norm));
+  check(!a.relative.on(), "model: head_sizes: relative_attention {} has vectors of one size",
+        name_of(a.relative.kind));
+  check(!a.global_projections, "model: head_sizes: global_projections are of heads of one size");
 }
 
 void check_relative(const ModelSpec& s) {
@@ -387,6 +412,7 @@ void check_spec(const ModelSpec& s) {
   check_rotary(s);
   check_blocks(s);
   check_latents(s);
+  check_head_sizes(s);
   check_relative(s);
   check_grid(s);
   check_global_projections(s);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "qkv/nn/global_attention.h"
+#include "qkv/nn/head_sizes.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/group_norm.h"
 #include "qkv/ops/linear.h"
@@ -28,7 +29,7 @@ namespace {
 // But where scores are capped, or stand beside a sink's.
 IdleBias keys_at(int64_t column, const AttentionSpec& spec) {
   if (spec.cap > 0 || spec.sinks) return {};
-  return {column, column + spec.kv_heads * spec.d_qk};
+  return {column, column + spec.key_columns()};
 }
 
 // A layer's pattern within what its stack sees.
@@ -52,7 +53,8 @@ MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string
                   : 1.0f) /
              (spec.scaled_by_layer ? static_cast<float>(layer + 1) : 1.0f)),
       site_(site),
-      out_(parameters, name + ".out", spec.heads * spec.d_vo, width, spec.out_bias, std.out) {
+      narrow_(narrow_heads(spec)),
+      out_(parameters, name + ".out", spec.output_columns(), width, spec.out_bias, std.out) {
   if (spec.sinks)
     sinks_ =
         &parameters.add(name + ".sinks", {spec.heads}, ParameterKind::vector, {Initializer::Kind::zeros});
@@ -64,6 +66,7 @@ Tensor MultiHeadAttention::forward(const Heads& q, const Heads& k, const Heads& 
 }
 
 Tensor MultiHeadAttention::project(Tensor heads, const Context& context) const {
+  if (narrow_) heads = gather_columns(heads, narrow_);
   context.visit(name_ + ".heads", heads);
   return out_.forward(heads);
 }
@@ -101,7 +104,7 @@ constexpr uint32_t kGlobalSite = 6;  // of a layer's uses of randomness
 IdleBias idle_bias(const AttentionSpec& spec) {
   if (spec.rotary.width > 0 || spec.query_key_norm != QueryKeyNorm::none || spec.relative.sees_key_bias())
     return {};
-  return keys_at(spec.heads * spec.d_qk, spec);
+  return keys_at(spec.query_columns(), spec);
 }
 
 }  // namespace
@@ -109,9 +112,9 @@ IdleBias idle_bias(const AttentionSpec& spec) {
 SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, int64_t width,
                              const AttentionSpec& spec, float norm_epsilon, Mask mask, int64_t layer,
                              uint32_t site, InitStd std)
-    : qkv_(parameters, name + ".qkv", width,
-           (spec.heads + spec.kv_heads) * spec.d_qk + spec.kv_heads * spec.d_vo, spec.bias, std.inner,
-           idle_bias(spec)),
+    : qkv_(parameters, name + ".qkv", width, spec.query_columns() + spec.key_columns() + spec.value_columns(),
+           spec.bias, std.inner, idle_bias(spec)),
+      spread_(spread_heads(spec, {HeadPart::query, HeadPart::key, HeadPart::value})),
       norm_epsilon_(norm_epsilon),
       attention_(parameters, name, width, spec, mask, true, layer, site, std),
       relative_(spec.relative.on()
@@ -138,6 +141,7 @@ SelfAttention::~SelfAttention() = default;
 Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
   const AttentionSpec& a = attention_.spec();
   Tensor qkv = qkv_.forward(x);
+  if (spread_) qkv = gather_columns(qkv, spread_);
   const int64_t k_column = a.heads * a.d_qk, v_column = k_column + a.kv_heads * a.d_qk;
   if (query_norm_ != nullptr) {
     const auto normed = [&](int64_t column, int64_t heads, const Parameter& gamma) {
@@ -175,19 +179,24 @@ std::unique_ptr<LayerState> SelfAttention::make_state(int64_t sequences) const {
 
 CrossAttention::CrossAttention(Parameters& parameters, const std::string& name, int64_t width, int64_t source,
                                const AttentionSpec& spec, int64_t layer, uint32_t site, InitStd std)
-    : q_(parameters, name + ".q", width, spec.heads * spec.d_qk, spec.bias, std.inner),
-      kv_(parameters, name + ".kv", source, spec.kv_heads * (spec.d_qk + spec.d_vo), spec.bias, std.inner,
+    : q_(parameters, name + ".q", width, spec.query_columns(), spec.bias, std.inner),
+      kv_(parameters, name + ".kv", source, spec.key_columns() + spec.value_columns(), spec.bias, std.inner,
           keys_at(0, spec)),
+      spread_q_(spread_heads(spec, {HeadPart::query})),
+      spread_kv_(spread_heads(spec, {HeadPart::key, HeadPart::value})),
       attention_(parameters, name, width, spec, Mask::full(), false, layer, site, std) {}
 
 Tensor CrossAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
   const AttentionSpec& a = attention_.spec();
-  const Heads q{q_.forward(x), 0, a.heads, a.d_qk};
+  Tensor projected = q_.forward(x);
+  if (spread_q_) projected = gather_columns(projected, spread_q_);
+  const Heads q{projected, 0, a.heads, a.d_qk};
   auto* memory = state == nullptr ? nullptr : &dynamic_cast<SourceState&>(*state);
   if (memory != nullptr && memory->filled())
     return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context);
   check(context.source.defined(), "{}: there is no source to attend to", attention_.name());
-  const Tensor kv = kv_.forward(context.source);
+  Tensor kv = kv_.forward(context.source);
+  if (spread_kv_) kv = gather_columns(kv, spread_kv_);
   const Heads k{kv, 0, a.kv_heads, a.d_qk}, v{kv, a.kv_heads * a.d_qk, a.kv_heads, a.d_vo};
   const std::vector<int32_t>& offsets = context.source_layout.offsets;
   if (memory != nullptr) memory->append(k, v, offsets);

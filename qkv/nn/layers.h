@@ -5,13 +5,14 @@
 #include <optional>
 #include <string>
 
+#include "qkv/nn/attention_spec.h"
 #include "qkv/nn/context.h"
 #include "qkv/nn/layer_state.h"
 #include "qkv/nn/norm.h"
 #include "qkv/nn/parameter.h"
 #include "qkv/nn/relative.h"
+#include "qkv/ops/gather_columns.h"
 #include "qkv/ops/linear.h"
-#include "qkv/ops/rotary.h"
 
 namespace qkv {
 
@@ -43,39 +44,6 @@ class Sublayer {
   virtual std::unique_ptr<LayerState> make_state(int64_t /*sequences*/) const { return nullptr; }
 };
 
-// The norm of queries and keys before their product (Henry et al. 2020), an RMSnorm.
-enum class QueryKeyNorm : uint8_t {
-  none,
-  heads,  // of each head, by one weight for all heads
-  whole,  // of all heads together (OLMo 2)
-};
-
-// The shape and the options of Algorithm 5.
-struct AttentionSpec {
-  int64_t heads = 1;
-  int64_t kv_heads = 1;          // heads % kv_heads == 0
-  int64_t d_qk = 0;              // width of a query and of a key
-  int64_t d_vo = 0;              // width of a value
-  bool bias = true;              // of the queries, keys and values
-  bool scaled = true;            // divide the scores by sqrt(d_qk) (Algorithm 4)
-  bool scaled_by_layer = false;  // and by the layer's number, from 1 (GPT-2's option)
-  float dropout = 0;             // of the probabilities
-  bool out_bias = true;          // of the output's projection
-  float scale = 0;               // what scores are multiplied by instead; 0: as said above
-  float cap = 0;                 // scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
-  bool sinks = false;            // each head has a score without a value, learned (gpt-oss)
-  QueryKeyNorm query_key_norm = QueryKeyNorm::none;
-  bool global_projections =
-      false;  // tokens that see all have queries, keys and values of their own (Longformer)
-  std::vector<Pattern> patterns = {};  // of self-attention: layer l has patterns[l % size]; none: all keys
-  RotarySpec rotary = {};              // of self-attention
-  RelativeSpec relative = {};          // of self-attention
-  int64_t latent = 0;        // of keys and values (nn/latent_attention.h); 0: they are made of x itself
-  int64_t query_latent = 0;  // likewise of queries
-
-  bool operator==(const AttentionSpec&) const = default;
-};
-
 // What fresh weights are drawn with: those that end a residual branch apart.
 struct InitStd {
   float inner, out;
@@ -92,7 +60,7 @@ class MultiHeadAttention {
   // Lines 4-9: the heads' outputs, projected.
   Tensor forward(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
                  const Context& context, const PairTables& pair = {}) const;
-  // The two halves of that: [N, heads v.width], and its projection.
+  // The two halves of that: [N, heads v.width], and its projection, less what heads are narrower than that.
   Tensor heads(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys, const Context& context,
                const PairTables& pair = {}) const;
   Tensor project(Tensor heads, const Context& context) const;
@@ -110,7 +78,8 @@ class MultiHeadAttention {
   float scale_;
   uint32_t site_;
   Parameter* sinks_ = nullptr;  // f32 [heads]
-  Linear out_;                  // W_o
+  std::shared_ptr<const ColumnMap> narrow_;
+  Linear out_;  // W_o
 };
 
 // Z = X; one fused projection gives the queries, keys and values of all heads.
@@ -125,6 +94,7 @@ class SelfAttention : public Sublayer {
 
  private:
   Linear qkv_;  // rows: all queries' weights, then keys', then values'
+  std::shared_ptr<const ColumnMap> spread_;
   Parameter *query_norm_ = nullptr, *key_norm_ = nullptr;
   float norm_epsilon_;
   MultiHeadAttention attention_;
@@ -144,6 +114,7 @@ class CrossAttention : public Sublayer {
  private:
   Linear q_;
   Linear kv_;  // rows: all keys' weights, then values'
+  std::shared_ptr<const ColumnMap> spread_q_, spread_kv_;
   MultiHeadAttention attention_;
 };
 

@@ -80,6 +80,19 @@ class Reader {
     in_range(k, *v, range);
     out = *v;
   }
+  void operator()(const Key& k, std::vector<int64_t>& out, Range<int64_t> range) {
+    const toml::node* n = find(k);
+    if (n == nullptr) return;
+    const toml::array* list = n->as_array();
+    if (list == nullptr) refuse(k, "expected a list of integers");
+    out.clear();
+    for (const toml::node& e : *list) {
+      const auto i = e.value_exact<int64_t>();
+      if (!i) refuse(k, "expected a list of integers");
+      in_range(k, *i, range);
+      out.push_back(*i);
+    }
+  }
   void operator()(const Key& k, double& out, Range<double> range) {
     const toml::node* n = find(k);
     if (n == nullptr) return;
@@ -195,6 +208,9 @@ std::string toml_value(const std::vector<std::string>& list) {
   for (const std::string& s : list) out += (out.empty() ? "" : ", ") + toml_value(s);
   return "[" + out + "]";
 }
+std::string toml_value(const std::vector<int64_t>& list) {
+  return fmt::format("[{}]", fmt::join(list, ", "));
+}
 std::string toml_value(bool b) {
   return b ? "true" : "false";
 }
@@ -229,6 +245,9 @@ class Writer {
     put(k,
         value == 0 && word_for_zero != nullptr ? toml_value(std::string(word_for_zero)) : toml_value(value),
         fmt::format(" ({} to {:g})", range.least, static_cast<double>(range.most)));
+  }
+  void operator()(const Key& k, const std::vector<int64_t>& value, Range<int64_t> range) {
+    put(k, toml_value(value), fmt::format(" ({} to {})", range.least, range.most));
   }
   void operator()(const Key& k, double value, Range<double> range) {
     put(k, toml_value(value), fmt::format(" ({:g} to {:g})", range.least, range.most));

@@ -151,6 +151,9 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"d_qk", "width of a head's queries and keys", "width / heads"}, m.attention.d_qk,
     Range<int64_t>{1, 576});
   v({"d_vo", "width of a head's values", "width / heads"}, m.attention.d_vo, Range<int64_t>{1, 576});
+  v({"head_sizes",
+     "of heads of different sizes, each one's width of queries, keys and values, e.g. [16, 16, 32, 64]"},
+    m.attention.head_sizes, Range<int64_t>{1, 576});
   v({"attention_bias", "biases of queries, keys and values"}, m.attention.bias);
   v({"attention_out_bias", "of the projection of their output", "attention_bias"}, m.attention.out_bias);
   v({"attention_scaled", "scores are divided by sqrt(d_qk)"}, m.attention.scaled);

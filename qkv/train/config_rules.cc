@@ -92,7 +92,9 @@ void settle_head(TrainConfig& c, const Given& given) {
 void settle_rotary(ModelSpec& m, const Given& given, int64_t before) {
   RotarySpec& r = m.attention.rotary;
   if (m.positions != Positions::rotary) return;
-  if (!given("model.rotary_width") && r.width == 0) r.width = m.attention.d_qk / 2 * 2;
+  const std::vector<int64_t>& sizes = m.attention.head_sizes;
+  const int64_t narrowest = sizes.empty() ? m.attention.d_qk : *std::min_element(sizes.begin(), sizes.end());
+  if (!given("model.rotary_width") && r.width == 0) r.width = narrowest / 2 * 2;
   if (r.scaling == RotaryScaling::none || r.scaling == RotaryScaling::linear) return;
   if (!given("model.rotary_original_context") && r.original_context == 0) r.original_context = before;
   if (r.scaling != RotaryScaling::yarn) return;
@@ -140,6 +142,8 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("kv_heads", from.attention.kv_heads, m.attention.kv_heads);
   same("d_qk", from.attention.d_qk, m.attention.d_qk);
   same("d_vo", from.attention.d_vo, m.attention.d_vo);
+  same("head_sizes", fmt::format("[{}]", fmt::join(from.attention.head_sizes, ", ")),
+       fmt::format("[{}]", fmt::join(m.attention.head_sizes, ", ")));
   same("attention_bias", from.attention.bias, m.attention.bias);
   same("attention_out_bias", from.attention.out_bias, m.attention.out_bias);
   same("attention_scaled", from.attention.scaled, m.attention.scaled);
@@ -356,11 +360,19 @@ void settle(TrainConfig& c, const ReadConfig& read) {
     settle_recurrence(m, given);
     settle_relative(m, given);
     const int64_t heads = m.attention.heads;
-    if (m.has_blocks() && !(given("model.d_qk") && given("model.d_vo")) && m.width % heads != 0)
+    if (const auto& sizes = m.attention.head_sizes; !sizes.empty()) {
+      const int64_t widest = *std::max_element(sizes.begin(), sizes.end());
+      if (!given("model.d_qk")) m.attention.d_qk = widest;
+      if (!given("model.d_vo")) m.attention.d_vo = widest;
+    }
+    if (m.has_blocks() && m.attention.head_sizes.empty() && !(given("model.d_qk") && given("model.d_vo")) &&
+        m.width % heads != 0)
       usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, m.width, heads);
     if (!given("model.kv_heads")) m.attention.kv_heads = heads;
-    if (m.has_blocks() && !given("model.d_qk")) m.attention.d_qk = m.width / heads;
-    if (m.has_blocks() && !given("model.d_vo")) m.attention.d_vo = m.width / heads;
+    if (m.has_blocks() && m.attention.head_sizes.empty() && !given("model.d_qk"))
+      m.attention.d_qk = m.width / heads;
+    if (m.has_blocks() && m.attention.head_sizes.empty() && !given("model.d_vo"))
+      m.attention.d_vo = m.width / heads;
     if (!given("model.attention_out_bias")) m.attention.out_bias = m.attention.bias;
     if (!given("model.hidden")) m.hidden = 4 * m.width;
     if (m.experts.count > 0 && !given("model.expert_hidden")) m.experts.hidden = m.hidden;

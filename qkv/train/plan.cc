@@ -37,6 +37,7 @@ struct Columns {
                    : m.hidden * m.hidden_layers),
         heads(m.attention.heads),
         normed((m.attention.rotary.width > 0 ? qkv : 0) +
+               (m.attention.head_sizes.empty() ? 0 : 4 * m.attention.output_columns()) +
                (m.attention.query_key_norm != QueryKeyNorm::none ? 2 * qkv : 0) +
                (m.norm_placement == NormPlacement::sandwich || m.norm_placement == NormPlacement::branch
                     ? 2 * width

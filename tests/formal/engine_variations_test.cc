@@ -146,6 +146,15 @@ VariedCase varied_case(unsigned seed) {
     s.hidden_layers = between(u, 2, 3);
     h.further_layers = s.hidden_layers - 1;
   }
+  if (a.latent == 0 && a.kv_heads == a.heads && !a.relative.on() && a.query_key_norm == QueryKeyNorm::none &&
+      a.rotary.width < a.d_qk && u() < 0.5) {
+    const auto narrowest = static_cast<int>(std::max<int64_t>(2, a.rotary.width));
+    for (int64_t i = 0; i < a.heads; ++i) {
+      a.head_sizes.push_back(between(u, narrowest, 9));
+      h.head_sizes.push_back(a.head_sizes.back());
+    }
+    a.d_qk = a.d_vo = *std::max_element(a.head_sizes.begin(), a.head_sizes.end());
+  }
   h.N_V = s.vocab_size;
   h.l_max = s.context;
   h.L = s.layers;
@@ -198,14 +207,21 @@ Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
     const int64_t first = (static_cast<int64_t>(l) * c.spec.layers + c.hyper.groups - 1) / c.hyper.groups;
     const std::string block = fmt::format("decoder.block.{}.", first), at = block + "attention",
                       ff = block + "feed_forward";
-    const int64_t group = a.heads / a.kv_heads, q_rows = a.heads * a.d_qk, k_rows = a.kv_heads * a.d_qk;
-    if (a.latent > 0) {
-      Rows q, k, v;
-      for (const auto& W : from.W.head) {
-        q = stacked(q, W.W_q);
-        k = stacked(k, W.W_k);
-        v = stacked(v, W.W_v);
-      }
+    Rows q, k, v, b_q, b_k, b_v;
+    for (int64_t i = 0; i < a.heads; ++i) {
+      const auto& W = from.W.head[static_cast<size_t>(i)];
+      q = stacked(q, W.W_q);
+      b_q = stacked(b_q, W.b_q);
+      if (i % (a.heads / a.kv_heads) != 0) continue;
+      k = stacked(k, W.W_k);
+      b_k = stacked(b_k, W.b_k);
+      v = stacked(v, W.W_v);
+      b_v = stacked(b_v, W.b_v);
+    }
+    if (a.latent == 0) {
+      put(at + ".qkv.weight", stacked(q, stacked(k, v)));
+      put(at + ".qkv.bias", stacked(b_q, stacked(b_k, b_v)));
+    } else {
       put(at + ".q.weight", q);
       put(at + ".kv.weight", stacked(k, v));
       put(at + ".kv_latent.weight", from.W_c);
@@ -215,21 +231,6 @@ Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
       put(at + ".q_latent.bias", from.b_cq);
       put(at + ".q_norm.gamma", from.gamma_cq);
     }
-    Rows weight = Rows::Zero(q_rows + k_rows + a.kv_heads * a.d_vo, c.spec.width),
-         bias = Rows::Zero(weight.rows(), 1);
-    for (int64_t i = 0; i < a.heads && a.latent == 0; ++i) {
-      const auto& W = from.W.head[i];
-      const auto add = [&](int64_t row, const auto& M, const auto& b) {
-        weight.middleRows(row, M.rows()) = M;
-        if (b.size() > 0) bias.middleRows(row, M.rows()) = b;
-      };
-      add(i * a.d_qk, W.W_q, W.b_q);
-      if (i % group != 0) continue;
-      add(q_rows + i / group * a.d_qk, W.W_k, W.b_k);
-      add(q_rows + k_rows + i / group * a.d_vo, W.W_v, W.b_v);
-    }
-    if (a.latent == 0) put(at + ".qkv.weight", weight);
-    if (a.bias && a.latent == 0) put(at + ".qkv.bias", bias);
     put(at + ".out.weight", from.W.W_o);
     put(at + ".out.bias", from.W.b_o);
     put(at + ".query_norm.gamma", from.gamma_q);

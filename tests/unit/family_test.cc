@@ -571,6 +571,9 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.normalization = Normalization::batch; },
       [](ModelSpec& s) { s.embedding_unit = true; },
       [](ModelSpec& s) { s.grid = 4; },
+      [](ModelSpec& s) {
+        s.attention.head_sizes.assign(static_cast<size_t>(s.attention.heads), s.attention.d_qk);
+      },
       [](ModelSpec& s) { s.encoder.heads = 2; },
       [](ModelSpec& s) { s.encoder.hidden = 9; },
       [](ModelSpec& s) {

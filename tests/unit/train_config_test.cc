@@ -594,6 +594,16 @@ TEST_F(TrainConfigTest, CombinationsThatMakeNoSense) {
   refuse_all({"model.positions=rotary", "model.rotary_scaling=llama3", "model.rotary_low=9"}, {"rotary_low"});
   refuse_all({"model.residual_multiplier=0"}, {"multiplier", "0"});
   refuse_all({"model.patterns=[3]"}, {"patterns", "string"});
+  refuse_all({"model.head_sizes=3"}, {"head_sizes", "list of integers"});
+  refuse_all({"model.head_sizes=[3, 0]"}, {"head_sizes", "0"});
+  refuse_all({"model.heads=3", "model.head_sizes=[16, 16]"}, {"head_sizes", "2 of 3 heads"});
+  refuse_all({"model.heads=2", "model.head_sizes=[16, 8]", "model.d_qk=4"}, {"head_sizes", "widest's 16"});
+  refuse_all({"model.heads=2", "model.head_sizes=[16, 8]", "model.kv_heads=1"},
+             {"head_sizes", "share no keys"});
+  refuse_all({"model.heads=2", "model.head_sizes=[16, 8]", "model.query_key_norm=heads"},
+             {"head_sizes", "query_key_norm"});
+  refuse_all({"model.heads=2", "model.head_sizes=[16, 8]", "model.positions=rotary", "model.rotary_width=12"},
+             {"head_sizes", "narrowest's 8"});
   refuse_all({"model.logit_multiplier=2", "model.unembedding_bias=true"}, {"logit_multiplier"});
 }
 

@@ -1,0 +1,58 @@
+// What an attention layer is: shapes and options.
+#pragma once
+
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "qkv/nn/relative.h"
+#include "qkv/ops/rotary.h"
+
+namespace qkv {
+
+// The norm of queries and keys before their product (Henry et al. 2020), an RMSnorm.
+enum class QueryKeyNorm : uint8_t {
+  none,
+  heads,  // of each head, by one weight for all heads
+  whole,  // of all heads together (OLMo 2)
+};
+
+// The shape and the options of Algorithm 5.
+struct AttentionSpec {
+  int64_t heads = 1;
+  int64_t kv_heads = 1;  // heads % kv_heads == 0
+  int64_t d_qk = 0;      // width of a query and of a key
+  int64_t d_vo = 0;      // width of a value
+  // Of heads that differ, each one's d_qk and d_vo; those above are the widest's. None: all are the same.
+  std::vector<int64_t> head_sizes = {};
+  bool bias = true;              // of the queries, keys and values
+  bool scaled = true;            // divide the scores by sqrt(d_qk) (Algorithm 4)
+  bool scaled_by_layer = false;  // and by the layer's number, from 1 (GPT-2's option)
+  float dropout = 0;             // of the probabilities
+  bool out_bias = true;          // of the output's projection
+  float scale = 0;               // what scores are multiplied by instead; 0: as said above
+  float cap = 0;                 // scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
+  bool sinks = false;            // each head has a score without a value, learned (gpt-oss)
+  QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+  bool global_projections =
+      false;  // tokens that see all have queries, keys and values of their own (Longformer)
+  std::vector<Pattern> patterns = {};  // of self-attention: layer l has patterns[l % size]; none: all keys
+  RotarySpec rotary = {};              // of self-attention
+  RelativeSpec relative = {};          // of self-attention
+  int64_t latent = 0;        // of keys and values (nn/latent_attention.h); 0: they are made of x itself
+  int64_t query_latent = 0;  // likewise of queries
+
+  // Columns of all heads' queries, keys or values.
+  int64_t query_columns() const { return head_sizes.empty() ? heads * d_qk : all_sizes(); }
+  int64_t key_columns() const { return head_sizes.empty() ? kv_heads * d_qk : all_sizes(); }
+  int64_t value_columns() const { return head_sizes.empty() ? kv_heads * d_vo : all_sizes(); }
+  // And of their output.
+  int64_t output_columns() const { return head_sizes.empty() ? heads * d_vo : all_sizes(); }
+
+  bool operator==(const AttentionSpec&) const = default;
+
+ private:
+  int64_t all_sizes() const { return std::accumulate(head_sizes.begin(), head_sizes.end(), int64_t{0}); }
+};
+
+}  // namespace qkv
