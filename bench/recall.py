@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What tells positions and kinds of attention apart: copying a sequence, and recalling the value of a key, at lengths
-that training had and at longer ones. A table of exact matches, in percent; one seed.
+"""What tells positions and kinds of attention apart: copying a sequence, and recalling the values of all keys, asked for
+in another order (Arora et al. 2023), at lengths that training had and at longer ones. A table of exact matches of whole
+answers, in percent; one seed.
 
     bench/recall.py [--qkv build/qkv] [--steps 2000] [--threads 2] [--only REGEX]
 """
@@ -25,6 +26,10 @@ VARIATIONS = [
     ("rotary, windows of 8 and all in turn", 'positions=rotary patterns=["window~8","all"]'),
     ("rotary, strided by 8", 'positions=rotary patterns=["window~8~stride~8"]'),
     ("rotary, blocks of 8 and their last", 'positions=rotary patterns=["block~8~summary~1"]'),
+    ("none", "positions=none"),
+    ("distance vectors (Shaw)", "relative_attention=shaw"),
+    ("distance vectors (Transformer-XL)", "relative_attention=transformer_xl"),
+    ("rotary, heads of 8, 8, 16 and 32", "positions=rotary head_sizes=[8,8,16,32]"),
     ("rotary, multi-query", "positions=rotary kv_heads=1"),
     ("rotary, latent attention (16)", "positions=rotary rotary_width=8 kv_latent=16"),
     ("rotary, 4 experts, 2 of a token", "positions=rotary experts=4 expert_hidden=128"),
@@ -47,8 +52,9 @@ def example(task, length, rng):
         return letters, letters
     keys = rng.sample(string.ascii_lowercase, length)
     values = [rng.choice(string.digits) for _ in keys]
-    asked = rng.randrange(length)
-    return " ".join(f"{k} {v}" for k, v in zip(keys, values)) + f" ? {keys[asked]}", values[asked]
+    asked = rng.sample(range(length), length)
+    pairs = " ".join(f"{k} {v}" for k, v in zip(keys, values))
+    return pairs + " ? " + " ".join(keys[i] for i in asked), " ".join(values[i] for i in asked)
 
 
 def write(path, task, lengths, count, seed):

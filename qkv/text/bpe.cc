@@ -9,6 +9,7 @@
 
 #include "qkv/base/error.h"
 #include "qkv/base/json.h"
+#include "qkv/base/rng.h"
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/unicode.h"
 
@@ -177,10 +178,11 @@ std::optional<std::string> parse_mark(const JsonField& field, std::string_view k
 }
 
 BpeOptions parse_options(const JsonField& field) {
-  if (const auto dropout = field.find("dropout"); dropout && dropout->json() != 0) {
-    dropout->refuse("null or 0: merges are not dropped at random");
-  }
   BpeOptions options;
+  if (const auto dropout = field.find("dropout")) {
+    options.dropout = dropout->number();
+    if (!(options.dropout >= 0 && options.dropout <= 1)) dropout->refuse("null, or a number from 0 to 1");
+  }
   if (const auto f = field.find("unk_token")) options.unk_token = f->string();
   options.continuing_subword_prefix = parse_mark(field, "continuing_subword_prefix");
   options.end_of_word_suffix = parse_mark(field, "end_of_word_suffix");
@@ -271,7 +273,7 @@ void Bpe::tokenize(const PieceList& list, std::vector<Token>& out) const {
   for (const Range piece : list.pieces) {
     const std::string_view word = text.substr(piece.begin, piece.size());
     const auto offset = static_cast<uint32_t>(piece.begin);
-    if (word.size() > WordCache::kLongestWord) {
+    if (word.size() > WordCache::kLongestWord || options_.dropout > 0) {
       tokenize_word(word, offset, list.bytes, out);
       continue;
     }
@@ -285,7 +287,7 @@ void Bpe::tokenize(const PieceList& list, std::vector<Token>& out) const {
 }
 
 void Bpe::tokenize_word(std::string_view word, uint32_t offset, bool bytes, std::vector<Token>& out) const {
-  if (options_.ignore_merges) {
+  if (options_.ignore_merges && options_.dropout == 0) {
     const TokenId whole = bytes ? vocabulary_.find(spell_bytes(word)) : vocabulary_.find(word);
     if (whole != kNoToken) {
       out.push_back({whole, offset, offset + static_cast<uint32_t>(word.size())});
@@ -295,7 +297,9 @@ void Bpe::tokenize_word(std::string_view word, uint32_t offset, bool bytes, std:
   std::vector<Token> symbols;
   symbols.reserve(word.size());
   split(word, offset, bytes, symbols);
-  if (symbols.size() <= kShortWord) {
+  if (options_.dropout > 0) {
+    merge_dropping(symbols, mix(hash_bytes(word) + offset));
+  } else if (symbols.size() <= kShortWord) {
     merge_short(symbols);
   } else {
     merge_long(symbols);
@@ -373,6 +377,24 @@ void Bpe::merge_short(std::vector<Token>& symbols) const {
   }
 }
 
+void Bpe::merge_dropping(std::vector<Token>& symbols, uint64_t seed) const {
+  const RandomStream random{seed, 0, 0};
+  uint64_t draws = 0;
+  for (;;) {
+    const MergeTable::Entry* best = nullptr;
+    size_t at = 0;
+    for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+      const MergeTable::Entry& entry = table_->find(symbols[i].id, symbols[i + 1].id);
+      if (entry.rank == kNoRank || random.uniform(draws++) < options_.dropout) continue;
+      if (best == nullptr || entry.rank < best->rank) best = &entry, at = i;
+    }
+    if (best == nullptr) return;
+    symbols[at].id = best->joined;
+    symbols[at].end = symbols[at + 1].end;
+    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  }
+}
+
 void Bpe::merge_long(std::vector<Token>& symbols) const {
   struct Candidate {
     uint32_t rank, left;
@@ -424,7 +446,7 @@ OrderedJson Bpe::to_json() const {
     merges.push_back(as_lists ? OrderedJson::array({a, b}) : OrderedJson(a + " " + b));
   }
   return {{"type", "BPE"},
-          {"dropout", nullptr},
+          {"dropout", options_.dropout > 0 ? OrderedJson(options_.dropout) : OrderedJson(nullptr)},
           {"unk_token", or_null(options_.unk_token)},
           {"continuing_subword_prefix", or_null(options_.continuing_subword_prefix)},
           {"end_of_word_suffix", or_null(options_.end_of_word_suffix)},

@@ -20,12 +20,15 @@ struct BpeOptions {
   bool fuse_unk = false;                                 // one unk_token for a run of unknown characters
   bool byte_fallback = false;                            // unknown characters as <0xE4> <0xBD> ...
   bool ignore_merges = false;                            // a piece that is a token is taken whole
+  double dropout = 0;  // of a learned pair at each look, that it is passed by
 };
 
 // The tokens whose pair becomes one.
 using Merge = std::pair<TokenId, TokenId>;
 
 // Byte-pair encoding (Sennrich et al., "Neural machine translation of rare words with subword units", 2016).
+// With dropout (Provilkov et al. 2020) the chances are drawn from the piece and its place in the text: the
+// same text has the same tokens each time.
 class Bpe : public Model {
  public:
   // `merges` in the order learned; both parts and the joined token are in the vocabulary, else Error naming
@@ -52,6 +55,7 @@ class Bpe : public Model {
   void add_character(std::string_view character, Token place, std::vector<Token>& symbols) const;
   void merge_short(std::vector<Token>& symbols) const;
   void merge_long(std::vector<Token>& symbols) const;
+  void merge_dropping(std::vector<Token>& symbols, uint64_t seed) const;
 
   Vocabulary vocabulary_;
   std::vector<Merge> merges_;

@@ -286,22 +286,40 @@ Encoding concatenate(const std::vector<Encoding>& parts) {
   return result;
 }
 
-Json bert_template(const std::pair<std::string, TokenId>& cls, const std::pair<std::string, TokenId>& sep) {
-  const auto special = [](const std::string& id, int type) -> Json {
-    return {{"SpecialToken", {{"id", id}, {"type_id", type}}}};
-  };
-  const auto sequence = [](const char* id, int type) -> Json {
-    return {{"Sequence", {{"id", id}, {"type_id", type}}}};
-  };
+namespace {
+
+Json special_item(const std::string& id, int type) {
+  return {{"SpecialToken", {{"id", id}, {"type_id", type}}}};
+}
+Json sequence_item(const char* id, int type) {
+  return {{"Sequence", {{"id", id}, {"type_id", type}}}};
+}
+// "special_tokens" of a template.
+Json special_tokens(std::initializer_list<std::pair<std::string, TokenId>> list) {
   Json tokens;
-  for (const auto& [content, id] : {cls, sep}) {
+  for (const auto& [content, id] : list)
     tokens[content] = {{"id", content}, {"ids", Json::array({id})}, {"tokens", Json::array({content})}};
-  }
+  return tokens;
+}
+
+}  // namespace
+
+Json bert_template(const std::pair<std::string, TokenId>& cls, const std::pair<std::string, TokenId>& sep) {
   return {{"type", "TemplateProcessing"},
-          {"single", Json::array({special(cls.first, 0), sequence("A", 0), special(sep.first, 0)})},
-          {"pair", Json::array({special(cls.first, 0), sequence("A", 0), special(sep.first, 0),
-                                sequence("B", 1), special(sep.first, 1)})},
-          {"special_tokens", std::move(tokens)}};
+          {"single", {special_item(cls.first, 0), sequence_item("A", 0), special_item(sep.first, 0)}},
+          {"pair",
+           {special_item(cls.first, 0), sequence_item("A", 0), special_item(sep.first, 0),
+            sequence_item("B", 1), special_item(sep.first, 1)}},
+          {"special_tokens", special_tokens({cls, sep})}};
+}
+
+Json start_template(const std::pair<std::string, TokenId>& start) {
+  return {{"type", "TemplateProcessing"},
+          {"single", {special_item(start.first, 0), sequence_item("A", 0)}},
+          {"pair",
+           {special_item(start.first, 0), sequence_item("A", 0), special_item(start.first, 1),
+            sequence_item("B", 1)}},
+          {"special_tokens", special_tokens({start})}};
 }
 
 std::unique_ptr<PostProcessor> parse_post_processor(const JsonField& field) {

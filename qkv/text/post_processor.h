@@ -51,6 +51,8 @@ std::unique_ptr<PostProcessor> parse_post_processor(const JsonField& field);
 // BERT's template as an object of tokenizer.json: [CLS] A [SEP] of type 0, then B [SEP] of type 1.
 nlohmann::json bert_template(const std::pair<std::string, TokenId>& cls,
                              const std::pair<std::string, TokenId>& sep);
+// A token before each text.
+nlohmann::json start_template(const std::pair<std::string, TokenId>& start);
 
 // The parts one after another, the second one's tokens of type 1.
 Encoding concatenate(const std::vector<Encoding>& parts);

@@ -126,6 +126,12 @@ class Whitespace : public PreTokenizer {
   }
 };
 
+// Unicode calls $, + and their like symbols; BERT counts all of ASCII's signs.
+bool is_bert_punctuation(int32_t c) {
+  if (c >= 0x80) return is_punctuation(c);
+  return c > ' ' && c < 0x7F && !(c >= '0' && c <= '9') && !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z');
+}
+
 // Words, and every punctuation character on its own.
 class BertPreTokenizer : public PreTokenizer {
  public:
@@ -151,14 +157,6 @@ class BertPreTokenizer : public PreTokenizer {
   }
 
   OrderedJson to_json() const override { return {{"type", "BertPreTokenizer"}}; }
-
- private:
-  // Unicode calls $, + and their like symbols; BERT counts all of ASCII's signs.
-  static bool is_bert_punctuation(int32_t c) {
-    if (c >= 0x80) return is_punctuation(c);
-    return c > ' ' && c < 0x7F && !(c >= '0' && c <= '9') && !(c >= 'A' && c <= 'Z') &&
-           !(c >= 'a' && c <= 'z');
-  }
 };
 
 // A stretch of a text that a pattern matched, or one between matches.
@@ -170,21 +168,26 @@ struct Stretch {
 // What becomes of the stretches.
 class Behavior {
  public:
-  explicit Behavior(const JsonField& field) : name_(field.string()) {
-    static constexpr std::array<std::string_view, 5> kSupported = {
-        "Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
-    static constexpr std::array<Apply, 5> kApply = {removed, isolated, merged_with_previous, merged_with_next,
-                                                    contiguous};
-    const auto it = std::find(kSupported.begin(), kSupported.end(), name_);
-    if (it == kSupported.end()) field.refuse_type(name_, kSupported);
-    apply_ = kApply[static_cast<size_t>(it - kSupported.begin())];
+  explicit Behavior(const JsonField& field) : name_(field.string()), apply_(find(name_)) {
+    if (apply_ == nullptr) field.refuse_type(name_, kSupported);
   }
+  // One of those supported.
+  explicit Behavior(const char* name) : name_(name), apply_(find(name_)) {}
 
   const std::string& name() const { return name_; }
   void apply(const std::vector<Stretch>& stretches, std::vector<Range>& out) const { apply_(stretches, out); }
 
  private:
   using Apply = void (*)(const std::vector<Stretch>&, std::vector<Range>&);
+  static constexpr std::array<std::string_view, 5> kSupported = {"Removed", "Isolated", "MergedWithPrevious",
+                                                                 "MergedWithNext", "Contiguous"};
+
+  static Apply find(const std::string& name) {
+    static constexpr std::array<Apply, 5> kApply = {removed, isolated, merged_with_previous, merged_with_next,
+                                                    contiguous};
+    const auto it = std::find(kSupported.begin(), kSupported.end(), name);
+    return it == kSupported.end() ? nullptr : kApply[static_cast<size_t>(it - kSupported.begin())];
+  }
 
   static void push(Range range, std::vector<Range>& out) {
     if (range.size() > 0) out.push_back(range);
@@ -302,6 +305,26 @@ class StringPattern : public Pattern {
   std::string string_;
 };
 
+// Characters of a kind.
+class CharacterPattern : public Pattern {
+ public:
+  using IsOne = bool (*)(int32_t codepoint);
+  explicit CharacterPattern(IsOne is_one) : is_one_(is_one) {}
+  std::vector<Range> find_all(std::string_view text) const override {
+    std::vector<Range> matches;
+    for (size_t i = 0; i < text.size();) {
+      const Character c = character_at(text, i);
+      if (is_one_(c.codepoint)) matches.push_back({i, i + c.length});
+      i += c.length;
+    }
+    return matches;
+  }
+  OrderedJson to_json() const override { return nullptr; }  // its stage has a name of its own
+
+ private:
+  IsOne is_one_;
+};
+
 constexpr size_t kLongestString = 1024;  // bytes; bounds the work at each position of a text
 
 std::unique_ptr<Pattern> parse_pattern(const JsonField& field) {
@@ -321,6 +344,8 @@ class Split : public PreTokenizer {
       : pattern_(parse_pattern(field["pattern"])),
         behavior_(field["behavior"]),
         invert_(field.boolean_or("invert", false)) {}
+  Split(std::unique_ptr<Pattern> pattern, Behavior behavior)
+      : pattern_(std::move(pattern)), behavior_(std::move(behavior)), invert_(false) {}
 
   void split(PieceList& list) const override {
     if (list.bytes) list.spell_out();
@@ -355,6 +380,50 @@ class Split : public PreTokenizer {
   std::unique_ptr<Pattern> pattern_;
   Behavior behavior_;
   bool invert_;
+};
+
+// Numbers (Unicode's Nd, Nl and No) apart from the rest: each digit, or each run of them.
+class Digits : public Split {
+ public:
+  explicit Digits(const JsonField& field) : Digits(field.boolean_or("individual_digits", false)) {}
+  OrderedJson to_json() const override { return {{"type", "Digits"}, {"individual_digits", each_}}; }
+
+ private:
+  explicit Digits(bool each)
+      : Split(std::make_unique<CharacterPattern>(is_number), Behavior(each ? "Isolated" : "Contiguous")),
+        each_(each) {}
+  bool each_;
+};
+
+class Punctuation : public Split {
+ public:
+  explicit Punctuation(const JsonField& field)
+      : Split(std::make_unique<CharacterPattern>(is_bert_punctuation), behavior_of(field)),
+        behavior_(behavior_of(field).name()) {}
+  OrderedJson to_json() const override { return {{"type", "Punctuation"}, {"behavior", behavior_}}; }
+
+ private:
+  static Behavior behavior_of(const JsonField& field) {
+    return field.find("behavior") ? Behavior(field["behavior"]) : Behavior("Isolated");
+  }
+  std::string behavior_;
+};
+
+// At each occurrence of a character, which goes.
+class CharDelimiterSplit : public Split {
+ public:
+  explicit CharDelimiterSplit(const JsonField& field)
+      : Split(std::make_unique<StringPattern>(delimiter_of(field)), Behavior("Removed")),
+        delimiter_(delimiter_of(field)) {}
+  OrderedJson to_json() const override { return {{"type", "CharDelimiterSplit"}, {"delimiter", delimiter_}}; }
+
+ private:
+  static const std::string& delimiter_of(const JsonField& field) {
+    const JsonField delimiter = field["delimiter"];
+    if (count_characters(delimiter.string()) != 1) delimiter.refuse("one character");
+    return delimiter.string();
+  }
+  std::string delimiter_;
 };
 
 // SentencePiece's way with spaces: each becomes a mark, with which a word begins.
@@ -466,8 +535,9 @@ void PieceList::spell_out() {
 }
 
 std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonField& field) {
-  static constexpr std::array<std::string_view, 7> kSupported = {
-      "Metaspace", "ByteLevel", "Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Split", "Sequence"};
+  static constexpr std::array<std::string_view, 10> kSupported = {
+      "Metaspace", "ByteLevel", "Whitespace",  "WhitespaceSplit",    "BertPreTokenizer",
+      "Split",     "Digits",    "Punctuation", "CharDelimiterSplit", "Sequence"};
   const std::string& type = field["type"].string();
   if (type == "ByteLevel") return std::make_unique<ByteLevel>(field);
   if (type == "Whitespace") return std::make_unique<Whitespace>();
@@ -475,6 +545,9 @@ std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonField& field) {
   if (type == "BertPreTokenizer") return std::make_unique<BertPreTokenizer>();
   if (type == "Metaspace") return std::make_unique<Metaspace>(field);
   if (type == "Split") return std::make_unique<Split>(field);
+  if (type == "Digits") return std::make_unique<Digits>(field);
+  if (type == "Punctuation") return std::make_unique<Punctuation>(field);
+  if (type == "CharDelimiterSplit") return std::make_unique<CharDelimiterSplit>(field);
   if (type != "Sequence") field["type"].refuse_type(type, kSupported);
   std::vector<std::unique_ptr<PreTokenizer>> stages;
   const JsonField list = field["pretokenizers"];

@@ -20,11 +20,11 @@ struct TokenizerParts;
 // An immutable tokenizer. Copies share what they hold, and all functions may be called from several threads.
 class Tokenizer {
  public:
-  // From a directory with tokenizer.json, with vocab.json and merges.txt (GPT-2's pipeline), with
+  // From a directory with tokenizer.json, with vocab.json and merges.txt (byte-level BPE), with
   // tokenizer.model, spiece.model or sentencepiece.bpe.model (SentencePiece; the class around it is
   // tokenizer_config.json's) or with vocab.txt (BERT's; beside the last three tokenizer_config.json,
-  // special_tokens_map.json and added_tokens.json are read); from a file in the format of tokenizer.json; or
-  // from a .model file, to run as SentencePiece itself runs it.
+  // special_tokens_map.json and added_tokens.json are read); from a file in the format of tokenizer.json;
+  // from a .model file, to run as SentencePiece itself runs it; or from tiktoken's rank files.
   static Tokenizer load(const std::string& path);
 
   // Whether a directory has files that load() takes.

@@ -8,6 +8,7 @@
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
 #include "qkv/text/sentencepiece_classes.h"
+#include "qkv/text/tiktoken_file.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/text/tokenizer_parts.h"
 #include "qkv/text/vocabulary_files.h"
@@ -92,17 +93,28 @@ namespace {
 
 constexpr const char* kSourceFolder = "source";
 
+// The rank file in a directory, or nothing: *.tiktoken, or a tokenizer.model that is one.
+std::string rank_file(const std::string& directory) {
+  std::error_code ignored;
+  for (const auto& file : fs::directory_iterator(directory, ignored))
+    if (file.path().extension() == ".tiktoken") return file.path().string();
+  const std::string model = directory + "/tokenizer.model";
+  return file_exists(model) && is_tiktoken_file(read_file(model)) ? model : "";
+}
+
 Tokenizer load_directory(const std::string& path) {
   const fs::path directory(path), file = directory / "tokenizer.json";
   if (file_exists(file.string())) return Tokenizer::from_json(read_file(file.string()), file.string());
   const auto has = [&](const char* name) { return file_exists((directory / name).string()); };
-  if (has("vocab.json") && has("merges.txt")) return Tokenizer(load_gpt2_files(path));
+  if (has("vocab.json") && has("merges.txt")) return Tokenizer(load_byte_pair_files(path));
+  if (const std::string ranks = rank_file(path); !ranks.empty())
+    return Tokenizer(tiktoken_parts(read_file(ranks), ranks));
   if (TokenizerFiles files = read_sentencepiece_files(path); !files.empty())
     return Tokenizer(sentencepiece_parts(std::move(files), path));
   if (has("vocab.txt")) return Tokenizer(load_bert_files(path));
   fail(
       "{}: no tokenizer here: expected tokenizer.json, vocab.json and merges.txt, tokenizer.model, "
-      "spiece.model, sentencepiece.bpe.model or vocab.txt",
+      "spiece.model, sentencepiece.bpe.model, vocab.txt or a .tiktoken file",
       path);
 }
 
@@ -111,7 +123,12 @@ Tokenizer load_directory(const std::string& path) {
 Tokenizer Tokenizer::load(const std::string& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
-    if (path.ends_with(".model")) return Tokenizer(plain_sentencepiece_parts(read_file(path), path));
+    if (path.ends_with(".tiktoken")) return Tokenizer(tiktoken_parts(read_file(path), path));
+    if (path.ends_with(".model")) {
+      std::string file = read_file(path);
+      return Tokenizer(is_tiktoken_file(file) ? tiktoken_parts(file, path)
+                                              : plain_sentencepiece_parts(std::move(file), path));
+    }
     return from_json(read_file(path), path);
   }
   const Tokenizer tokenizer = load_directory(path);
@@ -129,7 +146,7 @@ Tokenizer Tokenizer::with_sources(Tokenizer sources) const {
 bool Tokenizer::exists(const std::string& path) {
   const auto has = [&](const char* name) { return file_exists(path + "/" + name); };
   return has("tokenizer.json") || (has("vocab.json") && has("merges.txt")) || has("vocab.txt") ||
-         std::any_of(kSentencePieceNames.begin(), kSentencePieceNames.end(), has);
+         !rank_file(path).empty() || std::any_of(kSentencePieceNames.begin(), kSentencePieceNames.end(), has);
 }
 
 std::string Tokenizer::to_json() const {

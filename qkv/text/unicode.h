@@ -51,6 +51,9 @@ bool is_word_character(int32_t codepoint);
 // General categories (UAX #44): P* punctuation; C* control, format, unassigned and private characters;
 // Mn marks that take no room of their own.
 bool is_punctuation(int32_t codepoint);
+inline bool is_number(int32_t codepoint) {  // N*
+  return class_of(codepoint) == CharacterClass::kNumber;
+}
 bool is_other(int32_t codepoint);
 bool is_nonspacing_mark(int32_t codepoint);
 bool is_mark(int32_t codepoint);           // M*

@@ -8,6 +8,7 @@
 #include "qkv/base/json.h"
 #include "qkv/text/bpe.h"
 #include "qkv/text/neighbour_files.h"
+#include "qkv/text/piece_patterns.h"
 #include "qkv/text/unicode.h"
 #include "qkv/text/word_piece.h"
 
@@ -68,7 +69,132 @@ Vocabulary parse_vocab_text(std::string_view text, const std::string& file) {
 
 }  // namespace
 
-TokenizerParts load_gpt2_files(const std::string& path) {
+namespace {
+
+// What a class of transformers does with vocab.json and merges.txt.
+enum class BytePairKind : uint8_t { gpt2, roberta, clip, qwen2 };
+
+struct BytePairClass {
+  std::string_view name;
+  BytePairKind kind;
+};
+constexpr BytePairClass kBytePairClasses[] = {
+    {"GPT2Tokenizer", BytePairKind::gpt2},    {"GPTNeoXTokenizer", BytePairKind::gpt2},
+    {"CodeGenTokenizer", BytePairKind::gpt2}, {"RobertaTokenizer", BytePairKind::roberta},
+    {"BartTokenizer", BytePairKind::roberta}, {"LongformerTokenizer", BytePairKind::roberta},
+    {"LEDTokenizer", BytePairKind::roberta},  {"CLIPTokenizer", BytePairKind::clip},
+    {"Qwen2Tokenizer", BytePairKind::qwen2}};
+
+BytePairKind byte_pair_kind(const JsonField& config, const Vocabulary& vocabulary) {
+  std::string name = config.string_or("tokenizer_class", "");
+  if (name.ends_with("TokenizerFast")) name.resize(name.size() - 4);
+  // CLIP's words end with a mark, which says as much as a name.
+  if (name.empty())
+    return vocabulary.find("<|startoftext|>") != kNoToken && vocabulary.find("!</w>") != kNoToken
+               ? BytePairKind::clip
+               : BytePairKind::gpt2;
+  std::vector<std::string_view> known;
+  for (const BytePairClass& c : kBytePairClasses) {
+    if (c.name == name) return c.kind;
+    known.push_back(c.name);
+  }
+  config["tokenizer_class"].refuse_type(name, known);
+}
+
+Json split_at(std::string_view regex, const char* behavior, bool invert) {
+  return {{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", behavior}, {"invert", invert}};
+}
+
+Json bytes_of_pieces() {
+  Json stage = byte_level_json(true);
+  stage["use_regex"] = false;
+  return stage;
+}
+
+// GPT-2's: pieces by its pattern, a start token where the files ask for one.
+void add_gpt2_stages(const NeighbourFiles& files, TokenizerParts& parts) {
+  const Json stage = byte_level_json(true), untrimmed = byte_level_json(false);
+  parts.pre_tokenizer = parse_pre_tokenizer(JsonField(stage, "pre_tokenizer"));
+  parts.decoder = parse_decoder(JsonField(stage, "decoder"));
+  if (files.config().boolean_or("add_prefix_space", false)) parts.text_prefix.assign(1, ' ');
+  if (!files.config().boolean_or("add_bos_token", false)) {
+    parts.post_processor = parse_post_processor(JsonField(untrimmed, "post_processor"));
+    return;
+  }
+  const std::string bos = files.named("bos_token", "<|endoftext|>");
+  const Json post_processor = start_template({bos, parts.added_tokens.find(bos)});
+  parts.post_processor = parse_post_processor(JsonField(post_processor, "post_processor"));
+}
+
+// RoBERTa's: GPT-2's pieces between <s> and </s>.
+void add_roberta_stages(const NeighbourFiles& files, TokenizerParts& parts) {
+  const bool prefix = files.config().boolean_or("add_prefix_space", false);
+  Json stage = byte_level_json(true);
+  stage["add_prefix_space"] = prefix;
+  parts.pre_tokenizer = parse_pre_tokenizer(JsonField(stage, "pre_tokenizer"));
+  parts.decoder = parse_decoder(JsonField(stage, "decoder"));
+  const std::string cls = files.named("cls_token", "<s>"), sep = files.named("sep_token", "</s>");
+  const Json post_processor = {{"type", "RobertaProcessing"},
+                               {"sep", {sep, parts.added_tokens.find(sep)}},
+                               {"cls", {cls, parts.added_tokens.find(cls)}},
+                               {"trim_offsets", true},
+                               {"add_prefix_space", prefix}};
+  parts.post_processor = parse_post_processor(JsonField(post_processor, "post_processor"));
+}
+
+// CLIP's: small letters, words that end with </w>.
+void add_clip_stages(const NeighbourFiles& files, TokenizerParts& parts) {
+  const Json pieces = split_at(
+      R"((?i:<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d)|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+)",
+      "Removed", true);
+  const Json both = {{"type", "Sequence"}, {"pretokenizers", {pieces, bytes_of_pieces()}}};
+  parts.pre_tokenizer = parse_pre_tokenizer(JsonField(both, "pre_tokenizer"));
+  const std::string bos = files.named("bos_token", "<|startoftext|>"),
+                    eos = files.named("eos_token", "<|endoftext|>");
+  const Json post_processor = {{"type", "RobertaProcessing"},
+                               {"sep", {eos, parts.added_tokens.find(eos)}},
+                               {"cls", {bos, parts.added_tokens.find(bos)}},
+                               {"trim_offsets", false},
+                               {"add_prefix_space", false}};
+  parts.post_processor = parse_post_processor(JsonField(post_processor, "post_processor"));
+  Json decoders = Json::array({byte_level_json(true)});
+  decoders.push_back({{"type", "Replace"}, {"pattern", {{"String", "</w>"}}}, {"content", " "}});
+  decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 0}, {"stop", 1}});
+  if (files.config().boolean_or("clean_up_tokenization_spaces", false))
+    for (Json& stage : clean_up_stages()) decoders.push_back(std::move(stage));
+  const Json decoder = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
+  parts.decoder = parse_decoder(JsonField(decoder, "decoder"));
+}
+
+void add_qwen2_stages(TokenizerParts& parts) {
+  const Json both = {{"type", "Sequence"},
+                     {"pretokenizers", {split_at(kQwenPattern, "Isolated", false), bytes_of_pieces()}}};
+  parts.pre_tokenizer = parse_pre_tokenizer(JsonField(both, "pre_tokenizer"));
+  const Json stage = bytes_of_pieces(), untrimmed = byte_level_json(false);
+  parts.post_processor = parse_post_processor(JsonField(untrimmed, "post_processor"));
+  parts.decoder = parse_decoder(JsonField(stage, "decoder"));
+}
+
+// What a text is before pieces are cut.
+std::unique_ptr<Normalizer> byte_pair_normalizer(BytePairKind kind) {
+  Json normalizer;
+  if (kind == BytePairKind::qwen2) normalizer = {{"type", "NFC"}};
+  if (kind == BytePairKind::clip)
+    normalizer = {{"type", "Sequence"},
+                  {"normalizers",
+                   {{{"type", "BertNormalizer"},
+                     {"clean_text", true},
+                     {"handle_chinese_chars", true},
+                     {"strip_accents", false},
+                     {"lowercase", false}},
+                    {{"type", "NFC"}},
+                    {{"type", "Lowercase"}}}}};
+  return normalizer.is_null() ? nullptr : parse_normalizer(JsonField(normalizer, "normalizer"));
+}
+
+}  // namespace
+
+TokenizerParts load_byte_pair_files(const std::string& path) {
   const fs::path directory(path);
   const std::string vocab_file = (directory / "vocab.json").string();
   const std::string merges_file = (directory / "merges.txt").string();
@@ -76,21 +202,44 @@ TokenizerParts load_gpt2_files(const std::string& path) {
   const Json vocab = parse_json(read_file(vocab_file), vocab_file);
   Vocabulary vocabulary(JsonField(vocab, vocab_file));
   std::vector<Merge> merges = parse_merges_text(read_file(merges_file), merges_file, vocabulary);
-  auto model = std::make_unique<Bpe>(std::move(vocabulary), std::move(merges), BpeOptions{}, merges_file);
-
   const NeighbourFiles files(path);
+  const BytePairKind kind = byte_pair_kind(files.config(), vocabulary);
+  BpeOptions options;
+  if (kind == BytePairKind::clip) {
+    options.unk_token = files.named("unk_token", "<|endoftext|>");
+    options.end_of_word_suffix = "</w>";
+  }
+  auto model = std::make_unique<Bpe>(std::move(vocabulary), std::move(merges), options, merges_file);
+
   LegacyTokens tokens(model->vocabulary());
   files.add_to(tokens);
-  if (model->vocabulary().find("<|endoftext|>") != kNoToken) tokens.add_special("<|endoftext|>");
+  if (kind == BytePairKind::roberta) {
+    for (const char* token : {"<s>", "<pad>", "</s>", "<unk>", "<mask>"}) tokens.add_special(token);
+    tokens.strip_before(files.named("mask_token", "<mask>"));
+  }
+  if (kind == BytePairKind::clip) tokens.add_special("<|startoftext|>");
+  if (kind == BytePairKind::clip || model->vocabulary().find("<|endoftext|>") != kNoToken)
+    tokens.add_special("<|endoftext|>");
 
   TokenizerParts parts;
-  parts.added_tokens = AddedTokens(tokens.take(), model->vocabulary(), nullptr, directory.string());
+  parts.normalizer = byte_pair_normalizer(kind);
+  parts.added_tokens =
+      AddedTokens(tokens.take(), model->vocabulary(), parts.normalizer.get(), directory.string());
   parts.model = std::move(model);
-  const Json stage = byte_level_json(true), untrimmed = byte_level_json(false);
-  parts.pre_tokenizer = parse_pre_tokenizer(JsonField(stage, "pre_tokenizer"));
-  parts.post_processor = parse_post_processor(JsonField(untrimmed, "post_processor"));
-  parts.decoder = parse_decoder(JsonField(stage, "decoder"));
-  if (files.config().boolean_or("add_prefix_space", false)) parts.text_prefix.assign(1, ' ');
+  switch (kind) {
+    case BytePairKind::gpt2:
+      add_gpt2_stages(files, parts);
+      break;
+    case BytePairKind::roberta:
+      add_roberta_stages(files, parts);
+      break;
+    case BytePairKind::clip:
+      add_clip_stages(files, parts);
+      break;
+    case BytePairKind::qwen2:
+      add_qwen2_stages(parts);
+      break;
+  }
   return parts;
 }
 

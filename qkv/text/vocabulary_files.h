@@ -8,10 +8,11 @@
 
 namespace qkv::text {
 
-// GPT-2's form: vocab.json and merges.txt.
-TokenizerParts load_gpt2_files(const std::string& path);
+// Byte-level BPE's form: vocab.json and merges.txt. What is around them tokenizer_config.json's class says
+// (GPT-2's where it says none; RoBERTa's and its kin's, CLIP's, Qwen2's); another is refused.
+TokenizerParts load_byte_pair_files(const std::string& path);
 
-// Writes that form, for what tokenizer.json cannot say.
+// Writes GPT-2's, for what tokenizer.json cannot say.
 void save_gpt2_files(const TokenizerParts& parts, const std::string& path);
 
 // BERT's form: vocab.txt, one token a line, and do_lower_case, strip_accents, tokenize_chinese_chars and

@@ -42,11 +42,23 @@ class ReferenceCases {
   Tokenizer load(const Json& config) const {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
-    for (const auto& file :
-         std::filesystem::directory_iterator(root_ / document_["meta"]["vocab_dir"].get<std::string>()))
+    for (const auto& file : std::filesystem::directory_iterator(vocabulary()))
       std::filesystem::create_symlink(file.path(), folder_ / file.path().filename());
     write_file_atomically((folder_ / "tokenizer_config.json").string(), config.dump());
     return Tokenizer::load(folder_.string());
+  }
+
+  std::filesystem::path vocabulary() const {
+    return root_ / document_["meta"]["vocab_dir"].get<std::string>();
+  }
+  // Scratch room, removed at the end.
+  const std::filesystem::path& folder() const { return folder_; }
+
+  // Ids without special tokens, and the texts that they decode to where those are stored.
+  void expect_ids(const Tokenizer& tokenizer) const {
+    ASSERT_GT(document_["cases"].size(), 0U);
+    for (const Json& c : document_["cases"]) expect_text(tokenizer, c, false);
+    expect_streams(tokenizer);
   }
 
   // The names of the special tokens as tokenizer_config.json has them.

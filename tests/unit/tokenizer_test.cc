@@ -252,6 +252,31 @@ TEST(PreTokenizer, WhitespaceAndSplit) {
   EXPECT_EQ(pieces(sequence, "a 1234"), (Strings{"a", "123", "4"}));
 }
 
+TEST(PreTokenizer, CharactersOfAKind) {
+  using Strings = std::vector<std::string>;
+  const std::string text = "in 2024: 1\xC2\xBD\xE2\x80\xA6";  // 1½…
+  const auto digits = [&](bool each) {
+    return pieces({{"type", "Digits"}, {"individual_digits", each}}, text);
+  };
+  EXPECT_EQ(digits(true), (Strings{"in ", "2", "0", "2", "4", ": ", "1", "\xC2\xBD", "\xE2\x80\xA6"}));
+  EXPECT_EQ(digits(false), (Strings{"in ", "2024", ": ", "1\xC2\xBD", "\xE2\x80\xA6"}));
+  EXPECT_EQ(pieces({{"type", "Punctuation"}}, "a,b$ c--"), (Strings{"a", ",", "b", "$", " c", "-", "-"}));
+  EXPECT_EQ(pieces({{"type", "Punctuation"}, {"behavior", "Removed"}}, "a,b--"), (Strings{"a", "b"}));
+  EXPECT_EQ(pieces({{"type", "CharDelimiterSplit"}, {"delimiter", "-"}}, "a-b--c"), (Strings{"a", "b", "c"}));
+  for (const Json& stage : {Json{{"type", "Digits"}, {"individual_digits", true}},
+                            Json{{"type", "Punctuation"}, {"behavior", "Contiguous"}},
+                            Json{{"type", "CharDelimiterSplit"}, {"delimiter", "-"}}}) {
+    Json json = word_json();
+    json["pre_tokenizer"] = stage;
+    EXPECT_EQ(Json::parse(tokenizer_of(json).to_json())["pre_tokenizer"], stage);
+  }
+  Json json = word_json();
+  json["pre_tokenizer"] = {{"type", "CharDelimiterSplit"}, {"delimiter", "ab"}};
+  EXPECT_NE(refusal(json).find("delimiter: expected one character"), std::string::npos);
+  json["pre_tokenizer"] = {{"type", "Punctuation"}, {"behavior", "Removes"}};
+  EXPECT_NE(refusal(json).find("behavior"), std::string::npos);
+}
+
 TEST(PreTokenizer, ByteLevelSparesTextsThatBeginWithASpace) {
   Json json = Json::parse(small_bpe().to_json());
   json["pre_tokenizer"]["add_prefix_space"] = true;
@@ -302,6 +327,26 @@ TEST(Bpe, IgnoreMergesTakesWholePieces) {
   EXPECT_EQ(tokenizer_of(json).encode("bab").ids, (Ids{3}));
 }
 
+TEST(Bpe, DropoutPassesMergesByButKeepsTheText) {
+  Json json = Json::parse(small_bpe().to_json());
+  const std::string text = "the cat sat on the mat and the other cat sat there, then that thing";
+  const auto tokens = [&](const Json& dropout) {
+    json["model"]["dropout"] = dropout;
+    const Tokenizer tokenizer = tokenizer_of(json);
+    const Ids ids = tokenizer.encode(text).ids;
+    EXPECT_EQ(ids, tokenizer.encode(text).ids);
+    EXPECT_EQ(tokenizer.decode(ids), text);
+    EXPECT_EQ(tokenizer_of(Json::parse(tokenizer.to_json())).encode(text).ids, ids);
+    return ids.size();
+  };
+  EXPECT_EQ(tokens(0), tokens(nullptr));
+  EXPECT_EQ(tokens(1), text.size());
+  EXPECT_GT(tokens(0.5), tokens(0));
+  EXPECT_LT(tokens(0.5), text.size());
+  json["model"]["dropout"] = 1.5;
+  EXPECT_NE(refusal(json).find("dropout: expected null, or a number from 0 to 1"), std::string::npos);
+}
+
 TEST(Bpe, MarksOfPosition) {
   Json json = word_json();
   json["model"] =
@@ -335,7 +380,8 @@ TEST(Tokenizer, FilesOfUnknownStagesAreRefusedByName) {
   EXPECT_EQ(refusal(json),
             "tokenizer.json: pre_tokenizer.type: \"WhitespaceSplitt\" is not supported; the nearest is "
             "WhitespaceSplit, "
-            "of Metaspace, ByteLevel, Whitespace, WhitespaceSplit, BertPreTokenizer, Split, Sequence");
+            "of Metaspace, ByteLevel, Whitespace, WhitespaceSplit, BertPreTokenizer, Split, "
+            "Digits, Punctuation, CharDelimiterSplit, Sequence");
   json = word_json();
   json["model"]["type"] = "Bigram";
   EXPECT_NE(refusal(json).find("model.type: \"Bigram\" is not supported"), std::string::npos);
@@ -396,6 +442,7 @@ class VocabularyFolder {
   void write(const char* name, const std::string& contents) const {
     write_file_atomically((path_ / name).string(), contents);
   }
+  std::string file(const char* name) const { return (path_ / name).string(); }
   Tokenizer load() const { return Tokenizer::load(path_.string()); }
   std::string refusal() const {
     try {
@@ -435,6 +482,59 @@ TEST(VocabularyFiles, PrefixSpaceIsPutBeforeEveryText) {
   EXPECT_EQ(tokenizer.encode(" a").ids, (Ids{3, 3, 0}));
   EXPECT_EQ(tokenizer.encode("a").offsets.back(), (Range{0, 1}));
   EXPECT_THROW(tokenizer.to_json(), Error);
+}
+
+TEST(VocabularyFiles, TheClassSaysWhatIsAround) {
+  const VocabularyFolder folder;
+  folder.write("vocab.json", R"({"a": 0, "b": 1, "ab": 2, "\u0120": 3, "<s>": 4, "</s>": 5, "<mask>": 6})");
+  folder.write("tokenizer_config.json", R"({"tokenizer_class": "RobertaTokenizerFast"})");
+  EXPECT_EQ(folder.load().encode("ab <mask>a").ids, (Ids{4, 2, 6, 0, 5}));  // which takes the space before it
+  EXPECT_EQ(folder.load().encode_pair("a", "b").ids, (Ids{4, 0, 5, 5, 1, 5}));
+  folder.write("tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true,
+                                            "bos_token": "</s>"})");
+  EXPECT_EQ(folder.load().encode("ab").ids, (Ids{5, 2}));
+  folder.write("tokenizer_config.json", R"({"tokenizer_class": "Qwen2Tokenizer"})");
+  EXPECT_EQ(folder.load().encode("ab a").ids, (Ids{2, 3, 0}));
+  folder.write("tokenizer_config.json", R"({"tokenizer_class": "CanineTokenizer"})");
+  EXPECT_NE(folder.refusal().find("tokenizer_class"), std::string::npos) << folder.refusal();
+  EXPECT_NE(folder.refusal().find("CanineTokenizer"), std::string::npos) << folder.refusal();
+}
+
+// Ranks of a, b, ab, ba, bab and a space.
+const char* const kRanks = "YQ== 0\nYg== 1\nYWI= 2\nYmE= 3\nYmFi 4\nIA== 5\n";
+
+TEST(RankFiles, TwoTokensAreJoinedWhereverThatMakesOne) {
+  const VocabularyFolder folder;
+  const std::string file = folder.file("r50k_base.tiktoken");
+  folder.write("r50k_base.tiktoken", kRanks);
+  const Tokenizer tokenizer = Tokenizer::load(file);
+  EXPECT_EQ(tokenizer.encode("bab").ids, (Ids{4}));  // a piece that is a token
+  EXPECT_EQ(tokenizer.encode("abab").ids, (Ids{2, 2}));
+  EXPECT_EQ(tokenizer.encode("bbab").ids, (Ids{1, 4}));  // b + ab
+  EXPECT_EQ(tokenizer.encode("a<|endoftext|>").ids, (Ids{0, 6}));
+  EXPECT_TRUE(tokenizer.is_special(6));
+  tokenizer.save(folder.file("saved"));
+  EXPECT_EQ(Tokenizer::load(folder.file("saved")).encode("bbab a").ids, tokenizer.encode("bbab a").ids);
+}
+
+TEST(RankFiles, WhatIsNotOneIsRefused) {
+  const VocabularyFolder folder;
+  const auto expect = [&](const char* name, const std::string& contents, const std::string& message) {
+    folder.write(name, contents);
+    try {
+      Tokenizer::load(folder.file(name));
+      FAIL() << name;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
+    }
+  };
+  expect("mine.tiktoken", kRanks, "'mine' is no name that does (known: gpt2, r50k_base");
+  expect("gpt2.tiktoken", "YQ== 0\nYg==\n", "gpt2.tiktoken:2: expected a token in base64 and its rank");
+  expect("gpt2.tiktoken", "YQ== 0\nYg== -1\n", "gpt2.tiktoken:2: expected");
+  expect("gpt2.tiktoken", "YQ== 0\nYg== 99999999999999999999\n", "gpt2.tiktoken:2: expected");
+  expect("gpt2.tiktoken", "YQ== 0\nY 1\n", "gpt2.tiktoken:2: expected");
+  expect("gpt2.tiktoken", "YQ== 0\nYg== 0\n", "rank 0 or its token occurs twice");
+  expect("gpt2.tiktoken", "", "there are no tokens in it");
 }
 
 TEST(VocabularyFiles, HostileOnesAreRefusedByLineAndField) {
