@@ -4,6 +4,7 @@ WERROR  ?= OFF
 PREFIX  ?= /usr/local
 DESTDIR ?=
 SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
+FUZZ     = $(notdir $(basename $(wildcard tests/fuzz/*_fuzz.cc)))
 PACKAGES = $(shell sed 's/\#.*//' packages.txt)
 
 .PHONY: help setup build install package docs demo test check-all lint asan tsan fuzz bench clean
@@ -80,9 +81,8 @@ tsan: setup
 fuzz: setup
 	@dpkg -s clang libclang-rt-14-dev libomp-14-dev >/dev/null 2>&1 || $(SUDO) apt-get install -qy clang libclang-rt-14-dev libomp-14-dev
 	cmake --preset fuzz
-	cmake --build build/fuzz --target safetensors_fuzz tokenizer_json_fuzz
-	build/fuzz/tests/safetensors_fuzz -max_total_time=60 -max_len=4096
-	build/fuzz/tests/tokenizer_json_fuzz -max_total_time=60 -max_len=4096
+	cmake --build build/fuzz --target $(FUZZ)
+	for target in $(FUZZ); do build/fuzz/tests/$$target -max_total_time=60 -max_len=4096 || exit 1; done
 
 bench: setup
 	@cmake --preset release -B $(BUILD) >/dev/null

@@ -3,14 +3,13 @@
 
 #include "qkv/cli/command.h"
 #include "qkv/io/model_dir.h"
-#include "qkv/io/safetensors.h"
+#include "qkv/io/weights.h"
 #include "qkv/train/trainer.h"
 
 namespace qkv {
 namespace {
 
-void print_tensors(const std::string& path) {
-  const Safetensors file = read_safetensors(path);
+void print_tensors(const std::string& path, const Safetensors& file) {
   int64_t elements = 0, bytes = 0;
   size_t longest = 4;
   for (const auto& [name, t] : file.tensors) longest = std::max(longest, name.size());
@@ -29,7 +28,7 @@ int64_t remembered(const AttentionSpec& a) {
 }
 
 void run(const std::string& path) {
-  if (!std::filesystem::is_directory(path)) return print_tensors(path);
+  if (!std::filesystem::is_directory(path)) return print_tensors(path, read_safetensors(path));
   const std::string dir = resolve_model_dir(path);
   const ModelSpec s = load_spec(dir);
   const Family& family = family_for(s);
@@ -94,7 +93,9 @@ void run(const std::string& path) {
   }
   fmt::print("  unembedding {}\n", s.tied ? "tied to the token embedding" : "its own");
   fmt::print("  parameters  {}\n", model.parameters().count());
-  if (file_exists(dir + "/model.safetensors")) print_tensors(dir + "/model.safetensors");
+  if (weights_path(dir).empty()) return;
+  const ModelWeights weights = read_weights(dir);
+  print_tensors(weights.path, weights.file);
 }
 
 }  // namespace

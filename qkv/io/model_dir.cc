@@ -6,6 +6,7 @@
 #include <set>
 
 #include "qkv/io/safetensors.h"
+#include "qkv/io/weights.h"
 #include "qkv/ops/elementwise.h"
 
 namespace qkv {
@@ -64,11 +65,15 @@ struct ConfigFile {
   const Family& family;
 };
 
+ConfigFile parse_config(std::string_view document, const std::string& where) {
+  Json json = parse_json(document, where);
+  const Family& family = family_of(JsonField(json, where));
+  return {where, std::move(json), family};
+}
+
 ConfigFile read_config(const std::string& dir) {
   const std::string path = config_path(dir);
-  Json json = parse_json(read_file(path), path);
-  const Family& family = family_of(JsonField(json, path));
-  return {path, std::move(json), family};
+  return parse_config(read_file(path), path);
 }
 
 }  // namespace
@@ -81,8 +86,9 @@ std::string resolve_model_dir(const std::string& dir) {
   fail("{}: holds no model: expected config.json here, in best/ or in last/", dir);
 }
 
-ModelSpec load_spec(const std::string& dir) {
-  const ConfigFile config = read_config(dir);
+namespace {
+
+ModelSpec spec_of(const ConfigFile& config) {
   try {
     ModelSpec spec = config.family.read_config(JsonField(config.json, config.path));
     if (&config.family != &native_family() && &family_for(spec) != &config.family)
@@ -93,6 +99,16 @@ ModelSpec load_spec(const std::string& dir) {
     if (std::string_view(e.what()).starts_with(config.path)) throw;
     fail("{}: {}", config.path, e.what());
   }
+}
+
+}  // namespace
+
+ModelSpec load_spec(const std::string& dir) {
+  return spec_of(read_config(dir));
+}
+
+ModelSpec parse_spec(std::string_view document, const std::string& where) {
+  return spec_of(parse_config(document, where));
 }
 
 namespace {
@@ -124,11 +140,7 @@ std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
   const ModelSpec spec = load_spec(dir);
   const ConfigFile config = read_config(dir);
   const Family& family = config.family;
-  const std::string path = dir + "/model.safetensors";
-  check(file_exists(path) || !file_exists(dir + "/pytorch_model.bin"),
-        "{}: pytorch_model.bin is not read: it can run code; convert it to model.safetensors first", dir);
-  check(file_exists(path), "{}: missing", path);
-  Safetensors file = read_safetensors(path);
+  const auto [path, file] = read_weights(dir);
   auto model = std::make_unique<Transformer>(spec);
   std::set<std::string> used;
   std::map<const Parameter*, int64_t> filled;  // rows of those that come in parts

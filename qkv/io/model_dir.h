@@ -1,4 +1,4 @@
-// A model as a Hugging Face directory: config.json and model.safetensors.
+// A model as a Hugging Face directory: config.json and model.safetensors, or an index and its files.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,15 @@ namespace qkv {
 // DIR itself, or DIR/best, or DIR/last: the model directory that a run's or a model's path means.
 std::string resolve_model_dir(const std::string& dir);
 
-// Reads DIR/config.json and DIR/model.safetensors; matrices are held in `compute` (f32 or bf16), and used as
-// they lie in the mapped file where type and layout agree. Throws Error naming file and field or tensor.
+// Reads DIR/config.json and DIR's weights (io/weights.h); matrices are held in `compute` (f32 or bf16), and
+// used as they lie in the mapped file where type and layout agree. Throws Error naming file and field or
+// tensor.
 std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute);
 
 // The spec of DIR/config.json.
 ModelSpec load_spec(const std::string& dir);
+// The spec of such a file's text; `where` is what errors call it.
+ModelSpec parse_spec(std::string_view document, const std::string& where);
 
 // Token ids that config.json or generation_config.json name; -1 where they name none.
 struct SpecialIds {

@@ -204,6 +204,65 @@ INSTANTIATE_TEST_SUITE_P(Families, BadModelDir, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "native" : "gpt2"; });
 
 // Every field of a spec that is not a decoder of GPT-2's kind survives.
+// model.safetensors cut into two files, and the index that tells so.
+class ShardedDir : public ::testing::Test {
+ protected:
+  ShardedDir() {
+    save_model(dir_.path(), *drawn(gpt2()));
+    const auto file = read_safetensors(dir_.path() + "/model.safetensors");
+    std::vector<std::pair<std::string, Tensor>> parts[2];
+    for (const auto& [name, x] : file.tensors) {
+      const size_t part = index_["weight_map"].size() % 2;
+      parts[part].emplace_back(name, x.clone());
+      index_["weight_map"][name] = kNames[part];
+    }
+    index_["metadata"]["total_size"] = 1;
+    for (size_t i = 0; i < 2; ++i) write_safetensors(dir_.path() + "/" + kNames[i], parts[i]);
+    std::filesystem::remove(dir_.path() + "/model.safetensors");
+    write_index();
+  }
+  void write_index() { dir_.write("model.safetensors.index.json", index_.dump()); }
+  void refuse(std::initializer_list<std::string> parts) {
+    write_index();
+    expect_error([&] { load_model(dir_.path(), DType::f32); }, {"model.safetensors.index.json"});
+    expect_error([&] { load_model(dir_.path(), DType::f32); }, parts);
+  }
+
+  static constexpr const char* kNames[] = {"model-00001-of-00002.safetensors",
+                                           "model-00002-of-00002.safetensors"};
+  ScratchDir dir_;
+  Json index_;
+};
+
+TEST_F(ShardedDir, IsTheSameModel) {
+  expect_same_weights(*drawn(gpt2()), *load_model(dir_.path(), DType::f32));
+  // One file beside them goes before.
+  save_model(dir_.path(), *drawn(gpt2(), 9));
+  expect_same_weights(*drawn(gpt2(), 9), *load_model(dir_.path(), DType::f32));
+}
+
+TEST_F(ShardedDir, WhatDoesNotFitIsRefused) {
+  const Json good = index_;
+  const std::string first = index_["weight_map"].begin().key();
+  index_["weight_map"].erase(first);
+  refuse({"'" + first + "'", "does not know"});
+  index_ = good;
+  index_["weight_map"][first] = kNames[1];
+  refuse({"'" + first + "'", "lacks it"});
+  index_["weight_map"][first] = "model-00003-of-00002.safetensors";
+  refuse({"'" + first + "'", "is missing"});
+  for (const char* name : {"../model.safetensors", "/etc/passwd", "model.bin", ""}) {
+    index_["weight_map"][first] = name;
+    refuse({"weight_map", "beside the index"});
+  }
+  index_["weight_map"][first] = 3;
+  refuse({"weight_map", "a string"});
+  index_ = {{"weight_map", Json::object()}};
+  refuse({"no tensor"});
+  index_ = Json::object();
+  refuse({"weight_map"});
+}
+
 TEST(ModelDir, OtherArchitecturesComeBack) {
   for (const Architecture architecture :
        {Architecture::encoder, Architecture::encoder_decoder, Architecture::decoder}) {

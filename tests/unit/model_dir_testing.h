@@ -26,9 +26,9 @@ inline ModelSpec native() {
   return s;
 }
 
-inline std::unique_ptr<Transformer> drawn(const ModelSpec& spec) {
+inline std::unique_ptr<Transformer> drawn(const ModelSpec& spec, uint64_t seed = 4) {
   auto model = std::make_unique<Transformer>(spec);
-  model->parameters().draw(4, DType::f32);
+  model->parameters().draw(seed, DType::f32);
   return model;
 }
 

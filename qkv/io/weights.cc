@@ -1,0 +1,67 @@
+#include "qkv/io/weights.h"
+
+#include <set>
+
+#include "qkv/base/error.h"
+#include "qkv/base/file.h"
+#include "qkv/base/json.h"
+
+namespace qkv {
+namespace {
+
+constexpr const char* kFile = "/model.safetensors";
+constexpr const char* kIndex = "/model.safetensors.index.json";
+constexpr size_t kMostShards = 4096;
+
+}  // namespace
+
+std::string weights_path(const std::string& dir) {
+  for (const char* name : {kFile, kIndex})
+    if (file_exists(dir + name)) return dir + name;
+  return "";
+}
+
+std::map<std::string, std::string> parse_weight_map(std::string_view document, const std::string& where) {
+  const Json json = parse_json(document, where);
+  const JsonField map = JsonField(json, where)["weight_map"];
+  std::map<std::string, std::string> files;
+  std::set<std::string> shards;
+  for (auto it = map.object().begin(); it != map.object().end(); ++it) {
+    const JsonField field = map[it.key()];
+    const std::string& name = field.string();
+    if (!name.ends_with(".safetensors") || name.find_first_of(std::string_view("/\\\0", 3)) != name.npos)
+      field.refuse("the name of a .safetensors file beside the index");
+    shards.insert(name);
+    files.emplace(it.key(), name);
+  }
+  check(!files.empty(), "{}: weight_map names no tensor", where);
+  check(shards.size() <= kMostShards, "{}: weight_map names {} files, more than {}", where, shards.size(),
+        kMostShards);
+  return files;
+}
+
+ModelWeights read_weights(const std::string& dir) {
+  const std::string path = weights_path(dir);
+  check(!path.empty() || !file_exists(dir + "/pytorch_model.bin"),
+        "{}: pytorch_model.bin is not read: it can run code; convert it to model.safetensors first", dir);
+  check(!path.empty(), "{}{}: missing", dir, kFile);
+  if (path.ends_with(kFile)) return {path, read_safetensors(path)};
+  ModelWeights weights{path, {}};
+  const auto map = parse_weight_map(read_file(path), path);
+  std::map<std::string, Safetensors> shards;
+  for (const auto& [tensor, name] : map) {
+    const std::string shard = dir + "/" + name;
+    check(file_exists(shard), "{}: tensor '{}' is in {}, which is missing", path, tensor, name);
+    if (!shards.contains(name)) shards.emplace(name, read_safetensors(shard));
+    auto& tensors = shards.at(name).tensors;
+    const auto it = tensors.find(tensor);
+    check(it != tensors.end(), "{}: tensor '{}' is said to be in {}, which lacks it", path, tensor, name);
+    weights.file.tensors.insert(tensors.extract(it));
+  }
+  for (const auto& [name, shard] : shards)
+    check(shard.tensors.empty(), "{}: {} has a tensor '{}' that the index does not know", path, name,
+          shard.tensors.begin()->first);
+  return weights;
+}
+
+}  // namespace qkv
