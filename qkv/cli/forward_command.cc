@@ -10,6 +10,7 @@
 #include "qkv/infer/generate.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/ops/elementwise.h"
+#include "qkv/ops/parts.h"
 
 namespace qkv {
 namespace {
@@ -26,14 +27,17 @@ struct Inputs {
 };
 
 void expect_known(const Safetensors& in, const ModelSpec& spec, const std::string& path) {
-  std::set<std::string> known = {"input_ids", "attention_mask", "labels"};
-  if (spec.architecture == Architecture::encoder) known.insert("token_type_ids");
+  const bool image = spec.features.kind == FeatureSpec::Kind::patches;
+  const std::string what = image ? "pixel_values" : "input_ids";
+  std::set<std::string> known = {what, "labels"};
+  if (!image) known.insert("attention_mask");
+  if (spec.architecture == Architecture::encoder && !image) known.insert("token_type_ids");
   if (!spec.attention.patterns.empty() && spec.architecture == Architecture::encoder)
     known.insert("global_attention_mask");
   if (spec.output == Output::span) known.insert({"start_positions", "end_positions"});
   if (spec.architecture == Architecture::encoder_decoder)
     known.insert({"decoder_input_ids", "decoder_attention_mask"});
-  check(in.tensors.contains("input_ids"), "{}: input_ids: missing", path);
+  check(in.tensors.contains(what), "{}: {}: missing", path, what);
   for (const auto& [name, tensor] : in.tensors)
     check(known.contains(name), "{}: {}: a model whose architecture is {} has no such input (it has {})",
           path, name, name_of(spec.architecture), fmt::join(known, ", "));
@@ -59,11 +63,40 @@ PaddedBatch shifted_right(const Safetensors& in, const std::string& path, const 
   return read_padded(made, path, "decoder_input_ids", "", spec.vocab_size, spec.longest());
 }
 
+// Images [B, channels, size, size], each the model's tokens and then its patches.
+Inputs read_images(const Safetensors& in, const std::string& path, const ModelSpec& spec) {
+  const FeatureSpec& f = spec.features;
+  const Tensor& pixels = in.tensors.at("pixel_values");
+  check(pixels.shape().rank() == 4 && pixels.dim(1) == f.channels && pixels.dim(2) == f.image &&
+            pixels.dim(3) == f.image && pixels.dtype() == DType::f32,
+        "{}: pixel_values: expected F32 [batch, {}, {}, {}], got {} {}", path, f.channels, f.image, f.image,
+        name_of(pixels.dtype()), pixels.shape().text());
+  Inputs out;
+  PaddedBatch& b = out.tokens;
+  b.rows = pixels.dim(0);
+  b.columns = spec.context;
+  std::vector<Tensor> patches;
+  for (int64_t r = 0; r < b.rows; ++r) {
+    patches.push_back(cut_patches(pixels.data<float>() + r * f.channels * f.image * f.image, f));
+    for (int64_t t = 0; t < b.columns; ++t) {
+      b.ids.push_back(t < spec.vocab_size ? static_cast<int32_t>(t) : kFeature);
+      b.places.push_back(r * b.columns + t);
+    }
+    b.lengths.push_back(static_cast<int32_t>(b.columns));
+  }
+  check(b.rows > 0, "{}: pixel_values: there is no image", path);
+  out.input.features = join_rows(patches);
+  out.input.ids = b.tensor();
+  out.input.layout = b.layout();
+  return out;
+}
+
 Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSpec& spec,
                    const SpecialIds& ids) {
   expect_known(in, spec, path);
   check(spec.order == Order::stack, "{}: a model whose order of tokens is {} cannot be told it here", path,
         name_of(spec.order));
+  if (spec.features.kind == FeatureSpec::Kind::patches) return read_images(in, path, spec);
   Inputs out;
   const PaddedBatch read =
       read_padded(in, path, "input_ids", "attention_mask", spec.input_vocab_size(), spec.longest());
@@ -226,7 +259,8 @@ class Collector : public Probe {
   void add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,
                   const PaddedBatch& batch) {
     const bool post = spec_.norm_placement == NormPlacement::post,
-               last_norm = !post && spec_.norm_placement != NormPlacement::none;
+               last_norm = !post && spec_.norm_placement != NormPlacement::none &&
+                           spec_.features.kind != FeatureSpec::Kind::patches;
     const Cell cell = stack == "encoder" ? spec_.recurrence.encoder : spec_.recurrence.decoder;
     for (int64_t l = 0; l <= layers; ++l) {
       const std::string name = l == 0                     ? stack + ".embedding"
@@ -269,6 +303,12 @@ Tensor add_outputs(const Transformer& model, const Inputs& in, const Context& co
       break;
     case Output::sequence_classes:
       out.emplace_back("logits", classes());
+      if (!spec.features.distilled) break;
+      {
+        auto [first, second] = model.distilled_classes(hidden, in.input);
+        out.emplace_back("cls_logits", std::move(first));
+        out.emplace_back("distillation_logits", std::move(second));
+      }
       break;
     case Output::token_classes:
       out.emplace_back("logits",
@@ -515,7 +555,8 @@ void add_forward_command(CLI::App& app) {
   c->add_option(
        "--inputs", o->inputs,
        "input_ids [B, T], attention_mask (1 = real), labels (-100 = ignored); token_type_ids of an encoder, "
-       "global_attention_mask (1 = sees all) of one with patterns, decoder_input_ids of an encoder-decoder")
+       "global_attention_mask (1 = sees all) of one with patterns, decoder_input_ids of an encoder-decoder, "
+       "pixel_values [B, C, H, W] of one that reads images")
       ->required();
   c->add_option(
        "--outputs", o->outputs,

@@ -79,6 +79,8 @@ const Family& electra_family();
 const Family& deberta_v2_family();
 const Family& xlnet_family();
 const Family& longformer_family();
+const Family& vit_family();
+const Family& deit_family();
 const Family& gpt_neox_family();
 const Family& gptj_family();
 const Family& falcon_family();

@@ -58,6 +58,9 @@ InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, 
   if (given.embedding_width > 0)
     projection_ = std::make_unique<Linear>(parameters, name + ".projection", given.embedding_width,
                                            given.width, given.embedding_projected_last, given.init_std);
+  if (given.features.any())
+    features_ = std::make_unique<FeatureEmbedding>(parameters, name, given.features, given.width,
+                                                   given.init_std);
   if (given.embedding_projected_last) spec_.width = given.embedding_width;
   const ModelSpec& spec = spec_;  // of the sum
   const int64_t rows = spec.grid > 0 ? (spec.context + spec.grid - 1) / spec.grid : spec.context;
@@ -78,10 +81,14 @@ InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, 
     norm_ = std::make_unique<Norm>(parameters, name + ".norm", spec.width, spec.norm());
 }
 
-Tensor InputEmbedding::forward(const Tensor& ids, const Context& context, uint32_t site) const {
+Tensor InputEmbedding::forward(const Tensor& ids, const Tensor& features, const Context& context,
+                               uint32_t site) const {
   check(ids.defined() && ids.count() == context.layout.rows(), "model: {} ids do not fit a layout of {} rows",
         ids.defined() ? ids.count() : 0, context.layout.rows());
-  Tensor x = embedding(ids, token_->value, "token id");
+  check(!features.defined() || features_, "model: it reads tokens, and has no place for features");
+  Tensor x = features.defined()
+                 ? place_features(ids, token_->value, features_->forward(convert(features, token_->value.dtype()), context.layout.offsets))
+                 : embedding(ids, token_->value, "token id");
   if (spec_.embedding_unit) x = unit_rows(x);
   if (projection_ && !spec_.embedding_projected_last) x = projection_->forward(x);
   if (spec_.embedding_scaled) x = scaled(x, std::sqrt(static_cast<float>(spec_.width)));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "qkv/models/feature_embedding.h"
 #include "qkv/models/spec.h"
 
 namespace qkv {
@@ -17,12 +18,14 @@ class InputEmbedding {
   // `name` ("embedding").
   InputEmbedding(Parameters& parameters, const std::string& name, const ModelSpec& spec, Parameter& token);
 
-  // ids i32 [N] -> [N, D]; layout and segments are the context's. `site`: of dropout.
-  Tensor forward(const Tensor& ids, const Context& context, uint32_t site) const;
+  // ids i32 [N] -> [N, D]; layout and segments are the context's. `features`: of the rows whose id is
+  // kFeature. `site`: of dropout.
+  Tensor forward(const Tensor& ids, const Tensor& features, const Context& context, uint32_t site) const;
 
  private:
   ModelSpec spec_;
   Parameter* token_;
+  std::unique_ptr<FeatureEmbedding> features_;
   std::unique_ptr<Linear> projection_;  // of tokens' embeddings of another width
   // W_p^T of positions, or of rows and of columns in a grid: [positions, D] learned, or f32 where it is a
   // formula.

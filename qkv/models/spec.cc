@@ -54,6 +54,7 @@ ModelSpec ModelSpec::encoder_spec() const {
   s.encoder = {};
   if (encoder.width > 0) s.width = encoder.width;
   if (encoder.hidden > 0) s.hidden = encoder.hidden;
+  if (encoder.context > 0) s.context = encoder.context;
   if (encoder.heads > 0) s.attention.heads = s.attention.kv_heads = encoder.heads;
   if (encoder.width > 0 || encoder.heads > 0) s.attention.head_sizes.clear();
   if (encoder.width > 0 || encoder.heads > 0)
@@ -323,11 +324,39 @@ void check_recurrence(const ModelSpec& s) {
         r.window);
 }
 
+void check_features(const ModelSpec& s) {
+  const FeatureSpec& f = s.features;
+  check(f.any() || f == FeatureSpec(), "model: there are no features that a shape could be of");
+  if (!f.any()) return;
+  check(f.channels >= 1 && f.channels <= 1 << 16, "model: features have between 1 and 65536 channels, got {}",
+        f.channels);
+  check(s.source_vocab_size == 0 && !s.recurrence.any() && s.segments == 0 && s.embedding_width == 0,
+        "model: features do not go with segments, an embedding_width, recurrences or a source vocabulary");
+  if (f.kind == FeatureSpec::Kind::frames) {
+    check(s.architecture == Architecture::encoder_decoder && s.stacks_apart,
+          "model: frames are read by an encoder beside a decoder, each with positions of its own");
+    check(f.patch == 0 && f.image == 0 && !f.distilled, "model: frames have no patches");
+    return;
+  }
+  check(s.architecture == Architecture::encoder && s.output != Output::tokens,
+        "model: patches of images are read by an encoder, whose output is no tokens");
+  check(f.patch >= 1 && f.image >= f.patch && f.image <= 1 << 14 && f.image % f.patch == 0,
+        "model: images of {} pixels are not cut into patches of {}", f.image, f.patch);
+  check(f.channels * f.patch * f.patch <= 1 << 20, "model: a patch has more than {} numbers", 1 << 20);
+  check(s.context == f.patches() + s.vocab_size,
+        "model: {} patches and {} tokens before them do not make a context of {}", f.patches(), s.vocab_size,
+        s.context);
+  check(!f.distilled || (s.vocab_size >= 2 && s.output == Output::sequence_classes && !s.pooler &&
+                         s.pooling == Pooling::first),
+        "model: a distillation token is the second of a classifier that pools the first");
+}
+
 void check_encoder(const ModelSpec& s) {
   const EncoderShape& e = s.encoder;
-  check(e.width >= 0 && e.heads >= 0 && e.hidden >= 0,
+  check(e.width >= 0 && e.heads >= 0 && e.hidden >= 0 && e.context >= 0,
         "model: encoder_width, encoder_heads and encoder_hidden must "
         "not be negative");
+  check(e.context == 0 || s.features.any(), "model: an encoder's context of its own is of features");
   if (!e.any()) return;
   check(s.architecture == Architecture::encoder_decoder && !s.recurrence.any(),
         "model: encoder_width, encoder_heads and encoder_hidden are of an encoder_decoder of blocks");
@@ -419,6 +448,7 @@ void check_spec(const ModelSpec& s) {
   check_experts(s);
   check_recurrence(s);
   check_encoder(s);
+  check_features(s);
   const auto probability = [](const char* field, float p) {
     check(p >= 0 && p < 1, "model: {} must be in [0, 1), got {}", field, p);
   };

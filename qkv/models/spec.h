@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "qkv/models/feature_spec.h"
 #include "qkv/nn/experts.h"
 #include "qkv/nn/recurrence.h"
 
@@ -71,8 +72,9 @@ struct RecurrenceSpec {
 // What the encoder of an encoder-decoder has another of than its decoder; 0: the same.
 struct EncoderShape {
   int64_t width = 0, heads = 0, hidden = 0;
+  int64_t context = 0;  // of what it reads: features
 
-  bool any() const { return width > 0 || heads > 0 || hidden > 0; }
+  bool any() const { return width > 0 || heads > 0 || hidden > 0 || context > 0; }
   bool operator==(const EncoderShape&) const = default;
 };
 
@@ -86,6 +88,8 @@ struct ModelSpec {
   int64_t layers = 0;             // L; of an encoder-decoder L_dec
   int64_t encoder_layers = 0;     // L_enc of an encoder-decoder, else 0
   EncoderShape encoder = {};
+  // What the encoder reads beside tokens, or an encoder-decoder's in the place of all.
+  FeatureSpec features = {};
   AttentionSpec attention;
   int64_t hidden = 0;  // d_mlp
   Activation activation = Activation::gelu_tanh;

@@ -39,6 +39,12 @@ ModelSpec embedded_for(Cell cell, ModelSpec spec) {
   return spec;
 }
 
+// An encoder-decoder's features are the encoder's.
+ModelSpec without_features(ModelSpec spec) {
+  if (spec.architecture == Architecture::encoder_decoder) spec.features = {};
+  return spec;
+}
+
 }  // namespace
 
 Ranks prefix_ranks(const Layout& layout, std::span<const int32_t> prefixes) {
@@ -76,7 +82,7 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
                          {spec.input_vocab_size(), spec.encoder.width > 0 ? spec.encoder.width : token_width},
                          ParameterKind::matrix, normal);
   embedding_ = std::make_unique<InputEmbedding>(parameters_, apart ? "decoder.embedding" : "embedding",
-                                                embedded_for(decoder_cell, spec), *token_);
+                                                embedded_for(decoder_cell, without_features(spec)), *token_);
   if (apart)
     source_embedding_ = std::make_unique<InputEmbedding>(
         parameters_, "encoder.embedding", embedded_for(encoder_cell, encoder_spec), *source_token);
@@ -102,6 +108,9 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
     classifier_bias_ = &parameters_.add("classifier.bias", {spec.classes()}, ParameterKind::vector,
                                         {Initializer::Kind::zeros});
   }
+  if (spec.features.distilled)
+    distilled_classifier_ = std::make_unique<Linear>(parameters_, "classifier.distilled", spec.width,
+                                                     spec.classes(), true, spec.init_std);
 }
 
 void Transformer::add_unembedding(const Initializer& normal) {
@@ -150,7 +159,7 @@ Tensor Transformer::encode(const ModelInput& input, const Context& context) cons
   const InputEmbedding& embedding = source_embedding_ ? *source_embedding_ : *embedding_;
   const Tensor ids =
       spec_.source_reversed ? reversed(input.source, input.source_layout.offsets) : input.source;
-  return encoder_->forward(embedding.forward(ids, inner, kSourceEmbeddingSite), inner);
+  return encoder_->forward(embedding.forward(ids, input.features, inner, kSourceEmbeddingSite), inner);
 }
 
 namespace {
@@ -178,7 +187,8 @@ Tensor Transformer::hidden(const ModelInput& input, const Context& context,
     inner.source_layout = input.source_layout;
   }
   const Stack& stack = decoder_ ? *decoder_ : *encoder_;
-  return stack.forward(embedding_->forward(input.ids, inner, kEmbeddingSite), inner, states);
+  const Tensor features = decoder_ ? Tensor() : input.features;
+  return stack.forward(embedding_->forward(input.ids, features, inner, kEmbeddingSite), inner, states);
 }
 
 Tensor Transformer::projected(const Tensor& hidden) const {
@@ -227,8 +237,22 @@ Tensor Transformer::class_features(const Tensor& hidden, const ModelInput& input
 }
 
 Tensor Transformer::classes(const Tensor& hidden, const ModelInput& input, const Context& context) const {
+  if (distilled_classifier_) {
+    const auto [first, second] = distilled_classes(hidden, input);
+    return scaled(add(first, second), 0.5F);
+  }
   return linear(class_features(hidden, input, context), classifier_->value, classifier_bias_->value,
                 DType::f32);
+}
+
+std::pair<Tensor, Tensor> Transformer::distilled_classes(const Tensor& hidden,
+                                                         const ModelInput& input) const {
+  check(distilled_classifier_ != nullptr, "model: it has no distillation token");
+  std::vector<int32_t> second(input.layout.offsets.begin(), input.layout.offsets.end() - 1);
+  for (int32_t& row : second) ++row;
+  const Tensor rows = select_rows(hidden, Tensor::of({std::ssize(second)}, second));
+  return {linear(pooled(hidden, input), classifier_->value, classifier_bias_->value, DType::f32),
+          convert(distilled_classifier_->forward(rows), DType::f32)};
 }
 
 CrossEntropyResult Transformer::token_loss(const Tensor& x, const Tensor& targets, float scale,
@@ -253,6 +277,7 @@ CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targ
                             : spec_.output == Output::span    ? targets.dim(0)
                                                               : std::ssize(predicted_rows(targets));
   inner.balance_scale = scale * static_cast<float>(predicted);
+  check(!distilled_classifier_, "model: a distillation token learns from a teacher, and there is none");
   const Tensor x = hidden(input, inner);
   if (spec_.output == Output::tokens) {
     CrossEntropyResult tokens = token_loss(x, targets, scale, terms);

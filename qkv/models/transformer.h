@@ -19,6 +19,9 @@ struct ModelInput {
   Tensor segments = {};  // i32 [N]; undefined: all 0
   Tensor source = {};    // i32 [M]: what an encoder-decoder conditions on (the paper's z); else undefined
   Layout source_layout = {};  // of source; as many sequences as `layout`
+  // f32 [M, features.width()]: what stands where an id is kFeature, of an encoder-decoder's source; frames
+  // two for each.
+  Tensor features = {};
   Tensor globals = {};  // i32 [N]: 1 where a token is seen by all and sees all; undefined: patterns say so
   Ranks ranks = {};     // of ids: an order that is not the stack's own
   // i32 [S]: the class of each sequence, to be told beside its tokens by a model with labels; undefined:
@@ -70,6 +73,9 @@ class Transformer {
   Tensor logits(const Tensor& hidden) const;
   // Before a softmax: hidden -> f32 [S, C] of sequence classes, [N, C] of token classes, [N, 2] of spans.
   Tensor classes(const Tensor& hidden, const ModelInput& input, const Context& context) const;
+  // Of a model with a distillation token the two that those are the mean of: by the first token, by the
+  // second.
+  std::pair<Tensor, Tensor> distilled_classes(const Tensor& hidden, const ModelInput& input) const;
   // A vector for each sequence: hidden -> [S, D]. REQUIRES: one stack.
   Tensor pooled(const Tensor& hidden, const ModelInput& input) const;
   // The loss for targets i32 of the model's output: [N] of tokens (Algorithms 11, 12 and 13) or token
@@ -104,6 +110,7 @@ class Transformer {
   std::unique_ptr<Linear> pooler_;
   Parameter* classifier_ = nullptr;  // [C, D]
   Parameter* classifier_bias_ = nullptr;
+  std::unique_ptr<Linear> distilled_classifier_;
 };
 
 }  // namespace qkv
