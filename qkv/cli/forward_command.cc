@@ -28,9 +28,10 @@ struct Inputs {
 
 void expect_known(const Safetensors& in, const ModelSpec& spec, const std::string& path) {
   const bool image = spec.features.kind == FeatureSpec::Kind::patches;
-  const std::string what = image ? "pixel_values" : "input_ids";
+  const bool frames = spec.features.kind == FeatureSpec::Kind::frames;
+  const std::string what = image ? "pixel_values" : frames ? "input_features" : "input_ids";
   std::set<std::string> known = {what, "labels"};
-  if (!image) known.insert("attention_mask");
+  if (!image && !frames) known.insert("attention_mask");
   if (spec.architecture == Architecture::encoder && !image) known.insert("token_type_ids");
   if (!spec.attention.patterns.empty() && spec.architecture == Architecture::encoder)
     known.insert("global_attention_mask");
@@ -91,6 +92,29 @@ Inputs read_images(const Safetensors& in, const std::string& path, const ModelSp
   return out;
 }
 
+// Spectrograms [B, channels, frames]: places of the source, two frames each, and their rows.
+PaddedBatch read_frames(const Safetensors& in, const std::string& path, const ModelSpec& spec,
+                        Tensor& features) {
+  const Tensor& x = in.tensors.at("input_features");
+  const int64_t channels = spec.features.channels, longest = spec.encoder_spec().longest();
+  check(x.shape().rank() == 3 && x.dim(0) > 0 && x.dim(1) == channels && x.dim(2) > 0 && x.dim(2) % 2 == 0 &&
+            x.dim(2) <= 2 * longest && x.dtype() == DType::f32,
+        "{}: input_features: expected F32 [batch, {}, an even number up to {}], got {} {}", path, channels,
+        2 * longest, name_of(x.dtype()), x.shape().text());
+  PaddedBatch b;
+  b.rows = x.dim(0);
+  b.columns = x.dim(2) / 2;
+  b.lengths.assign(static_cast<size_t>(b.rows), static_cast<int32_t>(b.columns));
+  b.ids.assign(static_cast<size_t>(b.rows * b.columns), kFeature);
+  for (int64_t i = 0; i < b.rows * b.columns; ++i) b.places.push_back(i);
+  features = Tensor::empty({b.rows * x.dim(2), channels}, DType::f32);
+  float* to = features.mutable_data<float>();
+  for (int64_t r = 0; r < b.rows; ++r)
+    for (int64_t t = 0; t < x.dim(2); ++t)
+      for (int64_t c = 0; c < channels; ++c) *to++ = x.data<float>()[(r * channels + c) * x.dim(2) + t];
+  return b;
+}
+
 Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSpec& spec,
                    const SpecialIds& ids) {
   expect_known(in, spec, path);
@@ -98,8 +122,9 @@ Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSp
         name_of(spec.order));
   if (spec.features.kind == FeatureSpec::Kind::patches) return read_images(in, path, spec);
   Inputs out;
-  const PaddedBatch read =
-      read_padded(in, path, "input_ids", "attention_mask", spec.input_vocab_size(), spec.longest());
+  const PaddedBatch read = spec.features.any() ? read_frames(in, path, spec, out.input.features)
+                                               : read_padded(in, path, "input_ids", "attention_mask",
+                                                             spec.input_vocab_size(), spec.longest());
   if (spec.architecture == Architecture::encoder_decoder) {
     out.source = read;
     out.tokens = in.tensors.contains("decoder_input_ids")
@@ -461,17 +486,30 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
   const bool both = spec.architecture == Architecture::encoder_decoder;
   const GenerationSettings g = parse_generation(o.generate, ids);
   // A language model goes on with the last tokens where a sequence outgrows the context.
-  const PaddedBatch batch = read_padded(in, o.inputs, "input_ids", "attention_mask", spec.input_vocab_size(),
-                                        both ? spec.longest() : 0);
+  Tensor features;
+  const PaddedBatch batch = spec.features.any()
+                                ? read_frames(in, o.inputs, spec, features)
+                                : read_padded(in, o.inputs, "input_ids", "attention_mask",
+                                              spec.input_vocab_size(), both ? spec.longest() : 0);
   for (int64_t r = 0; r < batch.rows; ++r)
     check(batch.lengths[r] > 0, "{}: input_ids: row {} has no token to continue", o.inputs, r);
-  check(!both || (g.start >= 0 && g.start < spec.vocab_size),
+  const bool begun = both && in.tensors.contains("decoder_input_ids");
+  check(!both || begun || (g.start >= 0 && g.start < spec.vocab_size),
         "{}: config.json names no token that decoding starts with (--generate decoder_start_token_id=N)",
         o.dir);
-  const std::vector<std::vector<int32_t>> given = batch.sequences(),
-                                          start(given.size(), {static_cast<int32_t>(g.start)}), none;
+  const std::vector<std::vector<int32_t>> given = batch.sequences();
+  std::vector<std::vector<int32_t>> start(given.size(), {static_cast<int32_t>(g.start)});
+  if (begun) {
+    const PaddedBatch first = read_padded(in, o.inputs, "decoder_input_ids", "decoder_attention_mask",
+                                          spec.vocab_size, spec.longest());
+    check(
+        first.rows == batch.rows && std::ssize(first.ids) == first.rows * first.columns && first.columns > 0,
+        "{}: decoder_input_ids: expected {} rows without padding", o.inputs, batch.rows);
+    start = first.sequences();
+  }
   const auto& prompts = both ? start : given;
-  const auto& sources = both ? given : none;
+  Sources sources(both ? given : std::vector<std::vector<int32_t>>{});
+  sources.features = features;
   std::vector<std::vector<int32_t>> continuations;
   if (g.beam.beams > 1)
     for (const auto& best : beam_search(model, prompts, g.beam, sources))
@@ -480,12 +518,12 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
     continuations = generate(model, prompts, g.options, nullptr, sources);
   size_t longest = 0;
   for (const auto& c : continuations) longest = std::max(longest, c.size());
-  const auto ids_in = integers(in, "input_ids", o.inputs);
-  const int64_t before = both ? 1 : batch.columns;
+  const auto ids_in = both ? std::vector<int64_t>{} : integers(in, "input_ids", o.inputs);
+  const int64_t before = both ? std::ssize(start[0]) : batch.columns;
   std::vector<int64_t> sequences;
   for (int64_t r = 0; r < batch.rows; ++r) {
     if (both)
-      sequences.push_back(g.start);
+      sequences.insert(sequences.end(), start[r].begin(), start[r].end());
     else
       sequences.insert(sequences.end(), ids_in.begin() + r * batch.columns,
                        ids_in.begin() + (r + 1) * batch.columns);
@@ -556,7 +594,8 @@ void add_forward_command(CLI::App& app) {
        "--inputs", o->inputs,
        "input_ids [B, T], attention_mask (1 = real), labels (-100 = ignored); token_type_ids of an encoder, "
        "global_attention_mask (1 = sees all) of one with patterns, decoder_input_ids of an encoder-decoder, "
-       "pixel_values [B, C, H, W] of one that reads images")
+       "pixel_values [B, C, H, W] of one that reads images, input_features [B, C, T] of one that reads "
+       "spectrograms")
       ->required();
   c->add_option(
        "--outputs", o->outputs,

@@ -49,6 +49,11 @@ void run(const std::string& path) {
   } else if (both) {
     fmt::print("  encoder     {} layers\n", s.encoder_layers);
   }
+  if (const FeatureSpec& f = s.features; f.kind == FeatureSpec::Kind::patches)
+    fmt::print("  images      {} x {} pixels of {} channels, in patches of {}\n", f.image, f.image,
+               f.channels, f.patch);
+  else if (f.any())
+    fmt::print("  frames      {} of {} channels\n", 2 * s.encoder_spec().context, f.channels);
   if (s.source_vocab_size > 0) fmt::print("  sources     a vocabulary of {}\n", s.source_vocab_size);
   if (const RecurrenceSpec& r = s.recurrence; r.any())
     fmt::print("  recurrences encoder {}{}, decoder {}, source attention {}\n", name_of(r.encoder),

@@ -93,12 +93,12 @@ bool is_done(const Search& s, double best, int64_t length, const BeamOptions& o)
 }  // namespace
 
 std::vector<std::vector<Hypothesis>> beam_search(const Transformer& model, const std::vector<Tokens>& prompts,
-                                                 const BeamOptions& o, const std::vector<Tokens>& sources) {
+                                                 const BeamOptions& o, const Sources& sources) {
   check(o.beams >= 1 && o.beams <= 1024, "beam search: beams must be between 1 and 1024, got {}", o.beams);
   const bool conditioned = model.spec().architecture == Architecture::encoder_decoder;
-  check(sources.size() == (conditioned ? prompts.size() : 0),
+  check(sources.ids.size() == (conditioned ? prompts.size() : 0),
         "beam search: {} prompts need {} sources, got {}", prompts.size(), conditioned ? prompts.size() : 0,
-        sources.size());
+        sources.ids.size());
   std::vector<std::vector<Hypothesis>> out(prompts.size());
   if (prompts.empty() || o.max_new_tokens <= 0) return out;
   DecodeState state = conditioned ? DecodeState(model, sources) : DecodeState(model, std::ssize(prompts));

@@ -33,7 +33,6 @@ struct Hypothesis {
 // prompts are searched at once; what is done leaves the batch.
 std::vector<std::vector<Hypothesis>> beam_search(const Transformer& model,
                                                  const std::vector<std::vector<int32_t>>& prompts,
-                                                 const BeamOptions& options,
-                                                 const std::vector<std::vector<int32_t>>& sources = {});
+                                                 const BeamOptions& options, const Sources& sources = {});
 
 }  // namespace qkv

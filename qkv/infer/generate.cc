@@ -9,14 +9,15 @@ namespace qkv {
 DecodeState::DecodeState(const Transformer& model, int64_t sequences)
     : model_(&model), lengths_(sequences, 0), states_(model.make_states(sequences)) {}
 
-DecodeState::DecodeState(const Transformer& model, const std::vector<std::vector<int32_t>>& sources)
-    : DecodeState(model, static_cast<int64_t>(sources.size())) {
+DecodeState::DecodeState(const Transformer& model, const Sources& sources)
+    : DecodeState(model, static_cast<int64_t>(sources.ids.size())) {
+  features_ = sources.features;
+  const int64_t longest = model.spec().encoder_spec().longest();
   std::vector<int32_t> flat, lengths;
-  for (const auto& s : sources) {
+  for (const auto& s : sources.ids) {
     check(!s.empty(), "decode: source {} is empty: expected at least one token", lengths.size());
-    check(static_cast<int64_t>(s.size()) <= model.spec().longest(),
-          "decode: source {} has {} tokens, the context is {}", lengths.size(), s.size(),
-          model.spec().longest());
+    check(static_cast<int64_t>(s.size()) <= longest, "decode: source {} has {} tokens, the context is {}",
+          lengths.size(), s.size(), longest);
     flat.insert(flat.end(), s.begin(), s.end());
     lengths.push_back(static_cast<int32_t>(s.size()));
   }
@@ -40,6 +41,7 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens,
   }
   ModelInput input{
       Tensor::of({std::ssize(flat)}, flat), Layout::of(counts, lengths_), {}, source_, source_layout_};
+  input.features = features_;
   if (model_->spec().order == Order::prefix) {
     const auto fresh = std::count(lengths_.begin(), lengths_.end(), 0);
     check(fresh == 0 || fresh == sequences(), "decode: the prompts of a prefix LM are read at the same time");
@@ -48,7 +50,7 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens,
           prefix_ranks(input.layout, prefixes.empty() ? std::span<const int32_t>(counts) : prefixes);
   }
   Tensor hidden = model_->hidden(input, {}, states_);
-  source_ = Tensor();
+  source_ = features_ = Tensor();
   for (size_t s = 0; s < counts.size(); ++s) lengths_[s] += counts[s];
   return hidden;
 }
@@ -74,6 +76,7 @@ DecodeState DecodeState::fork() const {
   DecodeState copy(*model_, 0);
   copy.lengths_ = lengths_;
   copy.source_ = source_;
+  copy.features_ = features_;
   copy.source_layout_ = source_layout_;
   copy.states_.clear();
   for (const auto& s : states_) copy.states_.push_back(s ? s->fork() : nullptr);
@@ -114,21 +117,26 @@ Tokens window(const Tokens& prompt, const Tokens& continuation, size_t context) 
 // Computes each distinct prompt once, then gives every one its own memory. Returns the logits [distinct, V]
 // and, in `rows`, which of them are whose.
 Tensor prefill(DecodeState& state, const Transformer& model, const std::vector<Tokens>& prompts,
-               const std::vector<Tokens>& sources, Tokens& rows) {
+               const Sources& sources, Tokens& rows) {
   std::map<std::pair<Tokens, Tokens>, int32_t> places;
-  std::vector<Tokens> distinct, distinct_sources;
+  std::vector<Tokens> distinct;
+  Sources distinct_sources;
+  distinct_sources.features = sources.features;
   for (size_t s = 0; s < prompts.size(); ++s) {
-    const auto [it, is_new] = places.try_emplace(
-        {sources.empty() ? Tokens{} : sources[s], window(prompts[s], {}, model.spec().longest())},
-        static_cast<int32_t>(distinct.size()));
+    const Tokens source = sources.ids.empty() ? Tokens{} : sources.ids[s];
+    // Features are taken to differ.
+    const auto number = static_cast<int32_t>(s);
+    const auto [it, is_new] = places.try_emplace({sources.features.defined() ? Tokens{number} : source,
+                                                  window(prompts[s], {}, model.spec().longest())},
+                                                 static_cast<int32_t>(distinct.size()));
     if (is_new) {
-      distinct_sources.push_back(it->first.first);
+      distinct_sources.ids.push_back(source);
       distinct.push_back(it->first.second);
     }
     rows.push_back(it->second);
   }
-  state = sources.empty() ? DecodeState(model, static_cast<int64_t>(distinct.size()))
-                          : DecodeState(model, distinct_sources);
+  state = sources.ids.empty() ? DecodeState(model, static_cast<int64_t>(distinct.size()))
+                              : DecodeState(model, distinct_sources);
   Tensor logits = state.advance(distinct);
   if (distinct.size() < prompts.size()) state.reorder(rows);
   return logits;
@@ -138,11 +146,12 @@ Tensor prefill(DecodeState& state, const Transformer& model, const std::vector<T
 
 std::vector<Tokens> generate(const Transformer& model, const std::vector<Tokens>& prompts,
                              const GenerateOptions& options, const TokenCallback& on_token,
-                             const std::vector<Tokens>& sources) {
+                             const Sources& sources) {
   check_options(options.sampler);
   const bool conditioned = model.spec().architecture == Architecture::encoder_decoder;
-  check(sources.size() == (conditioned ? prompts.size() : 0), "generate: {} prompts need {} sources, got {}",
-        prompts.size(), conditioned ? prompts.size() : 0, sources.size());
+  check(sources.ids.size() == (conditioned ? prompts.size() : 0),
+        "generate: {} prompts need {} sources, got {}", prompts.size(), conditioned ? prompts.size() : 0,
+        sources.ids.size());
   for (size_t s = 0; s < prompts.size(); ++s)
     check(!prompts[s].empty(), "generate: prompt {} is empty: expected at least one token", s);
   // Where a prompt or a source is read as a whole, an output ends with the context instead of moving on.

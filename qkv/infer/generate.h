@@ -11,12 +11,21 @@
 
 namespace qkv {
 
+// What an encoder-decoder writes from: tokens, or rows of features where an id is kFeature.
+struct Sources {
+  std::vector<std::vector<int32_t>> ids = {};
+  Tensor features = {};  // of all, as ModelInput has them
+
+  Sources() = default;
+  Sources(std::vector<std::vector<int32_t>> tokens) : ids(std::move(tokens)) {}
+};
+
 // The memory of a batch of sequences while they are decoded; owns the layers' states.
 class DecodeState {
  public:
   DecodeState(const Transformer& model, int64_t sequences);
   // Of an encoder-decoder: one sequence for each source, which is encoded with the first tokens.
-  DecodeState(const Transformer& model, const std::vector<std::vector<int32_t>>& sources);
+  DecodeState(const Transformer& model, const Sources& sources);
 
   // Feeds tokens[s] to sequence s (at least one each) and returns what the model makes of them, the rows of
   // one sequence after another, [N, D]. Throws Error when a sequence would outgrow the model's context.
@@ -34,7 +43,7 @@ class DecodeState {
  private:
   const Transformer* model_;
   std::vector<int32_t> lengths_;
-  Tensor source_;  // not yet encoded
+  Tensor source_, features_;  // not yet encoded
   Layout source_layout_;
   std::vector<std::unique_ptr<LayerState>> states_;
 };
@@ -62,6 +71,6 @@ std::vector<std::vector<int32_t>> generate(const Transformer& model,
                                            const std::vector<std::vector<int32_t>>& prompts,
                                            const GenerateOptions& options,
                                            const TokenCallback& on_token = nullptr,
-                                           const std::vector<std::vector<int32_t>>& sources = {});
+                                           const Sources& sources = {});
 
 }  // namespace qkv

@@ -13,7 +13,7 @@ namespace qkv {
 // A parameter in the engine and in the file.
 struct WeightName {
   std::string engine;
-  std::string file;
+  std::string file;         // empty: no file has these rows, which are 0 (biases that a family lacks)
   bool transposed = false;  // the file stores [in, out]
   // The rows of the engine's parameter that the file's tensor has: files store queries, keys and values
   // apart. rows 0: all.
@@ -81,6 +81,7 @@ const Family& xlnet_family();
 const Family& longformer_family();
 const Family& vit_family();
 const Family& deit_family();
+const Family& whisper_family();
 const Family& gpt_neox_family();
 const Family& gptj_family();
 const Family& falcon_family();

@@ -10,7 +10,8 @@ constexpr int64_t kMost = kMostOfConfig;
 // 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces;
 // 3 no recurrences, and no order but the stack's; 4 one vocabulary, and no variations of blocks; 5 no
 // experts, latents, caps and sinks, and windows for patterns; 6 no relative attention, unit embeddings,
-// global projections, grids and encoders of another shape; 7 heads of one size.
+// global projections, grids and encoders of another shape; 7 heads of one size, no
+// features.
 constexpr int64_t kVersion = 8;
 
 ModelSpec read_config(const JsonField& c) {
@@ -126,7 +127,17 @@ ModelSpec read_config(const JsonField& c) {
     s.attention.global_projections = q["global_projections"].boolean();
     s.experts.choice_rate = static_cast<float>(q["expert_choice_rate"].number());
   }
-  if (version > 7) s.attention.head_sizes = q["head_sizes"].integers();
+  if (version > 7) {
+    s.attention.head_sizes = q["head_sizes"].integers();
+    s.encoder.context = q["encoder_context"].integer(0, kMost);
+    FeatureSpec& f = s.features;
+    f.kind = feature_kind_from_name(q["features"].string());
+    f.channels = q["feature_channels"].integer(0, kMost);
+    f.patch = q["feature_patch"].integer(0, kMost);
+    f.image = q["feature_image"].integer(0, kMost);
+    f.bias = q["feature_bias"].boolean();
+    f.distilled = q["distilled"].boolean();
+  }
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
   s.width = q["width"].integer(0, kMost);
@@ -251,6 +262,13 @@ OrderedJson write_config(const ModelSpec& s) {
             {"d_qk", s.attention.d_qk},
             {"d_vo", s.attention.d_vo},
             {"head_sizes", s.attention.head_sizes},
+            {"encoder_context", s.encoder.context},
+            {"features", name_of(s.features.kind)},
+            {"feature_channels", s.features.channels},
+            {"feature_patch", s.features.patch},
+            {"feature_image", s.features.image},
+            {"feature_bias", s.features.bias},
+            {"distilled", s.features.distilled},
             {"attention_bias", s.attention.bias},
             {"attention_scaled", s.attention.scaled},
             {"attention_scaled_by_layer", s.attention.scaled_by_layer},

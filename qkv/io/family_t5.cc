@@ -146,11 +146,11 @@ bool is_extra_in_t5(const ModelSpec& s, const std::string& name) {
 constexpr int64_t kBartUnused = 2;
 
 // What BART and Marian share.
-ModelSpec read_bart_like(const JsonField& c) {
+ModelSpec read_bart_like(const JsonField& c, const char* context = "max_position_embeddings") {
   ModelSpec s;
   s.architecture = Architecture::encoder_decoder;
   s.vocab_size = c["vocab_size"].integer(0, kMost);
-  s.context = c["max_position_embeddings"].integer(0, kMost);
+  s.context = c[context].integer(0, kMost);
   s.width = c["d_model"].integer(0, kMost);
   s.encoder_layers = c["encoder_layers"].integer(0, kMost);
   s.layers = c["decoder_layers"].integer(0, kMost);
@@ -203,7 +203,7 @@ bool is_bart_like(const ModelSpec& s) {
   return s.architecture == Architecture::encoder_decoder && s.normalization == Normalization::layer &&
          a.bias && a.out_bias && a.scaled && !a.scaled_by_layer && a.kv_heads == a.heads &&
          a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && s.feed_forward_bias && !s.gated && s.tied &&
-         s.unembedding_bias && !s.unembedding_scaled && s.head_width == 0 && s.segments == 0 &&
+         !s.unembedding_scaled && s.head_width == 0 && s.segments == 0 &&
          s.embedding_dropout == s.residual_dropout && s.activation != Activation::tanh &&
          s.norm_epsilon == 1e-5F && s.source_vocab_size == 0 && s.encoder.width == 0;
 }
@@ -257,6 +257,49 @@ std::vector<WeightName> marian_weights(const ModelSpec& s) {
 
 bool is_extra_in_bart(const ModelSpec&, const std::string& name) {
   return name.ends_with(".embed_tokens.weight") || name == "lm_head.weight";
+}
+
+// Whisper: the keys have no biases, what is read are frames.
+ModelSpec read_whisper(const JsonField& c) {
+  ModelSpec s = read_bart_like(c, "max_target_positions");
+  s.encoder.context = c["max_source_positions"].integer(1, kMost);
+  s.features.kind = FeatureSpec::Kind::frames;
+  s.features.channels = c["num_mel_bins"].integer(1, 1 << 16);
+  s.norm_placement = NormPlacement::pre;
+  s.stacks_apart = true;
+  s.unembedding_bias = false;
+  check(!c.boolean_or("use_weighted_layer_sum", false), "{}: use_weighted_layer_sum: not supported",
+        c.place());
+  return s;
+}
+
+OrderedJson write_whisper(const ModelSpec& s) {
+  OrderedJson c = write_bart_like(s, "whisper", "WhisperForConditionalGeneration");
+  c.erase("max_position_embeddings");
+  c["max_target_positions"] = s.context;
+  c["max_source_positions"] = s.encoder.context;
+  c["num_mel_bins"] = s.features.channels;
+  return c;
+}
+
+std::vector<WeightName> whisper_weights(const ModelSpec& s) {
+  WeightNames n;
+  n.tensor("embedding.token", "model.decoder.embed_tokens.weight");
+  for (const char* stack : {"encoder", "decoder"})
+    n.tensor(fmt::format("{}.embedding.position", stack),
+             fmt::format("model.{}.embed_positions.weight", stack));
+  for (int i = 0; i < 2; ++i) {
+    const std::string engine = fmt::format("encoder.embedding.convolution.{}", i),
+                      file = fmt::format("model.encoder.conv{}", i + 1);
+    n.all.push_back({.engine = engine + ".weight",
+                     .file = file + ".weight",
+                     .shape = {s.width, i == 0 ? s.features.channels : s.width, 3}});
+    n.tensor(engine + ".bias", file + ".bias");
+  }
+  add_bart_blocks(s, n);
+  for (WeightName& w : n.all)
+    if (w.file.ends_with(".k_proj.bias")) w.file.clear();
+  return n.all;
 }
 
 // The sinusoids that some files carry.
@@ -321,6 +364,20 @@ const Family& switch_family() {
       [](const ModelSpec& s) { return weights_named_as_t5(s, "mlp"); },
       "",
       is_extra_in_t5};
+  return family;
+}
+
+const Family& whisper_family() {
+  static const Family family = {
+      "whisper",
+      read_whisper,
+      write_whisper,
+      [](const ModelSpec& s) {
+        return is_bart_like(s) && s.features.kind == FeatureSpec::Kind::frames && s.encoder.context > 0;
+      },
+      whisper_weights,
+      "",
+      [](const ModelSpec&, const std::string& name) { return name == "proj_out.weight"; }};
   return family;
 }
 

@@ -90,16 +90,16 @@ OrderedJson write_image_config(const ModelSpec& s, const ImageFamily& family) {
 std::vector<WeightName> image_weights(const ModelSpec& s, const ImageFamily& family) {
   WeightNames n;
   const std::string base = std::string(family.prefix) + ".", e = base + "embeddings.";
-  n.all.push_back({.engine = "embedding.token", .file = e + "cls_token", .rows = 1, .shape = {1, 1, s.width}});
+  n.all.push_back(
+      {.engine = "embedding.token", .file = e + "cls_token", .rows = 1, .shape = {1, 1, s.width}});
   if (family.tokens == 2)
     n.all.push_back({.engine = "embedding.token",
                      .file = e + "distillation_token",
                      .first_row = 1,
                      .rows = 1,
                      .shape = {1, 1, s.width}});
-  n.all.push_back({.engine = "embedding.position",
-                   .file = e + "position_embeddings",
-                   .shape = {1, s.context, s.width}});
+  n.all.push_back(
+      {.engine = "embedding.position", .file = e + "position_embeddings", .shape = {1, s.context, s.width}});
   const FeatureSpec& f = s.features;
   n.all.push_back({.engine = "embedding.patch.weight",
                    .file = e + "patch_embeddings.projection.weight",

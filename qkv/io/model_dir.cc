@@ -147,6 +147,13 @@ std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
   for (const WeightName& w : family.weights(spec)) {
     Parameter* p = model->parameters().find(w.engine);
     check(p != nullptr, "{}: '{}' has no parameter '{}'", path, w.file, w.engine);
+    if (w.file.empty()) {
+      if (!p->value.defined()) p->value = Tensor::zeros(p->shape, DType::f32);
+      std::memset(static_cast<std::byte*>(p->value.raw()) + w.first_row * (p->value.bytes() / p->shape[0]), 0,
+                  static_cast<size_t>(w.rows * (p->value.bytes() / p->shape[0])));
+      filled[p] += w.rows;
+      continue;
+    }
     const auto it = find_tensor(file, w, family.prefix);
     check(it != file.tensors.end(), "{}: tensor '{}' is missing", path, w.file);
     const Tensor& stored = it->second;
@@ -202,6 +209,7 @@ std::vector<std::pair<std::string, Tensor>> named_tensors(const Transformer& mod
   for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
   std::vector<std::pair<std::string, Tensor>> out;
   for (const WeightName& w : family_for(model.spec()).weights(model.spec())) {
+    if (w.file.empty()) continue;
     const Parameter& p = *parameters.at(w.engine);
     Tensor x = convert(pick(p).detach(), DType::f32);
     if (w.rows > 0) x = x.slice_rows(w.first_row, w.first_row + w.rows);

@@ -59,8 +59,8 @@ InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, 
     projection_ = std::make_unique<Linear>(parameters, name + ".projection", given.embedding_width,
                                            given.width, given.embedding_projected_last, given.init_std);
   if (given.features.any())
-    features_ = std::make_unique<FeatureEmbedding>(parameters, name, given.features, given.width,
-                                                   given.init_std);
+    features_ =
+        std::make_unique<FeatureEmbedding>(parameters, name, given.features, given.width, given.init_std);
   if (given.embedding_projected_last) spec_.width = given.embedding_width;
   const ModelSpec& spec = spec_;  // of the sum
   const int64_t rows = spec.grid > 0 ? (spec.context + spec.grid - 1) / spec.grid : spec.context;
@@ -86,9 +86,10 @@ Tensor InputEmbedding::forward(const Tensor& ids, const Tensor& features, const 
   check(ids.defined() && ids.count() == context.layout.rows(), "model: {} ids do not fit a layout of {} rows",
         ids.defined() ? ids.count() : 0, context.layout.rows());
   check(!features.defined() || features_, "model: it reads tokens, and has no place for features");
-  Tensor x = features.defined()
-                 ? place_features(ids, token_->value, features_->forward(convert(features, token_->value.dtype()), context.layout.offsets))
-                 : embedding(ids, token_->value, "token id");
+  Tensor x = features.defined() ? place_features(ids, token_->value,
+                                                 features_->forward(convert(features, token_->value.dtype()),
+                                                                    context.layout.offsets))
+                                : embedding(ids, token_->value, "token id");
   if (spec_.embedding_unit) x = unit_rows(x);
   if (projection_ && !spec_.embedding_projected_last) x = projection_->forward(x);
   if (spec_.embedding_scaled) x = scaled(x, std::sqrt(static_cast<float>(spec_.width)));

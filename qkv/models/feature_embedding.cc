@@ -31,7 +31,8 @@ Tensor FeatureEmbedding::forward(const Tensor& features, const std::vector<int32
   if (spec_.kind == FeatureSpec::Kind::patches) return layers_[0].forward(features);
   std::vector<int32_t> frames;
   for (const int32_t row : offsets) frames.push_back(2 * row);
-  const Tensor first = activation(Activation::gelu, layers_[0].forward(row_windows(features, frames, kFrames, 1)));
+  const Tensor first =
+      activation(Activation::gelu, layers_[0].forward(row_windows(features, frames, kFrames, 1)));
   return activation(Activation::gelu, layers_[1].forward(row_windows(first, frames, kFrames, 2)));
 }
 
@@ -58,8 +59,8 @@ Tensor cut_patches(const float* pixels, const FeatureSpec& spec) {
     for (int64_t x = 0; x < side; ++x)
       for (int64_t c = 0; c < spec.channels; ++c)
         for (int64_t r = 0; r < spec.patch; ++r, to += spec.patch)
-          std::copy_n(pixels + (c * spec.image + y * spec.patch + r) * spec.image + x * spec.patch, spec.patch,
-                      to);
+          std::copy_n(pixels + (c * spec.image + y * spec.patch + r) * spec.image + x * spec.patch,
+                      spec.patch, to);
   return out;
 }
 

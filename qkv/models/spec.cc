@@ -521,6 +521,9 @@ constexpr Names<RelativeAttention> kRelativeAttentions = {
     {RelativeAttention::shaw_both, "shaw_both"},
     {RelativeAttention::transformer_xl, "transformer_xl"},
     {RelativeAttention::disentangled, "disentangled"}};
+constexpr Names<FeatureSpec::Kind> kFeatureKinds = {{FeatureSpec::Kind::none, "none"},
+                                                    {FeatureSpec::Kind::patches, "patches"},
+                                                    {FeatureSpec::Kind::frames, "frames"}};
 constexpr Names<QueryKeyNorm> kQueryKeyNorms = {
     {QueryKeyNorm::none, "none"}, {QueryKeyNorm::heads, "heads"}, {QueryKeyNorm::whole, "whole"}};
 constexpr Names<RouterScore> kRouterScores = {{RouterScore::softmax, "softmax"},
@@ -624,6 +627,12 @@ RelativeAttention relative_attention_from_name(const std::string& name) {
 }
 std::string name_of(RelativeAttention value) {
   return name_in(kRelativeAttentions, value);
+}
+FeatureSpec::Kind feature_kind_from_name(const std::string& name) {
+  return from_name("features", kFeatureKinds, name);
+}
+std::string name_of(FeatureSpec::Kind kind) {
+  return name_in(kFeatureKinds, kind);
 }
 QueryKeyNorm query_key_norm_from_name(const std::string& name) {
   return from_name("query_key_norm", kQueryKeyNorms, name);

@@ -204,6 +204,8 @@ Branches branches_from_name(const std::string& name);
 std::string name_of(Branches branches);
 RelativeAttention relative_attention_from_name(const std::string& name);
 std::string name_of(RelativeAttention kind);
+FeatureSpec::Kind feature_kind_from_name(const std::string& name);
+std::string name_of(FeatureSpec::Kind kind);
 QueryKeyNorm query_key_norm_from_name(const std::string& name);
 std::string name_of(QueryKeyNorm norm);
 RotaryLayout rotary_layout_from_name(const std::string& name);

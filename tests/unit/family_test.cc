@@ -36,12 +36,45 @@ ModelSpec bart() {
   return s;
 }
 
+// An encoder with what ViT has, of images of 6 pixels.
+ModelSpec image_encoder(int64_t tokens) {
+  ModelSpec s = gpt2_spec(tokens, 9 + tokens, 12, 2, 3);
+  s.architecture = Architecture::encoder;
+  s.features = {.kind = FeatureSpec::Kind::patches, .channels = 3, .patch = 2, .image = 6};
+  s.activation = Activation::gelu;
+  s.output = Output::sequence_classes;
+  s.labels = {"cat", "dog"};
+  return s;
+}
+
 struct FamilyCase {
   const char* model_type;
   void (*change)(ModelSpec& s);  // what the family has beside llama()
 };
 
 const FamilyCase kFamilies[] = {
+    {"vit", [](ModelSpec& s) { s = image_encoder(1); }},
+    {"vit",
+     [](ModelSpec& s) {
+       s = image_encoder(1);
+       s.attention.bias = false;
+       s.output = Output::embedding;
+       s.labels.clear();
+       s.pooler = true;
+     }},
+    {"deit", [](ModelSpec& s) { s = image_encoder(2); }},
+    {"deit",
+     [](ModelSpec& s) {
+       s = image_encoder(2);
+       s.features.distilled = true;
+     }},
+    {"whisper",
+     [](ModelSpec& s) {
+       s = bart();
+       s.embedding_norm = s.embedding_scaled = s.unembedding_bias = false;
+       s.encoder.context = 5;
+       s.features = {.kind = FeatureSpec::Kind::frames, .channels = 4};
+     }},
     {"llama", [](ModelSpec&) {}},
     {"llama",
      [](ModelSpec& s) {
@@ -571,6 +604,10 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.normalization = Normalization::batch; },
       [](ModelSpec& s) { s.embedding_unit = true; },
       [](ModelSpec& s) { s.grid = 4; },
+      [](ModelSpec& s) { s.features.bias = !s.features.bias; },
+      [](ModelSpec& s) { s.features.channels = 2; },
+      [](ModelSpec& s) { s.features.distilled = !s.features.distilled; },
+      [](ModelSpec& s) { s.encoder.context = 6; },
       [](ModelSpec& s) {
         s.attention.head_sizes.assign(static_cast<size_t>(s.attention.heads), s.attention.d_qk);
       },

@@ -385,7 +385,7 @@ TEST_P(Recurrent, DecodesAsItIsTaught) {
             << s;
     }
   };
-  DecodeState state(model_, {kSources[0], kSources[1], kSources[2]});
+  DecodeState state(model_, std::vector<std::vector<int32_t>>{kSources[0], kSources[1], kSources[2]});
   expect_rows(state.advance({{0, 2}, {0}, {0, 8, 1}}), {{0, {0, 2}}, {1, {0}}, {2, {0, 8, 1}}});
   expect_rows(state.advance({{7}, {1, 8}, {4}}), {{0, {0, 2, 7}}, {1, {0, 1, 8}}, {2, {0, 8, 1, 4}}});
   DecodeState other = state.fork();
