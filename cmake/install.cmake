@@ -33,7 +33,7 @@ install(FILES ${PROJECT_BINARY_DIR}/qkv.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/p
 
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES docs/library.md docs/architecture.md docs/benchmarks.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
-install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.cc" PATTERN CMakeLists.txt)
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.cc" PATTERN "*.c" PATTERN CMakeLists.txt)
 
 install(CODE "
   set(tool $<TARGET_FILE:qkv_cli>)

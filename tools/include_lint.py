@@ -13,7 +13,7 @@ import re
 import sys
 
 RANKS = ["base", "tensor", "quant", "kernels", "autograd", "ops", "nn", "models", "text", "io", "data", "infer",
-         "train", "cli"]
+         "train", "api", "cli"]
 # Headers that only one file may include; a benchmark may name a peer.
 WRAPPED = {"dnnl.hpp": "qkv/kernels/gemm.cc", "dnnl.h": "qkv/kernels/gemm.cc", "omp.h": "qkv/base/parallel.cc",
            "sentencepiece_trainer.h": "qkv/text/sentencepiece_training.cc"}

@@ -2,8 +2,16 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
+
+#include "qkv/tensor/dtype.h"
 
 namespace qkv {
+
+// What --dtype means: "bf16", or anything else for f32.
+inline DType compute_type(const std::string& name) {
+  return name == "bf16" ? DType::bf16 : DType::f32;
+}
 
 void add_train_command(CLI::App& app);
 void add_plan_command(CLI::App& app);

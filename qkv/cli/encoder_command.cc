@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/data/table.h"
 
@@ -65,7 +66,7 @@ void add_encoder_options(CLI::App& c, EncoderOptions& o, const std::string& firs
 
 TextModel load_encoder(const std::string& dir, const std::string& dtype, std::initializer_list<Output> wanted,
                        const char* command) {
-  TextModel m = load_text_model(dir, dtype);
+  TextModel m = load(dir, compute_type(dtype));
   const ModelSpec& s = m.model->spec();
   check((s.architecture == Architecture::encoder || s.output != Output::tokens) &&
             std::find(wanted.begin(), wanted.end(), s.output) != wanted.end(),

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "qkv/cli/text_model.h"
+#include "qkv/api/text_model.h"
 #include "qkv/infer/predict.h"
 
 namespace qkv {

@@ -124,7 +124,7 @@ bool holds_pairs(const Options& o, const TextModel& m) {
 }
 
 void run(const Options& o) {
-  const TextModel m = load_text_model(o.dir, o.dtype);
+  const TextModel m = load(o.dir, compute_type(o.dtype));
   expect_fitting(o, m.model->spec());
   const ModelSpec& spec = m.model->spec();
   if (spec.architecture == Architecture::encoder || spec.output != Output::tokens) return eval_encoder(o, m);

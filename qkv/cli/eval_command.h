@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "qkv/cli/text_model.h"
+#include "qkv/api/text_model.h"
 #include "qkv/data/masking.h"
 #include "qkv/train/config.h"
 

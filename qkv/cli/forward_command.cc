@@ -555,7 +555,7 @@ void add_training(const Options& o, Transformer& model, const Safetensors& in, c
 }
 
 void run(const Options& o) {
-  const DType compute = o.dtype == "bf16" ? DType::bf16 : DType::f32;
+  const DType compute = compute_type(o.dtype);
   const std::string dir = resolve_model_dir(o.dir);
   const auto model = load_model(dir, compute);
   const SpecialIds ids = load_special_ids(dir);

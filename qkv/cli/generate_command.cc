@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <set>
 
+#include "qkv/api/text_model.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
-#include "qkv/cli/text_model.h"
 #include "qkv/infer/few_shot.h"
 #include "qkv/infer/generate.h"
 #include "qkv/infer/log_prob.h"
@@ -23,7 +24,28 @@ struct Options {
   bool has_prompt = false, no_prompt_echo = false, no_stop = false, has_seed = false, has_log_probs = false,
        json = false;
   GenerateOptions generation;
+  std::set<std::string> given;  // of its options
 };
+
+// The model's own settings, and over them what was given.
+GenerateOptions settled(const Options& o, GenerateOptions g) {
+  const SamplerOptions& from = o.generation.sampler;
+  const auto set = [&](const char* option, auto& to, const auto& value) {
+    if (o.given.contains(option)) to = value;
+  };
+  set("--tokens", g.max_new_tokens, o.generation.max_new_tokens);
+  set("--temperature", g.sampler.temperature, from.temperature);
+  set("--top-k", g.sampler.top_k, from.top_k);
+  set("--top-p", g.sampler.top_p, from.top_p);
+  set("--min-p", g.sampler.min_p, from.min_p);
+  set("--typical-p", g.sampler.typical_p, from.typical_p);
+  set("--repetition-penalty", g.sampler.repetition_penalty, from.repetition_penalty);
+  set("--frequency-penalty", g.sampler.frequency_penalty, from.frequency_penalty);
+  set("--presence-penalty", g.sampler.presence_penalty, from.presence_penalty);
+  g.seed = o.generation.seed;
+  if (o.no_stop) g.eos.clear();
+  return g;
+}
 
 struct ChosenToken {
   int32_t id;
@@ -62,14 +84,6 @@ std::string read_prompt(const Options& o) {
   prompt = read_few_shot(o.examples).prompt(prompt);
   prompt.resize(prompt.find_last_not_of(' ') + 1);  // tokens of words begin with a space as a rule
   return prompt;
-}
-
-std::vector<int32_t> prompt_ids(const TextModel& m, const std::string& prompt) {
-  std::vector<int32_t> ids = m.tokenizer.encode(prompt, false).ids;
-  if (ids.empty() && m.special.bos >= 0) ids = {static_cast<int32_t>(m.special.bos)};
-  check(!ids.empty(),
-        "the prompt is empty, and this model has no token that begins a text: give it some text (--prompt)");
-  return ids;
 }
 
 // Generates all samples; the text of a single one is handed to `show` as it appears.
@@ -174,13 +188,13 @@ void run(Options o) {
   naming_option("--", [&] { check_options(o.generation.sampler); });  // "--top-p must be ..."
   naming_option("--stop: ", [&] { text::StopStrings{o.stops}; });
   const text::Regex answer = naming_option("--vote: ", [&] { return text::Regex(o.vote); });
-  const TextModel m = load_language_model(o.dir, o.dtype);
+  const TextModel m = load_language_model(o.dir, compute_type(o.dtype));
   const std::string prompt = read_prompt(o);
-  if (!o.no_stop) o.generation.eos.assign(m.special.eos.begin(), m.special.eos.end());
+  o.generation = settled(o, m.generation);
   if (!o.has_seed) o.generation.seed = std::random_device{}();
   // What has no text is never chosen, but for a token that ends it.
   std::vector<int32_t>& excluded = o.generation.sampler.excluded;
-  excluded = m.tokenizer.ids_without_text(m.model->spec().vocab_size);
+  for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size)) excluded.push_back(id);
   for (const int32_t id : o.generation.eos) std::erase(excluded, id);
 
   const bool streaming = o.samples == 1 && !o.json;
@@ -202,6 +216,9 @@ constexpr const char* kFooter =
     R"(What the options leave of the model's distribution, in this order: repetition, frequency and presence
 penalty; temperature; top-k; top-p; min-p; typical-p. A token without text (one for unknown characters, or
 beyond the tokenizer's vocabulary) is never chosen.
+
+Where the model's generation_config.json says how its makers generate (do_sample, temperature, top_k, top_p,
+max_new_tokens, ...), that holds unless an option says otherwise.
 
 --logprobs shows natural logarithms of the model's own probabilities, before any of these options.
 
@@ -276,10 +293,12 @@ void add_generate_command(CLI::App& app) {
   c->add_flag("--no-echo", o->no_prompt_echo, "Print only the new text");
   c->add_flag("--no-stop", o->no_stop, "Go on after the end-of-text token");
   c->footer(kFooter);
-  c->callback([o, prompt, seed, log_probs] {
+  c->callback([o, c, prompt, seed, log_probs] {
     o->has_prompt = prompt->count() > 0;
     o->has_seed = seed->count() > 0;
     o->has_log_probs = log_probs->count() > 0;
+    for (const CLI::Option* option : c->get_options())
+      if (option->count() > 0) o->given.insert(option->get_name());
     run(*o);
   });
 }

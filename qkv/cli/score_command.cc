@@ -1,7 +1,7 @@
 // qkv score: which of several continuations a model holds most likely.
+#include "qkv/api/text_model.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
-#include "qkv/cli/text_model.h"
 #include "qkv/infer/few_shot.h"
 #include "qkv/infer/score.h"
 
@@ -68,7 +68,7 @@ void run(const Options& o) {
   if (o.has_prompt && o.choices.empty()) throw UsageError("--choice: missing: name the alternatives");
   if (!o.has_prompt && !o.choices.empty())
     throw UsageError("--prompt: missing: --choice names its continuations");
-  const TextModel m = load_language_model(o.dir, o.dtype);
+  const TextModel m = load_language_model(o.dir, compute_type(o.dtype));
   const FewShot examples = o.examples.empty() ? FewShot{} : read_few_shot(o.examples);
   const auto score = [&](const Question& q) {
     const std::string prompt = o.examples.empty() ? q.prompt : examples.prompt(q.prompt);

@@ -1,9 +1,10 @@
 // qkv translate, or qkv summarize: what an encoder-decoder writes for each line.
 #include <cstdio>
+#include <set>
 
+#include "qkv/api/text_model.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
-#include "qkv/cli/text_model.h"
 #include "qkv/data/table.h"
 #include "qkv/infer/translate.h"
 
@@ -15,6 +16,7 @@ struct Options {
   BeamOptions beam;
   int64_t best = 1, batch_tokens = 2048;
   bool json = false, strict = false, stop_early = false;
+  std::set<std::string> given;  // of its options
 };
 
 OrderedJson json_of(const Translation& t) {
@@ -22,12 +24,16 @@ OrderedJson json_of(const Translation& t) {
 }
 
 void run(const Options& o) {
-  if (o.best > o.beam.beams)
-    throw UsageError(fmt::format("--best: {} of {} beams (see --beams)", o.best, o.beam.beams));
-  const TextModel m = load_text_model(o.dir, o.dtype);
+  const TextModel m = load(o.dir, compute_type(o.dtype));
   const SequenceModel sequence = sequence_model(m, o.dir);
-  BeamOptions beam = o.beam;
+  BeamOptions beam = m.beam;
+  if (o.given.contains("--beams")) beam.beams = o.beam.beams;
+  if (o.given.contains("--length-penalty")) beam.length_penalty = o.beam.length_penalty;
+  if (o.given.contains("--tokens")) beam.max_new_tokens = o.beam.max_new_tokens;
+  if (o.given.contains("--no-repeat-ngram")) beam.no_repeat_ngram = o.beam.no_repeat_ngram;
   if (o.stop_early) beam.stop = BeamOptions::Stop::early;
+  if (o.best > beam.beams)
+    throw UsageError(fmt::format("--best: {} of {} beams (see --beams)", o.best, beam.beams));
   const std::vector<std::string> lines = lines_of(read_input(o.file));
   constexpr size_t kAtOnce = 1024;  // lines: sorted by length among each other, printed when all are there
   int64_t cut = 0;
@@ -100,11 +106,18 @@ void add_writer(CLI::App& app, const std::string& name, const std::string& descr
       ->check(CLI::IsMember({"f32", "bf16"}));
   c->add_flag("--strict", o->strict, "Refuse lines beyond the model's length instead of cutting them");
   c->add_flag("--json", o->json, "Print a JSON object a line, with log-probabilities");
-  c->footer(fmt::format(
-      "Lines stay in their order, and an empty line stays empty.\nExample: qkv {} runs/model --file "
-      "in.txt > out.txt",
-      name));
-  c->callback([o] { run(*o); });
+  c->footer(
+      fmt::format("Lines stay in their order, and an empty line stays empty. What the model's "
+                  "generation_config.json says "
+                  "of beams\n(num_beams, length_penalty, ...) holds unless an option says "
+                  "otherwise.\nExample: qkv {} runs/model --file "
+                  "in.txt > out.txt",
+                  name));
+  c->callback([o, c] {
+    for (const CLI::Option* option : c->get_options())
+      if (option->count() > 0) o->given.insert(option->get_name());
+    run(*o);
+  });
 }
 
 }  // namespace

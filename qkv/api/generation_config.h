@@ -1,0 +1,16 @@
+// How a model's makers generate with it: generation_config.json.
+#pragma once
+
+#include <string>
+
+#include "qkv/infer/beam.h"
+
+namespace qkv {
+
+// Sets what DIR/generation_config.json says, where it is there: do_sample (false: the most likely token),
+// temperature, top_k, top_p, min_p, typical_p, repetition_penalty, suppress_tokens, max_new_tokens; of beams
+// num_beams, length_penalty, early_stopping, no_repeat_ngram_size. Ends of texts are SpecialIds'. Throws
+// Error naming file and field for what is mistyped.
+void read_generation_config(const std::string& dir, GenerateOptions& options, BeamOptions& beam);
+
+}  // namespace qkv

@@ -1,0 +1,162 @@
+#include "qkv/api/qkv.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "qkv/api/text_model.h"
+#include "qkv/base/error.h"
+#include "qkv/base/version.h"
+#include "qkv/infer/predict.h"
+
+struct qkv_model {
+  qkv::TextModel text;
+};
+
+namespace {
+
+thread_local std::string last_error;
+
+// Runs f, which may throw, for a caller that cannot catch.
+template <typename F>
+qkv_status guarded(const F& f) {
+  try {
+    return f();
+  } catch (const std::exception& e) {
+    last_error = e.what();
+  } catch (...) {
+    last_error = "an unknown error";
+  }
+  return QKV_ERROR;
+}
+
+std::string_view text_of(const char* text, size_t length) {
+  qkv::check(text != nullptr || length == 0, "a text of {} bytes is NULL", length);
+  return {text, length};
+}
+
+// All elements where there is room, and how many there are.
+template <typename T, typename From>
+qkv_status hand_out(const From& from, T* to, size_t capacity, size_t* count) {
+  *count = from.size();
+  if (from.size() > capacity) {
+    last_error = fmt::format("room for {} of {}", capacity, from.size());
+    return QKV_TOO_SMALL;
+  }
+  std::copy(from.begin(), from.end(), to);
+  return QKV_OK;
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* qkv_version(void) {
+  static const std::string text(qkv::version());
+  return text.c_str();
+}
+
+const char* qkv_last_error(void) {
+  return last_error.c_str();
+}
+
+qkv_status qkv_load(const char* path, const char* dtype, qkv_model** model) {
+  return guarded([&] {
+    const std::string type = dtype == nullptr ? "f32" : dtype;
+    qkv::check(path != nullptr && model != nullptr, "load: a path and a place for the model are needed");
+    qkv::check(type == "f32" || type == "bf16", "load: expected f32 or bf16, got {}", type);
+    *model = new qkv_model{qkv::load(path, type == "bf16" ? qkv::DType::bf16 : qkv::DType::f32)};
+    return QKV_OK;
+  });
+}
+
+void qkv_free(qkv_model* model) {
+  delete model;
+}
+
+int64_t qkv_vocab_size(const qkv_model* model) {
+  return model->text.model->spec().vocab_size;
+}
+int64_t qkv_context(const qkv_model* model) {
+  return model->text.model->spec().longest();
+}
+int64_t qkv_width(const qkv_model* model) {
+  return model->text.model->spec().width;
+}
+
+qkv_status qkv_tokenize(const qkv_model* model, const char* text, size_t length, int special, int32_t* ids,
+                        size_t capacity, size_t* count) {
+  return guarded([&] {
+    const auto encoding = model->text.tokenizer.encode(text_of(text, length), special != 0);
+    return hand_out(encoding.ids, ids, capacity, count);
+  });
+}
+
+qkv_status qkv_detokenize(const qkv_model* model, const int32_t* ids, size_t count, char* text,
+                          size_t capacity, size_t* length) {
+  return guarded(
+      [&] { return hand_out(model->text.tokenizer.decode(std::span(ids, count)), text, capacity, length); });
+}
+
+qkv_status qkv_forward(const qkv_model* model, const int32_t* ids, size_t count, float* logits) {
+  return guarded([&] {
+    const qkv::Transformer& m = *model->text.model;
+    const qkv::ModelSpec& spec = m.spec();
+    qkv::check(spec.architecture != qkv::Architecture::encoder_decoder,
+               "forward: an encoder-decoder needs two sequences");
+    qkv::check(count > 0 && static_cast<int64_t>(count) <= spec.longest(),
+               "forward: expected between 1 and {} tokens, got {}", spec.longest(), count);
+    const auto n = static_cast<int64_t>(count);
+    const qkv::ModelInput input{qkv::Tensor::of({n}, std::vector<int32_t>(ids, ids + n)),
+                                qkv::Layout::of({static_cast<int32_t>(n)})};
+    const qkv::NoGrad guard;
+    const qkv::Tensor z = m.logits(m.hidden(input, {}));
+    std::memcpy(logits, z.raw(), z.bytes());
+    return QKV_OK;
+  });
+}
+
+void qkv_generation_defaults(const qkv_model* model, qkv_generation* options) {
+  const qkv::GenerateOptions& g = model->text.generation;
+  *options = {sizeof(qkv_generation), g.max_new_tokens, g.sampler.temperature,        g.sampler.top_k,
+              g.sampler.top_p,        g.sampler.min_p,  g.sampler.repetition_penalty, 0};
+}
+
+qkv_status qkv_generate(const qkv_model* model, const char* prompt, size_t length,
+                        const qkv_generation* options, qkv_on_token on_token, void* user) {
+  return guarded([&] {
+    qkv_generation given;
+    qkv_generation_defaults(model, &given);
+    if (options != nullptr) {
+      qkv::check(options->size > 0 && options->size <= sizeof(given),
+                 "generate: options of {} bytes: set them by qkv_generation_defaults()", options->size);
+      std::memcpy(&given, options, options->size);
+    }
+    qkv::GenerateOptions g = model->text.generation;
+    g.max_new_tokens = given.max_new_tokens;
+    g.sampler.temperature = given.temperature;
+    g.sampler.top_k = given.top_k;
+    g.sampler.top_p = given.top_p;
+    g.sampler.min_p = given.min_p;
+    g.sampler.repetition_penalty = given.repetition_penalty;
+    g.seed = given.seed;
+    qkv::complete(model->text, text_of(prompt, length), g, [&](int32_t token, std::string_view text) {
+      return on_token == nullptr || on_token(user, token, text.data(), text.size()) != 0;
+    });
+    return QKV_OK;
+  });
+}
+
+qkv_status qkv_embed(const qkv_model* model, const char* text, size_t length, float* vector) {
+  return guarded([&] {
+    const qkv::TextModel& m = model->text;
+    qkv::check(m.model->spec().architecture == qkv::Architecture::encoder,
+               "embed: an encoder is needed, not {}", qkv::name_of(m.model->spec().architecture));
+    const auto encoded =
+        qkv::encode_text({std::string(text_of(text, length)), ""}, m.tokenizer, m.model->spec());
+    const qkv::Tensor e = qkv::embed_texts(*m.model, {encoded});
+    std::memcpy(vector, e.raw(), e.bytes());
+    return QKV_OK;
+  });
+}
+
+}  // extern "C"

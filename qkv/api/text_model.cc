@@ -1,0 +1,95 @@
+#include "qkv/api/text_model.h"
+
+#include <algorithm>
+
+#include "qkv/api/generation_config.h"
+#include "qkv/train/corpus.h"
+
+namespace qkv {
+
+TextModel load(const std::string& path, DType compute) {
+  const std::string dir = resolve_model_dir(path);
+  TextModel m{load_model(dir, compute), text::Tokenizer::load(dir), load_special_ids(dir)};
+  check(static_cast<int64_t>(m.tokenizer.vocab_size()) <= m.model->spec().vocab_size,
+        "{}: the tokenizer has {} tokens, the model {}", dir, m.tokenizer.vocab_size(),
+        m.model->spec().vocab_size);
+  const text::Tokenizer& sources = m.tokenizer.of_sources();
+  const int64_t rows = m.model->spec().source_vocab_size;
+  check(rows == 0 || m.tokenizer.has_own_sources(),
+        "{}: the tokenizer of the sources is missing: expected it in {}/source", dir, dir);
+  check(rows > 0 || !m.tokenizer.has_own_sources(),
+        "{}: the model has one vocabulary, but {}/source holds a tokenizer of sources", dir, dir);
+  check(static_cast<int64_t>(sources.vocab_size()) <= m.model->spec().input_vocab_size(),
+        "{}/source: the tokenizer has {} tokens, the model {} of sources", dir, sources.vocab_size(),
+        m.model->spec().input_vocab_size());
+  m.generation.eos.assign(m.special.eos.begin(), m.special.eos.end());
+  m.beam.eos = m.generation.eos;
+  read_generation_config(dir, m.generation, m.beam);
+  for (const int32_t id : m.generation.sampler.excluded)
+    check(id >= 0 && id < m.model->spec().vocab_size,
+          "{}/generation_config.json: suppress_tokens: {} is not one of {} tokens", dir, id,
+          m.model->spec().vocab_size);
+  return m;
+}
+
+TextModel load_language_model(const std::string& path, DType compute) {
+  TextModel m = load(path, compute);
+  check(m.model->spec().architecture == Architecture::decoder,
+        "{}: this checkpoint is an {}: a decoder is needed here{}", path,
+        name_of(m.model->spec().architecture),
+        m.model->spec().architecture == Architecture::encoder_decoder ? " (see qkv translate)" : "");
+  return m;
+}
+
+SequenceModel sequence_model(const TextModel& m, const std::string& path) {
+  const ModelSpec& spec = m.model->spec();
+  // A decoder that learnt from pairs says what its targets begin with.
+  check(spec.architecture == Architecture::encoder_decoder || spec.order == Order::prefix ||
+            (spec.architecture == Architecture::decoder && m.special.decoder_start >= 0),
+        "{}: this checkpoint is {} {}: an encoder-decoder, or a decoder trained on pairs, is needed here",
+        path, spec.architecture == Architecture::encoder ? "an" : "a", name_of(spec.architecture));
+  const int64_t start = m.special.decoder_start >= 0 ? m.special.decoder_start : m.special.bos;
+  check(start >= 0 && m.special.eos.size() == 1,
+        "{}: config.json names no decoder_start_token_id (or bos_token_id) and eos_token_id", path);
+  SequenceEnds ends{static_cast<int32_t>(start), static_cast<int32_t>(m.special.eos[0])};
+  if (m.tokenizer.has_own_sources()) ends.source_eos = sequence_ends(m.tokenizer.of_sources()).eos;
+  return {*m.model, m.tokenizer, ends};
+}
+
+std::vector<int32_t> prompt_ids(const TextModel& m, std::string_view prompt) {
+  text::Encoding encoding = m.tokenizer.encode(prompt);
+  const auto is_end = [&](size_t i) {
+    return m.tokenizer.is_special(encoding.ids[i]) && encoding.offsets[i].size() == 0;
+  };
+  // One that stands alone begins the text.
+  while (encoding.ids.size() > 1 && is_end(encoding.ids.size() - 1)) {
+    encoding.ids.pop_back();
+    encoding.offsets.pop_back();
+  }
+  if (encoding.ids.empty() && m.special.bos >= 0) return {static_cast<int32_t>(m.special.bos)};
+  check(!encoding.ids.empty(),
+        "the prompt is empty, and this model has no token that begins a text: give it some text");
+  return encoding.ids;
+}
+
+std::string complete(const TextModel& m, std::string_view prompt, GenerateOptions options,
+                     const TextCallback& on_text) {
+  check(m.model->spec().architecture == Architecture::decoder, "complete: a decoder is needed, not {}",
+        name_of(m.model->spec().architecture));
+  const std::vector<int32_t> ids = prompt_ids(m, prompt);
+  for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size))
+    if (std::ranges::find(options.eos, id) == options.eos.end()) options.sampler.excluded.push_back(id);
+  text::StreamDecoder decoder(m.tokenizer);
+  std::string text;
+  generate(*m.model, {ids}, options, [&](int64_t, int32_t token, std::span<const float>) {
+    if (std::ranges::find(options.eos, token) != options.eos.end()) return false;
+    const std::string piece = decoder.add(token);
+    text += piece;
+    return !on_text || on_text(token, piece);
+  });
+  const std::string rest = decoder.finish();
+  if (on_text && !rest.empty()) on_text(-1, rest);
+  return text + rest;
+}
+
+}  // namespace qkv

@@ -1,0 +1,49 @@
+// A model with its tokenizer: what a program that deals in text loads.
+//   const qkv::TextModel m = qkv::load("models/gpt2");
+//   qkv::GenerateOptions options = m.generation;
+//   std::string text = qkv::complete(m, "Once upon a time", options);
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "qkv/infer/translate.h"
+#include "qkv/io/model_dir.h"
+#include "qkv/text/tokenizer.h"
+
+namespace qkv {
+
+struct TextModel {
+  std::unique_ptr<Transformer> model;
+  text::Tokenizer tokenizer;
+  SpecialIds special;
+  // How the model's makers generate: what generation_config.json says, the ends of texts included.
+  GenerateOptions generation = {};
+  BeamOptions beam = {};
+};
+
+// From a model directory or a run. Matrices are held in `compute`, f32 or bf16. Throws Error where the
+// tokenizer does not fit the model.
+TextModel load(const std::string& path, DType compute = DType::f32);
+
+// The same; throws Error where the model does not continue texts.
+TextModel load_language_model(const std::string& path, DType compute = DType::f32);
+
+// The parts that translation needs. Throws Error where the model is no encoder-decoder. `path`: for errors.
+SequenceModel sequence_model(const TextModel& m, const std::string& path);
+
+// The tokens of a text that is to be continued: what the tokenizer puts before one (a start token) included,
+// what it puts behind left out. Throws Error where there are none.
+std::vector<int32_t> prompt_ids(const TextModel& m, std::string_view prompt);
+
+// Called with the text that each token settles, which is whole characters and often nothing; false ends.
+using TextCallback = std::function<bool(int32_t token, std::string_view text)>;
+
+// What a decoder writes after a text, without the text itself; up to a token of options.eos, whose own text
+// is left out. Tokens without text are never chosen.
+std::string complete(const TextModel& m, std::string_view prompt, GenerateOptions options,
+                     const TextCallback& on_text = nullptr);
+
+}  // namespace qkv

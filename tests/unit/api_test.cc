@@ -1,0 +1,178 @@
+// What a program that embeds a model calls: from C++ and from C.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "qkv/api/qkv.h"
+#include "qkv/api/text_model.h"
+#include "qkv/base/file.h"
+#include "qkv/base/version.h"
+#include "tests/unit/expect_error.h"
+#include "tests/unit/scratch_dir.h"
+#include "tests/unit/tokenizer_testing.h"
+
+namespace qkv {
+namespace {
+
+using testing::ScratchDir;
+
+// A random model of bytes' characters in a folder.
+class ApiTest : public ::testing::Test {
+ protected:
+  ApiTest() {
+    text::TrainerOptions options;
+    options.vocab_size = 270;
+    options.special_tokens = {"<|endoftext|>"};
+    const std::string_view texts[] = {"the cat sat on the mat and the other cat sat there"};
+    const text::Tokenizer tokenizer = text::train_byte_level_bpe(texts, options);
+    tokenizer.save(dir_.path());
+    Transformer model(gpt2_spec(static_cast<int64_t>(tokenizer.vocab_size()), 32, 16, 1, 2));
+    model.parameters().draw(5, DType::f32);
+    const auto end = static_cast<int64_t>(*tokenizer.token_to_id("<|endoftext|>"));
+    save_model(dir_.path(), model, {end, -1, {end}});
+  }
+  void generation(const std::string& json) { dir_.write("generation_config.json", json); }
+
+  ScratchDir dir_;
+};
+
+int append(void* user, int32_t, const char* text, size_t length) {
+  static_cast<std::string*>(user)->append(text, length);
+  return 1;
+}
+int stop_at_once(void* user, int32_t, const char*, size_t) {
+  ++*static_cast<int*>(user);
+  return 0;
+}
+
+TEST_F(ApiTest, CDoesWhatCppDoes) {
+  const TextModel m = load(dir_.path());
+  GenerateOptions g = m.generation;
+  g.max_new_tokens = 12;
+  g.seed = 7;
+  std::string pieces;
+  const std::string want = complete(m, "the cat", g, [&](int32_t, std::string_view text) {
+    pieces += text;
+    return true;
+  });
+  EXPECT_EQ(pieces, want);
+  EXPECT_FALSE(want.empty());
+
+  qkv_model* model = nullptr;
+  ASSERT_EQ(qkv_load(dir_.path().c_str(), nullptr, &model), QKV_OK) << qkv_last_error();
+  EXPECT_EQ(std::string(qkv_version()), version());
+  EXPECT_EQ(qkv_vocab_size(model), m.model->spec().vocab_size);
+  EXPECT_EQ(qkv_context(model), 32);
+  EXPECT_EQ(qkv_width(model), 16);
+  qkv_generation options;
+  qkv_generation_defaults(model, &options);
+  EXPECT_EQ(options.temperature, 1);
+  options.max_new_tokens = 12;
+  options.seed = 7;
+  std::string got;
+  ASSERT_EQ(qkv_generate(model, "the cat", 7, &options, append, &got), QKV_OK) << qkv_last_error();
+  EXPECT_EQ(got, want);
+  int calls = 0;
+  ASSERT_EQ(qkv_generate(model, "the cat", 7, nullptr, stop_at_once, &calls), QKV_OK);
+  EXPECT_LE(calls, 2);  // and what was left of a character
+
+  int32_t ids[64];
+  size_t count = 0;
+  ASSERT_EQ(qkv_tokenize(model, "the cat", 7, 1, ids, 64, &count), QKV_OK);
+  EXPECT_EQ(std::vector<int32_t>(ids, ids + count), m.tokenizer.encode("the cat").ids);
+  EXPECT_EQ(qkv_tokenize(model, "the cat", 7, 1, nullptr, 0, &count), QKV_TOO_SMALL);
+  char text[64];
+  size_t length = 0;
+  ASSERT_EQ(qkv_detokenize(model, ids, count, text, sizeof(text), &length), QKV_OK);
+  EXPECT_EQ(std::string(text, length), "the cat");
+  EXPECT_EQ(qkv_detokenize(model, ids, count, text, 3, &length), QKV_TOO_SMALL);
+  EXPECT_EQ(length, 7U);
+
+  std::vector<float> logits(count * static_cast<size_t>(qkv_vocab_size(model)));
+  ASSERT_EQ(qkv_forward(model, ids, count, logits.data()), QKV_OK) << qkv_last_error();
+  const NoGrad guard;
+  const auto n = static_cast<int32_t>(count);
+  const Tensor z = m.model->logits(
+      m.model->hidden({Tensor::of({n}, std::vector<int32_t>(ids, ids + n)), Layout::of({n})}, {}));
+  EXPECT_TRUE(std::equal(logits.begin(), logits.end(), z.data<float>()));
+  qkv_free(model);
+}
+
+TEST_F(ApiTest, WhatGoesWrongIsSaid) {
+  qkv_model* model = nullptr;
+  EXPECT_EQ(qkv_load("/nowhere", nullptr, &model), QKV_ERROR);
+  EXPECT_NE(std::string(qkv_last_error()).find("/nowhere"), std::string::npos);
+  EXPECT_EQ(qkv_load(dir_.path().c_str(), "f16", &model), QKV_ERROR);
+  EXPECT_EQ(qkv_load(nullptr, nullptr, &model), QKV_ERROR);
+  EXPECT_EQ(model, nullptr);
+  qkv_free(model);
+  ASSERT_EQ(qkv_load(dir_.path().c_str(), "bf16", &model), QKV_OK);
+  const int32_t bad[] = {100000};
+  float one[1000];
+  EXPECT_EQ(qkv_forward(model, bad, 1, one), QKV_ERROR);
+  EXPECT_EQ(qkv_forward(model, bad, 0, one), QKV_ERROR);
+  EXPECT_EQ(qkv_embed(model, "a", 1, one), QKV_ERROR);
+  EXPECT_NE(std::string(qkv_last_error()).find("encoder"), std::string::npos);
+  qkv_generation options{};  // without its size
+  EXPECT_EQ(qkv_generate(model, "a", 1, &options, append, nullptr), QKV_ERROR);
+  EXPECT_EQ(qkv_tokenize(model, nullptr, 3, 0, nullptr, 0, nullptr), QKV_ERROR);
+  qkv_free(model);
+}
+
+TEST(Api, EmbedsByAnEncoder) {
+  const ScratchDir dir;
+  text::Tokenizer tokenizer = testing::word_pieces({"the cat sat", "a dog ran"});
+  tokenizer.save(dir.path());
+  ModelSpec spec = bert_spec(static_cast<int64_t>(tokenizer.vocab_size()), 16, 12, 1, 3);
+  spec.output = Output::embedding;
+  spec.head_width = 0;
+  spec.unembedding_bias = false;
+  Transformer encoder(spec);
+  encoder.parameters().draw(3, DType::f32);
+  save_model(dir.path(), encoder);
+  qkv_model* model = nullptr;
+  ASSERT_EQ(qkv_load(dir.path().c_str(), nullptr, &model), QKV_OK) << qkv_last_error();
+  float vector[12];
+  ASSERT_EQ(qkv_embed(model, "the cat", 7, vector), QKV_OK) << qkv_last_error();
+  float length = 0;
+  for (const float x : vector) length += x * x;
+  EXPECT_NEAR(length, 1, 1e-5);
+  EXPECT_EQ(qkv_generate(model, "a", 1, nullptr, append, nullptr), QKV_ERROR);
+  qkv_free(model);
+}
+
+TEST_F(ApiTest, GenerationConfigIsObeyed) {
+  generation(R"({"do_sample": true, "temperature": 0.5, "top_p": 0.9, "max_new_tokens": 7, "eos_token_id": 3,
+                 "suppress_tokens": [1, 2], "num_beams": 6, "length_penalty": 2, "early_stopping": true,
+                 "no_repeat_ngram_size": 3, "repetition_penalty": 1.5})");
+  const TextModel m = load(dir_.path());
+  const SamplerOptions& s = m.generation.sampler;
+  EXPECT_EQ(s.temperature, 0.5);
+  EXPECT_EQ(s.top_p, 0.9);
+  EXPECT_EQ(s.top_k, 50);
+  EXPECT_EQ(s.repetition_penalty, 1.5);
+  EXPECT_EQ(s.excluded, (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(m.generation.max_new_tokens, 7);
+  EXPECT_EQ(m.generation.eos, std::vector<int32_t>{3});
+  EXPECT_EQ(m.beam.beams, 6);
+  EXPECT_EQ(m.beam.length_penalty, 2);
+  EXPECT_EQ(m.beam.no_repeat_ngram, 3);
+  EXPECT_TRUE(m.beam.stop == BeamOptions::Stop::early);
+  generation(R"({"do_sample": false, "temperature": 0.5})");
+  EXPECT_EQ(load(dir_.path()).generation.sampler.temperature, 0);
+  generation("{}");
+  EXPECT_EQ(load(dir_.path()).generation.sampler.temperature, 1);
+  const auto refuse = [&](const char* json, const char* field) {
+    generation(json);
+    testing::expect_error([&] { load(dir_.path()); }, {"generation_config.json", field});
+  };
+  refuse(R"({"max_new_tokens": 0})", "max_new_tokens");
+  refuse(R"({"do_sample": true, "temperature": "hot"})", "temperature");
+  refuse(R"({"do_sample": true, "top_p": 7})", "top");
+  refuse(R"({"suppress_tokens": [100000]})", "suppress_tokens");
+  refuse(R"({"num_beams": 100000})", "num_beams");
+}
+
+}  // namespace
+}  // namespace qkv
