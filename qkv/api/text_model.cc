@@ -74,9 +74,13 @@ std::vector<int32_t> prompt_ids(const TextModel& m, std::string_view prompt) {
 
 std::string complete(const TextModel& m, std::string_view prompt, GenerateOptions options,
                      const TextCallback& on_text) {
+  return complete(m, prompt_ids(m, prompt), std::move(options), on_text);
+}
+
+std::string complete(const TextModel& m, const std::vector<int32_t>& ids, GenerateOptions options,
+                     const TextCallback& on_text) {
   check(m.model->spec().architecture == Architecture::decoder, "complete: a decoder is needed, not {}",
         name_of(m.model->spec().architecture));
-  const std::vector<int32_t> ids = prompt_ids(m, prompt);
   for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size))
     if (std::ranges::find(options.eos, id) == options.eos.end()) options.sampler.excluded.push_back(id);
   text::StreamDecoder decoder(m.tokenizer);

@@ -45,5 +45,8 @@ using TextCallback = std::function<bool(int32_t token, std::string_view text)>;
 // is left out. Tokens without text are never chosen.
 std::string complete(const TextModel& m, std::string_view prompt, GenerateOptions options,
                      const TextCallback& on_text = nullptr);
+// The same after these tokens.
+std::string complete(const TextModel& m, const std::vector<int32_t>& prompt, GenerateOptions options,
+                     const TextCallback& on_text = nullptr);
 
 }  // namespace qkv

@@ -17,6 +17,7 @@ void add_train_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
+void add_chat_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_score_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);

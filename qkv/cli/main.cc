@@ -58,6 +58,7 @@ int main(int argc, char** argv) {
   qkv::add_plan_command(app);
   qkv::add_eval_command(app);
   qkv::add_generate_command(app);
+  qkv::add_chat_command(app);
   qkv::add_score_command(app);
   qkv::add_translate_command(app);
   qkv::add_fill_command(app);

@@ -294,4 +294,12 @@ void append_lowercase(std::string& out, int32_t codepoint) {
   append_utf8(out, utf8proc_tolower(codepoint));
 }
 
+void append_uppercase(std::string& out, int32_t codepoint) {
+  if (codepoint == 0xDF) {
+    out += "SS";
+    return;
+  }
+  append_utf8(out, utf8proc_toupper(codepoint));
+}
+
 }  // namespace qkv::text

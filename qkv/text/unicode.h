@@ -83,5 +83,7 @@ size_t grapheme_end(std::string_view text, size_t position);
 
 // Appends the lower-case mapping (one character may become two: U+0130).
 void append_lowercase(std::string& out, int32_t codepoint);
+// The upper-case mapping, one character for one, but for U+00DF.
+void append_uppercase(std::string& out, int32_t codepoint);
 
 }  // namespace qkv::text

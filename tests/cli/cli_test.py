@@ -198,7 +198,7 @@ class CliTest(unittest.TestCase):
 class Usage(CliTest):
     COMMANDS = [[], ["train"], ["eval"], ["generate"], ["score"], ["plan"], ["tokenizer"], ["tokenizer", "train"],
                 ["tokenizer", "encode"], ["tokenizer", "decode"], ["report"], ["inspect"], ["forward"], ["translate"],
-                ["average"]]
+                ["average"], ["chat"]]
 
     def test_help(self):
         for command in self.COMMANDS:
@@ -670,6 +670,48 @@ class Generate(FinishedRun):
         self.write("e.jsonl", '{"input": "fox"}')
         self.refused("generate", self.run_dir, "--prompt", "a", "--examples", "e.jsonl", status=1,
                      says=["e.jsonl:1", "output"])
+
+
+class Chat(FinishedRun):
+    TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+
+    def setUp(self):
+        super().setUp()
+        self.model = self.path("assistant")
+        shutil.copytree(os.path.join(self.run_dir, "best"), self.model)
+
+    def template(self, text):
+        with open(os.path.join(self.model, "tokenizer_config.json"), "w", encoding="utf8") as file:
+            json.dump({"chat_template": text}, file)
+
+    def test_renders_what_the_model_reads(self):
+        self.template(self.TEMPLATE)
+        messages = [{"role": "user", "content": "hi"}]
+        self.write("talk.json", json.dumps(messages))
+        self.assertEqual(self.ok("chat", "assistant", "--render", "talk.json").out, "user: hi\nassistant:")
+        self.write("talk.json", json.dumps({"messages": messages}))
+        self.assertEqual(self.ok("chat", "assistant", "--render", "talk.json").out, "user: hi\n")
+
+    def test_answers_line_by_line(self):
+        self.template(self.TEMPLATE)
+        talk = lambda lines: self.ok("chat", "assistant", "--system", "the", "--tokens", "5", "--seed", "1", stdin=lines).out
+        one, two = talk("the\n"), talk("the\nand\n")
+        self.assertTrue(two.startswith(one), (one, two))
+        self.assertGreater(len(two), len(one))
+        self.assertEqual(talk("the\n\nand\n"), one)  # an empty line ends it
+        self.assertEqual(talk(""), "")
+
+    def test_what_is_missing_or_wrong_is_refused(self):
+        self.refused("chat", "assistant", says=["chat_template", "qkv generate"])
+        self.template("{{ messages | nothing }}")
+        self.refused("chat", "assistant", says=["tokenizer_config.json", "line 1", "'nothing'"])
+        self.template("{{ raise_exception('Never') }}")
+        self.refused("chat", "assistant", stdin="the\n", says="Never")
+        self.write("talk.json", "[")
+        self.refused("chat", "assistant", "--render", "talk.json", says="talk.json")
+        self.write("talk.json", "3")
+        self.refused("chat", "assistant", "--render", "talk.json", says=["talk.json", "messages"])
+        self.refused("chat", "assistant", "--temperature", "-1", stdin="the\n", status=2, says="temperature")
 
 
 class Translate(CliTest):
