@@ -37,6 +37,17 @@ void draw_into(const Parameter& p, uint64_t seed, Tensor& out) {
   });
 }
 
+// A frozen parameter: what it is in f32, to be saved, and what a pass reads.
+void hold(Parameter& p, uint64_t seed, DType compute) {
+  if (p.value.defined()) {
+    p.master = convert(p.value.detach(), DType::f32);
+  } else {
+    p.master = Tensor::empty(p.shape, DType::f32);
+    draw_into(p, seed, p.master);
+  }
+  p.value = convert(p.master, p.kind == ParameterKind::matrix ? compute : DType::f32);
+}
+
 }  // namespace
 
 void Parameters::share(std::string prefix, std::string with) {
@@ -71,10 +82,12 @@ int64_t Parameters::count() const {
 void Parameters::prepare_training(DType compute, uint64_t seed) {
   check(compute == DType::f32 || compute == DType::bf16, "training: compute type must be f32 or bf16, got {}",
         name_of(compute));
+  for (Parameter& p : parameters_)
+    if (p.frozen) hold(p, seed, compute);
   for (const ParameterKind kind : {ParameterKind::matrix, ParameterKind::vector}) {
     int64_t size = 0;
     for (const Parameter& p : parameters_)
-      if (p.kind == kind) size += (p.shape.count() + kAlignment - 1) / kAlignment * kAlignment;
+      if (p.kind == kind && !p.frozen) size += (p.shape.count() + kAlignment - 1) / kAlignment * kAlignment;
     Arena& a = arena(kind);
     a.master = Tensor::zeros({size}, DType::f32);
     a.gradient = Tensor::zeros({size}, DType::f32);
@@ -82,7 +95,7 @@ void Parameters::prepare_training(DType compute, uint64_t seed) {
         compute != DType::f32 && kind == ParameterKind::matrix ? Tensor::zeros({size}, compute) : Tensor();
     int64_t at = 0;
     for (Parameter& p : parameters_) {
-      if (p.kind != kind) continue;
+      if (p.kind != kind || p.frozen) continue;
       p.master = a.master.view(at, p.shape);
       if (p.value.defined()) {
         const Tensor bound = convert(p.value.detach(), DType::f32);
@@ -109,12 +122,13 @@ void Parameters::draw(uint64_t seed, DType compute) {
 }
 
 void Parameters::reset_gradients() {
-  for (Parameter& p : parameters_) p.leaf->fresh = true;
+  for (Parameter& p : parameters_)
+    if (p.leaf) p.leaf->fresh = true;
 }
 
 void Parameters::complete_gradients() {
   for (Parameter& p : parameters_) {
-    if (!p.leaf->fresh && p.rate != 0) continue;  // what does not move has no part in the gradient's norm
+    if (!p.leaf || (!p.leaf->fresh && p.rate != 0)) continue;  // what does not move has no part in the gradient's norm
     std::memset(p.leaf->grad.raw(), 0, p.leaf->grad.bytes());
     p.leaf->fresh = false;
   }

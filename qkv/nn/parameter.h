@@ -33,10 +33,10 @@ struct Parameter {
   Initializer initializer;
   Tensor value;   // what a forward pass reads; carries the leaf's edge while training
   Tensor master;  // f32, what the optimizer updates; only while training
-  std::shared_ptr<Leaf> leaf;
+  std::shared_ptr<Leaf> leaf;  // null where there is no gradient
   float rate = 1;       // times the learning rate; 0: it stays as it is
   bool learned = true;  // false: no gradient says how it moves (running averages)
-  bool frozen = false;  // nothing moves it
+  bool frozen = false;  // nothing moves it: said before training is prepared, it has no gradient
 };
 
 // One kind's parameters in one run of memory. Each view starts at a multiple of 64 bytes.
@@ -61,8 +61,8 @@ class Parameters {
   Parameter* find(std::string_view name);
   int64_t count() const;  // of elements
 
-  // For training: lays every parameter into arenas with masters, gradients and, for bf16, shadows. Values are
-  // those already bound, or drawn from their initializers with `seed`.
+  // For training: lays every parameter that is not frozen into arenas with masters, gradients and, for bf16,
+  // shadows. Values are those already bound, or drawn from their initializers with `seed`.
   void prepare_training(DType compute, uint64_t seed);
   // For inference: draws the values that nothing was bound to, in the compute type.
   void draw(uint64_t seed, DType compute);

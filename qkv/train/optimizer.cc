@@ -32,7 +32,7 @@ struct Run {
 std::vector<Run> runs_of(const Parameters& parameters, ParameterKind kind, const Tensor& master) {
   std::vector<Run> out;
   for (const Parameter& p : parameters.all()) {
-    if (p.kind != kind) continue;
+    if (p.kind != kind || !p.leaf) continue;
     const int64_t begin = p.master.data<float>() - master.data<float>();
     if (out.empty() || out.back().rate != p.rate) {
       if (!out.empty()) out.back().end = begin;

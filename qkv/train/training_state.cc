@@ -70,20 +70,28 @@ int64_t depth_below_head(const std::string& name, const ModelSpec& spec) {
   return std::max(below("encoder", encoder_layers), below("decoder", spec.layers));
 }
 
+// Before training is prepared: what stays as it is.
+void freeze(Transformer& model, const StepConfig& config) {
+  for (const std::string& pattern : config.freeze) {
+    bool any = false;
+    for (Parameter& p : model.parameters().all())
+      if (matches(pattern, p.name)) p.frozen = any = true;
+    if (any) continue;
+    fail("train.freeze: '{}' is no parameter's name (they are such as '{}')", pattern,
+         model.parameters().all().back().name);
+  }
+  check(std::ranges::any_of(model.parameters().all(), [](const Parameter& p) { return !p.frozen; }),
+        "train.freeze: nothing is left to be learnt");
+  check(config.adversarial == 0 || !model.parameters().find("embedding.token")->frozen,
+        "train.adversarial: the token embedding is frozen, which it would move");
+}
+
 void set_rates(Transformer& model, const StepConfig& config) {
   for (Parameter& p : model.parameters().all())
     p.rate = static_cast<float>(
         std::pow(config.layer_decay, static_cast<double>(depth_below_head(p.name, model.spec()))));
   for (Parameter& p : model.parameters().all())
-    if (!p.learned) p.rate = 0;
-  for (const std::string& pattern : config.freeze) {
-    bool any = false;
-    for (Parameter& p : model.parameters().all())
-      if (matches(pattern, p.name)) p.rate = 0, p.frozen = any = true;
-    if (any) continue;
-    fail("train.freeze: '{}' is no parameter's name (they are such as '{}')", pattern,
-         model.parameters().all().back().name);
-  }
+    if (!p.learned || p.frozen) p.rate = 0;
 }
 
 }  // namespace
@@ -91,6 +99,7 @@ void set_rates(Transformer& model, const StepConfig& config) {
 TrainingState::TrainingState(std::unique_ptr<Transformer> model, const StepConfig& config, DType compute,
                              uint64_t seed, bool recompute)
     : model_(std::move(model)), config_(config), seed_(seed) {
+  freeze(*model_, config);
   model_->parameters().prepare_training(compute, seed);
   set_rates(*model_, config);
   model_->set_recompute(recompute);
@@ -155,7 +164,7 @@ StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t 
   result.gradient_norm = gradient_norm(parameters);
   if (!std::isfinite(result.gradient_norm)) {
     for (const Parameter& p : parameters.all())
-      for (const float g : p.leaf->grad.values<float>())
+      for (const float g : p.leaf ? p.leaf->grad.values<float>() : std::span<const float>())
         check(std::isfinite(g), "step {}: the gradient of {} is not finite: lower the learning rate", step,
               p.name);
     fail("step {}: the gradient's norm overflows: lower the learning rate", step);
