@@ -29,5 +29,6 @@ void add_tag_command(CLI::App& app);
 void add_answer_command(CLI::App& app);
 void add_embed_command(CLI::App& app);
 void add_average_command(CLI::App& app);
+void add_merge_command(CLI::App& app);
 
 }  // namespace qkv

@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "qkv/cli/command.h"
+#include "qkv/io/adapter_dir.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/io/weights.h"
 #include "qkv/train/trainer.h"
@@ -98,6 +99,12 @@ void run(const std::string& path) {
   }
   fmt::print("  unembedding {}\n", s.tied ? "tied to the token embedding" : "its own");
   fmt::print("  parameters  {}\n", model.parameters().count());
+  if (const LoraSpec& lora = s.lora; lora.any())
+    fmt::print("  adapter     rank {} beside {} products of {}, alpha {}\n", lora.rank, lora.adapters.size(),
+               lora.base, lora.alpha);
+  if (is_adapter_dir(dir))
+    return print_tensors(dir + "/adapter_model.safetensors",
+                         read_safetensors(dir + "/adapter_model.safetensors"));
   if (weights_path(dir).empty()) return;
   const ModelWeights weights = read_weights(dir);
   print_tensors(weights.path, weights.file);

@@ -24,6 +24,7 @@ const std::vector<const Family*>& registry() {
 ModelSpec essence(ModelSpec s) {
   const ModelSpec defaults;
   s.family.clear();
+  s.lora = {};  // lies beside the model
   if (s.positions != Positions::relative) {
     s.relative_buckets = defaults.relative_buckets;
     if (s.positions != Positions::toeplitz) s.relative_distance = defaults.relative_distance;

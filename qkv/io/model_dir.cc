@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "qkv/io/adapter_dir.h"
 #include "qkv/io/safetensors.h"
 #include "qkv/io/weights.h"
 #include "qkv/ops/elementwise.h"
@@ -55,6 +56,8 @@ std::string config_path(const std::string& dir) {
   check(std::filesystem::is_directory(dir),
         "{}: no such directory (expected a model directory with config.json)", dir);
   const std::string path = dir + "/config.json";
+  // An adapter that others wrote has its model's.
+  if (!file_exists(path) && is_adapter_dir(dir)) return read_adapter_config(dir).base + "/config.json";
   check(file_exists(path), "{}: missing: {} is not a model directory", path, dir);
   return path;
 }
@@ -80,7 +83,7 @@ ConfigFile read_config(const std::string& dir) {
 
 std::string resolve_model_dir(const std::string& dir) {
   for (const std::string& candidate : {dir, dir + "/best", dir + "/last"})
-    if (file_exists(candidate + "/config.json")) return candidate;
+    if (file_exists(candidate + "/config.json") || is_adapter_dir(candidate)) return candidate;
   check(std::filesystem::is_directory(dir), "{}: no such directory (expected a model directory or a run)",
         dir);
   fail("{}: holds no model: expected config.json here, in best/ or in last/", dir);
@@ -104,7 +107,11 @@ ModelSpec spec_of(const ConfigFile& config) {
 }  // namespace
 
 ModelSpec load_spec(const std::string& dir) {
-  return spec_of(read_config(dir));
+  ModelSpec spec = spec_of(read_config(dir));
+  if (!is_adapter_dir(dir)) return spec;
+  spec.lora = read_adapter_config(dir);
+  spec.lora.adapters = adapters_of(spec);
+  return spec;
 }
 
 ModelSpec parse_spec(std::string_view document, const std::string& where) {
@@ -138,6 +145,13 @@ Shape file_shape(const WeightName& w, const Parameter& p) {
 
 std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
   const ModelSpec spec = load_spec(dir);
+  if (spec.lora.any()) {
+    check(!is_adapter_dir(spec.lora.base), "{}: its model {} is an adapter itself", dir, spec.lora.base);
+    const std::unique_ptr<Transformer> base = load_model(spec.lora.base, compute);
+    auto adapted = std::make_unique<Transformer>(spec);
+    load_adapters(dir, *adapted, *base);
+    return adapted;
+  }
   const ConfigFile config = read_config(dir);
   const Family& family = config.family;
   const auto [path, file] = read_weights(dir);
@@ -242,6 +256,7 @@ void save_model(const std::string& dir, const Transformer& model, const SpecialI
   add("decoder_start_token_id", ids.decoder_start);
   write_file_atomically(dir + "/config.json", config.dump(2) + "\n");
   write_file_atomically(dir + "/generation_config.json", generation.dump(2) + "\n");
+  if (model.spec().lora.any()) return save_adapters(dir, model);
   write_safetensors(
       dir + "/model.safetensors",
       named_tensors(model, [](const Parameter& p) { return p.master.defined() ? p.master : p.value; }),

@@ -78,6 +78,19 @@ struct EncoderShape {
   bool operator==(const EncoderShape&) const = default;
 };
 
+// Low-rank changes beside the weights of another model, which stay as they are (LoRA).
+struct LoraSpec {
+  int64_t rank = 0;  // 0: there are none
+  float alpha = 0;   // changes count alpha / rank
+  float dropout = 0;
+  std::vector<std::string> targets = {};   // modules by their names in files, or their ends
+  std::string base = {};                   // the other model's directory
+  std::vector<AdapterSpec> adapters = {};  // what that means for this model
+
+  bool any() const { return rank > 0; }
+  bool operator==(const LoraSpec&) const = default;
+};
+
 // A transformer: embeddings, one or two stacks of blocks, a head. Fields named as in the literature.
 struct ModelSpec {
   Architecture architecture = Architecture::decoder;
@@ -135,6 +148,7 @@ struct ModelSpec {
   bool pooler = false;               // f(W x + b) of what is pooled (BERT), or of each token (ELECTRA)
   Activation pooler_activation = Activation::tanh;  // its f
   RecurrenceSpec recurrence = {};
+  LoraSpec lora = {};
   bool source_reversed = false;  // the encoder reads its source from the end (Sutskever et al. 2014)
   std::string family =
       {};  // whose config.json it is written as, where several can; empty: the first that can

@@ -67,6 +67,7 @@ Ranks ranks_without(const Tensor& ids, int32_t mask) {
 
 Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
   check_spec(spec);
+  parameters_.adapt(spec.lora.adapters);
   const Initializer normal{Initializer::Kind::normal, spec.init_std};
   const int64_t token_width = spec.embedding_width > 0 ? spec.embedding_width : spec.width;
   token_ = &parameters_.add("embedding.token", {spec.vocab_size, token_width}, ParameterKind::matrix, normal);
@@ -111,6 +112,9 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
   if (spec.features.distilled)
     distilled_classifier_ = std::make_unique<Linear>(parameters_, "classifier.distilled", spec.width,
                                                      spec.classes(), true, spec.init_std);
+  for (const AdapterSpec& a : spec.lora.adapters)
+    check(parameters_.find(Adapters::name_of_a(a)) != nullptr,
+          "model: '{}' is no product that can be adapted", a.parameter);
 }
 
 void Transformer::add_unembedding(const Initializer& normal) {

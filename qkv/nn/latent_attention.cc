@@ -33,14 +33,14 @@ LatentAttention::LatentAttention(Parameters& parameters, const std::string& name
 
 Tensor LatentAttention::queries(const Tensor& x, const Context& context) const {
   const AttentionSpec& a = attention_.spec();
-  const Tensor q = q_.forward(q_latent_ ? q_norm_->forward(q_latent_->forward(x)) : x);
+  const Tensor q = q_.forward(q_latent_ ? q_norm_->forward(q_latent_->forward(x, context)) : x, context);
   return rotary(q, a.heads, a.d_qk, a.rotary.layout, context.rotation);
 }
 
 Tensor LatentAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
   const AttentionSpec& a = attention_.spec();
   const int64_t shared = a.rotary.width, own = a.d_qk - shared;
-  const Tensor q = queries(x, context), both = kv_latent_.forward(x);
+  const Tensor q = queries(x, context), both = kv_latent_.forward(x, context);
   const Tensor c = kv_norm_.forward(columns_of(both, 0, a.latent));
   const Tensor k_shared =
       rotary(columns_of(both, a.latent, both.width()), 1, shared, a.rotary.layout, context.rotation);

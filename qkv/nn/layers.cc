@@ -15,12 +15,15 @@ Linear::Linear(Parameters& parameters, const std::string& name, int64_t in, int6
                IdleBias idle)
     : weight_(&parameters.add(name + ".weight", {out, in}, ParameterKind::matrix,
                               {Initializer::Kind::normal, std})),
-      idle_(idle) {
+      idle_(idle),
+      adapters_(parameters, weight_->name, in, out) {
+  weight_->product = true;
   if (bias) bias_ = &parameters.add(name + ".bias", {out}, ParameterKind::vector, {Initializer::Kind::zeros});
 }
 
-Tensor Linear::forward(const Tensor& x) const {
-  return linear(x, weight_->value, bias_ ? bias_->value : Tensor(), idle_);
+Tensor Linear::forward(const Tensor& x, const Context& context) const {
+  Tensor y = linear(x, weight_->value, bias_ ? bias_->value : Tensor(), idle_);
+  return adapters_.any() ? adapters_.add(std::move(y), x, context) : y;
 }
 
 namespace {
@@ -68,7 +71,7 @@ Tensor MultiHeadAttention::forward(const Heads& q, const Heads& k, const Heads& 
 Tensor MultiHeadAttention::project(Tensor heads, const Context& context) const {
   if (narrow_) heads = gather_columns(heads, narrow_);
   context.visit(name_ + ".heads", heads);
-  return out_.forward(heads);
+  return out_.forward(heads, context);
 }
 
 Tensor MultiHeadAttention::heads(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
@@ -140,7 +143,7 @@ SelfAttention::~SelfAttention() = default;
 
 Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
   const AttentionSpec& a = attention_.spec();
-  Tensor qkv = qkv_.forward(x);
+  Tensor qkv = qkv_.forward(x, context);
   if (spread_) qkv = gather_columns(qkv, spread_);
   const int64_t k_column = a.heads * a.d_qk, v_column = k_column + a.kv_heads * a.d_qk;
   if (query_norm_ != nullptr) {
@@ -188,14 +191,14 @@ CrossAttention::CrossAttention(Parameters& parameters, const std::string& name, 
 
 Tensor CrossAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
   const AttentionSpec& a = attention_.spec();
-  Tensor projected = q_.forward(x);
+  Tensor projected = q_.forward(x, context);
   if (spread_q_) projected = gather_columns(projected, spread_q_);
   const Heads q{projected, 0, a.heads, a.d_qk};
   auto* memory = state == nullptr ? nullptr : &dynamic_cast<SourceState&>(*state);
   if (memory != nullptr && memory->filled())
     return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context);
   check(context.source.defined(), "{}: there is no source to attend to", attention_.name());
-  Tensor kv = kv_.forward(context.source);
+  Tensor kv = kv_.forward(context.source, context);
   if (spread_kv_) kv = gather_columns(kv, spread_kv_);
   const Heads k{kv, 0, a.kv_heads, a.d_qk}, v{kv, a.kv_heads * a.d_qk, a.kv_heads, a.d_vo};
   const std::vector<int32_t>& offsets = context.source_layout.offsets;
@@ -220,11 +223,11 @@ FeedForward::FeedForward(Parameters& parameters, const std::string& name, int64_
 }
 
 Tensor FeedForward::forward(const Tensor& x, const Context& context, LayerState*) const {
-  const Tensor up = up_.forward(x);
+  const Tensor up = up_.forward(x, context);
   Tensor hidden = spec_.gated ? gated(spec_.activation, up) : activation(spec_.activation, up);
-  for (const Linear& layer : inner_) hidden = activation(spec_.activation, layer.forward(hidden));
+  for (const Linear& layer : inner_) hidden = activation(spec_.activation, layer.forward(hidden, context));
   context.visit(name_ + ".hidden", hidden);
-  return down_.forward(hidden);
+  return down_.forward(hidden, context);
 }
 
 Tensor ResidualStream::add_and_norm(const Norm& norm, const Context& context) {

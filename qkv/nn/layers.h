@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "qkv/nn/adapter.h"
 #include "qkv/nn/attention_spec.h"
 #include "qkv/nn/context.h"
 #include "qkv/nn/layer_state.h"
@@ -22,12 +23,14 @@ class Linear {
   // weight [out, in] drawn with standard deviation `std`; bias [out] of zeros where wanted.
   Linear(Parameters& parameters, const std::string& name, int64_t in, int64_t out, bool bias, float std,
          IdleBias idle = {});
-  Tensor forward(const Tensor& x) const;  // [N, in] -> [N, out]
+  // [N, in] -> [N, out]. `context`: of the dropout that adapters have; without one there is none.
+  Tensor forward(const Tensor& x, const Context& context = {}) const;
 
  private:
   Parameter* weight_;
   Parameter* bias_ = nullptr;
   IdleBias idle_;
+  Adapters adapters_;
 };
 
 class GlobalAttention;

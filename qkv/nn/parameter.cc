@@ -64,7 +64,7 @@ Parameter& Parameters::add(std::string name, Shape shape, ParameterKind kind, In
   check(find(name) == nullptr, "parameter '{}' exists already", name);
   check(!training_, "parameter '{}': added after training was prepared", name);
   return parameters_.emplace_back(
-      Parameter{std::move(name), shape, kind, initializer, {}, {}, nullptr, 1, true, false});
+      Parameter{std::move(name), shape, kind, initializer, {}, {}, nullptr, 1, true, false, false});
 }
 
 Parameter* Parameters::find(std::string_view name) {
@@ -128,7 +128,8 @@ void Parameters::reset_gradients() {
 
 void Parameters::complete_gradients() {
   for (Parameter& p : parameters_) {
-    if (!p.leaf || (!p.leaf->fresh && p.rate != 0)) continue;  // what does not move has no part in the gradient's norm
+    if (!p.leaf || (!p.leaf->fresh && p.rate != 0))
+      continue;  // what does not move has no part in the gradient's norm
     std::memset(p.leaf->grad.raw(), 0, p.leaf->grad.bytes());
     p.leaf->fresh = false;
   }

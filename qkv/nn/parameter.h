@@ -31,12 +31,25 @@ struct Parameter {
   Shape shape;
   ParameterKind kind;
   Initializer initializer;
-  Tensor value;   // what a forward pass reads; carries the leaf's edge while training
-  Tensor master;  // f32, what the optimizer updates; only while training
+  Tensor value;                // what a forward pass reads; carries the leaf's edge while training
+  Tensor master;               // f32, what the optimizer updates; only while training
   std::shared_ptr<Leaf> leaf;  // null where there is no gradient
-  float rate = 1;       // times the learning rate; 0: it stays as it is
-  bool learned = true;  // false: no gradient says how it moves (running averages)
-  bool frozen = false;  // nothing moves it: said before training is prepared, it has no gradient
+  float rate = 1;              // times the learning rate; 0: it stays as it is
+  bool learned = true;         // false: no gradient says how it moves (running averages)
+  bool product = false;        // what it multiplies may be changed by an adapter
+  bool frozen = false;         // nothing moves it: said before training is prepared, it has no gradient
+};
+
+// Of a product's weight [out, in] the rows [first_row, first_row + rows) have a low-rank change beside them
+// (Hu et al. 2022, LoRA): W x becomes W x + scale B A x, A [rank, in], B [rows, rank].
+struct AdapterSpec {
+  std::string parameter;  // the weight's name
+  int64_t first_row = 0, rows = 0;
+  int64_t rank = 0;
+  float scale = 1;
+  float dropout = 0;  // of what A reads
+
+  bool operator==(const AdapterSpec&) const = default;
 };
 
 // One kind's parameters in one run of memory. Each view starts at a multiple of 64 bytes.
@@ -55,6 +68,10 @@ class Parameters {
   // From now on a name that begins with `prefix` is another name of the parameter that begins with `with`:
   // layers that share their weights.
   void share(std::string prefix, std::string with);
+
+  // The changes that products have which are added from now on.
+  void adapt(std::vector<AdapterSpec> adapters) { adapters_ = std::move(adapters); }
+  const std::vector<AdapterSpec>& adapters() const { return adapters_; }
 
   std::deque<Parameter>& all() { return parameters_; }
   const std::deque<Parameter>& all() const { return parameters_; }
@@ -80,6 +97,7 @@ class Parameters {
  private:
   std::deque<Parameter> parameters_;
   std::vector<std::pair<std::string, std::string>> shared_;
+  std::vector<AdapterSpec> adapters_;
   Arena arenas_[2];
   bool training_ = false;
 };

@@ -328,6 +328,8 @@ ModelSpec spec_to_begin_with(const toml::table& root, const std::string& path, T
     } catch (const Error& e) {
       usage("{}: model.from: {}", path, e.what());
     }
+    if (c.model.lora.any())
+      usage("{}: model.from: {} is an adapter: make a model of both with qkv merge", path, *from);
     c.model.labels.clear();
   } else if (root["model"]["architecture"].value<std::string>() == "encoder") {
     const ModelSpec sizes = c.model;

@@ -154,6 +154,18 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"head_sizes",
      "of heads of different sizes, each one's width of queries, keys and values, e.g. [16, 16, 32, 64]"},
     m.attention.head_sizes, Range<int64_t>{1, 576});
+  v({"lora_rank",
+     "with from: its weights stay, and products have low-rank changes of this rank beside them, which alone "
+     "are "
+     "saved; 0: everything is learnt"},
+    m.lora.rank, Range<int64_t>{0, 1 << 16});
+  v({"lora_alpha", "changes count lora_alpha / lora_rank", "2 x lora_rank"}, m.lora.alpha,
+    Range<double>{0, 1e6});
+  v({"lora_dropout", "of what changes are made of"}, m.lora.dropout, Range<double>{0, 0.95});
+  v({"lora_targets",
+     "products that are changed, by their names in the model's file or the ends of those, e.g. [\"q_proj\", "
+     "\"v_proj\"]; \"all-linear\": all of its blocks"},
+    m.lora.targets);
   v({"attention_bias", "biases of queries, keys and values"}, m.attention.bias);
   v({"attention_out_bias", "of the projection of their output", "attention_bias"}, m.attention.out_bias);
   v({"attention_scaled", "scores are divided by sqrt(d_qk)"}, m.attention.scaled);

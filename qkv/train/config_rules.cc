@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
+
+#include "qkv/io/model_dir.h"
 
 namespace qkv {
 namespace {
@@ -120,6 +123,23 @@ void settle_recurrence(ModelSpec& m, const Given& given) {
   if (r.encoder != Cell::none && !given("model.bidirectional"))
     r.bidirectional = r.decoder == Cell::none || r.attention != SourceAttention::none;
   if (!m.has_blocks() && !given("model.positions")) m.positions = Positions::none;
+}
+
+// What is said of changes beside another model's weights.
+void settle_lora(TrainConfig& c, const Given& given, const std::string& path) {
+  LoraSpec& lora = c.model.lora;
+  if (lora.rank == 0) {
+    for (const char* key : {"lora_alpha", "lora_dropout", "lora_targets"})
+      if (given(fmt::format("model.{}", key)))
+        usage("{}: model.{}: there are no changes without lora_rank", path, key);
+    lora = {};
+    return;
+  }
+  if (c.from.empty()) usage("{}: model.lora_rank: changes are of a model: name it with model.from", path);
+  if (!given("model.lora_alpha")) lora.alpha = 2 * static_cast<float>(lora.rank);
+  if (!given("model.lora_targets")) lora.targets = {"all-linear"};
+  std::sort(lora.targets.begin(), lora.targets.end());
+  lora.base = std::filesystem::absolute(resolve_model_dir(c.from)).lexically_normal().string();
 }
 
 // Refuses keys that would change what another model has learnt.
@@ -356,6 +376,7 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
 void settle(TrainConfig& c, const ReadConfig& read) {
   const auto& [path, from, given, warmup_fraction] = read;
   ModelSpec& m = c.model;
+  settle_lora(c, given, path);
   if (c.from.empty()) {
     settle_recurrence(m, given);
     settle_relative(m, given);

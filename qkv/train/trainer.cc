@@ -12,6 +12,7 @@
 #include "qkv/base/machine.h"
 #include "qkv/base/parallel.h"
 #include "qkv/base/progress.h"
+#include "qkv/io/adapter_dir.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/checkpoint.h"
 #include "qkv/train/metrics.h"
@@ -128,6 +129,7 @@ class Run {
         config_.model.source_vocab_size = static_cast<int64_t>(tokenizer.of_sources().vocab_size());
     }
     config_.model.labels = task_->labels();
+    if (config_.model.lora.any()) config_.model.lora.adapters = adapters_of(config_.model);
     state_.fingerprint = fingerprint(config_) + fmt::format("compute = {}\n", name_of(config_.compute())) +
                          task_->fingerprint();
     if (mode == StartMode::resume) {
@@ -339,8 +341,11 @@ class Run {
     const bool same_classes = a.output == b.output && a.labels == b.labels;
     for (Parameter& p : model.parameters().all())
       if (const Parameter* q = other->parameters().find(p.name);
-          q != nullptr && q->shape == p.shape && (same_classes || !p.name.starts_with("classifier.")))
-        p.value = q->value.clone();
+          q != nullptr && q->shape == p.shape && (same_classes || !p.name.starts_with("classifier."))) {
+        // Frozen, it may lie in the mapped file.
+        p.frozen = model.spec().lora.any();
+        p.value = p.frozen ? q->value : q->value.clone();
+      }
   }
 
   // The best model on the examples that were kept for the end, beside simple methods.

@@ -1,0 +1,48 @@
+// qkv merge: a model with an adapter's changes in its weights.
+#include <filesystem>
+
+#include "qkv/base/file.h"
+#include "qkv/cli/command.h"
+#include "qkv/io/adapter_dir.h"
+#include "qkv/io/model_dir.h"
+#include "qkv/text/tokenizer.h"
+
+namespace qkv {
+namespace {
+
+struct Options {
+  std::string dir, out;
+};
+
+void run(const Options& o) {
+  const std::string dir = resolve_model_dir(o.dir);
+  check(is_adapter_dir(dir), "{}: it holds no adapter (expected adapter_config.json)", dir);
+  check(!std::filesystem::exists(o.out), "{}: exists already", o.out);
+  const auto adapted = load_model(dir, DType::f32);
+  const std::string& base = adapted->spec().lora.base;
+  const std::string tokens = text::Tokenizer::exists(dir) ? dir : base;
+  check(text::Tokenizer::exists(tokens), "{}: there is no tokenizer here, nor in {}", dir, base);
+  const text::Tokenizer tokenizer = text::Tokenizer::load(tokens);
+  const auto model = merged(*adapted);
+  write_directory_atomically(o.out, [&](const std::string& to) {
+    save_model(to, *model, load_special_ids(file_exists(dir + "/config.json") ? dir : base));
+    tokenizer.save(to);
+  });
+  fmt::print(stderr, "{}: {} with {} in its weights\n", o.out, base, dir);
+}
+
+}  // namespace
+
+void add_merge_command(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* c = app.add_subcommand("merge", "Make one model of an adapter and the model it lies beside");
+  c->add_option("DIR", o->dir, "Run with model.lora_rank, or directory with adapter_config.json (PEFT)")
+      ->required();
+  c->add_option("--out", o->out, "Where the model is written; must not exist")->required();
+  c->footer(
+      "Adapters also run as they are, beside their model: every command takes their directory.\n"
+      "Example: qkv merge runs/adapted --out models/adapted");
+  c->callback([o] { run(*o); });
+}
+
+}  // namespace qkv

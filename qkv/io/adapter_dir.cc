@@ -1,0 +1,290 @@
+#include "qkv/io/adapter_dir.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "qkv/base/error.h"
+#include "qkv/base/file.h"
+#include "qkv/base/json.h"
+#include "qkv/io/family.h"
+#include "qkv/io/safetensors.h"
+#include "qkv/ops/elementwise.h"
+
+namespace qkv {
+namespace {
+
+constexpr const char* kConfig = "/adapter_config.json";
+constexpr const char* kWeights = "/adapter_model.safetensors";
+constexpr const char* kAllLinear = "all-linear";
+constexpr const char* kPrefix = "base_model.model.";
+
+// A product as its family's files call it.
+struct Module {
+  std::string name;
+  AdapterSpec place;  // without rank and scale
+  std::vector<int64_t> row_order;
+};
+
+std::vector<Module> modules_of(const ModelSpec& given) {
+  ModelSpec spec = given;
+  spec.lora = {};
+  const Transformer model(spec);
+  std::map<std::string, const Parameter*> parameters;
+  for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
+  std::vector<Module> out;
+  constexpr std::string_view kEnd = ".weight";
+  for (const WeightName& w : family_for(spec).weights(spec)) {
+    const Parameter& p = *parameters.at(w.engine);
+    if (!p.product || !w.file.ends_with(kEnd)) continue;
+    const int64_t rows = w.rows > 0 ? w.rows : p.shape[0];
+    Module m;
+    m.name = w.file.substr(0, w.file.size() - kEnd.size());
+    m.place.parameter = p.name;
+    m.place.first_row = w.first_row;
+    m.place.rows = rows;
+    m.row_order = w.row_order;
+    out.push_back(std::move(m));
+  }
+  return out;
+}
+
+bool is_meant(const std::string& target, const Module& module) {
+  if (target == kAllLinear) return module.place.parameter.find(".block.") != std::string::npos;
+  return module.name == target || module.name.ends_with("." + target);
+}
+
+// Names and places of the adapters' tensors: A's and B's of each module that has one.
+struct Entry {
+  std::string a, b;
+  AdapterSpec spec;
+  std::vector<int64_t> row_order;
+};
+std::vector<Entry> entries_of(const ModelSpec& spec) {
+  std::vector<Entry> out;
+  const std::vector<Module> modules = modules_of(spec);
+  for (const AdapterSpec& a : spec.lora.adapters) {
+    const auto module = std::ranges::find_if(modules, [&](const Module& m) {
+      return m.place.parameter == a.parameter && m.place.first_row == a.first_row;
+    });
+    check(module != modules.end(), "adapter: no file has a name for rows of '{}'", a.parameter);
+    const std::string name = kPrefix + module->name;
+    out.push_back({name + ".lora_A.weight", name + ".lora_B.weight", a, module->row_order});
+  }
+  return out;
+}
+
+// Row i of the result is row order[i] of x, or with `back` the other way round.
+Tensor ordered(const Tensor& x, const std::vector<int64_t>& order, bool back) {
+  if (order.empty()) return x;
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  const int64_t width = x.width();
+  for (int64_t i = 0; i < std::ssize(order); ++i)
+    std::copy_n(x.data<float>() + (back ? i : order[i]) * width, width,
+                out.mutable_data<float>() + (back ? order[i] : i) * width);
+  return out;
+}
+
+Tensor as_f32(const Tensor& x, const std::string& at, const Shape& shape) {
+  check(x.shape() == shape, "{}: expected {}, got {}", at, shape.text(), x.shape().text());
+  check(x.dtype() == DType::f32 || x.dtype() == DType::bf16 || x.dtype() == DType::f16,
+        "{}: expected floating-point weights, got {}", at, name_of(x.dtype()));
+  if (x.dtype() != DType::f16) return convert(x, DType::f32);
+  Tensor out = Tensor::empty(shape, DType::f32);
+  for (int64_t i = 0; i < x.count(); ++i)
+    out.mutable_data<float>()[i] = float_from_f16(static_cast<const uint16_t*>(x.raw())[i]);
+  return out;
+}
+
+const char* task_of(const ModelSpec& s) {
+  if (s.architecture == Architecture::encoder_decoder) return "SEQ_2_SEQ_LM";
+  switch (s.output) {
+    case Output::sequence_classes:
+      return "SEQ_CLS";
+    case Output::token_classes:
+      return "TOKEN_CLS";
+    case Output::span:
+      return "QUESTION_ANS";
+    case Output::embedding:
+      return "FEATURE_EXTRACTION";
+    case Output::tokens:
+      break;
+  }
+  return s.architecture == Architecture::decoder ? "CAUSAL_LM" : "FEATURE_EXTRACTION";
+}
+
+}  // namespace
+
+bool is_adapter_dir(const std::string& dir) {
+  return file_exists(dir + kConfig);
+}
+
+LoraSpec read_adapter_config(const std::string& dir) {
+  const std::string path = dir + kConfig;
+  const Json json = parse_json(read_file(path), path);
+  const JsonField c(json, path);
+  const std::string type = c.string_or("peft_type", "LORA");
+  check(type == "LORA", "{}: peft_type: '{}' is not supported (LORA is)", path, type);
+  check(c.string_or("bias", "none") == "none", "{}: bias: only none is supported", path);
+  check(!c.boolean_or("use_dora", false), "{}: use_dora: not supported", path);
+  for (const char* key : {"rank_pattern", "alpha_pattern"})
+    if (const auto pattern = c.find(key))
+      check(pattern->object().empty(), "{}: {}: not supported", path, key);
+  for (const char* key : {"layers_to_transform", "layers_pattern"})
+    if (const auto layers = c.find(key); layers && layers->json().is_array())
+      check(layers->size() == 0, "{}: {}: not supported", path, key);
+  LoraSpec lora;
+  lora.rank = c["r"].integer(1, 1 << 16);
+  lora.alpha = c.number_or("lora_alpha", 8);
+  // Rank-stabilised: counts alpha / sqrt(r).
+  if (c.boolean_or("use_rslora", false)) lora.alpha *= std::sqrt(static_cast<float>(lora.rank));
+  lora.dropout = c.number_or("lora_dropout", 0);
+  const JsonField targets = c["target_modules"];
+  if (targets.json().is_string()) {
+    check(targets.string() == kAllLinear, "{}: target_modules: expected a list, or \"{}\"", path, kAllLinear);
+    lora.targets = {kAllLinear};
+  } else {
+    for (size_t i = 0; i < targets.size(); ++i) lora.targets.push_back(targets.at(i).string());
+    std::ranges::sort(lora.targets);
+  }
+  lora.base = c["base_model_name_or_path"].string();
+  const std::string beside = dir + "/" + lora.base;
+  if (!std::filesystem::is_directory(lora.base) && std::filesystem::is_directory(beside)) lora.base = beside;
+  check(std::filesystem::is_directory(lora.base),
+        "{}: base_model_name_or_path: '{}' is no directory: put the model there, or name where it is", path,
+        lora.base);
+  return lora;
+}
+
+std::vector<AdapterSpec> adapters_of(const ModelSpec& spec) {
+  const LoraSpec& lora = spec.lora;
+  std::vector<AdapterSpec> out;
+  const std::vector<Module> modules = modules_of(spec);
+  std::vector<bool> taken(modules.size(), false);
+  for (const std::string& target : lora.targets) {
+    bool any = false;
+    for (size_t i = 0; i < modules.size(); ++i)
+      if (is_meant(target, modules[i])) taken[i] = any = true;
+    check(any, "lora_targets: '{}' is no product of this model (they are such as '{}')", target,
+          modules.empty() ? "none" : modules.front().name);
+  }
+  for (size_t i = 0; i < modules.size(); ++i) {
+    if (!taken[i]) continue;
+    AdapterSpec a = modules[i].place;
+    a.rank = lora.rank;
+    a.scale = lora.alpha / static_cast<float>(lora.rank);
+    a.dropout = lora.dropout;
+    out.push_back(std::move(a));
+  }
+  return out;
+}
+
+void load_adapters(const std::string& dir, Transformer& model, const Transformer& base) {
+  const std::string path = dir + kWeights;
+  Safetensors file = read_safetensors(path);
+  Parameters& parameters = model.parameters();
+  const auto take = [&](const std::string& name, const Shape& shape) {
+    const auto it = file.tensors.find(name);
+    check(it != file.tensors.end(), "{}: tensor '{}' is missing", path, name);
+    Tensor x = as_f32(it->second, path + ": tensor '" + name + "'", shape);
+    file.tensors.erase(it);
+    return x;
+  };
+  for (const Entry& e : entries_of(model.spec())) {
+    Parameter &a = *parameters.find(Adapters::name_of_a(e.spec)),
+              &b = *parameters.find(Adapters::name_of_b(e.spec));
+    a.value = take(e.a, a.shape);
+    b.value = ordered(take(e.b, b.shape), e.row_order, false);
+  }
+  // What else was learnt: a head.
+  for (const WeightName& w : family_for(model.spec()).weights(model.spec())) {
+    Parameter& p = *parameters.find(w.engine);
+    const std::string name = kPrefix + w.file;
+    if (w.rows == 0 && !w.transposed && w.shape.empty() && file.tensors.contains(name))
+      p.value = take(name, p.shape);
+  }
+  if (!file.tensors.empty())
+    fail("{}: tensor '{}' belongs to no parameter of this model", path, file.tensors.begin()->first);
+  DType compute = DType::f32;
+  for (const Parameter& p : base.parameters().all())
+    if (p.kind == ParameterKind::matrix && p.value.defined()) compute = p.value.dtype();
+  for (Parameter& p : parameters.all()) {
+    if (p.value.defined()) {
+      if (p.kind == ParameterKind::matrix) p.value = convert(p.value, compute);
+      continue;
+    }
+    const auto& all = base.parameters().all();
+    const auto from = std::ranges::find(all, p.name, [](const Parameter& q) { return q.name; });
+    check(from != all.end() && from->shape == p.shape, "{}: tensor for '{}' is missing, and {} has none",
+          path, p.name, model.spec().lora.base);
+    p.value = from->value;
+    p.frozen = true;
+  }
+}
+
+void save_adapters(const std::string& dir, const Transformer& model) {
+  const ModelSpec& spec = model.spec();
+  std::map<std::string, const Parameter*> parameters;
+  for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
+  const auto value = [](const Parameter& p) {
+    return convert((p.master.defined() ? p.master : p.value).detach(), DType::f32);
+  };
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const Entry& e : entries_of(spec)) {
+    tensors.emplace_back(e.a, value(*parameters.at(Adapters::name_of_a(e.spec))));
+    tensors.emplace_back(e.b, ordered(value(*parameters.at(Adapters::name_of_b(e.spec))), e.row_order, true));
+  }
+  std::vector<std::string> heads;
+  for (const WeightName& w : family_for(spec).weights(spec)) {
+    const Parameter& p = *parameters.at(w.engine);
+    if (p.frozen) continue;
+    check(w.rows == 0 && !w.transposed && w.shape.empty(), "adapter: '{}' cannot be saved beside one",
+          w.file);
+    tensors.emplace_back(kPrefix + w.file, value(p));
+    const std::string module = w.file.substr(0, w.file.rfind('.'));
+    if (std::ranges::find(heads, module) == heads.end()) heads.push_back(module);
+  }
+  const LoraSpec& lora = spec.lora;
+  OrderedJson config = {{"peft_type", "LORA"},
+                        {"task_type", task_of(spec)},
+                        {"base_model_name_or_path", lora.base},
+                        {"r", lora.rank},
+                        {"lora_alpha", decimal(lora.alpha)},
+                        {"lora_dropout", decimal(lora.dropout)},
+                        {"target_modules", lora.targets},
+                        {"modules_to_save", heads.empty() ? OrderedJson(nullptr) : OrderedJson(heads)},
+                        {"bias", "none"},
+                        {"fan_in_fan_out", false},
+                        {"inference_mode", true}};
+  if (lora.targets == std::vector<std::string>{kAllLinear}) config["target_modules"] = kAllLinear;
+  for (const WeightName& w : family_for(spec).weights(spec))
+    if (w.transposed) config["fan_in_fan_out"] = true;
+  write_file_atomically(dir + kConfig, config.dump(2) + "\n");
+  write_safetensors(dir + kWeights, tensors, {{"format", "pt"}});
+}
+
+std::unique_ptr<Transformer> merged(const Transformer& model) {
+  ModelSpec spec = model.spec();
+  spec.lora = {};
+  auto out = std::make_unique<Transformer>(spec);
+  std::map<std::string, const Parameter*> parameters;
+  for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
+  for (Parameter& p : out->parameters().all())
+    p.value = convert(parameters.at(p.name)->value.detach(), DType::f32).clone();
+  for (const AdapterSpec& s : model.spec().lora.adapters) {
+    const Tensor a = convert(parameters.at(Adapters::name_of_a(s))->value.detach(), DType::f32),
+                 b = convert(parameters.at(Adapters::name_of_b(s))->value.detach(), DType::f32);
+    Tensor& w = out->parameters().find(s.parameter)->value;
+    const int64_t in = w.width();
+    float* to = w.mutable_data<float>() + s.first_row * in;
+    for (int64_t r = 0; r < s.rows; ++r)
+      for (int64_t k = 0; k < s.rank; ++k) {
+        const float factor = s.scale * b.data<float>()[r * s.rank + k];
+        for (int64_t c = 0; c < in; ++c) to[r * in + c] += factor * a.data<float>()[k * in + c];
+      }
+  }
+  return out;
+}
+
+}  // namespace qkv

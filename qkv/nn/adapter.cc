@@ -1,0 +1,61 @@
+#include "qkv/nn/adapter.h"
+
+#include <cmath>
+
+#include "qkv/ops/elementwise.h"
+#include "qkv/ops/linear.h"
+#include "qkv/ops/parts.h"
+
+namespace qkv {
+namespace {
+
+constexpr uint32_t kSite = 1U << 28;  // of dropout: the first adapter's
+
+std::string prefix(const AdapterSpec& spec) {
+  const std::string_view weight = spec.parameter;
+  constexpr std::string_view kEnd = ".weight";
+  return fmt::format("{}.lora.{}",
+                     weight.ends_with(kEnd) ? weight.substr(0, weight.size() - kEnd.size()) : weight,
+                     spec.first_row);
+}
+
+}  // namespace
+
+std::string Adapters::name_of_a(const AdapterSpec& spec) {
+  return prefix(spec) + ".a";
+}
+std::string Adapters::name_of_b(const AdapterSpec& spec) {
+  return prefix(spec) + ".b";
+}
+
+Adapters::Adapters(Parameters& parameters, const std::string& weight, int64_t in, int64_t out) {
+  for (size_t i = 0; i < parameters.adapters().size(); ++i) {
+    const AdapterSpec& spec = parameters.adapters()[i];
+    if (spec.parameter != weight) continue;
+    check(spec.rank > 0 && spec.rank <= in, "adapter of {}: the rank must be between 1 and {}, got {}",
+          weight, in, spec.rank);
+    check(spec.first_row >= 0 && spec.rows > 0 && spec.first_row + spec.rows <= out,
+          "adapter of {}: rows [{}, {}) of {}", weight, spec.first_row, spec.first_row + spec.rows, out);
+    // Uniform in +-1 / sqrt(in) there: this variance.
+    const float std = 1 / std::sqrt(3 * static_cast<float>(in));
+    // Layers that share a weight share what changes it.
+    const auto shared_or = [&](const std::string& name, Shape shape, Initializer initializer) {
+      Parameter* there = parameters.find(name);
+      return there != nullptr ? there : &parameters.add(name, shape, ParameterKind::matrix, initializer);
+    };
+    all_.push_back({spec, shared_or(name_of_a(spec), {spec.rank, in}, {Initializer::Kind::normal, std}),
+                    shared_or(name_of_b(spec), {spec.rows, spec.rank}, {Initializer::Kind::zeros}),
+                    kSite + static_cast<uint32_t>(i)});
+  }
+}
+
+Tensor Adapters::add(Tensor y, const Tensor& x, const Context& context) const {
+  for (const One& one : all_) {
+    const Tensor read = dropout(x, context.dropout(one.spec.dropout, one.site));
+    const Tensor low = scaled(linear(read, one.a->value, {}), one.spec.scale);
+    y = add_to_columns(std::move(y), linear(low, one.b->value, {}), one.spec.first_row);
+  }
+  return y;
+}
+
+}  // namespace qkv
