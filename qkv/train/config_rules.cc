@@ -129,9 +129,9 @@ void settle_recurrence(ModelSpec& m, const Given& given) {
 void settle_lora(TrainConfig& c, const Given& given, const std::string& path) {
   LoraSpec& lora = c.model.lora;
   if (lora.rank == 0) {
-    for (const char* key : {"lora_alpha", "lora_dropout", "lora_targets"})
-      if (given(fmt::format("model.{}", key)))
-        usage("{}: model.{}: there are no changes without lora_rank", path, key);
+    const char* said = lora.alpha != 0 ? "lora_alpha" : lora.dropout != 0 ? "lora_dropout" : "lora_targets";
+    if (lora.alpha != 0 || lora.dropout != 0 || !lora.targets.empty())
+      usage("{}: model.{}: there are no changes without lora_rank", path, said);
     lora = {};
     return;
   }
