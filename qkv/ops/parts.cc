@@ -121,9 +121,7 @@ Tensor add_to_columns(Tensor x, const Tensor& y, int64_t begin) {
     T* to = out.mutable_data<T>() + begin;
     parallel_for(rows, row_grain(columns), [&](int64_t first, int64_t end) {
       for (int64_t r = first; r < end; ++r)
-        for (int64_t c = 0; c < columns; ++c)
-          to[r * width + c] =
-              T(static_cast<float>(to[r * width + c]) + static_cast<float>(from[r * columns + c]));
+        kernels().typed<T>().add(columns, to + r * width, from + r * columns, to + r * width);
     });
   });
   if (node) connect(out, node);
