@@ -3,6 +3,7 @@
 
 #include "qkv/cli/command.h"
 #include "qkv/io/adapter_dir.h"
+#include "qkv/io/clip_dir.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/io/weights.h"
 #include "qkv/train/trainer.h"
@@ -31,6 +32,17 @@ int64_t remembered(const AttentionSpec& a) {
 void run(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return print_tensors(path, read_safetensors(path));
   const std::string dir = resolve_model_dir(path);
+  if (is_clip_dir(dir)) {
+    const ClipModel clip = load_clip(dir, DType::f32);
+    const ModelSpec &t = clip.text->spec(), &v = clip.vision->spec();
+    fmt::print("{}: clip model\n  texts       {} layers of width {}, {} tokens, a vocabulary of {}\n", dir,
+               t.layers, t.width, t.context, t.vocab_size);
+    fmt::print("  images      {} layers of width {}, {} x {} pixels in patches of {}\n", v.layers, v.width,
+               v.features.image, v.features.image, v.features.patch);
+    fmt::print("  vectors     {} wide\n", clip.text_projection.dim(0));
+    const ModelWeights weights = read_weights(dir);
+    return print_tensors(weights.path, weights.file);
+  }
   const ModelSpec s = load_spec(dir);
   const Family& family = family_for(s);
   Transformer model(s);

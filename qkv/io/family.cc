@@ -54,6 +54,8 @@ bool describes(const Family& family, const ModelSpec& spec) {
 
 const Family& family_of(const JsonField& config) {
   const JsonField type = config["model_type"];
+  check(type.string() != "clip", "{}: CLIP is two models, of texts and of images: qkv forward compares them",
+        type.place());
   std::vector<std::string_view> known;
   for (const Family* f : registry()) {
     if (f->model_type == type.string()) return *f;

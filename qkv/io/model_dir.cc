@@ -6,51 +6,13 @@
 #include <set>
 
 #include "qkv/io/adapter_dir.h"
+#include "qkv/io/binding.h"
 #include "qkv/io/safetensors.h"
 #include "qkv/io/weights.h"
 #include "qkv/ops/elementwise.h"
 
 namespace qkv {
 namespace {
-
-template <typename T>
-Tensor transposed_as(const Tensor& x) {
-  Tensor out = Tensor::empty({x.dim(1), x.dim(0)}, x.dtype());
-  const T* from = x.data<T>();
-  T* to = out.mutable_data<T>();
-  for (int64_t r = 0; r < x.dim(0); ++r)
-    for (int64_t c = 0; c < x.dim(1); ++c) to[c * x.dim(0) + r] = from[r * x.dim(1) + c];
-  return out;
-}
-
-Tensor transposed(const Tensor& x) {
-  return x.dtype() == DType::bf16 ? transposed_as<BFloat16>(x) : transposed_as<float>(x);
-}
-
-// Row i of the result is row order[i] of x, or with `back` the other way round.
-Tensor reordered(const Tensor& x, const std::vector<int64_t>& order, bool back) {
-  Tensor out = Tensor::empty(x.shape(), x.dtype());
-  const int64_t row = x.bytes() / x.dim(0);
-  for (int64_t i = 0; i < std::ssize(order); ++i)
-    std::memcpy(static_cast<std::byte*>(out.raw()) + (back ? order[i] : i) * row,
-                static_cast<const std::byte*>(x.raw()) + (back ? i : order[i]) * row, row);
-  return out;
-}
-
-// A file's tensor as f32 or bf16.
-Tensor floating(const Tensor& x, DType wanted, const std::string& at) {
-  Tensor f = x;
-  if (x.dtype() == DType::f16 || x.dtype() == DType::f64) {
-    f = Tensor::empty(x.shape(), DType::f32);
-    float* to = f.mutable_data<float>();
-    for (int64_t i = 0; i < x.count(); ++i)
-      to[i] = x.dtype() == DType::f64 ? static_cast<float>(x.data<double>()[i])
-                                      : float_from_f16(static_cast<const uint16_t*>(x.raw())[i]);
-  }
-  check(f.dtype() == DType::f32 || f.dtype() == DType::bf16, "{}: expected floating-point weights, got {}",
-        at, name_of(x.dtype()));
-  return convert(f, wanted);
-}
 
 std::string config_path(const std::string& dir) {
   check(std::filesystem::is_directory(dir),
@@ -118,31 +80,6 @@ ModelSpec parse_spec(std::string_view document, const std::string& where) {
   return spec_of(parse_config(document, where));
 }
 
-namespace {
-
-auto find_tensor(const Safetensors& file, const WeightName& w, const std::string& prefix) {
-  for (const std::string& name : {w.file, w.also}) {
-    if (name.empty()) continue;
-    auto it = file.tensors.find(name);
-    if (it == file.tensors.end() && name.starts_with(prefix))
-      it = file.tensors.find(name.substr(prefix.size()));
-    if (it != file.tensors.end()) return it;
-  }
-  return file.tensors.end();
-}
-
-// The file's elements as rows of the parameter, or as columns of them.
-Shape plain_shape(const WeightName& w, const Parameter& p) {
-  const int64_t rows = (w.rows > 0 ? w.rows : p.shape[0]) + w.unused;
-  if (w.transposed) return {p.shape[1], rows};
-  return p.shape.rank() == 1 ? Shape{rows} : Shape{rows, p.shape[1]};
-}
-Shape file_shape(const WeightName& w, const Parameter& p) {
-  return w.shape.empty() ? plain_shape(w, p) : Shape(std::span(w.shape));
-}
-
-}  // namespace
-
 std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
   const ModelSpec spec = load_spec(dir);
   if (spec.lora.any()) {
@@ -156,42 +93,8 @@ std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
   const Family& family = config.family;
   const auto [path, file] = read_weights(dir);
   auto model = std::make_unique<Transformer>(spec);
-  std::set<std::string> used;
-  std::map<const Parameter*, int64_t> filled;  // rows of those that come in parts
-  for (const WeightName& w : family.weights(spec)) {
-    Parameter* p = model->parameters().find(w.engine);
-    check(p != nullptr, "{}: '{}' has no parameter '{}'", path, w.file, w.engine);
-    if (w.file.empty()) {
-      if (!p->value.defined()) p->value = Tensor::zeros(p->shape, DType::f32);
-      std::memset(static_cast<std::byte*>(p->value.raw()) + w.first_row * (p->value.bytes() / p->shape[0]), 0,
-                  static_cast<size_t>(w.rows * (p->value.bytes() / p->shape[0])));
-      filled[p] += w.rows;
-      continue;
-    }
-    const auto it = find_tensor(file, w, family.prefix);
-    check(it != file.tensors.end(), "{}: tensor '{}' is missing", path, w.file);
-    const Tensor& stored = it->second;
-    const std::string at = path + ": tensor '" + it->first + "'";
-    const Shape shape = file_shape(w, *p);
-    check(stored.shape() == shape, "{}: expected {} by {}, got {}", at, shape.text(), config.path,
-          stored.shape().text());
-    Tensor value = floating(stored, p->kind == ParameterKind::matrix ? compute : DType::f32, at);
-    if (!w.shape.empty()) value = value.view(0, plain_shape(w, *p));
-    if (w.transposed) value = transposed(value);
-    used.insert(it->first);
-    if (w.rows == 0) {
-      p->value = w.unused > 0           ? value.slice_rows(w.unused, shape[0])
-                 : !w.row_order.empty() ? reordered(value, w.row_order, false)
-                                        : value;
-      continue;
-    }
-    if (!p->value.defined()) p->value = Tensor::empty(p->shape, value.dtype());
-    const int64_t row = p->value.bytes() / p->shape[0];
-    std::memcpy(static_cast<std::byte*>(p->value.raw()) + w.first_row * row, value.raw(), w.rows * row);
-    filled[p] += w.rows;
-  }
-  for (const auto& [p, rows] : filled)
-    check(rows == p->shape[0], "{}: parts of '{}' are missing", path, p->name);
+  const std::set<std::string> used =
+      bind_weights(*model, family.weights(spec), {path, file, config.path, family.prefix}, compute);
   for (const auto& [name, tensor] : file.tensors)
     check(used.contains(name) || family.ignores(spec, name),
           "{}: tensor '{}' belongs to no parameter of a {} model", path, name, family.model_type);
@@ -225,16 +128,7 @@ std::vector<std::pair<std::string, Tensor>> named_tensors(const Transformer& mod
   for (const WeightName& w : family_for(model.spec()).weights(model.spec())) {
     if (w.file.empty()) continue;
     const Parameter& p = *parameters.at(w.engine);
-    Tensor x = convert(pick(p).detach(), DType::f32);
-    if (w.rows > 0) x = x.slice_rows(w.first_row, w.first_row + w.rows);
-    if (!w.row_order.empty()) x = reordered(x, w.row_order, true);
-    if (w.unused > 0) {
-      Tensor whole = Tensor::zeros(plain_shape(w, p), DType::f32);
-      std::memcpy(static_cast<std::byte*>(whole.raw()) + w.unused * x.width() * 4, x.raw(), x.bytes());
-      x = whole;
-    }
-    if (w.transposed) x = transposed(x);
-    out.emplace_back(w.file, w.shape.empty() ? x : x.view(0, file_shape(w, p)));
+    out.emplace_back(w.file, as_in_file(w, p, convert(pick(p).detach(), DType::f32)));
   }
   return out;
 }

@@ -24,11 +24,12 @@ ENCODERS = ["bert_mlm", "bert_seqcls", "bert_tokencls", "bert_qa", "bert_nsp", "
             "longformer_mlm", "deberta_v2_mlm", "xlnet", "vit", "deit"]
 ENCODER_DECODERS = ["t5", "t5_v1_1", "bart", "marian", "mbart", "pegasus", "m2m100"]
 SPEECH = ["whisper"]
+PAIRED = ["clip"]
 # Whose routers' logits are stored for padding, too, which is not computed.
 MIXTURES = ["mixtral_moe", "switch_transformers"]
 # What each mode of check_forward.py has something to compare in.
-FORWARD_CASES = {"": DECODERS + ENCODERS + ENCODER_DECODERS + SPEECH + MIXTURES,
-                 "--inner": DECODERS + ENCODERS + ENCODER_DECODERS + SPEECH,
+FORWARD_CASES = {"": DECODERS + ENCODERS + ENCODER_DECODERS + SPEECH + PAIRED + MIXTURES,
+                 "--inner": DECODERS + ENCODERS + ENCODER_DECODERS + SPEECH + PAIRED,
                  "--train": ["gpt2", "llama_mha", "bert_mlm", "t5", "bart", "vit"], "--generate": DECODERS + ENCODER_DECODERS + MIXTURES}
 # Cases and vocabularies that need no settings beside them.
 TOKENIZER_CASES = {"gpt2": "gpt2", "llamacpp_gpt2": "gpt2", "bert_uncased": "bert_uncased", "llama": "llama", "clip": "clip"}

@@ -1,0 +1,173 @@
+#include "qkv/cli/collector.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "qkv/base/error.h"
+#include "qkv/ops/elementwise.h"
+#include "qkv/ops/parts.h"
+
+namespace qkv {
+
+Inputs read_images(const Safetensors& in, const std::string& path, const ModelSpec& spec) {
+  const FeatureSpec& f = spec.features;
+  const Tensor& pixels = in.tensors.at("pixel_values");
+  check(pixels.shape().rank() == 4 && pixels.dim(1) == f.channels && pixels.dim(2) == f.image &&
+            pixels.dim(3) == f.image && pixels.dtype() == DType::f32,
+        "{}: pixel_values: expected F32 [batch, {}, {}, {}], got {} {}", path, f.channels, f.image, f.image,
+        name_of(pixels.dtype()), pixels.shape().text());
+  Inputs out;
+  PaddedBatch& b = out.tokens;
+  b.rows = pixels.dim(0);
+  b.columns = spec.context;
+  std::vector<Tensor> patches;
+  for (int64_t r = 0; r < b.rows; ++r) {
+    patches.push_back(cut_patches(pixels.data<float>() + r * f.channels * f.image * f.image, f));
+    for (int64_t t = 0; t < b.columns; ++t) {
+      b.ids.push_back(t < spec.vocab_size ? static_cast<int32_t>(t) : kFeature);
+      b.places.push_back(r * b.columns + t);
+    }
+    b.lengths.push_back(static_cast<int32_t>(b.columns));
+  }
+  check(b.rows > 0, "{}: pixel_values: there is no image", path);
+  out.input.features = join_rows(patches);
+  out.input.ids = b.tensor();
+  out.input.layout = b.layout();
+  return out;
+}
+
+Collector::Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_states, bool attentions,
+                     bool last_normed)
+    : spec_(spec), last_normed_(last_normed && spec.features.kind != FeatureSpec::Kind::patches) {
+  check(!attentions || !spec.recurrence.any(),
+        "--attentions: a model with a recurrence has no heads to show");
+  const bool both = spec.architecture == Architecture::encoder_decoder;
+  const auto add = [&](const std::string& stack, const std::string& prefix, int64_t layers,
+                       const PaddedBatch& batch) {
+    if (hidden_states) add_hidden(stack, prefix, layers, batch);
+    if (attentions)
+      for (int64_t l = 0; l < layers; ++l)
+        places_[fmt::format("{}.block.{}.attention.probabilities", stack, l)] = {
+            {fmt::format("{}attentions.{}", prefix, l)}, &batch, &batch};
+  };
+  if (both) add("encoder", "encoder_", spec.encoder_layers, inputs.source);
+  add(spec.architecture == Architecture::encoder ? "encoder" : "decoder", both ? "decoder_" : "", spec.layers,
+      inputs.tokens);
+  if (both && attentions)
+    for (int64_t l = 0; l < spec.layers; ++l)
+      places_[fmt::format("decoder.block.{}.cross_attention.probabilities", l)] = {
+          {fmt::format("cross_attentions.{}", l)}, &inputs.tokens, &inputs.source};
+  if (!attentions || !is_longformer(spec)) return;
+  banded_ = true;
+  globals_ = global_places(spec, inputs);
+  for (int64_t l = 0; l < spec.layers; ++l)
+    places_[fmt::format("encoder.block.{}.attention.global.probabilities", l)] = {
+        {fmt::format("global_attentions.{}", l)}, &inputs.tokens, &inputs.tokens};
+}
+
+void Collector::visit(std::string_view name, Tensor& value) {
+  const Place& place = places_.at(std::string(name));
+  for (const std::string& to : place.names) found[to] = place.rows->spread(convert(value, DType::f32));
+}
+
+void Collector::visit_head(std::string_view name, int64_t s, int64_t h, Tensor& p) {
+  const Place& place = places_.at(std::string(name));
+  if (banded_) return visit_banded(place, s, h, p);
+  const int64_t queries = place.rows->columns, keys = place.keys->columns, heads = spec_.attention.heads;
+  Tensor& all = found[place.names[0]];
+  if (!all.defined()) all = Tensor::zeros({place.rows->rows, heads, queries, keys}, DType::f32);
+  const auto first = [](const PaddedBatch& b, int64_t sequence) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < sequence; ++i) sum += b.lengths[i];
+    return sum;
+  };
+  const int64_t first_query = first(*place.rows, s), first_key = first(*place.keys, s);
+  for (int64_t i = 0; i < p.dim(0); ++i)
+    for (int64_t j = 0; j < p.dim(1); ++j) {
+      const int64_t query = place.rows->places[first_query + i] % queries,
+                    key = place.keys->places[first_key + j] % keys;
+      all.mutable_data<float>()[((s * heads + h) * queries + query) * keys + key] =
+          p.data<float>()[i * p.dim(1) + j];
+    }
+}
+
+// Whether all layers have a window and the same global tokens beside it, with projections of their own.
+bool Collector::is_longformer(const ModelSpec& spec) {
+  const std::vector<Pattern>& patterns = spec.attention.patterns;
+  return spec.attention.global_projections && std::ranges::all_of(patterns, [&](const Pattern& p) {
+           return p.window > 0 && p == Pattern{.window = p.window, .global = patterns[0].global};
+         });
+}
+
+// The columns of each sequence's global tokens.
+std::vector<std::vector<int64_t>> Collector::global_places(const ModelSpec& spec, const Inputs& inputs) {
+  std::vector<std::vector<int64_t>> out;
+  int64_t row = 0;
+  for (const int32_t length : inputs.tokens.lengths) {
+    out.emplace_back();
+    for (int32_t i = 0; i < length; ++i, ++row) {
+      const bool global = inputs.input.globals.defined() ? inputs.input.globals.data<int32_t>()[row] != 0
+                                                         : i < spec.attention.patterns[0].global;
+      if (global)
+        out.back().push_back(inputs.tokens.places[static_cast<size_t>(row)] % inputs.tokens.columns);
+    }
+  }
+  return out;
+}
+
+// As Hugging Face stores Longformer's: of each query the probabilities of the global tokens, then of the
+// window around it without them; rows of global queries are 0, theirs are global_attentions [B, heads,
+// keys, globals].
+void Collector::visit_banded(const Place& place, int64_t s, int64_t h, const Tensor& p) {
+  const PaddedBatch& batch = *place.rows;
+  const bool of_globals = place.names[0].starts_with("global");
+  const int64_t heads = spec_.attention.heads, columns = batch.columns;
+  int64_t most = 0, first = 0;
+  for (const auto& g : globals_) most = std::max(most, std::ssize(g));
+  for (int64_t i = 0; i < s; ++i) first += batch.lengths[i];
+  const std::vector<Pattern>& patterns = spec_.attention.patterns;
+  const size_t layer = std::stoul(place.names[0].substr(place.names[0].find('.') + 1));
+  const int64_t window = patterns[layer % patterns.size()].window, band = most + 2 * window - 1;
+  Tensor& all = found[place.names[0]];
+  if (!all.defined()) all = Tensor::zeros({batch.rows, heads, columns, of_globals ? most : band}, DType::f32);
+  float* to = all.mutable_data<float>() + (s * heads + h) * columns * all.dim(3);
+  const std::vector<int64_t>& globals = globals_[static_cast<size_t>(s)];
+  const auto is_global = [&](int64_t column) { return std::ranges::find(globals, column) != globals.end(); };
+  for (int64_t i = 0; i < p.dim(0); ++i)
+    for (int64_t j = 0; j < p.dim(1); ++j) {
+      const int64_t key = batch.places[first + j] % columns;
+      const float value = p.data<float>()[i * p.dim(1) + j];
+      if (of_globals) {
+        to[key * most + i] = value;
+        continue;
+      }
+      const int64_t query = batch.places[first + i] % columns;
+      const auto among = std::ranges::find(globals, key) - globals.begin();
+      if (is_global(query)) continue;
+      if (is_global(key))
+        to[query * band + among] = value;
+      else if (std::abs(key - query) < window)
+        to[query * band + most + key - query + window - 1] = value;
+    }
+}
+
+// State 0 is what enters the first block, state l what leaves block l; where sums are not normalised the
+// last is, of a recurrence it is h.
+void Collector::add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,
+                           const PaddedBatch& batch) {
+  const bool post = spec_.norm_placement == NormPlacement::post,
+             last_norm = !post && spec_.norm_placement != NormPlacement::none && last_normed_;
+  const Cell cell = stack == "encoder" ? spec_.recurrence.encoder : spec_.recurrence.decoder;
+  for (int64_t l = 0; l <= layers; ++l) {
+    const std::string name = l == 0                     ? stack + ".embedding"
+                             : cell != Cell::none       ? fmt::format("{}.block.{}", stack, l - 1)
+                             : last_norm && l == layers ? stack + ".norm"
+                                                        : fmt::format("{}.block.{}.feed_forward.{}", stack,
+                                                                      l - 1, post ? "norm" : "sum");
+    Place place{{fmt::format("{}hidden_states.{}", prefix, l)}, &batch, &batch};
+    if (l == layers && prefix == "encoder_") place.names.emplace_back("encoder_last_hidden_state");
+    places_[name] = place;
+  }
+}
+
+}  // namespace qkv

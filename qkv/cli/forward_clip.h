@@ -1,0 +1,20 @@
+// qkv forward of CLIP: texts and images, which of them go together.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "qkv/io/clip_dir.h"
+#include "qkv/io/safetensors.h"
+
+namespace qkv {
+
+// From input_ids [T, length] with their attention_mask and pixel_values [I, C, H, W]: image_embeds and
+// text_embeds of length 1, logits_per_image [I, T] and logits_per_text; with `hidden_states` and `attentions`
+// what is inside both models, under text_model_output. and vision_model_output.
+std::vector<std::pair<std::string, Tensor>> forward_clip(const std::string& dir, const Safetensors& in,
+                                                         const std::string& path, DType compute,
+                                                         bool hidden_states, bool attentions);
+
+}  // namespace qkv

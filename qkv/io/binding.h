@@ -1,0 +1,31 @@
+// A file's tensors as a model's parameters, and back.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "qkv/io/family.h"
+#include "qkv/io/safetensors.h"
+#include "qkv/models/transformer.h"
+
+namespace qkv {
+
+// Where tensors come from: for errors the file and the config.json that says their shapes; `prefix`: what
+// files of a bare model leave out of names.
+struct TensorSource {
+  const std::string& path;
+  const Safetensors& file;
+  const std::string& config;
+  std::string prefix;
+};
+
+// Binds all of a model's parameters, matrices in the type `compute`. Returns the tensors that were used.
+// Throws Error naming the tensor that is missing or of another shape or type.
+std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightName>& names,
+                                   const TensorSource& from, DType compute);
+
+// The tensor that a file has of a parameter, which is `value` f32.
+Tensor as_in_file(const WeightName& name, const Parameter& parameter, Tensor value);
+
+}  // namespace qkv

@@ -1,0 +1,144 @@
+#include "qkv/io/clip_dir.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "qkv/base/error.h"
+#include "qkv/base/file.h"
+#include "qkv/base/json.h"
+#include "qkv/io/binding.h"
+#include "qkv/io/family_parts.h"
+#include "qkv/io/weights.h"
+#include "qkv/ops/elementwise.h"
+
+namespace qkv {
+namespace {
+
+constexpr int64_t kMost = kMostOfConfig;
+
+// What both towers' configurations say.
+ModelSpec read_tower(const JsonField& c, int64_t width, int64_t hidden, int64_t layers, int64_t heads) {
+  ModelSpec s;
+  s.width = c.integer_or("hidden_size", width, 1, kMost);
+  s.hidden = c.integer_or("intermediate_size", hidden, 1, kMost);
+  s.layers = c.integer_or("num_hidden_layers", layers, 1, kMost);
+  AttentionSpec& a = s.attention;
+  a.heads = a.kv_heads = c.integer_or("num_attention_heads", heads, 1, kMost);
+  check(s.width % a.heads == 0, "{}: hidden_size: {} is not divisible by {} heads", c.place(), s.width,
+        a.heads);
+  a.d_qk = a.d_vo = s.width / a.heads;
+  s.activation = read_activation(c, "hidden_act", "quick_gelu");
+  s.norm_epsilon = c.number_or("layer_norm_eps", 1e-5F);
+  s.output = Output::embedding;
+  return s;
+}
+
+ModelSpec read_text(const JsonField& c) {
+  ModelSpec s = read_tower(c, 512, 2048, 12, 8);
+  s.vocab_size = c.integer_or("vocab_size", 49408, 1, kMost);
+  s.context = c.integer_or("max_position_embeddings", 77, 1, kMost);
+  s.pooling = Pooling::last;
+  return s;
+}
+
+ModelSpec read_vision(const JsonField& c) {
+  ModelSpec s = read_tower(c, 768, 3072, 12, 12);
+  s.architecture = Architecture::encoder;
+  FeatureSpec& f = s.features;
+  f.kind = FeatureSpec::Kind::patches;
+  f.image = c.integer_or("image_size", 224, 1, 1 << 14);
+  f.patch = c.integer_or("patch_size", 32, 1, f.image);
+  f.channels = c.integer_or("num_channels", 3, 1, 1 << 16);
+  f.bias = false;
+  s.vocab_size = 1;
+  s.context = f.patches() + 1;
+  s.embedding_norm = true;
+  return s;
+}
+
+void add_blocks(const ModelSpec& s, const std::string& stack, const std::string& base, WeightNames& n) {
+  for (int64_t l = 0; l < s.layers; ++l) {
+    const std::string engine = fmt::format("{}.block.{}.", stack, l),
+                      file = fmt::format("{}.encoder.layers.{}.", base, l), self = file + "self_attn.";
+    n.parts(engine + "attention.qkv", {self + "q_proj", self + "k_proj", self + "v_proj"},
+            {s.width, s.width, s.width});
+    n.linear(engine + "attention.out", self + "out_proj");
+    n.norm(engine + "attention.norm", file + "layer_norm1");
+    n.linear(engine + "feed_forward.up", file + "mlp.fc1");
+    n.linear(engine + "feed_forward.down", file + "mlp.fc2");
+    n.norm(engine + "feed_forward.norm", file + "layer_norm2");
+  }
+}
+
+std::vector<WeightName> text_weights(const ModelSpec& s) {
+  WeightNames n;
+  n.tensor("embedding.token", "text_model.embeddings.token_embedding.weight");
+  n.tensor("embedding.position", "text_model.embeddings.position_embedding.weight");
+  add_blocks(s, "decoder", "text_model", n);
+  n.norm("decoder.norm", "text_model.final_layer_norm");
+  return n.all;
+}
+
+std::vector<WeightName> vision_weights(const ModelSpec& s) {
+  WeightNames n;
+  const FeatureSpec& f = s.features;
+  const std::string e = "vision_model.embeddings.";
+  n.all.push_back({.engine = "embedding.token", .file = e + "class_embedding", .shape = {s.width}});
+  n.tensor("embedding.position", e + "position_embedding.weight");
+  n.all.push_back({.engine = "embedding.patch.weight",
+                   .file = e + "patch_embedding.weight",
+                   .shape = {s.width, f.channels, f.patch, f.patch}});
+  n.norm("embedding.norm", "vision_model.pre_layrnorm");  // so it is spelt
+  add_blocks(s, "encoder", "vision_model", n);
+  n.norm("encoder.norm", "vision_model.post_layernorm");
+  return n.all;
+}
+
+}  // namespace
+
+int32_t ClipModel::place_of_text(std::span<const int32_t> ids) const {
+  const auto it = end == 2 ? std::ranges::max_element(ids) : std::ranges::find(ids, end);
+  return it == ids.end() ? 0 : static_cast<int32_t>(it - ids.begin());
+}
+
+bool is_clip_dir(const std::string& dir) {
+  const std::string path = dir + "/config.json";
+  if (!file_exists(path)) return false;
+  const Json json = parse_json(read_file(path), path);
+  return JsonField(json, path).string_or("model_type", "") == "clip";
+}
+
+ClipModel load_clip(const std::string& dir, DType compute) {
+  const std::string path = dir + "/config.json";
+  const Json json = parse_json(read_file(path), path);
+  const JsonField c(json, path), text = c["text_config"];
+  ClipModel clip;
+  clip.text = std::make_unique<Transformer>(read_text(text));
+  clip.vision = std::make_unique<Transformer>(read_vision(c["vision_config"]));
+  clip.end = static_cast<int32_t>(text.integer_or("eos_token_id", 49407, 0, INT32_MAX));
+  const auto [weights, file] = read_weights(dir);
+  std::set<std::string> used;
+  used.merge(bind_weights(*clip.text, text_weights(clip.text->spec()), {weights, file, path, ""}, compute));
+  used.merge(
+      bind_weights(*clip.vision, vision_weights(clip.vision->spec()), {weights, file, path, ""}, compute));
+  const auto take = [&](const std::string& name, const Shape& shape, DType type) {
+    const auto it = file.tensors.find(name);
+    check(it != file.tensors.end(), "{}: tensor '{}' is missing", weights, name);
+    check(it->second.shape() == shape, "{}: tensor '{}': expected {} by {}, got {}", weights, name,
+          shape.text(), path, it->second.shape().text());
+    check(it->second.dtype() == DType::f32 || it->second.dtype() == DType::bf16,
+          "{}: tensor '{}': expected f32 or bf16, got {}", weights, name, name_of(it->second.dtype()));
+    used.insert(name);
+    return convert(it->second, type);
+  };
+  const int64_t projection = c.integer_or("projection_dim", 512, 1, kMost);
+  clip.text_projection = take("text_projection.weight", {projection, clip.text->spec().width}, compute);
+  clip.visual_projection = take("visual_projection.weight", {projection, clip.vision->spec().width}, compute);
+  clip.logit_scale = std::exp(take("logit_scale", {}, DType::f32).data<float>()[0]);
+  for (const auto& [name, tensor] : file.tensors)
+    check(used.contains(name) || name.ends_with(".position_ids"),
+          "{}: tensor '{}' belongs to no parameter of CLIP", weights, name);
+  return clip;
+}
+
+}  // namespace qkv
