@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   qkv_model* model = NULL;
   if (qkv_load(argv[1], "f32", &model) != QKV_OK) return fprintf(stderr, "continue: %s\n", qkv_last_error()), 1;
   qkv_generation options;
-  qkv_generation_defaults(model, &options);
+  qkv_generation_defaults(model, &options, sizeof options);
   options.max_new_tokens = 50;
   options.temperature = 0.8;
   printf("%s", argv[2]);

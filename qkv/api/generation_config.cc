@@ -3,11 +3,12 @@
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/io/adapter_dir.h"
 
 namespace qkv {
 
 void read_generation_config(const std::string& dir, GenerateOptions& options, BeamOptions& beam) {
-  const std::string path = dir + "/generation_config.json";
+  const std::string path = beside_or_base(dir, "generation_config.json");
   if (!file_exists(path)) return;
   const Json json = parse_json(read_file(path), path);
   const JsonField c(json, path);
@@ -21,19 +22,23 @@ void read_generation_config(const std::string& dir, GenerateOptions& options, Be
   };
   integer("max_new_tokens", options.max_new_tokens, 1);
   beam.max_new_tokens = options.max_new_tokens;
-  if (c.boolean_or("do_sample", false)) {
-    s.top_k = 50;  // Hugging Face's, where nothing else is said
+  if (c.boolean_or("do_sample", true)) {
+    if (c.find("do_sample")) s.top_k = 50;  // Hugging Face's, where nothing else is said
     number("temperature", s.temperature);
     integer("top_k", s.top_k, 0);
     number("top_p", s.top_p);
     number("min_p", s.min_p);
     number("typical_p", s.typical_p);
-  } else if (c.find("do_sample")) {
+  } else {
     s.temperature = 0;
   }
   number("repetition_penalty", s.repetition_penalty);
   if (const auto list = c.find("suppress_tokens"))
-    for (const int64_t id : list->integers()) s.excluded.push_back(static_cast<int32_t>(id));
+    for (const int64_t id : list->integers()) {
+      check(id >= 0 && id < kMost, "{}: suppress_tokens: {} is no token's id", path, id);
+      s.excluded.push_back(static_cast<int32_t>(id));
+    }
+  beam.excluded = s.excluded;
   integer("num_beams", beam.beams, 1);
   check(beam.beams <= 1024, "{}: num_beams: at most 1024, got {}", path, beam.beams);
   number("length_penalty", beam.length_penalty);

@@ -7,10 +7,10 @@
 
 namespace qkv {
 
-// Sets what DIR/generation_config.json says, where it is there: do_sample (false: the most likely token),
-// temperature, top_k, top_p, min_p, typical_p, repetition_penalty, suppress_tokens, max_new_tokens; of beams
-// num_beams, length_penalty, early_stopping, no_repeat_ngram_size. Ends of texts are SpecialIds'. Throws
-// Error naming file and field for what is mistyped.
+// Sets what DIR/generation_config.json says, where it is there: do_sample (false: the most likely token;
+// absent: drawn), temperature, top_k, top_p, min_p, typical_p, repetition_penalty, suppress_tokens,
+// max_new_tokens; of beams num_beams, length_penalty, early_stopping, no_repeat_ngram_size. Ends of texts are
+// SpecialIds'. Throws Error naming file and field for what is mistyped.
 void read_generation_config(const std::string& dir, GenerateOptions& options, BeamOptions& beam);
 
 }  // namespace qkv

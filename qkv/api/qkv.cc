@@ -62,6 +62,7 @@ const char* qkv_last_error(void) {
 qkv_status qkv_load(const char* path, const char* dtype, qkv_model** model) {
   return guarded([&] {
     const std::string type = dtype == nullptr ? "f32" : dtype;
+    if (model != nullptr) *model = nullptr;
     qkv::check(path != nullptr && model != nullptr, "load: a path and a place for the model are needed");
     qkv::check(type == "f32" || type == "bf16", "load: expected f32 or bf16, got {}", type);
     *model = new qkv_model{qkv::load(path, type == "bf16" ? qkv::DType::bf16 : qkv::DType::f32)};
@@ -115,17 +116,20 @@ qkv_status qkv_forward(const qkv_model* model, const int32_t* ids, size_t count,
   });
 }
 
-void qkv_generation_defaults(const qkv_model* model, qkv_generation* options) {
+void qkv_generation_defaults(const qkv_model* model, qkv_generation* options, size_t size) {
   const qkv::GenerateOptions& g = model->text.generation;
-  *options = {sizeof(qkv_generation), g.max_new_tokens, g.sampler.temperature,        g.sampler.top_k,
-              g.sampler.top_p,        g.sampler.min_p,  g.sampler.repetition_penalty, 0};
+  const size_t known = std::min(size, sizeof(qkv_generation));
+  const qkv_generation all = {
+      known,           g.max_new_tokens, g.sampler.temperature,        g.sampler.top_k,
+      g.sampler.top_p, g.sampler.min_p,  g.sampler.repetition_penalty, 0};
+  std::memcpy(options, &all, known);
 }
 
 qkv_status qkv_generate(const qkv_model* model, const char* prompt, size_t length,
                         const qkv_generation* options, qkv_on_token on_token, void* user) {
   return guarded([&] {
     qkv_generation given;
-    qkv_generation_defaults(model, &given);
+    qkv_generation_defaults(model, &given, sizeof(given));
     if (options != nullptr) {
       qkv::check(options->size > 0 && options->size <= sizeof(given),
                  "generate: options of {} bytes: set them by qkv_generation_defaults()", options->size);

@@ -30,7 +30,8 @@ const char* qkv_version(void);
  * fails. */
 const char* qkv_last_error(void);
 
-/* Loads a model directory or a run. `dtype`: of the matrices, "f32" or "bf16"; NULL: f32. */
+/* Loads a model directory or a run; *model is NULL where that fails. `dtype`: of the matrices, "f32" or
+ * "bf16"; NULL: f32. */
 qkv_status qkv_load(const char* path, const char* dtype, qkv_model** model);
 void qkv_free(qkv_model* model); /* NULL is allowed */
 
@@ -62,8 +63,9 @@ typedef struct qkv_generation {
   uint64_t seed;
 } qkv_generation;
 
-/* What the model's generation_config.json says, else neutral values and seed 0. */
-void qkv_generation_defaults(const qkv_model* model, qkv_generation* options);
+/* What the model's generation_config.json says, else neutral values and seed 0. `size`:
+ * sizeof(qkv_generation) as the caller knows it, beyond which nothing is written. */
+void qkv_generation_defaults(const qkv_model* model, qkv_generation* options, size_t size);
 
 /* Called with each new token and the text that it settles (whole characters, often none); the last call may
  * have token -1 and what was left. Not 0: go on. */

@@ -3,13 +3,18 @@
 #include <algorithm>
 
 #include "qkv/api/generation_config.h"
+#include "qkv/io/adapter_dir.h"
 #include "qkv/train/corpus.h"
 
 namespace qkv {
 
 TextModel load(const std::string& path, DType compute) {
   const std::string dir = resolve_model_dir(path);
-  TextModel m{load_model(dir, compute), text::Tokenizer::load(dir), load_special_ids(dir)};
+  const bool own = text::Tokenizer::exists(dir) || !is_adapter_dir(dir);
+  TextModel m{load_model(dir, compute), text::Tokenizer::load(own ? dir : read_adapter_config(dir).base),
+              load_special_ids(dir)};
+  check(!m.model->spec().features.any(), "{}: it reads images or spectrograms, no text: qkv forward runs it",
+        dir);
   check(static_cast<int64_t>(m.tokenizer.vocab_size()) <= m.model->spec().vocab_size,
         "{}: the tokenizer has {} tokens, the model {}", dir, m.tokenizer.vocab_size(),
         m.model->spec().vocab_size);

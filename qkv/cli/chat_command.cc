@@ -9,6 +9,7 @@
 #include "qkv/api/text_model.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/io/adapter_dir.h"
 #include "qkv/text/chat_template.h"
 #include "qkv/text/unicode.h"
 
@@ -25,6 +26,7 @@ struct Options {
 text::ChatTemplate template_of(const std::string& path) {
   const std::string dir = resolve_model_dir(path);
   auto found = text::ChatTemplate::find(dir);
+  if (!found && is_adapter_dir(dir)) found = text::ChatTemplate::find(read_adapter_config(dir).base);
   check(found.has_value(),
         "{}: it says not how conversations are written: expected chat_template.jinja, or chat_template in "
         "tokenizer_config.json (qkv generate continues plain text)",
@@ -35,12 +37,9 @@ text::ChatTemplate template_of(const std::string& path) {
 // A file of messages, or of an object that holds them and what else the template reads.
 OrderedJson conversation_of(const std::string& file) {
   const std::string name = input_name(file);
-  OrderedJson json;
-  try {
-    json = OrderedJson::parse(read_input(file));
-  } catch (const OrderedJson::exception& e) {
-    fail("{}: {}", name, e.what());
-  }
+  const std::string text = read_input(file);
+  parse_json(text, name);  // refuses what is malformed, or nested too deep
+  OrderedJson json = OrderedJson::parse(text);
   if (json.is_array()) json = {{"messages", std::move(json)}, {"add_generation_prompt", true}};
   check(json.is_object() && json.contains("messages"),
         "{}: expected a list of messages, or an object with \"messages\"", name);
@@ -52,11 +51,15 @@ std::string answer(const TextModel& m, const text::ChatTemplate& chat, const Ord
                    const GenerateOptions& options) {
   const std::string prompt =
       chat.render({{"messages", messages}, {"add_generation_prompt", true}}, std::time(nullptr)).text;
-  const std::string text =
-      complete(m, m.tokenizer.encode(prompt, false).ids, options, [](int32_t, std::string_view piece) {
-        print(std::string(piece));
-        return true;
-      });
+  const std::vector<int32_t> ids = m.tokenizer.encode(prompt, false).ids;
+  const int64_t longest = m.model->spec().longest();
+  check(std::ssize(ids) < longest,
+        "the conversation has {} tokens, which leave no room in the model's {}: begin another", ids.size(),
+        longest);
+  const std::string text = complete(m, ids, options, [](int32_t, std::string_view piece) {
+    print(std::string(piece));
+    return true;
+  });
   print("\n");
   return text;
 }
@@ -79,6 +82,7 @@ void run(const Options& o) {
   GenerateOptions options = settled(o, m);
   const bool terminal = ::isatty(STDIN_FILENO) != 0;
   if (terminal) fmt::print(stderr, "An empty line, or Ctrl-D, ends the conversation.\n");
+  text::check_utf8(o.system, "--system");
   OrderedJson messages = OrderedJson::array();
   if (!o.system.empty()) messages.push_back({{"role", "system"}, {"content", o.system}});
   for (std::string line;; ++options.seed) {

@@ -25,8 +25,11 @@ void run(const Options& o) {
   const text::Tokenizer tokenizer = text::Tokenizer::load(tokens);
   const auto model = merged(*adapted);
   write_directory_atomically(o.out, [&](const std::string& to) {
-    save_model(to, *model, load_special_ids(file_exists(dir + "/config.json") ? dir : base));
+    save_model(to, *model, load_special_ids(dir));
     tokenizer.save(to);
+    for (const char* name : {"generation_config.json", "chat_template.jinja"})
+      if (const std::string path = beside_or_base(dir, name); file_exists(path))
+        write_file_atomically(to + "/" + name, read_file(path));
   });
   fmt::print(stderr, "{}: {} with {} in its weights\n", o.out, base, dir);
 }

@@ -39,7 +39,8 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
         sources.size(), begin.size());
   const size_t most = longest_source(m.model.spec());
   options.eos = {m.ends.eos};
-  options.excluded = m.tokenizer.ids_without_text(m.model.spec().vocab_size);
+  const std::vector<int32_t> silent = m.tokenizer.ids_without_text(m.model.spec().vocab_size);
+  options.excluded.insert(options.excluded.end(), silent.begin(), silent.end());
   std::erase(options.excluded, m.ends.eos);
   Translations out;
   out.best.resize(sources.size());

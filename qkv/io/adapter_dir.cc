@@ -120,6 +120,12 @@ bool is_adapter_dir(const std::string& dir) {
   return file_exists(dir + kConfig);
 }
 
+std::string beside_or_base(const std::string& dir, const std::string& name) {
+  const std::string path = dir + "/" + name;
+  if (file_exists(path) || !is_adapter_dir(dir)) return path;
+  return read_adapter_config(dir).base + "/" + name;
+}
+
 LoraSpec read_adapter_config(const std::string& dir) {
   const std::string path = dir + kConfig;
   const Json json = parse_json(read_file(path), path);
@@ -149,11 +155,13 @@ LoraSpec read_adapter_config(const std::string& dir) {
     std::ranges::sort(lora.targets);
   }
   lora.base = c["base_model_name_or_path"].string();
+  check(!lora.base.empty(), "{}: base_model_name_or_path: expected the model's directory", path);
   const std::string beside = dir + "/" + lora.base;
   if (!std::filesystem::is_directory(lora.base) && std::filesystem::is_directory(beside)) lora.base = beside;
   check(std::filesystem::is_directory(lora.base),
         "{}: base_model_name_or_path: '{}' is no directory: put the model there, or name where it is", path,
         lora.base);
+  lora.base = std::filesystem::absolute(lora.base).lexically_normal().string();
   return lora;
 }
 

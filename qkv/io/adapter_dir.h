@@ -12,6 +12,9 @@ namespace qkv {
 // Whether a directory holds an adapter.
 bool is_adapter_dir(const std::string& dir);
 
+// Where a directory's file of this name is: in an adapter's, or else in its model's.
+std::string beside_or_base(const std::string& dir, const std::string& name);
+
 // What DIR/adapter_config.json says; `base` as it can be opened from here. Throws Error naming the field for
 // what is not supported.
 LoraSpec read_adapter_config(const std::string& dir);

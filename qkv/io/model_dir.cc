@@ -19,7 +19,7 @@ std::string config_path(const std::string& dir) {
         "{}: no such directory (expected a model directory with config.json)", dir);
   const std::string path = dir + "/config.json";
   // An adapter that others wrote has its model's.
-  if (!file_exists(path) && is_adapter_dir(dir)) return read_adapter_config(dir).base + "/config.json";
+  if (!file_exists(path) && is_adapter_dir(dir)) return beside_or_base(dir, "config.json");
   check(file_exists(path), "{}: missing: {} is not a model directory", path, dir);
   return path;
 }
@@ -103,8 +103,8 @@ std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
 
 SpecialIds load_special_ids(const std::string& dir) {
   SpecialIds ids;
-  for (const char* name : {"/config.json", "/generation_config.json"}) {
-    const std::string path = dir + name;
+  for (const char* name : {"config.json", "generation_config.json"}) {
+    const std::string path = beside_or_base(dir, name);
     if (!file_exists(path)) continue;
     const Json json = parse_json(read_file(path), path);
     const JsonField root(json, path);

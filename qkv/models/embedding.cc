@@ -86,6 +86,7 @@ Tensor InputEmbedding::forward(const Tensor& ids, const Tensor& features, const 
   check(ids.defined() && ids.count() == context.layout.rows(), "model: {} ids do not fit a layout of {} rows",
         ids.defined() ? ids.count() : 0, context.layout.rows());
   check(!features.defined() || features_, "model: it reads tokens, and has no place for features");
+  check(features.defined() || !features_, "model: it reads images or spectrograms, and there are none");
   Tensor x = features.defined() ? place_features(ids, token_->value,
                                                  features_->forward(convert(features, token_->value.dtype()),
                                                                     context.layout.offsets))

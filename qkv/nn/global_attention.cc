@@ -24,8 +24,8 @@ Tensor GlobalAttention::replace(const Tensor& heads, const Tensor& x, int64_t fi
     of_sequences.push_back(static_cast<int32_t>(rows.size()));
   }
   if (rows.empty()) return heads;
-  const Tensor which = Tensor::of({std::ssize(rows)}, rows), kv = kv_.forward(x);
-  const Heads q{q_.forward(select_rows(x, which)), 0, spec_.heads, spec_.d_qk},
+  const Tensor which = Tensor::of({std::ssize(rows)}, rows), kv = kv_.forward(x, context);
+  const Heads q{q_.forward(select_rows(x, which), context), 0, spec_.heads, spec_.d_qk},
       k{kv, 0, spec_.kv_heads, spec_.d_qk}, v{kv, spec_.kv_heads * spec_.d_qk, spec_.kv_heads, spec_.d_vo};
   AttentionOptions options;
   options.scale = scale;

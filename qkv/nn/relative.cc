@@ -66,7 +66,8 @@ PairTables RelativeEncoding::tables(Heads& q, const Heads& k, const Linear& quer
     const Tensor own = columns_of(q.x, q.column, q.column + heads * d);
     q = {shifted(own, content_bias_->value), 0, heads, d};
     const auto moved = [&](const Parameter& by) { return Heads{shifted(own, by.value), 0, heads, d}; };
-    out.by_query = products(moved(*position_bias_), to_key_->forward(context.distance_vectors), 0, heads);
+    out.by_query =
+        products(moved(*position_bias_), to_key_->forward(context.distance_vectors, context), 0, heads);
     if (segment_ == nullptr) return out;
     out.by_segment = products(moved(*segment_bias_), segment_->value, 0, heads);
     out.segments =
@@ -74,13 +75,13 @@ PairTables RelativeEncoding::tables(Heads& q, const Heads& k, const Linear& quer
     return out;
   }
   if (spec_.shared_projections) {
-    const Tensor both = query_key.forward(context.distance_vectors);
+    const Tensor both = query_key.forward(context.distance_vectors, context);
     if (spec_.by_content) out.by_query = products(q, both, heads * d, shape_.kv_heads);
     if (spec_.by_position) out.by_key = products(k, both, 0, heads);
     return out;
   }
-  if (to_key_) out.by_query = products(q, to_key_->forward(context.distance_vectors), 0, heads);
-  if (to_query_) out.by_key = products(k, to_query_->forward(context.distance_vectors), 0, heads);
+  if (to_key_) out.by_query = products(q, to_key_->forward(context.distance_vectors, context), 0, heads);
+  if (to_query_) out.by_key = products(k, to_query_->forward(context.distance_vectors, context), 0, heads);
   return out;
 }
 

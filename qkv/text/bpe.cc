@@ -298,11 +298,12 @@ void Bpe::tokenize_word(std::string_view word, uint32_t offset, bool bytes, std:
   symbols.reserve(word.size());
   split(word, offset, bytes, symbols);
   if (options_.dropout > 0) {
-    merge_dropping(symbols, mix(hash_bytes(word) + offset));
+    const RandomStream random{mix(hash_bytes(word) + offset), 0, 0};
+    merge_long(symbols, &random);
   } else if (symbols.size() <= kShortWord) {
     merge_short(symbols);
   } else {
-    merge_long(symbols);
+    merge_long(symbols, nullptr);
   }
   out.insert(out.end(), symbols.begin(), symbols.end());
 }
@@ -377,25 +378,7 @@ void Bpe::merge_short(std::vector<Token>& symbols) const {
   }
 }
 
-void Bpe::merge_dropping(std::vector<Token>& symbols, uint64_t seed) const {
-  const RandomStream random{seed, 0, 0};
-  uint64_t draws = 0;
-  for (;;) {
-    const MergeTable::Entry* best = nullptr;
-    size_t at = 0;
-    for (size_t i = 0; i + 1 < symbols.size(); ++i) {
-      const MergeTable::Entry& entry = table_->find(symbols[i].id, symbols[i + 1].id);
-      if (entry.rank == kNoRank || random.uniform(draws++) < options_.dropout) continue;
-      if (best == nullptr || entry.rank < best->rank) best = &entry, at = i;
-    }
-    if (best == nullptr) return;
-    symbols[at].id = best->joined;
-    symbols[at].end = symbols[at + 1].end;
-    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(at) + 1);
-  }
-}
-
-void Bpe::merge_long(std::vector<Token>& symbols) const {
+void Bpe::merge_long(std::vector<Token>& symbols, const RandomStream* random) const {
   struct Candidate {
     uint32_t rank, left;
     uint64_t key;  // of the pair when it was queued: another pair may stand there by now
@@ -417,6 +400,8 @@ void Bpe::merge_long(std::vector<Token>& symbols) const {
     if (rank != kNoRank) queue.push({rank, left, pair_key(a, b)});
   };
   for (uint32_t i = 0; i < n; ++i) consider(i);
+  std::vector<Candidate> passed;  // by chance, until the next merge
+  uint64_t draws = 0;
   while (!queue.empty()) {
     const Candidate best = queue.top();
     queue.pop();
@@ -424,6 +409,12 @@ void Bpe::merge_long(std::vector<Token>& symbols) const {
     const bool stale = symbols[left].id == kNoToken || right == n ||
                        pair_key(symbols[left].id, symbols[right].id) != best.key;
     if (stale) continue;
+    if (random != nullptr && random->uniform(draws++) < options_.dropout) {
+      passed.push_back(best);
+      continue;
+    }
+    for (const Candidate& c : passed) queue.push(c);
+    passed.clear();
     symbols[left].id = table_->find(symbols[left].id, symbols[right].id).joined;
     symbols[left].end = symbols[right].end;
     symbols[right].id = kNoToken;

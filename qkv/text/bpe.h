@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "qkv/base/rng.h"
 #include "qkv/text/model.h"
 
 namespace qkv::text {
@@ -54,8 +55,8 @@ class Bpe : public Model {
   void split(std::string_view word, uint32_t offset, bool bytes, std::vector<Token>& symbols) const;
   void add_character(std::string_view character, Token place, std::vector<Token>& symbols) const;
   void merge_short(std::vector<Token>& symbols) const;
-  void merge_long(std::vector<Token>& symbols) const;
-  void merge_dropping(std::vector<Token>& symbols, uint64_t seed) const;
+  // `random`: of the chances that a pair is passed by; null: none is.
+  void merge_long(std::vector<Token>& symbols, const RandomStream* random) const;
 
   Vocabulary vocabulary_;
   std::vector<Merge> merges_;

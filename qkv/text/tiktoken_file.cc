@@ -155,6 +155,9 @@ TokenizerParts tiktoken_parts(std::string_view contents, const std::string& path
     AddedToken token;
     token.content = std::string(s.content);
     token.id = limit + s.after;
+    check(token.id >= 0 && parts.model->vocabulary().token(token.id) == nullptr,
+          "{}: {} ranks are not those of {}: {} has no place among them", path, ranks.size(), name,
+          s.content);
     special.push_back(std::move(token));
   }
   parts.added_tokens = AddedTokens(std::move(special), parts.model->vocabulary(), nullptr, path);

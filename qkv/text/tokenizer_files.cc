@@ -96,8 +96,13 @@ constexpr const char* kSourceFolder = "source";
 // The rank file in a directory, or nothing: *.tiktoken, or a tokenizer.model that is one.
 std::string rank_file(const std::string& directory) {
   std::error_code ignored;
+  std::vector<std::string> found;
   for (const auto& file : fs::directory_iterator(directory, ignored))
-    if (file.path().extension() == ".tiktoken") return file.path().string();
+    if (file.path().extension() == ".tiktoken") found.push_back(file.path().string());
+  std::sort(found.begin(), found.end());
+  if (found.size() > 1)
+    fail("{}: which vocabulary is meant, {} or {}? Name the file", directory, found[0], found[1]);
+  if (!found.empty()) return found[0];
   const std::string model = directory + "/tokenizer.model";
   return file_exists(model) && is_tiktoken_file(read_file(model)) ? model : "";
 }

@@ -295,9 +295,18 @@ void save_gpt2_files(const TokenizerParts& parts, const std::string& path) {
                                          {"normalized", token.normalized},   {"rstrip", token.rstrip},
                                          {"single_word", token.single_word}, {"special", token.special}};
   }
-  const OrderedJson config = {{"add_prefix_space", true},
-                              {"added_tokens_decoder", std::move(decoder)},
-                              {"tokenizer_class", "GPT2Tokenizer"}};
+  OrderedJson config = {{"add_prefix_space", true},
+                        {"added_tokens_decoder", std::move(decoder)},
+                        {"tokenizer_class", "GPT2Tokenizer"}};
+  // A start token before each text.
+  if (parts.post_processor && parts.post_processor->assembles()) {
+    const Encoding around = parts.post_processor->assemble(std::vector<Encoding>(1));
+    const AddedToken* start = around.ids.empty() ? nullptr : parts.added_tokens.find(around.ids[0]);
+    if (start != nullptr) {
+      config["add_bos_token"] = true;
+      config["bos_token"] = start->content;
+    }
+  }
   write_file_atomically((directory / "vocab.json").string(), vocab.dump() + "\n");
   write_file_atomically((directory / "merges.txt").string(), merges);
   write_file_atomically((directory / "tokenizer_config.json").string(), config.dump(2) + "\n");

@@ -330,6 +330,8 @@ ModelSpec spec_to_begin_with(const toml::table& root, const std::string& path, T
     }
     if (c.model.lora.any())
       usage("{}: model.from: {} is an adapter: make a model of both with qkv merge", path, *from);
+    if (c.model.features.any())
+      usage("{}: model.from: {} reads images or spectrograms, which no objective here has", path, *from);
     c.model.labels.clear();
   } else if (root["model"]["architecture"].value<std::string>() == "encoder") {
     const ModelSpec sizes = c.model;

@@ -138,8 +138,19 @@ void settle_lora(TrainConfig& c, const Given& given, const std::string& path) {
   if (c.from.empty()) usage("{}: model.lora_rank: changes are of a model: name it with model.from", path);
   if (!given("model.lora_alpha")) lora.alpha = 2 * static_cast<float>(lora.rank);
   if (!given("model.lora_targets")) lora.targets = {"all-linear"};
+  if (lora.targets.empty()) usage("{}: model.lora_targets: nothing would change", path);
+  if (lora.targets.size() > 1 &&
+      std::find(lora.targets.begin(), lora.targets.end(), "all-linear") != lora.targets.end())
+    usage("{}: model.lora_targets: \"all-linear\" stands alone", path);
   std::sort(lora.targets.begin(), lora.targets.end());
-  lora.base = std::filesystem::absolute(resolve_model_dir(c.from)).lexically_normal().string();
+  if (!c.step.freeze.empty())
+    usage("{}: train.freeze: with lora_rank all but the changes and a new head stays as it is", path);
+  namespace fs = std::filesystem;
+  const fs::path base = fs::absolute(resolve_model_dir(c.from)).lexically_normal(),
+                 out = fs::absolute(c.out).lexically_normal();
+  if (std::mismatch(out.begin(), out.end(), base.begin(), base.end()).first == out.end())
+    usage("{}: train.out: {} holds the model that the changes are of, which must stay", path, c.out);
+  lora.base = base.string();
 }
 
 // Refuses keys that would change what another model has learnt.

@@ -693,7 +693,7 @@ class Chat(FinishedRun):
         self.assertEqual(self.ok("chat", "assistant", "--render", "talk.json").out, "user: hi\n")
 
     def test_answers_line_by_line(self):
-        self.template(self.TEMPLATE)
+        self.template("{% for m in messages %}{{ m.content[:1] }}{% endfor %}")
         talk = lambda lines: self.ok("chat", "assistant", "--system", "the", "--tokens", "5", "--seed", "1", stdin=lines).out
         one, two = talk("the\n"), talk("the\nand\n")
         self.assertTrue(two.startswith(one), (one, two))
@@ -707,6 +707,10 @@ class Chat(FinishedRun):
         self.refused("chat", "assistant", says=["tokenizer_config.json", "line 1", "'nothing'"])
         self.template("{{ raise_exception('Never') }}")
         self.refused("chat", "assistant", stdin="the\n", says="Never")
+        self.template(self.TEMPLATE)
+        self.refused("chat", "assistant", stdin="the the the the the\n", says="no room")
+        self.write("talk.json", "[" * 100000 + "]" * 100000)
+        self.refused("chat", "assistant", "--render", "talk.json", says="talk.json")
         self.write("talk.json", "[")
         self.refused("chat", "assistant", "--render", "talk.json", says="talk.json")
         self.write("talk.json", "3")
@@ -769,6 +773,20 @@ train = {{ out = "adapted", steps = 60, batch = 8, learning_rate = 1e-2, eval_ev
         self.refused("train", "adapt.toml", "--set", "model.from=", status=2, says="model.from")
         self.refused("merge", self.run_dir, "--out", "x", says="adapter")
         self.refused("train", "adapt.toml", "--set", "model.lora_rank=1000", says="rank")
+        self.refused("train", "adapt.toml", "--set", "train.out=run", "--overwrite", status=2, says=["train.out", "must stay"])
+        self.refused("train", "adapt.toml", "--set", "train.freeze=[\"*\"]", status=2, says="train.freeze")
+        self.refused("train", "adapt.toml", "--set", "model.lora_targets=[]", status=2, says="lora_targets")
+
+    def test_an_adapter_has_its_models_settings(self):
+        self.ok("train", "adapt.toml")
+        with open(self.path("run", "best", "generation_config.json"), "w", encoding="utf8") as file:
+            json.dump({"do_sample": False, "max_new_tokens": 3}, file)
+        for name in ("config.json", "generation_config.json", "tokenizer.json"):
+            os.remove(self.path("adapted", "best", name))
+        text = self.ok("generate", "adapted/best", "--prompt", "the ").out
+        self.assertEqual(len(text), len("the ") + 3 + 1)
+        self.ok("merge", "adapted/best", "--out", "merged")
+        self.assertEqual(self.ok("generate", "merged", "--prompt", "the ").out, text)
 
 
 class Translate(CliTest):

@@ -221,7 +221,8 @@ TEST(Adapter, DropoutIsOfTheChangeAlone) {
 TEST(AdapterDir, ComesBackAsPeftWritesIt) {
   for (const ModelSpec& spec : {llama(), neox(), gpt2_spec(13, 16, 12, 2, 3), albert()}) {
     const ScratchDir dir;
-    const std::string base_dir = dir.path() + "/base", own = dir.path() + "/adapter";
+    const std::string base_dir = std::filesystem::path(dir.path() + "/base").lexically_normal().string(),
+                      own = dir.path() + "/adapter";
     std::filesystem::create_directories(base_dir);
     std::filesystem::create_directories(own);
     save_model(base_dir, *drawn(spec));

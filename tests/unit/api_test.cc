@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <string>
 
 #include "qkv/api/qkv.h"
@@ -66,8 +67,13 @@ TEST_F(ApiTest, CDoesWhatCppDoes) {
   EXPECT_EQ(qkv_context(model), 32);
   EXPECT_EQ(qkv_width(model), 16);
   qkv_generation options;
-  qkv_generation_defaults(model, &options);
+  qkv_generation_defaults(model, &options, sizeof(options));
   EXPECT_EQ(options.temperature, 1);
+  qkv_generation older;  // of a caller that knows less
+  older.top_p = 7;
+  qkv_generation_defaults(model, &older, offsetof(qkv_generation, top_p));
+  EXPECT_EQ(older.size, offsetof(qkv_generation, top_p));
+  EXPECT_EQ(older.top_p, 7);
   options.max_new_tokens = 12;
   options.seed = 7;
   std::string got;
@@ -100,7 +106,7 @@ TEST_F(ApiTest, CDoesWhatCppDoes) {
 }
 
 TEST_F(ApiTest, WhatGoesWrongIsSaid) {
-  qkv_model* model = nullptr;
+  qkv_model* model = reinterpret_cast<qkv_model*>(&dir_);
   EXPECT_EQ(qkv_load("/nowhere", nullptr, &model), QKV_ERROR);
   EXPECT_NE(std::string(qkv_last_error()).find("/nowhere"), std::string::npos);
   EXPECT_EQ(qkv_load(dir_.path().c_str(), "f16", &model), QKV_ERROR);
@@ -171,6 +177,7 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
   refuse(R"({"do_sample": true, "temperature": "hot"})", "temperature");
   refuse(R"({"do_sample": true, "top_p": 7})", "top");
   refuse(R"({"suppress_tokens": [100000]})", "suppress_tokens");
+  refuse(R"({"suppress_tokens": [4294967298]})", "4294967298");
   refuse(R"({"num_beams": 100000})", "num_beams");
 }
 

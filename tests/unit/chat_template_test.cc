@@ -79,10 +79,30 @@ TEST(ChatTemplate, WhatItMayCostIsBounded) {
       "{% endfor %}",
       {"MiB of text"});
   refuse("{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
-         {"MiB of text"});
+         {"more than"});
   refuse(
       "{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
       {"nested"});
+  std::string laughs = "{% set a = ['x'] %}";
+  for (int i = 0; i < 30; ++i) laughs += "{% set a = [a, a] %}";
+  refuse(laughs + "{{ a }}", {"more than", "values"});
+  refuse(
+      "{% set ns = namespace(a=[1]) %}{% for i in range(15) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}"
+      "{% for i in range(100000) %}{% if ns.a == ns.a %}{% endif %}{% endfor %}",
+      {"steps"});
+  refuse("{{ (['x' * 1000000] * 20000) | join | length }}", {"MiB of text"});
+  refuse("{{ ('x' * 16000000) | list | length }}", {"taken apart"});
+  refuse("{% set l = range(1000000) %}{% for i in l %}{% if -1 in l %}{% endif %}{% endfor %}",
+         {"more than"});
+  std::string tower = "{{ " + std::string(45, '(') + "1", levels;
+  for (int i = 0; i < 45; ++i) {
+    for (int j = 0; j < 480; ++j) tower += "+1";
+    tower += ")";
+  }
+  refuse(tower + " }}", {"deep"});
+  std::string ends;
+  for (int i = 0; i < 90; ++i) levels += "{% if x %}", ends += "{% endif %}";
+  refuse("{% macro f(x) %}" + levels + "{{ f(x) }}" + ends + "{% endmacro %}{{ f(1) }}", {"deep"});
   refuse("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", {"deep"});
   refuse("{{ range(100000000) }}", {"range"});
   refuse("{{ 'x' * 1000000000000 }}", {"too large"});

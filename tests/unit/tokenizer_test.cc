@@ -493,6 +493,10 @@ TEST(VocabularyFiles, TheClassSaysWhatIsAround) {
   folder.write("tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true,
                                             "bos_token": "</s>"})");
   EXPECT_EQ(folder.load().encode("ab").ids, (Ids{5, 2}));
+  folder.write("tokenizer_config.json",
+               R"({"add_prefix_space": true, "add_bos_token": true, "bos_token": "</s>"})");
+  folder.load().save(folder.file("saved"));
+  EXPECT_EQ(Tokenizer::load(folder.file("saved")).encode("ab").ids, (Ids{5, 3, 2}));
   folder.write("tokenizer_config.json", R"({"tokenizer_class": "Qwen2Tokenizer"})");
   EXPECT_EQ(folder.load().encode("ab a").ids, (Ids{2, 3, 0}));
   folder.write("tokenizer_config.json", R"({"tokenizer_class": "CanineTokenizer"})");
@@ -535,6 +539,7 @@ TEST(RankFiles, WhatIsNotOneIsRefused) {
   expect("gpt2.tiktoken", "YQ== 0\nY 1\n", "gpt2.tiktoken:2: expected");
   expect("gpt2.tiktoken", "YQ== 0\nYg== 0\n", "rank 0 or its token occurs twice");
   expect("gpt2.tiktoken", "", "there are no tokens in it");
+  expect("p50k_base.tiktoken", kRanks, "has no place among them");
 }
 
 TEST(VocabularyFiles, HostileOnesAreRefusedByLineAndField) {

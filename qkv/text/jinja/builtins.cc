@@ -166,7 +166,7 @@ Value key_of(const Value& v, const Value& path, bool cases) {
 List sorted(const Call& c, List all, const Value& path, bool reverse, bool cases) {
   std::vector<std::pair<Value, Value>> keyed;
   for (Value& v : all) keyed.emplace_back(key_of(v, path, cases), std::move(v));
-  c.budget.step(std::ssize(keyed) * 20);
+  for (const auto& [key, v] : keyed) c.budget.step(20 * key.weight());
   std::ranges::stable_sort(keyed, [&](const auto& a, const auto& b) {
     return reverse ? Value::compare(b.first, a.first) < 0 : Value::compare(a.first, b.first) < 0;
   });
@@ -312,7 +312,7 @@ Value unique(const Call& c) {
   const bool cases = c.at(1, "case_sensitive").truth();
   for (const Value& v : elements_of(c)) {
     Value key = key_of(v, path, cases);
-    c.budget.step(std::ssize(keys));
+    c.budget.step(std::ssize(keys) * key.weight());
     if (std::ranges::find(keys, key) != keys.end()) continue;
     keys.push_back(std::move(key));
     out.push_back(v);
@@ -666,6 +666,7 @@ Value find_method(const Value& object, const std::string& name) {
   if (table == nullptr) return {};
   if (const auto it = table->find(name); it != table->end())
     return Function([object, &method = it->second](const Call& c) {
+      c.budget.step(object.weight());
       Call bound{c.name, c.budget, {object}, c.named};
       bound.positional.insert(bound.positional.end(), c.positional.begin(), c.positional.end());
       return method(bound);

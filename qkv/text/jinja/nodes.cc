@@ -19,9 +19,42 @@ void Frame::write(std::string_view text) const {
   out->append(text);
 }
 
+Expression::Expression(size_t line, int within) : line(line), height(within + 1) {
+  constexpr int kHighest = 600;
+  check(height <= kHighest, "line {}: expressions stand more than {} deep in each other", line, kHighest);
+}
+
+int height_of(std::initializer_list<const Expression*> all) {
+  int height = 0;
+  for (const Expression* e : all)
+    if (e != nullptr) height = std::max(height, e->height);
+  return height;
+}
+int height_of(const std::vector<ExpressionPtr>& all) {
+  int height = 0;
+  for (const ExpressionPtr& e : all) height = std::max(height, e->height);
+  return height;
+}
+int Arguments::height() const {
+  int height = height_of(positional);
+  for (const auto& [name, e] : named) height = std::max(height, e->height);
+  return height;
+}
+int DictOf::height_of_members(const std::vector<std::pair<ExpressionPtr, ExpressionPtr>>& members) {
+  int height = 0;
+  for (const auto& [key, e] : members) height = std::max({height, key->height, e->height});
+  return height;
+}
+int Comparison::height_of_rest(const std::vector<std::pair<std::string, ExpressionPtr>>& rest) {
+  int height = 0;
+  for (const auto& [sign, e] : rest) height = std::max(height, e->height);
+  return height;
+}
+
 Value Expression::value(const Frame& frame) const {
   frame.budget.step();
   try {
+    const Budget::Level level(frame.budget);
     return evaluate(frame);
   } catch (const Error& e) {
     if (std::string_view(e.what()).starts_with("line ")) throw;
@@ -136,10 +169,21 @@ Value Slice::evaluate(const Frame& frame) const {
   return text;
 }
 
+namespace {
+
+// What is called may look through all that it is given.
+void count(const Call& call) {
+  for (const Value& v : call.positional) call.budget.step(v.weight());
+  for (const auto& [key, v] : call.named) call.budget.step(v.weight());
+}
+
+}  // namespace
+
 Value CallOf::evaluate(const Frame& frame) const {
   const Value function = function_->value(frame);
   if (function.is_undefined()) fail("there is no function '{}'", name_);
   const Call call = arguments_.call(name_, frame);
+  count(call);
   frame.budget.enter();
   Value result = function.function(name_)(call);
   frame.budget.leave();
@@ -152,6 +196,7 @@ Value apply(const Function& function, std::string_view name, Value object, const
             const Frame& frame) {
   Call call = arguments.call(name, frame);
   call.positional.insert(call.positional.begin(), std::move(object));
+  count(call);
   return function(call);
 }
 
@@ -234,6 +279,7 @@ Value Binary::evaluate(const Frame& frame) const {
   if (sign_ == "or") return a.truth() ? a : right_->value(frame);
   const Value b = right_->value(frame);
   if (sign_ == "~") {
+    frame.budget.step(a.weight() + b.weight());
     std::string out = a.text() + b.text();
     frame.budget.made(out.size());
     return out;
@@ -286,6 +332,7 @@ Value Comparison::evaluate(const Frame& frame) const {
   Value left = first_->value(frame);
   for (const auto& [sign, e] : rest_) {
     Value right = e->value(frame);
+    frame.budget.step(left.weight() + right.weight());
     if (!holds(sign, left, right)) return false;
     left = std::move(right);
   }
@@ -298,6 +345,7 @@ Value Choice::evaluate(const Frame& frame) const {
 }
 
 Flow run_all(const Body& body, const Frame& frame) {
+  const Budget::Level level(frame.budget);
   for (const auto& statement : body)
     if (const Flow flow = statement->run(frame); flow != Flow::on) return flow;
   return Flow::on;
@@ -309,7 +357,9 @@ Flow Text::run(const Frame& frame) const {
 }
 
 Flow Print::run(const Frame& frame) const {
-  frame.write(e_->value(frame).text());
+  const Value v = e_->value(frame);
+  frame.budget.step(v.weight());
+  frame.write(v.text());
   return Flow::on;
 }
 

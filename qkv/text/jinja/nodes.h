@@ -1,6 +1,8 @@
 // Parsed templates: expressions, which have a value, and statements, which write.
 #pragma once
 
+#include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,24 +41,32 @@ struct Frame {
   void write(std::string_view text) const;
 };
 
+class Expression;
+using ExpressionPtr = std::unique_ptr<const Expression>;
+
 class Expression {
  public:
-  explicit Expression(size_t line) : line(line) {}
+  // `within`: the height of what it is made of. Throws Error where expressions stand too deep in each other.
+  explicit Expression(size_t line, int within = 0);
   virtual ~Expression() = default;
   // Counts a step, and names the line of what goes wrong.
   Value value(const Frame& frame) const;
   const size_t line;
+  const int height;
 
  protected:
   virtual Value evaluate(const Frame& frame) const = 0;
 };
-using ExpressionPtr = std::unique_ptr<const Expression>;
+// The greatest height of some; null has none.
+int height_of(std::initializer_list<const Expression*> all);
+int height_of(const std::vector<ExpressionPtr>& all);
 
 // Arguments as they are written.
 struct Arguments {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
   Call call(std::string_view name, const Frame& frame) const;
+  int height() const;
 };
 
 class Literal : public Expression {
@@ -85,7 +95,7 @@ class Variable : public Expression {
 class ListOf : public Expression {
  public:
   ListOf(size_t line, std::vector<ExpressionPtr> elements, bool tuple)
-      : Expression(line), elements_(std::move(elements)), tuple_(tuple) {}
+      : Expression(line, height_of(elements)), elements_(std::move(elements)), tuple_(tuple) {}
 
  protected:
   Value evaluate(const Frame& frame) const override;
@@ -98,7 +108,8 @@ class ListOf : public Expression {
 class DictOf : public Expression {
  public:
   DictOf(size_t line, std::vector<std::pair<ExpressionPtr, ExpressionPtr>> members)
-      : Expression(line), members_(std::move(members)) {}
+      : Expression(line, height_of_members(members)), members_(std::move(members)) {}
+  static int height_of_members(const std::vector<std::pair<ExpressionPtr, ExpressionPtr>>& members);
 
  protected:
   Value evaluate(const Frame& frame) const override;
@@ -111,7 +122,10 @@ class DictOf : public Expression {
 class Member : public Expression {
  public:
   Member(size_t line, ExpressionPtr object, ExpressionPtr key, bool dotted)
-      : Expression(line), object_(std::move(object)), key_(std::move(key)), dotted_(dotted) {}
+      : Expression(line, height_of({object.get(), key.get()})),
+        object_(std::move(object)),
+        key_(std::move(key)),
+        dotted_(dotted) {}
 
  protected:
   Value evaluate(const Frame& frame) const override;
@@ -125,7 +139,7 @@ class Member : public Expression {
 class Slice : public Expression {
  public:
   Slice(size_t line, ExpressionPtr object, ExpressionPtr from, ExpressionPtr to, ExpressionPtr step)
-      : Expression(line),
+      : Expression(line, height_of({object.get(), from.get(), to.get(), step.get()})),
         object_(std::move(object)),
         from_(std::move(from)),
         to_(std::move(to)),
@@ -141,7 +155,7 @@ class Slice : public Expression {
 class CallOf : public Expression {
  public:
   CallOf(size_t line, ExpressionPtr function, std::string name, Arguments arguments)
-      : Expression(line),
+      : Expression(line, std::max(function->height, arguments.height())),
         function_(std::move(function)),
         name_(std::move(name)),
         arguments_(std::move(arguments)) {}
@@ -160,7 +174,7 @@ class Applied : public Expression {
  public:
   Applied(size_t line, ExpressionPtr object, std::string name, Function function, Arguments arguments,
           bool negated)
-      : Expression(line),
+      : Expression(line, std::max(object->height, arguments.height())),
         object_(std::move(object)),
         name_(std::move(name)),
         function_(std::move(function)),
@@ -181,7 +195,7 @@ class Applied : public Expression {
 class Unary : public Expression {
  public:
   Unary(size_t line, std::string sign, ExpressionPtr operand)
-      : Expression(line), sign_(std::move(sign)), operand_(std::move(operand)) {}
+      : Expression(line, operand->height), sign_(std::move(sign)), operand_(std::move(operand)) {}
 
  protected:
   Value evaluate(const Frame& frame) const override;
@@ -194,7 +208,10 @@ class Unary : public Expression {
 class Binary : public Expression {
  public:
   Binary(size_t line, std::string sign, ExpressionPtr left, ExpressionPtr right)
-      : Expression(line), sign_(std::move(sign)), left_(std::move(left)), right_(std::move(right)) {}
+      : Expression(line, height_of({left.get(), right.get()})),
+        sign_(std::move(sign)),
+        left_(std::move(left)),
+        right_(std::move(right)) {}
 
  protected:
   Value evaluate(const Frame& frame) const override;
@@ -208,7 +225,10 @@ class Binary : public Expression {
 class Comparison : public Expression {
  public:
   Comparison(size_t line, ExpressionPtr first, std::vector<std::pair<std::string, ExpressionPtr>> rest)
-      : Expression(line), first_(std::move(first)), rest_(std::move(rest)) {}
+      : Expression(line, std::max(first->height, height_of_rest(rest))),
+        first_(std::move(first)),
+        rest_(std::move(rest)) {}
+  static int height_of_rest(const std::vector<std::pair<std::string, ExpressionPtr>>& rest);
 
  protected:
   Value evaluate(const Frame& frame) const override;
@@ -222,7 +242,10 @@ class Comparison : public Expression {
 class Choice : public Expression {
  public:
   Choice(size_t line, ExpressionPtr yes, ExpressionPtr condition, ExpressionPtr no)
-      : Expression(line), yes_(std::move(yes)), condition_(std::move(condition)), no_(std::move(no)) {}
+      : Expression(line, height_of({yes.get(), condition.get(), no.get()})),
+        yes_(std::move(yes)),
+        condition_(std::move(condition)),
+        no_(std::move(no)) {}
 
  protected:
   Value evaluate(const Frame& frame) const override;

@@ -9,10 +9,23 @@
 
 namespace qkv::text::jinja {
 
+namespace {
+
+constexpr int kDeepest = 100;                 // lists and mappings in each other
+constexpr int64_t kMostCharacters = 1 << 20;  // of a text that is taken apart
+
+}  // namespace
+
 void Value::nest(const Value& inner) {
-  constexpr int32_t kDeepest = 100;
   depth_ = std::max(depth_, inner.depth_ + 1);
   holds_namespace_ |= inner.holds_namespace_;
+  // A list may hold another many times over: what it shares it would still write.
+  constexpr int64_t kMost = 1 << 20;
+  within_ += 1 + inner.within_;
+  constexpr int64_t kMostBytes = int64_t{256} << 20;
+  bytes_ += inner.bytes_ + 8;
+  check(bytes_ <= kMostBytes, "lists and mappings hold more than {} MiB of text", kMostBytes >> 20);
+  check(within_ <= kMost, "lists and mappings hold more than {} values", kMost);
   check(depth_ <= kDeepest, "lists and mappings are nested more than {} deep", kDeepest);
 }
 
@@ -25,19 +38,29 @@ Value::Value(Dict dict) {
   data_ = std::make_shared<const Dict>(std::move(dict));
 }
 
+int64_t Value::weight() const {
+  int64_t sum = 1 + within_;
+  if (is_namespace())
+    for (const auto& [key, v] : attributes()) sum += v.weight();
+  return sum;
+}
+
 Value Value::tuple(List elements) {
   Value v(std::move(elements));
   v.is_tuple_ = true;
   return v;
 }
 
-Value Value::from_json(const nlohmann::ordered_json& json) {
+Value Value::from_json(const nlohmann::ordered_json& json, int depth) {
+  check(depth <= kDeepest, "lists and mappings are nested more than {} deep", kDeepest);
   using Type = nlohmann::ordered_json::value_t;
   switch (json.type()) {
     case Type::boolean:
       return json.get<bool>();
-    case Type::number_integer:
     case Type::number_unsigned:
+      if (json.get<uint64_t>() > INT64_MAX) return static_cast<double>(json.get<uint64_t>());
+      return json.get<int64_t>();
+    case Type::number_integer:
       return json.get<int64_t>();
     case Type::number_float:
       return json.get<double>();
@@ -45,12 +68,13 @@ Value Value::from_json(const nlohmann::ordered_json& json) {
       return json.get<std::string>();
     case Type::array: {
       List list;
-      for (const auto& element : json) list.push_back(from_json(element));
+      for (const auto& element : json) list.push_back(from_json(element, depth + 1));
       return list;
     }
     case Type::object: {
       Dict dict;
-      for (auto it = json.begin(); it != json.end(); ++it) dict.emplace_back(it.key(), from_json(it.value()));
+      for (auto it = json.begin(); it != json.end(); ++it)
+        dict.emplace_back(it.key(), from_json(it.value(), depth + 1));
       return dict;
     }
     default:
@@ -222,6 +246,8 @@ List Value::elements(std::string_view what) const {
   }
   check(is_string(), "{}: {} is no sequence", what, kind());
   const std::string& s = string(what);
+  check(std::ssize(s) <= 4 * kMostCharacters, "{}: a text of more than {} characters is not taken apart",
+        what, kMostCharacters);
   const std::vector<size_t> offsets = character_offsets(s);
   for (size_t i = 0; i + 1 < offsets.size(); ++i)
     out.emplace_back(s.substr(offsets[i], offsets[i + 1] - offsets[i]));
@@ -278,6 +304,12 @@ void Budget::made(size_t bytes) {
 void Budget::enter() {
   constexpr int64_t kMost = 100;
   check(++depth_ <= kMost, "the template nests calls and loops more than {} deep", kMost);
+}
+
+Budget::Level::Level(Budget& budget) : budget_(budget) {
+  constexpr int64_t kMost = 1000;
+  if (budget.levels_ >= kMost) fail("the template nests expressions and blocks more than {} deep", kMost);
+  ++budget.levels_;
 }
 
 Value Call::at(size_t i, std::string_view wanted) const {

@@ -38,7 +38,8 @@ class Value {
   Value(int64_t n) : data_(n) {}
   Value(int n) : data_(int64_t{n}) {}
   Value(double x) : data_(x) {}
-  Value(std::string s) : data_(std::make_shared<const std::string>(std::move(s))) {}
+  Value(std::string s)
+      : data_(std::make_shared<const std::string>(std::move(s))), bytes_(std::ssize(string("a string"))) {}
   Value(const char* s) : Value(std::string(s)) {}
   // Throw Error where lists and mappings are nested too deep.
   Value(List list);
@@ -48,7 +49,8 @@ class Value {
 
   // A list that is written in round brackets.
   static Value tuple(List elements);
-  static Value from_json(const nlohmann::ordered_json& json);
+  // Throws Error where it is nested too deep.
+  static Value from_json(const nlohmann::ordered_json& json, int depth = 0);
 
   bool is_undefined() const { return holds<Undefined>(); }
   bool is_none() const { return holds<None>(); }
@@ -72,6 +74,8 @@ class Value {
   const Dict& dict(std::string_view what) const;
   const Function& function(std::string_view what) const;
   Dict& attributes() const { return *std::get<Namespace>(data_).attributes; }
+  // The values within it and itself, each as often as it would be written: what to look through it costs.
+  int64_t weight() const;
   // Whether it is a namespace or one lies within.
   bool holds_namespace() const { return holds_namespace_; }
   const std::string& undefined_name() const { return std::get<Undefined>(data_).name; }
@@ -106,7 +110,9 @@ class Value {
                std::shared_ptr<const List>, std::shared_ptr<const Dict>, Namespace,
                std::shared_ptr<const Function>>
       data_;
-  int32_t depth_ = 0;  // of lists and mappings in each other
+  int64_t bytes_ = 0;   // of text within, as often as it would be written
+  int64_t within_ = 0;  // values
+  int32_t depth_ = 0;   // of lists and mappings in each other
   bool holds_namespace_ = false, is_tuple_ = false;
 };
 
@@ -120,9 +126,20 @@ class Budget {
   // A call or a loop is entered, and left.
   void enter();
   void leave() { --depth_; }
+  // An expression or a body within another, for as long as this lives: what the stack has room for.
+  class Level {
+   public:
+    explicit Level(Budget& budget);
+    ~Level() { --budget_.levels_; }
+    Level(const Level&) = delete;
+    Level& operator=(const Level&) = delete;
+
+   private:
+    Budget& budget_;
+  };
 
  private:
-  int64_t steps_ = 0, depth_ = 0;
+  int64_t steps_ = 0, depth_ = 0, levels_ = 0;
   size_t bytes_ = 0;
 };
 
