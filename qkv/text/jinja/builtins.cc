@@ -5,14 +5,13 @@
 #include <cmath>
 #include <ctime>
 #include <map>
+#include <tuple>
 
 #include "qkv/base/error.h"
 #include "qkv/text/unicode.h"
 
 namespace qkv::text::jinja {
 namespace {
-
-constexpr std::string_view kWhite = " \t\n\r\v\f";
 
 std::string lower(const std::string& s) {
   std::string out;
@@ -48,13 +47,27 @@ std::string capitalized(const std::string& s, bool words) {
   return out;
 }
 
+// Python's str.isspace() of one character.
+bool is_white(std::string_view character) {
+  const Character c = character_at(character, 0);
+  return is_space(c.codepoint) || (c.codepoint >= 0x1C && c.codepoint <= 0x1F);
+}
+
 std::string stripped(std::string_view s, const Value& characters, bool left, bool right) {
-  const std::string_view what = characters.is_undefined() || characters.is_none()
-                                    ? kWhite
-                                    : std::string_view(characters.string("strip"));
-  if (left) s.remove_prefix(std::min(s.find_first_not_of(what), s.size()));
-  if (right) s = s.substr(0, s.find_last_not_of(what) + 1);
-  return std::string(s);
+  const bool white = characters.is_undefined() || characters.is_none();
+  const std::string what = white ? "" : characters.string("strip");
+  const std::vector<size_t> set = character_offsets(what), offsets = character_offsets(s);
+  const auto goes = [&](size_t i) {
+    const std::string_view c = s.substr(offsets[i], offsets[i + 1] - offsets[i]);
+    if (white) return is_white(c);
+    for (size_t k = 0; k + 1 < set.size(); ++k)
+      if (std::string_view(what).substr(set[k], set[k + 1] - set[k]) == c) return true;
+    return false;
+  };
+  size_t first = 0, last = offsets.size() - 1;
+  while (left && first < last && goes(first)) ++first;
+  while (right && first < last && goes(last - 1)) --last;
+  return std::string(s.substr(offsets[first], offsets[last] - offsets[first]));
 }
 
 std::string replaced(const Call& c, const std::string& s, const std::string& from, const std::string& to,
@@ -80,28 +93,51 @@ std::string replaced(const Call& c, const std::string& s, const std::string& fro
   return out;
 }
 
+// Words between white space, `most` cuts from the left or the right; what is not cut keeps its own.
+List words(const std::string& s, int64_t most, bool from_right) {
+  const std::vector<size_t> offsets = character_offsets(s);
+  const auto n = std::ssize(offsets) - 1;
+  const auto white = [&](int64_t i) {
+    const auto at = static_cast<size_t>(from_right ? n - 1 - i : i);
+    return is_white(std::string_view(s).substr(offsets[at], offsets[at + 1] - offsets[at]));
+  };
+  const auto part = [&](int64_t begin, int64_t end) {
+    if (from_right) std::tie(begin, end) = std::pair(n - end, n - begin);
+    return s.substr(offsets[static_cast<size_t>(begin)],
+                    offsets[static_cast<size_t>(end)] - offsets[static_cast<size_t>(begin)]);
+  };
+  List out;
+  for (int64_t i = 0; i < n;) {
+    if (white(i)) {
+      ++i;
+      continue;
+    }
+    int64_t end = i;
+    if (most >= 0 && std::ssize(out) == most)
+      end = n;
+    else
+      while (end < n && !white(end)) ++end;
+    out.emplace_back(part(i, end));
+    i = end;
+  }
+  if (from_right) std::ranges::reverse(out);
+  return out;
+}
+
 List split(const Call& c, const std::string& s, const Value& separator, int64_t most, bool from_right) {
   List out;
   if (separator.is_undefined() || separator.is_none()) {
-    size_t at = s.find_first_not_of(kWhite);
-    while (at < s.size()) {
-      const bool last = most >= 0 && std::ssize(out) == most;
-      const size_t end =
-          last ? s.find_last_not_of(kWhite) + 1 : std::min(s.find_first_of(kWhite, at), s.size());
-      out.emplace_back(s.substr(at, end - at));
-      if (last) break;
-      at = s.find_first_not_of(kWhite, end);
-    }
+    out = words(s, most, from_right);
   } else {
     const std::string& by = separator.string("split");
     check(!by.empty(), "split: the separator is empty");
     size_t at = 0, end = s.size();
     if (from_right && most >= 0) {
-      for (size_t found;
-           most-- > 0 && end > 0 && (found = s.rfind(by, end - by.size())) != s.npos && end >= by.size();
+      for (size_t found; most-- > 0 && end >= by.size() && (found = s.rfind(by, end - by.size())) != s.npos;
            end = found)
-        out.emplace(out.begin(), s.substr(found + by.size(), end - found - by.size()));
-      out.emplace(out.begin(), s.substr(0, end));
+        out.emplace_back(s.substr(found + by.size(), end - found - by.size()));
+      out.emplace_back(s.substr(0, end));
+      std::ranges::reverse(out);
     } else {
       for (size_t found; most-- != 0 && (found = s.find(by, at)) != s.npos; at = found + by.size())
         out.emplace_back(s.substr(at, found - at));
@@ -227,6 +263,7 @@ Value items_of(const Value& v) {
 }
 
 Value to_integer(const Call& c) {
+  check(c.at(2, "base").is_undefined() || c.at(2, "base") == Value(10), "int: only base 10 is supported");
   const Value v = object_of(c), otherwise = c.at(1, "default");
   if (v.is_float()) return static_cast<int64_t>(std::clamp(v.number("int"), -9e18, 9e18));
   if (v.is_number()) return v.integer("int");
@@ -333,10 +370,11 @@ Value extreme(const Call& c, int sign) {
 }
 
 Value total(const Call& c) {
-  const Value path = c.at(1, "attribute");
-  double sum = 0;
-  int64_t whole = 0;
-  bool integers = true;
+  const Value path = c.at(1, "attribute"), start = c.at(2, "start");
+  const bool from_start = !start.is_undefined();
+  double sum = from_start ? start.number("sum") : 0;
+  bool integers = !start.is_float();
+  int64_t whole = from_start && integers ? start.integer("sum") : 0;
   for (const Value& v : elements_of(c)) {
     const Value x = path.is_undefined() || path.is_none() ? v : attribute(v, path);
     integers = integers && !x.is_float();
@@ -369,17 +407,36 @@ std::string escaped(const std::string& s) {
 // Groups of so many.
 Value batched(const Call& c) {
   const int64_t n = c.at(1, "linecount").integer("batch");
-  check(n > 0, "batch: expected a positive number, got {}", n);
+  check(n > 0 && n <= 1 << 20, "batch: expected a number up to a million, got {}", n);
   List out, now;
   for (const Value& v : elements_of(c)) {
     now.push_back(v);
     if (std::ssize(now) == n) out.emplace_back(std::exchange(now, {}));
   }
+  const Value fill = c.at(2, "fill_with");
+  if (!now.empty() && !fill.is_undefined()) now.resize(static_cast<size_t>(n), fill);
   if (!now.empty()) out.emplace_back(now);
   return out;
 }
 
 using Table = std::map<std::string, Function>;
+using Names = std::vector<std::string>;
+
+// The table with calls checked: arguments by these names after the object; others take the object alone.
+// Those named in `open` check their own.
+Table checked(Table table, const std::map<std::string, Names>& arguments, const Names& open = {}) {
+  for (auto& [name, function] : table) {
+    if (std::ranges::find(open, name) != open.end()) continue;
+    const auto it = arguments.find(name);
+    Names names = it == arguments.end() ? Names{} : it->second;
+    names.insert(names.begin(), "");
+    function = [names, inner = std::move(function)](const Call& c) {
+      c.expect(names);
+      return inner(c);
+    };
+  }
+  return table;
+}
 
 const Table& filters() {
   static const Table table = [] {
@@ -398,7 +455,10 @@ const Table& filters() {
     };
     t["join"] = joined;
     t["tojson"] = [](const Call& c) -> Value {
-      const Value indent = c.at(1, "indent");
+      for (const auto& [i, name] :
+           {std::pair<size_t, const char*>{1, "ensure_ascii"}, {3, "separators"}, {4, "sort_keys"}})
+        check(!c.at(i, name).truth(), "tojson: {} is not supported", name);
+      const Value indent = c.at(2, "indent");
       std::string out = object_of(c).json(std::min<int64_t>(count_of(indent, -1, "tojson"), 100));
       c.budget.made(out.size());
       return out;
@@ -461,7 +521,26 @@ const Table& filters() {
     t["attr"] = [](const Call& c) { return attribute(object_of(c), c.at(1, "name")); };
     t["batch"] = batched;
     t["wordcount"] = [](const Call& c) -> Value { return std::ssize(split(c, text_of(c), {}, -1, false)); };
-    return t;
+    return checked(std::move(t),
+                   {{"trim", {"chars"}},
+                    {"replace", {"old", "new", "count"}},
+                    {"join", {"d", "attribute"}},
+                    {"tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}},
+                    {"sort", {"reverse", "case_sensitive", "attribute"}},
+                    {"dictsort", {"case_sensitive", "by", "reverse"}},
+                    {"unique", {"case_sensitive", "attribute"}},
+                    {"default", {"default_value", "boolean"}},
+                    {"d", {"default_value", "boolean"}},
+                    {"int", {"default", "base"}},
+                    {"float", {"default"}},
+                    {"round", {"precision", "method"}},
+                    {"indent", {"width", "first", "blank"}},
+                    {"sum", {"attribute", "start"}},
+                    {"min", {"case_sensitive", "attribute"}},
+                    {"max", {"case_sensitive", "attribute"}},
+                    {"attr", {"name"}},
+                    {"batch", {"linecount", "fill_with"}}},
+                   {"map", "select", "reject", "selectattr", "rejectattr"});
   }();
   return table;
 }
@@ -511,7 +590,18 @@ const Table& tests() {
     };
     t["lower"] = [](const Call& c) -> Value { return lower(text_of(c)) == text_of(c); };
     t["upper"] = [](const Call& c) -> Value { return upper(text_of(c)) == text_of(c); };
-    return t;
+    return checked(std::move(t), {{"divisibleby", {"num"}},
+                                  {"equalto", {"other"}},
+                                  {"eq", {"other"}},
+                                  {"sameas", {"other"}},
+                                  {"ne", {"other"}},
+                                  {"lt", {"other"}},
+                                  {"lessthan", {"other"}},
+                                  {"le", {"other"}},
+                                  {"gt", {"other"}},
+                                  {"greaterthan", {"other"}},
+                                  {"ge", {"other"}},
+                                  {"in", {"seq"}}});
   }();
   return table;
 }
@@ -570,7 +660,19 @@ const Table& string_methods() {
       const std::string& s = text_of(c);
       return !s.empty() && std::ranges::all_of(s, [](char x) { return x >= '0' && x <= '9'; });
     };
-    return t;
+    return checked(std::move(t), {{"strip", {"chars"}},
+                                  {"lstrip", {"chars"}},
+                                  {"rstrip", {"chars"}},
+                                  {"startswith", {"prefix"}},
+                                  {"endswith", {"suffix"}},
+                                  {"removeprefix", {"prefix"}},
+                                  {"removesuffix", {"suffix"}},
+                                  {"split", {"sep", "maxsplit"}},
+                                  {"rsplit", {"sep", "maxsplit"}},
+                                  {"replace", {"old", "new", "count"}},
+                                  {"join", {"iterable"}},
+                                  {"find", {"sub"}},
+                                  {"count", {"sub"}}});
   }();
   return table;
 }
@@ -591,7 +693,7 @@ const Table& dict_methods() {
       for (const auto& [key, v] : object_of(c).dict("values")) out.push_back(v);
       return out;
     };
-    return t;
+    return checked(std::move(t), {{"get", {"key", "default"}}});
   }();
   return table;
 }
@@ -608,7 +710,7 @@ const Table& list_methods() {
     t["count"] = [](const Call& c) -> Value {
       return std::ranges::count(object_of(c).list("count"), c.at(1, "value"));
     };
-    return t;
+    return checked(std::move(t), {{"index", {"value"}}, {"count", {"value"}}});
   }();
   return table;
 }
@@ -623,7 +725,7 @@ std::string names_of(const Table& table) {
 }
 
 Value range(const Call& c) {
-  c.expect({"start", "stop", "step"});
+  c.expect(Names{"start", "stop", "step"});
   const bool one = c.positional.size() == 1;
   const int64_t from = one ? 0 : c.at(0, "start").integer("range"),
                 to = c.at(one ? 0 : 1, "stop").integer("range"), step = count_of(c.at(2, "step"), 1, "range");

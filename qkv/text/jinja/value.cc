@@ -319,12 +319,11 @@ Value Call::at(size_t i, std::string_view wanted) const {
   return {};
 }
 
-void Call::expect(std::initializer_list<std::string_view> names) const {
+void Call::expect(const std::vector<std::string>& names) const {
   check(positional.size() <= names.size(), "{}: expected at most {} arguments, got {}", name, names.size(),
         positional.size());
   for (const auto& [key, v] : named)
-    check(std::ranges::find(names, std::string_view(key)) != names.end(), "{}: there is no argument '{}'",
-          name, key);
+    check(std::ranges::find(names, key) != names.end(), "{}: there is no argument '{}'", name, key);
 }
 
 std::vector<size_t> character_offsets(std::string_view text) {

@@ -153,7 +153,7 @@ struct Call {
   // Argument i, or the named one, or undefined.
   Value at(size_t i, std::string_view name) const;
   // Throws Error where an argument is not one of these names, the first of which may go without.
-  void expect(std::initializer_list<std::string_view> names) const;
+  void expect(const std::vector<std::string>& names) const;
 };
 
 // Byte offsets of a text's characters, and its end.
