@@ -42,6 +42,10 @@ GenerateOptions settled(const Options& o, GenerateOptions g) {
   set("--repetition-penalty", g.sampler.repetition_penalty, from.repetition_penalty);
   set("--frequency-penalty", g.sampler.frequency_penalty, from.frequency_penalty);
   set("--presence-penalty", g.sampler.presence_penalty, from.presence_penalty);
+  // Who says how to draw wants to.
+  for (const char* option : {"--top-k", "--top-p", "--min-p", "--typical-p"})
+    if (o.given.contains(option) && !o.given.contains("--temperature") && g.sampler.temperature == 0)
+      g.sampler.temperature = 1;
   g.seed = o.generation.seed;
   if (o.no_stop) g.eos.clear();
   return g;
