@@ -32,7 +32,7 @@ configure_file(cmake/qkv.pc.in qkv.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/qkv.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES docs/library.md docs/formats.md docs/architecture.md docs/benchmarks.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
+install(FILES docs/library.md docs/formats.md docs/reference_cases.md docs/architecture.md docs/benchmarks.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.cc" PATTERN "*.c" PATTERN CMakeLists.txt)
 
 install(CODE "
