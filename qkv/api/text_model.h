@@ -15,6 +15,7 @@
 
 namespace qkv {
 
+// What load() gives.
 struct TextModel {
   std::unique_ptr<Transformer> model;
   text::Tokenizer tokenizer;

@@ -43,7 +43,9 @@ struct Surroundings {
 };
 
 // Which text follows, as sequence_targets have it.
-inline constexpr int32_t kNextText = 0, kOtherText = 1;
+inline constexpr int32_t kNextText = 0;
+// A text from elsewhere.
+inline constexpr int32_t kOtherText = 1;
 
 // These pieces as one batch: tokens with some hidden, the hidden ones as targets. A piece's mask, and its
 // order, is a function of (seed, draw, its place in the stream); at least one token of a batch is hidden.

@@ -9,6 +9,7 @@
 
 namespace qkv {
 
+// Both models, and what compares them.
 struct ClipModel {
   std::unique_ptr<Transformer> text, vision;
   Tensor text_projection, visual_projection;  // [projection, width of each]

@@ -55,6 +55,7 @@ struct PairTermGrad {
 
   bool on() const { return by_query != nullptr || by_key != nullptr || by_segment != nullptr; }
 };
+// Adds the gradient of one pair's score.
 inline void add_at(const PairTermGrad& grad, const PairTerm& term, const Pair& p, float ds) {
   for_pair(term, p, grad.by_query, grad.by_key, grad.by_segment, [&](float& x) { x += ds; });
 }

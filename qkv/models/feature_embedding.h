@@ -12,6 +12,7 @@ namespace qkv {
 // An id that is no token's: a row of features stands there.
 inline constexpr int32_t kFeature = -1;
 
+// A linear map of patches, or two convolutions of frames.
 class FeatureEmbedding {
  public:
   // Parameters begin with `name`.

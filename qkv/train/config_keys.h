@@ -21,8 +21,12 @@ struct Range {
   T least, most;
 };
 using Choices = std::vector<std::string>;
-inline constexpr Range<int64_t> kCount = {1, 1'000'000'000}, kCountOrNone = {0, 1'000'000'000};
+// Numbers of things.
+inline constexpr Range<int64_t> kCount = {1, 1'000'000'000};
+// Or none.
+inline constexpr Range<int64_t> kCountOrNone = {0, 1'000'000'000};
 
+// Objectives and their names.
 inline constexpr std::pair<Objective, const char*> kObjectives[] = {
     {Objective::next_token, "next_token"},
     {Objective::masked, "masked"},
@@ -35,6 +39,7 @@ inline constexpr std::pair<Objective, const char*> kObjectives[] = {
     {Objective::embed, "embed"},
     {Objective::answer, "answer"}};
 
+// Those names.
 inline Choices objective_names() {
   Choices names;
   for (const auto& [value, name] : kObjectives) names.emplace_back(name);

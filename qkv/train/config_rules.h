@@ -10,6 +10,7 @@
 
 namespace qkv {
 
+// Throws UsageError.
 template <typename... Args>
 [[noreturn]] void usage(fmt::format_string<Args...> format, Args&&... args) {
   throw UsageError(fmt::format(format, std::forward<Args>(args)...));

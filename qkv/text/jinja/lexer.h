@@ -7,6 +7,7 @@
 
 namespace qkv::text::jinja {
 
+// One of them.
 struct Token {
   enum class Kind {
     text,            // between tags

@@ -42,8 +42,10 @@ struct Frame {
 };
 
 class Expression;
+// Owns one.
 using ExpressionPtr = std::unique_ptr<const Expression>;
 
+// What has a value.
 class Expression {
  public:
   // `within`: the height of what it is made of. Throws Error where expressions stand too deep in each other.
@@ -69,6 +71,7 @@ struct Arguments {
   int height() const;
 };
 
+// A number, a string, true, false or none.
 class Literal : public Expression {
  public:
   Literal(size_t line, Value value) : Expression(line), value_(std::move(value)) {}
@@ -80,6 +83,7 @@ class Literal : public Expression {
   Value value_;
 };
 
+// A name.
 class Variable : public Expression {
  public:
   Variable(size_t line, std::string name) : Expression(line), name_(std::move(name)) {}
@@ -92,6 +96,7 @@ class Variable : public Expression {
   std::string name_;
 };
 
+// [a, b], or (a, b).
 class ListOf : public Expression {
  public:
   ListOf(size_t line, std::vector<ExpressionPtr> elements, bool tuple)
@@ -105,6 +110,7 @@ class ListOf : public Expression {
   bool tuple_;
 };
 
+// {'a': b}
 class DictOf : public Expression {
  public:
   DictOf(size_t line, std::vector<std::pair<ExpressionPtr, ExpressionPtr>> members)
@@ -152,6 +158,7 @@ class Slice : public Expression {
   ExpressionPtr object_, from_, to_, step_;
 };
 
+// f(a, b=c)
 class CallOf : public Expression {
  public:
   CallOf(size_t line, ExpressionPtr function, std::string name, Arguments arguments)
@@ -192,6 +199,7 @@ class Applied : public Expression {
   bool negated_;
 };
 
+// -a, +a, not a
 class Unary : public Expression {
  public:
   Unary(size_t line, std::string sign, ExpressionPtr operand)
@@ -205,6 +213,7 @@ class Unary : public Expression {
   ExpressionPtr operand_;
 };
 
+// Two operands with a sign between them.
 class Binary : public Expression {
  public:
   Binary(size_t line, std::string sign, ExpressionPtr left, ExpressionPtr right)
@@ -257,14 +266,18 @@ class Choice : public Expression {
 // How a statement was left.
 enum class Flow { on, next, last };  // next: continue; last: break
 
+// What writes.
 class Statement {
  public:
   virtual ~Statement() = default;
   virtual Flow run(const Frame& frame) const = 0;
 };
+// Statements one after the other; run_all() leaves with the first that is not left `on`.
 using Body = std::vector<std::unique_ptr<const Statement>>;
+// Runs them.
 Flow run_all(const Body& body, const Frame& frame);
 
+// As it stands between tags.
 class Text : public Statement {
  public:
   explicit Text(std::string text) : text_(std::move(text)) {}
@@ -274,6 +287,7 @@ class Text : public Statement {
   std::string text_;
 };
 
+// {{ a }}
 class Print : public Statement {
  public:
   explicit Print(ExpressionPtr e) : e_(std::move(e)) {}
@@ -283,6 +297,7 @@ class Print : public Statement {
   ExpressionPtr e_;
 };
 
+// {% if a %}...{% elif b %}...{% else %}...{% endif %}
 class If : public Statement {
  public:
   // A branch without a condition is the last.
@@ -300,6 +315,7 @@ struct Target {
   void set(Value value, const Frame& frame) const;
 };
 
+// {% for a in b if c %}...{% else %}...{% endfor %}
 class For : public Statement {
  public:
   For(Target target, ExpressionPtr sequence, ExpressionPtr condition, Body body, Body otherwise)
@@ -316,6 +332,7 @@ class For : public Statement {
   Body body_, otherwise_;
 };
 
+// {% set a = b %}
 class Set : public Statement {
  public:
   Set(Target target, ExpressionPtr e) : target_(std::move(target)), e_(std::move(e)) {}
@@ -344,6 +361,7 @@ struct MacroDefinition {
   Body body;
 };
 
+// {% macro f(a, b=c) %}...{% endmacro %}
 class Macro : public Statement {
  public:
   explicit Macro(std::shared_ptr<const MacroDefinition> definition) : definition_(std::move(definition)) {}
@@ -380,6 +398,7 @@ class Generation : public Statement {
   Body body_;
 };
 
+// {% break %}, {% continue %}
 class Leave : public Statement {
  public:
   explicit Leave(Flow flow) : flow_(flow) {}

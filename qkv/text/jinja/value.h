@@ -16,17 +16,21 @@ namespace qkv::text::jinja {
 class Value;
 struct Call;
 
+// What [a, b] is.
 using List = std::vector<Value>;
 using Dict = std::vector<std::pair<std::string, Value>>;  // in the order of insertion
+// What can be called.
 using Function = std::function<Value(const Call&)>;
 
 // A value; copies share what they hold, which does not change, but for a namespace's attributes.
 class Value {
  public:
+  // What has no value.
   struct Undefined {
     std::string name;  // what was looked for
   };
   struct None {};
+  // A mapping whose members may be set.
   struct Namespace {
     std::shared_ptr<Dict> attributes;
   };
