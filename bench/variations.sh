@@ -24,6 +24,8 @@ variations=(
   "Shaw's vectors of 16 distances:model.relative_attention=shaw"
   "the same, of keys, too:model.relative_attention=shaw_both"
   "Transformer-XL's:model.relative_attention=transformer_xl"
+  "the same, and a memory of 64 tokens:model.relative_attention=transformer_xl model.memory=64"
+  "rotary, and a memory of 64 tokens:model.positions=rotary model.memory=64"
   "DeBERTa's:model.relative_attention=disentangled"
   "post-LN:model.norm=post"
   "sandwich:model.norm=sandwich"

@@ -556,10 +556,30 @@ Matrix<T> varied_MLP(const Matrix<T>& X, const VariedLayer<T>& layer, const Vari
   return Y + S;
 }
 
-// Algorithm 10 with variations, up to the logits: x -> [N_V x length(x)].
+// What a segment leaves to the next one (Dai et al. 2019, section 3.2): of each layer the last columns, m at
+// most, that its attention has read. They are numbers: no gradient reaches through them.
+struct SegmentMemory {
+  Index m = 0;
+  std::vector<Matrix<double>> M;  // of each layer [d_e x up to m]; none before the first segment
+};
+
+// Attention over Z = [SG(M) X] by f: Z [d_e x l_z] -> [d_e x l_z], of which X's columns are wanted. M becomes
+// what the next segment is left.
+template <typename T, typename F>
+Matrix<T> with_memory(const Matrix<T>& X, const F& f, Matrix<double>& M, Index m) {
+  Matrix<T> Z(X.rows(), M.cols() + X.cols());
+  Z << M.template cast<T>(), X;
+  const Index kept = std::min(m, Z.cols());
+  M = Z.rightCols(kept).unaryExpr([](const T& z) { return value(z); });
+  return f(Z).rightCols(X.cols());
+}
+
+// Algorithm 10 with variations, up to the logits: x -> [N_V x length(x)]. With `memory` x goes on with the
+// text of an earlier call.
 template <typename T>
-Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta) {
+Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta, SegmentMemory* memory = nullptr) {
   const VariedHyperparameters& h = theta.hyper;
+  if (memory != nullptr) memory->M.resize(static_cast<std::size_t>(h.L), Matrix<double>(h.d_e, 0));
   Matrix<T> X(h.d_e, length(x));
   for (Index t = 1; t <= length(x); ++t) {
     Vector<T> e = token_embedding(at(x, t), theta.embedding.W_e);
@@ -576,8 +596,9 @@ Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(h.L); ++i) {
     const VariedLayer<T>& layer = theta.layer[i * theta.layer.size() / static_cast<std::size_t>(h.L)];
     const SparsePattern pattern = h.patterns.empty() ? SparsePattern() : h.patterns[i % h.patterns.size()];
+    const auto over = [&](const Matrix<T>& Z) { return varied_attention(Z, layer, pattern, theta.B, P, h); };
     const auto attention = [&](const Matrix<T>& X) {
-      return varied_attention(X, layer, pattern, theta.B, P, h);
+      return memory == nullptr ? over(X) : with_memory(X, over, memory->M[i], memory->m);
     };
     const auto mlp = [&](const Matrix<T>& X) { return varied_MLP(X, layer, h); };
     const auto norm = [&](const Matrix<T>& X, const NormalizationParameters<T>& n) {
@@ -623,8 +644,8 @@ Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta) {
 
 // P [N_V x length(x)].
 template <typename T>
-Matrix<T> VariedTransformer(const Tokens& x, const VariedTheta<T>& theta) {
-  return softmax(varied_logits(x, theta));
+Matrix<T> VariedTransformer(const Tokens& x, const VariedTheta<T>& theta, SegmentMemory* memory = nullptr) {
+  return softmax(varied_logits(x, theta, memory));
 }
 
 // Algorithm 13, lines 3-5.

@@ -74,6 +74,7 @@ void run(const std::string& path) {
   if (s.has_blocks()) {
     fmt::print("  heads       {} ({} for keys and values), queries {} wide, values {} wide\n",
                s.attention.heads, s.attention.kv_heads, s.attention.d_qk, s.attention.d_vo);
+    if (s.memory > 0) fmt::print("  memory      of {} tokens before a window\n", s.memory);
     if (!s.attention.head_sizes.empty())
       fmt::print("  head sizes  {}\n", fmt::join(s.attention.head_sizes, ", "));
     if (s.attention.latent > 0)

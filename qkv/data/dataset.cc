@@ -1,5 +1,7 @@
 #include "qkv/data/dataset.h"
 
+#include "qkv/nn/segment_state.h"
+
 namespace qkv {
 
 TokenStream::TokenStream(Tensor tokens, Tensor starts)
@@ -33,7 +35,8 @@ Batch cut_windows(const TokenStream& stream, const std::vector<int64_t>& starts,
   const auto tokens = stream.tokens();
   const auto documents = stream.starts();
   Batch batch;
-  for (const int64_t start : starts) {
+  for (size_t w = 0; w < starts.size(); ++w) {
+    const int64_t start = starts[w];
     const int64_t end = std::min(start + length, stream.size());
     assert(start >= 0 && start < end);
     // The document that `start` lies in.
@@ -48,6 +51,7 @@ Batch cut_windows(const TokenStream& stream, const std::vector<int64_t>& starts,
         batch.target_count += !last;
       }
       lengths.push_back(static_cast<int32_t>(stop - at));
+      batch.windows.push_back(static_cast<int32_t>(w));
       at = stop;
     }
   }
@@ -96,6 +100,60 @@ EveryWindow::EveryWindow(const TokenStream& stream, int64_t length, int64_t limi
       length_(length),
       all_(std::max<int64_t>(0, (stream.size() - 1 + length - 1) / length)),
       chosen_(limit == 0 ? all_ : std::min(limit, all_)) {}
+
+StreamWindows::StreamWindows(const TokenStream& stream, int64_t length, int64_t streams,
+                             const std::string& source)
+    : stream_(stream),
+      length_(length),
+      streams_(streams),
+      windows_(std::max<int64_t>(0, (stream.size() - 1 + length - 1) / length)) {
+  check(windows_ >= streams,
+        "{}: too short: {} tokens are {} windows of {}, for {} that are read side by side", source,
+        stream.size(), windows_, length, streams);
+}
+
+Batch StreamWindows::batch(int64_t step, int64_t first, int64_t count) const {
+  std::vector<int64_t> starts;
+  for (int64_t s = first; s < first + count; ++s) {
+    const int64_t begin = first_window(s), length = first_window(s + 1) - begin;
+    starts.push_back((begin + step % length) * length_);
+  }
+  Batch b = cut_windows(stream_, starts, length_);
+  const auto documents = stream_.starts();
+  for (size_t i = 0; i < b.windows.size(); ++i) {
+    const int32_t w = b.windows[i];
+    const int64_t s = first + w, length = first_window(s + 1) - first_window(s);
+    const bool opens = i == 0 || b.windows[i - 1] != w;  // its window, whose first tokens may go on
+    b.goes_on.push_back(opens && step % length > 0 &&
+                        !std::binary_search(documents.begin(), documents.end(), starts[w]));
+  }
+  return b;
+}
+
+Batch StreamWindows::batch_of_pass(int64_t step) const {
+  int64_t count = 0;
+  while (count < streams_ && first_window(count + 1) - first_window(count) > step) ++count;
+  return batch(step, 0, count);
+}
+
+void go_on(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch) {
+  for (const auto& state : states) {
+    state->reorder(batch.windows);
+    for (size_t s = 0; s < batch.goes_on.size(); ++s)
+      if (!batch.goes_on[s]) state->truncate(static_cast<int64_t>(s), 0);
+  }
+}
+
+void remember(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch) {
+  std::vector<int32_t> last;  // sequence of each window
+  for (size_t s = 0; s < batch.windows.size(); ++s)
+    if (s + 1 == batch.windows.size() || batch.windows[s + 1] != batch.windows[s])
+      last.push_back(static_cast<int32_t>(s));
+  for (const auto& state : states) {
+    dynamic_cast<SegmentState&>(*state).advance();
+    state->reorder(last);
+  }
+}
 
 Batch EveryWindow::batch(int64_t first, int64_t count) const {
   std::vector<int64_t> starts;

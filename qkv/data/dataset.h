@@ -45,6 +45,10 @@ class TokenStream {
 struct Batch : ModelInput {
   Tensor targets;  // i32 [N], the token that follows, kIgnored at a document's end
   int64_t target_count = 0;
+  // Of sequences cut from windows of streams that are read on: the window of each, and which of them go on
+  // where their stream stood. Empty: nothing came before.
+  std::vector<int32_t> windows = {};
+  std::vector<bool> goes_on = {};
 };
 
 // Windows of `length` tokens starting at these places. Where a document ends inside a window the rest becomes
@@ -83,6 +87,35 @@ class EveryWindow {
  private:
   const TokenStream& stream_;
   int64_t length_, all_, chosen_;
+};
+
+// Before a forward pass: states, one of each window's stream, become those of the batch's sequences.
+// REQUIRES: goes_on is filled.
+void go_on(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch);
+// After it: segment states (nn/segment_state.h) become those of the streams again, which have read on.
+void remember(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch);
+
+// A text in so many parts, each read window by window: what models with memory learn from, and are measured
+// by. The earlier parts are those that may be a window longer.
+class StreamWindows {
+ public:
+  // Throws Error, naming `source`, when there are fewer windows than streams.
+  StreamWindows(const TokenStream& stream, int64_t length, int64_t streams,
+                const std::string& source = "the text");
+  int64_t steps() const { return (windows_ + streams_ - 1) / streams_; }  // of one pass
+  // Windows of the streams [first, first + count) at a step, counted from 0; those that are through their
+  // part begin again.
+  Batch batch(int64_t step, int64_t first, int64_t count) const;
+  // Of the streams that still have a window at this step of their first pass.
+  Batch batch_of_pass(int64_t step) const;
+
+ private:
+  int64_t first_window(int64_t s) const {
+    return s * (windows_ / streams_) + std::min(s, windows_ % streams_);
+  }
+
+  const TokenStream& stream_;
+  int64_t length_, streams_, windows_;
 };
 
 }  // namespace qkv

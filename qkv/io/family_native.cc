@@ -12,7 +12,7 @@ constexpr int64_t kMost = kMostOfConfig;
 // experts, latents, caps and sinks, and windows for patterns; 6 no relative attention, unit embeddings,
 // global projections, grids and encoders of another shape; 7 heads of one size, no
 // features.
-constexpr int64_t kVersion = 8;
+constexpr int64_t kVersion = 9;
 
 ModelSpec read_config(const JsonField& c) {
   const JsonField q = c["qkv"];
@@ -138,6 +138,7 @@ ModelSpec read_config(const JsonField& c) {
     f.bias = q["feature_bias"].boolean();
     f.distilled = q["distilled"].boolean();
   }
+  if (version > 8) s.memory = q["memory"].integer(0, kMost);
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
   s.width = q["width"].integer(0, kMost);
@@ -262,6 +263,7 @@ OrderedJson write_config(const ModelSpec& s) {
             {"d_qk", s.attention.d_qk},
             {"d_vo", s.attention.d_vo},
             {"head_sizes", s.attention.head_sizes},
+            {"memory", s.memory},
             {"encoder_context", s.encoder.context},
             {"features", name_of(s.features.kind)},
             {"feature_channels", s.features.channels},

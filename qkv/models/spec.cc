@@ -188,6 +188,20 @@ void check_grid(const ModelSpec& s) {
         s.attention.rotary.width, name_of(s.attention.rotary.scaling));
 }
 
+void check_memory(const ModelSpec& s) {
+  check(s.memory >= 0 && s.memory <= 1 << 24, "model: memory must be between 0 and {}, got {}", 1 << 24,
+        s.memory);
+  if (s.memory == 0) return;
+  check(s.architecture == Architecture::decoder && s.order == Order::stack && s.output == Output::tokens,
+        "model: memory: what is remembered are the tokens before those of a decoder that reads in order");
+  check(s.longest() > s.context || s.positions == Positions::none,
+        "model: memory: positions {} are counted from a window's begin, which what was remembered is before "
+        "(relative, toeplitz, rotary, alibi, none and relative_attention tell distances)",
+        name_of(s.positions));
+  check(s.attention.latent == 0, "model: memory does not go with kv_latent");
+  check(s.grid == 0, "model: memory: the tokens before a window do not fill rows of a grid");
+}
+
 void check_global_projections(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
   if (!a.global_projections) return;
@@ -444,6 +458,7 @@ void check_spec(const ModelSpec& s) {
   check_head_sizes(s);
   check_relative(s);
   check_grid(s);
+  check_memory(s);
   check_global_projections(s);
   check_experts(s);
   check_recurrence(s);

@@ -119,6 +119,9 @@ struct ModelSpec {
   // row.
   int64_t grid = 0;
   int64_t relative_buckets = 32, relative_distance = 128;  // of relative positions
+  // Tokens before a training window, or a window that is measured, whose layers' inputs attention sees, too
+  // (Dai et al. 2019, Transformer-XL); 0: none.
+  int64_t memory = 0;
   bool stacks_apart = false;      // each of two stacks has positions and an embedding norm of its own
   bool embedding_scaled = false;  // tokens' embeddings times sqrt(d_e) (Vaswani et al.)
   int64_t layer_groups =

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "qkv/nn/latent_attention.h"
+#include "qkv/nn/segment_state.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/grid.h"
 
@@ -92,6 +93,7 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
       heads_(spec.attention.heads),
       width_(spec.width),
       grid_(spec.grid),
+      memory_(spec.memory),
       rotary_(spec.attention.rotary),
       relative_(spec.attention.relative),
       causal_(shape.mask.is_causal()) {
@@ -134,44 +136,49 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
   check(states.empty() ||
             static_cast<int64_t>(states.size()) == attentions_ * static_cast<int64_t>(blocks_.size()),
         "{}: {} states for {} blocks", name_, states.size(), blocks_.size());
-  check(states.empty() || !recompute_ || !recording(),
+  const auto* segments = states.empty() ? nullptr : dynamic_cast<const SegmentState*>(states[0].get());
+  check(states.empty() || segments != nullptr || !recompute_ || !recording(),
         "{}: decoding states cannot be appended to in recomputed blocks", name_);
   Context context = given;
+  if (segments != nullptr) {
+    SegmentState::Place place = segments->place(context.layout);
+    context.seen = std::move(place.layout);
+    context.own_rows = std::move(place.own);
+  }
   // What says where tokens are is made once for all blocks.
-  const auto positions = context.layout.positions.values<int32_t>();
+  const Tensor& places = segments ? context.seen.positions : context.layout.positions;
+  const auto positions = places.values<int32_t>();
   const int32_t reach = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end());
   if (distance_ != nullptr) context.distance_bias = relative_bias(distance_->value, buckets_, reach);
   if (positions_ == Positions::alibi || positions_ == Positions::alibi_evens_first)
     context.distance_bias = alibi(heads_, positions_ == Positions::alibi_evens_first, reach);
-  if (rotary_.width > 0) {
-    const Tensor& in_a_row = context.layout.positions;
-    context.rotation = rotation(rotary_, grid_ > 0 ? grid_positions(in_a_row, grid_) : in_a_row, reach + 1);
-  }
+  if (rotary_.width > 0)
+    context.rotation = rotation(rotary_, grid_ > 0 ? grid_positions(places, grid_) : places, reach + 1);
   if (relative_.on()) place_distances(reach, x.dtype(), context);
   ResidualStream stream{x, {}, {}, name_ + ".embedding"};
   if (placement_ == NormPlacement::post) context.visit(stream.name, stream.x);
   for (size_t l = 0; l < blocks_.size(); ++l) {
     if (dropped(l, context)) continue;
     const Block& block = blocks_[l];
+    // Attentions come first in a block.
+    const auto state_of = [states, first = l * static_cast<size_t>(attentions_),
+                           attentions = static_cast<size_t>(attentions_)](size_t i) {
+      return states.empty() || i >= attentions ? nullptr : states[first + i].get();
+    };
     if (!recompute_ || !recording()) {
-      for (size_t i = 0; i < block.size(); ++i) {
-        const size_t state = l * static_cast<size_t>(attentions_) + i;
-        block[i].forward(
-            stream, context,
-            states.empty() || i >= static_cast<size_t>(attentions_) ? nullptr : states[state].get());
-      }
+      for (size_t i = 0; i < block.size(); ++i) block[i].forward(stream, context, state_of(i));
       continue;
     }
     const Dropout pending = stream.dropout;
     const auto out =
         recompute({stream.x, stream.branch, context.source, context.distance_bias, context.distance_vectors},
-                  [&block, context, pending](const std::vector<Tensor>& in) {
+                  [&block, context, pending, state_of](const std::vector<Tensor>& in) {
                     ResidualStream s{in[0], in[1], pending, {}};
                     Context inner = context;
                     inner.source = in[2];
                     inner.distance_bias = in[3];
                     inner.distance_vectors = in[4];
-                    for (const Residual& r : block) r.forward(s, inner, nullptr);
+                    for (size_t i = 0; i < block.size(); ++i) block[i].forward(s, inner, state_of(i));
                     return s.branch.defined() ? std::vector<Tensor>{s.x, s.branch} : std::vector<Tensor>{s.x};
                   });
     const Residual& last = block.back();
@@ -207,6 +214,13 @@ bool BlockStack::dropped(size_t layer, const Context& context) const {
   const RandomStream stream{context.seed, context.step,
                             site_ + static_cast<uint32_t>(layer) * kSitesALayer + 3};
   return context.training && layer_drop_ > 0 && stream.uniform(0) < double{layer_drop_};
+}
+
+std::vector<std::unique_ptr<LayerState>> BlockStack::make_segment_states(int64_t sequences) const {
+  std::vector<std::unique_ptr<LayerState>> states;
+  for (size_t l = 0; l < blocks_.size(); ++l)
+    states.push_back(std::make_unique<SegmentState>(sequences, memory_));
+  return states;
 }
 
 std::vector<std::unique_ptr<LayerState>> BlockStack::make_states(int64_t sequences) const {

@@ -17,11 +17,15 @@ class Stack {
   static constexpr uint32_t kSitesALayer = 8;  // uses of randomness
 
   virtual ~Stack() = default;
-  // x [N, D], embedded -> [N, D]. `states`: those of make_states(), or empty.
+  // x [N, D], embedded -> [N, D]. `states`: those of make_states() or make_segment_states(), or empty.
   virtual Tensor forward(const Tensor& x, const Context& context,
                          std::span<const std::unique_ptr<LayerState>> states = {}) const = 0;
   // Fresh memory for decoding so many sequences.
   virtual std::vector<std::unique_ptr<LayerState>> make_states(int64_t /*sequences*/) const { return {}; }
+  // Fresh memory of the segments before, for training and measuring so many sequences (nn/segment_state.h).
+  virtual std::vector<std::unique_ptr<LayerState>> make_segment_states(int64_t /*sequences*/) const {
+    return {};
+  }
   // Of blocks alone: see Transformer.
   virtual void set_recompute(bool /*on*/) {}
   virtual void set_layer_drop(float /*p*/) {}
@@ -50,6 +54,7 @@ class BlockStack : public Stack {
                  std::span<const std::unique_ptr<LayerState>> states = {}) const override;
   // One for each attention.
   std::vector<std::unique_ptr<LayerState>> make_states(int64_t sequences) const override;
+  std::vector<std::unique_ptr<LayerState>> make_segment_states(int64_t sequences) const override;
 
  private:
   // The sublayers of a block, in order; attentions come first.
@@ -70,7 +75,7 @@ class BlockStack : public Stack {
   std::vector<Block> blocks_;
   std::unique_ptr<Norm> norm_;  // of pre-LN
   Positions positions_;
-  int64_t heads_, width_, grid_;
+  int64_t heads_, width_, grid_, memory_;
   RotarySpec rotary_;
   DistanceBuckets buckets_;        // of relative positions:
   Parameter* distance_ = nullptr;  // their biases, f32 [buckets, heads]

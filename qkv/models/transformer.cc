@@ -274,7 +274,8 @@ CrossEntropyResult Transformer::token_loss(const Tensor& x, const Tensor& target
 }
 
 CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targets, const Context& context,
-                                     float scale, const LossTerms& terms) const {
+                                     float scale, const LossTerms& terms,
+                                     std::span<const std::unique_ptr<LayerState>> states) const {
   Context inner = context;
   // Vectors are learnt from pairs of texts, and have no targets.
   const int64_t predicted = spec_.output == Output::embedding ? input.layout.sequences() / 2
@@ -282,7 +283,7 @@ CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targ
                                                               : std::ssize(predicted_rows(targets));
   inner.balance_scale = scale * static_cast<float>(predicted);
   check(!distilled_classifier_, "model: a distillation token learns from a teacher, and there is none");
-  const Tensor x = hidden(input, inner);
+  const Tensor x = hidden(input, inner, states);
   if (spec_.output == Output::tokens) {
     CrossEntropyResult tokens = token_loss(x, targets, scale, terms);
     if (!input.sequence_targets.defined()) return tokens;
@@ -324,6 +325,11 @@ CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targ
 std::vector<std::unique_ptr<LayerState>> Transformer::make_states(int64_t sequences) const {
   check(decoder_ != nullptr, "model: an encoder does not decode");
   return decoder_->make_states(sequences);
+}
+
+std::vector<std::unique_ptr<LayerState>> Transformer::make_segment_states(int64_t sequences) const {
+  check(spec_.memory > 0, "model: it has no memory of segments (model.memory)");
+  return decoder_->make_segment_states(sequences);
 }
 
 }  // namespace qkv

@@ -83,11 +83,15 @@ class Transformer {
   // none: the first half of the sequences should find the second half, each its own. Where the input has
   // sequence_targets the mean of their losses is added to the tokens' (but not to the result's numbers).
   // `scale` as in unembed_cross_entropy(). Throws Error where the output has no targets.
+  // `states`: of make_segment_states(), or empty.
   CrossEntropyResult loss(const ModelInput& input, const Tensor& targets, const Context& context, float scale,
-                          const LossTerms& terms = {}) const;
+                          const LossTerms& terms = {},
+                          std::span<const std::unique_ptr<LayerState>> states = {}) const;
 
   // Fresh memory for decoding so many sequences. REQUIRES: not an encoder.
   std::vector<std::unique_ptr<LayerState>> make_states(int64_t sequences) const;
+  // Fresh memory of segments. REQUIRES: spec().memory > 0.
+  std::vector<std::unique_ptr<LayerState>> make_segment_states(int64_t sequences) const;
 
  private:
   void add_unembedding(const Initializer& normal);

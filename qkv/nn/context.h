@@ -41,6 +41,10 @@ class Probe {
 // What all layers of one forward pass are told.
 struct Context {
   Layout layout;
+  // Where layers remember a segment before (nn/segment_state.h): the rows that self-attention sees, the
+  // remembered ones of each sequence and then its own, and which of them are its own, i32 [N].
+  Layout seen = {};
+  Tensor own_rows = {};
   Tensor segments;       // i32 [N]; undefined: all 0
   Ranks ranks;           // whom a token sees in self-attention; undefined: the mask of the stack
   Tensor globals = {};   // i32 [N + 1]: of an encoder's rows, how many global tokens are before each;

@@ -4,10 +4,13 @@
 
 #include "qkv/nn/global_attention.h"
 #include "qkv/nn/head_sizes.h"
+#include "qkv/nn/segment_state.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/group_norm.h"
 #include "qkv/ops/linear.h"
 #include "qkv/ops/norm.h"
+#include "qkv/ops/parts.h"
+#include "qkv/ops/rows.h"
 
 namespace qkv {
 
@@ -143,7 +146,9 @@ SelfAttention::~SelfAttention() = default;
 
 Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
   const AttentionSpec& a = attention_.spec();
-  Tensor qkv = qkv_.forward(x, context);
+  auto* segment = dynamic_cast<SegmentState*>(state);
+  // Of remembered rows the queries are of no use; the one product is still faster than two.
+  Tensor qkv = qkv_.forward(segment ? segment->extended(x, context.layout) : x, context);
   if (spread_) qkv = gather_columns(qkv, spread_);
   const int64_t k_column = a.heads * a.d_qk, v_column = k_column + a.kv_heads * a.d_qk;
   if (query_norm_ != nullptr) {
@@ -156,14 +161,15 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerStat
     normed(k_column, a.kv_heads, *key_norm_);
   }
   if (a.rotary.width > 0) qkv = rotary(qkv, a.heads + a.kv_heads, a.d_qk, a.rotary.layout, context.rotation);
-  Heads q{qkv, 0, a.heads, a.d_qk};
+  Heads q{segment ? select_rows(columns_of(qkv, 0, k_column), context.own_rows) : qkv, 0, a.heads, a.d_qk};
   const Heads k{qkv, k_column, a.kv_heads, a.d_qk}, v{qkv, v_column, a.kv_heads, a.d_vo};
   const auto pair = [&](const Heads& keys) {
     return relative_ ? relative_->tables(q, keys, qkv_, context) : PairTables();
   };
-  if (state == nullptr) {
+  if (state == nullptr || segment != nullptr) {
     const PairTables tables = pair(k);
-    Tensor heads = attention_.heads(q, k, v, KeyLayout::contiguous(context.layout.offsets), context, tables);
+    const Layout& seen = segment ? context.seen : context.layout;
+    Tensor heads = attention_.heads(q, k, v, KeyLayout::contiguous(seen.offsets), context, tables);
     if (global_)
       heads = global_->replace(heads, x, attention_.mask().pattern.global, attention_.scale(),
                                attention_.site() + kGlobalSite, context);

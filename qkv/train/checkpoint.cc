@@ -45,7 +45,9 @@ void save_checkpoint(const std::string& dir, TrainingState& training, const text
                      const TrainerState& state) {
   write_directory_atomically(dir, [&](const std::string& to) {
     write_model(to, training.model(), tokenizer);
-    write_safetensors(to + "/optimizer.safetensors", training.state());
+    auto remembered = training.state();
+    for (auto& named : training.memory()) remembered.push_back(std::move(named));
+    write_safetensors(to + "/optimizer.safetensors", remembered);
     const OrderedJson json = {
         {"version", kVersion},
         {"step", state.step},
@@ -84,7 +86,9 @@ void load_training(const std::string& dir, TrainingState& training) {
   const std::string path = dir + "/optimizer.safetensors";
   const Safetensors file = read_safetensors(path);
   auto state = training.state();
-  check(file.tensors.size() == state.size(), "{}: expected {} tensors, got {}", path, state.size(),
+  if (training.model().spec().memory > 0) training.load_memory(file.tensors);
+  const size_t expected = state.size() + training.memory().size();
+  check(file.tensors.size() == expected, "{}: expected {} tensors, got {}", path, expected,
         file.tensors.size());
   for (auto& [name, tensor] : state) {
     const auto it = file.tensors.find(name);

@@ -142,6 +142,11 @@ void visit(TrainConfig& c, Visitor& v) {
     Range<int64_t>{1, 1 << 20});
   v({"reverse_source", "the encoder reads its source from the end (Sutskever)"}, m.source_reversed);
   v({"context", "tokens that it can see"}, m.context, Range<int64_t>{1, 1 << 28});
+  v({"memory",
+     "tokens before a window whose layers' inputs attention sees in training and in qkv eval, without "
+     "gradients "
+     "(Transformer-XL); 0: none"},
+    m.memory, Range<int64_t>{0, 1 << 24});
   v({"width", "of an embedding"}, m.width, Range<int64_t>{1, 1 << 20});
   v({"layers", "blocks; of an encoder_decoder the decoder's"}, m.layers, Range<int64_t>{1, 4096});
   v({"encoder_layers", "blocks of an encoder_decoder's encoder", "layers, or 0"}, m.encoder_layers,

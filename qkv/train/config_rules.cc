@@ -366,6 +366,16 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   if (!c.model.has_blocks() && (c.recompute || c.step.layer_drop > 0))
     usage("{}: train.{}: is for blocks of attention, this model has none", path,
           c.recompute ? "recompute" : "layer_drop");
+  if (c.model.memory > 0) {
+    only_for({next_token}, "model.memory", false);
+    if (!c.mix.empty())
+      usage("{}: model.memory: of one text that is read on, not of several data sets", path);
+    if (c.step.layer_drop > 0)
+      usage("{}: train.layer_drop: model.memory holds what each layer has read, which a dropped one has not",
+            path);
+    if (c.step.adversarial > 0)
+      usage("{}: train.adversarial: reads each batch twice, but model.memory goes on after the first", path);
+  }
   if (c.masking.random + c.masking.keep > 1)
     usage("{}: train.mask_keep: mask_random and mask_keep are more than 1 together", path);
   if (!c.from.empty() && !c.tokenizer.path.empty())

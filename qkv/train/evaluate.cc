@@ -31,6 +31,34 @@ double Evaluation::bits_per_byte() const {
   return bytes ? loss() * static_cast<double>(of_tokens) / static_cast<double>(bytes) / std::numbers::ln2 : 0;
 }
 
+namespace {
+
+// In parts that are read side by side; what layers remember of a part goes along.
+void evaluate_with_memory(const Transformer& model, const TokenStream& stream, int64_t windows,
+                          Evaluation& e) {
+  // Whatever the batch, as each part begins without a memory: of so many windows at least, while there are
+  // enough.
+  constexpr int64_t kStreams = 8, kWindows = 16;
+  const int64_t context = model.spec().context;
+  const int64_t all = (stream.size() - 1 + context - 1) / context;
+  if (all <= 0) return;
+  const int64_t count = std::clamp<int64_t>(all / kWindows, 1, kStreams);
+  const StreamWindows streams(stream, context, count);
+  const int64_t steps =
+      windows == 0 ? streams.steps() : std::min(streams.steps(), std::max<int64_t>(1, windows / count));
+  const auto states = model.make_segment_states(count);
+  for (int64_t step = 0; step < steps; ++step) {
+    const Batch b = streams.batch_of_pass(step);
+    go_on(states, b);
+    const CrossEntropyResult r = model.loss(b, b.targets, {}, 1, {}, states);
+    remember(states, b);
+    e.total += r.total;
+    e.tokens += r.count;
+  }
+}
+
+}  // namespace
+
 Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t batch, int64_t windows) {
   const NoGrad guard;
   const EveryWindow every(stream, model.spec().context, windows);
@@ -39,6 +67,10 @@ Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t
   e.of_tokens = stream.size();
   e.characters = stream.characters;
   e.bytes = stream.bytes;
+  if (model.spec().memory > 0) {
+    evaluate_with_memory(model, stream, windows, e);
+    return e;
+  }
   for (int64_t first = 0; first < every.windows(); first += batch) {
     Batch b = every.batch(first, batch);
     if (model.spec().order == Order::prefix) draw_prefixes(b, kValidationPrefixes, 0, sequences);

@@ -117,6 +117,13 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
   if (config.step.ema > 0) plan.average += plan.weights;
 
   const Columns c(m);
+  // Remembered rows are read with the others: joined and in order, projected; and kept, twice while they
+  // change.
+  const int64_t remembered = batch * config.accumulate * std::min(m.memory, m.context * config.steps);
+  plan.activations = remembered * m.layers * 2 * c.width * element +
+                     (m.memory > 0 ? (remembered / config.accumulate + rows) * m.layers *
+                                         (3 * c.width + c.qkv + c.normed) * element
+                                   : 0);
   const int64_t between = 2 * c.width * element;  // x and the branch that is still to be added
   // A sum and its norm, q, k, v and the heads' output more where there is cross-attention.
   const int64_t cross =
@@ -131,7 +138,7 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
              (m.recurrence.decoder == Cell::none ? cross : kept_by_source_attention(m, element));
   }
   const int64_t ends = 3 * c.width * element + 8 + 16;  // the final norm; ids, targets, positions, losses
-  plan.activations = rows * (blocks + ends);
+  plan.activations += rows * (blocks + ends);
   const int64_t stride = (m.vocab_size + 63) / 64 * 64;
   const int64_t logits = std::min(rows, cross_entropy_rows(m.vocab_size)) * stride *
                          (bf16              ? 6

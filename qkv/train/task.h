@@ -28,6 +28,9 @@ class Task {
   // The largest batch worth having: one pass over the data.
   virtual int64_t largest_batch() const = 0;
 
+  // Throws Error where the data do not suffice for this one.
+  virtual void expect_batch(int64_t /*batch*/) const {}
+
   // Tokens that a step reads, or predicts where there is a source; of batches that differ, their mean.
   virtual double tokens_a_step(int64_t batch) const = 0;
   // The micro-batches of a step, counted from 1: a function of (seed, step).

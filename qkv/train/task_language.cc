@@ -12,8 +12,8 @@ class LanguageModelling : public Task {
       : Task(config, std::move(corpus.tokenizer)),
         text_(std::move(corpus.text)),
         cached_(corpus.cached),
-        windows_(text_.train, config.model.context, config.seed,
-                 fmt::format("{}", fmt::join(config.data.train, ", "))) {}
+        source_(fmt::format("{}", fmt::join(config.data.train, ", "))),
+        windows_(text_.train, config.model.context, config.seed, source_) {}
 
   std::string data_text() const override {
     return fmt::format("{} training and {} validation tokens{}", human_count(text_.train.size()),
@@ -26,11 +26,19 @@ class LanguageModelling : public Task {
   int64_t largest_batch() const override {
     return text_.train.size() / config_.model.context / config_.accumulate;
   }
+  void expect_batch(int64_t batch) const override {
+    if (config_.model.memory > 0) streams(batch);
+  }
   double tokens_a_step(int64_t batch) const override {
     return static_cast<double>(batch * config_.accumulate * config_.model.context);
   }
   std::vector<Batch> batches(int64_t step, int64_t batch) override {
     std::vector<Batch> out;
+    if (config_.model.memory > 0) {
+      const StreamWindows all = streams(batch);
+      for (int64_t i = 0; i < config_.accumulate; ++i) out.push_back(all.batch(step - 1, i * batch, batch));
+      return out;
+    }
     for (int64_t i = 0; i < config_.accumulate; ++i) {
       out.push_back(windows_.batch(static_cast<uint64_t>(step), i * batch, batch));
       if (config_.model.order == Order::prefix)
@@ -56,8 +64,14 @@ class LanguageModelling : public Task {
   }
 
  private:
+  // That a model with memory reads on in.
+  StreamWindows streams(int64_t batch) const {
+    return {text_.train, config_.model.context, batch * config_.accumulate, source_};
+  }
+
   TokenizedText text_;
   bool cached_;
+  std::string source_;
   RandomWindows windows_;
 };
 

@@ -142,6 +142,7 @@ class Run {
       state_ = saved;
     }
     settle_batch(mode);
+    task_->expect_batch(state_.batch);
     if (rehearsal) return;
 
     std::unique_ptr<Transformer> model = mode == StartMode::resume

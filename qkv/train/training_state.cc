@@ -115,19 +115,28 @@ void TrainingState::accumulate(const std::vector<Batch>& micro_batches, int64_t 
   for (const Batch& b : micro_batches) targets += b.target_count;
   check(targets > 0, "step {}: the batch has no token to predict", step);
   int64_t first_row = 0;
-  for (const Batch& b : micro_batches) {
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
+    const Batch& b = micro_batches[i];
     Context context;
     context.training = true;
     context.observed = observed;
     context.seed = seed_;
     context.step = static_cast<uint64_t>(step);
     context.first_row = first_row;
+    if (memory_.size() <= i && !b.goes_on.empty())
+      memory_.push_back(model_->make_segment_states(b.windows.back() + 1));
+    std::span<const std::unique_ptr<LayerState>> states;
+    if (!b.goes_on.empty()) {
+      go_on(memory_[i], b);
+      states = memory_[i];
+    }
     const CrossEntropyResult r =
-        model_->loss(b, b.targets, context, 1 / static_cast<float>(targets), config_.terms);
+        model_->loss(b, b.targets, context, 1 / static_cast<float>(targets), config_.terms, states);
     result.loss += r.total / static_cast<double>(targets);
     check(std::isfinite(r.total), "step {}: the loss is not finite ({}): lower the learning rate", step,
           r.total);
     backward(r.loss);
+    if (!states.empty()) remember(memory_[i], b);
     first_row += b.layout.rows();
     result.tokens += b.layout.rows();
   }
@@ -215,6 +224,42 @@ std::vector<std::pair<std::string, Tensor>> TrainingState::state() {
   if (config_.ema > 0)
     for (int k = 0; k < 2; ++k) all.emplace_back(kAverageNames[k], average_[k]);
   return all;
+}
+
+namespace {
+
+std::string memory_name(size_t micro_batch, size_t layer, size_t part) {
+  return fmt::format("memory.{}.{}.{}", micro_batch, layer, part == 0 ? "lengths" : "rows");
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, Tensor>> TrainingState::memory() const {
+  std::vector<std::pair<std::string, Tensor>> all;
+  for (size_t i = 0; i < memory_.size(); ++i)
+    for (size_t l = 0; l < memory_[i].size(); ++l) {
+      const std::vector<Tensor> parts = memory_[i][l]->save();
+      for (size_t part = 0; part < parts.size(); ++part)
+        all.emplace_back(memory_name(i, l, part), parts[part]);
+    }
+  return all;
+}
+
+void TrainingState::load_memory(const std::map<std::string, Tensor>& saved) {
+  memory_.clear();
+  for (auto first = saved.find(memory_name(0, 0, 0)); first != saved.end();
+       first = saved.find(memory_name(memory_.size(), 0, 0))) {
+    const size_t i = memory_.size();
+    memory_.push_back(model_->make_segment_states(first->second.count()));
+    for (size_t l = 0; l < memory_[i].size(); ++l) {
+      std::vector<Tensor> parts;
+      for (size_t part = 0; part < 2; ++part)
+        if (const auto it = saved.find(memory_name(i, l, part)); it != saved.end())
+          parts.push_back(it->second);
+      check(!parts.empty(), "'{}' is missing", memory_name(i, l, 0));
+      memory_[i][l]->load(parts);
+    }
+  }
 }
 
 void TrainingState::expect_finite(int64_t step) {

@@ -1,6 +1,7 @@
 // One step of training: batches in, moved weights out.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -62,6 +63,10 @@ class TrainingState {
   Optimizer& optimizer() { return *optimizer_; }
   // What is remembered besides the weights, by name: the optimizer's state and the average.
   std::vector<std::pair<std::string, Tensor>> state();
+  // What layers remember of the texts that are read on, by name; nothing where the model has no memory.
+  std::vector<std::pair<std::string, Tensor>> memory() const;
+  // That, back. Throws Error naming the tensor that does not fit.
+  void load_memory(const std::map<std::string, Tensor>& saved);
 
   // While one lives, the model has the averaged weights, where an average is kept.
   class Averaged {
@@ -88,6 +93,8 @@ class TrainingState {
   std::unique_ptr<Optimizer> optimizer_;
   uint64_t seed_;
   Tensor average_[2];  // of each arena's master
+  // Of each micro-batch, whose streams its windows go on with: the states of all layers.
+  std::vector<std::vector<std::unique_ptr<LayerState>>> memory_;
 };
 
 }  // namespace qkv

@@ -9,10 +9,12 @@
 
 #include "qkv/base/file.h"
 #include "qkv/base/parallel.h"
+#include "qkv/io/model_dir.h"
 #include "qkv/train/checkpoint.h"
 #include "qkv/train/corpus.h"
 #include "qkv/train/plan.h"
 #include "qkv/train/trainer.h"
+#include "tests/unit/expect_error.h"
 
 namespace qkv {
 namespace {
@@ -170,6 +172,28 @@ TEST_F(RunTest, ResumingEqualsNeverHavingStopped) {
     train(config("parts"), StartMode::resume, nullptr);
     expect_same_files(config("whole").out, config("parts").out);
   }
+}
+
+// Streams are read on, with what their layers remember, whichever way documents and windows meet.
+TEST_F(RunTest, ResumingWithMemoryEqualsNeverHavingStopped) {
+  config_.model.positions = Positions::none;
+  config_.model.attention.relative = {RelativeAttention::transformer_xl};
+  config_.model.memory = 40;
+  for (const char* separator : {"", "number 7"}) {
+    config_.data.separator = separator;
+    config_.recompute = *separator != 0;
+    config_.precision = config_.recompute ? "bf16" : "f32";
+    train(config("whole"), StartMode::overwrite, nullptr);
+    int steps = 0;
+    train(config("parts"), StartMode::overwrite, [&] { return ++steps == 5; });
+    train(config("parts"), StartMode::resume, nullptr);
+    expect_same_files(config("whole").out, config("parts").out);
+    EXPECT_EQ(load_model(config("whole").out + "/last", DType::f32)->spec().memory, 40);
+  }
+  config_.batch = 400;
+  testing::expect_error([&] { train(config("short"), StartMode::fresh, nullptr); },
+                        {"text.txt", "too short", "800"});
+  EXPECT_FALSE(file_exists(config("short").out));
 }
 
 TEST_F(RunTest, LearnsARepetitiveText) {

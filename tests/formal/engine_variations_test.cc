@@ -8,6 +8,7 @@
 #include "qkv/infer/generate.h"
 #include "qkv/io/family.h"
 #include "qkv/io/model_dir.h"
+#include "qkv/nn/segment_state.h"
 #include "qkv/train/training_state.h"
 #include "tests/formal/engine_case.h"
 #include "tests/unit/scratch_dir.h"
@@ -360,6 +361,56 @@ TEST_P(VariationsAgainstFormal, LossAndEveryGradient) {
           << p.name << ", seed " << GetParam() << (recompute ? ", recomputed" : "") << ": "
           << native_family().write_config(c_.spec)["qkv"].dump();
     }
+  }
+}
+
+// A text in segments, each with what the one before has left: probabilities, and the gradient, which does not
+// reach into the segment before.
+TEST_P(VariationsAgainstFormal, SegmentsWithMemory) {
+  c_.spec.memory = between(u_, 1, 10);
+  try {
+    check_spec(c_.spec);
+  } catch (const Error& e) {
+    GTEST_SKIP() << e.what();
+  }
+  const auto length = static_cast<int>(c_.spec.context);
+  const std::vector<Tokens> segments = {random_tokens(c_.spec, u_, length),
+                                        random_tokens(c_.spec, u_, length),
+                                        random_tokens(c_.spec, u_, between(u_, 2, length))};
+  const auto model = model_of(c_);
+  model->parameters().prepare_training(DType::f32, 0);
+  const auto states = model->make_segment_states(1);
+  formal::SegmentMemory memory{c_.spec.memory, {}};
+  for (const Tokens& x : segments) {
+    const formal::SegmentMemory before = memory;
+    const auto want = formal::loss_and_gradient(
+        [&](const auto& theta) {
+          formal::SegmentMemory of_this = before;
+          return formal::next_token_loss(formal::VariedTransformer(x, theta, &of_this), x);
+        },
+        c_.theta);
+    const formal::Matrix<double> probabilities = formal::VariedTransformer(x, c_.theta, &memory);
+    const Values gradients = values_of(c_, want.gradient);
+    TokenStream stream;
+    stream.append(engine_ids(x));
+    const Batch batch = cut_windows(stream, {0}, stream.size());
+    for (const bool recompute : {false, true}) {
+      model->set_recompute(recompute);
+      model->parameters().reset_gradients();
+      Context context;
+      context.training = true;
+      const CrossEntropyResult r = model->loss(batch, batch.targets, context, 1, {}, states);
+      EXPECT_NEAR(r.total / want.loss, 1, kTolerance);
+      backward(r.loss);
+      model->parameters().complete_gradients();
+      for (const Parameter& p : model->parameters().all())
+        EXPECT_LT(deviation(p.leaf->grad.values<float>(), gradients.at(p.name), largest(gradients)),
+                  4 * kTolerance)
+            << p.name << ", seed " << GetParam() << (recompute ? ", recomputed" : "");
+    }
+    const NoGrad guard;
+    expect_probabilities(model->logits(model->hidden(batch, {}, states)), 0, probabilities, GetParam());
+    for (const auto& state : states) dynamic_cast<SegmentState&>(*state).advance();
   }
 }
 

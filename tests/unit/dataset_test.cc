@@ -149,5 +149,39 @@ TEST(Layout, CountsPositionsInEachSequence) {
   testing::expect_error([] { Layout::of({1, -1}); }, {"layout", "sequence 1"});
 }
 
+// Every token once, each window going on where its stream stood but where a document begins.
+TEST(StreamWindows, APassReadsEverythingInOrder) {
+  const TokenStream s = stream_of({21, 8, 14});  // 42 targets: 11 windows of 4, the last one of 2
+  const StreamWindows streams(s, 4, 3);
+  EXPECT_EQ(streams.steps(), 4);
+  std::vector<Ints> read(3);
+  Ints fresh;
+  for (int64_t step = 0; step < streams.steps(); ++step) {
+    const Batch b = streams.batch_of_pass(step);
+    ASSERT_EQ(std::ssize(b.windows), b.layout.sequences());
+    ASSERT_EQ(b.goes_on.size(), b.windows.size());
+    EXPECT_EQ(b.windows.back(), step < 3 ? 2 : 1);  // the last part is a window shorter
+    for (size_t q = 0; q < b.windows.size(); ++q) {
+      const int32_t first = b.layout.offsets[q];
+      if (!b.goes_on[q]) fresh.push_back(ints(b.ids)[first]);
+      for (int32_t r = first; r < b.layout.offsets[q + 1]; ++r) {
+        Ints& of = read[b.windows[q]];
+        of.push_back(ints(b.ids)[r]);
+        EXPECT_EQ(of.back(), of.front() + static_cast<int32_t>(of.size()) - 1);
+      }
+    }
+  }
+  EXPECT_EQ(read[0].front(), 0);
+  EXPECT_EQ(read[1].front(), 16);
+  EXPECT_EQ(read[2].front(), 32);
+  EXPECT_EQ(read[0].size() + read[1].size() + read[2].size(), 43);
+  std::sort(fresh.begin(), fresh.end());
+  EXPECT_EQ(fresh, (Ints{0, 16, 21, 29, 32}));  // the parts' begins, the documents'
+  // Training begins its parts again.
+  expect_same(streams.batch(7, 1, 1), streams.batch(3, 1, 1));
+  EXPECT_EQ(streams.batch(4, 0, 2).goes_on, (std::vector<bool>{false, false}));
+  testing::expect_error([&] { StreamWindows(s, 4, 12, "book.txt"); }, {"book.txt", "11 windows", "12"});
+}
+
 }  // namespace
 }  // namespace qkv

@@ -608,6 +608,7 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.features.channels = 2; },
       [](ModelSpec& s) { s.features.distilled = !s.features.distilled; },
       [](ModelSpec& s) { s.encoder.context = 6; },
+      [](ModelSpec& s) { s.memory = 5; },
       [](ModelSpec& s) {
         s.attention.head_sizes.assign(static_cast<size_t>(s.attention.heads), s.attention.d_qk);
       },

@@ -594,6 +594,18 @@ TEST_F(TrainConfigTest, CombinationsThatMakeNoSense) {
   refuse_all({"model.positions=rotary", "model.rotary_scaling=llama3", "model.rotary_low=9"}, {"rotary_low"});
   refuse_all({"model.residual_multiplier=0"}, {"multiplier", "0"});
   refuse_all({"model.patterns=[3]"}, {"patterns", "string"});
+  refuse_all({"model.memory=8"}, {"memory", "positions learned", "window's begin"});
+  refuse_all({"model.memory=8", "model.positions=sinusoidal"}, {"memory", "positions sinusoidal"});
+  refuse_all({"model.memory=8", "model.positions=rotary", "train.layer_drop=0.1"}, {"layer_drop", "memory"});
+  refuse_all({"model.memory=8", "model.positions=rotary", "train.adversarial=1"}, {"adversarial", "memory"});
+  refuse_all({"model.memory=8", "model.positions=rotary", "model.order=prefix"}, {"memory", "in order"});
+  refuse_all(
+      {"model.memory=8", "model.positions=relative", "model.architecture=encoder", "train.objective=masked"},
+      {"memory", "masked"});
+  refuse_all({"model.memory=8", "model.positions=rotary", "model.rotary_width=4", "model.kv_latent=8"},
+             {"memory", "kv_latent"});
+  refuse_all({"model.memory=8", "model.positions=rotary", "model.rotary_width=4", "model.grid=4"},
+             {"memory", "grid"});
   refuse_all({"model.head_sizes=3"}, {"head_sizes", "list of integers"});
   refuse_all({"model.head_sizes=[3, 0]"}, {"head_sizes", "0"});
   refuse_all({"model.heads=3", "model.head_sizes=[16, 16]"}, {"head_sizes", "2 of 3 heads"});
