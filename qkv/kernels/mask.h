@@ -79,6 +79,18 @@ struct Mask {
     }
     return part == TileCover::full && is_causal() && k1 - 1 > q0 ? TileCover::mixed : part;
   }
+  // The first tile of keys from k0 on, in steps of `step`, that queries [q0, q1) see any of; from `end` on
+  // there is none.
+  struct Tile {
+    int64_t k0;
+    TileCover cover;
+  };
+  Tile next_tile(int64_t q0, int64_t q1, int64_t k0, int64_t end, int64_t step) const {
+    for (; k0 < end; k0 += step)
+      if (const TileCover c = cover(q0, q1, k0, std::min(end, k0 + step)); c != TileCover::empty)
+        return {k0, c};
+    return {end, TileCover::empty};
+  }
   // The keys [begin, end) of [0, keys) that queries [q0, q1) can see any of.
   int64_t first_key(int64_t q0) const {
     return pattern.any() && globals == nullptr ? pattern.first_key(q0) : 0;

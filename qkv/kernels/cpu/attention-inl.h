@@ -511,15 +511,20 @@ void attention_grad(const AttentionGrad<T>& g, int64_t sequence, int64_t kv_head
     }
 
     const int64_t end = mask.end_key(q1, keys);
-    for (int64_t k0 = mask.first_key(q0); k0 < end; k0 += kKeyTile) {
-      const int64_t k1 = std::min(end, k0 + kKeyTile), count = k1 - k0;
-      const TileCover cover = mask.cover(q0, q1, k0, k1);
-      if (cover == TileCover::empty) continue;
+    for (Mask::Tile at = mask.next_tile(q0, q1, mask.first_key(q0), end, kKeyTile), next; at.k0 < end;
+         at = next) {
+      const int64_t k0 = at.k0, k1 = std::min(end, k0 + kKeyTile), count = k1 - k0;
+      const TileCover cover = at.cover;
+      next = mask.next_tile(q0, q1, k1, end, kKeyTile);
+      // The processor fetches the tile beside this one itself.
+      const int64_t far = next.k0 > k1 ? std::min(end - next.k0, kKeyTile) : 0;
+      prefetch(k + next.k0 * a.d_qk, far * a.d_qk);
       tile_product(count, columns, a.d_qk, k + k0 * a.d_qk, a.d_qk, 1, q_t, kLanes, s_t, kLanes, false);
       if (a.cap > 0) cap_scores(columns, count, 1 / a.cap, a.cap, s_t, slope);
       if (a.term.on()) add_term(t, k0, k1, 1, s_t);
       if (a.pair.on()) add_pair_term(t, k0, k1, 1, s_t);
       if (cover == TileCover::mixed) mask_scores(t, k0, k1, 1, s_t);
+      prefetch(v + next.k0 * a.d_vo, far * a.d_vo);
       tile_product(count, columns, a.d_vo, v + k0 * a.d_vo, a.d_vo, 1, dout_t, kLanes, dp_t, kLanes, false);
       softmax_grad(a, dropout_keys, columns, k0, count, lse, delta, s_t, dp_t);
       if (g.dterm) add_term_grad(t, k0, k1, dp_t, g.dterm + sequence * a.heads * a.term.row());
@@ -527,8 +532,10 @@ void attention_grad(const AttentionGrad<T>& g, int64_t sequence, int64_t kv_head
       if (a.cap > 0)
         map(count * kLanes, dp_t, slope, dp_t, [](VF x, VF y) HWY_ATTR { return hn::Mul(x, y); });
       // dV += P^T dO;  dK += dS^T Q;  dQ^T += K^T dS^T
+      prefetch(dv + next.k0 * wide_vo, far * wide_vo);
       tile_product(count, wide_vo, t.count, s_t, kLanes, 1, dout_rows, wide_vo, dv + k0 * wide_vo, wide_vo,
                    true);
+      prefetch(dk + next.k0 * wide_qk, far * wide_qk);
       tile_product(count, wide_qk, t.count, dp_t, kLanes, 1, q_rows, wide_qk, dk + k0 * wide_qk, wide_qk,
                    true);
       tile_product(a.d_qk, columns, count, k + k0 * a.d_qk, 1, a.d_qk, dp_t, kLanes, dq_t, kLanes, true);
