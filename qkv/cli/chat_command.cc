@@ -9,8 +9,7 @@
 #include "qkv/api/text_model.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
-#include "qkv/io/adapter_dir.h"
-#include "qkv/text/chat_template.h"
+#include "qkv/io/companions.h"
 #include "qkv/text/unicode.h"
 
 namespace qkv {
@@ -25,8 +24,7 @@ struct Options {
 
 text::ChatTemplate template_of(const std::string& path) {
   const std::string dir = resolve_model_dir(path);
-  auto found = text::ChatTemplate::find(dir);
-  if (!found && is_adapter_dir(dir)) found = text::ChatTemplate::find(read_adapter_config(dir).base);
+  const auto found = chat_template_of(dir);
   check(found.has_value(),
         "{}: it says not how conversations are written: expected chat_template.jinja, or chat_template in "
         "tokenizer_config.json (qkv generate continues plain text)",

@@ -6,10 +6,12 @@
 
 #include "qkv/base/json.h"
 #include "qkv/cli/command.h"
+#include "qkv/io/companions.h"
 #include "qkv/text/bleu.h"
 #include "qkv/text/chrf.h"
 #include "qkv/text/rouge.h"
 #include "qkv/text/unicode.h"
+#include "qkv/train/conversations.h"
 #include "qkv/train/corpus.h"
 #include "qkv/train/masked_text.h"
 #include "qkv/train/trainer.h"
@@ -116,6 +118,29 @@ void run_on_pairs(const Options& o, const TextModel& m) {
   fmt::print("exact match         {:.2f}% of {}\n", 100 * matches, sources.size());
 }
 
+// Loss of what the assistant says, where a decoder is given conversations; whether it was.
+bool run_on_conversations(const Options& o, const TextModel& m) {
+  if (!o.data.ends_with(".jsonl")) return false;
+  const auto chat = chat_template_of(resolve_model_dir(o.dir));
+  if (!chat) return false;
+  const std::vector<Conversation> all = read_conversations({o.data});
+  const Evaluation e = evaluate(
+      *m.model, encode_conversations(all, *chat, m.tokenizer, m.model->spec().longest()), o.batch_tokens);
+  check(e.tokens > 0, "{}: nothing to predict", o.data);
+  if (o.json) {
+    const OrderedJson out = {{"loss", e.loss()},
+                             {"perplexity", e.perplexity()},
+                             {"tokens", e.tokens},
+                             {"conversations", all.size()}};
+    std::printf("%s\n", out.dump().c_str());
+    return true;
+  }
+  fmt::print("loss                {:.4f} nats a token ({} tokens of the assistant in {} conversations)\n",
+             e.loss(), e.tokens, all.size());
+  fmt::print("perplexity          {:.2f}\n", e.perplexity());
+  return true;
+}
+
 // Whether a decoder is given pairs to be judged by.
 bool holds_pairs(const Options& o, const TextModel& m) {
   const auto ends = [&](std::string_view with) { return o.data.ends_with(with); };
@@ -129,6 +154,7 @@ void run(const Options& o) {
   const ModelSpec& spec = m.model->spec();
   if (spec.architecture == Architecture::encoder || spec.output != Output::tokens) return eval_encoder(o, m);
   if (spec.architecture == Architecture::encoder_decoder || holds_pairs(o, m)) return run_on_pairs(o, m);
+  if (run_on_conversations(o, m)) return;
   const auto& model = m.model;
   const TokenStream stream = tokenize_file(o.data, o.separator, m.tokenizer);
   check(stream.size() >= 2, "{}: too short: nothing to predict", o.data);
@@ -167,7 +193,8 @@ void add_eval_command(CLI::App& app) {
   };
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   c->add_option("--data", o->data,
-                "Text file; rows (.tsv, .csv, .jsonl); tagged words; or sources beside --target")
+                "Text file; rows (.tsv, .csv, .jsonl); conversations (.jsonl, for a model with a chat "
+                "template); tagged words; or sources beside --target")
       ->required();
   only(c->add_option("--target", o->target, "Text whose lines are the targets of --data's lines"), pairs);
   only(c->add_option("--source-column", o->columns.source_column, "Of rows: what an encoder-decoder reads")

@@ -4,6 +4,7 @@
 #include "qkv/base/file.h"
 #include "qkv/cli/command.h"
 #include "qkv/io/adapter_dir.h"
+#include "qkv/io/companions.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/text/tokenizer.h"
 
@@ -27,9 +28,7 @@ void run(const Options& o) {
   write_directory_atomically(o.out, [&](const std::string& to) {
     save_model(to, *model, load_special_ids(dir));
     tokenizer.save(to);
-    for (const char* name : {"generation_config.json", "chat_template.jinja"})
-      if (const std::string path = beside_or_base(dir, name); file_exists(path))
-        write_file_atomically(to + "/" + name, read_file(path));
+    keep_companions(dir, to);
   });
   fmt::print(stderr, "{}: {} with {} in its weights\n", o.out, base, dir);
 }

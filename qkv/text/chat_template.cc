@@ -24,6 +24,11 @@ ChatTemplate::ChatTemplate(std::string_view source, const std::string& where) {
 
 namespace {
 
+// Of a file that may be missing.
+Json object_of(const std::string& file) {
+  return file_exists(file) ? parse_json(read_file(file), file) : Json::object();
+}
+
 // The template among several of a list, by name.
 std::string source_of(const JsonField& field) {
   if (field.json().is_string()) return field.string();
@@ -36,24 +41,26 @@ std::string source_of(const JsonField& field) {
 
 std::optional<ChatTemplate> ChatTemplate::find(const std::string& dir) {
   const std::string file = dir + "/chat_template.jinja", config_file = dir + "/tokenizer_config.json";
-  Json config = Json::object(), map = Json::object();
-  if (file_exists(config_file)) config = parse_json(read_file(config_file), config_file);
-  const std::string map_file = dir + "/special_tokens_map.json";
-  if (file_exists(map_file)) map = parse_json(read_file(map_file), map_file);
-  const JsonField fields(config, config_file);
+  const Json config = object_of(config_file);
   std::optional<ChatTemplate> out;
   if (file_exists(file))
     out.emplace(read_file(file), file);
-  else if (const auto field = fields.find("chat_template"))
+  else if (const auto field = JsonField(config, config_file).find("chat_template"))
     out.emplace(source_of(*field), config_file + ": chat_template");
-  if (!out) return out;
-  for (const JsonField& from : {fields, JsonField(map, map_file)})
+  if (out) out->name_special_tokens(dir);
+  return out;
+}
+
+void ChatTemplate::name_special_tokens(const std::string& dir) {
+  for (const std::string& file : {dir + "/tokenizer_config.json", dir + "/special_tokens_map.json"}) {
+    const Json json = object_of(file);
+    const JsonField fields(json, file);
     for (const char* name :
          {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
-      if (const auto token = from.find(name))
-        out->parsed_->special_tokens.emplace_back(
+      if (const auto token = fields.find(name))
+        parsed_->special_tokens.emplace_back(
             name, token->json().is_object() ? (*token)["content"].string() : token->string());
-  return out;
+  }
 }
 
 ChatTemplate::Rendered ChatTemplate::render(const nlohmann::ordered_json& variables, int64_t now) const {

@@ -25,6 +25,9 @@ class ChatTemplate {
   // there is none.
   static std::optional<ChatTemplate> find(const std::string& dir);
 
+  // Names the special tokens that a model directory's tokenizer_config.json and special_tokens_map.json name.
+  void name_special_tokens(const std::string& dir);
+
   // A conversation as text, and which bytes of it lie in {% generation %} blocks: what a model learns to
   // write.
   struct Rendered {

@@ -1,6 +1,7 @@
 #include "qkv/train/average.h"
 
 #include "qkv/base/file.h"
+#include "qkv/io/companions.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/text/tokenizer.h"
 
@@ -60,6 +61,7 @@ void average_models(const std::vector<std::string>& dirs, const std::string& out
   write_directory_atomically(out, [&](const std::string& to) {
     save_model(to, *model, load_special_ids(dirs[0]));
     tokenizer.save(to);
+    keep_companions(dirs[0], to);
   });
 }
 

@@ -7,6 +7,7 @@
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
 #include "qkv/base/parallel.h"
+#include "qkv/io/companions.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/io/safetensors.h"
 #include "qkv/train/corpus.h"
@@ -16,11 +17,19 @@ namespace {
 
 constexpr int64_t kVersion = 2;  // of trainer_state.json
 
-void write_model(const std::string& dir, const Transformer& model, const text::Tokenizer& tokenizer) {
+void write_model(const std::string& dir, const Transformer& model, const ModelFiles& files) {
+  save_model(dir, model, files.ids);
+  files.tokenizer.save(dir);
+  if (!files.chat_template.empty()) write_file_atomically(dir + "/chat_template.jinja", files.chat_template);
+  if (!files.companions_of.empty()) keep_companions(files.companions_of, dir);
+}
+
+}  // namespace
+
+SpecialIds special_ids_of(const text::Tokenizer& tokenizer, Architecture a) {
   SpecialIds ids;
   const int32_t end = end_of_text(tokenizer);
   const bool of_pairs = tokenizer.token_to_id("<s>") && tokenizer.token_to_id("</s>");
-  const Architecture a = model.spec().architecture;
   if (end >= 0 && (!of_pairs || a == Architecture::encoder)) {
     ids.bos = end;
     ids.eos = {end};
@@ -31,20 +40,21 @@ void write_model(const std::string& dir, const Transformer& model, const text::T
     ids.eos = {ends.eos};
     ids.decoder_start = ends.bos;
   }
-  save_model(dir, model, ids);
-  tokenizer.save(dir);
+  return ids;
 }
 
-}  // namespace
+void save_model_dir(const std::string& dir, const Transformer& model, const ModelFiles& files) {
+  write_directory_atomically(dir, [&](const std::string& to) { write_model(to, model, files); });
+}
 
 void save_model_dir(const std::string& dir, const Transformer& model, const text::Tokenizer& tokenizer) {
-  write_directory_atomically(dir, [&](const std::string& to) { write_model(to, model, tokenizer); });
+  save_model_dir(dir, model, {tokenizer, special_ids_of(tokenizer, model.spec().architecture)});
 }
 
-void save_checkpoint(const std::string& dir, TrainingState& training, const text::Tokenizer& tokenizer,
+void save_checkpoint(const std::string& dir, TrainingState& training, const ModelFiles& files,
                      const TrainerState& state) {
   write_directory_atomically(dir, [&](const std::string& to) {
-    write_model(to, training.model(), tokenizer);
+    write_model(to, training.model(), files);
     auto remembered = training.state();
     for (auto& named : training.memory()) remembered.push_back(std::move(named));
     write_safetensors(to + "/optimizer.safetensors", remembered);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "qkv/io/model_dir.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/train/training_state.h"
 
@@ -23,10 +24,22 @@ struct TrainerState {
   std::string fingerprint;
 };
 
+// What stands beside the weights in a model's directory.
+struct ModelFiles {
+  text::Tokenizer tokenizer;
+  SpecialIds ids;
+  std::string chat_template = {};  // empty: that of
+  std::string companions_of = {};  // a model whose companions are kept (io/companions.h); empty: none
+};
+// Ids of the tokens that begin and end what a model of this kind reads and writes, by their names.
+SpecialIds special_ids_of(const text::Tokenizer& tokenizer, Architecture architecture);
+
 // Writes DIR in one step: the old checkpoint or the new one, never a mixture.
-void save_checkpoint(const std::string& dir, TrainingState& training, const text::Tokenizer& tokenizer,
+void save_checkpoint(const std::string& dir, TrainingState& training, const ModelFiles& files,
                      const TrainerState& state);
 // The model alone, without what training needs.
+void save_model_dir(const std::string& dir, const Transformer& model, const ModelFiles& files);
+// The same of a model that was trained from nothing.
 void save_model_dir(const std::string& dir, const Transformer& model, const text::Tokenizer& tokenizer);
 
 // Reads DIR/trainer_state.json. Throws Error naming the field that is wrong.

@@ -370,6 +370,7 @@ bool writes_targets(Objective objective) {
 bool carries(Architecture architecture, Objective objective) {
   switch (objective) {
     case Objective::next_token:
+    case Objective::chat:
       return architecture == Architecture::decoder;
     case Objective::sequence_to_sequence:
     case Objective::span_corruption:

@@ -20,6 +20,7 @@ enum class Objective : uint8_t {
   sequence_to_sequence,  // Algorithm 11: an encoder-decoder, or a decoder, writes a target for a source
   span_corruption,       // it writes the spans that were taken from a text (T5)
   denoise,               // it writes the text that was noised (BART)
+  chat,                  // a decoder writes what the assistant says in conversations
   classify,              // an encoder, or a decoder, tells the class of a text, or of a pair of texts
   tag,                   // of each word
   embed,                 // texts of a pair have vectors near each other
@@ -42,7 +43,8 @@ struct DataConfig {
   // line by line.
   std::string source_column = "source", target_column = "target";
   std::vector<std::string> train_target, valid_target;
-  std::string prefix;  // stands before each source, e.g. "translate: " (Raffel et al. 2020)
+  std::string chat_template;  // file of how conversations are written
+  std::string prefix;         // stands before each source, e.g. "translate: " (Raffel et al. 2020)
   // Classes, tags, answers: rows with these columns, or words in these (conll.h; 0: the format's own).
   std::string text_column = "text", second_column, label_column = "label";
   std::vector<std::string> columns;  // names of those of files without a header

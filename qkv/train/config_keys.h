@@ -34,6 +34,7 @@ inline constexpr std::pair<Objective, const char*> kObjectives[] = {
     {Objective::sequence_to_sequence, "sequence_to_sequence"},
     {Objective::span_corruption, "span_corruption"},
     {Objective::denoise, "denoise"},
+    {Objective::chat, "chat"},
     {Objective::classify, "classify"},
     {Objective::tag, "tag"},
     {Objective::embed, "embed"},
@@ -60,6 +61,9 @@ void visit_files(DataConfig& d, Visitor& v) {
   v({"source_column", "of rows: what a sequence-to-sequence model reads"}, d.source_column);
   v({"target_column", "of rows: what it writes"}, d.target_column);
   v({"prefix", "stands before each source, e.g. \"translate: \""}, d.prefix);
+  v({"chat_template", "file of how conversations are written (Jinja)",
+     "that of the model it begins with, or ChatML"},
+    d.chat_template);
 }
 
 // Every key of a configuration. Reading, writing, the fingerprint and the help text all walk this one list.

@@ -267,6 +267,7 @@ void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& obj
   pairs_only(".source_column", d.source_column == none.source_column);
   pairs_only(".target_column", d.target_column == none.target_column);
   pairs_only(".prefix", d.prefix.empty());
+  only_for({chat}, objectives, section + ".chat_template", d.chat_template.empty(), path);
   only_for({next_token, masked, permutation, span_corruption, denoise}, objectives, section + ".separator",
            d.separator.empty(), path);
 }
@@ -286,6 +287,7 @@ void expect_fitting_mix(const TrainConfig& c, const std::string& path) {
     usage("{}: tokenizer.{}: data sets that are mixed share one vocabulary", path,
           c.tokenizer.separate ? "separate" : "source_path");
   const auto expect_mixable = [&](Objective o, const std::string& key) {
+    if (o == chat) usage("{}: {}: conversations are learnt in a run of their own", path, key);
     if (o == classify || o == tag || o == answer || o == embed)
       usage("{}: {}: {} has a head of its own and cannot be mixed", path, key, name_of(o));
   };

@@ -141,18 +141,21 @@ text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const s
   const auto any = [&](Objective o) {
     return std::find(objectives.begin(), objectives.end(), o) != objectives.end();
   };
-  const bool next_token = any(Objective::next_token), word_piece = config.type == "wordpiece",
+  const bool next_token = any(Objective::next_token), chat = any(Objective::chat),
+             word_piece = config.type == "wordpiece",
              pairs = std::any_of(objectives.begin(), objectives.end(), writes_targets);
   // A language model of characters has no token that ends a text.
   std::vector<std::string> special;
   if (word_piece)
     special = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
-  else if (!next_token)
+  else if (!next_token && !chat)
     special = {"<s>", "</s>"};
   else if (config.type != "char")
     special = {kEndOfText};
+  if (chat) special.insert(special.end(), {"<|im_start|>", "<|im_end|>"});
   if (word_piece && pairs) special.insert(special.end(), {"<s>", "</s>"});
-  if (any(Objective::denoise) || (!next_token && !pairs && !word_piece)) special.emplace_back("<mask>");
+  const bool bare = next_token || chat || pairs || word_piece;  // nothing stands around texts
+  if (any(Objective::denoise) || !bare) special.emplace_back("<mask>");
   if (any(Objective::span_corruption))
     for (int i = 0; i < kSentinels; ++i) special.push_back(sentinel(i));
 
@@ -173,13 +176,12 @@ text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const s
     return config.type == "byte" ? text::train_bytes(options) : text::train_byte_level_bpe(texts, options);
   };
   const text::Tokenizer tokenizer = trained();
-  return next_token || pairs || word_piece ? tokenizer : text::with_template(tokenizer, "<s>", "</s>");
+  return bare ? tokenizer : text::with_template(tokenizer, "<s>", "</s>");
 }
 
-text::Tokenizer tokenizer_for(const TrainConfig& config, const text::Tokenizer* given,
+text::Tokenizer tokenizer_for(const TrainConfig& config, const Origin* given,
                               const std::function<text::Tokenizer()>& trained) {
-  if (given != nullptr) return *given;
-  if (!config.from.empty()) return text::Tokenizer::load(resolve_model_dir(config.from));
+  if (given != nullptr) return given->tokenizer;
   if (config.tokenizer.path.empty()) return trained();
   const auto tokenizer = text::Tokenizer::load(config.tokenizer.path);
   const std::string& source = config.tokenizer.source_path;
@@ -266,7 +268,7 @@ std::string hash_of_tokens(const TokenStream& s) {
 
 }  // namespace
 
-Corpus load_corpus(const TrainConfig& run, const text::Tokenizer* given) {
+Corpus load_corpus(const TrainConfig& run, const Origin* given) {
   const DataConfig& data = run.data;
   const TokenizerConfig& config = run.tokenizer;
   const CorpusCache cache(data.cache);
@@ -303,7 +305,13 @@ Corpus load_corpus(const TrainConfig& run, const text::Tokenizer* given) {
   return {tokenizer, std::move(text), false};
 }
 
-SequenceEnds sequence_ends(const text::Tokenizer& tokenizer) {
+SequenceEnds sequence_ends(const text::Tokenizer& tokenizer, const Origin* given) {
+  if (given != nullptr && given->ids.decoder_start >= 0 && !given->ids.eos.empty()) {
+    const auto eos = static_cast<int32_t>(given->ids.eos[0]);
+    SequenceEnds ends{static_cast<int32_t>(given->ids.decoder_start), eos};
+    if (tokenizer.has_own_sources()) ends.source_eos = sequence_ends(tokenizer.of_sources()).eos;
+    return ends;
+  }
   // Of a language model's tokenizer one token ends all.
   if (const int32_t end = end_of_text(tokenizer); end >= 0 && !tokenizer.token_to_id("</s>"))
     return {end, end};
@@ -427,7 +435,7 @@ TrainingTexts training_texts(const TrainConfig& config) {
   return {both_sides(pairs), std::move(pairs.owner)};
 }
 
-PairCorpus load_pairs(const TrainConfig& run, const text::Tokenizer* given) {
+PairCorpus load_pairs(const TrainConfig& run, const Origin* given) {
   auto [train, valid] = train_and_valid_pairs(run.data);
   const auto trained = [&, &train = train] {
     if (!run.tokenizer.separate) return train_tokenizer(run.tokenizer, both_sides(train), {run.objective});
@@ -438,7 +446,7 @@ PairCorpus load_pairs(const TrainConfig& run, const text::Tokenizer* given) {
   PairCorpus out{tokenizer,
                  tokenize_pairs(train, tokenizer, run.data.cache),
                  tokenize_pairs(valid, tokenizer, run.data.cache),
-                 sequence_ends(tokenizer),
+                 sequence_ends(tokenizer, given),
                  "",
                  {}};
   out.hash = hash_of_tokens(out.train.source) + hash_of_tokens(out.train.target);

@@ -9,6 +9,7 @@
 #include "qkv/text/tokenizer.h"
 #include "qkv/train/config.h"
 #include "qkv/train/corpus_cache.h"
+#include "qkv/train/origin.h"
 
 namespace qkv {
 
@@ -21,7 +22,7 @@ struct Corpus {
 
 // Reads the files, or what the cache holds of them; trains the tokenizer on the training text unless one is
 // named or given.
-Corpus load_corpus(const TrainConfig& config, const text::Tokenizer* given = nullptr);
+Corpus load_corpus(const TrainConfig& config, const Origin* given = nullptr);
 
 // Trains a tokenizer that has the special tokens of these objectives, which are all of one architecture, and
 // for an encoder puts them around texts.
@@ -33,8 +34,8 @@ struct TrainingTexts {
   std::shared_ptr<const void> owner;
 };
 TrainingTexts training_texts(const TrainConfig& config);
-// The tokenizer of a run: `given`, that of the model it begins with, one that is named, or a trained one.
-text::Tokenizer tokenizer_for(const TrainConfig& config, const text::Tokenizer* given,
+// The tokenizer of a run: that of `given`, one that is named, or a trained one.
+text::Tokenizer tokenizer_for(const TrainConfig& config, const Origin* given,
                               const std::function<text::Tokenizer()>& trained);
 
 // The ids of <extra_id_0>, <extra_id_1>, ... Throws Error where the tokenizer has none.
@@ -72,10 +73,11 @@ struct PairCorpus {
 
 // Reads the files of a configuration; trains the tokenizer on both sides, or one on each, unless it is named
 // or given.
-PairCorpus load_pairs(const TrainConfig& config, const text::Tokenizer* given = nullptr);
+PairCorpus load_pairs(const TrainConfig& config, const Origin* given = nullptr);
 
-// The ids of <s> and </s>. Throws Error where the tokenizer lacks either.
-SequenceEnds sequence_ends(const text::Tokenizer& tokenizer);
+// What `given` writes its targets between, or else the ids of <s> and </s>. Throws Error where the tokenizer
+// lacks either.
+SequenceEnds sequence_ends(const text::Tokenizer& tokenizer, const Origin* given = nullptr);
 
 // What a document is encoded as, one piece after the other, so that a large one takes no more memory than a
 // small one: pieces of at most `bytes`, each beginning with a line's end that stands alone between letters or

@@ -98,6 +98,21 @@ Evaluation evaluate(const Transformer& model, const PairStream& pairs, SequenceE
   return e;
 }
 
+Evaluation evaluate(const Transformer& model, const EncodedConversations& conversations, int64_t tokens) {
+  const NoGrad guard;
+  Evaluation e;
+  e.cut = conversations.cut;
+  e.missed = conversations.lost;
+  for (const std::vector<int64_t>& which : batches_by_length(conversations.stream.lengths(), tokens)) {
+    const Batch b = labelled_batch(conversations.stream, which);
+    const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
+    e.total += r.total;
+    e.tokens += r.count;
+  }
+  e.of_tokens = conversations.stream.tokens.size();
+  return e;
+}
+
 namespace {
 
 // Classes and tags: -log P, and what was taken for what.

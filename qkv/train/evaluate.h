@@ -9,6 +9,7 @@
 #include "qkv/data/pairs.h"
 #include "qkv/models/transformer.h"
 #include "qkv/text/tokenizer.h"
+#include "qkv/train/conversations.h"
 #include "qkv/train/examples.h"
 #include "qkv/train/scores.h"
 
@@ -43,6 +44,9 @@ Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t
 
 // Predicts every pair's target, about `tokens` tokens at a time. Characters and bytes are the targets'.
 Evaluation evaluate(const Transformer& model, const PairStream& pairs, SequenceEnds ends, int64_t tokens);
+
+// Predicts what the assistant says in every conversation, about `tokens` tokens at a time.
+Evaluation evaluate(const Transformer& model, const EncodedConversations& conversations, int64_t tokens);
 
 // Tells the classes, tags or answers of every example, about `tokens` tokens at a time. The loss is that of
 // what the model can read; a tag that was cut away counts as wrong, and so does an answer unless its words

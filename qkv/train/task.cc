@@ -11,7 +11,12 @@ std::string Task::text(const Evaluation& e) const {
                      e.bits_per_byte());
 }
 
-std::unique_ptr<Task> make_task(const TrainConfig& config, const text::Tokenizer* given) {
+std::unique_ptr<Task> make_task(const TrainConfig& config, const Origin* given) {
+  std::optional<Origin> named;
+  if (given == nullptr) {
+    named = origin_of(config);
+    given = named ? &*named : nullptr;
+  }
   check(carries(config.model.architecture, config.objective),
         "the objective {} does not fit the architecture {}", name_of(config.objective),
         name_of(config.model.architecture));
@@ -32,6 +37,8 @@ std::unique_ptr<Task> make_task(const TrainConfig& config, const text::Tokenizer
     case Objective::span_corruption:
     case Objective::denoise:
       return make_text_restoration(config, given);
+    case Objective::chat:
+      return make_chat(config, given);
     case Objective::embed:
       return make_embedding(config, given);
     case Objective::classify:

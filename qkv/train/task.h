@@ -11,6 +11,7 @@
 #include "qkv/text/tokenizer.h"
 #include "qkv/train/config.h"
 #include "qkv/train/evaluate.h"
+#include "qkv/train/origin.h"
 
 namespace qkv {
 
@@ -48,6 +49,10 @@ class Task {
   virtual std::string text(const Evaluation& e) const;
   // Of the classes that the model tells apart.
   virtual std::vector<std::string> labels() const { return {}; }
+  // How conversations are written, where the model that the run begins with does not say it so; and tokens
+  // that end what the model says in them.
+  virtual std::string chat_template() const { return {}; }
+  virtual std::vector<int64_t> ends() const { return {}; }
   // Something that the model writes, for people to read: "prompt" and "sample".
   virtual OrderedJson sample(const Transformer& model) const = 0;
   // One of each data set.
@@ -60,8 +65,8 @@ class Task {
   text::Tokenizer tokenizer_;
 };
 
-// The task of a configuration: by its objective. `given`: the tokenizer of a
-// run that is resumed.
-std::unique_ptr<Task> make_task(const TrainConfig& config, const text::Tokenizer* given);
+// The task of a configuration: by its objective. `given`: what a run that is resumed goes on from; null: the
+// model that the configuration names, if any.
+std::unique_ptr<Task> make_task(const TrainConfig& config, const Origin* given);
 
 }  // namespace qkv

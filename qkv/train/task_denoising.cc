@@ -10,11 +10,11 @@ namespace {
 
 class TextRestoration : public TaskOfSequences {
  public:
-  TextRestoration(const TrainConfig& config, Corpus corpus)
+  TextRestoration(const TrainConfig& config, Corpus corpus, const Origin* given)
       : TaskOfSequences(config, std::move(corpus.tokenizer)),
         text_(std::move(corpus.text)),
         cached_(corpus.cached),
-        ends_(sequence_ends(tokenizer_)),
+        ends_(sequence_ends(tokenizer_, given)),
         train_(pieces_of(text_.train, piece_length(config))),
         valid_(pieces_of(text_.valid, piece_length(config))),
         spans_(config.spans),
@@ -111,9 +111,9 @@ class TextRestoration : public TaskOfSequences {
 
 }  // namespace
 
-std::unique_ptr<Task> make_text_restoration(const TrainConfig& config, const text::Tokenizer* given) {
+std::unique_ptr<Task> make_text_restoration(const TrainConfig& config, const Origin* given) {
   check(config.model.context > 1, "model.context: {} tokens leave no room for </s>", config.model.context);
-  return std::make_unique<TextRestoration>(config, load_corpus(config, given));
+  return std::make_unique<TextRestoration>(config, load_corpus(config, given), given);
 }
 
 }  // namespace qkv

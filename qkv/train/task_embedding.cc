@@ -115,7 +115,7 @@ class Embedding : public TaskOfSequences {
 
 }  // namespace
 
-std::unique_ptr<Task> make_embedding(const TrainConfig& config, const text::Tokenizer* given) {
+std::unique_ptr<Task> make_embedding(const TrainConfig& config, const Origin* given) {
   std::vector<TextPair> train = read_text_pairs(config.data.train, config.data), valid;
   if (config.data.valid.empty()) {
     const auto keep =

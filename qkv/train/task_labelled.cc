@@ -158,7 +158,7 @@ class Labelled : public TaskOfSequences {
 
 }  // namespace
 
-std::unique_ptr<Task> make_labelled(const TrainConfig& config, const text::Tokenizer* given) {
+std::unique_ptr<Task> make_labelled(const TrainConfig& config, const Origin* given) {
   ExampleSplit examples(config);
   const auto trained = [&] {
     const std::vector<std::string> texts = texts_of(examples.train);

@@ -77,7 +77,7 @@ class LanguageModelling : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_language_modelling(const TrainConfig& config, const text::Tokenizer* given) {
+std::unique_ptr<Task> make_language_modelling(const TrainConfig& config, const Origin* given) {
   return std::make_unique<LanguageModelling>(config, load_corpus(config, given));
 }
 

@@ -77,8 +77,7 @@ class MaskedLanguageModelling : public TaskOfSequences {
 
 }  // namespace
 
-std::unique_ptr<Task> make_masked_language_modelling(const TrainConfig& config,
-                                                     const text::Tokenizer* given) {
+std::unique_ptr<Task> make_masked_language_modelling(const TrainConfig& config, const Origin* given) {
   check(config.model.context > ends_of(config.masking),
         "model.context: {} tokens leave no room between [CLS] and [SEP]", config.model.context);
   return std::make_unique<MaskedLanguageModelling>(config, load_corpus(config, given));

@@ -25,12 +25,12 @@ TrainConfig config_of(const TrainConfig& run, size_t part) {
 
 class Mixture : public Task {
  public:
-  Mixture(const TrainConfig& config, text::Tokenizer tokenizer)
-      : Task(config, std::move(tokenizer)), counts_(config.mix.size(), 0) {
+  Mixture(const TrainConfig& config, const Origin& shared)
+      : Task(config, shared.tokenizer), counts_(config.mix.size(), 0) {
     for (const MixedSet& set : config.mix) total_weight_ += set.weight;
     for (size_t p = 0; p < config.mix.size(); ++p) {
       try {
-        parts_.push_back(make_task(config_of(config, p), &tokenizer_));
+        parts_.push_back(make_task(config_of(config, p), &shared));
       } catch (const Error& e) {
         fail("mix.{}: {}", config.mix[p].name, e.what());
       }
@@ -146,7 +146,7 @@ class Mixture : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_mixture(const TrainConfig& config, const text::Tokenizer* given) {
+std::unique_ptr<Task> make_mixture(const TrainConfig& config, const Origin* given) {
   const auto trained = [&] {
     std::vector<TrainingTexts> sets;
     std::vector<std::string_view> all;
@@ -159,7 +159,8 @@ std::unique_ptr<Task> make_mixture(const TrainConfig& config, const text::Tokeni
     }
     return train_tokenizer(config.tokenizer, all, objectives);
   };
-  return std::make_unique<Mixture>(config, tokenizer_for(config, given, trained));
+  Origin shared = given ? *given : Origin{"", tokenizer_for(config, given, trained), {}};
+  return std::make_unique<Mixture>(config, shared);
 }
 
 }  // namespace qkv

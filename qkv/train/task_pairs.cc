@@ -78,7 +78,7 @@ class SequenceToSequence : public TaskOfSequences {
 
 }  // namespace
 
-std::unique_ptr<Task> make_sequence_to_sequence(const TrainConfig& config, const text::Tokenizer* given) {
+std::unique_ptr<Task> make_sequence_to_sequence(const TrainConfig& config, const Origin* given) {
   const ModelSpec& m = config.model;
   const bool alone = m.architecture == Architecture::decoder;
   check(m.context > (alone ? 2 : 1), "model.context: {} tokens leave no room for a source and its end",

@@ -9,19 +9,21 @@
 namespace qkv {
 
 // Algorithm 13: windows of a text.
-std::unique_ptr<Task> make_language_modelling(const TrainConfig& config, const text::Tokenizer* given);
+std::unique_ptr<Task> make_language_modelling(const TrainConfig& config, const Origin* given);
 // Algorithm 12: texts with hidden tokens.
-std::unique_ptr<Task> make_masked_language_modelling(const TrainConfig& config, const text::Tokenizer* given);
+std::unique_ptr<Task> make_masked_language_modelling(const TrainConfig& config, const Origin* given);
 // Algorithm 11: targets given their sources.
-std::unique_ptr<Task> make_sequence_to_sequence(const TrainConfig& config, const text::Tokenizer* given);
+std::unique_ptr<Task> make_sequence_to_sequence(const TrainConfig& config, const Origin* given);
 // Algorithm 11 on texts that were corrupted: T5's spans, BART's noise.
-std::unique_ptr<Task> make_text_restoration(const TrainConfig& config, const text::Tokenizer* given);
+std::unique_ptr<Task> make_text_restoration(const TrainConfig& config, const Origin* given);
+// What the assistant says in conversations.
+std::unique_ptr<Task> make_chat(const TrainConfig& config, const Origin* given);
 // Pairs of texts whose vectors should be near each other.
-std::unique_ptr<Task> make_embedding(const TrainConfig& config, const text::Tokenizer* given);
+std::unique_ptr<Task> make_embedding(const TrainConfig& config, const Origin* given);
 // Classes, tags and answers.
-std::unique_ptr<Task> make_labelled(const TrainConfig& config, const text::Tokenizer* given);
+std::unique_ptr<Task> make_labelled(const TrainConfig& config, const Origin* given);
 // Several data sets in turn, each with an objective of its own.
-std::unique_ptr<Task> make_mixture(const TrainConfig& config, const text::Tokenizer* given);
+std::unique_ptr<Task> make_mixture(const TrainConfig& config, const Origin* given);
 
 // A task whose batches are sequences of like lengths, filled by tokens.
 class TaskOfSequences : public Task {

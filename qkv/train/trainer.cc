@@ -244,8 +244,8 @@ class Run {
       folder_.expect_startable(mode);
     if (rehearsal) folder_.expect_writable();
     if (mode != StartMode::resume) return make_task(config_, nullptr);
-    const auto tokenizer = text::Tokenizer::load(folder_.last());
-    return make_task(config_, &tokenizer);
+    const Origin last = Origin::at(folder_.last());
+    return make_task(config_, &last);
   }
 
   // Refuses a run that the memory does not hold, before it takes any.
@@ -400,7 +400,30 @@ class Run {
     }
   }
 
-  void save_best() { save_model_dir(folder_.best(), training_->model(), task_->tokenizer()); }
+  // What stands beside the weights: as in the model that the run began with, but for what this one says of
+  // it.
+  ModelFiles model_files() const {
+    ModelFiles files{task_->tokenizer(), special_ids_of(task_->tokenizer(), config_.model.architecture)};
+    files.chat_template = task_->chat_template();
+    // A run's first checkpoint has what its later ones need.
+    if (folder_.has_checkpoint())
+      files.companions_of = folder_.last();
+    else if (!config_.from.empty())
+      files.companions_of = resolve_model_dir(config_.from);
+    if (!files.companions_of.empty()) {
+      SpecialIds before = load_special_ids(files.companions_of);
+      files.ids.pad = before.pad;
+      bool pairs = writes_targets(config_.objective);
+      for (const MixedSet& set : config_.mix) pairs |= writes_targets(set.objective);
+      if (!before.eos.empty() && (before.decoder_start >= 0 || !pairs)) files.ids = std::move(before);
+    }
+    for (const int64_t id : task_->ends())
+      if (std::find(files.ids.eos.begin(), files.ids.eos.end(), id) == files.ids.eos.end())
+        files.ids.eos.push_back(id);
+    return files;
+  }
+
+  void save_best() { save_model_dir(folder_.best(), training_->model(), model_files()); }
 
   void save() {
     training_->expect_finite(state_.step);  // a broken model must not replace a good one
@@ -408,7 +431,7 @@ class Run {
     if (folder_.has_checkpoint())
       if (const int64_t step = load_trainer_state(folder_.last()).step; step != state_.step)
         folder_.retire_last(step, config_.keep);
-    save_checkpoint(folder_.last(), *training_, task_->tokenizer(), state_);
+    save_checkpoint(folder_.last(), *training_, model_files(), state_);
   }
 
   TrainConfig config_;

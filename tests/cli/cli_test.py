@@ -718,6 +718,81 @@ class Chat(FinishedRun):
         self.refused("chat", "assistant", "--temperature", "-1", stdin="the\n", status=2, says="temperature")
 
 
+class Conversations(CliTest):
+    """What the assistant says in conversations: a run of its own, and one that goes on with it."""
+    CONFIG = """
+data = { train = "talks.jsonl", valid_fraction = 0.1 }
+tokenizer = { vocab_size = 300 }
+model = { context = 48, width = 32, layers = 1, heads = 2 }
+train = { objective = "chat", out = "run", steps = 60, batch_tokens = 400, learning_rate = 1e-2, eval_every = 30, checkpoint_every = 20, precision = "f32" }
+"""
+
+    def setUp(self):
+        super().setUp()
+        talk = lambda w: {"messages": [{"role": "user", "content": w}, {"role": "assistant", "content": "so be it"}]}
+        self.write("talks.jsonl", "".join(json.dumps(talk(w)) + "\n" for w in WORDS * 3))
+        self.write("config.toml", self.CONFIG)
+
+    def generation(self, run):
+        return json.loads(read(self.path(run, "best", "generation_config.json")))
+
+    def test_a_run_answers_and_goes_on(self):
+        trained = self.ok("train", "config.toml")
+        self.assertIn("of them to learn", trained.err)
+        self.assertIn("that the assistant says", trained.err)
+        answer = self.ok("chat", "run", "--temperature", "0", stdin="quick\n").out
+        self.assertEqual(answer, "so be it\n")
+        self.assertIn(b"generation", read(self.path("run/best/chat_template.jinja")))
+        report = json.loads(self.ok("eval", "run", "--data", "talks.jsonl", "--json").out)
+        self.assertLess(report["loss"], 0.2)
+        self.assertEqual(report["conversations"], 3 * len(WORDS))
+        # Whoever goes on with it has its template, its ends and how it generates.
+        end = self.generation("run")["eos_token_id"]
+        self.assertEqual(len(end), 2)
+        with open(self.path("run/best/generation_config.json"), "w", encoding="utf8") as file:
+            json.dump({"eos_token_id": end, "top_k": 7}, file)
+        for out, settings in (("tuned", ["train.learning_rate=1e-4"]), ("adapted", ["model.lora_rank=2"])):
+            more = [part for s in settings for part in ("--set", s)]
+            self.write("on.toml", re.sub("tokenizer = .*|model = .*", "", self.CONFIG) + '[model]\nfrom = "run"\n')
+            self.ok("train", "on.toml", "--set", f"train.out={out}", "--set", "train.steps=20", *more)
+            self.assertEqual(self.generation(out)["eos_token_id"], end)
+            self.assertEqual(self.generation(out)["top_k"], 7)
+            self.assertEqual(self.ok("chat", out, "--temperature", "0", stdin="quick\n").out, answer)
+        self.ok("merge", "adapted", "--out", "merged")
+        self.assertEqual(self.ok("chat", "merged", "--temperature", "0", stdin="quick\n").out, answer)
+
+    def test_resumes_bit_for_bit(self):
+        self.ok("train", "config.toml", "--set", "train.out=whole")
+        self.ok("train", "config.toml", "--set", "train.keep=3")
+        older = [name for name in os.listdir(self.path("run")) if re.fullmatch(r"step-0*40", name)]
+        shutil.rmtree(self.path("run", "last"))
+        shutil.copytree(self.path("run", older[0]), self.path("run", "last"))
+        self.ok("train", "config.toml", "--set", "train.keep=3", "--resume")
+        for name in ("model.safetensors", "chat_template.jinja", "generation_config.json"):
+            with open(self.path("whole", "last", name), "rb") as a, open(self.path("run", "last", name), "rb") as b:
+                self.assertEqual(a.read(), b.read(), name)
+
+    def test_what_is_wrong_is_refused(self):
+        good = read(self.path("talks.jsonl")).decode()
+        for line, says in (("{", "talks.jsonl:2"), ("3", ["talks.jsonl:2", "messages"]), ('{"messages": 1}', "talks.jsonl:2"),
+                           ('[{"content": "x"}]', ["talks.jsonl:2", "messages[0]", "role"]),
+                           ('[{"role": "user", "content": "x"}]', ["talks.jsonl:2", "assistant says nothing"])):
+            self.write("talks.jsonl", good.replace("\n", "\n" + line + "\n", 1))
+            self.refused("train", "config.toml", says=says, allow_progress=True)
+            self.assertFalse(os.path.exists(self.path("run")))
+        self.write("talks.jsonl", good)
+        self.write("bad.jinja", "{% for m in messages %}{{ m.nothing() }}{% endfor %}")
+        self.refused("train", "config.toml", "--set", "data.chat_template=bad.jinja", says=["talks.jsonl:1", "bad.jinja", "line 1"],
+                     allow_progress=True)
+        self.refused("train", "config.toml", "--set", "data.chat_template=none.jinja", says="none.jinja")
+        self.refused("train", "config.toml", "--set", "model.architecture=encoder", status=2, says=["chat", "decoder"])
+        self.write("plain.toml", configuration())
+        self.refused("train", "plain.toml", "--set", "data.chat_template=bad.jinja", status=2, says="data.chat_template")
+        # A tokenizer without ChatML's tokens.
+        self.ok("train", "plain.toml", "--set", "train.steps=1", "--set", "train.out=plain")
+        self.refused("train", "config.toml", "--set", "tokenizer.path=plain/last", says=["chat_template", "<|im_end|>"])
+
+
 class Adapters(CliTest):
     """A run beside another run's model, on a text with other letters."""
     CONFIG = """
@@ -813,6 +888,24 @@ train.precision = "f32"
         super().setUp()
         self.write("pairs.tsv", "source\ttarget\n" + "".join(f"{w}\t{w[::-1]}\n" for w in WORDS * 5))
         self.write("config.toml", self.CONFIG)
+
+    def test_a_model_is_taught_between_the_tokens_that_it_names(self):
+        """As T5, whose targets begin with padding."""
+        self.ok("train", "config.toml")
+        config = json.loads(read(self.path("run/best/config.json")))
+        for name in ("config.json", "generation_config.json"):
+            more = {"length_penalty": 0.5} if name.startswith("gen") else {}
+            fields = json.loads(read(self.path("run/best", name)))
+            self.write("run/best/" + name, json.dumps({**fields, **more, "decoder_start_token_id": 70, "eos_token_id": 71}))
+        self.write("on.toml", re.sub("(?m)^(model|tokenizer).*", "", self.CONFIG) + 'model.from = "run"\n')
+        learnt = self.ok("train", "on.toml", "--set", "train.out=on", "--set", "train.steps=60",
+                         "--set", "train.learning_rate=1e-2", "--set", "train.eval_every=30").err
+        fields = json.loads(read(self.path("on/best/generation_config.json")))
+        self.assertEqual((fields["decoder_start_token_id"], fields["eos_token_id"], fields["length_penalty"]), (70, 71, 0.5))
+        self.assertNotEqual(config["decoder_start_token_id"], 70)
+        # What was learnt is what is asked for: the loss of eval is that of the run.
+        loss = json.loads(self.ok("eval", "on", "--data", "pairs.tsv", "--json").out)["loss"]
+        self.assertLess(abs(loss - float(re.findall(r"validation loss ([0-9.]+)", learnt)[-1])), 0.5)
 
     def test_a_run_and_its_use(self):
         trained = self.ok("train", "config.toml")

@@ -64,6 +64,13 @@ class MadeData(unittest.TestCase):
         summary = self.qkv("summarize", "run", stdin=text + "\n")
         self.assertRegex(summary, r"^\w+ (beat \w+|and \w+ drew) \d:\d on Sunday\.\n$")
 
+    def test_chat(self):
+        self.trained("chat", "conversations.jsonl", 3000, "train.steps=400")
+        self.assertLess(self.figures("chat", "test.jsonl", 100)["loss"], 0.05)
+        answers = self.qkv("chat", "run", "--temperature", "0",
+                           stdin="What is 3 plus 4?\nTurn round: sun moon lake\nThanks.\n")
+        self.assertEqual(answers, "3 plus 4 is 7.\nlake moon sun\nYou are welcome.\n")
+
 
 if __name__ == "__main__":
     QKV = os.path.abspath(sys.argv.pop(1))

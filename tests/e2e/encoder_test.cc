@@ -302,9 +302,9 @@ TEST_F(Encoders, TheTestPartStaysWhatItIs) {
   const auto parts = [&](const std::vector<std::string>& more) {
     std::vector<std::string> keys = {"data.valid=[]", "data.test_fraction=0.2"};
     keys.insert(keys.end(), more.begin(), more.end());
-    const text::Tokenizer tokenizer = testing::word_pieces({"left right ant bee cow dog"});
+    const Origin origin{"", testing::word_pieces({"left right ant bee cow dog"}), {}};
     std::vector<std::string> lines;
-    std::istringstream in(make_task(config("classify", "run", keys), &tokenizer)->fingerprint());
+    std::istringstream in(make_task(config("classify", "run", keys), &origin)->fingerprint());
     for (std::string line; std::getline(in, line);) lines.push_back(line);
     return lines;
   };

@@ -1,0 +1,30 @@
+// What a run goes on from.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "qkv/io/model_dir.h"
+#include "qkv/text/tokenizer.h"
+#include "qkv/train/config.h"
+
+namespace qkv {
+
+// The model that a run begins with, or its own last checkpoint.
+struct Origin {
+  std::string dir;  // its directory
+  text::Tokenizer tokenizer;
+  SpecialIds ids;
+
+  static Origin at(const std::string& dir) {
+    return {dir, text::Tokenizer::load(dir), load_special_ids(dir)};
+  }
+};
+
+// Of a configuration: nothing where a model is made anew. Throws Error naming what the directory lacks.
+inline std::optional<Origin> origin_of(const TrainConfig& config) {
+  if (config.from.empty()) return std::nullopt;
+  return Origin::at(resolve_model_dir(config.from));
+}
+
+}  // namespace qkv
