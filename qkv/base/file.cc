@@ -140,6 +140,13 @@ std::shared_ptr<const MappedFile> MappedFile::of(int fd, const std::string& name
   return file;
 }
 
+void MappedFile::release(const void* data, size_t size) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page,
+                  end = (reinterpret_cast<uintptr_t>(data) + size) / page * page;  // whole pages alone
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 FileText map_text(const std::string& path) {
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) {

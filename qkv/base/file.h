@@ -28,6 +28,9 @@ class MappedFile {
   size_t size() const { return size_; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
+  // These bytes, of a mapped file, take no memory of the process until they are read again.
+  static void release(const void* data, size_t size);
+
  private:
   friend class ScratchFile;
   MappedFile() = default;

@@ -59,6 +59,14 @@ auto find_tensor(const Safetensors& file, const WeightName& w, const std::string
   return file.tensors.end();
 }
 
+// Once a tensor was copied, the file's pages need not stay in memory.
+void release_copied(const Safetensors& file, const Tensor& stored, const Tensor& value) {
+  const auto* begin = static_cast<const std::byte*>(stored.raw());
+  const auto* used = static_cast<const std::byte*>(value.raw());
+  if (file.mapped && (used < begin || used >= begin + stored.bytes()))
+    MappedFile::release(begin, static_cast<size_t>(stored.bytes()));
+}
+
 // The file's elements as rows of the parameter, or as columns of them.
 Shape plain_shape(const WeightName& w, const Parameter& p) {
   const int64_t rows = (w.rows > 0 ? w.rows : p.shape[0]) + w.unused;
@@ -100,11 +108,13 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
       p->value = w.unused > 0           ? value.slice_rows(w.unused, shape[0])
                  : !w.row_order.empty() ? reordered(value, w.row_order, false)
                                         : value;
+      release_copied(from.file, stored, p->value);
       continue;
     }
     if (!p->value.defined()) p->value = Tensor::empty(p->shape, value.dtype());
     const int64_t row = p->value.bytes() / p->shape[0];
     std::memcpy(static_cast<std::byte*>(p->value.raw()) + w.first_row * row, value.raw(), w.rows * row);
+    release_copied(from.file, stored, p->value);
     filled[p] += w.rows;
   }
   for (const auto& [p, rows] : filled)

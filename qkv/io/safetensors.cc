@@ -106,7 +106,9 @@ Safetensors parse_safetensors(const std::byte* data, size_t size, std::shared_pt
 
 Safetensors read_safetensors(const std::string& path) {
   const auto file = MappedFile::open(path);
-  return parse_safetensors(file->data(), file->size(), file, path);
+  Safetensors out = parse_safetensors(file->data(), file->size(), file, path);
+  out.mapped = true;
+  return out;
 }
 
 void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors,

@@ -16,6 +16,7 @@ namespace qkv {
 struct Safetensors {
   std::map<std::string, Tensor> tensors;
   std::map<std::string, std::string> metadata;
+  bool mapped = false;  // the tensors are views of mapped files
 };
 
 // Tensors are views of the mapped file and keep it mapped. The file is not trusted: every count, offset and

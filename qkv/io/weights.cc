@@ -47,6 +47,7 @@ ModelWeights read_weights(const std::string& dir) {
   check(!path.empty(), "{}{}: missing", dir, kFile);
   if (path.ends_with(kFile)) return {path, read_safetensors(path)};
   ModelWeights weights{path, {}};
+  weights.file.mapped = true;
   const auto map = parse_weight_map(read_file(path), path);
   std::map<std::string, Safetensors> shards;
   for (const auto& [tensor, name] : map) {

@@ -1,5 +1,7 @@
 #include "qkv/io/model_dir.h"
 
+#include <sstream>
+
 #include "qkv/base/file.h"
 #include "qkv/io/safetensors.h"
 #include "tests/unit/expect_error.h"
@@ -66,6 +68,36 @@ TEST(ModelDir, LoadsInBf16AndSavesMasters) {
   model->parameters().prepare_training(DType::bf16, 1);
   save_model(dir.path(), *model);
   EXPECT_EQ(read_file(dir.path() + "/model.safetensors"), before);
+}
+
+// Memory that the mappings of a file take of this process.
+int64_t resident_bytes_of(const std::string& file) {
+  std::istringstream lines(read_file("/proc/self/smaps"));
+  int64_t kilobytes = 0;
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find('-') < line.find(' '))
+      inside = line.ends_with(file);  // the head of a mapping: begin-end ...
+    if (inside && line.starts_with("Rss:")) kilobytes += std::stoll(line.substr(4));
+  }
+  return kilobytes * 1024;
+}
+
+// Weights that were copied, to be converted or joined, are not held a second time in the mapped file.
+TEST(ModelDir, WhatIsCopiedOfAFileTakesNoMemoryOfIt) {
+  const ScratchDir dir;
+  ModelSpec spec = gpt2_spec(4000, 16, 256, 4, 4);
+  save_model(dir.path(), *drawn(spec));
+  const std::string file = dir.path() + "/model.safetensors";
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(file));
+  const auto model = load_model(dir.path(), DType::bf16);
+  EXPECT_LT(resident_bytes_of(file), bytes / 5);
+  EXPECT_GT(model->parameters().count(), 4'000'000);
+  const auto as_it_lies = load_model(dir.path(), DType::f32);
+  double sum = 0;
+  for (const Parameter& p : as_it_lies->parameters().all()) sum += p.value.values<float>().back();
+  EXPECT_NE(sum, 0);
+  expect_same_weights(*as_it_lies, *load_model(dir.path(), DType::f32));
 }
 
 TEST(ModelDir, SpecialIdsAreKept) {
