@@ -31,7 +31,7 @@ void run(const Options& o) {
   const int64_t batch = config.batch == 0 ? std::max<int64_t>(1, most) : config.batch;
   const MemoryPlan memory = memory_plan(config, batch);
   const int64_t parameters = Transformer(config.model).parameters().count();
-  const int64_t tokens = batch * config.accumulate * config.model.context;
+  const int64_t tokens = batch * config.accumulate * config.window_length();
   const double flops = flops_per_step(config, batch);
   const bool timed = !o.no_timing && memory.total() <= limit;
   const double seconds = timed ? measure_step_seconds(config, batch) : 0;
@@ -56,7 +56,7 @@ void run(const Options& o) {
   }
   fmt::print("parameters     {:L}\n", parameters);
   fmt::print("tokens         {} a step ({} x {} x {}), {} steps: {:.2f} passes over the text\n", tokens,
-             batch, config.accumulate, config.model.context, config.steps, passes);
+             batch, config.accumulate, config.window_length(), config.steps, passes);
   fmt::print("memory         {} of {} {}\n", memory_text(static_cast<double>(memory.total())),
              memory_text(static_cast<double>(limit)), config.memory_gb > 0 ? "allowed" : "free");
   for (const auto& [name, bytes] : memory.parts())

@@ -95,6 +95,7 @@ struct TrainConfig {
   std::string out = "runs/model";
   int64_t steps = 1000;
   int64_t batch = 16;           // windows of a micro-batch; 0: as many as fit into memory
+  int64_t window = 0;           // tokens of a window of a text; 0: the model's context
   int64_t batch_tokens = 4096;  // of a micro-batch of sequences whose lengths differ
   int64_t accumulate = 1;       // micro-batches of a step
   uint64_t seed = 1;
@@ -113,6 +114,7 @@ struct TrainConfig {
   std::string sample_prompt;    // what it continues; empty: the start of the validation text
 
   DType compute() const;  // of precision, on this processor
+  int64_t window_length() const { return window > 0 ? window : model.context; }
 };
 
 // Reads `path` and applies overrides ("train.steps=10"). Unknown or mistyped keys and values out of range are

@@ -393,6 +393,8 @@ void visit(TrainConfig& c, Visitor& v) {
     Range<double>{0, 0.9});
   v({"token_mask", "of them, hidden (classify, tag)"}, c.augmentation.mask, Range<double>{0, 0.9});
   v({"batch", "windows of a micro-batch; \"fit\": as many as fit into memory"}, c.batch, kCount, "fit");
+  v({"window", "tokens of a text that are read together (next_token); 0: the model's context"}, c.window,
+    Range<int64_t>{0, 1 << 24});
   v({"batch_tokens", "of a micro-batch of sequences: all but next_token's"}, c.batch_tokens,
     Range<int64_t>{2, 1 << 24});
   v({"accumulate", "micro-batches of a step"}, c.accumulate, kCount);

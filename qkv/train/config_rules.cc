@@ -339,6 +339,9 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
         "{}: train.batch_tokens: only for sequences, as of train.objective = sequence_to_sequence: give "
         "train.batch",
         path);
+  only_for({next_token}, "train.window", c.window == 0);
+  if (c.window > c.model.context)
+    usage("{}: train.window: {} tokens are more than model.context = {}", path, c.window, c.model.context);
   only_for({span_corruption}, "train.span_density", c.spans.density == defaults.spans.density);
   only_for({span_corruption, denoise}, "train.span_length",
            c.spans.mean_length == defaults.spans.mean_length);

@@ -35,15 +35,14 @@ namespace {
 
 // In parts that are read side by side; what layers remember of a part goes along.
 void evaluate_with_memory(const Transformer& model, const TokenStream& stream, int64_t windows,
-                          Evaluation& e) {
+                          int64_t length, Evaluation& e) {
   // Whatever the batch, as each part begins without a memory: of so many windows at least, while there are
   // enough.
   constexpr int64_t kStreams = 8, kWindows = 16;
-  const int64_t context = model.spec().context;
-  const int64_t all = (stream.size() - 1 + context - 1) / context;
+  const int64_t all = (stream.size() - 1 + length - 1) / length;
   if (all <= 0) return;
   const int64_t count = std::clamp<int64_t>(all / kWindows, 1, kStreams);
-  const StreamWindows streams(stream, context, count);
+  const StreamWindows streams(stream, length, count);
   const int64_t steps =
       windows == 0 ? streams.steps() : std::min(streams.steps(), std::max<int64_t>(1, windows / count));
   const auto states = model.make_segment_states(count);
@@ -59,16 +58,18 @@ void evaluate_with_memory(const Transformer& model, const TokenStream& stream, i
 
 }  // namespace
 
-Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t batch, int64_t windows) {
+Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t batch, int64_t windows,
+                    int64_t length) {
   const NoGrad guard;
-  const EveryWindow every(stream, model.spec().context, windows);
+  if (length == 0) length = model.spec().context;
+  const EveryWindow every(stream, length, windows);
   Evaluation e;
   int64_t sequences = 0;  // so far: prefixes do not depend on the batches
   e.of_tokens = stream.size();
   e.characters = stream.characters;
   e.bytes = stream.bytes;
   if (model.spec().memory > 0) {
-    evaluate_with_memory(model, stream, windows, e);
+    evaluate_with_memory(model, stream, windows, length, e);
     return e;
   }
   for (int64_t first = 0; first < every.windows(); first += batch) {

@@ -38,9 +38,10 @@ struct Evaluation {
   double bits_per_byte() const;
 };
 
-// Predicts the stream in windows that do not overlap, `batch` at a time; at most `windows` of them, spread
-// evenly over the text (0: all).
-Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t batch, int64_t windows = 0);
+// Predicts the stream in windows that do not overlap, of `length` tokens (0: the model's context), `batch` at
+// a time; at most `windows` of them, spread evenly over the text (0: all).
+Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t batch, int64_t windows = 0,
+                    int64_t length = 0);
 
 // Predicts every pair's target, about `tokens` tokens at a time. Characters and bytes are the targets'.
 Evaluation evaluate(const Transformer& model, const PairStream& pairs, SequenceEnds ends, int64_t tokens);

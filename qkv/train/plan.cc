@@ -78,7 +78,7 @@ int64_t kept_by_source_attention(const ModelSpec& m, int64_t element) {
 
 // Rows of a micro-batch in each stack; sources and targets share a batch of pairs.
 int64_t rows_of(const TrainConfig& config, Objective objective, int64_t batch) {
-  if (objective == Objective::next_token) return batch * config.model.context;
+  if (objective == Objective::next_token) return batch * config.window_length();
   if (config.model.architecture == Architecture::encoder_decoder) return config.batch_tokens / 2;
   // What is predicted in an order of its own is read twice.
   const double twice = objective == Objective::permutation ? config.masking.rate : 0;
@@ -119,7 +119,8 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
   const Columns c(m);
   // Remembered rows are read with the others: joined and in order, projected; and kept, twice while they
   // change.
-  const int64_t remembered = batch * config.accumulate * std::min(m.memory, m.context * config.steps);
+  const int64_t remembered =
+      batch * config.accumulate * std::min(m.memory, config.window_length() * config.steps);
   plan.activations = remembered * m.layers * 2 * c.width * element +
                      (m.memory > 0 ? (remembered / config.accumulate + rows) * m.layers *
                                          (3 * c.width + c.qkv + c.normed) * element
@@ -163,7 +164,7 @@ int64_t largest_batch(const TrainConfig& config, int64_t limit) {
   const auto fits = [&](int64_t batch) { return memory_plan(config, batch).total() <= limit; };
   if (!fits(1)) return 0;
   int64_t least = 1,
-          most = std::numeric_limits<int32_t>::max() / config.model.context;  // what a batch can hold
+          most = std::numeric_limits<int32_t>::max() / config.window_length();  // what a batch can hold
   if (fits(most)) return most;
   while (most - least > 1) {
     const int64_t middle = least + (most - least) / 2;
@@ -180,7 +181,7 @@ double flops_per_step(const TrainConfig& config, int64_t batch) {
   const double rows = d(rows_of(config, batch) * config.accumulate);
   const double block = d(c.width) * d(c.qkv) + d(c.heads_out) * d(c.width) + 2 * d(c.width) * d(c.hidden);
   // Keys that a query sees on average; of sequences that are no windows of a text, few.
-  const double seen = config.objective == Objective::next_token ? (d(m.context) + 1) / 2 : 0;
+  const double seen = config.objective == Objective::next_token ? (d(config.window_length()) + 1) / 2 : 0;
   const double layers = d(m.layers + m.encoder_layers);
   const double cross = pairs ? d(m.layers) * (d(c.width) * d(c.qkv) + d(c.heads_out) * d(c.width)) : 0;
   const double attention = d(c.heads) * seen * d(m.attention.d_qk + m.attention.d_vo);
@@ -193,7 +194,7 @@ double flops_per_step(const TrainConfig& config, int64_t batch) {
 
 double measure_step_seconds(const TrainConfig& config, int64_t batch) {
   constexpr int64_t kTokens = 2048;  // enough to tell a step's time, few enough not to wait for it
-  const int64_t context = config.model.context;
+  const int64_t context = config.window_length();
   const int64_t windows = std::clamp<int64_t>(kTokens / context, 1, batch);
   TokenStream stream;
   std::vector<int32_t> tokens(context + 1);

@@ -13,24 +13,24 @@ class LanguageModelling : public Task {
         text_(std::move(corpus.text)),
         cached_(corpus.cached),
         source_(fmt::format("{}", fmt::join(config.data.train, ", "))),
-        windows_(text_.train, config.model.context, config.seed, source_) {}
+        windows_(text_.train, config.window_length(), config.seed, source_) {}
 
   std::string data_text() const override {
     return fmt::format("{} training and {} validation tokens{}", human_count(text_.train.size()),
                        human_count(text_.valid.size()), cached_ ? " (cached)" : "");
   }
   std::string step_text(int64_t batch) const override {
-    return fmt::format("{} x {} tokens", batch * config_.accumulate, config_.model.context);
+    return fmt::format("{} x {} tokens", batch * config_.accumulate, config_.window_length());
   }
   std::string fingerprint() const override { return fingerprint_of(text_); }
   int64_t largest_batch() const override {
-    return text_.train.size() / config_.model.context / config_.accumulate;
+    return text_.train.size() / config_.window_length() / config_.accumulate;
   }
   void expect_batch(int64_t batch) const override {
     if (config_.model.memory > 0) streams(batch);
   }
   double tokens_a_step(int64_t batch) const override {
-    return static_cast<double>(batch * config_.accumulate * config_.model.context);
+    return static_cast<double>(batch * config_.accumulate * config_.window_length());
   }
   std::vector<Batch> batches(int64_t step, int64_t batch) override {
     std::vector<Batch> out;
@@ -47,7 +47,7 @@ class LanguageModelling : public Task {
     return out;
   }
   Evaluation evaluate(const Transformer& model, int64_t batch, bool all) const override {
-    return qkv::evaluate(model, text_.valid, batch, all ? 0 : config_.eval_windows);
+    return qkv::evaluate(model, text_.valid, batch, all ? 0 : config_.eval_windows, config_.window_length());
   }
   bool looks_at_all() const override { return config_.eval_windows == 0; }
   OrderedJson sample(const Transformer& model) const override {
@@ -66,7 +66,7 @@ class LanguageModelling : public Task {
  private:
   // That a model with memory reads on in.
   StreamWindows streams(int64_t batch) const {
-    return {text_.train, config_.model.context, batch * config_.accumulate, source_};
+    return {text_.train, config_.window_length(), batch * config_.accumulate, source_};
   }
 
   TokenizedText text_;

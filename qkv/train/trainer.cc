@@ -266,7 +266,7 @@ class Run {
     TrainConfig frugal = config_;
     frugal.recompute = true;
     const bool recompute_helps = !config_.recompute && largest_batch(frugal, limit) > fits;
-    fail("{} windows of {} tokens need {}, but {} {}: {}{}", state_.batch, config_.model.context,
+    fail("{} windows of {} tokens need {}, but {} {}: {}{}", state_.batch, config_.window_length(),
          memory_text(static_cast<double>(needed)), memory_text(static_cast<double>(limit)),
          config_.memory_gb > 0 ? "are allowed (train.memory_gb)" : "are free",
          fits > 0 ? fmt::format("set train.batch = {}", fits) : std::string("choose a smaller model"),

@@ -2008,6 +2008,12 @@ class BadTraining(CliTest):
         self.assertFalse(os.path.exists(self.path("new")), "a run that could not start left something")
         self.assert_no_leftovers()
 
+    def test_windows_longer_than_the_context(self):
+        self.write("config.toml", configuration())
+        self.refused("train", "config.toml", "--set", "train.window=4096", status=2, says=["train.window", "4096", "model.context"])
+        self.refused("train", "config.toml", "--set", "train.objective=sequence_to_sequence", "--set", "train.window=8",
+                     "--set", "train.batch=16", status=2, says=["train.window", "next_token"])
+
     def test_texts(self):
         self.write("empty.txt", "")
         self.write("short.txt", "too short")

@@ -196,6 +196,24 @@ TEST_F(RunTest, ResumingWithMemoryEqualsNeverHavingStopped) {
   EXPECT_FALSE(file_exists(config("short").out));
 }
 
+// A model of a longer context learns from shorter windows what one of that context learns.
+TEST_F(RunTest, WindowsMayBeShorterThanTheContext) {
+  config_.model.positions = Positions::rotary;
+  config_.model.attention.rotary.width = config_.model.attention.d_qk;
+  train(config("short"), StartMode::overwrite, nullptr);
+  const int64_t length = config_.model.context;
+  config_.model.context = 64 * length;
+  config_.window = length;
+  train(config("long"), StartMode::overwrite, nullptr);
+  for (const char* file : {"/last/model.safetensors", "/best/model.safetensors"})
+    EXPECT_EQ(read_file(config("short").out + file), read_file(config("long").out + file)) << file;
+  EXPECT_EQ(load_spec(config("long").out + "/best").context, 64 * length);
+  config_.model.vocab_size = 26;
+  const int64_t activations = memory_plan(config_, 2).activations;
+  config_.window = 0;
+  EXPECT_GT(memory_plan(config_, 2).activations, 32 * activations);
+}
+
 TEST_F(RunTest, LearnsARepetitiveText) {
   TrainConfig c = config("learn");
   c.steps = 150;
