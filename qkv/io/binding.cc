@@ -1,5 +1,7 @@
 #include "qkv/io/binding.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <map>
 
@@ -104,6 +106,7 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
     if (!w.shape.empty()) value = value.view(0, plain_shape(w, *p));
     if (w.transposed) value = transposed(value);
     used.insert(it->first);
+    if (stored.dtype() != DType::f32) model.parameters().stored[w.file] = stored.dtype();
     if (w.rows == 0) {
       p->value = w.unused > 0           ? value.slice_rows(w.unused, shape[0])
                  : !w.row_order.empty() ? reordered(value, w.row_order, false)
@@ -120,6 +123,23 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
   for (const auto& [p, rows] : filled)
     check(rows == p->shape[0], "{}: parts of '{}' are missing", from.path, p->name);
   return used;
+}
+
+Tensor as_stored(const Tensor& x, DType type) {
+  const std::span<const float> values = x.values<float>();
+  if (type == DType::bf16) {
+    const auto fits = [](float v) { return (std::bit_cast<uint32_t>(v) & 0xFFFFu) == 0; };
+    return std::all_of(values.begin(), values.end(), fits) ? convert(x, DType::bf16) : x;
+  }
+  if (type != DType::f16) return x;
+  Tensor out = Tensor::empty(x.shape(), DType::f16);
+  auto* to = static_cast<uint16_t*>(out.raw());
+  for (const float v : values) {
+    const auto bits = f16_from_float(v);
+    if (!bits) return x;
+    *to++ = *bits;
+  }
+  return out;
 }
 
 Tensor as_in_file(const WeightName& w, const Parameter& p, Tensor x) {

@@ -25,6 +25,10 @@ struct TensorSource {
 std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightName>& names,
                                    const TensorSource& from, DType compute);
 
+// An f32 tensor in the type that a file had it in, where that is bf16 or f16 and holds its values; else as it
+// is.
+Tensor as_stored(const Tensor& x, DType type);
+
 // The tensor that a file has of a parameter, which is `value` f32.
 Tensor as_in_file(const WeightName& name, const Parameter& parameter, Tensor value);
 

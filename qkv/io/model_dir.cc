@@ -151,10 +151,12 @@ void save_model(const std::string& dir, const Transformer& model, const SpecialI
   write_file_atomically(dir + "/config.json", config.dump(2) + "\n");
   write_file_atomically(dir + "/generation_config.json", generation.dump(2) + "\n");
   if (model.spec().lora.any()) return save_adapters(dir, model);
-  write_safetensors(
-      dir + "/model.safetensors",
-      named_tensors(model, [](const Parameter& p) { return p.master.defined() ? p.master : p.value; }),
-      {{"format", "pt"}});
+  auto tensors =
+      named_tensors(model, [](const Parameter& p) { return p.master.defined() ? p.master : p.value; });
+  const auto& stored = model.parameters().stored;
+  for (auto& [name, tensor] : tensors)
+    if (const auto it = stored.find(name); it != stored.end()) tensor = as_stored(tensor, it->second);
+  write_safetensors(dir + "/model.safetensors", tensors, {{"format", "pt"}});
 }
 
 }  // namespace qkv

@@ -32,7 +32,8 @@ struct SpecialIds {
 };
 SpecialIds load_special_ids(const std::string& dir);
 
-// Writes both files into an existing directory. Weights are f32 (the masters where there are any).
+// Writes both files into an existing directory. Weights are f32 (the masters where there are any); tensors
+// that were read as bf16 or f16 and are still what these can hold are written so.
 void save_model(const std::string& dir, const Transformer& model, const SpecialIds& ids = {});
 
 // The family's name of each parameter with the tensor that `pick` chooses for it, laid out as in the file.

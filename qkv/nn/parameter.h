@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -62,6 +63,9 @@ struct Arena {
 // All parameters of a model, in the order in which its layers add them.
 class Parameters {
  public:
+  // Types of tensors in the file that they were read from, by its names; f32 where a name is missing.
+  std::map<std::string, DType> stored = {};
+
   // A new parameter; the reference stays valid. Throws Error when the name is taken.
   Parameter& add(std::string name, Shape shape, ParameterKind kind, Initializer initializer);
 

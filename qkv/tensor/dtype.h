@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace qkv {
@@ -82,5 +83,7 @@ double decimal(float x);
 
 // f16 is a storage format only: expanded to f32 when a file is read.
 float float_from_f16(uint16_t bits);
+// The bits of a number that f16 can hold; nothing for others.
+std::optional<uint16_t> f16_from_float(float x);
 
 }  // namespace qkv

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "qkv/base/file.h"
+#include "qkv/io/binding.h"
 #include "qkv/io/safetensors.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/model_dir_testing.h"
@@ -98,6 +99,40 @@ TEST(ModelDir, WhatIsCopiedOfAFileTakesNoMemoryOfIt) {
   for (const Parameter& p : as_it_lies->parameters().all()) sum += p.value.values<float>().back();
   EXPECT_NE(sum, 0);
   expect_same_weights(*as_it_lies, *load_model(dir.path(), DType::f32));
+}
+
+// bf16 and f16 come back as they were; what changed is f32.
+TEST(ModelDir, TypesOfAFileAreKept) {
+  for (const DType type : {DType::bf16, DType::f16}) {
+    const ScratchDir dir;
+    for (const char* name : {"/again", "/changed"}) std::filesystem::create_directories(dir.path() + name);
+    save_model(dir.path(), *drawn(gpt2()));
+    std::vector<std::pair<std::string, Tensor>> tensors;
+    for (const auto& [name, x] : read_safetensors(dir.path() + "/model.safetensors").tensors) {
+      Tensor small = Tensor::empty(x.shape(), DType::f32);
+      for (int64_t i = 0; i < x.count(); ++i)
+        small.mutable_data<float>()[i] = std::round(x.data<float>()[i] * 64) / 64;
+      tensors.emplace_back(name, name.ends_with("bias") ? small : as_stored(small, type));
+    }
+    write_safetensors(dir.path() + "/model.safetensors", tensors, {{"format", "pt"}});
+    for (const DType compute : {DType::f32, DType::bf16}) {
+      const auto model = load_model(dir.path(), compute);
+      save_model(dir.path() + "/again", *model);
+      const Safetensors before = read_safetensors(dir.path() + "/model.safetensors"),
+                        after = read_safetensors(dir.path() + "/again/model.safetensors");
+      for (const auto& [name, x] : before.tensors) {
+        const Tensor& y = after.tensors.at(name);
+        EXPECT_EQ(y.dtype(), x.dtype()) << name;
+        EXPECT_EQ(std::memcmp(x.raw(), y.raw(), x.bytes()), 0) << name;
+      }
+      model->parameters().find("decoder.norm.gamma")->value.mutable_data<float>()[1] = 0.1F;
+      save_model(dir.path() + "/changed", *model);
+      EXPECT_EQ(read_safetensors(dir.path() + "/changed/model.safetensors")
+                    .tensors.at("transformer.ln_f.weight")
+                    .dtype(),
+                DType::f32);
+    }
+  }
 }
 
 TEST(ModelDir, SpecialIdsAreKept) {

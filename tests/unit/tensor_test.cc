@@ -126,6 +126,18 @@ TEST(F16, Expands) {
   EXPECT_TRUE(std::isnan(float_from_f16(0x7E01)));
 }
 
+TEST(F16, HoldsWhatItExpandsToAndNothingElse) {
+  for (uint32_t bits = 0; bits < 1 << 16; ++bits) {
+    const float x = float_from_f16(static_cast<uint16_t>(bits));
+    ASSERT_EQ(f16_from_float(x), static_cast<uint16_t>(bits)) << x;
+    if (!std::isfinite(x)) continue;
+    ASSERT_FALSE(f16_from_float(std::nextafter(x, 1e30F)).has_value()) << x;
+    ASSERT_FALSE(f16_from_float(std::nextafter(x, -1e30F)).has_value()) << x;
+  }
+  EXPECT_FALSE(f16_from_float(65536).has_value());
+  EXPECT_FALSE(f16_from_float(1e30F).has_value());
+}
+
 TEST(Pool, ReusesFreedBlocks) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "nothing is kept under AddressSanitizer";
