@@ -57,7 +57,9 @@ SequenceModel sequence_model(const TextModel& m, const std::string& path) {
   check(start >= 0 && m.special.eos.size() == 1,
         "{}: config.json names no decoder_start_token_id (or bos_token_id) and eos_token_id", path);
   SequenceEnds ends{static_cast<int32_t>(start), static_cast<int32_t>(m.special.eos[0])};
-  if (m.tokenizer.has_own_sources()) ends.source_eos = sequence_ends(m.tokenizer.of_sources()).eos;
+  const bool own = m.tokenizer.has_own_sources();
+  surround_sources(ends, m.tokenizer.of_sources(),
+                   own ? sequence_ends(m.tokenizer.of_sources()).eos : ends.eos);
   return {*m.model, m.tokenizer, ends};
 }
 

@@ -49,7 +49,7 @@ void run(const Options& o) {
         o.begin.empty() ? std::vector<std::string>() : std::vector<std::string>(part.size(), o.begin));
     check(!o.strict || t.cut == 0,
           "{}: {} lines are longer than the model's {} tokens (without --strict they are cut)",
-          input_name(o.file), t.cut, longest_source(m.model->spec()));
+          input_name(o.file), t.cut, longest_source(m.model->spec(), sequence.ends));
     cut += t.cut;
     std::string out;
     for (size_t i = 0; i < part.size(); ++i) {
@@ -70,7 +70,7 @@ void run(const Options& o) {
   }
   if (cut > 0)
     fmt::print(stderr, "note: {} lines are longer than the model's {} tokens and were cut\n", cut,
-               longest_source(m.model->spec()));
+               longest_source(m.model->spec(), sequence.ends));
 }
 
 // What the target of a line is, the model has learnt; the names are for people.

@@ -18,20 +18,23 @@ struct PairStream {
 
 // What stands around sequences.
 struct SequenceEnds {
-  int32_t bos, eos;
-  int32_t source_eos = eos;  // another where sources have a vocabulary of their own
+  int32_t bos, eos;  // of targets
+  std::vector<int32_t> source_begin = {}, source_end = {eos};
+
+  int64_t around_source() const { return std::ssize(source_begin) + std::ssize(source_end); }
 };
 
-// These pairs as one batch for a model of this shape. An encoder reads source eos, the decoder behind it bos
-// target, and predicts target eos (Algorithm 11); a decoder alone reads source eos bos target, and predicts
-// the same. Sequences longer than the model's context lose what is beyond it.
-Batch pair_batch(const PairStream& pairs, std::span<const int64_t> which, SequenceEnds ends,
+// These pairs as one batch for a model of this shape. An encoder reads source eos (or what else stands around
+// a source), the decoder behind it bos target, and predicts target eos (Algorithm 11); a decoder alone reads
+// source eos bos target, and predicts the same. Sequences longer than the model's context lose what is beyond
+// it.
+Batch pair_batch(const PairStream& pairs, std::span<const int64_t> which, const SequenceEnds& ends,
                  const ModelSpec& spec);
 
 // The same of pairs at hand.
-Batch pair_batch(std::span<const Corrupted> pairs, SequenceEnds ends, const ModelSpec& spec);
+Batch pair_batch(std::span<const Corrupted> pairs, const SequenceEnds& ends, const ModelSpec& spec);
 
 // Tokens of each pair in a batch, source and target together.
-std::vector<int64_t> pair_lengths(const PairStream& pairs, int64_t context);
+std::vector<int64_t> pair_lengths(const PairStream& pairs, const SequenceEnds& ends, int64_t context);
 
 }  // namespace qkv

@@ -5,21 +5,35 @@
 
 namespace qkv {
 
-size_t longest_source(const ModelSpec& spec) {
-  // A decoder alone writes behind its source, eos and bos.
+size_t longest_source(const ModelSpec& spec, const SequenceEnds& ends) {
+  // A decoder alone writes behind its source and bos.
   const bool apart = spec.architecture == Architecture::encoder_decoder;
-  return static_cast<size_t>(std::max<int64_t>(spec.context - (apart ? 1 : 3), 0));
+  return static_cast<size_t>(std::max<int64_t>(spec.context - ends.around_source() - (apart ? 0 : 2), 0));
 }
 
-Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sources, SequenceEnds ends,
-                    const std::vector<std::vector<int32_t>>& begin) {
+void surround_sources(SequenceEnds& ends, const text::Tokenizer& sources, int32_t eos) {
+  ends.source_begin.clear();
+  ends.source_end = {eos};
+  const std::string some = "a";
+  const auto bare = sources.encode(some, false).ids, whole = sources.encode(some, true).ids;
+  const auto at = std::search(whole.begin(), whole.end(), bare.begin(), bare.end());
+  if (bare.empty() || at == whole.end()) return;
+  const auto after = at + std::ssize(bare);
+  if (std::find(after, whole.end(), static_cast<text::TokenId>(eos)) == whole.end()) return;
+  ends.source_begin.assign(whole.begin(), at);
+  ends.source_end.assign(after, whole.end());
+}
+
+Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sources,
+                    const SequenceEnds& ends, const std::vector<std::vector<int32_t>>& begin) {
   check(begin.empty() || begin.size() == sources.size(), "translate: {} sources, got {} beginnings",
         sources.size(), begin.size());
   const bool apart = spec.architecture == Architecture::encoder_decoder;
   Prompts out;
   for (size_t i = 0; i < sources.size(); ++i) {
     std::vector<int32_t>& source = sources[i];
-    source.push_back(ends.source_eos);
+    source.insert(source.begin(), ends.source_begin.begin(), ends.source_begin.end());
+    source.insert(source.end(), ends.source_end.begin(), ends.source_end.end());
     std::vector<int32_t> prompt = apart ? std::vector<int32_t>() : source;
     prompt.push_back(ends.bos);
     out.prefixes.push_back(static_cast<int32_t>(prompt.size()));
@@ -37,7 +51,7 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
   check(m.model.spec().architecture != Architecture::encoder, "translate: an encoder writes nothing");
   check(begin.empty() || begin.size() == sources.size(), "translate: {} sources, got {} beginnings",
         sources.size(), begin.size());
-  const size_t most = longest_source(m.model.spec());
+  const size_t most = longest_source(m.model.spec(), m.ends);
   options.eos = {m.ends.eos};
   const std::vector<int32_t> silent = m.tokenizer.ids_without_text(m.model.spec().vocab_size);
   options.excluded.insert(options.excluded.end(), silent.begin(), silent.end());
@@ -61,10 +75,11 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
     std::vector<std::vector<int32_t>> batch, beginnings;
     size_t end = first;
     for (int64_t tokens = 0;
-         end < order.size() && (end == first || tokens + std::ssize(ids[order[end]]) + 1 <= batch_tokens);
+         end < order.size() &&
+         (end == first || tokens + std::ssize(ids[order[end]]) + m.ends.around_source() <= batch_tokens);
          ++end) {
       batch.push_back(ids[order[end]]);
-      tokens += std::ssize(batch.back()) + 1;
+      tokens += std::ssize(batch.back()) + m.ends.around_source();
       if (!begin.empty()) beginnings.push_back(m.tokenizer.encode(begin[order[end]], false).ids);
     }
     const Prompts given = prompts_for(m.model.spec(), std::move(batch), m.ends, beginnings);

@@ -23,10 +23,13 @@ struct Prompts {
   std::vector<std::vector<int32_t>> prompts, sources;
   std::vector<int32_t> prefixes;  // of the prompts: what is not of the target
 };
-Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sources, SequenceEnds ends,
-                    const std::vector<std::vector<int32_t>>& begin = {});
-// Tokens of a source at most.
-size_t longest_source(const ModelSpec& spec);
+Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sources,
+                    const SequenceEnds& ends, const std::vector<std::vector<int32_t>>& begin = {});
+// Tokens of a source at most, without what stands around it.
+size_t longest_source(const ModelSpec& spec, const SequenceEnds& ends);
+// Puts around sources what their tokenizer puts around texts, where that ends them with `eos`; else `eos`
+// alone.
+void surround_sources(SequenceEnds& ends, const text::Tokenizer& sources, int32_t eos);
 
 // One output of a source.
 struct Translation {

@@ -10,6 +10,7 @@
 #include "qkv/base/progress.h"
 #include "qkv/data/table.h"
 #include "qkv/data/token_file.h"
+#include "qkv/infer/translate.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/text/template.h"
 #include "qkv/text/trainer.h"
@@ -306,10 +307,14 @@ Corpus load_corpus(const TrainConfig& run, const Origin* given) {
 }
 
 SequenceEnds sequence_ends(const text::Tokenizer& tokenizer, const Origin* given) {
+  const auto surround = [&](SequenceEnds& ends) {
+    const text::Tokenizer& sources = tokenizer.of_sources();
+    surround_sources(ends, sources, tokenizer.has_own_sources() ? sequence_ends(sources).eos : ends.eos);
+  };
   if (given != nullptr && given->ids.decoder_start >= 0 && !given->ids.eos.empty()) {
-    const auto eos = static_cast<int32_t>(given->ids.eos[0]);
-    SequenceEnds ends{static_cast<int32_t>(given->ids.decoder_start), eos};
-    if (tokenizer.has_own_sources()) ends.source_eos = sequence_ends(tokenizer.of_sources()).eos;
+    SequenceEnds ends{static_cast<int32_t>(given->ids.decoder_start),
+                      static_cast<int32_t>(given->ids.eos[0])};
+    surround(ends);
     return ends;
   }
   // Of a language model's tokenizer one token ends all.
@@ -323,7 +328,7 @@ SequenceEnds sequence_ends(const text::Tokenizer& tokenizer, const Origin* given
     return static_cast<int32_t>(*id);
   };
   SequenceEnds ends{id_of("<s>"), id_of("</s>")};
-  if (tokenizer.has_own_sources()) ends.source_eos = sequence_ends(tokenizer.of_sources()).eos;
+  surround(ends);
   return ends;
 }
 

@@ -83,12 +83,13 @@ Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t
   return e;
 }
 
-Evaluation evaluate(const Transformer& model, const PairStream& pairs, SequenceEnds ends, int64_t tokens) {
+Evaluation evaluate(const Transformer& model, const PairStream& pairs, const SequenceEnds& ends,
+                    int64_t tokens) {
   const NoGrad guard;
   Evaluation e;
   e.characters = pairs.target.characters;
   e.bytes = pairs.target.bytes;
-  const std::vector<int64_t> lengths = pair_lengths(pairs, model.spec().context);
+  const std::vector<int64_t> lengths = pair_lengths(pairs, ends, model.spec().context);
   for (const std::vector<int64_t>& which : batches_by_length(lengths, tokens)) {
     const Batch b = pair_batch(pairs, which, ends, model.spec());
     const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);

@@ -44,7 +44,8 @@ Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t
                     int64_t length = 0);
 
 // Predicts every pair's target, about `tokens` tokens at a time. Characters and bytes are the targets'.
-Evaluation evaluate(const Transformer& model, const PairStream& pairs, SequenceEnds ends, int64_t tokens);
+Evaluation evaluate(const Transformer& model, const PairStream& pairs, const SequenceEnds& ends,
+                    int64_t tokens);
 
 // Predicts what the assistant says in every conversation, about `tokens` tokens at a time.
 Evaluation evaluate(const Transformer& model, const EncodedConversations& conversations, int64_t tokens);

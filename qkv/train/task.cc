@@ -57,9 +57,10 @@ GenerateOptions sample_options(const TrainConfig& config, const text::Tokenizer&
   return options;
 }
 
-OrderedJson sample_of_source(const TrainConfig& config, const text::Tokenizer& tokenizer, SequenceEnds ends,
-                             const Transformer& model, std::vector<int32_t> source) {
-  source.resize(std::min(source.size(), longest_source(model.spec())));
+OrderedJson sample_of_source(const TrainConfig& config, const text::Tokenizer& tokenizer,
+                             const SequenceEnds& ends, const Transformer& model,
+                             std::vector<int32_t> source) {
+  source.resize(std::min(source.size(), longest_source(model.spec(), ends)));
   const std::string prompt = tokenizer.of_sources().decode(source) + " \u2192 ";
   GenerateOptions options = sample_options(config, tokenizer, model.spec().vocab_size);
   std::erase(options.sampler.excluded, ends.eos);

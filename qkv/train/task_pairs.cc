@@ -18,7 +18,7 @@ class SequenceToSequence : public TaskOfSequences {
         valid_(std::move(corpus.valid)),
         hash_(std::move(corpus.hash)),
         ends_(corpus.ends) {
-    take_lengths(pair_lengths(train_, config.model.context));
+    take_lengths(pair_lengths(train_, ends_, config.model.context));
     // Spread evenly over the validation pairs: files are often sorted.
     const auto all = std::ssize(corpus.valid_texts.source);
     const int64_t n = std::min<int64_t>(config.eval_bleu, all);

@@ -52,8 +52,8 @@ class TaskOfSequences : public Task {
 GenerateOptions sample_options(const TrainConfig& config, const text::Tokenizer& tokenizer, int64_t vocab);
 
 // What an encoder-decoder writes for a source, greedily: "prompt" and "sample".
-OrderedJson sample_of_source(const TrainConfig& config, const text::Tokenizer& tokenizer, SequenceEnds ends,
-                             const Transformer& model, std::vector<int32_t> source);
+OrderedJson sample_of_source(const TrainConfig& config, const text::Tokenizer& tokenizer,
+                             const SequenceEnds& ends, const Transformer& model, std::vector<int32_t> source);
 
 // Of a text that is read in pieces: what it holds, for people; and what tells it from others.
 std::string summary_of(const TokenizedText& text, size_t pieces, bool cached);

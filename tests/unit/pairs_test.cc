@@ -6,6 +6,10 @@
 #include <algorithm>
 #include <map>
 
+#include "qkv/infer/translate.h"
+#include "qkv/text/template.h"
+#include "qkv/text/trainer.h"
+
 namespace qkv {
 namespace {
 
@@ -19,7 +23,7 @@ PairStream pairs(int count) {
   return p;
 }
 
-constexpr SequenceEnds kEnds{5000, 6000};
+const SequenceEnds kEnds{5000, 6000};
 
 ModelSpec shape(int64_t context) {
   ModelSpec spec;
@@ -31,6 +35,45 @@ ModelSpec shape(int64_t context) {
 std::vector<int32_t> values(const Tensor& t) {
   const auto v = t.values<int32_t>();
   return {v.begin(), v.end()};
+}
+
+// What a tokenizer puts around texts stands around sources, too (BART: <s> source </s>; mBART: source </s>
+// en_XX).
+TEST(Pairs, WhatStandsAroundASource) {
+  PairStream p;
+  p.source.append({1, 2, 3});
+  p.target.append({11});
+  const SequenceEnds ends{7, 8, {20, 21}, {8, 22}};
+  const std::vector<int64_t> which = {0};
+  const auto source = [&](int64_t context) {
+    return values(pair_batch(p, which, ends, shape(context)).source);
+  };
+  EXPECT_EQ(source(9), (std::vector<int32_t>{20, 21, 1, 2, 3, 8, 22}));
+  EXPECT_EQ(source(5), (std::vector<int32_t>{20, 21, 1, 8, 22}));
+  EXPECT_EQ(pair_lengths(p, ends, 9), (std::vector<int64_t>{7 + 2}));
+  ModelSpec alone = shape(12);
+  alone.architecture = Architecture::decoder;
+  const Batch b = pair_batch(p, which, ends, alone);
+  EXPECT_EQ(values(b.ids), (std::vector<int32_t>{20, 21, 1, 2, 3, 8, 22, 7, 11}));
+  EXPECT_EQ(values(b.targets)[7], 11);
+  EXPECT_EQ(b.target_count, 2);
+}
+
+TEST(Pairs, SourcesHaveAroundThemWhatTheirTokenizerPutsThere) {
+  text::TrainerOptions options;
+  options.special_tokens = {"<s>", "</s>", "[SEP]"};
+  const text::Tokenizer plain = text::train_bytes(options);
+  SequenceEnds ends{0, 1};
+  surround_sources(ends, plain, 1);
+  EXPECT_EQ(ends.source_begin, (std::vector<int32_t>{}));
+  EXPECT_EQ(ends.source_end, (std::vector<int32_t>{1}));
+  surround_sources(ends, text::with_template(plain, "<s>", "</s>"), 1);
+  EXPECT_EQ(ends.source_begin, (std::vector<int32_t>{0}));
+  EXPECT_EQ(ends.source_end, (std::vector<int32_t>{1}));
+  EXPECT_EQ(longest_source(shape(9), ends), 7U);
+  surround_sources(ends, text::with_template(plain, "<s>", "[SEP]"), 1);  // which does not end them so
+  EXPECT_EQ(ends.source_begin, (std::vector<int32_t>{}));
+  EXPECT_EQ(ends.source_end, (std::vector<int32_t>{1}));
 }
 
 TEST(Pairs, ABatch) {
@@ -53,7 +96,7 @@ TEST(Pairs, ABatch) {
 class PairBatches {
  public:
   PairBatches(const PairStream& pairs, int64_t tokens, uint64_t seed)
-      : pairs_(pairs), batches_(pair_lengths(pairs, 64), tokens, seed) {}
+      : pairs_(pairs), batches_(pair_lengths(pairs, kEnds, 64), tokens, seed) {}
   Batch batch(uint64_t index) { return pair_batch(pairs_, batches_.items(index), kEnds, shape(64)); }
   int64_t batches_per_epoch() const { return batches_.batches_per_epoch(); }
 
@@ -120,7 +163,7 @@ TEST(Pairs, OfLikeLengthsStandTogether) {
 TEST(Pairs, ByLengthHasEveryPair) {
   const PairStream p = pairs(40);
   std::vector<int64_t> all;
-  for (const auto& batch : batches_by_length(pair_lengths(p, 64), 50))
+  for (const auto& batch : batches_by_length(pair_lengths(p, kEnds, 64), 50))
     all.insert(all.end(), batch.begin(), batch.end());
   std::sort(all.begin(), all.end());
   for (int64_t i = 0; i < 40; ++i) EXPECT_EQ(all[i], i);
