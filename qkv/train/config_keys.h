@@ -444,7 +444,8 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"log_every", "steps", nullptr, false}, c.log_every, kCount);
   v({"eval_every", "steps"}, c.eval_every, kCount);
   v({"eval_windows", "of the validation text, on the way; 0: all"}, c.eval_windows, kCountOrNone);
-  v({"eval_bleu", "validation pairs translated greedily at each evaluation, for their BLEU; 0: none"},
+  v({"eval_bleu",
+     "validation pairs translated greedily at each evaluation, for their BLEU and exact matches; 0: none"},
     c.eval_bleu, kCountOrNone);
   v({"best_by", "the score that tells the best model", "loss, of classes accuracy or f1"}, c.best_by,
     Choices{"auto", "loss", "accuracy", "macro_f1", "matthews", "f1", "exact_match", "bleu"});

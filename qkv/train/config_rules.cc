@@ -363,11 +363,12 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   scored_by("macro_f1", {classify, tag});
   scored_by("matthews", {classify});
   scored_by("f1", {tag, answer});
-  scored_by("exact_match", {answer});
+  scored_by("exact_match", {answer, sequence_to_sequence});
   scored_by("bleu", {sequence_to_sequence});
   only_for({sequence_to_sequence}, "train.eval_bleu", c.eval_bleu == 0);
-  if (c.best_by == "bleu" && c.eval_bleu == 0)
-    usage("{}: train.best_by: \"bleu\" needs train.eval_bleu", path);
+  const bool written =
+      c.best_by == "bleu" || (c.best_by == "exact_match" && c.objective == sequence_to_sequence);
+  if (written && c.eval_bleu == 0) usage("{}: train.best_by: \"{}\" needs train.eval_bleu", path, c.best_by);
   if (!c.model.has_blocks() && (c.recompute || c.step.layer_drop > 0))
     usage("{}: train.{}: is for blocks of attention, this model has none", path,
           c.recompute ? "recompute" : "layer_drop");

@@ -55,8 +55,8 @@ struct ScoreName {
   const char *field, *label;
 };
 // In the order in which they are shown; others follow by their names.
-constexpr ScoreName kScores[] = {{"accuracy", "accuracy"}, {"exact_match", "exact match"}, {"f1", "F1"},
-                                 {"macro_f1", "macro F1"}, {"matthews", "Matthews"},       {"bleu", "BLEU"}};
+constexpr ScoreName kScores[] = {{"bleu", "BLEU"}, {"accuracy", "accuracy"}, {"exact_match", "exact match"},
+                                 {"f1", "F1"},     {"macro_f1", "macro F1"}, {"matthews", "Matthews"}};
 
 std::string label_of(const std::string& score) {
   for (const ScoreName& s : kScores)

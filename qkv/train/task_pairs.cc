@@ -36,11 +36,13 @@ class SequenceToSequence : public TaskOfSequences {
   std::string fingerprint() const override { return fmt::format("pairs = {} ({})\n", train_.size(), hash_); }
   Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
     Evaluation e = qkv::evaluate(model, valid_, ends_, config_.batch_tokens);
-    if (!sources_.empty()) e.scores = {{"bleu", bleu(model)}};
+    if (!sources_.empty()) add_scores(model, e);
     return e;
   }
   std::string text(const Evaluation& e) const override {
-    return Task::text(e) + (e.scores.empty() ? "" : fmt::format(", BLEU {:.2f}", e.score("bleu")));
+    return Task::text(e) + (e.scores.empty() ? ""
+                                             : fmt::format(", BLEU {:.2f}, exact {:.2f}%", e.score("bleu"),
+                                                           100 * e.score("exact_match")));
   }
   OrderedJson sample(const Transformer& model) const override {
     std::vector<int32_t> source =
@@ -61,13 +63,16 @@ class SequenceToSequence : public TaskOfSequences {
   Batch training_batch(const std::vector<int64_t>& items, uint64_t, uint64_t) const override {
     return pair_batch(train_, items, ends_, config_.model);
   }
-  double bleu(const Transformer& model) const {
+  void add_scores(const Transformer& model, Evaluation& e) const {
     BeamOptions greedy;
     greedy.beams = 1;
     const Translations found = translate({model, tokenizer_, ends_}, sources_, greedy);
     std::vector<std::string> outputs;
     for (const auto& best : found.best) outputs.push_back(best.front().text);
-    return text::corpus_bleu(outputs, targets_).score;
+    double exact = 0;
+    for (size_t i = 0; i < outputs.size(); ++i) exact += outputs[i] == targets_[i];
+    e.scores = {{"bleu", text::corpus_bleu(outputs, targets_).score},
+                {"exact_match", exact / static_cast<double>(outputs.size())}};
   }
 
   PairStream train_, valid_;

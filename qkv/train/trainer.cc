@@ -225,7 +225,7 @@ class Run {
     if (out_of_patience())
       progress_.note(fmt::format("step {}: stopped early: {} evaluations brought nothing better", state_.step,
                                  state_.evaluations_since_best));
-    const Evaluation e = validate(metrics, true);
+    Evaluation e = validate(metrics, true);
     training_->expect_finite(state_.step);
     judge(metrics);  // before the checkpoint: a run that is killed here is resumed, and judged then
     save();
@@ -291,7 +291,7 @@ class Run {
 
   Evaluation validate(Metrics& metrics, bool all) {
     const TrainingState::Averaged averaged(*training_);
-    const Evaluation e = task_->evaluate(training_->model(), state_.batch, all);
+    Evaluation e = task_->evaluate(training_->model(), state_.batch, all);
     if (e.tokens == 0) {  // no validation text, or documents of one token
       if (state_.step == config_.steps && config_.step.ema > 0) save_best();
       return e;

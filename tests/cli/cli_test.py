@@ -987,7 +987,13 @@ train.precision = "f32"
         self.ok("train", "config.toml", *sets, "--set", "train.out=plain")
         self.assertNotIn("valid_bleu", read_text(self.path("plain/metrics.jsonl")))
         self.assertEqual(read(self.path("run/last/model.safetensors")), read(self.path("plain/last/model.safetensors")))
-        for sets, says in ((["train.best_by=bleu"], "train.eval_bleu"), (["train.eval_bleu=-1"], "eval_bleu"),
+        self.ok("train", "config.toml", *sets, "--set", "train.out=exact", "--set", "train.eval_bleu=5", "--set", "train.best_by=exact_match")
+        exact = [(r["valid_exact_match"], -r["step"]) for r in map(json.loads, read(self.path("exact/metrics.jsonl")).splitlines())
+                 if "valid_exact_match" in r]
+        self.assertEqual(max(exact)[0], 1)
+        kept = json.loads(read(self.path("exact/evaluation.json")))
+        self.assertEqual((kept["scores"]["exact_match"], -kept["step"]), max(exact))
+        for sets, says in ((["train.best_by=bleu"], "train.eval_bleu"), (["train.best_by=exact_match"], "train.eval_bleu"), (["train.eval_bleu=-1"], "eval_bleu"),
                            (["train.eval_bleu=5", "model.architecture=decoder", "train.batch_tokens=4096"],
                             "sequence_to_sequence")):
             self.refused("train", "config.toml", *(a for s in sets for a in ("--set", s)), "--set", "train.out=bad",
