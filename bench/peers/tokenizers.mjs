@@ -3,7 +3,7 @@
 //   node tokenizers.mjs FOLDER_OF_node_modules TOKENIZER.json TEXT [ROUNDS]
 //   node tokenizers.mjs FOLDER_OF_node_modules --train TEXT
 import { createRequire } from "node:module";
-import { readFileSync } from "node:fs";
+import { report } from "./rounds.mjs";
 const [folder, file, text, rounds = "5"] = process.argv.slice(2);
 const hf = createRequire(folder + "/")("tokenizers");
 if (file === "--train") {
@@ -14,16 +14,8 @@ if (file === "--train") {
   console.log(((performance.now() - start) / 1e3).toFixed(2), tokenizer.getVocabSize());
 } else {
   const tokenizer = hf.Tokenizer.fromFile(file);
-  const whole = readFileSync(text, "utf8");
-  const lines = whole.replace(/\n$/, "").split("\n");
-  const seconds = [];
-  let tokens = 0;
-  for (let r = 0; r < Number(rounds); r++) {
-    const start = performance.now();
+  await report(text, rounds, async (lines) => {
     const encodings = await tokenizer.encodeBatch(lines, { addSpecialTokens: false });
-    seconds.push((performance.now() - start) / 1e3);
-    tokens = encodings.reduce((n, e) => n + e.getLength(), 0);
-  }
-  seconds.sort((a, b) => a - b);
-  console.log((Buffer.byteLength(whole) / 1e6 / seconds[seconds.length >> 1]).toFixed(2), tokens);
+    return encodings.reduce((n, e) => n + e.getLength(), 0);
+  });
 }

@@ -306,17 +306,17 @@ Corpus load_corpus(const TrainConfig& run, const Origin* given) {
   return {tokenizer, std::move(text), false};
 }
 
+SequenceEnds ends_between(const text::Tokenizer& tokenizer, int32_t bos, int32_t eos) {
+  SequenceEnds ends{bos, eos};
+  const text::Tokenizer& sources = tokenizer.of_sources();
+  surround_sources(ends, sources, tokenizer.has_own_sources() ? sequence_ends(sources).eos : eos);
+  return ends;
+}
+
 SequenceEnds sequence_ends(const text::Tokenizer& tokenizer, const Origin* given) {
-  const auto surround = [&](SequenceEnds& ends) {
-    const text::Tokenizer& sources = tokenizer.of_sources();
-    surround_sources(ends, sources, tokenizer.has_own_sources() ? sequence_ends(sources).eos : ends.eos);
-  };
-  if (given != nullptr && given->ids.decoder_start >= 0 && !given->ids.eos.empty()) {
-    SequenceEnds ends{static_cast<int32_t>(given->ids.decoder_start),
-                      static_cast<int32_t>(given->ids.eos[0])};
-    surround(ends);
-    return ends;
-  }
+  if (given != nullptr && given->ids.decoder_start >= 0 && !given->ids.eos.empty())
+    return ends_between(tokenizer, static_cast<int32_t>(given->ids.decoder_start),
+                        static_cast<int32_t>(given->ids.eos[0]));
   // Of a language model's tokenizer one token ends all.
   if (const int32_t end = end_of_text(tokenizer); end >= 0 && !tokenizer.token_to_id("</s>"))
     return {end, end};
@@ -327,9 +327,7 @@ SequenceEnds sequence_ends(const text::Tokenizer& tokenizer, const Origin* given
           token);
     return static_cast<int32_t>(*id);
   };
-  SequenceEnds ends{id_of("<s>"), id_of("</s>")};
-  surround(ends);
-  return ends;
+  return ends_between(tokenizer, id_of("<s>"), id_of("</s>"));
 }
 
 PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<std::string>& targets,

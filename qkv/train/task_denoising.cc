@@ -19,6 +19,8 @@ class TextRestoration : public TaskOfSequences {
         valid_(pieces_of(text_.valid, piece_length(config))),
         spans_(config.spans),
         noise_(config.noise) {
+    check(config.model.context > ends_.around_source(),
+          "model.context: {} tokens leave no room for a source and its end", config.model.context);
     take_lengths(lengths_of(train_));
     if (config.objective == Objective::span_corruption)
       spans_.sentinels = sentinels(tokenizer_);

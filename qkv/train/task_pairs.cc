@@ -86,9 +86,9 @@ class SequenceToSequence : public TaskOfSequences {
 std::unique_ptr<Task> make_sequence_to_sequence(const TrainConfig& config, const Origin* given) {
   const ModelSpec& m = config.model;
   const bool alone = m.architecture == Architecture::decoder;
-  check(m.context > (alone ? 2 : 1), "model.context: {} tokens leave no room for a source and its end",
-        m.context);
   PairCorpus corpus = load_pairs(config, given);
+  check(m.context > corpus.ends.around_source() + (alone ? 1 : 0),
+        "model.context: {} tokens leave no room for a source and its end", m.context);
   // A saved decoder says by these that it learnt from pairs, or by its order.
   check(!alone || m.order == Order::prefix || corpus.tokenizer.token_to_id("</s>"),
         "model.order: with a tokenizer that has no <s> and </s> a decoder learns from pairs as a prefix LM");
