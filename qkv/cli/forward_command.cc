@@ -7,6 +7,7 @@
 #include "qkv/cli/collector.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/forward_clip.h"
+#include "qkv/cli/forward_router.h"
 #include "qkv/cli/padded_batch.h"
 #include "qkv/infer/beam.h"
 #include "qkv/infer/generate.h"
@@ -397,6 +398,10 @@ void run(const Options& o) {
         spec.head_width == 0)  // the last state is what the unembedding reads
       collector.found[fmt::format("hidden_states.{}", spec.layers)] =
           inputs.tokens.spread(convert(model->projected(hidden), DType::f32));
+    if (o.hidden_states && spec.experts.count > 0) {
+      Named routers = router_outputs(*model, in, o.inputs, inputs);
+      out.insert(out.end(), routers.begin(), routers.end());
+    }
   }
   for (const auto& [name, tensor] : collector.found) out.emplace_back(name, tensor);
   if (in.tensors.contains("labels") || in.tensors.contains("start_positions"))
@@ -424,7 +429,7 @@ void add_forward_command(CLI::App& app) {
        "Where logits, loss, hidden_states.N, attentions.N, grad.NAME or sequences go; of an encoder-decoder "
        "encoder_hidden_states.N and so on")
       ->required();
-  c->add_flag("--hidden-states", o->hidden_states, "Also write hidden_states.N");
+  c->add_flag("--hidden-states", o->hidden_states, "Also write hidden_states.N; of a mixture router_logits.N, aux_loss");
   c->add_flag("--attentions", o->attentions, "Also write attentions.N, the probabilities");
   c->add_flag("--gradients", o->gradients,
               "Also write grad.NAME, the gradient of the loss for every parameter");

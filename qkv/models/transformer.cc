@@ -159,7 +159,6 @@ Tensor Transformer::encode(const ModelInput& input, const Context& context) cons
   Context inner = context;
   inner.layout = input.source_layout;
   inner.segments = Tensor();
-  inner.ranks = {};
   const InputEmbedding& embedding = source_embedding_ ? *source_embedding_ : *embedding_;
   const Tensor ids =
       spec_.source_reversed ? reversed(input.source, input.source_layout.offsets) : input.source;

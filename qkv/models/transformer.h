@@ -58,7 +58,8 @@ class Transformer {
   // After a training step's passes: see Sublayer.
   void finish_step() const;
 
-  // Z of Algorithm 8: source [M] -> [M, D]. REQUIRES: an encoder-decoder.
+  // Z of Algorithm 8: source [M] -> [M, D]. The context's ranks are the source's. REQUIRES: an
+  // encoder-decoder.
   Tensor encode(const ModelInput& input, const Context& context) const;
   // What the last stack makes of it: ids [N] -> [N, D]. An encoder-decoder
   // encodes the source first; where there is none, `states` know it. `states`: of make_states(), appended to,

@@ -2141,6 +2141,36 @@ class Forward(FinishedRun):
         for a, b in zip(padded[1][width:4 * width], plain[3 * width:]):
             self.assertAlmostEqual(a, b, delta=1e-5)
 
+    def test_routers(self):
+        self.write("text.txt", make_text())
+        self.write("mixture.toml", configuration(out="mixture", model__experts=4, model__expert_hidden=8, model__layers=2))
+        self.ok("train", "mixture.toml")
+
+        def of(*ids, mask):
+            self.ok(*self.forward({"input_ids": ("I64", [1, len(ids)], ids), "attention_mask": ("I64", [1, len(ids)], mask)},
+                                  "--hidden-states", directory="mixture"))
+            return load_safetensors(self.path("out.safetensors"))
+        alone, padded, other = of(3, 4, 5, mask=[1, 1, 1]), of(3, 4, 5, 0, 0, mask=[1, 1, 1, 0, 0]), of(
+            3, 4, 5, 1, 0, mask=[1, 1, 1, 0, 0])
+        self.assertEqual(padded["router_logits.1"][0], [5, 4])
+        loads, mean = [[0.0] * 4, [0.0] * 4], [0.0] * 4
+        for layer in ("router_logits.0", "router_logits.1"):
+            rows = [padded[layer][1][4 * i:4 * i + 4] for i in range(5)]
+            for a, b in zip(alone[layer][1], sum(rows[:3], [])):
+                self.assertAlmostEqual(a, b, delta=1e-5)
+            # Padding is computed, and seen by none: not even by the padding behind it.
+            changed = other[layer][1]
+            self.assertTrue(any(abs(a - b) > 1e-4 for a, b in zip(rows[3], changed[12:16])))
+            for a, b in zip(sum(rows[:3], []) + rows[4], changed[:12] + changed[16:]):
+                self.assertAlmostEqual(a, b, delta=1e-5)
+            for row in rows[:3]:
+                total = sum(map(math.exp, row))
+                for rank, expert in enumerate(sorted(range(4), key=lambda j: -row[j])[:2]):
+                    loads[rank][expert] += 1 / 6
+                for j in range(4):
+                    mean[j] += math.exp(row[j]) / total / 6
+        self.assertAlmostEqual(padded["aux_loss"][1][0], 4 * sum(f[j] * mean[j] for f in loads for j in range(4)), places=5)
+
     def test_generate(self):
         (shape, values) = self.outputs({"input_ids": self.IDS}, "--generate", "max_new_tokens=4,eos_token_id=null"
                                        )["sequences"]
