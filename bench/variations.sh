@@ -20,6 +20,7 @@ variations=(
   "ALiBi:model.positions=alibi"
   "no positions:model.positions=none"
   "learned, in rows of 8:model.grid=8"
+  "axial, rows of 8 and columns:model.grid=8 model.axial_width=64"
   "rotary, in rows of 8:model.positions=rotary model.grid=8"
   "Shaw's vectors of 16 distances:model.relative_attention=shaw"
   "the same, of keys, too:model.relative_attention=shaw_both"
@@ -39,12 +40,14 @@ variations=(
   "batch norm:model.normalization=batch"
   "parallel branches, two norms:model.branches=parallel"
   "parallel branches, one norm:model.branches=one_norm"
+  "two streams (reversible):model.branches=reversible model.tied=false"
   "ReLU:model.activation=relu"
   "SiLU:model.activation=silu"
   "SwiGLU, 2/3 of the hidden width:$swiglu"
   "grouped queries (2 of 4):model.kv_heads=2"
   "multi-query:model.kv_heads=1"
   "normed queries and keys:model.query_key_norm=heads"
+  "keys that are the queries:model.shared_query_key=[1]"
   'window of 16:model.patterns=["window~16"]'
   'windows of 16 and all, in turn:model.patterns=["window~16","all"]'
   'dilated, 8 of 16:model.patterns=["window~8~dilated~2"]'

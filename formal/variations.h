@@ -19,8 +19,9 @@ enum class NormKind { layer_norm, layer_scale, layer_plain, RMSnorm, plus_one, S
 // Where a branch f of a block is normalised: x + f(norm(x)), norm(x + f(x)), x + norm'(f(norm(x))),
 // x + norm'(f(x)), x + f(x).
 enum class NormPlacement { pre, post, sandwich, branch, none };
-// Attention and the perceptron one after the other, both of the same X, or of the same normalised X.
-enum class Branches { serial, parallel, one_norm };
+// Attention and the perceptron one after the other, both of the same X, or of the same normalised X; or of
+// two streams: X_1 + f(X_2), then X_2 + g(that) (Gomez et al. 2017, eq. 8; Kitaev et al. 2020).
+enum class Branches { serial, parallel, one_norm, reversible };
 enum class QueryKeyNorm { none, heads, whole };
 
 // What scores know of distances by vectors (Shaw et al. 2018; Huang et al. 2020; Dai et al. 2019; He et al.
@@ -59,10 +60,11 @@ struct VariedHyperparameters : Hyperparameters {
       0;  // layer l of L has the parameters of group ((l - 1) groups / L), rounded down, + 1 (ALBERT)
   bool learned_positions = true;  // W_p is added to the embeddings
   Index grid = 0;                 // tokens in a row: positions are rows and columns; 0: they are numbers
-  bool unit_embeddings = false;   // the columns of W_e, and the rows of W_u, have length 1 (FixNorm)
-  Index d_rot = 0;                // of queries and keys, entries that are turned (RoPE)
-  bool interleaved = false;       // pairs 2i - 1, 2i instead of i, i + d_rot / 2
-  double theta_base = 10000;      // of the angles
+  Index d_axial = 0;  // entries that are the row's, above those of the column (Ho et al. 2019); 0: a sum
+  bool unit_embeddings = false;  // the columns of W_e, and the rows of W_u, have length 1 (FixNorm)
+  Index d_rot = 0;               // of queries and keys, entries that are turned (RoPE)
+  bool interleaved = false;      // pairs 2i - 1, 2i instead of i, i + d_rot / 2
+  double theta_base = 10000;     // of the angles
   bool alibi = false;
   Index distances = 0;  // each head has a number for so many distances, the last for all beyond; 0: none
   RelativeAttention relative = RelativeAttention::none;
@@ -70,6 +72,7 @@ struct VariedHyperparameters : Hyperparameters {
   Index buckets = 0;  // of disentangled: distances that have a vector, the larger ones share; 0: all
   bool by_content = true, by_position = true, shared_projections = false, normed_distances = false;
   std::vector<SparsePattern> patterns;  // of layer l the ((l - 1) mod size) + 1-th; none: all
+  std::vector<bool> shared_query_key;   // likewise whether keys are queries of unit mean square (Reformer)
   double score_scale = 0;               // 0: 1 / sqrt(d_attn)
   bool gated = false;                   // W_2 (f(W_1 X + b_1) .* (W_g X + b_g)) (Shazeer 2020)
   bool qkv_bias = true, out_bias = true, mlp_bias = true;
@@ -86,6 +89,12 @@ struct VariedHyperparameters : Hyperparameters {
   Index d_shared = 0;         // hidden units of a perceptron beside the experts; 0: none
   bool shared_gated = false;  // it counts sigmoid(w . x)
 
+  // Of layer l, from 0.
+  bool shares(std::size_t l) const {
+    return !shared_query_key.empty() && shared_query_key[l % shared_query_key.size()];
+  }
+  // Of what leaves the last layer.
+  Index d_out() const { return branches == Branches::reversible ? 2 * d_e : d_e; }
   // Of head i, from 0: entries of its queries and keys, and the first of them among those of all heads.
   Index size(Index i) const { return head_sizes.empty() ? d_attn : head_sizes[static_cast<std::size_t>(i)]; }
   Index first_row(Index i) const { return i == 0 ? 0 : first_row(i - 1) + size(i - 1); }
@@ -152,7 +161,7 @@ struct VariedLayer {
   Matrix<T> w_shared;  // [1 x d_e]
 
   VariedLayer() = default;
-  explicit VariedLayer(const VariedHyperparameters& h)
+  VariedLayer(const VariedHyperparameters& h, bool shared_query_key)
       : W(h.H, h.d_attn, h.d_mid, h.d_query_latent > 0 ? h.d_query_latent : h.d_e,
           h.d_latent > 0 ? h.d_latent : h.d_e, h.d_e) {
     if (!h.head_sizes.empty()) {
@@ -205,6 +214,11 @@ struct VariedLayer {
     if (inner) norm1 = varied_norm<T>(h.norm_kind, h.d_e);
     if (inner && h.branches != Branches::one_norm) norm2 = varied_norm<T>(h.norm_kind, h.d_e);
     if (outer) branch1 = branch2 = varied_norm<T>(h.norm_kind, h.d_e);
+    for (AttentionParameters<T>& head : W.head) {
+      if (!shared_query_key) break;
+      head.W_k = Matrix<T>();
+      head.b_k = Vector<T>();
+    }
     if (!h.out_bias) W.b_o = Vector<T>();
     if (!h.qkv_bias || h.d_latent > 0)
       for (AttentionParameters<T>& head : W.head) head.b_q = head.b_k = head.b_v = Vector<T>();
@@ -254,12 +268,14 @@ struct VariedTheta {
   Matrix<T> P;         // [d_e x 2 l_rel], or buckets for l_rel: of disentangled attention
   NormalizationParameters<T> norm_P;
 
-  explicit VariedTheta(const VariedHyperparameters& h)
-      : hyper(h), embedding(h, h.d_e), layer(static_cast<std::size_t>(h.groups), VariedLayer<T>(h)) {
+  explicit VariedTheta(const VariedHyperparameters& h) : hyper(h), embedding(h, h.d_out()) {
+    for (std::size_t l = 0; l < static_cast<std::size_t>(h.groups); ++l)
+      layer.push_back(VariedLayer<T>(h, h.shares(l)));
     if (!h.learned_positions) embedding.W_p = Matrix<T>();
     if (h.learned_positions && h.grid > 0) {
-      embedding.W_p = Matrix<T>::Constant(h.d_e, (h.l_max + h.grid - 1) / h.grid, T(0));
-      W_column = Matrix<T>::Constant(h.d_e, h.grid, T(0));
+      embedding.W_p =
+          Matrix<T>::Constant(h.d_axial > 0 ? h.d_axial : h.d_e, (h.l_max + h.grid - 1) / h.grid, T(0));
+      W_column = Matrix<T>::Constant(h.d_e - h.d_axial, h.grid, T(0));
     }
     if (h.distances > 0) B = Matrix<T>::Constant(h.distances, h.H, T(0));
     if (h.relative == RelativeAttention::disentangled) {
@@ -267,7 +283,7 @@ struct VariedTheta {
       if (h.normed_distances) norm_P = varied_norm<T>(h.norm_kind, h.d_e);
     }
     if (h.placement != NormPlacement::post && h.placement != NormPlacement::none)
-      norm = varied_norm<T>(h.norm_kind, h.d_e);
+      norm = varied_norm<T>(h.norm_kind, h.d_out());
   }
 
   template <typename F, typename... P>
@@ -423,18 +439,27 @@ void add_relative(Matrix<T>& S, Index i, const Matrix<T>& q, const Matrix<T>& k,
     }
 }
 
-// Of the norms of latents.
+// Of the norms of latents, and of queries that are keys.
 constexpr double kLatentEpsilon = static_cast<double>(1e-6F);
+
+// A token sees itself only where it sees no other.
+inline void see_others(MaskMatrix& Mask) {
+  for (Index t = 1; t <= Mask.cols(); ++t)
+    for (Index t_z = 1; t_z <= Mask.rows(); ++t_z)
+      if (t_z != t && entry(Mask, t_z, t)) entry(Mask, t, t) = false;
+}
 
 // Algorithm 5 with Z = X and the variations.
 template <typename T>
 Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, const SparsePattern& pattern,
-                           const Matrix<T>& B, const Matrix<T>& P, const VariedHyperparameters& h) {
+                           bool shared_query_key, const Matrix<T>& B, const Matrix<T>& P,
+                           const VariedHyperparameters& h) {
   const Index l = X.cols(), group = h.H / h.H_kv;
   MaskMatrix Mask = unidirectional_mask(l, l);
   for (Index t_z = 1; t_z <= l; ++t_z)
     for (Index t_x = 1; t_x <= l; ++t_x)
       if (t_z <= t_x && !pattern.sees(t_z, t_x)) entry(Mask, t_z, t_x) = false;
+  if (shared_query_key) see_others(Mask);
   // What queries, keys and values are made of: X, or latents of it.
   Matrix<T> X_q = X, X_kv = X, K_shared;
   const auto latent = [&](const Matrix<T>& A, const Vector<T>& gamma) {
@@ -452,7 +477,13 @@ Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, cons
   for (Index i = 0; i < h.H; ++i) {
     const AttentionParameters<T>& W = layer.W.head[static_cast<std::size_t>(i)];
     Q.middleRows(h.first_row(i), h.size(i)) = affine(W.W_q, X_q, W.b_q);
-    if (i % group != 0) continue;
+    if (shared_query_key)
+      for (Index t = 1; t <= l; ++t) {
+        const Vector<T> q = column(Q, t).segment(h.first_row(i), h.size(i));
+        column(K, t).segment(h.first_row(i), h.size(i)) =
+            RMSnorm(q, Vector<T>(Vector<T>::Constant(q.size(), T(1))), kLatentEpsilon);
+      }
+    if (i % group != 0 || shared_query_key) continue;
     const Matrix<T> k = affine(W.W_k, X_kv, W.b_k);
     if (h.d_latent > 0) K.middleRows(h.first_row(i / group), h.d_rot) = K_shared;
     K.middleRows(h.first_row(i / group + 1) - k.rows(), k.rows()) = k;
@@ -586,17 +617,23 @@ Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta, SegmentMem
     if (h.unit_embeddings) e = Vector<T>(e / e.norm());
     e *= T(h.embedding_multiplier);
     if (h.learned_positions && h.grid == 0) e += positional_embedding(t, theta.embedding.W_p);
-    if (h.learned_positions && h.grid > 0)
-      e += positional_embedding((t - 1) / h.grid + 1, theta.embedding.W_p) +
-           positional_embedding((t - 1) % h.grid + 1, theta.W_column);
+    if (h.learned_positions && h.grid > 0) {
+      const Vector<T> row = positional_embedding((t - 1) / h.grid + 1, theta.embedding.W_p),
+                      of_column = positional_embedding((t - 1) % h.grid + 1, theta.W_column);
+      e.head(row.size()) += row;
+      e.tail(of_column.size()) += of_column;
+    }
     column(X, t) = e;
   }
+  Matrix<T> Y = X;  // the other of two streams
   const T m = h.residual_multiplier;
   const Matrix<T> P = h.normed_distances ? varied_normalize(theta.P, theta.norm_P, h) : theta.P;
   for (std::size_t i = 0; i < static_cast<std::size_t>(h.L); ++i) {
     const VariedLayer<T>& layer = theta.layer[i * theta.layer.size() / static_cast<std::size_t>(h.L)];
     const SparsePattern pattern = h.patterns.empty() ? SparsePattern() : h.patterns[i % h.patterns.size()];
-    const auto over = [&](const Matrix<T>& Z) { return varied_attention(Z, layer, pattern, theta.B, P, h); };
+    const auto over = [&](const Matrix<T>& Z) {
+      return varied_attention(Z, layer, pattern, h.shares(i), theta.B, P, h);
+    };
     const auto attention = [&](const Matrix<T>& X) {
       return memory == nullptr ? over(X) : with_memory(X, over, memory->M[i], memory->m);
     };
@@ -606,25 +643,28 @@ Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta, SegmentMem
     };
     const auto add = [&](const auto& f, const NormalizationParameters<T>& inner,
                          const NormalizationParameters<T>& outer) {
+      const bool two = h.branches == Branches::reversible;
+      Matrix<T>& to = two ? Y : X;
       switch (h.placement) {
         case NormPlacement::pre:
-          X = Matrix<T>(X + m * f(norm(X, inner)));
+          to = Matrix<T>(to + m * f(norm(X, inner)));
           break;
         case NormPlacement::post:
           X = norm(Matrix<T>(X + m * f(X)), inner);
           break;
         case NormPlacement::sandwich:
-          X = Matrix<T>(X + m * norm(f(norm(X, inner)), outer));
+          to = Matrix<T>(to + m * norm(f(norm(X, inner)), outer));
           break;
         case NormPlacement::branch:
-          X = Matrix<T>(X + m * norm(f(X), outer));
+          to = Matrix<T>(to + m * norm(f(X), outer));
           break;
         case NormPlacement::none:
-          X = Matrix<T>(X + m * f(X));
+          to = Matrix<T>(to + m * f(X));
           break;
       }
+      if (two) std::swap(X, Y);
     };
-    if (h.branches == Branches::serial) {
+    if (h.branches == Branches::serial || h.branches == Branches::reversible) {
       add(attention, layer.norm1, layer.branch1);
       add(mlp, layer.norm2, layer.branch2);
     } else {
@@ -632,6 +672,11 @@ Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta, SegmentMem
                       second = h.branches == Branches::one_norm ? first : norm(X, layer.norm2);
       X = Matrix<T>(X + m * (attention(first) + mlp(second)));
     }
+  }
+  if (h.branches == Branches::reversible) {
+    Matrix<T> both(2 * h.d_e, X.cols());
+    both << Y, X;
+    X = both;
   }
   if (h.placement != NormPlacement::post && h.placement != NormPlacement::none)
     X = varied_normalize(X, theta.norm, h);

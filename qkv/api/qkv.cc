@@ -81,7 +81,7 @@ int64_t qkv_context(const qkv_model* model) {
   return model->text.model->spec().longest();
 }
 int64_t qkv_width(const qkv_model* model) {
-  return model->text.model->spec().width;
+  return model->text.model->spec().pooled_width();
 }
 
 qkv_status qkv_tokenize(const qkv_model* model, const char* text, size_t length, int special, int32_t* ids,

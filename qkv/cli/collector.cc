@@ -73,6 +73,7 @@ void Collector::visit(std::string_view name, Tensor& value) {
 void Collector::visit_head(std::string_view name, int64_t s, int64_t h, Tensor& p) {
   const Place& place = places_.at(std::string(name));
   if (banded_) return visit_banded(place, s, h, p);
+  if (chunks_of(place) > 0) return visit_chunked(place, s, h, p);
   const int64_t queries = place.rows->columns, keys = place.keys->columns, heads = spec_.attention.heads;
   Tensor& all = found[place.names[0]];
   if (!all.defined()) all = Tensor::zeros({place.rows->rows, heads, queries, keys}, DType::f32);
@@ -88,6 +89,39 @@ void Collector::visit_head(std::string_view name, int64_t s, int64_t h, Tensor& 
                     key = place.keys->places[first_key + j] % keys;
       all.mutable_data<float>()[((s * heads + h) * queries + query) * keys + key] =
           p.data<float>()[i * p.dim(1) + j];
+    }
+}
+
+int64_t Collector::layer_of(const Place& place) {
+  return std::stoll(place.names[0].substr(place.names[0].find('.') + 1));
+}
+
+// How long the chunks are that a Reformer's layer looks at, where there are several; 0: it has none.
+int64_t Collector::chunks_of(const Place& place) const {
+  const std::vector<Pattern>& patterns = spec_.attention.patterns;
+  if (spec_.branches != Branches::reversible || patterns.empty()) return 0;
+  const int64_t block = patterns[static_cast<size_t>(layer_of(place)) % patterns.size()].block;
+  return place.rows->columns > block ? block : 0;
+}
+
+// As Hugging Face stores Reformer's: [B, heads, chunks, chunk, keys of the chunks before and of this one].
+void Collector::visit_chunked(const Place& place, int64_t s, int64_t h, const Tensor& p) {
+  const PaddedBatch& batch = *place.rows;
+  const std::vector<Pattern>& patterns = spec_.attention.patterns;
+  const Pattern& pattern = patterns[static_cast<size_t>(layer_of(place)) % patterns.size()];
+  const int64_t heads = spec_.attention.heads, chunk = pattern.block, before = pattern.neighbours,
+                chunks = (batch.columns + chunk - 1) / chunk, keys = (before + 1) * chunk;
+  Tensor& all = found[place.names[0]];
+  if (!all.defined()) all = Tensor::zeros({batch.rows, heads, chunks, chunk, keys}, DType::f32);
+  int64_t first = 0;
+  for (int64_t i = 0; i < s; ++i) first += batch.lengths[static_cast<size_t>(i)];
+  float* to = all.mutable_data<float>() + (s * heads + h) * chunks * chunk * keys;
+  for (int64_t i = 0; i < p.dim(0); ++i)
+    for (int64_t j = 0; j < p.dim(1); ++j) {
+      const int64_t query = batch.places[static_cast<size_t>(first + i)] % batch.columns,
+                    key = batch.places[static_cast<size_t>(first + j)] % batch.columns,
+                    from = (query / chunk - before) * chunk;
+      if (key >= from && key < from + keys) to[query * keys + key - from] = p.data<float>()[i * p.dim(1) + j];
     }
 }
 
@@ -126,7 +160,7 @@ void Collector::visit_banded(const Place& place, int64_t s, int64_t h, const Ten
   for (const auto& g : globals_) most = std::max(most, std::ssize(g));
   for (int64_t i = 0; i < s; ++i) first += batch.lengths[i];
   const std::vector<Pattern>& patterns = spec_.attention.patterns;
-  const size_t layer = std::stoul(place.names[0].substr(place.names[0].find('.') + 1));
+  const auto layer = static_cast<size_t>(layer_of(place));
   const int64_t window = patterns[layer % patterns.size()].window, band = most + 2 * window - 1;
   Tensor& all = found[place.names[0]];
   if (!all.defined()) all = Tensor::zeros({batch.rows, heads, columns, of_globals ? most : band}, DType::f32);
@@ -152,11 +186,12 @@ void Collector::visit_banded(const Place& place, int64_t s, int64_t h, const Ten
 }
 
 // State 0 is what enters the first block, state l what leaves block l; where sums are not normalised the
-// last is, of a recurrence it is h.
+// last is, of a recurrence it is h; of two streams it is the second.
 void Collector::add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,
                            const PaddedBatch& batch) {
   const bool post = spec_.norm_placement == NormPlacement::post,
-             last_norm = !post && spec_.norm_placement != NormPlacement::none && last_normed_;
+             last_norm = !post && spec_.norm_placement != NormPlacement::none && last_normed_ &&
+                         spec_.branches != Branches::reversible;
   const Cell cell = stack == "encoder" ? spec_.recurrence.encoder : spec_.recurrence.decoder;
   for (int64_t l = 0; l <= layers; ++l) {
     const std::string name = l == 0                     ? stack + ".embedding"

@@ -41,6 +41,9 @@ class Collector : public Probe {
   static bool is_longformer(const ModelSpec& spec);
   static std::vector<std::vector<int64_t>> global_places(const ModelSpec& spec, const Inputs& inputs);
   void visit_banded(const Place& place, int64_t s, int64_t h, const Tensor& p);
+  static int64_t layer_of(const Place& place);
+  int64_t chunks_of(const Place& place) const;
+  void visit_chunked(const Place& place, int64_t s, int64_t h, const Tensor& p);
   void add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,
                   const PaddedBatch& batch);
 

@@ -19,7 +19,7 @@ void run(const Options& o) {
   TextModel m = load_encoder(o.dir, o.dtype, any, "embed");
   if (!o.pooling.empty()) m.model->set_pooling(pooling_from_name(o.pooling));
   int64_t cut = 0;
-  const int64_t width = m.model->spec().width;
+  const int64_t width = m.model->spec().pooled_width();
   std::vector<float> query;
   if (!o.query.empty()) {
     const Tensor e = embed_texts(*m.model, {encode_text({o.query, ""}, m.tokenizer, m.model->spec())});

@@ -102,9 +102,18 @@ void run(const std::string& path) {
     if (const RelativeSpec& x = s.attention.relative; x.on())
       fmt::print("  distances   {}{}\n", name_of(x.kind),
                  x.distance == 0 ? ", of all" : fmt::format(", up to {}", x.distance));
-    if (s.grid > 0) fmt::print("  grid        rows of {} tokens\n", s.grid);
+    if (s.grid > 0)
+      fmt::print("  grid        rows of {} tokens{}\n", s.grid,
+                 s.axial_width > 0 ? fmt::format(", {} columns of the row", s.axial_width) : "");
     fmt::print("  norms       {}, {}{}\n", name_of(s.normalization), name_of(s.norm_placement),
-               s.branches == Branches::serial ? "" : ", branches beside each other");
+               s.branches == Branches::serial       ? ""
+               : s.branches == Branches::reversible ? ", two streams in turn"
+                                                    : ", branches beside each other");
+    if (const auto& shares = s.attention.shared_query_key; !shares.empty())
+      fmt::print("  keys        are the queries: {} of layers in turn{}\n", fmt::join(shares, ", "),
+                 s.attention.hashed_beyond > 0
+                     ? fmt::format(" (sequences of {} tokens at most)", s.attention.hashed_beyond)
+                     : "");
     if (!s.attention.patterns.empty())
       fmt::print("  patterns    {} in turn\n", fmt::join(texts_of(s.attention.patterns), ", "));
     if (s.architecture != Architecture::encoder)

@@ -88,7 +88,7 @@ Answer best_answer(const Tensor& scores, const EncodedText& encoded, const TextP
 }
 
 Tensor embed_texts(const Transformer& model, const std::vector<EncodedText>& texts, int64_t tokens) {
-  const int64_t width = model.spec().width;
+  const int64_t width = model.spec().pooled_width();
   Tensor out = Tensor::empty({std::ssize(texts), width}, DType::f32);
   for_batches(model, texts, tokens,
               [&](const std::vector<int64_t>& which, const ModelInput& input, const Tensor& hidden) {

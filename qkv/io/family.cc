@@ -16,7 +16,8 @@ const std::vector<const Family*>& registry() {
       &mixtral_family(),    &qwen2_moe_family(),   &deepseek_v2_family(), &deepseek_v3_family(),
       &m2m100_family(),     &switch_family(),      &ctrl_family(),        &xglm_family(),
       &big_bird_family(),   &deberta_v2_family(),  &xlnet_family(),       &longformer_family(),
-      &vit_family(),        &deit_family(),        &whisper_family(),     &native_family()};
+      &vit_family(),        &deit_family(),        &whisper_family(),     &reformer_family(),
+      &native_family()};
   return families;
 }
 

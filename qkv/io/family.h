@@ -92,6 +92,7 @@ const Family& gpt_bigcode_family();
 const Family& opt_family();
 const Family& ctrl_family();
 const Family& xglm_family();
+const Family& reformer_family();
 const Family& native_family();
 
 }  // namespace qkv

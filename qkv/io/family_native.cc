@@ -11,8 +11,8 @@ constexpr int64_t kMost = kMostOfConfig;
 // 3 no recurrences, and no order but the stack's; 4 one vocabulary, and no variations of blocks; 5 no
 // experts, latents, caps and sinks, and windows for patterns; 6 no relative attention, unit embeddings,
 // global projections, grids and encoders of another shape; 7 heads of one size, no
-// features.
-constexpr int64_t kVersion = 9;
+// features; 8 no memory; 9 no axial positions and no keys that are the queries.
+constexpr int64_t kVersion = 10;
 
 ModelSpec read_config(const JsonField& c) {
   const JsonField q = c["qkv"];
@@ -139,6 +139,11 @@ ModelSpec read_config(const JsonField& c) {
     f.distilled = q["distilled"].boolean();
   }
   if (version > 8) s.memory = q["memory"].integer(0, kMost);
+  if (version > 9) {
+    s.axial_width = q["axial_width"].integer(0, kMost);
+    s.attention.shared_query_key = q["shared_query_key"].integers();
+    s.attention.hashed_beyond = q["hashed_beyond"].integer(0, kMost);
+  }
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
   s.width = q["width"].integer(0, kMost);
@@ -228,6 +233,9 @@ OrderedJson write_config(const ModelSpec& s) {
             {"relative_segments", relative.segments},
             {"embedding_unit", s.embedding_unit},
             {"grid", s.grid},
+            {"axial_width", s.axial_width},
+            {"shared_query_key", s.attention.shared_query_key},
+            {"hashed_beyond", s.attention.hashed_beyond},
             {"encoder_width", s.encoder.width},
             {"encoder_heads", s.encoder.heads},
             {"encoder_hidden", s.encoder.hidden},

@@ -128,7 +128,11 @@ struct Attention {
       if (mask.globals != nullptr) its_own.globals = mask.globals + q_offsets[sequence];
       return its_own;
     }
-    return {mask.kind, mask.query_rank + q_offsets[sequence], mask.key_rank + q_offsets[sequence]};
+    Mask its_own = mask;
+    its_own.query_rank += q_offsets[sequence];
+    its_own.key_rank += q_offsets[sequence];
+    its_own.length = key_lengths[sequence];
+    return its_own;
   }
 };
 

@@ -25,7 +25,9 @@ struct Mask {
   // Of a full one with a pattern: how many tokens before each position, and before the end, are seen by all
   // and see all; or null.
   const int32_t* globals = nullptr;
-  int64_t length = 0;  // of the sequence, for patterns that look at it
+  int64_t length = 0;  // of the sequence, for what looks at it
+  // Of self-attention: a query sees its own key only where it sees no other (Kitaev et al. 2020, Reformer).
+  bool own_last = false;
 
   static Mask full() { return {Kind::full}; }
   static Mask causal() { return {Kind::causal}; }
@@ -47,13 +49,11 @@ struct Mask {
   bool is_causal() const { return kind == Kind::causal; }
   // Whether how far a key is from the query alone decides.
   bool by_distance() const {
-    return kind != Kind::ranked && pattern.global == 0 && pattern.block == 0 && globals == nullptr;
+    return kind != Kind::ranked && pattern.global == 0 && pattern.block == 0 && globals == nullptr &&
+           !own_last;
   }
   bool allows(int64_t query, int64_t key) const {
-    if (kind == Kind::ranked) return key_rank[key] <= query_rank[query];
-    if (is_causal() && key > query) return false;
-    if (globals != nullptr && (globals_in(query, query + 1) > 0 || globals_in(key, key + 1) > 0)) return true;
-    return !pattern.any() || pattern.contains(query, key, length, is_causal());
+    return own_last && query == key ? !sees_another(query) : reaches(query, key);
   }
   // What a score that is seen is raised by: the logarithm of how many times its key counts.
   bool counts() const { return pattern.first_block > 1; }
@@ -63,21 +63,8 @@ struct Mask {
 
   // Of queries [q0, q1) and keys [k0, k1).
   TileCover cover(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
-    if (kind == Kind::ranked) {
-      const auto [q_least, q_most] = std::minmax_element(query_rank + q0, query_rank + q1);
-      const auto [k_least, k_most] = std::minmax_element(key_rank + k0, key_rank + k1);
-      if (*k_most <= *q_least) return TileCover::full;
-      return *k_least > *q_most ? TileCover::empty : TileCover::mixed;
-    }
-    if (is_causal() && k0 > q1 - 1) return TileCover::empty;
-    TileCover part = pattern.any() ? pattern.cover({q0, q1, k0, k1}, length, is_causal()) : TileCover::full;
-    if (globals != nullptr && part != TileCover::full) {
-      const int64_t of_queries = globals_in(q0, q1), of_keys = globals_in(k0, k1);
-      if (of_queries + of_keys > 0) part = TileCover::mixed;
-      const bool all = of_queries == q1 - q0 || of_keys == k1 - k0;
-      if (all && !counts()) part = TileCover::full;
-    }
-    return part == TileCover::full && is_causal() && k1 - 1 > q0 ? TileCover::mixed : part;
+    const TileCover all = reach(q0, q1, k0, k1);
+    return own_last && all == TileCover::full && q0 < k1 && k0 < q1 ? TileCover::mixed : all;
   }
   // The first tile of keys from k0 on, in steps of `step`, that queries [q0, q1) see any of; from `end` on
   // there is none.
@@ -101,6 +88,37 @@ struct Mask {
   }
 
  private:
+  // The same but for own_last.
+  bool reaches(int64_t query, int64_t key) const {
+    if (kind == Kind::ranked) return key_rank[key] <= query_rank[query];
+    if (is_causal() && key > query) return false;
+    if (globals != nullptr && (globals_in(query, query + 1) > 0 || globals_in(key, key + 1) > 0)) return true;
+    return !pattern.any() || pattern.contains(query, key, length, is_causal());
+  }
+  TileCover reach(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
+    if (kind == Kind::ranked) {
+      const auto [q_least, q_most] = std::minmax_element(query_rank + q0, query_rank + q1);
+      const auto [k_least, k_most] = std::minmax_element(key_rank + k0, key_rank + k1);
+      if (*k_most <= *q_least) return TileCover::full;
+      return *k_least > *q_most ? TileCover::empty : TileCover::mixed;
+    }
+    if (is_causal() && k0 > q1 - 1) return TileCover::empty;
+    TileCover part = pattern.any() ? pattern.cover({q0, q1, k0, k1}, length, is_causal()) : TileCover::full;
+    if (globals != nullptr && part != TileCover::full) {
+      const int64_t of_queries = globals_in(q0, q1), of_keys = globals_in(k0, k1);
+      if (of_queries + of_keys > 0) part = TileCover::mixed;
+      const bool all = of_queries == q1 - q0 || of_keys == k1 - k0;
+      if (all && !counts()) part = TileCover::full;
+    }
+    return part == TileCover::full && is_causal() && k1 - 1 > q0 ? TileCover::mixed : part;
+  }
+  bool sees_another(int64_t query) const {
+    for (int64_t key = query - 1; key >= 0; --key)
+      if (reaches(query, key)) return true;
+    for (int64_t key = query + 1; key < length; ++key)
+      if (reaches(query, key)) return true;
+    return false;
+  }
   int64_t globals_in(int64_t begin, int64_t end) const { return globals[end] - globals[begin]; }
 };
 

@@ -5,6 +5,7 @@
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/embedding.h"
 #include "qkv/ops/grid.h"
+#include "qkv/ops/parts.h"
 #include "qkv/ops/rows.h"
 
 namespace qkv {
@@ -65,11 +66,11 @@ InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, 
   const ModelSpec& spec = spec_;  // of the sum
   const int64_t rows = spec.grid > 0 ? (spec.context + spec.grid - 1) / spec.grid : spec.context;
   if (spec.positions == Positions::learned) {
-    const auto table = [&](const char* of, int64_t count) {
-      positions_.push_back({&parameters.add(name + of, {count, spec.width}, ParameterKind::matrix, normal)});
+    const auto table = [&](const char* of, int64_t count, int64_t width) {
+      positions_.push_back({&parameters.add(name + of, {count, width}, ParameterKind::matrix, normal)});
     };
-    table(".position", rows);
-    if (spec.grid > 0) table(".column", spec.grid);
+    table(".position", rows, spec.axial_width > 0 ? spec.axial_width : spec.width);
+    if (spec.grid > 0) table(".column", spec.grid, spec.width - spec.axial_width);
   } else if (is_formula(spec.positions)) {
     const int64_t width = spec.grid > 0 ? spec.width / 2 : spec.width;
     positions_.push_back({nullptr, sinusoids(spec, rows, 0, width)});
@@ -95,12 +96,16 @@ Tensor InputEmbedding::forward(const Tensor& ids, const Tensor& features, const 
   if (projection_ && !spec_.embedding_projected_last) x = projection_->forward(x);
   if (spec_.embedding_scaled) x = scaled(x, std::sqrt(static_cast<float>(spec_.width)));
   if (spec_.embedding_multiplier != 1) x = scaled(x, spec_.embedding_multiplier);
-  for (size_t axis = 0; axis < positions_.size(); ++axis) {
+  const auto position = [&](size_t axis) {
     const auto& [learned, formula] = positions_[axis];
     const Tensor& in_a_row = context.layout.positions;
     const Tensor at = spec_.grid > 0 ? grid_axis(in_a_row, spec_.grid, axis) : in_a_row;
-    x = add(x, convert(embedding(at, learned != nullptr ? learned->value : formula, "position"), x.dtype()));
-  }
+    return convert(embedding(at, learned != nullptr ? learned->value : formula, "position"), x.dtype());
+  };
+  if (spec_.axial_width > 0)
+    x = add(x, join_columns(position(0), position(1)));
+  else
+    for (size_t axis = 0; axis < positions_.size(); ++axis) x = add(x, position(axis));
   if (segment_ != nullptr) {
     // A model of one segment reads both texts of a pair as its first.
     const Tensor segments = context.segments.defined() && spec_.segments > 1

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <limits>
 #include <utility>
 
 namespace qkv {
@@ -34,6 +35,14 @@ ModelSpec bert_spec(int64_t vocab_size, int64_t context, int64_t width, int64_t 
 }
 
 int64_t ModelSpec::longest() const {
+  // Where some layer would hash longer sequences.
+  const bool shares = std::ranges::any_of(attention.shared_query_key, [](int64_t s) { return s != 0; });
+  const int64_t most =
+      shares && attention.hashed_beyond > 0 ? attention.hashed_beyond : std::numeric_limits<int64_t>::max();
+  return std::min(most, longest_by_positions());
+}
+
+int64_t ModelSpec::longest_by_positions() const {
   constexpr int64_t kUnbounded = int64_t{1} << 28;
   switch (positions) {
     case Positions::relative:
@@ -175,7 +184,13 @@ void check_relative(const ModelSpec& s) {
 void check_grid(const ModelSpec& s) {
   check(s.grid >= 0 && s.grid <= s.context, "model: grid must be between 0 and context {}, got {}", s.context,
         s.grid);
+  check(s.axial_width >= 0 && (s.axial_width == 0 || (s.grid > 0 && s.positions == Positions::learned)),
+        "model: axial_width: of learned positions in a grid, not of {}{}", name_of(s.positions),
+        s.grid == 0 ? " in a row" : "");
   if (s.grid == 0) return;
+  check(s.axial_width < s.width, "model: axial_width must be below width {}, got {}", s.width, s.axial_width);
+  check(s.axial_width == 0 || !s.embedding_projected_last,
+        "model: axial_width does not go with embedding_projected_last");
   const bool rotary = s.positions == Positions::rotary;
   check(rotary || s.positions == Positions::learned || s.positions == Positions::sinusoidal,
         "model: grid: positions {} have one dimension (learned, sinusoidal and rotary may have two)",
@@ -188,13 +203,35 @@ void check_grid(const ModelSpec& s) {
         s.attention.rotary.width, name_of(s.attention.rotary.scaling));
 }
 
+void check_shared_query_key(const ModelSpec& s) {
+  const AttentionSpec& a = s.attention;
+  check(a.hashed_beyond >= 0 && (a.hashed_beyond == 0 || !a.shared_query_key.empty()),
+        "model: hashed_beyond: no layer has a shared_query_key");
+  if (a.shared_query_key.empty()) return;
+  for (const int64_t shares : a.shared_query_key)
+    check(shares == 0 || shares == 1, "model: shared_query_key: a layer's is 0 or 1, got {}", shares);
+  check(a.kv_heads == a.heads,
+        "model: shared_query_key: each head's keys are its queries, kv_heads must be {}, got {}", a.heads,
+        a.kv_heads);
+  check(a.head_sizes.empty() && a.latent == 0 && !a.global_projections,
+        "model: shared_query_key does not go with head_sizes, kv_latent or global_projections");
+  check(a.query_key_norm == QueryKeyNorm::none, "model: shared_query_key: keys have a norm already, not {}",
+        name_of(a.query_key_norm));
+  check(!a.relative.on(), "model: shared_query_key: relative_attention {} tells queries and keys apart",
+        name_of(a.relative.kind));
+  check(s.order != Order::permuted,
+        "model: shared_query_key: order permuted reads a token twice, neither of which is itself");
+  check(s.layer_groups == 0 || a.shared_query_key.size() == 1,
+        "model: layer_groups: layers with and without a shared_query_key do not share weights");
+}
+
 void check_memory(const ModelSpec& s) {
   check(s.memory >= 0 && s.memory <= 1 << 24, "model: memory must be between 0 and {}, got {}", 1 << 24,
         s.memory);
   if (s.memory == 0) return;
   check(s.architecture == Architecture::decoder && s.order == Order::stack && s.output == Output::tokens,
         "model: memory: what is remembered are the tokens before those of a decoder that reads in order");
-  check(s.longest() > s.context || s.positions == Positions::none,
+  check(s.longest_by_positions() > s.context || s.positions == Positions::none,
         "model: memory: positions {} are counted from a window's begin, which what was remembered is before "
         "(relative, toeplitz, rotary, alibi, none and relative_attention tell distances)",
         name_of(s.positions));
@@ -259,7 +296,13 @@ void check_blocks(const ModelSpec& s) {
         "model: normalization batch: layers that share weights would share what each has seen");
   check(!s.embedding_unit || s.recurrence.decoder == Cell::none,
         "model: embedding_unit does not go with a recurrent decoder");
-  check(s.branches == Branches::serial || s.norm_placement == NormPlacement::pre,
+  const bool reversible = s.branches == Branches::reversible;
+  check(!reversible || s.norm_placement != NormPlacement::post,
+        "model: branches reversible: post-norms would change the stream that a branch is added to");
+  check(!reversible || !s.tied || s.output != Output::tokens || s.embedding_width > 0 || s.head_width > 0,
+        "model: branches reversible: the unembedding reads both streams, {} columns: tied must be false",
+        s.output_width());
+  check(s.branches == Branches::serial || reversible || s.norm_placement == NormPlacement::pre,
         "model: branches {}: parallel branches read through pre-norms, not {}", name_of(s.branches),
         name_of(s.norm_placement));
   check(s.branches == Branches::serial || s.architecture != Architecture::encoder_decoder,
@@ -456,6 +499,7 @@ void check_spec(const ModelSpec& s) {
   check_blocks(s);
   check_latents(s);
   check_head_sizes(s);
+  check_shared_query_key(s);
   check_relative(s);
   check_grid(s);
   check_memory(s);
@@ -528,8 +572,10 @@ constexpr Names<NormPlacement> kNormPlacements = {{NormPlacement::pre, "pre"},
                                                   {NormPlacement::sandwich, "sandwich"},
                                                   {NormPlacement::branch, "branch"},
                                                   {NormPlacement::none, "none"}};
-constexpr Names<Branches> kBranches = {
-    {Branches::serial, "serial"}, {Branches::parallel, "parallel"}, {Branches::one_norm, "one_norm"}};
+constexpr Names<Branches> kBranches = {{Branches::serial, "serial"},
+                                       {Branches::parallel, "parallel"},
+                                       {Branches::one_norm, "one_norm"},
+                                       {Branches::reversible, "reversible"}};
 constexpr Names<RelativeAttention> kRelativeAttentions = {
     {RelativeAttention::none, "none"},
     {RelativeAttention::shaw, "shaw"},

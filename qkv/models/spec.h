@@ -118,6 +118,9 @@ struct ModelSpec {
   // Tokens stand in rows of so many: learned, sinusoidal and rotary positions are rows and columns; 0: in one
   // row.
   int64_t grid = 0;
+  // Of learned ones in a grid: the columns that tell the row, the others tell the column (Ho et al. 2019,
+  // axial positions); 0: both have all columns, and are added.
+  int64_t axial_width = 0;
   int64_t relative_buckets = 32, relative_distance = 128;  // of relative positions
   // Tokens before a training window, or a window that is measured, whose layers' inputs attention sees, too
   // (Dai et al. 2019, Transformer-XL); 0: none.
@@ -165,11 +168,16 @@ struct ModelSpec {
   // Tokens of a sequence at most: the context where places are looked up in a table of so many. Where
   // distances tell them, a sequence may outgrow what the model was trained with.
   int64_t longest() const;
+  int64_t longest_by_positions() const;  // were no layer's keys hashed beyond some length
   // Of what a model is given to read: a source's where there are sources.
   int64_t input_vocab_size() const { return source_vocab_size > 0 ? source_vocab_size : vocab_size; }
   // The shape that the encoder's blocks have: heads of width / heads, each with keys of its own, where it is
   // another.
   ModelSpec encoder_spec() const;
+  // Of what leaves the last stack: both streams where it has two.
+  int64_t output_width() const { return branches == Branches::reversible ? 2 * width : width; }
+  // Of what stands for a sequence, or what classes are read from.
+  int64_t pooled_width() const { return pooler ? width : output_width(); }
   NormSpec norm() const { return {normalization, norm_epsilon}; }
   FeedForwardSpec feed_forward() const {
     return {hidden, activation, gated, feed_forward_bias, hidden_layers};

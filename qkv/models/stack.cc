@@ -7,6 +7,7 @@
 #include "qkv/nn/segment_state.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/grid.h"
+#include "qkv/ops/parts.h"
 
 namespace qkv {
 
@@ -55,7 +56,7 @@ BlockStack::Block BlockStack::make_block(Parameters& parameters, const ModelSpec
       return std::make_unique<Experts>(parameters, name, spec.width, spec.feed_forward(), spec.experts, std);
     return std::make_unique<FeedForward>(parameters, name, spec.width, spec.feed_forward(), std);
   };
-  if (spec.branches == Branches::serial) {
+  if (spec.branches == Branches::serial || spec.branches == Branches::reversible) {
     add("attention", 1, attention);
     if (shape.source > 0)
       add("cross_attention", 4, [&](const std::string& name) {
@@ -87,6 +88,7 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
                        const Shape& shape)
     : name_(name),
       placement_(spec.norm_placement),
+      reversible_(spec.branches == Branches::reversible),
       site_(shape.site),
       attentions_(shape.source > 0 ? 2 : 1),
       positions_(spec.positions),
@@ -128,7 +130,7 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
       vector_norm_ = std::make_unique<Norm>(parameters, name + ".relative_norm", spec.width, spec.norm());
   }
   if (placement_ != NormPlacement::post && placement_ != NormPlacement::none)
-    norm_ = std::make_unique<Norm>(parameters, name + ".norm", spec.width, spec.norm());
+    norm_ = std::make_unique<Norm>(parameters, name + ".norm", spec.output_width(), spec.norm());
 }
 
 Tensor BlockStack::forward(const Tensor& x, const Context& given,
@@ -155,7 +157,7 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
   if (rotary_.width > 0)
     context.rotation = rotation(rotary_, grid_ > 0 ? grid_positions(places, grid_) : places, reach + 1);
   if (relative_.on()) place_distances(reach, x.dtype(), context);
-  ResidualStream stream{x, {}, {}, name_ + ".embedding"};
+  ResidualStream stream{x, {}, {}, name_ + ".embedding", reversible_ ? x : Tensor()};
   if (placement_ == NormPlacement::post) context.visit(stream.name, stream.x);
   for (size_t l = 0; l < blocks_.size(); ++l) {
     if (dropped(l, context)) continue;
@@ -170,26 +172,29 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
       continue;
     }
     const Dropout pending = stream.dropout;
-    const auto out =
-        recompute({stream.x, stream.branch, context.source, context.distance_bias, context.distance_vectors},
-                  [&block, context, pending, state_of](const std::vector<Tensor>& in) {
-                    ResidualStream s{in[0], in[1], pending, {}};
-                    Context inner = context;
-                    inner.source = in[2];
-                    inner.distance_bias = in[3];
-                    inner.distance_vectors = in[4];
-                    for (size_t i = 0; i < block.size(); ++i) block[i].forward(s, inner, state_of(i));
-                    return s.branch.defined() ? std::vector<Tensor>{s.x, s.branch} : std::vector<Tensor>{s.x};
-                  });
+    const auto out = recompute({stream.x, stream.branch, context.source, context.distance_bias,
+                                context.distance_vectors, stream.other},
+                               [&block, context, pending, state_of](const std::vector<Tensor>& in) {
+                                 ResidualStream s{in[0], in[1], pending, {}, in[5]};
+                                 Context inner = context;
+                                 inner.source = in[2];
+                                 inner.distance_bias = in[3];
+                                 inner.distance_vectors = in[4];
+                                 for (size_t i = 0; i < block.size(); ++i)
+                                   block[i].forward(s, inner, state_of(i));
+                                 std::vector<Tensor> left = {s.x};
+                                 if (s.branch.defined()) left.push_back(s.branch);
+                                 if (s.other.defined()) left.push_back(s.other);
+                                 return left;
+                               });
     const Residual& last = block.back();
     stream = {out[0], out.size() > 1 ? out[1] : Tensor(), context.dropout(last.dropout, last.site),
-              last.name + ".sum"};
+              last.name + ".sum", out.size() > 2 ? out[2] : Tensor()};
   }
   if (placement_ == NormPlacement::post) return stream.x;
-  if (placement_ == NormPlacement::none) {
-    stream.add_branch(context);
-    return stream.x;
-  }
+  if (placement_ == NormPlacement::none || reversible_) stream.add_branch(context);
+  if (reversible_) stream = {join_columns(stream.other, stream.x), {}, {}, name_ + ".streams"};
+  if (placement_ == NormPlacement::none) return stream.x;
   Tensor out = stream.add_and_norm(*norm_, context);
   context.visit(name_ + ".norm", out);
   return out;

@@ -70,6 +70,7 @@ class BlockStack : public Stack {
 
   std::string name_;
   NormPlacement placement_;
+  bool reversible_;
   uint32_t site_;
   int64_t attentions_;  // of a block
   std::vector<Block> blocks_;

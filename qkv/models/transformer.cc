@@ -102,10 +102,11 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
         BlockStack::Shape{spec.layers, Mask::causal(), both ? encoder_spec.width : 0, kStackSite});
   if (spec.output == Output::tokens) add_unembedding(normal);
   if (spec.pooler)
-    pooler_ = std::make_unique<Linear>(parameters_, "pooler", spec.width, spec.width, true, spec.init_std);
+    pooler_ =
+        std::make_unique<Linear>(parameters_, "pooler", spec.output_width(), spec.width, true, spec.init_std);
   if (spec.classes() > 0) {
-    classifier_ =
-        &parameters_.add("classifier.weight", {spec.classes(), spec.width}, ParameterKind::matrix, normal);
+    classifier_ = &parameters_.add("classifier.weight", {spec.classes(), spec.pooled_width()},
+                                   ParameterKind::matrix, normal);
     classifier_bias_ = &parameters_.add("classifier.bias", {spec.classes()}, ParameterKind::vector,
                                         {Initializer::Kind::zeros});
   }
@@ -120,12 +121,12 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
 void Transformer::add_unembedding(const Initializer& normal) {
   const int64_t width = spec_.head_width > 0        ? spec_.head_width
                         : spec_.embedding_width > 0 ? spec_.embedding_width
-                                                    : spec_.width;
+                                                    : spec_.output_width();
   if (spec_.embedding_width > 0 && spec_.head_width == 0)
-    out_projection_ = std::make_unique<Linear>(parameters_, "unembedding.projection", spec_.width, width,
-                                               false, spec_.init_std);
+    out_projection_ = std::make_unique<Linear>(parameters_, "unembedding.projection", spec_.output_width(),
+                                               width, false, spec_.init_std);
   if (spec_.head_width > 0) {
-    head_ = std::make_unique<Linear>(parameters_, "head", spec_.width, width, true, spec_.init_std);
+    head_ = std::make_unique<Linear>(parameters_, "head", spec_.output_width(), width, true, spec_.init_std);
     head_norm_ = std::make_unique<Norm>(parameters_, "head.norm", width, spec_.norm());
   }
   unembedding_ = spec_.tied ? token_

@@ -37,11 +37,21 @@ struct AttentionSpec {
   bool global_projections =
       false;  // tokens that see all have queries, keys and values of their own (Longformer)
   std::vector<Pattern> patterns = {};  // of self-attention: layer l has patterns[l % size]; none: all keys
-  RotarySpec rotary = {};              // of self-attention
-  RelativeSpec relative = {};          // of self-attention
-  int64_t latent = 0;        // of keys and values (nn/latent_attention.h); 0: they are made of x itself
-  int64_t query_latent = 0;  // likewise of queries
+  // Of self-attention, of layers in turn: 1 where keys are the queries, each of unit mean square, and a token
+  // sees itself only where it sees no other (Kitaev et al. 2020, Reformer, section 2); none: of no layer.
+  std::vector<int64_t> shared_query_key = {};
+  // Of these layers: longer sequences would be cut into buckets by hashes of the keys (LSH attention), which
+  // is not supported; 0: all are attended to in full.
+  int64_t hashed_beyond = 0;
+  RotarySpec rotary = {};      // of self-attention
+  RelativeSpec relative = {};  // of self-attention
+  int64_t latent = 0;          // of keys and values (nn/latent_attention.h); 0: they are made of x itself
+  int64_t query_latent = 0;    // likewise of queries
 
+  bool shares_query_key(int64_t layer) const {
+    return !shared_query_key.empty() &&
+           shared_query_key[static_cast<size_t>(layer) % shared_query_key.size()] != 0;
+  }
   // Columns of all heads' queries, keys or values.
   int64_t query_columns() const { return head_sizes.empty() ? heads * d_qk : all_sizes(); }
   int64_t key_columns() const { return head_sizes.empty() ? kv_heads * d_qk : all_sizes(); }

@@ -38,8 +38,9 @@ IdleBias keys_at(int64_t column, const AttentionSpec& spec) {
   return {column, column + spec.key_columns()};
 }
 
-// A layer's pattern within what its stack sees.
-Mask patterned(const Mask& mask, const AttentionSpec& spec, int64_t layer) {
+// What a layer's self-attention sees within what its stack does.
+Mask mask_of_layer(Mask mask, const AttentionSpec& spec, int64_t layer) {
+  mask.own_last = spec.shares_query_key(layer);
   if (spec.patterns.empty()) return mask;
   return mask.with(spec.patterns[static_cast<size_t>(layer) % spec.patterns.size()]);
 }
@@ -51,7 +52,7 @@ MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string
                                        uint32_t site, InitStd std)
     : name_(name),
       spec_(spec),
-      mask_(self ? patterned(mask, spec, layer) : mask),
+      mask_(self ? mask_of_layer(mask, spec, layer) : mask),
       self_(self),
       scale_((spec.scale > 0 ? spec.scale
               : spec.scaled
@@ -104,11 +105,13 @@ Tensor MultiHeadAttention::heads(const Heads& q, const Heads& k, const Heads& v,
 
 namespace {
 
-constexpr uint32_t kGlobalSite = 6;  // of a layer's uses of randomness
+constexpr uint32_t kGlobalSite = 6;      // of a layer's uses of randomness
+constexpr float kSharedEpsilon = 1e-6F;  // of the norm that makes keys of queries
 
 // A bias that is turned with its keys, or normalised, is seen by the softmax.
-IdleBias idle_bias(const AttentionSpec& spec) {
-  if (spec.rotary.width > 0 || spec.query_key_norm != QueryKeyNorm::none || spec.relative.sees_key_bias())
+IdleBias idle_bias(const AttentionSpec& spec, bool shared) {
+  if (shared || spec.rotary.width > 0 || spec.query_key_norm != QueryKeyNorm::none ||
+      spec.relative.sees_key_bias())
     return {};
   return keys_at(spec.query_columns(), spec);
 }
@@ -118,8 +121,10 @@ IdleBias idle_bias(const AttentionSpec& spec) {
 SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, int64_t width,
                              const AttentionSpec& spec, float norm_epsilon, Mask mask, int64_t layer,
                              uint32_t site, InitStd std)
-    : qkv_(parameters, name + ".qkv", width, spec.query_columns() + spec.key_columns() + spec.value_columns(),
-           spec.bias, std.inner, idle_bias(spec)),
+    : shared_(spec.shares_query_key(layer)),
+      qkv_(parameters, name + ".qkv", width,
+           spec.query_columns() + (shared_ ? 0 : spec.key_columns()) + spec.value_columns(), spec.bias,
+           std.inner, idle_bias(spec, shared_)),
       spread_(spread_heads(spec, {HeadPart::query, HeadPart::key, HeadPart::value})),
       norm_epsilon_(norm_epsilon),
       attention_(parameters, name, width, spec, mask, true, layer, site, std),
@@ -150,7 +155,7 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerStat
   // Of remembered rows the queries are of no use; the one product is still faster than two.
   Tensor qkv = qkv_.forward(segment ? segment->extended(x, context.layout) : x, context);
   if (spread_) qkv = gather_columns(qkv, spread_);
-  const int64_t k_column = a.heads * a.d_qk, v_column = k_column + a.kv_heads * a.d_qk;
+  const int64_t k_column = a.heads * a.d_qk, v_column = k_column + (shared_ ? 0 : a.kv_heads * a.d_qk);
   if (query_norm_ != nullptr) {
     const auto normed = [&](int64_t column, int64_t heads, const Parameter& gamma) {
       const bool whole = a.query_key_norm == QueryKeyNorm::whole;
@@ -160,9 +165,11 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerStat
     normed(0, a.heads, *query_norm_);
     normed(k_column, a.kv_heads, *key_norm_);
   }
-  if (a.rotary.width > 0) qkv = rotary(qkv, a.heads + a.kv_heads, a.d_qk, a.rotary.layout, context.rotation);
+  if (a.rotary.width > 0)
+    qkv = rotary(qkv, a.heads + (shared_ ? 0 : a.kv_heads), a.d_qk, a.rotary.layout, context.rotation);
   Heads q{segment ? select_rows(columns_of(qkv, 0, k_column), context.own_rows) : qkv, 0, a.heads, a.d_qk};
-  const Heads k{qkv, k_column, a.kv_heads, a.d_qk}, v{qkv, v_column, a.kv_heads, a.d_vo};
+  const Heads k = shared_ ? keys_of_queries(qkv, context) : Heads{qkv, k_column, a.kv_heads, a.d_qk},
+              v{qkv, v_column, a.kv_heads, a.d_vo};
   const auto pair = [&](const Heads& keys) {
     return relative_ ? relative_->tables(q, keys, qkv_, context) : PairTables();
   };
@@ -179,6 +186,21 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerStat
   memory.append(k, v, context.layout.offsets);
   const PairTables tables = pair(memory.keys());
   return attention_.forward(q, memory.keys(), memory.values(), memory.layout(), context, tables);
+}
+
+Heads SelfAttention::keys_of_queries(const Tensor& qkv, const Context& context) const {
+  const AttentionSpec& a = attention_.spec();
+  const std::vector<int32_t>& offsets = context.layout.offsets;
+  for (size_t s = 0; s + 1 < offsets.size() && a.hashed_beyond > 0; ++s) {
+    const int64_t length = std::max<int64_t>(context.layout.padded_length, offsets[s + 1] - offsets[s]);
+    check(length <= a.hashed_beyond,
+          "{}: a sequence of {} tokens would be attended to by hashes of its keys (LSH attention), which is "
+          "not supported: {} at most",
+          attention_.name(), length, a.hashed_beyond);
+  }
+  const Tensor ones = Tensor::of({a.d_qk}, std::vector<float>(static_cast<size_t>(a.d_qk), 1));
+  return {group_rms_norm(columns_of(qkv, 0, a.heads * a.d_qk), 0, a.heads, a.d_qk, ones, kSharedEpsilon), 0,
+          a.heads, a.d_qk};
 }
 
 std::unique_ptr<LayerState> SelfAttention::make_state(int64_t sequences) const {
@@ -278,6 +300,7 @@ void Residual::forward(ResidualStream& stream, const Context& context, LayerStat
     if (placement == NormPlacement::none) stream.add_branch(context);
     stream.branch = sublayer->forward(stream.x, context, state);
   }
+  if (stream.other.defined()) std::swap(stream.x, stream.other);
   context.visit(name + ".branch", stream.branch);
   stream.dropout = context.dropout(dropout, site);
   stream.name = name + ".sum";

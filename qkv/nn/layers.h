@@ -96,7 +96,11 @@ class SelfAttention : public Sublayer {
   std::unique_ptr<LayerState> make_state(int64_t sequences) const override;
 
  private:
-  Linear qkv_;  // rows: all queries' weights, then keys', then values'
+  // Keys of unit mean square made of the queries in qkv [N, ..].
+  Heads keys_of_queries(const Tensor& qkv, const Context& context) const;
+
+  bool shared_;  // keys are made of queries
+  Linear qkv_;   // rows: all queries' weights, then keys' where they have any, then values'
   std::shared_ptr<const ColumnMap> spread_;
   Parameter *query_norm_ = nullptr, *key_norm_ = nullptr;
   float norm_epsilon_;
@@ -201,12 +205,14 @@ class SideBySide : public Wrapper {
 };
 
 // The residual stream between two norms: x and the branch that is still to be added to it. Adding it together
-// with the next normalisation saves a pass over memory.
+// with the next normalisation saves a pass over memory. Where there are two streams, x is the one that is
+// read next: each branch reads one and is added to the other.
 struct ResidualStream {
   Tensor x;
-  Tensor branch;     // undefined: nothing to add
-  Dropout dropout;   // of the branch
-  std::string name;  // of x + branch, for probes
+  Tensor branch;      // undefined: nothing to add
+  Dropout dropout;    // of the branch
+  std::string name;   // of x + branch, for probes
+  Tensor other = {};  // undefined: there is one stream
 
   // Adds the branch and returns the normalised sum, which becomes x.
   Tensor add_and_norm(const Norm& norm, const Context& context);
@@ -225,9 +231,10 @@ enum class NormPlacement : uint8_t {
 
 // How a block's attention and its feed-forward network follow each other.
 enum class Branches : uint8_t {
-  serial,    // the second reads what the first has added
-  parallel,  // both read the same, each through a norm of its own (GPT-NeoX)
-  one_norm,  // both read the same normalised x (GPT-J)
+  serial,      // the second reads what the first has added
+  parallel,    // both read the same, each through a norm of its own (GPT-NeoX)
+  one_norm,    // both read the same normalised x (GPT-J)
+  reversible,  // of two streams x and y: y + f(x), then x + g(that) (Gomez et al. 2017, eq. 8; Reformer)
 };
 
 // A sublayer with the stream around it, and its norm: before it, on the sum, or none.

@@ -65,8 +65,10 @@ Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v,
   a.blocks = keys.blocks.data();
   a.block_rows = keys.block_rows;
   a.mask = o.mask;
-  if (o.ranks.defined())
+  if (o.ranks.defined()) {
     a.mask = {Mask::Kind::ranked, o.ranks.query.data<int32_t>(), o.ranks.key.data<int32_t>()};
+    a.mask.own_last = o.mask.own_last;
+  }
   if (o.globals.defined()) {
     a.mask.globals = o.globals.data<int32_t>();
     a.mask.pattern.global = 0;

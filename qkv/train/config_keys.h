@@ -201,6 +201,13 @@ void visit(TrainConfig& c, Visitor& v) {
      "\"global "
      "2\"; \"block 64\" (neighbours 1, summary 8, ends, random 3), or several of these"},
     m.attention.patterns);
+  v({"shared_query_key",
+     "of layers in turn: 1 where the queries, made of length sqrt(d_qk), are the keys, and a token sees "
+     "itself "
+     "last (Reformer)"},
+    m.attention.shared_query_key, Range<int64_t>{0, 1});
+  v({"hashed_beyond", "of these layers: longer sequences would be hashed, and are refused; 0: none is"},
+    m.attention.hashed_beyond, Range<int64_t>{0, 1 << 28});
   v({"global_projections", "tokens that see all have queries, keys and values of their own (Longformer)"},
     m.attention.global_projections);
   v({"hidden", "width of the feed-forward network", "4 x width"}, m.hidden, Range<int64_t>{1, 1 << 24});
@@ -229,6 +236,10 @@ void visit(TrainConfig& c, Visitor& v) {
   m.positions = positions_from_name(positions);
   v({"grid", "tokens stand in rows of so many: positions are rows and columns; 0: in one row"}, m.grid,
     Range<int64_t>{0, 1 << 28});
+  v({"axial_width",
+     "of learned positions in a grid: columns that tell the row, beside those that tell the column; "
+     "0: both have all"},
+    m.axial_width, Range<int64_t>{0, 1 << 20});
   RotarySpec& rotary = m.attention.rotary;
   v({"rotary_width", "of rotary positions: columns of a head that are turned", "d_qk"}, rotary.width,
     Range<int64_t>{0, 576});
@@ -269,8 +280,10 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"relative_segments", "of transformer_xl: scores know whether two tokens are of one segment (XLNet)"},
     relative.segments);
   std::string branches = name_of(m.branches);
-  v({"branches", "attention and feed-forward network in turn, or beside each other with two norms or one"},
-    branches, Choices{"serial", "parallel", "one_norm"});
+  v({"branches",
+     "attention and feed-forward network in turn, or beside each other with two norms or one; reversible: in "
+     "turn, between two streams (Reformer)"},
+    branches, Choices{"serial", "parallel", "one_norm", "reversible"});
   m.branches = branches_from_name(branches);
   std::string order = name_of(m.order);
   v({"order", "stack: a decoder's tokens see those before them; prefix: those of a prompt also each other",

@@ -162,7 +162,7 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   };
   same("architecture", name_of(from.architecture), name_of(m.architecture));
   // Where distances tell places a model may be trained on with longer texts.
-  if (from.longest() == from.context) same("context", from.context, m.context);
+  if (from.longest_by_positions() == from.context) same("context", from.context, m.context);
   same("width", from.width, m.width);
   same("layers", from.layers, m.layers);
   same("encoder_layers", from.encoder_layers, m.encoder_layers);
@@ -175,6 +175,9 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("d_vo", from.attention.d_vo, m.attention.d_vo);
   same("head_sizes", fmt::format("[{}]", fmt::join(from.attention.head_sizes, ", ")),
        fmt::format("[{}]", fmt::join(m.attention.head_sizes, ", ")));
+  same("shared_query_key", fmt::format("[{}]", fmt::join(from.attention.shared_query_key, ", ")),
+       fmt::format("[{}]", fmt::join(m.attention.shared_query_key, ", ")));
+  same("hashed_beyond", from.attention.hashed_beyond, m.attention.hashed_beyond);
   same("attention_bias", from.attention.bias, m.attention.bias);
   same("attention_out_bias", from.attention.out_bias, m.attention.out_bias);
   same("attention_scaled", from.attention.scaled, m.attention.scaled);
@@ -187,6 +190,7 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("attention_sinks", from.attention.sinks, m.attention.sinks);
   if (from.output == m.output) same("logit_cap", from.logit_cap, m.logit_cap);
   same("grid", from.grid, m.grid);
+  same("axial_width", from.axial_width, m.axial_width);
   same("global_projections", from.attention.global_projections, m.attention.global_projections);
   same("hidden_layers", from.hidden_layers, m.hidden_layers);
   same("experts", from.experts.count, m.experts.count);
@@ -342,6 +346,12 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   only_for({next_token}, "train.window", c.window == 0);
   if (c.window > c.model.context)
     usage("{}: train.window: {} tokens are more than model.context = {}", path, c.window, c.model.context);
+  if (windows > 0 && c.window_length() > c.model.longest())
+    usage(
+        "{}: train.window: windows of {} tokens would be attended to by hashes of their keys (LSH "
+        "attention), "
+        "which is not supported: {} at most",
+        path, c.window_length(), c.model.longest());
   only_for({span_corruption}, "train.span_density", c.spans.density == defaults.spans.density);
   only_for({span_corruption, denoise}, "train.span_length",
            c.spans.mean_length == defaults.spans.mean_length);

@@ -2235,7 +2235,7 @@ class Forward(FinishedRun):
             "shape that wraps to nothing": header(entry("[65536, 65536, 65536, 65536]", "[0, 0]")),
             "negative shape": header(entry("[-2]")),
             "shape of strings": header(entry('["2"]')),
-            "five axes": header(entry("[1, 1, 1, 1, 2]")),
+            "six axes": header(entry("[1, 1, 1, 1, 1, 2]")),
             "offsets beyond the end": header(entry(offsets="[8, 24]")),
             "offsets backwards": header(entry(offsets="[16, 0]")),
             "negative offsets": header(entry(offsets="[-16, 0]")),

@@ -305,13 +305,13 @@ inline double deviation(std::span<const float> got, const std::vector<double>& w
 
 // The rows of `logits` from `row` on, as probabilities, are the columns of P.
 inline void expect_probabilities(const Tensor& logits, int64_t row, const formal::Matrix<double>& P,
-                                 unsigned seed) {
+                                 unsigned seed, double tolerance = kTolerance) {
   for (int t = 1; t <= P.cols(); ++t, ++row) {
     const float* z = logits.data<float>() + row * logits.width();
     double top = *std::max_element(z, z + logits.width()), sum = 0;
     for (int v = 0; v < logits.width(); ++v) sum += std::exp(z[v] - top);
     for (int v = 1; v <= logits.width(); ++v)
-      ASSERT_NEAR(std::exp(z[v - 1] - top) / sum, formal::entry(P, v, t), kTolerance) << "seed " << seed;
+      ASSERT_NEAR(std::exp(z[v - 1] - top) / sum, formal::entry(P, v, t), tolerance) << "seed " << seed;
   }
 }
 

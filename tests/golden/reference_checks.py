@@ -19,6 +19,7 @@ DECODERS = ["gpt2", "gpt2_variant", "llama_mha", "llama_gqa", "llama_bias_headdi
             "falcon_newarch", "bloom_alibi", "mpt_alibi", "gpt_neo", "gpt_bigcode_mqa", "opt_preln", "opt_postln_proj",
             "bert_causal", "gemma2", "deepseek_v2", "deepseek_v2_yarn", "deepseek_v3", "deepseek_v3_yarn_qlora", "qwen2_moe", "ctrl",
             "xglm_sinusoidal", "mixtral_moe"]
+REFORMERS = ["reformer_local", "reformer_lsh_short"]
 ENCODERS = ["bert_mlm", "bert_seqcls", "bert_tokencls", "bert_qa", "bert_nsp", "bert_pretraining", "roberta_mlm",
             "distilbert_mlm", "albert_mlm", "electra_mlm", "electra_discriminator", "bigbird_full", "bigbird_sparse",
             "longformer_mlm", "deberta_v2_mlm", "xlnet", "vit", "deit"]
@@ -26,7 +27,7 @@ ENCODER_DECODERS = ["t5", "t5_v1_1", "bart", "marian", "mbart", "pegasus", "m2m1
 SPEECH = ["whisper"]
 PAIRED = ["clip"]
 # What each mode of check_forward.py has something to compare in.
-ALL = DECODERS + ENCODERS + ENCODER_DECODERS + SPEECH + PAIRED
+ALL = DECODERS + REFORMERS + ENCODERS + ENCODER_DECODERS + SPEECH + PAIRED
 FORWARD_CASES = {"": ALL, "--inner": ALL, "--train": ["gpt2", "llama_mha", "bert_mlm", "t5", "bart", "vit"],
                  "--generate": DECODERS + ENCODER_DECODERS}
 # Cases and vocabularies that need no settings beside them.

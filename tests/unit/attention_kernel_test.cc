@@ -36,6 +36,22 @@ std::vector<AttentionCase> attention_cases() {
              .keys = causal ? std::vector<int64_t>{130, 70, 200, 310} : std::vector<int64_t>{1, 70, 64, 300},
              .mask = (causal ? Mask::causal() : Mask::full()).with(pattern),
              .p = kv_heads == 2 ? 0.2f : 0});
+  // A token's own key where it sees no other.
+  for (Mask mask : {Mask::causal(), Mask::full(), Mask::causal().with({.block = 16}), Mask::sliding(1),
+                    Mask::full().with({.window = 20, .stride = 33, .global = 2})}) {
+    mask.own_last = true;
+    const bool causal = mask.is_causal();
+    cases.push_back(
+        {.name = "own key last",
+         .heads = 2,
+         .kv_heads = 2,
+         .d_qk = 16,
+         .d_vo = 24,
+         .queries = causal ? std::vector<int64_t>{1, 70, 3, 1} : std::vector<int64_t>{1, 70, 64, 2},
+         .keys = causal ? std::vector<int64_t>{1, 70, 200, 130} : std::vector<int64_t>{1, 70, 64, 2},
+         .mask = mask,
+         .p = causal ? 0 : 0.2F});
+  }
   for (const int64_t kv_heads : {2, 1})
     cases.push_back(
         {.name = "pattern that counts a block often",

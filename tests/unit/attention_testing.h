@@ -26,7 +26,12 @@ struct AttentionCase {
 };
 
 // How often a key counts for a query, 0: it is not seen; by the words of pattern.h, pair by pair.
-inline int64_t times_seen(const Mask& m, int64_t query, int64_t key, int64_t length) {
+inline int64_t times_seen(Mask m, int64_t query, int64_t key, int64_t length) {
+  if (m.own_last && query == key) {
+    m.own_last = false;
+    for (int64_t other = 0; other < length; ++other)
+      if (other != query && times_seen(m, query, other, length) > 0) return 0;
+  }
   const bool causal = m.kind == Mask::Kind::causal;
   if (causal && key > query) return 0;
   const Pattern& p = m.pattern;

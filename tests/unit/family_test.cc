@@ -396,6 +396,21 @@ const FamilyCase kFamilies[] = {
        s.positions = Positions::sinusoidal_closed;
        s.embedding_scaled = true;
      }},
+    {"reformer",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.norm_epsilon = 1e-12F;
+       s.activation = Activation::relu;
+       s.branches = Branches::reversible;
+       s.tied = s.attention.bias = s.attention.out_bias = false;
+       s.unembedding_bias = true;
+       s.context = 8;
+       s.grid = 4;
+       s.axial_width = 5;
+       s.attention.patterns = {{.block = 4, .neighbours = 1}, {}};
+       s.attention.shared_query_key = {0, 1};
+       s.attention.hashed_beyond = 8;
+     }},
     {"m2m_100",
      [](ModelSpec& s) {
        s = bart();
@@ -603,7 +618,11 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.normalization = Normalization::capsule; },
       [](ModelSpec& s) { s.normalization = Normalization::batch; },
       [](ModelSpec& s) { s.embedding_unit = true; },
-      [](ModelSpec& s) { s.grid = 4; },
+      [](ModelSpec& s) { s.grid = 2; },
+      [](ModelSpec& s) { s.axial_width = 3; },
+      [](ModelSpec& s) { s.branches = Branches::reversible; },
+      [](ModelSpec& s) { s.attention.shared_query_key = {1}; },
+      [](ModelSpec& s) { s.attention.hashed_beyond = 7; },
       [](ModelSpec& s) { s.features.bias = !s.features.bias; },
       [](ModelSpec& s) { s.features.channels = 2; },
       [](ModelSpec& s) { s.features.distilled = !s.features.distilled; },

@@ -41,6 +41,7 @@ TEST(Pattern, TilesAgreeWithPairs) {
     std::vector<int32_t> globals = {0};
     for (int64_t i = 0; i < length; ++i) globals.push_back(globals.back() + (below(12) == 0));
     if (trial % 4 == 0) mask.globals = globals.data();
+    mask.own_last = trial % 3 == 0;
     SCOPED_TRACE(text_of(mask.pattern) + (trial % 2 ? ", causal" : ", full"));
     const int64_t q0 = below(length), q1 = q0 + 1 + below(length - q0), k0 = below(length),
                   k1 = k0 + 1 + below(length - k0);

@@ -135,7 +135,7 @@ TEST(Safetensors, ShapesThatLieAreRefused) {
                 {"'x'"});
   refuse_header(one("[9223372036854775807]", "[0,8]"), 8, {"'x'", "shape"});
   refuse_header(one("[18446744073709551615]", "[0,8]"), 8, {"'x'", "shape"});
-  refuse_header(one("[1,1,1,1,2]", "[0,8]"), 8, {"'x'", "shape", "4 axes"});
+  refuse_header(one("[1,1,1,1,1,2]", "[0,8]"), 8, {"'x'", "shape", "5 axes"});
   refuse_header(one("2", "[0,8]"), 8, {"'x'", "shape", "list of integers"});
   refuse_header(one("[2.0]", "[0,8]"), 8, {"'x'", "shape", "list of integers"});
   refuse_header(one("[\"2\"]", "[0,8]"), 8, {"'x'", "shape"});

@@ -26,7 +26,7 @@ TEST(Shape, CountsAndCompares) {
 }
 
 TEST(Shape, RefusesWhatDoesNotFit) {
-  EXPECT_THROW((Shape{1, 2, 3, 4, 5}), Error);
+  EXPECT_THROW((Shape{1, 2, 3, 4, 5, 6}), Error);
   EXPECT_THROW((Shape{2, -1}), Error);
   const int64_t big = int64_t{1} << 31;
   EXPECT_THROW((Shape{big, big}), Error);  // 2^62 elements: their bytes would overflow

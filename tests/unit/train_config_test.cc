@@ -579,6 +579,24 @@ TEST_F(TrainConfigTest, CombinationsThatMakeNoSense) {
   };
   refuse_all({"model.branches=parallel", "model.norm=post"}, {"branches", "pre-norms"});
   refuse_all({"model.branches=one_norm", "model.architecture=encoder_decoder"}, {"branches", "source"});
+  refuse_all({"model.branches=reversible"}, {"reversible", "both streams", "tied"});
+  refuse_all({"model.branches=reversible", "model.tied=false", "model.norm=post"},
+             {"reversible", "post-norms"});
+  refuse_all({"model.axial_width=4"}, {"axial_width", "grid", "in a row"});
+  refuse_all({"model.axial_width=4", "model.grid=4", "model.positions=sinusoidal"},
+             {"axial_width", "sinusoidal"});
+  refuse_all({"model.axial_width=500", "model.grid=4"}, {"axial_width", "width"});
+  refuse_all({"model.hashed_beyond=4"}, {"hashed_beyond", "shared_query_key"});
+  refuse_all({"model.shared_query_key=[0, 1]", "model.hashed_beyond=4"},
+             {"train.window", "hashes", "4 at most"});
+  refuse_all({"model.shared_query_key=[2]"}, {"shared_query_key", "2"});
+  refuse_all({"model.shared_query_key=[1]", "model.heads=2", "model.kv_heads=1"},
+             {"shared_query_key", "kv_heads"});
+  refuse_all({"model.shared_query_key=[1]", "model.query_key_norm=heads"},
+             {"shared_query_key", "norm already"});
+  refuse_all({"model.shared_query_key=[1]", "model.relative_attention=shaw"}, {"shared_query_key", "shaw"});
+  refuse_all({"model.shared_query_key=[1, 0]", "model.layers=2", "model.layer_groups=1"},
+             {"layer_groups", "shared_query_key"});
   refuse_all({"model.patterns=[\"window 4\"]", "model.order=prefix"}, {"patterns", "prefix"});
   refuse_all({"model.patterns=[\"window -4\"]"}, {"patterns", "needs a number from 0"});
   refuse_all({"model.patterns=[\"window\"]"}, {"patterns", "window needs a number"});
