@@ -6,6 +6,25 @@
 #include "qkv/io/adapter_dir.h"
 
 namespace qkv {
+namespace {
+
+// What would change outputs, but for these values, and is not supported.
+void refuse_others(const JsonField& c) {
+  const std::pair<const char*, double> neutral[] = {
+      {"num_beam_groups", 1}, {"diversity_penalty", 0},
+      {"penalty_alpha", 0},   {"epsilon_cutoff", 0},
+      {"eta_cutoff", 0},      {"encoder_repetition_penalty", 1},
+      {"guidance_scale", 1},  {"encoder_no_repeat_ngram_size", 0}};
+  for (const auto& [key, value] : neutral)
+    if (const auto field = c.find(key))
+      check(field->number() == value, "{}: only {} is supported, got {}", field->place(), value,
+            field->number());
+  for (const char* key : {"force_words_ids", "constraints", "sequence_bias",
+                          "exponential_decay_length_penalty", "watermarking_config", "stop_strings"})
+    if (const auto field = c.find(key)) fail("{}: not supported (null is)", field->place());
+}
+
+}  // namespace
 
 void read_generation_config(const std::string& dir, GenerateOptions& options, BeamOptions& beam) {
   const std::string path = beside_or_base(dir, "generation_config.json");
@@ -38,6 +57,27 @@ void read_generation_config(const std::string& dir, GenerateOptions& options, Be
       check(id >= 0 && id < kMost, "{}: suppress_tokens: {} is no token's id", path, id);
       s.excluded.push_back(static_cast<int32_t>(id));
     }
+  if (const auto words = c.find("bad_words_ids"))
+    for (size_t i = 0; i < words->size(); ++i) {
+      const std::vector<int64_t> ids = words->at(i).integers();
+      check(ids.size() == 1 && ids[0] >= 0 && ids[0] < kMost,
+            "{}: expected the id of one token (words of several are not supported)", words->at(i).place());
+      s.excluded.push_back(static_cast<int32_t>(ids[0]));
+    }
+  OutputRules& rules = options.rules;
+  if (const auto list = c.find("begin_suppress_tokens"))
+    for (const int64_t id : list->integers()) {
+      check(id >= 0 && id < kMost, "{}: begin_suppress_tokens: {} is no token's id", path, id);
+      rules.not_first.push_back(static_cast<int32_t>(id));
+    }
+  // Of tokens with the prompt's; new ones alone come first.
+  if (!c.find("max_new_tokens")) {
+    integer("max_length", rules.max_length, 1);
+    if (rules.max_length > 0) beam.max_new_tokens = options.max_new_tokens = rules.max_length;
+  }
+  integer("min_new_tokens", rules.min_new_tokens, 0);
+  integer("min_length", rules.min_length, 0);
+  beam.rules = rules;
   beam.excluded = s.excluded;
   integer("num_beams", beam.beams, 1);
   check(beam.beams <= 1024, "{}: num_beams: at most 1024, got {}", path, beam.beams);
@@ -45,6 +85,7 @@ void read_generation_config(const std::string& dir, GenerateOptions& options, Be
   if (const auto early = c.find("early_stopping"); early && early->json().is_boolean())
     beam.stop = early->boolean() ? BeamOptions::Stop::early : BeamOptions::Stop::exhaustive;
   integer("no_repeat_ngram_size", beam.no_repeat_ngram, 0);
+  refuse_others(c);
   try {
     check_options(s);
   } catch (const Error& e) {

@@ -56,8 +56,8 @@ SequenceModel sequence_model(const TextModel& m, const std::string& path) {
   const int64_t start = m.special.decoder_start >= 0 ? m.special.decoder_start : m.special.bos;
   check(start >= 0 && m.special.eos.size() == 1,
         "{}: config.json names no decoder_start_token_id (or bos_token_id) and eos_token_id", path);
-  const SequenceEnds ends =
-      ends_between(m.tokenizer, static_cast<int32_t>(start), static_cast<int32_t>(m.special.eos[0]));
+  const SequenceEnds ends = ends_between(m.tokenizer, static_cast<int32_t>(start),
+                                         static_cast<int32_t>(m.special.eos[0]), m.special);
   return {*m.model, m.tokenizer, ends};
 }
 

@@ -279,11 +279,21 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
       g.beam.stop = truth(key, value) ? BeamOptions::Stop::early : BeamOptions::Stop::exhaustive;
     else if (key == "decoder_start_token_id")
       g.start = number<int64_t>(key, value, 0);
+    else if (key == "forced_bos_token_id")
+      g.options.rules.begin =
+          value == "null" ? std::vector<int32_t>{} : std::vector{number<int32_t>(key, value, 0)};
+    else if (key == "max_length")
+      g.options.rules.max_length = number<int64_t>(key, value, 1);
+    else if (key == "min_length")
+      g.options.rules.min_length = number<int64_t>(key, value, 0);
+    else if (key == "min_new_tokens")
+      g.options.rules.min_new_tokens = number<int64_t>(key, value, 0);
     else
       throw UsageError(fmt::format(
           "--generate: '{}={}' is not supported (max_new_tokens, eos_token_id, pad_token_id, do_sample, "
           "temperature, top_k, top_p, min_p, typical_p, repetition_penalty, seed, num_beams, length_penalty, "
-          "early_stopping, no_repeat_ngram_size, decoder_start_token_id are)",
+          "early_stopping, no_repeat_ngram_size, decoder_start_token_id, forced_bos_token_id, max_length, "
+          "min_length, min_new_tokens are)",
           key, value));
   }
   if (sampling) g.options.sampler.temperature = temperature;
@@ -291,6 +301,7 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
     throw UsageError("--generate: do_sample and num_beams exclude each other");
   g.beam.eos = g.options.eos;
   g.beam.max_new_tokens = g.options.max_new_tokens;
+  g.beam.rules = g.options.rules;
   return g;
 }
 
@@ -429,7 +440,8 @@ void add_forward_command(CLI::App& app) {
        "Where logits, loss, hidden_states.N, attentions.N, grad.NAME or sequences go; of an encoder-decoder "
        "encoder_hidden_states.N and so on")
       ->required();
-  c->add_flag("--hidden-states", o->hidden_states, "Also write hidden_states.N; of a mixture router_logits.N, aux_loss");
+  c->add_flag("--hidden-states", o->hidden_states,
+              "Also write hidden_states.N; of a mixture router_logits.N, aux_loss");
   c->add_flag("--attentions", o->attentions, "Also write attentions.N, the probabilities");
   c->add_flag("--gradients", o->gradients,
               "Also write grad.NAME, the gradient of the loss for every parameter");

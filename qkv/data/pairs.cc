@@ -21,7 +21,9 @@ class PairBatchBuilder {
   PairBatchBuilder(const SequenceEnds& ends, const ModelSpec& spec)
       : ends_(ends), spec_(spec), apart_(spec.architecture == Architecture::encoder_decoder) {}
 
-  void add(std::span<const int32_t> z, std::span<const int32_t> x) {
+  void add(std::span<const int32_t> z, std::span<const int32_t> text) {
+    std::vector<int32_t> x = ends_.target_begin;
+    x.insert(x.end(), text.begin(), text.end());
     // Of a decoder alone the source takes its place first: source, eos and bos.
     const int64_t around = ends_.around_source(),
                   z_kept = std::min(std::ssize(z),
@@ -86,7 +88,7 @@ std::vector<int64_t> pair_lengths(const PairStream& pairs, const SequenceEnds& e
   std::vector<int64_t> out;
   for (int64_t d = 0; d < pairs.size(); ++d)
     out.push_back(length(pairs.source, d, ends.around_source(), context) +
-                  length(pairs.target, d, 1, context));
+                  length(pairs.target, d, 1 + std::ssize(ends.target_begin), context));
   return out;
 }
 

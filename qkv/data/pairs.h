@@ -20,12 +20,14 @@ struct PairStream {
 struct SequenceEnds {
   int32_t bos, eos;  // of targets
   std::vector<int32_t> source_begin = {}, source_end = {eos};
+  std::vector<int32_t> target_begin = {};  // of targets, behind bos: the decoder writes them
 
   int64_t around_source() const { return std::ssize(source_begin) + std::ssize(source_end); }
 };
 
 // These pairs as one batch for a model of this shape. An encoder reads source eos (or what else stands around
-// a source), the decoder behind it bos target, and predicts target eos (Algorithm 11); a decoder alone reads
+// a source), the decoder behind it bos target, and predicts target eos (Algorithm 11), where a target begins
+// with target_begin; a decoder alone reads
 // source eos bos target, and predicts the same. Sequences longer than the model's context lose what is beyond
 // it.
 Batch pair_batch(const PairStream& pairs, std::span<const int64_t> which, const SequenceEnds& ends,

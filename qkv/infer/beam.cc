@@ -51,6 +51,9 @@ Tokens repeating(const Tokens& prompt, const Tokens& tokens, int64_t n) {
 // The best 2 x beams continuations of one prompt's beams, best first; among equals the lower beam, then id.
 std::vector<Candidate> best_candidates(const Search& s, const Tokens& prompt, const Tensor& logits,
                                        int64_t row, const BeamOptions& o) {
+  const int64_t written = std::ssize(s.beams[0].tokens);
+  if (o.rules.forces(written)) return {{s.beams[0].log_probability, 0, o.rules.forced(written)}};
+  const Tokens ruled_out = o.rules.refused(std::ssize(prompt), written, o.eos);
   const int64_t vocab = logits.width(), wanted = 2 * o.beams;
   std::vector<Candidate> best;  // a heap, the worst in front
   const auto better = [](const Candidate& a, const Candidate& b) {
@@ -65,6 +68,7 @@ std::vector<Candidate> best_candidates(const Search& s, const Tokens& prompt, co
     const double log_z = top + std::log(sum), so_far = s.beams[b].log_probability;
     Tokens refused = repeating(prompt, s.beams[b].tokens, o.no_repeat_ngram);
     refused.insert(refused.end(), o.excluded.begin(), o.excluded.end());
+    refused.insert(refused.end(), ruled_out.begin(), ruled_out.end());
     std::sort(refused.begin(), refused.end());
     for (int64_t v = 0; v < vocab; ++v) {
       const Candidate c{so_far + z[v] - log_z, static_cast<int32_t>(b), static_cast<int32_t>(v)};
@@ -135,7 +139,8 @@ std::vector<std::vector<Hypothesis>> beam_search(const Transformer& model, const
       }
       s.beams = std::move(beams);
       const int64_t length = std::ssize(prompts[s.prompt]) + step;
-      const bool full = step == o.max_new_tokens || length >= model.spec().longest();
+      const bool full = step == o.max_new_tokens || length >= model.spec().longest() ||
+                        o.rules.full(std::ssize(prompts[s.prompt]), step);
       const bool done = is_done(s, candidates[i].front().log_probability, step, o);
       if (s.beams.empty() || done || full) {
         if (!done)

@@ -18,6 +18,7 @@ struct BeamOptions {
   enum class Stop { exhaustive, early } stop = Stop::exhaustive;
   int64_t no_repeat_ngram = 0;    // no n-gram occurs twice; 0: any may
   std::vector<int32_t> excluded;  // ids that are never chosen
+  OutputRules rules = {};
   // Of a prefix LM, how many tokens of each prompt see each other; empty: all.
   std::vector<int32_t> prefixes = {};
 };

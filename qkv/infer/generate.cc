@@ -142,6 +142,17 @@ Tensor prefill(DecodeState& state, const Transformer& model, const std::vector<T
   return logits;
 }
 
+int32_t next_token(std::span<const float> logits, const Tokens& prompt, const Tokens& written,
+                   const GenerateOptions& o, double uniform) {
+  const int64_t length = std::ssize(written);
+  if (o.rules.forces(length)) return o.rules.forced(length);
+  const Tokens refused = o.rules.refused(std::ssize(prompt), length, o.eos);
+  if (refused.empty()) return sample(logits, {prompt, written}, o.sampler, uniform);
+  SamplerOptions sampler = o.sampler;
+  sampler.excluded.insert(sampler.excluded.end(), refused.begin(), refused.end());
+  return sample(logits, {prompt, written}, sampler, uniform);
+}
+
 }  // namespace
 
 std::vector<Tokens> generate(const Transformer& model, const std::vector<Tokens>& prompts,
@@ -175,12 +186,13 @@ std::vector<Tokens> generate(const Transformer& model, const std::vector<Tokens>
       const int32_t s = active[r];
       const auto row = logits.values<float>().subspan(rows[r] * logits.width(), logits.width());
       const RandomStream stream{options.seed + s, static_cast<uint64_t>(step), 0};
-      const int32_t token = sample(row, {prompts[s], out[s]}, options.sampler, stream.uniform(0));
+      const int32_t token = next_token(row, prompts[s], out[s], options, stream.uniform(0));
       out[s].push_back(token);
       const bool go_on = !on_token || on_token(s, token, row);
       const bool ended =
           std::find(options.eos.begin(), options.eos.end(), token) != options.eos.end() ||
-          (bounded && static_cast<int64_t>(prompts[s].size() + out[s].size()) >= model.spec().longest());
+          (bounded && static_cast<int64_t>(prompts[s].size() + out[s].size()) >= model.spec().longest()) ||
+          options.rules.full(std::ssize(prompts[s]), std::ssize(out[s]));
       if (go_on && !ended) kept.push_back(static_cast<int32_t>(r));
     }
     if (kept.empty() || step + 1 == options.max_new_tokens) return out;

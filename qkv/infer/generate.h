@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "qkv/infer/output_rules.h"
 #include "qkv/infer/sampler.h"
 #include "qkv/models/transformer.h"
 
@@ -53,7 +54,8 @@ struct GenerateOptions {
   SamplerOptions sampler = {};
   int64_t max_new_tokens = 128;
   std::vector<int32_t> eos = {};  // a sequence ends after one of these
-  uint64_t seed = 0;              // of the first prompt; the next one's is one more
+  OutputRules rules = {};
+  uint64_t seed = 0;   // of the first prompt; the next one's is one more
   bool cached = true;  // false: the whole sequence anew for each token (what the cache is tested against)
 };
 

@@ -53,6 +53,9 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
         sources.size(), begin.size());
   const size_t most = longest_source(m.model.spec(), m.ends);
   options.eos = {m.ends.eos};
+  // Behind a beginning that is given nothing is forced.
+  const std::vector<int32_t>& first = m.ends.target_begin;
+  options.rules.begin = begin.empty() ? first : std::vector<int32_t>();
   const std::vector<int32_t> silent = m.tokenizer.ids_without_text(m.model.spec().vocab_size);
   options.excluded.insert(options.excluded.end(), silent.begin(), silent.end());
   std::erase(options.excluded, m.ends.eos);
@@ -71,28 +74,33 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return ids[a].size() < ids[b].size(); });
-  for (size_t first = 0; first < order.size();) {
+  for (size_t from = 0; from < order.size();) {
     std::vector<std::vector<int32_t>> batch, beginnings;
-    size_t end = first;
+    size_t end = from;
     for (int64_t tokens = 0;
          end < order.size() &&
-         (end == first || tokens + std::ssize(ids[order[end]]) + m.ends.around_source() <= batch_tokens);
+         (end == from || tokens + std::ssize(ids[order[end]]) + m.ends.around_source() <= batch_tokens);
          ++end) {
       batch.push_back(ids[order[end]]);
       tokens += std::ssize(batch.back()) + m.ends.around_source();
-      if (!begin.empty()) beginnings.push_back(m.tokenizer.encode(begin[order[end]], false).ids);
+      if (begin.empty()) continue;
+      beginnings.push_back(first);
+      const auto ids_of_text = m.tokenizer.encode(begin[order[end]], false).ids;
+      beginnings.back().insert(beginnings.back().end(), ids_of_text.begin(), ids_of_text.end());
     }
     const Prompts given = prompts_for(m.model.spec(), std::move(batch), m.ends, beginnings);
     options.prefixes = given.prefixes;
     auto found = beam_search(m.model, given.prompts, options, given.sources);
-    for (size_t i = first; i < end; ++i)
-      for (Hypothesis& h : found[i - first]) {
+    for (size_t i = from; i < end; ++i)
+      for (Hypothesis& h : found[i - from]) {
         if (!h.tokens.empty() && h.tokens.back() == m.ends.eos) h.tokens.pop_back();
         if (!begin.empty())
-          h.tokens.insert(h.tokens.begin(), beginnings[i - first].begin(), beginnings[i - first].end());
+          h.tokens.insert(h.tokens.begin(), beginnings[i - from].begin(), beginnings[i - from].end());
+        h.tokens.erase(h.tokens.begin(),
+                       h.tokens.begin() + std::min(std::ssize(h.tokens), std::ssize(first)));
         out.best[order[i]].push_back({m.tokenizer.decode(h.tokens), h.log_probability, h.score});
       }
-    first = end;
+    from = end;
   }
   return out;
 }

@@ -111,6 +111,7 @@ SpecialIds load_special_ids(const std::string& dir) {
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
     if (const auto id = root.find("bos_token_id")) ids.bos = id->integer(0, kMost);
     if (const auto id = root.find("decoder_start_token_id")) ids.decoder_start = id->integer(0, kMost);
+    if (const auto id = root.find("forced_bos_token_id")) ids.forced_bos = id->integer(0, kMost);
     if (const auto id = root.find("pad_token_id")) ids.pad = id->integer(0, kMost);
     if (const auto id = root.find("eos_token_id"))
       ids.eos = id->json().is_array() ? id->integers() : std::vector<int64_t>{id->integer(0, kMost)};

@@ -29,6 +29,7 @@ struct SpecialIds {
   int64_t bos = -1, pad = -1;
   std::vector<int64_t> eos = {};  // any of them ends a text
   int64_t decoder_start = -1;     // what an encoder-decoder writes after; -1: bos
+  int64_t forced_bos = -1;        // what it writes first (a language); -1: anything
 };
 SpecialIds load_special_ids(const std::string& dir);
 

@@ -306,17 +306,23 @@ Corpus load_corpus(const TrainConfig& run, const Origin* given) {
   return {tokenizer, std::move(text), false};
 }
 
-SequenceEnds ends_between(const text::Tokenizer& tokenizer, int32_t bos, int32_t eos) {
+SequenceEnds ends_between(const text::Tokenizer& tokenizer, int32_t bos, int32_t eos, const SpecialIds& ids) {
   SequenceEnds ends{bos, eos};
   const text::Tokenizer& sources = tokenizer.of_sources();
   surround_sources(ends, sources, tokenizer.has_own_sources() ? sequence_ends(sources).eos : eos);
+  const auto begin_of_text = static_cast<int32_t>(ids.bos);
+  if (ids.forced_bos >= 0)
+    ends.target_begin = {static_cast<int32_t>(ids.forced_bos)};
+  else if (begin_of_text >= 0 && begin_of_text != bos && !tokenizer.has_own_sources() &&
+           ends.source_begin == std::vector<int32_t>{begin_of_text})
+    ends.target_begin = ends.source_begin;
   return ends;
 }
 
 SequenceEnds sequence_ends(const text::Tokenizer& tokenizer, const Origin* given) {
   if (given != nullptr && given->ids.decoder_start >= 0 && !given->ids.eos.empty())
     return ends_between(tokenizer, static_cast<int32_t>(given->ids.decoder_start),
-                        static_cast<int32_t>(given->ids.eos[0]));
+                        static_cast<int32_t>(given->ids.eos[0]), given->ids);
   // Of a language model's tokenizer one token ends all.
   if (const int32_t end = end_of_text(tokenizer); end >= 0 && !tokenizer.token_to_id("</s>"))
     return {end, end};

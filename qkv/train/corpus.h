@@ -76,7 +76,8 @@ struct PairCorpus {
 PairCorpus load_pairs(const TrainConfig& config, const Origin* given = nullptr);
 
 // These ends of targets, with what stands around sources: what their tokenizer puts around texts, or its eos.
-SequenceEnds ends_between(const text::Tokenizer& tokenizer, int32_t bos, int32_t eos);
+SequenceEnds ends_between(const text::Tokenizer& tokenizer, int32_t bos, int32_t eos,
+                          const SpecialIds& ids = {});
 // What `given` writes its targets between, or else the ids of <s> and </s>. Throws Error where the tokenizer
 // lacks either.
 SequenceEnds sequence_ends(const text::Tokenizer& tokenizer, const Origin* given = nullptr);

@@ -1,4 +1,6 @@
 // Restoring texts: what a model writes where spans were taken away, or a text was noised.
+#include <cmath>
+
 #include "qkv/base/progress.h"
 #include "qkv/data/length_batches.h"
 #include "qkv/data/masking.h"
@@ -63,11 +65,13 @@ class TextRestoration : public TaskOfSequences {
   static int64_t piece_length(const TrainConfig& config) {
     const int64_t room = config.model.context - 1;
     if (config.model.architecture == Architecture::encoder_decoder) return room;
-    const double both =
-        config.objective == Objective::denoise
-            ? 2
-            : 1 + 2 * config.spans.density / config.spans.mean_length;  // two sentinels a span
-    return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(room - 2) / both));
+    return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(room - 2) / both_of(config)));
+  }
+  // How many tokens source and target have for each of the text, without noise: spans have a sentinel in
+  // both.
+  static double both_of(const TrainConfig& config) {
+    return config.objective == Objective::denoise ? 2
+                                                  : 1 + 2 * config.spans.density / config.spans.mean_length;
   }
   void prepare_noise() {
     const auto mask = tokenizer_.token_to_id("<mask>");
@@ -79,9 +83,11 @@ class TextRestoration : public TaskOfSequences {
     }
   }
   // Tokens of source and target together, as far as they can be told before the noise.
-  static std::vector<int64_t> lengths_of(const std::vector<Piece>& pieces) {
+  std::vector<int64_t> lengths_of(const std::vector<Piece>& pieces) const {
     std::vector<int64_t> out;
-    for (const Piece& p : pieces) out.push_back(2 * (p.end - p.begin) + 2);
+    for (const Piece& p : pieces)
+      out.push_back(static_cast<int64_t>(std::ceil(static_cast<double>(p.end - p.begin) * both_of(config_))) +
+                    2);
     return out;
   }
   int64_t training_tokens() const override { return text_.train.size(); }

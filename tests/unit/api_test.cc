@@ -165,6 +165,17 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
   EXPECT_EQ(m.beam.length_penalty, 2);
   EXPECT_EQ(m.beam.no_repeat_ngram, 3);
   EXPECT_TRUE(m.beam.stop == BeamOptions::Stop::early);
+  generation(R"({"max_length": 20, "min_length": 3, "min_new_tokens": 2, "begin_suppress_tokens": [5],
+                 "bad_words_ids": [[6], [7]], "forced_bos_token_id": 8, "forced_eos_token_id": 3,
+                 "num_beam_groups": 1, "diversity_penalty": 0.0, "force_words_ids": null})");
+  const TextModel ruled = load(dir_.path());
+  EXPECT_EQ(ruled.generation.rules.max_length, 20);
+  EXPECT_EQ(ruled.generation.max_new_tokens, 20);
+  EXPECT_EQ(ruled.beam.rules.min_length, 3);
+  EXPECT_EQ(ruled.beam.rules.min_new_tokens, 2);
+  EXPECT_EQ(ruled.beam.rules.not_first, std::vector<int32_t>{5});
+  EXPECT_EQ(ruled.beam.excluded, (std::vector<int32_t>{6, 7}));
+  EXPECT_EQ(ruled.special.forced_bos, 8);
   generation(R"({"do_sample": false, "temperature": 0.5})");
   EXPECT_EQ(load(dir_.path()).generation.sampler.temperature, 0);
   generation("{}");
@@ -179,6 +190,10 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
   refuse(R"({"suppress_tokens": [100000]})", "suppress_tokens");
   refuse(R"({"suppress_tokens": [4294967298]})", "4294967298");
   refuse(R"({"num_beams": 100000})", "num_beams");
+  refuse(R"({"bad_words_ids": [[6, 7]]})", "bad_words_ids[0]");
+  refuse(R"({"num_beam_groups": 2})", "num_beam_groups");
+  refuse(R"({"penalty_alpha": 0.6})", "penalty_alpha");
+  refuse(R"({"constraints": [1]})", "constraints");
 }
 
 }  // namespace

@@ -146,5 +146,40 @@ TEST_F(BeamTest, NgramsDoNotRepeatAndExcludedTokensDoNotAppear) {
   }
 }
 
+// What is forced costs nothing and counts as written; an end comes no sooner and no later than it may.
+TEST_F(BeamTest, OutputsKeepToTheRules) {
+  for (const int64_t beams : {1, 4}) {
+    options_.beams = beams;
+    options_.max_new_tokens = 10;
+    options_.rules = {};
+    options_.rules.begin = {3, 2};
+    options_.rules.not_first = {4};
+    const auto forced = search({sources_[0]});
+    for (const Hypothesis& h : forced[0]) {
+      ASSERT_GT(h.tokens.size(), 2U);
+      EXPECT_EQ(Tokens(h.tokens.begin(), h.tokens.begin() + 2), (Tokens{3, 2}));
+      EXPECT_NE(h.tokens[2], 4);
+      double log_p = 0;
+      for (size_t i = 2; i < h.tokens.size(); ++i)
+        log_p += next(sources_[0],
+                      Tokens(h.tokens.begin(), h.tokens.begin() + static_cast<int64_t>(i)))[h.tokens[i]];
+      EXPECT_NEAR(h.log_probability, log_p, 1e-5);
+      EXPECT_NEAR(h.score, log_p / static_cast<double>(h.tokens.size()), 1e-5);
+    }
+    options_.rules = {.max_length = 7};  // bos and six more
+    const auto cut = search({sources_[0]});
+    for (const Hypothesis& h : cut[0]) EXPECT_LE(h.tokens.size(), 6U);
+    for (const auto& rules :
+         {OutputRules{.max_length = 9, .min_new_tokens = 5}, OutputRules{.max_length = 9, .min_length = 6}}) {
+      options_.rules = rules;
+      for (const auto& of_source : search(sources_))
+        for (const Hypothesis& h : of_source) {
+          EXPECT_GE(h.tokens.size(), h.tokens.back() == kEos ? 6U : 8U);
+          EXPECT_LE(h.tokens.size(), 8U);
+        }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace qkv

@@ -200,6 +200,31 @@ TEST_F(GenerateTest, EndsAtEosAndTheOthersGoOn) {
   EXPECT_LE(out[0].size(), 4U);
 }
 
+TEST_F(GenerateTest, OutputsKeepToTheRules) {
+  const auto model = model_of();
+  const auto free = generate(*model, kPrompts, greedy(15));
+  GenerateOptions o = greedy(15);
+  o.rules.begin = {free[0][5]};
+  o.rules.not_first = {free[1][1]};
+  o.rules.max_length = 9;
+  const auto out = generate(*model, kPrompts, o);
+  for (size_t s = 0; s < kPrompts.size(); ++s) {
+    ASSERT_EQ(out[s][0], free[0][5]);
+    if (out[s].size() > 1) {
+      EXPECT_NE(out[s][1], free[1][1]);
+    }
+    EXPECT_EQ(out[s].size(), std::max<size_t>(1, 9 - std::min<size_t>(9, kPrompts[s].size())));
+  }
+  o = greedy(15);
+  o.eos = {free[0][0]};
+  ASSERT_EQ(generate(*model, {kPrompts[0]}, o)[0].size(), 1U);
+  o.rules.min_new_tokens = 3;
+  EXPECT_GT(generate(*model, {kPrompts[0]}, o)[0].size(), 3U);
+  o.rules = {};
+  o.rules.min_length = std::ssize(kPrompts[0]) + 2;
+  EXPECT_GT(generate(*model, {kPrompts[0]}, o)[0].size(), 2U);
+}
+
 TEST_F(GenerateTest, TheCallbackSeesEveryTokenAndMayStop) {
   const auto model = model_of();
   const auto all = generate(*model, kPrompts, greedy(6));

@@ -9,6 +9,7 @@
 #include "qkv/infer/translate.h"
 #include "qkv/text/template.h"
 #include "qkv/text/trainer.h"
+#include "qkv/train/corpus.h"
 
 namespace qkv {
 namespace {
@@ -74,6 +75,32 @@ TEST(Pairs, SourcesHaveAroundThemWhatTheirTokenizerPutsThere) {
   surround_sources(ends, text::with_template(plain, "<s>", "[SEP]"), 1);  // which does not end them so
   EXPECT_EQ(ends.source_begin, (std::vector<int32_t>{}));
   EXPECT_EQ(ends.source_end, (std::vector<int32_t>{1}));
+}
+
+// BART's targets are </s> <s> text </s>: they begin with what stands before its texts where decoding starts
+// with something else; or with what its makers force (a language).
+TEST(Pairs, WhatTargetsBeginWith) {
+  text::TrainerOptions options;
+  options.special_tokens = {"<s>", "</s>", "en_XX"};
+  const text::Tokenizer plain = text::train_bytes(options), bart = text::with_template(plain, "<s>", "</s>");
+  const auto begin = [](const text::Tokenizer& tokenizer, int32_t start, const SpecialIds& ids) {
+    return ends_between(tokenizer, start, 1, ids).target_begin;
+  };
+  EXPECT_EQ(begin(bart, 1, {.bos = 0}), std::vector<int32_t>{0});
+  EXPECT_EQ(begin(bart, 0, {.bos = 0}), std::vector<int32_t>{});
+  EXPECT_EQ(begin(plain, 1, {.bos = 0}), std::vector<int32_t>{});
+  EXPECT_EQ(begin(plain, 1, {.bos = 0, .forced_bos = 2}), std::vector<int32_t>{2});
+  PairStream p;
+  p.source.append({1, 2});
+  p.target.append({11, 12});
+  SequenceEnds ends{7, 8};
+  ends.target_begin = {9};
+  const Batch b = pair_batch(p, std::vector<int64_t>{0}, ends, shape(9));
+  EXPECT_EQ(values(b.ids), (std::vector<int32_t>{7, 9, 11, 12}));
+  EXPECT_EQ(values(b.targets), (std::vector<int32_t>{9, 11, 12, 8}));
+  EXPECT_EQ(pair_lengths(p, ends, 9), (std::vector<int64_t>{3 + 4}));
+  EXPECT_EQ(values(pair_batch(p, std::vector<int64_t>{0}, ends, shape(3)).targets),
+            (std::vector<int32_t>{9, 11, 12}));
 }
 
 TEST(Pairs, ABatch) {

@@ -1,0 +1,32 @@
+// What every output keeps to, however it is found.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace qkv {
+
+// Lengths of the prompt and of what is written before the next token are those that the rules are asked for.
+struct OutputRules {
+  int64_t max_length = 0;  // prompt and output together; 0: any
+  // No end before so many new tokens, and before prompt and output are as long.
+  int64_t min_new_tokens = 0, min_length = 0;
+  std::vector<int32_t> begin = {};      // what it begins with, of probability 1
+  std::vector<int32_t> not_first = {};  // ids that are not chosen first, behind `begin`
+
+  bool forces(int64_t written) const { return written < std::ssize(begin); }
+  int32_t forced(int64_t written) const { return begin[static_cast<size_t>(written)]; }
+  // Ids that are not chosen next.
+  std::vector<int32_t> refused(int64_t prompt, int64_t written, const std::vector<int32_t>& eos) const {
+    std::vector<int32_t> out;
+    if (written < min_new_tokens || prompt + written < min_length) out = eos;
+    if (written == std::ssize(begin)) out.insert(out.end(), not_first.begin(), not_first.end());
+    return out;
+  }
+  // Whether nothing may follow.
+  bool full(int64_t prompt, int64_t written) const {
+    return max_length > 0 && prompt + written >= max_length;
+  }
+};
+
+}  // namespace qkv
