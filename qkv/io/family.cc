@@ -32,8 +32,7 @@ ModelSpec essence(ModelSpec s) {
   }
   if (s.positions != Positions::rotary) s.attention.rotary = {};
   if (!s.recurrence.any()) s.recurrence = {};
-  s.init_std = defaults.init_std;                        // of fresh weights alone,
-  s.init_matched = defaults.init_matched;                // likewise, and
+  s.init_std = defaults.init_std;                        // of fresh weights alone, and
   s.experts.choice_rate = defaults.experts.choice_rate;  // of training
   if (s.classes() == 0) s.head_dropout = 0;
   if (s.output == Output::tokens && s.labels.empty()) s.pooling = defaults.pooling;

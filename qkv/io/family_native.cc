@@ -143,7 +143,6 @@ ModelSpec read_config(const JsonField& c) {
     s.axial_width = q["axial_width"].integer(0, kMost);
     s.attention.shared_query_key = q["shared_query_key"].integers();
     s.attention.hashed_beyond = q["hashed_beyond"].integer(0, kMost);
-    s.init_matched = q["init_matched"].boolean();
   }
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
@@ -289,7 +288,6 @@ OrderedJson write_config(const ModelSpec& s) {
             {"norm_epsilon", decimal(s.norm_epsilon)},
             {"tied", s.tied},
             {"init_std", decimal(s.init_std)},
-            {"init_matched", s.init_matched},
             {"embedding_dropout", decimal(s.embedding_dropout)},
             {"residual_dropout", decimal(s.residual_dropout)}}}};
 }

@@ -517,11 +517,6 @@ void check_spec(const ModelSpec& s) {
   probability("head dropout", s.head_dropout);
   check(s.norm_epsilon >= 0 && s.norm_epsilon < 1, "model: norm_epsilon must be in [0, 1), got {}",
         s.norm_epsilon);
-  check(!s.init_matched || (two_stacks && s.source_vocab_size == 0 && s.encoder.width == 0 &&
-                            s.attention.kv_heads == s.attention.heads && !s.recurrence.any()),
-        "model: init_matched: queries and keys of cross-attention that can be alike need an encoder_decoder "
-        "with one "
-        "vocabulary and width, kv_heads as heads and no recurrence");
   check(s.init_std >= 0 && s.init_std < 100, "model: init_std must be in [0, 100), got {}", s.init_std);
 }
 

@@ -159,9 +159,6 @@ struct ModelSpec {
   std::string family =
       {};  // whose config.json it is written as, where several can; empty: the first that can
   float init_std = 0.02F;
-  // Keys of cross-attention begin as its queries: a token looks at equal ones of the source first (after
-  // Trockman & Kolter 2023, mimetic initialization).
-  bool init_matched = false;
   float embedding_dropout = 0;
   float residual_dropout = 0;
   float head_dropout = 0;  // of what the classes are read from

@@ -102,8 +102,7 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
   // Residual branches that are summed up to the end start smaller by the root of their number (GPT-2).
   const auto branches = static_cast<float>((attentions_ + 1) * shape.layers);
   const InitStd std{spec.init_std,
-                    placement_ == NormPlacement::pre ? spec.init_std / std::sqrt(branches) : spec.init_std,
-                    spec.init_matched};
+                    placement_ == NormPlacement::pre ? spec.init_std / std::sqrt(branches) : spec.init_std};
   // The layer whose weights layer l has.
   const auto owner = [&](int64_t l) {
     const int64_t groups = spec.layer_groups > 0 ? spec.layer_groups : shape.layers;

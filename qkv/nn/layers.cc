@@ -215,12 +215,7 @@ CrossAttention::CrossAttention(Parameters& parameters, const std::string& name, 
           keys_at(0, spec)),
       spread_q_(spread_heads(spec, {HeadPart::query})),
       spread_kv_(spread_heads(spec, {HeadPart::key, HeadPart::value})),
-      attention_(parameters, name, width, spec, Mask::full(), false, layer, site, std) {
-  if (!std.matched) return;
-  Initializer& keys = parameters.find(name + ".kv.weight")->initializer;
-  keys.like = name + ".q.weight";
-  keys.alike = spec.key_columns() * width;
-}
+      attention_(parameters, name, width, spec, Mask::full(), false, layer, site, std) {}
 
 Tensor CrossAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
   const AttentionSpec& a = attention_.spec();

@@ -50,7 +50,6 @@ class Sublayer {
 // What fresh weights are drawn with: those that end a residual branch apart.
 struct InitStd {
   float inner, out;
-  bool matched = false;  // keys of cross-attention begin as its queries
 };
 
 // Algorithm 5 of Phuong & Hutter, MHAttention(X, Z | W, Mask), for projected queries, keys and values.

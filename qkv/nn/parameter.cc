@@ -21,7 +21,7 @@ uint32_t site_of(std::string_view name) {
 
 void draw_into(const Parameter& p, uint64_t seed, Tensor& out) {
   float* to = out.mutable_data<float>();
-  const RandomStream its_own{seed, 0, site_of(p.name)}, other{seed, 0, site_of(p.initializer.like)};
+  const RandomStream stream{seed, 0, site_of(p.name)};
   parallel_for(out.count(), 1 << 12, [&](int64_t i, int64_t end) {
     for (; i < end; ++i) switch (p.initializer.kind) {
         case Initializer::Kind::zeros:
@@ -31,8 +31,7 @@ void draw_into(const Parameter& p, uint64_t seed, Tensor& out) {
           to[i] = 1;
           break;
         case Initializer::Kind::normal:
-          to[i] =
-              p.initializer.std * static_cast<float>((i < p.initializer.alike ? other : its_own).normal(i));
+          to[i] = p.initializer.std * static_cast<float>(stream.normal(i));
           break;
       }
   });

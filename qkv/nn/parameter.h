@@ -24,9 +24,6 @@ enum class ParameterKind : uint8_t {
 struct Initializer {
   enum class Kind : uint8_t { zeros, ones, normal } kind = Kind::zeros;
   float std = 0;  // of normal, mean 0
-  // Elements before `alike` are those that a parameter of this name would have.
-  std::string like = {};
-  int64_t alike = 0;
 };
 
 // A named weight of a model.

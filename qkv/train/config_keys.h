@@ -376,10 +376,6 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"tied", "the unembedding is the token embedding"}, m.tied);
   v({"init_std", "standard deviation of fresh weights", "0.02, with an encoder 1 / sqrt(width)"}, m.init_std,
     Range<double>{0, 10});
-  v({"init_matched",
-     "keys of cross-attention begin as its queries: a token looks at equal ones of the source first (with "
-     "embedding_scaled)"},
-    m.init_matched);
 
   v.section("train");
   std::string objective = name_of(c.objective);

@@ -582,7 +582,6 @@ TEST_F(TrainConfigTest, CombinationsThatMakeNoSense) {
   refuse_all({"model.branches=reversible"}, {"reversible", "both streams", "tied"});
   refuse_all({"model.branches=reversible", "model.tied=false", "model.norm=post"},
              {"reversible", "post-norms"});
-  refuse_all({"model.init_matched=true"}, {"init_matched", "encoder_decoder"});
   refuse_all({"model.axial_width=4"}, {"axial_width", "grid", "in a row"});
   refuse_all({"model.axial_width=4", "model.grid=4", "model.positions=sinusoidal"},
              {"axial_width", "sinusoidal"});
