@@ -116,7 +116,9 @@ ClipModel load_clip(const std::string& dir, DType compute) {
   clip.text = std::make_unique<Transformer>(read_text(text));
   clip.vision = std::make_unique<Transformer>(read_vision(c["vision_config"]));
   clip.end = static_cast<int32_t>(text.integer_or("eos_token_id", 49407, 0, INT32_MAX));
-  const auto [weights, file] = read_weights(dir);
+  const ModelWeights from = read_weights(dir);
+  const std::string& weights = from.path;
+  const Safetensors& file = from.file;
   std::set<std::string> used;
   used.merge(bind_weights(*clip.text, text_weights(clip.text->spec()), {weights, file, path, ""}, compute));
   used.merge(

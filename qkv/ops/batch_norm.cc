@@ -62,7 +62,7 @@ class BatchNormNode : public Node {
       });
     });
     for (const auto& [input, sums] : {std::pair{1, &dgamma}, std::pair{2, &dbeta}})
-      weight_grad(input, {width}, [&](Tensor& target, bool accumulate) {
+      weight_grad(input, {width}, [&, sums = sums](Tensor& target, bool accumulate) {
         if (!accumulate) std::memset(target.raw(), 0, target.bytes());
         kernels().axpy(width, 1, sums->data<float>(), target.mutable_data<float>());
       });

@@ -123,7 +123,7 @@ TEST_F(CrossValidation, RefusesWhatCannotBeDivided) {
         std::pair(std::vector<std::string>{"data.fold=4"}, "4 of 3"),
         std::pair(std::vector<std::string>{"data.test_fraction=0.1"}, "data.test_fraction"),
         std::pair(std::vector<std::string>{"train.objective=masked"}, "data.folds: only for")})
-    testing::expect_error<UsageError>([&] { config("bad", keys); }, {says});
+    testing::expect_error<UsageError>([&, keys = keys] { config("bad", keys); }, {says});
 }
 
 }  // namespace

@@ -476,8 +476,9 @@ Flow Macro::run(const Frame& frame) const {
     check(c.positional.size() <= definition->parameters.size(), "{}: expected at most {} arguments, got {}",
           definition->name, definition->parameters.size(), c.positional.size());
     for (const auto& [key, v] : c.named)
-      check(std::ranges::any_of(definition->parameters, [&](const auto& p) { return p.first == key; }),
-            "{}: there is no argument '{}'", definition->name, key);
+      check(
+          std::ranges::any_of(definition->parameters, [&key = key](const auto& p) { return p.first == key; }),
+          "{}: there is no argument '{}'", definition->name, key);
     for (size_t i = 0; i < definition->parameters.size(); ++i) {
       const auto& [name, otherwise] = definition->parameters[i];
       Value v = c.at(i, name);
