@@ -52,11 +52,14 @@ void read_generation_config(const std::string& dir, GenerateOptions& options, Be
     s.temperature = 0;
   }
   number("repetition_penalty", s.repetition_penalty);
-  if (const auto list = c.find("suppress_tokens"))
-    for (const int64_t id : list->integers()) {
-      check(id >= 0 && id < kMost, "{}: suppress_tokens: {} is no token's id", path, id);
-      s.excluded.push_back(static_cast<int32_t>(id));
-    }
+  const auto tokens = [&](const char* key, std::vector<int32_t>& to) {
+    if (const auto list = c.find(key))
+      for (const int64_t id : list->integers()) {
+        check(id >= 0 && id < kMost, "{}: {}: {} is no token's id", path, key, id);
+        to.push_back(static_cast<int32_t>(id));
+      }
+  };
+  tokens("suppress_tokens", s.excluded);
   if (const auto words = c.find("bad_words_ids"))
     for (size_t i = 0; i < words->size(); ++i) {
       const std::vector<int64_t> ids = words->at(i).integers();
@@ -65,11 +68,7 @@ void read_generation_config(const std::string& dir, GenerateOptions& options, Be
       s.excluded.push_back(static_cast<int32_t>(ids[0]));
     }
   OutputRules& rules = options.rules;
-  if (const auto list = c.find("begin_suppress_tokens"))
-    for (const int64_t id : list->integers()) {
-      check(id >= 0 && id < kMost, "{}: begin_suppress_tokens: {} is no token's id", path, id);
-      rules.not_first.push_back(static_cast<int32_t>(id));
-    }
+  tokens("begin_suppress_tokens", rules.not_first);
   // Of tokens with the prompt's; new ones alone come first.
   if (!c.find("max_new_tokens")) {
     integer("max_length", rules.max_length, 1);
