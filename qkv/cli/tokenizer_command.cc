@@ -40,6 +40,8 @@ struct RunArguments {
   std::string file;  // empty: standard input
   bool jsonl = false;
   bool no_special = false;
+  bool fit = false;      // encode only
+  bool details = false;  // encode only
 };
 
 // How far training is: one line that is rewritten on a terminal, now and then a line of its own elsewhere.
@@ -101,12 +103,15 @@ void run_train(const TrainArguments& arguments) {
   std::cerr << fmt::format("{}{}: {} tokens\n", over, arguments.out, tokenizer.vocab_size());
 }
 
+void print_json(const Json& value) {
+  std::cout << value.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
 // Calls `convert` with each line's JSON value and writes the result as a line.
 template <typename Convert>
 void convert_lines(const RunArguments& arguments, const Convert& convert) {
-  read_json_lines(arguments.file, [&](const Json& value, const std::string& place) {
-    std::cout << convert(value, place).dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
-  });
+  read_json_lines(arguments.file,
+                  [&](const Json& value, const std::string& place) { print_json(convert(value, place)); });
 }
 
 std::vector<TokenId> ids_from_json(const Json& value, const std::string& place) {
@@ -142,21 +147,77 @@ Tokenizer load_tokenizer(const std::string& dir) {
   return Tokenizer::load(dir);
 }
 
+// A text, or the two of a pair.
+text::Encoding encode(const Tokenizer& tokenizer, std::string_view first,
+                      std::optional<std::string_view> second, const RunArguments& arguments) {
+  const bool special = !arguments.no_special;
+  if (arguments.fit && tokenizer.truncation())
+    return tokenizer.encode_within(*tokenizer.truncation(), first, second, special);
+  return second ? tokenizer.encode_pair(first, *second, special) : tokenizer.encode(first, special);
+}
+
+text::Encoding encode_value(const Tokenizer& tokenizer, const Json& value, const std::string& place,
+                            const RunArguments& arguments) {
+  const bool pair = value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string();
+  check(value.is_string() || pair, "{}: expected a JSON string, or a list of two", place);
+  const auto text = [](const Json& v) { return std::string_view(v.get_ref<const std::string&>()); };
+  return naming_place(place, [&] {
+    return pair ? encode(tokenizer, text(value[0]), text(value[1]), arguments)
+                : encode(tokenizer, text(value), std::nullopt, arguments);
+  });
+}
+
+// Of which the first or the last `tokens` are no padding.
+Json encoding_to_json(const Tokenizer& tokenizer, const text::Encoding& e, size_t tokens, bool details) {
+  if (!details) return e.ids;
+  Json names = Json::array(), offsets = Json::array(), mask = Json::array();
+  const bool left = tokenizer.padding() && tokenizer.padding()->on_left;
+  for (size_t i = 0; i < e.size(); ++i) {
+    names.push_back(tokenizer.id_to_token(e.ids[i]).value_or(""));
+    offsets.push_back({e.offsets[i].begin, e.offsets[i].end});
+    mask.push_back((left ? e.size() - 1 - i : i) < tokens ? 1 : 0);
+  }
+  return {{"ids", e.ids},
+          {"tokens", std::move(names)},
+          {"offsets", std::move(offsets)},
+          {"type_ids", e.type_ids},
+          {"attention_mask", std::move(mask)}};
+}
+
+// All lines are one batch: the longest may say how long the others become.
+void encode_batch(const Tokenizer& tokenizer, const RunArguments& arguments) {
+  std::vector<text::Encoding> batch;
+  read_json_lines(arguments.file, [&](const Json& value, const std::string& place) {
+    batch.push_back(encode_value(tokenizer, value, place, arguments));
+  });
+  const size_t length = text::padded_length(batch, *tokenizer.padding());
+  for (text::Encoding& e : batch) {
+    const size_t tokens = e.size();
+    text::pad(e, length, *tokenizer.padding());
+    print_json(encoding_to_json(tokenizer, e, tokens, arguments.details));
+  }
+}
+
 void run_encode(const RunArguments& arguments) {
   const Tokenizer tokenizer = load_tokenizer(arguments.directory);
+  const bool padded = arguments.fit && tokenizer.padding();
+  if (arguments.fit && !padded && !tokenizer.truncation())
+    throw UsageError(fmt::format("--fit: {} says nothing of truncation or padding", arguments.directory));
+  if (arguments.jsonl && padded) return encode_batch(tokenizer, arguments);
   if (arguments.jsonl) {
-    return convert_lines(arguments, [&](const Json& value, const std::string& place) -> Json {
-      check(value.is_string(), "{}: expected a JSON string", place);
-      return naming_place(place, [&] {
-        return tokenizer.encode(value.get_ref<const std::string&>(), !arguments.no_special).ids;
-      });
+    return convert_lines(arguments, [&](const Json& value, const std::string& place) {
+      const text::Encoding e = encode_value(tokenizer, value, place, arguments);
+      return encoding_to_json(tokenizer, e, e.size(), arguments.details);
     });
   }
   const std::string text = read_input(arguments.file);
-  const auto ids = naming_place(input_name(arguments.file),
-                                [&] { return tokenizer.encode(text, !arguments.no_special).ids; });
+  text::Encoding e = naming_place(input_name(arguments.file),
+                                  [&] { return encode(tokenizer, text, std::nullopt, arguments); });
+  const size_t tokens = e.size();
+  if (padded) text::pad(e, text::padded_length({e}, *tokenizer.padding()), *tokenizer.padding());
+  if (arguments.details) return print_json(encoding_to_json(tokenizer, e, tokens, true));
   std::string line;
-  for (const TokenId id : ids) line += (line.empty() ? "" : " ") + std::to_string(id);
+  for (const TokenId id : e.ids) line += (line.empty() ? "" : " ") + std::to_string(id);
   std::cout << line << '\n';
 }
 
@@ -215,8 +276,12 @@ void add_encode(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand("encode", "Text to token ids; the whole input is one text");
   const auto arguments = add_run_options(*command);
   command->add_flag("--jsonl", arguments->jsonl,
-                    "One JSON string a line in, one JSON list of ids a line out");
+                    "One JSON string (or list of two: a pair) a line in, one JSON list of ids a line out");
   command->add_flag("--no-special", arguments->no_special, "Put no special tokens around the text");
+  command->add_flag("--fit", arguments->fit,
+                    "Cut and pad as tokenizer.json says (truncation, padding); lines are one batch");
+  command->add_flag("--details", arguments->details,
+                    "Write objects: ids, tokens, offsets (bytes of the text), type_ids, attention_mask");
   command->footer("Example:\n  echo '\"Hello world\"' | qkv tokenizer encode tok --jsonl");
   command->callback([arguments] { run_encode(*arguments); });
 }

@@ -1,15 +1,14 @@
 #include "qkv/infer/encode.h"
 
-#include "qkv/text/template.h"
-
 namespace qkv {
 
 EncodedText encode_text(const TextPair& text, const text::Tokenizer& tokenizer, const ModelSpec& spec) {
   EncodedText out;
-  out.encoding =
-      text.second.empty() ? tokenizer.encode(text.first) : tokenizer.encode_pair(text.first, text.second);
+  const std::optional<std::string_view> second =
+      text.second.empty() ? std::nullopt : std::optional<std::string_view>(text.second);
+  const text::Truncation to_context{.max_length = static_cast<size_t>(spec.context)};
+  out.encoding = tokenizer.encode_within(to_context, text.first, second, true, &out.cut);
   check(out.encoding.size() > 0, "'{}' gives no token", text.first);
-  out.cut = text::truncate(tokenizer, out.encoding, static_cast<size_t>(spec.context));
   return out;
 }
 

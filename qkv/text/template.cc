@@ -29,30 +29,4 @@ Tokenizer with_template(const Tokenizer& tokenizer, const std::string& first, co
   return Tokenizer::from_json(document.dump());
 }
 
-bool truncate(const Tokenizer& tokenizer, Encoding& encoding, size_t most) {
-  if (encoding.size() <= most) return false;
-  std::vector<bool> kept(encoding.size(), true);
-  std::vector<size_t> of_type[2];  // places of ordinary tokens
-  size_t around = 0;
-  for (size_t i = 0; i < encoding.size(); ++i) {
-    const Range at = encoding.offsets[i];
-    // What the text itself says, [UNK] for one, is as good as any token of it.
-    if (tokenizer.is_special(encoding.ids[i]) && at.begin == at.end)
-      ++around;
-    else
-      of_type[encoding.type_ids[i] == 0 ? 0 : 1].push_back(i);
-  }
-  for (size_t excess = encoding.size() - most; excess > 0; --excess) {
-    auto& from = of_type[0].size() >= of_type[1].size() ? of_type[0] : of_type[1];
-    check(!from.empty(), "{} special tokens are more than the model's {}", around, most);
-    kept[from.back()] = false;
-    from.pop_back();
-  }
-  Encoding cut;
-  for (size_t i = 0; i < encoding.size(); ++i)
-    if (kept[i]) cut.add(encoding.ids[i], encoding.offsets[i], encoding.type_ids[i]);
-  encoding = std::move(cut);
-  return true;
-}
-
 }  // namespace qkv::text

@@ -41,20 +41,43 @@ Tokenizer::Tokenizer(TokenizerParts parts)
     : parts_(std::make_shared<const TokenizerParts>(std::move(parts))) {}
 
 Encoding Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  std::vector<Encoding> parts{encode_part(text)};
-  const PostProcessor* post = parts_->post_processor.get();
-  if (post == nullptr) return std::move(parts[0]);
-  post->adjust(parts, {text});
-  return add_special_tokens && post->assembles() ? post->assemble(parts) : std::move(parts[0]);
+  return encode_texts({text}, add_special_tokens, nullptr, nullptr);
 }
 
 Encoding Tokenizer::encode_pair(std::string_view first, std::string_view second,
                                 bool add_special_tokens) const {
-  std::vector<Encoding> parts{encode_part(first), encode_part(second)};
+  return encode_texts({first, second}, add_special_tokens, nullptr, nullptr);
+}
+
+Encoding Tokenizer::encode_within(const Truncation& truncation, std::string_view first,
+                                  std::optional<std::string_view> second, bool add_special_tokens,
+                                  bool* cut) const {
+  std::vector<std::string_view> texts{first};
+  if (second) texts.push_back(*second);
+  return encode_texts(texts, add_special_tokens, &truncation, cut);
+}
+
+const std::optional<Truncation>& Tokenizer::truncation() const {
+  return parts_->truncation;
+}
+const std::optional<Padding>& Tokenizer::padding() const {
+  return parts_->padding;
+}
+
+Encoding Tokenizer::encode_texts(const std::vector<std::string_view>& texts, bool add_special_tokens,
+                                 const Truncation* truncation, bool* cut) const {
+  std::vector<Encoding> parts;
+  for (const std::string_view text : texts) parts.push_back(encode_part(text));
   const PostProcessor* post = parts_->post_processor.get();
-  if (post != nullptr) post->adjust(parts, {first, second});
-  return add_special_tokens && post != nullptr && post->assembles() ? post->assemble(parts)
-                                                                    : concatenate(parts);
+  if (post != nullptr) post->adjust(parts, texts);
+  const bool assembled = add_special_tokens && post != nullptr && post->assembles();
+  if (truncation != nullptr) {
+    const size_t added = assembled ? post->assemble(std::vector<Encoding>(texts.size())).size() : 0;
+    const bool any = truncate(parts, added, *truncation);
+    if (cut != nullptr) *cut = any;
+  }
+  if (assembled) return post->assemble(parts);
+  return parts.size() == 1 ? std::move(parts[0]) : concatenate(parts);
 }
 
 Encoding Tokenizer::encode_part(std::string_view text) const {

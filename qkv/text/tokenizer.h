@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "qkv/text/lengths.h"
 #include "qkv/text/post_processor.h"
 #include "qkv/text/vocabulary.h"
 
@@ -54,6 +55,16 @@ class Tokenizer {
   Encoding encode(std::string_view text, bool add_special_tokens = true) const;
   Encoding encode_pair(std::string_view first, std::string_view second, bool add_special_tokens = true) const;
 
+  // The same of a text, or of a pair where there is a second, with no more tokens than `truncation` allows.
+  // `cut`, if given, is set to whether that took any.
+  Encoding encode_within(const Truncation& truncation, std::string_view first,
+                         std::optional<std::string_view> second = std::nullopt,
+                         bool add_special_tokens = true, bool* cut = nullptr) const;
+  // What the file says of lengths. encode() and encode_pair() leave it to their callers: a model's context
+  // and the batches made for it know better.
+  const std::optional<Truncation>& truncation() const;
+  const std::optional<Padding>& padding() const;
+
   // The text of some tokens: exactly the bytes that were encoded, for a byte-level tokenizer. Refuses ids
   // that are no token's.
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens = false) const;
@@ -68,6 +79,8 @@ class Tokenizer {
 
  private:
   Encoding encode_part(std::string_view text) const;
+  Encoding encode_texts(const std::vector<std::string_view>& texts, bool add_special_tokens,
+                        const Truncation* truncation, bool* cut) const;
 
   std::shared_ptr<const TokenizerParts> parts_;
   std::shared_ptr<const Tokenizer> sources_;

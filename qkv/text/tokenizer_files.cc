@@ -30,8 +30,8 @@ OrderedJson parts_to_json(const TokenizerParts& parts) {
     return {{"version", "1.0"}, {"files", std::move(files)}};
   }
   return {{"version", "1.0"},
-          {"truncation", parts.truncation},
-          {"padding", parts.padding},
+          {"truncation", parts.truncation ? to_json(*parts.truncation) : nullptr},
+          {"padding", parts.padding ? to_json(*parts.padding) : nullptr},
           {"added_tokens", parts.added_tokens.to_json()},
           {"normalizer", or_null(parts.normalizer)},
           {"pre_tokenizer", or_null(parts.pre_tokenizer)},
@@ -83,8 +83,8 @@ Tokenizer Tokenizer::from_json(std::string_view document, const std::string& nam
     parts.added_tokens = AddedTokens(parse_added_tokens(*list), parts.model->vocabulary(),
                                      parts.normalizer.get(), list->place());
   }
-  if (const auto kept = field.find("truncation")) parts.truncation = kept->object();
-  if (const auto kept = field.find("padding")) parts.padding = kept->object();
+  if (const auto lengths = field.find("truncation")) parts.truncation = parse_truncation(*lengths);
+  if (const auto lengths = field.find("padding")) parts.padding = parse_padding(*lengths);
   check_post_processor(parts, name);
   return Tokenizer(std::move(parts));
 }

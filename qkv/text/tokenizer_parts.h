@@ -2,13 +2,14 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "qkv/text/added_tokens.h"
 #include "qkv/text/decoder.h"
+#include "qkv/text/lengths.h"
 #include "qkv/text/model.h"
 #include "qkv/text/normalizer.h"
 #include "qkv/text/post_processor.h"
@@ -35,8 +36,8 @@ struct TokenizerParts {
   // these are saved instead.
   TokenizerFiles files;
 
-  // Kept for the file, not applied: batches here have no padding, and lengths are the caller's business.
-  nlohmann::ordered_json truncation, padding;
+  std::optional<Truncation> truncation;
+  std::optional<Padding> padding;
 };
 
 }  // namespace qkv::text

@@ -1746,6 +1746,30 @@ class Tokenize(FinishedRun):
         back = self.ok("tokenizer", "decode", self.run_dir, "--jsonl", stdin=ids).out
         self.assertEqual([json.loads(line) for line in back.splitlines()], texts)
 
+    def test_pairs_details_and_the_lengths_that_the_file_names(self):
+        self.write("corpus.txt", "the lazy dog sleeps on\n" * 4)
+        self.ok("tokenizer", "train", "corpus.txt", "--type", "wordpiece", "--vocab-size", "60", "--out", "plain")
+        document = json.loads(read(self.path("plain/tokenizer.json")))
+        document["truncation"] = {"direction": "Right", "max_length": 6, "strategy": "LongestFirst", "stride": 0}
+        document["padding"] = {"strategy": "BatchLongest", "direction": "Left", "pad_to_multiple_of": None, "pad_id": 0,
+                               "pad_type_id": 0, "pad_token": "[PAD]"}
+        os.mkdir(self.path("sized"))
+        self.write("sized/tokenizer.json", json.dumps(document))
+        lines = '["the lazy dog", "the dog sleeps"]\n"lazy dog"\n'
+        encode = ("tokenizer", "encode", "sized", "--jsonl", "--details")
+        whole, fitting = ([json.loads(line) for line in self.ok(*encode, *more, stdin=lines).out.splitlines()]
+                          for more in ((), ("--fit",)))
+        self.assertEqual([len(e["ids"]) for e in whole], [9, 4])
+        self.assertEqual(whole[0]["type_ids"], [0] * 5 + [1] * 4)
+        self.assertEqual(fitting[0]["tokens"], "[CLS] the [SEP] the dog [SEP]".split())
+        self.assertEqual(fitting[1], {"ids": [0, 0] + whole[1]["ids"], "tokens": ["[PAD]"] * 2 + whole[1]["tokens"],
+                                      "offsets": [[0, 0], [0, 0], [0, 0], [0, 4], [5, 8], [0, 0]],
+                                      "type_ids": [0] * 6, "attention_mask": [0, 0, 1, 1, 1, 1]})
+        text = self.ok("tokenizer", "encode", "sized", "--fit", stdin="the lazy dog sleeps on").out
+        self.assertEqual(len(text.split()), 6)
+        self.refused("tokenizer", "encode", "plain", "--fit", stdin="a", status=2, says=["--fit", "plain"])
+        self.refused(*encode, stdin='["a"]\n', status=1, says=["standard input:1", "list of two"])
+
     def test_byte_level_takes_any_bytes_and_char_does_not(self):
         contents = b"caf\xe9 \xff\xfe"
         self.write("latin1.txt", contents)

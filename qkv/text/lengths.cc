@@ -1,0 +1,130 @@
+#include "qkv/text/lengths.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "qkv/base/error.h"
+#include "qkv/base/json.h"
+
+namespace qkv::text {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 30, kMostPadding = int64_t{1} << 20;  // tokens
+
+// "Left": true, "Right" (or absent): false.
+bool is_left(const JsonField& field) {
+  const std::string direction = field.string_or("direction", "Right");
+  if (direction != "Left" && direction != "Right") field["direction"].refuse("\"Left\" or \"Right\"");
+  return direction == "Left";
+}
+
+constexpr const char* kStrategies[] = {"LongestFirst", "OnlyFirst", "OnlySecond"};
+
+template <typename T>
+void keep(std::vector<T>& values, size_t length, bool from_left) {
+  const auto surplus = static_cast<std::ptrdiff_t>(values.size() - length);
+  if (from_left)
+    values.erase(values.begin(), values.begin() + surplus);
+  else
+    values.resize(length);
+}
+
+void keep(Encoding& text, size_t length, bool from_left) {
+  if (text.size() <= length) return;
+  keep(text.ids, length, from_left);
+  keep(text.offsets, length, from_left);
+  keep(text.type_ids, length, from_left);
+}
+
+}  // namespace
+
+Truncation parse_truncation(const JsonField& field) {
+  Truncation out;
+  out.max_length = static_cast<size_t>(field["max_length"].integer(0, kMost));
+  const std::string strategy = field.string_or("strategy", kStrategies[0]);
+  const auto* found = std::find(std::begin(kStrategies), std::end(kStrategies), strategy);
+  if (found == std::end(kStrategies))
+    field["strategy"].refuse("\"LongestFirst\", \"OnlyFirst\" or \"OnlySecond\"");
+  out.strategy = static_cast<Truncation::Strategy>(found - std::begin(kStrategies));
+  out.from_left = is_left(field);
+  out.stride = static_cast<size_t>(field.integer_or("stride", 0, 0, kMost));
+  return out;
+}
+
+nlohmann::ordered_json to_json(const Truncation& t) {
+  return {{"direction", t.from_left ? "Left" : "Right"},
+          {"max_length", t.max_length},
+          {"strategy", kStrategies[static_cast<size_t>(t.strategy)]},
+          {"stride", t.stride}};
+}
+
+Padding parse_padding(const JsonField& field) {
+  Padding out;
+  if (const auto strategy = field.find("strategy")) {
+    if (strategy->json().is_object())
+      out.length = static_cast<size_t>((*strategy)["Fixed"].integer(0, kMostPadding));
+    else if (!strategy->json().is_string() || strategy->string() != "BatchLongest")
+      strategy->refuse("\"BatchLongest\" or {\"Fixed\": tokens}");
+  }
+  out.on_left = is_left(field);
+  out.multiple_of =
+      static_cast<size_t>(std::max<int64_t>(1, field.integer_or("pad_to_multiple_of", 1, 0, kMostPadding)));
+  out.id = static_cast<TokenId>(field.integer_or("pad_id", 0, 0, kLargestTokenId));
+  out.type_id = static_cast<TokenId>(field.integer_or("pad_type_id", 0, 0, kLargestTokenId));
+  out.token = field.string_or("pad_token", out.token);
+  return out;
+}
+
+nlohmann::ordered_json to_json(const Padding& p) {
+  using Json = nlohmann::ordered_json;
+  return {{"strategy", p.length ? Json{{"Fixed", *p.length}} : Json("BatchLongest")},
+          {"direction", p.on_left ? "Left" : "Right"},
+          {"pad_to_multiple_of", p.multiple_of > 1 ? Json(p.multiple_of) : Json(nullptr)},
+          {"pad_id", p.id},
+          {"pad_type_id", p.type_id},
+          {"pad_token", p.token}};
+}
+
+bool truncate(std::vector<Encoding>& texts, size_t added, const Truncation& t) {
+  size_t length = 0;
+  for (const Encoding& text : texts) length += text.size();
+  if (length + added <= t.max_length) return false;
+  check(added <= t.max_length, "{} special tokens are more than the {} that are allowed", added,
+        t.max_length);
+  const size_t most = t.max_length - added, surplus = length - most;
+  if (t.strategy == Truncation::Strategy::kLongestFirst) {
+    const size_t last = texts.size() - 1;
+    // Two that are both longer than max_length count as equally long, as in Hugging Face's library.
+    const auto seen = [&](size_t text) { return std::min(texts[text].size(), t.max_length); };
+    const size_t shorter = seen(0) <= seen(last) ? 0 : last, longer = last - shorter;
+    const size_t of_shorter = last == 0 ? most : std::min(texts[shorter].size(), most / 2);
+    keep(texts[shorter], of_shorter, t.from_left);
+    if (last > 0) keep(texts[longer], most - of_shorter, t.from_left);
+    return true;
+  }
+  const bool first = t.strategy == Truncation::Strategy::kOnlyFirst;
+  check(first || texts.size() == 2, "truncation: only the second text may be cut, and there is one");
+  Encoding& text = texts[first ? 0 : 1];
+  check(text.size() > surplus,
+        "truncation: the {} text alone may be cut, and its {} tokens are too few for {}",
+        first ? "first" : "second", text.size(), surplus);
+  keep(text, text.size() - surplus, t.from_left);
+  return true;
+}
+
+size_t padded_length(const std::vector<Encoding>& batch, const Padding& padding) {
+  size_t length = padding.length.value_or(0);
+  if (!padding.length)
+    for (const Encoding& e : batch) length = std::max(length, e.size());
+  return (length + padding.multiple_of - 1) / padding.multiple_of * padding.multiple_of;
+}
+
+void pad(Encoding& e, size_t length, const Padding& padding) {
+  if (e.size() >= length) return;
+  const size_t missing = length - e.size();
+  e.ids.insert(padding.on_left ? e.ids.begin() : e.ids.end(), missing, padding.id);
+  e.offsets.insert(padding.on_left ? e.offsets.begin() : e.offsets.end(), missing, Range{0, 0});
+  e.type_ids.insert(padding.on_left ? e.type_ids.begin() : e.type_ids.end(), missing, padding.type_id);
+}
+
+}  // namespace qkv::text
