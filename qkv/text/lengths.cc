@@ -46,6 +46,7 @@ Truncation parse_truncation(const JsonField& field) {
   if (found == std::end(kStrategies))
     field["strategy"].refuse("\"LongestFirst\", \"OnlyFirst\" or \"OnlySecond\"");
   out.strategy = static_cast<Truncation::Strategy>(found - std::begin(kStrategies));
+  out.odd_to_longer = true;
   out.from_left = is_left(field);
   out.stride = static_cast<size_t>(field.integer_or("stride", 0, 0, kMost));
   return out;
@@ -93,13 +94,13 @@ bool truncate(std::vector<Encoding>& texts, size_t added, const Truncation& t) {
         t.max_length);
   const size_t most = t.max_length - added, surplus = length - most;
   if (t.strategy == Truncation::Strategy::kLongestFirst) {
-    const size_t last = texts.size() - 1;
-    // Two that are both longer than max_length count as equally long, as in Hugging Face's library.
+    if (texts.size() == 1) return keep(texts[0], most, t.from_left), true;
     const auto seen = [&](size_t text) { return std::min(texts[text].size(), t.max_length); };
-    const size_t shorter = seen(0) <= seen(last) ? 0 : last, longer = last - shorter;
-    const size_t of_shorter = last == 0 ? most : std::min(texts[shorter].size(), most / 2);
-    keep(texts[shorter], of_shorter, t.from_left);
-    if (last > 0) keep(texts[longer], most - of_shorter, t.from_left);
+    const bool odd_to_first = !t.odd_to_longer || seen(0) > seen(1);
+    const size_t half = (most + (odd_to_first ? 1 : 0)) / 2;  // of the first
+    const size_t first = std::min(texts[0].size(), std::max(half, most - std::min(most, texts[1].size())));
+    keep(texts[0], first, t.from_left);
+    keep(texts[1], most - first, t.from_left);
     return true;
   }
   const bool first = t.strategy == Truncation::Strategy::kOnlyFirst;

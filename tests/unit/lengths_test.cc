@@ -60,15 +60,26 @@ TEST_F(LengthsTest, TheLongerOfAPair) {
   const auto pair = [&](size_t most) { return cut(most, "a b c d e", "f g"); };
   EXPECT_EQ(pair(9), (Strings{"[CLS]", "a", "b", "c", "d", "[SEP]", "f", "g", "[SEP]"}));
   EXPECT_EQ(pair(7), (Strings{"[CLS]", "a", "b", "[SEP]", "f", "g", "[SEP]"}));
-  EXPECT_EQ(pair(6), (Strings{"[CLS]", "a", "b", "[SEP]", "f", "[SEP]"}));  // the longer keeps one more
+  EXPECT_EQ(pair(6), (Strings{"[CLS]", "a", "b", "[SEP]", "f", "[SEP]"}));  // the first keeps one more
   EXPECT_EQ(pair(5), (Strings{"[CLS]", "a", "[SEP]", "f", "[SEP]"}));
   EXPECT_EQ(pair(3), (Strings{"[CLS]", "[SEP]", "[SEP]"}));
   expect_error([&] { pair(2); }, {"3 special tokens"});
   EXPECT_EQ(cut(6, "a", "f g h d"), (Strings{"[CLS]", "a", "[SEP]", "f", "g", "[SEP]"}));
-  EXPECT_EQ(cut(4, "a b c d e f", "f g h d e"), (Strings{"[CLS]", "[SEP]", "f", "[SEP]"}));  // both beyond 4
-  EXPECT_EQ(cut(6, "a b", "f g"), (Strings{"[CLS]", "a", "[SEP]", "f", "g", "[SEP]"}));
+  EXPECT_EQ(cut(6, "a b", "f g h d e"), (Strings{"[CLS]", "a", "b", "[SEP]", "f", "[SEP]"}));
+  EXPECT_EQ(cut(4, "a b c d e f", "f g h d e"), (Strings{"[CLS]", "a", "[SEP]", "[SEP]"}));
+  EXPECT_EQ(cut(6, "a b", "f g"), (Strings{"[CLS]", "a", "b", "[SEP]", "f", "[SEP]"}));
   EXPECT_EQ(cut({.max_length = 6, .from_left = true}, "a b c", "f g h"),
-            (Strings{"[CLS]", "c", "[SEP]", "g", "h", "[SEP]"}));
+            (Strings{"[CLS]", "b", "c", "[SEP]", "h", "[SEP]"}));
+}
+
+TEST_F(LengthsTest, AnOddTokenIsTheLongersInTheLibrary) {
+  const auto pair = [&](size_t most, std::string_view first, std::string_view second) {
+    return cut({.max_length = most, .odd_to_longer = true}, first, second);
+  };
+  EXPECT_EQ(pair(6, "a b c d", "f g"), (Strings{"[CLS]", "a", "b", "[SEP]", "f", "[SEP]"}));
+  EXPECT_EQ(pair(6, "a b", "f g h d"), (Strings{"[CLS]", "a", "[SEP]", "f", "g", "[SEP]"}));
+  EXPECT_EQ(pair(6, "a b", "f g"), (Strings{"[CLS]", "a", "[SEP]", "f", "g", "[SEP]"}));
+  EXPECT_EQ(pair(4, "a b c d e f", "f g h d e"), (Strings{"[CLS]", "[SEP]", "f", "[SEP]"}));  // both beyond 4
 }
 
 TEST_F(LengthsTest, OneTextOfAPair) {
