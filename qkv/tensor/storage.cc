@@ -2,12 +2,13 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <new>
-#include <vector>
 
 #include "qkv/base/error.h"
 
@@ -31,10 +32,19 @@ size_t size_class(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+// A free block, and when it became so.
+struct FreeBlock {
+  std::byte* data;
+  uint64_t since;
+};
+
+using FreeLists = std::map<size_t, std::deque<FreeBlock>>;  // by size, the latest last
+
 struct Pool {
   std::mutex mutex;
-  std::map<size_t, std::vector<std::byte*>> free;
+  FreeLists free;
   MemoryUse use{};
+  uint64_t clock = 0;  // blocks that became free so far
 };
 
 Pool& pool() {
@@ -42,38 +52,75 @@ Pool& pool() {
   return *p;
 }
 
-std::byte* take(size_t capacity) {
+// Sizes that change from step to step (the rows of a batch that its finished texts leave) must not each keep
+// blocks of their own.
+size_t most_held(const Pool& p) {
+  return p.use.peak + p.use.peak / 4 + (size_t{64} << 20);
+}
+
+// Returns the blocks that were free longest until `wanted` more bytes are not too many.
+void make_room(Pool& p, size_t wanted) {
+  while (p.use.pooled > 0 && p.use.in_use + p.use.pooled + wanted > most_held(p)) {
+    FreeLists::value_type* oldest = nullptr;
+    for (auto& list : p.free)
+      if (!list.second.empty() &&
+          (oldest == nullptr || list.second.front().since < oldest->second.front().since))
+        oldest = &list;
+    std::free(oldest->second.front().data);
+    oldest->second.pop_front();
+    p.use.pooled -= oldest->first;
+  }
+}
+
+struct Block {
+  std::byte* data;
+  size_t size;
+};
+
+// The latest of the smallest blocks that are free and large enough, if it wastes no more than a quarter.
+Block take_free(Pool& p, size_t capacity) {
+  for (auto it = p.free.lower_bound(capacity); it != p.free.end() && it->first <= capacity + capacity / 4;
+       ++it) {
+    if (it->second.empty()) continue;
+    const Block block{it->second.back().data, it->first};
+    it->second.pop_back();
+    p.use.pooled -= it->first;
+    return block;
+  }
+  return {};
+}
+
+void count(Pool& p, size_t capacity) {
+  p.use.in_use += capacity;
+  p.use.peak = std::max(p.use.peak, p.use.in_use);
+}
+
+Block take(size_t capacity) {
   Pool& p = pool();
   {
     const std::lock_guard lock(p.mutex);
-    p.use.in_use += capacity;
-    p.use.peak = std::max(p.use.peak, p.use.in_use);
-    if (auto it = p.free.find(capacity); it != p.free.end() && !it->second.empty()) {
-      std::byte* block = it->second.back();
-      it->second.pop_back();
-      p.use.pooled -= capacity;
+    if (const Block block = take_free(p, capacity); block.data != nullptr) {
+      count(p, capacity);
       return block;
     }
   }
   const size_t alignment = capacity >= kHugePage ? kHugePage : 64;
   void* memory = nullptr;
-  if (::posix_memalign(&memory, alignment, capacity) != 0) {
-    const std::lock_guard lock(p.mutex);
-    p.use.in_use -= capacity;
-    fail("out of memory: {} bytes wanted", capacity);
-  }
-  auto* block = static_cast<std::byte*>(memory);
-  if (capacity >= kHugePage) ::madvise(block, capacity, MADV_HUGEPAGE);  // fewer page walks; advice only
-  return block;
+  if (::posix_memalign(&memory, alignment, capacity) != 0) fail("out of memory: {} bytes wanted", capacity);
+  if (capacity >= kHugePage) ::madvise(memory, capacity, MADV_HUGEPAGE);  // fewer page walks; advice only
+  const std::lock_guard lock(p.mutex);
+  make_room(p, capacity);  // the new block takes no memory before it is written to
+  count(p, capacity);
+  return {static_cast<std::byte*>(memory), capacity};
 }
 
-void give_back(std::byte* block, size_t capacity) {
+void give_back(Block block, size_t capacity) {
   Pool& p = pool();
   const std::lock_guard lock(p.mutex);
   p.use.in_use -= capacity;
-  if (kExact) return std::free(block);
-  p.use.pooled += capacity;
-  p.free[capacity].push_back(block);
+  if (kExact) return std::free(block.data);
+  p.use.pooled += block.size;
+  p.free[block.size].push_back({block.data, p.clock++});
 }
 
 }  // namespace
@@ -81,7 +128,9 @@ void give_back(std::byte* block, size_t capacity) {
 std::shared_ptr<Storage> Storage::allocate(size_t bytes) {
   std::shared_ptr<Storage> s(new Storage);
   const size_t capacity = size_class(std::max<size_t>(bytes, 1));
-  s->data_ = take(capacity);
+  const Block block = take(capacity);
+  s->data_ = block.data;
+  s->block_ = block.size;
   s->capacity_ = capacity;  // not before: the destructor would give back a block that there is not
   s->size_ = bytes;
   return s;
@@ -97,7 +146,7 @@ std::shared_ptr<Storage> Storage::borrow(const std::byte* data, size_t bytes,
 }
 
 Storage::~Storage() {
-  if (capacity_ != 0) give_back(data_, capacity_);
+  if (capacity_ != 0) give_back({data_, block_}, capacity_);
 }
 
 MemoryUse memory_use() {
@@ -113,8 +162,8 @@ void reset_peak_memory() {
 void trim_memory_pool() {
   Pool& p = pool();
   const std::lock_guard lock(p.mutex);
-  for (auto& [capacity, blocks] : p.free)
-    for (std::byte* block : blocks) std::free(block);
+  for (auto& [size, blocks] : p.free)
+    for (const FreeBlock& block : blocks) std::free(block.data);
   p.free.clear();
   p.use.pooled = 0;
 }

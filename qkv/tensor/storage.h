@@ -7,8 +7,9 @@
 
 namespace qkv {
 
-// 64-byte aligned memory. Freed blocks are kept for the next tensor of that size class, so that a training
-// step allocates nothing after the first.
+// 64-byte aligned memory. Freed blocks are kept for the next tensor of about their size, so that a training
+// step allocates nothing after the first; those that were free longest go back to the system where all that
+// is held would be much more than was ever in use.
 class Storage {
  public:
   // Uninitialised.
@@ -28,7 +29,8 @@ class Storage {
   Storage() = default;
   std::byte* data_ = nullptr;
   size_t size_ = 0;
-  size_t capacity_ = 0;  // of the pooled block, 0 when borrowed
+  size_t capacity_ = 0;  // bytes that count as in use, 0 when borrowed
+  size_t block_ = 0;     // of the pooled block: no fewer
   std::shared_ptr<const void> owner_;
 };
 

@@ -160,6 +160,31 @@ TEST(Pool, ReusesFreedBlocks) {
   EXPECT_NE(other.raw(), first);
 }
 
+// As the rows of a batch shrink that its finished texts leave.
+TEST(Pool, KeepsLittleMoreThanWasInUse) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "nothing is kept under AddressSanitizer";
+#endif
+  trim_memory_pool();
+  reset_peak_memory();
+  const auto most = [] { return memory_use().peak * 5 / 4 + (64 << 20); };
+  size_t all = 0;
+  for (int64_t size = int64_t{128} << 20; size > 1 << 20; size = size * 3 / 4) {
+    Tensor::empty({size}, DType::u8);
+    all += size;
+    EXPECT_LE(memory_use().in_use + memory_use().pooled, most()) << size;
+  }
+  EXPECT_GT(all, most());  // what it would keep otherwise
+  const void* data = nullptr;
+  {
+    const Tensor t = Tensor::empty({10 << 20}, DType::u8);
+    data = t.raw();
+  }
+  EXPECT_EQ(Tensor::empty({9 << 20}, DType::u8).raw(), data);  // large enough, and not too large
+  EXPECT_NE(Tensor::empty({6 << 20}, DType::u8).raw(), data);
+  trim_memory_pool();
+}
+
 TEST(Pool, RemembersThePeakAndTrims) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "nothing is kept under AddressSanitizer";
