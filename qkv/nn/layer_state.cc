@@ -1,7 +1,6 @@
 #include "qkv/nn/layer_state.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 
 namespace qkv {
@@ -14,52 +13,117 @@ void copy_rows(const Tensor& from, int64_t row, int64_t column, int64_t rows, Te
   for (int64_t r = 0; r < rows; ++r) std::memcpy(target + r * bytes, source + r * from.width() * size, bytes);
 }
 
+// What save() wrote: lengths i32 [sequences], then nothing or keys and values [rows, width].
+void check_saved(const std::vector<Tensor>& saved, int64_t keys, int64_t values) {
+  check(saved.size() == 1 || saved.size() == 3, "key/value state: expected lengths, keys and values");
+  check(saved[0].dtype() == DType::i32 && saved[0].shape().rank() == 1,
+        "key/value state: lengths must be i32 [sequences], got {} {}", name_of(saved[0].dtype()),
+        saved[0].shape().text());
+  for (size_t i = 1; i < saved.size(); ++i)
+    check(saved[i].shape().rank() == 2 && saved[i].dtype() == saved[1].dtype() &&
+              (saved[i].dtype() == DType::f32 || saved[i].dtype() == DType::bf16),
+          "key/value state: keys and values must be f32 or bf16 [rows, width], got {} {}",
+          name_of(saved[i].dtype()), saved[i].shape().text());
+  const int64_t rows = saved.size() == 3 ? saved[1].dim(0) : 0;
+  check(saved.size() == 1 ||
+            (saved[1].width() == keys && saved[2].width() == values && saved[2].dim(0) == rows),
+        "key/value state: saved tensors do not fit: expected [rows, {}] and [rows, {}]", keys, values);
+  int64_t total = 0;
+  for (const int32_t n : saved[0].values<int32_t>()) {
+    check(n >= 0 && n <= rows - total, "key/value state: bad length {}", n);
+    total += n;
+  }
+  check(total == rows, "key/value state: {} rows of sequences that have {}", rows, total);
+}
+
+// Of the lengths of sequences.
+std::vector<int32_t> offsets_of(std::span<const int32_t> lengths) {
+  std::vector<int32_t> offsets = {0};
+  for (const int32_t n : lengths) offsets.push_back(offsets.back() + n);
+  return offsets;
+}
+
 }  // namespace
 
 KeyValueState::KeyValueState(int64_t sequences, int64_t kv_heads, int64_t d_qk, int64_t d_vo)
-    : kv_heads_(kv_heads), d_qk_(d_qk), d_vo_(d_vo), lengths_(sequences, 0), runs_(sequences) {
-  std::iota(runs_.begin(), runs_.end(), 0);
-}
+    : kv_heads_(kv_heads), d_qk_(d_qk), d_vo_(d_vo), lengths_(sequences, 0), pages_(sequences) {}
 
-void KeyValueState::grow(int64_t capacity, DType dtype) {
-  Tensor keys = Tensor::empty({sequences() * capacity, kv_heads_ * d_qk_}, dtype);
-  Tensor values = Tensor::empty({sequences() * capacity, kv_heads_ * d_vo_}, dtype);
-  for (int64_t s = 0; s < sequences() && keys_.defined(); ++s) {
-    copy_rows(keys_, s * capacity_, 0, lengths_[s], keys, s * capacity);
-    copy_rows(values_, s * capacity_, 0, lengths_[s], values, s * capacity);
+void KeyValueState::grow(int64_t pages, DType dtype) {
+  const auto before = static_cast<int64_t>(users_.size());
+  Tensor keys = Tensor::empty({pages * kPageRows, kv_heads_ * d_qk_}, dtype);
+  Tensor values = Tensor::empty({pages * kPageRows, kv_heads_ * d_vo_}, dtype);
+  if (keys_.defined()) {
+    copy_rows(keys_, 0, 0, before * kPageRows, keys, 0);
+    copy_rows(values_, 0, 0, before * kPageRows, values, 0);
   }
   keys_ = keys;
   values_ = values;
-  capacity_ = capacity;
+  users_.resize(pages, 0);
+  for (int64_t page = pages - 1; page >= before; --page) free_.push_back(static_cast<int32_t>(page));
+}
+
+int32_t KeyValueState::take_page() {
+  const int32_t page = free_.back();
+  free_.pop_back();
+  users_[page] = 1;
+  return page;
+}
+
+void KeyValueState::leave_page(int32_t page) {
+  if (--users_[page] == 0) free_.push_back(page);
+}
+
+bool KeyValueState::parts(int64_t sequence) const {
+  return lengths_[sequence] % kPageRows != 0 && users_[pages_[sequence].back()] > 1;
+}
+
+int64_t KeyValueState::pages_for(std::span<const int32_t> counts) const {
+  int64_t needed = 0;
+  for (int64_t s = 0; s < sequences(); ++s) {
+    if (counts[s] == 0) continue;
+    needed += (lengths_[s] + counts[s] + kPageRows - 1) / kPageRows - std::ssize(pages_[s]) + parts(s);
+  }
+  return needed;
 }
 
 void KeyValueState::append(const Heads& k, const Heads& v, std::span<const int32_t> offsets) {
   check(static_cast<int64_t>(offsets.size()) == sequences() + 1, "key/value state: {} sequences, got {}",
         sequences(), offsets.size() - 1);
-  for (int64_t s = 0; s < sequences(); ++s)
-    check(runs_[s] == s, "key/value state: sequences that share keys cannot be appended to");
   check(!keys_.defined() || keys_.dtype() == k.x.dtype(), "key/value state: holds {}, got {}",
         name_of(keys_.dtype()), name_of(k.x.dtype()));
-  int64_t needed = 0;
-  for (int64_t s = 0; s < sequences(); ++s)
-    needed = std::max<int64_t>(needed, lengths_[s] + offsets[s + 1] - offsets[s]);
-  if (needed > capacity_ || !keys_.defined())
-    grow(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(needed, 16)))),
-         k.x.dtype());
+  std::vector<int32_t> counts;
+  for (int64_t s = 0; s < sequences(); ++s) counts.push_back(offsets[s + 1] - offsets[s]);
+  const int64_t missing = pages_for(counts) - std::ssize(free_), pages = std::ssize(users_);
+  if (missing > 0 || !keys_.defined()) grow(pages + std::max({missing, pages / 2, int64_t{1}}), k.x.dtype());
   for (int64_t s = 0; s < sequences(); ++s) {
-    const int64_t count = offsets[s + 1] - offsets[s], at = s * capacity_ + lengths_[s];
-    copy_rows(k.x, offsets[s], k.column, count, keys_, at);
-    copy_rows(v.x, offsets[s], v.column, count, values_, at);
-    lengths_[s] += static_cast<int32_t>(count);
+    if (counts[s] == 0) continue;
+    std::vector<int32_t>& own = pages_[s];
+    if (parts(s)) {
+      const int32_t shared = own.back();
+      own.back() = take_page();
+      copy_rows(keys_, shared * kPageRows, 0, lengths_[s] % kPageRows, keys_, own.back() * kPageRows);
+      copy_rows(values_, shared * kPageRows, 0, lengths_[s] % kPageRows, values_, own.back() * kPageRows);
+      leave_page(shared);
+    }
+    for (int64_t row = offsets[s]; row < offsets[s + 1];) {
+      if (lengths_[s] % kPageRows == 0) own.push_back(take_page());
+      const int64_t rows = std::min<int64_t>(offsets[s + 1] - row, kPageRows - lengths_[s] % kPageRows);
+      const int64_t to = row_of(s, lengths_[s]);
+      copy_rows(k.x, row, k.column, rows, keys_, to);
+      copy_rows(v.x, row, v.column, rows, values_, to);
+      lengths_[s] += static_cast<int32_t>(rows);
+      row += rows;
+    }
   }
 }
 
 KeyLayout KeyValueState::layout() const {
   KeyLayout layout;
   layout.lengths = lengths_;
-  for (int64_t s = 0; s < sequences(); ++s) {
-    layout.block_offsets.push_back(static_cast<int32_t>(s));
-    layout.blocks.push_back(runs_[s] * capacity_);
+  layout.block_rows = kPageRows;
+  for (const std::vector<int32_t>& own : pages_) {
+    layout.block_offsets.push_back(static_cast<int32_t>(layout.blocks.size()));
+    for (const int32_t page : own) layout.blocks.push_back(page * kPageRows);
   }
   return layout;
 }
@@ -76,10 +140,114 @@ std::unique_ptr<LayerState> KeyValueState::fork() const {
   return copy;
 }
 
-std::unique_ptr<LayerState> SourceState::fork() const {
-  auto copy = std::make_unique<SourceState>(*this);
-  copy->own();
-  return copy;
+void KeyValueState::reorder(std::span<const int32_t> sources) {
+  std::vector<int32_t> lengths;
+  std::vector<std::vector<int32_t>> pages;
+  for (const int32_t s : sources) {
+    check(s >= 0 && s < sequences(), "reorder: no sequence {}", s);
+    lengths.push_back(lengths_[s]);
+    pages.push_back(pages_[s]);
+    for (const int32_t page : pages_[s]) ++users_[page];
+  }
+  for (const std::vector<int32_t>& own : pages_)
+    for (const int32_t page : own) leave_page(page);
+  lengths_ = std::move(lengths);
+  pages_ = std::move(pages);
+}
+
+void KeyValueState::truncate(int64_t sequence, int64_t length) {
+  check(sequence >= 0 && sequence < sequences(), "truncate: no sequence {}", sequence);
+  check(length >= 0 && length <= lengths_[sequence], "truncate: sequence {} has {} positions, got {}",
+        sequence, lengths_[sequence], length);
+  lengths_[sequence] = static_cast<int32_t>(length);
+  std::vector<int32_t>& own = pages_[sequence];
+  for (; std::ssize(own) * kPageRows >= length + kPageRows; own.pop_back()) leave_page(own.back());
+}
+
+std::vector<Tensor> KeyValueState::save() const {
+  const Tensor lengths = Tensor::of({sequences()}, lengths_);
+  if (!keys_.defined()) return {lengths};
+  const std::vector<int32_t> offsets = offsets_of(lengths_);
+  Tensor keys = Tensor::empty({offsets.back(), keys_.width()}, keys_.dtype());
+  Tensor values = Tensor::empty({offsets.back(), values_.width()}, keys_.dtype());
+  for (int64_t s = 0; s < sequences(); ++s)
+    for (int64_t j = 0; j < lengths_[s]; j += kPageRows) {
+      const int64_t rows = std::min<int64_t>(kPageRows, lengths_[s] - j);
+      copy_rows(keys_, row_of(s, j), 0, rows, keys, offsets[s] + j);
+      copy_rows(values_, row_of(s, j), 0, rows, values, offsets[s] + j);
+    }
+  return {lengths, keys, values};
+}
+
+void KeyValueState::load(const std::vector<Tensor>& saved) {
+  check_saved(saved, kv_heads_ * d_qk_, kv_heads_ * d_vo_);
+  const auto lengths = saved[0].values<int32_t>();
+  KeyValueState next(std::ssize(lengths), kv_heads_, d_qk_, d_vo_);
+  if (saved.size() == 3)
+    next.append({saved[1], 0, kv_heads_, d_qk_}, {saved[2], 0, kv_heads_, d_vo_}, offsets_of(lengths));
+  *this = std::move(next);
+}
+
+SourceState::SourceState(int64_t sequences, int64_t kv_heads, int64_t d_qk, int64_t d_vo)
+    : keys_{{}, 0, kv_heads, d_qk},
+      values_{{}, 0, kv_heads, d_vo},
+      lengths_(sequences, 0),
+      begins_(sequences, 0) {}
+
+void SourceState::append(const Heads& k, const Heads& v, std::span<const int32_t> offsets) {
+  check(!filled(),
+        "source state: a source has its keys already, and all that is decoded from it shares them");
+  check(static_cast<int64_t>(offsets.size()) == sequences() + 1, "source state: {} sequences, got {}",
+        sequences(), offsets.size() - 1);
+  keys_ = k;
+  values_ = v;
+  for (int64_t s = 0; s < sequences(); ++s) {
+    begins_[s] = offsets[s];
+    lengths_[s] = offsets[s + 1] - offsets[s];
+  }
+}
+
+KeyLayout SourceState::layout() const {
+  KeyLayout layout;
+  layout.lengths = lengths_;
+  layout.blocks.assign(begins_.begin(), begins_.end());
+  layout.block_offsets.resize(begins_.size());
+  std::iota(layout.block_offsets.begin(), layout.block_offsets.end(), 0);
+  return layout;
+}
+
+void SourceState::reorder(std::span<const int32_t> sources) {
+  std::vector<int32_t> lengths, begins;
+  for (const int32_t s : sources) {
+    check(s >= 0 && s < sequences(), "reorder: no sequence {}", s);
+    lengths.push_back(lengths_[s]);
+    begins.push_back(begins_[s]);
+  }
+  lengths_ = std::move(lengths);
+  begins_ = std::move(begins);
+}
+
+std::vector<Tensor> SourceState::save() const {
+  const Tensor lengths = Tensor::of({sequences()}, lengths_);
+  if (!filled()) return {lengths};
+  const std::vector<int32_t> offsets = offsets_of(lengths_);
+  const auto rows_of = [&](const Heads& heads) {
+    Tensor out = Tensor::empty({offsets.back(), heads.heads * heads.width}, heads.x.dtype());
+    for (int64_t s = 0; s < sequences(); ++s)
+      copy_rows(heads.x, begins_[s], heads.column, lengths_[s], out, offsets[s]);
+    return out;
+  };
+  return {lengths, rows_of(keys_), rows_of(values_)};
+}
+
+void SourceState::load(const std::vector<Tensor>& saved) {
+  check_saved(saved, keys_.heads * keys_.width, values_.heads * values_.width);
+  const auto lengths = saved[0].values<int32_t>();
+  SourceState next(std::ssize(lengths), keys_.heads, keys_.width, values_.width);
+  if (saved.size() == 3)
+    next.append({saved[1].clone(), 0, keys_.heads, keys_.width},
+                {saved[2].clone(), 0, values_.heads, values_.width}, offsets_of(lengths));
+  *this = std::move(next);
 }
 
 void RecurrentState::append(const Tensor& states, std::span<const int32_t> offsets) {
@@ -89,10 +257,9 @@ void RecurrentState::append(const Tensor& states, std::span<const int32_t> offse
 
 Tensor RecurrentState::last() const {
   const Tensor all = keys().x;
-  const KeyLayout where = layout();
   Tensor out = Tensor::empty({sequences(), all.width()}, all.dtype());
   for (int64_t s = 0; s < sequences(); ++s)
-    copy_rows(all, where.blocks[s] + where.lengths[s] - 1, 0, 1, out, s);
+    copy_rows(all, row_of(s, KeyValueState::length(s) - 1), 0, 1, out, s);
   return out;
 }
 
@@ -108,78 +275,6 @@ std::unique_ptr<LayerState> RecurrentState::fork() const {
 
 void RecurrentState::truncate(int64_t sequence, int64_t length) {
   KeyValueState::truncate(sequence, length + (filled() ? 1 : 0));
-}
-
-void KeyValueState::reorder(std::span<const int32_t> sources) {
-  KeyValueState next(static_cast<int64_t>(sources.size()), kv_heads_, d_qk_, d_vo_);
-  if (keys_.defined()) next.grow(capacity_, keys_.dtype());
-  for (size_t i = 0; i < sources.size(); ++i) {
-    const int64_t s = sources[i];
-    check(s >= 0 && s < sequences(), "reorder: no sequence {}", s);
-    next.lengths_[i] = lengths_[s];
-    if (!keys_.defined()) continue;
-    copy_rows(keys_, runs_[s] * capacity_, 0, lengths_[s], next.keys_, static_cast<int64_t>(i) * capacity_);
-    copy_rows(values_, runs_[s] * capacity_, 0, lengths_[s], next.values_,
-              static_cast<int64_t>(i) * capacity_);
-  }
-  *this = std::move(next);
-}
-
-void KeyValueState::share(std::span<const int32_t> sources) {
-  std::vector<int32_t> lengths, runs;
-  for (const int32_t s : sources) {
-    check(s >= 0 && s < sequences(), "reorder: no sequence {}", s);
-    lengths.push_back(lengths_[s]);
-    runs.push_back(runs_[s]);
-  }
-  lengths_ = std::move(lengths);
-  runs_ = std::move(runs);
-}
-
-void KeyValueState::truncate(int64_t sequence, int64_t length) {
-  check(sequence >= 0 && sequence < sequences(), "truncate: no sequence {}", sequence);
-  check(length >= 0 && length <= lengths_[sequence], "truncate: sequence {} has {} positions, got {}",
-        sequence, lengths_[sequence], length);
-  lengths_[sequence] = static_cast<int32_t>(length);
-}
-
-std::vector<Tensor> KeyValueState::save() const {
-  const Tensor lengths = Tensor::of({sequences()}, lengths_);
-  if (!keys_.defined()) return {lengths};
-  KeyValueState apart = *this;  // a run for each sequence, in their order
-  std::vector<int32_t> all(lengths_.size());
-  std::iota(all.begin(), all.end(), 0);
-  apart.KeyValueState::reorder(all);
-  return {lengths, apart.keys_, apart.values_};
-}
-
-void KeyValueState::load(const std::vector<Tensor>& saved) {
-  check(saved.size() == 1 || saved.size() == 3, "key/value state: expected lengths, keys and values");
-  check(saved[0].dtype() == DType::i32 && saved[0].shape().rank() == 1,
-        "key/value state: lengths must be i32 [sequences], got {} {}", name_of(saved[0].dtype()),
-        saved[0].shape().text());
-  for (size_t i = 1; i < saved.size(); ++i)
-    check(saved[i].shape().rank() == 2 && saved[i].dtype() == saved[1].dtype() &&
-              (saved[i].dtype() == DType::f32 || saved[i].dtype() == DType::bf16),
-          "key/value state: keys and values must be f32 or bf16 [rows, width], got {} {}",
-          name_of(saved[i].dtype()), saved[i].shape().text());
-  const auto lengths = saved[0].values<int32_t>();
-  KeyValueState next(static_cast<int64_t>(lengths.size()), kv_heads_, d_qk_, d_vo_);
-  next.lengths_.assign(lengths.begin(), lengths.end());
-  if (saved.size() == 3) {
-    const int64_t rows = saved[1].dim(0);
-    check(!lengths.empty() && rows % static_cast<int64_t>(lengths.size()) == 0 &&
-              saved[1].width() == kv_heads_ * d_qk_ && saved[2].width() == kv_heads_ * d_vo_ &&
-              saved[2].dim(0) == rows,
-          "key/value state: saved tensors {} and {} do not fit", saved[1].shape().text(),
-          saved[2].shape().text());
-    next.capacity_ = rows / static_cast<int64_t>(lengths.size());
-    next.keys_ = saved[1].clone();
-    next.values_ = saved[2].clone();
-  }
-  for (const int32_t n : next.lengths_)
-    check(n >= 0 && n <= next.capacity_, "key/value state: bad length {}", n);
-  *this = std::move(next);
 }
 
 }  // namespace qkv

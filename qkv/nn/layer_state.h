@@ -27,10 +27,13 @@ class LayerState {
   virtual void load(const std::vector<Tensor>& saved) = 0;
 };
 
-// Keys and values of self-attention: one buffer each, a run of `capacity` rows a sequence that grows as
-// needed.
+// Keys and values of self-attention, in pages of kPageRows rows. Sequences that were one share its pages,
+// until one of them appends to a page that is not full: so beams that part copy no more than that page, and
+// what a sequence gives up goes to others (Kwon et al., PagedAttention, 2023).
 class KeyValueState : public LayerState {
  public:
+  static constexpr int64_t kPageRows = 16;
+
   KeyValueState(int64_t sequences, int64_t kv_heads, int64_t d_qk, int64_t d_vo);
 
   // Takes the keys and values of new tokens: sequence s gets rows [offsets[s], offsets[s + 1]) of k and v.
@@ -45,32 +48,57 @@ class KeyValueState : public LayerState {
   std::unique_ptr<LayerState> fork() const override;
   void reorder(std::span<const int32_t> sources) override;
   void truncate(int64_t sequence, int64_t length) override;
+  // Lengths, and the rows of all sequences one after another.
   std::vector<Tensor> save() const override;
   void load(const std::vector<Tensor>& saved) override;
 
  protected:
   void own();  // ends the sharing of memory with what this was copied from
-  // Sequence i has the run that sequence sources[i] had: without a copy, so that several may share one.
-  void share(std::span<const int32_t> sources);
+  // The row of keys() and values() that holds a position.
+  int64_t row_of(int64_t sequence, int64_t position) const {
+    return pages_[sequence][position / kPageRows] * kPageRows + position % kPageRows;
+  }
 
  private:
-  void grow(int64_t capacity, DType dtype);
+  // Pages that appending `counts` rows takes.
+  int64_t pages_for(std::span<const int32_t> counts) const;
+  bool parts(int64_t sequence) const;  // before it is appended to: its last page is not full, and shared
+  void grow(int64_t pages, DType dtype);
+  int32_t take_page();
+  void leave_page(int32_t page);
 
-  int64_t kv_heads_, d_qk_, d_vo_, capacity_ = 0;
+  int64_t kv_heads_, d_qk_, d_vo_;
   std::vector<int32_t> lengths_;
-  std::vector<int32_t>
-      runs_;              // which run of the buffers each sequence has: its own but where they are shared
-  Tensor keys_, values_;  // [sequences capacity, kv_heads d_qk / d_vo]
+  std::vector<std::vector<int32_t>> pages_;  // of each sequence
+  std::vector<int32_t> users_;               // sequences that have each page
+  std::vector<int32_t> free_;                // pages that none has
+  Tensor keys_, values_;                     // [pages kPageRows, kv_heads d_qk / d_vo]
 };
 
 // Keys and values of a source, appended once: what is decoded afterwards does not change them, and all that
 // is decoded from a source shares them.
-class SourceState : public KeyValueState {
+class SourceState : public LayerState {
  public:
-  using KeyValueState::KeyValueState;
-  std::unique_ptr<LayerState> fork() const override;
-  void reorder(std::span<const int32_t> sources) override { share(sources); }
+  SourceState(int64_t sequences, int64_t kv_heads, int64_t d_qk, int64_t d_vo);
+
+  // Sequence s gets rows [offsets[s], offsets[s + 1]) of k and v, which are kept as they lie.
+  void append(const Heads& k, const Heads& v, std::span<const int32_t> offsets);
+  const Heads& keys() const { return keys_; }
+  const Heads& values() const { return values_; }
+  KeyLayout layout() const;
+
+  bool filled() const { return keys_.x.defined(); }
+  int64_t sequences() const override { return static_cast<int64_t>(lengths_.size()); }
+  int64_t length(int64_t sequence) const override { return lengths_[sequence]; }
+  std::unique_ptr<LayerState> fork() const override { return std::make_unique<SourceState>(*this); }
+  void reorder(std::span<const int32_t> sources) override;
   void truncate(int64_t /*sequence*/, int64_t /*length*/) override {}
+  std::vector<Tensor> save() const override;
+  void load(const std::vector<Tensor>& saved) override;
+
+ private:
+  Heads keys_, values_;
+  std::vector<int32_t> lengths_, begins_;  // each sequence's rows
 };
 
 // The states of a recurrence: the one it began with and that after each token, so that it can go back.

@@ -20,7 +20,8 @@ class KeyValueStateTest : public ::testing::Test {
 
   // Appends counts[s] rows to sequence s; keys and values lie in one wider tensor, as a projection leaves
   // them.
-  void append(KeyValueState& state, Mirror& mirror, const std::vector<int32_t>& counts) {
+  template <typename State>
+  void append(State& state, Mirror& mirror, const std::vector<int32_t>& counts) {
     std::vector<int32_t> offsets = {0};
     for (const int32_t n : counts) offsets.push_back(offsets.back() + n);
     const int64_t k = kHeads * kQk, v = kHeads * kVo, width = 1 + k + v;
@@ -35,7 +36,8 @@ class KeyValueStateTest : public ::testing::Test {
       }
   }
 
-  static void expect_equal(const KeyValueState& state, const Mirror& mirror) {
+  template <typename State>
+  static void expect_equal(const State& state, const Mirror& mirror) {
     ASSERT_EQ(state.sequences(), static_cast<int64_t>(mirror.keys.size()));
     const KeyLayout layout = state.layout();
     for (int64_t s = 0; s < state.sequences(); ++s) {
