@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "qkv/base/parallel.h"
+#include "qkv/kernels/kernels.h"
 
 namespace qkv {
 namespace {
@@ -62,15 +64,21 @@ std::vector<Candidate> best_candidates(const Search& s, const Tokens& prompt, co
   };
   for (size_t b = 0; b < s.beams.size(); ++b) {
     const float* z = logits.data<float>() + (row + static_cast<int64_t>(b)) * vocab;
-    const float top = *std::max_element(z, z + vocab);
-    double sum = 0;
-    for (int64_t v = 0; v < vocab; ++v) sum += std::exp(double{z[v]} - top);
-    const double log_z = top + std::log(sum), so_far = s.beams[b].log_probability;
+    const double log_z = kernels().log_sum_exp(vocab, z), so_far = s.beams[b].log_probability;
+    // Logits below cannot be among the best: most are not looked at any closer.
+    float least = -std::numeric_limits<float>::infinity();
+    const auto raise = [&] {
+      if (std::ssize(best) < wanted) return;
+      const auto bound = static_cast<float>(best.front().log_probability - so_far + log_z);
+      least = std::nextafter(bound, -std::numeric_limits<float>::infinity());
+    };
+    raise();
     Tokens refused = repeating(prompt, s.beams[b].tokens, o.no_repeat_ngram);
     refused.insert(refused.end(), o.excluded.begin(), o.excluded.end());
     refused.insert(refused.end(), ruled_out.begin(), ruled_out.end());
     std::sort(refused.begin(), refused.end());
     for (int64_t v = 0; v < vocab; ++v) {
+      if (z[v] < least) continue;
       const Candidate c{so_far + z[v] - log_z, static_cast<int32_t>(b), static_cast<int32_t>(v)};
       if (std::ssize(best) == wanted && !better(c, best.front())) continue;
       if (std::binary_search(refused.begin(), refused.end(), c.token)) continue;
@@ -80,6 +88,7 @@ std::vector<Candidate> best_candidates(const Search& s, const Tokens& prompt, co
         std::pop_heap(best.begin(), best.end(), better);
         best.pop_back();
       }
+      raise();
     }
   }
   check(!best.empty(), "beam search: every continuation is excluded");

@@ -239,6 +239,7 @@ struct KernelTable {
   TypedKernels<float> f32;
   TypedKernels<BFloat16> bf16;
   double (*sum_squares)(int64_t n, const float* x);
+  double (*log_sum_exp)(int64_t n, const float* x);  // log of the sum of exp(x), summed in f32
   void (*scale)(int64_t n, float factor, float* x);
   void (*axpy)(int64_t n, float factor, const float* x, float* y);  // y += factor x
   // m, v: null where the rule does not remember them; shadow: w in bf16, or null.

@@ -215,6 +215,19 @@ TEST(Optimizers, SumSquares) {
   });
 }
 
+TEST(Softmax, LogSumExp) {
+  for_simd_tables([&](const KernelTable& table) {
+    for_sizes([&](int64_t n, int64_t offset) {
+      if (n == 0) return;
+      auto x = Buffer<float>::normal(n, 1, 5, offset);
+      const double want = generic_kernels().log_sum_exp(n, x.data());
+      EXPECT_NEAR(table.log_sum_exp(n, x.data()), want, kEps * (static_cast<double>(n) / 8 + 5)) << n;
+      for (int64_t i = 0; i + 1 < n; ++i) x.data()[i] = -std::numeric_limits<float>::infinity();
+      EXPECT_EQ(table.log_sum_exp(n, x.data()), x.data()[n - 1]);
+    });
+  });
+}
+
 TEST(Optimizers, ScaleAndAxpy) {
   for_simd_tables([&](const KernelTable& table) {
     for_sizes([&](int64_t n, int64_t offset) {

@@ -113,6 +113,36 @@ void residual_norm_grad(const ResidualNormGrad<T>& a) {
   }
 }
 
+// The largest of n values, and the sum of exp(value - largest).
+struct SumExp {
+  float highest, sum;
+};
+
+inline SumExp sum_exp(int64_t n, const float* z) {
+  const DF d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  VF top = hn::Set(d, -std::numeric_limits<float>::infinity());
+  for_vectors(n, [&](int64_t c, int64_t count) HWY_ATTR {
+    VF v = load_part(d, z + c, count);
+    if (count < lanes) v = hn::IfThenElse(hn::FirstN(d, count), v, top);
+    top = hn::Max(top, v);
+  });
+  const float highest = max_of(d, top);
+  const VF shift = hn::Set(d, highest);
+  VF total = hn::Zero(d);
+  for_vectors(n, [&](int64_t c, int64_t count) HWY_ATTR {
+    VF e = exponential(d, hn::Sub(load_part(d, z + c, count), shift));
+    if (count < lanes) e = hn::IfThenElseZero(hn::FirstN(d, count), e);
+    total = hn::Add(total, e);
+  });
+  return {highest, sum_of(d, total)};
+}
+
+inline double log_sum_exp(int64_t n, const float* z) {
+  const auto [highest, sum] = sum_exp(n, z);
+  return double{highest} + std::log(double{sum});
+}
+
 template <typename T>
 void cross_entropy(const CrossEntropy<T>& a) {
   const DF d;
@@ -125,21 +155,9 @@ void cross_entropy(const CrossEntropy<T>& a) {
       if (dz) std::memset(static_cast<void*>(dz), 0, a.stride * sizeof(T));
       continue;
     }
-    VF top = hn::Set(d, -std::numeric_limits<float>::infinity());
-    for_vectors(a.vocab, [&](int64_t c, int64_t n) HWY_ATTR {
-      VF v = load_part(d, z + c, n);
-      if (n < lanes) v = hn::IfThenElse(hn::FirstN(d, n), v, top);
-      top = hn::Max(top, v);
-    });
-    const float highest = max_of(d, top);
+    const auto [highest, sum] = sum_exp(a.vocab, z);
     const VF shift = hn::Set(d, highest);
-    VF total = hn::Zero(d);
-    for_vectors(a.vocab, [&](int64_t c, int64_t n) HWY_ATTR {
-      VF e = exponential(d, hn::Sub(load_part(d, z + c, n), shift));
-      if (n < lanes) e = hn::IfThenElseZero(hn::FirstN(d, n), e);
-      total = hn::Add(total, e);
-    });
-    const float sum = sum_of(d, total), z_target = z[a.target[r]];
+    const float z_target = z[a.target[r]];
     const float log_z = highest + std::log(sum);
     a.losses[r] = (1 - a.smoothing) * (log_z - z_target) + a.z_loss * log_z * log_z;
     if (a.smoothing > 0) {

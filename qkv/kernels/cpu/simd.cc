@@ -41,6 +41,7 @@ void fill_table(KernelTable* table) {
   table->f32 = typed_kernels<float>();
   table->bf16 = typed_kernels<BFloat16>();
   table->sum_squares = sum_squares;
+  table->log_sum_exp = log_sum_exp;
   table->scale = scale;
   table->axpy = axpy;
   table->update = update;

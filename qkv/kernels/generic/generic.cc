@@ -327,6 +327,13 @@ double sum_squares(int64_t n, const float* x) {
   return sum;
 }
 
+double log_sum_exp(int64_t n, const float* x) {
+  const double highest = *std::max_element(x, x + n);
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += std::exp(x[i] - highest);
+  return highest + std::log(sum);
+}
+
 void scale(int64_t n, float factor, float* x) {
   for (int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
@@ -385,9 +392,16 @@ TypedKernels<T> typed_kernels() {
 }  // namespace
 
 const KernelTable& generic_kernels() {
-  static const KernelTable table = {
-      "generic", typed_kernels<float>(), typed_kernels<BFloat16>(), sum_squares, scale, axpy, update, nullptr,
-      nullptr};
+  static const KernelTable table = {"generic",
+                                    typed_kernels<float>(),
+                                    typed_kernels<BFloat16>(),
+                                    sum_squares,
+                                    log_sum_exp,
+                                    scale,
+                                    axpy,
+                                    update,
+                                    nullptr,
+                                    nullptr};
   return table;
 }
 
