@@ -173,9 +173,10 @@ Json encoding_to_json(const Tokenizer& tokenizer, const text::Encoding& e, size_
   Json names = Json::array(), offsets = Json::array(), mask = Json::array();
   const bool left = tokenizer.padding() && tokenizer.padding()->on_left;
   for (size_t i = 0; i < e.size(); ++i) {
-    names.push_back(tokenizer.id_to_token(e.ids[i]).value_or(""));
+    const bool is_token = (left ? e.size() - 1 - i : i) < tokens;
+    names.push_back(is_token ? tokenizer.id_to_token(e.ids[i]).value_or("") : tokenizer.padding()->token);
     offsets.push_back({e.offsets[i].begin, e.offsets[i].end});
-    mask.push_back((left ? e.size() - 1 - i : i) < tokens ? 1 : 0);
+    mask.push_back(is_token ? 1 : 0);
   }
   return {{"ids", e.ids},
           {"tokens", std::move(names)},
@@ -191,7 +192,8 @@ void encode_batch(const Tokenizer& tokenizer, const RunArguments& arguments) {
     batch.push_back(encode_value(tokenizer, value, place, arguments));
   });
   const size_t length = text::padded_length(batch, *tokenizer.padding());
-  for (text::Encoding& e : batch) {
+  for (text::Encoding& bare : batch) {
+    text::Encoding e = std::move(bare);  // one that is padded at a time
     const size_t tokens = e.size();
     text::pad(e, length, *tokenizer.padding());
     print_json(encoding_to_json(tokenizer, e, tokens, arguments.details));

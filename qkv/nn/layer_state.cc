@@ -130,8 +130,26 @@ KeyLayout KeyValueState::layout() const {
 
 void KeyValueState::own() {
   if (!filled()) return;
-  keys_ = keys_.clone();
-  values_ = values_.clone();
+  std::vector<int32_t> from, to(users_.size(), 0);
+  for (size_t page = 0; page < users_.size(); ++page)
+    if (users_[page] > 0) {
+      to[page] = static_cast<int32_t>(from.size());
+      from.push_back(static_cast<int32_t>(page));
+    }
+  const Tensor keys = keys_, values = values_;
+  const std::vector<int32_t> users = users_;
+  keys_ = values_ = Tensor();
+  users_.clear();
+  free_.clear();
+  grow(std::max<int64_t>(1, std::ssize(from)), keys.dtype());
+  for (size_t page = 0; page < from.size(); ++page) {
+    const int64_t row = static_cast<int64_t>(page) * kPageRows;
+    copy_rows(keys, from[page] * kPageRows, 0, kPageRows, keys_, row);
+    copy_rows(values, from[page] * kPageRows, 0, kPageRows, values_, row);
+    users_[take_page()] = users[from[page]];  // in order: the lowest is taken first
+  }
+  for (std::vector<int32_t>& own : pages_)
+    for (int32_t& page : own) page = to[page];
 }
 
 std::unique_ptr<LayerState> KeyValueState::fork() const {
@@ -143,8 +161,8 @@ std::unique_ptr<LayerState> KeyValueState::fork() const {
 void KeyValueState::reorder(std::span<const int32_t> sources) {
   std::vector<int32_t> lengths;
   std::vector<std::vector<int32_t>> pages;
+  for (const int32_t s : sources) check(s >= 0 && s < sequences(), "reorder: no sequence {}", s);
   for (const int32_t s : sources) {
-    check(s >= 0 && s < sequences(), "reorder: no sequence {}", s);
     lengths.push_back(lengths_[s]);
     pages.push_back(pages_[s]);
     for (const int32_t page : pages_[s]) ++users_[page];
@@ -153,6 +171,7 @@ void KeyValueState::reorder(std::span<const int32_t> sources) {
     for (const int32_t page : own) leave_page(page);
   lengths_ = std::move(lengths);
   pages_ = std::move(pages);
+  if (4 * free_.size() > 3 * users_.size()) own();  // the rows of those that left cost memory and time
 }
 
 void KeyValueState::truncate(int64_t sequence, int64_t length) {
@@ -201,6 +220,8 @@ void SourceState::append(const Heads& k, const Heads& v, std::span<const int32_t
         sequences(), offsets.size() - 1);
   keys_ = k;
   values_ = v;
+  keys_.x = k.x.detach();  // of what they were computed from nothing is kept
+  values_.x = v.x.detach();
   for (int64_t s = 0; s < sequences(); ++s) {
     begins_[s] = offsets[s];
     lengths_[s] = offsets[s + 1] - offsets[s];
@@ -256,6 +277,8 @@ void RecurrentState::append(const Tensor& states, std::span<const int32_t> offse
 }
 
 Tensor RecurrentState::last() const {
+  for (int64_t s = 0; s < sequences(); ++s)
+    check(KeyValueState::length(s) > 0, "recurrent state: sequence {} has none", s);
   const Tensor all = keys().x;
   Tensor out = Tensor::empty({sequences(), all.width()}, all.dtype());
   for (int64_t s = 0; s < sequences(); ++s)
@@ -274,6 +297,7 @@ std::unique_ptr<LayerState> RecurrentState::fork() const {
 }
 
 void RecurrentState::truncate(int64_t sequence, int64_t length) {
+  check(length >= 0, "truncate: sequence {} cannot have {} positions", sequence, length);
   KeyValueState::truncate(sequence, length + (filled() ? 1 : 0));
 }
 

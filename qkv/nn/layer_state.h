@@ -53,7 +53,7 @@ class KeyValueState : public LayerState {
   void load(const std::vector<Tensor>& saved) override;
 
  protected:
-  void own();  // ends the sharing of memory with what this was copied from
+  void own();  // moves to buffers of its own, with those pages alone that sequences have
   // The row of keys() and values() that holds a position.
   int64_t row_of(int64_t sequence, int64_t position) const {
     return pages_[sequence][position / kPageRows] * kPageRows + position % kPageRows;

@@ -44,6 +44,7 @@ struct Pool {
   std::mutex mutex;
   FreeLists free;
   MemoryUse use{};
+  size_t surplus = 0;  // bytes of live blocks beyond what they were asked for
   uint64_t clock = 0;  // blocks that became free so far
 };
 
@@ -58,9 +59,9 @@ size_t most_held(const Pool& p) {
   return p.use.peak + p.use.peak / 4 + (size_t{64} << 20);
 }
 
-// Returns the blocks that were free longest until `wanted` more bytes are not too many.
-void make_room(Pool& p, size_t wanted) {
-  while (p.use.pooled > 0 && p.use.in_use + p.use.pooled + wanted > most_held(p)) {
+// Returns the blocks that were free longest until what is held is not too much.
+void make_room(Pool& p) {
+  while (p.use.pooled > 0 && p.use.in_use + p.surplus + p.use.pooled > most_held(p)) {
     FreeLists::value_type* oldest = nullptr;
     for (auto& list : p.free)
       if (!list.second.empty() &&
@@ -90,8 +91,9 @@ Block take_free(Pool& p, size_t capacity) {
   return {};
 }
 
-void count(Pool& p, size_t capacity) {
+void count(Pool& p, size_t capacity, size_t block) {
   p.use.in_use += capacity;
+  p.surplus += block - capacity;
   p.use.peak = std::max(p.use.peak, p.use.in_use);
 }
 
@@ -100,7 +102,7 @@ Block take(size_t capacity) {
   {
     const std::lock_guard lock(p.mutex);
     if (const Block block = take_free(p, capacity); block.data != nullptr) {
-      count(p, capacity);
+      count(p, capacity, block.size);
       return block;
     }
   }
@@ -109,8 +111,8 @@ Block take(size_t capacity) {
   if (::posix_memalign(&memory, alignment, capacity) != 0) fail("out of memory: {} bytes wanted", capacity);
   if (capacity >= kHugePage) ::madvise(memory, capacity, MADV_HUGEPAGE);  // fewer page walks; advice only
   const std::lock_guard lock(p.mutex);
-  make_room(p, capacity);  // the new block takes no memory before it is written to
-  count(p, capacity);
+  count(p, capacity, capacity);
+  make_room(p);  // the new block takes no memory before it is written to
   return {static_cast<std::byte*>(memory), capacity};
 }
 
@@ -118,6 +120,7 @@ void give_back(Block block, size_t capacity) {
   Pool& p = pool();
   const std::lock_guard lock(p.mutex);
   p.use.in_use -= capacity;
+  p.surplus -= block.size - capacity;
   if (kExact) return std::free(block.data);
   p.use.pooled += block.size;
   p.free[block.size].push_back({block.data, p.clock++});

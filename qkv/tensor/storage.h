@@ -9,7 +9,7 @@ namespace qkv {
 
 // 64-byte aligned memory. Freed blocks are kept for the next tensor of about their size, so that a training
 // step allocates nothing after the first; those that were free longest go back to the system where all that
-// is held would be much more than was ever in use.
+// is held would be a quarter more than the peak of what was in use.
 class Storage {
  public:
   // Uninitialised.

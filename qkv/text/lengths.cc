@@ -9,7 +9,8 @@
 namespace qkv::text {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 30, kMostPadding = int64_t{1} << 20;  // tokens
+constexpr int64_t kMost = int64_t{1} << 62;       // tokens: some files say "no limit" by a large number
+constexpr size_t kMostPadding = size_t{1} << 20;  // that are written
 
 // "Left": true, "Right" (or absent): false.
 bool is_left(const JsonField& field) {
@@ -63,13 +64,13 @@ Padding parse_padding(const JsonField& field) {
   Padding out;
   if (const auto strategy = field.find("strategy")) {
     if (strategy->json().is_object())
-      out.length = static_cast<size_t>((*strategy)["Fixed"].integer(0, kMostPadding));
+      out.length = static_cast<size_t>((*strategy)["Fixed"].integer(0, kMost));
     else if (!strategy->json().is_string() || strategy->string() != "BatchLongest")
       strategy->refuse("\"BatchLongest\" or {\"Fixed\": tokens}");
   }
   out.on_left = is_left(field);
   out.multiple_of =
-      static_cast<size_t>(std::max<int64_t>(1, field.integer_or("pad_to_multiple_of", 1, 0, kMostPadding)));
+      static_cast<size_t>(std::max<int64_t>(1, field.integer_or("pad_to_multiple_of", 1, 0, kMost)));
   out.id = static_cast<TokenId>(field.integer_or("pad_id", 0, 0, kLargestTokenId));
   out.type_id = static_cast<TokenId>(field.integer_or("pad_type_id", 0, 0, kLargestTokenId));
   out.token = field.string_or("pad_token", out.token);
@@ -93,6 +94,10 @@ bool truncate(std::vector<Encoding>& texts, size_t added, const Truncation& t) {
   check(added <= t.max_length, "{} special tokens are more than the {} that are allowed", added,
         t.max_length);
   const size_t most = t.max_length - added, surplus = length - most;
+  if (most == 0) {
+    for (Encoding& text : texts) keep(text, 0, t.from_left);
+    return true;
+  }
   if (t.strategy == Truncation::Strategy::kLongestFirst) {
     if (texts.size() == 1) return keep(texts[0], most, t.from_left), true;
     const auto seen = [&](size_t text) { return std::min(texts[text].size(), t.max_length); };
@@ -117,7 +122,11 @@ size_t padded_length(const std::vector<Encoding>& batch, const Padding& padding)
   size_t length = padding.length.value_or(0);
   if (!padding.length)
     for (const Encoding& e : batch) length = std::max(length, e.size());
-  return (length + padding.multiple_of - 1) / padding.multiple_of * padding.multiple_of;
+  if (padding.multiple_of > 1)
+    length = (length + padding.multiple_of - 1) / padding.multiple_of * padding.multiple_of;
+  check(length <= kMostPadding || (!padding.length && padding.multiple_of == 1),
+        "padding: encodings of {} tokens are more than the {} that are written", length, kMostPadding);
+  return length;
 }
 
 void pad(Encoding& e, size_t length, const Padding& padding) {

@@ -19,8 +19,8 @@ struct Truncation {
   size_t max_length = 0;  // tokens, special ones included
   Strategy strategy = Strategy::kLongestFirst;
   // Of two texts that lose as many tokens each, which keeps an odd one: the first, as in transformers'
-  // classes, or the longer (the second of equals, those beyond max_length among them), as in Hugging Face's
-  // library.
+  // classes, or the longer (the second of equals; those beyond max_length are, as a rule), as in Hugging
+  // Face's library.
   bool odd_to_longer = false;
   bool from_left = false;  // those at the beginning go, not those at the end
   size_t stride = 0;       // by how much windows overlap, of which only the first is taken here

@@ -115,6 +115,25 @@ TEST_F(KeyValueStateTest, ReordersAndTruncates) {
   EXPECT_EQ(state.length(0), 0);
 }
 
+// What sequences leave is no burden to those that stay.
+TEST_F(KeyValueStateTest, GivesUpWhatNobodyHas) {
+  KeyValueState state = fresh(8);
+  Mirror mirror = empty(8);
+  append(state, mirror, {40, 40, 40, 40, 40, 40, 40, 40});
+  const int64_t rows = state.keys().x.dim(0);
+  state.reorder(std::vector<int32_t>{3, 3});
+  mirror = {{mirror.keys[3], mirror.keys[3]}, {mirror.values[3], mirror.values[3]}};
+  EXPECT_LE(state.keys().x.dim(0), rows / 4);
+  expect_equal(state, mirror);
+  append(state, mirror, {1, 9});
+  expect_equal(state, mirror);
+  const auto copy = state.fork();
+  EXPECT_LT(dynamic_cast<KeyValueState&>(*copy).keys().x.dim(0), 8 * KeyValueState::kPageRows);
+  expect_equal(dynamic_cast<KeyValueState&>(*copy), mirror);
+  state.reorder(std::vector<int32_t>{});
+  EXPECT_TRUE(state.filled());
+}
+
 TEST_F(KeyValueStateTest, SavesAndLoads) {
   KeyValueState state = fresh(2);
   Mirror mirror = empty(2);
@@ -246,6 +265,7 @@ TEST(RecurrentStateTest, GoesOnFromWhereItIs) {
   state.truncate(0, 0);
   EXPECT_EQ(last(state), (std::vector<float>{1, 2, 7, 8}));
   expect_error([&] { state.truncate(0, 1); }, {"truncate"});
+  expect_error([&] { state.truncate(0, -1); }, {"truncate"});
   state.reorder(std::vector<int32_t>{1, 1, 0});
   EXPECT_EQ(last(state), (std::vector<float>{7, 8, 7, 8, 1, 2}));
   RecurrentState loaded(0, 2);

@@ -88,6 +88,8 @@ TEST_F(LengthsTest, OneTextOfAPair) {
   EXPECT_EQ(cut(first, "a b c", "d e f"), (Strings{"[CLS]", "a", "[SEP]", "d", "e", "f", "[SEP]"}));
   EXPECT_EQ(cut(second, "a b c", "d e f"), (Strings{"[CLS]", "a", "b", "c", "[SEP]", "d", "[SEP]"}));
   EXPECT_EQ(cut(first, "a b c d e f", std::nullopt), (Strings{"[CLS]", "a", "b", "c", "d", "e", "[SEP]"}));
+  EXPECT_EQ(cut({.max_length = 2, .strategy = Strategy::kOnlySecond}, "a b", std::nullopt),
+            (Strings{"[CLS]", "[SEP]"}));
   expect_error([&] { cut(first, "a b", "c d e f"); }, {"first text", "2 tokens", "too few for 2"});
   expect_error([&] { cut(second, "a b c d e f", std::nullopt); }, {"second text"});
 }
@@ -154,7 +156,10 @@ TEST_F(LengthsTest, OddFilesAreRefused) {
       {"truncation", "strategy", "LongestFirst"});
   expect_error([&] { with({{"max_length", 4}, {"direction", "Up"}}, nullptr); }, {"direction", "Left"});
   expect_error([&] { with({{"max_length", -1}}, nullptr); }, {"max_length"});
-  expect_error([&] { with(nullptr, {{"strategy", {{"Fixed", 1 << 30}}}}); }, {"padding", "Fixed"});
+  expect_error([&] { with(nullptr, {{"strategy", {{"Fixed", -1}}}}); }, {"padding", "Fixed"});
+  const Tokenizer large = with({{"max_length", int64_t{1} << 40}}, {{"strategy", {{"Fixed", 1 << 30}}}});
+  EXPECT_EQ(large.encode_within(*large.truncation(), "a b").size(), 4u);  // no limit, in other words
+  expect_error([&] { padded_length({}, *large.padding()); }, {"padding", "1073741824", "1048576"});
   expect_error([&] { with(nullptr, {{"strategy", "Widest"}}); }, {"strategy", "BatchLongest"});
   expect_error([&] { with(nullptr, {{"pad_id", "x"}}); }, {"pad_id"});
 }
