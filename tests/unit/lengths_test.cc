@@ -95,10 +95,10 @@ TEST_F(LengthsTest, OneTextOfAPair) {
 }
 
 TEST_F(LengthsTest, KeepsWhatTheTokensStandFor) {
-  const Encoding e = tokenizer_.encode_within({.max_length = 6}, "a b", "f g h");
-  EXPECT_EQ(e.type_ids, (std::vector<TokenId>{0, 0, 0, 1, 1, 1}));
-  EXPECT_EQ(e.offsets[4].begin, 2u);
-  EXPECT_EQ(e.offsets[4].end, 3u);
+  const Encoding e = tokenizer_.encode_within({.max_length = 7}, "a b", "f g h");
+  EXPECT_EQ(e.type_ids, (std::vector<TokenId>{0, 0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(e.offsets[5].begin, 2u);
+  EXPECT_EQ(e.offsets[5].end, 3u);
 }
 
 // [UNK] is special, and still a token of the text.
