@@ -1,15 +1,13 @@
 #include "qkv/infer/log_prob.h"
 
 #include <algorithm>
-#include <cmath>
+
+#include "qkv/kernels/kernels.h"
 
 namespace qkv {
 
 double log_normalizer(std::span<const float> logits) {
-  const double top = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float z : logits) sum += std::exp(z - top);
-  return top + std::log(sum);
+  return generic_kernels().log_sum_exp(std::ssize(logits), logits.data());  // summed in f64
 }
 
 std::vector<TokenLogProb> most_likely(std::span<const float> logits, int64_t count) {

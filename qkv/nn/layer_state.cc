@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "qkv/nn/context.h"
+
 namespace qkv {
 namespace {
 
@@ -34,13 +36,6 @@ void check_saved(const std::vector<Tensor>& saved, int64_t keys, int64_t values)
     total += n;
   }
   check(total == rows, "key/value state: {} rows of sequences that have {}", rows, total);
-}
-
-// Of the lengths of sequences.
-std::vector<int32_t> offsets_of(std::span<const int32_t> lengths) {
-  std::vector<int32_t> offsets = {0};
-  for (const int32_t n : lengths) offsets.push_back(offsets.back() + n);
-  return offsets;
 }
 
 }  // namespace
@@ -186,7 +181,7 @@ void KeyValueState::truncate(int64_t sequence, int64_t length) {
 std::vector<Tensor> KeyValueState::save() const {
   const Tensor lengths = Tensor::of({sequences()}, lengths_);
   if (!keys_.defined()) return {lengths};
-  const std::vector<int32_t> offsets = offsets_of(lengths_);
+  const std::vector<int32_t> offsets = Layout::of(lengths_).offsets;
   Tensor keys = Tensor::empty({offsets.back(), keys_.width()}, keys_.dtype());
   Tensor values = Tensor::empty({offsets.back(), values_.width()}, keys_.dtype());
   for (int64_t s = 0; s < sequences(); ++s)
@@ -200,10 +195,12 @@ std::vector<Tensor> KeyValueState::save() const {
 
 void KeyValueState::load(const std::vector<Tensor>& saved) {
   check_saved(saved, kv_heads_ * d_qk_, kv_heads_ * d_vo_);
-  const auto lengths = saved[0].values<int32_t>();
+  const std::span<const int32_t> of = saved[0].values<int32_t>();
+  const std::vector<int32_t> lengths(of.begin(), of.end());
   KeyValueState next(std::ssize(lengths), kv_heads_, d_qk_, d_vo_);
   if (saved.size() == 3)
-    next.append({saved[1], 0, kv_heads_, d_qk_}, {saved[2], 0, kv_heads_, d_vo_}, offsets_of(lengths));
+    next.append({saved[1], 0, kv_heads_, d_qk_}, {saved[2], 0, kv_heads_, d_vo_},
+                Layout::of(lengths).offsets);
   *this = std::move(next);
 }
 
@@ -251,7 +248,7 @@ void SourceState::reorder(std::span<const int32_t> sources) {
 std::vector<Tensor> SourceState::save() const {
   const Tensor lengths = Tensor::of({sequences()}, lengths_);
   if (!filled()) return {lengths};
-  const std::vector<int32_t> offsets = offsets_of(lengths_);
+  const std::vector<int32_t> offsets = Layout::of(lengths_).offsets;
   const auto rows_of = [&](const Heads& heads) {
     Tensor out = Tensor::empty({offsets.back(), heads.heads * heads.width}, heads.x.dtype());
     for (int64_t s = 0; s < sequences(); ++s)
@@ -263,11 +260,12 @@ std::vector<Tensor> SourceState::save() const {
 
 void SourceState::load(const std::vector<Tensor>& saved) {
   check_saved(saved, keys_.heads * keys_.width, values_.heads * values_.width);
-  const auto lengths = saved[0].values<int32_t>();
+  const std::span<const int32_t> of = saved[0].values<int32_t>();
+  const std::vector<int32_t> lengths(of.begin(), of.end());
   SourceState next(std::ssize(lengths), keys_.heads, keys_.width, values_.width);
   if (saved.size() == 3)
     next.append({saved[1].clone(), 0, keys_.heads, keys_.width},
-                {saved[2].clone(), 0, values_.heads, values_.width}, offsets_of(lengths));
+                {saved[2].clone(), 0, values_.heads, values_.width}, Layout::of(lengths).offsets);
   *this = std::move(next);
 }
 

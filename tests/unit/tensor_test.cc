@@ -138,10 +138,16 @@ TEST(F16, HoldsWhatItExpandsToAndNothingElse) {
   EXPECT_FALSE(f16_from_float(1e30F).has_value());
 }
 
-TEST(Pool, ReusesFreedBlocks) {
+class PoolOfFreedBlocks : public ::testing::Test {
+ protected:
+  void SetUp() override {
 #if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "nothing is kept under AddressSanitizer";
+    GTEST_SKIP() << "nothing is kept under AddressSanitizer";
 #endif
+  }
+};
+
+TEST_F(PoolOfFreedBlocks, ReusesFreedBlocks) {
   trim_memory_pool();
   const MemoryUse before = memory_use();
   const void* first = nullptr;
@@ -161,10 +167,7 @@ TEST(Pool, ReusesFreedBlocks) {
 }
 
 // As the rows of a batch shrink that its finished texts leave.
-TEST(Pool, KeepsLittleMoreThanWasInUse) {
-#if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "nothing is kept under AddressSanitizer";
-#endif
+TEST_F(PoolOfFreedBlocks, KeepsLittleMoreThanWasInUse) {
   trim_memory_pool();
   reset_peak_memory();
   const auto most = [] { return memory_use().peak * 5 / 4 + (64 << 20); };
@@ -185,10 +188,7 @@ TEST(Pool, KeepsLittleMoreThanWasInUse) {
   trim_memory_pool();
 }
 
-TEST(Pool, RemembersThePeakAndTrims) {
-#if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "nothing is kept under AddressSanitizer";
-#endif
+TEST_F(PoolOfFreedBlocks, RemembersThePeakAndTrims) {
   reset_peak_memory();
   const size_t before = memory_use().peak;
   Tensor::empty({3 << 20}, DType::u8);  // more than a huge page
