@@ -24,6 +24,14 @@ void refuse_others(const JsonField& c) {
     if (const auto field = c.find(key)) fail("{}: not supported (null is)", field->place());
 }
 
+// true, false or "never".
+BeamOptions::Stop stop_of(const JsonField& early) {
+  if (early.json().is_boolean())
+    return early.boolean() ? BeamOptions::Stop::early : BeamOptions::Stop::likely;
+  check(early.json() == "never", "{}: expected true, false or \"never\"", early.place());
+  return BeamOptions::Stop::certain;
+}
+
 }  // namespace
 
 void read_generation_config(const std::string& dir, GenerateOptions& options, BeamOptions& beam) {
@@ -74,6 +82,12 @@ void read_generation_config(const std::string& dir, GenerateOptions& options, Be
     integer("max_length", rules.max_length, 1);
     if (rules.max_length > 0) beam.max_new_tokens = options.max_new_tokens = rules.max_length;
   }
+  if (const auto end = c.find("forced_eos_token_id")) {
+    const std::vector<int64_t> ids =
+        end->json().is_array() ? end->integers() : std::vector<int64_t>{end->integer(0, kMost)};
+    check(ids.size() == 1 && ids[0] >= 0 && ids[0] < kMost, "{}: expected the id of one token", end->place());
+    rules.end = static_cast<int32_t>(ids[0]);
+  }
   integer("min_new_tokens", rules.min_new_tokens, 0);
   integer("min_length", rules.min_length, 0);
   beam.rules = rules;
@@ -81,8 +95,7 @@ void read_generation_config(const std::string& dir, GenerateOptions& options, Be
   integer("num_beams", beam.beams, 1);
   check(beam.beams <= 1024, "{}: num_beams: at most 1024, got {}", path, beam.beams);
   number("length_penalty", beam.length_penalty);
-  if (const auto early = c.find("early_stopping"); early && early->json().is_boolean())
-    beam.stop = early->boolean() ? BeamOptions::Stop::early : BeamOptions::Stop::exhaustive;
+  if (const auto early = c.find("early_stopping")) beam.stop = stop_of(*early);
   integer("no_repeat_ngram_size", beam.no_repeat_ngram, 0);
   refuse_others(c);
   try {

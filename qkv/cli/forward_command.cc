@@ -276,12 +276,17 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
     else if (key == "no_repeat_ngram_size")
       g.beam.no_repeat_ngram = number<int64_t>(key, value, 0);
     else if (key == "early_stopping")
-      g.beam.stop = truth(key, value) ? BeamOptions::Stop::early : BeamOptions::Stop::exhaustive;
+      g.beam.stop = value == "never"    ? BeamOptions::Stop::certain
+                    : truth(key, value) ? BeamOptions::Stop::early
+                                        : BeamOptions::Stop::likely;
     else if (key == "decoder_start_token_id")
       g.start = number<int64_t>(key, value, 0);
     else if (key == "forced_bos_token_id")
       g.options.rules.begin =
           value == "null" ? std::vector<int32_t>{} : std::vector{number<int32_t>(key, value, 0)};
+    else if (key == "forced_eos_token_id")
+      g.options.rules.end =
+          value == "null" ? std::optional<int32_t>() : std::optional(number<int32_t>(key, value, 0));
     else if (key == "max_length")
       g.options.rules.max_length = number<int64_t>(key, value, 1);
     else if (key == "min_length")
@@ -292,7 +297,8 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
       throw UsageError(fmt::format(
           "--generate: '{}={}' is not supported (max_new_tokens, eos_token_id, pad_token_id, do_sample, "
           "temperature, top_k, top_p, min_p, typical_p, repetition_penalty, seed, num_beams, length_penalty, "
-          "early_stopping, no_repeat_ngram_size, decoder_start_token_id, forced_bos_token_id, max_length, "
+          "early_stopping, no_repeat_ngram_size, decoder_start_token_id, forced_bos_token_id, "
+          "forced_eos_token_id, max_length, "
           "min_length, min_new_tokens are)",
           key, value));
   }

@@ -54,7 +54,12 @@ Tokens repeating(const Tokens& prompt, const Tokens& tokens, int64_t n) {
 std::vector<Candidate> best_candidates(const Search& s, const Tokens& prompt, const Tensor& logits,
                                        int64_t row, const BeamOptions& o) {
   const int64_t written = std::ssize(s.beams[0].tokens);
-  if (o.rules.forces(written)) return {{s.beams[0].log_probability, 0, o.rules.forced(written)}};
+  if (const auto id = o.rules.forced(std::ssize(prompt), written, o.max_new_tokens)) {
+    std::vector<Candidate> forced;
+    for (const Beam& b : s.beams)
+      forced.push_back({b.log_probability, static_cast<int32_t>(forced.size()), *id});
+    return forced;
+  }
   const Tokens ruled_out = o.rules.refused(std::ssize(prompt), written, o.eos);
   const int64_t vocab = logits.width(), wanted = 2 * o.beams;
   std::vector<Candidate> best;  // a heap, the worst in front
@@ -96,11 +101,19 @@ std::vector<Candidate> best_candidates(const Search& s, const Tokens& prompt, co
   return best;
 }
 
-// `best`: of all continuations of `length` tokens.
-bool is_done(const Search& s, double best, int64_t length, const BeamOptions& o) {
+// `best`: of all continuations of `length` tokens; an output may have `most`.
+bool is_done(const Search& s, double best, int64_t length, int64_t most, const BeamOptions& o) {
   if (std::ssize(s.done) < o.beams) return false;
   if (o.stop == BeamOptions::Stop::early) return true;
+  if (o.stop == BeamOptions::Stop::certain && o.length_penalty > 0) length = most;
   return s.done.back().score >= best / std::pow(static_cast<double>(length), o.length_penalty);
+}
+
+// New tokens that an output behind a prompt of so many may have.
+int64_t most_new(const Transformer& model, int64_t prompt, const BeamOptions& o) {
+  const int64_t length = o.rules.max_length;
+  return std::max<int64_t>(1, std::min({o.max_new_tokens, model.spec().longest() - prompt,
+                                        length > 0 ? length - prompt : o.max_new_tokens}));
 }
 
 }  // namespace
@@ -147,10 +160,8 @@ std::vector<std::vector<Hypothesis>> beam_search(const Transformer& model, const
         }
       }
       s.beams = std::move(beams);
-      const int64_t length = std::ssize(prompts[s.prompt]) + step;
-      const bool full = step == o.max_new_tokens || length >= model.spec().longest() ||
-                        o.rules.full(std::ssize(prompts[s.prompt]), step);
-      const bool done = is_done(s, candidates[i].front().log_probability, step, o);
+      const int64_t most = most_new(model, std::ssize(prompts[s.prompt]), o);
+      const bool full = step >= most, done = is_done(s, candidates[i].front().log_probability, step, most, o);
       if (s.beams.empty() || done || full) {
         if (!done)
           for (Beam& b : s.beams) keep(s, std::move(b.tokens), b.log_probability, o);

@@ -13,9 +13,10 @@ struct BeamOptions {
   int64_t max_new_tokens = 128;  // an encoder-decoder also ends at its context
   std::vector<int32_t> eos = {};
   double length_penalty = 1;  // outputs are compared by log P / length^length_penalty
-  // When a source is done: exhaustive, when no beam can still beat the worst output kept; early, when there
-  // are `beams` outputs.
-  enum class Stop { exhaustive, early } stop = Stop::exhaustive;
+  // When a prompt is done: early, when there are `beams` outputs; likely, when besides the best beam, were it
+  // an output as it stands, would not beat the worst of them; certain, when no beam can, however long it
+  // becomes, which differs where a length_penalty above 0 favours long ones.
+  enum class Stop { early, likely, certain } stop = Stop::likely;
   int64_t no_repeat_ngram = 0;    // no n-gram occurs twice; 0: any may
   std::vector<int32_t> excluded;  // ids that are never chosen
   OutputRules rules = {};

@@ -145,7 +145,7 @@ Tensor prefill(DecodeState& state, const Transformer& model, const std::vector<T
 int32_t next_token(std::span<const float> logits, const Tokens& prompt, const Tokens& written,
                    const GenerateOptions& o, double uniform) {
   const int64_t length = std::ssize(written);
-  if (o.rules.forces(length)) return o.rules.forced(length);
+  if (const auto id = o.rules.forced(std::ssize(prompt), length, o.max_new_tokens)) return *id;
   const Tokens refused = o.rules.refused(std::ssize(prompt), length, o.eos);
   if (refused.empty()) return sample(logits, {prompt, written}, o.sampler, uniform);
   SamplerOptions sampler = o.sampler;

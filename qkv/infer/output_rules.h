@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace qkv {
@@ -13,9 +14,14 @@ struct OutputRules {
   int64_t min_new_tokens = 0, min_length = 0;
   std::vector<int32_t> begin = {};      // what it begins with, of probability 1
   std::vector<int32_t> not_first = {};  // ids that are not chosen first, behind `begin`
+  std::optional<int32_t> end = {};      // the last token of an output of the greatest length, likewise
 
-  bool forces(int64_t written) const { return written < std::ssize(begin); }
-  int32_t forced(int64_t written) const { return begin[static_cast<size_t>(written)]; }
+  // The token that must come next; `most`: new tokens that an output may have.
+  std::optional<int32_t> forced(int64_t prompt, int64_t written, int64_t most) const {
+    if (end && (written + 1 == most || prompt + written + 1 == max_length)) return end;
+    if (written < std::ssize(begin)) return begin[static_cast<size_t>(written)];
+    return {};
+  }
   // Ids that are not chosen next.
   std::vector<int32_t> refused(int64_t prompt, int64_t written, const std::vector<int32_t>& eos) const {
     std::vector<int32_t> out;

@@ -176,6 +176,11 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
   EXPECT_EQ(ruled.beam.rules.not_first, std::vector<int32_t>{5});
   EXPECT_EQ(ruled.beam.excluded, (std::vector<int32_t>{6, 7}));
   EXPECT_EQ(ruled.special.forced_bos, 8);
+  EXPECT_EQ(ruled.beam.rules.end, 3);
+  EXPECT_TRUE(ruled.beam.stop == BeamOptions::Stop::likely);
+  generation(R"({"early_stopping": "never", "forced_eos_token_id": [4]})");
+  EXPECT_TRUE(load(dir_.path()).beam.stop == BeamOptions::Stop::certain);
+  EXPECT_EQ(load(dir_.path()).generation.rules.end, 4);
   generation(R"({"do_sample": false, "temperature": 0.5})");
   EXPECT_EQ(load(dir_.path()).generation.sampler.temperature, 0);
   generation("{}");
@@ -194,6 +199,8 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
   refuse(R"({"num_beam_groups": 2})", "num_beam_groups");
   refuse(R"({"penalty_alpha": 0.6})", "penalty_alpha");
   refuse(R"({"constraints": [1]})", "constraints");
+  refuse(R"({"early_stopping": "soon"})", "early_stopping");
+  refuse(R"({"forced_eos_token_id": [1, 2]})", "forced_eos_token_id");
 }
 
 }  // namespace

@@ -146,6 +146,54 @@ TEST_F(BeamTest, NgramsDoNotRepeatAndExcludedTokensDoNotAppear) {
   }
 }
 
+// What ends a search differs in nothing but how long it goes on.
+TEST_F(BeamTest, ACertainSearchFindsNothingWorse) {
+  options_.beams = 2;
+  options_.max_new_tokens = 11;
+  options_.length_penalty = 3;  // favours long outputs
+  int better = 0;
+  for (int seed = 1; seed <= 20; ++seed) {
+    Transformer model(spec());
+    model.parameters().draw(static_cast<uint64_t>(seed), DType::f32);
+    const std::vector<Tokens> prompts(sources_.size(), {kBos});
+    options_.stop = BeamOptions::Stop::likely;
+    const auto likely = beam_search(model, prompts, options_, sources_);
+    options_.stop = BeamOptions::Stop::certain;
+    const auto certain = beam_search(model, prompts, options_, sources_);
+    for (size_t s = 0; s < sources_.size(); ++s) {
+      EXPECT_GE(certain[s][0].score, likely[s][0].score);
+      EXPECT_GE(certain[s][1].score, likely[s][1].score);
+      better += certain[s][0].score > likely[s][0].score;
+    }
+  }
+  EXPECT_GT(better, 0);
+}
+
+// An output of the greatest length ends as it must, at no cost.
+TEST_F(BeamTest, WhatIsCutEndsAsForced) {
+  int cut = 0;
+  for (const auto& rules : {OutputRules{.end = kEos}, OutputRules{.max_length = 5, .end = kEos}}) {
+    options_.rules = rules;
+    for (const int64_t beams : {1, 4}) {
+      options_.beams = beams;
+      const auto found = search(sources_);
+      for (size_t s = 0; s < sources_.size(); ++s)
+        for (const Hypothesis& h : found[s]) {
+          EXPECT_EQ(h.tokens.back(), kEos);
+          if (h.tokens.size() < 4) continue;
+          ++cut;
+          double log_p = 0;
+          for (size_t i = 0; i < 3; ++i)
+            log_p += next(sources_[s],
+                          Tokens(h.tokens.begin(), h.tokens.begin() + static_cast<int64_t>(i)))[h.tokens[i]];
+          EXPECT_NEAR(h.log_probability, log_p, 1e-5);
+          EXPECT_NEAR(h.score, log_p / 4, 1e-5);
+        }
+    }
+  }
+  EXPECT_GT(cut, 0);
+}
+
 // What is forced costs nothing and counts as written; an end comes no sooner and no later than it may.
 TEST_F(BeamTest, OutputsKeepToTheRules) {
   for (const int64_t beams : {1, 4}) {
