@@ -68,8 +68,8 @@ std::vector<std::pair<std::string, Tensor>> forward_clip(const std::string& dir,
   };
   const Tensor text = embedded(text_pooled, clip.text_projection),
                image = embedded(image_pooled, clip.visual_projection);
-  const Tensor per_text = scaled(linear(text, image, {}), clip.logit_scale),
-               per_image = scaled(linear(image, text, {}), clip.logit_scale);
+  const Tensor per_text = scaled(linear(text, image, {}), clip.logit_scale()),
+               per_image = scaled(linear(image, text, {}), clip.logit_scale());
   if (hidden_states) {
     out.emplace_back("text_model_output.pooler_output", convert(text_pooled, DType::f32));
     out.emplace_back("text_model_output.last_hidden_state",

@@ -35,7 +35,8 @@ Tensor reordered(const Tensor& x, const std::vector<int64_t>& order, bool back) 
   return out;
 }
 
-// A file's tensor as f32 or bf16.
+}  // namespace
+
 Tensor floating(const Tensor& x, DType wanted, const std::string& at) {
   Tensor f = x;
   if (x.dtype() == DType::f16 || x.dtype() == DType::f64) {
@@ -49,6 +50,8 @@ Tensor floating(const Tensor& x, DType wanted, const std::string& at) {
         at, name_of(x.dtype()));
   return convert(f, wanted);
 }
+
+namespace {
 
 auto find_tensor(const Safetensors& file, const WeightName& w, const std::string& prefix) {
   for (const std::string& name : {w.file, w.also}) {
@@ -152,6 +155,30 @@ Tensor as_in_file(const WeightName& w, const Parameter& p, Tensor x) {
   }
   if (w.transposed) x = transposed(x);
   return w.shape.empty() ? x : x.view(0, file_shape(w, p));
+}
+
+std::vector<std::pair<std::string, Tensor>> tensors_in_file(const Transformer& model,
+                                                            const std::vector<WeightName>& names,
+                                                            Tensor (*pick)(const Parameter&)) {
+  std::map<std::string, const Parameter*> parameters;
+  for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
+  std::vector<std::pair<std::string, Tensor>> out;
+  for (const WeightName& w : names) {
+    if (w.file.empty()) continue;
+    const Parameter& p = *parameters.at(w.engine);
+    out.emplace_back(w.file, as_in_file(w, p, convert(pick(p).detach(), DType::f32)));
+  }
+  return out;
+}
+
+std::vector<std::pair<std::string, Tensor>> weights_to_write(const Transformer& model,
+                                                             const std::vector<WeightName>& names) {
+  auto tensors = tensors_in_file(model, names,
+                                 [](const Parameter& p) { return p.master.defined() ? p.master : p.value; });
+  const auto& stored = model.parameters().stored;
+  for (auto& [name, tensor] : tensors)
+    if (const auto it = stored.find(name); it != stored.end()) tensor = as_stored(tensor, it->second);
+  return tensors;
 }
 
 }  // namespace qkv

@@ -1,7 +1,6 @@
 #include "qkv/io/clip_dir.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
@@ -31,6 +30,17 @@ ModelSpec read_tower(const JsonField& c, int64_t width, int64_t hidden, int64_t 
   s.norm_epsilon = c.number_or("layer_norm_eps", 1e-5F);
   s.output = Output::embedding;
   return s;
+}
+
+OrderedJson write_tower(const ModelSpec& s, const char* type, int64_t projection) {
+  return {{"model_type", type},
+          {"hidden_size", s.width},
+          {"intermediate_size", s.hidden},
+          {"num_hidden_layers", s.layers},
+          {"num_attention_heads", s.attention.heads},
+          {"hidden_act", config_name_of(s.activation)},
+          {"layer_norm_eps", decimal(s.norm_epsilon)},
+          {"projection_dim", projection}};
 }
 
 ModelSpec read_text(const JsonField& c) {
@@ -128,19 +138,49 @@ ClipModel load_clip(const std::string& dir, DType compute) {
     check(it != file.tensors.end(), "{}: tensor '{}' is missing", weights, name);
     check(it->second.shape() == shape, "{}: tensor '{}': expected {} by {}, got {}", weights, name,
           shape.text(), path, it->second.shape().text());
-    check(it->second.dtype() == DType::f32 || it->second.dtype() == DType::bf16,
-          "{}: tensor '{}': expected f32 or bf16, got {}", weights, name, name_of(it->second.dtype()));
     used.insert(name);
-    return convert(it->second, type);
+    if (it->second.dtype() != DType::f32) clip.stored[name] = it->second.dtype();
+    return floating(it->second, type, fmt::format("{}: tensor '{}'", weights, name));
   };
   const int64_t projection = c.integer_or("projection_dim", 512, 1, kMost);
   clip.text_projection = take("text_projection.weight", {projection, clip.text->spec().width}, compute);
   clip.visual_projection = take("visual_projection.weight", {projection, clip.vision->spec().width}, compute);
-  clip.logit_scale = std::exp(take("logit_scale", {}, DType::f32).data<float>()[0]);
+  clip.log_scale = take("logit_scale", {}, DType::f32).data<float>()[0];
   for (const auto& [name, tensor] : file.tensors)
     check(used.contains(name) || name.ends_with(".position_ids"),
           "{}: tensor '{}' belongs to no parameter of CLIP", weights, name);
   return clip;
+}
+
+void save_clip(const std::string& dir, const ClipModel& clip) {
+  const ModelSpec &text = clip.text->spec(), &vision = clip.vision->spec();
+  const int64_t projection = clip.text_projection.dim(0);
+  OrderedJson of_text = write_tower(text, "clip_text_model", projection),
+              of_vision = write_tower(vision, "clip_vision_model", projection);
+  of_text["vocab_size"] = text.vocab_size;
+  of_text["max_position_embeddings"] = text.context;
+  of_text["eos_token_id"] = clip.end;
+  of_vision["image_size"] = vision.features.image;
+  of_vision["patch_size"] = vision.features.patch;
+  of_vision["num_channels"] = vision.features.channels;
+  const OrderedJson config = {
+      {"model_type", "clip"},         {"architectures", {"CLIPModel"}},
+      {"projection_dim", projection}, {"logit_scale_init_value", decimal(clip.log_scale)},
+      {"text_config", of_text},       {"vision_config", of_vision},
+      {"torch_dtype", "float32"}};
+  auto tensors = weights_to_write(*clip.text, text_weights(text));
+  for (auto& tensor : weights_to_write(*clip.vision, vision_weights(vision)))
+    tensors.push_back(std::move(tensor));
+  const auto add = [&](const char* name, const Tensor& x) {
+    const Tensor whole = convert(x.detach(), DType::f32);
+    const auto it = clip.stored.find(name);
+    tensors.emplace_back(name, it == clip.stored.end() ? whole : as_stored(whole, it->second));
+  };
+  add("text_projection.weight", clip.text_projection);
+  add("visual_projection.weight", clip.visual_projection);
+  add("logit_scale", Tensor::of({}, std::vector<float>{clip.log_scale}));
+  write_file_atomically(dir + "/config.json", config.dump(2) + "\n");
+  write_safetensors(dir + "/model.safetensors", tensors, {{"format", "pt"}});
 }
 
 }  // namespace qkv

@@ -2,14 +2,12 @@
 
 #include <filesystem>
 #include <limits>
-#include <map>
 #include <set>
 
 #include "qkv/io/adapter_dir.h"
 #include "qkv/io/binding.h"
 #include "qkv/io/safetensors.h"
 #include "qkv/io/weights.h"
-#include "qkv/ops/elementwise.h"
 
 namespace qkv {
 namespace {
@@ -123,15 +121,7 @@ SpecialIds load_special_ids(const std::string& dir) {
 
 std::vector<std::pair<std::string, Tensor>> named_tensors(const Transformer& model,
                                                           Tensor (*pick)(const Parameter&)) {
-  std::map<std::string, const Parameter*> parameters;
-  for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
-  std::vector<std::pair<std::string, Tensor>> out;
-  for (const WeightName& w : family_for(model.spec()).weights(model.spec())) {
-    if (w.file.empty()) continue;
-    const Parameter& p = *parameters.at(w.engine);
-    out.emplace_back(w.file, as_in_file(w, p, convert(pick(p).detach(), DType::f32)));
-  }
-  return out;
+  return tensors_in_file(model, family_for(model.spec()).weights(model.spec()), pick);
 }
 
 void save_model(const std::string& dir, const Transformer& model, const SpecialIds& ids) {
@@ -152,12 +142,9 @@ void save_model(const std::string& dir, const Transformer& model, const SpecialI
   write_file_atomically(dir + "/config.json", config.dump(2) + "\n");
   write_file_atomically(dir + "/generation_config.json", generation.dump(2) + "\n");
   if (model.spec().lora.any()) return save_adapters(dir, model);
-  auto tensors =
-      named_tensors(model, [](const Parameter& p) { return p.master.defined() ? p.master : p.value; });
-  const auto& stored = model.parameters().stored;
-  for (auto& [name, tensor] : tensors)
-    if (const auto it = stored.find(name); it != stored.end()) tensor = as_stored(tensor, it->second);
-  write_safetensors(dir + "/model.safetensors", tensors, {{"format", "pt"}});
+  write_safetensors(dir + "/model.safetensors",
+                    weights_to_write(model, family_for(model.spec()).weights(model.spec())),
+                    {{"format", "pt"}});
 }
 
 }  // namespace qkv

@@ -1,9 +1,12 @@
 // CLIP's directories: two models in one file, and where a text's vector stands.
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <filesystem>
 #include <tuple>
 
 #include "qkv/base/json.h"
+#include "qkv/io/binding.h"
 #include "qkv/io/clip_dir.h"
 #include "qkv/io/safetensors.h"
 #include "tests/unit/expect_error.h"
@@ -102,6 +105,43 @@ TEST_F(ClipDir, ATextsVectorStandsAtItsEnd) {
   EXPECT_EQ(clip.place_of_text(std::vector<int32_t>{1, 4, 3}), 0);  // there is none
   clip.end = 2;  // what old files say: the largest id is meant
   EXPECT_EQ(clip.place_of_text(std::vector<int32_t>{1, 2, 9, 10, 10, 3}), 3);
+}
+
+// Read and written again, in the types that tensors were stored in.
+TEST_F(ClipDir, ComesBackBitForBit) {
+  config_["text_config"]["hidden_act"] = "gelu";
+  config_["vision_config"]["layer_norm_eps"] = 0.25;
+  for (const DType stored : {DType::f32, DType::f16, DType::bf16}) {
+    write();
+    if (stored != DType::f32) {
+      auto tensors = tensors_;
+      for (auto& [name, x] : tensors) {
+        for (int64_t i = 0; i < x.count(); ++i)  // what both types hold
+          x.mutable_data<float>()[i] = static_cast<float>(BFloat16(x.data<float>()[i]));
+        x = as_stored(x, stored);
+      }
+      write_safetensors(dir_.path() + "/model.safetensors", tensors);
+    }
+    const std::string out = dir_.path() + "/out";
+    std::filesystem::create_directories(out);
+    const ClipModel clip = load_clip(dir_.path(), DType::f32);
+    save_clip(out, clip);
+    EXPECT_TRUE(is_clip_dir(out));
+    const ClipModel again = load_clip(out, DType::f32);
+    EXPECT_EQ(again.text->spec(), clip.text->spec());
+    EXPECT_EQ(again.vision->spec(), clip.vision->spec());
+    EXPECT_EQ(again.end, clip.end);
+    const Safetensors before = read_safetensors(dir_.path() + "/model.safetensors"),
+                      after = read_safetensors(out + "/model.safetensors");
+    EXPECT_EQ(before.tensors.size(), after.tensors.size());
+    for (const auto& [name, x] : before.tensors) {
+      SCOPED_TRACE(name);
+      const Tensor& y = after.tensors.at(name);
+      EXPECT_EQ(y.dtype(), stored);
+      EXPECT_EQ(y.shape(), x.shape());
+      EXPECT_EQ(std::memcmp(x.raw(), y.raw(), x.bytes()), 0);
+    }
+  }
 }
 
 TEST_F(ClipDir, WhatDoesNotFitIsRefused) {
