@@ -129,7 +129,8 @@ std::unique_ptr<Optimizer> make_adafactor(const OptimizerConfig& config, Paramet
 
 int64_t adafactor_state_size(const Parameters& parameters) {
   int64_t n = 0;
-  for (const Parameter& p : parameters.all()) n += rows_of(p) + columns_of(p);
+  for (const Parameter& p : parameters.all())
+    if (!p.frozen) n += rows_of(p) + columns_of(p);
   return n;
 }
 

@@ -120,7 +120,10 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Paramet
 int64_t optimizer_state_size(const OptimizerConfig& config, const Parameters& parameters) {
   if (config.name == "adafactor") return adafactor_state_size(parameters);
   const Rule rule = rule_of(config);
-  return parameters.count() * (remembers_first(rule) + remembers_second(rule));
+  int64_t learned = 0;
+  for (const Parameter& p : parameters.all())
+    if (!p.frozen) learned += p.shape.count();
+  return learned * (remembers_first(rule) + remembers_second(rule));
 }
 
 double gradient_norm(Parameters& parameters) {

@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <memory>
+#include <set>
 
 #include "qkv/base/machine.h"
 #include "qkv/base/parallel.h"
+#include "qkv/io/adapter_dir.h"
+#include "qkv/io/model_dir.h"
 
 namespace qkv {
 namespace {
@@ -36,7 +40,7 @@ struct Columns {
                    ? std::max(m.hidden, m.experts.chosen * m.experts.hidden + m.experts.shared_hidden)
                    : m.hidden * m.hidden_layers),
         heads(m.attention.heads),
-        normed((m.attention.rotary.width > 0 ? qkv : 0) +
+        normed((m.attention.rotary.width > 0 ? qkv : 0) + (m.attention.clip > 0 ? qkv : 0) +
                (m.attention.head_sizes.empty() ? 0 : 4 * m.attention.output_columns()) +
                (m.attention.query_key_norm != QueryKeyNorm::none ? 2 * qkv : 0) +
                (m.norm_placement == NormPlacement::sandwich || m.norm_placement == NormPlacement::branch
@@ -91,6 +95,35 @@ int64_t rows_of(const TrainConfig& config, int64_t batch) {
   return most;
 }
 
+// The model as its training is prepared, without weights: what stays as it is, is marked.
+std::unique_ptr<Transformer> planned(const TrainConfig& config) {
+  ModelSpec spec = config.model;
+  if (spec.lora.any()) spec.lora.adapters = adapters_of(spec);
+  auto model = std::make_unique<Transformer>(spec);
+  freeze(*model, config.step);
+  if (!spec.lora.any()) return model;
+  Transformer base(load_spec(spec.lora.base));
+  for (Parameter& p : model->parameters().all())
+    if (const Parameter* q = base.parameters().find(p.name)) p.frozen = q->shape == p.shape;
+  return model;
+}
+
+// Blocks that a backward pass does not reach, at the bottom of a model of one stack: nothing is learnt there.
+int64_t unreached_blocks(const Transformer& model) {
+  const ModelSpec& s = model.spec();
+  if (s.architecture == Architecture::encoder_decoder || s.layer_groups > 0) return 0;
+  const std::string stack = s.architecture == Architecture::encoder ? "encoder" : "decoder";
+  const auto learned_in = [&](std::string_view prefix) {
+    return std::ranges::any_of(model.parameters().all(),
+                               [&](const Parameter& p) { return !p.frozen && p.name.starts_with(prefix); });
+  };
+  if (learned_in("embedding.") || learned_in(stack + ".relative") || learned_in(stack + ".distance"))
+    return 0;
+  int64_t blocks = 0;
+  while (blocks < s.layers && !learned_in(fmt::format("{}.block.{}.", stack, blocks))) ++blocks;
+  return blocks;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, int64_t>> MemoryPlan::parts() const {
@@ -101,20 +134,21 @@ std::vector<std::pair<std::string, int64_t>> MemoryPlan::parts() const {
 
 MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
   const ModelSpec& m = config.model;
-  const Transformer model(m);
+  const std::unique_ptr<Transformer> model = planned(config);
   const bool bf16 = config.compute() == DType::bf16;
   const bool pairs = m.architecture == Architecture::encoder_decoder;
   const int64_t element = bf16 ? 2 : 4, rows = rows_of(config, batch);
   MemoryPlan plan;
-  for (const Parameter& p : model.parameters().all()) {
+  for (const Parameter& p : model->parameters().all()) {
     const int64_t n = p.shape.count();
     plan.weights += 4 * n;
     if (bf16 && p.kind == ParameterKind::matrix) plan.shadows += 2 * n;
+    if (p.frozen) continue;
+    plan.gradients += 4 * n;
     if (config.step.weight_noise > 0 && p.kind == ParameterKind::matrix) plan.average += 4 * n;
+    if (config.step.ema > 0) plan.average += 4 * n;
   }
-  plan.gradients = plan.weights;
-  plan.optimizer = 4 * optimizer_state_size(config.step.optimizer, model.parameters());
-  if (config.step.ema > 0) plan.average += plan.weights;
+  plan.optimizer = 4 * optimizer_state_size(config.step.optimizer, model->parameters());
 
   const Columns c(m);
   // Remembered rows are read with the others: joined and in order, projected; and kept, twice while they
@@ -129,7 +163,7 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
   // A sum and its norm, q, k, v and the heads' output more where there is cross-attention.
   const int64_t cross =
       pairs ? m.layers * ((2 * c.width + c.qkv + c.heads_out) * element + (2 + c.heads) * 4) : 0;
-  const int64_t layers = m.layers + m.encoder_layers;
+  const int64_t layers = m.layers + m.encoder_layers - unreached_blocks(*model);
   int64_t blocks = config.recompute ? layers * between + c.kept(element) : layers * c.kept(element) + cross;
   if (m.recurrence.any()) {
     const auto stack = [&](Cell cell, int64_t n) {
@@ -203,6 +237,19 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
   stream.append(tokens);
   const Batch one = cut_windows(stream, std::vector<int64_t>(windows, 0), context);
 
+  // Of the first blocks what stays as it is, unless that is all there is.
+  const std::unique_ptr<Transformer> whole = planned(config);
+  std::set<std::string> kept;
+  bool any_learned = false;
+  for (const Parameter& p : whole->parameters().all()) {
+    const bool first =
+        p.name.find(".block.") == std::string::npos || p.name.find(".block.0.") != std::string::npos;
+    if (p.frozen)
+      kept.insert(p.name);
+    else
+      any_learned |= first;
+  }
+  if (!any_learned) kept.clear();
   struct Seconds {
     double micro_batch, rest;
   };
@@ -211,8 +258,12 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
     spec.layers = layers;
     spec.layer_groups = 0;
     spec.experts = experts;
-    TrainingState training(std::make_unique<Transformer>(spec), config.step, config.compute(), config.seed,
-                           config.recompute);
+    if (spec.lora.any()) spec.lora.adapters = adapters_of(spec);
+    auto model = std::make_unique<Transformer>(spec);
+    for (Parameter& p : model->parameters().all()) p.frozen = kept.contains(p.name);
+    StepConfig step_config = config.step;
+    step_config.freeze.clear();
+    TrainingState training(std::move(model), step_config, config.compute(), config.seed, config.recompute);
     int64_t step = 0;
     const auto best_of = [&](const std::vector<Batch>& batches) {
       double best = std::numeric_limits<double>::infinity();

@@ -70,7 +70,8 @@ int64_t depth_below_head(const std::string& name, const ModelSpec& spec) {
   return std::max(below("encoder", encoder_layers), below("decoder", spec.layers));
 }
 
-// Before training is prepared: what stays as it is.
+}  // namespace
+
 void freeze(Transformer& model, const StepConfig& config) {
   for (const std::string& pattern : config.freeze) {
     bool any = false;
@@ -85,6 +86,8 @@ void freeze(Transformer& model, const StepConfig& config) {
   check(config.adversarial == 0 || !model.parameters().find("embedding.token")->frozen,
         "train.adversarial: the token embedding is frozen, which it would move");
 }
+
+namespace {
 
 void set_rates(Transformer& model, const StepConfig& config) {
   for (Parameter& p : model.parameters().all())

@@ -36,6 +36,10 @@ struct StepConfig {
   double ema = 0;  // decay of a moving average of the weights, which validation then uses; 0: none
 };
 
+// Marks what `config.freeze` names, before training is prepared. Throws Error for a pattern that names
+// nothing, and where nothing is left to be learnt.
+void freeze(Transformer& model, const StepConfig& config);
+
 // What one step did.
 struct StepResult {
   double loss = 0;  // nats per token, with the terms that training adds

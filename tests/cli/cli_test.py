@@ -2113,7 +2113,8 @@ class BadTraining(CliTest):
         self.write("diverge.toml", configuration(out="diverge", optimizer="sgd", learning_rate=1e6, clip=0.0,
                                                  warmup_steps=0, checkpoint_every=1))
         result = self.refused("train", "diverge.toml", status=1, allow_progress=True,
-                              says=["step ", "not finite", "diverge/last"])
+                              says=["step ", "diverge/last"])
+        self.assertRegex(result.err, "not finite|norm overflows")  # which comes first, roundings decide
         step = int(result.err.splitlines()[-1].split("step ")[1].split(":")[0])
         state = json.loads(read(self.path("diverge/last/trainer_state.json")))
         self.assertEqual(state["step"], step - 1)

@@ -9,6 +9,7 @@
 
 #include "qkv/base/file.h"
 #include "qkv/base/parallel.h"
+#include "qkv/io/adapter_dir.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/checkpoint.h"
 #include "qkv/train/corpus.h"
@@ -551,6 +552,48 @@ TEST_F(RunTest, TheMemoryPlanKnowsTables) {
       EXPECT_NEAR(got / want, 1, 0.2)
           << name_of(c.model.attention.relative.kind) << " " << recompute << ": " << got << " of " << want;
     }
+}
+
+// What stays as it is has no gradient, no optimizer state and no average.
+TEST_F(RunTest, TheMemoryPlanKnowsWhatIsLearned) {
+  const std::string base = dir_ / "base";
+  std::filesystem::create_directories(base);
+  const ModelSpec spec = gpt2_spec(2048, 64, 256, 4, 4);
+  {
+    Transformer model(spec);
+    model.parameters().draw(1, DType::f32);
+    save_model(base, model);
+  }
+  int64_t all = 0;
+  for (const bool lora : {false, true}) {
+    TrainConfig c = config("plan");
+    c.precision = "f32";
+    c.model = spec;
+    c.step.ema = 0.99;
+    if (!lora) all = memory_plan(c, 2).total();
+    if (lora)
+      c.model.lora = {.rank = 4, .alpha = 8, .targets = {"c_attn"}, .base = base};
+    else
+      c.step.freeze = {"embedding.*", "decoder.block.0.*", "decoder.block.1.*", "decoder.block.2.*"};
+    if (lora) c.model.lora.adapters = adapters_of(c.model);
+    trim_memory_pool();
+    const auto before = static_cast<double>(memory_use().in_use);
+    reset_peak_memory();
+    auto model = std::make_unique<Transformer>(c.model);
+    for (Parameter& p : model->parameters().all())
+      if (lora && !Adapters::is_adapter(p.name)) p.frozen = true;
+    TrainingState t(std::move(model), c.step, c.compute(), 1, false);
+    TokenStream stream;
+    stream.append(random_ids(1, 65, 512));
+    const Batch one = cut_windows(stream, std::vector<int64_t>(2, 0), 64);
+    for (int64_t step = 1; step <= 2; ++step) t.step({one}, step, 2);
+    const MemoryPlan plan = memory_plan(c, 2);
+    const auto want = static_cast<double>(plan.total() - plan.program);
+    const double got = static_cast<double>(memory_use().peak) - before;
+    EXPECT_NEAR(got / want, 1, 0.2) << lora << ": " << got << " of " << want;
+    EXPECT_LT(plan.total() - plan.program, (all - plan.program) / 2);
+    EXPECT_GT(measure_step_seconds(c, 2), 0);
+  }
 }
 
 TEST_F(RunTest, AChangedTextOrTokenizerIsNotResumed) {
