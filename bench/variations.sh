@@ -58,6 +58,7 @@ variations=(
   "squared ReLU:model.activation=relu_squared"
   "two hidden layers of 256:model.hidden_layers=2 model.hidden=256"
   "capped scores and logits:model.attention_cap=50 model.logit_cap=30"
+  "queries, keys and values cut off at 1:model.attention_clip=1"
   "sinks:model.attention_sinks=true"
   "latent attention (32):model.positions=rotary model.rotary_width=16 model.kv_latent=32"
   "4 experts of 128, 2 of a token:model.experts=4 model.expert_hidden=128"

@@ -77,6 +77,7 @@ struct VariedHyperparameters : Hyperparameters {
   bool gated = false;                   // W_2 (f(W_1 X + b_1) .* (W_g X + b_g)) (Shazeer 2020)
   bool qkv_bias = true, out_bias = true, mlp_bias = true;
   double embedding_multiplier = 1, residual_multiplier = 1, logit_multiplier = 1;
+  double clip = 0;                      // entries of q, k and v stay in [-clip, clip]; 0: in no bounds
   double score_cap = 0, logit_cap = 0;  // s becomes cap tanh(s / cap); 0: it stays
   bool sinks = false;                   // each head has a score that only the softmax's denominator knows
   Index d_latent = 0;                   // keys and values are made of a latent (MLA); 0: of X
@@ -473,10 +474,15 @@ Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, cons
     X_kv = latent(C.topRows(h.d_latent), layer.gamma_c);
     K_shared = C.bottomRows(h.d_rot);
   }
+  const auto clipped = [&](const Matrix<T>& M) {
+    return h.clip == 0 ? M : Matrix<T>(M.unaryExpr([&](const T& x) {
+      return value(x) > h.clip ? T(h.clip) : value(x) < -h.clip ? T(-h.clip) : x;
+    }));
+  };
   Matrix<T> Q(h.first_row(h.H), l), K(h.first_row(h.H_kv), l);
   for (Index i = 0; i < h.H; ++i) {
     const AttentionParameters<T>& W = layer.W.head[static_cast<std::size_t>(i)];
-    Q.middleRows(h.first_row(i), h.size(i)) = affine(W.W_q, X_q, W.b_q);
+    Q.middleRows(h.first_row(i), h.size(i)) = clipped(affine(W.W_q, X_q, W.b_q));
     if (shared_query_key)
       for (Index t = 1; t <= l; ++t) {
         const Vector<T> q = column(Q, t).segment(h.first_row(i), h.size(i));
@@ -484,7 +490,7 @@ Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, cons
             RMSnorm(q, Vector<T>(Vector<T>::Constant(q.size(), T(1))), kLatentEpsilon);
       }
     if (i % group != 0 || shared_query_key) continue;
-    const Matrix<T> k = affine(W.W_k, X_kv, W.b_k);
+    const Matrix<T> k = clipped(affine(W.W_k, X_kv, W.b_k));
     if (h.d_latent > 0) K.middleRows(h.first_row(i / group), h.d_rot) = K_shared;
     K.middleRows(h.first_row(i / group + 1) - k.rows(), k.rows()) = k;
   }
@@ -523,7 +529,7 @@ Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, cons
       S.row(l).setConstant(layer.sink[i]);
     }
     const Matrix<T> probabilities = softmax(S);
-    Y.middleRows(row, W.W_v.rows()) = affine(W.W_v, X_kv, W.b_v) * probabilities.topRows(l);
+    Y.middleRows(row, W.W_v.rows()) = clipped(affine(W.W_v, X_kv, W.b_v)) * probabilities.topRows(l);
     row += W.W_v.rows();
   }
   return affine(layer.W.W_o, Y, layer.W.b_o);

@@ -89,6 +89,7 @@ void run(const std::string& path) {
           name_of(x.score),
           x.first == 0 && x.every == 1 ? "" : fmt::format(", from layer {} in every {}.", x.first, x.every),
           x.shared_hidden > 0 ? fmt::format(", beside {} for all tokens", x.shared_hidden) : "");
+    if (s.attention.clip > 0) fmt::print("  clips       queries, keys and values at {}\n", s.attention.clip);
     if (s.attention.cap > 0 || s.logit_cap > 0)
       fmt::print("  caps        scores {}, logits {} (0: none)\n", s.attention.cap, s.logit_cap);
     if (s.attention.sinks) fmt::print("  sinks       one of each head\n");

@@ -356,7 +356,7 @@ const Family& mpt_family() {
                 attention->place());
           check(!attention->boolean_or("qk_ln", false), "{}: qk_ln: only false is supported",
                 attention->place());
-          check(!attention->find("clip_qkv"), "{}: clip_qkv: not supported", attention->place());
+          s.attention.clip = attention->number_or("clip_qkv", 0);
           check(attention->integer_or("alibi_bias_max", 8, 0, kMost) == 8,
                 "{}: alibi_bias_max: only 8 is supported", attention->place());
           s.attention.scale = attention->number_or("softmax_scale", 0);
@@ -374,6 +374,7 @@ const Family& mpt_family() {
         c["no_bias"] = true;
         c["attn_config"] = {{"alibi", true}, {"attn_pdrop", decimal(s.attention.dropout)}};
         if (s.attention.scale > 0) c["attn_config"]["softmax_scale"] = decimal(s.attention.scale);
+        if (s.attention.clip > 0) c["attn_config"]["clip_qkv"] = decimal(s.attention.clip);
         c["emb_pdrop"] = decimal(s.embedding_dropout);
         c["resid_pdrop"] = decimal(s.residual_dropout);
         return c;

@@ -590,7 +590,7 @@ const Family& olmo_family() {
       "olmo",
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
-        check(!c.find("clip_qkv"), "{}: clip_qkv: not supported", c.place());
+        s.attention.clip = c.number_or("clip_qkv", 0);
         s.normalization = Normalization::layer_plain;
         s.norm_epsilon = 1e-5F;
         return s;
@@ -598,6 +598,7 @@ const Family& olmo_family() {
       [](const ModelSpec& s) {
         OrderedJson c = write_shared(s, "olmo", "OlmoForCausalLM");
         c["attention_bias"] = s.attention.bias;
+        c["clip_qkv"] = s.attention.clip > 0 ? OrderedJson(decimal(s.attention.clip)) : OrderedJson(nullptr);
         return c;
       });
   return family;

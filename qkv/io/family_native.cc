@@ -11,8 +11,8 @@ constexpr int64_t kMost = kMostOfConfig;
 // 3 no recurrences, and no order but the stack's; 4 one vocabulary, and no variations of blocks; 5 no
 // experts, latents, caps and sinks, and windows for patterns; 6 no relative attention, unit embeddings,
 // global projections, grids and encoders of another shape; 7 heads of one size, no
-// features; 8 no memory; 9 no axial positions and no keys that are the queries.
-constexpr int64_t kVersion = 10;
+// features; 8 no memory; 9 no axial positions and no keys that are the queries; 10 no clips.
+constexpr int64_t kVersion = 11;
 
 ModelSpec read_config(const JsonField& c) {
   const JsonField q = c["qkv"];
@@ -144,6 +144,7 @@ ModelSpec read_config(const JsonField& c) {
     s.attention.shared_query_key = q["shared_query_key"].integers();
     s.attention.hashed_beyond = q["hashed_beyond"].integer(0, kMost);
   }
+  if (version > 10) s.attention.clip = static_cast<float>(q["attention_clip"].number());
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
   s.width = q["width"].integer(0, kMost);
@@ -243,6 +244,7 @@ OrderedJson write_config(const ModelSpec& s) {
             {"pooler_activation", name_of(s.pooler_activation)},
             {"kv_latent", s.attention.latent},
             {"query_latent", s.attention.query_latent},
+            {"attention_clip", decimal(s.attention.clip)},
             {"attention_cap", decimal(s.attention.cap)},
             {"attention_sinks", s.attention.sinks},
             {"logit_cap", decimal(s.logit_cap)},

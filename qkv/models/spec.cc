@@ -116,6 +116,7 @@ void check_latents(const ModelSpec& s) {
         a.heads);
   check(a.query_key_norm == QueryKeyNorm::none,
         "model: kv_latent: it is the latent that is normalised, not {}", name_of(a.query_key_norm));
+  check(a.clip == 0, "model: kv_latent: attention_clip {} is of keys that are made of x", a.clip);
 }
 
 void check_head_sizes(const ModelSpec& s) {
@@ -247,10 +248,11 @@ void check_global_projections(const ModelSpec& s) {
   check(!a.patterns.empty(), "model: global_projections: there are no patterns beside which tokens see all");
   check(
       a.rotary.width == 0 && !a.relative.on() && a.query_key_norm == QueryKeyNorm::none && a.cap == 0 &&
-          !a.sinks && s.positions != Positions::relative && s.positions != Positions::toeplitz &&
-          s.positions != Positions::alibi && s.positions != Positions::alibi_evens_first,
+          a.clip == 0 && !a.sinks && s.positions != Positions::relative &&
+          s.positions != Positions::toeplitz && s.positions != Positions::alibi &&
+          s.positions != Positions::alibi_evens_first,
       "model: global_projections: what is done to other queries and scores (rotary, relative, alibi, norms, "
-      "caps, sinks) would not be done to theirs");
+      "clips, caps, sinks) would not be done to theirs");
 }
 
 void check_pattern(const Pattern& p, Architecture architecture) {
@@ -310,6 +312,7 @@ void check_blocks(const ModelSpec& s) {
   check(a.patterns.empty() || s.order == Order::stack,
         "model: patterns: order {} already says which tokens a token sees", name_of(s.order));
   for (const Pattern& p : a.patterns) check_pattern(p, s.architecture);
+  check(a.clip >= 0 && a.clip < 1e6F, "model: attention_clip must be in [0, 1e6), got {}", a.clip);
   check(a.cap >= 0 && a.cap < 1e6F, "model: attention_cap must be in [0, 1e6), got {}", a.cap);
   check(s.logit_cap >= 0 && s.logit_cap < 1e6F, "model: logit_cap must be in [0, 1e6), got {}", s.logit_cap);
   check(s.hidden_layers >= 1 && s.hidden_layers <= 64,

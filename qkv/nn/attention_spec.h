@@ -31,8 +31,9 @@ struct AttentionSpec {
   float dropout = 0;             // of the probabilities
   bool out_bias = true;          // of the output's projection
   float scale = 0;               // what scores are multiplied by instead; 0: as said above
-  float cap = 0;                 // scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
-  bool sinks = false;            // each head has a score without a value, learned (gpt-oss)
+  float clip = 0;      // self-attention's q, k and v stay in [-clip, clip] (MPT, OLMo); 0: in no bounds
+  float cap = 0;       // scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
+  bool sinks = false;  // each head has a score without a value, learned (gpt-oss)
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   bool global_projections =
       false;  // tokens that see all have queries, keys and values of their own (Longformer)

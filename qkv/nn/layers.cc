@@ -108,9 +108,9 @@ namespace {
 constexpr uint32_t kGlobalSite = 6;      // of a layer's uses of randomness
 constexpr float kSharedEpsilon = 1e-6F;  // of the norm that makes keys of queries
 
-// A bias that is turned with its keys, or normalised, is seen by the softmax.
+// A bias that is turned with its keys, normalised or cut off, is seen by the softmax.
 IdleBias idle_bias(const AttentionSpec& spec, bool shared) {
-  if (shared || spec.rotary.width > 0 || spec.query_key_norm != QueryKeyNorm::none ||
+  if (shared || spec.clip > 0 || spec.rotary.width > 0 || spec.query_key_norm != QueryKeyNorm::none ||
       spec.relative.sees_key_bias())
     return {};
   return keys_at(spec.query_columns(), spec);
@@ -154,6 +154,7 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerStat
   auto* segment = dynamic_cast<SegmentState*>(state);
   // Of remembered rows the queries are of no use; the one product is still faster than two.
   Tensor qkv = qkv_.forward(segment ? segment->extended(x, context.layout) : x, context);
+  if (a.clip > 0) qkv = clipped(qkv, a.clip);
   if (spread_) qkv = gather_columns(qkv, spread_);
   const int64_t k_column = a.heads * a.d_qk, v_column = k_column + (shared_ ? 0 : a.kv_heads * a.d_qk);
   if (query_norm_ != nullptr) {

@@ -1,5 +1,8 @@
 #include "qkv/ops/elementwise.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "qkv/autograd/graph.h"
 #include "qkv/ops/dispatch.h"
 
@@ -100,6 +103,45 @@ class ScaledNode : public Node {
 Tensor scaled(const Tensor& x, float factor) {
   Tensor out = times(x, factor);
   if (wants_grad({&x})) connect(out, std::make_shared<ScaledNode>(x, factor));
+  return out;
+}
+
+namespace {
+
+class ClippedNode : public Node {
+ public:
+  ClippedNode(const Tensor& x, float limit) : x_(x.detach()), limit_(limit) { add_input(x); }
+  std::string_view name() const override { return "clipped"; }
+  void backward(std::span<Tensor> grads) override {
+    Tensor dx = Tensor::empty(x_.shape(), x_.dtype());
+    with_float_type("clipped", x_.dtype(), [&]<typename T>(T) {
+      const T *x = x_.data<T>(), *dy = grads[0].data<T>();
+      T* to = dx.mutable_data<T>();
+      parallel_for(x_.count(), kElementGrain, [&](int64_t i, int64_t end) {
+        for (; i < end; ++i) to[i] = std::abs(static_cast<float>(x[i])) <= limit_ ? dy[i] : T(0.0F);
+      });
+    });
+    give(0, std::move(dx));
+  }
+
+ private:
+  Tensor x_;
+  float limit_;
+};
+
+}  // namespace
+
+Tensor clipped(const Tensor& x, float limit) {
+  check(limit > 0, "clipped: a limit must be positive, got {}", limit);
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  with_float_type("clipped", x.dtype(), [&]<typename T>(T) {
+    const T* from = x.data<T>();
+    T* to = out.mutable_data<T>();
+    parallel_for(x.count(), kElementGrain, [&](int64_t i, int64_t end) {
+      for (; i < end; ++i) to[i] = T(std::clamp(static_cast<float>(from[i]), -limit, limit));
+    });
+  });
+  if (wants_grad({&x})) connect(out, std::make_shared<ClippedNode>(x, limit));
   return out;
 }
 

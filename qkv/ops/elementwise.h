@@ -12,6 +12,8 @@ Tensor convert(const Tensor& x, DType dtype);
 Tensor add(const Tensor& x, const Tensor& y);
 // factor x.
 Tensor scaled(const Tensor& x, float factor);
+// x, in [-limit, limit]: what lies beyond is cut off, and has no gradient. limit > 0.
+Tensor clipped(const Tensor& x, float limit);
 // f(x) element by element.
 Tensor activation(Activation kind, const Tensor& x);
 // x [N, 2 H] -> [N, H]: f of the first half of each row times the second half (Shazeer 2020, "GLU variants").

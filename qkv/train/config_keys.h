@@ -189,6 +189,9 @@ void visit(TrainConfig& c, Visitor& v) {
      "keys and values are made of a vector of this width, which alone is remembered (MLA); 0: of x"},
     m.attention.latent, Range<int64_t>{0, 576});
   v({"query_latent", "queries likewise; 0: of x"}, m.attention.query_latent, Range<int64_t>{0, 1 << 20});
+  v({"attention_clip",
+     "queries, keys and values of self-attention are cut off beyond it, as in OLMo and MPT; 0: they stay"},
+    m.attention.clip, Range<double>{0, 1e6});
   v({"attention_cap", "scaled scores s become cap tanh(s / cap), as in Gemma 2; 0: they stay"},
     m.attention.cap, Range<double>{0, 1e6});
   v({"attention_sinks", "each head has a learned score without a value, as in gpt-oss"}, m.attention.sinks);

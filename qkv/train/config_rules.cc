@@ -186,6 +186,7 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("attention_scale", from.attention.scale, m.attention.scale);
   same("kv_latent", from.attention.latent, m.attention.latent);
   same("query_latent", from.attention.query_latent, m.attention.query_latent);
+  same("attention_clip", from.attention.clip, m.attention.clip);
   same("attention_cap", from.attention.cap, m.attention.cap);
   same("attention_sinks", from.attention.sinks, m.attention.sinks);
   if (from.output == m.output) same("logit_cap", from.logit_cap, m.logit_cap);

@@ -139,6 +139,7 @@ VariedCase varied_case(unsigned seed) {
   if (u() < 0.3) s.embedding_multiplier = 1.5F, h.embedding_multiplier = 1.5;
   if (u() < 0.3) s.residual_multiplier = 0.5F, h.residual_multiplier = 0.5;
   if (u() < 0.3) s.logit_multiplier = 0.75F, h.logit_multiplier = 0.75;
+  if (a.latent == 0 && u() < 0.3) a.clip = 0.5F, h.clip = 0.5;
   if (!a.relative.on() && u() < 0.3) a.cap = 0.75F, h.score_cap = 0.75;
   if (u() < 0.3) s.logit_cap = 0.5F, h.logit_cap = 0.5;
   if (u() < 0.3) a.sinks = h.sinks = true;

@@ -62,6 +62,21 @@ TEST(ScaledGradient, IsTheDifference) {
                      {.h = 0.5, .roundings = 4});
 }
 
+// Beyond the limit the gradient is 0; on both sides of it differences would be neither.
+TEST(ClippedGradient, IsTheDifference) {
+  for (const Shape& shape : kShapes) {
+    Tensor x = uniform(shape, 1, -1, 1);
+    for (int64_t i = 0; i < x.count(); ++i)
+      if (float& v = x.mutable_data<float>()[i]; std::abs(std::abs(v) - 0.5F) < 0.05F) v *= 0.8F;
+    expect_gradients([](const Tensors& in) { return Tensors{clipped(in[0], 0.5F)}; }, {x},
+                     {.h = 0.01, .roundings = 4});
+    const Tensor y = clipped(x, 0.5F);
+    for (int64_t i = 0; i < x.count(); ++i)
+      EXPECT_EQ(y.data<float>()[i], std::min(0.5F, std::max(-0.5F, x.data<float>()[i])));
+  }
+  EXPECT_THROW(clipped(uniform({2, 3}, 1), 0), Error);
+}
+
 // x + x: both gradients arrive at the same leaf.
 TEST(AddGradient, OfATensorToItselfIsTwo) {
   expect_gradients([](const Tensors& in) { return Tensors{add(in[0], in[0])}; }, {uniform({3, 17}, 1)},

@@ -185,6 +185,12 @@ const FamilyCase kFamilies[] = {
        s.normalization = Normalization::layer_plain;
        s.norm_epsilon = 1e-5F;
      }},
+    {"olmo",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::layer_plain;
+       s.norm_epsilon = 1e-5F;
+       s.attention.clip = 0.75F;
+     }},
     {"olmo2",
      [](ModelSpec& s) {
        s.norm_placement = NormPlacement::branch;
@@ -623,6 +629,7 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.branches = Branches::reversible; },
       [](ModelSpec& s) { s.attention.shared_query_key = {1}; },
       [](ModelSpec& s) { s.attention.hashed_beyond = 7; },
+      [](ModelSpec& s) { s.attention.clip = 0.5F; },
       [](ModelSpec& s) { s.features.bias = !s.features.bias; },
       [](ModelSpec& s) { s.features.channels = 2; },
       [](ModelSpec& s) { s.features.distilled = !s.features.distilled; },

@@ -592,6 +592,9 @@ TEST_F(TrainConfigTest, CombinationsThatMakeNoSense) {
   refuse_all({"model.shared_query_key=[2]"}, {"shared_query_key", "2"});
   refuse_all({"model.shared_query_key=[1]", "model.heads=2", "model.kv_heads=1"},
              {"shared_query_key", "kv_heads"});
+  refuse_all(
+      {"model.positions=rotary", "model.rotary_width=8", "model.kv_latent=16", "model.attention_clip=8"},
+      {"kv_latent", "attention_clip"});
   refuse_all({"model.shared_query_key=[1]", "model.query_key_norm=heads"},
              {"shared_query_key", "norm already"});
   refuse_all({"model.shared_query_key=[1]", "model.relative_attention=shaw"}, {"shared_query_key", "shaw"});
