@@ -41,6 +41,7 @@ struct RunArguments {
   bool jsonl = false;
   bool no_special = false;
   bool fit = false;      // encode only
+  bool windows = false;  // encode only
   bool details = false;  // encode only
 };
 
@@ -147,17 +148,18 @@ Tokenizer load_tokenizer(const std::string& dir) {
   return Tokenizer::load(dir);
 }
 
-// A text, or the two of a pair.
-text::Encoding encode(const Tokenizer& tokenizer, std::string_view first,
-                      std::optional<std::string_view> second, const RunArguments& arguments) {
+// A text, or the two of a pair; several encodings where it is read in windows.
+std::vector<text::Encoding> encode(const Tokenizer& tokenizer, std::string_view first,
+                                   std::optional<std::string_view> second, const RunArguments& arguments) {
   const bool special = !arguments.no_special;
+  if (arguments.windows) return tokenizer.encode_windows(*tokenizer.truncation(), first, second, special);
   if (arguments.fit && tokenizer.truncation())
-    return tokenizer.encode_within(*tokenizer.truncation(), first, second, special);
-  return second ? tokenizer.encode_pair(first, *second, special) : tokenizer.encode(first, special);
+    return {tokenizer.encode_within(*tokenizer.truncation(), first, second, special)};
+  return {second ? tokenizer.encode_pair(first, *second, special) : tokenizer.encode(first, special)};
 }
 
-text::Encoding encode_value(const Tokenizer& tokenizer, const Json& value, const std::string& place,
-                            const RunArguments& arguments) {
+std::vector<text::Encoding> encode_value(const Tokenizer& tokenizer, const Json& value,
+                                         const std::string& place, const RunArguments& arguments) {
   const bool pair = value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string();
   check(value.is_string() || pair, "{}: expected a JSON string, or a list of two", place);
   const auto text = [](const Json& v) { return std::string_view(v.get_ref<const std::string&>()); };
@@ -185,19 +187,28 @@ Json encoding_to_json(const Tokenizer& tokenizer, const text::Encoding& e, size_
           {"attention_mask", std::move(mask)}};
 }
 
+// The encoding of a text, or a list of its windows; padded to `length` where that is longer.
+Json encodings_to_json(const Tokenizer& tokenizer, const std::vector<text::Encoding>& encodings,
+                       size_t length, const RunArguments& arguments) {
+  Json all = Json::array();
+  for (const text::Encoding& bare : encodings) {
+    text::Encoding e = bare;
+    if (e.size() < length) text::pad(e, length, *tokenizer.padding());
+    all.push_back(encoding_to_json(tokenizer, e, bare.size(), arguments.details));
+  }
+  return arguments.windows ? all : all[0];
+}
+
 // All lines are one batch: the longest may say how long the others become.
 void encode_batch(const Tokenizer& tokenizer, const RunArguments& arguments) {
-  std::vector<text::Encoding> batch;
+  std::vector<std::vector<text::Encoding>> batch;
+  std::vector<text::Encoding> firsts;  // no window is longer
   read_json_lines(arguments.file, [&](const Json& value, const std::string& place) {
     batch.push_back(encode_value(tokenizer, value, place, arguments));
+    firsts.push_back(batch.back()[0]);
   });
-  const size_t length = text::padded_length(batch, *tokenizer.padding());
-  for (text::Encoding& bare : batch) {
-    text::Encoding e = std::move(bare);  // one that is padded at a time
-    const size_t tokens = e.size();
-    text::pad(e, length, *tokenizer.padding());
-    print_json(encoding_to_json(tokenizer, e, tokens, arguments.details));
-  }
+  const size_t length = text::padded_length(firsts, *tokenizer.padding());
+  for (const auto& encodings : batch) print_json(encodings_to_json(tokenizer, encodings, length, arguments));
 }
 
 void run_encode(const RunArguments& arguments) {
@@ -205,21 +216,24 @@ void run_encode(const RunArguments& arguments) {
   const bool padded = arguments.fit && tokenizer.padding();
   if (arguments.fit && !padded && !tokenizer.truncation())
     throw UsageError(fmt::format("--fit: {} says nothing of truncation or padding", arguments.directory));
+  if (arguments.windows && (!arguments.fit || !tokenizer.truncation()))
+    throw UsageError(arguments.fit
+                         ? fmt::format("--windows: {} says nothing of truncation", arguments.directory)
+                         : "--windows: goes with --fit, which says how long they are");
   if (arguments.jsonl && padded) return encode_batch(tokenizer, arguments);
   if (arguments.jsonl) {
     return convert_lines(arguments, [&](const Json& value, const std::string& place) {
-      const text::Encoding e = encode_value(tokenizer, value, place, arguments);
-      return encoding_to_json(tokenizer, e, e.size(), arguments.details);
+      return encodings_to_json(tokenizer, encode_value(tokenizer, value, place, arguments), 0, arguments);
     });
   }
   const std::string text = read_input(arguments.file);
-  text::Encoding e = naming_place(input_name(arguments.file),
-                                  [&] { return encode(tokenizer, text, std::nullopt, arguments); });
-  const size_t tokens = e.size();
-  if (padded) text::pad(e, text::padded_length({e}, *tokenizer.padding()), *tokenizer.padding());
-  if (arguments.details) return print_json(encoding_to_json(tokenizer, e, tokens, true));
+  const std::vector<text::Encoding> encodings = naming_place(
+      input_name(arguments.file), [&] { return encode(tokenizer, text, std::nullopt, arguments); });
+  const size_t length = padded ? text::padded_length({encodings[0]}, *tokenizer.padding()) : 0;
+  const Json json = encodings_to_json(tokenizer, encodings, length, arguments);
+  if (arguments.details || arguments.windows) return print_json(json);
   std::string line;
-  for (const TokenId id : e.ids) line += (line.empty() ? "" : " ") + std::to_string(id);
+  for (const Json& id : json) line += (line.empty() ? "" : " ") + id.dump();
   std::cout << line << '\n';
 }
 
@@ -282,6 +296,9 @@ void add_encode(CLI::App& parent) {
   command->add_flag("--no-special", arguments->no_special, "Put no special tokens around the text");
   command->add_flag("--fit", arguments->fit,
                     "Cut and pad as tokenizer.json says (truncation, padding); lines are one batch");
+  command->add_flag(
+      "--windows", arguments->windows,
+      "With --fit: all windows of a text that is too long, in a list, overlapping by truncation's stride");
   command->add_flag("--details", arguments->details,
                     "Write objects: ids, tokens, offsets (bytes of the text), type_ids, attention_mask");
   command->footer("Example:\n  echo '\"Hello world\"' | qkv tokenizer encode tok --jsonl");

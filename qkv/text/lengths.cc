@@ -87,35 +87,60 @@ nlohmann::ordered_json to_json(const Padding& p) {
           {"pad_token", p.token}};
 }
 
-bool truncate(std::vector<Encoding>& texts, size_t added, const Truncation& t) {
-  size_t length = 0;
-  for (const Encoding& text : texts) length += text.size();
-  if (length + added <= t.max_length) return false;
+std::vector<size_t> kept_lengths(const std::vector<Encoding>& texts, size_t added, const Truncation& t) {
+  std::vector<size_t> lengths;
+  size_t all = added;
+  for (const Encoding& text : texts) {
+    lengths.push_back(text.size());
+    all += text.size();
+  }
+  if (all <= t.max_length) return lengths;
   check(added <= t.max_length, "{} special tokens are more than the {} that are allowed", added,
         t.max_length);
-  const size_t most = t.max_length - added, surplus = length - most;
-  if (most == 0) {
-    for (Encoding& text : texts) keep(text, 0, t.from_left);
-    return true;
-  }
+  const size_t most = t.max_length - added, surplus = all - t.max_length;
+  if (most == 0) return std::vector<size_t>(texts.size(), 0);
   if (t.strategy == Truncation::Strategy::kLongestFirst) {
-    if (texts.size() == 1) return keep(texts[0], most, t.from_left), true;
-    const auto seen = [&](size_t text) { return std::min(texts[text].size(), t.max_length); };
+    if (texts.size() == 1) return {most};
+    const auto seen = [&](size_t text) { return std::min(lengths[text], t.max_length); };
     const bool odd_to_first = !t.odd_to_longer || seen(0) > seen(1);
     const size_t half = (most + (odd_to_first ? 1 : 0)) / 2;  // of the first
-    const size_t first = std::min(texts[0].size(), std::max(half, most - std::min(most, texts[1].size())));
-    keep(texts[0], first, t.from_left);
-    keep(texts[1], most - first, t.from_left);
-    return true;
+    const size_t first = std::min(lengths[0], std::max(half, most - std::min(most, lengths[1])));
+    return {first, most - first};
   }
   const bool first = t.strategy == Truncation::Strategy::kOnlyFirst;
   check(first || texts.size() == 2, "truncation: only the second text may be cut, and there is one");
-  Encoding& text = texts[first ? 0 : 1];
-  check(text.size() > surplus,
-        "truncation: the {} text alone may be cut, and its {} tokens are too few for {}",
-        first ? "first" : "second", text.size(), surplus);
-  keep(text, text.size() - surplus, t.from_left);
-  return true;
+  size_t& length = lengths[first ? 0 : 1];
+  check(length > surplus, "truncation: the {} text alone may be cut, and its {} tokens are too few for {}",
+        first ? "first" : "second", length, surplus);
+  length -= surplus;
+  return lengths;
+}
+
+bool truncate(std::vector<Encoding>& texts, size_t added, const Truncation& t) {
+  const std::vector<size_t> lengths = kept_lengths(texts, added, t);
+  bool any = false;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    any |= lengths[i] < texts[i].size();
+    keep(texts[i], lengths[i], t.from_left);
+  }
+  return any;
+}
+
+std::vector<Encoding> windows_of(const Encoding& text, size_t length, const Truncation& t) {
+  const size_t size = text.size();
+  if (length >= size) return {text};
+  if (length == 0) return {Encoding(), text};
+  check(t.stride < length, "truncation: windows of {} tokens that overlap by {} would not go on", length,
+        t.stride);
+  std::vector<Encoding> out;
+  for (size_t passed = 0;; passed += length - t.stride) {  // tokens before the window, or behind it
+    const size_t count = std::min(length, size - passed),
+                 begin = t.from_left ? size - passed - count : passed;
+    Encoding window;
+    for (size_t i = begin; i < begin + count; ++i) window.add(text.ids[i], text.offsets[i], text.type_ids[i]);
+    out.push_back(std::move(window));
+    if (passed + count == size) return out;
+  }
 }
 
 size_t padded_length(const std::vector<Encoding>& batch, const Padding& padding) {

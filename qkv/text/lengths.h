@@ -23,7 +23,7 @@ struct Truncation {
   // Face's library.
   bool odd_to_longer = false;
   bool from_left = false;  // those at the beginning go, not those at the end
-  size_t stride = 0;       // by how much windows overlap, of which only the first is taken here
+  size_t stride = 0;       // tokens by which windows overlap (Tokenizer::encode_windows)
 };
 
 // What is put beside texts that are too short.
@@ -41,11 +41,19 @@ Padding parse_padding(const JsonField& field);
 nlohmann::ordered_json to_json(const Truncation& truncation);
 nlohmann::ordered_json to_json(const Padding& padding);
 
-// Takes tokens from one or two texts until those left and `added` more (special ones, still to come) are at
-// most max_length. kLongestFirst cuts the longer text to the shorter, then both alike. Returns whether any
-// was taken. Throws Error where `added` alone are too many, or where a text that alone may be cut is too
-// short for it.
+// How many tokens one text or each of two may keep, so that these and `added` more (special ones, still to
+// come) are at most max_length. kLongestFirst cuts the longer text to the shorter, then both alike. Throws
+// Error where `added` alone are too many, or where a text that alone may be cut is too short for it.
+std::vector<size_t> kept_lengths(const std::vector<Encoding>& texts, size_t added,
+                                 const Truncation& truncation);
+
+// Takes the other tokens. Returns whether there were any.
 bool truncate(std::vector<Encoding>& texts, size_t added, const Truncation& truncation);
+
+// All of a text in windows of `length` tokens, the first of which truncate() leaves: each goes on `stride`
+// tokens before the end of the one before it, or with from_left before its beginning; the last may be
+// shorter. Throws Error where a window would not go on.
+std::vector<Encoding> windows_of(const Encoding& text, size_t length, const Truncation& truncation);
 
 // The length that the encodings of a batch get.
 size_t padded_length(const std::vector<Encoding>& batch, const Padding& padding);

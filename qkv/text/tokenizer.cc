@@ -35,26 +35,55 @@ size_t replacements_at_end(std::string_view text) {
   return bytes;
 }
 
+std::vector<std::string_view> texts_of(std::string_view first, std::optional<std::string_view> second) {
+  return second ? std::vector{first, *second} : std::vector{first};
+}
+
 }  // namespace
 
 Tokenizer::Tokenizer(TokenizerParts parts)
     : parts_(std::make_shared<const TokenizerParts>(std::move(parts))) {}
 
 Encoding Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  return encode_texts({text}, add_special_tokens, nullptr, nullptr);
+  return assemble(encode_parts({text}), add_special_tokens);
 }
 
 Encoding Tokenizer::encode_pair(std::string_view first, std::string_view second,
                                 bool add_special_tokens) const {
-  return encode_texts({first, second}, add_special_tokens, nullptr, nullptr);
+  return assemble(encode_parts({first, second}), add_special_tokens);
 }
 
 Encoding Tokenizer::encode_within(const Truncation& truncation, std::string_view first,
                                   std::optional<std::string_view> second, bool add_special_tokens,
                                   bool* cut) const {
-  std::vector<std::string_view> texts{first};
-  if (second) texts.push_back(*second);
-  return encode_texts(texts, add_special_tokens, &truncation, cut);
+  std::vector<Encoding> parts = encode_parts(texts_of(first, second));
+  const size_t added = assemble(std::vector<Encoding>(parts.size()), add_special_tokens).size();
+  const bool any = truncate(parts, added, truncation);
+  if (cut != nullptr) *cut = any;
+  return assemble(std::move(parts), add_special_tokens);
+}
+
+std::vector<Encoding> Tokenizer::encode_windows(const Truncation& truncation, std::string_view first,
+                                                std::optional<std::string_view> second,
+                                                bool add_special_tokens) const {
+  const std::vector<Encoding> parts = encode_parts(texts_of(first, second));
+  const size_t added = assemble(std::vector<Encoding>(parts.size()), add_special_tokens).size();
+  const std::vector<size_t> lengths = kept_lengths(parts, added, truncation);
+  std::vector<std::vector<Encoding>> windows;
+  for (size_t i = 0; i < parts.size(); ++i) windows.push_back(windows_of(parts[i], lengths[i], truncation));
+  std::vector<Encoding> out;
+  if (!second) {
+    for (const Encoding& window : windows[0]) out.push_back(assemble({window}, add_special_tokens));
+    return out;
+  }
+  const auto put = [&](size_t i, size_t j) {
+    out.push_back(assemble({windows[0][i], windows[1][j]}, add_special_tokens));
+  };
+  put(0, 0);
+  for (size_t i = 1; i < windows[0].size(); ++i)
+    for (size_t j = 0; j < windows[1].size(); ++j) put(i, j);
+  for (size_t j = 1; j < windows[1].size(); ++j) put(0, j);
+  return out;
 }
 
 const std::optional<Truncation>& Tokenizer::truncation() const {
@@ -64,19 +93,16 @@ const std::optional<Padding>& Tokenizer::padding() const {
   return parts_->padding;
 }
 
-Encoding Tokenizer::encode_texts(const std::vector<std::string_view>& texts, bool add_special_tokens,
-                                 const Truncation* truncation, bool* cut) const {
+std::vector<Encoding> Tokenizer::encode_parts(const std::vector<std::string_view>& texts) const {
   std::vector<Encoding> parts;
   for (const std::string_view text : texts) parts.push_back(encode_part(text));
+  if (parts_->post_processor) parts_->post_processor->adjust(parts, texts);
+  return parts;
+}
+
+Encoding Tokenizer::assemble(std::vector<Encoding> parts, bool add_special_tokens) const {
   const PostProcessor* post = parts_->post_processor.get();
-  if (post != nullptr) post->adjust(parts, texts);
-  const bool assembled = add_special_tokens && post != nullptr && post->assembles();
-  if (truncation != nullptr) {
-    const size_t added = assembled ? post->assemble(std::vector<Encoding>(texts.size())).size() : 0;
-    const bool any = truncate(parts, added, *truncation);
-    if (cut != nullptr) *cut = any;
-  }
-  if (assembled) return post->assemble(parts);
+  if (add_special_tokens && post != nullptr && post->assembles()) return post->assemble(parts);
   return parts.size() == 1 ? std::move(parts[0]) : concatenate(parts);
 }
 

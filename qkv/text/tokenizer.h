@@ -60,6 +60,13 @@ class Tokenizer {
   Encoding encode_within(const Truncation& truncation, std::string_view first,
                          std::optional<std::string_view> second = std::nullopt,
                          bool add_special_tokens = true, bool* cut = nullptr) const;
+  // What encode_within() gives, and behind it what that took: windows of each text that overlap by
+  // truncation.stride tokens (Hugging Face's "overflowing" encodings). Of a pair every window of the first
+  // text stands beside every one of the second: behind the first pair those of the first's other windows,
+  // then the second's other windows beside the first's first.
+  std::vector<Encoding> encode_windows(const Truncation& truncation, std::string_view first,
+                                       std::optional<std::string_view> second = std::nullopt,
+                                       bool add_special_tokens = true) const;
   // What the file says of lengths. encode() and encode_pair() leave it to their callers: a model's context
   // and the batches made for it know better.
   const std::optional<Truncation>& truncation() const;
@@ -79,8 +86,9 @@ class Tokenizer {
 
  private:
   Encoding encode_part(std::string_view text) const;
-  Encoding encode_texts(const std::vector<std::string_view>& texts, bool add_special_tokens,
-                        const Truncation* truncation, bool* cut) const;
+  // The two halves of encoding one text or two.
+  std::vector<Encoding> encode_parts(const std::vector<std::string_view>& texts) const;
+  Encoding assemble(std::vector<Encoding> parts, bool add_special_tokens) const;
 
   std::shared_ptr<const TokenizerParts> parts_;
   std::shared_ptr<const Tokenizer> sources_;

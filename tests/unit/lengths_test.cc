@@ -101,6 +101,37 @@ TEST_F(LengthsTest, KeepsWhatTheTokensStandFor) {
   EXPECT_EQ(e.offsets[5].end, 3u);
 }
 
+// Windows that overlap, of one text and of two, as Hugging Face's library lists them.
+TEST_F(LengthsTest, WindowsHoldAllOfAText) {
+  const auto windows = [&](const Truncation& t, std::string_view first,
+                           std::optional<std::string_view> second = std::nullopt, bool special = true) {
+    std::vector<std::string> out;
+    for (const Encoding& e : tokenizer_.encode_windows(t, first, second, special)) {
+      std::string line;
+      for (const std::string& token : tokens_of(tokenizer_, e))
+        line += token == "[CLS]" ? "" : token == "[SEP]" ? "|" : token;
+      out.push_back(line);
+    }
+    return out;
+  };
+  EXPECT_EQ(windows({.max_length = 5}, "a b c"), Strings{"abc|"});
+  EXPECT_EQ(windows({.max_length = 5}, "a b c d e f g"), (Strings{"abc|", "def|", "g|"}));
+  EXPECT_EQ(windows({.max_length = 5, .stride = 1}, "a b c d e f g"), (Strings{"abc|", "cde|", "efg|"}));
+  EXPECT_EQ(windows({.max_length = 5, .stride = 2}, "a b c d e"), (Strings{"abc|", "bcd|", "cde|"}));
+  EXPECT_EQ(windows({.max_length = 5, .from_left = true, .stride = 1}, "a b c d e f g h"),
+            (Strings{"fgh|", "def|", "bcd|", "ab|"}));
+  EXPECT_EQ(windows({.max_length = 2}, "a b"), (Strings{"|", "ab|"}));
+  EXPECT_EQ(windows({.max_length = 2}, "a b c", std::nullopt, false), (Strings{"ab", "c"}));
+  EXPECT_EQ(windows({.max_length = 8, .strategy = Strategy::kOnlySecond, .stride = 1}, "a b", "c d e f g"),
+            (Strings{"ab|cde|", "ab|efg|"}));
+  EXPECT_EQ(windows({.max_length = 8, .strategy = Strategy::kOnlyFirst, .stride = 1}, "c d e f g", "a b"),
+            (Strings{"cde|ab|", "efg|ab|"}));
+  EXPECT_EQ(windows({.max_length = 7}, "a b c", "d e f"), (Strings{"ab|de|", "c|de|", "c|f|", "ab|f|"}));
+  for (const Encoding& e : tokenizer_.encode_windows({.max_length = 6}, "a b", "c d e f"))
+    EXPECT_EQ(e.type_ids.size(), e.size());
+  expect_error([&] { windows({.max_length = 5, .stride = 3}, "a b c d"); }, {"3 tokens", "overlap by 3"});
+}
+
 // [UNK] is special, and still a token of the text.
 TEST_F(LengthsTest, UnknownWordsAreCutLikeOthers) {
   EXPECT_EQ(cut(4, "a ! ? ! ? !"), (Strings{"[CLS]", "a", "[UNK]", "[SEP]"}));
