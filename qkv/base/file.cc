@@ -147,14 +147,20 @@ void MappedFile::release(const void* data, size_t size) {
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
+std::string_view without_mark(std::string_view text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+  return text;
+}
+
 FileText map_text(const std::string& path) {
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) {
     const auto file = MappedFile::open(path);
-    return {file->text(), file};
+    return {without_mark(file->text()), file};
   }
   const auto whole = std::make_shared<const std::string>(read_file(path));
-  return {*whole, whole};
+  return {without_mark(*whole), whole};
 }
 
 ScratchFile::ScratchFile(const std::string& folder) : folder_(folder) {

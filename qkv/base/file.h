@@ -47,6 +47,8 @@ struct FileText {
 };
 // Throws Error naming the path when it cannot be read.
 FileText map_text(const std::string& path);
+// A text without the byte order mark that some editors put before it; map_text() leaves it out.
+std::string_view without_mark(std::string_view text);
 
 // A file without a name, for what does not fit into memory: written, then mapped, gone with its last owner.
 class ScratchFile {

@@ -24,7 +24,8 @@ std::vector<TaggedSentence> read_conll(const std::string& path, int64_t word_col
   const bool conllu = path.ends_with(".conllu");
   std::vector<TaggedSentence> out;
   bool inside = false;  // a sentence
-  int64_t number = 0;
+  int64_t number = 0, first = 0;
+  size_t width = 0;  // columns of line `first`: the last is the same everywhere
   for (const std::string& line : lines_of(read_file(path))) {
     ++number;
     if (line.find_first_not_of(" \t") == std::string::npos) {
@@ -34,6 +35,9 @@ std::vector<TaggedSentence> read_conll(const std::string& path, int64_t word_col
     if (line[0] == '#' && !inside) continue;
     const std::vector<std::string> columns = columns_of(line, conllu);
     if (conllu && columns[0].find_first_of("-.") != std::string::npos) continue;
+    if (first == 0) first = number, width = columns.size();
+    check(tag_column != 0 || columns.size() == width, "{}:{}: expected {} columns as in line {}, got {}",
+          path, number, width, first, columns.size());
     const auto field = [&](int64_t column, const char* what) -> const std::string& {
       const size_t at = column == 0 ? columns.size() : static_cast<size_t>(column);
       check(at <= columns.size() && !columns[at - 1].empty(),

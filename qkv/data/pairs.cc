@@ -15,6 +15,18 @@ int64_t length(const TokenStream& stream, int64_t d, int64_t around, int64_t con
   return std::min<int64_t>(stream.starts()[d + 1] - stream.starts()[d] + around, context);
 }
 
+// How much of a source and of a target a model reads.
+struct Kept {
+  int64_t source, target;
+};
+Kept kept_of(int64_t source, int64_t target, const SequenceEnds& ends, const ModelSpec& spec) {
+  // Of a decoder alone the source takes its place first: source, eos and bos.
+  const bool apart = spec.architecture == Architecture::encoder_decoder;
+  const int64_t around = ends.around_source(),
+                z = std::min(source, std::max<int64_t>(0, spec.context - around - (apart ? 0 : 1)));
+  return {z, std::min(target, spec.context - 1 - (apart ? 0 : z + around))};
+}
+
 // Collects pairs.
 class PairBatchBuilder {
  public:
@@ -25,11 +37,8 @@ class PairBatchBuilder {
     std::vector<int32_t> x = ends_.target_begin;
     x.insert(x.end(), text.begin(), text.end());
     // Of a decoder alone the source takes its place first: source, eos and bos.
-    const int64_t around = ends_.around_source(),
-                  z_kept = std::min(std::ssize(z),
-                                    std::max<int64_t>(0, spec_.context - around - (apart_ ? 0 : 1))),
-                  z_length = z_kept + around,
-                  x_kept = std::min(std::ssize(x), spec_.context - 1 - (apart_ ? 0 : z_length));
+    const auto [z_kept, x_kept] = kept_of(std::ssize(z), std::ssize(x), ends_, spec_);
+    const int64_t z_length = z_kept + ends_.around_source();
     std::vector<int32_t>& source = apart_ ? source_ : ids_;
     source.insert(source.end(), ends_.source_begin.begin(), ends_.source_begin.end());
     source.insert(source.end(), z.begin(), z.begin() + z_kept);
@@ -70,6 +79,18 @@ class PairBatchBuilder {
 };
 
 }  // namespace
+
+CutPairs count_cut(const PairStream& pairs, const SequenceEnds& ends, const ModelSpec& spec) {
+  CutPairs out;
+  for (int64_t d = 0; d < pairs.size(); ++d) {
+    const int64_t z = std::ssize(document(pairs.source, d)),
+                  x = std::ssize(document(pairs.target, d)) + std::ssize(ends.target_begin);
+    const Kept kept = kept_of(z, x, ends, spec);
+    out.sources += kept.source < z;
+    out.targets += kept.target < x;
+  }
+  return out;
+}
 
 Batch pair_batch(const PairStream& pairs, std::span<const int64_t> which, const SequenceEnds& ends,
                  const ModelSpec& spec) {

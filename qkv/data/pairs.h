@@ -36,6 +36,12 @@ Batch pair_batch(const PairStream& pairs, std::span<const int64_t> which, const 
 // The same of pairs at hand.
 Batch pair_batch(std::span<const Corrupted> pairs, const SequenceEnds& ends, const ModelSpec& spec);
 
+// Pairs whose source, or whose target, loses tokens so.
+struct CutPairs {
+  int64_t sources = 0, targets = 0;
+};
+CutPairs count_cut(const PairStream& pairs, const SequenceEnds& ends, const ModelSpec& spec);
+
 // Tokens of each pair in a batch, source and target together.
 std::vector<int64_t> pair_lengths(const PairStream& pairs, const SequenceEnds& ends, int64_t context);
 

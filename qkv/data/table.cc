@@ -82,6 +82,10 @@ void for_each_delimited_row(const std::string& path, char delimiter, bool quotes
   check(!file.text.empty(), "{}: the file is empty", path);
   Delimited in(path, file.text, delimiter, quotes);
   const Table head{path, columns.empty() ? in.record() : columns, {}, {}};
+  for (size_t c = 0; c < head.columns.size(); ++c)
+    for (size_t other = 0; other < c; ++other)
+      check(head.columns[c] != head.columns[other], "{}:1: columns {} and {} have the same name '{}'", path,
+            other + 1, c + 1, head.columns[c]);
   on_columns(head);
   while (!in.done()) {
     const int64_t line = in.line();
@@ -137,6 +141,7 @@ size_t Table::column(std::string_view name) const {
 
 std::vector<std::string> lines_of(std::string_view text) {
   std::vector<std::string> out;
+  text = without_mark(text);
   while (!text.empty()) out.emplace_back(take_line(text));
   return out;
 }

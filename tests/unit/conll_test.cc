@@ -76,6 +76,9 @@ TEST_F(ConllTest, ErrorsNameFileAndLine) {
   refuse("d.conllu", "1\ta\t\n", 2, 0, {"d.conllu:1", "tag", "column 3"});
   refuse("e.txt", "\n# nothing\n\n", 1, 0, {"e.txt", "no sentence"});
   refuse("f.txt", "", 1, 0, {"f.txt"});
+  // The last column is the same one everywhere.
+  refuse("g.txt", "\na X\nb\n", 1, 0, {"g.txt:3", "2 columns as in line 2", "got 1"});
+  refuse("h.txt", "a X\n\nb Y Z\n", 1, 0, {"h.txt:3", "2 columns", "got 3"});
 }
 
 }  // namespace

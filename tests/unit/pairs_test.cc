@@ -117,6 +117,10 @@ TEST(Pairs, ABatch) {
   EXPECT_EQ(values(b.targets), (std::vector<int32_t>{13, 14, 15, 16, 11, 12, 6000}));
   EXPECT_EQ(b.layout.offsets, (std::vector<int32_t>{0, 4, 7}));
   EXPECT_EQ(b.target_count, 7);
+  const CutPairs cut = count_cut(p, kEnds, shape(4)), less = count_cut(p, kEnds, shape(5));
+  EXPECT_EQ(cut.sources, 1);
+  EXPECT_EQ(cut.targets, 1);
+  EXPECT_EQ(less.sources + less.targets, 0);
 }
 
 // Training batches of pairs.

@@ -73,8 +73,26 @@ TEST_F(TableTest, BadFilesAreRefusedByPlace) {
   refuse("f.jsonl", "{\"a\": [1]}\n", {"f.jsonl:1", "a"});
   refuse("g.tsv", "", {"g.tsv", "empty"});
   refuse("h.txt", "x\n", {"h.txt", ".tsv"});
+  refuse("j.tsv", "a\tb\ta\n1\t2\t3\n", {"j.tsv:1", "columns 1 and 3", "'a'"});
   const Table t = read("i.tsv", "source\ttarget\n1\t2\n");
   expect_error([&] { t.column("sorce"); }, {"i.tsv", "sorce", "source"});
+}
+
+// What some editors put before a text is no part of it.
+TEST_F(TableTest, AByteOrderMarkIsLeftOut) {
+  EXPECT_EQ(read("a.tsv",
+                 "\xEF\xBB\xBF"
+                 "a\tb\n1\t2\n")
+                .columns,
+            (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(read("a.csv",
+                 "\xEF\xBB\xBF"
+                 "a,b\n1,2\n")
+                .columns,
+            (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(lines_of("\xEF\xBB\xBF"
+                     "a\nb"),
+            (std::vector<std::string>{"a", "b"}));
 }
 
 TEST_F(TableTest, ParallelFiles) {
