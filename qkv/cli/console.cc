@@ -1,7 +1,10 @@
 #include "qkv/cli/console.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -24,6 +27,33 @@ std::string read_input(const std::string& file) {
 
 std::string input_name(const std::string& file) {
   return is_standard_input(file) ? "standard input" : file;
+}
+
+void for_each_lines(const std::string& file, int64_t at_once,
+                    const std::function<void(const std::vector<std::string>& lines, int64_t first)>& f) {
+  std::ifstream opened;
+  const bool standard = is_standard_input(file);
+  if (!standard) {
+    check(!std::filesystem::is_directory(file), "{}: is a directory, expected a file", file);
+    opened.open(file, std::ios::binary);
+    check(opened.good(), "{}: cannot be opened", file);
+  }
+  std::istream& in = standard ? std::cin : opened;
+  if (at_once == 0) at_once = standard && isatty(STDIN_FILENO) != 0 ? 1 : 1024;
+  std::vector<std::string> lines;
+  int64_t first = 1;
+  const auto give = [&] {
+    if (!lines.empty()) f(lines, first);
+    first += std::ssize(lines);
+    lines.clear();
+  };
+  for (std::string line; std::getline(in, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    lines.emplace_back(first == 1 && lines.empty() ? without_mark(line) : std::string_view(line));
+    if (std::ssize(lines) == at_once) give();
+  }
+  check(!in.bad(), "{}: cannot be read", input_name(file));
+  give();
 }
 
 void read_json_lines(const std::string& file,

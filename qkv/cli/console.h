@@ -1,6 +1,7 @@
 // What subcommands read and print.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,6 +14,15 @@ namespace qkv {
 // An input is a file, or standard input for "" and "-".
 std::string read_input(const std::string& file);
 std::string input_name(const std::string& file);
+// Calls `f` with up to `at_once` lines of an input, as soon as they are read, and the number of the first,
+// from
+// 1. Lines lack their ends. 0: a line at a terminal, else 1024.
+void for_each_lines(const std::string& file, int64_t at_once,
+                    const std::function<void(const std::vector<std::string>& lines, int64_t first)>& f);
+inline constexpr const char* kLinesHelp =
+    "Lines that are read before their outputs are printed, and sorted by length among each other (default: "
+    "1024, "
+    "at a terminal 1)";
 // Calls `f` with each line's value as it is read, and its place.
 void read_json_lines(const std::string& file,
                      const std::function<void(const Json& value, const std::string& place)>& f);

@@ -5,7 +5,6 @@
 
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
-#include "qkv/data/table.h"
 
 namespace qkv {
 namespace {
@@ -28,20 +27,21 @@ const char* what_it_is(const ModelSpec& s) {
   return "?";
 }
 
-const char* objective_for(Output output) {
+// What has such an output, and how it comes to be.
+const char* wanted_for(Output output) {
   switch (output) {
     case Output::tokens:
-      return "masked";
+      return "an encoder trained with train.objective = \"masked\"";
     case Output::sequence_classes:
-      return "classify";
+      return "a model trained with train.objective = \"classify\"";
     case Output::token_classes:
-      return "tag";
+      return "a model trained with train.objective = \"tag\"";
     case Output::span:
-      return "answer";
+      return "an encoder trained with train.objective = \"answer\"";
     case Output::embedding:
       break;
   }
-  return "masked";
+  return "an encoder, best one trained with train.objective = \"embed\", or a model with classes";
 }
 
 }  // namespace
@@ -53,6 +53,7 @@ void add_encoder_options(CLI::App& c, EncoderOptions& o, const std::string& firs
   c.add_option("--batch-tokens", o.batch_tokens, "Tokens at a time")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 24));
+  c.add_option("--lines", o.lines_at_once, kLinesHelp)->check(CLI::Range(1, 1 << 20));
   c.add_option("--dtype", o.dtype, "Type of the matrix products: f32 or bf16")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16"}));
@@ -68,34 +69,33 @@ TextModel load_encoder(const std::string& dir, const std::string& dtype, std::in
                        const char* command) {
   TextModel m = load(dir, compute_type(dtype));
   const ModelSpec& s = m.model->spec();
+  const Output wanted_first = std::find(wanted.begin(), wanted.end(), Output::embedding) != wanted.end()
+                                  ? Output::embedding
+                                  : *wanted.begin();
   check((s.architecture == Architecture::encoder || s.output != Output::tokens) &&
             std::find(wanted.begin(), wanted.end(), s.output) != wanted.end(),
-        "{}: this checkpoint is {}; {} needs an encoder or a decoder that was trained with train.objective = "
-        "\"{}\"",
-        dir, what_it_is(s), command, objective_for(*wanted.begin()));
+        "{}: this checkpoint is {}; {} needs {}", dir, what_it_is(s), command, wanted_for(wanted_first));
   return m;
 }
 
 void for_lines(const EncoderOptions& o, const std::string& first, const std::string& second,
                const std::function<std::string(const std::vector<InputLine>&)>& f) {
-  constexpr size_t kAtOnce = 1024;  // sorted by length among each other, printed when all are there
-  const std::vector<std::string> lines = lines_of(read_input(o.file));
   const std::string name = input_name(o.file);
-  for (size_t begin = 0; begin < lines.size(); begin += kAtOnce) {
+  for_each_lines(o.file, o.lines_at_once, [&](const std::vector<std::string>& lines, int64_t from) {
     std::vector<InputLine> part;
-    for (size_t i = begin; i < std::min(begin + kAtOnce, lines.size()); ++i) {
-      InputLine line{{lines[i], ""}, fmt::format("{}:{}", name, i + 1)};
-      if (o.json_lines && !lines[i].empty()) {
-        const Json json = parse_json(lines[i], line.place);
+    for (const std::string& text : lines) {
+      InputLine line{{text, ""}, fmt::format("{}:{}", name, from + std::ssize(part))};
+      if (o.json_lines && !text.empty()) {
+        const Json json = parse_json(text, line.place);
         const JsonField object(json, line.place);
         line.text = {object[first].string(), second.empty() ? "" : object.string_or(second, "")};
-      } else if (const size_t tab = lines[i].find('\t'); !second.empty() && tab != std::string::npos) {
-        line.text = {lines[i].substr(0, tab), lines[i].substr(tab + 1)};
+      } else if (const size_t tab = text.find('\t'); !second.empty() && tab != std::string::npos) {
+        line.text = {text.substr(0, tab), text.substr(tab + 1)};
       }
       part.push_back(std::move(line));
     }
     print(f(part));
-  }
+  });
 }
 
 std::vector<EncodedText> encode_lines(const EncoderOptions& o, const TextModel& m,

@@ -13,7 +13,7 @@ namespace qkv {
 
 struct EncoderOptions {
   std::string dir, file, dtype = "f32";
-  int64_t batch_tokens = 4096;
+  int64_t batch_tokens = 4096, lines_at_once = 0;
   bool json = false, json_lines = false, strict = false;
 };
 

@@ -61,6 +61,7 @@ void expect_fitting(const Options& o, const ModelSpec& spec) {
 void print_losses(const Evaluation& e, const char* of) {
   fmt::print("loss                {:.4f} nats a token ({} tokens{})\n", e.loss(), e.tokens, of);
   fmt::print("perplexity          {:.2f}\n", e.perplexity());
+  if (e.characters == 0) return;  // of targets that were cut
   fmt::print("nats per character  {:.4f} ({} characters)\n", e.nats_per_character(), e.characters);
   fmt::print("bits per byte       {:.4f}\n", e.bits_per_byte());
 }
@@ -72,8 +73,13 @@ void run_on_pairs(const Options& o, const TextModel& m) {
       read_pairs({o.data}, o.target.empty() ? std::vector<std::string>{} : std::vector{o.target}, o.columns);
   check(!texts.source.empty(), "{}: there is no pair", o.data);
   const Evaluation e = evaluate(*m.model, tokenize_pairs(texts, m.tokenizer), sequence.ends, o.batch_tokens);
-  BeamOptions beam;
-  beam.beams = o.beams;
+  BeamOptions beam = m.beam;
+  if (o.beams > 0) beam.beams = o.beams;
+  if (texts.left_out > 0)
+    fmt::print(stderr, "note: {} pairs have an empty side and were left out\n", texts.left_out);
+  if (e.cut > 0)
+    fmt::print(stderr, "note: {} sources or targets are longer than the model's {} tokens and were cut\n",
+               e.cut, m.model->spec().context);
   const std::vector<std::string> sources(texts.source.begin(), texts.source.end()),
       targets(texts.target.begin(), texts.target.end());
   const Translations found = translate(sequence, sources, beam);
@@ -102,7 +108,7 @@ void run_on_pairs(const Options& o, const TextModel& m) {
                              {"rouge_l", rouge.f1},
                              {"rouge_l_precision", rouge.precision},
                              {"rouge_l_recall", rouge.recall},
-                             {"beams", o.beams},
+                             {"beams", beam.beams},
                              {"exact_match", matches},
                              {"pairs", sources.size()}};
     std::printf("%s\n", out.dump().c_str());
@@ -110,7 +116,7 @@ void run_on_pairs(const Options& o, const TextModel& m) {
   }
   print_losses(e, " of targets");
   fmt::print("{}\n", bleu.text());
-  fmt::print("signature           {}, beams {}\n", text::kBleuSignature, o.beams);
+  fmt::print("signature           {}, beams {}\n", text::kBleuSignature, beam.beams);
   fmt::print("chrF2 = {:.2f}\n", chrf.score);
   fmt::print("signature           {}\n", text::kChrfSignature);
   fmt::print("ROUGE-L             F1 {:.2f}%, precision {:.2f}%, recall {:.2f}%\n", 100 * rouge.f1,
@@ -233,10 +239,11 @@ void add_eval_command(CLI::App& app) {
        hidden);
   only(c->add_option("--mask-seed", o->mask_seed, "Chooses them (default: as in the validation of a run)"),
        hidden);
-  only(c->add_option("--beams", o->beams, "Hypotheses that are followed for BLEU")
-           ->capture_default_str()
-           ->check(CLI::Range(1, 1024)),
-       pairs);
+  only(
+      c->add_option("--beams", o->beams,
+                    "Hypotheses that are followed for BLEU (default: 4, or what generation_config.json says)")
+          ->check(CLI::Range(1, 1024)),
+      pairs);
   only(c->add_option("--separator", o->separator, "Divides a text file into documents"), texts);
   only(c->add_option("--batch", o->batch, "Windows at a time")->check(CLI::Range(1, 100000)), language);
   c->add_option("--batch-tokens", o->batch_tokens, "Tokens at a time, of all other models")

@@ -12,7 +12,7 @@ namespace qkv {
 struct EvalOptions {
   std::string dir, data, target, separator, dtype = "f32";
   DataConfig columns;
-  int64_t batch = 16, beams = 4, batch_tokens = 4096;
+  int64_t batch = 16, beams = 0, batch_tokens = 4096;
   Masking masking;
   uint64_t mask_seed = 0;
   bool json = false;

@@ -11,6 +11,34 @@ struct Options : EncoderOptions {
   int64_t best = 1;
 };
 
+// The text with the most probable tokens in place of its masks, as they stand behind the tokens before them:
+// a part of a word without a space.
+std::string filled_text(const std::string& text, const text::Encoding& encoding, int32_t mask,
+                        const std::vector<std::vector<Candidate>>& found, const text::Tokenizer& tokenizer) {
+  std::vector<text::TokenId> before;
+  std::string out;
+  size_t at = 0, next = 0;
+  for (size_t i = 0; i < encoding.size(); ++i) {
+    const bool is_mask = encoding.ids[i] == mask;
+    if (is_mask) {
+      const std::string left = tokenizer.decode(before, true);
+      before.push_back(found[next++].front().id);
+      const std::string both = tokenizer.decode(before, true);
+      std::string piece = both.starts_with(left) ? both.substr(left.size())
+                                                 : tokenizer.decode(std::vector{before.back()}, true);
+      out += text.substr(at, encoding.offsets[i].begin - at);
+      at = encoding.offsets[i].end;
+      const bool apart = piece.starts_with(' ') || left.empty();
+      piece.erase(0, piece.find_first_not_of(' '));
+      while (out.ends_with(' ')) out.pop_back();
+      out += (apart && !out.empty() ? " " : "") + piece;
+    } else {
+      before.push_back(encoding.ids[i]);
+    }
+  }
+  return out + text.substr(at);
+}
+
 void run(const Options& o) {
   const TextModel m = load_encoder(o.dir, o.dtype, {Output::tokens}, "fill");
   const int32_t mask = encoder_tokens(m.tokenizer).mask;
@@ -23,15 +51,14 @@ void run(const Options& o) {
     const auto found = fill_masks(*m.model, texts, mask, o.best, o.batch_tokens);
     std::vector<std::string> out(lines.size(), o.json ? "{\"text\":null}\n" : "\n");
     for (size_t i = 0; i < which.size(); ++i) {
-      check(!found[i].empty(), "{}: there is no {} in {}", lines[which[i]].place, mask_text,
-            texts[i].cut ? "what the model reads of this line" : "this line");
-      std::vector<text::TokenId> ids(texts[i].encoding.ids);
-      size_t next = 0;
-      for (text::TokenId& id : ids)
-        if (id == mask) id = found[i][next++].front().id;
-      const std::string filled = m.tokenizer.decode(ids, true);
+      // A mask beyond what the model reads stays.
+      check(!found[i].empty() || texts[i].cut, "{}: there is no {} in this line", lines[which[i]].place,
+            mask_text);
+      const std::string filled =
+          filled_text(lines[which[i]].text.first, texts[i].encoding, mask, found[i], m.tokenizer);
       if (o.json) {
         OrderedJson line = {{"text", lines[which[i]].text.first}, {"filled", filled}};
+        line["masks"] = OrderedJson::array();
         for (const auto& candidates : found[i]) {
           OrderedJson list = OrderedJson::array();
           for (const Candidate& k : candidates)

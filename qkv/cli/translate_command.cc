@@ -5,7 +5,6 @@
 #include "qkv/api/text_model.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
-#include "qkv/data/table.h"
 #include "qkv/infer/translate.h"
 
 namespace qkv {
@@ -14,8 +13,9 @@ namespace {
 struct Options {
   std::string dir, file, prefix, begin, dtype = "f32";
   BeamOptions beam;
-  int64_t best = 1, batch_tokens = 2048;
-  bool json = false, strict = false, stop_early = false;
+  int64_t best = 1, batch_tokens = 2048, lines_at_once = 0;
+  Drawing drawing = {};
+  bool json = false, json_lines = false, strict = false, stop_early = false;
   std::set<std::string> given;  // of its options
 };
 
@@ -32,31 +32,45 @@ void run(const Options& o) {
   if (o.given.contains("--tokens")) beam.max_new_tokens = o.beam.max_new_tokens;
   if (o.given.contains("--no-repeat-ngram")) beam.no_repeat_ngram = o.beam.no_repeat_ngram;
   if (o.stop_early) beam.stop = BeamOptions::Stop::early;
-  if (o.best > beam.beams)
+  std::optional<Drawing> drawing;
+  for (const char* option : {"--temperature", "--top-k", "--top-p", "--seed"})
+    if (o.given.contains(option)) drawing = o.drawing;
+  if (drawing) {
+    drawing->samples = o.best;
+    for (const char* option : {"--beams", "--stop-early", "--no-repeat-ngram"})
+      if (o.given.contains(option))
+        throw UsageError(fmt::format("{}: outputs are drawn, not searched for", option));
+    naming_option("--", [&] { check_options(drawing->sampler); });
+  } else if (o.best > beam.beams)
     throw UsageError(fmt::format("--best: {} of {} beams (see --beams)", o.best, beam.beams));
-  const std::vector<std::string> lines = lines_of(read_input(o.file));
-  constexpr size_t kAtOnce = 1024;  // lines: sorted by length among each other, printed when all are there
   int64_t cut = 0;
-  for (size_t first = 0; first < lines.size(); first += kAtOnce) {
-    const std::vector<std::string> part(
-        lines.begin() + static_cast<int64_t>(first),
-        lines.begin() + static_cast<int64_t>(std::min(first + kAtOnce, lines.size())));
+  for_each_lines(o.file, o.lines_at_once, [&](const std::vector<std::string>& lines, int64_t from) {
+    std::vector<std::string> part = lines;
+    for (size_t i = 0; o.json_lines && i < part.size(); ++i) {
+      if (part[i].empty()) continue;
+      const std::string place = fmt::format("{}:{}", input_name(o.file), from + static_cast<int64_t>(i));
+      const Json json = parse_json(part[i], place);
+      part[i] = JsonField(json, place)["source"].string();
+    }
     std::vector<std::string> sources = part;
     for (std::string& source : sources)
       if (!source.empty()) source.insert(0, o.prefix);
+    if (drawing) drawing->seed = o.drawing.seed + static_cast<uint64_t>((from - 1) * o.best);
     const Translations t = translate(
         sequence, sources, beam, o.batch_tokens,
-        o.begin.empty() ? std::vector<std::string>() : std::vector<std::string>(part.size(), o.begin));
+        o.begin.empty() ? std::vector<std::string>() : std::vector<std::string>(part.size(), o.begin),
+        drawing);
     check(!o.strict || t.cut == 0,
-          "{}: {} lines are longer than the model's {} tokens (without --strict they are cut)",
-          input_name(o.file), t.cut, longest_source(m.model->spec(), sequence.ends));
+          "{}: {} of lines {} to {} are longer than the model's {} tokens (without --strict they are cut)",
+          input_name(o.file), t.cut, from, from + std::ssize(part) - 1,
+          longest_source(m.model->spec(), sequence.ends));
     cut += t.cut;
     std::string out;
     for (size_t i = 0; i < part.size(); ++i) {
       const auto& best = t.best[i];
       if (!o.json) {
-        for (size_t b = 0; b < std::min(best.size(), static_cast<size_t>(o.best)); ++b)
-          out += best[b].text + "\n";
+        for (size_t b = 0; b < static_cast<size_t>(o.best); ++b)  // as many lines of each source
+          out += (b < best.size() ? best[b].text : "") + "\n";
         continue;
       }
       OrderedJson line = {{"source", part[i]}};
@@ -67,7 +81,7 @@ void run(const Options& o) {
       out += line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
     }
     print(out);
-  }
+  });
   if (cut > 0)
     fmt::print(stderr, "note: {} lines are longer than the model's {} tokens and were cut\n", cut,
                longest_source(m.model->spec(), sequence.ends));
@@ -78,7 +92,7 @@ void add_writer(CLI::App& app, const std::string& name, const std::string& descr
   auto o = std::make_shared<Options>();
   CLI::App* c = app.add_subcommand(name, description);
   c->add_option("DIR", o->dir, "Model directory or run")->required();
-  c->add_option("--file", o->file, "Lines to translate (default: standard input)");
+  c->add_option("--file", o->file, "Lines to read (default: standard input)");
   c->add_option("--prefix", o->prefix, "Stands before each line (see data.prefix of a run)");
   c->add_option("--beams", o->beam.beams, "Hypotheses that are followed; 1: greedy")
       ->capture_default_str()
@@ -95,7 +109,14 @@ void add_writer(CLI::App& app, const std::string& name, const std::string& descr
       ->check(CLI::Range(0, 1000));
   c->add_option("--begin", o->begin, "Text that every output begins with");
   c->add_flag("--stop-early", o->stop_early, "A line is done when it has as many outputs as beams");
-  c->add_option("--best", o->best, "Outputs of each line, best first")
+  c->add_option(
+      "--temperature", o->drawing.sampler.temperature,
+      "Draw outputs from the model's distribution, sharpened or flattened by it, instead of searching");
+  c->add_option("--top-k", o->drawing.sampler.top_k, "Draw from the most likely tokens only; 0: all");
+  c->add_option("--top-p", o->drawing.sampler.top_p,
+                "Draw from the fewest tokens that have this probability");
+  c->add_option("--seed", o->drawing.seed, "Of what is drawn");
+  c->add_option("--best", o->best, "Outputs of each line, best first (drawn ones in any order)")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   c->add_option("--batch-tokens", o->batch_tokens, "Source tokens at a time")
@@ -105,6 +126,8 @@ void add_writer(CLI::App& app, const std::string& name, const std::string& descr
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16"}));
   c->add_flag("--strict", o->strict, "Refuse lines beyond the model's length instead of cutting them");
+  c->add_option("--lines", o->lines_at_once, kLinesHelp)->check(CLI::Range(1, 1 << 20));
+  c->add_flag("--json-lines", o->json_lines, "Read a JSON object a line, with \"source\"");
   c->add_flag("--json", o->json, "Print a JSON object a line, with log-probabilities");
   c->footer(
       fmt::format("Lines stay in their order, and an empty line stays empty. What the model's "

@@ -1,7 +1,10 @@
 #include "qkv/infer/translate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+
+#include "qkv/infer/log_prob.h"
 
 namespace qkv {
 
@@ -46,8 +49,47 @@ Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sou
   return out;
 }
 
+namespace {
+
+// Outputs of some sources, of which the first is the `first`-th of all.
+std::vector<std::vector<Hypothesis>> draw(const Transformer& model, const Prompts& given,
+                                          const BeamOptions& rules, const Drawing& drawing, size_t first) {
+  const auto samples = static_cast<size_t>(drawing.samples);
+  GenerateOptions options{.sampler = drawing.sampler,
+                          .max_new_tokens = rules.max_new_tokens,
+                          .eos = rules.eos,
+                          .rules = rules.rules,
+                          .seed = drawing.seed + first * samples};
+  options.sampler.excluded.insert(options.sampler.excluded.end(), rules.excluded.begin(),
+                                  rules.excluded.end());
+  Prompts each;
+  for (size_t i = 0; i < given.prompts.size(); ++i)
+    for (size_t k = 0; k < samples; ++k) {
+      each.prompts.push_back(given.prompts[i]);
+      if (!given.sources.empty()) each.sources.push_back(given.sources[i]);
+    }
+  std::vector<double> log_p(each.prompts.size());
+  const auto tokens = generate(
+      model, each.prompts, options,
+      [&](int64_t s, int32_t token, std::span<const float> logits) {
+        log_p[static_cast<size_t>(s)] +=
+            static_cast<double>(logits[static_cast<size_t>(token)]) - log_normalizer(logits);
+        return true;
+      },
+      each.sources);
+  std::vector<std::vector<Hypothesis>> out(given.prompts.size());
+  for (size_t s = 0; s < tokens.size(); ++s)
+    out[s / samples].push_back(
+        {tokens[s], log_p[s],
+         log_p[s] / std::pow(static_cast<double>(tokens[s].size()), rules.length_penalty)});
+  return out;
+}
+
+}  // namespace
+
 Translations translate(const SequenceModel& m, const std::vector<std::string>& sources, BeamOptions options,
-                       int64_t batch_tokens, const std::vector<std::string>& begin) {
+                       int64_t batch_tokens, const std::vector<std::string>& begin,
+                       const std::optional<Drawing>& drawing) {
   check(m.model.spec().architecture != Architecture::encoder, "translate: an encoder writes nothing");
   check(begin.empty() || begin.size() == sources.size(), "translate: {} sources, got {} beginnings",
         sources.size(), begin.size());
@@ -90,7 +132,8 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
     }
     const Prompts given = prompts_for(m.model.spec(), std::move(batch), m.ends, beginnings);
     options.prefixes = given.prefixes;
-    auto found = beam_search(m.model, given.prompts, options, given.sources);
+    auto found = drawing ? draw(m.model, given, options, *drawing, from)
+                         : beam_search(m.model, given.prompts, options, given.sources);
     for (size_t i = from; i < end; ++i)
       for (Hypothesis& h : found[i - from]) {
         if (!h.tokens.empty() && h.tokens.back() == m.ends.eos) h.tokens.pop_back();

@@ -1,6 +1,7 @@
 // From texts to texts, by an encoder-decoder or by a decoder that was trained on such pairs.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,10 +44,19 @@ struct Translations {
   int64_t cut = 0;                             // sources that were longer than the model can read
 };
 
-// Encodes, searches and decodes. `begin`: what each output begins with; empty, or as many as sources. Sources
-// of like length are searched together, about `batch_tokens` of their tokens at a time; the outputs are in
-// the sources' order.
+// What draws outputs instead of searching for them: so many of each source, of which the first of all has the
+// seed `seed`.
+struct Drawing {
+  SamplerOptions sampler = {};
+  uint64_t seed = 0;
+  int64_t samples = 1;
+};
+
+// Encodes, searches (or draws) and decodes. `begin`: what each output begins with; empty, or as many as
+// sources. Sources of like length are searched together, about `batch_tokens` of their tokens at a time; the
+// outputs are in the sources' order.
 Translations translate(const SequenceModel& m, const std::vector<std::string>& sources, BeamOptions options,
-                       int64_t batch_tokens = 2048, const std::vector<std::string>& begin = {});
+                       int64_t batch_tokens = 2048, const std::vector<std::string>& begin = {},
+                       const std::optional<Drawing>& drawing = std::nullopt);
 
 }  // namespace qkv

@@ -198,7 +198,7 @@ class CliTest(unittest.TestCase):
 class Usage(CliTest):
     COMMANDS = [[], ["train"], ["eval"], ["generate"], ["score"], ["plan"], ["tokenizer"], ["tokenizer", "train"],
                 ["tokenizer", "encode"], ["tokenizer", "decode"], ["report"], ["inspect"], ["forward"], ["translate"],
-                ["average"], ["chat"], ["merge"]]
+                ["average"], ["chat"], ["merge"], ["summarize"], ["classify"], ["tag"], ["answer"], ["fill"], ["embed"]]
 
     def test_help(self):
         for command in self.COMMANDS:
@@ -937,10 +937,74 @@ train.precision = "f32"
         text = self.ok("eval", "run", "--data", "a.txt", "--target", "b.txt").out
         for part in ("BLEU = ", "chrF2 = ", "nc:6", "ROUGE-L ", "exact match "):
             self.assertIn(part, text)
-        self.refused("translate", "run", "--strict", stdin=lines, status=1, says=["1 lines", "11 tokens"])
+        self.refused("translate", "run", "--strict", stdin=lines, status=1, says=["1 of lines 1 to 5", "11 tokens"])
         self.refused("generate", "run", "--prompt", "x", status=1, says=["encoder_decoder", "qkv translate"])
         self.refused("score", "run", "--prompt", "x", "--choice", "y", status=1, says="encoder_decoder")
         self.refused("translate", "run", "--best", "9", status=2, says=["--best", "--beams"])
+
+    def test_ways_of_writing(self):
+        self.ok("train", "config.toml")
+        lines = "quick\n\nfox\n"
+        # As many lines of each source, also of an empty one.
+        best = self.ok("translate", "run", "--best", "2", stdin=lines).out.splitlines()
+        self.assertEqual(len(best), 6)
+        self.assertEqual(best[2:4], ["", ""])
+        # What the options say is done: each changes these outputs.
+        plain = self.ok("translate", "run", "--json", stdin="quick\nfox\njumps\n").out
+        for option in (["--begin", "zz"], ["--length-penalty", "-3"], ["--tokens", "1"], ["--beams", "1", "--no-repeat-ngram", "1"]):
+            self.assertNotEqual(self.ok("translate", "run", "--json", *option, stdin="quick\nfox\njumps\n").out, plain, option)
+        for line in self.ok("translate", "run", "--begin", "zz", stdin=lines).out.splitlines()[::2]:
+            self.assertTrue(line.startswith("zz"), line)
+        early = [json.loads(x) for x in self.ok("translate", "run", "--json", "--stop-early", stdin=lines).out.splitlines()]
+        self.assertEqual([x["source"] for x in early], ["quick", "", "fox"])
+        # From JSON, and in small groups, it is the same.
+        rows = "".join(json.dumps({"source": s}) + "\n" for s in ("quick", "", "fox"))
+        whole = self.ok("translate", "run", "--json", stdin=lines).out
+        self.assertEqual(self.ok("translate", "run", "--json", "--json-lines", stdin=rows).out, whole)
+        self.assertEqual(self.ok("translate", "run", "--lines", "1", stdin=lines).out, self.ok("translate", "run", stdin=lines).out)
+        self.refused("translate", "run", "--json-lines", stdin='{"text": "a"}\n', status=1, says=[":1: ", "source"])
+        # Drawn outputs depend on the seed alone.
+        drawn = [self.ok("translate", "run", "--temperature", "2", "--seed", seed, "--best", "3", stdin=lines).out for seed in "112"]
+        self.assertEqual(drawn[0], drawn[1])
+        self.assertNotEqual(drawn[0], drawn[2])
+        self.assertEqual(len(set(drawn[0].splitlines()[:3])), 3)
+        self.assertEqual(self.ok("translate", "run", "--top-k", "1", stdin=lines).out,
+                         self.ok("translate", "run", "--beams", "1", stdin=lines).out)
+        self.refused("translate", "run", "--temperature", "1", "--beams", "2", status=2, says="--beams", stdin=lines)
+        self.refused("translate", "run", "--top-p", "3", status=2, says="--top-p", stdin=lines)
+
+    def test_outputs_as_they_come(self):
+        self.ok("train", "config.toml")
+        with subprocess.Popen([QKV, "translate", "run", "--lines", "2"], cwd=self.folder, stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE) as process:
+            process.stdin.write(b"quick\nfox\n")
+            process.stdin.flush()
+            self.assertNotEqual(process.stdout.readline() + process.stdout.readline(), b"")  # before the input ends
+            process.stdin.close()
+
+    def test_what_eval_leaves_out_and_cuts(self):
+        self.ok("train", "config.toml")
+        self.write("odd.tsv", "source\ttarget\nfox\txof\n\tx\n  \tx\nfox\t\n")
+        odd = self.ok("eval", "run", "--data", "odd.tsv")
+        self.assertIn("3 pairs have an empty side", odd.err)
+        self.assertIn("% of 1", odd.out)
+        self.assertIn("nats per character", odd.out)
+        self.write("long.tsv", "source\ttarget\nfox\t" + "abc " * 40 + "\n")
+        cut = self.ok("eval", "run", "--data", "long.tsv")
+        self.assertIn("1 sources or targets are longer", cut.err)
+        self.assertNotIn("nats per character", cut.out)
+        self.assertIn("1 targets cut", self.ok("train", "config.toml", "--dry-run", "--set", "data.train=long.tsv",
+                                               "--set", "data.valid=odd.tsv", "--set", "train.out=other").err)
+        # As its makers generate.
+        path = "run/best/generation_config.json"
+        self.write(path, json.dumps({**json.loads(read(self.path(path))), "num_beams": 2}))
+        self.assertEqual(json.loads(self.ok("eval", "run", "--data", "odd.tsv", "--json").out)["beams"], 2)
+        self.assertEqual(json.loads(self.ok("eval", "run", "--data", "odd.tsv", "--beams", "3", "--json").out)["beams"], 3)
+        with open(self.path("bytes.tsv"), "wb") as f:
+            f.write(b"source\ttarget\nfox\txof\nfox\tx\xff\n")
+        self.write("wordpiece.toml", re.sub(r"tokenizer.type = .*", 'tokenizer.type = "wordpiece"', self.CONFIG))
+        self.refused("train", "wordpiece.toml", "--set", "data.train=bytes.tsv", "--set", "data.valid_fraction=0",
+                     "--set", "train.out=b", status=1, says=["bytes.tsv:3: ", "0xFF"])
 
     def test_two_vocabularies(self):
         self.ok("train", "config.toml", "--set", "tokenizer.separate=true")
@@ -1295,8 +1359,14 @@ train.precision = "f32"
         self.assertIn(f"{found[0]['masks'][0][1]['token']} {found[0]['masks'][0][1]['probability']:.4f}", best[0])
         self.refused("fill", self.run_dir("masked"), stdin="[MASK]\nthe fox\n", status=1,
                      says=[":2: ", "[MASK] in this line"])
-        self.refused("fill", self.run_dir("masked"), stdin="fox " * 20 + "[MASK]\n", status=1,
-                     says=[":1: ", "[MASK] in what the model reads"])
+        # What the model does not read stays as it is.
+        beyond = self.ok("fill", self.run_dir("masked"), stdin="fox " * 20 + "[MASK]\nthe [MASK]\n")
+        self.assertEqual(beyond.out.splitlines()[0], "fox " * 20 + "[MASK]")
+        self.assertNotIn("[", beyond.out.splitlines()[1])
+        self.assertIn("1 lines are longer", beyond.err)
+        # So do words that it does not know, capitals and spaces.
+        kept = self.ok("fill", self.run_dir("masked"), stdin='"Zebra\u2603,  [MASK]." said\n').out
+        self.assertRegex(kept, '^"Zebra\u2603, \\S+." said\n$')
 
     def test_embed(self):
         lines = "the apple\n\nsaw the fox\nthe apple\n"
@@ -1357,7 +1427,7 @@ train.precision = "f32"
                 if name == wanted:
                     continue
                 self.refused(command, self.run_dir(name), stdin="a\tb\n", status=1,
-                             says=[self.run_dir(name), f"this checkpoint is {what};", f"{command} needs an encoder",
+                             says=[self.run_dir(name), f"this checkpoint is {what};", f"{command} needs a",
                                    f'train.objective = "{wanted}"'])
         for name in ("decoder", "pairs"):
             self.refused("embed", self.run_dir(name), stdin="a\n", status=1,
