@@ -246,7 +246,7 @@ void save_adapters(const std::string& dir, const Transformer& model) {
   std::vector<std::string> heads;
   for (const WeightName& w : family_for(spec).weights(spec)) {
     const Parameter& p = *parameters.at(w.engine);
-    if (p.frozen) continue;
+    if (p.frozen || Adapters::is_adapter(p.name)) continue;
     check(w.rows == 0 && !w.transposed && w.shape.empty(), "adapter: '{}' cannot be saved beside one",
           w.file);
     tensors.emplace_back(kPrefix + w.file, value(p));

@@ -110,6 +110,8 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
     if (w.transposed) value = transposed(value);
     used.insert(it->first);
     if (stored.dtype() != DType::f32) model.parameters().stored[w.file] = stored.dtype();
+    if (w.unused > 0)
+      model.parameters().kept_rows[w.file] = floating(stored.slice_rows(0, w.unused), DType::f32, at);
     if (w.rows == 0) {
       p->value = w.unused > 0           ? value.slice_rows(w.unused, shape[0])
                  : !w.row_order.empty() ? reordered(value, w.row_order, false)
@@ -176,8 +178,15 @@ std::vector<std::pair<std::string, Tensor>> weights_to_write(const Transformer& 
   auto tensors = tensors_in_file(model, names,
                                  [](const Parameter& p) { return p.master.defined() ? p.master : p.value; });
   const auto& stored = model.parameters().stored;
-  for (auto& [name, tensor] : tensors)
+  const auto &kept = model.parameters().kept, &kept_rows = model.parameters().kept_rows;
+  for (auto& [name, tensor] : tensors) {
+    if (const auto it = kept_rows.find(name); it != kept_rows.end())
+      std::memcpy(tensor.raw(), it->second.raw(), it->second.bytes());
     if (const auto it = stored.find(name); it != stored.end()) tensor = as_stored(tensor, it->second);
+  }
+  for (const auto& [name, tensor] : kept)
+    if (std::ranges::find(tensors, name, [](const auto& t) { return t.first; }) == tensors.end())
+      tensors.emplace_back(name, tensor);
   return tensors;
 }
 

@@ -27,7 +27,7 @@ bool is_bert(const ModelSpec& s) {
          !s.embedding_scaled && s.embedding_norm && a.bias && a.scaled && !a.scaled_by_layer &&
          a.kv_heads == a.heads && a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && !s.gated &&
          s.feed_forward_bias && s.normalization == Normalization::layer && !s.unembedding_scaled &&
-         s.embedding_dropout == s.residual_dropout && s.pooling == Pooling::first &&
+         s.embedding_dropout == s.residual_dropout && (s.pooling == Pooling::first || tokens) &&
          (!tokens || (s.tied && s.head_width == (s.embedding_width > 0 ? s.embedding_width : s.width) &&
                       s.unembedding_bias && s.pooler == !s.labels.empty())) &&
          (s.output != Output::sequence_classes || s.pooler) && (s.output != Output::embedding || s.pooler) &&
@@ -158,6 +158,7 @@ bool is_extra(const ModelSpec& s, const std::string& name) {
          (s.positions != Positions::learned && name.ends_with("embeddings.position_embeddings.weight")) ||
          name == "cls.predictions.decoder.weight" || name == "cls.predictions.decoder.bias" ||
          name == "lm_head.decoder.weight" || name == "lm_head.decoder.bias" ||
+         (s.labels.empty() && name.starts_with("cls.seq_relationship.")) ||
          (!s.pooler && name.find("pooler.dense.") != std::string::npos);
 }
 

@@ -127,7 +127,7 @@ const Family& gpt_neox_family() {
         s.branches = c.boolean_or("use_parallel_residual", true) ? Branches::parallel : Branches::serial;
         s.positions = Positions::rotary;
         RotarySpec& r = s.attention.rotary;
-        r.width = rotated(c.number_or("rotary_pct", 0.25F), s.attention.d_qk);
+        r.width = read_rotated(c, "rotary_pct", 0.25, s.attention.d_qk);
         r.base = c.number_or("rotary_emb_base", 10000);
         read_rotary_scaling(c, s.context, r);
         s.tied = c.boolean_or("tie_word_embeddings", false);
@@ -245,6 +245,7 @@ const Family& falcon_family() {
         s.positions = Positions::rotary;
         s.attention.rotary.width = s.attention.d_qk;
         s.attention.rotary.base = c.number_or("rope_theta", 10000);
+        read_rotary_scaling(c, s.context, s.attention.rotary);
         s.attention.dropout = c.number_or("attention_dropout", 0);
         s.residual_dropout = c.number_or("hidden_dropout", 0);
         return s;
@@ -267,6 +268,8 @@ const Family& falcon_family() {
         c["num_ln_in_parallel_attn"] = s.branches == Branches::parallel ? 2 : 1;
         c["parallel_attn"] = s.branches != Branches::serial;
         c["rope_theta"] = s.attention.rotary.base;
+        if (OrderedJson scaling = rotary_scaling_json(s.attention.rotary); !scaling.is_null())
+          c["rope_scaling"] = std::move(scaling);
         c["attention_dropout"] = decimal(s.attention.dropout);
         c["hidden_dropout"] = decimal(s.residual_dropout);
         return c;
@@ -297,7 +300,10 @@ const Family& bloom_family() {
   static const Family family = {
       "bloom",
       [](const JsonField& c) {
-        ModelSpec s = sized(c, "hidden_size", "n_layer", "n_head");
+        // Older files have other names.
+        const auto name = [&](const char* usual, const char* other) { return c.find(other) ? other : usual; };
+        ModelSpec s = sized(c, name("hidden_size", "n_embed"), name("n_layer", "num_hidden_layers"),
+                            name("n_head", "num_attention_heads"));
         check(!c.boolean_or("apply_residual_connection_post_layernorm", false),
               "{}: apply_residual_connection_post_layernorm: only false is supported", c.place());
         s.context = c.integer_or("seq_length", 2048, 1, kMost);  // which ALiBi does not need
@@ -620,9 +626,9 @@ const Family& xglm_family() {
   static const Family family = {
       "xglm",
       [](const JsonField& c) {
-        // From which positions count.
-        check(c.integer_or("pad_token_id", 1, 0, kMost) == 1, "{}: pad_token_id: only 1 is supported",
-              c.place());
+        // The table's row of that number is 0, and positions begin at row 2.
+        check(c.integer_or("pad_token_id", 1, 0, kMost) <= 1,
+              "{}: pad_token_id: only 0 and 1 are supported, which no position has", c.place());
         ModelSpec s = sized(c, "d_model", "num_layers", "attention_heads");
         s.context = c["max_position_embeddings"].integer(1, kMost);
         s.hidden = c["ffn_dim"].integer(0, kMost);

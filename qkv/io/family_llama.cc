@@ -264,7 +264,8 @@ ModelSpec read_deepseek(const JsonField& c, bool third) {
   x.every = c.integer_or("moe_layer_freq", 1, 1, 1 << 20);
   const auto dense = c.integer_or("first_k_dense_replace", third ? 3 : 0, 0, 1 << 20);
   x.first = (dense + x.every - 1) / x.every * x.every;
-  x.shared_hidden = c.integer_or("n_shared_experts", third ? 1 : 0, 0, 1 << 16) * x.hidden;
+  const bool none = c.json().contains("n_shared_experts") && !c.find("n_shared_experts");
+  x.shared_hidden = none ? 0 : c.integer_or("n_shared_experts", third ? 1 : 0, 0, 1 << 16) * x.hidden;
   const auto score = c.string_or("scoring_func", third ? "sigmoid" : "softmax");
   check(score == (third ? "sigmoid" : "softmax"), "{}: scoring_func: '{}' is not supported here", c.place(),
         score);
@@ -484,8 +485,14 @@ const Family& qwen2_moe_family() {
         x.hidden = c.integer_or("moe_intermediate_size", 1408, 1, kMost);
         x.every = c.integer_or("decoder_sparse_step", 1, 1, kMost);
         x.first = x.every - 1;
-        const auto dense = c.find("mlp_only_layers");
-        check(!dense || dense->size() == 0, "{}: mlp_only_layers: only [] is supported", c.place());
+        if (const auto dense = c.find("mlp_only_layers")) {
+          const std::vector<int64_t> layers = dense->integers();
+          for (size_t i = 0; i < layers.size(); ++i)
+            check(x.every == 1 && layers[i] == static_cast<int64_t>(i),
+                  "{}: only the first layers, [0, 1, ...] with decoder_sparse_step 1, are supported",
+                  dense->place());
+          if (!layers.empty()) x.first = std::ssize(layers);
+        }
         x.renormalized = c.boolean_or("norm_topk_prob", false);
         x.shared_hidden = c.integer_or("shared_expert_intermediate_size", 5632, 1, kMost);
         x.shared_gated = true;
@@ -502,6 +509,7 @@ const Family& qwen2_moe_family() {
         c["moe_intermediate_size"] = x.hidden;
         c["decoder_sparse_step"] = x.every;
         c["mlp_only_layers"] = OrderedJson::array();
+        for (int64_t l = 0; x.every == 1 && l < x.first; ++l) c["mlp_only_layers"].push_back(l);
         c["norm_topk_prob"] = x.renormalized;
         c["shared_expert_intermediate_size"] = x.shared_hidden;
         c["router_aux_loss_coef"] = decimal(x.balance);
@@ -536,7 +544,7 @@ const Family& phi_family() {
         s.norm_epsilon = c.number_or("layer_norm_eps", 1e-5F);
         s.branches = Branches::one_norm;
         s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.unembedding_bias = true;
-        s.attention.rotary.width = rotated(c.number_or("partial_rotary_factor", 0.5F), s.attention.d_qk);
+        s.attention.rotary.width = read_rotated(c, "partial_rotary_factor", 0.5, s.attention.d_qk);
         s.embedding_dropout = c.number_or("embd_pdrop", 0);
         s.residual_dropout = c.number_or("resid_pdrop", 0);
         return s;
@@ -567,7 +575,7 @@ const Family& phi3_family() {
         ModelSpec s = read_shared(c);
         read_window(c, s);
         s.norm_epsilon = c.number_or("rms_norm_eps", 1e-5F);
-        s.attention.rotary.width = rotated(c.number_or("partial_rotary_factor", 1), s.attention.d_qk);
+        s.attention.rotary.width = read_rotated(c, "partial_rotary_factor", 1, s.attention.d_qk);
         s.embedding_dropout = c.number_or("embd_pdrop", 0);
         s.residual_dropout = c.number_or("resid_pdrop", 0);
         return s;
@@ -640,7 +648,7 @@ const Family& stablelm_family() {
         s.attention.bias = c.boolean_or("use_qkv_bias", false);
         s.attention.out_bias = false;
         if (c.boolean_or("use_parallel_residual", false)) s.branches = Branches::one_norm;
-        s.attention.rotary.width = rotated(c.number_or("partial_rotary_factor", 0.25F), s.attention.d_qk);
+        s.attention.rotary.width = read_rotated(c, "partial_rotary_factor", 0.25, s.attention.d_qk);
         s.residual_dropout = c.number_or("hidden_dropout", 0);
         return s;
       },

@@ -6,8 +6,9 @@ namespace qkv {
 
 Activation read_activation(const JsonField& config, const char* key, const char* otherwise) {
   const auto name = config.string_or(key, otherwise);
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return Activation::gelu_tanh;
-  if (name == "gelu") return Activation::gelu;
+  for (const char* tanh : {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"})
+    if (name == tanh) return Activation::gelu_tanh;
+  if (name == "gelu" || name == "gelu_python") return Activation::gelu;
   if (name == "relu") return Activation::relu;
   if (name == "silu" || name == "swish") return Activation::silu;
   if (name == "quick_gelu") return Activation::gelu_quick;
@@ -98,8 +99,9 @@ OrderedJson rotary_scaling_json(const RotarySpec& r) {
   return nullptr;
 }
 
-int64_t rotated(double fraction, int64_t head_width) {
-  return static_cast<int64_t>(fraction * static_cast<double>(head_width));
+int64_t read_rotated(const JsonField& config, const char* key, double otherwise, int64_t head_width) {
+  const auto fraction = config.find(key);
+  return static_cast<int64_t>((fraction ? fraction->number() : otherwise) * static_cast<double>(head_width));
 }
 double rotated_part(const AttentionSpec& a) {
   return static_cast<double>(a.rotary.width) / static_cast<double>(a.d_qk);

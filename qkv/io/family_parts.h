@@ -24,7 +24,7 @@ void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& r
 // Its value; null where there is no scaling.
 OrderedJson rotary_scaling_json(const RotarySpec& rotary);
 // The columns of a head that a fraction of them means, and that fraction.
-int64_t rotated(double fraction, int64_t head_width);
+int64_t read_rotated(const JsonField& config, const char* key, double otherwise, int64_t head_width);
 double rotated_part(const AttentionSpec& attention);
 
 // Reads the head that a config.json's "architectures" names, of classes named BASEForMaskedLM and so on.

@@ -139,7 +139,9 @@ std::vector<WeightName> t5_weights(const ModelSpec& s) {
 }
 
 bool is_extra_in_t5(const ModelSpec& s, const std::string& name) {
-  return name.ends_with(".embed_tokens.weight") || (s.tied && name == "lm_head.weight");
+  // Published files also have a table of distances to the source, which no code reads.
+  return name.ends_with(".embed_tokens.weight") || (s.tied && name == "lm_head.weight") ||
+         name == "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
 }
 
 // BART counts positions from 2.
@@ -267,7 +269,7 @@ ModelSpec read_whisper(const JsonField& c) {
   s.features.channels = c["num_mel_bins"].integer(1, 1 << 16);
   s.norm_placement = NormPlacement::pre;
   s.stacks_apart = true;
-  s.unembedding_bias = false;
+  s.unembedding_bias = s.embedding_scaled = false;  // scale_embedding is read by nothing
   check(!c.boolean_or("use_weighted_layer_sum", false), "{}: use_weighted_layer_sum: not supported",
         c.place());
   return s;

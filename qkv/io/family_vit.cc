@@ -16,6 +16,10 @@ struct ImageFamily {
 constexpr ImageFamily kVit = {"vit", "ViT", "vit", 1}, kDeit = {"deit", "DeiT", "deit", 2};
 
 void read_labels(const JsonField& c, ModelSpec& s) {
+  if (!c.find("id2label")) {  // Hugging Face's own two
+    s.labels = {"LABEL_0", "LABEL_1"};
+    return;
+  }
   const JsonField names = c["id2label"];
   const auto n = static_cast<int64_t>(names.object().size());
   check(n > 0, "{}: id2label: a classifier needs labels", c.place());

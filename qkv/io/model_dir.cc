@@ -1,5 +1,6 @@
 #include "qkv/io/model_dir.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <set>
@@ -51,6 +52,15 @@ std::string resolve_model_dir(const std::string& dir) {
 
 namespace {
 
+// Whether a tensor that no parameter takes is an embedding or a bias stored once more, which would go stale.
+bool is_copy(std::string_view name) {
+  return std::ranges::any_of(
+      std::initializer_list<std::string_view>{"lm_head.weight", "embed_tokens.weight", "embed_out.weight",
+                                              "decoder.weight", "decoder.bias", "vocab_projector.weight",
+                                              "proj_out.weight", "lm_loss.weight"},
+      [&](std::string_view end) { return name.ends_with(end); });
+}
+
 ModelSpec spec_of(const ConfigFile& config) {
   try {
     ModelSpec spec = config.family.read_config(JsonField(config.json, config.path));
@@ -93,9 +103,12 @@ std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
   auto model = std::make_unique<Transformer>(spec);
   const std::set<std::string> used =
       bind_weights(*model, family.weights(spec), {path, file, config.path, family.prefix}, compute);
-  for (const auto& [name, tensor] : file.tensors)
-    check(used.contains(name) || family.ignores(spec, name),
-          "{}: tensor '{}' belongs to no parameter of a {} model", path, name, family.model_type);
+  for (const auto& [name, tensor] : file.tensors) {
+    if (used.contains(name)) continue;
+    check(family.ignores(spec, name), "{}: tensor '{}' belongs to no parameter of a {} model", path, name,
+          family.model_type);
+    if (!is_copy(name)) model->parameters().kept[name] = tensor;
+  }
   return model;
 }
 

@@ -65,6 +65,9 @@ class Parameters {
  public:
   // Types of tensors in the file that they were read from, by its names; f32 where a name is missing.
   std::map<std::string, DType> stored = {};
+  // What else that file had, by its names, and is written again: tensors that this model has no use for, and
+  // rows before those of a table that it uses.
+  std::map<std::string, Tensor> kept = {}, kept_rows = {};
 
   // A new parameter; the reference stays valid. Throws Error when the name is taken.
   Parameter& add(std::string name, Shape shape, ParameterKind kind, Initializer initializer);

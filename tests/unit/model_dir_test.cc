@@ -1,5 +1,7 @@
 #include "qkv/io/model_dir.h"
 
+#include <cstring>
+#include <filesystem>
 #include <sstream>
 
 #include "qkv/base/file.h"
@@ -350,6 +352,39 @@ TEST(ModelDir, OtherArchitecturesComeBack) {
       const Tensor& q = loaded->parameters().find(p.name)->value;
       EXPECT_EQ(std::memcmp(p.value.raw(), q.raw(), p.value.bytes()), 0) << p.name;
     }
+  }
+}
+
+// What a file has that the model does not use comes back as it was; a tied weight that it has twice does not.
+TEST(ModelDir, WhatIsNotUsedIsKept) {
+  const ScratchDir dir;
+  ModelSpec spec = bert_spec(13, 8, 12, 2, 3);
+  spec.family = "roberta";
+  const auto model = drawn(spec);
+  save_model(dir.path(), *model);
+  const std::string path = dir.path() + "/model.safetensors";
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (auto& [name, x] : read_safetensors(path).tensors) {
+    Tensor copy = x.clone();
+    if (name.ends_with("position_embeddings.weight"))  // the rows that no token takes
+      for (int64_t i = 0; i < 2 * copy.width(); ++i) copy.mutable_data<float>()[i] = static_cast<float>(i);
+    tensors.emplace_back(name, copy);
+  }
+  const auto count = static_cast<int64_t>(tensors.size());
+  tensors.emplace_back("roberta.pooler.dense.weight", Tensor::of({2}, std::vector<float>{1, 2}));
+  tensors.emplace_back("lm_head.decoder.weight", Tensor::of({2}, std::vector<float>{1, 2}));
+  write_safetensors(path, tensors);
+  const auto before = read_safetensors(path);
+  const auto loaded = load_model(dir.path(), DType::f32);
+  const std::string out = dir.path() + "/out";
+  std::filesystem::create_directories(out);
+  save_model(out, *loaded);
+  const auto after = read_safetensors(out + "/model.safetensors");
+  EXPECT_EQ(std::ssize(after.tensors), count + 1);
+  for (const auto& [name, x] : after.tensors) {
+    const Tensor& y = before.tensors.at(name);
+    ASSERT_EQ(x.shape(), y.shape()) << name;
+    EXPECT_EQ(std::memcmp(x.raw(), y.raw(), x.bytes()), 0) << name;
   }
 }
 
