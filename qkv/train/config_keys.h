@@ -51,9 +51,12 @@ inline Choices objective_names() {
 template <typename Visitor>
 void visit_files(DataConfig& d, Visitor& v) {
   v({"train", "text files to learn from: one, or a list", "(needed)"}, d.train);
-  v({"valid", "held-out text files; none: the last part of each training file"}, d.valid);
-  v({"valid_fraction", "of a training file's characters, where valid is empty"}, d.valid_fraction,
-    Range<double>{0, 0.9});
+  v({"valid",
+     "held-out files; none: the last part of each text, the last pairs of all files, or labelled examples "
+     "that split_seed draws"},
+    d.valid);
+  v({"valid_fraction", "of a text's characters, of all pairs or examples, where valid is empty"},
+    d.valid_fraction, Range<double>{0, 0.9});
   v({"separator", "divides a file into documents, e.g. \"<|endoftext|>\""}, d.separator);
   v({"train_target", "translations of train's lines; none: train has rows (.tsv, .csv, .jsonl)"},
     d.train_target);
@@ -92,7 +95,7 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"fold", "train only the model that this part tests; 0: one after the other, into OUT/fold-1, ..."},
     c.data.fold, Range<int64_t>{0, 1000});
   v({"deduplicate", "of training examples with the same text keep the first"}, c.data.deduplicate);
-  v({"split_seed", "chooses the examples for validation and test"}, c.data.split_seed);
+  v({"split_seed", "chooses the labelled examples for validation and test"}, c.data.split_seed);
   v({"cache", "keep the tokens of a text for the next run", nullptr, false}, c.data.cache);
 
   for (MixedSet& set : c.mix) {
@@ -218,9 +221,12 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"activation", "of the feed-forward network", "gelu_tanh, of an encoder gelu"}, activation,
     Choices{"gelu_tanh", "gelu", "gelu_quick", "relu", "relu_squared", "silu"});
   m.activation = activation_from_name(activation);
-  v({"dropout", "of embeddings, attention and residual branches"}, m.residual_dropout,
+  v({"dropout", "of residual branches, and of embeddings and attention where nothing else is said"},
+    m.residual_dropout, Range<double>{0, 0.95});
+  v({"attention_dropout", "of the probabilities of attention", "dropout"}, m.attention.dropout,
     Range<double>{0, 0.95});
-  m.attention.dropout = m.embedding_dropout = m.residual_dropout;
+  v({"embedding_dropout", "of the sum of embeddings", "dropout"}, m.embedding_dropout,
+    Range<double>{0, 0.95});
   std::string placement = name_of(m.norm_placement), positions = name_of(m.positions);
   v({"norm",
      "pre: x + f(norm(x)); post: norm(x + f(x)); sandwich: x + norm(f(norm(x))); branch: x + norm(f(x))",

@@ -92,7 +92,7 @@ void settle_head(TrainConfig& c, const Given& given) {
 
 // What is said of rotary positions once the heads are known. `before`: the context of the model that the run
 // begins with.
-void settle_rotary(ModelSpec& m, const Given& given, int64_t before) {
+void settle_rotary(ModelSpec& m, const Given& given, int64_t before, RotaryScaling scaled_before) {
   RotarySpec& r = m.attention.rotary;
   if (m.positions != Positions::rotary) return;
   const std::vector<int64_t>& sizes = m.attention.head_sizes;
@@ -100,7 +100,7 @@ void settle_rotary(ModelSpec& m, const Given& given, int64_t before) {
   if (!given("model.rotary_width") && r.width == 0) r.width = narrowest / 2 * 2;
   if (r.scaling == RotaryScaling::none || r.scaling == RotaryScaling::linear) return;
   if (!given("model.rotary_original_context") && r.original_context == 0) r.original_context = before;
-  if (r.scaling != RotaryScaling::yarn) return;
+  if (r.scaling != RotaryScaling::yarn || scaled_before == RotaryScaling::yarn) return;
   if (!given("model.rotary_high") && r.high == RotarySpec().high) r.high = 32;
   if (!given("model.rotary_magnitude") && r.magnitude == 1) r.magnitude = 0.1 * std::log(r.factor) + 1;
 }
@@ -443,7 +443,13 @@ void settle(TrainConfig& c, const ReadConfig& read) {
     if (!given("model.init_std") && m.architecture != Architecture::decoder)
       m.init_std = 1 / std::sqrt(static_cast<float>(m.width));
   }
-  settle_rotary(m, given, c.from.empty() ? m.context : from.context);
+  const bool fresh = c.from.empty();
+  settle_rotary(m, given, fresh ? m.context : from.context,
+                fresh ? RotaryScaling::none : from.attention.rotary.scaling);
+  if (fresh || given("model.dropout")) {
+    if (!given("model.attention_dropout")) m.attention.dropout = m.residual_dropout;
+    if (!given("model.embedding_dropout")) m.embedding_dropout = m.residual_dropout;
+  }
   settle_objective(c, given, path);
   settle_order(c, given, path);
   settle_head(c, given);

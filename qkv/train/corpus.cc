@@ -14,6 +14,7 @@
 #include "qkv/io/model_dir.h"
 #include "qkv/text/template.h"
 #include "qkv/text/trainer.h"
+#include "qkv/text/unicode.h"
 
 namespace qkv {
 namespace {
@@ -182,7 +183,13 @@ text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const s
 
 text::Tokenizer tokenizer_for(const TrainConfig& config, const Origin* given,
                               const std::function<text::Tokenizer()>& trained) {
-  if (given != nullptr) return given->tokenizer;
+  if (given != nullptr) {
+    const auto size = static_cast<int64_t>(given->tokenizer.vocab_size());
+    check(config.from.empty() || size <= config.model.vocab_size,
+          "model.from: the tokenizer of {} has {} tokens, its model {}", config.from, size,
+          config.model.vocab_size);
+    return given->tokenizer;
+  }
   if (config.tokenizer.path.empty()) return trained();
   const auto tokenizer = text::Tokenizer::load(config.tokenizer.path);
   const std::string& source = config.tokenizer.source_path;
@@ -336,24 +343,41 @@ SequenceEnds sequence_ends(const text::Tokenizer& tokenizer, const Origin* given
   return ends_between(tokenizer, id_of("<s>"), id_of("</s>"));
 }
 
+std::string PairTexts::place(size_t pair) const {
+  const auto file = std::upper_bound(first_of_file.begin(), first_of_file.end(), first + pair) - 1;
+  return fmt::format("{}:{}", files[static_cast<size_t>(file - first_of_file.begin())], lines[pair]);
+}
+
 PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<std::string>& targets,
                      const DataConfig& data) {
   PairTexts out;
-  out.path = fmt::format("{}", fmt::join(files, ", "));
+  out.files = files;
   check(targets.empty() || targets.size() == files.size(),
-        "{}: {} files need as many with their translations, got {}", out.path, files.size(), targets.size());
+        "{}: {} files need as many with their translations, got {}", fmt::join(files, ", "), files.size(),
+        targets.size());
   // Texts go to a file as they come, and are looked at where it is mapped.
   ScratchFile texts(CorpusCache(data.cache).scratch_folder());
   std::vector<std::pair<size_t, size_t>> sizes;
-  const auto add = [&](std::string_view source, std::string_view target) {
-    if (source.empty() || target.empty()) return;
+  const auto is_empty = [](std::string_view text) {
+    return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+  };
+  const auto add = [&](std::string_view source, std::string_view target, int64_t line) {
+    if (is_empty(source) || is_empty(target)) {
+      ++out.left_out;
+      return;
+    }
+    out.lines.push_back(line);
     for (const std::string_view part : {std::string_view(data.prefix), source, target})
       texts.write(part.data(), part.size());
     sizes.emplace_back(data.prefix.size() + source.size(), target.size());
   };
   for (size_t f = 0; f < files.size(); ++f) {
+    out.first_of_file.push_back(sizes.size());
     if (!targets.empty()) {
-      for_each_parallel_line(files[f], targets[f], add);
+      int64_t line = 0;
+      for_each_parallel_line(files[f], targets[f], [&](std::string_view source, std::string_view target) {
+        add(source, target, ++line);
+      });
       continue;
     }
     size_t from = 0, to = 0;
@@ -363,7 +387,7 @@ PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<st
           from = head.column(data.source_column);
           to = head.column(data.target_column);
         },
-        [&](const std::vector<std::string>& row, int64_t) { add(row[from], row[to]); });
+        [&](const std::vector<std::string>& row, int64_t line) { add(row[from], row[to], line); });
   }
   const auto file = texts.mapped();
   size_t at = 0;
@@ -386,10 +410,15 @@ PairTexts split_off(PairTexts& pairs, double fraction) {
     to->erase(to->begin(), to->begin() + keep);
     from->resize(static_cast<size_t>(keep));
   }
+  out.lines.erase(out.lines.begin(), out.lines.begin() + keep);
+  pairs.lines.resize(static_cast<size_t>(keep));
+  out.first = static_cast<size_t>(keep);
+  out.left_out = 0;
   return out;
 }
 
-TokenStream tokenize_lines(const std::vector<std::string_view>& lines, const std::string& path,
+// One side of them.
+TokenStream tokenize_lines(const PairTexts& pairs, const std::vector<std::string_view>& lines,
                            const text::Tokenizer& tokenizer, const std::string& folder) {
   TokenFile tokens(folder);
   TextSize size;
@@ -398,9 +427,9 @@ TokenStream tokenize_lines(const std::vector<std::string_view>& lines, const std
     try {
       ids = tokenizer.encode(lines[i], false).ids;
     } catch (const Error& e) {
-      fail("{}: {}", path, e.what());
+      fail("{}: {}", pairs.place(i), e.what());
     }
-    check(!ids.empty(), "{}: '{}' gives no token", path, lines[i]);
+    check(!ids.empty(), "{}: '{}' gives no token", pairs.place(i), lines[i]);
     tokens.append(ids);
     tokens.end_document();
     size.add(lines[i]);
@@ -412,8 +441,8 @@ TokenStream tokenize_lines(const std::vector<std::string_view>& lines, const std
 
 PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokenizer, bool cache) {
   const std::string folder = CorpusCache(cache).scratch_folder();
-  return {tokenize_lines(texts.source, texts.path, tokenizer.of_sources(), folder),
-          tokenize_lines(texts.target, texts.path, tokenizer, folder)};
+  return {tokenize_lines(texts, texts.source, tokenizer.of_sources(), folder),
+          tokenize_lines(texts, texts.target, tokenizer, folder)};
 }
 
 namespace {
@@ -423,7 +452,7 @@ std::pair<PairTexts, PairTexts> train_and_valid_pairs(const DataConfig& data) {
   PairTexts train = read_pairs(data.train, data.train_target, data);
   PairTexts valid = data.valid.empty() ? split_off(train, data.valid_fraction)
                                        : read_pairs(data.valid, data.valid_target, data);
-  check(!train.source.empty(), "{}: there is no pair to learn from", train.path);
+  check(!train.source.empty(), "{}: there is no pair to learn from", fmt::join(train.files, ", "));
   return {std::move(train), std::move(valid)};
 }
 
@@ -446,10 +475,20 @@ TrainingTexts training_texts(const TrainConfig& config) {
 
 PairCorpus load_pairs(const TrainConfig& run, const Origin* given) {
   auto [train, valid] = train_and_valid_pairs(run.data);
-  const auto trained = [&, &train = train] {
+  const auto learned = [&, &train = train] {
     if (!run.tokenizer.separate) return train_tokenizer(run.tokenizer, both_sides(train), {run.objective});
     return train_tokenizer(run.tokenizer, train.target, {run.objective})
         .with_sources(train_tokenizer(run.tokenizer, train.source, {run.objective}));
+  };
+  const auto trained = [&, &train = train] {
+    try {
+      return learned();
+    } catch (const Error& e) {
+      for (size_t i = 0; i < train.source.size(); ++i)
+        for (const std::string_view side : {train.source[i], train.target[i]})
+          if (text::find_invalid_utf8(side) < side.size()) fail("{}: {}", train.place(i), e.what());
+      fail("{}: {}", fmt::join(run.data.train, ", "), e.what());
+    }
   };
   const text::Tokenizer tokenizer = tokenizer_for(run, given, trained);
   PairCorpus out{tokenizer,
@@ -459,6 +498,7 @@ PairCorpus load_pairs(const TrainConfig& run, const Origin* given) {
                  "",
                  {}};
   out.hash = hash_of_tokens(out.train.source) + hash_of_tokens(out.train.target);
+  out.left_out = train.left_out + valid.left_out;
   out.valid_texts = std::move(valid);
   return out;
 }

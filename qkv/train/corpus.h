@@ -50,12 +50,19 @@ EncoderTokens encoder_tokens(const text::Tokenizer& tokenizer);
 // Sources and their targets.
 struct PairTexts {
   std::vector<std::string_view> source, target;
-  std::string path;                   // of the files, for errors
-  std::shared_ptr<const void> owner;  // of the texts, which lie in a mapped file
+  std::vector<int64_t> lines = {};         // where each begins in its file, from 1
+  std::vector<std::string> files = {};     // all that were read
+  std::vector<size_t> first_of_file = {};  // the number that the first pair of each has
+  size_t first = 0;                        // and the first of these pairs
+  int64_t left_out = 0;                    // pairs with an empty side
+  std::shared_ptr<const void> owner;       // of the texts, which lie in a mapped file
+
+  // FILE:LINE of a pair.
+  std::string place(size_t pair) const;
 };
 
 // The rows of files, by the columns that `data` names, or the lines of files beside those of `targets`. Pairs
-// with an empty side are left out.
+// with an empty side, or one of white space, are left out.
 PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<std::string>& targets,
                      const DataConfig& data);
 // Their tokens lie in mapped files: with `cache` in the folder of the cache, else in that for temporary
@@ -69,6 +76,7 @@ struct PairCorpus {
   SequenceEnds ends;
   std::string hash;       // of the training tokens
   PairTexts valid_texts;  // what `valid` was before there were tokens
+  int64_t left_out = 0;   // pairs of both with an empty side
 };
 
 // Reads the files of a configuration; trains the tokenizer on both sides, or one on each, unless it is named

@@ -87,8 +87,12 @@ Evaluation evaluate(const Transformer& model, const PairStream& pairs, const Seq
                     int64_t tokens) {
   const NoGrad guard;
   Evaluation e;
-  e.characters = pairs.target.characters;
-  e.bytes = pairs.target.bytes;
+  const CutPairs cut = count_cut(pairs, ends, model.spec());
+  e.cut = std::max(cut.sources, cut.targets);
+  if (cut.targets == 0) {  // else nobody knows how many characters the predicted tokens are
+    e.characters = pairs.target.characters;
+    e.bytes = pairs.target.bytes;
+  }
   const std::vector<int64_t> lengths = pair_lengths(pairs, ends, model.spec().context);
   for (const std::vector<int64_t>& which : batches_by_length(lengths, tokens)) {
     const Batch b = pair_batch(pairs, which, ends, model.spec());

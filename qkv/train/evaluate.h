@@ -43,7 +43,8 @@ struct Evaluation {
 Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t batch, int64_t windows = 0,
                     int64_t length = 0);
 
-// Predicts every pair's target, about `tokens` tokens at a time. Characters and bytes are the targets'.
+// Predicts every pair's target, about `tokens` tokens at a time. Characters and bytes are the targets', or 0
+// where one is longer than the model can write.
 Evaluation evaluate(const Transformer& model, const PairStream& pairs, const SequenceEnds& ends,
                     int64_t tokens);
 

@@ -3,6 +3,7 @@
 #include "qkv/base/progress.h"
 #include "qkv/data/length_batches.h"
 #include "qkv/infer/predict.h"
+#include "qkv/text/unicode.h"
 #include "qkv/train/baseline.h"
 #include "qkv/train/corpus.h"
 #include "qkv/train/examples.h"
@@ -166,6 +167,9 @@ std::unique_ptr<Task> make_labelled(const TrainConfig& config, const Origin* giv
       return train_tokenizer(config.tokenizer, std::vector<std::string_view>(texts.begin(), texts.end()),
                              {config.objective});
     } catch (const Error& e) {
+      for (const Example& x : examples.train)
+        for (const std::string& text : texts_of({x}))
+          if (text::find_invalid_utf8(text) < text.size()) fail("{}: {}", x.place, e.what());
       fail("{}: {}", fmt::join(config.data.train, ", "), e.what());
     }
   };

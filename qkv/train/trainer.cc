@@ -340,6 +340,10 @@ class Run {
     const std::unique_ptr<Transformer> other = load_model(dir, DType::f32);
     const ModelSpec &a = model.spec(), &b = other->spec();
     const bool same_classes = a.output == b.output && a.labels == b.labels;
+    if (same_classes && family_for(a).model_type == family_for(b).model_type) {
+      model.parameters().kept = other->parameters().kept;
+      model.parameters().kept_rows = other->parameters().kept_rows;
+    }
     for (Parameter& p : model.parameters().all())
       if (const Parameter* q = other->parameters().find(p.name);
           q != nullptr && q->shape == p.shape && (same_classes || !p.name.starts_with("classifier."))) {

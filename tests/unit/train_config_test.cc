@@ -453,6 +453,39 @@ TEST_F(FromTest, TheBodyIsTheOtherModels) {
   EXPECT_EQ(c.model.pooling, Pooling::mean);
 }
 
+// What is not given stays the other model's, whatever the defaults of a fresh one are.
+TEST_F(FromTest, WhatIsNotSaidStays) {
+  const auto saved = [&](const ModelSpec& spec) {
+    Transformer model(spec);
+    model.parameters().draw(1, DType::f32);
+    save_model(from_, model);
+  };
+  ModelSpec spec = gpt2_spec(13, 8, 12, 2, 3);
+  spec.attention.dropout = 0.25F;
+  spec.embedding_dropout = 0.5F;
+  saved(spec);
+  const auto next = [&](std::vector<std::string> more) {
+    more.push_back("train.objective=next_token");
+    return from(more);
+  };
+  TrainConfig c = next({});
+  EXPECT_EQ(c.model.attention, spec.attention);
+  EXPECT_EQ(c.model.embedding_dropout, 0.5F);
+  EXPECT_EQ(to_toml(read(to_toml(c))), to_toml(c));
+  EXPECT_EQ(read(to_toml(c)).model.attention, spec.attention);
+  EXPECT_EQ(read(to_toml(c)).model.embedding_dropout, 0.5F);
+  c = next({"model.dropout=0.125", "model.embedding_dropout=0"});
+  EXPECT_EQ(c.model.attention.dropout, 0.125F);
+  EXPECT_EQ(c.model.embedding_dropout, 0);
+  spec = gpt2_spec(13, 8, 12, 2, 3);
+  spec.positions = Positions::rotary;
+  spec.attention.rotary = {
+      .width = 4, .scaling = RotaryScaling::yarn, .factor = 4, .original_context = 4, .low = 1, .high = 4};
+  saved(spec);
+  EXPECT_EQ(next({}).model.attention, spec.attention);
+  EXPECT_EQ(read(to_toml(next({}))).model.attention, spec.attention);
+}
+
 TEST_F(FromTest, MismatchesAreRefusedNamingTheKey) {
   const auto refuse = [&](const std::string& text, std::initializer_list<std::string> parts) {
     testing::expect_error<UsageError>([&] { from({"train.objective=classify", text}); }, parts);
