@@ -48,7 +48,8 @@ void run(const Options& o) {
   for_lines(o, "text", "", [&](const std::vector<InputLine>& lines) {
     std::vector<size_t> which;
     const std::vector<EncodedText> texts = encode_lines(o, m, lines, which, cut);
-    const auto found = fill_masks(*m.model, texts, mask, o.best, o.batch_tokens);
+    const auto found = fill_masks(*m.model, texts, mask, o.best, o.batch_tokens,
+                                  static_cast<int64_t>(m.tokenizer.vocab_size()));
     std::vector<std::string> out(lines.size(), o.json ? "{\"text\":null}\n" : "\n");
     for (size_t i = 0; i < which.size(); ++i) {
       // A mask beyond what the model reads stays.

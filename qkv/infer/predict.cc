@@ -102,7 +102,8 @@ Tensor embed_texts(const Transformer& model, const std::vector<EncodedText>& tex
 
 std::vector<std::vector<std::vector<Candidate>>> fill_masks(const Transformer& model,
                                                             const std::vector<EncodedText>& texts,
-                                                            int32_t mask, int64_t best, int64_t tokens) {
+                                                            int32_t mask, int64_t best, int64_t tokens,
+                                                            int64_t vocabulary) {
   std::vector<std::vector<std::vector<Candidate>>> out(texts.size());
   for_batches(
       model, texts, tokens,
@@ -115,7 +116,8 @@ std::vector<std::vector<std::vector<Candidate>>> fill_masks(const Transformer& m
         const Tensor logits = model.logits(select_rows(hidden, Tensor::of({std::ssize(rows)}, rows)));
         for (size_t m = 0; m < rows.size(); ++m) {
           const std::vector<double> p = probabilities_of(logits, static_cast<int64_t>(m));
-          std::vector<int32_t> order(p.size());
+          std::vector<int32_t> order(vocabulary > 0 ? std::min(p.size(), static_cast<size_t>(vocabulary))
+                                                    : p.size());
           std::iota(order.begin(), order.end(), 0);
           const auto kept = std::min<int64_t>(best, std::ssize(order));
           std::partial_sort(order.begin(), order.begin() + kept, order.end(),

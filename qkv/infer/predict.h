@@ -48,10 +48,11 @@ struct Candidate {
   double probability;
 };
 
-// The `best` most probable tokens for every mask of every text.
+// The `best` most probable tokens for every mask of every text, of ids below `vocabulary`: a tokenizer may
+// have fewer than its model; 0: of all.
 std::vector<std::vector<std::vector<Candidate>>> fill_masks(const Transformer& model,
                                                             const std::vector<EncodedText>& texts,
-                                                            int32_t mask, int64_t best,
-                                                            int64_t tokens = 4096);
+                                                            int32_t mask, int64_t best, int64_t tokens = 4096,
+                                                            int64_t vocabulary = 0);
 
 }  // namespace qkv

@@ -143,7 +143,8 @@ const Family& deberta_v2_family() {
       weights,
       "deberta.",
       [](const ModelSpec&, const std::string& name) {
-        return name.ends_with("embeddings.position_ids") || name.starts_with("cls.predictions.decoder.");
+        return name.ends_with("embeddings.position_ids") || name.starts_with("cls.predictions.decoder.") ||
+               name.starts_with("mask_predictions.");  // of its makers' other head
       }};
   return family;
 }

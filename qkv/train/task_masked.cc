@@ -53,7 +53,8 @@ class MaskedLanguageModelling : public TaskOfSequences {
     std::vector<text::TokenId> read(ids.begin() + 1, ids.end() - 1), written = read;
     EncodedText text;
     for (const int32_t id : ids) text.encoding.add(id, {0, 0}, 0);
-    const auto found = fill_masks(model, {text}, tokens_.mask, 1)[0];
+    const auto found = fill_masks(model, {text}, tokens_.mask, 1, config_.batch_tokens,
+                                  static_cast<int64_t>(tokenizer_.vocab_size()))[0];
     size_t m = 0;
     for (text::TokenId& id : written)
       if (id == tokens_.mask) id = found[m++].front().id;

@@ -161,9 +161,9 @@ TEST_F(BeamTest, ACertainSearchFindsNothingWorse) {
     options_.stop = BeamOptions::Stop::certain;
     const auto certain = beam_search(model, prompts, options_, sources_);
     for (size_t s = 0; s < sources_.size(); ++s) {
-      EXPECT_GE(certain[s][0].score, likely[s][0].score);
-      EXPECT_GE(certain[s][1].score, likely[s][1].score);
-      better += certain[s][0].score > likely[s][0].score;
+      for (size_t k = 0; k < 2; ++k)  // but for what roundings of other batches do
+        EXPECT_GE(certain[s][k].score, likely[s][k].score * (1 + 1e-5));
+      better += certain[s][0].score > likely[s][0].score * (1 - 1e-5);
     }
   }
   EXPECT_GT(better, 0);

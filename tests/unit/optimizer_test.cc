@@ -223,5 +223,29 @@ TEST(LearningRate, OtherSchedules) {
   EXPECT_EQ(learning_rate_at(c, 10, 10), 0.5);
 }
 
+TEST(LearningRate, FallsAsItsScheduleSays) {
+  ScheduleConfig c;
+  c.learning_rate = 1;
+  c.min_learning_rate = 0.25;
+  c.warmup_steps = 4;
+  c.name = "linear";
+  EXPECT_EQ(learning_rate_at(c, 4, 10), 1);
+  EXPECT_EQ(learning_rate_at(c, 8, 10), 0.5);
+  EXPECT_EQ(learning_rate_at(c, 10, 10), 0.25);
+  c.name = "inverse_sqrt";  // whatever the run's length (Vaswani et al. 2017, eq. 3)
+  EXPECT_EQ(learning_rate_at(c, 2, 10), 0.5);
+  EXPECT_EQ(learning_rate_at(c, 4, 10), 1);
+  EXPECT_EQ(learning_rate_at(c, 16, 10), 0.5);
+  EXPECT_EQ(learning_rate_at(c, 64, 1000), 0.25);
+  c.warmup_steps = 0;
+  EXPECT_EQ(learning_rate_at(c, 4, 10), 0.5);
+  c.name = "one_cycle";  // from a 25th of the rate up, and down to the least (Smith & Topin 2018)
+  c.warmup_steps = 4;
+  EXPECT_NEAR(learning_rate_at(c, 2, 10), (1 + 1.0 / 25) / 2, 1e-12);
+  EXPECT_EQ(learning_rate_at(c, 4, 10), 1);
+  EXPECT_NEAR(learning_rate_at(c, 7, 10), 0.625, 1e-12);
+  EXPECT_NEAR(learning_rate_at(c, 10, 10), 0.25, 1e-12);
+}
+
 }  // namespace
 }  // namespace qkv

@@ -185,6 +185,9 @@ TEST_F(PredictTest, EveryMaskIsFilled) {
     }
   }
   EXPECT_EQ(fill_masks(*m, texts_, kMask, 1000)[2][0].size(), 30u);  // no more than there are
+  const auto known = fill_masks(*m, texts_, kMask, 1000, 4096, 4)[2][0];
+  EXPECT_EQ(known.size(), 4u);  // a tokenizer knows fewer
+  for (const Candidate& c : known) EXPECT_LT(c.id, 4);
 }
 
 }  // namespace
