@@ -490,6 +490,24 @@ TEST_F(RunTest, CachedTokensEqualFreshOnesAndFollowTheText) {
   ::unsetenv("QKV_CACHE_DIR");
 }
 
+// The most bytes that two steps of a run had in tensors, `batch` windows of `context` random tokens each.
+// `prepare`: what is done to the model before its training is.
+double peak_of_two_steps(
+    const TrainConfig& c, int64_t batch, int64_t context, int64_t vocab,
+    void (*prepare)(Transformer&) = [](Transformer&) {}) {
+  trim_memory_pool();
+  const auto before = static_cast<double>(memory_use().in_use);
+  reset_peak_memory();
+  auto model = std::make_unique<Transformer>(c.model);
+  prepare(*model);
+  TrainingState t(std::move(model), c.step, c.compute(), 1, c.recompute);
+  TokenStream stream;
+  stream.append(random_ids(1, context + 1, vocab));
+  const Batch one = cut_windows(stream, std::vector<int64_t>(batch, 0), context);
+  for (int64_t step = 1; step <= 2; ++step) t.step({one}, step, 2);
+  return static_cast<double>(memory_use().peak) - before;
+}
+
 // The estimate of what a step needs, against the most there was in tensors.
 TEST_F(RunTest, TheMemoryPlanIsWhatAStepTakes) {
   std::vector<const char*> precisions = {"f32"};
@@ -502,17 +520,9 @@ TEST_F(RunTest, TheMemoryPlanIsWhatAStepTakes) {
         c.precision = precision;
         c.recompute = recompute;
         c.model = gpt2_spec(vocab, context, width, layers, 4);
-        trim_memory_pool();
-        const auto before = static_cast<double>(memory_use().in_use);
-        reset_peak_memory();
-        TrainingState t(std::make_unique<Transformer>(c.model), c.step, c.compute(), 1, recompute);
-        TokenStream stream;
-        stream.append(random_ids(1, context + 1, vocab));
-        const Batch one = cut_windows(stream, std::vector<int64_t>(batch, 0), context);
-        for (int64_t step = 1; step <= 2; ++step) t.step({one}, step, 2);
+        const double got = peak_of_two_steps(c, batch, context, vocab);
         const MemoryPlan plan = memory_plan(c, batch);
         const auto want = static_cast<double>(plan.total() - plan.program);
-        const double got = static_cast<double>(memory_use().peak) - before;
         EXPECT_NEAR(got / want, 1, 0.15)
             << precision << " " << recompute << " " << vocab << ": " << got << " of " << want;
       }
@@ -538,17 +548,9 @@ TEST_F(RunTest, TheMemoryPlanKnowsTables) {
       c.recompute = recompute;
       c.model = gpt2_spec(512, 128, 128, 4, 8);
       change(c.model);
-      trim_memory_pool();
-      const auto before = static_cast<double>(memory_use().in_use);
-      reset_peak_memory();
-      TrainingState t(std::make_unique<Transformer>(c.model), c.step, c.compute(), 1, recompute);
-      TokenStream stream;
-      stream.append(random_ids(1, 129, 512));
-      const Batch one = cut_windows(stream, std::vector<int64_t>(8, 0), 128);
-      for (int64_t step = 1; step <= 2; ++step) t.step({one}, step, 2);
+      const double got = peak_of_two_steps(c, 8, 128, 512);
       const MemoryPlan plan = memory_plan(c, 8);
       const auto want = static_cast<double>(plan.total() - plan.program);
-      const double got = static_cast<double>(memory_use().peak) - before;
       EXPECT_NEAR(got / want, 1, 0.2)
           << name_of(c.model.attention.relative.kind) << " " << recompute << ": " << got << " of " << want;
     }
@@ -576,20 +578,12 @@ TEST_F(RunTest, TheMemoryPlanKnowsWhatIsLearned) {
     else
       c.step.freeze = {"embedding.*", "decoder.block.0.*", "decoder.block.1.*", "decoder.block.2.*"};
     if (lora) c.model.lora.adapters = adapters_of(c.model);
-    trim_memory_pool();
-    const auto before = static_cast<double>(memory_use().in_use);
-    reset_peak_memory();
-    auto model = std::make_unique<Transformer>(c.model);
-    for (Parameter& p : model->parameters().all())
-      if (lora && !Adapters::is_adapter(p.name)) p.frozen = true;
-    TrainingState t(std::move(model), c.step, c.compute(), 1, false);
-    TokenStream stream;
-    stream.append(random_ids(1, 65, 512));
-    const Batch one = cut_windows(stream, std::vector<int64_t>(2, 0), 64);
-    for (int64_t step = 1; step <= 2; ++step) t.step({one}, step, 2);
+    const double got = peak_of_two_steps(c, 2, 64, 512, [](Transformer& model) {
+      for (Parameter& p : model.parameters().all())
+        p.frozen = model.spec().lora.any() && !Adapters::is_adapter(p.name);
+    });
     const MemoryPlan plan = memory_plan(c, 2);
     const auto want = static_cast<double>(plan.total() - plan.program);
-    const double got = static_cast<double>(memory_use().peak) - before;
     EXPECT_NEAR(got / want, 1, 0.2) << lora << ": " << got << " of " << want;
     EXPECT_LT(plan.total() - plan.program, (all - plan.program) / 2);
     EXPECT_GT(measure_step_seconds(c, 2), 0);
