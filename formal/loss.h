@@ -49,15 +49,22 @@ inline std::vector<Index> masked_positions(const Tokens& x_tilde, Index N_V) {
   return T_tilde;
 }
 
-// Algorithm 12, lines 7-9: -sum_{t in T~} log P[x[t], t], P from the masked x~, the targets from the original
-// x. 0 where nothing is masked.
+// Algorithm 12, lines 8 and 9: -sum_{t in T~} log P[x[t], t], P from x~, the targets from the original x. 0
+// where T~ is empty.
 template <typename T>
-T ELoss(const Tokens& x, const Tokens& x_tilde, const ETheta<T>& theta) {
+T MaskedLoss(const Tokens& x, const Tokens& x_tilde, const std::vector<Index>& T_tilde,
+             const ETheta<T>& theta) {
   using std::log;
   const Matrix<T> P = ETransformer(x_tilde, theta);
   T loss = 0;
-  for (const Index t : masked_positions(x_tilde, theta.hyper.N_V)) loss -= log(entry(P, at(x, t), t));
+  for (const Index t : T_tilde) loss -= log(entry(P, at(x, t), t));
   return loss;
+}
+
+// Algorithm 12, lines 7-9: what is predicted is what is masked.
+template <typename T>
+T ELoss(const Tokens& x, const Tokens& x_tilde, const ETheta<T>& theta) {
+  return MaskedLoss(x, x_tilde, masked_positions(x_tilde, theta.hyper.N_V), theta);
 }
 
 // Algorithm 13, lines 3-5.

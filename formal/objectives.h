@@ -1,7 +1,8 @@
 #pragma once
 
-// Losses that the paper leaves to others, in its notation: prefix language modelling, permutation language
-// modelling, and heads of classes over Algorithm 9. Sums over positions, of one sequence.
+// Losses that the paper leaves to others, in its notation: BERT's pre-training, prefix language modelling,
+// permutation language modelling, texts that an encoder-decoder restores, heads of classes over Algorithm 9,
+// and vectors of sequences. Sums over positions, of one sequence, where nothing else is said.
 
 #include <cmath>
 #include <vector>
@@ -13,6 +14,30 @@
 #include "formal/transformer.h"
 
 namespace qkv::formal {
+
+// Masked language modelling by BERT's rule (Devlin et al. 2019, section 3.1): each token is chosen with
+// probability p_mask; of the chosen ones 80% become mask_token, 10% a random token and 10% stay. T~ are the
+// positions of the chosen ones, which x~ alone does not tell. uniform() returns the next uniform number in
+// [0, 1): one for each token, two more for each chosen one.
+struct Chosen {
+  Tokens x_tilde;
+  std::vector<Index> T_tilde;
+};
+template <typename Uniform>
+Chosen choose_by_BERT(const Tokens& x, Index N_V, double p_mask, Uniform&& uniform) {
+  Chosen c{x, {}};
+  for (Index t = 1; t <= length(x); ++t) {
+    if (uniform() >= p_mask) continue;
+    c.T_tilde.push_back(t);
+    const double what = uniform(), which = uniform();
+    int& token = c.x_tilde[static_cast<std::size_t>(t - 1)];
+    if (what < 0.8)
+      token = mask_token(N_V);
+    else if (what < 0.9)
+      token = 1 + static_cast<int>(which * static_cast<double>(N_V));
+  }
+  return c;
+}
 
 // Prefix language modelling (Liu et al. 2018; Raffel et al. 2020): the first l_p tokens of x are given, and
 // the rest predicted: -sum_{t=l_p}^{l-1} log P[x[t+1], t]. Sequence to sequence with Algorithm 10 is this of
@@ -56,6 +81,74 @@ T PermutationLoss(const Tokens& x, const std::vector<Index>& z, const ETheta<T>&
   return loss;
 }
 
+// Positions [begin, end) of a sequence, from 1; begin = end: none, before that position.
+struct Span {
+  Index begin, end;
+};
+
+// Span corruption (Raffel et al. 2020, section 3.1.4, T5): what the encoder reads, x with the i-th of its
+// spans, in order, replaced by the sentinel s[i] ...
+inline Tokens without_spans(const Tokens& x, const std::vector<Span>& spans, const Tokens& s) {
+  Tokens z;
+  Index t = 1;
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    for (; t < spans[i].begin; ++t) z.push_back(at(x, t));
+    z.push_back(s[i]);
+    t = spans[i].end;
+  }
+  for (; t <= length(x); ++t) z.push_back(at(x, t));
+  return z;
+}
+// ... and what the decoder is to write: each sentinel followed by its span.
+inline Tokens spans_alone(const Tokens& x, const std::vector<Span>& spans, const Tokens& s) {
+  Tokens y;
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    y.push_back(s[i]);
+    for (Index t = spans[i].begin; t < spans[i].end; ++t) y.push_back(at(x, t));
+  }
+  return y;
+}
+
+// Denoising (Lewis et al. 2020, section 2.2, BART): x with its sentences in another order; then each span,
+// even an empty one, replaced by one mask (infilling), and the tokens at `deleted` left out. The decoder is
+// to write x. sentences: those of x in their new order; spans and deleted are of the text so ordered, apart
+// from each other, in order.
+inline Tokens noised(const Tokens& x, const std::vector<Span>& sentences, const std::vector<Span>& spans,
+                     const std::vector<Index>& deleted, int mask) {
+  Tokens y;
+  for (const Span& s : sentences)
+    for (Index t = s.begin; t < s.end; ++t) y.push_back(at(x, t));
+  Tokens z;
+  std::size_t i = 0, d = 0;
+  for (Index t = 1; t <= length(y) + 1; ++t) {
+    for (; i < spans.size() && spans[i].begin == t; ++i) {
+      z.push_back(mask);
+      t = spans[i].end;
+    }
+    if (t > length(y)) break;
+    if (d < deleted.size() && deleted[d] == t)
+      ++d;
+    else
+      z.push_back(at(y, t));
+  }
+  return z;
+}
+
+// Lines 3-5 of Algorithm 11 of such pairs, as of all pairs z, x: the encoder reads z eos_token, the decoder
+// bos_token x, and predicts x eos_token.
+template <typename T>
+T RestorationLoss(const Tokens& z, const Tokens& x, const EDTheta<T>& theta) {
+  using std::log;
+  const Index N_V = theta.hyper.N_V;
+  Tokens z_eos = z;
+  z_eos.push_back(eos_token(N_V));
+  const Tokens whole = with_bos_and_eos(x, N_V), read(whole.begin(), whole.end() - 1);
+  const Matrix<T> P = EDTransformer(z_eos, read, theta);
+  T loss = 0;
+  for (Index t = 1; t <= length(read); ++t) loss -= log(entry(P, at(whole, t + 1), t));
+  return loss;
+}
+
 // theta of Algorithm 9 with a head of N_C classes (Devlin et al. 2019, sections 3.2 and 4): W_c [N_C x d_e],
 // b_c [N_C], and BERT's pooler W_pool [d_e x d_e], b_pool [d_e].
 template <typename T>
@@ -95,6 +188,60 @@ T ClassLoss(const Tokens& x, int c, const ClassTheta<T>& theta) {
   const Matrix<T> scores = affine(theta.W_c, pooled, theta.b_c);
   const Matrix<T> P = softmax(scores);
   return -log(entry(P, c, 1));
+}
+
+// BERT's pre-training (Devlin et al. 2019, section 3.1 and appendix A.2): the mean loss of the chosen tokens
+// of a batch and the mean loss of which of two texts follow each other, class c, read from the same x~.
+struct BERTExample {
+  Tokens x;
+  Chosen chosen;
+  int c;
+};
+template <typename T>
+T BERTLoss(const std::vector<BERTExample>& batch, const ClassTheta<T>& theta) {
+  T masked = 0, next = 0;
+  double count = 0;
+  for (const BERTExample& e : batch) {
+    masked += MaskedLoss<T>(e.x, e.chosen.x_tilde, e.chosen.T_tilde, theta);
+    next += ClassLoss(e.chosen.x_tilde, e.c, theta);
+    count += static_cast<double>(e.chosen.T_tilde.size());
+  }
+  return masked / T(count) + next / T(static_cast<double>(batch.size()));
+}
+
+// The vector of a sequence, of length 1: the mean of what Algorithm 9 encodes.
+template <typename T>
+Vector<T> embedded(const Tokens& x, const ETheta<T>& theta) {
+  using std::sqrt;
+  const Matrix<T> X = ETransformer_encode<T>(x, theta);
+  Vector<T> v = Vector<T>::Constant(X.rows(), T(0));
+  T square = 0;
+  for (Index i = 0; i < X.rows(); ++i) {
+    for (Index t = 0; t < X.cols(); ++t) v(i) += X(i, t) / static_cast<double>(X.cols());
+    square += v(i) * v(i);
+  }
+  return v / T(sqrt(square));
+}
+
+// Vectors that find each other (van den Oord et al. 2018, InfoNCE; both ways, Radford et al. 2021): of pairs
+// x_i, y_i the mean of -log P that x_i finds y_i among all y, and y_i x_i among all x, by a softmax over
+// inner products of their vectors divided by tau. A sum over pairs.
+template <typename T>
+T ContrastiveLoss(const std::vector<Tokens>& x, const std::vector<Tokens>& y, double tau,
+                  const ETheta<T>& theta) {
+  using std::log;
+  const auto n = static_cast<Index>(x.size());
+  Matrix<T> S(n, n);
+  for (Index i = 0; i < n; ++i)
+    for (Index j = 0; j < n; ++j)
+      S(i, j) = embedded(x[static_cast<std::size_t>(i)], theta)
+                    .cwiseProduct(embedded(y[static_cast<std::size_t>(j)], theta))
+                    .sum() /
+                tau;
+  const Matrix<T> of_x = softmax(Matrix<T>(S.transpose())), of_y = softmax(S);  // down the columns
+  T loss = 0;
+  for (Index i = 0; i < n; ++i) loss -= (log(of_x(i, i)) + log(of_y(i, i))) / T(2);
+  return loss;
 }
 
 // -sum_t log P[c[t], t] of each token's class: P = softmax(W_c X + b_c 1^T).

@@ -22,7 +22,8 @@ enum class NormPlacement { pre, post, sandwich, branch, none };
 // Attention and the perceptron one after the other, both of the same X, or of the same normalised X; or of
 // two streams: X_1 + f(X_2), then X_2 + g(that) (Gomez et al. 2017, eq. 8; Kitaev et al. 2020).
 enum class Branches { serial, parallel, one_norm, reversible };
-enum class QueryKeyNorm { none, heads, whole };
+// heads, whole: RMSnorm; layer, layer_heads: layer_norm of each head, by the same or by its own weights.
+enum class QueryKeyNorm { none, heads, whole, layer, layer_heads };
 
 // What scores know of distances by vectors (Shaw et al. 2018; Huang et al. 2020; Dai et al. 2019; He et al.
 // 2021).
@@ -65,7 +66,7 @@ struct VariedHyperparameters : Hyperparameters {
   Index d_rot = 0;               // of queries and keys, entries that are turned (RoPE)
   bool interleaved = false;      // pairs 2i - 1, 2i instead of i, i + d_rot / 2
   double theta_base = 10000;     // of the angles
-  bool alibi = false;
+  bool alibi = false, alibi_scaled = false;  // scaled: as scores are
   Index distances = 0;  // each head has a number for so many distances, the last for all beyond; 0: none
   RelativeAttention relative = RelativeAttention::none;
   Index l_rel = 0;    // tokens farther than this count as this far; 0 (Transformer-XL): none does
@@ -147,7 +148,7 @@ NormalizationParameters<T> varied_norm(NormKind kind, Index d) {
 template <typename T>
 struct VariedLayer {
   MHAttentionParameters<T> W;
-  Vector<T> gamma_q, gamma_k;                                 // of the norms of queries and keys
+  Vector<T> gamma_q, gamma_k, beta_q, beta_k;                 // of the norms of queries and keys
   NormalizationParameters<T> norm1, norm2, branch1, branch2;  // branch: norm' above
   Vector<T> sink;                                             // [H]
   Matrix<T> A;                 // [d_attn x l_rel + 1] of Shaw: column d + 1 is of distance d
@@ -205,11 +206,13 @@ struct VariedLayer {
     }
     if (h.d_shared > 0) shared = VariedPerceptron<T>(h, h.d_shared, h.mlp_bias);
     if (h.shared_gated) w_shared = Matrix<T>::Constant(1, h.d_e, T(0));
-    const bool whole = h.query_key_norm == QueryKeyNorm::whole;
+    const bool of_all =
+        h.query_key_norm == QueryKeyNorm::whole || h.query_key_norm == QueryKeyNorm::layer_heads;
     if (h.query_key_norm != QueryKeyNorm::none) {
-      gamma_q = Vector<T>::Constant(h.d_attn * (whole ? h.H : 1), T(0));
-      gamma_k = Vector<T>::Constant(h.d_attn * (whole ? h.H_kv : 1), T(0));
+      gamma_q = Vector<T>::Constant(h.d_attn * (of_all ? h.H : 1), T(0));
+      gamma_k = Vector<T>::Constant(h.d_attn * (of_all ? h.H_kv : 1), T(0));
     }
+    if (h.query_key_norm == QueryKeyNorm::layer) beta_q = beta_k = gamma_q;
     const bool outer = h.placement == NormPlacement::branch || h.placement == NormPlacement::sandwich;
     const bool inner = h.placement != NormPlacement::branch && h.placement != NormPlacement::none;
     if (inner) norm1 = varied_norm<T>(h.norm_kind, h.d_e);
@@ -230,6 +233,8 @@ struct VariedLayer {
     MHAttentionParameters<T>::visit(prefix + "W.", f, p.W...);
     visit_parameter(prefix + "gamma_q", f, p.gamma_q...);
     visit_parameter(prefix + "gamma_k", f, p.gamma_k...);
+    visit_parameter(prefix + "beta_q", f, p.beta_q...);
+    visit_parameter(prefix + "beta_k", f, p.beta_k...);
     NormalizationParameters<T>::visit(prefix, "1", f, p.norm1...);
     NormalizationParameters<T>::visit(prefix, "2", f, p.norm2...);
     NormalizationParameters<T>::visit(prefix, "_branch1", f, p.branch1...);
@@ -495,15 +500,20 @@ Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, cons
     K.middleRows(h.first_row(i / group + 1) - k.rows(), k.rows()) = k;
   }
   if (h.query_key_norm != QueryKeyNorm::none) {
-    const auto normed = [&](Matrix<T>& M, const Vector<T>& gamma) {
+    const bool whole = h.query_key_norm == QueryKeyNorm::whole,
+               rms = whole || h.query_key_norm == QueryKeyNorm::heads;
+    const auto normed = [&](Matrix<T>& M, const Vector<T>& gamma, const Vector<T>& beta) {
+      const Index d = whole ? M.rows() : h.d_attn;
       for (Index t = 1; t <= l; ++t)
-        for (Index r = 0; r < M.rows(); r += gamma.size()) {
-          const Vector<T> e = column(M, t).segment(r, gamma.size());
-          column(M, t).segment(r, gamma.size()) = RMSnorm(e, gamma, h.epsilon);
+        for (Index r = 0; r < M.rows(); r += d) {
+          const Vector<T> e = column(M, t).segment(r, d),
+                          its_own = gamma.size() == d ? gamma : Vector<T>(gamma.segment(r, d));
+          column(M, t).segment(r, d) =
+              rms ? RMSnorm(e, its_own, h.epsilon) : layer_norm(e, its_own, beta, h.epsilon);
         }
     };
-    normed(Q, layer.gamma_q);
-    normed(K, layer.gamma_k);
+    normed(Q, layer.gamma_q, layer.beta_q);
+    normed(K, layer.gamma_k, layer.beta_k);
   }
   const Index terms = h.relative == RelativeAttention::disentangled ? 1 + h.by_content + h.by_position : 1;
   Matrix<T> Y(layer.W.W_o.cols(), l);
@@ -521,7 +531,9 @@ Matrix<T> varied_attention(const Matrix<T>& X, const VariedLayer<T>& layer, cons
         entry(S, t_z, t_x) += T(scale) * entry(S_distance, t_z, t_x);
         if (h.distances > 0 && t_z <= t_x)
           entry(S, t_z, t_x) += entry(B, std::min(t_x - t_z + 1, h.distances), i + 1);
-        if (h.alibi) entry(S, t_z, t_x) -= alibi_slope(i + 1, h.H) * static_cast<double>(std::abs(t_x - t_z));
+        if (h.alibi)
+          entry(S, t_z, t_x) -= alibi_slope(i + 1, h.H) * static_cast<double>(std::abs(t_x - t_z)) *
+                                (h.alibi_scaled ? scale : 1);
         if (!entry(Mask, t_z, t_x)) entry(S, t_z, t_x) = T(-std::numeric_limits<double>::infinity());
       }
     if (h.sinks) {  // one more row, whose probabilities no value has

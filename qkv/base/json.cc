@@ -161,6 +161,12 @@ std::vector<int64_t> JsonField::integers() const {
   return out;
 }
 
+std::vector<double> JsonField::numbers() const {
+  std::vector<double> out;
+  for (size_t i = 0; i < size(); ++i) out.push_back(at(i).number());
+  return out;
+}
+
 std::string JsonField::string_or(std::string_view key, const std::string& otherwise) const {
   const auto field = find(key);
   return field ? field->string() : otherwise;

@@ -46,6 +46,7 @@ class JsonField {
   int64_t integer(int64_t least, int64_t most) const;
   double number() const;                  // finite
   std::vector<int64_t> integers() const;  // of an array
+  std::vector<double> numbers() const;    // likewise
   const Json& object() const;
 
   // Of the member `key`, or `otherwise` where it is absent or null.

@@ -35,7 +35,7 @@ std::vector<Module> modules_of(const ModelSpec& given) {
   for (const Parameter& p : model.parameters().all()) parameters[p.name] = &p;
   std::vector<Module> out;
   constexpr std::string_view kEnd = ".weight";
-  for (const WeightName& w : family_for(spec).weights(spec)) {
+  for (const WeightName& w : weights_of(family_for(spec), spec)) {
     const Parameter& p = *parameters.at(w.engine);
     if (!p.product || !w.file.ends_with(kEnd)) continue;
     const int64_t rows = w.rows > 0 ? w.rows : p.shape[0];
@@ -206,7 +206,7 @@ void load_adapters(const std::string& dir, Transformer& model, const Transformer
     b.value = ordered(take(e.b, b.shape), e.row_order, false);
   }
   // What else was learnt: a head.
-  for (const WeightName& w : family_for(model.spec()).weights(model.spec())) {
+  for (const WeightName& w : weights_of(family_for(model.spec()), model.spec())) {
     Parameter& p = *parameters.find(w.engine);
     const std::string name = kPrefix + w.file;
     if (w.rows == 0 && !w.transposed && w.shape.empty() && file.tensors.contains(name))
@@ -244,7 +244,7 @@ void save_adapters(const std::string& dir, const Transformer& model) {
     tensors.emplace_back(e.b, ordered(value(*parameters.at(Adapters::name_of_b(e.spec))), e.row_order, true));
   }
   std::vector<std::string> heads;
-  for (const WeightName& w : family_for(spec).weights(spec)) {
+  for (const WeightName& w : weights_of(family_for(spec), spec)) {
     const Parameter& p = *parameters.at(w.engine);
     if (p.frozen || Adapters::is_adapter(p.name)) continue;
     check(w.rows == 0 && !w.transposed && w.shape.empty(), "adapter: '{}' cannot be saved beside one",
@@ -266,7 +266,7 @@ void save_adapters(const std::string& dir, const Transformer& model) {
                         {"fan_in_fan_out", false},
                         {"inference_mode", true}};
   if (lora.targets == std::vector<std::string>{kAllLinear}) config["target_modules"] = kAllLinear;
-  for (const WeightName& w : family_for(spec).weights(spec))
+  for (const WeightName& w : weights_of(family_for(spec), spec))
     if (w.transposed) config["fan_in_fan_out"] = true;
   write_file_atomically(dir + kConfig, config.dump(2) + "\n");
   write_safetensors(dir + kWeights, tensors, {{"format", "pt"}});

@@ -91,14 +91,15 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
   for (const WeightName& w : names) {
     Parameter* p = model.parameters().find(w.engine);
     check(p != nullptr, "{}: '{}' has no parameter '{}'", from.path, w.file, w.engine);
-    if (w.file.empty()) {
+    const auto it = w.file.empty() ? from.file.tensors.end() : find_tensor(from.file, w, from.prefix);
+    if (w.file.empty() || (w.optional && it == from.file.tensors.end())) {
       if (!p->value.defined()) p->value = Tensor::zeros(p->shape, DType::f32);
-      std::memset(static_cast<std::byte*>(p->value.raw()) + w.first_row * (p->value.bytes() / p->shape[0]), 0,
-                  static_cast<size_t>(w.rows * (p->value.bytes() / p->shape[0])));
-      filled[p] += w.rows;
+      const int64_t rows = w.rows > 0 ? w.rows : p->shape[0], row = p->value.bytes() / p->shape[0];
+      std::memset(static_cast<std::byte*>(p->value.raw()) + w.first_row * row, 0,
+                  static_cast<size_t>(rows * row));
+      filled[p] += rows;
       continue;
     }
-    const auto it = find_tensor(from.file, w, from.prefix);
     check(it != from.file.tensors.end(), "{}: tensor '{}' is missing", from.path, w.file);
     const Tensor& stored = it->second;
     const std::string at = from.path + ": tensor '" + it->first + "'";

@@ -1,5 +1,7 @@
 #include "qkv/io/family.h"
 
+#include "qkv/io/family_parts.h"
+
 namespace qkv {
 namespace {
 
@@ -36,16 +38,75 @@ ModelSpec essence(ModelSpec s) {
   s.experts.choice_rate = defaults.experts.choice_rate;  // of training
   if (s.classes() == 0) s.head_dropout = 0;
   if (s.output == Output::tokens && s.labels.empty()) s.pooling = defaults.pooling;
+  if (s.architecture == Architecture::decoder) s.head_dropout = 0;  // of training: their files have none
   return s;
 }
+
+// What the names of a decoder's classes begin with.
+std::string base_of(const Family& family) {
+  const std::string& name = family.language_model;
+  for (const std::string_view end : {"ForCausalLM", "LMHeadModel"})
+    if (name.ends_with(end)) return name.substr(0, name.size() - end.size());
+  return name;
+}
+
+// Which head a decoder's "architectures" names: the unembedding, or classes.
+void read_decoder_head(const Family& family, const JsonField& c, ModelSpec& s) {
+  const auto list = c.find("architectures");
+  if (!list || list->size() == 0) return;
+  const std::string name = list->at(0).string(), base = base_of(family),
+                    classes = base + "ForSequenceClassification";
+  if (name == family.language_model || name == base + "Model") return;
+  check(!family.classifier.empty() && name == classes, "{}: architectures: '{}' is not supported ({}{} {})",
+        c.place(), name, family.language_model, family.classifier.empty() ? "" : " and " + classes,
+        family.classifier.empty() ? "is" : "are");
+  check(s.embedding_width == 0, "{}: {} of embeddings of another width is not supported", c.place(), classes);
+  s.output = Output::sequence_classes;
+  s.labels = read_labels(c);
+  s.pooling = Pooling::last;
+  s.classifier_bias = s.unembedding_bias = false;
+  s.tied = true;
+}
+
+bool tells_classes(const Family& family, const ModelSpec& s) {
+  return !family.language_model.empty() && s.output == Output::sequence_classes;
+}
+
+}  // namespace
+
+ModelSpec spec_of(const Family& family, const JsonField& config) {
+  ModelSpec s = family.read_config(config);
+  if (!family.language_model.empty()) read_decoder_head(family, config, s);
+  return s;
+}
+
+OrderedJson config_of(const Family& family, const ModelSpec& spec) {
+  OrderedJson config = family.write_config(spec);
+  if (tells_classes(family, spec)) {
+    config["architectures"] = {base_of(family) + "ForSequenceClassification"};
+    write_labels(spec, config);
+  }
+  return config;
+}
+
+std::vector<WeightName> weights_of(const Family& family, const ModelSpec& spec) {
+  std::vector<WeightName> names = family.weights(spec);
+  if (tells_classes(family, spec)) {
+    std::erase_if(names, [](const WeightName& w) { return w.engine.starts_with("unembedding."); });
+    names.push_back({"classifier.weight", family.classifier + ".weight"});
+  }
+  return names;
+}
+
+namespace {
 
 // Whether a family's config.json says all about a spec: what is read from it is what was written.
 bool describes(const Family& family, const ModelSpec& spec) {
   if (&family == &native_family()) return true;
   if (!family.expresses(spec)) return false;
   try {
-    const Json json = Json::parse(family.write_config(spec).dump());
-    return essence(family.read_config(JsonField(json, "config.json"))) == essence(spec);
+    const Json json = Json::parse(config_of(family, spec).dump());
+    return essence(spec_of(family, JsonField(json, "config.json"))) == essence(spec);
   } catch (const Error&) {
     return false;
   }

@@ -22,6 +22,7 @@ struct WeightName {
   std::string also = "";            // another name that files have for it
   std::vector<int64_t> shape = {};  // the file's, where it has these elements in another one
   std::vector<int64_t> row_order = {};  // of the engine's rows, which the file's is; empty: the same
+  bool optional = false;                // 0 where a file does not have it
 };
 
 // How one kind of model directory is read and written: its config.json and its names of tensors.
@@ -37,7 +38,16 @@ struct Family {
   std::string prefix;
   // True for tensors that files carry though they are no parameters (masks, say).
   bool (*ignores)(const ModelSpec& spec, const std::string& name);
+  Activation pooler = Activation::tanh;  // of a new classifier's
+  // Of decoders: the class that "architectures" names, and what one that tells the classes of sequences calls
+  // their tensor; empty: there is none, or the config's reader looks itself.
+  std::string language_model = "", classifier = "";
 };
+
+// What a config.json of this family says, heads included. Throws Error naming the file and the field.
+ModelSpec spec_of(const Family& family, const JsonField& config);
+OrderedJson config_of(const Family& family, const ModelSpec& spec);
+std::vector<WeightName> weights_of(const Family& family, const ModelSpec& spec);
 
 // The family that a config.json's model_type names. Throws Error listing those that are supported.
 const Family& family_of(const JsonField& config);

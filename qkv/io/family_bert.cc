@@ -28,7 +28,7 @@ bool is_bert(const ModelSpec& s) {
          a.kv_heads == a.heads && a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && !s.gated &&
          s.feed_forward_bias && s.normalization == Normalization::layer && !s.unembedding_scaled &&
          s.embedding_dropout == s.residual_dropout && (s.pooling == Pooling::first || tokens) &&
-         (!tokens || (s.tied && s.head_width == (s.embedding_width > 0 ? s.embedding_width : s.width) &&
+         (!tokens || (s.head_width == (s.embedding_width > 0 ? s.embedding_width : s.width) &&
                       s.unembedding_bias && s.pooler == !s.labels.empty())) &&
          (s.output != Output::sequence_classes || s.pooler) && (s.output != Output::embedding || s.pooler) &&
          s.activation != Activation::tanh;
@@ -65,20 +65,24 @@ ModelSpec read_bert_like(const JsonField& c, const std::string& base, int64_t un
     s.embedding_projected_last = true;
   }
   check(!c.boolean_or("add_cross_attention", false), "{}: add_cross_attention: not supported", c.place());
-  check(c.boolean_or("tie_word_embeddings", true), "{}: tie_word_embeddings: only true is supported",
-        c.place());
   read_head(c, base, s);
+  if (s.output == Output::tokens) s.tied = c.boolean_or("tie_word_embeddings", true);
   return s;
 }
 
 ModelSpec read_roberta_like(const JsonField& c, const std::string& base) {
-  ModelSpec s = read_bert_like(c, base, kRobertaUnused);
-  check(c.integer_or("pad_token_id", kRobertaUnused - 1, 0, kMost) == kRobertaUnused - 1,
-        "{}: pad_token_id: only {} is supported, after which positions are counted", c.place(),
-        kRobertaUnused - 1);
-  check(s.output != Output::tokens || s.activation == Activation::gelu,
-        "{}: hidden_act: only gelu is supported, as the head has it", c.place());
+  ModelSpec first;
+  first.first_position = read_first_position(c);
+  ModelSpec s = read_bert_like(c, base, rows_before_first(first));
+  if (s.positions == Positions::learned) s.first_position = first.first_position;
+  set_head_activation(s, Activation::gelu);
   return s;
+}
+
+OrderedJson write_roberta_like(const ModelSpec& s, const char* type, const std::string& base) {
+  OrderedJson c = write_bert_like(s, type, base, rows_before_first(s));
+  c["pad_token_id"] = rows_before_first(s) - 1;
+  return c;
 }
 
 namespace {
@@ -114,6 +118,7 @@ OrderedJson write_bert_like(const ModelSpec& s, const char* type, const std::str
                         {"type_vocab_size", s.segments},
                         {"position_embedding_type", position_type(s)},
                         {"torch_dtype", "float32"}};
+  if (!s.tied) config["tie_word_embeddings"] = false;
   if (s.architecture == Architecture::decoder) {
     config["is_decoder"] = true;
     config["architectures"] = {base + "LMHeadModel"};
@@ -156,8 +161,8 @@ std::vector<WeightName> bert_like_weights(const ModelSpec& s, const std::string&
 bool is_extra(const ModelSpec& s, const std::string& name) {
   return name.ends_with("embeddings.position_ids") ||
          (s.positions != Positions::learned && name.ends_with("embeddings.position_embeddings.weight")) ||
-         name == "cls.predictions.decoder.weight" || name == "cls.predictions.decoder.bias" ||
-         name == "lm_head.decoder.weight" || name == "lm_head.decoder.bias" ||
+         name == "cls.predictions.decoder.bias" || name == "lm_head.decoder.bias" ||
+         (s.tied && (name == "cls.predictions.decoder.weight" || name == "lm_head.decoder.weight")) ||
          (s.labels.empty() && name.starts_with("cls.seq_relationship.")) ||
          (!s.pooler && name.find("pooler.dense.") != std::string::npos);
 }
@@ -169,6 +174,7 @@ std::vector<WeightName> weights_named_as_bert(const ModelSpec& s, const std::str
     n.linear("head", "cls.predictions.transform.dense");
     n.norm("head.norm", "cls.predictions.transform.LayerNorm");
     n.all.push_back({"unembedding.bias", "cls.predictions.bias"});
+    n.untied(s, "cls.predictions.decoder.weight");
     if (!s.labels.empty()) n.linear("classifier", "cls.seq_relationship");
   } else if (s.output == Output::span) {
     n.linear("classifier", "qa_outputs");
@@ -185,11 +191,12 @@ std::vector<WeightName> bert_weights(const ModelSpec& s) {
 }
 
 std::vector<WeightName> roberta_weights(const ModelSpec& s) {
-  WeightNames n{bert_like_weights(s, "roberta", kRobertaUnused)};
+  WeightNames n{bert_like_weights(s, "roberta", rows_before_first(s))};
   if (s.output == Output::tokens) {
     n.linear("head", "lm_head.dense");
     n.norm("head.norm", "lm_head.layer_norm");
     n.all.push_back({"unembedding.bias", "lm_head.bias"});
+    n.untied(s, "lm_head.decoder.weight");
   } else if (s.output == Output::span) {
     n.linear("classifier", "qa_outputs");
   } else if (s.output == Output::sequence_classes) {
@@ -201,6 +208,14 @@ std::vector<WeightName> roberta_weights(const ModelSpec& s) {
     n.linear("pooler", "roberta.pooler.dense");
   }
   return n.all;
+}
+
+// Of models whose heads are an unembedding, classes of a sequence or of tokens, and the ends of an answer.
+void expect_plain_head(const ModelSpec& s, const JsonField& c, const char* base) {
+  check(s.output == Output::tokens ? s.labels.empty() : s.output != Output::embedding,
+        "{}: architectures: of {} only {}ForMaskedLM, ForSequenceClassification, ForTokenClassification and "
+        "ForQuestionAnswering are supported",
+        c.place(), base, base);
 }
 
 ModelSpec read_distilbert(const JsonField& c) {
@@ -215,26 +230,35 @@ ModelSpec read_distilbert(const JsonField& c) {
   s.init_std = c.number_or("initializer_range", 0.02F);
   // The sinusoids, where wanted, are in the file as a table.
   read_head(c, "DistilBert", s);
-  check(s.output == Output::tokens,
-        "{}: architectures: of DistilBERT only DistilBertForMaskedLM is supported", c.place());
+  expect_plain_head(s, c, "DistilBert");
+  if (s.output == Output::tokens) s.tied = c.boolean_or("tie_word_embeddings", true);
+  s.head_dropout = s.residual_dropout;
+  if (s.output == Output::sequence_classes) s.head_dropout = c.number_or("seq_classif_dropout", 0.2F);
+  if (s.output == Output::span) s.head_dropout = c.number_or("qa_dropout", 0.1F);
+  if (s.pooler) s.pooler_activation = Activation::relu;
   return s;
 }
 
 OrderedJson write_distilbert(const ModelSpec& s) {
-  return {{"model_type", "distilbert"},
-          {"architectures", {"DistilBert" + head_name(s)}},
-          {"vocab_size", s.vocab_size},
-          {"max_position_embeddings", s.context},
-          {"dim", s.width},
-          {"n_layers", s.layers},
-          {"n_heads", s.attention.heads},
-          {"hidden_dim", s.hidden},
-          {"activation", config_name_of(s.activation)},
-          {"attention_dropout", decimal(s.attention.dropout)},
-          {"dropout", decimal(s.residual_dropout)},
-          {"initializer_range", decimal(s.init_std)},
-          {"sinusoidal_pos_embds", false},
-          {"torch_dtype", "float32"}};
+  OrderedJson c = {{"model_type", "distilbert"},
+                   {"architectures", {"DistilBert" + head_name(s)}},
+                   {"vocab_size", s.vocab_size},
+                   {"max_position_embeddings", s.context},
+                   {"dim", s.width},
+                   {"n_layers", s.layers},
+                   {"n_heads", s.attention.heads},
+                   {"hidden_dim", s.hidden},
+                   {"activation", config_name_of(s.activation)},
+                   {"attention_dropout", decimal(s.attention.dropout)},
+                   {"dropout", decimal(s.residual_dropout)},
+                   {"initializer_range", decimal(s.init_std)},
+                   {"sinusoidal_pos_embds", false},
+                   {"torch_dtype", "float32"}};
+  if (!s.tied) c["tie_word_embeddings"] = false;
+  if (s.output == Output::sequence_classes) c["seq_classif_dropout"] = decimal(s.head_dropout);
+  if (s.output == Output::span) c["qa_dropout"] = decimal(s.head_dropout);
+  write_labels(s, c);
+  return c;
 }
 
 std::vector<WeightName> distilbert_weights(const ModelSpec& s) {
@@ -254,9 +278,15 @@ std::vector<WeightName> distilbert_weights(const ModelSpec& s) {
     n.linear(engine + "feed_forward.down", file + "ffn.lin2");
     n.norm(engine + "feed_forward.norm", file + "output_layer_norm");
   }
-  n.linear("head", "vocab_transform");
-  n.norm("head.norm", "vocab_layer_norm");
-  n.all.push_back({"unembedding.bias", "vocab_projector.bias"});
+  if (s.output == Output::tokens) {
+    n.linear("head", "vocab_transform");
+    n.norm("head.norm", "vocab_layer_norm");
+    n.all.push_back({"unembedding.bias", "vocab_projector.bias"});
+    n.untied(s, "vocab_projector.weight");
+    return n.all;
+  }
+  if (s.pooler) n.linear("pooler", "pre_classifier");
+  n.linear("classifier", s.output == Output::span ? "qa_outputs" : "classifier");
   return n.all;
 }
 
@@ -281,23 +311,35 @@ std::vector<WeightName> albert_weights(const ModelSpec& s) {
     n.norm(engine + "feed_forward.norm", file + "full_layer_layer_norm");
     while (l < s.layers && l * s.layer_groups / s.layers == g) ++l;
   }
-  n.linear("head", "predictions.dense");
-  n.norm("head.norm", "predictions.LayerNorm");
-  n.tensor("unembedding.bias", "predictions.bias");
+  if (s.output == Output::tokens) {
+    n.linear("head", "predictions.dense");
+    n.norm("head.norm", "predictions.LayerNorm");
+    n.tensor("unembedding.bias", "predictions.bias");
+    n.untied(s, "predictions.decoder.weight");
+    return n.all;
+  }
+  if (s.pooler) n.linear("pooler", "albert.pooler");
+  n.linear("classifier", s.output == Output::span ? "qa_outputs" : "classifier");
   return n.all;
 }
 
 std::vector<WeightName> electra_weights(const ModelSpec& s) {
   WeightNames n{bert_like_weights(s, "electra", 0)};
   if (s.embedding_width > 0) n.linear("embedding.projection", "electra.embeddings_project");
-  if (s.output == Output::token_classes) {  // which tokens were replaced
+  if (s.output == Output::token_classes && s.pooler) {  // which tokens were replaced
     n.linear("pooler", "discriminator_predictions.dense");
     n.linear("classifier", "discriminator_predictions.dense_prediction");
-    return n.all;
+  } else if (s.output == Output::sequence_classes) {
+    n.linear("pooler", "classifier.dense");
+    n.linear("classifier", "classifier.out_proj");
+  } else if (s.output != Output::tokens) {
+    n.linear("classifier", s.output == Output::span ? "qa_outputs" : "classifier");
+  } else {
+    n.linear("head", "generator_predictions.dense");
+    n.norm("head.norm", "generator_predictions.LayerNorm");
+    n.tensor("unembedding.bias", "generator_lm_head.bias");
+    n.untied(s, "generator_lm_head.weight");
   }
-  n.linear("head", "generator_predictions.dense");
-  n.norm("head.norm", "generator_predictions.LayerNorm");
-  n.tensor("unembedding.bias", "generator_lm_head.bias");
   return n.all;
 }
 
@@ -313,30 +355,35 @@ const Family& albert_family() {
       "albert",
       [](const JsonField& c) {
         ModelSpec s = read_bert_like(c, "Albert", 0);
-        check(s.output == Output::tokens && s.labels.empty(),
-              "{}: architectures: of ALBERT only AlbertForMaskedLM is supported", c.place());
+        expect_plain_head(s, c, "Albert");
         check(c.integer_or("inner_group_num", 1, 1, kMost) == 1, "{}: inner_group_num: only 1 is supported",
               c.place());
         // There is a projection even where the widths are equal.
-        s.embedding_width = s.head_width = c.integer_or("embedding_size", 128, 1, kMost);
+        s.embedding_width = c.integer_or("embedding_size", 128, 1, kMost);
+        if (s.output == Output::tokens) s.head_width = s.embedding_width;
         s.embedding_projected_last = true;
+        s.head_dropout = c.number_or("classifier_dropout_prob", 0.1F);
         s.layer_groups = c.integer_or("num_hidden_groups", 1, 1, kMost);
         s.activation = read_activation(c, "hidden_act", "gelu_new");
         return s;
       },
       [](const ModelSpec& s) {
         OrderedJson c = write_bert_like(s, "albert", "Albert", 0);
+        c.erase("classifier_dropout");
+        c["classifier_dropout_prob"] = decimal(s.head_dropout);
         c["embedding_size"] = s.embedding_width;
         c["num_hidden_groups"] = s.layer_groups;
         c["inner_group_num"] = 1;
         return c;
       },
-      [](const ModelSpec& s) { return is_masked_lm(s) && s.layer_groups > 0; },
+      [](const ModelSpec& s) {
+        return is_bert(s) && s.architecture == Architecture::encoder && s.layer_groups > 0;
+      },
       albert_weights,
       "albert.",
-      [](const ModelSpec&, const std::string& name) {
-        return name.ends_with("embeddings.position_ids") || name.starts_with("predictions.decoder.") ||
-               name.find("pooler.") != std::string::npos;
+      [](const ModelSpec& s, const std::string& name) {
+        return name.ends_with("embeddings.position_ids") || name == "predictions.decoder.bias" ||
+               (s.tied && name == "predictions.decoder.weight") || name.find("pooler.") != std::string::npos;
       }};
   return family;
 }
@@ -357,17 +404,15 @@ const Family& electra_family() {
           s.head_dropout = 0;
           return s;
         }
-        check(s.output == Output::tokens && s.labels.empty(),
-              "{}: architectures: of ELECTRA only ElectraForMaskedLM and ElectraForPreTraining are supported",
-              c.place());
-        check(s.activation == Activation::gelu, "{}: hidden_act: only gelu is supported, as the head has it",
-              c.place());
+        expect_plain_head(s, c, "Electra");  // and ForPreTraining, as above
+        set_head_activation(s, Activation::gelu);
+        if (s.pooler) s.pooler_activation = Activation::gelu;
         return s;
       },
       [](const ModelSpec& s) {
         OrderedJson c = write_bert_like(s, "electra", "Electra", 0);
         c["embedding_size"] = s.embedding_width > 0 ? s.embedding_width : s.width;
-        if (s.output == Output::token_classes) {
+        if (s.output == Output::token_classes && s.pooler) {
           c["architectures"] = {"ElectraForPreTraining"};
           c.erase("id2label");
           c.erase("label2id");
@@ -375,14 +420,16 @@ const Family& electra_family() {
         return c;
       },
       [](const ModelSpec& s) {
-        return (is_masked_lm(s) && s.embedding_width > 0) ||
-               (is_bert(s) && s.output == Output::token_classes && s.pooler);
+        return is_bert(s) && s.architecture == Architecture::encoder &&
+               (s.embedding_width > 0 || s.family == "electra" ||
+                (s.output == Output::token_classes && s.pooler));
       },
       electra_weights,
       "electra.",
-      [](const ModelSpec&, const std::string& name) {
-        return name.ends_with("embeddings.position_ids") || name == "generator_lm_head.weight";
-      }};
+      [](const ModelSpec& s, const std::string& name) {
+        return name.ends_with("embeddings.position_ids") || (s.tied && name == "generator_lm_head.weight");
+      },
+      Activation::gelu};
   return family;
 }
 
@@ -447,7 +494,7 @@ const Family& roberta_family() {
   static const Family family = {
       "roberta",
       [](const JsonField& c) { return read_roberta_like(c, "Roberta"); },
-      [](const ModelSpec& s) { return write_bert_like(s, "roberta", "Roberta", kRobertaUnused); },
+      [](const ModelSpec& s) { return write_roberta_like(s, "roberta", "Roberta"); },
       [](const ModelSpec& s) { return s.family == "roberta" && is_bert(s); },
       roberta_weights,
       "roberta.",
@@ -456,18 +503,19 @@ const Family& roberta_family() {
 }
 
 const Family& distilbert_family() {
-  static const Family family = {"distilbert",
-                                read_distilbert,
-                                write_distilbert,
-                                [](const ModelSpec& s) {
-                                  return is_bert(s) && s.segments == 0 && s.output == Output::tokens &&
-                                         s.norm_epsilon == 1e-12F && s.labels.empty();
-                                },
-                                distilbert_weights,
-                                "distilbert.",
-                                [](const ModelSpec&, const std::string& name) {
-                                  return name == "vocab_projector.weight" || name.ends_with("position_ids");
-                                }};
+  static const Family family = {
+      "distilbert",
+      read_distilbert,
+      write_distilbert,
+      [](const ModelSpec& s) {
+        return is_bert(s) && s.architecture == Architecture::encoder && s.segments == 0;
+      },
+      distilbert_weights,
+      "distilbert.",
+      [](const ModelSpec& s, const std::string& name) {
+        return (s.tied && name == "vocab_projector.weight") || name.ends_with("position_ids");
+      },
+      Activation::relu};
   return family;
 }
 

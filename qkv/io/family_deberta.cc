@@ -35,8 +35,6 @@ ModelSpec read_config(const JsonField& c) {
   check(c.integer_or("conv_kernel_size", 0, 0, kMost) == 0, "{}: conv_kernel_size: only 0 is supported",
         c.place());
   check(c.boolean_or("legacy", true), "{}: legacy: only true is supported", c.place());
-  check(c.boolean_or("tie_word_embeddings", true), "{}: tie_word_embeddings: only true is supported",
-        c.place());
   if (c.boolean_or("relative_attention", false)) {
     RelativeSpec& r = s.attention.relative;
     r.kind = RelativeAttention::disentangled;
@@ -53,6 +51,7 @@ ModelSpec read_config(const JsonField& c) {
     r.normed = norm == "layer_norm";
   }
   read_head(c, "DebertaV2", s);
+  if (s.output == Output::tokens) s.tied = c.boolean_or("tie_word_embeddings", true);
   check(s.output != Output::tokens || s.labels.empty(),
         "{}: architectures: DebertaV2ForPreTraining is not supported", c.place());
   if (s.pooler && s.output == Output::sequence_classes) {
@@ -118,6 +117,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
     n.linear("head", "cls.predictions.transform.dense");
     n.norm("head.norm", "cls.predictions.transform.LayerNorm");
     n.tensor("unembedding.bias", "cls.predictions.bias");
+    n.untied(s, "cls.predictions.decoder.weight");
   } else if (s.classes() > 0) {
     n.linear("classifier", s.output == Output::span ? "qa_outputs" : "classifier");
   }
@@ -142,10 +142,12 @@ const Family& deberta_v2_family() {
       },
       weights,
       "deberta.",
-      [](const ModelSpec&, const std::string& name) {
-        return name.ends_with("embeddings.position_ids") || name.starts_with("cls.predictions.decoder.") ||
+      [](const ModelSpec& s, const std::string& name) {
+        return name.ends_with("embeddings.position_ids") || name == "cls.predictions.decoder.bias" ||
+               (s.tied && name == "cls.predictions.decoder.weight") ||
                name.starts_with("mask_predictions.");  // of its makers' other head
-      }};
+      },
+      Activation::gelu};
   return family;
 }
 

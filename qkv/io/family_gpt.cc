@@ -38,7 +38,7 @@ OrderedJson write_sized(const ModelSpec& s, const char* type, const char* archit
 }
 
 bool is_decoder(const ModelSpec& s) {
-  return s.architecture == Architecture::decoder && s.output == Output::tokens &&
+  return s.architecture == Architecture::decoder && has_decoder_head(s) &&
          s.attention.d_qk == s.attention.d_vo && s.attention.heads * s.attention.d_qk == s.width;
 }
 
@@ -165,7 +165,10 @@ const Family& gpt_neox_family() {
             "embed_out.weight");
       },
       "gpt_neox.",
-      is_mask_or_tied};
+      is_mask_or_tied,
+      Activation::tanh,
+      "GPTNeoXForCausalLM",
+      "score"};
   return family;
 }
 
@@ -218,7 +221,10 @@ const Family& gptj_family() {
         return names;
       },
       "transformer.",
-      is_mask_or_tied};
+      is_mask_or_tied,
+      Activation::tanh,
+      "GPTJForCausalLM",
+      "score"};
   return family;
 }
 
@@ -227,7 +233,6 @@ const Family& falcon_family() {
       "falcon",
       [](const JsonField& c) {
         ModelSpec s = sized(c, "hidden_size", "num_hidden_layers", "num_attention_heads");
-        check(!c.boolean_or("alibi", false), "{}: alibi: only false is supported", c.place());
         s.context = c.integer_or("max_position_embeddings", 2048, 1, kMost);
         s.hidden = c.integer_or("ffn_hidden_size", 4 * s.width, 0, kMost);
         s.activation = read_activation(c, "activation", "gelu");
@@ -242,10 +247,14 @@ const Family& falcon_family() {
         s.branches = two_norms                             ? Branches::parallel
                      : c.boolean_or("parallel_attn", true) ? Branches::one_norm
                                                            : Branches::serial;
-        s.positions = Positions::rotary;
-        s.attention.rotary.width = s.attention.d_qk;
-        s.attention.rotary.base = c.number_or("rope_theta", 10000);
-        read_rotary_scaling(c, s.context, s.attention.rotary);
+        if (c.boolean_or("alibi", false)) {
+          s.positions = Positions::alibi_scaled;
+        } else {
+          s.positions = Positions::rotary;
+          s.attention.rotary.width = s.attention.d_qk;
+          s.attention.rotary.base = c.number_or("rope_theta", 10000);
+          read_rotary_scaling(c, s.context, s.attention.rotary);
+        }
         s.attention.dropout = c.number_or("attention_dropout", 0);
         s.residual_dropout = c.number_or("hidden_dropout", 0);
         return s;
@@ -261,7 +270,7 @@ const Family& falcon_family() {
         c["activation"] = config_name_of(s.activation);
         c["layer_norm_epsilon"] = decimal(s.norm_epsilon);
         c["bias"] = s.attention.bias;
-        c["alibi"] = false;
+        c["alibi"] = s.positions == Positions::alibi_scaled;
         c["new_decoder_architecture"] = grouped;
         c["multi_query"] = multi_query;
         c["num_kv_heads"] = s.attention.kv_heads;
@@ -292,7 +301,10 @@ const Family& falcon_family() {
                              });
       },
       "transformer.",
-      is_mask_or_tied};
+      is_mask_or_tied,
+      Activation::tanh,
+      "FalconForCausalLM",
+      "score"};
   return family;
 }
 
@@ -340,7 +352,10 @@ const Family& bloom_family() {
         return names;
       },
       "transformer.",
-      is_mask_or_tied};
+      is_mask_or_tied,
+      Activation::tanh,
+      "BloomForCausalLM",
+      "score"};
   return family;
 }
 
@@ -394,7 +409,10 @@ const Family& mpt_family() {
             });
       },
       "transformer.",
-      is_mask_or_tied};
+      is_mask_or_tied,
+      Activation::tanh,
+      "MptForCausalLM",
+      "score"};
   return family;
 }
 
@@ -463,7 +481,10 @@ const Family& gpt_neo_family() {
         return names;
       },
       "transformer.",
-      is_mask_or_tied};
+      is_mask_or_tied,
+      Activation::tanh,
+      "GPTNeoForCausalLM",
+      "score"};
   return family;
 }
 
@@ -509,7 +530,10 @@ const Family& gpt_bigcode_family() {
         return names;
       },
       "transformer.",
-      is_mask_or_tied};
+      is_mask_or_tied,
+      Activation::tanh,
+      "GPTBigCodeForCausalLM",
+      "score"};
   return family;
 }
 
@@ -574,7 +598,10 @@ const Family& opt_family() {
         return n.all;
       },
       "model.",
-      [](const ModelSpec& s, const std::string& name) { return s.tied && name == "lm_head.weight"; }};
+      [](const ModelSpec& s, const std::string& name) { return s.tied && name == "lm_head.weight"; },
+      Activation::tanh,
+      "OPTForCausalLM",
+      "score"};
   return family;
 }
 
@@ -586,7 +613,9 @@ const Family& ctrl_family() {
         s.context = c["n_positions"].integer(1, kMost);
         s.hidden = c["dff"].integer(0, kMost);
         s.activation = Activation::relu;
-        s.norm_epsilon = c.number_or("layer_norm_epsilon", 1e-6F);
+        s.norm_epsilon = 1e-6F;  // of the blocks, whatever is said of the last norm's
+        check(c.number_or("layer_norm_epsilon", 1e-6F) == s.norm_epsilon,
+              "{}: layer_norm_epsilon: only 1e-06 is supported, which the blocks have", c.place());
         s.positions = Positions::sinusoidal_halves;
         s.embedding_scaled = s.unembedding_bias = true;
         s.embedding_dropout = c.number_or("embd_pdrop", 0.1F);
@@ -618,7 +647,10 @@ const Family& ctrl_family() {
         return names;
       },
       "transformer.",
-      is_mask_or_tied};
+      is_mask_or_tied,
+      Activation::tanh,
+      "CTRLLMHeadModel",
+      "classifier"};
   return family;
 }
 
@@ -668,7 +700,10 @@ const Family& xglm_family() {
       "model.",
       [](const ModelSpec& s, const std::string& name) {
         return name == "model.embed_positions.weights" || (s.tied && name == "lm_head.weight");
-      }};
+      },
+      Activation::tanh,
+      "XGLMForCausalLM",
+      ""};
   return family;
 }
 

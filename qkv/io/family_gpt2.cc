@@ -52,7 +52,7 @@ bool expresses(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
   return s.architecture == Architecture::decoder && s.norm_placement == NormPlacement::pre &&
          s.positions == Positions::learned && !s.embedding_scaled && !s.embedding_norm && s.segments == 0 &&
-         s.head_width == 0 && !s.unembedding_bias && s.output == Output::tokens && s.order == Order::stack &&
+         s.head_width == 0 && !s.unembedding_bias && has_decoder_head(s) && s.order == Order::stack &&
          !s.gated && s.feed_forward_bias && s.normalization == Normalization::layer &&
          !s.unembedding_scaled && a.bias && a.kv_heads == a.heads && a.d_qk == a.d_vo &&
          a.heads * a.d_qk == s.width;
@@ -95,8 +95,8 @@ bool ignores(const ModelSpec& s, const std::string& name) {
 }  // namespace
 
 const Family& gpt2_family() {
-  static const Family family = {"gpt2",  read_config,    write_config, expresses,
-                                weights, "transformer.", ignores};
+  static const Family family = {"gpt2",         read_config, write_config,     expresses,         weights,
+                                "transformer.", ignores,     Activation::tanh, "GPT2LMHeadModel", "score"};
   return family;
 }
 

@@ -59,12 +59,14 @@ OrderedJson write_shared(const ModelSpec& s, const char* type, const char* archi
     c["rms_norm_eps"] = decimal(s.norm_epsilon);
   if (OrderedJson scaling = rotary_scaling_json(a.rotary); !scaling.is_null())
     c["rope_scaling"] = std::move(scaling);
+  if (a.rotary.scaling == RotaryScaling::longrope)
+    c["original_max_position_embeddings"] = a.rotary.original_context;
   return c;
 }
 
 // Where tensors are called otherwise than Llama's.
 struct Names {
-  bool query_key_norms = false;  // q_norm and k_norm
+  std::vector<std::string> query_key_norms = {"q_norm", "k_norm"};
   const char* out = "o_proj";
   const char* attention_norm = "input_layernorm";
   const char* feed_forward_norm = "post_attention_layernorm";
@@ -129,6 +131,23 @@ void add_latent_attention(WeightNames& n, const ModelSpec& s, const std::string&
   n.all.back().row_order = key_rows;
 }
 
+// A norm of queries or of keys; one with a gamma for each head has it as a matrix (Cohere), or in as many
+// tensors (StableLM).
+void add_head_norm(WeightNames& n, const ModelSpec& s, int64_t heads, const std::string& engine,
+                   const std::string& file) {
+  const int64_t d = s.attention.d_qk;
+  const bool layer = s.attention.query_key_norm == QueryKeyNorm::layer,
+             of_each = s.attention.query_key_norm == QueryKeyNorm::layer_heads;
+  if (of_each && file.ends_with("_layernorm")) {
+    for (int64_t h = 0; h < heads; ++h)
+      n.all.push_back({engine + ".gamma", fmt::format("{}.norms.{}.weight", file, h), false, h * d, d});
+    return;
+  }
+  n.tensor(engine + ".gamma", file + ".weight");
+  if (of_each) n.all.back().shape = {heads, d};
+  if (layer) n.tensor(engine + ".beta", file + ".bias");
+}
+
 std::vector<WeightName> weights_by(const ModelSpec& s, const Names& names) {
   const AttentionSpec& a = s.attention;
   WeightNames n;
@@ -147,9 +166,9 @@ std::vector<WeightName> weights_by(const ModelSpec& s, const Names& names) {
     norm_if("attention.branch_norm", names.attention_branch_norm);
     norm_if("feed_forward.norm", names.feed_forward_norm);
     norm_if("feed_forward.branch_norm", names.feed_forward_branch_norm);
-    if (names.query_key_norms) {
-      n.tensor(e + "attention.query_norm.gamma", f + "self_attn.q_norm.weight");
-      n.tensor(e + "attention.key_norm.gamma", f + "self_attn.k_norm.weight");
+    if (a.query_key_norm != QueryKeyNorm::none) {
+      add_head_norm(n, s, a.heads, e + "attention.query_norm", f + "self_attn." + names.query_key_norms[0]);
+      add_head_norm(n, s, a.kv_heads, e + "attention.key_norm", f + "self_attn." + names.query_key_norms[1]);
     }
     n.bias = a.bias;
     const std::string qkv = e + "attention.qkv", self = f + "self_attn.";
@@ -189,32 +208,51 @@ bool is_extra(const ModelSpec& s, const std::string& name) {
 
 // Whether this is a decoder of the kind that they all are. family_for() looks at the rest.
 bool is_rotary_decoder(const ModelSpec& s) {
-  return s.architecture == Architecture::decoder && s.output == Output::tokens &&
-         s.positions == Positions::rotary && s.attention.d_qk == s.attention.d_vo;
+  return s.architecture == Architecture::decoder && has_decoder_head(s) && s.positions == Positions::rotary &&
+         s.attention.d_qk == s.attention.d_vo;
 }
 
 void no(const JsonField& c, const char* key) {
   check(!c.boolean_or(key, false), "{}: {}: only false is supported", c.place(), key);
 }
 
-// Of those that may have a window: the last so many tokens in every layer.
-void read_window(const JsonField& c, ModelSpec& s) {
-  if (const auto w = c.find("sliding_window")) s.attention.patterns = {{.window = w->integer(1, kMost)}};
+// Of those that may have a window: the last so many tokens in every layer. `otherwise`: where nothing is said
+// of it; 0: all.
+void read_window(const JsonField& c, ModelSpec& s, int64_t otherwise = 0) {
+  if (c.object().contains("sliding_window")) otherwise = 0;
+  if (const int64_t w = c.integer_or("sliding_window", otherwise, 1, kMost); w > 0)
+    s.attention.patterns = {{.window = w}};
 }
 OrderedJson window_json(const ModelSpec& s) {
   return s.attention.patterns.empty() ? OrderedJson(nullptr) : OrderedJson(s.attention.patterns[0].window);
 }
 
+// What a family's published code calls its decoder, and the tensor of its classes ("": it has none).
+struct Class {
+  const char* language_model;
+  const char* classifier = "score";
+};
+
 // A family of such decoders: what is read and written beside the shared keys, and its names of tensors.
 Family decoders(
-    const char* type, ModelSpec (*read)(const JsonField&), OrderedJson (*write)(const ModelSpec&),
+    const char* type, const Class& its, ModelSpec (*read)(const JsonField&),
+    OrderedJson (*write)(const ModelSpec&),
     std::vector<WeightName> (*weights)(const ModelSpec&) = [](const ModelSpec& s) {
       return weights_by(s, {});
     }) {
-  return {type, read, write, is_rotary_decoder, weights, "model.", is_extra};
+  return {type,
+          read,
+          write,
+          is_rotary_decoder,
+          weights,
+          "model.",
+          is_extra,
+          Activation::tanh,
+          its.language_model,
+          its.classifier};
 }
 
-Family deepseek(const char* type, ModelSpec (*read)(const JsonField&),
+Family deepseek(const char* type, const char* language_model, ModelSpec (*read)(const JsonField&),
                 OrderedJson (*write)(const ModelSpec&)) {
   return {
       type,
@@ -225,7 +263,9 @@ Family deepseek(const char* type, ModelSpec (*read)(const JsonField&),
       "model.",
       [](const ModelSpec& s, const std::string& name) {  // the third's layer that predicts a further token
         return is_extra(s, name) || name.starts_with(fmt::format("model.layers.{}.", s.layers));
-      }};
+      },
+      Activation::tanh,
+      language_model};
 }
 
 // YaRN's factor of magnitudes (DeepSeek's yarn_get_mscale).
@@ -271,6 +311,7 @@ ModelSpec read_deepseek(const JsonField& c, bool third) {
         score);
   x.score = third ? RouterScore::sigmoid : RouterScore::softmax;
   x.choice_bias = third;
+  if (third) x.choice_rate = 0;  // their bias does not move in training
   const auto method = c.string_or("topk_method", third ? "noaux_tc" : "greedy");
   check(third ? method == "noaux_tc" : method == "greedy" || method == "group_limited_greedy",
         "{}: topk_method: '{}' is not supported here", c.place(), method);
@@ -330,7 +371,7 @@ OrderedJson write_deepseek(const ModelSpec& s, const char* type, const char* arc
 }  // namespace
 
 const Family& llama_family() {
-  static const Family family = decoders("llama", read_shared, [](const ModelSpec& s) {
+  static const Family family = decoders("llama", {"LlamaForCausalLM"}, read_shared, [](const ModelSpec& s) {
     OrderedJson c = write_shared(s, "llama", "LlamaForCausalLM");
     c["head_dim"] = s.attention.d_qk;
     c["attention_bias"] = s.attention.bias;
@@ -342,10 +383,11 @@ const Family& llama_family() {
 
 const Family& mistral_family() {
   static const Family family = decoders(
-      "mistral",
+      "mistral", {"MistralForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
-        read_window(c, s);
+        read_window(c, s, 4096);
+        s.attention.kv_heads = c.integer_or("num_key_value_heads", 8, 1, kMost);
         return s;
       },
       [](const ModelSpec& s) {
@@ -359,7 +401,7 @@ const Family& mistral_family() {
 
 const Family& qwen2_family() {
   static const Family family = decoders(
-      "qwen2",
+      "qwen2", {"Qwen2ForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
         no(c, "use_sliding_window");
@@ -377,7 +419,7 @@ const Family& qwen2_family() {
 
 const Family& gemma_family() {
   static const Family family = decoders(
-      "gemma",
+      "gemma", {"GemmaForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
         // Old files say hidden_act gelu and mean the tanh form.
@@ -401,7 +443,7 @@ const Family& gemma_family() {
 
 const Family& gemma2_family() {
   static const Family family = decoders(
-      "gemma2",
+      "gemma2", {"Gemma2ForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = gemma_family().read_config(c);
         AttentionSpec& a = s.attention;
@@ -448,10 +490,12 @@ const Family& gemma2_family() {
 
 const Family& mixtral_family() {
   static const Family family = decoders(
-      "mixtral",
+      "mixtral", {"MixtralForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
         read_window(c, s);
+        s.attention.kv_heads = c.integer_or("num_key_value_heads", 8, 1, kMost);
+        s.norm_epsilon = c.number_or("rms_norm_eps", 1e-5F);
         ExpertsSpec& x = s.experts;
         x.count = c.integer_or("num_local_experts", 8, 1, kMost);
         x.chosen = c.integer_or("num_experts_per_tok", 2, 1, kMost);
@@ -476,7 +520,7 @@ const Family& mixtral_family() {
 
 const Family& qwen2_moe_family() {
   static const Family family = decoders(
-      "qwen2_moe",
+      "qwen2_moe", {"Qwen2MoeForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = qwen2_family().read_config(c);
         ExpertsSpec& x = s.experts;
@@ -520,24 +564,24 @@ const Family& qwen2_moe_family() {
 
 const Family& deepseek_v2_family() {
   static const Family family = deepseek(
-      "deepseek_v2", [](const JsonField& c) { return read_deepseek(c, false); },
+      "deepseek_v2", "DeepseekV2ForCausalLM", [](const JsonField& c) { return read_deepseek(c, false); },
       [](const ModelSpec& s) { return write_deepseek(s, "deepseek_v2", "DeepseekV2ForCausalLM"); });
   return family;
 }
 
 const Family& deepseek_v3_family() {
   static const Family family = deepseek(
-      "deepseek_v3", [](const JsonField& c) { return read_deepseek(c, true); },
+      "deepseek_v3", "DeepseekV3ForCausalLM", [](const JsonField& c) { return read_deepseek(c, true); },
       [](const ModelSpec& s) { return write_deepseek(s, "deepseek_v3", "DeepseekV3ForCausalLM"); });
   return family;
 }
 
 const Family& phi_family() {
   static const Family family = decoders(
-      "phi",
+      "phi", {"PhiForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
-        no(c, "qk_layernorm");
+        if (c.boolean_or("qk_layernorm", false)) s.attention.query_key_norm = QueryKeyNorm::layer;
         s.activation = read_activation(c, "hidden_act", "gelu_new");
         s.gated = false;
         s.normalization = Normalization::layer;
@@ -555,11 +599,12 @@ const Family& phi_family() {
         c["partial_rotary_factor"] = rotated_part(s.attention);
         c["embd_pdrop"] = decimal(s.embedding_dropout);
         c["resid_pdrop"] = decimal(s.residual_dropout);
-        c["qk_layernorm"] = false;
+        c["qk_layernorm"] = s.attention.query_key_norm == QueryKeyNorm::layer;
         return c;
       },
       [](const ModelSpec& s) {
-        return weights_by(s, {.out = "dense",
+        return weights_by(s, {.query_key_norms = {"q_layernorm", "k_layernorm"},
+                              .out = "dense",
                               .feed_forward_norm = nullptr,
                               .up = {"fc1"},
                               .down = "fc2",
@@ -570,7 +615,7 @@ const Family& phi_family() {
 
 const Family& phi3_family() {
   static const Family family = decoders(
-      "phi3",
+      "phi3", {"Phi3ForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
         read_window(c, s);
@@ -582,7 +627,8 @@ const Family& phi3_family() {
       },
       [](const ModelSpec& s) {
         OrderedJson c = write_shared(s, "phi3", "Phi3ForCausalLM");
-        c["original_max_position_embeddings"] = s.context;
+        if (s.attention.rotary.scaling != RotaryScaling::longrope)
+          c["original_max_position_embeddings"] = s.context;
         c["partial_rotary_factor"] = rotated_part(s.attention);
         c["sliding_window"] = window_json(s);
         c["embd_pdrop"] = decimal(s.embedding_dropout);
@@ -595,7 +641,7 @@ const Family& phi3_family() {
 
 const Family& olmo_family() {
   static const Family family = decoders(
-      "olmo",
+      "olmo", {"OlmoForCausalLM", ""},
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
         s.attention.clip = c.number_or("clip_qkv", 0);
@@ -614,7 +660,7 @@ const Family& olmo_family() {
 
 const Family& olmo2_family() {
   static const Family family = decoders(
-      "olmo2",
+      "olmo2", {"Olmo2ForCausalLM", ""},
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
         s.norm_epsilon = c.number_or("rms_norm_eps", 1e-5F);
@@ -628,8 +674,7 @@ const Family& olmo2_family() {
         return c;
       },
       [](const ModelSpec& s) {
-        return weights_by(s, {.query_key_norms = true,
-                              .attention_norm = nullptr,
+        return weights_by(s, {.attention_norm = nullptr,
                               .feed_forward_norm = nullptr,
                               .attention_branch_norm = "post_attention_layernorm",
                               .feed_forward_branch_norm = "post_feedforward_layernorm"});
@@ -639,10 +684,10 @@ const Family& olmo2_family() {
 
 const Family& stablelm_family() {
   static const Family family = decoders(
-      "stablelm",
+      "stablelm", {"StableLmForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
-        no(c, "qk_layernorm");
+        if (c.boolean_or("qk_layernorm", false)) s.attention.query_key_norm = QueryKeyNorm::layer_heads;
         s.normalization = Normalization::layer;
         s.norm_epsilon = c.number_or("layer_norm_eps", 1e-5F);
         s.attention.bias = c.boolean_or("use_qkv_bias", false);
@@ -659,19 +704,20 @@ const Family& stablelm_family() {
         c["use_parallel_residual"] = s.branches == Branches::one_norm;
         c["partial_rotary_factor"] = rotated_part(s.attention);
         c["hidden_dropout"] = decimal(s.residual_dropout);
-        c["qk_layernorm"] = false;
+        c["qk_layernorm"] = s.attention.query_key_norm == QueryKeyNorm::layer_heads;
         return c;
       },
       [](const ModelSpec& s) {
-        return s.branches == Branches::one_norm ? weights_by(s, {.feed_forward_norm = nullptr})
-                                                : weights_by(s, {});
+        Names names = {.query_key_norms = {"q_layernorm", "k_layernorm"}};
+        if (s.branches == Branches::one_norm) names.feed_forward_norm = nullptr;
+        return weights_by(s, names);
       });
   return family;
 }
 
 const Family& starcoder2_family() {
   static const Family family = decoders(
-      "starcoder2",
+      "starcoder2", {"Starcoder2ForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
         read_window(c, s);
@@ -700,7 +746,7 @@ const Family& starcoder2_family() {
 
 const Family& granite_family() {
   static const Family family = decoders(
-      "granite",
+      "granite", {"GraniteForCausalLM", ""},
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
         s.attention.scale = c.number_or("attention_multiplier", 1);
@@ -724,10 +770,10 @@ const Family& granite_family() {
 
 const Family& cohere_family() {
   static const Family family = decoders(
-      "cohere",
+      "cohere", {"CohereForCausalLM", ""},
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
-        no(c, "use_qk_norm");
+        if (c.boolean_or("use_qk_norm", false)) s.attention.query_key_norm = QueryKeyNorm::layer_heads;
         s.normalization = Normalization::layer_scale;
         s.norm_epsilon = c.number_or("layer_norm_eps", 1e-5F);
         s.branches = Branches::one_norm;
@@ -741,7 +787,7 @@ const Family& cohere_family() {
         c["attention_bias"] = s.attention.bias;
         c["layer_norm_eps"] = decimal(s.norm_epsilon);
         c["logit_scale"] = decimal(s.logit_multiplier);
-        c["use_qk_norm"] = false;
+        c["use_qk_norm"] = s.attention.query_key_norm == QueryKeyNorm::layer_heads;
         return c;
       },
       [](const ModelSpec& s) { return weights_by(s, {.feed_forward_norm = nullptr}); });

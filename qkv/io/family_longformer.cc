@@ -45,13 +45,12 @@ ModelSpec read_config(const JsonField& c) {
 }
 
 OrderedJson write_config(const ModelSpec& s) {
-  OrderedJson c = write_bert_like(s, "longformer", "Longformer", kRobertaUnused);
+  OrderedJson c = write_roberta_like(s, "longformer", "Longformer");
   std::vector<int64_t> windows;
   const std::vector<Pattern>& patterns = s.attention.patterns;
   for (int64_t l = 0; l < s.layers; ++l)
     windows.push_back(2 * (patterns[static_cast<size_t>(l) % patterns.size()].window - 1));
   c["attention_window"] = windows;
-  c["pad_token_id"] = kRobertaUnused - 1;
   return c;
 }
 
@@ -59,7 +58,8 @@ std::vector<WeightName> weights(const ModelSpec& s) {
   WeightNames n;
   const std::string e = "longformer.embeddings.";
   n.tensor("embedding.token", e + "word_embeddings.weight");
-  n.all.push_back({"embedding.position", e + "position_embeddings.weight", false, 0, 0, kRobertaUnused});
+  n.all.push_back(
+      {"embedding.position", e + "position_embeddings.weight", false, 0, 0, rows_before_first(s)});
   if (s.segments > 0) n.tensor("embedding.segment", e + "token_type_embeddings.weight");
   n.norm("embedding.norm", e + "LayerNorm");
   for (int64_t l = 0; l < s.layers; ++l) {
@@ -79,6 +79,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
     n.linear("head", "lm_head.dense");
     n.norm("head.norm", "lm_head.layer_norm");
     n.tensor("unembedding.bias", "lm_head.bias");
+    n.untied(s, "lm_head.decoder.weight");
   } else if (s.output == Output::sequence_classes) {
     n.linear("pooler", "classifier.dense");
     n.linear("classifier", "classifier.out_proj");
@@ -101,7 +102,8 @@ const Family& longformer_family() {
       weights,
       "longformer.",
       [](const ModelSpec& s, const std::string& name) {
-        return name.ends_with("embeddings.position_ids") || name.starts_with("lm_head.decoder.") ||
+        return name.ends_with("embeddings.position_ids") || name == "lm_head.decoder.bias" ||
+               (s.tied && name == "lm_head.decoder.weight") ||
                (!s.pooler && name.find("pooler.dense.") != std::string::npos);
       }};
   return family;

@@ -11,8 +11,9 @@ constexpr int64_t kMost = kMostOfConfig;
 // 3 no recurrences, and no order but the stack's; 4 one vocabulary, and no variations of blocks; 5 no
 // experts, latents, caps and sinks, and windows for patterns; 6 no relative attention, unit embeddings,
 // global projections, grids and encoders of another shape; 7 heads of one size, no
-// features; 8 no memory; 9 no axial positions and no keys that are the queries; 10 no clips.
-constexpr int64_t kVersion = 11;
+// features; 8 no memory; 9 no axial positions and no keys that are the queries; 10 no clips; 11 no factors of
+// pairs, first positions, and activations and experts of one part alone.
+constexpr int64_t kVersion = 12;
 
 ModelSpec read_config(const JsonField& c) {
   const JsonField q = c["qkv"];
@@ -145,6 +146,14 @@ ModelSpec read_config(const JsonField& c) {
     s.attention.hashed_beyond = q["hashed_beyond"].integer(0, kMost);
   }
   if (version > 10) s.attention.clip = static_cast<float>(q["attention_clip"].number());
+  if (version > 11) {
+    s.first_position = q["first_position"].integer(0, kMost);
+    s.attention.rotary.short_factors = q["rotary_short_factors"].numbers();
+    s.attention.rotary.long_factors = q["rotary_long_factors"].numbers();
+    s.encoder.expert_first = q["encoder_expert_first"].integer(0, kMost);
+    s.encoder.expert_every = q["encoder_expert_every"].integer(0, kMost);
+    s.classifier_bias = q["classifier_bias"].boolean();
+  }
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
   s.width = q["width"].integer(0, kMost);
@@ -159,6 +168,9 @@ ModelSpec read_config(const JsonField& c) {
   s.attention.dropout = static_cast<float>(q["attention_dropout"].number());
   s.hidden = q["hidden"].integer(0, kMost);
   s.activation = activation_from_name(q["activation"].string());
+  if (version > 11)
+    if (const Activation head = activation_from_name(q["head_activation"].string()); head != s.activation)
+      s.head_activation = head;
   s.norm_epsilon = static_cast<float>(q["norm_epsilon"].number());
   s.tied = q["tied"].boolean();
   s.init_std = static_cast<float>(q["init_std"].number());
@@ -224,6 +236,9 @@ OrderedJson write_config(const ModelSpec& s) {
             {"rotary_low", r.low},
             {"rotary_high", r.high},
             {"rotary_magnitude", r.magnitude},
+            {"rotary_short_factors", r.short_factors},
+            {"rotary_long_factors", r.long_factors},
+            {"first_position", s.first_position},
             {"relative_attention", name_of(relative.kind)},
             {"relative_attention_distance", relative.distance},
             {"relative_attention_buckets", relative.buckets},
@@ -240,8 +255,12 @@ OrderedJson write_config(const ModelSpec& s) {
             {"encoder_width", s.encoder.width},
             {"encoder_heads", s.encoder.heads},
             {"encoder_hidden", s.encoder.hidden},
+            {"encoder_expert_first", s.encoder.expert_first},
+            {"encoder_expert_every", s.encoder.expert_every},
             {"global_projections", s.attention.global_projections},
             {"pooler_activation", name_of(s.pooler_activation)},
+            {"classifier_bias", s.classifier_bias},
+            {"head_activation", name_of(s.activation_of_head())},
             {"kv_latent", s.attention.latent},
             {"query_latent", s.attention.query_latent},
             {"attention_clip", decimal(s.attention.clip)},

@@ -45,21 +45,41 @@ std::optional<JsonField> rotary_scaling_of(const JsonField& config) {
   return scaling ? scaling : config.find("rope_parameters");
 }
 
+namespace {
+
+double longrope_magnitude(const RotarySpec& r) {
+  return std::sqrt(1 + std::log(r.factor) / std::log(static_cast<double>(r.original_context)));
+}
+
+}  // namespace
+
 void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& r) {
   const auto scaling = rotary_scaling_of(config);
   if (!scaling) return;
   r.base = scaling->number_or("rope_theta", r.base);
   const auto type = scaling->string_or("rope_type", scaling->string_or("type", ""));
   if (type == "default" || (type.empty() && !scaling->find("factor"))) return;
-  static constexpr std::pair<const char*, RotaryScaling> kTypes[] = {{"linear", RotaryScaling::linear},
-                                                                     {"dynamic", RotaryScaling::dynamic},
-                                                                     {"yarn", RotaryScaling::yarn},
-                                                                     {"llama3", RotaryScaling::llama3}};
+  static constexpr std::pair<const char*, RotaryScaling> kTypes[] = {
+      {"linear", RotaryScaling::linear},     {"dynamic", RotaryScaling::dynamic},
+      {"yarn", RotaryScaling::yarn},         {"llama3", RotaryScaling::llama3},
+      {"longrope", RotaryScaling::longrope}, {"su", RotaryScaling::longrope}};
   for (const auto& [name, value] : kTypes)
     if (type == name) r.scaling = value;
   check(r.scaling != RotaryScaling::none,
-        "{}: rope_type: '{}' is not supported (default, linear, dynamic, yarn, llama3 are)", scaling->place(),
-        type);
+        "{}: rope_type: '{}' is not supported (default, linear, dynamic, yarn, llama3, longrope are)",
+        scaling->place(), type);
+  if (r.scaling == RotaryScaling::longrope) {
+    r.original_context = config.integer_or("original_max_position_embeddings", context, 1, kMostOfConfig);
+    const double longer = static_cast<double>(context) / static_cast<double>(r.original_context);
+    r.factor = std::max(1.0, config.find("original_max_position_embeddings")
+                                 ? longer
+                                 : static_cast<double>(scaling->number_or("factor", 1)));
+    r.short_factors = (*scaling)["short_factor"].numbers();
+    r.long_factors = (*scaling)["long_factor"].numbers();
+    const auto given = scaling->find("attention_factor");
+    r.magnitude = given ? given->number() : longrope_magnitude(r);
+    return;
+  }
   r.factor = (*scaling)["factor"].number();
   if (r.scaling != RotaryScaling::linear) r.original_context = context;
   if (r.scaling == RotaryScaling::yarn) {
@@ -95,6 +115,12 @@ OrderedJson rotary_scaling_json(const RotarySpec& r) {
               {"low_freq_factor", r.low},
               {"high_freq_factor", r.high},
               {"original_max_position_embeddings", r.original_context}};
+    case RotaryScaling::longrope: {
+      OrderedJson scaling = {
+          {"type", "longrope"}, {"short_factor", r.short_factors}, {"long_factor", r.long_factors}};
+      if (r.magnitude != longrope_magnitude(r)) scaling["attention_factor"] = r.magnitude;
+      return scaling;
+    }
   }
   return nullptr;
 }
@@ -107,18 +133,39 @@ double rotated_part(const AttentionSpec& a) {
   return static_cast<double>(a.rotary.width) / static_cast<double>(a.d_qk);
 }
 
+std::vector<std::string> read_labels(const JsonField& c) {
+  const auto names = c.find("id2label");
+  const int64_t n = names ? static_cast<int64_t>(names->object().size())
+                          : c.integer_or("num_labels", 2, 1, int64_t{1} << 24);
+  check(n > 0, "{}: id2label: there are no labels", c.place());
+  std::vector<std::string> labels;
+  for (int64_t i = 0; i < n; ++i)
+    labels.push_back(names ? (*names)[std::to_string(i)].string() : fmt::format("LABEL_{}", i));
+  return labels;
+}
+
+bool has_decoder_head(const ModelSpec& s) {
+  return s.output == Output::tokens || (s.output == Output::sequence_classes && s.pooling == Pooling::last &&
+                                        !s.pooler && !s.classifier_bias);
+}
+
+int64_t read_first_position(const JsonField& c) {
+  const int64_t first = c.integer_or("pad_token_id", 1, 0, 1 << 20) + 1;
+  return first == 2 ? 0 : first;
+}
+int64_t rows_before_first(const ModelSpec& s) {
+  return s.first_position > 0 ? s.first_position : 2;
+}
+
+void set_head_activation(ModelSpec& s, Activation activation) {
+  s.head_activation.reset();
+  if (s.head_width > 0 && s.activation != activation) s.head_activation = activation;
+}
+
 void read_head(const JsonField& c, const std::string& base, ModelSpec& s) {
   std::string name = base + "ForMaskedLM";
   if (const auto list = c.find("architectures"); list && list->size() > 0) name = list->at(0).string();
   const std::string head = name.starts_with(base) ? name.substr(base.size()) : name;
-  const auto labels = [&](const char* what) {
-    const auto names = c.find("id2label");
-    const int64_t n = names ? static_cast<int64_t>(names->object().size())
-                            : c.integer_or("num_labels", 2, 1, kMostOfConfig);
-    for (int64_t i = 0; i < n; ++i)
-      s.labels.push_back(names ? (*names)[std::to_string(i)].string() : fmt::format("LABEL_{}", i));
-    check(n > 0, "{}: id2label: {} needs labels", c.place(), what);
-  };
   const bool masked = head == "ForMaskedLM" || head == "ForPreTraining" || head == "LMHeadModel";
   if (masked) {
     s.output = Output::tokens;
@@ -132,13 +179,13 @@ void read_head(const JsonField& c, const std::string& base, ModelSpec& s) {
              head == "ForSequenceClassification" || head == "Model";
   if (head == "ForSequenceClassification") {
     s.output = Output::sequence_classes;
-    labels("a classifier");
+    s.labels = read_labels(c);
   } else if (head == "ForNextSentencePrediction") {
     s.output = Output::sequence_classes;
     s.labels = {"next", "random"};
   } else if (head == "ForTokenClassification") {
     s.output = Output::token_classes;
-    labels("a tagger");
+    s.labels = read_labels(c);
   } else if (head == "ForQuestionAnswering") {
     s.output = Output::span;
   } else if (head == "Model") {

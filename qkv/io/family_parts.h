@@ -31,6 +31,8 @@ double rotated_part(const AttentionSpec& attention);
 void read_head(const JsonField& config, const std::string& base, ModelSpec& spec);
 // That name, without the base.
 std::string head_name(const ModelSpec& spec);
+// The names of its classes, as a config.json has them.
+std::vector<std::string> read_labels(const JsonField& config);
 // The classes of such a head.
 void write_labels(const ModelSpec& spec, OrderedJson& config);
 
@@ -40,8 +42,16 @@ OrderedJson write_bert_like(const ModelSpec& spec, const char* type, const std::
 // Whether that says all, but for the positions, patterns and segments.
 bool is_bert(const ModelSpec& spec);
 // RoBERTa counts positions from pad_token_id + 1, and its head's activation is GELU whatever its blocks have.
-inline constexpr int64_t kRobertaUnused = 2;
 ModelSpec read_roberta_like(const JsonField& config, const std::string& base);
+OrderedJson write_roberta_like(const ModelSpec& spec, const char* type, const std::string& base);
+// The number of the first position, of a config.json, as a ModelSpec says it; and its rows before that.
+int64_t read_first_position(const JsonField& config);
+int64_t rows_before_first(const ModelSpec& spec);
+// A head before an unembedding whose activation is this, whatever the blocks have.
+void set_head_activation(ModelSpec& spec, Activation activation);
+
+// Whether a decoder has a head that "architectures" can name: an unembedding, or classes of the last token.
+bool has_decoder_head(const ModelSpec& spec);
 
 // Collects the names of one model's weights.
 struct WeightNames {
@@ -49,6 +59,10 @@ struct WeightNames {
   bool bias = true;  // products and norms have one
 
   void tensor(const std::string& engine, const std::string& file) { all.push_back({engine, file}); }
+  // The unembedding, where it is not the embedding once more.
+  void untied(const ModelSpec& spec, const std::string& file) {
+    if (!spec.tied) tensor("unembedding.weight", file);
+  }
   void linear(const std::string& engine, const std::string& file) { parts(engine, {file}, {0}); }
   // Old files say gamma and beta.
   void norm(const std::string& engine, const std::string& file);

@@ -93,6 +93,7 @@ std::vector<WeightName> weights_named_as_t5(const ModelSpec& s, const char* netw
   const int64_t inner = s.attention.heads * s.attention.d_qk;
   for (const char* stack : {"encoder", "decoder"}) {
     const bool decoder = stack[0] == 'd';
+    const ExpertsSpec experts = decoder ? s.experts : s.encoder_spec().experts;
     const std::string file_stack = stack, engine_stack = stack;
     n.tensor(engine_stack + ".distance",
              file_stack + ".block.0.layer.0.SelfAttention.relative_attention_bias.weight");
@@ -111,12 +112,12 @@ std::vector<WeightName> weights_named_as_t5(const ModelSpec& s, const char* netw
         n.norm(engine + "cross_attention.norm", file + "1.layer_norm");
       }
       n.norm(engine + "feed_forward.norm", file + (decoder ? "2" : "1") + ".layer_norm");
-      if (s.experts.in_layer(l)) {
+      if (experts.in_layer(l)) {
         n.linear(engine + "feed_forward.router", dense + "router.classifier");
-        for (int64_t i = 0; i < s.experts.count; ++i) {
+        for (int64_t i = 0; i < experts.count; ++i) {
           const std::string expert = fmt::format("{}experts.expert_{}.", dense, i);
           n.all.push_back({engine + "feed_forward.experts.up.weight", expert + "wi.weight", false,
-                           i * s.experts.hidden, s.experts.hidden});
+                           i * experts.hidden, experts.hidden});
           n.all.push_back({engine + "feed_forward.experts.down.weight", expert + "wo.weight", false,
                            i * s.width, s.width});
         }
@@ -173,38 +174,39 @@ ModelSpec read_bart_like(const JsonField& c, const char* context = "max_position
   s.attention.dropout = c.number_or("attention_dropout", 0);
   s.embedding_dropout = s.residual_dropout = c.number_or("dropout", 0.1F);
   s.init_std = c.number_or("init_std", 0.02F);
-  check(c.boolean_or("tie_word_embeddings", true), "{}: tie_word_embeddings: only true is supported",
-        c.place());
+  s.tied = c.boolean_or("tie_word_embeddings", true);
   return s;
 }
 
 OrderedJson write_bart_like(const ModelSpec& s, const char* type, const char* architecture) {
-  return {{"model_type", type},
-          {"architectures", {architecture}},
-          {"is_encoder_decoder", true},
-          {"vocab_size", s.vocab_size},
-          {"max_position_embeddings", s.context},
-          {"d_model", s.width},
-          {"encoder_layers", s.encoder_layers},
-          {"decoder_layers", s.layers},
-          {"encoder_attention_heads", s.encoder_spec().attention.heads},
-          {"decoder_attention_heads", s.attention.heads},
-          {"encoder_ffn_dim", s.encoder_spec().hidden},
-          {"decoder_ffn_dim", s.hidden},
-          {"activation_function", config_name_of(s.activation)},
-          {"scale_embedding", s.embedding_scaled},
-          {"attention_dropout", decimal(s.attention.dropout)},
-          {"activation_dropout", 0.0},
-          {"dropout", decimal(s.residual_dropout)},
-          {"init_std", decimal(s.init_std)},
-          {"torch_dtype", "float32"}};
+  OrderedJson c = {{"model_type", type},
+                   {"architectures", {architecture}},
+                   {"is_encoder_decoder", true},
+                   {"vocab_size", s.vocab_size},
+                   {"max_position_embeddings", s.context},
+                   {"d_model", s.width},
+                   {"encoder_layers", s.encoder_layers},
+                   {"decoder_layers", s.layers},
+                   {"encoder_attention_heads", s.encoder_spec().attention.heads},
+                   {"decoder_attention_heads", s.attention.heads},
+                   {"encoder_ffn_dim", s.encoder_spec().hidden},
+                   {"decoder_ffn_dim", s.hidden},
+                   {"activation_function", config_name_of(s.activation)},
+                   {"scale_embedding", s.embedding_scaled},
+                   {"attention_dropout", decimal(s.attention.dropout)},
+                   {"activation_dropout", 0.0},
+                   {"dropout", decimal(s.residual_dropout)},
+                   {"init_std", decimal(s.init_std)},
+                   {"torch_dtype", "float32"}};
+  if (!s.tied) c["tie_word_embeddings"] = false;
+  return c;
 }
 
 bool is_bart_like(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
   return s.architecture == Architecture::encoder_decoder && s.normalization == Normalization::layer &&
          a.bias && a.out_bias && a.scaled && !a.scaled_by_layer && a.kv_heads == a.heads &&
-         a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && s.feed_forward_bias && !s.gated && s.tied &&
+         a.d_qk == a.d_vo && a.heads * a.d_qk == s.width && s.feed_forward_bias && !s.gated &&
          !s.unembedding_scaled && s.head_width == 0 && s.segments == 0 &&
          s.embedding_dropout == s.residual_dropout && s.activation != Activation::tanh &&
          s.norm_epsilon == 1e-5F && s.source_vocab_size == 0 && s.encoder.width == 0;
@@ -236,6 +238,14 @@ void add_bart_blocks(const ModelSpec& s, WeightNames& n) {
   }
 }
 
+void add_bart_unembedding(const ModelSpec& s, WeightNames& n) {
+  n.all.push_back({.engine = "unembedding.bias",
+                   .file = "final_logits_bias",
+                   .shape = {1, s.vocab_size},
+                   .optional = true});
+  n.untied(s, "lm_head.weight");
+}
+
 std::vector<WeightName> bart_weights(const ModelSpec& s) {
   WeightNames n;
   n.tensor("embedding.token", "model.shared.weight");
@@ -245,7 +255,7 @@ std::vector<WeightName> bart_weights(const ModelSpec& s) {
     n.norm(engine + ".norm", file + "layernorm_embedding");
   }
   add_bart_blocks(s, n);
-  n.all.push_back({"unembedding.bias", "final_logits_bias", false, 0, 0, 0, "", {1, s.vocab_size}});
+  add_bart_unembedding(s, n);
   return n.all;
 }
 
@@ -253,12 +263,12 @@ std::vector<WeightName> marian_weights(const ModelSpec& s) {
   WeightNames n;
   n.tensor("embedding.token", "model.shared.weight");
   add_bart_blocks(s, n);
-  n.all.push_back({"unembedding.bias", "final_logits_bias", false, 0, 0, 0, "", {1, s.vocab_size}});
+  add_bart_unembedding(s, n);
   return n.all;
 }
 
-bool is_extra_in_bart(const ModelSpec&, const std::string& name) {
-  return name.ends_with(".embed_tokens.weight") || name == "lm_head.weight";
+bool is_extra_in_bart(const ModelSpec& s, const std::string& name) {
+  return name.ends_with(".embed_tokens.weight") || (s.tied && name == "lm_head.weight");
 }
 
 // Whisper: the keys have no biases, what is read are frames.
@@ -299,6 +309,7 @@ std::vector<WeightName> whisper_weights(const ModelSpec& s) {
     n.tensor(engine + ".bias", file + ".bias");
   }
   add_bart_blocks(s, n);
+  n.untied(s, "proj_out.weight");
   for (WeightName& w : n.all)
     if (w.file.ends_with(".k_proj.bias")) w.file.clear();
   return n.all;
@@ -316,6 +327,19 @@ const Family& t5_family() {
   return family;
 }
 
+namespace {
+
+// Of the layers of a Switch Transformer's stack each step-th has experts, the second of each step.
+int64_t read_sparse_step(const JsonField& c, const std::string& stack, int64_t layers) {
+  const int64_t sparse = c.integer_or("num_sparse_" + stack + "_layers", 3, 0, kMost);
+  return c.integer_or(stack + "_sparse_step", sparse > 0 ? layers / sparse : layers, 1, kMost);
+}
+int64_t first_sparse(int64_t step) {
+  return step > 1 ? 1 : 0;
+}
+
+}  // namespace
+
 const Family& switch_family() {
   static const Family family = {
       "switch_transformers",
@@ -332,11 +356,10 @@ const Family& switch_family() {
         x.chosen = 1;
         x.renormalized = false;
         x.hidden = s.hidden;
-        // Of the layers each step-th, the second of each step.
-        x.every = c["encoder_sparse_step"].integer(1, kMost);
-        check(c["decoder_sparse_step"].integer(1, kMost) == x.every,
-              "{}: decoder_sparse_step: only the encoder's {} is supported", c.place(), x.every);
-        x.first = x.every > 1 ? 1 : 0;
+        x.every = read_sparse_step(c, "decoder", s.layers);
+        x.first = first_sparse(x.every);
+        if (const int64_t step = read_sparse_step(c, "encoder", s.encoder_layers); step != x.every)
+          s.encoder.expert_every = step, s.encoder.expert_first = first_sparse(step);
         x.capacity = c.integer_or("expert_capacity", 64, 0, kMost);
         x.balance = c.number_or("router_aux_loss_coef", 0.001F);
         return s;
@@ -349,8 +372,10 @@ const Family& switch_family() {
         c.erase("feed_forward_proj");
         c["dense_act_fn"] = config_name_of(s.activation);
         c["num_experts"] = x.count;
-        c["encoder_sparse_step"] = c["decoder_sparse_step"] = x.every;
-        c["num_sparse_encoder_layers"] = s.encoder_layers / x.every;
+        const int64_t encoder_step = s.encoder_spec().experts.every;
+        c["encoder_sparse_step"] = encoder_step;
+        c["decoder_sparse_step"] = x.every;
+        c["num_sparse_encoder_layers"] = s.encoder_layers / encoder_step;
         c["num_sparse_decoder_layers"] = s.layers / x.every;
         c["expert_capacity"] = x.capacity;
         c["router_aux_loss_coef"] = decimal(x.balance);
@@ -361,6 +386,7 @@ const Family& switch_family() {
       [](const ModelSpec& s) {
         ModelSpec dense = s;
         dense.experts = {};
+        dense.encoder = {};
         return expresses_t5(dense) && !s.gated && s.experts.count > 0;
       },
       [](const ModelSpec& s) { return weights_named_as_t5(s, "mlp"); },
@@ -379,7 +405,7 @@ const Family& whisper_family() {
       },
       whisper_weights,
       "",
-      [](const ModelSpec&, const std::string& name) { return name == "proj_out.weight"; }};
+      [](const ModelSpec& s, const std::string& name) { return s.tied && name == "proj_out.weight"; }};
   return family;
 }
 
@@ -387,16 +413,18 @@ const Family& m2m100_family() {
   static const Family family = {
       "m2m_100",
       [](const JsonField& c) {
-        // From which positions count.
-        check(c.integer_or("pad_token_id", 1, 0, kMost) == 1, "{}: pad_token_id: only 1 is supported",
-              c.place());
         ModelSpec s = read_bart_like(c);
+        s.first_position = read_first_position(c);
         s.norm_placement = NormPlacement::pre;
         s.positions = Positions::sinusoidal_closed;
         s.unembedding_bias = false;
         return s;
       },
-      [](const ModelSpec& s) { return write_bart_like(s, "m2m_100", "M2M100ForConditionalGeneration"); },
+      [](const ModelSpec& s) {
+        OrderedJson c = write_bart_like(s, "m2m_100", "M2M100ForConditionalGeneration");
+        c["pad_token_id"] = rows_before_first(s) - 1;
+        return c;
+      },
       [](const ModelSpec& s) {
         return s.architecture == Architecture::encoder_decoder && s.positions == Positions::sinusoidal_closed;
       },
@@ -404,6 +432,7 @@ const Family& m2m100_family() {
         WeightNames n;
         n.tensor("embedding.token", "model.shared.weight");
         add_bart_blocks(s, n);
+        n.untied(s, "lm_head.weight");
         return n.all;
       },
       "model.",

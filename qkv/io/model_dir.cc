@@ -63,7 +63,7 @@ bool is_copy(std::string_view name) {
 
 ModelSpec spec_of(const ConfigFile& config) {
   try {
-    ModelSpec spec = config.family.read_config(JsonField(config.json, config.path));
+    ModelSpec spec = spec_of(config.family, JsonField(config.json, config.path));
     if (&config.family != &native_family() && &family_for(spec) != &config.family)
       spec.family = config.family.model_type;
     check_spec(spec);
@@ -102,7 +102,7 @@ std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
   const auto [path, file] = read_weights(dir);
   auto model = std::make_unique<Transformer>(spec);
   const std::set<std::string> used =
-      bind_weights(*model, family.weights(spec), {path, file, config.path, family.prefix}, compute);
+      bind_weights(*model, weights_of(family, spec), {path, file, config.path, family.prefix}, compute);
   for (const auto& [name, tensor] : file.tensors) {
     if (used.contains(name)) continue;
     check(family.ignores(spec, name), "{}: tensor '{}' belongs to no parameter of a {} model", path, name,
@@ -134,11 +134,11 @@ SpecialIds load_special_ids(const std::string& dir) {
 
 std::vector<std::pair<std::string, Tensor>> named_tensors(const Transformer& model,
                                                           Tensor (*pick)(const Parameter&)) {
-  return tensors_in_file(model, family_for(model.spec()).weights(model.spec()), pick);
+  return tensors_in_file(model, weights_of(family_for(model.spec()), model.spec()), pick);
 }
 
 void save_model(const std::string& dir, const Transformer& model, const SpecialIds& ids) {
-  OrderedJson config = family_for(model.spec()).write_config(model.spec());
+  OrderedJson config = config_of(family_for(model.spec()), model.spec());
   OrderedJson generation = OrderedJson::object();
   const auto add = [&](const char* key, int64_t id) {
     if (id < 0) return;
@@ -156,7 +156,7 @@ void save_model(const std::string& dir, const Transformer& model, const SpecialI
   write_file_atomically(dir + "/generation_config.json", generation.dump(2) + "\n");
   if (model.spec().lora.any()) return save_adapters(dir, model);
   write_safetensors(dir + "/model.safetensors",
-                    weights_to_write(model, family_for(model.spec()).weights(model.spec())),
+                    weights_to_write(model, weights_of(family_for(model.spec()), model.spec())),
                     {{"format", "pt"}});
 }
 

@@ -19,7 +19,8 @@ Tensor sinusoids(const ModelSpec& spec, int64_t rows, int64_t first_column, int6
   const bool paper = spec.positions == Positions::sinusoidal_paper,
              closed = spec.positions == Positions::sinusoidal_closed,
              halves = spec.positions == Positions::sinusoidal_halves || closed;
-  const int64_t first = paper ? 1 : 0, first_position = closed ? 2 : first;
+  const int64_t first = paper ? 1 : 0, usual = closed ? 2 : first,
+                first_position = closed && spec.first_position > 0 ? spec.first_position : usual;
   const double base = paper ? static_cast<double>(spec.context) : 10000;
   const auto pairs = static_cast<double>(closed ? std::max<int64_t>(1, width / 2 - 1) : width / 2);
   Tensor table = Tensor::zeros({rows, spec.width}, DType::f32);

@@ -50,6 +50,7 @@ int64_t ModelSpec::longest_by_positions() const {
     case Positions::rotary:
     case Positions::alibi:
     case Positions::alibi_evens_first:
+    case Positions::alibi_scaled:
       return kUnbounded;
     case Positions::none:
       return attention.relative.on() ? kUnbounded : context;
@@ -58,9 +59,18 @@ int64_t ModelSpec::longest_by_positions() const {
   }
 }
 
+bool is_alibi(Positions positions) {
+  return positions == Positions::alibi || positions == Positions::alibi_evens_first ||
+         positions == Positions::alibi_scaled;
+}
+
 ModelSpec ModelSpec::encoder_spec() const {
   ModelSpec s = *this;
   s.encoder = {};
+  if (encoder.expert_every > 0) {
+    s.experts.first = encoder.expert_first;
+    s.experts.every = encoder.expert_every;
+  }
   if (encoder.width > 0) s.width = encoder.width;
   if (encoder.hidden > 0) s.hidden = encoder.hidden;
   if (encoder.context > 0) s.context = encoder.context;
@@ -95,6 +105,15 @@ void check_rotary(const ModelSpec& s) {
         "model: rotary_scaling {} needs the original context", name_of(r.scaling));
   check(r.scaling != RotaryScaling::dynamic || r.width > 2,
         "model: rotary_scaling dynamic needs a width above 2");
+  const bool of_pairs = r.scaling == RotaryScaling::longrope;
+  for (const auto& [key, factors] :
+       {std::pair("rotary_short_factors", r.short_factors), {"rotary_long_factors", r.long_factors}}) {
+    check(of_pairs ? std::ssize(factors) == r.width / 2 : factors.empty(),
+          "model: {}: rotary_scaling {} has {} factors, got {}", key, name_of(r.scaling),
+          of_pairs ? r.width / 2 : 0, factors.size());
+    for (const double f : factors)
+      check(f > 0 && f < 1e6, "model: {} must be positive and below 1e6, got {}", key, f);
+  }
 }
 
 void check_latents(const ModelSpec& s) {
@@ -149,8 +168,7 @@ void check_relative(const ModelSpec& s) {
   check(r.on() || r == RelativeSpec(), "model: relative_attention none: nothing more can be said of it");
   if (!r.on()) return;
   check(s.positions != Positions::rotary && s.positions != Positions::relative &&
-            s.positions != Positions::toeplitz && s.positions != Positions::alibi &&
-            s.positions != Positions::alibi_evens_first,
+            s.positions != Positions::toeplitz && !is_alibi(s.positions),
         "model: relative_attention {}: positions {} tell distances, too", kind, name_of(s.positions));
   check(s.attention.latent == 0, "model: relative_attention {}: kv_latent leaves no keys that could meet it",
         kind);
@@ -180,6 +198,16 @@ void check_relative(const ModelSpec& s) {
   check(r.by_content || r.by_position, "model: relative_attention {}: one of its terms must stay", kind);
   check(r.buckets == 0 || (r.buckets >= 4 && r.buckets / 2 < r.distance - 1),
         "model: relative_attention_buckets must be between 4 and {}, got {}", 2 * r.distance - 3, r.buckets);
+}
+
+void check_first_position(const ModelSpec& s) {
+  check(s.first_position >= 0 && s.first_position <= 1 << 20,
+        "model: first_position must be between 0 and {}, got {}", 1 << 20, s.first_position);
+  check(
+      s.first_position == 0 ||
+          ((s.positions == Positions::learned || s.positions == Positions::sinusoidal_closed) && s.grid == 0),
+      "model: first_position: of learned or sinusoidal_closed positions in a row, not of {}",
+      name_of(s.positions));
 }
 
 void check_grid(const ModelSpec& s) {
@@ -249,8 +277,7 @@ void check_global_projections(const ModelSpec& s) {
   check(
       a.rotary.width == 0 && !a.relative.on() && a.query_key_norm == QueryKeyNorm::none && a.cap == 0 &&
           a.clip == 0 && !a.sinks && s.positions != Positions::relative &&
-          s.positions != Positions::toeplitz && s.positions != Positions::alibi &&
-          s.positions != Positions::alibi_evens_first,
+          s.positions != Positions::toeplitz && !is_alibi(s.positions),
       "model: global_projections: what is done to other queries and scores (rotary, relative, alibi, norms, "
       "clips, caps, sinks) would not be done to theirs");
 }
@@ -318,8 +345,9 @@ void check_blocks(const ModelSpec& s) {
   check(s.hidden_layers >= 1 && s.hidden_layers <= 64,
         "model: hidden_layers must be between 1 and 64, got {}", s.hidden_layers);
   check(a.scale >= 0 && a.scale < 1e6F, "model: attention_scale must be in [0, 1e6), got {}", a.scale);
-  const bool alibi = s.positions == Positions::alibi || s.positions == Positions::alibi_evens_first;
-  check(!alibi || s.order != Order::permuted,
+  check(s.positions != Positions::alibi_scaled || !a.scaled_by_layer,
+        "model: positions alibi_scaled: scores of all layers are scaled alike");
+  check(!is_alibi(s.positions) || s.order != Order::permuted,
         "model: order permuted reads a token twice, which distances cannot tell");
   check(s.logit_multiplier == 1 || (s.head_width == 0 && !s.unembedding_bias),
         "model: logit_multiplier does not go with head_width or unembedding_bias");
@@ -417,9 +445,15 @@ void check_encoder(const ModelSpec& s) {
         "model: encoder_width, encoder_heads and encoder_hidden must "
         "not be negative");
   check(e.context == 0 || s.features.any(), "model: an encoder's context of its own is of features");
+  check(e.expert_every >= 0 && e.expert_first >= 0 && (e.expert_every > 0 || e.expert_first == 0),
+        "model: encoder_expert_first {}: needs an encoder_expert_every", e.expert_first);
+  check(e.expert_every == 0 ||
+            (s.experts.count > 0 && (e.expert_every != s.experts.every || e.expert_first != s.experts.first)),
+        "model: encoder_expert_every {}: of experts, where another than the decoder's", e.expert_every);
   if (!e.any()) return;
   check(s.architecture == Architecture::encoder_decoder && !s.recurrence.any(),
-        "model: encoder_width, encoder_heads and encoder_hidden are of an encoder_decoder of blocks");
+        "model: encoder_width, encoder_heads, encoder_hidden and encoder_expert_every are of an "
+        "encoder_decoder of blocks");
   check(e.width == 0 || s.embedding_width == 0, "model: encoder_width does not go with embedding_width");
   const ModelSpec blocks = s.encoder_spec();
   check(blocks.width % blocks.attention.heads == 0, "model: encoder_width {} is not divisible by {} heads",
@@ -468,6 +502,12 @@ void check_spec(const ModelSpec& s) {
   check(s.head_width >= 0 && s.head_width <= 1 << 20, "model: head_width must be between 0 and {}, got {}",
         1 << 20, s.head_width);
   check(!s.unembedding_scaled || s.head_width == 0, "model: unembedding_scaled does not go with head_width");
+  check(!s.head_activation || (s.head_width > 0 && *s.head_activation != s.activation),
+        "model: head_activation {}: of a head before the unembedding, where another than the blocks'",
+        s.head_activation ? name_of(*s.head_activation) : "");
+  check(s.classifier_bias || s.classes() > 0 || s.output == Output::sequence_classes ||
+            s.output == Output::token_classes,
+        "model: classifier_bias: output {} has no classes", name_of(s.output));
   const int64_t token_width = s.embedding_width > 0 ? s.embedding_width : s.width;
   check(!s.tied || s.head_width == 0 || s.head_width == token_width,
         "model: head_width {} does not fit a tied unembedding of width {}", s.head_width, token_width);
@@ -504,6 +544,7 @@ void check_spec(const ModelSpec& s) {
   check_head_sizes(s);
   check_shared_query_key(s);
   check_relative(s);
+  check_first_position(s);
   check_grid(s);
   check_memory(s);
   check_global_projections(s);
@@ -556,6 +597,7 @@ constexpr Names<Positions> kPositions = {{Positions::learned, "learned"},
                                          {Positions::rotary, "rotary"},
                                          {Positions::alibi, "alibi"},
                                          {Positions::alibi_evens_first, "alibi_evens_first"},
+                                         {Positions::alibi_scaled, "alibi_scaled"},
                                          {Positions::none, "none"}};
 constexpr Names<Cell> kCells = {{Cell::none, "transformer"}, {Cell::lstm, "lstm"}, {Cell::gru, "gru"}};
 constexpr Names<SourceAttention> kSourceAttentions = {{SourceAttention::none, "none"},
@@ -588,17 +630,18 @@ constexpr Names<RelativeAttention> kRelativeAttentions = {
 constexpr Names<FeatureSpec::Kind> kFeatureKinds = {{FeatureSpec::Kind::none, "none"},
                                                     {FeatureSpec::Kind::patches, "patches"},
                                                     {FeatureSpec::Kind::frames, "frames"}};
-constexpr Names<QueryKeyNorm> kQueryKeyNorms = {
-    {QueryKeyNorm::none, "none"}, {QueryKeyNorm::heads, "heads"}, {QueryKeyNorm::whole, "whole"}};
+constexpr Names<QueryKeyNorm> kQueryKeyNorms = {{QueryKeyNorm::none, "none"},
+                                                {QueryKeyNorm::heads, "heads"},
+                                                {QueryKeyNorm::whole, "whole"},
+                                                {QueryKeyNorm::layer, "layer"},
+                                                {QueryKeyNorm::layer_heads, "layer_heads"}};
 constexpr Names<RouterScore> kRouterScores = {{RouterScore::softmax, "softmax"},
                                               {RouterScore::sigmoid, "sigmoid"}};
 constexpr Names<RotaryLayout> kRotaryLayouts = {{RotaryLayout::halves, "halves"},
                                                 {RotaryLayout::interleaved, "interleaved"}};
-constexpr Names<RotaryScaling> kRotaryScalings = {{RotaryScaling::none, "none"},
-                                                  {RotaryScaling::linear, "linear"},
-                                                  {RotaryScaling::dynamic, "dynamic"},
-                                                  {RotaryScaling::yarn, "yarn"},
-                                                  {RotaryScaling::llama3, "llama3"}};
+constexpr Names<RotaryScaling> kRotaryScalings = {
+    {RotaryScaling::none, "none"}, {RotaryScaling::linear, "linear"}, {RotaryScaling::dynamic, "dynamic"},
+    {RotaryScaling::yarn, "yarn"}, {RotaryScaling::llama3, "llama3"}, {RotaryScaling::longrope, "longrope"}};
 
 template <typename T>
 T from_name(const char* what, const Names<T>& names, const std::string& name) {

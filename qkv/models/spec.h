@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ enum class Positions : uint8_t {
   rotary,             // not at all: queries and keys are turned (attention.rotary; Su et al. 2021)
   alibi,              // not at all: scores fall with the distance (Press et al. 2022)
   alibi_evens_first,  // the same with MPT's order of slopes where heads are no power of two
+  alibi_scaled,       // the same, added before scores are scaled (Falcon)
   none,  // not at all: a recurrence knows the order of what it reads, a decoder finds it by what each token
          // sees (Kazemnejad et al. 2023), relative attention by distances (nn/relative.h)
 };
@@ -72,9 +74,10 @@ struct RecurrenceSpec {
 // What the encoder of an encoder-decoder has another of than its decoder; 0: the same.
 struct EncoderShape {
   int64_t width = 0, heads = 0, hidden = 0;
-  int64_t context = 0;  // of what it reads: features
+  int64_t context = 0;                         // of what it reads: features
+  int64_t expert_first = 0, expert_every = 0;  // of its layers that have experts, where every is not 0
 
-  bool any() const { return width > 0 || heads > 0 || hidden > 0 || context > 0; }
+  bool any() const { return width > 0 || heads > 0 || hidden > 0 || context > 0 || expert_every > 0; }
   bool operator==(const EncoderShape&) const = default;
 };
 
@@ -115,6 +118,9 @@ struct ModelSpec {
   Branches branches = Branches::serial;
   float norm_epsilon = 1e-5F;
   Positions positions = Positions::learned;
+  // The number of the first token's position, where it is not the usual 2: of sinusoidal_closed ones its
+  // angle (M2M-100), of learned ones in files alone, its row of their table (RoBERTa).
+  int64_t first_position = 0;
   // Tokens stand in rows of so many: learned, sinusoidal and rotary positions are rows and columns; 0: in one
   // row.
   int64_t grid = 0;
@@ -142,6 +148,7 @@ struct ModelSpec {
   bool embedding_norm = false;  // a norm over the sum of embeddings (BERT)
   int64_t segments = 0;         // segment embeddings (BERT's token types); 0: none
   int64_t head_width = 0;       // d_f: projection, activation and norm before the unembedding; 0: none
+  std::optional<Activation> head_activation = {};  // of that; none: the blocks'
   bool unembedding_bias = false;
   bool unembedding_scaled = false;  // what it reads is divided by sqrt(d_e) (T5's tied head)
   bool tied = true;                 // W_u = W_e^T
@@ -153,6 +160,7 @@ struct ModelSpec {
   Pooling pooling = Pooling::first;  // of sequence classes and embeddings
   bool pooler = false;               // f(W x + b) of what is pooled (BERT), or of each token (ELECTRA)
   Activation pooler_activation = Activation::tanh;  // its f
+  bool classifier_bias = true;                      // of the classes
   RecurrenceSpec recurrence = {};
   LoraSpec lora = {};
   bool source_reversed = false;  // the encoder reads its source from the end (Sutskever et al. 2014)
@@ -174,6 +182,8 @@ struct ModelSpec {
   // The shape that the encoder's blocks have: heads of width / heads, each with keys of its own, where it is
   // another.
   ModelSpec encoder_spec() const;
+  // f of the head before the unembedding.
+  Activation activation_of_head() const { return head_activation.value_or(activation); }
   // Of what leaves the last stack: both streams where it has two.
   int64_t output_width() const { return branches == Branches::reversible ? 2 * width : width; }
   // Of what stands for a sequence, or what classes are read from.
@@ -203,6 +213,9 @@ Pattern pattern_from_text(const std::string& text);
 std::string text_of(const Pattern& pattern);
 std::vector<Pattern> patterns_from_texts(const std::vector<std::string>& texts);
 std::vector<std::string> texts_of(const std::vector<Pattern>& patterns);
+
+// Whether scores fall with the distance by a slope of each head.
+bool is_alibi(Positions positions);
 
 // By the names of the enumerators. Throw Error for another name.
 Activation activation_from_name(const std::string& name);

@@ -96,6 +96,9 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
       width_(spec.width),
       grid_(spec.grid),
       memory_(spec.memory),
+      scale_(spec.attention.scale > 0 ? spec.attention.scale
+             : spec.attention.scaled  ? 1 / std::sqrt(static_cast<float>(spec.attention.d_qk))
+                                      : 1),
       rotary_(spec.attention.rotary),
       relative_(spec.attention.relative),
       causal_(shape.mask.is_causal()) {
@@ -152,8 +155,9 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
   const auto positions = places.values<int32_t>();
   const int32_t reach = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end());
   if (distance_ != nullptr) context.distance_bias = relative_bias(distance_->value, buckets_, reach);
-  if (positions_ == Positions::alibi || positions_ == Positions::alibi_evens_first)
-    context.distance_bias = alibi(heads_, positions_ == Positions::alibi_evens_first, reach);
+  if (is_alibi(positions_))
+    context.distance_bias = alibi(heads_, positions_ == Positions::alibi_evens_first, reach,
+                                  positions_ == Positions::alibi_scaled ? scale_ : 0);
   if (rotary_.width > 0)
     context.rotation = rotation(rotary_, grid_ > 0 ? grid_positions(places, grid_) : places, reach + 1);
   if (relative_.on()) place_distances(reach, x.dtype(), context);

@@ -77,6 +77,7 @@ class BlockStack : public Stack {
   std::unique_ptr<Norm> norm_;  // of pre-LN
   Positions positions_;
   int64_t heads_, width_, grid_, memory_;
+  float scale_;  // of scores, in all layers
   RotarySpec rotary_;
   DistanceBuckets buckets_;        // of relative positions:
   Parameter* distance_ = nullptr;  // their biases, f32 [buckets, heads]

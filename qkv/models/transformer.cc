@@ -107,8 +107,9 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
   if (spec.classes() > 0) {
     classifier_ = &parameters_.add("classifier.weight", {spec.classes(), spec.pooled_width()},
                                    ParameterKind::matrix, normal);
-    classifier_bias_ = &parameters_.add("classifier.bias", {spec.classes()}, ParameterKind::vector,
-                                        {Initializer::Kind::zeros});
+    if (spec.classifier_bias)
+      classifier_bias_ = &parameters_.add("classifier.bias", {spec.classes()}, ParameterKind::vector,
+                                          {Initializer::Kind::zeros});
   }
   if (spec.features.distilled)
     distilled_classifier_ = std::make_unique<Linear>(parameters_, "classifier.distilled", spec.width,
@@ -196,7 +197,7 @@ Tensor Transformer::hidden(const ModelInput& input, const Context& context,
 }
 
 Tensor Transformer::projected(const Tensor& hidden) const {
-  if (head_) return head_norm_->forward(activation(spec_.activation, head_->forward(hidden)));
+  if (head_) return head_norm_->forward(activation(spec_.activation_of_head(), head_->forward(hidden)));
   const Tensor x = out_projection_ ? out_projection_->forward(hidden) : hidden;
   const float root = spec_.unembedding_scaled ? 1 / std::sqrt(static_cast<float>(spec_.width)) : 1;
   const float factor = root * spec_.logit_multiplier;
@@ -213,6 +214,10 @@ Tensor Transformer::logits(const Tensor& hidden) const {
                           unembedding_bias_ ? unembedding_bias_->value : Tensor(), DType::f32);
   if (spec_.logit_cap == 0) return z;
   return scaled(activation(Activation::tanh, scaled(z, 1 / spec_.logit_cap)), spec_.logit_cap);
+}
+
+Tensor Transformer::classifier_bias() const {
+  return classifier_bias_ ? classifier_bias_->value : Tensor();
 }
 
 Tensor Transformer::pooled(const Tensor& hidden, const ModelInput& input) const {
@@ -245,8 +250,7 @@ Tensor Transformer::classes(const Tensor& hidden, const ModelInput& input, const
     const auto [first, second] = distilled_classes(hidden, input);
     return scaled(add(first, second), 0.5F);
   }
-  return linear(class_features(hidden, input, context), classifier_->value, classifier_bias_->value,
-                DType::f32);
+  return linear(class_features(hidden, input, context), classifier_->value, classifier_bias(), DType::f32);
 }
 
 std::pair<Tensor, Tensor> Transformer::distilled_classes(const Tensor& hidden,
@@ -255,7 +259,7 @@ std::pair<Tensor, Tensor> Transformer::distilled_classes(const Tensor& hidden,
   std::vector<int32_t> second(input.layout.offsets.begin(), input.layout.offsets.end() - 1);
   for (int32_t& row : second) ++row;
   const Tensor rows = select_rows(hidden, Tensor::of({std::ssize(second)}, second));
-  return {linear(pooled(hidden, input), classifier_->value, classifier_bias_->value, DType::f32),
+  return {linear(pooled(hidden, input), classifier_->value, classifier_bias(), DType::f32),
           convert(distilled_classifier_->forward(rows), DType::f32)};
 }
 
@@ -292,14 +296,13 @@ CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targ
     // A mean beside a mean: `scale` counts tokens.
     const float of_sequences = scale * static_cast<float>(tokens.count) / static_cast<float>(sequences);
     const CrossEntropyResult classes =
-        unembed_cross_entropy(class_features(x, input, context), classifier_->value, classifier_bias_->value,
+        unembed_cross_entropy(class_features(x, input, context), classifier_->value, classifier_bias(),
                               input.sequence_targets, of_sequences);
     tokens.loss = add(tokens.loss, classes.loss);
     return tokens;
   }
   if (spec_.output == Output::span) {
-    const Tensor scores =
-        linear(class_features(x, input, context), classifier_->value, classifier_bias_->value);
+    const Tensor scores = linear(class_features(x, input, context), classifier_->value, classifier_bias());
     const SpanLoss span =
         span_cross_entropy(convert(scores, DType::f32), input.layout.offsets, targets, scale);
     return {span.loss, {}, span.total, span.count};
@@ -318,7 +321,7 @@ CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targ
         contrastive_cross_entropy(half(0), half(static_cast<int32_t>(pairs)), kTemperature, scale);
     return {c.loss, {}, c.total, pairs};
   }
-  return unembed_cross_entropy(class_features(x, input, context), classifier_->value, classifier_bias_->value,
+  return unembed_cross_entropy(class_features(x, input, context), classifier_->value, classifier_bias(),
                                targets, scale, terms);
 }
 

@@ -96,6 +96,8 @@ class Transformer {
 
  private:
   void add_unembedding(const Initializer& normal);
+  // f32 [C], or undefined.
+  Tensor classifier_bias() const;
   // What the classifier reads: [S, D] or [N, D].
   Tensor class_features(const Tensor& hidden, const ModelInput& input, const Context& context) const;
   // Of tokens whose states are x; Algorithms 11, 12 and 13.

@@ -10,11 +10,13 @@
 
 namespace qkv {
 
-// The norm of queries and keys before their product (Henry et al. 2020), an RMSnorm.
+// The norm of queries and keys before their product (Henry et al. 2020).
 enum class QueryKeyNorm : uint8_t {
   none,
-  heads,  // of each head, by one weight for all heads
-  whole,  // of all heads together (OLMo 2)
+  heads,        // RMSnorm of each head, by one weight for all heads
+  whole,        // RMSnorm of all heads together (OLMo 2)
+  layer,        // layer_norm of each head, by one gamma and one beta for all heads (Phi)
+  layer_heads,  // layer_norm of each head, by a gamma of its own, without beta (StableLM, Cohere)
 };
 
 // The shape and the options of Algorithm 5.

@@ -138,13 +138,19 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
   if (spec.global_projections)
     global_ = std::make_unique<GlobalAttention>(parameters, name + ".global", width, spec, std);
   if (spec.query_key_norm == QueryKeyNorm::none) return;
-  const auto gamma = [&](const char* of, int64_t heads) {
-    return &parameters.add(fmt::format("{}.{}.gamma", name, of),
-                           {spec.query_key_norm == QueryKeyNorm::whole ? heads * spec.d_qk : spec.d_qk},
-                           ParameterKind::vector, {Initializer::Kind::ones});
+  using enum QueryKeyNorm;
+  const bool of_each = spec.query_key_norm == whole || spec.query_key_norm == layer_heads;
+  const auto norm = [&](const std::string& of, int64_t heads) {
+    const auto weights = [&](const char* kind, Initializer::Kind start) {
+      return &parameters.add(of + kind, {of_each ? heads * spec.d_qk : spec.d_qk}, ParameterKind::vector,
+                             {start});
+    };
+    HeadNorm n{weights(".gamma", Initializer::Kind::ones)};
+    if (spec.query_key_norm == QueryKeyNorm::layer) n.beta = weights(".beta", Initializer::Kind::zeros);
+    return n;
   };
-  query_norm_ = gamma("query_norm", spec.heads);
-  key_norm_ = gamma("key_norm", spec.kv_heads);
+  query_norm_ = norm(name + ".query_norm", spec.heads);
+  key_norm_ = norm(name + ".key_norm", spec.kv_heads);
 }
 
 SelfAttention::~SelfAttention() = default;
@@ -157,14 +163,9 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerStat
   if (a.clip > 0) qkv = clipped(qkv, a.clip);
   if (spread_) qkv = gather_columns(qkv, spread_);
   const int64_t k_column = a.heads * a.d_qk, v_column = k_column + (shared_ ? 0 : a.kv_heads * a.d_qk);
-  if (query_norm_ != nullptr) {
-    const auto normed = [&](int64_t column, int64_t heads, const Parameter& gamma) {
-      const bool whole = a.query_key_norm == QueryKeyNorm::whole;
-      qkv = group_rms_norm(qkv, column, whole ? 1 : heads, whole ? heads * a.d_qk : a.d_qk, gamma.value,
-                           norm_epsilon_);
-    };
-    normed(0, a.heads, *query_norm_);
-    normed(k_column, a.kv_heads, *key_norm_);
+  if (a.query_key_norm != QueryKeyNorm::none) {
+    qkv = normed(qkv, 0, a.heads, query_norm_);
+    qkv = normed(qkv, k_column, a.kv_heads, key_norm_);
   }
   if (a.rotary.width > 0)
     qkv = rotary(qkv, a.heads + (shared_ ? 0 : a.kv_heads), a.d_qk, a.rotary.layout, context.rotation);
@@ -189,6 +190,15 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerStat
   return attention_.forward(q, memory.keys(), memory.values(), memory.layout(), context, tables);
 }
 
+Tensor SelfAttention::normed(const Tensor& qkv, int64_t column, int64_t heads, const HeadNorm& norm) const {
+  const AttentionSpec& a = attention_.spec();
+  const bool whole = a.query_key_norm == QueryKeyNorm::whole;
+  const ColumnGroups at{column, whole ? 1 : heads, whole ? heads * a.d_qk : a.d_qk};
+  if (whole || a.query_key_norm == QueryKeyNorm::heads)
+    return group_rms_norm(qkv, at, norm.gamma->value, norm_epsilon_);
+  return group_layer_norm(qkv, at, norm.gamma->value, norm.beta ? norm.beta->value : Tensor(), norm_epsilon_);
+}
+
 Heads SelfAttention::keys_of_queries(const Tensor& qkv, const Context& context) const {
   const AttentionSpec& a = attention_.spec();
   const std::vector<int32_t>& offsets = context.layout.offsets;
@@ -200,7 +210,7 @@ Heads SelfAttention::keys_of_queries(const Tensor& qkv, const Context& context) 
           attention_.name(), length, a.hashed_beyond);
   }
   const Tensor ones = Tensor::of({a.d_qk}, std::vector<float>(static_cast<size_t>(a.d_qk), 1));
-  return {group_rms_norm(columns_of(qkv, 0, a.heads * a.d_qk), 0, a.heads, a.d_qk, ones, kSharedEpsilon), 0,
+  return {group_rms_norm(columns_of(qkv, 0, a.heads * a.d_qk), {0, a.heads, a.d_qk}, ones, kSharedEpsilon), 0,
           a.heads, a.d_qk};
 }
 

@@ -102,7 +102,13 @@ class SelfAttention : public Sublayer {
   bool shared_;  // keys are made of queries
   Linear qkv_;   // rows: all queries' weights, then keys' where they have any, then values'
   std::shared_ptr<const ColumnMap> spread_;
-  Parameter *query_norm_ = nullptr, *key_norm_ = nullptr;
+  // gamma and, of layer_norm with one, beta of queries and keys; null: there is no norm.
+  struct HeadNorm {
+    Parameter *gamma = nullptr, *beta = nullptr;
+  };
+  Tensor normed(const Tensor& qkv, int64_t column, int64_t heads, const HeadNorm& norm) const;
+
+  HeadNorm query_norm_, key_norm_;
   float norm_epsilon_;
   MultiHeadAttention attention_;
   std::unique_ptr<RelativeEncoding> relative_;

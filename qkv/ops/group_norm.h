@@ -5,10 +5,19 @@
 
 namespace qkv {
 
-// x [N, C]: each group of `width` columns, `groups` of them from column `first`, is divided by its root mean
-// square and multiplied by gamma f32 [width], which all groups share, or [groups width]; all other columns as
-// they are. Zhang & Sennrich 2019 (RMSNorm) with epsilon under the root.
-Tensor group_rms_norm(const Tensor& x, int64_t first, int64_t groups, int64_t width, const Tensor& gamma,
-                      float epsilon);
+// The groups of columns of x [N, C] that are normalised: `groups` of `width`, from column `first`.
+struct ColumnGroups {
+  int64_t first, groups, width;
+};
+
+// x [N, C]: each group is divided by its root mean square and multiplied by gamma f32 [width], which all
+// groups share, or [groups width]; all other columns as they are. Zhang & Sennrich 2019 (RMSNorm) with
+// epsilon under the root.
+Tensor group_rms_norm(const Tensor& x, const ColumnGroups& at, const Tensor& gamma, float epsilon);
+
+// The same of Algorithm 6 of Phuong & Hutter, each group centred first; beta f32 of gamma's shape, or
+// undefined.
+Tensor group_layer_norm(const Tensor& x, const ColumnGroups& at, const Tensor& gamma, const Tensor& beta,
+                        float epsilon);
 
 }  // namespace qkv

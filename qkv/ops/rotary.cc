@@ -26,6 +26,9 @@ std::vector<double> frequencies(const RotarySpec& s, int64_t length) {
   const auto original = static_cast<double>(s.original_context);
   if (s.scaling == RotaryScaling::linear)
     for (double& f : out) f /= s.factor;
+  if (s.scaling == RotaryScaling::longrope)
+    for (int64_t i = 0; i < pairs; ++i)
+      out[i] /= (length > s.original_context ? s.long_factors : s.short_factors)[i];
   if (s.scaling == RotaryScaling::llama3)
     for (double& f : out) {
       // How many times the pair turns over the original context, on a ramp from low to high.
@@ -108,6 +111,9 @@ class RotaryNode : public Node {
 Tensor rotation(const RotarySpec& spec, const Tensor& positions, int64_t length) {
   check(spec.width > 0 && spec.width % 2 == 0, "rotary: width must be even and positive, got {}", spec.width);
   expect_dtype("rotary", "positions", positions, DType::i32);
+  for (const auto& factors : {spec.short_factors, spec.long_factors})
+    check(spec.scaling != RotaryScaling::longrope || std::ssize(factors) == spec.width / 2,
+          "rotary: longrope has a factor for each of {} pairs, got {}", spec.width / 2, factors.size());
   const int64_t axes = positions.shape().rank() == 2 ? positions.dim(1) : 1;
   check(axes == 1 || (axes == 2 && spec.width % 4 == 0),
         "rotary: positions {} in two dimensions need a width divisible by 4, got {}",

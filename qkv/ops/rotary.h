@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "qkv/tensor/tensor.h"
 
@@ -17,10 +18,12 @@ enum class RotaryLayout : uint8_t {
 // How the angles change for contexts longer than those of the first training.
 enum class RotaryScaling : uint8_t {
   none,
-  linear,   // positions divided by the factor (Chen et al. 2023)
-  dynamic,  // a larger base as the sequence outgrows the original context (NTK-aware)
-  yarn,     // slow pairs as linear, fast ones as none, a ramp between (Peng et al. 2023)
-  llama3,   // the same with borders by wavelength (Llama 3.1)
+  linear,    // positions divided by the factor (Chen et al. 2023)
+  dynamic,   // a larger base as the sequence outgrows the original context (NTK-aware)
+  yarn,      // slow pairs as linear, fast ones as none, a ramp between (Peng et al. 2023)
+  llama3,    // the same with borders by wavelength (Llama 3.1)
+  longrope,  // each pair by a factor of its own: one list of them up to the original context, one beyond
+             // (Ding et al. 2024, LongRoPE)
 };
 
 // The options of rotary positions.
@@ -32,7 +35,8 @@ struct RotarySpec {
   double factor = 1;             // of every scaling
   int64_t original_context = 0;  // of all but linear
   double low = 1, high = 4;      // llama3: borders of the ramp; yarn: slow and fast turns (1, 32)
-  double magnitude = 1;          // yarn: what cosines and sines are multiplied by
+  double magnitude = 1;          // yarn, longrope: what cosines and sines are multiplied by
+  std::vector<double> short_factors = {}, long_factors = {};  // longrope: of each pair
 
   bool operator==(const RotarySpec&) const = default;
 };

@@ -81,17 +81,10 @@ class Reader {
     out = *v;
   }
   void operator()(const Key& k, std::vector<int64_t>& out, Range<int64_t> range) {
-    const toml::node* n = find(k);
-    if (n == nullptr) return;
-    const toml::array* list = n->as_array();
-    if (list == nullptr) refuse(k, "expected a list of integers");
-    out.clear();
-    for (const toml::node& e : *list) {
-      const auto i = e.value_exact<int64_t>();
-      if (!i) refuse(k, "expected a list of integers");
-      in_range(k, *i, range);
-      out.push_back(*i);
-    }
+    list_of(k, "integers", out, range, [](const toml::node& e) { return e.value_exact<int64_t>(); });
+  }
+  void operator()(const Key& k, std::vector<double>& out, Range<double> range) {
+    list_of(k, "numbers", out, range, [](const toml::node& e) { return e.value<double>(); });
   }
   void operator()(const Key& k, double& out, Range<double> range) {
     const toml::node* n = find(k);
@@ -157,6 +150,20 @@ class Reader {
     if (!v) refuse(k, fmt::format("expected {}", expected));
     out = *v;
   }
+  template <typename T, typename Value>
+  void list_of(const Key& k, const char* what, std::vector<T>& out, Range<T> range, const Value& value) {
+    const toml::node* n = find(k);
+    if (n == nullptr) return;
+    const toml::array* list = n->as_array();
+    if (list == nullptr) refuse(k, fmt::format("expected a list of {}", what));
+    out.clear();
+    for (const toml::node& e : *list) {
+      const auto v = value(e);
+      if (!v || !e.is_number()) refuse(k, fmt::format("expected a list of {}", what));
+      in_range(k, *v, range);
+      out.push_back(*v);
+    }
+  }
   template <typename T>
   void in_range(const Key& k, T v, Range<T> range) const {
     if (!(v >= range.least && v <= range.most))
@@ -211,6 +218,12 @@ std::string toml_value(const std::vector<std::string>& list) {
 std::string toml_value(const std::vector<int64_t>& list) {
   return fmt::format("[{}]", fmt::join(list, ", "));
 }
+std::string toml_value(double x);
+std::string toml_value(const std::vector<double>& list) {
+  std::string out;
+  for (const double x : list) out += (out.empty() ? "" : ", ") + toml_value(x);
+  return "[" + out + "]";
+}
 std::string toml_value(bool b) {
   return b ? "true" : "false";
 }
@@ -248,6 +261,9 @@ class Writer {
   }
   void operator()(const Key& k, const std::vector<int64_t>& value, Range<int64_t> range) {
     put(k, toml_value(value), fmt::format(" ({} to {})", range.least, range.most));
+  }
+  void operator()(const Key& k, const std::vector<double>& value, Range<double> range) {
+    put(k, toml_value(value), fmt::format(" ({:g} to {:g})", range.least, range.most));
   }
   void operator()(const Key& k, double value, Range<double> range) {
     put(k, toml_value(value), fmt::format(" ({:g} to {:g})", range.least, range.most));

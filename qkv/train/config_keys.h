@@ -162,6 +162,10 @@ void visit(TrainConfig& c, Visitor& v) {
     m.encoder.width, Range<int64_t>{0, 1 << 20});
   v({"encoder_heads", "likewise"}, m.encoder.heads, Range<int64_t>{0, 4096});
   v({"encoder_hidden", "likewise"}, m.encoder.hidden, Range<int64_t>{0, 1 << 24});
+  v({"encoder_expert_first", "the encoder's first layer with experts, counted from 0"},
+    m.encoder.expert_first, Range<int64_t>{0, 4095});
+  v({"encoder_expert_every", "of its layers from there on, each so-many-th has experts; 0: as the decoder's"},
+    m.encoder.expert_every, Range<int64_t>{0, 4096});
   v({"heads", "of attention"}, m.attention.heads, Range<int64_t>{1, 4096});
   v({"kv_heads", "fewer: query heads share keys and values", "heads"}, m.attention.kv_heads,
     Range<int64_t>{1, 4096});
@@ -199,8 +203,11 @@ void visit(TrainConfig& c, Visitor& v) {
     m.attention.cap, Range<double>{0, 1e6});
   v({"attention_sinks", "each head has a learned score without a value, as in gpt-oss"}, m.attention.sinks);
   std::string query_key_norm = name_of(m.attention.query_key_norm);
-  v({"query_key_norm", "an RMSnorm of queries and keys: of each head, or of all together"}, query_key_norm,
-    Choices{"none", "heads", "whole"});
+  v({"query_key_norm",
+     "of queries and keys: an RMSnorm of each head or of all together (whole), or Algorithm 6 of each head, "
+     "by "
+     "the same weights (layer) or its own (layer_heads)"},
+    query_key_norm, Choices{"none", "heads", "whole", "layer", "layer_heads"});
   m.attention.query_key_norm = query_key_norm_from_name(query_key_norm);
   v({"patterns",
      "which tokens a token sees, of layers in turn: \"all\"; \"window 256\" (dilated 2); \"stride 64\"; "
@@ -241,8 +248,11 @@ void visit(TrainConfig& c, Visitor& v) {
      "learned, of recurrences alone none"},
     positions,
     Choices{"learned", "sinusoidal", "sinusoidal_paper", "sinusoidal_halves", "sinusoidal_closed", "relative",
-            "toeplitz", "rotary", "alibi", "alibi_evens_first", "none"});
+            "toeplitz", "rotary", "alibi", "alibi_evens_first", "alibi_scaled", "none"});
   m.positions = positions_from_name(positions);
+  v({"first_position",
+     "of learned and sinusoidal_closed positions: the number of the first token's; 0: as usual"},
+    m.first_position, Range<int64_t>{0, 1 << 20});
   v({"grid", "tokens stand in rows of so many: positions are rows and columns; 0: in one row"}, m.grid,
     Range<int64_t>{0, 1 << 28});
   v({"axial_width",
@@ -257,7 +267,7 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"rotary_layout", "which columns make a pair"}, layout, Choices{"halves", "interleaved"});
   rotary.layout = rotary_layout_from_name(layout);
   v({"rotary_scaling", "for contexts longer than that of the first training"}, scaling,
-    Choices{"none", "linear", "dynamic", "yarn", "llama3"});
+    Choices{"none", "linear", "dynamic", "yarn", "llama3", "longrope"});
   rotary.scaling = rotary_scaling_from_name(scaling);
   v({"rotary_factor", "how much longer"}, rotary.factor, Range<double>{1, 1e6});
   v({"rotary_original_context", "that of the first training", "context"}, rotary.original_context,
@@ -268,6 +278,9 @@ void visit(TrainConfig& c, Visitor& v) {
     Range<double>{0, 1e6});
   v({"rotary_magnitude", "of cosines and sines", "1, of yarn 0.1 ln(rotary_factor) + 1"}, rotary.magnitude,
     Range<double>{0, 1e3});
+  v({"rotary_short_factors", "of longrope: how much each pair is slowed down up to the original context"},
+    rotary.short_factors, Range<double>{1e-6, 1e6});
+  v({"rotary_long_factors", "and beyond it"}, rotary.long_factors, Range<double>{1e-6, 1e6});
   RelativeSpec& relative = m.attention.relative;
   std::string relative_attention = name_of(relative.kind);
   v({"relative_attention",
@@ -364,6 +377,10 @@ void visit(TrainConfig& c, Visitor& v) {
     Range<int64_t>{0, 1 << 16});
   v({"head_width", "a projection before the unembedding; 0: none", "0, of masked and permutation width"},
     m.head_width, Range<int64_t>{0, 1 << 20});
+  std::string head_activation = name_of(m.activation_of_head());
+  v({"head_activation", "of that projection", "activation"}, head_activation,
+    Choices{"gelu_tanh", "gelu", "gelu_quick", "relu", "relu_squared", "silu", "tanh"});
+  m.head_activation = activation_from_name(head_activation);
   v({"unembedding_bias", "added to the logits", "false, of masked and permutation true"}, m.unembedding_bias);
   std::string pooling = name_of(m.pooling);
   v({"unembedding_scaled", "what the unembedding reads is divided by the root of the width (T5's, tied)"},
@@ -379,6 +396,8 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"pooler_activation", "of that layer"}, pooler_activation,
     Choices{"tanh", "gelu_tanh", "gelu", "gelu_quick", "relu", "relu_squared", "silu"});
   m.pooler_activation = activation_from_name(pooler_activation);
+  v({"classifier_bias", "a number of each class that is added to its score", "true, of a decoder false"},
+    m.classifier_bias);
   v({"head_dropout", "of what classes are read from", "dropout"}, m.head_dropout, Range<double>{0, 0.95});
   v({"norm_epsilon", "added to the variance", "1e-05, of an encoder 1e-12"}, m.norm_epsilon,
     Range<double>{0, 0.1});

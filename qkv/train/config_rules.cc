@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "qkv/io/family.h"
 #include "qkv/io/model_dir.h"
 
 namespace qkv {
@@ -65,8 +66,8 @@ void settle_order(TrainConfig& c, const Given& given, const std::string& path) {
   }
 }
 
-// What the objective asks of the model's head.
-void settle_head(TrainConfig& c, const Given& given) {
+// What the objective asks of the model's head. `from`: of the model that the run begins with.
+void settle_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
   ModelSpec& m = c.model;
   if (m.architecture == Architecture::decoder && !given("model.pooling")) m.pooling = Pooling::last;
   m.output = c.objective == Objective::classify ? Output::sequence_classes
@@ -87,7 +88,14 @@ void settle_head(TrainConfig& c, const Given& given) {
     m.pooler = c.masking.next_sentence;
   else if (!given("model.pooler"))
     m.pooler = m.architecture == Architecture::encoder && m.pooling == Pooling::first;
-  if (!m.pooler && !given("model.pooler_activation")) m.pooler_activation = Activation::tanh;
+  const bool new_head = c.from.empty() || from.output != m.output;
+  if (!given("model.pooler_activation") && (!m.pooler || new_head))
+    m.pooler_activation = m.pooler && !c.from.empty() ? family_for(from).pooler : Activation::tanh;
+  // As the classifiers of other libraries have it.
+  if (!given("model.classifier_bias") && new_head)
+    m.classifier_bias = m.architecture != Architecture::decoder || m.output != Output::sequence_classes;
+  if (m.head_activation == m.activation || (m.head_width == 0 && !given("model.head_activation")))
+    m.head_activation.reset();
 }
 
 // What is said of rotary positions once the heads are known. `before`: the context of the model that the run
@@ -98,6 +106,8 @@ void settle_rotary(ModelSpec& m, const Given& given, int64_t before, RotaryScali
   const std::vector<int64_t>& sizes = m.attention.head_sizes;
   const int64_t narrowest = sizes.empty() ? m.attention.d_qk : *std::min_element(sizes.begin(), sizes.end());
   if (!given("model.rotary_width") && r.width == 0) r.width = narrowest / 2 * 2;
+  if (scaled_before == RotaryScaling::longrope && r.scaling != scaled_before)
+    r.short_factors = r.long_factors = {};
   if (r.scaling == RotaryScaling::none || r.scaling == RotaryScaling::linear) return;
   if (!given("model.rotary_original_context") && r.original_context == 0) r.original_context = before;
   if (r.scaling != RotaryScaling::yarn || scaled_before == RotaryScaling::yarn) return;
@@ -169,6 +179,8 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("encoder_width", from.encoder.width, m.encoder.width);
   same("encoder_heads", from.encoder.heads, m.encoder.heads);
   same("encoder_hidden", from.encoder.hidden, m.encoder.hidden);
+  same("encoder_expert_first", from.encoder.expert_first, m.encoder.expert_first);
+  same("encoder_expert_every", from.encoder.expert_every, m.encoder.expert_every);
   same("heads", from.attention.heads, m.attention.heads);
   same("kv_heads", from.attention.kv_heads, m.attention.kv_heads);
   same("d_qk", from.attention.d_qk, m.attention.d_qk);
@@ -230,6 +242,7 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("activation", name_of(from.activation), name_of(m.activation));
   same("norm", name_of(from.norm_placement), name_of(m.norm_placement));
   same("positions", name_of(from.positions), name_of(m.positions));
+  same("first_position", from.first_position, m.first_position);
   same("normalization", name_of(from.normalization), name_of(m.normalization));
   same("gated", from.gated, m.gated);
   same("feed_forward_bias", from.feed_forward_bias, m.feed_forward_bias);
@@ -452,7 +465,7 @@ void settle(TrainConfig& c, const ReadConfig& read) {
   }
   settle_objective(c, given, path);
   settle_order(c, given, path);
-  settle_head(c, given);
+  settle_head(c, from, given);
   if (!c.from.empty()) expect_same_body(from, m, path);
   if (!given("tokenizer.type") && m.architecture == Architecture::encoder) c.tokenizer.type = "wordpiece";
   expect_fitting_keys(c, path);

@@ -300,7 +300,7 @@ inline double deviation(std::span<const float> got, const std::vector<double>& w
   const double scale = std::max(largest(want), of_all / 100);
   double worst = 0;
   for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, std::abs(got[i] - want[i]));
-  return worst / scale;
+  return scale == 0 ? worst : worst / scale;
 }
 
 // The rows of `logits` from `row` on, as probabilities, are the columns of P.

@@ -1,12 +1,16 @@
 // The engine against the specification: random small encoders, with masked tokens to predict, and
 // encoder-decoders against Algorithms 8, 9, 11, 12 and 15; the objectives of formal/objectives.h.
 
+#include <algorithm>
+#include <array>
 #include <limits>
+#include <numeric>
 
 #include "formal/gradient.h"
 #include "formal/inference.h"
 #include "formal/training.h"
 #include "formal/transformer.h"
+#include "qkv/data/corruption.h"
 #include "qkv/data/masking.h"
 #include "qkv/data/pairs.h"
 #include "qkv/infer/generate.h"
@@ -174,7 +178,80 @@ TEST_P(EncoderAgainstFormal, ParametersAfterSgd) {
   expect_parameters(*training, c_, theta, GetParam());
 }
 
+// What masked_batch() chose of a sequence and what it shows instead, by its targets.
+formal::Chosen chosen_in(const Batch& batch, size_t sequence) {
+  formal::Chosen c;
+  for (int32_t r = batch.layout.offsets[sequence]; r < batch.layout.offsets[sequence + 1]; ++r) {
+    c.x_tilde.push_back(batch.ids.data<int32_t>()[r] + 1);
+    if (batch.targets.data<int32_t>()[r] != kIgnored)
+      c.T_tilde.push_back(r - batch.layout.offsets[sequence] + 1);
+  }
+  return c;
+}
+
+// BERT's 80/10/10 as the engine draws it, and its loss.
+TEST_P(EncoderAgainstFormal, LossAndEveryGradientByBertsRule) {
+  const std::vector<Tokens> data = {random_tokens(c_.spec, u_, static_cast<int>(c_.spec.context)),
+                                    random_tokens(c_.spec, u_, static_cast<int>(c_.spec.context))};
+  TokenStream stream;
+  for (const Tokens& x : data) stream.append(engine_ids(x));
+  Masking masking;
+  masking.rate = 0.7;
+  masking.random = masking.keep = 0.3;  // more than BERT's tenths: of few tokens some of each
+  masking.mask = mask() - 1;
+  masking.vocab_size = static_cast<int32_t>(c_.spec.vocab_size);
+  const Batch batch = masked_batch(stream, pieces_of(stream, c_.spec.context), {}, masking, GetParam(), 1);
+  const std::vector<formal::Chosen> chosen = {chosen_in(batch, 0), chosen_in(batch, 1)};
+  for (size_t s = 0; s < 2; ++s)  // what was not chosen stays
+    for (formal::Index t = 1, i = 0; t <= formal::length(data[s]); ++t) {
+      if (static_cast<size_t>(i) < chosen[s].T_tilde.size() && chosen[s].T_tilde[i] == t)
+        ++i;
+      else
+        EXPECT_EQ(formal::at(chosen[s].x_tilde, t), formal::at(data[s], t));
+    }
+  expect_gradients(
+      c_, batch,
+      [&](const auto& theta) {
+        return formal::MaskedLoss(data[0], chosen[0].x_tilde, chosen[0].T_tilde, theta) +
+               formal::MaskedLoss(data[1], chosen[1].x_tilde, chosen[1].T_tilde, theta);
+      },
+      GetParam());
+}
+
 INSTANTIATE_TEST_SUITE_P(Random, EncoderAgainstFormal, ::testing::Range(0u, seeds()));
+
+// The two ways to choose and hide tokens do so equally often.
+TEST(BertsRule, HidesAsTheSpecificationDoes) {
+  constexpr int kVocabulary = 50, kTokens = 20000;
+  Uniform u(1);
+  Tokens x;
+  for (int i = 0; i < kTokens; ++i) x.push_back(between(u, 1, kVocabulary - 3));
+  const formal::Chosen want = formal::choose_by_BERT(x, kVocabulary, 0.15, u);
+  TokenStream stream;
+  stream.append(engine_ids(x));
+  Masking masking;
+  masking.mask = formal::mask_token(kVocabulary) - 1;
+  masking.vocab_size = kVocabulary;
+  const formal::Chosen got =
+      chosen_in(masked_batch(stream, pieces_of(stream, kTokens), {}, masking, 1, 1), 0);
+  const auto shares = [&](const formal::Chosen& c) {
+    double masked = 0, kept = 0;
+    for (const formal::Index t : c.T_tilde) {
+      masked += formal::at(c.x_tilde, t) == formal::mask_token(kVocabulary);
+      kept += formal::at(c.x_tilde, t) == formal::at(x, t);
+    }
+    const auto n = static_cast<double>(c.T_tilde.size());
+    return std::array{n / kTokens, masked / n, kept / n};
+  };
+  const auto [rate, masked, kept] = shares(got);
+  const auto [want_rate, want_masked, want_kept] = shares(want);
+  EXPECT_NEAR(rate, want_rate, 0.015);  // four deviations of a difference, or more
+  EXPECT_NEAR(masked, want_masked, 0.04);
+  EXPECT_NEAR(kept, want_kept, 0.035);
+  EXPECT_NEAR(want_rate, 0.15, 0.011);
+  EXPECT_NEAR(want_masked, 0.8 + 0.1 / kVocabulary, 0.03);
+  EXPECT_NEAR(want_kept, 0.1 + 0.1 / kVocabulary, 0.025);
+}
 
 // Permutation language modelling: the batches of qkv/data/masking.h against XLNet's two streams.
 TEST_P(EncoderAgainstFormal, PermutationLossAndEveryGradient) {
@@ -275,6 +352,61 @@ TEST_P(HeadsAgainstFormal, Spans) {
       [&](const auto& theta) {
         return formal::SpanLoss(x_, bx, ex, theta) + formal::SpanLoss(y_, by, ey, theta);
       },
+      GetParam());
+}
+
+// BERT's pre-training: two texts, of which the second follows the first or not, with tokens hidden.
+TEST_P(HeadsAgainstFormal, MaskedTokensAndNextSentences) {
+  c_.spec.output = Output::tokens;
+  c_.spec.head_width = c_.spec.width;
+  TokenStream stream;
+  for (int i = 0; i < 3; ++i) stream.append(engine_ids(random_tokens(c_.spec, u_, c_.spec.context)));
+  Masking masking;
+  masking.rate = 0.5;
+  masking.next_sentence = true;
+  masking.mask = formal::mask_token(c_.spec.vocab_size) - 1;
+  masking.vocab_size = static_cast<int32_t>(c_.spec.vocab_size);
+  const Batch batch = masked_batch(stream, pieces_of(stream, c_.spec.context), {}, masking, GetParam(), 1);
+  std::vector<formal::BERTExample> examples;
+  for (size_t s = 0; s < 3; ++s) {
+    formal::BERTExample e{{}, chosen_in(batch, s), batch.sequence_targets.data<int32_t>()[s] + 1};
+    for (int32_t r = batch.layout.offsets[s]; r < batch.layout.offsets[s + 1]; ++r) {
+      const int32_t target = batch.targets.data<int32_t>()[r];
+      e.x.push_back((target == kIgnored ? batch.ids.data<int32_t>()[r] : target) + 1);
+    }
+    examples.push_back(e);
+  }
+  const auto want = formal::loss_and_gradient(
+      [&](const auto& theta) { return formal::BERTLoss(examples, theta); }, c_.theta);
+  const Values gradients = engine_values(c_, want.gradient, true);
+  const auto model = engine_model(c_);
+  model->parameters().prepare_training(DType::f32, 0);
+  model->parameters().reset_gradients();
+  Context context;
+  context.training = true;
+  const CrossEntropyResult r =
+      model->loss(batch, batch.targets, context, 1 / static_cast<float>(batch.target_count));
+  EXPECT_NEAR(r.loss.data<float>()[0], want.loss, kTolerance * std::max(1.0, want.loss));
+  backward(r.loss);
+  model->parameters().complete_gradients();
+  for (const Parameter& p : model->parameters().all())
+    EXPECT_LT(deviation(p.leaf->grad.values<float>(), gradients.at(p.name), largest(gradients)), kTolerance)
+        << p.name << ", seed " << GetParam();
+}
+
+// Vectors of texts that find each other's.
+TEST_P(HeadsAgainstFormal, PairsOfVectors) {
+  constexpr double kTau = 0.05;
+  c_.spec.output = Output::embedding;
+  c_.spec.pooling = Pooling::mean;
+  c_.spec.pooler = false;
+  c_.spec.labels.clear();
+  Flat flat;
+  std::vector<Tokens> x, y;
+  for (int i = 0; i < 3; ++i) flat.append(x.emplace_back(sequence()));
+  for (int i = 0; i < 3; ++i) flat.append(y.emplace_back(sequence()));
+  expect_gradients(
+      c_, batch_of(flat, {}), [&](const auto& theta) { return formal::ContrastiveLoss(x, y, kTau, theta); },
       GetParam());
 }
 
@@ -470,7 +602,122 @@ TEST_P(EncoderDecoderAgainstFormal, GeneratedTokens) {
   }
 }
 
+// Texts to be restored: the encoder-decoder's batch of one that the engine has corrupted.
+class RestorationAgainstFormal : public EncoderDecoderAgainstFormal {
+ protected:
+  // Of fewer positions and tokens there is nothing to take away.
+  void SetUp() override {
+    for (unsigned s = GetParam(); c_.spec.context < 5 || c_.spec.vocab_size < 8; s += 10007)
+      c_ = random_case<EDTheta<double>>(s + 10007);
+  }
+  int last() const { return static_cast<int>(c_.spec.vocab_size); }
+  // Ordinary tokens: the last five are the special ones and two sentinels.
+  Tokens text(int length) {
+    Tokens x;
+    for (int i = 0; i < length; ++i) x.push_back(between(u_, 1, last() - 5));
+    return x;
+  }
+  static Tokens tokens(const std::vector<int32_t>& ids) {
+    Tokens x;
+    for (const int32_t id : ids) x.push_back(id + 1);
+    return x;
+  }
+  void expect_restored(const Tokens& z, const Tokens& x, const Corrupted& pair) {
+    const SequenceEnds ends{formal::bos_token(c_.spec.vocab_size) - 1,
+                            formal::eos_token(c_.spec.vocab_size) - 1};
+    const std::vector<Corrupted> pairs = {pair};
+    expect_gradients(
+        c_, pair_batch(pairs, ends, c_.spec),
+        [&](const auto& theta) { return formal::RestorationLoss(z, x, theta); }, GetParam());
+  }
+};
+
+TEST_P(RestorationAgainstFormal, Spans) {
+  const Tokens x = text(between(u_, 2, static_cast<int>(c_.spec.context) - 2)),
+               sentinels = {last() - 3, last() - 4};
+  SpanCorruption options;
+  options.density = 0.4;
+  options.mean_length = 1.5;
+  options.sentinels = engine_ids(sentinels);
+  const Corrupted pair = corrupt_spans(engine_ids(x), options, {GetParam(), 1, 1});
+  // Where the spans lie, by the lengths of what is between sentinels.
+  std::vector<formal::Span> spans;
+  formal::Index t = 1;
+  size_t taken = 0;
+  for (const int32_t id : pair.source) {
+    if (spans.size() == sentinels.size() || id != options.sentinels[spans.size()]) {
+      ++t;
+      continue;
+    }
+    const formal::Index begin = t;
+    for (++taken; taken < pair.target.size() && pair.target[taken] < options.sentinels.back(); ++taken) ++t;
+    spans.push_back({begin, t});
+  }
+  ASSERT_FALSE(spans.empty());
+  const Tokens z = formal::without_spans(x, spans, sentinels), y = formal::spans_alone(x, spans, sentinels);
+  EXPECT_EQ(tokens(pair.source), z);
+  EXPECT_EQ(tokens(pair.target), y);
+  expect_restored(z, y, pair);
+}
+
+// Which spans and deletions make z of the ordered text y from position t on, if any do: what they are is read
+// from the ends of the text.
+bool explain(const Tokens& y, const Tokens& z, formal::Index t, size_t at, int mask,
+             std::vector<formal::Span>& spans, std::vector<formal::Index>& deleted) {
+  if (at == z.size() && t > formal::length(y)) return true;
+  if (at < z.size() && z[at] == mask)
+    for (formal::Index end = t; end <= formal::length(y) + 1; ++end) {
+      spans.push_back({t, end});
+      if (explain(y, z, end, at + 1, mask, spans, deleted)) return true;
+      spans.pop_back();
+    }
+  if (t > formal::length(y)) return false;
+  if (at < z.size() && z[at] == formal::at(y, t) && explain(y, z, t + 1, at + 1, mask, spans, deleted))
+    return true;
+  deleted.push_back(t);
+  if (explain(y, z, t + 1, at, mask, spans, deleted)) return true;
+  deleted.pop_back();
+  return false;
+}
+
+TEST_P(RestorationAgainstFormal, NoisedTexts) {
+  const Tokens x = text(static_cast<int>(c_.spec.context) - 1);
+  const int mask = formal::mask_token(c_.spec.vocab_size);
+  Denoising options;
+  options.infill = 0.3;
+  options.mean_length = 1.5;
+  options.deletion = 0.2;
+  options.mask = mask - 1;
+  options.ends.assign(c_.spec.vocab_size, false);
+  options.ends[0] = true;
+  Corrupted pair = add_noise(engine_ids(x), options, {GetParam(), 1, 1});
+  ASSERT_EQ(tokens(pair.target), x);
+  std::vector<formal::Span> sentences;
+  for (formal::Index begin = 1, t = 1; t <= formal::length(x); ++t)
+    if (formal::at(x, t) == 1 || t == formal::length(x)) {
+      sentences.push_back({begin, t + 1});
+      begin = t + 1;
+    }
+  std::vector<size_t> order(sentences.size());
+  std::iota(order.begin(), order.end(), 0);
+  const Tokens z = tokens(pair.source);
+  bool explained = false;
+  do {
+    std::vector<formal::Span> ordered, spans;
+    for (const size_t i : order) ordered.push_back(sentences[i]);
+    std::vector<formal::Index> deleted;
+    explained = explain(formal::noised(x, ordered, {}, {}, mask), z, 1, 0, mask, spans, deleted);
+    if (explained) {
+      EXPECT_EQ(formal::noised(x, ordered, spans, deleted, mask), z);
+    }
+  } while (!explained && std::next_permutation(order.begin(), order.end()));
+  EXPECT_TRUE(explained);
+  pair.source.resize(std::min(pair.source.size(), static_cast<size_t>(c_.spec.context) - 1));
+  expect_restored(tokens(pair.source), x, pair);
+}
+
 INSTANTIATE_TEST_SUITE_P(Random, EncoderDecoderAgainstFormal, ::testing::Range(0u, seeds()));
+INSTANTIATE_TEST_SUITE_P(Random, RestorationAgainstFormal, ::testing::Range(0u, seeds()));
 
 }  // namespace
 }  // namespace qkv

@@ -69,9 +69,10 @@ VariedCase varied_case(unsigned seed) {
   if (s.branches == Branches::reversible) s.tied = false;
   h.branches = static_cast<formal::Branches>(s.branches);
   s.positions = one_of(u, {Positions::learned, Positions::rotary, Positions::rotary, Positions::alibi,
-                           Positions::toeplitz, Positions::none, Positions::none});
+                           Positions::alibi_scaled, Positions::toeplitz, Positions::none, Positions::none});
   h.learned_positions = s.positions == Positions::learned;
-  h.alibi = s.positions == Positions::alibi;
+  h.alibi = is_alibi(s.positions);
+  h.alibi_scaled = s.positions == Positions::alibi_scaled;
   if (s.positions == Positions::toeplitz) s.relative_distance = h.distances = between(u, 1, 6);
   if (s.positions == Positions::rotary) {
     a.rotary.width = h.d_rot = 2 * between(u, 1, static_cast<int>(a.d_qk) / 2);
@@ -118,7 +119,8 @@ VariedCase varied_case(unsigned seed) {
     s.axial_width = h.d_axial = between(u, 1, static_cast<int>(s.width) - 1);
   if (u() < 0.2) s.embedding_unit = h.unit_embeddings = true;
   a.query_key_norm =
-      one_of(u, {QueryKeyNorm::none, QueryKeyNorm::none, QueryKeyNorm::heads, QueryKeyNorm::whole});
+      one_of(u, {QueryKeyNorm::none, QueryKeyNorm::none, QueryKeyNorm::none, QueryKeyNorm::heads,
+                 QueryKeyNorm::whole, QueryKeyNorm::layer, QueryKeyNorm::layer_heads});
   h.query_key_norm = static_cast<formal::QueryKeyNorm>(a.query_key_norm);
   if (a.rotary.width > 0 && a.rotary.width < a.d_qk && a.query_key_norm == QueryKeyNorm::none && u() < 0.6) {
     a.kv_heads = a.heads;
@@ -248,6 +250,8 @@ Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
     put(at + ".out.bias", from.W.b_o);
     put(at + ".query_norm.gamma", from.gamma_q);
     put(at + ".key_norm.gamma", from.gamma_k);
+    put(at + ".query_norm.beta", from.beta_q);
+    put(at + ".key_norm.beta", from.beta_k);
     norm(at + ".norm", from.norm1);
     norm(ff + ".norm", from.norm2);
     norm(at + ".branch_norm", from.branch1);

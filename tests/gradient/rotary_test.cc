@@ -104,6 +104,15 @@ TEST(Rotary, Scalings) {
   EXPECT_NEAR(angle(s, 3, 10), base_angle(3) / 4, 1e-7);
   s.magnitude = 2;
   EXPECT_NEAR(rotation(s, positions({0}), 1).data<float>()[0], 2, 1e-6);
+  s.scaling = RotaryScaling::longrope;
+  s.short_factors = {1, 2, 3, 4};
+  s.long_factors = {5, 6, 7, 8};
+  for (int64_t i = 0; i < 4; ++i) {
+    EXPECT_NEAR(angle(s, i, 64), base_angle(i) / static_cast<double>(i + 1), 1e-7);
+    EXPECT_NEAR(angle(s, i, 65), base_angle(i) / static_cast<double>(i + 5), 1e-7);
+  }
+  s.long_factors.pop_back();
+  testing::expect_error([&] { rotation(s, positions({0}), 1); }, {"longrope", "4 pairs", "got 3"});
 }
 
 // In two dimensions each half of the pairs is turned as a head of half the width is in one.
@@ -163,9 +172,18 @@ TEST(Alibi, Slopes) {
   EXPECT_EQ(slopes(1, false), (std::vector<double>{-8}));
 }
 
+// Falcon's: slopes of 8 bits, scaled as scores are.
+TEST(Alibi, BeforeTheScores) {
+  for (const auto& [heads, head, slope] : {std::tuple<int64_t, int64_t, float>{4, 1, 0x1p-4F},
+                                           {32, 0, 0.83984375F}}) {  // 2^-1/4 as a bf16 number
+    const Tensor bias = alibi(heads, false, 3, 0.5F);
+    EXPECT_EQ(bias.data<float>()[head * 7 + 5], -2 * slope * 0.5F);
+  }
+}
+
 TEST(GroupRmsNorm, NormalisesItsGroupsOnly) {
   const Tensor x = uniform({4, 11}, 2), gamma = uniform({3}, 3, 0.5, 2);
-  const Tensor y = group_rms_norm(x, 2, 2, 3, gamma, 1e-6F);
+  const Tensor y = group_rms_norm(x, {2, 2, 3}, gamma, 1e-6F);
   for (int64_t r = 0; r < 4; ++r) {
     const float *from = x.data<float>() + r * 11, *to = y.data<float>() + r * 11;
     for (const int64_t c : {0, 1, 8, 9, 10}) EXPECT_EQ(from[c], to[c]);
@@ -185,16 +203,66 @@ TEST(GroupRmsNormGradient, IsTheDifference) {
       const Tensor x = uniform({3, 2 * width + 5}, 4, 0.5, 1.5),
                    gamma = uniform({shared ? width : 2 * width}, 5, 0.5, 1.5);
       expect_gradients(
-          [&](const Tensors& in) { return Tensors{group_rms_norm(in[0], 1, 2, width, in[1], 1e-3F)}; },
+          [&](const Tensors& in) {
+            return Tensors{group_rms_norm(in[0], {1, 2, width}, in[1], 1e-3F)};
+          },
           {x, gamma}, {.fifth = 400, .roundings = 12, .bf16_roundings = 4, .keep_f32 = {1}});
     }
 }
 
+TEST(GroupLayerNorm, CentresItsGroupsOnly) {
+  const Tensor x = uniform({4, 11}, 2), gamma = uniform({6}, 3, 0.5, 2), beta = uniform({6}, 4);
+  const Tensor y = group_layer_norm(x, {2, 2, 3}, gamma, beta, 1e-6F);
+  for (int64_t r = 0; r < 4; ++r) {
+    const float *from = x.data<float>() + r * 11, *to = y.data<float>() + r * 11;
+    for (const int64_t c : {0, 1, 8, 9, 10}) EXPECT_EQ(from[c], to[c]);
+    for (int64_t g = 0; g < 2; ++g) {
+      const float* z = from + 2 + 3 * g;
+      const double mean = (double{z[0]} + double{z[1]} + double{z[2]}) / 3;
+      double variance = 0;
+      for (int64_t i = 0; i < 3; ++i) variance += std::pow(double{z[i]} - mean, 2) / 3;
+      for (int64_t i = 0; i < 3; ++i)
+        EXPECT_NEAR(
+            to[2 + 3 * g + i],
+            (double{z[i]} - mean) / std::sqrt(variance + 1e-6) * double{gamma.data<float>()[3 * g + i]} +
+                double{beta.data<float>()[3 * g + i]},
+            2e-5);
+    }
+  }
+}
+
+TEST(GroupLayerNormGradient, IsTheDifference) {
+  for (const bool shared : {true, false})
+    for (const bool shifted : {true, false})
+      for (const int64_t width : {3, 17}) {
+        const int64_t weights = shared ? width : 2 * width;
+        // Of entries that are apart: where all are nearly the same, a norm has no bounded derivatives.
+        Tensor x = uniform({3, 2 * width + 5}, 4, -0.2, 0.2);
+        for (int64_t i = 0; i < x.count(); ++i) x.mutable_data<float>()[i] += i % 2 == 0 ? 1.0F : -1.0F;
+        std::vector<Tensor> in = {x, uniform({weights}, 5, 0.5, 1.5)};
+        if (shifted) in.push_back(uniform({weights}, 6));
+        expect_gradients(
+            [&](const Tensors& of) {
+              return Tensors{
+                  group_layer_norm(of[0], {1, 2, width}, of[1], shifted ? of[2] : Tensor(), 1e-3F)};
+            },
+            in, {.fifth = 400, .roundings = 12, .bf16_roundings = 6, .keep_f32 = {1, 2}});
+      }
+}
+
 TEST(GroupRmsNorm, RefusesWhatDoesNotFit) {
   const Tensor x = uniform({2, 8}, 1);
-  testing::expect_error([&] { group_rms_norm(x, 3, 2, 3, uniform({3}, 1), 1e-6F); },
-                        {"group_rms_norm", "2 groups"});
-  testing::expect_error([&] { group_rms_norm(x, 0, 2, 3, uniform({4}, 1), 1e-6F); }, {"gamma"});
+  testing::expect_error(
+      [&] {
+        group_rms_norm(x, {3, 2, 3}, uniform({3}, 1), 1e-6F);
+      },
+      {"group_rms_norm", "2 groups"});
+  testing::expect_error([&] { group_rms_norm(x, {0, 2, 3}, uniform({4}, 1), 1e-6F); }, {"gamma"});
+  testing::expect_error(
+      [&] {
+        group_layer_norm(x, {0, 2, 3}, uniform({3}, 1), uniform({6}, 1), 1e-6F);
+      },
+      {"group_layer_norm", "beta"});
 }
 
 }  // namespace

@@ -47,6 +47,26 @@ ModelSpec image_encoder(int64_t tokens) {
   return s;
 }
 
+// Makes a decoder one that tells the classes of sequences, as the families have it.
+void classify(ModelSpec& s) {
+  s.output = Output::sequence_classes;
+  s.labels = {"no", "yes", "perhaps"};
+  s.pooling = Pooling::last;
+  s.tied = true;
+  s.unembedding_bias = s.classifier_bias = false;
+}
+
+// An encoder with what BERT has, and a head of this kind in the place of the unembedding.
+ModelSpec bert_with(Output output) {
+  ModelSpec s = bert_spec(13, 8, 12, 2, 3);
+  s.head_width = 0;
+  s.unembedding_bias = false;
+  s.output = output;
+  s.pooler = output == Output::sequence_classes;
+  if (output != Output::span) s.labels = {"a", "b", "c"};
+  return s;
+}
+
 struct FamilyCase {
   const char* model_type;
   void (*change)(ModelSpec& s);  // what the family has beside llama()
@@ -387,6 +407,7 @@ const FamilyCase kFamilies[] = {
        a.rotary.layout = RotaryLayout::interleaved;
        s.experts = {.count = 6, .chosen = 2, .hidden = 4, .score = RouterScore::sigmoid, .scale = 2.5F};
        s.experts.choice_bias = true;
+       s.experts.choice_rate = 0;
        s.experts.shared_hidden = 8;
      }},
     {"ctrl",
@@ -395,6 +416,7 @@ const FamilyCase kFamilies[] = {
        s.positions = Positions::sinusoidal_halves;
        s.activation = Activation::relu;
        s.embedding_scaled = s.unembedding_bias = true;
+       s.norm_epsilon = 1e-6F;
      }},
     {"xglm",
      [](ModelSpec& s) {
@@ -436,6 +458,154 @@ const FamilyCase kFamilies[] = {
        s.experts = {
            .count = 3, .chosen = 1, .hidden = s.hidden, .first = 1, .every = 2, .renormalized = false};
        s.experts.capacity = 64;
+     }},
+    {"phi",
+     [](ModelSpec& s) {
+       s.gated = false;
+       s.normalization = Normalization::layer;
+       s.branches = Branches::one_norm;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.unembedding_bias = true;
+       s.attention.rotary.width = 2;
+       s.attention.query_key_norm = QueryKeyNorm::layer;
+     }},
+    {"stablelm",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::layer;
+       s.attention.query_key_norm = QueryKeyNorm::layer_heads;
+     }},
+    {"cohere",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::layer_scale;
+       s.branches = Branches::one_norm;
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s.attention.query_key_norm = QueryKeyNorm::layer_heads;
+       s.logit_multiplier = 0.25F;
+       s.tied = true;
+     }},
+    {"falcon",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.branches = Branches::serial;
+       s.positions = Positions::alibi_scaled;
+     }},
+    {"phi3",
+     [](ModelSpec& s) {
+       s.residual_dropout = 0.25F;
+       RotarySpec& r = s.attention.rotary;
+       r.scaling = RotaryScaling::longrope;
+       r.short_factors = {1, 1.5};
+       r.long_factors = {2, 5.25};
+       r.original_context = 4;
+       r.factor = 2;
+       r.magnitude = std::sqrt(1.5);
+     }},
+    {"roberta",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.family = "roberta";
+       s.first_position = 1;
+       s.activation = Activation::relu;
+       s.head_activation = Activation::gelu;
+     }},
+    {"electra",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.embedding_width = s.head_width = 5;
+       s.embedding_projected_last = true;
+       s.activation = Activation::relu;
+       s.head_activation = Activation::gelu;
+       s.tied = false;
+     }},
+    {"electra",
+     [](ModelSpec& s) {
+       s = bert_with(Output::sequence_classes);
+       s.family = "electra";
+       s.pooler_activation = Activation::gelu;
+     }},
+    {"electra",
+     [](ModelSpec& s) {
+       s = bert_with(Output::token_classes);
+       s.embedding_width = 5;
+       s.embedding_projected_last = true;
+     }},
+    {"albert",
+     [](ModelSpec& s) {
+       s = bert_with(Output::sequence_classes);
+       s.embedding_width = 5;
+       s.embedding_projected_last = true;
+       s.layer_groups = 2;
+       s.head_dropout = 0.25F;
+     }},
+    {"albert",
+     [](ModelSpec& s) {
+       s = bert_with(Output::span);
+       s.embedding_width = 5;
+       s.embedding_projected_last = true;
+       s.layer_groups = 1;
+     }},
+    {"distilbert",
+     [](ModelSpec& s) {
+       s = bert_with(Output::sequence_classes);
+       s.segments = 0;
+       s.pooler_activation = Activation::relu;
+       s.head_dropout = 0.25F;
+     }},
+    {"distilbert",
+     [](ModelSpec& s) {
+       s = bert_with(Output::token_classes);
+       s.segments = 0;
+     }},
+    {"distilbert",
+     [](ModelSpec& s) {
+       s = bert_with(Output::span);
+       s.segments = 0;
+       s.head_dropout = 0.25F;
+     }},
+    {"bert",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.tied = false;
+     }},
+    {"mbart",
+     [](ModelSpec& s) {
+       s = bart();
+       s.tied = false;
+     }},
+    {"m2m_100",
+     [](ModelSpec& s) {
+       s = bart();
+       s.positions = Positions::sinusoidal_closed;
+       s.first_position = 4;
+       s.stacks_apart = s.embedding_norm = s.unembedding_bias = false;
+     }},
+    {"switch_transformers",
+     [](ModelSpec& s) {
+       s = bart();
+       s.attention.bias = s.attention.out_bias = s.attention.scaled = s.feed_forward_bias = false;
+       s.stacks_apart = s.embedding_norm = s.embedding_scaled = s.unembedding_bias = false;
+       s.unembedding_scaled = true;
+       s.normalization = Normalization::rms;
+       s.norm_epsilon = 1e-6F;
+       s.positions = Positions::relative;
+       s.activation = Activation::relu;
+       s.experts = {.count = 3, .chosen = 1, .hidden = s.hidden, .renormalized = false};
+       s.experts.capacity = 64;
+       s.encoder.expert_first = 1;
+       s.encoder.expert_every = 2;
+     }},
+    {"llama", [](ModelSpec& s) { classify(s); }},
+    {"gpt2",
+     [](ModelSpec& s) {
+       s = gpt2();
+       classify(s);
+     }},
+    {"gpt_neox",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.branches = Branches::parallel;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 2;
+       classify(s);
      }},
     {"big_bird",
      [](ModelSpec& s) {
@@ -630,6 +800,23 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.attention.shared_query_key = {1}; },
       [](ModelSpec& s) { s.attention.hashed_beyond = 7; },
       [](ModelSpec& s) { s.attention.clip = 0.5F; },
+      [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::layer; },
+      [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::layer_heads; },
+      [](ModelSpec& s) { s.head_activation = Activation::relu; },
+      [](ModelSpec& s) { s.first_position = 3; },
+      [](ModelSpec& s) { s.classifier_bias = !s.classifier_bias; },
+      [](ModelSpec& s) {
+        s.positions = Positions::alibi_scaled;
+        s.attention.rotary = {};
+      },
+      [](ModelSpec& s) {
+        RotarySpec& r = s.attention.rotary;
+        r.scaling = RotaryScaling::longrope;
+        r.short_factors.assign(static_cast<size_t>(r.width / 2), 1.25);
+        r.long_factors.assign(static_cast<size_t>(r.width / 2), 2);
+        r.original_context = 5;
+      },
+      [](ModelSpec& s) { s.encoder.expert_every = s.experts.every + 1; },
       [](ModelSpec& s) { s.features.bias = !s.features.bias; },
       [](ModelSpec& s) { s.features.channels = 2; },
       [](ModelSpec& s) { s.features.distilled = !s.features.distilled; },

@@ -35,7 +35,7 @@ std::vector<std::string> documents() {
       R"({"metadata": {"total_size": 12}, "weight_map": {"a.weight": "model-00001-of-00002.safetensors",
           "b.weight": "model-00002-of-00002.safetensors"}})"};
   for (const ModelSpec& s : {gpt2_spec(40, 16, 12, 2, 3), bert_spec(40, 16, 12, 2, 3), native, llama})
-    out.push_back(family_for(s).write_config(s).dump(1));
+    out.push_back(config_of(family_for(s), s).dump(1));
   return out;
 }
 
