@@ -34,9 +34,9 @@ BeamOptions::Stop stop_of(const JsonField& early) {
 
 }  // namespace
 
-void read_generation_config(const std::string& dir, GenerateOptions& options, BeamOptions& beam) {
+bool read_generation_config(const std::string& dir, GenerateOptions& options, BeamOptions& beam) {
   const std::string path = beside_or_base(dir, "generation_config.json");
-  if (!file_exists(path)) return;
+  if (!file_exists(path)) return false;
   const Json json = parse_json(read_file(path), path);
   const JsonField c(json, path);
   constexpr int64_t kMost = int64_t{1} << 31;
@@ -91,9 +91,13 @@ void read_generation_config(const std::string& dir, GenerateOptions& options, Be
   integer("min_new_tokens", rules.min_new_tokens, 0);
   integer("min_length", rules.min_length, 0);
   beam.rules = rules;
+  beam.repetition_penalty = s.repetition_penalty;
   beam.excluded = s.excluded;
   integer("num_beams", beam.beams, 1);
   check(beam.beams <= 1024, "{}: num_beams: at most 1024, got {}", path, beam.beams);
+  const bool searches = c.integer_or("num_beams", 1, 1, kMost) > 1;
+  check(!searches || !c.boolean_or("do_sample", false),
+        "{}: num_beams: {} with do_sample: beams that are drawn are not supported", path, beam.beams);
   number("length_penalty", beam.length_penalty);
   if (const auto early = c.find("early_stopping")) beam.stop = stop_of(*early);
   integer("no_repeat_ngram_size", beam.no_repeat_ngram, 0);
@@ -103,6 +107,7 @@ void read_generation_config(const std::string& dir, GenerateOptions& options, Be
   } catch (const Error& e) {
     fail("{}: {}", path, e.what());
   }
+  return searches;
 }
 
 }  // namespace qkv

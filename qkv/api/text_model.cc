@@ -29,7 +29,7 @@ TextModel load(const std::string& path, DType compute) {
         m.model->spec().input_vocab_size());
   m.generation.eos.assign(m.special.eos.begin(), m.special.eos.end());
   m.beam.eos = m.generation.eos;
-  read_generation_config(dir, m.generation, m.beam);
+  m.searches = read_generation_config(dir, m.generation, m.beam);
   for (const int32_t id : m.generation.sampler.excluded)
     check(id >= 0 && id < m.model->spec().vocab_size,
           "{}/generation_config.json: suppress_tokens: {} is not one of {} tokens", dir, id,

@@ -23,6 +23,7 @@ struct TextModel {
   // How the model's makers generate: what generation_config.json says, the ends of texts included.
   GenerateOptions generation = {};
   BeamOptions beam = {};
+  bool searches = false;  // it says num_beams: continuations are searched for, not drawn
 };
 
 // From a model directory or a run. Matrices are held in `compute`, f32 or bf16. Throws Error where the

@@ -7,6 +7,7 @@
 #include "qkv/api/text_model.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/infer/beam.h"
 #include "qkv/infer/few_shot.h"
 #include "qkv/infer/generate.h"
 #include "qkv/infer/log_prob.h"
@@ -24,6 +25,8 @@ struct Options {
   bool has_prompt = false, no_prompt_echo = false, no_stop = false, has_seed = false, has_log_probs = false,
        json = false;
   GenerateOptions generation;
+  BeamOptions beam;
+  bool stop_early = false;
   std::set<std::string> given;  // of its options
 };
 
@@ -49,6 +52,50 @@ GenerateOptions settled(const Options& o, GenerateOptions g) {
   g.seed = o.generation.seed;
   if (o.no_stop) g.eos.clear();
   return g;
+}
+
+constexpr const char* kOfSearch[] = {"--beams", "--length-penalty", "--no-repeat-ngram", "--stop-early"};
+constexpr const char* kOfDrawing[] = {"--temperature",
+                                      "--top-k",
+                                      "--top-p",
+                                      "--min-p",
+                                      "--typical-p",
+                                      "--seed",
+                                      "--stop",
+                                      "--vote",
+                                      "--logprobs",
+                                      "--frequency-penalty",
+                                      "--presence-penalty"};
+
+// Whether continuations are searched for: options say so, or the model's makers do and no option draws.
+bool searches(const Options& o, const TextModel& m) {
+  const auto given = [&](const char* option) { return o.given.contains(option); };
+  const auto of_search = std::ranges::find_if(kOfSearch, given);
+  const auto of_drawing = std::ranges::find_if(kOfDrawing, given);
+  if (of_search != std::end(kOfSearch) && of_drawing != std::end(kOfDrawing))
+    throw UsageError(
+        fmt::format("{}: continuations are searched for ({}), not drawn", *of_drawing, *of_search));
+  return of_search != std::end(kOfSearch) || (m.searches && of_drawing == std::end(kOfDrawing));
+}
+
+// The model's own way to search, and over it what was given.
+BeamOptions settled_search(const Options& o, const TextModel& m) {
+  BeamOptions b = m.beam;
+  if (!m.searches) b.beams = BeamOptions().beams;
+  const auto set = [&](const char* option, auto& to, const auto& value) {
+    if (o.given.contains(option)) to = value;
+  };
+  set("--beams", b.beams, o.beam.beams);
+  set("--length-penalty", b.length_penalty, o.beam.length_penalty);
+  set("--no-repeat-ngram", b.no_repeat_ngram, o.beam.no_repeat_ngram);
+  set("--repetition-penalty", b.repetition_penalty, o.generation.sampler.repetition_penalty);
+  b.max_new_tokens = o.generation.max_new_tokens;  // which is settled
+  b.eos = o.generation.eos;
+  b.excluded = o.generation.sampler.excluded;
+  if (o.stop_early) b.stop = BeamOptions::Stop::early;
+  if (o.samples > b.beams)
+    throw UsageError(fmt::format("--samples: {} of {} beams (see --beams)", o.samples, b.beams));
+  return b;
 }
 
 struct ChosenToken {
@@ -127,6 +174,30 @@ std::string dump(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
+// The best continuations that a search finds, best first.
+void search(const Options& o, const TextModel& m, const std::string& prompt) {
+  const BeamOptions beam = settled_search(o, m);
+  const auto best = beam_search(*m.model, {prompt_ids(m, prompt)}, beam)[0];
+  for (size_t i = 0; i < best.size() && std::ssize(best) > 0 && i < static_cast<size_t>(o.samples); ++i) {
+    std::vector<int32_t> ids = best[i].tokens;
+    const bool ended = !ids.empty() && std::ranges::find(beam.eos, ids.back()) != beam.eos.end();
+    const std::string text = m.tokenizer.decode(std::span(ids).first(ids.size() - ended));
+    if (o.json) {
+      print(dump({{"sample", i},
+                  {"text", text},
+                  {"finish", ended ? "eos" : "length"},
+                  {"ids", ids},
+                  {"logprob", best[i].log_probability},
+                  {"score", best[i].score}}) +
+            "\n");
+      continue;
+    }
+    if (o.samples > 1)
+      print(fmt::format("--- {} of {} (log P {:.4f})\n", i + 1, o.samples, best[i].log_probability));
+    print((o.no_prompt_echo ? "" : prompt) + text + "\n");
+  }
+}
+
 std::string table_of_tokens(const text::Tokenizer& tokenizer, const std::vector<ChosenToken>& tokens) {
   std::string out = "   log P       P  token            likeliest\n";
   const auto quoted = [&](int32_t id) { return dump(token_text(tokenizer, id)); };
@@ -201,6 +272,7 @@ void run(Options o) {
   for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size)) excluded.push_back(id);
   for (const int32_t id : o.generation.eos) std::erase(excluded, id);
 
+  if (searches(o, m)) return search(o, m, prompt);
   const bool streaming = o.samples == 1 && !o.json;
   if (streaming && !o.no_prompt_echo) print(prompt);
   const auto samples = draw_samples(o, m, prompt, [&](const std::string& text) {
@@ -224,6 +296,9 @@ beyond the tokenizer's vocabulary) is never chosen.
 Where the model's generation_config.json says how its makers generate (do_sample, temperature, top_k, top_p,
 max_new_tokens, ...), that holds unless an option says otherwise.
 
+--beams N searches for likely continuations (beam search) instead of drawing one; --samples M then shows the M
+best of the N. A model whose generation_config.json has num_beams is searched unless an option draws.
+
 --logprobs shows natural logarithms of the model's own probabilities, before any of these options.
 
 Sample i of --samples is what a run of its own with --seed S+i draws, i = 0, 1, ...
@@ -246,6 +321,7 @@ Examples:
   qkv generate gpt2 --prompt "Once" --min-p 0.05 --repetition-penalty 1.2 --stop "The end"
   qkv generate gpt2 --prompt Spain --examples examples/capitals.toml --stop "Country:" --temperature 0
   qkv generate gpt2 --prompt "2+2=" --tokens 8 --samples 20 --vote "\d+"
+  qkv generate gpt2 --prompt "The" --beams 4 --samples 2 --no-repeat-ngram 3
   qkv generate gpt2 --prompt "The" --tokens 5 --logprobs 3 --json)";
 
 }  // namespace
@@ -288,6 +364,17 @@ void add_generate_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(1, 10000));
   c->add_option("--vote", o->vote, "Count the answers that this regular expression finds in the samples");
+  c->add_option("--beams", o->beam.beams, "Search: so many continuations are followed; 1: greedily")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  c->add_option("--length-penalty", o->beam.length_penalty,
+                "Of a search: continuations are compared by log P / length^this")
+      ->capture_default_str();
+  c->add_option("--no-repeat-ngram", o->beam.no_repeat_ngram,
+                "Of a search: no n-gram of this length occurs twice; 0: any may")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1000));
+  c->add_flag("--stop-early", o->stop_early, "Of a search: end with as many ended continuations as beams");
   auto* log_probs = c->add_option("--logprobs", o->alternatives,
                                   "Show each token's log-probability and so many of the likeliest")
                         ->check(CLI::Range(0, 1000));

@@ -82,9 +82,20 @@ std::vector<Candidate> best_candidates(const Search& s, const Tokens& prompt, co
     refused.insert(refused.end(), o.excluded.begin(), o.excluded.end());
     refused.insert(refused.end(), ruled_out.begin(), ruled_out.end());
     std::sort(refused.begin(), refused.end());
+    Tokens written_before;
+    if (o.repetition_penalty != 1) {
+      written_before = prompt;
+      written_before.insert(written_before.end(), s.beams[b].tokens.begin(), s.beams[b].tokens.end());
+      std::sort(written_before.begin(), written_before.end());
+    }
+    const bool raises = o.repetition_penalty < 1;  // then what is below may become one of the best
     for (int64_t v = 0; v < vocab; ++v) {
-      if (z[v] < least) continue;
-      const Candidate c{so_far + z[v] - log_z, static_cast<int32_t>(b), static_cast<int32_t>(v)};
+      if (z[v] < least && !raises) continue;
+      const auto token = static_cast<int32_t>(v);
+      double log_p = z[v] - log_z;
+      if (std::binary_search(written_before.begin(), written_before.end(), token))
+        log_p *= o.repetition_penalty;
+      const Candidate c{so_far + log_p, static_cast<int32_t>(b), token};
       if (std::ssize(best) == wanted && !better(c, best.front())) continue;
       if (std::binary_search(refused.begin(), refused.end(), c.token)) continue;
       best.push_back(c);

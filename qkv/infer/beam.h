@@ -19,6 +19,9 @@ struct BeamOptions {
   enum class Stop { early, likely, certain } stop = Stop::likely;
   int64_t no_repeat_ngram = 0;    // no n-gram occurs twice; 0: any may
   std::vector<int32_t> excluded;  // ids that are never chosen
+  // log P of a token of the prompt or the output is multiplied by it (Keskar et al. 2019, CTRL, section 4.1,
+  // whose logits are log P here).
+  double repetition_penalty = 1;
   OutputRules rules = {};
   // Of a prefix LM, how many tokens of each prompt see each other; empty: all.
   std::vector<int32_t> prefixes = {};

@@ -578,6 +578,28 @@ class Generate(FinishedRun):
         self.assertEqual(self.generate("--prompt", "the ", "--seed", "5", "--no-echo", "--stop", whole[-3:] + "NEVER"),
                          whole + "\n")
 
+    def test_beams(self):
+        searched = ["--prompt", "the ", "--beams", "3"]
+        text = self.generate(*searched, "--no-echo", tokens=6)[:-1]
+        best = self.samples(*searched, "--samples", "3", tokens=6)
+        self.assertEqual([text, len(text), len(best)], [best[0]["text"], 6, 3])
+        self.assertEqual(sorted((b["score"] for b in best), reverse=True), [b["score"] for b in best])
+        # One beam goes where the likeliest tokens do; what each is worth, forward says.
+        self.assertEqual(self.generate("--prompt", "the ", "--beams", "1", tokens=6), self.generate("--prompt", "the ", "--temperature", "0", tokens=6))
+        (drawn,) = self.samples("--prompt", "the ", "--temperature", "0", "--logprobs", "0", tokens=6)
+        self.assertGreaterEqual(best[0]["logprob"], sum(t["logprob"] for t in drawn["tokens"]) - 1e-4)
+        # As its makers generate, unless an option draws.
+        shutil.copytree(os.path.join(self.run_dir, "best"), self.path("copy"))
+        fields = json.loads(read(self.path("copy/generation_config.json")))
+        self.write("copy/generation_config.json", json.dumps({**fields, "num_beams": 3}))
+        made = ["generate", "copy", "--prompt", "the ", "--no-echo"]
+        self.assertEqual(self.ok(*made, "--tokens", "6").out[:-1], text)
+        self.assertEqual(len(self.ok(*made, "--tokens", "40", "--seed", "5").out), 41)
+        self.write("copy/generation_config.json", json.dumps({**fields, "num_beams": 3, "do_sample": True}))
+        self.refused(*made, status=1, says=["num_beams", "do_sample"])
+        self.refused("generate", self.run_dir, "--prompt", "a", "--beams", "2", "--top-k", "3", status=2, says=["--top-k", "--beams"])
+        self.refused("generate", self.run_dir, "--prompt", "a", "--beams", "2", "--samples", "3", status=2, says=["--samples", "2 beams"])
+
     def test_stop_of_several_samples(self):
         plain = self.samples("--prompt", "the ", "--seed", "5", "--samples", "4")
         stopped = self.samples("--prompt", "the ", "--seed", "5", "--samples", "4", "--stop", "e")

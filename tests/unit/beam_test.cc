@@ -54,7 +54,10 @@ class BeamTest : public testing::Test {
         out.push_back({tokens, log_p, log_p / length});
         return;
       }
-      const std::vector<double> p = next(source, tokens);
+      std::vector<double> p = next(source, tokens);
+      for (int32_t v = 0; v < 5; ++v)
+        if (v == kBos || std::find(tokens.begin(), tokens.end(), v) != tokens.end())
+          p[v] *= options_.repetition_penalty;
       for (int32_t v = 0; v < 5; ++v) {
         Tokens longer = tokens;
         longer.push_back(v);
@@ -87,6 +90,27 @@ TEST_F(BeamTest, WithEnoughBeamsFindsTheBest) {
       for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(found[s][i].score, want[i].score, 1e-5);
       EXPECT_EQ(found[s][0].tokens, want[0].tokens);
       EXPECT_NEAR(found[s][0].log_probability, want[0].log_probability, 1e-5);
+    }
+  }
+}
+
+TEST_F(BeamTest, RepetitionPenaltyIsOfEachBeamsOwnTokens) {
+  for (const double penalty : {0.4, 3.0}) {  // below 1, what was written becomes likelier
+    options_.repetition_penalty = penalty;
+    for (const int64_t beams : {500, 2}) {
+      options_.beams = beams;
+      const auto found = search(sources_);
+      for (size_t s = 0; s < sources_.size(); ++s) {
+        const std::vector<Hypothesis> want = all(sources_[s]);
+        for (const Hypothesis& h : found[s]) {
+          const auto same = std::find_if(want.begin(), want.end(),
+                                         [&](const Hypothesis& w) { return w.tokens == h.tokens; });
+          ASSERT_NE(same, want.end());
+          EXPECT_NEAR(h.log_probability, same->log_probability, 1e-4);
+        }
+        EXPECT_LE(found[s][0].score, want[0].score + 1e-4);
+        EXPECT_TRUE(beams == 2 || found[s][0].score > want[0].score - 1e-4);
+      }
     }
   }
 }
