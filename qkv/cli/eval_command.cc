@@ -162,7 +162,9 @@ void run(const Options& o) {
   if (spec.architecture == Architecture::encoder_decoder || holds_pairs(o, m)) return run_on_pairs(o, m);
   if (run_on_conversations(o, m)) return;
   const auto& model = m.model;
-  const TokenStream stream = tokenize_file(o.data, o.separator, m.tokenizer);
+  DataConfig data;
+  data.separator = o.separator;
+  const TokenStream stream = tokenize_file(o.data, data, m.tokenizer);
   check(stream.size() >= 2, "{}: too short: nothing to predict", o.data);
   const Evaluation e = evaluate(*model, stream, o.batch);
   check(e.tokens > 0, "{}: nothing to predict: every document has one token", o.data);

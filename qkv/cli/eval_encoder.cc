@@ -115,7 +115,9 @@ void eval_labelled(const EvalOptions& o, const TextModel& m) {
 
 void eval_hidden(const EvalOptions& o, const TextModel& m) {
   const EncoderTokens ends = encoder_tokens(m.tokenizer);
-  const TokenStream stream = tokenize_file(o.data, o.separator, m.tokenizer);
+  DataConfig data;
+  data.separator = o.separator;
+  const TokenStream stream = tokenize_file(o.data, data, m.tokenizer);
   const int64_t context = m.model->spec().context;
   check(context > 2, "{}: a context of {} tokens leaves no room for a text", o.dir, context);
   Masking masking = masking_for(m.tokenizer, o.masking);

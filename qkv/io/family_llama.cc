@@ -9,6 +9,13 @@ namespace {
 
 constexpr int64_t kMost = kMostOfConfig;
 
+// Heads of keys and values, where the family's number is `otherwise` when nothing is said; null: as many as
+// of queries.
+int64_t read_kv_heads(const JsonField& c, int64_t heads, int64_t otherwise) {
+  const bool said = c.object().contains("num_key_value_heads");
+  return c.integer_or("num_key_value_heads", said ? heads : otherwise, 1, kMost);
+}
+
 // What config.json says under the names that all of them share.
 ModelSpec read_shared(const JsonField& c) {
   ModelSpec s;
@@ -387,7 +394,7 @@ const Family& mistral_family() {
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
         read_window(c, s, 4096);
-        s.attention.kv_heads = c.integer_or("num_key_value_heads", 8, 1, kMost);
+        s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 8);
         return s;
       },
       [](const ModelSpec& s) {
@@ -405,6 +412,7 @@ const Family& qwen2_family() {
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
         no(c, "use_sliding_window");
+        s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 32);
         s.attention.bias = true;
         s.attention.out_bias = false;
         return s;
@@ -425,6 +433,7 @@ const Family& gemma_family() {
         // Old files say hidden_act gelu and mean the tanh form.
         s.activation =
             c.find("hidden_activation") ? read_activation(c, "hidden_activation", "") : Activation::gelu_tanh;
+        s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 16);
         s.normalization = Normalization::rms_plus_one;
         s.embedding_scaled = true;
         s.tied = c.boolean_or("tie_word_embeddings", true);
@@ -447,6 +456,7 @@ const Family& gemma2_family() {
       [](const JsonField& c) {
         ModelSpec s = gemma_family().read_config(c);
         AttentionSpec& a = s.attention;
+        a.kv_heads = read_kv_heads(c, a.heads, 4);
         s.norm_placement = NormPlacement::sandwich;
         const double scalar = c.number_or("query_pre_attn_scalar", 256);
         if (scalar != static_cast<double>(a.d_qk)) a.scale = static_cast<float>(1 / std::sqrt(scalar));
@@ -494,7 +504,8 @@ const Family& mixtral_family() {
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
         read_window(c, s);
-        s.attention.kv_heads = c.integer_or("num_key_value_heads", 8, 1, kMost);
+        s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 8);
+        if (!c.find("rope_theta")) s.attention.rotary.base = 1e6;
         s.norm_epsilon = c.number_or("rms_norm_eps", 1e-5F);
         ExpertsSpec& x = s.experts;
         x.count = c.integer_or("num_local_experts", 8, 1, kMost);
@@ -523,6 +534,7 @@ const Family& qwen2_moe_family() {
       "qwen2_moe", {"Qwen2MoeForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = qwen2_family().read_config(c);
+        s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 16);
         ExpertsSpec& x = s.experts;
         x.count = c.integer_or("num_experts", 60, 1, kMost);
         x.chosen = c.integer_or("num_experts_per_tok", 4, 1, kMost);
@@ -614,10 +626,15 @@ const Family& phi_family() {
 }
 
 const Family& phi3_family() {
+  constexpr int64_t kPhi3Context = 4096;  // where its config does not say
   static const Family family = decoders(
       "phi3", {"Phi3ForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
+        s.context = c.integer_or("max_position_embeddings", kPhi3Context, 1, kMost);
+        // What it calls su and yarn is longrope, whose original context has a default of its own.
+        if (const auto scaling = rotary_scaling_of(c); scaling && scaling->find("short_factor"))
+          read_longrope(c, *scaling, s.context, kPhi3Context, s.attention.rotary);
         read_window(c, s);
         s.norm_epsilon = c.number_or("rms_norm_eps", 1e-5F);
         s.attention.rotary.width = read_rotated(c, "partial_rotary_factor", 1, s.attention.d_qk);
@@ -688,6 +705,7 @@ const Family& stablelm_family() {
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
         if (c.boolean_or("qk_layernorm", false)) s.attention.query_key_norm = QueryKeyNorm::layer_heads;
+        s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 32);
         s.normalization = Normalization::layer;
         s.norm_epsilon = c.number_or("layer_norm_eps", 1e-5F);
         s.attention.bias = c.boolean_or("use_qkv_bias", false);
@@ -721,6 +739,7 @@ const Family& starcoder2_family() {
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
         read_window(c, s);
+        s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 2);
         s.activation = read_activation(c, "hidden_act", "gelu_pytorch_tanh");
         s.gated = false;
         s.normalization = Normalization::layer;

@@ -53,33 +53,37 @@ double longrope_magnitude(const RotarySpec& r) {
 
 }  // namespace
 
+void read_longrope(const JsonField& config, const JsonField& scaling, int64_t context, int64_t otherwise,
+                   RotarySpec& r) {
+  r.scaling = RotaryScaling::longrope;
+  const bool said = config.find("original_max_position_embeddings").has_value() || otherwise > 0;
+  r.original_context = config.integer_or("original_max_position_embeddings",
+                                         otherwise > 0 ? otherwise : context, 1, kMostOfConfig);
+  const double longer = static_cast<double>(context) / static_cast<double>(r.original_context);
+  r.factor = std::max(1.0, said ? longer : static_cast<double>(scaling.number_or("factor", 1)));
+  r.short_factors = scaling["short_factor"].numbers();
+  r.long_factors = scaling["long_factor"].numbers();
+  const auto given = scaling.find("attention_factor");
+  r.magnitude = given ? given->number() : longrope_magnitude(r);
+}
+
 void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& r) {
   const auto scaling = rotary_scaling_of(config);
   if (!scaling) return;
   r.base = scaling->number_or("rope_theta", r.base);
   const auto type = scaling->string_or("rope_type", scaling->string_or("type", ""));
   if (type == "default" || (type.empty() && !scaling->find("factor"))) return;
-  static constexpr std::pair<const char*, RotaryScaling> kTypes[] = {
-      {"linear", RotaryScaling::linear},     {"dynamic", RotaryScaling::dynamic},
-      {"yarn", RotaryScaling::yarn},         {"llama3", RotaryScaling::llama3},
-      {"longrope", RotaryScaling::longrope}, {"su", RotaryScaling::longrope}};
+  if (type == "longrope" || type == "su" || scaling->find("short_factor"))
+    return read_longrope(config, *scaling, context, 0, r);
+  static constexpr std::pair<const char*, RotaryScaling> kTypes[] = {{"linear", RotaryScaling::linear},
+                                                                     {"dynamic", RotaryScaling::dynamic},
+                                                                     {"yarn", RotaryScaling::yarn},
+                                                                     {"llama3", RotaryScaling::llama3}};
   for (const auto& [name, value] : kTypes)
     if (type == name) r.scaling = value;
   check(r.scaling != RotaryScaling::none,
         "{}: rope_type: '{}' is not supported (default, linear, dynamic, yarn, llama3, longrope are)",
         scaling->place(), type);
-  if (r.scaling == RotaryScaling::longrope) {
-    r.original_context = config.integer_or("original_max_position_embeddings", context, 1, kMostOfConfig);
-    const double longer = static_cast<double>(context) / static_cast<double>(r.original_context);
-    r.factor = std::max(1.0, config.find("original_max_position_embeddings")
-                                 ? longer
-                                 : static_cast<double>(scaling->number_or("factor", 1)));
-    r.short_factors = (*scaling)["short_factor"].numbers();
-    r.long_factors = (*scaling)["long_factor"].numbers();
-    const auto given = scaling->find("attention_factor");
-    r.magnitude = given ? given->number() : longrope_magnitude(r);
-    return;
-  }
   r.factor = (*scaling)["factor"].number();
   if (r.scaling != RotaryScaling::linear) r.original_context = context;
   if (r.scaling == RotaryScaling::yarn) {

@@ -21,6 +21,10 @@ std::optional<JsonField> rotary_scaling_of(const JsonField& config);
 // Reads that, where it is there. `context`: what the model was trained with. Throws Error naming
 // the field for a kind that is not supported.
 void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& rotary);
+// Likewise LongRoPE's lists, whatever type is named. `otherwise`: the original context, where the config does
+// not say it; 0: `context`, lengthened by the scaling's factor.
+void read_longrope(const JsonField& config, const JsonField& scaling, int64_t context, int64_t otherwise,
+                   RotarySpec& rotary);
 // Its value; null where there is no scaling.
 OrderedJson rotary_scaling_json(const RotarySpec& rotary);
 // The columns of a head that a fraction of them means, and that fraction.

@@ -414,6 +414,8 @@ const Family& m2m100_family() {
       "m2m_100",
       [](const JsonField& c) {
         ModelSpec s = read_bart_like(c);
+        s.activation = read_activation(c, "activation_function", "relu");
+        s.embedding_scaled = c.boolean_or("scale_embedding", true);
         s.first_position = read_first_position(c);
         s.norm_placement = NormPlacement::pre;
         s.positions = Positions::sinusoidal_closed;

@@ -350,8 +350,8 @@ Tokenizer train_sentencepiece(std::span<const std::string_view> texts, const Tra
 
   const OrderedJson config = {{"tokenizer_class", "LlamaTokenizer"},
                               {"legacy", false},
-                              {"add_bos_token", false},
-                              {"add_eos_token", false},
+                              {"add_bos_token", options.surrounded},
+                              {"add_eos_token", options.surrounded},
                               {"bos_token", "<s>"},
                               {"eos_token", "</s>"},
                               {"unk_token", "<unk>"},

@@ -19,6 +19,7 @@ struct TrainerOptions {
   std::vector<std::string> special_tokens = {};  // take the first ids, in this order
   bool lowercase = true;         // train_word_piece: letters become small and lose their accents
   size_t alphabet_limit = 1000;  // train_word_piece: the most frequent characters are taken
+  bool surrounded = false;       // train_sentencepiece: <s> and </s> stand around texts
   // Told now and then how far training is.
   std::function<void(std::string_view what, size_t done, size_t total)> progress = {};
 };

@@ -43,6 +43,15 @@ SpecialIds special_ids_of(const text::Tokenizer& tokenizer, Architecture a) {
   return ids;
 }
 
+int64_t padding_of(const text::Tokenizer& tokenizer, const SpecialIds& ids) {
+  for (const char* token : {"<pad>", "[PAD]", "<|pad|>"})
+    if (const auto id = tokenizer.token_to_id(token)) return *id;
+  if (ids.eos.empty()) return -1;
+  const std::vector<text::TokenId> around = tokenizer.encode("").ids;
+  const bool put_behind = !around.empty() && static_cast<int64_t>(around.back()) == ids.eos[0];
+  return put_behind ? -1 : ids.eos[0];
+}
+
 void save_model_dir(const std::string& dir, const Transformer& model, const ModelFiles& files) {
   write_directory_atomically(dir, [&](const std::string& to) { write_model(to, model, files); });
 }

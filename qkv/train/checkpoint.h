@@ -31,6 +31,10 @@ struct ModelFiles {
   std::string chat_template = {};  // empty: that of
   std::string companions_of = {};  // a model whose companions are kept (io/companions.h); empty: none
 };
+// What texts of a batch may be filled up with where the last token of each is looked at, as other libraries'
+// classifiers do: a token for that, or one that ends texts and is not put behind each; -1: there is none.
+int64_t padding_of(const text::Tokenizer& tokenizer, const SpecialIds& ids);
+
 // Ids of the tokens that begin and end what a model of this kind reads and writes, by their names.
 SpecialIds special_ids_of(const text::Tokenizer& tokenizer, Architecture architecture);
 

@@ -54,9 +54,14 @@ struct DataConfig {
   // Cross-validation (Stone 1974): so many parts, each the test of a model that learns from the others; 0:
   // none. `fold`: the one that this run is tested by, from 1; 0: all, each a run of its own.
   int64_t folds = 0, fold = 0;
-  bool deduplicate = false;  // of examples with the same text the first is kept
-  uint64_t split_seed = 1;   // of which examples are taken for validation and test
-  bool cache = true;         // keep the tokens of a text for the next run (corpus.h)
+  // Of what is learnt from: of equal texts, pairs and texts of examples the first is kept; others than of so
+  // many characters are left out (either side of a pair), and pairs whose one side is more than max_ratio
+  // times as long as the other. 0: any.
+  bool deduplicate = false;
+  int64_t min_characters = 0, max_characters = 0;
+  double max_ratio = 0;
+  uint64_t split_seed = 1;  // of which examples are taken for validation and test
+  bool cache = true;        // keep the tokens of a text for the next run (corpus.h)
 };
 
 // [tokenizer]: an existing one, or how to train one.
@@ -64,7 +69,7 @@ struct TokenizerConfig {
   std::string path;          // an existing tokenizer; empty: train one
   std::string source_path;   // another for sources, beside `path`
   bool separate = false;     // train one for sources and one for targets
-  std::string type = "bpe";  // bpe, wordpiece, char, byte or word
+  std::string type = "bpe";  // bpe, wordpiece, unigram, sentencepiece_bpe, char, byte or word
   bool lowercase = true;     // of wordpiece: without case and accents
   int64_t vocab_size = 4096;
   int64_t min_frequency = 2;

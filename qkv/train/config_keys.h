@@ -64,6 +64,15 @@ void visit_files(DataConfig& d, Visitor& v) {
   v({"source_column", "of rows: what a sequence-to-sequence model reads"}, d.source_column);
   v({"target_column", "of rows: what it writes"}, d.target_column);
   v({"prefix", "stands before each source, e.g. \"translate: \""}, d.prefix);
+  v({"text_column", "of rows: the text to read or to classify; the question", "text, of answers question"},
+    d.text_column);
+  v({"deduplicate", "of training texts, pairs and examples that are the same keep the first"}, d.deduplicate);
+  v({"min_characters", "leave out of training shorter documents, and pairs with a shorter side"},
+    d.min_characters, Range<int64_t>{0, int64_t{1} << 40});
+  v({"max_characters", "and longer ones; 0: none is too long"}, d.max_characters,
+    Range<int64_t>{0, int64_t{1} << 40});
+  v({"max_ratio", "and pairs whose one side has so many times the other's characters; 0: any"}, d.max_ratio,
+    Range<double>{0, 1e9});
   v({"chat_template", "file of how conversations are written (Jinja)",
      "that of the model it begins with, or ChatML"},
     d.chat_template);
@@ -74,8 +83,6 @@ template <typename Visitor>
 void visit(TrainConfig& c, Visitor& v) {
   v.section("data");
   visit_files(c.data, v);
-  v({"text_column", "of rows: the text to classify; the question", "text, of answers question"},
-    c.data.text_column);
   v({"second_column", "of rows: the other text of a pair; where the answer stands",
      "(none), of answers context"},
     c.data.second_column);
@@ -94,7 +101,6 @@ void visit(TrainConfig& c, Visitor& v) {
     c.data.folds, Range<int64_t>{0, 1000});
   v({"fold", "train only the model that this part tests; 0: one after the other, into OUT/fold-1, ..."},
     c.data.fold, Range<int64_t>{0, 1000});
-  v({"deduplicate", "of training examples with the same text keep the first"}, c.data.deduplicate);
   v({"split_seed", "chooses the labelled examples for validation and test"}, c.data.split_seed);
   v({"cache", "keep the tokens of a text for the next run", nullptr, false}, c.data.cache);
 
@@ -116,7 +122,7 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"separate", "sequence_to_sequence: one is trained for sources and one for targets"},
     c.tokenizer.separate);
   v({"type", "of the tokenizer to train", "bpe, of an encoder wordpiece"}, c.tokenizer.type,
-    Choices{"bpe", "wordpiece", "char", "byte", "word"});
+    Choices{"bpe", "wordpiece", "unigram", "sentencepiece_bpe", "char", "byte", "word"});
   v({"lowercase", "wordpiece: upper case and accents are lost"}, c.tokenizer.lowercase);
   v({"vocab_size", "tokens at most"}, c.tokenizer.vocab_size, Range<int64_t>{1, 1 << 28});
   v({"min_frequency", "of what becomes a token"}, c.tokenizer.min_frequency, kCount);

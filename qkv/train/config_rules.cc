@@ -286,6 +286,19 @@ void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& obj
   pairs_only(".target_column", d.target_column == none.target_column);
   pairs_only(".prefix", d.prefix.empty());
   only_for({chat}, objectives, section + ".chat_template", d.chat_template.empty(), path);
+  const std::initializer_list<Objective> texts = {next_token,      masked,  permutation,
+                                                  span_corruption, denoise, sequence_to_sequence};
+  only_for({next_token, masked, permutation, span_corruption, denoise, classify, answer, embed}, objectives,
+           section + ".text_column", d.text_column == none.text_column, path);
+  only_for({next_token, masked, permutation, span_corruption, denoise, sequence_to_sequence, classify, tag,
+            answer},
+           objectives, section + ".deduplicate", !d.deduplicate, path);
+  only_for(texts, objectives, section + ".min_characters", d.min_characters == 0, path);
+  only_for(texts, objectives, section + ".max_characters", d.max_characters == 0, path);
+  pairs_only(".max_ratio", d.max_ratio == 0);
+  if (d.max_characters > 0 && d.max_characters < d.min_characters)
+    usage("{}: {}.max_characters: {} are fewer than min_characters = {}", path, section, d.max_characters,
+          d.min_characters);
   only_for({next_token, masked, permutation, span_corruption, denoise}, objectives, section + ".separator",
            d.separator.empty(), path);
 }
@@ -296,7 +309,8 @@ void expect_fitting_mix(const TrainConfig& c, const std::string& path) {
   const DataConfig& d = c.data;
   if (c.mix.empty()) return;
   if (!d.train.empty() || !d.valid.empty() || !d.train_target.empty() || !d.valid_target.empty() ||
-      !d.separator.empty() || !d.prefix.empty())
+      !d.separator.empty() || !d.prefix.empty() || d.deduplicate || d.min_characters > 0 ||
+      d.max_characters > 0 || d.max_ratio > 0)
     usage("{}: data: its files and how they are read stand in [mix.NAME] where data sets are mixed", path);
   if (c.best_by != "auto" && c.best_by != "loss")
     usage("{}: train.best_by: \"{}\" is of one data set: a mixture's best model is told by its loss", path,
@@ -335,13 +349,12 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   };
   expect_fitting_mix(c, path);
   expect_fitting_files(d, objectives, "data", path);
-  only_for({classify, answer, embed}, "data.text_column", d.text_column == none.text_column);
   only_for({classify, answer, embed}, "data.second_column", d.second_column.empty());
   only_for({classify, answer}, "data.label_column", d.label_column == none.label_column);
-  only_for({classify, answer, embed}, "data.columns", d.columns.empty());
+  only_for({next_token, masked, permutation, span_corruption, denoise, classify, answer, embed},
+           "data.columns", d.columns.empty());
   only_for({tag}, "data.word_column", d.word_column == 0);
   only_for({tag}, "data.tag_column", d.tag_column == 0);
-  only_for({classify, tag, answer}, "data.deduplicate", !d.deduplicate);
   only_for({classify, tag, answer}, "data.test", d.test.empty());
   only_for({classify, tag, answer}, "data.test_fraction", d.test_fraction == 0);
   only_for({classify, tag, answer}, "data.folds", d.folds == 0);

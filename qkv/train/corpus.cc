@@ -22,54 +22,12 @@ namespace {
 constexpr const char* kEndOfText = "<|endoftext|>";
 constexpr int kSentinels = 100;
 
+bool is_sentencepiece(const std::string& type) {
+  return type == "unigram" || type == "sentencepiece_bpe";
+}
+
 std::string sentinel(int i) {
   return fmt::format("<extra_id_{}>", i);
-}
-
-// A file or a part of it: a text larger than memory is read as it is needed.
-struct TextFile {
-  std::string path;
-  std::string_view text;
-  std::shared_ptr<const void> owner;  // of the text
-};
-
-TextFile read_text(const std::string& path) {
-  const FileText file = map_text(path);
-  check(!file.text.empty(), "{}: the file is empty", path);
-  return {path, file.text, file.owner};
-}
-
-// Calls `f` with each document.
-template <typename F>
-void for_each_document(std::string_view text, const std::string& separator, const F& f) {
-  if (separator.empty()) return f(text);
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(separator, at), text.size());
-    if (end > at) f(text.substr(at, end - at));
-    at = end + separator.size();
-  }
-}
-
-bool continues_character(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
-}
-
-int64_t count_characters(std::string_view text) {
-  int64_t n = 0;
-  for (const char c : text) n += !continues_character(c);
-  return n;
-}
-
-// Where the last `fraction` of the characters begins; with a separator, at the start of the next document.
-size_t split_point(std::string_view text, double fraction, const std::string& separator) {
-  const auto keep = static_cast<int64_t>(static_cast<double>(count_characters(text)) * (1 - fraction));
-  int64_t seen = 0;
-  size_t at = 0;
-  while (at < text.size() && (continues_character(text[at]) || seen++ != keep)) ++at;
-  if (separator.empty()) return at;
-  // The character may lie inside a separator: look from one separator's length before it.
-  const size_t next = text.find(separator, at - std::min(at, separator.size() - 1));
-  return next == std::string_view::npos ? text.size() : next + separator.size();
 }
 
 // A text's characters and bytes, for losses per character and per byte.
@@ -101,12 +59,12 @@ void append_document(TokenFile& tokens, std::string_view document, const std::st
 }
 
 // In bounded memory: the tokens lie in a file in `folder`.
-TokenStream tokenize(const std::vector<TextFile>& files, const std::string& separator,
-                     const text::Tokenizer& tokenizer, const std::string& folder) {
+TokenStream tokenize(const std::vector<Documents>& files, const text::Tokenizer& tokenizer,
+                     const std::string& folder) {
   TokenFile tokens(folder);
   TextSize size;
-  for (const TextFile& file : files)
-    for_each_document(file.text, separator, [&](std::string_view document) {
+  for (const Documents& file : files)
+    file.for_each([&](std::string_view document) {
       append_document(tokens, document, file.path, tokenizer);
       size.add(document);
     });
@@ -146,9 +104,12 @@ text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const s
   const bool next_token = any(Objective::next_token), chat = any(Objective::chat),
              word_piece = config.type == "wordpiece",
              pairs = std::any_of(objectives.begin(), objectives.end(), writes_targets);
-  // A language model of characters has no token that ends a text.
+  // A language model of characters has no token that ends a text. What SentencePiece trains has <unk>, <s>
+  // and </s> of its own, behind these.
   std::vector<std::string> special;
-  if (word_piece)
+  if (is_sentencepiece(config.type))
+    special = next_token || chat ? std::vector<std::string>{kEndOfText} : std::vector<std::string>{};
+  else if (word_piece)
     special = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
   else if (!next_token && !chat)
     special = {"<s>", "</s>"};
@@ -175,10 +136,15 @@ text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const s
     if (word_piece) return text::train_word_piece(texts, options);
     if (config.type == "char") return text::train_characters(texts, options);
     if (config.type == "word") return text::train_words(texts, options);
+    if (config.type == "unigram")
+      return text::train_sentencepiece(texts, options, text::SentencePieceKind::kUnigram);
+    if (config.type == "sentencepiece_bpe")
+      return text::train_sentencepiece(texts, options, text::SentencePieceKind::kBpe);
     return config.type == "byte" ? text::train_bytes(options) : text::train_byte_level_bpe(texts, options);
   };
+  options.surrounded = !bare;
   const text::Tokenizer tokenizer = trained();
-  return bare ? tokenizer : text::with_template(tokenizer, "<s>", "</s>");
+  return bare || is_sentencepiece(config.type) ? tokenizer : text::with_template(tokenizer, "<s>", "</s>");
 }
 
 text::Tokenizer tokenizer_for(const TrainConfig& config, const Origin* given,
@@ -220,41 +186,24 @@ int32_t end_of_text(const text::Tokenizer& tokenizer) {
   return static_cast<int32_t>(tokenizer.token_to_id(kEndOfText).value_or(-1));
 }
 
-TokenStream tokenize_file(const std::string& path, const std::string& separator,
-                          const text::Tokenizer& tokenizer) {
-  return tokenize({read_text(path)}, separator, tokenizer, CorpusCache(true).scratch_folder());
+TokenStream tokenize_file(const std::string& path, const DataConfig& data, const text::Tokenizer& tokenizer) {
+  return tokenize({read_documents(path, data)}, tokenizer, CorpusCache(data.cache).scratch_folder());
 }
 
 namespace {
 
-// The training and the validation part of a run's files.
-struct Texts {
-  std::vector<TextFile> train, valid;
-
-  explicit Texts(const DataConfig& data) {
-    for (const std::string& path : data.train) train.push_back(read_text(path));
-    for (const std::string& path : data.valid) valid.push_back(read_text(path));
-    if (valid.empty() && data.valid_fraction > 0)
-      for (TextFile& file : train) {
-        const size_t at = split_point(file.text, data.valid_fraction, data.separator);
-        valid.push_back({file.path, file.text.substr(at), file.owner});
-        file.text = file.text.substr(0, at);
-      }
-  }
-};
-
 // What a tokenizer learns from.
-std::vector<std::string_view> documents_of(const std::vector<TextFile>& files, const std::string& separator) {
+std::vector<std::string_view> documents_of(const std::vector<Documents>& files) {
   std::vector<std::string_view> documents;
-  for (const TextFile& file : files)
-    for_each_document(file.text, separator, [&](std::string_view document) {
+  for (const Documents& file : files)
+    file.for_each([&](std::string_view document) {
       for (const std::string_view piece : pieces_to_encode(document)) documents.push_back(piece);
     });
   return documents;
 }
 
-text::Tokenizer make_tokenizer(const TrainConfig& config, const Texts& texts) {
-  const auto documents = documents_of(texts.train, config.data.separator);
+text::Tokenizer make_tokenizer(const TrainConfig& config, const TextFiles& texts) {
+  const auto documents = documents_of(texts.train);
   try {
     return train_tokenizer(config.tokenizer, documents, {config.objective});
   } catch (const Error& e) {
@@ -280,10 +229,12 @@ Corpus load_corpus(const TrainConfig& run, const Origin* given) {
   const DataConfig& data = run.data;
   const TokenizerConfig& config = run.tokenizer;
   const CorpusCache cache(data.cache);
-  const std::string source = fmt::format("{}\n{}\n{}\n{}", signature_of(data.train), signature_of(data.valid),
-                                         data.valid_fraction, data.separator);
-  std::optional<Texts> texts;  // read only where the cache does not know them
-  const auto read = [&]() -> const Texts& { return texts ? *texts : texts.emplace(data); };
+  const std::string source =
+      fmt::format("{}\n{}\n{}\n{}\n{} {} {} {} {}", signature_of(data.train), signature_of(data.valid),
+                  data.valid_fraction, data.separator, data.deduplicate, data.min_characters,
+                  data.max_characters, data.text_column, fmt::join(data.columns, "\t"));
+  std::optional<TextFiles> texts;  // read only where the cache does not know them
+  const auto read = [&]() -> const TextFiles& { return texts ? *texts : texts.emplace(data); };
   const auto trained = [&] {
     const std::string key = fmt::format("{}\n{} {} {} {} {}", source, config.type, config.vocab_size,
                                         config.min_frequency, config.lowercase, name_of(run.objective));
@@ -292,7 +243,7 @@ Corpus load_corpus(const TrainConfig& run, const Origin* given) {
       } catch (const Error&) {  // damaged: make it anew
       }
     text::Tokenizer tokenizer = make_tokenizer(run, read());
-    cache.save_tokenizer(key, tokenizer.to_json());
+    if (!is_sentencepiece(config.type)) cache.save_tokenizer(key, tokenizer.to_json());  // of several files
     return tokenizer;
   };
   const text::Tokenizer tokenizer = tokenizer_for(run, given, trained);
@@ -301,10 +252,10 @@ Corpus load_corpus(const TrainConfig& run, const Origin* given) {
       fmt::format("{}{}{}", source, tokenizer.to_json(), fmt::join(prefix_of(tokenizer), " "));
   if (auto text = cache.load_text(key)) return {tokenizer, std::move(*text), true};
 
-  const auto tokenized = [&](const std::vector<TextFile>& files) {
-    return tokenize(files, data.separator, tokenizer, cache.scratch_folder());
+  const auto tokenized = [&](const std::vector<Documents>& files) {
+    return tokenize(files, tokenizer, cache.scratch_folder());
   };
-  TokenizedText text{tokenized(read().train), tokenized(read().valid), "", ""};
+  TokenizedText text{tokenized(read().train), tokenized(read().valid), "", "", read().left_out};
   check(text.train.size() > 1, "{}: too short: nothing to train on", fmt::join(data.train, ", "));
   text.train_hash = hash_of_tokens(text.train);
   text.valid_hash = hash_of_tokens(text.valid);
@@ -361,11 +312,13 @@ PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<st
   const auto is_empty = [](std::string_view text) {
     return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
   };
+  TextFilter filter(data);
   const auto add = [&](std::string_view source, std::string_view target, int64_t line) {
     if (is_empty(source) || is_empty(target)) {
       ++out.left_out;
       return;
     }
+    if (filter.on() && !filter.keeps(source, target)) return;
     out.lines.push_back(line);
     for (const std::string_view part : {std::string_view(data.prefix), source, target})
       texts.write(part.data(), part.size());
@@ -397,6 +350,7 @@ PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<st
     at += source + target;
   }
   out.owner = file;
+  out.filtered = filter.left_out();
   return out;
 }
 
@@ -414,6 +368,7 @@ PairTexts split_off(PairTexts& pairs, double fraction) {
   pairs.lines.resize(static_cast<size_t>(keep));
   out.first = static_cast<size_t>(keep);
   out.left_out = 0;
+  out.filtered = {};
   return out;
 }
 
@@ -447,11 +402,19 @@ PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokeniz
 
 namespace {
 
+// What is judged by is as it is.
+DataConfig unfiltered(DataConfig data) {
+  data.deduplicate = false;
+  data.min_characters = data.max_characters = 0;
+  data.max_ratio = 0;
+  return data;
+}
+
 // What is learnt from, and what it is judged by.
 std::pair<PairTexts, PairTexts> train_and_valid_pairs(const DataConfig& data) {
   PairTexts train = read_pairs(data.train, data.train_target, data);
   PairTexts valid = data.valid.empty() ? split_off(train, data.valid_fraction)
-                                       : read_pairs(data.valid, data.valid_target, data);
+                                       : read_pairs(data.valid, data.valid_target, unfiltered(data));
   check(!train.source.empty(), "{}: there is no pair to learn from", fmt::join(train.files, ", "));
   return {std::move(train), std::move(valid)};
 }
@@ -466,8 +429,8 @@ std::vector<std::string_view> both_sides(const PairTexts& pairs) {
 
 TrainingTexts training_texts(const TrainConfig& config) {
   if (config.objective != Objective::sequence_to_sequence) {
-    const auto texts = std::make_shared<const Texts>(config.data);
-    return {documents_of(texts->train, config.data.separator), texts};
+    const auto texts = std::make_shared<const TextFiles>(config.data);
+    return {documents_of(texts->train), texts};
   }
   PairTexts pairs = train_and_valid_pairs(config.data).first;
   return {both_sides(pairs), std::move(pairs.owner)};
@@ -499,6 +462,7 @@ PairCorpus load_pairs(const TrainConfig& run, const Origin* given) {
                  {}};
   out.hash = hash_of_tokens(out.train.source) + hash_of_tokens(out.train.target);
   out.left_out = train.left_out + valid.left_out;
+  out.filtered = train.filtered;
   out.valid_texts = std::move(valid);
   return out;
 }

@@ -9,6 +9,7 @@
 #include "qkv/text/tokenizer.h"
 #include "qkv/train/config.h"
 #include "qkv/train/corpus_cache.h"
+#include "qkv/train/documents.h"
 #include "qkv/train/origin.h"
 
 namespace qkv {
@@ -55,6 +56,7 @@ struct PairTexts {
   std::vector<size_t> first_of_file = {};  // the number that the first pair of each has
   size_t first = 0;                        // and the first of these pairs
   int64_t left_out = 0;                    // pairs with an empty side
+  LeftOut filtered = {};                   // and those that `data` leaves out
   std::shared_ptr<const void> owner;       // of the texts, which lie in a mapped file
 
   // FILE:LINE of a pair.
@@ -77,6 +79,7 @@ struct PairCorpus {
   std::string hash;       // of the training tokens
   PairTexts valid_texts;  // what `valid` was before there were tokens
   int64_t left_out = 0;   // pairs of both with an empty side
+  LeftOut filtered = {};  // training pairs that `data` leaves out
 };
 
 // Reads the files of a configuration; trains the tokenizer on both sides, or one on each, unless it is named
@@ -96,9 +99,9 @@ SequenceEnds sequence_ends(const text::Tokenizer& tokenizer, const Origin* given
 // anew, and the tokens are those of the whole; one that puts something before texts puts it there, too.
 std::vector<std::string_view> pieces_to_encode(std::string_view document, size_t bytes = size_t{1} << 20);
 
-// One text file's documents as a stream, in bounded memory. Errors name the file.
-TokenStream tokenize_file(const std::string& path, const std::string& separator,
-                          const text::Tokenizer& tokenizer);
+// One file's documents as a stream, in bounded memory; `data`: the separator, or the column of rows. Errors
+// name the file.
+TokenStream tokenize_file(const std::string& path, const DataConfig& data, const text::Tokenizer& tokenizer);
 
 // The id of <|endoftext|>, which ends every document where the tokenizer has it; -1 where not.
 int32_t end_of_text(const text::Tokenizer& tokenizer);

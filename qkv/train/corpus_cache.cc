@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kVersion = "2";  // of the entries: a new one makes older entries unknown
+constexpr const char* kVersion = "3";  // of the entries: a new one makes older entries unknown
 
 std::string folder() {
   const auto variable = [](const char* name) {
@@ -83,8 +83,11 @@ std::optional<TokenizedText> CorpusCache::load_text(const std::string& key) cons
   if (folder_.empty() || !file_exists(path)) return std::nullopt;
   try {
     Safetensors file = read_safetensors(path);
-    return TokenizedText{stream_from(file, "train"), stream_from(file, "valid"),
-                         file.metadata.at("train.hash"), file.metadata.at("valid.hash")};
+    return TokenizedText{stream_from(file, "train"),
+                         stream_from(file, "valid"),
+                         file.metadata.at("train.hash"),
+                         file.metadata.at("valid.hash"),
+                         {std::stoll(file.metadata.at("repeated")), std::stoll(file.metadata.at("unfit"))}};
   } catch (const std::exception&) {  // damaged, or by another version
     return std::nullopt;
   }
@@ -106,7 +109,9 @@ void CorpusCache::save_text(const std::string& key, const TokenizedText& text) c
   try {
     std::vector<std::pair<std::string, Tensor>> tensors;
     std::map<std::string, std::string> metadata = {{"train.hash", text.train_hash},
-                                                   {"valid.hash", text.valid_hash}};
+                                                   {"valid.hash", text.valid_hash},
+                                                   {"repeated", std::to_string(text.left_out.repeated)},
+                                                   {"unfit", std::to_string(text.left_out.unfit)}};
     const std::pair<std::string, const TokenStream*> parts[] = {{"train", &text.train},
                                                                 {"valid", &text.valid}};
     // The wider elements first: each tensor begins at a multiple of its element's size, and is then mapped.

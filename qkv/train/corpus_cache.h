@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "qkv/data/dataset.h"
+#include "qkv/train/left_out.h"
 
 namespace qkv {
 
@@ -14,6 +15,7 @@ namespace qkv {
 struct TokenizedText {
   TokenStream train, valid;
   std::string train_hash, valid_hash;
+  LeftOut left_out = {};  // documents of the training files
 };
 
 // Names the contents of files without reading them: path, size, time of change, inode. Files that change get

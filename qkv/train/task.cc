@@ -74,9 +74,9 @@ OrderedJson sample_of_source(const TrainConfig& config, const text::Tokenizer& t
 }
 
 std::string summary_of(const TokenizedText& text, size_t pieces, bool cached) {
-  return fmt::format("{} training tokens in {} sequences and {} validation tokens{}",
+  return fmt::format("{} training tokens in {} sequences and {} validation tokens{}{}",
                      human_count(text.train.size()), human_count(static_cast<int64_t>(pieces)),
-                     human_count(text.valid.size()), cached ? " (cached)" : "");
+                     human_count(text.valid.size()), text.left_out.text(), cached ? " (cached)" : "");
 }
 
 std::string fingerprint_of(const TokenizedText& text) {

@@ -142,6 +142,9 @@ class Labelled : public TaskOfSequences {
     spec_.labels = labels_of(all, spec_.output);
     for (const std::string& label : spec_.labels)
       if (std::find(taught.begin(), taught.end(), label) == taught.end()) untaught_.push_back(label);
+    check(taught.size() > 1 || spec_.output != Output::sequence_classes,
+          "{}: all examples are of the class '{}': there is nothing to tell apart",
+          fmt::join(config_.data.train, ", "), taught.empty() ? "" : taught[0]);
   }
   EncodedExamples encoded(const std::vector<Example>& examples) const {
     return encode_examples(examples, tokenizer_, spec_);

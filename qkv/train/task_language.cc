@@ -16,8 +16,8 @@ class LanguageModelling : public Task {
         windows_(text_.train, config.window_length(), config.seed, source_) {}
 
   std::string data_text() const override {
-    return fmt::format("{} training and {} validation tokens{}", human_count(text_.train.size()),
-                       human_count(text_.valid.size()), cached_ ? " (cached)" : "");
+    return fmt::format("{} training and {} validation tokens{}{}", human_count(text_.train.size()),
+                       human_count(text_.valid.size()), text_.left_out.text(), cached_ ? " (cached)" : "");
   }
   std::string step_text(int64_t batch) const override {
     return fmt::format("{} x {} tokens", batch * config_.accumulate, config_.window_length());

@@ -18,7 +18,8 @@ class SequenceToSequence : public TaskOfSequences {
         valid_(std::move(corpus.valid)),
         hash_(std::move(corpus.hash)),
         ends_(corpus.ends),
-        left_out_(corpus.left_out) {
+        left_out_(corpus.left_out),
+        filtered_(corpus.filtered) {
     take_lengths(pair_lengths(train_, ends_, config.model.context));
     // Spread evenly over the validation pairs: files are often sorted.
     const auto all = std::ssize(corpus.valid_texts.source);
@@ -33,13 +34,13 @@ class SequenceToSequence : public TaskOfSequences {
     const CutPairs cut = count_cut(train_, ends_, config_.model),
                    held = count_cut(valid_, ends_, config_.model);
     const int64_t sources = cut.sources + held.sources, targets = cut.targets + held.targets;
-    return fmt::format("{} training pairs of {} + {} tokens and {} validation pairs{}{}",
-                       human_count(train_.size()), human_count(train_.source.size()),
-                       human_count(train_.target.size()), human_count(valid_.size()),
-                       left_out_ > 0 ? fmt::format(" ({} left out: a side is empty)", left_out_) : "",
-                       sources + targets > 0 ? fmt::format(" ({} sources and {} targets cut to {} tokens)",
-                                                           sources, targets, config_.model.context)
-                                             : "");
+    return fmt::format(
+        "{} training pairs of {} + {} tokens and {} validation pairs{}{}{}", human_count(train_.size()),
+        human_count(train_.source.size()), human_count(train_.target.size()), human_count(valid_.size()),
+        left_out_ > 0 ? fmt::format(" ({} left out: a side is empty)", left_out_) : "", filtered_.text(),
+        sources + targets > 0 ? fmt::format(" ({} sources and {} targets cut to {} tokens)", sources, targets,
+                                            config_.model.context)
+                              : "");
   }
   std::string fingerprint() const override { return fmt::format("pairs = {} ({})\n", train_.size(), hash_); }
   Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
@@ -88,6 +89,7 @@ class SequenceToSequence : public TaskOfSequences {
   std::string hash_;
   SequenceEnds ends_;
   int64_t left_out_;
+  LeftOut filtered_;
 };
 
 }  // namespace

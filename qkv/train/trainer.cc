@@ -424,6 +424,9 @@ class Run {
     for (const int64_t id : task_->ends())
       if (std::find(files.ids.eos.begin(), files.ids.eos.end(), id) == files.ids.eos.end())
         files.ids.eos.push_back(id);
+    if (files.ids.pad < 0 && config_.model.output == Output::sequence_classes &&
+        config_.model.architecture == Architecture::decoder)
+      files.ids.pad = padding_of(task_->tokenizer(), files.ids);
     return files;
   }
 

@@ -1188,6 +1188,53 @@ train.precision = "f32"
     def jsons(self, command, name, *arguments, **options):
         return [json.loads(line) for line in self.ask(command, name, "--json", *arguments, **options).out.splitlines()]
 
+    # What each key changes is the first step's loss.
+    NOISES = {"classify": (["data.train=classes.tsv"], ["token_drop=0.5", "token_swap=0.5", "token_mask=0.5"]),
+              "tag": (["data.train=tags.conll"], ["token_mask=0.5"]),
+              "masked": (["data.train=lines.txt", 'data.separator="\\n"'], ["mask_rate=0.6", "mask_random=0.9", "mask_keep=0.8",
+                                                                          "next_sentence=true"]),
+              "span_corruption": (["data.train=lines.txt"], ["span_density=0.5", "span_length=1"]),
+              "denoise": (["data.train=stops.txt"], ["infill=0.6", "deletion=0.4", "permute_sentences=false", "span_length=1"])}
+
+    def test_keys_of_noise_decide_what_is_learnt(self):
+        write(os.path.join(self.shared, "stops.txt"), "the quick . fox runs . a dog . " * 40)
+
+        def first_loss(name, objective, *sets):
+            model = ["model.architecture=encoder_decoder", "tokenizer.type=char"] if objective in ("span_corruption", "denoise") else []
+            arguments = [a for s in (f"train.out={self.path(name)}", f"train.objective={objective}", "train.steps=1", "train.log_every=1",
+                                     "model.dropout=0", *model, *sets) for a in ("--set", s)]
+            result = run_qkv("train", "config.toml", *arguments, cwd=self.shared)
+            self.assertEqual(result.status, 0, result)
+            return json.loads(read_text(self.path(name, "metrics.jsonl")).splitlines()[0])["loss"]
+
+        for objective, (data, keys) in self.NOISES.items():
+            plain = first_loss(objective, objective, *data)
+            for key in keys:
+                with self.subTest(objective=objective, key=key):
+                    self.assertNotEqual(first_loss(objective + key, objective, *data, "train." + key), plain)
+
+    def test_texts_of_rows_and_what_is_left_out(self):
+        rows = [json.dumps({"body": text, "n": i}) for i, text in enumerate(["the quick fox runs"] * 3 + [make_text(), "no"])]
+        write(os.path.join(self.shared, "rows.jsonl"), "\n".join(rows) + "\n")
+        sets = ["model.architecture=decoder", "train.batch_tokens=4096", "tokenizer.type=char", "train.steps=1", "model.width=8",
+                "data.train=rows.jsonl", "data.text_column=body"]
+        arguments = [a for s in (*sets, f"train.out={self.path('rows')}") for a in ("--set", s)]
+        result = run_qkv("train", "config.toml", *arguments, "--set", "data.deduplicate=true", "--set", "data.min_characters=3",
+                         cwd=self.shared)
+        self.assertEqual(result.status, 0, result)
+        self.assertIn("(3 left out: 2 repeated, 1 of other lengths)", result.err)
+        for more, says in ((["data.text_column=text"], ["rows.jsonl", "text"]), (["data.max_ratio=2"], ["max_ratio", "sequence_to_sequence"]),
+                           (["data.min_characters=9", "data.max_characters=8"], ["max_characters", "8"])):
+            refused = run_qkv("train", "config.toml", *arguments, *(a for s in (*more, "train.out=other") for a in ("--set", s)), cwd=self.shared)
+            self.assertNotEqual(refused.status, 0)
+            for part in says:
+                self.assertIn(part, refused.err)
+        write(os.path.join(self.shared, "one.tsv"), "text\tlabel\n" + "".join(f"fox {i}\tanimal\n" for i in range(9)))
+        refused = run_qkv("train", "config.toml", "--set", "train.objective=classify", "--set", "data.train=one.tsv",
+                          "--set", f"train.out={self.path('one')}", cwd=self.shared)
+        self.assertEqual(refused.status, 1, refused)
+        self.assertIn("all examples are of the class 'animal'", refused.err)
+
     def test_runs(self):
         for name in ("masked", "classify", "tag", "answer"):
             self.assertTrue(os.path.exists(os.path.join(self.run_dir(name), "report.html")), name)

@@ -4,12 +4,14 @@
 #include <cmath>
 
 #include "qkv/base/file.h"
+#include "tests/unit/expect_error.h"
 #include "tests/unit/model_dir_testing.h"
 #include "tests/unit/scratch_dir.h"
 
 namespace qkv {
 namespace {
 
+using testing::expect_error;
 using testing::ScratchDir;
 
 // A decoder with what Llama has.
@@ -682,6 +684,67 @@ TEST(ModelDir, OtherFormsOfConfigsAreRead) {
   electra.write("config.json", config.dump());
   encoder.family = load_spec(electra.path()).family;
   EXPECT_EQ(load_spec(electra.path()), encoder);
+}
+
+// What a config.json leaves out is what its family's makers mean by that.
+TEST(ModelDir, DefaultsAreTheFamilys) {
+  const auto spec_of = [](const char* type, Json config) {
+    config["model_type"] = type;
+    for (const char* key :
+         {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "d_model", "encoder_layers",
+          "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim", "max_position_embeddings"})
+      if (!config.contains(key)) config[key] = 64;
+    for (const char* key : {"num_attention_heads", "encoder_attention_heads", "decoder_attention_heads"})
+      config[key] = 32;
+    return parse_spec(config.dump(), "config.json");
+  };
+  const ModelSpec mistral = spec_of("mistral", {}), mixtral = spec_of("mixtral", {});
+  EXPECT_EQ(mistral.attention.kv_heads, 8);
+  EXPECT_EQ(mistral.attention.patterns, (std::vector<Pattern>{{.window = 4096}}));
+  EXPECT_EQ(mixtral.attention.kv_heads, 8);
+  EXPECT_EQ(mixtral.attention.rotary.base, 1e6);
+  EXPECT_EQ(mixtral.norm_epsilon, 1e-5F);
+  EXPECT_TRUE(mixtral.attention.patterns.empty());
+  const Json none = {{"num_key_value_heads", nullptr}, {"sliding_window", nullptr}};
+  EXPECT_EQ(spec_of("mistral", none).attention.kv_heads, 32);
+  EXPECT_TRUE(spec_of("mistral", none).attention.patterns.empty());
+  EXPECT_EQ(spec_of("gemma2", {}).attention.kv_heads, 4);
+  EXPECT_EQ(spec_of("starcoder2", {}).attention.kv_heads, 2);
+  const ModelSpec m2m = spec_of("m2m_100", {});
+  EXPECT_EQ(m2m.activation, Activation::relu);
+  EXPECT_TRUE(m2m.embedding_scaled);
+  EXPECT_EQ(m2m.first_position, 0);
+  for (const char* type : {"longrope", "su", "yarn"}) {
+    const Json factor = {1.5};
+    const ModelSpec phi3 = spec_of(
+        "phi3", {{"max_position_embeddings", 131072},
+                 {"rope_scaling", {{"type", type}, {"short_factor", factor}, {"long_factor", factor}}}});
+    EXPECT_EQ(phi3.attention.rotary.scaling, RotaryScaling::longrope);
+    EXPECT_EQ(phi3.attention.rotary.original_context, 4096);
+    EXPECT_EQ(phi3.attention.rotary.factor, 32);
+    EXPECT_EQ(phi3.attention.rotary.magnitude, std::sqrt(1 + std::log(32.0) / std::log(4096.0)));
+  }
+  expect_error(
+      [&] {
+        spec_of("ctrl", {{"n_embd", 64},
+                         {"n_layer", 1},
+                         {"n_head", 2},
+                         {"n_positions", 8},
+                         {"dff", 8},
+                         {"layer_norm_epsilon", 1e-5}});
+      },
+      {"config.json", "layer_norm_epsilon", "1e-06"});
+  for (const char* name : {"LlamaForQuestionAnswering", "MistralForCausalLM"})
+    expect_error(
+        [&] {
+          spec_of("llama", {{"architectures", {name}}});
+        },
+        {"config.json", "architectures", name, "LlamaForCausalLM and LlamaForSequenceClassification"});
+  expect_error(
+      [&] {
+        spec_of("granite", {{"architectures", {"GraniteForSequenceClassification"}}});
+      },
+      {"architectures", "GraniteForCausalLM is"});
 }
 
 // Next to each family lie models that it cannot say: whichever is chosen for them says all.

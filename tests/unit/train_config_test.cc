@@ -366,10 +366,15 @@ TEST_F(TrainConfigTest, TheOrderIsTheObjectives) {
 
 TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefused) {
   const std::vector<std::pair<const char*, std::vector<std::string>>> of = {
-      {"data.text_column=x", {"classify", "answer"}},
+      {"data.text_column=x", {"classify", "answer", "next_token", "masked"}},
+      {"data.deduplicate=true",
+       {"classify", "tag", "answer", "next_token", "masked", "sequence_to_sequence"}},
+      {"data.min_characters=3", {"next_token", "masked", "sequence_to_sequence"}},
+      {"data.max_characters=3", {"next_token", "masked", "sequence_to_sequence"}},
+      {"data.max_ratio=3", {"sequence_to_sequence"}},
       {"data.second_column=x", {"classify", "answer"}},
       {"data.label_column=x", {"classify", "answer"}},
-      {"data.columns=['a']", {"classify", "answer"}},
+      {"data.columns=['a']", {"classify", "answer", "next_token", "masked"}},
       {"data.word_column=1", {"tag"}},
       {"data.tag_column=1", {"tag"}},
       {"data.test=x", {"classify", "tag", "answer"}},

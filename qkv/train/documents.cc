@@ -1,0 +1,137 @@
+#include "qkv/train/documents.h"
+
+#include <algorithm>
+
+#include "qkv/base/file.h"
+#include "qkv/base/hash.h"
+#include "qkv/data/table.h"
+#include "qkv/train/corpus_cache.h"
+
+namespace qkv {
+namespace {
+
+// A byte that no text has.
+constexpr char kBetween = '\xFF';
+
+// Where the last `fraction` of the characters begins; with a separator, at the start of the next document.
+size_t split_point(std::string_view text, double fraction, const std::string& separator) {
+  const auto keep = static_cast<int64_t>(static_cast<double>(count_characters(text)) * (1 - fraction));
+  int64_t seen = 0;
+  size_t at = 0;
+  while (at < text.size() && (continues_character(text[at]) || seen++ != keep)) ++at;
+  if (separator.empty()) return at;
+  // The character may lie inside a separator: look from one separator's length before it.
+  const size_t next = text.find(separator, at - std::min(at, separator.size() - 1));
+  return next == std::string_view::npos ? text.size() : next + separator.size();
+}
+
+bool is_of_rows(const std::string& path) {
+  return path.ends_with(".jsonl") || path.ends_with(".tsv") || path.ends_with(".csv");
+}
+
+// A file's documents as they are, or those that the filter keeps, collected in a file of their own.
+Documents documents_in(const std::string& path, const DataConfig& data, TextFilter* filter) {
+  const bool rows = is_of_rows(path);
+  Documents plain{path, {}, data.separator, nullptr};
+  if (!rows) {
+    const FileText file = map_text(path);
+    check(!file.text.empty(), "{}: the file is empty", path);
+    plain.text = file.text;
+    plain.owner = file.owner;
+    if (filter == nullptr) return plain;
+  }
+  ScratchFile collected(CorpusCache(data.cache).scratch_folder());
+  bool any = false;
+  const auto add = [&](std::string_view document) {
+    if (document.empty() || (filter != nullptr && !filter->keeps(document))) return;
+    any = true;
+    collected.write(document.data(), document.size());
+    collected.write(&kBetween, 1);
+  };
+  if (rows) {
+    size_t column = 0;
+    for_each_row(
+        path, data.columns, [&](const Table& head) { column = head.column(data.text_column); },
+        [&](const std::vector<std::string>& row, int64_t) { add(row[column]); });
+  } else {
+    plain.for_each(add);
+  }
+  if (!any) return {path, {}, std::string(1, kBetween), nullptr};
+  const auto file = collected.mapped();
+  return {path, file->text(), std::string(1, kBetween), file};
+}
+
+}  // namespace
+
+int64_t count_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return !continues_character(c); });
+}
+
+std::string LeftOut::text() const {
+  if (repeated == 0 && unfit == 0) return "";
+  return fmt::format(" ({} left out{}{})", repeated + unfit,
+                     repeated > 0 ? fmt::format(": {} repeated", repeated) : "",
+                     unfit > 0 ? fmt::format("{} {} of other lengths", repeated > 0 ? "," : ":", unfit) : "");
+}
+
+bool TextFilter::on() const {
+  return data_.deduplicate || data_.min_characters > 0 || data_.max_characters > 0 || data_.max_ratio > 0;
+}
+
+bool TextFilter::is_fit(int64_t characters) const {
+  return characters >= data_.min_characters &&
+         (data_.max_characters == 0 || characters <= data_.max_characters);
+}
+
+bool TextFilter::is_new(const std::string& hash) {
+  const bool fresh = !data_.deduplicate || seen_.insert(hash).second;
+  left_out_.repeated += !fresh;
+  return fresh;
+}
+
+bool TextFilter::keeps(std::string_view text) {
+  if (!is_fit(count_characters(text))) {
+    ++left_out_.unfit;
+    return false;
+  }
+  return is_new(data_.deduplicate ? hash_of(text) : "");
+}
+
+bool TextFilter::keeps(std::string_view source, std::string_view target) {
+  const int64_t a = count_characters(source), b = count_characters(target);
+  const auto longer = static_cast<double>(std::max(a, b)), shorter = static_cast<double>(std::min(a, b));
+  if (!is_fit(a) || !is_fit(b) || (data_.max_ratio > 0 && longer > data_.max_ratio * shorter)) {
+    ++left_out_.unfit;
+    return false;
+  }
+  return is_new(data_.deduplicate ? hash_of(source) + hash_of(target) : "");
+}
+
+void Documents::for_each(const std::function<void(std::string_view document)>& f) const {
+  if (separator.empty()) return f(text);
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(separator, at), text.size());
+    if (end > at) f(text.substr(at, end - at));
+    at = end + separator.size();
+  }
+}
+
+Documents read_documents(const std::string& path, const DataConfig& data) {
+  return documents_in(path, data, nullptr);
+}
+
+TextFiles::TextFiles(const DataConfig& data) {
+  TextFilter filter(data);
+  for (const std::string& path : data.train)
+    train.push_back(documents_in(path, data, filter.on() ? &filter : nullptr));
+  left_out = filter.left_out();
+  for (const std::string& path : data.valid) valid.push_back(read_documents(path, data));
+  if (valid.empty() && data.valid_fraction > 0)
+    for (Documents& file : train) {
+      const size_t at = split_point(file.text, data.valid_fraction, file.separator);
+      valid.push_back({file.path, file.text.substr(at), file.separator, file.owner});
+      file.text = file.text.substr(0, at);
+    }
+}
+
+}  // namespace qkv

@@ -1,0 +1,17 @@
+// What a run's files have and the run does not learn from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace qkv {
+
+// Texts that were not learnt from.
+struct LeftOut {
+  int64_t repeated = 0, unfit = 0;  // of another length, or pairs of another ratio, than is wanted
+
+  // " (3 repeated and 2 of other lengths left out)", or nothing.
+  std::string text() const;
+};
+
+}  // namespace qkv

@@ -1,0 +1,121 @@
+// Documents of files, and which of them are learnt from.
+#include "qkv/train/documents.h"
+
+#include "qkv/base/file.h"
+#include "qkv/text/trainer.h"
+#include "qkv/train/corpus.h"
+#include "tests/unit/expect_error.h"
+#include "tests/unit/scratch_dir.h"
+
+namespace qkv {
+namespace {
+
+using testing::expect_error;
+using testing::ScratchDir;
+using Texts = std::vector<std::string>;
+
+DataConfig data_of(const std::string& path) {
+  DataConfig data;
+  data.train = {path};
+  data.valid_fraction = 0;
+  data.cache = false;
+  return data;
+}
+
+Texts texts_of(const std::vector<Documents>& files) {
+  Texts out;
+  for (const Documents& file : files) file.for_each([&](std::string_view d) { out.emplace_back(d); });
+  return out;
+}
+
+TEST(Documents, OfPlainTextAreDividedByTheSeparator) {
+  const ScratchDir dir;
+  DataConfig data = data_of(dir.write("a.txt", "one\n\ntwo three\n"));
+  EXPECT_EQ(texts_of(TextFiles(data).train), (Texts{"one\n\ntwo three\n"}));
+  data.separator = "\n";
+  EXPECT_EQ(texts_of(TextFiles(data).train), (Texts{"one", "two three"}));
+}
+
+TEST(Documents, OfRowsAreOneColumn) {
+  const ScratchDir dir;
+  const std::string jsonl =
+      dir.write("a.jsonl", "{\"text\": \"one\\nline\", \"n\": 1}\n{\"text\": \"\\u00e9\", \"n\": 2}\n");
+  EXPECT_EQ(texts_of(TextFiles(data_of(jsonl)).train), (Texts{"one\nline", "\u00e9"}));
+  DataConfig data = data_of(dir.write("a.csv", "id,body\n1,\"a, b\"\n2,\n3,c\n"));
+  expect_error([&] { TextFiles{data}; }, {"a.csv", "no column 'text'"});
+  data.text_column = "body";
+  EXPECT_EQ(texts_of(TextFiles(data).train), (Texts{"a, b", "c"}));
+  data.train = {dir.write("b.tsv", "x\ty\n")};
+  data.columns = {"body", "other"};
+  EXPECT_EQ(texts_of(TextFiles(data).train), (Texts{"x"}));
+}
+
+TEST(Documents, ThatAreLeftOutAreCounted) {
+  const ScratchDir dir;
+  DataConfig data = data_of(dir.write("a.txt", "aa\nb\naa\n\u00e9\u00e9\u00e9\nbbbb\naa\n"));
+  data.separator = "\n";
+  data.min_characters = 2;
+  data.max_characters = 3;
+  TextFiles texts(data);
+  EXPECT_EQ(texts_of(texts.train), (Texts{"aa", "aa", "\u00e9\u00e9\u00e9", "aa"}));
+  EXPECT_EQ(texts.left_out.unfit, 2);
+  data.deduplicate = true;
+  texts = TextFiles(data);
+  EXPECT_EQ(texts_of(texts.train), (Texts{"aa", "\u00e9\u00e9\u00e9"}));
+  EXPECT_EQ(texts.left_out.repeated, 2);
+  EXPECT_EQ(texts.left_out.text(), " (4 left out: 2 repeated, 2 of other lengths)");
+}
+
+// What is judged by is as it is; what is split off has nothing that training has.
+TEST(Documents, OfValidationAreNotFiltered) {
+  const ScratchDir dir;
+  DataConfig data = data_of(dir.write("a.txt", "same\nsame\nother one\nthird\nfourth\n"));
+  data.separator = "\n";
+  data.deduplicate = true;
+  data.valid = {dir.write("b.txt", "same\nsame\n")};
+  EXPECT_EQ(texts_of(TextFiles(data).valid), (Texts{"same", "same"}));
+  data.valid.clear();
+  data.valid_fraction = 0.5;
+  const TextFiles split(data);
+  Texts all = texts_of(split.train);
+  const Texts valid = texts_of(split.valid);
+  EXPECT_FALSE(valid.empty());
+  all.insert(all.end(), valid.begin(), valid.end());
+  EXPECT_EQ(all, (Texts{"same", "other one", "third", "fourth"}));
+}
+
+TEST(Documents, OfPairsAreFilteredBySides) {
+  const ScratchDir dir;
+  DataConfig data = data_of(
+      dir.write("p.tsv", "source\ttarget\nab\tcd\nab\tcd\nab\tce\nab\tcdefg\na\tcd\nabcdefgh\tabcdefgh\n"));
+  const auto sources = [&](const DataConfig& d) {
+    const PairTexts pairs = read_pairs(d.train, {}, d);
+    return std::pair(pairs.source.size(), pairs.filtered.text());
+  };
+  EXPECT_EQ(sources(data).first, 6u);
+  data.deduplicate = true;
+  EXPECT_EQ(sources(data), std::pair(size_t{5}, std::string(" (1 left out: 1 repeated)")));
+  data.max_ratio = 2;
+  EXPECT_EQ(sources(data).first, 4u);
+  data.min_characters = 2;
+  data.max_characters = 7;
+  EXPECT_EQ(sources(data),
+            std::pair(size_t{2}, std::string(" (4 left out: 1 repeated, 3 of other lengths)")));
+}
+
+// What SentencePiece trained has no words in tokenizer.json: kept tokens are told apart by it all the same.
+TEST(Documents, AreKeptByTheTokenizerThatReadThem) {
+  const auto trained = [](const std::string& text) {
+    std::string all;
+    for (int i = 0; i < 40; ++i) all += text + "\n";
+    const std::vector<std::string_view> texts = {all};
+    text::TrainerOptions options;
+    options.vocab_size = 290;
+    return text::train_sentencepiece(texts, options, text::SentencePieceKind::kBpe).to_json();
+  };
+  EXPECT_EQ(trained("a fox runs"), trained("a fox runs"));
+  EXPECT_NE(trained("a fox runs"), trained("a run foxes"));
+}
+
+}  // namespace
+}  // namespace qkv
