@@ -138,8 +138,8 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
   if (spec.global_projections)
     global_ = std::make_unique<GlobalAttention>(parameters, name + ".global", width, spec, std);
   if (spec.query_key_norm == QueryKeyNorm::none) return;
-  using enum QueryKeyNorm;
-  const bool of_each = spec.query_key_norm == whole || spec.query_key_norm == layer_heads;
+  const bool of_each =
+      spec.query_key_norm == QueryKeyNorm::whole || spec.query_key_norm == QueryKeyNorm::layer_heads;
   const auto norm = [&](const std::string& of, int64_t heads) {
     const auto weights = [&](const char* kind, Initializer::Kind start) {
       return &parameters.add(of + kind, {of_each ? heads * spec.d_qk : spec.d_qk}, ParameterKind::vector,

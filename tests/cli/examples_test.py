@@ -40,9 +40,9 @@ class MadeData(unittest.TestCase):
                  f"data.train={self.made(name, file, count, 1)}", "--set", "train.out=run", "--set", "train.precision=f32",
                  *more)
 
-    def figures(self, name, file, count):
+    def figures(self, name, file, count, *options):
         """Of data that the run has not seen."""
-        return json.loads(self.qkv("eval", "run", "--data", self.made(name, file, count, 2), "--json"))
+        return json.loads(self.qkv("eval", "run", "--data", self.made(name, file, count, 2), "--json", *options))
 
     def test_entities(self):
         self.trained("entities", "entities.conll", 2000, "train.steps=250")
@@ -55,6 +55,14 @@ class MadeData(unittest.TestCase):
     def test_answers(self):
         self.trained("answers", "questions.tsv", 3000, "train.steps=400")
         self.assertGreater(self.figures("answers", "test.tsv", 200)["exact_match"], 0.9)
+
+    def test_entailment(self):
+        self.trained("entailment", "pairs.tsv", 12000, "train.steps=500")
+        self.assertGreater(self.figures("entailment", "test.tsv", 300, "--second-column", "second")["accuracy"], 0.95)
+        text = "Anna has a red hat. Otto has a blue kite."
+        labels = self.qkv("classify", "run", stdin="".join(f"{text}\t{second}\n" for second in (
+            "Otto has a blue kite.", "Anna has a green hat.", "Lena has a red hat."))).split()
+        self.assertEqual(labels, ["entailment", "contradiction", "neutral"])
 
     def test_summaries(self):
         self.trained("summaries", "reports.tsv", 4000, "train.steps=500")
