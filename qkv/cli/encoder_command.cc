@@ -72,8 +72,14 @@ TextModel load_encoder(const std::string& dir, const std::string& dtype, std::in
   const Output wanted_first = std::find(wanted.begin(), wanted.end(), Output::embedding) != wanted.end()
                                   ? Output::embedding
                                   : *wanted.begin();
-  check((s.architecture == Architecture::encoder || s.output != Output::tokens) &&
-            std::find(wanted.begin(), wanted.end(), s.output) != wanted.end(),
+  const auto is_wanted = [&](Output output) {
+    return std::find(wanted.begin(), wanted.end(), output) != wanted.end();
+  };
+  // BERT's pre-training also tells a class of each sequence: whether its second text follows the first.
+  const bool tells_next =
+      s.output == Output::tokens && !s.labels.empty() && is_wanted(Output::sequence_classes);
+  check(tells_next ||
+            ((s.architecture == Architecture::encoder || s.output != Output::tokens) && is_wanted(s.output)),
         "{}: this checkpoint is {}; {} needs {}", dir, what_it_is(s), command, wanted_for(wanted_first));
   return m;
 }

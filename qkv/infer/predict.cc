@@ -39,8 +39,9 @@ std::vector<Tensor> class_scores(const Transformer& model, const std::vector<Enc
                 const Tensor scores = model.classes(hidden, input, {});
                 for (size_t i = 0; i < which.size(); ++i) {
                   const auto s = static_cast<int64_t>(i);
+                  const Output output = model.spec().output;
                   out[which[i]] =
-                      model.spec().output == Output::sequence_classes
+                      output == Output::sequence_classes || output == Output::tokens
                           ? scores.slice_rows(s, s + 1)
                           : scores.slice_rows(input.layout.offsets[i], input.layout.offsets[i + 1]);
                 }

@@ -36,7 +36,7 @@ class GroupNormNode : public Node {
   std::string_view name() const override { return norm_.op; }
   void backward(std::span<Tensor> grads) override {
     const Tensor& dy = grads[0];
-    const auto [first, groups, width] = norm_.at;
+    const int64_t first = norm_.at.first, groups = norm_.at.groups, width = norm_.at.width;
     const int64_t rows = x_.rows(), stride = x_.width(), weights = gamma_.count();
     const int64_t pieces = std::max<int64_t>(1, num_pieces(rows, row_grain(stride)));
     Tensor dx = dy.clone();
@@ -89,7 +89,7 @@ class GroupNormNode : public Node {
 
 Tensor group_norm(const char* op, const Tensor& x, const ColumnGroups& at, const Tensor& gamma,
                   const Tensor& beta, bool centred, float epsilon) {
-  const auto [first, groups, width] = at;
+  const int64_t first = at.first, groups = at.groups, width = at.width;
   check(x.defined() && x.shape().rank() == 2 && first >= 0 && groups > 0 && width > 0 &&
             first + groups * width <= x.width(),
         "{}: {} groups of {} columns from column {}, got {}", op, groups, width, first,

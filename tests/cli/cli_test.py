@@ -1194,12 +1194,14 @@ train.precision = "f32"
               "masked": (["data.train=lines.txt", 'data.separator="\\n"'], ["mask_rate=0.6", "mask_random=0.9", "mask_keep=0.8",
                                                                           "next_sentence=true"]),
               "span_corruption": (["data.train=lines.txt"], ["span_density=0.5", "span_length=1"]),
+              "span_corruption of a decoder": (["data.train=lines.txt", "model.architecture=decoder"], ["span_density=0.5", "span_length=1"]),
               "denoise": (["data.train=stops.txt"], ["infill=0.6", "deletion=0.4", "permute_sentences=false", "span_length=1"])}
 
     def test_keys_of_noise_decide_what_is_learnt(self):
         write(os.path.join(self.shared, "stops.txt"), "the quick . fox runs . a dog . " * 40)
 
         def first_loss(name, objective, *sets):
+            objective = objective.split()[0]
             model = ["model.architecture=encoder_decoder", "tokenizer.type=char"] if objective in ("span_corruption", "denoise") else []
             arguments = [a for s in (f"train.out={self.path(name)}", f"train.objective={objective}", "train.steps=1", "train.log_every=1",
                                      "model.dropout=0", *model, *sets) for a in ("--set", s)]
@@ -1212,6 +1214,16 @@ train.precision = "f32"
             for key in keys:
                 with self.subTest(objective=objective, key=key):
                     self.assertNotEqual(first_loss(objective + key, objective, *data, "train." + key), plain)
+
+    def test_which_text_follows(self):
+        arguments = [a for s in (f"train.out={self.path('next')}", "train.objective=masked", "data.train=lines.txt", "train.steps=3",
+                                 'data.separator="\\n"', "train.next_sentence=true") for a in ("--set", s)]
+        self.assertEqual(run_qkv("train", "config.toml", *arguments, cwd=self.shared).status, 0)
+        told = [json.loads(line) for line in self.ok("classify", "next", "--json", "--best", "2", stdin="the fox\truns\nthe\tdog\n").out.splitlines()]
+        for line in told:
+            self.assertEqual({b["label"] for b in line["best"]}, {"next", "random"})
+            self.assertAlmostEqual(sum(b["probability"] for b in line["best"]), 1, places=3)
+        self.assertEqual(len(self.ok("fill", "next", stdin="the [MASK] runs\n").out.splitlines()), 1)
 
     def test_texts_of_rows_and_what_is_left_out(self):
         rows = [json.dumps({"body": text, "n": i}) for i, text in enumerate(["the quick fox runs"] * 3 + [make_text(), "no"])]

@@ -62,7 +62,7 @@ class MadeData(unittest.TestCase):
         text = "Anna has a red hat. Otto has a blue kite."
         labels = self.qkv("classify", "run", stdin="".join(f"{text}\t{second}\n" for second in (
             "Otto has a blue kite.", "Anna has a green hat.", "Lena has a red hat."))).split()
-        self.assertEqual(labels, ["entailment", "contradiction", "neutral"])
+        self.assertEqual(labels[::2], ["entailment", "contradiction", "neutral"])
 
     def test_summaries(self):
         self.trained("summaries", "reports.tsv", 4000, "train.steps=500")
