@@ -42,6 +42,7 @@ struct Family {
   // Of decoders: the class that "architectures" names, and what one that tells the classes of sequences calls
   // their tensor; empty: there is none, or the config's reader looks itself.
   std::string language_model = "", classifier = "";
+  Pooling pooling = Pooling::first;  // of an encoder's new classifier, whose pooler reads that
 };
 
 // What a config.json of this family says, heads included. Throws Error naming the file and the field.

@@ -137,7 +137,8 @@ const Family& xlnet_family() {
       // The vector that stands for a token to be found.
       [](const ModelSpec&, const std::string& name) {
         return name == "transformer.mask_emb" || name == "mask_emb" || name == "lm_loss.weight";
-      }};
+      },
+      Activation::tanh, "", "", Pooling::last};
   return family;
 }
 

@@ -70,6 +70,8 @@ void settle_order(TrainConfig& c, const Given& given, const std::string& path) {
 void settle_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
   ModelSpec& m = c.model;
   if (m.architecture == Architecture::decoder && !given("model.pooling")) m.pooling = Pooling::last;
+  const bool begun = !c.from.empty();
+  const Pooling of_family = begun ? family_for(from).pooling : Pooling::first;
   m.output = c.objective == Objective::classify ? Output::sequence_classes
              : c.objective == Objective::tag    ? Output::token_classes
              : c.objective == Objective::answer ? Output::span
@@ -84,13 +86,20 @@ void settle_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
     if (!given("model.head_width")) m.head_width = m.embedding_width > 0 ? m.embedding_width : m.width;
     if (!given("model.unembedding_bias")) m.unembedding_bias = true;
   }
+  const bool new_head = !begun || from.output != m.output,
+             new_classifier = begun && new_head && m.output == Output::sequence_classes;
+  if (new_classifier && m.architecture == Architecture::encoder && !given("model.pooling"))
+    m.pooling = of_family;
+  // What classes are read from sees all, as in Longformer's own classifier.
+  if (new_classifier && m.attention.global_projections && m.pooling == Pooling::first &&
+      !given("model.patterns"))
+    for (Pattern& p : m.attention.patterns) p.global = std::max<int64_t>(p.global, 1);
   if (m.output != Output::sequence_classes)
     m.pooler = c.masking.next_sentence;
   else if (!given("model.pooler"))
-    m.pooler = m.architecture == Architecture::encoder && m.pooling == Pooling::first;
-  const bool new_head = c.from.empty() || from.output != m.output;
+    m.pooler = m.architecture == Architecture::encoder && m.pooling == of_family;
   if (!given("model.pooler_activation") && (!m.pooler || new_head))
-    m.pooler_activation = m.pooler && !c.from.empty() ? family_for(from).pooler : Activation::tanh;
+    m.pooler_activation = m.pooler && begun ? family_for(from).pooler : Activation::tanh;
   // As the classifiers of other libraries have it.
   if (!given("model.classifier_bias") && new_head)
     m.classifier_bias = m.architecture != Architecture::decoder || m.output != Output::sequence_classes;
