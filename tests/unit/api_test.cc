@@ -150,7 +150,7 @@ TEST(Api, EmbedsByAnEncoder) {
 
 TEST_F(ApiTest, GenerationConfigIsObeyed) {
   generation(R"({"do_sample": true, "temperature": 0.5, "top_p": 0.9, "max_new_tokens": 7, "eos_token_id": 3,
-                 "suppress_tokens": [1, 2], "num_beams": 6, "length_penalty": 2, "early_stopping": true,
+                 "suppress_tokens": [1, 2], "num_beams": 1, "length_penalty": 2, "early_stopping": true,
                  "no_repeat_ngram_size": 3, "repetition_penalty": 1.5})");
   const TextModel m = load(dir_.path());
   const SamplerOptions& s = m.generation.sampler;
@@ -161,10 +161,15 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
   EXPECT_EQ(s.excluded, (std::vector<int32_t>{1, 2}));
   EXPECT_EQ(m.generation.max_new_tokens, 7);
   EXPECT_EQ(m.generation.eos, std::vector<int32_t>{3});
-  EXPECT_EQ(m.beam.beams, 6);
+  EXPECT_FALSE(m.searches);
+  EXPECT_EQ(m.beam.beams, 1);
+  EXPECT_EQ(m.beam.repetition_penalty, 1.5);
   EXPECT_EQ(m.beam.length_penalty, 2);
   EXPECT_EQ(m.beam.no_repeat_ngram, 3);
   EXPECT_TRUE(m.beam.stop == BeamOptions::Stop::early);
+  generation(R"({"num_beams": 6})");
+  EXPECT_TRUE(load(dir_.path()).searches);
+  EXPECT_EQ(load(dir_.path()).beam.beams, 6);
   generation(R"({"max_length": 20, "min_length": 3, "min_new_tokens": 2, "begin_suppress_tokens": [5],
                  "bad_words_ids": [[6], [7]], "forced_bos_token_id": 8, "forced_eos_token_id": 3,
                  "num_beam_groups": 1, "diversity_penalty": 0.0, "force_words_ids": null})");
