@@ -1,5 +1,7 @@
 #include "qkv/io/family.h"
 
+#include <algorithm>
+
 #include "qkv/io/family_parts.h"
 
 namespace qkv {
@@ -50,14 +52,22 @@ std::string base_of(const Family& family) {
   return name;
 }
 
+char ascii_lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
 // Which head a decoder's "architectures" names: the unembedding, or classes.
 void read_decoder_head(const Family& family, const JsonField& c, ModelSpec& s) {
   const auto list = c.find("architectures");
   if (!list || list->size() == 0) return;
   const std::string name = list->at(0).string(), base = base_of(family),
                     classes = base + "ForSequenceClassification";
-  if (name == family.language_model || name == base + "Model") return;
-  check(!family.classifier.empty() && name == classes, "{}: architectures: '{}' is not supported ({}{} {})",
+  // MPT's makers call it MPTForCausalLM, its family MptForCausalLM.
+  const auto is = [&](const std::string& known) {
+    return std::ranges::equal(name, known, {}, ascii_lower, ascii_lower);
+  };
+  if (is(family.language_model) || is(base + "Model")) return;
+  check(!family.classifier.empty() && is(classes), "{}: architectures: '{}' is not supported ({}{} {})",
         c.place(), name, family.language_model, family.classifier.empty() ? "" : " and " + classes,
         family.classifier.empty() ? "is" : "are");
   check(s.embedding_width == 0, "{}: {} of embeddings of another width is not supported", c.place(), classes);

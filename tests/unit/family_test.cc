@@ -734,6 +734,7 @@ TEST(ModelDir, DefaultsAreTheFamilys) {
                          {"layer_norm_epsilon", 1e-5}});
       },
       {"config.json", "layer_norm_epsilon", "1e-06"});
+  EXPECT_EQ(spec_of("llama", {{"architectures", {"LLaMAForCausalLM"}}}), spec_of("llama", {}));
   for (const char* name : {"LlamaForQuestionAnswering", "MistralForCausalLM"})
     expect_error(
         [&] {
