@@ -38,6 +38,51 @@ ModelSpec bart() {
   return s;
 }
 
+// A decoder with what Phi has.
+ModelSpec phi() {
+  ModelSpec s = llama();
+  s.gated = false;
+  s.normalization = Normalization::layer;
+  s.branches = Branches::one_norm;
+  s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.unembedding_bias = true;
+  s.attention.rotary.width = 2;
+  return s;
+}
+
+// A decoder with what Cohere's have.
+ModelSpec cohere() {
+  ModelSpec s = llama();
+  s.normalization = Normalization::layer_scale;
+  s.branches = Branches::one_norm;
+  s.attention.rotary.layout = RotaryLayout::interleaved;
+  s.logit_multiplier = 0.25F;
+  s.tied = true;
+  return s;
+}
+
+// An encoder-decoder with what M2M-100 has.
+ModelSpec m2m() {
+  ModelSpec s = bart();
+  s.positions = Positions::sinusoidal_closed;
+  s.stacks_apart = s.embedding_norm = s.unembedding_bias = false;
+  return s;
+}
+
+// An encoder-decoder with what Switch Transformers have.
+ModelSpec switch_transformer() {
+  ModelSpec s = bart();
+  s.attention.bias = s.attention.out_bias = s.attention.scaled = s.feed_forward_bias = false;
+  s.stacks_apart = s.embedding_norm = s.embedding_scaled = s.unembedding_bias = false;
+  s.unembedding_scaled = true;
+  s.normalization = Normalization::rms;
+  s.norm_epsilon = 1e-6F;
+  s.positions = Positions::relative;
+  s.activation = Activation::relu;
+  s.experts = {.count = 3, .chosen = 1, .hidden = s.hidden, .first = 1, .every = 2, .renormalized = false};
+  s.experts.capacity = 64;
+  return s;
+}
+
 // An encoder with what ViT has, of images of 6 pixels.
 ModelSpec image_encoder(int64_t tokens) {
   ModelSpec s = gpt2_spec(tokens, 9 + tokens, 12, 2, 3);
@@ -124,14 +169,7 @@ const FamilyCase kFamilies[] = {
        s.activation = Activation::gelu_tanh;
        s.tied = true;
      }},
-    {"phi",
-     [](ModelSpec& s) {
-       s.gated = false;
-       s.normalization = Normalization::layer;
-       s.branches = Branches::one_norm;
-       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.unembedding_bias = true;
-       s.attention.rotary.width = 2;
-     }},
+    {"phi", [](ModelSpec& s) { s = phi(); }},
     {"bert",
      [](ModelSpec& s) {
        s = bert_spec(13, 8, 12, 2, 3);
@@ -237,14 +275,7 @@ const FamilyCase kFamilies[] = {
        s.residual_multiplier = 0.5F;
        s.logit_multiplier = 0.5F;
      }},
-    {"cohere",
-     [](ModelSpec& s) {
-       s.normalization = Normalization::layer_scale;
-       s.branches = Branches::one_norm;
-       s.attention.rotary.layout = RotaryLayout::interleaved;
-       s.logit_multiplier = 0.25F;
-       s.tied = true;
-     }},
+    {"cohere", [](ModelSpec& s) { s = cohere(); }},
     {"gpt_neox",
      [](ModelSpec& s) {
        s = gpt2();
@@ -441,33 +472,11 @@ const FamilyCase kFamilies[] = {
        s.attention.shared_query_key = {0, 1};
        s.attention.hashed_beyond = 8;
      }},
-    {"m2m_100",
-     [](ModelSpec& s) {
-       s = bart();
-       s.positions = Positions::sinusoidal_closed;
-       s.stacks_apart = s.embedding_norm = s.unembedding_bias = false;
-     }},
-    {"switch_transformers",
-     [](ModelSpec& s) {
-       s = bart();
-       s.attention.bias = s.attention.out_bias = s.attention.scaled = s.feed_forward_bias = false;
-       s.stacks_apart = s.embedding_norm = s.embedding_scaled = s.unembedding_bias = false;
-       s.unembedding_scaled = true;
-       s.normalization = Normalization::rms;
-       s.norm_epsilon = 1e-6F;
-       s.positions = Positions::relative;
-       s.activation = Activation::relu;
-       s.experts = {
-           .count = 3, .chosen = 1, .hidden = s.hidden, .first = 1, .every = 2, .renormalized = false};
-       s.experts.capacity = 64;
-     }},
+    {"m2m_100", [](ModelSpec& s) { s = m2m(); }},
+    {"switch_transformers", [](ModelSpec& s) { s = switch_transformer(); }},
     {"phi",
      [](ModelSpec& s) {
-       s.gated = false;
-       s.normalization = Normalization::layer;
-       s.branches = Branches::one_norm;
-       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.unembedding_bias = true;
-       s.attention.rotary.width = 2;
+       s = phi();
        s.attention.query_key_norm = QueryKeyNorm::layer;
      }},
     {"stablelm",
@@ -477,12 +486,8 @@ const FamilyCase kFamilies[] = {
      }},
     {"cohere",
      [](ModelSpec& s) {
-       s.normalization = Normalization::layer_scale;
-       s.branches = Branches::one_norm;
-       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s = cohere();
        s.attention.query_key_norm = QueryKeyNorm::layer_heads;
-       s.logit_multiplier = 0.25F;
-       s.tied = true;
      }},
     {"falcon",
      [](ModelSpec& s) {
@@ -575,23 +580,14 @@ const FamilyCase kFamilies[] = {
      }},
     {"m2m_100",
      [](ModelSpec& s) {
-       s = bart();
-       s.positions = Positions::sinusoidal_closed;
+       s = m2m();
        s.first_position = 4;
-       s.stacks_apart = s.embedding_norm = s.unembedding_bias = false;
      }},
     {"switch_transformers",
      [](ModelSpec& s) {
-       s = bart();
-       s.attention.bias = s.attention.out_bias = s.attention.scaled = s.feed_forward_bias = false;
-       s.stacks_apart = s.embedding_norm = s.embedding_scaled = s.unembedding_bias = false;
-       s.unembedding_scaled = true;
-       s.normalization = Normalization::rms;
-       s.norm_epsilon = 1e-6F;
-       s.positions = Positions::relative;
-       s.activation = Activation::relu;
-       s.experts = {.count = 3, .chosen = 1, .hidden = s.hidden, .renormalized = false};
-       s.experts.capacity = 64;
+       s = switch_transformer();
+       s.experts.first = 0;
+       s.experts.every = 1;
        s.encoder.expert_first = 1;
        s.encoder.expert_every = 2;
      }},
