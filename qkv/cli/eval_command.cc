@@ -162,8 +162,9 @@ void run(const Options& o) {
   if (spec.architecture == Architecture::encoder_decoder || holds_pairs(o, m)) return run_on_pairs(o, m);
   if (run_on_conversations(o, m)) return;
   const auto& model = m.model;
-  DataConfig data;
+  DataConfig data = o.columns;
   data.separator = o.separator;
+  if (data.text_column.empty()) data.text_column = DataConfig().text_column;
   const TokenStream stream = tokenize_file(o.data, data, m.tokenizer);
   check(stream.size() >= 2, "{}: too short: nothing to predict", o.data);
   const Evaluation e = evaluate(*model, stream, o.batch);
@@ -195,6 +196,8 @@ void add_eval_command(CLI::App& app) {
                                  tagger = {"a tagger"}, hidden = {"a masked language model"},
                                  rows = {"a classifier", "a model that finds answers"},
                                  texts = {"a language model", "a prefix LM", "a masked language model"};
+  std::vector<std::string> rows_or_texts = rows;
+  rows_or_texts.insert(rows_or_texts.end(), texts.begin(), texts.end());
   const auto only = [&](CLI::Option* option, const std::vector<std::string>& kinds) {
     o->uses.push_back({option, kinds});
     return option;
@@ -213,9 +216,10 @@ void add_eval_command(CLI::App& app) {
        pairs);
   only(c->add_option("--prefix", o->columns.prefix, "Stands before each source (see data.prefix of a run)"),
        pairs);
-  only(c->add_option("--text-column", o->columns.text_column,
-                     "Of rows: the text to classify, or the question (default: text, or question)"),
-       rows);
+  only(
+      c->add_option("--text-column", o->columns.text_column,
+                    "Of rows: the text to read or to classify, or the question (default: text, or question)"),
+      rows_or_texts);
   only(c->add_option(
            "--second-column", o->columns.second_column,
            "Of rows: the other text of a pair, or where the answer stands (default: none, or context)"),
@@ -226,7 +230,7 @@ void add_eval_command(CLI::App& app) {
   only(
       c->add_option("--columns", o->columns.columns, "Names of the columns of a file without a header: a,b,c")
           ->delimiter(','),
-      rows);
+      rows_or_texts);
   only(c->add_option("--word-column", o->columns.word_column,
                      "Of tagged words, from 1 (default: 1, of .conllu 2)")
            ->check(CLI::Range(1, 1000)),

@@ -115,8 +115,9 @@ void eval_labelled(const EvalOptions& o, const TextModel& m) {
 
 void eval_hidden(const EvalOptions& o, const TextModel& m) {
   const EncoderTokens ends = encoder_tokens(m.tokenizer);
-  DataConfig data;
+  DataConfig data = o.columns;
   data.separator = o.separator;
+  if (data.text_column.empty()) data.text_column = DataConfig().text_column;
   const TokenStream stream = tokenize_file(o.data, data, m.tokenizer);
   const int64_t context = m.model->spec().context;
   check(context > 2, "{}: a context of {} tokens leaves no room for a text", o.dir, context);

@@ -505,7 +505,8 @@ const Family& mixtral_family() {
         ModelSpec s = read_shared(c);
         read_window(c, s);
         s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 8);
-        if (!c.find("rope_theta")) s.attention.rotary.base = 1e6;
+        const auto scaling = rotary_scaling_of(c);
+        if (!c.find("rope_theta") && !(scaling && scaling->find("rope_theta"))) s.attention.rotary.base = 1e6;
         s.norm_epsilon = c.number_or("rms_norm_eps", 1e-5F);
         ExpertsSpec& x = s.experts;
         x.count = c.integer_or("num_local_experts", 8, 1, kMost);

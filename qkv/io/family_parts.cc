@@ -56,9 +56,11 @@ double longrope_magnitude(const RotarySpec& r) {
 void read_longrope(const JsonField& config, const JsonField& scaling, int64_t context, int64_t otherwise,
                    RotarySpec& r) {
   r.scaling = RotaryScaling::longrope;
-  const bool said = config.find("original_max_position_embeddings").has_value() || otherwise > 0;
-  r.original_context = config.integer_or("original_max_position_embeddings",
-                                         otherwise > 0 ? otherwise : context, 1, kMostOfConfig);
+  constexpr const char* kOriginal =
+      "original_max_position_embeddings";  // older files have it beside the lists
+  const auto original = config.find(kOriginal) ? config.find(kOriginal) : scaling.find(kOriginal);
+  const bool said = original.has_value() || otherwise > 0;
+  r.original_context = original ? original->integer(1, kMostOfConfig) : otherwise > 0 ? otherwise : context;
   const double longer = static_cast<double>(context) / static_cast<double>(r.original_context);
   r.factor = std::max(1.0, said ? longer : static_cast<double>(scaling.number_or("factor", 1)));
   r.short_factors = scaling["short_factor"].numbers();

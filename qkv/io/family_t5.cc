@@ -332,7 +332,10 @@ namespace {
 // Of the layers of a Switch Transformer's stack each step-th has experts, the second of each step.
 int64_t read_sparse_step(const JsonField& c, const std::string& stack, int64_t layers) {
   const int64_t sparse = c.integer_or("num_sparse_" + stack + "_layers", 3, 0, kMost);
-  return c.integer_or(stack + "_sparse_step", sparse > 0 ? layers / sparse : layers, 1, kMost);
+  const int64_t step = c.integer_or(stack + "_sparse_step", sparse > 0 ? layers / sparse : layers, 1, kMost);
+  check(step > 0, "{}: num_sparse_{}_layers: {} of {} layers leave none between (say {}_sparse_step)",
+        c.place(), stack, sparse, layers, stack);
+  return step;
 }
 int64_t first_sparse(int64_t step) {
   return step > 1 ? 1 : 0;

@@ -26,11 +26,14 @@ void write_model(const std::string& dir, const Transformer& model, const ModelFi
 
 }  // namespace
 
-SpecialIds special_ids_of(const text::Tokenizer& tokenizer, Architecture a) {
+SpecialIds special_ids_of(const text::Tokenizer& tokenizer, const ModelSpec& spec) {
   SpecialIds ids;
+  const Architecture a = spec.architecture;
   const int32_t end = end_of_text(tokenizer);
+  // What SentencePiece trains has these for whatever it is used; a decoder of pairs tells by its order.
   const bool of_pairs = tokenizer.token_to_id("<s>") && tokenizer.token_to_id("</s>");
-  if (end >= 0 && (!of_pairs || a == Architecture::encoder)) {
+  const bool of_texts = a == Architecture::decoder && spec.order != Order::prefix;
+  if (end >= 0 && (!of_pairs || of_texts || a == Architecture::encoder)) {
     ids.bos = end;
     ids.eos = {end};
     if (a == Architecture::encoder_decoder) ids.decoder_start = end;
@@ -57,7 +60,7 @@ void save_model_dir(const std::string& dir, const Transformer& model, const Mode
 }
 
 void save_model_dir(const std::string& dir, const Transformer& model, const text::Tokenizer& tokenizer) {
-  save_model_dir(dir, model, {tokenizer, special_ids_of(tokenizer, model.spec().architecture)});
+  save_model_dir(dir, model, {tokenizer, special_ids_of(tokenizer, model.spec())});
 }
 
 void save_checkpoint(const std::string& dir, TrainingState& training, const ModelFiles& files,

@@ -36,7 +36,7 @@ struct ModelFiles {
 int64_t padding_of(const text::Tokenizer& tokenizer, const SpecialIds& ids);
 
 // Ids of the tokens that begin and end what a model of this kind reads and writes, by their names.
-SpecialIds special_ids_of(const text::Tokenizer& tokenizer, Architecture architecture);
+SpecialIds special_ids_of(const text::Tokenizer& tokenizer, const ModelSpec& spec);
 
 // Writes DIR in one step: the old checkpoint or the new one, never a mixture.
 void save_checkpoint(const std::string& dir, TrainingState& training, const ModelFiles& files,

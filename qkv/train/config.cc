@@ -348,8 +348,11 @@ ModelSpec spec_to_begin_with(const toml::table& root, const std::string& path, T
       usage("{}: model.from: {} is an adapter: make a model of both with qkv merge", path, *from);
     if (c.model.features.any())
       usage("{}: model.from: {} reads images or spectrograms, which no objective here has", path, *from);
+    const ModelSpec from_spec = c.model;  // with its classes, as its family has them
     c.model.labels.clear();
-  } else if (root["model"]["architecture"].value<std::string>() == "encoder") {
+    return from_spec;
+  }
+  if (root["model"]["architecture"].value<std::string>() == "encoder") {
     const ModelSpec sizes = c.model;
     c.model = bert_spec(0, sizes.context, sizes.width, sizes.layers, sizes.attention.heads);
     c.model.head_width = 0;

@@ -96,7 +96,7 @@ void settle_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
     for (Pattern& p : m.attention.patterns) p.global = std::max<int64_t>(p.global, 1);
   if (m.output != Output::sequence_classes)
     m.pooler = c.masking.next_sentence;
-  else if (!given("model.pooler"))
+  else if (!given("model.pooler") && new_head)
     m.pooler = m.architecture == Architecture::encoder && m.pooling == of_family;
   if (!given("model.pooler_activation") && (!m.pooler || new_head))
     m.pooler_activation = m.pooler && begun ? family_for(from).pooler : Activation::tanh;

@@ -39,6 +39,10 @@ Documents documents_in(const std::string& path, const DataConfig& data, TextFilt
     plain.text = file.text;
     plain.owner = file.owner;
     if (filter == nullptr) return plain;
+    if (data.separator.empty()) {  // one document, which validation takes a part of
+      if (!filter->keeps(plain.text)) plain.text = {};
+      return plain;
+    }
   }
   ScratchFile collected(CorpusCache(data.cache).scratch_folder());
   bool any = false;
@@ -108,7 +112,10 @@ bool TextFilter::keeps(std::string_view source, std::string_view target) {
 }
 
 void Documents::for_each(const std::function<void(std::string_view document)>& f) const {
-  if (separator.empty()) return f(text);
+  if (separator.empty()) {
+    if (!text.empty()) f(text);
+    return;
+  }
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find(separator, at), text.size());
     if (end > at) f(text.substr(at, end - at));

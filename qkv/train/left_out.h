@@ -10,7 +10,7 @@ namespace qkv {
 struct LeftOut {
   int64_t repeated = 0, unfit = 0;  // of another length, or pairs of another ratio, than is wanted
 
-  // " (3 repeated and 2 of other lengths left out)", or nothing.
+  // " (5 left out: 3 repeated, 2 of other lengths)", or nothing.
   std::string text() const;
 };
 

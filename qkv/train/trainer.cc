@@ -407,7 +407,7 @@ class Run {
   // What stands beside the weights: as in the model that the run began with, but for what this one says of
   // it.
   ModelFiles model_files() const {
-    ModelFiles files{task_->tokenizer(), special_ids_of(task_->tokenizer(), config_.model.architecture)};
+    ModelFiles files{task_->tokenizer(), special_ids_of(task_->tokenizer(), config_.model)};
     files.chat_template = task_->chat_template();
     // A run's first checkpoint has what its later ones need.
     if (folder_.has_checkpoint())

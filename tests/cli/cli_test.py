@@ -1235,6 +1235,15 @@ train.precision = "f32"
                          cwd=self.shared)
         self.assertEqual(result.status, 0, result)
         self.assertIn("(3 left out: 2 repeated, 1 of other lengths)", result.err)
+        told = json.loads(self.ok("eval", "rows", "--data", os.path.join(self.shared, "rows.jsonl"), "--text-column", "body", "--json").out)
+        self.assertGreater(told["tokens"], 100)
+        # What SentencePiece trains has <s> and </s>, but documents end with <|endoftext|>.
+        result = run_qkv("train", "config.toml", *arguments, "--set", "tokenizer.type=unigram", "--set", "tokenizer.vocab_size=320",
+                         "--set", f"train.out={self.path('pieces')}", cwd=self.shared)
+        self.assertEqual(result.status, 0, result)
+        ids = json.loads(read_text(self.path("pieces/last/generation_config.json")))
+        self.assertEqual([ids["eos_token_id"], "decoder_start_token_id" in ids], [0, False])
+        self.ok("eval", "pieces", "--data", os.path.join(self.shared, "rows.jsonl"), "--text-column", "body")
         for more, says in ((["data.text_column=text"], ["rows.jsonl", "text"]), (["data.max_ratio=2"], ["max_ratio", "sequence_to_sequence"]),
                            (["data.min_characters=9", "data.max_characters=8"], ["max_characters", "8"])):
             refused = run_qkv("train", "config.toml", *arguments, *(a for s in (*more, "train.out=other") for a in ("--set", s)), cwd=self.shared)

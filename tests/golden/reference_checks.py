@@ -143,11 +143,16 @@ def adapters_of_no_family(qkv, reference):
             subprocess.run([qkv, "train", "empty.toml", *(a for s in settings for a in ("--set", s))], cwd=folder, check=True,
                            capture_output=True)
             types = []
-            for path in (case, os.path.join("run-" + case, "last")):
+            # And a classifier that goes on from one.
+            for out, begin in (("tuned-", case), ("again-", "tuned-" + case)):
+                again = ["model.from=" + begin, f"train.out={out}{case}", "train.steps=1", *settings[4:]]
+                subprocess.run([qkv, "train", "empty.toml", *(a for s in again for a in ("--set", s))], cwd=folder, check=True,
+                               capture_output=True)
+            for path in (case, os.path.join("run-" + case, "last"), os.path.join("again-" + case, "last")):
                 with open(os.path.join(folder, path, "config.json"), encoding="utf8") as file:
                     types.append(json.load(file)["model_type"])
-            if types[0] != types[1]:
-                print(f"{case}: an adapter with a classifier is written as {types[1]}")
+            if len(set(types)) > 1:
+                print(f"{case}: an adapter with a classifier is written as {types[1]}, one that goes on from another as {types[2]}")
                 differ += 1
     return differ
 

@@ -66,6 +66,23 @@ TEST(Documents, ThatAreLeftOutAreCounted) {
   EXPECT_EQ(texts.left_out.text(), " (4 left out: 2 repeated, 2 of other lengths)");
 }
 
+// A text that is one document still has a part that is judged by.
+TEST(Documents, OfOneTextAreSplitAsWithoutAFilter) {
+  const ScratchDir dir;
+  DataConfig data = data_of(dir.write("a.txt", "one text of some words\n"));
+  data.valid_fraction = 0.25;
+  const TextFiles plain(data);
+  data.deduplicate = true;
+  const TextFiles filtered(data);
+  EXPECT_FALSE(texts_of(plain.valid).empty());
+  EXPECT_EQ(texts_of(filtered.train), texts_of(plain.train));
+  EXPECT_EQ(texts_of(filtered.valid), texts_of(plain.valid));
+  data.max_characters = 5;
+  const TextFiles none(data);
+  EXPECT_TRUE(texts_of(none.train).empty());
+  EXPECT_EQ(none.left_out.unfit, 1);
+}
+
 // What is judged by is as it is; what is split off has nothing that training has.
 TEST(Documents, OfValidationAreNotFiltered) {
   const ScratchDir dir;

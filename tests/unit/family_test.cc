@@ -701,6 +701,20 @@ TEST(ModelDir, DefaultsAreTheFamilys) {
   EXPECT_EQ(mixtral.attention.rotary.base, 1e6);
   EXPECT_EQ(mixtral.norm_epsilon, 1e-5F);
   EXPECT_TRUE(mixtral.attention.patterns.empty());
+  const Json newer = {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 12345.0}}}};
+  EXPECT_EQ(spec_of("mixtral", newer).attention.rotary.base, 12345);
+  const Json inside = {{"rope_scaling",
+                        {{"rope_type", "longrope"},
+                         {"original_max_position_embeddings", 16},
+                         {"short_factor", {1.5}},
+                         {"long_factor", {2.5}}}}};
+  EXPECT_EQ(spec_of("llama", inside).attention.rotary.original_context, 16);
+  EXPECT_EQ(spec_of("llama", inside).attention.rotary.factor, 4);
+  expect_error(
+      [&] {
+        spec_of("switch_transformers", {{"num_layers", 2}, {"num_heads", 2}, {"d_kv", 4}, {"d_ff", 8}});
+      },
+      {"config.json", "num_sparse_decoder_layers", "3 of 2 layers"});
   const Json none = {{"num_key_value_heads", nullptr}, {"sliding_window", nullptr}};
   EXPECT_EQ(spec_of("mistral", none).attention.kv_heads, 32);
   EXPECT_TRUE(spec_of("mistral", none).attention.patterns.empty());
