@@ -6,7 +6,6 @@
 #include <unordered_map>
 
 #include "qkv/base/error.h"
-#include "qkv/base/hash.h"
 #include "qkv/base/json.h"
 #include "qkv/text/best_path.h"
 #include "qkv/text/unicode.h"
@@ -45,7 +44,6 @@ Token token_of(TokenId id, size_t begin, size_t end) {
 
 SentencePiece::SentencePiece(std::string_view file, const std::string& name, SentencePieceOptions options)
     : options_(options),
-      hash_(hash_of(file)),
       contents_(parse_sentencepiece(file, name)),
       charsmap_(contents_.precompiled_charsmap, name),
       min_score_(FLT_MAX),
@@ -87,7 +85,7 @@ void SentencePiece::number_as_fairseq(const std::string& name) {
 }
 
 OrderedJson SentencePiece::to_json() const {
-  return {{"type", "SentencePiece"}, {"contents", hash_}};  // no words, but what tells it from others
+  return {{"type", "SentencePiece"}};
 }
 
 void SentencePiece::tokenize(const PieceList& list, std::vector<Token>& out) const {

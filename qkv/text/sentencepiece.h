@@ -62,7 +62,6 @@ class SentencePiece : public Model {
   std::vector<Token> split_digit_commas(std::string_view text, const std::vector<Token>& tokens) const;
 
   SentencePieceOptions options_;
-  std::string hash_;  // of the file
   SentencePieceFile contents_;
   Charsmap charsmap_;
   Vocabulary vocabulary_;

@@ -243,7 +243,7 @@ Corpus load_corpus(const TrainConfig& run, const Origin* given) {
       } catch (const Error&) {  // damaged: make it anew
       }
     text::Tokenizer tokenizer = make_tokenizer(run, read());
-    if (!is_sentencepiece(config.type)) cache.save_tokenizer(key, tokenizer.to_json());  // of several files
+    cache.save_tokenizer(key, tokenizer.to_json());
     return tokenizer;
   };
   const text::Tokenizer tokenizer = tokenizer_for(run, given, trained);

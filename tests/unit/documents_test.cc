@@ -120,7 +120,7 @@ TEST(Documents, OfPairsAreFilteredBySides) {
             std::pair(size_t{2}, std::string(" (4 left out: 1 repeated, 3 of other lengths)")));
 }
 
-// What SentencePiece trained has no words in tokenizer.json: kept tokens are told apart by it all the same.
+// Kept tokens are told apart by the tokenizer, which SentencePiece may have trained.
 TEST(Documents, AreKeptByTheTokenizerThatReadThem) {
   const auto trained = [](const std::string& text) {
     std::string all;
