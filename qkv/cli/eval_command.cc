@@ -6,6 +6,7 @@
 
 #include "qkv/base/json.h"
 #include "qkv/cli/command.h"
+#include "qkv/data/table.h"
 #include "qkv/io/companions.h"
 #include "qkv/text/bleu.h"
 #include "qkv/text/chrf.h"
@@ -149,9 +150,8 @@ bool run_on_conversations(const Options& o, const TextModel& m) {
 
 // Whether a decoder is given pairs to be judged by.
 bool holds_pairs(const Options& o, const TextModel& m) {
-  const auto ends = [&](std::string_view with) { return o.data.ends_with(with); };
   const bool learnt_pairs = m.model->spec().order == Order::prefix || m.special.decoder_start >= 0;
-  return !o.target.empty() || (learnt_pairs && (ends(".tsv") || ends(".csv") || ends(".jsonl")));
+  return !o.target.empty() || (learnt_pairs && is_of_rows(o.data));
 }
 
 void run(const Options& o) {

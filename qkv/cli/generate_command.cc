@@ -178,7 +178,7 @@ std::string dump(const OrderedJson& json) {
 void search(const Options& o, const TextModel& m, const std::string& prompt) {
   const BeamOptions beam = settled_search(o, m);
   const auto best = beam_search(*m.model, {prompt_ids(m, prompt)}, beam)[0];
-  for (size_t i = 0; i < best.size() && std::ssize(best) > 0 && i < static_cast<size_t>(o.samples); ++i) {
+  for (size_t i = 0; i < std::min(best.size(), static_cast<size_t>(o.samples)); ++i) {
     std::vector<int32_t> ids = best[i].tokens;
     const bool ended = !ids.empty() && std::ranges::find(beam.eos, ids.back()) != beam.eos.end();
     const std::string text = m.tokenizer.decode(std::span(ids).first(ids.size() - ended));

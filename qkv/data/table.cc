@@ -146,6 +146,10 @@ std::vector<std::string> lines_of(std::string_view text) {
   return out;
 }
 
+bool is_of_rows(std::string_view path) {
+  return path.ends_with(".tsv") || path.ends_with(".csv") || path.ends_with(".jsonl");
+}
+
 void for_each_row(const std::string& path, const std::vector<std::string>& columns,
                   const OnColumns& on_columns, const OnRow& on_row) {
   if (path.ends_with(".tsv")) return for_each_delimited_row(path, '\t', false, columns, on_columns, on_row);

@@ -20,6 +20,9 @@ struct Table {
   size_t column(std::string_view name) const;
 };
 
+// Whether a file's name says that it holds rows.
+bool is_of_rows(std::string_view path);
+
 // By the file's extension: .tsv, a header and rows whose fields hold no tab; .csv, the same with commas and
 // RFC 4180's quotes; .jsonl, an object of strings and numbers a line, all with the keys of the first.
 // `columns` name those of a .tsv or .csv without a header. Throws Error naming file, line and column of what

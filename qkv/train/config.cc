@@ -218,12 +218,6 @@ std::string toml_value(const std::vector<std::string>& list) {
 std::string toml_value(const std::vector<int64_t>& list) {
   return fmt::format("[{}]", fmt::join(list, ", "));
 }
-std::string toml_value(double x);
-std::string toml_value(const std::vector<double>& list) {
-  std::string out;
-  for (const double x : list) out += (out.empty() ? "" : ", ") + toml_value(x);
-  return "[" + out + "]";
-}
 std::string toml_value(bool b) {
   return b ? "true" : "false";
 }
@@ -233,6 +227,12 @@ std::string toml_value(int64_t n) {
 std::string toml_value(double x) {
   std::string s = fmt::format("{}", x);  // the shortest form that reads back as x
   return s.find_first_of(".en") == std::string::npos ? s + ".0" : s;
+}
+
+std::string toml_value(const std::vector<double>& list) {
+  std::string out;
+  for (const double x : list) out += (out.empty() ? "" : ", ") + toml_value(x);
+  return "[" + out + "]";
 }
 
 struct Setting {

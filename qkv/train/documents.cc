@@ -25,10 +25,6 @@ size_t split_point(std::string_view text, double fraction, const std::string& se
   return next == std::string_view::npos ? text.size() : next + separator.size();
 }
 
-bool is_of_rows(const std::string& path) {
-  return path.ends_with(".jsonl") || path.ends_with(".tsv") || path.ends_with(".csv");
-}
-
 // A file's documents as they are, or those that the filter keeps, collected in a file of their own.
 Documents documents_in(const std::string& path, const DataConfig& data, TextFilter* filter) {
   const bool rows = is_of_rows(path);
@@ -46,7 +42,9 @@ Documents documents_in(const std::string& path, const DataConfig& data, TextFilt
   }
   ScratchFile collected(CorpusCache(data.cache).scratch_folder());
   bool any = false;
-  const auto add = [&](std::string_view document) {
+  const auto add = [&](std::string_view document, int64_t line = 0) {
+    check(document.find(kBetween) == document.npos, "{}{}: byte 0xFF: this is not UTF-8", path,
+          line > 0 ? fmt::format(":{}", line) : "");
     if (document.empty() || (filter != nullptr && !filter->keeps(document))) return;
     any = true;
     collected.write(document.data(), document.size());
@@ -56,9 +54,9 @@ Documents documents_in(const std::string& path, const DataConfig& data, TextFilt
     size_t column = 0;
     for_each_row(
         path, data.columns, [&](const Table& head) { column = head.column(data.text_column); },
-        [&](const std::vector<std::string>& row, int64_t) { add(row[column]); });
+        [&](const std::vector<std::string>& row, int64_t line) { add(row[column], line); });
   } else {
-    plain.for_each(add);
+    plain.for_each([&](std::string_view document) { add(document); });
   }
   if (!any) return {path, {}, std::string(1, kBetween), nullptr};
   const auto file = collected.mapped();

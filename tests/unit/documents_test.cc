@@ -45,6 +45,7 @@ TEST(Documents, OfRowsAreOneColumn) {
   expect_error([&] { TextFiles{data}; }, {"a.csv", "no column 'text'"});
   data.text_column = "body";
   EXPECT_EQ(texts_of(TextFiles(data).train), (Texts{"a, b", "c"}));
+  expect_error([&] { TextFiles{data_of(dir.write("c.tsv", "text\na\nb\xFFz\n"))}; }, {"c.tsv:3", "UTF-8"});
   data.train = {dir.write("b.tsv", "x\ty\n")};
   data.columns = {"body", "other"};
   EXPECT_EQ(texts_of(TextFiles(data).train), (Texts{"x"}));
