@@ -96,9 +96,7 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
       width_(spec.width),
       grid_(spec.grid),
       memory_(spec.memory),
-      scale_(spec.attention.scale > 0 ? spec.attention.scale
-             : spec.attention.scaled  ? 1 / std::sqrt(static_cast<float>(spec.attention.d_qk))
-                                      : 1),
+      scale_(spec.attention.factor()),
       rotary_(spec.attention.rotary),
       relative_(spec.attention.relative),
       causal_(shape.mask.is_causal()) {

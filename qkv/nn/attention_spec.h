@@ -1,6 +1,7 @@
 // What an attention layer is: shapes and options.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <vector>
@@ -54,6 +55,12 @@ struct AttentionSpec {
   bool shares_query_key(int64_t layer) const {
     return !shared_query_key.empty() &&
            shared_query_key[static_cast<size_t>(layer) % shared_query_key.size()] != 0;
+  }
+  // What scores are multiplied by, each being the sum of so many products of d_qk columns
+  // (RelativeSpec::terms) in this layer, from 0.
+  float factor(int64_t terms = 1, int64_t layer = 0) const {
+    const float one = scale > 0 ? scale : scaled ? 1 / std::sqrt(static_cast<float>(d_qk * terms)) : 1;
+    return scaled_by_layer ? one / static_cast<float>(layer + 1) : one;
   }
   // Columns of all heads' queries, keys or values.
   int64_t query_columns() const { return head_sizes.empty() ? heads * d_qk : all_sizes(); }

@@ -1,7 +1,5 @@
 #include "qkv/nn/layers.h"
 
-#include <cmath>
-
 #include "qkv/nn/global_attention.h"
 #include "qkv/nn/head_sizes.h"
 #include "qkv/nn/segment_state.h"
@@ -54,11 +52,7 @@ MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string
       spec_(spec),
       mask_(self ? mask_of_layer(mask, spec, layer) : mask),
       self_(self),
-      scale_((spec.scale > 0 ? spec.scale
-              : spec.scaled
-                  ? 1 / std::sqrt(static_cast<float>(spec.d_qk * (self ? spec.relative.terms() : 1)))
-                  : 1.0f) /
-             (spec.scaled_by_layer ? static_cast<float>(layer + 1) : 1.0f)),
+      scale_(spec.factor(self ? spec.relative.terms() : 1, layer)),
       site_(site),
       narrow_(narrow_heads(spec)),
       out_(parameters, name + ".out", spec.output_columns(), width, spec.out_bias, std.out) {
