@@ -87,6 +87,12 @@ OrderedJson write_roberta_like(const ModelSpec& s, const char* type, const std::
 
 namespace {
 
+// BERT's own classifier, which names its weights otherwise: whether the second text of a pair follows the
+// first.
+bool tells_next(const ModelSpec& s) {
+  return s.output == Output::sequence_classes && s.labels == std::vector<std::string>{"next", "random"};
+}
+
 const char* position_type(const ModelSpec& s) {
   switch (s.attention.relative.kind) {
     case RelativeAttention::shaw:
@@ -101,8 +107,9 @@ const char* position_type(const ModelSpec& s) {
 }  // namespace
 
 OrderedJson write_bert_like(const ModelSpec& s, const char* type, const std::string& base, int64_t unused) {
+  const std::string head = base == "Bert" && tells_next(s) ? "ForNextSentencePrediction" : head_name(s);
   OrderedJson config = {{"model_type", type},
-                        {"architectures", {base + head_name(s)}},
+                        {"architectures", {base + head}},
                         {"vocab_size", s.vocab_size},
                         {"max_position_embeddings", s.context + unused},
                         {"hidden_size", s.width},
@@ -179,15 +186,19 @@ std::vector<WeightName> weights_named_as_bert(const ModelSpec& s, const std::str
   } else if (s.output == Output::span) {
     n.linear("classifier", "qa_outputs");
   } else if (s.classes() > 0) {
-    for (const char* kind : {".weight", ".bias"})
-      n.all.push_back({std::string("classifier") + kind, std::string("classifier") + kind, false, 0, 0, 0,
-                       std::string("cls.seq_relationship") + kind});
+    n.linear("classifier", "classifier");
   }
   return n.all;
 }
 
 std::vector<WeightName> bert_weights(const ModelSpec& s) {
-  return weights_named_as_bert(s, "bert");
+  std::vector<WeightName> all = weights_named_as_bert(s, "bert");
+  for (WeightName& name : all)
+    if (tells_next(s) && name.file.starts_with("classifier.")) {
+      name.also = name.file;  // of a BertForSequenceClassification with these two labels
+      name.file = "cls.seq_relationship" + name.file.substr(std::string("classifier").size());
+    }
+  return all;
 }
 
 std::vector<WeightName> roberta_weights(const ModelSpec& s) {
