@@ -57,7 +57,7 @@ qkv_status qkv_detokenize(const qkv_model* model, const int32_t* ids, size_t cou
 /** One sequence through a decoder or an encoder of tokens: logits [count, vocab_size]. */
 qkv_status qkv_forward(const qkv_model* model, const int32_t* ids, size_t count, float* logits);
 
-/** How a decoder goes on. */
+/** How a decoder goes on, or how an encoder-decoder writes. */
 typedef struct qkv_generation {
   size_t size; /**< of this struct: set by qkv_generation_defaults() */
   int64_t max_new_tokens;
@@ -77,8 +77,8 @@ void qkv_generation_defaults(const qkv_model* model, qkv_generation* options, si
  * have token -1 and what was left. Not 0: go on. */
 typedef int (*qkv_on_token)(void* user, int32_t token, const char* text, size_t length);
 
-/** Continues a text until a token that ends it, max_new_tokens or the callback's 0. `options` NULL: the
- * defaults. */
+/** Continues a text by a decoder, or writes its target by an encoder-decoder (a translation, a summary),
+ * until a token that ends it, max_new_tokens or the callback's 0. `options` NULL: the defaults. */
 qkv_status qkv_generate(const qkv_model* model, const char* prompt, size_t length,
                         const qkv_generation* options, qkv_on_token on_token, void* user);
 

@@ -77,8 +77,83 @@ std::vector<int32_t> prompt_ids(const TextModel& m, std::string_view prompt) {
   return encoding.ids;
 }
 
+namespace {
+
+// Where another model's tokens are not those of the first.
+void expect_same_tokens(const text::Tokenizer& first, const text::Tokenizer& other, const std::string& path) {
+  check(first.vocab_size() == other.vocab_size(),
+        "{}: its tokenizer has {} tokens, the first model's {}: models of an ensemble share one", path,
+        other.vocab_size(), first.vocab_size());
+  for (size_t i = 0; i < first.vocab_size(); ++i) {
+    const auto id = static_cast<text::TokenId>(i);
+    const auto want = first.id_to_token(id), got = other.id_to_token(id);
+    check(want == got,
+          "{}: token {} is '{}', of the first model '{}': models of an ensemble share one tokenizer", path,
+          id, got.value_or(""), want.value_or(""));
+  }
+}
+
+// Writes behind prompts, or for sources, and hands out the text of all but the first `silent` tokens.
+std::string write(const TextModel& m, const Prompts& given, GenerateOptions options, size_t silent,
+                  const TextCallback& on_text) {
+  for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size))
+    if (std::ranges::find(options.eos, id) == options.eos.end()) options.sampler.excluded.push_back(id);
+  text::StreamDecoder decoder(m.tokenizer);
+  std::string text;
+  generate(
+      *m.model, given.prompts, options,
+      [&](int64_t, int32_t token, std::span<const float>) {
+        if (std::ranges::find(options.eos, token) != options.eos.end()) return false;
+        if (silent > 0) {
+          --silent;
+          return true;
+        }
+        const std::string piece = decoder.add(token);
+        text += piece;
+        return !on_text || on_text(token, piece);
+      },
+      given.sources);
+  const std::string rest = decoder.finish();
+  if (on_text && !rest.empty()) on_text(-1, rest);
+  return text + rest;
+}
+
+// Of an encoder-decoder; a decoder that learnt pairs is given its prompt as it stands, as any.
+std::string write_for(const TextModel& m, std::string_view source, GenerateOptions options,
+                      const TextCallback& on_text) {
+  const SequenceModel sequence = sequence_model(m, "generate");
+  std::vector<int32_t> ids = m.tokenizer.of_sources().encode(source, false).ids;
+  const size_t most = longest_source(m.model->spec(), sequence.ends);
+  check(!ids.empty(), "generate: there is no text to write for");
+  check(ids.size() <= most, "generate: a text of {} tokens, the model reads {}", ids.size(), most);
+  options.rules.begin = sequence.ends.target_begin;
+  return write(m, prompts_for(m.model->spec(), {std::move(ids)}, sequence.ends), std::move(options),
+               sequence.ends.target_begin.size(), on_text);
+}
+
+}  // namespace
+
+Ensemble ensemble_of(const std::vector<TextModel>& models, const std::vector<std::string>& paths) {
+  std::vector<const Transformer*> all;
+  for (size_t i = 0; i < models.size(); ++i) {
+    const text::Tokenizer &first = models[0].tokenizer, &other = models[i].tokenizer;
+    expect_same_tokens(first, other, paths[i]);
+    if (models[0].model->spec().source_vocab_size > 0 && models[i].model->spec().source_vocab_size > 0)
+      expect_same_tokens(first.of_sources(), other.of_sources(), paths[i] + "/source");
+    all.push_back(models[i].model.get());
+    try {
+      Ensemble({all.front(), all.back()});
+    } catch (const Error& e) {
+      fail("{}: {}", paths[i], e.what());
+    }
+  }
+  return Ensemble(std::move(all));
+}
+
 std::string complete(const TextModel& m, std::string_view prompt, GenerateOptions options,
                      const TextCallback& on_text) {
+  if (m.model->spec().architecture == Architecture::encoder_decoder)
+    return write_for(m, prompt, std::move(options), on_text);
   return complete(m, prompt_ids(m, prompt), std::move(options), on_text);
 }
 
@@ -86,19 +161,7 @@ std::string complete(const TextModel& m, const std::vector<int32_t>& ids, Genera
                      const TextCallback& on_text) {
   check(m.model->spec().architecture == Architecture::decoder, "complete: a decoder is needed, not {}",
         name_of(m.model->spec().architecture));
-  for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size))
-    if (std::ranges::find(options.eos, id) == options.eos.end()) options.sampler.excluded.push_back(id);
-  text::StreamDecoder decoder(m.tokenizer);
-  std::string text;
-  generate(*m.model, {ids}, options, [&](int64_t, int32_t token, std::span<const float>) {
-    if (std::ranges::find(options.eos, token) != options.eos.end()) return false;
-    const std::string piece = decoder.add(token);
-    text += piece;
-    return !on_text || on_text(token, piece);
-  });
-  const std::string rest = decoder.finish();
-  if (on_text && !rest.empty()) on_text(-1, rest);
-  return text + rest;
+  return write(m, {{ids}, {}, {}}, std::move(options), 0, on_text);
 }
 
 }  // namespace qkv

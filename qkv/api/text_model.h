@@ -36,6 +36,10 @@ TextModel load_language_model(const std::string& path, DType compute = DType::f3
 // The parts that translation needs. Throws Error where the model is no encoder-decoder. `path`: for errors.
 SequenceModel sequence_model(const TextModel& m, const std::string& path);
 
+// The first of these models with the others beside it. Throws Error where one does not read and write the
+// first one's tokens. `paths`: of all, for errors.
+Ensemble ensemble_of(const std::vector<TextModel>& models, const std::vector<std::string>& paths);
+
 // The tokens of a text that is to be continued: what the tokenizer puts before one (a start token) included,
 // what it puts behind left out. Throws Error where there are none.
 std::vector<int32_t> prompt_ids(const TextModel& m, std::string_view prompt);
@@ -43,11 +47,12 @@ std::vector<int32_t> prompt_ids(const TextModel& m, std::string_view prompt);
 // Called with the text that each token settles, which is whole characters and often nothing; false ends.
 using TextCallback = std::function<bool(int32_t token, std::string_view text)>;
 
-// What a decoder writes after a text, without the text itself; up to a token of options.eos, whose own text
-// is left out. Tokens without text are never chosen.
+// What a decoder writes after a text, without the text itself, or what an encoder-decoder writes for it; up
+// to a token of options.eos, whose own text is left out. Tokens without text are never chosen. Throws Error
+// where a text is longer than an encoder-decoder can read.
 std::string complete(const TextModel& m, std::string_view prompt, GenerateOptions options,
                      const TextCallback& on_text = nullptr);
-// The same after these tokens.
+// The same of a decoder after these tokens.
 std::string complete(const TextModel& m, const std::vector<int32_t>& prompt, GenerateOptions options,
                      const TextCallback& on_text = nullptr);
 

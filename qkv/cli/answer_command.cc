@@ -10,19 +10,30 @@ struct Options : EncoderOptions {
 };
 
 void run(const Options& o) {
-  const TextModel m = load_encoder(o.dir, o.dtype, {Output::span}, "answer");
-  int64_t cut = 0;
+  const std::vector<TextModel> models = load_encoders(o, Output::span, "answer");
+  std::vector<int64_t> cut(models.size());
   for_lines(o, "question", "context", [&](const std::vector<InputLine>& lines) {
     for (const InputLine& line : lines)
       check(line.text.first.find_first_not_of(" \t") == std::string::npos || !line.text.second.empty(),
             "{}: expected a question, a tab, and the text that has the answer", line.place);
     std::vector<size_t> which;
-    const std::vector<EncodedText> texts = encode_lines(o, m, lines, which, cut);
-    const std::vector<Tensor> scores = class_scores(*m.model, texts, o.batch_tokens);
+    const std::vector<EncodedText> texts = encode_lines(o, models[0], lines, which, cut[0]);
+    std::vector<std::vector<Tensor>> all = {class_scores(*models[0].model, texts, o.batch_tokens)};
+    for (size_t m = 1; m < models.size(); ++m) {
+      std::vector<size_t> same;
+      const std::vector<EncodedText> its = encode_lines(o, models[m], lines, same, cut[m]);
+      for (size_t i = 0; i < which.size(); ++i)
+        check(its[i].encoding.ids == texts[i].encoding.ids,
+              "{}: it reads other tokens than {}: models of an ensemble share a tokenizer and a context",
+              o.ensemble[m - 1], o.dir);
+      all.push_back(class_scores(*models[m].model, its, o.batch_tokens));
+    }
     std::vector<std::string> out(lines.size(), o.json ? "{\"answer\":null}\n" : "\n");
     for (size_t i = 0; i < which.size(); ++i) {
       const TextPair& text = lines[which[i]].text;
-      const Answer a = best_answer(scores[i], texts[i], text, o.longest);
+      std::vector<Tensor> scores;
+      for (const std::vector<Tensor>& of_model : all) scores.push_back(of_model[i]);
+      const Answer a = best_answer(span_scores(scores), texts[i], text, o.longest);
       if (!o.json) {
         out[which[i]] = a.text + "\n";
         continue;
@@ -36,7 +47,7 @@ void run(const Options& o) {
     }
     return fmt::format("{}", fmt::join(out, ""));
   });
-  note_cut(cut, m);
+  note_cut(cut, models);
 }
 
 }  // namespace
@@ -45,6 +56,7 @@ void add_answer_command(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* c = app.add_subcommand("answer", "Find the answer to each question in a text");
   add_encoder_options(*c, *o, "question", "context");
+  add_ensemble_option(*c, *o);
   c->add_option("--longest", o->longest, "Tokens of an answer at most")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));

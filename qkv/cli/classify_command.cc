@@ -9,18 +9,11 @@ namespace qkv {
 namespace {
 
 struct Options : EncoderOptions {
-  std::vector<std::string> ensemble;
   int64_t best = 1;
 };
 
 void run(const Options& o) {
-  std::vector<TextModel> models;
-  models.push_back(load_encoder(o.dir, o.dtype, {Output::sequence_classes}, "classify"));
-  for (const std::string& dir : o.ensemble) {
-    models.push_back(load_encoder(dir, o.dtype, {Output::sequence_classes}, "classify"));
-    check(models.back().model->spec().labels == models[0].model->spec().labels,
-          "{}: its classes are not those of {}", dir, o.dir);
-  }
+  const std::vector<TextModel> models = load_encoders(o, Output::sequence_classes, "classify");
   const std::vector<std::string>& labels = models[0].model->spec().labels;
   std::vector<int64_t> cut(models.size());
   for_lines(o, "text", "second", [&](const std::vector<InputLine>& lines) {
@@ -62,8 +55,7 @@ void run(const Options& o) {
     }
     return out;
   });
-  const auto most = std::max_element(cut.begin(), cut.end()) - cut.begin();
-  note_cut(cut[most], models[most]);
+  note_cut(cut, models);
 }
 
 }  // namespace
@@ -72,7 +64,7 @@ void add_classify_command(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* c = app.add_subcommand("classify", "Tell the class of each line");
   add_encoder_options(*c, *o, "text", "second");
-  c->add_option("--ensemble", o->ensemble, "More models: the mean of their probabilities decides");
+  add_ensemble_option(*c, *o);
   c->add_option("--best", o->best, "Classes of each line, most probable first")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));

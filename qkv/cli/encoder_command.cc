@@ -65,6 +65,10 @@ void add_encoder_options(CLI::App& c, EncoderOptions& o, const std::string& firs
                  : fmt::format("Read a JSON object a line, with \"{}\" and \"{}\"", first, second));
 }
 
+void add_ensemble_option(CLI::App& c, EncoderOptions& o) {
+  c.add_option("--ensemble", o.ensemble, "More models: the mean of their probabilities decides");
+}
+
 TextModel load_encoder(const std::string& dir, const std::string& dtype, std::initializer_list<Output> wanted,
                        const char* command) {
   TextModel m = load(dir, compute_type(dtype));
@@ -82,6 +86,17 @@ TextModel load_encoder(const std::string& dir, const std::string& dtype, std::in
             ((s.architecture == Architecture::encoder || s.output != Output::tokens) && is_wanted(s.output)),
         "{}: this checkpoint is {}; {} needs {}", dir, what_it_is(s), command, wanted_for(wanted_first));
   return m;
+}
+
+std::vector<TextModel> load_encoders(const EncoderOptions& o, Output wanted, const char* command) {
+  std::vector<TextModel> models;
+  models.push_back(load_encoder(o.dir, o.dtype, {wanted}, command));
+  for (const std::string& dir : o.ensemble) {
+    models.push_back(load_encoder(dir, o.dtype, {wanted}, command));
+    check(models.back().model->spec().labels == models[0].model->spec().labels,
+          "{}: its classes are not those of {}", dir, o.dir);
+  }
+  return models;
 }
 
 void for_lines(const EncoderOptions& o, const std::string& first, const std::string& second,
@@ -126,6 +141,11 @@ void note_cut(int64_t cut, const TextModel& m) {
   if (cut > 0)
     fmt::print(stderr, "note: {} lines are longer than the model's {} tokens and were cut\n", cut,
                m.model->spec().context);
+}
+
+void note_cut(const std::vector<int64_t>& cut, const std::vector<TextModel>& models) {
+  const auto most = std::max_element(cut.begin(), cut.end()) - cut.begin();
+  note_cut(cut[most], models[most]);
 }
 
 }  // namespace qkv

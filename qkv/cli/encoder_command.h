@@ -15,6 +15,7 @@ struct EncoderOptions {
   std::string dir, file, dtype = "f32";
   int64_t batch_tokens = 4096, lines_at_once = 0;
   bool json = false, json_lines = false, strict = false;
+  std::vector<std::string> ensemble;
 };
 
 // Declares them. `second`: the JSON key, and what follows a tab, of a pair's other text; empty: lines are one
@@ -22,10 +23,16 @@ struct EncoderOptions {
 void add_encoder_options(CLI::App& command, EncoderOptions& o, const std::string& first,
                          const std::string& second);
 
+// Declares --ensemble, of the commands that load_encoders().
+void add_ensemble_option(CLI::App& command, EncoderOptions& o);
+
 // Loads an encoder. Throws Error saying what the checkpoint is, and what `command` needs, where its output is
 // none of these.
 TextModel load_encoder(const std::string& dir, const std::string& dtype, std::initializer_list<Output> wanted,
                        const char* command);
+
+// Loads o.dir and behind it o.ensemble. Throws Error likewise, and where their classes differ.
+std::vector<TextModel> load_encoders(const EncoderOptions& o, Output wanted, const char* command);
 
 // One line of input; an empty one has no text.
 struct InputLine {
@@ -46,5 +53,7 @@ std::vector<EncodedText> encode_lines(const EncoderOptions& o, const TextModel& 
 
 // One note on stderr where lines were cut.
 void note_cut(int64_t cut, const TextModel& m);
+// Likewise, of the model that cut most of them.
+void note_cut(const std::vector<int64_t>& cut, const std::vector<TextModel>& models);
 
 }  // namespace qkv

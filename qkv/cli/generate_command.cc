@@ -19,7 +19,7 @@ namespace {
 
 struct Options {
   std::string dir, prompt, file, examples, vote, dtype = "auto";
-  std::vector<std::string> stops;
+  std::vector<std::string> stops, ensemble;
   int64_t samples = 1;
   int64_t alternatives = 0;  // of each token, with log-probabilities
   bool has_prompt = false, no_prompt_echo = false, no_stop = false, has_seed = false, has_log_probs = false,
@@ -138,12 +138,13 @@ std::string read_prompt(const Options& o) {
 }
 
 // Generates all samples; the text of a single one is handed to `show` as it appears.
-std::vector<Sample> draw_samples(const Options& o, const TextModel& m, const std::string& prompt,
+std::vector<Sample> draw_samples(const Options& o, const TextModel& m, const Ensemble& ensemble,
+                                 const std::string& prompt,
                                  const std::function<void(const std::string&)>& show) {
   const Sample fresh{text::StreamDecoder(m.tokenizer), text::StopStrings(o.stops), "", "length", {}, {}};
   std::vector<Sample> samples(o.samples, fresh);
   const std::vector<std::vector<int32_t>> prompts(o.samples, prompt_ids(m, prompt));
-  generate(*m.model, prompts, o.generation, [&](int64_t i, int32_t id, std::span<const float> logits) {
+  generate(ensemble, prompts, o.generation, [&](int64_t i, int32_t id, std::span<const float> logits) {
     Sample& s = samples[i];
     s.ids.push_back(id);
     if (o.has_log_probs)
@@ -175,9 +176,9 @@ std::string dump(const OrderedJson& json) {
 }
 
 // The best continuations that a search finds, best first.
-void search(const Options& o, const TextModel& m, const std::string& prompt) {
+void search(const Options& o, const TextModel& m, const Ensemble& ensemble, const std::string& prompt) {
   const BeamOptions beam = settled_search(o, m);
-  const auto best = beam_search(*m.model, {prompt_ids(m, prompt)}, beam)[0];
+  const auto best = beam_search(ensemble, {prompt_ids(m, prompt)}, beam)[0];
   for (size_t i = 0; i < std::min(best.size(), static_cast<size_t>(o.samples)); ++i) {
     std::vector<int32_t> ids = best[i].tokens;
     const bool ended = !ids.empty() && std::ranges::find(beam.eos, ids.back()) != beam.eos.end();
@@ -263,7 +264,12 @@ void run(Options o) {
   naming_option("--", [&] { check_options(o.generation.sampler); });  // "--top-p must be ..."
   naming_option("--stop: ", [&] { text::StopStrings{o.stops}; });
   const text::Regex answer = naming_option("--vote: ", [&] { return text::Regex(o.vote); });
-  const TextModel m = load_language_model(o.dir, compute_type(o.dtype));
+  std::vector<std::string> dirs = {o.dir};
+  dirs.insert(dirs.end(), o.ensemble.begin(), o.ensemble.end());
+  std::vector<TextModel> models;
+  for (const std::string& dir : dirs) models.push_back(load_language_model(dir, compute_type(o.dtype)));
+  const TextModel& m = models.front();
+  const Ensemble ensemble = ensemble_of(models, dirs);
   const std::string prompt = read_prompt(o);
   o.generation = settled(o, m.generation);
   if (!o.has_seed) o.generation.seed = std::random_device{}();
@@ -272,10 +278,10 @@ void run(Options o) {
   for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size)) excluded.push_back(id);
   for (const int32_t id : o.generation.eos) std::erase(excluded, id);
 
-  if (searches(o, m)) return search(o, m, prompt);
+  if (searches(o, m)) return search(o, m, ensemble, prompt);
   const bool streaming = o.samples == 1 && !o.json;
   if (streaming && !o.no_prompt_echo) print(prompt);
-  const auto samples = draw_samples(o, m, prompt, [&](const std::string& text) {
+  const auto samples = draw_samples(o, m, ensemble, prompt, [&](const std::string& text) {
     if (streaming) print(text);
   });
   std::vector<std::optional<std::string>> answers;
@@ -299,7 +305,8 @@ max_new_tokens, ...), that holds unless an option says otherwise.
 --beams N searches for likely continuations (beam search) instead of drawing one; --samples M then shows the M
 best of the N. A model whose generation_config.json has num_beams is searched unless an option draws.
 
---logprobs shows natural logarithms of the model's own probabilities, before any of these options.
+--logprobs shows natural logarithms of the model's own probabilities (of --ensemble, of their mean), before any of
+these options.
 
 Sample i of --samples is what a run of its own with --seed S+i draws, i = 0, 1, ...
 
@@ -375,6 +382,8 @@ void add_generate_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1000));
   c->add_flag("--stop-early", o->stop_early, "Of a search: end with as many ended continuations as beams");
+  c->add_option("--ensemble", o->ensemble,
+                "More models: the mean of their probabilities says what comes next");
   auto* log_probs = c->add_option("--logprobs", o->alternatives,
                                   "Show each token's log-probability and so many of the likeliest")
                         ->check(CLI::Range(0, 1000));

@@ -19,32 +19,47 @@ std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
+// The probabilities of a word's tags, of the models that it was not cut away for.
+struct WordVotes {
+  std::vector<double> sum;
+  int models = 0;
+
+  void add(const std::vector<double>& p) {
+    sum.resize(p.size());
+    for (size_t c = 0; c < p.size(); ++c) sum[c] += p[c];
+    ++models;
+  }
+};
+
 void run(const Options& o) {
-  const TextModel m = load_encoder(o.dir, o.dtype, {Output::token_classes}, "tag");
-  const std::vector<std::string>& labels = m.model->spec().labels;
-  int64_t cut = 0;
+  const std::vector<TextModel> models = load_encoders(o, Output::token_classes, "tag");
+  const std::vector<std::string>& labels = models[0].model->spec().labels;
+  std::vector<int64_t> cut(models.size());
   for_lines(o, "text", "", [&](std::vector<InputLine> lines) {
     std::vector<std::vector<std::string>> words;
     for (InputLine& line : lines) {  // with one space between words, as the model saw them
       words.push_back(words_of(line.text.first));
       line.text.first = fmt::format("{}", fmt::join(words.back(), " "));
     }
-    std::vector<size_t> which;
-    const std::vector<EncodedText> texts = encode_lines(o, m, lines, which, cut);
-    const std::vector<Tensor> scores = class_scores(*m.model, texts, o.batch_tokens);
+    std::vector<std::vector<WordVotes>> votes(lines.size());
+    for (size_t i = 0; i < lines.size(); ++i) votes[i].resize(words[i].size());
+    for (size_t m = 0; m < models.size(); ++m) {
+      std::vector<size_t> which;
+      const std::vector<EncodedText> texts = encode_lines(o, models[m], lines, which, cut[m]);
+      const std::vector<Tensor> scores = class_scores(*models[m].model, texts, o.batch_tokens);
+      for (size_t i = 0; i < which.size(); ++i) {
+        const std::vector<int64_t> rows = first_tokens(texts[i].encoding, words[which[i]]);
+        for (size_t w = 0; w < rows.size(); ++w)
+          if (rows[w] >= 0) votes[which[i]][w].add(probabilities_of(scores[i], rows[w]));
+      }
+    }
     std::vector<std::vector<std::string>> tags(lines.size());
     std::vector<std::vector<double>> sure(lines.size());
-    for (size_t i = 0; i < which.size(); ++i)
-      for (const int64_t row : first_tokens(texts[i].encoding, words[which[i]])) {
-        if (row < 0) {  // cut away
-          tags[which[i]].emplace_back("_");
-          sure[which[i]].push_back(0);
-          continue;
-        }
-        const std::vector<double> p = probabilities_of(scores[i], row);
-        const auto best = std::max_element(p.begin(), p.end());
-        tags[which[i]].push_back(labels[best - p.begin()]);
-        sure[which[i]].push_back(*best);
+    for (size_t i = 0; i < lines.size(); ++i)
+      for (const WordVotes& v : votes[i]) {
+        const auto best = std::max_element(v.sum.begin(), v.sum.end());
+        tags[i].push_back(v.models == 0 ? "_" : labels[best - v.sum.begin()]);  // cut away
+        sure[i].push_back(v.models == 0 ? 0 : *best / v.models);
       }
     std::string out;
     for (size_t i = 0; i < lines.size(); ++i) {
@@ -60,7 +75,7 @@ void run(const Options& o) {
     }
     return out;
   });
-  note_cut(cut, m);
+  note_cut(cut, models);
 }
 
 }  // namespace
@@ -69,6 +84,7 @@ void add_tag_command(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* c = app.add_subcommand("tag", "Tag the words of each line");
   add_encoder_options(*c, *o, "text", "");
+  add_ensemble_option(*c, *o);
   c->add_flag("--columns", o->columns,
               "A word and its tag a line, an empty line after each sentence (CoNLL)");
   c->footer(

@@ -16,6 +16,7 @@ struct Options {
   int64_t best = 1, batch_tokens = 2048, lines_at_once = 0;
   Drawing drawing = {};
   bool json = false, json_lines = false, strict = false, stop_early = false;
+  std::vector<std::string> ensemble;
   std::set<std::string> given;  // of its options
 };
 
@@ -24,8 +25,16 @@ OrderedJson json_of(const Translation& t) {
 }
 
 void run(const Options& o) {
-  const TextModel m = load(o.dir, compute_type(o.dtype));
-  const SequenceModel sequence = sequence_model(m, o.dir);
+  std::vector<std::string> dirs = {o.dir};
+  dirs.insert(dirs.end(), o.ensemble.begin(), o.ensemble.end());
+  std::vector<TextModel> models;
+  for (const std::string& dir : dirs) models.push_back(load(dir, compute_type(o.dtype)));
+  const TextModel& m = models.front();
+  SequenceModel sequence = sequence_model(m, o.dir);
+  for (size_t i = 1; i < models.size(); ++i)
+    check(sequence_model(models[i], dirs[i]).ends == sequence.ends,
+          "{}: its texts begin and end otherwise than those of {}", dirs[i], o.dir);
+  sequence.model = ensemble_of(models, dirs);
   BeamOptions beam = m.beam;
   if (o.given.contains("--beams")) beam.beams = o.beam.beams;
   if (o.given.contains("--length-penalty")) beam.length_penalty = o.beam.length_penalty;
@@ -116,6 +125,8 @@ void add_writer(CLI::App& app, const std::string& name, const std::string& descr
   c->add_option("--top-p", o->drawing.sampler.top_p,
                 "Draw from the fewest tokens that have this probability");
   c->add_option("--seed", o->drawing.seed, "Of what is drawn");
+  c->add_option("--ensemble", o->ensemble,
+                "More models: the mean of their probabilities says what comes next");
   c->add_option("--best", o->best, "Outputs of each line, best first (drawn ones in any order)")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));

@@ -23,6 +23,7 @@ struct SequenceEnds {
   std::vector<int32_t> target_begin = {};  // of targets, behind bos: the decoder writes them
 
   int64_t around_source() const { return std::ssize(source_begin) + std::ssize(source_end); }
+  bool operator==(const SequenceEnds&) const = default;
 };
 
 // These pairs as one batch for a model of this shape. An encoder reads source eos (or what else stands around

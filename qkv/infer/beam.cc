@@ -121,7 +121,7 @@ bool is_done(const Search& s, double best, int64_t length, int64_t most, const B
 }
 
 // New tokens that an output behind a prompt of so many may have.
-int64_t most_new(const Transformer& model, int64_t prompt, const BeamOptions& o) {
+int64_t most_new(const Ensemble& model, int64_t prompt, const BeamOptions& o) {
   const int64_t length = o.rules.max_length;
   return std::max<int64_t>(1, std::min({o.max_new_tokens, model.spec().longest() - prompt,
                                         length > 0 ? length - prompt : o.max_new_tokens}));
@@ -129,7 +129,7 @@ int64_t most_new(const Transformer& model, int64_t prompt, const BeamOptions& o)
 
 }  // namespace
 
-std::vector<std::vector<Hypothesis>> beam_search(const Transformer& model, const std::vector<Tokens>& prompts,
+std::vector<std::vector<Hypothesis>> beam_search(const Ensemble& model, const std::vector<Tokens>& prompts,
                                                  const BeamOptions& o, const Sources& sources) {
   check(o.beams >= 1 && o.beams <= 1024, "beam search: beams must be between 1 and 1024, got {}", o.beams);
   const bool conditioned = model.spec().architecture == Architecture::encoder_decoder;
@@ -138,7 +138,8 @@ std::vector<std::vector<Hypothesis>> beam_search(const Transformer& model, const
         sources.ids.size());
   std::vector<std::vector<Hypothesis>> out(prompts.size());
   if (prompts.empty() || o.max_new_tokens <= 0) return out;
-  DecodeState state = conditioned ? DecodeState(model, sources) : DecodeState(model, std::ssize(prompts));
+  EnsembleState state =
+      conditioned ? EnsembleState(model, sources) : EnsembleState(model, std::ssize(prompts));
   std::vector<Search> active;
   for (size_t p = 0; p < prompts.size(); ++p) active.push_back({p, {Beam{}}, {}});
   Tensor logits = state.advance(prompts, o.prefixes);

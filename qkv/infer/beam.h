@@ -36,7 +36,7 @@ struct Hypothesis {
 
 // The best outputs of each prompt (`sources` as in generate()), at most options.beams, best first. All
 // prompts are searched at once; what is done leaves the batch.
-std::vector<std::vector<Hypothesis>> beam_search(const Transformer& model,
+std::vector<std::vector<Hypothesis>> beam_search(const Ensemble& model,
                                                  const std::vector<std::vector<int32_t>>& prompts,
                                                  const BeamOptions& options, const Sources& sources = {});
 

@@ -60,6 +60,30 @@ std::vector<double> probabilities_of(const Tensor& scores, int64_t row) {
   return p;
 }
 
+Tensor span_scores(const std::vector<Tensor>& models) {
+  check(!models.empty(), "span_scores: expected the scores of at least one model");
+  if (models.size() == 1) return models[0];
+  const int64_t tokens = models[0].rows();
+  for (const Tensor& z : models)
+    check(z.shape().rank() == 2 && z.dim(0) == tokens && z.dim(1) == 2,
+          "span_scores: expected [{}, 2], got {}", tokens, z.shape().text());
+  Tensor out = Tensor::zeros({tokens, 2}, DType::f32);
+  float* mean = out.mutable_data<float>();
+  for (const Tensor& z : models)
+    for (int64_t end = 0; end < 2; ++end) {
+      const float* s = z.data<float>() + end;
+      float most = s[0];
+      double sum = 0;
+      for (int64_t t = 1; t < tokens; ++t) most = std::max(most, s[2 * t]);
+      for (int64_t t = 0; t < tokens; ++t) sum += std::exp(double{s[2 * t]} - most);
+      for (int64_t t = 0; t < tokens; ++t)
+        mean[2 * t + end] +=
+            static_cast<float>(std::exp(double{s[2 * t]} - most) / sum / static_cast<double>(models.size()));
+    }
+  for (int64_t i = 0; i < 2 * tokens; ++i) mean[i] = std::log(mean[i]);
+  return out;
+}
+
 TokenSpan best_span(const Tensor& scores, std::span<const int32_t> types, int64_t longest) {
   const auto first = std::find(types.begin(), types.end(), 1) - types.begin();
   const int64_t rows = scores.rows(), begin = first < std::ssize(types) ? first : 0,

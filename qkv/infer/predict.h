@@ -17,6 +17,10 @@ std::vector<Tensor> class_scores(const Transformer& model, const std::vector<Enc
 // P of the classes: softmax of a row of scores.
 std::vector<double> probabilities_of(const Tensor& scores, int64_t row);
 
+// Several models' scores of the same spans, each [tokens, 2], as one: the logarithm of the mean of their
+// probabilities that an answer begins, or ends, at a token. One model's stay as they are.
+Tensor span_scores(const std::vector<Tensor>& models);
+
 // Tokens [begin, end) of a sequence.
 struct TokenSpan {
   int64_t begin = 0, end = 0;

@@ -52,7 +52,7 @@ Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sou
 namespace {
 
 // Outputs of some sources, of which the first is the `first`-th of all.
-std::vector<std::vector<Hypothesis>> draw(const Transformer& model, const Prompts& given,
+std::vector<std::vector<Hypothesis>> draw(const Ensemble& model, const Prompts& given,
                                           const BeamOptions& rules, const Drawing& drawing, size_t first) {
   const auto samples = static_cast<size_t>(drawing.samples);
   GenerateOptions options{.sampler = drawing.sampler,

@@ -11,9 +11,9 @@
 
 namespace qkv {
 
-// A model that writes a target for a source, and its tokens for the ends.
+// What writes a target for a source, one model or several, and their tokens for the ends.
 struct SequenceModel {
-  const Transformer& model;
+  Ensemble model;
   const text::Tokenizer& tokenizer;
   SequenceEnds ends;
 };

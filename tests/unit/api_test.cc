@@ -8,7 +8,9 @@
 #include "qkv/api/qkv.h"
 #include "qkv/api/text_model.h"
 #include "qkv/base/file.h"
+#include "qkv/base/json.h"
 #include "qkv/base/version.h"
+#include "qkv/text/unicode.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 #include "tests/unit/tokenizer_testing.h"
@@ -123,6 +125,53 @@ TEST_F(ApiTest, WhatGoesWrongIsSaid) {
   qkv_generation options{};  // without its size
   EXPECT_EQ(qkv_generate(model, "a", 1, &options, append, nullptr), QKV_ERROR);
   EXPECT_EQ(qkv_tokenize(model, nullptr, 3, 0, nullptr, 0, nullptr), QKV_ERROR);
+  qkv_free(model);
+}
+
+TEST(Api, AnEncoderDecoderWritesForATextWhatItTranslates) {
+  const ScratchDir dir;
+  text::TrainerOptions options;
+  options.vocab_size = 280;
+  options.special_tokens = {"<s>", "</s>"};
+  const std::string_view texts[] = {"the cat sat on the mat and the other cat sat there"};
+  const text::Tokenizer tokenizer = text::train_byte_level_bpe(texts, options);
+  tokenizer.save(dir.path());
+  ModelSpec spec = gpt2_spec(static_cast<int64_t>(tokenizer.vocab_size()), 24, 16, 1, 2);
+  spec.architecture = Architecture::encoder_decoder;
+  spec.encoder_layers = 1;
+  spec.init_std = 0.3F;
+  Transformer transformer(spec);
+  transformer.parameters().draw(5, DType::f32);
+  SpecialIds special;
+  special.bos = special.decoder_start = *tokenizer.token_to_id("<s>");
+  special.eos = {*tokenizer.token_to_id("</s>")};
+  save_model(dir.path(), transformer, special);
+  const std::string generation_file = "generation_config.json";
+  Json config = parse_json(read_file(dir.path() + "/" + generation_file), generation_file);
+  config["forced_bos_token_id"] = *tokenizer.token_to_id("a");  // which is not of the text
+  dir.write(generation_file, config.dump());
+  const TextModel m = load(dir.path());
+  const SequenceModel sequence = sequence_model(m, dir.path());
+  EXPECT_EQ(sequence.ends.target_begin.size(), 1U);
+  BeamOptions greedy;
+  greedy.beams = 1;
+  greedy.max_new_tokens = 9;
+  const std::string want = translate(sequence, {"the cat"}, greedy).best[0][0].text;
+  EXPECT_FALSE(want.empty());
+
+  qkv_model* model = nullptr;
+  ASSERT_EQ(qkv_load(dir.path().c_str(), nullptr, &model), QKV_OK) << qkv_last_error();
+  qkv_generation generation;
+  qkv_generation_defaults(model, &generation, sizeof(generation));
+  generation.temperature = 0;
+  generation.max_new_tokens = 9;
+  std::string got;
+  ASSERT_EQ(qkv_generate(model, "the cat", 7, &generation, append, &got), QKV_OK) << qkv_last_error();
+  EXPECT_EQ(got, text::to_valid_utf8(want));
+  const std::string longer(200, 'x');
+  EXPECT_EQ(qkv_generate(model, longer.data(), longer.size(), &generation, append, &got), QKV_ERROR);
+  EXPECT_NE(std::string(qkv_last_error()).find("200 tokens, the model reads 23"), std::string::npos)
+      << qkv_last_error();
   qkv_free(model);
 }
 

@@ -6,16 +6,19 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/unit/expect_error.h"
+
 namespace qkv {
 namespace {
 
 using Tokens = std::vector<int32_t>;
 constexpr int32_t kBos = 0, kEos = 1;
 
-class BeamTest : public testing::Test {
+class BeamTest : public ::testing::Test {
  protected:
-  BeamTest() : model_(spec()) {
+  BeamTest() : model_(spec()), other_(spec()), models_(model_) {
     model_.parameters().draw(5, DType::f32);
+    other_.parameters().draw(6, DType::f32);
     options_.eos = {kEos};
     options_.max_new_tokens = 4;
   }
@@ -27,20 +30,29 @@ class BeamTest : public testing::Test {
     return s;
   }
 
-  // log P of what follows bos and `tokens`, computed anew.
-  std::vector<double> next(const Tokens& source, Tokens tokens) const {
+  // log P of what follows bos and `tokens`, computed anew: of the mean of the models' probabilities.
+  std::vector<double> next(const Tokens& source, const Tokens& tokens) const {
+    std::vector<double> mean(5);
+    for (const Transformer* model : models_.models()) {
+      const std::vector<double> p = probabilities(*model, source, tokens);
+      for (size_t v = 0; v < mean.size(); ++v) mean[v] += p[v] / static_cast<double>(models_.models().size());
+    }
+    for (double& p : mean) p = std::log(p);
+    return mean;
+  }
+  static std::vector<double> probabilities(const Transformer& model, const Tokens& source, Tokens tokens) {
     const NoGrad guard;
     tokens.insert(tokens.begin(), kBos);
     ModelInput in{Tensor::of({std::ssize(tokens)}, tokens),
                   Layout::of({static_cast<int32_t>(tokens.size())})};
     in.source = Tensor::of({std::ssize(source)}, source);
     in.source_layout = Layout::of({static_cast<int32_t>(source.size())});
-    const Tensor logits = model_.logits(model_.hidden(in, {}));
+    const Tensor logits = model.logits(model.hidden(in, {}));
     const auto z = logits.values<float>().last(logits.width());
     double sum = 0;
     for (const float v : z) sum += std::exp(double{v});
     std::vector<double> out;
-    for (const float v : z) out.push_back(v - std::log(sum));
+    for (const float v : z) out.push_back(std::exp(double{v}) / sum);
     return out;
   }
 
@@ -71,26 +83,53 @@ class BeamTest : public testing::Test {
   }
 
   std::vector<std::vector<Hypothesis>> search(const std::vector<Tokens>& sources) const {
-    return beam_search(model_, std::vector<Tokens>(sources.size(), {kBos}), options_, sources);
+    return beam_search(models_, std::vector<Tokens>(sources.size(), {kBos}), options_, sources);
+  }
+  // With enough beams nothing is missed.
+  void expect_the_best() {
+    options_.beams = 500;  // 4^4 prefixes at most
+    for (const double penalty : {0.0, 0.6, 1.0, 2.0}) {
+      options_.length_penalty = penalty;
+      const auto found = search(sources_);
+      for (size_t s = 0; s < sources_.size(); ++s) {
+        const std::vector<Hypothesis> want = all(sources_[s]);
+        ASSERT_EQ(found[s].size(), want.size());
+        for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(found[s][i].score, want[i].score, 1e-5);
+        EXPECT_EQ(found[s][0].tokens, want[0].tokens);
+        EXPECT_NEAR(found[s][0].log_probability, want[0].log_probability, 1e-5);
+      }
+    }
   }
 
-  Transformer model_;
+  Transformer model_, other_;
+  Ensemble models_;
   BeamOptions options_;
   const std::vector<Tokens> sources_ = {{2, 3, 4, 1}, {4, 1}, {3, 3, 2, 2, 4, 1}};
 };
 
 TEST_F(BeamTest, WithEnoughBeamsFindsTheBest) {
-  options_.beams = 500;  // 4^4 prefixes at most
-  for (const double penalty : {0.0, 0.6, 1.0, 2.0}) {
-    options_.length_penalty = penalty;
-    const auto found = search(sources_);
-    for (size_t s = 0; s < sources_.size(); ++s) {
-      const std::vector<Hypothesis> want = all(sources_[s]);
-      ASSERT_EQ(found[s].size(), want.size());
-      for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(found[s][i].score, want[i].score, 1e-5);
-      EXPECT_EQ(found[s][0].tokens, want[0].tokens);
-      EXPECT_NEAR(found[s][0].log_probability, want[0].log_probability, 1e-5);
-    }
+  expect_the_best();
+}
+
+TEST_F(BeamTest, OfAnEnsembleByTheMeanOfProbabilities) {
+  models_ = Ensemble({&model_, &other_});
+  expect_the_best();
+  models_ = Ensemble({&model_, &model_});  // as one alone, but for roundings
+  const auto twice = search(sources_);
+  models_ = model_;
+  const auto once = search(sources_);
+  for (size_t s = 0; s < sources_.size(); ++s) EXPECT_NEAR(twice[s][0].score, once[s][0].score, 1e-5);
+}
+
+TEST_F(BeamTest, ModelsOfAnEnsembleShareTheirTokens) {
+  ModelSpec wide = spec(), decoder = gpt2_spec(5, 12, 8, 1, 2), shorter = spec();
+  wide.vocab_size = 6;
+  shorter.context = 11;
+  const std::pair<const ModelSpec*, const char*> others[] = {
+      {&wide, "vocab_size"}, {&decoder, "decoder"}, {&shorter, "context"}};
+  for (const auto& [other, says] : others) {
+    const Transformer model(*other);
+    testing::expect_error([&] { Ensemble({&model_, &model}); }, {"ensemble: model 2", says});
   }
 }
 

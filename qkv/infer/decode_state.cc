@@ -1,0 +1,104 @@
+#include "qkv/infer/decode_state.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace qkv {
+
+DecodeState::DecodeState(const Transformer& model, int64_t sequences)
+    : model_(&model), lengths_(sequences, 0), states_(model.make_states(sequences)) {}
+
+DecodeState::DecodeState(const Transformer& model, const Sources& sources)
+    : DecodeState(model, static_cast<int64_t>(sources.ids.size())) {
+  features_ = sources.features;
+  const int64_t longest = model.spec().encoder_spec().longest();
+  std::vector<int32_t> flat, lengths;
+  for (const auto& s : sources.ids) {
+    check(!s.empty(), "decode: source {} is empty: expected at least one token", lengths.size());
+    check(static_cast<int64_t>(s.size()) <= longest, "decode: source {} has {} tokens, the context is {}",
+          lengths.size(), s.size(), longest);
+    flat.insert(flat.end(), s.begin(), s.end());
+    lengths.push_back(static_cast<int32_t>(s.size()));
+  }
+  source_ = Tensor::of({static_cast<int64_t>(flat.size())}, flat);
+  source_layout_ = Layout::of(lengths);
+}
+
+Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens,
+                           std::span<const int32_t> prefixes) {
+  const NoGrad guard;
+  check(static_cast<int64_t>(tokens.size()) == sequences(), "decode: {} sequences, got tokens of {}",
+        sequences(), tokens.size());
+  std::vector<int32_t> flat, counts;
+  for (size_t s = 0; s < tokens.size(); ++s) {
+    check(!tokens[s].empty(), "decode: sequence {} got no token", s);
+    check(lengths_[s] + static_cast<int64_t>(tokens[s].size()) <= model_->spec().longest(),
+          "decode: sequence {} would have {} tokens, the context is {}", s, lengths_[s] + tokens[s].size(),
+          model_->spec().longest());
+    flat.insert(flat.end(), tokens[s].begin(), tokens[s].end());
+    counts.push_back(static_cast<int32_t>(tokens[s].size()));
+  }
+  ModelInput input{
+      Tensor::of({std::ssize(flat)}, flat), Layout::of(counts, lengths_), {}, source_, source_layout_};
+  input.features = features_;
+  if (model_->spec().order == Order::prefix) {
+    const auto fresh = std::count(lengths_.begin(), lengths_.end(), 0);
+    check(fresh == 0 || fresh == sequences(), "decode: the prompts of a prefix LM are read at the same time");
+    if (fresh > 0)
+      input.ranks =
+          prefix_ranks(input.layout, prefixes.empty() ? std::span<const int32_t>(counts) : prefixes);
+  }
+  Tensor hidden = model_->hidden(input, {}, states_);
+  source_ = features_ = Tensor();
+  for (size_t s = 0; s < counts.size(); ++s) lengths_[s] += counts[s];
+  return hidden;
+}
+
+Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens,
+                            std::span<const int32_t> prefixes) {
+  const NoGrad guard;
+  const Tensor hidden = extend(tokens, prefixes);
+  if (hidden.dim(0) == sequences()) return model_->logits(hidden);
+  // Only the last token of each sequence needs logits.
+  Tensor last = Tensor::empty({sequences(), hidden.width()}, hidden.dtype());
+  const auto bytes = static_cast<size_t>(hidden.width() * size_of(hidden.dtype()));
+  int64_t end = 0;
+  for (int64_t s = 0; s < sequences(); ++s) {
+    end += static_cast<int64_t>(tokens[s].size());
+    std::memcpy(static_cast<std::byte*>(last.raw()) + s * bytes,
+                static_cast<const std::byte*>(hidden.raw()) + (end - 1) * bytes, bytes);
+  }
+  return model_->logits(last);
+}
+
+DecodeState DecodeState::fork() const {
+  DecodeState copy(*model_, 0);
+  copy.lengths_ = lengths_;
+  copy.source_ = source_;
+  copy.features_ = features_;
+  copy.source_layout_ = source_layout_;
+  copy.states_.clear();
+  for (const auto& s : states_) copy.states_.push_back(s ? s->fork() : nullptr);
+  return copy;
+}
+
+void DecodeState::reorder(std::span<const int32_t> sources) {
+  check(!source_.defined(), "reorder: the sources are not encoded yet");
+  std::vector<int32_t> lengths;
+  for (const int32_t s : sources) {
+    check(s >= 0 && s < sequences(), "reorder: no sequence {}", s);
+    lengths.push_back(lengths_[s]);
+  }
+  for (const auto& s : states_)
+    if (s) s->reorder(sources);
+  lengths_ = std::move(lengths);
+}
+
+void DecodeState::truncate(int64_t sequence, int64_t length) {
+  check(sequence >= 0 && sequence < sequences(), "truncate: no sequence {}", sequence);
+  for (const auto& s : states_)
+    if (s) s->truncate(sequence, length);
+  lengths_[sequence] = static_cast<int32_t>(length);
+}
+
+}  // namespace qkv

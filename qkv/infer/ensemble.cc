@@ -1,0 +1,74 @@
+#include "qkv/infer/ensemble.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "qkv/base/parallel.h"
+#include "qkv/kernels/kernels.h"
+
+namespace qkv {
+
+Ensemble::Ensemble(std::vector<const Transformer*> models) : models_(std::move(models)) {
+  check(!models_.empty(), "ensemble: expected at least one model");
+  const ModelSpec& first = spec();
+  for (size_t i = 1; i < models_.size(); ++i) {
+    const ModelSpec& s = models_[i]->spec();
+    check(s.architecture == first.architecture, "ensemble: model {} is an {}, the first an {}", i + 1,
+          name_of(s.architecture), name_of(first.architecture));
+    check(s.order == first.order, "ensemble: model {} reads in the order {}, the first in {}", i + 1,
+          name_of(s.order), name_of(first.order));
+    const auto same = [&](const char* what, int64_t got, int64_t want) {
+      check(got == want, "ensemble: model {} has {} {}, the first {}", i + 1, what, got, want);
+    };
+    same("vocab_size", s.vocab_size, first.vocab_size);
+    same("source_vocab_size", s.source_vocab_size, first.source_vocab_size);
+    same("context", s.context, first.context);
+    same("tokens at most", s.longest(), first.longest());
+  }
+}
+
+EnsembleState::EnsembleState(const Ensemble& models, int64_t sequences) {
+  for (const Transformer* model : models.models()) states_.emplace_back(*model, sequences);
+}
+
+EnsembleState::EnsembleState(const Ensemble& models, const Sources& sources) {
+  for (const Transformer* model : models.models()) states_.emplace_back(*model, sources);
+}
+
+Tensor EnsembleState::advance(const std::vector<std::vector<int32_t>>& tokens,
+                              std::span<const int32_t> prefixes) {
+  std::vector<Tensor> logits;
+  for (DecodeState& state : states_) logits.push_back(state.advance(tokens, prefixes));
+  if (logits.size() == 1) return logits.front();
+  const int64_t vocab = logits[0].width();
+  Tensor out = Tensor::empty({logits[0].rows(), vocab}, DType::f32);
+  const auto share = 1 / static_cast<float>(logits.size());
+  parallel_for(out.rows(), 1, [&](int64_t row, int64_t end) {
+    std::vector<const float*> z(logits.size());
+    std::vector<float> log_z(logits.size());
+    for (; row < end; ++row) {
+      for (size_t m = 0; m < logits.size(); ++m) {
+        z[m] = logits[m].data<float>() + row * vocab;
+        log_z[m] = static_cast<float>(kernels().log_sum_exp(vocab, z[m]));
+      }
+      float* to = out.mutable_data<float>() + row * vocab;
+      for (int64_t v = 0; v < vocab; ++v) {
+        float most = z[0][v] - log_z[0], sum = 0;
+        for (size_t m = 1; m < z.size(); ++m) most = std::max(most, z[m][v] - log_z[m]);
+        for (size_t m = 0; m < z.size(); ++m) sum += std::exp(z[m][v] - log_z[m] - most);
+        to[v] = most + std::log(sum * share);
+      }
+    }
+  });
+  return out;
+}
+
+void EnsembleState::reorder(std::span<const int32_t> sources) {
+  for (DecodeState& state : states_) state.reorder(sources);
+}
+
+void EnsembleState::truncate(int64_t sequence, int64_t length) {
+  for (DecodeState& state : states_) state.truncate(sequence, length);
+}
+
+}  // namespace qkv
