@@ -24,9 +24,13 @@ namespace {
 struct Use {
   const CLI::Option* option;
   std::vector<std::string> kinds;
+  std::vector<std::string> restoring = {};  // and those for which it needs --objective
 };
 
 struct Options : EvalOptions {
+  std::string objective;  // of a model that restores texts; empty: pairs
+  double span_length = SpanCorruption().mean_length;
+  bool keep_order = false;
   std::vector<Use> uses;
 };
 
@@ -53,10 +57,18 @@ std::string kind_of(const ModelSpec& spec) {
 // An option that means nothing to this model is a mistake, not a wish to be ignored.
 void expect_fitting(const Options& o, const ModelSpec& spec) {
   const std::string kind = kind_of(spec);
-  for (const Use& use : o.uses)
-    if (use.option->count() > 0 && std::find(use.kinds.begin(), use.kinds.end(), kind) == use.kinds.end())
-      throw UsageError(fmt::format("{}: only for {}; {} is {}", use.option->get_name(),
-                                   fmt::join(use.kinds, " or "), o.dir, kind));
+  for (const Use& use : o.uses) {
+    if (use.option->count() == 0) continue;
+    const std::string name = use.option->get_name();
+    if (std::ranges::find(use.restoring, kind) != use.restoring.end()) {
+      if (o.objective.empty())
+        throw UsageError(fmt::format("{}: {} is {}: it goes with --objective here", name, o.dir, kind));
+    } else if (std::ranges::find(use.kinds, kind) == use.kinds.end()) {
+      std::vector<std::string> all = use.kinds;
+      all.insert(all.end(), use.restoring.begin(), use.restoring.end());
+      throw UsageError(fmt::format("{}: only for {}; {} is {}", name, fmt::join(all, " or "), o.dir, kind));
+    }
+  }
 }
 
 void print_losses(const Evaluation& e, const char* of) {
@@ -70,10 +82,16 @@ void print_losses(const Evaluation& e, const char* of) {
 // Loss of the targets, and BLEU of what the model writes itself.
 void run_on_pairs(const Options& o, const TextModel& m) {
   const SequenceModel sequence = sequence_model(m, o.dir);
+  if (o.target.empty() && !is_of_rows(o.data))
+    throw UsageError(
+        fmt::format("{}: expected rows (.tsv, .csv, .jsonl) of sources and targets, or --target with "
+                    "the targets of these lines, or --objective with how a text is to be restored",
+                    o.data));
   const PairTexts texts =
       read_pairs({o.data}, o.target.empty() ? std::vector<std::string>{} : std::vector{o.target}, o.columns);
   check(!texts.source.empty(), "{}: there is no pair", o.data);
   const Evaluation e = evaluate(*m.model, tokenize_pairs(texts, m.tokenizer), sequence.ends, o.batch_tokens);
+  expect_uncut(o, m, e.cut, "sources or targets");
   BeamOptions beam = m.beam;
   if (o.beams > 0) beam.beams = o.beams;
   if (texts.left_out > 0)
@@ -125,6 +143,39 @@ void run_on_pairs(const Options& o, const TextModel& m) {
   fmt::print("exact match         {:.2f}% of {}\n", 100 * matches, sources.size());
 }
 
+// The text of --data, by the options that say which of it.
+TokenStream stream_of(const Options& o, const TextModel& m) {
+  DataConfig data = o.columns;
+  data.separator = o.separator;
+  if (data.text_column.empty()) data.text_column = DataConfig().text_column;
+  return tokenize_file(o.data, data, m.tokenizer);
+}
+
+// Loss of what is written where spans were taken away, or for a text that was noised.
+void run_on_restored(const Options& o, const TextModel& m) {
+  const SequenceEnds ends = sequence_model(m, o.dir).ends;
+  Restoration r = o.restoration;
+  r.objective = objective_from_name(o.objective);
+  r.spans.mean_length = r.noise.mean_length = o.span_length;
+  r.noise.permute = !o.keep_order;
+  r = restoration_for(m.tokenizer, std::move(r));
+  const TokenStream stream = stream_of(o, m);
+  const std::vector<Piece> pieces = pieces_of(stream, restorable_tokens(m.model->spec(), r));
+  check(!pieces.empty(), "{}: there is no token to restore", o.data);
+  const Evaluation e = evaluate_restored(*m.model, stream, pieces, r, ends, o.batch_tokens, o.mask_seed);
+  if (o.json) {
+    const OrderedJson out = {{"loss", e.loss()},           {"perplexity", e.perplexity()},
+                             {"written", e.tokens},        {"tokens", stream.size()},
+                             {"sequences", pieces.size()}, {"objective", o.objective},
+                             {"seed", o.mask_seed}};
+    std::printf("%s\n", out.dump().c_str());
+    return;
+  }
+  fmt::print("loss                {:.4f} nats a written token ({} for {} tokens in {} sequences)\n", e.loss(),
+             e.tokens, stream.size(), pieces.size());
+  fmt::print("perplexity          {:.2f}\n", e.perplexity());
+}
+
 // Loss of what the assistant says, where a decoder is given conversations; whether it was.
 bool run_on_conversations(const Options& o, const TextModel& m) {
   if (!o.data.ends_with(".jsonl")) return false;
@@ -133,6 +184,7 @@ bool run_on_conversations(const Options& o, const TextModel& m) {
   const std::vector<Conversation> all = read_conversations({o.data});
   const Evaluation e = evaluate(
       *m.model, encode_conversations(all, *chat, m.tokenizer, m.model->spec().longest()), o.batch_tokens);
+  expect_uncut(o, m, e.cut, "conversations");
   check(e.tokens > 0, "{}: nothing to predict", o.data);
   if (o.json) {
     const OrderedJson out = {{"loss", e.loss()},
@@ -159,13 +211,11 @@ void run(const Options& o) {
   expect_fitting(o, m.model->spec());
   const ModelSpec& spec = m.model->spec();
   if (spec.architecture == Architecture::encoder || spec.output != Output::tokens) return eval_encoder(o, m);
+  if (!o.objective.empty()) return run_on_restored(o, m);
   if (spec.architecture == Architecture::encoder_decoder || holds_pairs(o, m)) return run_on_pairs(o, m);
   if (run_on_conversations(o, m)) return;
   const auto& model = m.model;
-  DataConfig data = o.columns;
-  data.separator = o.separator;
-  if (data.text_column.empty()) data.text_column = DataConfig().text_column;
-  const TokenStream stream = tokenize_file(o.data, data, m.tokenizer);
+  const TokenStream stream = stream_of(o, m);
   check(stream.size() >= 2, "{}: too short: nothing to predict", o.data);
   const Evaluation e = evaluate(*model, stream, o.batch);
   check(e.tokens > 0, "{}: nothing to predict: every document has one token", o.data);
@@ -184,6 +234,12 @@ void run(const Options& o) {
 
 }  // namespace
 
+void expect_uncut(const EvalOptions& o, const TextModel& m, int64_t cut, const char* what) {
+  check(!o.strict || cut == 0,
+        "{}: {} {} are longer than the model's {} tokens (without --strict they are cut)", o.data, cut, what,
+        m.model->spec().context);
+}
+
 void add_eval_command(CLI::App& app) {
   auto o = std::make_shared<Options>();
   // Of rows, the defaults depend on the model.
@@ -194,12 +250,18 @@ void add_eval_command(CLI::App& app) {
   const std::vector<std::string> language = {"a language model", "a prefix LM"},
                                  pairs = {"an encoder-decoder", "a prefix LM", "a language model"},
                                  tagger = {"a tagger"}, hidden = {"a masked language model"},
+                                 writers = {"an encoder-decoder", "a prefix LM"},
+                                 cut = {"an encoder-decoder", "a prefix LM", "a language model",
+                                        "a classifier",       "a tagger",    "a model that finds answers"},
                                  rows = {"a classifier", "a model that finds answers"},
                                  texts = {"a language model", "a prefix LM", "a masked language model"};
   std::vector<std::string> rows_or_texts = rows;
   rows_or_texts.insert(rows_or_texts.end(), texts.begin(), texts.end());
-  const auto only = [&](CLI::Option* option, const std::vector<std::string>& kinds) {
-    o->uses.push_back({option, kinds});
+  std::vector<std::string> of_columns = rows_or_texts;
+  of_columns.emplace_back("an encoder-decoder");
+  const auto only = [&](CLI::Option* option, const std::vector<std::string>& kinds,
+                        const std::vector<std::string>& restoring = {}) {
+    o->uses.push_back({option, kinds, restoring});
     return option;
   };
   c->add_option("DIR", o->dir, "Model directory or run")->required();
@@ -219,7 +281,7 @@ void add_eval_command(CLI::App& app) {
   only(
       c->add_option("--text-column", o->columns.text_column,
                     "Of rows: the text to read or to classify, or the question (default: text, or question)"),
-      rows_or_texts);
+      rows_or_texts, {"an encoder-decoder"});
   only(c->add_option(
            "--second-column", o->columns.second_column,
            "Of rows: the other text of a pair, or where the answer stands (default: none, or context)"),
@@ -230,7 +292,7 @@ void add_eval_command(CLI::App& app) {
   only(
       c->add_option("--columns", o->columns.columns, "Names of the columns of a file without a header: a,b,c")
           ->delimiter(','),
-      rows_or_texts);
+      of_columns);
   only(c->add_option("--word-column", o->columns.word_column,
                      "Of tagged words, from 1 (default: 1, of .conllu 2)")
            ->check(CLI::Range(1, 1000)),
@@ -243,20 +305,47 @@ void add_eval_command(CLI::App& app) {
            ->capture_default_str()
            ->check(CLI::Range(0.001, 0.9)),
        hidden);
-  only(c->add_option("--mask-seed", o->mask_seed, "Chooses them (default: as in the validation of a run)"),
-       hidden);
+  only(c->add_option("--mask-seed", o->mask_seed,
+                     "Chooses them, or what is to be restored (default: as in the validation of a run)"),
+       hidden, writers);
+  only(c->add_option("--objective", o->objective,
+                     "Judge how a plain text is restored: span_corruption or denoise, as the model learnt it")
+           ->check(CLI::IsMember({"span_corruption", "denoise"})),
+       writers);
+  only(c->add_option("--span-density", o->restoration.spans.density,
+                     "Of span_corruption: part that is taken away")
+           ->capture_default_str()
+           ->check(CLI::Range(0.001, 0.9)),
+       {}, writers);
+  const auto span_length = c->add_option("--span-length", o->span_length, "Of both: mean tokens of a span")
+                               ->capture_default_str()
+                               ->check(CLI::Range(1.0, 1000.0));
+  only(span_length, {}, writers);
+  only(c->add_option("--infill", o->restoration.noise.infill, "Of denoise: part that spans take away")
+           ->capture_default_str()
+           ->check(CLI::Range(0.0, 0.9)),
+       {}, writers);
+  only(c->add_option("--deletion", o->restoration.noise.deletion,
+                     "Of denoise: part of the rest that is left out")
+           ->capture_default_str()
+           ->check(CLI::Range(0.0, 0.9)),
+       {}, writers);
+  only(c->add_flag("--keep-order", o->keep_order, "Of denoise: sentences stay in their order"), {}, writers);
   only(
       c->add_option("--beams", o->beams,
                     "Hypotheses that are followed for BLEU (default: 4, or what generation_config.json says)")
           ->check(CLI::Range(1, 1024)),
       pairs);
-  only(c->add_option("--separator", o->separator, "Divides a text file into documents"), texts);
+  only(c->add_option("--separator", o->separator, "Divides a text file into documents"), texts,
+       {"an encoder-decoder"});
   only(c->add_option("--batch", o->batch, "Windows at a time")->check(CLI::Range(1, 100000)), language);
   c->add_option("--batch-tokens", o->batch_tokens, "Tokens at a time, of all other models")
       ->capture_default_str()
       ->check(CLI::Range(2, 1 << 24));
   c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
       ->check(CLI::IsMember({"f32", "bf16"}));
+  only(c->add_flag("--strict", o->strict, "Refuse texts beyond the model's length instead of cutting them"),
+       cut);
   c->add_flag("--json", o->json, "Print one JSON object");
   c->footer(
       "A language model predicts the text in windows of its context that do not overlap. Of an "

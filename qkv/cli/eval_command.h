@@ -6,6 +6,7 @@
 #include "qkv/api/text_model.h"
 #include "qkv/data/masking.h"
 #include "qkv/train/config.h"
+#include "qkv/train/restored_text.h"
 
 namespace qkv {
 
@@ -14,9 +15,13 @@ struct EvalOptions {
   DataConfig columns;
   int64_t batch = 16, beams = 0, batch_tokens = 4096;
   Masking masking;
+  Restoration restoration;
   uint64_t mask_seed = 0;
-  bool json = false;
+  bool json = false, strict = false;
 };
+
+// Refuses texts that were cut where o.strict. `what`: of them, so many.
+void expect_uncut(const EvalOptions& o, const TextModel& m, int64_t cut, const char* what);
 
 // Prints how well an encoder finds classes, tags, answers, or hidden tokens.
 void eval_encoder(const EvalOptions& o, const TextModel& m);

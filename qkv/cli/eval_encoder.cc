@@ -72,10 +72,12 @@ void eval_labelled(const EvalOptions& o, const TextModel& m) {
   }
   const std::vector<Example> examples = read_examples({o.data}, columns, spec.output);
   const Evaluation e = evaluate(*m.model, m.tokenizer, examples, o.batch_tokens);
+  expect_uncut(o, m, e.cut, "examples");
   const bool tags = spec.output == Output::token_classes, span = spec.output == Output::span;
   if (o.json) {
     OrderedJson out = {{"loss", e.loss()}};
     for (const auto& [name, value] : e.scores) out[name] = value;
+    if (!span) out["micro_f1"] = e.confusion.micro_f1();
     if (tags) {
       out["chunk_precision"] = e.chunks.precision();
       out["chunk_recall"] = e.chunks.recall();
@@ -92,6 +94,7 @@ void eval_labelled(const EvalOptions& o, const TextModel& m) {
   rows.push_back(
       {"loss", fmt::format("{:.4f}", e.loss()), fmt::format("nats {}", tags ? "a word" : "an example")});
   for (const auto& [name, value] : e.scores) rows.push_back({name, score_text(name, value), ""});
+  if (!span) rows.push_back({"micro_f1", percent(e.confusion.micro_f1()), ""});
   std::string out;
   for (const auto& row : rows)
     out += fmt::format("{:<12}  {}{}{}\n", row[0], row[1], row[2].empty() ? "" : " ", row[2]);

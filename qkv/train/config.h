@@ -62,6 +62,8 @@ struct DataConfig {
   double max_ratio = 0;
   uint64_t split_seed = 1;  // of which examples are taken for validation and test
   bool cache = true;        // keep the tokens of a text for the next run (corpus.h)
+
+  bool operator==(const DataConfig&) const = default;
 };
 
 // [tokenizer]: an existing one, or how to train one.

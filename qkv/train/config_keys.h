@@ -66,6 +66,14 @@ void visit_files(DataConfig& d, Visitor& v) {
   v({"prefix", "stands before each source, e.g. \"translate: \""}, d.prefix);
   v({"text_column", "of rows: the text to read or to classify; the question", "text, of answers question"},
     d.text_column);
+  v({"second_column", "of rows: the other text of a pair; where the answer stands",
+     "(none), of answers context"},
+    d.second_column);
+  v({"label_column", "of rows: the class; the answer", "label, of answers answer"}, d.label_column);
+  v({"columns", "names of the columns of files without a header"}, d.columns);
+  v({"word_column", "of tagged words, from 1; 0: 1, of .conllu 2"}, d.word_column, Range<int64_t>{0, 1000});
+  v({"tag_column", "of tagged words, from 1; 0: the last, of .conllu 4"}, d.tag_column,
+    Range<int64_t>{0, 1000});
   v({"deduplicate", "of training texts, pairs and examples that are the same keep the first"}, d.deduplicate);
   v({"min_characters", "leave out of training shorter documents, and pairs with a shorter side"},
     d.min_characters, Range<int64_t>{0, int64_t{1} << 40});
@@ -83,15 +91,6 @@ template <typename Visitor>
 void visit(TrainConfig& c, Visitor& v) {
   v.section("data");
   visit_files(c.data, v);
-  v({"second_column", "of rows: the other text of a pair; where the answer stands",
-     "(none), of answers context"},
-    c.data.second_column);
-  v({"label_column", "of rows: the class; the answer", "label, of answers answer"}, c.data.label_column);
-  v({"columns", "names of the columns of files without a header"}, c.data.columns);
-  v({"word_column", "of tagged words, from 1; 0: 1, of .conllu 2"}, c.data.word_column,
-    Range<int64_t>{0, 1000});
-  v({"tag_column", "of tagged words, from 1; 0: the last, of .conllu 4"}, c.data.tag_column,
-    Range<int64_t>{0, 1000});
   v({"test", "examples that the best model is judged by at the end"}, c.data.test);
   v({"test_fraction", "of the training examples, where test is empty"}, c.data.test_fraction,
     Range<double>{0, 0.9});

@@ -32,11 +32,14 @@ void settle_objective(TrainConfig& c, const Given& given, const std::string& pat
   expect_carried(a, c.objective, "train.objective", path);
   for (MixedSet& set : c.mix)
     if (!given("mix." + set.name + ".objective")) set.objective = c.objective;
-  if (c.objective == Objective::answer) {
-    if (!given("data.text_column")) c.data.text_column = "question";
-    if (!given("data.second_column")) c.data.second_column = "context";
-    if (!given("data.label_column")) c.data.label_column = "answer";
-  }
+  const auto settle_columns = [&](DataConfig& d, const std::string& section) {
+    if (!given(section + ".text_column")) d.text_column = "question";
+    if (!given(section + ".second_column")) d.second_column = "context";
+    if (!given(section + ".label_column")) d.label_column = "answer";
+  };
+  if (c.objective == Objective::answer && c.mix.empty()) settle_columns(c.data, "data");
+  for (MixedSet& set : c.mix)
+    if (set.objective == Objective::answer) settle_columns(set.data, "mix." + set.name);
 }
 
 // What the objective asks of the order in which tokens see each other.
@@ -310,6 +313,21 @@ void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& obj
           d.min_characters);
   only_for({next_token, masked, permutation, span_corruption, denoise}, objectives, section + ".separator",
            d.separator.empty(), path);
+  only_for({classify, answer, embed}, objectives, section + ".second_column", d.second_column.empty(), path);
+  only_for({classify, answer}, objectives, section + ".label_column", d.label_column == none.label_column,
+           path);
+  only_for({next_token, masked, permutation, span_corruption, denoise, sequence_to_sequence, classify, answer,
+            embed},
+           objectives, section + ".columns", d.columns.empty(), path);
+  only_for({tag}, objectives, section + ".word_column", d.word_column == 0, path);
+  only_for({tag}, objectives, section + ".tag_column", d.tag_column == 0, path);
+}
+
+// Of each kind are the sets of a mixture: what a model with one head can learn together.
+int kind_of(Objective o) {
+  using enum Objective;
+  if (o == classify || o == tag || o == answer || o == embed) return 1 + static_cast<int>(o);
+  return 0;
 }
 
 // What is mixed has one kind of model and of output, and its files in sections of their own.
@@ -317,9 +335,13 @@ void expect_fitting_mix(const TrainConfig& c, const std::string& path) {
   using enum Objective;
   const DataConfig& d = c.data;
   if (c.mix.empty()) return;
-  if (!d.train.empty() || !d.valid.empty() || !d.train_target.empty() || !d.valid_target.empty() ||
-      !d.separator.empty() || !d.prefix.empty() || d.deduplicate || d.min_characters > 0 ||
-      d.max_characters > 0 || d.max_ratio > 0)
+  if (!d.test.empty() || d.test_fraction > 0 || d.folds > 0)
+    usage("{}: data.{}: only for one data set: a mixture is judged by what it validates", path,
+          d.folds > 0 ? "folds" : "test");
+  DataConfig of_all;
+  of_all.cache = d.cache;
+  of_all.split_seed = d.split_seed;
+  if (d != of_all)
     usage("{}: data: its files and how they are read stand in [mix.NAME] where data sets are mixed", path);
   if (c.best_by != "auto" && c.best_by != "loss")
     usage("{}: train.best_by: \"{}\" is of one data set: a mixture's best model is told by its loss", path,
@@ -327,15 +349,19 @@ void expect_fitting_mix(const TrainConfig& c, const std::string& path) {
   if (c.tokenizer.separate || !c.tokenizer.source_path.empty())
     usage("{}: tokenizer.{}: data sets that are mixed share one vocabulary", path,
           c.tokenizer.separate ? "separate" : "source_path");
-  const auto expect_mixable = [&](Objective o, const std::string& key) {
-    if (o == chat) usage("{}: {}: conversations are learnt in a run of their own", path, key);
-    if (o == classify || o == tag || o == answer || o == embed)
-      usage("{}: {}: {} has a head of its own and cannot be mixed", path, key, name_of(o));
-  };
-  expect_mixable(c.objective, "train.objective");
+  const auto first_chat =
+      std::ranges::find_if(c.mix, [](const MixedSet& set) { return set.objective == chat; });
+  const std::string template_of_first = first_chat == c.mix.end() ? "" : first_chat->data.chat_template;
   for (const MixedSet& set : c.mix) {
     const std::string section = "mix." + set.name;
-    expect_mixable(set.objective, section + ".objective");
+    if (kind_of(set.objective) != kind_of(c.objective))
+      usage("{}: {}.objective: {} has another head than train.objective = {}: it cannot be mixed with it",
+            path, section, name_of(set.objective), name_of(c.objective));
+    if (set.objective == chat && c.model.order != Order::stack)
+      usage("{}: {}.objective: conversations are mixed with next_token alone", path, section);
+    if (set.objective == chat && set.data.chat_template != template_of_first)
+      usage("{}: {}.chat_template: '{}' is not that of the other conversations, '{}': a model has one", path,
+            section, set.data.chat_template, template_of_first);
     expect_carried(c.model.architecture, set.objective, section + ".objective", path);
     if ((set.objective == permutation) != (c.model.order == Order::permuted))
       usage("{}: {}.objective: {} has another order of tokens than {}", path, section, name_of(set.objective),
@@ -349,7 +375,7 @@ void expect_fitting_mix(const TrainConfig& c, const std::string& path) {
 void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   using enum Objective;
   const TrainConfig defaults;
-  const DataConfig &d = c.data, &none = defaults.data;
+  const DataConfig& d = c.data;
   std::vector<Objective> objectives = {c.objective};
   if (!c.mix.empty()) objectives.clear();
   for (const MixedSet& set : c.mix) objectives.push_back(set.objective);
@@ -358,12 +384,6 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   };
   expect_fitting_mix(c, path);
   expect_fitting_files(d, objectives, "data", path);
-  only_for({classify, answer, embed}, "data.second_column", d.second_column.empty());
-  only_for({classify, answer}, "data.label_column", d.label_column == none.label_column);
-  only_for({next_token, masked, permutation, span_corruption, denoise, classify, answer, embed},
-           "data.columns", d.columns.empty());
-  only_for({tag}, "data.word_column", d.word_column == 0);
-  only_for({tag}, "data.tag_column", d.tag_column == 0);
   only_for({classify, tag, answer}, "data.test", d.test.empty());
   only_for({classify, tag, answer}, "data.test_fraction", d.test_fraction == 0);
   only_for({classify, tag, answer}, "data.folds", d.folds == 0);

@@ -335,7 +335,7 @@ PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<st
     }
     size_t from = 0, to = 0;
     for_each_row(
-        files[f], {},
+        files[f], data.columns,
         [&](const Table& head) {
           from = head.column(data.source_column);
           to = head.column(data.target_column);

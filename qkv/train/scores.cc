@@ -61,6 +61,15 @@ double ConfusionMatrix::macro_f1() const {
   return ratio(sum, static_cast<double>(present));
 }
 
+double ConfusionMatrix::micro_f1() const {
+  int64_t right = 0, found = 0;
+  for (int64_t c = 0; c < classes; ++c) {
+    right += count[c * classes + c];
+    found += predicted(c);
+  }
+  return ratio(2 * static_cast<double>(right), static_cast<double>(total() + found));
+}
+
 double ConfusionMatrix::matthews() const {
   double right = 0, both = 0, gold_squares = 0;
   const auto n = static_cast<double>(total());

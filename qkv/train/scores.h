@@ -31,6 +31,9 @@ struct ConfusionMatrix {
   double f1(int64_t c) const;
   // The mean over the classes that occur in either.
   double macro_f1() const;
+  // Of all decisions together: the accuracy, unless some were missed, which are not found but not taken for
+  // another class either.
+  double micro_f1() const;
   // The correlation of gold and predicted, in [-1, 1] (Matthews 1975; of several classes Gorodkin 2004).
   double matthews() const;
 };

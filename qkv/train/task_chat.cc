@@ -24,10 +24,10 @@ Form form_of(const TrainConfig& config, const Origin* given) {
   if (const std::string& file = config.data.chat_template; !file.empty()) {
     std::string text = read_file(file);
     text::ChatTemplate chat(text, file);
-    if (given != nullptr) chat.name_special_tokens(given->dir);
+    if (given != nullptr && !given->dir.empty()) chat.name_special_tokens(given->dir);
     return {std::move(chat), std::move(text)};
   }
-  if (given != nullptr)
+  if (given != nullptr && !given->dir.empty())
     if (auto chat = chat_template_of(given->dir)) return {std::move(*chat), ""};
   return {text::ChatTemplate(kChatMl, "ChatML"), kChatMl};
 }
@@ -142,6 +142,14 @@ class Chat : public TaskOfSequences {
 };
 
 }  // namespace
+
+std::vector<std::string> chat_texts(const TrainConfig& config, const Origin* given) {
+  const Form form = form_of(config, given);
+  std::vector<std::string> texts;
+  for (const Conversation& c : ConversationSplit(config.data).train)
+    texts.push_back(written(c, form.chat).text);
+  return texts;
+}
 
 std::unique_ptr<Task> make_chat(const TrainConfig& config, const Origin* given) {
   ConversationSplit data(config.data);

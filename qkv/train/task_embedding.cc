@@ -28,6 +28,16 @@ std::vector<TextPair> read_text_pairs(const std::vector<std::string>& files, con
   return out;
 }
 
+// What is learnt from, and what it is judged by.
+std::pair<std::vector<TextPair>, std::vector<TextPair>> train_and_valid_texts(const DataConfig& data) {
+  std::vector<TextPair> train = read_text_pairs(data.train, data), valid;
+  if (!data.valid.empty()) return {std::move(train), read_text_pairs(data.valid, data)};
+  const auto keep = static_cast<int64_t>(static_cast<double>(train.size()) * (1 - data.valid_fraction));
+  valid.assign(train.begin() + keep, train.end());
+  train.resize(keep);
+  return {std::move(train), std::move(valid)};
+}
+
 class Embedding : public TaskOfSequences {
  public:
   Embedding(const TrainConfig& config, text::Tokenizer tokenizer, const std::vector<TextPair>& train,
@@ -115,17 +125,16 @@ class Embedding : public TaskOfSequences {
 
 }  // namespace
 
+std::vector<std::string> embedding_texts(const TrainConfig& config) {
+  std::vector<std::string> texts;
+  for (const TextPair& p : train_and_valid_texts(config.data).first)
+    texts.insert(texts.end(), {p.first, p.second});
+  return texts;
+}
+
 std::unique_ptr<Task> make_embedding(const TrainConfig& config, const Origin* given) {
-  std::vector<TextPair> train = read_text_pairs(config.data.train, config.data), valid;
-  if (config.data.valid.empty()) {
-    const auto keep =
-        static_cast<int64_t>(static_cast<double>(train.size()) * (1 - config.data.valid_fraction));
-    valid.assign(train.begin() + keep, train.end());
-    train.resize(keep);
-  } else {
-    valid = read_text_pairs(config.data.valid, config.data);
-  }
-  const auto trained = [&] {
+  const auto [train, valid] = train_and_valid_texts(config.data);
+  const auto trained = [&, &train = train] {
     std::vector<std::string_view> texts;
     for (const TextPair& p : train) texts.insert(texts.end(), {p.first, p.second});
     try {

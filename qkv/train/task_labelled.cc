@@ -46,9 +46,10 @@ struct ExampleSplit {
 
 class Labelled : public TaskOfSequences {
  public:
-  Labelled(const TrainConfig& config, text::Tokenizer tokenizer, ExampleSplit examples)
+  Labelled(const TrainConfig& config, text::Tokenizer tokenizer, ExampleSplit examples,
+           std::vector<std::string> labels)
       : TaskOfSequences(config, std::move(tokenizer)), examples_(std::move(examples)), spec_(config.model) {
-    if (spec_.output != Output::span) find_labels();
+    if (spec_.output != Output::span) find_labels(std::move(labels));
     train_ = encoded(examples_.train);
     valid_ = encoded(examples_.valid);
     test_ = encoded(examples_.test);
@@ -134,7 +135,11 @@ class Labelled : public TaskOfSequences {
                  : labelled_batch(train_.stream, items);
   }
   // Those of validation and test, too: what training never shows is counted as not found.
-  void find_labels() {
+  void find_labels(std::vector<std::string> given) {
+    if (!given.empty()) {
+      spec_.labels = std::move(given);
+      return;
+    }
     std::vector<Example> all = examples_.train;
     const std::vector<std::string> taught = labels_of(all, spec_.output);
     for (const auto* more : {&examples_.valid, &examples_.test})
@@ -162,7 +167,19 @@ class Labelled : public TaskOfSequences {
 
 }  // namespace
 
-std::unique_ptr<Task> make_labelled(const TrainConfig& config, const Origin* given) {
+std::vector<std::string> labelled_texts(const TrainConfig& config) {
+  return texts_of(ExampleSplit(config).train);
+}
+
+std::vector<std::string> labels_of_files(const TrainConfig& config) {
+  if (config.model.output == Output::span) return {};
+  std::vector<std::string> files = config.data.train;
+  files.insert(files.end(), config.data.valid.begin(), config.data.valid.end());
+  return labels_of(read_examples(files, config.data, config.model.output), config.model.output);
+}
+
+std::unique_ptr<Task> make_labelled(const TrainConfig& config, const Origin* given,
+                                    const std::vector<std::string>& labels) {
   ExampleSplit examples(config);
   const auto trained = [&] {
     const std::vector<std::string> texts = texts_of(examples.train);
@@ -177,7 +194,7 @@ std::unique_ptr<Task> make_labelled(const TrainConfig& config, const Origin* giv
     }
   };
   text::Tokenizer tokenizer = tokenizer_for(config, given, trained);
-  return std::make_unique<Labelled>(config, std::move(tokenizer), std::move(examples));
+  return std::make_unique<Labelled>(config, std::move(tokenizer), std::move(examples), labels);
 }
 
 }  // namespace qkv

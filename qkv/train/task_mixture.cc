@@ -3,10 +3,15 @@
 #include <algorithm>
 
 #include "qkv/train/corpus.h"
+#include "qkv/train/examples.h"
 #include "qkv/train/tasks.h"
 
 namespace qkv {
 namespace {
+
+bool is_labelled(Objective o) {
+  return o == Objective::classify || o == Objective::tag || o == Objective::answer;
+}
 
 // What a data set alone would be trained with. Its micro-batches are asked for one by one.
 TrainConfig config_of(const TrainConfig& run, size_t part) {
@@ -16,6 +21,7 @@ TrainConfig config_of(const TrainConfig& run, size_t part) {
   c.objective = set.objective;
   c.data = set.data;
   c.data.cache = run.data.cache;
+  c.data.split_seed = run.data.split_seed;
   c.accumulate = 1;
   // Sets of equal sizes would otherwise be shuffled alike.
   constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;
@@ -23,18 +29,28 @@ TrainConfig config_of(const TrainConfig& run, size_t part) {
   return c;
 }
 
+// What goes wrong in a set is said to be its.
+template <typename F>
+void naming_set(const TrainConfig& config, size_t part, const F& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    fail("mix.{}: {}", config.mix[part].name, e.what());
+  }
+}
+
 class Mixture : public Task {
  public:
   Mixture(const TrainConfig& config, const Origin& shared)
       : Task(config, shared.tokenizer), counts_(config.mix.size(), 0) {
     for (const MixedSet& set : config.mix) total_weight_ += set.weight;
-    for (size_t p = 0; p < config.mix.size(); ++p) {
-      try {
-        parts_.push_back(make_task(config_of(config, p), &shared));
-      } catch (const Error& e) {
-        fail("mix.{}: {}", config.mix[p].name, e.what());
-      }
-    }
+    const std::vector<std::string> labels = labels_of_all();
+    for (size_t p = 0; p < config.mix.size(); ++p)
+      naming_set(config_, p, [&] {
+        const TrainConfig part = config_of(config_, p);
+        parts_.push_back(is_labelled(part.objective) ? make_labelled(part, &shared, labels)
+                                                     : make_task(part, &shared));
+      });
   }
 
   std::string data_text() const override {
@@ -50,6 +66,19 @@ class Mixture : public Task {
     for (const auto& part : parts_)
       if (std::vector<std::string> labels = part->labels(); !labels.empty()) return labels;
     return {};
+  }
+  // The sets' conversations are written alike.
+  std::string chat_template() const override {
+    for (const auto& part : parts_)
+      if (std::string text = part->chat_template(); !text.empty()) return text;
+    return {};
+  }
+  std::vector<int64_t> ends() const override {
+    std::vector<int64_t> all;
+    for (const auto& part : parts_)
+      for (const int64_t id : part->ends())
+        if (std::ranges::find(all, id) == all.end()) all.push_back(id);
+    return all;
   }
   std::string fingerprint() const override {
     std::string out;
@@ -111,6 +140,26 @@ class Mixture : public Task {
  private:
   static constexpr uint32_t kSite = 0x6d697874;  // "mixt"
 
+  // The classes of all sets: one head tells them apart.
+  std::vector<std::string> labels_of_all() const {
+    std::vector<Example> one_of_each;
+    for (size_t p = 0; p < config_.mix.size(); ++p)
+      if (is_labelled(config_.mix[p].objective))
+        naming_set(config_, p, [&] {
+          for (const std::string& label : labels_of_files(config_of(config_, p))) {
+            Example e;
+            e.label = label;
+            e.tags = {label};
+            one_of_each.push_back(std::move(e));
+          }
+        });
+    std::vector<std::string> labels = labels_of(one_of_each, config_.model.output);
+    check(labels.size() != 1 || config_.model.output != Output::sequence_classes,
+          "mix: all examples are of the class '{}': there is nothing to tell apart",
+          labels.empty() ? "" : labels[0]);
+    return labels;
+  }
+
   const std::string& name(size_t part) const { return config_.mix[part].name; }
   double share(size_t part) const { return config_.mix[part].weight / total_weight_; }
   template <typename F>
@@ -144,6 +193,20 @@ class Mixture : public Task {
   std::vector<int64_t> counts_;  // so many of each data set
 };
 
+// What a tokenizer of all sets learns from this one.
+TrainingTexts texts_of_set(const TrainConfig& part, const Origin* given) {
+  const auto texts = std::make_shared<std::vector<std::string>>();
+  if (is_labelled(part.objective))
+    *texts = labelled_texts(part);
+  else if (part.objective == Objective::embed)
+    *texts = embedding_texts(part);
+  else if (part.objective == Objective::chat)
+    *texts = chat_texts(part, given);
+  else
+    return training_texts(part);
+  return {{texts->begin(), texts->end()}, texts};
+}
+
 }  // namespace
 
 std::unique_ptr<Task> make_mixture(const TrainConfig& config, const Origin* given) {
@@ -153,7 +216,7 @@ std::unique_ptr<Task> make_mixture(const TrainConfig& config, const Origin* give
     std::vector<Objective> objectives;
     for (size_t p = 0; p < config.mix.size(); ++p) {
       const TrainConfig part = config_of(config, p);
-      sets.push_back(training_texts(part));
+      naming_set(config, p, [&] { sets.push_back(texts_of_set(part, given)); });
       all.insert(all.end(), sets.back().texts.begin(), sets.back().texts.end());
       objectives.push_back(part.objective);
     }

@@ -20,10 +20,18 @@ std::unique_ptr<Task> make_text_restoration(const TrainConfig& config, const Ori
 std::unique_ptr<Task> make_chat(const TrainConfig& config, const Origin* given);
 // Pairs of texts whose vectors should be near each other.
 std::unique_ptr<Task> make_embedding(const TrainConfig& config, const Origin* given);
-// Classes, tags and answers.
-std::unique_ptr<Task> make_labelled(const TrainConfig& config, const Origin* given);
+// Classes, tags and answers. `labels`: those of all data sets that are mixed; empty: what its own files have.
+std::unique_ptr<Task> make_labelled(const TrainConfig& config, const Origin* given,
+                                    const std::vector<std::string>& labels = {});
 // Several data sets in turn, each with an objective of its own.
 std::unique_ptr<Task> make_mixture(const TrainConfig& config, const Origin* given);
+
+// What these train a tokenizer on.
+std::vector<std::string> chat_texts(const TrainConfig& config, const Origin* given);
+std::vector<std::string> embedding_texts(const TrainConfig& config);
+std::vector<std::string> labelled_texts(const TrainConfig& config);
+// The classes or tags of a configuration's files; none of answers.
+std::vector<std::string> labels_of_files(const TrainConfig& config);
 
 // A task whose batches are sequences of like lengths, filled by tokens.
 class TaskOfSequences : public Task {

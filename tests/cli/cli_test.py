@@ -1015,6 +1015,14 @@ train.precision = "f32"
         cut = self.ok("eval", "run", "--data", "long.tsv")
         self.assertIn("1 sources or targets are longer", cut.err)
         self.assertNotIn("nats per character", cut.out)
+        self.refused("eval", "run", "--data", "long.tsv", "--strict", status=1, says=["long.tsv", "1 sources or targets", "--strict"])
+        self.ok("eval", "run", "--data", "odd.tsv", "--strict")
+        # A file without a header, in training and after it.
+        self.write("bare.tsv", read_text(self.path("pairs.tsv")).split("\n", 1)[1])
+        named = ["--columns", "source,target", "--json"]
+        self.assertEqual(self.ok("eval", "run", "--data", "bare.tsv", *named).out, self.ok("eval", "run", "--data", "pairs.tsv", "--json").out)
+        self.ok("train", "config.toml", "--set", "data.train=bare.tsv", "--set", 'data.columns=["source", "target"]', "--set", "train.out=bare")
+        self.assertEqual(read(self.path("bare/last/model.safetensors")), read(self.path("run/last/model.safetensors")))
         self.assertIn("1 targets cut", self.ok("train", "config.toml", "--dry-run", "--set", "data.train=long.tsv",
                                                "--set", "data.valid=odd.tsv", "--set", "train.out=other").err)
         # As its makers generate.
@@ -1027,6 +1035,31 @@ train.precision = "f32"
         self.write("wordpiece.toml", re.sub(r"tokenizer.type = .*", 'tokenizer.type = "wordpiece"', self.CONFIG))
         self.refused("train", "wordpiece.toml", "--set", "data.train=bytes.tsv", "--set", "data.valid_fraction=0",
                      "--set", "train.out=b", status=1, says=["bytes.tsv:3: ", "0xFF"])
+
+    def test_eval_of_restored_texts(self):
+        self.write("text.txt", make_text())
+        for objective, key, option in (("span_corruption", "train.span_density=0.6", ("--span-density", "0.6")),
+                                       ("denoise", "train.infill=0.6", ("--infill", "0.6")),
+                                       ("denoise", "train.deletion=0.3", ("--deletion", "0.3")),
+                                       ("denoise", "train.span_length=1", ("--span-length", "1")),
+                                       ("denoise", "train.permute_sentences=false", ("--keep-order",))):
+            with self.subTest(objective=objective, key=key):
+                out = key.split("=")[0][6:]
+                self.ok("train", "config.toml", "--set", f"train.objective={objective}", "--set", key, "--set", "data.train=text.txt",
+                        "--set", "data.valid=text.txt", "--set", "train.steps=2", "--set", f"train.out={out}")
+                valid = [r["valid_loss"] for r in map(json.loads, read(self.path(out, "metrics.jsonl")).splitlines()) if "valid_loss" in r]
+                arguments = ("eval", out + "/last", "--data", "text.txt", "--objective", objective)
+                told = json.loads(self.ok(*arguments, *option, "--json").out)
+                self.assertAlmostEqual(told["loss"], valid[-1], places=4)
+                self.assertAlmostEqual(told["perplexity"], math.exp(told["loss"]))
+                self.assertIn(f"{told['loss']:.4f} nats a written token ({told['written']} for", self.ok(*arguments, *option).out)
+                others = [json.loads(self.ok(*arguments, *more, "--json").out)["loss"] for more in ((), (*option, "--mask-seed", "4"))]
+                if option != ("--keep-order",):  # one sentence
+                    self.assertNotAlmostEqual(others[0], told["loss"], places=5)
+                self.assertNotAlmostEqual(others[1], told["loss"], places=5)
+        self.refused("eval", out, "--data", "text.txt", status=2, says=["text.txt", "--target", "--objective"])
+        self.refused("eval", out, "--data", "pairs.tsv", "--infill", "0.5", status=2, says=["--infill", "--objective"])
+        self.refused("eval", out, "--data", "none.txt", "--objective", "denoise", status=1, says="none.txt")
 
     def test_two_vocabularies(self):
         self.ok("train", "config.toml", "--set", "tokenizer.separate=true")
@@ -1175,6 +1208,16 @@ train.precision = "f32"
                              "tokenizer.type=char", "train.steps=1", "model.width=8"),
             "pairs": train("pairs", "model.architecture=encoder_decoder", "data.train=pairs.tsv", "tokenizer.type=byte",
                            "train.steps=1"),
+            "tag2": train("tag2", "train.objective=tag", "data.train=tags.conll", "train.seed=2", "train.steps=6"),
+            "answer2": train("answer2", "train.objective=answer", "data.train=answers.tsv", "train.seed=2", "train.steps=6"),
+            "answer_of_bytes": train("answer_of_bytes", "train.objective=answer", "data.train=answers.tsv", "tokenizer.type=byte",
+                                     "train.steps=1", "model.context=48"),
+            "pairs2": train("pairs2", "model.architecture=encoder_decoder", "data.train=pairs.tsv", "tokenizer.type=byte",
+                            "train.steps=1", "train.seed=2"),
+            "decoder2": train("decoder2", "model.architecture=decoder", "data.train=text.txt", "train.batch_tokens=4096",
+                              "tokenizer.type=char", "train.steps=1", "model.width=8", "train.seed=2"),
+            "decoder_of_bytes": train("decoder_of_bytes", "model.architecture=decoder", "data.train=text.txt",
+                                      "train.batch_tokens=4096", "tokenizer.type=byte", "train.steps=1", "model.width=8"),
             "second": train("second", "train.objective=classify", "data.train=classes.tsv", "train.seed=2", "train.steps=4"),
             "numbers": train("numbers", "train.objective=classify", "data.train=numbers.tsv", "train.steps=1"),
         }
@@ -1366,6 +1409,51 @@ train.precision = "f32"
         self.refused("classify", self.run_dir("classify"), "--ensemble", self.run_dir("tag"), stdin="a\n",
                      status=1, says=[self.run_dir("tag"), "a tagger of words"])
 
+    def test_ensembles_of_tags_and_answers(self):
+        lines = "the apple saw\n\nfox over pear\n"
+        one, two = (self.jsons("tag", name, stdin=lines) for name in ("tag", "tag2"))
+        both = self.jsons("tag", "tag", "--ensemble", self.run_dir("tag2"), stdin=lines)
+        self.assertEqual(both[1], {"words": [], "tags": [], "probabilities": []})
+        differ = 0
+        for i in (0, 2):
+            for w, (tag, p) in enumerate(zip(both[i]["tags"], both[i]["probabilities"])):
+                of = [f[i]["probabilities"][w] if f[i]["tags"][w] == tag else 1 - f[i]["probabilities"][w] for f in (one, two)]
+                self.assertAlmostEqual(p, sum(of) / 2, places=9)  # of two tags
+                differ += one[i]["tags"][w] != two[i]["tags"][w]
+        self.assertGreater(differ, 0)
+        lines = "which fruit\tthe quick pear\n"
+        (alone,), (both,), (same,) = (self.jsons("answer", "answer", *more, stdin=lines) for more in (
+            (), ("--ensemble", self.run_dir("answer2")), ("--ensemble", self.run_dir("answer"))))
+        self.assertLess(both["score"], 0)  # the sum of two logarithms
+        self.assertEqual((same["answer"], same["begin"]), (alone["answer"], alone["begin"]))
+        self.assertNotAlmostEqual(both["score"], same["score"], places=4)
+        self.refused("answer", self.run_dir("answer"), "--ensemble", self.run_dir("answer_of_bytes"), stdin=lines,
+                     status=1, says=[self.run_dir("answer_of_bytes"), "share a tokenizer"])
+        self.refused("tag", self.run_dir("tag"), "--ensemble", self.run_dir("answer"), stdin="a\n",
+                     status=1, says=[self.run_dir("answer"), "a model that finds answers"])
+
+    def test_ensembles_that_write(self):
+        # A model beside itself writes what it writes alone; another changes what is said of it.
+        def p_of(*more):
+            (found,) = self.jsons("translate", "pairs", "--tokens", "5", *more, stdin="aba\n")
+            return found["logprob"]
+        self.assertAlmostEqual(p_of("--ensemble", self.run_dir("pairs")), p_of(), places=4)
+        self.assertNotAlmostEqual(p_of("--ensemble", self.run_dir("pairs2")), p_of(), places=4)
+        self.assertNotAlmostEqual(p_of("--ensemble", self.run_dir("pairs2"), "--seed", "3"), p_of("--seed", "3"), places=4)
+        self.refused("translate", self.run_dir("pairs"), "--ensemble", self.run_dir("decoder"), stdin="a\n", status=1,
+                     says=[self.run_dir("decoder"), "encoder-decoder"])
+
+        def token_of(*more):
+            (found,) = self.jsons("generate", "decoder", "--prompt", "the", "--tokens", "1", "--temperature", "0", "--logprobs", "0", *more)
+            return found["tokens"][0]["logprob"]
+        self.assertAlmostEqual(token_of("--ensemble", self.run_dir("decoder")), token_of(), places=4)
+        self.assertNotAlmostEqual(token_of("--ensemble", self.run_dir("decoder2")), token_of(), places=4)
+        (found,) = self.jsons("generate", "decoder", "--prompt", "the", "--beams", "2", "--tokens", "3", "--ensemble", self.run_dir("decoder2"))
+        (alone,) = self.jsons("generate", "decoder", "--prompt", "the", "--beams", "2", "--tokens", "3")
+        self.assertNotAlmostEqual(found["logprob"], alone["logprob"], places=4)
+        self.refused("generate", self.run_dir("decoder"), "--ensemble", self.run_dir("decoder_of_bytes"), "--prompt", "a", status=1,
+                     says=[self.run_dir("decoder_of_bytes"), "its tokenizer has", "share one"])
+
     def test_labels_that_are_numbers(self):
         found = self.jsons("classify", "numbers", "--best", "9", stdin="the\n")[0]
         self.assertEqual({b["label"] for b in found["best"]}, {str(5 * len(w)) for w in WORDS})
@@ -1535,7 +1623,7 @@ train.precision = "f32"
 
     def test_eval_of_classes(self):
         figures, text = self.evaluated("classify", "classes.tsv")
-        self.assertEqual(set(figures), {"loss", "accuracy", "macro_f1", "matthews", "examples", "cut", "missed", "classes",
+        self.assertEqual(set(figures), {"loss", "accuracy", "macro_f1", "micro_f1", "matthews", "examples", "cut", "missed", "classes",
                                         "confusion"})
         self.assertEqual(figures["examples"], 300)
         rows = [line.split("\t") for line in read_text(os.path.join(self.shared, "classes.tsv")).splitlines()[1:]]
@@ -1546,6 +1634,8 @@ train.precision = "f32"
         right = sum(g == p for (_, g), p in zip(rows, said))
         self.assertAlmostEqual(figures["accuracy"], right / 300)
         self.assertIn(f"accuracy      {100 * right / 300:.2f}%", text)
+        self.assertAlmostEqual(figures["micro_f1"], right / 300)
+        self.assertIn(f"micro_f1      {100 * right / 300:.2f}%", text)
         for i, c in enumerate(figures["classes"]):
             self.assertEqual(c["label"], kinds[i])
             self.assertEqual(c["gold"], 150)
@@ -1560,6 +1650,8 @@ train.precision = "f32"
         self.assertEqual(json.loads(named), figures)
         self.write("long.tsv", "text\tlabel\n" + "fox " * 30 + "\ttool\n")
         self.assertIn("cut           1 were longer than 16 tokens", self.ask("eval", "classify", "--data", "long.tsv").out)
+        self.refused("eval", self.run_dir("classify"), "--data", "long.tsv", "--strict", status=1, says=["long.tsv", "1 examples", "16 tokens"])
+        self.refused("eval", self.run_dir("masked"), "--data", "long.tsv", "--strict", status=2, says=["--strict", "only for"])
 
     def test_eval_of_many_classes(self):
         self.write("config.toml", self.CONFIG)
@@ -1573,7 +1665,7 @@ train.precision = "f32"
 
     def test_eval_of_tags(self):
         figures, text = self.evaluated("tag", "tags.conll")
-        self.assertEqual(set(figures), {"loss", "accuracy", "macro_f1", "f1", "chunk_precision", "chunk_recall", "examples",
+        self.assertEqual(set(figures), {"loss", "accuracy", "macro_f1", "micro_f1", "f1", "chunk_precision", "chunk_recall", "examples",
                                         "words", "cut", "missed", "classes", "confusion"})
         sentences = [[line.split("\t") for line in s.splitlines()]
                      for s in read_text(os.path.join(self.shared, "tags.conll")).split("\n\n")]
@@ -1591,6 +1683,8 @@ train.precision = "f32"
         self.assertGreaterEqual(cut["missed"], 26)
         self.assertEqual(sum(map(sum, cut["confusion"])), 40 - cut["missed"])
         self.assertLessEqual(cut["accuracy"], 1 - cut["missed"] / 40)
+        # Nothing was found for them, so that they are missed, but not found wrongly.
+        self.assertAlmostEqual(cut["micro_f1"], 2 * 40 * cut["accuracy"] / (40 + 40 - cut["missed"]))
         text = self.ask(*arguments).out
         self.assertIn(f"{cut['missed']} words beyond count as wrong", text)
         self.assertIn("(cut away)", text)

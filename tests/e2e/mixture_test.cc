@@ -168,6 +168,134 @@ TEST_F(Mixtures, ResumeBitForBit) {
                         {"mix.twice.weight", "4.0", "1.0"});
 }
 
+// Classes of two files, of other columns and with other classes: one head knows all.
+TEST_F(Mixtures, OfClassesHaveTheLabelsOfAll) {
+  std::string letters = "text\tlabel\n", sizes;
+  for (uint64_t i = 0; i < 300; ++i) {
+    const std::string w = word(1, i);
+    letters += fmt::format("first {}\t{}\n", w, w[0]);
+    sizes += fmt::format("{}\tlong {}\n", w.find('a') < w.size() ? "with" : "without", w);
+  }
+  dir_.write("letters.tsv", letters);
+  dir_.write("sizes.tsv", sizes);
+  const std::string path = dir_.write("classes.toml", fmt::format(R"(
+[data]
+cache = false
+[mix.letters]
+train = "{0}/letters.tsv"
+[mix.sizes]
+train = "{0}/sizes.tsv"
+columns = ["kind", "said"]
+text_column = "said"
+label_column = "kind"
+weight = 2
+[tokenizer]
+type = "char"
+[model]
+architecture = "encoder"
+context = 16
+width = 32
+layers = 1
+heads = 2
+[train]
+objective = "classify"
+out = "{0}/classes"
+steps = 400
+batch_tokens = 300
+learning_rate = 2e-3
+eval_every = 100
+warmup_steps = 10
+)",
+                                                                  dir_.path()));
+  const TrainConfig c = read_train_config(path, {});
+  const auto task = make_task(c, nullptr);
+  EXPECT_EQ(task->labels(), (std::vector<std::string>{"a", "b", "c", "d", "with", "without"}));
+  const Evaluation e = train(c, StartMode::fresh, nullptr);
+  EXPECT_EQ(e.losses.size(), 2U);
+  EXPECT_GT(e.score("accuracy_letters"), 0.9);
+  EXPECT_GT(e.score("accuracy_sizes"), 0.9);
+  EXPECT_EQ(load_spec(c.out + "/best").labels, task->labels());
+  const TrainConfig again = read_train_config(c.out + "/config.toml", {});  // says all of the sets' columns
+  EXPECT_EQ(fingerprint(again), fingerprint(c));
+  const auto refused = [&](const std::vector<std::string>& sets, std::initializer_list<std::string> says) {
+    testing::expect_error([&] { read_train_config(path, sets); }, says);
+  };
+  refused({"mix.sizes.objective=tag"}, {"mix.sizes.objective", "another head", "classify"});
+  refused({"data.test_fraction=0.1"}, {"data.test", "one data set"});
+  refused({"data.label_column=kind"}, {"data", "[mix.NAME]"});
+  refused({"mix.sizes.word_column=2"}, {"mix.sizes.word_column", "tag", "classify"});
+  dir_.write("letters.tsv", "text\tlabel\nfirst a\twith\nfirst b\twith\nfirst c\twith\n");
+  dir_.write("sizes.tsv", "with\tlong aa\nwith\tlong ab\nwith\tlong ac\n");
+  testing::expect_error([&] { make_task(c, nullptr); }, {"mix", "'with'", "nothing to tell apart"});
+  testing::expect_error([&] { make_task(read_train_config(path, {"mix.sizes.label_column=size"}), nullptr); },
+                        {"mix.sizes", "sizes.tsv", "size"});
+}
+
+// Other kinds that have their own heads, or their own form: each set's batches come, and a step can be made.
+TEST_F(Mixtures, OfTagsAnswersVectorsAndConversations) {
+  std::string tags, answers, pairs, talk;
+  for (uint64_t i = 0; i < 60; ++i) {
+    const std::string w = word(1, i), v = word(2, i);
+    tags += fmt::format("{}\tA\n{}\tB\n\n", w, v);
+    answers += fmt::format("after {0}\t{0} {1}\t{1}\n", w, v);
+    pairs += fmt::format("{}\t{}\n", w + " " + v, v + " " + w);
+    talk +=
+        Json({{"messages", {{{"role", "user"}, {"content", w}}, {{"role", "assistant"}, {"content", v}}}}})
+            .dump() +
+        "\n";
+  }
+  const auto losses = [&](const std::string& objective, const std::string& file, const std::string& more) {
+    const std::string path =
+        dir_.write("kind.toml", fmt::format(R"(
+data.cache = false
+tokenizer.type = "byte"
+[mix.one]
+train = "{0}/{1}"
+{2}
+[mix.two]
+train = "{0}/{1}"
+{2}
+[model]
+architecture = "{4}"
+context = 64
+width = 16
+layers = 1
+heads = 2
+[train]
+objective = "{3}"
+out = "{0}/{3}"
+steps = 4
+batch_tokens = 200
+eval_every = 2
+)",
+                                            dir_.path(), file, more, objective,
+                                            objective == "chat" ? "decoder" : "encoder"));
+    const TrainConfig c = read_train_config(path, {});
+    const Evaluation e = train(c, StartMode::fresh, nullptr);
+    EXPECT_EQ(e.losses.size(), 2U) << objective;
+    for (const auto& [name, loss] : e.losses) EXPECT_GT(loss, 0) << objective << " " << name;
+    return c.out + "/best";
+  };
+  dir_.write("tags.conll", tags);
+  EXPECT_EQ(load_spec(losses("tag", "tags.conll", "")).labels, (std::vector<std::string>{"A", "B"}));
+  dir_.write("answers.tsv", "question\tcontext\tanswer\n" + answers);
+  losses("answer", "answers.tsv", "");
+  dir_.write("pairs.tsv", pairs);
+  losses("embed", "pairs.tsv", R"(columns = ["text", "other"]
+second_column = "other")");
+  dir_.write("talk.jsonl", talk);
+  const std::string chat = losses("chat", "talk.jsonl", "");
+  EXPECT_NE(read_file(chat + "/chat_template.jinja").find("im_start"), std::string::npos);
+  const auto end = text::Tokenizer::load(chat).token_to_id("<|im_end|>");
+  EXPECT_TRUE(end && std::ranges::count(load_special_ids(chat).eos, *end) == 1);
+  testing::expect_error(
+      [&] { read_train_config(dir_.path() + "/kind.toml", {"mix.two.chat_template=x.jinja"}); },
+      {"mix.two.chat_template", "'x.jinja'", "a model has one"});
+  testing::expect_error(
+      [&] { read_train_config(dir_.path() + "/kind.toml", {"mix.two.objective=sequence_to_sequence"}); },
+      {"mix.one.objective", "next_token alone"});
+}
+
 // Texts continue texts, too, and a set that cannot be read is named.
 TEST_F(Mixtures, OfTextsAndOfWhatIsMissing) {
   const std::string a = dir_.write("a.txt", std::string(400, 'a')),

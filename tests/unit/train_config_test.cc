@@ -374,7 +374,7 @@ TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefused) {
       {"data.max_ratio=3", {"sequence_to_sequence"}},
       {"data.second_column=x", {"classify", "answer"}},
       {"data.label_column=x", {"classify", "answer"}},
-      {"data.columns=['a']", {"classify", "answer", "next_token", "masked"}},
+      {"data.columns=['a']", {"classify", "answer", "next_token", "masked", "sequence_to_sequence"}},
       {"data.word_column=1", {"tag"}},
       {"data.tag_column=1", {"tag"}},
       {"data.test=x", {"classify", "tag", "answer"}},
