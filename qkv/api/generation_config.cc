@@ -34,7 +34,8 @@ BeamOptions::Stop stop_of(const JsonField& early) {
 
 }  // namespace
 
-bool read_generation_config(const std::string& dir, GenerateOptions& options, BeamOptions& beam) {
+bool read_generation_config(const std::string& dir, GenerateOptions& options, BeamOptions& beam,
+                            std::string& refused) {
   const std::string path = beside_or_base(dir, "generation_config.json");
   if (!file_exists(path)) return false;
   const Json json = parse_json(read_file(path), path);
@@ -96,16 +97,20 @@ bool read_generation_config(const std::string& dir, GenerateOptions& options, Be
   integer("num_beams", beam.beams, 1);
   check(beam.beams <= 1024, "{}: num_beams: at most 1024, got {}", path, beam.beams);
   const bool searches = c.integer_or("num_beams", 1, 1, kMost) > 1;
-  check(!searches || !c.boolean_or("do_sample", false),
-        "{}: num_beams: {} with do_sample: beams that are drawn are not supported", path, beam.beams);
   number("length_penalty", beam.length_penalty);
   if (const auto early = c.find("early_stopping")) beam.stop = stop_of(*early);
   integer("no_repeat_ngram_size", beam.no_repeat_ngram, 0);
-  refuse_others(c);
   try {
     check_options(s);
   } catch (const Error& e) {
     fail("{}: {}", path, e.what());
+  }
+  try {
+    check(!searches || !c.boolean_or("do_sample", false),
+          "{}: num_beams: {} with do_sample: beams that are drawn are not supported", path, beam.beams);
+    refuse_others(c);
+  } catch (const Error& e) {
+    refused = e.what();
   }
   return searches;
 }

@@ -29,12 +29,16 @@ TextModel load(const std::string& path, DType compute) {
         m.model->spec().input_vocab_size());
   m.generation.eos.assign(m.special.eos.begin(), m.special.eos.end());
   m.beam.eos = m.generation.eos;
-  m.searches = read_generation_config(dir, m.generation, m.beam);
+  m.searches = read_generation_config(dir, m.generation, m.beam, m.refused);
   for (const int32_t id : m.generation.sampler.excluded)
     check(id >= 0 && id < m.model->spec().vocab_size,
           "{}/generation_config.json: suppress_tokens: {} is not one of {} tokens", dir, id,
           m.model->spec().vocab_size);
   return m;
+}
+
+void TextModel::expect_generation() const {
+  check(refused.empty(), "{}", refused);
 }
 
 TextModel load_language_model(const std::string& path, DType compute) {
@@ -96,6 +100,7 @@ void expect_same_tokens(const text::Tokenizer& first, const text::Tokenizer& oth
 // Writes behind prompts, or for sources, and hands out the text of all but the first `silent` tokens.
 std::string write(const TextModel& m, const Prompts& given, GenerateOptions options, size_t silent,
                   const TextCallback& on_text) {
+  m.expect_generation();
   for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size))
     if (std::ranges::find(options.eos, id) == options.eos.end()) options.sampler.excluded.push_back(id);
   text::StreamDecoder decoder(m.tokenizer);

@@ -23,7 +23,11 @@ struct TextModel {
   // How the model's makers generate: what generation_config.json says, the ends of texts included.
   GenerateOptions generation = {};
   BeamOptions beam = {};
-  bool searches = false;  // it says num_beams: continuations are searched for, not drawn
+  bool searches = false;     // it says num_beams: continuations are searched for, not drawn
+  std::string refused = {};  // what it asks for and is not supported; empty: nothing
+
+  // Throws Error where something is refused: before anything is written.
+  void expect_generation() const;
 };
 
 // From a model directory or a run. Matrices are held in `compute`, f32 or bf16. Throws Error where the

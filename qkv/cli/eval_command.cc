@@ -81,6 +81,7 @@ void print_losses(const Evaluation& e, const char* of) {
 
 // Loss of the targets, and BLEU of what the model writes itself.
 void run_on_pairs(const Options& o, const TextModel& m) {
+  m.expect_generation();
   const SequenceModel sequence = sequence_model(m, o.dir);
   if (o.target.empty() && !is_of_rows(o.data))
     throw UsageError(

@@ -269,6 +269,7 @@ void run(Options o) {
   std::vector<TextModel> models;
   for (const std::string& dir : dirs) models.push_back(load_language_model(dir, compute_type(o.dtype)));
   const TextModel& m = models.front();
+  m.expect_generation();
   const Ensemble ensemble = ensemble_of(models, dirs);
   const std::string prompt = read_prompt(o);
   o.generation = settled(o, m.generation);

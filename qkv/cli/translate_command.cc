@@ -30,6 +30,7 @@ void run(const Options& o) {
   std::vector<TextModel> models;
   for (const std::string& dir : dirs) models.push_back(load(dir, compute_type(o.dtype)));
   const TextModel& m = models.front();
+  m.expect_generation();
   SequenceModel sequence = sequence_model(m, o.dir);
   for (size_t i = 1; i < models.size(); ++i)
     check(sequence_model(models[i], dirs[i]).ends == sequence.ends,

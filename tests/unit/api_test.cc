@@ -243,6 +243,12 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
     generation(json);
     testing::expect_error([&] { load(dir_.path()); }, {"generation_config.json", field});
   };
+  // Who writes nothing may use the model.
+  const auto refuse_to_write = [&](const char* json, const char* field) {
+    generation(json);
+    const TextModel loaded = load(dir_.path());
+    testing::expect_error([&] { complete(loaded, "the cat", {}); }, {"generation_config.json", field});
+  };
   refuse(R"({"max_new_tokens": 0})", "max_new_tokens");
   refuse(R"({"do_sample": true, "temperature": "hot"})", "temperature");
   refuse(R"({"do_sample": true, "top_p": 7})", "top");
@@ -250,9 +256,10 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
   refuse(R"({"suppress_tokens": [4294967298]})", "4294967298");
   refuse(R"({"num_beams": 100000})", "num_beams");
   refuse(R"({"bad_words_ids": [[6, 7]]})", "bad_words_ids[0]");
-  refuse(R"({"num_beam_groups": 2})", "num_beam_groups");
-  refuse(R"({"penalty_alpha": 0.6})", "penalty_alpha");
-  refuse(R"({"constraints": [1]})", "constraints");
+  refuse_to_write(R"({"num_beam_groups": 2})", "num_beam_groups");
+  refuse_to_write(R"({"num_beams": 2, "do_sample": true})", "num_beams");
+  refuse_to_write(R"({"penalty_alpha": 0.6})", "penalty_alpha");
+  refuse_to_write(R"({"constraints": [1]})", "constraints");
   refuse(R"({"early_stopping": "soon"})", "early_stopping");
   refuse(R"({"forced_eos_token_id": [1, 2]})", "forced_eos_token_id");
 }
