@@ -50,8 +50,11 @@ bool read_generation_config(const std::string& dir, GenerateOptions& options, Be
   };
   integer("max_new_tokens", options.max_new_tokens, 1);
   beam.max_new_tokens = options.max_new_tokens;
-  if (c.boolean_or("do_sample", true)) {
-    if (c.find("do_sample")) s.top_k = 50;  // Hugging Face's, where nothing else is said
+  if (c.boolean_or("do_sample", s.temperature > 0)) {
+    if (c.find("do_sample")) {  // Hugging Face's, where nothing else is said
+      s.temperature = 1;
+      s.top_k = 50;
+    }
     number("temperature", s.temperature);
     integer("top_k", s.top_k, 0);
     number("top_p", s.top_p);

@@ -69,8 +69,8 @@ typedef struct qkv_generation {
   uint64_t seed;
 } qkv_generation;
 
-/** What the model's generation_config.json says, else neutral values and seed 0. `size`:
- * sizeof(qkv_generation) as the caller knows it, beyond which nothing is written. */
+/** What the model's generation_config.json says, else neutral values (of an encoder-decoder temperature 0)
+ * and seed 0. `size`: sizeof(qkv_generation) as the caller knows it, beyond which nothing is written. */
 void qkv_generation_defaults(const qkv_model* model, qkv_generation* options, size_t size);
 
 /** Called with each new token and the text that it settles (whole characters, often none); the last call may
@@ -78,7 +78,9 @@ void qkv_generation_defaults(const qkv_model* model, qkv_generation* options, si
 typedef int (*qkv_on_token)(void* user, int32_t token, const char* text, size_t length);
 
 /** Continues a text by a decoder, or writes its target by an encoder-decoder (a translation, a summary),
- * until a token that ends it, max_new_tokens or the callback's 0. `options` NULL: the defaults. */
+ * until a token that ends it, max_new_tokens or the callback's 0. `options` NULL: the defaults. Tokens are
+ * handed out as they are chosen, one after the other: what generation_config.json says of beams is not looked
+ * at. */
 qkv_status qkv_generate(const qkv_model* model, const char* prompt, size_t length,
                         const qkv_generation* options, qkv_on_token on_token, void* user);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "qkv/api/generation_config.h"
+#include "qkv/base/json.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/train/corpus.h"
 
@@ -29,6 +30,8 @@ TextModel load(const std::string& path, DType compute) {
         m.model->spec().input_vocab_size());
   m.generation.eos.assign(m.special.eos.begin(), m.special.eos.end());
   m.beam.eos = m.generation.eos;
+  // One source has one best output; a text may go on in many ways.
+  if (m.model->spec().architecture == Architecture::encoder_decoder) m.generation.sampler.temperature = 0;
   m.searches = read_generation_config(dir, m.generation, m.beam, m.refused);
   for (const int32_t id : m.generation.sampler.excluded)
     check(id >= 0 && id < m.model->spec().vocab_size,
@@ -83,18 +86,16 @@ std::vector<int32_t> prompt_ids(const TextModel& m, std::string_view prompt) {
 
 namespace {
 
-// Where another model's tokens are not those of the first.
+// What a tokenizer does to any text; how long that may be, its caller says.
+Json rules_of(const text::Tokenizer& tokenizer) {
+  Json all = parse_json(tokenizer.to_json(), "tokenizer.json");
+  for (const char* key : {"truncation", "padding"}) all.erase(key);
+  return all;
+}
+
 void expect_same_tokens(const text::Tokenizer& first, const text::Tokenizer& other, const std::string& path) {
-  check(first.vocab_size() == other.vocab_size(),
-        "{}: its tokenizer has {} tokens, the first model's {}: models of an ensemble share one", path,
-        other.vocab_size(), first.vocab_size());
-  for (size_t i = 0; i < first.vocab_size(); ++i) {
-    const auto id = static_cast<text::TokenId>(i);
-    const auto want = first.id_to_token(id), got = other.id_to_token(id);
-    check(want == got,
-          "{}: token {} is '{}', of the first model '{}': models of an ensemble share one tokenizer", path,
-          id, got.value_or(""), want.value_or(""));
-  }
+  check(rules_of(first) == rules_of(other),
+        "{}: its tokenizer is not that of the first model: models of an ensemble share one", path);
 }
 
 // Writes behind prompts, or for sources, and hands out the text of all but the first `silent` tokens.
@@ -142,8 +143,8 @@ Ensemble ensemble_of(const std::vector<TextModel>& models, const std::vector<std
   std::vector<const Transformer*> all;
   for (size_t i = 0; i < models.size(); ++i) {
     const text::Tokenizer &first = models[0].tokenizer, &other = models[i].tokenizer;
-    expect_same_tokens(first, other, paths[i]);
-    if (models[0].model->spec().source_vocab_size > 0 && models[i].model->spec().source_vocab_size > 0)
+    if (i > 0) expect_same_tokens(first, other, paths[i]);
+    if (i > 0 && first.has_own_sources() && other.has_own_sources())
       expect_same_tokens(first.of_sources(), other.of_sources(), paths[i] + "/source");
     all.push_back(models[i].model.get());
     try {

@@ -94,7 +94,7 @@ std::vector<TextModel> load_encoders(const EncoderOptions& o, Output wanted, con
   for (const std::string& dir : o.ensemble) {
     models.push_back(load_encoder(dir, o.dtype, {wanted}, command));
     check(models.back().model->spec().labels == models[0].model->spec().labels,
-          "{}: its classes are not those of {}", dir, o.dir);
+          "{}: its classes are not those of {}, in their order", dir, o.dir);
   }
   return models;
 }

@@ -32,6 +32,7 @@ struct Options : EvalOptions {
   double span_length = SpanCorruption().mean_length;
   bool keep_order = false;
   std::vector<Use> uses;
+  std::vector<const CLI::Option*> of_pairs, of_spans, of_noise;
 };
 
 std::string kind_of(const ModelSpec& spec) {
@@ -88,6 +89,8 @@ void run_on_pairs(const Options& o, const TextModel& m) {
         fmt::format("{}: expected rows (.tsv, .csv, .jsonl) of sources and targets, or --target with "
                     "the targets of these lines, or --objective with how a text is to be restored",
                     o.data));
+  if (!o.target.empty() && !o.columns.columns.empty())
+    throw UsageError("--columns: lines beside those of --target have no columns");
   const PairTexts texts =
       read_pairs({o.data}, o.target.empty() ? std::vector<std::string>{} : std::vector{o.target}, o.columns);
   check(!texts.source.empty(), "{}: there is no pair", o.data);
@@ -154,12 +157,23 @@ TokenStream stream_of(const Options& o, const TextModel& m) {
 
 // Loss of what is written where spans were taken away, or for a text that was noised.
 void run_on_restored(const Options& o, const TextModel& m) {
+  for (const CLI::Option* option : o.of_pairs)
+    if (option->count() > 0)
+      throw UsageError(
+          fmt::format("{}: judges pairs, not how a text is restored (--objective)", option->get_name()));
+  for (const CLI::Option* option : o.objective == "denoise" ? o.of_spans : o.of_noise)
+    if (option->count() > 0)
+      throw UsageError(fmt::format("{}: not of --objective {}", option->get_name(), o.objective));
   const SequenceEnds ends = sequence_model(m, o.dir).ends;
   Restoration r = o.restoration;
   r.objective = objective_from_name(o.objective);
   r.spans.mean_length = r.noise.mean_length = o.span_length;
   r.noise.permute = !o.keep_order;
-  r = restoration_for(m.tokenizer, std::move(r));
+  try {
+    r = restoration_for(m.tokenizer, std::move(r));
+  } catch (const Error& e) {
+    fail("{}: {}", o.dir, e.what());
+  }
   const TokenStream stream = stream_of(o, m);
   const std::vector<Piece> pieces = pieces_of(stream, restorable_tokens(m.model->spec(), r));
   check(!pieces.empty(), "{}: there is no token to restore", o.data);
@@ -359,6 +373,11 @@ void add_eval_command(CLI::App& app) {
       "  qkv eval runs/shakespeare --data other.txt\n"
       "  qkv eval runs/en-de --data test.en --target test.de\n"
       "  qkv eval runs/trec --data test.tsv --label-column coarse --json");
+  for (const char* name :
+       {"--target", "--source-column", "--target-column", "--prefix", "--beams", "--strict"})
+    o->of_pairs.push_back(c->get_option(name));
+  o->of_spans = {c->get_option("--span-density")};
+  o->of_noise = {c->get_option("--infill"), c->get_option("--deletion"), c->get_option("--keep-order")};
   c->callback([o] { run(*o); });
 }
 

@@ -18,10 +18,6 @@ std::string percent(double share) {
   return fmt::format("{:.2f}%", 100 * share);
 }
 
-std::string score_text(const std::string& name, double value) {
-  return name == "matthews" ? fmt::format("{:.4f}", value) : percent(value);
-}
-
 std::string classes_text(const ConfusionMatrix& m, const std::vector<std::string>& labels) {
   std::vector<std::vector<std::string>> rows = {{"class", "precision", "recall", "F1", "occurs"}};
   for (int64_t c = 0; c < m.classes; ++c)

@@ -13,12 +13,11 @@ Ensemble::Ensemble(std::vector<const Transformer*> models) : models_(std::move(m
   const ModelSpec& first = spec();
   for (size_t i = 1; i < models_.size(); ++i) {
     const ModelSpec& s = models_[i]->spec();
-    check(s.architecture == first.architecture, "ensemble: model {} is an {}, the first an {}", i + 1,
-          name_of(s.architecture), name_of(first.architecture));
-    check(s.order == first.order, "ensemble: model {} reads in the order {}, the first in {}", i + 1,
-          name_of(s.order), name_of(first.order));
-    const auto same = [&](const char* what, int64_t got, int64_t want) {
-      check(got == want, "ensemble: model {} has {} {}, the first {}", i + 1, what, got, want);
+    check(s.architecture == first.architecture && s.order == first.order,
+          "ensemble: a model of another kind ({}, order {}) than the first ({}, order {})",
+          name_of(s.architecture), name_of(s.order), name_of(first.architecture), name_of(first.order));
+    const auto same = [](const char* what, int64_t got, int64_t want) {
+      check(got == want, "ensemble: a model with {} {}, the first has {}", what, got, want);
     };
     same("vocab_size", s.vocab_size, first.vocab_size);
     same("source_vocab_size", s.source_vocab_size, first.source_vocab_size);

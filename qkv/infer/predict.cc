@@ -67,20 +67,25 @@ Tensor span_scores(const std::vector<Tensor>& models) {
   for (const Tensor& z : models)
     check(z.shape().rank() == 2 && z.dim(0) == tokens && z.dim(1) == 2,
           "span_scores: expected [{}, 2], got {}", tokens, z.shape().text());
-  Tensor out = Tensor::zeros({tokens, 2}, DType::f32);
-  float* mean = out.mutable_data<float>();
-  for (const Tensor& z : models)
-    for (int64_t end = 0; end < 2; ++end) {
-      const float* s = z.data<float>() + end;
-      float most = s[0];
-      double sum = 0;
-      for (int64_t t = 1; t < tokens; ++t) most = std::max(most, s[2 * t]);
-      for (int64_t t = 0; t < tokens; ++t) sum += std::exp(double{s[2 * t]} - most);
-      for (int64_t t = 0; t < tokens; ++t)
-        mean[2 * t + end] +=
-            static_cast<float>(std::exp(double{s[2 * t]} - most) / sum / static_cast<double>(models.size()));
+  Tensor out = Tensor::empty({tokens, 2}, DType::f32);
+  float* to = out.mutable_data<float>();
+  for (int64_t end = 0; end < 2; ++end) {
+    std::vector<std::vector<double>> log_p;
+    for (const Tensor& scores : models) {
+      const float* z = scores.data<float>() + end;
+      double most = z[0], sum = 0;
+      for (int64_t t = 1; t < tokens; ++t) most = std::max(most, double{z[2 * t]});
+      for (int64_t t = 0; t < tokens; ++t) sum += std::exp(z[2 * t] - most);
+      auto& its = log_p.emplace_back();
+      for (int64_t t = 0; t < tokens; ++t) its.push_back(z[2 * t] - most - std::log(sum));
     }
-  for (int64_t i = 0; i < 2 * tokens; ++i) mean[i] = std::log(mean[i]);
+    for (int64_t t = 0; t < tokens; ++t) {
+      double most = log_p[0][t], sum = 0;
+      for (const auto& its : log_p) most = std::max(most, its[t]);
+      for (const auto& its : log_p) sum += std::exp(its[t] - most);
+      to[2 * t + end] = static_cast<float>(most + std::log(sum / static_cast<double>(models.size())));
+    }
+  }
   return out;
 }
 

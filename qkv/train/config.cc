@@ -379,6 +379,12 @@ std::vector<MixedSet> mixed_sets(const toml::table& root, const std::string& pat
   return out;
 }
 
+TrainConfig config_of_defaults() {
+  TrainConfig defaults;
+  defaults.mix = {{.name = "NAME"}};  // how one of several data sets is described
+  return defaults;
+}
+
 }  // namespace
 
 bool writes_targets(Objective objective) {
@@ -463,9 +469,12 @@ std::string fingerprint(const TrainConfig& config) {
   return out;
 }
 
+std::string default_fingerprint() {
+  return fingerprint(config_of_defaults());
+}
+
 std::string train_config_help() {
-  TrainConfig defaults;
-  defaults.mix = {{.name = "NAME"}};  // how one of several data sets is described
+  TrainConfig defaults = config_of_defaults();
   HelpWriter writer;
   visit(defaults, writer);
   std::string out, section;

@@ -133,6 +133,8 @@ std::string to_toml(const TrainConfig& config);
 
 // The part of it that decides what a run computes: a run is resumed only with the same.
 std::string fingerprint(const TrainConfig& config);
+// The same of a configuration that says nothing, with one data set [mix.NAME].
+std::string default_fingerprint();
 
 // Every key with its default, its range and what it means, for people.
 std::string train_config_help();

@@ -319,6 +319,8 @@ void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& obj
   only_for({next_token, masked, permutation, span_corruption, denoise, sequence_to_sequence, classify, answer,
             embed},
            objectives, section + ".columns", d.columns.empty(), path);
+  if (!d.columns.empty() && !d.train_target.empty())
+    usage("{}: {}.columns: lines beside those of train_target have no columns", path, section);
   only_for({tag}, objectives, section + ".word_column", d.word_column == 0, path);
   only_for({tag}, objectives, section + ".tag_column", d.tag_column == 0, path);
 }
@@ -337,12 +339,17 @@ void expect_fitting_mix(const TrainConfig& c, const std::string& path) {
   if (c.mix.empty()) return;
   if (!d.test.empty() || d.test_fraction > 0 || d.folds > 0)
     usage("{}: data.{}: only for one data set: a mixture is judged by what it validates", path,
-          d.folds > 0 ? "folds" : "test");
+          d.folds > 0      ? "folds"
+          : d.test.empty() ? "test_fraction"
+                           : "test");
   DataConfig of_all;
   of_all.cache = d.cache;
   of_all.split_seed = d.split_seed;
   if (d != of_all)
-    usage("{}: data: its files and how they are read stand in [mix.NAME] where data sets are mixed", path);
+    usage(
+        "{}: data: where data sets are mixed, only cache and split_seed stand there; files and how they are "
+        "read in [mix.NAME]",
+        path);
   if (c.best_by != "auto" && c.best_by != "loss")
     usage("{}: train.best_by: \"{}\" is of one data set: a mixture's best model is told by its loss", path,
           c.best_by);

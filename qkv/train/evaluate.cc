@@ -15,6 +15,11 @@ constexpr uint64_t kValidationPrefixes = 0x76616c6964;  // "valid"
 
 }  // namespace
 
+std::string score_text(std::string_view name, double value) {
+  if (name.starts_with("matthews")) return fmt::format("{:.4f}", value);
+  return name.starts_with("bleu") ? fmt::format("{:.2f}", value) : fmt::format("{:.2f}%", 100 * value);
+}
+
 double Evaluation::score(std::string_view name) const {
   for (const auto& [its_name, value] : scores)
     if (its_name == name) return value;

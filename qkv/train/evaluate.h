@@ -38,6 +38,10 @@ struct Evaluation {
   double bits_per_byte() const;
 };
 
+// A score for people: a share as a percentage, BLEU and Matthews' correlation as they are. `name`: of a
+// mixture it ends in the data set's.
+std::string score_text(std::string_view name, double value);
+
 // Predicts the stream in windows that do not overlap, of `length` tokens (0: the model's context), `batch` at
 // a time; at most `windows` of them, spread evenly over the text (0: all).
 Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t batch, int64_t windows = 0,

@@ -13,6 +13,7 @@
 #include "qkv/base/file.h"
 #include "qkv/base/progress.h"
 #include "qkv/train/chart.h"
+#include "qkv/train/evaluate.h"
 #include "qkv/train/heat_map.h"
 #include "qkv/train/html.h"
 #include "qkv/train/report_assets.h"
@@ -64,11 +65,6 @@ std::string label_of(const std::string& score) {
   std::string label = score;
   std::replace(label.begin(), label.end(), '_', ' ');
   return label;
-}
-
-std::string score_text(const std::string& name, double value) {
-  if (name == "matthews") return fmt::format("{:.4f}", value);
-  return name == "bleu" ? fmt::format("{:.2f}", value) : fmt::format("{:.2f}%", 100 * value);
 }
 
 // Who was judged by what.

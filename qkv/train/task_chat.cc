@@ -162,7 +162,7 @@ std::unique_ptr<Task> make_chat(const TrainConfig& config, const Origin* given) 
   };
   text::Tokenizer tokenizer = tokenizer_for(config, given, trained);
   check(form.text != kChatMl || tokenizer.token_to_id("<|im_end|>"),
-        "data.chat_template: missing: the tokenizer has no token <|im_end|>, which ends what is said in "
+        "chat_template: missing: the tokenizer has no token <|im_end|>, which ends what is said in "
         "ChatML: "
         "name a template (Jinja) of tokens that it has");
   return std::make_unique<Chat>(config, std::move(tokenizer), std::move(data), std::move(form));

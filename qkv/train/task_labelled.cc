@@ -44,6 +44,16 @@ struct ExampleSplit {
   }
 };
 
+Labels labels_of_split(const ExampleSplit& examples, Output output) {
+  if (output == Output::span) return {};
+  std::vector<Example> all = examples.train;
+  Labels out{labels_of(all, output), {}};
+  for (const auto* more : {&examples.valid, &examples.test})
+    all.insert(all.end(), more->begin(), more->end());
+  out.all = labels_of(all, output);
+  return out;
+}
+
 class Labelled : public TaskOfSequences {
  public:
   Labelled(const TrainConfig& config, text::Tokenizer tokenizer, ExampleSplit examples,
@@ -69,7 +79,7 @@ class Labelled : public TaskOfSequences {
     return fmt::format(
         "{} training, {} validation and {} test examples{}{}{}{}{}{}", train_.stream.size(),
         examples_.valid.size(), examples_.test.size(),
-        spec_.labels.empty() ? "" : fmt::format(" of {} classes", spec_.labels.size()),
+        spec_.labels.empty() ? "" : fmt::format(" of {} classes", classes_),
         examples_.repeated > 0 ? fmt::format(" ({} repeated ones removed)", examples_.repeated) : "",
         untaught_.empty() ? "" : fmt::format(" ({} never in training)", fmt::join(untaught_, ", ")),
         cut > 0 ? fmt::format(" ({} cut to {} tokens)", cut, spec_.context) : "",
@@ -102,8 +112,7 @@ class Labelled : public TaskOfSequences {
   std::string text(const Evaluation& e) const override {
     std::vector<std::string> scores;
     for (const auto& [name, value] : e.scores)
-      scores.push_back(name == "matthews" ? fmt::format("{} {:.4f}", name, value)
-                                          : fmt::format("{} {:.2f}%", name, 100 * value));
+      scores.push_back(fmt::format("{} {}", name, score_text(name, value)));
     return fmt::format("{:.4f} ({})", e.loss(), fmt::join(scores, ", "));
   }
   std::string best_by() const override { return spec_.output == Output::span ? "f1" : "accuracy"; }
@@ -138,14 +147,13 @@ class Labelled : public TaskOfSequences {
   void find_labels(std::vector<std::string> given) {
     if (!given.empty()) {
       spec_.labels = std::move(given);
+      classes_ = std::ssize(labels_of_split(examples_, spec_.output).all);
       return;
     }
-    std::vector<Example> all = examples_.train;
-    const std::vector<std::string> taught = labels_of(all, spec_.output);
-    for (const auto* more : {&examples_.valid, &examples_.test})
-      all.insert(all.end(), more->begin(), more->end());
-    spec_.labels = labels_of(all, spec_.output);
-    for (const std::string& label : spec_.labels)
+    const auto [taught, all] = labels_of_split(examples_, spec_.output);
+    spec_.labels = all;
+    classes_ = std::ssize(all);
+    for (const std::string& label : all)
       if (std::find(taught.begin(), taught.end(), label) == taught.end()) untaught_.push_back(label);
     check(taught.size() > 1 || spec_.output != Output::sequence_classes,
           "{}: all examples are of the class '{}': there is nothing to tell apart",
@@ -161,6 +169,7 @@ class Labelled : public TaskOfSequences {
 
   ExampleSplit examples_;
   ModelSpec spec_;
+  int64_t classes_ = 0;                // of these examples: a mixture's model has those of all sets
   std::vector<std::string> untaught_;  // labels that training does not have
   EncodedExamples train_, valid_, test_;
 };
@@ -171,11 +180,8 @@ std::vector<std::string> labelled_texts(const TrainConfig& config) {
   return texts_of(ExampleSplit(config).train);
 }
 
-std::vector<std::string> labels_of_files(const TrainConfig& config) {
-  if (config.model.output == Output::span) return {};
-  std::vector<std::string> files = config.data.train;
-  files.insert(files.end(), config.data.valid.begin(), config.data.valid.end());
-  return labels_of(read_examples(files, config.data, config.model.output), config.model.output);
+Labels labels_of_files(const TrainConfig& config) {
+  return labels_of_split(ExampleSplit(config), config.model.output);
 }
 
 std::unique_ptr<Task> make_labelled(const TrainConfig& config, const Origin* given,

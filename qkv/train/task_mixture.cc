@@ -1,7 +1,9 @@
 // Several data sets in one run (Raffel et al. 2020, section 3.5.2): each micro-batch is of one of them, drawn
 // by their weights.
 #include <algorithm>
+#include <set>
 
+#include "qkv/text/unicode.h"
 #include "qkv/train/corpus.h"
 #include "qkv/train/examples.h"
 #include "qkv/train/tasks.h"
@@ -127,8 +129,16 @@ class Mixture : public Task {
   std::string text(const Evaluation& e) const override {
     std::vector<std::string> all;
     for (const auto& [its_name, loss] : e.losses) all.push_back(fmt::format("{} {:.4f}", its_name, loss));
-    for (const auto& [score, value] : e.scores) all.push_back(fmt::format("{} {:.2f}", score, value));
+    for (const auto& [score, value] : e.scores)
+      all.push_back(fmt::format("{} {}", score, score_text(score, value)));
     return fmt::format("{:.4f} ({})", e.loss(), fmt::join(all, ", "));
+  }
+  std::vector<std::pair<std::string, double>> baselines() const override {
+    std::vector<std::pair<std::string, double>> all;
+    for (size_t p = 0; p < parts_.size(); ++p)
+      for (const auto& [method, value] : parts_[p]->baselines())
+        all.emplace_back(fmt::format("{} ({})", method, name(p)), value);
+    return all;
   }
   OrderedJson sample(const Transformer& model) const override { return parts_.front()->sample(model); }
   std::vector<OrderedJson> samples(const Transformer& model) const override {
@@ -143,21 +153,23 @@ class Mixture : public Task {
   // The classes of all sets: one head tells them apart.
   std::vector<std::string> labels_of_all() const {
     std::vector<Example> one_of_each;
+    std::set<std::string> taught;
     for (size_t p = 0; p < config_.mix.size(); ++p)
       if (is_labelled(config_.mix[p].objective))
         naming_set(config_, p, [&] {
-          for (const std::string& label : labels_of_files(config_of(config_, p))) {
+          const Labels its = labels_of_files(config_of(config_, p));
+          taught.insert(its.taught.begin(), its.taught.end());
+          for (const std::string& label : its.all) {
             Example e;
             e.label = label;
             e.tags = {label};
             one_of_each.push_back(std::move(e));
           }
         });
-    std::vector<std::string> labels = labels_of(one_of_each, config_.model.output);
-    check(labels.size() != 1 || config_.model.output != Output::sequence_classes,
+    check(taught.size() != 1 || config_.model.output != Output::sequence_classes,
           "mix: all examples are of the class '{}': there is nothing to tell apart",
-          labels.empty() ? "" : labels[0]);
-    return labels;
+          taught.empty() ? "" : *taught.begin());
+    return labels_of(one_of_each, config_.model.output);
   }
 
   const std::string& name(size_t part) const { return config_.mix[part].name; }
@@ -220,7 +232,15 @@ std::unique_ptr<Task> make_mixture(const TrainConfig& config, const Origin* give
       all.insert(all.end(), sets.back().texts.begin(), sets.back().texts.end());
       objectives.push_back(part.objective);
     }
-    return train_tokenizer(config.tokenizer, all, objectives);
+    try {
+      return train_tokenizer(config.tokenizer, all, objectives);
+    } catch (const Error& e) {
+      for (size_t p = 0; p < sets.size(); ++p)
+        for (const std::string_view text : sets[p].texts)
+          if (text::find_invalid_utf8(text) < text.size())
+            fail("mix.{}: {}: {}", config.mix[p].name, fmt::join(config.mix[p].data.train, ", "), e.what());
+      throw;
+    }
   };
   Origin shared = given ? *given : Origin{"", tokenizer_for(config, given, trained), {}};
   return std::make_unique<Mixture>(config, shared);

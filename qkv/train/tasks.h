@@ -30,8 +30,11 @@ std::unique_ptr<Task> make_mixture(const TrainConfig& config, const Origin* give
 std::vector<std::string> chat_texts(const TrainConfig& config, const Origin* given);
 std::vector<std::string> embedding_texts(const TrainConfig& config);
 std::vector<std::string> labelled_texts(const TrainConfig& config);
-// The classes or tags of a configuration's files; none of answers.
-std::vector<std::string> labels_of_files(const TrainConfig& config);
+// The classes or tags of a configuration's examples; none of answers.
+struct Labels {
+  std::vector<std::string> taught, all;  // those of training; and those of validation and test, too
+};
+Labels labels_of_files(const TrainConfig& config);
 
 // A task whose batches are sequences of like lengths, filled by tokens.
 class TaskOfSequences : public Task {

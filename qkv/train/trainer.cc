@@ -30,15 +30,39 @@ double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
 }
 
-// Names the first setting in which a checkpoint's configuration differs from the one given.
+std::vector<std::string> lines_of_text(const std::string& text) {
+  std::vector<std::string> out;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) out.push_back(std::move(line));
+  return out;
+}
+
+// Names the first setting in which a checkpoint's fingerprint differs from the one given. One that was not
+// known when the checkpoint was made had its default.
 void expect_same_run(const std::string& dir, const std::string& saved, const std::string& given) {
-  std::istringstream a(saved), b(given);
-  for (std::string was, is; std::getline(a, was) && std::getline(b, is);)
-    check(was == is,
+  std::vector<std::string> was = lines_of_text(saved), is;
+  for (std::string& line : lines_of_text(given))
+    if (const auto same = std::ranges::find(was, line); same != was.end())
+      was.erase(same);
+    else
+      is.push_back(std::move(line));
+  const std::vector<std::string> defaults = lines_of_text(default_fingerprint());
+  const auto key_of = [](const std::string& line) { return line.substr(0, line.find(" = ")); };
+  for (const std::string& line : is) {
+    const auto before = std::ranges::find(was, key_of(line), key_of);
+    check(before == was.end(),
           "{}: the checkpoint was made with '{}', the configuration says '{}': a run can only be resumed "
           "unchanged",
-          dir, was, is);
-  check(saved == given, "{}: the checkpoint was made with another configuration", dir);
+          dir, before == was.end() ? "" : *before, line);
+    std::string of_any_set = line;
+    if (line.starts_with("mix."))
+      if (const size_t dot = line.find('.', 4); dot < line.find(" = "))
+        of_any_set.replace(4, dot - 4, "NAME");
+    check(std::ranges::find(defaults, of_any_set) != defaults.end(),
+          "{}: the checkpoint was made without '{}': a run can only be resumed unchanged", dir, line);
+  }
+  check(was.empty(), "{}: the checkpoint was made with '{}': a run can only be resumed unchanged", dir,
+        was.empty() ? "" : was.front());
 }
 
 // The folder of a run and the checkpoints in it.

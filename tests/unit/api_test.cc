@@ -163,7 +163,7 @@ TEST(Api, AnEncoderDecoderWritesForATextWhatItTranslates) {
   ASSERT_EQ(qkv_load(dir.path().c_str(), nullptr, &model), QKV_OK) << qkv_last_error();
   qkv_generation generation;
   qkv_generation_defaults(model, &generation, sizeof(generation));
-  generation.temperature = 0;
+  EXPECT_EQ(generation.temperature, 0);
   generation.max_new_tokens = 9;
   std::string got;
   ASSERT_EQ(qkv_generate(model, "the cat", 7, &generation, append, &got), QKV_OK) << qkv_last_error();

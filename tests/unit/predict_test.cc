@@ -190,5 +190,21 @@ TEST_F(PredictTest, EveryMaskIsFilled) {
   for (const Candidate& c : known) EXPECT_LT(c.id, 4);
 }
 
+// The logarithm of the mean of two softmaxes over tokens, where one is sure beyond what a float can say.
+TEST(Spans, OfSeveralModelsAreMeansOfProbabilities) {
+  const Tensor a = Tensor::of({3, 2}, std::vector<float>{1, 0, 2, 0, 3, 5}),
+               b = Tensor::of({3, 2}, std::vector<float>{0, 0, 2000, 0, 0, 0});
+  const Tensor both = span_scores({a, b});
+  const double sum = std::exp(1) + std::exp(2) + std::exp(3), ends = 2 + std::exp(5);
+  EXPECT_NEAR(both.data<float>()[0], std::log(std::exp(1) / sum / 2), 1e-5);
+  EXPECT_NEAR(both.data<float>()[2], std::log((std::exp(2) / sum + 1) / 2), 1e-5);
+  EXPECT_NEAR(both.data<float>()[4], std::log(std::exp(3) / sum / 2), 1e-5);
+  EXPECT_NEAR(both.data<float>()[5], std::log((std::exp(5) / ends + 1.0 / 3) / 2), 1e-5);
+  const Tensor sure = span_scores({b, b});
+  EXPECT_NEAR(sure.data<float>()[0], -2000, 1e-2);  // not minus infinity, which would hide what is best
+  EXPECT_EQ(span_scores({a}).data<float>()[5], 5);
+  EXPECT_THROW(span_scores({a, Tensor::of({2, 2}, std::vector<float>(4))}), Error);
+}
+
 }  // namespace
 }  // namespace qkv
