@@ -1,6 +1,7 @@
 #include "qkv/text/added_tokens.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "qkv/base/error.h"
 #include "qkv/base/json.h"
@@ -73,25 +74,45 @@ StringMatcher::Match StringMatcher::find(std::string_view text, size_t from) con
   return {{text.size(), text.size()}, kNothing};
 }
 
+namespace {
+
+// What the reference library makes of a list: empty ones are none, of two with the same content the last
+// one's flags hold, and what a vocabulary has keeps its id.
+std::vector<AddedToken> settled(std::vector<AddedToken> given, const Vocabulary& vocabulary) {
+  std::vector<AddedToken> out;
+  std::unordered_map<std::string, size_t> places;
+  for (AddedToken& token : given) {
+    if (token.content.empty()) continue;
+    if (const TokenId known = vocabulary.find(token.content); known != kNoToken) token.id = known;
+    const auto [at, is_new] = places.try_emplace(token.content, out.size());
+    if (is_new) {
+      out.push_back(std::move(token));
+      continue;
+    }
+    token.id = out[at->second].id;
+    out[at->second] = std::move(token);
+  }
+  return out;
+}
+
+}  // namespace
+
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary,
                          const Normalizer* normalizer, const std::string& place)
-    : tokens_(std::move(tokens)) {
+    : tokens_(settled(std::move(tokens), vocabulary)) {
   std::stable_sort(tokens_.begin(), tokens_.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
   for (size_t i = 0; i < tokens_.size(); ++i) {
     const AddedToken& token = tokens_[i];
-    check(!token.content.empty() && token.content.size() <= kLongestContent,
-          "{}: the content of token {} has {} bytes, expected 1 to {}", place, token.id, token.content.size(),
-          kLongestContent);
-    check(by_content_.emplace(token.content, i).second, "{}: \"{}\" appears twice", place, token.content);
+    check(token.content.size() <= kLongestContent,
+          "{}: the content of token {} has {} bytes, expected at most {}", place, token.id,
+          token.content.size(), kLongestContent);
+    by_content_.emplace(token.content, i);
     check(by_id_.emplace(token.id, i).second, "{}: the id {} appears twice", place, token.id);
     const std::string* other = vocabulary.token(token.id);
     if (other != nullptr && *other != token.content) {
       fail("{}: \"{}\" has the id {}, which is \"{}\" in the vocabulary", place, token.content, token.id,
            *other);
     }
-    const TokenId known = vocabulary.find(token.content);
-    check(known == kNoToken || known == token.id, "{}: \"{}\" has the id {}, but {} in the vocabulary", place,
-          token.content, token.id, known);
     if (!token.normalized) {
       raw_.add(token.content, i);
     } else if (normalizer == nullptr) {

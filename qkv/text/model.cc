@@ -10,11 +10,22 @@
 
 namespace qkv::text {
 
+namespace {
+
+// Files from before the type was written have what only it has.
+std::string type_of(const JsonField& field) {
+  if (field.find("type") || !field.find("vocab")) return field["type"].string();
+  if (field.find("merges")) return "BPE";
+  if (field["vocab"].json().is_array()) return "Unigram";
+  return field.find("max_input_chars_per_word") || field.find("continuing_subword_prefix") ? "WordPiece"
+                                                                                           : "WordLevel";
+}
+
+}  // namespace
+
 std::unique_ptr<Model> parse_model(const JsonField& field) {
   static constexpr std::array<std::string_view, 4> kSupported = {"BPE", "WordPiece", "Unigram", "WordLevel"};
-  // Files from before the type was written: only BPE has merges.
-  const bool old_bpe = !field.find("type") && field.find("merges");
-  const std::string type = old_bpe ? "BPE" : field["type"].string();
+  const std::string type = type_of(field);
   if (type == "BPE") return std::make_unique<Bpe>(field);
   if (type == "WordPiece") return std::make_unique<WordPiece>(field);
   if (type == "Unigram") return std::make_unique<Unigram>(field);

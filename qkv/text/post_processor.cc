@@ -313,13 +313,23 @@ Json bert_template(const std::pair<std::string, TokenId>& cls, const std::pair<s
           {"special_tokens", special_tokens({cls, sep})}};
 }
 
-Json start_template(const std::pair<std::string, TokenId>& start) {
-  return {{"type", "TemplateProcessing"},
-          {"single", {special_item(start.first, 0), sequence_item("A", 0)}},
-          {"pair",
-           {special_item(start.first, 0), sequence_item("A", 0), special_item(start.first, 1),
-            sequence_item("B", 1)}},
-          {"special_tokens", special_tokens({start})}};
+Json template_around(const std::optional<std::pair<std::string, TokenId>>& begin,
+                     const std::optional<std::pair<std::string, TokenId>>& end) {
+  Json single = Json::array(), pair = Json::array();
+  for (const int sequence : {0, 1}) {
+    std::vector<Json> items;
+    if (begin) items.push_back(special_item(begin->first, sequence));
+    items.push_back(sequence_item(sequence == 0 ? "A" : "B", sequence));
+    if (end) items.push_back(special_item(end->first, sequence));
+    for (const Json& item : items) {
+      if (sequence == 0) single.push_back(item);
+      pair.push_back(item);
+    }
+  }
+  Json tokens = Json::object();
+  for (const auto& token : {begin, end})
+    if (token) tokens.update(special_tokens({*token}));
+  return {{"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", tokens}};
 }
 
 std::unique_ptr<PostProcessor> parse_post_processor(const JsonField& field) {

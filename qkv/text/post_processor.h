@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,8 +52,10 @@ std::unique_ptr<PostProcessor> parse_post_processor(const JsonField& field);
 // BERT's template as an object of tokenizer.json: [CLS] A [SEP] of type 0, then B [SEP] of type 1.
 nlohmann::json bert_template(const std::pair<std::string, TokenId>& cls,
                              const std::pair<std::string, TokenId>& sep);
-// A token before each text.
-nlohmann::json start_template(const std::pair<std::string, TokenId>& start);
+// Tokens around each text: `begin` before it and `end` behind it, where there is one; the second text's of
+// type 1.
+nlohmann::json template_around(const std::optional<std::pair<std::string, TokenId>>& begin,
+                               const std::optional<std::pair<std::string, TokenId>>& end);
 
 // The parts one after another, the second one's tokens of type 1.
 Encoding concatenate(const std::vector<Encoding>& parts);

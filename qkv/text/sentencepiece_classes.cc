@@ -237,27 +237,12 @@ class ClassBuilder {
 
   void build_llama() {
     name_tokens({{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}});
-    const bool bos = config_.boolean_or("add_bos_token", true),
-               eos = config_.boolean_or("add_eos_token", false);
-    Json single = Json::array(), pair = Json::array(), tokens = Json::object();
-    for (const int sequence : {0, 1}) {
-      const auto add = [&](const Json& item) {
-        if (sequence == 0) single.push_back(item);
-        pair.push_back(item);
-      };
-      const auto add_special = [&](const char* name, const char* otherwise) {
-        const TokenId id = special(name, otherwise);
-        tokens[name] = {{"id", name},
-                        {"ids", Json::array({id})},
-                        {"tokens", Json::array({neighbours_.named(name, otherwise)})}};
-        add({{"SpecialToken", {{"id", name}, {"type_id", sequence}}}});
-      };
-      if (bos) add_special("bos_token", "<s>");
-      add({{"Sequence", {{"id", sequence == 0 ? "A" : "B"}, {"type_id", sequence}}}});
-      if (eos) add_special("eos_token", "</s>");
-    }
-    const Json json = {
-        {"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", tokens}};
+    const auto token = [&](bool wanted, const char* name, const char* otherwise) {
+      return wanted ? std::optional(std::pair(neighbours_.named(name, otherwise), special(name, otherwise)))
+                    : std::nullopt;
+    };
+    const Json json = template_around(token(config_.boolean_or("add_bos_token", true), "bos_token", "<s>"),
+                                      token(config_.boolean_or("add_eos_token", false), "eos_token", "</s>"));
     parts_.post_processor = parse_post_processor(JsonField(json, "post_processor"));
     decode_as(legacy() ? Style::kLlamaLegacy : Style::kLlama);
   }

@@ -40,6 +40,9 @@ class Tokenizer {
   // this one.
   const Tokenizer& of_sources() const { return sources_ ? *sources_ : *this; }
   bool has_own_sources() const { return sources_ != nullptr; }
+  // Whether it makes the same tokens of every text, by what it is made of; what it says of lengths may
+  // differ.
+  bool same_as(const Tokenizer& other) const;
   // The same, with that of the sources beside it: in the folder "source" of a directory.
   Tokenizer with_sources(Tokenizer sources) const;
 

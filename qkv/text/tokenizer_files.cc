@@ -7,6 +7,7 @@
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/text/neighbour_files.h"
 #include "qkv/text/sentencepiece_classes.h"
 #include "qkv/text/tiktoken_file.h"
 #include "qkv/text/tokenizer.h"
@@ -66,13 +67,14 @@ void check_post_processor(const TokenizerParts& parts, const std::string& name) 
 
 }  // namespace
 
-Tokenizer Tokenizer::from_json(std::string_view document, const std::string& name) {
+namespace {
+
+TokenizerParts parse_parts(std::string_view document, const std::string& name) {
   const Json root = parse_json(document, name);
   const JsonField field(root, name);
   if (const auto version = field.find("version"); version && version->string() != "1.0")
     version->refuse("\"1.0\"");
-  if (const auto files = field.find("files"))
-    return Tokenizer(sentencepiece_parts(parse_files(*files), name));
+  if (const auto files = field.find("files")) return sentencepiece_parts(parse_files(*files), name);
   TokenizerParts parts;
   parts.model = parse_model(field["model"]);
   if (const auto stage = field.find("normalizer")) parts.normalizer = parse_normalizer(*stage);
@@ -86,7 +88,36 @@ Tokenizer Tokenizer::from_json(std::string_view document, const std::string& nam
   if (const auto lengths = field.find("truncation")) parts.truncation = parse_truncation(*lengths);
   if (const auto lengths = field.find("padding")) parts.padding = parse_padding(*lengths);
   check_post_processor(parts, name);
-  return Tokenizer(std::move(parts));
+  return parts;
+}
+
+// Some classes put their tokens around texts whatever tokenizer.json says of it: what tokenizer_config.json
+// has counts (Hugging Face's LlamaTokenizerFast and GemmaTokenizerFast, update_post_processor()).
+void surround_by_class(TokenizerParts& parts, const std::string& directory) {
+  const NeighbourFiles neighbours(directory);
+  const JsonField config = neighbours.config();
+  std::string name = config.string_or("tokenizer_class", "");
+  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  if (name != "LlamaTokenizer" && name != "GemmaTokenizer") return;
+  const bool llama = name == "LlamaTokenizer";
+  const auto token = [&](const char* add, bool by_default, const char* of, const char* otherwise) {
+    std::optional<std::pair<std::string, TokenId>> out;
+    if (!config.boolean_or(add, by_default)) return out;
+    const std::string content = neighbours.named(of, otherwise);
+    TokenId id = parts.added_tokens.find(content);
+    if (id == kNoToken) id = parts.model->vocabulary().find(content);
+    if (id != kNoToken) out = std::pair(content, id);
+    return out;
+  };
+  const Json json = template_around(token("add_bos_token", true, "bos_token", llama ? "<s>" : "<bos>"),
+                                    token("add_eos_token", false, "eos_token", llama ? "</s>" : "<eos>"));
+  parts.post_processor = parse_post_processor(JsonField(json, "post_processor"));
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::from_json(std::string_view document, const std::string& name) {
+  return Tokenizer(parse_parts(document, name));
 }
 
 namespace {
@@ -109,7 +140,11 @@ std::string rank_file(const std::string& directory) {
 
 Tokenizer load_directory(const std::string& path) {
   const fs::path directory(path), file = directory / "tokenizer.json";
-  if (file_exists(file.string())) return Tokenizer::from_json(read_file(file.string()), file.string());
+  if (file_exists(file.string())) {
+    TokenizerParts parts = parse_parts(read_file(file.string()), file.string());
+    surround_by_class(parts, path);
+    return Tokenizer(std::move(parts));
+  }
   const auto has = [&](const char* name) { return file_exists((directory / name).string()); };
   if (has("vocab.json") && has("merges.txt")) return Tokenizer(load_byte_pair_files(path));
   if (const std::string ranks = rank_file(path); !ranks.empty())
@@ -146,6 +181,16 @@ Tokenizer Tokenizer::with_sources(Tokenizer sources) const {
   Tokenizer out = *this;
   out.sources_ = std::make_shared<const Tokenizer>(std::move(sources));
   return out;
+}
+
+bool Tokenizer::same_as(const Tokenizer& other) const {
+  const auto rules_of = [](const TokenizerParts& parts) {
+    OrderedJson json = parts_to_json(parts);
+    for (const char* key : {"truncation", "padding"}) json.erase(key);
+    return json;
+  };
+  return parts_ == other.parts_ ||
+         (parts_->text_prefix == other.parts_->text_prefix && rules_of(*parts_) == rules_of(*other.parts_));
 }
 
 bool Tokenizer::exists(const std::string& path) {

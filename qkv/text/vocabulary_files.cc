@@ -122,7 +122,7 @@ void add_gpt2_stages(const NeighbourFiles& files, TokenizerParts& parts) {
     return;
   }
   const std::string bos = files.named("bos_token", "<|endoftext|>");
-  const Json post_processor = start_template({bos, parts.added_tokens.find(bos)});
+  const Json post_processor = template_around(std::pair(bos, parts.added_tokens.find(bos)), std::nullopt);
   parts.post_processor = parse_post_processor(JsonField(post_processor, "post_processor"));
 }
 
