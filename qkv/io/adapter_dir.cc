@@ -116,6 +116,58 @@ const char* task_of(const ModelSpec& s) {
 
 }  // namespace
 
+namespace {
+
+// Options that change what is computed, or that nobody knew when this was written, must say nothing.
+void refuse_others(const JsonField& c) {
+  static constexpr std::string_view kKnown[] = {
+      "peft_type",    "task_type",      "base_model_name_or_path", "r",
+      "lora_alpha",   "lora_dropout",   "target_modules",          "modules_to_save",
+      "bias",         "fan_in_fan_out", "inference_mode",          "use_rslora",
+      "rank_pattern", "alpha_pattern",  "init_lora_weights",       "auto_mapping",
+      "revision",     "megatron_core",  "megatron_config",         "peft_version",
+      "loftq_config", "runtime_config", "qalora_group_size",       "eva_config",
+      "corda_config", "arrow_config",   "ensure_weight_tying"};
+  for (auto it = c.object().begin(); it != c.object().end(); ++it) {
+    const Json& value = it.value();
+    const bool says_nothing =
+        value.is_null() || value == false || value == "" || (value.is_structured() && value.empty());
+    check(says_nothing || std::ranges::find(kKnown, it.key()) != std::end(kKnown), "{}: {}: not supported",
+          c.place(), it.key());
+  }
+  // These change the model's own weights, too.
+  if (const auto start = c.find("init_lora_weights"); start && start->json().is_string())
+    for (const std::string_view other : {"pissa", "olora", "corda", "loftq"})
+      check(!start->string().starts_with(other),
+            "{}: init_lora_weights: '{}' is not supported: save the adapter "
+            "converted to one of the unchanged model",
+            c.place(), start->string());
+}
+
+// The entries of a pattern, whose names are module names or their ends.
+std::vector<std::pair<std::string, JsonField>> pattern_of(const JsonField& c, const char* key) {
+  std::vector<std::pair<std::string, JsonField>> out;
+  const auto pattern = c.find(key);
+  if (!pattern) return out;
+  for (auto it = pattern->object().begin(); it != pattern->object().end(); ++it) {
+    check(it.key().find_first_of("^$*+?()[]{}|\\") == std::string::npos,
+          "{}: '{}': expected the name of a module, or its end (no regular expression)", pattern->place(),
+          it.key());
+    out.emplace_back(it.key(), (*pattern)[it.key()]);
+  }
+  return out;
+}
+
+// What a pattern says of a module: the first name that fits.
+template <typename T>
+T of_module(const std::vector<std::pair<std::string, T>>& pattern, const std::string& module, T otherwise) {
+  for (const auto& [name, value] : pattern)
+    if (module == name || module.ends_with("." + name)) return value;
+  return otherwise;
+}
+
+}  // namespace
+
 bool is_adapter_dir(const std::string& dir) {
   return file_exists(dir + kConfig);
 }
@@ -133,18 +185,15 @@ LoraSpec read_adapter_config(const std::string& dir) {
   const std::string type = c.string_or("peft_type", "LORA");
   check(type == "LORA", "{}: peft_type: '{}' is not supported (LORA is)", path, type);
   check(c.string_or("bias", "none") == "none", "{}: bias: only none is supported", path);
-  check(!c.boolean_or("use_dora", false), "{}: use_dora: not supported", path);
-  for (const char* key : {"rank_pattern", "alpha_pattern"})
-    if (const auto pattern = c.find(key))
-      check(pattern->object().empty(), "{}: {}: not supported", path, key);
-  for (const char* key : {"layers_to_transform", "layers_pattern"})
-    if (const auto layers = c.find(key); layers && layers->json().is_array())
-      check(layers->size() == 0, "{}: {}: not supported", path, key);
+  refuse_others(c);
   LoraSpec lora;
   lora.rank = c["r"].integer(1, 1 << 16);
   lora.alpha = c.number_or("lora_alpha", 8);
-  // Rank-stabilised: counts alpha / sqrt(r).
-  if (c.boolean_or("use_rslora", false)) lora.alpha *= std::sqrt(static_cast<float>(lora.rank));
+  lora.rank_stabilized = c.boolean_or("use_rslora", false);
+  for (const auto& [name, field] : pattern_of(c, "rank_pattern"))
+    lora.ranks.emplace_back(name, field.integer(1, 1 << 16));
+  for (const auto& [name, field] : pattern_of(c, "alpha_pattern"))
+    lora.alphas.emplace_back(name, static_cast<float>(field.number()));
   lora.dropout = c.number_or("lora_dropout", 0);
   const JsonField targets = c["target_modules"];
   if (targets.json().is_string()) {
@@ -174,22 +223,64 @@ std::vector<AdapterSpec> adapters_of(const ModelSpec& spec) {
     bool any = false;
     for (size_t i = 0; i < modules.size(); ++i)
       if (is_meant(target, modules[i])) taken[i] = any = true;
-    check(any, "lora_targets: '{}' is no product of this model (they are such as '{}')", target,
-          modules.empty() ? "none" : modules.front().name);
+    check(any,
+          "lora_targets (target_modules): '{}' is no product of the model's blocks or its head (they are "
+          "such as '{}'; "
+          "embeddings, and an unembedding that is tied to them, are none)",
+          target, modules.empty() ? "none" : modules.front().name);
   }
   for (size_t i = 0; i < modules.size(); ++i) {
     if (!taken[i]) continue;
     AdapterSpec a = modules[i].place;
-    a.rank = lora.rank;
-    a.scale = lora.alpha / static_cast<float>(lora.rank);
+    a.rank = of_module(lora.ranks, modules[i].name, lora.rank);
+    const auto rank = static_cast<float>(a.rank);
+    a.scale =
+        of_module(lora.alphas, modules[i].name, lora.alpha) / (lora.rank_stabilized ? std::sqrt(rank) : rank);
     a.dropout = lora.dropout;
     out.push_back(std::move(a));
   }
   return out;
 }
 
+Json config_with_head(const std::string& dir, Json config) {
+  const std::string path = dir + kConfig;
+  const Json adapter = parse_json(read_file(path), path);
+  const std::string task = JsonField(adapter, path).string_or("task_type", "");
+  const std::string head = task == "SEQ_CLS"        ? "ForSequenceClassification"
+                           : task == "TOKEN_CLS"    ? "ForTokenClassification"
+                           : task == "QUESTION_ANS" ? "ForQuestionAnswering"
+                                                    : "";
+  if (head.empty() || !config.contains("architectures") || !config["architectures"].is_array() ||
+      config["architectures"].empty() || !config["architectures"][0].is_string())
+    return config;
+  std::string name = config["architectures"][0];
+  if (name.ends_with(head)) return config;
+  for (const std::string_view other :
+       {"ForMaskedLM", "ForPreTraining", "LMHeadModel", "ForCausalLM", "Model"})
+    if (name.ends_with(other)) {
+      name.resize(name.size() - other.size());
+      break;
+    }
+  config["architectures"] = {name + head};
+  if (task == "QUESTION_ANS") return config;
+  // As many classes as the adapter's own head has: the narrowest product that is none of the changes.
+  int64_t classes = 0;
+  for (const auto& [tensor, value] : read_safetensors(dir + kWeights).tensors)
+    if (tensor.ends_with(".weight") && tensor.find(".lora_") == std::string::npos &&
+        value.shape().rank() == 2 && (classes == 0 || value.dim(0) < classes))
+      classes = value.dim(0);
+  check(classes > 0, "{}: task_type {} needs a head: {}{} has none", path, task, dir, kWeights);
+  config.erase("id2label");
+  config.erase("label2id");
+  config["num_labels"] = classes;
+  return config;
+}
+
 void load_adapters(const std::string& dir, Transformer& model, const Transformer& base) {
   const std::string path = dir + kWeights;
+  check(file_exists(path) || !file_exists(dir + "/adapter_model.bin"),
+        "{}: adapter_model.bin is not read: it can run code; convert it to adapter_model.safetensors first",
+        dir);
   Safetensors file = read_safetensors(path);
   Parameters& parameters = model.parameters();
   const auto take = [&](const std::string& name, const Shape& shape) {
@@ -206,7 +297,8 @@ void load_adapters(const std::string& dir, Transformer& model, const Transformer
     b.value = ordered(take(e.b, b.shape), e.row_order, false);
   }
   // What else was learnt: a head.
-  for (const WeightName& w : weights_of(family_for(model.spec()), model.spec())) {
+  const std::vector<WeightName> names = weights_of(family_for(model.spec()), model.spec());
+  for (const WeightName& w : names) {
     Parameter& p = *parameters.find(w.engine);
     const std::string name = kPrefix + w.file;
     if (w.rows == 0 && !w.transposed && w.shape.empty() && file.tensors.contains(name))
@@ -224,6 +316,17 @@ void load_adapters(const std::string& dir, Transformer& model, const Transformer
     }
     const auto& all = base.parameters().all();
     const auto from = std::ranges::find(all, p.name, [](const Parameter& q) { return q.name; });
+    if (from == all.end()) {  // of a head that the base has no use for, but keeps
+      const auto name = std::ranges::find(names, p.name, &WeightName::engine);
+      const auto kept =
+          name == names.end() ? base.parameters().kept.end() : base.parameters().kept.find(name->file);
+      if (kept != base.parameters().kept.end() && kept->second.shape() == p.shape) {
+        p.value = as_f32(kept->second, name->file, p.shape);
+        if (p.kind == ParameterKind::matrix) p.value = convert(p.value, compute);
+        p.frozen = true;
+        continue;
+      }
+    }
     check(from != all.end() && from->shape == p.shape, "{}: tensor for '{}' is missing, and {} has none",
           path, p.name, model.spec().lora.base);
     p.value = from->value;
@@ -262,9 +365,14 @@ void save_adapters(const std::string& dir, const Transformer& model) {
                         {"lora_dropout", decimal(lora.dropout)},
                         {"target_modules", lora.targets},
                         {"modules_to_save", heads.empty() ? OrderedJson(nullptr) : OrderedJson(heads)},
+                        {"use_rslora", lora.rank_stabilized},
+                        {"rank_pattern", OrderedJson::object()},
+                        {"alpha_pattern", OrderedJson::object()},
                         {"bias", "none"},
                         {"fan_in_fan_out", false},
                         {"inference_mode", true}};
+  for (const auto& [name, rank] : lora.ranks) config["rank_pattern"][name] = rank;
+  for (const auto& [name, alpha] : lora.alphas) config["alpha_pattern"][name] = decimal(alpha);
   if (lora.targets == std::vector<std::string>{kAllLinear}) config["target_modules"] = kAllLinear;
   for (const WeightName& w : weights_of(family_for(spec), spec))
     if (w.transposed) config["fan_in_fan_out"] = true;

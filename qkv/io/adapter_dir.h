@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "qkv/base/json.h"
 #include "qkv/models/transformer.h"
 
 namespace qkv {
@@ -23,6 +24,10 @@ LoraSpec read_adapter_config(const std::string& dir);
 // modules by their names in the family's files, or by the ends of those ("q_proj"). Throws Error where a
 // target means none.
 std::vector<AdapterSpec> adapters_of(const ModelSpec& spec);
+
+// The config.json of an adapter's model with the head that the adapter was learnt with (task_type), where
+// that is another: its classes are those of the adapter's weights.
+Json config_with_head(const std::string& dir, Json config);
 
 // The weights of an adapter's directory for a model made by its spec, whose other values are those of `base`,
 // which it shares; these are frozen.

@@ -78,6 +78,17 @@ void read_decoder_head(const Family& family, const JsonField& c, ModelSpec& s) {
   s.tied = true;
 }
 
+// An encoder-decoder's other classes have other heads, or one of its stacks.
+void expect_writer(const JsonField& c) {
+  const auto list = c.find("architectures");
+  if (!list || list->size() == 0) return;
+  const std::string name = list->at(0).string();
+  for (const std::string_view other : {"EncoderModel", "Classification", "QuestionAnswering", "ForCausalLM"})
+    check(!name.ends_with(other),
+          "{}: architectures: '{}' is not supported: of this model_type what writes a target for a source is",
+          c.place(), name);
+}
+
 bool tells_classes(const Family& family, const ModelSpec& s) {
   return !family.language_model.empty() && s.output == Output::sequence_classes;
 }
@@ -87,6 +98,7 @@ bool tells_classes(const Family& family, const ModelSpec& s) {
 ModelSpec spec_of(const Family& family, const JsonField& config) {
   ModelSpec s = family.read_config(config);
   if (!family.language_model.empty()) read_decoder_head(family, config, s);
+  if (s.architecture == Architecture::encoder_decoder) expect_writer(config);
   return s;
 }
 
@@ -126,6 +138,10 @@ bool describes(const Family& family, const ModelSpec& spec) {
 
 const Family& family_of(const JsonField& config) {
   const JsonField type = config["model_type"];
+  for (const char* key : {"quantization_config", "pruned_heads"})
+    if (const auto field = config.find(key))
+      check(field->json().empty(), "{}: not supported: the weights must be whole, in f32, bf16 or f16",
+            field->place());
   check(type.string() != "clip", "{}: CLIP is two models, of texts and of images: qkv forward compares them",
         type.place());
   std::vector<std::string_view> known;

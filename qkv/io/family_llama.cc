@@ -411,7 +411,13 @@ const Family& qwen2_family() {
       "qwen2", {"Qwen2ForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = read_shared(c);
-        no(c, "use_sliding_window");
+        // Which layers have it where only some do, versions of its makers' code tell differently.
+        if (c.boolean_or("use_sliding_window", false)) {
+          check(c.integer_or("max_window_layers", 28, 0, kMost) == 0,
+                "{}: max_window_layers: with use_sliding_window only 0 is supported, all layers' windows",
+                c.place());
+          read_window(c, s, 4096);
+        }
         s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 32);
         s.attention.bias = true;
         s.attention.out_bias = false;
@@ -419,7 +425,11 @@ const Family& qwen2_family() {
       },
       [](const ModelSpec& s) {
         OrderedJson c = write_shared(s, "qwen2", "Qwen2ForCausalLM");
-        c["use_sliding_window"] = false;
+        c["use_sliding_window"] = !s.attention.patterns.empty();
+        if (!s.attention.patterns.empty()) {
+          c["sliding_window"] = window_json(s);
+          c["max_window_layers"] = 0;
+        }
         return c;
       });
   return family;

@@ -23,12 +23,16 @@ ModelSpec read_t5(const JsonField& c) {
   s.hidden = c["d_ff"].integer(0, kMost);
   s.feed_forward_bias = false;
   const auto projection = c.string_or("feed_forward_proj", "relu");
-  s.gated = projection.starts_with("gated-");
-  const std::string activation = s.gated ? projection.substr(6) : projection;
+  s.gated = c.boolean_or("is_gated_act", projection.starts_with("gated-"));
+  // These two are what the projection means, and hold where they are given.
+  const std::string activation =
+      c.string_or("dense_act_fn", projection.starts_with("gated-") ? projection.substr(6) : projection);
   if (activation == "relu")
     s.activation = Activation::relu;
   else if (activation == "gelu" || activation == "gelu_new")  // "gated-gelu" has always meant the tanh form
-    s.activation = s.gated || activation == "gelu_new" ? Activation::gelu_tanh : Activation::gelu;
+    s.activation = (projection == "gated-gelu" && !c.find("dense_act_fn")) || activation == "gelu_new"
+                       ? Activation::gelu_tanh
+                       : Activation::gelu;
   else if (activation == "silu" || activation == "swish")
     s.activation = Activation::silu;
   else

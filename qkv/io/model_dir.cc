@@ -37,7 +37,10 @@ ConfigFile parse_config(std::string_view document, const std::string& where) {
 
 ConfigFile read_config(const std::string& dir) {
   const std::string path = config_path(dir);
-  return parse_config(read_file(path), path);
+  if (!is_adapter_dir(dir) || file_exists(dir + "/config.json")) return parse_config(read_file(path), path);
+  Json json = config_with_head(dir, parse_json(read_file(path), path));
+  const Family& family = family_of(JsonField(json, path));
+  return {path, std::move(json), family};
 }
 
 }  // namespace

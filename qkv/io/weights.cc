@@ -42,8 +42,9 @@ std::map<std::string, std::string> parse_weight_map(std::string_view document, c
 
 ModelWeights read_weights(const std::string& dir) {
   const std::string path = weights_path(dir);
-  check(!path.empty() || !file_exists(dir + "/pytorch_model.bin"),
-        "{}: pytorch_model.bin is not read: it can run code; convert it to model.safetensors first", dir);
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
+    check(!path.empty() || !file_exists(dir + "/" + name),
+          "{}: pytorch_model.bin is not read: it can run code; convert it to model.safetensors first", dir);
   check(!path.empty(), "{}{}: missing", dir, kFile);
   if (path.ends_with(kFile)) return {path, read_safetensors(path)};
   ModelWeights weights{path, {}};

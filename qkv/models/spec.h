@@ -86,7 +86,11 @@ struct LoraSpec {
   int64_t rank = 0;  // 0: there are none
   float alpha = 0;   // changes count alpha / rank
   float dropout = 0;
-  std::vector<std::string> targets = {};   // modules by their names in files, or their ends
+  std::vector<std::string> targets = {};  // modules by their names in files, or their ends
+  // Of modules of these names, or with these ends, another rank and another alpha.
+  std::vector<std::pair<std::string, int64_t>> ranks = {};
+  std::vector<std::pair<std::string, float>> alphas = {};
+  bool rank_stabilized = false;            // changes count alpha / sqrt(rank) (Kalajdzievski 2023)
   std::string base = {};                   // the other model's directory
   std::vector<AdapterSpec> adapters = {};  // what that means for this model
 

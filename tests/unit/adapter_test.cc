@@ -56,7 +56,7 @@ ModelSpec albert() {
 
 ModelSpec with_lora(ModelSpec spec, const std::string& base, std::vector<std::string> targets,
                     int64_t rank = 2) {
-  spec.lora = {rank, 3, 0, std::move(targets), base, {}};
+  spec.lora = {.rank = rank, .alpha = 3, .targets = std::move(targets), .base = base};
   spec.lora.adapters = adapters_of(spec);
   return spec;
 }
@@ -273,6 +273,97 @@ TEST(AdapterDir, NamesAndOrdersAreThoseOfTheFiles) {
                   ours.data<float>()[(part * 12 + head * 4 + i) * 2]);
 }
 
+// Ranks and alphas of some modules, and alpha over the root of the rank.
+TEST(AdapterDir, PatternsOfRanks) {
+  const ScratchDir dir;
+  const std::string base_dir = std::filesystem::path(dir.path() + "/base").lexically_normal().string(),
+                    own = dir.path() + "/adapter";
+  std::filesystem::create_directories(base_dir);
+  std::filesystem::create_directories(own);
+  save_model(base_dir, *drawn(llama()));
+  const auto base = load_model(base_dir, DType::f32);
+  ModelSpec spec = llama();
+  spec.lora = {.rank = 2, .alpha = 3, .targets = {"q_proj", "v_proj"}, .base = base_dir};
+  spec.lora.ranks = {{"layers.1.self_attn.q_proj", 4}};
+  spec.lora.alphas = {{"v_proj", 5}};
+  spec.lora.rank_stabilized = true;
+  spec.lora.adapters = adapters_of(spec);
+  ASSERT_EQ(spec.lora.adapters.size(), 4U);
+  const auto expect = [&](size_t i, int64_t rank, float scale) {
+    EXPECT_EQ(spec.lora.adapters[i].rank, rank) << i;
+    EXPECT_FLOAT_EQ(spec.lora.adapters[i].scale, scale) << i;
+  };
+  expect(0, 2, 3 / std::sqrt(2.0F));
+  expect(1, 2, 5 / std::sqrt(2.0F));
+  expect(2, 4, 3 / std::sqrt(4.0F));
+  expect(3, 2, 5 / std::sqrt(2.0F));
+  const auto model = adapted(spec, *base);
+  save_model(own, *model);
+  const auto loaded = load_model(own, DType::f32);
+  EXPECT_EQ(loaded->spec().lora, spec.lora);
+  expect_near(hidden(*loaded), hidden(*model), 0);
+}
+
+// As PEFT saves a classifier: the base is as it was before, and the head is in the adapter's file.
+TEST(AdapterDir, HeadsOfAdaptersOnPlainModels) {
+  const ScratchDir dir;
+  const std::string base_dir = dir.path() + "/base", classifier_dir = dir.path() + "/classifier",
+                    own = dir.path() + "/adapter";
+  for (const std::string& folder : {base_dir, classifier_dir, own})
+    std::filesystem::create_directories(folder);
+  ModelSpec plain = bert_spec(13, 16, 12, 2, 3), classes = plain;
+  classes.output = Output::sequence_classes;
+  classes.labels = {"LABEL_0", "LABEL_1", "LABEL_2"};
+  classes.pooler = true;
+  classes.head_width = 0;
+  classes.unembedding_bias = false;
+  const auto whole = drawn(classes);
+  save_model(classifier_dir, *whole);
+  // The plain model has the classifier's body, and a pooler that it has no use for.
+  const auto masked = drawn(plain);
+  for (Parameter& p : masked->parameters().all())
+    for (const Parameter& q : whole->parameters().all())
+      if (p.name == q.name) p.value = q.value;
+  save_model(base_dir, *masked);
+  auto tensors = read_safetensors(base_dir + "/model.safetensors").tensors;
+  const auto of_classifier = read_safetensors(classifier_dir + "/model.safetensors").tensors;
+  std::vector<std::pair<std::string, Tensor>> more;
+  for (auto& [name, x] : tensors) more.emplace_back(name, x.clone());
+  for (const char* name : {"bert.pooler.dense.weight", "bert.pooler.dense.bias"})
+    more.emplace_back(name, of_classifier.at(name).clone());
+  write_safetensors(base_dir + "/model.safetensors", more);
+  // Changes, and the head.
+  std::vector<std::pair<std::string, Tensor>> adapter;
+  for (const int layer : {0, 1}) {
+    const std::string module =
+        fmt::format("base_model.model.bert.encoder.layer.{}.attention.self.query", layer);
+    adapter.emplace_back(module + ".lora_A.weight", Tensor::zeros({2, 12}, DType::f32));
+    adapter.emplace_back(module + ".lora_B.weight", Tensor::zeros({12, 2}, DType::f32));
+  }
+  for (const char* name : {"classifier.weight", "classifier.bias"})
+    adapter.emplace_back(std::string("base_model.model.") + name, of_classifier.at(name).clone());
+  write_safetensors(own + "/adapter_model.safetensors", adapter);
+  Json config = {{"peft_type", "LORA"},
+                 {"task_type", "SEQ_CLS"},
+                 {"r", 2},
+                 {"lora_alpha", 4},
+                 {"target_modules", {"query"}},
+                 {"base_model_name_or_path", base_dir},
+                 {"modules_to_save", {"classifier", "score"}}};
+  dir.write("adapter/adapter_config.json", config.dump());
+  const auto loaded = load_model(own, DType::f32);
+  EXPECT_EQ(loaded->spec().labels, classes.labels);
+  const auto scores = [](const Transformer& m) {
+    const NoGrad guard;
+    const ModelInput in{Tensor::of({3}, std::vector<int32_t>{1, 5, 2}), Layout::of({3})};
+    return m.classes(m.hidden(in, {}), in, {});
+  };
+  expect_near(scores(*loaded), scores(*whole), 0);
+  config["task_type"] = "TOKEN_CLS";  // whose model has no pooler
+  dir.write("adapter/adapter_config.json", config.dump());
+  EXPECT_EQ(load_model(own, DType::f32)->spec().output, Output::token_classes);
+}
+
 TEST(AdapterDir, WhatDoesNotFitIsRefused) {
   const ScratchDir dir;
   const std::string base_dir = dir.path() + "/base", own = dir.path() + "/adapter";
@@ -293,7 +384,12 @@ TEST(AdapterDir, WhatDoesNotFitIsRefused) {
   refuse("r", 3, "expected [3, 12], got [2, 12]");
   refuse("bias", "all", "bias");
   refuse("use_dora", true, "use_dora");
-  refuse("rank_pattern", {{"q_proj", 4}}, "rank_pattern");
+  refuse("rank_pattern", {{"q_proj", 4}}, "expected [4, 12], got [2, 12]");
+  refuse("rank_pattern", {{"^model.*q_proj", 4}}, "'^model.*q_proj'");
+  refuse("layers_to_transform", 1, "layers_to_transform");
+  refuse("exclude_modules", {"v_proj"}, "exclude_modules");
+  refuse("init_lora_weights", "pissa_niter_4", "pissa");
+  refuse("some_new_thing", true, "some_new_thing");
   refuse("layers_to_transform", {0}, "layers_to_transform");
   refuse("target_modules", ".*q_proj", "target_modules");
   refuse("target_modules", {"x_proj"}, "'x_proj'");

@@ -719,6 +719,45 @@ TEST(ModelDir, DefaultsAreTheFamilys) {
   EXPECT_EQ(spec_of("mistral", none).attention.kv_heads, 32);
   EXPECT_TRUE(spec_of("mistral", none).attention.patterns.empty());
   EXPECT_EQ(spec_of("gemma2", {}).attention.kv_heads, 4);
+  const Json windows = {{"use_sliding_window", true}, {"max_window_layers", 0}, {"sliding_window", 9}};
+  EXPECT_EQ(spec_of("qwen2", windows).attention.patterns, (std::vector<Pattern>{{.window = 9}}));
+  EXPECT_TRUE(spec_of("qwen2", {{"sliding_window", 9}}).attention.patterns.empty());
+  const Json t5 = {{"d_kv", 4}, {"d_ff", 8}, {"num_layers", 1}, {"num_heads", 2}};
+  const auto t5_with = [&](const Json& more) {
+    Json config = t5;
+    config.update(more);
+    return spec_of("t5", config);
+  };
+  EXPECT_EQ(t5_with({{"feed_forward_proj", "gated-gelu"}}).activation, Activation::gelu_tanh);
+  EXPECT_EQ(
+      t5_with({{"feed_forward_proj", "gated-gelu"}, {"dense_act_fn", "gelu_new"}, {"is_gated_act", true}}),
+      t5_with({{"feed_forward_proj", "gated-gelu"}}));
+  EXPECT_EQ(t5_with({{"feed_forward_proj", "gated-gelu"}, {"dense_act_fn", "gelu"}}).activation,
+            Activation::gelu);
+  EXPECT_EQ(t5_with({{"dense_act_fn", "silu"}}).activation, Activation::silu);
+  EXPECT_TRUE(t5_with({{"is_gated_act", true}}).gated);
+  expect_error(
+      [&] {
+        t5_with({{"architectures", {"T5EncoderModel"}}});
+      },
+      {"config.json", "architectures", "T5EncoderModel"});
+  expect_error(
+      [&] {
+        spec_of("llama", {{"quantization_config", {{"bits", 4}}}});
+      },
+      {"config.json", "quantization_config"});
+  expect_error([&] { spec_of("llama", {{"pruned_heads", {{"0", {1}}}}}); }, {"config.json", "pruned_heads"});
+  expect_error(
+      [&] {
+        spec_of("llama",
+                {{"architectures", {"LlamaForSequenceClassification"}}, {"problem_type", "regression"}});
+      },
+      {"config.json", "problem_type", "'regression'"});
+  expect_error(
+      [&] {
+        spec_of("qwen2", {{"use_sliding_window", true}});
+      },
+      {"config.json", "max_window_layers"});
   EXPECT_EQ(spec_of("starcoder2", {}).attention.kv_heads, 2);
   const ModelSpec m2m = spec_of("m2m_100", {});
   EXPECT_EQ(m2m.activation, Activation::relu);
