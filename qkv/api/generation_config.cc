@@ -19,8 +19,9 @@ void refuse_others(const JsonField& c) {
     if (const auto field = c.find(key))
       check(field->number() == value, "{}: only {} is supported, got {}", field->place(), value,
             field->number());
-  for (const char* key : {"force_words_ids", "constraints", "sequence_bias",
-                          "exponential_decay_length_penalty", "watermarking_config", "stop_strings"})
+  for (const char* key :
+       {"force_words_ids", "constraints", "sequence_bias", "exponential_decay_length_penalty",
+        "watermarking_config", "stop_strings", "dola_layers", "forced_decoder_ids"})
     if (const auto field = c.find(key)) fail("{}: not supported (null is)", field->place());
 }
 
@@ -36,7 +37,9 @@ BeamOptions::Stop stop_of(const JsonField& early) {
 
 bool read_generation_config(const std::string& dir, GenerateOptions& options, BeamOptions& beam,
                             std::string& refused) {
-  const std::string path = beside_or_base(dir, "generation_config.json");
+  std::string path = beside_or_base(dir, "generation_config.json");
+  // Older directories say it beside all else.
+  if (!file_exists(path)) path = beside_or_base(dir, "config.json");
   if (!file_exists(path)) return false;
   const Json json = parse_json(read_file(path), path);
   const JsonField c(json, path);
@@ -94,6 +97,7 @@ bool read_generation_config(const std::string& dir, GenerateOptions& options, Be
   }
   integer("min_new_tokens", rules.min_new_tokens, 0);
   integer("min_length", rules.min_length, 0);
+  integer("no_repeat_ngram_size", rules.no_repeat_ngram, 0);
   beam.rules = rules;
   beam.repetition_penalty = s.repetition_penalty;
   beam.excluded = s.excluded;
@@ -102,7 +106,6 @@ bool read_generation_config(const std::string& dir, GenerateOptions& options, Be
   const bool searches = c.integer_or("num_beams", 1, 1, kMost) > 1;
   number("length_penalty", beam.length_penalty);
   if (const auto early = c.find("early_stopping")) beam.stop = stop_of(*early);
-  integer("no_repeat_ngram_size", beam.no_repeat_ngram, 0);
   try {
     check_options(s);
   } catch (const Error& e) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "qkv/api/generation_config.h"
-#include "qkv/base/json.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/train/corpus.h"
 
@@ -86,15 +85,8 @@ std::vector<int32_t> prompt_ids(const TextModel& m, std::string_view prompt) {
 
 namespace {
 
-// What a tokenizer does to any text; how long that may be, its caller says.
-Json rules_of(const text::Tokenizer& tokenizer) {
-  Json all = parse_json(tokenizer.to_json(), "tokenizer.json");
-  for (const char* key : {"truncation", "padding"}) all.erase(key);
-  return all;
-}
-
 void expect_same_tokens(const text::Tokenizer& first, const text::Tokenizer& other, const std::string& path) {
-  check(rules_of(first) == rules_of(other),
+  check(first.same_as(other),
         "{}: its tokenizer is not that of the first model: models of an ensemble share one", path);
 }
 

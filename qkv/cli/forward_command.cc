@@ -274,7 +274,7 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
     else if (key == "length_penalty")
       g.beam.length_penalty = number<double>(key, value, -1e6);
     else if (key == "no_repeat_ngram_size")
-      g.beam.no_repeat_ngram = number<int64_t>(key, value, 0);
+      g.options.rules.no_repeat_ngram = number<int64_t>(key, value, 0);
     else if (key == "early_stopping")
       g.beam.stop = value == "never"    ? BeamOptions::Stop::certain
                     : truth(key, value) ? BeamOptions::Stop::early

@@ -45,6 +45,7 @@ GenerateOptions settled(const Options& o, GenerateOptions g) {
   set("--repetition-penalty", g.sampler.repetition_penalty, from.repetition_penalty);
   set("--frequency-penalty", g.sampler.frequency_penalty, from.frequency_penalty);
   set("--presence-penalty", g.sampler.presence_penalty, from.presence_penalty);
+  set("--no-repeat-ngram", g.rules.no_repeat_ngram, o.generation.rules.no_repeat_ngram);
   // Who says how to draw wants to.
   for (const char* option : {"--top-k", "--top-p", "--min-p", "--typical-p"})
     if (o.given.contains(option) && !o.given.contains("--temperature") && g.sampler.temperature == 0)
@@ -54,7 +55,7 @@ GenerateOptions settled(const Options& o, GenerateOptions g) {
   return g;
 }
 
-constexpr const char* kOfSearch[] = {"--beams", "--length-penalty", "--no-repeat-ngram", "--stop-early"};
+constexpr const char* kOfSearch[] = {"--beams", "--length-penalty", "--stop-early"};
 constexpr const char* kOfDrawing[] = {"--temperature",
                                       "--top-k",
                                       "--top-p",
@@ -87,10 +88,10 @@ BeamOptions settled_search(const Options& o, const TextModel& m) {
   };
   set("--beams", b.beams, o.beam.beams);
   set("--length-penalty", b.length_penalty, o.beam.length_penalty);
-  set("--no-repeat-ngram", b.no_repeat_ngram, o.beam.no_repeat_ngram);
   set("--repetition-penalty", b.repetition_penalty, o.generation.sampler.repetition_penalty);
   b.max_new_tokens = o.generation.max_new_tokens;  // which is settled
   b.eos = o.generation.eos;
+  b.rules = o.generation.rules;
   b.excluded = o.generation.sampler.excluded;
   if (o.stop_early) b.stop = BeamOptions::Stop::early;
   if (o.samples > b.beams)
@@ -378,8 +379,8 @@ void add_generate_command(CLI::App& app) {
   c->add_option("--length-penalty", o->beam.length_penalty,
                 "Of a search: continuations are compared by log P / length^this")
       ->capture_default_str();
-  c->add_option("--no-repeat-ngram", o->beam.no_repeat_ngram,
-                "Of a search: no n-gram of this length occurs twice; 0: any may")
+  c->add_option("--no-repeat-ngram", o->generation.rules.no_repeat_ngram,
+                "No n-gram of this length occurs twice; 0: any may")
       ->capture_default_str()
       ->check(CLI::Range(0, 1000));
   c->add_flag("--stop-early", o->stop_early, "Of a search: end with as many ended continuations as beams");

@@ -39,17 +39,6 @@ void keep(Search& s, Tokens tokens, double log_probability, const BeamOptions& o
   if (std::ssize(s.done) > o.beams) s.done.pop_back();
 }
 
-// Tokens that would complete an n-gram that occurred before.
-Tokens repeating(const Tokens& prompt, const Tokens& tokens, int64_t n) {
-  Tokens all = prompt, out;
-  all.insert(all.end(), tokens.begin(), tokens.end());
-  const int64_t size = std::ssize(all);
-  for (int64_t i = 0; n > 0 && i + n <= size; ++i)
-    if (std::equal(all.begin() + i, all.begin() + i + n - 1, all.end() - (n - 1)))
-      out.push_back(all[i + n - 1]);
-  return out;
-}
-
 // The best 2 x beams continuations of one prompt's beams, best first; among equals the lower beam, then id.
 std::vector<Candidate> best_candidates(const Search& s, const Tokens& prompt, const Tensor& logits,
                                        int64_t row, const BeamOptions& o) {
@@ -78,7 +67,7 @@ std::vector<Candidate> best_candidates(const Search& s, const Tokens& prompt, co
       least = std::nextafter(bound, -std::numeric_limits<float>::infinity());
     };
     raise();
-    Tokens refused = repeating(prompt, s.beams[b].tokens, o.no_repeat_ngram);
+    Tokens refused = o.rules.repeating(prompt, s.beams[b].tokens);
     refused.insert(refused.end(), o.excluded.begin(), o.excluded.end());
     refused.insert(refused.end(), ruled_out.begin(), ruled_out.end());
     std::sort(refused.begin(), refused.end());

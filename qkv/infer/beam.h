@@ -17,7 +17,6 @@ struct BeamOptions {
   // an output as it stands, would not beat the worst of them; certain, when no beam can, however long it
   // becomes, which differs where a length_penalty above 0 favours long ones.
   enum class Stop { early, likely, certain } stop = Stop::likely;
-  int64_t no_repeat_ngram = 0;    // no n-gram occurs twice; 0: any may
   std::vector<int32_t> excluded;  // ids that are never chosen
   // log P of a token of the prompt or the output is multiplied by it (Keskar et al. 2019, CTRL, section 4.1,
   // whose logits are log P here).

@@ -49,7 +49,9 @@ int32_t next_token(std::span<const float> logits, const Tokens& prompt, const To
                    const GenerateOptions& o, double uniform) {
   const int64_t length = std::ssize(written);
   if (const auto id = o.rules.forced(std::ssize(prompt), length, o.max_new_tokens)) return *id;
-  const Tokens refused = o.rules.refused(std::ssize(prompt), length, o.eos);
+  Tokens refused = o.rules.refused(std::ssize(prompt), length, o.eos);
+  const Tokens repeating = o.rules.repeating(prompt, written);
+  refused.insert(refused.end(), repeating.begin(), repeating.end());
   if (refused.empty()) return sample(logits, {prompt, written}, o.sampler, uniform);
   SamplerOptions sampler = o.sampler;
   sampler.excluded.insert(sampler.excluded.end(), refused.begin(), refused.end());

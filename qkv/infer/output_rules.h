@@ -1,8 +1,10 @@
 // What every output keeps to, however it is found.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace qkv {
@@ -15,6 +17,7 @@ struct OutputRules {
   std::vector<int32_t> begin = {};      // what it begins with, of probability 1
   std::vector<int32_t> not_first = {};  // ids that are not chosen first, behind `begin`
   std::optional<int32_t> end = {};      // the last token of an output of the greatest length, likewise
+  int64_t no_repeat_ngram = 0;          // no n-gram occurs twice in prompt and output; 0: any may
 
   // The token that must come next; `most`: new tokens that an output may have.
   std::optional<int32_t> forced(int64_t prompt, int64_t written, int64_t most) const {
@@ -27,6 +30,16 @@ struct OutputRules {
     std::vector<int32_t> out;
     if (written < min_new_tokens || prompt + written < min_length) out = eos;
     if (written == std::ssize(begin)) out.insert(out.end(), not_first.begin(), not_first.end());
+    return out;
+  }
+  // Tokens that would complete an n-gram that occurred before.
+  std::vector<int32_t> repeating(std::span<const int32_t> prompt, std::span<const int32_t> written) const {
+    const int64_t n = no_repeat_ngram;
+    std::vector<int32_t> all(prompt.begin(), prompt.end()), out;
+    all.insert(all.end(), written.begin(), written.end());
+    for (int64_t i = 0; n > 0 && i + n <= std::ssize(all); ++i)
+      if (std::equal(all.begin() + i, all.begin() + i + n - 1, all.end() - (n - 1)))
+        out.push_back(all[i + n - 1]);
     return out;
   }
   // Whether nothing may follow.

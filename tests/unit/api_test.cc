@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <filesystem>
 #include <string>
 
 #include "qkv/api/qkv.h"
@@ -214,7 +215,7 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
   EXPECT_EQ(m.beam.beams, 1);
   EXPECT_EQ(m.beam.repetition_penalty, 1.5);
   EXPECT_EQ(m.beam.length_penalty, 2);
-  EXPECT_EQ(m.beam.no_repeat_ngram, 3);
+  EXPECT_EQ(m.beam.rules.no_repeat_ngram, 3);
   EXPECT_TRUE(m.beam.stop == BeamOptions::Stop::early);
   generation(R"({"num_beams": 6})");
   EXPECT_TRUE(load(dir_.path()).searches);
@@ -239,6 +240,15 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
   EXPECT_EQ(load(dir_.path()).generation.sampler.temperature, 0);
   generation("{}");
   EXPECT_EQ(load(dir_.path()).generation.sampler.temperature, 1);
+  // Older directories say it in config.json.
+  Json config = parse_json(read_file(dir_.path() + "/config.json"), "config.json");
+  config.update({{"num_beams", 3}, {"max_length", 21}, {"no_repeat_ngram_size", 2}});
+  dir_.write("config.json", config.dump());
+  EXPECT_FALSE(load(dir_.path()).searches);
+  std::filesystem::remove(dir_.path() + "/generation_config.json");
+  EXPECT_TRUE(load(dir_.path()).searches);
+  EXPECT_EQ(load(dir_.path()).generation.rules.max_length, 21);
+  EXPECT_EQ(load(dir_.path()).generation.rules.no_repeat_ngram, 2);
   const auto refuse = [&](const char* json, const char* field) {
     generation(json);
     testing::expect_error([&] { load(dir_.path()); }, {"generation_config.json", field});

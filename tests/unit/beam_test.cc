@@ -161,9 +161,16 @@ TEST_F(BeamTest, OneBeamIsGreedy) {
   greedy.sampler.temperature = 0;
   greedy.eos = {kEos};
   greedy.max_new_tokens = options_.max_new_tokens;
-  const auto want = generate(model_, std::vector<Tokens>(3, {kBos}), greedy, nullptr, sources_);
-  const auto found = search(sources_);
-  for (size_t s = 0; s < sources_.size(); ++s) EXPECT_EQ(found[s][0].tokens, want[s]);
+  options_.max_new_tokens = greedy.max_new_tokens = 9;
+  std::vector<std::vector<Tokens>> found_with;
+  for (const int64_t n : {0, 1, 2}) {
+    options_.rules.no_repeat_ngram = greedy.rules.no_repeat_ngram = n;
+    const auto want = generate(model_, std::vector<Tokens>(3, {kBos}), greedy, nullptr, sources_);
+    const auto found = search(sources_);
+    for (size_t s = 0; s < sources_.size(); ++s) EXPECT_EQ(found[s][0].tokens, want[s]) << n;
+    found_with.push_back(want);
+  }
+  EXPECT_NE(found_with[0], found_with[1]);  // where tokens come again
 }
 
 TEST_F(BeamTest, SourcesDoNotSeeEachOther) {
@@ -193,7 +200,7 @@ TEST_F(BeamTest, HypothesesAreWhatTheySay) {
 TEST_F(BeamTest, NgramsDoNotRepeatAndExcludedTokensDoNotAppear) {
   options_.beams = 4;
   options_.max_new_tokens = 10;
-  options_.no_repeat_ngram = 2;
+  options_.rules.no_repeat_ngram = 2;
   options_.excluded = {3};
   const auto found = search({sources_[2]});
   for (const Hypothesis& h : found[0]) {
