@@ -1,5 +1,6 @@
 // qkv answer: the answer to each question, as it stands in a text.
 #include "qkv/cli/command.h"
+#include "qkv/cli/console.h"
 #include "qkv/cli/encoder_command.h"
 
 namespace qkv {
@@ -35,7 +36,7 @@ void run(const Options& o) {
       for (const std::vector<Tensor>& of_model : all) scores.push_back(of_model[i]);
       const Answer a = best_answer(span_scores(scores), texts[i], text, o.longest);
       if (!o.json) {
-        out[which[i]] = a.text + "\n";
+        out[which[i]] = one_line(a.text) + "\n";
         continue;
       }
       const OrderedJson line = {{"question", text.first},
@@ -61,7 +62,8 @@ void add_answer_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));
   c->footer(
-      "A line is a question, a tab, and the text that has its answer.\n"
+      "A line is a question, a tab, and the text that has its answer. With --json, begin and end are bytes "
+      "of that text.\n"
       "Example: qkv answer runs/answers --file questions.tsv --json");
   c->callback([o] { run(*o); });
 }

@@ -89,4 +89,10 @@ void print(const std::string& text) {
   check(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "standard output cannot be written");
 }
 
+std::string one_line(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return text;
+}
+
 }  // namespace qkv

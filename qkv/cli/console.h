@@ -33,6 +33,8 @@ std::string table_text(const std::vector<std::vector<std::string>>& rows);
 
 // To standard output, at once. Throws Error when it cannot be written.
 void print(const std::string& text);
+// A text in the place of one line: line ends as spaces.
+std::string one_line(std::string text);
 
 // f(); what it refuses names the place in the input where it stands.
 template <typename F>

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "qkv/cli/command.h"
+#include "qkv/cli/console.h"
 #include "qkv/cli/encoder_command.h"
 
 namespace qkv {
@@ -11,6 +12,7 @@ namespace {
 struct Options : EncoderOptions {
   std::string query, pooling;
   int64_t best = 5;
+  bool has_query = false;
 };
 
 void run(const Options& o) {
@@ -21,7 +23,8 @@ void run(const Options& o) {
   int64_t cut = 0;
   const int64_t width = m.model->spec().pooled_width();
   std::vector<float> query;
-  if (!o.query.empty()) {
+  if (o.has_query) {
+    check(o.query.find_first_not_of(" \t\r\n") != std::string::npos, "--query: expected a text, it is empty");
     const Tensor e = embed_texts(*m.model, {encode_text({o.query, ""}, m.tokenizer, m.model->spec())});
     query.assign(e.data<float>(), e.data<float>() + width);
   }
@@ -51,7 +54,7 @@ void run(const Options& o) {
   for (const auto& [cosine, text] : ranked) {
     const OrderedJson line = {{"cosine", cosine}, {"text", text}};
     fmt::print("{}\n", o.json ? line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)
-                              : fmt::format("{:.4f}\t{}", cosine, text));
+                              : fmt::format("{:.4f}\t{}", cosine, one_line(text)));
   }
   note_cut(cut, m);
 }
@@ -62,16 +65,21 @@ void add_embed_command(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* c = app.add_subcommand("embed", "A vector for each line, or the lines nearest to a query");
   add_encoder_options(*c, *o, "text", "");
-  c->add_option("--query", o->query, "Print the lines with the highest cosine to this text instead");
+  auto* query =
+      c->add_option("--query", o->query, "Print the lines with the highest cosine to this text instead");
   c->add_option("--best", o->best, "Lines printed for a query")
       ->capture_default_str()
+      ->needs(query)
       ->check(CLI::Range(1, 1 << 30));
   c->add_option("--pooling", o->pooling, "How tokens become one vector (default: the model's): first or mean")
       ->check(CLI::IsMember({"first", "mean"}));
   c->footer(
       "Vectors have length 1: their inner product is the cosine.\n"
       "Example: qkv embed runs/books --file lines.txt --query 'a storm at sea' --pooling mean");
-  c->callback([o] { run(*o); });
+  c->callback([o, query] {
+    o->has_query = query->count() > 0;
+    run(*o);
+  });
 }
 
 }  // namespace qkv

@@ -75,7 +75,7 @@ void expect_fitting(const Options& o, const ModelSpec& spec) {
 void print_losses(const Evaluation& e, const char* of) {
   fmt::print("loss                {:.4f} nats a token ({} tokens{})\n", e.loss(), e.tokens, of);
   fmt::print("perplexity          {:.2f}\n", e.perplexity());
-  if (e.characters == 0) return;  // of targets that were cut
+  if (e.characters == 0) return;  // of targets that were cut, or of a text with unknown tokens
   fmt::print("nats per character  {:.4f} ({} characters)\n", e.nats_per_character(), e.characters);
   fmt::print("bits per byte       {:.4f}\n", e.bits_per_byte());
 }
@@ -234,13 +234,16 @@ void run(const Options& o) {
   check(stream.size() >= 2, "{}: too short: nothing to predict", o.data);
   const Evaluation e = evaluate(*model, stream, o.batch);
   check(e.tokens > 0, "{}: nothing to predict: every document has one token", o.data);
+  if (e.characters == 0)
+    fmt::print(stderr,
+               "note: the vocabulary lacks some of the text: no losses of its characters and bytes\n");
   if (o.json) {
-    const OrderedJson out = {{"loss", e.loss()},
-                             {"perplexity", e.perplexity()},
-                             {"nats_per_character", e.nats_per_character()},
-                             {"bits_per_byte", e.bits_per_byte()},
-                             {"tokens", e.tokens},
-                             {"characters", e.characters}};
+    OrderedJson out = {{"loss", e.loss()}, {"perplexity", e.perplexity()}, {"tokens", e.tokens}};
+    if (e.characters > 0) {
+      out["nats_per_character"] = e.nats_per_character();
+      out["bits_per_byte"] = e.bits_per_byte();
+      out["characters"] = e.characters;
+    }
     std::printf("%s\n", out.dump().c_str());
   } else {
     print_losses(e, "");
@@ -268,7 +271,9 @@ void add_eval_command(CLI::App& app) {
                                  writers = {"an encoder-decoder", "a prefix LM"},
                                  cut = {"an encoder-decoder", "a prefix LM", "a language model",
                                         "a classifier",       "a tagger",    "a model that finds answers"},
-                                 rows = {"a classifier", "a model that finds answers"},
+                                 rows = {"a classifier", "a model that finds answers",
+                                         "an encoder without a head"},
+                                 labelled = {"a classifier", "a model that finds answers"},
                                  texts = {"a language model", "a prefix LM", "a masked language model"};
   std::vector<std::string> rows_or_texts = rows;
   rows_or_texts.insert(rows_or_texts.end(), texts.begin(), texts.end());
@@ -303,7 +308,7 @@ void add_eval_command(CLI::App& app) {
        rows);
   only(c->add_option("--label-column", o->columns.label_column,
                      "Of rows: the class, or the answer (default: label, or answer)"),
-       rows);
+       labelled);
   only(
       c->add_option("--columns", o->columns.columns, "Names of the columns of a file without a header: a,b,c")
           ->delimiter(','),

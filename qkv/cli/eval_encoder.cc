@@ -8,6 +8,7 @@
 #include "qkv/train/corpus.h"
 #include "qkv/train/evaluate.h"
 #include "qkv/train/masked_text.h"
+#include "qkv/train/text_pairs.h"
 
 namespace qkv {
 namespace {
@@ -144,12 +145,50 @@ void eval_hidden(const EvalOptions& o, const TextModel& m) {
   print(out);
 }
 
+// Whether the texts of pairs are near each other.
+void eval_vectors(const EvalOptions& o, const TextModel& m) {
+  if (o.columns.second_column.empty())
+    throw UsageError(
+        fmt::format("--second-column: name the other text of each row: {} makes vectors, which are "
+                    "judged by whether those of a pair are near each other",
+                    o.dir));
+  DataConfig columns = o.columns;
+  if (columns.text_column.empty()) columns.text_column = "text";
+  const EncodedPairs pairs(read_text_pairs({o.data}, columns), m.tokenizer, m.model->spec());
+  expect_uncut(o, m, pairs.cut(), "pairs");
+  const Evaluation e = evaluate_pairs(*m.model, pairs);
+  const Retrieval r = retrieve(*m.model, pairs, o.batch_tokens);
+  const int64_t group = std::min(pairs.size(), kPairsToChooseFrom);
+  if (o.json) {
+    print_json({{"loss", e.loss()},
+                {"accuracy", e.score("accuracy")},
+                {"among", group},
+                {"first", r.first},
+                {"among_ten", r.among_ten},
+                {"mean_reciprocal_rank", r.reciprocal_rank},
+                {"pairs", pairs.size()},
+                {"cut", e.cut}});
+    return;
+  }
+  std::string out = fmt::format("loss          {:.4f} nats a pair, among {}\n", e.loss(), group);
+  out += fmt::format("accuracy      {} found among {}\n", percent(e.score("accuracy")), group);
+  out += fmt::format("of all {:<6} {} stand first, {} among the first ten, mean reciprocal rank {:.4f}\n",
+                     pairs.size(), percent(r.first), percent(r.among_ten), r.reciprocal_rank);
+  if (e.cut > 0)
+    out += fmt::format("cut           {} were longer than {} tokens\n", e.cut, m.model->spec().context);
+  print(out);
+}
+
 }  // namespace
 
 void eval_encoder(const EvalOptions& o, const TextModel& m) {
   const Output output = m.model->spec().output;
-  check(output != Output::embedding, "{}: this encoder has no head that could be judged", o.dir);
-  output == Output::tokens ? eval_hidden(o, m) : eval_labelled(o, m);
+  if (output == Output::embedding)
+    eval_vectors(o, m);
+  else if (output == Output::tokens)
+    eval_hidden(o, m);
+  else
+    eval_labelled(o, m);
 }
 
 }  // namespace qkv

@@ -69,7 +69,7 @@ void run(const Options& o) {
         out[which[i]] = line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
         continue;
       }
-      out[which[i]] = filled;
+      out[which[i]] = one_line(filled);
       if (o.best > 1)
         for (const auto& candidates : found[i]) {
           std::vector<std::string> list;

@@ -85,8 +85,8 @@ void add_tag_command(CLI::App& app) {
   CLI::App* c = app.add_subcommand("tag", "Tag the words of each line");
   add_encoder_options(*c, *o, "text", "");
   add_ensemble_option(*c, *o);
-  c->add_flag("--columns", o->columns,
-              "A word and its tag a line, an empty line after each sentence (CoNLL)");
+  c->add_flag("--columns", o->columns, "A word and its tag a line, an empty line after each sentence (CoNLL)")
+      ->excludes("--json");
   c->footer(
       "Words are what stands between spaces. Words beyond the model's length are tagged \"_\".\n"
       "Example: echo 'show me the flights' | qkv tag runs/pos");

@@ -40,14 +40,14 @@ void run(const Options& o) {
   if (o.given.contains("--beams")) beam.beams = o.beam.beams;
   if (o.given.contains("--length-penalty")) beam.length_penalty = o.beam.length_penalty;
   if (o.given.contains("--tokens")) beam.max_new_tokens = o.beam.max_new_tokens;
-  if (o.given.contains("--no-repeat-ngram")) beam.no_repeat_ngram = o.beam.no_repeat_ngram;
+  if (o.given.contains("--no-repeat-ngram")) beam.rules.no_repeat_ngram = o.beam.rules.no_repeat_ngram;
   if (o.stop_early) beam.stop = BeamOptions::Stop::early;
   std::optional<Drawing> drawing;
   for (const char* option : {"--temperature", "--top-k", "--top-p", "--seed"})
     if (o.given.contains(option)) drawing = o.drawing;
   if (drawing) {
     drawing->samples = o.best;
-    for (const char* option : {"--beams", "--stop-early", "--no-repeat-ngram"})
+    for (const char* option : {"--beams", "--stop-early"})
       if (o.given.contains(option))
         throw UsageError(fmt::format("{}: outputs are drawn, not searched for", option));
     naming_option("--", [&] { check_options(drawing->sampler); });
@@ -80,7 +80,7 @@ void run(const Options& o) {
       const auto& best = t.best[i];
       if (!o.json) {
         for (size_t b = 0; b < static_cast<size_t>(o.best); ++b)  // as many lines of each source
-          out += (b < best.size() ? best[b].text : "") + "\n";
+          out += (b < best.size() ? one_line(best[b].text) : "") + "\n";
         continue;
       }
       OrderedJson line = {{"source", part[i]}};
@@ -113,7 +113,7 @@ void add_writer(CLI::App& app, const std::string& name, const std::string& descr
   c->add_option("--tokens", o->beam.max_new_tokens, "Length of an output at most")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
-  c->add_option("--no-repeat-ngram", o->beam.no_repeat_ngram,
+  c->add_option("--no-repeat-ngram", o->beam.rules.no_repeat_ngram,
                 "No n-gram of this length occurs twice; 0: any may")
       ->capture_default_str()
       ->check(CLI::Range(0, 1000));

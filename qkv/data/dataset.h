@@ -32,7 +32,7 @@ class TokenStream {
   Tensor token_tensor() const;
   Tensor start_tensor() const;
 
-  int64_t characters = 0;  // Unicode characters of the text, for losses per character
+  int64_t characters = 0;  // Unicode characters of the text, for losses per character; 0: not all have tokens
   int64_t bytes = 0;
 
  private:

@@ -23,26 +23,6 @@ double share(int64_t right, int64_t all) {
   return all > 0 ? static_cast<double>(right) / static_cast<double>(all) : 0;
 }
 
-// Runs of letters and digits in lower case, and every other character that is no space.
-std::vector<std::string> words_of(const TextPair& text) {
-  std::vector<std::string> words;
-  for (const std::string* part : {&text.first, &text.second}) {
-    bool inside = false;
-    for (const char c : *part) {
-      const auto u = static_cast<unsigned char>(c);
-      const bool letter = std::isalnum(u) != 0 || u >= 0x80;
-      if (std::isspace(u) != 0) {
-        inside = false;
-        continue;
-      }
-      if (!letter || !inside) words.emplace_back();
-      words.back() += static_cast<char>(std::tolower(u));
-      inside = letter;
-    }
-  }
-  return words;
-}
-
 class NaiveBayes {
  public:
   explicit NaiveBayes(const std::vector<Example>& train) {
@@ -111,6 +91,25 @@ class WordLookUp {
 };
 
 }  // namespace
+
+std::vector<std::string> words_of(const TextPair& text) {
+  std::vector<std::string> words;
+  for (const std::string* part : {&text.first, &text.second}) {
+    bool inside = false;
+    for (const char c : *part) {
+      const auto u = static_cast<unsigned char>(c);
+      const bool letter = std::isalnum(u) != 0 || u >= 0x80;
+      if (std::isspace(u) != 0) {
+        inside = false;
+        continue;
+      }
+      if (!letter || !inside) words.emplace_back();
+      words.back() += static_cast<char>(std::tolower(u));
+      inside = letter;
+    }
+  }
+  return words;
+}
 
 std::vector<std::pair<std::string, double>> baselines(const std::vector<Example>& train,
                                                       const std::vector<Example>& test, Output output) {

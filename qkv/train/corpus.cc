@@ -31,43 +31,58 @@ std::string sentinel(int i) {
 }
 
 // A text's characters and bytes, for losses per character and per byte.
-struct TextSize {
-  int64_t characters = 0, bytes = 0;
-
-  void add(std::string_view text) {
-    characters += count_characters(text);
-    bytes += static_cast<int64_t>(text.size());
+class TextSize {
+ public:
+  explicit TextSize(const text::Tokenizer& tokenizer) : unknown_(tokenizer.vocab_size(), false) {
+    for (const text::TokenId id : tokenizer.ids_without_text(unknown_.size())) unknown_[id] = true;
   }
+  void add(std::string_view text) {
+    characters_ += count_characters(text);
+    bytes_ += static_cast<int64_t>(text.size());
+  }
+  void look_at(std::span<const int32_t> ids) {
+    for (const int32_t id : ids) any_unknown_ |= unknown_[static_cast<size_t>(id)];
+  }
+  // Of characters that a token for unknown ones stands for nothing is predicted: then there are no such
+  // losses.
+  int64_t characters() const { return any_unknown_ ? 0 : characters_; }
+  int64_t bytes() const { return any_unknown_ ? 0 : bytes_; }
+
+ private:
+  std::vector<bool> unknown_;
+  bool any_unknown_ = false;
+  int64_t characters_ = 0, bytes_ = 0;
 };
 
 TokenStream stream_of(TokenFile& tokens, const TextSize& size) {
   TokenStream stream = tokens.stream();
-  stream.characters = size.characters;
-  stream.bytes = size.bytes;
+  stream.characters = size.characters();
+  stream.bytes = size.bytes();
   return stream;
 }
 
 void append_document(TokenFile& tokens, std::string_view document, const std::string& path,
-                     const text::Tokenizer& tokenizer) {
+                     const text::Tokenizer& tokenizer, TextSize& size) {
   for (const std::string_view piece : pieces_to_encode(document)) try {
-      tokens.append(tokenizer.encode(piece, false).ids);
+      const std::vector<int32_t> ids = tokenizer.encode(piece, false).ids;
+      tokens.append(ids);
+      size.look_at(ids);
     } catch (const Error& e) {
       fail("{}: {}", path, e.what());
     }
   if (const int32_t end = end_of_text(tokenizer); end >= 0) tokens.append(std::span(&end, 1));
   tokens.end_document();
+  size.add(document);
 }
 
 // In bounded memory: the tokens lie in a file in `folder`.
 TokenStream tokenize(const std::vector<Documents>& files, const text::Tokenizer& tokenizer,
                      const std::string& folder) {
   TokenFile tokens(folder);
-  TextSize size;
+  TextSize size(tokenizer);
   for (const Documents& file : files)
-    file.for_each([&](std::string_view document) {
-      append_document(tokens, document, file.path, tokenizer);
-      size.add(document);
-    });
+    file.for_each(
+        [&](std::string_view document) { append_document(tokens, document, file.path, tokenizer, size); });
   return stream_of(tokens, size);
 }
 
@@ -376,7 +391,7 @@ PairTexts split_off(PairTexts& pairs, double fraction) {
 TokenStream tokenize_lines(const PairTexts& pairs, const std::vector<std::string_view>& lines,
                            const text::Tokenizer& tokenizer, const std::string& folder) {
   TokenFile tokens(folder);
-  TextSize size;
+  TextSize size(tokenizer);
   for (size_t i = 0; i < lines.size(); ++i) {
     std::vector<int32_t> ids;
     try {
@@ -387,6 +402,7 @@ TokenStream tokenize_lines(const PairTexts& pairs, const std::vector<std::string
     check(!ids.empty(), "{}: '{}' gives no token", pairs.place(i), lines[i]);
     tokens.append(ids);
     tokens.end_document();
+    size.look_at(ids);
     size.add(lines[i]);
   }
   return stream_of(tokens, size);

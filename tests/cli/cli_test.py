@@ -1160,6 +1160,14 @@ train.precision = "f32"
         refuse(["batch_tokens", "sequence_to_sequence"], "model.architecture=decoder", status=2)
         self.assertFalse(os.path.exists(self.path("run")))
 
+    def test_lines_stay_lines(self):
+        """Outputs that hold line ends stand in one line each."""
+        self.write("lines.jsonl", "".join(json.dumps({"source": w, "target": "x\n\ny"}) + "\n" for w in WORDS * 30))
+        self.ok("train", "config.toml", "--set", "data.train=lines.jsonl", "--set", "train.steps=30", "--set", "train.learning_rate=0.02",
+                "--set", "train.eval_every=30")
+        self.assertIn("\n", json.loads(self.ok("translate", "run", "--json", stdin="fox\n").out)["text"])
+        self.assertEqual(len(self.ok("translate", "run", stdin="fox\nquick\n").out.splitlines()), 2)
+
     def test_other_models_do_not_translate(self):
         self.train(steps=1)
         self.refused("translate", "run", status=1, says=["run", "decoder", "encoder-decoder"], stdin="a\n")
@@ -1275,6 +1283,49 @@ train.precision = "f32"
             for key in keys:
                 with self.subTest(objective=objective, key=key):
                     self.assertNotEqual(first_loss(objective + key, objective, *data, "train." + key), plain)
+
+    def test_vectors_of_pairs(self):
+        fruit = [(f"{a} {b}", f"{b} {a} {a}") for a in WORDS for b in WORDS if a != b]
+        self.write("pairs.tsv", "one\tother\n" + "".join(f"{a}\t{b}\n" for a, b in fruit))
+        arguments = [a for s in (f"train.out={self.path('vectors')}", "train.objective=embed", f"data.train={self.path('pairs.tsv')}",
+                                 "data.text_column=one", "data.second_column=other") for a in ("--set", s)]
+        trained = run_qkv("train", "config.toml", *arguments, cwd=self.shared)
+        self.assertEqual(trained.status, 0, trained)
+        self.assertRegex(trained.err, r"simple methods: words in common [0-9.]+%")
+        self.assertRegex(trained.err, r"found among [0-9]+: ")
+        self.write("few.tsv", "one\tother\n" + "".join(f"{a}\t{b}\n" for a, b in fruit[::3][:12]))
+        columns = ["--text-column", "one", "--second-column", "other"]
+        told = json.loads(self.ok("eval", "vectors", "--data", "few.tsv", *columns, "--json").out)
+        self.assertEqual((told["pairs"], told["among"], told["accuracy"]), (12, 12, told["first"]))
+
+        def vectors(lines):
+            return [json.loads(line)["embedding"] for line in self.ok("embed", "vectors", "--json", stdin="\n".join(lines) + "\n").out.splitlines()]
+        rows = [line.split("\t") for line in read_text(self.path("few.tsv")).splitlines()[1:]]
+        first, second = vectors([r[0] for r in rows]), vectors([r[1] for r in rows])
+        ranks = []
+        for i, v in enumerate(first):
+            cosines = [sum(a * b for a, b in zip(v, w)) for w in second]
+            ranks.append(1 + sum(c > cosines[i] for c in cosines))
+        self.assertAlmostEqual(told["first"], sum(r == 1 for r in ranks) / 12)
+        self.assertAlmostEqual(told["mean_reciprocal_rank"], sum(1 / r for r in ranks) / 12, places=5)
+        text = self.ok("eval", "vectors", "--data", "few.tsv", *columns).out
+        self.assertIn(f"mean reciprocal rank {told['mean_reciprocal_rank']:.4f}", text)
+        self.refused("eval", "vectors", "--data", "few.tsv", status=2, says="--second-column")
+        self.refused("eval", "vectors", "--data", "few.tsv", "--label-column", "x", status=2, says=["--label-column", "only for"])
+        self.refused("embed", "vectors", "--query", "", stdin="fox\n", status=1, says="--query")
+        self.refused("embed", "vectors", "--best", "2", stdin="fox\n", status=2, says="--query")
+
+    def test_what_the_vocabulary_lacks(self):
+        arguments = [a for s in (f"train.out={self.path('words')}", "model.architecture=decoder", "data.train=text.txt",
+                                 "tokenizer.type=word", "train.batch_tokens=4096", "train.steps=1") for a in ("--set", s)]
+        self.assertEqual(run_qkv("train", "config.toml", *arguments, cwd=self.shared).status, 0)
+        self.write("known.txt", "the quick fox the quick fox")
+        self.write("unknown.txt", "the quick fox zzz quick fox")
+        known, unknown = (self.ok("eval", "words", "--data", name) for name in ("known.txt", "unknown.txt"))
+        self.assertIn("bits per byte", known.out)
+        self.assertNotIn("bits per byte", unknown.out)
+        self.assertIn("the vocabulary lacks some of the text", unknown.err)
+        self.assertNotIn("bits_per_byte", json.loads(self.ok("eval", "words", "--data", "unknown.txt", "--json").out))
 
     def test_which_text_follows(self):
         arguments = [a for s in (f"train.out={self.path('next')}", "train.objective=masked", "data.train=lines.txt", "train.steps=3",
