@@ -78,8 +78,13 @@ bool read_generation_config(const std::string& dir, GenerateOptions& options, Be
   if (const auto words = c.find("bad_words_ids"))
     for (size_t i = 0; i < words->size(); ++i) {
       const std::vector<int64_t> ids = words->at(i).integers();
-      check(ids.size() == 1 && ids[0] >= 0 && ids[0] < kMost,
-            "{}: expected the id of one token (words of several are not supported)", words->at(i).place());
+      if (ids.size() > 1) {
+        refused = fmt::format("{}: expected the id of one token (words of several are not supported)",
+                              words->at(i).place());
+        continue;
+      }
+      check(ids.size() == 1 && ids[0] >= 0 && ids[0] < kMost, "{}: expected the id of a token",
+            words->at(i).place());
       s.excluded.push_back(static_cast<int32_t>(ids[0]));
     }
   OutputRules& rules = options.rules;
@@ -109,7 +114,8 @@ bool read_generation_config(const std::string& dir, GenerateOptions& options, Be
   try {
     check_options(s);
   } catch (const Error& e) {
-    fail("{}: {}", path, e.what());
+    refused = fmt::format("{}: {}", path, e.what());
+    return searches;
   }
   try {
     check(!searches || !c.boolean_or("do_sample", false),

@@ -136,6 +136,7 @@ qkv_status qkv_generate(const qkv_model* model, const char* prompt, size_t lengt
       std::memcpy(&given, options, options->size);
     }
     qkv::GenerateOptions g = model->text.generation;
+    if (given.max_new_tokens != g.max_new_tokens) g.rules.max_length = 0;  // the caller's holds
     g.max_new_tokens = given.max_new_tokens;
     g.sampler.temperature = given.temperature;
     g.sampler.top_k = given.top_k;

@@ -34,8 +34,9 @@ TextModel load(const std::string& path, DType compute) {
   m.searches = read_generation_config(dir, m.generation, m.beam, m.refused);
   for (const int32_t id : m.generation.sampler.excluded)
     check(id >= 0 && id < m.model->spec().vocab_size,
-          "{}/generation_config.json: suppress_tokens: {} is not one of {} tokens", dir, id,
-          m.model->spec().vocab_size);
+          "{}: generation_config.json or config.json: suppress_tokens or bad_words_ids: {} is not one of {} "
+          "tokens",
+          dir, id, m.model->spec().vocab_size);
   return m;
 }
 

@@ -65,6 +65,7 @@ std::string answer(const TextModel& m, const text::ChatTemplate& chat, const Ord
 GenerateOptions settled(const Options& o, const TextModel& m) {
   GenerateOptions g = m.generation;
   g.max_new_tokens = o.tokens.value_or(g.max_new_tokens);
+  if (o.tokens) g.rules.max_length = 0;
   g.sampler.temperature = o.temperature.value_or(g.sampler.temperature);
   g.sampler.top_k = o.top_k.value_or(g.sampler.top_k);
   g.sampler.top_p = o.top_p.value_or(g.sampler.top_p);

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "qkv/base/file.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/io/adapter_dir.h"
 
 namespace qkv {
 namespace {
@@ -42,6 +44,17 @@ const char* wanted_for(Output output) {
       break;
   }
   return "an encoder, best one trained with train.objective = \"embed\", or a model with classes";
+}
+
+// Several classes of a text, or a number, are read off other functions of the scores.
+void expect_one_class(const std::string& dir) {
+  const std::string path = beside_or_base(resolve_model_dir(dir), "config.json");
+  const Json json = parse_json(read_file(path), path);
+  const std::string problem = JsonField(json, path).string_or("problem_type", "single_label_classification");
+  check(problem == "single_label_classification",
+        "{}: problem_type: '{}' is not supported (single_label_classification is): qkv forward gives its "
+        "scores",
+        path, problem);
 }
 
 }  // namespace
@@ -85,6 +98,7 @@ TextModel load_encoder(const std::string& dir, const std::string& dtype, std::in
   check(tells_next ||
             ((s.architecture == Architecture::encoder || s.output != Output::tokens) && is_wanted(s.output)),
         "{}: this checkpoint is {}; {} needs {}", dir, what_it_is(s), command, wanted_for(wanted_first));
+  if (s.output == Output::sequence_classes && is_wanted(s.output)) expect_one_class(dir);
   return m;
 }
 

@@ -37,6 +37,7 @@ GenerateOptions settled(const Options& o, GenerateOptions g) {
     if (o.given.contains(option)) to = value;
   };
   set("--tokens", g.max_new_tokens, o.generation.max_new_tokens);
+  if (o.given.contains("--tokens")) g.rules.max_length = 0;  // which counts the prompt, too
   set("--temperature", g.sampler.temperature, from.temperature);
   set("--top-k", g.sampler.top_k, from.top_k);
   set("--top-p", g.sampler.top_p, from.top_p);

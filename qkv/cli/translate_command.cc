@@ -39,7 +39,10 @@ void run(const Options& o) {
   BeamOptions beam = m.beam;
   if (o.given.contains("--beams")) beam.beams = o.beam.beams;
   if (o.given.contains("--length-penalty")) beam.length_penalty = o.beam.length_penalty;
-  if (o.given.contains("--tokens")) beam.max_new_tokens = o.beam.max_new_tokens;
+  if (o.given.contains("--tokens")) {
+    beam.max_new_tokens = o.beam.max_new_tokens;
+    beam.rules.max_length = 0;
+  }
   if (o.given.contains("--no-repeat-ngram")) beam.rules.no_repeat_ngram = o.beam.rules.no_repeat_ngram;
   if (o.stop_early) beam.stop = BeamOptions::Stop::early;
   std::optional<Drawing> drawing;

@@ -121,6 +121,8 @@ int64_t most_new(const Ensemble& model, int64_t prompt, const BeamOptions& o) {
 std::vector<std::vector<Hypothesis>> beam_search(const Ensemble& model, const std::vector<Tokens>& prompts,
                                                  const BeamOptions& o, const Sources& sources) {
   check(o.beams >= 1 && o.beams <= 1024, "beam search: beams must be between 1 and 1024, got {}", o.beams);
+  check(std::isfinite(o.length_penalty), "beam search: length_penalty must be a number, got {}",
+        o.length_penalty);
   const bool conditioned = model.spec().architecture == Architecture::encoder_decoder;
   check(sources.ids.size() == (conditioned ? prompts.size() : 0),
         "beam search: {} prompts need {} sources, got {}", prompts.size(), conditioned ? prompts.size() : 0,

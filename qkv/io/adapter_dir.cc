@@ -135,25 +135,28 @@ void refuse_others(const JsonField& c) {
     check(says_nothing || std::ranges::find(kKnown, it.key()) != std::end(kKnown), "{}: {}: not supported",
           c.place(), it.key());
   }
-  // These change the model's own weights, too.
-  if (const auto start = c.find("init_lora_weights"); start && start->json().is_string())
-    for (const std::string_view other : {"pissa", "olora", "corda", "loftq"})
-      check(!start->string().starts_with(other),
-            "{}: init_lora_weights: '{}' is not supported: save the adapter "
-            "converted to one of the unchanged model",
-            c.place(), start->string());
+  // Others change the model's own weights, too.
+  if (const auto start = c.find("init_lora_weights"); start && start->json().is_string()) {
+    static constexpr std::string_view kOfChanges[] = {"gaussian", "eva", "orthogonal"};
+    check(std::ranges::find(kOfChanges, start->string()) != std::end(kOfChanges),
+          "{}: init_lora_weights: '{}' is not supported: save the adapter converted to one of the unchanged "
+          "model",
+          c.place(), start->string());
+  }
 }
 
-// The entries of a pattern, whose names are module names or their ends.
-std::vector<std::pair<std::string, JsonField>> pattern_of(const JsonField& c, const char* key) {
+// The entries of a pattern, whose names are module names or their ends, in the file's order.
+std::vector<std::pair<std::string, JsonField>> pattern_of(const JsonField& c, const OrderedJson& file,
+                                                          const char* key) {
   std::vector<std::pair<std::string, JsonField>> out;
   const auto pattern = c.find(key);
   if (!pattern) return out;
-  for (auto it = pattern->object().begin(); it != pattern->object().end(); ++it) {
-    check(it.key().find_first_of("^$*+?()[]{}|\\") == std::string::npos,
+  pattern->object();
+  for (const auto& [name, value] : file[key].items()) {
+    check(name.find_first_of("^$*+?()[]{}|\\") == std::string::npos,
           "{}: '{}': expected the name of a module, or its end (no regular expression)", pattern->place(),
-          it.key());
-    out.emplace_back(it.key(), (*pattern)[it.key()]);
+          name);
+    out.emplace_back(name, (*pattern)[name]);
   }
   return out;
 }
@@ -180,7 +183,9 @@ std::string beside_or_base(const std::string& dir, const std::string& name) {
 
 LoraSpec read_adapter_config(const std::string& dir) {
   const std::string path = dir + kConfig;
-  const Json json = parse_json(read_file(path), path);
+  const std::string text = read_file(path);
+  const Json json = parse_json(text, path);
+  const OrderedJson file = OrderedJson::parse(text);
   const JsonField c(json, path);
   const std::string type = c.string_or("peft_type", "LORA");
   check(type == "LORA", "{}: peft_type: '{}' is not supported (LORA is)", path, type);
@@ -190,9 +195,9 @@ LoraSpec read_adapter_config(const std::string& dir) {
   lora.rank = c["r"].integer(1, 1 << 16);
   lora.alpha = c.number_or("lora_alpha", 8);
   lora.rank_stabilized = c.boolean_or("use_rslora", false);
-  for (const auto& [name, field] : pattern_of(c, "rank_pattern"))
+  for (const auto& [name, field] : pattern_of(c, file, "rank_pattern"))
     lora.ranks.emplace_back(name, field.integer(1, 1 << 16));
-  for (const auto& [name, field] : pattern_of(c, "alpha_pattern"))
+  for (const auto& [name, field] : pattern_of(c, file, "alpha_pattern"))
     lora.alphas.emplace_back(name, static_cast<float>(field.number()));
   lora.dropout = c.number_or("lora_dropout", 0);
   const JsonField targets = c["target_modules"];

@@ -140,10 +140,6 @@ double rotated_part(const AttentionSpec& a) {
 }
 
 std::vector<std::string> read_labels(const JsonField& c) {
-  const std::string problem = c.string_or("problem_type", "single_label_classification");
-  check(problem == "single_label_classification",
-        "{}: problem_type: '{}' is not supported (single_label_classification is: one class of each text)",
-        c.place(), problem);
   const auto names = c.find("id2label");
   const int64_t n = names ? static_cast<int64_t>(names->object().size())
                           : c.integer_or("num_labels", 2, 1, int64_t{1} << 24);

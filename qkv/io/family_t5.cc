@@ -57,8 +57,7 @@ bool expresses_t5(const ModelSpec& s) {
          !s.feed_forward_bias && s.unembedding_scaled == s.tied && !s.unembedding_bias && s.head_width == 0 &&
          !s.embedding_norm && !s.embedding_scaled && s.segments == 0 && !s.stacks_apart &&
          s.source_vocab_size == 0 && a.dropout == s.residual_dropout &&
-         s.embedding_dropout == s.residual_dropout && s.activation != Activation::tanh &&
-         (s.gated ? s.activation != Activation::gelu : true);
+         s.embedding_dropout == s.residual_dropout && s.activation != Activation::tanh;
 }
 
 std::string t5_projection(const ModelSpec& s) {
@@ -70,24 +69,29 @@ std::string t5_projection(const ModelSpec& s) {
 }
 
 OrderedJson write_t5(const ModelSpec& s) {
-  return {{"model_type", "t5"},
-          {"architectures", {"T5ForConditionalGeneration"}},
-          {"is_encoder_decoder", true},
-          {"vocab_size", s.vocab_size},
-          {"n_positions", s.context},
-          {"d_model", s.width},
-          {"d_kv", s.attention.d_qk},
-          {"d_ff", s.hidden},
-          {"num_layers", s.encoder_layers},
-          {"num_decoder_layers", s.layers},
-          {"num_heads", s.attention.heads},
-          {"feed_forward_proj", t5_projection(s)},
-          {"layer_norm_epsilon", decimal(s.norm_epsilon)},
-          {"relative_attention_num_buckets", s.relative_buckets},
-          {"relative_attention_max_distance", s.relative_distance},
-          {"dropout_rate", decimal(s.residual_dropout)},
-          {"tie_word_embeddings", s.tied},
-          {"torch_dtype", "float32"}};
+  OrderedJson c = {{"model_type", "t5"},
+                   {"architectures", {"T5ForConditionalGeneration"}},
+                   {"is_encoder_decoder", true},
+                   {"vocab_size", s.vocab_size},
+                   {"n_positions", s.context},
+                   {"d_model", s.width},
+                   {"d_kv", s.attention.d_qk},
+                   {"d_ff", s.hidden},
+                   {"num_layers", s.encoder_layers},
+                   {"num_decoder_layers", s.layers},
+                   {"num_heads", s.attention.heads},
+                   {"feed_forward_proj", t5_projection(s)},
+                   {"layer_norm_epsilon", decimal(s.norm_epsilon)},
+                   {"relative_attention_num_buckets", s.relative_buckets},
+                   {"relative_attention_max_distance", s.relative_distance},
+                   {"dropout_rate", decimal(s.residual_dropout)},
+                   {"tie_word_embeddings", s.tied},
+                   {"torch_dtype", "float32"}};
+  if (s.gated && s.activation == Activation::gelu) {  // "gated-gelu" alone means the tanh form
+    c["dense_act_fn"] = "gelu";
+    c["is_gated_act"] = true;
+  }
+  return c;
 }
 
 // `network`: what the feed-forward network is called.

@@ -38,9 +38,11 @@ ConfigFile parse_config(std::string_view document, const std::string& where) {
 ConfigFile read_config(const std::string& dir) {
   const std::string path = config_path(dir);
   if (!is_adapter_dir(dir) || file_exists(dir + "/config.json")) return parse_config(read_file(path), path);
-  Json json = config_with_head(dir, parse_json(read_file(path), path));
-  const Family& family = family_of(JsonField(json, path));
-  return {path, std::move(json), family};
+  const Json plain = parse_json(read_file(path), path);
+  Json json = config_with_head(dir, plain);
+  const std::string place = json == plain ? path : dir + "/adapter_config.json: task_type: " + path;
+  const Family& family = family_of(JsonField(json, place));
+  return {place, std::move(json), family};
 }
 
 }  // namespace

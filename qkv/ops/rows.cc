@@ -307,7 +307,10 @@ double diagonal_loss(const std::vector<double>& z, int64_t n, int64_t row, int64
     for (int64_t j = 0; j < n; ++j) sum += std::exp(z[at(j)] - most);
     total += std::log(sum) + most - z[at(i)];
     for (int64_t j = 0; j < n; ++j) dz[at(j)] += std::exp(z[at(j)] - most) / sum - (i == j ? 1 : 0);
-    if (found != nullptr) *found += z[at(i)] == most;
+    if (found == nullptr) continue;
+    int64_t as_near = 0;  // itself, and what cannot be told from it
+    for (int64_t j = 0; j < n; ++j) as_near += z[at(j)] >= z[at(i)];
+    *found += as_near == 1;
   }
   return total;
 }

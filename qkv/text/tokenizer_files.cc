@@ -98,16 +98,20 @@ void surround_by_class(TokenizerParts& parts, const std::string& directory) {
   const JsonField config = neighbours.config();
   std::string name = config.string_or("tokenizer_class", "");
   if (name.ends_with("Fast")) name.resize(name.size() - 4);
-  if (name != "LlamaTokenizer" && name != "GemmaTokenizer") return;
-  const bool llama = name == "LlamaTokenizer";
+  const bool llama = name == "LlamaTokenizer" || name == "CodeLlamaTokenizer";
+  if (!llama && name != "GemmaTokenizer") return;
+  const auto is_null = [&](const char* key) {
+    return config.object().contains(key) && config.object().at(key).is_null();
+  };
   const auto token = [&](const char* add, bool by_default, const char* of, const char* otherwise) {
     std::optional<std::pair<std::string, TokenId>> out;
-    if (!config.boolean_or(add, by_default)) return out;
+    if (is_null(add) || is_null(of) || !config.boolean_or(add, by_default)) return out;
     const std::string content = neighbours.named(of, otherwise);
     TokenId id = parts.added_tokens.find(content);
     if (id == kNoToken) id = parts.model->vocabulary().find(content);
-    if (id != kNoToken) out = std::pair(content, id);
-    return out;
+    check(id != kNoToken, "{}: {}: '{}' is no token of tokenizer.json ({} puts it around texts)",
+          config.place(), of, content, add);
+    return out = std::pair(content, id);
   };
   const Json json = template_around(token("add_bos_token", true, "bos_token", llama ? "<s>" : "<bos>"),
                                     token("add_eos_token", false, "eos_token", llama ? "</s>" : "<eos>"));

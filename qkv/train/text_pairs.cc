@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "qkv/autograd/graph.h"
+#include "qkv/base/parallel.h"
 #include "qkv/data/table.h"
 #include "qkv/infer/predict.h"
 #include "qkv/ops/elementwise.h"
@@ -99,12 +100,17 @@ Retrieval retrieve(const Transformer& model, const EncodedPairs& pairs, int64_t 
                second = embed_texts(model, pairs.second, tokens);
   const int64_t n = pairs.size(), width = first.width();
   const auto row = [&](const Tensor& x, int64_t i) { return x.data<float>() + i * width; };
+  std::vector<int64_t> ranks(n, 1);  // what is as near as its own stands before it
+  parallel_for(n, 1, [&](int64_t i, int64_t end) {
+    for (; i < end; ++i) {
+      const float* x = row(first, i);
+      const float own = std::inner_product(x, x + width, row(second, i), 0.0F);
+      for (int64_t j = 0; j < n; ++j)
+        ranks[i] += j != i && std::inner_product(x, x + width, row(second, j), 0.0F) >= own;
+    }
+  });
   Retrieval out;
-  for (int64_t i = 0; i < n; ++i) {
-    const float own = std::inner_product(row(first, i), row(first, i) + width, row(second, i), 0.0F);
-    int64_t rank = 1;
-    for (int64_t j = 0; j < n; ++j)
-      rank += j != i && std::inner_product(row(first, i), row(first, i) + width, row(second, j), 0.0F) > own;
+  for (const int64_t rank : ranks) {
     out.first += rank == 1;
     out.among_ten += rank <= 10;
     out.reciprocal_rank += 1 / static_cast<double>(rank);

@@ -285,7 +285,7 @@ TEST(AdapterDir, PatternsOfRanks) {
   ModelSpec spec = llama();
   spec.lora = {.rank = 2, .alpha = 3, .targets = {"q_proj", "v_proj"}, .base = base_dir};
   spec.lora.ranks = {{"layers.1.self_attn.q_proj", 4}};
-  spec.lora.alphas = {{"v_proj", 5}};
+  spec.lora.alphas = {{"v_proj", 5}, {"layers.1.self_attn.v_proj", 7}};  // the first that fits
   spec.lora.rank_stabilized = true;
   spec.lora.adapters = adapters_of(spec);
   ASSERT_EQ(spec.lora.adapters.size(), 4U);
@@ -389,6 +389,7 @@ TEST(AdapterDir, WhatDoesNotFitIsRefused) {
   refuse("layers_to_transform", 1, "layers_to_transform");
   refuse("exclude_modules", {"v_proj"}, "exclude_modules");
   refuse("init_lora_weights", "pissa_niter_4", "pissa");
+  refuse("init_lora_weights", "lora_ga", "lora_ga");
   refuse("some_new_thing", true, "some_new_thing");
   refuse("layers_to_transform", {0}, "layers_to_transform");
   refuse("target_modules", ".*q_proj", "target_modules");

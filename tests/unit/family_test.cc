@@ -749,12 +749,6 @@ TEST(ModelDir, DefaultsAreTheFamilys) {
   expect_error([&] { spec_of("llama", {{"pruned_heads", {{"0", {1}}}}}); }, {"config.json", "pruned_heads"});
   expect_error(
       [&] {
-        spec_of("llama",
-                {{"architectures", {"LlamaForSequenceClassification"}}, {"problem_type", "regression"}});
-      },
-      {"config.json", "problem_type", "'regression'"});
-  expect_error(
-      [&] {
         spec_of("qwen2", {{"use_sliding_window", true}});
       },
       {"config.json", "max_window_layers"});

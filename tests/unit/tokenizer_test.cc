@@ -440,6 +440,9 @@ TEST(Tokenizer, ClassesThatSurroundTexts) {
   EXPECT_EQ(ids({{"tokenizer_class", "LlamaTokenizer"}, {"add_bos_token", false}}), (Ids{1, 2}));
   EXPECT_EQ(ids({{"tokenizer_class", "GemmaTokenizerFast"}, {"bos_token", {{"content", "</s>"}}}}),
             (Ids{6, 1, 6, 2}));
+  EXPECT_EQ(ids({{"tokenizer_class", "CodeLlamaTokenizerFast"}, {"add_bos_token", nullptr}}), (Ids{1, 2}));
+  EXPECT_EQ(ids({{"tokenizer_class", "LlamaTokenizer"}, {"bos_token", nullptr}}), (Ids{1, 2}));
+  EXPECT_THROW(ids({{"tokenizer_class", "LlamaTokenizer"}, {"bos_token", "<bos>"}}), Error);
   EXPECT_EQ(ids({{"tokenizer_class", "PreTrainedTokenizerFast"}, {"add_bos_token", true}}), (Ids{1, 2}));
 }
 
