@@ -65,10 +65,6 @@ void check_post_processor(const TokenizerParts& parts, const std::string& name) 
   }
 }
 
-}  // namespace
-
-namespace {
-
 TokenizerParts parse_parts(std::string_view document, const std::string& name) {
   const Json root = parse_json(document, name);
   const JsonField field(root, name);

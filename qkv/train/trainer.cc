@@ -12,6 +12,7 @@
 #include "qkv/base/machine.h"
 #include "qkv/base/parallel.h"
 #include "qkv/base/progress.h"
+#include "qkv/data/table.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/checkpoint.h"
@@ -30,23 +31,16 @@ double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
 }
 
-std::vector<std::string> lines_of_text(const std::string& text) {
-  std::vector<std::string> out;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) out.push_back(std::move(line));
-  return out;
-}
-
 // Names the first setting in which a checkpoint's fingerprint differs from the one given. One that was not
 // known when the checkpoint was made had its default.
 void expect_same_run(const std::string& dir, const std::string& saved, const std::string& given) {
-  std::vector<std::string> was = lines_of_text(saved), is;
-  for (std::string& line : lines_of_text(given))
+  std::vector<std::string> was = lines_of(saved), is;
+  for (std::string& line : lines_of(given))
     if (const auto same = std::ranges::find(was, line); same != was.end())
       was.erase(same);
     else
       is.push_back(std::move(line));
-  const std::vector<std::string> defaults = lines_of_text(default_fingerprint());
+  const std::vector<std::string> defaults = lines_of(default_fingerprint());
   const auto key_of = [](const std::string& line) { return line.substr(0, line.find(" = ")); };
   for (const std::string& line : is) {
     const auto before = std::ranges::find(was, key_of(line), key_of);
