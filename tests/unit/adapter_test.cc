@@ -22,18 +22,6 @@ namespace {
 using testing::expect_error;
 using testing::ScratchDir;
 
-ModelSpec llama() {
-  ModelSpec s = gpt2_spec(13, 16, 12, 2, 3);
-  s.attention.kv_heads = 1;
-  s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.tied = false;
-  s.gated = true;
-  s.activation = Activation::silu;
-  s.normalization = Normalization::rms;
-  s.norm_epsilon = 1e-6F;
-  s.positions = Positions::rotary;
-  s.attention.rotary.width = 4;
-  return s;
-}
 // Queries, keys and values of a head lie together in its files.
 ModelSpec neox() {
   ModelSpec s = gpt2_spec(13, 16, 12, 2, 3);
@@ -103,19 +91,19 @@ TEST(Adapter, WhatTargetsMean) {
     return out;
   };
   // Rows of one fused product: 12 of queries, 4 of keys, 4 of values.
-  EXPECT_EQ(names(llama(), {"q_proj", "model.layers.1.self_attn.v_proj"}),
+  EXPECT_EQ(names(llama(16), {"q_proj", "model.layers.1.self_attn.v_proj"}),
             (std::set<std::string>{"decoder.block.0.attention.qkv.weight 0+12",
                                    "decoder.block.1.attention.qkv.weight 0+12",
                                    "decoder.block.1.attention.qkv.weight 16+4"}));
-  EXPECT_EQ(names(llama(), {"all-linear"}).size(), 14U);  // 7 of each layer
+  EXPECT_EQ(names(llama(16), {"all-linear"}).size(), 14U);  // 7 of each layer
   EXPECT_EQ(names(gpt2_spec(13, 16, 12, 1, 3), {"c_attn"}),
             (std::set<std::string>{"decoder.block.0.attention.qkv.weight 0+36"}));
-  expect_error([&] { names(llama(), {"c_attn"}); }, {"'c_attn'", "no product", "q_proj"});
-  expect_error([&] { names(llama(), {"embed_tokens"}); }, {"'embed_tokens'"});
+  expect_error([&] { names(llama(16), {"c_attn"}); }, {"'c_attn'", "no product", "q_proj"});
+  expect_error([&] { names(llama(16), {"embed_tokens"}); }, {"'embed_tokens'"});
 }
 
 TEST(Adapter, AtFirstNothingChanges) {
-  for (const ModelSpec& spec : {llama(), neox(), gpt2_spec(13, 16, 12, 2, 3), albert()}) {
+  for (const ModelSpec& spec : {llama(16), neox(), gpt2_spec(13, 16, 12, 2, 3), albert()}) {
     const auto base = drawn(spec);
     const auto model = adapted(with_lora(spec, "base", {"all-linear"}), *base);
     for (Parameter& p : model->parameters().all())
@@ -125,7 +113,7 @@ TEST(Adapter, AtFirstNothingChanges) {
 }
 
 TEST(Adapter, MergedItIsTheSame) {
-  for (const ModelSpec& spec : {llama(), neox(), gpt2_spec(13, 16, 12, 2, 3), albert()}) {
+  for (const ModelSpec& spec : {llama(16), neox(), gpt2_spec(13, 16, 12, 2, 3), albert()}) {
     const auto base = drawn(spec);
     const auto model = adapted(with_lora(spec, "base", {"all-linear"}), *base);
     const auto plain = merged(*model);
@@ -141,7 +129,7 @@ TEST(Adapter, MergedItIsTheSame) {
 
 // (L(w + h) - L(w - h)) / 2h of entries of A and B.
 TEST(Adapter, GradientsAreTheDifference) {
-  for (const ModelSpec& spec : {llama(), albert()}) {
+  for (const ModelSpec& spec : {llama(16), albert()}) {
     const auto base = drawn(spec);
     const auto model = adapted(with_lora(spec, "base", {"all-linear"}), *base);
     model->parameters().prepare_training(DType::f32, 1);
@@ -172,9 +160,9 @@ TEST(Adapter, GradientsAreTheDifference) {
 }
 
 TEST(Adapter, OnlyTheNamedWeightsMove) {
-  const auto base = drawn(llama());
+  const auto base = drawn(llama(16));
   for (const DType compute : {DType::f32, DType::bf16}) {
-    auto model = adapted(with_lora(llama(), "base", {"all-linear"}), *base);
+    auto model = adapted(with_lora(llama(16), "base", {"all-linear"}), *base);
     StepConfig config;
     config.schedule = {"constant", 0.005, 0.005, 0};
     TrainingState training(std::move(model), config, compute, 1);
@@ -201,8 +189,8 @@ TEST(Adapter, OnlyTheNamedWeightsMove) {
 }
 
 TEST(Adapter, DropoutIsOfTheChangeAlone) {
-  const auto base = drawn(llama());
-  ModelSpec spec = with_lora(llama(), "base", {"all-linear"});
+  const auto base = drawn(llama(16));
+  ModelSpec spec = with_lora(llama(16), "base", {"all-linear"});
   for (AdapterSpec& a : spec.lora.adapters) a.dropout = 0.5F;
   const auto model = adapted(spec, *base);
   const NoGrad guard;
@@ -219,7 +207,7 @@ TEST(Adapter, DropoutIsOfTheChangeAlone) {
 }
 
 TEST(AdapterDir, ComesBackAsPeftWritesIt) {
-  for (const ModelSpec& spec : {llama(), neox(), gpt2_spec(13, 16, 12, 2, 3), albert()}) {
+  for (const ModelSpec& spec : {llama(16), neox(), gpt2_spec(13, 16, 12, 2, 3), albert()}) {
     const ScratchDir dir;
     const std::string base_dir = std::filesystem::path(dir.path() + "/base").lexically_normal().string(),
                       own = dir.path() + "/adapter";
@@ -252,7 +240,7 @@ TEST(AdapterDir, NamesAndOrdersAreThoseOfTheFiles) {
     save_adapters(dir.path(), *model);
     return read_safetensors(dir.path() + "/adapter_model.safetensors").tensors;
   };
-  const auto of_llama = tensors(llama(), {"v_proj"});
+  const auto of_llama = tensors(llama(16), {"v_proj"});
   ASSERT_EQ(of_llama.size(), 4U);
   EXPECT_EQ(of_llama.at("base_model.model.model.layers.0.self_attn.v_proj.lora_A.weight").shape(),
             (Shape{2, 12}));
@@ -280,9 +268,9 @@ TEST(AdapterDir, PatternsOfRanks) {
                     own = dir.path() + "/adapter";
   std::filesystem::create_directories(base_dir);
   std::filesystem::create_directories(own);
-  save_model(base_dir, *drawn(llama()));
+  save_model(base_dir, *drawn(llama(16)));
   const auto base = load_model(base_dir, DType::f32);
-  ModelSpec spec = llama();
+  ModelSpec spec = llama(16);
   spec.lora = {.rank = 2, .alpha = 3, .targets = {"q_proj", "v_proj"}, .base = base_dir};
   spec.lora.ranks = {{"layers.1.self_attn.q_proj", 4}};
   spec.lora.alphas = {{"v_proj", 5}, {"layers.1.self_attn.v_proj", 7}};  // the first that fits
@@ -369,9 +357,9 @@ TEST(AdapterDir, WhatDoesNotFitIsRefused) {
   const std::string base_dir = dir.path() + "/base", own = dir.path() + "/adapter";
   std::filesystem::create_directories(base_dir);
   std::filesystem::create_directories(own);
-  save_model(base_dir, *drawn(llama()));
+  save_model(base_dir, *drawn(llama(16)));
   const auto base = load_model(base_dir, DType::f32);
-  save_model(own, *adapted(with_lora(llama(), base_dir, {"q_proj"}), *base));
+  save_model(own, *adapted(with_lora(llama(16), base_dir, {"q_proj"}), *base));
   const Json good = parse_json(read_file(own + "/adapter_config.json"), "config");
   const auto refuse = [&](const char* key, const Json& value, const std::string& says) {
     Json config = good;

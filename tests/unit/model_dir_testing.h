@@ -13,6 +13,19 @@ namespace qkv {
 inline ModelSpec gpt2() {
   return gpt2_spec(13, 8, 12, 2, 3);
 }
+// A decoder with what Llama has.
+inline ModelSpec llama(int64_t context = 8) {
+  ModelSpec s = gpt2_spec(13, context, 12, 2, 3);
+  s.attention.kv_heads = 1;
+  s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.tied = false;
+  s.gated = true;
+  s.activation = Activation::silu;
+  s.normalization = Normalization::rms;
+  s.norm_epsilon = 1e-6F;
+  s.positions = Positions::rotary;
+  s.attention.rotary.width = 4;
+  return s;
+}
 inline ModelSpec native() {
   ModelSpec s = gpt2();
   s.attention.heads = 4;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "qkv/base/rng.h"
+#include "qkv/ops/rows.h"
 
 namespace qkv {
 namespace {
@@ -204,6 +205,14 @@ TEST(Spans, OfSeveralModelsAreMeansOfProbabilities) {
   EXPECT_NEAR(sure.data<float>()[0], -2000, 1e-2);  // not minus infinity, which would hide what is best
   EXPECT_EQ(span_scores({a}).data<float>()[5], 5);
   EXPECT_THROW(span_scores({a, Tensor::of({2, 2}, std::vector<float>(4))}), Error);
+}
+
+// A model that says the same of every text has found none.
+TEST(Vectors, ThatCannotBeToldApartAreNotFound) {
+  const Tensor same = Tensor::of({3, 2}, std::vector<float>(6, 0.5F)),
+               apart = Tensor::of({2, 2}, std::vector<float>{1, 0, 0, 1});
+  EXPECT_EQ(contrastive_cross_entropy(same, same, 1, 1).found, 0);
+  EXPECT_EQ(contrastive_cross_entropy(apart, apart, 1, 1).found, 2);
 }
 
 }  // namespace
