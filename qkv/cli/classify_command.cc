@@ -17,40 +17,36 @@ void run(const Options& o) {
   const std::vector<std::string>& labels = models[0].model->spec().labels;
   std::vector<int64_t> cut(models.size());
   for_lines(o, "text", "second", [&](const std::vector<InputLine>& lines) {
-    std::vector<std::vector<double>> p(lines.size());
+    std::vector<MeanProbabilities> of_lines(lines.size());
     for (size_t m = 0; m < models.size(); ++m) {
       std::vector<size_t> which;
       const std::vector<EncodedText> texts = encode_lines(o, models[m], lines, which, cut[m]);
       const std::vector<Tensor> scores = class_scores(*models[m].model, texts, o.batch_tokens);
-      for (size_t i = 0; i < which.size(); ++i) {
-        std::vector<double>& sum = p[which[i]];
-        sum.resize(labels.size());
-        const std::vector<double> of_model = probabilities_of(scores[i], 0);
-        for (size_t c = 0; c < labels.size(); ++c) sum[c] += of_model[c] / static_cast<double>(models.size());
-      }
+      for (size_t i = 0; i < which.size(); ++i) of_lines[which[i]].add(probabilities_of(scores[i], 0));
     }
     std::string out;
     for (size_t i = 0; i < lines.size(); ++i) {
-      if (p[i].empty()) {
+      const std::vector<double> p = of_lines[i].mean();
+      if (p.empty()) {
         out += o.json ? "{\"label\":null}\n" : "\n";
         continue;
       }
       std::vector<size_t> order(labels.size());
       std::iota(order.begin(), order.end(), size_t{0});
-      std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[i][a] > p[i][b]; });
+      std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] > p[b]; });
       order.resize(std::min(order.size(), static_cast<size_t>(o.best)));
       if (!o.json) {
         std::vector<std::string> found;
-        for (const size_t c : order) found.push_back(fmt::format("{}\t{:.4f}", labels[c], p[i][c]));
+        for (const size_t c : order) found.push_back(fmt::format("{}\t{:.4f}", labels[c], p[c]));
         out += fmt::format("{}\n", fmt::join(found, "\t"));
         continue;
       }
       OrderedJson line = {{"text", lines[i].text.first}};
       if (!lines[i].text.second.empty()) line["second"] = lines[i].text.second;
       line["label"] = labels[order[0]];
-      line["probability"] = p[i][order[0]];
+      line["probability"] = p[order[0]];
       if (o.best > 1)
-        for (const size_t c : order) line["best"].push_back({{"label", labels[c]}, {"probability", p[i][c]}});
+        for (const size_t c : order) line["best"].push_back({{"label", labels[c]}, {"probability", p[c]}});
       out += line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
     }
     return out;

@@ -113,6 +113,18 @@ std::vector<TextModel> load_encoders(const EncoderOptions& o, Output wanted, con
   return models;
 }
 
+void MeanProbabilities::add(const std::vector<double>& p) {
+  sum_.resize(p.size());
+  for (size_t c = 0; c < p.size(); ++c) sum_[c] += p[c];
+  ++models_;
+}
+
+std::vector<double> MeanProbabilities::mean() const {
+  std::vector<double> out = sum_;
+  for (double& p : out) p /= models_;
+  return out;
+}
+
 void for_lines(const EncoderOptions& o, const std::string& first, const std::string& second,
                const std::function<std::string(const std::vector<InputLine>&)>& f) {
   const std::string name = input_name(o.file);

@@ -34,6 +34,17 @@ TextModel load_encoder(const std::string& dir, const std::string& dtype, std::in
 // Loads o.dir and behind it o.ensemble. Throws Error likewise, and where their classes differ.
 std::vector<TextModel> load_encoders(const EncoderOptions& o, Output wanted, const char* command);
 
+// The mean of the probabilities that several models give to the same classes.
+class MeanProbabilities {
+ public:
+  void add(const std::vector<double>& p);
+  std::vector<double> mean() const;  // empty: of no model
+
+ private:
+  std::vector<double> sum_;
+  int models_ = 0;
+};
+
 // One line of input; an empty one has no text.
 struct InputLine {
   TextPair text;

@@ -147,14 +147,6 @@ void run_on_pairs(const Options& o, const TextModel& m) {
   fmt::print("exact match         {:.2f}% of {}\n", 100 * matches, sources.size());
 }
 
-// The text of --data, by the options that say which of it.
-TokenStream stream_of(const Options& o, const TextModel& m) {
-  DataConfig data = o.columns;
-  data.separator = o.separator;
-  if (data.text_column.empty()) data.text_column = DataConfig().text_column;
-  return tokenize_file(o.data, data, m.tokenizer);
-}
-
 // Loss of what is written where spans were taken away, or for a text that was noised.
 void run_on_restored(const Options& o, const TextModel& m) {
   for (const CLI::Option* option : o.of_pairs)
@@ -251,6 +243,13 @@ void run(const Options& o) {
 }
 
 }  // namespace
+
+TokenStream stream_of(const EvalOptions& o, const TextModel& m) {
+  DataConfig data = o.columns;
+  data.separator = o.separator;
+  if (data.text_column.empty()) data.text_column = DataConfig().text_column;
+  return tokenize_file(o.data, data, m.tokenizer);
+}
 
 void expect_uncut(const EvalOptions& o, const TextModel& m, int64_t cut, const char* what) {
   check(!o.strict || cut == 0,

@@ -20,6 +20,9 @@ struct EvalOptions {
   bool json = false, strict = false;
 };
 
+// The text of --data, by the options that say which of it.
+TokenStream stream_of(const EvalOptions& o, const TextModel& m);
+
 // Refuses texts that were cut where o.strict. `what`: of them, so many.
 void expect_uncut(const EvalOptions& o, const TextModel& m, int64_t cut, const char* what);
 

@@ -115,10 +115,7 @@ void eval_labelled(const EvalOptions& o, const TextModel& m) {
 
 void eval_hidden(const EvalOptions& o, const TextModel& m) {
   const EncoderTokens ends = encoder_tokens(m.tokenizer);
-  DataConfig data = o.columns;
-  data.separator = o.separator;
-  if (data.text_column.empty()) data.text_column = DataConfig().text_column;
-  const TokenStream stream = tokenize_file(o.data, data, m.tokenizer);
+  const TokenStream stream = stream_of(o, m);
   const int64_t context = m.model->spec().context;
   check(context > 2, "{}: a context of {} tokens leaves no room for a text", o.dir, context);
   Masking masking = masking_for(m.tokenizer, o.masking);

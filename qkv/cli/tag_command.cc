@@ -19,18 +19,6 @@ std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
-// The probabilities of a word's tags, of the models that it was not cut away for.
-struct WordVotes {
-  std::vector<double> sum;
-  int models = 0;
-
-  void add(const std::vector<double>& p) {
-    sum.resize(p.size());
-    for (size_t c = 0; c < p.size(); ++c) sum[c] += p[c];
-    ++models;
-  }
-};
-
 void run(const Options& o) {
   const std::vector<TextModel> models = load_encoders(o, Output::token_classes, "tag");
   const std::vector<std::string>& labels = models[0].model->spec().labels;
@@ -41,8 +29,8 @@ void run(const Options& o) {
       words.push_back(words_of(line.text.first));
       line.text.first = fmt::format("{}", fmt::join(words.back(), " "));
     }
-    std::vector<std::vector<WordVotes>> votes(lines.size());
-    for (size_t i = 0; i < lines.size(); ++i) votes[i].resize(words[i].size());
+    std::vector<std::vector<MeanProbabilities>> of_words(lines.size());  // of models that read the word
+    for (size_t i = 0; i < lines.size(); ++i) of_words[i].resize(words[i].size());
     for (size_t m = 0; m < models.size(); ++m) {
       std::vector<size_t> which;
       const std::vector<EncodedText> texts = encode_lines(o, models[m], lines, which, cut[m]);
@@ -50,16 +38,17 @@ void run(const Options& o) {
       for (size_t i = 0; i < which.size(); ++i) {
         const std::vector<int64_t> rows = first_tokens(texts[i].encoding, words[which[i]]);
         for (size_t w = 0; w < rows.size(); ++w)
-          if (rows[w] >= 0) votes[which[i]][w].add(probabilities_of(scores[i], rows[w]));
+          if (rows[w] >= 0) of_words[which[i]][w].add(probabilities_of(scores[i], rows[w]));
       }
     }
     std::vector<std::vector<std::string>> tags(lines.size());
     std::vector<std::vector<double>> sure(lines.size());
     for (size_t i = 0; i < lines.size(); ++i)
-      for (const WordVotes& v : votes[i]) {
-        const auto best = std::max_element(v.sum.begin(), v.sum.end());
-        tags[i].push_back(v.models == 0 ? "_" : labels[best - v.sum.begin()]);  // cut away
-        sure[i].push_back(v.models == 0 ? 0 : *best / v.models);
+      for (const MeanProbabilities& of_word : of_words[i]) {
+        const std::vector<double> p = of_word.mean();
+        const auto best = std::max_element(p.begin(), p.end());
+        tags[i].push_back(p.empty() ? "_" : labels[best - p.begin()]);  // cut away
+        sure[i].push_back(p.empty() ? 0 : *best);
       }
     std::string out;
     for (size_t i = 0; i < lines.size(); ++i) {

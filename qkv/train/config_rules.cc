@@ -13,6 +13,15 @@ namespace {
 
 using Given = std::function<bool(const std::string&)>;
 
+// The head that an objective asks for.
+Output output_of(Objective o) {
+  return o == Objective::classify ? Output::sequence_classes
+         : o == Objective::tag    ? Output::token_classes
+         : o == Objective::answer ? Output::span
+         : o == Objective::embed  ? Output::embedding
+                                  : Output::tokens;
+}
+
 void expect_carried(Architecture a, Objective o, const std::string& key, const std::string& path) {
   if (carries(a, o)) return;
   std::vector<std::string> able;
@@ -46,8 +55,7 @@ void settle_objective(TrainConfig& c, const Given& given, const std::string& pat
 void settle_order(TrainConfig& c, const Given& given, const std::string& path) {
   ModelSpec& m = c.model;
   const bool permuted = c.objective == Objective::permutation,
-             tokens = c.objective != Objective::classify && c.objective != Objective::tag &&
-                      c.objective != Objective::embed && c.objective != Objective::answer;
+             tokens = output_of(c.objective) == Output::tokens;
   if (!tokens) {
     if (given("model.order") && m.order != Order::stack)
       usage("{}: model.order: {} is for models of tokens, not for train.objective = {}", path,
@@ -75,11 +83,7 @@ void settle_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
   if (m.architecture == Architecture::decoder && !given("model.pooling")) m.pooling = Pooling::last;
   const bool begun = !c.from.empty();
   const Pooling of_family = begun ? family_for(from).pooling : Pooling::first;
-  m.output = c.objective == Objective::classify ? Output::sequence_classes
-             : c.objective == Objective::tag    ? Output::token_classes
-             : c.objective == Objective::answer ? Output::span
-             : c.objective == Objective::embed  ? Output::embedding
-                                                : Output::tokens;
+  m.output = output_of(c.objective);
   if (m.output != Output::tokens) {
     m.head_width = 0;
     m.unembedding_bias = false;
@@ -325,13 +329,6 @@ void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& obj
   only_for({tag}, objectives, section + ".tag_column", d.tag_column == 0, path);
 }
 
-// Of each kind are the sets of a mixture: what a model with one head can learn together.
-int kind_of(Objective o) {
-  using enum Objective;
-  if (o == classify || o == tag || o == answer || o == embed) return 1 + static_cast<int>(o);
-  return 0;
-}
-
 // What is mixed has one kind of model and of output, and its files in sections of their own.
 void expect_fitting_mix(const TrainConfig& c, const std::string& path) {
   using enum Objective;
@@ -361,7 +358,7 @@ void expect_fitting_mix(const TrainConfig& c, const std::string& path) {
   const std::string template_of_first = first_chat == c.mix.end() ? "" : first_chat->data.chat_template;
   for (const MixedSet& set : c.mix) {
     const std::string section = "mix." + set.name;
-    if (kind_of(set.objective) != kind_of(c.objective))
+    if (output_of(set.objective) != output_of(c.objective))  // one model has one head
       usage("{}: {}.objective: {} has another head than train.objective = {}: it cannot be mixed with it",
             path, section, name_of(set.objective), name_of(c.objective));
     if (set.objective == chat && c.model.order != Order::stack)

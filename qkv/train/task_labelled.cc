@@ -57,9 +57,9 @@ Labels labels_of_split(const ExampleSplit& examples, Output output) {
 class Labelled : public TaskOfSequences {
  public:
   Labelled(const TrainConfig& config, text::Tokenizer tokenizer, ExampleSplit examples,
-           std::vector<std::string> labels)
+           const std::vector<std::string>& labels)
       : TaskOfSequences(config, std::move(tokenizer)), examples_(std::move(examples)), spec_(config.model) {
-    if (spec_.output != Output::span) find_labels(std::move(labels));
+    if (spec_.output != Output::span) find_labels(labels);
     train_ = encoded(examples_.train);
     valid_ = encoded(examples_.valid);
     test_ = encoded(examples_.test);
@@ -144,15 +144,11 @@ class Labelled : public TaskOfSequences {
                  : labelled_batch(train_.stream, items);
   }
   // Those of validation and test, too: what training never shows is counted as not found.
-  void find_labels(std::vector<std::string> given) {
-    if (!given.empty()) {
-      spec_.labels = std::move(given);
-      classes_ = std::ssize(labels_of_split(examples_, spec_.output).all);
-      return;
-    }
+  void find_labels(const std::vector<std::string>& given) {
     const auto [taught, all] = labels_of_split(examples_, spec_.output);
-    spec_.labels = all;
     classes_ = std::ssize(all);
+    spec_.labels = given.empty() ? all : given;
+    if (!given.empty()) return;  // what this set does not teach, another may
     for (const std::string& label : all)
       if (std::find(taught.begin(), taught.end(), label) == taught.end()) untaught_.push_back(label);
     check(taught.size() > 1 || spec_.output != Output::sequence_classes,
