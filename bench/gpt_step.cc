@@ -4,6 +4,7 @@
 //   gpt_step [--dtype f32|bf16] [--batch 4] [--length 256] [--steps 5] [--layers 12] [--width 768] [--heads
 //   12]
 //             [--vocab 50257]
+//             [--lora RANK [--lora-targets c_attn]]  # what else there is stays as it is
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -13,7 +14,9 @@
 #include <functional>
 
 #include "qkv/base/parallel.h"
+#include "qkv/io/adapter_dir.h"
 #include "qkv/kernels/gemm.h"
+#include "qkv/nn/adapter.h"
 #include "qkv/train/trainer.h"
 
 namespace qkv {
@@ -92,6 +95,8 @@ struct Options {
   int64_t batch = 4, length = 256, steps = 5, layers = 12, width = 768, heads = 12, vocab = 50257;
   float dropout = 0;
   bool recompute = false;
+  int64_t lora = 0;
+  std::vector<std::string> lora_targets = {"all-linear"};
 };
 
 void run(const Options& o) {
@@ -99,7 +104,14 @@ void run(const Options& o) {
   const int64_t rows = o.batch * o.length;
   ModelSpec spec = gpt2_spec(o.vocab, std::max<int64_t>(o.length, 1024), o.width, o.layers, o.heads);
   spec.embedding_dropout = spec.attention.dropout = spec.residual_dropout = o.dropout;
-  TrainingState training(std::make_unique<Transformer>(spec), StepConfig{}, t, 1, o.recompute);
+  if (o.lora > 0) {
+    spec.lora = {.rank = o.lora, .alpha = static_cast<float>(2 * o.lora), .targets = o.lora_targets};
+    spec.lora.adapters = adapters_of(spec);
+  }
+  auto model = std::make_unique<Transformer>(spec);
+  if (o.lora > 0)
+    for (Parameter& p : model->parameters().all()) p.frozen = !Adapters::is_adapter(p.name);
+  TrainingState training(std::move(model), StepConfig{}, t, 1, o.recompute);
   TokenStream stream;
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < rows + 1; ++i)
@@ -166,6 +178,8 @@ int main(int argc, char** argv) {
   app.add_option("--vocab", o.vocab);
   app.add_option("--dropout", o.dropout);
   app.add_flag("--recompute", o.recompute);
+  app.add_option("--lora", o.lora, "Rank of adapters; 0: everything is learnt");
+  app.add_option("--lora-targets", o.lora_targets, "Modules that have one");
   CLI11_PARSE(app, argc, argv);
   try {
     qkv::run(o);

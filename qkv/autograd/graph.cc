@@ -59,6 +59,20 @@ void Node::weight_grad(int input, Shape shape, const std::function<void(Tensor&,
   give(input, std::move(grad));
 }
 
+void Node::product_grad(int input, Shape shape, DType type, const std::function<void(Tensor&, bool)>& write) {
+  const GraphEdge& edge = inputs_[input];
+  if (!edge.node) return;
+  auto& grads = edge.node->grads_;
+  const auto slot = static_cast<size_t>(edge.slot);
+  if (slot < grads.size() && grads[slot].defined() && grads[slot].unique() && grads[slot].dtype() == type) {
+    assert(grads[slot].shape() == shape);
+    return write(grads[slot], true);
+  }
+  Tensor grad = Tensor::empty(shape, type);
+  write(grad, false);
+  give(input, std::move(grad));
+}
+
 void Leaf::backward(std::span<Tensor> grads) {
   if (grads.empty() || !grads[0].defined()) return;
   Tensor wide = grads[0];

@@ -33,7 +33,7 @@ class Node {
   virtual ~Node() = default;
   virtual std::string_view name() const = 0;
   // grads[slot]: the gradient of output `slot`, undefined where none arrived. Hands the inputs' gradients on
-  // with give() or weight_grad().
+  // with give(), weight_grad() or product_grad().
   virtual void backward(std::span<Tensor> grads) = 0;
 
   // Declares the next input; returns its index. Inputs without an edge want no gradient.
@@ -48,6 +48,10 @@ class Node {
   // For weights: calls write(target, accumulate) with an f32 tensor of this shape. The target of a Leaf is
   // its own gradient, so that a product can add to it in place.
   void weight_grad(int input, Shape shape, const std::function<void(Tensor& target, bool accumulate)>& write);
+  // For what a product makes: calls write(target, accumulate) with the gradient that another user of the
+  // input gave before, or a new tensor of this shape and type.
+  void product_grad(int input, Shape shape, DType type,
+                    const std::function<void(Tensor& target, bool accumulate)>& write);
 
  private:
   friend void backward(std::span<const Seed>);

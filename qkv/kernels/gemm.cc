@@ -154,10 +154,12 @@ void put(const Product& p, const float* from, int64_t n0, int64_t n) {
 // What our packed products do better than oneDNN's: bf16 where the processor has no bf16 product; and f32
 // with a plain operand whose rows begin in the same cache sets, which oneDNN reads as it lies.
 bool is_packed(const Product& p) {
-  if (kernels().product == nullptr || p.m < 16 || p.n < 16 || p.k < 16) return false;
-  if (p.in == DType::bf16) return !bf16_is_fast();
+  constexpr int64_t kWorth = 1 << 12;  // of products of numbers: fewer take less time than packing's start
+  if (kernels().product == nullptr) return false;
+  if (p.in == DType::bf16) return !bf16_is_fast() && p.m * p.n * p.k >= kWorth;
   const auto collides = [](int64_t stride) { return stride > 2048 && stride % 1024 == 0; };
-  return !p.b_transposed && p.m >= 256 && (collides(p.b_stride) || (!p.a_transposed && collides(p.a_stride)));
+  return !p.b_transposed && p.m >= 256 && p.n >= 16 && p.k >= 16 &&
+         (collides(p.b_stride) || (!p.a_transposed && collides(p.a_stride)));
 }
 
 // Each thread a rectangle of C: the cut whose rectangles need the least packing.

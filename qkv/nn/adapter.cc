@@ -3,8 +3,7 @@
 #include <cmath>
 
 #include "qkv/ops/elementwise.h"
-#include "qkv/ops/linear.h"
-#include "qkv/ops/parts.h"
+#include "qkv/ops/low_rank.h"
 
 namespace qkv {
 namespace {
@@ -52,8 +51,7 @@ Adapters::Adapters(Parameters& parameters, const std::string& weight, int64_t in
 Tensor Adapters::add(Tensor y, const Tensor& x, const Context& context) const {
   for (const One& one : all_) {
     const Tensor read = dropout(x, context.dropout(one.spec.dropout, one.site));
-    const Tensor low = scaled(linear(read, one.a->value, {}), one.spec.scale);
-    y = add_to_columns(std::move(y), linear(low, one.b->value, {}), one.spec.first_row);
+    y = add_low_rank(std::move(y), read, one.a->value, one.b->value, one.spec.scale, one.spec.first_row);
   }
   return y;
 }

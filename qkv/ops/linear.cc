@@ -22,8 +22,7 @@ class LinearNode : public Node {
   void backward(std::span<Tensor> grads) override {
     const Tensor dy = convert(grads[0], x_.dtype());  // f32 where the products' sums were wanted as they are
     const int64_t rows = x_.rows(), in = x_.width(), out = weight_.dim(0);
-    if (wants(0)) {
-      Tensor dx = Tensor::empty(x_.shape(), x_.dtype());
+    product_grad(0, x_.shape(), x_.dtype(), [&](Tensor& dx, bool accumulate) {
       matrix_product({.m = rows,
                       .n = in,
                       .k = out,
@@ -34,9 +33,9 @@ class LinearNode : public Node {
                       .b = weight_.raw(),
                       .b_stride = in,
                       .c = dx.raw(),
-                      .c_stride = in});
-      give(0, std::move(dx));
-    }
+                      .c_stride = in,
+                      .accumulate = accumulate});
+    });
     weight_grad(1, weight_.shape(), [&](Tensor& dw, bool accumulate) {
       matrix_product({.m = out,
                       .n = in,

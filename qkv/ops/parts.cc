@@ -89,47 +89,6 @@ Tensor join_columns(const Tensor& x, const Tensor& y) {
 
 namespace {
 
-class AddToColumnsNode : public Node {
- public:
-  AddToColumnsNode(const Tensor& x, const Tensor& y, int64_t begin) : begin_(begin), width_(y.width()) {
-    add_input(x);
-    add_input(y);
-  }
-  std::string_view name() const override { return "add_to_columns"; }
-  void backward(std::span<Tensor> grads) override {
-    give(1, cut(grads[0], begin_, begin_ + width_));
-    give(0, grads[0]);
-  }
-
- private:
-  int64_t begin_, width_;
-};
-
-}  // namespace
-
-Tensor add_to_columns(Tensor x, const Tensor& y, int64_t begin) {
-  expect_matrix("add_to_columns", x);
-  expect_matrix("add_to_columns", y);
-  check(x.dim(0) == y.dim(0) && begin >= 0 && begin + y.width() <= x.width(),
-        "add_to_columns: {} does not fit {} from column {} on", y.shape().text(), x.shape().text(), begin);
-  expect_dtype("add_to_columns", "y", y, x.dtype());
-  const auto node = wants_grad({&x, &y}) ? std::make_shared<AddToColumnsNode>(x, y, begin) : nullptr;
-  Tensor out = x.detach();
-  const int64_t rows = x.dim(0), width = x.width(), columns = y.width();
-  with_float_type("add_to_columns", x.dtype(), [&]<typename T>(T) {
-    const T* from = y.data<T>();
-    T* to = out.mutable_data<T>() + begin;
-    parallel_for(rows, row_grain(columns), [&](int64_t first, int64_t end) {
-      for (int64_t r = first; r < end; ++r)
-        kernels().typed<T>().add(columns, to + r * width, from + r * columns, to + r * width);
-    });
-  });
-  if (node) connect(out, node);
-  return out;
-}
-
-namespace {
-
 Tensor stacked(std::span<const Tensor> parts, const Shape& shape, DType type) {
   Tensor out = Tensor::empty(shape, type);
   auto* to = static_cast<std::byte*>(out.raw());

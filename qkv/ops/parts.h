@@ -13,10 +13,6 @@ Tensor columns_of(const Tensor& x, int64_t begin, int64_t end);
 // x [N, C], y [N, D] of x's type -> [N, C + D]: each row of x, then of y.
 Tensor join_columns(const Tensor& x, const Tensor& y);
 
-// x [N, C] + y [N, D] in its columns [begin, begin + D), y of x's type; in x's own memory, which nobody else
-// may read any more: not the op that made x for its gradient either.
-Tensor add_to_columns(Tensor x, const Tensor& y, int64_t begin);
-
 // x [N, D] -> its rows in parts of so many rows, which must be N together.
 std::vector<Tensor> split_rows(const Tensor& x, std::span<const int64_t> counts);
 // The rows of one part after the other; all have one width and type. At least one part.

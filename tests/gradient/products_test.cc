@@ -1,7 +1,9 @@
-// Gradients of the ops with weights: linear, embedding, unembedding with the loss.
+// Gradients of the ops with weights: linear, of low rank, embedding, unembedding with the loss.
 #include "qkv/ops/cross_entropy.h"
+#include "qkv/ops/elementwise.h"
 #include "qkv/ops/embedding.h"
 #include "qkv/ops/linear.h"
+#include "qkv/ops/low_rank.h"
 #include "tests/gradient/gradient_check.h"
 
 namespace qkv {
@@ -44,6 +46,62 @@ TEST(LinearGradient, OfF32OutputsIsTheDifference) {
   for (const auto& [rows, in, out] : kSizes)
     expect_gradients([](const Tensors& t) { return Tensors{linear(t[0], t[1], {}, DType::f32)}; },
                      {uniform({rows, in}, 1), uniform({out, in}, 2)}, bilinear(std::max({rows, in, out})));
+}
+
+// What one use of x gave, the product of another is added to; and what x is itself, once nobody else may see
+// that.
+TEST(LinearGradient, OfSeveralUsesIsTheirSum) {
+  for (const auto& [rows, in, out] : kSizes) {
+    Check check = bilinear(std::max({rows, in, out}));
+    check.bf16_roundings = 4;
+    check.bf16 = rows * in > 16;  // of a few elements most may cancel
+    expect_gradients(
+        [](const Tensors& t) {
+          const Tensor y = linear(t[0], t[1], {}), z = linear(t[0], t[2], {});
+          return Tensors{y, z, linear(t[0], t[1], {})};
+        },
+        {uniform({rows, in}, 1), uniform({out, in}, 2), uniform({out + 2, in}, 3)}, check);
+    expect_gradients([](const Tensors& t) { return Tensors{add(linear(t[0], t[1], {}), t[0])}; },
+                     {uniform({rows, in}, 1), uniform({in, in}, 2)}, check);
+    expect_gradients([](const Tensors& t) { return Tensors{add(t[0], linear(t[0], t[1], {}))}; },
+                     {uniform({rows, in}, 1), uniform({in, in}, 2)}, check);
+  }
+}
+
+// Trilinear. The rank may be any, and the columns some of a product's that also reads x.
+TEST(LowRankGradient, IsTheDifference) {
+  for (const auto& [rows, in, out] : kSizes)
+    for (const int64_t rank : {1, 8, 17}) {
+      Check check{.fifth = 0,
+                  .roundings = 8 + 4 * std::sqrt(static_cast<double>(std::max({rows, in, out, rank}))),
+                  .bf16_roundings = 8};
+      check.h = 0.5;
+      expect_gradients(
+          [](const Tensors& t) {
+            return Tensors{add_low_rank(linear(t[0], t[1], {}), t[0], t[2], t[3], 0.5F, 2)};
+          },
+          {uniform({rows, in}, 1), uniform({out + 3, in}, 2), uniform({rank, in}, 3),
+           uniform({out, rank}, 4)},
+          check);
+    }
+}
+
+TEST(LowRank, IsTheProductOfItsMatrices) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const auto of = [&](Shape shape, uint64_t seed) { return convert(uniform(shape, seed), type); };
+    const Tensor x = of({5, 7}, 1), a = of({3, 7}, 2), b = of({4, 3}, 3), before = of({5, 9}, 4);
+    const Tensor y = convert(add_low_rank(of({5, 9}, 4), x, a, b, 2, 3), DType::f32);
+    const auto at = [](const Tensor& t, int64_t r, int64_t c) {
+      return static_cast<double>(convert(t, DType::f32).data<float>()[r * t.width() + c]);
+    };
+    for (int64_t r = 0; r < 5; ++r)
+      for (int64_t c = 0; c < 9; ++c) {
+        double want = at(before, r, c);
+        for (int64_t j = 0; j < 3 && c >= 3 && c < 7; ++j)
+          for (int64_t i = 0; i < 7; ++i) want += 2 * at(x, r, i) * at(a, j, i) * at(b, c - 3, j);
+        EXPECT_NEAR(y.data<float>()[r * 9 + c], want, type == DType::f32 ? 1e-5 : 0.06) << r << " " << c;
+      }
+  }
 }
 
 // The cap of logits is within the loss.

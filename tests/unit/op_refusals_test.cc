@@ -5,6 +5,7 @@
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/embedding.h"
 #include "qkv/ops/linear.h"
+#include "qkv/ops/low_rank.h"
 #include "qkv/ops/norm.h"
 #include "tests/unit/expect_error.h"
 
@@ -33,6 +34,38 @@ TEST(OpRefusals, Linear) {
   expect_error([] { linear(f32({2, 3}), f32({4, 3}), bf16({4})); }, {"linear", "bias", "f32", "bf16"});
   expect_error([] { linear(f32({2, 3}), f32({4, 3}), {}, DType::bf16); }, {"linear", "bf16"});
   EXPECT_EQ(linear(bf16({2, 3}), bf16({4, 3}), {}, DType::f32).dtype(), DType::f32);
+}
+
+TEST(OpRefusals, LowRank) {
+  const auto add = [](const Tensor& y, const Tensor& x, const Tensor& a, const Tensor& b, int64_t begin) {
+    add_low_rank(y, x, a, b, 1, begin);
+  };
+  expect_error(
+      [&] {
+        add(f32({2, 6}), f32({2, 3}), f32({1, 4}), f32({5, 1}), 0);
+      },
+      {"add_low_rank", "a", "[1, 4]", "[2, 3]"});
+  expect_error(
+      [&] {
+        add(f32({2, 6}), f32({2, 3}), f32({1, 3}), f32({5, 2}), 0);
+      },
+      {"add_low_rank", "b", "[5, 2]", "[1, 3]"});
+  expect_error(
+      [&] {
+        add(f32({3, 6}), f32({2, 3}), f32({1, 3}), f32({5, 1}), 0);
+      },
+      {"add_low_rank", "y", "[3, 6]", "[2, 3]"});
+  expect_error(
+      [&] {
+        add(f32({2, 6}), f32({2, 3}), f32({1, 3}), f32({5, 1}), 2);
+      },
+      {"add_low_rank", "columns [2, 7) of 6"});
+  expect_error(
+      [&] {
+        add(f32({2, 6}), f32({2, 3}), f32({1, 3}), bf16({5, 1}), 0);
+      },
+      {"add_low_rank", "b", "f32", "bf16"});
+  expect_error([&] { add({}, f32({2, 3}), f32({1, 3}), f32({5, 1}), 0); }, {"add_low_rank", "y"});
 }
 
 TEST(OpRefusals, Embedding) {

@@ -1,0 +1,152 @@
+#include "qkv/ops/low_rank.h"
+
+#include "qkv/autograd/graph.h"
+#include "qkv/kernels/gemm.h"
+#include "qkv/ops/dispatch.h"
+#include "qkv/ops/elementwise.h"
+
+namespace qkv {
+namespace {
+
+const void* column(const Tensor& x, int64_t begin) {
+  return static_cast<const std::byte*>(x.raw()) + begin * size_of(x.dtype());
+}
+
+// Y += scale L B^T in columns [begin, begin + out), L = X A^T:
+//   dL = scale dY' B,  dB = dY'^T (scale L),  dA = dL^T X,  dX = dL A,  dY' being those columns of dY.
+class LowRankNode : public Node {
+ public:
+  // `low`: scale L.
+  LowRankNode(const Tensor& y, const Tensor& x, const Tensor& a, const Tensor& b, const Tensor& low,
+              float scale, int64_t begin)
+      : x_(x.detach()), a_(a.detach()), b_(b.detach()), low_(low), scale_(scale), begin_(begin) {
+    add_input(y);
+    add_input(x);
+    add_input(a);
+    add_input(b);
+  }
+  std::string_view name() const override { return "add_low_rank"; }
+
+  void backward(std::span<Tensor> grads) override {
+    const Tensor& dy = grads[0];
+    const int64_t rows = x_.rows(), in = x_.width(), rank = a_.dim(0), out = b_.dim(0);
+    const DType type = x_.dtype();
+    weight_grad(3, b_.shape(), [&](Tensor& db, bool accumulate) {
+      matrix_product({.m = out,
+                      .n = rank,
+                      .k = rows,
+                      .in = type,
+                      .out = DType::f32,
+                      .a = column(dy, begin_),
+                      .a_stride = dy.width(),
+                      .a_transposed = true,
+                      .b = low_.raw(),
+                      .b_stride = rank,
+                      .c = db.raw(),
+                      .c_stride = rank,
+                      .accumulate = accumulate});
+    });
+    if (wants(1) || wants(2)) {
+      Tensor dlow = Tensor::empty({rows, rank}, type);
+      matrix_product({.m = rows,
+                      .n = rank,
+                      .k = out,
+                      .in = type,
+                      .out = type,
+                      .a = column(dy, begin_),
+                      .a_stride = dy.width(),
+                      .b = b_.raw(),
+                      .b_stride = rank,
+                      .c = dlow.raw(),
+                      .c_stride = rank});
+      dlow = scaled(dlow, scale_);
+      weight_grad(2, a_.shape(), [&](Tensor& da, bool accumulate) {
+        matrix_product({.m = rank,
+                        .n = in,
+                        .k = rows,
+                        .in = type,
+                        .out = DType::f32,
+                        .a = dlow.raw(),
+                        .a_stride = rank,
+                        .a_transposed = true,
+                        .b = x_.raw(),
+                        .b_stride = in,
+                        .c = da.raw(),
+                        .c_stride = in,
+                        .accumulate = accumulate});
+      });
+      product_grad(1, x_.shape(), type, [&](Tensor& dx, bool accumulate) {
+        matrix_product({.m = rows,
+                        .n = in,
+                        .k = rank,
+                        .in = type,
+                        .out = type,
+                        .a = dlow.raw(),
+                        .a_stride = rank,
+                        .b = a_.raw(),
+                        .b_stride = in,
+                        .c = dx.raw(),
+                        .c_stride = in,
+                        .accumulate = accumulate});
+      });
+    }
+    give(0, dy);
+  }
+
+ private:
+  Tensor x_, a_, b_, low_;
+  float scale_;
+  int64_t begin_;
+};
+
+}  // namespace
+
+Tensor add_low_rank(Tensor y, const Tensor& x, const Tensor& a, const Tensor& b, float scale, int64_t begin) {
+  check(x.shape().rank() == 2 && a.shape().rank() == 2 && x.width() == a.dim(1),
+        "add_low_rank: a {} does not fit x {}: expected [rank, {}]", a.shape().text(), x.shape().text(),
+        x.width());
+  check(b.shape().rank() == 2 && b.dim(1) == a.dim(0),
+        "add_low_rank: b {} does not fit a {}: expected [out, {}]", b.shape().text(), a.shape().text(),
+        a.dim(0));
+  check(y.shape().rank() == 2 && y.rows() == x.rows(), "add_low_rank: y {} does not fit x {}",
+        y.shape().text(), x.shape().text());
+  const int64_t rows = x.rows(), in = x.width(), rank = a.dim(0), out = b.dim(0);
+  check(begin >= 0 && begin + out <= y.width(), "add_low_rank: columns [{}, {}) of {}", begin, begin + out,
+        y.width());
+  for (const auto& [name, tensor] : {std::pair{"a", &a}, {"b", &b}, {"y", &std::as_const(y)}})
+    expect_dtype("add_low_rank", name, *tensor, x.dtype());
+  Tensor low = Tensor::empty({rows, rank}, x.dtype());
+  matrix_product({.m = rows,
+                  .n = rank,
+                  .k = in,
+                  .in = x.dtype(),
+                  .out = x.dtype(),
+                  .a = x.raw(),
+                  .a_stride = in,
+                  .b = a.raw(),
+                  .b_stride = in,
+                  .b_transposed = true,
+                  .c = low.raw(),
+                  .c_stride = rank});
+  low = scaled(low, scale);
+  const auto node =
+      wants_grad({&y, &x, &a, &b}) ? std::make_shared<LowRankNode>(y, x, a, b, low, scale, begin) : nullptr;
+  Tensor sum = y.detach();
+  matrix_product({.m = rows,
+                  .n = out,
+                  .k = rank,
+                  .in = x.dtype(),
+                  .out = x.dtype(),
+                  .a = low.raw(),
+                  .a_stride = rank,
+                  .b = b.raw(),
+                  .b_stride = rank,
+                  .b_transposed = true,
+                  .c = static_cast<std::byte*>(sum.raw()) + begin * size_of(x.dtype()),
+                  .c_stride = y.width(),
+                  .accumulate = true});
+  if (node) connect(sum, node);
+  return sum;
+}
+
+}  // namespace qkv
