@@ -12,7 +12,9 @@ NUMBERS = "no one two three four five six".split()
 OPENINGS = ["{a} and {b} met on {day}.", "On {day} {b} received {a}.", "It was {day} when {a} came to {b}."]
 ASIDES = ["The rain did not stop all day.", "Many had come to watch.", "The grass was in bad shape.",
           "A dog ran across the field.", "The second half began late.", "Both sides changed three players."]
-GOALS = ["{team} scored {n} goals.", "There were {n} goals for {team}.", "The players of {team} hit the goal {n} times."]
+WINS = ["It ended {more} to {less} for {winner}.", "{winner} won by {more} goals to {less}.",
+        "{winner} scored {more} goals, the others {less}."]
+DRAWS = ["It ended without a winner after {n} goals each.", "Both sides scored {n} goals."]
 
 
 def main():
@@ -22,16 +24,16 @@ def main():
     for _ in range(count):
         a, b = draw.sample(TEAMS, 2)
         day, goals = draw.choice(DAYS), [draw.randrange(7), draw.randrange(7)]
-        told = [draw.choice(GOALS).format(team=team, n=NUMBERS[n]) for team, n in zip((a, b), goals)]
-        draw.shuffle(told)
-        text = [draw.choice(OPENINGS).format(a=a, b=b, day=day), *told]
-        for aside in draw.sample(ASIDES, draw.randrange(1, 4)):
-            text.insert(draw.randrange(1, len(text) + 1), aside)
         if goals[0] == goals[1]:
+            result = draw.choice(DRAWS).format(n=NUMBERS[goals[0]])
             summary = f"{a} and {b} drew {goals[0]}:{goals[1]} on {day}."
         else:
             (more, winner), (less, loser) = sorted(zip(goals, (a, b)), reverse=True)
+            result = draw.choice(WINS).format(winner=winner, more=NUMBERS[more], less=NUMBERS[less])
             summary = f"{winner} beat {loser} {more}:{less} on {day}."
+        text = [draw.choice(OPENINGS).format(a=a, b=b, day=day), result]
+        for aside in draw.sample(ASIDES, draw.randrange(1, 4)):
+            text.insert(draw.randrange(1, len(text) + 1), aside)
         print(f"{' '.join(text)}\t{summary}")
 
 

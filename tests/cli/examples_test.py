@@ -65,12 +65,10 @@ class MadeData(unittest.TestCase):
         self.assertEqual(labels[::2], ["entailment", "contradiction", "neutral"])
 
     def test_summaries(self):
-        self.trained("summaries", "reports.tsv", 4000, "train.steps=500")
-        # The form is there at once, and who beat whom after it.
-        self.assertGreater(self.figures("summaries", "test.tsv", 100)["rouge_l"], 0.8)
-        text = "On Sunday Jena received Celle. A dog ran across the field. There were six goals for Jena. Celle scored no goals."
-        summary = self.qkv("summarize", "run", stdin=text + "\n")
-        self.assertRegex(summary, r"^\w+ (beat \w+|and \w+ drew) \d:\d on Sunday\.\n$")
+        self.trained("summaries", "reports.tsv", 6000, "train.steps=600")
+        self.assertGreater(self.figures("summaries", "test.tsv", 100)["exact_match"], 0.9)
+        text = "On Sunday Jena received Celle. A dog ran across the field. It ended six to no for Celle."
+        self.assertEqual(self.qkv("summarize", "run", stdin=text + "\n"), "Celle beat Jena 6:0 on Sunday.\n")
 
     def test_chat(self):
         self.trained("chat", "conversations.jsonl", 3000, "train.steps=400")
