@@ -65,7 +65,8 @@ void Node::product_grad(int input, Shape shape, DType type, const std::function<
   auto& grads = edge.node->grads_;
   const auto slot = static_cast<size_t>(edge.slot);
   if (slot < grads.size() && grads[slot].defined() && grads[slot].unique() && grads[slot].dtype() == type) {
-    assert(grads[slot].shape() == shape);
+    check(grads[slot].shape() == shape, "gradient: {} does not match {}", grads[slot].shape().text(),
+          shape.text());
     return write(grads[slot], true);
   }
   Tensor grad = Tensor::empty(shape, type);

@@ -49,7 +49,7 @@ class Node {
   // its own gradient, so that a product can add to it in place.
   void weight_grad(int input, Shape shape, const std::function<void(Tensor& target, bool accumulate)>& write);
   // For what a product makes: calls write(target, accumulate) with the gradient that another user of the
-  // input gave before, or a new tensor of this shape and type.
+  // input gave before, where it has this type and nobody else sees it, or with a new tensor.
   void product_grad(int input, Shape shape, DType type,
                     const std::function<void(Tensor& target, bool accumulate)>& write);
 

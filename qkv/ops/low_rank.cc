@@ -28,9 +28,9 @@ class LowRankNode : public Node {
   std::string_view name() const override { return "add_low_rank"; }
 
   void backward(std::span<Tensor> grads) override {
-    const Tensor& dy = grads[0];
-    const int64_t rows = x_.rows(), in = x_.width(), rank = a_.dim(0), out = b_.dim(0);
     const DType type = x_.dtype();
+    const Tensor dy = convert(grads[0], type);  // f32 where y was read as a table is
+    const int64_t rows = x_.rows(), in = x_.width(), rank = a_.dim(0), out = b_.dim(0);
     weight_grad(3, b_.shape(), [&](Tensor& db, bool accumulate) {
       matrix_product({.m = out,
                       .n = rank,

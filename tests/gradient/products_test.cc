@@ -86,6 +86,26 @@ TEST(LowRankGradient, IsTheDifference) {
     }
 }
 
+// Who reads y as a table gives its gradient in f32.
+TEST(LowRankGradient, OfF32IsThatOfItsOwnType) {
+  const auto gradients = [](DType of_y) {
+    std::vector<std::shared_ptr<Leaf>> leaves;
+    const auto leaf = [&](Shape shape, uint64_t seed) {
+      Tensor x = convert(uniform(shape, seed), DType::bf16);
+      leaves.push_back(make_leaf(x, Tensor::zeros(shape, DType::f32)));
+      return x;
+    };
+    const Tensor x = leaf({5, 7}, 1), w = leaf({9, 7}, 2), a = leaf({3, 7}, 3), b = leaf({4, 3}, 4);
+    const Tensor y = add_low_rank(linear(x, w, {}), x, a, b, 2, 3);
+    const Seed seed{y, convert(convert(uniform({5, 9}, 5), DType::bf16), of_y)};
+    backward(std::span(&seed, 1));
+    std::vector<std::vector<float>> out;
+    for (const auto& l : leaves) out.push_back(testing::floats(l->grad));
+    return out;
+  };
+  EXPECT_EQ(gradients(DType::f32), gradients(DType::bf16));
+}
+
 TEST(LowRank, IsTheProductOfItsMatrices) {
   for (const DType type : {DType::f32, DType::bf16}) {
     const auto of = [&](Shape shape, uint64_t seed) { return convert(uniform(shape, seed), type); };
