@@ -4,6 +4,7 @@
 #include "qkv/kernels/gemm.h"
 #include "qkv/ops/dispatch.h"
 #include "qkv/ops/elementwise.h"
+#include "qkv/ops/linear.h"
 
 namespace qkv {
 namespace {
@@ -110,25 +111,12 @@ Tensor add_low_rank(Tensor y, const Tensor& x, const Tensor& a, const Tensor& b,
         a.dim(0));
   check(y.shape().rank() == 2 && y.rows() == x.rows(), "add_low_rank: y {} does not fit x {}",
         y.shape().text(), x.shape().text());
-  const int64_t rows = x.rows(), in = x.width(), rank = a.dim(0), out = b.dim(0);
+  const int64_t rows = x.rows(), rank = a.dim(0), out = b.dim(0);
   check(begin >= 0 && begin + out <= y.width(), "add_low_rank: columns [{}, {}) of {}", begin, begin + out,
         y.width());
   for (const auto& [name, tensor] : {std::pair{"a", &a}, {"b", &b}, {"y", &std::as_const(y)}})
     expect_dtype("add_low_rank", name, *tensor, x.dtype());
-  Tensor low = Tensor::empty({rows, rank}, x.dtype());
-  matrix_product({.m = rows,
-                  .n = rank,
-                  .k = in,
-                  .in = x.dtype(),
-                  .out = x.dtype(),
-                  .a = x.raw(),
-                  .a_stride = in,
-                  .b = a.raw(),
-                  .b_stride = in,
-                  .b_transposed = true,
-                  .c = low.raw(),
-                  .c_stride = rank});
-  low = scaled(low, scale);
+  const Tensor low = scaled(linear(x.detach(), a.detach(), {}), scale);
   const auto node =
       wants_grad({&y, &x, &a, &b}) ? std::make_shared<LowRankNode>(y, x, a, b, low, scale, begin) : nullptr;
   Tensor sum = y.detach();
