@@ -11,9 +11,9 @@
 #include <fstream>
 #include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "ctranslate2/translator.h"
+#include "qkv/base/json_value.h"
 
 using Clock = std::chrono::steady_clock;
 

@@ -1,8 +1,10 @@
 #include "qkv/api/generation_config.h"
 
+
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/io/adapter_dir.h"
 
 namespace qkv {

@@ -1,7 +1,7 @@
 // Failures that the caller can do something about. Programmer errors are assert()s instead.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>
@@ -23,9 +23,10 @@ class UsageError : public Error {
 };
 
 // Throws Error with a formatted message.
+[[noreturn]] void fail_formatted(fmt::string_view format, fmt::format_args args);
 template <typename... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(fmt::format(format, std::forward<Args>(args)...));
+  fail_formatted(format, fmt::make_format_args(args...));
 }
 
 // check(ok, "op: expected {} rows, got {}", want, got) throws Error unless ok.

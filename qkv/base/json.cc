@@ -6,7 +6,13 @@
 #include <vector>
 
 #include "qkv/base/error.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/suggest.h"
+
+template class nlohmann::basic_json<>;
+template class nlohmann::basic_json<nlohmann::ordered_map>;
+template class nlohmann::detail::serializer<nlohmann::json>;
+template class nlohmann::detail::serializer<nlohmann::ordered_json>;
 
 namespace qkv {
 namespace {
@@ -182,15 +188,14 @@ void JsonField::refuse(std::string_view expected) const {
 void JsonField::expect_keys(std::span<const std::string_view> known) const {
   for (const auto& [key, value] : object().items())
     if (std::find(known.begin(), known.end(), key) == known.end())
-      fail("{}: \"{}\": unknown key (did you mean \"{}\"?)", place_, key, nearest(key, known));
+      fail("{}: \"{}\": unknown key{}", place_, key, did_you_mean(key, known));
 }
 
 void JsonField::refuse_type(std::string_view type, std::span<const std::string_view> supported) const {
   const std::string_view shown = type.substr(0, 60);
   std::string all;
   for (const std::string_view name : supported) all.append(all.empty() ? "" : ", ").append(name);
-  fail("{}: \"{}\" is not supported; the nearest is {}, of {}", place_, shown, nearest(shown, supported),
-       all);
+  fail("{}: \"{}\" is not supported{}; qkv reads {}", place_, shown, did_you_mean(shown, supported), all);
 }
 
 }  // namespace qkv

@@ -1,4 +1,7 @@
 // qkv answer: the answer to each question, as it stands in a text.
+#include <fmt/format.h>
+
+#include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/encoder_command.h"
@@ -53,14 +56,12 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_answer_command(CLI::App& app) {
+void add_answer_command(Command& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("answer", "Find the answer to each question in a text");
+  Command* c = app.add_subcommand("answer", "Find the answer to each question in a text");
   add_encoder_options(*c, *o, "question", "context");
   add_ensemble_option(*c, *o);
-  c->add_option("--longest", o->longest, "Tokens of an answer at most")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100000));
+  c->add_option("--longest", o->longest, "Tokens of an answer at most")->show_default()->range(1, 100000);
   c->footer(
       "A line is a question, a tab, and the text that has its answer. With --json, begin and end are bytes "
       "of that text.\n"

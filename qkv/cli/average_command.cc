@@ -1,4 +1,6 @@
 // qkv average: one model from several.
+#include <fmt/format.h>
+
 #include "qkv/cli/command.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/average.h"
@@ -26,13 +28,13 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_average_command(CLI::App& app) {
+void add_average_command(Command& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("average", "Make one model whose weights are the mean of several models'");
+  Command* c = app.add_subcommand("average", "Make one model whose weights are the mean of several models'");
   c->add_option("DIR", o->dirs, "Model directories or runs, of one spec and one tokenizer")->required();
   c->add_option("--out", o->out, "Where the model is written; must not exist")->required();
   c->add_option("--last", o->last, "Of each run take this many newest checkpoints (see train.keep)")
-      ->check(CLI::Range(1, 1 << 20));
+      ->range(1, 1 << 20);
   c->footer(
       "Checkpoints of a run's end, averaged, are often better than the last of them (Vaswani et al. 2017).\n"
       "train.ema averages while a run goes on.\n"

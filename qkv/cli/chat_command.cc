@@ -1,4 +1,5 @@
 // qkv chat: a conversation in the terminal, or what one looks like to the model.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <ctime>
@@ -7,6 +8,7 @@
 #include <random>
 
 #include "qkv/api/text_model.h"
+#include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/io/companions.h"
@@ -97,13 +99,13 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_chat_command(CLI::App& app) {
+void add_chat_command(Command& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("chat", "Talk with a model, a line at a time");
+  Command* c = app.add_subcommand("chat", "Talk with a model, a line at a time");
   c->add_option("DIR", o->dir, "Model directory or run with a chat template")->required();
   c->add_option("--system", o->system, "What the model is told before the conversation");
   c->add_option("--tokens", o->tokens, "New tokens of an answer at most (default 128)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+      ->range(int64_t{1}, int64_t{1} << 40);
   c->add_option("--temperature", o->temperature, "0: always the most likely token; 1: faithful (default 1)");
   c->add_option("--top-k", o->top_k, "Only the k most likely tokens; 0: all");
   c->add_option("--top-p", o->top_p, "Only the most likely tokens that together reach this probability");
@@ -112,8 +114,8 @@ void add_chat_command(CLI::App& app) {
                 "Print what the model would read of the messages in this JSON file, and end: a list of "
                 "{\"role\", \"content\"}, or an object with messages, tools, ...");
   c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "bf16"}));
+      ->show_default()
+      ->one_of({"f32", "bf16"});
   c->footer(
       "The directory's chat_template says how a conversation is written, its generation_config.json how "
       "answers "

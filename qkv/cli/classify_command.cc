@@ -1,7 +1,10 @@
 // qkv classify: the class of each line.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
+#include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/encoder_command.h"
 
@@ -56,14 +59,14 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_classify_command(CLI::App& app) {
+void add_classify_command(Command& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("classify", "Tell the class of each line");
+  Command* c = app.add_subcommand("classify", "Tell the class of each line");
   add_encoder_options(*c, *o, "text", "second");
   add_ensemble_option(*c, *o);
   c->add_option("--best", o->best, "Classes of each line, most probable first")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
+      ->show_default()
+      ->range(1, 1 << 20);
   c->footer(
       "Prints a class and its probability for each line, divided by tabs; a pair of texts is one line with a "
       "tab\n"

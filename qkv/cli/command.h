@@ -1,9 +1,9 @@
 // One function a subcommand: it declares its options and what to run.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
+#include "qkv/cli/options.h"
 #include "qkv/tensor/dtype.h"
 
 namespace qkv {
@@ -13,22 +13,23 @@ inline DType compute_type(const std::string& name) {
   return name == "bf16" ? DType::bf16 : DType::f32;
 }
 
-void add_train_command(CLI::App& app);
-void add_plan_command(CLI::App& app);
-void add_eval_command(CLI::App& app);
-void add_generate_command(CLI::App& app);
-void add_chat_command(CLI::App& app);
-void add_report_command(CLI::App& app);
-void add_score_command(CLI::App& app);
-void add_inspect_command(CLI::App& app);
-void add_forward_command(CLI::App& app);
-void add_translate_command(CLI::App& app);
-void add_fill_command(CLI::App& app);
-void add_classify_command(CLI::App& app);
-void add_tag_command(CLI::App& app);
-void add_answer_command(CLI::App& app);
-void add_embed_command(CLI::App& app);
-void add_average_command(CLI::App& app);
-void add_merge_command(CLI::App& app);
+void add_train_command(Command& app);
+void add_plan_command(Command& app);
+void add_eval_command(Command& app);
+void add_generate_command(Command& app);
+void add_chat_command(Command& app);
+void add_report_command(Command& app);
+void add_score_command(Command& app);
+void add_inspect_command(Command& app);
+void add_forward_command(Command& app);
+void add_translate_command(Command& app);
+void add_fill_command(Command& app);
+void add_classify_command(Command& app);
+void add_tag_command(Command& app);
+void add_answer_command(Command& app);
+void add_embed_command(Command& app);
+void add_tokenizer_command(Command& app);
+void add_average_command(Command& app);
+void add_merge_command(Command& app);
 
 }  // namespace qkv

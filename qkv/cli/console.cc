@@ -89,6 +89,12 @@ void print(const std::string& text) {
   check(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "standard output cannot be written");
 }
 
+void finish_output() {
+  std::cout.flush();
+  check(std::cout.good() && std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
+        "standard output cannot be written");
+}
+
 std::string one_line(std::string text) {
   std::ranges::replace_if(
       text, [](char c) { return c == '\n' || c == '\r'; }, ' ');

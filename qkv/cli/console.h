@@ -33,6 +33,8 @@ std::string table_text(const std::vector<std::vector<std::string>>& rows);
 
 // To standard output, at once. Throws Error when it cannot be written.
 void print(const std::string& text);
+// Writes whatever standard output still holds. Throws Error when that fails: a full disk, a closed pipe.
+void finish_output();
 // A text in the place of one line: line ends as spaces.
 std::string one_line(std::string text);
 

@@ -1,7 +1,10 @@
 // qkv embed: a vector for each line, or the lines that are nearest to a query.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
+#include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/encoder_command.h"
@@ -61,18 +64,18 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_embed_command(CLI::App& app) {
+void add_embed_command(Command& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("embed", "A vector for each line, or the lines nearest to a query");
+  Command* c = app.add_subcommand("embed", "A vector for each line, or the lines nearest to a query");
   add_encoder_options(*c, *o, "text", "");
   auto* query =
       c->add_option("--query", o->query, "Print the lines with the highest cosine to this text instead");
   c->add_option("--best", o->best, "Lines printed for a query")
-      ->capture_default_str()
+      ->show_default()
       ->needs(query)
-      ->check(CLI::Range(1, 1 << 30));
+      ->range(1, 1 << 30);
   c->add_option("--pooling", o->pooling, "How tokens become one vector (default: the model's): first or mean")
-      ->check(CLI::IsMember({"first", "mean"}));
+      ->one_of({"first", "mean"});
   c->footer(
       "Vectors have length 1: their inner product is the cosine.\n"
       "Example: qkv embed runs/books --file lines.txt --query 'a storm at sea' --pooling mean");

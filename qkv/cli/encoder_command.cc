@@ -1,9 +1,12 @@
 #include "qkv/cli/encoder_command.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
 
 #include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/io/adapter_dir.h"
@@ -59,17 +62,14 @@ void expect_one_class(const std::string& dir) {
 
 }  // namespace
 
-void add_encoder_options(CLI::App& c, EncoderOptions& o, const std::string& first,
-                         const std::string& second) {
+void add_encoder_options(Command& c, EncoderOptions& o, const std::string& first, const std::string& second) {
   c.add_option("DIR", o.dir, "Model directory or run")->required();
   c.add_option("--file", o.file, "Input (default: standard input)");
-  c.add_option("--batch-tokens", o.batch_tokens, "Tokens at a time")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 24));
-  c.add_option("--lines", o.lines_at_once, kLinesHelp)->check(CLI::Range(1, 1 << 20));
+  c.add_option("--batch-tokens", o.batch_tokens, "Tokens at a time")->show_default()->range(1, 1 << 24);
+  c.add_option("--lines", o.lines_at_once, kLinesHelp)->range(1, 1 << 20);
   c.add_option("--dtype", o.dtype, "Type of the matrix products: f32 or bf16")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "bf16"}));
+      ->show_default()
+      ->one_of({"f32", "bf16"});
   c.add_flag("--strict", o.strict, "Refuse lines beyond the model's length instead of cutting them");
   c.add_flag("--json", o.json, "Print a JSON object a line");
   c.add_flag("--json-lines", o.json_lines,
@@ -78,7 +78,7 @@ void add_encoder_options(CLI::App& c, EncoderOptions& o, const std::string& firs
                  : fmt::format("Read a JSON object a line, with \"{}\" and \"{}\"", first, second));
 }
 
-void add_ensemble_option(CLI::App& c, EncoderOptions& o) {
+void add_ensemble_option(Command& c, EncoderOptions& o) {
   c.add_option("--ensemble", o.ensemble, "More models: the mean of their probabilities decides");
 }
 

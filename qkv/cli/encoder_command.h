@@ -1,12 +1,12 @@
 // What the subcommands that read lines with an encoder have in common.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "qkv/api/text_model.h"
+#include "qkv/cli/options.h"
 #include "qkv/infer/predict.h"
 
 namespace qkv {
@@ -20,11 +20,11 @@ struct EncoderOptions {
 
 // Declares them. `second`: the JSON key, and what follows a tab, of a pair's other text; empty: lines are one
 // text.
-void add_encoder_options(CLI::App& command, EncoderOptions& o, const std::string& first,
+void add_encoder_options(Command& command, EncoderOptions& o, const std::string& first,
                          const std::string& second);
 
 // Declares --ensemble, of the commands that load_encoders().
-void add_ensemble_option(CLI::App& command, EncoderOptions& o);
+void add_ensemble_option(Command& command, EncoderOptions& o);
 
 // Loads an encoder. Throws Error saying what the checkpoint is, and what `command` needs, where its output is
 // none of these.

@@ -1,10 +1,13 @@
 // qkv eval: how well a model predicts a text.
 #include "qkv/cli/eval_command.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
 
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/data/table.h"
 #include "qkv/io/companions.h"
@@ -22,7 +25,7 @@ namespace {
 
 // An option and the kinds of models that it is for.
 struct Use {
-  const CLI::Option* option;
+  const Option* option;
   std::vector<std::string> kinds;
   std::vector<std::string> restoring = {};  // and those for which it needs --objective
 };
@@ -32,7 +35,7 @@ struct Options : EvalOptions {
   double span_length = SpanCorruption().mean_length;
   bool keep_order = false;
   std::vector<Use> uses;
-  std::vector<const CLI::Option*> of_pairs, of_spans, of_noise;
+  std::vector<const Option*> of_pairs, of_spans, of_noise;
 };
 
 std::string kind_of(const ModelSpec& spec) {
@@ -60,7 +63,7 @@ void expect_fitting(const Options& o, const ModelSpec& spec) {
   const std::string kind = kind_of(spec);
   for (const Use& use : o.uses) {
     if (use.option->count() == 0) continue;
-    const std::string name = use.option->get_name();
+    const std::string name = use.option->name();
     if (std::ranges::find(use.restoring, kind) != use.restoring.end()) {
       if (o.objective.empty())
         throw UsageError(fmt::format("{}: {} is {}: it goes with --objective here", name, o.dir, kind));
@@ -149,13 +152,13 @@ void run_on_pairs(const Options& o, const TextModel& m) {
 
 // Loss of what is written where spans were taken away, or for a text that was noised.
 void run_on_restored(const Options& o, const TextModel& m) {
-  for (const CLI::Option* option : o.of_pairs)
+  for (const Option* option : o.of_pairs)
     if (option->count() > 0)
       throw UsageError(
-          fmt::format("{}: judges pairs, not how a text is restored (--objective)", option->get_name()));
-  for (const CLI::Option* option : o.objective == "denoise" ? o.of_spans : o.of_noise)
+          fmt::format("{}: judges pairs, not how a text is restored (--objective)", option->name()));
+  for (const Option* option : o.objective == "denoise" ? o.of_spans : o.of_noise)
     if (option->count() > 0)
-      throw UsageError(fmt::format("{}: not of --objective {}", option->get_name(), o.objective));
+      throw UsageError(fmt::format("{}: not of --objective {}", option->name(), o.objective));
   const SequenceEnds ends = sequence_model(m, o.dir).ends;
   Restoration r = o.restoration;
   r.objective = objective_from_name(o.objective);
@@ -257,12 +260,12 @@ void expect_uncut(const EvalOptions& o, const TextModel& m, int64_t cut, const c
         m.model->spec().context);
 }
 
-void add_eval_command(CLI::App& app) {
+void add_eval_command(Command& app) {
   auto o = std::make_shared<Options>();
   // Of rows, the defaults depend on the model.
   o->columns.text_column = o->columns.label_column = "";
   o->mask_seed = kValidationMask;
-  CLI::App* c =
+  Command* c =
       app.add_subcommand("eval", "Measure how well a model predicts, translates, classifies, tags, answers");
   const std::vector<std::string> language = {"a language model", "a prefix LM"},
                                  pairs = {"an encoder-decoder", "a prefix LM", "a language model"},
@@ -278,7 +281,7 @@ void add_eval_command(CLI::App& app) {
   rows_or_texts.insert(rows_or_texts.end(), texts.begin(), texts.end());
   std::vector<std::string> of_columns = rows_or_texts;
   of_columns.emplace_back("an encoder-decoder");
-  const auto only = [&](CLI::Option* option, const std::vector<std::string>& kinds,
+  const auto only = [&](Option* option, const std::vector<std::string>& kinds,
                         const std::vector<std::string>& restoring = {}) {
     o->uses.push_back({option, kinds, restoring});
     return option;
@@ -290,10 +293,10 @@ void add_eval_command(CLI::App& app) {
       ->required();
   only(c->add_option("--target", o->target, "Text whose lines are the targets of --data's lines"), pairs);
   only(c->add_option("--source-column", o->columns.source_column, "Of rows: what an encoder-decoder reads")
-           ->capture_default_str(),
+           ->show_default(),
        pairs);
   only(c->add_option("--target-column", o->columns.target_column, "Of rows: what it should write")
-           ->capture_default_str(),
+           ->show_default(),
        pairs);
   only(c->add_option("--prefix", o->columns.prefix, "Stands before each source (see data.prefix of a run)"),
        pairs);
@@ -314,55 +317,54 @@ void add_eval_command(CLI::App& app) {
       of_columns);
   only(c->add_option("--word-column", o->columns.word_column,
                      "Of tagged words, from 1 (default: 1, of .conllu 2)")
-           ->check(CLI::Range(1, 1000)),
+           ->range(1, 1000),
        tagger);
   only(c->add_option("--tag-column", o->columns.tag_column,
                      "Of tagged words, from 1 (default: the last, of .conllu 4)")
-           ->check(CLI::Range(1, 1000)),
+           ->range(1, 1000),
        tagger);
   only(c->add_option("--mask-rate", o->masking.rate, "Part of the tokens that is hidden")
-           ->capture_default_str()
-           ->check(CLI::Range(0.001, 0.9)),
+           ->show_default()
+           ->range(0.001, 0.9),
        hidden);
   only(c->add_option("--mask-seed", o->mask_seed,
                      "Chooses them, or what is to be restored (default: as in the validation of a run)"),
        hidden, writers);
   only(c->add_option("--objective", o->objective,
                      "Judge how a plain text is restored: span_corruption or denoise, as the model learnt it")
-           ->check(CLI::IsMember({"span_corruption", "denoise"})),
+           ->one_of({"span_corruption", "denoise"}),
        writers);
   only(c->add_option("--span-density", o->restoration.spans.density,
                      "Of span_corruption: part that is taken away")
-           ->capture_default_str()
-           ->check(CLI::Range(0.001, 0.9)),
+           ->show_default()
+           ->range(0.001, 0.9),
        {}, writers);
   const auto span_length = c->add_option("--span-length", o->span_length, "Of both: mean tokens of a span")
-                               ->capture_default_str()
-                               ->check(CLI::Range(1.0, 1000.0));
+                               ->show_default()
+                               ->range(1.0, 1000.0);
   only(span_length, {}, writers);
   only(c->add_option("--infill", o->restoration.noise.infill, "Of denoise: part that spans take away")
-           ->capture_default_str()
-           ->check(CLI::Range(0.0, 0.9)),
+           ->show_default()
+           ->range(0.0, 0.9),
        {}, writers);
   only(c->add_option("--deletion", o->restoration.noise.deletion,
                      "Of denoise: part of the rest that is left out")
-           ->capture_default_str()
-           ->check(CLI::Range(0.0, 0.9)),
+           ->show_default()
+           ->range(0.0, 0.9),
        {}, writers);
   only(c->add_flag("--keep-order", o->keep_order, "Of denoise: sentences stay in their order"), {}, writers);
   only(
       c->add_option("--beams", o->beams,
                     "Hypotheses that are followed for BLEU (default: 4, or what generation_config.json says)")
-          ->check(CLI::Range(1, 1024)),
+          ->range(1, 1024),
       pairs);
   only(c->add_option("--separator", o->separator, "Divides a text file into documents"), texts,
        {"an encoder-decoder"});
-  only(c->add_option("--batch", o->batch, "Windows at a time")->check(CLI::Range(1, 100000)), language);
+  only(c->add_option("--batch", o->batch, "Windows at a time")->range(1, 100000), language);
   c->add_option("--batch-tokens", o->batch_tokens, "Tokens at a time, of all other models")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 1 << 24));
-  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
-      ->check(CLI::IsMember({"f32", "bf16"}));
+      ->show_default()
+      ->range(2, 1 << 24);
+  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")->one_of({"f32", "bf16"});
   only(c->add_flag("--strict", o->strict, "Refuse texts beyond the model's length instead of cutting them"),
        cut);
   c->add_flag("--json", o->json, "Print one JSON object");

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/eval_command.h"
 #include "qkv/train/corpus.h"

@@ -1,4 +1,7 @@
 // qkv fill: what stands behind the masks of each line.
+#include <fmt/format.h>
+
+#include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/encoder_command.h"
@@ -86,13 +89,13 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_fill_command(CLI::App& app) {
+void add_fill_command(Command& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("fill", "Fill the masks of each line");
+  Command* c = app.add_subcommand("fill", "Fill the masks of each line");
   add_encoder_options(*c, *o, "text", "");
   c->add_option("--best", o->best, "Tokens shown for each mask, most probable first")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100000));
+      ->show_default()
+      ->range(1, 100000);
   c->footer(
       "Masks are written as the tokenizer's: [MASK] or <mask>. Each is filled on its own.\n"
       "Example: echo 'to be or not to [MASK] .' | qkv fill runs/books --best 5");

@@ -1,4 +1,6 @@
 // qkv forward: exact, machine-readable scoring. Tensors in, tensors out, under the Hugging Face names.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -430,9 +432,9 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_forward_command(CLI::App& app) {
+void add_forward_command(Command& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("forward", "Score tensors: safetensors in, safetensors out");
+  Command* c = app.add_subcommand("forward", "Score tensors: safetensors in, safetensors out");
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   c->add_option(
        "--inputs", o->inputs,
@@ -453,8 +455,7 @@ void add_forward_command(CLI::App& app) {
               "Also write grad.NAME, the gradient of the loss for every parameter");
   c->add_option("--generate", o->generate,
                 "Generate instead: max_new_tokens=N,eos_token_id=N,do_sample=false,num_beams=N,...");
-  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
-      ->check(CLI::IsMember({"f32", "bf16"}));
+  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")->one_of({"f32", "bf16"});
   c->footer(
       "Example: qkv forward models/gpt2 --inputs in.safetensors --outputs out.safetensors --hidden-states");
   c->callback([o] { run(*o); });

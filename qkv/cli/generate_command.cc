@@ -5,6 +5,7 @@
 #include <set>
 
 #include "qkv/api/text_model.h"
+#include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/infer/beam.h"
@@ -336,63 +337,61 @@ Examples:
 
 }  // namespace
 
-void add_generate_command(CLI::App& app) {
+void add_generate_command(Command& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("generate", "Continue a prompt, streaming");
+  Command* c = app.add_subcommand("generate", "Continue a prompt, streaming");
   SamplerOptions& s = o->generation.sampler;
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   auto* prompt = c->add_option("--prompt", o->prompt, "Text to continue (default: standard input)");
   c->add_option("--file", o->file, "File with the text to continue")->excludes(prompt);
   c->add_option("--examples", o->examples, "File with solved examples to put before the prompt");
   c->add_option("--tokens", o->generation.max_new_tokens, "New tokens at most")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+      ->show_default()
+      ->range(int64_t{1}, int64_t{1} << 40);
   c->add_option("--temperature", s.temperature,
                 "0: always the most likely token; 1: faithful; large: nearly uniform")
-      ->capture_default_str();
-  c->add_option("--top-k", s.top_k, "Only the k most likely tokens; 0: all")->capture_default_str();
+      ->show_default();
+  c->add_option("--top-k", s.top_k, "Only the k most likely tokens; 0: all")->show_default();
   c->add_option("--top-p", s.top_p, "Only the most likely tokens that together reach this probability")
-      ->capture_default_str();
+      ->show_default();
   c->add_option("--min-p", s.min_p, "Only tokens at least so many times as likely as the likeliest")
-      ->capture_default_str();
+      ->show_default();
   c->add_option("--typical-p", s.typical_p,
                 "Only the tokens of most typical surprise that together reach this probability")
-      ->capture_default_str();
+      ->show_default();
   c->add_option("--repetition-penalty", s.repetition_penalty,
                 "Above 1: tokens of the prompt and the new text become less likely (a factor on logits)")
-      ->capture_default_str();
+      ->show_default();
   c->add_option("--frequency-penalty", s.frequency_penalty,
                 "Taken off a token's logit each time it occurs in the new text")
-      ->capture_default_str();
+      ->show_default();
   c->add_option("--presence-penalty", s.presence_penalty,
                 "Taken off a token's logit once it occurs in the new text")
-      ->capture_default_str();
+      ->show_default();
   auto* seed =
       c->add_option("--seed", o->generation.seed, "Same seed, same text (default: a new one each time)");
-  c->add_option("--stop", o->stops, "End before this text (repeatable)")->allow_extra_args(false);
-  c->add_option("--samples", o->samples, "So many continuations")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 10000));
+  c->add_option("--stop", o->stops, "End before this text (repeatable)")->one_value();
+  c->add_option("--samples", o->samples, "So many continuations")->show_default()->range(1, 10000);
   c->add_option("--vote", o->vote, "Count the answers that this regular expression finds in the samples");
   c->add_option("--beams", o->beam.beams, "Search: so many continuations are followed; 1: greedily")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
+      ->show_default()
+      ->range(1, 1024);
   c->add_option("--length-penalty", o->beam.length_penalty,
                 "Of a search: continuations are compared by log P / length^this")
-      ->capture_default_str();
+      ->show_default();
   c->add_option("--no-repeat-ngram", o->generation.rules.no_repeat_ngram,
                 "No n-gram of this length occurs twice; 0: any may")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1000));
+      ->show_default()
+      ->range(0, 1000);
   c->add_flag("--stop-early", o->stop_early, "Of a search: end with as many ended continuations as beams");
   c->add_option("--ensemble", o->ensemble,
                 "More models: the mean of their probabilities says what comes next");
   auto* log_probs = c->add_option("--logprobs", o->alternatives,
                                   "Show each token's log-probability and so many of the likeliest")
-                        ->check(CLI::Range(0, 1000));
+                        ->range(0, 1000);
   c->add_flag("--json", o->json, "Print a JSON object for each sample, and one for the vote");
   c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16 (default f32)")
-      ->check(CLI::IsMember({"f32", "bf16"}));
+      ->one_of({"f32", "bf16"});
   c->add_flag("--no-echo", o->no_prompt_echo, "Print only the new text");
   c->add_flag("--no-stop", o->no_stop, "Go on after the end-of-text token");
   c->footer(kFooter);
@@ -400,8 +399,7 @@ void add_generate_command(CLI::App& app) {
     o->has_prompt = prompt->count() > 0;
     o->has_seed = seed->count() > 0;
     o->has_log_probs = log_probs->count() > 0;
-    for (const CLI::Option* option : c->get_options())
-      if (option->count() > 0) o->given.insert(option->get_name());
+    for (const Option* option : c->given()) o->given.insert(option->name());
     run(*o);
   });
 }

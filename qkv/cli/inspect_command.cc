@@ -1,4 +1,6 @@
 // qkv inspect: what a model directory or a safetensors file holds.
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "qkv/cli/command.h"
@@ -135,9 +137,9 @@ void run(const std::string& path) {
 
 }  // namespace
 
-void add_inspect_command(CLI::App& app) {
+void add_inspect_command(Command& app) {
   auto path = std::make_shared<std::string>();
-  CLI::App* c =
+  Command* c =
       app.add_subcommand("inspect", "Show what a model directory, a run or a safetensors file holds");
   c->add_option("PATH", *path, "Model directory, run, or .safetensors file")->required();
   c->footer("Example: qkv inspect runs/shakespeare");

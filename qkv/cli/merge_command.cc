@@ -1,4 +1,6 @@
 // qkv merge: a model with an adapter's changes in its weights.
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "qkv/base/file.h"
@@ -35,9 +37,9 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_merge_command(CLI::App& app) {
+void add_merge_command(Command& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("merge", "Make one model of an adapter and the model it lies beside");
+  Command* c = app.add_subcommand("merge", "Make one model of an adapter and the model it lies beside");
   c->add_option("DIR", o->dir, "Run with model.lora_rank, or directory with adapter_config.json (PEFT)")
       ->required();
   c->add_option("--out", o->out, "Where the model is written; must not exist")->required();

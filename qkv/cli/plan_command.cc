@@ -1,7 +1,10 @@
 // qkv plan: what a run will take.
+#include <fmt/format.h>
+
 #include <cstdio>
 
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/machine.h"
 #include "qkv/base/progress.h"
 #include "qkv/cli/command.h"
@@ -72,11 +75,11 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_plan_command(CLI::App& app) {
+void add_plan_command(Command& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("plan", "What a training run will take: memory, arithmetic, time");
+  Command* c = app.add_subcommand("plan", "What a training run will take: memory, arithmetic, time");
   c->add_option("CONFIG", o->config, "Configuration file (TOML)")->required();
-  c->add_option("--set", o->set, "Override one key: section.key=value (repeatable)")->allow_extra_args(false);
+  c->add_option("--set", o->set, "Override one key: section.key=value (repeatable)")->one_value();
   c->add_flag("--no-timing", o->no_timing, "Do not run some steps to tell the time");
   c->add_flag("--json", o->json, "Print JSON");
   c->footer(

@@ -24,9 +24,9 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_report_command(CLI::App& app) {
+void add_report_command(Command& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("report", "Show training runs as a page of HTML");
+  Command* c = app.add_subcommand("report", "Show training runs as a page of HTML");
   c->add_option("RUN", o->runs, "Run; several are laid over each other")->required();
   c->add_option("--out", o->out, "File to write (default for one run: RUN/report.html)");
   c->footer(

@@ -1,5 +1,7 @@
 // qkv score: which of several continuations a model holds most likely.
+
 #include "qkv/api/text_model.h"
+#include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/infer/few_shot.h"
@@ -105,21 +107,21 @@ Examples:
 
 }  // namespace
 
-void add_score_command(CLI::App& app) {
+void add_score_command(Command& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("score", "Choose among continuations of a prompt by their likelihood");
+  Command* c = app.add_subcommand("score", "Choose among continuations of a prompt by their likelihood");
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   auto* prompt = c->add_option("--prompt", o->prompt, "Text that the choices continue");
-  c->add_option("--choice", o->choices, "One alternative (repeatable)")->allow_extra_args(false);
+  c->add_option("--choice", o->choices, "One alternative (repeatable)")->one_value();
   c->add_option("--file", o->file, "Questions in JSON lines (default: standard input)")->excludes(prompt);
   c->add_option("--examples", o->examples, "File with solved examples to put before each prompt");
   c->add_option("--by", o->by,
                 "What the best choice has the most of: the log-probability's sum, token or byte")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"sum", "token", "byte"}));
+      ->show_default()
+      ->one_of({"sum", "token", "byte"});
   c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "bf16"}));
+      ->show_default()
+      ->one_of({"f32", "bf16"});
   c->add_flag("--json", o->json, "Print one JSON object");
   c->footer(kFooter);
   c->callback([o, prompt] {

@@ -1,7 +1,10 @@
 // qkv tag: a tag for each word of each line.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <sstream>
 
+#include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/encoder_command.h"
 
@@ -69,9 +72,9 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_tag_command(CLI::App& app) {
+void add_tag_command(Command& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("tag", "Tag the words of each line");
+  Command* c = app.add_subcommand("tag", "Tag the words of each line");
   add_encoder_options(*c, *o, "text", "");
   add_ensemble_option(*c, *o);
   c->add_flag("--columns", o->columns, "A word and its tag a line, an empty line after each sentence (CoNLL)")

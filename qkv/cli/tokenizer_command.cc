@@ -1,8 +1,6 @@
-#include "qkv/cli/tokenizer_command.h"
-
+// qkv tokenizer: train, encode, decode.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <chrono>
 #include <iostream>
@@ -14,11 +12,13 @@
 
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
+#include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/text/trainer.h"
 
-namespace qkv::cli {
+namespace qkv {
 namespace {
 
 using text::TokenId;
@@ -250,9 +250,9 @@ void run_decode(const RunArguments& arguments) {
                             [&] { return tokenizer.decode(ids_from_text(text), arguments.no_special); });
 }
 
-void add_train(CLI::App& parent) {
+void add_train(Command& parent) {
   auto arguments = std::make_shared<TrainArguments>();
-  CLI::App* command = parent.add_subcommand(
+  Command* command = parent.add_subcommand(
       "train",
       "Build a tokenizer from text and write DIR/tokenizer.json (SentencePiece's types: tokenizer.model)");
   command->add_option("INPUT", arguments->inputs, "UTF-8 text files (none needed for --type byte)");
@@ -260,14 +260,14 @@ void add_train(CLI::App& parent) {
       ->add_option("--type", arguments->type,
                    "What tokens are: bpe (byte-level, as GPT-2's), wordpiece (as BERT's), unigram, "
                    "sentencepiece_bpe (as Llama's), char, byte, word")
-      ->check(CLI::IsMember({"bpe", "wordpiece", "unigram", "sentencepiece_bpe", "char", "byte", "word"}))
-      ->capture_default_str();
+      ->one_of({"bpe", "wordpiece", "unigram", "sentencepiece_bpe", "char", "byte", "word"})
+      ->show_default();
   command->add_option("--vocab-size", arguments->vocab_size, "Tokens in all, but for char and byte (8192)")
-      ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
+      ->range(int64_t{1}, int64_t{10'000'000});
   command
       ->add_option("--min-frequency", arguments->min_frequency,
                    "Leave out pairs (bpe, wordpiece) or words (word) that are rarer (2)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 60));
+      ->range(int64_t{1}, int64_t{1} << 60);
   command->add_option("--special", arguments->special_tokens,
                       "Special tokens, in the order of their ids; <unk> stands for what is unknown");
   command->add_flag("--cased", arguments->cased, "Keep capitals and accents (wordpiece)");
@@ -277,7 +277,7 @@ void add_train(CLI::App& parent) {
   command->callback([arguments] { run_train(*arguments); });
 }
 
-std::shared_ptr<RunArguments> add_run_options(CLI::App& command) {
+std::shared_ptr<RunArguments> add_run_options(Command& command) {
   auto arguments = std::make_shared<RunArguments>();
   command
       .add_option(
@@ -288,8 +288,8 @@ std::shared_ptr<RunArguments> add_run_options(CLI::App& command) {
   return arguments;
 }
 
-void add_encode(CLI::App& parent) {
-  CLI::App* command = parent.add_subcommand("encode", "Text to token ids; the whole input is one text");
+void add_encode(Command& parent) {
+  Command* command = parent.add_subcommand("encode", "Text to token ids; the whole input is one text");
   const auto arguments = add_run_options(*command);
   command->add_flag("--jsonl", arguments->jsonl,
                     "One JSON string (or list of two: a pair) a line in, one JSON list of ids a line out");
@@ -305,8 +305,8 @@ void add_encode(CLI::App& parent) {
   command->callback([arguments] { run_encode(*arguments); });
 }
 
-void add_decode(CLI::App& parent) {
-  CLI::App* command = parent.add_subcommand("decode", "Token ids, separated by white space, to text");
+void add_decode(Command& parent) {
+  Command* command = parent.add_subcommand("decode", "Token ids, separated by white space, to text");
   const auto arguments = add_run_options(*command);
   command->add_flag("--jsonl", arguments->jsonl,
                     "One JSON list of ids a line in, one JSON string a line out");
@@ -317,13 +317,13 @@ void add_decode(CLI::App& parent) {
 
 }  // namespace
 
-void add_tokenizer_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("tokenizer", "Train a tokenizer, encode text, decode ids");
-  command->require_subcommand(1);
+void add_tokenizer_command(Command& app) {
+  Command* command = app.add_subcommand("tokenizer", "Train a tokenizer, encode text, decode ids");
+  command->require_subcommand();
   add_train(*command);
   add_encode(*command);
   add_decode(*command);
   command->footer("Example:\n  qkv tokenizer train corpus.txt --vocab-size 8192 --out tok");
 }
 
-}  // namespace qkv::cli
+}  // namespace qkv

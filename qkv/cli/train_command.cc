@@ -1,4 +1,6 @@
 // qkv train: a configuration in, a model directory out.
+#include <fmt/format.h>
+
 #include <csignal>
 
 #include "qkv/cli/command.h"
@@ -69,11 +71,11 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_train_command(CLI::App& app) {
+void add_train_command(Command& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand("train", "Train a model from text as a configuration says");
+  Command* c = app.add_subcommand("train", "Train a model from text as a configuration says");
   c->add_option("CONFIG", o->config, "Configuration file (TOML)")->required();
-  c->add_option("--set", o->set, "Override one key: section.key=value (repeatable)")->allow_extra_args(false);
+  c->add_option("--set", o->set, "Override one key: section.key=value (repeatable)")->one_value();
   c->add_option("--preset", o->preset, "A published architecture: what [model] does not say is as there");
   c->add_option("--size", o->size, "Of its blocks: tiny (width 128), small (384) or base (768)");
   auto* resume = c->add_flag("--resume", o->resume, "Continue from the checkpoint in train.out");

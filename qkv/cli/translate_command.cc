@@ -1,8 +1,11 @@
 // qkv translate, or qkv summarize: what an encoder-decoder writes for each line.
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <set>
 
 #include "qkv/api/text_model.h"
+#include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/infer/translate.h"
@@ -101,25 +104,25 @@ void run(const Options& o) {
 }
 
 // What the target of a line is, the model has learnt; the names are for people.
-void add_writer(CLI::App& app, const std::string& name, const std::string& description) {
+void add_writer(Command& app, const std::string& name, const std::string& description) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = app.add_subcommand(name, description);
+  Command* c = app.add_subcommand(name, description);
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   c->add_option("--file", o->file, "Lines to read (default: standard input)");
   c->add_option("--prefix", o->prefix, "Stands before each line (see data.prefix of a run)");
   c->add_option("--beams", o->beam.beams, "Hypotheses that are followed; 1: greedy")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
+      ->show_default()
+      ->range(1, 1024);
   c->add_option("--length-penalty", o->beam.length_penalty,
                 "Hypotheses are compared by log P / length^this: more favours long ones")
-      ->capture_default_str();
+      ->show_default();
   c->add_option("--tokens", o->beam.max_new_tokens, "Length of an output at most")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
+      ->show_default()
+      ->range(1, 1 << 20);
   c->add_option("--no-repeat-ngram", o->beam.rules.no_repeat_ngram,
                 "No n-gram of this length occurs twice; 0: any may")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1000));
+      ->show_default()
+      ->range(0, 1000);
   c->add_option("--begin", o->begin, "Text that every output begins with");
   c->add_flag("--stop-early", o->stop_early, "A line is done when it has as many outputs as beams");
   c->add_option(
@@ -132,16 +135,16 @@ void add_writer(CLI::App& app, const std::string& name, const std::string& descr
   c->add_option("--ensemble", o->ensemble,
                 "More models: the mean of their probabilities says what comes next");
   c->add_option("--best", o->best, "Outputs of each line, best first (drawn ones in any order)")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
+      ->show_default()
+      ->range(1, 1024);
   c->add_option("--batch-tokens", o->batch_tokens, "Source tokens at a time")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 24));
+      ->show_default()
+      ->range(1, 1 << 24);
   c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "bf16"}));
+      ->show_default()
+      ->one_of({"f32", "bf16"});
   c->add_flag("--strict", o->strict, "Refuse lines beyond the model's length instead of cutting them");
-  c->add_option("--lines", o->lines_at_once, kLinesHelp)->check(CLI::Range(1, 1 << 20));
+  c->add_option("--lines", o->lines_at_once, kLinesHelp)->range(1, 1 << 20);
   c->add_flag("--json-lines", o->json_lines, "Read a JSON object a line, with \"source\"");
   c->add_flag("--json", o->json, "Print a JSON object a line, with log-probabilities");
   c->footer(
@@ -152,15 +155,14 @@ void add_writer(CLI::App& app, const std::string& name, const std::string& descr
                   "in.txt > out.txt",
                   name));
   c->callback([o, c] {
-    for (const CLI::Option* option : c->get_options())
-      if (option->count() > 0) o->given.insert(option->get_name());
+    for (const Option* option : c->given()) o->given.insert(option->name());
     run(*o);
   });
 }
 
 }  // namespace
 
-void add_translate_command(CLI::App& app) {
+void add_translate_command(Command& app) {
   add_writer(app, "translate", "Write a target for each line, with an encoder-decoder");
   add_writer(app, "summarize", "Write a shorter text for each line, with an encoder-decoder trained for it");
 }

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
 
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/suggest.h"
 
 namespace qkv {
@@ -136,7 +138,8 @@ size_t Table::column(std::string_view name) const {
   for (size_t c = 0; c < columns.size(); ++c)
     if (columns[c] == name) return c;
   const std::vector<std::string_view> known(columns.begin(), columns.end());
-  fail("{}: there is no column '{}' (did you mean '{}'?)", path, name, nearest(name, known));
+  fail("{}: there is no column '{}'{} (it has: {})", path, name, did_you_mean(name, known),
+       fmt::join(known, ", "));
 }
 
 std::vector<std::string> lines_of(std::string_view text) {

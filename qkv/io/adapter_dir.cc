@@ -8,6 +8,7 @@
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/io/family.h"
 #include "qkv/io/safetensors.h"
 #include "qkv/ops/elementwise.h"

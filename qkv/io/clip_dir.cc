@@ -5,6 +5,7 @@
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/io/binding.h"
 #include "qkv/io/family_parts.h"
 #include "qkv/io/weights.h"

@@ -1,7 +1,9 @@
 #include "qkv/io/companions.h"
 
+
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/io/adapter_dir.h"
 
 namespace qkv {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "qkv/base/json_value.h"
 #include "qkv/io/family_parts.h"
 
 namespace qkv {

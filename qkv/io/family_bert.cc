@@ -1,6 +1,7 @@
 // BERT and its kin: Hugging Face's BertFor..., RobertaForMaskedLM and so on, DistilBertFor....
 #include <utility>
 
+#include "qkv/base/json_value.h"
 #include "qkv/io/family_parts.h"
 
 namespace qkv {

@@ -1,4 +1,6 @@
 // DeBERTa V2 and V3: Hugging Face's DebertaV2For....
+
+#include "qkv/base/json_value.h"
 #include "qkv/io/family_parts.h"
 
 namespace qkv {

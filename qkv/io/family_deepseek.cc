@@ -1,6 +1,7 @@
 // DeepSeek-V2 and -V3: Llama's kin whose keys and values are made of a latent, with experts.
 #include <cmath>
 
+#include "qkv/base/json_value.h"
 #include "qkv/io/family_llama_parts.h"
 
 namespace qkv {

@@ -1,5 +1,7 @@
 // Decoders after GPT-2 with tensors named in ways of their own: GPT-NeoX, GPT-J, Falcon, BLOOM, MPT, GPT-Neo,
 // OPT, GPT-BigCode, CTRL and XGLM.
+
+#include "qkv/base/json_value.h"
 #include "qkv/io/family_parts.h"
 
 namespace qkv {

@@ -1,4 +1,6 @@
 // GPT-2: Hugging Face's GPT2LMHeadModel.
+
+#include "qkv/base/json_value.h"
 #include "qkv/io/family_parts.h"
 
 namespace qkv {

@@ -2,6 +2,7 @@
 // LlamaForCausalLM and those that differ from it in a few pieces.
 #include <cmath>
 
+#include "qkv/base/json_value.h"
 #include "qkv/io/family_llama_parts.h"
 
 namespace qkv {

@@ -1,5 +1,8 @@
 #include "qkv/io/family_llama_parts.h"
 
+#include "qkv/base/json_value.h"
+
+
 namespace qkv {
 namespace {
 

@@ -1,4 +1,6 @@
 // Longformer: Hugging Face's LongformerForMaskedLM, ...ForSequenceClassification, ...ForTokenClassification.
+
+#include "qkv/base/json_value.h"
 #include "qkv/io/family_parts.h"
 
 namespace qkv {

@@ -1,4 +1,6 @@
 // "model_type": "qkv": a spec that no other family expresses, written out in full under the engine's names.
+
+#include "qkv/base/json_value.h"
 #include "qkv/io/family_parts.h"
 #include "qkv/models/transformer.h"
 

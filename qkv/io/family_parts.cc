@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "qkv/base/json_value.h"
+
 namespace qkv {
 
 Activation read_activation(const JsonField& config, const char* key, const char* otherwise) {

@@ -1,6 +1,8 @@
 // Reformer (Kitaev et al. 2020): two residual streams, attention to chunks of neighbours in some layers and
 // with shared queries and keys in the others, axial positions. Layers of the second kind are those that hash
 // the keys of long sequences (LSH); up to a chunk's length they attend to all, as Hugging Face's do.
+
+#include "qkv/base/json_value.h"
 #include "qkv/io/family_parts.h"
 
 namespace qkv {

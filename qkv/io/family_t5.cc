@@ -1,4 +1,6 @@
 // T5 and its kin, Switch Transformers among them; BART and its, Marian and M2M-100 among them.
+
+#include "qkv/base/json_value.h"
 #include "qkv/io/family_parts.h"
 
 namespace qkv {

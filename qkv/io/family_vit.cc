@@ -1,4 +1,6 @@
 // ViT and DeiT: encoders of images.
+
+#include "qkv/base/json_value.h"
 #include "qkv/io/family_parts.h"
 
 namespace qkv {

@@ -1,4 +1,6 @@
 // XLNet: Hugging Face's XLNetLMHeadModel, XLNetForSequenceClassification and XLNetForTokenClassification.
+
+#include "qkv/base/json_value.h"
 #include "qkv/io/family_parts.h"
 
 namespace qkv {

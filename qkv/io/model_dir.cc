@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "qkv/base/json_value.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/io/binding.h"
 #include "qkv/io/safetensors.h"

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 
 namespace qkv {
 namespace {

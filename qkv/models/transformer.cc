@@ -65,6 +65,8 @@ Ranks ranks_without(const Tensor& ids, int32_t mask) {
   return {Tensor::zeros({ids.count()}, DType::i32), Tensor::of({ids.count()}, ranks)};
 }
 
+Transformer::~Transformer() = default;
+
 Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
   check_spec(spec);
   parameters_.adapt(spec.lora.adapters);

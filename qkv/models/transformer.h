@@ -42,6 +42,7 @@ Ranks ranks_without(const Tensor& ids, int32_t mask);
 class Transformer {
  public:
   explicit Transformer(const ModelSpec& spec);
+  ~Transformer();
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 

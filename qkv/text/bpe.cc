@@ -9,6 +9,7 @@
 
 #include "qkv/base/error.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/rng.h"
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/unicode.h"

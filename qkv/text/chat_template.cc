@@ -1,8 +1,10 @@
 #include "qkv/text/chat_template.h"
 
+
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/jinja/builtins.h"
 #include "qkv/text/jinja/parser.h"
 

@@ -5,6 +5,7 @@
 
 #include "qkv/base/error.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/unicode.h"
 

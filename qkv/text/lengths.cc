@@ -1,10 +1,10 @@
 #include "qkv/text/lengths.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "qkv/base/error.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 
 namespace qkv::text {
 namespace {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/bpe.h"
 #include "qkv/text/unigram.h"
 #include "qkv/text/word_level.h"

@@ -9,6 +9,7 @@
 
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/added_tokens.h"
 
 namespace qkv::text {

@@ -8,6 +8,7 @@
 #include "qkv/base/base64.h"
 #include "qkv/base/error.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/charsmap.h"
 #include "qkv/text/unicode.h"
 

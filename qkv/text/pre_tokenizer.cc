@@ -4,6 +4,7 @@
 #include <array>
 
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/gpt2_pattern.h"
 #include "qkv/text/unicode.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "qkv/base/error.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/neighbour_files.h"
 #include "qkv/text/sentencepiece.h"
 #include "qkv/text/sentencepiece_decoder.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/unicode.h"
 

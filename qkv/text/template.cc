@@ -1,8 +1,8 @@
 #include "qkv/text/template.h"
 
-#include <nlohmann/json.hpp>
 
 #include "qkv/base/error.h"
+#include "qkv/base/json_value.h"
 
 namespace qkv::text {
 

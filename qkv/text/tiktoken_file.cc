@@ -10,6 +10,7 @@
 #include "qkv/base/base64.h"
 #include "qkv/base/error.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/bpe.h"
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/gpt2_pattern.h"

@@ -1,7 +1,9 @@
 #include "qkv/text/vocabulary.h"
 
+
 #include "qkv/base/error.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 
 namespace qkv::text {
 

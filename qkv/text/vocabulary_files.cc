@@ -6,6 +6,7 @@
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/bpe.h"
 #include "qkv/text/neighbour_files.h"
 #include "qkv/text/piece_patterns.h"

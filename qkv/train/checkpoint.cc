@@ -6,6 +6,7 @@
 
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/parallel.h"
 #include "qkv/io/companions.h"
 #include "qkv/io/model_dir.h"

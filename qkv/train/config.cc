@@ -1,5 +1,6 @@
 #include "qkv/train/config.h"
 
+#include <fmt/format.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -25,6 +26,56 @@ std::string place_of(const toml::node* node, const std::string& file) {
   const toml::source_region& source = node->source();
   return source.path && *source.path == file ? fmt::format("{}:{}", file, source.begin.line) : "--set";
 }
+
+// The names that other tools have for our keys, without their section.
+constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
+    {"lr", "learning_rate"},
+    {"max_lr", "learning_rate"},
+    {"batch_size", "batch"},
+    {"max_steps", "steps"},
+    {"max_iters", "steps"},
+    {"iterations", "steps"},
+    {"num_epochs", "epochs"},
+    {"num_train_epochs", "epochs"},
+    {"grad_clip", "clip"},
+    {"max_grad_norm", "clip"},
+    {"warmup", "warmup_steps"},
+    {"gradient_accumulation_steps", "accumulate"},
+    {"n_layer", "layers"},
+    {"n_layers", "layers"},
+    {"num_layers", "layers"},
+    {"num_hidden_layers", "layers"},
+    {"depth", "layers"},
+    {"n_head", "heads"},
+    {"n_heads", "heads"},
+    {"num_heads", "heads"},
+    {"num_attention_heads", "heads"},
+    {"n_embd", "width"},
+    {"d_model", "width"},
+    {"hidden_size", "width"},
+    {"dim", "width"},
+    {"n_kv_head", "kv_heads"},
+    {"num_key_value_heads", "kv_heads"},
+    {"block_size", "context"},
+    {"n_ctx", "context"},
+    {"max_length", "context"},
+    {"max_seq_len", "context"},
+    {"ctx_size", "context"},
+    {"n_inner", "hidden"},
+    {"d_ff", "hidden"},
+    {"intermediate_size", "hidden"},
+    {"output_dir", "out"},
+    {"file", "train"},
+    {"path", "train"},
+};
+
+// Keys of other tools that no key of ours corresponds to, and what to use.
+constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+    {"train.device", "qkv trains on the processor; there is nothing to choose"},
+    {"model.vocab_size", "the tokenizer determines it: set tokenizer.vocab_size"},
+    {"train.threads", "give the option --threads"},
+    {"train.num_workers", "give the option --threads"},
+};
 
 class Reader {
  public:
@@ -53,8 +104,11 @@ class Reader {
     for (const auto& [key, node] : *table_) {
       if (asked_.contains(std::string(key.str()))) continue;
       const std::vector<std::string_view> known(asked_.begin(), asked_.end());
-      usage("{}: {}.{}: unknown key (did you mean {}?)", place_of(&node, file_), section_,
-            std::string(key.str()), nearest(key.str(), known));
+      const std::string name = fmt::format("{}.{}", section_, std::string(key.str()));
+      for (const auto& [theirs, cure] : kElsewhere)
+        if (theirs == name) usage("{}: {}: unknown key: {}", place_of(&node, file_), name, cure);
+      usage("{}: {}.{}: unknown key{}", place_of(&node, file_), section_, std::string(key.str()),
+            did_you_mean(key.str(), known, kSynonyms));
     }
   }
   bool given(const std::string& key) const { return given_.contains(key); }  // "train.steps"

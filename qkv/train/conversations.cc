@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
 #include "qkv/data/table.h"
 
 namespace qkv {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/data/labelled.h"
 #include "qkv/text/chat_template.h"
 #include "qkv/text/tokenizer.h"

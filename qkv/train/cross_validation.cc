@@ -7,6 +7,7 @@
 
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/machine.h"
 #include "qkv/base/progress.h"
 #include "qkv/train/run_log.h"

@@ -1,6 +1,7 @@
 #include "qkv/train/optimizer.h"
 
 #include <cmath>
+#include <fmt/format.h>
 
 #include "qkv/base/parallel.h"
 #include "qkv/kernels/kernels.h"

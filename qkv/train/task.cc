@@ -1,5 +1,6 @@
 #include <numeric>
 
+#include "qkv/base/json_value.h"
 #include "qkv/base/progress.h"
 #include "qkv/infer/translate.h"
 #include "qkv/train/tasks.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/train/config.h"
 #include "qkv/train/evaluate.h"

@@ -1,10 +1,12 @@
 // Conversations: what the assistant says in them.
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <numeric>
 
 #include "qkv/base/file.h"
 #include "qkv/base/hash.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/progress.h"
 #include "qkv/infer/generate.h"
 #include "qkv/io/companions.h"

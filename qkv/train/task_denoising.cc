@@ -1,4 +1,6 @@
 // Restoring texts: what a model writes where spans were taken away, or a text was noised.
+
+#include "qkv/base/json_value.h"
 #include "qkv/base/progress.h"
 #include "qkv/train/corpus.h"
 #include "qkv/train/masked_text.h"

@@ -1,5 +1,8 @@
 // Sentence embeddings: each text's vector finds the other text of its pair among those of the batch.
+#include <fmt/format.h>
+
 #include "qkv/base/hash.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/progress.h"
 #include "qkv/train/corpus.h"
 #include "qkv/train/tasks.h"

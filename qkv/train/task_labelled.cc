@@ -1,5 +1,8 @@
 // Classes, tags and answers: what an encoder with a head says of texts.
+#include <fmt/format.h>
+
 #include "qkv/base/hash.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/progress.h"
 #include "qkv/data/length_batches.h"
 #include "qkv/infer/predict.h"

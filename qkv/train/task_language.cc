@@ -1,4 +1,7 @@
 // Language modelling: next tokens of a text.
+#include <fmt/format.h>
+
+#include "qkv/base/json_value.h"
 #include "qkv/base/progress.h"
 #include "qkv/train/corpus.h"
 #include "qkv/train/tasks.h"

@@ -2,6 +2,7 @@
 // order.
 #include <algorithm>
 
+#include "qkv/base/json_value.h"
 #include "qkv/base/progress.h"
 #include "qkv/data/length_batches.h"
 #include "qkv/infer/predict.h"

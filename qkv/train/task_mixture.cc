@@ -1,8 +1,10 @@
 // Several data sets in one run (Raffel et al. 2020, section 3.5.2): each micro-batch is of one of them, drawn
 // by their weights.
 #include <algorithm>
+#include <fmt/format.h>
 #include <set>
 
+#include "qkv/base/json_value.h"
 #include "qkv/text/unicode.h"
 #include "qkv/train/corpus.h"
 #include "qkv/train/examples.h"

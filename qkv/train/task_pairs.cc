@@ -1,6 +1,7 @@
 // Sequence to sequence: targets given their sources.
 #include <algorithm>
 
+#include "qkv/base/json_value.h"
 #include "qkv/base/progress.h"
 #include "qkv/infer/translate.h"
 #include "qkv/text/bleu.h"

@@ -1,5 +1,6 @@
 #include "qkv/train/trainer.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -9,6 +10,7 @@
 #include <sstream>
 
 #include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/machine.h"
 #include "qkv/base/parallel.h"
 #include "qkv/base/progress.h"

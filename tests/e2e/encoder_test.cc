@@ -1,4 +1,5 @@
 // Encoders from files to what they say: runs that must learn small tasks, and can be resumed bit for bit.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

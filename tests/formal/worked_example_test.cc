@@ -10,12 +10,12 @@
 #include <fstream>
 #include <iomanip>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "formal/attention.h"
 #include "formal/special_tokens.h"
+#include "qkv/base/json_value.h"
 
 namespace qkv::formal::worked_example {
 namespace {

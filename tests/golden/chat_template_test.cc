@@ -1,9 +1,9 @@
 // Chat templates in the styles in use, and what expressions there are, against Jinja itself (make_cases.py).
+#include "qkv/base/json_value.h"
 #include "qkv/text/chat_template.h"
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"

@@ -4,9 +4,9 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/tokenizer.h"
 
 namespace qkv::text {

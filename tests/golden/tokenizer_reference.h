@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/tokenizer.h"
 
 namespace qkv::text {

@@ -1,9 +1,9 @@
 // Chat templates: where they are found, what they may cost, what errors say; the fuzz target over mutations.
+#include "qkv/base/json_value.h"
 #include "qkv/text/chat_template.h"
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "qkv/base/file.h"

@@ -1,9 +1,9 @@
 // Texts cut to what is allowed, and batches made equally long.
+#include "qkv/base/json_value.h"
 #include "qkv/text/lengths.h"
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 
 #include "qkv/base/json.h"
 #include "qkv/text/tokenizer.h"

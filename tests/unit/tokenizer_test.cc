@@ -1,3 +1,4 @@
+#include "qkv/base/json_value.h"
 #include "qkv/text/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -5,7 +6,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 

@@ -1,10 +1,10 @@
+#include "qkv/base/json_value.h"
 #include "qkv/text/trainer.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 

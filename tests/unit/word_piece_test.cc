@@ -1,11 +1,11 @@
 // BERT's pipeline: its normaliser, pre-tokeniser, model, template and decoder, and its form of files.
+#include "qkv/base/json_value.h"
 #include "qkv/text/word_piece.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"

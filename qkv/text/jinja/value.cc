@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "qkv/base/error.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/unicode.h"
 
 namespace qkv::text::jinja {
