@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a training run survives: kill -9 at any moment, a full disk, files that vanish, a second run.
 
-usage: trouble_test.py QKV [unittest arguments]
+usage: test_trouble.py QKV [unittest arguments]
 QKV_KILLS says how many times a run is killed (default 60).
 """
 import json
@@ -12,17 +12,11 @@ import signal
 import subprocess
 import sys
 import time
-import unittest
 
-import cli_test
-from cli_test import configuration, read, snapshot, write
+from qkv_cli import CliTest, command, configuration, ENVIRONMENT, main, read, snapshot, write
 
 KILLS = int(os.environ.get("QKV_KILLS", "60"))
 STEPS = 40
-
-
-def command(*arguments):
-    return [cli_test.QKV, *arguments, "--threads", "1"]
 
 
 def results(folder):
@@ -32,9 +26,9 @@ def results(folder):
     return kept
 
 
-class Trouble(cli_test.CliTest):
+class Trouble(CliTest):
     def run_to_end(self, name, *arguments):
-        return subprocess.run(command("train", name, *arguments), cwd=self.folder, env=cli_test.ENVIRONMENT,
+        return subprocess.run(command("train", name, *arguments), cwd=self.folder, env=ENVIRONMENT,
                               capture_output=True, timeout=120)
 
     def step_of(self, folder):
@@ -59,7 +53,7 @@ class Trouble(cli_test.CliTest):
             reached = 0
             while True:
                 mode = "--resume" if os.path.exists(self.path(f"{out}/last")) else "--overwrite"
-                run = subprocess.Popen(command("train", "parts.toml", mode), cwd=self.folder, env=cli_test.ENVIRONMENT,
+                run = subprocess.Popen(command("train", "parts.toml", mode), cwd=self.folder, env=ENVIRONMENT,
                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
                 try:
                     _, err = run.communicate(timeout=chooser.uniform(0, duration / 2))
@@ -81,7 +75,7 @@ class Trouble(cli_test.CliTest):
         keys = dict(checkpoint_every=5, eval_every=1000, sample_tokens=0)
         self.write("a.toml", configuration(out="run", steps=20, **keys))
         self.write("whole.toml", configuration(out="whole", steps=20, **keys))
-        stopped = subprocess.Popen(command("train", "a.toml"), cwd=self.folder, env=cli_test.ENVIRONMENT,
+        stopped = subprocess.Popen(command("train", "a.toml"), cwd=self.folder, env=ENVIRONMENT,
                                    stderr=subprocess.PIPE)
         while not os.path.exists(self.path("run/last/trainer_state.json")) and stopped.poll() is None:
             time.sleep(0.001)
@@ -95,7 +89,7 @@ class Trouble(cli_test.CliTest):
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
 
-        failed = subprocess.run(command("train", "a.toml", "--resume"), cwd=self.folder, env=cli_test.ENVIRONMENT,
+        failed = subprocess.run(command("train", "a.toml", "--resume"), cwd=self.folder, env=ENVIRONMENT,
                                 capture_output=True, preexec_fn=small_files, restore_signals=False, timeout=60)
         self.assertEqual(failed.returncode, 1, failed.stderr)
         last_line = failed.stderr.decode().strip().splitlines()[-1]
@@ -125,7 +119,7 @@ class Trouble(cli_test.CliTest):
 
     def test_a_second_run_in_the_same_folder(self):
         self.write("a.toml", configuration(out="run", steps=100000, checkpoint_every=5))
-        first = subprocess.Popen(command("train", "a.toml"), cwd=self.folder, env=cli_test.ENVIRONMENT,
+        first = subprocess.Popen(command("train", "a.toml"), cwd=self.folder, env=ENVIRONMENT,
                                  stderr=subprocess.PIPE)
         while not os.path.exists(self.path("run/last/trainer_state.json")) and first.poll() is None:
             time.sleep(0.01)
@@ -152,5 +146,4 @@ class Trouble(cli_test.CliTest):
 
 
 if __name__ == "__main__":
-    cli_test.QKV = os.path.abspath(sys.argv.pop(1))
-    unittest.main()
+    main()

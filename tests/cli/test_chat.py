@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""qkv chat, and runs that learn from conversations.
+
+usage: test_chat.py QKV [unittest arguments]
+"""
+import json
+import os
+import re
+import shutil
+
+from qkv_cli import CliTest, configuration, FinishedRun, main, read, WORDS
+
+
+class Chat(FinishedRun):
+    TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+
+    def setUp(self):
+        super().setUp()
+        self.model = self.path("assistant")
+        shutil.copytree(os.path.join(self.run_dir, "best"), self.model)
+
+    def template(self, text):
+        with open(os.path.join(self.model, "tokenizer_config.json"), "w", encoding="utf8") as file:
+            json.dump({"chat_template": text}, file)
+
+    def test_renders_what_the_model_reads(self):
+        self.template(self.TEMPLATE)
+        messages = [{"role": "user", "content": "hi"}]
+        self.write("talk.json", json.dumps(messages))
+        self.assertEqual(self.ok("chat", "assistant", "--render", "talk.json").out, "user: hi\nassistant:")
+        self.write("talk.json", json.dumps({"messages": messages}))
+        self.assertEqual(self.ok("chat", "assistant", "--render", "talk.json").out, "user: hi\n")
+
+    def test_answers_line_by_line(self):
+        self.template("{% for m in messages %}{{ m.content[:1] }}{% endfor %}")
+        talk = lambda lines: self.ok("chat", "assistant", "--system", "the", "--tokens", "5", "--seed", "1", stdin=lines).out
+        one, two = talk("the\n"), talk("the\nand\n")
+        self.assertTrue(two.startswith(one), (one, two))
+        self.assertGreater(len(two), len(one))
+        self.assertEqual(talk("the\n\nand\n"), one)  # an empty line ends it
+        self.assertEqual(talk(""), "")
+
+    def test_what_is_missing_or_wrong_is_refused(self):
+        self.refused("chat", "assistant", says=["chat_template", "qkv generate"])
+        self.template("{{ messages | nothing }}")
+        self.refused("chat", "assistant", says=["tokenizer_config.json", "line 1", "'nothing'"])
+        self.template("{{ raise_exception('Never') }}")
+        self.refused("chat", "assistant", stdin="the\n", says="Never")
+        self.template(self.TEMPLATE)
+        self.refused("chat", "assistant", stdin="the the the the the\n", says="no room")
+        self.write("talk.json", "[" * 100000 + "]" * 100000)
+        self.refused("chat", "assistant", "--render", "talk.json", says="talk.json")
+        self.write("talk.json", "[")
+        self.refused("chat", "assistant", "--render", "talk.json", says="talk.json")
+        self.write("talk.json", "3")
+        self.refused("chat", "assistant", "--render", "talk.json", says=["talk.json", "messages"])
+        self.refused("chat", "assistant", "--temperature", "-1", stdin="the\n", status=2, says="temperature")
+
+
+class Conversations(CliTest):
+    """What the assistant says in conversations: a run of its own, and one that goes on with it."""
+    CONFIG = """
+data = { train = "talks.jsonl", valid_fraction = 0.1 }
+tokenizer = { vocab_size = 300 }
+model = { context = 48, width = 32, layers = 1, heads = 2 }
+train = { objective = "chat", out = "run", steps = 60, batch_tokens = 400, learning_rate = 1e-2, eval_every = 30, checkpoint_every = 20, precision = "f32" }
+"""
+
+    def setUp(self):
+        super().setUp()
+        talk = lambda w: {"messages": [{"role": "user", "content": w}, {"role": "assistant", "content": "so be it"}]}
+        self.write("talks.jsonl", "".join(json.dumps(talk(w)) + "\n" for w in WORDS * 3))
+        self.write("config.toml", self.CONFIG)
+
+    def generation(self, run):
+        return json.loads(read(self.path(run, "best", "generation_config.json")))
+
+    def test_a_run_answers_and_goes_on(self):
+        trained = self.ok("train", "config.toml")
+        self.assertIn("of them to learn", trained.err)
+        self.assertIn("that the assistant says", trained.err)
+        answer = self.ok("chat", "run", "--temperature", "0", stdin="quick\n").out
+        self.assertEqual(answer, "so be it\n")
+        self.assertIn(b"generation", read(self.path("run/best/chat_template.jinja")))
+        report = json.loads(self.ok("eval", "run", "--data", "talks.jsonl", "--json").out)
+        self.assertLess(report["loss"], 0.2)
+        self.assertEqual(report["conversations"], 3 * len(WORDS))
+        # Whoever goes on with it has its template, its ends and how it generates.
+        end = self.generation("run")["eos_token_id"]
+        self.assertEqual(len(end), 2)
+        with open(self.path("run/best/generation_config.json"), "w", encoding="utf8") as file:
+            json.dump({"eos_token_id": end, "top_k": 7}, file)
+        for out, settings in (("tuned", ["train.learning_rate=1e-4"]), ("adapted", ["model.lora_rank=2"])):
+            more = [part for s in settings for part in ("--set", s)]
+            self.write("on.toml", re.sub("tokenizer = .*|model = .*", "", self.CONFIG) + '[model]\nfrom = "run"\n')
+            self.ok("train", "on.toml", "--set", f"train.out={out}", "--set", "train.steps=20", *more)
+            self.assertEqual(self.generation(out)["eos_token_id"], end)
+            self.assertEqual(self.generation(out)["top_k"], 7)
+            self.assertEqual(self.ok("chat", out, "--temperature", "0", stdin="quick\n").out, answer)
+        self.ok("merge", "adapted", "--out", "merged")
+        self.assertEqual(self.ok("chat", "merged", "--temperature", "0", stdin="quick\n").out, answer)
+
+    def test_resumes_bit_for_bit(self):
+        self.ok("train", "config.toml", "--set", "train.out=whole")
+        self.ok("train", "config.toml", "--set", "train.keep=3")
+        older = [name for name in os.listdir(self.path("run")) if re.fullmatch(r"step-0*40", name)]
+        shutil.rmtree(self.path("run", "last"))
+        shutil.copytree(self.path("run", older[0]), self.path("run", "last"))
+        self.ok("train", "config.toml", "--set", "train.keep=3", "--resume")
+        for name in ("model.safetensors", "chat_template.jinja", "generation_config.json"):
+            with open(self.path("whole", "last", name), "rb") as a, open(self.path("run", "last", name), "rb") as b:
+                self.assertEqual(a.read(), b.read(), name)
+
+    def test_what_is_wrong_is_refused(self):
+        good = read(self.path("talks.jsonl")).decode()
+        for line, says in (("{", "talks.jsonl:2"), ("3", ["talks.jsonl:2", "messages"]), ('{"messages": 1}', "talks.jsonl:2"),
+                           ('[{"content": "x"}]', ["talks.jsonl:2", "messages[0]", "role"]),
+                           ('[{"role": "user", "content": "x"}]', ["talks.jsonl:2", "assistant says nothing"])):
+            self.write("talks.jsonl", good.replace("\n", "\n" + line + "\n", 1))
+            self.refused("train", "config.toml", says=says, allow_progress=True)
+            self.assertFalse(os.path.exists(self.path("run")))
+        self.write("talks.jsonl", good)
+        self.write("bad.jinja", "{% for m in messages %}{{ m.nothing() }}{% endfor %}")
+        self.refused("train", "config.toml", "--set", "data.chat_template=bad.jinja", says=["talks.jsonl:1", "bad.jinja", "line 1"],
+                     allow_progress=True)
+        self.refused("train", "config.toml", "--set", "data.chat_template=none.jinja", says="none.jinja")
+        self.refused("train", "config.toml", "--set", "model.architecture=encoder", status=2, says=["chat", "decoder"])
+        self.write("plain.toml", configuration())
+        self.refused("train", "plain.toml", "--set", "data.chat_template=bad.jinja", status=2, says="data.chat_template")
+        # A tokenizer without ChatML's tokens.
+        self.ok("train", "plain.toml", "--set", "train.steps=1", "--set", "train.out=plain")
+        self.refused("train", "config.toml", "--set", "tokenizer.path=plain/last", says=["chat_template", "<|im_end|>"])
+
+
+if __name__ == "__main__":
+    main()

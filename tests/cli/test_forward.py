@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""qkv forward.
+
+usage: test_forward.py QKV [unittest arguments]
+"""
+import json
+import math
+import os
+import shutil
+import struct
+
+from qkv_cli import configuration, FinishedRun, load_safetensors, main, make_text, read, safetensors_bytes, with_header
+
+
+class Forward(FinishedRun):
+    IDS = ("I64", [2, 3], [1, 2, 3, 4, 5, 6])
+
+    def forward(self, tensors, *arguments, directory=None):
+        self.write("in.safetensors", tensors if isinstance(tensors, bytes) else safetensors_bytes(tensors))
+        return ["forward", directory or self.run_dir, "--inputs", "in.safetensors", "--outputs", "out.safetensors",
+                *arguments]
+
+    def outputs(self, tensors, *arguments):
+        self.ok(*self.forward(tensors, *arguments))
+        return load_safetensors(self.path("out.safetensors"))
+
+    def refuse(self, tensors, says, *arguments, status=1, directory=None):
+        with self.subTest(says=says):
+            self.refused(*self.forward(tensors, *arguments, directory=directory), status=status, says=says)
+            self.assertFalse(os.path.exists(self.path("out.safetensors")), "outputs of a failed command")
+            self.assert_no_leftovers()
+
+    def test_outputs(self):
+        out = self.outputs({"input_ids": self.IDS, "labels": self.IDS}, "--hidden-states", "--attentions",
+                           "--gradients")
+        vocabulary = out["logits"][0][2]
+        self.assertEqual(out["logits"][0], [2, 3, vocabulary])
+        self.assertEqual(out["hidden_states.0"][0], [2, 3, 16])
+        self.assertEqual(out["hidden_states.1"][0], [2, 3, 16])
+        self.assertEqual(out["attentions.0"][0], [2, 2, 3, 3])
+        self.assertEqual(out["grad.transformer.wte.weight"][0], [vocabulary, 16])
+        self.assertAlmostEqual(out["attentions.0"][1][0], 1.0)  # the first position sees itself only
+        self.assertEqual(out["attentions.0"][1][1:3], [0, 0])
+
+    def test_i32_ids_and_padding(self):
+        plain = self.outputs({"input_ids": self.IDS})["logits"][1]
+        self.assertEqual(self.outputs({"input_ids": ("I32", *self.IDS[1:])})["logits"][1], plain)
+        padded = self.outputs({"input_ids": ("I64", [1, 5], [0, 4, 5, 6, 0]),
+                               "attention_mask": ("I64", [1, 5], [0, 1, 1, 1, 0])})["logits"]
+        width = padded[0][2]
+        for a, b in zip(padded[1][width:4 * width], plain[3 * width:]):
+            self.assertAlmostEqual(a, b, delta=1e-5)
+
+    def test_routers(self):
+        self.write("text.txt", make_text())
+        self.write("mixture.toml", configuration(out="mixture", model__experts=4, model__expert_hidden=8, model__layers=2))
+        self.ok("train", "mixture.toml")
+
+        def of(*ids, mask):
+            self.ok(*self.forward({"input_ids": ("I64", [1, len(ids)], ids), "attention_mask": ("I64", [1, len(ids)], mask)},
+                                  "--hidden-states", directory="mixture"))
+            return load_safetensors(self.path("out.safetensors"))
+        alone, padded, other = of(3, 4, 5, mask=[1, 1, 1]), of(3, 4, 5, 0, 0, mask=[1, 1, 1, 0, 0]), of(
+            3, 4, 5, 1, 0, mask=[1, 1, 1, 0, 0])
+        self.assertEqual(padded["router_logits.1"][0], [5, 4])
+        loads, mean = [[0.0] * 4, [0.0] * 4], [0.0] * 4
+        for layer in ("router_logits.0", "router_logits.1"):
+            rows = [padded[layer][1][4 * i:4 * i + 4] for i in range(5)]
+            for a, b in zip(alone[layer][1], sum(rows[:3], [])):
+                self.assertAlmostEqual(a, b, delta=1e-5)
+            # Padding is computed, and seen by none: not even by the padding behind it.
+            changed = other[layer][1]
+            self.assertTrue(any(abs(a - b) > 1e-4 for a, b in zip(rows[3], changed[12:16])))
+            for a, b in zip(sum(rows[:3], []) + rows[4], changed[:12] + changed[16:]):
+                self.assertAlmostEqual(a, b, delta=1e-5)
+            for row in rows[:3]:
+                total = sum(map(math.exp, row))
+                for rank, expert in enumerate(sorted(range(4), key=lambda j: -row[j])[:2]):
+                    loads[rank][expert] += 1 / 6
+                for j in range(4):
+                    mean[j] += math.exp(row[j]) / total / 6
+        self.assertAlmostEqual(padded["aux_loss"][1][0], 4 * sum(f[j] * mean[j] for f in loads for j in range(4)), places=5)
+
+    def test_generate(self):
+        (shape, values) = self.outputs({"input_ids": self.IDS}, "--generate", "max_new_tokens=4,eos_token_id=null"
+                                       )["sequences"]
+        self.assertEqual(shape, [2, 7])
+        self.assertEqual(values[:3], [1, 2, 3])
+
+    def test_ids(self):
+        for extra in ([], ["--generate", "max_new_tokens=2"]):
+            self.refuse({"input_ids": ("I64", [1, 2], [1, 500])}, ["in.safetensors", "input_ids", "500"], *extra)
+            self.refuse({"input_ids": ("I64", [1, 2], [1, -1])}, ["in.safetensors", "input_ids", "-1"], *extra)
+            self.refuse({"input_ids": ("I64", [1, 2], [1, 1 << 40])}, ["in.safetensors", "input_ids"], *extra)
+        self.refuse({"input_ids": ("I64", [1, 17], [1] * 17)}, ["in.safetensors", "input_ids", "17", "context"])
+        self.refuse({"ids": self.IDS}, ["in.safetensors", "input_ids", "missing"])
+        self.refuse({"input_ids": ("F32", [1, 2], [1, 2])}, ["in.safetensors", "input_ids", "I64", "f32"])
+        self.refuse({"input_ids": ("I64", [3], [1, 2, 3])}, ["in.safetensors", "input_ids", "[batch, length]"])
+
+    def test_masks_and_labels(self):
+        def with_(**others):
+            return {"input_ids": self.IDS, **others}
+        mask, labels = ["in.safetensors", "attention_mask"], ["in.safetensors", "labels"]
+        self.refuse(with_(attention_mask=("I64", [1, 3], [1] * 3)), mask)
+        self.refuse(with_(attention_mask=("I64", [2, 3], [1, 1, 7, 1, 1, 1])), [*mask, "7"])
+        self.refuse(with_(attention_mask=("F32", [2, 3], [1] * 6)), [*mask, "f32"])
+        self.refuse(with_(attention_mask=("I64", [2, 3], [0] * 3 + [1] * 3)), ["in.safetensors", "row 0"],
+                    "--generate", "max_new_tokens=2")
+        self.refuse(with_(labels=("I64", [2, 3], [500] * 6)), [*labels, "500"])
+        self.refuse(with_(labels=("I64", [2, 2], [1] * 4)), labels)
+        self.refuse(with_(labels=("F32", [2, 3], [1] * 6)), [*labels, "f32"])
+        self.refuse(with_(labels=("I64", [2, 3], [-100] * 6)), [*labels, "-100"])
+        self.refuse(with_(), [*labels, "missing"], "--gradients")
+
+    def test_generation_settings(self):
+        for settings in ("max_new_tokens", "max_new_tokens=x", "max_new_tokens=3x", "max_new_tokens=0",
+                         "temperature=nan", "top_k=-1", "pad_token_id=-5", "eos_token_id=-2", "do_sample=maybe",
+                         "num_beams=0", "no_such_setting=1"):
+            self.refuse({"input_ids": self.IDS}, ["--generate", settings.split("=")[0]], "--generate", settings,
+                        status=2)
+
+    def test_damaged_safetensors(self):
+        intact = safetensors_bytes({"input_ids": self.IDS})
+
+        def entry(shape="[2]", offsets="[0, 16]", dtype='"I64"', name="input_ids"):
+            return f'"{name}": {{"dtype": {dtype}, "shape": {shape}, "data_offsets": {offsets}}}'
+
+        def header(*entries):
+            return with_header(("{" + ", ".join(entries) + "}").encode(), bytes(16))
+
+        cases = {
+            "empty file": b"",
+            "no header": b"abcd",
+            "truncated header": intact[:20],
+            "truncated data": intact[:-5],
+            "surplus data": intact + b"xx",
+            "header longer than the file": struct.pack("<Q", 1 << 20) + b"{}",
+            "header longer than anything": struct.pack("<Q", (1 << 64) - 1) + b"{}",
+            "header is not JSON": with_header(b'{"a'),
+            "header is a list": with_header(b"[]"),
+            "header nested deeply": with_header(b'{"a":' * 5000),
+            "header is not UTF-8": with_header(b'{"\xff\xfe": 3}'),
+            "shape larger than the data": header(entry("[200]")),
+            "shape that overflows": header(entry("[4611686018427387904, 4]")),
+            "shape that wraps to nothing": header(entry("[65536, 65536, 65536, 65536]", "[0, 0]")),
+            "negative shape": header(entry("[-2]")),
+            "shape of strings": header(entry('["2"]')),
+            "six axes": header(entry("[1, 1, 1, 1, 1, 2]")),
+            "offsets beyond the end": header(entry(offsets="[8, 24]")),
+            "offsets backwards": header(entry(offsets="[16, 0]")),
+            "negative offsets": header(entry(offsets="[-16, 0]")),
+            "one offset": header(entry(offsets="[0]")),
+            "unknown dtype": header(entry(dtype='"F4"')),
+            "dtype is a number": header(entry(dtype="3")),
+            "entry is a number": header('"input_ids": 3'),
+            "overlap": header(entry(), entry(name="other")),
+            "a gap": header(entry("[1]", "[8, 16]")),
+            "same name twice": header(entry("[1]", "[0, 8]"), entry("[1]", "[8, 16]")),
+        }
+        for name, contents in cases.items():
+            with self.subTest(case=name):
+                self.refuse(contents, ["in.safetensors"])
+        self.refused("forward", self.run_dir, "--inputs", "missing", "--outputs", "out.safetensors", status=1,
+                     says="missing")
+
+    def test_unwritable_outputs(self):
+        self.write("in.safetensors", safetensors_bytes({"input_ids": self.IDS}))
+        self.refused("forward", self.run_dir, "--inputs", "in.safetensors", "--outputs", "text.txt/out", status=1,
+                     says="text.txt/out")
+
+    def test_model_directories(self):
+        last = os.path.join(self.run_dir, "last")
+        config = json.loads(read(os.path.join(last, "config.json")))
+        weights = read(os.path.join(last, "model.safetensors"))
+
+        def refuse(says, file, contents):
+            shutil.rmtree(self.path("m"), ignore_errors=True)
+            shutil.copytree(last, self.path("m"))
+            if contents is None:
+                os.remove(self.path("m", file))
+            else:
+                self.write("m/" + file, json.dumps(contents) if isinstance(contents, (dict, list)) else contents)
+            self.refuse({"input_ids": self.IDS}, says, directory="m")
+            if file == "config.json":
+                self.refused("inspect", "m", status=1, says=says)
+
+        refuse(["m", "config.json"], "config.json", None)
+        name = "m/config.json"
+        refuse([name, "JSON"], "config.json", '{"a":')
+        refuse([name, "JSON"], "config.json", "")
+        refuse([name, "JSON"], "config.json", b'{"model_type": "\xff"}')
+        refuse([name, "object"], "config.json", [1])
+        refuse([name, "model_type"], "config.json", {})
+        refuse([name, "model_type", "gpt2"], "config.json", dict(config, model_type="gpt9"))
+        refuse([name, "model_type"], "config.json", dict(config, model_type=3))
+        refuse([name, "n_embd", "integer"], "config.json", dict(config, n_embd="16"))
+        refuse([name, "n_embd", "integer"], "config.json", dict(config, n_embd=16.5))
+        refuse([name, "layer_norm_epsilon"], "config.json", dict(config, layer_norm_epsilon="small"))
+        refuse([name, "activation_function"], "config.json", dict(config, activation_function="mish"))
+        refuse([name, "heads"], "config.json", dict(config, n_head=3))
+        refuse([name, "heads"], "config.json", dict(config, n_head=0))
+        refuse([name, "n_embd"], "config.json", dict(config, n_embd=-16))
+        refuse([name, "vocab_size"], "config.json", dict(config, vocab_size=1 << 61))
+        name = "m/model.safetensors"
+        refuse([name, "missing"], "model.safetensors", None)
+        refuse([name], "model.safetensors", weights[:-10])
+        refuse([name, "missing"], "model.safetensors", safetensors_bytes({}))
+        for field, value in (("n_layer", 2), ("vocab_size", 500), ("n_embd", 32), ("n_positions", 8)):
+            shutil.rmtree(self.path("m"), ignore_errors=True)
+            shutil.copytree(last, self.path("m"))
+            self.write("m/config.json", json.dumps(dict(config, **{field: value})))
+            self.refuse({"input_ids": self.IDS}, [name, "transformer."], directory="m")
+
+    def test_pickled_weights_are_not_read(self):
+        shutil.copytree(os.path.join(self.run_dir, "last"), self.path("m"))
+        os.rename(self.path("m/model.safetensors"), self.path("m/pytorch_model.bin"))
+        self.refuse({"input_ids": self.IDS}, ["pytorch_model.bin", "safetensors"], directory="m")
+
+
+if __name__ == "__main__":
+    main()

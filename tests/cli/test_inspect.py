@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""qkv inspect.
+
+usage: test_inspect.py QKV [unittest arguments]
+"""
+import json
+import os
+
+from qkv_cli import FinishedRun, main, read, safetensors_bytes
+
+
+class Inspect(FinishedRun):
+    def test_run(self):
+        out = self.ok("inspect", self.run_dir).out
+        for part in ("gpt2", "layers      1", "width       16", "transformer.wte.weight", "parameters"):
+            self.assertIn(part, out)
+
+    def test_presets(self):
+        self.write("t.txt", "the quick brown fox jumps over the lazy dog. " * 60)
+        self.write("c.toml", """
+data = { train = "t.txt", cache = false }
+tokenizer.type = "char"
+model = { context = 16, width = 16, layers = 1, heads = 2 }
+train = { out = "p", steps = 3, batch = 2, warmup_steps = 1 }
+""")
+        self.ok("train", "c.toml", "--preset", "llama")
+        self.assertEqual(json.loads(read(self.path("p/best/config.json")))["model_type"], "llama")
+        out = self.ok("inspect", "p").out
+        for part in ("hidden      64, silu, gated", "positions   rotary (8 of 8 columns, base 10000)", "norms       rms, pre"):
+            self.assertIn(part, out)
+        self.ok("train", "c.toml", "--set", "model.experts=3", "--set", "model.expert_hidden=8", "--set", "model.shared_hidden=4",
+                "--set", "model.attention_cap=5", "--set", 'model.patterns=["window 4 global 1", "all"]', "--set", "train.out=m")
+        out = self.ok("inspect", "m").out
+        for part in ("experts     3 of 8 hidden, 2 of a token (softmax), beside 4 for all tokens", "caps        scores 5, logits 0",
+                     "patterns    window 4 global 1, all in turn", "remembers   32 numbers a token"):
+            self.assertIn(part, out)
+        self.ok("train", "c.toml", "--preset", "deepseek-mla", "--set", "model.kv_latent=4", "--set", "model.rotary_width=2",
+                "--set", "train.out=d")
+        out = self.ok("inspect", "d").out
+        for part in ("latents     4 wide for keys and values", "remembers   6 numbers a token"):
+            self.assertIn(part, out)
+        for run in ("m", "d"):
+            self.assertGreaterEqual(len(self.ok("generate", run, "--prompt", "the", "--tokens", "9").out), 9)
+        for name, settings, words in [("gopher", [], ["distances   transformer_xl, of all"]),
+                                      ("gpt2", ["model.relative_attention=shaw", "model.relative_attention_distance=3"],
+                                       ["distances   shaw, up to 3"]),
+                                      ("gpt2", ["model.normalization=batch", "model.embedding_unit=true"], ["norms       batch, pre"]),
+                                      ("gpt2", ["model.positions=rotary", "model.grid=4"], ["grid        rows of 4 tokens"])]:
+            self.ok("train", "c.toml", "--preset", name, "--overwrite", "--set", "train.out=v",
+                    *[part for s in settings for part in ("--set", s)])
+            out = self.ok("inspect", "v").out
+            for part in words:
+                self.assertIn(part, out)
+            self.assertGreaterEqual(len(self.ok("generate", "v", "--prompt", "the", "--tokens", "9").out), 9)
+        self.write("e.toml", """
+data = { train = "t.txt", cache = false }
+tokenizer.vocab_size = 60
+model = { context = 24, width = 16, layers = 1, heads = 2 }
+train = { steps = 3, batch_tokens = 96, warmup_steps = 1 }
+""")
+        for name in ("xlnet", "deberta-v3", "longformer"):
+            self.ok("train", "e.toml", "--preset", name, "--set", "train.out=" + name)
+            self.ok("fill", name, stdin="the quick [MASK] fox\n")
+        # Rotary positions do not end with the context.
+        self.assertGreaterEqual(len(self.ok("generate", "p", "--prompt", "the", "--tokens", "40").out), 40)
+        self.refused("train", "c.toml", "--preset", "lama", status=2, says=["c.toml", "preset", "llama", "lama"])
+        self.refused("train", "c.toml", "--preset", "llama", "--set", "model.norm=post", "--set", "model.branches=one_norm",
+                     "--set", "train.out=q", status=2, says=["branches", "pre-norms"])
+        self.assertFalse(os.path.exists(self.path("q")))
+
+    def test_safetensors_file(self):
+        self.write("x.safetensors", safetensors_bytes({"a": ("F32", [2, 3], [0] * 6)}))
+        out = self.ok("inspect", "x.safetensors").out
+        self.assertIn("[2, 3]", out)
+        self.assertIn("1 tensors, 6 elements, 24 bytes", out)
+
+    def test_bad_input(self):
+        self.refused("inspect", "missing", status=1, says="missing")
+        self.refused("inspect", "text.txt", status=1, says="text.txt")
+        self.refused("inspect", ".", status=1, says="config.json")
+
+
+if __name__ == "__main__":
+    main()
