@@ -13,7 +13,7 @@ import subprocess
 import termios
 
 from qkv_cli import (CliTest, command, configuration, ENVIRONMENT, FinishedRun, load_safetensors, main, make_text, read,
-                     read_terminal, run_qkv, snapshot, write)
+                     read_terminal, run_qkv, snapshot)
 
 
 class Training(FinishedRun):
