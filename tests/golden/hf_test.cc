@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "qkv/base/json_value.h"
 #include "qkv/infer/generate.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/io/safetensors.h"

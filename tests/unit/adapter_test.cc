@@ -9,6 +9,7 @@
 
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/io/safetensors.h"
 #include "qkv/train/training_state.h"

@@ -10,6 +10,7 @@
 #include "qkv/api/text_model.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/version.h"
 #include "qkv/text/unicode.h"
 #include "tests/unit/expect_error.h"

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/io/binding.h"
 #include "qkv/io/clip_dir.h"
 #include "qkv/io/safetensors.h"

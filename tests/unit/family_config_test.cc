@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
 #include "qkv/io/family.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/model_dir_testing.h"

@@ -1,3 +1,4 @@
+#include "qkv/base/json_value.h"
 #include "qkv/io/model_dir.h"
 
 #include <cstring>

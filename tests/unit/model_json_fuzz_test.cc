@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "qkv/base/json_value.h"
 #include "qkv/io/family.h"
 
 #define LLVMFuzzerTestOneInput fuzz_model_json

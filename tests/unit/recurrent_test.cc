@@ -1,4 +1,5 @@
 // Recurrent encoder-decoders against loops in double that follow the papers' equations, and themselves.
+#include "qkv/base/json_value.h"
 #include "qkv/models/recurrent.h"
 
 #include <gtest/gtest.h>

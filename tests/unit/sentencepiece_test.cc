@@ -1,4 +1,5 @@
 // SentencePiece's models and the classes of transformers around them, by hand-made files.
+#include "qkv/base/json_value.h"
 #include "qkv/text/sentencepiece.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+#include "qkv/base/json_value.h"
 #include "qkv/text/unicode.h"
 
 #include <gtest/gtest.h>
