@@ -97,7 +97,9 @@ std::string write(const TextModel& m, const Prompts& given, GenerateOptions opti
   m.expect_generation();
   for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size))
     if (std::ranges::find(options.eos, id) == options.eos.end()) options.sampler.excluded.push_back(id);
-  text::StreamDecoder decoder(m.tokenizer);
+  const bool continues = given.sources.empty();
+  text::StreamDecoder decoder(m.tokenizer, true,
+                              continues ? std::span(given.prompts[0]) : std::span<const int32_t>());
   std::string text;
   generate(
       *m.model, given.prompts, options,

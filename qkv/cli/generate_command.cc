@@ -101,11 +101,26 @@ BeamOptions settled_search(const Options& o, const TextModel& m) {
   return b;
 }
 
-struct ChosenToken {
+// A token as --logprobs shows it. Its text is null where the model knows more ids than the tokenizer.
+struct ShownToken {
   int32_t id;
   double log_p;
-  std::vector<TokenLogProb> alternatives;
+  Json text;
 };
+
+struct ChosenToken {
+  ShownToken chosen;
+  std::vector<ShownToken> alternatives;
+};
+
+// `context`: the tokens before it, which decide about a space in front.
+ShownToken shown_token(const text::Tokenizer& tokenizer, std::span<const int32_t> context, int32_t id,
+                       double log_p) {
+  constexpr size_t kEnough = 4;  // tokens
+  if (!tokenizer.id_to_token(id)) return {id, log_p, nullptr};
+  return {id, log_p,
+          tokenizer.decode_after(context.last(std::min(kEnough, context.size())), {&id, 1}, false)};
+}
 
 // One continuation while it grows.
 struct Sample {
@@ -144,14 +159,24 @@ std::string read_prompt(const Options& o) {
 std::vector<Sample> draw_samples(const Options& o, const TextModel& m, const Ensemble& ensemble,
                                  const std::string& prompt,
                                  const std::function<void(const std::string&)>& show) {
-  const Sample fresh{text::StreamDecoder(m.tokenizer), text::StopStrings(o.stops), "", "length", {}, {}};
+  const std::vector<int32_t> begun = prompt_ids(m, prompt);
+  const Sample fresh{
+      text::StreamDecoder(m.tokenizer, true, begun), text::StopStrings(o.stops), "", "length", {}, {}};
   std::vector<Sample> samples(o.samples, fresh);
-  const std::vector<std::vector<int32_t>> prompts(o.samples, prompt_ids(m, prompt));
+  const std::vector<std::vector<int32_t>> prompts(o.samples, begun);
   generate(ensemble, prompts, o.generation, [&](int64_t i, int32_t id, std::span<const float> logits) {
     Sample& s = samples[i];
+    if (o.has_log_probs) {
+      std::vector<int32_t> context = begun;
+      context.insert(context.end(), s.ids.begin(), s.ids.end());
+      const auto shown = [&](int32_t token, double log_p) {
+        return shown_token(m.tokenizer, context, token, log_p);
+      };
+      s.tokens.push_back({shown(id, logits[id] - log_normalizer(logits)), {}});
+      for (const auto& [other, log_p] : most_likely(logits, o.alternatives))
+        s.tokens.back().alternatives.push_back(shown(other, log_p));
+    }
     s.ids.push_back(id);
-    if (o.has_log_probs)
-      s.tokens.push_back({id, logits[id] - log_normalizer(logits), most_likely(logits, o.alternatives)});
     const std::vector<int32_t>& eos = o.generation.eos;
     if (std::find(eos.begin(), eos.end(), id) != eos.end()) {
       s.finish = "eos";
@@ -164,14 +189,8 @@ std::vector<Sample> draw_samples(const Options& o, const TextModel& m, const Ens
   return samples;
 }
 
-// The text of one token; null where the model knows more ids than the tokenizer.
-Json token_text(const text::Tokenizer& tokenizer, int32_t id) {
-  if (!tokenizer.id_to_token(id)) return nullptr;
-  return tokenizer.decode(std::vector{id});
-}
-
-OrderedJson token_json(const text::Tokenizer& tokenizer, int32_t id, double log_p) {
-  return {{"id", id}, {"token", token_text(tokenizer, id)}, {"logprob", log_p}};
+OrderedJson token_json(const ShownToken& t) {
+  return {{"id", t.id}, {"token", t.text}, {"logprob", t.log_p}};
 }
 
 std::string dump(const OrderedJson& json) {
@@ -181,11 +200,12 @@ std::string dump(const OrderedJson& json) {
 // The best continuations that a search finds, best first.
 void search(const Options& o, const TextModel& m, const Ensemble& ensemble, const std::string& prompt) {
   const BeamOptions beam = settled_search(o, m);
-  const auto best = beam_search(ensemble, {prompt_ids(m, prompt)}, beam)[0];
+  const std::vector<int32_t> begun = prompt_ids(m, prompt);
+  const auto best = beam_search(ensemble, {begun}, beam)[0];
   for (size_t i = 0; i < std::min(best.size(), static_cast<size_t>(o.samples)); ++i) {
     std::vector<int32_t> ids = best[i].tokens;
     const bool ended = !ids.empty() && std::ranges::find(beam.eos, ids.back()) != beam.eos.end();
-    const std::string text = m.tokenizer.decode(std::span(ids).first(ids.size() - ended));
+    const std::string text = m.tokenizer.decode_after(begun, std::span(ids).first(ids.size() - ended));
     if (o.json) {
       print(dump({{"sample", i},
                   {"text", text},
@@ -202,15 +222,14 @@ void search(const Options& o, const TextModel& m, const Ensemble& ensemble, cons
   }
 }
 
-std::string table_of_tokens(const text::Tokenizer& tokenizer, const std::vector<ChosenToken>& tokens) {
+std::string table_of_tokens(const std::vector<ChosenToken>& tokens) {
   std::string out = "   log P       P  token            likeliest\n";
-  const auto quoted = [&](int32_t id) { return dump(token_text(tokenizer, id)); };
   for (const ChosenToken& t : tokens) {
     std::string others;
-    for (const auto& [id, log_p] : t.alternatives)
-      others += fmt::format("{}{} {:.4f}", others.empty() ? "" : ", ", quoted(id), log_p);
-    out += fmt::format("{:8.4f}  {:6.4f}  {:<15}{}{}\n", t.log_p, std::exp(t.log_p), quoted(t.id),
-                       others.empty() ? "" : "  ", others);
+    for (const ShownToken& other : t.alternatives)
+      others += fmt::format("{}{} {:.4f}", others.empty() ? "" : ", ", dump(other.text), other.log_p);
+    out += fmt::format("{:8.4f}  {:6.4f}  {:<15}{}{}\n", t.chosen.log_p, std::exp(t.chosen.log_p),
+                       dump(t.chosen.text), others.empty() ? "" : "  ", others);
   }
   return out;
 }
@@ -219,7 +238,7 @@ uint64_t seed_of(const Options& o, size_t sample) {
   return o.generation.seed + sample;
 }
 
-void print_json(const Options& o, const text::Tokenizer& tokenizer, const std::vector<Sample>& samples,
+void print_json(const Options& o, const std::vector<Sample>& samples,
                 const std::vector<std::optional<std::string>>& answers) {
   for (size_t i = 0; i < samples.size(); ++i) {
     const Sample& s = samples[i];
@@ -227,25 +246,23 @@ void print_json(const Options& o, const text::Tokenizer& tokenizer, const std::v
         {"sample", i}, {"seed", seed_of(o, i)}, {"text", s.text}, {"finish", s.finish}, {"ids", s.ids}};
     if (!o.vote.empty()) line["answer"] = answers[i] ? Json(*answers[i]) : Json();
     for (const ChosenToken& t : s.tokens) {
-      OrderedJson token = token_json(tokenizer, t.id, t.log_p);
+      OrderedJson token = token_json(t.chosen);
       token["likeliest"] = OrderedJson::array();
-      for (const auto& [id, log_p] : t.alternatives)
-        token["likeliest"].push_back(token_json(tokenizer, id, log_p));
+      for (const ShownToken& other : t.alternatives) token["likeliest"].push_back(token_json(other));
       line["tokens"].push_back(std::move(token));
     }
     print(dump(line) + "\n");
   }
 }
 
-void print_text(const Options& o, const text::Tokenizer& tokenizer, const std::string& prompt,
-                const std::vector<Sample>& samples) {
+void print_text(const Options& o, const std::string& prompt, const std::vector<Sample>& samples) {
   for (size_t i = 0; i < samples.size(); ++i) {
     if (samples.size() > 1) {
       print(fmt::format("--- sample {} of {} (seed {})\n", i + 1, samples.size(), seed_of(o, i)));
       print((o.no_prompt_echo ? "" : prompt) + samples[i].text);
     }
     print("\n");
-    if (o.has_log_probs) print(table_of_tokens(tokenizer, samples[i].tokens));
+    if (o.has_log_probs) print(table_of_tokens(samples[i].tokens));
   }
 }
 
@@ -292,9 +309,9 @@ void run(Options o) {
   if (!o.vote.empty())
     for (const Sample& s : samples) answers.push_back(extract_answer(answer, s.text));
   if (o.json)
-    print_json(o, m.tokenizer, samples, answers);
+    print_json(o, samples, answers);
   else
-    print_text(o, m.tokenizer, prompt, samples);
+    print_text(o, prompt, samples);
   if (!o.vote.empty()) print_votes(o, answers);
 }
 

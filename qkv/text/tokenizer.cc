@@ -170,6 +170,21 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_to
   return text;
 }
 
+std::string Tokenizer::decode_after(std::span<const TokenId> context, std::span<const TokenId> ids,
+                                    bool skip_special_tokens) const {
+  std::vector<TokenId> all(context.begin(), context.end());
+  all.insert(all.end(), ids.begin(), ids.end());
+  std::string before = decode(context, skip_special_tokens);
+  before.resize(before.size() - replacements_at_end(before));
+  const std::string whole = decode(all, skip_special_tokens);
+  // New tokens may change the end of the context's text, as where "n" and "'t" become "n't".
+  const auto [mine, theirs] = std::ranges::mismatch(before, whole);
+  auto begin = static_cast<size_t>(theirs - whole.begin());
+  while (begin > 0 && begin < whole.size() && (static_cast<unsigned char>(whole[begin]) & 0xC0) == 0x80)
+    --begin;
+  return whole.substr(begin);
+}
+
 size_t Tokenizer::vocab_size() const {
   const auto& added = parts_->added_tokens.all();
   const size_t beyond = added.empty() ? 0 : static_cast<size_t>(added.back().id) + 1;
@@ -201,8 +216,17 @@ std::vector<TokenId> Tokenizer::ids_without_text(size_t limit) const {
   return ids;
 }
 
-StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool skip_special_tokens)
-    : tokenizer_(std::move(tokenizer)), skip_special_tokens_(skip_special_tokens) {}
+StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool skip_special_tokens, std::span<const TokenId> context)
+    : tokenizer_(std::move(tokenizer)), skip_special_tokens_(skip_special_tokens) {
+  // As few of the last tokens as have a text: special tokens have none.
+  for (size_t count = std::min<size_t>(8, context.size()); !context.empty(); count = 2 * count) {
+    const auto last = context.last(std::min(count, context.size()));
+    shown_ = tokenizer_.decode(last, skip_special_tokens_);
+    shown_.resize(shown_.size() - replacements_at_end(shown_));
+    window_.assign(last.begin(), last.end());
+    if (!shown_.empty() || count >= context.size()) break;
+  }
+}
 
 std::string StreamDecoder::add(TokenId id) {
   constexpr size_t kWindow = 8, kLongestWindow = 64;  // tokens; keep the cost of each one constant

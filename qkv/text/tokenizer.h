@@ -79,6 +79,11 @@ class Tokenizer {
   // that are no token's.
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens = false) const;
 
+  // The text that `ids` add behind `context`: that of all tokens less the context's. A space between the two
+  // belongs to it, which decode(ids) alone may lack (SentencePiece, WordPiece).
+  std::string decode_after(std::span<const TokenId> context, std::span<const TokenId> ids,
+                           bool skip_special_tokens = true) const;
+
   // One more than the largest id: the rows that an embedding needs.
   size_t vocab_size() const;
   std::optional<TokenId> token_to_id(std::string_view token) const;
@@ -101,7 +106,9 @@ class Tokenizer {
 // but for decoders whose later tokens change the text of earlier ones.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(Tokenizer tokenizer, bool skip_special_tokens = true);
+  // `context`: the tokens that the text continues; all pieces together are decode_after(context, ids).
+  explicit StreamDecoder(Tokenizer tokenizer, bool skip_special_tokens = true,
+                         std::span<const TokenId> context = {});
 
   // The text that `id` completes: whole characters only, so often nothing. Bytes that can no longer become a
   // character come as U+FFFD.

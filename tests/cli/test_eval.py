@@ -177,7 +177,7 @@ class EvalEncoders(EncoderTest):
             refuse(name, classes, option, status=2, says=[option.split("=")[0], f"only for", kinds])
         refuse("decoder", classes, "--target=a", says=["this checkpoint is a decoder", "trained on pairs"])
         self.write("odd.tsv", "text\tlabel\nfox\tfruit\nfox\tfrut\n")
-        refuse("classify", "odd.tsv", says=["odd.tsv:3", "'frut'", "did you mean 'fruit'"])
+        refuse("classify", "odd.tsv", says=["odd.tsv:3", "'frut'", "did you mean fruit?"])
         self.write("odd.conll", "fox O\n\nfox XX\n")
         refuse("tag", "odd.conll", says=["odd.conll:3", "'XX'"])
         refuse("classify", classes, "--label-column", "class", says=["classes.tsv", "'class'"])

@@ -127,7 +127,7 @@ class TrainEncoders(EncoderTest):
         refuse(["ragged.tsv:3", "2 fields"], "classify", "data.train=ragged.tsv")
         self.write("empty.tsv", "text\tlabel\na\t\n")
         refuse(["empty.tsv:2", "'label'", "empty"], "classify", "data.train=empty.tsv")
-        refuse(["empty.tsv", "'class'", "did you mean"], "classify", "data.train=empty.tsv", "data.label_column=class")
+        refuse(["empty.tsv", "'class'", "it has: text, label"], "classify", "data.train=empty.tsv", "data.label_column=class")
         self.write("header.tsv", "text\tlabel\n")
         refuse(["header.tsv", "no example"], "classify", "data.train=header.tsv")
         refuse(["text.txt", ".tsv"], "classify", "data.train=text.txt")

@@ -259,7 +259,7 @@ train.precision = "f32"
         refuse(["ragged.tsv:3", "2 fields"], "data.train=ragged.tsv")
         self.write("quotes.csv", "source,target\n\"a,b\n")
         refuse(["quotes.csv:2", "never closed"], "data.train=quotes.csv")
-        refuse(["pairs.tsv", "'german'", "did you mean"], "data.target_column=german")
+        refuse(["pairs.tsv", "'german'", "it has: "], "data.target_column=german")
         self.write("few.txt", "x\n")
         refuse(["text.txt", "few.txt", "each line needs"], "data.train=text.txt", "data.train_target=few.txt")
         refuse(["text.txt", ".tsv"], "data.train=text.txt")

@@ -87,6 +87,29 @@ class ReferenceCases {
       for (const TokenId id : ids) streamed += stream.add(id);
       EXPECT_EQ(streamed + stream.finish(), tokenizer.decode(ids));
     }
+    expect_continuations(tokenizer);
+  }
+
+  // Wherever a text is cut in two, what the second part adds is the text of all without the first's; streamed
+  // or at once, the same.
+  void expect_continuations(const Tokenizer& tokenizer) const {
+    for (const Json& c : document_["cases"]) {
+      const auto ids = c["ids"].get<std::vector<TokenId>>();
+      const std::string whole = tokenizer.decode(ids, true);
+      const size_t step = std::max<size_t>(1, ids.size() / 8);
+      for (size_t cut = 0; cut <= ids.size(); cut += step) {
+        const auto context = std::span(ids).first(cut), added = std::span(ids).subspan(cut);
+        const std::string text = tokenizer.decode_after(context, added);
+        const std::string before = tokenizer.decode(context, true);
+        if (whole.starts_with(before)) {
+          EXPECT_EQ(before + text, whole) << "cut at " << cut;
+        }
+        std::string streamed;
+        StreamDecoder stream(tokenizer, true, context);
+        for (const TokenId id : added) streamed += stream.add(id);
+        EXPECT_EQ(streamed + stream.finish(), text) << "of " << whole << ", cut at " << cut;
+      }
+    }
   }
 
   // Ids without and with special tokens; the texts that they decode to, without and with clean-up. All again

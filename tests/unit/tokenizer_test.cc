@@ -1,4 +1,3 @@
-#include "qkv/base/json_value.h"
 #include "qkv/text/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -11,6 +10,7 @@
 
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/trainer.h"
 #include "tests/unit/scratch_dir.h"
 
@@ -197,6 +197,31 @@ TEST(Tokenizer, StreamEqualsDecodeForWords) {
   EXPECT_EQ(streamed, words.decode(ids));
 }
 
+// Llama's decoder drops the space that begins a text; the space before a continuation stays.
+TEST(Tokenizer, ContinuationsKeepTheirFirstSpace) {
+  Json json = word_json();
+  json["model"]["vocab"] = {{"<unk>", 0}, {"\u2581Once", 1}, {"\u2581upon", 2}, {"s", 3}};
+  json["pre_tokenizer"] = nullptr;
+  json["decoder"] = {{"type", "Sequence"},
+                     {"decoders",
+                      {{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
+                       {{"type", "ByteFallback"}},
+                       {{"type", "Fuse"}},
+                       {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}};
+  const Tokenizer llama = tokenizer_of(json);
+  const Ids prompt = {4, 1}, added = {2, 3, 2};  // 4 is special: it has no text
+  EXPECT_EQ(llama.decode(added), "upons upon");
+  EXPECT_EQ(llama.decode_after(prompt, added), " upons upon");
+  EXPECT_EQ(llama.decode_after({}, added), "upons upon");
+  EXPECT_EQ(llama.decode_after(Ids(20, 4), added), "upons upon");
+  for (const Ids& context : {prompt, Ids{}, Ids(20, 1), Ids{1, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4}}) {
+    StreamDecoder stream(llama, true, context);
+    std::string streamed;
+    for (const TokenId id : added) streamed += stream.add(id);
+    EXPECT_EQ(streamed + stream.finish(), llama.decode_after(context, added));
+  }
+}
+
 TEST(Tokenizer, WordsAndUnknownWords) {
   const Tokenizer words = tokenizer_of(word_json());
   EXPECT_EQ(words.encode("hello  world!! [X]hello").ids, (Ids{1, 2, 0, 4, 1}));
@@ -379,9 +404,9 @@ TEST(Tokenizer, FilesOfUnknownStagesAreRefusedByName) {
   Json json = word_json();
   json["pre_tokenizer"] = {{"type", "WhitespaceSplitt"}};
   EXPECT_EQ(refusal(json),
-            "tokenizer.json: pre_tokenizer.type: \"WhitespaceSplitt\" is not supported; the nearest is "
-            "WhitespaceSplit, "
-            "of Metaspace, ByteLevel, Whitespace, WhitespaceSplit, BertPreTokenizer, Split, "
+            "tokenizer.json: pre_tokenizer.type: \"WhitespaceSplitt\" is not supported (did you mean "
+            "WhitespaceSplit?); qkv reads Metaspace, ByteLevel, Whitespace, WhitespaceSplit, "
+            "BertPreTokenizer, Split, "
             "Digits, Punctuation, CharDelimiterSplit, Sequence");
   json = word_json();
   json["model"]["type"] = "Bigram";
