@@ -8,13 +8,6 @@
 namespace qkv {
 namespace {
 
-void copy_rows(const Tensor& from, int64_t row, int64_t column, int64_t rows, Tensor& to, int64_t to_row) {
-  const int64_t size = size_of(from.dtype()), bytes = to.width() * size;
-  const auto* source = static_cast<const std::byte*>(from.raw()) + (row * from.width() + column) * size;
-  auto* target = static_cast<std::byte*>(to.raw()) + to_row * bytes;
-  for (int64_t r = 0; r < rows; ++r) std::memcpy(target + r * bytes, source + r * from.width() * size, bytes);
-}
-
 // What save() wrote: lengths i32 [sequences], then nothing or keys and values [rows, width].
 void check_saved(const std::vector<Tensor>& saved, int64_t keys, int64_t values) {
   check(saved.size() == 1 || saved.size() == 3, "key/value state: expected lengths, keys and values");
@@ -195,7 +188,7 @@ std::vector<Tensor> KeyValueState::save() const {
 
 void KeyValueState::load(const std::vector<Tensor>& saved) {
   check_saved(saved, kv_heads_ * d_qk_, kv_heads_ * d_vo_);
-  const std::span<const int32_t> of = saved[0].values<int32_t>();
+  const auto of = saved[0].values<int32_t>();
   const std::vector<int32_t> lengths(of.begin(), of.end());
   KeyValueState next(std::ssize(lengths), kv_heads_, d_qk_, d_vo_);
   if (saved.size() == 3)
@@ -260,7 +253,7 @@ std::vector<Tensor> SourceState::save() const {
 
 void SourceState::load(const std::vector<Tensor>& saved) {
   check_saved(saved, keys_.heads * keys_.width, values_.heads * values_.width);
-  const std::span<const int32_t> of = saved[0].values<int32_t>();
+  const auto of = saved[0].values<int32_t>();
   const std::vector<int32_t> lengths(of.begin(), of.end());
   SourceState next(std::ssize(lengths), keys_.heads, keys_.width, values_.width);
   if (saved.size() == 3)

@@ -22,6 +22,11 @@ struct BFloat16 {
   explicit operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
 };
 
+// The bits of a 16-bit IEEE number, which files may hold and nothing computes with.
+struct Float16 {
+  uint16_t bits = 0;
+};
+
 // The type of a tensor's elements. Files may hold any; ops compute in f32 or bf16, ids are i32.
 enum class DType : uint8_t { f32, bf16, f16, f64, i64, i32, u8 };
 
@@ -64,9 +69,13 @@ constexpr std::string_view name_of(DType t) {
   return "?";
 }
 
-// The DType of a C++ type; bytes where it is none of these.
+// The DType of a C++ type; of other types there is none.
 template <typename T>
-inline constexpr DType dtype_of = DType::u8;
+inline constexpr DType dtype_of = T::has_no_dtype;
+template <>
+inline constexpr DType dtype_of<uint8_t> = DType::u8;
+template <>
+inline constexpr DType dtype_of<Float16> = DType::f16;
 template <>
 inline constexpr DType dtype_of<float> = DType::f32;
 template <>

@@ -30,6 +30,18 @@ std::optional<uint16_t> f16_from_float(float x) {
   return whole((magnitude >> 13) - (112u << 10));
 }
 
+void fail_index(int64_t index, size_t size) {
+  fail("span: element {} of {}", index, size);
+}
+
+void fail_part(int64_t begin, int64_t count, size_t size) {
+  fail("span: {} elements from {} on, of {}", count, begin, size);
+}
+
+void fail_sizes(size_t from, size_t to) {
+  fail("span: {} elements do not fill {}", from, to);
+}
+
 Shape::Shape(std::span<const int64_t> extents) {
   check(extents.size() <= kMaxRank, "shape: at most {} axes, got {}", kMaxRank, extents.size());
   int64_t product = 1;
@@ -106,6 +118,75 @@ Tensor Tensor::view(int64_t first_element, Shape shape) const {
   t.shape_ = shape;
   t.offset_ += first_element * size_of(dtype_);
   return t;
+}
+
+void Tensor::fail_access(DType wanted) const {
+  check(defined(), "tensor: expected {}, got nothing", name_of(wanted));
+  check(dtype_ == wanted, "tensor: expected {}, got {} {}", name_of(wanted), name_of(dtype_), shape_.text());
+  fail("tensor: {} {} lies in memory that can only be read", name_of(dtype_), shape_.text());
+}
+
+std::pair<int64_t, int64_t> Tensor::range_of(std::initializer_list<int64_t> places) const {
+  check(std::ssize(places) <= shape_.rank(), "tensor: {} places in {}", places.size(), shape_.text());
+  int64_t begin = 0, size = count();
+  int axis = 0;
+  for (const int64_t place : places) {
+    const int64_t extent = shape_[axis];
+    check(place >= 0 && place < extent, "tensor: place {} on axis {} of {}", place, axis, shape_.text());
+    size /= extent;
+    begin += place * size;
+    ++axis;
+  }
+  return {begin, size};
+}
+
+Span<const std::byte> Tensor::value_bytes() const {
+  expect_values(dtype_);
+  return {storage_->data() + offset_, bytes()};
+}
+
+Span<std::byte> Tensor::mutable_value_bytes() {
+  expect_writable(dtype_);
+  return {storage_->data() + offset_, bytes()};
+}
+
+void Tensor::copy(const Tensor& from) {
+  check(defined() && from.defined() && from.dtype_ == dtype_ && from.count() == count(),
+        "tensor: {} {} cannot be copied to {} {}", name_of(from.dtype_), from.shape_.text(), name_of(dtype_),
+        shape_.text());
+  const Span<std::byte> to = mutable_value_bytes();
+  if (!to.empty()) std::memmove(to.data(), from.raw(), to.size());
+}
+
+void Tensor::set_zero() {
+  const Span<std::byte> to = mutable_value_bytes();
+  if (!to.empty()) std::memset(to.data(), 0, to.size());
+}
+
+int64_t Tensor::place_in(const Tensor& whole) const {
+  const int64_t begin = (offset_ - whole.offset_) / size_of(dtype_);
+  check(defined() && same_storage(whole) && dtype_ == whole.dtype_ && offset_ >= whole.offset_ &&
+            begin + count() <= whole.count(),
+        "tensor: {} is no view of {}", shape_.text(), whole.shape_.text());
+  return begin;
+}
+
+void copy_rows(const Tensor& from, int64_t row, int64_t column, int64_t rows, Tensor& to, int64_t to_row) {
+  check(from.defined() && to.defined() && from.dtype() == to.dtype(), "copy_rows: {} to {}",
+        name_of(from.dtype()), name_of(to.dtype()));
+  if (rows == 0 || to.width() == 0) return;
+  check(row >= 0 && rows >= 0 && row + rows <= from.rows() && column >= 0 &&
+            column + to.width() <= from.width() && to_row >= 0 && to_row + rows <= to.rows(),
+        "copy_rows: {} rows from {} on, columns from {} on, of {} to rows from {} on of {}", rows, row,
+        column, from.shape().text(), to_row, to.shape().text());
+  const int64_t size = size_of(from.dtype()), bytes = to.width() * size, stride = from.width() * size;
+  const std::byte* source = from.value_bytes().data() + (row * from.width() + column) * size;
+  std::byte* target = to.mutable_value_bytes().data() + to_row * bytes;
+  if (stride == bytes)
+    std::memmove(target, source, static_cast<size_t>(rows * bytes));
+  else
+    for (int64_t r = 0; r < rows; ++r)
+      std::memmove(target + r * bytes, source + r * stride, static_cast<size_t>(bytes));
 }
 
 Tensor Tensor::clone() const {

@@ -3,15 +3,18 @@
 
 #include <array>
 #include <cassert>
+#include <concepts>
 #include <cstring>
 #include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "qkv/base/error.h"
 #include "qkv/tensor/dtype.h"
+#include "qkv/tensor/span.h"
 #include "qkv/tensor/storage.h"
 
 namespace qkv {
@@ -70,7 +73,47 @@ class Tensor {
   int64_t width() const { return shape_.rank() == 0 ? 1 : shape_[-1]; }
   int64_t rows() const { return width() == 0 ? 0 : count() / width(); }
 
-  // The elements. REQUIRES: T is their type, and for writing that the memory is not borrowed.
+  // The elements. Throw Error unless T is their type, and for writing also where the memory is borrowed.
+  template <typename T>
+  Span<const T> values() const {
+    expect_values(dtype_of<T>);
+    return {reinterpret_cast<const T*>(storage_->data() + offset_), static_cast<size_t>(count())};
+  }
+  template <typename T>
+  Span<T> mutable_values() {
+    expect_writable(dtype_of<T>);
+    return {reinterpret_cast<T*>(storage_->data() + offset_), static_cast<size_t>(count())};
+  }
+  // Row i of the last axis, of rows() rows. Throw Error for another row, too.
+  template <typename T>
+  Span<const T> row(int64_t i) const {
+    return values<T>().row(i, width());
+  }
+  template <typename T>
+  Span<T> mutable_row(int64_t i) {
+    return mutable_values<T>().row(i, width());
+  }
+  // The elements whose places on the first axes are these: of [S, H, Q, K] part<T>(s, h, q) has K elements.
+  // Throw Error where a place is beyond its own axis, too.
+  template <typename T, std::integral... Places>
+  Span<const T> part(Places... places) const {
+    const auto [begin, count] = range_of({static_cast<int64_t>(places)...});
+    return values<T>().subspan(begin, count);
+  }
+  template <typename T, std::integral... Places>
+  Span<T> mutable_part(Places... places) {
+    const auto [begin, count] = range_of({static_cast<int64_t>(places)...});
+    return mutable_values<T>().subspan(begin, count);
+  }
+  // The elements' bytes, whatever their type.
+  Span<const std::byte> value_bytes() const;
+  Span<std::byte> mutable_value_bytes();
+  // Copies the elements of `from`. Throws Error where it has another type or another count.
+  void copy(const Tensor& from);
+  void set_zero();
+
+  // The elements where nothing is checked, for ops and kernels: other folders must not name these
+  // (tools/data_lint.py). REQUIRES: T is their type, and for writing that the memory is not borrowed.
   template <typename T>
   const T* data() const {
     assert(dtype_ == dtype_of<T>);
@@ -80,10 +123,6 @@ class Tensor {
   T* mutable_data() {
     assert(dtype_ == dtype_of<T> && !storage_->read_only());
     return reinterpret_cast<T*>(storage_->data() + offset_);
-  }
-  template <typename T>
-  std::span<const T> values() const {
-    return {data<T>(), static_cast<size_t>(count())};
   }
   const void* raw() const { return storage_->data() + offset_; }
   void* raw() { return storage_->data() + offset_; }
@@ -103,16 +142,36 @@ class Tensor {
   // True when no other tensor sees this storage.
   bool unique() const { return storage_.use_count() == 1 && !storage_->read_only(); }
   bool same_storage(const Tensor& other) const { return storage_ == other.storage_; }
+  // True when the memory is another owner's, as a mapped file's is.
+  bool borrowed() const { return storage_ != nullptr && storage_->read_only(); }
+  // How many elements of `whole` lie before the first of this view of it. Throws Error where it is none.
+  int64_t place_in(const Tensor& whole) const;
 
   const std::shared_ptr<GraphEdge>& edge() const { return edge_; }
   void set_edge(std::shared_ptr<GraphEdge> edge) { edge_ = std::move(edge); }
 
  private:
+  void expect_values(DType wanted) const {
+    if (storage_ == nullptr || dtype_ != wanted) [[unlikely]]
+      fail_access(wanted);
+  }
+  void expect_writable(DType wanted) const {
+    if (storage_ == nullptr || dtype_ != wanted || storage_->read_only()) [[unlikely]]
+      fail_access(wanted);
+  }
+  [[noreturn]] void fail_access(DType wanted) const;
+  // The first element at these places of the first axes, and how many there are.
+  std::pair<int64_t, int64_t> range_of(std::initializer_list<int64_t> places) const;
+
   Shape shape_;
   DType dtype_ = DType::f32;
   int64_t offset_ = 0;  // bytes
   std::shared_ptr<Storage> storage_;
   std::shared_ptr<GraphEdge> edge_;
 };
+
+// Copies rows [row, row + rows) of `from`, of each the columns from `column` on that fill a row of `to`, to
+// the rows of `to` from `to_row` on. Throws Error where types differ or either has no such rows or columns.
+void copy_rows(const Tensor& from, int64_t row, int64_t column, int64_t rows, Tensor& to, int64_t to_row);
 
 }  // namespace qkv

@@ -114,6 +114,172 @@ TEST(Tensor, BorrowsMemoryAndKeepsItsOwner) {
   EXPECT_TRUE(watch.expired());
 }
 
+TEST(Span, ChecksIndicesAndParts) {
+  std::vector<int32_t> five = {0, 1, 2, 3, 4};
+  const Span<int32_t> s(five.data(), five.size());
+  EXPECT_EQ(s[4], 4);
+  EXPECT_EQ(s.front(), 0);
+  EXPECT_EQ(s.back(), 4);
+  EXPECT_THROW(s[5], Error);
+  EXPECT_THROW(s[-1], Error);
+  EXPECT_THROW(s[std::numeric_limits<int64_t>::min()], Error);
+  EXPECT_THROW(s[std::numeric_limits<int64_t>::max()], Error);
+  EXPECT_EQ(s.subspan(1, 3)[2], 3);
+  EXPECT_THROW(s.subspan(1, 3)[3], Error);  // inside the elements, not the part
+  EXPECT_THROW(s.subspan(1, 5), Error);
+  EXPECT_THROW(s.subspan(-1, 2), Error);
+  EXPECT_THROW(s.subspan(2, -1), Error);
+  EXPECT_THROW(s.subspan(6), Error);
+  EXPECT_THROW(s.subspan(2, std::numeric_limits<int64_t>::max()), Error);
+  EXPECT_TRUE(s.subspan(5).empty());
+  EXPECT_EQ(s.first(2).back(), 1);
+  EXPECT_EQ(s.last(2).front(), 3);
+  EXPECT_THROW(s.first(6), Error);
+  EXPECT_THROW(s.last(6), Error);
+  EXPECT_EQ(s.row(1, 2)[1], 3);
+  EXPECT_THROW(s.row(2, 2), Error);
+  EXPECT_THROW(s.row(int64_t{1} << 62, 4), Error);
+  s[4] = 9;
+  EXPECT_EQ(five[4], 9);
+  s.subspan(3).copy(s.first(2));
+  EXPECT_EQ(five, (std::vector<int32_t>{0, 1, 2, 0, 1}));
+  EXPECT_THROW(s.first(2).copy(s.first(3)), Error);
+  const std::span<const int32_t> standard = s;  // what takes a std::span takes this
+  EXPECT_EQ(standard.size(), 5u);
+  EXPECT_EQ(std::accumulate(s.begin(), s.end(), 0), 4);
+}
+
+TEST(Span, OfNothing) {
+  const Span<const float> nothing;
+  EXPECT_TRUE(nothing.empty());
+  EXPECT_THROW(nothing[0], Error);
+  EXPECT_THROW(nothing.front(), Error);
+  EXPECT_THROW(nothing.back(), Error);
+  EXPECT_THROW(nothing.last(1), Error);
+  EXPECT_TRUE(nothing.first(0).empty());
+  EXPECT_EQ(nothing.begin(), nothing.end());
+}
+
+TEST(Access, ElementsRowsAndParts) {
+  Tensor t = Tensor::of({2, 3, 4}, counting(24));
+  EXPECT_EQ(t.values<float>()[23], 23);
+  EXPECT_THROW(t.values<float>()[24], Error);
+  EXPECT_EQ(t.row<float>(5)[3], 23);  // of 2 x 3 rows
+  EXPECT_THROW(t.row<float>(6), Error);
+  EXPECT_THROW(t.row<float>(-1), Error);
+  EXPECT_THROW(t.row<float>(5)[4], Error);
+  EXPECT_EQ(t.part<float>().size(), 24u);
+  EXPECT_EQ(t.part<float>(1).size(), 12u);
+  EXPECT_EQ(t.part<float>(1)[0], 12);
+  EXPECT_EQ(t.part<float>(1, 2)[3], 23);
+  EXPECT_EQ(t.part<float>(1, 2, 3).front(), 23);
+  EXPECT_THROW(t.part<float>(2), Error);
+  EXPECT_THROW(t.part<float>(0, 3), Error);  // inside the storage, not the axis
+  EXPECT_THROW(t.part<float>(0, 0, 4), Error);
+  EXPECT_THROW(t.part<float>(0, -1), Error);
+  EXPECT_THROW(t.part<float>(0, 0, 0, 0), Error);
+  t.mutable_values<float>()[0] = 100;
+  t.mutable_row<float>(1)[0] = 101;
+  t.mutable_part<float>(1, 1)[2] = 102;
+  EXPECT_EQ(t.values<float>()[0], 100);
+  EXPECT_EQ(t.values<float>()[4], 101);
+  EXPECT_EQ(t.values<float>()[18], 102);
+  EXPECT_THROW(t.mutable_row<float>(6), Error);
+  EXPECT_THROW(t.mutable_part<float>(0, 3), Error);
+  EXPECT_EQ(t.slice_rows(1, 2).row<float>(0)[1], 13);  // of a view its own
+  EXPECT_THROW(t.slice_rows(0, 1).row<float>(3), Error);
+}
+
+TEST(Access, RefusesAnotherType) {
+  Tensor t = Tensor::zeros({2, 2}, DType::f32);
+  EXPECT_THROW(t.values<int32_t>(), Error);
+  EXPECT_THROW(t.values<BFloat16>(), Error);
+  EXPECT_THROW(t.values<double>(), Error);
+  EXPECT_THROW(t.mutable_values<int64_t>(), Error);
+  EXPECT_THROW(t.row<uint8_t>(0), Error);
+  EXPECT_THROW(t.mutable_row<Float16>(0), Error);
+  EXPECT_THROW(t.part<int32_t>(0, 0), Error);
+  EXPECT_THROW(t.mutable_part<int32_t>(0, 0), Error);
+  EXPECT_NO_THROW(Tensor::zeros({1}, DType::f16).values<Float16>());
+  EXPECT_NO_THROW(Tensor::zeros({1}, DType::u8).values<uint8_t>());
+}
+
+TEST(Access, OfNothing) {
+  Tensor empty = Tensor::zeros({0, 3}, DType::f32), narrow = Tensor::zeros({3, 0}, DType::f32);
+  EXPECT_TRUE(empty.values<float>().empty());
+  EXPECT_THROW(empty.values<float>()[0], Error);
+  EXPECT_THROW(empty.row<float>(0), Error);
+  EXPECT_THROW(empty.part<float>(0), Error);
+  EXPECT_TRUE(empty.value_bytes().empty());
+  EXPECT_NO_THROW(empty.set_zero());
+  EXPECT_NO_THROW(empty.copy(narrow));
+  EXPECT_TRUE(narrow.part<float>(2).empty());
+  EXPECT_THROW(narrow.part<float>(3), Error);
+  Tensor undefined;
+  EXPECT_THROW(undefined.values<float>(), Error);
+  EXPECT_THROW(undefined.mutable_values<float>(), Error);
+  EXPECT_THROW(undefined.row<float>(0), Error);
+  EXPECT_THROW(undefined.part<float>(), Error);
+  EXPECT_THROW(undefined.value_bytes(), Error);
+  EXPECT_THROW(undefined.copy(empty), Error);
+  EXPECT_THROW(empty.copy(undefined), Error);
+  EXPECT_THROW(undefined.set_zero(), Error);
+}
+
+TEST(Access, BorrowedMemoryIsOnlyRead) {
+  const auto owner = std::make_shared<std::vector<float>>(counting(6));
+  Tensor t = Tensor::borrow({2, 3}, DType::f32, reinterpret_cast<const std::byte*>(owner->data()), owner);
+  EXPECT_TRUE(t.borrowed());
+  EXPECT_EQ(t.row<float>(1)[2], 5);
+  EXPECT_THROW(t.mutable_values<float>(), Error);
+  EXPECT_THROW(t.mutable_row<float>(0), Error);
+  EXPECT_THROW(t.mutable_part<float>(0), Error);
+  EXPECT_THROW(t.mutable_value_bytes(), Error);
+  EXPECT_THROW(t.set_zero(), Error);
+  EXPECT_THROW(t.copy(t.clone()), Error);
+  EXPECT_FALSE(t.clone().borrowed());
+  EXPECT_NO_THROW(t.clone().set_zero());
+}
+
+TEST(Access, CopiesValuesAndRows) {
+  const Tensor from = Tensor::of({3, 4}, counting(12));
+  Tensor to = Tensor::zeros({4, 3}, DType::f32);
+  to.copy(from);
+  EXPECT_EQ(to.values<float>()[11], 11);
+  EXPECT_EQ(to.value_bytes().size(), 48u);
+  to.set_zero();
+  EXPECT_EQ(to.values<float>()[11], 0);
+  EXPECT_THROW(to.copy(Tensor::zeros({11}, DType::f32)), Error);
+  EXPECT_THROW(to.copy(Tensor::zeros({4, 3}, DType::i32)), Error);
+  copy_rows(from, 1, 1, 2, to, 2);  // three columns of two rows
+  EXPECT_EQ(to.row<float>(1)[2], 0);
+  EXPECT_EQ(to.row<float>(2)[0], 5);
+  EXPECT_EQ(to.row<float>(3)[2], 11);
+  EXPECT_THROW(copy_rows(from, 1, 2, 1, to, 0), Error);   // columns 2 to 4 of 4
+  EXPECT_THROW(copy_rows(from, 1, -1, 1, to, 0), Error);  // from the row before
+  EXPECT_THROW(copy_rows(from, 2, 0, 2, to, 0), Error);
+  EXPECT_THROW(copy_rows(from, -1, 0, 1, to, 0), Error);
+  EXPECT_THROW(copy_rows(from, 0, 0, 2, to, 3), Error);
+  EXPECT_THROW(copy_rows(from, 0, 0, 1, to, -1), Error);
+  EXPECT_THROW(copy_rows(from, 0, 0, -1, to, 0), Error);
+  Tensor other = Tensor::zeros({4, 3}, DType::i32);
+  EXPECT_THROW(copy_rows(from, 0, 0, 1, other, 0), Error);
+  Tensor whole = Tensor::zeros({3, 4}, DType::f32);
+  copy_rows(from, 0, 0, 3, whole, 0);
+  EXPECT_EQ(whole.values<float>()[11], 11);
+  Tensor narrow = Tensor::zeros({3, 0}, DType::f32);
+  EXPECT_NO_THROW(copy_rows(Tensor::zeros({3, 0}, DType::f32), 1, 0, 2, narrow, 0));
+}
+
+TEST(Access, PlacesOfViews) {
+  const Tensor whole = Tensor::of({3, 4}, counting(12)), part = whole.slice_rows(1, 3);
+  EXPECT_EQ(part.place_in(whole), 4);
+  EXPECT_EQ(part.slice_rows(1, 2).place_in(part), 4);
+  EXPECT_EQ(whole.place_in(whole), 0);
+  EXPECT_THROW(whole.place_in(part), Error);
+  EXPECT_THROW(whole.clone().place_in(whole), Error);
+}
+
 TEST(F16, Expands) {
   EXPECT_EQ(float_from_f16(0x3C00), 1.0f);
   EXPECT_EQ(float_from_f16(0xC000), -2.0f);
