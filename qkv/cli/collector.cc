@@ -22,7 +22,7 @@ Inputs read_images(const Safetensors& in, const std::string& path, const ModelSp
   b.columns = spec.context;
   std::vector<Tensor> patches;
   for (int64_t r = 0; r < b.rows; ++r) {
-    patches.push_back(cut_patches(pixels.data<float>() + r * f.channels * f.image * f.image, f));
+    patches.push_back(cut_patches(pixels.part<float>(r), f));
     for (int64_t t = 0; t < b.columns; ++t) {
       b.ids.push_back(t < spec.vocab_size ? static_cast<int32_t>(t) : kFeature);
       b.places.push_back(r * b.columns + t);
@@ -42,27 +42,29 @@ Collector::Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_st
   check(!attentions || !spec.recurrence.any(),
         "--attentions: a model with a recurrence has no heads to show");
   const bool both = spec.architecture == Architecture::encoder_decoder;
+  const int64_t heads = spec.attention.heads;  // of the only stack, or the decoder's
   const auto add = [&](const std::string& stack, const std::string& prefix, int64_t layers,
-                       const PaddedBatch& batch) {
+                       const PaddedBatch& batch, int64_t its_heads) {
     if (hidden_states) add_hidden(stack, prefix, layers, batch);
     if (attentions)
       for (int64_t l = 0; l < layers; ++l)
         places_[fmt::format("{}.block.{}.attention.probabilities", stack, l)] = {
-            {fmt::format("{}attentions.{}", prefix, l)}, &batch, &batch};
+            {fmt::format("{}attentions.{}", prefix, l)}, &batch, &batch, its_heads};
   };
-  if (both) add("encoder", "encoder_", spec.encoder_layers, inputs.source);
+  if (both)
+    add("encoder", "encoder_", spec.encoder_layers, inputs.source, spec.encoder_spec().attention.heads);
   add(spec.architecture == Architecture::encoder ? "encoder" : "decoder", both ? "decoder_" : "", spec.layers,
-      inputs.tokens);
+      inputs.tokens, heads);
   if (both && attentions)
     for (int64_t l = 0; l < spec.layers; ++l)
       places_[fmt::format("decoder.block.{}.cross_attention.probabilities", l)] = {
-          {fmt::format("cross_attentions.{}", l)}, &inputs.tokens, &inputs.source};
+          {fmt::format("cross_attentions.{}", l)}, &inputs.tokens, &inputs.source, heads};
   if (!attentions || !is_longformer(spec)) return;
   banded_ = true;
   globals_ = global_places(spec, inputs);
   for (int64_t l = 0; l < spec.layers; ++l)
     places_[fmt::format("encoder.block.{}.attention.global.probabilities", l)] = {
-        {fmt::format("global_attentions.{}", l)}, &inputs.tokens, &inputs.tokens};
+        {fmt::format("global_attentions.{}", l)}, &inputs.tokens, &inputs.tokens, heads};
 }
 
 void Collector::visit(std::string_view name, Tensor& value) {
@@ -74,22 +76,26 @@ void Collector::visit_head(std::string_view name, int64_t s, int64_t h, Tensor& 
   const Place& place = places_.at(std::string(name));
   if (banded_) return visit_banded(place, s, h, p);
   if (chunks_of(place) > 0) return visit_chunked(place, s, h, p);
-  const int64_t queries = place.rows->columns, keys = place.keys->columns, heads = spec_.attention.heads;
-  Tensor& all = found[place.names[0]];
-  if (!all.defined()) all = Tensor::zeros({place.rows->rows, heads, queries, keys}, DType::f32);
+  const int64_t queries = place.rows->columns, keys = place.keys->columns;
+  Tensor& all = found_at(place, {place.rows->rows, place.heads, queries, keys});
   const auto first = [](const PaddedBatch& b, int64_t sequence) {
     int64_t sum = 0;
     for (int64_t i = 0; i < sequence; ++i) sum += b.lengths[i];
     return sum;
   };
   const int64_t first_query = first(*place.rows, s), first_key = first(*place.keys, s);
-  for (int64_t i = 0; i < p.dim(0); ++i)
-    for (int64_t j = 0; j < p.dim(1); ++j) {
-      const int64_t query = place.rows->places[first_query + i] % queries,
-                    key = place.keys->places[first_key + j] % keys;
-      all.mutable_data<float>()[((s * heads + h) * queries + query) * keys + key] =
-          p.data<float>()[i * p.dim(1) + j];
-    }
+  for (int64_t i = 0; i < p.dim(0); ++i) {
+    const auto to = all.mutable_part<float>(s, h, place.rows->places[first_query + i] % queries);
+    const auto from = p.row<float>(i);
+    for (int64_t j = 0; j < p.dim(1); ++j) to[place.keys->places[first_key + j] % keys] = from[j];
+  }
+}
+
+// The tensor that gathers a place's probabilities.
+Tensor& Collector::found_at(const Place& place, const Shape& shape) {
+  Tensor& all = found[place.names[0]];
+  if (!all.defined()) all = Tensor::zeros(shape, DType::f32);
+  return all;
 }
 
 int64_t Collector::layer_of(const Place& place) {
@@ -109,20 +115,21 @@ void Collector::visit_chunked(const Place& place, int64_t s, int64_t h, const Te
   const PaddedBatch& batch = *place.rows;
   const std::vector<Pattern>& patterns = spec_.attention.patterns;
   const Pattern& pattern = patterns[static_cast<size_t>(layer_of(place)) % patterns.size()];
-  const int64_t heads = spec_.attention.heads, chunk = pattern.block, before = pattern.neighbours,
+  const int64_t chunk = pattern.block, before = pattern.neighbours,
                 chunks = (batch.columns + chunk - 1) / chunk, keys = (before + 1) * chunk;
-  Tensor& all = found[place.names[0]];
-  if (!all.defined()) all = Tensor::zeros({batch.rows, heads, chunks, chunk, keys}, DType::f32);
+  Tensor& all = found_at(place, {batch.rows, place.heads, chunks, chunk, keys});
   int64_t first = 0;
   for (int64_t i = 0; i < s; ++i) first += batch.lengths[static_cast<size_t>(i)];
-  float* to = all.mutable_data<float>() + (s * heads + h) * chunks * chunk * keys;
-  for (int64_t i = 0; i < p.dim(0); ++i)
+  for (int64_t i = 0; i < p.dim(0); ++i) {
+    const int64_t query = batch.places[static_cast<size_t>(first + i)] % batch.columns,
+                  from = (query / chunk - before) * chunk;
+    const auto to = all.mutable_part<float>(s, h, query / chunk, query % chunk);
+    const auto values = p.row<float>(i);
     for (int64_t j = 0; j < p.dim(1); ++j) {
-      const int64_t query = batch.places[static_cast<size_t>(first + i)] % batch.columns,
-                    key = batch.places[static_cast<size_t>(first + j)] % batch.columns,
-                    from = (query / chunk - before) * chunk;
-      if (key >= from && key < from + keys) to[query * keys + key - from] = p.data<float>()[i * p.dim(1) + j];
+      const int64_t key = batch.places[static_cast<size_t>(first + j)] % batch.columns;
+      if (key >= from && key < from + keys) to[key - from] = values[j];
     }
+  }
 }
 
 // Whether all layers have a window and the same global tokens beside it, with projections of their own.
@@ -140,7 +147,7 @@ std::vector<std::vector<int64_t>> Collector::global_places(const ModelSpec& spec
   for (const int32_t length : inputs.tokens.lengths) {
     out.emplace_back();
     for (int32_t i = 0; i < length; ++i, ++row) {
-      const bool global = inputs.input.globals.defined() ? inputs.input.globals.data<int32_t>()[row] != 0
+      const bool global = inputs.input.globals.defined() ? inputs.input.globals.values<int32_t>()[row] != 0
                                                          : i < spec.attention.patterns[0].global;
       if (global)
         out.back().push_back(inputs.tokens.places[static_cast<size_t>(row)] % inputs.tokens.columns);
@@ -155,33 +162,32 @@ std::vector<std::vector<int64_t>> Collector::global_places(const ModelSpec& spec
 void Collector::visit_banded(const Place& place, int64_t s, int64_t h, const Tensor& p) {
   const PaddedBatch& batch = *place.rows;
   const bool of_globals = place.names[0].starts_with("global");
-  const int64_t heads = spec_.attention.heads, columns = batch.columns;
+  const int64_t columns = batch.columns;
   int64_t most = 0, first = 0;
   for (const auto& g : globals_) most = std::max(most, std::ssize(g));
   for (int64_t i = 0; i < s; ++i) first += batch.lengths[i];
   const std::vector<Pattern>& patterns = spec_.attention.patterns;
   const auto layer = static_cast<size_t>(layer_of(place));
   const int64_t window = patterns[layer % patterns.size()].window, band = most + 2 * window - 1;
-  Tensor& all = found[place.names[0]];
-  if (!all.defined()) all = Tensor::zeros({batch.rows, heads, columns, of_globals ? most : band}, DType::f32);
-  float* to = all.mutable_data<float>() + (s * heads + h) * columns * all.dim(3);
+  Tensor& all = found_at(place, {batch.rows, place.heads, columns, of_globals ? most : band});
   const std::vector<int64_t>& globals = globals_[static_cast<size_t>(s)];
   const auto is_global = [&](int64_t column) { return std::ranges::find(globals, column) != globals.end(); };
   for (int64_t i = 0; i < p.dim(0); ++i)
     for (int64_t j = 0; j < p.dim(1); ++j) {
       const int64_t key = batch.places[first + j] % columns;
-      const float value = p.data<float>()[i * p.dim(1) + j];
+      const float value = p.row<float>(i)[j];
+      const auto place_of = [&](int64_t query) { return all.mutable_part<float>(s, h, query); };
       if (of_globals) {
-        to[key * most + i] = value;
+        place_of(key)[i] = value;
         continue;
       }
       const int64_t query = batch.places[first + i] % columns;
       const auto among = std::ranges::find(globals, key) - globals.begin();
       if (is_global(query)) continue;
       if (is_global(key))
-        to[query * band + among] = value;
+        place_of(query)[among] = value;
       else if (std::abs(key - query) < window)
-        to[query * band + most + key - query + window - 1] = value;
+        place_of(query)[most + key - query + window - 1] = value;
     }
 }
 

@@ -31,17 +31,19 @@ class Collector : public Probe {
   std::map<std::string, Tensor> found;
 
  private:
-  // Under which names a value goes out, and whose rows and columns it has.
+  // The names that a value goes out under, whose rows and columns it has, and how many heads attentions have.
   struct Place {
     std::vector<std::string> names;
     const PaddedBatch* rows;
     const PaddedBatch* keys;
+    int64_t heads = 0;
   };
 
   static bool is_longformer(const ModelSpec& spec);
   static std::vector<std::vector<int64_t>> global_places(const ModelSpec& spec, const Inputs& inputs);
   void visit_banded(const Place& place, int64_t s, int64_t h, const Tensor& p);
   static int64_t layer_of(const Place& place);
+  Tensor& found_at(const Place& place, const Shape& shape);
   int64_t chunks_of(const Place& place) const;
   void visit_chunked(const Place& place, int64_t s, int64_t h, const Tensor& p);
   void add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,

@@ -51,16 +51,18 @@ Tensor place_features(const Tensor& ids, const Tensor& table, const Tensor& rows
   return select_rows(join_rows({embedded, rows}), Tensor::of({ids.count()}, places));
 }
 
-Tensor cut_patches(const float* pixels, const FeatureSpec& spec) {
+Tensor cut_patches(Span<const float> pixels, const FeatureSpec& spec) {
   const int64_t side = spec.image / spec.patch;
   Tensor out = Tensor::empty({side * side, spec.width()}, DType::f32);
-  float* to = out.mutable_data<float>();
+  const auto to = out.mutable_values<float>();
+  int64_t run = 0;  // of a patch's row
   for (int64_t y = 0; y < side; ++y)
     for (int64_t x = 0; x < side; ++x)
       for (int64_t c = 0; c < spec.channels; ++c)
-        for (int64_t r = 0; r < spec.patch; ++r, to += spec.patch)
-          std::copy_n(pixels + (c * spec.image + y * spec.patch + r) * spec.image + x * spec.patch,
-                      spec.patch, to);
+        for (int64_t r = 0; r < spec.patch; ++r, ++run) {
+          const auto line = pixels.row(c * spec.image + y * spec.patch + r, spec.image);
+          to.row(run, spec.patch).copy(line.row(x, spec.patch));
+        }
   return out;
 }
 

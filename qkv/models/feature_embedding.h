@@ -34,6 +34,6 @@ Tensor place_features(const Tensor& ids, const Tensor& table, const Tensor& rows
 
 // An image of [channels, image, image] f32 numbers, cut into patches: f32 [patches, channels patch patch], as
 // a convolution's kernel has them.
-Tensor cut_patches(const float* pixels, const FeatureSpec& spec);
+Tensor cut_patches(Span<const float> pixels, const FeatureSpec& spec);
 
 }  // namespace qkv
