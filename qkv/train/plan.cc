@@ -150,7 +150,7 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
   }
   plan.optimizer = 4 * optimizer_state_size(config.step.optimizer, model->parameters());
 
-  const Columns c(m);
+  const Columns c(m), e(m.encoder_spec());  // of two stacks the decoder's, and the encoder's
   // Remembered rows are read with the others: joined and in order, projected; and kept, twice while they
   // change.
   const int64_t remembered =
@@ -159,12 +159,16 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
                      (m.memory > 0 ? (remembered / config.accumulate + rows) * m.layers *
                                          (3 * c.width + c.qkv + c.normed) * element
                                    : 0);
-  const int64_t between = 2 * c.width * element;  // x and the branch that is still to be added
+  const auto between = [&](const Columns& of) {  // x and the branch that is still to be added
+    return 2 * of.width * element;
+  };
   // A sum and its norm, q, k, v and the heads' output more where there is cross-attention.
   const int64_t cross =
       pairs ? m.layers * ((2 * c.width + c.qkv + c.heads_out) * element + (2 + c.heads) * 4) : 0;
-  const int64_t layers = m.layers + m.encoder_layers - unreached_blocks(*model);
-  int64_t blocks = config.recompute ? layers * between + c.kept(element) : layers * c.kept(element) + cross;
+  const int64_t layers = m.layers - unreached_blocks(*model);
+  int64_t blocks = config.recompute ? layers * between(c) + m.encoder_layers * between(e) +
+                                          std::max(c.kept(element), e.kept(element))
+                                    : layers * c.kept(element) + m.encoder_layers * e.kept(element) + cross;
   if (m.recurrence.any()) {
     const auto stack = [&](Cell cell, int64_t n) {
       return n * (cell == Cell::none ? c.kept(element) : kept_by_recurrence(cell, m.width, element));
@@ -180,10 +184,12 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
                           : m.logit_cap > 0 ? 8
                                             : 4);
   // In the backward pass of a block the activations it no longer needs are given back as gradients appear.
-  const int64_t gradients = rows * ((2 * c.width + 2 * c.hidden) * element + 4 * c.distances);
+  const auto moving = [&](const Columns& of) {
+    return rows * ((2 * of.width + 2 * of.hidden) * element + 4 * of.distances);
+  };
   // Unembeddings of length 1, and their gradient.
   const int64_t unit = m.embedding_unit ? m.vocab_size * c.width * (2 * element + 4) : 0;
-  plan.work = std::max(logits + rows * c.width * element, gradients) + unit;
+  plan.work = std::max({logits + rows * c.width * element, moving(c), moving(e)}) + unit;
   plan.program = kProgram;
   return plan;
 }
@@ -209,17 +215,19 @@ int64_t largest_batch(const TrainConfig& config, int64_t limit) {
 
 double flops_per_step(const TrainConfig& config, int64_t batch) {
   const ModelSpec& m = config.model;
-  const Columns c(m);
+  const Columns c(m), e(m.encoder_spec());
   const auto d = [](int64_t n) { return static_cast<double>(n); };
   const bool pairs = m.architecture == Architecture::encoder_decoder;
   const double rows = d(rows_of(config, batch) * config.accumulate);
-  const double block = d(c.width) * d(c.qkv) + d(c.heads_out) * d(c.width) + 2 * d(c.width) * d(c.hidden);
+  const auto block = [&](const Columns& of) {
+    return d(of.width) * d(of.qkv) + d(of.heads_out) * d(of.width) + 2 * d(of.width) * d(of.hidden);
+  };
   // Keys that a query sees on average; of sequences that are no windows of a text, few.
   const double seen = config.objective == Objective::next_token ? (d(config.window_length()) + 1) / 2 : 0;
-  const double layers = d(m.layers + m.encoder_layers);
   const double cross = pairs ? d(m.layers) * (d(c.width) * d(c.qkv) + d(c.heads_out) * d(c.width)) : 0;
-  const double attention = d(c.heads) * seen * d(m.attention.d_qk + m.attention.d_vo);
-  const double forward = 2 * rows * (layers * (block + attention) + cross);
+  const double attention = d(c.heads) * seen * d(m.attention.d_qk + m.attention.d_vo);  // of one stack alone
+  const double forward =
+      2 * rows * (d(m.layers) * (block(c) + attention) + d(m.encoder_layers) * block(e) + cross);
   const double unembedding = 2 * rows * d(m.width) * d(m.vocab_size);
   // The backward pass of attention computes the scores anew.
   const double scores_again = 2 * rows * d(m.layers) * d(c.heads) * seen * d(m.attention.d_qk);

@@ -5,6 +5,7 @@
 #include "qkv/infer/translate.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/corpus.h"
+#include "qkv/train/plan.h"
 #include "qkv/train/trainer.h"
 #include "tests/e2e/reversed_words.h"
 #include "tests/unit/expect_error.h"
@@ -95,6 +96,33 @@ INSTANTIATE_TEST_SUITE_P(Readers, Translation, ::testing::ValuesIn(kReaders),
                          [](const auto& info) { return info.param.name; });
 
 // Sources and targets in alphabets of their own: each side has a tokenizer that does not know the other's.
+TEST(WiderEncoder, TheMemoryPlanIsWhatAStepTakes) {
+  for (const bool recompute : {false, true}) {
+    TrainConfig c;
+    c.model = gpt2_spec(512, 32, 64, 1, 4);
+    c.model.architecture = Architecture::encoder_decoder;
+    c.model.encoder_layers = 3;
+    c.model.encoder = {.width = 256, .heads = 8, .hidden = 1024};
+    c.objective = Objective::sequence_to_sequence;
+    c.precision = "f32";
+    c.batch_tokens = 4096;
+    c.recompute = recompute;
+    trim_memory_pool();
+    const auto before = static_cast<double>(memory_use().in_use);
+    reset_peak_memory();
+    TrainingState t(std::make_unique<Transformer>(c.model), c.step, c.compute(), 1, recompute);
+    Batch batch;
+    batch.ids = batch.source = batch.targets = Tensor::zeros({2048}, DType::i32);
+    batch.layout = batch.source_layout = Layout::of(std::vector<int32_t>(64, 32));
+    batch.target_count = 2048;
+    for (int64_t step = 1; step <= 2; ++step) t.step({batch}, step, 2);
+    const MemoryPlan plan = memory_plan(c, 0);
+    const auto want = static_cast<double>(plan.total() - plan.program);
+    const double got = static_cast<double>(memory_use().peak) - before;
+    EXPECT_NEAR(got / want, 1, 0.2) << "recompute " << recompute << ": " << got << " of " << want;
+  }
+}
+
 TEST(TwoVocabularies, LearnResumeAndTranslate) {
   testing::ScratchDir dir;
   const auto pairs = [](uint64_t seed, int count) {
