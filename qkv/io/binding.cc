@@ -14,10 +14,14 @@ namespace {
 template <typename T>
 Tensor transposed_as(const Tensor& x) {
   Tensor out = Tensor::empty({x.dim(1), x.dim(0)}, x.dtype());
-  const T* from = x.data<T>();
-  T* to = out.mutable_data<T>();
-  for (int64_t r = 0; r < x.dim(0); ++r)
-    for (int64_t c = 0; c < x.dim(1); ++c) to[c * x.dim(0) + r] = from[r * x.dim(1) + c];
+  const auto to = out.mutable_values<T>();
+  for (int64_t r = 0; r < x.dim(0); ++r) {
+    int64_t place = r;
+    for (const T v : x.row<T>(r)) {
+      to[place] = v;
+      place += x.dim(0);
+    }
+  }
   return out;
 }
 
@@ -25,13 +29,20 @@ Tensor transposed(const Tensor& x) {
   return x.dtype() == DType::bf16 ? transposed_as<BFloat16>(x) : transposed_as<float>(x);
 }
 
+// x as rows, one for each place on its first axis.
+Tensor rows_of(const Tensor& x) {
+  const int64_t rows = x.dim(0);
+  return x.reshape({rows, x.count() / std::max<int64_t>(1, rows)});
+}
+
 // Row i of the result is row order[i] of x, or with `back` the other way round.
 Tensor reordered(const Tensor& x, const std::vector<int64_t>& order, bool back) {
   Tensor out = Tensor::empty(x.shape(), x.dtype());
-  const int64_t row = x.bytes() / x.dim(0);
+  Tensor to = rows_of(out);
+  const Tensor from = rows_of(x);
+  check(std::ssize(order) == x.dim(0), "weights: an order of {} rows for {}", order.size(), x.dim(0));
   for (int64_t i = 0; i < std::ssize(order); ++i)
-    std::memcpy(static_cast<std::byte*>(out.raw()) + (back ? order[i] : i) * row,
-                static_cast<const std::byte*>(x.raw()) + (back ? i : order[i]) * row, row);
+    copy_rows(from, back ? i : order[i], 0, 1, to, back ? order[i] : i);
   return out;
 }
 
@@ -41,10 +52,11 @@ Tensor floating(const Tensor& x, DType wanted, const std::string& at) {
   Tensor f = x;
   if (x.dtype() == DType::f16 || x.dtype() == DType::f64) {
     f = Tensor::empty(x.shape(), DType::f32);
-    float* to = f.mutable_data<float>();
-    for (int64_t i = 0; i < x.count(); ++i)
-      to[i] = x.dtype() == DType::f64 ? static_cast<float>(x.data<double>()[i])
-                                      : float_from_f16(static_cast<const uint16_t*>(x.raw())[i]);
+    const auto to = f.mutable_values<float>().begin();
+    if (x.dtype() == DType::f64)
+      std::ranges::transform(x.values<double>(), to, [](double v) { return static_cast<float>(v); });
+    else
+      std::ranges::transform(x.values<Float16>(), to, [](Float16 h) { return float_from_f16(h.bits); });
   }
   check(f.dtype() == DType::f32 || f.dtype() == DType::bf16, "{}: expected floating-point weights, got {}",
         at, name_of(x.dtype()));
@@ -64,12 +76,12 @@ auto find_tensor(const Safetensors& file, const WeightName& w, const std::string
   return file.tensors.end();
 }
 
-// Once a tensor was copied, the file's pages need not stay in memory.
+// Once a tensor was copied, the file's pages need not stay in memory. One that does not lie in the file's
+// pages, because they are not aligned for it, stays.
 void release_copied(const Safetensors& file, const Tensor& stored, const Tensor& value) {
-  const auto* begin = static_cast<const std::byte*>(stored.raw());
-  const auto* used = static_cast<const std::byte*>(value.raw());
-  if (file.mapped && (used < begin || used >= begin + stored.bytes()))
-    MappedFile::release(begin, static_cast<size_t>(stored.bytes()));
+  if (!file.mapped || !stored.borrowed() || value.same_storage(stored)) return;
+  const auto bytes = stored.value_bytes();
+  MappedFile::release(bytes.data(), bytes.size());
 }
 
 // The file's elements as rows of the parameter, or as columns of them.
@@ -94,9 +106,8 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
     const auto it = w.file.empty() ? from.file.tensors.end() : find_tensor(from.file, w, from.prefix);
     if (w.file.empty() || (w.optional && it == from.file.tensors.end())) {
       if (!p->value.defined()) p->value = Tensor::zeros(p->shape, DType::f32);
-      const int64_t rows = w.rows > 0 ? w.rows : p->shape[0], row = p->value.bytes() / p->shape[0];
-      std::memset(static_cast<std::byte*>(p->value.raw()) + w.first_row * row, 0,
-                  static_cast<size_t>(rows * row));
+      const int64_t rows = w.rows > 0 ? w.rows : p->shape[0];
+      p->value.slice_rows(w.first_row, w.first_row + rows).set_zero();
       filled[p] += rows;
       continue;
     }
@@ -121,8 +132,7 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
       continue;
     }
     if (!p->value.defined()) p->value = Tensor::empty(p->shape, value.dtype());
-    const int64_t row = p->value.bytes() / p->shape[0];
-    std::memcpy(static_cast<std::byte*>(p->value.raw()) + w.first_row * row, value.raw(), w.rows * row);
+    p->value.slice_rows(w.first_row, w.first_row + w.rows).copy(value);
     release_copied(from.file, stored, p->value);
     filled[p] += w.rows;
   }
@@ -132,18 +142,19 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
 }
 
 Tensor as_stored(const Tensor& x, DType type) {
-  const std::span<const float> values = x.values<float>();
+  const auto values = x.values<float>();
   if (type == DType::bf16) {
     const auto fits = [](float v) { return (std::bit_cast<uint32_t>(v) & 0xFFFFu) == 0; };
     return std::all_of(values.begin(), values.end(), fits) ? convert(x, DType::bf16) : x;
   }
   if (type != DType::f16) return x;
   Tensor out = Tensor::empty(x.shape(), DType::f16);
-  auto* to = static_cast<uint16_t*>(out.raw());
+  const auto to = out.mutable_values<Float16>();
+  int64_t i = 0;
   for (const float v : values) {
     const auto bits = f16_from_float(v);
     if (!bits) return x;
-    *to++ = *bits;
+    to[i++].bits = *bits;
   }
   return out;
 }
@@ -153,7 +164,7 @@ Tensor as_in_file(const WeightName& w, const Parameter& p, Tensor x) {
   if (!w.row_order.empty()) x = reordered(x, w.row_order, true);
   if (w.unused > 0) {
     Tensor whole = Tensor::zeros(plain_shape(w, p), DType::f32);
-    std::memcpy(static_cast<std::byte*>(whole.raw()) + w.unused * x.width() * 4, x.raw(), x.bytes());
+    whole.slice_rows(w.unused, whole.dim(0)).copy(x);
     x = whole;
   }
   if (w.transposed) x = transposed(x);
@@ -182,7 +193,7 @@ std::vector<std::pair<std::string, Tensor>> weights_to_write(const Transformer& 
   const auto &kept = model.parameters().kept, &kept_rows = model.parameters().kept_rows;
   for (auto& [name, tensor] : tensors) {
     if (const auto it = kept_rows.find(name); it != kept_rows.end())
-      std::memcpy(tensor.raw(), it->second.raw(), it->second.bytes());
+      tensor.slice_rows(0, it->second.dim(0)).copy(it->second);
     if (const auto it = stored.find(name); it != stored.end()) tensor = as_stored(tensor, it->second);
   }
   for (const auto& [name, tensor] : kept)

@@ -8,6 +8,7 @@
 #include "qkv/base/file.h"
 #include "qkv/io/binding.h"
 #include "qkv/io/safetensors.h"
+#include "qkv/ops/elementwise.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/model_dir_testing.h"
 #include "tests/unit/scratch_dir.h"
@@ -105,6 +106,31 @@ TEST(ModelDir, WhatIsCopiedOfAFileTakesNoMemoryOfIt) {
 }
 
 // bf16 and f16 come back as they were; what changed is f32.
+// The pages of what was copied of a file are given back; those of a tensor that is no part of its pages,
+// because they are not aligned for it, are not the file's.
+TEST(ModelDir, UnalignedTensorsStayAsTheyAre) {
+  ModelSpec spec = gpt2();
+  spec.vocab_size = 2000;  // more than a page
+  const std::vector<WeightName> names = weights_of(family_for(spec), spec);
+  const auto model = drawn(spec);
+  std::vector<std::pair<std::string, Tensor>> tensors = weights_to_write(*model, names);
+  for (auto& [name, tensor] : tensors) tensor = convert(tensor, DType::bf16);
+  const ScratchDir dir;
+  const std::string path = dir.path() + "/model.safetensors", config = "config.json";
+  write_safetensors(path, tensors);
+  std::string contents = read_file(path);
+  uint64_t length = 0;
+  std::memcpy(&length, contents.data(), 8);
+  contents.insert(8 + length, " ");  // one byte more of header
+  ++length;
+  std::memcpy(contents.data(), &length, 8);
+  const Safetensors file = read_safetensors(dir.write("unaligned.safetensors", contents));
+  Transformer first(spec), second(spec);
+  bind_weights(first, names, {path, file, config, ""}, DType::f32);
+  bind_weights(second, names, {path, file, config, ""}, DType::f32);
+  expect_same_weights(first, second);
+}
+
 TEST(ModelDir, TypesOfAFileAreKept) {
   for (const DType type : {DType::bf16, DType::f16}) {
     const ScratchDir dir;
