@@ -111,7 +111,7 @@ qkv_status qkv_forward(const qkv_model* model, const int32_t* ids, size_t count,
                                 qkv::Layout::of({static_cast<int32_t>(n)})};
     const qkv::NoGrad guard;
     const qkv::Tensor z = m.logits(m.hidden(input, {}));
-    std::memcpy(logits, z.raw(), z.bytes());
+    std::ranges::copy(z.values<float>(), logits);
     return QKV_OK;
   });
 }
@@ -159,7 +159,7 @@ qkv_status qkv_embed(const qkv_model* model, const char* text, size_t length, fl
     const auto encoded =
         qkv::encode_text({std::string(text_of(text, length)), ""}, m.tokenizer, m.model->spec());
     const qkv::Tensor e = qkv::embed_texts(*m.model, {encoded});
-    std::memcpy(vector, e.raw(), e.bytes());
+    std::ranges::copy(e.values<float>(), vector);
     return QKV_OK;
   });
 }

@@ -19,10 +19,12 @@ Tensor sum_of(Tensor a, const Tensor& b) {
         name_of(a.dtype()), a.shape().text(), name_of(b.dtype()), b.shape().text());
   Tensor out = a.unique() ? a : Tensor::empty(a.shape(), a.dtype());
   auto add = [&]<typename T>(T) {
-    const T *x = a.data<T>(), *y = b.data<T>();
-    T* to = out.mutable_data<T>();
-    parallel_for(a.count(), 1 << 15,
-                 [&](int64_t i, int64_t end) { kernels().typed<T>().add(end - i, x + i, y + i, to + i); });
+    const Span<const T> x = a.values<T>(), y = b.values<T>();
+    const Span<T> to = out.mutable_values<T>();
+    parallel_for(a.count(), 1 << 15, [&](int64_t i, int64_t end) {
+      const int64_t n = end - i;
+      kernels().typed<T>().add(n, x.subspan(i, n).data(), y.subspan(i, n).data(), to.subspan(i, n).data());
+    });
   };
   a.dtype() == DType::bf16 ? add(BFloat16{}) : add(float{});
   return out;
@@ -79,12 +81,14 @@ void Leaf::backward(std::span<Tensor> grads) {
   Tensor wide = grads[0];
   if (wide.dtype() == DType::bf16) {
     wide = Tensor::empty(grad.shape(), DType::f32);
-    kernels().bf16.to_f32(grad.count(), grads[0].data<BFloat16>(), wide.mutable_data<float>());
+    kernels().bf16.to_f32(grad.count(), grads[0].values<BFloat16>().first(grad.count()).data(),
+                          wide.mutable_values<float>().data());
   }
   if (fresh)
-    std::memcpy(grad.raw(), wide.raw(), grad.bytes());
+    grad.copy(wide);
   else
-    kernels().axpy(grad.count(), 1, wide.data<float>(), grad.mutable_data<float>());
+    kernels().axpy(grad.count(), 1, wide.values<float>().first(grad.count()).data(),
+                   grad.mutable_values<float>().data());
   fresh = false;
 }
 

@@ -24,12 +24,12 @@ void run(const Options& o) {
   TextModel m = load_encoder(o.dir, o.dtype, any, "embed");
   if (!o.pooling.empty()) m.model->set_pooling(pooling_from_name(o.pooling));
   int64_t cut = 0;
-  const int64_t width = m.model->spec().pooled_width();
   std::vector<float> query;
   if (o.has_query) {
     check(o.query.find_first_not_of(" \t\r\n") != std::string::npos, "--query: expected a text, it is empty");
     const Tensor e = embed_texts(*m.model, {encode_text({o.query, ""}, m.tokenizer, m.model->spec())});
-    query.assign(e.data<float>(), e.data<float>() + width);
+    const auto v = e.row<float>(0);
+    query.assign(v.begin(), v.end());
   }
   std::vector<std::pair<double, std::string>> ranked;
   for_lines(o, "text", "", [&](const std::vector<InputLine>& lines) {
@@ -38,15 +38,15 @@ void run(const Options& o) {
     const Tensor vectors = embed_texts(*m.model, texts, o.batch_tokens);
     std::vector<std::string> out(lines.size(), o.json ? "{\"embedding\":null}\n" : "\n");
     for (size_t i = 0; i < which.size(); ++i) {
-      const float* v = vectors.data<float>() + static_cast<int64_t>(i) * width;
+      const auto v = vectors.row<float>(static_cast<int64_t>(i));
       const std::string& text = lines[which[i]].text.first;
       if (!query.empty()) {
-        ranked.emplace_back(std::inner_product(query.begin(), query.end(), v, 0.0), text);
+        ranked.emplace_back(std::inner_product(v.begin(), v.end(), query.begin(), 0.0), text);
       } else if (o.json) {
-        OrderedJson line = {{"text", text}, {"embedding", std::vector<float>(v, v + width)}};
+        OrderedJson line = {{"text", text}, {"embedding", std::vector<float>(v.begin(), v.end())}};
         out[which[i]] = line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
       } else {
-        out[which[i]] = fmt::format("{:.6g}\n", fmt::join(v, v + width, " "));
+        out[which[i]] = fmt::format("{:.6g}\n", fmt::join(v.begin(), v.end(), " "));
       }
     }
     return query.empty() ? fmt::format("{}", fmt::join(out, "")) : std::string();

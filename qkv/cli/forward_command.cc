@@ -79,10 +79,11 @@ PaddedBatch read_frames(const Safetensors& in, const std::string& path, const Mo
   b.ids.assign(static_cast<size_t>(b.rows * b.columns), kFeature);
   for (int64_t i = 0; i < b.rows * b.columns; ++i) b.places.push_back(i);
   features = Tensor::empty({b.rows * x.dim(2), channels}, DType::f32);
-  float* to = features.mutable_data<float>();
   for (int64_t r = 0; r < b.rows; ++r)
-    for (int64_t t = 0; t < x.dim(2); ++t)
-      for (int64_t c = 0; c < channels; ++c) *to++ = x.data<float>()[(r * channels + c) * x.dim(2) + t];
+    for (int64_t t = 0; t < x.dim(2); ++t) {
+      const auto to = features.mutable_row<float>(r * x.dim(2) + t);
+      for (int64_t c = 0; c < channels; ++c) to[c] = x.part<float>(r, c)[t];
+    }
   return b;
 }
 
@@ -126,8 +127,8 @@ Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSp
 // [N, C] of one column as [B, T].
 Tensor column(const PaddedBatch& b, const Tensor& x, int64_t c) {
   Tensor out = Tensor::zeros({b.rows, b.columns}, DType::f32);
-  for (size_t i = 0; i < b.places.size(); ++i)
-    out.mutable_data<float>()[b.places[i]] = x.data<float>()[static_cast<int64_t>(i) * x.width() + c];
+  const auto to = out.mutable_values<float>();
+  for (int64_t i = 0; i < std::ssize(b.places); ++i) to[b.places[i]] = x.row<float>(i)[c];
   return out;
 }
 

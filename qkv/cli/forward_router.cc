@@ -118,10 +118,6 @@ struct Affinities {
   double squared_log_sums = 0;
 };
 
-std::span<const float> row(const Tensor& x, int64_t i) {
-  return x.values<float>().subspan(static_cast<size_t>(i * x.width()), static_cast<size_t>(x.width()));
-}
-
 Tensor number(double x) {
   return Tensor::of({}, std::vector<float>{static_cast<float>(x)});
 }
@@ -134,7 +130,7 @@ void add_language_model(const Routers& routers, const Inputs& inputs, const Expe
   for (const auto& [layer, logits] : routers) {
     const int64_t places = inputs.tokens.rows * inputs.tokens.columns;
     out.emplace_back(fmt::format("router_logits.{}", layer), logits.reshape({places, experts.count}));
-    for (const int64_t place : inputs.tokens.places) all.add(row(logits, place));
+    for (const int64_t place : inputs.tokens.places) all.add(logits.row<float>(place));
   }
   if (experts.score == RouterScore::softmax && experts.groups == 1)
     out.emplace_back("aux_loss", number(all.balance()));
@@ -149,7 +145,7 @@ void add_stack(const Routers& routers, const std::string& name, int64_t layers, 
   for (const auto& [layer, logits] : routers) {
     std::vector<int64_t> chosen;
     for (int64_t i = 0; i < batch.rows * batch.columns; ++i) {
-      const std::span<const float> l = row(logits, i);
+      const auto l = logits.row<float>(i);
       chosen.push_back(std::ranges::max_element(l) - l.begin());
     }
     out.emplace_back(fmt::format("{}_router_logits.{}.0", name, layer), logits);
@@ -161,7 +157,7 @@ void add_stack(const Routers& routers, const std::string& name, int64_t layers, 
   for (int64_t r = 0; r < batch.rows; ++r) {
     Affinities of_sequence(experts.count, 1);
     for (const auto& [layer, logits] : routers)
-      for (int64_t t = 0; t < batch.columns; ++t) of_sequence.add(row(logits, r * batch.columns + t));
+      for (int64_t t = 0; t < batch.columns; ++t) of_sequence.add(logits.row<float>(r * batch.columns + t));
     balance += of_sequence.balance() / static_cast<double>(batch.rows);
     squared += of_sequence.squared_log_sums;
     rows += of_sequence.rows;

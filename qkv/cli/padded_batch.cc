@@ -1,7 +1,5 @@
 #include "qkv/cli/padded_batch.h"
 
-#include <cstring>
-
 #include "qkv/base/error.h"
 
 namespace qkv {
@@ -18,9 +16,7 @@ std::vector<std::vector<int32_t>> PaddedBatch::sequences() const {
 
 Tensor PaddedBatch::spread(const Tensor& x) const {
   Tensor out = Tensor::zeros({rows, columns, x.width()}, DType::f32);
-  for (size_t i = 0; i < places.size(); ++i)
-    std::memcpy(out.mutable_data<float>() + places[i] * x.width(), x.data<float>() + i * x.width(),
-                x.width() * sizeof(float));
+  for (int64_t i = 0; i < std::ssize(places); ++i) out.mutable_row<float>(places[i]).copy(x.row<float>(i));
   return out;
 }
 
@@ -36,10 +32,8 @@ std::vector<int64_t> integers(const Safetensors& in, const std::string& name, co
   const Tensor& x = it->second;
   check(x.dtype() == DType::i64 || x.dtype() == DType::i32, "{}: {}: expected I64 or I32, got {}", path, name,
         name_of(x.dtype()));
-  std::vector<int64_t> out;
-  for (int64_t i = 0; i < x.count(); ++i)
-    out.push_back(x.dtype() == DType::i64 ? x.data<int64_t>()[i] : x.data<int32_t>()[i]);
-  return out;
+  const auto all = [](const auto& values) { return std::vector<int64_t>(values.begin(), values.end()); };
+  return x.dtype() == DType::i64 ? all(x.values<int64_t>()) : all(x.values<int32_t>());
 }
 
 PaddedBatch read_padded(const Safetensors& in, const std::string& path, const std::string& name,

@@ -57,8 +57,8 @@ std::vector<Candidate> best_candidates(const Search& s, const Tokens& prompt, co
     return std::pair(a.beam, a.token) < std::pair(b.beam, b.token);
   };
   for (size_t b = 0; b < s.beams.size(); ++b) {
-    const float* z = logits.data<float>() + (row + static_cast<int64_t>(b)) * vocab;
-    const double log_z = kernels().log_sum_exp(vocab, z), so_far = s.beams[b].log_probability;
+    const auto z = logits.row<float>(row + static_cast<int64_t>(b)).first(vocab);
+    const double log_z = kernels().log_sum_exp(vocab, z.data()), so_far = s.beams[b].log_probability;
     // Logits below cannot be among the best: most are not looked at any closer.
     float least = -std::numeric_limits<float>::infinity();
     const auto raise = [&] {

@@ -1,7 +1,6 @@
 #include "qkv/infer/decode_state.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace qkv {
 
@@ -61,12 +60,10 @@ Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens,
   if (hidden.dim(0) == sequences()) return model_->logits(hidden);
   // Only the last token of each sequence needs logits.
   Tensor last = Tensor::empty({sequences(), hidden.width()}, hidden.dtype());
-  const auto bytes = static_cast<size_t>(hidden.width() * size_of(hidden.dtype()));
   int64_t end = 0;
   for (int64_t s = 0; s < sequences(); ++s) {
     end += static_cast<int64_t>(tokens[s].size());
-    std::memcpy(static_cast<std::byte*>(last.raw()) + s * bytes,
-                static_cast<const std::byte*>(hidden.raw()) + (end - 1) * bytes, bytes);
+    copy_rows(hidden, end - 1, 0, 1, last, s);
   }
   return model_->logits(last);
 }

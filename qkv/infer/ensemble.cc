@@ -43,14 +43,14 @@ Tensor EnsembleState::advance(const std::vector<std::vector<int32_t>>& tokens,
   Tensor out = Tensor::empty({logits[0].rows(), vocab}, DType::f32);
   const auto share = 1 / static_cast<float>(logits.size());
   parallel_for(out.rows(), 1, [&](int64_t row, int64_t end) {
-    std::vector<const float*> z(logits.size());
+    std::vector<Span<const float>> z(logits.size());
     std::vector<float> log_z(logits.size());
     for (; row < end; ++row) {
       for (size_t m = 0; m < logits.size(); ++m) {
-        z[m] = logits[m].data<float>() + row * vocab;
-        log_z[m] = static_cast<float>(kernels().log_sum_exp(vocab, z[m]));
+        z[m] = logits[m].row<float>(row);
+        log_z[m] = static_cast<float>(kernels().log_sum_exp(std::ssize(z[m]), z[m].data()));
       }
-      float* to = out.mutable_data<float>() + row * vocab;
+      const auto to = out.mutable_row<float>(row);
       for (int64_t v = 0; v < vocab; ++v) {
         float most = z[0][v] - log_z[0], sum = 0;
         for (size_t m = 1; m < z.size(); ++m) most = std::max(most, z[m][v] - log_z[m]);

@@ -89,7 +89,7 @@ std::vector<Tokens> generate(const Ensemble& model, const std::vector<Tokens>& p
     Tokens kept;
     for (size_t r = 0; r < active.size(); ++r) {
       const int32_t s = active[r];
-      const auto row = logits.values<float>().subspan(rows[r] * logits.width(), logits.width());
+      const auto row = logits.row<float>(rows[r]);
       const RandomStream stream{options.seed + s, static_cast<uint64_t>(step), 0};
       const int32_t token = next_token(row, prompts[s], out[s], options, stream.uniform(0));
       out[s].push_back(token);

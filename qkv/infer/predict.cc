@@ -50,9 +50,9 @@ std::vector<Tensor> class_scores(const Transformer& model, const std::vector<Enc
 }
 
 std::vector<double> probabilities_of(const Tensor& scores, int64_t row) {
-  const float* z = scores.data<float>() + row * scores.width();
+  const auto z = scores.row<float>(row);
   if (scores.width() == 1) return {1 / (1 + std::exp(-double{z[0]}))};  // one class: whether it is
-  std::vector<double> p(z, z + scores.width());
+  std::vector<double> p(z.begin(), z.end());
   const double most = *std::max_element(p.begin(), p.end());
   for (double& x : p) x = std::exp(x - most);
   const double sum = std::accumulate(p.begin(), p.end(), 0.0);
@@ -68,16 +68,16 @@ Tensor span_scores(const std::vector<Tensor>& models) {
     check(z.shape().rank() == 2 && z.dim(0) == tokens && z.dim(1) == 2,
           "span_scores: expected [{}, 2], got {}", tokens, z.shape().text());
   Tensor out = Tensor::empty({tokens, 2}, DType::f32);
-  float* to = out.mutable_data<float>();
+  const auto to = out.mutable_values<float>();
   for (int64_t end = 0; end < 2; ++end) {
     std::vector<std::vector<double>> log_p;
     for (const Tensor& scores : models) {
-      const float* z = scores.data<float>() + end;
-      double most = z[0], sum = 0;
-      for (int64_t t = 1; t < tokens; ++t) most = std::max(most, double{z[2 * t]});
-      for (int64_t t = 0; t < tokens; ++t) sum += std::exp(z[2 * t] - most);
+      const auto z = scores.values<float>();
+      double most = z[end], sum = 0;
+      for (int64_t t = 1; t < tokens; ++t) most = std::max(most, double{z[2 * t + end]});
+      for (int64_t t = 0; t < tokens; ++t) sum += std::exp(z[2 * t + end] - most);
       auto& its = log_p.emplace_back();
-      for (int64_t t = 0; t < tokens; ++t) its.push_back(z[2 * t] - most - std::log(sum));
+      for (int64_t t = 0; t < tokens; ++t) its.push_back(z[2 * t + end] - most - std::log(sum));
     }
     for (int64_t t = 0; t < tokens; ++t) {
       double most = log_p[0][t], sum = 0;
@@ -93,7 +93,7 @@ TokenSpan best_span(const Tensor& scores, std::span<const int32_t> types, int64_
   const auto first = std::find(types.begin(), types.end(), 1) - types.begin();
   const int64_t rows = scores.rows(), begin = first < std::ssize(types) ? first : 0,
                 end = first < std::ssize(types) ? std::max<int64_t>(rows - 1, begin + 1) : rows;
-  const float* z = scores.data<float>();
+  const auto z = scores.values<float>();
   TokenSpan best{begin, begin + 1, -std::numeric_limits<double>::infinity()};
   for (int64_t b = begin; b < end; ++b)
     for (int64_t e = b; e < std::min(end, b + longest); ++e)
@@ -123,9 +123,8 @@ Tensor embed_texts(const Transformer& model, const std::vector<EncodedText>& tex
   for_batches(model, texts, tokens,
               [&](const std::vector<int64_t>& which, const ModelInput& input, const Tensor& hidden) {
                 const Tensor rows = unit_rows(convert(model.pooled(hidden, input), DType::f32));
-                for (size_t i = 0; i < which.size(); ++i)
-                  std::copy_n(rows.data<float>() + static_cast<int64_t>(i) * width, width,
-                              out.mutable_data<float>() + which[i] * width);
+                for (int64_t i = 0; i < std::ssize(which); ++i)
+                  out.mutable_row<float>(which[i]).copy(rows.row<float>(i));
               });
   return out;
 }

@@ -20,7 +20,7 @@ std::vector<double> log_probs_of(const Transformer& model, const Tensor& hidden,
   for (int64_t first = 0; first < rows; first += kChunk) {
     const Tensor logits = model.logits(hidden.slice_rows(first, std::min(first + kChunk, rows)));
     for (int64_t r = 0; r < logits.dim(0); ++r) {
-      const auto row = logits.values<float>().subspan(r * logits.width(), logits.width());
+      const auto row = logits.row<float>(r);
       const int32_t target = targets[first + r];
       check(target >= 0 && target < logits.width(), "score: no token {}: the model has {}", target,
             logits.width());

@@ -79,11 +79,10 @@ std::vector<Entry> entries_of(const ModelSpec& spec) {
 // Row i of the result is row order[i] of x, or with `back` the other way round.
 Tensor ordered(const Tensor& x, const std::vector<int64_t>& order, bool back) {
   if (order.empty()) return x;
+  check(std::ssize(order) == x.rows(), "adapter: an order of {} rows for {}", order.size(), x.rows());
   Tensor out = Tensor::empty(x.shape(), x.dtype());
-  const int64_t width = x.width();
   for (int64_t i = 0; i < std::ssize(order); ++i)
-    std::copy_n(x.data<float>() + (back ? i : order[i]) * width, width,
-                out.mutable_data<float>() + (back ? order[i] : i) * width);
+    copy_rows(x, back ? i : order[i], 0, 1, out, back ? order[i] : i);
   return out;
 }
 
@@ -93,8 +92,8 @@ Tensor as_f32(const Tensor& x, const std::string& at, const Shape& shape) {
         "{}: expected floating-point weights, got {}", at, name_of(x.dtype()));
   if (x.dtype() != DType::f16) return convert(x, DType::f32);
   Tensor out = Tensor::empty(shape, DType::f32);
-  for (int64_t i = 0; i < x.count(); ++i)
-    out.mutable_data<float>()[i] = float_from_f16(static_cast<const uint16_t*>(x.raw())[i]);
+  std::ranges::transform(x.values<Float16>(), out.mutable_values<float>().begin(),
+                         [](Float16 h) { return float_from_f16(h.bits); });
   return out;
 }
 
@@ -399,12 +398,14 @@ std::unique_ptr<Transformer> merged(const Transformer& model) {
                  b = convert(parameters.at(Adapters::name_of_b(s))->value.detach(), DType::f32);
     Tensor& w = out->parameters().find(s.parameter)->value;
     const int64_t in = w.width();
-    float* to = w.mutable_data<float>() + s.first_row * in;
-    for (int64_t r = 0; r < s.rows; ++r)
+    for (int64_t r = 0; r < s.rows; ++r) {
+      const auto to = w.mutable_row<float>(s.first_row + r).first(in);
       for (int64_t k = 0; k < s.rank; ++k) {
-        const float factor = s.scale * b.data<float>()[r * s.rank + k];
-        for (int64_t c = 0; c < in; ++c) to[r * in + c] += factor * a.data<float>()[k * in + c];
+        const float factor = s.scale * b.row<float>(r)[k];
+        const auto from = a.row<float>(k).first(in);
+        for (int64_t c = 0; c < in; ++c) to[c] += factor * from[c];
       }
+    }
   }
   return out;
 }

@@ -146,7 +146,7 @@ ClipModel load_clip(const std::string& dir, DType compute) {
   const int64_t projection = c.integer_or("projection_dim", 512, 1, kMost);
   clip.text_projection = take("text_projection.weight", {projection, clip.text->spec().width}, compute);
   clip.visual_projection = take("visual_projection.weight", {projection, clip.vision->spec().width}, compute);
-  clip.log_scale = take("logit_scale", {}, DType::f32).data<float>()[0];
+  clip.log_scale = take("logit_scale", {}, DType::f32).item();
   for (const auto& [name, tensor] : file.tensors)
     check(used.contains(name) || name.ends_with(".position_ids"),
           "{}: tensor '{}' belongs to no parameter of CLIP", weights, name);

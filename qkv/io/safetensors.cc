@@ -87,9 +87,7 @@ Safetensors parse_safetensors(const std::byte* data, size_t size, std::shared_pt
     if (reinterpret_cast<uintptr_t>(bytes) % static_cast<uintptr_t>(size_of(dtype)) == 0) {
       out.tensors.emplace(name, Tensor::borrow(shape, dtype, bytes, owner));
     } else {
-      Tensor copy = Tensor::empty(shape, dtype);
-      std::memcpy(copy.raw(), bytes, copy.bytes());
-      out.tensors.emplace(name, std::move(copy));
+      out.tensors.emplace(name, Tensor::borrow(shape, dtype, bytes, owner).clone());
     }
   }
   std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
@@ -131,8 +129,10 @@ void write_safetensors(const std::string& path, const std::vector<std::pair<std:
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out.write(reinterpret_cast<const char*>(&length), 8);
   out.write(text.data(), static_cast<std::streamsize>(text.size()));
-  for (const auto& [name, tensor] : tensors)
-    out.write(static_cast<const char*>(tensor.raw()), static_cast<std::streamsize>(tensor.bytes()));
+  for (const auto& [name, tensor] : tensors) {
+    const auto bytes = tensor.value_bytes();
+    out.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+  }
   out.flush();
   check(out.good(), "{}: cannot be written: {}", path, std::strerror(errno));
 }

@@ -24,15 +24,16 @@ Tensor sinusoids(const ModelSpec& spec, int64_t rows, int64_t first_column, int6
   const double base = paper ? static_cast<double>(spec.context) : 10000;
   const auto pairs = static_cast<double>(closed ? std::max<int64_t>(1, width / 2 - 1) : width / 2);
   Tensor table = Tensor::zeros({rows, spec.width}, DType::f32);
-  float* to = table.mutable_data<float>() + first_column;
-  for (int64_t t = 0; t < rows; ++t)
+  for (int64_t t = 0; t < rows; ++t) {
+    const auto to = table.mutable_row<float>(t).subspan(first_column, width);
     for (int64_t i = 0; i < width / 2; ++i) {
       const double angle =
           static_cast<double>(t + first_position) / std::pow(base, static_cast<double>(i + first) / pairs);
       const int64_t sine = halves ? i : 2 * i, cosine = halves ? width / 2 + i : 2 * i + 1;
-      to[t * spec.width + sine] = static_cast<float>(std::sin(angle));
-      to[t * spec.width + cosine] = static_cast<float>(std::cos(angle));
+      to[sine] = static_cast<float>(std::sin(angle));
+      to[cosine] = static_cast<float>(std::cos(angle));
     }
+  }
   return table;
 }
 
@@ -40,8 +41,7 @@ Tensor sinusoids(const ModelSpec& spec, int64_t rows, int64_t first_column, int6
 Tensor grid_axis(const Tensor& positions, int64_t columns, size_t axis) {
   const Tensor both = grid_positions(positions, columns);
   std::vector<int32_t> out;
-  for (int64_t r = 0; r < both.dim(0); ++r)
-    out.push_back(both.data<int32_t>()[2 * r + static_cast<int64_t>(axis)]);
+  for (int64_t r = 0; r < both.dim(0); ++r) out.push_back(both.row<int32_t>(r)[static_cast<int64_t>(axis)]);
   return Tensor::of({std::ssize(out)}, out);
 }
 

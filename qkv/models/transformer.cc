@@ -20,16 +20,18 @@ constexpr uint32_t kEmbeddingSite = 1, kSourceEmbeddingSite = 2, kHeadSite = 3, 
 
 std::vector<int32_t> predicted_rows(const Tensor& targets) {
   std::vector<int32_t> rows;
-  for (int64_t i = 0; i < targets.count(); ++i)
-    if (targets.data<int32_t>()[i] != kIgnored) rows.push_back(static_cast<int32_t>(i));
+  const auto wanted = targets.values<int32_t>();
+  for (int64_t i = 0; i < std::ssize(wanted); ++i)
+    if (wanted[i] != kIgnored) rows.push_back(static_cast<int32_t>(i));
   return rows;
 }
 
 // The ids of each sequence from the last to the first.
 Tensor reversed(const Tensor& ids, const std::vector<int32_t>& offsets) {
   Tensor out = ids.clone();
-  int32_t* id = out.mutable_data<int32_t>();
-  for (size_t s = 0; s + 1 < offsets.size(); ++s) std::reverse(id + offsets[s], id + offsets[s + 1]);
+  const auto id = out.mutable_values<int32_t>();
+  for (size_t s = 0; s + 1 < offsets.size(); ++s)
+    std::ranges::reverse(id.subspan(offsets[s], offsets[s + 1] - offsets[s]));
   return out;
 }
 
@@ -273,7 +275,7 @@ CrossEntropyResult Transformer::token_loss(const Tensor& x, const Tensor& target
   if (std::ssize(rows) * 2 > targets.count() || rows.empty())
     return unembed_cross_entropy(projected(x), unembedding(), bias, targets, scale, terms, spec_.logit_cap);
   std::vector<int32_t> kept;
-  for (const int32_t r : rows) kept.push_back(targets.data<int32_t>()[r]);
+  for (const int32_t r : rows) kept.push_back(targets.values<int32_t>()[r]);
   const int64_t n = std::ssize(rows);
   return unembed_cross_entropy(projected(select_rows(x, Tensor::of({n}, rows))), unembedding(), bias,
                                Tensor::of({n}, kept), scale, terms, spec_.logit_cap);

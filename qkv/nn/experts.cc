@@ -34,10 +34,11 @@ Experts::Experts(Parameters& parameters, const std::string& name, int64_t width,
 void Experts::expect_capacity(const Tensor& experts, const Context& context) const {
   const std::vector<int32_t>& offsets = context.layout.offsets;
   const int64_t k = experts.width();
+  const auto chosen = experts.values<int32_t>();
   for (size_t s = 0; s + 1 < offsets.size(); ++s) {
     std::vector<int64_t> taken(spec_.count);
     for (int64_t i = offsets[s] * k; i < offsets[s + 1] * k; ++i)
-      check(++taken[experts.data<int32_t>()[i]] <= spec_.capacity,
+      check(++taken[chosen[i]] <= spec_.capacity,
             "{}: more than {} tokens of a sequence go to one expert: leaving tokens out is not supported",
             name_, spec_.capacity);
   }
@@ -57,7 +58,7 @@ Tensor Experts::shared(const Tensor& x, const Context& context) const {
 // No gradient reaches the bias: where it would stand the loads of the step are counted.
 void Experts::note_loads(const ExpertRows& rows) const {
   Leaf& leaf = *choice_bias_->leaf;
-  float* loads = leaf.grad.mutable_data<float>();
+  const auto loads = leaf.grad.mutable_values<float>();
   for (int64_t e = 0; e < spec_.count; ++e)
     loads[e] = (leaf.fresh ? 0 : loads[e]) + static_cast<float>(rows.offsets[e + 1] - rows.offsets[e]);
   leaf.fresh = false;
@@ -65,9 +66,9 @@ void Experts::note_loads(const ExpertRows& rows) const {
 
 void Experts::finish_step() const {
   if (choice_bias_ == nullptr || choice_bias_->leaf == nullptr || choice_bias_->leaf->fresh) return;
-  const std::span<const float> loads = choice_bias_->leaf->grad.values<float>();
+  const auto loads = choice_bias_->leaf->grad.values<float>();
   const float mean = std::accumulate(loads.begin(), loads.end(), 0.0F) / static_cast<float>(spec_.count);
-  float* bias = choice_bias_->value.mutable_data<float>();
+  const auto bias = choice_bias_->value.mutable_values<float>();
   for (int64_t e = 0; e < spec_.count && !choice_bias_->frozen; ++e)
     bias[e] -= spec_.choice_rate * static_cast<float>((loads[e] > mean) - (loads[e] < mean));
   choice_bias_->leaf->fresh = true;  // layers that share it count together

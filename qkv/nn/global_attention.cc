@@ -16,11 +16,11 @@ Tensor GlobalAttention::replace(const Tensor& heads, const Tensor& x, int64_t fi
                                 uint32_t site, const Context& context) const {
   const std::vector<int32_t>& offsets = context.layout.offsets;
   std::vector<int32_t> rows, of_sequences = {0};
+  const bool told = context.globals.defined();
+  const auto counts = told ? context.globals.values<int32_t>() : Span<const int32_t>();
   for (size_t s = 0; s + 1 < offsets.size(); ++s) {
-    for (int32_t r = offsets[s]; r < offsets[s + 1]; ++r) {
-      const int32_t* counts = context.globals.defined() ? context.globals.data<int32_t>() : nullptr;
-      if (counts ? counts[r + 1] > counts[r] : r - offsets[s] < first) rows.push_back(r);
-    }
+    for (int32_t r = offsets[s]; r < offsets[s + 1]; ++r)
+      if (told ? counts[r + 1] > counts[r] : r - offsets[s] < first) rows.push_back(r);
     of_sequences.push_back(static_cast<int32_t>(rows.size()));
   }
   if (rows.empty()) return heads;

@@ -50,8 +50,9 @@ Tensor Norm::of_batch(const Tensor& x, const Context& context) const {
   // Once a pass, though its blocks may be computed twice: the first time nothing is recorded then.
   if (context.observed && recording() && !mean_->frozen && !variance_->frozen)
     for (const auto& [running, seen] : {std::pair{mean_, &now.mean}, std::pair{variance_, &now.variance}}) {
-      float* to = running->value.mutable_data<float>();
-      for (int64_t c = 0; c < width_; ++c) to[c] += kMomentum * (seen->data<float>()[c] - to[c]);
+      const auto to = running->value.mutable_values<float>().first(width_);
+      const auto from = seen->values<float>().first(width_);
+      for (int64_t c = 0; c < width_; ++c) to[c] += kMomentum * (from[c] - to[c]);
     }
   return batch_norm(x, now, true, gamma_->value, beta_->value, spec_.epsilon);
 }

@@ -20,7 +20,7 @@ uint32_t site_of(std::string_view name) {
 }
 
 void draw_into(const Parameter& p, uint64_t seed, Tensor& out) {
-  float* to = out.mutable_data<float>();
+  const auto to = out.mutable_values<float>();
   const RandomStream stream{seed, 0, site_of(p.name)};
   parallel_for(out.count(), 1 << 12, [&](int64_t i, int64_t end) {
     for (; i < end; ++i) switch (p.initializer.kind) {
@@ -98,8 +98,7 @@ void Parameters::prepare_training(DType compute, uint64_t seed) {
       if (p.kind != kind || p.frozen) continue;
       p.master = a.master.view(at, p.shape);
       if (p.value.defined()) {
-        const Tensor bound = convert(p.value.detach(), DType::f32);
-        std::memcpy(p.master.raw(), bound.raw(), p.master.bytes());
+        p.master.copy(convert(p.value.detach(), DType::f32));
       } else {
         draw_into(p, seed, p.master);
       }
@@ -130,7 +129,7 @@ void Parameters::complete_gradients() {
   for (Parameter& p : parameters_) {
     if (!p.leaf || (!p.leaf->fresh && p.rate != 0))
       continue;  // what does not move has no part in the gradient's norm
-    std::memset(p.leaf->grad.raw(), 0, p.leaf->grad.bytes());
+    p.leaf->grad.set_zero();
     p.leaf->fresh = false;
   }
 }
@@ -138,10 +137,12 @@ void Parameters::complete_gradients() {
 void Parameters::refresh_shadows() {
   for (Arena& a : arenas_) {
     if (!a.shadow.defined()) continue;
-    const float* from = a.master.data<float>();
-    auto* to = a.shadow.mutable_data<BFloat16>();
-    parallel_for(a.master.count(), 1 << 14,
-                 [&](int64_t i, int64_t end) { kernels().bf16.from_f32(end - i, from + i, to + i); });
+    const auto from = a.master.values<float>();
+    const auto to = a.shadow.mutable_values<BFloat16>();
+    parallel_for(a.master.count(), 1 << 14, [&](int64_t i, int64_t end) {
+      const int64_t n = end - i;
+      kernels().bf16.from_f32(n, from.subspan(i, n).data(), to.subspan(i, n).data());
+    });
   }
 }
 

@@ -1,7 +1,6 @@
 #include "qkv/nn/segment_state.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "qkv/ops/parts.h"
@@ -13,10 +12,7 @@ namespace {
 // Rows of x [N, D], without gradients.
 Tensor copied(const Tensor& x, const std::vector<int32_t>& rows) {
   Tensor out = Tensor::empty({std::ssize(rows), x.width()}, x.dtype());
-  const int64_t bytes = x.width() * size_of(x.dtype());
-  for (size_t i = 0; i < rows.size(); ++i)
-    std::memcpy(static_cast<std::byte*>(out.raw()) + static_cast<int64_t>(i) * bytes,
-                static_cast<const std::byte*>(x.raw()) + rows[i] * bytes, static_cast<size_t>(bytes));
+  for (int64_t i = 0; i < std::ssize(rows); ++i) copy_rows(x, rows[i], 0, 1, out, i);
   return out;
 }
 

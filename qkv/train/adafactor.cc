@@ -27,7 +27,8 @@ double sum_in_order(int64_t n, int64_t grain, const F& f) {
 double sum_squares_of(const Tensor& x) {
   constexpr int64_t kBlock = 1 << 16;
   return sum_in_order((x.count() + kBlock - 1) / kBlock, 1, [&](int64_t b) {
-    return kernels().sum_squares(std::min(kBlock, x.count() - b * kBlock), x.data<float>() + b * kBlock);
+    const int64_t count = std::min(kBlock, x.count() - b * kBlock);
+    return kernels().sum_squares(count, x.values<float>().subspan(b * kBlock, count).data());
   });
 }
 
@@ -53,12 +54,15 @@ class Adafactor : public Optimizer {
 
   void update(Parameters& parameters, int64_t step, double learning_rate, double gradient_scale) override {
     const double beta2 = 1 - std::pow(static_cast<double>(step), -kDecayPower);
-    float *r = r_.mutable_data<float>(), *c = c_.mutable_data<float>();
+    const auto r = r_.mutable_values<float>(), c = c_.mutable_values<float>();
+    int64_t row = 0, column = 0;
     for (Parameter& p : parameters.all()) {
+      const int64_t rows = rows_of(p), columns = columns_of(p);
       if (p.rate != 0)
-        move(p, beta2, learning_rate * double{p.rate}, static_cast<float>(gradient_scale), r, c);
-      r += rows_of(p);
-      c += columns_of(p);
+        move(p, beta2, learning_rate * double{p.rate}, static_cast<float>(gradient_scale),
+             r.subspan(row, rows), c.subspan(column, columns));
+      row += rows;
+      column += columns;
     }
     parameters.refresh_shadows();
   }
@@ -68,10 +72,11 @@ class Adafactor : public Optimizer {
  private:
   // X <- X - alpha (U / max(1, RMS(U) / d) + lambda X), U = G / sqrt(V); V = R C / (1^T R) of a matrix, C of
   // a vector.
-  void move(Parameter& p, double beta2, double learning_rate, float scale, float* r, float* c) const {
+  void move(Parameter& p, double beta2, double learning_rate, float scale, Span<float> r,
+            Span<float> c) const {
     const int64_t n = std::max<int64_t>(1, rows_of(p)), m = columns_of(p);
-    const float* g = p.leaf->grad.data<float>();
-    float* x = p.master.mutable_data<float>();
+    const auto gradient = p.leaf->grad.values<float>();
+    const auto weights = p.master.mutable_values<float>();
     const auto square = [scale](float v) { return double{scale * v} * double{scale * v} + kEpsilon1; };
     const auto remember = [beta2](float& mean, double now) {
       mean = static_cast<float>(beta2 * mean + (1 - beta2) * now);
@@ -80,14 +85,16 @@ class Adafactor : public Optimizer {
     if (is_factored(p))
       total = sum_in_order(n, kRowGrain, [&](int64_t i) {
         double sum = 0;
-        for (int64_t j = 0; j < m; ++j) sum += square(g[i * m + j]);
+        for (const float g : gradient.row(i, m)) sum += square(g);
         remember(r[i], sum);
         return double{r[i]};
       });
     parallel_for(m, kColumnGrain, [&](int64_t begin, int64_t end) {
       std::vector<double> sums(end - begin);
-      for (int64_t i = 0; i < n; ++i)
-        for (int64_t j = begin; j < end; ++j) sums[j - begin] += square(g[i * m + j]);
+      for (int64_t i = 0; i < n; ++i) {
+        const auto g = gradient.row(i, m).subspan(begin, end - begin);
+        for (int64_t j = 0; j < end - begin; ++j) sums[j] += square(g[j]);
+      }
       for (int64_t j = begin; j < end; ++j) remember(c[j], sums[j - begin]);
     });
     std::vector<float> column(m);  // 1 / sqrt(C)
@@ -97,9 +104,10 @@ class Adafactor : public Optimizer {
     };
     const double squares = sum_in_order(n, kRowGrain, [&](int64_t i) {
       const float factor = row(i);
+      const auto g = gradient.row(i, m);
       double sum = 0;
       for (int64_t j = 0; j < m; ++j) {
-        const float u = factor * column[j] * g[i * m + j];
+        const float u = factor * column[j] * g[j];
         sum += double{u} * double{u};
       }
       return sum;
@@ -111,8 +119,9 @@ class Adafactor : public Optimizer {
     parallel_for(n, kRowGrain, [&](int64_t i, int64_t end) {
       for (; i < end; ++i) {
         const float factor = rate * row(i);
-        for (int64_t j = 0; j < m; ++j)
-          x[i * m + j] = keep * x[i * m + j] - factor * column[j] * g[i * m + j];
+        const auto g = gradient.row(i, m);
+        const auto x = weights.row(i, m);
+        for (int64_t j = 0; j < m; ++j) x[j] = keep * x[j] - factor * column[j] * g[j];
       }
     });
   }

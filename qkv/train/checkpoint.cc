@@ -118,7 +118,7 @@ void load_training(const std::string& dir, TrainingState& training) {
     check(it != file.tensors.end() && it->second.shape() == tensor.shape() &&
               it->second.dtype() == tensor.dtype(),
           "{}: '{}' does not fit this configuration", path, name);
-    std::memcpy(tensor.raw(), it->second.raw(), tensor.bytes());
+    tensor.copy(it->second);
   }
 }
 

@@ -171,8 +171,7 @@ class ClassScores {
  private:
   // The class with the highest score.
   int64_t add_row(const Tensor& scores, int64_t row, int32_t gold, Evaluation& e) {
-    const std::span<const float> z(scores.data<float>() + row * scores.width(),
-                                   static_cast<size_t>(scores.width()));
+    const auto z = scores.row<float>(row);
     const auto best = std::max_element(z.begin(), z.end());
     double sum = 0;
     for (const float x : z) sum += std::exp(double{x} - *best);

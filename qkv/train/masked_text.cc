@@ -74,8 +74,8 @@ Evaluation evaluate_masked(const Transformer& model, const TokenStream& stream,
     const auto wanted = b.sequence_targets.values<int32_t>();
     for (size_t s = 0; s < wanted.size(); ++s) {
       if (wanted[s] == kIgnored) continue;
-      const float* z = scores.data<float>() + static_cast<int64_t>(s) * scores.width();
-      right += std::max_element(z, z + scores.width()) - z == wanted[s];
+      const auto z = scores.row<float>(static_cast<int64_t>(s));
+      right += std::ranges::max_element(z) - z.begin() == wanted[s];
       ++e.examples;
     }
   }

@@ -34,7 +34,7 @@ std::vector<Run> runs_of(const Parameters& parameters, ParameterKind kind, const
   std::vector<Run> out;
   for (const Parameter& p : parameters.all()) {
     if (p.kind != kind || !p.leaf) continue;
-    const int64_t begin = p.master.data<float>() - master.data<float>();
+    const int64_t begin = p.master.place_in(master);
     if (out.empty() || out.back().rate != p.rate) {
       if (!out.empty()) out.back().end = begin;
       out.push_back({begin, 0, p.rate});
@@ -42,6 +42,12 @@ std::vector<Run> runs_of(const Parameters& parameters, ParameterKind kind, const
   }
   if (!out.empty()) out.back().end = master.count();
   return out;
+}
+
+// The elements of a tensor; of one that is undefined there are none.
+template <typename T>
+Span<T> values_if_any(Tensor& x) {
+  return x ? x.mutable_values<T>() : Span<T>();
 }
 
 // A rule that moves every weight on its own: one pass over each arena.
@@ -72,19 +78,18 @@ class ElementwiseRule : public Optimizer {
       const auto decay = kKinds[k] == ParameterKind::matrix ? static_cast<float>(config_.weight_decay) : 0;
       u.decay = decoupled ? decay : 0;
       u.l2 = decoupled ? 0 : decay;
-      float* w = a.master.mutable_data<float>();
-      float* m = m_[k] ? m_[k].mutable_data<float>() : nullptr;
-      float* v = v_[k] ? v_[k].mutable_data<float>() : nullptr;
-      const float* g = a.gradient.data<float>();
-      BFloat16* shadow = a.shadow ? a.shadow.mutable_data<BFloat16>() : nullptr;
+      const auto w = a.master.mutable_values<float>(), m = values_if_any<float>(m_[k]),
+                 v = values_if_any<float>(v_[k]);
+      const auto g = a.gradient.values<float>();
+      const auto shadow = values_if_any<BFloat16>(a.shadow);
       for (const Run& run : runs_of(parameters, kKinds[k], a.master)) {
         if (run.rate == 0) continue;
         u.lr = static_cast<float>(learning_rate) * run.rate;
         parallel_for(run.end - run.begin, kGrain, [&](int64_t i, int64_t end) {
           const int64_t n = end - i;
           i += run.begin;
-          kernels().update(u, n, w + i, g + i, m ? m + i : nullptr, v ? v + i : nullptr,
-                           shadow ? shadow + i : nullptr);
+          const auto part = [&](const auto& all) { return all.empty() ? nullptr : all.subspan(i, n).data(); };
+          kernels().update(u, n, part(w), part(g), part(m), part(v), part(shadow));
         });
       }
     }
@@ -135,9 +140,10 @@ double gradient_norm(Parameters& parameters) {
     const int64_t blocks = (g.count() + kBlock - 1) / kBlock;
     std::vector<double> sums(blocks);
     parallel_for(blocks, 1, [&](int64_t b, int64_t end) {
-      for (; b < end; ++b)
-        sums[b] =
-            kernels().sum_squares(std::min(kBlock, g.count() - b * kBlock), g.data<float>() + b * kBlock);
+      for (; b < end; ++b) {
+        const int64_t n = std::min(kBlock, g.count() - b * kBlock);
+        sums[b] = kernels().sum_squares(n, g.values<float>().subspan(b * kBlock, n).data());
+      }
     });
     for (const double s : sums) total += s;
   }

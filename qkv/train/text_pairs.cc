@@ -99,15 +99,16 @@ Evaluation evaluate_pairs(const Transformer& model, const EncodedPairs& pairs) {
 Retrieval retrieve(const Transformer& model, const EncodedPairs& pairs, int64_t tokens) {
   const Tensor first = embed_texts(model, pairs.first, tokens),
                second = embed_texts(model, pairs.second, tokens);
-  const int64_t n = pairs.size(), width = first.width();
-  const auto row = [&](const Tensor& x, int64_t i) { return x.data<float>() + i * width; };
+  const int64_t n = pairs.size();
+  const auto cosine = [&](int64_t i, int64_t j) {
+    const auto x = first.row<float>(i), y = second.row<float>(j).first(std::ssize(x));
+    return std::inner_product(x.begin(), x.end(), y.begin(), 0.0F);
+  };
   std::vector<int64_t> ranks(n, 1);  // what is as near as its own stands before it
   parallel_for(n, 1, [&](int64_t i, int64_t end) {
     for (; i < end; ++i) {
-      const float* x = row(first, i);
-      const float own = std::inner_product(x, x + width, row(second, i), 0.0F);
-      for (int64_t j = 0; j < n; ++j)
-        ranks[i] += j != i && std::inner_product(x, x + width, row(second, j), 0.0F) >= own;
+      const float own = cosine(i, i);
+      for (int64_t j = 0; j < n; ++j) ranks[i] += j != i && cosine(i, j) >= own;
     }
   });
   Retrieval out;

@@ -15,9 +15,13 @@ constexpr const char* kAverageNames[] = {"average.matrix", "average.vector"};
 constexpr int64_t kGrain = 1 << 15;
 constexpr uint32_t kGradientNoiseSite = 0x676e6f69, kWeightNoiseSite = 0x776e6f69;  // "gnoi", "wnoi"
 
+double sum_of_squares(Span<const float> x) {
+  return kernels().sum_squares(std::ssize(x), x.data());
+}
+
 // x += std n, n standard normal.
 void add_noise(Tensor& x, double std, const RandomStream& stream) {
-  float* to = x.mutable_data<float>();
+  const auto to = x.mutable_values<float>();
   parallel_for(x.count(), 1 << 12, [&](int64_t i, int64_t end) {
     for (; i < end; ++i) to[i] += static_cast<float>(std * stream.normal(static_cast<uint64_t>(i)));
   });
@@ -35,7 +39,7 @@ class NoisyWeights {
   }
   ~NoisyWeights() {
     if (!clean_) return;
-    std::memcpy(parameters_.arena(ParameterKind::matrix).master.raw(), clean_.raw(), clean_.bytes());
+    parameters_.arena(ParameterKind::matrix).master.copy(clean_);
     parameters_.refresh_shadows();
   }
   NoisyWeights(const NoisyWeights&) = delete;
@@ -148,16 +152,16 @@ void TrainingState::accumulate(const std::vector<Batch>& micro_batches, int64_t 
 void TrainingState::accumulate_adversarial(const std::vector<Batch>& micro_batches, int64_t step) {
   Parameters& parameters = model_->parameters();
   Parameter& embedding = *parameters.find("embedding.token");
-  const double norm =
-      std::sqrt(kernels().sum_squares(embedding.leaf->grad.count(), embedding.leaf->grad.data<float>()));
+  const double norm = std::sqrt(sum_of_squares(embedding.leaf->grad.values<float>()));
   if (!(norm > 0)) return;
   const Tensor before = embedding.master.clone();
-  kernels().axpy(embedding.master.count(), static_cast<float>(config_.adversarial / norm),
-                 embedding.leaf->grad.data<float>(), embedding.master.mutable_data<float>());
+  const auto to = embedding.master.mutable_values<float>();
+  const auto grad = embedding.leaf->grad.values<float>().first(std::ssize(to));
+  kernels().axpy(std::ssize(to), static_cast<float>(config_.adversarial / norm), grad.data(), to.data());
   parameters.refresh_shadows();
   StepResult ignored;
   accumulate(micro_batches, step, ignored, false);
-  std::memcpy(embedding.master.raw(), before.raw(), before.bytes());
+  embedding.master.copy(before);
   parameters.refresh_shadows();
 }
 
@@ -176,7 +180,7 @@ StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t 
   result.gradient_norm = gradient_norm(parameters);
   if (!std::isfinite(result.gradient_norm)) {
     for (const Parameter& p : parameters.all())
-      for (const float g : p.leaf ? p.leaf->grad.values<float>() : std::span<const float>())
+      for (const float g : p.leaf ? p.leaf->grad.values<float>() : Span<const float>())
         check(std::isfinite(g), "step {}: the gradient of {} is not finite: lower the learning rate", step,
               p.name);
     fail("step {}: the gradient's norm overflows: lower the learning rate", step);
@@ -200,14 +204,15 @@ void TrainingState::update_average(int64_t step) {
   const double t = static_cast<double>(step), d = std::min(config_.ema, (1 + t) / (10 + t));
   const auto keep = static_cast<float>(d), take = static_cast<float>(1 - d);
   for (int k = 0; k < 2; ++k) {
-    const float* w = model_->parameters().arena(kKinds[k]).master.data<float>();
-    float* a = average_[k].mutable_data<float>();
+    const auto w = model_->parameters().arena(kKinds[k]).master.values<float>();
+    const auto a = average_[k].mutable_values<float>();
     parallel_for(average_[k].count(), kGrain, [&](int64_t begin, int64_t end) {
       constexpr int64_t kInCache = 4096;
       for (int64_t i = begin; i < end; i += kInCache) {
         const int64_t n = std::min(kInCache, end - i);
-        kernels().scale(n, keep, a + i);
-        kernels().axpy(n, take, w + i, a + i);
+        float* mean = a.subspan(i, n).data();
+        kernels().scale(n, keep, mean);
+        kernels().axpy(n, take, w.subspan(i, n).data(), mean);
       }
     });
   }
@@ -216,8 +221,8 @@ void TrainingState::update_average(int64_t step) {
 void TrainingState::exchange_average() {
   if (config_.ema == 0) return;
   for (int k = 0; k < 2; ++k) {
-    float* w = model_->parameters().arena(kKinds[k]).master.mutable_data<float>();
-    std::swap_ranges(w, w + average_[k].count(), average_[k].mutable_data<float>());
+    const auto w = model_->parameters().arena(kKinds[k]).master.mutable_values<float>();
+    std::ranges::swap_ranges(w, average_[k].mutable_values<float>());
   }
   model_->parameters().refresh_shadows();
 }
@@ -267,7 +272,7 @@ void TrainingState::load_memory(const std::map<std::string, Tensor>& saved) {
 
 void TrainingState::expect_finite(int64_t step) {
   for (const Parameter& p : model_->parameters().all())
-    check(std::isfinite(kernels().sum_squares(p.master.count(), p.master.data<float>())),
+    check(std::isfinite(sum_of_squares(p.master.values<float>())),
           "step {}: {} is not finite any more: lower the learning rate", step, p.name);
 }
 
