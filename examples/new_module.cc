@@ -12,8 +12,9 @@
 // x * y, element by element, in f32.
 qkv::Tensor product(const qkv::Tensor& x, const qkv::Tensor& y) {
   qkv::Tensor out = qkv::Tensor::empty(x.shape(), qkv::DType::f32);
-  for (int64_t i = 0; i < x.count(); ++i)
-    out.mutable_data<float>()[i] = x.data<float>()[i] * y.data<float>()[i];
+  const auto a = x.values<float>(), b = y.values<float>();  // whose indices are checked
+  const auto to = out.mutable_values<float>();
+  for (int64_t i = 0; i < x.count(); ++i) to[i] = a[i] * b[i];
   return out;
 }
 
@@ -81,14 +82,14 @@ int main() {
   for (qkv::Parameter& p : parameters.all())
     for (int64_t i = 0; i < p.shape.count(); ++i) {
       constexpr float h = 0x1p-8F;  // f32 rounds by 2^-24 of a sum near 1: the difference is good to 1e-4
-      float& weight = p.master.mutable_data<float>()[i];
+      float& weight = p.master.mutable_values<float>()[i];
       const float centre = weight;
       weight = centre + h;
       const double above = sum_of_outputs();
       weight = centre - h;
       const double difference = (above - sum_of_outputs()) / (2 * h);
       weight = centre;
-      worst = std::max(worst, std::abs(difference - p.leaf->grad.data<float>()[i]));
+      worst = std::max(worst, std::abs(difference - p.leaf->grad.values<float>()[i]));
     }
   std::printf("%ld parameters: gradients and finite differences differ by at most %.1e\n", parameters.count(),
               worst);
