@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# A GPT's training step: qkv beside PyTorch, and beside llm.c where LLM_C names its checkout (f32 without dropout
-# only), in turn, in one run: taking turns is what makes the ratios fair on a noisy machine.
+# A GPT's training step: qkv beside PyTorch, in turn, in one run: taking turns makes the ratios fair on a noisy machine.
 # Needs python3-torch and libopenblas0-openmp (Debian).
-#   [DTYPES="f32 bf16"] [LLM_C=DIR] bench/gpt_against_peers.sh [ROUNDS] [CASE]...
+#   [DTYPES="f32 bf16"] bench/gpt_against_peers.sh [ROUNDS] [CASE]...
 #   cases: gpt2 nanogpt six six_dropout 2048 8192
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,10 +21,6 @@ declare -A cases=(
 [ $# -gt 0 ] || set -- gpt2 nanogpt six six_dropout 2048 8192
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-if [ -n "${LLM_C:-}" ]; then
-  gcc -Ofast -fno-finite-math-only -march=native -fopenmp -DOMP -I "$LLM_C" bench/peers/llmc_gpt_step.c -lm \
-    -o "$scratch/llmc_gpt_step"
-fi
 field() { awk -v name="$1" '$1 == name { print $2 }'; }
 median() { sort -n | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }'; }
 # report PEER OURS FILE: the peer's times, its memory, its time by ours
@@ -40,17 +35,13 @@ for name in "$@"; do
   shape="--layers $layers --width $width --heads $heads --vocab $vocab --batch $batch --length $length --steps $steps"
   shape+=" --dropout $dropout"
   for dtype in ${DTYPES:-f32 bf16}; do
-    rm -f "$scratch"/{qkv,torch,llmc}
+    rm -f "$scratch"/{qkv,torch}
     for _ in $(seq "$rounds"); do
       # shellcheck disable=SC2086  # words are meant
       build/bench/gpt_step --dtype "$dtype" $shape >>"$scratch/qkv"
       # shellcheck disable=SC2086
       LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/openblas-openmp \
         /usr/bin/python3 bench/peers/torch_gpt_step.py --dtype "$dtype" $shape >>"$scratch/torch"
-      if [ -n "${LLM_C:-}" ] && [ "$dtype" = f32 ] && [ "$dropout" = 0 ]; then
-        "$scratch/llmc_gpt_step" "$layers" "$width" "$heads" "$vocab" "$batch" "$length" "$steps" \
-          >>"$scratch/llmc"
-      fi
     done
     times=$(field step <"$scratch/qkv")
     ours=$(median <<<"$times")
@@ -58,7 +49,6 @@ for name in "$@"; do
       "$(paste -sd ' ' <<<"$times")" "$(field products_alone <"$scratch/qkv" | median)" \
       "$(field peak_memory_mb <"$scratch/qkv" | tail -1)"
     report torch "$ours" "$scratch/torch"
-    [ ! -e "$scratch/llmc" ] || report llm.c "$ours" "$scratch/llmc"
     echo
   done
 done
