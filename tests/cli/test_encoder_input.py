@@ -3,6 +3,7 @@
 
 usage: test_encoder_input.py QKV [unittest arguments]
 """
+# Covers: qkv/cli/encoder_command.cc
 import json
 
 from qkv_cli import command, EncoderTest, main

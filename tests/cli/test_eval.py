@@ -3,6 +3,7 @@
 
 usage: test_eval.py QKV [unittest arguments]
 """
+# Covers: qkv/cli/eval_encoder.cc
 import json
 import math
 import os

@@ -3,6 +3,7 @@
 
 usage: test_train.py QKV [unittest arguments]
 """
+# Covers: qkv/base/progress.cc
 import fcntl
 import json
 import os

@@ -3,6 +3,7 @@
 
 usage: test_usage.py QKV [unittest arguments]
 """
+# Covers: qkv/cli/console.cc, qkv/cli/main.cc, qkv/cli/options.cc
 from qkv_cli import CliTest, command, configuration, main, read
 
 

@@ -1,4 +1,6 @@
 // Encoders from files to what they say: runs that must learn small tasks, and can be resumed bit for bit.
+// Covers: qkv/train/masked_text.cc, qkv/train/task_embedding.cc, qkv/train/task_labelled.cc
+// Covers: qkv/train/task_masked.cc, qkv/train/text_pairs.cc
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

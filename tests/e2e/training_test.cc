@@ -1,5 +1,7 @@
 // Promises that span the engine: what a sequence gives does not depend on its neighbours, micro-batches add
 // up to the big batch, equal seeds give equal bits, resuming is the same as never having stopped.
+// Covers: qkv/base/hash.cc, qkv/base/machine.cc, qkv/train/checkpoint.cc, qkv/train/corpus.cc
+// Covers: qkv/train/corpus_cache.cc, qkv/train/plan.cc, qkv/train/task.cc, qkv/train/task_language.cc
 
 #include <gtest/gtest.h>
 #include <unistd.h>

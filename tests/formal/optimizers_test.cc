@@ -1,4 +1,5 @@
 // Every optimizer of the engine against its printed formula, over steps with changing gradients and rates.
+// Covers: qkv/train/adafactor.cc
 #include "formal/optimizers.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // The whole decoder's gradient of the loss, and recompute().
+// Covers: qkv/autograd/graph.cc, qkv/models/stack.cc, qkv/nn/layers.cc
 #include "qkv/models/transformer.h"
 #include "qkv/ops/linear.h"
 #include "qkv/ops/norm.h"

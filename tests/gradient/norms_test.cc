@@ -1,4 +1,5 @@
 // Norms beside residual_norm(): the squash function, the norm of columns, one factor for all columns.
+// Covers: qkv/ops/batch_norm.cc, qkv/ops/squash.cc
 #include <cmath>
 
 #include "qkv/ops/batch_norm.h"

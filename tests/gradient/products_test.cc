@@ -1,4 +1,5 @@
 // Gradients of the ops with weights: linear, of low rank, embedding, unembedding with the loss.
+// Covers: qkv/ops/cross_entropy.cc, qkv/ops/embedding.cc, qkv/ops/linear.cc, qkv/ops/low_rank.cc
 #include "qkv/ops/cross_entropy.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/embedding.h"

@@ -1,4 +1,5 @@
 // Gradients of recurrences, of the attentions of recurrent decoders, and of tensors cut apart and joined.
+// Covers: qkv/ops/parts.cc, qkv/ops/source_attention.cc
 #include "qkv/ops/recurrence.h"
 
 #include "qkv/ops/parts.h"

@@ -1,4 +1,5 @@
 // Rotary positions, ALiBi and the norms of queries and keys: what they are, and their gradients.
+// Covers: qkv/ops/grid.cc, qkv/ops/group_norm.cc
 #include "qkv/ops/rotary.h"
 
 #include <cmath>

@@ -1,4 +1,5 @@
 // Low-rank changes beside weights that stay: what they compute, learn, and are saved as.
+// Covers: qkv/io/adapter_dir.cc
 #include <gtest/gtest.h>
 
 #include <algorithm>

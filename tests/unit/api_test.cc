@@ -1,4 +1,5 @@
 // What a program that embeds a model calls: from C++ and from C.
+// Covers: qkv/api/generation_config.cc, qkv/api/qkv.cc, qkv/api/text_model.cc, qkv/base/version.cc
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// Covers: qkv/io/companions.cc
 #include "qkv/train/average.h"
 
 #include "qkv/base/file.h"

@@ -1,4 +1,5 @@
 // Random numbers, parallel loops and files.
+// Covers: qkv/base/base64.cc, qkv/base/error.cc, qkv/base/file.cc, qkv/base/parallel.cc
 #include <gtest/gtest.h>
 #include <unistd.h>
 

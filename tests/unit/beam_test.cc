@@ -1,4 +1,5 @@
 // Beam search against every output there is.
+// Covers: qkv/infer/ensemble.cc
 #include "qkv/infer/beam.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // Decoding with remembered keys and values against computing everything anew.
+// Covers: qkv/infer/decode_state.cc
 #include "qkv/infer/generate.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // The plain loops, which every other kernel is tested against, against formulas in f64 and finite
 // differences.
+// Covers: qkv/kernels/generic/generic.cc
 #include <bit>
 #include <functional>
 

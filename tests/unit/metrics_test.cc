@@ -1,4 +1,5 @@
 // What a run records: metrics.jsonl and TensorBoard's event files, these read by tests/event_files.py.
+// Covers: qkv/train/event_file.cc
 #include "qkv/base/json_value.h"
 #include "qkv/train/metrics.h"
 

@@ -1,3 +1,4 @@
+// Covers: qkv/base/json.cc, qkv/io/binding.cc, qkv/io/family_native.cc, qkv/io/weights.cc
 #include "qkv/base/json_value.h"
 #include "qkv/io/model_dir.h"
 

@@ -1,4 +1,5 @@
 // Update rules against their formulas in double.
+// Covers: qkv/train/schedule.cc
 #include "qkv/train/optimizer.h"
 
 #include <cmath>

@@ -1,4 +1,5 @@
 // Batches of pairs.
+// Covers: qkv/infer/translate.cc
 #include "qkv/data/pairs.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// Covers: qkv/nn/parameter.cc
 #include <cmath>
 
 #include "qkv/nn/parameter.h"

@@ -1,4 +1,5 @@
 // Patterns: what they say of tiles against what they say of pairs, their text, and what models make of them.
+// Covers: qkv/models/pattern_text.cc
 #include <gtest/gtest.h>
 
 #include <random>

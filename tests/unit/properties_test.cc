@@ -1,4 +1,5 @@
 // Identities that the literature states of the pieces, each over random inputs.
+// Covers: qkv/models/embedding.cc
 #include <gtest/gtest.h>
 
 #include <cmath>

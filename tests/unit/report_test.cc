@@ -1,4 +1,6 @@
 // Charts, and the page about a run.
+// Covers: qkv/train/chart.cc, qkv/train/heat_map.cc, qkv/train/html.cc, qkv/train/report_charts.cc
+// Covers: qkv/train/run_log.cc
 #include "qkv/train/report.h"
 
 #include <gtest/gtest.h>

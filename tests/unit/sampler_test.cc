@@ -1,3 +1,4 @@
+// Covers: qkv/infer/log_prob.cc
 #include "qkv/infer/sampler.h"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // SentencePiece's models and the classes of transformers around them, by hand-made files.
+// Covers: qkv/text/sentencepiece_classes.cc, qkv/text/sentencepiece_decoder.cc
+// Covers: qkv/text/sentencepiece_file.cc
 #include "qkv/base/json_value.h"
 #include "qkv/text/sentencepiece.h"
 

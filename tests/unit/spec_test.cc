@@ -1,4 +1,5 @@
 // Specs of encoders with heads that make sense, and those that do not.
+// Covers: qkv/nn/context.cc
 #include "qkv/models/spec.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // Shapes, tensors as views of storage, and the pool that storage comes from.
+// Covers: qkv/tensor/storage.cc
 #include "qkv/tensor/tensor.h"
 
 #include <gtest/gtest.h>

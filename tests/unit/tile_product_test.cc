@@ -1,5 +1,6 @@
 // Products of tiles against f64: the whole of the code with emulated tiles, wherever there is AVX-512, and
 // with the processor's where it has them.
+// Covers: qkv/kernels/tile/available.cc, qkv/kernels/tile/block.cc, qkv/kernels/tile/share.cc
 #include "qkv/kernels/tile_product.h"
 
 #include <bit>

@@ -1,3 +1,4 @@
+// Covers: qkv/base/suggest.cc, qkv/train/config.cc, qkv/train/config_rules.cc, qkv/train/presets.cc
 #include <filesystem>
 #include <map>
 

@@ -1,3 +1,4 @@
+// Covers: qkv/text/bpe_trainer.cc, qkv/text/sentencepiece_training.cc
 #include "qkv/base/json_value.h"
 #include "qkv/text/trainer.h"
 

@@ -1,3 +1,4 @@
+// Covers: qkv/text/aligned_text.cc, qkv/text/byte_alphabet.cc, qkv/text/normalizer.cc
 #include "qkv/base/json_value.h"
 #include "qkv/text/unicode.h"
 

@@ -1,4 +1,5 @@
 // The stages of tokenizer.json that stand for SentencePiece's models there.
+// Covers: qkv/text/charsmap.cc
 #include "qkv/base/json_value.h"
 #include "qkv/text/unigram.h"
 

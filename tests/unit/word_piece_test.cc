@@ -1,4 +1,5 @@
 // BERT's pipeline: its normaliser, pre-tokeniser, model, template and decoder, and its form of files.
+// Covers: qkv/text/trie.cc
 #include "qkv/base/json_value.h"
 #include "qkv/text/word_piece.h"
 

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""qkv plan: what it says of a run's memory, arithmetic and time.
+
+usage: test_plan.py QKV [unittest arguments]
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+QKV = ""
+SETTINGS = {"model.layers": 2, "model.width": 32, "model.heads": 2, "model.context": 16, "train.batch": 4,
+            "train.steps": 50, "train.accumulate": 3, "train.memory_gb": 0.5, "train.precision": "f32"}
+
+
+class Plan(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory(prefix="qkv_plan_")
+        self.addCleanup(self.scratch.cleanup)
+        with open(os.path.join(self.scratch.name, "text.txt"), "w", encoding="utf-8") as file:
+            file.write("the quick brown fox jumps over the lazy dog\n" * 100)
+        with open(os.path.join(self.scratch.name, "config.toml"), "w", encoding="utf-8") as file:
+            file.write('data.train = "text.txt"\ndata.cache = false\ntokenizer.type = "char"\ntrain.out = "run"\n')
+
+    def run_plan(self, *options, **settings):
+        values = {**SETTINGS, **{key.replace("__", "."): value for key, value in settings.items()}}
+        words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+        return subprocess.run([QKV, "plan", "config.toml", *words, *options, "--threads", "1"], cwd=self.scratch.name,
+                              capture_output=True, text=True, timeout=120,
+                              env={**os.environ, "LC_ALL": "C"})
+
+    def plan(self, *options, **settings):
+        done = self.run_plan("--json", *options, **settings)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_numbers_follow_from_the_configuration(self):
+        plan = self.plan("--no-timing")
+        self.assertEqual(plan["batch"], 4)
+        self.assertEqual(plan["tokens_per_step"], 4 * 3 * 16)
+        self.assertEqual(plan["memory_total"], sum(plan["memory"].values()))
+        self.assertEqual(plan["memory_limit"], 5 * 10**8)
+        self.assertNotIn("seconds", plan)
+        twice = self.plan("--no-timing", train__batch=8)
+        self.assertEqual(twice["flops_per_step"], 2 * plan["flops_per_step"])
+        self.assertEqual(twice["parameters"], plan["parameters"])
+        self.assertGreater(twice["memory_total"], plan["memory_total"])
+
+    def test_the_largest_batch_is_the_last_that_fits(self):
+        most = self.plan("--no-timing")["largest_batch"]
+        fits, does_not = self.plan("--no-timing", train__batch=most), self.plan("--no-timing", train__batch=most + 1)
+        self.assertLessEqual(fits["memory_total"], fits["memory_limit"])
+        self.assertGreater(does_not["memory_total"], does_not["memory_limit"])
+        self.assertEqual(self.plan("--no-timing", train__batch="fit")["batch"], most)
+        self.assertIn("does not fit", self.run_plan("--no-timing", train__batch=most + 1).stdout)
+
+    def test_time_is_of_all_steps(self):
+        plan = self.plan()
+        self.assertGreater(plan["seconds_per_step"], 0)
+        self.assertAlmostEqual(plan["seconds"], 50 * plan["seconds_per_step"])
+
+    def test_text_has_the_same_numbers(self):
+        plan, text = self.plan("--no-timing"), self.run_plan("--no-timing").stdout
+        self.assertRegex(text, rf"parameters +{plan['parameters']}\n")
+        self.assertRegex(text, rf"largest batch +{plan['largest_batch']}\n")
+
+    def test_a_run_that_cannot_be_is_refused(self):
+        done = self.run_plan(data__train="none.txt")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("none.txt", done.stderr)
+
+
+if __name__ == "__main__":
+    QKV = os.path.abspath(sys.argv[1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
