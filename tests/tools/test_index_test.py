@@ -24,8 +24,8 @@ class TestIndex(unittest.TestCase):
             return test_index.index(root)
 
     def test_names(self):
-        found, problems = self.index(**{"qkv/ops/norm.cc": "", "tests/unit/norm_test.cc": "", "qkv/cli/plan_command.cc": "",
-                                        "tests/cli/test_plan.py": ""})
+        found, problems = self.index(**{"qkv/ops/norm.cc": "", "tests/unit/norm_test.cc": "",
+                                        "qkv/cli/plan_command.cc": "", "tests/cli/test_plan.py": ""})
         self.assertEqual(problems, [])
         self.assertEqual(found, {"qkv/ops/norm.cc": ["tests/unit/norm_test.cc"],
                                  "qkv/cli/plan_command.cc": ["tests/cli/test_plan.py"]})
