@@ -12,6 +12,7 @@
 #include "qkv/nn/segment_state.h"
 #include "qkv/train/training_state.h"
 #include "tests/formal/engine_case.h"
+#include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
 namespace qkv {
@@ -386,15 +387,22 @@ TEST_P(VariationsAgainstFormal, LossAndEveryGradient) {
   }
 }
 
+// Why a decoder of varied_case() cannot remember segments, in the words of check_spec(); empty where it can.
+std::string why_no_memory(const ModelSpec& s) {
+  if (s.positions == Positions::learned) return "positions learned";
+  if (s.attention.latent > 0) return "kv_latent";
+  return s.grid > 0 ? "grid" : "";
+}
+
 // A text in segments, each with what the one before has left: probabilities, and the gradient, which does not
 // reach into the segment before.
 TEST_P(VariationsAgainstFormal, SegmentsWithMemory) {
   c_.spec.memory = between(u_, 1, 10);
-  try {
-    check_spec(c_.spec);
-  } catch (const Error& e) {
-    GTEST_SKIP() << e.what();
+  if (const std::string why = why_no_memory(c_.spec); !why.empty()) {
+    testing::expect_error([this] { check_spec(c_.spec); }, {"memory", why});
+    GTEST_SKIP() << "no memory: " << why;
   }
+  check_spec(c_.spec);
   const auto length = static_cast<int>(c_.spec.context);
   const std::vector<Tokens> segments = {random_tokens(c_.spec, u_, length),
                                         random_tokens(c_.spec, u_, length),
@@ -489,8 +497,19 @@ TEST_P(VariationsAgainstFormal, ComesBackFromDisk) {
         << p.name << ", seed " << GetParam() << ", " << family_for(c_.spec).model_type;
 }
 
-INSTANTIATE_TEST_SUITE_P(Random, VariationsAgainstFormal,
-                         ::testing::Range(0u, std::max(60u, seeds() == 24 ? 60u : seeds())));
+unsigned variations() {
+  return std::max(60U, seeds() == 24 ? 60U : seeds());
+}
+
+INSTANTIATE_TEST_SUITE_P(Random, VariationsAgainstFormal, ::testing::Range(0U, variations()));
+
+// How many of the seeds SegmentsWithMemory skips.
+TEST(Variations, MostCanRememberSegments) {
+  unsigned skipped = 0;
+  for (unsigned seed = 0; seed < variations(); ++seed)
+    skipped += !why_no_memory(varied_case(seed).spec).empty();
+  EXPECT_LE(skipped, variations() * 2 / 5) << skipped << " of " << variations() << " seeds are skipped";
+}
 
 }  // namespace
 }  // namespace qkv
