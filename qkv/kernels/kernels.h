@@ -1,6 +1,7 @@
 // The arithmetic: raw extents in, numbers out. One table of functions, filled once from CPUID, is the only
 // dispatch; generic/ holds the plain loops that every other implementation is tested against, cpu/ the SIMD
-// ones. All functions here run on the calling thread; ops/ divides the rows among threads.
+// ones. The table's functions run on the calling thread and ops/ divides the rows among threads;
+// matrix_product() (gemm.h) uses all threads itself.
 //
 // T is float or BFloat16. Arithmetic, statistics and sums are in f32 for both.
 #pragma once
@@ -184,7 +185,6 @@ struct Update {
   float bias1 = 1, bias2 = 1;  // 1 - beta1^t, 1 - beta2^t
 };
 
-// The functions for activations of one element type.
 // A few rows times a matrix stored as [n, k], as decoding has them: c[r, j] = sum_l a[r, l] b[j, l] for
 // j in [begin, end). Each row of b is read once: as fast as memory gives them.
 inline constexpr int64_t kThinRows = 8;

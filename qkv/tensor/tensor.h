@@ -19,7 +19,7 @@
 
 namespace qkv {
 
-// Up to four extents.
+// At most kMaxRank extents.
 class Shape {
  public:
   static constexpr int kMaxRank = 5;
