@@ -190,6 +190,25 @@ class Document:
             self.anchors.add(f"{slug}-{again}" if again else slug)
 
 
+def links_of(line):
+    """Targets of a line outside code."""
+    bare = CODE.sub(lambda m: "x" * len(m[0]), line)
+    return LINK.findall(bare) + re.findall(r"^\[[^\]]+\]:\s*(\S+)", bare)
+
+
+def link_problem(document, target, document_at):
+    """Why a link leads nowhere, or None; `document_at`: from a path to its Document."""
+    if re.match(r"[a-z]+:", target):
+        return None
+    path, _, anchor = target.partition("#")
+    to = (document.path.parent / path).resolve() if path else document.path
+    if not to.exists():
+        return f"the link leads nowhere: {target}"
+    if anchor and to.suffix == ".md" and anchor not in document_at(to).anchors:
+        return f"{path or 'this page'} has no heading #{anchor}"
+    return None
+
+
 def documents_below(root):
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(f for f in folders if f not in SKIPPED)
@@ -278,8 +297,7 @@ class Check:
     def check(self, path):
         document = self.document(path)
         for number, line in document.prose:
-            bare = CODE.sub(lambda m: "x" * len(m[0]), line)
-            for target in LINK.findall(bare) + re.findall(r"^\[[^\]]+\]:\s*(\S+)", bare):
+            for target in links_of(line):
                 self.link(document, number, target)
             for _, code in CODE.findall(line):
                 self.span(document, number, code.strip().replace("\\|", "|"))
@@ -289,15 +307,9 @@ class Check:
             self.block(document, block)
 
     def link(self, document, number, target):
-        if re.match(r"[a-z]+:", target):
-            return
-        self.seen += 1
-        path, _, anchor = target.partition("#")
-        to = (document.path.parent / path).resolve() if path else document.path
-        if not to.exists():
-            self.refuse(document, number, f"the link leads nowhere: {target}")
-        elif anchor and to.suffix == ".md" and anchor not in self.document(to).anchors:
-            self.refuse(document, number, f"{path or 'this page'} has no heading #{anchor}")
+        self.seen += not re.match(r"[a-z]+:", target)
+        if why := link_problem(document, target, self.document):
+            self.refuse(document, number, why)
 
     def span(self, document, number, code):
         """Code in running text: a command, a key, a path."""

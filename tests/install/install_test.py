@@ -7,11 +7,18 @@ BUILD is a build folder in which the library and the tool are made. The folder i
 file in it may know where it was put first.
 """
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCES / "tools"))
+sys.dont_write_bytecode = True
+import docs_check  # noqa: E402
 
 CMAKE = BUILD = COMPILER = VERSION = ""
 
@@ -58,6 +65,42 @@ class Installed(unittest.TestCase):
             text = path.read_text()
             self.assertNotIn(sources, text, path)
             self.assertNotIn(str(self.root), text, path)
+
+    def test_links_of_installed_pages(self):
+        pages = sorted(self.examples.parent.glob("**/*.md"))
+        self.assertIn(self.examples.parent / "README.md", pages)
+        self.assertGreater(len(pages), 10)
+        problems = []
+        for page in pages:
+            document = docs_check.Document(page)
+            for number, line in document.prose:
+                for target in docs_check.links_of(line):
+                    if why := docs_check.link_problem(document, target, docs_check.Document):
+                        problems.append(f"{page.relative_to(self.prefix)}:{number}: {why}")
+        self.assertEqual(problems, [])
+
+    def test_page_names_the_packages_that_find_package_needs(self):
+        if not shutil.which("dpkg"):
+            self.skipTest("no dpkg, which tells whose a file is")
+        page = (self.examples.parent / "docs/library.md").read_text()
+        line = re.search(r"^    apt install (g\+\+ (?:.*\\\n)*.*)$", page, flags=re.M)[1]
+        named = set(line.replace("\\\n", " ").split())
+        config = (self.library / "cmake/qkv/qkvConfig.cmake").read_text()
+        modules = re.findall(r"\b[A-Z0-9]+=([\w.-]+)", config)
+        packages = re.findall(r"^find_dependency\((\w+)", config, flags=re.M)
+        self.assertGreater(len(modules), 3)
+        self.assertIn("dnnl", packages)
+        cache = (Path(BUILD) / "CMakeCache.txt").read_text()
+        files = {module: run("pkg-config", "--path", module).strip() for module in modules}
+        for package in packages:
+            if folder := re.search(rf"^{package}_DIR:PATH=(.+)$", cache, flags=re.M):  # else CMake finds it by itself
+                files[package] = next(Path(folder[1]).glob("*onfig.cmake"))
+        for name, file in files.items():
+            owner = run("dpkg", "-S", Path(file).resolve()).split(":")[0]
+            self.assertIn(owner, named, f"{name} is in {owner}, which the apt line of docs/library.md lacks")
+        suggested = re.search(r'SUGGESTS "([^"]*)"', (SOURCES / "cmake/install.cmake").read_text())[1]
+        suggested = {word for word in re.split(r"[\s,|\\]+", suggested) if word}
+        self.assertEqual(named - {"pkg-config"}, suggested - {"pkg-config"})
 
     def test_find_package(self):
         build = self.root / "examples"
