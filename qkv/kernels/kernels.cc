@@ -1,7 +1,5 @@
 #include "qkv/kernels/kernels.h"
 
-#include <cpuid.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
@@ -11,6 +9,10 @@
 
 #include "qkv/base/error.h"
 #include "qkv/kernels/cpu/tables.h"
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 namespace qkv {
 namespace {
@@ -86,10 +88,14 @@ bool has_bf16_products() {
         isa != "DEFAULT")
       return false;
   }
+#ifdef __x86_64__
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
   if (edx >> 22 & 1) return true;                                            // AMX-BF16
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax >> 5 & 1);  // AVX512_BF16
+#else
+  return false;
+#endif
 }
 
 }  // namespace

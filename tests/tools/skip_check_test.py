@@ -18,7 +18,8 @@ def ctest(*cases):
 
 
 def case(name, skipped="", out="", status="run"):
-    return f'<testcase name="{name}" classname="{name}" status="{status}">{skipped}<system-out>{out}</system-out></testcase>'
+    return (f'<testcase name="{name}" classname="{name}" status="{status}">{skipped}'
+            f"<system-out>{out}</system-out></testcase>")
 
 
 SKIPPED = '<skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>'
@@ -27,11 +28,13 @@ SKIPPED = '<skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>'
 class SkipCheck(unittest.TestCase):
     def check(self, *results, allowed=ALLOWED):
         with tempfile.TemporaryDirectory() as folder:
-            paths = [os.path.join(folder, name) for name in ("allowed.txt", *(f"results{i}.xml" for i in range(len(results))))]
+            names = ["allowed.txt", *(f"results{i}.xml" for i in range(len(results)))]
+            paths = [os.path.join(folder, name) for name in names]
             for path, text in zip(paths, (allowed, *results)):
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(text)
-            done = subprocess.run([sys.executable, f"{REPOSITORY}/tools/skip_check.py", *paths], capture_output=True, text=True)
+            done = subprocess.run([sys.executable, f"{REPOSITORY}/tools/skip_check.py", *paths], capture_output=True,
+                                  text=True)
             return done.returncode, done.stdout + done.stderr
 
     def test_none_skipped(self):
