@@ -1,13 +1,16 @@
 # qkv: what people type. `make demo` and `make test` are all the set-up there is.
-BUILD   ?= build
-WERROR  ?= OFF
-PREFIX  ?= /usr/local
-DESTDIR ?=
-SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
-FUZZ     = $(notdir $(basename $(wildcard tests/fuzz/*_fuzz.cc)))
-PACKAGES = $(shell sed 's/\#.*//' packages.txt)
+BUILD        ?= build
+WERROR       ?= OFF
+PREFIX       ?= /usr/local
+DESTDIR      ?=
+FUZZ_SECONDS ?= 600
+SUDO         := $(if $(filter 0,$(shell id -u)),,sudo)
+FUZZ          = $(notdir $(basename $(wildcard tests/fuzz/*_fuzz.cc)))
+PACKAGES      = $(shell sed 's/\#.*//' packages.txt)
+SOURCES       = $(shell git ls-files '*.h' '*.cc' '*.c')
 
-.PHONY: help setup build install package docs demo test check-all lint asan tsan fuzz bench clean
+.PHONY: help setup build install package docs demo test check-all format tidy tidy-all lint docs-check skip-check asan tsan \
+  clang aarch64 fuzz coverage thousand bench clean
 
 help:
 	@echo "make demo       install packages, build, train a small GPT on Shakespeare, print what it writes"
@@ -16,16 +19,27 @@ help:
 	@echo "make install    install the tool and the library (PREFIX=/usr/local DESTDIR=)"
 	@echo "make package    a Debian package, and an archive that runs where it is unpacked, in build/"
 	@echo "make docs       pages of the library's headers, build/docs/html/index.html"
-	@echo "make check-all  the tests again under the sanitizers, 1,000 random models against the specification, lint"
-	@echo "make fuzz       libFuzzer on the parsers of untrusted files (clang)"
 	@echo "make bench      the benchmarks (docs/benchmarks.md)"
+	@echo "make check-all  every check below, for hours; .ci/run is the quick one"
+	@echo "  format        clang-format on all sources"
+	@echo "  tidy          clang-tidy on the sources that changed; tidy-all: on all"
+	@echo "  docs-check    links, commands and examples of the documents (after make test)"
+	@echo "  skip-check    skipped tests against tests/allowed_skips.txt (after make test)"
+	@echo "  asan, tsan    all tests under AddressSanitizer and UBSan, or under ThreadSanitizer"
+	@echo "  clang         the whole build with clang, warnings as errors, and the unit tests"
+	@echo "  aarch64       the kernels for aarch64, their tests under qemu"
+	@echo "  fuzz          libFuzzer on the parsers of untrusted files, ten minutes in all (FUZZ_SECONDS=600)"
+	@echo "  coverage      lines that the tests run, by folder"
+	@echo "  thousand      1,000 random models against the specification (after make test)"
 
 # Tests run two at a time: threads that wait should not burn the other's processor.
-test check-all asan tsan: export OMP_WAIT_POLICY = passive
+test check-all asan tsan clang coverage thousand: export OMP_WAIT_POLICY = passive
 
-# Debian packages, only when one is missing.
+# $(call need,PACKAGE...): Debian packages, only when one is missing.
+need = @dpkg -s $(1) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy $(1); }
+
 setup:
-	@dpkg -s $(PACKAGES) >/dev/null 2>&1 || { $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy $(PACKAGES); }
+	$(call need,$(PACKAGES))
 
 # The build system is configured once; the targets below reconfigure it when their options change.
 build: setup
@@ -36,11 +50,11 @@ install: build
 	DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
 
 package: build
-	@command -v dpkg-shlibdeps >/dev/null || $(SUDO) apt-get install -qy dpkg-dev
+	$(call need,dpkg-dev)
 	cd $(BUILD) && cpack
 
 docs: setup
-	@command -v doxygen >/dev/null || $(SUDO) apt-get install -qy doxygen
+	$(call need,doxygen)
 	@mkdir -p build/docs
 	doxygen docs/Doxyfile
 	@! grep -v "of \(class\|struct\) .* is not documented" build/docs/warnings.txt
@@ -51,38 +65,82 @@ demo: build
 	@echo
 	$(BUILD)/qkv generate runs/shakespeare --prompt "ROMEO:" --tokens 500 --temperature 0.8 --seed 1
 
+# How tests are run; what they skip is read from the results by skip-check.
+CTEST = ctest --output-on-failure --output-junit tests.xml --test-output-size-passed 1000000
+
 test: setup
 	@cmake --preset release -B $(BUILD) -DQKV_WERROR=$(WERROR) >/dev/null
 	cmake --build $(BUILD)
-	ctest --test-dir $(BUILD) --output-on-failure -j 2
+	$(CTEST) --test-dir $(BUILD) -j 2
 
-check-all: test lint docs asan tsan
-	QKV_SEEDS=1000 $(BUILD)/tests/formal_test --gtest_filter='*AgainstFormal*' --gtest_brief=1
+# Each with its longest time: .ci/check_all.
+check-all:
+	.ci/check_all
 
-# Formatting, and clang-tidy on the engine.
-lint: setup
-	@command -v clang-format >/dev/null && command -v clang-tidy >/dev/null || $(SUDO) apt-get install -qy clang-format clang-tidy
-	clang-format --dry-run -Werror $$(git ls-files '*.h' '*.cc')
-	clang-tidy -p $(BUILD) --quiet --extra-arg=-Wno-unknown-warning-option $$(git ls-files 'qkv/*.cc' | grep -v kernels/cpu)
+format:
+	$(call need,clang-format)
+	clang-format --dry-run -Werror $(SOURCES)
+
+# Any finding is an error. No file is begun after four minutes; check-all looks at all.
+tidy: setup
+	$(call need,clang-tidy)
+	@[ -e $(BUILD)/compile_commands.json ] || cmake --preset release -B $(BUILD) >/dev/null
+	tools/tidy.py $(BUILD) --limit-s 240
+
+tidy-all: setup
+	$(call need,clang-tidy)
+	@[ -e $(BUILD)/compile_commands.json ] || cmake --preset release -B $(BUILD) >/dev/null
+	tools/tidy.py $(BUILD) --all
+
+lint: format tidy-all
+
+docs-check:
+	python3 tools/docs_check.py . $(BUILD)/qkv --run
+
+skip-check:
+	python3 tools/skip_check.py tests/allowed_skips.txt $(BUILD)/tests.xml $(wildcard $(BUILD)/isa/*.xml)
 
 asan: setup
 	cmake --preset asan-ubsan
 	cmake --build build/asan-ubsan
-	ctest --test-dir build/asan-ubsan --output-on-failure -j 2 -LE isa
+	$(CTEST) --test-dir build/asan-ubsan -j 2
 
-# Not formal/ (one thread), nor the command line (driven with one thread), nor the slower instruction sets, nor the
-# examples (minutes of plain loops).
+# One at a time: a test's threads need both processors for their turns to vary.
 tsan: setup
 	cmake --preset tsan
 	cmake --build build/tsan
-	ctest --test-dir build/tsan --output-on-failure -j 1 -LE "formal|isa|cli|examples"
+	$(CTEST) --test-dir build/tsan -j 1
 
-# A minute on each parser of untrusted files.
+clang: setup
+	$(call need,clang libclang-rt-14-dev libomp-14-dev)
+	cmake --preset clang
+	cmake --build build/clang
+	$(CTEST) --test-dir build/clang -j 2 -L unit
+
+aarch64: setup
+	$(call need,g++-aarch64-linux-gnu qemu-user)
+	cmake -S tests/aarch64 -B build/aarch64 -G Ninja
+	cmake --build build/aarch64
+	$(CTEST) --test-dir build/aarch64 -j 2
+
+# Ten minutes on the parsers of untrusted files.
 fuzz: setup
-	@dpkg -s clang libclang-rt-14-dev libomp-14-dev >/dev/null 2>&1 || $(SUDO) apt-get install -qy clang libclang-rt-14-dev libomp-14-dev
+	$(call need,clang libclang-rt-14-dev libomp-14-dev)
 	cmake --preset fuzz
 	cmake --build build/fuzz --target $(FUZZ)
-	for target in $(FUZZ); do build/fuzz/tests/$$target -max_total_time=60 -max_len=4096 || exit 1; done
+	for target in $(FUZZ); do \
+	  build/fuzz/tests/$$target -max_total_time=$$(($(FUZZ_SECONDS) / $(words $(FUZZ)))) -max_len=4096 || exit 1; done
+
+coverage: setup
+	$(call need,gcovr)
+	cmake --preset coverage
+	cmake --build build/coverage
+	$(CTEST) --test-dir build/coverage -j 2 -LE isa
+	gcovr --root . --filter 'qkv/' --filter 'formal/' --json-summary build/coverage/summary.json build/coverage
+	tools/coverage.py build/coverage/summary.json
+
+thousand:
+	QKV_SEEDS=1000 $(BUILD)/tests/formal_test --gtest_filter='*AgainstFormal*:Variations.*' --gtest_brief=1
 
 bench: setup
 	@cmake --preset release -B $(BUILD) >/dev/null

@@ -15,7 +15,8 @@ static int print(void* user, int32_t token, const char* text, size_t length) {
 int main(int argc, char** argv) {
   if (argc != 3) return fprintf(stderr, "usage: continue DIR PROMPT\n"), 2;
   qkv_model* model = NULL;
-  if (qkv_load(argv[1], "f32", &model) != QKV_OK) return fprintf(stderr, "continue: %s\n", qkv_last_error()), 1;
+  if (qkv_load(argv[1], "f32", &model) != QKV_OK)
+    return fprintf(stderr, "continue: %s\n", qkv_last_error()), 1;
   qkv_generation options;
   qkv_generation_defaults(model, &options, sizeof options);
   options.max_new_tokens = 50;
