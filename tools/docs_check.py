@@ -141,6 +141,7 @@ class Document:
 
     def __init__(self, path):
         self.path, self.blocks, self.prose, self.anchors = path, [], [], set()
+        self.loose = []  # (line, name) of marks above which no block stands
         block, fence, run, previous = None, None, None, ""
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
             mark = re.match(r"\s*(```+|~~~+)\s*([\w+-]*)", line)
@@ -161,15 +162,16 @@ class Document:
                 block.lines.append((number, ""))
             else:
                 block = None
+                if run and line.strip():
+                    self.loose.append((number, run))
+                    run = None
                 if match := re.match(r"\s*<!--\s*run:\s*(\S+)\s*-->\s*$", line):
                     run = match[1]
-                elif line.strip() and run:
-                    self.prose.append((number, f"`<!-- run: {run} -->`"))  # a mark without a block: see loose_marks
-                    run = None
                 self.prose.append((number, line))
                 self.note_anchor(line)
             previous = line
-        self.loose = run
+        if run:
+            self.loose.append((number, run))
 
     def in_list(self, previous, block):
         """Whether an indented line goes on with an item of a list: there it is no code."""
@@ -301,8 +303,8 @@ class Check:
                 self.link(document, number, target)
             for _, code in CODE.findall(line):
                 self.span(document, number, code.strip().replace("\\|", "|"))
-        if document.loose:
-            self.refuse(document, len(document.prose), f"no code block follows <!-- run: {document.loose} -->")
+        for number, name in document.loose:
+            self.refuse(document, number, f"no code block follows <!-- run: {name} -->")
         for block in document.blocks:
             self.block(document, block)
 
@@ -313,9 +315,7 @@ class Check:
 
     def span(self, document, number, code):
         """Code in running text: a command, a key, a path."""
-        if re.match(r"<!-- run: ", code):
-            self.refuse(document, number, f"no code block follows {code}")
-        elif match := re.match(r"(?:build/)?qkv\s+(.+)", code):
+        if match := re.match(r"(?:build/)?qkv\s+(.+)", code):
             words = re.sub(r"[\[\]]|\.\.\.", " ", match[1]).split()
             names = words[0].split("|") if words else []
             if len(words) > 1 and words[0] == "tokenizer" and "|" in words[1]:
@@ -335,6 +335,8 @@ class Check:
 
     def path(self, document, number, code):
         top = code.split("/")[0]
+        if "NAME" in code:  # a placeholder
+            return
         places = [code] if top in TOPS else []
         if match := re.match(r"(?:build/)?bench/(\w+)$", code):  # a program
             places.append(f"bench/{match[1]}.cc")

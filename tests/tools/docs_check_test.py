@@ -26,7 +26,8 @@ train*) echo "trained with $*" > trained ;;
 esac
 """
 README = """# A title
-See [it](docs/page.md#a-second-heading) and [here](#a-title), `docs/page.md`, `base/a.h`, `train.steps = 3`.
+See [it](docs/page.md#a-second-heading) and [here](#a-title), `docs/page.md`, `base/a.h`, `train.steps = 3`, `docs/NAME.md`,
+`<!-- run: x -->`.
 `qkv train CONFIG [--set key=value] [--resume]` and `qkv tokenizer encode`.
 
     make build                 # everything
@@ -94,7 +95,8 @@ class DocsCheck(unittest.TestCase):
                 ("    cat > x.toml <<END\n    train.steps = 1", "has no end END"),
                 ("```toml\n[data]\ntrains = 1\n```", "4: the configuration has no key 'data.trains'"),
                 ("    python3 docs/gone.py", "no such file: docs/gone.py"),
-                ("<!-- run: x -->\n\ntext", "no code block follows <!-- run: x -->"),
+                ("<!-- run: x -->\n\ntext", "5: no code block follows <!-- run: x -->"),
+                ("<!-- run: x -->\n", "no code block follows <!-- run: x -->"),
         ]:
             with self.subTest(text):
                 self.write("docs/other.md", "# T\n\n" + text + "\n")
