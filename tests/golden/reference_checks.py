@@ -6,7 +6,7 @@ usage: reference_checks.py QKV
 They lie in $QKV_REFERENCE (check/, hf/, tokenizers/); without it the exit status is 77: skipped. The
 GPT-2 cases are in tests/golden/hf too, where golden_test compares them through the library; this is the command line.
 """
-# Covers: qkv/cli/forward_clip.cc, qkv/models/feature_embedding.cc
+# Covers: qkv/cli/forward_clip.cc
 import json
 import os
 import shutil
