@@ -18,6 +18,7 @@ import unittest
 QKV = ""
 WORDS = "the quick brown fox jumps over a lazy dog and then it sleeps".split()
 CACHE = tempfile.TemporaryDirectory(prefix="qkv_cli_cache_")  # tokenized texts, not among the user's own
+SLOWNESS = int(os.environ.get("QKV_TEST_SLOWNESS", "1"))  # of a build with sanitizers
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | {"QKV_CACHE_DIR": CACHE.name}
 
 
@@ -42,10 +43,12 @@ def command(*arguments, threads=1):
 
 def run_qkv(*arguments, stdin="", cwd=None, threads=1, timeout=120, memory=None):
     """`memory`: bytes that the process may write to, files that it maps aside."""
+    if memory and SLOWNESS > 1:
+        raise unittest.SkipTest("a sanitizer's shadow takes more memory than this test allows")
     run = command(*arguments, threads=threads)
     limit = (lambda: resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))) if memory else None
     done = subprocess.run(run, input=stdin.encode() if isinstance(stdin, str) else stdin, capture_output=True, cwd=cwd,
-                          env=ENVIRONMENT, timeout=timeout, preexec_fn=limit)
+                          env=ENVIRONMENT, timeout=timeout * SLOWNESS, preexec_fn=limit)
     return Result(run, done.returncode, done.stdout, done.stderr)
 
 

@@ -4,37 +4,27 @@
 usage: test_plan.py QKV [unittest arguments]
 """
 import json
-import os
-import subprocess
-import sys
-import tempfile
-import unittest
 
-QKV = ""
+from qkv_cli import CliTest, main
+
 SETTINGS = {"model.layers": 2, "model.width": 32, "model.heads": 2, "model.context": 16, "train.batch": 4,
             "train.steps": 50, "train.accumulate": 3, "train.memory_gb": 0.5, "train.precision": "f32"}
 
 
-class Plan(unittest.TestCase):
+class Plan(CliTest):
     def setUp(self):
-        self.scratch = tempfile.TemporaryDirectory(prefix="qkv_plan_")
-        self.addCleanup(self.scratch.cleanup)
-        with open(os.path.join(self.scratch.name, "text.txt"), "w", encoding="utf-8") as file:
-            file.write("the quick brown fox jumps over the lazy dog\n" * 100)
-        with open(os.path.join(self.scratch.name, "config.toml"), "w", encoding="utf-8") as file:
-            file.write('data.train = "text.txt"\ndata.cache = false\ntokenizer.type = "char"\ntrain.out = "run"\n')
+        super().setUp()
+        self.write("text.txt", "the quick brown fox jumps over the lazy dog\n" * 100)
+        self.write("config.toml",
+                   'data.train = "text.txt"\ndata.cache = false\ntokenizer.type = "char"\ntrain.out = "run"\n')
 
     def run_plan(self, *options, **settings):
         values = {**SETTINGS, **{key.replace("__", "."): value for key, value in settings.items()}}
         words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
-        return subprocess.run([QKV, "plan", "config.toml", *words, *options, "--threads", "1"], cwd=self.scratch.name,
-                              capture_output=True, text=True, timeout=120,
-                              env={**os.environ, "LC_ALL": "C"})
+        return self.ok("plan", "config.toml", *words, *options).out
 
     def plan(self, *options, **settings):
-        done = self.run_plan("--json", *options, **settings)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout)
+        return json.loads(self.run_plan("--json", *options, **settings))
 
     def test_numbers_follow_from_the_configuration(self):
         plan = self.plan("--no-timing")
@@ -54,7 +44,7 @@ class Plan(unittest.TestCase):
         self.assertLessEqual(fits["memory_total"], fits["memory_limit"])
         self.assertGreater(does_not["memory_total"], does_not["memory_limit"])
         self.assertEqual(self.plan("--no-timing", train__batch="fit")["batch"], most)
-        self.assertIn("does not fit", self.run_plan("--no-timing", train__batch=most + 1).stdout)
+        self.assertIn("does not fit", self.run_plan("--no-timing", train__batch=most + 1))
 
     def test_time_is_of_all_steps(self):
         plan = self.plan()
@@ -62,16 +52,13 @@ class Plan(unittest.TestCase):
         self.assertAlmostEqual(plan["seconds"], 50 * plan["seconds_per_step"])
 
     def test_text_has_the_same_numbers(self):
-        plan, text = self.plan("--no-timing"), self.run_plan("--no-timing").stdout
+        plan, text = self.plan("--no-timing"), self.run_plan("--no-timing")
         self.assertRegex(text, rf"parameters +{plan['parameters']}\n")
         self.assertRegex(text, rf"largest batch +{plan['largest_batch']}\n")
 
     def test_a_run_that_cannot_be_is_refused(self):
-        done = self.run_plan(data__train="none.txt")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("none.txt", done.stderr)
+        self.refused("plan", "config.toml", "--set", "data.train=none.txt", status=1, says="none.txt")
 
 
 if __name__ == "__main__":
-    QKV = os.path.abspath(sys.argv[1])
-    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
+    main()

@@ -10,7 +10,8 @@ import signal
 import subprocess
 import time
 
-from qkv_cli import CliTest, command, configuration, ENVIRONMENT, main, read, safetensors_bytes, snapshot
+from qkv_cli import CliTest, command, configuration, ENVIRONMENT, main, read, safetensors_bytes, SLOWNESS, \
+    snapshot
 
 
 # A run of some seconds: long enough to be stopped in the middle, with everything in it that a resumed run has
@@ -60,7 +61,7 @@ class Resume(CliTest):
             process = self.start(*arguments)
             process.send_signal(number)
             rest = process.stderr.read()
-            self.assertEqual(process.wait(timeout=60), 0, rest)
+            self.assertEqual(process.wait(timeout=60 * SLOWNESS), 0, rest)
             self.assertIn("--resume", rest.splitlines()[-1])
             stopped_at.append(self.step())
         self.assertTrue(0 < stopped_at[0] < stopped_at[1] < SLOW["steps"], stopped_at)
@@ -79,7 +80,7 @@ class Resume(CliTest):
                 time.sleep(0.001)
             time.sleep(0.013 * attempt)
             process.kill()
-            process.wait(timeout=60)
+            process.wait(timeout=60 * SLOWNESS)
             self.assertGreater(self.step(), 0)
             self.ok("eval", "run/last", "--data", "text.txt")
             arguments = ["--resume"]

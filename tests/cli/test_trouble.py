@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from qkv_cli import CliTest, command, configuration, ENVIRONMENT, main, read, snapshot, write
+from qkv_cli import CliTest, command, configuration, ENVIRONMENT, main, read, SLOWNESS, snapshot, write
 
 KILLS = int(os.environ.get("QKV_KILLS", "60"))
 STEPS = 40
@@ -29,7 +29,7 @@ def results(folder):
 class Trouble(CliTest):
     def run_to_end(self, name, *arguments):
         return subprocess.run(command("train", name, *arguments), cwd=self.folder, env=ENVIRONMENT,
-                              capture_output=True, timeout=120)
+                              capture_output=True, timeout=120 * SLOWNESS)
 
     def step_of(self, folder):
         return json.loads(read(self.path(f"{folder}/last/trainer_state.json")))["step"]
@@ -90,7 +90,8 @@ class Trouble(CliTest):
             resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
 
         failed = subprocess.run(command("train", "a.toml", "--resume"), cwd=self.folder, env=ENVIRONMENT,
-                                capture_output=True, preexec_fn=small_files, restore_signals=False, timeout=60)
+                                capture_output=True, preexec_fn=small_files, restore_signals=False,
+                                timeout=60 * SLOWNESS)
         self.assertEqual(failed.returncode, 1, failed.stderr)
         last_line = failed.stderr.decode().strip().splitlines()[-1]
         self.assertIn("run/", last_line)
@@ -128,7 +129,7 @@ class Trouble(CliTest):
             self.assertEqual(second.returncode, 1)
             self.assertIn(b"another run", second.stderr)
         first.send_signal(signal.SIGINT)
-        _, err = first.communicate(timeout=60)
+        _, err = first.communicate(timeout=60 * SLOWNESS)
         self.assertEqual(first.returncode, 0, err)
         self.assertIn(b"--resume", err)
 
