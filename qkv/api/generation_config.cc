@@ -1,6 +1,5 @@
 #include "qkv/api/generation_config.h"
 
-
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"

@@ -1,8 +1,9 @@
 #include "qkv/data/table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
-#include <fmt/format.h>
 #include <fstream>
 
 #include "qkv/base/error.h"

@@ -1,6 +1,5 @@
 #include "qkv/io/companions.h"
 
-
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"

@@ -2,7 +2,6 @@
 
 #include "qkv/base/json_value.h"
 
-
 namespace qkv {
 namespace {
 

@@ -1,6 +1,5 @@
 #include "qkv/text/chat_template.h"
 
-
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"

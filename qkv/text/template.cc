@@ -1,6 +1,5 @@
 #include "qkv/text/template.h"
 
-
 #include "qkv/base/error.h"
 #include "qkv/base/json_value.h"
 

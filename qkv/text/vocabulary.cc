@@ -1,6 +1,5 @@
 #include "qkv/text/vocabulary.h"
 
-
 #include "qkv/base/error.h"
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"

@@ -1,9 +1,10 @@
 #include "qkv/train/config_rules.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fmt/format.h>
 #include <limits>
 
 #include "qkv/io/family.h"

@@ -1,8 +1,9 @@
 #include "qkv/train/corpus.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
-#include <fmt/format.h>
 #include <memory>
 #include <optional>
 

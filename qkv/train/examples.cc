@@ -1,8 +1,9 @@
 #include "qkv/train/examples.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
-#include <fmt/format.h>
 #include <numeric>
 #include <set>
 
@@ -171,8 +172,8 @@ int32_t LabelIndex::operator()(const std::string& label, const std::string& plac
   const auto it = class_of_.find(label);
   if (it != class_of_.end()) return it->second;
   const std::vector<std::string_view> known(labels_.begin(), labels_.end());
-  fail("{}: the label '{}' is none of the {} that the model was trained with{}", place,
-       label, known.size(), did_you_mean(label, known));
+  fail("{}: the label '{}' is none of the {} that the model was trained with{}", place, label, known.size(),
+       did_you_mean(label, known));
 }
 
 std::optional<std::pair<int32_t, int32_t>> answer_tokens(const text::Encoding& encoding, const Example& e) {

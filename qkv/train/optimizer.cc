@@ -1,7 +1,8 @@
 #include "qkv/train/optimizer.h"
 
-#include <cmath>
 #include <fmt/format.h>
+
+#include <cmath>
 
 #include "qkv/base/parallel.h"
 #include "qkv/kernels/kernels.h"

@@ -1,7 +1,8 @@
 // Conversations: what the assistant says in them.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <fmt/format.h>
 #include <numeric>
 
 #include "qkv/base/file.h"

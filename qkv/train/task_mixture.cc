@@ -1,7 +1,8 @@
 // Several data sets in one run (Raffel et al. 2020, section 3.5.2): each micro-batch is of one of them, drawn
 // by their weights.
-#include <algorithm>
 #include <fmt/format.h>
+
+#include <algorithm>
 #include <set>
 
 #include "qkv/base/json_value.h"

@@ -1,8 +1,9 @@
 #include "qkv/train/text_pairs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <fmt/format.h>
 #include <map>
 #include <numeric>
 

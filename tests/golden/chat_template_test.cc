@@ -1,12 +1,11 @@
 // Chat templates in the styles in use, and what expressions there are, against Jinja itself (make_cases.py).
-#include "qkv/base/json_value.h"
 #include "qkv/text/chat_template.h"
 
 #include <gtest/gtest.h>
 
-
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
 
 namespace qkv::text {
 namespace {

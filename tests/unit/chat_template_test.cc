@@ -1,7 +1,6 @@
 // Chat templates: where they are found, what they may cost, what errors say; the fuzz target over mutations.
 // Covers: qkv/text/jinja/builtins.cc, qkv/text/jinja/lexer.cc, qkv/text/jinja/nodes.cc
 // Covers: qkv/text/jinja/parser.cc, qkv/text/jinja/value.cc
-#include "qkv/base/json_value.h"
 #include "qkv/text/chat_template.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +8,7 @@
 #include <random>
 
 #include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 

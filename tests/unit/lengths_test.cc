@@ -1,11 +1,10 @@
 // Texts cut to what is allowed, and batches made equally long.
-#include "qkv/base/json_value.h"
 #include "qkv/text/lengths.h"
 
 #include <gtest/gtest.h>
 
-
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/tokenizer.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/tokenizer_testing.h"

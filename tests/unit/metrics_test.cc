@@ -1,6 +1,5 @@
 // What a run records: metrics.jsonl and TensorBoard's event files, these read by tests/event_files.py.
 // Covers: qkv/train/event_file.cc
-#include "qkv/base/json_value.h"
 #include "qkv/train/metrics.h"
 
 #include <gtest/gtest.h>
@@ -13,6 +12,7 @@
 
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
 #include "tests/unit/scratch_dir.h"
 
 namespace qkv {

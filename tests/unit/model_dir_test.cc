@@ -1,5 +1,4 @@
 // Covers: qkv/base/json.cc, qkv/io/binding.cc, qkv/io/family_native.cc, qkv/io/weights.cc
-#include "qkv/base/json_value.h"
 #include "qkv/io/model_dir.h"
 
 #include <cstring>
@@ -7,6 +6,7 @@
 #include <sstream>
 
 #include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
 #include "qkv/io/binding.h"
 #include "qkv/io/safetensors.h"
 #include "qkv/ops/elementwise.h"

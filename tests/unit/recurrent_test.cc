@@ -1,5 +1,4 @@
 // Recurrent encoder-decoders against loops in double that follow the papers' equations, and themselves.
-#include "qkv/base/json_value.h"
 #include "qkv/models/recurrent.h"
 
 #include <gtest/gtest.h>
@@ -10,6 +9,7 @@
 
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/infer/beam.h"
 #include "qkv/io/model_dir.h"
 #include "tests/unit/expect_error.h"

@@ -1,7 +1,6 @@
 // SentencePiece's models and the classes of transformers around them, by hand-made files.
 // Covers: qkv/text/sentencepiece_classes.cc, qkv/text/sentencepiece_decoder.cc
 // Covers: qkv/text/sentencepiece_file.cc
-#include "qkv/base/json_value.h"
 #include "qkv/text/sentencepiece.h"
 
 #include <gtest/gtest.h>
@@ -13,6 +12,7 @@
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/sentencepiece_classes.h"
 #include "qkv/text/tokenizer.h"
 #include "tests/unit/sentencepiece_testing.h"

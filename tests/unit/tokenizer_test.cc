@@ -2,7 +2,6 @@
 // Covers: qkv/text/pre_tokenizer.cc, qkv/text/regex.cc, qkv/text/tiktoken_file.cc
 // Covers: qkv/text/tokenizer_files.cc, qkv/text/vocabulary.cc, qkv/text/vocabulary_files.cc
 // Covers: qkv/text/word_level.cc
-#include "qkv/base/json_value.h"
 #include "qkv/text/tokenizer.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,4 @@
 // Covers: qkv/text/bpe_trainer.cc, qkv/text/sentencepiece_training.cc
-#include "qkv/base/json_value.h"
 #include "qkv/text/trainer.h"
 
 #include <gtest/gtest.h>
@@ -10,6 +9,7 @@
 #include <sstream>
 
 #include "qkv/base/error.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/gpt2_pattern.h"
 

@@ -1,5 +1,4 @@
 // Covers: qkv/text/aligned_text.cc, qkv/text/byte_alphabet.cc, qkv/text/normalizer.cc
-#include "qkv/base/json_value.h"
 #include "qkv/text/unicode.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +7,7 @@
 
 #include "qkv/base/error.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/aligned_text.h"
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/normalizer.h"

@@ -1,6 +1,5 @@
 // The stages of tokenizer.json that stand for SentencePiece's models there.
 // Covers: qkv/text/charsmap.cc
-#include "qkv/base/json_value.h"
 #include "qkv/text/unigram.h"
 
 #include <gtest/gtest.h>
@@ -10,6 +9,7 @@
 #include "qkv/base/base64.h"
 #include "qkv/base/error.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/decoder.h"
 #include "qkv/text/normalizer.h"
 #include "qkv/text/tokenizer.h"

@@ -1,6 +1,5 @@
 // BERT's pipeline: its normaliser, pre-tokeniser, model, template and decoder, and its form of files.
 // Covers: qkv/text/trie.cc
-#include "qkv/base/json_value.h"
 #include "qkv/text/word_piece.h"
 
 #include <gtest/gtest.h>
@@ -11,6 +10,7 @@
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/normalizer.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/text/trie.h"
