@@ -1,7 +1,6 @@
 // The arithmetic: raw extents in, numbers out. One table of functions, filled once from CPUID, is the only
-// dispatch; generic/ holds the plain loops that every other implementation is tested against, cpu/ the SIMD
-// ones. The table's functions run on the calling thread and ops/ divides the rows among threads;
-// matrix_product() (gemm.h) uses all threads itself.
+// dispatch; generic/ has the plain loops, against which the SIMD ones in cpu/ are tested. They run on the
+// calling thread, and ops/ divides the rows; matrix_product() (gemm.h) uses all threads itself.
 //
 // T is float or BFloat16. Arithmetic, statistics and sums are in f32 for both.
 #pragma once
@@ -185,8 +184,9 @@ struct Update {
   float bias1 = 1, bias2 = 1;  // 1 - beta1^t, 1 - beta2^t
 };
 
-// A few rows times a matrix stored as [n, k], as decoding has them: c[r, j] = sum_l a[r, l] b[j, l] for
-// j in [begin, end). Each row of b is read once: as fast as memory gives them.
+// A few rows times a matrix stored as [n, k], as decoding has them:
+//   c[r, j] = sum_l a[r, l] b[j, l] for j in [begin, end).
+// Each row of b is read once: as fast as memory gives them.
 inline constexpr int64_t kThinRows = 8;
 template <typename T>
 struct ThinProduct {
