@@ -8,7 +8,7 @@ GoogleTest's (--gtest_output=xml:FILE), whose tests are called FILE:Suite.Test. 
     PATTERN | WORDS | REASON
 and allows what matches PATTERN (* and ? as in a shell) to be skipped where the test's output holds WORDS. Prints each
 allowed skip's REASON with its number, one line a violation, and exits with 1 when there is any. Tests that are disabled
-count as skipped, and so does a program of Python's unittest that skipped some of its tests.
+count as skipped, and tests that a program of Python's unittest skips are called PROGRAM:test.
 """
 import fnmatch
 import os
@@ -31,6 +31,13 @@ def read_allowed(path):
     return allowed
 
 
+def skips_of_unittest(words):
+    """(test, why) of what a program of unittest skipped; without a name where it was not told to be verbose."""
+    named = re.findall(r"^(\w+) \(.*\) \.\.\. (?:.*\n)?skipped (.*)$", words, flags=re.M)
+    sums = re.findall(r"^(?:OK|FAILED) \((?:.*, )?skipped=(\d+)", words, flags=re.M)
+    return named + [("", words)] * max(0, sum(map(int, sums)) - len(named))
+
+
 def skips_of(path):
     """(tests, [(name, its words)]) of a file of results."""
     root = ET.parse(path).getroot()
@@ -41,10 +48,10 @@ def skips_of(path):
         name = prefix + (f"{case.get('classname')}." if prefix else "") + case.get("name")
         words = " ".join(f"{element.get('message', '')} {element.text or ''}" for element in case.iter()
                          if element.tag in ("skipped", "system-out"))
-        some = re.search(r"^OK \((?:.*, )?skipped=[1-9]", words, flags=re.M)
         left_out = case.get("status") == "disabled" or case.get("result") == "skipped"
-        if case.find("skipped") is not None or left_out or some:
+        if case.find("skipped") is not None or left_out:
             skipped.append((name, words))
+        skipped += [(f"{name}:{test}" if test else name, why) for test, why in skips_of_unittest(words)]
     return tests, skipped
 
 

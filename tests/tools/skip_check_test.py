@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 REPOSITORY = ""
-ALLOWED = "# comment\n\n*Tile.*/amx | no AMX | the processor lacks it\ncli_test | was over | too fast\n"
+ALLOWED = "# comment\n\n*Tile.*/amx | no AMX | the processor lacks it\ncli_test* | was over | too fast\n"
 
 
 def ctest(*cases):
@@ -47,9 +47,19 @@ class SkipCheck(unittest.TestCase):
         self.assertIn("the processor lacks it", out)
         self.assertIn("2 tests, 2 allowed skips, 0 violations", out)
 
+    def test_each_skip_of_a_verbose_program_counts(self):
+        words = "test_a (m.C.test_a) ... ok\ntest_b (m.C.test_b) ... skipped 'run was over'\n"
+        status, out = self.check(ctest(case("cli_test", "", words + "\nOK (skipped=1)")))
+        self.assertEqual(status, 0, out)
+        words += "test_c (m.C.test_c) ... skipped \"no time\"\n"
+        status, out = self.check(ctest(case("cli_test", "", words + "\nOK (skipped=2)")))
+        self.assertEqual(status, 1, out)
+        self.assertIn("cli_test:test_c: skipped", out)
+        self.assertIn("1 allowed skips, 1 violations", out)
+
     def test_others_are_named(self):
         for one in (case("Tile.x/amx", SKIPPED, "something else"), case("Tile.x/emulated", SKIPPED, "no AMX here"),
-                    case("other_test", "", "Ran 3 tests\n\nOK (skipped=2)"), case("A.b", "", "", "disabled"),
+                    case("other_test", "", "Ran 3 tests\n\nOK (skipped=1)"), case("A.b", "", "", "disabled"),
                     case("reference", '<skipped message="SKIP_RETURN_CODE=77"/>', "")):
             with self.subTest(one):
                 status, out = self.check(ctest(case("A.a"), one))
