@@ -26,8 +26,8 @@ train*) echo "trained with $*" > trained ;;
 esac
 """
 README = """# A title
-See [it](docs/page.md#a-second-heading) and [here](#a-title), `docs/page.md`, `base/a.h`, `train.steps = 3`, `docs/NAME.md`,
-`<!-- run: x -->`.
+See [it](docs/page.md#a-second-heading) and [here](#a-title), `docs/page.md`, `base/a.h`, `train.steps = 3`,
+`docs/NAME.md`, `<!-- run: x -->`.
 `qkv train CONFIG [--set key=value] [--resume]` and `qkv tokenizer encode`.
 
     make build                 # everything
