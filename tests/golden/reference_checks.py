@@ -27,7 +27,7 @@ def families(qkv):
         with open(os.path.join(folder, "config.json"), "w", encoding="utf8") as file:
             file.write('{"model_type": "none"}')
         said = subprocess.run([qkv, "inspect", folder], capture_output=True, text=True).stderr
-    return set(said.strip().split(", of ")[-1].split(", ")) | {"clip"}
+    return set(said.strip().split("qkv reads ")[-1].split(", ")) | {"clip"}
 
 
 def families_without_case(qkv, golden):
