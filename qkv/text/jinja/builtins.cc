@@ -419,6 +419,115 @@ Value batched(const Call& c) {
   return out;
 }
 
+// So many groups, the first of them longer by one where that does not divide; `fill_with` ends the others, all of
+// them where it divides.
+Value sliced(const Call& c) {
+  const int64_t n = c.at(1, "slices").integer("slice");
+  check(n != 0 && n <= 1 << 20, "slice: expected a number up to a million, got {}", n);
+  const Value fill = c.at(2, "fill_with");
+  const bool fills = !fill.is_undefined() && !fill.is_none();
+  const List all = elements_of(c);
+  List out;
+  auto from = all.begin();
+  for (int64_t i = 0; i < n; ++i) {
+    const bool longer = i < std::ssize(all) % n;
+    const auto to = from + std::ssize(all) / n + (longer ? 1 : 0);
+    List slice(from, to);
+    if (fills && !longer) slice.push_back(fill);
+    c.budget.step();
+    c.budget.made((slice.size() + 1) * sizeof(Value));
+    out.emplace_back(std::move(slice));
+    from = to;
+  }
+  return out;
+}
+
+// Groups of those with the same value of an attribute, in the order of the values. Without cases strings that
+// differ in them alone are the same, and the first is what the group is called by.
+Value grouped(const Call& c) {
+  const Value path = c.at(1, "attribute"), otherwise = c.at(2, "default");
+  const bool cases = c.at(3, "case_sensitive").truth();
+  check(!path.is_undefined(), "groupby: expected an attribute");
+  const auto called = [&](const Value& v) {
+    const Value found = path.is_none() ? v : attribute(v, path);
+    return found.is_undefined() && !otherwise.is_none() ? otherwise : found;
+  };
+  std::vector<std::pair<Value, Value>> keyed;
+  for (Value& v : elements_of(c)) {
+    keyed.emplace_back(key_of(called(v), {}, cases), std::move(v));
+    c.budget.step(20 * keyed.back().first.weight());
+  }
+  std::ranges::stable_sort(
+      keyed, [](const auto& a, const auto& b) { return Value::compare(a.first, b.first) < 0; });
+  List out;
+  for (auto it = keyed.begin(); it != keyed.end();) {
+    const Value name = called(it->second);
+    const auto end = std::find_if_not(it, keyed.end(), [&](const auto& k) { return k.first == it->first; });
+    List members;
+    for (; it != end; ++it) members.push_back(std::move(it->second));
+    out.push_back(Value::group(name, std::move(members)));
+  }
+  return out;
+}
+
+// The words that fit into `length` characters together with `end`, or, where words may be cut, as many
+// characters; a text that is longer by `leeway` at most stays whole.
+Value truncated(const Call& c) {
+  if (object_of(c).is_undefined()) return object_of(c);
+  const std::string& s = text_of(c);
+  const auto number = [&](size_t i, const char* name, int64_t otherwise) {
+    return c.at(i, name).is_undefined() ? otherwise : c.at(i, name).integer("truncate");
+  };
+  const Value given_end = c.at(3, "end");
+  const std::string end = given_end.is_undefined() ? "..." : given_end.string("truncate");
+  const auto end_length = static_cast<int64_t>(count_characters(end));
+  const int64_t length = number(1, "length", 255),
+                leeway = c.at(4, "leeway").is_none() ? 5 : number(4, "leeway", 5);
+  check(length >= end_length, "truncate: expected a length of {} or more, got {}", end_length, length);
+  check(leeway >= 0, "truncate: expected a leeway of 0 or more, got {}", leeway);
+  const std::vector<size_t> offsets = character_offsets(s);
+  if (std::ssize(offsets) - 1 - length <= leeway) return object_of(c);
+  std::string kept = s.substr(0, offsets[static_cast<size_t>(length - end_length)]);
+  if (!c.at(2, "killwords").truth()) kept.resize(std::min(kept.rfind(' '), kept.size()));
+  c.budget.made(kept.size() + end.size());
+  return kept + end;
+}
+
+// Percent-encoded but for letters, digits and _.-~; `part`: of a query, where a space is a plus and a slash is
+// not kept.
+std::string url_quoted(const std::string& s, bool part) {
+  std::string out;
+  for (const char x : s) {
+    const bool plain = (x >= 'a' && x <= 'z') || (x >= 'A' && x <= 'Z') || (x >= '0' && x <= '9') ||
+                       std::string_view("_.-~").find(x) != std::string_view::npos || (x == '/' && !part);
+    if (plain)
+      out += x;
+    else if (x == ' ' && part)
+      out += '+';
+    else
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(x));
+  }
+  return out;
+}
+
+// A text, or the members of a mapping or a list of pairs as a query.
+Value url_encoded(const Call& c) {
+  const Value& v = object_of(c);
+  const bool query = v.is_dict() || v.is_list() || v.is_undefined();
+  std::string out = query ? "" : url_quoted(v.text(), false);
+  const List pairs = !query ? List() : v.is_dict() ? items_of(v).list("urlencode") : elements_of(c);
+  for (const Value& pair : pairs) {
+    const List both = pair.elements("urlencode");
+    check(both.size() == 2, "urlencode: expected pairs, got {} values", both.size());
+    out += (&pair == pairs.data() ? "" : "&") + url_quoted(both[0].text(), true) + "=" +
+           url_quoted(both[1].text(), true);
+    c.budget.step(pair.weight());
+    c.budget.made(out.size() / pairs.size());
+  }
+  c.budget.made(out.size());
+  return out;
+}
+
 using Table = std::map<std::string, Function>;
 using Names = std::vector<std::string>;
 
@@ -520,6 +629,10 @@ const Table& filters() {
     t["max"] = [](const Call& c) { return extreme(c, 1); };
     t["attr"] = [](const Call& c) { return attribute(object_of(c), c.at(1, "name")); };
     t["batch"] = batched;
+    t["slice"] = sliced;
+    t["groupby"] = grouped;
+    t["truncate"] = truncated;
+    t["urlencode"] = url_encoded;
     t["wordcount"] = [](const Call& c) -> Value { return std::ssize(split(c, text_of(c), {}, -1, false)); };
     return checked(std::move(t),
                    {{"trim", {"chars"}},
@@ -539,7 +652,10 @@ const Table& filters() {
                     {"min", {"case_sensitive", "attribute"}},
                     {"max", {"case_sensitive", "attribute"}},
                     {"attr", {"name"}},
-                    {"batch", {"linecount", "fill_with"}}},
+                    {"batch", {"linecount", "fill_with"}},
+                    {"slice", {"slices", "fill_with"}},
+                    {"groupby", {"attribute", "default", "case_sensitive"}},
+                    {"truncate", {"length", "killwords", "end", "leeway"}}},
                    {"map", "select", "reject", "selectattr", "rejectattr"});
   }();
   return table;

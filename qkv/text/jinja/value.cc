@@ -51,6 +51,12 @@ Value Value::tuple(List elements) {
   return v;
 }
 
+Value Value::group(Value grouper, List elements) {
+  Value v = tuple({std::move(grouper), std::move(elements)});
+  v.is_group_ = true;
+  return v;
+}
+
 Value Value::from_json(const nlohmann::ordered_json& json, int depth) {
   check(depth <= kDeepest, "lists and mappings are nested more than {} deep", kDeepest);
   using Type = nlohmann::ordered_json::value_t;
@@ -230,6 +236,8 @@ std::string Value::json(int64_t indent) const {
 }
 
 const Value* Value::member(std::string_view key) const {
+  if (is_group_ && key == "grouper") return &list("member")[0];
+  if (is_group_ && key == "list") return &list("member")[1];
   if (!is_dict() && !is_namespace()) return nullptr;
   const Dict& all = dict("member");
   const auto it = std::ranges::find(all, key, [](const auto& m) { return std::string_view(m.first); });

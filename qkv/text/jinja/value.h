@@ -53,6 +53,8 @@ class Value {
 
   // A list that is written in round brackets.
   static Value tuple(List elements);
+  // One of a value and a list, which are its members "grouper" and "list", too: what groupby makes.
+  static Value group(Value grouper, List elements);
   // Throws Error where it is nested too deep.
   static Value from_json(const nlohmann::ordered_json& json, int depth = 0);
 
@@ -91,7 +93,7 @@ class Value {
   std::string repr() const;
   // json.dumps(ensure_ascii=False), over several lines where indent >= 0.
   std::string json(int64_t indent = -1) const;
-  // The member of a dict or a namespace; null where there is none.
+  // The member of a dict, a namespace or a group; null where there is none.
   const Value* member(std::string_view key) const;
   // What a for loop goes through: elements, keys, characters.
   List elements(std::string_view what) const;
@@ -117,7 +119,7 @@ class Value {
   int64_t bytes_ = 0;   // of text within, as often as it would be written
   int64_t within_ = 0;  // values
   int32_t depth_ = 0;   // of lists and mappings in each other
-  bool holds_namespace_ = false, is_tuple_ = false;
+  bool holds_namespace_ = false, is_tuple_ = false, is_group_ = false;
 };
 
 // What a template may cost. Throws Error beyond.

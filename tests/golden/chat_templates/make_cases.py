@@ -42,7 +42,7 @@ def render(source, variables):
     try:
         marked = environment().from_string(source).render(**{"tools": None, "documents": None, "add_generation_prompt": False,
                                                              **variables})
-    except (jinja2.exceptions.TemplateError, TypeError, ValueError, ZeroDivisionError, OverflowError):
+    except (jinja2.exceptions.TemplateError, TypeError, ValueError, ZeroDivisionError, OverflowError, AssertionError):
         return None
     text, spans, begin = b"", [], 0
     for c in marked:
