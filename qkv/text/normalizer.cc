@@ -9,6 +9,7 @@
 #include "qkv/base/error.h"
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
+#include "qkv/text/byte_alphabet.h"
 #include "qkv/text/charsmap.h"
 #include "qkv/text/unicode.h"
 
@@ -368,6 +369,30 @@ class Precompiled : public Normalizer {
   Charsmap charsmap_;
 };
 
+// Every byte becomes its character in the byte alphabet.
+class ByteLevel : public Normalizer {
+ public:
+  AlignedText normalize(AlignedText text) const override {
+    const std::string_view in = text.view();
+    Rewriter out(text);
+    for (size_t i = 0; i < in.size();) {
+      const Range at{i, i + character_at(in, i).length};
+      const std::string_view old = in.substr(at.begin, at.size());
+      const std::string by = spell_bytes(old);
+      if (by == old) {
+        out.keep(at);
+      } else {
+        out.replace(at, by);
+      }
+      i = at.end;
+    }
+    return std::move(out).finish();
+  }
+  bool spells_bytes() const override { return true; }
+
+  OrderedJson to_json() const override { return {{"type", "ByteLevel"}}; }
+};
+
 class NormalizerSequence : public Normalizer {
  public:
   explicit NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> stages) : stages_(std::move(stages)) {}
@@ -375,6 +400,9 @@ class NormalizerSequence : public Normalizer {
   AlignedText normalize(AlignedText text) const override {
     for (const auto& stage : stages_) text = stage->normalize(std::move(text));
     return text;
+  }
+  bool spells_bytes() const override {
+    return std::ranges::any_of(stages_, [](const auto& stage) { return stage->spells_bytes(); });
   }
 
   OrderedJson to_json() const override {
@@ -390,9 +418,9 @@ class NormalizerSequence : public Normalizer {
 }  // namespace
 
 std::unique_ptr<Normalizer> parse_normalizer(const JsonField& field) {
-  static constexpr std::array<std::string_view, 13> kSupported = {
-      "Precompiled", "Prepend", "Strip", "StripAccents", "Nmt",       "Replace", "BertNormalizer",
-      "NFC",         "NFD",     "NFKC",  "NFKD",         "Lowercase", "Sequence"};
+  static constexpr std::array<std::string_view, 14> kSupported = {
+      "Precompiled", "Prepend", "Strip", "StripAccents", "Nmt",       "Replace",   "BertNormalizer",
+      "NFC",         "NFD",     "NFKC",  "NFKD",         "Lowercase", "ByteLevel", "Sequence"};
   const std::string& type = field["type"].string();
   if (type == "NFC") return std::make_unique<UnicodeForm>(NormalForm::kNfc, type);
   if (type == "NFD") return std::make_unique<UnicodeForm>(NormalForm::kNfd, type);
@@ -405,11 +433,15 @@ std::unique_ptr<Normalizer> parse_normalizer(const JsonField& field) {
   if (type == "StripAccents") return std::make_unique<StripAccents>();
   if (type == "Nmt") return std::make_unique<Nmt>();
   if (type == "Replace") return std::make_unique<ReplaceNormalizer>(field);
+  if (type == "ByteLevel") return std::make_unique<ByteLevel>();
   if (type == "Lowercase") return std::make_unique<Lowercase>();
   if (type != "Sequence") field["type"].refuse_type(type, kSupported);
   std::vector<std::unique_ptr<Normalizer>> stages;
   const JsonField list = field["normalizers"];
   for (size_t i = 0; i < list.size(); ++i) stages.push_back(parse_normalizer(list.at(i)));
+  // Each further one would spell the spelling of the last, which doubles.
+  if (std::ranges::count_if(stages, [](const auto& stage) { return stage->spells_bytes(); }) > 1)
+    list.refuse("at most one ByteLevel stage");
   return std::make_unique<NormalizerSequence>(std::move(stages));
 }
 

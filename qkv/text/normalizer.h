@@ -17,11 +17,13 @@ class Normalizer {
  public:
   virtual ~Normalizer() = default;
   virtual AlignedText normalize(AlignedText text) const = 0;
+  // Whether bytes are spelt in the byte alphabet.
+  virtual bool spells_bytes() const { return false; }
   virtual nlohmann::ordered_json to_json() const = 0;
 };
 
 // From its object in tokenizer.json: NFC, NFD, NFKC, NFKD, Lowercase, BertNormalizer, Replace, Precompiled,
-// Prepend, Strip, StripAccents, Nmt, Sequence.
+// Prepend, Strip, StripAccents, Nmt, ByteLevel, Sequence.
 std::unique_ptr<Normalizer> parse_normalizer(const JsonField& field);
 
 }  // namespace qkv::text

@@ -8,6 +8,7 @@
 #include "qkv/text/byte_alphabet.h"
 #include "qkv/text/gpt2_pattern.h"
 #include "qkv/text/unicode.h"
+#include "qkv/text/unicode_scripts.h"
 
 namespace qkv::text {
 namespace {
@@ -158,6 +159,34 @@ class BertPreTokenizer : public PreTokenizer {
   }
 
   OrderedJson to_json() const override { return {{"type", "BertPreTokenizer"}}; }
+};
+
+// Runs of characters of one script. What has none belongs to the run before it; before the first run it goes.
+class UnicodeScripts : public PreTokenizer {
+ public:
+  void split(PieceList& list) const override {
+    if (list.bytes) list.spell_out();
+    const std::string_view text = list.text.view();
+    std::vector<Range> pieces;
+    for (const Range piece : list.pieces) {
+      uint8_t run = kNoScript;
+      size_t begin = piece.begin;
+      for (size_t i = piece.begin; i < piece.end;) {
+        const Character c = character_at(text, i);
+        const uint8_t script = script_of(c.codepoint);
+        if (script != kNoScript && script != run) {
+          if (run != kNoScript) pieces.push_back({begin, i});
+          begin = i;
+          run = script;
+        }
+        i += c.length;
+      }
+      if (run != kNoScript) pieces.push_back({begin, piece.end});
+    }
+    list.pieces = std::move(pieces);
+  }
+
+  OrderedJson to_json() const override { return {{"type", "UnicodeScripts"}}; }
 };
 
 // A stretch of a text that a pattern matched, or one between matches.
@@ -536,11 +565,12 @@ void PieceList::spell_out() {
 }
 
 std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonField& field) {
-  static constexpr std::array<std::string_view, 10> kSupported = {
-      "Metaspace", "ByteLevel", "Whitespace",  "WhitespaceSplit",    "BertPreTokenizer",
-      "Split",     "Digits",    "Punctuation", "CharDelimiterSplit", "Sequence"};
+  static constexpr std::array<std::string_view, 11> kSupported = {
+      "Metaspace", "ByteLevel",   "Whitespace",         "WhitespaceSplit", "BertPreTokenizer", "Split",
+      "Digits",    "Punctuation", "CharDelimiterSplit", "UnicodeScripts",  "Sequence"};
   const std::string& type = field["type"].string();
   if (type == "ByteLevel") return std::make_unique<ByteLevel>(field);
+  if (type == "UnicodeScripts") return std::make_unique<UnicodeScripts>();
   if (type == "Whitespace") return std::make_unique<Whitespace>();
   if (type == "WhitespaceSplit") return std::make_unique<WhitespaceSplit>();
   if (type == "BertPreTokenizer") return std::make_unique<BertPreTokenizer>();

@@ -39,7 +39,7 @@ class PreTokenizer {
 };
 
 // From its object in tokenizer.json: ByteLevel, Whitespace, WhitespaceSplit, BertPreTokenizer, Metaspace,
-// Split, Digits, Punctuation, CharDelimiterSplit, Sequence.
+// Split, Digits, Punctuation, CharDelimiterSplit, UnicodeScripts, Sequence.
 std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonField& field);
 
 }  // namespace qkv::text

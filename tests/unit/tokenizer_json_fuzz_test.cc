@@ -45,7 +45,7 @@ const std::string kDocument =
 const std::string kBertDocument =
     R"({"version": "1.0", "added_tokens": [{"id": 1, "content": "[CLS]", "special": true}],
 "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": true},
-"pre_tokenizer": {"type": "BertPreTokenizer"},
+"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "UnicodeScripts"}, {"type": "BertPreTokenizer"}]},
 "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 2], "cls": ["[CLS]", 1]},
 "decoder": {"type": "Sequence", "decoders": [{"type": "WordPiece", "prefix": "##", "cleanup": true},
  {"type": "Replace", "pattern": {"String": "l"}, "content": "ll"}]},
@@ -55,7 +55,7 @@ const std::string kBertDocument =
 // The same for those that stand for SentencePiece's models.
 const std::string kUnigramDocument =
     R"({"version": "1.0", "added_tokens": [{"id": 1, "content": "<s>", "special": true}],
-"normalizer": {"type": "Sequence", "normalizers": [{"type": "Nmt"}, {"type": "Prepend", "prepend": "_"},
+"normalizer": {"type": "Sequence", "normalizers": [{"type": "Nmt"}, {"type": "ByteLevel"}, {"type": "Prepend", "prepend": "_"},
  {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}, {"type": "StripAccents"},
  {"type": "Replace", "pattern": {"String": "l"}, "content": "ll"},
  {"type": "Precompiled", "precompiled_charsmap": "BAAAAAAAAABhAA=="}, {"type": "Strip", "strip_left": true, "strip_right": false}]},

@@ -179,6 +179,42 @@ TEST(Normalizer, SmallStages) {
   EXPECT_THROW(normalized(sequence, "a"), Error);
 }
 
+TEST(Normalizer, BytesBecomeCharacters) {
+  const Json stage = {{"type", "ByteLevel"}};
+  EXPECT_EQ(normalized(stage, "Hello 我今天能为你做什么"), "HelloĠæĪĳä»Ĭå¤©èĥ½ä¸ºä½łåģļä»Ģä¹Ī");
+  EXPECT_EQ(normalized(stage, ""), "");
+  EXPECT_EQ(normalized(stage, "a\n\xC2\xAD"), "aĊÂŃ");
+  const std::string text = "a é";
+  const AlignedText out = parse_normalizer(JsonField(stage, "normalizer"))->normalize(AlignedText(text, 10));
+  EXPECT_EQ(out.view(), "aĠÃ©");
+  EXPECT_EQ(out.source_range({1, 3}), (Range{11, 12}));
+  EXPECT_EQ(out.source_range({3, 5}), (Range{12, 14}));  // each byte of a character is of all of it
+  EXPECT_EQ(out.source_range({5, 7}), (Range{12, 14}));
+  const auto sequence = [](const std::vector<Json>& stages) -> Json {
+    return {{"type", "Sequence"}, {"normalizers", stages}};
+  };
+  EXPECT_EQ(normalized(sequence({{{"type", "Lowercase"}}, stage}), "É"), "Ã©");
+  EXPECT_THROW(normalized(sequence({stage, stage}), "a"), Error);
+  EXPECT_THROW(normalized(sequence({stage, sequence({stage})}), "a"), Error);
+}
+
+// A byte-level vocabulary whose bytes are spelt before the text is cut.
+TEST(Normalizer, ByteLevelTokenizersComeBack) {
+  const Json json = Json::parse(R"({"version": "1.0", "normalizer": {"type": "ByteLevel"},
+    "pre_tokenizer": {"type": "UnicodeScripts"}, "decoder": {"type": "ByteLevel"},
+    "added_tokens": [{"id": 6, "content": "é!", "normalized": true, "special": false}],
+    "model": {"type": "BPE", "vocab": {"a": 0, "Ġ": 1, "Ã": 2, "©": 3, "aĠ": 4, "Â": 5}, "merges": ["a Ġ"]}})");
+  const Tokenizer tokenizer = tokenizer_of(json), again = Tokenizer::from_json(tokenizer.to_json());
+  for (const Tokenizer& t : {tokenizer, again}) {
+    const Encoding e = t.encode("a é");
+    EXPECT_EQ(e.ids, (Ids{4, 2, 3}));
+    EXPECT_EQ(e.offsets, (std::vector<Range>{{0, 2}, {2, 4}, {2, 4}}));
+    EXPECT_EQ(t.decode(e.ids), "a é");
+    EXPECT_EQ(t.encode("é!").ids, (Ids{6}));  // its spelling is what is looked for
+  }
+  EXPECT_EQ(again.to_json(), tokenizer.to_json());
+}
+
 TEST(Decoder, SmallStages) {
   EXPECT_EQ(decoded({{"type", "ByteFallback"}}, {"a", "<0xC3>", "<0xA9>", "b"}), "a|\xC3\xA9|b|");
   EXPECT_EQ(decoded({{"type", "ByteFallback"}}, {"<0xC3>", "<0xA9>", "<0xC3>"}),
