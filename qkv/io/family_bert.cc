@@ -452,13 +452,12 @@ const Family& big_bird_family() {
         const auto type = c.string_or("attention_type", "block_sparse");
         check(type == "original_full" || type == "block_sparse",
               "{}: attention_type: '{}' is not supported (original_full, block_sparse are)", c.place(), type);
-        check(!c.boolean_or("rescale_embeddings", false), "{}: rescale_embeddings: only false is supported",
-              c.place());
         check(c.boolean_or("use_bias", true), "{}: use_bias: only true is supported", c.place());
         ModelSpec s = read_bert_like(c, "BigBird", 0);
         check(s.output == Output::tokens && s.labels.empty(),
               "{}: architectures: of BigBird only BigBirdForMaskedLM is supported", c.place());
         s.activation = read_activation(c, "hidden_act", "gelu_new");
+        s.embedding_scaled = c.boolean_or("rescale_embeddings", false);
         if (type == "block_sparse") {
           // In use its random blocks are all the first; short sequences see all.
           const auto block = c.integer_or("block_size", 64, 1, 1 << 20),
@@ -479,9 +478,14 @@ const Family& big_bird_family() {
           c["num_random_blocks"] = s.attention.patterns[0].first_block - 1;
         }
         c["use_bias"] = true;
+        if (s.embedding_scaled) c["rescale_embeddings"] = true;
         return c;
       },
-      [](const ModelSpec& s) { return s.family == "big_bird" && is_masked_lm(s); },
+      [](const ModelSpec& s) {
+        ModelSpec unscaled = s;
+        unscaled.embedding_scaled = false;
+        return s.family == "big_bird" && is_masked_lm(unscaled);
+      },
       [](const ModelSpec& s) { return weights_named_as_bert(s, "bert"); },
       "bert.",
       [](const ModelSpec& s, const std::string& name) {  // whose pooler has no "dense"

@@ -602,6 +602,12 @@ const FamilyCase kFamilies[] = {
      [](ModelSpec& s) {
        s = bert_spec(13, 8, 12, 2, 3);
        s.family = "big_bird";
+       s.embedding_scaled = true;
+     }},
+    {"big_bird",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.family = "big_bird";
        s.attention.patterns = {{.block = 4, .neighbours = 1, .ends = true, .beyond = 28, .first_block = 2}};
      }},
     {"qkv",
