@@ -1,6 +1,8 @@
 // Llama and its kin, whose tensors are called model.layers.N.self_attn.q_proj: Hugging Face's
 // LlamaForCausalLM and those that differ from it in a few pieces.
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "qkv/base/json_value.h"
 #include "qkv/io/family_llama_parts.h"
@@ -36,6 +38,68 @@ void read_window(const JsonField& c, ModelSpec& s, int64_t otherwise = 0) {
 }
 OrderedJson window_json(const ModelSpec& s) {
   return s.attention.patterns.empty() ? OrderedJson(nullptr) : OrderedJson(s.attention.patterns[0].window);
+}
+
+const std::string kWindowed = "sliding_attention", kFull = "full_attention";  // in layer_types
+
+// The shortest list that says the same of layers in turn.
+std::vector<Pattern> in_turn(std::vector<Pattern> of_layers) {
+  const auto repeats = [&](size_t period) {
+    return std::equal(of_layers.begin() + static_cast<int64_t>(period), of_layers.end(), of_layers.begin());
+  };
+  size_t period = 1;
+  while (period < of_layers.size() && !repeats(period)) ++period;
+  of_layers.resize(std::min(period, of_layers.size()));
+  if (of_layers == std::vector<Pattern>{{}}) of_layers.clear();
+  return of_layers;
+}
+
+// Of those whose layers may differ: layer_types names those with a window, else max_window_layers says how
+// many below them have none.
+void read_layer_windows(const JsonField& c, ModelSpec& s) {
+  if (c.boolean_or("use_sliding_window", false)) read_window(c, s, 4096);
+  const std::vector<Pattern> of_all = std::exchange(s.attention.patterns, {});
+  const Pattern window = of_all.empty() ? Pattern() : of_all[0];
+  std::vector<Pattern> of_layers;
+  constexpr int64_t kMostLayers = 4096;  // check_spec() refuses more
+  if (const auto types = c.find("layer_types")) {
+    check(static_cast<int64_t>(types->size()) == s.layers, "{}: {} types for {} layers", types->place(),
+          types->size(), s.layers);
+    for (int64_t l = 0; l < std::min(s.layers, kMostLayers); ++l) {
+      const JsonField type = types->at(static_cast<size_t>(l));
+      const bool windowed = type.string() == kWindowed;
+      check(windowed || type.string() == kFull, "{}: '{}' is not supported ({} and {} are)", type.place(),
+            type.string(), kWindowed, kFull);
+      check(!windowed || window != Pattern(), "{}: {} needs use_sliding_window and a sliding_window",
+            type.place(), kWindowed);
+      of_layers.push_back(windowed ? window : Pattern());
+    }
+  } else {
+    const int64_t first = c.integer_or("max_window_layers", 28, 0, kMost);
+    for (int64_t l = 0; l < std::min(s.layers, kMostLayers); ++l)
+      of_layers.push_back(l >= first ? window : Pattern());
+  }
+  s.attention.patterns = in_turn(std::move(of_layers));
+}
+
+const Pattern& pattern_of(const ModelSpec& s, int64_t layer) {
+  return s.attention.patterns[static_cast<size_t>(layer) % s.attention.patterns.size()];
+}
+OrderedJson layer_types(const ModelSpec& s) {
+  OrderedJson types = OrderedJson::array();
+  for (int64_t l = 0; l < s.layers; ++l) types.push_back(pattern_of(s, l) == Pattern() ? kFull : kWindowed);
+  return types;
+}
+void write_layer_windows(const ModelSpec& s, OrderedJson& c) {
+  int64_t first = 0;  // with a window
+  while (!s.attention.patterns.empty() && first < s.layers && pattern_of(s, first) == Pattern()) ++first;
+  const bool windows = !s.attention.patterns.empty() && first < s.layers;
+  c["use_sliding_window"] = windows;
+  if (!windows) return;
+  c["sliding_window"] = pattern_of(s, first).window;
+  c["max_window_layers"] = first;
+  for (int64_t l = first; l < s.layers; ++l)
+    if (pattern_of(s, l) == Pattern()) c["layer_types"] = layer_types(s);
 }
 
 // What a family's published code calls its decoder, and the tensor of its classes ("": it has none).
@@ -100,13 +164,7 @@ const Family& qwen2_family() {
       "qwen2", {"Qwen2ForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = read_llama_like(c);
-        // Which layers have it where only some do, versions of its makers' code tell differently.
-        if (c.boolean_or("use_sliding_window", false)) {
-          check(c.integer_or("max_window_layers", 28, 0, kMost) == 0,
-                "{}: max_window_layers: with use_sliding_window only 0 is supported, all layers' windows",
-                c.place());
-          read_window(c, s, 4096);
-        }
+        read_layer_windows(c, s);
         s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 32);
         s.attention.bias = true;
         s.attention.out_bias = false;
@@ -114,11 +172,7 @@ const Family& qwen2_family() {
       },
       [](const ModelSpec& s) {
         OrderedJson c = write_llama_like(s, "qwen2", "Qwen2ForCausalLM");
-        c["use_sliding_window"] = !s.attention.patterns.empty();
-        if (!s.attention.patterns.empty()) {
-          c["sliding_window"] = window_json(s);
-          c["max_window_layers"] = 0;
-        }
+        write_layer_windows(s, c);
         return c;
       });
   return family;
@@ -233,6 +287,11 @@ const Family& qwen2_moe_family() {
   static const Family family = decoders(
       "qwen2_moe", {"Qwen2MoeForCausalLM"},
       [](const JsonField& c) {
+        // Which layers max_window_layers means, versions of its makers' code tell differently.
+        check(!c.boolean_or("use_sliding_window", false) || c.find("layer_types") ||
+                  c.integer_or("max_window_layers", 28, 0, kMost) == 0,
+              "{}: max_window_layers: without layer_types only 0 is supported, all layers' windows",
+              c.place());
         ModelSpec s = qwen2_family().read_config(c);
         s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 16);
         ExpertsSpec& x = s.experts;
@@ -260,6 +319,7 @@ const Family& qwen2_moe_family() {
         OrderedJson c = qwen2_family().write_config(s);
         c["model_type"] = "qwen2_moe";
         c["architectures"] = {"Qwen2MoeForCausalLM"};
+        if (c["use_sliding_window"].get<bool>()) c["layer_types"] = layer_types(s);
         c["num_experts"] = x.count;
         c["num_experts_per_tok"] = x.chosen;
         c["moe_intermediate_size"] = x.hidden;

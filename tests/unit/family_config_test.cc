@@ -88,6 +88,34 @@ TEST(ModelDir, DefaultsAreTheFamilys) {
   const Json windows = {{"use_sliding_window", true}, {"max_window_layers", 0}, {"sliding_window", 9}};
   EXPECT_EQ(spec_of("qwen2", windows).attention.patterns, (std::vector<Pattern>{{.window = 9}}));
   EXPECT_TRUE(spec_of("qwen2", {{"sliding_window", 9}}).attention.patterns.empty());
+  const auto windows_of = [&](const char* type, Json more, int64_t layers) {
+    more["num_hidden_layers"] = layers;
+    return spec_of(type, more).attention.patterns;
+  };
+  const Pattern all, four = {.window = 4};
+  const Json upper = {{"use_sliding_window", true}, {"max_window_layers", 2}, {"sliding_window", 4}};
+  EXPECT_EQ(windows_of("qwen2", upper, 4), (std::vector<Pattern>{all, all, four, four}));
+  EXPECT_EQ(windows_of("qwen2", upper, 3), (std::vector<Pattern>{all, all, four}));
+  EXPECT_TRUE(windows_of("qwen2", upper, 2).empty());
+  EXPECT_TRUE(windows_of("qwen2", {{"use_sliding_window", true}}, 28).empty());
+  EXPECT_EQ(windows_of("qwen2", {{"use_sliding_window", true}}, 29)[28], (Pattern{.window = 4096}));
+  const Json none_given = {
+      {"use_sliding_window", true}, {"max_window_layers", 0}, {"sliding_window", nullptr}};
+  EXPECT_TRUE(windows_of("qwen2", none_given, 2).empty());
+  Json typed = upper;  // which counts more than max_window_layers
+  typed["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
+  for (const char* type : {"qwen2", "qwen2_moe"}) {
+    EXPECT_EQ(windows_of(type, typed, 3), (std::vector<Pattern>{four, all})) << type;
+    expect_error([&] { windows_of(type, typed, 2); }, {"config.json: layer_types", "3 types for 2 layers"});
+    Json other = typed;
+    other["use_sliding_window"] = false;
+    expect_error([&] { windows_of(type, other, 3); }, {"layer_types[0]", "use_sliding_window"});
+    other["layer_types"] = {"full_attention", "full_attention"};
+    EXPECT_TRUE(windows_of(type, other, 2).empty());
+    other["layer_types"] = {"full_attention", "chunked_attention"};
+    expect_error([&] { windows_of(type, other, 2); },
+                 {"layer_types[1]", "'chunked_attention'", "sliding_attention"});
+  }
   const Json t5 = {{"d_kv", 4}, {"d_ff", 8}, {"num_layers", 1}, {"num_heads", 2}};
   const auto t5_with = [&](const Json& more) {
     Json config = t5;
@@ -115,7 +143,7 @@ TEST(ModelDir, DefaultsAreTheFamilys) {
   expect_error([&] { spec_of("llama", {{"pruned_heads", {{"0", {1}}}}}); }, {"config.json", "pruned_heads"});
   expect_error(
       [&] {
-        spec_of("qwen2", {{"use_sliding_window", true}});
+        spec_of("qwen2_moe", {{"use_sliding_window", true}});
       },
       {"config.json", "max_window_layers"});
   EXPECT_EQ(spec_of("starcoder2", {}).attention.kv_heads, 2);

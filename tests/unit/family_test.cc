@@ -150,6 +150,23 @@ const FamilyCase kFamilies[] = {
      }},
     {"mistral", [](ModelSpec& s) { s.attention.patterns = {{.window = 5}}; }},
     {"qwen2", [](ModelSpec& s) { s.attention.bias = true; }},
+    {"qwen2",
+     [](ModelSpec& s) {
+       s.attention.bias = true;
+       s.attention.patterns = {{.window = 5}};
+     }},
+    {"qwen2",
+     [](ModelSpec& s) {
+       s.attention.bias = true;
+       s.layers = 3;
+       s.attention.patterns = {{}, {}, {.window = 5}};
+     }},
+    {"qwen2",
+     [](ModelSpec& s) {
+       s.attention.bias = true;
+       s.layers = 5;
+       s.attention.patterns = {{.window = 5}, {}};
+     }},
     {"gemma",
      [](ModelSpec& s) {
        s.normalization = Normalization::rms_plus_one;
@@ -396,6 +413,14 @@ const FamilyCase kFamilies[] = {
        a.d_vo = 3;
        a.rotary.width = 2;
        a.rotary.layout = RotaryLayout::interleaved;
+     }},
+    {"qwen2_moe",
+     [](ModelSpec& s) {
+       s.attention.bias = true;
+       s.attention.patterns = {{}, {.window = 5}};
+       s.experts = {.count = 5, .chosen = 3, .hidden = 7, .renormalized = false};
+       s.experts.shared_hidden = 6;
+       s.experts.shared_gated = true;
      }},
     {"deepseek_v2",
      [](ModelSpec& s) {
