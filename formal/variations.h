@@ -17,8 +17,8 @@ namespace qkv::formal {
 // ScaleNorm: one gamma for all (Nguyen & Salazar 2019); capsule: the squash function (Sabour et al. 2017).
 enum class NormKind { layer_norm, layer_scale, layer_plain, RMSnorm, plus_one, ScaleNorm, capsule };
 // Where a branch f of a block is normalised: x + f(norm(x)), norm(x + f(x)), x + norm'(f(norm(x))),
-// x + norm'(f(x)), x + f(x).
-enum class NormPlacement { pre, post, sandwich, branch, none };
+// x + norm'(f(x)), x + f(x), norm(x) + f(norm(x)).
+enum class NormPlacement { pre, post, sandwich, branch, none, stream };
 // Attention and the perceptron one after the other, both of the same X, or of the same normalised X; or of
 // two streams: X_1 + f(X_2), then X_2 + g(that) (Gomez et al. 2017, eq. 8; Kitaev et al. 2020).
 enum class Branches { serial, parallel, one_norm, reversible };
@@ -53,6 +53,7 @@ struct SparsePattern {
 struct VariedHyperparameters : Hyperparameters {
   NormKind norm_kind = NormKind::layer_norm;
   NormPlacement placement = NormPlacement::pre;
+  bool final_norm = true;  // X is normalised behind the last layer; of post and none it never is
   Branches branches = Branches::serial;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   Index H_kv = 0;                 // heads that have keys and values of their own; 0: H
@@ -94,6 +95,9 @@ struct VariedHyperparameters : Hyperparameters {
   // Of layer l, from 0.
   bool shares(std::size_t l) const {
     return !shared_query_key.empty() && shared_query_key[l % shared_query_key.size()];
+  }
+  bool ends_with_norm() const {
+    return final_norm && placement != NormPlacement::post && placement != NormPlacement::none;
   }
   // Of what leaves the last layer.
   Index d_out() const { return branches == Branches::reversible ? 2 * d_e : d_e; }
@@ -288,8 +292,7 @@ struct VariedTheta {
       P = Matrix<T>::Constant(h.d_e, 2 * (h.buckets > 0 ? h.buckets : h.l_rel), T(0));
       if (h.normed_distances) norm_P = varied_norm<T>(h.norm_kind, h.d_e);
     }
-    if (h.placement != NormPlacement::post && h.placement != NormPlacement::none)
-      norm = varied_norm<T>(h.norm_kind, h.d_out());
+    if (h.ends_with_norm()) norm = varied_norm<T>(h.norm_kind, h.d_out());
   }
 
   template <typename F, typename... P>
@@ -679,6 +682,10 @@ Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta, SegmentMem
         case NormPlacement::none:
           to = Matrix<T>(to + m * f(X));
           break;
+        case NormPlacement::stream:
+          X = norm(X, inner);
+          X = Matrix<T>(X + m * f(X));
+          break;
       }
       if (two) std::swap(X, Y);
     };
@@ -696,8 +703,7 @@ Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta, SegmentMem
     both << Y, X;
     X = both;
   }
-  if (h.placement != NormPlacement::post && h.placement != NormPlacement::none)
-    X = varied_normalize(X, theta.norm, h);
+  if (h.ends_with_norm()) X = varied_normalize(X, theta.norm, h);
   Matrix<T> W_u = unembedding_matrix(theta.embedding, h);
   for (Index v = 0; h.unit_embeddings && v < W_u.rows(); ++v) W_u.row(v) /= T(W_u.row(v).norm());
   Matrix<T> Z = T(h.logit_multiplier) * W_u * X;

@@ -196,8 +196,7 @@ void Collector::visit_banded(const Place& place, int64_t s, int64_t h, const Ten
 void Collector::add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,
                            const PaddedBatch& batch) {
   const bool post = spec_.norm_placement == NormPlacement::post,
-             last_norm = !post && spec_.norm_placement != NormPlacement::none && last_normed_ &&
-                         spec_.branches != Branches::reversible;
+             last_norm = spec_.ends_with_norm() && last_normed_ && spec_.branches != Branches::reversible;
   const Cell cell = stack == "encoder" ? spec_.recurrence.encoder : spec_.recurrence.decoder;
   for (int64_t l = 0; l <= layers; ++l) {
     const std::string name = l == 0                     ? stack + ".embedding"

@@ -108,7 +108,8 @@ void run(const std::string& path) {
     if (s.grid > 0)
       fmt::print("  grid        rows of {} tokens{}\n", s.grid,
                  s.axial_width > 0 ? fmt::format(", {} columns of the row", s.axial_width) : "");
-    fmt::print("  norms       {}, {}{}\n", name_of(s.normalization), name_of(s.norm_placement),
+    fmt::print("  norms       {}, {}{}{}\n", name_of(s.normalization), name_of(s.norm_placement),
+               s.final_norm ? "" : ", none at the end",
                s.branches == Branches::serial       ? ""
                : s.branches == Branches::reversible ? ", two streams in turn"
                                                     : ", branches beside each other");

@@ -318,8 +318,8 @@ const Family& bloom_family() {
         const auto name = [&](const char* usual, const char* other) { return c.find(other) ? other : usual; };
         ModelSpec s = sized(c, name("hidden_size", "n_embed"), name("n_layer", "num_hidden_layers"),
                             name("n_head", "num_attention_heads"));
-        check(!c.boolean_or("apply_residual_connection_post_layernorm", false),
-              "{}: apply_residual_connection_post_layernorm: only false is supported", c.place());
+        if (c.boolean_or("apply_residual_connection_post_layernorm", false))
+          s.norm_placement = NormPlacement::stream;
         s.context = c.integer_or("seq_length", 2048, 1, kMost);  // which ALiBi does not need
         s.norm_epsilon = c.number_or("layer_norm_epsilon", 1e-5F);
         s.positions = Positions::alibi;
@@ -334,6 +334,7 @@ const Family& bloom_family() {
         c["layer_norm_epsilon"] = decimal(s.norm_epsilon);
         c["attention_dropout"] = decimal(s.attention.dropout);
         c["hidden_dropout"] = decimal(s.residual_dropout);
+        if (s.norm_placement == NormPlacement::stream) c["apply_residual_connection_post_layernorm"] = true;
         return c;
       },
       is_decoder,
@@ -548,10 +549,10 @@ const Family& opt_family() {
         s.context = c["max_position_embeddings"].integer(1, kMost);
         s.hidden = c["ffn_dim"].integer(0, kMost);
         s.activation = read_activation(c, "activation_function", "relu");
-        check(!c.boolean_or("_remove_final_layer_norm", false),
-              "{}: _remove_final_layer_norm: only false is supported", c.place());
         s.norm_placement =
             c.boolean_or("do_layer_norm_before", true) ? NormPlacement::pre : NormPlacement::post;
+        s.final_norm =
+            s.norm_placement == NormPlacement::post || !c.boolean_or("_remove_final_layer_norm", false);
         s.attention.bias = s.attention.out_bias = s.feed_forward_bias = c.boolean_or("enable_bias", true);
         s.normalization = c.boolean_or("layer_norm_elementwise_affine", true) ? Normalization::layer
                                                                               : Normalization::layer_plain;
@@ -569,6 +570,7 @@ const Family& opt_family() {
         c["ffn_dim"] = s.hidden;
         c["activation_function"] = config_name_of(s.activation);
         c["do_layer_norm_before"] = s.norm_placement == NormPlacement::pre;
+        if (!s.final_norm) c["_remove_final_layer_norm"] = true;
         c["enable_bias"] = s.attention.bias;
         c["layer_norm_elementwise_affine"] = s.normalization == Normalization::layer;
         c["word_embed_proj_dim"] = s.embedding_width > 0 ? s.embedding_width : s.width;
@@ -591,7 +593,7 @@ const Family& opt_family() {
                      "self_attn.out_proj",
                      "fc1",
                      "fc2"});
-        if (s.norm_placement == NormPlacement::pre) add_norm(n, s, "decoder.norm", d + "final_layer_norm");
+        if (s.ends_with_norm()) add_norm(n, s, "decoder.norm", d + "final_layer_norm");
         if (s.embedding_width > 0) {
           n.tensor("embedding.projection.weight", d + "project_in.weight");
           n.tensor("unembedding.projection.weight", d + "project_out.weight");

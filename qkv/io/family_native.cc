@@ -14,8 +14,9 @@ constexpr int64_t kMost = kMostOfConfig;
 // experts, latents, caps and sinks, and windows for patterns; 6 no relative attention, unit embeddings,
 // global projections, grids and encoders of another shape; 7 heads of one size, no
 // features; 8 no memory; 9 no axial positions and no keys that are the queries; 10 no clips; 11 no factors of
-// pairs, first positions, and activations and experts of one part alone.
-constexpr int64_t kVersion = 12;
+// pairs, first positions, and activations and experts of one part alone; 12 no norm of the stream, and a norm
+// at the end wherever sums are not normalised.
+constexpr int64_t kVersion = 13;
 
 ModelSpec read_config(const JsonField& c) {
   const JsonField q = c["qkv"];
@@ -156,6 +157,7 @@ ModelSpec read_config(const JsonField& c) {
     s.encoder.expert_every = q["encoder_expert_every"].integer(0, kMost);
     s.classifier_bias = q["classifier_bias"].boolean();
   }
+  if (version > 12) s.final_norm = q["final_norm"].boolean();
   s.vocab_size = q["vocab_size"].integer(0, kMost);
   s.context = q["context"].integer(0, kMost);
   s.width = q["width"].integer(0, kMost);
@@ -191,6 +193,7 @@ OrderedJson write_config(const ModelSpec& s) {
             {"architecture", name_of(s.architecture)},
             {"encoder_layers", s.encoder_layers},
             {"norm_placement", name_of(s.norm_placement)},
+            {"final_norm", s.final_norm},
             {"positions", name_of(s.positions)},
             {"embedding_scaled", s.embedding_scaled},
             {"embedding_norm", s.embedding_norm},

@@ -326,8 +326,12 @@ void check_blocks(const ModelSpec& s) {
   check(!s.embedding_unit || s.recurrence.decoder == Cell::none,
         "model: embedding_unit does not go with a recurrent decoder");
   const bool reversible = s.branches == Branches::reversible;
-  check(!reversible || s.norm_placement != NormPlacement::post,
-        "model: branches reversible: post-norms would change the stream that a branch is added to");
+  check(!reversible || (s.norm_placement != NormPlacement::post && s.norm_placement != NormPlacement::stream),
+        "model: branches reversible: {}-norms would change the stream that a branch is added to",
+        name_of(s.norm_placement));
+  check(s.final_norm || (s.norm_placement != NormPlacement::post && s.norm_placement != NormPlacement::none),
+        "model: final_norm: with norm {} there is no norm at the end that could be left out",
+        name_of(s.norm_placement));
   check(!reversible || !s.tied || s.output != Output::tokens || s.embedding_width > 0 || s.head_width > 0,
         "model: branches reversible: the unembedding reads both streams, {} columns: tied must be false",
         s.output_width());
@@ -612,11 +616,9 @@ constexpr Names<Normalization> kNormalizations = {{Normalization::layer, "layer"
                                                   {Normalization::scale, "scale"},
                                                   {Normalization::capsule, "capsule"},
                                                   {Normalization::batch, "batch"}};
-constexpr Names<NormPlacement> kNormPlacements = {{NormPlacement::pre, "pre"},
-                                                  {NormPlacement::post, "post"},
-                                                  {NormPlacement::sandwich, "sandwich"},
-                                                  {NormPlacement::branch, "branch"},
-                                                  {NormPlacement::none, "none"}};
+constexpr Names<NormPlacement> kNormPlacements = {
+    {NormPlacement::pre, "pre"},       {NormPlacement::post, "post"}, {NormPlacement::sandwich, "sandwich"},
+    {NormPlacement::branch, "branch"}, {NormPlacement::none, "none"}, {NormPlacement::stream, "stream"}};
 constexpr Names<Branches> kBranches = {{Branches::serial, "serial"},
                                        {Branches::parallel, "parallel"},
                                        {Branches::one_norm, "one_norm"},

@@ -118,7 +118,8 @@ struct ModelSpec {
   int64_t hidden_layers = 1;  // of the feed-forward network
   ExpertsSpec experts = {};   // which layers have a mixture instead
   Normalization normalization = Normalization::layer;
-  NormPlacement norm_placement = NormPlacement::pre;  // all but post and none end each stack with a norm
+  NormPlacement norm_placement = NormPlacement::pre;
+  bool final_norm = true;  // each stack ends with a norm; post and none never do
   Branches branches = Branches::serial;
   float norm_epsilon = 1e-5F;
   Positions positions = Positions::learned;
@@ -193,6 +194,10 @@ struct ModelSpec {
   // Of what stands for a sequence, or what classes are read from.
   int64_t pooled_width() const { return pooler ? width : output_width(); }
   NormSpec norm() const { return {normalization, norm_epsilon}; }
+  // Whether a norm follows the last block of each stack.
+  bool ends_with_norm() const {
+    return final_norm && norm_placement != NormPlacement::post && norm_placement != NormPlacement::none;
+  }
   FeedForwardSpec feed_forward() const {
     return {hidden, activation, gated, feed_forward_bias, hidden_layers};
   }

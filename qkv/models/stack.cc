@@ -28,7 +28,7 @@ BlockStack::Block BlockStack::make_block(Parameters& parameters, const ModelSpec
   // The norm before the branch or on the sum is the residual's; one on the branch is around the sublayer.
   const auto add = [&](const char* sublayer, uint32_t use, const auto& make) {
     const std::string name = name_of(sublayer);
-    Residual r{placement_ == post                            ? post
+    Residual r{placement_ == post || placement_ == stream    ? placement_
                : placement_ == pre || placement_ == sandwich ? pre
                                                              : none,
                {},
@@ -130,7 +130,7 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
     if (relative_.normed)
       vector_norm_ = std::make_unique<Norm>(parameters, name + ".relative_norm", spec.width, spec.norm());
   }
-  if (placement_ != NormPlacement::post && placement_ != NormPlacement::none)
+  if (spec.ends_with_norm())
     norm_ = std::make_unique<Norm>(parameters, name + ".norm", spec.output_width(), spec.norm());
 }
 
@@ -194,9 +194,9 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
               last.name + ".sum", out.size() > 2 ? out[2] : Tensor()};
   }
   if (placement_ == NormPlacement::post) return stream.x;
-  if (placement_ == NormPlacement::none || reversible_) stream.add_branch(context);
+  if (norm_ == nullptr || reversible_) stream.add_branch(context);
   if (reversible_) stream = {join_columns(stream.other, stream.x), {}, {}, name_ + ".streams"};
-  if (placement_ == NormPlacement::none) return stream.x;
+  if (norm_ == nullptr) return stream.x;
   Tensor out = stream.add_and_norm(*norm_, context);
   context.visit(name_ + ".norm", out);
   return out;

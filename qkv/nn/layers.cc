@@ -297,9 +297,10 @@ Tensor Multiplied::forward(const Tensor& x, const Context& context, LayerState* 
 }
 
 void Residual::forward(ResidualStream& stream, const Context& context, LayerState* state) const {
-  if (placement == NormPlacement::pre) {
+  if (placement == NormPlacement::pre || placement == NormPlacement::stream) {
     Tensor normalized = stream.add_and_norm(*norm, context);
     context.visit(name + ".norm", normalized);
+    if (placement == NormPlacement::stream) stream.x = normalized;
     stream.branch = sublayer->forward(normalized, context, state);
   } else {
     if (placement == NormPlacement::none) stream.add_branch(context);

@@ -233,6 +233,7 @@ enum class NormPlacement : uint8_t {
   sandwich,  // x + norm'(sublayer(norm(x))) (Ding et al. 2021; Gemma 2)
   branch,    // x + norm(sublayer(x)) (OLMo 2)
   none,      // x + sublayer(x)
+  stream,    // norm(x) + sublayer(norm(x)) (an option of BLOOM)
 };
 
 // How a block's attention and its feed-forward network follow each other.
@@ -245,7 +246,7 @@ enum class Branches : uint8_t {
 
 // A sublayer with the stream around it, and its norm: before it, on the sum, or none.
 struct Residual {
-  NormPlacement placement;  // pre, post or none
+  NormPlacement placement;  // pre, post, stream or none
   std::optional<Norm> norm;
   std::unique_ptr<Sublayer> sublayer;
   float dropout;

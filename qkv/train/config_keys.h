@@ -241,10 +241,12 @@ void visit(TrainConfig& c, Visitor& v) {
     Range<double>{0, 0.95});
   std::string placement = name_of(m.norm_placement), positions = name_of(m.positions);
   v({"norm",
-     "pre: x + f(norm(x)); post: norm(x + f(x)); sandwich: x + norm(f(norm(x))); branch: x + norm(f(x))",
+     "pre: x + f(norm(x)); post: norm(x + f(x)); sandwich: x + norm(f(norm(x))); branch: x + norm(f(x)); "
+     "stream: norm(x) + f(norm(x))",
      "pre, of an encoder post"},
-    placement, Choices{"pre", "post", "sandwich", "branch", "none"});
+    placement, Choices{"pre", "post", "sandwich", "branch", "none", "stream"});
   m.norm_placement = norm_placement_from_name(placement);
+  v({"final_norm", "a norm follows the last block of each stack; post and none have none"}, m.final_norm);
   v({"positions",
      "a learned table, a formula; relative: biases of the scores by distance (T5); toeplitz: one for each "
      "distance; rotary: turned queries "

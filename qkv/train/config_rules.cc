@@ -259,6 +259,7 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("hidden", from.hidden, m.hidden);
   same("activation", name_of(from.activation), name_of(m.activation));
   same("norm", name_of(from.norm_placement), name_of(m.norm_placement));
+  same("final_norm", from.final_norm, m.final_norm);
   same("positions", name_of(from.positions), name_of(m.positions));
   same("first_position", from.first_position, m.first_position);
   same("normalization", name_of(from.normalization), name_of(m.normalization));

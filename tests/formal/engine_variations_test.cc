@@ -172,6 +172,11 @@ VariedCase varied_case(unsigned seed) {
     }
     a.d_qk = a.d_vo = *std::max_element(a.head_sizes.begin(), a.head_sizes.end());
   }
+  if (s.norm_placement == NormPlacement::pre && s.branches == Branches::serial && u() < 0.4) {
+    s.norm_placement = NormPlacement::stream;
+    h.placement = formal::NormPlacement::stream;
+  }
+  if (s.ends_with_norm() && u() < 0.25) s.final_norm = h.final_norm = false;
   h.N_V = s.vocab_size;
   h.l_max = s.context;
   h.L = s.layers;

@@ -323,6 +323,13 @@ const FamilyCase kFamilies[] = {
        s.positions = Positions::alibi;
        s.embedding_norm = true;
      }},
+    {"bloom",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.positions = Positions::alibi;
+       s.embedding_norm = true;
+       s.norm_placement = NormPlacement::stream;
+     }},
     {"mpt",
      [](ModelSpec& s) {
        s = gpt2();
@@ -343,6 +350,12 @@ const FamilyCase kFamilies[] = {
        s.activation = Activation::relu;
        s.norm_placement = NormPlacement::post;
        s.embedding_width = 5;
+     }},
+    {"opt",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.activation = Activation::relu;
+       s.final_norm = false;
      }},
     {"mbart", [](ModelSpec& s) { s = bart(); }},
     {"pegasus",
@@ -404,6 +417,14 @@ const FamilyCase kFamilies[] = {
        s.experts.shared_hidden = 6;
        s.experts.shared_gated = true;
      }},
+    {"qwen2_moe",
+     [](ModelSpec& s) {
+       s.attention.bias = true;
+       s.attention.patterns = {{}, {.window = 5}};
+       s.experts = {.count = 5, .chosen = 3, .hidden = 7, .renormalized = false};
+       s.experts.shared_hidden = 6;
+       s.experts.shared_gated = true;
+     }},
     {"deepseek_v2",
      [](ModelSpec& s) {
        AttentionSpec& a = s.attention;
@@ -413,14 +434,6 @@ const FamilyCase kFamilies[] = {
        a.d_vo = 3;
        a.rotary.width = 2;
        a.rotary.layout = RotaryLayout::interleaved;
-     }},
-    {"qwen2_moe",
-     [](ModelSpec& s) {
-       s.attention.bias = true;
-       s.attention.patterns = {{}, {.window = 5}};
-       s.experts = {.count = 5, .chosen = 3, .hidden = 7, .renormalized = false};
-       s.experts.shared_hidden = 6;
-       s.experts.shared_gated = true;
      }},
     {"deepseek_v2",
      [](ModelSpec& s) {
@@ -681,6 +694,22 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.norm_placement = NormPlacement::sandwich; },
       [](ModelSpec& s) { s.norm_placement = NormPlacement::branch; },
       [](ModelSpec& s) { s.norm_placement = NormPlacement::none; },
+      [](ModelSpec& s) { s.norm_placement = NormPlacement::stream; },
+      [](ModelSpec& s) { s.final_norm = false; },
+      [](ModelSpec& s) {
+        s.norm_placement = NormPlacement::pre;
+        s.final_norm = false;
+      },
+      [](ModelSpec& s) {
+        s.layers = 3;
+        s.attention.patterns = {{.window = 3}, {.window = 3}, {}};
+      },
+      [](ModelSpec& s) {
+        s.attention.patterns = {{}, {}};
+      },
+      [](ModelSpec& s) {
+        s.attention.patterns = {{.window = 3}, {.window = 4}};
+      },
       [](ModelSpec& s) { s.branches = Branches::serial; },
       [](ModelSpec& s) { s.branches = Branches::parallel; },
       [](ModelSpec& s) { s.branches = Branches::one_norm; },

@@ -464,7 +464,7 @@ TEST(ModelDir, HeadsComeBack) {
   }
 }
 
-// Versions 1, 2 and 4 of the format lack what came after them.
+// Versions 1, 2, 4, 5 and 12 of the format lack what came after them.
 TEST(ModelDir, OlderVersionsAreRead) {
   const auto older = [](const ScratchDir& dir, int version, std::initializer_list<const char*> lacks) {
     Json config = parse_json(read_file(dir.path() + "/config.json"), "config.json");
@@ -492,6 +492,10 @@ TEST(ModelDir, OlderVersionsAreRead) {
   config["qkv"]["windows"] = {3, 0};
   five.write("config.json", config.dump());
   EXPECT_EQ(load_spec(five.path()), windows);
+  const ScratchDir twelve;
+  save_model(twelve.path(), *drawn(native()));
+  older(twelve, 12, {"final_norm"});
+  EXPECT_EQ(load_spec(twelve.path()), native());
   save_model(two.path(), *drawn(encoder));
   older(two, 2, {"output", "labels", "pooling", "pooler", "head_dropout"});
   EXPECT_EQ(load_spec(two.path()), encoder);

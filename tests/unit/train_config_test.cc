@@ -501,11 +501,12 @@ TEST_F(FromTest, MismatchesAreRefusedNamingTheKey) {
         },
         {text.substr(0, text.find('=')), "run.toml"});
   };
-  for (const char* text : {"model.context=9", "model.width=24", "model.layers=3", "model.heads=4",
-                           "model.kv_heads=1", "model.d_qk=5", "model.d_vo=5", "model.hidden=5",
-                           "model.attention_bias=false", "model.activation=relu", "model.norm=pre",
-                           "model.positions=sinusoidal", "model.embedding_scaled=true",
-                           "model.embedding_norm=false", "model.segments=1", "model.norm_epsilon=1e-5"})
+  for (const char* text :
+       {"model.context=9", "model.width=24", "model.layers=3", "model.heads=4", "model.kv_heads=1",
+        "model.d_qk=5", "model.d_vo=5", "model.hidden=5", "model.attention_bias=false",
+        "model.activation=relu", "model.norm=pre", "model.positions=sinusoidal",
+        "model.embedding_scaled=true", "model.embedding_norm=false", "model.segments=1",
+        "model.norm_epsilon=1e-5", "model.final_norm=false"})
     refuse(text, {"does not fit the model that the run begins with"});
   refuse("model.width=24", {"24", "12"});
   refuse("tokenizer.path=x", {"model.from", "its own tokenizer"});
@@ -621,6 +622,10 @@ TEST_F(TrainConfigTest, CombinationsThatMakeNoSense) {
   refuse_all({"model.branches=reversible"}, {"reversible", "both streams", "tied"});
   refuse_all({"model.branches=reversible", "model.tied=false", "model.norm=post"},
              {"reversible", "post-norms"});
+  refuse_all({"model.branches=reversible", "model.tied=false", "model.norm=stream"},
+             {"reversible", "stream-norms"});
+  refuse_all({"model.final_norm=false", "model.norm=post"}, {"final_norm", "post"});
+  refuse_all({"model.branches=parallel", "model.norm=stream"}, {"branches", "pre-norms"});
   refuse_all({"model.axial_width=4"}, {"axial_width", "grid", "in a row"});
   refuse_all({"model.axial_width=4", "model.grid=4", "model.positions=sinusoidal"},
              {"axial_width", "sinusoidal"});
