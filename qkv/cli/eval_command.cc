@@ -128,7 +128,7 @@ void run_on_pairs(const Options& o, const TextModel& m) {
                              {"perplexity", e.perplexity()},
                              {"tokens", e.tokens},
                              {"bleu", bleu.score},
-                             {"signature", text::kBleuSignature},
+                             {"signature", text::bleu_signature(text::BleuTokenizer::mteval_13a)},
                              {"chrf", chrf.score},
                              {"chrf_signature", text::kChrfSignature},
                              {"rouge_l", rouge.f1},
@@ -142,7 +142,7 @@ void run_on_pairs(const Options& o, const TextModel& m) {
   }
   print_losses(e, " of targets");
   fmt::print("{}\n", bleu.text());
-  fmt::print("signature           {}, beams {}\n", text::kBleuSignature, beam.beams);
+  fmt::print("signature           {}, beams {}\n", text::bleu_signature(text::BleuTokenizer::mteval_13a), beam.beams);
   fmt::print("chrF2 = {:.2f}\n", chrf.score);
   fmt::print("signature           {}\n", text::kChrfSignature);
   fmt::print("ROUGE-L             F1 {:.2f}%, precision {:.2f}%, recall {:.2f}%\n", 100 * rouge.f1,

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
+
+#include "qkv/text/bleu_tokenizer.h"
 
 namespace qkv::text {
 
@@ -21,14 +21,12 @@ struct Bleu {
   std::string text() const;
 };
 
-// One reference for each hypothesis; mixed case, mteval-v13a's words, exponential smoothing.
+// One reference for each hypothesis; mixed case, exponential smoothing.
 // REQUIRES: as many of one as of the other.
-Bleu corpus_bleu(std::span<const std::string> hypotheses, std::span<const std::string> references);
+Bleu corpus_bleu(std::span<const std::string> hypotheses, std::span<const std::string> references,
+                 BleuTokenizer tokenizer = BleuTokenizer::mteval_13a);
 
-// What sacreBLEU would call these settings.
-inline constexpr const char* kBleuSignature = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp";
-
-// The words of mteval-v13a: punctuation and symbols stand alone, but for periods and commas inside numbers.
-std::vector<std::string> words_13a(std::string_view line);
+// sacreBLEU's signature of these settings.
+std::string bleu_signature(BleuTokenizer tokenizer);
 
 }  // namespace qkv::text

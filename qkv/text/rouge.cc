@@ -67,4 +67,8 @@ RougeL corpus_rouge_l(std::span<const std::string> hypotheses, std::span<const s
   return mean;
 }
 
+int64_t count_with_rouge_words(std::span<const std::string> texts) {
+  return std::ranges::count_if(texts, [](const std::string& text) { return !rouge_words(text).empty(); });
+}
+
 }  // namespace qkv::text

@@ -2,6 +2,7 @@
 // rouge_score computes it without stemming.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,10 @@ RougeL rouge_l(std::string_view hypothesis, std::string_view reference);
 
 // The means over pairs; zeros when there are none. REQUIRES: as many of one as of the other; UTF-8.
 RougeL corpus_rouge_l(std::span<const std::string> hypotheses, std::span<const std::string> references);
+
+// How many texts hold a word at all: where no reference does, as in scripts without Latin letters, ROUGE-L
+// says nothing.
+int64_t count_with_rouge_words(std::span<const std::string> texts);
 
 // rouge_score's words: runs of a-z and 0-9 of the text in lower case. All other letters separate words.
 std::vector<std::string> rouge_words(std::string_view text);

@@ -203,6 +203,12 @@ bool is_punctuation(int32_t codepoint) {
   return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
 }
 
+bool is_symbol(int32_t codepoint) {
+  if (codepoint < 0) return false;
+  const auto category = utf8proc_category(codepoint);
+  return category >= UTF8PROC_CATEGORY_SM && category <= UTF8PROC_CATEGORY_SO;
+}
+
 bool is_other(int32_t codepoint) {
   if (codepoint < 0) return false;
   const auto category = utf8proc_category(codepoint);

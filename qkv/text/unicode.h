@@ -51,6 +51,7 @@ bool is_word_character(int32_t codepoint);
 // General categories (UAX #44): P* punctuation; C* control, format, unassigned and private characters;
 // Mn marks that take no room of their own.
 bool is_punctuation(int32_t codepoint);
+bool is_symbol(int32_t codepoint);          // S*
 inline bool is_number(int32_t codepoint) {  // N*
   return class_of(codepoint) == CharacterClass::kNumber;
 }

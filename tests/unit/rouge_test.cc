@@ -39,5 +39,10 @@ TEST(RougeL, MeansAndExtremes) {
   EXPECT_THROW(corpus_rouge_l(hypotheses, {}), Error);
 }
 
+TEST(RougeL, TextsWithoutWordsAreCounted) {
+  EXPECT_EQ(count_with_rouge_words(Texts{"\xE6\x9D\xB1\xE4\xBA\xAC", "", "\xE6\x9D\xB1 3", "a"}), 2);
+  EXPECT_EQ(count_with_rouge_words(Texts{"\xE6\x9D\xB1"}), 0);
+}
+
 }  // namespace
 }  // namespace qkv::text
