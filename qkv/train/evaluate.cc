@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <set>
 
 #include "qkv/infer/predict.h"
 #include "qkv/ops/rows.h"
@@ -126,70 +127,114 @@ Evaluation evaluate(const Transformer& model, const EncodedConversations& conver
 
 namespace {
 
-// Classes and tags: -log P, and what was taken for what.
+// The model's labels, and behind them those of examples that it was not taught, sorted.
+std::vector<std::string> labels_of_all(const ModelSpec& spec, std::span<const Example> examples) {
+  const LabelIndex known(spec.labels);
+  std::set<std::string> unseen;
+  const auto look_at = [&](const std::string& label, const std::string& place) {
+    if (known.find(label) || !unseen.insert(label).second) return;
+    check(unseen.size() <= kMostUnseenLabels,
+          "{}: the label '{}' is one of more than {} that the model was not taught: choose the column of the "
+          "labels",
+          place, label, kMostUnseenLabels);
+  };
+  for (const Example& e : examples) {
+    if (spec.output == Output::sequence_classes) look_at(e.label, e.place);
+    for (const std::string& tag : e.tags) look_at(tag, e.place);
+  }
+  std::vector<std::string> all = spec.labels;
+  all.insert(all.end(), unseen.begin(), unseen.end());
+  return all;
+}
+
+// Classes and tags: -log P, and the confusion matrix.
 class ClassScores {
  public:
-  explicit ClassScores(const ModelSpec& spec)
-      : spec_(spec), label_(spec.labels), confusion_(std::ssize(spec.labels)) {}
-
-  // Refuses labels that the model does not have.
-  void check_labels(const Example& e) const {
-    if (spec_.output == Output::sequence_classes) label_(e.label, e.place);
-    for (const std::string& tag : e.tags) label_(tag, e.place);
-  }
+  ClassScores(const ModelSpec& spec, std::span<const Example> examples, std::vector<Mistake>* mistakes)
+      : spec_(spec),
+        labels_(labels_of_all(spec, examples)),
+        label_(labels_),
+        confusion_(std::ssize(labels_)),
+        mistakes_(mistakes) {}
 
   // scores [1, C], of tags [tokens, C].
-  void add(const Tensor& scores, const EncodedText& text, const Example& example, Evaluation& e) {
+  void add(const Tensor& scores, const EncodedText& text, const Example& example, size_t number,
+           Evaluation& e) {
     if (spec_.output == Output::sequence_classes) {
-      add_row(scores, 0, label_(example.label, example.place), e);
+      add_row(scores, 0, {label_(example.label, example.place), number, -1}, e);
       return;
     }
     const std::vector<int64_t> first = first_tokens(text.encoding, example.words);
     std::vector<std::string> found;
     for (size_t w = 0; w < first.size(); ++w) {
-      const int32_t gold = label_(example.tags[w], example.place);
+      const Gold gold{label_(example.tags[w], example.place), number, static_cast<int64_t>(w)};
       if (first[w] >= 0) {
-        found.push_back(spec_.labels[add_row(scores, first[w], gold, e)]);
+        found.push_back(labels_[add_row(scores, first[w], gold, e)]);
         continue;
       }
-      confusion_.miss(gold);
+      confusion_.miss(gold.label);
       ++e.missed;
+      e.unseen += !is_taught(gold);
       found.emplace_back("O");
+      note_mistake(gold, "", 0);
     }
     e.chunks.add(example.tags, found);
   }
 
   void finish(Evaluation& e) const {
     e.scores = {{"accuracy", confusion_.accuracy()}, {"macro_f1", confusion_.macro_f1()}};
-    if (spec_.output == Output::token_classes)
-      e.scores.emplace_back("f1", e.chunks.f1());
-    else
+    if (spec_.output == Output::sequence_classes)
       e.scores.emplace_back("matthews", confusion_.matthews());
+    else if (describe_chunks(spec_.labels))
+      e.scores.emplace_back("f1", e.chunks.f1());
     e.confusion = confusion_;
+    e.labels = labels_;
   }
 
  private:
+  // The right label of an example, or of one of its words.
+  struct Gold {
+    int32_t label;
+    size_t example;
+    int64_t word;
+  };
+
+  bool is_taught(const Gold& gold) const { return gold.label < std::ssize(spec_.labels); }
+  void note_mistake(const Gold& gold, const std::string& predicted, double probability) const {
+    if (mistakes_ != nullptr) mistakes_->push_back({gold.example, gold.word, predicted, probability});
+  }
+
   // The class with the highest score.
-  int64_t add_row(const Tensor& scores, int64_t row, int32_t gold, Evaluation& e) {
+  int64_t add_row(const Tensor& scores, int64_t row, const Gold& gold, Evaluation& e) {
     const auto z = scores.row<float>(row);
     const auto best = std::max_element(z.begin(), z.end());
     double sum = 0;
     for (const float x : z) sum += std::exp(double{x} - *best);
-    e.total += std::log(sum) + *best - z[gold];
-    ++e.tokens;
-    confusion_.add(gold, best - z.begin());
+    if (is_taught(gold)) {
+      e.total += std::log(sum) + *best - z[gold.label];
+      ++e.tokens;
+    } else {
+      ++e.unseen;
+    }
+    confusion_.add(gold.label, best - z.begin());
+    if (best - z.begin() != gold.label) note_mistake(gold, labels_[best - z.begin()], 1 / sum);
     return best - z.begin();
   }
 
   const ModelSpec& spec_;
+  std::vector<std::string> labels_;
   LabelIndex label_;
   ConfusionMatrix confusion_;
+  std::vector<Mistake>* mistakes_;
 };
 
 // Answers: -log P of their ends, and how they read.
 class AnswerScores {
  public:
-  void add(const Tensor& scores, const EncodedText& text, const Example& example, Evaluation& e) {
+  explicit AnswerScores(std::vector<Mistake>* mistakes) : mistakes_(mistakes) {}
+
+  void add(const Tensor& scores, const EncodedText& text, const Example& example, size_t number,
+           Evaluation& e) {
     if (const auto gold = answer_tokens(text.encoding, example)) {
       const std::vector<int32_t> offsets = {0, static_cast<int32_t>(scores.rows())};
       const Tensor target = Tensor::of({1, 2}, std::vector{gold->first, gold->second});
@@ -200,8 +245,11 @@ class AnswerScores {
       ++e.missed;
     }
     const std::string found = best_answer(scores, text, example.text).text;
-    exact_ += answer_matches(example.label, found) ? 1 : 0;
-    f1_ += answer_f1(example.label, found);
+    const bool exact = answer_matches(example.label, found);
+    const double f1 = answer_f1(example.label, found);
+    exact_ += exact ? 1 : 0;
+    f1_ += f1;
+    if (!exact && mistakes_ != nullptr) mistakes_->push_back({number, -1, found, f1});
   }
   void finish(Evaluation& e) const {
     const double n = std::max<double>(1, static_cast<double>(e.examples));
@@ -210,22 +258,21 @@ class AnswerScores {
 
  private:
   double exact_ = 0, f1_ = 0;
+  std::vector<Mistake>* mistakes_;
 };
 
 }  // namespace
 
 Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
-                    const std::vector<Example>& examples, int64_t tokens) {
+                    const std::vector<Example>& examples, int64_t tokens, std::vector<Mistake>* mistakes) {
   constexpr size_t kAtOnce = 4096;  // whose scores are held, and which are sorted by length among each other
   const NoGrad guard;
   const ModelSpec& spec = model.spec();
   const bool span = spec.output == Output::span;
   Evaluation e;
   e.examples = std::ssize(examples);
-  ClassScores classes(spec);
-  AnswerScores answers;
-  if (!span)
-    for (const Example& example : examples) classes.check_labels(example);
+  ClassScores classes(spec, span ? std::span<const Example>() : examples, mistakes);
+  AnswerScores answers(mistakes);
   for (size_t begin = 0; begin < examples.size(); begin += kAtOnce) {
     std::vector<EncodedText> texts;
     for (size_t i = begin; i < std::min(begin + kAtOnce, examples.size()); ++i) {
@@ -234,8 +281,8 @@ Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
     }
     const std::vector<Tensor> scores = class_scores(model, texts, tokens);
     for (size_t i = 0; i < texts.size(); ++i)
-      span ? answers.add(scores[i], texts[i], examples[begin + i], e)
-           : classes.add(scores[i], texts[i], examples[begin + i], e);
+      span ? answers.add(scores[i], texts[i], examples[begin + i], begin + i, e)
+           : classes.add(scores[i], texts[i], examples[begin + i], begin + i, e);
   }
   e.of_tokens = e.tokens;
   span ? answers.finish(e) : classes.finish(e);

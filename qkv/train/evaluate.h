@@ -24,11 +24,13 @@ struct Evaluation {
   // Of classes, tags and answers, by name: accuracy, macro_f1, ...; and what was taken for what.
   std::vector<std::pair<std::string, double>> scores;
   ConfusionMatrix confusion;
+  std::vector<std::string> labels;  // of the confusion: the model's, and behind them those it was not taught
   std::vector<std::pair<std::string, double>> losses;  // of a mixture: of each data set, by its name
   ChunkCounts chunks;                                  // of tags
   // Texts with classes, tags or answers; those longer than the model can read; tags and answers that were cut
   // away with their ends.
   int64_t examples = 0, cut = 0, missed = 0;
+  int64_t unseen = 0;  // examples or words whose label the model was not taught: they count as wrong
 
   double loss() const { return tokens ? total / static_cast<double>(tokens) : 0; }  // nats per token
   // 0 where there is none of this name.
@@ -55,11 +57,24 @@ Evaluation evaluate(const Transformer& model, const PairStream& pairs, const Seq
 // Predicts what the assistant says in every conversation, about `tokens` tokens at a time.
 Evaluation evaluate(const Transformer& model, const EncodedConversations& conversations, int64_t tokens);
 
+// Something that a model got wrong.
+struct Mistake {
+  size_t example = 0;     // its number among the examples
+  int64_t word = -1;      // of tags: the word
+  std::string predicted;  // empty where the word was cut away
+  double score = 0;       // the probability of `predicted`; of an answer its F1 with the right one
+};
+
+// Different labels of examples that a model was not taught: more are a mistake in the choice of the column.
+inline constexpr size_t kMostUnseenLabels = 1000;
+
 // Tells the classes, tags or answers of every example, about `tokens` tokens at a time. The loss is that of
-// what the model can read; a tag that was cut away counts as wrong, and so does an answer unless its words
-// stand elsewhere, too: answers are compared as texts (scores.h). Throws Error naming the place of a label
-// that the model does not have.
+// what the model can read and can say; a tag that was cut away counts as wrong, and so does an answer unless
+// its words stand elsewhere, too: answers are compared as texts (scores.h). A label that the model was not
+// taught is a class of its own, which is never found. `mistakes`, where given, gets what was wrong, in the
+// order of the examples. Throws Error where there are more than kMostUnseenLabels such labels.
 Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
-                    const std::vector<Example>& examples, int64_t tokens);
+                    const std::vector<Example>& examples, int64_t tokens,
+                    std::vector<Mistake>* mistakes = nullptr);
 
 }  // namespace qkv

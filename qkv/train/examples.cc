@@ -168,9 +168,13 @@ LabelIndex::LabelIndex(std::vector<std::string> labels) : labels_(std::move(labe
   for (size_t c = 0; c < labels_.size(); ++c) class_of_[labels_[c]] = static_cast<int32_t>(c);
 }
 
-int32_t LabelIndex::operator()(const std::string& label, const std::string& place) const {
+std::optional<int32_t> LabelIndex::find(const std::string& label) const {
   const auto it = class_of_.find(label);
-  if (it != class_of_.end()) return it->second;
+  return it == class_of_.end() ? std::nullopt : std::optional(it->second);
+}
+
+int32_t LabelIndex::operator()(const std::string& label, const std::string& place) const {
+  if (const auto found = find(label)) return *found;
   const std::vector<std::string_view> known(labels_.begin(), labels_.end());
   fail("{}: the label '{}' is none of the {} that the model was trained with{}", place, label, known.size(),
        did_you_mean(label, known));

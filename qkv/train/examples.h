@@ -49,6 +49,8 @@ std::vector<std::string> texts_of(const std::vector<Example>& examples);
 class LabelIndex {
  public:
   explicit LabelIndex(std::vector<std::string> labels);
+  // Nothing where there is no such class.
+  std::optional<int32_t> find(const std::string& label) const;
   // Throws Error naming place and label where there is no such class.
   int32_t operator()(const std::string& label, const std::string& place) const;
 

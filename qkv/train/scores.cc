@@ -110,6 +110,11 @@ std::vector<Chunk> chunks_of(std::span<const std::string> tags) {
   return out;
 }
 
+bool describe_chunks(std::span<const std::string> tags) {
+  return std::ranges::any_of(
+      tags, [](const std::string& t) { return t.size() > 2 && (t[0] == 'B' || t[0] == 'I') && t[1] == '-'; });
+}
+
 void ChunkCounts::add(std::span<const std::string> gold_tags, std::span<const std::string> predicted_tags) {
   const std::vector<Chunk> g = chunks_of(gold_tags), p = chunks_of(predicted_tags);
   gold += std::ssize(g);

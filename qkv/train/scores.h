@@ -49,6 +49,9 @@ struct Chunk {
 // type begins a chunk. Tags of another form are a chunk each, named by the tag.
 std::vector<Chunk> chunks_of(std::span<const std::string> tags);
 
+// Whether tags describe chunks: one of them is B-X or I-X. Tags such as parts of speech do not.
+bool describe_chunks(std::span<const std::string> tags);
+
 // Precision, recall and F1 of chunks, added up over sentences.
 struct ChunkCounts {
   int64_t gold = 0, predicted = 0, correct = 0;

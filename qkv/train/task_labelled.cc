@@ -63,6 +63,10 @@ class Labelled : public TaskOfSequences {
            const std::vector<std::string>& labels)
       : TaskOfSequences(config, std::move(tokenizer)), examples_(std::move(examples)), spec_(config.model) {
     if (spec_.output != Output::span) find_labels(labels);
+    check(
+        config.best_by != "f1" || spec_.output != Output::token_classes || !config.mix.empty() ||
+            describe_chunks(spec_.labels),
+        "train.best_by: f1 is that of chunks, and no tag begins with B- or I-: choose accuracy or macro_f1");
     train_ = encoded(examples_.train);
     valid_ = encoded(examples_.valid);
     test_ = encoded(examples_.test);

@@ -64,12 +64,87 @@ TEST_F(EvaluateEncoder, Classes) {
   EXPECT_EQ(e.examples, 3);
   EXPECT_EQ(e.cut, 1);
   EXPECT_EQ(e.missed, 0);
-  testing::expect_error(
-      [&] {
-        evaluate(m, t_, {examples[0], classified("one", "w")}, 5);
-      },
-      {"a.tsv:w", "'w'", "none of the 3"});
+  EXPECT_EQ(e.labels, m.spec().labels);
+  EXPECT_EQ(e.unseen, 0);
   EXPECT_EQ(evaluate(m, t_, std::vector<Example>{}, 5).tokens, 0);
+}
+
+// Labels that the model was not taught are classes which it never finds.
+TEST_F(EvaluateEncoder, UnseenClassesAreWrong) {
+  const auto made = model(Output::sequence_classes, 4);
+  const std::vector<Example> known = {classified("one two", "x"), classified("three", "y")};
+  std::vector<Example> more = known;
+  for (const char* label : {"w", "a", "w"}) more.push_back(classified("one", label));
+  const Evaluation before = evaluate(*made, t_, known, 5), e = evaluate(*made, t_, more, 5);
+  EXPECT_EQ(e.labels, (std::vector<std::string>{"x", "y", "z", "a", "w"}));
+  EXPECT_EQ(e.unseen, 3);
+  EXPECT_EQ(e.confusion.gold(3), 1);
+  EXPECT_EQ(e.confusion.gold(4), 2);
+  EXPECT_EQ(e.confusion.predicted(3) + e.confusion.predicted(4), 0);
+  EXPECT_DOUBLE_EQ(e.score("accuracy"), before.score("accuracy") * 2 / 5);
+  // The loss is that of the labels that it can say.
+  EXPECT_EQ(e.tokens, 2);
+  EXPECT_NEAR(e.loss(), before.loss(), 1e-6);
+  // A column of texts is no column of labels.
+  std::vector<Example> many;
+  for (size_t i = 0; i <= kMostUnseenLabels; ++i) many.push_back(classified("one", std::to_string(i)));
+  testing::expect_error([&] { evaluate(*made, t_, many, 5000); }, {"a.tsv:", "1000", "column"});
+}
+
+TEST_F(EvaluateEncoder, MistakesAreListed) {
+  const auto made = model(Output::sequence_classes, 8);
+  std::vector<Example> examples;
+  for (const char* text : {"one", "two", "three four", "four one"})
+    for (const char* label : {"x", "y", "w"}) examples.push_back(classified(text, label));
+  std::vector<Mistake> mistakes;
+  const Evaluation e = evaluate(*made, t_, examples, 100, &mistakes);
+  EXPECT_EQ(std::ssize(mistakes), 12 - std::llround(12 * e.score("accuracy")));
+  ASSERT_GE(mistakes.size(), 8u);
+  for (const Mistake& m : mistakes) {
+    const Example& x = examples[m.example];
+    const std::vector<double> p =
+        probabilities_of(class_scores(*made, {encode_text(x.text, t_, made->spec())})[0], 0);
+    const auto most = std::max_element(p.begin(), p.end());
+    EXPECT_EQ(m.predicted, made->spec().labels[most - p.begin()]);
+    EXPECT_NE(m.predicted, x.label);
+    EXPECT_NEAR(m.score, *most, 1e-5);
+    EXPECT_EQ(m.word, -1);
+  }
+}
+
+TEST_F(EvaluateEncoder, MistakesOfTags) {
+  const auto made = model(Output::token_classes, 4);  // two words between the ends
+  Example e;
+  e.text.first = "one two three";
+  e.words = {"one", "two", "three"};
+  e.tags = {"new", "new", "x"};
+  std::vector<Mistake> mistakes;
+  const Evaluation found = evaluate(*made, t_, {e}, 100, &mistakes);
+  EXPECT_EQ(found.unseen, 2);
+  EXPECT_EQ(found.labels.back(), "new");
+  ASSERT_EQ(mistakes.size(), 3u);
+  for (size_t w = 0; w < 3; ++w) EXPECT_EQ(mistakes[w].word, static_cast<int64_t>(w));
+  EXPECT_EQ(mistakes[2].predicted, "");
+  EXPECT_NE(mistakes[0].predicted, "");
+}
+
+// Chunks are judged where tags describe them.
+TEST_F(EvaluateEncoder, ChunksOfTagsThatDescribeThem) {
+  auto names = [&](const std::vector<std::string>& labels) {
+    ModelSpec s = model(Output::token_classes, 16)->spec();
+    s.labels = labels;
+    Transformer m(s);
+    m.parameters().draw(3, DType::f32);
+    Example e;
+    e.text.first = "one two";
+    e.words = {"one", "two"};
+    e.tags = {labels[0], labels[1]};
+    std::vector<std::string> names;
+    for (const auto& [name, value] : evaluate(m, t_, {e}, 100).scores) names.push_back(name);
+    return names;
+  };
+  EXPECT_EQ(names({"B-X", "I-X", "O"}), (std::vector<std::string>{"accuracy", "macro_f1", "f1"}));
+  EXPECT_EQ(names({"NOUN", "O", "VERB"}), (std::vector<std::string>{"accuracy", "macro_f1"}));
 }
 
 TEST_F(EvaluateEncoder, TagsThatAreCutAwayAreWrong) {

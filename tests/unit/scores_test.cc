@@ -101,6 +101,14 @@ TEST(Scores, OtherTagsAreAChunkEach) {
   EXPECT_EQ(chunks_of(Tags{"I", "B-", "O"}), (Chunks{{0, 1, "I"}, {1, 2, "B-"}}));
 }
 
+TEST(Scores, TagsThatDescribeChunks) {
+  EXPECT_TRUE(describe_chunks(Tags{"O", "B-PER"}));
+  EXPECT_TRUE(describe_chunks(Tags{"I-X", "O"}));
+  EXPECT_TRUE(describe_chunks(Tags{"B-X", "E-X", "I-X", "O", "S-X"}));
+  EXPECT_FALSE(describe_chunks(Tags{"NOUN", "O", "VERB", "-LRB-", "B", "I-"}));
+  EXPECT_FALSE(describe_chunks(Tags{}));
+}
+
 TEST(Scores, ChunkF1) {
   ChunkCounts c;
   c.add(Tags{"B-PER", "I-PER", "O", "B-LOC"}, Tags{"B-PER", "O", "O", "B-LOC"});
