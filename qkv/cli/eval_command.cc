@@ -9,12 +9,9 @@
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
+#include "qkv/cli/console.h"
 #include "qkv/data/table.h"
 #include "qkv/io/companions.h"
-#include "qkv/text/bleu.h"
-#include "qkv/text/chrf.h"
-#include "qkv/text/rouge.h"
-#include "qkv/text/unicode.h"
 #include "qkv/train/conversations.h"
 #include "qkv/train/corpus.h"
 #include "qkv/train/masked_text.h"
@@ -31,10 +28,8 @@ struct Use {
 };
 
 struct Options : EvalOptions {
-  std::string objective;  // of a model that restores texts; empty: pairs
-  double span_length = SpanCorruption().mean_length;
-  bool keep_order = false;
   std::vector<Use> uses;
+  std::function<bool(const char*)> given;
   std::vector<const Option*> of_pairs, of_spans, of_noise;
 };
 
@@ -73,81 +68,6 @@ void expect_fitting(const Options& o, const ModelSpec& spec) {
       throw UsageError(fmt::format("{}: only for {}; {} is {}", name, fmt::join(all, " or "), o.dir, kind));
     }
   }
-}
-
-void print_losses(const Evaluation& e, const char* of) {
-  fmt::print("loss                {:.4f} nats a token ({} tokens{})\n", e.loss(), e.tokens, of);
-  fmt::print("perplexity          {:.2f}\n", e.perplexity());
-  if (e.characters == 0) return;  // of targets that were cut, or of a text with unknown tokens
-  fmt::print("nats per character  {:.4f} ({} characters)\n", e.nats_per_character(), e.characters);
-  fmt::print("bits per byte       {:.4f}\n", e.bits_per_byte());
-}
-
-// Loss of the targets, and BLEU of what the model writes itself.
-void run_on_pairs(const Options& o, const TextModel& m) {
-  m.expect_generation();
-  const SequenceModel sequence = sequence_model(m, o.dir);
-  if (o.target.empty() && !is_of_rows(o.data))
-    throw UsageError(
-        fmt::format("{}: expected rows (.tsv, .csv, .jsonl) of sources and targets, or --target with "
-                    "the targets of these lines, or --objective with how a text is to be restored",
-                    o.data));
-  if (!o.target.empty() && !o.columns.columns.empty())
-    throw UsageError("--columns: lines beside those of --target have no columns");
-  const PairTexts texts =
-      read_pairs({o.data}, o.target.empty() ? std::vector<std::string>{} : std::vector{o.target}, o.columns);
-  check(!texts.source.empty(), "{}: there is no pair", o.data);
-  const Evaluation e = evaluate(*m.model, tokenize_pairs(texts, m.tokenizer), sequence.ends, o.batch_tokens);
-  expect_uncut(o, m, e.cut, "sources or targets");
-  BeamOptions beam = m.beam;
-  if (o.beams > 0) beam.beams = o.beams;
-  if (texts.left_out > 0)
-    fmt::print(stderr, "note: {} pairs have an empty side and were left out\n", texts.left_out);
-  if (e.cut > 0)
-    fmt::print(stderr, "note: {} sources or targets are longer than the model's {} tokens and were cut\n",
-               e.cut, m.model->spec().context);
-  const std::vector<std::string> sources(texts.source.begin(), texts.source.end()),
-      targets(texts.target.begin(), texts.target.end());
-  const Translations found = translate(sequence, sources, beam);
-  std::vector<std::string> outputs;
-  for (const auto& best : found.best) outputs.push_back(best.front().text);
-  const text::Bleu bleu = text::corpus_bleu(outputs, targets);
-  // Tokens of bytes can stand for anything; these two count characters.
-  std::vector<std::string> valid_outputs, valid_targets;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    valid_outputs.push_back(text::to_valid_utf8(outputs[i]));
-    valid_targets.push_back(text::to_valid_utf8(targets[i]));
-  }
-  const text::Chrf chrf = text::corpus_chrf(valid_outputs, valid_targets);
-  const text::RougeL rouge = text::corpus_rouge_l(valid_outputs, valid_targets);
-  int64_t exact = 0;
-  for (size_t i = 0; i < outputs.size(); ++i) exact += outputs[i] == targets[i];
-  const double matches = static_cast<double>(exact) / static_cast<double>(outputs.size());
-  if (o.json) {
-    const OrderedJson out = {{"loss", e.loss()},
-                             {"perplexity", e.perplexity()},
-                             {"tokens", e.tokens},
-                             {"bleu", bleu.score},
-                             {"signature", text::bleu_signature(text::BleuTokenizer::mteval_13a)},
-                             {"chrf", chrf.score},
-                             {"chrf_signature", text::kChrfSignature},
-                             {"rouge_l", rouge.f1},
-                             {"rouge_l_precision", rouge.precision},
-                             {"rouge_l_recall", rouge.recall},
-                             {"beams", beam.beams},
-                             {"exact_match", matches},
-                             {"pairs", sources.size()}};
-    std::printf("%s\n", out.dump().c_str());
-    return;
-  }
-  print_losses(e, " of targets");
-  fmt::print("{}\n", bleu.text());
-  fmt::print("signature           {}, beams {}\n", text::bleu_signature(text::BleuTokenizer::mteval_13a), beam.beams);
-  fmt::print("chrF2 = {:.2f}\n", chrf.score);
-  fmt::print("signature           {}\n", text::kChrfSignature);
-  fmt::print("ROUGE-L             F1 {:.2f}%, precision {:.2f}%, recall {:.2f}%\n", 100 * rouge.f1,
-             100 * rouge.precision, 100 * rouge.recall);
-  fmt::print("exact match         {:.2f}% of {}\n", 100 * matches, sources.size());
 }
 
 // Loss of what is written where spans were taken away, or for a text that was noised.
@@ -216,13 +136,16 @@ bool holds_pairs(const Options& o, const TextModel& m) {
   return !o.target.empty() || (learnt_pairs && is_of_rows(o.data));
 }
 
-void run(const Options& o) {
+void run(Options o) {
   const TextModel m = load(o.dir, compute_type(o.dtype));
-  expect_fitting(o, m.model->spec());
   const ModelSpec& spec = m.model->spec();
+  take_settings_of_run(o, spec, o.given);
+  expect_fitting(o, spec);
   if (spec.architecture == Architecture::encoder || spec.output != Output::tokens) return eval_encoder(o, m);
   if (!o.objective.empty()) return run_on_restored(o, m);
-  if (spec.architecture == Architecture::encoder_decoder || holds_pairs(o, m)) return run_on_pairs(o, m);
+  if (spec.architecture == Architecture::encoder_decoder || holds_pairs(o, m)) return eval_pairs(o, m);
+  if (o.errors > 0)
+    throw UsageError("--errors: the loss of a text has no mistakes to list: give pairs (--target, or rows)");
   if (run_on_conversations(o, m)) return;
   const auto& model = m.model;
   const TokenStream stream = stream_of(o, m);
@@ -241,11 +164,24 @@ void run(const Options& o) {
     }
     std::printf("%s\n", out.dump().c_str());
   } else {
-    print_losses(e, "");
+    print(losses_text(e, ""));
   }
 }
 
 }  // namespace
+
+std::string json_text(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+std::string losses_text(const Evaluation& e, const char* of) {
+  std::string out =
+      fmt::format("loss                {:.4f} nats a token ({} tokens{})\n", e.loss(), e.tokens, of);
+  out += fmt::format("perplexity          {:.2f}\n", e.perplexity());
+  if (e.characters == 0) return out;  // of targets that were cut, or of a text with unknown tokens
+  out += fmt::format("nats per character  {:.4f} ({} characters)\n", e.nats_per_character(), e.characters);
+  return out + fmt::format("bits per byte       {:.4f}\n", e.bits_per_byte());
+}
 
 TokenStream stream_of(const EvalOptions& o, const TextModel& m) {
   DataConfig data = o.columns;
@@ -275,6 +211,8 @@ void add_eval_command(Command& app) {
                                         "a classifier",       "a tagger",    "a model that finds answers"},
                                  rows = {"a classifier", "a model that finds answers",
                                          "an encoder without a head"},
+                                 judged = {"an encoder-decoder", "a prefix LM", "a language model",
+                                           "a classifier",       "a tagger",    "a model that finds answers"},
                                  labelled = {"a classifier", "a model that finds answers"},
                                  texts = {"a language model", "a prefix LM", "a masked language model"};
   std::vector<std::string> rows_or_texts = rows;
@@ -358,6 +296,18 @@ void add_eval_command(Command& app) {
                     "Hypotheses that are followed for BLEU (default: 4, or what generation_config.json says)")
           ->range(1, 1024),
       pairs);
+  only(c->add_option("--bleu-tokenize", o->bleu_tokenize,
+                     "sacreBLEU's tokenizer: 13a, intl, zh, char or none (default: zh for Chinese, char for "
+                     "Japanese, Thai, Lao, Khmer and Myanmar, else 13a)")
+           ->one_of({"auto", "none", "13a", "char", "zh", "intl"}),
+       pairs);
+  only(c->add_option(
+            "--errors", o->errors,
+            "List this many mistakes (20 without a number): the most confident wrong classes and tags, "
+            "the worst answers, the translations with the lowest chrF")
+           ->when_bare("20")
+           ->range(1, 1 << 30),
+       judged);
   only(c->add_option("--separator", o->separator, "Divides a text file into documents"), texts,
        {"an encoder-decoder"});
   only(c->add_option("--batch", o->batch, "Windows at a time")->range(1, 100000), language);
@@ -379,11 +329,12 @@ void add_eval_command(Command& app) {
       "  qkv eval runs/shakespeare --data other.txt\n"
       "  qkv eval runs/en-de --data test.en --target test.de\n"
       "  qkv eval runs/trec --data test.tsv --label-column coarse --json");
-  for (const char* name :
-       {"--target", "--source-column", "--target-column", "--prefix", "--beams", "--strict"})
+  for (const char* name : {"--target", "--source-column", "--target-column", "--prefix", "--beams",
+                           "--strict", "--bleu-tokenize", "--errors"})
     o->of_pairs.push_back(c->get_option(name));
   o->of_spans = {c->get_option("--span-density")};
   o->of_noise = {c->get_option("--infill"), c->get_option("--deletion"), c->get_option("--keep-order")};
+  o->given = [c](const char* option) { return c->get_option(option)->count() > 0; };
   c->callback([o] { run(*o); });
 }
 

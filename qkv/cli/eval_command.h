@@ -1,11 +1,14 @@
 // qkv eval: its options, and what it does with each kind of model.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "qkv/api/text_model.h"
+#include "qkv/base/json.h"
 #include "qkv/data/masking.h"
 #include "qkv/train/config.h"
+#include "qkv/train/evaluate.h"
 #include "qkv/train/restored_text.h"
 
 namespace qkv {
@@ -16,9 +19,19 @@ struct EvalOptions {
   int64_t batch = 16, beams = 0, batch_tokens = 4096;
   Masking masking;
   Restoration restoration;
+  std::string objective;  // of a model that restores texts; empty: pairs
+  double span_length = SpanCorruption().mean_length;
+  bool keep_order = false;
   uint64_t mask_seed = 0;
+  std::string bleu_tokenize = "auto";
+  int64_t errors = 0;  // mistakes that are listed
   bool json = false, strict = false;
 };
+
+// Fills what no option says from the configuration of the run that o.dir is, or is a checkpoint of: columns,
+// separator, objective, what is hidden or taken away. `given`: whether an option ("--separator") was given.
+void take_settings_of_run(EvalOptions& o, const ModelSpec& spec,
+                          const std::function<bool(const char*)>& given);
 
 // The text of --data, by the options that say which of it.
 TokenStream stream_of(const EvalOptions& o, const TextModel& m);
@@ -28,5 +41,14 @@ void expect_uncut(const EvalOptions& o, const TextModel& m, int64_t cut, const c
 
 // Prints how well an encoder finds classes, tags, answers, or hidden tokens.
 void eval_encoder(const EvalOptions& o, const TextModel& m);
+
+// Prints the loss of targets given their sources, and how the model's own outputs compare with them.
+void eval_pairs(const EvalOptions& o, const TextModel& m);
+
+// One object as a line.
+std::string json_text(const OrderedJson& json);
+
+// "loss", "perplexity" and, where characters are known, what each costs. `of`: behind the number of tokens.
+std::string losses_text(const Evaluation& e, const char* of);
 
 }  // namespace qkv

@@ -1,6 +1,9 @@
 // qkv eval for encoders: classes, tags, answers, hidden tokens.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
@@ -26,7 +29,7 @@ std::string classes_text(const ConfusionMatrix& m, const std::vector<std::string
     rows.push_back({labels[c], percent(m.precision(c)), percent(m.recall(c)), percent(m.f1(c)),
                     std::to_string(m.gold(c))});
   std::string out = "\n" + table_text(rows);
-  rows = {{"right \\ found"}};
+  rows = {{"true \\ predicted"}};
   rows[0].insert(rows[0].end(), labels.begin(), labels.end());
   const bool missed = std::any_of(m.missed.begin(), m.missed.end(), [](int64_t n) { return n > 0; });
   if (missed) rows[0].emplace_back("(cut away)");
@@ -38,11 +41,12 @@ std::string classes_text(const ConfusionMatrix& m, const std::vector<std::string
   return out + "\n" + table_text(rows);
 }
 
-void add_classes(OrderedJson& out, const ConfusionMatrix& m, const std::vector<std::string>& labels) {
+void add_classes(OrderedJson& out, const Evaluation& e) {
+  const ConfusionMatrix& m = e.confusion;
   out["classes"] = OrderedJson::array();
-  out["confusion"] = OrderedJson::array();  // a row for each class that is right
+  out["confusion"] = OrderedJson::array();  // a row for each true class
   for (int64_t c = 0; c < m.classes; ++c) {
-    out["classes"].push_back({{"label", labels[c]},
+    out["classes"].push_back({{"label", e.labels[c]},
                               {"precision", m.precision(c)},
                               {"recall", m.recall(c)},
                               {"f1", m.f1(c)},
@@ -53,8 +57,157 @@ void add_classes(OrderedJson& out, const ConfusionMatrix& m, const std::vector<s
   }
 }
 
-void print_json(const OrderedJson& out) {
-  print(out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+// ---- Labels that the model was not taught
+
+// With how often each occurs, the most frequent first.
+std::vector<std::pair<std::string, int64_t>> unseen_labels(const Evaluation& e, const ModelSpec& spec) {
+  std::vector<std::pair<std::string, int64_t>> out;
+  for (size_t c = spec.labels.size(); c < e.labels.size(); ++c)
+    out.emplace_back(e.labels[c], e.confusion.gold(static_cast<int64_t>(c)));
+  std::ranges::stable_sort(out, std::ranges::greater(), [](const auto& label) { return label.second; });
+  return out;
+}
+
+std::string unseen_text(const Evaluation& e, const ModelSpec& spec) {
+  constexpr size_t kMostNamed = 8;
+  if (e.unseen == 0) return "";
+  const auto labels = unseen_labels(e, spec);
+  std::vector<std::string> named;
+  for (size_t i = 0; i < std::min(kMostNamed, labels.size()); ++i)
+    named.push_back(fmt::format("'{}' {}", labels[i].first, labels[i].second));
+  const std::string more =
+      labels.size() > kMostNamed ? fmt::format(", {} more", labels.size() - kMostNamed) : "";
+  return fmt::format("unseen        {} {} a label that training did not have and count as wrong: {}{}\n",
+                     e.unseen,
+                     spec.output == Output::token_classes ? (e.unseen == 1 ? "word has" : "words have")
+                                                          : (e.unseen == 1 ? "example has" : "examples have"),
+                     fmt::join(named, ", "), more);
+}
+
+// ---- Mistakes
+
+// The worst `most`: the most confident wrong classes, the answers with the lowest F1.
+std::vector<Mistake> worst_of(std::vector<Mistake> all, bool answers, int64_t most) {
+  std::ranges::stable_sort(all, [&](const Mistake& a, const Mistake& b) {
+    return answers ? a.score < b.score : a.score > b.score;
+  });
+  if (std::ssize(all) > most) all.resize(static_cast<size_t>(most));
+  return all;
+}
+
+// The beginning of a text, for one line.
+std::string excerpt(const std::string& text) {
+  constexpr size_t kMost = 100;  // bytes
+  std::string line = one_line(text);
+  if (line.size() <= kMost) return line;
+  size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xC0) == 0x80) --end;
+  return line.substr(0, end) + "…";
+}
+
+std::string whole_text(const Example& x) {
+  return x.text.second.empty() ? x.text.first : x.text.first + " | " + x.text.second;
+}
+
+std::string mistakes_text(const std::vector<Mistake>& worst, size_t all, const std::vector<Example>& examples,
+                          Output output) {
+  const bool answers = output == Output::span, tags = output == Output::token_classes;
+  std::string out = fmt::format("\n{} of {} mistakes, {} first\n", worst.size(), all,
+                                answers ? "those with the lowest F1" : "the most confident");
+  for (const Mistake& m : worst) {
+    const Example& x = examples[m.example];
+    const std::string& right = tags ? x.tags[m.word] : x.label;
+    const std::string found = m.predicted.empty() && tags ? "(cut away)" : one_line(m.predicted);
+    out += fmt::format("{}: {}true {}, predicted {} ({} {:.4f}): {}\n", x.place,
+                       tags ? fmt::format("'{}': ", x.words[m.word]) : "", one_line(right), found,
+                       answers ? "F1" : "probability", m.score,
+                       answers ? excerpt(x.text.first) : excerpt(whole_text(x)));
+  }
+  return out;
+}
+
+OrderedJson mistakes_json(const std::vector<Mistake>& worst, const std::vector<Example>& examples,
+                          Output output) {
+  OrderedJson out = OrderedJson::array();
+  for (const Mistake& m : worst) {
+    const Example& x = examples[m.example];
+    OrderedJson one = {{"place", x.place}, {"text", x.text.first}};
+    if (!x.text.second.empty()) one["second"] = x.text.second;
+    if (m.word >= 0) one["word"] = x.words[m.word];
+    one["true"] = m.word >= 0 ? x.tags[m.word] : x.label;
+    one["predicted"] = m.word >= 0 && m.predicted.empty() ? OrderedJson(nullptr) : OrderedJson(m.predicted);
+    one[output == Output::span ? "f1" : "probability"] = m.score;
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+// ---- All of it
+
+// What a labelled evaluation has to show.
+struct Judged {
+  const ModelSpec& spec;
+  const std::vector<Example>& examples;
+  const Evaluation& e;
+  std::vector<Mistake> worst;
+  size_t mistakes;  // of all
+
+  bool tags() const { return spec.output == Output::token_classes; }
+  bool span() const { return spec.output == Output::span; }
+  bool chunks() const { return tags() && describe_chunks(spec.labels); }
+  // All that could be judged by a loss has a label that the model cannot say.
+  bool no_loss() const { return e.tokens == 0 && e.unseen > 0; }
+};
+
+OrderedJson labelled_json(const EvalOptions& o, const Judged& j) {
+  const Evaluation& e = j.e;
+  OrderedJson out = {{"loss", j.no_loss() ? OrderedJson(nullptr) : OrderedJson(e.loss())}};
+  for (const auto& [name, value] : e.scores) out[name] = value;
+  if (!j.span()) out["micro_f1"] = e.confusion.micro_f1();
+  if (j.chunks()) {
+    out["chunk_precision"] = e.chunks.precision();
+    out["chunk_recall"] = e.chunks.recall();
+  }
+  out["examples"] = e.examples;
+  if (j.tags()) out["words"] = e.confusion.total();
+  out["cut"] = e.cut;
+  out["missed"] = e.missed;
+  if (e.unseen > 0) {
+    out["unseen"] = OrderedJson::object();
+    for (const auto& [label, n] : unseen_labels(e, j.spec)) out["unseen"][label] = n;
+  }
+  if (!j.span()) add_classes(out, e);
+  if (o.errors > 0) out["errors"] = mistakes_json(j.worst, j.examples, j.spec.output);
+  return out;
+}
+
+std::string labelled_text(const EvalOptions& o, const Judged& j) {
+  const Evaluation& e = j.e;
+  std::string out = j.no_loss() ? "loss          n/a\n"
+                                : fmt::format("loss          {:.4f} nats {}\n", e.loss(),
+                                              j.tags() ? "a word" : "an example");
+  for (const auto& [name, value] : e.scores)
+    out += fmt::format("{:<12}  {}\n", name, score_text(name, value));
+  // Of one label each it is the accuracy, unless some were missed.
+  if (!j.span() && e.missed > 0)
+    out += fmt::format("{:<12}  {}\n", "micro_f1", percent(e.confusion.micro_f1()));
+  if (j.chunks())
+    out +=
+        fmt::format("chunks        precision {}, recall {}, {} of {} found\n", percent(e.chunks.precision()),
+                    percent(e.chunks.recall()), e.chunks.correct, e.chunks.gold);
+  out += j.tags() ? fmt::format("of            {} words in {} sentences\n", e.confusion.total(), e.examples)
+                  : fmt::format("of            {} examples\n", e.examples);
+  if (e.cut > 0)
+    out += fmt::format("cut           {} were longer than {} tokens{}\n", e.cut, j.spec.context,
+                       e.missed == 0 ? ""
+                       : j.tags()    ? fmt::format(": {} words beyond count as wrong", e.missed)
+                                     : fmt::format(": {} of them lost the answer", e.missed));
+  out += unseen_text(e, j.spec);
+  if (!j.span())
+    out += e.labels.size() <= kMostClasses
+               ? classes_text(e.confusion, e.labels)
+               : fmt::format("classes       {}: --json lists them\n", e.labels.size());
+  return out + (o.errors > 0 ? mistakes_text(j.worst, j.mistakes, j.examples, j.spec.output) : "");
 }
 
 void eval_labelled(const EvalOptions& o, const TextModel& m) {
@@ -69,49 +222,13 @@ void eval_labelled(const EvalOptions& o, const TextModel& m) {
     if (columns.label_column.empty()) columns.label_column = "label";
   }
   const std::vector<Example> examples = read_examples({o.data}, columns, spec.output);
-  const Evaluation e = evaluate(*m.model, m.tokenizer, examples, o.batch_tokens);
+  std::vector<Mistake> mistakes;
+  const Evaluation e =
+      evaluate(*m.model, m.tokenizer, examples, o.batch_tokens, o.errors > 0 ? &mistakes : nullptr);
   expect_uncut(o, m, e.cut, "examples");
-  const bool tags = spec.output == Output::token_classes, span = spec.output == Output::span;
-  if (o.json) {
-    OrderedJson out = {{"loss", e.loss()}};
-    for (const auto& [name, value] : e.scores) out[name] = value;
-    if (!span) out["micro_f1"] = e.confusion.micro_f1();
-    if (tags) {
-      out["chunk_precision"] = e.chunks.precision();
-      out["chunk_recall"] = e.chunks.recall();
-    }
-    out["examples"] = e.examples;
-    if (tags) out["words"] = e.confusion.total();
-    out["cut"] = e.cut;
-    out["missed"] = e.missed;
-    if (!span) add_classes(out, e.confusion, spec.labels);
-    print_json(out);
-    return;
-  }
-  std::vector<std::vector<std::string>> rows;
-  rows.push_back(
-      {"loss", fmt::format("{:.4f}", e.loss()), fmt::format("nats {}", tags ? "a word" : "an example")});
-  for (const auto& [name, value] : e.scores) rows.push_back({name, score_text(name, value), ""});
-  if (!span) rows.push_back({"micro_f1", percent(e.confusion.micro_f1()), ""});
-  std::string out;
-  for (const auto& row : rows)
-    out += fmt::format("{:<12}  {}{}{}\n", row[0], row[1], row[2].empty() ? "" : " ", row[2]);
-  if (tags)
-    out +=
-        fmt::format("chunks        precision {}, recall {}, {} of {} found\n", percent(e.chunks.precision()),
-                    percent(e.chunks.recall()), e.chunks.correct, e.chunks.gold);
-  out += tags ? fmt::format("of            {} words in {} sentences\n", e.confusion.total(), e.examples)
-              : fmt::format("of            {} examples\n", e.examples);
-  if (e.cut > 0)
-    out += fmt::format("cut           {} were longer than {} tokens{}\n", e.cut, spec.context,
-                       e.missed == 0 ? ""
-                       : tags        ? fmt::format(": {} words beyond count as wrong", e.missed)
-                                     : fmt::format(": {} of them lost the answer", e.missed));
-  if (!span)
-    out += spec.labels.size() <= kMostClasses
-               ? classes_text(e.confusion, spec.labels)
-               : fmt::format("classes       {}: --json lists them\n", spec.labels.size());
-  print(out);
+  const Judged j{spec, examples, e, worst_of(mistakes, spec.output == Output::span, o.errors),
+                 mistakes.size()};
+  print(o.json ? json_text(labelled_json(o, j)) : labelled_text(o, j));
 }
 
 void eval_hidden(const EvalOptions& o, const TextModel& m) {
@@ -131,7 +248,7 @@ void eval_hidden(const EvalOptions& o, const TextModel& m) {
                        {"sequences", pieces.size()}, {"mask_rate", o.masking.rate},
                        {"seed", o.mask_seed}};
     for (const auto& [name, value] : e.scores) out[name] = value;
-    print_json(out);
+    print(json_text(out));
     return;
   }
   std::string out = fmt::format(
@@ -158,14 +275,14 @@ void eval_vectors(const EvalOptions& o, const TextModel& m) {
   const Retrieval r = retrieve(*m.model, pairs, o.batch_tokens);
   const int64_t group = std::min(pairs.size(), kPairsToChooseFrom);
   if (o.json) {
-    print_json({{"loss", e.loss()},
-                {"accuracy", e.score("accuracy")},
-                {"among", group},
-                {"first", r.first},
-                {"among_ten", r.among_ten},
-                {"mean_reciprocal_rank", r.reciprocal_rank},
-                {"pairs", pairs.size()},
-                {"cut", e.cut}});
+    print(json_text({{"loss", e.loss()},
+                     {"accuracy", e.score("accuracy")},
+                     {"among", group},
+                     {"first", r.first},
+                     {"among_ten", r.among_ten},
+                     {"mean_reciprocal_rank", r.reciprocal_rank},
+                     {"pairs", pairs.size()},
+                     {"cut", e.cut}}));
     return;
   }
   std::string out = fmt::format("loss          {:.4f} nats a pair, among {}\n", e.loss(), group);

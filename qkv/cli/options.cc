@@ -145,6 +145,11 @@ Option* Option::number_range(double least, double most) {
   return this;
 }
 
+Option* Option::when_bare(const std::string& value) {
+  impl_->option->expected(0, 1)->default_str(value);
+  return this;
+}
+
 Option* Option::one_value() {
   impl_->option->allow_extra_args(false);
   return this;

@@ -26,7 +26,8 @@ class Option {
     else
       return whole_range(least, most);
   }
-  Option* one_value();  // the next word is no further value of this option
+  Option* when_bare(const std::string& value);  // what the option means where no value follows it
+  Option* one_value();                          // the next word is no further value of this option
   Option* delimiter(char divides_values);
   Option* excludes(Option* other);
   Option* excludes(const std::string& other);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <set>
 #include <sstream>
@@ -501,6 +502,29 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
 
   settle(c, {path, from, given, reader.warmup_fraction()});
   return c;
+}
+
+std::optional<RunConfig> read_run_config(const std::string& dir) {
+  std::filesystem::path folder = std::filesystem::absolute(dir).lexically_normal();
+  if (folder.filename().empty()) folder = folder.parent_path();
+  RunConfig run{dir + "/config.toml", {}};
+  const std::string name = folder.filename().string();
+  if (!file_exists(run.path) && (name == "best" || name == "last" || name.starts_with("step-")))
+    run.path = (folder.parent_path() / "config.toml").string();
+  if (!file_exists(run.path)) return std::nullopt;
+  toml::table root;
+  try {
+    root = toml::parse(read_file(run.path), run.path);
+  } catch (const toml::parse_error& e) {
+    usage("{}:{}: {}", run.path, e.source().begin.line, e.description());
+  }
+  root.erase("model");
+  root.erase("tokenizer");
+  run.config.mix = mixed_sets(root, run.path);
+  Reader reader(root, run.path);
+  visit(run.config, reader);
+  reader.finish();
+  return run;
 }
 
 DType TrainConfig::compute() const {

@@ -1,6 +1,7 @@
 // A training run as a TOML file: [data], [tokenizer], [model], [train].
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -127,6 +128,15 @@ struct TrainConfig {
 // Reads `path` and applies overrides ("train.steps=10"). Unknown or mistyped keys and values out of range are
 // UsageErrors that name file, line and key.
 TrainConfig read_train_config(const std::string& path, const std::vector<std::string>& overrides);
+
+// What the config.toml of the run in `dir`, or of the run that this checkpoint belongs to, says of data and
+// training. [tokenizer] and [model] are left at their defaults, and no file that it names is looked for.
+// Nothing where there is no such file. Throws Error naming file, line and key as read_train_config() does.
+struct RunConfig {
+  std::string path;
+  TrainConfig config;
+};
+std::optional<RunConfig> read_run_config(const std::string& dir);
 
 // Every setting as TOML, defaults included: what read_train_config() reads back as the same configuration.
 std::string to_toml(const TrainConfig& config);

@@ -4,6 +4,7 @@
 usage: test_embed.py QKV [unittest arguments]
 """
 import json
+import shutil
 
 from qkv_cli import EncoderTest, main, read_text, run_qkv, WORDS
 
@@ -35,7 +36,10 @@ class Embed(EncoderTest):
         self.assertAlmostEqual(told["mean_reciprocal_rank"], sum(1 / r for r in ranks) / 12, places=5)
         text = self.ok("eval", "vectors", "--data", "few.tsv", *columns).out
         self.assertIn(f"mean reciprocal rank {told['mean_reciprocal_rank']:.4f}", text)
-        self.refused("eval", "vectors", "--data", "few.tsv", status=2, says="--second-column")
+        # Without options the columns are those of the run; without its run the model needs the other text's name.
+        self.assertEqual(json.loads(self.ok("eval", "vectors", "--data", "few.tsv", "--json").out), told)
+        shutil.copytree(self.path("vectors/best"), self.path("alone"))
+        self.refused("eval", "alone", "--data", "few.tsv", status=2, says="--second-column")
         self.refused("eval", "vectors", "--data", "few.tsv", "--label-column", "x", status=2, says=["--label-column", "only for"])
         self.refused("embed", "vectors", "--query", "", stdin="fox\n", status=1, says="--query")
         self.refused("embed", "vectors", "--best", "2", stdin="fox\n", status=2, says="--query")

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 
 from qkv_cli import CliTest, command, main, read, read_text, WORDS
@@ -179,10 +180,15 @@ train.precision = "f32"
                 self.assertAlmostEqual(told["loss"], valid[-1], places=4)
                 self.assertAlmostEqual(told["perplexity"], math.exp(told["loss"]))
                 self.assertIn(f"{told['loss']:.4f} nats a written token ({told['written']} for", self.ok(*arguments, *option).out)
-                others = [json.loads(self.ok(*arguments, *more, "--json").out)["loss"] for more in ((), (*option, "--mask-seed", "4"))]
+                # Without options it is as in the run; of a model without its run as usual.
+                shutil.copytree(self.path(out, "last"), self.path(out + "_alone"))
+                for more in ((), ("--objective", objective)):
+                    self.assertEqual(json.loads(self.ok("eval", out, "--data", "text.txt", *more, "--json").out), told)
+                others = [json.loads(self.ok(*command, "--json").out)["loss"]
+                          for command in (("eval", out + "_alone", *arguments[2:]), (*arguments, *option, "--mask-seed", "4"))]
                 self.assertNotAlmostEqual(others[0], told["loss"], places=5)
                 self.assertNotAlmostEqual(others[1], told["loss"], places=5)
-        self.refused("eval", out, "--data", "text.txt", status=2, says=["text.txt", "--target", "--objective"])
+        self.refused("eval", out + "_alone", "--data", "text.txt", status=2, says=["text.txt", "--target", "--objective"])
         self.refused("eval", out, "--data", "pairs.tsv", "--infill", "0.5", status=2, says=["--infill", "--objective"])
         for more in (("--target", "text.txt"), ("--beams", "3"), ("--strict",), ("--span-density", "0.2")):
             self.refused("eval", out, "--data", "text.txt", "--objective", "denoise", *more, status=2, says=more[0])

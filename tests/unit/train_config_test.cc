@@ -191,6 +191,32 @@ TEST_F(TrainConfigTest, WhatIsWrittenIsReadBack) {
   }
 }
 
+// Of a run its data and its objective are read back without the model that it began with.
+TEST_F(TrainConfigTest, ARunsSettingsAreRead) {
+  std::filesystem::create_directories(dir_.path() + "/run/best");
+  EXPECT_FALSE(read_run_config(dir_.path() + "/run"));
+  const std::string path =
+      dir_.write("run/config.toml",
+                 "[data]\ntrain = 'gone.csv'\nlabel_column = 'kind'\n[tokenizer]\nnewer = 1\n[model]\nfrom = "
+                 "'gone'\n[train]\nobjective = 'classify'\nmask_rate = 0.3\n");
+  for (const char* dir : {"/run", "/run/", "/run/best", "/run/best/", "/run/step-20"}) {
+    const auto run = read_run_config(dir_.path() + dir);
+    ASSERT_TRUE(run) << dir;
+    EXPECT_EQ(run->config.data.label_column, "kind");
+    EXPECT_EQ(run->config.objective, Objective::classify);
+    EXPECT_EQ(run->config.masking.rate, 0.3);
+  }
+  EXPECT_FALSE(read_run_config(dir_.path() + "/run/other"));
+  dir_.write("run/config.toml", "[mix.a]\ntrain = 'x'\nobjective = 'tag'\ntag_column = 3\n");
+  const auto mixed = read_run_config(dir_.path() + "/run");
+  ASSERT_EQ(mixed->config.mix.size(), 1u);
+  EXPECT_EQ(mixed->config.mix[0].objective, Objective::tag);
+  EXPECT_EQ(mixed->config.mix[0].data.tag_column, 3);
+  dir_.write("run/config.toml", "[data]\nlabels = 'kind'\n");
+  testing::expect_error<UsageError>([&] { read_run_config(dir_.path() + "/run"); },
+                                    {path + ":2", "data.labels"});
+}
+
 TEST_F(TrainConfigTest, DataSetsAreMixed) {
   const std::string text = R"(
 [mix.pairs]
