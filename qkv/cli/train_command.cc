@@ -26,22 +26,6 @@ struct Options {
   bool resume = false, overwrite = false, dry_run = false;
 };
 
-// A row for each fold, and below them their mean and deviation.
-std::string folds_text(const std::vector<FoldScores>& all) {
-  const auto percent = [](double v) { return fmt::format("{:.2f}", 100 * v); };
-  std::vector<std::vector<std::string>> rows = {{"fold (%)"}};
-  for (size_t f = 0; f < all.front().values.size(); ++f) rows.push_back({std::to_string(f + 1)});
-  rows.push_back({"mean"});
-  rows.push_back({"deviation"});
-  for (const FoldScores& s : all) {
-    rows[0].push_back(s.name);
-    for (size_t f = 0; f < s.values.size(); ++f) rows[f + 1].push_back(percent(s.values[f]));
-    rows[rows.size() - 2].push_back(percent(s.mean()));
-    rows.back().push_back(percent(s.deviation()));
-  }
-  return table_text(rows);
-}
-
 std::string preset_help() {
   std::string out = "Presets (--preset, or model.preset):\n";
   for (const Preset& p : presets()) out += fmt::format("  {:<10} {}\n", p.name, p.source);
@@ -66,7 +50,7 @@ void run(const Options& o) {
   if (!folds)
     train(config, mode, stop);
   else if (const auto scores = cross_validate(config, mode, stop))
-    print(folds_text(*scores));
+    print(table_text(fold_rows(*scores)));
 }
 
 }  // namespace

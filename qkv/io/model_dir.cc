@@ -53,6 +53,8 @@ std::string resolve_model_dir(const std::string& dir) {
     if (file_exists(candidate + "/config.json") || is_adapter_dir(candidate)) return candidate;
   check(std::filesystem::is_directory(dir), "{}: no such directory (expected a model directory or a run)",
         dir);
+  check(!file_exists(dir + "/fold-1"),
+        "{}: holds the runs of a cross-validation: name one of them, e.g. {}/fold-1", dir, dir);
   fail("{}: holds no model: expected config.json here, in best/ or in last/", dir);
 }
 

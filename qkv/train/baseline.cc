@@ -1,5 +1,6 @@
 #include "qkv/train/baseline.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <map>
@@ -7,6 +8,9 @@
 
 namespace qkv {
 namespace {
+
+constexpr const char *kFrequentTag = "most frequent tag", *kWordsAndSuffixes = "words and suffixes",
+                     *kFrequentClass = "most frequent class", *kNaiveBayes = "naive Bayes";
 
 using Counts = std::map<std::string, int64_t>;
 
@@ -126,7 +130,7 @@ std::vector<std::pair<std::string, double>> baselines(const std::vector<Example>
         frequent += e.tags[w] == most ? 1 : 0;
         better += e.tags[w] == look_up.tag(e.words[w]) ? 1 : 0;
       }
-    return {{"most frequent tag", share(frequent, all)}, {"words and suffixes", share(better, all)}};
+    return {{kFrequentTag, share(frequent, all)}, {kWordsAndSuffixes, share(better, all)}};
   }
   for (const Example& e : train) ++frequencies[e.label];
   const std::string most = most_frequent(frequencies);
@@ -136,7 +140,22 @@ std::vector<std::pair<std::string, double>> baselines(const std::vector<Example>
     better += e.label == bayes.label(e.text) ? 1 : 0;
     ++all;
   }
-  return {{"most frequent class", share(frequent, all)}, {"naive Bayes", share(better, all)}};
+  return {{kFrequentClass, share(frequent, all)}, {kNaiveBayes, share(better, all)}};
+}
+
+std::string baseline_key(const std::string& name) {
+  std::string key(kBaselinePrefix);
+  for (const char c : name)
+    key += c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return key;
+}
+
+std::string baseline_name(std::string_view field) {
+  std::string name(field.substr(kBaselinePrefix.size()));
+  for (const char* known : {kFrequentTag, kWordsAndSuffixes, kFrequentClass, kNaiveBayes})
+    if (baseline_key(known) == field) return known;
+  std::ranges::replace(name, '_', ' ');
+  return name;
 }
 
 }  // namespace qkv

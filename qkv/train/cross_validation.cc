@@ -1,9 +1,7 @@
 #include "qkv/train/cross_validation.h"
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <numeric>
+#include <optional>
 
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
@@ -47,23 +45,6 @@ class FoldsFolder {
   std::optional<FolderLock> lock_;
 };
 
-// The last value of each test score and of each simple method, by the names of their records.
-void add_scores(const std::string& run, int64_t fold, std::vector<FoldScores>& all) {
-  const RunLog log = read_run_log(run);
-  for (const auto& [field, points] : log.series) {
-    const bool test = field.starts_with("test_");
-    if (points.empty() || !(test || field.starts_with("baseline_"))) continue;
-    const std::string name = test ? field.substr(5) : field;
-    auto it = std::find_if(all.begin(), all.end(), [&](const FoldScores& s) { return s.name == name; });
-    if (it == all.end()) it = all.insert(all.end(), {name, {}});
-    check(std::ssize(it->values) == fold - 1, "{}: {} is missing in an earlier fold", run, field);
-    it->values.push_back(points.back().y);
-  }
-  for (const FoldScores& s : all)
-    check(std::ssize(s.values) == fold, "{}/metrics.jsonl: there is no {} of the test", run, s.name);
-  check(!all.empty(), "{}/metrics.jsonl: there is no score of the test", run);
-}
-
 void write(const std::string& path, const TrainConfig& config, const std::vector<FoldScores>& all) {
   OrderedJson out = {{"folds", config.data.folds}, {"scores", OrderedJson::object()}};
   for (const FoldScores& s : all)
@@ -72,18 +53,6 @@ void write(const std::string& path, const TrainConfig& config, const std::vector
 }
 
 }  // namespace
-
-double FoldScores::mean() const {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
-double FoldScores::deviation() const {
-  if (values.size() < 2) return 0;
-  const double m = mean();
-  double sum = 0;
-  for (const double v : values) sum += (v - m) * (v - m);
-  return std::sqrt(sum / static_cast<double>(values.size() - 1));
-}
 
 TrainConfig config_of_fold(const TrainConfig& config, int64_t fold) {
   TrainConfig c = config;
@@ -104,7 +73,7 @@ std::optional<std::vector<FoldScores>> cross_validate(const TrainConfig& config,
     // One without a checkpoint had not come so far. One that is finished says so, and that it is the same.
     const bool begun = file_exists(c.out + "/last/trainer_state.json");
     train(c, begun ? StartMode::resume : StartMode::overwrite, asked);
-    if (!stopped) add_scores(c.out, fold, all);
+    if (!stopped) add_fold_scores(read_run_log(c.out), fold, all);
   }
   if (stopped) {
     Progress().note(fmt::format("{}: not all folds are done; continue with --resume", config.out));

@@ -7,18 +7,10 @@
 #include <vector>
 
 #include "qkv/train/config.h"
+#include "qkv/train/fold_scores.h"
 #include "qkv/train/trainer.h"
 
 namespace qkv {
-
-// A score of every fold's test, or what a simple method reached on it.
-struct FoldScores {
-  std::string name;            // "accuracy"; "baseline_most frequent"
-  std::vector<double> values;  // of fold 1, 2, ...
-
-  double mean() const;
-  double deviation() const;  // of the sample: with values - 1 in the denominator
-};
 
 // Trains config.data.folds models, one after the other, each in a run of its own: OUT/fold-1, OUT/fold-2, ...
 // Resuming repeats no fold that is finished. Writes OUT/cross_validation.json: scores by name, each with

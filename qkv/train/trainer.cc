@@ -17,6 +17,7 @@
 #include "qkv/data/table.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/io/model_dir.h"
+#include "qkv/train/baseline.h"
 #include "qkv/train/checkpoint.h"
 #include "qkv/train/metrics.h"
 #include "qkv/train/plan.h"
@@ -384,7 +385,7 @@ class Run {
       for (const auto& [name, value] : e->scores) record["test_" + name] = value;
     for (const auto& [name, value] : task_->baselines()) {
       others.push_back(fmt::format("{} {:.2f}%", name, 100 * value));
-      record["baseline_" + name] = value;
+      record[baseline_key(name)] = value;
     }
     if (e) {
       progress_.note(fmt::format("test of the best model: loss {}", task_->text(*e)));

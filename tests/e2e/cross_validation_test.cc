@@ -1,4 +1,5 @@
 // Cross-validation from a file of examples to a table of scores, and what becomes of it when it is stopped.
+// Covers: qkv/train/fold_scores.cc
 #include "qkv/train/cross_validation.h"
 
 #include <gtest/gtest.h>
@@ -67,11 +68,22 @@ TEST_F(CrossValidation, JudgesAModelByEachPart) {
     ADD_FAILURE() << name;
     return FoldScores{};
   };
-  const FoldScores accuracy = named("accuracy"), frequent = named("baseline_most frequent class");
+  const FoldScores accuracy = named("accuracy"), frequent = named("baseline_most_frequent_class");
   ASSERT_EQ(accuracy.values.size(), 3u);
   EXPECT_GT(accuracy.mean(), 0.9);
   for (const double v : frequent.values) EXPECT_NEAR(v, 2.0 / 3, 0.04);  // labels are spread evenly
-  named("baseline_naive Bayes");
+  named("baseline_naive_bayes");
+  // The table says so to people.
+  const auto rows = fold_rows(*scores);
+  ASSERT_EQ(rows.size(), 6u);
+  for (const auto& [name, label] : {std::pair("baseline_naive_bayes", "baseline: naive Bayes"),
+                                    {"baseline_most_frequent_class", "baseline: most frequent class"},
+                                    {"matthews", "matthews"}}) {
+    const auto column = std::find(rows[0].begin(), rows[0].end(), label) - rows[0].begin();
+    ASSERT_LT(column, std::ssize(rows[0])) << label;
+    EXPECT_EQ(rows[4][column], score_text(name, named(name).mean()));
+    EXPECT_EQ(rows[4][column].ends_with("%"), std::string(name) != "matthews");
+  }
   // The file says the same.
   const Json json = parse_json(read_file(c.out + "/cross_validation.json"), "file");
   EXPECT_EQ(json["folds"], 3);

@@ -79,5 +79,13 @@ TEST(Baseline, NothingToCompare) {
   EXPECT_TRUE(baselines({text("a", "x")}, {text("a", "x")}, Output::span).empty());
 }
 
+TEST(Baseline, HasAKeyAndAName) {
+  EXPECT_EQ(baseline_key("naive Bayes"), "baseline_naive_bayes");
+  for (const char* name :
+       {"most frequent class", "naive Bayes", "most frequent tag", "words and suffixes", "words in common"})
+    EXPECT_EQ(baseline_name(baseline_key(name)), name);
+  EXPECT_EQ(baseline_name("baseline_naive Bayes"), "naive Bayes");  // of earlier runs
+}
+
 }  // namespace
 }  // namespace qkv
