@@ -27,12 +27,15 @@ void run(const Options& o) {
 void add_report_command(Command& app) {
   auto o = std::make_shared<Options>();
   Command* c = app.add_subcommand("report", "Show training runs as a page of HTML");
-  c->add_option("RUN", o->runs, "Run; several are laid over each other")->required();
+  c->add_option("RUN", o->runs, "Run, or folder of a cross-validation; several are laid over each other")
+      ->required();
   c->add_option("--out", o->out, "File to write (default for one run: RUN/report.html)");
   c->footer(
-      "The page shows losses, scores, what was taken for what, speed, gradient norms, samples and settings.\n"
-      "It needs no network, and can be made while the run is going on.\nExample: qkv report "
-      "runs/shakespeare");
+      "The page shows losses, scores beside baselines, the confusion matrix, speed, gradient norms, samples "
+      "and settings.\n"
+      "It needs no network, and can be made while the run is going on.\n"
+      "The page about a cross-validation has the scores of each fold, their means and deviations.\n"
+      "Example: qkv report runs/shakespeare");
   c->callback([o] { run(*o); });
 }
 

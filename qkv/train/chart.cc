@@ -93,9 +93,14 @@ VerticalAxis vertical_axis(const Chart& chart, double last_step) {
   if (chart.from_zero) scale.low = std::min(0.0, scale.low);
   const double magnitude = std::max(std::abs(scale.low), std::abs(scale.high));
   if (scale.high - scale.low <= 1e-9 * magnitude || magnitude < kTiny) {  // one value
-    const double half = magnitude < kTiny ? 1 : magnitude / 2;
-    scale.low -= half;
-    scale.high += half;
+    const bool zero = magnitude < kTiny;
+    if (chart.best > 0 && scale.high <= chart.best && scale.low >= -chart.best) {
+      scale.low = scale.low < 0 ? -chart.best : 0;
+      scale.high = chart.best;
+    } else {
+      if (!zero || !chart.from_zero) scale.low -= zero ? 1 : magnitude / 2;
+      scale.high += zero ? 1 : magnitude / 2;
+    }
   }
   // The axis ends at round numbers.
   const double spacing = tick_spacing(scale.high - scale.low, chart.height / 45);
@@ -116,7 +121,7 @@ std::string class_of(const Series& s) {
   const char* style = s.style == SeriesStyle::faint   ? " faint"
                       : s.style == SeriesStyle::marks ? " marked"
                                                       : "";
-  return fmt::format("s{}{}", s.colour % 8, style);
+  return fmt::format("s{}{}{}", s.colour % 8, style, s.dashed ? " dashed" : "");
 }
 
 std::string grid(const Chart& chart, const Scale& x, const Scale& y, const std::vector<double>& y_ticks) {
@@ -163,7 +168,7 @@ std::string curve(const Series& s, const Scale& x, const Scale& y) {
 }
 
 std::string legend(const Chart& chart) {
-  if (chart.series.size() < 2) return "";
+  if (chart.series.size() < 2 && !chart.always_legend) return "";
   std::string out = "<ul class=\"legend\">";
   for (const Series& s : chart.series)
     if (!s.legend.empty())
@@ -171,28 +176,40 @@ std::string legend(const Chart& chart) {
   return out + "</ul>";
 }
 
+// The <svg> of a chart. `shown`: its class, where not all screens show it.
+std::string drawing(const Chart& chart, const Scale& x, const VerticalAxis& axis, const char* shown) {
+  const auto& [y, ticks, cut] = axis;
+  std::string out = fmt::format(
+      R"(<svg{} viewBox="0 0 {} {}" role="img" aria-label="{} over steps" data-x="{:.12g} {:.12g} {} {}" data-y="{:.12g} {:.12g} {} {}" data-log="{}">)",
+      *shown == '\0' ? "" : fmt::format(" class=\"{}\"", shown), chart.width, chart.height,
+      escape_html(chart.title), x.low, x.high, x.from, x.to, y.low, y.high, y.from, y.to, y.log ? 1 : 0);
+  out += grid(chart, x, y, ticks);
+  if (cut)
+    out += fmt::format(
+        R"svg(<clipPath id="plot-{1}"><rect x="0" y="{0}" width="{1}" height="{2}"/></clipPath><g clip-path="url(#plot-{1})">)svg",
+        y.to, chart.width, chart.height - y.to);
+  for (const Series& s : chart.series) out += curve(s, x, y);
+  return out + (cut ? "</g>" : "") + "</svg>";
+}
+
 }  // namespace
 
 std::string draw(const Chart& chart) {
   const Scale x = horizontal_scale(chart);
-  const auto [y, ticks, cut] = vertical_axis(chart, x.high);
-  const std::string title = escape_html(chart.title);
+  const VerticalAxis axis = vertical_axis(chart, x.high);
   std::string out = fmt::format(
       R"(<figure><figcaption><span class="title">{}</span> <span class="unit">{}{}{}</span>{}</figcaption>)",
-      title, escape_html(chart.unit), y.log ? ", logarithmic" : "", cut ? ", without the beginning" : "",
-      legend(chart));
-  fmt::format_to(
-      std::back_inserter(out),
-      R"(<svg viewBox="0 0 {} {}" role="img" aria-label="{} over steps" data-x="{:.12g} {:.12g} {} {}" data-y="{:.12g} {:.12g} {} {}" data-log="{}">)",
-      chart.width, chart.height, title, x.low, x.high, x.from, x.to, y.low, y.high, y.from, y.to,
-      y.log ? 1 : 0);
-  out += grid(chart, x, y, ticks);
-  if (cut)
-    out += fmt::format(
-        R"svg(<clipPath id="plot"><rect x="0" y="{}" width="{}" height="{}"/></clipPath><g clip-path="url(#plot)">)svg",
-        y.to, chart.width, chart.height - y.to);
-  for (const Series& s : chart.series) out += curve(s, x, y);
-  return out + (cut ? "</g>" : "") + "</svg></figure>\n";
+      escape_html(chart.title), escape_html(chart.unit), axis.scale.log ? ", logarithmic" : "",
+      axis.cut ? ", without the beginning" : "", legend(chart));
+  out += drawing(chart, x, axis, chart.narrow_width > 0 ? "wide" : "");
+  if (chart.narrow_width > 0) {
+    Chart narrow = chart;
+    narrow.width = chart.narrow_width;
+    narrow.height = 260;
+    const Scale narrow_x = horizontal_scale(narrow);
+    out += drawing(narrow, narrow_x, vertical_axis(narrow, narrow_x.high), "narrow");
+  }
+  return out + "</figure>\n";
 }
 
 std::vector<Point> thin(const std::vector<Point>& points, double low, double high, int columns) {

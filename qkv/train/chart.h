@@ -24,6 +24,7 @@ struct Series {
   std::vector<Point> points = {};  // x ascending, all finite
   SeriesStyle style = SeriesStyle::line;
   int colour = 0;
+  bool dashed = false;
 };
 
 // Curves on common axes.
@@ -34,10 +35,14 @@ struct Chart {
   bool may_be_cut =
       false;  // a steep beginning may leave it where the rest would be flat; one chart of a page
   bool may_be_log = false;        // a logarithmic axis where the values span decades
+  double best = 0;                // of a score: where all values are one, the axis ends here; 0: no score
+  bool always_legend = false;     // also of a single series
   int width = 460, height = 250;  // pixels
+  int narrow_width = 0;           // of a second drawing, for narrow screens; 0: the one is for all
 };
 
-// A <figure>: title, unit, legend where there is more than one series, drawing.
+// A <figure>: title, unit, legend where there is more than one series, drawing. Of two drawings the page
+// shows the one that fits.
 std::string draw(const Chart& chart);
 
 // At most two points (the lowest and the highest) of each of `columns` equal parts of [low, high], besides

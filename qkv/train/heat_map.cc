@@ -64,7 +64,8 @@ std::string draw_confusion(const std::string& title, const std::vector<std::stri
   const double size = cell * n, font = std::min(12.0, cell - 1);
   double longest = 0;
   for (const size_t c : drawn) longest = std::max(longest, width_of(shortened(labels[c])) * font / 12);
-  const double left = kAxis + longest + 10, top = kAxis + longest + 10;
+  const bool upright = longest <= cell - 6;  // class names that fit above their columns
+  const double left = kAxis + longest + 10, top = kAxis + (upright ? font : longest) + 10;
   std::string unit = "the stronger its colour, the more of its row";
   if (drawn.size() < labels.size())
     unit += drawn.size() == kMostDrawn
@@ -81,11 +82,11 @@ std::string draw_confusion(const std::string& title, const std::vector<std::stri
       put,
       R"(<svg viewBox="0 0 {0:.0f} {1:.0f}" style="max-width:{0:.0f}px;min-width:{2:.0f}px" role="img" aria-label="{3}">)",
       left + size + 8, top + size + 8, std::min(left + size + 8, 560.0), escape_html(title));
-  fmt::format_to(put, R"(<text class="axis-name" x="{:.1f}" y="14" text-anchor="middle">found</text>)",
+  fmt::format_to(put, R"(<text class="axis-name" x="{:.1f}" y="14" text-anchor="middle">predicted</text>)",
                  left + size / 2);
   fmt::format_to(
       put,
-      R"svg(<text class="axis-name" transform="translate(14 {:.1f}) rotate(-90)" text-anchor="middle">right</text>)svg",
+      R"svg(<text class="axis-name" transform="translate(14 {:.1f}) rotate(-90)" text-anchor="middle">true</text>)svg",
       top + size / 2);
   for (size_t i = 0; i < drawn.size(); ++i) {
     const double middle = (static_cast<double>(i) + 0.5) * cell;
@@ -94,10 +95,12 @@ std::string draw_confusion(const std::string& title, const std::vector<std::stri
         put,
         R"(<text x="{:.1f}" y="{:.1f}" style="font-size:{:.1f}px" text-anchor="end">{}<title>{}</title></text>)",
         left - 8, top + middle + font / 3, font, label, whole);
-    fmt::format_to(
-        put,
-        R"svg(<text transform="translate({:.1f} {:.1f}) rotate(-90)" style="font-size:{:.1f}px">{}<title>{}</title></text>)svg",
-        left + middle + font / 3, top - 8, font, label, whole);
+    const std::string place =
+        upright ? fmt::format(R"(x="{:.1f}" y="{:.1f}" text-anchor="middle")", left + middle, top - 8)
+                : fmt::format(R"svg(transform="translate({:.1f} {:.1f}) rotate(-90)")svg",
+                              left + middle + font / 3, top - 8);
+    fmt::format_to(put, R"svg(<text {} style="font-size:{:.1f}px">{}<title>{}</title></text>)svg", place,
+                   font, label, whole);
   }
   fmt::format_to(put, R"(<rect class="frame" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>)", left,
                  top, size, size);

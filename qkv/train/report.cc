@@ -11,9 +11,12 @@
 #include <set>
 
 #include "qkv/base/file.h"
+#include "qkv/base/machine.h"
 #include "qkv/base/progress.h"
+#include "qkv/train/baseline.h"
 #include "qkv/train/chart.h"
 #include "qkv/train/evaluate.h"
+#include "qkv/train/fold_scores.h"
 #include "qkv/train/heat_map.h"
 #include "qkv/train/html.h"
 #include "qkv/train/report_assets.h"
@@ -91,9 +94,8 @@ std::vector<ScoreRow> score_rows(const RunLog& run) {
   }
   const bool tested = run.best && run.best->of == "test";
   for (const auto& [name, values] : run.series)
-    if (constexpr std::string_view kPrefix = "baseline_"; name.starts_with(kPrefix))
-      rows.push_back(
-          {name.substr(kPrefix.size()), tested ? "test" : "validation", {{"accuracy", values.back().y}}});
+    if (name.starts_with(kBaselinePrefix))
+      rows.push_back({baseline_name(name), tested ? "test" : "validation", {{"accuracy", values.back().y}}});
   return rows;
 }
 
@@ -133,11 +135,28 @@ std::string confusions_html(const Runs& runs, const std::vector<std::string>& na
   std::string out;
   for (size_t i = 0; i < runs.size(); ++i) {
     if (!runs[i].best || runs[i].best->confusion.empty()) continue;
-    out += draw_confusion(fmt::format("{}What was taken for what ({})",
-                                      runs.size() > 1 ? names[i] + ": " : "", runs[i].best->of),
-                          runs[i].best->labels, runs[i].best->confusion);
+    out += draw_confusion(
+        fmt::format("{}Confusion matrix ({})", runs.size() > 1 ? names[i] + ": " : "", runs[i].best->of),
+        runs[i].best->labels, runs[i].best->confusion);
   }
   return out;
+}
+
+// Of all folds together, where they tell the same classes apart.
+std::string confusion_of_folds(const Runs& folds) {
+  std::vector<std::string> labels;
+  std::vector<int64_t> sum;
+  for (const RunLog& run : folds) {
+    if (!run.best || run.best->of != "test" || run.best->confusion.empty()) continue;
+    if (sum.empty()) {
+      labels = run.best->labels;
+      sum = run.best->confusion;
+      continue;
+    }
+    if (run.best->labels != labels) return "";
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += run.best->confusion[i];
+  }
+  return sum.empty() ? "" : draw_confusion("Confusion matrix (test, all folds together)", labels, sum);
 }
 
 // ---- Key figures
@@ -176,6 +195,15 @@ std::vector<Figure> figures_of(const RunLog& run) {
   std::vector<Figure> all;
   const auto at_step = [](const Point& p) { return "at step " + grouped(static_cast<int64_t>(p.x)); };
   bool of_classes = false;  // whose perplexity says nothing
+  if (run.best && run.best->of == "test")
+    for (const ScoreName& s : kScores) {
+      const auto& scores = run.best->scores;
+      const auto it =
+          std::ranges::find(scores, std::string(s.field), [](const auto& score) { return score.first; });
+      if (it == scores.end()) continue;
+      all.push_back({fmt::format("Test {}", s.label), score_text(s.field, it->second), "of the best model"});
+      break;
+    }
   for (const ScoreName& s : kScores)
     if (const auto* values = run.find(fmt::format("valid_{}", s.field))) {
       const Point best = *std::max_element(values->begin(), values->end(),
@@ -198,7 +226,8 @@ std::vector<Figure> figures_of(const RunLog& run) {
   const auto* smoothed = run.find("smoothed_loss");
   if (const auto* loss = smoothed ? smoothed : run.find("loss"))
     all.push_back({"Training loss", fmt::format("{:.4f}", loss->back().y),
-                   smoothed ? "smoothed, the last" : "the last"});
+                   fmt::format("{}{}", smoothed ? "smoothed, the last" : "the last",
+                               label_smoothing(run) > 0 ? ", with label smoothing" : "")});
   const auto steps = integer_setting(run, "train.steps");
   all.push_back({"Steps", grouped(run.step), steps ? "of " + grouped(*steps) : ""});
   if (const auto tokens = tokens_seen(run))
@@ -207,6 +236,8 @@ std::vector<Figure> figures_of(const RunLog& run) {
     all.push_back({"Time", duration_text(run.seconds), run.seconds < 3600 ? "min:s" : "h:min:s"});
   if (const auto* speed = run.find("tokens_per_second"))
     all.push_back({"Tokens per second", count_text(median(*speed)), "median"});
+  if (const auto* memory = run.find("memory_mb"))
+    all.push_back({"Memory", memory_text(1e6 * std::ranges::max(*memory, {}, &Point::y).y), "peak"});
   return all;
 }
 
@@ -308,7 +339,7 @@ std::string facts_of(const RunLog& run) {
     const std::string value = run.setting(key, "");
     if (!value.empty()) out += (out.empty() ? "" : " · ") + fmt::format(fmt::runtime(format), value);
   };
-  add("{} layers", "model.layers");
+  add(run.setting("model.layers", "") == "1" ? "{} layer" : "{} layers", "model.layers");
   add("width {}", "model.width");
   add("{} heads", "model.heads");
   add("context {}", "model.context");
@@ -318,8 +349,8 @@ std::string facts_of(const RunLog& run) {
 std::string header_html(const Runs& runs, const std::vector<std::string>& names) {
   if (runs.size() > 1)
     return fmt::format(
-               "<h1>{} runs</h1>\n<p class=\"facts\">Lines: means of {} parts of a run. Dots: "
-               "validation.</p>\n",
+               "<h1>{} runs</h1>\n<p class=\"facts\">Solid lines: means of {} parts of a run. Dashed "
+               "lines and dots: validation.</p>\n",
                runs.size(), kCourse) +
            figures_html(runs, names);
   return fmt::format("<h1>{}</h1>\n<p class=\"facts\">{}</p>\n", escape_html(names[0]),
@@ -327,20 +358,45 @@ std::string header_html(const Runs& runs, const std::vector<std::string>& names)
          figures_html(runs[0]);
 }
 
-}  // namespace
+// ---- Cross-validation
 
-std::string report_html(const std::vector<std::string>& run_dirs) {
-  Runs runs;
-  for (const std::string& dir : run_dirs) runs.push_back(read_run_log(dir));
-  const std::vector<std::string> names = names_of(runs);
-  std::string samples;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    if (runs[i].samples.empty()) continue;
-    if (runs.size() > 1) samples += fmt::format("<h3>{}</h3>\n", escape_html(names[i]));
-    samples += samples_html(runs[i].samples);
+// The scores of the folds that are finished: a row each, their means and deviations.
+std::string fold_scores_html(const Runs& folds) {
+  std::vector<FoldScores> scores;
+  int64_t finished = 0;
+  for (const RunLog& run : folds) {
+    const bool tested =
+        std::ranges::any_of(run.series, [](const auto& field) { return field.first.starts_with("test_"); });
+    if (!tested) break;
+    add_fold_scores(run, ++finished, scores);
   }
-  if (!samples.empty()) samples = "<h2>Samples</h2>\n<section>\n" + samples + "</section>\n";
-  // The policy forbids every request: the page holds all that it shows.
+  if (finished == 0) return "<p class=\"facts\">No fold is finished yet.</p>\n";
+  std::string out = "<h2>Scores of the folds</h2>\n<div class=\"scroll\"><table class=\"scores\">\n";
+  const auto rows = fold_rows(scores);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const char* summary = r + 2 >= rows.size() ? " class=\"summary\"" : "";
+    out += fmt::format("<tr{}>", summary);
+    for (size_t c = 0; c < rows[r].size(); ++c)
+      out += fmt::format("<{0}>{1}</{0}>", r == 0 || c == 0 ? "th" : "td",
+                         escape_html(r == 0 && c > 0 ? label_of(rows[r][c]) : rows[r][c]));
+    out += "</tr>\n";
+  }
+  return out + "</table></div>\n";
+}
+
+std::string fold_header_html(const std::string& name, const Runs& folds,
+                             const std::vector<std::string>& names) {
+  const std::string facts = facts_of(folds.front());
+  return fmt::format("<h1>{}</h1>\n<p class=\"facts\">Cross-validation, {} folds{}{}</p>\n",
+                     escape_html(name), folds.front().setting("data.folds", std::to_string(folds.size())),
+                     facts.empty() ? "" : " · ", escape_html(facts)) +
+         fold_scores_html(folds) + figures_html(folds, names);
+}
+
+// ---- The whole page
+
+// The policy forbids every request: the page holds all that it shows.
+std::string page_html(const std::string& title, const std::string& body) {
   return fmt::format(
       R"(<!DOCTYPE html>
 <html lang="en">
@@ -352,13 +408,54 @@ std::string report_html(const std::vector<std::string>& run_dirs) {
 <style>{}</style>
 </head>
 <body>
-{}{}{}{}{}{}<script>{}</script>
+{}<script>{}</script>
 </body>
 </html>
 )",
-      escape_html(runs.size() == 1 ? names[0] : fmt::format("{}", fmt::join(names, ", "))), kReportStyle,
-      header_html(runs, names), charts_html(runs, names), scores_html(runs, names),
-      confusions_html(runs, names), samples, settings_html(runs, names), kReportScript);
+      escape_html(title), kReportStyle, body, kReportScript);
+}
+
+std::string samples_of_runs(const Runs& runs, const std::vector<std::string>& names) {
+  std::string samples;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].samples.empty()) continue;
+    if (runs.size() > 1) samples += fmt::format("<h3>{}</h3>\n", escape_html(names[i]));
+    samples += samples_html(runs[i].samples);
+  }
+  return samples.empty() ? "" : "<h2>Samples</h2>\n<section>\n" + samples + "</section>\n";
+}
+
+// What a folder is called on its page.
+std::string name_of_folder(const std::string& dir) {
+  const auto path = std::filesystem::absolute(dir).lexically_normal();
+  const std::string last = (path.has_filename() ? path : path.parent_path()).filename().string();
+  return last.empty() ? dir : last;
+}
+
+std::string page_of_folds(const std::string& dir, const Runs& folds) {
+  const std::vector<std::string> names = names_of(folds);
+  const std::string name = name_of_folder(dir);
+  return page_html(name, fold_header_html(name, folds, names) + charts_html(folds, names) +
+                             confusion_of_folds(folds) + samples_of_runs(folds, names) +
+                             settings_html(folds, names));
+}
+
+}  // namespace
+
+std::string report_html(const std::vector<std::string>& run_dirs) {
+  Runs runs;
+  for (const std::string& dir : run_dirs) {
+    const bool is_run = file_exists(dir + "/metrics.jsonl");
+    const std::vector<std::string> folds = is_run ? std::vector<std::string>{} : runs_of_folds(dir);
+    for (const std::string& fold : folds) runs.push_back(read_run_log(fold));
+    if (folds.empty()) runs.push_back(read_run_log(dir));
+    if (!folds.empty() && run_dirs.size() == 1) return page_of_folds(dir, runs);
+  }
+  const std::vector<std::string> names = names_of(runs);
+  return page_html(runs.size() == 1 ? names[0] : fmt::format("{}", fmt::join(names, ", ")),
+                   header_html(runs, names) + charts_html(runs, names) + scores_html(runs, names) +
+                       confusions_html(runs, names) + samples_of_runs(runs, names) +
+                       settings_html(runs, names));
 }
 
 void write_report(const std::string& run_dir) {

@@ -7,8 +7,9 @@
 
 namespace qkv {
 
-// The page about one run, or about several with their curves laid over each other. Throws Error naming file
-// and line where a run's records are damaged. REQUIRES: at least one run.
+// The page about one run, or about several with their curves laid over each other; about a folder with the
+// folds of a cross-validation, with the scores of each fold, their means and their deviations. Throws Error
+// naming file and line where a run's records are damaged. REQUIRES: at least one run.
 std::string report_html(const std::vector<std::string>& run_dirs);
 
 // Writes RUN/report.html.

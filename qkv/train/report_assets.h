@@ -35,8 +35,7 @@ h3 { margin: 20px 0 8px; font-size: 15px; font-weight: 650; overflow-wrap: anywh
 .figures .note { display: block; min-height: 18px; color: var(--muted); font-size: 13px; line-height: 18px; font-weight: 400; }
 .charts { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 16px; margin-top: 16px; }
 .charts figure:first-child { grid-column: 1 / -1; }
-@media (max-width: 760px) { .charts { grid-template-columns: minmax(0, 1fr); }
-  .charts figure:first-child svg { min-width: 680px; } body { padding: 24px 14px 48px; } }
+@media (max-width: 760px) { .charts { grid-template-columns: minmax(0, 1fr); } body { padding: 24px 14px 48px; } }
 figure { position: relative; margin: 0; padding: 14px 16px 8px; background: var(--panel); border: 1px solid var(--rule);
   border-radius: 10px; overflow-x: auto; }
 figcaption { display: flex; flex-wrap: wrap; align-items: baseline; gap: 2px 8px; margin-bottom: 8px; }
@@ -46,15 +45,21 @@ figcaption .unit { color: var(--muted); font-size: 13px; }
   color: var(--muted); font-size: 13px; }
 .legend li { display: flex; align-items: center; gap: 6px; }
 .swatch { flex: none; width: 18px; border-top: 2.5px solid currentColor; }
+.swatch.dashed { border-top-style: dashed; }
 .swatch.faint { opacity: var(--faint); }
 .swatch.marked { position: relative; }
 .swatch.marked::after { content: ""; position: absolute; left: 5.5px; top: -5px; width: 7px; height: 7px;
   border-radius: 50%; background: currentColor; }
-svg { display: block; width: 100%; min-width: 380px; height: auto; overflow: visible; }
+svg { display: block; width: 100%; height: auto; overflow: visible; }
 svg text { fill: var(--muted); font-size: 12px; }
+svg.narrow { display: none; }
+@media (max-width: 900px) { svg.wide text { font-size: 16px; } }
+@media (max-width: 640px) { svg.wide { display: none; } svg.narrow { display: block; }
+  .charts svg text { font-size: 14px; } }
 .grid { stroke: var(--grid); } .axis { stroke: var(--muted); }
 polyline { fill: none; stroke: currentColor; stroke-width: 1.75; stroke-linejoin: round; }
 polyline.faint { stroke-width: 1; opacity: var(--faint); }
+polyline.dashed { stroke-dasharray: 6 4; }
 circle { fill: currentColor; stroke: var(--panel); stroke-width: 1; }
 .s0 { color: var(--c0); } .s1 { color: var(--c1); } .s2 { color: var(--c2); } .s3 { color: var(--c3); }
 .s4 { color: var(--c4); } .s5 { color: var(--c5); } .s6 { color: var(--c6); } .s7 { color: var(--c7); }
@@ -83,6 +88,7 @@ th { color: var(--muted); font-weight: 500; white-space: nowrap; }
 td.value { overflow-wrap: anywhere; font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: 13px; }
 tr:first-child th { white-space: normal; vertical-align: bottom; line-height: 1.3; }
 th .swatch { display: inline-block; margin-right: 8px; vertical-align: middle; }
+tr.summary td { font-weight: 600; }
 details { margin-top: 40px; } summary { font-size: 18px; font-weight: 650; cursor: pointer; }
 details table { margin-top: 12px; }
 )css";

@@ -1,6 +1,8 @@
 #include "qkv/train/report_charts.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <set>
 
 #include "qkv/train/chart.h"
@@ -21,9 +23,12 @@ struct Plan {
   std::vector<Field> fields;
   bool from_zero = true, may_be_log = false;
   bool may_be_cut = false;
-  bool noisy = true;  // its course is drawn over the single values
-  double scale = 1;   // from the field's unit to the chart's
-  bool each = false;  // of several runs: a chart of its own for each field
+  bool noisy = true;          // its course is drawn over the single values
+  double scale = 1;           // from the field's unit to the chart's
+  bool each = false;          // of several runs: a chart of its own for each field
+  double best = 0;            // of scores: the best value
+  bool only_changes = false;  // not drawn where it hardly changes: a key figure has it
+  int height = 250;
 };
 
 const std::vector<Plan>& plans() {
@@ -46,18 +51,26 @@ const std::vector<Plan>& plans() {
                   {"valid_matthews", "Matthews", SeriesStyle::marks, 3}},
        .from_zero = false,
        .noisy = false,
-       .each = true},
+       .each = true,
+       .best = 1},
       {.title = "Validation BLEU",
        .unit = "0 to 100, greedy",
        .fields = {{"valid_bleu", "BLEU", SeriesStyle::marks, 1}},
-       .noisy = false},
+       .noisy = false,
+       .best = 100},
       {.title = "Learning rate", .unit = "", .fields = {{"lr", "learning rate"}}, .noisy = false},
       {.title = "Throughput", .unit = "tokens per second", .fields = {{"tokens_per_second", "throughput"}}},
       {.title = "Gradient norm",
        .unit = "before clipping",
        .fields = {{"grad_norm", "gradient norm"}},
        .may_be_log = true},
-      {.title = "Memory", .unit = "GB", .fields = {{"memory_mb", "memory"}}, .noisy = false, .scale = 1e-3},
+      {.title = "Memory",
+       .unit = "GB",
+       .fields = {{"memory_mb", "memory"}},
+       .noisy = false,
+       .scale = 1e-3,
+       .only_changes = true,
+       .height = 150},
   };
   return all;
 }
@@ -71,6 +84,26 @@ std::string loss_unit(const Runs& runs) {
   if (is("classify") || is("answer")) return "nats per example";
   if (is("tag")) return "nats per word";
   return is("masked") || is("permutation") ? "nats per hidden token" : "nats per token";
+}
+
+// What tells the training loss from the validation loss beside what they are measured on.
+std::string smoothing_note(const Runs& runs) {
+  for (const RunLog& run : runs)
+    if (const double part = label_smoothing(run); part > 0)
+      return runs.size() > 1 ? "; the training loss includes label smoothing"
+                             : fmt::format("; the training loss includes label smoothing of {:g}", part);
+  return "";
+}
+
+// Whether one of the plan's curves moves by more than a tenth.
+bool changes(const Plan& plan, const Runs& runs) {
+  for (const RunLog& run : runs)
+    for (const Field& field : plan.fields)
+      if (const auto* points = run.find(field.name)) {
+        const auto [least, most] = std::ranges::minmax(*points, {}, &Point::y);
+        if (most.y - least.y > 0.1 * std::abs(most.y)) return true;
+      }
+  return false;
 }
 
 // Charts of the fields that no plan and no key figure knows.
@@ -108,7 +141,14 @@ Chart chart_of(const Plan& plan, const Runs& runs, const std::vector<std::string
               .unit = plan.unit,
               .from_zero = plan.from_zero,
               .may_be_cut = plan.may_be_cut,
-              .may_be_log = plan.may_be_log};
+              .may_be_log = plan.may_be_log,
+              .best = plan.best,
+              .always_legend = plan.best > 0 && runs.size() == 1,
+              .height = plan.height};
+  const bool two_kinds = runs.size() > 1 && std::ranges::any_of(plan.fields, [](const Field& f) {
+                           return f.style == SeriesStyle::line && f.compared;
+                         });
+  bool any_dashed = false;
   std::string last_name;
   for (size_t i = 0; i < runs.size(); ++i)
     for (const Field& field : plan.fields) {
@@ -121,21 +161,29 @@ Chart chart_of(const Plan& plan, const Runs& runs, const std::vector<std::string
       } else if (field.compared) {
         const std::string label = plan.fields.size() > 1 ? names[i] + ": " + field.label : names[i];
         if (field.style == SeriesStyle::line) points = averaged(points, kCourse);
+        const bool dashed = two_kinds && field.style == SeriesStyle::marks;
+        any_dashed |= dashed;
         chart.series.push_back(
-            {label, names[i] == last_name ? "" : names[i], points, field.style, static_cast<int>(i)});
+            {label, names[i] == last_name ? "" : names[i], points, field.style, static_cast<int>(i), dashed});
         last_name = names[i];
       }
     }
+  if (any_dashed) chart.unit += "; dashed: validation";
   return chart;
 }
 
 }  // namespace
 
+double label_smoothing(const RunLog& run) {
+  return std::strtod(run.setting("train.label_smoothing", "0").c_str(), nullptr);
+}
+
 std::string charts_html(const Runs& runs, const std::vector<std::string>& names) {
   std::string out;
   std::vector<Plan> all;
   for (Plan plan : plans()) {
-    if (plan.fields.front().name == "loss") plan.unit = loss_unit(runs);
+    if (plan.fields.front().name == "loss") plan.unit = loss_unit(runs) + smoothing_note(runs);
+    if (plan.only_changes && !changes(plan, runs)) continue;
     if (!plan.each || runs.size() == 1) {
       all.push_back(plan);
       continue;
@@ -150,7 +198,7 @@ std::string charts_html(const Runs& runs, const std::vector<std::string>& names)
   for (const Plan& plan : all) {
     Chart chart = chart_of(plan, runs, names);
     if (chart.series.empty()) continue;
-    if (out.empty()) chart.width = 980, chart.height = 380;  // the first one is as wide as the page
+    if (out.empty()) chart.width = 980, chart.height = 380, chart.narrow_width = 440;  // as wide as the page
     out += draw(chart);
   }
   if (out.empty()) return "<p>No step has been recorded yet.</p>\n";

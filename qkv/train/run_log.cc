@@ -1,9 +1,11 @@
 #include "qkv/train/run_log.h"
 
+#include <fmt/format.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <sstream>
 
 #include "qkv/base/error.h"
@@ -118,6 +120,25 @@ double total_seconds(const std::vector<Point>& seconds) {
   return std::clamp(total, 0.0, 1e12);  // a damaged file may hold any number
 }
 
+// The runs in a folder that is none, or else beside it: " (runs/x holds the runs fold-1, fold-2)".
+std::string runs_near(const std::string& dir) {
+  constexpr size_t kMost = 8;
+  namespace fs = std::filesystem;
+  for (const fs::path& folder : {fs::path(dir), fs::path(dir).parent_path()}) {
+    std::error_code error;
+    std::vector<std::string> runs;
+    for (const auto& entry : fs::directory_iterator(folder, error))
+      if (fs::exists(entry.path() / "metrics.jsonl", error)) runs.push_back(entry.path().filename().string());
+    if (runs.empty()) continue;
+    std::ranges::sort(runs);
+    const bool more = runs.size() > kMost;
+    runs.resize(std::min(runs.size(), kMost));
+    return fmt::format(" ({} holds the runs {}{})", folder.string(), fmt::join(runs, ", "),
+                       more ? ", ..." : "");
+  }
+  return "";
+}
+
 }  // namespace
 
 const std::vector<Point>* RunLog::find(const std::string& field) const {
@@ -137,7 +158,7 @@ RunLog read_run_log(const std::string& run_dir) {
   while (run.dir.size() > 1 && run.dir.back() == '/') run.dir.pop_back();
   const std::string metrics = run.dir + "/metrics.jsonl", config = run.dir + "/config.toml",
                     evaluation = run.dir + "/evaluation.json";
-  check(file_exists(metrics), "{}: not a run: it has no metrics.jsonl", run.dir);
+  if (!file_exists(metrics)) fail("{}: not a run: it has no metrics.jsonl{}", run.dir, runs_near(run.dir));
   read_metrics(run, metrics);
   if (file_exists(config)) read_settings(run, config);
   if (file_exists(evaluation)) run.best = read_scores(evaluation);

@@ -72,8 +72,8 @@ class TrainEncoders(EncoderTest):
     def test_runs(self):
         for name in ("masked", "classify", "tag", "answer"):
             self.assertTrue(os.path.exists(os.path.join(self.run_dir(name), "report.html")), name)
-        for name, parts in (("classify", ["What was taken for what (test)", "naive Bayes", "Validation scores", "(right: "]),
-                            ("tag", ["What was taken for what (validation)", "words and suffixes", "nats per word"]),
+        for name, parts in (("classify", ["Confusion matrix (test)", "naive Bayes", "Validation scores", "(right: "]),
+                            ("tag", ["Confusion matrix (validation)", "words and suffixes", "nats per word"]),
                             ("answer", ["exact match", "F1", "<h2>Scores</h2>"])):
             page = read_text(os.path.join(self.run_dir(name), "report.html"))
             for part in parts:
@@ -97,14 +97,15 @@ class TrainEncoders(EncoderTest):
         self.write("config.toml", self.CONFIG)
         done = self.ok("train", "config.toml", *sets)
         rows = [re.split(r"  +", line.strip()) for line in done.out.splitlines()]
-        self.assertEqual([r[0] for r in rows], ["fold (%)", "1", "2", "3", "mean", "deviation"], done)
+        self.assertEqual([r[0] for r in rows], ["fold", "1", "2", "3", "mean", "deviation"], done)
         scores = json.loads(read(self.path("folds/cross_validation.json")))["scores"]
-        self.assertEqual(set(rows[0][1:]), set(scores))
-        self.assertIn("baseline_naive Bayes", scores)
+        names = {"baseline_naive_bayes": "baseline: naive Bayes", "baseline_most_frequent_class": "baseline: most frequent class"}
+        self.assertEqual(set(rows[0][1:]), {names.get(name, name) for name in scores})
+        self.assertIn("baseline_naive_bayes", scores)
         for name, value in scores.items():
-            column = rows[0].index(name)
+            column = rows[0].index(names.get(name, name))
             self.assertEqual([r[column] for r in rows[1:]],
-                             [f"{100 * v:.2f}" for v in (*value["folds"], value["mean"], value["deviation"])])
+                             [f"{v:.4f}" if name == "matthews" else f"{100 * v:.2f}%" for v in (*value["folds"], value["mean"], value["deviation"])])
         self.assertGreater(scores["accuracy"]["mean"], 0.8)
         again = self.ok("train", "config.toml", *sets, "--resume")
         self.assertEqual(again.out, done.out)
@@ -145,10 +146,10 @@ class TrainEncoders(EncoderTest):
         arguments = [a for s in (f"data.train={self.shared}/classes.tsv", "train.steps=2", "train.out=run")
                      for a in ("--set", s)]
         self.ok("train", "config.toml", *arguments, "--set", "train.objective=classify")
-        self.assertIn("What was taken for what", read_text(self.path("run/report.html")))
+        self.assertIn("Confusion matrix", read_text(self.path("run/report.html")))
         self.ok("train", "config.toml", *arguments, "--set", "train.objective=masked", "--overwrite")
         self.assertFalse(os.path.exists(self.path("run/evaluation.json")))
-        self.assertNotIn("What was taken for what", read_text(self.path("run/report.html")))
+        self.assertNotIn("Confusion matrix", read_text(self.path("run/report.html")))
 
     def test_from_another(self):
         self.write("config.toml", "".join(line + "\n" for line in self.CONFIG.splitlines() if "model." not in line))

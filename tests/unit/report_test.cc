@@ -110,6 +110,34 @@ TEST(Chart, ASteepBeginningDoesNotFlattenTheRest) {
   EXPECT_EQ(straight.find("without the beginning"), std::string::npos);
 }
 
+// A score that does not move is shown between the worst and the best.
+TEST(Chart, AFlatScoreHasTheWholeAxis) {
+  Chart chart{.title = "T", .unit = "", .best = 1, .always_legend = true};
+  for (const auto& [value, axis] :
+       {std::pair(0.0, "data-y=\"0 1 "), {0.8, "data-y=\"0 1 "}, {-0.5, "data-y=\"-1 1 "}}) {
+    chart.series = {{.label = "exact match", .legend = "exact match", .points = {{1, value}, {2, value}}}};
+    expect_in(draw(chart), {axis, "class=\"legend\""});
+  }
+  chart.series[0].points = {{1, 0.5}, {2, 0.75}};
+  expect_in(draw(chart), {"data-y=\"0.5 0.75 "});
+  Chart zero{.title = "T", .unit = "", .from_zero = true};
+  zero.series = {{.label = "a", .points = {{1, 0}, {2, 0}}}};
+  const std::string drawn = draw(zero);
+  expect_in(drawn, {"data-y=\"0 1 "});
+  EXPECT_EQ(drawn.find("legend"), std::string::npos);
+}
+
+TEST(Chart, OnNarrowScreensAnotherIsShown) {
+  Chart chart{.title = "T", .unit = "", .may_be_cut = true, .width = 980, .height = 380, .narrow_width = 440};
+  chart.series = {{.label = "a", .dashed = true}};
+  for (int step = 1; step <= 1000; ++step)
+    chart.series[0].points.push_back({step * 1.0, 2 + 8 / (1 + step * 0.2)});
+  const std::string drawn = draw(chart);
+  expect_in(drawn,
+            {"<svg class=\"wide\" viewBox=\"0 0 980 380\"", "<svg class=\"narrow\" viewBox=\"0 0 440 260\"",
+             "id=\"plot-980\"", "id=\"plot-440\"", "<polyline class=\"s0 dashed\""});
+}
+
 TEST(Chart, OnePointIsSeen) {
   Chart chart;
   chart.series = {{.label = "a", .points = {{7, 0.25}}}};
@@ -199,13 +227,13 @@ TEST(Report, OfScores) {
   std::string page = report_html({dir.path()});  // without evaluation.json
   expect_in(page, {"Best validation accuracy", "81.25%", "at step 4", "Validation scores", "the last model",
                    "37.50%", "naive &lt;Bayes&gt;", "43.75%"});
-  for (const char* absent : {"Perplexity", "What was taken", ">baseline", ">test accuracy"})
+  for (const char* absent : {"Perplexity", "Confusion matrix", ">baseline", ">test accuracy"})
     EXPECT_EQ(page.find(absent), std::string::npos) << absent;
   dir.write("evaluation.json", kScores);
   page = report_html({dir.path()});
-  expect_in(page, {"the best model", "<td>test</td>", "68.75%", "0.2500", "What was taken for what (test)",
-                   ">30</text>", ">4</text>", ">6</text>", ">1037</text>", "2 of 3 classes occur",
-                   "&lt;b&gt; &amp; &#39;x&#39;",
+  expect_in(page, {"the best model", "<td>test</td>", "68.75%", "0.2500", "Confusion matrix (test)",
+                   "Test accuracy", ">30</text>", ">4</text>", ">6</text>", ">1037</text>",
+                   "2 of 3 classes occur", "&lt;b&gt; &amp; &#39;x&#39;",
                    "tool found as &lt;b&gt; &amp; &#39;x&#39;: 6 (0.6% of its row)"});
   EXPECT_EQ(page.find("<b>"), std::string::npos);
   EXPECT_EQ(page.find("never"), std::string::npos);
@@ -214,6 +242,51 @@ TEST(Report, OfScores) {
   dir.write("other/metrics.jsonl", kMetrics);
   page = report_html({dir.path(), dir.path() + "/other"});
   expect_in(page, {"Validation scores: accuracy", "Validation scores: F1", "other", "68.75%"});
+}
+
+TEST(Report, TellsLabelSmoothingAndMemory) {
+  const ScratchDir dir;
+  const auto page = [&](const std::string& lines, const std::string& config) {
+    dir.write("metrics.jsonl", lines);
+    dir.write("config.toml", config);
+    return report_html({dir.path()});
+  };
+  const std::string steps =
+      "{\"step\":1,\"loss\":4.5,\"memory_mb\":60}\n{\"step\":2,\"loss\":4.5,\"valid_loss\":4,\"memory_mb\":"
+      "61}\n";
+  const std::string smooth = page(steps, "[train]\nlabel_smoothing = 0.1\n");
+  expect_in(smooth, {"the training loss includes label smoothing of 0.1", "with label smoothing", "61 MB"});
+  EXPECT_EQ(smooth.find("aria-label=\"Memory"), std::string::npos);  // constant: a figure is enough
+  EXPECT_EQ(page(steps, "[train]\nlabel_smoothing = 0.0\n").find("smoothing of"), std::string::npos);
+  expect_in(page("{\"step\":1,\"memory_mb\":60}\n{\"step\":2,\"memory_mb\":90}\n", ""),
+            {"aria-label=\"Memory"});
+}
+
+TEST(Report, OfFolds) {
+  const ScratchDir dir;
+  for (int fold = 1; fold <= 3; ++fold) {
+    const std::string name = fmt::format("fold-{}", fold);
+    std::filesystem::create_directories(dir.path() + "/" + name);
+    // The third is still going on.
+    dir.write(name + "/metrics.jsonl",
+              fold == 3 ? "{\"step\":2,\"loss\":2.5}\n"
+                        : fmt::format("{{\"step\":2,\"loss\":2.5}}\n{{\"step\":4,\"test_accuracy\":{},"
+                                      "\"test_matthews\":0.25,\"baseline_naive_bayes\":0.5}}\n",
+                                      fold == 1 ? 0.75 : 0.25));
+    dir.write(name + "/config.toml", "[data]\nfolds = 3\n");
+    if (fold < 3) dir.write(name + "/evaluation.json", kScores);
+  }
+  const std::string page = report_html({dir.path() + "/"});
+  expect_in(page, {"Cross-validation, 3 folds", "baseline: naive Bayes", "75.00%", "25.00%", ">50.00%<",
+                   "35.36%", "0.2500", ">mean<", ">deviation<", "Confusion matrix (test, all folds together)",
+                   ">2074</text>", "fold-3", "aria-label=\"Loss"});
+  expect_in(report_html({dir.path() + "/fold-1"}), {"<h1>fold-1</h1>"});
+  write_report(dir.path());
+  EXPECT_EQ(read_file(dir.path() + "/report.html"), report_html({dir.path()}));
+  // A run that is not there: those that are.
+  expect_error([&] { report_html({dir.path() + "/fold-7"}); }, {"fold-7", "metrics.jsonl", "fold-1, fold-2"});
+  std::filesystem::remove_all(dir.path() + "/fold-1");
+  expect_error([&] { report_html({dir.path()}); }, {"metrics.jsonl", "fold-2, fold-3"});
 }
 
 TEST(Report, OfDamagedScores) {
@@ -234,7 +307,7 @@ TEST(Report, OfDamagedScores) {
   refuse("]}", "]", {"evaluation.json", "JSON"});
   // Labels alone are no picture.
   dir.write("evaluation.json", R"({"of":"test","step":4,"scores":{"accuracy":0.5},"labels":["a","b"]})");
-  EXPECT_EQ(report_html({dir.path()}).find("What was taken"), std::string::npos);
+  EXPECT_EQ(report_html({dir.path()}).find("Confusion matrix"), std::string::npos);
 }
 
 // The numbers of the cells that are drawn, and their places.
@@ -263,7 +336,10 @@ TEST(HeatMap, OfFewAndOfManyClasses) {
   }
   EXPECT_EQ(draw_confusion("T", labels(2), {0, 0, 0, 0}), "");
   EXPECT_EQ(draw_confusion("T", {}, {}), "");
+  EXPECT_NE(draw_confusion("T", labels(3), {1, 0, 0, 0, 1, 0, 0, 0, 1}).find(") rotate(-90)\" style"),
+            std::string::npos);
   const std::string two = draw_confusion("T", {"a", "b"}, {3, 1, 0, 0});
+  EXPECT_EQ(two.find(") rotate(-90)\" style"), std::string::npos);  // short names stand upright
   expect_in(two, {"fill-opacity=\"0.770\"", "fill-opacity=\"0.310\"", "a found as b: 1 (25.0% of its row)"});
 }
 
@@ -330,7 +406,8 @@ TEST(Report, LaysRunsOverEachOther) {
     dir.write(name + "/config.toml", std::string(kConfig) + "seed = " + (name == "one" ? "11" : "22") + "\n");
   }
   const std::string page = report_html({dir.path() + "/one", dir.path() + "/two"});
-  expect_in(page, {"2 runs", "one: validation", "two: validation", "Settings that differ"});
+  expect_in(page, {"2 runs", "one: validation", "two: validation", "Settings that differ",
+                   "dashed: validation", "<polyline class=\"s0 marked dashed\"", "<polyline class=\"s1\""});
   const std::string differ = page.substr(page.find("Settings that differ"), 400);
   expect_in(differ, {"train.seed", "11", "22"});
   EXPECT_EQ(differ.substr(0, differ.find("</table>")).find("train.steps"), std::string::npos);
