@@ -1,8 +1,11 @@
 // Language modelling: next tokens of a text.
 #include <fmt/format.h>
 
+#include <cctype>
+
 #include "qkv/base/json_value.h"
 #include "qkv/base/progress.h"
+#include "qkv/data/table.h"
 #include "qkv/train/corpus.h"
 #include "qkv/train/tasks.h"
 
@@ -57,7 +60,8 @@ class LanguageModelling : public Task {
     constexpr int64_t kPromptTokens = 8;  // of the validation text
     std::vector<int32_t> prompt = tokenizer_.encode(config_.sample_prompt, false).ids;
     if (prompt.empty()) {
-      const auto start = text_.valid.tokens().first(std::min(kPromptTokens, text_.valid.size()));
+      const auto rest = text_.valid.tokens().subspan(first_word());
+      const auto start = rest.first(std::min(static_cast<size_t>(kPromptTokens), rest.size()));
       prompt.assign(start.begin(), start.end());
     }
     GenerateOptions options = sample_options(config_, tokenizer_, model.spec().vocab_size);
@@ -67,6 +71,25 @@ class LanguageModelling : public Task {
   }
 
  private:
+  // The first validation token that begins a word: a text is divided anywhere.
+  size_t first_word() const {
+    constexpr size_t kLongest = 64;  // tokens, of a word
+    const auto train = text_.train.tokens(), valid = text_.valid.tokens();
+    const DataConfig& data = config_.data;
+    if (!data.valid.empty() || !data.separator.empty() || is_of_rows(data.train.front()) || train.empty())
+      return 0;
+    std::vector<int32_t> before(train.end() - std::min<std::ptrdiff_t>(std::ssize(train), 8), train.end());
+    for (size_t i = 0; i < std::min(kLongest, valid.size()); ++i) {
+      const std::string text = tokenizer_.decode(before);
+      before.push_back(valid[i]);
+      const std::string longer = tokenizer_.decode(before);
+      const auto space_at = [&](size_t at) {
+        return at < longer.size() && std::isspace(static_cast<unsigned char>(longer[at])) != 0;
+      };
+      if (text.empty() || space_at(text.size() - 1) || space_at(text.size())) return i;
+    }
+    return 0;
+  }
   // That a model with memory reads on in.
   StreamWindows streams(int64_t batch) const {
     return {text_.train, config_.window_length(), batch * config_.accumulate, source_};
