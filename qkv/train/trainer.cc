@@ -333,8 +333,8 @@ class Run {
     const double comparable = error_of(
         all && !task_->looks_at_all() ? task_->evaluate(training_->model(), state_.batch, false) : e);
     const bool better = comparable < state_.best_error;
-    progress_.note(fmt::format("step {}: validation loss {}{}", state_.step, task_->text(e),
-                               better ? ", the best so far" : ""));
+    progress_.note(fmt::format("step {}: validation loss {}{}{}", state_.step, task_->text(e),
+                               better ? ", the best so far" : "", divergence_text(e.loss())));
     state_.evaluations_since_best = better ? 0 : state_.evaluations_since_best + 1;
     if (better) {
       state_.best_error = comparable;
@@ -343,6 +343,15 @@ class Run {
     }
     write_sample(metrics);
     return e;
+  }
+
+  // Warns of a model that predicts tokens far worse than one that gives all of them the same probability.
+  std::string divergence_text(double loss) const {
+    constexpr double kFar = 1.5;
+    const auto vocabulary = static_cast<double>(config_.model.vocab_size);
+    if (config_.model.output != Output::tokens || loss <= kFar * std::log(vocabulary)) return "";
+    return fmt::format("; above the loss of guessing, ln({}) = {:.2f}: lower the learning rate",
+                       config_.model.vocab_size, std::log(vocabulary));
   }
 
   // What the best model has least of: its loss, or what it lacks of a score.
