@@ -535,7 +535,10 @@ std::string to_toml(const TrainConfig& config) {
   std::string out, section;
   for (const Setting& s : settings(config)) {
     if (s.section != section) out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section = s.section);
-    out += fmt::format("{} = {}\n", s.key, s.value);
+    // TOML drops a line's end right behind the quotes that open a string of several lines.
+    const bool drops = s.value.starts_with("'''\n") || s.value.starts_with("\"\"\"\n");
+    out += fmt::format("{} = {}{}\n", s.key, drops ? s.value.substr(0, 3) + "\n" : "",
+                       drops ? s.value.substr(3) : s.value);
   }
   return out;
 }

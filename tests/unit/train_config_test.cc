@@ -191,6 +191,14 @@ TEST_F(TrainConfigTest, WhatIsWrittenIsReadBack) {
   }
 }
 
+TEST_F(TrainConfigTest, LineEndsAreReadBack) {
+  for (const std::string separator : {"\n", "\n\n", "\na", "a\n", "\n'''\n", "\r\n"}) {
+    TrainConfig c = read(kLeast);
+    c.data.separator = separator;
+    EXPECT_EQ(read(to_toml(c)).data.separator, separator);
+  }
+}
+
 // Of a run its data and its objective are read back without the model that it began with.
 TEST_F(TrainConfigTest, ARunsSettingsAreRead) {
   std::filesystem::create_directories(dir_.path() + "/run/best");
