@@ -5,11 +5,12 @@ PREFIX       ?= /usr/local
 DESTDIR      ?=
 FUZZ_SECONDS ?= 600
 SUDO         := $(if $(filter 0,$(shell id -u)),,sudo)
-FUZZ          = $(notdir $(basename $(wildcard tests/fuzz/*_fuzz.cc)))
+FUZZ          = $(filter-out shape_fuzz,$(notdir $(basename $(wildcard tests/fuzz/*_fuzz.cc))))
+COUNT        ?= 200
 PACKAGES      = $(shell sed 's/\#.*//' packages.txt)
 
 .PHONY: help setup build install package docs demo test check-all format tidy tidy-all lint docs-check skip-check asan tsan \
-  clang aarch64 fuzz coverage thousand bench clean
+  clang aarch64 fuzz shape-fuzz coverage thousand bench clean
 
 help:
 	@echo "make demo       install packages, build, train a small GPT on Shakespeare, print what it writes"
@@ -28,6 +29,7 @@ help:
 	@echo "  clang         the whole build with clang, warnings as errors, and the unit tests"
 	@echo "  aarch64       the kernels for aarch64, their tests under qemu"
 	@echo "  fuzz          libFuzzer on the parsers of untrusted files, ten minutes in all (FUZZ_SECONDS=600)"
+	@echo "  shape-fuzz    COUNT=200 random models of odd shapes, saved, run, trained and decoded under the sanitizers"
 	@echo "  coverage      lines that the tests run, by folder"
 	@echo "  thousand      1,000 random models against the specification (after make test)"
 
@@ -143,6 +145,12 @@ coverage: setup
 
 thousand:
 	QKV_SEEDS=1000 $(BUILD)/tests/formal_test --gtest_filter='*AgainstFormal*:Variations.*' --gtest_brief=1
+
+# The library and this one program, of the command line the code of `qkv forward` (docs/testing.md).
+shape-fuzz: setup
+	@cmake --preset shape-fuzz >/dev/null
+	cmake --build build/shape-fuzz --target shape_fuzz
+	OMP_WAIT_POLICY=passive build/shape-fuzz/tests/shape_fuzz --count $(COUNT)
 
 bench: setup
 	@cmake --preset release -B $(BUILD) >/dev/null

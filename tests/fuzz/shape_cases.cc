@@ -1,0 +1,1067 @@
+#include "tests/fuzz/shape_cases.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "qkv/base/error.h"
+#include "qkv/base/json_value.h"
+
+namespace qkv::testing {
+namespace {
+
+// Sizes that a kernel's vectors, tiles and blocks do not divide. Heads are `head` wide at least.
+ModelSpec sized(Draw& d, int64_t least_head = 1) {
+  const int64_t heads = d.of<int64_t>({1, 2, 3, 4, 5, 6, 7}), head = d.between(least_head, 9);
+  const int64_t vocab = d.chance(0.15) ? d.between(1, 4) : d.chance(0.05) ? 300 : d.between(5, 60);
+  const int64_t context = d.chance(0.1) ? d.between(60, 140) : d.between(2, 20);
+  ModelSpec s = gpt2_spec(vocab, context, std::max<int64_t>(2, heads * head), d.between(1, 3), heads);
+  s.hidden = d.between(1, 40);
+  s.init_std = 0.25F;
+  return s;
+}
+
+int64_t divisor_of(int64_t n, Draw& d, int64_t most = 64) {
+  std::vector<int64_t> all;
+  for (int64_t i = 1; i <= std::min(n, most); ++i)
+    if (n % i == 0) all.push_back(i);
+  return d.of(all);
+}
+
+void share_keys(ModelSpec& s, Draw& d) {
+  s.attention.kv_heads = divisor_of(s.attention.heads, d);
+}
+
+void turn(ModelSpec& s, Draw& d, bool whole) {
+  s.positions = Positions::rotary;
+  RotarySpec& r = s.attention.rotary;
+  r.width = s.attention.d_qk / 2 * 2;
+  if (!whole) r.width = 2 * d.between(1, std::max<int64_t>(1, r.width / 2));
+}
+
+ModelSpec gpt2(Draw& d) {
+  return sized(d);
+}
+
+// Heads of an even width, all of which is turned.
+ModelSpec llama(Draw& d) {
+  ModelSpec s = sized(d);
+  AttentionSpec& a = s.attention;
+  a.d_qk = a.d_vo = 2 * d.between(1, 6);
+  if (d.chance(0.5)) s.width = a.heads * a.d_qk;
+  share_keys(s, d);
+  a.bias = a.out_bias = s.feed_forward_bias = s.tied = false;
+  s.gated = true;
+  s.activation = Activation::silu;
+  s.normalization = Normalization::rms;
+  s.norm_epsilon = 1e-6F;
+  turn(s, d, true);
+  return s;
+}
+
+ModelSpec bert(Draw& d) {
+  const ModelSpec sizes = sized(d);
+  ModelSpec s = bert_spec(sizes.vocab_size, sizes.context, sizes.width, sizes.layers, sizes.attention.heads);
+  s.hidden = sizes.hidden;
+  s.init_std = sizes.init_std;
+  s.segments = d.between(1, 3);
+  return s;
+}
+
+std::vector<std::string> labels(Draw& d, int64_t least = 1) {
+  std::vector<std::string> out;
+  for (int64_t i = d.between(least, 4); i > 0; --i) out.push_back("label " + std::to_string(out.size()));
+  return out;
+}
+
+// A head in the place of an encoder's unembedding, or that itself.
+void end_encoder(ModelSpec& s, Draw& d, const std::vector<Output>& outputs) {
+  s.output = d.of(outputs);
+  if (s.output == Output::tokens) return;
+  s.head_width = 0;
+  s.unembedding_bias = false;
+  s.tied = true;
+  s.head_activation = {};
+  s.pooler = s.output == Output::sequence_classes || s.output == Output::embedding;
+  if (s.output == Output::sequence_classes || s.output == Output::token_classes) s.labels = labels(d);
+}
+
+const std::vector<Output> kOfBert = {Output::tokens,        Output::tokens, Output::sequence_classes,
+                                     Output::token_classes, Output::span,   Output::embedding};
+
+// Classes in the place of a decoder's unembedding, sometimes.
+void end_decoder(ModelSpec& s, Draw& d) {
+  if (!d.chance(0.15)) return;
+  s.output = Output::sequence_classes;
+  s.labels = labels(d);
+  s.pooling = Pooling::last;
+  s.tied = true;
+  s.unembedding_bias = s.classifier_bias = false;
+}
+
+void add_encoder(ModelSpec& s, Draw& d) {
+  s.architecture = Architecture::encoder_decoder;
+  s.encoder_layers = d.between(1, 3);
+}
+
+// Another number of heads, and other feed-forward networks, in the encoder.
+void set_encoder_apart(ModelSpec& s, Draw& d) {
+  if (d.chance(0.6)) s.encoder.heads = divisor_of(s.width, d, 12);
+  if (s.encoder.heads == s.attention.heads) s.encoder.heads = 0;
+  if (d.chance(0.5)) s.encoder.hidden = d.between(1, 40);
+  if (s.encoder.hidden == s.hidden) s.encoder.hidden = 0;
+}
+
+ModelSpec bart(Draw& d) {
+  ModelSpec s = sized(d);
+  add_encoder(s, d);
+  set_encoder_apart(s, d);
+  s.activation = Activation::gelu;
+  s.stacks_apart = s.embedding_norm = s.unembedding_bias = true;
+  s.embedding_scaled = d.chance(0.5);
+  s.norm_placement = NormPlacement::post;
+  return s;
+}
+
+ModelSpec t5(Draw& d) {
+  ModelSpec s = sized(d);
+  add_encoder(s, d);
+  AttentionSpec& a = s.attention;
+  a.d_qk = a.d_vo = d.between(1, 9);
+  a.bias = a.out_bias = a.scaled = s.feed_forward_bias = false;
+  s.unembedding_scaled = s.tied = d.chance(0.5);
+  s.normalization = Normalization::rms;
+  s.norm_epsilon = 1e-6F;
+  s.positions = Positions::relative;
+  s.relative_buckets = 2 * d.between(2, 10);
+  s.relative_distance = s.relative_buckets / 2 + d.between(1, 20);
+  s.activation = Activation::relu;
+  return s;
+}
+
+ModelSpec images(Draw& d, int64_t tokens) {
+  ModelSpec s = sized(d);
+  s.architecture = Architecture::encoder;
+  FeatureSpec& f = s.features;
+  f = {.kind = FeatureSpec::Kind::patches, .channels = d.between(1, 4), .patch = d.between(1, 4)};
+  f.image = f.patch * d.between(1, 4);
+  s.vocab_size = tokens;
+  s.context = f.patches() + tokens;
+  s.activation = Activation::gelu;
+  s.attention.bias = d.chance(0.7);
+  s.output = Output::sequence_classes;
+  s.labels = labels(d);
+  return s;
+}
+
+void scale_angles(ModelSpec& s, Draw& d) {
+  RotarySpec& r = s.attention.rotary;
+  r.scaling = d.of<RotaryScaling>({RotaryScaling::none, RotaryScaling::none, RotaryScaling::linear,
+                                   RotaryScaling::dynamic, RotaryScaling::yarn, RotaryScaling::llama3,
+                                   RotaryScaling::longrope});
+  if (r.scaling == RotaryScaling::none) return;
+  r.factor = d.between(1, 4);
+  if (r.scaling == RotaryScaling::linear) return;
+  r.original_context = d.between(1, s.context);
+  if (r.scaling == RotaryScaling::yarn) r.high = 32;
+  if (r.scaling != RotaryScaling::longrope) return;
+  for (int64_t i = 0; i < r.width / 2; ++i) {
+    r.short_factors.push_back(1 + 0.25 * static_cast<double>(d.between(0, 4)));
+    r.long_factors.push_back(1 + static_cast<double>(d.between(0, 4)));
+  }
+}
+
+ExpertsSpec experts(Draw& d) {
+  ExpertsSpec e;
+  e.count = d.between(1, 7);
+  e.chosen = d.between(1, std::min<int64_t>(3, e.count));
+  e.hidden = d.between(1, 9);
+  e.renormalized = d.chance(0.5);
+  return e;
+}
+
+void compress(ModelSpec& s, Draw& d) {
+  AttentionSpec& a = s.attention;
+  a.kv_heads = a.heads;
+  a.latent = d.between(1, 9);
+  if (d.chance(0.5)) a.query_latent = d.between(1, 9);
+  a.d_qk = d.between(3, 9);
+  a.d_vo = d.between(1, 9);
+  a.rotary = {.width = 2 * d.between(1, (a.d_qk - 1) / 2), .layout = RotaryLayout::interleaved};
+}
+
+Pattern pattern(Draw& d, bool encoder) {
+  Pattern p;
+  switch (d.between(0, 4)) {
+    case 0:
+      break;
+    case 1:
+      p.window = d.between(1, 6);
+      if (d.chance(0.4)) p.dilation = d.between(2, 3);
+      if (d.chance(0.4)) p.global = d.between(1, 3);
+      break;
+    case 2:
+      p.stride = d.between(1, 5);
+      if (d.chance(0.5)) p.window = d.between(1, 4);
+      break;
+    case 3:
+      p.block = d.between(1, 6);
+      p.neighbours = d.between(0, 2);
+      p.summary = d.between(0, p.block);
+      break;
+    default:
+      p.block = d.between(1, 6);
+      p.neighbours = d.between(0, 2);
+      p.ends = d.chance(0.5);
+      p.random = d.between(0, 3);
+      if (encoder && d.chance(0.3)) p.beyond = d.between(1, 20);
+      if (encoder && p.ends && d.chance(0.3)) p.first_block = d.between(1, 4);
+  }
+  return p;
+}
+
+std::vector<Pattern> patterns(Draw& d, bool encoder) {
+  std::vector<Pattern> out;
+  for (int64_t i = d.between(1, 3); i > 0; --i) out.push_back(pattern(d, encoder));
+  return out;
+}
+
+// Other positions than those that there are, of all kinds.
+void place(ModelSpec& s, Draw& d) {
+  using enum Positions;
+  s.attention.rotary = {};
+  s.first_position = s.grid = s.axial_width = 0;
+  s.positions =
+      d.of<Positions>({learned, sinusoidal, sinusoidal_paper, sinusoidal_halves, sinusoidal_closed, relative,
+                       toeplitz, rotary, rotary, alibi, alibi_evens_first, alibi_scaled, none});
+  if (s.positions == relative) {
+    s.relative_buckets = 2 * d.between(2, 6);
+    s.relative_distance = s.relative_buckets / 2 + d.between(1, 9);
+  }
+  if (s.positions == toeplitz) s.relative_distance = d.between(1, 9);
+  if (s.positions == rotary) {
+    s.attention.d_qk = std::max<int64_t>(2, s.attention.d_qk);
+    turn(s, d, d.chance(0.5));
+    s.attention.rotary.layout = d.of<RotaryLayout>({RotaryLayout::halves, RotaryLayout::interleaved});
+    scale_angles(s, d);
+  }
+  if (s.positions == sinusoidal_closed && d.chance(0.5)) s.first_position = d.between(0, 5);
+  if ((s.positions == learned || s.positions == rotary || s.positions == sinusoidal) && d.chance(0.2))
+    s.grid = d.between(1, s.context);
+  if (s.positions == learned && s.grid > 0 && s.width > 1 && d.chance(0.5))
+    s.axial_width = d.between(1, s.width - 1);
+}
+
+void relate(ModelSpec& s, Draw& d) {
+  using enum RelativeAttention;
+  if (s.positions != Positions::learned) {
+    s.positions = Positions::none;
+    s.attention.rotary = {};
+  }
+  RelativeSpec& r = s.attention.relative;
+  r = {.kind = d.of<RelativeAttention>({shaw, shaw_both, transformer_xl, disentangled}),
+       .distance = d.between(2, 12)};
+  if (r.kind == transformer_xl) {
+    r.distance = d.between(0, 6);
+    r.segments = s.architecture == Architecture::encoder && d.chance(0.5);
+  }
+  if (r.kind != disentangled) return;
+  r.by_content = d.chance(0.7);
+  r.by_position = !r.by_content || d.chance(0.7);
+  r.shared_projections = d.chance(0.5);
+  r.normed = d.chance(0.5);
+  if (r.distance >= 6 && d.chance(0.5)) r.buckets = d.between(4, 2 * r.distance - 3);
+}
+
+using Change = void (*)(ModelSpec&, Draw&);
+
+// What any model may have in the place of what its family has.
+const Change kChanges[] = {
+    [](ModelSpec& s, Draw& d) {
+      using enum Normalization;
+      s.normalization =
+          d.of<Normalization>({layer, layer_scale, layer_plain, rms, rms_plus_one, scale, capsule, batch});
+    },
+    [](ModelSpec& s, Draw& d) {
+      using enum NormPlacement;
+      s.norm_placement = d.of<NormPlacement>({pre, post, sandwich, branch, none});
+    },
+    [](ModelSpec& s, Draw& d) {
+      using enum Branches;
+      s.branches = d.of<Branches>({serial, parallel, one_norm, reversible});
+      if (s.branches == reversible && s.output == Output::tokens) s.tied = false;
+    },
+    [](ModelSpec& s, Draw&) { s.attention.bias = !s.attention.bias; },
+    [](ModelSpec& s, Draw&) { s.attention.out_bias = !s.attention.out_bias; },
+    [](ModelSpec& s, Draw&) { s.feed_forward_bias = !s.feed_forward_bias; },
+    [](ModelSpec& s, Draw&) { s.gated = !s.gated; },
+    [](ModelSpec& s, Draw& d) {
+      using enum Activation;
+      s.activation = d.of<Activation>({relu, gelu, gelu_tanh, gelu_quick, silu, tanh, relu_squared});
+      if (s.head_activation == s.activation) s.head_activation = {};
+    },
+    [](ModelSpec& s, Draw& d) { s.attention.d_vo = d.between(1, 9); },
+    [](ModelSpec& s, Draw& d) { s.attention.d_qk = std::max(d.between(1, 9), s.attention.rotary.width); },
+    [](ModelSpec& s, Draw& d) { share_keys(s, d); },
+    [](ModelSpec& s, Draw& d) {
+      if (s.positions != Positions::rotary && s.attention.latent == 0) s.width = d.between(2, 33);
+      if (s.head_width > 0) s.head_width = s.embedding_width > 0 ? s.embedding_width : s.width;
+    },
+    [](ModelSpec& s, Draw& d) {
+      using enum QueryKeyNorm;
+      s.attention.query_key_norm = d.of<QueryKeyNorm>({heads, whole, layer, layer_heads});
+    },
+    [](ModelSpec& s, Draw& d) {
+      s.attention.patterns = patterns(d, s.architecture == Architecture::encoder);
+    },
+    [](ModelSpec& s, Draw& d) { place(s, d); },
+    [](ModelSpec& s, Draw& d) { place(s, d); },
+    [](ModelSpec& s, Draw& d) { relate(s, d); },
+    [](ModelSpec& s, Draw&) { s.embedding_norm = !s.embedding_norm; },
+    [](ModelSpec& s, Draw&) { s.embedding_scaled = !s.embedding_scaled; },
+    [](ModelSpec& s, Draw& d) {
+      s.embedding_width = d.between(1, 9);
+      s.embedding_projected_last = d.chance(0.5);
+      if (s.head_width > 0) s.head_width = s.embedding_width;
+    },
+    [](ModelSpec& s, Draw& d) { s.layer_groups = d.between(1, s.layers); },
+    [](ModelSpec& s, Draw& d) { s.experts = experts(d); },
+    [](ModelSpec& s, Draw& d) {
+      s.experts = experts(d);
+      s.experts.first = d.between(0, s.layers - 1);
+      s.experts.every = d.between(1, 2);
+      if (d.chance(0.5)) s.experts.score = RouterScore::sigmoid;
+      s.experts.choice_bias = d.chance(0.3);
+      if (d.chance(0.5)) s.experts.shared_hidden = d.between(1, 7);
+      s.experts.shared_gated = s.experts.shared_hidden > 0 && d.chance(0.5);
+    },
+    [](ModelSpec& s, Draw& d) { s.attention.cap = static_cast<float>(d.between(1, 9)); },
+    [](ModelSpec& s, Draw& d) { s.attention.clip = 0.25F * static_cast<float>(d.between(1, 9)); },
+    [](ModelSpec& s, Draw& d) { s.logit_cap = static_cast<float>(d.between(1, 9)); },
+    [](ModelSpec& s, Draw&) { s.attention.sinks = true; },
+    [](ModelSpec& s, Draw& d) { s.attention.scale = 0.125F * static_cast<float>(d.between(1, 9)); },
+    [](ModelSpec& s, Draw&) { s.attention.scaled_by_layer = true; },
+    [](ModelSpec& s, Draw&) { s.embedding_multiplier = 2; },
+    [](ModelSpec& s, Draw&) { s.residual_multiplier = 0.5F; },
+    [](ModelSpec& s, Draw&) { s.logit_multiplier = 0.5F; },
+    [](ModelSpec& s, Draw&) { s.embedding_unit = true; },
+    [](ModelSpec& s, Draw& d) { s.hidden_layers = d.between(2, 3); },
+    [](ModelSpec& s, Draw& d) { s.segments = d.between(0, 3); },
+    [](ModelSpec& s, Draw& d) {
+      AttentionSpec& a = s.attention;
+      a.kv_heads = a.heads;
+      a.head_sizes.clear();
+      for (int64_t h = 0; h < a.heads; ++h) a.head_sizes.push_back(d.between(1, 9));
+      a.d_qk = a.d_vo = *std::ranges::max_element(a.head_sizes);
+    },
+    [](ModelSpec& s, Draw& d) {
+      s.attention.kv_heads = s.attention.heads;
+      s.attention.shared_query_key = d.of<std::vector<int64_t>>({{1}, {0, 1}, {1, 1, 0}});
+    },
+    [](ModelSpec& s, Draw&) { s.attention.dropout = s.residual_dropout = s.embedding_dropout = 0.125F; },
+    [](ModelSpec& s, Draw& d) {
+      if (s.architecture == Architecture::decoder && s.output == Output::tokens) s.memory = d.between(1, 9);
+    },
+    [](ModelSpec& s, Draw& d) {
+      if (s.architecture == Architecture::encoder_decoder && !s.features.any())
+        s.source_vocab_size = d.between(1, 40);
+    },
+    [](ModelSpec& s, Draw& d) {
+      if (s.architecture != Architecture::encoder_decoder || s.recurrence.any()) return;
+      s.encoder.heads = d.of<int64_t>({1, 2, 3, 5});
+      s.encoder.width = s.encoder.heads * d.between(1, 7);
+      s.encoder.hidden = d.between(1, 30);
+      s.attention.kv_heads = s.attention.heads;
+    },
+};
+
+// A few of them.
+void vary(ModelSpec& s, Draw& d, int64_t most) {
+  for (int64_t i = d.between(0, most); i > 0; --i) kChanges[d.between(0, std::ssize(kChanges) - 1)](s, d);
+}
+
+using Make = ModelSpec (*)(Draw&);
+
+struct ShapeFamily {
+  const char* name;
+  Make make;
+};
+
+const ShapeFamily kFamilies[] = {
+    {"gpt2",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       s.attention.scaled_by_layer = d.chance(0.3);
+       end_decoder(s, d);
+       return s;
+     }},
+    {"bert",
+     [](Draw& d) {
+       ModelSpec s = bert(d);
+       if (d.chance(0.15)) {
+         s.architecture = Architecture::decoder;
+         return s;
+       }
+       if (d.chance(0.3) && s.context > 1) {
+         s.positions = Positions::none;
+         s.attention.relative = {
+             d.of<RelativeAttention>({RelativeAttention::shaw, RelativeAttention::shaw_both}), s.context - 1};
+       }
+       end_encoder(s, d, kOfBert);
+       if (s.output == Output::tokens && d.chance(0.3)) {
+         s.labels = {"next", "random"};
+         s.pooler = true;
+       }
+       return s;
+     }},
+    {"roberta",
+     [](Draw& d) {
+       ModelSpec s = bert(d);
+       s.family = "roberta";
+       s.first_position = d.between(0, 4);
+       end_encoder(s, d, kOfBert);
+       s.pooler = s.pooler && s.output != Output::tokens;
+       return s;
+     }},
+    {"distilbert",
+     [](Draw& d) {
+       ModelSpec s = bert(d);
+       s.segments = 0;
+       end_encoder(s, d, {Output::tokens, Output::sequence_classes, Output::token_classes, Output::span});
+       if (s.output == Output::sequence_classes) s.pooler_activation = Activation::relu;
+       return s;
+     }},
+    {"albert",
+     [](Draw& d) {
+       ModelSpec s = bert(d);
+       s.embedding_width = s.head_width = d.between(1, 9);
+       s.embedding_projected_last = true;
+       s.layer_groups = d.between(1, s.layers);
+       end_encoder(s, d, kOfBert);
+       return s;
+     }},
+    {"electra",
+     [](Draw& d) {
+       ModelSpec s = bert(d);
+       s.family = "electra";
+       s.embedding_width = s.head_width = d.between(1, 9);
+       s.embedding_projected_last = true;
+       end_encoder(s, d, kOfBert);
+       if (s.output == Output::sequence_classes) s.pooler_activation = Activation::gelu;
+       return s;
+     }},
+    {"big_bird",
+     [](Draw& d) {
+       ModelSpec s = bert(d);
+       s.family = "big_bird";
+       const int64_t block = d.between(1, 5), random = d.between(1, 3);
+       s.attention.patterns = {{.block = block,
+                                .neighbours = 1,
+                                .ends = true,
+                                .beyond = (5 + 2 * random) * block,
+                                .first_block = random + 1}};
+       end_encoder(s, d, {Output::tokens, Output::sequence_classes, Output::token_classes, Output::span});
+       return s;
+     }},
+    {"longformer",
+     [](Draw& d) {
+       ModelSpec s = bert(d);
+       const int64_t global = d.between(0, 2);
+       for (int64_t l = 0; l < s.layers; ++l)
+         s.attention.patterns.push_back({.window = d.between(1, 6), .global = global});
+       s.attention.global_projections = true;
+       end_encoder(s, d, {Output::tokens, Output::sequence_classes, Output::token_classes, Output::span});
+       return s;
+     }},
+    {"deberta-v2",
+     [](Draw& d) {
+       ModelSpec s = bert(d);
+       s.norm_epsilon = 1e-7F;
+       s.segments = d.chance(0.5) ? 0 : 2;
+       if (d.chance(0.5)) s.positions = Positions::none;
+       s.attention.relative = {RelativeAttention::disentangled, d.between(2, 9)};
+       RelativeSpec& r = s.attention.relative;
+       r.by_content = d.chance(0.7);
+       r.by_position = !r.by_content || d.chance(0.5);
+       r.shared_projections = d.chance(0.5);
+       r.normed = d.chance(0.5);
+       if (r.distance >= 6 && d.chance(0.5)) r.buckets = 4;
+       end_encoder(s, d, {Output::tokens, Output::sequence_classes, Output::token_classes, Output::span});
+       if (s.output == Output::sequence_classes) s.pooler_activation = Activation::gelu;
+       return s;
+     }},
+    {"xlnet",
+     [](Draw& d) {
+       ModelSpec s = sized(d);
+       if (s.width % 2 == 1) s.width *= 2, s.attention.d_qk = s.attention.d_vo = s.width / s.attention.heads;
+       s.architecture = Architecture::encoder;
+       s.norm_placement = NormPlacement::post;
+       s.positions = Positions::none;
+       s.attention.bias = s.attention.out_bias = false;
+       s.attention.relative = {
+           .kind = RelativeAttention::transformer_xl, .distance = d.between(0, 6), .segments = true};
+       s.unembedding_bias = true;
+       end_encoder(s, d, {Output::tokens, Output::sequence_classes, Output::token_classes, Output::span});
+       if (s.output == Output::sequence_classes) s.pooling = Pooling::last;
+       return s;
+     }},
+    {"t5",
+     [](Draw& d) {
+       ModelSpec s = t5(d);
+       s.gated = d.chance(0.5);
+       if (d.chance(0.5)) s.activation = Activation::gelu_tanh;
+       return s;
+     }},
+    {"switch_transformers",
+     [](Draw& d) {
+       ModelSpec s = t5(d);
+       s.experts = experts(d);
+       s.experts.chosen = 1;
+       s.experts.hidden = s.hidden;
+       s.experts.renormalized = false;
+       s.experts.first = d.between(0, s.layers - 1);
+       s.experts.every = d.between(1, 2);
+       s.experts.capacity = d.chance(0.5) ? 64 : d.between(1, 8);
+       if (d.chance(0.3)) {
+         s.encoder.expert_every = d.between(1, 2);
+         s.encoder.expert_first = d.between(0, s.encoder_layers - 1);
+       }
+       return s;
+     }},
+    {"bart", [](Draw& d) { return bart(d); }},
+    {"mbart",
+     [](Draw& d) {
+       ModelSpec s = bart(d);
+       s.norm_placement = NormPlacement::pre;
+       s.tied = d.chance(0.7);
+       return s;
+     }},
+    {"marian",
+     [](Draw& d) {
+       ModelSpec s = bart(d);
+       s.positions = Positions::sinusoidal_halves;
+       s.stacks_apart = s.embedding_norm = false;
+       s.activation = Activation::silu;
+       return s;
+     }},
+    {"pegasus",
+     [](Draw& d) {
+       ModelSpec s = bart(d);
+       s.norm_placement = NormPlacement::pre;
+       s.positions = Positions::sinusoidal_halves;
+       s.stacks_apart = s.embedding_norm = false;
+       s.activation = Activation::relu;
+       return s;
+     }},
+    {"m2m_100",
+     [](Draw& d) {
+       ModelSpec s = bart(d);
+       s.norm_placement = NormPlacement::pre;
+       s.positions = Positions::sinusoidal_closed;
+       s.first_position = d.chance(0.5) ? 0 : d.between(1, 6);
+       s.stacks_apart = s.embedding_norm = s.unembedding_bias = false;
+       return s;
+     }},
+    {"whisper",
+     [](Draw& d) {
+       ModelSpec s = bart(d);
+       s.norm_placement = NormPlacement::pre;
+       s.embedding_norm = s.embedding_scaled = s.unembedding_bias = false;
+       s.encoder.context = d.between(1, 12);
+       s.features = {.kind = FeatureSpec::Kind::frames, .channels = d.between(1, 7)};
+       return s;
+     }},
+    {"vit",
+     [](Draw& d) {
+       ModelSpec s = images(d, 1);
+       if (d.chance(0.3)) {
+         s.output = Output::embedding;
+         s.labels.clear();
+         s.pooler = true;
+       }
+       return s;
+     }},
+    {"deit",
+     [](Draw& d) {
+       ModelSpec s = images(d, 2);
+       s.features.distilled = d.chance(0.5);
+       return s;
+     }},
+    {"llama",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.attention.bias = s.attention.out_bias = d.chance(0.3);
+       s.feed_forward_bias = d.chance(0.3);
+       scale_angles(s, d);
+       s.tied = d.chance(0.5);
+       end_decoder(s, d);
+       return s;
+     }},
+    {"mistral",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.attention.patterns = {{.window = d.between(1, 9)}};
+       return s;
+     }},
+    {"qwen2",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.attention.bias = true;
+       return s;
+     }},
+    {"gemma",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.normalization = Normalization::rms_plus_one;
+       s.embedding_scaled = s.tied = true;
+       s.activation = Activation::gelu_tanh;
+       return s;
+     }},
+    {"gemma2",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.normalization = Normalization::rms_plus_one;
+       s.norm_placement = NormPlacement::sandwich;
+       s.embedding_scaled = s.tied = true;
+       s.activation = Activation::gelu_tanh;
+       s.attention.scale = static_cast<float>(1 / std::sqrt(12.0));
+       s.attention.cap = 50;
+       s.logit_cap = 30;
+       s.attention.patterns = {{.window = d.between(1, 6)}, {}};
+       return s;
+     }},
+    {"phi",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.gated = false;
+       s.normalization = Normalization::layer;
+       s.branches = Branches::one_norm;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.unembedding_bias = true;
+       if (d.chance(0.3)) s.attention.query_key_norm = QueryKeyNorm::layer;
+       turn(s, d, false);
+       return s;
+     }},
+    {"phi3",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       turn(s, d, false);
+       scale_angles(s, d);
+       return s;
+     }},
+    {"olmo",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.normalization = Normalization::layer_plain;
+       s.norm_epsilon = 1e-5F;
+       if (d.chance(0.5)) s.attention.clip = 0.75F;
+       return s;
+     }},
+    {"olmo2",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.norm_placement = NormPlacement::branch;
+       s.attention.query_key_norm = QueryKeyNorm::whole;
+       return s;
+     }},
+    {"stablelm",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.normalization = Normalization::layer;
+       if (d.chance(0.5)) s.branches = Branches::one_norm;
+       s.attention.bias = d.chance(0.5);
+       if (d.chance(0.5)) s.attention.query_key_norm = QueryKeyNorm::layer_heads;
+       turn(s, d, false);
+       return s;
+     }},
+    {"starcoder2",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.normalization = Normalization::layer;
+       s.gated = false;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.tied = true;
+       return s;
+     }},
+    {"granite",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.attention.scale = 0.25F;
+       s.embedding_multiplier = 3;
+       s.residual_multiplier = 0.5F;
+       s.logit_multiplier = 0.5F;
+       return s;
+     }},
+    {"cohere",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.normalization = Normalization::layer_scale;
+       s.branches = Branches::one_norm;
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s.logit_multiplier = 0.25F;
+       s.tied = true;
+       if (d.chance(0.5)) s.attention.query_key_norm = QueryKeyNorm::layer_heads;
+       return s;
+     }},
+    {"gpt_neox",
+     [](Draw& d) {
+       ModelSpec s = sized(d, 2);
+       s.branches = d.chance(0.7) ? Branches::parallel : Branches::serial;
+       s.tied = d.chance(0.5);
+       turn(s, d, false);
+       end_decoder(s, d);
+       return s;
+     }},
+    {"gptj",
+     [](Draw& d) {
+       ModelSpec s = sized(d, 2);
+       s.attention.bias = s.attention.out_bias = s.tied = false;
+       s.branches = Branches::one_norm;
+       s.unembedding_bias = true;
+       turn(s, d, false);
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       return s;
+     }},
+    {"falcon",
+     [](Draw& d) {
+       ModelSpec s = sized(d, 2);
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = d.chance(0.3);
+       s.branches = d.of<Branches>({Branches::one_norm, Branches::parallel, Branches::serial});
+       if (s.branches == Branches::one_norm) s.attention.kv_heads = 1;
+       if (s.branches == Branches::parallel) share_keys(s, d);
+       if (d.chance(0.3)) {
+         s.positions = Positions::alibi_scaled;
+         return s;
+       }
+       s.attention.d_qk = s.attention.d_vo = (s.attention.d_qk + 1) / 2 * 2;
+       s.width = s.attention.heads * s.attention.d_qk;
+       turn(s, d, true);
+       return s;
+     }},
+    {"bloom",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       s.positions = Positions::alibi;
+       s.embedding_norm = true;
+       return s;
+     }},
+    {"mpt",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       s.positions = Positions::alibi_evens_first;
+       s.normalization = Normalization::layer_scale;
+       s.activation = Activation::gelu;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = false;
+       if (d.chance(0.3)) s.attention.clip = 1.5F;
+       return s;
+     }},
+    {"gpt_neo",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       s.attention.bias = s.attention.scaled = false;
+       s.attention.patterns = {{}, {.window = d.between(1, 5)}};
+       return s;
+     }},
+    {"gpt_bigcode",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       if (d.chance(0.7)) s.attention.kv_heads = 1;
+       return s;
+     }},
+    {"opt",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       s.activation = Activation::relu;
+       if (d.chance(0.5)) s.norm_placement = NormPlacement::post;
+       if (d.chance(0.5)) s.embedding_width = d.between(1, 9);
+       return s;
+     }},
+    {"ctrl",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       s.positions = Positions::sinusoidal_halves;
+       s.activation = Activation::relu;
+       s.embedding_scaled = s.unembedding_bias = true;
+       s.norm_epsilon = 1e-6F;
+       return s;
+     }},
+    {"xglm",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       s.positions = Positions::sinusoidal_closed;
+       s.activation = Activation::gelu;
+       s.embedding_scaled = true;
+       return s;
+     }},
+    {"mixtral",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.experts = experts(d);
+       s.experts.hidden = s.hidden;
+       s.experts.renormalized = true;
+       return s;
+     }},
+    {"qwen2_moe",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.attention.bias = true;
+       s.experts = experts(d);
+       s.experts.shared_hidden = d.between(1, 9);
+       s.experts.shared_gated = true;
+       s.experts.first = d.between(0, s.layers - 1);
+       s.experts.every = d.between(1, 2);
+       return s;
+     }},
+    {"deepseek_v2",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       compress(s, d);
+       if (d.chance(0.5)) {
+         s.experts = experts(d);
+         s.experts.renormalized = false;
+         s.experts.first = d.between(0, s.layers - 1);
+       }
+       return s;
+     }},
+    {"deepseek_v3",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       compress(s, d);
+       s.attention.bias = s.attention.out_bias = d.chance(0.3);
+       const int64_t groups = d.between(1, 3);
+       s.experts = experts(d);
+       s.experts.count = groups * d.between(2, 3);
+       s.experts.chosen = d.between(1, 2);
+       s.experts.groups = groups;
+       s.experts.chosen_groups = d.between(1, groups);
+       s.experts.score = RouterScore::sigmoid;
+       s.experts.choice_bias = true;
+       s.experts.shared_hidden = d.between(1, 9);
+       s.experts.scale = 2.5F;
+       s.experts.first = d.between(0, s.layers - 1);
+       return s;
+     }},
+    {"reformer",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       s.norm_epsilon = 1e-12F;
+       s.activation = Activation::relu;
+       s.branches = Branches::reversible;
+       s.tied = s.attention.bias = s.attention.out_bias = false;
+       s.unembedding_bias = true;
+       s.grid = d.between(1, 5);
+       s.context = s.grid * d.between(1, 5);
+       s.axial_width = d.between(1, s.width - 1);
+       s.attention.patterns = {{.block = d.between(1, 6), .neighbours = d.between(0, 2)}, {}};
+       s.attention.shared_query_key = {0, 1};
+       s.attention.hashed_beyond = d.between(1, s.context);
+       return s;
+     }},
+    // The engine's own.
+    {"decoder",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       s.attention.d_qk = d.between(1, 9);
+       s.attention.d_vo = d.between(1, 9);
+       share_keys(s, d);
+       place(s, d);
+       vary(s, d, 5);
+       end_decoder(s, d);
+       return s;
+     }},
+    {"encoder",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       s.architecture = Architecture::encoder;
+       share_keys(s, d);
+       place(s, d);
+       if (s.positions == Positions::none) relate(s, d);
+       s.segments = d.between(0, 3);
+       vary(s, d, 5);
+       end_encoder(s, d, kOfBert);
+       s.pooling = d.of<Pooling>({Pooling::first, Pooling::last, Pooling::mean});
+       return s;
+     }},
+    {"translator",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       add_encoder(s, d);
+       place(s, d);
+       if (s.positions == Positions::none) relate(s, d);
+       s.stacks_apart = d.chance(0.5);
+       vary(s, d, 4);
+       if (s.encoder.width == 0) set_encoder_apart(s, d);
+       return s;
+     }},
+    {"prefix",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       s.order = Order::prefix;
+       share_keys(s, d);
+       place(s, d);
+       if (s.positions == Positions::none) s.positions = Positions::learned;
+       vary(s, d, 3);
+       return s;
+     }},
+    {"permuted",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       s.architecture = Architecture::encoder;
+       s.order = Order::permuted;
+       if (d.chance(0.6)) relate(s, d);
+       vary(s, d, 3);
+       return s;
+     }},
+    {"memory",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       s.memory = d.between(1, 20);
+       place(s, d);
+       s.grid = s.axial_width = 0;
+       if (s.longest() == s.context) relate(s, d), s.positions = Positions::none;
+       vary(s, d, 2);
+       return s;
+     }},
+    {"recurrent",
+     [](Draw& d) {
+       ModelSpec s = sized(d);
+       add_encoder(s, d);
+       const std::vector<Cell> cells = {Cell::none, Cell::gru, Cell::lstm};
+       RecurrenceSpec& r = s.recurrence;
+       r.encoder = d.of(cells);
+       r.decoder = d.of(cells);
+       if (r.decoder != Cell::none)
+         r.attention = d.of<SourceAttention>({SourceAttention::none, SourceAttention::additive,
+                                              SourceAttention::dot, SourceAttention::local});
+       r.window = d.between(1, 5);
+       r.bidirectional = r.encoder != Cell::none && d.chance(0.5);
+       if (r.bidirectional && s.width % 2 == 1) s.width += 1;
+       if (s.has_blocks())
+         place(s, d);
+       else
+         s.positions = Positions::none;
+       if (s.has_blocks() && s.positions == Positions::none) s.positions = Positions::learned;
+       if (d.chance(0.4)) s.source_vocab_size = d.between(1, 40);
+       s.source_reversed = d.chance(0.3);
+       s.tied = d.chance(0.5);
+       return s;
+     }},
+    {"patterns",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       if (d.chance(0.5)) s.architecture = Architecture::encoder;
+       const bool encoder = s.architecture == Architecture::encoder;
+       s.attention.patterns = patterns(d, encoder);
+       if (encoder) s.attention.global_projections = d.chance(0.3);
+       vary(s, d, 2);
+       return s;
+     }},
+    {"latent",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       compress(s, d);
+       s.positions = Positions::rotary;
+       vary(s, d, 3);
+       return s;
+     }},
+    {"experts",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       if (d.chance(0.3)) s.architecture = Architecture::encoder;
+       if (s.architecture == Architecture::decoder && d.chance(0.3)) add_encoder(s, d);
+       s.experts = experts(d);
+       vary(s, d, 3);
+       return s;
+     }},
+    {"reversible",
+     [](Draw& d) {
+       ModelSpec s = gpt2(d);
+       if (d.chance(0.5)) s.architecture = Architecture::encoder;
+       s.branches = Branches::reversible;
+       s.tied = false;
+       if (d.chance(0.5)) s.attention.shared_query_key = {d.between(0, 1), 1};
+       vary(s, d, 3);
+       return s;
+     }},
+    {"image",
+     [](Draw& d) {
+       ModelSpec s = images(d, d.between(1, 3));
+       s.features.bias = d.chance(0.5);
+       vary(s, d, 3);
+       return s;
+     }},
+};
+
+}  // namespace
+
+const std::vector<std::string>& shape_families() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> out;
+    for (const ShapeFamily& f : kFamilies) out.emplace_back(f.name);
+    out.emplace_back("clip");
+    return out;
+  }();
+  return names;
+}
+
+ModelSpec draw_shape(const std::string& family, Draw& draw) {
+  for (const ShapeFamily& f : kFamilies)
+    if (f.name == family) {
+      ModelSpec s = f.make(draw);
+      if (draw.chance(0.15)) vary(s, draw, 2);
+      return s;
+    }
+  fail("--only: no family is called '{}'", family);
+}
+
+namespace {
+
+// What both towers have.
+ModelSpec tower(Draw& d) {
+  ModelSpec s = sized(d);
+  s.activation = d.of<Activation>({Activation::gelu_quick, Activation::gelu});
+  s.output = Output::embedding;
+  return s;
+}
+
+}  // namespace
+
+ModelSpec draw_clip_text(Draw& draw) {
+  ModelSpec s = tower(draw);
+  s.pooling = Pooling::last;
+  return s;
+}
+
+ModelSpec draw_clip_vision(Draw& draw) {
+  ModelSpec s = tower(draw);
+  s.architecture = Architecture::encoder;
+  FeatureSpec& f = s.features;
+  f = {.kind = FeatureSpec::Kind::patches, .channels = draw.between(1, 4), .patch = draw.between(1, 4)};
+  f.image = f.patch * draw.between(1, 4);
+  f.bias = false;
+  s.vocab_size = 1;
+  s.context = f.patches() + 1;
+  s.embedding_norm = true;
+  return s;
+}
+
+SpecialIds draw_ids(const ModelSpec& spec, Draw& draw) {
+  const auto id = [&] {
+    return draw.between(draw.chance(0.3) ? -1 : 0, spec.vocab_size - 1 + draw.chance(0.1));
+  };
+  SpecialIds ids;
+  ids.bos = id();
+  ids.pad = id();
+  if (draw.chance(0.7)) ids.eos = {draw.between(0, spec.vocab_size)};
+  if (draw.chance(0.7)) ids.decoder_start = id();
+  return ids;
+}
+
+std::string description_of(const ModelSpec& spec) {
+  const OrderedJson all = native_family().write_config(spec)["qkv"],
+                    usual = native_family().write_config(ModelSpec())["qkv"];
+  OrderedJson out;
+  for (const auto& [key, value] : all.items())
+    if (!usual.contains(key) || usual[key] != value) out[key] = value;
+  if (!spec.family.empty()) out["family"] = spec.family;
+  return out.dump();
+}
+
+}  // namespace qkv::testing

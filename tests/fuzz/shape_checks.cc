@@ -1,0 +1,825 @@
+#include "tests/fuzz/shape_checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "qkv/base/file.h"
+#include "qkv/cli/command.h"
+#include "qkv/data/dataset.h"
+#include "qkv/infer/beam.h"
+#include "qkv/infer/translate.h"
+#include "qkv/io/clip_dir.h"
+#include "qkv/io/safetensors.h"
+#include "qkv/models/feature_embedding.h"
+#include "qkv/ops/elementwise.h"
+#include "qkv/train/training_state.h"
+
+namespace qkv::testing {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+using Named = std::vector<std::pair<std::string, Tensor>>;
+
+// Two ways to compute the same number may differ by so much of the largest of all numbers.
+constexpr float kTolerance = 5e-3F;
+
+// Adds noise to every weight, so that no norm, bias or gate is neutral, but for rows that files do not have.
+void shake(Transformer& model, Draw& d) {
+  for (Parameter& p : model.parameters().all()) {
+    if (!p.learned || p.kind == ParameterKind::matrix) continue;
+    float* to = p.value.mutable_data<float>();
+    for (int64_t i = 0; i < p.value.count(); ++i) to[i] += static_cast<float>(0.1 * d.normal());
+  }
+  const ModelSpec& spec = model.spec();
+  for (const WeightName& w : weights_of(family_for(spec), spec)) {
+    if (!w.file.empty()) continue;
+    Tensor& value = model.parameters().find(w.engine)->value;
+    const int64_t width = value.count() / value.dim(0), rows = w.rows > 0 ? w.rows : value.dim(0);
+    std::fill_n(value.mutable_data<float>() + w.first_row * width, rows * width, 0.0F);
+  }
+}
+
+std::unique_ptr<Transformer> drawn(const ModelSpec& spec, Draw& d) {
+  auto model = std::make_unique<Transformer>(spec);
+  model->parameters().draw(static_cast<uint64_t>(d.between(0, 1 << 30)), DType::f32);
+  shake(*model, d);
+  return model;
+}
+
+// `trained`: the first one's are its masters.
+void expect_same_weights(const Transformer& a, const Transformer& b, bool trained = false) {
+  const auto &of_a = a.parameters().all(), &of_b = b.parameters().all();
+  check(of_a.size() == of_b.size(), "save and load: {} parameters became {}", of_a.size(), of_b.size());
+  for (size_t i = 0; i < of_a.size(); ++i) {
+    const Tensor &x = trained && of_a[i].master.defined() ? of_a[i].master : of_a[i].value,
+                 &y = of_b[i].value;
+    check(of_a[i].name == of_b[i].name, "save and load: {} became {}", of_a[i].name, of_b[i].name);
+    check(x.shape() == y.shape(), "save and load: {}: {} became {}", of_a[i].name, x.shape().text(),
+          y.shape().text());
+    check(x.bytes() == y.bytes() && std::memcmp(x.raw(), y.raw(), x.bytes()) == 0,
+          "save and load: {}: other numbers", of_a[i].name);
+  }
+}
+
+// The spec as its files say it: what only fresh weights and training need may differ.
+ModelSpec as_saved(ModelSpec s) {
+  s.init_std = 0;
+  s.family.clear();
+  s.head_dropout = 0;
+  s.experts.choice_rate = 0;
+  if (s.positions != Positions::rotary) s.attention.rotary = {};
+  if (s.positions != Positions::relative) s.relative_buckets = 0;
+  if (s.positions != Positions::relative && s.positions != Positions::toeplitz) s.relative_distance = 0;
+  if (s.output == Output::tokens && s.labels.empty()) s.pooling = Pooling::first;
+  if (!s.recurrence.any()) s.recurrence = {};
+  return s;
+}
+
+// Saves, loads and saves again.
+std::unique_ptr<Transformer> saved_and_loaded(const Transformer& model, const SpecialIds& ids,
+                                              const std::string& dir, bool trained) {
+  std::filesystem::create_directories(dir + "/again");
+  save_model(dir, model, ids);
+  auto loaded = load_model(dir, DType::f32);
+  check(as_saved(loaded->spec()) == as_saved(model.spec()), "save and load: the spec became {}",
+        description_of(loaded->spec()));
+  expect_same_weights(model, *loaded, trained);
+  save_model(dir + "/again", *loaded, ids);
+  for (const char* name : {"/config.json", "/model.safetensors"})
+    check(read_file(dir + name) == read_file(dir + "/again" + name),
+          "save and load: {} differs the second time", name);
+  return loaded;
+}
+
+// A padded batch: rows of real tokens with padding before, behind or between them.
+struct Padded {
+  int64_t rows = 0, columns = 0;
+  std::vector<int64_t> ids, mask, places;  // places: row * columns + column of each real token
+  std::vector<int32_t> lengths;
+  Tokens flat;
+
+  Tensor of(const std::vector<int64_t>& values) const { return Tensor::of({rows, columns}, values); }
+};
+
+Padded draw_padded(int64_t rows, int64_t columns, int64_t vocab, Draw& d) {
+  Padded p{.rows = rows, .columns = columns};
+  const int64_t kind = d.between(0, 3);  // none, behind, before, between
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t length = kind == 0 ? columns : d.between(1, columns);
+    const int64_t sure = d.between(0, columns - 1);
+    int32_t count = 0;
+    for (int64_t c = 0; c < columns; ++c) {
+      const bool real = kind == 3   ? c == sure || d.chance(0.6)
+                        : kind == 2 ? c >= columns - length
+                                    : c < length;
+      const int64_t id = d.between(0, vocab - 1);
+      p.ids.push_back(id);
+      p.mask.push_back(real);
+      if (!real) continue;
+      p.places.push_back(r * columns + c);
+      p.flat.push_back(static_cast<int32_t>(id));
+      ++count;
+    }
+    p.lengths.push_back(count);
+  }
+  return p;
+}
+
+// What `qkv forward` reads, and the same as the library takes it.
+struct Case {
+  Named file;
+  Padded tokens, source;  // of images the tokens and the patches
+  ModelInput input;
+  Tensor targets;  // i32; undefined: there are none
+  bool permuted = false;
+};
+
+bool of_images(const ModelSpec& s) {
+  return s.features.kind == FeatureSpec::Kind::patches;
+}
+bool of_frames(const ModelSpec& s) {
+  return s.features.kind == FeatureSpec::Kind::frames;
+}
+bool has_both(const ModelSpec& s) {
+  return s.architecture == Architecture::encoder_decoder;
+}
+
+Tensor random_tensor(const Shape& shape, Draw& d) {
+  Tensor x = Tensor::empty(shape, DType::f32);
+  for (int64_t i = 0; i < x.count(); ++i) x.mutable_data<float>()[i] = static_cast<float>(d.normal());
+  return x;
+}
+
+Padded full(int64_t rows, int64_t columns) {
+  Padded p{.rows = rows, .columns = columns};
+  p.mask.assign(static_cast<size_t>(rows * columns), 1);
+  for (int64_t i = 0; i < rows * columns; ++i) p.places.push_back(i);
+  p.lengths.assign(static_cast<size_t>(rows), static_cast<int32_t>(columns));
+  return p;
+}
+
+// pixel_values [B, C, H, W], and their patches as rows: channel, row and column of a pixel in each.
+void add_images(const ModelSpec& s, int64_t rows, Draw& d, Case& c) {
+  const FeatureSpec& f = s.features;
+  const Tensor pixels = random_tensor({rows, f.channels, f.image, f.image}, d);
+  c.file.emplace_back("pixel_values", pixels);
+  c.tokens = full(rows, s.context);
+  const int64_t side = f.image / f.patch;
+  std::vector<float> features;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t t = 0; t < s.context; ++t)
+      c.tokens.flat.push_back(t < s.vocab_size ? static_cast<int32_t>(t) : kFeature);
+    for (int64_t p = 0; p < side * side; ++p)
+      for (int64_t i = 0; i < f.width(); ++i) {
+        const int64_t channel = i / (f.patch * f.patch), y = p / side * f.patch + i / f.patch % f.patch,
+                      x = p % side * f.patch + i % f.patch;
+        features.push_back(pixels.data<float>()[((r * f.channels + channel) * f.image + y) * f.image + x]);
+      }
+  }
+  c.input.features = Tensor::of({rows * side * side, f.width()}, features);
+}
+
+// input_features [B, channels, frames], and the same frame by frame.
+void add_frames(const ModelSpec& s, int64_t rows, Draw& d, Case& c) {
+  const int64_t places = d.between(1, s.encoder_spec().longest()), channels = s.features.channels;
+  const Tensor x = random_tensor({rows, channels, 2 * places}, d);
+  c.file.emplace_back("input_features", x);
+  c.source = full(rows, places);
+  c.source.flat.assign(static_cast<size_t>(rows * places), kFeature);
+  std::vector<float> features;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t t = 0; t < 2 * places; ++t)
+      for (int64_t i = 0; i < channels; ++i)
+        features.push_back(x.data<float>()[(r * channels + i) * 2 * places + t]);
+  c.input.features = Tensor::of({rows * 2 * places, channels}, features);
+}
+
+void add_texts(const std::string& ids, const std::string& mask, const Padded& p, Case& c) {
+  c.file.emplace_back(ids, p.of(p.ids));
+  if (std::ssize(p.places) < p.rows * p.columns) c.file.emplace_back(mask, p.of(p.mask));
+}
+
+Tensor flat_of(const Padded& p, const std::vector<int64_t>& values) {
+  Tokens out;
+  for (const int64_t place : p.places)
+    out.push_back(static_cast<int32_t>(values[static_cast<size_t>(place)]));
+  return Tensor::of({std::ssize(out)}, out);
+}
+
+// Labels of the model's output, as the file and the library have them.
+void add_labels(const ModelSpec& s, Draw& d, Case& c) {
+  const Padded& p = c.tokens;
+  if (s.output == Output::embedding || s.features.distilled) return;
+  const auto label = [&](int64_t classes) {
+    return d.chance(0.2) ? int64_t{kIgnored} : d.between(0, classes - 1);
+  };
+  std::vector<int64_t> labels;
+  if (s.output == Output::span) {
+    std::vector<int64_t> ends[2];
+    Tokens both;
+    for (int64_t r = 0; r < p.rows; ++r)
+      for (auto& to : ends) {
+        to.push_back(d.between(0, p.lengths[static_cast<size_t>(r)] - 1));
+        both.push_back(static_cast<int32_t>(to.back()));
+      }
+    c.file.emplace_back("start_positions", Tensor::of({p.rows}, ends[0]));
+    c.file.emplace_back("end_positions", Tensor::of({p.rows}, ends[1]));
+    c.targets = Tensor::of({p.rows, 2}, both);
+    return;
+  }
+  if (s.output == Output::sequence_classes) {
+    for (int64_t r = 0; r < p.rows; ++r) labels.push_back(r == 0 ? 0 : label(s.classes()));
+    c.file.emplace_back("labels", Tensor::of({p.rows}, labels));
+    c.targets = Tensor::of({p.rows}, Tokens(labels.begin(), labels.end()));
+    return;
+  }
+  const int64_t classes = s.output == Output::tokens ? s.vocab_size : s.classes();
+  for (int64_t i = 0; i < p.rows * p.columns; ++i) labels.push_back(label(classes));
+  const bool shifted = s.architecture == Architecture::decoder && s.output == Output::tokens;
+  Tokens targets;
+  for (const int64_t place : p.places) {
+    const bool last = (place + 1) % p.columns == 0;
+    const auto at = static_cast<size_t>(place);
+    targets.push_back(static_cast<int32_t>(!shifted ? labels[at] : last ? kIgnored : labels[at + 1]));
+  }
+  if (std::ranges::all_of(targets, [](int32_t t) { return t == kIgnored; })) {
+    if (shifted && p.places[0] % p.columns + 1 == p.columns) return;
+    labels[static_cast<size_t>(p.places[0] + shifted)] = targets[0] = 0;
+  }
+  c.file.emplace_back("labels", p.of(labels));
+  c.targets = Tensor::of({std::ssize(targets)}, targets);
+}
+
+// How long texts are: some longer than a tile of the attention kernels.
+int64_t draw_columns(int64_t longest, Draw& d) {
+  return d.between(1, std::min<int64_t>(longest, d.chance(0.1) ? 140 : 12));
+}
+
+Case draw_case(const ModelSpec& s, Draw& d) {
+  Case c;
+  const int64_t rows = s.output == Output::embedding ? 2 * d.between(1, 2) : d.between(1, 3);
+  if (of_images(s)) {
+    add_images(s, rows, d, c);
+  } else {
+    c.tokens = draw_padded(rows, draw_columns(s.longest(), d), s.vocab_size, d);
+    if (of_frames(s))
+      add_frames(s, rows, d, c);
+    else if (has_both(s))
+      c.source = draw_padded(rows, draw_columns(s.encoder_spec().longest(), d), s.input_vocab_size(), d);
+    if (has_both(s) && !of_frames(s)) add_texts("input_ids", "attention_mask", c.source, c);
+    add_texts(has_both(s) ? "decoder_input_ids" : "input_ids",
+              has_both(s) ? "decoder_attention_mask" : "attention_mask", c.tokens, c);
+  }
+  const Padded& p = c.tokens;
+  const auto flags = [&](const char* name, int64_t most) {
+    std::vector<int64_t> values;
+    for (int64_t i = 0; i < p.rows * p.columns; ++i) values.push_back(d.between(0, most));
+    c.file.emplace_back(name, p.of(values));
+    return flat_of(p, values);
+  };
+  if (s.architecture == Architecture::encoder && !of_images(s)) {
+    if ((s.segments > 1 || s.attention.relative.segments) && d.chance(0.6))
+      c.input.segments = flags("token_type_ids", s.segments > 1 ? s.segments - 1 : 1);
+    if (!s.attention.patterns.empty() && d.chance(0.5)) c.input.globals = flags("global_attention_mask", 1);
+  }
+  c.input.ids = Tensor::of({std::ssize(p.flat)}, p.flat);
+  c.input.layout = Layout::of(p.lengths);
+  c.input.layout.padded_length = p.columns;
+  if (has_both(s)) {
+    c.input.source = Tensor::of({std::ssize(c.source.flat)}, c.source.flat);
+    c.input.source_layout = Layout::of(c.source.lengths);
+    c.input.source_layout.padded_length = c.source.columns;
+  }
+  if (s.order == Order::prefix) {
+    Tokens prefixes;
+    for (const int32_t n : p.lengths) prefixes.push_back(static_cast<int32_t>(d.between(0, n)));
+    c.input.ranks = prefix_ranks(c.input.layout, prefixes);
+  }
+  if (s.order == Order::permuted)
+    c.input.ranks = ranks_without(c.input.ids, static_cast<int32_t>(d.between(0, s.vocab_size)));
+  add_labels(s, d, c);
+  return c;
+}
+
+// The command line, in this process.
+void run_forward(const std::string& dir, const Named& in, const std::vector<std::string>& more) {
+  write_safetensors(dir + "/in.safetensors", in);
+  std::filesystem::remove(dir + "/out.safetensors");
+  std::vector<std::string> words = {
+      "qkv", "forward", dir, "--inputs", dir + "/in.safetensors", "--outputs", dir + "/out.safetensors"};
+  words.insert(words.end(), more.begin(), more.end());
+  std::vector<char*> pointers;
+  for (std::string& w : words) pointers.push_back(w.data());
+  Program app("qkv", "", "");
+  app.require_subcommand();
+  add_forward_command(app);
+  app.run(static_cast<int>(pointers.size()), pointers.data());
+}
+
+// The outputs of a run, from each of which expect() takes one.
+class Outputs {
+ public:
+  explicit Outputs(const std::string& path) : file_(read_safetensors(path)) {
+    for (const auto& [name, x] : file_.tensors)
+      if (x.dtype() == DType::f32)
+        for (const float v : x.values<float>()) check(std::isfinite(v), "forward: {} is not finite", name);
+  }
+  bool has(const std::string& name) const { return file_.tensors.contains(name); }
+  const Tensor& at(const std::string& name) const {
+    check(has(name), "forward: there is no {}", name);
+    return file_.tensors.at(name);
+  }
+  const Tensor& expect(const std::string& name, const Shape& shape) const {
+    const Tensor& x = at(name);
+    check(x.shape() == shape, "forward: {}: expected {}, got {}", name, shape.text(), x.shape().text());
+    return x;
+  }
+
+ private:
+  Safetensors file_;
+};
+
+void expect_close(const std::string& what, std::span<const float> a, std::span<const float> b) {
+  check(a.size() == b.size(), "{}: {} numbers against {}", what, a.size(), b.size());
+  float most = 1;
+  for (const float v : a) most = std::max(most, std::abs(v));
+  for (size_t i = 0; i < a.size(); ++i)
+    check(std::abs(a[i] - b[i]) <= kTolerance * most, "{}: {} against {} at {}", what, a[i], b[i], i);
+}
+
+// Attention as it is without chunks and bands: of each real query the probabilities sum to 1.
+void expect_attention(const Outputs& out, const std::string& name, const AttentionSpec& a,
+                      const Padded& queries, const Padded& keys, bool special, bool sums) {
+  const Tensor& x = out.at(name);
+  check(x.shape().rank() >= 4 && x.dim(0) == queries.rows && x.dim(1) == a.heads,
+        "forward: {}: expected [{}, {}, ...], got {}", name, queries.rows, a.heads, x.shape().text());
+  if (special) return;
+  out.expect(name, {queries.rows, a.heads, queries.columns, keys.columns});
+  for (int64_t row = 0; row < x.rows(); ++row) {
+    const int64_t place = row / (a.heads * queries.columns) * queries.columns + row % queries.columns;
+    double sum = 0;
+    for (int64_t k = 0; k < keys.columns; ++k) {
+      const float p = x.data<float>()[row * keys.columns + k];
+      check(p >= 0 && p < 1.001F, "forward: {}: a probability is {}", name, p);
+      sum += p;
+    }
+    const bool real = queries.mask[static_cast<size_t>(place)] != 0;
+    check(real ? !sums || std::abs(sum - 1) < 1e-3 : sum == 0, "forward: {}: a {} query's sum to {}", name,
+          real ? "real" : "padded", sum);
+  }
+}
+
+void expect_states(const Outputs& out, const ModelSpec& s, const Case& c, bool attentions) {
+  const bool both = has_both(s);
+  const ModelSpec encoder = s.encoder_spec();
+  const auto stack = [&](const std::string& prefix, const ModelSpec& of, int64_t layers, const Padded& p) {
+    for (int64_t l = 0; l <= layers; ++l) {
+      const bool last = l == layers && (!both || prefix == "decoder_");
+      const int64_t width = last && s.embedding_width > 0 && s.head_width == 0 && s.output == Output::tokens
+                                ? s.embedding_width
+                                : of.width;
+      out.expect(fmt::format("{}hidden_states.{}", prefix, l), {p.rows, p.columns, width});
+    }
+    const bool special = of.attention.global_projections || of.branches == Branches::reversible;
+    const bool sums = !of.attention.sinks && of.attention.patterns.empty() && s.order == Order::stack;
+    for (int64_t l = 0; attentions && l < layers; ++l)
+      expect_attention(out, fmt::format("{}attentions.{}", prefix, l), of.attention, p, p, special, sums);
+  };
+  if (both) stack("encoder_", encoder, s.encoder_layers, c.source);
+  stack(both ? "decoder_" : "", s, s.layers, c.tokens);
+  for (int64_t l = 0; both && attentions && l < s.layers; ++l)
+    expect_attention(out, fmt::format("cross_attentions.{}", l), s.attention, c.tokens, c.source, false,
+                     !s.attention.sinks);
+}
+
+// The numbers of real tokens in a padded output [B, T, ...].
+std::vector<float> real_part(const Tensor& x, const Padded& p) {
+  const int64_t width = x.count() / (p.rows * p.columns);
+  std::vector<float> out;
+  for (const int64_t place : p.places)
+    out.insert(out.end(), x.data<float>() + place * width, x.data<float>() + (place + 1) * width);
+  return out;
+}
+
+// The output by the library: logits, scores of classes, or vectors.
+Tensor output_of(const Transformer& model, const ModelInput& input) {
+  const NoGrad guard;
+  const Tensor hidden = model.hidden(input, {});
+  switch (model.spec().output) {
+    case Output::tokens:
+      return model.logits(hidden);
+    case Output::embedding:
+      return convert(model.pooled(hidden, input), DType::f32);
+    default:
+      return model.classes(hidden, input, {});
+  }
+}
+
+void expect_outputs(const Outputs& out, const Transformer& model, const Case& c) {
+  const ModelSpec& s = model.spec();
+  const Padded& p = c.tokens;
+  const Tensor flat = output_of(model, c.input);
+  const Shape whole = {p.rows, p.columns, flat.width()}, column = {p.rows, p.columns};
+  const auto compare = [&](const std::string& name, const Shape& shape, std::span<const float> wanted) {
+    expect_close("forward: " + name, real_part(out.expect(name, shape), p), wanted);
+  };
+  std::vector<float> columns[2];
+  for (int64_t i = 0; i < flat.count(); ++i) columns[i % flat.width() % 2].push_back(flat.data<float>()[i]);
+  switch (s.output) {
+    case Output::tokens:
+      compare(s.labels.empty() ? "logits" : "prediction_logits", whole, flat.values<float>());
+      if (!s.labels.empty()) out.expect("seq_relationship_logits", {p.rows, s.classes()});
+      break;
+    case Output::sequence_classes:
+      expect_close("forward: logits", out.expect("logits", {p.rows, s.classes()}).values<float>(),
+                   flat.values<float>());
+      break;
+    case Output::token_classes:
+      compare("logits", s.classes() == 1 ? column : whole, flat.values<float>());
+      break;
+    case Output::span:
+      compare("start_logits", column, columns[0]);
+      compare("end_logits", column, columns[1]);
+      break;
+    case Output::embedding:
+      out.expect("last_hidden_state", {p.rows, p.columns, s.output_width()});
+      expect_close("forward: pooler_output",
+                   out.expect("pooler_output", {p.rows, s.pooled_width()}).values<float>(),
+                   flat.values<float>());
+  }
+}
+
+int64_t target_count(const ModelSpec& s, const Tensor& targets) {
+  if (s.output == Output::span) return targets.dim(0);
+  return std::ranges::count_if(targets.values<int32_t>(), [](int32_t t) { return t != kIgnored; });
+}
+
+void check_forward(const Transformer& model, const Case& c, const std::string& dir, Draw& d) {
+  const ModelSpec& s = model.spec();
+  if (s.order != Order::stack) return;
+  const bool attentions = !s.recurrence.any(), labelled = c.targets.defined();
+  std::vector<std::string> words = {"--hidden-states"};
+  if (attentions) words.emplace_back("--attentions");
+  if (labelled) words.emplace_back("--gradients");
+  run_forward(dir, c.file, words);
+  const Outputs out(dir + "/out.safetensors");
+  expect_outputs(out, model, c);
+  expect_states(out, s, c, attentions);
+  if (labelled) {
+    const float loss = out.expect("loss", {}).item();
+    const CrossEntropyResult r =
+        model.loss(c.input, c.targets, {}, 1 / static_cast<float>(target_count(s, c.targets)));
+    const float other = r.loss.item();
+    expect_close("forward: loss", {&loss, 1}, {&other, 1});
+    for (const auto& [name, x] : named_tensors(model, [](const Parameter& p) { return p.value; }))
+      out.expect("grad." + name, x.shape());
+  }
+  if (d.chance(0.3)) {
+    words.insert(words.end(), {"--dtype", "bf16"});
+    run_forward(dir, c.file, words);
+    const Outputs rounded(dir + "/out.safetensors");
+    expect_states(rounded, s, c, attentions);
+  }
+}
+
+// A row of padding alone: an error that says so, or numbers.
+void check_empty_row(const ModelSpec& s, const Case& c, const std::string& dir) {
+  if (s.order != Order::stack || of_images(s)) return;
+  Case empty = c;
+  for (auto& [name, x] : empty.file)
+    if (name.ends_with("attention_mask")) {
+      std::vector<int64_t> mask(x.values<int64_t>().begin(), x.values<int64_t>().end());
+      std::fill_n(mask.begin(), x.dim(1), 0);
+      x = Tensor::of(x.shape(), mask);
+    }
+  std::erase_if(empty.file, [](const auto& named) {
+    return named.first == "labels" || named.first.ends_with("_positions");
+  });
+  std::vector<std::string> words = {"--hidden-states"};
+  if (!s.recurrence.any()) words.emplace_back("--attentions");
+  try {
+    run_forward(dir, empty.file, words);
+  } catch (const Error&) {
+    return;
+  }
+  const Outputs finite(dir + "/out.safetensors");
+}
+
+// Each sequence alone is what it is in the batch.
+void check_alone(const Transformer& model, const Case& c) {
+  const ModelSpec& s = model.spec();
+  const bool by_length =
+      std::ranges::any_of(s.attention.patterns, [](const Pattern& p) { return p.block > 0; }) ||
+      s.attention.rotary.scaling == RotaryScaling::dynamic ||
+      s.attention.rotary.scaling == RotaryScaling::longrope || s.experts.capacity > 0;
+  if (by_length || s.features.any()) return;  // patterns look at the padded length, scaling at the longest
+  const Tensor all = output_of(model, c.input);
+  const auto& offsets = c.input.layout.offsets;
+  const auto part = [](const Tensor& x, int64_t begin, int64_t end) {
+    return x.defined() ? x.slice_rows(begin, end).clone() : Tensor();
+  };
+  for (int64_t r = 0; r < c.tokens.rows; ++r) {
+    const int64_t begin = offsets[static_cast<size_t>(r)], end = offsets[static_cast<size_t>(r) + 1];
+    ModelInput one;
+    one.ids = part(c.input.ids, begin, end);
+    one.layout = Layout::of({static_cast<int32_t>(end - begin)});
+    one.segments = part(c.input.segments, begin, end);
+    one.globals = part(c.input.globals, begin, end);
+    one.ranks = {part(c.input.ranks.query, begin, end), part(c.input.ranks.key, begin, end)};
+    if (has_both(s)) {
+      const auto& of_source = c.input.source_layout.offsets;
+      const int64_t first = of_source[static_cast<size_t>(r)], last = of_source[static_cast<size_t>(r) + 1];
+      one.source = part(c.input.source, first, last);
+      one.source_layout = Layout::of({static_cast<int32_t>(last - first)});
+    }
+    const Tensor alone = output_of(model, one);
+    const bool of_sequence = s.output == Output::sequence_classes || s.output == Output::embedding;
+    const Tensor wanted = of_sequence ? all.slice_rows(r, r + 1) : all.slice_rows(begin, end);
+    expect_close(fmt::format("row {} alone", r), alone.values<float>(), wanted.values<float>());
+  }
+}
+
+Batch batch_of(const ModelSpec& s, const Case& c, Draw& d) {
+  Batch b;
+  static_cast<ModelInput&>(b) = c.input;
+  b.targets = c.targets;
+  b.target_count = s.output == Output::embedding ? c.tokens.rows / 2 : target_count(s, c.targets);
+  if (s.output == Output::tokens && !s.labels.empty() && d.chance(0.7)) {
+    Tokens classes;
+    for (int64_t r = 0; r < c.tokens.rows; ++r)
+      classes.push_back(static_cast<int32_t>(d.between(0, s.classes() - 1)));
+    b.sequence_targets = Tensor::of({c.tokens.rows}, classes);
+  }
+  return b;
+}
+
+// Windows of a random text, read one after the other by a model that remembers the one before.
+std::vector<Batch> windows_of(const ModelSpec& s, Draw& d) {
+  TokenStream stream;
+  for (int64_t i = d.between(1, 3); i > 0; --i) {
+    Tokens document;
+    for (int64_t t = d.between(12, 40); t > 0; --t)
+      document.push_back(static_cast<int32_t>(d.between(0, s.vocab_size - 1)));
+    stream.append(document);
+  }
+  const int64_t streams = d.between(1, 2);
+  const StreamWindows windows(stream, d.between(1, std::min<int64_t>(s.context, 5)), streams);
+  std::vector<Batch> out;
+  for (int64_t step = 0; step < std::min<int64_t>(3, windows.steps()); ++step)
+    out.push_back(windows.batch(step, 0, streams));
+  return out;
+}
+
+// Some steps; with activations kept and with activations computed again the gradient is the same.
+std::unique_ptr<Transformer> check_training(const std::string& dir, const Case& c, Draw& d) {
+  const ModelSpec s = load_spec(dir);
+  std::vector<Batch> batches;
+  if (s.memory > 0)
+    batches = windows_of(s, d);
+  else if (c.targets.defined() || (s.output == Output::embedding && !s.features.any()))
+    batches = {batch_of(s, c, d)};
+  if (batches.empty()) return nullptr;
+  std::erase_if(batches, [](const Batch& b) { return b.target_count == 0; });
+  StepConfig config;
+  config.optimizer.name = d.of(optimizer_names());
+  config.schedule.learning_rate = 1e-3;
+  const DType compute = d.chance(0.2) ? DType::bf16 : DType::f32;
+  const auto seed = static_cast<uint64_t>(d.between(0, 1000));
+  double norms[2] = {0, 0};
+  std::unique_ptr<TrainingState> training;
+  for (const bool again : {true, false}) {
+    training = std::make_unique<TrainingState>(load_model(dir, DType::f32), config, compute, seed, again);
+    for (size_t i = 0; i < batches.size(); ++i) {
+      const StepResult r = training->step({batches[i]}, static_cast<int64_t>(i) + 1, 4);
+      check(std::isfinite(r.loss) && std::isfinite(r.gradient_norm), "training: loss {}, gradient {}", r.loss,
+            r.gradient_norm);
+      if (i == 0) norms[again] = r.gradient_norm;
+    }
+  }
+  training->expect_finite(1);
+  check(std::abs(norms[0] - norms[1]) <= 1e-4 * (1 + norms[0]),
+        "training: the gradient is {} long, with recomputing {}", norms[0], norms[1]);
+  const std::string trained = dir + "/trained";
+  std::filesystem::create_directories(trained);
+  return saved_and_loaded(training->model(), {}, trained, compute == DType::f32);
+}
+
+// Whether what a token is depends on how long its sequence is, so that a remembered one would have changed.
+bool by_length(const ModelSpec& s) {
+  const RotaryScaling scaling = s.attention.rotary.scaling;
+  return scaling == RotaryScaling::dynamic || scaling == RotaryScaling::longrope || s.experts.capacity > 0;
+}
+
+Sources sources_of(const ModelSpec& s, const Case& c) {
+  Sources sources;
+  if (!has_both(s)) return sources;
+  size_t at = 0;
+  for (const int32_t n : c.source.lengths) {
+    sources.ids.emplace_back(c.source.flat.begin() + static_cast<int64_t>(at),
+                             c.source.flat.begin() + static_cast<int64_t>(at) + n);
+    at += static_cast<size_t>(n);
+  }
+  sources.features = c.input.features;
+  return sources;
+}
+
+std::vector<Tokens> prompts_of(const Case& c) {
+  std::vector<Tokens> out;
+  size_t at = 0;
+  for (const int32_t n : c.tokens.lengths) {
+    out.emplace_back(c.tokens.flat.begin() + static_cast<int64_t>(at),
+                     c.tokens.flat.begin() + static_cast<int64_t>(at) + n);
+    at += static_cast<size_t>(n);
+  }
+  return out;
+}
+
+// The rows of logits of each sequence, fed in pieces to a memory, are those of the whole.
+void check_cache(const Transformer& model, const Case& c, Draw& d) {
+  const ModelSpec& s = model.spec();
+  if (by_length(s)) return;
+  const NoGrad guard;
+  const std::vector<Tokens> all = prompts_of(c);
+  // Memory looks at no padded batch.
+  ModelInput input = c.input;
+  input.layout.padded_length = 0;
+  if (has_both(s)) input.source_layout.padded_length = 0;
+  Tokens prefixes;
+  for (const Tokens& t : all) prefixes.push_back(static_cast<int32_t>(d.between(1, std::ssize(t))));
+  const bool prefix = s.order == Order::prefix;
+  if (prefix) input.ranks = prefix_ranks(input.layout, prefixes);
+  const Tensor whole = model.logits(model.hidden(input, {}));
+  const Sources sources = sources_of(s, c);
+  for (size_t r = 0; r < all.size(); ++r) {
+    Sources one;
+    if (has_both(s)) one.ids = {sources.ids[r]};
+    if (of_frames(s)) {
+      const int64_t rows = 2 * c.source.columns;
+      one.features =
+          sources.features.slice_rows(static_cast<int64_t>(r) * rows, static_cast<int64_t>(r + 1) * rows);
+    }
+    DecodeState state = has_both(s) ? DecodeState(model, one) : DecodeState(model, 1);
+    for (size_t at = 0; at < all[r].size();) {
+      const size_t least = prefix && at == 0 ? static_cast<size_t>(prefixes[r]) : 1,
+                   n = std::min<size_t>(all[r].size() - at, least + static_cast<size_t>(d.between(0, 2)));
+      const Tokens piece(all[r].begin() + static_cast<int64_t>(at),
+                         all[r].begin() + static_cast<int64_t>(at + n));
+      const std::span<const int32_t> first = std::span(prefixes).subspan(r, 1);
+      const Tensor logits = state.advance({piece}, prefix && at == 0 ? first : std::span<const int32_t>());
+      at += n;
+      const int64_t row = input.layout.offsets[r] + static_cast<int64_t>(at) - 1;
+      expect_close(fmt::format("row {}, {} tokens remembered", r, at), logits.values<float>(),
+                   whole.slice_rows(row, row + 1).values<float>());
+    }
+  }
+}
+
+void expect_tokens(const std::vector<Tokens>& outputs, int64_t most, int64_t vocab) {
+  for (const Tokens& t : outputs) {
+    check(std::ssize(t) <= most, "generate: {} tokens, at most {} were asked for", t.size(), most);
+    for (const int32_t id : t) check(id >= 0 && id < vocab, "generate: token {} of {}", id, vocab);
+  }
+}
+
+void check_generation(const Transformer& model, const Case& c, const SpecialIds& ids, const std::string& dir,
+                      Draw& d) {
+  const ModelSpec& s = model.spec();
+  const Sources sources = sources_of(s, c);
+  std::vector<Tokens> prompts = prompts_of(c);
+  for (Tokens& t : prompts)  // room for the output where nothing moves on
+    if (std::ssize(t) >= s.longest()) t.resize(static_cast<size_t>(std::max<int64_t>(1, s.longest() - 2)));
+  if (s.order == Order::prefix && s.longest() < 2) return;
+  GenerateOptions o;
+  o.max_new_tokens = d.between(1, 5);
+  o.eos.assign(ids.eos.begin(), ids.eos.end());
+  o.sampler.temperature = 0;
+  const auto greedy = generate(model, prompts, o, nullptr, sources);
+  expect_tokens(greedy, o.max_new_tokens, s.vocab_size);
+  o.sampler = {
+      .temperature = 0.8, .top_k = d.between(0, s.vocab_size + 1), .top_p = 0.9, .repetition_penalty = 1.2};
+  o.rules.no_repeat_ngram = s.vocab_size > 8 ? d.between(0, 2) : 0;
+  expect_tokens(generate(model, prompts, o, nullptr, sources), o.max_new_tokens, s.vocab_size);
+  BeamOptions beam;
+  beam.beams = d.between(1, 4);
+  beam.max_new_tokens = o.max_new_tokens;
+  beam.eos = o.eos;
+  if (has_both(s) || s.longest() > s.context || std::ranges::all_of(prompts, [&](const Tokens& t) {
+        return std::ssize(t) + o.max_new_tokens <= s.longest();
+      }))
+    for (const auto& best : beam_search(model, prompts, beam, sources)) {
+      check(!best.empty(), "beam search: there is no output");
+      for (const Hypothesis& h : best) {
+        expect_tokens({h.tokens}, beam.max_new_tokens, s.vocab_size);
+        check(std::isfinite(h.score), "beam search: a score is {}", h.score);
+      }
+    }
+  if (s.order != Order::stack) return;
+  Named in;
+  for (const auto& [name, x] : c.file)
+    if (!name.starts_with("decoder_") && name != "labels") in.emplace_back(name, x);
+  for (const char* rest : {"", ",num_beams=3", ",do_sample=true,top_k=3"}) {
+    const std::string start = fmt::format(",decoder_start_token_id={}", d.between(0, s.vocab_size - 1));
+    run_forward(dir, in, {"--generate", fmt::format("max_new_tokens=3{}{}", has_both(s) ? start : "", rest)});
+    const Outputs out(dir + "/out.safetensors");
+    check(out.at("sequences").dim(0) == c.tokens.rows, "forward: sequences: {}",
+          out.at("sequences").shape().text());
+  }
+}
+
+// A tokenizer whose words are the vocabulary's numbers.
+text::Tokenizer tokenizer_of(int64_t vocab) {
+  std::string words;
+  for (int64_t i = 0; i < vocab; ++i)
+    words += fmt::format(R"({}"{}": {})", i == 0 ? "" : ", ", i == 0 ? "<unk>" : fmt::format("w{}", i), i);
+  return text::Tokenizer::from_json(
+      R"({"pre_tokenizer": {"type": "Whitespace"}, "model": {"type": "WordLevel", "vocab": {)" + words +
+      R"(}, "unk_token": "<unk>"}})");
+}
+
+std::string text_of(int64_t words, int64_t vocab, Draw& d) {
+  std::string out;
+  for (int64_t i = 0; i < words; ++i) out += fmt::format("w{} ", d.between(1, vocab));
+  return out;
+}
+
+// The path of qkv translate: texts of no words, of few and of more than the model reads.
+void check_translation(const Transformer& model, Draw& d) {
+  const ModelSpec& s = model.spec();
+  if (of_frames(s) || s.longest() < 2 || (!has_both(s) && s.order != Order::prefix)) return;
+  const auto id = [&] { return static_cast<int32_t>(d.between(0, s.vocab_size - 1)); };
+  const auto of_source = static_cast<int32_t>(d.between(0, s.input_vocab_size() - 1));
+  SequenceEnds ends{.bos = id(), .eos = id(), .source_begin = {}, .source_end = {of_source}};
+  text::Tokenizer tokenizer = tokenizer_of(s.vocab_size);
+  if (s.source_vocab_size > 0) tokenizer = tokenizer.with_sources(tokenizer_of(s.source_vocab_size));
+  if (!has_both(s) && s.context < 4) return;
+  std::vector<std::string> texts;
+  for (const int64_t words : {int64_t{0}, d.between(1, 4), d.between(1, 30)})
+    texts.push_back(text_of(words, s.input_vocab_size(), d));
+  BeamOptions beam;
+  beam.beams = d.between(1, 3);
+  beam.max_new_tokens = 4;
+  const Translations t = translate({model, tokenizer, ends}, texts, beam, d.of<int64_t>({1, 20, 2048}));
+  check(t.best.size() == texts.size(), "translate: {} of {} sources", t.best.size(), texts.size());
+  const Drawing drawing{.sampler = {.temperature = 1}, .seed = 3, .samples = d.between(1, 3)};
+  translate({model, tokenizer, ends}, texts, beam, 2048, {}, drawing);
+}
+
+bool writes(const ModelSpec& s) {
+  return s.architecture != Architecture::encoder && s.output == Output::tokens;
+}
+
+}  // namespace
+
+void check_shape(const ModelSpec& spec, const SpecialIds& ids, Draw& d, const std::string& dir) {
+  const auto model = saved_and_loaded(*drawn(spec, d), ids, dir, false);
+  const Case c = draw_case(model->spec(), d);
+  check_forward(*model, c, dir, d);
+  if (d.chance(0.2)) check_empty_row(spec, c, dir);
+  check_alone(*model, c);
+  const auto trained = check_training(dir, c, d);
+  if (!writes(spec)) return;
+  check_cache(trained ? *trained : *model, c, d);
+  check_generation(*model, c, ids, dir, d);
+  check_translation(*model, d);
+}
+
+void check_clip(const ModelSpec& text, const ModelSpec& vision, Draw& d, const std::string& dir) {
+  ClipModel clip;
+  clip.text = drawn(text, d);
+  clip.vision = drawn(vision, d);
+  const int64_t projection = d.between(1, 9);
+  clip.text_projection = random_tensor({projection, text.width}, d);
+  clip.visual_projection = random_tensor({projection, vision.width}, d);
+  clip.log_scale = 0.5F;
+  clip.end = static_cast<int32_t>(d.between(0, text.vocab_size));
+  save_clip(dir, clip);
+  const ClipModel loaded = load_clip(dir, DType::f32);
+  expect_same_weights(*clip.text, *loaded.text);
+  expect_same_weights(*clip.vision, *loaded.vision);
+  Case of_text, of_vision;
+  of_text.tokens = draw_padded(d.between(1, 3), draw_columns(text.longest(), d), text.vocab_size, d);
+  add_texts("input_ids", "attention_mask", of_text.tokens, of_text);
+  add_images(vision, d.between(1, 3), d, of_vision);
+  Named in = of_text.file;
+  in.insert(in.end(), of_vision.file.begin(), of_vision.file.end());
+  run_forward(dir, in, {"--hidden-states", "--attentions"});
+  const Outputs out(dir + "/out.safetensors");
+  const int64_t texts = of_text.tokens.rows, images = of_vision.tokens.rows;
+  out.expect("logits_per_text", {texts, images});
+  out.expect("logits_per_image", {images, texts});
+  out.expect("text_embeds", {texts, projection});
+  out.expect("image_embeds", {images, projection});
+  const auto tower = [&](const std::string& prefix, const ModelSpec& s, const Padded& p) {
+    for (int64_t l = 0; l <= s.layers; ++l)
+      out.expect(fmt::format("{}hidden_states.{}", prefix, l), {p.rows, p.columns, s.width});
+    for (int64_t l = 0; l < s.layers; ++l)
+      expect_attention(out, fmt::format("{}attentions.{}", prefix, l), s.attention, p, p, false, true);
+  };
+  tower("text_model_output.", text, of_text.tokens);
+  tower("vision_model_output.", vision, of_vision.tokens);
+}
+
+}  // namespace qkv::testing
