@@ -146,7 +146,7 @@ coverage: setup
 thousand:
 	QKV_SEEDS=1000 $(BUILD)/tests/formal_test --gtest_filter='*AgainstFormal*:Variations.*' --gtest_brief=1
 
-# The library and this one program, of the command line the code of `qkv forward` (docs/testing.md).
+# Builds the library and one program alone, with the code of `qkv forward` in it.
 shape-fuzz: setup
 	@cmake --preset shape-fuzz >/dev/null
 	cmake --build build/shape-fuzz --target shape_fuzz

@@ -274,7 +274,7 @@ void relate(ModelSpec& s, Draw& d) {
 
 using Change = void (*)(ModelSpec&, Draw&);
 
-// What any model may have in the place of what its family has.
+// Changes that any model may have, which its family need not be able to say.
 const Change kChanges[] = {
     [](ModelSpec& s, Draw& d) {
       using enum Normalization;
@@ -492,7 +492,10 @@ const ShapeFamily kFamilies[] = {
     {"xlnet",
      [](Draw& d) {
        ModelSpec s = sized(d);
-       if (s.width % 2 == 1) s.width *= 2, s.attention.d_qk = s.attention.d_vo = s.width / s.attention.heads;
+       if (s.width % 2 == 1) {
+         s.width *= 2;
+         s.attention.d_qk = s.attention.d_vo = s.width / s.attention.heads;
+       }
        s.architecture = Architecture::encoder;
        s.norm_placement = NormPlacement::post;
        s.positions = Positions::none;
@@ -1013,7 +1016,7 @@ ModelSpec draw_shape(const std::string& family, Draw& draw) {
 
 namespace {
 
-// What both towers have.
+// A tower: its blocks and its output.
 ModelSpec tower(Draw& d) {
   ModelSpec s = sized(d);
   s.activation = d.of<Activation>({Activation::gelu_quick, Activation::gelu});

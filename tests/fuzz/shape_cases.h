@@ -29,8 +29,7 @@ class Draw {
   uint64_t next_ = 0;
 };
 
-// What a model can be drawn as: the families of config.json files, and the engine's own architectures under
-// names of this file.
+// Names of what is drawn: the families of config.json files, and the engine's own architectures.
 const std::vector<std::string>& shape_families();
 
 // One of them with random sizes and options; check_spec() may reject it. Throws Error for another name.

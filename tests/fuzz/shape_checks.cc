@@ -97,9 +97,10 @@ std::unique_ptr<Transformer> saved_and_loaded(const Transformer& model, const Sp
 // A padded batch: rows of real tokens with padding before, behind or between them.
 struct Padded {
   int64_t rows = 0, columns = 0;
-  std::vector<int64_t> ids, mask, places;  // places: row * columns + column of each real token
-  std::vector<int32_t> lengths;
-  Tokens flat;
+  std::vector<int64_t> ids = {}, mask = {};
+  std::vector<int64_t> places = {};  // row * columns + column of each real token
+  std::vector<int32_t> lengths = {};
+  Tokens flat = {};  // the ids of these
 
   Tensor of(const std::vector<int64_t>& values) const { return Tensor::of({rows, columns}, values); }
 };
@@ -128,7 +129,7 @@ Padded draw_padded(int64_t rows, int64_t columns, int64_t vocab, Draw& d) {
   return p;
 }
 
-// What `qkv forward` reads, and the same as the library takes it.
+// The inputs of `qkv forward`, and the same as the library takes them.
 struct Case {
   Named file;
   Padded tokens, source;  // of images the tokens and the patches
@@ -604,7 +605,7 @@ std::unique_ptr<Transformer> check_training(const std::string& dir, const Case& 
         "training: the gradient is {} long, with recomputing {}", norms[0], norms[1]);
   const std::string trained = dir + "/trained";
   std::filesystem::create_directories(trained);
-  return saved_and_loaded(training->model(), {}, trained, compute == DType::f32);
+  return saved_and_loaded(training->model(), {}, trained, true);
 }
 
 // Whether what a token is depends on how long its sequence is, so that a remembered one would have changed.
