@@ -509,14 +509,18 @@ void check_empty_row(const ModelSpec& s, const Case& c, const std::string& dir) 
   const Outputs finite(dir + "/out.safetensors");
 }
 
+// The model computes a token by how long its sequence, or the longest of the batch, is in the end.
+bool is_by_length(const ModelSpec& s) {
+  const RotaryScaling scaling = s.attention.rotary.scaling;
+  return scaling == RotaryScaling::dynamic || scaling == RotaryScaling::longrope || s.experts.capacity > 0;
+}
+
 // Each sequence alone is what it is in the batch.
 void check_alone(const Transformer& model, const Case& c) {
   const ModelSpec& s = model.spec();
-  const bool by_length =
-      std::ranges::any_of(s.attention.patterns, [](const Pattern& p) { return p.block > 0; }) ||
-      s.attention.rotary.scaling == RotaryScaling::dynamic ||
-      s.attention.rotary.scaling == RotaryScaling::longrope || s.experts.capacity > 0;
-  if (by_length || s.features.any()) return;  // patterns look at the padded length, scaling at the longest
+  const bool has_blocks =
+      std::ranges::any_of(s.attention.patterns, [](const Pattern& p) { return p.block > 0; });
+  if (is_by_length(s) || has_blocks || s.features.any()) return;  // blocks are cut from padded sequences
   const Tensor all = output_of(model, c.input);
   const auto& offsets = c.input.layout.offsets;
   const auto part = [](const Tensor& x, int64_t begin, int64_t end) {
@@ -608,12 +612,6 @@ std::unique_ptr<Transformer> check_training(const std::string& dir, const Case& 
   return saved_and_loaded(training->model(), {}, trained, true);
 }
 
-// Whether what a token is depends on how long its sequence is, so that a remembered one would have changed.
-bool by_length(const ModelSpec& s) {
-  const RotaryScaling scaling = s.attention.rotary.scaling;
-  return scaling == RotaryScaling::dynamic || scaling == RotaryScaling::longrope || s.experts.capacity > 0;
-}
-
 Sources sources_of(const ModelSpec& s, const Case& c) {
   Sources sources;
   if (!has_both(s)) return sources;
@@ -641,7 +639,7 @@ std::vector<Tokens> prompts_of(const Case& c) {
 // The rows of logits of each sequence, fed in pieces to a memory, are those of the whole.
 void check_cache(const Transformer& model, const Case& c, Draw& d) {
   const ModelSpec& s = model.spec();
-  if (by_length(s)) return;
+  if (is_by_length(s)) return;
   const NoGrad guard;
   const std::vector<Tokens> all = prompts_of(c);
   // Memory looks at no padded batch.
