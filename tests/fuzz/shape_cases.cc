@@ -523,7 +523,7 @@ const ShapeFamily kFamilies[] = {
        s.experts.renormalized = false;
        s.experts.first = d.between(0, s.layers - 1);
        s.experts.every = d.between(1, 2);
-       s.experts.capacity = d.chance(0.5) ? 64 : d.between(1, 8);
+       s.experts.capacity = d.between(150, 300);  // more is refused
        if (d.chance(0.3)) {
          s.encoder.expert_every = d.between(1, 2);
          s.encoder.expert_first = d.between(0, s.encoder_layers - 1);

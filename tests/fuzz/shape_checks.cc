@@ -512,7 +512,7 @@ void check_empty_row(const ModelSpec& s, const Case& c, const std::string& dir) 
 // The model computes a token by how long its sequence, or the longest of the batch, is in the end.
 bool is_by_length(const ModelSpec& s) {
   const RotaryScaling scaling = s.attention.rotary.scaling;
-  return scaling == RotaryScaling::dynamic || scaling == RotaryScaling::longrope || s.experts.capacity > 0;
+  return scaling == RotaryScaling::dynamic || scaling == RotaryScaling::longrope;
 }
 
 // Each sequence alone is what it is in the batch.
