@@ -71,6 +71,9 @@ GenerateOptions settled(const Options& o, const TextModel& m) {
   g.sampler.temperature = o.temperature.value_or(g.sampler.temperature);
   g.sampler.top_k = o.top_k.value_or(g.sampler.top_k);
   g.sampler.top_p = o.top_p.value_or(g.sampler.top_p);
+  if ((o.top_k || o.top_p) && o.temperature == 0.0)
+    throw UsageError(fmt::format("{}: has no effect with --temperature 0, which always takes the likeliest",
+                                 o.top_k ? "--top-k" : "--top-p"));
   if ((o.top_k || o.top_p) && !o.temperature && g.sampler.temperature == 0)
     g.sampler.temperature = 1;  // who says how to draw wants to
   g.seed = o.seed ? *o.seed : std::random_device{}();

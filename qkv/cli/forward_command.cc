@@ -232,6 +232,22 @@ bool truth(const std::string& key, const std::string& value) {
   return value == "true";
 }
 
+// A setting that cannot act is a mistake: each with the value that asks for nothing.
+void expect_acting(const std::map<std::string, std::string>& given, bool sampling, bool searching) {
+  const auto reject = [&](std::initializer_list<std::pair<const char*, double>> settings, const char* why) {
+    for (const auto& [key, neutral] : settings) {
+      const auto it = given.find(key);
+      if (it == given.end() || it->second == "false") continue;
+      if (it->second == "true" || it->second == "never" || number<double>(key, it->second, -1e300) != neutral)
+        throw UsageError(fmt::format("--generate: {}={} has no effect {}", key, it->second, why));
+    }
+  };
+  if (!sampling)
+    reject({{"temperature", 1}, {"top_k", 0}, {"top_p", 1}, {"min_p", 0}, {"typical_p", 1}},
+           "without do_sample=true");
+  if (!searching) reject({{"length_penalty", 1}, {"early_stopping", 0}}, "without num_beams above 1");
+}
+
 GenerationSettings parse_generation(const std::string& text, const SpecialIds& defaults) {
   GenerationSettings g;
   g.options.sampler.temperature = 0;
@@ -241,6 +257,7 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
   g.start = defaults.decoder_start >= 0 ? defaults.decoder_start : defaults.bos;
   double temperature = 1;
   bool sampling = false;
+  std::map<std::string, std::string> given;
   size_t at = 0;
   while (at < text.size()) {
     const size_t end = std::min(text.find(',', at), text.size());
@@ -250,6 +267,7 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
     if (equals == std::string::npos)
       throw UsageError(fmt::format("--generate: expected key=value, got '{}'", item));
     const std::string key = item.substr(0, equals), value = item.substr(equals + 1);
+    given[key] = value;
     if (key == "max_new_tokens")
       g.options.max_new_tokens = number<int64_t>(key, value, 1);
     else if (key == "eos_token_id")
@@ -308,6 +326,8 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
   if (sampling) g.options.sampler.temperature = temperature;
   if (sampling && g.beam.beams > 1)
     throw UsageError("--generate: do_sample and num_beams exclude each other");
+  expect_acting(given, sampling, g.beam.beams > 1);
+  g.beam.repetition_penalty = g.options.sampler.repetition_penalty;
   g.beam.eos = g.options.eos;
   g.beam.max_new_tokens = g.options.max_new_tokens;
   g.beam.rules = g.options.rules;
@@ -458,6 +478,8 @@ void add_forward_command(Command& app) {
                 "Generate instead: max_new_tokens=N,eos_token_id=N,do_sample=false,num_beams=N,...");
   c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")->one_of({"f32", "bf16"});
   c->footer(
+      "Rows are read as Hugging Face's models read a padded batch: with rotary_scaling dynamic or longrope, the\n"
+      "longest row decides about all rows. All other commands look at each sequence alone.\n"
       "Example: qkv forward models/gpt2 --inputs in.safetensors --outputs out.safetensors --hidden-states");
   c->callback([o] { run(*o); });
 }

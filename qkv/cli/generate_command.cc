@@ -48,6 +48,11 @@ GenerateOptions settled(const Options& o, GenerateOptions g) {
   set("--frequency-penalty", g.sampler.frequency_penalty, from.frequency_penalty);
   set("--presence-penalty", g.sampler.presence_penalty, from.presence_penalty);
   set("--no-repeat-ngram", g.rules.no_repeat_ngram, o.generation.rules.no_repeat_ngram);
+  if (o.given.contains("--temperature") && from.temperature == 0)
+    for (const char* option : {"--top-k", "--top-p", "--min-p", "--typical-p"})
+      if (o.given.contains(option))
+        throw UsageError(
+            fmt::format("{}: has no effect with --temperature 0, which always takes the likeliest", option));
   // Who says how to draw wants to.
   for (const char* option : {"--top-k", "--top-p", "--min-p", "--typical-p"})
     if (o.given.contains(option) && !o.given.contains("--temperature") && g.sampler.temperature == 0)

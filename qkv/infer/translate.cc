@@ -14,17 +14,21 @@ size_t longest_source(const ModelSpec& spec, const SequenceEnds& ends) {
   return static_cast<size_t>(std::max<int64_t>(spec.context - ends.around_source() - (apart ? 0 : 2), 0));
 }
 
+std::pair<std::vector<int32_t>, std::vector<int32_t>> tokens_around(const text::Tokenizer& tokenizer) {
+  const std::string some = "a";
+  const auto bare = tokenizer.encode(some, false).ids, whole = tokenizer.encode(some, true).ids;
+  const auto at = std::search(whole.begin(), whole.end(), bare.begin(), bare.end());
+  if (bare.empty() || at == whole.end()) return {};
+  return {{whole.begin(), at}, {at + std::ssize(bare), whole.end()}};
+}
+
 void surround_sources(SequenceEnds& ends, const text::Tokenizer& sources, int32_t eos) {
   ends.source_begin.clear();
   ends.source_end = {eos};
-  const std::string some = "a";
-  const auto bare = sources.encode(some, false).ids, whole = sources.encode(some, true).ids;
-  const auto at = std::search(whole.begin(), whole.end(), bare.begin(), bare.end());
-  if (bare.empty() || at == whole.end()) return;
-  const auto after = at + std::ssize(bare);
-  if (std::find(after, whole.end(), static_cast<text::TokenId>(eos)) == whole.end()) return;
-  ends.source_begin.assign(whole.begin(), at);
-  ends.source_end.assign(after, whole.end());
+  auto [before, behind] = tokens_around(sources);
+  if (std::ranges::find(behind, eos) == behind.end()) return;
+  ends.source_begin = std::move(before);
+  ends.source_end = std::move(behind);
 }
 
 Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sources,

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "qkv/data/pairs.h"
@@ -28,6 +29,8 @@ Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sou
                     const SequenceEnds& ends, const std::vector<std::vector<int32_t>>& begin = {});
 // Tokens of a source at most, without what stands around it.
 size_t longest_source(const ModelSpec& spec, const SequenceEnds& ends);
+// The tokens that a tokenizer puts before a text, and those behind it.
+std::pair<std::vector<int32_t>, std::vector<int32_t>> tokens_around(const text::Tokenizer& tokenizer);
 // Puts around sources what their tokenizer puts around texts, where that ends them with `eos`; else `eos`
 // alone.
 void surround_sources(SequenceEnds& ends, const text::Tokenizer& sources, int32_t eos);

@@ -132,8 +132,15 @@ SpecialIds load_special_ids(const std::string& dir) {
     if (const auto id = root.find("decoder_start_token_id")) ids.decoder_start = id->integer(0, kMost);
     if (const auto id = root.find("forced_bos_token_id")) ids.forced_bos = id->integer(0, kMost);
     if (const auto id = root.find("pad_token_id")) ids.pad = id->integer(0, kMost);
+    if (const auto list = root.find("source_begin_token_ids")) ids.source_begin = list->integers();
+    if (const auto list = root.find("source_end_token_ids")) ids.source_end = list->integers();
     if (const auto id = root.find("eos_token_id"))
       ids.eos = id->json().is_array() ? id->integers() : std::vector<int64_t>{id->integer(0, kMost)};
+    // qkv writes generation_config.json with all that it trains: a native model without one was made
+    // elsewhere, and learnt with what its tokenizer puts around a source, nothing else.
+    const bool converted = root.string_or("model_type", "") == "qkv" &&
+                           !file_exists(beside_or_base(dir, "generation_config.json"));
+    if (converted && !ids.source_end) ids.sources_as_tokenized = true;
     for (const int64_t id : ids.eos)
       check(id >= 0 && id <= kMost, "{}: eos_token_id: {} is not a token id", path, id);
   }
@@ -160,6 +167,8 @@ void save_model(const std::string& dir, const Transformer& model, const SpecialI
     config["eos_token_id"] = generation["eos_token_id"] = ids.eos;
   add("pad_token_id", ids.pad);
   add("decoder_start_token_id", ids.decoder_start);
+  if (ids.source_begin) config["source_begin_token_ids"] = *ids.source_begin;
+  if (ids.source_end) config["source_end_token_ids"] = *ids.source_end;
   write_file_atomically(dir + "/config.json", config.dump(2) + "\n");
   write_file_atomically(dir + "/generation_config.json", generation.dump(2) + "\n");
   if (model.spec().lora.any()) return save_adapters(dir, model);

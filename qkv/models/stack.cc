@@ -134,6 +134,22 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
     norm_ = std::make_unique<Norm>(parameters, name + ".norm", spec.output_width(), spec.norm());
 }
 
+// The length of each row's sequence so far; one for all where the scaling does not look at it, or where the
+// rows were a padded batch, whose longest sequence decides for all in Hugging Face's models.
+std::vector<int64_t> BlockStack::rotary_lengths(const Layout& layout, int64_t longest) const {
+  const bool looks = rotary_.scaling == RotaryScaling::dynamic || rotary_.scaling == RotaryScaling::longrope;
+  if (!looks || layout.padded_length > 0) return {longest};
+  const auto positions = layout.positions.values<int32_t>();
+  std::vector<int64_t> out;
+  for (int64_t s = 0; s < layout.sequences(); ++s) {
+    int32_t last = -1;
+    for (int32_t r = layout.offsets[s]; r < layout.offsets[s + 1]; ++r)
+      last = std::max(last, positions[static_cast<size_t>(r)]);
+    out.insert(out.end(), static_cast<size_t>(layout.offsets[s + 1] - layout.offsets[s]), last + 1);
+  }
+  return out.empty() ? std::vector<int64_t>{longest} : out;
+}
+
 Tensor BlockStack::forward(const Tensor& x, const Context& given,
                            std::span<const std::unique_ptr<LayerState>> states) const {
   check(states.empty() ||
@@ -157,7 +173,8 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
     context.distance_bias = alibi(heads_, positions_ == Positions::alibi_evens_first, reach,
                                   positions_ == Positions::alibi_scaled ? scale_ : 0);
   if (rotary_.width > 0)
-    context.rotation = rotation(rotary_, grid_ > 0 ? grid_positions(places, grid_) : places, reach + 1);
+    context.rotation = rotation(rotary_, grid_ > 0 ? grid_positions(places, grid_) : places,
+                                rotary_lengths(segments ? context.seen : context.layout, reach + 1));
   if (relative_.on()) place_distances(reach, x.dtype(), context);
   ResidualStream stream{x, {}, {}, name_ + ".embedding", reversible_ ? x : Tensor()};
   if (placement_ == NormPlacement::post) context.visit(stream.name, stream.x);

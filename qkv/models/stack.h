@@ -61,6 +61,7 @@ class BlockStack : public Stack {
   using Block = std::vector<Residual>;
   // What relative encodings ask of the context, for distances up to `reach`.
   void place_distances(int64_t reach, DType dtype, Context& context) const;
+  std::vector<int64_t> rotary_lengths(const Layout& layout, int64_t longest) const;
   // Whether this step goes without the block; the same for all its micro-batches.
   bool dropped(size_t layer, const Context& context) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numbers>
 #include <vector>
 
@@ -108,7 +109,7 @@ class RotaryNode : public Node {
 
 }  // namespace
 
-Tensor rotation(const RotarySpec& spec, const Tensor& positions, int64_t length) {
+Tensor rotation(const RotarySpec& spec, const Tensor& positions, std::span<const int64_t> lengths) {
   check(spec.width > 0 && spec.width % 2 == 0, "rotary: width must be even and positive, got {}", spec.width);
   expect_dtype("rotary", "positions", positions, DType::i32);
   for (const auto& factors : {spec.short_factors, spec.long_factors})
@@ -120,18 +121,24 @@ Tensor rotation(const RotarySpec& spec, const Tensor& positions, int64_t length)
         positions.shape().text(), spec.width);
   RotarySpec of_axis = spec;
   of_axis.width = spec.width / axes;
-  const std::vector<double> angles = frequencies(of_axis, length);
-  const int64_t each = std::ssize(angles), pairs = axes * each, rows = positions.dim(0);
+  const int64_t each = of_axis.width / 2, pairs = axes * each, rows = positions.dim(0);
+  check(lengths.size() == 1 || std::ssize(lengths) == rows, "rotary: {} rows with {} lengths", rows,
+        lengths.size());
+  std::map<int64_t, std::vector<double>> angles_of;  // by the length of a sequence
+  for (const int64_t length : lengths)
+    if (!angles_of.contains(length)) angles_of[length] = frequencies(of_axis, length);
   Tensor out = Tensor::empty({rows, 2 * pairs}, DType::f32);
   const int32_t* position = positions.data<int32_t>();
   float* to = out.mutable_data<float>();
   parallel_for(rows, row_grain(32 * pairs), [&](int64_t r, int64_t end) {
-    for (; r < end; ++r)
+    for (; r < end; ++r) {
+      const std::vector<double>& angles = angles_of.at(lengths[lengths.size() == 1 ? 0 : r]);
       for (int64_t i = 0; i < pairs; ++i) {
         const double angle = position[r * axes + i / each] * angles[i % each];
         to[r * 2 * pairs + i] = static_cast<float>(std::cos(angle) * spec.magnitude);
         to[r * 2 * pairs + pairs + i] = static_cast<float>(std::sin(angle) * spec.magnitude);
       }
+    }
   });
   return out;
 }

@@ -42,10 +42,14 @@ struct RotarySpec {
 };
 
 // cos and sin f32 [N, width]: row n has the cosines of the width / 2 pairs at positions[n] (i32), then the
-// sines. `length`: of the longest sequence so far, which dynamic scaling looks at. positions i32 [N, 2]: the
+// sines. `lengths`: of each row's sequence so far, which dynamic and longrope scaling look at; one: of all rows.
+// positions i32 [N, 2]: the
 // first half of the pairs is turned by the first number as a head of half the width is, the others by the
 // second.
-Tensor rotation(const RotarySpec& spec, const Tensor& positions, int64_t length);
+Tensor rotation(const RotarySpec& spec, const Tensor& positions, std::span<const int64_t> lengths);
+inline Tensor rotation(const RotarySpec& spec, const Tensor& positions, int64_t length) {
+  return rotation(spec, positions, std::span(&length, 1));
+}
 
 // x [N, C] with its first `heads` heads of `head_width` columns turned by rotation() of these rows; all other
 // columns as they are. Scores of turned queries and keys depend on the difference of their positions alone.

@@ -25,6 +25,12 @@ void write_model(const std::string& dir, const Transformer& model, const ModelFi
   if (!files.companions_of.empty()) keep_companions(files.companions_of, dir);
 }
 
+// The model's files say what stands around its sources.
+void say_ends(SpecialIds& ids, const SequenceEnds& ends) {
+  ids.source_begin.emplace(ends.source_begin.begin(), ends.source_begin.end());
+  ids.source_end.emplace(ends.source_end.begin(), ends.source_end.end());
+}
+
 }  // namespace
 
 SpecialIds special_ids_of(const text::Tokenizer& tokenizer, const ModelSpec& spec) {
@@ -37,12 +43,16 @@ SpecialIds special_ids_of(const text::Tokenizer& tokenizer, const ModelSpec& spe
   if (end >= 0 && (!of_pairs || of_texts || a == Architecture::encoder)) {
     ids.bos = end;
     ids.eos = {end};
-    if (a == Architecture::encoder_decoder) ids.decoder_start = end;
+    if (a == Architecture::encoder_decoder) {
+      ids.decoder_start = end;
+      say_ends(ids, sequence_ends(tokenizer));
+    }
   } else if (of_pairs && a != Architecture::encoder) {
     const SequenceEnds ends = sequence_ends(tokenizer);
     ids.bos = ends.bos;
     ids.eos = {ends.eos};
     ids.decoder_start = ends.bos;
+    say_ends(ids, ends);
   }
   return ids;
 }

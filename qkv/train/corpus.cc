@@ -6,6 +6,7 @@
 #include <cctype>
 #include <memory>
 #include <optional>
+#include <tuple>
 
 #include "qkv/base/file.h"
 #include "qkv/base/hash.h"
@@ -285,6 +286,17 @@ SequenceEnds ends_between(const text::Tokenizer& tokenizer, int32_t bos, int32_t
   SequenceEnds ends{bos, eos};
   const text::Tokenizer& sources = tokenizer.of_sources();
   surround_sources(ends, sources, tokenizer.has_own_sources() ? sequence_ends(sources).eos : eos);
+  const auto given = [&](const std::vector<int64_t>& said) {
+    for (const int64_t id : said)
+      check(id >= 0 && id < static_cast<int64_t>(sources.vocab_size()),
+            "config.json: source_begin_token_ids or source_end_token_ids: {} is not one of {} tokens of "
+            "sources",
+            id, sources.vocab_size());
+    return std::vector<int32_t>(said.begin(), said.end());
+  };
+  if (ids.sources_as_tokenized) std::tie(ends.source_begin, ends.source_end) = tokens_around(sources);
+  if (ids.source_begin) ends.source_begin = given(*ids.source_begin);
+  if (ids.source_end) ends.source_end = given(*ids.source_end);
   const auto begin_of_text = static_cast<int32_t>(ids.bos);
   if (ids.forced_bos >= 0)
     ends.target_begin = {static_cast<int32_t>(ids.forced_bos)};

@@ -57,6 +57,40 @@ void expect_near(const std::vector<float>& a, const std::vector<float>& b) {
   for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 3e-5) << i;
 }
 
+// Scalings that look at the length of a sequence look at its own, whatever else is in the batch.
+TEST_F(GenerateTest, RotaryScalingsKnowTheLengthOfEachSequence) {
+  for (const RotaryScaling scaling : {RotaryScaling::dynamic, RotaryScaling::longrope}) {
+    ModelSpec s = gpt2_spec(29, 12, 16, 2, 4);
+    s.positions = Positions::rotary;
+    RotarySpec& r = s.attention.rotary;
+    r.width = s.attention.d_qk = 4;
+    r.scaling = scaling;
+    r.original_context = 4;
+    r.factor = 3;
+    if (scaling == RotaryScaling::longrope) {
+      r.short_factors = {1, 2};
+      r.long_factors = {3, 5};
+    }
+    s.init_std = 0.5F;
+    Transformer model(s);
+    model.parameters().draw(3, DType::f32);
+    const Tokens longer = {1, 2, 3, 4, 5, 6, 7, 8, 9}, shorter = {3, 1, 4};
+    Tokens both = longer;
+    both.insert(both.end(), shorter.begin(), shorter.end());
+    const auto logits = [&](const Tokens& tokens, Layout layout) {
+      Context context;
+      return model.logits(
+          model.hidden({Tensor::of({static_cast<int64_t>(tokens.size())}, tokens), std::move(layout)}, context));
+    };
+    const Tensor together = logits(both, Layout::of({9, 3}));
+    EXPECT_EQ(row(together, 8), row(logits(longer, Layout::of({9})), 8));
+    EXPECT_EQ(row(together, 11), row(logits(shorter, Layout::of({3})), 2));
+    Layout padded = Layout::of({9, 3});  // as Hugging Face's models read a batch
+    padded.padded_length = 9;
+    EXPECT_NE(row(logits(both, padded), 11), row(together, 11));
+  }
+}
+
 TEST_F(DecodeStateTest, EqualsRecomputationTokenByToken) {
   const auto model = model_of();
   std::vector<Tokens> sequences(3);
