@@ -6,6 +6,7 @@
 
 #include "formal/gradient.h"
 #include "formal/variations.h"
+#include "qkv/base/json_value.h"
 #include "qkv/infer/generate.h"
 #include "qkv/io/family.h"
 #include "qkv/io/model_dir.h"

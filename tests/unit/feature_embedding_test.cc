@@ -15,7 +15,8 @@ namespace {
 
 using Rows = std::vector<std::vector<double>>;
 
-// Three frames around every `stride`-th of x (absent ones are 0), concatenated, times the weight; then GELU.
+// Three frames around every `stride`-th of x (absent ones are 0) times the kernel [out, channels, 3]; then
+// GELU.
 Rows convolution(const Rows& x, Parameters& parameters, const std::string& name, int stride) {
   const Tensor weight = parameters.find(name + ".weight")->value,
                bias = parameters.find(name + ".bias")->value;
@@ -29,8 +30,8 @@ Rows convolution(const Rows& x, Parameters& parameters, const std::string& name,
       for (int k = 0; k < 3; ++k)
         for (size_t c = 0; c < channels; ++c)
           if (const int frame = at + k - 1; frame >= 0 && frame < std::ssize(x))
-            sum += double{w[o * 3 * channels + static_cast<size_t>(k) * channels + c]} *
-                   x[static_cast<size_t>(frame)][c];
+            sum +=
+                double{w[(o * channels + c) * 3 + static_cast<size_t>(k)]} * x[static_cast<size_t>(frame)][c];
       row.push_back(0.5 * sum * (1 + std::erf(sum / std::sqrt(2.0))));
     }
   }
