@@ -11,8 +11,9 @@
 #include "qkv/kernels/kernels.h"
 #include "qkv/kernels/tile_product.h"
 
-// AVX2 with FMA, and AVX-512; the generic loops serve what has neither.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+// AVX2 with FMA, and AVX-512; the generic loops serve what has neither. SVE's vectors cannot be members.
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "qkv/kernels/cpu/simd.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
