@@ -419,8 +419,8 @@ Value batched(const Call& c) {
   return out;
 }
 
-// So many groups, the first of them longer by one where that does not divide; `fill_with` ends the others, all of
-// them where it divides.
+// So many groups, the first of them longer by one where that does not divide; `fill_with` ends the others,
+// all of them where it divides.
 Value sliced(const Call& c) {
   const int64_t n = c.at(1, "slices").integer("slice");
   check(n != 0 && n <= 1 << 20, "slice: expected a number up to a million, got {}", n);
@@ -457,8 +457,8 @@ Value grouped(const Call& c) {
     keyed.emplace_back(key_of(called(v), {}, cases), std::move(v));
     c.budget.step(20 * keyed.back().first.weight());
   }
-  std::ranges::stable_sort(
-      keyed, [](const auto& a, const auto& b) { return Value::compare(a.first, b.first) < 0; });
+  std::ranges::stable_sort(keyed,
+                           [](const auto& a, const auto& b) { return Value::compare(a.first, b.first) < 0; });
   List out;
   for (auto it = keyed.begin(); it != keyed.end();) {
     const Value name = called(it->second);
@@ -493,8 +493,8 @@ Value truncated(const Call& c) {
   return kept + end;
 }
 
-// Percent-encoded but for letters, digits and _.-~; `part`: of a query, where a space is a plus and a slash is
-// not kept.
+// Percent-encoded but for letters, digits and _.-~; `part`: of a query, where a space is a plus and a slash
+// is not kept.
 std::string url_quoted(const std::string& s, bool part) {
   std::string out;
   for (const char x : s) {
