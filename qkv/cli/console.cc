@@ -1,5 +1,7 @@
 #include "qkv/cli/console.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,8 +22,14 @@ bool is_standard_input(const std::string& file) {
 
 }  // namespace
 
+void expect_standard_input() {
+  check(::fcntl(STDIN_FILENO, F_GETFD) != -1, "standard input is closed: give a file or a prompt");
+  if (::isatty(STDIN_FILENO) != 0) fmt::print(stderr, "Reading from the terminal; Ctrl-D ends the input.\n");
+}
+
 std::string read_input(const std::string& file) {
   if (!is_standard_input(file)) return read_file(file);
+  expect_standard_input();
   return {std::istreambuf_iterator<char>(std::cin), {}};
 }
 
@@ -33,6 +41,7 @@ void for_each_lines(const std::string& file, int64_t at_once,
                     const std::function<void(const std::vector<std::string>& lines, int64_t first)>& f) {
   std::ifstream opened;
   const bool standard = is_standard_input(file);
+  if (standard) expect_standard_input();
   if (!standard) {
     check(!std::filesystem::is_directory(file), "{}: is a directory, expected a file", file);
     opened.open(file, std::ios::binary);
@@ -58,7 +67,10 @@ void for_each_lines(const std::string& file, int64_t at_once,
 
 void read_json_lines(const std::string& file,
                      const std::function<void(const Json& value, const std::string& place)>& f) {
-  if (is_standard_input(file)) return for_each_json_line(std::cin, input_name(file), f);
+  if (is_standard_input(file)) {
+    expect_standard_input();
+    return for_each_json_line(std::cin, input_name(file), f);
+  }
   std::ifstream in(file, std::ios::binary);
   check(in.good(), "{}: cannot be opened", file);
   for_each_json_line(in, file, f);

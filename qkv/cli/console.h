@@ -13,6 +13,9 @@ namespace qkv {
 
 // An input is a file, or standard input for "" and "-".
 std::string read_input(const std::string& file);
+// Called before standard input is read: throws Error where it is closed, and says at a terminal what is
+// awaited.
+void expect_standard_input();
 std::string input_name(const std::string& file);
 // Calls `f` with up to `at_once` lines of an input, as soon as they are read, and the number of the first,
 // from

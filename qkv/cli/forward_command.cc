@@ -478,7 +478,8 @@ void add_forward_command(Command& app) {
                 "Generate instead: max_new_tokens=N,eos_token_id=N,do_sample=false,num_beams=N,...");
   c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")->one_of({"f32", "bf16"});
   c->footer(
-      "Rows are read as Hugging Face's models read a padded batch: with rotary_scaling dynamic or longrope, the\n"
+      "Rows are read as Hugging Face's models read a padded batch: with rotary_scaling dynamic or longrope, "
+      "the\n"
       "longest row decides about all rows. All other commands look at each sequence alone.\n"
       "Example: qkv forward models/gpt2 --inputs in.safetensors --outputs out.safetensors --hidden-states");
   c->callback([o] { run(*o); });

@@ -3,7 +3,9 @@
 
 #include <filesystem>
 
+#include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
+#include "qkv/cli/console.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/io/clip_dir.h"
 #include "qkv/io/model_dir.h"
@@ -13,16 +15,30 @@
 namespace qkv {
 namespace {
 
-void print_tensors(const std::string& path, const Safetensors& file) {
+struct Options {
+  std::string path;
+  bool json = false, tensors = false;
+};
+
+// 12,318,720
+std::string grouped(int64_t n) {
+  std::string digits = std::to_string(n);
+  for (auto at = std::ssize(digits) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
+  return digits;
+}
+
+// One line about a file's tensors; with `list`, a line each before it.
+void print_tensors(const std::string& path, const Safetensors& file, bool list) {
   int64_t elements = 0, bytes = 0;
   size_t longest = 4;
   for (const auto& [name, t] : file.tensors) longest = std::max(longest, name.size());
   for (const auto& [name, t] : file.tensors) {
-    fmt::print("  {:<{}}  {:<4}  {}\n", name, longest, name_of(t.dtype()), t.shape().text());
+    if (list) fmt::print("  {:<{}}  {:<4}  {}\n", name, longest, name_of(t.dtype()), t.shape().text());
     elements += t.count();
     bytes += static_cast<int64_t>(t.bytes());
   }
-  fmt::print("{}: {} tensors, {} elements, {} bytes\n", path, file.tensors.size(), elements, bytes);
+  fmt::print("{}: {} tensors, {} elements, {} bytes{}\n", path, file.tensors.size(), grouped(elements),
+             grouped(bytes), list ? "" : " (--tensors lists them)");
   for (const auto& [key, value] : file.metadata) fmt::print("  {} = {}\n", key, value);
 }
 
@@ -31,8 +47,51 @@ int64_t remembered(const AttentionSpec& a) {
   return a.latent > 0 ? a.latent + a.rotary.width : a.kv_heads * (a.d_qk + a.d_vo);
 }
 
-void run(const std::string& path) {
-  if (!std::filesystem::is_directory(path)) return print_tensors(path, read_safetensors(path));
+OrderedJson json_of(const Safetensors& file) {
+  OrderedJson out = OrderedJson::array();
+  for (const auto& [name, t] : file.tensors) {
+    std::vector<int64_t> shape;
+    for (int i = 0; i < t.shape().rank(); ++i) shape.push_back(t.dim(i));
+    out.push_back({{"name", name}, {"dtype", name_of(t.dtype())}, {"shape", shape}, {"bytes", t.bytes()}});
+  }
+  return out;
+}
+
+// One object: the whole configuration as qkv's own config.json says it, and the tensors of the file.
+void print_json(const Options& o) {
+  OrderedJson out;
+  if (!std::filesystem::is_directory(o.path)) {
+    out = {{"path", o.path}, {"tensors", json_of(read_safetensors(o.path))}};
+  } else {
+    const std::string dir = resolve_model_dir(o.path);
+    check(!is_clip_dir(dir), "{}: --json describes one transformer, CLIP has two", dir);
+    const ModelSpec s = load_spec(dir);
+    out = {{"path", dir},
+           {"model_type", family_for(s).model_type},
+           {"parameters", Transformer(s).parameters().count()},
+           {"config", config_of(native_family(), s)["qkv"]}};
+    if (!is_adapter_dir(dir) && !weights_path(dir).empty()) {
+      const ModelWeights weights = read_weights(dir);
+      out["weights"] = weights.path;
+      if (o.tensors) out["tensors"] = json_of(weights.file);
+    }
+  }
+  print(out.dump() + "\n");
+}
+
+void run(const Options& o) {
+  if (o.json) return print_json(o);
+  const std::string& path = o.path;
+  if (!std::filesystem::is_directory(path)) {
+    check(std::filesystem::exists(path), "{}: no such file or directory", path);
+    try {
+      return print_tensors(path, read_safetensors(path), true);
+    } catch (const Error& e) {
+      if (path.ends_with(".safetensors")) throw;
+      fail("{}: not a safetensors file (qkv inspect takes a model directory, a run or a .safetensors file)",
+           path);
+    }
+  }
   const std::string dir = resolve_model_dir(path);
   if (is_clip_dir(dir)) {
     const ClipModel clip = load_clip(dir, DType::f32);
@@ -43,7 +102,7 @@ void run(const std::string& path) {
                v.features.image, v.features.image, v.features.patch);
     fmt::print("  vectors     {} wide\n", clip.text_projection.dim(0));
     const ModelWeights weights = read_weights(dir);
-    return print_tensors(weights.path, weights.file);
+    return print_tensors(weights.path, weights.file, o.tensors);
   }
   const ModelSpec s = load_spec(dir);
   const Family& family = family_for(s);
@@ -121,30 +180,33 @@ void run(const std::string& path) {
     if (!s.attention.patterns.empty())
       fmt::print("  patterns    {} in turn\n", fmt::join(texts_of(s.attention.patterns), ", "));
     if (s.architecture != Architecture::encoder)
-      fmt::print("  remembers   {} numbers a token\n", s.layers * remembered(s.attention));
+      fmt::print("  KV cache    {} values per token\n", s.layers * remembered(s.attention));
   }
   fmt::print("  unembedding {}\n", s.tied ? "tied to the token embedding" : "its own");
-  fmt::print("  parameters  {}\n", model.parameters().count());
+  fmt::print("  parameters  {}\n", grouped(model.parameters().count()));
   if (const LoraSpec& lora = s.lora; lora.any())
     fmt::print("  adapter     rank {} beside {} products of {}, alpha {}\n", lora.rank, lora.adapters.size(),
                lora.base, lora.alpha);
   if (is_adapter_dir(dir))
     return print_tensors(dir + "/adapter_model.safetensors",
-                         read_safetensors(dir + "/adapter_model.safetensors"));
+                         read_safetensors(dir + "/adapter_model.safetensors"), o.tensors);
   if (weights_path(dir).empty()) return;
   const ModelWeights weights = read_weights(dir);
-  print_tensors(weights.path, weights.file);
+  print_tensors(weights.path, weights.file, o.tensors);
 }
 
 }  // namespace
 
 void add_inspect_command(Command& app) {
-  auto path = std::make_shared<std::string>();
+  auto o = std::make_shared<Options>();
   Command* c =
       app.add_subcommand("inspect", "Show what a model directory, a run or a safetensors file holds");
-  c->add_option("PATH", *path, "Model directory, run, or .safetensors file")->required();
-  c->footer("Example: qkv inspect runs/shakespeare");
-  c->callback([path] { run(*path); });
+  c->add_option("PATH", o->path, "Model directory, run, or .safetensors file")->required();
+  c->add_flag("--tensors", o->tensors, "List the tensors of a model, too: name, type, shape");
+  c->add_flag("--json", o->json,
+              "Print one JSON object: configuration, parameters, and with --tensors the tensors");
+  c->footer("Examples:\n  qkv inspect runs/shakespeare\n  qkv inspect gpt2 --json --tensors");
+  c->callback([o] { run(*o); });
 }
 
 }  // namespace qkv

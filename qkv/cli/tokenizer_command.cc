@@ -31,7 +31,7 @@ struct TrainArguments {
   std::optional<size_t> vocab_size;
   std::optional<int64_t> min_frequency;
   std::vector<std::string> special_tokens;
-  bool cased = false;
+  bool cased = false, overwrite = false;
   std::string out;
 };
 
@@ -87,6 +87,9 @@ Tokenizer train(const TrainArguments& arguments) {
     files.push_back(MappedFile::open(input));
     texts.push_back(files.back()->text());
   }
+  check(std::ranges::any_of(texts, [](std::string_view text) { return !text.empty(); }),
+        "{}: {} no text to learn from", fmt::join(arguments.inputs, ", "),
+        arguments.inputs.size() == 1 ? "holds" : "hold");
   if (arguments.type == "char") return text::train_characters(texts, options);
   if (arguments.type == "word") return text::train_words(texts, options);
   if (arguments.type == "unigram")
@@ -98,10 +101,16 @@ Tokenizer train(const TrainArguments& arguments) {
 }
 
 void run_train(const TrainArguments& arguments) {
+  if (!arguments.overwrite && Tokenizer::exists(arguments.out))
+    throw UsageError(fmt::format("{}: holds a tokenizer already (--overwrite replaces it)", arguments.out));
   const Tokenizer tokenizer = train(arguments);
   tokenizer.save(arguments.out);
   const char* over = isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "";  // the progress line
   std::cerr << fmt::format("{}{}: {} tokens\n", over, arguments.out, tokenizer.vocab_size());
+  const auto wanted = static_cast<size_t>(arguments.vocab_size.value_or(0));
+  if (tokenizer.vocab_size() < wanted)
+    std::cerr << fmt::format(
+        "note: {} tokens were asked for; the text holds no more that occur often enough\n", wanted);
 }
 
 void print_json(const Json& value) {
@@ -272,6 +281,7 @@ void add_train(Command& parent) {
                       "Special tokens, in the order of their ids; <unk> stands for what is unknown");
   command->add_flag("--cased", arguments->cased, "Keep capitals and accents (wordpiece)");
   command->add_option("--out", arguments->out, "Directory to write")->required();
+  command->add_flag("--overwrite", arguments->overwrite, "Replace the tokenizer in --out");
   command->footer(
       "Example:\n  qkv tokenizer train corpus.txt --vocab-size 8192 --special '<|endoftext|>' --out tok");
   command->callback([arguments] { run_train(*arguments); });

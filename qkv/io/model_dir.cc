@@ -51,8 +51,17 @@ ConfigFile read_config(const std::string& dir) {
 std::string resolve_model_dir(const std::string& dir) {
   for (const std::string& candidate : {dir, dir + "/best", dir + "/last"})
     if (file_exists(candidate + "/config.json") || is_adapter_dir(candidate)) return candidate;
-  check(std::filesystem::is_directory(dir), "{}: no such directory (expected a model directory or a run)",
-        dir);
+  if (!std::filesystem::is_directory(dir)) {
+    const std::string expected = "Give a directory with config.json and model.safetensors, or a run";
+    if (dir.ends_with(".gguf")) fail("{}: GGUF is not supported. {}", dir, expected);
+    if (std::filesystem::exists(dir)) fail("{}: is a file. {}", dir, expected);
+    const bool hub_name = dir.find('/') == std::string::npos || std::count(dir.begin(), dir.end(), '/') == 1;
+    fail("{}: no such directory. {}{}", dir, expected,
+         hub_name && !dir.starts_with('.') && !dir.starts_with('/') && !dir.starts_with("runs")
+             ? fmt::format("; qkv does not download models: huggingface-cli download {} --local-dir {}", dir,
+                           dir)
+             : "");
+  }
   check(!file_exists(dir + "/fold-1"),
         "{}: holds the runs of a cross-validation: name one of them, e.g. {}/fold-1", dir, dir);
   fail("{}: holds no model: expected config.json here, in best/ or in last/", dir);

@@ -11,9 +11,18 @@ from qkv_cli import FinishedRun, main, read, safetensors_bytes
 
 class Inspect(FinishedRun):
     def test_run(self):
-        out = self.ok("inspect", self.run_dir).out
+        out = self.ok("inspect", self.run_dir, "--tensors").out
         for part in ("gpt2", "layers      1", "width       16", "transformer.wte.weight", "parameters"):
             self.assertIn(part, out)
+        self.assertNotIn("transformer.wte.weight", self.ok("inspect", self.run_dir).out)
+
+    def test_json(self):
+        facts = json.loads(self.ok("inspect", self.run_dir, "--json", "--tensors").out)
+        self.assertEqual((facts["model_type"], facts["config"]["layers"], facts["config"]["width"]), ("gpt2", 1, 16))
+        shapes = {t["name"]: t["shape"] for t in facts["tensors"]}
+        self.assertEqual(shapes["transformer.wte.weight"][1], 16)
+        self.assertGreaterEqual(facts["parameters"], shapes["transformer.wte.weight"][0] * 16)
+        self.assertNotIn("tensors", json.loads(self.ok("inspect", self.run_dir, "--json").out))
 
     def test_presets(self):
         self.write("t.txt", "the quick brown fox jumps over the lazy dog. " * 60)
@@ -32,12 +41,12 @@ train = { out = "p", steps = 3, batch = 2, warmup_steps = 1 }
                 "--set", "model.attention_cap=5", "--set", 'model.patterns=["window 4 global 1", "all"]', "--set", "train.out=m")
         out = self.ok("inspect", "m").out
         for part in ("experts     3 of 8 hidden, 2 of a token (softmax), beside 4 for all tokens", "caps        scores 5, logits 0",
-                     "patterns    window 4 global 1, all in turn", "remembers   32 numbers a token"):
+                     "patterns    window 4 global 1, all in turn", "KV cache    32 values per token"):
             self.assertIn(part, out)
         self.ok("train", "c.toml", "--preset", "deepseek-mla", "--set", "model.kv_latent=4", "--set", "model.rotary_width=2",
                 "--set", "train.out=d")
         out = self.ok("inspect", "d").out
-        for part in ("latents     4 wide for keys and values", "remembers   6 numbers a token"):
+        for part in ("latents     4 wide for keys and values", "KV cache    6 values per token"):
             self.assertIn(part, out)
         for run in ("m", "d"):
             self.assertGreaterEqual(len(self.ok("generate", run, "--prompt", "the", "--tokens", "9").out), 9)
@@ -76,7 +85,12 @@ train = { steps = 3, batch_tokens = 96, warmup_steps = 1 }
 
     def test_bad_input(self):
         self.refused("inspect", "missing", status=1, says="missing")
-        self.refused("inspect", "text.txt", status=1, says="text.txt")
+        self.write("text.txt", "any text at all")
+        self.refused("inspect", "text.txt", status=1, says=["text.txt", "not a safetensors file", "model directory"])
+        self.write("m.gguf", "GGUF")
+        self.refused("generate", "m.gguf", "--prompt", "a", status=1, says=["m.gguf", "GGUF is not supported"])
+        self.refused("generate", "text.txt", "--prompt", "a", status=1, says=["text.txt: is a file"])
+        self.refused("generate", "gpt2", "--prompt", "a", status=1, says=["gpt2: no such directory", "huggingface-cli download gpt2"])
         self.refused("inspect", ".", status=1, says="config.json")
 
 

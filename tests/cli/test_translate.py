@@ -56,6 +56,29 @@ train.precision = "f32"
         loss = json.loads(self.ok("eval", "on", "--data", "pairs.tsv", "--json").out)["loss"]
         self.assertLess(abs(loss - float(re.findall(r"validation loss ([0-9.]+)", learnt)[-1])), 0.5)
 
+    def test_files_say_what_surrounds_sources(self):
+        self.ok("train", "config.toml")
+        path = "run/best/config.json"
+        config = json.loads(read(self.path(path)))
+        end = config["eos_token_id"]
+        self.assertEqual((config["source_begin_token_ids"], config["source_end_token_ids"]), ([], [end]))
+        scores = lambda: json.loads(self.ok("translate", "run", "--json", stdin="abc\n").out.splitlines()[0])
+        before = scores()
+        for ends, equal in (([], False), ([end, end], False), ([end], True)):
+            self.write(path, json.dumps({**config, "source_end_token_ids": ends}))
+            self.assertEqual(scores() == before, equal, ends)
+        self.write(path, json.dumps({**config, "source_end_token_ids": []}))
+        self.write("on.toml", re.sub("(?m)^(model|tokenizer).*", "", self.CONFIG) + 'model.from = "run"\n')
+        self.ok("train", "on.toml", "--set", "train.out=on")
+        self.assertEqual(json.loads(read(self.path("on/best/config.json")))["source_end_token_ids"], [])
+        self.write(path, json.dumps({**config, "source_end_token_ids": [99999]}))
+        self.refused("translate", "run", stdin="abc\n", says=["source_end_token_ids", "99999"])
+        # A native model that another program made, without a word about it: as its tokenizer has it.
+        self.write(path, json.dumps({k: v for k, v in config.items() if not k.startswith("source_")}))
+        self.assertEqual(scores(), before)  # qkv trained it: an end token, as ever
+        os.remove(self.path("run/best/generation_config.json"))
+        self.assertNotEqual(scores(), before)
+
     def test_a_run_and_its_use(self):
         trained = self.ok("train", "config.toml")
         self.assertIn("58 training pairs", trained.err)

@@ -4,7 +4,9 @@
 usage: test_usage.py QKV [unittest arguments]
 """
 # Covers: qkv/cli/console.cc, qkv/cli/main.cc, qkv/cli/options.cc
-from qkv_cli import CliTest, command, configuration, main, read
+import subprocess
+
+from qkv_cli import CliTest, command, configuration, main, read, safetensors_bytes
 
 
 class Usage(CliTest):
@@ -36,6 +38,44 @@ class Usage(CliTest):
     def test_unknown_subcommand_is_named(self):
         self.refused("trian", status=2, says="trian", threads=None)
         self.refused("tokenizer", "encoed", status=2, says="encoed", threads=None)
+
+    def test_suggestions_are_near_or_what_other_tools_say(self):
+        for words, says in ((["trian"], "did you mean train?"), (["generate", "x", "--temp", "1"], "did you mean --temperature?"),
+                            (["generate", "x", "--max-tokens", "1"], "did you mean --tokens?"),
+                            (["generate", "x", "--sed", "1"], "did you mean --seed?")):
+            self.refused(*words, status=2, says=says, threads=None)
+        self.assertNotIn("did you mean", self.refused("generate", "x", "--quantize", status=2, threads=None).err)
+        self.write("c.toml", 'data.train = "text.txt"\ntrain.out = "run"\n')
+        for key, says in (("train.lr=1", "did you mean learning_rate?"), ("model.n_layer=1", "did you mean layers?"),
+                          ("model.d_model=1", "did you mean width?"), ("train.batch_size=1", "did you mean batch?"),
+                          ("train.device=1", "trains on the processor"), ("model.vocab_size=1", "tokenizer.vocab_size")):
+            self.refused("train", "c.toml", "--set", key, status=2, says=says)
+        self.assertNotIn("did you mean", self.refused("train", "c.toml", "--set", "train.zebra=1", status=2).err)
+
+    def test_output_that_is_lost_is_an_error(self):
+        self.write("p.txt", "abc")
+        for words in (["--help"], ["train", "--help"], ["tokenizer", "train", "--type", "byte", "--out", "tok"],
+                      ["tokenizer", "encode", "tok", "p.txt"], ["tokenizer", "decode", "tok", "i.txt"], ["inspect", "x.safetensors"]):
+            self.write("i.txt", "1 2 3")
+            self.write("x.safetensors", safetensors_bytes({"a": ("F32", [2], [0, 1])}))
+            with open("/dev/full", "w") as full:
+                done = subprocess.run(command(*words), cwd=self.folder, stdout=full, stderr=subprocess.PIPE, text=True)
+            if words[:2] != ["tokenizer", "train"]:
+                self.assertEqual((done.returncode, "standard output" in done.stderr), (1, True), (words, done.stderr))
+            closed = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command(*words)], cwd=self.folder, stderr=subprocess.PIPE, text=True)
+            if words[:2] != ["tokenizer", "train"]:
+                self.assertEqual(closed.returncode, 1, (words, closed.stderr))
+
+    def test_closed_standard_input(self):
+        self.ok("tokenizer", "train", "--type", "byte", "--out", "tok")
+        done = subprocess.run(["sh", "-c", '"$@" <&-', "sh", *command("tokenizer", "encode", "tok")], cwd=self.folder,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("standard input is closed", done.stderr)
+
+    def test_numbers_and_seeds(self):
+        self.refused("generate", "x", "--tokens", "abc", status=2, says="'abc' is not a whole number")
+        self.refused("generate", "x", "--seed", "-1", status=2, says="--seed")
 
     def test_unknown_option_is_named(self):
         for command in self.COMMANDS:

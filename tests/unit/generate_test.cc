@@ -79,8 +79,8 @@ TEST_F(GenerateTest, RotaryScalingsKnowTheLengthOfEachSequence) {
     both.insert(both.end(), shorter.begin(), shorter.end());
     const auto logits = [&](const Tokens& tokens, Layout layout) {
       Context context;
-      return model.logits(
-          model.hidden({Tensor::of({static_cast<int64_t>(tokens.size())}, tokens), std::move(layout)}, context));
+      return model.logits(model.hidden(
+          {Tensor::of({static_cast<int64_t>(tokens.size())}, tokens), std::move(layout)}, context));
     };
     const Tensor together = logits(both, Layout::of({9, 3}));
     EXPECT_EQ(row(together, 8), row(logits(longer, Layout::of({9})), 8));
