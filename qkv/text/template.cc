@@ -9,22 +9,29 @@ Tokenizer with_template(const Tokenizer& tokenizer, const std::string& first, co
   using Json = nlohmann::ordered_json;
   Json special = Json::object();
   for (const std::string& token : {first, last}) {
+    if (token.empty()) continue;
     const auto id = tokenizer.token_to_id(token);
     check(id.has_value(), "the tokenizer has no token {}", token);
     special[token] = {{"id", token}, {"ids", {*id}}, {"tokens", {token}}};
   }
-  const auto end = [](const std::string& token, int type) {
-    return Json{{"SpecialToken", {{"id", token}, {"type_id", type}}}};
+  const auto add_end = [](Json& to, const std::string& token, int type) {
+    if (!token.empty()) to.push_back({{"SpecialToken", {{"id", token}, {"type_id", type}}}});
   };
-  const auto sequence = [](const char* id, int type) {
-    return Json{{"Sequence", {{"id", id}, {"type_id", type}}}};
+  const auto add_sequence = [](Json& to, const char* id, int type) {
+    to.push_back({{"Sequence", {{"id", id}, {"type_id", type}}}});
   };
+  Json single = Json::array();
+  add_end(single, first, 0);
+  add_sequence(single, "A", 0);
+  add_end(single, last, 0);
+  Json pair = single;
+  add_sequence(pair, "B", 1);
+  add_end(pair, last, 1);
   Json document = Json::parse(tokenizer.to_json());
-  document["post_processor"] = {
-      {"type", "TemplateProcessing"},
-      {"single", {end(first, 0), sequence("A", 0), end(last, 0)}},
-      {"pair", {end(first, 0), sequence("A", 0), end(last, 0), sequence("B", 1), end(last, 1)}},
-      {"special_tokens", special}};
+  document["post_processor"] = {{"type", "TemplateProcessing"},
+                                {"single", std::move(single)},
+                                {"pair", std::move(pair)},
+                                {"special_tokens", std::move(special)}};
   return Tokenizer::from_json(document.dump());
 }
 

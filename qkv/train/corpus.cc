@@ -57,6 +57,15 @@ class TextSize {
   int64_t characters_ = 0, bytes_ = 0;
 };
 
+// What stands around documents.
+struct DocumentEnds {
+  int32_t end;  // -1: nothing
+  bool begins;  // it stands before them, too
+
+  explicit DocumentEnds(const text::Tokenizer& tokenizer)
+      : end(end_of_text(tokenizer)), begins(begins_with_end_of_text(tokenizer)) {}
+};
+
 TokenStream stream_of(TokenFile& tokens, const TextSize& size) {
   TokenStream stream = tokens.stream();
   stream.characters = size.characters();
@@ -65,7 +74,8 @@ TokenStream stream_of(TokenFile& tokens, const TextSize& size) {
 }
 
 void append_document(TokenFile& tokens, std::string_view document, const std::string& path,
-                     const text::Tokenizer& tokenizer, TextSize& size) {
+                     const text::Tokenizer& tokenizer, const DocumentEnds& ends, TextSize& size) {
+  if (ends.begins) tokens.append(std::span(&ends.end, 1));
   for (const std::string_view piece : pieces_to_encode(document)) try {
       const std::vector<int32_t> ids = tokenizer.encode(piece, false).ids;
       tokens.append(ids);
@@ -73,7 +83,7 @@ void append_document(TokenFile& tokens, std::string_view document, const std::st
     } catch (const Error& e) {
       fail("{}: {}", path, e.what());
     }
-  if (const int32_t end = end_of_text(tokenizer); end >= 0) tokens.append(std::span(&end, 1));
+  if (ends.end >= 0) tokens.append(std::span(&ends.end, 1));
   tokens.end_document();
   size.add(document);
 }
@@ -83,10 +93,16 @@ TokenStream tokenize(const std::vector<Documents>& files, const text::Tokenizer&
                      const std::string& folder) {
   TokenFile tokens(folder);
   TextSize size(tokenizer);
+  const DocumentEnds ends(tokenizer);
+  int64_t documents = 0;
   for (const Documents& file : files)
-    file.for_each(
-        [&](std::string_view document) { append_document(tokens, document, file.path, tokenizer, size); });
-  return stream_of(tokens, size);
+    file.for_each([&](std::string_view document) {
+      append_document(tokens, document, file.path, tokenizer, ends, size);
+      ++documents;
+    });
+  TokenStream stream = stream_of(tokens, size);
+  if (ends.begins) stream.beginnings = documents;
+  return stream;
 }
 
 }  // namespace
@@ -115,15 +131,16 @@ std::vector<std::string_view> pieces_to_encode(std::string_view document, size_t
 }
 
 text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const std::string_view> texts,
-                                const std::vector<Objective>& objectives) {
+                                const std::vector<Objective>& objectives, bool documents) {
   const auto any = [&](Objective o) {
     return std::find(objectives.begin(), objectives.end(), o) != objectives.end();
   };
   const bool next_token = any(Objective::next_token), chat = any(Objective::chat),
              word_piece = config.type == "wordpiece",
              pairs = std::any_of(objectives.begin(), objectives.end(), writes_targets);
-  // A language model of characters has no token that ends a text. What SentencePiece trains has <unk>, <s>
-  // and </s> of its own, behind these.
+  // A language model of characters has a token that ends a text where there are many texts, and learns from
+  // it how they begin. What SentencePiece trains has <unk>, <s> and </s> of its own, behind these.
+  const bool ended_characters = config.type == "char" && next_token && documents;
   std::vector<std::string> special;
   if (is_sentencepiece(config.type))
     special = next_token || chat ? std::vector<std::string>{kEndOfText} : std::vector<std::string>{};
@@ -131,7 +148,7 @@ text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const s
     special = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
   else if (!next_token && !chat)
     special = {"<s>", "</s>"};
-  else if (config.type != "char")
+  else if (config.type != "char" || ended_characters)
     special = {kEndOfText};
   if (chat) special.insert(special.end(), {"<|im_start|>", "<|im_end|>"});
   if (word_piece && pairs) special.insert(special.end(), {"<s>", "</s>"});
@@ -162,6 +179,7 @@ text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const s
   };
   options.surrounded = !bare;
   const text::Tokenizer tokenizer = trained();
+  if (ended_characters && bare) return text::with_template(tokenizer, kEndOfText, "");
   return bare || is_sentencepiece(config.type) ? tokenizer : text::with_template(tokenizer, "<s>", "</s>");
 }
 
@@ -204,6 +222,18 @@ int32_t end_of_text(const text::Tokenizer& tokenizer) {
   return static_cast<int32_t>(tokenizer.token_to_id(kEndOfText).value_or(-1));
 }
 
+bool begins_with_end_of_text(const text::Tokenizer& tokenizer) {
+  const int32_t end = end_of_text(tokenizer);
+  if (end < 0) return false;
+  const auto around = tokenizer.encode("").ids;
+  return around.size() == 1 && static_cast<int32_t>(around[0]) == end;
+}
+
+bool are_documents(const DataConfig& data) {
+  return !data.separator.empty() ||
+         std::any_of(data.train.begin(), data.train.end(), [](const auto& path) { return is_of_rows(path); });
+}
+
 TokenStream tokenize_file(const std::string& path, const DataConfig& data, const text::Tokenizer& tokenizer) {
   return tokenize({read_documents(path, data)}, tokenizer, CorpusCache(data.cache).scratch_folder());
 }
@@ -223,7 +253,7 @@ std::vector<std::string_view> documents_of(const std::vector<Documents>& files) 
 text::Tokenizer make_tokenizer(const TrainConfig& config, const TextFiles& texts) {
   const auto documents = documents_of(texts.train);
   try {
-    return train_tokenizer(config.tokenizer, documents, {config.objective});
+    return train_tokenizer(config.tokenizer, documents, {config.objective}, are_documents(config.data));
   } catch (const Error& e) {
     fail("{}: {}", fmt::join(config.data.train, ", "), e.what());
   }
@@ -254,8 +284,9 @@ Corpus load_corpus(const TrainConfig& run, const Origin* given) {
   std::optional<TextFiles> texts;  // read only where the cache does not know them
   const auto read = [&]() -> const TextFiles& { return texts ? *texts : texts.emplace(data); };
   const auto trained = [&] {
-    const std::string key = fmt::format("{}\n{} {} {} {} {}", source, config.type, config.vocab_size,
-                                        config.min_frequency, config.lowercase, name_of(run.objective));
+    const std::string key =
+        fmt::format("{}\n{} {} {} {} {} {}", source, config.type, config.vocab_size, config.min_frequency,
+                    config.lowercase, name_of(run.objective), are_documents(data));
     if (const auto json = cache.load_tokenizer(key)) try {
         return text::Tokenizer::from_json(*json);
       } catch (const Error&) {  // damaged: make it anew

@@ -26,9 +26,12 @@ struct Corpus {
 Corpus load_corpus(const TrainConfig& config, const Origin* given = nullptr);
 
 // Trains a tokenizer that has the special tokens of these objectives, which are all of one architecture, and
-// for an encoder puts them around texts.
+// for an encoder puts them around texts. `documents`: the texts of a language model are many (are_documents),
+// so one of characters has a token that ends them, and puts it before texts, where another document ends.
 text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const std::string_view> texts,
-                                const std::vector<Objective>& objectives);
+                                const std::vector<Objective>& objectives, bool documents = false);
+// Whether files hold documents that begin and end: in rows, or between separators.
+bool are_documents(const DataConfig& data);
 // What a tokenizer is trained on: the training part of a run's files, documents or both sides of pairs.
 struct TrainingTexts {
   std::vector<std::string_view> texts;
@@ -105,5 +108,8 @@ TokenStream tokenize_file(const std::string& path, const DataConfig& data, const
 
 // The id of <|endoftext|>, which ends every document where the tokenizer has it; -1 where not.
 int32_t end_of_text(const text::Tokenizer& tokenizer);
+// Whether the tokenizer puts that token before texts, and so it begins documents, too: a model learns how
+// they begin.
+bool begins_with_end_of_text(const text::Tokenizer& tokenizer);
 
 }  // namespace qkv

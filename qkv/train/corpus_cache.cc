@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kVersion = "3";  // of the entries: a new one makes older entries unknown
+constexpr const char* kVersion = "4";  // of the entries: a new one makes older entries unknown
 
 std::string folder() {
   const auto variable = [](const char* name) {
@@ -34,6 +34,7 @@ TokenStream stream_from(Safetensors& file, const std::string& part) {
   TokenStream stream(file.tensors.at(part + ".tokens"), file.tensors.at(part + ".starts"));
   stream.characters = std::stoll(file.metadata.at(part + ".characters"));
   stream.bytes = std::stoll(file.metadata.at(part + ".bytes"));
+  stream.beginnings = std::stoll(file.metadata.at(part + ".beginnings"));
   return stream;
 }
 
@@ -120,6 +121,7 @@ void CorpusCache::save_text(const std::string& key, const TokenizedText& text) c
       tensors.emplace_back(name + ".tokens", stream->token_tensor());
       metadata[name + ".characters"] = std::to_string(stream->characters);
       metadata[name + ".bytes"] = std::to_string(stream->bytes);
+      metadata[name + ".beginnings"] = std::to_string(stream->beginnings);
     }
     write_safetensors(temporary, tensors, metadata);
     fs::rename(temporary, path);

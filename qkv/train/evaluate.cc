@@ -71,7 +71,7 @@ Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t
   const EveryWindow every(stream, length, windows);
   Evaluation e;
   int64_t sequences = 0;  // so far: prefixes do not depend on the batches
-  e.of_tokens = stream.size();
+  e.of_tokens = stream.size() - stream.beginnings;
   e.characters = stream.characters;
   e.bytes = stream.bytes;
   if (model.spec().memory > 0) {

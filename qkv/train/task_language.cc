@@ -19,7 +19,8 @@ class LanguageModelling : public Task {
         text_(std::move(corpus.text)),
         cached_(corpus.cached),
         source_(fmt::format("{}", fmt::join(config.data.train, ", "))),
-        windows_(text_.train, config.window_length(), config.seed, source_) {}
+        windows_(text_.train, config.window_length(), config.seed, source_),
+        begins_(begins_with_end_of_text(tokenizer_)) {}
 
   std::string data_text() const override {
     return fmt::format("{} training and {} validation tokens{}{}", human_count(text_.train.size()),
@@ -58,7 +59,8 @@ class LanguageModelling : public Task {
   bool looks_at_all() const override { return config_.eval_windows == 0; }
   OrderedJson sample(const Transformer& model) const override {
     constexpr int64_t kPromptTokens = 8;  // of the validation text
-    std::vector<int32_t> prompt = tokenizer_.encode(config_.sample_prompt, false).ids;
+    // Where documents begin with a token, that is how one is begun.
+    std::vector<int32_t> prompt = tokenizer_.encode(config_.sample_prompt, begins_).ids;
     if (prompt.empty()) {
       const auto rest = text_.valid.tokens().subspan(first_word());
       const auto start = rest.first(std::min(static_cast<size_t>(kPromptTokens), rest.size()));
@@ -66,8 +68,10 @@ class LanguageModelling : public Task {
     }
     GenerateOptions options = sample_options(config_, tokenizer_, model.spec().vocab_size);
     options.sampler.temperature = 0.8;
+    if (begins_) options.eos = {end_of_text(tokenizer_)};
     const auto tokens = generate(model, {prompt}, options);
-    return {{"prompt", tokenizer_.decode(prompt)}, {"sample", tokenizer_.decode(tokens[0])}};
+    return {{"prompt", tokenizer_.decode(prompt, begins_)},
+            {"sample", tokenizer_.decode(tokens[0], begins_)}};
   }
 
  private:
@@ -99,6 +103,7 @@ class LanguageModelling : public Task {
   bool cached_;
   std::string source_;
   RandomWindows windows_;
+  bool begins_;
 };
 
 }  // namespace

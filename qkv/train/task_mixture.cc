@@ -229,14 +229,16 @@ std::unique_ptr<Task> make_mixture(const TrainConfig& config, const Origin* give
     std::vector<TrainingTexts> sets;
     std::vector<std::string_view> all;
     std::vector<Objective> objectives;
+    bool documents = false;
     for (size_t p = 0; p < config.mix.size(); ++p) {
       const TrainConfig part = config_of(config, p);
       naming_set(config, p, [&] { sets.push_back(texts_of_set(part, given)); });
       all.insert(all.end(), sets.back().texts.begin(), sets.back().texts.end());
       objectives.push_back(part.objective);
+      documents |= part.objective == Objective::next_token && are_documents(part.data);
     }
     try {
-      return train_tokenizer(config.tokenizer, all, objectives);
+      return train_tokenizer(config.tokenizer, all, objectives, documents);
     } catch (const Error& e) {
       for (size_t p = 0; p < sets.size(); ++p)
         for (const std::string_view text : sets[p].texts)

@@ -121,6 +121,40 @@ TEST(Documents, OfPairsAreFilteredBySides) {
             std::pair(size_t{2}, std::string(" (4 left out: 1 repeated, 3 of other lengths)")));
 }
 
+std::vector<Texts> tokens_of(const TokenStream& stream, const text::Tokenizer& tokenizer) {
+  std::vector<Texts> out;
+  for (size_t d = 0; d + 1 < stream.starts().size(); ++d) {
+    out.emplace_back();
+    for (int64_t i = stream.starts()[d]; i < stream.starts()[d + 1]; ++i)
+      out.back().push_back(*tokenizer.id_to_token(static_cast<text::TokenId>(stream.tokens()[i])));
+  }
+  return out;
+}
+
+// A model of names learns where one begins and where it ends.
+TEST(Documents, OfCharactersBeginAndEnd) {
+  const ScratchDir dir;
+  const std::string text = dir.write("names.txt", "ab\nb\n"), rows = dir.write("names.csv", "text\nab\nb\n");
+  TrainConfig run;
+  run.tokenizer.type = "char";
+  const auto tokens = [&](const std::string& path, const char* separator) {
+    run.data = data_of(path);
+    run.data.separator = separator;
+    const Corpus c = load_corpus(run);
+    EXPECT_EQ(c.text.train.beginnings, begins_with_end_of_text(c.tokenizer) ? 2 : 0);
+    return tokens_of(c.text.train, c.tokenizer);
+  };
+  const std::string end = "<|endoftext|>";
+  const std::vector<Texts> names = {{end, "a", "b", end}, {end, "b", end}};
+  EXPECT_EQ(tokens(text, "\n"), names);
+  EXPECT_EQ(tokens(rows, ""), names);
+  // One text has no end that could be learnt.
+  EXPECT_EQ(tokens(text, ""), (std::vector<Texts>{{"a", "b", "\n", "b", "\n"}}));
+  // Other tokenizers have no token that begins texts.
+  run.tokenizer.type = "byte";
+  EXPECT_EQ(tokens(text, "\n"), (std::vector<Texts>{{"a", "b", end}, {"b", end}}));
+}
+
 // Kept tokens are told apart by the tokenizer, which SentencePiece may have trained.
 TEST(Documents, AreKeptByTheTokenizerThatReadThem) {
   const auto trained = [](const std::string& text) {
