@@ -60,5 +60,6 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 # For programs that link the library: the tool itself does without.
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "g++, cmake | pkg-config, libdnnl-dev, libfmt-dev, libhwy-dev, libpcre2-dev, \
-libsentencepiece-dev, libtomlplusplus-dev, libutf8proc-dev, nlohmann-json3-dev, ocl-icd-opencl-dev")
+libsentencepiece-dev, libtomlplusplus-dev, libutf8proc-dev, libzstd-dev, nlohmann-json3-dev, ocl-icd-opencl-dev, \
+zlib1g-dev")
 include(CPack)

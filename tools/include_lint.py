@@ -16,7 +16,8 @@ RANKS = ["base", "tensor", "quant", "kernels", "autograd", "ops", "nn", "models"
          "train", "api", "cli"]
 # Headers that only one file may include; a benchmark may name a peer.
 WRAPPED = {"dnnl.hpp": "qkv/kernels/gemm.cc", "dnnl.h": "qkv/kernels/gemm.cc", "omp.h": "qkv/base/parallel.cc",
-           "sentencepiece_trainer.h": "qkv/text/sentencepiece_training.cc"}
+           "sentencepiece_trainer.h": "qkv/text/sentencepiece_training.cc", "zlib.h": "qkv/base/unpack.cc",
+           "zstd.h": "qkv/base/unpack.cc"}
 ROOTS = ["qkv", "formal", "tests", "bench", "examples"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "qkv/base/error.h"
+#include "qkv/base/unpack.h"
 
 namespace qkv {
 namespace fs = std::filesystem;
@@ -35,12 +36,21 @@ std::string parent_of(const std::string& path) {
 
 }  // namespace
 
+void fail_to_open(const std::string& path, int error) {
+  if (error == ENOENT && path.find_first_of("*?[") != std::string::npos)
+    fail("{}: no such file (patterns are not expanded; give a list)", path);
+  fail("{}: cannot be opened: {}", path, std::strerror(error));
+}
+
 std::string read_file(const std::string& path) {
-  check(!fs::is_directory(path), "{}: is a directory, expected a file", path);
-  std::ifstream in(path, std::ios::binary);
-  check(in.good(), "{}: cannot be opened: {}", path, std::strerror(errno));
-  std::string contents((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  check(!in.bad(), "{}: cannot be read: {}", path, std::strerror(errno));
+  std::error_code ignored;
+  check(!fs::is_directory(path, ignored), "{}: is a directory, expected a file", path);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::fopen(path.c_str(), "rb"), std::fclose);
+  if (in == nullptr) fail_to_open(path, errno);
+  std::string contents;
+  char part[1 << 16];
+  for (size_t n = 0; (n = std::fread(part, 1, sizeof part, in.get())) > 0;) contents.append(part, n);
+  if (std::ferror(in.get()) != 0) fail("{}: cannot be read: {}", path, std::strerror(errno));
   return contents;
 }
 
@@ -117,7 +127,7 @@ void recover_interrupted_write(const std::string& path) {
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY);
-  check(fd >= 0, "{}: cannot be opened: {}", path, std::strerror(errno));
+  if (fd < 0) fail_to_open(path, errno);
   try {
     auto file = of(fd, path);
     ::close(fd);
@@ -153,20 +163,66 @@ std::string_view without_mark(std::string_view text) {
   return text;
 }
 
-FileText map_text(const std::string& path) {
+namespace {
+
+// A file's bytes, whatever they are.
+FileText map_bytes(const std::string& path) {
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) {
     const auto file = MappedFile::open(path);
-    return {without_mark(file->text()), file};
+    return {file->text(), file};
   }
   const auto whole = std::make_shared<const std::string>(read_file(path));
-  return {without_mark(*whole), whole};
+  return {*whole, whole};
+}
+
+std::string temporary_folder() {
+  std::error_code error;
+  const fs::path path = fs::temp_directory_path(error);
+  return error ? "/tmp" : path.string();
+}
+
+}  // namespace
+
+namespace {
+
+// Throws Error where the name says something else.
+Packing packing_of_file(const std::string& path, std::string_view bytes) {
+  const Packing named = packing_by_name(path), packing = packing_of(bytes);
+  check(named == Packing::none || packing == named || bytes.empty(),
+        "{}: its name ends like that of a packed file, but it holds no {} data: rename it", path,
+        named == Packing::gzip ? "gzip" : "zstd");
+  return packing;
+}
+
+}  // namespace
+
+std::string read_data_file(const std::string& path) {
+  std::string bytes = read_file(path);
+  const Packing packing = packing_of_file(path, bytes);
+  if (packing == Packing::none) return bytes;
+  std::string out;
+  unpack(bytes, packing, path, [&](std::string_view part) { out += part; });
+  return out;
+}
+
+FileText map_text(const std::string& path, const std::string& scratch) {
+  FileText file = map_bytes(path);
+  const Packing packing = packing_of_file(path, file.text);
+  if (packing != Packing::none) {
+    ScratchFile unpacked(scratch.empty() ? temporary_folder() : scratch);
+    unpack(file.text, packing, path,
+           [&](std::string_view part) { unpacked.write(part.data(), part.size()); });
+    const auto mapped = unpacked.mapped();
+    file = {mapped->text(), mapped};
+  }
+  return {without_mark(file.text), file.owner};
 }
 
 ScratchFile::ScratchFile(const std::string& folder) : folder_(folder) {
   std::string path = folder + "/qkv-scratch-XXXXXX";
   const int fd = ::mkstemp(path.data());
-  check(fd >= 0, "{}: cannot be written: {}", folder, std::strerror(errno));
+  if (fd < 0) fail("{}: cannot be written: {}", folder, std::strerror(errno));
   ::unlink(path.c_str());
   file_.reset(::fdopen(fd, "w+b"));
   if (file_ == nullptr) ::close(fd);
@@ -175,12 +231,12 @@ ScratchFile::ScratchFile(const std::string& folder) : folder_(folder) {
 
 void ScratchFile::write(const void* data, size_t size) {
   if (size == 0) return;  // of nothing there may be no address
-  check(std::fwrite(data, 1, size, file_.get()) == size, "{}: cannot be written: {}", folder_,
-        std::strerror(errno));
+  if (std::fwrite(data, 1, size, file_.get()) != size)
+    fail("{}: cannot be written: {}", folder_, std::strerror(errno));
 }
 
 std::shared_ptr<const MappedFile> ScratchFile::mapped() const {
-  check(std::fflush(file_.get()) == 0, "{}: cannot be written: {}", folder_, std::strerror(errno));
+  if (std::fflush(file_.get()) != 0) fail("{}: cannot be written: {}", folder_, std::strerror(errno));
   return MappedFile::of(::fileno(file_.get()), folder_);
 }
 

@@ -4,14 +4,22 @@
 #include <cstddef>
 #include <cstdio>
 #include <functional>
+#include <istream>
 #include <memory>
+#include <streambuf>
 #include <string>
 #include <string_view>
 
 namespace qkv {
 
+// Throws Error naming the path and why it cannot be opened: `error` is errno.
+[[noreturn]] void fail_to_open(const std::string& path, int error);
+
 // The whole file. Throws Error naming the path when it cannot be read.
 std::string read_file(const std::string& path);
+
+// The same, unpacked where gzip or zstd packed it (unpack.h).
+std::string read_data_file(const std::string& path);
 
 // Replaces `path` in one step: writes beside it, flushes to the disk, renames. A crash leaves the old file.
 void write_file_atomically(const std::string& path, std::string_view contents);
@@ -45,10 +53,20 @@ struct FileText {
   std::string_view text;
   std::shared_ptr<const void> owner;
 };
-// Throws Error naming the path when it cannot be read.
-FileText map_text(const std::string& path);
+// A file that gzip or zstd packed (unpack.h) is unpacked into one without a name, which is mapped; it lies in
+// the folder `scratch`, or in that for temporary files. Throws Error naming the path when it cannot be read.
+FileText map_text(const std::string& path, const std::string& scratch = "");
 // A text without the byte order mark that some editors put before it; map_text() leaves it out.
 std::string_view without_mark(std::string_view text);
+
+// A text as a stream, which must not outlive it.
+class TextStream : private std::streambuf, public std::istream {
+ public:
+  explicit TextStream(std::string_view text) : std::istream(static_cast<std::streambuf*>(this)) {
+    char* begin = const_cast<char*>(text.data());
+    setg(begin, begin, begin + text.size());
+  }
+};
 
 // A file without a name, for what does not fit into memory: written, then mapped, gone with its last owner.
 class ScratchFile {

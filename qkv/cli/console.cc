@@ -5,13 +5,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <optional>
 
 #include "qkv/base/file.h"
+#include "qkv/base/unpack.h"
 
 namespace qkv {
 namespace {
@@ -19,6 +22,32 @@ namespace {
 bool is_standard_input(const std::string& file) {
   return file.empty() || file == "-";
 }
+
+// A file or standard input as lines come, or what is packed in a file.
+class Input {
+ public:
+  explicit Input(const std::string& file) {
+    if (is_standard_input(file)) {
+      expect_standard_input();
+      return;
+    }
+    std::error_code ignored;
+    check(!std::filesystem::is_directory(file, ignored), "{}: is a directory, expected a file", file);
+    opened_.open(file, std::ios::binary);
+    if (!opened_.good()) fail_to_open(file, errno);
+    in_ = &opened_;
+    if (packing_by_name(file) == Packing::none) return;
+    unpacked_ = map_text(file);
+    in_ = &text_.emplace(unpacked_.text);
+  }
+  std::istream& stream() { return *in_; }
+
+ private:
+  std::istream* in_ = &std::cin;
+  std::ifstream opened_;
+  FileText unpacked_;
+  std::optional<TextStream> text_;
+};
 
 }  // namespace
 
@@ -28,7 +57,7 @@ void expect_standard_input() {
 }
 
 std::string read_input(const std::string& file) {
-  if (!is_standard_input(file)) return read_file(file);
+  if (!is_standard_input(file)) return read_data_file(file);
   expect_standard_input();
   return {std::istreambuf_iterator<char>(std::cin), {}};
 }
@@ -39,15 +68,9 @@ std::string input_name(const std::string& file) {
 
 void for_each_lines(const std::string& file, int64_t at_once,
                     const std::function<void(const std::vector<std::string>& lines, int64_t first)>& f) {
-  std::ifstream opened;
   const bool standard = is_standard_input(file);
-  if (standard) expect_standard_input();
-  if (!standard) {
-    check(!std::filesystem::is_directory(file), "{}: is a directory, expected a file", file);
-    opened.open(file, std::ios::binary);
-    check(opened.good(), "{}: cannot be opened", file);
-  }
-  std::istream& in = standard ? std::cin : opened;
+  Input input(file);
+  std::istream& in = input.stream();
   if (at_once == 0) at_once = standard && isatty(STDIN_FILENO) != 0 ? 1 : 1024;
   std::vector<std::string> lines;
   int64_t first = 1;
@@ -67,14 +90,9 @@ void for_each_lines(const std::string& file, int64_t at_once,
 
 void read_json_lines(const std::string& file,
                      const std::function<void(const Json& value, const std::string& place)>& f) {
-  if (is_standard_input(file)) {
-    expect_standard_input();
-    return for_each_json_line(std::cin, input_name(file), f);
-  }
-  std::ifstream in(file, std::ios::binary);
-  check(in.good(), "{}: cannot be opened", file);
-  for_each_json_line(in, file, f);
-  check(!in.bad(), "{}: cannot be read", file);  // a directory, for one
+  Input input(file);
+  for_each_json_line(input.stream(), input_name(file), f);
+  check(!input.stream().bad(), "{}: cannot be read", input_name(file));
 }
 
 std::string table_text(const std::vector<std::vector<std::string>>& rows) {
@@ -105,6 +123,10 @@ void finish_output() {
   std::cout.flush();
   check(std::cout.good() && std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
         "standard output cannot be written");
+}
+
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) fmt::print(stderr, "{}\n", note);
 }
 
 std::string one_line(std::string text) {

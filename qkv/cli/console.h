@@ -38,6 +38,8 @@ std::string table_text(const std::vector<std::vector<std::string>>& rows);
 void print(const std::string& text);
 // Writes whatever standard output still holds. Throws Error when that fails: a full disk, a closed pipe.
 void finish_output();
+// Lines for people, to standard error.
+void print_notes(const std::vector<std::string>& notes);
 // A text in the place of one line: line ends as spaces.
 std::string one_line(std::string text);
 

@@ -14,6 +14,7 @@
 #include "qkv/io/companions.h"
 #include "qkv/train/conversations.h"
 #include "qkv/train/corpus.h"
+#include "qkv/train/documents.h"
 #include "qkv/train/masked_text.h"
 #include "qkv/train/trainer.h"
 
@@ -108,10 +109,10 @@ void run_on_restored(const Options& o, const TextModel& m) {
 
 // Loss of what the assistant says, where a decoder is given conversations; whether it was.
 bool run_on_conversations(const Options& o, const TextModel& m) {
-  if (!o.data.ends_with(".jsonl")) return false;
+  if (format_of(o.data, file_options(o.columns)) != FileFormat::jsonl) return false;
   const auto chat = chat_template_of(resolve_model_dir(o.dir));
   if (!chat) return false;
-  const std::vector<Conversation> all = read_conversations({o.data});
+  const std::vector<Conversation> all = read_conversations({o.data}, file_options(o.columns));
   const Evaluation e = evaluate(
       *m.model, encode_conversations(all, *chat, m.tokenizer, m.model->spec().longest()), o.batch_tokens);
   expect_uncut(o, m, e.cut, "conversations");
@@ -133,7 +134,7 @@ bool run_on_conversations(const Options& o, const TextModel& m) {
 // Whether a decoder is given pairs to be judged by.
 bool holds_pairs(const Options& o, const TextModel& m) {
   const bool learnt_pairs = m.model->spec().order == Order::prefix || m.special.decoder_start >= 0;
-  return !o.target.empty() || (learnt_pairs && is_of_rows(o.data));
+  return !o.target.empty() || (learnt_pairs && is_of_rows(o.data, file_options(o.columns)));
 }
 
 void run(Options o) {
@@ -187,7 +188,10 @@ TokenStream stream_of(const EvalOptions& o, const TextModel& m) {
   DataConfig data = o.columns;
   data.separator = o.separator;
   if (data.text_column.empty()) data.text_column = DataConfig().text_column;
-  return tokenize_file(o.data, data, m.tokenizer);
+  Notes notes;
+  TokenStream stream = tokenize_file(o.data, data, m.tokenizer, &notes);
+  print_notes(notes);
+  return stream;
 }
 
 void expect_uncut(const EvalOptions& o, const TextModel& m, int64_t cut, const char* what) {
@@ -213,11 +217,13 @@ void add_eval_command(Command& app) {
                                          "an encoder without a head"},
                                  judged = {"an encoder-decoder", "a prefix LM", "a language model",
                                            "a classifier",       "a tagger",    "a model that finds answers"},
-                                 labelled = {"a classifier", "a model that finds answers"},
+                                 labelled = {"a classifier", "a tagger", "a model that finds answers"},
                                  texts = {"a language model", "a prefix LM", "a masked language model"};
   std::vector<std::string> rows_or_texts = rows;
+  rows_or_texts.emplace_back("a tagger");
   rows_or_texts.insert(rows_or_texts.end(), texts.begin(), texts.end());
   std::vector<std::string> of_columns = rows_or_texts;
+  std::erase(of_columns, "a tagger");
   of_columns.emplace_back("an encoder-decoder");
   const auto only = [&](Option* option, const std::vector<std::string>& kinds,
                         const std::vector<std::string>& restoring = {}) {
@@ -238,21 +244,28 @@ void add_eval_command(Command& app) {
        pairs);
   only(c->add_option("--prefix", o->columns.prefix, "Stands before each source (see data.prefix of a run)"),
        pairs);
-  only(
-      c->add_option("--text-column", o->columns.text_column,
-                    "Of rows: the text to read or to classify, or the question (default: text, or question)"),
-      rows_or_texts, {"an encoder-decoder"});
+  only(c->add_option("--text-column", o->columns.text_column,
+                     "Of rows: the text to read or to classify, or the question (default: text, or question; "
+                     "in .jsonl of tags the words, tokens)"),
+       rows_or_texts, {"an encoder-decoder"});
   only(c->add_option(
            "--second-column", o->columns.second_column,
            "Of rows: the other text of a pair, or where the answer stands (default: none, or context)"),
        rows);
   only(c->add_option("--label-column", o->columns.label_column,
-                     "Of rows: the class, or the answer (default: label, or answer)"),
+                     "Of rows: the class, or the answer (default: label, or answer; in .jsonl of tags the "
+                     "tags, ner_tags or tags)"),
        labelled);
   only(
       c->add_option("--columns", o->columns.columns, "Names of the columns of a file without a header: a,b,c")
           ->delimiter(','),
       of_columns);
+  c->add_option("--format", o->columns.format, "Format of --data (default: by its extension)")
+      ->one_of({"auto", "text", "tsv", "csv", "jsonl", "conll", "conllu"});
+  c->add_option("--delimiter", o->columns.delimiter,
+                "Of rows: the character between columns (default: comma, in .tsv a tab)");
+  c->add_flag("--keep-carriage-returns", o->columns.keep_carriage_returns,
+              "Keep Windows line ends in texts instead of reading \\r\\n as \\n");
   only(c->add_option("--word-column", o->columns.word_column,
                      "Of tagged words, from 1 (default: 1, of .conllu 2)")
            ->range(1, 1000),

@@ -23,7 +23,7 @@ std::string percent(double share) {
   return fmt::format("{:.2f}%", 100 * share);
 }
 
-std::string classes_text(const ConfusionMatrix& m, const std::vector<std::string>& labels) {
+std::string classes_text(const ConfusionMatrix& m, const std::vector<std::string>& labels, bool tags) {
   std::vector<std::vector<std::string>> rows = {{"class", "precision", "recall", "F1", "occurs"}};
   for (int64_t c = 0; c < m.classes; ++c)
     rows.push_back({labels[c], percent(m.precision(c)), percent(m.recall(c)), percent(m.f1(c)),
@@ -32,7 +32,7 @@ std::string classes_text(const ConfusionMatrix& m, const std::vector<std::string
   rows = {{"true \\ predicted"}};
   rows[0].insert(rows[0].end(), labels.begin(), labels.end());
   const bool missed = std::any_of(m.missed.begin(), m.missed.end(), [](int64_t n) { return n > 0; });
-  if (missed) rows[0].emplace_back("(cut away)");
+  if (missed) rows[0].emplace_back(tags ? "(cut away)" : "(no text)");
   for (int64_t g = 0; g < m.classes; ++g) {
     rows.push_back({labels[g]});
     for (int64_t p = 0; p < m.classes; ++p) rows.back().push_back(std::to_string(m.count[g * m.classes + p]));
@@ -170,6 +170,7 @@ OrderedJson labelled_json(const EvalOptions& o, const Judged& j) {
   }
   out["examples"] = e.examples;
   if (j.tags()) out["words"] = e.confusion.total();
+  if (e.without_text > 0) out["without_text"] = e.without_text;
   out["cut"] = e.cut;
   out["missed"] = e.missed;
   if (e.unseen > 0) {
@@ -189,7 +190,7 @@ std::string labelled_text(const EvalOptions& o, const Judged& j) {
   for (const auto& [name, value] : e.scores)
     out += fmt::format("{:<12}  {}\n", name, score_text(name, value));
   // Of one label each it is the accuracy, unless some were missed.
-  if (!j.span() && e.missed > 0)
+  if (!j.span() && e.missed + e.without_text > 0)
     out += fmt::format("{:<12}  {}\n", "micro_f1", percent(e.confusion.micro_f1()));
   if (j.chunks())
     out +=
@@ -197,6 +198,8 @@ std::string labelled_text(const EvalOptions& o, const Judged& j) {
                     percent(e.chunks.recall()), e.chunks.correct, e.chunks.gold);
   out += j.tags() ? fmt::format("of            {} words in {} sentences\n", e.confusion.total(), e.examples)
                   : fmt::format("of            {} examples\n", e.examples);
+  if (e.without_text > 0)
+    out += fmt::format("without text  {} of them, which count as wrong\n", e.without_text);
   if (e.cut > 0)
     out += fmt::format("cut           {} were longer than {} tokens{}\n", e.cut, j.spec.context,
                        e.missed == 0 ? ""
@@ -205,7 +208,7 @@ std::string labelled_text(const EvalOptions& o, const Judged& j) {
   out += unseen_text(e, j.spec);
   if (!j.span())
     out += e.labels.size() <= kMostClasses
-               ? classes_text(e.confusion, e.labels)
+               ? classes_text(e.confusion, e.labels, j.tags())
                : fmt::format("classes       {}: --json lists them\n", e.labels.size());
   return out + (o.errors > 0 ? mistakes_text(j.worst, j.mistakes, j.examples, j.spec.output) : "");
 }
@@ -221,7 +224,10 @@ void eval_labelled(const EvalOptions& o, const TextModel& m) {
     if (columns.text_column.empty()) columns.text_column = "text";
     if (columns.label_column.empty()) columns.label_column = "label";
   }
-  const std::vector<Example> examples = read_examples({o.data}, columns, spec.output);
+  ReadExamples found;
+  std::vector<Example> examples = read_examples({o.data}, columns, spec.output, &found);
+  print_notes(found.notes);
+  examples.insert(examples.end(), found.without_text.begin(), found.without_text.end());
   std::vector<Mistake> mistakes;
   const Evaluation e =
       evaluate(*m.model, m.tokenizer, examples, o.batch_tokens, o.errors > 0 ? &mistakes : nullptr);

@@ -14,6 +14,7 @@
 #include "qkv/text/rouge.h"
 #include "qkv/text/unicode.h"
 #include "qkv/train/corpus.h"
+#include "qkv/train/documents.h"
 #include "qkv/train/evaluate.h"
 
 namespace qkv {
@@ -21,16 +22,19 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-PairTexts pairs_of(const EvalOptions& o) {
-  if (o.target.empty() && !is_of_rows(o.data))
+PairTexts pairs_of(const EvalOptions& o, const TextModel& m) {
+  DataConfig columns = o.columns;
+  columns.any_bytes = reads_bytes(m.tokenizer);
+  if (o.target.empty() && !is_of_rows(o.data, file_options(columns)))
     throw UsageError(
         fmt::format("{}: expected rows (.tsv, .csv, .jsonl) of sources and targets, or --target with "
                     "the targets of these lines, or --objective with how a text is to be restored",
                     o.data));
   if (!o.target.empty() && !o.columns.columns.empty())
     throw UsageError("--columns: lines beside those of --target have no columns");
-  PairTexts texts = read_pairs({o.data}, o.target.empty() ? Texts{} : Texts{o.target}, o.columns);
+  PairTexts texts = read_pairs({o.data}, o.target.empty() ? Texts{} : Texts{o.target}, columns);
   check(!texts.source.empty(), "{}: there is no pair", o.data);
+  print_notes(texts.notes);
   return texts;
 }
 
@@ -154,7 +158,7 @@ std::string scores_text(const EvalOptions& o, const Evaluation& e, const Scores&
 void eval_pairs(const EvalOptions& o, const TextModel& m) {
   m.expect_generation();
   const SequenceModel sequence = sequence_model(m, o.dir);
-  const PairTexts texts = pairs_of(o);
+  const PairTexts texts = pairs_of(o, m);
   const Evaluation e = evaluate(*m.model, tokenize_pairs(texts, m.tokenizer), sequence.ends, o.batch_tokens);
   expect_uncut(o, m, e.cut, "sources or targets");
   BeamOptions beam = m.beam;

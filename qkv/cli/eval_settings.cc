@@ -6,6 +6,7 @@
 
 #include "qkv/cli/eval_command.h"
 #include "qkv/data/table.h"
+#include "qkv/train/documents.h"
 
 namespace qkv {
 namespace {
@@ -17,13 +18,14 @@ bool has(const Columns& columns, const std::string& name) {
   return std::ranges::find(columns, name) != columns.end();
 }
 
-// The names in the first line of a file of rows; none where it has no rows.
-Columns header_of(const std::string& path) {
+// The names of the columns of a file of rows; none where it has no rows.
+Columns header_of(const EvalOptions& o) {
   struct HeaderIsRead {};
-  Columns columns;
+  Columns columns = o.columns.columns;
+  if (!columns.empty() || !o.target.empty() || !is_of_rows(o.data, file_options(o.columns))) return columns;
   try {
     for_each_row(
-        path, {}, [&](const Table& head) { columns = head.columns; },
+        o.data, file_options(o.columns), [&](const Table& head) { columns = head.columns; },
         [](std::vector<std::string>&, int64_t) { throw HeaderIsRead(); });
   } catch (const HeaderIsRead&) {
   } catch (const Error&) {  // conversations are no rows; reading the file will say what is wrong
@@ -60,7 +62,7 @@ std::vector<Objective> objectives_for(const EvalOptions& o, const ModelSpec& spe
   if (spec.architecture == Architecture::encoder) return {Objective::masked, Objective::permutation};
   if (!o.objective.empty()) return {objective_from_name(o.objective)};
   const bool pairs = spec.architecture == Architecture::encoder_decoder || !o.target.empty() ||
-                     (spec.order == Order::prefix && is_of_rows(o.data));
+                     (spec.order == Order::prefix && is_of_rows(o.data, file_options(o.columns)));
   return pairs ? std::vector{Objective::sequence_to_sequence}
                : std::vector{Objective::next_token, Objective::sequence_to_sequence};
 }
@@ -90,7 +92,8 @@ void take_noise(EvalOptions& o, const TrainConfig& run, const Given& given) {
 
 // Columns by the names of the run, unless the file lacks one and has the usual name instead.
 void take_columns(EvalOptions& o, const DataConfig& data, Columns header, const Given& given) {
-  if (!given("--columns") && !data.columns.empty() && header != data.columns && !o.data.ends_with(".jsonl"))
+  const bool jsonl = format_of(o.data, file_options(o.columns)) == FileFormat::jsonl;
+  if (!given("--columns") && !data.columns.empty() && header != data.columns && !jsonl)
     header = o.columns.columns = data.columns;
   const bool spans = data.label_column == "answer";
   const auto take = [&](const char* option, std::string& name, const std::string& of_run,
@@ -107,10 +110,23 @@ void take_columns(EvalOptions& o, const DataConfig& data, Columns header, const 
 
 // Words and tags stand where they stood in training, in a file of the same format.
 void take_word_columns(EvalOptions& o, const DataConfig& data, const Given& given) {
-  const auto conllu = [](const std::string& path) { return path.ends_with(".conllu"); };
-  if (data.train.empty() || conllu(data.train.front()) != conllu(o.data)) return;
+  const auto conllu = [](const std::string& path, const DataConfig& its) {
+    return format_of(path, file_options(its)) == FileFormat::conllu;
+  };
+  if (data.train.empty() || conllu(data.train.front(), data) != conllu(o.data, o.columns)) return;
   if (!given("--word-column")) o.columns.word_column = data.word_column;
   if (!given("--tag-column")) o.columns.tag_column = data.tag_column;
+}
+
+// Files without a telling name hold what those of the run do, and rows of one format have one delimiter.
+void take_format(EvalOptions& o, const DataConfig& data, const Given& given) {
+  if (data.train.empty()) return;
+  if (!given("--keep-carriage-returns")) o.columns.keep_carriage_returns = data.keep_carriage_returns;
+  if (!given("--format") && format_of(o.data) == FileFormat::text) o.columns.format = data.format;
+  const FileOptions trained{.format = data.format};
+  if (!given("--delimiter") &&
+      format_of(data.train.front(), trained) == format_of(o.data, {.format = o.columns.format}))
+    o.columns.delimiter = data.delimiter;
 }
 
 }  // namespace
@@ -123,9 +139,8 @@ void take_settings_of_run(EvalOptions& o, const ModelSpec& spec, const Given& gi
     fmt::print(stderr, "note: the run's settings are not used: {}\n", e.what());
   }
   if (!run) return;
-  const Columns header = !o.columns.columns.empty()               ? o.columns.columns
-                         : o.target.empty() && is_of_rows(o.data) ? header_of(o.data)
-                                                                  : Columns{};
+  if (run->config.mix.empty()) take_format(o, run->config.data, given);
+  Columns header = header_of(o);
   const bool writes = spec.architecture == Architecture::encoder_decoder || spec.order == Order::prefix;
   if (writes && spec.output == Output::tokens) take_objective(o, run->config, header, given);
   take_noise(o, run->config, given);
@@ -133,10 +148,14 @@ void take_settings_of_run(EvalOptions& o, const ModelSpec& spec, const Given& gi
   for (const Objective objective : objectives_for(o, spec))
     if (data == nullptr) data = data_of(run->config, objective);
   if (data == nullptr) return;
+  if (!run->config.mix.empty()) {
+    take_format(o, *data, given);
+    header = header_of(o);
+  }
   take_word_columns(o, *data, given);
   if (!header.empty()) take_columns(o, *data, header, given);
   if (!given("--prefix") && o.objective.empty()) o.columns.prefix = data->prefix;
-  if (!given("--separator") && !is_of_rows(o.data)) o.separator = data->separator;
+  if (!given("--separator") && !is_of_rows(o.data, file_options(o.columns))) o.separator = data->separator;
 }
 
 }  // namespace qkv

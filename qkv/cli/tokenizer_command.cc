@@ -15,6 +15,7 @@
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/data/text_file.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/text/trainer.h"
 
@@ -81,12 +82,14 @@ Tokenizer train(const TrainArguments& arguments) {
   const TrainerOptions options = trainer_options(arguments);
   if (arguments.type == "byte") return text::train_bytes(options);
   if (arguments.inputs.empty()) throw UsageError("tokenizer train: no INPUT to learn from");
-  std::vector<std::shared_ptr<const MappedFile>> files;
+  std::vector<FileText> files;
   std::vector<std::string_view> texts;
+  Notes notes;
   for (const std::string& input : arguments.inputs) {
-    files.push_back(MappedFile::open(input));
-    texts.push_back(files.back()->text());
+    files.push_back(open_plain_text(input, {}, &notes));
+    texts.push_back(files.back().text);
   }
+  print_notes(notes);
   check(std::ranges::any_of(texts, [](std::string_view text) { return !text.empty(); }),
         "{}: {} no text to learn from", fmt::join(arguments.inputs, ", "),
         arguments.inputs.size() == 1 ? "holds" : "hold");

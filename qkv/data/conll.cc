@@ -20,13 +20,30 @@ std::vector<std::string> columns_of(const std::string& line, bool tabs) {
 
 }  // namespace
 
-std::vector<TaggedSentence> read_conll(const std::string& path, int64_t word_column, int64_t tag_column) {
-  const bool conllu = path.ends_with(".conllu");
+bool trim_label(std::string& label) {
+  constexpr const char* kSpace = " \t\r\n";
+  const size_t end = label.find_last_not_of(kSpace) + 1,
+               begin = std::min(label.find_first_not_of(kSpace), end);
+  if (begin == 0 && end == label.size()) return false;
+  label = label.substr(begin, end - begin);
+  return true;
+}
+
+void note_trimmed(const std::string& path, int64_t count, Notes* notes) {
+  if (count > 0 && notes != nullptr)
+    notes->push_back(fmt::format("note: {}: white space around {} label{} was removed", path, count,
+                                 count == 1 ? "" : "s"));
+}
+
+std::vector<TaggedSentence> read_conll(const std::string& path, int64_t word_column, int64_t tag_column,
+                                       const FileOptions& options, Notes* notes) {
+  const bool conllu = format_of(path, options) == FileFormat::conllu;
+  int64_t trimmed = 0;
   std::vector<TaggedSentence> out;
   bool inside = false;  // a sentence
   int64_t number = 0, first = 0;
   size_t width = 0;  // columns of line `first`: the last is the same everywhere
-  for (const std::string& line : lines_of(read_file(path))) {
+  for (const std::string& line : lines_of(open_text(path, options, notes).text)) {
     ++number;
     if (line.find_first_not_of(" \t") == std::string::npos) {
       inside = false;
@@ -44,12 +61,16 @@ std::vector<TaggedSentence> read_conll(const std::string& path, int64_t word_col
             "{}:{}: expected a {} in column {}, got {} columns", path, number, what, at, columns.size());
       return columns[at - 1];
     };
-    const std::string &word = field(word_column, "word"), &tag = field(tag_column, "tag");
+    const std::string& word = field(word_column, "word");
+    std::string tag = field(tag_column, "tag");
+    trimmed += trim_label(tag);
+    check(!tag.empty(), "{}:{}: the tag is empty", path, number);
     if (!inside) out.push_back({{}, {}, number});
     inside = true;
     out.back().words.push_back(word);
-    out.back().tags.push_back(tag);
+    out.back().tags.push_back(std::move(tag));
   }
+  note_trimmed(path, trimmed, notes);
   check(!out.empty(), "{}: there is no sentence", path);
   return out;
 }

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "qkv/data/text_file.h"
+
 namespace qkv {
 
 // A sentence's words with their tags, and the line in the file where it begins, from 1.
@@ -16,7 +18,14 @@ struct TaggedSentence {
 // One word a line, in columns divided by tabs or spaces; an empty line ends a sentence, a line that begins
 // with '#' is a comment where it stands before a sentence's first word. Columns count from 1; `tag_column` 0:
 // the last one. A .conllu file is divided by tabs, and its lines of several words ("3-4") or of none ("3.1")
-// are left out. Throws Error naming file and line where a column is missing or empty.
-std::vector<TaggedSentence> read_conll(const std::string& path, int64_t word_column, int64_t tag_column);
+// are left out; spaces around a tag are no part of it. Throws Error naming file and line where a column is
+// missing or empty.
+std::vector<TaggedSentence> read_conll(const std::string& path, int64_t word_column, int64_t tag_column,
+                                       const FileOptions& options = {}, Notes* notes = nullptr);
+
+// Takes the white space around a label away; whether there was any.
+bool trim_label(std::string& label);
+// Says so of `count` of them.
+void note_trimmed(const std::string& path, int64_t count, Notes* notes);
 
 }  // namespace qkv

@@ -34,6 +34,7 @@ class TokenStream {
 
   int64_t characters = 0;  // Unicode characters of the text, for losses per character; 0: not all have tokens
   int64_t bytes = 0;
+  int64_t unknown = 0;     // tokens that stand for what the vocabulary lacks
   int64_t beginnings = 0;  // tokens that stand before documents, for no text, and are never predicted
 
  private:

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
@@ -15,14 +13,36 @@
 namespace qkv {
 namespace {
 
+constexpr char kDelimiters[] = {',', ';', '\t', '|'};  // that are in use
+
+// The character that seems to divide a line of one field; 0: none.
+char likely_delimiter(std::string_view line) {
+  char best = 0;
+  std::ptrdiff_t most = 0;
+  for (const char c : kDelimiters)
+    if (const auto n = std::count(line.begin(), line.end(), c); n > most) best = c, most = n;
+  return best;
+}
+
+[[noreturn]] void fail_otherwise_divided(const std::string& path, char delimiter) {
+  if (delimiter == ',')
+    fail("{} seems to be divided by \",\": set data.format = \"csv\" (qkv eval: --format csv)", path);
+  if (delimiter == '\t')
+    fail("{} seems to be divided by tabs: set data.format = \"tsv\" (qkv eval: --format tsv)", path);
+  fail("{} seems to be divided by \"{}\": set data.delimiter = \"{}\" (qkv eval: --delimiter \"{}\")", path,
+       delimiter, delimiter, delimiter);
+}
+
 // Reads the fields of delimited text, one record at a time.
 class Delimited {
  public:
-  Delimited(const std::string& path, std::string_view text, char delimiter, bool quotes)
-      : path_(path), text_(text), delimiter_(delimiter), quotes_(quotes) {}
+  // `keep_returns`: "\r\n" stays in quoted fields.
+  Delimited(const std::string& path, std::string_view text, char delimiter, bool quotes, bool keep_returns)
+      : path_(path), text_(text), delimiter_(delimiter), quotes_(quotes), keep_returns_(keep_returns) {}
 
   bool done() const { return at_ >= text_.size(); }
   int64_t line() const { return line_; }
+  bool changed_line_ends() const { return changed_; }
 
   std::vector<std::string> record() {
     std::vector<std::string> fields;
@@ -62,9 +82,15 @@ class Delimited {
         if (peek() != '"') break;
       }
       line_ += text_[at_] == '\n';
+      if (!keep_returns_ && text_.substr(at_, 2) == "\r\n") {
+        changed_ = true;
+        continue;
+      }
       out += text_[at_];
     }
     const int next = peek();
+    if (field == 1 && next != delimiter_ && std::ranges::count(kDelimiters, next) > 0)
+      fail_otherwise_divided(path_, static_cast<char>(next));
     check(next == -1 || next == delimiter_ || next == '\n' || next == '\r',
           "{}:{}: field {}: text after the quote that closes it", path_, line_, field);
     return out;
@@ -73,18 +99,28 @@ class Delimited {
   const std::string& path_;
   std::string_view text_;
   char delimiter_;
-  bool quotes_;
+  bool quotes_, keep_returns_, changed_ = false;
   size_t at_ = 0;
   int64_t line_ = 1;
 };
 
-void for_each_delimited_row(const std::string& path, char delimiter, bool quotes,
-                            const std::vector<std::string>& columns, const OnColumns& on_columns,
-                            const OnRow& on_row) {
-  const FileText file = map_text(path);
+// One character; a tab may be spelt out.
+char delimiter_of(const FileOptions& options, char otherwise) {
+  const std::string& d = options.delimiter;
+  if (d.empty()) return otherwise;
+  if (d == "\\t") return '\t';
+  check(d.size() == 1 && d != "\"" && d != "\n" && d != "\r", "delimiter: expected one character, got '{}'",
+        d);
+  return d[0];
+}
+
+void for_each_delimited_row(const std::string& path, bool quotes, const FileOptions& options,
+                            const OnColumns& on_columns, const OnRow& on_row, Notes* notes) {
+  const FileText file = open_text(path, options, notes);
   check(!file.text.empty(), "{}: the file is empty", path);
-  Delimited in(path, file.text, delimiter, quotes);
-  const Table head{path, columns.empty() ? in.record() : columns, {}, {}};
+  Delimited in(path, file.text, delimiter_of(options, quotes ? ',' : '\t'), quotes,
+               options.keep_carriage_returns);
+  const Table head{path, options.columns.empty() ? in.record() : options.columns, {}, {}};
   for (size_t c = 0; c < head.columns.size(); ++c)
     for (size_t other = 0; other < c; ++other)
       check(head.columns[c] != head.columns[other], "{}:1: columns {} and {} have the same name '{}'", path,
@@ -93,17 +129,21 @@ void for_each_delimited_row(const std::string& path, char delimiter, bool quotes
   while (!in.done()) {
     const int64_t line = in.line();
     std::vector<std::string> row = in.record();
+    if (row.size() == 1 && head.columns.size() > 1)
+      if (const char likely = likely_delimiter(row[0]); likely != 0 && line == 1)
+        fail_otherwise_divided(path, likely);
     check(row.size() == head.columns.size(), "{}:{}: expected {} fields ({}), got {}", path, line,
           head.columns.size(), fmt::join(head.columns, ", "), row.size());
     on_row(row, line);
   }
+  if (in.changed_line_ends()) note_line_ends(path, notes);
 }
 
-void for_each_json_row(const std::string& path, const OnColumns& on_columns, const OnRow& on_row) {
+void for_each_json_row(const std::string& path, const FileOptions& options, const OnColumns& on_columns,
+                       const OnRow& on_row, Notes* notes) {
   Table head{path, {}, {}, {}};
-  check(!std::filesystem::is_directory(path), "{}: is a directory, expected a file", path);
-  std::ifstream in(path, std::ios::binary);
-  check(in.good(), "{}: cannot be opened", path);
+  const FileText file = open_text(path, options, notes);
+  TextStream in(file.text);
   for_each_json_line(in, path, [&](const Json& value, const std::string& place) {
     const JsonField object(value, place);
     if (head.columns.empty()) {
@@ -138,6 +178,8 @@ int64_t count_lines(std::string_view text) {
 size_t Table::column(std::string_view name) const {
   for (size_t c = 0; c < columns.size(); ++c)
     if (columns[c] == name) return c;
+  if (columns.size() == 1)
+    if (const char likely = likely_delimiter(columns[0]); likely != 0) fail_otherwise_divided(path, likely);
   const std::vector<std::string_view> known(columns.begin(), columns.end());
   fail("{}: there is no column '{}'{} (it has: {})", path, name, did_you_mean(name, known),
        fmt::join(known, ", "));
@@ -150,32 +192,31 @@ std::vector<std::string> lines_of(std::string_view text) {
   return out;
 }
 
-bool is_of_rows(std::string_view path) {
-  return path.ends_with(".tsv") || path.ends_with(".csv") || path.ends_with(".jsonl");
+void for_each_row(const std::string& path, const FileOptions& options, const OnColumns& on_columns,
+                  const OnRow& on_row, Notes* notes) {
+  const FileFormat format = format_of(path, options);
+  if (format == FileFormat::jsonl) return for_each_json_row(path, options, on_columns, on_row, notes);
+  check(is_of_rows(path, options),
+        "{}: expected a file of rows: .tsv, .csv or .jsonl (data.format says what another name holds)", path);
+  for_each_delimited_row(path, format == FileFormat::csv, options, on_columns, on_row, notes);
 }
 
-void for_each_row(const std::string& path, const std::vector<std::string>& columns,
-                  const OnColumns& on_columns, const OnRow& on_row) {
-  if (path.ends_with(".tsv")) return for_each_delimited_row(path, '\t', false, columns, on_columns, on_row);
-  if (path.ends_with(".csv")) return for_each_delimited_row(path, ',', true, columns, on_columns, on_row);
-  if (path.ends_with(".jsonl")) return for_each_json_row(path, on_columns, on_row);
-  fail("{}: expected a file of rows: .tsv, .csv or .jsonl", path);
-}
-
-Table read_table(const std::string& path, const std::vector<std::string>& columns) {
+Table read_table(const std::string& path, const FileOptions& options, Notes* notes) {
   Table table;
   for_each_row(
-      path, columns, [&](const Table& head) { table = head; },
+      path, options, [&](const Table& head) { table = head; },
       [&](std::vector<std::string>& row, int64_t line) {
         table.rows.push_back(std::move(row));
         table.lines.push_back(line);
-      });
+      },
+      notes);
   return table;
 }
 
 void for_each_parallel_line(const std::string& source, const std::string& target,
-                            const std::function<void(std::string_view source, std::string_view target)>& f) {
-  const FileText a = map_text(source), b = map_text(target);
+                            const std::function<void(std::string_view source, std::string_view target)>& f,
+                            const FileOptions& options, Notes* notes) {
+  const FileText a = open_text(source, options, notes), b = open_text(target, options, notes);
   check(count_lines(a.text) == count_lines(b.text),
         "{} has {} lines, {} has {}: each line needs its translation", source, count_lines(a.text), target,
         count_lines(b.text));

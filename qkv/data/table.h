@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "qkv/data/text_file.h"
+
 namespace qkv {
 
 // A file's rows, each with a text for every column.
@@ -16,29 +18,27 @@ struct Table {
   std::vector<std::vector<std::string>> rows;
   std::vector<int64_t> lines;  // where each row begins in the file, from 1
 
-  // The column's place. Throws Error naming the file and the nearest column.
+  // The column's place. Throws Error naming the file and the nearest column, or what the file seems to be
+  // divided by.
   size_t column(std::string_view name) const;
 };
 
-// Whether a file's name says that it holds rows.
-bool is_of_rows(std::string_view path);
-
-// By the file's extension: .tsv, a header and rows whose fields hold no tab; .csv, the same with commas and
-// RFC 4180's quotes; .jsonl, an object of strings and numbers a line, all with the keys of the first.
-// `columns` name those of a .tsv or .csv without a header. Throws Error naming file, line and column of what
-// is ragged or mis-quoted.
-Table read_table(const std::string& path, const std::vector<std::string>& columns = {});
+// By the file's format (format_of): .tsv, a header and rows whose fields hold no tab; .csv, the same with
+// commas and RFC 4180's quotes; .jsonl, an object of strings and numbers a line, all with the keys of the
+// first. Throws Error naming file, line and column of what is ragged or mis-quoted.
+Table read_table(const std::string& path, const FileOptions& options = {}, Notes* notes = nullptr);
 
 // The same in bounded memory: calls `on_columns` with a table that has no rows yet, and then `on_row` with
 // each row, which it may take, and the line where it begins.
 using OnColumns = std::function<void(const Table& head)>;
 using OnRow = std::function<void(std::vector<std::string>& row, int64_t line)>;
-void for_each_row(const std::string& path, const std::vector<std::string>& columns,
-                  const OnColumns& on_columns, const OnRow& on_row);
+void for_each_row(const std::string& path, const FileOptions& options, const OnColumns& on_columns,
+                  const OnRow& on_row, Notes* notes = nullptr);
 
 // Calls `f` with the lines of two files side by side. Throws Error where their numbers differ.
 void for_each_parallel_line(const std::string& source, const std::string& target,
-                            const std::function<void(std::string_view source, std::string_view target)>& f);
+                            const std::function<void(std::string_view source, std::string_view target)>& f,
+                            const FileOptions& options = {}, Notes* notes = nullptr);
 
 // A text's lines without their ends ("\n" or "\r\n").
 std::vector<std::string> lines_of(std::string_view text);

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -77,10 +79,34 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"train.threads", "give the option --threads"},
     {"train.num_workers", "give the option --threads"},
 };
+// A value as its owner wrote it, or what kind of value it is.
+std::string text_of(const toml::node& n) {
+  if (const auto s = n.value_exact<std::string>()) return fmt::format("'{}'", *s);
+  if (n.is_array()) return "a list";
+  if (n.is_table()) return "a table";
+  std::ostringstream out;
+  n.visit([&](const auto& value) {
+    if constexpr (toml::is_value<decltype(value)>) out << value;
+  });
+  return out.str();
+}
+
+// A whole number, also one written as 1e3.
+std::optional<int64_t> whole(const toml::node& n) {
+  constexpr double kMost = 9007199254740992;  // up to here doubles tell whole numbers apart
+  if (const auto i = n.value_exact<int64_t>()) return i;
+  const auto d = n.value_exact<double>();
+  return d && std::abs(*d) <= kMost && *d == std::floor(*d) ? std::optional(static_cast<int64_t>(*d))
+                                                            : std::nullopt;
+}
+
+// The text behind "=" in each --set, by its key.
+using OverrideTexts = std::map<std::string, std::string>;
 
 class Reader {
  public:
-  Reader(const toml::table& root, std::string file) : root_(root), file_(std::move(file)) {
+  Reader(const toml::table& root, std::string file, const OverrideTexts& overrides)
+      : root_(root), file_(std::move(file)), overrides_(overrides) {
     for (const auto& [key, node] : root) {
       const std::string name(key.str());
       if (std::find(std::begin(kSections), std::end(kSections), name) == std::end(kSections))
@@ -114,7 +140,14 @@ class Reader {
   }
   bool given(const std::string& key) const { return given_.contains(key); }  // "train.steps"
 
-  void operator()(const Key& k, std::string& out) { value(k, "a string", out); }
+  void operator()(const Key& k, std::string& out) {
+    // On the command line a string needs no quotes, whatever it looks like.
+    const toml::node* n = find(k);
+    if (const std::string* text = override_of(k); n != nullptr && n->is_value() && !n->is_string() && text)
+      out = *text;
+    else
+      value(k, "a string", out);
+  }
   void operator()(const Key& k, bool& out) { value(k, "true or false", out); }
   void operator()(const Key& k, uint64_t& out) {
     auto n = static_cast<int64_t>(out);
@@ -128,15 +161,15 @@ class Reader {
       out = 0;
       return;
     }
-    const auto v = n->value_exact<int64_t>();
+    const auto v = whole(*n);
     if (!v)
-      refuse(k, word_for_zero ? fmt::format("expected an integer or \"{}\"", word_for_zero)
-                              : std::string("expected an integer"));
+      refuse(k, fmt::format("expected an integer{}, got {}",
+                            word_for_zero ? fmt::format(" or \"{}\"", word_for_zero) : "", text_of(*n)));
     in_range(k, *v, range);
     out = *v;
   }
   void operator()(const Key& k, std::vector<int64_t>& out, Range<int64_t> range) {
-    list_of(k, "integers", out, range, [](const toml::node& e) { return e.value_exact<int64_t>(); });
+    list_of(k, "integers", out, range, [](const toml::node& e) { return whole(e); });
   }
   void operator()(const Key& k, std::vector<double>& out, Range<double> range) {
     list_of(k, "numbers", out, range, [](const toml::node& e) { return e.value<double>(); });
@@ -145,7 +178,7 @@ class Reader {
     const toml::node* n = find(k);
     if (n == nullptr) return;
     const auto v = n->value<double>();  // integers too
-    if (!v || !n->is_number()) refuse(k, "expected a number");
+    if (!v || !n->is_number()) refuse(k, fmt::format("expected a number, got {}", text_of(*n)));
     in_range(k, *v, range);
     out = *v;
   }
@@ -154,16 +187,26 @@ class Reader {
     (*this)(k, wide, range);
     out = static_cast<float>(wide);
   }
-  // A string or a list of strings.
+  // A string or a list of strings; on the command line also words with commas between them.
   void operator()(const Key& k, std::vector<std::string>& out) {
     const toml::node* n = find(k);
     if (n == nullptr) return;
+    const std::string* text = override_of(k);
+    if (text != nullptr && n->is_value() && (is_bare(*n) || !n->is_string()))
+      out = file_exists(*text) ? std::vector{*text} : words_of(*text);
+    else
+      strings(k, *n, out);
+  }
+  // A list of strings in which commas may stand.
+  void strings(const Key& k, const toml::node& node, std::vector<std::string>& out) {
+    const toml::node* n = &node;
     if (const auto one = n->value_exact<std::string>()) {
       out = {*one};
       return;
     }
     const toml::array* list = n->as_array();
-    if (list == nullptr) refuse(k, "expected a string or a list of strings");
+    if (list == nullptr)
+      refuse(k, fmt::format("expected a string or a list of strings, got {}", text_of(*n)));
     out.clear();
     for (const toml::node& e : *list) {
       const auto s = e.value_exact<std::string>();
@@ -173,7 +216,7 @@ class Reader {
   }
   void operator()(const Key& k, std::vector<Pattern>& out) {
     std::vector<std::string> texts = texts_of(out);
-    (*this)(k, texts);
+    if (const toml::node* n = find(k)) strings(k, *n, texts);
     try {
       out = patterns_from_texts(texts);
     } catch (const Error& e) {
@@ -202,8 +245,23 @@ class Reader {
     const toml::node* n = find(k);
     if (n == nullptr) return;
     const auto v = n->value_exact<T>();
-    if (!v) refuse(k, fmt::format("expected {}", expected));
+    if (!v) refuse(k, fmt::format("expected {}, got {}", expected, text_of(*n)));
     out = *v;
+  }
+  const std::string* override_of(const Key& k) const {
+    const auto it = overrides_.find(section_ + "." + k.name);
+    return it == overrides_.end() ? nullptr : &it->second;
+  }
+  // True where a value of --set is no TOML, but a string without quotes.
+  static bool is_bare(const toml::node& n) { return n.source().path == nullptr; }
+  static std::vector<std::string> words_of(const std::string& text) {
+    std::vector<std::string> out;
+    std::istringstream in(text);
+    for (std::string word; std::getline(in, word, ',');) {
+      const size_t begin = std::min(word.find_first_not_of(' '), word.size());
+      out.push_back(word.substr(begin, word.find_last_not_of(' ') + 1 - begin));
+    }
+    return out.empty() ? std::vector{text} : out;
   }
   template <typename T, typename Value>
   void list_of(const Key& k, const char* what, std::vector<T>& out, Range<T> range, const Value& value) {
@@ -230,13 +288,14 @@ class Reader {
 
   const toml::table& root_;
   std::string file_, section_;
+  const OverrideTexts& overrides_;
   const toml::table* table_ = nullptr;
   std::set<std::string> asked_, given_;
   double warmup_fraction_ = 0;
 };
 
 // "train.steps=10", the value as TOML or, failing that, as a bare string.
-void apply_override(toml::table& root, const std::string& text) {
+void apply_override(toml::table& root, const std::string& text, OverrideTexts& texts) {
   const size_t equals = text.find('=');
   // A section of [mix] has a name of its own.
   const size_t dot = text.find('.', text.starts_with("mix.") ? 4 : 0);
@@ -258,6 +317,7 @@ void apply_override(toml::table& root, const std::string& text) {
   }
   if (table == nullptr || parsed.size() != 1) usage("--set: '{}' does not fit the configuration", text);
   table->insert_or_assign(key, std::move(*parsed.get("value")));
+  texts[text.substr(0, equals)] = value;
 }
 
 std::string toml_value(const std::string& s) {
@@ -487,13 +547,14 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
   } catch (const toml::parse_error& e) {
     usage("{}:{}: {}", path, e.source().begin.line, e.description());
   }
-  for (const std::string& o : overrides) apply_override(root, o);
+  OverrideTexts texts;
+  for (const std::string& o : overrides) apply_override(root, o, texts);
   apply_preset(root, path);
 
   TrainConfig c;
   const ModelSpec from = spec_to_begin_with(root, path, c);
   c.mix = mixed_sets(root, path);
-  Reader reader(root, path);
+  Reader reader(root, path, texts);
   visit(c, reader);
   reader.finish();
   const auto given = [&](const std::string& key) { return reader.given(key); };

@@ -8,6 +8,7 @@
 #include "qkv/data/corruption.h"
 #include "qkv/data/labelled.h"
 #include "qkv/data/masking.h"
+#include "qkv/data/text_file.h"
 #include "qkv/models/spec.h"
 #include "qkv/train/training_state.h"
 
@@ -48,7 +49,11 @@ struct DataConfig {
   std::string prefix;         // stands before each source, e.g. "translate: " (Raffel et al. 2020)
   // Classes, tags, answers: rows with these columns, or words in these (conll.h; 0: the format's own).
   std::string text_column = "text", second_column, label_column = "label";
-  std::vector<std::string> columns;  // names of those of files without a header
+  std::vector<std::string> columns;    // names of those of files without a header
+  std::string format = "auto";         // of the files (text_file.h); auto: by their names
+  std::string delimiter;               // of rows; empty: that of the format
+  bool keep_carriage_returns = false;  // "\r\n" of texts does not become "\n"
+  bool any_bytes = false;              // no key: the tokenizer has tokens for all bytes, and nothing else
   int64_t word_column = 0, tag_column = 0;
   std::vector<std::string> test;  // looked at once, at the end
   double test_fraction = 0;       // of the training files' examples, where `test` is empty

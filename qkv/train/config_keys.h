@@ -64,13 +64,23 @@ void visit_files(DataConfig& d, Visitor& v) {
   v({"source_column", "of rows: what a sequence-to-sequence model reads"}, d.source_column);
   v({"target_column", "of rows: what it writes"}, d.target_column);
   v({"prefix", "stands before each source, e.g. \"translate: \""}, d.prefix);
-  v({"text_column", "of rows: the text to read or to classify; the question", "text, of answers question"},
+  v({"text_column", "of rows: the text to read or to classify; the question; in .jsonl of tags the words",
+     "text, of answers question, of tags tokens"},
     d.text_column);
   v({"second_column", "of rows: the other text of a pair; where the answer stands",
      "(none), of answers context"},
     d.second_column);
-  v({"label_column", "of rows: the class; the answer", "label, of answers answer"}, d.label_column);
+  v({"label_column", "of rows: the class; the answer; in .jsonl of tags the tags",
+     "label, of answers answer, of tags ner_tags or tags"},
+    d.label_column);
   v({"columns", "names of the columns of files without a header"}, d.columns);
+  Choices formats = file_format_names();
+  formats.insert(formats.begin(), "auto");
+  v({"format", "format of the files; auto: by their extensions, behind which .gz or .zst may stand"},
+    d.format, formats);
+  v({"delimiter", "character between the columns of rows, e.g. \";\"", "comma, in .tsv a tab"}, d.delimiter);
+  v({"keep_carriage_returns", "keep Windows line ends (\\r\\n) in texts; false: they become \\n"},
+    d.keep_carriage_returns);
   v({"word_column", "of tagged words, from 1; 0: 1, of .conllu 2"}, d.word_column, Range<int64_t>{0, 1000});
   v({"tag_column", "of tagged words, from 1; 0: the last, of .conllu 4"}, d.tag_column,
     Range<int64_t>{0, 1000});

@@ -292,6 +292,29 @@ void only_for(std::initializer_list<Objective> right, const std::vector<Objectiv
         fmt::join(ours, " and "));
 }
 
+// Refuses formats that hold no data for any of the objectives, and delimiters of files that have none.
+void expect_fitting_format(const DataConfig& d, const std::vector<Objective>& objectives,
+                           const std::string& section, const std::string& path) {
+  const auto is_readable = [&](Objective o) {
+    const std::string& f = d.format;
+    const bool rows = f == "csv" || f == "tsv" || f == "jsonl";
+    if (f == "auto") return true;
+    if (o == Objective::tag) return f == "conll" || f == "conllu" || f == "text" || f == "jsonl";
+    if (o == Objective::chat) return f == "jsonl";
+    if (o == Objective::classify || o == Objective::answer || o == Objective::embed) return rows;
+    return rows || f == "text";
+  };
+  if (std::ranges::none_of(objectives, is_readable))
+    usage("{}: {}.format: \"{}\" holds no data for train.objective = {}", path, section, d.format,
+          name_of(objectives[0]));
+  const std::string& c = d.delimiter;
+  if (c.empty()) return;
+  if ((c.size() != 1 && c != "\\t") || c == "\"" || c == "\n" || c == "\r")
+    usage("{}: {}.delimiter: expected one character, got '{}'", path, section, c);
+  if (d.format != "auto" && d.format != "csv" && d.format != "tsv")
+    usage("{}: {}.delimiter: files of the format \"{}\" have none", path, section, d.format);
+}
+
 void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& objectives,
                           const std::string& section, const std::string& path) {
   using enum Objective;
@@ -307,8 +330,9 @@ void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& obj
   only_for({chat}, objectives, section + ".chat_template", d.chat_template.empty(), path);
   const std::initializer_list<Objective> texts = {next_token,      masked,  permutation,
                                                   span_corruption, denoise, sequence_to_sequence};
-  only_for({next_token, masked, permutation, span_corruption, denoise, classify, answer, embed}, objectives,
-           section + ".text_column", d.text_column == none.text_column, path);
+  expect_fitting_format(d, objectives, section, path);
+  only_for({next_token, masked, permutation, span_corruption, denoise, classify, tag, answer, embed},
+           objectives, section + ".text_column", d.text_column == none.text_column, path);
   only_for({next_token, masked, permutation, span_corruption, denoise, sequence_to_sequence, classify, tag,
             answer},
            objectives, section + ".deduplicate", !d.deduplicate, path);
@@ -321,8 +345,8 @@ void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& obj
   only_for({next_token, masked, permutation, span_corruption, denoise}, objectives, section + ".separator",
            d.separator.empty(), path);
   only_for({classify, answer, embed}, objectives, section + ".second_column", d.second_column.empty(), path);
-  only_for({classify, answer}, objectives, section + ".label_column", d.label_column == none.label_column,
-           path);
+  only_for({classify, tag, answer}, objectives, section + ".label_column",
+           d.label_column == none.label_column, path);
   only_for({next_token, masked, permutation, span_corruption, denoise, sequence_to_sequence, classify, answer,
             embed},
            objectives, section + ".columns", d.columns.empty(), path);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <ctime>
 
-#include "qkv/base/file.h"
 #include "qkv/base/json_value.h"
 #include "qkv/data/table.h"
 
@@ -71,11 +70,12 @@ std::vector<text::Range> additions(const Conversation& c, const text::ChatTempla
 
 }  // namespace
 
-std::vector<Conversation> read_conversations(const std::vector<std::string>& files) {
+std::vector<Conversation> read_conversations(const std::vector<std::string>& files,
+                                             const FileOptions& options) {
   std::vector<Conversation> out;
   for (const std::string& file : files) {
     int64_t number = 0;
-    for (const std::string& line : lines_of(read_file(file))) {
+    for (const std::string& line : lines_of(open_text(file, options).text)) {
       ++number;
       if (line.find_first_not_of(" \t") == std::string::npos) continue;
       out.push_back(conversation_of(line, fmt::format("{}:{}", file, number)));

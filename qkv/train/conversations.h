@@ -8,6 +8,7 @@
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
 #include "qkv/data/labelled.h"
+#include "qkv/data/text_file.h"
 #include "qkv/text/chat_template.h"
 #include "qkv/text/tokenizer.h"
 
@@ -25,7 +26,8 @@ struct Conversation {
 
 // The lines of .jsonl files: an object with "messages" each, or a list of messages; a message has a "role".
 // Throws Error naming file and line.
-std::vector<Conversation> read_conversations(const std::vector<std::string>& files);
+std::vector<Conversation> read_conversations(const std::vector<std::string>& files,
+                                             const FileOptions& options = {});
 
 // A conversation as its template writes it, and the bytes that the assistant says: of {% generation %}
 // blocks; of a template without them what it adds to the conversation so far for each message of the

@@ -44,20 +44,20 @@ class TextSize {
     bytes_ += static_cast<int64_t>(text.size());
   }
   void look_at(std::span<const int32_t> ids) {
-    for (const int32_t id : ids) any_unknown_ |= unknown_[static_cast<size_t>(id)];
+    for (const int32_t id : ids) unknown_tokens_ += unknown_[static_cast<size_t>(id)];
   }
   // Of characters that a token for unknown ones stands for nothing is predicted: then there are no such
   // losses.
-  int64_t characters() const { return any_unknown_ ? 0 : characters_; }
-  int64_t bytes() const { return any_unknown_ ? 0 : bytes_; }
+  int64_t characters() const { return unknown_tokens_ > 0 ? 0 : characters_; }
+  int64_t bytes() const { return unknown_tokens_ > 0 ? 0 : bytes_; }
+  int64_t unknown_tokens() const { return unknown_tokens_; }
 
  private:
   std::vector<bool> unknown_;
-  bool any_unknown_ = false;
-  int64_t characters_ = 0, bytes_ = 0;
+  int64_t characters_ = 0, bytes_ = 0, unknown_tokens_ = 0;
 };
 
-// What stands around documents.
+// The tokens around documents.
 struct DocumentEnds {
   int32_t end;  // -1: nothing
   bool begins;  // it stands before them, too
@@ -70,6 +70,7 @@ TokenStream stream_of(TokenFile& tokens, const TextSize& size) {
   TokenStream stream = tokens.stream();
   stream.characters = size.characters();
   stream.bytes = size.bytes();
+  stream.unknown = size.unknown_tokens();
   return stream;
 }
 
@@ -231,11 +232,26 @@ bool begins_with_end_of_text(const text::Tokenizer& tokenizer) {
 
 bool are_documents(const DataConfig& data) {
   return !data.separator.empty() ||
-         std::any_of(data.train.begin(), data.train.end(), [](const auto& path) { return is_of_rows(path); });
+         std::ranges::any_of(data.train, [options = file_options(data)](const std::string& path) {
+           return is_of_rows(path, options);
+         });
 }
 
-TokenStream tokenize_file(const std::string& path, const DataConfig& data, const text::Tokenizer& tokenizer) {
-  return tokenize({read_documents(path, data)}, tokenizer, CorpusCache(data.cache).scratch_folder());
+TokenStream tokenize_file(const std::string& path, const DataConfig& given, const text::Tokenizer& tokenizer,
+                          Notes* notes) {
+  DataConfig data = given;
+  data.any_bytes = reads_bytes(tokenizer);
+  return tokenize({read_documents(path, data, notes)}, tokenizer, CorpusCache(data.cache).scratch_folder());
+}
+
+bool reads_bytes(const text::Tokenizer& tokenizer) {
+  constexpr std::string_view kSample =
+      " the of and to in is that it\xFF";  // what others would merge or refuse
+  try {
+    return tokenizer.encode(kSample, false).ids.size() == kSample.size();
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 namespace {
@@ -267,6 +283,15 @@ std::vector<int32_t> prefix_of(const text::Tokenizer& tokenizer) {
   }
 }
 
+// The run's data, as its tokenizer can read them.
+DataConfig readable_data(const TrainConfig& run, const Origin* given) {
+  DataConfig data = run.data;
+  data.any_bytes = given != nullptr             ? reads_bytes(given->tokenizer)
+                   : run.tokenizer.path.empty() ? run.tokenizer.type == "byte"
+                                                : reads_bytes(text::Tokenizer::load(run.tokenizer.path));
+  return data;
+}
+
 std::string hash_of_tokens(const TokenStream& s) {
   return hash_of(std::as_bytes(s.tokens())) + hash_of(std::as_bytes(s.starts()));
 }
@@ -274,13 +299,14 @@ std::string hash_of_tokens(const TokenStream& s) {
 }  // namespace
 
 Corpus load_corpus(const TrainConfig& run, const Origin* given) {
-  const DataConfig& data = run.data;
+  const DataConfig data = readable_data(run, given);
   const TokenizerConfig& config = run.tokenizer;
   const CorpusCache cache(data.cache);
   const std::string source =
-      fmt::format("{}\n{}\n{}\n{}\n{} {} {} {} {}", signature_of(data.train), signature_of(data.valid),
-                  data.valid_fraction, data.separator, data.deduplicate, data.min_characters,
-                  data.max_characters, data.text_column, fmt::join(data.columns, "\t"));
+      fmt::format("{}\n{}\n{}\n{}\n{} {} {} {} {}\n{} {} {}", signature_of(data.train),
+                  signature_of(data.valid), data.valid_fraction, data.separator, data.deduplicate,
+                  data.min_characters, data.max_characters, data.text_column, fmt::join(data.columns, "\t"),
+                  data.format, data.delimiter, data.keep_carriage_returns);
   std::optional<TextFiles> texts;  // read only where the cache does not know them
   const auto read = [&]() -> const TextFiles& { return texts ? *texts : texts.emplace(data); };
   const auto trained = [&] {
@@ -304,7 +330,8 @@ Corpus load_corpus(const TrainConfig& run, const Origin* given) {
   const auto tokenized = [&](const std::vector<Documents>& files) {
     return tokenize(files, tokenizer, cache.scratch_folder());
   };
-  TokenizedText text{tokenized(read().train), tokenized(read().valid), "", "", read().left_out};
+  TokenizedText text{tokenized(read().train), tokenized(read().valid), "", "", read().left_out, read().notes};
+  if (run.objective == Objective::next_token && !read().hint.empty()) text.notes.push_back(read().hint);
   check(text.train.size() > 1, "{}: too short: nothing to train on", fmt::join(data.train, ", "));
   text.train_hash = hash_of_tokens(text.train);
   text.valid_hash = hash_of_tokens(text.valid);
@@ -373,6 +400,7 @@ PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<st
     return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
   };
   TextFilter filter(data);
+  const FileOptions options = file_options(data);
   const auto add = [&](std::string_view source, std::string_view target, int64_t line) {
     if (is_empty(source) || is_empty(target)) {
       ++out.left_out;
@@ -388,19 +416,21 @@ PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<st
     out.first_of_file.push_back(sizes.size());
     if (!targets.empty()) {
       int64_t line = 0;
-      for_each_parallel_line(files[f], targets[f], [&](std::string_view source, std::string_view target) {
-        add(source, target, ++line);
-      });
+      for_each_parallel_line(
+          files[f], targets[f],
+          [&](std::string_view source, std::string_view target) { add(source, target, ++line); }, options,
+          &out.notes);
       continue;
     }
     size_t from = 0, to = 0;
     for_each_row(
-        files[f], data.columns,
+        files[f], options,
         [&](const Table& head) {
           from = head.column(data.source_column);
           to = head.column(data.target_column);
         },
-        [&](const std::vector<std::string>& row, int64_t line) { add(row[from], row[to], line); });
+        [&](const std::vector<std::string>& row, int64_t line) { add(row[from], row[to], line); },
+        &out.notes);
   }
   const auto file = texts.mapped();
   size_t at = 0;
@@ -429,6 +459,7 @@ PairTexts split_off(PairTexts& pairs, double fraction) {
   out.first = static_cast<size_t>(keep);
   out.left_out = 0;
   out.filtered = {};
+  out.notes = {};
   return out;
 }
 
@@ -489,16 +520,17 @@ std::vector<std::string_view> both_sides(const PairTexts& pairs) {
 }  // namespace
 
 TrainingTexts training_texts(const TrainConfig& config) {
+  const DataConfig data = readable_data(config, nullptr);
   if (config.objective != Objective::sequence_to_sequence) {
-    const auto texts = std::make_shared<const TextFiles>(config.data);
+    const auto texts = std::make_shared<const TextFiles>(data);
     return {documents_of(texts->train), texts};
   }
-  PairTexts pairs = train_and_valid_pairs(config.data).first;
+  PairTexts pairs = train_and_valid_pairs(data).first;
   return {both_sides(pairs), std::move(pairs.owner)};
 }
 
 PairCorpus load_pairs(const TrainConfig& run, const Origin* given) {
-  auto [train, valid] = train_and_valid_pairs(run.data);
+  auto [train, valid] = train_and_valid_pairs(readable_data(run, given));
   const auto learned = [&, &train = train] {
     if (!run.tokenizer.separate) return train_tokenizer(run.tokenizer, both_sides(train), {run.objective});
     return train_tokenizer(run.tokenizer, train.target, {run.objective})
@@ -524,6 +556,8 @@ PairCorpus load_pairs(const TrainConfig& run, const Origin* given) {
   out.hash = hash_of_tokens(out.train.source) + hash_of_tokens(out.train.target);
   out.left_out = train.left_out + valid.left_out;
   out.filtered = train.filtered;
+  out.notes = train.notes;
+  out.notes.insert(out.notes.end(), valid.notes.begin(), valid.notes.end());
   out.valid_texts = std::move(valid);
   return out;
 }

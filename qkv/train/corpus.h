@@ -30,7 +30,7 @@ Corpus load_corpus(const TrainConfig& config, const Origin* given = nullptr);
 // so one of characters has a token that ends them, and puts it before texts, where another document ends.
 text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const std::string_view> texts,
                                 const std::vector<Objective>& objectives, bool documents = false);
-// Whether files hold documents that begin and end: in rows, or between separators.
+// True where files hold documents that begin and end: in rows, or between separators.
 bool are_documents(const DataConfig& data);
 // What a tokenizer is trained on: the training part of a run's files, documents or both sides of pairs.
 struct TrainingTexts {
@@ -60,7 +60,8 @@ struct PairTexts {
   size_t first = 0;                        // and the first of these pairs
   int64_t left_out = 0;                    // pairs with an empty side
   LeftOut filtered = {};                   // and those that `data` leaves out
-  std::shared_ptr<const void> owner;       // of the texts, which lie in a mapped file
+  Notes notes = {};
+  std::shared_ptr<const void> owner;  // of the texts, which lie in a mapped file
 
   // FILE:LINE of a pair.
   std::string place(size_t pair) const;
@@ -83,6 +84,7 @@ struct PairCorpus {
   PairTexts valid_texts;  // what `valid` was before there were tokens
   int64_t left_out = 0;   // pairs of both with an empty side
   LeftOut filtered = {};  // training pairs that `data` leaves out
+  Notes notes = {};       // what else is to be told of the files
 };
 
 // Reads the files of a configuration; trains the tokenizer on both sides, or one on each, unless it is named
@@ -104,11 +106,15 @@ std::vector<std::string_view> pieces_to_encode(std::string_view document, size_t
 
 // One file's documents as a stream, in bounded memory; `data`: the separator, or the column of rows. Errors
 // name the file.
-TokenStream tokenize_file(const std::string& path, const DataConfig& data, const text::Tokenizer& tokenizer);
+TokenStream tokenize_file(const std::string& path, const DataConfig& data, const text::Tokenizer& tokenizer,
+                          Notes* notes = nullptr);
+
+// True where a tokenizer's tokens are the 256 bytes, so that data of any kind are a text to it.
+bool reads_bytes(const text::Tokenizer& tokenizer);
 
 // The id of <|endoftext|>, which ends every document where the tokenizer has it; -1 where not.
 int32_t end_of_text(const text::Tokenizer& tokenizer);
-// Whether the tokenizer puts that token before texts, and so it begins documents, too: a model learns how
+// True where the tokenizer puts that token before texts, and so it begins documents, too: a model learns how
 // they begin.
 bool begins_with_end_of_text(const text::Tokenizer& tokenizer);
 

@@ -1,5 +1,6 @@
 #include "qkv/train/corpus_cache.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 
 #include "qkv/base/file.h"
 #include "qkv/base/hash.h"
+#include "qkv/data/table.h"
 #include "qkv/io/safetensors.h"
 
 namespace qkv {
@@ -34,6 +36,7 @@ TokenStream stream_from(Safetensors& file, const std::string& part) {
   TokenStream stream(file.tensors.at(part + ".tokens"), file.tensors.at(part + ".starts"));
   stream.characters = std::stoll(file.metadata.at(part + ".characters"));
   stream.bytes = std::stoll(file.metadata.at(part + ".bytes"));
+  stream.unknown = std::stoll(file.metadata.at(part + ".unknown"));
   stream.beginnings = std::stoll(file.metadata.at(part + ".beginnings"));
   return stream;
 }
@@ -44,7 +47,7 @@ std::string signature_of(const std::vector<std::string>& paths) {
   std::string out;
   for (const std::string& path : paths) {
     struct stat info {};
-    check(::stat(path.c_str(), &info) == 0, "{}: cannot be opened: {}", path, std::strerror(errno));
+    if (::stat(path.c_str(), &info) != 0) fail_to_open(path, errno);
     std::error_code ignored;
     out += fmt::format("{} {} {}.{} {}.{} {}:{}\n", fs::weakly_canonical(path, ignored).string(),
                        info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec, info.st_ctim.tv_sec,
@@ -88,7 +91,9 @@ std::optional<TokenizedText> CorpusCache::load_text(const std::string& key) cons
                          stream_from(file, "valid"),
                          file.metadata.at("train.hash"),
                          file.metadata.at("valid.hash"),
-                         {std::stoll(file.metadata.at("repeated")), std::stoll(file.metadata.at("unfit"))}};
+                         {std::stoll(file.metadata.at("repeated")), std::stoll(file.metadata.at("unfit")),
+                          std::stoll(file.metadata.at("empty"))},
+                         lines_of(file.metadata.at("notes"))};
   } catch (const std::exception&) {  // damaged, or by another version
     return std::nullopt;
   }
@@ -112,7 +117,9 @@ void CorpusCache::save_text(const std::string& key, const TokenizedText& text) c
     std::map<std::string, std::string> metadata = {{"train.hash", text.train_hash},
                                                    {"valid.hash", text.valid_hash},
                                                    {"repeated", std::to_string(text.left_out.repeated)},
-                                                   {"unfit", std::to_string(text.left_out.unfit)}};
+                                                   {"unfit", std::to_string(text.left_out.unfit)},
+                                                   {"empty", std::to_string(text.left_out.empty)},
+                                                   {"notes", fmt::format("{}", fmt::join(text.notes, "\n"))}};
     const std::pair<std::string, const TokenStream*> parts[] = {{"train", &text.train},
                                                                 {"valid", &text.valid}};
     // The wider elements first: each tensor begins at a multiple of its element's size, and is then mapped.
@@ -121,6 +128,7 @@ void CorpusCache::save_text(const std::string& key, const TokenizedText& text) c
       tensors.emplace_back(name + ".tokens", stream->token_tensor());
       metadata[name + ".characters"] = std::to_string(stream->characters);
       metadata[name + ".bytes"] = std::to_string(stream->bytes);
+      metadata[name + ".unknown"] = std::to_string(stream->unknown);
       metadata[name + ".beginnings"] = std::to_string(stream->beginnings);
     }
     write_safetensors(temporary, tensors, metadata);

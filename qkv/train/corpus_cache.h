@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "qkv/data/dataset.h"
+#include "qkv/data/text_file.h"
 #include "qkv/train/left_out.h"
 
 namespace qkv {
@@ -16,6 +17,7 @@ struct TokenizedText {
   TokenStream train, valid;
   std::string train_hash, valid_hash;
   LeftOut left_out = {};  // documents of the training files
+  Notes notes = {};       // what else is to be told of the files
 };
 
 // Names the contents of files without reading them: path, size, time of change, inode. Files that change get

@@ -25,12 +25,53 @@ size_t split_point(std::string_view text, double fraction, const std::string& se
   return next == std::string_view::npos ? text.size() : next + separator.size();
 }
 
-// A file's documents as they are, or those that the filter keeps, collected in a file of their own.
-Documents documents_in(const std::string& path, const DataConfig& data, TextFilter* filter) {
-  const bool rows = is_of_rows(path);
+// Finds the column of rows that looks like a label: few short values, each of many rows.
+class LabelFinder {
+ public:
+  void take_head(const Table& head, size_t text) {
+    text_ = text;
+    names_ = head.columns;
+    values_.resize(names_.size());
+    is_text_.assign(names_.size(), false);
+  }
+  void take_row(const std::vector<std::string>& row) {
+    ++rows_;
+    for (size_t c = 0; c < row.size(); ++c) {
+      if (c == text_ || values_[c].size() > kMost) continue;
+      if (row[c].size() > kLongest) {  // no label
+        is_text_[c] = true;
+        values_[c].clear();
+      }
+      if (is_text_[c]) continue;
+      values_[c].insert(row[c]);
+    }
+  }
+  // Its name, or nothing.
+  std::string label() const {
+    if (rows_ < kLeastRows) return "";
+    for (size_t c = 0; c < names_.size(); ++c)
+      if (c != text_ && values_[c].size() > 1 && values_[c].size() <= std::min(kMost, rows_ / kRowsOfEach))
+        return names_[c];
+    return "";
+  }
+
+ private:
+  static constexpr size_t kMost = 200, kLongest = 40, kLeastRows = 20, kRowsOfEach = 5;
+  size_t text_ = 0, rows_ = 0;
+  std::vector<std::string> names_;
+  std::vector<std::unordered_set<std::string>> values_;
+  std::vector<bool> is_text_;  // longer than labels are
+};
+
+// A file's documents as they are, or those that the filter keeps, collected in a file of their own. `empty`:
+// counts rows without text.
+Documents documents_in(const std::string& path, const DataConfig& data, TextFilter* filter, Notes* notes,
+                       int64_t* empty = nullptr, LabelFinder* labels = nullptr) {
+  const FileOptions options = file_options(data);
+  const bool rows = is_of_rows(path, options);
   Documents plain{path, {}, data.separator, nullptr};
   if (!rows) {
-    const FileText file = map_text(path);
+    const FileText file = open_plain_text(path, options, notes);
     check(!file.text.empty(), "{}: the file is empty", path);
     plain.text = file.text;
     plain.owner = file.owner;
@@ -40,11 +81,12 @@ Documents documents_in(const std::string& path, const DataConfig& data, TextFilt
       return plain;
     }
   }
-  ScratchFile collected(CorpusCache(data.cache).scratch_folder());
+  ScratchFile collected(options.scratch);
   bool any = false;
   const auto add = [&](std::string_view document, int64_t line = 0) {
     check(document.find(kBetween) == document.npos, "{}{}: byte 0xFF: this is not UTF-8", path,
           line > 0 ? fmt::format(":{}", line) : "");
+    if (document.empty() && empty != nullptr) ++*empty;
     if (document.empty() || (filter != nullptr && !filter->keeps(document))) return;
     any = true;
     collected.write(document.data(), document.size());
@@ -53,8 +95,16 @@ Documents documents_in(const std::string& path, const DataConfig& data, TextFilt
   if (rows) {
     size_t column = 0;
     for_each_row(
-        path, data.columns, [&](const Table& head) { column = head.column(data.text_column); },
-        [&](const std::vector<std::string>& row, int64_t line) { add(row[column], line); });
+        path, options,
+        [&](const Table& head) {
+          column = head.column(data.text_column);
+          if (labels != nullptr) labels->take_head(head, column);
+        },
+        [&](const std::vector<std::string>& row, int64_t line) {
+          if (labels != nullptr) labels->take_row(row);
+          add(row[column], line);
+        },
+        notes);
   } else {
     plain.for_each([&](std::string_view document) { add(document); });
   }
@@ -69,11 +119,23 @@ int64_t count_characters(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return !continues_character(c); });
 }
 
+FileOptions file_options(const DataConfig& data) {
+  return {data.columns,   data.format,
+          data.delimiter, data.keep_carriage_returns,
+          data.any_bytes, CorpusCache(data.cache).scratch_folder()};
+}
+
+std::string without_text(int64_t rows) {
+  return rows == 0 ? "" : fmt::format(" ({} row{} without text left out)", rows, rows == 1 ? "" : "s");
+}
+
 std::string LeftOut::text() const {
-  if (repeated == 0 && unfit == 0) return "";
-  return fmt::format(" ({} left out{}{})", repeated + unfit,
-                     repeated > 0 ? fmt::format(": {} repeated", repeated) : "",
-                     unfit > 0 ? fmt::format("{} {} of other lengths", repeated > 0 ? "," : ":", unfit) : "");
+  if (repeated == 0 && unfit == 0) return without_text(empty);
+  return fmt::format(
+             " ({} left out{}{})", repeated + unfit,
+             repeated > 0 ? fmt::format(": {} repeated", repeated) : "",
+             unfit > 0 ? fmt::format("{} {} of other lengths", repeated > 0 ? "," : ":", unfit) : "") +
+         without_text(empty);
 }
 
 bool TextFilter::on() const {
@@ -121,16 +183,26 @@ void Documents::for_each(const std::function<void(std::string_view document)>& f
   }
 }
 
-Documents read_documents(const std::string& path, const DataConfig& data) {
-  return documents_in(path, data, nullptr);
+Documents read_documents(const std::string& path, const DataConfig& data, Notes* notes) {
+  return documents_in(path, data, nullptr, notes);
 }
 
 TextFiles::TextFiles(const DataConfig& data) {
   TextFilter filter(data);
-  for (const std::string& path : data.train)
-    train.push_back(documents_in(path, data, filter.on() ? &filter : nullptr));
+  int64_t empty = 0;
+  for (const std::string& path : data.train) {
+    LabelFinder labels;
+    train.push_back(documents_in(path, data, filter.on() ? &filter : nullptr, &notes, &empty, &labels));
+    if (const std::string label = labels.label(); hint.empty() && !label.empty())
+      hint = fmt::format(
+          "hint: {}: column '{}' looks like a label; to train a classifier set train.objective = "
+          "\"classify\" "
+          "and model.architecture = \"encoder\"{}",
+          path, label, label == data.label_column ? "" : fmt::format(", data.label_column = \"{}\"", label));
+  }
   left_out = filter.left_out();
-  for (const std::string& path : data.valid) valid.push_back(read_documents(path, data));
+  left_out.empty = empty;
+  for (const std::string& path : data.valid) valid.push_back(read_documents(path, data, &notes));
   if (valid.empty() && data.valid_fraction > 0)
     for (Documents& file : train) {
       const size_t at = split_point(file.text, data.valid_fraction, file.separator);

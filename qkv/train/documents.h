@@ -8,10 +8,14 @@
 #include <unordered_set>
 #include <vector>
 
+#include "qkv/data/text_file.h"
 #include "qkv/train/config.h"
 #include "qkv/train/left_out.h"
 
 namespace qkv {
+
+// The way in which the files of [data] are read.
+FileOptions file_options(const DataConfig& data);
 
 // What [data] says of training texts: deduplicate, min_characters, max_characters, max_ratio.
 class TextFilter {
@@ -47,12 +51,14 @@ struct Documents {
 struct TextFiles {
   std::vector<Documents> train, valid;
   LeftOut left_out;
+  Notes notes;
+  std::string hint;  // of training rows that look as if they had labels: what to set to learn those
 
   explicit TextFiles(const DataConfig& data);
 };
 
 // All documents of one file. Throws Error where it is empty.
-Documents read_documents(const std::string& path, const DataConfig& data);
+Documents read_documents(const std::string& path, const DataConfig& data, Notes* notes = nullptr);
 
 // Whether a byte of UTF-8 goes on with the character before it.
 inline bool continues_character(char c) {

@@ -181,6 +181,15 @@ class ClassScores {
     e.chunks.add(example.tags, found);
   }
 
+  // One that has no text.
+  void miss(const Example& example, Evaluation& e) {
+    ++e.without_text;
+    if (spec_.output != Output::sequence_classes) return;
+    const int32_t gold = label_(example.label, example.place);
+    confusion_.miss(gold);
+    e.unseen += !is_taught({gold, 0, -1});
+  }
+
   void finish(Evaluation& e) const {
     e.scores = {{"accuracy", confusion_.accuracy()}, {"macro_f1", confusion_.macro_f1()}};
     if (spec_.output == Output::sequence_classes)
@@ -275,14 +284,21 @@ Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
   AnswerScores answers(mistakes);
   for (size_t begin = 0; begin < examples.size(); begin += kAtOnce) {
     std::vector<EncodedText> texts;
+    std::vector<size_t> which;
     for (size_t i = begin; i < std::min(begin + kAtOnce, examples.size()); ++i) {
+      if (examples[i].text.first.empty()) {  // an answer to no question is as wrong: nothing is added
+        span ? void(++e.without_text) : classes.miss(examples[i], e);
+        continue;
+      }
       texts.push_back(encode_example(examples[i], tokenizer, spec));
+      which.push_back(i);
       e.cut += texts.back().cut;
     }
+    if (texts.empty()) continue;
     const std::vector<Tensor> scores = class_scores(model, texts, tokens);
     for (size_t i = 0; i < texts.size(); ++i)
-      span ? answers.add(scores[i], texts[i], examples[begin + i], begin + i, e)
-           : classes.add(scores[i], texts[i], examples[begin + i], begin + i, e);
+      span ? answers.add(scores[i], texts[i], examples[which[i]], which[i], e)
+           : classes.add(scores[i], texts[i], examples[which[i]], which[i], e);
   }
   e.of_tokens = e.tokens;
   span ? answers.finish(e) : classes.finish(e);

@@ -28,8 +28,8 @@ struct Evaluation {
   std::vector<std::pair<std::string, double>> losses;  // of a mixture: of each data set, by its name
   ChunkCounts chunks;                                  // of tags
   // Texts with classes, tags or answers; those longer than the model can read; tags and answers that were cut
-  // away with their ends.
-  int64_t examples = 0, cut = 0, missed = 0;
+  // away with their ends; those that lack a text, which count as wrong.
+  int64_t examples = 0, cut = 0, missed = 0, without_text = 0;
   int64_t unseen = 0;  // examples or words whose label the model was not taught: they count as wrong
 
   double loss() const { return tokens ? total / static_cast<double>(tokens) : 0; }  // nats per token
@@ -71,8 +71,9 @@ inline constexpr size_t kMostUnseenLabels = 1000;
 // Tells the classes, tags or answers of every example, about `tokens` tokens at a time. The loss is that of
 // what the model can read and can say; a tag that was cut away counts as wrong, and so does an answer unless
 // its words stand elsewhere, too: answers are compared as texts (scores.h). A label that the model was not
-// taught is a class of its own, which is never found. `mistakes`, where given, gets what was wrong, in the
-// order of the examples. Throws Error where there are more than kMostUnseenLabels such labels.
+// taught is a class of its own, which is never found; an example without text is never right. `mistakes`,
+// where given, gets what was wrong, in the order of the examples. Throws Error where there are more than
+// kMostUnseenLabels such labels.
 Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
                     const std::vector<Example>& examples, int64_t tokens,
                     std::vector<Mistake>* mistakes = nullptr);

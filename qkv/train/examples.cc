@@ -7,33 +7,96 @@
 #include <numeric>
 #include <set>
 
+#include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/suggest.h"
 #include "qkv/data/conll.h"
 #include "qkv/data/length_batches.h"
 #include "qkv/data/table.h"
+#include "qkv/train/documents.h"
 
 namespace qkv {
 namespace {
 
-void read_tagged(const std::string& path, const DataConfig& data, std::vector<Example>& out) {
-  const bool conllu = path.ends_with(".conllu");
-  const int64_t word = data.word_column > 0 ? data.word_column : conllu ? 2 : 1;
-  const int64_t tag = data.tag_column > 0 ? data.tag_column : conllu ? 4 : 0;
-  for (TaggedSentence& sentence : read_conll(path, word, tag)) {
-    Example e;
-    e.text.first = fmt::format("{}", fmt::join(sentence.words, " "));
-    e.words = std::move(sentence.words);
-    e.tags = std::move(sentence.tags);
-    e.place = fmt::format("{}:{}", path, sentence.line);
-    out.push_back(std::move(e));
-  }
+Example tagged(std::vector<std::string> words, std::vector<std::string> tags, std::string place) {
+  Example e;
+  e.text.first = fmt::format("{}", fmt::join(words, " "));
+  e.words = std::move(words);
+  e.tags = std::move(tags);
+  e.place = std::move(place);
+  return e;
 }
 
-void read_rows(const std::string& path, const DataConfig& data, Output output, std::vector<Example>& out) {
-  Table table = read_table(path, data.columns);
+// The list of an object under the first of these names that it has.
+std::vector<std::string> list_in(const JsonField& object, const std::vector<std::string>& names,
+                                 const char* key) {
+  const auto name = std::ranges::find_if(names, [&](const auto& n) { return object.json().contains(n); });
+  if (name == names.end()) {
+    std::vector<std::string> known;
+    for (const auto& [its_key, value] : object.object().items()) known.push_back(its_key);
+    fail("{}: there is no \"{}\" (the keys are: {}): set data.{}", object.place(), names.front(),
+         fmt::join(known, ", "), key);
+  }
+  const JsonField list = object[*name];
+  std::vector<std::string> out;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const JsonField entry = list.at(i);
+    out.push_back(entry.json().is_number() ? entry.json().dump() : entry.string());
+  }
+  return out;
+}
+
+// Lists of words and of their tags, as Hugging Face's data sets have them.
+void read_tagged_lists(const std::string& path, const DataConfig& data, std::vector<Example>& out,
+                       ReadExamples& found) {
+  const DataConfig none;
+  const bool own_words = !data.text_column.empty() && data.text_column != none.text_column,
+             own_tags = !data.label_column.empty() && data.label_column != none.label_column;
+  const std::vector<std::string> words = own_words ? std::vector{data.text_column}
+                                                   : std::vector<std::string>{"tokens", "words", "text"},
+                                 tags = own_tags ? std::vector{data.label_column}
+                                                 : std::vector<std::string>{"ner_tags", "tags", "pos_tags",
+                                                                            "labels", "label"};
+  const FileText file = open_text(path, file_options(data), &found.notes);
+  TextStream in(file.text);
+  int64_t trimmed = 0;
+  for_each_json_line(in, path, [&](const Json& value, const std::string& place) {
+    const JsonField object(value, place);
+    if (!value.is_object()) object.refuse("an object with a list of words and a list of tags");
+    std::vector<std::string> its_words = list_in(object, words, "text_column");
+    Example e = tagged(std::move(its_words), list_in(object, tags, "label_column"), place);
+    check(e.words.size() == e.tags.size(), "{}: {} words, but {} tags: each word needs one", place,
+          e.words.size(), e.tags.size());
+    for (size_t w = 0; w < e.words.size(); ++w) {
+      trimmed += trim_label(e.tags[w]);
+      check(!e.words[w].empty() && !e.tags[w].empty(), "{}: {} {} is empty", place,
+            e.words[w].empty() ? "word" : "tag", w + 1);
+    }
+    (e.words.empty() ? found.without_text : out).push_back(std::move(e));
+  });
+  note_trimmed(path, trimmed, &found.notes);
+}
+
+void read_tagged(const std::string& path, const DataConfig& data, std::vector<Example>& out,
+                 ReadExamples& found) {
+  const FileOptions options = file_options(data);
+  const FileFormat format = format_of(path, options);
+  if (format == FileFormat::jsonl) return read_tagged_lists(path, data, out, found);
+  const bool conllu = format == FileFormat::conllu;
+  const int64_t word = data.word_column > 0 ? data.word_column : conllu ? 2 : 1;
+  const int64_t tag = data.tag_column > 0 ? data.tag_column : conllu ? 4 : 0;
+  for (TaggedSentence& sentence : read_conll(path, word, tag, options, &found.notes))
+    out.push_back(tagged(std::move(sentence.words), std::move(sentence.tags),
+                         fmt::format("{}:{}", path, sentence.line)));
+}
+
+void read_rows(const std::string& path, const DataConfig& data, Output output, std::vector<Example>& out,
+               ReadExamples& found) {
+  Table table = read_table(path, file_options(data), &found.notes);
   const size_t first = table.column(data.text_column), label = table.column(data.label_column);
   std::optional<size_t> second;
   if (!data.second_column.empty()) second = table.column(data.second_column);
+  int64_t trimmed = 0;
   for (size_t r = 0; r < table.rows.size(); ++r) {
     auto& row = table.rows[r];
     Example e;
@@ -41,8 +104,12 @@ void read_rows(const std::string& path, const DataConfig& data, Output output, s
     e.text.first = std::move(row[first]);
     if (second) e.text.second = std::move(row[*second]);
     e.label = std::move(row[label]);
+    if (output == Output::sequence_classes) trimmed += trim_label(e.label);
     check(!e.label.empty(), "{}: column '{}' is empty", e.place, data.label_column);
-    if (e.text.first.empty()) continue;  // nothing to read
+    if (e.text.first.empty()) {
+      found.without_text.push_back(std::move(e));
+      continue;
+    }
     if (output == Output::span) {
       const size_t at = e.text.second.find(e.label);
       check(at != std::string::npos, "{}: the answer '{}' is not in column '{}'", e.place, e.label,
@@ -55,16 +122,21 @@ void read_rows(const std::string& path, const DataConfig& data, Output output, s
     }
     out.push_back(std::move(e));
   }
+  note_trimmed(path, trimmed, &found.notes);
 }
 
 }  // namespace
 
 std::vector<Example> read_examples(const std::vector<std::string>& files, const DataConfig& data,
-                                   Output output) {
+                                   Output output, ReadExamples* found) {
   std::vector<Example> out;
+  ReadExamples own;
+  ReadExamples& rest = found == nullptr ? own : *found;
   for (const std::string& path : files)
-    output == Output::token_classes ? read_tagged(path, data, out) : read_rows(path, data, output, out);
-  check(!out.empty(), "{}: there is no example", fmt::join(files, ", "));
+    output == Output::token_classes ? read_tagged(path, data, out, rest)
+                                    : read_rows(path, data, output, out, rest);
+  check(!out.empty(), "{}: there is no example{}", fmt::join(files, ", "),
+        without_text(std::ssize(rest.without_text)));
   return out;
 }
 
@@ -207,6 +279,10 @@ EncodedExamples encode_examples(const std::vector<Example>& examples, const text
   EncodedExamples out;
   out.stream.output = spec.output;
   for (const Example& e : examples) {
+    if (e.text.first.empty()) {
+      ++out.without_text;
+      continue;
+    }
     const EncodedText text = encode_example(e, tokenizer, spec);
     out.cut += text.cut;
     const text::Encoding& encoding = text.encoding;

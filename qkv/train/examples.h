@@ -22,10 +22,16 @@ struct Example {
   std::string place;                         // FILE:LINE
 };
 
-// The examples of some files: rows with the columns that `data` names, or of token classes words in columns.
-// Throws Error naming file and line of what is missing.
+// The rest of what read_examples() finds in files.
+struct ReadExamples {
+  std::vector<Example> without_text;  // rows that nobody can tell anything of
+  Notes notes;
+};
+
+// The examples of some files: rows with the columns that `data` names, or of token classes words in columns,
+// or lists of words and tags in .jsonl. Throws Error naming file and line of what is missing.
 std::vector<Example> read_examples(const std::vector<std::string>& files, const DataConfig& data,
-                                   Output output);
+                                   Output output, ReadExamples* found = nullptr);
 
 // Removes the examples whose text occurred before; returns how many.
 int64_t deduplicate(std::vector<Example>& examples);
@@ -68,8 +74,9 @@ EncodedText encode_example(const Example& e, const text::Tokenizer& tokenizer, c
 // Examples as a model reads them.
 struct EncodedExamples {
   LabelledStream stream;
-  int64_t cut = 0;   // that were longer than the model can read
-  int64_t lost = 0;  // of these, what was to be learnt was cut away: left out
+  int64_t cut = 0;           // that were longer than the model can read
+  int64_t lost = 0;          // of these, what was to be learnt was cut away: left out
+  int64_t without_text = 0;  // left out, too
 };
 
 // Throws Error naming place and label where the model has no such class.

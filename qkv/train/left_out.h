@@ -9,9 +9,13 @@ namespace qkv {
 // Texts that were not learnt from.
 struct LeftOut {
   int64_t repeated = 0, unfit = 0;  // of another length, or pairs of another ratio, than is wanted
+  int64_t empty = 0;                // rows without text
 
-  // " (5 left out: 3 repeated, 2 of other lengths)", or nothing.
+  // " (5 left out: 3 repeated, 2 of other lengths)", " (2 rows without text left out)", both, or nothing.
   std::string text() const;
 };
+
+// " (2 rows without text left out)", or nothing.
+std::string without_text(int64_t rows);
 
 }  // namespace qkv

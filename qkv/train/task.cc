@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 
 #include "qkv/base/json_value.h"
@@ -11,6 +12,27 @@ std::string Task::text(const Evaluation& e) const {
   if (e.characters == 0) return fmt::format("{:.4f}", e.loss());
   return fmt::format("{:.4f} ({:.4f} nats a character, {:.4f} bits a byte)", e.loss(), e.nats_per_character(),
                      e.bits_per_byte());
+}
+
+std::string Task::tell_unknown(int64_t unknown, int64_t tokens) {
+  constexpr double kMany = 0.05;
+  if (unknown == 0) return "";
+  const double share = static_cast<double>(unknown) / static_cast<double>(tokens);
+  if (share > kMany)
+    notes_.push_back(
+        fmt::format("warning: {:.1f}% of the training tokens are unknown: the vocabulary lacks what they "
+                    "stand for, so that "
+                    "a low loss says little (raise tokenizer.vocab_size, or use tokenizer.type = \"bpe\", "
+                    "which knows all)",
+                    100 * share));
+  return fmt::format(" ({} unknown)",
+                     share < 0.0001 ? fmt::format("{}", unknown) : fmt::format("{:.2f}%", 100 * share));
+}
+
+int64_t Task::count_unknown(std::span<const int32_t> ids) const {
+  std::vector<bool> unknown(tokenizer_.vocab_size(), false);
+  for (const text::TokenId id : tokenizer_.ids_without_text(unknown.size())) unknown[id] = true;
+  return std::count_if(ids.begin(), ids.end(), [&](int32_t id) { return unknown[static_cast<size_t>(id)]; });
 }
 
 std::unique_ptr<Task> make_task(const TrainConfig& config, const Origin* given) {
@@ -74,10 +96,11 @@ OrderedJson sample_of_source(const TrainConfig& config, const text::Tokenizer& t
   return {{"prompt", prompt}, {"sample", tokenizer.decode(tokens)}};
 }
 
-std::string summary_of(const TokenizedText& text, size_t pieces, bool cached) {
-  return fmt::format("{} training tokens in {} sequences and {} validation tokens{}{}",
+std::string summary_of(const TokenizedText& text, size_t pieces, const std::string& unknown, bool cached) {
+  return fmt::format("{} training tokens in {} sequences and {} validation tokens{}{}{}",
                      human_count(text.train.size()), human_count(static_cast<int64_t>(pieces)),
-                     human_count(text.valid.size()), text.left_out.text(), cached ? " (cached)" : "");
+                     human_count(text.valid.size()), unknown, text.left_out.text(),
+                     cached ? " (cached)" : "");
 }
 
 std::string fingerprint_of(const TokenizedText& text) {

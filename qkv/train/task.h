@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,8 @@ class Task {
   virtual ~Task() = default;
 
   const text::Tokenizer& tokenizer() const { return tokenizer_; }
+  // For people: lines about how the files were read, e.g. "warning: ...".
+  virtual Notes notes() const { return notes_; }
   // For people: what the data holds, and what a step takes of it.
   virtual std::string data_text() const = 0;
   virtual std::string step_text(int64_t batch) const = 0;
@@ -60,10 +63,17 @@ class Task {
   virtual std::vector<OrderedJson> samples(const Transformer& model) const { return {sample(model)}; }
 
  protected:
+  // For people: " (1.2% unknown)" of the tokens of training, or nothing; where they are many, also a warning
+  // among the notes.
+  std::string tell_unknown(int64_t unknown, int64_t tokens);
+  // Counts the tokens that stand for what the vocabulary lacks.
+  int64_t count_unknown(std::span<const int32_t> ids) const;
+
   Task(const TrainConfig& config, text::Tokenizer tokenizer)
       : config_(config), tokenizer_(std::move(tokenizer)) {}
   TrainConfig config_;
   text::Tokenizer tokenizer_;
+  Notes notes_;
 };
 
 // The task of a configuration: by its objective. `given`: what a run that is resumed goes on from; null: the

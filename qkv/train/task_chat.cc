@@ -12,6 +12,7 @@
 #include "qkv/infer/generate.h"
 #include "qkv/io/companions.h"
 #include "qkv/train/conversations.h"
+#include "qkv/train/documents.h"
 #include "qkv/train/tasks.h"
 
 namespace qkv {
@@ -38,8 +39,10 @@ Form form_of(const TrainConfig& config, const Origin* given) {
 struct ConversationSplit {
   std::vector<Conversation> train, valid;
 
-  explicit ConversationSplit(const DataConfig& data) : train(read_conversations(data.train)) {
-    valid = data.valid.empty() ? take(data.valid_fraction, data.split_seed) : read_conversations(data.valid);
+  explicit ConversationSplit(const DataConfig& data)
+      : train(read_conversations(data.train, file_options(data))) {
+    valid = data.valid.empty() ? take(data.valid_fraction, data.split_seed)
+                               : read_conversations(data.valid, file_options(data));
     check(!train.empty(), "{}: there is no conversation to learn from", fmt::join(data.train, ", "));
   }
 
@@ -67,15 +70,16 @@ class Chat : public TaskOfSequences {
     valid_ = encoded(data_.valid);
     check(train_.stream.size() > 0, "{}: what the assistant says lies beyond the model's {} tokens",
           fmt::join(config.data.train, ", "), config.model.context);
+    unknown_ = tell_unknown(count_unknown(train_.stream.tokens.tokens()), train_.stream.tokens.size());
     take_lengths(train_.stream.lengths());
   }
 
   std::string data_text() const override {
     const int64_t cut = train_.cut + valid_.cut, lost = train_.lost + valid_.lost;
     return fmt::format(
-        "{} training conversations of {} tokens, {} of them to learn, and {} validation conversations{}{}",
+        "{} training conversations of {} tokens, {} of them to learn, and {} validation conversations{}{}{}",
         train_.stream.size(), human_count(train_.stream.tokens.size()), human_count(training_tokens()),
-        valid_.stream.size(),
+        valid_.stream.size(), unknown_,
         cut > 0 ? fmt::format(" ({} cut to {} tokens)", cut, config_.model.context) : "",
         lost > 0 ? fmt::format(" ({} left out: what the assistant says was cut away)", lost) : "");
   }
@@ -142,6 +146,7 @@ class Chat : public TaskOfSequences {
   ConversationSplit data_;
   Form form_;
   EncodedConversations train_, valid_;
+  std::string unknown_;
 };
 
 }  // namespace

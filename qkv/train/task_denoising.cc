@@ -22,10 +22,12 @@ class TextRestoration : public TaskOfSequences {
         valid_(pieces_of(text_.valid, restorable_tokens(config.model, restoration_))) {
     check(config.model.context > ends_.around_source(),
           "model.context: {} tokens leave no room for a source and its end", config.model.context);
+    notes_ = text_.notes;
+    unknown_ = tell_unknown(text_.train.unknown, text_.train.size());
     take_lengths(lengths_of(train_, restoration_));
   }
 
-  std::string data_text() const override { return summary_of(text_, train_.size(), cached_); }
+  std::string data_text() const override { return summary_of(text_, train_.size(), unknown_, cached_); }
   std::string fingerprint() const override { return fingerprint_of(text_); }
   // The same ones every time.
   Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
@@ -54,6 +56,7 @@ class TextRestoration : public TaskOfSequences {
 
   TokenizedText text_;
   bool cached_;
+  std::string unknown_;
   SequenceEnds ends_;
   Restoration restoration_;
   std::vector<Piece> train_, valid_;

@@ -12,29 +12,42 @@ namespace qkv {
 namespace {
 
 // What is learnt from, and what it is judged by.
-std::pair<std::vector<TextPair>, std::vector<TextPair>> train_and_valid_texts(const DataConfig& data) {
-  std::vector<TextPair> train = read_text_pairs(data.train, data), valid;
-  if (!data.valid.empty()) return {std::move(train), read_text_pairs(data.valid, data)};
-  const auto keep = static_cast<int64_t>(static_cast<double>(train.size()) * (1 - data.valid_fraction));
-  valid.assign(train.begin() + keep, train.end());
-  train.resize(keep);
-  return {std::move(train), std::move(valid)};
-}
+struct PairSplit {
+  Notes notes;
+  int64_t empty = 0;  // rows that lack a text
+  std::vector<TextPair> train, valid;
+
+  explicit PairSplit(const DataConfig& data) : train(read_text_pairs(data.train, data, &notes, &empty)) {
+    if (!data.valid.empty()) {
+      valid = read_text_pairs(data.valid, data, &notes, &empty);
+      return;
+    }
+    const auto keep = static_cast<int64_t>(static_cast<double>(train.size()) * (1 - data.valid_fraction));
+    valid.assign(train.begin() + keep, train.end());
+    train.resize(keep);
+  }
+};
 
 class Embedding : public TaskOfSequences {
  public:
-  Embedding(const TrainConfig& config, text::Tokenizer tokenizer, const std::vector<TextPair>& train,
-            const std::vector<TextPair>& valid)
+  Embedding(const TrainConfig& config, text::Tokenizer tokenizer, const PairSplit& texts)
       : TaskOfSequences(config, std::move(tokenizer)),
-        train_(train, tokenizer_, config.model),
-        valid_(valid, tokenizer_, config.model),
-        by_words_(config.data.second_column.empty() ? 0 : found_by_words(valid)) {
+        train_(texts.train, tokenizer_, config.model),
+        valid_(texts.valid, tokenizer_, config.model),
+        empty_(texts.empty),
+        by_words_(config.data.second_column.empty() ? 0 : found_by_words(texts.valid)) {
+    notes_ = texts.notes;
+    std::vector<int32_t> ids;
+    for (const auto* side : {&train_.first, &train_.second})
+      for (const EncodedText& t : *side) ids.insert(ids.end(), t.encoding.ids.begin(), t.encoding.ids.end());
+    unknown_ = tell_unknown(count_unknown(ids), std::ssize(ids));
     take_lengths(train_.lengths());
   }
 
   std::string data_text() const override {
     const int64_t cut = train_.cut() + valid_.cut();
-    return fmt::format("{} training and {} validation pairs{}", train_.size(), valid_.size(),
+    return fmt::format("{} training and {} validation pairs{}{}{}", train_.size(), valid_.size(), unknown_,
+                       without_text(empty_),
                        cut > 0 ? fmt::format(" ({} cut to {} tokens)", cut, config_.model.context) : "");
   }
   std::string fingerprint() const override {
@@ -65,31 +78,32 @@ class Embedding : public TaskOfSequences {
   }
 
   EncodedPairs train_, valid_;
+  int64_t empty_;
   double by_words_;
+  std::string unknown_;
 };
 
 }  // namespace
 
 std::vector<std::string> embedding_texts(const TrainConfig& config) {
   std::vector<std::string> texts;
-  for (const TextPair& p : train_and_valid_texts(config.data).first)
-    texts.insert(texts.end(), {p.first, p.second});
+  for (const TextPair& p : PairSplit(config.data).train) texts.insert(texts.end(), {p.first, p.second});
   return texts;
 }
 
 std::unique_ptr<Task> make_embedding(const TrainConfig& config, const Origin* given) {
-  const auto [train, valid] = train_and_valid_texts(config.data);
-  const auto trained = [&, &train = train] {
-    std::vector<std::string_view> texts;
-    for (const TextPair& p : train) texts.insert(texts.end(), {p.first, p.second});
+  const PairSplit texts(config.data);
+  const auto trained = [&] {
+    std::vector<std::string_view> both;
+    for (const TextPair& p : texts.train) both.insert(both.end(), {p.first, p.second});
     try {
-      return train_tokenizer(config.tokenizer, texts, {config.objective});
+      return train_tokenizer(config.tokenizer, both, {config.objective});
     } catch (const Error& e) {
       fail("{}: {}", fmt::join(config.data.train, ", "), e.what());
     }
   };
   text::Tokenizer tokenizer = tokenizer_for(config, given, trained);
-  return std::make_unique<Embedding>(config, std::move(tokenizer), train, valid);
+  return std::make_unique<Embedding>(config, std::move(tokenizer), texts);
 }
 
 }  // namespace qkv

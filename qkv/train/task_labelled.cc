@@ -18,13 +18,22 @@ namespace {
 // The examples of a run, before there are tokens.
 struct ExampleSplit {
   std::vector<Example> train, valid, test;
-  int64_t repeated = 0;  // that were removed
+  int64_t repeated = 0;      // that were removed
+  int64_t without_text = 0;  // rows of the training files that were left out
+  Notes notes;
 
   explicit ExampleSplit(const TrainConfig& c) {
+    ReadExamples found;
+    train = read_examples(c.data.train, c.data, c.model.output, &found);
+    without_text = std::ssize(found.without_text);
+    // In files that a model is only judged by, rows without text count as wrong.
     const auto read = [&](const std::vector<std::string>& files) {
-      return read_examples(files, c.data, c.model.output);
+      found.without_text.clear();
+      std::vector<Example> out = read_examples(files, c.data, c.model.output, &found);
+      out.insert(out.end(), found.without_text.begin(), found.without_text.end());
+      return out;
     };
-    train = read(c.data.train);
+    const int64_t all = std::ssize(train);
     if (c.data.deduplicate) repeated = deduplicate(train);
     // The test part is taken first: it does not depend on how much is kept for validation.
     if (c.data.fold > 0)
@@ -34,7 +43,12 @@ struct ExampleSplit {
           c.data.test.empty() ? split_off(train, c.data.test_fraction, c.data.split_seed) : read(c.data.test);
     valid = c.data.valid.empty() ? split_off(train, c.data.valid_fraction, c.data.split_seed + 1)
                                  : read(c.data.valid);
-    check(!train.empty(), "{}: there is no example to learn from", fmt::join(c.data.train, ", "));
+    check(
+        !train.empty(),
+        "{}: there is no example to learn from: all {} have the same text, and equal texts stay on one side "
+        "of a split (name other files in data.valid, or set data.valid_fraction = 0)",
+        fmt::join(c.data.train, ", "), all);
+    notes = std::move(found.notes);
   }
 
  private:
@@ -62,6 +76,7 @@ class Labelled : public TaskOfSequences {
   Labelled(const TrainConfig& config, text::Tokenizer tokenizer, ExampleSplit examples,
            const std::vector<std::string>& labels)
       : TaskOfSequences(config, std::move(tokenizer)), examples_(std::move(examples)), spec_(config.model) {
+    notes_ = examples_.notes;
     if (spec_.output != Output::span) find_labels(labels);
     check(
         config.best_by != "f1" || spec_.output != Output::token_classes || !config.mix.empty() ||
@@ -77,24 +92,31 @@ class Labelled : public TaskOfSequences {
       for (size_t id = 0; id < tokenizer_.vocab_size(); ++id)
         noise.special.push_back(tokenizer_.is_special(static_cast<text::TokenId>(id)));
     }
+    unknown_ = tell_unknown(count_unknown(train_.stream.tokens.tokens()), train_.stream.tokens.size());
     take_lengths(train_.stream.lengths());
   }
 
   std::vector<std::string> labels() const override { return spec_.labels; }
   std::string data_text() const override {
-    const int64_t cut = train_.cut + valid_.cut + test_.cut, held_out = valid_.lost + test_.lost;
+    const int64_t cut = train_.cut + valid_.cut + test_.cut, held_out = valid_.lost + test_.lost,
+                  held_out_empty = valid_.without_text + test_.without_text;
     return fmt::format(
-        "{} training, {} validation and {} test examples{}{}{}{}{}{}", train_.stream.size(),
+        "{} training, {} validation and {} test examples{}{}{}{}{}{}{}{}{}", train_.stream.size(),
         examples_.valid.size(), examples_.test.size(),
         spec_.labels.empty() ? "" : fmt::format(" of {} classes", classes_),
+        without_text(examples_.without_text),
         examples_.repeated > 0 ? fmt::format(" ({} repeated ones removed)", examples_.repeated) : "",
         untaught_.empty() ? "" : fmt::format(" ({} never in training)", fmt::join(untaught_, ", ")),
         cut > 0 ? fmt::format(" ({} cut to {} tokens)", cut, spec_.context) : "",
         train_.lost > 0 ? fmt::format(" ({} left out: the answer or the tags were cut away)", train_.lost)
                         : "",
+        held_out_empty > 0
+            ? fmt::format(" ({} of validation and test count as wrong: they have no text)", held_out_empty)
+            : "",
         held_out > 0
             ? fmt::format(" ({} of validation and test count as wrong: they were cut away)", held_out)
-            : "");
+            : "",
+        unknown_);
   }
   std::string fingerprint() const override {
     std::string out;
@@ -125,7 +147,7 @@ class Labelled : public TaskOfSequences {
   std::string best_by() const override { return spec_.output == Output::span ? "f1" : "accuracy"; }
   OrderedJson sample(const Transformer& model) const override {
     const std::vector<Example>& from = examples_.valid.empty() ? examples_.train : examples_.valid;
-    const Example& e = from[from.size() / 2];
+    const Example& e = from[from.size() / 2].text.first.empty() ? from.front() : from[from.size() / 2];
     const EncodedText text = encode_text(e.text, tokenizer_, spec_);
     const NoGrad guard;
     const Tensor scores = class_scores(model, {text})[0];
@@ -158,9 +180,10 @@ class Labelled : public TaskOfSequences {
     if (!given.empty()) return;  // what this set does not teach, another may
     for (const std::string& label : all)
       if (std::find(taught.begin(), taught.end(), label) == taught.end()) untaught_.push_back(label);
-    check(taught.size() > 1 || spec_.output != Output::sequence_classes,
-          "{}: all examples are of the class '{}': there is nothing to tell apart",
-          fmt::join(config_.data.train, ", "), taught.empty() ? "" : taught[0]);
+    check(taught.size() > 1, "{}: all examples{} {} '{}'{}: there is nothing to tell apart",
+          fmt::join(config_.data.train, ", "), examples_.without_text > 0 ? " with a text" : "",
+          spec_.output == Output::token_classes ? "have the tag" : "are of the class",
+          taught.empty() ? "" : taught[0], without_text(examples_.without_text));
   }
   EncodedExamples encoded(const std::vector<Example>& examples) const {
     return encode_examples(examples, tokenizer_, spec_);
@@ -175,6 +198,7 @@ class Labelled : public TaskOfSequences {
   int64_t classes_ = 0;                // of these examples: a mixture's model has those of all sets
   std::vector<std::string> untaught_;  // labels that training does not have
   EncodedExamples train_, valid_, test_;
+  std::string unknown_;
 };
 
 }  // namespace

@@ -20,11 +20,15 @@ class LanguageModelling : public Task {
         cached_(corpus.cached),
         source_(fmt::format("{}", fmt::join(config.data.train, ", "))),
         windows_(text_.train, config.window_length(), config.seed, source_),
-        begins_(begins_with_end_of_text(tokenizer_)) {}
+        begins_(begins_with_end_of_text(tokenizer_)) {
+    notes_ = text_.notes;
+    unknown_ = tell_unknown(text_.train.unknown, text_.train.size());
+  }
 
   std::string data_text() const override {
-    return fmt::format("{} training and {} validation tokens{}{}", human_count(text_.train.size()),
-                       human_count(text_.valid.size()), text_.left_out.text(), cached_ ? " (cached)" : "");
+    return fmt::format("{} training and {} validation tokens{}{}{}", human_count(text_.train.size()),
+                       human_count(text_.valid.size()), unknown_, text_.left_out.text(),
+                       cached_ ? " (cached)" : "");
   }
   std::string step_text(int64_t batch) const override {
     return fmt::format("{} x {} tokens", batch * config_.accumulate, config_.window_length());
@@ -59,7 +63,7 @@ class LanguageModelling : public Task {
   bool looks_at_all() const override { return config_.eval_windows == 0; }
   OrderedJson sample(const Transformer& model) const override {
     constexpr int64_t kPromptTokens = 8;  // of the validation text
-    // Where documents begin with a token, that is how one is begun.
+    // The token that begins documents begins a sample, too.
     std::vector<int32_t> prompt = tokenizer_.encode(config_.sample_prompt, begins_).ids;
     if (prompt.empty()) {
       const auto rest = text_.valid.tokens().subspan(first_word());
@@ -80,8 +84,7 @@ class LanguageModelling : public Task {
     constexpr size_t kLongest = 64;  // tokens, of a word
     const auto train = text_.train.tokens(), valid = text_.valid.tokens();
     const DataConfig& data = config_.data;
-    if (!data.valid.empty() || !data.separator.empty() || is_of_rows(data.train.front()) || train.empty())
-      return 0;
+    if (!data.valid.empty() || are_documents(data) || train.empty()) return 0;
     std::vector<int32_t> before(train.end() - std::min<std::ptrdiff_t>(std::ssize(train), 8), train.end());
     for (size_t i = 0; i < std::min(kLongest, valid.size()); ++i) {
       const std::string text = tokenizer_.decode(before);
@@ -104,6 +107,7 @@ class LanguageModelling : public Task {
   std::string source_;
   RandomWindows windows_;
   bool begins_;
+  std::string unknown_;
 };
 
 }  // namespace

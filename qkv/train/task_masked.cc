@@ -24,10 +24,12 @@ class MaskedLanguageModelling : public TaskOfSequences {
         valid_(pieces_with_words(text_.valid, tokenizer_, config.model.context, ends_of(config.masking))),
         masking_(masking_for(tokenizer_, config.masking)) {
     masking_.permuted = config.objective == Objective::permutation;
+    notes_ = text_.notes;
+    unknown_ = tell_unknown(text_.train.unknown, text_.train.size());
     take_lengths(lengths_of(train_));
   }
 
-  std::string data_text() const override { return summary_of(text_, train_.size(), cached_); }
+  std::string data_text() const override { return summary_of(text_, train_.size(), unknown_, cached_); }
   std::string fingerprint() const override { return fingerprint_of(text_); }
   // The same tokens are hidden every time.
   Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
@@ -72,6 +74,7 @@ class MaskedLanguageModelling : public TaskOfSequences {
 
   TokenizedText text_;
   bool cached_;
+  std::string unknown_;
   EncoderTokens tokens_;
   std::vector<Piece> train_, valid_;
   Masking masking_;

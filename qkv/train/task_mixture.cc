@@ -61,6 +61,13 @@ class Mixture : public Task {
   std::string data_text() const override {
     return each([&](size_t p) { return fmt::format("{}: {}", name(p), parts_[p]->data_text()); });
   }
+  Notes notes() const override {
+    Notes all;
+    for (const auto& part : parts_)
+      for (const std::string& note : part->notes())
+        if (std::ranges::find(all, note) == all.end()) all.push_back(note);
+    return all;
+  }
   std::string step_text(int64_t batch) const override {
     const std::string one = each([&](size_t p) {
       return fmt::format("{:.0f}% {}: {}", 100 * share(p), name(p), parts_[p]->step_text(batch));
@@ -169,8 +176,8 @@ class Mixture : public Task {
             one_of_each.push_back(std::move(e));
           }
         });
-    check(taught.size() != 1 || config_.model.output != Output::sequence_classes,
-          "mix: all examples are of the class '{}': there is nothing to tell apart",
+    check(taught.size() != 1, "mix: all examples {} '{}': there is nothing to tell apart",
+          config_.model.output == Output::token_classes ? "have the tag" : "are of the class",
           taught.empty() ? "" : *taught.begin());
     return labels_of(one_of_each, config_.model.output);
   }

@@ -21,6 +21,9 @@ class SequenceToSequence : public TaskOfSequences {
         ends_(corpus.ends),
         left_out_(corpus.left_out),
         filtered_(corpus.filtered) {
+    notes_ = std::move(corpus.notes);
+    unknown_ = tell_unknown(train_.source.unknown + train_.target.unknown,
+                            train_.source.size() + train_.target.size());
     take_lengths(pair_lengths(train_, ends_, config.model.context));
     // Spread evenly over the validation pairs: files are often sorted.
     const auto all = std::ssize(corpus.valid_texts.source);
@@ -35,13 +38,14 @@ class SequenceToSequence : public TaskOfSequences {
     const CutPairs cut = count_cut(train_, ends_, config_.model),
                    held = count_cut(valid_, ends_, config_.model);
     const int64_t sources = cut.sources + held.sources, targets = cut.targets + held.targets;
-    return fmt::format(
-        "{} training pairs of {} + {} tokens and {} validation pairs{}{}{}", human_count(train_.size()),
-        human_count(train_.source.size()), human_count(train_.target.size()), human_count(valid_.size()),
-        left_out_ > 0 ? fmt::format(" ({} left out: a side is empty)", left_out_) : "", filtered_.text(),
-        sources + targets > 0 ? fmt::format(" ({} sources and {} targets cut to {} tokens)", sources, targets,
-                                            config_.model.context)
-                              : "");
+    return fmt::format("{} training pairs of {} + {} tokens and {} validation pairs{}{}{}{}",
+                       human_count(train_.size()), human_count(train_.source.size()),
+                       human_count(train_.target.size()), human_count(valid_.size()), unknown_,
+                       left_out_ > 0 ? fmt::format(" ({} left out: a side is empty)", left_out_) : "",
+                       filtered_.text(),
+                       sources + targets > 0 ? fmt::format(" ({} sources and {} targets cut to {} tokens)",
+                                                           sources, targets, config_.model.context)
+                                             : "");
   }
   std::string fingerprint() const override { return fmt::format("pairs = {} ({})\n", train_.size(), hash_); }
   Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
@@ -92,6 +96,7 @@ class SequenceToSequence : public TaskOfSequences {
   SequenceEnds ends_;
   int64_t left_out_;
   LeftOut filtered_;
+  std::string unknown_;
 };
 
 }  // namespace

@@ -66,8 +66,9 @@ GenerateOptions sample_options(const TrainConfig& config, const text::Tokenizer&
 OrderedJson sample_of_source(const TrainConfig& config, const text::Tokenizer& tokenizer,
                              const SequenceEnds& ends, const Transformer& model, std::vector<int32_t> source);
 
-// Of a text that is read in pieces: what it holds, for people; and what tells it from others.
-std::string summary_of(const TokenizedText& text, size_t pieces, bool cached);
+// Of a text that is read in pieces: what it holds, for people (`unknown`: Task::tell_unknown); and what tells
+// it from others.
+std::string summary_of(const TokenizedText& text, size_t pieces, const std::string& unknown, bool cached);
 std::string fingerprint_of(const TokenizedText& text);
 
 }  // namespace qkv

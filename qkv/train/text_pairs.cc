@@ -14,17 +14,22 @@
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/rows.h"
 #include "qkv/train/baseline.h"
+#include "qkv/train/documents.h"
 
 namespace qkv {
 
-std::vector<TextPair> read_text_pairs(const std::vector<std::string>& files, const DataConfig& data) {
+std::vector<TextPair> read_text_pairs(const std::vector<std::string>& files, const DataConfig& data,
+                                      Notes* notes, int64_t* empty) {
   std::vector<TextPair> out;
   for (const std::string& path : files) {
-    Table table = read_table(path, data.columns);
+    Table table = read_table(path, file_options(data), notes);
     const size_t first = table.column(data.text_column),
                  second = data.second_column.empty() ? first : table.column(data.second_column);
-    for (const auto& row : table.rows)
-      if (!row[first].empty() && !row[second].empty()) out.push_back({row[first], row[second]});
+    for (const auto& row : table.rows) {
+      const bool whole = !row[first].empty() && !row[second].empty();
+      if (whole) out.push_back({row[first], row[second]});
+      if (!whole && empty != nullptr) ++*empty;
+    }
   }
   check(out.size() > 1, "{}: there are no two texts to tell apart", fmt::join(files, ", "));
   return out;

@@ -12,8 +12,9 @@ namespace qkv {
 
 // The pairs of texts of some files: data.text_column and data.second_column. Without the latter a text is its
 // own pair: two passes differ by their dropout (Gao et al. 2021, SimCSE). Pairs with an empty side are left
-// out.
-std::vector<TextPair> read_text_pairs(const std::vector<std::string>& files, const DataConfig& data);
+// out; `empty` counts them.
+std::vector<TextPair> read_text_pairs(const std::vector<std::string>& files, const DataConfig& data,
+                                      Notes* notes = nullptr, int64_t* empty = nullptr);
 
 // Both sides of some pairs, as a model reads them.
 struct EncodedPairs {

@@ -179,6 +179,12 @@ class Run {
     write_file_atomically(config_.out + "/config.toml", to_toml(config_));
   }
 
+  // The first lines for people.
+  void introduce() {
+    for (const std::string& note : task_->notes()) progress_.note(note);
+    progress_.note(summary());
+  }
+
   std::string summary() const {
     return fmt::format("{}: {} parameters, {}, vocabulary {}, {} a step, {}, {} threads, {}", config_.out,
                        human_count(Transformer(config_.model).parameters().count()), task_->data_text(),
@@ -188,7 +194,7 @@ class Run {
   }
 
   Evaluation operator()(const std::function<bool()>& stop) {
-    progress_.note(summary());
+    introduce();
     const Clock::time_point start = Clock::now();
     const int64_t first = state_.step;
     if (first == config_.steps || out_of_patience()) {
@@ -488,7 +494,7 @@ Evaluation train(const TrainConfig& config, StartMode mode, const std::function<
 }
 
 void rehearse(const TrainConfig& config, StartMode mode) {
-  Progress().note(Run(config, mode, true).summary());
+  Run(config, mode, true).introduce();
 }
 
 }  // namespace qkv

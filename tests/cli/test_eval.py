@@ -172,7 +172,7 @@ class EvalEncoders(EncoderTest):
             self.refused("eval", self.run_dir(name), "--data", data, *arguments, says=says, status=status)
         classes, tags = (os.path.join(self.shared, f) for f in ("classes.tsv", "tags.conll"))
         for name, option, kinds in (("classify", "--beams=2", "an encoder-decoder"), ("classify", "--batch=2", "a language"),
-                                    ("tag", "--text-column=a", "a classifier or a model that finds answers"),
+                                    ("tag", "--second-column=a", "a classifier or a model that finds answers"),
                                     ("masked", "--tag-column=1", "a tagger"), ("answer", "--separator=x", "a masked"),
                                     ("pairs", "--mask-rate=0.1", "masked")):
             refuse(name, classes, option, status=2, says=[option.split("=")[0], f"only for", kinds])

@@ -69,6 +69,18 @@ TEST_F(ConllTest, Conllu) {
   EXPECT_EQ(read("a.txt", "2-3 X\n")[0].words, Words{"2-3"});
 }
 
+TEST_F(ConllTest, SpacesAroundTagsAreNoPartOfThem) {
+  Notes notes;
+  const auto s =
+      read_conll(dir_.write("a.conllu", "1\tthe\tthe\t DET \n2\tcat\tcat\tNOUN\n"), 2, 4, {}, &notes);
+  EXPECT_EQ(s[0].tags, (Words{"DET", "NOUN"}));
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("a.conllu: white space around 1 label was"), std::string::npos) << notes[0];
+  // The format may be said, where the name does not.
+  const std::string other = dir_.write("a.txt", "1\tNew York\ty\tPROPN\n");
+  EXPECT_EQ(read_conll(other, 2, 4, {.format = "conllu"})[0].words, Words{"New York"});
+}
+
 TEST_F(ConllTest, ErrorsNameFileAndLine) {
   refuse("a.txt", "a X\nb\n\n", 1, 2, {"a.txt:2", "tag", "column 2", "1 columns"});
   refuse("b.txt", "\na X\n", 3, 1, {"b.txt:2", "word", "column 3"});

@@ -51,6 +51,44 @@ TEST(Documents, OfRowsAreOneColumn) {
   EXPECT_EQ(texts_of(TextFiles(data).train), (Texts{"x"}));
 }
 
+TEST(Documents, OfRowsWithoutTextAreCounted) {
+  const ScratchDir dir;
+  const DataConfig data = data_of(dir.write("a.csv", "id,text\n1,a\n2,\n3,\n"));
+  EXPECT_EQ(TextFiles(data).left_out.text(), " (2 rows without text left out)");
+  EXPECT_EQ(TextFiles(data_of(dir.write("b.txt", "a\n\n\nb"))).left_out.text(), "");
+}
+
+TEST(Documents, OfRowsWithLabelsHint) {
+  const ScratchDir dir;
+  const auto hint = [&](const std::string& header, const std::function<std::string(int)>& row) {
+    std::string rows = header + "\n";
+    for (int i = 0; i < 40; ++i) rows += row(i) + "\n";
+    return TextFiles(data_of(dir.write("bank.csv", rows))).hint;
+  };
+  const auto number = [](int i) { return std::to_string(i); };
+  const std::string found =
+      hint("text,category", [&](int i) { return "t" + number(i) + (i % 2 ? ",a" : ",b"); });
+  for (const char* part : {"hint: ", "bank.csv", "'category'", "train.objective = \"classify\"",
+                           "data.label_column = \"category\""})
+    EXPECT_NE(found.find(part), std::string::npos) << found;
+  EXPECT_EQ(hint("text,label", [](int i) { return i % 2 ? "t,a" : "t,b"; }).find("label_column"),
+            std::string::npos);
+  EXPECT_EQ(hint("text,id", [&](int i) { return "t," + number(i); }), "");  // each its own
+  EXPECT_EQ(hint("text,lang", [&](int) { return "t,en"; }), "");            // all the same
+  EXPECT_EQ(hint("text,note", [&](int i) { return "t," + std::string(50 + i % 2, 'x'); }), "");  // texts
+  EXPECT_EQ(hint("text", number), "");
+}
+
+TEST(Documents, OfWindowsHaveOtherLineEnds) {
+  const ScratchDir dir;
+  DataConfig data = data_of(dir.write("a.txt", "one\r\ntwo\r\n"));
+  TextFiles texts(data);
+  EXPECT_EQ(texts_of(texts.train), Texts{"one\ntwo\n"});
+  EXPECT_EQ(texts.notes.size(), 1u);
+  data.keep_carriage_returns = true;
+  EXPECT_EQ(texts_of(TextFiles(data).train), Texts{"one\r\ntwo\r\n"});
+}
+
 TEST(Documents, ThatAreLeftOutAreCounted) {
   const ScratchDir dir;
   DataConfig data = data_of(dir.write("a.txt", "aa\nb\naa\n\u00e9\u00e9\u00e9\nbbbb\naa\n"));

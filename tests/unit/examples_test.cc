@@ -87,6 +87,58 @@ TEST_F(ExamplesTest, Answers) {
   EXPECT_EQ(e[1].answer_end, 10);
 }
 
+TEST_F(ExamplesTest, RowsWithoutTextAreFound) {
+  ReadExamples found;
+  const std::string path = dir_.write("a.csv", "text,label\na,x\n,y\nb,x\n,x\n");
+  const auto examples = read_examples({path}, data_, Output::sequence_classes, &found);
+  EXPECT_EQ(names(examples), (Strings{"a", "b"}));
+  ASSERT_EQ(found.without_text.size(), 2u);
+  EXPECT_EQ(found.without_text[0].label, "y");
+  EXPECT_TRUE(found.without_text[0].place.ends_with("a.csv:3")) << found.without_text[0].place;
+  expect_error([&] { read("b.csv", "text,label\n,x\n", Output::sequence_classes); },
+               {"b.csv", "no example", "1 row without text"});
+}
+
+TEST_F(ExamplesTest, LabelsAreTrimmed) {
+  ReadExamples found;
+  const std::string path = dir_.write("a.tsv", "text\tlabel\na\tpos \nb\t pos\nc\tpos\nd\tno way\n");
+  const auto examples = read_examples({path}, data_, Output::sequence_classes, &found);
+  EXPECT_EQ(labels_of(examples, Output::sequence_classes), (Strings{"no way", "pos"}));
+  ASSERT_EQ(found.notes.size(), 1u);
+  EXPECT_NE(found.notes[0].find("white space around 2 labels"), std::string::npos) << found.notes[0];
+  expect_error([&] { read("b.tsv", "text\tlabel\na\t \n", Output::sequence_classes); },
+               {"b.tsv:2", "'label'", "empty"});
+}
+
+TEST_F(ExamplesTest, ListsOfWordsAndTags) {
+  const auto read_lists = [&](const std::string& text) {
+    return read("a.jsonl", text, Output::token_classes);
+  };
+  const auto e = read_lists(R"({"id": 1, "tokens": ["the", "cat"], "ner_tags": ["O", "B "]})"
+                            "\n\n"
+                            R"({"tokens": ["runs"], "ner_tags": [3], "tags": ["x"]})");
+  ASSERT_EQ(e.size(), 2u);
+  EXPECT_EQ(e[0].words, (Strings{"the", "cat"}));
+  EXPECT_EQ(e[0].tags, (Strings{"O", "B"}));
+  EXPECT_EQ(e[0].text.first, "the cat");
+  EXPECT_EQ(e[1].tags, Strings{"3"});
+  EXPECT_TRUE(e[1].place.ends_with("a.jsonl:3")) << e[1].place;
+  EXPECT_EQ(read_lists(R"({"words": ["a"], "tags": ["X"]})")[0].tags, Strings{"X"});
+  const auto refuse = [&](const std::string& line, std::initializer_list<std::string> says) {
+    expect_error([&] { read_lists(line); }, says);
+  };
+  refuse(R"({"tokens": ["a", "b"], "tags": ["X"]})", {"a.jsonl:1", "2 words", "1 tags"});
+  refuse(R"({"tokens": ["a"], "marks": ["X"]})", {"a.jsonl:1", "ner_tags", "marks, tokens", "label_column"});
+  refuse(R"({"tokens": "a b", "tags": ["X"]})", {"a.jsonl:1", "tokens", "list"});
+  refuse(R"({"tokens": ["a", ""], "tags": ["X", "Y"]})", {"a.jsonl:1", "word 2 is empty"});
+  refuse("[1]", {"a.jsonl:1", "object"});
+  data_.text_column = "t";
+  data_.label_column = "marks";
+  EXPECT_EQ(read_lists(R"({"t": ["a"], "marks": ["X"], "tags": ["Y"], "tokens": ["b"]})")[0].words,
+            Strings{"a"});
+  EXPECT_EQ(read_lists(R"({"t": ["a"], "marks": ["X"], "tags": ["Y"]})")[0].tags, Strings{"X"});
+}
+
 TEST_F(ExamplesTest, BadFilesAreRefusedByPlace) {
   const auto refuse = [&](const std::string& name, const std::string& text, Output output,
                           std::initializer_list<std::string> parts) {

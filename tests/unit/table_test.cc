@@ -56,12 +56,46 @@ TEST_F(TableTest, JsonLines) {
 
 TEST_F(TableTest, GivenColumns) {
   const std::string tsv = dir_.write("a.tsv", "1\tone\n2\ttwo\n"), csv = dir_.write("a.csv", "1,\"o,ne\"\n");
-  const Table t = read_table(tsv, {"label", "text"});
+  const Table t = read_table(tsv, {.columns = {"label", "text"}});
   EXPECT_EQ(t.columns, (std::vector<std::string>{"label", "text"}));
   EXPECT_EQ(t.rows, (Rows{{"1", "one"}, {"2", "two"}}));  // the first line is a row
   EXPECT_EQ(t.lines, (std::vector<int64_t>{1, 2}));
-  EXPECT_EQ(read_table(csv, {"label", "text"}).rows, (Rows{{"1", "o,ne"}}));
-  expect_error([&] { read_table(tsv, {"a", "b", "c"}); }, {"a.tsv:1", "3 fields (a, b, c)", "got 2"});
+  EXPECT_EQ(read_table(csv, {.columns = {"label", "text"}}).rows, (Rows{{"1", "o,ne"}}));
+  expect_error(
+      [&] {
+        read_table(tsv, {.columns = {"a", "b", "c"}});
+      },
+      {"a.tsv:1", "3 fields (a, b, c)", "got 2"});
+}
+
+TEST_F(TableTest, OtherDelimitersAndNames) {
+  const std::string semicolons = dir_.write("semi.csv", "text;label\n\"a;b\";x\nc,d;y\n"),
+                    quoted = dir_.write("quoted.csv", "\"text\";\"label\"\n\"a\";\"x\"\n"),
+                    capitals = dir_.write("GOOD.CSV", "text,label\na,x\n"),
+                    plain = dir_.write("rows.txt", "text\tlabel\na\tx\n"),
+                    commas = dir_.write("commas.tsv", "text,label\na,x\n");
+  EXPECT_EQ(read_table(semicolons, {.delimiter = ";"}).rows, (Rows{{"a;b", "x"}, {"c,d", "y"}}));
+  EXPECT_EQ(read_table(quoted, {.delimiter = ";"}).rows, (Rows{{"a", "x"}}));
+  EXPECT_EQ(read_table(capitals).rows, (Rows{{"a", "x"}}));
+  EXPECT_EQ(read_table(plain, {.format = "tsv"}).rows, (Rows{{"a", "x"}}));
+  EXPECT_EQ(read_table(plain, {.delimiter = "\\t"}).rows, (Rows{{"a", "x"}}));
+  // Errors name the character that seems to divide them.
+  expect_error([&] { read_table(semicolons).column("text"); },
+               {"semi.csv seems to be divided by \";\"", "data.delimiter = \";\""});
+  expect_error([&] { read_table(quoted); }, {"quoted.csv seems to be divided by \";\""});
+  expect_error([&] { read_table(semicolons, {.columns = {"text", "label"}}); }, {"divided by \";\""});
+  expect_error([&] { read_table(commas).column("text"); }, {"commas.tsv", "data.format = \"csv\""});
+  expect_error([&] { read_table(plain, {.format = "csv"}).column("text"); }, {"data.format = \"tsv\""});
+  expect_error([&] { read_table(semicolons, {.delimiter = ";;"}); }, {"one character", "';;'"});
+  EXPECT_EQ(read("one.csv", "text\na\n").column("text"), 0u);  // a column alone is none of that
+}
+
+TEST_F(TableTest, LineEndsInQuotes) {
+  const std::string path = dir_.write("a.csv", "text\r\n\"a\r\nb\"\r\n");
+  Notes notes;
+  EXPECT_EQ(read_table(path, {}, &notes).rows, (Rows{{"a\nb"}}));
+  EXPECT_EQ(notes.size(), 1u);
+  EXPECT_EQ(read_table(path, {.keep_carriage_returns = true}).rows, (Rows{{"a\r\nb"}}));
 }
 
 TEST_F(TableTest, BadFilesAreRefusedByPlace) {

@@ -159,6 +159,61 @@ TEST_F(TrainConfigTest, OverridesAreTomlOrBareStrings) {
   EXPECT_EQ(read("", {"data.train=a=b.txt"}).data.train, std::vector<std::string>{"a=b.txt"});
 }
 
+TEST_F(TrainConfigTest, OverridesNeedNoQuotes) {
+  const std::vector<std::string> encoder = {"model.architecture=encoder", "train.objective=classify"};
+  const auto of = [&](std::vector<std::string> more) {
+    more.insert(more.end(), encoder.begin(), encoder.end());
+    return read(kLeast, more).data;
+  };
+  EXPECT_EQ(of({"data.columns=text,label"}).columns, (std::vector<std::string>{"text", "label"}));
+  EXPECT_EQ(of({"data.columns=text, label"}).columns, (std::vector<std::string>{"text", "label"}));
+  EXPECT_EQ(of({"data.columns=1,2"}).columns, (std::vector<std::string>{"1", "2"}));
+  EXPECT_EQ(of({"data.columns=['a,b', 'c']"}).columns, (std::vector<std::string>{"a,b", "c"}));
+  EXPECT_EQ(of({"data.columns=\"a,b\""}).columns, (std::vector<std::string>{"a,b"}));
+  EXPECT_EQ(of({"data.label_column=1"}).label_column, "1");
+  EXPECT_EQ(of({"data.label_column=true"}).label_column, "true");
+  EXPECT_EQ(of({"data.train=a.tsv,b.tsv"}).train, (std::vector<std::string>{"a.tsv", "b.tsv"}));
+  const std::string odd = dir_.write("a,b.tsv", "");  // one file
+  EXPECT_EQ(of({"data.train=" + odd}).train, std::vector<std::string>{odd});
+  // Patterns have commas of their own.
+  EXPECT_EQ(
+      read(kLeast, {"model.patterns=block 4 (neighbours 1, summary 2)"}).model.attention.patterns.size(), 1u);
+  refuse("[data]\ntrain = 'a'\nseparator = 1\n", 3, {"data.separator", "a string, got 1"});
+}
+
+TEST_F(TrainConfigTest, WholeNumbersMayHaveExponents) {
+  EXPECT_EQ(read(kLeast, {"train.steps=1e3"}).steps, 1000);
+  EXPECT_EQ(read(kLeast + "[train]\nsteps = 2e4\n").steps, 20000);
+  refuse_override("train.steps=abc", {"--set", "train.steps: expected an integer, got 'abc'"});
+  refuse_override("train.steps=1.5", {"train.steps: expected an integer, got 1.5"});
+  refuse_override("train.steps=1e30", {"train.steps: expected an integer, got 1e"});
+  refuse_override("train.steps=[1]", {"train.steps: expected an integer, got a list"});
+  refuse_override("train.learning_rate=fast", {"expected a number, got 'fast'"});
+  refuse_override("train.batch=all", {"expected an integer or \"fit\", got 'all'"});
+}
+
+TEST_F(TrainConfigTest, FormatsOfData) {
+  const TrainConfig c =
+      read(kLeast, {"data.format=csv", "data.delimiter=;", "data.keep_carriage_returns=true"});
+  EXPECT_EQ(c.data.format, "csv");
+  EXPECT_EQ(c.data.delimiter, ";");
+  EXPECT_TRUE(c.data.keep_carriage_returns);
+  EXPECT_EQ(to_toml(read(to_toml(c))), to_toml(c));
+  refuse_override("data.format=xml", {"data.format", "csv", "'xml'"});
+  refuse_override("data.format=conllu", {"data.format", "conllu", "next_token"});
+  refuse_override("data.delimiter=ab", {"data.delimiter", "one character", "'ab'"});
+  testing::expect_error<UsageError>(
+      [&] {
+        read(kLeast, {"data.delimiter=;", "data.format=jsonl"});
+      },
+      {"data.delimiter", "jsonl"});
+  testing::expect_error<UsageError>(
+      [&] {
+        read(kLeast, {"model.architecture=encoder", "train.objective=tag", "data.format=csv"});
+      },
+      {"data.format", "csv", "tag"});
+}
+
 TEST_F(TrainConfigTest, BadOverridesAreRefused) {
   refuse_override("steps=10", {"--set", "section.key=value", "'steps=10'"});
   refuse_override("train.steps", {"--set", "section.key=value"});
