@@ -4,8 +4,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
+#include <sstream>
 
 namespace qkv {
 namespace {
@@ -25,6 +28,19 @@ std::string first_characters(const std::string& text, size_t count) {
   for (; end < text.size(); ++end)
     if ((text[end] & 0xC0) != 0x80 && count-- == 0) break;  // the start of one more
   return text.substr(0, end);
+}
+
+// Columns that a UTF-8 text takes, without the sequences that switch bold type on and off.
+size_t shown_width(std::string_view text) {
+  size_t width = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\033') {
+      i = std::min(text.find('m', i), text.size());
+      continue;
+    }
+    width += (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80;
+  }
+  return width;
 }
 
 }  // namespace
@@ -49,8 +65,20 @@ void Progress::update(const std::string& line) {
   last_ = now;
 }
 
+void Progress::update(const std::vector<LinePart>& parts) {
+  update(fitted_line(parts, terminal_ ? line_capacity() : std::numeric_limits<size_t>::max()));
+}
+
+std::string Progress::strong(const std::string& text) const {
+  const char *no_color = std::getenv("NO_COLOR"), *term = std::getenv("TERM");
+  const bool plain =
+      (no_color != nullptr && *no_color != '\0') || (term != nullptr && std::string_view(term) == "dumb");
+  return terminal_ && !plain ? "\033[1m" + text + "\033[0m" : text;
+}
+
 void Progress::note(const std::string& line) {
-  std::fprintf(stderr, open_ ? "\r\033[K%s\n" : "%s\n", line.c_str());
+  const std::string text = terminal_ ? wrapped(line, line_capacity()) : line;
+  std::fprintf(stderr, open_ ? "\r\033[K%s\n" : "%s\n", text.c_str());
   std::fflush(stderr);
   open_ = false;
 }
@@ -65,6 +93,59 @@ std::string human_count(int64_t n) {
   if (n >= 10'000'000) return fmt::format("{:.0f}M", static_cast<double>(n) / 1e6);
   if (n >= 1'000'000) return fmt::format("{:.1f}M", static_cast<double>(n) / 1e6);
   return n >= 10'000 ? fmt::format("{:.0f}k", static_cast<double>(n) / 1e3) : std::to_string(n);
+}
+
+std::string grouped_count(int64_t n) {
+  std::string out = std::to_string(n);
+  const size_t first = n < 0 ? 1 : 0;
+  for (size_t at = out.size(); at > first + 3;) out.insert(at -= 3, ",");
+  return out;
+}
+
+std::string counted(int64_t n, std::string_view one) {
+  return fmt::format("{} {}{}", n, one, n == 1 ? "" : "s");
+}
+
+std::string fitted_line(const std::vector<LinePart>& parts, size_t columns) {
+  std::vector<LinePart> kept = parts;
+  const auto joined = [&] {
+    std::string out;
+    for (const LinePart& p : kept) out += (out.empty() ? "" : "  ") + p.text;
+    return out;
+  };
+  while (kept.size() > 1 && shown_width(joined()) > columns)
+    kept.erase(std::min_element(kept.begin(), kept.end(),
+                                [](const LinePart& a, const LinePart& b) { return a.rank < b.rank; }));
+  return joined();
+}
+
+std::string wrapped(const std::string& text, size_t columns) {
+  constexpr std::string_view kIndent = "  ";  // of the lines that continue one
+  std::string out;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!out.empty()) out += '\n';
+    if (shown_width(line) <= columns) {
+      out += line;
+      continue;
+    }
+    size_t used = 0;
+    std::istringstream words(line);
+    for (std::string word; std::getline(words, word, ' ');) {
+      const size_t width = shown_width(word);
+      if (used > kIndent.size() && used + 1 + width > columns) {
+        out += '\n';
+        out += kIndent;
+        used = kIndent.size();
+      } else if (used > 0) {
+        out += ' ';
+        ++used;
+      }
+      out += word;
+      used += width;
+    }
+  }
+  return out;
 }
 
 }  // namespace qkv
