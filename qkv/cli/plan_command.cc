@@ -1,14 +1,15 @@
 // qkv plan: what a run will take.
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <cmath>
+#include <optional>
 
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
 #include "qkv/base/machine.h"
 #include "qkv/base/progress.h"
 #include "qkv/cli/command.h"
-#include "qkv/train/corpus.h"
+#include "qkv/cli/console.h"
 #include "qkv/train/plan.h"
 
 namespace qkv {
@@ -20,70 +21,104 @@ struct Options {
   bool json = false, no_timing = false;
 };
 
+// What a run will take.
+struct Plan {
+  ParameterCount parameters;
+  int64_t tokens, batch, largest_batch, limit;
+  MemoryPlan memory;
+  double flops, passes;           // passes 0: data sets that are mixed have passes of their own
+  std::optional<double> seconds;  // a step
+
+  bool fits() const { return memory.total() <= limit; }
+};
+
+Plan plan_of(TrainConfig& config, bool timed) {
+  const std::unique_ptr<Task> task = make_task(config, nullptr);
+  complete_model(config, *task);
+  const bool windows = config.objective == Objective::next_token && config.mix.empty();
+  Plan p;
+  p.limit = memory_limit(config);
+  p.largest_batch = windows ? largest_batch(config, p.limit) : 0;
+  p.batch = config.batch == 0 ? std::max<int64_t>(1, p.largest_batch) : config.batch;
+  find_steps(config, *task, p.batch);
+  p.memory = memory_plan(config, p.batch);
+  p.parameters = count_parameters(config);
+  p.tokens = std::llround(task->tokens_a_step(p.batch));
+  p.flops = flops_per_step(config, p.batch);
+  const double epoch = task->steps_per_epoch(p.batch);
+  p.passes = epoch > 0 ? static_cast<double>(config.steps) / epoch : 0;
+  if (timed && p.fits())
+    p.seconds = windows && config.model.architecture == Architecture::decoder
+                    ? measure_step_seconds(config, p.batch)
+                    : measure_step_seconds(config, *task, p.batch);
+  return p;
+}
+
+void print_json(const TrainConfig& config, const Plan& p) {
+  OrderedJson parts;
+  for (const auto& [name, bytes] : p.memory.parts()) parts[name] = bytes;
+  OrderedJson out = {{"parameters", p.parameters.all},
+                     {"tokens_per_step", p.tokens},
+                     {"steps", config.steps},
+                     {"passes", p.passes},
+                     {"memory", parts},
+                     {"memory_total", p.memory.total()},
+                     {"memory_limit", p.limit},
+                     {"flops_per_step", p.flops},
+                     {"batch", p.batch},
+                     {"largest_batch", p.largest_batch}};
+  if (p.seconds) out["seconds_per_step"] = *p.seconds;
+  if (p.seconds) out["seconds"] = *p.seconds * static_cast<double>(config.steps);
+  print(out.dump(2) + "\n");
+}
+
+void print_text(const TrainConfig& config, const Plan& p) {
+  const bool windows = config.objective == Objective::next_token && config.mix.empty();
+  const std::string of =
+      windows ? fmt::format(" ({} x {} x {})", p.batch, config.accumulate, config.window_length())
+              : " on average";
+  const std::string passes =
+      p.passes > 0 ? fmt::format(": {:.2f} passes over the {}", p.passes, windows ? "text" : "data") : "";
+  std::string out =
+      fmt::format("parameters     {}{}\n", grouped_count(p.parameters.all), p.parameters.trainable_text());
+  out +=
+      fmt::format("tokens         {} a step{}, {}{}\n", p.tokens, of, counted(config.steps, "step"), passes);
+  out += fmt::format("memory         {} of {} {}\n", memory_text(static_cast<double>(p.memory.total())),
+                     memory_text(static_cast<double>(p.limit)), config.memory_gb > 0 ? "allowed" : "free");
+  for (const auto& [name, bytes] : p.memory.parts())
+    if (bytes > 0) out += fmt::format("  {:<12} {:>9}\n", name, memory_text(static_cast<double>(bytes)));
+  out += fmt::format("arithmetic     {:.1f} GFLOP a step\n", p.flops / 1e9);
+  if (p.seconds)
+    out += fmt::format("time           {:.3g} s a step ({:.0f} GFLOP/s, {:.0f} tokens/s), {} for all steps\n",
+                       *p.seconds, p.flops / *p.seconds / 1e9, static_cast<double>(p.tokens) / *p.seconds,
+                       duration_text(*p.seconds * static_cast<double>(config.steps)));
+  if (windows)
+    out += fmt::format("largest batch  {}\n",
+                       p.largest_batch > 0 ? std::to_string(p.largest_batch) : "none fits");
+  print(out);
+}
+
 void run(const Options& o) {
   TrainConfig config = read_train_config(o.config, o.set);
-  check(config.model.architecture == Architecture::decoder && config.objective == Objective::next_token,
-        "{}: plans are made for decoders only that continue texts: qkv train --dry-run tells the memory of "
-        "this run",
-        o.config);
-  check(config.mix.empty(),
-        "{}: plans are made for one data set: qkv train --dry-run tells the memory of this run", o.config);
-  const Corpus corpus = load_corpus(config);
-  config.model.vocab_size = static_cast<int64_t>(corpus.tokenizer.vocab_size());
-  const int64_t limit = memory_limit(config), most = largest_batch(config, limit);
-  const int64_t batch = config.batch == 0 ? std::max<int64_t>(1, most) : config.batch;
-  const MemoryPlan memory = memory_plan(config, batch);
-  const int64_t parameters = Transformer(config.model).parameters().count();
-  const int64_t tokens = batch * config.accumulate * config.window_length();
-  const double flops = flops_per_step(config, batch);
-  const bool timed = !o.no_timing && memory.total() <= limit;
-  const double seconds = timed ? measure_step_seconds(config, batch) : 0;
-  const double passes = static_cast<double>(tokens) * static_cast<double>(config.steps) /
-                        static_cast<double>(corpus.text.train.size());
-  if (o.json) {
-    OrderedJson parts;
-    for (const auto& [name, bytes] : memory.parts()) parts[name] = bytes;
-    OrderedJson out = {{"parameters", parameters},
-                       {"tokens_per_step", tokens},
-                       {"passes", passes},
-                       {"memory", parts},
-                       {"memory_total", memory.total()},
-                       {"memory_limit", limit},
-                       {"flops_per_step", flops},
-                       {"batch", batch},
-                       {"largest_batch", most}};
-    if (timed) out["seconds_per_step"] = seconds;
-    if (timed) out["seconds"] = seconds * static_cast<double>(config.steps);
-    fmt::print("{}\n", out.dump(2));
-    return;
-  }
-  fmt::print("parameters     {:L}\n", parameters);
-  fmt::print("tokens         {} a step ({} x {} x {}), {} steps: {:.2f} passes over the text\n", tokens,
-             batch, config.accumulate, config.window_length(), config.steps, passes);
-  fmt::print("memory         {} of {} {}\n", memory_text(static_cast<double>(memory.total())),
-             memory_text(static_cast<double>(limit)), config.memory_gb > 0 ? "allowed" : "free");
-  for (const auto& [name, bytes] : memory.parts())
-    if (bytes > 0) fmt::print("  {:<12} {:>9}\n", name, memory_text(static_cast<double>(bytes)));
-  fmt::print("arithmetic     {:.1f} GFLOP a step\n", flops / 1e9);
-  if (timed)
-    fmt::print("time           {:.3g} s a step ({:.0f} GFLOP/s, {:.0f} tokens/s), {} for all steps\n",
-               seconds, flops / seconds / 1e9, static_cast<double>(tokens) / seconds,
-               duration_text(seconds * static_cast<double>(config.steps)));
-  fmt::print("largest batch  {}\n", most > 0 ? std::to_string(most) : "none fits");
-  if (memory.total() > limit) fmt::print("this run does not fit\n");
+  const Plan plan = plan_of(config, !o.no_timing);
+  o.json ? print_json(config, plan) : print_text(config, plan);
+  check(plan.fits(), "{}: this run does not fit: it needs {}, but {} {}", o.config,
+        memory_text(static_cast<double>(plan.memory.total())), memory_text(static_cast<double>(plan.limit)),
+        config.memory_gb > 0 ? "are allowed (train.memory_gb)" : "are free");
 }
 
 }  // namespace
 
 void add_plan_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("plan", "What a training run will take: memory, arithmetic, time");
+  Command* c = app.add_subcommand("plan", "Predict what a training run takes: memory, arithmetic, time");
   c->add_option("CONFIG", o->config, "Configuration file (TOML)")->required();
   c->add_option("--set", o->set, "Override one key: section.key=value (repeatable)")->one_value();
   c->add_flag("--no-timing", o->no_timing, "Do not run some steps to tell the time");
   c->add_flag("--json", o->json, "Print JSON");
   c->footer(
-      "Time is told from some steps of models of one and two layers of the configuration's sizes.\n"
+      "The time is measured: some steps of the run, or of a decoder's one and two layers.\n"
+      "The exit status is 1 when the run does not fit into memory.\n"
       "train.batch = \"fit\" trains with the largest batch.\n"
       "Example: qkv plan examples/shakespeare.toml --set train.batch=64");
   c->callback([o] { run(*o); });

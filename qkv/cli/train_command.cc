@@ -2,9 +2,12 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <filesystem>
 
+#include "qkv/base/file.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/train/corpus_cache.h"
 #include "qkv/train/cross_validation.h"
 #include "qkv/train/presets.h"
 #include "qkv/train/trainer.h"
@@ -32,16 +35,38 @@ std::string preset_help() {
   return out;
 }
 
+// The configuration of the run in a folder, which is to be continued.
+TrainConfig config_of_run(std::string dir, bool resume, std::vector<std::string> set) {
+  while (dir.size() > 1 && dir.ends_with('/')) dir.pop_back();
+  if (!resume)
+    throw UsageError(dir + ": is a directory: name a configuration, or continue the run in it with --resume");
+  const bool folds = !file_exists(dir + "/config.toml") && file_exists(dir + "/fold-1/config.toml");
+  const std::string path = dir + (folds ? "/fold-1/config.toml" : "/config.toml");
+  check(file_exists(path), "{}: no such file: {} holds no run", path, dir);
+  if (folds) set.insert(set.begin(), "data.fold=0");
+  TrainConfig config = read_train_config(path, set);
+  config.out = dir;  // wherever it was when it began
+  return config;
+}
+
+// The configuration of a file or of a run.
+TrainConfig config_of(const Options& o, std::vector<std::string> set) {
+  if (std::filesystem::is_directory(o.config)) return config_of_run(o.config, o.resume, std::move(set));
+  return read_train_config(o.config, set);
+}
+
 void run(const Options& o) {
   std::vector<std::string> set = o.set;
   for (const auto& [key, value] : {std::pair("preset", o.preset), {"size", o.size}})
     if (!value.empty()) set.push_back(fmt::format("model.{}=\"{}\"", key, value));
-  const TrainConfig config = read_train_config(o.config, set);
+  const TrainConfig config = config_of(o, set);
   const bool folds = config.data.folds > 0 && config.data.fold == 0;
   const StartMode mode = o.resume ? StartMode::resume : o.overwrite ? StartMode::overwrite : StartMode::fresh;
   if (o.dry_run) {
     rehearse(folds ? config_of_fold(config, 1) : config, mode);
-    fmt::print(stderr, "all is ready: nothing was written\n");
+    const CorpusCache cache(config.data.cache);
+    fmt::print(stderr, "Configuration is valid; no run was written{}.\n",
+               cache.folder().empty() ? "" : fmt::format(" (tokens are cached in {})", cache.folder()));
     return;
   }
   std::signal(SIGINT, ask_to_stop);
@@ -58,7 +83,9 @@ void run(const Options& o) {
 void add_train_command(Command& app) {
   auto o = std::make_shared<Options>();
   Command* c = app.add_subcommand("train", "Train a model from text as a configuration says");
-  c->add_option("CONFIG", o->config, "Configuration file (TOML)")->required();
+  c->add_option("CONFIG", o->config, "Configuration file (TOML); with --resume also the folder of a run")
+      ->required(); with --resume also the folder of a run")
+      ->required();
   c->add_option("--set", o->set, "Override one key: section.key=value (repeatable)")->one_value();
   c->add_option("--preset", o->preset, "A published architecture: what [model] does not say is as there");
   c->add_option("--size", o->size, "Of its blocks: tiny (width 128), small (384) or base (768)");
@@ -71,6 +98,8 @@ void add_train_command(Command& app) {
       train_config_help() + "\n" + preset_help() +
       "\nCtrl-C finishes the step, saves and exits; --resume goes on bit for bit as if nothing had "
       "happened.\n"
+      "--resume --set train.steps=N trains on, even after the end: linear, cosine and one_cycle schedules\n"
+      "are stretched over N steps. eval_every, patience and keys of logging and saving may change, too.\n"
       "data.folds = 5 trains five models, each tested by a fifth of the examples, and prints their scores;\n"
       "a finished fold is not repeated by --resume. qkv classify runs/x/fold-1 --ensemble runs/x/fold-2 ...\n"
       "lets the models of the folds decide together.\n"

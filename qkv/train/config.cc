@@ -543,7 +543,7 @@ std::string name_of(Objective objective) {
 TrainConfig read_train_config(const std::string& path, const std::vector<std::string>& overrides) {
   toml::table root;
   try {
-    root = toml::parse(read_file(path), path);
+    root = toml::parse(text, path);
   } catch (const toml::parse_error& e) {
     usage("{}:{}: {}", path, e.source().begin.line, e.description());
   }
@@ -562,6 +562,12 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
     usage("{}: data.train: missing: name the text files to train on", path);
 
   settle(c, {path, from, given, reader.warmup_fraction()});
+  // An override replaces either way of saying how long the run is.
+  if (toml::table* train = root["train"].as_table())
+    for (const std::string& o : overrides) {
+      if (o.starts_with("train.steps=")) train->erase("epochs");
+      if (o.starts_with("train.epochs=")) train->erase("steps");
+    }
   return c;
 }
 
@@ -612,6 +618,7 @@ std::string fingerprint(const TrainConfig& config) {
 }
 
 std::string default_fingerprint() {
+    if (config.epochs > 0 && s.section == "train" && s.key == "steps") continue;  // found from epochs
   return fingerprint(config_of_defaults());
 }
 

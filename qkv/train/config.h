@@ -108,6 +108,7 @@ struct TrainConfig {
   std::string out = "runs/model";
   int64_t steps = 1000;
   int64_t batch = 16;           // windows of a micro-batch; 0: as many as fit into memory
+  double epochs = 0;            // passes over the training data that `steps` is found from; 0: it is given
   int64_t window = 0;           // tokens of a window of a text; 0: the model's context
   int64_t batch_tokens = 4096;  // of a micro-batch of sequences whose lengths differ
   int64_t accumulate = 1;       // micro-batches of a step
@@ -127,6 +128,10 @@ struct TrainConfig {
   std::string sample_prompt;    // what it continues; empty: the start of the validation text
 
   DType compute() const;  // of precision, on this processor
+  // Whether the warm-up follows from the steps, and its part of them; none: 100, or a tenth where less.
+  bool warmup_derived = false;
+  std::optional<double> warmup_fraction;
+
   int64_t window_length() const { return window > 0 ? window : model.context; }
 };
 

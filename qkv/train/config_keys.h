@@ -440,6 +440,9 @@ void visit(TrainConfig& c, Visitor& v) {
     Range<double>{0.001, 0.9});
   v({"span_length", "of a span on average (span_corruption, denoise)"}, c.spans.mean_length,
     Range<double>{1, 1000});
+  v({"epochs", "instead of steps: passes over the training data, e.g. 3 or 0.5; 0: steps counts", nullptr,
+     false},
+    c.epochs, Range<double>{0, 1e6});
   c.noise.mean_length = c.spans.mean_length;
   v({"infill", "of the tokens, in spans that a mask stands for (denoise)"}, c.noise.infill,
     Range<double>{0, 0.9});

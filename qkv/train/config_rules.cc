@@ -500,8 +500,25 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
 void settle(TrainConfig& c, const ReadConfig& read) {
   const auto& [path, from, given, warmup_fraction] = read;
   ModelSpec& m = c.model;
+void settle_steps(TrainConfig& c, const Given& given, const std::string& path) {
+  if (c.epochs > 0 && given("train.steps"))
+    usage("{}: train.epochs: give this or train.steps, not both", path);
+  if (c.epochs > 0 && !c.mix.empty())
+    usage("{}: train.epochs: the data sets of a mixture have passes of their own: give train.steps", path);
+  set_steps(c, c.steps);
+}
+
   settle_lora(c, given, path);
   if (c.from.empty()) {
+void set_steps(TrainConfig& c, int64_t steps) {
+  c.steps = steps;
+  if (!c.warmup_derived) return;
+  constexpr int64_t kWarmup = 100;
+  c.step.schedule.warmup_steps = c.warmup_fraction
+                                     ? std::llround(*c.warmup_fraction * static_cast<double>(steps))
+                                     : std::min(kWarmup, steps / 10);
+}
+
     settle_recurrence(m, given);
     settle_relative(m, given);
     const int64_t heads = m.attention.heads;
@@ -510,6 +527,11 @@ void settle(TrainConfig& c, const ReadConfig& read) {
       if (!given("model.d_qk")) m.attention.d_qk = widest;
       if (!given("model.d_vo")) m.attention.d_vo = widest;
     }
+    constexpr int64_t kWidestHead = 576;
+    if (m.has_blocks() && m.attention.head_sizes.empty() && !given("model.d_qk") &&
+        m.width / heads > kWidestHead)
+      usage("{}: model.width / model.heads = {} / {} = {}, but a head is at most {} wide: use more heads",
+            path, m.width, heads, m.width / heads, kWidestHead);
     if (m.has_blocks() && m.attention.head_sizes.empty() && !(given("model.d_qk") && given("model.d_vo")) &&
         m.width % heads != 0)
       usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, m.width, heads);
@@ -556,12 +578,12 @@ void settle(TrainConfig& c, const ReadConfig& read) {
   if (!given("train.min_learning_rate")) s.min_learning_rate = s.learning_rate / 10;
   if (given("train.warmup_steps") && given("train.warmup_fraction"))
     usage("{}: train.warmup_fraction: give this or warmup_steps, not both", path);
-  const bool one_cycle = s.name == "one_cycle" && !given("train.warmup_steps");
-  if (given("train.warmup_fraction") || one_cycle)
-    s.warmup_steps =
-        std::llround((given("train.warmup_fraction") ? warmup_fraction : 0.3) * static_cast<double>(c.steps));
-  else if (!given("train.warmup_steps"))
-    s.warmup_steps = std::min(s.warmup_steps, c.steps / 10);
+  c.warmup_derived = !given("train.warmup_steps");
+  if (given("train.warmup_fraction"))
+    c.warmup_fraction = warmup_fraction;
+  else if (s.name == "one_cycle")
+    c.warmup_fraction = 0.3;
+  settle_steps(c, given, path);
   OptimizerConfig& o = c.step.optimizer;
   const bool decoupled = o.name == "adamw" || o.name == "lion" || o.name == "adafactor";
   if (!given("train.weight_decay") && !decoupled) o.weight_decay = 0;

@@ -40,6 +40,8 @@ class CorpusCache {
   // Where what lasts as long as a process may be written: the cache's folder, or, where it is off or cannot
   // be written, the system's for temporary files.
   std::string scratch_folder() const;
+  // Where entries are kept; empty: nowhere.
+  const std::string& folder() const { return folder_; }
 
  private:
   std::string path_of(const char* kind, const std::string& key, const char* suffix) const;

@@ -8,6 +8,7 @@
 
 #include "qkv/base/machine.h"
 #include "qkv/base/parallel.h"
+#include "qkv/base/progress.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/io/model_dir.h"
 
@@ -130,6 +131,25 @@ std::vector<std::pair<std::string, int64_t>> MemoryPlan::parts() const {
   return {{"weights", weights},     {"bf16 copies", shadows}, {"gradients", gradients},
           {"optimizer", optimizer}, {"average", average},     {"activations", activations},
           {"work", work},           {"program", program}};
+}
+
+std::string ParameterCount::text() const {
+  return (trainable == all ? human_count(all) : grouped_count(all)) + " parameters" + trainable_text();
+}
+
+std::string ParameterCount::trainable_text() const {
+  if (trainable == all) return "";
+  return fmt::format(", {} of them trainable ({:.2g}%)", grouped_count(trainable),
+                     100 * static_cast<double>(trainable) / static_cast<double>(all));
+}
+
+ParameterCount count_parameters(const TrainConfig& config) {
+  ParameterCount count;
+  for (const Parameter& p : planned(config)->parameters().all()) {
+    count.all += p.shape.count();
+    if (!p.frozen) count.trainable += p.shape.count();
+  }
+  return count;
 }
 
 MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
@@ -304,6 +324,24 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
   everywhere.every = 1;
   const double share = static_cast<double>(mixtures) / static_cast<double>(config.model.layers);
   return (share > 0 ? share * seconds(everywhere) : 0) + (share < 1 ? (1 - share) * seconds({}) : 0);
+}
+
+double measure_step_seconds(const TrainConfig& config, Task& task, int64_t batch) {
+  const std::unique_ptr<Transformer> marked = planned(config);
+  auto model = std::make_unique<Transformer>(config.model);
+  for (Parameter& p : model->parameters().all()) p.frozen = marked->parameters().find(p.name)->frozen;
+  StepConfig step_config = config.step;
+  step_config.freeze.clear();
+  TrainingState training(std::move(model), step_config, config.compute(), config.seed, config.recompute);
+  constexpr int64_t kSteps = 4;  // the first also pays for allocations and generated code
+  double total = 0;
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    const std::vector<Batch> batches = task.batches(step, batch);
+    const auto start = std::chrono::steady_clock::now();
+    training.step(batches, step, std::max(config.steps, kSteps));
+    if (step > 1) total += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  return total / (kSteps - 1);  // their batches differ
 }
 
 }  // namespace qkv

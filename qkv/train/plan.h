@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "qkv/train/config.h"
+#include "qkv/train/task.h"
 
 namespace qkv {
 
@@ -28,6 +29,16 @@ struct MemoryPlan {
   std::vector<std::pair<std::string, int64_t>> parts() const;
 };
 
+// The numbers of a model, and those of them that training moves.
+struct ParameterCount {
+  int64_t all = 0, trainable = 0;
+  // "3.4M parameters"; "283,152 parameters, 23,120 of them trainable (8.2%)".
+  std::string text() const;
+  // ", 23,120 of them trainable (8.2%)"; nothing where all are.
+  std::string trainable_text() const;
+};
+ParameterCount count_parameters(const TrainConfig& config);
+
 // REQUIRES: config.model.vocab_size > 0. `batch` windows a micro-batch.
 MemoryPlan memory_plan(const TrainConfig& config, int64_t batch);
 
@@ -41,7 +52,10 @@ int64_t largest_batch(const TrainConfig& config, int64_t limit);
 // (recomputation adds one), attention under its causal mask.
 double flops_per_step(const TrainConfig& config, int64_t batch);
 
-// Seconds of a step, from some steps of models of one and two layers of these sizes.
+// Seconds of a step, from some steps of models of one and two layers of these sizes. REQUIRES: a decoder that
+// continues texts.
 double measure_step_seconds(const TrainConfig& config, int64_t batch);
+// The same of any run, from some of its own steps.
+double measure_step_seconds(const TrainConfig& config, Task& task, int64_t batch);
 
 }  // namespace qkv

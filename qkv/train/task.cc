@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "qkv/base/json_value.h"
 #include "qkv/base/progress.h"
 #include "qkv/infer/translate.h"
+#include "qkv/io/adapter_dir.h"
 #include "qkv/train/tasks.h"
 
 namespace qkv {
@@ -73,6 +75,26 @@ std::unique_ptr<Task> make_task(const TrainConfig& config, const Origin* given) 
   fail("train.objective: unknown");
 }
 
+void complete_model(TrainConfig& config, const Task& task) {
+  ModelSpec& m = config.model;
+  if (config.from.empty()) {
+    const text::Tokenizer& tokenizer = task.tokenizer();
+    m.vocab_size = static_cast<int64_t>(tokenizer.vocab_size());
+    if (tokenizer.has_own_sources())
+      m.source_vocab_size = static_cast<int64_t>(tokenizer.of_sources().vocab_size());
+  }
+  m.labels = task.labels();
+  if (m.lora.any()) m.lora.adapters = adapters_of(m);
+}
+
+void find_steps(TrainConfig& config, const Task& task, int64_t batch) {
+  if (config.epochs <= 0) return;
+  const double steps = std::ceil(config.epochs * task.steps_per_epoch(batch) - 1e-9);
+  check(steps < 1e9, "train.epochs: {} passes are {:.3g} steps, more than a run can have", config.epochs,
+        steps);
+  set_steps(config, std::max<int64_t>(1, static_cast<int64_t>(steps)));
+}
+
 GenerateOptions sample_options(const TrainConfig& config, const text::Tokenizer& tokenizer, int64_t vocab) {
   GenerateOptions options;
   options.max_new_tokens = config.sample_tokens;
@@ -114,13 +136,17 @@ void TaskOfSequences::take_lengths(std::vector<int64_t> lengths) {
 }
 
 std::string TaskOfSequences::step_text(int64_t) const {
-  return fmt::format("{} tokens ({} steps a pass)", config_.batch_tokens * config_.accumulate,
-                     batches_->batches_per_epoch() / config_.accumulate);
+  return fmt::format("{} tokens ({} a pass)", config_.batch_tokens * config_.accumulate,
+                     counted(batches_->batches_per_epoch() / config_.accumulate, "step"));
 }
 
 double TaskOfSequences::tokens_a_step(int64_t) const {
   return static_cast<double>(training_tokens() * config_.accumulate) /
          static_cast<double>(batches_->batches_per_epoch());
+}
+
+double TaskOfSequences::steps_per_epoch(int64_t) const {
+  return static_cast<double>(batches_->batches_per_epoch()) / static_cast<double>(config_.accumulate);
 }
 
 std::vector<Batch> TaskOfSequences::batches(int64_t step, int64_t) {

@@ -38,6 +38,8 @@ class Task {
 
   // Tokens that a step reads, or predicts where there is a source; of batches that differ, their mean.
   virtual double tokens_a_step(int64_t batch) const = 0;
+  // Steps that one pass over the training data takes; 0: data sets that are mixed have passes of their own.
+  virtual double steps_per_epoch(int64_t /*batch*/) const { return 0; }
   // The micro-batches of a step, counted from 1: a function of (seed, step).
   virtual std::vector<Batch> batches(int64_t step, int64_t batch) = 0;
   // Of the validation data: all, or the part that is looked at on the way.
@@ -79,5 +81,10 @@ class Task {
 // The task of a configuration: by its objective. `given`: what a run that is resumed goes on from; null: the
 // model that the configuration names, if any.
 std::unique_ptr<Task> make_task(const TrainConfig& config, const Origin* given);
+
+// Completes the model by what its data say: vocabularies, classes, the linear layers that LoRA adapts.
+void complete_model(TrainConfig& config, const Task& task);
+// Finds the steps from train.epochs, where that is given.
+void find_steps(TrainConfig& config, const Task& task, int64_t batch);
 
 }  // namespace qkv

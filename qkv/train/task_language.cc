@@ -43,6 +43,9 @@ class LanguageModelling : public Task {
   double tokens_a_step(int64_t batch) const override {
     return static_cast<double>(batch * config_.accumulate * config_.window_length());
   }
+  double steps_per_epoch(int64_t batch) const override {
+    return static_cast<double>(text_.train.size()) / tokens_a_step(batch);
+  }
   std::vector<Batch> batches(int64_t step, int64_t batch) override {
     std::vector<Batch> out;
     if (config_.model.memory > 0) {

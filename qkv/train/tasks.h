@@ -42,6 +42,7 @@ class TaskOfSequences : public Task {
   std::string step_text(int64_t batch) const override;
   int64_t largest_batch() const override { return config_.batch; }
   double tokens_a_step(int64_t batch) const override;
+  double steps_per_epoch(int64_t batch) const override;
   std::vector<Batch> batches(int64_t step, int64_t batch) override;
   bool looks_at_all() const override { return true; }
 

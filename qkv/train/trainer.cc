@@ -15,7 +15,6 @@
 #include "qkv/base/parallel.h"
 #include "qkv/base/progress.h"
 #include "qkv/data/table.h"
-#include "qkv/io/adapter_dir.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/baseline.h"
 #include "qkv/train/checkpoint.h"
@@ -35,6 +34,38 @@ double seconds_since(Clock::time_point t) {
 }
 
 // Names the first setting in which a checkpoint's fingerprint differs from the one given. One that was not
+// Keys that may differ from those of the checkpoint: they say how far a run goes and how often it looks at
+// itself.
+constexpr std::string_view kMayChange[] = {"train.steps", "train.eval_every", "train.patience"};
+
+std::string key_of(const std::string& line) {
+  return line.substr(0, line.find(" = "));
+}
+std::string value_of(const std::string& line) {
+  const size_t at = line.find(" = ");
+  return at == std::string::npos ? "" : line.substr(at + 3);
+}
+
+// Two lines of a fingerprint with one key, "training tokens = 100 (0ba9...)", for people.
+std::string data_change(const std::string& before, const std::string& now) {
+  const auto count = [](const std::string& line) {
+    const std::string value = value_of(line);
+    return value.substr(0, value.find(" ("));
+  };
+  const std::string key = key_of(before);
+  const size_t colon = key.find(": ");  // the name of a data set comes first
+  const std::string set = colon == std::string::npos ? "" : key.substr(0, colon + 2),
+                    what = colon == std::string::npos ? key : key.substr(colon + 2);
+  const bool tokens = what.ends_with(" tokens");
+  const std::string text =
+      tokens ? what.substr(0, what.size() - std::string_view("tokens").size()) + "text has" : what + " have";
+  const std::string unit = tokens ? "tokens" : what;
+  const std::string difference = count(before) == count(now)
+                                     ? fmt::format("other {} {}, as many as then", count(now), what)
+                                     : fmt::format("{} {} then, {} now", count(before), unit, count(now));
+  return fmt::format("{}the {} changed since the checkpoint ({})", set, text, difference);
+}
+
 // known when the checkpoint was made had its default.
 void expect_same_run(const std::string& dir, const std::string& saved, const std::string& given) {
   std::vector<std::string> was = lines_of(saved), is;
@@ -44,13 +75,20 @@ void expect_same_run(const std::string& dir, const std::string& saved, const std
     else
       is.push_back(std::move(line));
   const std::vector<std::string> defaults = lines_of(default_fingerprint());
-  const auto key_of = [](const std::string& line) { return line.substr(0, line.find(" = ")); };
   for (const std::string& line : is) {
-    const auto before = std::ranges::find(was, key_of(line), key_of);
-    check(before == was.end(),
-          "{}: the checkpoint was made with '{}', the configuration says '{}': a run can only be resumed "
-          "unchanged",
-          dir, before == was.end() ? "" : *before, line);
+    const std::string key = key_of(line);
+    const auto before = std::ranges::find(was, key, key_of);
+    if (before != was.end()) {
+      if (std::ranges::find(kMayChange, key) != std::end(kMayChange)) {
+        was.erase(before);
+        continue;
+      }
+      if (line.ends_with(')')) fail("{}: {}", dir, data_change(*before, line));
+      fail(
+          "{}: the checkpoint was made with '{}', the configuration says '{}': a resumed run may change only "
+          "steps, eval_every, patience and what is saved and logged; for another run set model.from",
+          dir, *before, line);
+    }
     std::string of_any_set = line;
     if (line.starts_with("mix."))
       if (const size_t dot = line.find('.', 4); dot < line.find(" = "))
@@ -63,6 +101,45 @@ void expect_same_run(const std::string& dir, const std::string& saved, const std
 }
 
 // The folder of a run and the checkpoints in it.
+// The number that a fingerprint has at this key; `otherwise` where it lacks it.
+int64_t number_in(const std::string& fingerprint, std::string_view key, int64_t otherwise) {
+  for (const std::string& line : lines_of(fingerprint))
+    if (key_of(line) == key) return std::stoll(value_of(line));
+  return otherwise;
+}
+
+// Whether the schedule's rates depend on how many steps there are.
+bool depends_on_steps(const ScheduleConfig& s) {
+  return s.name != "constant" && s.name != "inverse_sqrt";
+}
+
+// The command that uses what a run has learnt.
+std::string next_command(const TrainConfig& c) {
+  switch (c.objective) {
+    case Objective::next_token:
+      return fmt::format("qkv generate {} --prompt \"...\"", c.out);
+    case Objective::chat:
+      return fmt::format("qkv chat {}", c.out);
+    case Objective::masked:
+      return fmt::format("echo \"... [MASK] ...\" | qkv fill {}", c.out);
+    case Objective::classify:
+    case Objective::tag:
+      return fmt::format("echo \"...\" | qkv {} {}", name_of(c.objective), c.out);
+    case Objective::answer:
+      return fmt::format("qkv answer {} --help", c.out);
+    case Objective::embed:
+      return fmt::format("echo \"...\" | qkv embed {}", c.out);
+    case Objective::sequence_to_sequence:
+      return fmt::format("echo \"...\" | qkv translate {}{}", c.out,
+                         c.data.prefix.empty() ? "" : fmt::format(" --prefix \"{}\"", c.data.prefix));
+    case Objective::permutation:
+    case Objective::span_corruption:
+    case Objective::denoise:
+      break;  // a model to begin others with
+  }
+  return fmt::format("set model.from = \"{}\" in a configuration that trains for a task", c.out);
+}
+
 class RunFolder {
  public:
   explicit RunFolder(const std::string& path) : path_(path) {}
@@ -143,28 +220,15 @@ class Run {
   // Everything up to the first step; with `rehearsal` nothing is written and no weight allocated.
   Run(const TrainConfig& config, StartMode mode, bool rehearsal)
       : config_(config), folder_(config.out), task_(prepare_task(mode, rehearsal)) {
-    if (config_.from.empty()) {
-      const text::Tokenizer& tokenizer = task_->tokenizer();
-      config_.model.vocab_size = static_cast<int64_t>(tokenizer.vocab_size());
-      if (tokenizer.has_own_sources())
-        config_.model.source_vocab_size = static_cast<int64_t>(tokenizer.of_sources().vocab_size());
-    }
-    config_.model.labels = task_->labels();
-    if (config_.model.lora.any()) config_.model.lora.adapters = adapters_of(config_.model);
-    state_.fingerprint = fingerprint(config_) + fmt::format("compute = {}\n", name_of(config_.compute())) +
-                         task_->fingerprint();
-    if (mode == StartMode::resume) {
-      const TrainerState saved = load_trainer_state(folder_.last());
-      expect_same_run(folder_.last(), saved.fingerprint, state_.fingerprint);
-      if (saved.threads != num_threads())
-        progress_.note(fmt::format(
-            "note: the checkpoint was made with {} threads, this run has {}: the last bits may differ",
-            saved.threads, num_threads()));
-      state_ = saved;
-    }
+    complete_model(config_, *task_);
+    if (mode == StartMode::resume) go_on_from(load_trainer_state(folder_.last()));
     settle_batch(mode);
     task_->expect_batch(state_.batch);
     if (rehearsal) return;
+    if (mode != StartMode::resume) {
+      find_steps(config_, *task_, state_.batch);
+      state_.fingerprint = run_fingerprint();
+    }
 
     std::unique_ptr<Transformer> model = mode == StartMode::resume
                                              ? load_model(folder_.last(), DType::f32)
@@ -186,10 +250,10 @@ class Run {
   }
 
   std::string summary() const {
-    return fmt::format("{}: {} parameters, {}, vocabulary {}, {} a step, {}, {} threads, {}", config_.out,
-                       human_count(Transformer(config_.model).parameters().count()), task_->data_text(),
-                       config_.model.vocab_size, task_->step_text(state_.batch), name_of(config_.compute()),
-                       num_threads(),
+    return fmt::format("{}: {}, {}, vocabulary {}, {} a step, {}, {}, {}, {}", config_.out,
+                       count_parameters(config_).text(), task_->data_text(), config_.model.vocab_size,
+                       task_->step_text(state_.batch), steps_text(), name_of(config_.compute()),
+                       counted(num_threads(), "thread"),
                        memory_text(static_cast<double>(memory_plan(config_, state_.batch).total())));
   }
 
@@ -199,8 +263,10 @@ class Run {
     const int64_t first = state_.step;
     if (first == config_.steps || out_of_patience()) {
       progress_.note(
-          fmt::format("{} is finished: {} steps are done{}", config_.out, first,
-                      out_of_patience() ? ", and the last evaluations brought nothing better" : ""));
+          fmt::format("{} is finished: {} {} done{}; to train on: --resume --set {}", config_.out,
+                      counted(first, "step"), first == 1 ? "is" : "are",
+                      out_of_patience() ? ", and the last evaluations brought nothing better" : "",
+                      out_of_patience() ? "train.patience=0" : fmt::format("train.steps={}", 2 * first)));
       return {};
     }
     Metrics metrics(config_.out, state_.step);
@@ -223,10 +289,13 @@ class Run {
                                           : duration_text(seconds_since(warm) / static_cast<double>(timed) *
                                                           static_cast<double>(config_.steps - state_.step));
       const auto memory = static_cast<double>(memory_use().peak);
-      progress_.update(
-          fmt::format("step {}/{}  loss {:.4f}  smoothed {:.4f}  lr {:.2e}  {} tok/s  {}  {} left",
-                      state_.step, config_.steps, r.loss, state_.smoothed_loss, r.learning_rate,
-                      human_count(static_cast<int64_t>(tokens_per_second_)), memory_text(memory), left));
+      progress_.update({{fmt::format("step {}/{}", state_.step, config_.steps), 6},
+                        {fmt::format("loss {:.4f}", r.loss), 4},
+                        {fmt::format("smoothed {:.4f}", state_.smoothed_loss), 2},
+                        {fmt::format("lr {:.2e}", r.learning_rate), 1},
+                        {fmt::format("{} tok/s", human_count(static_cast<int64_t>(tokens_per_second_))), 3},
+                        {memory_text(memory), 0},
+                        {left + " left", 5}});
       if (state_.step % config_.log_every == 0 || state_.step == config_.steps)
         metrics.write(
             {{"step", state_.step},
@@ -250,8 +319,8 @@ class Run {
       return {};
     }
     if (out_of_patience())
-      progress_.note(fmt::format("step {}: stopped early: {} evaluations brought nothing better", state_.step,
-                                 state_.evaluations_since_best));
+      progress_.note(fmt::format("step {}: stopped early: {} brought nothing better", state_.step,
+                                 counted(state_.evaluations_since_best, "evaluation")));
     Evaluation e = validate(metrics, true);
     training_->expect_finite(state_.step);
     judge(metrics);  // before the checkpoint: a run that is killed here is resumed, and judged then
@@ -261,10 +330,72 @@ class Run {
         "done: {} steps in {}; the model is in {}, the course of the run in {}/report.html", state_.step,
         duration_text(seconds_since(start)), resolve_model_dir(config_.out), config_.out));
     return e;
+    if (config_.mix.empty()) progress_.note("next: " + next_command(config_));
   }
 
  private:
   std::unique_ptr<Task> prepare_task(StartMode mode, bool rehearsal) {
+  // "1000 steps (58 passes over the data)".
+  std::string steps_text() const {
+    constexpr double kMany = 20;  // passes after which most texts are known by heart
+    std::string out = counted(config_.steps, "step");
+    const double epoch = task_->steps_per_epoch(state_.batch);
+    if (epoch <= 0) return out;
+    const double passes = static_cast<double>(config_.steps) / epoch;
+    const bool text = config_.objective == Objective::next_token;
+    return out + fmt::format(" ({} over the data{})",
+                             passes < 9.95 ? fmt::format("{:.2g} passes", passes)
+                                           : fmt::format("{} passes", std::llround(passes)),
+                             text && passes >= kMany && config_.patience == 0
+                                 ? ": many for a text; train.patience = 3 stops in time"
+                                 : "");
+  }
+
+  std::string run_fingerprint() const {
+    return fingerprint(config_) + fmt::format("compute = {}\n", name_of(config_.compute())) +
+           task_->fingerprint();
+  }
+
+  // Takes the state of a checkpoint. Throws Error where it is another run's.
+  void go_on_from(const TrainerState& saved) {
+    const int64_t batch = config_.batch == 0 ? saved.batch : config_.batch;
+    find_steps(config_, *task_, batch);
+    const int64_t before = number_in(saved.fingerprint, "train.steps", config_.steps);
+    if (before != config_.steps && config_.warmup_derived) {  // it is over, or goes on as it began
+      ScheduleConfig& s = config_.step.schedule;
+      s.warmup_steps = number_in(saved.fingerprint, "train.warmup_steps", s.warmup_steps);
+      config_.warmup_derived = false;
+    }
+    const std::string now = run_fingerprint();
+    expect_same_run(folder_.last(), saved.fingerprint, now);
+    check(config_.steps > saved.step || config_.steps == before,
+          "{}: {} are done already: train.steps = {} leaves none", folder_.last(),
+          counted(saved.step, "step"), config_.steps);
+    if (saved.threads != num_threads())
+      progress_.note(
+          fmt::format("note: the checkpoint was made with {}, this run has {}: the last bits may differ",
+                      counted(saved.threads, "thread"), num_threads()));
+    state_ = saved;
+    if (before == config_.steps) return;
+    state_.fingerprint = now;
+    progress_.note(fmt::format("{}: step {} of {} now, of {} before: {}", config_.out, saved.step,
+                               config_.steps, before, schedule_text(before)));
+  }
+
+  // What becomes of the learning rate where a run is continued to another number of steps than `before`.
+  std::string schedule_text(int64_t before) const {
+    const ScheduleConfig& s = config_.step.schedule;
+    if (!depends_on_steps(s)) return fmt::format("the schedule ({}) goes on as it is", s.name);
+    const auto at = [&](int64_t step, int64_t steps) {
+      return learning_rate_at(s, std::clamp<int64_t>(step, 1, steps), steps);
+    };
+    return fmt::format(
+        "the schedule ({}) is stretched over {} steps: the learning rate was {:.2e}, goes on at {:.2e} and "
+        "ends at {:.2e}",
+        s.name, config_.steps, at(state_.step, before), at(state_.step + 1, config_.steps),
+        at(config_.steps, config_.steps));
+  }
+
     if (mode == StartMode::resume && !rehearsal)
       folder_.open(mode);
     else
@@ -340,7 +471,8 @@ class Run {
         all && !task_->looks_at_all() ? task_->evaluate(training_->model(), state_.batch, false) : e);
     const bool better = comparable < state_.best_error;
     progress_.note(fmt::format("step {}: validation loss {}{}{}", state_.step, task_->text(e),
-                               better ? ", the best so far" : "", divergence_text(e.loss())));
+                               better ? ", " + progress_.strong("the best so far") : "",
+                               divergence_text(e.loss())));
     state_.evaluations_since_best = better ? 0 : state_.evaluations_since_best + 1;
     if (better) {
       state_.best_error = comparable;
@@ -437,7 +569,20 @@ class Run {
       write_report(config_.out);
     } catch (const Error& e) {
       progress_.note(fmt::format("note: no report: {}", e.what()));
+      if (progress_.terminal())
+        progress_.note("  " + shortened(sample.value("prompt", "") + sample.value("sample", "")));
     }
+  }
+
+  // The begin of a sample in a line that people can read.
+  static std::string shortened(std::string text) {
+    constexpr size_t kMost = 240;
+    std::ranges::replace_if(
+        text, [](unsigned char c) { return c < ' ' || c == 0x7F; }, ' ');
+    if (text.size() <= kMost) return text;
+    size_t end = kMost;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+    return text.substr(0, end) + " ...";
   }
 
   // What stands beside the weights: as in the model that the run began with, but for what this one says of

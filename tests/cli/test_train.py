@@ -76,7 +76,7 @@ class Training(FinishedRun):
 
     def test_resume_refuses_another_configuration(self):
         before = snapshot(self.run_dir)
-        for change in ("train.learning_rate=0.5", "model.width=32", "train.seed=2", "train.steps=30"):
+        for change in ("train.learning_rate=0.5", "model.width=32", "train.seed=2"):
             with self.subTest(change=change):
                 result = run_qkv("train", "config.toml", "--resume", "--set", change, cwd=self.shared)
                 self.assertEqual(result.status, 1, result)
