@@ -45,6 +45,8 @@ class Tokenizer {
   bool same_as(const Tokenizer& other) const;
   // The same, with that of the sources beside it: in the folder "source" of a directory.
   Tokenizer with_sources(Tokenizer sources) const;
+  // The same with these special tokens more, behind all others; tokens that it has already stay as they are.
+  Tokenizer with_special_tokens(const std::vector<std::string>& contents) const;
 
   // Writes PATH (when it ends in .json) or PATH/tokenizer.json. A tokenizer that came from vocab.json with
   // add_prefix_space, or from a .model file, is written in that form again: tokenizer.json has no words for

@@ -206,6 +206,69 @@ std::string Tokenizer::to_json() const {
   return parts_to_json(*parts_).dump(2) + "\n";
 }
 
+namespace {
+
+// The files beside a SentencePiece model, with special tokens more.
+TokenizerFiles with_tokens(TokenizerFiles files, const std::vector<std::string>& contents, TokenId first) {
+  const auto change = [&](const char* name, const auto& f) {
+    auto it = std::ranges::find(files, name, &TokenizerFiles::value_type::first);
+    if (it == files.end()) it = files.insert(files.end(), {name, "{}"});
+    OrderedJson json = OrderedJson::parse(it->second);
+    f(json);
+    it->second = json.dump(2) + "\n";
+  };
+  bool numbered = false;  // tokenizer_config.json has ids and flags of all tokens
+  change("tokenizer_config.json", [&](OrderedJson& config) {
+    numbered = config.contains("added_tokens_decoder");
+    TokenId id = first;
+    for (const std::string& content : contents) {
+      if (numbered)
+        config["added_tokens_decoder"][std::to_string(id++)] = {{"content", content},   {"lstrip", false},
+                                                                {"normalized", false},  {"rstrip", false},
+                                                                {"single_word", false}, {"special", true}};
+      else
+        config["additional_special_tokens"].push_back(content);
+    }
+  });
+  if (!numbered)
+    change("added_tokens.json", [&](OrderedJson& list) {
+      for (TokenId id = first; const std::string& content : contents) list[content] = id++;
+    });
+  return files;
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::with_special_tokens(const std::vector<std::string>& contents) const {
+  std::vector<std::string> fresh;
+  for (const std::string& content : contents) {
+    check(!content.empty(), "special tokens: one is empty");
+    if (!token_to_id(content) && std::ranges::find(fresh, content) == fresh.end()) fresh.push_back(content);
+  }
+  if (fresh.empty()) return *this;
+  check(parts_->text_prefix.empty(),
+        "special tokens cannot be added to a tokenizer of vocab.json with add_prefix_space: save it as "
+        "tokenizer.json first");
+  auto id = static_cast<TokenId>(vocab_size());
+  const auto made = [&] {
+    if (!parts_->files.empty())
+      return Tokenizer(sentencepiece_parts(with_tokens(parts_->files, fresh, id), "tokenizer"));
+    OrderedJson json = OrderedJson::parse(to_json());
+    for (const std::string& content : fresh)
+      json["added_tokens"].push_back({{"id", id++},
+                                      {"content", content},
+                                      {"single_word", false},
+                                      {"lstrip", false},
+                                      {"rstrip", false},
+                                      {"normalized", false},
+                                      {"special", true}});
+    return from_json(json.dump());
+  };
+  Tokenizer out = made();
+  out.sources_ = sources_;
+  return out;
+}
+
 void Tokenizer::save(const std::string& path) const {
   if (path.ends_with(".json")) {
     check(!sources_, "{}: one file does not hold two vocabularies: save to a directory", path);

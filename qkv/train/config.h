@@ -81,6 +81,7 @@ struct TokenizerConfig {
   bool lowercase = true;     // of wordpiece: without case and accents
   int64_t vocab_size = 4096;
   int64_t min_frequency = 2;
+  std::vector<std::string> add_special;  // special tokens that the tokenizer gets in addition
 };
 
 // [mix.NAME]: one of several data sets that a run learns from.
@@ -107,8 +108,8 @@ struct TrainConfig {
   StepConfig step;
   std::string out = "runs/model";
   int64_t steps = 1000;
-  int64_t batch = 16;           // windows of a micro-batch; 0: as many as fit into memory
   double epochs = 0;            // passes over the training data that `steps` is found from; 0: it is given
+  int64_t batch = 16;           // windows of a micro-batch; 0: as many as fit into memory
   int64_t window = 0;           // tokens of a window of a text; 0: the model's context
   int64_t batch_tokens = 4096;  // of a micro-batch of sequences whose lengths differ
   int64_t accumulate = 1;       // micro-batches of a step
@@ -127,11 +128,11 @@ struct TrainConfig {
   int64_t sample_tokens = 100;  // of a text written at each evaluation, for the report; 0: none
   std::string sample_prompt;    // what it continues; empty: the start of the validation text
 
-  DType compute() const;  // of precision, on this processor
   // Whether the warm-up follows from the steps, and its part of them; none: 100, or a tenth where less.
   bool warmup_derived = false;
   std::optional<double> warmup_fraction;
 
+  DType compute() const;  // of precision, on this processor
   int64_t window_length() const { return window > 0 ? window : model.context; }
 };
 
@@ -147,6 +148,9 @@ struct RunConfig {
   TrainConfig config;
 };
 std::optional<RunConfig> read_run_config(const std::string& dir);
+
+// Sets the number of steps, and the warm-up where it follows from that.
+void set_steps(TrainConfig& config, int64_t steps);
 
 // Every setting as TOML, defaults included: what read_train_config() reads back as the same configuration.
 std::string to_toml(const TrainConfig& config);

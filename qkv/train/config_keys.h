@@ -135,6 +135,10 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"lowercase", "wordpiece: upper case and accents are lost"}, c.tokenizer.lowercase);
   v({"vocab_size", "tokens at most"}, c.tokenizer.vocab_size, Range<int64_t>{1, 1 << 28});
   v({"min_frequency", "of what becomes a token"}, c.tokenizer.min_frequency, kCount);
+  v({"add_special",
+     "special tokens to add to the tokenizer, e.g. [\"<|im_start|>\", \"<|im_end|>\"]; with model.from the "
+     "embeddings grow"},
+    c.tokenizer.add_special);
 
   v.section("model");
   ModelSpec& m = c.model;
@@ -436,13 +440,13 @@ void visit(TrainConfig& c, Visitor& v) {
     c.masking.next_sentence);
   v({"out", "folder of the run", nullptr, false}, c.out);
   v({"steps", "updates of the weights"}, c.steps, kCount);
+  v({"epochs", "instead of steps: passes over the training data, e.g. 3 or 0.5; 0: steps counts", nullptr,
+     false},
+    c.epochs, Range<double>{0, 1e6});
   v({"span_density", "of the tokens, taken away in spans (span_corruption)"}, c.spans.density,
     Range<double>{0.001, 0.9});
   v({"span_length", "of a span on average (span_corruption, denoise)"}, c.spans.mean_length,
     Range<double>{1, 1000});
-  v({"epochs", "instead of steps: passes over the training data, e.g. 3 or 0.5; 0: steps counts", nullptr,
-     false},
-    c.epochs, Range<double>{0, 1e6});
   c.noise.mean_length = c.spans.mean_length;
   v({"infill", "of the tokens, in spans that a mask stands for (denoise)"}, c.noise.infill,
     Range<double>{0, 0.9});

@@ -483,6 +483,11 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
     usage("{}: train.mask_keep: mask_random and mask_keep are more than 1 together", path);
   if (!c.from.empty() && !c.tokenizer.path.empty())
     usage("{}: tokenizer.path: model.from brings its own tokenizer", path);
+  if (!c.tokenizer.add_special.empty() && c.model.lora.any())
+    usage("{}: tokenizer.add_special: LoRA leaves the embeddings as they are: new tokens need lora_rank = 0",
+          path);
+  if (!c.tokenizer.add_special.empty() && (c.tokenizer.separate || !c.tokenizer.source_path.empty()))
+    usage("{}: tokenizer.add_special: two vocabularies take no more tokens", path);
   only_for({sequence_to_sequence}, "tokenizer.separate", !c.tokenizer.separate);
   only_for({sequence_to_sequence}, "tokenizer.source_path", c.tokenizer.source_path.empty());
   if (c.tokenizer.separate && !c.tokenizer.path.empty())
@@ -495,11 +500,6 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
           c.tokenizer.separate ? "separate" : "source_path");
 }
 
-}  // namespace
-
-void settle(TrainConfig& c, const ReadConfig& read) {
-  const auto& [path, from, given, warmup_fraction] = read;
-  ModelSpec& m = c.model;
 void settle_steps(TrainConfig& c, const Given& given, const std::string& path) {
   if (c.epochs > 0 && given("train.steps"))
     usage("{}: train.epochs: give this or train.steps, not both", path);
@@ -508,8 +508,8 @@ void settle_steps(TrainConfig& c, const Given& given, const std::string& path) {
   set_steps(c, c.steps);
 }
 
-  settle_lora(c, given, path);
-  if (c.from.empty()) {
+}  // namespace
+
 void set_steps(TrainConfig& c, int64_t steps) {
   c.steps = steps;
   if (!c.warmup_derived) return;
@@ -519,19 +519,24 @@ void set_steps(TrainConfig& c, int64_t steps) {
                                      : std::min(kWarmup, steps / 10);
 }
 
+void settle(TrainConfig& c, const ReadConfig& read) {
+  const auto& [path, from, given, warmup_fraction] = read;
+  ModelSpec& m = c.model;
+  settle_lora(c, given, path);
+  if (c.from.empty()) {
     settle_recurrence(m, given);
     settle_relative(m, given);
     const int64_t heads = m.attention.heads;
-    if (const auto& sizes = m.attention.head_sizes; !sizes.empty()) {
-      const int64_t widest = *std::max_element(sizes.begin(), sizes.end());
-      if (!given("model.d_qk")) m.attention.d_qk = widest;
-      if (!given("model.d_vo")) m.attention.d_vo = widest;
-    }
     constexpr int64_t kWidestHead = 576;
     if (m.has_blocks() && m.attention.head_sizes.empty() && !given("model.d_qk") &&
         m.width / heads > kWidestHead)
       usage("{}: model.width / model.heads = {} / {} = {}, but a head is at most {} wide: use more heads",
             path, m.width, heads, m.width / heads, kWidestHead);
+    if (const auto& sizes = m.attention.head_sizes; !sizes.empty()) {
+      const int64_t widest = *std::max_element(sizes.begin(), sizes.end());
+      if (!given("model.d_qk")) m.attention.d_qk = widest;
+      if (!given("model.d_vo")) m.attention.d_vo = widest;
+    }
     if (m.has_blocks() && m.attention.head_sizes.empty() && !(given("model.d_qk") && given("model.d_vo")) &&
         m.width % heads != 0)
       usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, m.width, heads);

@@ -193,8 +193,9 @@ text::Tokenizer tokenizer_for(const TrainConfig& config, const Origin* given,
           config.model.vocab_size);
     return given->tokenizer;
   }
-  if (config.tokenizer.path.empty()) return trained();
-  const auto tokenizer = text::Tokenizer::load(config.tokenizer.path);
+  if (config.tokenizer.path.empty()) return trained().with_special_tokens(config.tokenizer.add_special);
+  const auto tokenizer =
+      text::Tokenizer::load(config.tokenizer.path).with_special_tokens(config.tokenizer.add_special);
   const std::string& source = config.tokenizer.source_path;
   return source.empty() ? tokenizer : tokenizer.with_sources(text::Tokenizer::load(source));
 }

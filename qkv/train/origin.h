@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "qkv/base/error.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/train/config.h"
@@ -24,7 +25,11 @@ struct Origin {
 // Of a configuration: nothing where a model is made anew. Throws Error naming what the directory lacks.
 inline std::optional<Origin> origin_of(const TrainConfig& config) {
   if (config.from.empty()) return std::nullopt;
-  return Origin::at(resolve_model_dir(config.from));
+  Origin origin = Origin::at(resolve_model_dir(config.from));
+  check(config.tokenizer.add_special.empty() || !origin.tokenizer.has_own_sources(),
+        "tokenizer.add_special: the model in {} has two vocabularies, which take no more tokens", origin.dir);
+  origin.tokenizer = origin.tokenizer.with_special_tokens(config.tokenizer.add_special);
+  return origin;
 }
 
 }  // namespace qkv

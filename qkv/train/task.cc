@@ -37,12 +37,16 @@ int64_t Task::count_unknown(std::span<const int32_t> ids) const {
   return std::count_if(ids.begin(), ids.end(), [&](int32_t id) { return unknown[static_cast<size_t>(id)]; });
 }
 
-std::unique_ptr<Task> make_task(const TrainConfig& config, const Origin* given) {
+std::unique_ptr<Task> make_task(const TrainConfig& run, const Origin* given) {
   std::optional<Origin> named;
   if (given == nullptr) {
-    named = origin_of(config);
+    named = origin_of(run);
     given = named ? &*named : nullptr;
   }
+  TrainConfig config = run;
+  if (given != nullptr && !config.tokenizer.add_special.empty())  // the model grows with its tokenizer
+    config.model.vocab_size =
+        std::max(config.model.vocab_size, static_cast<int64_t>(given->tokenizer.vocab_size()));
   check(carries(config.model.architecture, config.objective),
         "the objective {} does not fit the architecture {}", name_of(config.objective),
         name_of(config.model.architecture));
@@ -82,6 +86,8 @@ void complete_model(TrainConfig& config, const Task& task) {
     m.vocab_size = static_cast<int64_t>(tokenizer.vocab_size());
     if (tokenizer.has_own_sources())
       m.source_vocab_size = static_cast<int64_t>(tokenizer.of_sources().vocab_size());
+  } else if (!config.tokenizer.add_special.empty()) {
+    m.vocab_size = std::max(m.vocab_size, static_cast<int64_t>(task.tokenizer().vocab_size()));
   }
   m.labels = task.labels();
   if (m.lora.any()) m.lora.adapters = adapters_of(m);

@@ -170,9 +170,9 @@ std::unique_ptr<Task> make_chat(const TrainConfig& config, const Origin* given) 
   };
   text::Tokenizer tokenizer = tokenizer_for(config, given, trained);
   check(form.text != kChatMl || tokenizer.token_to_id("<|im_end|>"),
-        "chat_template: missing: the tokenizer has no token <|im_end|>, which ends what is said in "
-        "ChatML: "
-        "name a template (Jinja) of tokens that it has");
+        "data.chat_template: the default (ChatML) needs the token <|im_end|>, which this model's tokenizer "
+        "lacks. Give a template that uses its own tokens, e.g. </s>, or set tokenizer.add_special = "
+        "[\"<|im_start|>\", \"<|im_end|>\"]");
   return std::make_unique<Chat>(config, std::move(tokenizer), std::move(data), std::move(form));
 }
 

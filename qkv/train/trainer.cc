@@ -19,6 +19,7 @@
 #include "qkv/train/baseline.h"
 #include "qkv/train/checkpoint.h"
 #include "qkv/train/metrics.h"
+#include "qkv/train/new_tokens.h"
 #include "qkv/train/plan.h"
 #include "qkv/train/report.h"
 #include "qkv/train/task.h"
@@ -33,7 +34,6 @@ double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
 }
 
-// Names the first setting in which a checkpoint's fingerprint differs from the one given. One that was not
 // Keys that may differ from those of the checkpoint: they say how far a run goes and how often it looks at
 // itself.
 constexpr std::string_view kMayChange[] = {"train.steps", "train.eval_every", "train.patience"};
@@ -66,6 +66,7 @@ std::string data_change(const std::string& before, const std::string& now) {
   return fmt::format("{}the {} changed since the checkpoint ({})", set, text, difference);
 }
 
+// Names the first setting in which a checkpoint's fingerprint differs from the one given. One that was not
 // known when the checkpoint was made had its default.
 void expect_same_run(const std::string& dir, const std::string& saved, const std::string& given) {
   std::vector<std::string> was = lines_of(saved), is;
@@ -100,7 +101,6 @@ void expect_same_run(const std::string& dir, const std::string& saved, const std
         was.empty() ? "" : was.front());
 }
 
-// The folder of a run and the checkpoints in it.
 // The number that a fingerprint has at this key; `otherwise` where it lacks it.
 int64_t number_in(const std::string& fingerprint, std::string_view key, int64_t otherwise) {
   for (const std::string& line : lines_of(fingerprint))
@@ -140,6 +140,7 @@ std::string next_command(const TrainConfig& c) {
   return fmt::format("set model.from = \"{}\" in a configuration that trains for a task", c.out);
 }
 
+// The folder of a run and the checkpoints in it.
 class RunFolder {
  public:
   explicit RunFolder(const std::string& path) : path_(path) {}
@@ -224,11 +225,11 @@ class Run {
     if (mode == StartMode::resume) go_on_from(load_trainer_state(folder_.last()));
     settle_batch(mode);
     task_->expect_batch(state_.batch);
-    if (rehearsal) return;
     if (mode != StartMode::resume) {
       find_steps(config_, *task_, state_.batch);
       state_.fingerprint = run_fingerprint();
     }
+    if (rehearsal) return;
 
     std::unique_ptr<Transformer> model = mode == StartMode::resume
                                              ? load_model(folder_.last(), DType::f32)
@@ -329,12 +330,11 @@ class Run {
     progress_.note(fmt::format(
         "done: {} steps in {}; the model is in {}, the course of the run in {}/report.html", state_.step,
         duration_text(seconds_since(start)), resolve_model_dir(config_.out), config_.out));
-    return e;
     if (config_.mix.empty()) progress_.note("next: " + next_command(config_));
+    return e;
   }
 
  private:
-  std::unique_ptr<Task> prepare_task(StartMode mode, bool rehearsal) {
   // "1000 steps (58 passes over the data)".
   std::string steps_text() const {
     constexpr double kMany = 20;  // passes after which most texts are known by heart
@@ -396,6 +396,7 @@ class Run {
         at(config_.steps, config_.steps));
   }
 
+  std::unique_ptr<Task> prepare_task(StartMode mode, bool rehearsal) {
     if (mode == StartMode::resume && !rehearsal)
       folder_.open(mode);
     else
@@ -512,9 +513,17 @@ class Run {
       model.parameters().kept = other->parameters().kept;
       model.parameters().kept_rows = other->parameters().kept_rows;
     }
+    const bool adds = !config_.tokenizer.add_special.empty();
+    const NewTokens added{
+        .known = adds ? static_cast<int64_t>(text::Tokenizer::load(dir).vocab_size()) : b.vocab_size,
+        .all = static_cast<int64_t>(task_->tokenizer().vocab_size()),
+        .seed = config_.seed};
     for (Parameter& p : model.parameters().all())
-      if (const Parameter* q = other->parameters().find(p.name);
-          q != nullptr && q->shape == p.shape && (same_classes || !p.name.starts_with("classifier."))) {
+      if (const Parameter* q = other->parameters().find(p.name); q == nullptr) {
+        continue;
+      } else if (adds && is_of_vocabulary(p, *q)) {
+        p.value = added.rows(q->value, p.shape);
+      } else if (q->shape == p.shape && (same_classes || !p.name.starts_with("classifier."))) {
         // Frozen, it may lie in the mapped file.
         p.frozen = model.spec().lora.any();
         p.value = p.frozen ? q->value : q->value.clone();
@@ -560,15 +569,6 @@ class Run {
       OrderedJson record = {{"step", state_.step}};
       record.update(sample);
       metrics.write(record);
-    }
-  }
-
-  // A page that cannot be written must not end a run.
-  void report() {
-    try {
-      write_report(config_.out);
-    } catch (const Error& e) {
-      progress_.note(fmt::format("note: no report: {}", e.what()));
       if (progress_.terminal())
         progress_.note("  " + shortened(sample.value("prompt", "") + sample.value("sample", "")));
     }
@@ -583,6 +583,15 @@ class Run {
     size_t end = kMost;
     while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
     return text.substr(0, end) + " ...";
+  }
+
+  // A page that cannot be written must not end a run.
+  void report() {
+    try {
+      write_report(config_.out);
+    } catch (const Error& e) {
+      progress_.note(fmt::format("note: no report: {}", e.what()));
+    }
   }
 
   // What stands beside the weights: as in the model that the run began with, but for what this one says of
