@@ -13,6 +13,7 @@ inline DType compute_type(const std::string& name) {
   return name == "bf16" ? DType::bf16 : DType::f32;
 }
 
+void add_init_command(Command& app);
 void add_train_command(Command& app);
 void add_plan_command(Command& app);
 void add_eval_command(Command& app);

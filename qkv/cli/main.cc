@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   app.before_running([&] {
     if (threads > 0) qkv::set_num_threads(threads);
   });
+  qkv::add_init_command(app);
   qkv::add_train_command(app);
   qkv::add_plan_command(app);
   qkv::add_eval_command(app);
@@ -39,7 +40,7 @@ int main(int argc, char** argv) {
   qkv::add_inspect_command(app);
   qkv::add_forward_command(app);
   // After the subcommands, which would inherit it.
-  app.footer("Example: qkv train examples/shakespeare.toml\nEach subcommand has a --help of its own.");
+  app.footer("Example: qkv train my.txt\nEach subcommand has a --help of its own.");
   try {
     app.run(argc, argv);
     qkv::finish_output();

@@ -10,6 +10,7 @@
 #include "qkv/train/corpus_cache.h"
 #include "qkv/train/cross_validation.h"
 #include "qkv/train/presets.h"
+#include "qkv/train/suggest_config.h"
 #include "qkv/train/trainer.h"
 
 namespace qkv {
@@ -49,9 +50,33 @@ TrainConfig config_of_run(std::string dir, bool resume, std::vector<std::string>
   return config;
 }
 
-// The configuration of a file or of a run.
+// A configuration that fits a file of data, or that of the run which such a one has begun.
+TrainConfig config_of_data(const Options& o, std::vector<std::string> set) {
+  if (!o.size.empty())
+    throw UsageError("--size: " + o.config +
+                     " is data, and qkv chooses the size: write a configuration with " +
+                     "qkv init to choose it yourself");
+  constexpr std::string_view kOut = "train.out=";
+  SuggestOptions wishes{.data = o.config};
+  for (const std::string& s : set)
+    if (s.starts_with(kOut)) wishes.out = s.substr(kOut.size());
+  const std::string dir =
+      wishes.out.empty() ? "runs/" + std::filesystem::path(o.config).stem().string() : wishes.out;
+  if (o.resume && file_exists(dir + "/config.toml")) return config_of_run(dir, true, std::move(set));
+  if (!o.overwrite)
+    check(!file_exists(dir + "/last") && !file_exists(dir + "/best"),
+          "{} holds a run already: continue it with --resume, replace it with --overwrite, or choose another "
+          "folder with --set train.out=DIR",
+          dir);
+  const SuggestedConfig made = suggest_config(wishes);
+  fmt::print(stderr, "{} (to change this: qkv init)\n", made.about);
+  return parse_train_config(made.toml, o.config, set);
+}
+
+// The configuration of a file, of data or of a run.
 TrainConfig config_of(const Options& o, std::vector<std::string> set) {
   if (std::filesystem::is_directory(o.config)) return config_of_run(o.config, o.resume, std::move(set));
+  if (is_data_file(o.config)) return config_of_data(o, std::move(set));
   return read_train_config(o.config, set);
 }
 
@@ -82,9 +107,10 @@ void run(const Options& o) {
 
 void add_train_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("train", "Train a model from text as a configuration says");
-  c->add_option("CONFIG", o->config, "Configuration file (TOML); with --resume also the folder of a run")
-      ->required(); with --resume also the folder of a run")
+  Command* c = app.add_subcommand("train", "Train a model, by a configuration or from data alone");
+  c->add_option("CONFIG", o->config,
+                "Configuration file (TOML), or data to train on for some five minutes: .txt, .csv, .tsv, "
+                ".jsonl, .conllu; with --resume also the folder of a run")
       ->required();
   c->add_option("--set", o->set, "Override one key: section.key=value (repeatable)")->one_value();
   c->add_option("--preset", o->preset, "A published architecture: what [model] does not say is as there");
@@ -103,7 +129,8 @@ void add_train_command(Command& app) {
       "data.folds = 5 trains five models, each tested by a fifth of the examples, and prints their scores;\n"
       "a finished fold is not repeated by --resume. qkv classify runs/x/fold-1 --ensemble runs/x/fold-2 ...\n"
       "lets the models of the folds decide together.\n"
-      "Example: qkv train examples/shakespeare.toml --set train.steps=200");
+      "Examples: qkv train my.txt\n"
+      "          qkv train examples/shakespeare.toml --set train.steps=200");
   c->callback([o] { run(*o); });
 }
 

@@ -541,12 +541,32 @@ std::string name_of(Objective objective) {
 }
 
 TrainConfig read_train_config(const std::string& path, const std::vector<std::string>& overrides) {
+  return parse_train_config(read_file(path), path, overrides);
+}
+
+bool is_toml(const std::string& path) {
+  try {
+    static_cast<void>(toml::parse(read_file(path), path));
+    return true;
+  } catch (const toml::parse_error&) {
+    return false;
+  }
+}
+
+TrainConfig parse_train_config(const std::string& text, const std::string& path,
+                               const std::vector<std::string>& overrides) {
   toml::table root;
   try {
     root = toml::parse(text, path);
   } catch (const toml::parse_error& e) {
     usage("{}:{}: {}", path, e.source().begin.line, e.description());
   }
+  // An override replaces either way of saying how long the run is.
+  if (toml::table* train = root["train"].as_table())
+    for (const std::string& o : overrides) {
+      if (o.starts_with("train.steps=")) train->erase("epochs");
+      if (o.starts_with("train.epochs=")) train->erase("steps");
+    }
   OverrideTexts texts;
   for (const std::string& o : overrides) apply_override(root, o, texts);
   apply_preset(root, path);
@@ -562,12 +582,6 @@ TrainConfig read_train_config(const std::string& path, const std::vector<std::st
     usage("{}: data.train: missing: name the text files to train on", path);
 
   settle(c, {path, from, given, reader.warmup_fraction()});
-  // An override replaces either way of saying how long the run is.
-  if (toml::table* train = root["train"].as_table())
-    for (const std::string& o : overrides) {
-      if (o.starts_with("train.steps=")) train->erase("epochs");
-      if (o.starts_with("train.epochs=")) train->erase("steps");
-    }
   return c;
 }
 
@@ -601,6 +615,7 @@ DType TrainConfig::compute() const {
 std::string to_toml(const TrainConfig& config) {
   std::string out, section;
   for (const Setting& s : settings(config)) {
+    if (config.epochs > 0 && s.section == "train" && s.key == "steps") continue;  // found from epochs
     if (s.section != section) out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section = s.section);
     // TOML drops a line's end right behind the quotes that open a string of several lines.
     const bool drops = s.value.starts_with("'''\n") || s.value.starts_with("\"\"\"\n");
@@ -618,7 +633,6 @@ std::string fingerprint(const TrainConfig& config) {
 }
 
 std::string default_fingerprint() {
-    if (config.epochs > 0 && s.section == "train" && s.key == "steps") continue;  // found from epochs
   return fingerprint(config_of_defaults());
 }
 

@@ -139,6 +139,11 @@ struct TrainConfig {
 // Reads `path` and applies overrides ("train.steps=10"). Unknown or mistyped keys and values out of range are
 // UsageErrors that name file, line and key.
 TrainConfig read_train_config(const std::string& path, const std::vector<std::string>& overrides);
+// The same of a text; `name` stands for the file in errors.
+TrainConfig parse_train_config(const std::string& text, const std::string& name,
+                               const std::vector<std::string>& overrides);
+// True where a file can be read as TOML.
+bool is_toml(const std::string& path);
 
 // What the config.toml of the run in `dir`, or of the run that this checkpoint belongs to, says of data and
 // training. [tokenizer] and [model] are left at their defaults, and no file that it names is looked for.
