@@ -21,8 +21,8 @@ Tensor NewTokens::rows(const Tensor& before, const Shape& shape) const {
   const int64_t rows = shape[0], columns = shape.count() / rows, there = before.shape()[0];
   check(known > 0 && known <= there, "new tokens: {} known ones of {} rows", known, there);
   const auto from = before.values<float>();
-  auto* const to = out.mutable_data<float>();
-  std::ranges::copy(from, to);
+  const auto to = out.mutable_values<float>();
+  std::ranges::copy(from, to.begin());
   const RandomStream noise{seed, 0, kSite};
   const auto n = static_cast<double>(known);
   for (int64_t c = 0; c < columns; ++c) {
