@@ -328,9 +328,9 @@ class Run {
     save();
     report();
     progress_.note(fmt::format(
-        "done: {} steps in {}; the model is in {}, the course of the run in {}/report.html", state_.step,
-        duration_text(seconds_since(start)), resolve_model_dir(config_.out), config_.out));
-    if (config_.mix.empty()) progress_.note("next: " + next_command(config_));
+        "done: {} in {}; the model is in {}, the course of the run in {}/report.html{}",
+        counted(state_.step, "step"), duration_text(seconds_since(start)), resolve_model_dir(config_.out),
+        config_.out, config_.mix.empty() ? "; next: " + next_command(config_) : ""));
     return e;
   }
 
