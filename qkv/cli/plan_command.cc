@@ -79,8 +79,7 @@ void print_text(const TrainConfig& config, const Plan& p) {
               : " on average";
   const std::string passes =
       p.passes > 0 ? fmt::format(": {:.2f} passes over the {}", p.passes, windows ? "text" : "data") : "";
-  std::string out =
-      fmt::format("parameters     {}{}\n", grouped_count(p.parameters.all), p.parameters.trainable_text());
+  std::string out = fmt::format("parameters     {}{}\n", p.parameters.all, p.parameters.trainable_text());
   out +=
       fmt::format("tokens         {} a step{}, {}{}\n", p.tokens, of, counted(config.steps, "step"), passes);
   out += fmt::format("memory         {} of {} {}\n", memory_text(static_cast<double>(p.memory.total())),
