@@ -212,7 +212,7 @@ namespace {
 TokenizerFiles with_tokens(TokenizerFiles files, const std::vector<std::string>& contents, TokenId first) {
   const auto change = [&](const char* name, const auto& f) {
     auto it = std::ranges::find(files, name, &TokenizerFiles::value_type::first);
-    if (it == files.end()) it = files.insert(files.end(), {name, "{}"});
+    if (it == files.end()) it = files.emplace(files.end(), name, "{}");
     OrderedJson json = OrderedJson::parse(it->second);
     f(json);
     it->second = json.dump(2) + "\n";

@@ -350,15 +350,15 @@ int64_t power_of_two(double at_least, int64_t least, int64_t most) {
 }
 
 // The keys that follow from the data.
-struct Shape {
+struct Dimensions {
   int64_t context, vocabulary, batch_tokens;
   double passes;      // at most
   const char* type;   // of the tokenizer; null: the default
   bool encoder, two;  // a stack that reads; two stacks
 };
 
-Shape shape_of(const Look& look) {
-  Shape s{};
+Dimensions shape_of(const Look& look) {
+  Dimensions s{};
   s.encoder = look.kind == DataKind::classify || look.kind == DataKind::tag;
   s.two = look.kind == DataKind::translate;
   if (s.encoder || s.two) s.type = look.source.has_spaces() ? nullptr : "unigram";
@@ -376,7 +376,7 @@ Shape shape_of(const Look& look) {
 }
 
 // The configuration as TOML; `steps` 0: not yet known.
-std::string toml_of(const SuggestOptions& o, const Look& look, const Shape& s, const Size& size,
+std::string toml_of(const SuggestOptions& o, const Look& look, const Dimensions& s, const Size& size,
                     int64_t steps, const std::string& about_steps, const std::string& out_folder) {
   std::string out;
   const auto line = [&](const std::string& key, const std::string& value, const std::string& comment = "") {
@@ -444,7 +444,7 @@ std::string toml_of(const SuggestOptions& o, const Look& look, const Shape& s, c
 }
 
 // A configuration that can be measured: what it would be read as, with its whole vocabulary.
-TrainConfig complete(const std::string& toml, const Shape& s, const Look& look) {
+TrainConfig complete(const std::string& toml, const Dimensions& s, const Look& look) {
   TrainConfig c = parse_train_config(toml, "qkv init", {});
   c.model.vocab_size = s.vocabulary;
   for (int64_t i = 0; i < look.labels; ++i) c.model.labels.push_back(std::to_string(i));
@@ -452,7 +452,7 @@ TrainConfig complete(const std::string& toml, const Shape& s, const Look& look) 
 }
 
 // A decoder of this size, whose steps are measured in place of other kinds of models.
-TrainConfig decoder_like(const Shape& s, const Size& size) {
+TrainConfig decoder_like(const Dimensions& s, const Size& size) {
   TrainConfig c;
   c.model = gpt2_spec(s.encoder ? 64 : s.vocabulary, s.context, size.width, size.layers, size.heads);
   c.batch = std::max<int64_t>(1, s.batch_tokens / s.context);
@@ -489,7 +489,7 @@ SuggestedConfig suggest_config(const SuggestOptions& o) {
   check(!fs::is_directory(o.data), "{}: is a directory, expected a file", o.data);
   check(file_exists(o.data), "{}: no such file", o.data);
   const Look look = look_at(o);
-  const Shape shape = shape_of(look);
+  const Dimensions shape = shape_of(look);
   const std::string folder = o.out.empty() ? "runs/" + fs::path(o.data).stem().string() : o.out;
   const double seconds = 60 * o.minutes * 0.9;  // validations take the rest
   const auto toml = [&](const Size& size, int64_t steps, const std::string& about) {

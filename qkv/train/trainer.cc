@@ -61,7 +61,7 @@ std::string data_change(const std::string& before, const std::string& now) {
       tokens ? what.substr(0, what.size() - std::string_view("tokens").size()) + "text has" : what + " have";
   const std::string unit = tokens ? "tokens" : what;
   const std::string difference = count(before) == count(now)
-                                     ? fmt::format("other {} {}, as many as then", count(now), what)
+                                     ? fmt::format("{} {} as before, but others", count(now), what)
                                      : fmt::format("{} {} then, {} now", count(before), unit, count(now));
   return fmt::format("{}the {} changed since the checkpoint ({})", set, text, difference);
 }
@@ -563,14 +563,15 @@ class Run {
     write_file_atomically(config_.out + "/evaluation.json", out.dump() + "\n");
   }
 
-  void write_sample(Metrics& metrics) const {
+  void write_sample(Metrics& metrics) {
     if (config_.sample_tokens == 0) return;
     for (const OrderedJson& sample : task_->samples(training_->model())) {
       OrderedJson record = {{"step", state_.step}};
       record.update(sample);
       metrics.write(record);
       if (progress_.terminal())
-        progress_.note("  " + shortened(sample.value("prompt", "") + sample.value("sample", "")));
+        progress_.note(
+            "  " + shortened(sample.value("prompt", std::string()) + sample.value("sample", std::string())));
     }
   }
 

@@ -10,7 +10,7 @@ from qkv_cli import CliTest, command, configuration, main, read, safetensors_byt
 
 
 class Usage(CliTest):
-    COMMANDS = [[], ["train"], ["eval"], ["generate"], ["score"], ["plan"], ["tokenizer"], ["tokenizer", "train"],
+    COMMANDS = [[], ["init"], ["train"], ["eval"], ["generate"], ["score"], ["plan"], ["tokenizer"], ["tokenizer", "train"],
                 ["tokenizer", "encode"], ["tokenizer", "decode"], ["report"], ["inspect"], ["forward"], ["translate"],
                 ["average"], ["chat"], ["merge"], ["summarize"], ["classify"], ["tag"], ["answer"], ["fill"], ["embed"]]
 

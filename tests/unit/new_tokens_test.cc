@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
 
 #include "qkv/text/tokenizer.h"
 #include "qkv/text/trainer.h"
