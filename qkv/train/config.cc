@@ -602,7 +602,8 @@ std::optional<RunConfig> read_run_config(const std::string& dir) {
   root.erase("model");
   root.erase("tokenizer");
   run.config.mix = mixed_sets(root, run.path);
-  Reader reader(root, run.path);
+  const OverrideTexts none;
+  Reader reader(root, run.path, none);
   visit(run.config, reader);
   reader.finish();
   return run;
