@@ -7,6 +7,7 @@
 #include <set>
 
 #include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/pre_tokenizer.h"
 #include "qkv/text/regex.h"
 #include "qkv/text/unicode.h"
@@ -43,8 +44,8 @@ TEST(UnicodeScripts, TheTableIsThatOfUnicode) {
     const uint8_t number = script_of(n.sample);
     EXPECT_NE(number, kNoScript) << n.script;
     EXPECT_TRUE(numbers.insert(number).second) << n.script;
-    const std::string kana = std::string(n.script) == "Han" ? R"(\p{Hiragana}\p{Katakana})" : "";
-    const Regex regex("[" + kana + "\\p{" + n.script + "}]");
+    const std::string kana = std::string(n.script) == "Han" ? R"(\p{sc:Hiragana}\p{sc:Katakana})" : "";
+    const Regex regex("[" + kana + "\\p{sc:" + n.script + "}]");
     std::string of_it, of_others;
     int64_t count = 0;
     for (int32_t c = 0; c < 0x110000; ++c) {
