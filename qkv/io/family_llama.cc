@@ -40,7 +40,8 @@ OrderedJson window_json(const ModelSpec& s) {
   return s.attention.patterns.empty() ? OrderedJson(nullptr) : OrderedJson(s.attention.patterns[0].window);
 }
 
-const std::string kWindowed = "sliding_attention", kFull = "full_attention";  // in layer_types
+// The names of a layer's kinds in layer_types.
+constexpr const char *kWindowed = "sliding_attention", *kFull = "full_attention";
 
 // The shortest list that says the same of layers in turn.
 std::vector<Pattern> in_turn(std::vector<Pattern> of_layers) {
@@ -98,8 +99,9 @@ void write_layer_windows(const ModelSpec& s, OrderedJson& c) {
   if (!windows) return;
   c["sliding_window"] = pattern_of(s, first).window;
   c["max_window_layers"] = first;
-  for (int64_t l = first; l < s.layers; ++l)
-    if (pattern_of(s, l) == Pattern()) c["layer_types"] = layer_types(s);
+  bool all_above = true;
+  for (int64_t l = first; l < s.layers; ++l) all_above = all_above && pattern_of(s, l) != Pattern();
+  if (!all_above) c["layer_types"] = layer_types(s);
 }
 
 // What a family's published code calls its decoder, and the tensor of its classes ("": it has none).
