@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kVersion = "4";  // of the entries: a new one makes older entries unknown
 
-std::string folder() {
+std::string cache_folder() {
   const auto variable = [](const char* name) {
     const char* value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
@@ -56,7 +56,7 @@ std::string signature_of(const std::vector<std::string>& paths) {
   return out;
 }
 
-CorpusCache::CorpusCache(bool on) : folder_(on ? folder() : "") {}
+CorpusCache::CorpusCache(bool on) : folder_(on ? cache_folder() : "") {}
 
 std::string CorpusCache::path_of(const char* kind, const std::string& key, const char* suffix) const {
   return fmt::format("{}/{}-{}{}", folder_, kind, hash_of(kVersion + key), suffix);
