@@ -22,9 +22,13 @@ struct Options {
 
 // 12,318,720
 std::string grouped(int64_t n) {
-  std::string digits = std::to_string(n);
-  for (auto at = std::ssize(digits) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
-  return digits;
+  const std::string digits = std::to_string(n);
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
 }
 
 // One line about a file's tensors; with `list`, a line each before it.

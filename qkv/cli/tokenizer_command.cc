@@ -1,4 +1,5 @@
 // qkv tokenizer: train, encode, decode.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <charconv>
