@@ -220,6 +220,7 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("attention_cap", from.attention.cap, m.attention.cap);
   same("attention_sinks", from.attention.sinks, m.attention.sinks);
   if (from.output == m.output) same("logit_cap", from.logit_cap, m.logit_cap);
+  if (from.output == m.output) same("logit_multiplier", from.logit_multiplier, m.logit_multiplier);
   same("grid", from.grid, m.grid);
   same("axial_width", from.axial_width, m.axial_width);
   same("global_projections", from.attention.global_projections, m.attention.global_projections);
@@ -227,6 +228,7 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("experts", from.experts.count, m.experts.count);
   same("experts_chosen", from.experts.chosen, m.experts.chosen);
   same("expert_hidden", from.experts.hidden, m.experts.hidden);
+  same("expert_capacity", from.experts.capacity, m.experts.capacity);
   same("expert_first", from.experts.first, m.experts.first);
   same("expert_every", from.experts.every, m.experts.every);
   same("router_score", name_of(from.experts.score), name_of(m.experts.score));
@@ -452,6 +454,12 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   only_for({masked}, "train.mask_random", c.masking.random == defaults.masking.random);
   only_for({masked}, "train.mask_keep", c.masking.keep == defaults.masking.keep);
   only_for({masked}, "train.next_sentence", !c.masking.next_sentence);
+  // Spans and pairs of vectors have losses of their own.
+  for (const auto& [key, off] : {std::pair("train.label_smoothing", c.step.terms.label_smoothing == 0),
+                                 {"train.z_loss", c.step.terms.z_loss == 0}})
+    only_for({next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, chat, classify,
+              tag},
+             key, off);
   only_for({masked, permutation}, "train.mask_whole_words", !c.masking.whole_words);
   const auto scored_by = [&](const char* score, std::initializer_list<Objective> right) {
     if (c.best_by == score) only_for(right, fmt::format("train.best_by = \"{}\"", score).c_str(), false);

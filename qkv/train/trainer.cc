@@ -644,6 +644,9 @@ class Run {
 }  // namespace
 
 Evaluation train(const TrainConfig& config, StartMode mode, const std::function<bool()>& stop) {
+  check(config.data.folds == 0 || config.data.fold > 0,
+        "data.folds: {} models are trained by cross_validate(); train() needs data.fold, the one to train",
+        config.data.folds);
   Run run(config, mode, false);
   return run(stop);
 }

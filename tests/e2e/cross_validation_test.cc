@@ -127,6 +127,8 @@ TEST_F(CrossValidation, GoesOnWhereItWasStopped) {
 }
 
 TEST_F(CrossValidation, RefusesWhatCannotBeDivided) {
+  testing::expect_error([&] { train(config("parts", {"data.folds=4"}), StartMode::fresh, nullptr); },
+                        {"data.folds", "cross_validate()"});
   testing::expect_error(
       [&] { cross_validate(config("many", {"data.folds=100"}), StartMode::fresh, nullptr); },
       {"rows.tsv", "data.folds", "100"});

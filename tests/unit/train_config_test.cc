@@ -457,6 +457,8 @@ TEST_F(TrainConfigTest, TheOrderIsTheObjectives) {
 TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefused) {
   const std::vector<std::pair<const char*, std::vector<std::string>>> of = {
       {"data.text_column=x", {"classify", "answer", "next_token", "masked"}},
+      {"train.label_smoothing=0.1", {"classify", "tag", "next_token", "masked", "sequence_to_sequence"}},
+      {"train.z_loss=0.1", {"classify", "tag", "next_token", "masked", "sequence_to_sequence"}},
       {"data.deduplicate=true",
        {"classify", "tag", "answer", "next_token", "masked", "sequence_to_sequence"}},
       {"data.min_characters=3", {"next_token", "masked", "sequence_to_sequence"}},
