@@ -104,9 +104,10 @@ class Bytes(InputTest):
         kept = self.tiny("data.keep_carriage_returns=true", data__train="windows.txt", steps=2, out="kept")
         self.assertNotIn("line ends", kept)
         self.assertIn("\r", json.loads(read(self.path("kept/last/tokenizer.json")))["model"]["vocab"])
-        counts = [json.loads(self.ok("eval", "kept", "--data", "windows.txt", "--json", *more).out)["tokens"]
-                  for more in ([], ["--keep-carriage-returns"])]
-        self.assertEqual(counts, [len(text) - 1, len(text) - 1 + text.count("\n")])
+        counts = [json.loads(self.ok("eval", run, "--data", "windows.txt", "--json", *more).out)["tokens"]
+                  for run, *more in (["run"], ["run", "--keep-carriage-returns"], ["kept"])]  # as the run read its own
+        all_of_them = len(text) - 1 + text.count("\n")
+        self.assertEqual(counts, [len(text) - 1, all_of_them, all_of_them])
 
     def test_files_that_are_missing(self):
         self.tiny("data.train=*.txt", refused=["*.txt: no such file (patterns are not expanded; give a list)"], status=1)
@@ -177,6 +178,10 @@ class Formats(InputTest):
         scores = [self.ok("eval", "run", "--json", "--data", *data).out for data in (
             ["rows.csv"], ["ROWS.CSV"], ["rows.txt", "--format", "csv"], ["semi.csv", "--delimiter", ";"])]
         self.assertEqual(len(set(scores)), 1)
+        # Files are read as those of the run.
+        for run, data in (("semi", "semi.csv"), ("said", "rows.txt")):
+            self.assertEqual(self.ok("eval", run, "--data", data, "--json").out, scores[0])
+        self.ok("eval", "semi", "--data", "rows.csv", "--delimiter", ",")
         self.classifier("data.train=rows.txt", refused=["rows.txt", ".csv", "data.format"], status=1)
         self.classifier("data.train=semi.csv", refused=['semi.csv seems to be divided by ";"', 'data.delimiter = ";"'], status=1)
         self.refused("eval", "run", "--data", "semi.csv", status=1, says=['divided by ";"', '--delimiter ";"'])
