@@ -31,8 +31,9 @@ struct SpecialIds {
   std::vector<int64_t> eos = {};  // any of them ends a text
   int64_t decoder_start = -1;     // what an encoder-decoder writes after; -1: bos
   int64_t forced_bos = -1;        // what it writes first (a language); -1: anything
-  // The tokens around each source (source_begin_token_ids, source_end_token_ids of config.json). Absent: those
-  // that the tokenizer puts there, and an end-of-sequence token where it puts none, as older files mean it.
+  // The tokens around each source (source_begin_token_ids, source_end_token_ids of config.json). Absent:
+  // those that the tokenizer puts there, and an end-of-sequence token where it puts none, as older files mean
+  // it.
   std::optional<std::vector<int64_t>> source_begin = {}, source_end = {};
   bool sources_as_tokenized = false;  // nothing stands around a source but what the tokenizer puts there
 };
