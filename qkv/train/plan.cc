@@ -145,7 +145,8 @@ std::string ParameterCount::trainable_text() const {
 
 ParameterCount count_parameters(const TrainConfig& config) {
   ParameterCount count;
-  for (const Parameter& p : planned(config)->parameters().all()) {
+  const std::unique_ptr<Transformer> model = planned(config);  // outlives the loop
+  for (const Parameter& p : model->parameters().all()) {
     count.all += p.shape.count();
     if (!p.frozen) count.trainable += p.shape.count();
   }

@@ -361,7 +361,7 @@ class Run {
     const int64_t batch = config_.batch == 0 ? saved.batch : config_.batch;
     find_steps(config_, *task_, batch);
     const int64_t before = number_in(saved.fingerprint, "train.steps", config_.steps);
-    if (before != config_.steps && config_.warmup_derived) {  // it is over, or goes on as it began
+    if (config_.warmup_derived) {  // it is over, or goes on as it began
       ScheduleConfig& s = config_.step.schedule;
       s.warmup_steps = number_in(saved.fingerprint, "train.warmup_steps", s.warmup_steps);
       config_.warmup_derived = false;

@@ -23,7 +23,7 @@ class NewTokens(CliTest):
             "data": {"train": "text.txt"}, "tokenizer": {"type": "sentencepiece_bpe", "vocab_size": 300},
             "model": {"preset": "llama", "context": 64, "width": 16, "layers": 1, "heads": 2, "kv_heads": 1, "hidden": 32}
             | model, "train": {"out": "base", "steps": 2, "batch": 2, "precision": "f32"}}))
-        self.ok("train", "base.toml")
+        self.ok("train", "base.toml", "--overwrite")
 
     def chat(self, **keys):
         sections = {"data": {"train": "talk.jsonl"}, "tokenizer": {"add_special": CHATML}, "model": {"from": "base"},
