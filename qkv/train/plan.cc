@@ -139,8 +139,9 @@ std::string ParameterCount::text() const {
 
 std::string ParameterCount::trainable_text() const {
   if (trainable == all) return "";
-  return fmt::format(", {} of them trainable ({:.2g}%)", grouped_count(trainable),
-                     100 * static_cast<double>(trainable) / static_cast<double>(all));
+  const double percent = 100 * static_cast<double>(trainable) / static_cast<double>(all);
+  return fmt::format(", {} of them trainable ({}%)", grouped_count(trainable),
+                     percent < 1 ? fmt::format("{:.2g}", percent) : fmt::format("{:.1f}", percent));
 }
 
 ParameterCount count_parameters(const TrainConfig& config) {

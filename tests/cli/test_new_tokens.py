@@ -114,7 +114,7 @@ class Trainable(CliTest):
         trainable = 2 * ((16 + 48) + (16 + 16) + (16 + 64) + (64 + 16))
         count = load_safetensors(self.path("base/best/model.safetensors"))
         total = sum(len(values) for _, values in count.values()) + trainable
-        self.assertIn(f"{total:,} parameters, {trainable:,} of them trainable ({100 * trainable / total:.2g}%)", lora)
+        self.assertIn(f"{total:,} parameters, {trainable:,} of them trainable ({100 * trainable / total:.1f}%)", lora)
         frozen = self.summary('train.freeze=["embedding.*"]')
         self.assertRegex(frozen, r"[0-9,]+ parameters, [0-9,]+ of them trainable \([0-9.]+%\)")
         self.assertIn("trainable", self.ok("plan", "tune.toml", "--no-timing", "--set", "model.lora_rank=2").out)
