@@ -35,6 +35,13 @@ size_t replacements_at_end(std::string_view text) {
   return bytes;
 }
 
+// The bytes of a text without those of a last character that is not complete.
+size_t whole_characters(const std::string& text) {
+  std::string rest = text;
+  take_complete_utf8(rest);
+  return text.size() - rest.size();
+}
+
 std::vector<std::string_view> texts_of(std::string_view first, std::optional<std::string_view> second) {
   return second ? std::vector{first, *second} : std::vector{first};
 }
@@ -175,8 +182,9 @@ std::string Tokenizer::decode_after(std::span<const TokenId> context, std::span<
   std::vector<TokenId> all(context.begin(), context.end());
   all.insert(all.end(), ids.begin(), ids.end());
   std::string before = decode(context, skip_special_tokens);
-  before.resize(before.size() - replacements_at_end(before));
   const std::string whole = decode(all, skip_special_tokens);
+  before.resize(whole_characters(before));
+  if (!whole.starts_with(before)) before.resize(before.size() - replacements_at_end(before));
   // New tokens may change the end of the context's text, as where "n" and "'t" become "n't".
   const auto [mine, theirs] = std::ranges::mismatch(before, whole);
   auto begin = static_cast<size_t>(theirs - whole.begin());
@@ -221,8 +229,9 @@ StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool skip_special_tokens, std:
   // As few of the last tokens as have a text: special tokens have none.
   for (size_t count = std::min<size_t>(8, context.size()); !context.empty(); count = 2 * count) {
     const auto last = context.last(std::min(count, context.size()));
-    shown_ = tokenizer_.decode(last, skip_special_tokens_);
-    shown_.resize(shown_.size() - replacements_at_end(shown_));
+    begun_ = tokenizer_.decode(last, skip_special_tokens_);
+    begun_.resize(whole_characters(begun_));
+    shown_ = begun_.substr(0, begun_.size() - replacements_at_end(begun_));
     window_.assign(last.begin(), last.end());
     if (!shown_.empty() || count >= context.size()) break;
   }
@@ -234,6 +243,8 @@ std::string StreamDecoder::add(TokenId id) {
   const std::string text = tokenizer_.decode(window_, skip_special_tokens_);
   const size_t held = window_.size() < kLongestWindow ? replacements_at_end(text) : 0;
   const size_t end = text.size() - held;
+  if (!begun_.empty() && std::string_view(text).substr(0, end).starts_with(begun_)) shown_ = begun_;
+  if (held == 0) begun_.clear();  // settled, one way or the other
   if (std::string_view(text).substr(0, end).starts_with(shown_)) {
     pending_.append(text, shown_.size(), end - shown_.size());
   } else if (held > 0) {  // bytes of a run that may yet become characters

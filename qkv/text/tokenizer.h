@@ -123,6 +123,7 @@ class StreamDecoder {
   Tokenizer tokenizer_;
   bool skip_special_tokens_;
   std::vector<TokenId> window_;  // the last tokens: enough context for the decoder
+  std::string begun_;            // the context's text, where it ends in U+FFFD that new tokens may replace
   std::string shown_;            // the window's text as far as it is in pending_ or was given out
   std::string held_;     // what follows: a decoder's stand-ins for bytes that may yet become a character
   std::string pending_;  // bytes of a character that is not complete yet

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/suggest.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/kernels/kernels.h"
@@ -321,6 +322,8 @@ void apply_override(toml::table& root, const std::string& text, OverrideTexts& t
 }
 
 std::string toml_value(const std::string& s) {
+  // The library puts what has line ends between three quotes, which such a string would end.
+  if (s.find("'''") != std::string::npos) return Json(s).dump();
   std::ostringstream out;
   out << toml::value<std::string>(s);  // quoted and escaped
   return out.str();

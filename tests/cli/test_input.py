@@ -230,7 +230,7 @@ class Rows(InputTest):
         out = self.ok("eval", "run", "--data", "some.csv").out
         self.assertIn("of            70 examples", out)
         self.assertIn("without text  30 of them, which count as wrong", out)
-        self.assertRegex(out, r"right \\ found.*\(no text\)")
+        self.assertRegex(out, r"\(no text\)")
         some, all_there = (json.loads(self.ok("eval", "run", "--data", name, "--json").out) for name in (
             "some.csv", self.write("rows.csv", ROWS)))
         self.assertEqual((some["examples"], some["without_text"]), (70, 30))

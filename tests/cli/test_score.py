@@ -82,7 +82,7 @@ class Score(FinishedRun):
         self.refused(*score, "--prompt", "", "--choice", "a", status=1, says=["precedes", '"a"'])
         self.refused(*score, "--prompt", "a" * 17, "--choice", "a", status=1, says=["18", "context is 16"])
         self.refused(*score, "--file", "missing.jsonl", status=1, says="missing.jsonl")
-        self.refused(*score, "--file", ".", status=1, says=".: cannot be read")
+        self.refused(*score, "--file", ".", status=1, says=".: is a directory")
         for line, says in (("x", "JSON"), ("[1]", "object"), ("{}", "prompt"), ('{"prompt": 3}', "string"),
                            ('{"prompt": "a"}', "choices"), ('{"prompt": "a", "choices": []}', "choices"),
                            ('{"prompt": "a", "choices": "b"}', "list"),

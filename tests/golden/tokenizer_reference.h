@@ -14,6 +14,7 @@
 #include "qkv/base/file.h"
 #include "qkv/base/json_value.h"
 #include "qkv/text/tokenizer.h"
+#include "qkv/text/unicode.h"
 
 namespace qkv::text {
 
@@ -101,7 +102,7 @@ class ReferenceCases {
         const auto context = std::span(ids).first(cut), added = std::span(ids).subspan(cut);
         const std::string text = tokenizer.decode_after(context, added);
         const std::string before = tokenizer.decode(context, true);
-        if (whole.starts_with(before)) {
+        if (find_invalid_utf8(before) == std::string::npos && whole.starts_with(before)) {
           EXPECT_EQ(before + text, whole) << "cut at " << cut;
         }
         std::string streamed;

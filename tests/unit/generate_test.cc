@@ -83,11 +83,14 @@ TEST_F(GenerateTest, RotaryScalingsKnowTheLengthOfEachSequence) {
           {Tensor::of({static_cast<int64_t>(tokens.size())}, tokens), std::move(layout)}, context));
     };
     const Tensor together = logits(both, Layout::of({9, 3}));
-    EXPECT_EQ(row(together, 8), row(logits(longer, Layout::of({9})), 8));
-    EXPECT_EQ(row(together, 11), row(logits(shorter, Layout::of({3})), 2));
+    expect_near(row(together, 8), row(logits(longer, Layout::of({9})), 8));
+    expect_near(row(together, 11), row(logits(shorter, Layout::of({3})), 2));
     Layout padded = Layout::of({9, 3});  // as Hugging Face's models read a batch
     padded.padded_length = 9;
-    EXPECT_NE(row(logits(both, padded), 11), row(together, 11));
+    const std::vector<float> together_as_one = row(logits(both, padded), 11), alone = row(together, 11);
+    float most = 0;
+    for (size_t i = 0; i < alone.size(); ++i) most = std::max(most, std::abs(alone[i] - together_as_one[i]));
+    EXPECT_GT(most, 0.01F);
   }
 }
 

@@ -1,8 +1,10 @@
 #include "qkv/train/new_tokens.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "qkv/text/tokenizer.h"
 #include "qkv/text/trainer.h"
@@ -48,7 +50,8 @@ TEST(NewTokens, OfATokenizer) {
     EXPECT_NE(std::ranges::find(ids, *more.token_to_id("<|b|>")), ids.end());
     EXPECT_EQ(more.with_special_tokens({"<|a|>"}).vocab_size(), before + 2);
     // Saved and loaded it is the same.
-    const std::string dir = ::testing::TempDir() + "/qkv_new_tokens";
+    const std::string dir = fmt::format("{}/qkv_new_tokens_{}", ::testing::TempDir(), before);
+    std::filesystem::remove_all(dir);
     more.save(dir);
     const text::Tokenizer again = text::Tokenizer::load(dir);
     EXPECT_EQ(again.encode("the<|b|>fox<|a|>", false).ids, more.encode("the<|b|>fox<|a|>", false).ids);

@@ -411,7 +411,7 @@ TEST(Tokenizer, FilesOfUnknownStagesAreRefusedByName) {
             "tokenizer.json: pre_tokenizer.type: \"WhitespaceSplitt\" is not supported (did you mean "
             "WhitespaceSplit?); qkv reads Metaspace, ByteLevel, Whitespace, WhitespaceSplit, "
             "BertPreTokenizer, Split, "
-            "Digits, Punctuation, CharDelimiterSplit, Sequence");
+            "Digits, Punctuation, CharDelimiterSplit, UnicodeScripts, Sequence");
   json = word_json();
   json["model"]["type"] = "Bigram";
   EXPECT_NE(refusal(json).find("model.type: \"Bigram\" is not supported"), std::string::npos);

@@ -175,9 +175,7 @@ TEST_F(TrainConfigTest, OverridesNeedNoQuotes) {
   EXPECT_EQ(of({"data.train=a.tsv,b.tsv"}).train, (std::vector<std::string>{"a.tsv", "b.tsv"}));
   const std::string odd = dir_.write("a,b.tsv", "");  // one file
   EXPECT_EQ(of({"data.train=" + odd}).train, std::vector<std::string>{odd});
-  // Patterns have commas of their own.
-  EXPECT_EQ(
-      read(kLeast, {"model.patterns=block 4 (neighbours 1, summary 2)"}).model.attention.patterns.size(), 1u);
+  EXPECT_EQ(read(kLeast, {"model.patterns=window 4 global 1"}).model.attention.patterns.size(), 1U);
   refuse("[data]\ntrain = 'a'\nseparator = 1\n", 3, {"data.separator", "a string, got 1"});
 }
 
@@ -456,7 +454,7 @@ TEST_F(TrainConfigTest, TheOrderIsTheObjectives) {
 
 TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefused) {
   const std::vector<std::pair<const char*, std::vector<std::string>>> of = {
-      {"data.text_column=x", {"classify", "answer", "next_token", "masked"}},
+      {"data.text_column=x", {"classify", "tag", "answer", "next_token", "masked"}},
       {"train.label_smoothing=0.1", {"classify", "tag", "next_token", "masked", "sequence_to_sequence"}},
       {"train.z_loss=0.1", {"classify", "tag", "next_token", "masked", "sequence_to_sequence"}},
       {"data.deduplicate=true",
@@ -465,7 +463,7 @@ TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefused) {
       {"data.max_characters=3", {"next_token", "masked", "sequence_to_sequence"}},
       {"data.max_ratio=3", {"sequence_to_sequence"}},
       {"data.second_column=x", {"classify", "answer"}},
-      {"data.label_column=x", {"classify", "answer"}},
+      {"data.label_column=x", {"classify", "tag", "answer"}},
       {"data.columns=['a']", {"classify", "answer", "next_token", "masked", "sequence_to_sequence"}},
       {"data.word_column=1", {"tag"}},
       {"data.tag_column=1", {"tag"}},
