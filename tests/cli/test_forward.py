@@ -120,6 +120,18 @@ class Forward(FinishedRun):
             self.refuse({"input_ids": self.IDS}, ["--generate", settings.split("=")[0]], "--generate", settings,
                         status=2)
 
+    def test_settings_without_effect_are_rejected(self):
+        for settings in ("top_k=5", "temperature=0.5", "do_sample=false,top_p=0.5", "min_p=0.1", "length_penalty=2",
+                         "early_stopping=true", "num_beams=1,early_stopping=never"):
+            self.refuse({"input_ids": self.IDS}, ["has no effect", settings.split(",")[-1].split("=")[0]],
+                        "--generate", settings, status=2)
+        self.outputs({"input_ids": self.IDS}, "--generate", "max_new_tokens=2,top_k=0,length_penalty=1,early_stopping=false")
+
+    def test_a_repetition_penalty_acts_in_a_search(self):
+        plain, punished = (self.outputs({"input_ids": self.IDS}, "--generate", "max_new_tokens=8,eos_token_id=null,num_beams=3" + more)
+                           ["sequences"][1] for more in ("", ",repetition_penalty=50"))
+        self.assertNotEqual(plain, punished)
+
     def test_damaged_safetensors(self):
         intact = safetensors_bytes({"input_ids": self.IDS})
 

@@ -94,6 +94,17 @@ class Tokenize(FinishedRun):
         self.assertFalse(os.path.exists(self.path("t")))
         self.assert_no_leftovers()
 
+    def test_an_existing_tokenizer_stays(self):
+        self.ok("tokenizer", "train", "--type", "byte", "--out", "kept")
+        before = read(self.path("kept/tokenizer.json"))
+        self.refused("tokenizer", "train", "text.txt", "--type", "char", "--out", "kept", status=2, says=["kept", "--overwrite"])
+        self.assertEqual(read(self.path("kept/tokenizer.json")), before)
+        self.ok("tokenizer", "train", "text.txt", "--type", "char", "--out", "kept", "--overwrite")
+        self.assertNotEqual(read(self.path("kept/tokenizer.json")), before)
+        self.write("empty.txt", "")
+        self.refused("tokenizer", "train", "empty.txt", "--out", "none", status=1, says=["empty.txt", "no text to learn from"])
+        self.assertIn("100000 tokens were asked for", self.ok("tokenizer", "train", "text.txt", "--vocab-size", "100000", "--out", "few").err)
+
 
 if __name__ == "__main__":
     main()
