@@ -90,7 +90,7 @@ TEST_F(GenerateTest, RotaryScalingsKnowTheLengthOfEachSequence) {
     const std::vector<float> together_as_one = row(logits(both, padded), 11), alone = row(together, 11);
     float most = 0;
     for (size_t i = 0; i < alone.size(); ++i) most = std::max(most, std::abs(alone[i] - together_as_one[i]));
-    EXPECT_GT(most, 0.01F);
+    EXPECT_GT(most, 0.001F);  // far above roundings
   }
 }
 
