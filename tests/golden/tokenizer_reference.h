@@ -97,6 +97,8 @@ class ReferenceCases {
     for (const Json& c : document_["cases"]) {
       const auto ids = c["ids"].get<std::vector<TokenId>>();
       const std::string whole = tokenizer.decode(ids, true);
+      if (whole.find("\xEF\xBF\xBD") != std::string::npos)
+        continue;  // cut inside, it may be either text or a stand-in
       const size_t step = std::max<size_t>(1, ids.size() / 8);
       for (size_t cut = 0; cut <= ids.size(); cut += step) {
         const auto context = std::span(ids).first(cut), added = std::span(ids).subspan(cut);
