@@ -23,7 +23,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 bool is_near(std::string_view name, std::string_view candidate) {
   const size_t longer = std::max(name.size(), candidate.size());
   const size_t begun = std::min(name.size(), candidate.size());
-  // What was begun and not finished: "--temp" for "--temperature".
+  // A beginning that was not finished: "--temp" for "--temperature".
   if (begun >= 4 && name.substr(0, begun) == candidate.substr(0, begun)) return true;
   return longer >= 3 && edit_distance(name, candidate) * 3 <= longer;
 }

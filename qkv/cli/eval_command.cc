@@ -244,16 +244,17 @@ void add_eval_command(Command& app) {
        pairs);
   only(c->add_option("--prefix", o->columns.prefix, "Stands before each source (see data.prefix of a run)"),
        pairs);
-  only(c->add_option("--text-column", o->columns.text_column,
-                     "Of rows: the text to read or to classify, or the question (default: text, or question; "
-                     "in .jsonl of tags the words, tokens)"),
-       rows_or_texts, {"an encoder-decoder"});
+  only(
+      c->add_option("--text-column", o->columns.text_column,
+                    "Column of the text to read or to classify, or the question (default: text, or question; "
+                    "in .jsonl of tags the words, tokens)"),
+      rows_or_texts, {"an encoder-decoder"});
   only(c->add_option(
            "--second-column", o->columns.second_column,
            "Of rows: the other text of a pair, or where the answer stands (default: none, or context)"),
        rows);
   only(c->add_option("--label-column", o->columns.label_column,
-                     "Of rows: the class, or the answer (default: label, or answer; in .jsonl of tags the "
+                     "Column of the class, or the answer (default: label, or answer; in .jsonl of tags the "
                      "tags, ner_tags or tags)"),
        labelled);
   only(
@@ -263,7 +264,7 @@ void add_eval_command(Command& app) {
   c->add_option("--format", o->columns.format, "Format of --data (default: by its extension)")
       ->one_of({"auto", "text", "tsv", "csv", "jsonl", "conll", "conllu"});
   c->add_option("--delimiter", o->columns.delimiter,
-                "Of rows: the character between columns (default: comma, in .tsv a tab)");
+                "Character between columns of rows (default: comma, in .tsv a tab)");
   c->add_flag("--keep-carriage-returns", o->columns.keep_carriage_returns,
               "Keep Windows line ends in texts instead of reading \\r\\n as \\n");
   only(c->add_option("--word-column", o->columns.word_column,

@@ -144,7 +144,7 @@ OrderedJson mistakes_json(const std::vector<Mistake>& worst, const std::vector<E
 
 // ---- All of it
 
-// What a labelled evaluation has to show.
+// The output of a labelled evaluation.
 struct Judged {
   const ModelSpec& spec;
   const std::vector<Example>& examples;
@@ -189,7 +189,7 @@ std::string labelled_text(const EvalOptions& o, const Judged& j) {
                                               j.tags() ? "a word" : "an example");
   for (const auto& [name, value] : e.scores)
     out += fmt::format("{:<12}  {}\n", name, score_text(name, value));
-  // Of one label each it is the accuracy, unless some were missed.
+  // With one label each it is the accuracy, unless some were missed.
   if (!j.span() && e.missed + e.without_text > 0)
     out += fmt::format("{:<12}  {}\n", "micro_f1", percent(e.confusion.micro_f1()));
   if (j.chunks())

@@ -55,7 +55,7 @@ std::vector<Pattern> in_turn(std::vector<Pattern> of_layers) {
   return of_layers;
 }
 
-// Of those whose layers may differ: layer_types names those with a window, else max_window_layers says how
+// Windows of some layers: layer_types names those with a window, else max_window_layers says how
 // many below them have none.
 void read_layer_windows(const JsonField& c, ModelSpec& s) {
   if (c.boolean_or("use_sliding_window", false)) read_window(c, s, 4096);

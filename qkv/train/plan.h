@@ -1,4 +1,4 @@
-// What a run will take, before it is started: memory, arithmetic, time.
+// The cost of a run before it is started: memory, arithmetic, time.
 #pragma once
 
 #include <cstdint>
