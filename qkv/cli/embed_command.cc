@@ -18,7 +18,9 @@ struct Options : EncoderOptions {
   bool has_query = false;
 };
 
-void run(const Options& o) {
+void run(Options o) {
+  take_settings_of_run(o, o.dir);
+  const bool rows = reads_rows(o);
   const std::initializer_list<Output> any = {Output::embedding, Output::tokens, Output::sequence_classes,
                                              Output::token_classes, Output::span};
   TextModel m = load_encoder(o.dir, o.dtype, any, "embed");
@@ -32,32 +34,35 @@ void run(const Options& o) {
     query.assign(v.begin(), v.end());
   }
   std::vector<std::pair<double, std::string>> ranked;
-  for_lines(o, "text", "", [&](const std::vector<InputLine>& lines) {
+  o.silent = o.has_query;  // the nearest of all texts are printed at the end
+  predict_texts(o, [&](const std::vector<InputText>& lines) {
     std::vector<size_t> which;
-    const std::vector<EncodedText> texts = encode_lines(o, m, lines, which, cut);
+    const std::vector<EncodedText> texts = encode_texts(o, m, lines, which, cut);
     const Tensor vectors = embed_texts(*m.model, texts, o.batch_tokens);
-    std::vector<std::string> out(lines.size(), o.json ? "{\"embedding\":null}\n" : "\n");
+    const Prediction none{o.json ? "{\"embedding\":null}\n" : "\n", {{"embedding", nullptr}}};
+    std::vector<Prediction> out(lines.size(), none);
     for (size_t i = 0; i < which.size(); ++i) {
       const auto v = vectors.row<float>(static_cast<int64_t>(i));
       const std::string& text = lines[which[i]].text.first;
       if (!query.empty()) {
         ranked.emplace_back(std::inner_product(v.begin(), v.end(), query.begin(), 0.0), text);
+      } else if (rows) {
+        out[which[i]].columns["embedding"] = std::vector<float>(v.begin(), v.end());
       } else if (o.json) {
-        OrderedJson line = {{"text", text}, {"embedding", std::vector<float>(v.begin(), v.end())}};
-        out[which[i]] = line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+        out[which[i]].line =
+            json_line({{"text", text}, {"embedding", std::vector<float>(v.begin(), v.end())}});
       } else {
-        out[which[i]] = fmt::format("{:.6g}\n", fmt::join(v.begin(), v.end(), " "));
+        out[which[i]].line = fmt::format("{:.6g}\n", fmt::join(v.begin(), v.end(), " "));
       }
     }
-    return query.empty() ? fmt::format("{}", fmt::join(out, "")) : std::string();
+    return out;
   });
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   if (std::ssize(ranked) > o.best) ranked.resize(static_cast<size_t>(o.best));
   for (const auto& [cosine, text] : ranked) {
     const OrderedJson line = {{"cosine", cosine}, {"text", text}};
-    fmt::print("{}\n", o.json ? line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)
-                              : fmt::format("{:.4f}\t{}", cosine, one_line(text)));
+    print(o.json ? json_line(line) : fmt::format("{:.4f}\t{}\n", cosine, one_line(text)));
   }
   note_cut(cut, m);
 }
@@ -67,7 +72,8 @@ void run(const Options& o) {
 void add_embed_command(Command& app) {
   auto o = std::make_shared<Options>();
   Command* c = app.add_subcommand("embed", "A vector for each line, or the lines nearest to a query");
-  add_encoder_options(*c, *o, "text", "");
+  o->objective = Objective::embed;
+  add_encoder_options(*c, *o);
   auto* query =
       c->add_option("--query", o->query, "Print the lines with the highest cosine to this text instead");
   c->add_option("--best", o->best, "Lines printed for a query")
@@ -77,7 +83,7 @@ void add_embed_command(Command& app) {
   c->add_option("--pooling", o->pooling, "How tokens become one vector (default: the model's): first or mean")
       ->one_of({"first", "mean"});
   c->footer(
-      "Vectors have length 1: their inner product is the cosine.\n"
+      "Vectors have length 1: their inner product is the cosine. Rows get the column embedding.\n"
       "Example: qkv embed runs/books --file lines.txt --query 'a storm at sea' --pooling mean");
   c->callback([o, query] {
     o->has_query = query->count() > 0;

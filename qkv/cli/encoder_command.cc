@@ -62,20 +62,14 @@ void expect_one_class(const std::string& dir) {
 
 }  // namespace
 
-void add_encoder_options(Command& c, EncoderOptions& o, const std::string& first, const std::string& second) {
+void add_encoder_options(Command& c, EncoderOptions& o) {
   c.add_option("DIR", o.dir, "Model directory or run")->required();
-  c.add_option("--file", o.file, "Input (default: standard input)");
+  add_text_input(c, o);
   c.add_option("--batch-tokens", o.batch_tokens, "Tokens at a time")->show_default()->range(1, 1 << 24);
-  c.add_option("--lines", o.lines_at_once, kLinesHelp)->range(1, 1 << 20);
   c.add_option("--dtype", o.dtype, "Type of the matrix products: f32 or bf16")
       ->show_default()
       ->one_of({"f32", "bf16"});
-  c.add_flag("--strict", o.strict, "Refuse lines beyond the model's length instead of cutting them");
-  c.add_flag("--json", o.json, "Print a JSON object a line");
-  c.add_flag("--json-lines", o.json_lines,
-             second.empty()
-                 ? fmt::format("Read a JSON object a line, with \"{}\"", first)
-                 : fmt::format("Read a JSON object a line, with \"{}\" and \"{}\"", first, second));
+  c.add_flag("--strict", o.strict, "Refuse texts beyond the model's length instead of cutting them");
 }
 
 void add_ensemble_option(Command& c, EncoderOptions& o) {
@@ -125,37 +119,17 @@ std::vector<double> MeanProbabilities::mean() const {
   return out;
 }
 
-void for_lines(const EncoderOptions& o, const std::string& first, const std::string& second,
-               const std::function<std::string(const std::vector<InputLine>&)>& f) {
-  const std::string name = input_name(o.file);
-  for_each_lines(o.file, o.lines_at_once, [&](const std::vector<std::string>& lines, int64_t from) {
-    std::vector<InputLine> part;
-    for (const std::string& text : lines) {
-      InputLine line{{text, ""}, fmt::format("{}:{}", name, from + std::ssize(part))};
-      if (o.json_lines && !text.empty()) {
-        const Json json = parse_json(text, line.place);
-        const JsonField object(json, line.place);
-        line.text = {object[first].string(), second.empty() ? "" : object.string_or(second, "")};
-      } else if (const size_t tab = text.find('\t'); !second.empty() && tab != std::string::npos) {
-        line.text = {text.substr(0, tab), text.substr(tab + 1)};
-      }
-      part.push_back(std::move(line));
-    }
-    print(f(part));
-  });
-}
-
-std::vector<EncodedText> encode_lines(const EncoderOptions& o, const TextModel& m,
-                                      const std::vector<InputLine>& lines, std::vector<size_t>& which,
+std::vector<EncodedText> encode_texts(const EncoderOptions& o, const TextModel& m,
+                                      const std::vector<InputText>& texts, std::vector<size_t>& which,
                                       int64_t& cut) {
   std::vector<EncodedText> out;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const TextPair& text = lines[i].text;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const TextPair& text = texts[i].text;
     if (text.first.find_first_not_of(" \t") == std::string::npos) continue;
     EncodedText e =
-        naming_place(lines[i].place, [&] { return encode_text(text, m.tokenizer, m.model->spec()); });
+        naming_place(texts[i].place, [&] { return encode_text(text, m.tokenizer, m.model->spec()); });
     check(!o.strict || !e.cut, "{}: longer than the model's {} tokens (without --strict it is cut)",
-          lines[i].place, m.model->spec().context);
+          texts[i].place, m.model->spec().context);
     cut += e.cut;
     which.push_back(i);
     out.push_back(std::move(e));
@@ -164,9 +138,7 @@ std::vector<EncodedText> encode_lines(const EncoderOptions& o, const TextModel& 
 }
 
 void note_cut(int64_t cut, const TextModel& m) {
-  if (cut > 0)
-    fmt::print(stderr, "note: {} lines are longer than the model's {} tokens and were cut\n", cut,
-               m.model->spec().context);
+  note_cut(cut, m.model->spec().context);
 }
 
 void note_cut(const std::vector<int64_t>& cut, const std::vector<TextModel>& models) {

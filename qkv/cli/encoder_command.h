@@ -1,4 +1,4 @@
-// What the subcommands that read lines with an encoder have in common.
+// What the subcommands that read texts with an encoder have in common.
 #pragma once
 
 #include <functional>
@@ -7,21 +7,20 @@
 
 #include "qkv/api/text_model.h"
 #include "qkv/cli/options.h"
+#include "qkv/cli/text_input.h"
 #include "qkv/infer/predict.h"
 
 namespace qkv {
 
-struct EncoderOptions {
-  std::string dir, file, dtype = "f32";
-  int64_t batch_tokens = 4096, lines_at_once = 0;
-  bool json = false, json_lines = false, strict = false;
+struct EncoderOptions : TextInput {
+  std::string dir, dtype = "f32";
+  int64_t batch_tokens = 4096;
+  bool strict = false;
   std::vector<std::string> ensemble;
 };
 
-// Declares them. `second`: the JSON key, and what follows a tab, of a pair's other text; empty: lines are one
-// text.
-void add_encoder_options(Command& command, EncoderOptions& o, const std::string& first,
-                         const std::string& second);
+// Declares them, with those of the text input.
+void add_encoder_options(Command& command, EncoderOptions& o);
 
 // Declares --ensemble, of the commands that load_encoders().
 void add_ensemble_option(Command& command, EncoderOptions& o);
@@ -45,24 +44,13 @@ class MeanProbabilities {
   int models_ = 0;
 };
 
-// One line of input; an empty one has no text.
-struct InputLine {
-  TextPair text;
-  std::string place;  // NAME:LINE
-};
-
-// Calls `f` with some lines at a time and prints what it returns: one output a line, with its line's end.
-// `keys`: the names of the two texts in JSON.
-void for_lines(const EncoderOptions& o, const std::string& first, const std::string& second,
-               const std::function<std::string(const std::vector<InputLine>&)>& f);
-
-// Encodes the lines that are not empty; `which` gets their numbers. Counts those that were cut in `cut`, or
+// Encodes the texts that are not empty; `which` gets their numbers. Counts those that were cut in `cut`, or
 // refuses them where o.strict.
-std::vector<EncodedText> encode_lines(const EncoderOptions& o, const TextModel& m,
-                                      const std::vector<InputLine>& lines, std::vector<size_t>& which,
+std::vector<EncodedText> encode_texts(const EncoderOptions& o, const TextModel& m,
+                                      const std::vector<InputText>& texts, std::vector<size_t>& which,
                                       int64_t& cut);
 
-// One note on stderr where lines were cut.
+// One note on stderr where texts were cut.
 void note_cut(int64_t cut, const TextModel& m);
 // Likewise, of the model that cut most of them.
 void note_cut(const std::vector<int64_t>& cut, const std::vector<TextModel>& models);

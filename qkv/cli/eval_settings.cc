@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "qkv/cli/columns_of_run.h"
 #include "qkv/cli/eval_command.h"
 #include "qkv/data/table.h"
 #include "qkv/train/documents.h"
@@ -11,7 +12,6 @@
 namespace qkv {
 namespace {
 
-using Given = std::function<bool(const char*)>;
 using Columns = std::vector<std::string>;
 
 bool has(const Columns& columns, const std::string& name) {
@@ -20,29 +20,12 @@ bool has(const Columns& columns, const std::string& name) {
 
 // The names of the columns of a file of rows; none where it has no rows.
 Columns header_of(const EvalOptions& o) {
-  struct HeaderIsRead {};
-  Columns columns = o.columns.columns;
-  if (!columns.empty() || !o.target.empty() || !is_of_rows(o.data, file_options(o.columns))) return columns;
+  if (!o.target.empty() || !is_of_rows(o.data, file_options(o.columns))) return o.columns.columns;
   try {
-    for_each_row(
-        o.data, file_options(o.columns), [&](const Table& head) { columns = head.columns; },
-        [](std::vector<std::string>&, int64_t) { throw HeaderIsRead(); });
-  } catch (const HeaderIsRead&) {
+    return read_header(o.data, file_options(o.columns));
   } catch (const Error&) {  // conversations are no rows; reading the file will say what is wrong
+    return {};
   }
-  return columns;
-}
-
-// The only data set of a run with this objective; null where there is none, or several.
-const DataConfig* data_of(const TrainConfig& run, Objective objective) {
-  if (run.mix.empty()) return run.objective == objective ? &run.data : nullptr;
-  const DataConfig* found = nullptr;
-  for (const MixedSet& set : run.mix) {
-    if (set.objective != objective) continue;
-    if (found != nullptr) return nullptr;
-    found = &set.data;
-  }
-  return found;
 }
 
 // Objectives whose data are judged as this model's are, likeliest first.
@@ -90,45 +73,6 @@ void take_noise(EvalOptions& o, const TrainConfig& run, const Given& given) {
   if (!given("--keep-order")) o.keep_order = !run.noise.permute;
 }
 
-// Columns by the names of the run, unless the file lacks one and has the usual name instead.
-void take_columns(EvalOptions& o, const DataConfig& data, Columns header, const Given& given) {
-  const bool jsonl = format_of(o.data, file_options(o.columns)) == FileFormat::jsonl;
-  if (!given("--columns") && !data.columns.empty() && header != data.columns && !jsonl)
-    header = o.columns.columns = data.columns;
-  const bool spans = data.label_column == "answer";
-  const auto take = [&](const char* option, std::string& name, const std::string& of_run,
-                        const std::string& usual) {
-    const bool usual_instead = !has(header, of_run) && has(header, usual);
-    if (!given(option) && !of_run.empty() && !usual_instead) name = of_run;
-  };
-  take("--text-column", o.columns.text_column, data.text_column, spans ? "question" : "text");
-  take("--second-column", o.columns.second_column, data.second_column, "context");
-  take("--label-column", o.columns.label_column, data.label_column, spans ? "answer" : "label");
-  take("--source-column", o.columns.source_column, data.source_column, "source");
-  take("--target-column", o.columns.target_column, data.target_column, "target");
-}
-
-// Words and tags stand where they stood in training, in a file of the same format.
-void take_word_columns(EvalOptions& o, const DataConfig& data, const Given& given) {
-  const auto conllu = [](const std::string& path, const DataConfig& its) {
-    return format_of(path, file_options(its)) == FileFormat::conllu;
-  };
-  if (data.train.empty() || conllu(data.train.front(), data) != conllu(o.data, o.columns)) return;
-  if (!given("--word-column")) o.columns.word_column = data.word_column;
-  if (!given("--tag-column")) o.columns.tag_column = data.tag_column;
-}
-
-// Files without a telling name hold what those of the run do, and rows of one format have one delimiter.
-void take_format(EvalOptions& o, const DataConfig& data, const Given& given) {
-  if (data.train.empty()) return;
-  if (!given("--keep-carriage-returns")) o.columns.keep_carriage_returns = data.keep_carriage_returns;
-  if (!given("--format") && format_of(o.data) == FileFormat::text) o.columns.format = data.format;
-  const FileOptions trained{.format = data.format};
-  if (!given("--delimiter") &&
-      format_of(data.train.front(), trained) == format_of(o.data, {.format = o.columns.format}))
-    o.columns.delimiter = data.delimiter;
-}
-
 }  // namespace
 
 void take_settings_of_run(EvalOptions& o, const ModelSpec& spec, const Given& given) {
@@ -139,7 +83,7 @@ void take_settings_of_run(EvalOptions& o, const ModelSpec& spec, const Given& gi
     fmt::print(stderr, "note: the run's settings are not used: {}\n", e.what());
   }
   if (!run) return;
-  if (run->config.mix.empty()) take_format(o, run->config.data, given);
+  if (run->config.mix.empty()) take_format(o.columns, o.data, run->config.data, given);
   Columns header = header_of(o);
   const bool writes = spec.architecture == Architecture::encoder_decoder || spec.order == Order::prefix;
   if (writes && spec.output == Output::tokens) take_objective(o, run->config, header, given);
@@ -149,11 +93,11 @@ void take_settings_of_run(EvalOptions& o, const ModelSpec& spec, const Given& gi
     if (data == nullptr) data = data_of(run->config, objective);
   if (data == nullptr) return;
   if (!run->config.mix.empty()) {
-    take_format(o, *data, given);
+    take_format(o.columns, o.data, *data, given);
     header = header_of(o);
   }
-  take_word_columns(o, *data, given);
-  if (!header.empty()) take_columns(o, *data, header, given);
+  take_word_columns(o.columns, o.data, *data, given);
+  if (!header.empty()) take_columns(o.columns, o.data, header, *data, given);
   if (!given("--prefix") && o.objective.empty()) o.columns.prefix = data->prefix;
   if (!given("--separator") && !is_of_rows(o.data, file_options(o.columns))) o.separator = data->separator;
 }

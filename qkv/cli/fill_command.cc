@@ -42,24 +42,31 @@ std::string filled_text(const std::string& text, const text::Encoding& encoding,
   return out + text.substr(at);
 }
 
-void run(const Options& o) {
+void run(Options o) {
+  take_settings_of_run(o, o.dir);
+  const bool rows = reads_rows(o);
   const TextModel m = load_encoder(o.dir, o.dtype, {Output::tokens}, "fill");
   const int32_t mask = encoder_tokens(m.tokenizer).mask;
   const std::string mask_text = *m.tokenizer.id_to_token(mask);
   const auto name_of_token = [&](int32_t id) { return m.tokenizer.id_to_token(id).value_or("?"); };
   int64_t cut = 0;
-  for_lines(o, "text", "", [&](const std::vector<InputLine>& lines) {
+  predict_texts(o, [&](const std::vector<InputText>& lines) {
     std::vector<size_t> which;
-    const std::vector<EncodedText> texts = encode_lines(o, m, lines, which, cut);
+    const std::vector<EncodedText> texts = encode_texts(o, m, lines, which, cut);
     const auto found = fill_masks(*m.model, texts, mask, o.best, o.batch_tokens,
                                   static_cast<int64_t>(m.tokenizer.vocab_size()));
-    std::vector<std::string> out(lines.size(), o.json ? "{\"text\":null}\n" : "\n");
+    const Prediction none{o.json ? "{\"text\":null}\n" : "\n", {{"filled", nullptr}}};
+    std::vector<Prediction> out(lines.size(), none);
     for (size_t i = 0; i < which.size(); ++i) {
       // A mask beyond what the model reads stays.
       check(!found[i].empty() || texts[i].cut, "{}: there is no {} in this line", lines[which[i]].place,
             mask_text);
       const std::string filled =
           filled_text(lines[which[i]].text.first, texts[i].encoding, mask, found[i], m.tokenizer);
+      if (rows) {
+        out[which[i]].columns["filled"] = filled;
+        continue;
+      }
       if (o.json) {
         OrderedJson line = {{"text", lines[which[i]].text.first}, {"filled", filled}};
         line["masks"] = OrderedJson::array();
@@ -69,20 +76,21 @@ void run(const Options& o) {
             list.push_back({{"token", name_of_token(k.id)}, {"id", k.id}, {"probability", k.probability}});
           line["masks"].push_back(list);
         }
-        out[which[i]] = line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+        out[which[i]].line = json_line(line);
         continue;
       }
-      out[which[i]] = one_line(filled);
+      std::string& line = out[which[i]].line;
+      line = one_line(filled);
       if (o.best > 1)
         for (const auto& candidates : found[i]) {
           std::vector<std::string> list;
           for (const Candidate& k : candidates)
             list.push_back(fmt::format("{} {:.4f}", name_of_token(k.id), k.probability));
-          out[which[i]] += fmt::format("\t{}", fmt::join(list, ", "));
+          line += fmt::format("\t{}", fmt::join(list, ", "));
         }
-      out[which[i]] += "\n";
+      line += "\n";
     }
-    return fmt::format("{}", fmt::join(out, ""));
+    return out;
   });
   note_cut(cut, m);
 }
@@ -92,12 +100,15 @@ void run(const Options& o) {
 void add_fill_command(Command& app) {
   auto o = std::make_shared<Options>();
   Command* c = app.add_subcommand("fill", "Fill the masks of each line");
-  add_encoder_options(*c, *o, "text", "");
+  o->objective = Objective::masked;
+  add_encoder_options(*c, *o);
   c->add_option("--best", o->best, "Tokens shown for each mask, most probable first")
       ->show_default()
       ->range(1, 100000);
   c->footer(
-      "Masks are written as the tokenizer's: [MASK] or <mask>. Each is filled on its own.\n"
+      "Masks are written as the tokenizer's: [MASK] or <mask>. Each is filled on its own. Rows get the "
+      "column\n"
+      "filled.\n"
       "Example: echo 'to be or not to [MASK] .' | qkv fill runs/books --best 5");
   c->callback([o] { run(*o); });
 }

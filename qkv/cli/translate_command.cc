@@ -8,17 +8,18 @@
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/cli/text_input.h"
 #include "qkv/infer/translate.h"
 
 namespace qkv {
 namespace {
 
-struct Options {
-  std::string dir, file, prefix, begin, dtype = "f32";
+struct Options : TextInput {
+  std::string dir, output_column, prefix, begin, dtype = "f32";
   BeamOptions beam;
-  int64_t best = 1, batch_tokens = 2048, lines_at_once = 0;
+  int64_t best = 1, batch_tokens = 2048;
   Drawing drawing = {};
-  bool json = false, json_lines = false, strict = false, stop_early = false;
+  bool strict = false, stop_early = false;
   std::vector<std::string> ensemble;
   std::set<std::string> given;  // of its options
 };
@@ -27,7 +28,9 @@ OrderedJson json_of(const Translation& t) {
   return {{"text", t.text}, {"logprob", t.log_probability}, {"score", t.score}};
 }
 
-void run(const Options& o) {
+void run(Options o) {
+  take_settings_of_run(o, o.dir);
+  const bool rows = reads_rows(o);
   std::vector<std::string> dirs = {o.dir};
   dirs.insert(dirs.end(), o.ensemble.begin(), o.ensemble.end());
   std::vector<TextModel> models;
@@ -60,55 +63,57 @@ void run(const Options& o) {
   } else if (o.best > beam.beams)
     throw UsageError(fmt::format("--best: {} of {} beams (see --beams)", o.best, beam.beams));
   int64_t cut = 0;
-  for_each_lines(o.file, o.lines_at_once, [&](const std::vector<std::string>& lines, int64_t from) {
-    std::vector<std::string> part = lines;
-    for (size_t i = 0; o.json_lines && i < part.size(); ++i) {
-      if (part[i].empty()) continue;
-      const std::string place = fmt::format("{}:{}", input_name(o.file), from + static_cast<int64_t>(i));
-      const Json json = parse_json(part[i], place);
-      part[i] = JsonField(json, place)["source"].string();
-    }
+  predict_texts(o, [&](const std::vector<InputText>& texts) {
+    std::vector<std::string> part;
+    for (const InputText& text : texts) part.push_back(text.text.first);
     std::vector<std::string> sources = part;
     for (std::string& source : sources)
       if (!source.empty()) source.insert(0, o.prefix);
-    if (drawing) drawing->seed = o.drawing.seed + static_cast<uint64_t>((from - 1) * o.best);
+    if (drawing) drawing->seed = o.drawing.seed + static_cast<uint64_t>((texts.front().number - 1) * o.best);
     const Translations t = translate(
         sequence, sources, beam, o.batch_tokens,
         o.begin.empty() ? std::vector<std::string>() : std::vector<std::string>(part.size(), o.begin),
         drawing);
     check(!o.strict || t.cut == 0,
-          "{}: {} of lines {} to {} are longer than the model's {} tokens (without --strict they are cut)",
-          input_name(o.file), t.cut, from, from + std::ssize(part) - 1,
+          "{}: {} of texts {} to {} are longer than the model's {} tokens (without --strict they are cut)",
+          input_name(o.file), t.cut, texts.front().number, texts.back().number,
           longest_source(m.model->spec(), sequence.ends));
     cut += t.cut;
-    std::string out;
+    std::vector<Prediction> out(part.size());
     for (size_t i = 0; i < part.size(); ++i) {
       const auto& best = t.best[i];
-      if (!o.json) {
+      const size_t found = std::min(best.size(), static_cast<size_t>(o.best));
+      if (rows) {
+        for (size_t b = 0; b < static_cast<size_t>(o.best); ++b)
+          out[i].columns[b == 0 ? o.output_column : fmt::format("{}_{}", o.output_column, b + 1)] =
+              b < found ? OrderedJson(best[b].text) : OrderedJson();
+      } else if (!o.json) {
         for (size_t b = 0; b < static_cast<size_t>(o.best); ++b)  // as many lines of each source
-          out += (b < best.size() ? one_line(best[b].text) : "") + "\n";
-        continue;
+          out[i].line += (b < found ? one_line(best[b].text) : "") + "\n";
+      } else {
+        OrderedJson line = {{"source", part[i]}};
+        line.update(json_of(best.front()));
+        if (o.best > 1)
+          for (size_t b = 0; b < found; ++b) line["best"].push_back(json_of(best[b]));
+        out[i].line = json_line(line);
       }
-      OrderedJson line = {{"source", part[i]}};
-      line.update(json_of(best.front()));
-      if (o.best > 1)
-        for (size_t b = 0; b < std::min(best.size(), static_cast<size_t>(o.best)); ++b)
-          line["best"].push_back(json_of(best[b]));
-      out += line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
     }
-    print(out);
+    return out;
   });
-  if (cut > 0)
-    fmt::print(stderr, "note: {} lines are longer than the model's {} tokens and were cut\n", cut,
-               longest_source(m.model->spec(), sequence.ends));
+  note_cut(cut, longest_source(m.model->spec(), sequence.ends));
 }
 
 // What the target of a line is, the model has learnt; the names are for people.
-void add_writer(Command& app, const std::string& name, const std::string& description) {
+void add_writer(Command& app, const std::string& name, const std::string& output_column,
+                const std::string& description) {
   auto o = std::make_shared<Options>();
+  o->objective = Objective::sequence_to_sequence;
+  o->first = {"source"};
+  o->column = &DataConfig::source_column;
+  o->output_column = output_column;
   Command* c = app.add_subcommand(name, description);
   c->add_option("DIR", o->dir, "Model directory or run")->required();
-  c->add_option("--file", o->file, "Lines to read (default: standard input)");
+  add_text_input(*c, *o);
   c->add_option("--prefix", o->prefix, "Stands before each line (see data.prefix of a run)");
   c->add_option("--beams", o->beam.beams, "Hypotheses that are followed; 1: greedy")
       ->show_default()
@@ -143,17 +148,13 @@ void add_writer(Command& app, const std::string& name, const std::string& descri
   c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
       ->show_default()
       ->one_of({"f32", "bf16"});
-  c->add_flag("--strict", o->strict, "Refuse lines beyond the model's length instead of cutting them");
-  c->add_option("--lines", o->lines_at_once, kLinesHelp)->range(1, 1 << 20);
-  c->add_flag("--json-lines", o->json_lines, "Read a JSON object a line, with \"source\"");
-  c->add_flag("--json", o->json, "Print a JSON object a line, with log-probabilities");
+  c->add_flag("--strict", o->strict, "Refuse texts beyond the model's length instead of cutting them");
   c->footer(
       fmt::format("Lines stay in their order, and an empty line stays empty. What the model's "
                   "generation_config.json says "
                   "of beams\n(num_beams, length_penalty, ...) holds unless an option says "
-                  "otherwise.\nExample: qkv {} runs/model --file "
-                  "in.txt > out.txt",
-                  name));
+                  "otherwise. Rows get the column {}.\nExample: qkv {} runs/model --file in.txt > out.txt",
+                  output_column, name));
   c->callback([o, c] {
     for (const Option* option : c->given()) o->given.insert(option->name());
     run(*o);
@@ -163,8 +164,9 @@ void add_writer(Command& app, const std::string& name, const std::string& descri
 }  // namespace
 
 void add_translate_command(Command& app) {
-  add_writer(app, "translate", "Write a target for each line, with an encoder-decoder");
-  add_writer(app, "summarize", "Write a shorter text for each line, with an encoder-decoder trained for it");
+  add_writer(app, "translate", "translation", "Write a target for each line, with an encoder-decoder");
+  add_writer(app, "summarize", "summary",
+             "Write a shorter text for each line, with an encoder-decoder trained for it");
 }
 
 }  // namespace qkv

@@ -38,6 +38,8 @@ void note_trimmed(const std::string& path, int64_t count, Notes* notes) {
 std::vector<TaggedSentence> read_conll(const std::string& path, int64_t word_column, int64_t tag_column,
                                        const FileOptions& options, Notes* notes) {
   const bool conllu = format_of(path, options) == FileFormat::conllu;
+  if (word_column == 0) word_column = conllu ? 2 : 1;
+  if (tag_column == 0 && conllu) tag_column = 4;
   int64_t trimmed = 0;
   std::vector<TaggedSentence> out;
   bool inside = false;  // a sentence
@@ -62,12 +64,14 @@ std::vector<TaggedSentence> read_conll(const std::string& path, int64_t word_col
       return columns[at - 1];
     };
     const std::string& word = field(word_column, "word");
+    if (!inside) out.emplace_back();
+    inside = true;
+    out.back().words.push_back(word);
+    out.back().lines.push_back(number);
+    if (tag_column == kNoTags) continue;
     std::string tag = field(tag_column, "tag");
     trimmed += trim_label(tag);
     check(!tag.empty(), "{}:{}: the tag is empty", path, number);
-    if (!inside) out.push_back({{}, {}, number});
-    inside = true;
-    out.back().words.push_back(word);
     out.back().tags.push_back(std::move(tag));
   }
   note_trimmed(path, trimmed, notes);

@@ -9,17 +9,18 @@
 
 namespace qkv {
 
-// A sentence's words with their tags, and the line in the file where it begins, from 1.
+// A sentence's words with their tags, and the lines of the file where they stand, from 1.
 struct TaggedSentence {
   std::vector<std::string> words, tags;
-  int64_t line = 0;
+  std::vector<int64_t> lines;
 };
+inline constexpr int64_t kNoTags = -1;  // in place of a column: only words are read
 
 // One word a line, in columns divided by tabs or spaces; an empty line ends a sentence, a line that begins
-// with '#' is a comment where it stands before a sentence's first word. Columns count from 1; `tag_column` 0:
-// the last one. A .conllu file is divided by tabs, and its lines of several words ("3-4") or of none ("3.1")
-// are left out; spaces around a tag are no part of it. Throws Error naming file and line where a column is
-// missing or empty.
+// with '#' is a comment where it stands before a sentence's first word. Columns count from 1; 0: words
+// stand in the first and tags in the last, of .conllu in 2 and 4. A .conllu file is divided by tabs, and its
+// lines of several words ("3-4") or of none ("3.1") are left out; spaces around a tag are no part of it.
+// Throws Error naming file and line where a column is missing or empty.
 std::vector<TaggedSentence> read_conll(const std::string& path, int64_t word_column, int64_t tag_column,
                                        const FileOptions& options = {}, Notes* notes = nullptr);
 

@@ -41,20 +41,22 @@ class Delimited {
       : path_(path), text_(text), delimiter_(delimiter), quotes_(quotes), keep_returns_(keep_returns) {}
 
   bool done() const { return at_ >= text_.size(); }
-  int64_t line() const { return line_; }
   bool changed_line_ends() const { return changed_; }
 
-  std::vector<std::string> record() {
-    std::vector<std::string> fields;
+  TableRow record() {
+    TableRow row{{}, line_, {}};
+    std::vector<std::string>& fields = row.fields;
+    const size_t begin = at_;
     for (;;) {
       fields.push_back(quotes_ && peek() == '"' ? quoted(fields.size() + 1) : plain(fields.size() + 1));
       if (peek() != delimiter_) break;
       ++at_;
     }
+    row.text = text_.substr(begin, at_ - begin);
     if (peek() == '\r') ++at_;
     if (peek() == '\n') ++at_;
     ++line_;
-    return fields;
+    return row;
   }
 
  private:
@@ -104,37 +106,27 @@ class Delimited {
   int64_t line_ = 1;
 };
 
-// One character; a tab may be spelt out.
-char delimiter_of(const FileOptions& options, char otherwise) {
-  const std::string& d = options.delimiter;
-  if (d.empty()) return otherwise;
-  if (d == "\\t") return '\t';
-  check(d.size() == 1 && d != "\"" && d != "\n" && d != "\r", "delimiter: expected one character, got '{}'",
-        d);
-  return d[0];
-}
-
-void for_each_delimited_row(const std::string& path, bool quotes, const FileOptions& options,
-                            const OnColumns& on_columns, const OnRow& on_row, Notes* notes) {
+void for_each_delimited_row(const std::string& path, const FileOptions& options, const OnColumns& on_columns,
+                            const OnRow& on_row, Notes* notes) {
   const FileText file = open_text(path, options, notes);
   check(!file.text.empty(), "{}: the file is empty", path);
-  Delimited in(path, file.text, delimiter_of(options, quotes ? ',' : '\t'), quotes,
+  Delimited in(path, file.text, delimiter_of(path, options), format_of(path, options) == FileFormat::csv,
                options.keep_carriage_returns);
-  const Table head{path, options.columns.empty() ? in.record() : options.columns, {}, {}};
+  const Table head{path, options.columns.empty() ? in.record().fields : options.columns, {}, {}};
   for (size_t c = 0; c < head.columns.size(); ++c)
     for (size_t other = 0; other < c; ++other)
       check(head.columns[c] != head.columns[other], "{}:1: columns {} and {} have the same name '{}'", path,
             other + 1, c + 1, head.columns[c]);
   on_columns(head);
   while (!in.done()) {
-    const int64_t line = in.line();
-    std::vector<std::string> row = in.record();
-    if (row.size() == 1 && head.columns.size() > 1)
-      if (const char likely = likely_delimiter(row[0]); likely != 0 && line == 1)
+    TableRow row = in.record();
+    const size_t fields = row.fields.size();
+    if (fields == 1 && head.columns.size() > 1)
+      if (const char likely = likely_delimiter(row.fields[0]); likely != 0 && row.line == 1)
         fail_otherwise_divided(path, likely);
-    check(row.size() == head.columns.size(), "{}:{}: expected {} fields ({}), got {}", path, line,
-          head.columns.size(), fmt::join(head.columns, ", "), row.size());
-    on_row(row, line);
+    check(fields == head.columns.size(), "{}:{}: expected {} fields ({}), got {}", path, row.line,
+          head.columns.size(), fmt::join(head.columns, ", "), fields);
+    on_row(row);
   }
   if (in.changed_line_ends()) note_line_ends(path, notes);
 }
@@ -150,12 +142,12 @@ void for_each_json_row(const std::string& path, const FileOptions& options, cons
       for (const auto& [key, member] : object.object().items()) head.columns.push_back(key);
       on_columns(head);
     }
-    std::vector<std::string> row;
+    TableRow row{{}, std::stoll(place.substr(place.rfind(':') + 1)), {}};
     for (const std::string& key : head.columns) {
       const JsonField field = object[key];
-      row.push_back(field.json().is_number() ? field.json().dump() : field.string());
+      row.fields.push_back(field.json().is_number() ? field.json().dump() : field.string());
     }
-    on_row(row, std::stoll(place.substr(place.rfind(':') + 1)));
+    on_row(row);
   });
   check(!head.columns.empty(), "{}: the file is empty", path);
 }
@@ -198,16 +190,55 @@ void for_each_row(const std::string& path, const FileOptions& options, const OnC
   if (format == FileFormat::jsonl) return for_each_json_row(path, options, on_columns, on_row, notes);
   check(is_of_rows(path, options),
         "{}: expected a file of rows: .tsv, .csv or .jsonl (data.format says what another name holds)", path);
-  for_each_delimited_row(path, format == FileFormat::csv, options, on_columns, on_row, notes);
+  for_each_delimited_row(path, options, on_columns, on_row, notes);
+}
+
+std::vector<std::string> read_header(const std::string& path, const FileOptions& options) {
+  struct HeaderIsRead {};
+  std::vector<std::string> columns = options.columns;
+  if (!columns.empty()) return columns;
+  try {
+    for_each_row(
+        path, options,
+        [&](const Table& head) {
+          columns = head.columns;
+          throw HeaderIsRead();
+        },
+        [](TableRow&) {});
+  } catch (const HeaderIsRead&) {
+  }
+  return columns;
+}
+
+char delimiter_of(const std::string& path, const FileOptions& options) {
+  const std::string& d = options.delimiter;
+  if (d.empty()) return format_of(path, options) == FileFormat::csv ? ',' : '\t';
+  if (d == "\\t") return '\t';
+  check(d.size() == 1 && d != "\"" && d != "\n" && d != "\r", "delimiter: expected one character, got '{}'",
+        d);
+  return d[0];
+}
+
+std::string field_text(std::string field, const std::string& path, const FileOptions& options) {
+  const char special[] = {delimiter_of(path, options), '"', '\r', '\n'};
+  const std::string_view needs_care(special, sizeof special);
+  if (format_of(path, options) != FileFormat::csv) {
+    for (char& c : field)
+      if (c != '"' && needs_care.find(c) != std::string_view::npos) c = ' ';
+    return field;
+  }
+  if (field.find_first_of(needs_care) == std::string::npos) return field;
+  for (size_t at = 0; (at = field.find('"', at)) != std::string::npos; at += 2) field.insert(at, 1, '"');
+  return '"' + field + '"';
 }
 
 Table read_table(const std::string& path, const FileOptions& options, Notes* notes) {
   Table table;
   for_each_row(
       path, options, [&](const Table& head) { table = head; },
-      [&](std::vector<std::string>& row, int64_t line) {
-        table.rows.push_back(std::move(row));
-        table.lines.push_back(line);
+      [&](TableRow& row) {
+        table.rows.push_back(std::move(row.fields));
+        table.lines.push_back(row.line);
       },
       notes);
   return table;

@@ -28,12 +28,28 @@ struct Table {
 // first. Throws Error naming file, line and column of what is ragged or mis-quoted.
 Table read_table(const std::string& path, const FileOptions& options = {}, Notes* notes = nullptr);
 
+// One row. `text` is the row as it stands in the file, without its line's end.
+struct TableRow {
+  std::vector<std::string> fields;
+  int64_t line = 0;  // where it begins, from 1
+  std::string_view text;
+};
+
 // The same in bounded memory: calls `on_columns` with a table that has no rows yet, and then `on_row` with
-// each row, which it may take, and the line where it begins.
+// each row, whose fields it may take.
 using OnColumns = std::function<void(const Table& head)>;
-using OnRow = std::function<void(std::vector<std::string>& row, int64_t line)>;
+using OnRow = std::function<void(TableRow& row)>;
 void for_each_row(const std::string& path, const FileOptions& options, const OnColumns& on_columns,
                   const OnRow& on_row, Notes* notes = nullptr);
+
+// The names of the columns alone.
+std::vector<std::string> read_header(const std::string& path, const FileOptions& options = {});
+
+// The character that divides the columns of a .csv or .tsv file.
+char delimiter_of(const std::string& path, const FileOptions& options);
+// A field as it is written into such a file: in RFC 4180's quotes where a .csv file needs them; in a .tsv
+// file with spaces in place of tabs and line ends.
+std::string field_text(std::string field, const std::string& path, const FileOptions& options);
 
 // Calls `f` with the lines of two files side by side. Throws Error where their numbers differ.
 void for_each_parallel_line(const std::string& source, const std::string& target,

@@ -684,6 +684,7 @@ const Family& xglm_family() {
         c["ffn_dim"] = s.hidden;
         c["activation_function"] = config_name_of(s.activation);
         c["scale_embedding"] = s.embedding_scaled;
+        c["pad_token_id"] = 1;
         c["attention_dropout"] = decimal(s.attention.dropout);
         c["dropout"] = decimal(s.residual_dropout);
         return c;

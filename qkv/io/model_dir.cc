@@ -166,7 +166,7 @@ void save_model(const std::string& dir, const Transformer& model, const SpecialI
   OrderedJson generation = OrderedJson::object();
   const auto add = [&](const char* key, int64_t id) {
     if (id < 0) return;
-    config[key] = id;
+    if (!config.contains(key)) config[key] = id;  // RoBERTa's padding id says where its positions begin
     generation[key] = id;
   };
   add("bos_token_id", ids.bos);

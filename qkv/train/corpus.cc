@@ -430,8 +430,7 @@ PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<st
           from = head.column(data.source_column);
           to = head.column(data.target_column);
         },
-        [&](const std::vector<std::string>& row, int64_t line) { add(row[from], row[to], line); },
-        &out.notes);
+        [&](const TableRow& row) { add(row.fields[from], row.fields[to], row.line); }, &out.notes);
   }
   const auto file = texts.mapped();
   size_t at = 0;

@@ -100,9 +100,9 @@ Documents documents_in(const std::string& path, const DataConfig& data, TextFilt
           column = head.column(data.text_column);
           if (labels != nullptr) labels->take_head(head, column);
         },
-        [&](const std::vector<std::string>& row, int64_t line) {
-          if (labels != nullptr) labels->take_row(row);
-          add(row[column], line);
+        [&](const TableRow& row) {
+          if (labels != nullptr) labels->take_row(row.fields);
+          add(row.fields[column], row.line);
         },
         notes);
   } else {

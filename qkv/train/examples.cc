@@ -82,12 +82,9 @@ void read_tagged(const std::string& path, const DataConfig& data, std::vector<Ex
   const FileOptions options = file_options(data);
   const FileFormat format = format_of(path, options);
   if (format == FileFormat::jsonl) return read_tagged_lists(path, data, out, found);
-  const bool conllu = format == FileFormat::conllu;
-  const int64_t word = data.word_column > 0 ? data.word_column : conllu ? 2 : 1;
-  const int64_t tag = data.tag_column > 0 ? data.tag_column : conllu ? 4 : 0;
-  for (TaggedSentence& sentence : read_conll(path, word, tag, options, &found.notes))
+  for (TaggedSentence& sentence : read_conll(path, data.word_column, data.tag_column, options, &found.notes))
     out.push_back(tagged(std::move(sentence.words), std::move(sentence.tags),
-                         fmt::format("{}:{}", path, sentence.line)));
+                         fmt::format("{}:{}", path, sentence.lines.front())));
 }
 
 void read_rows(const std::string& path, const DataConfig& data, Output output, std::vector<Example>& out,

@@ -141,8 +141,8 @@ std::vector<Column> read_columns(const std::string& path) {
       [&](const Table& head) {
         for (const std::string& name : head.columns) columns.push_back({.name = name});
       },
-      [&](const std::vector<std::string>& row, int64_t) {
-        for (size_t c = 0; c < columns.size(); ++c) columns[c].add(row[c]);
+      [&](const TableRow& row) {
+        for (size_t c = 0; c < columns.size(); ++c) columns[c].add(row.fields[c]);
       });
   check(!columns.empty() && columns[0].look.lengths.size() > 1, "{}: there are too few rows to learn from",
         path);

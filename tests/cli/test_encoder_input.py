@@ -16,14 +16,14 @@ class EncoderInput(EncoderTest):
                                     ("answer", "answer", "which fruit\tpear " + long), ("embed", "masked", long)):
             short = "the [MASK]\tfox\n"
             cut = self.ask(command, name, stdin=f"{short}{line}\n{line}\n")
-            self.assertEqual(cut.err, "note: 2 lines are longer than the model's 16 tokens and were cut\n", command)
+            self.assertEqual(cut.err, "note: 2 texts are longer than the model's 16 tokens and were cut\n", command)
             self.assertEqual(len(cut.out.splitlines()), 3, command)
             self.refused(command, self.run_dir(name), "--strict", stdin=f"{short}{line}\n", status=1,
                          says=[":2: longer than the model's 16 tokens", "--strict"])
             self.assertEqual(self.ask(command, name, "--strict", stdin=short).err, "")
         # Unknown words count like others.
         cut = self.ask("classify", "classify", stdin="\u4e00" * 40 + "\n")
-        self.assertIn("1 lines", cut.err)
+        self.assertIn("1 text is", cut.err)
 
     def test_the_wrong_head(self):
         for command, wanted in self.COMMANDS.items():

@@ -32,7 +32,7 @@ class Fill(EncoderTest):
         beyond = self.ok("fill", self.run_dir("masked"), stdin="fox " * 20 + "[MASK]\nthe [MASK]\n")
         self.assertEqual(beyond.out.splitlines()[0], "fox " * 20 + "[MASK]")
         self.assertNotIn("[", beyond.out.splitlines()[1])
-        self.assertIn("1 lines are longer", beyond.err)
+        self.assertIn("1 text is longer", beyond.err)
         # So do words that it does not know, capitals and spaces.
         kept = self.ok("fill", self.run_dir("masked"), stdin='"Zebra\u2603,  [MASK]." said\n').out
         self.assertRegex(kept, '^"Zebra\u2603, \\S+." said\n$')

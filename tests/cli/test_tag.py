@@ -13,7 +13,7 @@ class Tag(EncoderTest):
         lines = "the  apple \n\n\tsaw\tover\r\nfox"
         plain = self.ask("tag", "tag", stdin=lines)
         self.assertEqual(plain.out, "the/O apple/IT\n\nsaw/IT over/O\nfox/O\n")
-        self.assertEqual(self.ask("tag", "tag", "--columns", stdin=lines).out,
+        self.assertEqual(self.ask("tag", "tag", "--conll", stdin=lines).out,
                          "the\tO\napple\tIT\n\n\nsaw\tIT\nover\tO\n\nfox\tO\n\n")
         found = self.jsons("tag", "tag", stdin=lines)
         self.assertEqual([f["words"] for f in found], [["the", "apple"], [], ["saw", "over"], ["fox"]])
@@ -26,7 +26,7 @@ class Tag(EncoderTest):
         tagged = long.out.split()
         self.assertEqual((len(tagged), tagged[14:]), (20, ["fox/_"] * 6))
         self.assertNotIn("fox/_", tagged[:14])
-        self.assertEqual(long.err, "note: 1 lines are longer than the model's 16 tokens and were cut\n")
+        self.assertEqual(long.err, "note: 1 text is longer than the model's 16 tokens and was cut\n")
         (found,) = self.jsons("tag", "tag", "--json-lines", stdin=json.dumps({"text": "saw\nover"}))
         self.assertEqual(found["words"], ["saw", "over"])
 

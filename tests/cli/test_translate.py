@@ -89,7 +89,7 @@ train.precision = "f32"
         plain = self.ok("translate", "run", stdin=lines)
         self.assertEqual(len(plain.out.splitlines()), 5, plain)
         self.assertEqual(plain.out.splitlines()[1], "")
-        self.assertIn("1 lines are longer", plain.err)
+        self.assertIn("1 text is longer", plain.err)
         whole = [json.loads(line) for line in self.ok("translate", "run", "--json", "--best", "3", stdin=lines).out.splitlines()]
         self.assertEqual([w["source"] for w in whole], ["quick", "", "fox", "this line is too long for it", "last"])
         self.assertEqual([w["text"] for w in whole], plain.out.splitlines())
@@ -109,7 +109,7 @@ train.precision = "f32"
         text = self.ok("eval", "run", "--data", "a.txt", "--target", "b.txt").out
         for part in ("BLEU = ", "chrF2 = ", "nc:6", "ROUGE-L ", "exact match "):
             self.assertIn(part, text)
-        self.refused("translate", "run", "--strict", stdin=lines, status=1, says=["1 of lines 1 to 5", "11 tokens"])
+        self.refused("translate", "run", "--strict", stdin=lines, status=1, says=["1 of texts 1 to 5", "11 tokens"])
         self.refused("generate", "run", "--prompt", "x", status=1, says=["encoder_decoder", "qkv translate"])
         self.refused("score", "run", "--prompt", "x", "--choice", "y", status=1, says="encoder_decoder")
         self.refused("translate", "run", "--best", "9", status=2, says=["--best", "--beams"])

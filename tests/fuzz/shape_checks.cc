@@ -470,7 +470,7 @@ void check_forward(const Transformer& model, const Case& c, const std::string& d
   expect_outputs(out, model, c);
   expect_states(out, s, c, attentions);
   if (labelled) {
-    const float loss = out.expect("loss", {}).item();
+    const float loss = out.expect("loss", {1}).item();
     const CrossEntropyResult r =
         model.loss(c.input, c.targets, {}, 1 / static_cast<float>(target_count(s, c.targets)));
     const float other = r.loss.item();
@@ -513,6 +513,25 @@ void check_empty_row(const ModelSpec& s, const Case& c, const std::string& dir) 
 bool is_by_length(const ModelSpec& s) {
   const RotaryScaling scaling = s.attention.rotary.scaling;
   return scaling == RotaryScaling::dynamic || scaling == RotaryScaling::longrope;
+}
+
+// True where weights that differ in their last digits give another output: a norm of two numbers is a step. What
+// is computed in another order cannot be compared then.
+bool is_ill_conditioned(const Transformer& model, const Case& c) {
+  const Tensor before = output_of(model, c.input);
+  std::vector<std::pair<Tensor, Tensor>> kept;
+  for (const auto& [name, x] : named_tensors(model, [](const Parameter& p) { return p.value; }))
+    kept.emplace_back(x, x.clone());
+  for (auto& [x, copy] : kept)
+    for (size_t i = 0; float& v : x.values<float>()) v *= 1 + (i++ % 2 == 0 ? 1e-6F : -1e-6F);
+  const Tensor after = output_of(model, c.input);
+  for (auto& [x, copy] : kept) std::ranges::copy(copy.values<float>(), x.values<float>().begin());
+  float change = 0, most = 1;
+  for (size_t i = 0; const float v : after.values<float>()) {
+    change = std::max(change, std::abs(v - before.values<float>()[i++]));
+    most = std::max(most, std::abs(v));
+  }
+  return change > kTolerance * most / 4;
 }
 
 // Each sequence alone is what it is in the batch.
@@ -605,8 +624,10 @@ std::unique_ptr<Transformer> check_training(const std::string& dir, const Case& 
     }
   }
   training->expect_finite(1);
-  check(std::abs(norms[0] - norms[1]) <= 1e-4 * (1 + norms[0]),
-        "training: the gradient is {} long, with recomputing {}", norms[0], norms[1]);
+  // Gradients are added in another order, and then rounded.
+  const double allowed = compute == DType::bf16 ? 1e-2 : 1e-4;
+  check(std::abs(norms[0] - norms[1]) <= allowed * (1 + norms[0]),
+        "training in {}: the gradient is {} long, with recomputing {}", name_of(compute), norms[0], norms[1]);
   const std::string trained = dir + "/trained";
   std::filesystem::create_directories(trained);
   return saved_and_loaded(training->model(), {}, trained, true);
@@ -699,7 +720,10 @@ void check_generation(const Transformer& model, const Case& c, const SpecialIds&
   expect_tokens(greedy, o.max_new_tokens, s.vocab_size);
   o.sampler = {
       .temperature = 0.8, .top_k = d.between(0, s.vocab_size + 1), .top_p = 0.9, .repetition_penalty = 1.2};
-  o.rules.no_repeat_ngram = s.vocab_size > 8 ? d.between(0, 2) : 0;
+  size_t longest = 0;
+  for (const Tokens& t : prompts) longest = std::max(longest, t.size());
+  if (s.vocab_size > static_cast<int64_t>(longest) + 8)  // some token is left
+    o.rules.no_repeat_ngram = d.between(0, 2);
   expect_tokens(generate(model, prompts, o, nullptr, sources), o.max_new_tokens, s.vocab_size);
   BeamOptions beam;
   beam.beams = d.between(1, 4);
@@ -777,10 +801,11 @@ void check_shape(const ModelSpec& spec, const SpecialIds& ids, Draw& d, const st
   const Case c = draw_case(model->spec(), d);
   check_forward(*model, c, dir, d);
   if (d.chance(0.2)) check_empty_row(spec, c, dir);
-  check_alone(*model, c);
+  const bool comparable = !is_ill_conditioned(*model, c);
+  if (comparable) check_alone(*model, c);
   const auto trained = check_training(dir, c, d);
   if (!writes(spec)) return;
-  check_cache(trained ? *trained : *model, c, d);
+  if (comparable) check_cache(trained ? *trained : *model, c, d);
   check_generation(*model, c, ids, dir, d);
   check_translation(*model, d);
 }

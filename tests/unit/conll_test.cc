@@ -85,7 +85,7 @@ TEST_F(ConllTest, ErrorsNameFileAndLine) {
   refuse("a.txt", "a X\nb\n\n", 1, 2, {"a.txt:2", "tag", "column 2", "1 columns"});
   refuse("b.txt", "\na X\n", 3, 1, {"b.txt:2", "word", "column 3"});
   refuse("c.conllu", "1\ta\tX\n2\t\tX\n", 2, 3, {"c.conllu:2", "word", "column 2"});
-  refuse("d.conllu", "1\ta\t\n", 2, 0, {"d.conllu:1", "tag", "column 3"});
+  refuse("d.conllu", "1\ta\t\n", 2, 0, {"d.conllu:1", "tag", "column 4"});
   refuse("e.txt", "\n# nothing\n\n", 1, 0, {"e.txt", "no sentence"});
   refuse("f.txt", "", 1, 0, {"f.txt"});
   // The last column is the same one everywhere.

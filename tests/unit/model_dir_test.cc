@@ -174,6 +174,20 @@ TEST(ModelDir, SpecialIdsAreKept) {
   EXPECT_EQ(ids.pad, -1);
 }
 
+// RoBERTa's config.json says by its padding id where positions begin: another one of the tokenizer moves none.
+TEST(ModelDir, PaddingIdsDoNotMovePositions) {
+  ModelSpec roberta = bert_spec(13, 8, 12, 2, 3), xglm = gpt2();
+  roberta.family = "roberta";
+  xglm.positions = Positions::sinusoidal_closed;
+  for (const ModelSpec& spec : {roberta, xglm})
+    for (const int64_t pad : {0, 5}) {
+      const ScratchDir dir;
+      save_model(dir.path(), *drawn(spec), {.pad = pad});
+      EXPECT_EQ(load_spec(dir.path()), spec) << pad;
+      EXPECT_EQ(load_special_ids(dir.path()).pad, pad);
+    }
+}
+
 // A saved model whose files can be changed.
 class BadModelDir : public ::testing::TestWithParam<bool> {
  protected:
