@@ -124,14 +124,15 @@ struct Attention {
   // The mask of one sequence.
   Mask mask_of(int64_t sequence) const {
     if (mask.kind != Mask::Kind::ranked) {
-      Mask its_own = mask.of_length(padded_length > 0 ? padded_length : key_lengths[sequence]);
+      const int64_t n = key_lengths[sequence];
+      Mask its_own = mask.of_length(n, padded_length > 0 ? padded_length : n);
       if (mask.globals != nullptr) its_own.globals = mask.globals + q_offsets[sequence];
       return its_own;
     }
     Mask its_own = mask;
     its_own.query_rank += q_offsets[sequence];
     its_own.key_rank += q_offsets[sequence];
-    its_own.length = key_lengths[sequence];
+    its_own.length = its_own.keys = key_lengths[sequence];
     return its_own;
   }
 };

@@ -25,7 +25,8 @@ struct Mask {
   // Of a full one with a pattern: how many tokens before each position, and before the end, are seen by all
   // and see all; or null.
   const int32_t* globals = nullptr;
-  int64_t length = 0;  // of the sequence, for what looks at it
+  int64_t length = 0;  // of the sequence, or of the padded one that patterns look at
+  int64_t keys = 0;    // that the sequence has
   // Of self-attention: a query sees its own key only where it sees no other (Kitaev et al. 2020, Reformer).
   bool own_last = false;
 
@@ -38,13 +39,15 @@ struct Mask {
     mask.pattern = p;
     return mask;
   }
-  // That of one sequence, whose pattern may not begin yet.
-  Mask of_length(int64_t n) const {
+  // That of one sequence, whose pattern may not begin yet. `padded`: its length as patterns see it.
+  Mask of_length(int64_t n, int64_t padded) const {
     Mask mask = *this;
-    if (n <= pattern.beyond) mask.pattern = {};
-    mask.length = n;
+    if (padded <= pattern.beyond) mask.pattern = {};
+    mask.length = padded;
+    mask.keys = n;
     return mask;
   }
+  Mask of_length(int64_t n) const { return of_length(n, n); }
 
   bool is_causal() const { return kind == Kind::causal; }
   // Whether how far a key is from the query alone decides.
@@ -115,7 +118,7 @@ struct Mask {
   bool sees_another(int64_t query) const {
     for (int64_t key = query - 1; key >= 0; --key)
       if (reaches(query, key)) return true;
-    for (int64_t key = query + 1; key < length; ++key)
+    for (int64_t key = query + 1; key < keys; ++key)
       if (reaches(query, key)) return true;
     return false;
   }

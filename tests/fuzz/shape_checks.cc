@@ -523,9 +523,9 @@ bool is_ill_conditioned(const Transformer& model, const Case& c) {
   for (const auto& [name, x] : named_tensors(model, [](const Parameter& p) { return p.value; }))
     kept.emplace_back(x, x.clone());
   for (auto& [x, copy] : kept)
-    for (size_t i = 0; float& v : x.values<float>()) v *= 1 + (i++ % 2 == 0 ? 1e-6F : -1e-6F);
+    for (size_t i = 0; float& v : x.mutable_values<float>()) v *= 1 + (i++ % 2 == 0 ? 1e-6F : -1e-6F);
   const Tensor after = output_of(model, c.input);
-  for (auto& [x, copy] : kept) std::ranges::copy(copy.values<float>(), x.values<float>().begin());
+  for (auto& [x, copy] : kept) std::ranges::copy(copy.values<float>(), x.mutable_values<float>().begin());
   float change = 0, most = 1;
   for (size_t i = 0; const float v : after.values<float>()) {
     change = std::max(change, std::abs(v - before.values<float>()[i++]));
@@ -797,11 +797,12 @@ bool writes(const ModelSpec& s) {
 }  // namespace
 
 void check_shape(const ModelSpec& spec, const SpecialIds& ids, Draw& d, const std::string& dir) {
-  const auto model = saved_and_loaded(*drawn(spec, d), ids, dir, false);
+  const auto original = drawn(spec, d);
+  const auto model = saved_and_loaded(*original, ids, dir, false);
   const Case c = draw_case(model->spec(), d);
   check_forward(*model, c, dir, d);
   if (d.chance(0.2)) check_empty_row(spec, c, dir);
-  const bool comparable = !is_ill_conditioned(*model, c);
+  const bool comparable = !is_ill_conditioned(*original, c);
   if (comparable) check_alone(*model, c);
   const auto trained = check_training(dir, c, d);
   if (!writes(spec)) return;

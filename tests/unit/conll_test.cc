@@ -29,10 +29,10 @@ TEST_F(ConllTest, SpacesAndTabs) {
   ASSERT_EQ(s.size(), 2u);
   EXPECT_EQ(s[0].words, (Words{"EU", "rejects"}));
   EXPECT_EQ(s[0].tags, (Words{"B-ORG", "O"}));
-  EXPECT_EQ(s[0].line, 1);
+  EXPECT_EQ(s[0].lines.front(), 1);
   EXPECT_EQ(s[1].words, (Words{"German"}));
   EXPECT_EQ(s[1].tags, (Words{"B-MISC"}));
-  EXPECT_EQ(s[1].line, 6);
+  EXPECT_EQ(s[1].lines.front(), 6);
   const auto other = read("a.txt", "EU NNP B-ORG\n", 2, 1);
   EXPECT_EQ(other[0].words, Words{"NNP"});
   EXPECT_EQ(other[0].tags, Words{"EU"});
@@ -43,8 +43,8 @@ TEST_F(ConllTest, CommentsStandBeforeASentence) {
   ASSERT_EQ(s.size(), 2u);
   EXPECT_EQ(s[0].words, (Words{"a", "#", "b"}));  // a number sign among words is one
   EXPECT_EQ(s[0].tags, (Words{"X", "Y", "Z"}));
-  EXPECT_EQ(s[0].line, 3);
-  EXPECT_EQ(s[1].line, 8);
+  EXPECT_EQ(s[0].lines.front(), 3);
+  EXPECT_EQ(s[1].lines.front(), 8);
 }
 
 TEST_F(ConllTest, Conllu) {
@@ -62,9 +62,9 @@ TEST_F(ConllTest, Conllu) {
   ASSERT_EQ(s.size(), 2u);
   EXPECT_EQ(s[0].words, (Words{"I", "do", "n't", "New York"}));  // tabs divide, spaces do not
   EXPECT_EQ(s[0].tags, (Words{"PRON", "AUX", "PART", "PROPN"}));
-  EXPECT_EQ(s[0].line, 2);
+  EXPECT_EQ(s[0].lines.front(), 2);
   EXPECT_EQ(s[1].words, Words{"x-y"});
-  EXPECT_EQ(s[1].line, 9);
+  EXPECT_EQ(s[1].lines.front(), 9);
   // In another file "2-3" is a word.
   EXPECT_EQ(read("a.txt", "2-3 X\n")[0].words, Words{"2-3"});
 }

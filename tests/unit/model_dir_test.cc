@@ -178,6 +178,7 @@ TEST(ModelDir, SpecialIdsAreKept) {
 TEST(ModelDir, PaddingIdsDoNotMovePositions) {
   ModelSpec roberta = bert_spec(13, 8, 12, 2, 3), xglm = gpt2();
   roberta.family = "roberta";
+  xglm.family = "xglm";
   xglm.positions = Positions::sinusoidal_closed;
   for (const ModelSpec& spec : {roberta, xglm})
     for (const int64_t pad : {0, 5}) {

@@ -29,6 +29,15 @@ Pattern random_pattern(std::mt19937& rng) {
   return p;
 }
 
+// The keys of padding, which patterns count, are no other keys than one's own.
+TEST(Mask, OneTokenOfAPaddedBatchSeesItself) {
+  Mask mask = Mask::full();
+  mask.own_last = true;
+  EXPECT_TRUE(mask.of_length(1, 10).allows(0, 0));
+  EXPECT_FALSE(mask.of_length(2, 10).allows(0, 0));
+  EXPECT_TRUE(mask.of_length(2, 10).allows(0, 1));
+}
+
 // Nothing that a pattern sees lies in a tile that it calls empty or outside of the keys that it begins and
 // ends with; all of a tile that it calls full is seen, and counts once.
 TEST(Pattern, TilesAgreeWithPairs) {
