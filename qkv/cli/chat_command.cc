@@ -1,18 +1,18 @@
 // qkv chat: a conversation in the terminal, or what one looks like to the model.
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
-#include <iostream>
 #include <optional>
 #include <random>
 
+#include "qkv/api/conversation.h"
 #include "qkv/api/text_model.h"
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/cli/line_editor.h"
 #include "qkv/io/companions.h"
-#include "qkv/text/unicode.h"
 
 namespace qkv {
 namespace {
@@ -28,8 +28,8 @@ text::ChatTemplate template_of(const std::string& path) {
   const std::string dir = resolve_model_dir(path);
   const auto found = chat_template_of(dir);
   check(found.has_value(),
-        "{}: it says not how conversations are written: expected chat_template.jinja, or chat_template in "
-        "tokenizer_config.json (qkv generate continues plain text)",
+        "{} has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json): use qkv "
+        "generate for plain text",
         dir);
   return *found;
 }
@@ -46,22 +46,28 @@ OrderedJson conversation_of(const std::string& file) {
   return json;
 }
 
-// The model's answer, streamed to standard output.
-std::string answer(const TextModel& m, const text::ChatTemplate& chat, const OrderedJson& messages,
-                   const GenerateOptions& options) {
-  const std::string prompt =
-      chat.render({{"messages", messages}, {"add_generation_prompt", true}}, std::time(nullptr)).text;
-  const std::vector<int32_t> ids = m.tokenizer.encode(prompt, false).ids;
-  const int64_t longest = m.model->spec().longest();
-  check(std::ssize(ids) < longest,
-        "the conversation has {} tokens, which leave no room in the model's {}: begin another", ids.size(),
-        longest);
+constexpr const char* kCommands =
+    "/reset begins a new conversation, /exit (or Ctrl-D, or an empty line) ends this one, /help prints "
+    "this.\n";
+
+// Asks the model and streams its answer to standard output.
+void exchange(const TextModel& m, Conversation& conversation, const std::string& message,
+              const GenerateOptions& options) {
+  const int64_t longest = m.model->spec().longest(), left_out = conversation.left_out();
+  const int64_t room = std::min(options.max_new_tokens, std::max<int64_t>(1, longest / 4));
+  const std::vector<int32_t> ids = conversation.ask(message, room);
+  if (conversation.left_out() > left_out)
+    fmt::print(
+        stderr,
+        "note: the conversation is longer than the model's {} tokens: it no longer reads the oldest {} "
+        "messages\n",
+        longest, conversation.left_out());
   const std::string text = complete(m, ids, options, [](int32_t, std::string_view piece) {
     print(std::string(piece));
     return true;
   });
   print("\n");
-  return text;
+  conversation.answer(text);
 }
 
 GenerateOptions settled(const Options& o, const TextModel& m) {
@@ -86,17 +92,25 @@ void run(const Options& o) {
   if (!o.render.empty()) return print(chat.render(conversation_of(o.render), std::time(nullptr)).text);
   const TextModel m = load_language_model(o.dir, compute_type(o.dtype));
   GenerateOptions options = settled(o, m);
-  const bool terminal = ::isatty(STDIN_FILENO) != 0;
-  if (terminal) fmt::print(stderr, "An empty line, or Ctrl-D, ends the conversation.\n");
-  text::check_utf8(o.system, "--system");
-  OrderedJson messages = OrderedJson::array();
-  if (!o.system.empty()) messages.push_back({{"role", "system"}, {"content", o.system}});
-  for (std::string line;; ++options.seed) {
-    if (terminal) fmt::print(stderr, "> ");
-    if (!std::getline(std::cin, line) || line.empty()) break;
-    text::check_utf8(line, "standard input");
-    messages.push_back({{"role", "user"}, {"content", line}});
-    messages.push_back({{"role", "assistant"}, {"content", answer(m, chat, messages, options)}});
+  Conversation conversation(m, chat, o.system);
+  LineEditor editor("> ");
+  if (editor.at_terminal()) fmt::print(stderr, "{}", kCommands);
+  for (;; ++options.seed) {
+    const std::optional<std::string> line = editor.read();
+    if (!line || line->empty() || *line == "/exit") break;
+    if (*line == "/help") {
+      fmt::print(stderr, "{}", kCommands);
+    } else if (*line == "/reset") {
+      conversation.reset();
+      if (editor.at_terminal()) fmt::print(stderr, "The model has forgotten the conversation.\n");
+    } else {
+      try {
+        exchange(m, conversation, *line, options);
+      } catch (const Error& e) {
+        if (!editor.at_terminal()) throw;
+        fmt::print(stderr, "{}\n", e.what());  // a shorter message may do
+      }
+    }
   }
 }
 
@@ -122,7 +136,8 @@ void add_chat_command(Command& app) {
   c->footer(
       "The directory's chat_template says how a conversation is written, its generation_config.json how "
       "answers "
-      "are drawn\nunless an option says otherwise.\n"
+      "are drawn\nunless an option says otherwise. The lines /reset, /exit and /help are commands. When the "
+      "conversation is\nlonger than the model can read, its oldest messages are left out.\n"
       "Example: qkv chat models/assistant --system 'Answer in one sentence.' --temperature 0.7");
   c->callback([o] { run(*o); });
 }

@@ -5,10 +5,14 @@ usage: test_chat.py QKV [unittest arguments]
 """
 import json
 import os
+import pty
 import re
 import shutil
+import subprocess
 
-from qkv_cli import CliTest, configuration, FinishedRun, main, read, WORDS
+from qkv_cli import command, CliTest, configuration, ENVIRONMENT, FinishedRun, main, read, read_terminal, WORDS
+
+# Covers: qkv/api/conversation.cc, qkv/cli/line_editor.cc
 
 
 class Chat(FinishedRun):
@@ -40,6 +44,58 @@ class Chat(FinishedRun):
         self.assertEqual(talk("the\n\nand\n"), one)  # an empty line ends it
         self.assertEqual(talk(""), "")
 
+    def test_old_messages_are_left_out(self):
+        self.template("{% for m in messages %}{{ m.content }} {% endfor %}")
+        talk = lambda lines, *more: self.ok("chat", "assistant", "--tokens", "3", "--temperature", "0", *more, stdin=lines)
+        alone = talk("the fox\n")
+        self.assertEqual(alone.err, "")
+        # The model reads 16 characters.
+        twice = talk("the fox\nthe fox\nthe fox\n")
+        self.assertEqual(twice.out, alone.out * 3)
+        self.assertEqual(twice.err.splitlines(), [f"note: the conversation is longer than the model's 16 tokens: it no longer reads the oldest "
+                                                  f"{n} messages" for n in (2, 4)])
+        # What the system says stays.
+        self.template("{% if messages[0].role != 'system' %}{{ raise_exception('Never') }}{% endif %}"
+                      "{% for m in messages %}{{ m.content }} {% endfor %}")
+        self.assertEqual(talk("the fox\nthe fox\n", "--system", "a").out, talk("the fox\n", "--system", "a").out * 2)
+
+    def test_commands(self):
+        self.template("{% if messages|length > 1 %}{{ raise_exception('More') }}{% endif %}{{ messages[0].content }}")
+        talk = lambda lines: self.ok("chat", "assistant", "--tokens", "3", "--temperature", "0", stdin=lines)
+        once = talk("the\n").out
+        self.assertEqual(talk("the\n/reset\nthe\n").out, once * 2)
+        self.refused("chat", "assistant", stdin="the\nthe\n", says="More")
+        self.assertEqual(talk("the\n/exit\nthe\n").out, once)
+        helped = talk("/help\nthe\n")
+        self.assertEqual(helped.out, once)
+        self.assertIn("/reset", helped.err)
+
+    def test_lines_are_edited_at_a_terminal(self):
+        self.template("{% for m in messages %}{{ m.content }} {% endfor %}")
+        arguments = ("chat", "assistant", "--tokens", "3", "--temperature", "0")
+        ours, theirs = pty.openpty()
+        child = subprocess.Popen(command(*arguments), cwd=self.folder, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE,
+                                 env=ENVIRONMENT | {"TERM": "xterm"})
+        os.close(theirs)
+        shown = []
+        delete, back, end = b"\177", b"\020", b"\004"
+        for keys in (b"thx" + delete + b"e\r", b"/reset\r", back + back + b"\r", b"the fox the fox the fox\r", b"/reset\r", b"b\r", end):
+            shown.append(b"")
+            while not shown[-1].endswith(b"\n> "):  # the prompt, on a line of its own
+                chunk = read_terminal(ours)
+                self.assertTrue(chunk, shown)
+                shown[-1] += chunk
+            os.write(ours, keys)
+        self.assertEqual(child.wait(60), 0)
+        out = child.stdout.read().decode()
+        child.stdout.close()
+        os.close(ours)
+        said = lambda line: self.ok(*arguments, stdin=line).out
+        self.assertEqual(out, said("the\n") * 2 + said("b\n"))
+        self.assertIn(b"/reset begins", shown[0])
+        self.assertIn(b"forgotten", shown[2])
+        self.assertIn(b"the message is too long", shown[4])  # which does not end the conversation
+
     def test_what_is_missing_or_wrong_is_refused(self):
         self.refused("chat", "assistant", says=["chat_template", "qkv generate"])
         self.template("{{ messages | nothing }}")
@@ -55,6 +111,8 @@ class Chat(FinishedRun):
         self.write("talk.json", "3")
         self.refused("chat", "assistant", "--render", "talk.json", says=["talk.json", "messages"])
         self.refused("chat", "assistant", "--temperature", "-1", stdin="the\n", status=2, says="temperature")
+        for option, value in (("--top-k", "3"), ("--top-p", "0.5")):  # of what is not drawn
+            self.refused("chat", "assistant", "--temperature", "0", option, value, stdin="the\n", status=2, says=f"{option}: has no effect")
 
 
 class Conversations(CliTest):

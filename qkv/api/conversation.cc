@@ -1,0 +1,52 @@
+#include "qkv/api/conversation.h"
+
+#include <ctime>
+
+#include "qkv/base/error.h"
+#include "qkv/text/unicode.h"
+
+namespace qkv {
+
+Conversation::Conversation(const TextModel& m, text::ChatTemplate chat, std::string system)
+    : model_(m), chat_(std::move(chat)), system_(std::move(system)) {
+  text::check_utf8(system_, "the system's message");
+  reset();
+}
+
+void Conversation::reset() {
+  messages_ = OrderedJson::array();
+  if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
+  left_out_ = 0;
+}
+
+std::vector<int32_t> Conversation::prompt() const {
+  const OrderedJson values = {{"messages", messages_}, {"add_generation_prompt", true}};
+  return model_.tokenizer.encode(chat_.render(values, std::time(nullptr)).text, false).ids;
+}
+
+std::vector<int32_t> Conversation::ask(const std::string& message, int64_t room) {
+  text::check_utf8(message, "the message");
+  const int64_t longest = model_.model->spec().longest();
+  messages_.push_back({{"role", "user"}, {"content", message}});
+  const std::ptrdiff_t first = system_.empty() ? 0 : 1;
+  std::vector<int32_t> ids = prompt();
+  while (std::ssize(ids) > longest - room && std::ssize(messages_) > first + 1) {
+    const auto oldest = messages_.begin() + first;
+    messages_.erase(oldest, oldest + 2);
+    left_out_ += 2;
+    ids = prompt();
+  }
+  if (std::ssize(ids) < longest) return ids;
+  messages_.erase(messages_.size() - 1);
+  fail(
+      "the message is too long: with what the template puts around it it has {} tokens, which leave no room "
+      "for an "
+      "answer in the model's {}",
+      ids.size(), longest);
+}
+
+void Conversation::answer(const std::string& text) {
+  messages_.push_back({{"role", "assistant"}, {"content", text}});
+}
+
+}  // namespace qkv
