@@ -1,17 +1,36 @@
 #include "qkv/api/text_model.h"
 
 #include <algorithm>
+#include <charconv>
+#include <string>
 
 #include "qkv/api/generation_config.h"
+#include "qkv/base/json_value.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/train/corpus.h"
 
 namespace qkv {
 
-TextModel load(const std::string& path, DType compute) {
+namespace {
+
+// Each token's text is its number.
+text::Tokenizer numbers(int64_t tokens) {
+  OrderedJson vocab = OrderedJson::object();
+  for (int64_t id = 0; id < tokens; ++id) vocab[std::to_string(id)] = id;
+  const OrderedJson json = {{"pre_tokenizer", {{"type", "WhitespaceSplit"}}},
+                            {"model", {{"type", "WordLevel"}, {"vocab", vocab}, {"unk_token", "0"}}}};
+  return text::Tokenizer::from_json(json.dump());
+}
+
+// `ids_as_text`: of a model without a tokenizer.
+TextModel load(const std::string& path, DType compute, bool ids_as_text) {
   const std::string dir = resolve_model_dir(path);
   const bool own = text::Tokenizer::exists(dir) || !is_adapter_dir(dir);
-  TextModel m{load_model(dir, compute), text::Tokenizer::load(own ? dir : read_adapter_config(dir).base),
+  std::unique_ptr<Transformer> model = load_model(dir, compute);
+  const std::string of_tokenizer = own ? dir : read_adapter_config(dir).base;
+  const int64_t tokens = model->spec().vocab_size;
+  const bool as_text = ids_as_text && !text::Tokenizer::exists(of_tokenizer);
+  TextModel m{std::move(model), as_text ? numbers(tokens) : text::Tokenizer::load(of_tokenizer),
               load_special_ids(dir)};
   check(!m.model->spec().features.any(), "{}: it reads images or spectrograms, no text: qkv forward runs it",
         dir);
@@ -40,12 +59,18 @@ TextModel load(const std::string& path, DType compute) {
   return m;
 }
 
+}  // namespace
+
+TextModel load(const std::string& path, DType compute) {
+  return load(path, compute, false);
+}
+
 void TextModel::expect_generation() const {
   check(refused.empty(), "{}", refused);
 }
 
-TextModel load_language_model(const std::string& path, DType compute) {
-  TextModel m = load(path, compute);
+TextModel load_language_model(const std::string& path, DType compute, bool ids_as_text) {
+  TextModel m = load(path, compute, ids_as_text);
   check(m.model->spec().architecture == Architecture::decoder,
         "{}: this checkpoint is an {}: a decoder is needed here{}", path,
         name_of(m.model->spec().architecture),
@@ -82,6 +107,20 @@ std::vector<int32_t> prompt_ids(const TextModel& m, std::string_view prompt) {
   check(!encoding.ids.empty(),
         "the prompt is empty, and this model has no token that begins a text: give it some text");
   return encoding.ids;
+}
+
+std::vector<int32_t> prompt_ids(const TextModel& m, const std::vector<std::string>& words) {
+  const int64_t tokens = m.model->spec().vocab_size;
+  std::vector<int32_t> ids;
+  for (const std::string& word : words) {
+    int64_t id = -1;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    check(error == std::errc() && end == word.data() + word.size() && id >= 0 && id < tokens,
+          "'{}' is no id of a token: expected a number below {}", word, tokens);
+    ids.push_back(static_cast<int32_t>(id));
+  }
+  check(!ids.empty(), "expected an id");
+  return ids;
 }
 
 namespace {

@@ -34,8 +34,9 @@ struct TextModel {
 // tokenizer does not fit the model.
 TextModel load(const std::string& path, DType compute = DType::f32);
 
-// The same; throws Error where the model does not continue texts.
-TextModel load_language_model(const std::string& path, DType compute = DType::f32);
+// The same; throws Error where the model does not continue texts. `ids_as_text`: a model without a tokenizer
+// is taken, whose text is its ids with spaces between them.
+TextModel load_language_model(const std::string& path, DType compute = DType::f32, bool ids_as_text = false);
 
 // The parts that translation needs. Throws Error where the model is no encoder-decoder. `path`: for errors.
 SequenceModel sequence_model(const TextModel& m, const std::string& path);
@@ -47,6 +48,8 @@ Ensemble ensemble_of(const std::vector<TextModel>& models, const std::vector<std
 // The tokens of a text that is to be continued: what the tokenizer puts before one (a start token) included,
 // what it puts behind left out. Throws Error where there are none.
 std::vector<int32_t> prompt_ids(const TextModel& m, std::string_view prompt);
+// The ids that these words spell. Throws Error naming one that is no id of the model.
+std::vector<int32_t> prompt_ids(const TextModel& m, const std::vector<std::string>& words);
 
 // Called with the text that each token settles, which is whole characters and often nothing; false ends.
 using TextCallback = std::function<bool(int32_t token, std::string_view text)>;

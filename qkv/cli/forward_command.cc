@@ -435,9 +435,11 @@ void run(const Options& o) {
     const Tensor hidden = add_outputs(*model, inputs, context, out);
     const ModelSpec& spec = model->spec();
     if (o.hidden_states && spec.embedding_width > 0 &&
-        spec.head_width == 0)  // the last state is what the unembedding reads
-      collector.found[fmt::format("hidden_states.{}", spec.layers)] =
+        spec.head_width == 0) {  // the last state is what the unembedding reads
+      const bool both = spec.architecture == Architecture::encoder_decoder;
+      collector.found[fmt::format("{}hidden_states.{}", both ? "decoder_" : "", spec.layers)] =
           inputs.tokens.spread(convert(model->projected(hidden), DType::f32));
+    }
     if (o.hidden_states && spec.experts.count > 0) {
       Named routers = router_outputs(*model, in, o.inputs, inputs);
       out.insert(out.end(), routers.begin(), routers.end());

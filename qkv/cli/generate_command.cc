@@ -20,7 +20,7 @@ namespace {
 
 struct Options {
   std::string dir, prompt, file, examples, vote, dtype = "auto";
-  std::vector<std::string> stops, ensemble;
+  std::vector<std::string> stops, ensemble, ids;
   int64_t samples = 1;
   int64_t alternatives = 0;  // of each token, with log-probabilities
   bool has_prompt = false, no_prompt_echo = false, no_stop = false, has_seed = false, has_log_probs = false,
@@ -160,11 +160,25 @@ std::string read_prompt(const Options& o) {
   return prompt;
 }
 
+// What is continued: its text, and its tokens.
+struct Prompt {
+  std::string text;
+  std::vector<int32_t> ids;
+};
+
+Prompt prompt_of(const Options& o, const TextModel& m) {
+  if (o.ids.empty()) {
+    const std::string text = read_prompt(o);
+    return {text, prompt_ids(m, text)};
+  }
+  const std::vector<int32_t> ids = naming_option("--ids: ", [&] { return prompt_ids(m, o.ids); });
+  return {m.tokenizer.decode(ids), ids};
+}
+
 // Generates all samples; the text of a single one is handed to `show` as it appears.
 std::vector<Sample> draw_samples(const Options& o, const TextModel& m, const Ensemble& ensemble,
-                                 const std::string& prompt,
+                                 const std::vector<int32_t>& begun,
                                  const std::function<void(const std::string&)>& show) {
-  const std::vector<int32_t> begun = prompt_ids(m, prompt);
   const Sample fresh{
       text::StreamDecoder(m.tokenizer, true, begun), text::StopStrings(o.stops), "", "length", {}, {}};
   std::vector<Sample> samples(o.samples, fresh);
@@ -203,14 +217,13 @@ std::string dump(const OrderedJson& json) {
 }
 
 // The best continuations that a search finds, best first.
-void search(const Options& o, const TextModel& m, const Ensemble& ensemble, const std::string& prompt) {
+void search(const Options& o, const TextModel& m, const Ensemble& ensemble, const Prompt& prompt) {
   const BeamOptions beam = settled_search(o, m);
-  const std::vector<int32_t> begun = prompt_ids(m, prompt);
-  const auto best = beam_search(ensemble, {begun}, beam)[0];
+  const auto best = beam_search(ensemble, {prompt.ids}, beam)[0];
   for (size_t i = 0; i < std::min(best.size(), static_cast<size_t>(o.samples)); ++i) {
     std::vector<int32_t> ids = best[i].tokens;
     const bool ended = !ids.empty() && std::ranges::find(beam.eos, ids.back()) != beam.eos.end();
-    const std::string text = m.tokenizer.decode_after(begun, std::span(ids).first(ids.size() - ended));
+    const std::string text = m.tokenizer.decode_after(prompt.ids, std::span(ids).first(ids.size() - ended));
     if (o.json) {
       print(dump({{"sample", i},
                   {"text", text},
@@ -223,7 +236,7 @@ void search(const Options& o, const TextModel& m, const Ensemble& ensemble, cons
     }
     if (o.samples > 1)
       print(fmt::format("--- {} of {} (log P {:.4f})\n", i + 1, o.samples, best[i].log_probability));
-    print((o.no_prompt_echo ? "" : prompt) + text + "\n");
+    print((o.no_prompt_echo ? "" : prompt.text) + text + "\n");
   }
 }
 
@@ -292,11 +305,12 @@ void run(Options o) {
   std::vector<std::string> dirs = {o.dir};
   dirs.insert(dirs.end(), o.ensemble.begin(), o.ensemble.end());
   std::vector<TextModel> models;
-  for (const std::string& dir : dirs) models.push_back(load_language_model(dir, compute_type(o.dtype)));
+  for (const std::string& dir : dirs)
+    models.push_back(load_language_model(dir, compute_type(o.dtype), !o.ids.empty()));
   const TextModel& m = models.front();
   m.expect_generation();
   const Ensemble ensemble = ensemble_of(models, dirs);
-  const std::string prompt = read_prompt(o);
+  const Prompt prompt = prompt_of(o, m);
   o.generation = settled(o, m.generation);
   if (!o.has_seed) o.generation.seed = std::random_device{}();
   // What has no text is never chosen, but for a token that ends it.
@@ -306,8 +320,8 @@ void run(Options o) {
 
   if (searches(o, m)) return search(o, m, ensemble, prompt);
   const bool streaming = o.samples == 1 && !o.json;
-  if (streaming && !o.no_prompt_echo) print(prompt);
-  const auto samples = draw_samples(o, m, ensemble, prompt, [&](const std::string& text) {
+  if (streaming && !o.no_prompt_echo) print(prompt.text);
+  const auto samples = draw_samples(o, m, ensemble, prompt.ids, [&](const std::string& text) {
     if (streaming) print(text);
   });
   std::vector<std::optional<std::string>> answers;
@@ -316,7 +330,7 @@ void run(Options o) {
   if (o.json)
     print_json(o, samples, answers);
   else
-    print_text(o, prompt, samples);
+    print_text(o, prompt.text, samples);
   if (!o.vote.empty()) print_votes(o, answers);
 }
 
@@ -355,7 +369,8 @@ Examples:
   qkv generate gpt2 --prompt Spain --examples examples/capitals.toml --stop "Country:" --temperature 0
   qkv generate gpt2 --prompt "2+2=" --tokens 8 --samples 20 --vote "\d+"
   qkv generate gpt2 --prompt "The" --beams 4 --samples 2 --no-repeat-ngram 3
-  qkv generate gpt2 --prompt "The" --tokens 5 --logprobs 3 --json)";
+  qkv generate gpt2 --prompt "The" --tokens 5 --logprobs 3 --json
+  qkv generate sorter --ids 2,0,1,2 --tokens 4 --temperature 0)";
 
 }  // namespace
 
@@ -366,7 +381,15 @@ void add_generate_command(Command& app) {
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   auto* prompt = c->add_option("--prompt", o->prompt, "Text to continue (default: standard input)");
   c->add_option("--file", o->file, "File with the text to continue")->excludes(prompt);
-  c->add_option("--examples", o->examples, "File with solved examples to put before the prompt");
+  c->add_option(
+       "--ids", o->ids,
+       "Token ids to continue in place of a text: 5,7,9. The text of a model without a tokenizer is its "
+       "ids")
+      ->delimiter(',')
+      ->excludes(prompt)
+      ->excludes("--file");
+  c->add_option("--examples", o->examples, "File with solved examples to put before the prompt")
+      ->excludes("--ids");
   c->add_option("--tokens", o->generation.max_new_tokens, "New tokens at most")
       ->show_default()
       ->range(int64_t{1}, int64_t{1} << 40);

@@ -43,6 +43,24 @@ class Forward(FinishedRun):
         self.assertAlmostEqual(out["attentions.0"][1][0], 1.0)  # the first position sees itself only
         self.assertEqual(out["attentions.0"][1][1:3], [0, 0])
 
+    def test_last_states_of_a_narrow_embedding(self):
+        self.write("pairs.tsv", "source\ttarget\n" + "the fox\ta dog\n" * 20)
+        for architecture, prefix in (("decoder", ""), ("encoder_decoder", "decoder_")):
+            config = configuration(out="narrow", steps=1, model__architecture=architecture, model__embedding_width=4,
+                                   model__embedding_projected_last=True, model__layers=2)
+            if prefix:
+                config = config.replace('train = "text.txt"', 'train = "pairs.tsv"').replace("batch = 4", "batch_tokens = 64")
+            self.write("narrow.toml", config)
+            self.ok("train", "narrow.toml", "--overwrite")
+            tensors = {"input_ids": self.IDS} | ({"decoder_input_ids": self.IDS} if prefix else {})
+            self.ok(*self.forward(tensors, "--hidden-states", directory="narrow"))
+            out = load_safetensors(self.path("out.safetensors"))
+            # The last state is what the unembedding reads.
+            self.assertEqual({n: s for n, (s, _) in out.items() if n.startswith(prefix + "hidden_states")},
+                             {f"{prefix}hidden_states.{i}": [2, 3, 16 if i < 2 else 4] for i in range(3)})
+            if prefix:
+                self.assertNotIn("hidden_states.2", out)
+
     def test_i32_ids_and_padding(self):
         plain = self.outputs({"input_ids": self.IDS})["logits"][1]
         self.assertEqual(self.outputs({"input_ids": ("I32", *self.IDS[1:])})["logits"][1], plain)

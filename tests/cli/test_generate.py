@@ -54,6 +54,31 @@ class Generate(FinishedRun):
         """The JSON lines of --json."""
         return [json.loads(line) for line in self.generate("--json", *arguments, **options).splitlines()]
 
+    def test_prompts_of_ids(self):
+        text = self.ok("generate", self.run_dir, "--prompt", "the", "--tokens", "5", "--temperature", "0").out
+        ids = self.ok("tokenizer", "encode", self.run_dir, stdin="the").out.split()
+        self.assertEqual(self.ok("generate", self.run_dir, "--ids", ",".join(ids), "--tokens", "5", "--temperature", "0").out, text)
+        for wrong in ("-1", "999", "1,x", "1.5"):
+            self.refused("generate", self.run_dir, "--ids", wrong, status=2, says=["--ids", wrong.split(",")[-1]])
+        self.refused("generate", self.run_dir, "--ids", "1", "--prompt", "a", status=2, says=["--ids", "--prompt"])
+        # A model without a tokenizer has ids for a text.
+        bare = self.path("bare")
+        os.mkdir(bare)
+        for name in ("config.json", "model.safetensors"):
+            shutil.copy(os.path.join(self.run_dir, "best", name), bare)
+        self.refused("generate", bare, "--prompt", "a", says=["no tokenizer", "--ids"])
+        said = self.ok("generate", bare, "--ids", ",".join(ids), "--tokens", "5", "--temperature", "0").out.split()
+        self.assertEqual(said[:len(ids)], ids)
+        line = json.loads(self.ok("generate", bare, "--ids", ",".join(ids), "--tokens", "5", "--temperature", "0", "--json").out)
+        self.assertEqual(line["ids"], [int(i) for i in said[len(ids):]])
+        self.assertEqual(line["text"].split(), said[len(ids):])
+        self.assertEqual(len(self.ok("generate", bare, "--ids", ids[0], "--tokens", "3", "--beams", "2", "--no-echo").out.split()), 3)
+
+    def test_settings_without_effect_are_rejected(self):
+        for option, value in (("--top-k", "3"), ("--top-p", "0.5"), ("--min-p", "0.1"), ("--typical-p", "0.5")):
+            self.refused("generate", self.run_dir, "--prompt", "a", "--temperature", "0", option, value, status=2,
+                         says=f"{option}: has no effect")
+
     def test_json(self):
         text = self.generate("--prompt", "the ", "--seed", "5", "--no-echo")
         (sample,) = self.samples("--prompt", "the ", "--seed", "5")

@@ -8,9 +8,11 @@ import gzip
 import itertools
 import json
 import os
+import pty
 import re
+import subprocess
 
-from qkv_cli import CliTest, configuration, main, make_text, read
+from qkv_cli import CliTest, command, configuration, ENVIRONMENT, main, make_text, read
 
 ROWS = "text,label\n" + "".join(f"good day {c},pos\nbad day {c},neg\n" for c in "abcdefghijklmnopqrst")
 # The output of `zstd -19` for these rows.
@@ -112,6 +114,21 @@ class Bytes(InputTest):
     def test_files_that_are_missing(self):
         self.tiny("data.train=*.txt", refused=["*.txt: no such file (patterns are not expanded; give a list)"], status=1)
         self.tiny(data__train="none.txt", refused=["none.txt", "No such file"], status=1)
+
+
+class FromATerminal(InputTest):
+    def test_a_hint_says_what_is_awaited(self):
+        self.tiny(steps=1)
+        for arguments in (["tokenizer", "encode", "run"], ["generate", "run", "--tokens", "1"], ["score", "run"]):
+            ours, theirs = pty.openpty()
+            child = subprocess.Popen(command(*arguments), cwd=self.folder, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     env=ENVIRONMENT)
+            os.close(theirs)
+            os.write(ours, b"the\n\004")
+            out, err = child.communicate(timeout=60)
+            os.close(ours)
+            self.assertEqual(err.decode().splitlines()[0], "Reading from the terminal; Ctrl-D ends the input.", arguments)
+            self.assertEqual(bool(out), arguments[0] != "score")  # whose input is JSON
 
 
 class Packed(InputTest):

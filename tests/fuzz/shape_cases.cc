@@ -317,6 +317,7 @@ const Change kChanges[] = {
     [](ModelSpec& s, Draw& d) { place(s, d); },
     [](ModelSpec& s, Draw& d) { relate(s, d); },
     [](ModelSpec& s, Draw&) { s.embedding_norm = !s.embedding_norm; },
+    [](ModelSpec& s, Draw&) { s.final_norm = !s.final_norm; },
     [](ModelSpec& s, Draw&) { s.embedding_scaled = !s.embedding_scaled; },
     [](ModelSpec& s, Draw& d) {
       s.embedding_width = d.between(1, 9);
