@@ -72,7 +72,8 @@ Routers run_stack(const Transformer& model, const Safetensors& in, const std::st
   ModelInput input = inputs.input;
   if (both && !encoder) {  // the decoder's tokens as they are; its padding is behind them, or there is none
     model.hidden(input, context);
-  } else if (std::ssize(real.places) == real.rows * real.columns || !patterns_reach(spec, real.columns)) {
+  } else if (std::ssize(real.places) == real.rows * real.columns || input.globals.defined() ||
+             !patterns_reach(spec, real.columns)) {
     source ? model.encode(input, context) : model.hidden(input, context);
   } else {
     const Filled f = filled(in, path, "input_ids", spec.input_vocab_size(), real);
@@ -80,6 +81,10 @@ Routers run_stack(const Transformer& model, const Safetensors& in, const std::st
     (source ? input.source : input.ids) = f.batch.tensor();
     (source ? input.source_layout : input.layout) = f.batch.layout();
     input.ranks = context.ranks;
+    if (input.segments.defined()) {
+      const std::vector<int64_t> types = integers(in, "token_type_ids", path);
+      input.segments = Tensor::of({std::ssize(types)}, std::vector<int32_t>(types.begin(), types.end()));
+    }
     source ? model.encode(input, context) : model.hidden(input, context);
     for (auto& [layer, logits] : probe.found) logits = f.batch.spread(logits);
     return probe.found;

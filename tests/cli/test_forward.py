@@ -100,6 +100,22 @@ class Forward(FinishedRun):
                     mean[j] += math.exp(row[j]) / total / 6
         self.assertAlmostEqual(padded["aux_loss"][1][0], 4 * sum(f[j] * mean[j] for f in loads for j in range(4)), places=5)
 
+    def test_routers_of_a_padded_encoder(self):
+        self.write("encoder.toml", configuration(out="encoder", objective="masked", steps=1, model__architecture="encoder", model__experts=4,
+                                                 model__expert_hidden=8, model__segments=2).replace("batch = 4", "batch_tokens = 64"))
+        self.ok("train", "encoder.toml")
+
+        def of(ids, types, mask):
+            shape = [1, len(ids)]
+            self.ok(*self.forward({"input_ids": ("I64", shape, ids), "token_type_ids": ("I64", shape, types),
+                                   "attention_mask": ("I64", shape, mask)}, "--hidden-states", directory="encoder"))
+            return load_safetensors(self.path("out.safetensors"))["router_logits.0"]
+        alone, padded = of([3, 4, 5], [0, 1, 1], [1, 1, 1]), of([3, 4, 5, 0], [0, 1, 1, 0], [1, 1, 1, 0])
+        self.assertEqual(padded[0], [4, 4])
+        for a, b in zip(alone[1], padded[1]):
+            self.assertAlmostEqual(a, b, delta=1e-5)
+        self.assertTrue(any(abs(a - b) > 1e-4 for a, b in zip(of([3, 4, 5, 0], [0, 0, 1, 0], [1, 1, 1, 0])[1], padded[1])))
+
     def test_generate(self):
         (shape, values) = self.outputs({"input_ids": self.IDS}, "--generate", "max_new_tokens=4,eos_token_id=null"
                                        )["sequences"]
