@@ -6,7 +6,7 @@
 #include <optional>
 #include <random>
 
-#include "qkv/api/conversation.h"
+#include "qkv/api/chat_session.h"
 #include "qkv/api/text_model.h"
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
@@ -51,23 +51,23 @@ constexpr const char* kCommands =
     "this.\n";
 
 // Asks the model and streams its answer to standard output.
-void exchange(const TextModel& m, Conversation& conversation, const std::string& message,
+void exchange(const TextModel& m, ChatSession& session, const std::string& message,
               const GenerateOptions& options) {
-  const int64_t longest = m.model->spec().longest(), left_out = conversation.left_out();
+  const int64_t longest = m.model->spec().longest(), left_out = session.left_out();
   const int64_t room = std::min(options.max_new_tokens, std::max<int64_t>(1, longest / 4));
-  const std::vector<int32_t> ids = conversation.ask(message, room);
-  if (conversation.left_out() > left_out)
+  const std::vector<int32_t> ids = session.ask(message, room);
+  if (session.left_out() > left_out)
     fmt::print(
         stderr,
         "note: the conversation is longer than the model's {} tokens: it no longer reads the oldest {} "
         "messages\n",
-        longest, conversation.left_out());
+        longest, session.left_out());
   const std::string text = complete(m, ids, options, [](int32_t, std::string_view piece) {
     print(std::string(piece));
     return true;
   });
   print("\n");
-  conversation.answer(text);
+  session.answer(text);
 }
 
 GenerateOptions settled(const Options& o, const TextModel& m) {
@@ -92,7 +92,7 @@ void run(const Options& o) {
   if (!o.render.empty()) return print(chat.render(conversation_of(o.render), std::time(nullptr)).text);
   const TextModel m = load_language_model(o.dir, compute_type(o.dtype));
   GenerateOptions options = settled(o, m);
-  Conversation conversation(m, chat, o.system);
+  ChatSession session(m, chat, o.system);
   LineEditor editor("> ");
   if (editor.at_terminal()) fmt::print(stderr, "{}", kCommands);
   for (;; ++options.seed) {
@@ -101,11 +101,11 @@ void run(const Options& o) {
     if (*line == "/help") {
       fmt::print(stderr, "{}", kCommands);
     } else if (*line == "/reset") {
-      conversation.reset();
+      session.reset();
       if (editor.at_terminal()) fmt::print(stderr, "The model has forgotten the conversation.\n");
     } else {
       try {
-        exchange(m, conversation, *line, options);
+        exchange(m, session, *line, options);
       } catch (const Error& e) {
         if (!editor.at_terminal()) throw;
         fmt::print(stderr, "{}\n", e.what());  // a shorter message may do

@@ -12,7 +12,7 @@ import subprocess
 
 from qkv_cli import command, CliTest, configuration, ENVIRONMENT, FinishedRun, main, read, read_terminal, WORDS
 
-# Covers: qkv/api/conversation.cc, qkv/cli/line_editor.cc
+# Covers: qkv/api/chat_session.cc, qkv/cli/line_editor.cc
 
 
 class Chat(FinishedRun):
@@ -78,7 +78,7 @@ class Chat(FinishedRun):
                                  env=ENVIRONMENT | {"TERM": "xterm"})
         os.close(theirs)
         shown = []
-        delete, back, end = b"\177", b"\020", b"\004"
+        delete, back, end = b"\177", b"\020", b"/exit\r"
         for keys in (b"thx" + delete + b"e\r", b"/reset\r", back + back + b"\r", b"the fox the fox the fox\r", b"/reset\r", b"b\r", end):
             shown.append(b"")
             while not shown[-1].endswith(b"\n> "):  # the prompt, on a line of its own

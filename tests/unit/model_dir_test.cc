@@ -1,4 +1,5 @@
 // Covers: qkv/base/json.cc, qkv/io/binding.cc, qkv/io/family_native.cc, qkv/io/weights.cc
+#include "qkv/io/family.h"
 #include "qkv/io/model_dir.h"
 
 #include <cstring>
@@ -178,8 +179,9 @@ TEST(ModelDir, SpecialIdsAreKept) {
 TEST(ModelDir, PaddingIdsDoNotMovePositions) {
   ModelSpec roberta = bert_spec(13, 8, 12, 2, 3), xglm = gpt2();
   roberta.family = "roberta";
-  xglm.family = "xglm";
+  xglm.embedding_scaled = true;
   xglm.positions = Positions::sinusoidal_closed;
+  ASSERT_EQ(family_for(xglm).model_type, "xglm");
   for (const ModelSpec& spec : {roberta, xglm})
     for (const int64_t pad : {0, 5}) {
       const ScratchDir dir;

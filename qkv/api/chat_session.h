@@ -14,10 +14,10 @@ namespace qkv {
 
 // The messages of a user and the answers of a model. Where the model can no longer read all of them, the
 // oldest are left out, an answer with its question; what the system says stays.
-class Conversation {
+class ChatSession {
  public:
   // `system`: what the model is told before the conversation; empty: nothing. `m` must outlive this.
-  Conversation(const TextModel& m, text::ChatTemplate chat, std::string system = "");
+  ChatSession(const TextModel& m, text::ChatTemplate chat, std::string system = "");
 
   // The tokens that the model continues with its answer to `message`: at least `room` more fit, where the
   // message itself leaves that. Throws Error, and forgets the message, where it is too long alone, or is no

@@ -1,4 +1,4 @@
-#include "qkv/api/conversation.h"
+#include "qkv/api/chat_session.h"
 
 #include <ctime>
 
@@ -7,24 +7,24 @@
 
 namespace qkv {
 
-Conversation::Conversation(const TextModel& m, text::ChatTemplate chat, std::string system)
+ChatSession::ChatSession(const TextModel& m, text::ChatTemplate chat, std::string system)
     : model_(m), chat_(std::move(chat)), system_(std::move(system)) {
   text::check_utf8(system_, "the system's message");
   reset();
 }
 
-void Conversation::reset() {
+void ChatSession::reset() {
   messages_ = OrderedJson::array();
   if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
   left_out_ = 0;
 }
 
-std::vector<int32_t> Conversation::prompt() const {
+std::vector<int32_t> ChatSession::prompt() const {
   const OrderedJson values = {{"messages", messages_}, {"add_generation_prompt", true}};
   return model_.tokenizer.encode(chat_.render(values, std::time(nullptr)).text, false).ids;
 }
 
-std::vector<int32_t> Conversation::ask(const std::string& message, int64_t room) {
+std::vector<int32_t> ChatSession::ask(const std::string& message, int64_t room) {
   text::check_utf8(message, "the message");
   const int64_t longest = model_.model->spec().longest();
   messages_.push_back({{"role", "user"}, {"content", message}});
@@ -45,7 +45,7 @@ std::vector<int32_t> Conversation::ask(const std::string& message, int64_t room)
       ids.size(), longest);
 }
 
-void Conversation::answer(const std::string& text) {
+void ChatSession::answer(const std::string& text) {
   messages_.push_back({{"role", "assistant"}, {"content", text}});
 }
 
