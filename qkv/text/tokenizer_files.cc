@@ -155,7 +155,8 @@ Tokenizer load_directory(const std::string& path) {
   if (has("vocab.txt")) return Tokenizer(load_bert_files(path));
   fail(
       "{}: no tokenizer here: expected tokenizer.json, vocab.json and merges.txt, tokenizer.model, "
-      "spiece.model, sentencepiece.bpe.model, vocab.txt or a .tiktoken file (qkv generate --ids does without)",
+      "spiece.model, sentencepiece.bpe.model, vocab.txt or a .tiktoken file (qkv generate --ids does "
+      "without)",
       path);
 }
 

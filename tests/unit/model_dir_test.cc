@@ -1,5 +1,4 @@
 // Covers: qkv/base/json.cc, qkv/io/binding.cc, qkv/io/family_native.cc, qkv/io/weights.cc
-#include "qkv/io/family.h"
 #include "qkv/io/model_dir.h"
 
 #include <cstring>
@@ -9,6 +8,7 @@
 #include "qkv/base/file.h"
 #include "qkv/base/json_value.h"
 #include "qkv/io/binding.h"
+#include "qkv/io/family.h"
 #include "qkv/io/safetensors.h"
 #include "qkv/ops/elementwise.h"
 #include "tests/unit/expect_error.h"
@@ -175,7 +175,8 @@ TEST(ModelDir, SpecialIdsAreKept) {
   EXPECT_EQ(ids.pad, -1);
 }
 
-// RoBERTa's config.json says by its padding id where positions begin: another one of the tokenizer moves none.
+// RoBERTa's config.json says by its padding id where positions begin: another one of the tokenizer moves
+// none.
 TEST(ModelDir, PaddingIdsDoNotMovePositions) {
   ModelSpec roberta = bert_spec(13, 8, 12, 2, 3), xglm = gpt2();
   roberta.family = "roberta";
