@@ -203,7 +203,7 @@ class Recompute : public Node {
 
 }  // namespace
 
-std::vector<Tensor> recompute(std::vector<Tensor> inputs,
+std::vector<Tensor> recompute(const std::vector<Tensor>& inputs,
                               std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f) {
   if (!is_recording) return f(inputs);
   std::vector<Tensor> outputs;

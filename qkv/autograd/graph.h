@@ -100,7 +100,7 @@ void backward(std::span<const Seed> seeds);
 
 // f(inputs), keeping only the inputs: the backward pass computes f again (activation checkpointing; Chen et
 // al., "Training deep nets with sublinear memory cost", 2016). f must give the same result each time.
-std::vector<Tensor> recompute(std::vector<Tensor> inputs,
+std::vector<Tensor> recompute(const std::vector<Tensor>& inputs,
                               std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f);
 
 }  // namespace qkv

@@ -140,6 +140,11 @@ class Reader {
     }
   }
   bool given(const std::string& key) const { return given_.contains(key); }  // "train.steps"
+  // Whether somebody wanted this key: a run's own config.toml, which qkv writes, gives every key.
+  bool chosen(const std::string& key) const {
+    const bool gives_all = 2 * given_.size() > all_.size();
+    return gives_all ? overrides_.contains(key) : given(key);
+  }
 
   void operator()(const Key& k, std::string& out) {
     // On the command line a string needs no quotes, whatever it looks like.
@@ -237,6 +242,7 @@ class Reader {
 
   const toml::node* find(const Key& k) {
     asked_.insert(k.name);
+    all_.insert(section_ + "." + k.name);
     const toml::node* n = table_ == nullptr ? nullptr : table_->get(k.name);
     if (n != nullptr) given_.insert(section_ + "." + k.name);
     return n;
@@ -291,7 +297,7 @@ class Reader {
   std::string file_, section_;
   const OverrideTexts& overrides_;
   const toml::table* table_ = nullptr;
-  std::set<std::string> asked_, given_;
+  std::set<std::string> asked_, all_, given_;  // asked_: of the section
   double warmup_fraction_ = 0;
 };
 
@@ -581,10 +587,11 @@ TrainConfig parse_train_config(const std::string& text, const std::string& path,
   visit(c, reader);
   reader.finish();
   const auto given = [&](const std::string& key) { return reader.given(key); };
+  const auto chosen = [&](const std::string& key) { return reader.chosen(key); };
   if (c.data.train.empty() && c.mix.empty())
     usage("{}: data.train: missing: name the text files to train on", path);
 
-  settle(c, {path, from, given, reader.warmup_fraction()});
+  settle(c, {path, from, given, chosen, reader.warmup_fraction()});
   return c;
 }
 

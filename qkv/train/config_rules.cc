@@ -281,10 +281,17 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("norm_epsilon", from.norm_epsilon, m.norm_epsilon);
 }
 
-// Refuses a key, unless it has its default, where none of the objectives is one that it is for.
+// What a key is judged by.
+struct Rules {
+  const std::string& path;
+  const Given& chosen;
+};
+
+// Refuses a key that was chosen, or has not its default, where none of the objectives is one that it is for.
 void only_for(std::initializer_list<Objective> right, const std::vector<Objective>& objectives,
-              const std::string& key, bool is_default, const std::string& path) {
-  if (is_default ||
+              const std::string& key, bool is_default, const Rules& rules) {
+  const std::string& path = rules.path;
+  if ((is_default && !rules.chosen(key)) ||
       std::find_first_of(right.begin(), right.end(), objectives.begin(), objectives.end()) != right.end())
     return;
   std::vector<std::string> names, ours;
@@ -318,49 +325,51 @@ void expect_fitting_format(const DataConfig& d, const std::vector<Objective>& ob
 }
 
 void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& objectives,
-                          const std::string& section, const std::string& path) {
+                          const std::string& section, const Rules& rules) {
   using enum Objective;
+  const std::string& path = rules.path;
   const DataConfig none;
   const auto pairs_only = [&](const char* key, bool is_default) {
-    only_for({sequence_to_sequence}, objectives, section + key, is_default, path);
+    only_for({sequence_to_sequence}, objectives, section + key, is_default, rules);
   };
   pairs_only(".train_target", d.train_target.empty());
   pairs_only(".valid_target", d.valid_target.empty());
   pairs_only(".source_column", d.source_column == none.source_column);
   pairs_only(".target_column", d.target_column == none.target_column);
   pairs_only(".prefix", d.prefix.empty());
-  only_for({chat}, objectives, section + ".chat_template", d.chat_template.empty(), path);
+  only_for({chat}, objectives, section + ".chat_template", d.chat_template.empty(), rules);
   const std::initializer_list<Objective> texts = {next_token,      masked,  permutation,
                                                   span_corruption, denoise, sequence_to_sequence};
   expect_fitting_format(d, objectives, section, path);
   only_for({next_token, masked, permutation, span_corruption, denoise, classify, tag, answer, embed},
-           objectives, section + ".text_column", d.text_column == none.text_column, path);
+           objectives, section + ".text_column", d.text_column == none.text_column, rules);
   only_for({next_token, masked, permutation, span_corruption, denoise, sequence_to_sequence, classify, tag,
             answer},
-           objectives, section + ".deduplicate", !d.deduplicate, path);
-  only_for(texts, objectives, section + ".min_characters", d.min_characters == 0, path);
-  only_for(texts, objectives, section + ".max_characters", d.max_characters == 0, path);
+           objectives, section + ".deduplicate", !d.deduplicate, rules);
+  only_for(texts, objectives, section + ".min_characters", d.min_characters == 0, rules);
+  only_for(texts, objectives, section + ".max_characters", d.max_characters == 0, rules);
   pairs_only(".max_ratio", d.max_ratio == 0);
   if (d.max_characters > 0 && d.max_characters < d.min_characters)
     usage("{}: {}.max_characters: {} are fewer than min_characters = {}", path, section, d.max_characters,
           d.min_characters);
   only_for({next_token, masked, permutation, span_corruption, denoise}, objectives, section + ".separator",
-           d.separator.empty(), path);
-  only_for({classify, answer, embed}, objectives, section + ".second_column", d.second_column.empty(), path);
+           d.separator.empty(), rules);
+  only_for({classify, answer, embed}, objectives, section + ".second_column", d.second_column.empty(), rules);
   only_for({classify, tag, answer}, objectives, section + ".label_column",
-           d.label_column == none.label_column, path);
+           d.label_column == none.label_column, rules);
   only_for({next_token, masked, permutation, span_corruption, denoise, sequence_to_sequence, classify, answer,
             embed},
-           objectives, section + ".columns", d.columns.empty(), path);
+           objectives, section + ".columns", d.columns.empty(), rules);
   if (!d.columns.empty() && !d.train_target.empty())
     usage("{}: {}.columns: lines beside those of train_target have no columns", path, section);
-  only_for({tag}, objectives, section + ".word_column", d.word_column == 0, path);
-  only_for({tag}, objectives, section + ".tag_column", d.tag_column == 0, path);
+  only_for({tag}, objectives, section + ".word_column", d.word_column == 0, rules);
+  only_for({tag}, objectives, section + ".tag_column", d.tag_column == 0, rules);
 }
 
 // What is mixed has one kind of model and of output, and its files in sections of their own.
-void expect_fitting_mix(const TrainConfig& c, const std::string& path) {
+void expect_fitting_mix(const TrainConfig& c, const Rules& rules) {
   using enum Objective;
+  const std::string& path = rules.path;
   const DataConfig& d = c.data;
   if (c.mix.empty()) return;
   if (!d.test.empty() || d.test_fraction > 0 || d.folds > 0)
@@ -400,23 +409,24 @@ void expect_fitting_mix(const TrainConfig& c, const std::string& path) {
       usage("{}: {}.objective: {} has another order of tokens than {}", path, section, name_of(set.objective),
             name_of(c.objective));
     if (set.data.train.empty()) usage("{}: {}.train: missing: name the files to train on", path, section);
-    expect_fitting_files(set.data, {set.objective}, section, path);
+    expect_fitting_files(set.data, {set.objective}, section, rules);
   }
 }
 
-// Refuses keys of another objective; by value: a run's own config.toml gives every key.
-void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
+// Refuses keys of another objective.
+void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
   using enum Objective;
+  const auto& [path, chosen] = rules;
   const TrainConfig defaults;
   const DataConfig& d = c.data;
   std::vector<Objective> objectives = {c.objective};
   if (!c.mix.empty()) objectives.clear();
   for (const MixedSet& set : c.mix) objectives.push_back(set.objective);
   const auto only_for = [&](std::initializer_list<Objective> right, const char* key, bool is_default) {
-    qkv::only_for(right, objectives, key, is_default, path);
+    qkv::only_for(right, objectives, key, is_default, rules);
   };
-  expect_fitting_mix(c, path);
-  expect_fitting_files(d, objectives, "data", path);
+  expect_fitting_mix(c, rules);
+  expect_fitting_files(d, objectives, "data", rules);
   only_for({classify, tag, answer}, "data.test", d.test.empty());
   only_for({classify, tag, answer}, "data.test_fraction", d.test_fraction == 0);
   only_for({classify, tag, answer}, "data.folds", d.folds == 0);
@@ -425,9 +435,10 @@ void expect_fitting_keys(const TrainConfig& c, const std::string& path) {
   if (d.folds > 0 && (!d.test.empty() || d.test_fraction > 0))
     usage("{}: data.folds: each part is a test: without data.test and data.test_fraction", path);
   const auto windows = std::count(objectives.begin(), objectives.end(), next_token);
-  if (windows == 0 && c.batch != defaults.batch)
+  if (windows == 0 && (c.batch != defaults.batch || chosen("train.batch")))
     usage("{}: train.batch: counts windows of a text: give train.batch_tokens", path);
-  if (windows == std::ssize(objectives) && c.batch_tokens != defaults.batch_tokens)
+  if (windows == std::ssize(objectives) &&
+      (c.batch_tokens != defaults.batch_tokens || chosen("train.batch_tokens")))
     usage(
         "{}: train.batch_tokens: only for sequences, as of train.objective = sequence_to_sequence: give "
         "train.batch",
@@ -528,7 +539,7 @@ void set_steps(TrainConfig& c, int64_t steps) {
 }
 
 void settle(TrainConfig& c, const ReadConfig& read) {
-  const auto& [path, from, given, warmup_fraction] = read;
+  const auto& [path, from, given, chosen, warmup_fraction] = read;
   ModelSpec& m = c.model;
   settle_lora(c, given, path);
   if (c.from.empty()) {
@@ -576,7 +587,7 @@ void settle(TrainConfig& c, const ReadConfig& read) {
   settle_head(c, from, given);
   if (!c.from.empty()) expect_same_body(from, m, path);
   if (!given("tokenizer.type") && m.architecture == Architecture::encoder) c.tokenizer.type = "wordpiece";
-  expect_fitting_keys(c, path);
+  expect_fitting_keys(c, {path, chosen});
   ModelSpec complete = m;
   complete.vocab_size = 1;
   if (c.masking.next_sentence) complete.labels = {"?"};

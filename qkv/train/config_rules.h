@@ -21,7 +21,9 @@ struct ReadConfig {
   const std::string& path;                        // of its file, for errors
   const ModelSpec& from;                          // of the model that the run begins with, where there is one
   std::function<bool(const std::string&)> given;  // whether a key was: "model.width"
-  double warmup_fraction;                         // where that was given
+  // Whether a person or a program wanted it, and not qkv, which writes every key into a run's config.toml.
+  std::function<bool(const std::string&)> chosen;
+  double warmup_fraction;  // where that was given
 };
 
 // Derives what was not given from what was. Throws UsageError where keys do not fit each other.

@@ -49,8 +49,8 @@ class EvalEncoders(EncoderTest):
 
     def test_what_the_vocabulary_lacks(self):
         arguments = [a for s in (f"train.out={self.path('words')}", "model.architecture=decoder", "data.train=text.txt",
-                                 "tokenizer.type=word", "train.batch_tokens=4096", "train.steps=1") for a in ("--set", s)]
-        self.assertEqual(run_qkv("train", "config.toml", *arguments, cwd=self.shared).status, 0)
+                                 "tokenizer.type=word", "train.steps=1") for a in ("--set", s)]
+        self.assertEqual(run_qkv("train", "windows.toml", *arguments, cwd=self.shared).status, 0)
         self.write("known.txt", "the quick fox the quick fox")
         self.write("unknown.txt", "the quick fox zzz quick fox")
         known, unknown = (self.ok("eval", "words", "--data", name) for name in ("known.txt", "unknown.txt"))

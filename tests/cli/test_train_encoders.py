@@ -41,17 +41,17 @@ class TrainEncoders(EncoderTest):
     def test_texts_of_rows_and_what_is_left_out(self):
         rows = [json.dumps({"body": text, "n": i}) for i, text in enumerate(["the quick fox runs"] * 3 + [make_text(), "no"])]
         write(os.path.join(self.shared, "rows.jsonl"), "\n".join(rows) + "\n")
-        sets = ["model.architecture=decoder", "train.batch_tokens=4096", "tokenizer.type=char", "train.steps=1", "model.width=8",
+        sets = ["model.architecture=decoder", "tokenizer.type=char", "train.steps=1", "model.width=8",
                 "data.train=rows.jsonl", "data.text_column=body"]
         arguments = [a for s in (*sets, f"train.out={self.path('rows')}") for a in ("--set", s)]
-        result = run_qkv("train", "config.toml", *arguments, "--set", "data.deduplicate=true", "--set", "data.min_characters=3",
+        result = run_qkv("train", "windows.toml", *arguments, "--set", "data.deduplicate=true", "--set", "data.min_characters=3",
                          cwd=self.shared)
         self.assertEqual(result.status, 0, result)
         self.assertIn("(3 left out: 2 repeated, 1 of other lengths)", result.err)
         told = json.loads(self.ok("eval", "rows", "--data", os.path.join(self.shared, "rows.jsonl"), "--text-column", "body", "--json").out)
         self.assertGreater(told["tokens"], 100)
         # What SentencePiece trains has <s> and </s>, but documents end with <|endoftext|>.
-        result = run_qkv("train", "config.toml", *arguments, "--set", "tokenizer.type=unigram", "--set", "tokenizer.vocab_size=320",
+        result = run_qkv("train", "windows.toml", *arguments, "--set", "tokenizer.type=unigram", "--set", "tokenizer.vocab_size=320",
                          "--set", f"train.out={self.path('pieces')}", cwd=self.shared)
         self.assertEqual(result.status, 0, result)
         ids = json.loads(read_text(self.path("pieces/last/generation_config.json")))
@@ -59,12 +59,12 @@ class TrainEncoders(EncoderTest):
         self.ok("eval", "pieces", "--data", os.path.join(self.shared, "rows.jsonl"), "--text-column", "body")
         for more, says in ((["data.text_column=text"], ["rows.jsonl", "text"]), (["data.max_ratio=2"], ["max_ratio", "sequence_to_sequence"]),
                            (["data.min_characters=9", "data.max_characters=8"], ["max_characters", "8"])):
-            refused = run_qkv("train", "config.toml", *arguments, *(a for s in (*more, "train.out=other") for a in ("--set", s)), cwd=self.shared)
+            refused = run_qkv("train", "windows.toml", *arguments, *(a for s in (*more, "train.out=other") for a in ("--set", s)), cwd=self.shared)
             self.assertNotEqual(refused.status, 0)
             for part in says:
                 self.assertIn(part, refused.err)
         write(os.path.join(self.shared, "one.tsv"), "text\tlabel\n" + "".join(f"fox {i}\tanimal\n" for i in range(9)))
-        refused = run_qkv("train", "config.toml", "--set", "train.objective=classify", "--set", "data.train=one.tsv",
+        refused = run_qkv("train", "windows.toml", "--set", "train.objective=classify", "--set", "data.train=one.tsv",
                           "--set", f"train.out={self.path('one')}", cwd=self.shared)
         self.assertEqual(refused.status, 1, refused)
         self.assertIn("all examples are of the class 'animal'", refused.err)

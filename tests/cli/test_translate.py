@@ -269,11 +269,12 @@ train.precision = "f32"
         self.assertEqual(max(exact)[0], 1)
         kept = json.loads(read(self.path("exact/evaluation.json")))
         self.assertEqual((kept["scores"]["exact_match"], -kept["step"]), max(exact))
-        for sets, says in ((["train.best_by=bleu"], "train.eval_bleu"), (["train.best_by=exact_match"], "train.eval_bleu"), (["train.eval_bleu=-1"], "eval_bleu"),
-                           (["train.eval_bleu=5", "model.architecture=decoder", "train.batch_tokens=4096"],
-                            "sequence_to_sequence")):
+        for sets, says in ((["train.best_by=bleu"], "train.eval_bleu"), (["train.best_by=exact_match"], "train.eval_bleu"), (["train.eval_bleu=-1"], "eval_bleu")):
             self.refused("train", "config.toml", *(a for s in sets for a in ("--set", s)), "--set", "train.out=bad",
                          status=2, says=says)
+        self.write("windows.toml", self.CONFIG.replace("train.batch_tokens = 300\n", ""))
+        self.refused("train", "windows.toml", "--set", "train.eval_bleu=5", "--set", "model.architecture=decoder", status=2,
+                     says="sequence_to_sequence")
 
     def test_equal_runs_have_equal_bits(self):
         self.ok("train", "config.toml")
@@ -294,9 +295,9 @@ train.precision = "f32"
         refuse(["text.txt", ".tsv"], "data.train=text.txt")
         refuse(["batch", "batch_tokens"], "train.batch=fit", status=2)
         refuse(["train_target", "sequence_to_sequence"], "model.architecture=decoder", "data.train_target=few.txt", status=2)
-        refuse(["encoder_layers"], "model.architecture=decoder", "model.encoder_layers=2", "train.batch_tokens=4096",
-               status=2)
         refuse(["batch_tokens", "sequence_to_sequence"], "model.architecture=decoder", status=2)
+        self.write("config.toml", self.CONFIG.replace("train.batch_tokens = 300\n", ""))
+        refuse(["encoder_layers"], "model.architecture=decoder", "model.encoder_layers=2", status=2)
         self.assertFalse(os.path.exists(self.path("run")))
 
     def test_lines_stay_lines(self):

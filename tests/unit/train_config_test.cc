@@ -510,6 +510,26 @@ TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefused) {
       {"mask_keep", "mask_random", "more than 1"});
 }
 
+// A key that would do nothing is refused though it has its default; a run's own configuration gives every
+// key.
+TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefusedWithTheirDefaults) {
+  const TrainConfig defaults;
+  const std::string classify = "model.architecture=encoder", objective = "train.objective=classify";
+  for (const std::string& text :
+       {fmt::format("train.batch={}", defaults.batch),
+        fmt::format("train.mask_rate={}", defaults.masking.rate), std::string("data.source_column=source"),
+        std::string("data.separator=''"), std::string("data.word_column=0"), std::string("train.eval_bleu=0"),
+        std::string("tokenizer.separate=false")}) {
+    const std::string key = text.substr(0, text.find('='));
+    testing::expect_error<UsageError>([&] { read(kLeast, {classify, objective, text}); }, {"run.toml", key});
+    const std::string whole = to_toml(read(kLeast, {classify, objective}));
+    EXPECT_NE(whole.find(key.substr(key.find('.') + 1) + " ="), std::string::npos) << key;
+    EXPECT_NO_THROW(read(whole));
+    testing::expect_error<UsageError>([&] { read(whole, {text}); }, {"run.toml", key});
+  }
+  refuse_override(fmt::format("train.batch_tokens={}", defaults.batch_tokens), {"train.batch_tokens"});
+}
+
 // A model to begin with.
 class FromTest : public TrainConfigTest {
  protected:
@@ -598,6 +618,14 @@ TEST_F(FromTest, MismatchesAreRefusedNamingTheKey) {
         "model.norm_epsilon=1e-5", "model.final_norm=false"})
     refuse(text, {"does not fit the model that the run begins with"});
   refuse("model.width=24", {"24", "12"});
+  testing::expect_error<UsageError>([&] { from({"model.logit_multiplier=0.5"}); },
+                                    {"model.logit_multiplier", "0.5"});
+  ModelSpec spec = spec_;
+  spec.experts = {.count = 3, .chosen = 1, .hidden = 5, .capacity = 7};
+  Transformer model(spec);
+  model.parameters().draw(1, DType::f32);
+  save_model(from_, model);
+  refuse("model.expert_capacity=8", {"does not fit the model that the run begins with", "7"});
   refuse("tokenizer.path=x", {"model.from", "its own tokenizer"});
   testing::expect_error<UsageError>([&] { from({"train.objective=next_token"}); },
                                     {"train.objective", "\"decoder\"", "encoder"});
