@@ -48,7 +48,7 @@ Shape parse_shape(const JsonField& entry, const std::string& where) {
 
 }  // namespace
 
-Safetensors parse_safetensors(const std::byte* data, size_t size, std::shared_ptr<const void> owner,
+Safetensors parse_safetensors(const std::byte* data, size_t size, const std::shared_ptr<const void>& owner,
                               const std::string& where) {
   check(size >= 8, "{}: truncated: expected a safetensors file of at least 8 bytes, got {}", where, size);
   uint64_t header_size = 0;
@@ -72,7 +72,7 @@ Safetensors parse_safetensors(const std::byte* data, size_t size, std::shared_pt
       for (const auto& [key, value] : metadata.object().items()) out.metadata[key] = metadata[key].string();
       continue;
     }
-    const std::string at = where + ": tensor '" + name + "'";
+    const std::string at = fmt::format("{}: tensor '{}'", where, name);
     const JsonField field(entry, at);
     const DType dtype = type_from_name(field["dtype"].string(), at);
     const Shape shape = parse_shape(field, at);

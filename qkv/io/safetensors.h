@@ -24,7 +24,7 @@ struct Safetensors {
 Safetensors read_safetensors(const std::string& path);
 
 // The same from memory that `owner` keeps alive.
-Safetensors parse_safetensors(const std::byte* data, size_t size, std::shared_ptr<const void> owner,
+Safetensors parse_safetensors(const std::byte* data, size_t size, const std::shared_ptr<const void>& owner,
                               const std::string& where);
 
 // Writes `path` in one pass, in the order given. Not atomic: see write_directory_atomically().

@@ -53,7 +53,7 @@ ModelWeights read_weights(const std::string& dir) {
   const auto map = parse_weight_map(read_file(path), path);
   std::map<std::string, Safetensors> shards;
   for (const auto& [tensor, name] : map) {
-    const std::string shard = dir + "/" + name;
+    const std::string shard = fmt::format("{}/{}", dir, name);
     check(file_exists(shard), "{}: tensor '{}' is in {}, which is missing", path, tensor, name);
     if (!shards.contains(name)) shards.emplace(name, read_safetensors(shard));
     auto& tensors = shards.at(name).tensors;
