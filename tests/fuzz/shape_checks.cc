@@ -13,6 +13,7 @@
 #include "qkv/infer/translate.h"
 #include "qkv/io/clip_dir.h"
 #include "qkv/io/safetensors.h"
+#include "qkv/ops/elementwise.h"
 #include "qkv/train/training_state.h"
 #include "tests/fuzz/shape_inputs.h"
 

@@ -426,7 +426,9 @@ TEST_F(TrainConfigTest, ObjectivesNeedTheirArchitecture) {
 }
 
 TEST_F(TrainConfigTest, TheOrderIsTheObjectives) {
-  const auto order = [&](std::vector<std::string> overrides) { return read(kLeast, overrides).model.order; };
+  const auto order = [&](const std::vector<std::string>& overrides) {
+    return read(kLeast, overrides).model.order;
+  };
   EXPECT_EQ(order({}), Order::stack);
   EXPECT_EQ(order({"model.order=prefix"}), Order::prefix);
   EXPECT_EQ(order({"train.objective=sequence_to_sequence"}), Order::prefix);
