@@ -27,6 +27,8 @@ std::vector<int32_t> ChatSession::prompt() const {
 std::vector<int32_t> ChatSession::ask(const std::string& message, int64_t room) {
   text::check_utf8(message, "the message");
   const int64_t longest = model_.model->spec().longest();
+  const OrderedJson before = messages_;
+  const int64_t left_out_before = left_out_;
   messages_.push_back({{"role", "user"}, {"content", message}});
   const std::ptrdiff_t first = system_.empty() ? 0 : 1;
   std::vector<int32_t> ids = prompt();
@@ -37,12 +39,10 @@ std::vector<int32_t> ChatSession::ask(const std::string& message, int64_t room) 
     ids = prompt();
   }
   if (std::ssize(ids) < longest) return ids;
-  messages_.erase(messages_.size() - 1);
-  fail(
-      "the message is too long: with what the template puts around it it has {} tokens, which leave no room "
-      "for an "
-      "answer in the model's {}",
-      ids.size(), longest);
+  messages_ = before;
+  left_out_ = left_out_before;
+  fail("the message is too long: with its template it has {} tokens, which leave no room in the model's {}",
+       ids.size(), longest);
 }
 
 void ChatSession::answer(const std::string& text) {

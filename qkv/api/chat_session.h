@@ -23,7 +23,7 @@ class ChatSession {
   // message itself leaves that. Throws Error, and forgets the message, where it is too long alone, or is no
   // UTF-8 text.
   std::vector<int32_t> ask(const std::string& message, int64_t room);
-  // What the model said.
+  // Adds the model's answer.
   void answer(const std::string& text);
   // Forgets all but the system's message.
   void reset();

@@ -1,4 +1,4 @@
-// Where the texts of a file stand, as a run's configuration has it: commands need not be told twice.
+// Column names and file formats from a run's configuration: commands need not be told twice.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What the subcommands that read texts with an encoder have in common.
+// Options and helpers that the subcommands with an encoder share.
 #pragma once
 
 #include <functional>

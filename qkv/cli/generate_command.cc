@@ -160,7 +160,7 @@ std::string read_prompt(const Options& o) {
   return prompt;
 }
 
-// What is continued: its text, and its tokens.
+// The prompt's text and its tokens.
 struct Prompt {
   std::string text;
   std::vector<int32_t> ids;

@@ -15,8 +15,9 @@
 
 namespace qkv {
 
-// Where texts come from. Lines: one text each, or two divided by a tab, or a JSON object a line. Rows: a file
-// with named columns (.csv, .tsv, .jsonl), which is printed with the predictions as further columns.
+// Input of a predicting command. Lines: one text each, or two divided by a tab, or a JSON object a line.
+// Rows: a file with named columns (.csv, .tsv, .jsonl), which is printed with the predictions as further
+// columns.
 struct TextInput {
   // Set by the command.
   Objective objective = Objective::classify;          // of runs that read such texts

@@ -140,7 +140,7 @@ class Reader {
     }
   }
   bool given(const std::string& key) const { return given_.contains(key); }  // "train.steps"
-  // Whether somebody wanted this key: a run's own config.toml, which qkv writes, gives every key.
+  // True for a key that somebody wanted: a run's own config.toml, which qkv writes, gives every key.
   bool chosen(const std::string& key) const {
     const bool gives_all = 2 * given_.size() > all_.size();
     return gives_all ? overrides_.contains(key) : given(key);

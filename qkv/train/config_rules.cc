@@ -281,7 +281,7 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   same("norm_epsilon", from.norm_epsilon, m.norm_epsilon);
 }
 
-// What a key is judged by.
+// The file's name for errors, and which keys were chosen.
 struct Rules {
   const std::string& path;
   const Given& chosen;

@@ -21,7 +21,8 @@ struct ReadConfig {
   const std::string& path;                        // of its file, for errors
   const ModelSpec& from;                          // of the model that the run begins with, where there is one
   std::function<bool(const std::string&)> given;  // whether a key was: "model.width"
-  // Whether a person or a program wanted it, and not qkv, which writes every key into a run's config.toml.
+  // True for a key that a person or a program wanted, and not qkv, which writes every key into a run's
+  // config.toml.
   std::function<bool(const std::string&)> chosen;
   double warmup_fraction;  // where that was given
 };

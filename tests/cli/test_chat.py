@@ -54,7 +54,7 @@ class Chat(FinishedRun):
         self.assertEqual(twice.out, alone.out * 3)
         self.assertEqual(twice.err.splitlines(), [f"note: the conversation is longer than the model's 16 tokens: it no longer reads the oldest "
                                                   f"{n} messages" for n in (2, 4)])
-        # What the system says stays.
+        # The system message stays.
         self.template("{% if messages[0].role != 'system' %}{{ raise_exception('Never') }}{% endif %}"
                       "{% for m in messages %}{{ m.content }} {% endfor %}")
         self.assertEqual(talk("the fox\nthe fox\n", "--system", "a").out, talk("the fox\n", "--system", "a").out * 2)
@@ -71,7 +71,8 @@ class Chat(FinishedRun):
         self.assertIn("/reset", helped.err)
 
     def test_lines_are_edited_at_a_terminal(self):
-        self.template("{% for m in messages %}{{ m.content }} {% endfor %}")
+        self.template("{% if messages[-1].content == 'b' and messages|length != 3 %}{{ raise_exception('Forgotten') }}{% endif %}"
+                      "{% for m in messages %}{{ m.content }} {% endfor %}")
         arguments = ("chat", "assistant", "--tokens", "3", "--temperature", "0")
         ours, theirs = pty.openpty()
         child = subprocess.Popen(command(*arguments), cwd=self.folder, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE,
@@ -79,7 +80,7 @@ class Chat(FinishedRun):
         os.close(theirs)
         shown = []
         delete, back, end = b"\177", b"\020", b"/exit\r"
-        for keys in (b"thx" + delete + b"e\r", b"/reset\r", back + back + b"\r", b"the fox the fox the fox\r", b"/reset\r", b"b\r", end):
+        for keys in (b"thx" + delete + b"e\r", b"/reset\r", back + back + b"\r", b"the fox the fox the fox\r", b"b\r", end):
             shown.append(b"")
             while not shown[-1].endswith(b"\n> "):  # the prompt, on a line of its own
                 chunk = read_terminal(ours)
@@ -91,10 +92,10 @@ class Chat(FinishedRun):
         child.stdout.close()
         os.close(ours)
         said = lambda line: self.ok(*arguments, stdin=line).out
-        self.assertEqual(out, said("the\n") * 2 + said("b\n"))
+        self.assertEqual(out, said("the\n") + said("the\nb\n"))
         self.assertIn(b"/reset begins", shown[0])
         self.assertIn(b"forgotten", shown[2])
-        self.assertIn(b"the message is too long", shown[4])  # which does not end the conversation
+        self.assertIn(b"the message is too long", shown[4])  # which neither ends the conversation nor is a part of it
 
     def test_what_is_missing_or_wrong_is_refused(self):
         self.refused("chat", "assistant", says=["chat_template", "qkv generate"])

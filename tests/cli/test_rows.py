@@ -20,7 +20,7 @@ class Rows(EncoderTest):
         rows = 'id,"the ""text""",text\r\n1,"a, b","saw, the\nfox"\n2,x,\n3,,apple pear\n'
         path = self.in_csv(rows)
         out = self.ask("classify", "classify", "--file", path).out
-        # What the file has stands as it stood; fields are appended.
+        # The file's rows stay as they stood; fields are appended.
         self.assertTrue(out.startswith('id,"the ""text""",text,predicted_label,probability\n1,"a, b","saw, the\nfox",tool,0.'), out)
         read = list(csv.DictReader(io.StringIO(out)))
         self.assertEqual([(r["id"], r["predicted_label"]) for r in read], [("1", "tool"), ("2", ""), ("3", "fruit")])
