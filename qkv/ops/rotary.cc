@@ -134,7 +134,8 @@ Tensor rotation(const RotarySpec& spec, const Tensor& positions, std::span<const
     for (; r < end; ++r) {
       const std::vector<double>& angles = angles_of.at(lengths[lengths.size() == 1 ? 0 : r]);
       for (int64_t i = 0; i < pairs; ++i) {
-        const double angle = position[r * axes + i / each] * angles[i % each];
+        const int64_t axis = i / each;
+        const double angle = position[r * axes + axis] * angles[i % each];
         to[r * 2 * pairs + i] = static_cast<float>(std::cos(angle) * spec.magnitude);
         to[r * 2 * pairs + pairs + i] = static_cast<float>(std::sin(angle) * spec.magnitude);
       }

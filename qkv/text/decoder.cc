@@ -15,7 +15,7 @@ namespace {
 void fuse(std::vector<std::string>& tokens) {
   std::string whole;
   for (const std::string& token : tokens) whole += token;
-  tokens.assign(1, std::move(whole));
+  tokens.assign(1, whole);
 }
 
 constexpr size_t kMostGrown = size_t{1} << 26;  // bytes; stages that blow up a text in turns end here

@@ -36,12 +36,11 @@ class UnicodeForm : public Normalizer {
     for (size_t i = 0; i < in.size();) {
       const Range segment = segment_at(in, i);
       const std::string_view old = in.substr(segment.begin, segment.size());
-      if (is_ascii(old) || !character_at(in, i).valid()) {
-        out.keep(segment);
-      } else if (const std::string normal = to_normal_form(old, form_); normal == old) {
-        out.keep(segment);
-      } else {
+      const bool changes = !is_ascii(old) && character_at(in, i).valid();
+      if (const std::string normal = changes ? to_normal_form(old, form_) : ""; changes && normal != old) {
         out.replace(segment, normal);
+      } else {
+        out.keep(segment);
       }
       i = segment.end;
     }

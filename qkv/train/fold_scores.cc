@@ -50,8 +50,8 @@ void add_fold_scores(const RunLog& log, int64_t fold, std::vector<FoldScores>& a
     it->values.push_back(points.back().y);
   }
   // Baselines stand behind the scores that they are compared with.
-  std::ranges::stable_partition(all,
-                                [](const FoldScores& s) { return !s.name.starts_with(kBaselinePrefix); });
+  std::stable_partition(all.begin(), all.end(),
+                        [](const FoldScores& s) { return !s.name.starts_with(kBaselinePrefix); });
   for (const FoldScores& s : all)
     check(std::ssize(s.values) == fold, "{}/metrics.jsonl: there is no {} of the test", log.dir, s.name);
   check(!all.empty(), "{}/metrics.jsonl: there is no score of the test", log.dir);

@@ -1,5 +1,7 @@
 #include "qkv/train/report_charts.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

@@ -34,7 +34,8 @@ Matrix<double> wide_matrix(const Tensor& x) {  // row-major, or a column
 // Trains a matrix and a vector with the engine's rule and with `formal_step(parameter index, theta, g, t,
 // eta)`.
 template <typename Theta, typename Step>
-void expect_equal(OptimizerConfig config, const Theta& theta_of, const Step& formal_step, double tolerance) {
+void expect_equal(const OptimizerConfig& config, const Theta& theta_of, const Step& formal_step,
+                  double tolerance) {
   Parameters parameters;
   parameters.add("w", {kRows, kColumns}, ParameterKind::matrix, {Initializer::Kind::normal, 1});
   parameters.add("b", {kBias}, ParameterKind::vector, {Initializer::Kind::normal, 1});

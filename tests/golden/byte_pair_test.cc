@@ -118,7 +118,7 @@ TEST(TiktokenReference, Llama3) {
   for (const auto& [token, id] : vocab.items())
     if (const auto bytes = unspell_bytes(token); bytes && id < 128000)
       ranks += to_base64(*bytes) + " " + std::to_string(id.get<int>()) + "\n";
-  const std::filesystem::path folder = reference.folder();
+  const std::filesystem::path& folder = reference.folder();
   std::filesystem::create_directories(folder);
   const std::string file = (folder / "tokenizer.model").string();
   write_file_atomically(file, ranks);

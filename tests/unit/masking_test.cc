@@ -31,7 +31,7 @@ TokenStream stream(int documents, int length) {
   for (int d = 0; d < documents; ++d) {
     std::vector<int32_t> ids;
     for (int i = 0; i < length; ++i) {
-      const auto at = static_cast<uint64_t>(d * length + i);
+      const auto at = static_cast<uint64_t>(d) * length + i;
       ids.push_back(static_cast<int32_t>(random.below(2 * at, 50) == 0 ? random.below(2 * at + 1, 5)
                                                                        : 5 + random.below(2 * at + 1, 995)));
     }

@@ -116,7 +116,7 @@ TEST(Metrics, ResumeAtTheCheckpoint) {
   EXPECT_EQ(events[3]["step"], 3);  // this step and what follows it is discarded
   EXPECT_EQ(events[4]["value"], 5);
 
-  Metrics(dir.path(), 0);  // a new run in the same place
+  const Metrics anew(dir.path(), 0);  // a run in the same place
   EXPECT_EQ(read_file(dir.path() + "/metrics.jsonl"), "");
   EXPECT_EQ(events_in(dir.path() + "/tensorboard").size(), 1u);
 }

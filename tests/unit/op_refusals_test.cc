@@ -20,7 +20,7 @@ Tensor f32(Shape shape) {
 Tensor bf16(Shape shape) {
   return Tensor::zeros(shape, DType::bf16);
 }
-Tensor i32(std::vector<int32_t> values) {
+Tensor i32(const std::vector<int32_t>& values) {
   return Tensor::of({static_cast<int64_t>(values.size())}, values);
 }
 
@@ -124,9 +124,8 @@ TEST(OpRefusals, Elementwise) {
 TEST(OpRefusals, Attention) {
   const std::vector<int32_t> offsets = {0, 4};
   const auto keys = KeyLayout::contiguous(offsets);
-  const auto run = [&](Heads q, Heads k, Heads v, const std::vector<int32_t>& o, const KeyLayout& layout) {
-    attention(q, k, v, o, layout, {});
-  };
+  const auto run = [&](const Heads& q, const Heads& k, const Heads& v, const std::vector<int32_t>& o,
+                       const KeyLayout& layout) { attention(q, k, v, o, layout, {}); };
   const Heads q{f32({4, 6}), 0, 2, 3}, k{f32({4, 3}), 0, 1, 3}, v{f32({4, 5}), 0, 1, 5};
   EXPECT_NO_THROW(run(q, k, v, offsets, keys));
   expect_error(

@@ -82,7 +82,7 @@ TEST(RelativeAttention, DistancesAreCutOff) {
     Transformer model(s);
     model.parameters().draw(3, DType::f32);
     const NoGrad guard;
-    const auto last = [&](std::vector<int32_t> ids) {
+    const auto last = [&](const std::vector<int32_t>& ids) {
       const Tensor x = model.hidden({Tensor::of({8}, ids), Layout::of({8})}, {});
       return std::vector<float>(x.data<float>() + 84, x.data<float>() + 96);
     };
