@@ -103,8 +103,7 @@ asan: setup
 	$(CTEST) --test-dir build/asan-ubsan -j 2
 	@$(MAKE) skip-check BUILD=build/asan-ubsan
 
-# One at a time: a test's threads need both processors for their turns to vary. Products are plain loops here
-# (base/parallel.h), so this takes hours.
+# One at a time: a test's threads need both processors for their turns to vary, and so this takes hours.
 tsan: setup
 	cmake --preset tsan
 	cmake --build build/tsan

@@ -1,5 +1,6 @@
 #include "qkv/base/parallel.h"
 
+#include <omp.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -10,10 +11,6 @@
 #include <mutex>
 #include <thread>
 #include <vector>
-
-#ifndef QKV_STD_THREAD
-#include <omp.h>
-#endif
 
 namespace qkv {
 namespace {
@@ -77,6 +74,12 @@ void set_num_threads(int n) {
   thread_count() = std::max(1, n);
 #ifndef QKV_STD_THREAD
   omp_set_num_threads(thread_count());  // oneDNN's regions too
+#endif
+}
+
+void share_openmp() {
+#ifdef QKV_STD_THREAD
+  omp_set_num_threads(1);
 #endif
 }
 

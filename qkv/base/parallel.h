@@ -12,6 +12,10 @@ int num_threads();
 // REQUIRES: n >= 1. Results may differ in the last bit between thread counts, never within one.
 void set_num_threads(int n);
 
+// Before a call of a library that has OpenMP regions of its own (oneDNN): where the team is made of
+// std::thread, such regions run on the calling thread alone.
+void share_openmp();
+
 // OpenMP's threads spin for milliseconds while they wait, which on processors that others use too makes short
 // regions fifty times slower. The runtime reads how long from the environment before main() begins: this sets
 // it and starts the program anew, unless the environment has a setting already. For main() alone.

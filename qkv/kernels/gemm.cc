@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <dnnl.hpp>
 #include <limits>
 #include <map>
 #include <memory>
@@ -14,10 +15,6 @@
 #include "qkv/kernels/kernels.h"
 #include "qkv/kernels/tile_product.h"
 #include "qkv/tensor/storage.h"
-
-#ifndef QKV_STD_THREAD
-#include <dnnl.hpp>
-#endif
 
 namespace qkv {
 namespace {
@@ -46,17 +43,6 @@ void generic_matrix_product(const Product& p) {
       }
   });
 }
-
-#ifdef QKV_STD_THREAD
-
-void onednn_product(const Product& p) {
-  generic_matrix_product(p);
-}
-void matrix_product(const Product& p) {
-  generic_matrix_product(p);
-}
-
-#else
 
 namespace {
 
@@ -231,6 +217,7 @@ void thin_product(const Product& p) {
 }  // namespace
 
 void onednn_product(const Product& p) {
+  share_openmp();
   try {
     Prepared& ready = prepared(p);
     check(ready.supported, "matrix product: oneDNN has no {} product for m {}, n {}, k {}", name_of(p.in),
@@ -256,7 +243,5 @@ void matrix_product(const Product& p) {
   if (tile_product_takes(p)) return tile_product(p, TileUnit::amx, tile_blocking(p));
   onednn_product(p);
 }
-
-#endif
 
 }  // namespace qkv
