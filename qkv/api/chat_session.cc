@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "qkv/base/error.h"
+#include "qkv/base/json_value.h"
 #include "qkv/text/unicode.h"
 
 namespace qkv {

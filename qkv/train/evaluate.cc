@@ -7,6 +7,7 @@
 
 #include "qkv/infer/predict.h"
 #include "qkv/ops/rows.h"
+#include "qkv/train/conversations.h"
 
 namespace qkv {
 

@@ -9,11 +9,12 @@
 #include "qkv/data/pairs.h"
 #include "qkv/models/transformer.h"
 #include "qkv/text/tokenizer.h"
-#include "qkv/train/conversations.h"
 #include "qkv/train/examples.h"
 #include "qkv/train/scores.h"
 
 namespace qkv {
+
+struct EncodedConversations;
 
 // The losses of a text, in nats.
 struct Evaluation {

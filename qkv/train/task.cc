@@ -10,6 +10,10 @@
 
 namespace qkv {
 
+std::vector<OrderedJson> Task::samples(const Transformer& model) const {
+  return {sample(model)};
+}
+
 std::string Task::text(const Evaluation& e) const {
   if (e.characters == 0) return fmt::format("{:.4f}", e.loss());
   return fmt::format("{:.4f} ({:.4f} nats a character, {:.4f} bits a byte)", e.loss(), e.nats_per_character(),

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "qkv/base/json.h"
-#include "qkv/base/json_value.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/train/config.h"
 #include "qkv/train/evaluate.h"
@@ -62,7 +61,7 @@ class Task {
   // Something that the model writes, for people to read: "prompt" and "sample".
   virtual OrderedJson sample(const Transformer& model) const = 0;
   // One of each data set.
-  virtual std::vector<OrderedJson> samples(const Transformer& model) const { return {sample(model)}; }
+  virtual std::vector<OrderedJson> samples(const Transformer& model) const;
 
  protected:
   // For people: " (1.2% unknown)" of the tokens of training, or nothing; where they are many, also a warning

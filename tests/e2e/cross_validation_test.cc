@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "qkv/base/file.h"
-#include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/rng.h"
 #include "qkv/io/model_dir.h"
 #include "tests/unit/expect_error.h"

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/rng.h"
 #include "qkv/infer/predict.h"
 #include "qkv/io/model_dir.h"

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "qkv/base/file.h"
-#include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
 #include "qkv/base/rng.h"
 #include "qkv/infer/translate.h"
 #include "qkv/io/model_dir.h"

@@ -30,6 +30,9 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv {
 namespace HWY_NAMESPACE {
 
+#if HWY_TARGET == HWY_SCALAR  // Highway's baseline where AVX2 is missing: the generic loops serve there
+void fill_table(KernelTable*) {}
+#else
 template <typename T>
 TypedKernels<T> typed_kernels() {
   return {to_f32<T>,        from_f32<T>,        add<T>,           dropout<T>,
@@ -49,6 +52,7 @@ void fill_table(KernelTable* table) {
   table->product = product;
   table->product_scratch = product_scratch;
 }
+#endif
 
 void fill_tile_tables(KernelTable* amx, KernelTable* emulated) {
 #if HWY_TARGET == HWY_AVX3
