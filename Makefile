@@ -29,7 +29,7 @@ help:
 	@echo "  clang         the whole build with clang, warnings as errors, and the unit tests"
 	@echo "  aarch64       the kernels for aarch64, their tests under qemu"
 	@echo "  fuzz          libFuzzer on the parsers of untrusted files, ten minutes in all (FUZZ_SECONDS=600)"
-	@echo "  shape-fuzz    COUNT=200 random models of odd shapes, saved, run, trained and decoded under the sanitizers"
+	@echo "  shape-fuzz    COUNT=200 random models of odd shapes, trained, decoded, damaged, under the sanitizers"
 	@echo "  coverage      lines that the tests run, by folder"
 	@echo "  thousand      1,000 random models against the specification (after make test)"
 

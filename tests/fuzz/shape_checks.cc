@@ -7,7 +7,6 @@
 #include <map>
 
 #include "qkv/base/file.h"
-#include "qkv/cli/command.h"
 #include "qkv/data/dataset.h"
 #include "qkv/infer/beam.h"
 #include "qkv/infer/translate.h"
@@ -15,13 +14,15 @@
 #include "qkv/io/safetensors.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/train/training_state.h"
-#include "tests/fuzz/shape_inputs.h"
+#include "tests/fuzz/shape_forward.h"
+#include "tests/fuzz/shape_mutations.h"
 
 namespace qkv::testing {
 namespace {
 
 // Two ways to compute the same number may differ by so much of the largest of all numbers.
 constexpr float kTolerance = 5e-3F;
+constexpr int64_t kMutations = 4;  // of each model's config.json
 
 // Adds noise to every weight, so that no norm, bias or gate is neutral, but for rows that files do not have.
 void shake(Transformer& model, Draw& d) {
@@ -89,21 +90,6 @@ std::unique_ptr<Transformer> saved_and_loaded(const Transformer& model, const Sp
     check(read_file(dir + name) == read_file(dir + "/again" + name),
           "save and load: {} differs the second time", name);
   return loaded;
-}
-
-// The command line, in this process.
-void run_forward(const std::string& dir, const Named& in, const std::vector<std::string>& more) {
-  write_safetensors(dir + "/in.safetensors", in);
-  std::filesystem::remove(dir + "/out.safetensors");
-  std::vector<std::string> words = {
-      "qkv", "forward", dir, "--inputs", dir + "/in.safetensors", "--outputs", dir + "/out.safetensors"};
-  words.insert(words.end(), more.begin(), more.end());
-  std::vector<char*> pointers;
-  for (std::string& w : words) pointers.push_back(w.data());
-  Program app("qkv", "", "");
-  app.require_subcommand();
-  add_forward_command(app);
-  app.run(static_cast<int>(pointers.size()), pointers.data());
 }
 
 // The outputs of a run, from each of which expect() takes one.
@@ -591,10 +577,12 @@ void check_shape(const ModelSpec& spec, const SpecialIds& ids, Draw& d, const st
   const bool comparable = !is_ill_conditioned(*original, c);
   if (comparable) check_alone(*model, c);
   const auto trained = check_training(dir, c, d);
-  if (!writes(spec)) return;
-  if (comparable) check_cache(trained ? *trained : *model, c, d);
-  check_generation(*model, c, ids, dir, d);
-  check_translation(*model, d);
+  if (writes(spec)) {
+    if (comparable) check_cache(trained ? *trained : *model, c, d);
+    check_generation(*model, c, ids, dir, d);
+    check_translation(*model, d);
+  }
+  check_mutations(dir, kMutations, d, [&] { run_model(dir, d); });
 }
 
 void check_clip(const ModelSpec& text, const ModelSpec& vision, Draw& d, const std::string& dir) {
@@ -631,6 +619,7 @@ void check_clip(const ModelSpec& text, const ModelSpec& vision, Draw& d, const s
   };
   tower("text_model_output.", text, of_text.tokens);
   tower("vision_model_output.", vision, of_vision.tokens);
+  check_mutations(dir, kMutations, d, [&] { run_forward(dir, in, {"--hidden-states", "--attentions"}); });
 }
 
 }  // namespace qkv::testing

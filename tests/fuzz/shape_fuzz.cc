@@ -1,6 +1,6 @@
 // shape_fuzz: random models of odd shapes, each saved, loaded, run by `qkv forward` with all its outputs,
-// trained and decoded. A case is a function of the seed and its number; each runs in a process of its own, so
-// that one that crashes is counted like any other.
+// trained and decoded, then run again with a damaged config.json. A case is a function of the seed and its
+// number; each runs in a process of its own, so that one that crashes is counted like any other.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,13 +15,15 @@
 #include "qkv/base/error.h"
 #include "qkv/base/parallel.h"
 #include "tests/fuzz/shape_checks.h"
+#include "tests/fuzz/shape_mutations.h"
 
 namespace qkv::testing {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: shape_fuzz [--count N] [--seed S] [--only FAMILY] [--case K]\n"
-    "Runs N random models (default 200) from seed S (default 1). --only draws all of them from one family,\n"
+    "usage: shape_fuzz [--count N] [--seed S] [--only FAMILY] [--of DIR] [--case K]\n"
+    "Runs N random models (default 200) from seed S (default 1). --only draws all of them from one family;\n"
+    "--of damages the config.json of a model that exists, in a copy, instead of drawing any.\n"
     "--case runs the one case K in this process, for a debugger.\n";
 constexpr uint32_t kShapeSite = 1, kCheckSite = 2;
 constexpr unsigned kSeconds = 120;  // of a case
@@ -29,7 +31,7 @@ constexpr unsigned kSeconds = 120;  // of a case
 struct Arguments {
   int64_t count = 200;
   uint64_t seed = 1;
-  std::string only;
+  std::string only, of;
   std::optional<int64_t> number;
 };
 
@@ -54,6 +56,8 @@ Arguments parse(int argc, char** argv) {
       a.seed = number<uint64_t>(option, value);
     else if (option == "--only")
       a.only = value;
+    else if (option == "--of")
+      a.of = value;
     else if (option == "--case")
       a.number = number<int64_t>(option, value);
     else
@@ -90,6 +94,21 @@ Drawn draw_case(const Arguments& a, int64_t k) {
   fail("{}: check_spec() rejects every model", out.family);
 }
 
+// A copy of the model in `from`, one damage to it, and what came of it.
+void check_damaged(const std::string& from, const std::string& dir, Draw& draw) {
+  for (const char* name : {"/config.json", "/generation_config.json", "/model.safetensors"})
+    if (std::filesystem::exists(from + name)) std::filesystem::copy_file(from + name, dir + name);
+  check_mutations(dir, 1, draw, [&] {
+    try {
+      run_model(dir, draw);
+      fmt::print("  computed\n");
+    } catch (const Error& e) {
+      fmt::print("  rejected: {}\n", e.what());
+      throw;
+    }
+  });
+}
+
 // Runs a case; 0 where all is well.
 int run_case(const Arguments& a, int64_t k, const Drawn& drawn) {
   set_num_threads(2);
@@ -100,7 +119,9 @@ int run_case(const Arguments& a, int64_t k, const Drawn& drawn) {
   Draw draw(a.seed, static_cast<uint64_t>(k), kCheckSite);
   int status = 0;
   try {
-    if (drawn.family == "clip")
+    if (!a.of.empty())
+      check_damaged(a.of, dir, draw);
+    else if (drawn.family == "clip")
       check_clip(drawn.spec, drawn.vision, draw, dir);
     else
       check_shape(drawn.spec, drawn.ids, draw, dir);
@@ -134,8 +155,8 @@ bool passes(const Arguments& a, int64_t k, const Drawn& drawn) {
 }
 
 std::string replay_of(const Arguments& a, int64_t k) {
-  return fmt::format("shape_fuzz --seed {}{} --case {}", a.seed, a.only.empty() ? "" : " --only " + a.only,
-                     k);
+  return fmt::format("shape_fuzz --seed {}{}{} --case {}", a.seed, a.only.empty() ? "" : " --only " + a.only,
+                     a.of.empty() ? "" : " --of " + a.of, k);
 }
 
 int run(const Arguments& a) {
@@ -144,20 +165,25 @@ int run(const Arguments& a) {
   std::map<std::string, int64_t> types;
   const int64_t first = a.number.value_or(0), end = a.number ? first + 1 : a.count;
   for (int64_t k = first; k < end; ++k) {
-    const Drawn drawn = draw_case(a, k);
+    const Drawn drawn = a.of.empty() ? draw_case(a, k) : Drawn{};
     rejected += drawn.rejected;
-    const std::string type = drawn.family == "clip" ? "clip" : family_for(drawn.spec).model_type;
-    ++types[type];
-    fmt::print("{}: {}, saved as {}: {}{}\n", replay_of(a, k), drawn.family, type, description_of(drawn.spec),
-               drawn.family == "clip" ? " " + description_of(drawn.vision) : "");
+    if (a.of.empty()) {
+      const bool clip = drawn.family == "clip";
+      const std::string type = clip ? "clip" : family_for(drawn.spec).model_type;
+      ++types[type];
+      fmt::print("{}: {}, saved as {}: {}{}\n", replay_of(a, k), drawn.family, type,
+                 description_of(drawn.spec), clip ? " " + description_of(drawn.vision) : "");
+    } else {
+      fmt::print("{}\n", replay_of(a, k));
+    }
     if (a.number ? run_case(a, k, drawn) == 0 : passes(a, k, drawn))
       ++passed;
     else
-      failed.push_back(fmt::format("{}: {}", replay_of(a, k), drawn.family));
+      failed.push_back(replay_of(a, k) + (a.of.empty() ? ": " + drawn.family : ""));
   }
-  fmt::print("saved as:");
+  if (!types.empty()) fmt::print("saved as:");
   for (const auto& [type, n] : types) fmt::print(" {} {}", type, n);
-  fmt::print("\n");
+  if (!types.empty()) fmt::print("\n");
   for (const std::string& line : failed) fmt::print("failed: {}\n", line);
   const int64_t cases = end - first;
   fmt::print("{} passed, {} failed ({} drawings rejected by check_spec)\n", passed, failed.size(), rejected);
