@@ -1,5 +1,7 @@
 #include "qkv/api/generation_config.h"
 
+#include <limits>
+
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
@@ -44,7 +46,7 @@ bool read_generation_config(const std::string& dir, GenerateOptions& options, Be
   if (!file_exists(path)) return false;
   const Json json = parse_json(read_file(path), path);
   const JsonField c(json, path);
-  constexpr int64_t kMost = int64_t{1} << 31;
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   SamplerOptions& s = options.sampler;
   const auto number = [&](const char* key, double& to) {
     if (const auto field = c.find(key)) to = field->number();
@@ -70,22 +72,18 @@ bool read_generation_config(const std::string& dir, GenerateOptions& options, Be
   number("repetition_penalty", s.repetition_penalty);
   const auto tokens = [&](const char* key, std::vector<int32_t>& to) {
     if (const auto list = c.find(key))
-      for (const int64_t id : list->integers()) {
-        check(id >= 0 && id < kMost, "{}: {}: {} is no token's id", path, key, id);
-        to.push_back(static_cast<int32_t>(id));
-      }
+      for (const int64_t id : list->integers(0, kMost)) to.push_back(static_cast<int32_t>(id));
   };
   tokens("suppress_tokens", s.excluded);
   if (const auto words = c.find("bad_words_ids"))
     for (size_t i = 0; i < words->size(); ++i) {
-      const std::vector<int64_t> ids = words->at(i).integers();
+      const std::vector<int64_t> ids = words->at(i).integers(0, kMost);
       if (ids.size() > 1) {
         refused = fmt::format("{}: expected the id of one token (words of several are not supported)",
                               words->at(i).place());
         continue;
       }
-      check(ids.size() == 1 && ids[0] >= 0 && ids[0] < kMost, "{}: expected the id of a token",
-            words->at(i).place());
+      check(!ids.empty(), "{}: expected the id of a token", words->at(i).place());
       s.excluded.push_back(static_cast<int32_t>(ids[0]));
     }
   OutputRules& rules = options.rules;
@@ -97,8 +95,8 @@ bool read_generation_config(const std::string& dir, GenerateOptions& options, Be
   }
   if (const auto end = c.find("forced_eos_token_id")) {
     const std::vector<int64_t> ids =
-        end->json().is_array() ? end->integers() : std::vector<int64_t>{end->integer(0, kMost)};
-    check(ids.size() == 1 && ids[0] >= 0 && ids[0] < kMost, "{}: expected the id of one token", end->place());
+        end->json().is_array() ? end->integers(0, kMost) : std::vector<int64_t>{end->integer(0, kMost)};
+    check(ids.size() == 1, "{}: expected the id of one token", end->place());
     rules.end = static_cast<int32_t>(ids[0]);
   }
   integer("min_new_tokens", rules.min_new_tokens, 0);

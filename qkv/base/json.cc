@@ -156,14 +156,10 @@ double JsonField::number() const {
   return value_->get<double>();
 }
 
-std::vector<int64_t> JsonField::integers() const {
+std::vector<int64_t> JsonField::integers(int64_t least, int64_t most) const {
   if (!value_->is_array()) refuse("a list of integers");
   std::vector<int64_t> out;
-  for (const Json& e : *value_) {
-    const bool fits = e.is_number_integer() && (!e.is_number_unsigned() || e.get<uint64_t>() <= INT64_MAX);
-    if (!fits) refuse("a list of integers");
-    out.push_back(e.get<int64_t>());
-  }
+  for (size_t i = 0; i < size(); ++i) out.push_back(at(i).integer(least, most));
   return out;
 }
 

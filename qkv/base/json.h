@@ -44,9 +44,10 @@ class JsonField {
   const std::string& string() const;
   bool boolean() const;
   int64_t integer(int64_t least, int64_t most) const;
-  double number() const;                  // finite
-  std::vector<int64_t> integers() const;  // of an array
-  std::vector<double> numbers() const;    // likewise
+  double number() const;  // finite
+  // Of an array.
+  std::vector<int64_t> integers(int64_t least, int64_t most) const;
+  std::vector<double> numbers() const;
   const Json& object() const;
 
   // Of the member `key`, or `otherwise` where it is absent or null.

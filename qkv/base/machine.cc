@@ -41,6 +41,11 @@ int64_t available_memory() {
   return system;
 }
 
+int64_t installed_memory() {
+  const int64_t pages = ::sysconf(_SC_PHYS_PAGES), size = ::sysconf(_SC_PAGESIZE);
+  return pages > 0 && size > 0 ? pages * size : std::numeric_limits<int64_t>::max();
+}
+
 std::string memory_text(double bytes) {
   return bytes >= 1e9 ? fmt::format("{:.1f} GB", bytes / 1e9) : fmt::format("{:.0f} MB", bytes / 1e6);
 }

@@ -10,6 +10,9 @@ namespace qkv {
 // the limit of the control group. 0 where the system does not say.
 int64_t available_memory();
 
+// Bytes of memory that the machine has; the largest number where the system does not say.
+int64_t installed_memory();
+
 // 2.7 GB, 512 MB.
 std::string memory_text(double bytes);
 

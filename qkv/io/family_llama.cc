@@ -303,7 +303,7 @@ const Family& qwen2_moe_family() {
         x.every = c.integer_or("decoder_sparse_step", 1, 1, kMost);
         x.first = x.every - 1;
         if (const auto dense = c.find("mlp_only_layers")) {
-          const std::vector<int64_t> layers = dense->integers();
+          const std::vector<int64_t> layers = dense->integers(0, kMost);
           for (size_t i = 0; i < layers.size(); ++i)
             check(x.every == 1 && layers[i] == static_cast<int64_t>(i),
                   "{}: only the first layers, [0, 1, ...] with decoder_sparse_step 1, are supported",

@@ -13,14 +13,14 @@ std::vector<Pattern> read_patterns(const JsonField& c, int64_t layers, int64_t g
   const JsonField field = c["attention_window"];
   std::vector<int64_t> windows = {512};
   if (field.json().is_array())
-    windows = field.integers();
+    windows = field.integers(2, kMost);
   else
     windows = {field.integer(2, kMost)};
   check(windows.size() == 1 || std::ssize(windows) == layers,
         "{}: expected one number, or one of each of {} layers", field.place(), layers);
   std::vector<Pattern> patterns;
   for (const int64_t w : windows) {
-    check(w >= 2 && w % 2 == 0 && w <= kMost, "{}: expected even numbers, got {}", field.place(), w);
+    check(w % 2 == 0, "{}: expected even numbers, got {}", field.place(), w);
     patterns.push_back({.window = w / 2 + 1, .global = global});
   }
   // The shortest run that repeats.

@@ -73,7 +73,7 @@ ModelSpec read_config(const JsonField& c) {
     s.attention.scale = static_cast<float>(q["attention_scale"].number());
     s.attention.query_key_norm = query_key_norm_from_name(q["query_key_norm"].string());
     if (version == 5)
-      for (const int64_t w : q["windows"].integers()) s.attention.patterns.push_back({.window = w});
+      for (const int64_t w : q["windows"].integers(0, kMost)) s.attention.patterns.push_back({.window = w});
     RotarySpec& r = s.attention.rotary;
     r.width = q["rotary_width"].integer(0, kMost);
     r.layout = rotary_layout_from_name(q["rotary_layout"].string());
@@ -132,7 +132,7 @@ ModelSpec read_config(const JsonField& c) {
     s.experts.choice_rate = static_cast<float>(q["expert_choice_rate"].number());
   }
   if (version > 7) {
-    s.attention.head_sizes = q["head_sizes"].integers();
+    s.attention.head_sizes = q["head_sizes"].integers(0, kMost);
     s.encoder.context = q["encoder_context"].integer(0, kMost);
     FeatureSpec& f = s.features;
     f.kind = feature_kind_from_name(q["features"].string());
@@ -145,7 +145,7 @@ ModelSpec read_config(const JsonField& c) {
   if (version > 8) s.memory = q["memory"].integer(0, kMost);
   if (version > 9) {
     s.axial_width = q["axial_width"].integer(0, kMost);
-    s.attention.shared_query_key = q["shared_query_key"].integers();
+    s.attention.shared_query_key = q["shared_query_key"].integers(0, 1);
     s.attention.hashed_beyond = q["hashed_beyond"].integer(0, kMost);
   }
   if (version > 10) s.attention.clip = static_cast<float>(q["attention_clip"].number());

@@ -53,11 +53,10 @@ void read_layers(const JsonField& c, ModelSpec& s) {
 void read_positions(const JsonField& c, ModelSpec& s) {
   s.context = c.integer_or("max_position_embeddings", 4096, 1, kMost);
   if (!c.boolean_or("axial_pos_embds", true)) return;
-  const std::vector<int64_t> shape = c["axial_pos_shape"].integers(),
-                             widths = c["axial_pos_embds_dim"].integers();
-  check(shape.size() == 2 && widths.size() == 2 && shape[0] > 0 && shape[1] > 0 && widths[0] > 0 &&
-            widths[1] > 0 && shape[0] <= kMost / shape[1],
-        "{}: axial_pos_shape, axial_pos_embds_dim: expected two positive numbers each", c.place());
+  const std::vector<int64_t> shape = c["axial_pos_shape"].integers(1, kMost),
+                             widths = c["axial_pos_embds_dim"].integers(1, kMost);
+  check(shape.size() == 2 && widths.size() == 2 && shape[0] <= kMost / shape[1],
+        "{}: axial_pos_shape, axial_pos_embds_dim: expected two numbers each", c.place());
   check(shape[0] * shape[1] == s.context,
         "{}: axial_pos_shape: {} by {} positions are not max_position_embeddings {}", c.place(), shape[0],
         shape[1], s.context);

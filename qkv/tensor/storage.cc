@@ -11,6 +11,7 @@
 #include <new>
 
 #include "qkv/base/error.h"
+#include "qkv/base/machine.h"
 
 namespace qkv {
 namespace {
@@ -106,6 +107,11 @@ Block take(size_t capacity) {
       return block;
     }
   }
+  // The system would promise more than there is, and end the process when it is written to.
+  static const auto kInstalled = static_cast<size_t>(installed_memory());
+  if (capacity > kInstalled)
+    fail("out of memory: {} wanted, the machine has {}", memory_text(static_cast<double>(capacity)),
+         memory_text(static_cast<double>(kInstalled)));
   const size_t alignment = capacity >= kHugePage ? kHugePage : 64;
   void* memory = nullptr;
   if (::posix_memalign(&memory, alignment, capacity) != 0) fail("out of memory: {} bytes wanted", capacity);

@@ -185,5 +185,27 @@ TEST(ModelDir, DefaultsAreTheFamilys) {
       {"architectures", "GraniteForCausalLM is"});
 }
 
+// Families whose files name each layer would write billions of lines to see whether they can say it.
+TEST(ModelDir, MoreLayersThanAnyModelHasAreRefusedAtOnce) {
+  for (const char* type : {"gemma2", "qwen2", "longformer", "reformer"}) {
+    const Json config = {{"model_type", type},
+                         {"num_hidden_layers", int64_t{1} << 40},
+                         {"vocab_size", 64},
+                         {"hidden_size", 64},
+                         {"intermediate_size", 64},
+                         {"num_attention_heads", 4},
+                         {"num_key_value_heads", 4},
+                         {"head_dim", 16},
+                         {"max_position_embeddings", 64},
+                         {"attention_window", 8},
+                         {"attn_layers", {"local"}},
+                         {"attention_head_size", 16},
+                         {"feed_forward_size", 64},
+                         {"axial_pos_embds", false},
+                         {"is_decoder", true}};
+    expect_error([&] { parse_spec(config.dump(), "config.json"); }, {"config.json", "layers"});
+  }
+}
+
 }  // namespace
 }  // namespace qkv

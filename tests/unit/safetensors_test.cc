@@ -117,7 +117,7 @@ TEST(Safetensors, OffsetsThatOverlapOrGapAreRefused) {
   refuse_header(two("[-4,0]", "[0,4]"), 4, {"'a'", "data_offsets"});
   refuse_header(two("[0,4]", "[4]"), 8, {"'b'", "data_offsets"});
   refuse_header(two("[0,4]", "[4,6,8]"), 8, {"'b'", "data_offsets"});
-  refuse_header(two("[0,4]", "[4.0,8.0]"), 8, {"'b'", "data_offsets", "integers"});
+  refuse_header(two("[0,4]", "[4.0,8.0]"), 8, {"'b'", "data_offsets", "integer"});
   refuse_header(two("[0,4]", "[18446744073709551612,18446744073709551615]"), 8, {"'b'", "data_offsets"});
   refuse_header(two("[0,4]", "[9223372036854775804,9223372036854775807]"), 8, {"'b'", "data_offsets"});
 }
@@ -137,7 +137,7 @@ TEST(Safetensors, ShapesThatLieAreRefused) {
   refuse_header(one("[18446744073709551615]", "[0,8]"), 8, {"'x'", "shape"});
   refuse_header(one("[1,1,1,1,1,2]", "[0,8]"), 8, {"'x'", "shape", "5 axes"});
   refuse_header(one("2", "[0,8]"), 8, {"'x'", "shape", "list of integers"});
-  refuse_header(one("[2.0]", "[0,8]"), 8, {"'x'", "shape", "list of integers"});
+  refuse_header(one("[2.0]", "[0,8]"), 8, {"'x'", "shape", "integer"});
   refuse_header(one("[\"2\"]", "[0,8]"), 8, {"'x'", "shape"});
 }
 

@@ -390,5 +390,9 @@ TEST(Pool, IsSharedByThreads) {
   for (auto& t : threads) t.join();
 }
 
+TEST(Storage, RefusesMoreThanTheMachineHas) {
+  EXPECT_THROW(Tensor::empty({int64_t{1} << 44}, DType::f32), Error);
+}
+
 }  // namespace
 }  // namespace qkv
