@@ -43,7 +43,7 @@ Ordered other_word(const std::vector<Ordered*>& all, Draw& d) {
 }
 
 void change(Ordered& value, const std::vector<Ordered*>& all, Draw& d) {
-  if (d.chance(0.1)) {
+  if (d.chance(0.1) || value.empty()) {  // null, and lists and objects that hold nothing
     value = other_type(d);
   } else if (value.is_boolean()) {
     value = !value.get<bool>();
@@ -53,15 +53,12 @@ void change(Ordered& value, const std::vector<Ordered*>& all, Draw& d) {
     value = d.of<double>({0, -1, 1, 0.5, 1e-30, 1e30, 1e300, -value.get<double>(), 2 * value.get<double>()});
   } else if (value.is_string()) {
     value = other_word(all, d);
-  } else if (value.is_structured() && !value.empty()) {
-    if (d.chance(0.6))
-      value.erase(std::next(value.begin(), d.between(0, std::ssize(value) - 1)));
-    else if (value.is_array())
-      value.push_back(value[0]);
-    else
-      value.clear();
+  } else if (d.chance(0.6)) {
+    value.erase(std::next(value.begin(), d.between(0, std::ssize(value) - 1)));
+  } else if (value.is_array()) {
+    value.push_back(value[0]);
   } else {
-    value = other_type(d);
+    value.clear();
   }
 }
 
