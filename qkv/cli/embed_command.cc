@@ -24,7 +24,7 @@ void run(Options o) {
   const std::initializer_list<Output> any = {Output::embedding, Output::tokens, Output::sequence_classes,
                                              Output::token_classes, Output::span};
   TextModel m = load_encoder(o.dir, o.dtype, any, "embed");
-  if (!o.pooling.empty()) m.model->set_pooling(pooling_from_name(o.pooling));
+  if (!o.pooling.empty()) m.model->set_pooling(from_name<Pooling>(o.pooling));
   int64_t cut = 0;
   std::vector<float> query;
   if (o.has_query) {

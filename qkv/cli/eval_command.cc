@@ -82,7 +82,7 @@ void run_on_restored(const Options& o, const TextModel& m) {
       throw UsageError(fmt::format("{}: not of --objective {}", option->name(), o.objective));
   const SequenceEnds ends = sequence_model(m, o.dir).ends;
   Restoration r = o.restoration;
-  r.objective = objective_from_name(o.objective);
+  r.objective = from_name<Objective>(o.objective);
   r.spans.mean_length = r.noise.mean_length = o.span_length;
   r.noise.permute = !o.keep_order;
   try {

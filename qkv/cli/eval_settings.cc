@@ -43,7 +43,7 @@ std::vector<Objective> objectives_for(const EvalOptions& o, const ModelSpec& spe
       break;
   }
   if (spec.architecture == Architecture::encoder) return {Objective::masked, Objective::permutation};
-  if (!o.objective.empty()) return {objective_from_name(o.objective)};
+  if (!o.objective.empty()) return {from_name<Objective>(o.objective)};
   const bool pairs = spec.architecture == Architecture::encoder_decoder || !o.target.empty() ||
                      (spec.order == Order::prefix && is_of_rows(o.data, file_options(o.columns)));
   return pairs ? std::vector{Objective::sequence_to_sequence}

@@ -10,6 +10,7 @@
 #include "qkv/io/clip_dir.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/io/weights.h"
+#include "qkv/models/spec_schema.h"
 #include "qkv/train/trainer.h"
 
 namespace qkv {
@@ -49,6 +50,25 @@ void print_tensors(const std::string& path, const Safetensors& file, bool list) 
 // Numbers that self-attention keeps of a token in one layer.
 int64_t remembered(const AttentionSpec& a) {
   return a.latent > 0 ? a.latent + a.rotary.width : a.kv_heads * (a.d_qk + a.d_vo);
+}
+
+// The shape of a model, and every other setting that has not its default.
+std::vector<FieldText> settings_to_show(const ModelSpec& s) {
+  constexpr std::string_view kShape[] = {"architecture", "vocab_size", "context", "width",
+                                         "layers",       "positions",  "tied"};
+  constexpr std::string_view kShapeOfBlocks[] = {"heads",  "kv_heads",   "d_qk", "d_vo",
+                                                 "hidden", "activation", "norm"};
+  std::vector<FieldText> shown;
+  const std::vector<FieldText> defaults = field_texts(ModelSpec()), texts = field_texts(s);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto is_in = [name = std::string_view(texts[i].field.name)](const auto& names) {
+      return std::ranges::find(names, name) != std::end(names);
+    };
+    const bool of_blocks = is_in(kShapeOfBlocks);
+    if (of_blocks ? s.has_blocks() : is_in(kShape) || texts[i].text != defaults[i].text)
+      shown.push_back(texts[i]);
+  }
+  return shown;
 }
 
 OrderedJson json_of(const Safetensors& file) {
@@ -111,83 +131,18 @@ void run(const Options& o) {
   const ModelSpec s = load_spec(dir);
   const Family& family = family_for(s);
   Transformer model(s);
-  const bool both = s.architecture == Architecture::encoder_decoder;
   fmt::print("{}: {} model, {}\n", dir, family.model_type,
-             both                                      ? "encoder-decoder"
-             : s.architecture == Architecture::encoder ? "encoder-only"
-                                                       : "decoder-only");
-  fmt::print("  vocabulary  {}\n  context     {}\n  layers      {}\n  width       {}\n", s.vocab_size,
-             s.context, s.layers, s.width);
-  if (both && s.has_blocks()) {
-    const ModelSpec encoder = s.encoder_spec();
-    fmt::print("  encoder     {} layers{}\n", s.encoder_layers,
-               !s.encoder.any() ? ""
-                                : fmt::format(", width {}, {} heads, hidden {}", encoder.width,
-                                              encoder.attention.heads, encoder.hidden));
-  } else if (both) {
-    fmt::print("  encoder     {} layers\n", s.encoder_layers);
-  }
-  if (const FeatureSpec& f = s.features; f.kind == FeatureSpec::Kind::patches)
-    fmt::print("  images      {} x {} pixels of {} channels, in patches of {}\n", f.image, f.image,
-               f.channels, f.patch);
-  else if (f.any())
-    fmt::print("  frames      {} of {} channels\n", 2 * s.encoder_spec().context, f.channels);
-  if (s.source_vocab_size > 0) fmt::print("  sources     a vocabulary of {}\n", s.source_vocab_size);
-  if (const RecurrenceSpec& r = s.recurrence; r.any())
-    fmt::print("  recurrences encoder {}{}, decoder {}, source attention {}\n", name_of(r.encoder),
-               r.bidirectional ? " (both ways)" : "", name_of(r.decoder), name_of(r.attention));
-  if (s.has_blocks()) {
-    fmt::print("  heads       {} ({} for keys and values), queries {} wide, values {} wide\n",
-               s.attention.heads, s.attention.kv_heads, s.attention.d_qk, s.attention.d_vo);
-    if (s.memory > 0) fmt::print("  memory      of {} tokens before a window\n", s.memory);
-    if (!s.attention.head_sizes.empty())
-      fmt::print("  head sizes  {}\n", fmt::join(s.attention.head_sizes, ", "));
-    if (s.attention.latent > 0)
-      fmt::print(
-          "  latents     {} wide for keys and values{}\n", s.attention.latent,
-          s.attention.query_latent > 0 ? fmt::format(", {} for queries", s.attention.query_latent) : "");
-    fmt::print("  hidden      {}, {}{}{}\n", s.hidden, name_of(s.activation), s.gated ? ", gated" : "",
-               s.hidden_layers > 1 ? fmt::format(", {} layers", s.hidden_layers) : "");
-    if (const ExpertsSpec& x = s.experts; x.count > 0)
-      fmt::print(
-          "  experts     {} of {} hidden, {} of a token ({}){}{}\n", x.count, x.hidden, x.chosen,
-          name_of(x.score),
-          x.first == 0 && x.every == 1 ? "" : fmt::format(", from layer {} in every {}.", x.first, x.every),
-          x.shared_hidden > 0 ? fmt::format(", beside {} for all tokens", x.shared_hidden) : "");
-    if (s.attention.clip > 0) fmt::print("  clips       queries, keys and values at {}\n", s.attention.clip);
-    if (s.attention.cap > 0 || s.logit_cap > 0)
-      fmt::print("  caps        scores {}, logits {} (0: none)\n", s.attention.cap, s.logit_cap);
-    if (s.attention.sinks) fmt::print("  sinks       one of each head\n");
-    const RotarySpec& r = s.attention.rotary;
-    fmt::print("  positions   {}{}\n", name_of(s.positions),
-               r.width == 0 ? ""
-                            : fmt::format(" ({} of {} columns, base {}{})", r.width, s.attention.d_qk, r.base,
-                                          r.scaling == RotaryScaling::none
-                                              ? ""
-                                              : fmt::format(", {} by {}", name_of(r.scaling), r.factor)));
-    if (const RelativeSpec& x = s.attention.relative; x.on())
-      fmt::print("  distances   {}{}\n", name_of(x.kind),
-                 x.distance == 0 ? ", of all" : fmt::format(", up to {}", x.distance));
-    if (s.grid > 0)
-      fmt::print("  grid        rows of {} tokens{}\n", s.grid,
-                 s.axial_width > 0 ? fmt::format(", {} columns of the row", s.axial_width) : "");
-    fmt::print("  norms       {}, {}{}{}\n", name_of(s.normalization), name_of(s.norm_placement),
-               s.final_norm ? "" : ", none at the end",
-               s.branches == Branches::serial       ? ""
-               : s.branches == Branches::reversible ? ", two streams in turn"
-                                                    : ", branches beside each other");
-    if (const auto& shares = s.attention.shared_query_key; !shares.empty())
-      fmt::print("  keys        are the queries: {} of layers in turn{}\n", fmt::join(shares, ", "),
-                 s.attention.hashed_beyond > 0
-                     ? fmt::format(" (sequences of {} tokens at most)", s.attention.hashed_beyond)
-                     : "");
-    if (!s.attention.patterns.empty())
-      fmt::print("  patterns    {} in turn\n", fmt::join(texts_of(s.attention.patterns), ", "));
-    if (s.architecture != Architecture::encoder)
-      fmt::print("  KV cache    {} values per token\n", s.layers * remembered(s.attention));
-  }
-  fmt::print("  unembedding {}\n", s.tied ? "tied to the token embedding" : "its own");
-  fmt::print("  parameters  {}\n", grouped(model.parameters().count()));
+             s.architecture == Architecture::encoder_decoder ? "encoder-decoder"
+             : s.architecture == Architecture::encoder       ? "encoder-only"
+                                                             : "decoder-only");
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"parameters", grouped(model.parameters().count())}};
+  if (s.has_blocks() && s.architecture != Architecture::encoder)
+    facts.emplace_back("KV cache", fmt::format("{} values per token", s.layers * remembered(s.attention)));
+  for (auto& [field, value] : settings_to_show(s)) facts.emplace_back(field.name, value);
+  size_t longest = 0;
+  for (const auto& [name, value] : facts) longest = std::max(longest, name.size());
+  for (const auto& [name, value] : facts) fmt::print("  {:<{}}  {}\n", name, longest, value);
   if (const LoraSpec& lora = s.lora; lora.any())
     fmt::print("  adapter     rank {} beside {} products of {}, alpha {}\n", lora.rank, lora.adapters.size(),
                lora.base, lora.alpha);

@@ -5,6 +5,9 @@
 #include <limits>
 #include <utility>
 
+#include "qkv/base/error.h"
+#include "qkv/models/spec_schema.h"
+
 namespace qkv {
 
 ModelSpec gpt2_spec(int64_t vocab_size, int64_t context, int64_t width, int64_t layers, int64_t heads) {
@@ -95,7 +98,6 @@ void check_rotary(const ModelSpec& s) {
   check(r.width % 2 == 0 && r.width <= s.attention.d_qk,
         "model: rotary_width must be even and at most d_qk {}, got {}", s.attention.d_qk, r.width);
   check(r.base > 1 && r.base < 1e12, "model: rotary_base must be between 1 and 1e12, got {}", r.base);
-  check(r.factor >= 1 && r.factor < 1e6, "model: rotary_factor must be between 1 and 1e6, got {}", r.factor);
   check(r.magnitude > 0 && r.magnitude < 1e3, "model: rotary magnitude must be positive, got {}",
         r.magnitude);
   const bool borders = r.scaling == RotaryScaling::yarn || r.scaling == RotaryScaling::llama3;
@@ -111,16 +113,11 @@ void check_rotary(const ModelSpec& s) {
     check(of_pairs ? std::ssize(factors) == r.width / 2 : factors.empty(),
           "model: {}: rotary_scaling {} has {} factors, got {}", key, name_of(r.scaling),
           of_pairs ? r.width / 2 : 0, factors.size());
-    for (const double f : factors)
-      check(f > 0 && f < 1e6, "model: {} must be positive and below 1e6, got {}", key, f);
   }
 }
 
 void check_latents(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
-  check(a.latent >= 0 && a.latent <= 576, "model: kv_latent must be between 0 and 576, got {}", a.latent);
-  check(a.query_latent >= 0 && a.query_latent <= 1 << 20,
-        "model: query_latent must be between 0 and {}, got {}", 1 << 20, a.query_latent);
   check(a.query_latent == 0 || a.latent > 0, "model: query_latent: there is no kv_latent beside it");
   if (a.latent == 0) return;
   check(s.architecture == Architecture::decoder, "model: kv_latent needs a decoder, not {}",
@@ -143,8 +140,6 @@ void check_head_sizes(const ModelSpec& s) {
   if (a.head_sizes.empty()) return;
   check(std::ssize(a.head_sizes) == a.heads, "model: head_sizes: {} of {} heads", a.head_sizes.size(),
         a.heads);
-  for (const int64_t size : a.head_sizes)
-    check(size >= 1 && size <= 576, "model: head_sizes: a size must be between 1 and 576, got {}", size);
   const auto [least, most] = std::minmax_element(a.head_sizes.begin(), a.head_sizes.end());
   check(a.d_qk == *most && a.d_vo == *most,
         "model: head_sizes say the width of a head: d_qk and d_vo must "
@@ -180,14 +175,8 @@ void check_relative(const ModelSpec& s) {
         kind);
   const bool xl = r.kind == RelativeAttention::transformer_xl,
              apart = r.kind == RelativeAttention::disentangled;
-  check(r.distance >= (xl      ? 0
-                       : apart ? 2
-                               : 1) &&
-            r.distance <= 1 << 16,
-        "model: relative_attention_distance must be between {} and 65536, got {}",
-        xl      ? 0
-        : apart ? 2
-                : 1,
+  const int64_t least = xl ? 0 : apart ? 2 : 1;
+  check(r.distance >= least, "model: relative_attention_distance must be at least {}, got {}", least,
         r.distance);
   check(!xl || s.width % 2 == 0, "model: relative_attention {}: width must be even, got {}", kind, s.width);
   check(!r.segments || (xl && s.architecture == Architecture::encoder),
@@ -201,8 +190,6 @@ void check_relative(const ModelSpec& s) {
 }
 
 void check_first_position(const ModelSpec& s) {
-  check(s.first_position >= 0 && s.first_position <= 1 << 20,
-        "model: first_position must be between 0 and {}, got {}", 1 << 20, s.first_position);
   check(
       s.first_position == 0 ||
           ((s.positions == Positions::learned || s.positions == Positions::sinusoidal_closed) && s.grid == 0),
@@ -234,11 +221,9 @@ void check_grid(const ModelSpec& s) {
 
 void check_shared_query_key(const ModelSpec& s) {
   const AttentionSpec& a = s.attention;
-  check(a.hashed_beyond >= 0 && (a.hashed_beyond == 0 || !a.shared_query_key.empty()),
+  check(a.hashed_beyond == 0 || !a.shared_query_key.empty(),
         "model: hashed_beyond: no layer has a shared_query_key");
   if (a.shared_query_key.empty()) return;
-  for (const int64_t shares : a.shared_query_key)
-    check(shares == 0 || shares == 1, "model: shared_query_key: a layer's is 0 or 1, got {}", shares);
   check(a.kv_heads == a.heads,
         "model: shared_query_key: each head's keys are its queries, kv_heads must be {}, got {}", a.heads,
         a.kv_heads);
@@ -255,8 +240,6 @@ void check_shared_query_key(const ModelSpec& s) {
 }
 
 void check_memory(const ModelSpec& s) {
-  check(s.memory >= 0 && s.memory <= 1 << 24, "model: memory must be between 0 and {}, got {}", 1 << 24,
-        s.memory);
   if (s.memory == 0) return;
   check(s.architecture == Architecture::decoder && s.order == Order::stack && s.output == Output::tokens,
         "model: memory: what is remembered are the tokens before those of a decoder that reads in order");
@@ -306,13 +289,11 @@ void check_pattern(const Pattern& p, Architecture architecture) {
 }
 
 void check_blocks(const ModelSpec& s) {
-  check(s.embedding_width >= 0 && s.embedding_width <= 1 << 20,
-        "model: embedding_width must be between 0 and {}, got {}", 1 << 20, s.embedding_width);
   check(s.embedding_width == 0 || !s.recurrence.any(), "model: embedding_width does not go with recurrences");
   check(!s.embedding_projected_last || s.embedding_width > 0,
         "model: embedding_projected_last: there is no embedding_width to project from");
-  check(s.layer_groups >= 0 && s.layer_groups <= s.layers,
-        "model: layer_groups must be between 0 and {} layers, got {}", s.layers, s.layer_groups);
+  check(s.layer_groups <= s.layers, "model: layer_groups must be between 0 and {} layers, got {}", s.layers,
+        s.layer_groups);
   check(s.layer_groups == 0 || s.architecture != Architecture::encoder_decoder,
         "model: layer_groups: layers of two stacks do not share weights");
   const AttentionSpec& a = s.attention;
@@ -343,20 +324,16 @@ void check_blocks(const ModelSpec& s) {
   check(a.patterns.empty() || s.order == Order::stack,
         "model: patterns: order {} already says which tokens a token sees", name_of(s.order));
   for (const Pattern& p : a.patterns) check_pattern(p, s.architecture);
-  check(a.clip >= 0 && a.clip < 1e6F, "model: attention_clip must be in [0, 1e6), got {}", a.clip);
-  check(a.cap >= 0 && a.cap < 1e6F, "model: attention_cap must be in [0, 1e6), got {}", a.cap);
-  check(s.logit_cap >= 0 && s.logit_cap < 1e6F, "model: logit_cap must be in [0, 1e6), got {}", s.logit_cap);
-  check(s.hidden_layers >= 1 && s.hidden_layers <= 64,
-        "model: hidden_layers must be between 1 and 64, got {}", s.hidden_layers);
-  check(a.scale >= 0 && a.scale < 1e6F, "model: attention_scale must be in [0, 1e6), got {}", a.scale);
   check(s.positions != Positions::alibi_scaled || !a.scaled_by_layer,
         "model: positions alibi_scaled: scores of all layers are scaled alike");
   check(!is_alibi(s.positions) || s.order != Order::permuted,
         "model: order permuted reads a token twice, which distances cannot tell");
   check(s.logit_multiplier == 1 || (s.head_width == 0 && !s.unembedding_bias),
         "model: logit_multiplier does not go with head_width or unembedding_bias");
-  for (const float m : {s.embedding_multiplier, s.residual_multiplier, s.logit_multiplier})
-    check(m != 0 && m > -1e6F && m < 1e6F, "model: a multiplier must not be 0 or beyond 1e6, got {}", m);
+  for (const auto& [key, m] : {std::pair("embedding_multiplier", s.embedding_multiplier),
+                               {"residual_multiplier", s.residual_multiplier},
+                               {"logit_multiplier", s.logit_multiplier}})
+    check(m != 0, "model: {} must not be 0", key);
 }
 
 void check_experts(const ModelSpec& s) {
@@ -368,26 +345,18 @@ void check_experts(const ModelSpec& s) {
   const auto within = [](const char* field, int64_t n, int64_t least, int64_t most) {
     check(n >= least && n <= most, "model: {} must be between {} and {}, got {}", field, least, most, n);
   };
-  within("experts", e.count, 1, 1 << 16);
   check(s.layers * e.count <= 1 << 20, "model: {} experts in {} layers are more than {}", e.count, s.layers,
         1 << 20);
   within("experts_chosen", e.chosen, 1, e.count);
-  within("expert_hidden", e.hidden, 1, int64_t{1} << 24);
+  check(e.hidden > 0, "model: expert_hidden must be at least 1, got 0");
   within("expert_first", e.first, 0, s.layers - 1);
-  within("expert_every", e.every, 1, 4096);
   within("expert_groups", e.groups, 1, e.count);
   within("expert_groups_chosen", e.chosen_groups, 1, e.groups);
-  within("expert_capacity", e.capacity, 0, int64_t{1} << 40);
-  within("shared_hidden", e.shared_hidden, 0, int64_t{1} << 24);
   check(e.count % e.groups == 0, "model: {} experts are not divisible by {} expert_groups", e.count,
         e.groups);
   check(e.chosen_groups * (e.count / e.groups) >= e.chosen,
         "model: {} experts_chosen are more than {} expert_groups_chosen have", e.chosen, e.chosen_groups);
   check(!e.shared_gated || e.shared_hidden > 0, "model: shared_gated: there is no shared network");
-  check(e.scale > 0 && e.scale < 1e6F, "model: expert_scale must be in (0, 1e6), got {}", e.scale);
-  check(e.choice_rate >= 0 && e.choice_rate < 1e6F, "model: expert_choice_rate must be in [0, 1e6), got {}",
-        e.choice_rate);
-  check(e.balance >= 0 && e.balance < 1e6F, "model: expert_balance must be in [0, 1e6), got {}", e.balance);
   check(s.layer_groups == 0 || (e.first == 0 && e.every == 1),
         "model: layer_groups: layers with and without experts do not share weights");
   check(s.hidden_layers == 1, "model: hidden_layers: experts have one hidden layer, not {}", s.hidden_layers);
@@ -412,16 +381,13 @@ void check_recurrence(const ModelSpec& s) {
         "model: source_attention none: an encoder of attention leaves no last state to begin with");
   check(r.attention != SourceAttention::dot || s.width <= 576,
         "model: source_attention dot: width must be at most 576, got {}", s.width);
-  check(r.window > 0 && r.window <= 1 << 20, "model: local_window must be between 1 and {}, got {}", 1 << 20,
-        r.window);
 }
 
 void check_features(const ModelSpec& s) {
   const FeatureSpec& f = s.features;
   check(f.any() || f == FeatureSpec(), "model: there are no features that a shape could be of");
   if (!f.any()) return;
-  check(f.channels >= 1 && f.channels <= 1 << 16, "model: features have between 1 and 65536 channels, got {}",
-        f.channels);
+  check(f.channels >= 1, "model: features have at least one channel");
   check(s.source_vocab_size == 0 && !s.recurrence.any() && s.segments == 0 && s.embedding_width == 0,
         "model: features do not go with segments, an embedding_width, recurrences or a source vocabulary");
   if (f.kind == FeatureSpec::Kind::frames) {
@@ -432,7 +398,7 @@ void check_features(const ModelSpec& s) {
   }
   check(s.architecture == Architecture::encoder && s.output != Output::tokens,
         "model: patches of images are read by an encoder, whose output is no tokens");
-  check(f.patch >= 1 && f.image >= f.patch && f.image <= 1 << 14 && f.image % f.patch == 0,
+  check(f.patch >= 1 && f.image >= f.patch && f.image % f.patch == 0,
         "model: images of {} pixels are not cut into patches of {}", f.image, f.patch);
   check(f.channels * f.patch * f.patch <= 1 << 20, "model: a patch has more than {} numbers", 1 << 20);
   check(s.context == f.patches() + s.vocab_size,
@@ -445,11 +411,8 @@ void check_features(const ModelSpec& s) {
 
 void check_encoder(const ModelSpec& s) {
   const EncoderShape& e = s.encoder;
-  check(e.width >= 0 && e.heads >= 0 && e.hidden >= 0 && e.context >= 0,
-        "model: encoder_width, encoder_heads and encoder_hidden must "
-        "not be negative");
   check(e.context == 0 || s.features.any(), "model: an encoder's context of its own is of features");
-  check(e.expert_every >= 0 && e.expert_first >= 0 && (e.expert_every > 0 || e.expert_first == 0),
+  check(e.expert_every > 0 || e.expert_first == 0,
         "model: encoder_expert_first {}: needs an encoder_expert_every", e.expert_first);
   check(e.expert_every == 0 ||
             (s.experts.count > 0 && (e.expert_every != s.experts.every || e.expert_first != s.experts.first)),
@@ -465,46 +428,41 @@ void check_encoder(const ModelSpec& s) {
   check_spec(blocks);
 }
 
+// Numbers that are not in the range of their field.
+struct RangeCheck {
+  template <typename T>
+  void operator()(const SpecField&, const T&) const {}  // enumerators, switches and texts
+  template <typename T, typename U>
+  void operator()(const SpecField& f, const T& value, Range<U> range) const {
+    const Range<T> of_type = {static_cast<T>(range.least), static_cast<T>(range.most)};
+    check(of_type.holds(value), "model: {} must be between {} and {}, got {}", f.name, range.least,
+          range.most, value);
+  }
+  template <typename T>
+  void operator()(const SpecField& f, const std::vector<T>& values, Range<T> range) const {
+    for (const T& value : values) (*this)(f, value, range);
+  }
+};
+
 }  // namespace
 
 void check_spec(const ModelSpec& s) {
-  const auto positive = [](const char* field, int64_t n, int64_t most) {
-    check(n > 0 && n <= most, "model: {} must be between 1 and {}, got {}", field, most, n);
-  };
-  positive("vocab_size", s.vocab_size, int64_t{1} << 28);
-  positive("context", s.context, int64_t{1} << 28);
-  positive("width", s.width, int64_t{1} << 20);
-  positive("layers", s.layers, 4096);
-  positive("hidden", s.hidden, int64_t{1} << 24);
-  positive("heads", s.attention.heads, 4096);
-  positive("kv_heads", s.attention.kv_heads, 4096);
-  positive("d_qk", s.attention.d_qk, 576);
-  positive("d_vo", s.attention.d_vo, 576);
+  RangeCheck ranges;
+  for_each_field(s, ranges);
   const bool two_stacks = s.architecture == Architecture::encoder_decoder;
-  check(two_stacks ? s.encoder_layers > 0 && s.encoder_layers <= 4096 : s.encoder_layers == 0,
-        "model: encoder_layers must be {}, got {}",
-        two_stacks ? "between 1 and 4096" : "0 where there is one stack", s.encoder_layers);
+  check(two_stacks == (s.encoder_layers > 0), "model: encoder_layers must be {}, got {}",
+        two_stacks ? "at least 1" : "0 where there is one stack", s.encoder_layers);
   check(s.positions == Positions::learned || s.width >= 2, "model: width must be at least 2 for {} positions",
         name_of(s.positions));
   if (s.positions == Positions::relative) {
-    check(s.relative_buckets >= 4 && s.relative_buckets <= 1 << 16 && s.relative_buckets % 2 == 0,
-          "model: relative_buckets must be even and between 4 and 65536, got {}", s.relative_buckets);
-    check(s.relative_distance > s.relative_buckets / 2 && s.relative_distance <= 1 << 24,
-          "model: relative_distance must be between {} and {}, got {}", s.relative_buckets / 2 + 1, 1 << 24,
+    check(s.relative_buckets % 2 == 0, "model: relative_buckets must be even, got {}", s.relative_buckets);
+    check(s.relative_distance > s.relative_buckets / 2,
+          "model: relative_distance must be at least {}, got {}", s.relative_buckets / 2 + 1,
           s.relative_distance);
   }
-  if (s.positions == Positions::toeplitz)
-    check(s.relative_distance >= 1 && s.relative_distance <= 1 << 24,
-          "model: relative_distance must be between 1 and {}, got {}", 1 << 24, s.relative_distance);
   check(!s.stacks_apart || two_stacks, "model: stacks_apart: there is one stack");
-  check(s.source_vocab_size >= 0 && s.source_vocab_size <= int64_t{1} << 28,
-        "model: source_vocab_size must be between 0 and {}, got {}", 1 << 28, s.source_vocab_size);
   check(s.source_vocab_size == 0 || two_stacks,
         "model: source_vocab_size: a model of one stack reads one vocabulary");
-  check(s.segments >= 0 && s.segments <= 1 << 16, "model: segments must be between 0 and 65536, got {}",
-        s.segments);
-  check(s.head_width >= 0 && s.head_width <= 1 << 20, "model: head_width must be between 0 and {}, got {}",
-        1 << 20, s.head_width);
   check(!s.unembedding_scaled || s.head_width == 0, "model: unembedding_scaled does not go with head_width");
   check(!s.head_activation || (s.head_width > 0 && *s.head_activation != s.activation),
         "model: head_activation {}: of a head before the unembedding, where another than the blocks'",
@@ -556,216 +514,6 @@ void check_spec(const ModelSpec& s) {
   check_recurrence(s);
   check_encoder(s);
   check_features(s);
-  const auto probability = [](const char* field, float p) {
-    check(p >= 0 && p < 1, "model: {} must be in [0, 1), got {}", field, p);
-  };
-  probability("attention dropout", s.attention.dropout);
-  probability("embedding dropout", s.embedding_dropout);
-  probability("residual dropout", s.residual_dropout);
-  probability("head dropout", s.head_dropout);
-  check(s.norm_epsilon >= 0 && s.norm_epsilon < 1, "model: norm_epsilon must be in [0, 1), got {}",
-        s.norm_epsilon);
-  check(s.init_std >= 0 && s.init_std < 100, "model: init_std must be in [0, 100), got {}", s.init_std);
-}
-
-namespace {
-
-template <typename T>
-using Names = std::initializer_list<std::pair<T, const char*>>;
-constexpr Names<Activation> kActivations = {{Activation::relu, "relu"},
-                                            {Activation::gelu, "gelu"},
-                                            {Activation::gelu_tanh, "gelu_tanh"},
-                                            {Activation::gelu_quick, "gelu_quick"},
-                                            {Activation::silu, "silu"},
-                                            {Activation::relu_squared, "relu_squared"},
-                                            {Activation::tanh, "tanh"}};
-constexpr Names<Output> kOutputs = {{Output::tokens, "tokens"},
-                                    {Output::sequence_classes, "sequence_classes"},
-                                    {Output::token_classes, "token_classes"},
-                                    {Output::span, "span"},
-                                    {Output::embedding, "embedding"}};
-constexpr Names<Order> kOrders = {
-    {Order::stack, "stack"}, {Order::prefix, "prefix"}, {Order::permuted, "permuted"}};
-constexpr Names<Pooling> kPoolings = {
-    {Pooling::first, "first"}, {Pooling::last, "last"}, {Pooling::mean, "mean"}};
-constexpr Names<Architecture> kArchitectures = {{Architecture::decoder, "decoder"},
-                                                {Architecture::encoder, "encoder"},
-                                                {Architecture::encoder_decoder, "encoder_decoder"}};
-constexpr Names<Positions> kPositions = {{Positions::learned, "learned"},
-                                         {Positions::sinusoidal, "sinusoidal"},
-                                         {Positions::sinusoidal_paper, "sinusoidal_paper"},
-                                         {Positions::sinusoidal_halves, "sinusoidal_halves"},
-                                         {Positions::sinusoidal_closed, "sinusoidal_closed"},
-                                         {Positions::relative, "relative"},
-                                         {Positions::toeplitz, "toeplitz"},
-                                         {Positions::rotary, "rotary"},
-                                         {Positions::alibi, "alibi"},
-                                         {Positions::alibi_evens_first, "alibi_evens_first"},
-                                         {Positions::alibi_scaled, "alibi_scaled"},
-                                         {Positions::none, "none"}};
-constexpr Names<Cell> kCells = {{Cell::none, "transformer"}, {Cell::lstm, "lstm"}, {Cell::gru, "gru"}};
-constexpr Names<SourceAttention> kSourceAttentions = {{SourceAttention::none, "none"},
-                                                      {SourceAttention::additive, "additive"},
-                                                      {SourceAttention::dot, "dot"},
-                                                      {SourceAttention::local, "local"}};
-constexpr Names<Normalization> kNormalizations = {{Normalization::layer, "layer"},
-                                                  {Normalization::layer_scale, "layer_scale"},
-                                                  {Normalization::layer_plain, "layer_plain"},
-                                                  {Normalization::rms, "rms"},
-                                                  {Normalization::rms_plus_one, "rms_plus_one"},
-                                                  {Normalization::scale, "scale"},
-                                                  {Normalization::capsule, "capsule"},
-                                                  {Normalization::batch, "batch"}};
-constexpr Names<NormPlacement> kNormPlacements = {
-    {NormPlacement::pre, "pre"},       {NormPlacement::post, "post"}, {NormPlacement::sandwich, "sandwich"},
-    {NormPlacement::branch, "branch"}, {NormPlacement::none, "none"}, {NormPlacement::stream, "stream"}};
-constexpr Names<Branches> kBranches = {{Branches::serial, "serial"},
-                                       {Branches::parallel, "parallel"},
-                                       {Branches::one_norm, "one_norm"},
-                                       {Branches::reversible, "reversible"}};
-constexpr Names<RelativeAttention> kRelativeAttentions = {
-    {RelativeAttention::none, "none"},
-    {RelativeAttention::shaw, "shaw"},
-    {RelativeAttention::shaw_both, "shaw_both"},
-    {RelativeAttention::transformer_xl, "transformer_xl"},
-    {RelativeAttention::disentangled, "disentangled"}};
-constexpr Names<FeatureSpec::Kind> kFeatureKinds = {{FeatureSpec::Kind::none, "none"},
-                                                    {FeatureSpec::Kind::patches, "patches"},
-                                                    {FeatureSpec::Kind::frames, "frames"}};
-constexpr Names<QueryKeyNorm> kQueryKeyNorms = {{QueryKeyNorm::none, "none"},
-                                                {QueryKeyNorm::heads, "heads"},
-                                                {QueryKeyNorm::whole, "whole"},
-                                                {QueryKeyNorm::layer, "layer"},
-                                                {QueryKeyNorm::layer_heads, "layer_heads"}};
-constexpr Names<RouterScore> kRouterScores = {{RouterScore::softmax, "softmax"},
-                                              {RouterScore::sigmoid, "sigmoid"}};
-constexpr Names<RotaryLayout> kRotaryLayouts = {{RotaryLayout::halves, "halves"},
-                                                {RotaryLayout::interleaved, "interleaved"}};
-constexpr Names<RotaryScaling> kRotaryScalings = {
-    {RotaryScaling::none, "none"}, {RotaryScaling::linear, "linear"}, {RotaryScaling::dynamic, "dynamic"},
-    {RotaryScaling::yarn, "yarn"}, {RotaryScaling::llama3, "llama3"}, {RotaryScaling::longrope, "longrope"}};
-
-template <typename T>
-T from_name(const char* what, const Names<T>& names, const std::string& name) {
-  std::string known;
-  for (const auto& [value, its_name] : names) {
-    if (name == its_name) return value;
-    known += (known.empty() ? "" : ", ") + std::string(its_name);
-  }
-  fail("{}: expected one of {}, got '{}'", what, known, name);
-}
-
-template <typename T>
-std::string name_in(const Names<T>& names, T value) {
-  for (const auto& [known, name] : names)
-    if (known == value) return name;
-  return "?";
-}
-
-}  // namespace
-
-Activation activation_from_name(const std::string& name) {
-  return from_name("activation", kActivations, name);
-}
-std::string name_of(Activation activation) {
-  return name_in(kActivations, activation);
-}
-Architecture architecture_from_name(const std::string& name) {
-  return from_name("architecture", kArchitectures, name);
-}
-std::string name_of(Architecture architecture) {
-  return name_in(kArchitectures, architecture);
-}
-Positions positions_from_name(const std::string& name) {
-  return from_name("positions", kPositions, name);
-}
-std::string name_of(Positions positions) {
-  return name_in(kPositions, positions);
-}
-Output output_from_name(const std::string& name) {
-  return from_name("output", kOutputs, name);
-}
-std::string name_of(Output output) {
-  return name_in(kOutputs, output);
-}
-Order order_from_name(const std::string& name) {
-  return from_name("order", kOrders, name);
-}
-std::string name_of(Order order) {
-  return name_in(kOrders, order);
-}
-Pooling pooling_from_name(const std::string& name) {
-  return from_name("pooling", kPoolings, name);
-}
-std::string name_of(Pooling pooling) {
-  return name_in(kPoolings, pooling);
-}
-Normalization normalization_from_name(const std::string& name) {
-  return from_name("normalization", kNormalizations, name);
-}
-std::string name_of(Normalization normalization) {
-  return name_in(kNormalizations, normalization);
-}
-Cell cell_from_name(const std::string& name) {
-  return from_name("cell", kCells, name);
-}
-std::string name_of(Cell cell) {
-  return name_in(kCells, cell);
-}
-SourceAttention source_attention_from_name(const std::string& name) {
-  return from_name("source attention", kSourceAttentions, name);
-}
-std::string name_of(SourceAttention attention) {
-  return name_in(kSourceAttentions, attention);
-}
-NormPlacement norm_placement_from_name(const std::string& name) {
-  return from_name("norm placement", kNormPlacements, name);
-}
-std::string name_of(NormPlacement placement) {
-  return name_in(kNormPlacements, placement);
-}
-
-Branches branches_from_name(const std::string& name) {
-  return from_name("branches", kBranches, name);
-}
-std::string name_of(Branches value) {
-  return name_in(kBranches, value);
-}
-RelativeAttention relative_attention_from_name(const std::string& name) {
-  return from_name("relative_attention", kRelativeAttentions, name);
-}
-std::string name_of(RelativeAttention value) {
-  return name_in(kRelativeAttentions, value);
-}
-FeatureSpec::Kind feature_kind_from_name(const std::string& name) {
-  return from_name("features", kFeatureKinds, name);
-}
-std::string name_of(FeatureSpec::Kind kind) {
-  return name_in(kFeatureKinds, kind);
-}
-QueryKeyNorm query_key_norm_from_name(const std::string& name) {
-  return from_name("query_key_norm", kQueryKeyNorms, name);
-}
-std::string name_of(QueryKeyNorm value) {
-  return name_in(kQueryKeyNorms, value);
-}
-RouterScore router_score_from_name(const std::string& name) {
-  return from_name("router_score", kRouterScores, name);
-}
-std::string name_of(RouterScore value) {
-  return name_in(kRouterScores, value);
-}
-RotaryLayout rotary_layout_from_name(const std::string& name) {
-  return from_name("rotary_layout", kRotaryLayouts, name);
-}
-std::string name_of(RotaryLayout value) {
-  return name_in(kRotaryLayouts, value);
-}
-RotaryScaling rotary_scaling_from_name(const std::string& name) {
-  return from_name("rotary_scaling", kRotaryScalings, name);
-}
-std::string name_of(RotaryScaling value) {
-  return name_in(kRotaryScalings, value);
 }
 
 }  // namespace qkv

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "qkv/models/feature_spec.h"
@@ -226,40 +227,12 @@ std::vector<std::string> texts_of(const std::vector<Pattern>& patterns);
 // Whether scores fall with the distance by a slope of each head.
 bool is_alibi(Positions positions);
 
-// By the names of the enumerators. Throw Error for another name.
-Activation activation_from_name(const std::string& name);
-std::string name_of(Activation activation);
-Architecture architecture_from_name(const std::string& name);
-std::string name_of(Architecture architecture);
-Positions positions_from_name(const std::string& name);
-std::string name_of(Positions positions);
-Output output_from_name(const std::string& name);
-std::string name_of(Output output);
-Order order_from_name(const std::string& name);
-std::string name_of(Order order);
-Pooling pooling_from_name(const std::string& name);
-std::string name_of(Pooling pooling);
-Normalization normalization_from_name(const std::string& name);
-std::string name_of(Normalization normalization);
-Cell cell_from_name(const std::string& name);  // none is called transformer
-std::string name_of(Cell cell);
-SourceAttention source_attention_from_name(const std::string& name);
-std::string name_of(SourceAttention attention);
-NormPlacement norm_placement_from_name(const std::string& name);
-std::string name_of(NormPlacement placement);
-Branches branches_from_name(const std::string& name);
-std::string name_of(Branches branches);
-RelativeAttention relative_attention_from_name(const std::string& name);
-std::string name_of(RelativeAttention kind);
-FeatureSpec::Kind feature_kind_from_name(const std::string& name);
-std::string name_of(FeatureSpec::Kind kind);
-QueryKeyNorm query_key_norm_from_name(const std::string& name);
-std::string name_of(QueryKeyNorm norm);
-RotaryLayout rotary_layout_from_name(const std::string& name);
-std::string name_of(RotaryLayout layout);
-RouterScore router_score_from_name(const std::string& name);
-std::string name_of(RouterScore score);
-RotaryScaling rotary_scaling_from_name(const std::string& name);
-std::string name_of(RotaryScaling scaling);
+// Names of a spec's enumerators, as configurations and files have them (spec_names.cc).
+template <typename E>
+requires std::is_enum_v<E> std::string name_of(E value);
+template <typename E>
+std::vector<std::string> names_of();
+template <typename E>
+E from_name(const std::string& name);  // Throws Error with the names that there are.
 
 }  // namespace qkv

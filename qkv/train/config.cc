@@ -24,6 +24,19 @@
 namespace qkv {
 namespace {
 
+constexpr std::pair<Objective, const char*> kObjectives[] = {
+    {Objective::next_token, "next_token"},
+    {Objective::masked, "masked"},
+    {Objective::permutation, "permutation"},
+    {Objective::sequence_to_sequence, "sequence_to_sequence"},
+    {Objective::span_corruption, "span_corruption"},
+    {Objective::denoise, "denoise"},
+    {Objective::chat, "chat"},
+    {Objective::classify, "classify"},
+    {Objective::tag, "tag"},
+    {Objective::embed, "embed"},
+    {Objective::answer, "answer"}};
+
 // Where a value was given: FILE:LINE, or --set; FILE alone for what is not given.
 std::string place_of(const toml::node* node, const std::string& file) {
   if (node == nullptr) return file;
@@ -44,6 +57,14 @@ constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
     {"grad_clip", "clip"},
     {"max_grad_norm", "clip"},
     {"warmup", "warmup_steps"},
+    {"gradient_clip", "clip"},
+    {"gradient_clipping", "clip"},
+    {"save_every", "checkpoint_every"},
+    {"save_steps", "checkpoint_every"},
+    {"eval_steps", "eval_every"},
+    {"logging_steps", "log_every"},
+    {"text", "text_column"},
+    {"label", "label_column"},
     {"gradient_accumulation_steps", "accumulate"},
     {"n_layer", "layers"},
     {"n_layers", "layers"},
@@ -78,6 +99,9 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"train.device", "qkv trains on the processor; there is nothing to choose"},
     {"model.vocab_size", "the tokenizer determines it: set tokenizer.vocab_size"},
     {"train.threads", "give the option --threads"},
+    {"train.dropout", "set model.dropout"},
+    {"train.fp16", "set train.precision = \"bf16\" or \"f32\""},
+    {"train.bf16", "set train.precision = \"bf16\""},
     {"train.num_workers", "give the option --threads"},
 };
 // A value as its owner wrote it, or what kind of value it is.
@@ -234,6 +258,19 @@ class Reader {
     if (std::find(choices.begin(), choices.end(), out) == choices.end())
       refuse(k, fmt::format("expected one of {}, got '{}'", fmt::join(choices, ", "), out));
   }
+  template <typename E>
+  requires std::is_enum_v<E>
+  void operator()(const Key& k, E& out) {
+    std::string name = name_of(out);
+    (*this)(k, name, names_of<E>());
+    out = from_name<E>(name);
+  }
+  template <typename Optional, typename T>
+  void operator()(const Key& k, const OrElse<Optional, T>& out) {
+    T value = out.value();
+    (*this)(k, value);
+    out.set(value);
+  }
   void warmup_fraction(const Key& k, Range<double> range) { (*this)(k, warmup_fraction_, range); }
   double warmup_fraction() const { return warmup_fraction_; }
 
@@ -286,7 +323,7 @@ class Reader {
   }
   template <typename T>
   void in_range(const Key& k, T v, Range<T> range) const {
-    if (!(v >= range.least && v <= range.most))
+    if (!range.holds(v))
       refuse(k, fmt::format("must be between {} and {}, got {}", range.least, range.most, v));
   }
   [[noreturn]] void refuse(const Key& k, const std::string& why) const {
@@ -372,7 +409,14 @@ class Writer {
   void section(const std::string& name) { section_ = name; }
   template <typename T>
   void operator()(const Key& k, const T& value) {
-    put(k, toml_value(value), "");
+    if constexpr (std::is_enum_v<T>)
+      (*this)(k, name_of(value), names_of<T>());
+    else
+      put(k, toml_value(value), "");
+  }
+  template <typename Optional, typename T>
+  void operator()(const Key& k, const OrElse<Optional, T>& value) {
+    (*this)(k, value.value());
   }
   void operator()(const Key& k, const std::vector<Pattern>& value) {
     put(k, toml_value(texts_of(value)), "");
@@ -537,16 +581,25 @@ bool carries(Architecture architecture, Objective objective) {
   return false;
 }
 
-Objective objective_from_name(const std::string& name) {
-  for (const auto& [value, its_name] : kObjectives)
-    if (name == its_name) return value;
-  fail("objective: expected one of {}, got '{}'", fmt::join(objective_names(), ", "), name);
-}
-
+template <>
 std::string name_of(Objective objective) {
   for (const auto& [value, name] : kObjectives)
     if (value == objective) return name;
   return "?";
+}
+
+template <>
+std::vector<std::string> names_of<Objective>() {
+  std::vector<std::string> names;
+  for (const auto& [value, name] : kObjectives) names.emplace_back(name);
+  return names;
+}
+
+template <>
+Objective from_name(const std::string& name) {
+  for (const auto& [value, its_name] : kObjectives)
+    if (name == its_name) return value;
+  fail("objective: expected one of {}, got '{}'", fmt::join(names_of<Objective>(), ", "), name);
 }
 
 TrainConfig read_train_config(const std::string& path, const std::vector<std::string>& overrides) {

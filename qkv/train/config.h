@@ -28,8 +28,12 @@ enum class Objective : uint8_t {
   embed,                 // texts of a pair have vectors near each other
   answer,                // where in a text the answer to a question stands
 };
-Objective objective_from_name(const std::string& name);
+template <>
 std::string name_of(Objective objective);
+template <>
+std::vector<std::string> names_of<Objective>();
+template <>
+Objective from_name(const std::string& name);
 // Whether a model of this kind can learn it.
 bool carries(Architecture architecture, Objective objective);
 // Whether targets are written for sources.

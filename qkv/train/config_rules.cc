@@ -9,6 +9,7 @@
 
 #include "qkv/io/family.h"
 #include "qkv/io/model_dir.h"
+#include "qkv/models/spec_schema.h"
 
 namespace qkv {
 namespace {
@@ -181,104 +182,21 @@ void settle_lora(TrainConfig& c, const Given& given, const std::string& path) {
   lora.base = base.string();
 }
 
-// Refuses keys that would change what another model has learnt.
+// Rejects keys that would change what another model has learnt.
 void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::string& path) {
-  const auto same = [&](const char* key, const auto& before, const auto& now) {
-    if (before != now)
-      usage("{}: model.{}: {} does not fit the model that the run begins with, which has {}", path, key, now,
-            before);
-  };
-  same("architecture", name_of(from.architecture), name_of(m.architecture));
-  // Where distances tell places a model may be trained on with longer texts.
-  if (from.longest_by_positions() == from.context) same("context", from.context, m.context);
-  same("width", from.width, m.width);
-  same("layers", from.layers, m.layers);
-  same("encoder_layers", from.encoder_layers, m.encoder_layers);
-  same("encoder_width", from.encoder.width, m.encoder.width);
-  same("encoder_heads", from.encoder.heads, m.encoder.heads);
-  same("encoder_hidden", from.encoder.hidden, m.encoder.hidden);
-  same("encoder_expert_first", from.encoder.expert_first, m.encoder.expert_first);
-  same("encoder_expert_every", from.encoder.expert_every, m.encoder.expert_every);
-  same("heads", from.attention.heads, m.attention.heads);
-  same("kv_heads", from.attention.kv_heads, m.attention.kv_heads);
-  same("d_qk", from.attention.d_qk, m.attention.d_qk);
-  same("d_vo", from.attention.d_vo, m.attention.d_vo);
-  same("head_sizes", fmt::format("[{}]", fmt::join(from.attention.head_sizes, ", ")),
-       fmt::format("[{}]", fmt::join(m.attention.head_sizes, ", ")));
-  same("shared_query_key", fmt::format("[{}]", fmt::join(from.attention.shared_query_key, ", ")),
-       fmt::format("[{}]", fmt::join(m.attention.shared_query_key, ", ")));
-  same("hashed_beyond", from.attention.hashed_beyond, m.attention.hashed_beyond);
-  same("attention_bias", from.attention.bias, m.attention.bias);
-  same("attention_out_bias", from.attention.out_bias, m.attention.out_bias);
-  same("attention_scaled", from.attention.scaled, m.attention.scaled);
-  same("unembedding_scaled", from.unembedding_scaled, m.unembedding_scaled);
-  same("stacks_apart", from.stacks_apart, m.stacks_apart);
-  same("attention_scale", from.attention.scale, m.attention.scale);
-  same("kv_latent", from.attention.latent, m.attention.latent);
-  same("query_latent", from.attention.query_latent, m.attention.query_latent);
-  same("attention_clip", from.attention.clip, m.attention.clip);
-  same("attention_cap", from.attention.cap, m.attention.cap);
-  same("attention_sinks", from.attention.sinks, m.attention.sinks);
-  if (from.output == m.output) same("logit_cap", from.logit_cap, m.logit_cap);
-  if (from.output == m.output) same("logit_multiplier", from.logit_multiplier, m.logit_multiplier);
-  same("grid", from.grid, m.grid);
-  same("axial_width", from.axial_width, m.axial_width);
-  same("global_projections", from.attention.global_projections, m.attention.global_projections);
-  same("hidden_layers", from.hidden_layers, m.hidden_layers);
-  same("experts", from.experts.count, m.experts.count);
-  same("experts_chosen", from.experts.chosen, m.experts.chosen);
-  same("expert_hidden", from.experts.hidden, m.experts.hidden);
-  same("expert_capacity", from.experts.capacity, m.experts.capacity);
-  same("expert_first", from.experts.first, m.experts.first);
-  same("expert_every", from.experts.every, m.experts.every);
-  same("router_score", name_of(from.experts.score), name_of(m.experts.score));
-  same("experts_renormalized", from.experts.renormalized, m.experts.renormalized);
-  same("expert_scale", from.experts.scale, m.experts.scale);
-  same("expert_groups", from.experts.groups, m.experts.groups);
-  same("expert_groups_chosen", from.experts.chosen_groups, m.experts.chosen_groups);
-  same("expert_choice_bias", from.experts.choice_bias, m.experts.choice_bias);
-  same("shared_hidden", from.experts.shared_hidden, m.experts.shared_hidden);
-  same("shared_gated", from.experts.shared_gated, m.experts.shared_gated);
-  same("query_key_norm", name_of(from.attention.query_key_norm), name_of(m.attention.query_key_norm));
-  const RelativeSpec &was = from.attention.relative, &is = m.attention.relative;
-  same("relative_attention", name_of(was.kind), name_of(is.kind));
-  same("relative_attention_distance", was.distance, is.distance);
-  same("relative_attention_buckets", was.buckets, is.buckets);
-  same("relative_by_content", was.by_content, is.by_content);
-  same("relative_by_position", was.by_position, is.by_position);
-  same("relative_shared", was.shared_projections, is.shared_projections);
-  same("relative_norm", was.normed, is.normed);
-  same("relative_segments", was.segments, is.segments);
-  same("rotary_width", from.attention.rotary.width, m.attention.rotary.width);
-  same("rotary_layout", name_of(from.attention.rotary.layout), name_of(m.attention.rotary.layout));
-  same("branches", name_of(from.branches), name_of(m.branches));
-  same("embedding_width", from.embedding_width, m.embedding_width);
-  same("embedding_projected_last", from.embedding_projected_last, m.embedding_projected_last);
-  same("layer_groups", from.layer_groups, m.layer_groups);
-  same("embedding_unit", from.embedding_unit, m.embedding_unit);
-  same("embedding_multiplier", from.embedding_multiplier, m.embedding_multiplier);
-  same("residual_multiplier", from.residual_multiplier, m.residual_multiplier);
-  same("hidden", from.hidden, m.hidden);
-  same("activation", name_of(from.activation), name_of(m.activation));
-  same("norm", name_of(from.norm_placement), name_of(m.norm_placement));
-  same("final_norm", from.final_norm, m.final_norm);
-  same("positions", name_of(from.positions), name_of(m.positions));
-  same("first_position", from.first_position, m.first_position);
-  same("normalization", name_of(from.normalization), name_of(m.normalization));
-  same("gated", from.gated, m.gated);
-  same("feed_forward_bias", from.feed_forward_bias, m.feed_forward_bias);
-  same("relative_buckets", from.relative_buckets, m.relative_buckets);
-  same("relative_distance", from.relative_distance, m.relative_distance);
-  same("embedding_scaled", from.embedding_scaled, m.embedding_scaled);
-  same("embedding_norm", from.embedding_norm, m.embedding_norm);
-  same("segments", from.segments, m.segments);
-  same("encoder", name_of(from.recurrence.encoder), name_of(m.recurrence.encoder));
-  same("decoder", name_of(from.recurrence.decoder), name_of(m.recurrence.decoder));
-  same("bidirectional", from.recurrence.bidirectional, m.recurrence.bidirectional);
-  same("source_attention", name_of(from.recurrence.attention), name_of(m.recurrence.attention));
-  same("local_window", from.recurrence.window, m.recurrence.window);
-  same("reverse_source", from.source_reversed, m.source_reversed);
-  same("norm_epsilon", from.norm_epsilon, m.norm_epsilon);
+  const std::vector<FieldText> before = field_texts(from), now = field_texts(m);
+  // A model whose positions have no table may be trained on with longer texts.
+  const bool fixed_context = from.longest_by_positions() == from.context;
+  for (size_t i = 0; i < now.size(); ++i) {
+    const SpecField& f = now[i].field;
+    if (f.weights == WithWeights::free ||
+        (f.weights == WithWeights::kept_output && from.output != m.output) ||
+        (std::string_view(f.name) == "context" && !fixed_context))
+      continue;
+    if (before[i].text != now[i].text)
+      usage("{}: model.{}: {} does not fit the model that the run begins with, which has {}", path, f.name,
+            now[i].text, before[i].text);
+  }
 }
 
 // The file's name for errors, and which keys were chosen.

@@ -293,18 +293,18 @@ TEST_P(BadModelDir, ConfigFields) {
   refuse_field(layers, 1 << 20, {"layers"});
   refuse_field(heads, 0, {"heads"});
   refuse_field(heads, 5, {"heads"});
-  refuse_field(activation, "mish", {activation, "'mish'"});
+  refuse_field(activation, "mish", {activation, "mish"});
   refuse_field(activation, 3, {activation, "a string"});
   refuse_field(epsilon, "small", {epsilon, "a number"});
   refuse_field(epsilon, -1, {"norm_epsilon"});
   refuse_field(tied, 1, {tied, "true or false"});
-  refuse_field(n ? "residual_dropout" : "resid_pdrop", 1.5, {"residual dropout"});
+  refuse_field(n ? "residual_dropout" : "resid_pdrop", 1.5, {"dropout must be"});
   if (n) {
     refuse_field("version", 1000, {"version", "1000"});
-    refuse_field("architecture", "diffusion", {"architecture", "'diffusion'", "encoder_decoder"});
+    refuse_field("architecture", "diffusion", {"architecture", "diffusion", "encoder_decoder"});
     refuse_field("encoder_layers", 2, {"encoder_layers", "one stack"});
-    refuse_field("positions", "spiral", {"positions", "'spiral'"});
-    refuse_field("norm_placement", "both", {"norm placement", "'both'"});
+    refuse_field("positions", "spiral", {"positions", "spiral"});
+    refuse_field("norm_placement", "both", {"norm_placement", "both"});
     refuse_field("kv_heads", 3, {"kv_heads"});
     refuse_field("d_qk", 1000, {"d_qk"});
     Json c = config_;
@@ -541,14 +541,14 @@ TEST(ModelDir, DamagedHeadsAreRefused) {
     expect_error([&] { load_model(dir.path(), DType::f32); }, {"config.json"});
     expect_error([&] { load_model(dir.path(), DType::f32); }, parts);
   };
-  refuse("output", "classes", {"output", "'classes'", "sequence_classes"});
+  refuse("output", "classes", {"output", "classes", "sequence_classes"});
   refuse("labels", Json::array(), {"labels"});
   refuse("labels", {"a", 3, "c"}, {"labels", "a string"});
   refuse("labels", "abc", {"labels"});
   refuse("labels", nullptr, {"labels", "missing"});
-  refuse("pooling", "max", {"pooling", "'max'"});
+  refuse("pooling", "max", {"pooling", "max"});
   refuse("pooler", 1, {"pooler", "true or false"});
-  refuse("head_dropout", 1.5, {"head dropout"});
+  refuse("head_dropout", 1.5, {"head_dropout"});
   // As many labels as rows of the classifier.
   Json changed = config;
   changed["qkv"]["labels"] = {"a", "b"};

@@ -208,7 +208,7 @@ TEST(RelativeAttention, RefusesWhatMakesNoSense) {
   refused(
       shaw, [](ModelSpec& s) { s.positions = Positions::alibi; }, "tell distances, too");
   refused(
-      shaw, [](ModelSpec& s) { s.attention.relative.distance = 0; }, "between 1 and");
+      shaw, [](ModelSpec& s) { s.attention.relative.distance = 0; }, "at least 1");
   refused(
       shaw, [](ModelSpec& s) { s.attention.relative.normed = true; }, "of disentangled");
   refused(

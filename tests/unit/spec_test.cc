@@ -25,7 +25,7 @@ constexpr Output kOutputs[] = {Output::tokens, Output::sequence_classes, Output:
 
 TEST(Spec, NamesAndClassesOfOutputs) {
   for (const Output o : kOutputs) {
-    EXPECT_EQ(output_from_name(name_of(o)), o);
+    EXPECT_EQ(from_name<Output>(name_of(o)), o);
     EXPECT_NO_THROW(check_spec(encoder(o))) << name_of(o);
   }
   EXPECT_EQ(encoder(Output::tokens).classes(), 0);
@@ -33,9 +33,9 @@ TEST(Spec, NamesAndClassesOfOutputs) {
   EXPECT_EQ(encoder(Output::token_classes).classes(), 3);
   EXPECT_EQ(encoder(Output::span).classes(), 2);
   EXPECT_EQ(encoder(Output::embedding).classes(), 0);
-  for (const Pooling p : {Pooling::first, Pooling::mean}) EXPECT_EQ(pooling_from_name(name_of(p)), p);
-  expect_error([] { output_from_name("class"); }, {"output", "sequence_classes", "'class'"});
-  expect_error([] { pooling_from_name("max"); }, {"pooling", "first, last, mean", "'max'"});
+  for (const Pooling p : {Pooling::first, Pooling::mean}) EXPECT_EQ(from_name<Pooling>(name_of(p)), p);
+  expect_error([] { from_name<Output>("class"); }, {"output", "sequence_classes", "'class'"});
+  expect_error([] { from_name<Pooling>("max"); }, {"pooling", "first, last, mean", "'max'"});
 }
 
 TEST(Spec, LabelsFitTheOutput) {
@@ -112,7 +112,7 @@ TEST(Spec, APoolerNeedsAVectorOrClasses) {
   }
   ModelSpec s = encoder(Output::span);
   s.head_dropout = 1;
-  expect_error([&] { check_spec(s); }, {"head dropout"});
+  expect_error([&] { check_spec(s); }, {"head_dropout"});
 }
 
 // What a head has, and nothing else of it.
