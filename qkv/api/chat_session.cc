@@ -1,5 +1,6 @@
 #include "qkv/api/chat_session.h"
 
+#include <algorithm>
 #include <ctime>
 
 #include "qkv/base/error.h"
@@ -20,6 +21,11 @@ void ChatSession::reset() {
   left_out_ = 0;
 }
 
+int64_t ChatSession::longest() const {
+  const ModelSpec& spec = model_.model->spec();
+  return std::min(spec.longest(), spec.context);
+}
+
 std::vector<int32_t> ChatSession::prompt() const {
   const OrderedJson values = {{"messages", messages_}, {"add_generation_prompt", true}};
   return model_.tokenizer.encode(chat_.render(values, std::time(nullptr)).text, false).ids;
@@ -27,7 +33,7 @@ std::vector<int32_t> ChatSession::prompt() const {
 
 std::vector<int32_t> ChatSession::ask(const std::string& message, int64_t room) {
   text::check_utf8(message, "the message");
-  const int64_t longest = model_.model->spec().longest();
+  const int64_t longest = this->longest();
   const OrderedJson before = messages_;
   const int64_t left_out_before = left_out_;
   messages_.push_back({{"role", "user"}, {"content", message}});

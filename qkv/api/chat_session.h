@@ -27,6 +27,8 @@ class ChatSession {
   void answer(const std::string& text);
   // Forgets all but the system's message.
   void reset();
+  // Tokens of a conversation at most: the model's context, also where its positions have no end.
+  int64_t longest() const;
   // Messages that no longer fit.
   int64_t left_out() const { return left_out_; }
 

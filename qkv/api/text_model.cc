@@ -18,7 +18,7 @@ text::Tokenizer numbers(int64_t tokens) {
   OrderedJson vocab = OrderedJson::object();
   for (int64_t id = 0; id < tokens; ++id) vocab[std::to_string(id)] = id;
   const OrderedJson json = {{"pre_tokenizer", {{"type", "WhitespaceSplit"}}},
-                            {"model", {{"type", "WordLevel"}, {"vocab", vocab}, {"unk_token", "0"}}}};
+                            {"model", {{"type", "WordLevel"}, {"vocab", vocab}}}};
   return text::Tokenizer::from_json(json.dump());
 }
 

@@ -54,15 +54,38 @@ std::string read_file(const std::string& path) {
   return contents;
 }
 
-void write_file_atomically(const std::string& path, std::string_view contents) {
-  const std::string temporary = path + ".tmp";
-  {
-    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    check(out.good(), "{}: cannot be written: {}", temporary, std::strerror(errno));
-    out.write(contents.data(), static_cast<std::streamsize>(contents.size()));
-    out.flush();
-    check(out.good(), "{}: cannot be written: {}", temporary, std::strerror(errno));
+namespace {
+
+// The file that a chain of symbolic links ends at, which need not exist.
+std::string link_target(const std::string& path) {
+  constexpr int kMostLinks = 40;  // as many as the system follows
+  fs::path at = path;
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(at, error); ++i) {
+    const fs::path next = fs::read_symlink(at, error);
+    if (error) break;
+    at = next.is_absolute() ? next : at.parent_path() / next;
   }
+  return at.string();
+}
+
+void write_whole(const std::string& path, std::string_view contents) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  check(out.good(), "{}: cannot be written: {}", path, std::strerror(errno));
+  out.write(contents.data(), static_cast<std::streamsize>(contents.size()));
+  out.flush();
+  check(out.good(), "{}: cannot be written: {}", path, std::strerror(errno));
+}
+
+}  // namespace
+
+void write_file_atomically(const std::string& given, std::string_view contents) {
+  const std::string path = link_target(given);
+  std::error_code ignored;
+  // A device or a pipe is written to; another file must not take its name.
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return write_whole(path, contents);
+  const std::string temporary = path + ".tmp";
+  write_whole(temporary, contents);
   flush_to_disk(temporary);
   std::error_code error;
   fs::rename(temporary, path, error);

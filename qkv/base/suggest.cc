@@ -21,6 +21,10 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 bool is_near(std::string_view name, std::string_view candidate) {
+  if (name.starts_with("--") && candidate.starts_with("--")) {  // which say nothing about words
+    name.remove_prefix(2);
+    candidate.remove_prefix(2);
+  }
   const size_t longer = std::max(name.size(), candidate.size());
   const size_t begun = std::min(name.size(), candidate.size());
   // A beginning that was not finished: "--temp" for "--temperature".

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <optional>
 #include <random>
+#include <set>
 
 #include "qkv/api/chat_session.h"
 #include "qkv/api/text_model.h"
@@ -22,6 +23,7 @@ struct Options {
   std::optional<int64_t> tokens, top_k;
   std::optional<double> temperature, top_p;
   std::optional<uint64_t> seed;
+  std::set<std::string> given;  // of its options
 };
 
 text::ChatTemplate template_of(const std::string& path) {
@@ -53,7 +55,7 @@ constexpr const char* kCommands =
 // Asks the model and streams its answer to standard output.
 void exchange(const TextModel& m, ChatSession& session, const std::string& message,
               const GenerateOptions& options) {
-  const int64_t longest = m.model->spec().longest(), left_out = session.left_out();
+  const int64_t longest = session.longest(), left_out = session.left_out();
   const int64_t room = std::min(options.max_new_tokens, std::max<int64_t>(1, longest / 4));
   const std::vector<int32_t> ids = session.ask(message, room);
   if (session.left_out() > left_out)
@@ -77,9 +79,9 @@ GenerateOptions settled(const Options& o, const TextModel& m) {
   g.sampler.temperature = o.temperature.value_or(g.sampler.temperature);
   g.sampler.top_k = o.top_k.value_or(g.sampler.top_k);
   g.sampler.top_p = o.top_p.value_or(g.sampler.top_p);
-  if ((o.top_k || o.top_p) && o.temperature == 0.0)
-    throw UsageError(fmt::format("{}: has no effect with --temperature 0, which always takes the likeliest",
-                                 o.top_k ? "--top-k" : "--top-p"));
+  if (o.temperature == 0.0)
+    reject_options(o.given, {"--top-k", "--top-p", "--seed"},
+                   "has no effect with --temperature 0, which always takes the likeliest");
   if ((o.top_k || o.top_p) && !o.temperature && g.sampler.temperature == 0)
     g.sampler.temperature = 1;  // who says how to draw wants to
   g.seed = o.seed ? *o.seed : std::random_device{}();
@@ -89,11 +91,16 @@ GenerateOptions settled(const Options& o, const TextModel& m) {
 
 void run(const Options& o) {
   const text::ChatTemplate chat = template_of(o.dir);
-  if (!o.render.empty()) return print(chat.render(conversation_of(o.render), std::time(nullptr)).text);
+  if (!o.render.empty()) {
+    reject_options(o.given, {"--system", "--tokens", "--temperature", "--top-k", "--top-p", "--seed"},
+                   "has no effect with --render, which asks no model");
+    return print(chat.render(conversation_of(o.render), std::time(nullptr)).text);
+  }
   const TextModel m = load_language_model(o.dir, compute_type(o.dtype));
   GenerateOptions options = settled(o, m);
   ChatSession session(m, chat, o.system);
   LineEditor editor("> ");
+  if (!editor.at_terminal()) expect_standard_input();
   if (editor.at_terminal()) fmt::print(stderr, "{}", kCommands);
   for (;; ++options.seed) {
     const std::optional<std::string> line = editor.read();
@@ -139,7 +146,10 @@ void add_chat_command(Command& app) {
       "are drawn\nunless an option says otherwise. The lines /reset, /exit and /help are commands. When the "
       "conversation is\nlonger than the model can read, its oldest messages are left out.\n"
       "Example: qkv chat models/assistant --system 'Answer in one sentence.' --temperature 0.7");
-  c->callback([o] { run(*o); });
+  c->callback([o, c] {
+    for (const Option* option : c->given()) o->given.insert(option->name());
+    run(*o);
+  });
 }
 
 }  // namespace qkv

@@ -135,4 +135,18 @@ std::string one_line(std::string text) {
   return text;
 }
 
+void reject_options(const std::set<std::string>& given, std::initializer_list<const char*> options,
+                    const std::string& why) {
+  for (const char* option : options)
+    if (given.contains(option)) throw UsageError(fmt::format("{}: {}", option, why));
+}
+
+std::string without_carriage_returns(std::string text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i)
+    if (text[i] != '\r' || i + 1 == text.size() || text[i + 1] != '\n') out += text[i];
+  return out;
+}
+
 }  // namespace qkv

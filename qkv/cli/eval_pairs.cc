@@ -47,6 +47,7 @@ struct Scores {
   text::Chrf chrf;
   text::RougeL rouge;
   int64_t with_rouge_words = 0;    // references
+  bool rouge_applies = false;      // to the references
   double exact = 0;                // part of the outputs that equal their references
   std::vector<double> chrf_of;     // of each output, where errors are listed
   std::vector<size_t> worst = {};  // outputs by it, the lowest first, without those that are right
@@ -85,6 +86,7 @@ void judge(const EvalOptions& o, Scores& s) {
   s.chrf = text::corpus_chrf(outputs, references);
   s.rouge = text::corpus_rouge_l(outputs, references);
   s.with_rouge_words = text::count_with_rouge_words(references);
+  s.rouge_applies = text::rouge_applies(references);
   int64_t exact = 0;
   for (size_t i = 0; i < outputs.size(); ++i) exact += s.outputs[i] == s.references[i];
   s.exact = static_cast<double>(exact) / static_cast<double>(outputs.size());
@@ -99,7 +101,7 @@ std::string scores_json(const EvalOptions& o, const Evaluation& e, const Scores&
                      {"signature", text::bleu_signature(s.tokenizer)},
                      {"chrf", s.chrf.score},
                      {"chrf_signature", text::kChrfSignature}};
-  const bool rouge = s.with_rouge_words > 0;
+  const bool rouge = s.rouge_applies;
   for (const auto& [name, value] : {std::pair("rouge_l", s.rouge.f1),
                                     {"rouge_l_precision", s.rouge.precision},
                                     {"rouge_l_recall", s.rouge.recall}})
@@ -119,8 +121,9 @@ std::string scores_json(const EvalOptions& o, const Evaluation& e, const Scores&
 }
 
 std::string rouge_text(const Scores& s) {
-  if (s.with_rouge_words == 0)
-    return "ROUGE-L             n/a: it compares words of Latin letters and digits, and no target has one\n";
+  if (!s.rouge_applies)
+    return "ROUGE-L             n/a: it compares words of Latin letters and digits, and most of the "
+           "targets\' letters are others\n";
   std::string out = fmt::format("ROUGE-L             F1 {:.2f}%, precision {:.2f}%, recall {:.2f}%\n",
                                 100 * s.rouge.f1, 100 * s.rouge.precision, 100 * s.rouge.recall);
   if (const int64_t without = std::ssize(s.references) - s.with_rouge_words; without > 0)

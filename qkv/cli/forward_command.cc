@@ -213,6 +213,7 @@ struct GenerationSettings {
   GenerateOptions options;
   BeamOptions beam;
   int64_t pad = 0, start = -1;
+  bool start_given = false;
 };
 
 // The whole of `value` as a number of at least `least`.
@@ -246,6 +247,16 @@ void expect_acting(const std::map<std::string, std::string>& given, bool samplin
     reject({{"temperature", 1}, {"top_k", 0}, {"top_p", 1}, {"min_p", 0}, {"typical_p", 1}},
            "without do_sample=true");
   if (!searching) reject({{"length_penalty", 1}, {"early_stopping", 0}}, "without num_beams above 1");
+  const auto reject_given = [&](std::initializer_list<const char*> keys, const char* why) {
+    for (const char* key : keys)
+      if (const auto it = given.find(key); it != given.end())
+        throw UsageError(fmt::format("--generate: {}={} has no effect {}", key, it->second, why));
+  };
+  if (!sampling) reject_given({"seed"}, "without do_sample=true");
+  if (const auto t = given.find("temperature");
+      sampling && t != given.end() && number<double>(t->first, t->second, 0) == 0)
+    reject_given({"seed", "top_k", "top_p", "min_p", "typical_p"},
+                 "with temperature=0, which always takes the likeliest");
 }
 
 GenerationSettings parse_generation(const std::string& text, const SpecialIds& defaults) {
@@ -267,7 +278,7 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
     if (equals == std::string::npos)
       throw UsageError(fmt::format("--generate: expected key=value, got '{}'", item));
     const std::string key = item.substr(0, equals), value = item.substr(equals + 1);
-    given[key] = value;
+    if (!given.emplace(key, value).second) throw UsageError(fmt::format("--generate: {}: given twice", key));
     if (key == "max_new_tokens")
       g.options.max_new_tokens = number<int64_t>(key, value, 1);
     else if (key == "eos_token_id")
@@ -327,6 +338,11 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
   if (sampling && g.beam.beams > 1)
     throw UsageError("--generate: do_sample and num_beams exclude each other");
   expect_acting(given, sampling, g.beam.beams > 1);
+  if (g.options.rules.min_new_tokens > g.options.max_new_tokens)
+    throw UsageError(fmt::format("--generate: min_new_tokens={} is more than max_new_tokens={}",
+                                 g.options.rules.min_new_tokens, g.options.max_new_tokens));
+  if (given.contains("max_new_tokens")) g.options.rules.max_length = 0;  // as in Hugging Face's library
+  g.start_given = given.contains("decoder_start_token_id");
   g.beam.repetition_penalty = g.options.sampler.repetition_penalty;
   g.beam.eos = g.options.eos;
   g.beam.max_new_tokens = g.options.max_new_tokens;
@@ -341,6 +357,10 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
   expect_known(in, spec, o.inputs);
   const bool both = spec.architecture == Architecture::encoder_decoder;
   const GenerationSettings g = parse_generation(o.generate, ids);
+  if (g.start_given && !both)
+    throw UsageError("--generate: decoder_start_token_id has no effect: a decoder goes on with input_ids");
+  check(!g.start_given || g.start < spec.vocab_size,
+        "--generate: decoder_start_token_id={}: the model has {} tokens", g.start, spec.vocab_size);
   // A language model goes on with the last tokens where a sequence outgrows the context.
   Tensor features;
   const PaddedBatch batch = spec.features.any()
@@ -423,7 +443,13 @@ void run(const Options& o) {
   const auto model = load_model(dir, compute);
   const SpecialIds ids = load_special_ids(dir);
   const Safetensors in = read_safetensors(o.inputs);
-  if (!o.generate.empty()) return run_generation(o, *model, in, ids);
+  if (!o.generate.empty()) {
+    for (const auto& [option, given] : {std::pair("--hidden-states", o.hidden_states),
+                                        {"--attentions", o.attentions},
+                                        {"--gradients", o.gradients}})
+      if (given) throw UsageError(fmt::format("{}: has no effect with --generate, which writes ids", option));
+    return run_generation(o, *model, in, ids);
+  }
 
   const Inputs inputs = read_inputs(in, o.inputs, model->spec(), ids);
   Context context;

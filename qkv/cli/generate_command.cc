@@ -14,6 +14,7 @@
 #include "qkv/infer/log_prob.h"
 #include "qkv/infer/vote.h"
 #include "qkv/text/stop_strings.h"
+#include "qkv/text/unicode.h"
 
 namespace qkv {
 namespace {
@@ -49,10 +50,8 @@ GenerateOptions settled(const Options& o, GenerateOptions g) {
   set("--presence-penalty", g.sampler.presence_penalty, from.presence_penalty);
   set("--no-repeat-ngram", g.rules.no_repeat_ngram, o.generation.rules.no_repeat_ngram);
   if (o.given.contains("--temperature") && from.temperature == 0)
-    for (const char* option : {"--top-k", "--top-p", "--min-p", "--typical-p"})
-      if (o.given.contains(option))
-        throw UsageError(
-            fmt::format("{}: has no effect with --temperature 0, which always takes the likeliest", option));
+    reject_options(o.given, {"--top-k", "--top-p", "--min-p", "--typical-p", "--seed"},
+                   "has no effect with --temperature 0, which always takes the likeliest");
   // Who says how to draw wants to.
   for (const char* option : {"--top-k", "--top-p", "--min-p", "--typical-p"})
     if (o.given.contains(option) && !o.given.contains("--temperature") && g.sampler.temperature == 0)
@@ -101,6 +100,9 @@ BeamOptions settled_search(const Options& o, const TextModel& m) {
   b.rules = o.generation.rules;
   b.excluded = o.generation.sampler.excluded;
   if (o.stop_early) b.stop = BeamOptions::Stop::early;
+  if (b.beams == 1)
+    reject_options(o.given, {"--length-penalty", "--stop-early"},
+                   "has no effect with one beam (see --beams)");
   if (o.samples > b.beams)
     throw UsageError(fmt::format("--samples: {} of {} beams (see --beams)", o.samples, b.beams));
   return b;
@@ -152,7 +154,8 @@ struct Sample {
 };
 
 std::string read_prompt(const Options& o) {
-  std::string prompt = o.has_prompt ? o.prompt : read_input(o.file);
+  std::string prompt = o.has_prompt ? o.prompt : without_carriage_returns(read_input(o.file));
+  if (!o.has_prompt) naming_place(input_name(o.file), [&] { text::check_utf8(prompt, "the prompt"); });
   if (o.examples.empty()) return prompt;
   if (prompt.ends_with('\n')) prompt.pop_back();
   prompt = read_few_shot(o.examples).prompt(prompt);

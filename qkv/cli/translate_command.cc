@@ -56,12 +56,18 @@ void run(Options o) {
     if (o.given.contains(option)) drawing = o.drawing;
   if (drawing) {
     drawing->samples = o.best;
-    for (const char* option : {"--beams", "--stop-early"})
-      if (o.given.contains(option))
-        throw UsageError(fmt::format("{}: outputs are drawn, not searched for", option));
+    reject_options(o.given, {"--beams", "--stop-early", "--length-penalty"},
+                   "outputs are drawn, not searched for");
+    if (o.given.contains("--temperature") && o.drawing.sampler.temperature == 0)
+      reject_options(o.given, {"--top-k", "--top-p", "--seed"},
+                     "has no effect with --temperature 0, which always takes the likeliest");
     naming_option("--", [&] { check_options(drawing->sampler); });
-  } else if (o.best > beam.beams)
+  } else if (o.best > beam.beams) {
     throw UsageError(fmt::format("--best: {} of {} beams (see --beams)", o.best, beam.beams));
+  } else if (beam.beams == 1) {
+    reject_options(o.given, {"--length-penalty", "--stop-early"},
+                   "has no effect with one beam (see --beams)");
+  }
   int64_t cut = 0;
   predict_texts(o, [&](const std::vector<InputText>& texts) {
     std::vector<std::string> part;

@@ -143,6 +143,7 @@ SpecialIds load_special_ids(const std::string& dir) {
     if (const auto id = root.find("pad_token_id")) ids.pad = id->integer(0, kMost);
     if (const auto list = root.find("source_begin_token_ids")) ids.source_begin = list->integers(0, kMost);
     if (const auto list = root.find("source_end_token_ids")) ids.source_end = list->integers(0, kMost);
+    if (root.boolean_or("sources_as_tokenized", false)) ids.sources_as_tokenized = true;
     if (const auto id = root.find("eos_token_id"))
       ids.eos = id->json().is_array() ? id->integers(0, kMost) : std::vector<int64_t>{id->integer(0, kMost)};
     // qkv writes generation_config.json with all that it trains: a native model without one was made
@@ -176,6 +177,7 @@ void save_model(const std::string& dir, const Transformer& model, const SpecialI
   add("decoder_start_token_id", ids.decoder_start);
   if (ids.source_begin) config["source_begin_token_ids"] = *ids.source_begin;
   if (ids.source_end) config["source_end_token_ids"] = *ids.source_end;
+  if (ids.sources_as_tokenized) config["sources_as_tokenized"] = true;
   write_file_atomically(dir + "/config.json", config.dump(2) + "\n");
   write_file_atomically(dir + "/generation_config.json", generation.dump(2) + "\n");
   if (model.spec().lora.any()) return save_adapters(dir, model);

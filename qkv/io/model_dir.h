@@ -35,7 +35,8 @@ struct SpecialIds {
   // those that the tokenizer puts there, and an end-of-sequence token where it puts none, as older files mean
   // it.
   std::optional<std::vector<int64_t>> source_begin = {}, source_end = {};
-  bool sources_as_tokenized = false;  // nothing stands around a source but what the tokenizer puts there
+  // Nothing stands around a source but what the tokenizer puts there (sources_as_tokenized of config.json).
+  bool sources_as_tokenized = false;
 };
 SpecialIds load_special_ids(const std::string& dir);
 

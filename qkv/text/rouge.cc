@@ -71,4 +71,19 @@ int64_t count_with_rouge_words(std::span<const std::string> texts) {
   return std::ranges::count_if(texts, [](const std::string& text) { return !rouge_words(text).empty(); });
 }
 
+bool rouge_applies(std::span<const std::string> texts) {
+  int64_t seen = 0, letters = 0;
+  for (const std::string& text : texts) {
+    for (const std::string& word : rouge_words(text)) seen += std::ssize(word);
+    for (size_t i = 0; i < text.size();) {
+      const Character c = character_at(text, i);
+      if (c.valid())
+        letters +=
+            class_of(c.codepoint) == CharacterClass::kLetter || (c.codepoint >= '0' && c.codepoint <= '9');
+      i += c.length;
+    }
+  }
+  return seen > 0 && 2 * seen >= letters;
+}
+
 }  // namespace qkv::text

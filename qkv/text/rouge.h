@@ -27,6 +27,10 @@ RougeL corpus_rouge_l(std::span<const std::string> hypotheses, std::span<const s
 // says nothing.
 int64_t count_with_rouge_words(std::span<const std::string> texts);
 
+// True where its words hold at least half of all letters and digits of the texts: of other scripts ROUGE-L
+// says nothing.
+bool rouge_applies(std::span<const std::string> texts);
+
 // rouge_score's words: runs of a-z and 0-9 of the text in lower case. All other letters separate words.
 std::vector<std::string> rouge_words(std::string_view text);
 

@@ -115,7 +115,7 @@ Encoding Tokenizer::assemble(std::vector<Encoding> parts, bool add_special_token
 
 Encoding Tokenizer::encode_part(std::string_view text) const {
   const bool any_bytes = parts_->pre_tokenizer && parts_->pre_tokenizer->takes_any_bytes();
-  if (!any_bytes) check_utf8(text, "encode: this tokenizer takes UTF-8 only");
+  if (!any_bytes) check_utf8(text, "encode: this tokenizer takes UTF-8 only (iconv -t UTF-8 converts)");
   std::string prefixed;
   const size_t prefix = parts_->text_prefix.size();
   if (prefix > 0) {

@@ -379,7 +379,13 @@ SequenceEnds sequence_ends(const text::Tokenizer& tokenizer, const Origin* given
           token);
     return static_cast<int32_t>(*id);
   };
-  return ends_between(tokenizer, id_of("<s>"), id_of("</s>"));
+  SpecialIds sources;
+  if (given != nullptr) {
+    sources.source_begin = given->ids.source_begin;
+    sources.source_end = given->ids.source_end;
+    sources.sources_as_tokenized = given->ids.sources_as_tokenized;
+  }
+  return ends_between(tokenizer, id_of("<s>"), id_of("</s>"), sources);
 }
 
 std::string PairTexts::place(size_t pair) const {

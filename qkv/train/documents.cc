@@ -56,7 +56,7 @@ class LabelFinder {
   }
 
  private:
-  static constexpr size_t kMost = 200, kLongest = 40, kLeastRows = 20, kRowsOfEach = 5;
+  static constexpr size_t kMost = 200, kLongest = 64, kLeastRows = 20, kRowsOfEach = 5;
   size_t text_ = 0, rows_ = 0;
   std::vector<std::string> names_;
   std::vector<std::unordered_set<std::string>> values_;

@@ -46,6 +46,11 @@ std::vector<std::string> list_in(const JsonField& object, const std::vector<std:
   return out;
 }
 
+// True where no token would have a text.
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
 // Lists of words and of their tags, as Hugging Face's data sets have them.
 void read_tagged_lists(const std::string& path, const DataConfig& data, std::vector<Example>& out,
                        ReadExamples& found) {
@@ -103,7 +108,7 @@ void read_rows(const std::string& path, const DataConfig& data, Output output, s
     e.label = std::move(row[label]);
     if (output == Output::sequence_classes) trimmed += trim_label(e.label);
     check(!e.label.empty(), "{}: column '{}' is empty", e.place, data.label_column);
-    if (e.text.first.empty()) {
+    if (is_blank(e.text.first)) {
       found.without_text.push_back(std::move(e));
       continue;
     }

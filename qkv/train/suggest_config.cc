@@ -17,6 +17,7 @@
 #include "qkv/data/conll.h"
 #include "qkv/data/table.h"
 #include "qkv/text/unicode.h"
+#include "qkv/train/examples.h"
 #include "qkv/train/plan.h"
 
 namespace qkv {
@@ -95,10 +96,12 @@ struct Column {
   std::set<std::string> values = {};  // some of the first
   int64_t filled = 0, bytes = 0, spaces = 0;
   TextLook look = {};
+  static constexpr size_t kMany = 2000;  // values at most, of a column of classes
 
   void add(const std::string& value) {
-    constexpr size_t kMany = 2000;
-    if (values.size() < kMany) values.insert(value);
+    std::string label = value;
+    trim_label(label);
+    if (values.size() < kMany) values.insert(label);
     filled += !value.empty();
     bytes += static_cast<int64_t>(value.size());
     spaces += std::ranges::count(value, ' ');
@@ -107,7 +110,7 @@ struct Column {
   double mean_bytes() const {
     return filled == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(filled);
   }
-  bool repeats() const { return 2 * std::ssize(values) < filled; }
+  bool repeats() const { return 2 * std::ssize(values) < filled && values.size() < kMany; }
 };
 
 // All that is found out about the data.
@@ -221,6 +224,8 @@ void look_at_rows(const SuggestOptions& o, Look& out) {
   if (out.kind == DataKind::text) return;
   out.label_column = label->name;
   out.labels = std::ssize(label->values);
+  check(out.labels > 1, "{}: all rows are of one class ({}): there is nothing to tell apart", o.data,
+        label->name);
   out.about += fmt::format(" of {} classes ({})", out.labels, label->name);
 }
 
@@ -228,12 +233,12 @@ void look_at_words(const SuggestOptions& o, Look& out) {
   const bool universal = extension_of(o.data) == ".conllu";
   std::set<std::string> tags;
   int64_t words = 0;
-  for (const TaggedSentence& s : read_conll(o.data, universal ? 2 : 1, universal ? 4 : 0)) {
-    std::string text;
-    for (const std::string& word : s.words) text += word + " ";
-    out.source.add(text);
-    tags.insert(s.tags.begin(), s.tags.end());
-    words += std::ssize(s.words);
+  DataConfig data;
+  if (universal) data.word_column = 2, data.tag_column = 4;
+  for (const Example& e : read_examples({o.data}, data, Output::token_classes)) {
+    out.source.add(e.text.first + " ");
+    tags.insert(e.tags.begin(), e.tags.end());
+    words += std::ssize(e.words);
     ++out.examples;
   }
   out.labels = std::ssize(tags);
@@ -291,6 +296,11 @@ bool is_conversation(const std::string& path) {
 }
 
 void look_at_conversations(const SuggestOptions& o, Look& out) {
+  check(
+      is_conversation(o.data),
+      "{}: the first line is no conversation: expected {{\"messages\": [{{\"role\": ..., \"content\": ...}}, "
+      "...]}} on each line",
+      o.data);
   const FileText file = map_text(o.data);
   for (const std::string& line : lines_of(file.text)) {
     if (line.empty()) continue;
@@ -366,7 +376,10 @@ Dimensions shape_of(const Look& look) {
   s.vocabulary = power_of_two(characters / 600, look.source.has_spaces() ? 512 : 2048, 16384);
   const double longest = std::max(look.source.long_text(), look.target.long_text());
   if (look.kind == DataKind::text)
-    s.context = look.separator == "\n" ? 64 : look.tokens < 2e5 ? 128 : 256;
+    s.context = look.separator == "\n" ? 64
+                : look.tokens < 2e3    ? power_of_two(look.tokens / 40, 8, 64)  // a tenth is for validation
+                : look.tokens < 2e5    ? 128
+                                       : 256;
   else
     s.context = power_of_two(longest * 1.2 + 8, 32, look.kind == DataKind::chat ? 1024 : 512);
   // Some 30 steps a pass, if there are as many tokens.

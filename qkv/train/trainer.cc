@@ -484,13 +484,19 @@ class Run {
     return e;
   }
 
-  // Warns of a model that predicts tokens far worse than one that gives all of them the same probability.
+  // Warns of a model that predicts tokens or classes far worse than one that gives all of them the same
+  // probability.
   std::string divergence_text(double loss) const {
-    constexpr double kFar = 1.5;
-    const auto vocabulary = static_cast<double>(config_.model.vocab_size);
-    if (config_.model.output != Output::tokens || loss <= kFar * std::log(vocabulary)) return "";
-    return fmt::format("; above the loss of guessing, ln({}) = {:.2f}: lower the learning rate",
-                       config_.model.vocab_size, std::log(vocabulary));
+    const Output output = training_->model().spec().output;
+    const bool tokens = output == Output::tokens,
+               classes = output == Output::sequence_classes || output == Output::token_classes;
+    if (!tokens && !classes) return "";
+    const int64_t choices = tokens ? config_.model.vocab_size : training_->model().spec().classes();
+    // A classifier that is sure of its few mistakes may be right as a rule.
+    const double guessing = std::log(static_cast<double>(choices)), far = tokens ? 1.5 : 3;
+    if (loss <= far * guessing) return "";
+    return fmt::format("; above the loss of guessing, ln({}) = {:.2f}: lower the learning rate", choices,
+                       guessing);
   }
 
   // What the best model has least of: its loss, or what it lacks of a score.

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 
-from qkv_cli import command, CliTest, configuration, ENVIRONMENT, FinishedRun, main, read, read_terminal, WORDS
+from qkv_cli import command, CliTest, configuration, ENVIRONMENT, FinishedRun, main, make_text, read, read_terminal, WORDS
 
 # Covers: qkv/api/chat_session.cc, qkv/cli/line_editor.cc
 
@@ -58,6 +58,15 @@ class Chat(FinishedRun):
         self.template("{% if messages[0].role != 'system' %}{{ raise_exception('Never') }}{% endif %}"
                       "{% for m in messages %}{{ m.content }} {% endfor %}")
         self.assertEqual(talk("the fox\nthe fox\n", "--system", "a").out, talk("the fox\n", "--system", "a").out * 2)
+
+    def test_positions_without_end_have_a_window_too(self):
+        self.template("{% for m in messages %}{{ m.content }} {% endfor %}")
+        self.write("text.txt", make_text())
+        self.write("far.toml", configuration(out="far", model__positions="rotary"))
+        self.ok("train", "far.toml")
+        shutil.copy(self.path("assistant/tokenizer_config.json"), self.path("far/best"))
+        said = self.ok("chat", "far", "--tokens", "3", "--temperature", "0", stdin="the fox\n" * 4).err
+        self.assertIn("longer than the model's 16 tokens", said)
 
     def test_commands(self):
         self.template("{% if messages|length > 1 %}{{ raise_exception('More') }}{% endif %}{{ messages[0].content }}")

@@ -159,7 +159,16 @@ class Forward(FinishedRun):
                          "early_stopping=true", "num_beams=1,early_stopping=never"):
             self.refuse({"input_ids": self.IDS}, ["has no effect", settings.split(",")[-1].split("=")[0]],
                         "--generate", settings, status=2)
+        for settings, says in (("seed=3", "seed=3 has no effect"), ("do_sample=true,temperature=0,top_k=3", "top_k=3 has no effect"),
+                               ("max_new_tokens=2,min_new_tokens=3", "min_new_tokens=3 is more"),
+                               ("max_new_tokens=2,max_new_tokens=3", "max_new_tokens: given twice"),
+                               ("decoder_start_token_id=1", "decoder_start_token_id has no effect")):
+            self.refuse({"input_ids": self.IDS}, [says], "--generate", settings, status=2)
+        for option in ("--attentions", "--hidden-states", "--gradients"):
+            self.refuse({"input_ids": self.IDS}, [option, "--generate"], "--generate", "max_new_tokens=2", option, status=2)
         self.outputs({"input_ids": self.IDS}, "--generate", "max_new_tokens=2,top_k=0,length_penalty=1,early_stopping=false")
+        longer = self.outputs({"input_ids": self.IDS}, "--generate", "max_new_tokens=3,max_length=2,eos_token_id=null")["sequences"]
+        self.assertEqual(longer[0][1], self.IDS[1][1] + 3)
 
     def test_a_repetition_penalty_acts_in_a_search(self):
         plain, punished = (self.outputs({"input_ids": self.IDS}, "--generate", "max_new_tokens=8,eos_token_id=null,num_beams=3" + more)

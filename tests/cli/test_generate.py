@@ -73,11 +73,25 @@ class Generate(FinishedRun):
         self.assertEqual(line["ids"], [int(i) for i in said[len(ids):]])
         self.assertEqual(line["text"].split(), said[len(ids):])
         self.assertEqual(len(self.ok("generate", bare, "--ids", ids[0], "--tokens", "3", "--beams", "2", "--no-echo").out.split()), 3)
+        # Each id may come, 0 too.
+        drawn = self.ok("generate", bare, "--ids", ids[0], "--tokens", "400", "--temperature", "100", "--seed", "1", "--no-echo").out.split()
+        self.assertIn("0", drawn)
 
     def test_settings_without_effect_are_rejected(self):
         for option, value in (("--top-k", "3"), ("--top-p", "0.5"), ("--min-p", "0.1"), ("--typical-p", "0.5")):
             self.refused("generate", self.run_dir, "--prompt", "a", "--temperature", "0", option, value, status=2,
                          says=f"{option}: has no effect")
+        self.refused("generate", self.run_dir, "--prompt", "a", "--temperature", "0", "--seed", "3", status=2, says="--seed: has no effect")
+        for more in (["--length-penalty", "2"], ["--stop-early"]):
+            self.refused("generate", self.run_dir, "--prompt", "a", "--beams", "1", *more, status=2, says=[more[0], "one beam"])
+
+    def test_prompts_of_files(self):
+        self.write("p.txt", b"the fox\r\nthe\r\n")
+        self.write("q.txt", b"the fox\nthe\n")
+        both = [self.ok("generate", self.run_dir, "--file", name, "--tokens", "3", "--temperature", "0").out for name in ("p.txt", "q.txt")]
+        self.assertEqual(both[0], both[1])
+        self.write("l.txt", b"caf\xe9")
+        self.refused("generate", self.run_dir, "--file", "l.txt", says=["l.txt", "0xE9", "UTF-8"])
 
     def test_json(self):
         text = self.generate("--prompt", "the ", "--seed", "5", "--no-echo")

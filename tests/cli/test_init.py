@@ -129,6 +129,27 @@ class Init(CliTest):
         self.refused("init", "classify", "one.csv", status=1, says="too few rows")
         self.write("zero.txt", b"PK\0\0\1")
         self.refused("init", "text", "zero.txt", status=1, says="bytes of value 0")
+        self.refused("init", "chat", "text.txt", "--out", "new.toml", status=1, says=["text.txt", "messages"])
+        self.write("alpaca.jsonl", '{"instruction": "a", "output": "b"}\n' * 30)
+        self.refused("init", "chat", "alpaca.jsonl", status=1, says=["alpaca.jsonl", "messages"])
+        self.write("same.csv", "text,label\n" + "".join(f"{made(i, 4)},x\n" for i in range(40)))
+        self.refused("init", "classify", "same.csv", status=1, says=["same.csv", "class"])
+
+    def test_lists_of_words_and_tags(self):
+        self.write("words.jsonl", "".join(json.dumps({"tokens": made(i, 5).split(), "ner_tags": ["A", "B", "A", "C", "B"]}) + "\n"
+                                          for i in range(120)))
+        text, checked, _ = self.init("tag", "words.jsonl")
+        self.assertIn("120 sentences, 600 words with 3 tags", text)
+        self.assertIn("of 3 classes", checked)
+
+    def test_labels_with_spaces(self):
+        self.write("trail.csv", "text,label\n" + "".join(f"{made(i, 6)},{'ab'[i % 2]}{' ' * (i % 3)}\n" for i in range(200)))
+        text, _, _ = self.init("classify", "trail.csv")
+        self.assertIn("of 2 classes", text)
+
+    def test_a_short_text(self):
+        self.write("short.txt", made(1, 120))
+        self.init("text", "short.txt")
 
 
 class TrainFromData(CliTest):

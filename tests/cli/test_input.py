@@ -238,6 +238,8 @@ class Formats(InputTest):
         self.assertIn('train.objective = "classify"', hints[0])
         self.assertIn("'category'", hints[0])
         self.assertIn("hint: ", self.tiny(data__train="bank.csv", steps=2))  # also where the tokens are kept
+        self.write("long.csv", ROWS.replace(",neg", ",a_class_whose_name_has_more_than_forty_characters"))
+        self.assertIn("hint: ", self.tiny(data__train="long.csv", steps=2))
         self.write("texts.csv", "text\n" + "good day\n" * 40)
         self.assertNotIn("hint: ", self.tiny(data__train="texts.csv", steps=2))
 
@@ -264,6 +266,8 @@ class Rows(InputTest):
                                "train.learning_rate=0.01")
         self.assertIn("70 test examples", said)
         self.assertIn("(30 of validation and test count as wrong: they have no text)", said)
+        self.write("blank.csv", ROWS + "  ,neg\n" * 30)
+        self.assertIn("(30 rows without text left out)", self.classifier("data.train=blank.csv"))
         self.write("empty.csv", re.sub("bad day .", "", ROWS))
         self.classifier("data.train=empty.csv", status=1, refused=[
             "empty.csv", "are of the class 'pos' (20 rows without text left out)", "nothing to tell apart"])

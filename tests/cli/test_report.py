@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+import stat
+import threading
 
 from qkv_cli import FinishedRun, main, read
 
@@ -59,6 +61,19 @@ class Report(FinishedRun):
         self.assertEqual(os.path.normpath(result.out.strip()), "one/report.html")
         self.assertIn("<h1>one</h1>", self.page("one/report.html"))
         self.assert_no_leftovers()
+
+    def test_links_and_devices_stay(self):
+        self.copy("one")
+        os.symlink("page.html", self.path("link.html"))
+        self.ok("report", "one", "--out", "link.html")
+        self.assertTrue(os.path.islink(self.path("link.html")))
+        self.assertIn("<h1>one</h1>", self.page("page.html"))
+        os.mkfifo(self.path("pipe"))
+        reader = threading.Thread(target=lambda: read(self.path("pipe")), daemon=True)
+        reader.start()
+        self.ok("report", "one", "--out", "pipe")
+        reader.join(10)
+        self.assertTrue(stat.S_ISFIFO(os.stat(self.path("pipe")).st_mode))
 
     def test_samples_hold_anything(self):
         sample = json.dumps({"step": 20, "sample": "</pre></div><script>alert('x')</script>\u0000", "prompt": "A&B"})

@@ -77,7 +77,18 @@ train.precision = "f32"
         self.write(path, json.dumps({k: v for k, v in config.items() if not k.startswith("source_")}))
         self.assertEqual(scores(), before)  # qkv trained it: an end token, as ever
         os.remove(self.path("run/best/generation_config.json"))
-        self.assertNotEqual(scores(), before)
+        as_tokenized = scores()
+        self.assertNotEqual(as_tokenized, before)
+        # What is made of such a model reads sources as it does.
+        self.ok("average", "run", "run", "--out", "same")
+        self.ok("average", "same", "same", "--out", "again")
+        for made in "same", "again":
+            made_scores = json.loads(self.ok("translate", made, "--json", stdin="abc\n").out.splitlines()[0])
+            self.assertEqual(made_scores, as_tokenized, made)
+        self.ok("train", "on.toml", "--set", "train.out=further", "--set", "train.learning_rate=0", "--set", "train.precision=f32")
+        further = json.loads(self.ok("translate", "further", "--json", stdin="abc\n").out.splitlines()[0])
+        self.assertEqual(further["text"], as_tokenized["text"])
+        self.assertAlmostEqual(further["logprob"], as_tokenized["logprob"], delta=1e-4)
 
     def test_a_run_and_its_use(self):
         trained = self.ok("train", "config.toml")
@@ -221,7 +232,7 @@ train.precision = "f32"
     def test_two_vocabularies(self):
         self.ok("train", "config.toml", "--set", "tokenizer.separate=true")
         self.assertTrue(os.path.exists(self.path("run/best/source/tokenizer.json")))
-        self.assertIn("sources     a vocabulary of", self.ok("inspect", "run").out)
+        self.assertIn("source_vocab_size", self.ok("inspect", "run").out)
         self.assertEqual(len(self.ok("translate", "run", stdin="quick\n\nfox\n").out.splitlines()), 3)
         self.assertIn("loss", json.loads(self.ok("eval", "run", "--data", "pairs.tsv", "--json").out))
         os.rename(self.path("run/best/source"), self.path("elsewhere"))
@@ -238,7 +249,7 @@ train.precision = "f32"
         self.assertEqual(len(best["best"]), 2)
         self.assertIn("loss", json.loads(self.ok("eval", "run", "--data", "pairs.tsv", "--json").out))
         shown = self.ok("inspect", "run").out
-        for part in ("encoder-decoder", "recurrences encoder lstm (both ways), decoder gru, source attention additive"):
+        for part in ("encoder-decoder", "encoder           lstm", "decoder           gru", "bidirectional     true", "source_attention  additive"):
             self.assertIn(part, shown)
         self.assertNotIn("heads", shown)
         self.refused("train", "config.toml", "--set", "model.source_attention=dot", status=2, says=["source_attention", "decoder"])

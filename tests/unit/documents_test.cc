@@ -75,7 +75,7 @@ TEST(Documents, OfRowsWithLabelsHint) {
             std::string::npos);
   EXPECT_EQ(hint("text,id", [&](int i) { return "t," + number(i); }), "");  // each its own
   EXPECT_EQ(hint("text,lang", [&](int) { return "t,en"; }), "");            // all the same
-  EXPECT_EQ(hint("text,note", [&](int i) { return "t," + std::string(50 + i % 2, 'x'); }), "");  // texts
+  EXPECT_EQ(hint("text,note", [&](int i) { return "t," + std::string(70 + i % 2, 'x'); }), "");  // texts
   EXPECT_EQ(hint("text", number), "");
 }
 

@@ -44,5 +44,14 @@ TEST(RougeL, TextsWithoutWordsAreCounted) {
   EXPECT_EQ(count_with_rouge_words(Texts{"\xE6\x9D\xB1"}), 0);
 }
 
+TEST(RougeL, AppliesWhereItSeesMostLetters) {
+  EXPECT_TRUE(rouge_applies(Texts{"eins zwei", "caf\xC3\xA9"}));
+  EXPECT_TRUE(rouge_applies(Texts{"Tokyo", "\xE6\x9D\xB1\xE4\xBA\xAC"}));
+  // One digit, or one name, says nothing about texts of another script.
+  EXPECT_FALSE(rouge_applies(Texts{"3\xE6\x99\x82\xE3\x81\xA7\xE3\x81\x99"}));
+  EXPECT_FALSE(rouge_applies(Texts{"..."}));
+  EXPECT_FALSE(rouge_applies(Texts{}));
+}
+
 }  // namespace
 }  // namespace qkv::text
