@@ -5,7 +5,8 @@
 #include <cstdio>
 
 #include "qkv/autograd/graph.h"
-#include "qkv/nn/layers.h"
+#include "qkv/nn/linear.h"
+#include "qkv/nn/sublayer.h"
 #include "qkv/ops/dispatch.h"
 #include "qkv/ops/elementwise.h"
 

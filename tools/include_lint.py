@@ -3,7 +3,7 @@
 
 usage: include_lint.py [REPOSITORY]
 
-The folders below qkv/ have a rank: a file includes its own folder and folders of lower rank only. formal/ (the
+ALLOWED says of each folder below qkv/ which others its files include; together they make no circle. formal/ (the
 specification) and qkv/ (the engine) include nothing of each other, so that one can be the other's judge. No
 file includes itself in a circle, and a third-party library that is wrapped is included where it is wrapped.
 Prints one line a violation, "file:line: why", and exits with 1 when there is any.
@@ -12,8 +12,28 @@ import os
 import re
 import sys
 
-RANKS = ["base", "tensor", "quant", "kernels", "autograd", "ops", "nn", "models", "text", "io", "data", "infer",
-         "train", "api", "cli"]
+ALLOWED = {
+    "base": [],
+    "tensor": ["base"],
+    "kernels": ["base", "tensor"],
+    "autograd": ["base", "tensor", "kernels"],
+    "ops": ["base", "tensor", "kernels", "autograd"],
+    "nn": ["base", "tensor", "kernels", "autograd", "ops"],
+    "models": ["base", "nn", "ops"],
+    "text": ["base"],
+    "chat": ["base", "text"],
+    "metrics": ["base", "text"],
+    "io": ["base", "tensor", "ops", "models", "chat"],
+    "data": ["base", "nn", "models", "text"],
+    "infer": ["base", "kernels", "autograd", "ops", "models", "text", "io", "data"],
+    "bridge": ["base", "ops", "models", "io"],
+    "report": ["base", "text", "metrics", "io"],
+    "train": ["base", "kernels", "autograd", "ops", "nn", "models", "text", "chat", "metrics", "io", "data", "infer",
+              "report"],
+    "api": ["base", "text", "chat", "io", "infer"],
+    "cli": ["base", "tensor", "ops", "models", "text", "metrics", "io", "data", "infer", "bridge", "report", "train",
+            "api"],
+}
 # Headers that only one file may include; a benchmark may name a peer.
 WRAPPED = {"dnnl.hpp": "qkv/kernels/gemm.cc", "dnnl.h": "qkv/kernels/gemm.cc", "omp.h": "qkv/base/parallel.cc",
            "sentencepiece_trainer.h": "qkv/text/sentencepiece_training.cc", "zlib.h": "qkv/base/unpack.cc",
@@ -40,7 +60,7 @@ def includes_of(root, path):
                 yield number, match[1] == '"', match[2]
 
 
-def rank_problem(path, target):
+def folder_problem(path, target):
     """Why `path` may not include `target`, both from the root of the repository; None when it may."""
     top, target_top = path.split("/")[0], target.split("/")[0]
     if {top, target_top} == {"qkv", "formal"}:
@@ -51,10 +71,10 @@ def rank_problem(path, target):
         return None
     folder, target_folder = path.split("/")[1], target.split("/")[1]
     for name in (folder, target_folder):
-        if name not in RANKS:
-            return f"the folder qkv/{name} has no rank: add it to tools/include_lint.py ({target})"
-    if RANKS.index(target_folder) > RANKS.index(folder):
-        return f"{folder} ranks below {target_folder} and must not include it ({target})"
+        if name not in ALLOWED:
+            return f"the folder qkv/{name} is unknown: add it to ALLOWED in tools/include_lint.py ({target})"
+    if target_folder != folder and target_folder not in ALLOWED[folder]:
+        return f"{folder} must not include {target_folder}: tools/include_lint.py lists what it may ({target})"
     return None
 
 
@@ -107,12 +127,15 @@ def lint(root):
             if not os.path.exists(os.path.join(root, resolved)):
                 refuse(f"no such file ({target})")
                 continue
-            why = rank_problem(path, resolved)
+            why = folder_problem(path, resolved)
             if why:
                 refuse(why)
             # Highway compiles a file once a target by having it include itself (foreach_target.h).
             if resolved != path:
                 graph[path].append(resolved)
+    circle = find_cycle(ALLOWED)
+    if circle:
+        problems.append(f"tools/include_lint.py:1: ALLOWED has a circle: {' -> '.join(circle)}")
     circle = find_cycle(graph)
     if circle:
         problems.append(f"{circle[0]}:1: a circle of includes: {' -> '.join(circle)}")

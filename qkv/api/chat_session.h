@@ -8,7 +8,7 @@
 #include "qkv/api/text_model.h"
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
-#include "qkv/text/chat_template.h"
+#include "qkv/chat/chat_template.h"
 
 namespace qkv {
 

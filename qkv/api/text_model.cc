@@ -6,8 +6,8 @@
 
 #include "qkv/api/generation_config.h"
 #include "qkv/base/json_value.h"
+#include "qkv/infer/sequence_ends.h"
 #include "qkv/io/adapter_dir.h"
-#include "qkv/train/corpus.h"
 
 namespace qkv {
 

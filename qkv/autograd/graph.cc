@@ -190,7 +190,8 @@ class Recompute : public Node {
     const std::vector<Tensor> outputs = f_(saved_);
     is_recording = before;
     std::vector<Seed> seeds;
-    for (size_t i = 0; i < outputs.size() && i < grads.size(); ++i) seeds.emplace_back(outputs[i], grads[i]);
+    for (size_t i = 0; i < outputs.size() && i < grads.size(); ++i)
+      if (outputs[i].defined()) seeds.emplace_back(outputs[i], grads[i]);
     qkv::backward(seeds);
     for (size_t i = 0; i < captures.size(); ++i)
       if (captures[i] && captures[i]->grad.defined()) give(static_cast<int>(i), std::move(captures[i]->grad));

@@ -99,7 +99,8 @@ void backward(const Tensor& root);
 void backward(std::span<const Seed> seeds);
 
 // f(inputs), keeping only the inputs: the backward pass computes f again (activation checkpointing; Chen et
-// al., "Training deep nets with sublinear memory cost", 2016). f must give the same result each time.
+// al., "Training deep nets with sublinear memory cost", 2016). f must give the same result each time; inputs
+// and outputs may be undefined.
 std::vector<Tensor> recompute(const std::vector<Tensor>& inputs,
                               std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f);
 

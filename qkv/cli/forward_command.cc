@@ -6,11 +6,11 @@
 #include <map>
 #include <set>
 
-#include "qkv/cli/collector.h"
+#include "qkv/bridge/collector.h"
 #include "qkv/cli/command.h"
-#include "qkv/cli/forward_clip.h"
-#include "qkv/cli/forward_router.h"
-#include "qkv/cli/padded_batch.h"
+#include "qkv/bridge/forward_clip.h"
+#include "qkv/bridge/forward_router.h"
+#include "qkv/bridge/padded_batch.h"
 #include "qkv/infer/beam.h"
 #include "qkv/infer/generate.h"
 #include "qkv/io/model_dir.h"

@@ -4,7 +4,7 @@
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/cli/command.h"
-#include "qkv/train/report.h"
+#include "qkv/report/report.h"
 
 namespace qkv {
 namespace {

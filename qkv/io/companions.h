@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "qkv/text/chat_template.h"
+#include "qkv/chat/chat_template.h"
 
 namespace qkv {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "qkv/models/feature_spec.h"
-#include "qkv/nn/layers.h"
+#include "qkv/nn/linear.h"
 
 namespace qkv {
 

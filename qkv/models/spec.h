@@ -8,8 +8,11 @@
 #include <vector>
 
 #include "qkv/models/feature_spec.h"
+#include "qkv/nn/attention_spec.h"
 #include "qkv/nn/experts.h"
+#include "qkv/nn/norm.h"
 #include "qkv/nn/recurrence.h"
+#include "qkv/nn/residual.h"
 
 namespace qkv {
 

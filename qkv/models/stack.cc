@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "qkv/nn/attention.h"
+#include "qkv/nn/feed_forward.h"
 #include "qkv/nn/latent_attention.h"
 #include "qkv/nn/segment_state.h"
+#include "qkv/nn/wrappers.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/grid.h"
 #include "qkv/ops/parts.h"
@@ -150,6 +153,38 @@ std::vector<int64_t> BlockStack::rotary_lengths(const Layout& layout, int64_t lo
   return out.empty() ? std::vector<int64_t>{longest} : out;
 }
 
+namespace {
+
+// What of a residual stream leaves a block, as the list that recompute() hands on; undefined where there is
+// none.
+struct StreamTensors {
+  Tensor x, branch, other;
+
+  StreamTensors(Tensor x, Tensor branch, Tensor other)
+      : x(std::move(x)), branch(std::move(branch)), other(std::move(other)) {}
+  explicit StreamTensors(const std::vector<Tensor>& list) : x(list[0]), branch(list[1]), other(list[2]) {}
+  std::vector<Tensor> list() const { return {x, branch, other}; }
+};
+
+// All that a block reads and that has a gradient.
+struct BlockTensors {
+  Tensor x, branch, other, source, distance_bias, distance_vectors;
+
+  static BlockTensors of(const ResidualStream& s, const Context& c) {
+    return BlockTensors({s.x, s.branch, s.other, c.source, c.distance_bias, c.distance_vectors});
+  }
+  explicit BlockTensors(const std::vector<Tensor>& list)
+      : x(list[0]),
+        branch(list[1]),
+        other(list[2]),
+        source(list[3]),
+        distance_bias(list[4]),
+        distance_vectors(list[5]) {}
+  std::vector<Tensor> list() const { return {x, branch, other, source, distance_bias, distance_vectors}; }
+};
+
+}  // namespace
+
 Tensor BlockStack::forward(const Tensor& x, const Context& given,
                            std::span<const std::unique_ptr<LayerState>> states) const {
   check(states.empty() ||
@@ -191,24 +226,21 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
       continue;
     }
     const Dropout pending = stream.dropout;
-    const auto out = recompute({stream.x, stream.branch, context.source, context.distance_bias,
-                                context.distance_vectors, stream.other},
-                               [&block, context, pending, state_of](const std::vector<Tensor>& in) {
-                                 ResidualStream s{in[0], in[1], pending, {}, in[5]};
+    const auto out = recompute(BlockTensors::of(stream, context).list(),
+                               [&block, context, pending, state_of](const std::vector<Tensor>& list) {
+                                 const BlockTensors in(list);
+                                 ResidualStream s{in.x, in.branch, pending, {}, in.other};
                                  Context inner = context;
-                                 inner.source = in[2];
-                                 inner.distance_bias = in[3];
-                                 inner.distance_vectors = in[4];
+                                 inner.source = in.source;
+                                 inner.distance_bias = in.distance_bias;
+                                 inner.distance_vectors = in.distance_vectors;
                                  for (size_t i = 0; i < block.size(); ++i)
                                    block[i].forward(s, inner, state_of(i));
-                                 std::vector<Tensor> left = {s.x};
-                                 if (s.branch.defined()) left.push_back(s.branch);
-                                 if (s.other.defined()) left.push_back(s.other);
-                                 return left;
+                                 return StreamTensors{s.x, s.branch, s.other}.list();
                                });
+    const StreamTensors left(out);
     const Residual& last = block.back();
-    stream = {out[0], out.size() > 1 ? out[1] : Tensor(), context.dropout(last.dropout, last.site),
-              last.name + ".sum", out.size() > 2 ? out[2] : Tensor()};
+    stream = {left.x, left.branch, context.dropout(last.dropout, last.site), last.name + ".sum", left.other};
   }
   if (placement_ == NormPlacement::post) return stream.x;
   if (norm_ == nullptr || reversible_) stream.add_branch(context);

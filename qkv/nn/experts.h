@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "qkv/nn/layers.h"
+#include "qkv/nn/feed_forward.h"
 #include "qkv/ops/experts.h"
 
 namespace qkv {

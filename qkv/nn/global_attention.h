@@ -3,7 +3,9 @@
 
 #include <string>
 
-#include "qkv/nn/layers.h"
+#include "qkv/nn/attention_spec.h"
+#include "qkv/nn/linear.h"
+#include "qkv/nn/sublayer.h"
 
 namespace qkv {
 

@@ -4,7 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "qkv/nn/layers.h"
+#include "qkv/nn/attention.h"
+#include "qkv/nn/norm.h"
 
 namespace qkv {
 

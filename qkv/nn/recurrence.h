@@ -4,7 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "qkv/nn/layers.h"
+#include "qkv/nn/layer_state.h"
+#include "qkv/nn/linear.h"
 #include "qkv/ops/recurrence.h"
 
 namespace qkv {

@@ -1,6 +1,6 @@
 #include "qkv/nn/relative.h"
 
-#include "qkv/nn/layers.h"
+#include "qkv/nn/linear.h"
 #include "qkv/ops/parts.h"
 
 namespace qkv {

@@ -9,9 +9,6 @@
 namespace qkv {
 namespace {
 
-constexpr const char *kFrequentTag = "most frequent tag", *kWordsAndSuffixes = "words and suffixes",
-                     *kFrequentClass = "most frequent class", *kNaiveBayes = "naive Bayes";
-
 using Counts = std::map<std::string, int64_t>;
 
 // The first of those that occur most often.
@@ -141,21 +138,6 @@ std::vector<std::pair<std::string, double>> baselines(const std::vector<Example>
     ++all;
   }
   return {{kFrequentClass, share(frequent, all)}, {kNaiveBayes, share(better, all)}};
-}
-
-std::string baseline_key(const std::string& name) {
-  std::string key(kBaselinePrefix);
-  for (const char c : name)
-    key += c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return key;
-}
-
-std::string baseline_name(std::string_view field) {
-  std::string name(field.substr(kBaselinePrefix.size()));
-  for (const char* known : {kFrequentTag, kWordsAndSuffixes, kFrequentClass, kNaiveBayes})
-    if (baseline_key(known) == field) return known;
-  std::ranges::replace(name, '_', ' ');
-  return name;
 }
 
 }  // namespace qkv

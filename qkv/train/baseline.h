@@ -2,10 +2,10 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "qkv/metrics/baseline_names.h"
 #include "qkv/train/examples.h"
 
 namespace qkv {
@@ -19,11 +19,5 @@ std::vector<std::string> words_of(const TextPair& text);
 // most four bytes was. Of answers: none.
 std::vector<std::pair<std::string, double>> baselines(const std::vector<Example>& train,
                                                       const std::vector<Example>& test, Output output);
-
-// The field of a run's records with a baseline's accuracy: "naive Bayes" -> "baseline_naive_bayes".
-inline constexpr std::string_view kBaselinePrefix = "baseline_";
-std::string baseline_key(const std::string& name);
-// The baseline of such a field, as people write it. Earlier runs have "baseline_naive Bayes".
-std::string baseline_name(std::string_view field);
 
 }  // namespace qkv

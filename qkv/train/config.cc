@@ -167,7 +167,7 @@ class Reader {
   // True for a key that somebody wanted: a run's own config.toml, which qkv writes, gives every key.
   bool chosen(const std::string& key) const {
     const bool gives_all = 2 * given_.size() > all_.size();
-    return gives_all ? overrides_.contains(key) : given(key);
+    return overrides_.contains(key) || (!gives_all && written_.contains(key));
   }
 
   void operator()(const Key& k, std::string& out) {
@@ -281,7 +281,10 @@ class Reader {
     asked_.insert(k.name);
     all_.insert(section_ + "." + k.name);
     const toml::node* n = table_ == nullptr ? nullptr : table_->get(k.name);
-    if (n != nullptr) given_.insert(section_ + "." + k.name);
+    if (n == nullptr) return n;
+    given_.insert(section_ + "." + k.name);
+    // A preset's keys are not the file's.
+    if (const auto& from = n->source().path; from && *from == file_) written_.insert(section_ + "." + k.name);
     return n;
   }
   template <typename T>
@@ -334,7 +337,7 @@ class Reader {
   std::string file_, section_;
   const OverrideTexts& overrides_;
   const toml::table* table_ = nullptr;
-  std::set<std::string> asked_, all_, given_;  // asked_: of the section
+  std::set<std::string> asked_, all_, given_, written_;  // asked_: of the section; written_: in the file
   double warmup_fraction_ = 0;
 };
 
@@ -644,7 +647,8 @@ TrainConfig parse_train_config(const std::string& text, const std::string& path,
   if (c.data.train.empty() && c.mix.empty())
     usage("{}: data.train: missing: name the text files to train on", path);
 
-  settle(c, {path, from, given, chosen, reader.warmup_fraction()});
+  settle(c, {path, from, given, chosen, [&](const std::string& key) { return texts.contains(key); },
+             reader.warmup_fraction()});
   return c;
 }
 

@@ -10,6 +10,7 @@
 #include "qkv/io/family.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/models/spec_schema.h"
+#include "qkv/train/documents.h"
 
 namespace qkv {
 namespace {
@@ -202,8 +203,22 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
 // The file's name for errors, and which keys were chosen.
 struct Rules {
   const std::string& path;
-  const Given& chosen;
+  const Given &chosen, &overridden;
+
+  // True where a key was wanted although `cause` makes it do nothing: --set cannot take a key out of the
+  // file, so that a cause given there excuses the file's keys.
+  bool wants(const std::string& key, const std::string& cause) const {
+    return chosen(key) && (overridden(key) || !overridden(cause));
+  }
 };
+
+// Rejects fields that somebody chose and that change nothing in this model.
+void expect_acting_fields(const ModelSpec& m, const Rules& rules) {
+  for (const auto& [field, text] : field_texts(m))
+    if (field.needs != nullptr && field.in_configuration() && !field.needs->holds(m) &&
+        rules.wants(fmt::format("model.{}", field.name), field.needs->key))
+      usage("{}: model.{}: has no effect without {}", rules.path, field.name, field.needs->text);
+}
 
 // Refuses a key that was chosen, or has not its default, where none of the objectives is one that it is for.
 void only_for(std::initializer_list<Objective> right, const std::vector<Objective>& objectives,
@@ -278,8 +293,21 @@ void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& obj
   only_for({next_token, masked, permutation, span_corruption, denoise, sequence_to_sequence, classify, answer,
             embed},
            objectives, section + ".columns", d.columns.empty(), rules);
-  if (!d.columns.empty() && !d.train_target.empty())
-    usage("{}: {}.columns: lines beside those of train_target have no columns", path, section);
+  const FileOptions options = file_options(d);
+  const std::initializer_list<Objective> plain = {next_token, masked, permutation, span_corruption, denoise};
+  const bool beside = !d.train_target.empty(),
+             texts_alone = !d.train.empty() && std::ranges::all_of(objectives, [&](Objective o) {
+               return std::ranges::find(plain, o) != plain.end();
+             }) && std::ranges::none_of(d.train, [&](const std::string&file) {
+               return is_of_rows(file, options);
+             });
+  for (const char* key : {".columns", ".text_column"})
+    if (texts_alone && rules.wants(section + key, section + ".train"))
+      usage("{}: {}{}: has no effect: {} is a text without columns", path, section, key, d.train[0]);
+  for (const char* key : {".source_column", ".target_column", ".delimiter"})
+    if (beside && rules.wants(section + key, section + ".train_target"))
+      usage("{}: {}{}: has no effect: texts beside each other (train_target) have no columns", path, section,
+            key);
   only_for({tag}, objectives, section + ".word_column", d.word_column == 0, rules);
   only_for({tag}, objectives, section + ".tag_column", d.tag_column == 0, rules);
 }
@@ -334,7 +362,7 @@ void expect_fitting_mix(const TrainConfig& c, const Rules& rules) {
 // Refuses keys of another objective.
 void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
   using enum Objective;
-  const auto& [path, chosen] = rules;
+  const auto& [path, chosen, overridden] = rules;
   const TrainConfig defaults;
   const DataConfig& d = c.data;
   std::vector<Objective> objectives = {c.objective};
@@ -400,6 +428,9 @@ void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
   scored_by("exact_match", {answer, sequence_to_sequence});
   scored_by("bleu", {sequence_to_sequence});
   only_for({sequence_to_sequence}, "train.eval_bleu", c.eval_bleu == 0);
+  only_for({next_token}, "train.eval_windows", true);
+  only_for({next_token, sequence_to_sequence, chat}, "train.sample_prompt", true);
+  only_for({classify, tag, answer, chat}, "data.split_seed", true);
   const bool written =
       c.best_by == "bleu" || (c.best_by == "exact_match" && c.objective == sequence_to_sequence);
   if (written && c.eval_bleu == 0) usage("{}: train.best_by: \"{}\" needs train.eval_bleu", path, c.best_by);
@@ -420,6 +451,17 @@ void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
     usage("{}: train.mask_keep: mask_random and mask_keep are more than 1 together", path);
   if (!c.from.empty() && !c.tokenizer.path.empty())
     usage("{}: tokenizer.path: model.from brings its own tokenizer", path);
+  const bool from_model = !c.from.empty();
+  const char* brings = from_model ? "model.from" : "tokenizer.path";
+  if (from_model || !c.tokenizer.path.empty())
+    for (const char* key :
+         {"tokenizer.type", "tokenizer.vocab_size", "tokenizer.min_frequency", "tokenizer.lowercase"})
+      if (rules.wants(key, brings))
+        usage("{}: {}: has no effect: {} brings its tokenizer", path, key, brings);
+  if (from_model)
+    for (const char* key : {"model.preset", "model.size"})
+      if (rules.wants(key, brings))
+        usage("{}: {}: has no effect: model.from brings its architecture", path, key);
   if (!c.tokenizer.add_special.empty() && c.model.lora.any())
     usage("{}: tokenizer.add_special: LoRA leaves the embeddings as they are: new tokens need lora_rank = 0",
           path);
@@ -435,6 +477,21 @@ void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
       c.model.architecture != Architecture::encoder_decoder)
     usage("{}: tokenizer.{}: two vocabularies need an encoder_decoder", path,
           c.tokenizer.separate ? "separate" : "source_path");
+}
+
+// Rejects keys of other optimizers and schedules.
+void expect_fitting_updates(const StepConfig& step, const Rules& rules) {
+  using Names = std::vector<std::string>;
+  const auto only_with = [&](const char* key, const char* of, const std::string& ours, const Names& right) {
+    if (rules.wants(key, fmt::format("train.{}", of)) && std::ranges::find(right, ours) == right.end())
+      usage("{}: {}: has no effect with train.{} = \"{}\" (only with {})", rules.path, key, of, ours,
+            fmt::join(right, ", "));
+  };
+  const std::string &optimizer = step.optimizer.name, &schedule = step.schedule.name;
+  only_with("train.beta1", "optimizer", optimizer, {"adam", "adamw", "lion"});
+  only_with("train.beta2", "optimizer", optimizer, {"adam", "adamw", "lion", "rmsprop"});
+  only_with("train.epsilon", "optimizer", optimizer, {"adam", "adamw", "rmsprop", "adagrad"});
+  only_with("train.min_learning_rate", "schedule", schedule, {"linear", "cosine", "one_cycle"});
 }
 
 void settle_steps(TrainConfig& c, const Given& given, const std::string& path) {
@@ -457,7 +514,7 @@ void set_steps(TrainConfig& c, int64_t steps) {
 }
 
 void settle(TrainConfig& c, const ReadConfig& read) {
-  const auto& [path, from, given, chosen, warmup_fraction] = read;
+  const auto& [path, from, given, chosen, overridden, warmup_fraction] = read;
   ModelSpec& m = c.model;
   settle_lora(c, given, path);
   if (c.from.empty()) {
@@ -505,7 +562,10 @@ void settle(TrainConfig& c, const ReadConfig& read) {
   settle_head(c, from, given);
   if (!c.from.empty()) expect_same_body(from, m, path);
   if (!given("tokenizer.type") && m.architecture == Architecture::encoder) c.tokenizer.type = "wordpiece";
-  expect_fitting_keys(c, {path, chosen});
+  const Rules rules{path, chosen, overridden};
+  expect_acting_fields(m, rules);
+  expect_fitting_keys(c, rules);
+  expect_fitting_updates(c.step, rules);
   ModelSpec complete = m;
   complete.vocab_size = 1;
   if (c.masking.next_sentence) complete.labels = {"?"};

@@ -24,7 +24,8 @@ struct ReadConfig {
   // True for a key that a person or a program wanted, and not qkv, which writes every key into a run's
   // config.toml.
   std::function<bool(const std::string&)> chosen;
-  double warmup_fraction;  // where that was given
+  std::function<bool(const std::string&)> overridden;  // by --set
+  double warmup_fraction;                              // where that was given
 };
 
 // Derives what was not given from what was. Throws UsageError where keys do not fit each other.

@@ -6,14 +6,13 @@
 #include <cctype>
 #include <memory>
 #include <optional>
-#include <tuple>
 
 #include "qkv/base/file.h"
 #include "qkv/base/hash.h"
 #include "qkv/base/progress.h"
 #include "qkv/data/table.h"
 #include "qkv/data/token_file.h"
-#include "qkv/infer/translate.h"
+#include "qkv/infer/sequence_ends.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/text/template.h"
 #include "qkv/text/trainer.h"
@@ -22,7 +21,6 @@
 namespace qkv {
 namespace {
 
-constexpr const char* kEndOfText = "<|endoftext|>";
 constexpr int kSentinels = 100;
 
 bool is_sentencepiece(const std::string& type) {
@@ -220,17 +218,6 @@ EncoderTokens encoder_tokens(const text::Tokenizer& tokenizer) {
           id_of("[MASK]", "<mask>", "masked tokens need it")};
 }
 
-int32_t end_of_text(const text::Tokenizer& tokenizer) {
-  return static_cast<int32_t>(tokenizer.token_to_id(kEndOfText).value_or(-1));
-}
-
-bool begins_with_end_of_text(const text::Tokenizer& tokenizer) {
-  const int32_t end = end_of_text(tokenizer);
-  if (end < 0) return false;
-  const auto around = tokenizer.encode("").ids;
-  return around.size() == 1 && static_cast<int32_t>(around[0]) == end;
-}
-
 bool are_documents(const DataConfig& data) {
   return !data.separator.empty() ||
          std::ranges::any_of(data.train, [options = file_options(data)](const std::string& path) {
@@ -339,53 +326,6 @@ Corpus load_corpus(const TrainConfig& run, const Origin* given) {
   cache.save_text(key, text);
   if (auto kept = cache.load_text(key)) text = std::move(*kept);  // one file of the tokens is enough
   return {tokenizer, std::move(text), false};
-}
-
-SequenceEnds ends_between(const text::Tokenizer& tokenizer, int32_t bos, int32_t eos, const SpecialIds& ids) {
-  SequenceEnds ends{bos, eos};
-  const text::Tokenizer& sources = tokenizer.of_sources();
-  surround_sources(ends, sources, tokenizer.has_own_sources() ? sequence_ends(sources).eos : eos);
-  const auto given = [&](const std::vector<int64_t>& said) {
-    for (const int64_t id : said)
-      check(id >= 0 && id < static_cast<int64_t>(sources.vocab_size()),
-            "config.json: source_begin_token_ids or source_end_token_ids: {} is not one of {} tokens of "
-            "sources",
-            id, sources.vocab_size());
-    return std::vector<int32_t>(said.begin(), said.end());
-  };
-  if (ids.sources_as_tokenized) std::tie(ends.source_begin, ends.source_end) = tokens_around(sources);
-  if (ids.source_begin) ends.source_begin = given(*ids.source_begin);
-  if (ids.source_end) ends.source_end = given(*ids.source_end);
-  const auto begin_of_text = static_cast<int32_t>(ids.bos);
-  if (ids.forced_bos >= 0)
-    ends.target_begin = {static_cast<int32_t>(ids.forced_bos)};
-  else if (begin_of_text >= 0 && begin_of_text != bos && !tokenizer.has_own_sources() &&
-           ends.source_begin == std::vector<int32_t>{begin_of_text})
-    ends.target_begin = ends.source_begin;
-  return ends;
-}
-
-SequenceEnds sequence_ends(const text::Tokenizer& tokenizer, const Origin* given) {
-  if (given != nullptr && given->ids.decoder_start >= 0 && !given->ids.eos.empty())
-    return ends_between(tokenizer, static_cast<int32_t>(given->ids.decoder_start),
-                        static_cast<int32_t>(given->ids.eos[0]), given->ids);
-  // Of a language model's tokenizer one token ends all.
-  if (const int32_t end = end_of_text(tokenizer); end >= 0 && !tokenizer.token_to_id("</s>"))
-    return {end, end};
-  const auto id_of = [&](const char* token) {
-    const auto id = tokenizer.token_to_id(token);
-    check(id.has_value(),
-          "the tokenizer has no token {}: sequence-to-sequence models begin with <s> and end with </s>",
-          token);
-    return static_cast<int32_t>(*id);
-  };
-  SpecialIds sources;
-  if (given != nullptr) {
-    sources.source_begin = given->ids.source_begin;
-    sources.source_end = given->ids.source_end;
-    sources.sources_as_tokenized = given->ids.sources_as_tokenized;
-  }
-  return ends_between(tokenizer, id_of("<s>"), id_of("</s>"), sources);
 }
 
 std::string PairTexts::place(size_t pair) const {
@@ -556,7 +496,7 @@ PairCorpus load_pairs(const TrainConfig& run, const Origin* given) {
   PairCorpus out{tokenizer,
                  tokenize_pairs(train, tokenizer, run.data.cache),
                  tokenize_pairs(valid, tokenizer, run.data.cache),
-                 sequence_ends(tokenizer, given),
+                 sequence_ends(tokenizer, given ? &given->ids : nullptr),
                  "",
                  {}};
   out.hash = hash_of_tokens(out.train.source) + hash_of_tokens(out.train.target);

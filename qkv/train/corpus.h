@@ -6,6 +6,7 @@
 #include <span>
 
 #include "qkv/data/pairs.h"
+#include "qkv/infer/sequence_ends.h"
 #include "qkv/text/tokenizer.h"
 #include "qkv/train/config.h"
 #include "qkv/train/corpus_cache.h"
@@ -91,13 +92,6 @@ struct PairCorpus {
 // or given.
 PairCorpus load_pairs(const TrainConfig& config, const Origin* given = nullptr);
 
-// These ends of targets, with what stands around sources: what their tokenizer puts around texts, or its eos.
-SequenceEnds ends_between(const text::Tokenizer& tokenizer, int32_t bos, int32_t eos,
-                          const SpecialIds& ids = {});
-// What `given` writes its targets between, or else the ids of <s> and </s>. Throws Error where the tokenizer
-// lacks either.
-SequenceEnds sequence_ends(const text::Tokenizer& tokenizer, const Origin* given = nullptr);
-
 // What a document is encoded as, one piece after the other, so that a large one takes no more memory than a
 // small one: pieces of at most `bytes`, each beginning with a line's end that stands alone between letters or
 // digits, where there is one in the window's second half. There tokenizers that divide texts at spaces begin
@@ -111,11 +105,5 @@ TokenStream tokenize_file(const std::string& path, const DataConfig& data, const
 
 // True where a tokenizer's tokens are the 256 bytes, so that data of any kind are a text to it.
 bool reads_bytes(const text::Tokenizer& tokenizer);
-
-// The id of <|endoftext|>, which ends every document where the tokenizer has it; -1 where not.
-int32_t end_of_text(const text::Tokenizer& tokenizer);
-// True where the tokenizer puts that token before texts, and so it begins documents, too: a model learns how
-// they begin.
-bool begins_with_end_of_text(const text::Tokenizer& tokenizer);
 
 }  // namespace qkv

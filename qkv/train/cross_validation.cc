@@ -8,7 +8,7 @@
 #include "qkv/base/json_value.h"
 #include "qkv/base/machine.h"
 #include "qkv/base/progress.h"
-#include "qkv/train/run_log.h"
+#include "qkv/report/run_log.h"
 
 namespace qkv {
 namespace fs = std::filesystem;

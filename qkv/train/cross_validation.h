@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "qkv/train/config.h"
-#include "qkv/train/fold_scores.h"
+#include "qkv/report/fold_scores.h"
 #include "qkv/train/trainer.h"
 
 namespace qkv {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <set>
 
 #include "qkv/infer/predict.h"
@@ -16,27 +15,6 @@ namespace {
 constexpr uint64_t kValidationPrefixes = 0x76616c6964;  // "valid"
 
 }  // namespace
-
-std::string score_text(std::string_view name, double value) {
-  if (name.starts_with("matthews")) return fmt::format("{:.4f}", value);
-  return name.starts_with("bleu") ? fmt::format("{:.2f}", value) : fmt::format("{:.2f}%", 100 * value);
-}
-
-double Evaluation::score(std::string_view name) const {
-  for (const auto& [its_name, value] : scores)
-    if (its_name == name) return value;
-  return 0;
-}
-double Evaluation::perplexity() const {
-  return std::exp(loss());
-}
-// The text's characters are shared out over its tokens, predicted or not.
-double Evaluation::nats_per_character() const {
-  return characters ? loss() * static_cast<double>(of_tokens) / static_cast<double>(characters) : 0;
-}
-double Evaluation::bits_per_byte() const {
-  return bytes ? loss() * static_cast<double>(of_tokens) / static_cast<double>(bytes) / std::numbers::ln2 : 0;
-}
 
 namespace {
 

@@ -16,7 +16,7 @@ class TextRestoration : public TaskOfSequences {
       : TaskOfSequences(config, std::move(corpus.tokenizer)),
         text_(std::move(corpus.text)),
         cached_(corpus.cached),
-        ends_(sequence_ends(tokenizer_, given)),
+        ends_(sequence_ends(tokenizer_, given ? &given->ids : nullptr)),
         restoration_(restoration_for(tokenizer_, {config.objective, config.spans, config.noise})),
         train_(pieces_of(text_.train, restorable_tokens(config.model, restoration_))),
         valid_(pieces_of(text_.valid, restorable_tokens(config.model, restoration_))) {

@@ -4,7 +4,7 @@
 #include "qkv/base/json_value.h"
 #include "qkv/base/progress.h"
 #include "qkv/infer/translate.h"
-#include "qkv/text/bleu.h"
+#include "qkv/metrics/bleu.h"
 #include "qkv/train/corpus.h"
 #include "qkv/train/tasks.h"
 

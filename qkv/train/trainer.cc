@@ -18,10 +18,10 @@
 #include "qkv/io/model_dir.h"
 #include "qkv/train/baseline.h"
 #include "qkv/train/checkpoint.h"
-#include "qkv/train/metrics.h"
+#include "qkv/report/metrics_file.h"
 #include "qkv/train/new_tokens.h"
 #include "qkv/train/plan.h"
-#include "qkv/train/report.h"
+#include "qkv/report/report.h"
 #include "qkv/train/task.h"
 
 namespace qkv {

@@ -3,7 +3,7 @@
 
 usage: test_forward.py QKV [unittest arguments]
 """
-# Covers: qkv/cli/collector.cc, qkv/cli/forward_router.cc, qkv/cli/padded_batch.cc
+# Covers: qkv/bridge/collector.cc, qkv/bridge/forward_router.cc, qkv/bridge/padded_batch.cc
 import json
 import math
 import os

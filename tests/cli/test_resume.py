@@ -20,6 +20,33 @@ SLOW = dict(steps=300, batch=8, accumulate=2, eval_every=110, checkpoint_every=9
             model__width=64, model__layers=2, model__dropout=0.1)
 
 
+class EarlierVersions(CliTest):
+    """Runs that version 0.1.0 began, kept as it left them after step 10 of 20, and what it wrote of all 20."""
+
+    RUNS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "runs")
+
+    def test_runs_go_on(self):
+        for name in "decoder", "classes":
+            with self.subTest(run=name):
+                shutil.copytree(os.path.join(self.RUNS, name), self.path(name))
+                for data in "text.txt", "rows.tsv":
+                    shutil.copy(os.path.join(self.RUNS, data), self.folder)
+                self.ok("train", name, "--resume")
+                now, then = (self.records(file) for file in (f"{name}/metrics.jsonl", f"{name}/expected.jsonl"))
+                self.assertEqual(now.keys(), then.keys())
+                for key, value in then.items():
+                    self.assertAlmostEqual(now[key], value, delta=1e-5, msg=key)
+                self.assertGreater(sum(step > 10 for step, _ in then), 10)
+
+    def records(self, file):
+        """(step, "loss" or "valid_loss") -> its value."""
+        found = {}
+        for line in read(self.path(file)).splitlines():
+            record = json.loads(line)
+            found.update({(record["step"], key): record[key] for key in ("loss", "valid_loss") if key in record})
+        return found
+
+
 class Resume(CliTest):
     FILES = ["last/model.safetensors", "last/optimizer.safetensors", "last/config.json", "last/tokenizer.json",
              "last/trainer_state.json", "best/model.safetensors"]

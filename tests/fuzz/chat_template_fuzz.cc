@@ -7,7 +7,7 @@
 
 #include "qkv/base/error.h"
 #include "qkv/base/json_value.h"
-#include "qkv/text/chat_template.h"
+#include "qkv/chat/chat_template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const nlohmann::ordered_json variables = nlohmann::ordered_json::parse(

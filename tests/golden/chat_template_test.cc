@@ -1,5 +1,5 @@
 // Chat templates in the styles in use, and what expressions there are, against Jinja itself (make_cases.py).
-#include "qkv/text/chat_template.h"
+#include "qkv/chat/chat_template.h"
 
 #include <gtest/gtest.h>
 

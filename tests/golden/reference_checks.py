@@ -6,7 +6,7 @@ usage: reference_checks.py QKV
 The cases of tests/golden/hf are always compared: at least one of each family. With $QKV_REFERENCE the checks run over
 the cases of $QKV_REFERENCE/hf, too, and the checkers that come with them run (check/, hf/, tokenizers/).
 """
-# Covers: qkv/cli/forward_clip.cc
+# Covers: qkv/bridge/forward_clip.cc
 import json
 import os
 import shutil

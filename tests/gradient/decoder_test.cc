@@ -1,5 +1,6 @@
 // The whole decoder's gradient of the loss, and recompute().
-// Covers: qkv/autograd/graph.cc, qkv/models/stack.cc, qkv/nn/layers.cc
+// Covers: qkv/autograd/graph.cc, qkv/models/stack.cc, qkv/nn/attention.cc, qkv/nn/feed_forward.cc
+// Covers: qkv/nn/linear.cc, qkv/nn/residual.cc, qkv/nn/wrappers.cc
 #include "qkv/models/transformer.h"
 #include "qkv/ops/linear.h"
 #include "qkv/ops/norm.h"

@@ -37,7 +37,7 @@ class DataLint(unittest.TestCase):
             self.expect_found(f"auto* p = {call};\n")
         self.expect_found("int a;\n// data<float>()\nfloat* p = x\n    .data<float>();\n", line=4)
         self.expect_found("const char* a = \"/*\";\nauto* p = x.data<float>();\nconst char* b = \"*/\";\n", line=2)
-        for folder in ("autograd", "nn", "models", "io", "data", "infer", "train", "api", "cli", "text/jinja"):
+        for folder in ("autograd", "nn", "models", "io", "data", "infer", "train", "api", "cli", "chat/jinja", "bridge"):
             self.expect_found("auto* p = x.raw();\n", path=f"qkv/{folder}/x.h")
         self.expect_found("bool b = c == '\"' || x.raw() == nullptr || c == '\"';\n")
 

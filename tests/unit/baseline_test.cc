@@ -1,4 +1,5 @@
 // Simple methods on examples small enough to be counted by hand.
+// Covers: qkv/metrics/baseline_names.cc
 #include "qkv/train/baseline.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // BLEU by hand, and as sacreBLEU computes it.
-// Covers: qkv/text/bleu_tokenizer.cc
-#include "qkv/text/bleu.h"
+// Covers: qkv/metrics/bleu_tokenizer.cc
+#include "qkv/metrics/bleu.h"
 
 #include <gtest/gtest.h>
 

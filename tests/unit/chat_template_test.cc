@@ -1,7 +1,7 @@
 // Chat templates: where they are found, what they may cost, what errors say; the fuzz target over mutations.
-// Covers: qkv/text/jinja/builtins.cc, qkv/text/jinja/lexer.cc, qkv/text/jinja/nodes.cc
-// Covers: qkv/text/jinja/parser.cc, qkv/text/jinja/value.cc
-#include "qkv/text/chat_template.h"
+// Covers: qkv/chat/jinja/builtins.cc, qkv/chat/jinja/lexer.cc, qkv/chat/jinja/nodes.cc
+// Covers: qkv/chat/jinja/parser.cc, qkv/chat/jinja/value.cc
+#include "qkv/chat/chat_template.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // chrF by hand.
-#include "qkv/text/chrf.h"
+#include "qkv/metrics/chrf.h"
 
 #include <gtest/gtest.h>
 

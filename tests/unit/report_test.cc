@@ -1,7 +1,7 @@
 // Charts, and the page about a run.
-// Covers: qkv/train/chart.cc, qkv/train/heat_map.cc, qkv/train/html.cc, qkv/train/report_charts.cc
-// Covers: qkv/train/run_log.cc
-#include "qkv/train/report.h"
+// Covers: qkv/report/chart.cc, qkv/report/heat_map.cc, qkv/report/html.cc, qkv/report/report_charts.cc
+// Covers: qkv/report/run_log.cc
+#include "qkv/report/report.h"
 
 #include <gtest/gtest.h>
 
@@ -9,10 +9,10 @@
 #include <random>
 
 #include "qkv/base/file.h"
-#include "qkv/train/chart.h"
-#include "qkv/train/heat_map.h"
-#include "qkv/train/html.h"
-#include "qkv/train/run_log.h"
+#include "qkv/report/chart.h"
+#include "qkv/report/heat_map.h"
+#include "qkv/report/html.h"
+#include "qkv/report/run_log.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/mutation.h"
 #include "tests/unit/scratch_dir.h"

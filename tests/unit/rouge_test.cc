@@ -1,5 +1,5 @@
 // ROUGE-L by hand.
-#include "qkv/text/rouge.h"
+#include "qkv/metrics/rouge.h"
 
 #include <gtest/gtest.h>
 

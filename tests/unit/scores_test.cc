@@ -1,5 +1,5 @@
 // Scores of classes, tags and answers, by hand.
-#include "qkv/train/scores.h"
+#include "qkv/metrics/scores.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,6 @@
 // Covers: qkv/base/suggest.cc, qkv/train/config.cc, qkv/train/config_rules.cc, qkv/train/presets.cc
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <map>
 
@@ -496,7 +498,8 @@ TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefused) {
                                     Objective::classify, Objective::tag, Objective::answer})
     for (const auto& [text, right] : of) {
       const std::vector<std::string> overrides = {"model.architecture=" + name_of(of_architecture(objective)),
-                                                  "train.objective=" + name_of(objective), text};
+                                                  "train.objective=" + name_of(objective), "data.train=a.csv",
+                                                  text};
       const std::string key = std::string(text).substr(0, std::string(text).find('='));
       if (std::find(right.begin(), right.end(), name_of(objective)) != right.end())
         EXPECT_NO_THROW(read(kLeast, overrides)) << text << " of " << name_of(objective);
@@ -530,6 +533,73 @@ TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefusedWithTheirDefaults) {
     testing::expect_error<UsageError>([&] { read(whole, {text}); }, {"run.toml", key});
   }
   refuse_override(fmt::format("train.batch_tokens={}", defaults.batch_tokens), {"train.batch_tokens"});
+}
+
+// Each key, with what is said beside it, would change nothing, also where it has its default.
+TEST_F(TrainConfigTest, KeysWithoutEffectAreRejected) {
+  using Overrides = std::vector<std::string>;
+  const Overrides encoder = {"model.architecture=encoder"},
+                  classify = {encoder[0], "train.objective=classify"},
+                  pairs = {"model.architecture=encoder_decoder", "data.train_target=b.txt"},
+                  embed = {encoder[0], "train.objective=embed", "data.train=a.tsv"};
+  struct Case {
+    Overrides beside;
+    std::vector<const char*> keys;
+  };
+  const Case cases[] = {
+      {{}, {"model.rotary_width=4",        "model.rotary_base=1e5",
+            "model.rotary_layout=halves",  "model.rotary_scaling=linear",
+            "model.rotary_factor=2",       "model.rotary_original_context=9",
+            "model.rotary_low=1",          "model.rotary_high=4",
+            "model.rotary_magnitude=1",    "model.relative_buckets=32",
+            "model.relative_distance=128", "model.bidirectional=true",
+            "model.local_window=3",        "model.pooling=last",
+            "model.pooler=false",          "model.pooler_activation=tanh",
+            "model.classifier_bias=true",  "model.head_dropout=0.1",
+            "model.head_activation=relu",  "data.split_seed=2",
+            "data.text_column=text",       "data.columns=text"}},
+      {{"model.positions=rotary"},
+       {"model.rotary_factor=2", "model.rotary_low=1", "model.relative_buckets=32"}},
+      {classify,
+       {"model.tied=true", "model.head_width=0", "model.unembedding_bias=false",
+        "model.unembedding_scaled=true", "train.sample_prompt=a", "train.eval_windows=3"}},
+      {embed,
+       {"model.logit_cap=3", "model.logit_multiplier=2", "model.classifier_bias=true", "model.pooler=true",
+        "data.split_seed=2"}},
+      {pairs, {"data.source_column=a", "data.target_column=b", "data.delimiter=;", "train.eval_windows=4"}},
+      {{"train.optimizer=sgd"}, {"train.beta1=0.9", "train.beta2=0.9", "train.epsilon=1e-8"}},
+      {{"train.optimizer=adafactor"}, {"train.beta1=0.9", "train.epsilon=1e-8"}},
+      {{"train.schedule=constant"}, {"train.min_learning_rate=0.1"}},
+      {{"train.schedule=inverse_sqrt"}, {"train.min_learning_rate=0.1"}},
+      {{"tokenizer.path=tok"},
+       {"tokenizer.type=bpe", "tokenizer.vocab_size=99", "tokenizer.min_frequency=2",
+        "tokenizer.lowercase=true"}},
+  };
+  for (const Case& c : cases) {
+    EXPECT_NO_THROW(read(kLeast, c.beside)) << fmt::format("{}", fmt::join(c.beside, " "));
+    for (const std::string text : c.keys) {
+      Overrides all = c.beside;
+      all.push_back(text);
+      SCOPED_TRACE(fmt::format("{}", fmt::join(all, " ")));
+      testing::expect_error<UsageError>([&] { read(kLeast, all); },
+                                        {"run.toml", text.substr(0, text.find('='))});
+    }
+  }
+  // --set cannot take a key out of a file.
+  EXPECT_NO_THROW(read(kLeast + "[train]\nbeta2 = 0.98\n", {"train.optimizer=sgd"}));
+  EXPECT_NO_THROW(
+      read(kLeast + "[model]\npositions = 'rotary'\nrotary_base = 1e5\n", {"model.positions=learned"}));
+  EXPECT_NO_THROW(read(kLeast + "[tokenizer]\nvocab_size = 99\n", {"tokenizer.path=tok"}));
+  testing::expect_error<UsageError>([&] { read(kLeast + "[train]\nbeta2 = 0.98\noptimizer = 'sgd'\n"); },
+                                    {"run.toml: train.beta2", "sgd"});
+  // They act here; a preset's keys are nobody's choice; a run's own file says everything.
+  for (const Overrides& good :
+       {Overrides{"model.positions=rotary", "model.rotary_base=1e5"},
+        Overrides{"model.positions=rotary", "model.rotary_scaling=linear", "model.rotary_factor=2"},
+        Overrides{"model.preset=gpt-j", "model.positions=learned"},
+        Overrides{"model.positions=toeplitz", "model.relative_distance=9"},
+        Overrides{classify[0], classify[1], "model.pooling=mean", "model.head_dropout=0.2"}})
+    EXPECT_NO_THROW(read(to_toml(read(kLeast, good)))) << fmt::format("{}", fmt::join(good, " "));
 }
 
 // A model to begin with.
@@ -772,7 +842,7 @@ TEST_F(TrainConfigTest, CombinationsThatMakeNoSense) {
   refuse_all({"model.patterns=[\"block 4 summary 5\"]"}, {"patterns", "no 5 last keys"});
   refuse_all({"model.patterns=[\"stride 4 dilated 2\"]"}, {"patterns", "of a window"});
   refuse_all({"model.patterns=[\"block 4 ends first_block 2\"]"}, {"patterns", "encoder"});
-  refuse_all({"model.rotary_width=4"}, {"positions learned", "rotary_width"});
+  refuse_all({"model.rotary_width=4"}, {"positions", "rotary_width"});
   refuse_all({"model.positions=rotary", "model.rotary_width=5"}, {"rotary_width", "even"});
   refuse_all({"model.positions=rotary", "model.rotary_width=500"}, {"rotary_width", "d_qk"});
   refuse_all({"model.positions=rotary", "model.rotary_scaling=llama3", "model.rotary_low=9"}, {"rotary_low"});

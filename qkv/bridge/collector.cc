@@ -1,0 +1,213 @@
+#include "qkv/bridge/collector.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "qkv/base/error.h"
+#include "qkv/ops/elementwise.h"
+#include "qkv/ops/parts.h"
+
+namespace qkv {
+
+Inputs read_images(const Safetensors& in, const std::string& path, const ModelSpec& spec) {
+  const FeatureSpec& f = spec.features;
+  const Tensor& pixels = in.tensors.at("pixel_values");
+  check(pixels.shape().rank() == 4 && pixels.dim(1) == f.channels && pixels.dim(2) == f.image &&
+            pixels.dim(3) == f.image && pixels.dtype() == DType::f32,
+        "{}: pixel_values: expected F32 [batch, {}, {}, {}], got {} {}", path, f.channels, f.image, f.image,
+        name_of(pixels.dtype()), pixels.shape().text());
+  Inputs out;
+  PaddedBatch& b = out.tokens;
+  b.rows = pixels.dim(0);
+  b.columns = spec.context;
+  std::vector<Tensor> patches;
+  for (int64_t r = 0; r < b.rows; ++r) {
+    patches.push_back(cut_patches(pixels.part<float>(r), f));
+    for (int64_t t = 0; t < b.columns; ++t) {
+      b.ids.push_back(t < spec.vocab_size ? static_cast<int32_t>(t) : kFeature);
+      b.places.push_back(r * b.columns + t);
+    }
+    b.lengths.push_back(static_cast<int32_t>(b.columns));
+  }
+  check(b.rows > 0, "{}: pixel_values: there is no image", path);
+  out.input.features = join_rows(patches);
+  out.input.ids = b.tensor();
+  out.input.layout = b.layout();
+  return out;
+}
+
+Collector::Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_states, bool attentions,
+                     bool last_normed)
+    : spec_(spec), last_normed_(last_normed && spec.features.kind != FeatureSpec::Kind::patches) {
+  check(!attentions || !spec.recurrence.any(),
+        "--attentions: a model with a recurrence has no heads to show");
+  const bool both = spec.architecture == Architecture::encoder_decoder;
+  const int64_t heads = spec.attention.heads;  // of the only stack, or the decoder's
+  const auto add = [&](const std::string& stack, const std::string& prefix, int64_t layers,
+                       const PaddedBatch& batch, int64_t its_heads) {
+    if (hidden_states) add_hidden(stack, prefix, layers, batch);
+    if (attentions)
+      for (int64_t l = 0; l < layers; ++l)
+        places_[fmt::format("{}.block.{}.attention.probabilities", stack, l)] = {
+            {fmt::format("{}attentions.{}", prefix, l)}, &batch, &batch, its_heads};
+  };
+  if (both)
+    add("encoder", "encoder_", spec.encoder_layers, inputs.source, spec.encoder_spec().attention.heads);
+  add(spec.architecture == Architecture::encoder ? "encoder" : "decoder", both ? "decoder_" : "", spec.layers,
+      inputs.tokens, heads);
+  if (both && attentions)
+    for (int64_t l = 0; l < spec.layers; ++l)
+      places_[fmt::format("decoder.block.{}.cross_attention.probabilities", l)] = {
+          {fmt::format("cross_attentions.{}", l)}, &inputs.tokens, &inputs.source, heads};
+  if (!attentions || !is_longformer(spec)) return;
+  banded_ = true;
+  globals_ = global_places(spec, inputs);
+  for (int64_t l = 0; l < spec.layers; ++l)
+    places_[fmt::format("encoder.block.{}.attention.global.probabilities", l)] = {
+        {fmt::format("global_attentions.{}", l)}, &inputs.tokens, &inputs.tokens, heads};
+}
+
+void Collector::visit(std::string_view name, Tensor& value) {
+  const Place& place = places_.at(std::string(name));
+  for (const std::string& to : place.names) found[to] = place.rows->spread(convert(value, DType::f32));
+}
+
+void Collector::visit_head(std::string_view name, int64_t s, int64_t h, Tensor& p) {
+  const Place& place = places_.at(std::string(name));
+  if (banded_) return visit_banded(place, s, h, p);
+  if (chunks_of(place) > 0) return visit_chunked(place, s, h, p);
+  const int64_t queries = place.rows->columns, keys = place.keys->columns;
+  Tensor& all = found_at(place, {place.rows->rows, place.heads, queries, keys});
+  const auto first = [](const PaddedBatch& b, int64_t sequence) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < sequence; ++i) sum += b.lengths[i];
+    return sum;
+  };
+  const int64_t first_query = first(*place.rows, s), first_key = first(*place.keys, s);
+  for (int64_t i = 0; i < p.dim(0); ++i) {
+    const auto to = all.mutable_part<float>(s, h, place.rows->places[first_query + i] % queries);
+    const auto from = p.row<float>(i);
+    for (int64_t j = 0; j < p.dim(1); ++j) to[place.keys->places[first_key + j] % keys] = from[j];
+  }
+}
+
+// The tensor that gathers a place's probabilities.
+Tensor& Collector::found_at(const Place& place, const Shape& shape) {
+  Tensor& all = found[place.names[0]];
+  if (!all.defined()) all = Tensor::zeros(shape, DType::f32);
+  return all;
+}
+
+int64_t Collector::layer_of(const Place& place) {
+  return std::stoll(place.names[0].substr(place.names[0].find('.') + 1));
+}
+
+// How long the chunks are that a Reformer's layer looks at, where there are several; 0: it has none.
+int64_t Collector::chunks_of(const Place& place) const {
+  const std::vector<Pattern>& patterns = spec_.attention.patterns;
+  if (spec_.branches != Branches::reversible || patterns.empty()) return 0;
+  const int64_t block = patterns[static_cast<size_t>(layer_of(place)) % patterns.size()].block;
+  return place.rows->columns > block ? block : 0;
+}
+
+// As Hugging Face stores Reformer's: [B, heads, chunks, chunk, keys of the chunks before and of this one].
+void Collector::visit_chunked(const Place& place, int64_t s, int64_t h, const Tensor& p) {
+  const PaddedBatch& batch = *place.rows;
+  const std::vector<Pattern>& patterns = spec_.attention.patterns;
+  const Pattern& pattern = patterns[static_cast<size_t>(layer_of(place)) % patterns.size()];
+  const int64_t chunk = pattern.block, before = pattern.neighbours,
+                chunks = (batch.columns + chunk - 1) / chunk, keys = (before + 1) * chunk;
+  Tensor& all = found_at(place, {batch.rows, place.heads, chunks, chunk, keys});
+  int64_t first = 0;
+  for (int64_t i = 0; i < s; ++i) first += batch.lengths[static_cast<size_t>(i)];
+  for (int64_t i = 0; i < p.dim(0); ++i) {
+    const int64_t query = batch.places[static_cast<size_t>(first + i)] % batch.columns,
+                  from = (query / chunk - before) * chunk;
+    const auto to = all.mutable_part<float>(s, h, query / chunk, query % chunk);
+    const auto values = p.row<float>(i);
+    for (int64_t j = 0; j < p.dim(1); ++j) {
+      const int64_t key = batch.places[static_cast<size_t>(first + j)] % batch.columns;
+      if (key >= from && key < from + keys) to[key - from] = values[j];
+    }
+  }
+}
+
+// Whether all layers have a window and the same global tokens beside it, with projections of their own.
+bool Collector::is_longformer(const ModelSpec& spec) {
+  const std::vector<Pattern>& patterns = spec.attention.patterns;
+  return spec.attention.global_projections && std::ranges::all_of(patterns, [&](const Pattern& p) {
+           return p.window > 0 && p == Pattern{.window = p.window, .global = patterns[0].global};
+         });
+}
+
+// The columns of each sequence's global tokens.
+std::vector<std::vector<int64_t>> Collector::global_places(const ModelSpec& spec, const Inputs& inputs) {
+  std::vector<std::vector<int64_t>> out;
+  int64_t row = 0;
+  for (const int32_t length : inputs.tokens.lengths) {
+    out.emplace_back();
+    for (int32_t i = 0; i < length; ++i, ++row) {
+      const bool global = inputs.input.globals.defined() ? inputs.input.globals.values<int32_t>()[row] != 0
+                                                         : i < spec.attention.patterns[0].global;
+      if (global)
+        out.back().push_back(inputs.tokens.places[static_cast<size_t>(row)] % inputs.tokens.columns);
+    }
+  }
+  return out;
+}
+
+// As Hugging Face stores Longformer's: of each query the probabilities of the global tokens, then of the
+// window around it without them; rows of global queries are 0, theirs are global_attentions [B, heads,
+// keys, globals].
+void Collector::visit_banded(const Place& place, int64_t s, int64_t h, const Tensor& p) {
+  const PaddedBatch& batch = *place.rows;
+  const bool of_globals = place.names[0].starts_with("global");
+  const int64_t columns = batch.columns;
+  int64_t most = 0, first = 0;
+  for (const auto& g : globals_) most = std::max(most, std::ssize(g));
+  for (int64_t i = 0; i < s; ++i) first += batch.lengths[i];
+  const std::vector<Pattern>& patterns = spec_.attention.patterns;
+  const auto layer = static_cast<size_t>(layer_of(place));
+  const int64_t window = patterns[layer % patterns.size()].window, band = most + 2 * window - 1;
+  Tensor& all = found_at(place, {batch.rows, place.heads, columns, of_globals ? most : band});
+  const std::vector<int64_t>& globals = globals_[static_cast<size_t>(s)];
+  const auto is_global = [&](int64_t column) { return std::ranges::find(globals, column) != globals.end(); };
+  for (int64_t i = 0; i < p.dim(0); ++i)
+    for (int64_t j = 0; j < p.dim(1); ++j) {
+      const int64_t key = batch.places[first + j] % columns;
+      const float value = p.row<float>(i)[j];
+      const auto place_of = [&](int64_t query) { return all.mutable_part<float>(s, h, query); };
+      if (of_globals) {
+        place_of(key)[i] = value;
+        continue;
+      }
+      const int64_t query = batch.places[first + i] % columns;
+      const auto among = std::ranges::find(globals, key) - globals.begin();
+      if (is_global(query)) continue;
+      if (is_global(key))
+        place_of(query)[among] = value;
+      else if (std::abs(key - query) < window)
+        place_of(query)[most + key - query + window - 1] = value;
+    }
+}
+
+// State 0 is what enters the first block, state l what leaves block l; where sums are not normalised the
+// last is, of a recurrence it is h; of two streams it is the second.
+void Collector::add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,
+                           const PaddedBatch& batch) {
+  const bool post = spec_.norm_placement == NormPlacement::post,
+             last_norm = spec_.ends_with_norm() && last_normed_ && spec_.branches != Branches::reversible;
+  const Cell cell = stack == "encoder" ? spec_.recurrence.encoder : spec_.recurrence.decoder;
+  for (int64_t l = 0; l <= layers; ++l) {
+    const std::string name = l == 0                     ? stack + ".embedding"
+                             : cell != Cell::none       ? fmt::format("{}.block.{}", stack, l - 1)
+                             : last_norm && l == layers ? stack + ".norm"
+                                                        : fmt::format("{}.block.{}.feed_forward.{}", stack,
+                                                                      l - 1, post ? "norm" : "sum");
+    Place place{{fmt::format("{}hidden_states.{}", prefix, l)}, &batch, &batch};
+    if (l == layers && prefix == "encoder_") place.names.emplace_back("encoder_last_hidden_state");
+    places_[name] = place;
+  }
+}
+
+}  // namespace qkv

@@ -1,0 +1,59 @@
+// What a model computes inside, under the names that Hugging Face gives it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "qkv/bridge/padded_batch.h"
+#include "qkv/models/transformer.h"
+
+namespace qkv {
+
+// What one call is given: the tokens of the model's stack, and of its encoder where there are two.
+struct Inputs {
+  PaddedBatch tokens, source;
+  ModelInput input;
+};
+
+// Images [B, channels, size, size], each the model's tokens and then its patches.
+Inputs read_images(const Safetensors& in, const std::string& path, const ModelSpec& spec);
+
+// Collects the hidden states and attention probabilities, under the names that Hugging Face gives them.
+class Collector : public Probe {
+ public:
+  // `last_normed`: where blocks read through norms, the last state is behind the norm at the end.
+  Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_states, bool attentions,
+            bool last_normed = true);
+  bool wants(std::string_view name) const override { return places_.contains(std::string(name)); }
+  void visit(std::string_view name, Tensor& value) override;
+  void visit_head(std::string_view name, int64_t s, int64_t h, Tensor& p) override;
+  std::map<std::string, Tensor> found;
+
+ private:
+  // The names that a value goes out under, whose rows and columns it has, and how many heads attentions have.
+  struct Place {
+    std::vector<std::string> names;
+    const PaddedBatch* rows;
+    const PaddedBatch* keys;
+    int64_t heads = 0;
+  };
+
+  static bool is_longformer(const ModelSpec& spec);
+  static std::vector<std::vector<int64_t>> global_places(const ModelSpec& spec, const Inputs& inputs);
+  void visit_banded(const Place& place, int64_t s, int64_t h, const Tensor& p);
+  static int64_t layer_of(const Place& place);
+  Tensor& found_at(const Place& place, const Shape& shape);
+  int64_t chunks_of(const Place& place) const;
+  void visit_chunked(const Place& place, int64_t s, int64_t h, const Tensor& p);
+  void add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,
+                  const PaddedBatch& batch);
+
+  const ModelSpec& spec_;
+  bool last_normed_;
+  std::map<std::string, Place> places_;
+  bool banded_ = false;                        // attentions are stored as Longformer's are
+  std::vector<std::vector<int64_t>> globals_;  // columns of each sequence's global tokens
+};
+
+}  // namespace qkv

@@ -1,0 +1,90 @@
+#include "qkv/bridge/forward_clip.h"
+
+#include <algorithm>
+
+#include "qkv/base/error.h"
+#include "qkv/bridge/collector.h"
+#include "qkv/ops/elementwise.h"
+#include "qkv/ops/linear.h"
+#include "qkv/ops/rows.h"
+
+namespace qkv {
+namespace {
+
+using Named = std::vector<std::pair<std::string, Tensor>>;
+
+// What a tower makes of its inputs; what is inside goes out under `prefix`.
+Tensor states_of(const Transformer& tower, const Inputs& inputs, const std::string& prefix,
+                 bool hidden_states, bool attentions, Named& out) {
+  Collector collector(tower.spec(), inputs, hidden_states, attentions, false);
+  Context context;
+  context.probe = &collector;
+  const Tensor states = tower.hidden(inputs.input, context);
+  for (const auto& [name, tensor] : collector.found) out.emplace_back(prefix + name, tensor);
+  return states;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, Tensor>> forward_clip(const std::string& dir, const Safetensors& in,
+                                                         const std::string& path, DType compute,
+                                                         bool hidden_states, bool attentions) {
+  const ClipModel clip = load_clip(dir, compute);
+  for (const auto& [name, tensor] : in.tensors)
+    check(name == "input_ids" || name == "attention_mask" || name == "pixel_values",
+          "{}: {}: CLIP has no such input (it has input_ids, attention_mask, pixel_values)", path, name);
+  for (const char* name : {"input_ids", "pixel_values"})
+    check(in.tensors.contains(name), "{}: {}: missing", path, name);
+  const ModelSpec &text_spec = clip.text->spec(), &vision_spec = clip.vision->spec();
+  Inputs texts;
+  texts.tokens =
+      read_padded(in, path, "input_ids", "attention_mask", text_spec.vocab_size, text_spec.longest());
+  texts.input.ids = texts.tokens.tensor();
+  texts.input.layout = texts.tokens.layout();
+  const Inputs images = read_images(in, path, vision_spec);
+  Named out;
+  const NoGrad guard;
+  const Tensor text_states =
+      states_of(*clip.text, texts, "text_model_output.", hidden_states, attentions, out);
+  const Tensor image_states =
+      states_of(*clip.vision, images, "vision_model_output.", hidden_states, attentions, out);
+  // A text's vector stands at its first end token, an image's at its class token.
+  std::vector<int32_t> ends, firsts;
+  for (size_t s = 0; s + 1 < texts.input.layout.offsets.size(); ++s) {
+    const int32_t begin = texts.input.layout.offsets[s], end = texts.input.layout.offsets[s + 1];
+    check(begin < end, "{}: input_ids: row {} has no token", path, s);
+    ends.push_back(begin + clip.place_of_text(
+                               std::span(texts.tokens.ids)
+                                   .subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin))));
+  }
+  for (size_t s = 0; s + 1 < images.input.layout.offsets.size(); ++s)
+    firsts.push_back(images.input.layout.offsets[s]);
+  const auto rows = [](const Tensor& x, const std::vector<int32_t>& which) {
+    return select_rows(x, Tensor::of({std::ssize(which)}, which));
+  };
+  const Tensor text_pooled = rows(text_states, ends), image_pooled = rows(image_states, firsts);
+  const auto embedded = [](const Tensor& pooled, const Tensor& projection) {
+    return unit_rows(convert(linear(pooled, projection, {}), DType::f32));
+  };
+  const Tensor text = embedded(text_pooled, clip.text_projection),
+               image = embedded(image_pooled, clip.visual_projection);
+  const Tensor per_text = scaled(linear(text, image, {}), clip.logit_scale()),
+               per_image = scaled(linear(image, text, {}), clip.logit_scale());
+  if (hidden_states) {
+    out.emplace_back("text_model_output.pooler_output", convert(text_pooled, DType::f32));
+    out.emplace_back("text_model_output.last_hidden_state",
+                     texts.tokens.spread(convert(text_states, DType::f32)));
+    out.emplace_back("vision_model_output.pooler_output", convert(image_pooled, DType::f32));
+    // Of images the state before the last norm, which is the pooled token's alone.
+    const std::string last = fmt::format("vision_model_output.hidden_states.{}", vision_spec.layers);
+    const auto found = std::ranges::find(out, last, [](const auto& named) { return named.first; });
+    out.emplace_back("vision_model_output.last_hidden_state", Tensor(found->second));
+  }
+  out.emplace_back("text_embeds", text);
+  out.emplace_back("image_embeds", image);
+  out.emplace_back("logits_per_text", per_text);
+  out.emplace_back("logits_per_image", per_image);
+  return out;
+}
+
+}  // namespace qkv

@@ -1,0 +1,230 @@
+#include "qkv/nn/attention.h"
+
+#include "qkv/nn/global_attention.h"
+#include "qkv/nn/head_sizes.h"
+#include "qkv/nn/segment_state.h"
+#include "qkv/ops/elementwise.h"
+#include "qkv/ops/group_norm.h"
+#include "qkv/ops/parts.h"
+#include "qkv/ops/rows.h"
+
+namespace qkv {
+
+namespace {
+
+// A bias of the keys adds the same to all scores of a query, which a softmax does not see: its gradient is 0.
+// But where scores are capped, or stand beside a sink's.
+IdleBias keys_at(int64_t column, const AttentionSpec& spec) {
+  if (spec.cap > 0 || spec.sinks) return {};
+  return {column, column + spec.key_columns()};
+}
+
+// What a layer's self-attention sees within what its stack does.
+Mask mask_of_layer(Mask mask, const AttentionSpec& spec, int64_t layer) {
+  mask.own_last = spec.shares_query_key(layer);
+  if (spec.patterns.empty()) return mask;
+  return mask.with(spec.patterns[static_cast<size_t>(layer) % spec.patterns.size()]);
+}
+
+}  // namespace
+
+MultiHeadAttention::MultiHeadAttention(Parameters& parameters, const std::string& name, int64_t width,
+                                       const AttentionSpec& spec, Mask mask, bool self, int64_t layer,
+                                       uint32_t site, InitStd std)
+    : name_(name),
+      spec_(spec),
+      mask_(self ? mask_of_layer(mask, spec, layer) : mask),
+      self_(self),
+      scale_(spec.factor(self ? spec.relative.terms() : 1, layer)),
+      site_(site),
+      narrow_(narrow_heads(spec)),
+      out_(parameters, name + ".out", spec.output_columns(), width, spec.out_bias, std.out) {
+  if (spec.sinks)
+    sinks_ =
+        &parameters.add(name + ".sinks", {spec.heads}, ParameterKind::vector, {Initializer::Kind::zeros});
+}
+
+Tensor MultiHeadAttention::forward(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
+                                   const Context& context, const PairTables& pair) const {
+  return project(heads(q, k, v, keys, context, pair), context);
+}
+
+Tensor MultiHeadAttention::project(Tensor heads, const Context& context) const {
+  if (narrow_) heads = gather_columns(heads, narrow_);
+  context.visit(name_ + ".heads", heads);
+  return out_.forward(heads, context);
+}
+
+Tensor MultiHeadAttention::heads(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
+                                 const Context& context, const PairTables& pair) const {
+  const AttentionOptions options{.mask = mask_,
+                                 .ranks = self_ ? context.ranks : Ranks(),
+                                 .term = self_ ? context.distance_bias : Tensor(),
+                                 .scale = scale_,
+                                 .dropout = context.dropout(spec_.dropout, site_),
+                                 .cap = spec_.cap,
+                                 .sinks = sinks_ ? sinks_->value : Tensor(),
+                                 .padded_length = context.layout.padded_length,
+                                 .pair = pair,
+                                 .globals = self_ && mask_.pattern.any() ? context.globals : Tensor()};
+  const std::string scores_name = name_ + ".scores", probabilities_name = name_ + ".probabilities";
+  if (!context.probed(scores_name) && !context.probed(probabilities_name))
+    return attention(q, k, v, context.layout.offsets, keys, options);
+  return attention_unfused(q, k, v, context.layout.offsets, keys, options,
+                           [&](int64_t s, int64_t h, const Tensor& scores, Tensor& probabilities) {
+                             Tensor copy = scores;
+                             if (context.probed(scores_name))
+                               context.probe->visit_head(scores_name, s, h, copy);
+                             if (context.probed(probabilities_name))
+                               context.probe->visit_head(probabilities_name, s, h, probabilities);
+                           });
+}
+
+namespace {
+
+constexpr uint32_t kGlobalSite = 6;      // of a layer's uses of randomness
+constexpr float kSharedEpsilon = 1e-6F;  // of the norm that makes keys of queries
+
+// A bias that is turned with its keys, normalised or cut off, is seen by the softmax.
+IdleBias idle_bias(const AttentionSpec& spec, bool shared) {
+  if (shared || spec.clip > 0 || spec.rotary.width > 0 || spec.query_key_norm != QueryKeyNorm::none ||
+      spec.relative.sees_key_bias())
+    return {};
+  return keys_at(spec.query_columns(), spec);
+}
+
+}  // namespace
+
+SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, int64_t width,
+                             const AttentionSpec& spec, float norm_epsilon, Mask mask, int64_t layer,
+                             uint32_t site, InitStd std)
+    : shared_(spec.shares_query_key(layer)),
+      qkv_(parameters, name + ".qkv", width,
+           spec.query_columns() + (shared_ ? 0 : spec.key_columns()) + spec.value_columns(), spec.bias,
+           std.inner, idle_bias(spec, shared_)),
+      spread_(spread_heads(spec, {HeadPart::query, HeadPart::key, HeadPart::value})),
+      norm_epsilon_(norm_epsilon),
+      attention_(parameters, name, width, spec, mask, true, layer, site, std),
+      relative_(spec.relative.on()
+                    ? std::make_unique<RelativeEncoding>(
+                          parameters, name, spec.relative,
+                          RelativeEncoding::Shape{width, spec.heads, spec.kv_heads, spec.d_qk, spec.bias,
+                                                  mask.is_causal(), attention_.scale()},
+                          std.inner)
+                    : nullptr) {
+  if (spec.global_projections)
+    global_ = std::make_unique<GlobalAttention>(parameters, name + ".global", width, spec, std);
+  if (spec.query_key_norm == QueryKeyNorm::none) return;
+  const bool of_each =
+      spec.query_key_norm == QueryKeyNorm::whole || spec.query_key_norm == QueryKeyNorm::layer_heads;
+  const auto norm = [&](const std::string& of, int64_t heads) {
+    const auto weights = [&](const char* kind, Initializer::Kind start) {
+      return &parameters.add(of + kind, {of_each ? heads * spec.d_qk : spec.d_qk}, ParameterKind::vector,
+                             {start});
+    };
+    HeadNorm n{weights(".gamma", Initializer::Kind::ones)};
+    if (spec.query_key_norm == QueryKeyNorm::layer) n.beta = weights(".beta", Initializer::Kind::zeros);
+    return n;
+  };
+  query_norm_ = norm(name + ".query_norm", spec.heads);
+  key_norm_ = norm(name + ".key_norm", spec.kv_heads);
+}
+
+SelfAttention::~SelfAttention() = default;
+
+Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
+  const AttentionSpec& a = attention_.spec();
+  auto* segment = dynamic_cast<SegmentState*>(state);
+  // Of remembered rows the queries are of no use; the one product is still faster than two.
+  Tensor qkv = qkv_.forward(segment ? segment->extended(x, context.layout) : x, context);
+  if (a.clip > 0) qkv = clipped(qkv, a.clip);
+  if (spread_) qkv = gather_columns(qkv, spread_);
+  const int64_t k_column = a.heads * a.d_qk, v_column = k_column + (shared_ ? 0 : a.kv_heads * a.d_qk);
+  if (a.query_key_norm != QueryKeyNorm::none) {
+    qkv = normed(qkv, 0, a.heads, query_norm_);
+    qkv = normed(qkv, k_column, a.kv_heads, key_norm_);
+  }
+  if (a.rotary.width > 0)
+    qkv = rotary(qkv, a.heads + (shared_ ? 0 : a.kv_heads), a.d_qk, a.rotary.layout, context.rotation);
+  Heads q{segment ? select_rows(columns_of(qkv, 0, k_column), context.own_rows) : qkv, 0, a.heads, a.d_qk};
+  const Heads k = shared_ ? keys_of_queries(qkv, context) : Heads{qkv, k_column, a.kv_heads, a.d_qk},
+              v{qkv, v_column, a.kv_heads, a.d_vo};
+  const auto pair = [&](const Heads& keys) {
+    return relative_ ? relative_->tables(q, keys, qkv_, context) : PairTables();
+  };
+  if (state == nullptr || segment != nullptr) {
+    const PairTables tables = pair(k);
+    const Layout& seen = segment ? context.seen : context.layout;
+    Tensor heads = attention_.heads(q, k, v, KeyLayout::contiguous(seen.offsets), context, tables);
+    if (global_)
+      heads = global_->replace(heads, x, attention_.mask().pattern.global, attention_.scale(),
+                               attention_.site() + kGlobalSite, context);
+    return attention_.project(heads, context);
+  }
+  auto& memory = dynamic_cast<KeyValueState&>(*state);
+  memory.append(k, v, context.layout.offsets);
+  const PairTables tables = pair(memory.keys());
+  return attention_.forward(q, memory.keys(), memory.values(), memory.layout(), context, tables);
+}
+
+Tensor SelfAttention::normed(const Tensor& qkv, int64_t column, int64_t heads, const HeadNorm& norm) const {
+  const AttentionSpec& a = attention_.spec();
+  const bool whole = a.query_key_norm == QueryKeyNorm::whole;
+  const ColumnGroups at{column, whole ? 1 : heads, whole ? heads * a.d_qk : a.d_qk};
+  if (whole || a.query_key_norm == QueryKeyNorm::heads)
+    return group_rms_norm(qkv, at, norm.gamma->value, norm_epsilon_);
+  return group_layer_norm(qkv, at, norm.gamma->value, norm.beta ? norm.beta->value : Tensor(), norm_epsilon_);
+}
+
+Heads SelfAttention::keys_of_queries(const Tensor& qkv, const Context& context) const {
+  const AttentionSpec& a = attention_.spec();
+  const std::vector<int32_t>& offsets = context.layout.offsets;
+  for (size_t s = 0; s + 1 < offsets.size() && a.hashed_beyond > 0; ++s) {
+    const int64_t length = std::max<int64_t>(context.layout.padded_length, offsets[s + 1] - offsets[s]);
+    check(length <= a.hashed_beyond,
+          "{}: a sequence of {} tokens would be attended to by hashes of its keys (LSH attention), which is "
+          "not supported: {} at most",
+          attention_.name(), length, a.hashed_beyond);
+  }
+  const Tensor ones = Tensor::of({a.d_qk}, std::vector<float>(static_cast<size_t>(a.d_qk), 1));
+  return {group_rms_norm(columns_of(qkv, 0, a.heads * a.d_qk), {0, a.heads, a.d_qk}, ones, kSharedEpsilon), 0,
+          a.heads, a.d_qk};
+}
+
+std::unique_ptr<LayerState> SelfAttention::make_state(int64_t sequences) const {
+  const AttentionSpec& a = attention_.spec();
+  return std::make_unique<KeyValueState>(sequences, a.kv_heads, a.d_qk, a.d_vo);
+}
+
+CrossAttention::CrossAttention(Parameters& parameters, const std::string& name, int64_t width, int64_t source,
+                               const AttentionSpec& spec, int64_t layer, uint32_t site, InitStd std)
+    : q_(parameters, name + ".q", width, spec.query_columns(), spec.bias, std.inner),
+      kv_(parameters, name + ".kv", source, spec.key_columns() + spec.value_columns(), spec.bias, std.inner,
+          keys_at(0, spec)),
+      spread_q_(spread_heads(spec, {HeadPart::query})),
+      spread_kv_(spread_heads(spec, {HeadPart::key, HeadPart::value})),
+      attention_(parameters, name, width, spec, Mask::full(), false, layer, site, std) {}
+
+Tensor CrossAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
+  const AttentionSpec& a = attention_.spec();
+  Tensor projected = q_.forward(x, context);
+  if (spread_q_) projected = gather_columns(projected, spread_q_);
+  const Heads q{projected, 0, a.heads, a.d_qk};
+  auto* memory = state == nullptr ? nullptr : &dynamic_cast<SourceState&>(*state);
+  if (memory != nullptr && memory->filled())
+    return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context);
+  check(context.source.defined(), "{}: there is no source to attend to", attention_.name());
+  Tensor kv = kv_.forward(context.source, context);
+  if (spread_kv_) kv = gather_columns(kv, spread_kv_);
+  const Heads k{kv, 0, a.kv_heads, a.d_qk}, v{kv, a.kv_heads * a.d_qk, a.kv_heads, a.d_vo};
+  const std::vector<int32_t>& offsets = context.source_layout.offsets;
+  if (memory != nullptr) memory->append(k, v, offsets);
+  return attention_.forward(q, k, v, KeyLayout::contiguous(offsets), context);
+}
+
+std::unique_ptr<LayerState> CrossAttention::make_state(int64_t sequences) const {
+  const AttentionSpec& a = attention_.spec();
+  return std::make_unique<SourceState>(sequences, a.kv_heads, a.d_qk, a.d_vo);
+}
+
+}  // namespace qkv

@@ -1,0 +1,36 @@
+// The feed-forward network of a block.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "qkv/nn/linear.h"
+#include "qkv/nn/sublayer.h"
+
+namespace qkv {
+
+// The shape and the options of a feed-forward network.
+struct FeedForwardSpec {
+  int64_t hidden = 0;  // d_mlp
+  Activation activation = Activation::gelu_tanh;
+  bool gated = false;  // f(W_1 X) times V X, element by element (Shazeer 2020)
+  bool bias = true;
+  int64_t hidden_layers = 1;
+};
+
+// W_2 f(W_1 X + b_1 1^T) + b_2 1^T; each further hidden layer is h -> f(W h + b).
+class FeedForward : public Sublayer {
+ public:
+  FeedForward(Parameters& parameters, const std::string& name, int64_t width, const FeedForwardSpec& spec,
+              InitStd std);
+  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+
+ private:
+  std::string name_;
+  FeedForwardSpec spec_;
+  Linear up_;  // W_mlp1; gated: then V's rows
+  std::vector<Linear> inner_;
+  Linear down_;  // W_mlp2
+};
+
+}  // namespace qkv

@@ -1,0 +1,20 @@
+#include "qkv/nn/linear.h"
+
+namespace qkv {
+
+Linear::Linear(Parameters& parameters, const std::string& name, int64_t in, int64_t out, bool bias, float std,
+               IdleBias idle)
+    : weight_(&parameters.add(name + ".weight", {out, in}, ParameterKind::matrix,
+                              {Initializer::Kind::normal, std})),
+      idle_(idle),
+      adapters_(parameters, weight_->name, in, out) {
+  weight_->product = true;
+  if (bias) bias_ = &parameters.add(name + ".bias", {out}, ParameterKind::vector, {Initializer::Kind::zeros});
+}
+
+Tensor Linear::forward(const Tensor& x, const Context& context) const {
+  Tensor y = linear(x, weight_->value, bias_ ? bias_->value : Tensor(), idle_);
+  return adapters_.any() ? adapters_.add(std::move(y), x, context) : y;
+}
+
+}  // namespace qkv

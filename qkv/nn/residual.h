@@ -1,0 +1,60 @@
+// The residual stream, and where a block adds its branches to it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "qkv/nn/norm.h"
+#include "qkv/nn/sublayer.h"
+
+namespace qkv {
+
+// The residual stream between two norms: x and the branch that is still to be added to it. Adding it together
+// with the next normalisation saves a pass over memory. Where there are two streams, x is the one that is
+// read next: each branch reads one and is added to the other.
+struct ResidualStream {
+  Tensor x;
+  Tensor branch;      // undefined: nothing to add
+  Dropout dropout;    // of the branch
+  std::string name;   // of x + branch, for probes
+  Tensor other = {};  // undefined: there is one stream
+
+  // Adds the branch and returns the normalised sum, which becomes x.
+  Tensor add_and_norm(const Norm& norm, const Context& context);
+  // Adds the branch: x alone.
+  void add_branch(const Context& context);
+};
+
+// Where a block normalises.
+enum class NormPlacement : uint8_t {
+  pre,       // x + sublayer(norm(x))
+  post,      // norm(x + sublayer(x))
+  sandwich,  // x + norm'(sublayer(norm(x))) (Ding et al. 2021; Gemma 2)
+  branch,    // x + norm(sublayer(x)) (OLMo 2)
+  none,      // x + sublayer(x)
+  stream,    // norm(x) + sublayer(norm(x)) (an option of BLOOM)
+};
+
+// How a block's attention and its feed-forward network follow each other.
+enum class Branches : uint8_t {
+  serial,      // the second reads what the first has added
+  parallel,    // both read the same, each through a norm of its own (GPT-NeoX)
+  one_norm,    // both read the same normalised x (GPT-J)
+  reversible,  // of two streams x and y: y + f(x), then x + g(that) (Gomez et al. 2017, eq. 8; Reformer)
+};
+
+// A sublayer with the stream around it, and its norm: before it, on the sum, or none.
+struct Residual {
+  NormPlacement placement;  // pre, post, stream or none
+  std::optional<Norm> norm;
+  std::unique_ptr<Sublayer> sublayer;
+  float dropout;
+  uint32_t site;
+  std::string name;
+
+  // REQUIRES, of post: no branch is pending; none is afterwards.
+  void forward(ResidualStream& stream, const Context& context, LayerState* state) const;
+};
+
+}  // namespace qkv

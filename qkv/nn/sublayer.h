@@ -1,0 +1,28 @@
+// What a residual branch computes: attention, a feed-forward network, a mixture.
+#pragma once
+
+#include <memory>
+
+#include "qkv/nn/context.h"
+#include "qkv/nn/layer_state.h"
+
+namespace qkv {
+
+// f in x + f(norm(x)) or norm(x + f(x)).
+class Sublayer {
+ public:
+  virtual ~Sublayer() = default;
+  // x [N, D] -> [N, D]. `state` is appended to; null when nothing is remembered.
+  virtual Tensor forward(const Tensor& x, const Context& context, LayerState* state) const = 0;
+  // After a training step's passes: what they were observed to do moves what no gradient moves.
+  virtual void finish_step() const {}
+  // The memory this sublayer needs for decoding, or null.
+  virtual std::unique_ptr<LayerState> make_state(int64_t /*sequences*/) const { return nullptr; }
+};
+
+// What fresh weights are drawn with: those that end a residual branch apart.
+struct InitStd {
+  float inner, out;
+};
+
+}  // namespace qkv

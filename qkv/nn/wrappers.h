@@ -1,0 +1,67 @@
+// Sublayers around others: norms of a branch, factors, two branches beside each other.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "qkv/nn/norm.h"
+#include "qkv/nn/sublayer.h"
+
+namespace qkv {
+
+// A sublayer around another, whose memory is that one's.
+class Wrapper : public Sublayer {
+ public:
+  std::unique_ptr<LayerState> make_state(int64_t sequences) const override {
+    return inner_->make_state(sequences);
+  }
+  void finish_step() const override { inner_->finish_step(); }
+
+ protected:
+  explicit Wrapper(std::unique_ptr<Sublayer> inner) : inner_(std::move(inner)) {}
+  std::unique_ptr<Sublayer> inner_;
+};
+
+// f(norm(x)): a branch that reads through a norm of its own.
+class Normed : public Wrapper {
+ public:
+  Normed(const Norm& norm, std::unique_ptr<Sublayer> inner) : Wrapper(std::move(inner)), norm_(norm) {}
+  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+
+ private:
+  Norm norm_;
+};
+
+// norm(f(x)): what a branch adds is normalised.
+class OutputNormed : public Wrapper {
+ public:
+  OutputNormed(const Norm& norm, std::unique_ptr<Sublayer> inner) : Wrapper(std::move(inner)), norm_(norm) {}
+  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+
+ private:
+  Norm norm_;
+};
+
+// factor f(x).
+class Multiplied : public Wrapper {
+ public:
+  Multiplied(float factor, std::unique_ptr<Sublayer> inner) : Wrapper(std::move(inner)), factor_(factor) {}
+  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+
+ private:
+  float factor_;
+};
+
+// f(x) + g(x): attention and the feed-forward network beside each other (Wang & Komatsuzaki 2021, GPT-J).
+class SideBySide : public Wrapper {
+ public:
+  SideBySide(std::unique_ptr<Sublayer> attention, std::unique_ptr<Sublayer> feed_forward)
+      : Wrapper(std::move(attention)), feed_forward_(std::move(feed_forward)) {}
+  void finish_step() const override { feed_forward_->finish_step(); }
+  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+
+ private:
+  std::unique_ptr<Sublayer> feed_forward_;
+};
+
+}  // namespace qkv
