@@ -7,10 +7,10 @@
 #include <set>
 
 #include "qkv/bridge/collector.h"
-#include "qkv/cli/command.h"
 #include "qkv/bridge/forward_clip.h"
 #include "qkv/bridge/forward_router.h"
 #include "qkv/bridge/padded_batch.h"
+#include "qkv/cli/command.h"
 #include "qkv/infer/beam.h"
 #include "qkv/infer/generate.h"
 #include "qkv/io/model_dir.h"

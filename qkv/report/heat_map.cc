@@ -6,8 +6,8 @@
 #include <iterator>
 #include <numeric>
 
-#include "qkv/text/unicode.h"
 #include "qkv/report/html.h"
+#include "qkv/text/unicode.h"
 
 namespace qkv {
 namespace {

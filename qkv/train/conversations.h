@@ -7,9 +7,9 @@
 
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
+#include "qkv/chat/chat_template.h"
 #include "qkv/data/labelled.h"
 #include "qkv/data/text_file.h"
-#include "qkv/chat/chat_template.h"
 #include "qkv/text/tokenizer.h"
 
 namespace qkv {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "qkv/train/config.h"
 #include "qkv/report/fold_scores.h"
+#include "qkv/train/config.h"
 #include "qkv/train/trainer.h"
 
 namespace qkv {

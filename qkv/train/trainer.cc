@@ -16,12 +16,12 @@
 #include "qkv/base/progress.h"
 #include "qkv/data/table.h"
 #include "qkv/io/model_dir.h"
+#include "qkv/report/metrics_file.h"
+#include "qkv/report/report.h"
 #include "qkv/train/baseline.h"
 #include "qkv/train/checkpoint.h"
-#include "qkv/report/metrics_file.h"
 #include "qkv/train/new_tokens.h"
 #include "qkv/train/plan.h"
-#include "qkv/report/report.h"
 #include "qkv/train/task.h"
 
 namespace qkv {
