@@ -188,7 +188,9 @@ TEST(SpecSchema, ValuesOutOfRangeNameTheirField) {
 // Members of an aggregate: as many as braces can initialise. `Any` becomes whatever a member asks for.
 struct Any {
   template <typename T>
-  operator T() const;  // NOLINT(google-explicit-constructor): that is its purpose
+  operator T() const {  // NOLINT(google-explicit-constructor): that is its purpose
+    throw Error("only asked for, never made");
+  }
 };
 template <typename T, typename... Anys>
 constexpr size_t members_of() {
