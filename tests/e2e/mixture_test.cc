@@ -89,8 +89,8 @@ TEST_F(Mixtures, LearnEveryTask) {
   const auto model = load_model(c.out + "/best", DType::f32);
   const auto tokenizer = text::Tokenizer::load(c.out + "/best");
   const SpecialIds special = load_special_ids(c.out + "/best");
-  const SequenceModel m{*model, tokenizer, static_cast<int32_t>(special.bos),
-                        static_cast<int32_t>(special.eos[0])};
+  const SequenceModel m{
+      *model, tokenizer, {static_cast<int32_t>(special.bos), static_cast<int32_t>(special.eos[0])}};
   // The same words, and what is asked of them by the prefix alone.
   std::vector<std::string> sources;
   for (uint64_t i = 0; i < 20; ++i)
