@@ -8,6 +8,7 @@
 
 namespace qkv {
 
+// Formats of packed files.
 enum class Packing : uint8_t { none, gzip, zstd };
 
 // By a file's first bytes. No UTF-8 text begins like a packed file.

@@ -7,6 +7,7 @@
 
 namespace qkv {
 
+// The token that ends documents.
 inline constexpr const char* kEndOfText = "<|endoftext|>";
 
 // These ends of targets, with what stands around sources: what `ids` say, or their tokenizer puts around

@@ -31,6 +31,7 @@ struct LlamaNames {
                     const std::string& file) = nullptr;
 };
 
+// The names of a model's weights in such files.
 std::vector<WeightName> weights_named_as_llama(const ModelSpec& spec, const LlamaNames& names);
 
 // Tensors that files have beside these: frequencies, and a tied unembedding once more.

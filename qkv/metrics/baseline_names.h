@@ -6,8 +6,14 @@
 
 namespace qkv {
 
-inline constexpr const char *kFrequentTag = "most frequent tag", *kWordsAndSuffixes = "words and suffixes",
-                            *kFrequentClass = "most frequent class", *kNaiveBayes = "naive Bayes";
+// Baselines of tags.
+inline constexpr const char* kFrequentTag = "most frequent tag";
+// It looks up words and their endings.
+inline constexpr const char* kWordsAndSuffixes = "words and suffixes";
+// Baselines of classes.
+inline constexpr const char* kFrequentClass = "most frequent class";
+// Naive Bayes over words.
+inline constexpr const char* kNaiveBayes = "naive Bayes";
 
 // The field of a run's records with a baseline's accuracy: "naive Bayes" -> "baseline_naive_bayes".
 inline constexpr std::string_view kBaselinePrefix = "baseline_";

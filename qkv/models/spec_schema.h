@@ -68,55 +68,64 @@ struct OrElse {
   }
 };
 
+// Ranges of whole and of other numbers.
 using Integers = Range<int64_t>;
 using Numbers = Range<double>;
-inline constexpr Numbers kDropout = {0, 0.95}, kFactor = {-1e6, 1e6};
+// The range of dropout rates.
+inline constexpr Numbers kDropout = {0, 0.95};
+// That of factors.
+inline constexpr Numbers kFactor = {-1e6, 1e6};
 
-inline constexpr FieldCondition kRotary = {
-    "positions = \"rotary\"", "model.positions",
-    [](const ModelSpec& s) { return s.positions == Positions::rotary; }};
-inline constexpr FieldCondition kScaledRotary = {
-    "positions = \"rotary\" and a rotary_scaling", "model.rotary_scaling",
-    [](const ModelSpec& s) { return s.attention.rotary.scaling != RotaryScaling::none; }};
-inline constexpr FieldCondition kBuckets = {
-    "positions = \"relative\"", "model.positions",
-    [](const ModelSpec& s) { return s.positions == Positions::relative; }};
-inline constexpr FieldCondition kDistances = {
-    "positions = \"relative\" or \"toeplitz\"", "model.positions", [](const ModelSpec& s) {
-      return s.positions == Positions::relative || s.positions == Positions::toeplitz;
-    }};
-inline constexpr FieldCondition kRecurrentEncoder = {
-    "a recurrent encoder (encoder = \"lstm\" or \"gru\")", "model.encoder",
-    [](const ModelSpec& s) { return s.recurrence.encoder != Cell::none; }};
-inline constexpr FieldCondition kLocalAttention = {
-    "source_attention = \"local\"", "model.source_attention",
-    [](const ModelSpec& s) { return s.recurrence.attention == SourceAttention::local; }};
-inline constexpr FieldCondition kTokens = {"an objective that predicts tokens", "train.objective",
-                                           [](const ModelSpec& s) { return s.output == Output::tokens; }};
-inline constexpr FieldCondition kLogits = {"an objective that predicts tokens or classes", "train.objective",
-                                           [](const ModelSpec& s) { return s.output != Output::embedding; }};
-inline constexpr FieldCondition kPooled = {
-    "an objective that pools: classify, embed, or masked with next_sentence", "train.objective",
-    [](const ModelSpec& s) {
-      return s.output == Output::sequence_classes || s.output == Output::embedding || s.pooler;
-    }};
-inline constexpr FieldCondition kSequenceClasses = {
-    "train.objective = \"classify\"", "train.objective",
-    [](const ModelSpec& s) { return s.output == Output::sequence_classes; }};
-inline constexpr FieldCondition kPooler = {"pooler = true", "model.pooler",
-                                           [](const ModelSpec& s) { return s.pooler; }};
-inline constexpr FieldCondition kClasses = {
-    "an objective with classes: classify, tag, answer, or masked with next_sentence", "train.objective",
-    [](const ModelSpec& s) {
-      return s.pooler || (s.output != Output::tokens && s.output != Output::embedding);
-    }};
-inline constexpr FieldCondition kHead = {"a head_width above 0", "model.head_width",
-                                         [](const ModelSpec& s) { return s.head_width > 0; }};
+// Conditions of the fields below.
+struct Needs {
+  static constexpr FieldCondition kRotary = {
+      "positions = \"rotary\"", "model.positions",
+      [](const ModelSpec& s) { return s.positions == Positions::rotary; }};
+  static constexpr FieldCondition kScaledRotary = {
+      "positions = \"rotary\" and a rotary_scaling", "model.rotary_scaling",
+      [](const ModelSpec& s) { return s.attention.rotary.scaling != RotaryScaling::none; }};
+  static constexpr FieldCondition kBuckets = {
+      "positions = \"relative\"", "model.positions",
+      [](const ModelSpec& s) { return s.positions == Positions::relative; }};
+  static constexpr FieldCondition kDistances = {
+      "positions = \"relative\" or \"toeplitz\"", "model.positions", [](const ModelSpec& s) {
+        return s.positions == Positions::relative || s.positions == Positions::toeplitz;
+      }};
+  static constexpr FieldCondition kRecurrentEncoder = {
+      "a recurrent encoder (encoder = \"lstm\" or \"gru\")", "model.encoder",
+      [](const ModelSpec& s) { return s.recurrence.encoder != Cell::none; }};
+  static constexpr FieldCondition kLocalAttention = {
+      "source_attention = \"local\"", "model.source_attention",
+      [](const ModelSpec& s) { return s.recurrence.attention == SourceAttention::local; }};
+  static constexpr FieldCondition kTokens = {"an objective that predicts tokens", "train.objective",
+                                             [](const ModelSpec& s) { return s.output == Output::tokens; }};
+  static constexpr FieldCondition kLogits = {
+      "an objective that predicts tokens or classes", "train.objective",
+      [](const ModelSpec& s) { return s.output != Output::embedding; }};
+  static constexpr FieldCondition kPooled = {
+      "an objective that pools: classify, embed, or masked with next_sentence", "train.objective",
+      [](const ModelSpec& s) {
+        return s.output == Output::sequence_classes || s.output == Output::embedding || s.pooler;
+      }};
+  static constexpr FieldCondition kSequenceClasses = {
+      "train.objective = \"classify\"", "train.objective",
+      [](const ModelSpec& s) { return s.output == Output::sequence_classes; }};
+  static constexpr FieldCondition kPooler = {"pooler = true", "model.pooler",
+                                             [](const ModelSpec& s) { return s.pooler; }};
+  static constexpr FieldCondition kClasses = {
+      "an objective with classes: classify, tag, answer, or masked with next_sentence", "train.objective",
+      [](const ModelSpec& s) {
+        return s.pooler || (s.output != Output::tokens && s.output != Output::embedding);
+      }};
+  static constexpr FieldCondition kHead = {"a head_width above 0", "model.head_width",
+                                           [](const ModelSpec& s) { return s.head_width > 0; }};
+};
 
 // A Spec, or a constant one.
 template <typename T, typename Spec>
 concept IsSpec = std::same_as<std::remove_const_t<T>, Spec>;
 
+// For compilers that deduce no aggregates.
 template <typename Optional, typename T>
 OrElse(Optional&, const T&) -> OrElse<Optional, T>;
 
@@ -140,7 +149,7 @@ void for_each_field(Spec& r, Visitor& v) {
      .derived = "true where the decoder looks at the source",
      .weights = kept,
      .since = 4,
-     .needs = &kRecurrentEncoder},
+     .needs = &Needs::kRecurrentEncoder},
     r.bidirectional);
   v({.name = "source_attention",
      .help = "of a recurrent decoder; additive: before each step (Bahdanau); dot, local: after it (Luong)",
@@ -152,7 +161,7 @@ void for_each_field(Spec& r, Visitor& v) {
      .help = "of local attention: tokens on each side of the place it predicts",
      .weights = kept,
      .since = 4,
-     .needs = &kLocalAttention},
+     .needs = &Needs::kLocalAttention},
     r.window, Integers{1, 1 << 20});
 }
 
@@ -224,45 +233,48 @@ void for_each_field(Spec& rotary, Visitor& v) {
      .derived = "d_qk",
      .weights = kept,
      .since = 5,
-     .needs = &kRotary},
+     .needs = &Needs::kRotary},
     rotary.width, Integers{0, 576});
-  v({.name = "rotary_base", .help = "of the angles: more for longer contexts", .since = 5, .needs = &kRotary},
+  v({.name = "rotary_base",
+     .help = "of the angles: more for longer contexts",
+     .since = 5,
+     .needs = &Needs::kRotary},
     rotary.base, Numbers{1, 1e12});
   v({.name = "rotary_layout",
      .help = "which columns make a pair",
      .weights = kept,
      .since = 5,
-     .needs = &kRotary},
+     .needs = &Needs::kRotary},
     rotary.layout);
   v({.name = "rotary_scaling",
      .help = "for contexts longer than that of the first training",
      .since = 5,
-     .needs = &kRotary},
+     .needs = &Needs::kRotary},
     rotary.scaling);
-  v({.name = "rotary_factor", .help = "how much longer", .since = 5, .needs = &kScaledRotary}, rotary.factor,
-    Numbers{1, 1e6});
+  v({.name = "rotary_factor", .help = "how much longer", .since = 5, .needs = &Needs::kScaledRotary},
+    rotary.factor, Numbers{1, 1e6});
   v({.name = "rotary_original_context",
      .help = "that of the first training",
      .derived = "context",
      .since = 5,
-     .needs = &kScaledRotary},
+     .needs = &Needs::kScaledRotary},
     rotary.original_context, Integers{0, 1 << 28});
   v({.name = "rotary_low",
      .help = "of yarn and llama3: pairs that turn less often in it are slowed down",
      .since = 5,
-     .needs = &kScaledRotary},
+     .needs = &Needs::kScaledRotary},
     rotary.low, Numbers{0, 1e6});
   v({.name = "rotary_high",
      .help = "those that turn more often are not",
      .derived = "4, of yarn 32",
      .since = 5,
-     .needs = &kScaledRotary},
+     .needs = &Needs::kScaledRotary},
     rotary.high, Numbers{0, 1e6});
   v({.name = "rotary_magnitude",
      .help = "of cosines and sines",
      .derived = "1, of yarn 0.1 ln(rotary_factor) + 1",
      .since = 5,
-     .needs = &kScaledRotary},
+     .needs = &Needs::kScaledRotary},
     rotary.magnitude, Numbers{0, 1e3});
   v({.name = "rotary_short_factors",
      .help = "of longrope: how much each pair is slowed down up to the original context",
@@ -652,13 +664,13 @@ void for_each_field_of_positions(Spec& s, Visitor& v) {
      .help = "of relative positions: distances with a bias of their own",
      .weights = kept,
      .since = 3,
-     .needs = &kBuckets},
+     .needs = &Needs::kBuckets},
     s.relative_buckets, Integers{4, 1 << 16});
   v({.name = "relative_distance",
      .help = "from which on all share one; of toeplitz positions, too",
      .weights = kept,
      .since = 3,
-     .needs = &kDistances},
+     .needs = &Needs::kDistances},
     s.relative_distance, Integers{1, 1 << 24});
   for_each_field(s.attention.rotary, v);
   for_each_field(s.attention.relative, v);
@@ -717,66 +729,66 @@ void for_each_field_of_ends(Spec& s, Visitor& v) {
      .help = "logits times this",
      .weights = kept_output,
      .since = 5,
-     .needs = &kLogits},
+     .needs = &Needs::kLogits},
     s.logit_multiplier, kFactor);
   v({.name = "logit_cap",
      .help = "logits z become cap tanh(z / cap), as in Gemma 2; 0: they stay",
      .weights = kept_output,
      .since = 6,
-     .needs = &kLogits},
+     .needs = &Needs::kLogits},
     s.logit_cap, Numbers{0, 1e6});
   v({.name = "head_width",
      .help = "a projection before the unembedding; 0: none",
      .derived = "0, of masked and permutation width",
      .since = 2,
-     .needs = &kTokens},
+     .needs = &Needs::kTokens},
     s.head_width, Integers{0, 1 << 20});
   v({.name = "head_activation",
      .help = "of that projection",
      .derived = "activation",
      .since = 12,
-     .needs = &kHead},
+     .needs = &Needs::kHead},
     OrElse{s.head_activation, s.activation});
   v({.name = "unembedding_bias",
      .help = "added to the logits",
      .derived = "false, of masked and permutation true",
      .since = 2,
-     .needs = &kTokens},
+     .needs = &Needs::kTokens},
     s.unembedding_bias);
   v({.name = "unembedding_scaled",
      .help = "what the unembedding reads is divided by the root of the width (T5's, tied)",
      .weights = kept,
      .since = 3,
-     .needs = &kTokens},
+     .needs = &Needs::kTokens},
     s.unembedding_scaled);
-  v({.name = "tied", .help = "the unembedding is the token embedding", .needs = &kTokens}, s.tied);
+  v({.name = "tied", .help = "the unembedding is the token embedding", .needs = &Needs::kTokens}, s.tied);
   v({.name = "output", .help = "what it predicts", .since = 3, .place = model_file}, s.output);
   v({.name = "labels", .help = "names of its classes", .since = 3, .place = model_file}, s.labels);
   v({.name = "pooling",
      .help = "a text's vector: its first or last token's, or the mean",
      .derived = "first, of a decoder last",
      .since = 3,
-     .needs = &kPooled},
+     .needs = &Needs::kPooled},
     s.pooling);
   v({.name = "pooler",
      .help = "a layer between it and the classes",
      .derived = "true where classes are read from the first token",
      .since = 3,
-     .needs = &kSequenceClasses},
+     .needs = &Needs::kSequenceClasses},
     s.pooler);
-  v({.name = "pooler_activation", .help = "of that layer", .since = 6, .needs = &kPooler},
+  v({.name = "pooler_activation", .help = "of that layer", .since = 6, .needs = &Needs::kPooler},
     s.pooler_activation);
   v({.name = "classifier_bias",
      .help = "a number of each class that is added to its score",
      .derived = "true, of a decoder false",
      .since = 12,
-     .needs = &kClasses},
+     .needs = &Needs::kClasses},
     s.classifier_bias);
   v({.name = "head_dropout",
      .help = "of what classes are read from",
      .derived = "dropout",
      .since = 3,
-     .needs = &kClasses},
+     .needs = &Needs::kClasses},
     s.head_dropout, kDropout);
   v({.name = "init_std",
      .help = "standard deviation of fresh weights",
