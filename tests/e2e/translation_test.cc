@@ -1,6 +1,6 @@
 // From a file of pairs to translations: a run that learns, and can be resumed bit for bit.
-// Covers: qkv/train/restored_text.cc, qkv/train/task_denoising.cc, qkv/train/task_pairs.cc,
-// qkv/infer/sequence_ends.cc
+// Covers: qkv/train/restored_text.cc, qkv/train/task_denoising.cc, qkv/train/task_pairs.cc
+// Covers: qkv/infer/sequence_ends.cc
 #include <gtest/gtest.h>
 
 #include "qkv/base/file.h"
