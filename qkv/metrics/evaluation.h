@@ -1,4 +1,4 @@
-// What an evaluation found: losses and scores.
+// The result of an evaluation: losses and scores.
 #pragma once
 
 #include <cstdint>

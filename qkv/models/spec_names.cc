@@ -12,7 +12,7 @@ namespace {
 template <typename E>
 using Name = std::pair<E, const char*>;
 
-// Of each enumeration what it is called in errors, and its names in the order in which help lists them.
+// An enumeration's name in errors, and the names of its values in the order of the help text.
 template <typename E>
 struct Enumeration;
 

@@ -23,14 +23,14 @@ enum class WithWeights : uint8_t {
 // Files that have a field.
 enum class FieldPlace : uint8_t { everywhere, configuration, model_file };
 
-// Where a field changes what a model computes.
+// A condition under which a field changes what a model computes.
 struct FieldCondition {
   const char* text;  // for people
   const char* key;   // of a configuration, on which it depends
   bool (*holds)(const ModelSpec& spec);
 };
 
-// What the schema says of a field besides its member and its range.
+// A field as the schema has it, without its member and its range.
 struct SpecField {
   const char* name;               // in [model] of a configuration
   const char* help = "";          // one line for people
@@ -523,7 +523,7 @@ void for_each_field(Spec& lora, Visitor& v) {
     lora.targets);
 }
 
-// What a model reads, and its stacks.
+// The stacks of a model and their input.
 template <typename Spec, typename Visitor>
 void for_each_field_of_shape(Spec& s, Visitor& v) {
   using enum WithWeights;
