@@ -61,7 +61,8 @@ std::string link_target(const std::string& path) {
   constexpr int kMostLinks = 40;  // as many as the system follows
   fs::path at = path;
   std::error_code error;
-  for (int i = 0; i < kMostLinks && fs::is_symlink(at, error); ++i) {
+  for (int i = 0; fs::is_symlink(at, error); ++i) {
+    check(i < kMostLinks, "{}: cannot be written: too many symbolic links", path);
     const fs::path next = fs::read_symlink(at, error);
     if (error) break;
     at = next.is_absolute() ? next : at.parent_path() / next;
@@ -80,10 +81,10 @@ void write_whole(const std::string& path, std::string_view contents) {
 }  // namespace
 
 void write_file_atomically(const std::string& given, std::string_view contents) {
-  const std::string path = link_target(given);
   std::error_code ignored;
   // A device or a pipe is written to; another file must not take its name.
-  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return write_whole(path, contents);
+  if (fs::exists(given, ignored) && !fs::is_regular_file(given, ignored)) return write_whole(given, contents);
+  const std::string path = link_target(given);
   const std::string temporary = path + ".tmp";
   write_whole(temporary, contents);
   flush_to_disk(temporary);

@@ -338,7 +338,7 @@ GenerationSettings parse_generation(const std::string& text, const SpecialIds& d
   if (sampling && g.beam.beams > 1)
     throw UsageError("--generate: do_sample and num_beams exclude each other");
   expect_acting(given, sampling, g.beam.beams > 1);
-  if (g.options.rules.min_new_tokens > g.options.max_new_tokens)
+  if (given.contains("max_new_tokens") && g.options.rules.min_new_tokens > g.options.max_new_tokens)
     throw UsageError(fmt::format("--generate: min_new_tokens={} is more than max_new_tokens={}",
                                  g.options.rules.min_new_tokens, g.options.max_new_tokens));
   if (given.contains("max_new_tokens")) g.options.rules.max_length = 0;  // as in Hugging Face's library

@@ -14,7 +14,8 @@
 #include "qkv/infer/log_prob.h"
 #include "qkv/infer/vote.h"
 #include "qkv/text/stop_strings.h"
-#include "qkv/text/unicode.h"
+#include "qkv/train/config.h"
+#include "qkv/train/corpus.h"
 
 namespace qkv {
 namespace {
@@ -153,9 +154,16 @@ struct Sample {
   }
 };
 
-std::string read_prompt(const Options& o) {
-  std::string prompt = o.has_prompt ? o.prompt : without_carriage_returns(read_input(o.file));
-  if (!o.has_prompt) naming_place(input_name(o.file), [&] { text::check_utf8(prompt, "the prompt"); });
+// A file's lines end as those of the texts that the model learnt from.
+std::string read_prompt_file(const Options& o, const TextModel& m) {
+  std::string text = read_input(o.file);
+  const auto run = read_run_config(o.dir);
+  const bool kept = reads_bytes(m.tokenizer) || (run && run->config.data.keep_carriage_returns);
+  return kept ? text : without_carriage_returns(std::move(text));
+}
+
+std::string read_prompt(const Options& o, const TextModel& m) {
+  std::string prompt = o.has_prompt ? o.prompt : read_prompt_file(o, m);
   if (o.examples.empty()) return prompt;
   if (prompt.ends_with('\n')) prompt.pop_back();
   prompt = read_few_shot(o.examples).prompt(prompt);
@@ -171,8 +179,9 @@ struct Prompt {
 
 Prompt prompt_of(const Options& o, const TextModel& m) {
   if (o.ids.empty()) {
-    const std::string text = read_prompt(o);
-    return {text, prompt_ids(m, text)};
+    const std::string text = read_prompt(o, m);
+    if (o.has_prompt) return {text, prompt_ids(m, text)};
+    return {text, naming_place(input_name(o.file), [&] { return prompt_ids(m, text); })};
   }
   const std::vector<int32_t> ids = naming_option("--ids: ", [&] { return prompt_ids(m, o.ids); });
   return {m.tokenizer.decode(ids), ids};

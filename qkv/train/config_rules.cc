@@ -208,7 +208,7 @@ struct Rules {
   // True where a key was wanted although `cause` makes it do nothing: --set cannot take a key out of the
   // file, so that a cause given there excuses the file's keys.
   bool wants(const std::string& key, const std::string& cause) const {
-    return chosen(key) && (overridden(key) || !overridden(cause));
+    return chosen(key) && (overridden(key) || !(overridden(cause) || overridden("model.preset")));
   }
 };
 
@@ -304,7 +304,7 @@ void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& obj
   for (const char* key : {".columns", ".text_column"})
     if (texts_alone && rules.wants(section + key, section + ".train"))
       usage("{}: {}{}: has no effect: {} is a text without columns", path, section, key, d.train[0]);
-  for (const char* key : {".source_column", ".target_column", ".delimiter"})
+  for (const char* key : {".columns", ".source_column", ".target_column", ".delimiter"})
     if (beside && rules.wants(section + key, section + ".train_target"))
       usage("{}: {}{}: has no effect: texts beside each other (train_target) have no columns", path, section,
             key);
@@ -428,9 +428,12 @@ void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
   scored_by("exact_match", {answer, sequence_to_sequence});
   scored_by("bleu", {sequence_to_sequence});
   only_for({sequence_to_sequence}, "train.eval_bleu", c.eval_bleu == 0);
-  only_for({next_token}, "train.eval_windows", true);
-  only_for({next_token, sequence_to_sequence, chat}, "train.sample_prompt", true);
-  only_for({classify, tag, answer, chat}, "data.split_seed", true);
+  const auto wanted_for = [&](std::initializer_list<Objective> right, const char* key) {
+    if (rules.wants(key, "train.objective")) only_for(right, key, true);
+  };
+  wanted_for({next_token}, "train.eval_windows");
+  wanted_for({next_token, sequence_to_sequence, chat}, "train.sample_prompt");
+  wanted_for({classify, tag, answer, chat}, "data.split_seed");
   const bool written =
       c.best_by == "bleu" || (c.best_by == "exact_match" && c.objective == sequence_to_sequence);
   if (written && c.eval_bleu == 0) usage("{}: train.best_by: \"{}\" needs train.eval_bleu", path, c.best_by);

@@ -167,6 +167,7 @@ class Forward(FinishedRun):
         for option in ("--attentions", "--hidden-states", "--gradients"):
             self.refuse({"input_ids": self.IDS}, [option, "--generate"], "--generate", "max_new_tokens=2", option, status=2)
         self.outputs({"input_ids": self.IDS}, "--generate", "max_new_tokens=2,top_k=0,length_penalty=1,early_stopping=false")
+        self.outputs({"input_ids": self.IDS}, "--generate", "max_length=6,min_new_tokens=130")
         longer = self.outputs({"input_ids": self.IDS}, "--generate", "max_new_tokens=3,max_length=2,eos_token_id=null")["sequences"]
         self.assertEqual(longer[0][1], self.IDS[1][1] + 3)
 

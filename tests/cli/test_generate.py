@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 
-from qkv_cli import FinishedRun, load_safetensors, main, read, safetensors_bytes
+from qkv_cli import configuration, FinishedRun, load_safetensors, main, make_text, read, safetensors_bytes
 
 
 class Generate(FinishedRun):
@@ -92,6 +92,13 @@ class Generate(FinishedRun):
         self.assertEqual(both[0], both[1])
         self.write("l.txt", b"caf\xe9")
         self.refused("generate", self.run_dir, "--file", "l.txt", says=["l.txt", "0xE9", "UTF-8"])
+        # Bytes are a text to a model that learnt bytes.
+        self.write("text.txt", make_text())
+        self.write("bytes.toml", configuration(out="bytes", tokenizer__type="byte"))
+        self.ok("train", "bytes.toml")
+        self.write("b.bin", b"\xff\r\n")
+        said = self.ok("generate", "bytes", "--file", "b.bin", "--tokens", "1", "--temperature", "0", "--json").out
+        self.assertEqual(len(json.loads(said)["ids"]), 1)
 
     def test_json(self):
         text = self.generate("--prompt", "the ", "--seed", "5", "--no-echo")

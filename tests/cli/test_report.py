@@ -73,6 +73,12 @@ class Report(FinishedRun):
         reader.start()
         self.ok("report", "one", "--out", "pipe")
         reader.join(10)
+        piped = self.ok("report", "one", "--out", "/dev/stdout").out  # a link to a pipe
+        self.assertIn("<h1>one</h1>", piped)
+        os.symlink("b", self.path("a"))
+        os.symlink("a", self.path("b"))
+        self.refused("report", "one", "--out", "a", status=1, says=["a", "symbolic links"])
+        self.assertTrue(os.path.islink(self.path("a")))
         self.assertTrue(stat.S_ISFIFO(os.stat(self.path("pipe")).st_mode))
 
     def test_samples_hold_anything(self):

@@ -566,7 +566,9 @@ TEST_F(TrainConfigTest, KeysWithoutEffectAreRejected) {
       {embed,
        {"model.logit_cap=3", "model.logit_multiplier=2", "model.classifier_bias=true", "model.pooler=true",
         "data.split_seed=2"}},
-      {pairs, {"data.source_column=a", "data.target_column=b", "data.delimiter=;", "train.eval_windows=4"}},
+      {pairs,
+       {"data.columns=a", "data.source_column=a", "data.target_column=b", "data.delimiter=;",
+        "train.eval_windows=4"}},
       {{"train.optimizer=sgd"}, {"train.beta1=0.9", "train.beta2=0.9", "train.epsilon=1e-8"}},
       {{"train.optimizer=adafactor"}, {"train.beta1=0.9", "train.epsilon=1e-8"}},
       {{"train.schedule=constant"}, {"train.min_learning_rate=0.1"}},
@@ -586,6 +588,8 @@ TEST_F(TrainConfigTest, KeysWithoutEffectAreRejected) {
     }
   }
   // --set cannot take a key out of a file.
+  EXPECT_NO_THROW(read(kLeast + "[train]\neval_windows = 2\n", {"train.objective=masked", encoder[0]}));
+  EXPECT_NO_THROW(read(kLeast + "[model]\npreset = 'llama'\nrotary_base = 5e3\n", {"model.preset=gpt2"}));
   EXPECT_NO_THROW(read(kLeast + "[train]\nbeta2 = 0.98\n", {"train.optimizer=sgd"}));
   EXPECT_NO_THROW(
       read(kLeast + "[model]\npositions = 'rotary'\nrotary_base = 1e5\n", {"model.positions=learned"}));
