@@ -141,12 +141,4 @@ void reject_options(const std::set<std::string>& given, std::initializer_list<co
     if (given.contains(option)) throw UsageError(fmt::format("{}: {}", option, why));
 }
 
-std::string without_carriage_returns(std::string text) {
-  std::string out;
-  out.reserve(text.size());
-  for (size_t i = 0; i < text.size(); ++i)
-    if (text[i] != '\r' || i + 1 == text.size() || text[i + 1] != '\n') out += text[i];
-  return out;
-}
-
 }  // namespace qkv

@@ -48,8 +48,6 @@ std::string one_line(std::string text);
 // Throws UsageError for the first of `options` that was given.
 void reject_options(const std::set<std::string>& given, std::initializer_list<const char*> options,
                     const std::string& why);
-// A text whose lines end with "\n" alone.
-std::string without_carriage_returns(std::string text);
 
 // f(); what it refuses names the place in the input where it stands.
 template <typename F>

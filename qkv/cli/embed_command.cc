@@ -28,7 +28,7 @@ void run(Options o) {
   int64_t cut = 0;
   std::vector<float> query;
   if (o.has_query) {
-    check(o.query.find_first_not_of(" \t\r\n") != std::string::npos, "--query: expected a text, it is empty");
+    check(!is_blank(o.query), "--query: expected a text, it is empty");
     const Tensor e = embed_texts(*m.model, {encode_text({o.query, ""}, m.tokenizer, m.model->spec())});
     const auto v = e.row<float>(0);
     query.assign(v.begin(), v.end());

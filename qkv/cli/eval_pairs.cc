@@ -122,8 +122,8 @@ std::string scores_json(const EvalOptions& o, const Evaluation& e, const Scores&
 
 std::string rouge_text(const Scores& s) {
   if (!s.rouge_applies)
-    return "ROUGE-L             n/a: it compares words of Latin letters and digits, and most of the "
-           "targets\' letters are others\n";
+    return "ROUGE-L             n/a: it compares words of Latin letters and digits, which most of the "
+           "targets lack\n";
   std::string out = fmt::format("ROUGE-L             F1 {:.2f}%, precision {:.2f}%, recall {:.2f}%\n",
                                 100 * s.rouge.f1, 100 * s.rouge.precision, 100 * s.rouge.recall);
   if (const int64_t without = std::ssize(s.references) - s.with_rouge_words; without > 0)

@@ -247,16 +247,14 @@ void expect_acting(const std::map<std::string, std::string>& given, bool samplin
     reject({{"temperature", 1}, {"top_k", 0}, {"top_p", 1}, {"min_p", 0}, {"typical_p", 1}},
            "without do_sample=true");
   if (!searching) reject({{"length_penalty", 1}, {"early_stopping", 0}}, "without num_beams above 1");
-  const auto reject_given = [&](std::initializer_list<const char*> keys, const char* why) {
-    for (const char* key : keys)
-      if (const auto it = given.find(key); it != given.end())
-        throw UsageError(fmt::format("--generate: {}={} has no effect {}", key, it->second, why));
-  };
-  if (!sampling) reject_given({"seed"}, "without do_sample=true");
-  if (const auto t = given.find("temperature");
-      sampling && t != given.end() && number<double>(t->first, t->second, 0) == 0)
-    reject_given({"seed", "top_k", "top_p", "min_p", "typical_p"},
-                 "with temperature=0, which always takes the likeliest");
+  const bool greedy = !sampling || (given.contains("temperature") &&
+                                    number<double>("temperature", given.at("temperature"), 0) == 0);
+  if (greedy && given.contains("seed"))
+    throw UsageError(fmt::format("--generate: seed={} has no effect where the likeliest token is taken",
+                                 given.at("seed")));
+  if (greedy && sampling)
+    reject({{"top_k", 0}, {"top_p", 1}, {"min_p", 0}, {"typical_p", 1}},
+           "with temperature=0, which always takes the likeliest");
 }
 
 GenerationSettings parse_generation(const std::string& text, const SpecialIds& defaults) {

@@ -38,6 +38,12 @@ bool is_of_rows(std::string_view path, const FileOptions& options = {});
 // where it is no UTF-8 text: UTF-16, another code page, binary data; with options.any_bytes that is a note.
 FileText open_text(const std::string& path, const FileOptions& options = {}, Notes* notes = nullptr);
 
+// True where a text is empty or has white space of ASCII only.
+bool is_blank(std::string_view text);
+
+// A text whose lines end with "\n" alone.
+std::string without_carriage_returns(std::string text);
+
 // The problem of `text` as UTF-8 text, and its cure: "a.txt:1: byte 0xE9 at offset 3 ..."; empty:
 // nothing.
 std::string problem_of_text(std::string_view text, const std::string& path);

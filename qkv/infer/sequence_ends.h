@@ -14,8 +14,8 @@ inline constexpr const char* kEndOfText = "<|endoftext|>";
 // texts, or its eos.
 SequenceEnds ends_between(const text::Tokenizer& tokenizer, int32_t bos, int32_t eos,
                           const SpecialIds& ids = {});
-// What the model of these ids writes its targets between, or else the ids of <s> and </s>. Throws Error where
-// the tokenizer lacks either.
+// The ends of targets of the model with these ids, or else the ids of <s> and </s>. Throws Error where the
+// tokenizer lacks either.
 SequenceEnds sequence_ends(const text::Tokenizer& tokenizer, const SpecialIds* given = nullptr);
 
 // The id of <|endoftext|>, which ends every document where the tokenizer has it; -1 where not.

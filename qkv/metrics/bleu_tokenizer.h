@@ -9,7 +9,7 @@
 
 namespace qkv::text {
 
-// How sacreBLEU divides texts into words.
+// sacreBLEU's ways to divide texts into words.
 enum class BleuTokenizer : uint8_t {
   none,           // words between white space
   mteval_13a,     // "13a": punctuation and symbols of ASCII stand alone, except points and commas in numbers

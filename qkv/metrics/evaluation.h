@@ -17,7 +17,7 @@ struct Evaluation {
   int64_t tokens = 0;                 // predicted
   int64_t of_tokens = 0;              // in the text
   int64_t characters = 0, bytes = 0;  // of the text
-  // Of classes, tags and answers, by name: accuracy, macro_f1, ...; and what was taken for what.
+  // Scores of classes, tags and answers by name (accuracy, macro_f1, ...), and the confusion matrix.
   std::vector<std::pair<std::string, double>> scores;
   ConfusionMatrix confusion;
   std::vector<std::string> labels;  // of the confusion: the model's, and behind them those it was not taught

@@ -155,8 +155,8 @@ std::vector<int64_t> BlockStack::rotary_lengths(const Layout& layout, int64_t lo
 
 namespace {
 
-// What of a residual stream leaves a block, as the list that recompute() hands on; undefined where there is
-// none.
+// The tensors of a residual stream that leaves a block, as the list that recompute() hands on. They may be
+// undefined.
 struct StreamTensors {
   Tensor x, branch, other;
 

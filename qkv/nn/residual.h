@@ -26,7 +26,7 @@ struct ResidualStream {
   void add_branch(const Context& context);
 };
 
-// Where a block normalises.
+// The places of the norms in a block.
 enum class NormPlacement : uint8_t {
   pre,       // x + sublayer(norm(x))
   post,      // norm(x + sublayer(x))
@@ -36,7 +36,7 @@ enum class NormPlacement : uint8_t {
   stream,    // norm(x) + sublayer(norm(x)) (an option of BLOOM)
 };
 
-// How a block's attention and its feed-forward network follow each other.
+// The order of a block's attention and its feed-forward network.
 enum class Branches : uint8_t {
   serial,      // the second reads what the first has added
   parallel,    // both read the same, each through a norm of its own (GPT-NeoX)

@@ -1,4 +1,4 @@
-// What a residual branch computes: attention, a feed-forward network, a mixture.
+// The function of a residual branch: attention, a feed-forward network or a mixture.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class Sublayer {
   virtual std::unique_ptr<LayerState> make_state(int64_t /*sequences*/) const { return nullptr; }
 };
 
-// What fresh weights are drawn with: those that end a residual branch apart.
+// Standard deviations of fresh weights: those that end a residual branch have their own.
 struct InitStd {
   float inner, out;
 };

@@ -343,13 +343,10 @@ PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<st
   // Texts go to a file as they come, and are looked at where it is mapped.
   ScratchFile texts(CorpusCache(data.cache).scratch_folder());
   std::vector<std::pair<size_t, size_t>> sizes;
-  const auto is_empty = [](std::string_view text) {
-    return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
-  };
   TextFilter filter(data);
   const FileOptions options = file_options(data);
   const auto add = [&](std::string_view source, std::string_view target, int64_t line) {
-    if (is_empty(source) || is_empty(target)) {
+    if (is_blank(source) || is_blank(target)) {
       ++out.left_out;
       return;
     }

@@ -46,11 +46,6 @@ std::vector<std::string> list_in(const JsonField& object, const std::vector<std:
   return out;
 }
 
-// True where no token would have a text.
-bool is_blank(std::string_view text) {
-  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
-}
-
 // Lists of words and of their tags, as Hugging Face's data sets have them.
 void read_tagged_lists(const std::string& path, const DataConfig& data, std::vector<Example>& out,
                        ReadExamples& found) {

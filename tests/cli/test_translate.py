@@ -79,7 +79,7 @@ train.precision = "f32"
         os.remove(self.path("run/best/generation_config.json"))
         as_tokenized = scores()
         self.assertNotEqual(as_tokenized, before)
-        # What is made of such a model reads sources as it does.
+        # Models made of such a one read sources as it does.
         self.ok("average", "run", "run", "--out", "same")
         self.ok("average", "same", "same", "--out", "again")
         for made in "same", "again":
