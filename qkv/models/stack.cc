@@ -99,7 +99,7 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
       width_(spec.width),
       grid_(spec.grid),
       memory_(spec.memory),
-      scale_(spec.attention.factor()),
+      scales_(spec.positions == Positions::alibi_scaled ? spec.attention.factors() : std::vector<float>()),
       rotary_(spec.attention.rotary),
       relative_(spec.attention.relative),
       causal_(shape.mask.is_causal()) {
@@ -205,8 +205,7 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
   const int32_t reach = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end());
   if (distance_ != nullptr) context.distance_bias = relative_bias(distance_->value, buckets_, reach);
   if (is_alibi(positions_))
-    context.distance_bias = alibi(heads_, positions_ == Positions::alibi_evens_first, reach,
-                                  positions_ == Positions::alibi_scaled ? scale_ : 0);
+    context.distance_bias = alibi(heads_, positions_ == Positions::alibi_evens_first, reach, scales_);
   if (rotary_.width > 0)
     context.rotation = rotation(rotary_, grid_ > 0 ? grid_positions(places, grid_) : places,
                                 rotary_lengths(segments ? context.seen : context.layout, reach + 1));

@@ -78,7 +78,7 @@ class BlockStack : public Stack {
   std::unique_ptr<Norm> norm_;  // of pre-LN
   Positions positions_;
   int64_t heads_, width_, grid_, memory_;
-  float scale_;  // of scores, in all layers
+  std::vector<float> scales_;  // of the scores of each head, where ALiBi is scaled with them
   RotarySpec rotary_;
   DistanceBuckets buckets_;        // of relative positions:
   Parameter* distance_ = nullptr;  // their biases, f32 [buckets, heads]

@@ -62,6 +62,16 @@ struct AttentionSpec {
     const float one = scale > 0 ? scale : scaled ? 1 / std::sqrt(static_cast<float>(d_qk * terms)) : 1;
     return scaled_by_layer ? one / static_cast<float>(layer + 1) : one;
   }
+  // The factor of a head of `size` columns over that of the widest.
+  float factor_of_size(int64_t size) const {
+    return scaled && scale == 0 ? std::sqrt(static_cast<float>(d_qk) / static_cast<float>(size)) : 1.0F;
+  }
+  // factor() of each head in layer 0.
+  std::vector<float> factors() const {
+    std::vector<float> out(static_cast<size_t>(heads), factor());
+    for (size_t h = 0; h < head_sizes.size(); ++h) out[h] *= factor_of_size(head_sizes[h]);
+    return out;
+  }
   // Columns of all heads' queries, keys or values.
   int64_t query_columns() const { return head_sizes.empty() ? heads * d_qk : all_sizes(); }
   int64_t key_columns() const { return head_sizes.empty() ? kv_heads * d_qk : all_sizes(); }

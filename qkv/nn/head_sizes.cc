@@ -1,7 +1,5 @@
 #include "qkv/nn/head_sizes.h"
 
-#include <cmath>
-
 namespace qkv {
 
 std::shared_ptr<const ColumnMap> spread_heads(const AttentionSpec& spec,
@@ -11,8 +9,7 @@ std::shared_ptr<const ColumnMap> spread_heads(const AttentionSpec& spec,
   auto map = std::make_shared<ColumnMap>();
   for (const HeadPart part : parts)
     for (const int64_t size : spec.head_sizes) {
-      const bool divided = part == HeadPart::query && spec.scaled && spec.scale == 0;
-      const float factor = divided ? std::sqrt(static_cast<float>(widest) / static_cast<float>(size)) : 1.0F;
+      const float factor = part == HeadPart::query ? spec.factor_of_size(size) : 1.0F;
       for (int64_t c = 0; c < widest; ++c) {
         map->source.push_back(c < size ? static_cast<int32_t>(map->from + c) : -1);
         map->factor.push_back(factor);

@@ -59,8 +59,9 @@ class RelativeBiasNode : public Node {
 
 }  // namespace
 
-Tensor alibi(int64_t heads, bool evens_first, int64_t reach, float scale) {
-  check(heads > 0 && reach >= 0 && scale >= 0, "alibi: {} heads, reach {}, scale {}", heads, reach, scale);
+Tensor alibi(int64_t heads, bool evens_first, int64_t reach, std::span<const float> scales) {
+  check(heads > 0 && reach >= 0, "alibi: {} heads, reach {}", heads, reach);
+  check(scales.empty() || std::ssize(scales) == heads, "alibi: {} scales of {} heads", scales.size(), heads);
   const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
   const auto slope = [](int64_t h, int64_t of) {
     return std::exp2(-8.0 * static_cast<double>(h) / static_cast<double>(of));
@@ -74,8 +75,8 @@ Tensor alibi(int64_t heads, bool evens_first, int64_t reach, float scale) {
     for (int64_t h = 1; h <= power; ++h) slopes.push_back(slope(h, power));
     for (int64_t h = 1; std::ssize(slopes) < heads; h += 2) slopes.push_back(slope(h, 2 * power));
   }
-  for (double& s : slopes)
-    if (scale > 0) s = double{static_cast<float>(BFloat16(static_cast<float>(s)))} * double{scale};
+  for (size_t h = 0; h < scales.size(); ++h)
+    slopes[h] = double{static_cast<float>(BFloat16(static_cast<float>(slopes[h])))} * double{scales[h]};
   Tensor out = Tensor::empty({heads, 2 * reach + 1}, DType::f32);
   float* to = out.mutable_data<float>();
   for (const double s : slopes)

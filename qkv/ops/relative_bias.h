@@ -1,6 +1,8 @@
 // Biases by distance, added to the scores instead of positions: T5's, a number for each distance, ALiBi's.
 #pragma once
 
+#include <span>
+
 #include "qkv/tensor/tensor.h"
 
 namespace qkv {
@@ -29,8 +31,9 @@ Tensor relative_bias(const Tensor& table, const DistanceBuckets& buckets, int64_
 // f32 [heads, 2 reach + 1]: minus a slope for each head times the distance (Press et al. 2022, section 3:
 // ALiBi). The slopes of a power of two heads are 2^(-8 h / heads), h from 1; of another number those of the
 // power of two below and every second one, from h = 1, of twice as many heads. With `evens_first` (MPT) all
-// are of the power of two above: those of even h, then those of odd h. `scale`: what scores are multiplied by
-// once the bias was added (Falcon, whose slopes are bf16 numbers); 0: the bias is added last.
-Tensor alibi(int64_t heads, bool evens_first, int64_t reach, float scale = 0);
+// are of the power of two above: those of even h, then those of odd h. `scales`: what each head's scores
+// are multiplied by once the bias was added (Falcon, whose slopes are bf16 numbers); none: the bias is added
+// last.
+Tensor alibi(int64_t heads, bool evens_first, int64_t reach, std::span<const float> scales = {});
 
 }  // namespace qkv

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "formal/gradient.h"
 #include "formal/loss.h"
 #include "formal/objectives.h"
 #include "qkv/data/dataset.h"
@@ -301,6 +302,41 @@ inline double deviation(std::span<const float> got, const std::vector<double>& w
   double worst = 0;
   for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, std::abs(got[i] - want[i]));
   return scale == 0 ? worst : worst / scale;
+}
+
+// `theta` with every weight 2^-21 of itself away, up or down at random.
+template <typename Theta>
+Theta moved(Theta theta, unsigned seed) {
+  Uniform signs(seed);
+  formal::for_each_parameter(theta, [&](const std::string&, auto& m) {
+    for (auto& w : m.reshaped()) w *= 1 + (signs() < 0.5 ? -0x1p-21 : 0x1p-21);
+  });
+  return theta;
+}
+
+// The gradients in the engine against `want`, the formal ones of `loss` at `theta`. They may be off by
+// kTolerance or, where a norm of a nearly constant row amplifies every rounding, by what moved weights do to
+// the formal ones. `values`: a theta as Values.
+template <typename Theta, typename Loss, typename ValuesOf>
+void expect_gradients_near(const Transformer& model, const Values& want, const Theta& theta, const Loss& loss,
+                           const ValuesOf& values, unsigned seed, const std::string& what) {
+  constexpr unsigned kMoved = 4;
+  std::vector<Values> there;
+  for (const Parameter& p : model.parameters().all()) {
+    const auto off = [&](std::span<const float> got) {
+      return deviation(got, want.at(p.name), largest(want));
+    };
+    const double got = off(p.leaf->grad.values<float>());
+    if (got < kTolerance) continue;
+    for (unsigned i = static_cast<unsigned>(there.size()); i < kMoved; ++i)
+      there.push_back(values(formal::loss_and_gradient(loss, moved(theta, seed + 2000 + i)).gradient));
+    double may = 0;
+    for (const Values& of : there) {
+      const std::vector<float> one(of.at(p.name).begin(), of.at(p.name).end());
+      may = std::max(may, off(one));
+    }
+    EXPECT_LT(got, may) << p.name << ", seed " << seed << what;
+  }
 }
 
 // The rows of `logits` from `row` on, as probabilities, are the columns of P.

@@ -100,9 +100,9 @@ void expect_gradients(const Case<Theta>& c, const Batch& batch, const Loss& loss
     EXPECT_NEAR(r.total, want.loss, kTolerance * std::max(1.0, want.loss));
     backward(r.loss);
     model->parameters().complete_gradients();
-    for (const Parameter& p : model->parameters().all())
-      EXPECT_LT(deviation(p.leaf->grad.values<float>(), gradients.at(p.name), largest(gradients)), kTolerance)
-          << p.name << ", seed " << seed << (recompute ? ", recomputed" : "");
+    expect_gradients_near(
+        *model, gradients, c.theta, loss, [&](const Theta& theta) { return engine_values(c, theta, true); },
+        seed, recompute ? ", recomputed" : "");
   }
 }
 
@@ -376,8 +376,8 @@ TEST_P(HeadsAgainstFormal, MaskedTokensAndNextSentences) {
     }
     examples.push_back(e);
   }
-  const auto want = formal::loss_and_gradient(
-      [&](const auto& theta) { return formal::BERTLoss(examples, theta); }, c_.theta);
+  const auto loss = [&](const auto& theta) { return formal::BERTLoss(examples, theta); };
+  const auto want = formal::loss_and_gradient(loss, c_.theta);
   const Values gradients = engine_values(c_, want.gradient, true);
   const auto model = engine_model(c_);
   model->parameters().prepare_training(DType::f32, 0);
@@ -389,9 +389,9 @@ TEST_P(HeadsAgainstFormal, MaskedTokensAndNextSentences) {
   EXPECT_NEAR(r.loss.data<float>()[0], want.loss, kTolerance * std::max(1.0, want.loss));
   backward(r.loss);
   model->parameters().complete_gradients();
-  for (const Parameter& p : model->parameters().all())
-    EXPECT_LT(deviation(p.leaf->grad.values<float>(), gradients.at(p.name), largest(gradients)), kTolerance)
-        << p.name << ", seed " << GetParam();
+  expect_gradients_near(
+      *model, gradients, c_.theta, loss, [&](const auto& theta) { return engine_values(c_, theta, true); },
+      GetParam(), "");
 }
 
 // Vectors of texts that find each other's.

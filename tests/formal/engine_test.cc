@@ -64,9 +64,10 @@ TEST_P(EngineAgainstFormal, LossAndEveryGradient) {
     backward(r.loss);
     trained->parameters().complete_gradients();
     const auto gradients = engine_values(c_, want.gradient, true);
-    for (const Parameter& p : trained->parameters().all())
-      EXPECT_LT(deviation(p.leaf->grad.values<float>(), gradients.at(p.name), largest(gradients)), kTolerance)
-          << p.name << ", seed " << GetParam() << (recompute ? ", recomputed" : "");
+    expect_gradients_near(
+        *trained, gradients, c_.theta, loss,
+        [&](const auto& theta) { return engine_values(c_, theta, true); }, GetParam(),
+        recompute ? ", recomputed" : "");
   }
 }
 

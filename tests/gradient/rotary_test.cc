@@ -177,9 +177,13 @@ TEST(Alibi, Slopes) {
 TEST(Alibi, BeforeTheScores) {
   for (const auto& [heads, head, slope] : {std::tuple<int64_t, int64_t, float>{4, 1, 0x1p-4F},
                                            {32, 0, 0.83984375F}}) {  // 2^-1/4 as a bf16 number
-    const Tensor bias = alibi(heads, false, 3, 0.5F);
+    std::vector<float> scales(static_cast<size_t>(heads), 0.75F);
+    scales[static_cast<size_t>(head)] = 0.5F;
+    const Tensor bias = alibi(heads, false, 3, scales);
     EXPECT_EQ(bias.data<float>()[head * 7 + 5], -2 * slope * 0.5F);
   }
+  testing::expect_error([] { alibi(3, false, 3, std::vector<float>{0.5F}); },
+                        {"alibi", "1 scales of 3 heads"});
 }
 
 TEST(GroupRmsNorm, NormalisesItsGroupsOnly) {
