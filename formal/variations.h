@@ -92,7 +92,18 @@ struct VariedHyperparameters : Hyperparameters {
   Index d_shared = 0;         // hidden units of a perceptron beside the experts; 0: none
   bool shared_gated = false;  // it counts sigmoid(w . x)
 
+  // Of layers that differ: other hyperparameters, and of each layer, in turn, which: 0 are these, i + 1 is
+  // kinds[i].
+  std::vector<VariedHyperparameters> kinds;
+  std::vector<Index> kind_of_layer;
+
   // Of layer l, from 0.
+  std::size_t kind(std::size_t l) const {
+    return kind_of_layer.empty() ? 0 : static_cast<std::size_t>(kind_of_layer[l % kind_of_layer.size()]);
+  }
+  const VariedHyperparameters& of_layer(std::size_t l) const {
+    return kind(l) == 0 ? *this : kinds[kind(l) - 1];
+  }
   bool shares(std::size_t l) const {
     return !shared_query_key.empty() && shared_query_key[l % shared_query_key.size()];
   }
@@ -266,6 +277,29 @@ struct VariedLayer {
   }
 };
 
+// What the layers of one kind know distances by.
+template <typename T>
+struct DistanceTables {
+  Matrix<T> B;  // [distances x H]
+  Matrix<T> P;  // [d_e x 2 l_rel], or buckets for l_rel: of disentangled attention
+  NormalizationParameters<T> norm_P;
+
+  DistanceTables() = default;
+  explicit DistanceTables(const VariedHyperparameters& h) {
+    if (h.distances > 0) B = Matrix<T>::Constant(h.distances, h.H, T(0));
+    if (h.relative != RelativeAttention::disentangled) return;
+    P = Matrix<T>::Constant(h.d_e, 2 * (h.buckets > 0 ? h.buckets : h.l_rel), T(0));
+    if (h.normed_distances) norm_P = varied_norm<T>(h.norm_kind, h.d_e);
+  }
+
+  template <typename F, typename... Q>
+  static void visit(const std::string& prefix, const F& f, Q&... p) {
+    visit_parameter(prefix + "B", f, p.B...);
+    visit_parameter(prefix + "P", f, p.P...);
+    NormalizationParameters<T>::visit(prefix, "_P", f, p.norm_P...);
+  }
+};
+
 // theta of Algorithm 10 with variations.
 template <typename T>
 struct VariedTheta {
@@ -273,24 +307,22 @@ struct VariedTheta {
   EmbeddingParameters<T> embedding;
   std::vector<VariedLayer<T>> layer;
   NormalizationParameters<T> norm;
-  Matrix<T> W_column;  // [d_e x grid], where W_p is of rows
-  Matrix<T> B;         // [distances x H]
-  Matrix<T> P;         // [d_e x 2 l_rel], or buckets for l_rel: of disentangled attention
-  NormalizationParameters<T> norm_P;
+  Matrix<T> W_column;                        // [d_e x grid], where W_p is of rows
+  std::vector<DistanceTables<T>> distances;  // of each kind of layer that there is
 
   explicit VariedTheta(const VariedHyperparameters& h) : hyper(h), embedding(h, h.d_out()) {
-    for (std::size_t l = 0; l < static_cast<std::size_t>(h.groups); ++l)
-      layer.push_back(VariedLayer<T>(h, h.shares(l)));
+    for (std::size_t g = 0; g < static_cast<std::size_t>(h.groups); ++g) {
+      const auto l =
+          static_cast<std::size_t>((static_cast<Index>(g) * h.L + h.groups - 1) / h.groups);  // its first
+      layer.push_back(VariedLayer<T>(h.of_layer(l), h.of_layer(l).shares(l)));
+    }
+    distances.push_back(DistanceTables<T>(h));
+    for (const VariedHyperparameters& kind : h.kinds) distances.push_back(DistanceTables<T>(kind));
     if (!h.learned_positions) embedding.W_p = Matrix<T>();
     if (h.learned_positions && h.grid > 0) {
       embedding.W_p =
           Matrix<T>::Constant(h.d_axial > 0 ? h.d_axial : h.d_e, (h.l_max + h.grid - 1) / h.grid, T(0));
       W_column = Matrix<T>::Constant(h.d_e - h.d_axial, h.grid, T(0));
-    }
-    if (h.distances > 0) B = Matrix<T>::Constant(h.distances, h.H, T(0));
-    if (h.relative == RelativeAttention::disentangled) {
-      P = Matrix<T>::Constant(h.d_e, 2 * (h.buckets > 0 ? h.buckets : h.l_rel), T(0));
-      if (h.normed_distances) norm_P = varied_norm<T>(h.norm_kind, h.d_e);
     }
     if (h.ends_with_norm()) norm = varied_norm<T>(h.norm_kind, h.d_out());
   }
@@ -303,9 +335,7 @@ struct VariedTheta {
     visit_each(prefix + "layer", f, p.layer...);
     NormalizationParameters<T>::visit(prefix, "", f, p.norm...);
     visit_parameter(prefix + "W_u", f, p.embedding.W_u...);
-    visit_parameter(prefix + "B", f, p.B...);
-    visit_parameter(prefix + "P", f, p.P...);
-    NormalizationParameters<T>::visit(prefix, "_P", f, p.norm_P...);
+    visit_each(prefix + "distances", f, p.distances...);
   }
 };
 
@@ -647,20 +677,23 @@ Matrix<T> varied_logits(const Tokens& x, const VariedTheta<T>& theta, SegmentMem
     column(X, t) = e;
   }
   Matrix<T> Y = X;  // the other of two streams
-  const T m = h.residual_multiplier;
-  const Matrix<T> P = h.normed_distances ? varied_normalize(theta.P, theta.norm_P, h) : theta.P;
   for (std::size_t i = 0; i < static_cast<std::size_t>(h.L); ++i) {
     const VariedLayer<T>& layer = theta.layer[i * theta.layer.size() / static_cast<std::size_t>(h.L)];
-    const SparsePattern pattern = h.patterns.empty() ? SparsePattern() : h.patterns[i % h.patterns.size()];
+    const VariedHyperparameters& its = h.of_layer(i);
+    const DistanceTables<T>& tables = theta.distances[h.kind(i)];
+    const T m = its.residual_multiplier;
+    const Matrix<T> P = its.normed_distances ? varied_normalize(tables.P, tables.norm_P, its) : tables.P;
+    const SparsePattern pattern =
+        its.patterns.empty() ? SparsePattern() : its.patterns[i % its.patterns.size()];
     const auto over = [&](const Matrix<T>& Z) {
-      return varied_attention(Z, layer, pattern, h.shares(i), theta.B, P, h);
+      return varied_attention(Z, layer, pattern, its.shares(i), tables.B, P, its);
     };
     const auto attention = [&](const Matrix<T>& X) {
       return memory == nullptr ? over(X) : with_memory(X, over, memory->M[i], memory->m);
     };
-    const auto mlp = [&](const Matrix<T>& X) { return varied_MLP(X, layer, h); };
+    const auto mlp = [&](const Matrix<T>& X) { return varied_MLP(X, layer, its); };
     const auto norm = [&](const Matrix<T>& X, const NormalizationParameters<T>& n) {
-      return varied_normalize(X, n, h);
+      return varied_normalize(X, n, its);
     };
     const auto add = [&](const auto& f, const NormalizationParameters<T>& inner,
                          const NormalizationParameters<T>& outer) {

@@ -42,29 +42,33 @@ Collector::Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_st
   check(!attentions || !spec.recurrence.any(),
         "--attentions: a model with a recurrence has no heads to show");
   const bool both = spec.architecture == Architecture::encoder_decoder;
-  const int64_t heads = spec.attention.heads;  // of the only stack, or the decoder's
   const auto add = [&](const std::string& stack, const std::string& prefix, int64_t layers,
-                       const PaddedBatch& batch, int64_t its_heads) {
+                       const PaddedBatch& batch, const ModelSpec& its_spec) {
     if (hidden_states) add_hidden(stack, prefix, layers, batch);
     if (attentions)
       for (int64_t l = 0; l < layers; ++l)
         places_[fmt::format("{}.block.{}.attention.probabilities", stack, l)] = {
-            {fmt::format("{}attentions.{}", prefix, l)}, &batch, &batch, its_heads};
+            {fmt::format("{}attentions.{}", prefix, l)}, &batch, &batch, its_spec.block(l).attention.heads};
   };
-  if (both)
-    add("encoder", "encoder_", spec.encoder_layers, inputs.source, spec.encoder_spec().attention.heads);
+  if (both) add("encoder", "encoder_", spec.encoder_layers, inputs.source, spec.encoder_spec());
   add(spec.architecture == Architecture::encoder ? "encoder" : "decoder", both ? "decoder_" : "", spec.layers,
-      inputs.tokens, heads);
+      inputs.tokens, spec);
   if (both && attentions)
     for (int64_t l = 0; l < spec.layers; ++l)
       places_[fmt::format("decoder.block.{}.cross_attention.probabilities", l)] = {
-          {fmt::format("cross_attentions.{}", l)}, &inputs.tokens, &inputs.source, heads};
+          {fmt::format("cross_attentions.{}", l)},
+          &inputs.tokens,
+          &inputs.source,
+          spec.block(l).attention.heads};
   if (!attentions || !is_longformer(spec)) return;
   banded_ = true;
   globals_ = global_places(spec, inputs);
   for (int64_t l = 0; l < spec.layers; ++l)
     places_[fmt::format("encoder.block.{}.attention.global.probabilities", l)] = {
-        {fmt::format("global_attentions.{}", l)}, &inputs.tokens, &inputs.tokens, heads};
+        {fmt::format("global_attentions.{}", l)},
+        &inputs.tokens,
+        &inputs.tokens,
+        spec.block(l).attention.heads};
 }
 
 void Collector::visit(std::string_view name, Tensor& value) {
@@ -102,19 +106,24 @@ int64_t Collector::layer_of(const Place& place) {
   return std::stoll(place.names[0].substr(place.names[0].find('.') + 1));
 }
 
+// Which keys a layer's queries see.
+Pattern Collector::pattern_of(int64_t layer) const {
+  const std::vector<Pattern>& patterns = spec_.block(layer).attention.patterns;
+  return patterns.empty() ? Pattern() : patterns[static_cast<size_t>(layer) % patterns.size()];
+}
+
 // How long the chunks are that a Reformer's layer looks at, where there are several; 0: it has none.
 int64_t Collector::chunks_of(const Place& place) const {
-  const std::vector<Pattern>& patterns = spec_.attention.patterns;
-  if (spec_.branches != Branches::reversible || patterns.empty()) return 0;
-  const int64_t block = patterns[static_cast<size_t>(layer_of(place)) % patterns.size()].block;
+  const Pattern pattern = pattern_of(layer_of(place));
+  if (spec_.branches != Branches::reversible || pattern == Pattern()) return 0;
+  const int64_t block = pattern.block;
   return place.rows->columns > block ? block : 0;
 }
 
 // As Hugging Face stores Reformer's: [B, heads, chunks, chunk, keys of the chunks before and of this one].
 void Collector::visit_chunked(const Place& place, int64_t s, int64_t h, const Tensor& p) {
   const PaddedBatch& batch = *place.rows;
-  const std::vector<Pattern>& patterns = spec_.attention.patterns;
-  const Pattern& pattern = patterns[static_cast<size_t>(layer_of(place)) % patterns.size()];
+  const Pattern pattern = pattern_of(layer_of(place));
   const int64_t chunk = pattern.block, before = pattern.neighbours,
                 chunks = (batch.columns + chunk - 1) / chunk, keys = (before + 1) * chunk;
   Tensor& all = found_at(place, {batch.rows, place.heads, chunks, chunk, keys});
@@ -135,7 +144,8 @@ void Collector::visit_chunked(const Place& place, int64_t s, int64_t h, const Te
 // Whether all layers have a window and the same global tokens beside it, with projections of their own.
 bool Collector::is_longformer(const ModelSpec& spec) {
   const std::vector<Pattern>& patterns = spec.attention.patterns;
-  return spec.attention.global_projections && std::ranges::all_of(patterns, [&](const Pattern& p) {
+  return spec.layer_kinds.empty() && spec.attention.global_projections &&
+         std::ranges::all_of(patterns, [&](const Pattern& p) {
            return p.window > 0 && p == Pattern{.window = p.window, .global = patterns[0].global};
          });
 }
@@ -166,9 +176,7 @@ void Collector::visit_banded(const Place& place, int64_t s, int64_t h, const Ten
   int64_t most = 0, first = 0;
   for (const auto& g : globals_) most = std::max(most, std::ssize(g));
   for (int64_t i = 0; i < s; ++i) first += batch.lengths[i];
-  const std::vector<Pattern>& patterns = spec_.attention.patterns;
-  const auto layer = static_cast<size_t>(layer_of(place));
-  const int64_t window = patterns[layer % patterns.size()].window, band = most + 2 * window - 1;
+  const int64_t window = pattern_of(layer_of(place)).window, band = most + 2 * window - 1;
   Tensor& all = found_at(place, {batch.rows, place.heads, columns, of_globals ? most : band});
   const std::vector<int64_t>& globals = globals_[static_cast<size_t>(s)];
   const auto is_global = [&](int64_t column) { return std::ranges::find(globals, column) != globals.end(); };

@@ -43,6 +43,7 @@ class Collector : public Probe {
   static std::vector<std::vector<int64_t>> global_places(const ModelSpec& spec, const Inputs& inputs);
   void visit_banded(const Place& place, int64_t s, int64_t h, const Tensor& p);
   static int64_t layer_of(const Place& place);
+  Pattern pattern_of(int64_t layer) const;
   Tensor& found_at(const Place& place, const Shape& shape);
   int64_t chunks_of(const Place& place) const;
   void visit_chunked(const Place& place, int64_t s, int64_t h, const Tensor& p);

@@ -55,8 +55,10 @@ Ranks ranks_of(const Filled& f, bool causal) {
 
 // Whether a ranked mask says all that the model's own would of a batch this wide.
 bool patterns_reach(const ModelSpec& spec, int64_t columns) {
-  return std::ranges::all_of(spec.attention.patterns, [&](const Pattern& p) {
-    return !p.any() || (p == Pattern{.window = p.window} && p.window >= columns);
+  return std::ranges::all_of(spec.kinds_in_use(spec.layers), [&](const std::string& kind) {
+    return std::ranges::all_of(spec.with_kind(kind).attention.patterns, [&](const Pattern& p) {
+      return !p.any() || (p == Pattern{.window = p.window} && p.window >= columns);
+    });
   });
 }
 

@@ -32,7 +32,11 @@ void expect_known(const Safetensors& in, const ModelSpec& spec, const std::strin
   std::set<std::string> known = {what, "labels"};
   if (!image && !frames) known.insert("attention_mask");
   if (spec.architecture == Architecture::encoder && !image) known.insert("token_type_ids");
-  if (!spec.attention.patterns.empty() && spec.architecture == Architecture::encoder)
+  const auto has_patterns = [&](const std::string& kind) {
+    return !spec.with_kind(kind).attention.patterns.empty();
+  };
+  if (spec.architecture == Architecture::encoder &&
+      std::ranges::any_of(spec.kinds_in_use(spec.layers), has_patterns))
     known.insert("global_attention_mask");
   if (spec.output == Output::span) known.insert({"start_positions", "end_positions"});
   if (spec.architecture == Architecture::encoder_decoder)
@@ -464,7 +468,8 @@ void run(const Options& o) {
       collector.found[fmt::format("{}hidden_states.{}", both ? "decoder_" : "", spec.layers)] =
           inputs.tokens.spread(convert(model->projected(hidden), DType::f32));
     }
-    if (o.hidden_states && spec.experts.count > 0) {
+    const auto has_experts = [&](const std::string& kind) { return spec.with_kind(kind).experts.count > 0; };
+    if (o.hidden_states && std::ranges::any_of(spec.kinds_in_use(spec.layers), has_experts)) {
       Named routers = router_outputs(*model, in, o.inputs, inputs);
       out.insert(out.end(), routers.begin(), routers.end());
     }

@@ -47,9 +47,14 @@ void print_tensors(const std::string& path, const Safetensors& file, bool list) 
   for (const auto& [key, value] : file.metadata) fmt::print("  {} = {}\n", key, value);
 }
 
-// Numbers that self-attention keeps of a token in one layer.
-int64_t remembered(const AttentionSpec& a) {
-  return a.latent > 0 ? a.latent + a.rotary.width : a.kv_heads * (a.d_qk + a.d_vo);
+// Numbers that self-attention keeps of a token in all layers.
+int64_t remembered(const ModelSpec& s) {
+  int64_t sum = 0;
+  for (int64_t l = 0; l < s.layers; ++l) {
+    const AttentionSpec& a = s.block(l).attention;
+    sum += a.latent > 0 ? a.latent + a.rotary.width : a.kv_heads * (a.d_qk + a.d_vo);
+  }
+  return sum;
 }
 
 // The shape of a model, and every other setting that has not its default.
@@ -138,8 +143,11 @@ void run(const Options& o) {
   std::vector<std::pair<std::string, std::string>> facts = {
       {"parameters", grouped(model.parameters().count())}};
   if (s.has_blocks() && s.architecture != Architecture::encoder)
-    facts.emplace_back("KV cache", fmt::format("{} values per token", s.layers * remembered(s.attention)));
+    facts.emplace_back("KV cache", fmt::format("{} values per token", remembered(s)));
   for (auto& [field, value] : settings_to_show(s)) facts.emplace_back(field.name, value);
+  for (const BlockKind& kind : s.kinds)
+    for (auto& [field, value] : differing_texts(kind.block, s))
+      facts.emplace_back(fmt::format("{} of {}", field.name, kind.name), value);
   size_t longest = 0;
   for (const auto& [name, value] : facts) longest = std::max(longest, name.size());
   for (const auto& [name, value] : facts) fmt::print("  {:<{}}  {}\n", name, longest, value);

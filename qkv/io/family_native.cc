@@ -17,17 +17,20 @@ namespace {
 // global projections, grids and encoders of another shape; 7 heads of one size, no
 // features; 8 no memory; 9 no axial positions and no keys that are the queries; 10 no clips; 11 no factors of
 // pairs, first positions, and activations and experts of one part alone; 12 no norm of the stream, and a norm
-// at the end wherever sums are not normalised.
-constexpr int64_t kVersion = 13;
+// at the end wherever sums are not normalised; 13 one kind of block.
+constexpr int64_t kVersion = 14;
 
-// Reads each field that files of a version have; the others keep their defaults.
+// Reads each field that files of a version have; the others keep their defaults. Of `partial` objects a field
+// may be absent.
 class Reader {
  public:
-  Reader(const JsonField& file, int64_t version) : file_(file), version_(version) {}
+  Reader(const JsonField& file, int64_t version, bool partial = false)
+      : file_(file), version_(version), partial_(partial) {}
 
   template <typename T, typename... Range>
   void operator()(const SpecField& f, T&& out, Range... range) const {
-    if (f.in_model_file() && f.since <= version_) read(file_[f.name_in_file()], out, range...);
+    if (f.in_model_file() && f.since <= version_ && (!partial_ || file_.find(f.name_in_file())))
+      read(file_[f.name_in_file()], out, range...);
   }
 
  private:
@@ -67,6 +70,7 @@ class Reader {
 
   const JsonField& file_;
   int64_t version_;
+  bool partial_;
 };
 
 // Writes each field.
@@ -97,6 +101,36 @@ class Writer {
   OrderedJson& file_;
 };
 
+// What kinds of blocks have otherwise than the model's own, by their names.
+std::vector<BlockKind> read_kinds(const JsonField& file, const BlockSpec& own, int64_t version) {
+  std::vector<BlockKind> kinds;
+  for (const auto& [name, value] : file.object().items()) {
+    BlockKind kind{name, own};
+    const JsonField its_file = file[name];
+    static_cast<void>(its_file.object());
+    Reader reader(its_file, version, true);
+    for_each_field(kind.block, reader);
+    kinds.push_back(std::move(kind));
+  }
+  std::ranges::sort(kinds, {}, &BlockKind::name);
+  return kinds;
+}
+
+OrderedJson write_kinds(const std::vector<BlockKind>& kinds, const BlockSpec& own) {
+  OrderedJson of_own = OrderedJson::object(), out = OrderedJson::object();
+  Writer own_writer(of_own);
+  for_each_field(own, own_writer);
+  for (const BlockKind& kind : kinds) {
+    OrderedJson all = OrderedJson::object(), differing = OrderedJson::object();
+    Writer writer(all);
+    for_each_field(kind.block, writer);
+    for (const auto& [name, value] : all.items())
+      if (value != of_own[name]) differing[name] = value;
+    out[kind.name] = differing;
+  }
+  return out;
+}
+
 ModelSpec read_config(const JsonField& c) {
   const JsonField q = c["qkv"];
   const auto version = q["version"].integer(0, kMostOfConfig);
@@ -105,6 +139,7 @@ ModelSpec read_config(const JsonField& c) {
   ModelSpec s;
   Reader reader(q, version);
   for_each_field(s, reader);
+  if (version >= 14) s.kinds = read_kinds(q["kinds"], s, version);
   if (version < 5) s.attention.out_bias = s.attention.bias;
   if (version == 5)
     for (const int64_t w : q["windows"].integers(0, kMostOfConfig))
@@ -116,6 +151,7 @@ OrderedJson write_config(const ModelSpec& s) {
   OrderedJson file = {{"version", kVersion}};
   Writer writer(file);
   for_each_field(s, writer);
+  file["kinds"] = write_kinds(s.kinds, s);
   return {{"model_type", "qkv"}, {"qkv", std::move(file)}};
 }
 

@@ -37,28 +37,64 @@ ModelSpec bert_spec(int64_t vocab_size, int64_t context, int64_t width, int64_t 
   return s;
 }
 
+const std::string& ModelSpec::kind_of(int64_t layer) const {
+  return layer_kinds.empty() ? kDefaultKind : layer_kinds[static_cast<size_t>(layer) % layer_kinds.size()];
+}
+
+const BlockSpec& ModelSpec::block(int64_t layer) const {
+  const std::string& kind = kind_of(layer);
+  for (const BlockKind& k : kinds)
+    if (k.name == kind) return k.block;
+  return *this;
+}
+
+std::vector<std::string> ModelSpec::kinds_in_use(int64_t stack_layers) const {
+  std::vector<std::string> names;
+  for (int64_t l = 0; l < std::max<int64_t>(1, stack_layers); ++l)
+    if (std::ranges::find(names, kind_of(l)) == names.end()) names.push_back(kind_of(l));
+  return names;
+}
+
+ModelSpec ModelSpec::with_kind(const std::string& kind) const {
+  ModelSpec s = *this;
+  for (const BlockKind& k : kinds)
+    if (k.name == kind) static_cast<BlockSpec&>(s) = k.block;
+  s.kinds.clear();
+  s.layer_kinds.clear();
+  return s;
+}
+
 int64_t ModelSpec::longest() const {
-  // Where some layer would hash longer sequences.
-  const bool shares = std::ranges::any_of(attention.shared_query_key, [](int64_t s) { return s != 0; });
-  const int64_t most =
-      shares && attention.hashed_beyond > 0 ? attention.hashed_beyond : std::numeric_limits<int64_t>::max();
-  return std::min(most, longest_by_positions());
+  int64_t most = longest_by_positions();
+  for (const std::string& kind : kinds_in_use(layers)) {
+    // Where some layer would hash longer sequences.
+    const AttentionSpec a = with_kind(kind).attention;
+    const bool shares = std::ranges::any_of(a.shared_query_key, [](int64_t s) { return s != 0; });
+    if (shares && a.hashed_beyond > 0) most = std::min(most, a.hashed_beyond);
+  }
+  return most;
 }
 
 int64_t ModelSpec::longest_by_positions() const {
   constexpr int64_t kUnbounded = int64_t{1} << 28;
+  if (!is_of_blocks(positions)) return context;
+  // Layers that know no positions are told the order by those that do.
+  const auto tells_distances = [this](const std::string& kind) {
+    const ModelSpec s = with_kind(kind);
+    return s.positions != Positions::none || s.attention.relative.on();
+  };
+  return std::ranges::any_of(kinds_in_use(layers), tells_distances) ? kUnbounded : context;
+}
+
+bool is_of_blocks(Positions positions) {
   switch (positions) {
     case Positions::relative:
     case Positions::toeplitz:
     case Positions::rotary:
-    case Positions::alibi:
-    case Positions::alibi_evens_first:
-    case Positions::alibi_scaled:
-      return kUnbounded;
     case Positions::none:
-      return attention.relative.on() ? kUnbounded : context;
+      return true;
     default:
-      return context;
+      return is_alibi(positions);
   }
 }
 
@@ -428,6 +464,50 @@ void check_encoder(const ModelSpec& s) {
   check_spec(blocks);
 }
 
+// Layers that differ: each kind makes sense as that of all layers, and has in common with the others what the
+// stacks and the embeddings know of blocks.
+void check_kinds(const ModelSpec& s) {
+  check(s.kinds.empty() || !s.layer_kinds.empty(), "model: kind.{}: no layer has it: layer_kinds is empty",
+        s.kinds.empty() ? "" : s.kinds[0].name);
+  if (s.layer_kinds.empty()) return;
+  check(!s.recurrence.any() && !s.encoder.any(),
+        "model: layer_kinds does not go with recurrences or an encoder of another shape");
+  for (size_t i = 0; i < s.kinds.size(); ++i) {
+    const std::string& name = s.kinds[i].name;
+    check(name != kDefaultKind && !name.empty(), "model: kind.{}: [model] itself describes this kind", name);
+    check(i == 0 || s.kinds[i - 1].name < name, "model: kind.{}: kinds are sorted by their names", name);
+    check(std::ranges::find(s.layer_kinds, name) != s.layer_kinds.end(),
+          "model: kind.{}: layer_kinds names it not", name);
+  }
+  for (const std::string& name : s.layer_kinds)
+    check(name == kDefaultKind ||
+              std::ranges::any_of(s.kinds, [&](const BlockKind& k) { return k.name == name; }),
+          "model: layer_kinds: there is no kind '{}'", name);
+  ExpertsSpec experts_of_any = s.experts;  // what routers say is reported of all layers together
+  for (const BlockKind& k : s.kinds)
+    if (experts_of_any.count == 0) experts_of_any = k.block.experts;
+  for (const BlockKind& k : s.kinds) {
+    const auto of_all = [&](const char* field, bool same) {
+      check(same, "model: kind.{}: {} must be that of the other layers", k.name, field);
+    };
+    of_all("norm", k.block.norm_placement == s.norm_placement);
+    of_all("branches", k.block.branches == s.branches);
+    of_all("positions", k.block.positions == s.positions ||
+                            (is_of_blocks(k.block.positions) && is_of_blocks(s.positions)));
+    const ExpertsSpec &its = k.block.experts, &others = experts_of_any;
+    of_all("experts", its.count == 0 || (its.count == others.count && its.chosen == others.chosen &&
+                                         its.score == others.score && its.groups == others.groups));
+    try {
+      check_spec(s.with_kind(k.name));
+    } catch (const Error& e) {
+      fail("model: kind.{}: {}", k.name, e.what());
+    }
+  }
+  for (int64_t l = 1; s.layer_groups > 0 && l < s.layers; ++l)
+    check(s.group_of(l, s.layers) != s.group_of(l - 1, s.layers) || s.kind_of(l) == s.kind_of(l - 1),
+          "model: layer_groups: layers of different kinds do not share weights");
+}
+
 // Numbers that are not in the range of their field.
 struct RangeCheck {
   template <typename T>
@@ -514,6 +594,7 @@ void check_spec(const ModelSpec& s) {
   check_recurrence(s);
   check_encoder(s);
   check_features(s);
+  check_kinds(s);
 }
 
 }  // namespace qkv

@@ -102,8 +102,40 @@ struct LoraSpec {
   bool operator==(const LoraSpec&) const = default;
 };
 
-// A transformer: embeddings, one or two stacks of blocks, a head. Fields named as in the literature.
-struct ModelSpec {
+// A block: attention, a feed-forward network or experts, norms and the residual form.
+struct BlockSpec {
+  AttentionSpec attention = {};
+  int64_t hidden = 0;  // d_mlp
+  Activation activation = Activation::gelu_tanh;
+  bool gated = false;  // the feed-forward network has a second factor (Shazeer 2020)
+  bool feed_forward_bias = true;
+  int64_t hidden_layers = 1;  // of the feed-forward network
+  ExpertsSpec experts = {};   // which layers have a mixture instead
+  Normalization normalization = Normalization::layer;
+  NormPlacement norm_placement = NormPlacement::pre;
+  float norm_epsilon = 1e-5F;
+  Branches branches = Branches::serial;
+  float residual_multiplier = 1;  // of what a branch adds
+  Positions positions = Positions::learned;
+  int64_t relative_buckets = 32, relative_distance = 128;  // of relative positions
+
+  NormSpec norm() const { return {normalization, norm_epsilon}; }
+  FeedForwardSpec feed_forward() const {
+    return {hidden, activation, gated, feed_forward_bias, hidden_layers};
+  }
+  bool operator==(const BlockSpec&) const = default;
+};
+
+// A kind of block that some layers have, where layers differ.
+struct BlockKind {
+  std::string name;
+  BlockSpec block;
+  bool operator==(const BlockKind&) const = default;
+};
+
+// A transformer: embeddings, one or two stacks of blocks, a head. Fields named as in the literature. As a
+// BlockSpec it is the block of all layers that `layer_kinds` gives no other.
+struct ModelSpec : BlockSpec {
   Architecture architecture = Architecture::decoder;
   int64_t vocab_size = 0;         // N_V
   int64_t source_vocab_size = 0;  // of an encoder-decoder's sources, where theirs is another; else 0
@@ -114,19 +146,11 @@ struct ModelSpec {
   EncoderShape encoder = {};
   // What the encoder reads beside tokens, or an encoder-decoder's in the place of all.
   FeatureSpec features = {};
-  AttentionSpec attention;
-  int64_t hidden = 0;  // d_mlp
-  Activation activation = Activation::gelu_tanh;
-  bool gated = false;  // the feed-forward network has a second factor (Shazeer 2020)
-  bool feed_forward_bias = true;
-  int64_t hidden_layers = 1;  // of the feed-forward network
-  ExpertsSpec experts = {};   // which layers have a mixture instead
-  Normalization normalization = Normalization::layer;
-  NormPlacement norm_placement = NormPlacement::pre;
+  // Kinds of blocks, sorted by name, and the kind of each layer, in turn: a name of these, or "default".
+  // None: all layers have the same block.
+  std::vector<BlockKind> kinds = {};
+  std::vector<std::string> layer_kinds = {};
   bool final_norm = true;  // each stack ends with a norm; post and none never do
-  Branches branches = Branches::serial;
-  float norm_epsilon = 1e-5F;
-  Positions positions = Positions::learned;
   // The number of the first token's position, where it is not the usual 2: of sinusoidal_closed ones its
   // angle (M2M-100), of learned ones in files alone, its row of their table (RoBERTa).
   int64_t first_position = 0;
@@ -136,7 +160,6 @@ struct ModelSpec {
   // Of learned ones in a grid: the columns that tell the row, the others tell the column (Ho et al. 2019,
   // axial positions); 0: both have all columns, and are added.
   int64_t axial_width = 0;
-  int64_t relative_buckets = 32, relative_distance = 128;  // of relative positions
   // Tokens before a training window, or a window that is measured, whose layers' inputs attention sees, too
   // (Dai et al. 2019, Transformer-XL); 0: none.
   int64_t memory = 0;
@@ -151,7 +174,6 @@ struct ModelSpec {
   bool embedding_unit = false;     // tokens' embeddings, and unembeddings, are of length 1 (Nguyen & Chiang
                                    // 2018, FixNorm)
   float embedding_multiplier = 1;  // and times this
-  float residual_multiplier = 1;   // of what a branch adds
   float logit_multiplier = 1;
   float logit_cap = 0;          // logits z become cap tanh(z / cap) (Gemma 2); 0: they stay
   bool embedding_norm = false;  // a norm over the sum of embeddings (BERT)
@@ -197,14 +219,21 @@ struct ModelSpec {
   int64_t output_width() const { return branches == Branches::reversible ? 2 * width : width; }
   // Of what stands for a sequence, or what classes are read from.
   int64_t pooled_width() const { return pooler ? width : output_width(); }
-  NormSpec norm() const { return {normalization, norm_epsilon}; }
   // Whether a norm follows the last block of each stack.
   bool ends_with_norm() const {
     return final_norm && norm_placement != NormPlacement::post && norm_placement != NormPlacement::none;
   }
-  FeedForwardSpec feed_forward() const {
-    return {hidden, activation, gated, feed_forward_bias, hidden_layers};
+  // The name of a layer's kind of block, counted from 0, and that block.
+  const std::string& kind_of(int64_t layer) const;
+  const BlockSpec& block(int64_t layer) const;
+  // The kinds that layers of a stack have, each once.
+  std::vector<std::string> kinds_in_use(int64_t stack_layers) const;
+  // The group of a layer, where layers share weights; else its own number.
+  int64_t group_of(int64_t layer, int64_t stack_layers) const {
+    return layer_groups > 0 ? layer * layer_groups / stack_layers : layer;
   }
+  // The model whose layers all have this kind of block.
+  ModelSpec with_kind(const std::string& kind) const;
   // Rows of the classifier: the classes; 2 of a span; 0: there is none.
   int64_t classes() const;
   bool operator==(const ModelSpec&) const = default;
@@ -226,6 +255,12 @@ Pattern pattern_from_text(const std::string& text);
 std::string text_of(const Pattern& pattern);
 std::vector<Pattern> patterns_from_texts(const std::vector<std::string>& texts);
 std::vector<std::string> texts_of(const std::vector<Pattern>& patterns);
+
+// The kind of the layers whose block is the model's own.
+inline const std::string kDefaultKind = "default";
+
+// Whether blocks know positions, not embeddings alone.
+bool is_of_blocks(Positions positions);
 
 // Whether scores fall with the distance by a slope of each head.
 bool is_alibi(Positions positions);

@@ -41,4 +41,17 @@ std::vector<FieldText> field_texts(const ModelSpec& spec) {
   return std::move(writer.fields);
 }
 
+std::vector<FieldText> field_texts(const BlockSpec& block) {
+  TextWriter writer;
+  for_each_field(block, writer);
+  return std::move(writer.fields);
+}
+
+std::vector<FieldText> differing_texts(const BlockSpec& block, const BlockSpec& other) {
+  std::vector<FieldText> texts = field_texts(block), others = field_texts(other), out;
+  for (size_t i = 0; i < texts.size(); ++i)
+    if (texts[i].text != others[i].text) out.push_back(texts[i]);
+  return out;
+}
+
 }  // namespace qkv

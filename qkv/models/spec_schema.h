@@ -409,6 +409,78 @@ void for_each_field(Spec& lora, Visitor& v) {
     lora.targets);
 }
 
+// A block. The model's own, and where its layers differ those of each kind.
+template <typename Spec, typename Visitor>
+requires IsSpec<Spec, BlockSpec>
+void for_each_field(Spec& s, Visitor& v) {
+  using enum WithWeights;
+  using enum FieldPlace;
+  for_each_field(s.attention, v);
+  v({.name = "hidden", .help = "width of the feed-forward network", .derived = "4 x width", .weights = kept},
+    s.hidden, Integers{1, 1 << 24});
+  v({.name = "activation",
+     .help = "of the feed-forward network",
+     .derived = "gelu_tanh, of an encoder gelu",
+     .weights = kept},
+    s.activation);
+  v({.name = "gated", .help = "the feed-forward network has a second factor", .weights = kept, .since = 3},
+    s.gated);
+  v({.name = "feed_forward_bias", .help = "biases in the feed-forward network", .weights = kept, .since = 3},
+    s.feed_forward_bias);
+  v({.name = "hidden_layers", .help = "of the feed-forward network", .weights = kept, .since = 6},
+    s.hidden_layers, Integers{1, 64});
+  for_each_field(s.experts, v);
+  v({.name = "norm",
+     .help = "pre: x + f(norm(x)); post: norm(x + f(x)); sandwich: x + norm(f(norm(x))); branch: x + "
+             "norm(f(x)); stream: norm(x) + f(norm(x))",
+     .derived = "pre, of an encoder post",
+     .weights = kept,
+     .since = 2,
+     .file_name = "norm_placement"},
+    s.norm_placement);
+  v({.name = "normalization",
+     .help = "layer: Algorithm 6 (_scale: without beta; _plain: without weights); rms: neither centred nor "
+             "shifted (_plus_one: its weight is added to 1); scale: rows of one length; capsule: the squash "
+             "function; batch: of columns",
+     .weights = kept,
+     .since = 3},
+    s.normalization);
+  v({.name = "norm_epsilon",
+     .help = "added to the variance",
+     .derived = "1e-05, of an encoder 1e-12",
+     .weights = kept},
+    s.norm_epsilon, Numbers{0, 1});
+  v({.name = "branches",
+     .help = "attention and feed-forward network in turn, or beside each other with two norms or one; "
+             "reversible: in turn, between two streams (Reformer)",
+     .weights = kept,
+     .since = 5},
+    s.branches);
+  v({.name = "residual_multiplier", .help = "what a branch adds times this", .weights = kept, .since = 5},
+    s.residual_multiplier, kFactor);
+  v({.name = "positions",
+     .help = "a learned table, a formula; relative: biases of the scores by distance (T5); toeplitz: one for "
+             "each distance; rotary: turned queries and keys; alibi: scores fall with the distance",
+     .derived = "learned, of recurrences alone none",
+     .weights = kept,
+     .since = 2},
+    s.positions);
+  v({.name = "relative_buckets",
+     .help = "of relative positions: distances with a bias of their own",
+     .weights = kept,
+     .since = 3,
+     .needs = &Needs::kBuckets},
+    s.relative_buckets, Integers{4, 1 << 16});
+  v({.name = "relative_distance",
+     .help = "from which on all share one; of toeplitz positions, too",
+     .weights = kept,
+     .since = 3,
+     .needs = &Needs::kDistances},
+    s.relative_distance, Integers{1, 1 << 24});
+  for_each_field(s.attention.rotary, v);
+  for_each_field(s.attention.relative, v);
+}
+
 // The stacks of a model and their input.
 template <typename Spec, typename Visitor>
 void for_each_field_of_shape(Spec& s, Visitor& v) {
@@ -449,73 +521,39 @@ void for_each_field_of_shape(Spec& s, Visitor& v) {
     s.encoder_layers, Integers{0, 4096});
   for_each_field(s.encoder, v);
   for_each_field(s.features, v);
-  for_each_field(s.attention, v);
   for_each_field(s.lora, v);
 }
 
-// Blocks: feed-forward networks, norms, residuals.
+// The blocks of a model's stacks.
 template <typename Spec, typename Visitor>
 void for_each_field_of_blocks(Spec& s, Visitor& v) {
   using enum WithWeights;
   using enum FieldPlace;
-  v({.name = "hidden", .help = "width of the feed-forward network", .derived = "4 x width", .weights = kept},
-    s.hidden, Integers{1, 1 << 24});
-  v({.name = "activation",
-     .help = "of the feed-forward network",
-     .derived = "gelu_tanh, of an encoder gelu",
-     .weights = kept},
-    s.activation);
-  v({.name = "gated", .help = "the feed-forward network has a second factor", .weights = kept, .since = 3},
-    s.gated);
-  v({.name = "feed_forward_bias", .help = "biases in the feed-forward network", .weights = kept, .since = 3},
-    s.feed_forward_bias);
-  v({.name = "hidden_layers", .help = "of the feed-forward network", .weights = kept, .since = 6},
-    s.hidden_layers, Integers{1, 64});
-  for_each_field(s.experts, v);
+  std::conditional_t<std::is_const_v<Spec>, const BlockSpec, BlockSpec>& block = s;
+  for_each_field(block, v);
+  v({.name = "layer_kinds",
+     .help = "of layers that differ the kinds, in turn: names of [model.kind.NAME], or default, the block "
+             "that [model] "
+             "describes; none: all layers are that one",
+     .weights = kept,
+     .since = 14},
+    s.layer_kinds);
+  v({.name = "layer_groups",
+     .help = "layers side by side share their weights, in so many groups; 0: none do",
+     .weights = kept,
+     .since = 5},
+    s.layer_groups, Integers{0, 4096});
+  v({.name = "final_norm",
+     .help = "a norm follows the last block of each stack; post and none have none",
+     .weights = kept,
+     .since = 13},
+    s.final_norm);
   v({.name = "dropout",
      .help = "of residual branches, and of embeddings and attention where nothing else is said",
      .file_name = "residual_dropout"},
     s.residual_dropout, kDropout);
   v({.name = "embedding_dropout", .help = "of the sum of embeddings", .derived = "dropout"},
     s.embedding_dropout, kDropout);
-  v({.name = "norm",
-     .help = "pre: x + f(norm(x)); post: norm(x + f(x)); sandwich: x + norm(f(norm(x))); branch: x + "
-             "norm(f(x)); stream: norm(x) + f(norm(x))",
-     .derived = "pre, of an encoder post",
-     .weights = kept,
-     .since = 2,
-     .file_name = "norm_placement"},
-    s.norm_placement);
-  v({.name = "final_norm",
-     .help = "a norm follows the last block of each stack; post and none have none",
-     .weights = kept,
-     .since = 13},
-    s.final_norm);
-  v({.name = "normalization",
-     .help = "layer: Algorithm 6 (_scale: without beta; _plain: without weights); rms: neither centred nor "
-             "shifted (_plus_one: its weight is added to 1); scale: rows of one length; capsule: the squash "
-             "function; batch: of columns",
-     .weights = kept,
-     .since = 3},
-    s.normalization);
-  v({.name = "norm_epsilon",
-     .help = "added to the variance",
-     .derived = "1e-05, of an encoder 1e-12",
-     .weights = kept},
-    s.norm_epsilon, Numbers{0, 1});
-  v({.name = "branches",
-     .help = "attention and feed-forward network in turn, or beside each other with two norms or one; "
-             "reversible: in turn, between two streams (Reformer)",
-     .weights = kept,
-     .since = 5},
-    s.branches);
-  v({.name = "layer_groups",
-     .help = "layers side by side share their weights, in so many groups; 0: none do",
-     .weights = kept,
-     .since = 5},
-    s.layer_groups, Integers{0, 4096});
-  v({.name = "residual_multiplier", .help = "what a branch adds times this", .weights = kept, .since = 5},
-    s.residual_multiplier, kFactor);
 }
 
 // Positions, and the order in which tokens see each other.
@@ -523,13 +561,6 @@ template <typename Spec, typename Visitor>
 void for_each_field_of_positions(Spec& s, Visitor& v) {
   using enum WithWeights;
   using enum FieldPlace;
-  v({.name = "positions",
-     .help = "a learned table, a formula; relative: biases of the scores by distance (T5); toeplitz: one for "
-             "each distance; rotary: turned queries and keys; alibi: scores fall with the distance",
-     .derived = "learned, of recurrences alone none",
-     .weights = kept,
-     .since = 2},
-    s.positions);
   v({.name = "first_position",
      .help = "of learned and sinusoidal_closed positions: the number of the first token's; 0: as usual",
      .weights = kept,
@@ -546,20 +577,6 @@ void for_each_field_of_positions(Spec& s, Visitor& v) {
      .weights = kept,
      .since = 10},
     s.axial_width, Integers{0, 1 << 20});
-  v({.name = "relative_buckets",
-     .help = "of relative positions: distances with a bias of their own",
-     .weights = kept,
-     .since = 3,
-     .needs = &Needs::kBuckets},
-    s.relative_buckets, Integers{4, 1 << 16});
-  v({.name = "relative_distance",
-     .help = "from which on all share one; of toeplitz positions, too",
-     .weights = kept,
-     .since = 3,
-     .needs = &Needs::kDistances},
-    s.relative_distance, Integers{1, 1 << 24});
-  for_each_field(s.attention.rotary, v);
-  for_each_field(s.attention.relative, v);
   v({.name = "order",
      .help = "stack: a decoder's tokens see those before them; prefix: those of a prompt also each other",
      .derived = "stack; of a decoder that learns from pairs prefix; of the permutation objective permuted",
@@ -697,7 +714,10 @@ struct FieldText {
   SpecField field;
   std::string text;
 };
-// Those of all fields, in the schema's order.
+// Those of all fields, in the schema's order: of a model without its kinds of blocks, of a block.
 std::vector<FieldText> field_texts(const ModelSpec& spec);
+std::vector<FieldText> field_texts(const BlockSpec& block);
+// Those of a block's fields that are not as in `other`.
+std::vector<FieldText> differing_texts(const BlockSpec& block, const BlockSpec& other);
 
 }  // namespace qkv

@@ -9,7 +9,6 @@
 #include "qkv/nn/segment_state.h"
 #include "qkv/nn/wrappers.h"
 #include "qkv/ops/elementwise.h"
-#include "qkv/ops/grid.h"
 #include "qkv/ops/parts.h"
 
 namespace qkv {
@@ -94,63 +93,31 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
       reversible_(spec.branches == Branches::reversible),
       site_(shape.site),
       attentions_(shape.source > 0 ? 2 : 1),
-      positions_(spec.positions),
-      heads_(spec.attention.heads),
-      width_(spec.width),
-      grid_(spec.grid),
-      memory_(spec.memory),
-      scales_(spec.positions == Positions::alibi_scaled ? spec.attention.factors() : std::vector<float>()),
-      rotary_(spec.attention.rotary),
-      relative_(spec.attention.relative),
-      causal_(shape.mask.is_causal()) {
+      terms_of_(static_cast<size_t>(shape.layers)),
+      memory_(spec.memory) {
   // Residual branches that are summed up to the end start smaller by the root of their number (GPT-2).
   const auto branches = static_cast<float>((attentions_ + 1) * shape.layers);
   const InitStd std{spec.init_std,
                     placement_ == NormPlacement::pre ? spec.init_std / std::sqrt(branches) : spec.init_std};
   // The layer whose weights layer l has.
   const auto owner = [&](int64_t l) {
-    const int64_t groups = spec.layer_groups > 0 ? spec.layer_groups : shape.layers;
     int64_t first = l;
-    while (first > 0 && (first - 1) * groups / shape.layers == l * groups / shape.layers) --first;
+    while (first > 0 && spec.group_of(first - 1, shape.layers) == spec.group_of(l, shape.layers)) --first;
     return first;
   };
   for (int64_t l = 0; l < shape.layers; ++l) {
     if (owner(l) != l)
       parameters.share(fmt::format("{}.block.{}.", name, l), fmt::format("{}.block.{}.", name, owner(l)));
-    blocks_.push_back(make_block(parameters, spec, shape, l, std));
+    blocks_.push_back(make_block(parameters, spec.with_kind(spec.kind_of(l)), shape, l, std));
   }
-  if (spec.positions == Positions::relative || spec.positions == Positions::toeplitz) {
-    const bool bidirectional = shape.mask.kind == Mask::Kind::full || spec.order == Order::prefix;
-    buckets_ = spec.positions == Positions::toeplitz
-                   ? DistanceBuckets::of_each(spec.relative_distance, bidirectional)
-                   : DistanceBuckets{spec.relative_buckets, spec.relative_distance, bidirectional};
-    distance_ = &parameters.add(name + ".distance", {buckets_.count, spec.attention.heads},
-                                ParameterKind::vector, {Initializer::Kind::normal, spec.init_std});
-  }
-  if (relative_.kind == RelativeAttention::disentangled) {
-    vectors_ = &parameters.add(name + ".relative", {relative_.rows(causal_, 0).rows(), spec.width},
-                               ParameterKind::matrix, {Initializer::Kind::normal, spec.init_std});
-    if (relative_.normed)
-      vector_norm_ = std::make_unique<Norm>(parameters, name + ".relative_norm", spec.width, spec.norm());
+  for (const std::string& kind : spec.kinds_in_use(shape.layers)) {
+    const std::string of_kind = kind == kDefaultKind ? name : fmt::format("{}.kind.{}", name, kind);
+    terms_.emplace_back(parameters, of_kind, spec.with_kind(kind), shape.mask);
+    for (int64_t l = 0; l < shape.layers; ++l)
+      if (spec.kind_of(l) == kind) terms_of_[static_cast<size_t>(l)] = terms_.size() - 1;
   }
   if (spec.ends_with_norm())
     norm_ = std::make_unique<Norm>(parameters, name + ".norm", spec.output_width(), spec.norm());
-}
-
-// The length of each row's sequence so far; one for all where the scaling does not look at it, or where the
-// rows were a padded batch, whose longest sequence decides for all in Hugging Face's models.
-std::vector<int64_t> BlockStack::rotary_lengths(const Layout& layout, int64_t longest) const {
-  const bool looks = rotary_.scaling == RotaryScaling::dynamic || rotary_.scaling == RotaryScaling::longrope;
-  if (!looks || layout.padded_length > 0) return {longest};
-  const auto positions = layout.positions.values<int32_t>();
-  std::vector<int64_t> out;
-  for (int64_t s = 0; s < layout.sequences(); ++s) {
-    int32_t last = -1;
-    for (int32_t r = layout.offsets[s]; r < layout.offsets[s + 1]; ++r)
-      last = std::max(last, positions[static_cast<size_t>(r)]);
-    out.insert(out.end(), static_cast<size_t>(layout.offsets[s + 1] - layout.offsets[s]), last + 1);
-  }
-  return out.empty() ? std::vector<int64_t>{longest} : out;
 }
 
 namespace {
@@ -199,37 +166,31 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
     context.seen = std::move(place.layout);
     context.own_rows = std::move(place.own);
   }
-  // What says where tokens are is made once for all blocks.
-  const Tensor& places = segments ? context.seen.positions : context.layout.positions;
-  const auto positions = places.values<int32_t>();
-  const int32_t reach = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end());
-  if (distance_ != nullptr) context.distance_bias = relative_bias(distance_->value, buckets_, reach);
-  if (is_alibi(positions_))
-    context.distance_bias = alibi(heads_, positions_ == Positions::alibi_evens_first, reach, scales_);
-  if (rotary_.width > 0)
-    context.rotation = rotation(rotary_, grid_ > 0 ? grid_positions(places, grid_) : places,
-                                rotary_lengths(segments ? context.seen : context.layout, reach + 1));
-  if (relative_.on()) place_distances(reach, x.dtype(), context);
+  // What blocks know of positions is made once for all of a kind.
+  std::vector<Context> contexts(terms_.size(), context);
+  for (size_t i = 0; i < terms_.size(); ++i)
+    terms_[i].prepare(segments ? context.seen : context.layout, x.dtype(), contexts[i]);
   ResidualStream stream{x, {}, {}, name_ + ".embedding", reversible_ ? x : Tensor()};
   if (placement_ == NormPlacement::post) context.visit(stream.name, stream.x);
   for (size_t l = 0; l < blocks_.size(); ++l) {
     if (dropped(l, context)) continue;
     const Block& block = blocks_[l];
+    const Context& known = contexts[terms_of_[l]];
     // Attentions come first in a block.
     const auto state_of = [states, first = l * static_cast<size_t>(attentions_),
                            attentions = static_cast<size_t>(attentions_)](size_t i) {
       return states.empty() || i >= attentions ? nullptr : states[first + i].get();
     };
     if (!recompute_ || !recording()) {
-      for (size_t i = 0; i < block.size(); ++i) block[i].forward(stream, context, state_of(i));
+      for (size_t i = 0; i < block.size(); ++i) block[i].forward(stream, known, state_of(i));
       continue;
     }
     const Dropout pending = stream.dropout;
-    const auto out = recompute(BlockTensors::of(stream, context).list(),
-                               [&block, context, pending, state_of](const std::vector<Tensor>& list) {
+    const auto out = recompute(BlockTensors::of(stream, known).list(),
+                               [&block, known, pending, state_of](const std::vector<Tensor>& list) {
                                  const BlockTensors in(list);
                                  ResidualStream s{in.x, in.branch, pending, {}, in.other};
-                                 Context inner = context;
+                                 Context inner = known;
                                  inner.source = in.source;
                                  inner.distance_bias = in.distance_bias;
                                  inner.distance_vectors = in.distance_vectors;
@@ -248,16 +209,6 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
   Tensor out = stream.add_and_norm(*norm_, context);
   context.visit(name_ + ".norm", out);
   return out;
-}
-
-void BlockStack::place_distances(int64_t reach, DType dtype, Context& context) const {
-  const DistanceRows rows = relative_.rows(causal_, reach);
-  context.distance_columns = rows.columns(reach);
-  if (relative_.kind == RelativeAttention::transformer_xl)
-    context.distance_vectors =
-        convert(distance_sinusoids(causal_ ? 0 : -rows.longest, rows.rows(), width_), dtype);
-  if (vectors_ != nullptr)
-    context.distance_vectors = vector_norm_ ? vector_norm_->forward(vectors_->value) : vectors_->value;
 }
 
 void BlockStack::finish_step() const {

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "qkv/models/spec.h"
-#include "qkv/ops/relative_bias.h"
+#include "qkv/models/position_terms.h"
 
 namespace qkv {
 
@@ -59,9 +58,6 @@ class BlockStack : public Stack {
  private:
   // The sublayers of a block, in order; attentions come first.
   using Block = std::vector<Residual>;
-  // What relative encodings ask of the context, for distances up to `reach`.
-  void place_distances(int64_t reach, DType dtype, Context& context) const;
-  std::vector<int64_t> rotary_lengths(const Layout& layout, int64_t longest) const;
   // Whether this step goes without the block; the same for all its micro-batches.
   bool dropped(size_t layer, const Context& context) const;
 
@@ -75,17 +71,10 @@ class BlockStack : public Stack {
   uint32_t site_;
   int64_t attentions_;  // of a block
   std::vector<Block> blocks_;
-  std::unique_ptr<Norm> norm_;  // of pre-LN
-  Positions positions_;
-  int64_t heads_, width_, grid_, memory_;
-  std::vector<float> scales_;  // of the scores of each head, where ALiBi is scaled with them
-  RotarySpec rotary_;
-  DistanceBuckets buckets_;        // of relative positions:
-  Parameter* distance_ = nullptr;  // their biases, f32 [buckets, heads]
-  RelativeSpec relative_;
-  bool causal_;                   // no token sees those after it
-  Parameter* vectors_ = nullptr;  // of disentangled attention: [rows, D]
-  std::unique_ptr<Norm> vector_norm_;
+  std::unique_ptr<Norm> norm_;        // of pre-LN
+  std::vector<PositionTerms> terms_;  // of each kind of block
+  std::vector<size_t> terms_of_;      // of each layer, in these
+  int64_t memory_;
   bool recompute_ = false;
   float layer_drop_ = 0;
 };

@@ -44,6 +44,12 @@ std::string place_of(const toml::node* node, const std::string& file) {
   return source.path && *source.path == file ? fmt::format("{}:{}", file, source.begin.line) : "--set";
 }
 
+// Whether sections of [mix] and [model.kind] may have this name.
+bool is_section_name(const std::string& name) {
+  constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+  return !name.empty() && name.find_first_not_of(kLetters) == std::string::npos;
+}
+
 // The names that other tools have for our keys, without their section.
 constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
     {"lr", "learning_rate"},
@@ -155,6 +161,7 @@ class Reader {
     if (table_ == nullptr) return;
     for (const auto& [key, node] : *table_) {
       if (asked_.contains(std::string(key.str()))) continue;
+      if (section_ == "model" && key == "kind") continue;  // sections of their own
       const std::vector<std::string_view> known(asked_.begin(), asked_.end());
       const std::string name = fmt::format("{}.{}", section_, std::string(key.str()));
       for (const auto& [theirs, cure] : kElsewhere)
@@ -271,6 +278,31 @@ class Reader {
     (*this)(k, value);
     out.set(value);
   }
+  void kinds(std::vector<BlockKind>&, const BlockSpec&) {
+  }  // they are read once the model's own block is known
+  // [model.kind.NAME] of each kind.
+  void read_kinds(ModelSpec& m) {
+    const toml::node* all = root_["model"]["kind"].node();
+    if (all == nullptr) return;
+    if (!all->is_table())
+      usage("{}: model.kind: expected a table [model.kind.NAME] for each kind", place_of(all, file_));
+    for (const auto& [key, node] : *all->as_table()) {
+      const std::string name(key.str());
+      if (!is_section_name(name) || name == kDefaultKind)
+        usage("{}: model.kind: '{}' is no name of a kind: letters, digits, _ and - are{}",
+              place_of(&node, file_), name,
+              name == kDefaultKind ? ", but [model] itself describes this one" : "");
+      if (!node.is_table())
+        usage("{}: model.kind.{}: expected a table [model.kind.NAME] for each kind", place_of(&node, file_),
+              name);
+      auto kind = std::ranges::lower_bound(m.kinds, name, {}, &BlockKind::name);
+      if (kind == m.kinds.end() || kind->name != name) kind = m.kinds.insert(kind, {name, m});
+      section("model.kind." + name);
+      ModelKeys<Reader> keys{*this};
+      for_each_field(kind->block, keys);
+    }
+    finish();
+  }
   void warmup_fraction(const Key& k, Range<double> range) { (*this)(k, warmup_fraction_, range); }
   double warmup_fraction() const { return warmup_fraction_; }
 
@@ -341,11 +373,16 @@ class Reader {
   double warmup_fraction_ = 0;
 };
 
+// The part of a key before its last name: "train", "mix.NAME", "model.kind.NAME"; npos where there is none.
+size_t end_of_section(const std::string& text) {
+  const size_t named = text.starts_with("mix.") ? 4 : text.starts_with("model.kind.") ? 11 : 0;
+  return text.find('.', named);
+}
+
 // "train.steps=10", the value as TOML or, failing that, as a bare string.
 void apply_override(toml::table& root, const std::string& text, OverrideTexts& texts) {
   const size_t equals = text.find('=');
-  // A section of [mix] has a name of its own.
-  const size_t dot = text.find('.', text.starts_with("mix.") ? 4 : 0);
+  const size_t dot = end_of_section(text);
   if (equals == std::string::npos || dot == std::string::npos || dot > equals)
     usage("--set: expected section.key=value, got '{}'", text);
   const std::string section = text.substr(0, dot), key = text.substr(dot + 1, equals - dot - 1),
@@ -410,6 +447,23 @@ class Writer {
   std::vector<Setting> settings;
 
   void section(const std::string& name) { section_ = name; }
+  virtual void kinds(std::vector<BlockKind>& kinds, const BlockSpec& own) {
+    const auto values = [](BlockSpec block) {
+      Writer writer;
+      ModelKeys<Writer> keys{writer};
+      for_each_field(block, keys);
+      return std::move(writer.settings);
+    };
+    const std::vector<Setting> of_own = values(own);
+    for (const BlockKind& kind : kinds) {
+      std::vector<Setting> its_own = values(kind.block);
+      settings.push_back({"model.kind." + kind.name, "", "", "", false});  // its section, which may be empty
+      for (size_t i = 0; i < its_own.size(); ++i) {
+        its_own[i].section = "model.kind." + kind.name;
+        if (its_own[i].value != of_own[i].value) settings.push_back(its_own[i]);
+      }
+    }
+  }
   template <typename T>
   void operator()(const Key& k, const T& value) {
     if constexpr (std::is_enum_v<T>)
@@ -457,6 +511,13 @@ class Writer {
 class HelpWriter : public Writer {
  public:
   HelpWriter() { derived_ = true; }
+  void kinds(std::vector<BlockKind>&, const BlockSpec&) override {
+    section("model.kind.NAME");
+    put({"KEY",
+         "of the layers that layer_kinds calls NAME: another value of any key from heads to "
+         "relative_segments"},
+        "VALUE", "");
+  }
   void warmup_fraction(const Key& k, Range<double> range) {
     put(k, "", fmt::format(" ({:g} to {:g})", range.least, range.most));
   }
@@ -467,6 +528,15 @@ std::vector<Setting> settings(const TrainConfig& config) {
   Writer writer;
   visit(copy, writer);
   return std::move(writer.settings);
+}
+
+// Puts into `to` what of `from` it has not, in tables of both likewise.
+void insert_absent(toml::table& to, const toml::table& from) {
+  for (const auto& [key, value] : from)
+    if (toml::table* both = to[key].as_table(); both != nullptr && value.is_table())
+      insert_absent(*both, *value.as_table());
+    else
+      to.insert(key, value);
 }
 
 // Fills [model] with what its preset and its size say and the file does not.
@@ -486,7 +556,7 @@ void apply_preset(toml::table& root, const std::string& path) {
     if (!named) return;
     const Preset& preset = preset_from_name(*name);
     const toml::table keys = toml::parse(preset.model, std::string_view("preset"));
-    for (const auto& [key, value] : keys) model.insert(key, value);
+    insert_absent(model, keys);
     const ModelSpec defaults = TrainConfig().model;
     const auto width = model["width"].value_or(defaults.width),
                heads = model["heads"].value_or(defaults.attention.heads);
@@ -537,10 +607,9 @@ std::vector<MixedSet> mixed_sets(const toml::table& root, const std::string& pat
   std::vector<MixedSet> out;
   const toml::table* mix = root["mix"].as_table();
   if (mix == nullptr) return out;
-  constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
   for (const auto& [key, node] : *mix) {
     const std::string name(key.str());
-    if (name.find_first_not_of(kLetters) != std::string::npos || name.empty())
+    if (!is_section_name(name))
       usage("{}: mix: '{}' is no name of a data set: letters, digits, _ and - are", place_of(&node, path),
             name);
     if (!node.is_table())
@@ -648,7 +717,7 @@ TrainConfig parse_train_config(const std::string& text, const std::string& path,
     usage("{}: data.train: missing: name the text files to train on", path);
 
   settle(c, {path, from, given, chosen, [&](const std::string& key) { return texts.contains(key); },
-             reader.warmup_fraction()});
+             reader.warmup_fraction(), [&](ModelSpec& m) { reader.read_kinds(m); }});
   return c;
 }
 
@@ -687,6 +756,7 @@ std::string to_toml(const TrainConfig& config) {
     if (s.section != section) out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section = s.section);
     // TOML drops a line's end right behind the quotes that open a string of several lines.
     const bool drops = s.value.starts_with("'''\n") || s.value.starts_with("\"\"\"\n");
+    if (s.key.empty()) continue;
     out += fmt::format("{} = {}{}\n", s.key, drops ? s.value.substr(0, 3) + "\n" : "",
                        drops ? s.value.substr(3) : s.value);
   }

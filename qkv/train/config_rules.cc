@@ -135,6 +135,27 @@ void settle_rotary(ModelSpec& m, const Given& given, int64_t before, RotaryScali
   if (!given("model.rotary_magnitude") && r.magnitude == 1) r.magnitude = 0.1 * std::log(r.factor) + 1;
 }
 
+// Kinds of blocks, once the model's own is known: what they say nothing of is as there.
+void settle_kinds(ModelSpec& m, const ReadConfig& read) {
+  const BlockSpec own = m;
+  const bool begun = !m.kinds.empty();
+  read.read_kinds(m);
+  for (BlockKind& kind : m.kinds) {
+    const Given given = [&](const std::string& key) {
+      return read.given(fmt::format("model.kind.{}.{}", kind.name, key.substr(key.find('.') + 1)));
+    };
+    ModelSpec s = m.with_kind(kind.name);
+    AttentionSpec& a = s.attention;
+    if (given("model.heads") && !given("model.kv_heads") && own.attention.kv_heads == own.attention.heads)
+      a.kv_heads = a.heads;
+    if (s.positions != Positions::rotary && !given("model.rotary_width")) a.rotary = {};
+    settle_rotary(s, given, m.context, begun ? a.rotary.scaling : RotaryScaling::none);
+    if (begun && read.given("model.dropout") && !given("model.attention_dropout"))
+      a.dropout = own.attention.dropout;
+    kind.block = s;
+  }
+}
+
 // What is said of relative attention once the context is known.
 void settle_relative(ModelSpec& m, const Given& given) {
   RelativeSpec& r = m.attention.relative;
@@ -185,18 +206,27 @@ void settle_lora(TrainConfig& c, const Given& given, const std::string& path) {
 
 // Rejects keys that would change what another model has learnt.
 void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::string& path) {
-  const std::vector<FieldText> before = field_texts(from), now = field_texts(m);
   // A model whose positions have no table may be trained on with longer texts.
   const bool fixed_context = from.longest_by_positions() == from.context;
-  for (size_t i = 0; i < now.size(); ++i) {
-    const SpecField& f = now[i].field;
-    if (f.weights == WithWeights::free ||
-        (f.weights == WithWeights::kept_output && from.output != m.output) ||
-        (std::string_view(f.name) == "context" && !fixed_context))
-      continue;
-    if (before[i].text != now[i].text)
-      usage("{}: model.{}: {} does not fit the model that the run begins with, which has {}", path, f.name,
-            now[i].text, before[i].text);
+  const auto expect_same = [&](const std::string& section, const std::vector<FieldText>& before,
+                               const std::vector<FieldText>& now) {
+    for (size_t i = 0; i < now.size(); ++i) {
+      const SpecField& f = now[i].field;
+      if (f.weights == WithWeights::free ||
+          (f.weights == WithWeights::kept_output && from.output != m.output) ||
+          (std::string_view(f.name) == "context" && !fixed_context))
+        continue;
+      if (before[i].text != now[i].text)
+        usage("{}: {}.{}: {} does not fit the model that the run begins with, which has {}", path, section,
+              f.name, now[i].text, before[i].text);
+    }
+  };
+  expect_same("model", field_texts(from), field_texts(m));
+  for (const BlockKind& kind : m.kinds) {  // the same layer_kinds, so the same names
+    const auto other = std::ranges::find(from.kinds, kind.name, &BlockKind::name);
+    if (other == from.kinds.end())
+      usage("{}: model.kind.{}: the model that the run begins with has no such layers", path, kind.name);
+    expect_same("model.kind." + kind.name, field_texts(other->block), field_texts(kind.block));
   }
 }
 
@@ -212,12 +242,26 @@ struct Rules {
   }
 };
 
+// True where a field changes the model, or one of its kinds of blocks, which have it from the model.
+bool acts_somewhere(const SpecField& field, const ModelSpec& m) {
+  return field.needs->holds(m) || std::ranges::any_of(m.kinds, [&](const BlockKind& kind) {
+           return field.needs->holds(m.with_kind(kind.name));
+         });
+}
+
 // Rejects fields that somebody chose and that change nothing in this model.
 void expect_acting_fields(const ModelSpec& m, const Rules& rules) {
   for (const auto& [field, text] : field_texts(m))
-    if (field.needs != nullptr && field.in_configuration() && !field.needs->holds(m) &&
+    if (field.needs != nullptr && field.in_configuration() && !acts_somewhere(field, m) &&
         rules.wants(fmt::format("model.{}", field.name), field.needs->key))
       usage("{}: model.{}: has no effect without {}", rules.path, field.name, field.needs->text);
+  for (const BlockKind& kind : m.kinds)
+    for (const auto& [field, text] : field_texts(kind.block)) {
+      const std::string key = fmt::format("model.kind.{}.{}", kind.name, field.name);
+      if (field.needs != nullptr && !field.needs->holds(m.with_kind(kind.name)) &&
+          rules.wants(key, field.needs->key))
+        usage("{}: {}: has no effect without {}", rules.path, key, field.needs->text);
+    }
 }
 
 // Refuses a key that was chosen, or has not its default, where none of the objectives is one that it is for.
@@ -517,7 +561,7 @@ void set_steps(TrainConfig& c, int64_t steps) {
 }
 
 void settle(TrainConfig& c, const ReadConfig& read) {
-  const auto& [path, from, given, chosen, overridden, warmup_fraction] = read;
+  const auto& [path, from, given, chosen, overridden, warmup_fraction, read_kinds] = read;
   ModelSpec& m = c.model;
   settle_lora(c, given, path);
   if (c.from.empty()) {
@@ -560,6 +604,7 @@ void settle(TrainConfig& c, const ReadConfig& read) {
     if (!given("model.attention_dropout")) m.attention.dropout = m.residual_dropout;
     if (!given("model.embedding_dropout")) m.embedding_dropout = m.residual_dropout;
   }
+  settle_kinds(m, read);
   settle_objective(c, given, path);
   settle_order(c, given, path);
   settle_head(c, from, given);

@@ -26,6 +26,8 @@ struct ReadConfig {
   std::function<bool(const std::string&)> chosen;
   std::function<bool(const std::string&)> overridden;  // by --set
   double warmup_fraction;                              // where that was given
+  // Reads [model.kind.NAME], for which the model's own block must be known.
+  std::function<void(ModelSpec&)> read_kinds;
 };
 
 // Derives what was not given from what was. Throws UsageError where keys do not fit each other.

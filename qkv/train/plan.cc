@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <map>
 #include <memory>
 #include <set>
+#include <span>
 
 #include "qkv/base/machine.h"
 #include "qkv/base/parallel.h"
@@ -64,6 +66,15 @@ struct Columns {
            (4 + heads + affinities + distances) * 4;
   }
 };
+
+// Those of each layer of a stack.
+std::vector<Columns> columns_of_layers(const ModelSpec& m, int64_t layers) {
+  std::map<std::string, Columns> of_kind;
+  for (const std::string& kind : m.kinds_in_use(layers)) of_kind.emplace(kind, m.with_kind(kind));
+  std::vector<Columns> out;
+  for (int64_t l = 0; l < layers; ++l) out.push_back(of_kind.at(m.kind_of(l)));
+  return out;
+}
 
 // Columns of a recurrent stack's activations, per token and layer, that are kept: what it reads, h by time
 // and in order, of a GRU the reset h; in f32 the gates and the states.
@@ -172,33 +183,52 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
   }
   plan.optimizer = 4 * optimizer_state_size(config.step.optimizer, model->parameters());
 
-  const Columns c(m), e(m.encoder_spec());  // of two stacks the decoder's, and the encoder's
+  // Of two stacks the decoder's, and the encoder's.
+  const std::vector<Columns> ours = columns_of_layers(m, m.layers),
+                             encoders = columns_of_layers(m.encoder_spec(), m.encoder_layers);
+  const auto sum_of = [](std::span<const Columns> layers, const auto& f) {
+    int64_t sum = 0;
+    for (const Columns& c : layers) sum += f(c);
+    return sum;
+  };
+  const auto most_of = [&](const auto& f) {
+    int64_t most = 0;
+    for (const std::vector<Columns>* stack : {&ours, &encoders})
+      for (const Columns& c : *stack) most = std::max(most, f(c));
+    return most;
+  };
   // Remembered rows are read with the others: joined and in order, projected; and kept, twice while they
   // change.
   const int64_t remembered =
       batch * config.accumulate * std::min(m.memory, config.window_length() * config.steps);
-  plan.activations = remembered * m.layers * 2 * c.width * element +
-                     (m.memory > 0 ? (remembered / config.accumulate + rows) * m.layers *
-                                         (3 * c.width + c.qkv + c.normed) * element
-                                   : 0);
+  plan.activations =
+      remembered * m.layers * 2 * m.width * element +
+      (m.memory > 0
+           ? (remembered / config.accumulate + rows) *
+                 sum_of(ours, [](const Columns& c) { return 3 * c.width + c.qkv + c.normed; }) * element
+           : 0);
   const auto between = [&](const Columns& of) {  // x and the branch that is still to be added
     return 2 * of.width * element;
   };
   // A sum and its norm, q, k, v and the heads' output more where there is cross-attention.
+  const auto kept = [&](const Columns& c) { return c.kept(element); };
   const int64_t cross =
-      pairs ? m.layers * ((2 * c.width + c.qkv + c.heads_out) * element + (2 + c.heads) * 4) : 0;
-  const int64_t layers = m.layers - unreached_blocks(*model);
-  int64_t blocks = config.recompute ? layers * between(c) + m.encoder_layers * between(e) +
-                                          std::max(c.kept(element), e.kept(element))
-                                    : layers * c.kept(element) + m.encoder_layers * e.kept(element) + cross;
+      pairs ? sum_of(ours,
+                     [&](const Columns& c) {
+                       return (2 * c.width + c.qkv + c.heads_out) * element + (2 + c.heads) * 4;
+                     })
+            : 0;
+  const auto reached = std::span(ours).subspan(static_cast<size_t>(unreached_blocks(*model)));
+  int64_t blocks = config.recompute ? sum_of(reached, between) + sum_of(encoders, between) + most_of(kept)
+                                    : sum_of(reached, kept) + sum_of(encoders, kept) + cross;
   if (m.recurrence.any()) {
     const auto stack = [&](Cell cell, int64_t n) {
-      return n * (cell == Cell::none ? c.kept(element) : kept_by_recurrence(cell, m.width, element));
+      return n * (cell == Cell::none ? Columns(m).kept(element) : kept_by_recurrence(cell, m.width, element));
     };
     blocks = stack(m.recurrence.encoder, m.encoder_layers) + stack(m.recurrence.decoder, m.layers) +
              (m.recurrence.decoder == Cell::none ? cross : kept_by_source_attention(m, element));
   }
-  const int64_t ends = 3 * c.width * element + 8 + 16;  // the final norm; ids, targets, positions, losses
+  const int64_t ends = 3 * m.width * element + 8 + 16;  // the final norm; ids, targets, positions, losses
   plan.activations += rows * (blocks + ends);
   const int64_t stride = (m.vocab_size + 63) / 64 * 64;
   const int64_t logits = std::min(rows, cross_entropy_rows(m.vocab_size)) * stride *
@@ -210,8 +240,8 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
     return rows * ((2 * of.width + 2 * of.hidden) * element + 4 * of.distances);
   };
   // Unembeddings of length 1, and their gradient.
-  const int64_t unit = m.embedding_unit ? m.vocab_size * c.width * (2 * element + 4) : 0;
-  plan.work = std::max({logits + rows * c.width * element, moving(c), moving(e)}) + unit;
+  const int64_t unit = m.embedding_unit ? m.vocab_size * m.width * (2 * element + 4) : 0;
+  plan.work = std::max(logits + rows * m.width * element, most_of(moving)) + unit;
   plan.program = kProgram;
   return plan;
 }
@@ -237,7 +267,6 @@ int64_t largest_batch(const TrainConfig& config, int64_t limit) {
 
 double flops_per_step(const TrainConfig& config, int64_t batch) {
   const ModelSpec& m = config.model;
-  const Columns c(m), e(m.encoder_spec());
   const auto d = [](int64_t n) { return static_cast<double>(n); };
   const bool pairs = m.architecture == Architecture::encoder_decoder;
   const double rows = d(rows_of(config, batch) * config.accumulate);
@@ -246,13 +275,20 @@ double flops_per_step(const TrainConfig& config, int64_t batch) {
   };
   // Keys that a query sees on average; of sequences that are no windows of a text, few.
   const double seen = config.objective == Objective::next_token ? (d(config.window_length()) + 1) / 2 : 0;
-  const double cross = pairs ? d(m.layers) * (d(c.width) * d(c.qkv) + d(c.heads_out) * d(c.width)) : 0;
-  const double attention = d(c.heads) * seen * d(m.attention.d_qk + m.attention.d_vo);  // of one stack alone
-  const double forward =
-      2 * rows * (d(m.layers) * (block(c) + attention) + d(m.encoder_layers) * block(e) + cross);
+  double multiplications = 0, scores = 0;  // of a row
+  const std::vector<Columns> ours = columns_of_layers(m, m.layers);
+  for (int64_t l = 0; l < m.layers; ++l) {
+    const Columns& c = ours[static_cast<size_t>(l)];
+    const AttentionSpec& a = m.block(l).attention;
+    multiplications += block(c) + d(c.heads) * seen * d(a.d_qk + a.d_vo);
+    if (pairs) multiplications += d(c.width) * d(c.qkv) + d(c.heads_out) * d(c.width);
+    scores += d(c.heads) * seen * d(a.d_qk);
+  }
+  for (const Columns& e : columns_of_layers(m.encoder_spec(), m.encoder_layers)) multiplications += block(e);
+  const double forward = 2 * rows * multiplications;
   const double unembedding = 2 * rows * d(m.width) * d(m.vocab_size);
   // The backward pass of attention computes the scores anew.
-  const double scores_again = 2 * rows * d(m.layers) * d(c.heads) * seen * d(m.attention.d_qk);
+  const double scores_again = 2 * rows * scores;
   return 3 * (forward + unembedding) + scores_again + (config.recompute ? forward : 0);
 }
 
@@ -283,11 +319,9 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
   struct Seconds {
     double micro_batch, rest;
   };
-  const auto measured = [&](int64_t layers, const ExpertsSpec& experts) {
-    ModelSpec spec = config.model;
+  const auto measured = [&](int64_t layers, ModelSpec spec) {
     spec.layers = layers;
     spec.layer_groups = 0;
-    spec.experts = experts;
     if (spec.lora.any()) spec.lora.adapters = adapters_of(spec);
     auto model = std::make_unique<Transformer>(spec);
     for (Parameter& p : model->parameters().all()) p.frozen = kept.contains(p.name);
@@ -314,18 +348,24 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
   };
   const double scale =
       static_cast<double>(batch) / static_cast<double>(windows) * static_cast<double>(config.accumulate);
-  const auto seconds = [&](const ExpertsSpec& experts) {  // where all layers are alike
-    const Seconds first = measured(1, experts), second = measured(2, experts);
+  const auto seconds = [&](const ModelSpec& spec) {  // where all layers are alike
+    const Seconds first = measured(1, spec), second = measured(2, spec);
     return at_all_layers(first.rest, second.rest) +
            scale * at_all_layers(first.micro_batch, second.micro_batch);
   };
-  ExpertsSpec everywhere = config.model.experts;
-  int64_t mixtures = 0;
-  for (int64_t l = 0; l < config.model.layers; ++l) mixtures += everywhere.in_layer(l);
-  everywhere.first = 0;
-  everywhere.every = 1;
-  const double share = static_cast<double>(mixtures) / static_cast<double>(config.model.layers);
-  return (share > 0 ? share * seconds(everywhere) : 0) + (share < 1 ? (1 - share) * seconds({}) : 0);
+  // Layers that are alike, by their kind and whether they have experts.
+  std::map<std::pair<std::string, bool>, int64_t> alike;
+  for (int64_t l = 0; l < config.model.layers; ++l)
+    ++alike[{config.model.kind_of(l), config.model.block(l).experts.in_layer(l)}];
+  double sum = 0;
+  for (const auto& [which, layers] : alike) {
+    ModelSpec spec = config.model.with_kind(which.first);
+    spec.experts.first = 0;
+    spec.experts.every = 1;
+    if (!which.second) spec.experts = {};
+    sum += seconds(spec) * static_cast<double>(layers) / static_cast<double>(config.model.layers);
+  }
+  return sum;
 }
 
 double measure_step_seconds(const TrainConfig& config, Task& task, int64_t batch) {

@@ -129,6 +129,23 @@ attention_bias = false
 feed_forward_bias = false
 embedding_scaled = true)",
      4, 2},
+    {"gemma3",
+     "Gemma Team 2025: five layers with a window, then one without, each with a rotary base of its own", R"(
+positions = "rotary"
+rotary_base = 1e6
+layer_kinds = ["local", "local", "local", "local", "local", "default"]
+kind.local.patterns = ["window 128"]
+kind.local.rotary_base = 1e4
+norm = "sandwich"
+query_key_norm = "heads"
+normalization = "rms_plus_one"
+norm_epsilon = 1e-6
+activation = "gelu_tanh"
+gated = true
+attention_bias = false
+feed_forward_bias = false
+embedding_scaled = true)",
+     4, 2},
     {"mixtral", "Jiang et al. 2024: 8 experts, 2 of a token", R"(
 positions = "rotary"
 experts = 8

@@ -11,6 +11,7 @@
 #include "qkv/io/family.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/nn/segment_state.h"
+#include "qkv/train/config.h"
 #include "qkv/train/training_state.h"
 #include "tests/formal/engine_case.h"
 #include "tests/unit/expect_error.h"
@@ -34,8 +35,14 @@ E one_of(Uniform& u, std::initializer_list<E> all) {
   return all.begin()[between(u, 0, static_cast<int>(all.size()) - 1)];
 }
 
-// Everything that may be combined, at random.
-VariedCase varied_case(unsigned seed) {
+// A model in both notations, without its parameters.
+struct VariedShape {
+  VariedHyperparameters hyper;
+  ModelSpec spec;
+};
+
+// Everything that may be combined, at random; all layers are alike.
+VariedShape varied_shape(unsigned seed) {
   Uniform u(seed);
   ModelSpec s;
   AttentionSpec& a = s.attention;
@@ -194,6 +201,96 @@ VariedCase varied_case(unsigned seed) {
   h.epsilon = double{s.norm_epsilon};
   h.tied = s.tied;
   check_spec(s);
+  return {h, s};
+}
+
+// `other`'s block as a kind of `shape`'s layers.
+void add_kind(VariedShape& shape, const VariedShape& other, const std::string& name) {
+  const auto& [h, s] = shape;
+  VariedHyperparameters kind = other.hyper;
+  static_cast<formal::Hyperparameters&>(kind) = h;
+  kind.H = other.hyper.H;
+  kind.d_mlp = other.hyper.d_mlp;
+  kind.d_attn = other.hyper.d_attn;
+  kind.d_mid = other.hyper.d_mid;
+  kind.activation = other.hyper.activation;
+  kind.placement = h.placement;
+  kind.branches = h.branches;
+  kind.learned_positions = h.learned_positions;
+  kind.grid = h.grid;
+  BlockSpec block = other.spec;
+  block.norm_placement = s.norm_placement;
+  block.branches = s.branches;
+  shape.hyper.kinds.push_back(kind);
+  shape.spec.kinds.push_back({name, block});
+}
+
+// The blocks of Gemma 3, as its preset says: five layers with a window, then one without, with two rotary
+// bases.
+constexpr unsigned kGemma3 = 1'000'000;
+VariedShape gemma3_shape() {
+  const TrainConfig config = parse_train_config(
+      "[data]\ntrain = 'x.txt'\n[model]\npreset = 'gemma3'\nwidth = 12\nheads = 4\nlayers = 7\ncontext = 9\n"
+      "hidden = 17\nkind.local.patterns = ['window 3']\n",
+      "c.toml", {});
+  VariedShape shape;
+  auto& [h, s] = shape;
+  s = config.model;
+  s.vocab_size = h.N_V = 11;
+  h.l_max = 9;
+  h.L = h.groups = 7;
+  h.H = 4;
+  h.H_kv = 2;
+  h.d_e = h.d_f = 12;
+  h.d_mlp = 17;
+  h.d_attn = h.d_mid = 3;
+  h.epsilon = double{1e-6F};
+  h.tied = true;
+  h.activation = formal::Activation::GELU_tanh;
+  h.norm_kind = formal::NormKind::plus_one;
+  h.placement = formal::NormPlacement::sandwich;
+  h.query_key_norm = formal::QueryKeyNorm::heads;
+  h.gated = true;
+  h.qkv_bias = h.out_bias = h.mlp_bias = h.learned_positions = false;
+  h.embedding_multiplier = std::sqrt(12.0);
+  h.d_rot = 2;
+  h.theta_base = 1e6;
+  VariedHyperparameters local = h;
+  local.theta_base = 1e4;
+  local.patterns = {{.window = 3}};
+  h.kinds = {local};
+  h.kind_of_layer = {1, 1, 1, 1, 1, 0};
+  return shape;
+}
+
+// The shape of seed `seed`; of every third one, where they go together, layers of other seeds' kinds.
+VariedShape mixed_shape(unsigned seed) {
+  if (seed == kGemma3) return gemma3_shape();
+  VariedShape shape = varied_shape(seed);
+  Uniform u(seed + 3000);
+  if (shape.spec.layers == 1 || seed % 3 != 0) return shape;
+  for (unsigned i = 0; i < 20; ++i) {
+    VariedShape mixed = shape;
+    const int kinds = between(u, 1, 2);
+    for (int k = 1; k <= kinds; ++k)
+      add_kind(mixed, varied_shape(10'000 + 100 * seed + 2 * i + static_cast<unsigned>(k)),
+               k == 1 ? "a" : "b");
+    for (int64_t l = 0; l < mixed.spec.layers; ++l) {
+      const int kind = between(u, 0, kinds);
+      mixed.hyper.kind_of_layer.push_back(kind);
+      mixed.spec.layer_kinds.push_back(kind == 0 ? kDefaultKind : mixed.spec.kinds[kind - 1].name);
+    }
+    try {
+      check_spec(mixed.spec);
+      return mixed;
+    } catch (const Error&) {  // draw others
+    }
+  }
+  return shape;
+}
+
+VariedCase varied_case(unsigned seed) {
+  const auto [h, s] = mixed_shape(seed);
   VariedTheta<double> theta(h);
   Uniform uniform(seed + 7);
   formal::fill_parameters(theta, [&](const std::string& name) {
@@ -206,7 +303,6 @@ VariedCase varied_case(unsigned seed) {
 
 // A theta, or a gradient of one, under the engine's names.
 Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
-  const AttentionSpec& a = c.spec.attention;
   using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   Values out;
   const auto stacked = [](const Rows& above, const Rows& below) {
@@ -230,6 +326,7 @@ Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
     const auto& from = theta.layer[l];
     // A group is named by its first layer.
     const int64_t first = (static_cast<int64_t>(l) * c.spec.layers + c.hyper.groups - 1) / c.hyper.groups;
+    const AttentionSpec& a = c.spec.block(first).attention;
     const std::string block = fmt::format("decoder.block.{}.", first), at = block + "attention",
                       ff = block + "feed_forward";
     Rows q, k, v, b_q, b_k, b_v;
@@ -298,9 +395,15 @@ Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
     put(ff + ".shared_gate.weight", from.w_shared);
   }
   norm("decoder.norm", theta.norm);
-  put("decoder.distance", theta.B);
-  put("decoder.relative", theta.P.transpose());
-  norm("decoder.relative_norm", theta.norm_P);
+  for (size_t k = 0; k < theta.distances.size(); ++k) {
+    const auto& tables = theta.distances[k];
+    const std::string of_kind = k == 0 ? "decoder" : "decoder.kind." + c.spec.kinds[k - 1].name;
+    const std::vector<std::string> used = c.spec.kinds_in_use(c.spec.layers);
+    if (std::ranges::find(used, k == 0 ? kDefaultKind : c.spec.kinds[k - 1].name) == used.end()) continue;
+    put(of_kind + ".distance", tables.B);
+    put(of_kind + ".relative", tables.P.transpose());
+    norm(of_kind + ".relative_norm", tables.norm_P);
+  }
   return out;
 }
 
@@ -379,7 +482,10 @@ TEST_P(VariationsAgainstFormal, LossAndEveryGradient) {
 std::string why_no_memory(const ModelSpec& s) {
   if (s.positions == Positions::learned) return "positions learned";
   if (s.attention.latent > 0) return "kv_latent";
-  return s.grid > 0 ? "grid" : "";
+  if (s.grid > 0) return "grid";
+  for (const BlockKind& kind : s.kinds)
+    if (kind.block.attention.latent > 0) return "kv_latent";
+  return "";
 }
 
 // A text in segments, each with what the one before has left: probabilities, and the gradient, which does not
@@ -491,6 +597,8 @@ unsigned variations() {
 
 INSTANTIATE_TEST_SUITE_P(Random, VariationsAgainstFormal, ::testing::Range(0U, variations()));
 
+INSTANTIATE_TEST_SUITE_P(Gemma3, VariationsAgainstFormal, ::testing::Values(kGemma3));
+
 // Too rare a pair for the first seeds: each head's ALiBi is scaled as its own scores are.
 constexpr unsigned kScaledAlibiOfHeadSizes[] = {658, 690, 782};
 INSTANTIATE_TEST_SUITE_P(ScaledAlibiOfHeadSizes, VariationsAgainstFormal,
@@ -502,6 +610,12 @@ TEST(Variations, RareSeedsAreWhatTheySay) {
     EXPECT_EQ(s.positions, Positions::alibi_scaled) << seed;
     EXPECT_FALSE(s.attention.head_sizes.empty()) << seed;
   }
+}
+
+TEST(Variations, LayersOfSomeDiffer) {
+  unsigned mixed = 0;
+  for (unsigned seed = 0; seed < variations(); ++seed) mixed += !varied_case(seed).spec.kinds.empty();
+  EXPECT_GE(mixed, variations() / 6) << mixed << " of " << variations();
 }
 
 // How many of the seeds SegmentsWithMemory skips.

@@ -384,11 +384,33 @@ const Change kChanges[] = {
     },
 };
 
+// Gives some layers blocks with changes of their own, where that makes sense.
+void mix_layers(ModelSpec& s, Draw& d) {
+  for (int i = 0; i < 10; ++i) {
+    ModelSpec other = s, mixed = s;
+    for (int64_t n = d.between(1, 4); n > 0; --n) kChanges[d.between(0, std::ssize(kChanges) - 1)](other, d);
+    other.attention.heads = d.chance(0.5) ? s.attention.heads : d.of<int64_t>({1, 2, 3, 5});
+    if (other.attention.heads != s.attention.heads) other.attention.kv_heads = other.attention.heads;
+    other.norm_placement = s.norm_placement;
+    other.branches = s.branches;
+    mixed.kinds = {{"other", other}};
+    mixed.layer_kinds = d.of<std::vector<std::string>>(
+        {{"other"}, {"other", kDefaultKind}, {kDefaultKind, "other"}, {kDefaultKind, "other", "other"}});
+    try {
+      check_spec(mixed);
+      s = mixed;
+      return;
+    } catch (const Error&) {  // draw another
+    }
+  }
+}
+
 }  // namespace
 
 // A few of them.
 void vary(ModelSpec& s, Draw& d, int64_t most) {
   for (int64_t i = d.between(0, most); i > 0; --i) kChanges[d.between(0, std::ssize(kChanges) - 1)](s, d);
+  if (most > 0 && s.layers > 1 && d.chance(0.15)) mix_layers(s, d);
 }
 
 }  // namespace qkv::testing

@@ -142,6 +142,92 @@ TEST(SpecSchema, EachFieldIsAKeyOfConfigurations) {
   });
 }
 
+// What is said of some layers alone is saved, too, and is all that is said of them.
+TEST(SpecSchema, KindsOfBlocksHaveEachFieldOfABlock) {
+  ModelSpec spec = small();
+  spec.layer_kinds = {kDefaultKind, "other"};
+  int fields = 0;
+  for (int i = 0;; ++i, ++fields) {
+    BlockSpec block = spec;
+    Change change(i);
+    for_each_field(block, change);
+    if (!change.found) break;
+    SCOPED_TRACE(change.field.name);
+    spec.kinds = {{"other", block}};
+    const Json config = native(spec), &kind = config["qkv"]["kinds"]["other"];
+    EXPECT_EQ(kind.size(), 1U);
+    EXPECT_TRUE(kind.contains(change.field.name_in_file()));
+    EXPECT_EQ(read(config), spec);
+    TrainConfig run;
+    run.model = spec;
+    const std::string toml = to_toml(run);
+    EXPECT_NE(toml.find("\n[model.kind.other]\n"), std::string::npos);
+    if (change.field.in_configuration()) {
+      EXPECT_NE(toml.find(fmt::format("\n[model.kind.other]\n{} = ", change.field.name)), std::string::npos);
+    }
+  }
+  EXPECT_GT(fields, 60);
+}
+
+TEST(SpecSchema, KindsOfBlocksFitTheModel) {
+  const auto refused = [](const ModelSpec& spec, std::initializer_list<std::string> parts) {
+    testing::expect_error([&] { check_spec(spec); }, parts);
+  };
+  ModelSpec spec = small();
+  BlockSpec other = spec;
+  other.attention.heads = other.attention.kv_heads = 2;
+  spec.kinds = {{"other", other}};
+  refused(spec, {"kind.other", "layer_kinds is empty"});
+  spec.layer_kinds = {"other", "another"};
+  refused(spec, {"layer_kinds", "no kind 'another'"});
+  spec.layer_kinds = {kDefaultKind};
+  refused(spec, {"kind.other", "names it not"});
+  spec.layer_kinds = {"other", kDefaultKind};
+  EXPECT_NO_THROW(check_spec(spec));
+  EXPECT_EQ(spec.block(0).attention.heads, 2);
+  EXPECT_EQ(spec.block(1).attention.heads, 4);
+  EXPECT_EQ(spec.block(2), other);  // in turn
+  ModelSpec s = spec;
+  s.kinds[0].block.norm_placement = NormPlacement::post;
+  refused(s, {"kind.other", "norm"});
+  s = spec;
+  s.kinds[0].block.branches = Branches::parallel;
+  refused(s, {"kind.other", "branches"});
+  s = spec;
+  s.kinds[0].block.positions = Positions::none;
+  refused(s, {"kind.other", "positions"});
+  s = spec;
+  s.kinds[0].block.attention.kv_heads = 3;
+  refused(s, {"kind.other", "2 heads are not divisible by 3"});
+  s = spec;
+  s.layer_groups = 1;
+  refused(s, {"layer_groups", "different kinds"});
+  s = spec;
+  s.kinds.push_back({"an earlier one", other});
+  s.layer_kinds.emplace_back("an earlier one");
+  refused(s, {"sorted"});
+  s = spec;
+  s.experts = {.count = 2, .chosen = 1, .hidden = 3};
+  s.kinds[0].block.experts = {.count = 3, .chosen = 1, .hidden = 3};
+  refused(s, {"kind.other", "experts"});
+}
+
+// Layers that know no positions go with those that do.
+TEST(SpecSchema, LengthsOfModelsWhoseLayersDiffer) {
+  ModelSpec spec = small();
+  spec.positions = Positions::rotary;
+  spec.attention.rotary.width = 4;
+  BlockSpec without = spec;
+  without.positions = Positions::none;
+  without.attention.rotary = {};
+  spec.kinds = {{"without", without}};
+  spec.layer_kinds = {kDefaultKind, "without"};
+  check_spec(spec);
+  EXPECT_GT(spec.longest(), spec.context);
+  spec.layer_kinds = {"without"};
+  EXPECT_EQ(spec.longest(), spec.context);
+}
+
 TEST(SpecSchema, WeightsKeepTheFieldsThatTheyNeed) {
   const testing::ScratchDir dir;
   ModelSpec spec = small();
@@ -226,10 +312,12 @@ TEST(SpecSchema, KnowsEveryMember) {
   // PEFT's adapter_config.json has the others: ranks, alphas, rank_stabilized, base, adapters.
   EXPECT_EQ(fields_of<LoraSpec>() + 5, members_of<LoraSpec>());
   EXPECT_EQ(fields_of<AttentionSpec>() + 2, members_of<AttentionSpec>());  // rotary and relative
+  const size_t of_block = fields_of<AttentionSpec>() + fields_of<RotarySpec>() + fields_of<RelativeSpec>() +
+                          fields_of<ExpertsSpec>();
+  EXPECT_EQ(fields_of<BlockSpec>() - of_block + 2, members_of<BlockSpec>());  // attention and experts
   const size_t of_parts = fields_of<RecurrenceSpec>() + fields_of<EncoderShape>() + fields_of<FeatureSpec>() +
-                          fields_of<RotarySpec>() + fields_of<RelativeSpec>() + fields_of<AttentionSpec>() +
-                          fields_of<ExpertsSpec>() + fields_of<LoraSpec>();
-  // Six parts, and the name of the family.
+                          fields_of<BlockSpec>() + fields_of<LoraSpec>();
+  // Five parts, kinds of blocks, and the name of the family.
   EXPECT_EQ(fields_of<ModelSpec>() - of_parts + 7, members_of<ModelSpec>());
 }
 
