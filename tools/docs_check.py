@@ -94,6 +94,8 @@ class Tool:
             return None
         if parts[0] == "mix" and len(parts) > 2:
             parts[1] = "NAME"
+        if parts[:2] == ["model", "kind"] and len(parts) > 3:  # a kind of layers has the keys of [model]
+            del parts[1:3]
         return None if ".".join(parts) in self.keys else f"the configuration has no key '{key}' (qkv train --help)"
 
     def command_problems(self, words, whole):
@@ -381,8 +383,13 @@ class Check:
             return
         for section, table in values.items():
             for name, value in table.items() if isinstance(table, dict) else [("", table)]:
-                of_mix = section == "mix" and isinstance(value, dict)
-                for key in [f"mix.{name}.{k}" for k in value] if of_mix else [f"{section}.{name}"]:
+                if section == "mix" and isinstance(value, dict):
+                    keys = [f"mix.{name}.{k}" for k in value]
+                elif (section, name) == ("model", "kind"):
+                    keys = [f"model.kind.{kind}.{k}" for kind, values in value.items() for k in values]
+                else:
+                    keys = [f"{section}.{name}"]
+                for key in keys:
                     self.seen += 1
                     if problem := self.tool.key_problem(key):
                         self.refuse(document, number, problem)

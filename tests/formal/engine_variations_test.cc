@@ -1,6 +1,6 @@
 // The engine against formal/variations.h: random small decoders of random variations of positions, norms,
 // branches, heads and patterns have the same probabilities, losses, gradients and continuations.
-// Covers: qkv/nn/latent_attention.cc, qkv/ops/latent.cc
+// Covers: qkv/models/position_terms.cc, qkv/nn/latent_attention.cc, qkv/ops/latent.cc
 
 #include <algorithm>
 
