@@ -17,7 +17,7 @@
 #include "qkv/io/adapter_dir.h"
 #include "qkv/kernels/gemm.h"
 #include "qkv/nn/adapter.h"
-#include "qkv/train/trainer.h"
+#include "qkv/train/run/trainer.h"
 
 namespace qkv {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "qkv/autograd/graph.h"
 #include "qkv/base/parallel.h"
-#include "qkv/train/trainer.h"
+#include "qkv/train/run/trainer.h"
 
 namespace qkv {
 namespace {

@@ -8,7 +8,7 @@
 #include "qkv/base/parallel.h"
 #include "qkv/infer/generate.h"
 #include "qkv/text/trainer.h"
-#include "qkv/train/checkpoint.h"
+#include "qkv/train/run/checkpoint.h"
 
 constexpr const char* kWoodchuck =  // traditional
     "How much wood would a woodchuck chuck if a woodchuck could chuck wood?\n"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "qkv/io/clip_dir.h"
-#include "qkv/io/safetensors.h"
+#include "qkv/io/container/safetensors.h"
 
 namespace qkv {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "qkv/io/safetensors.h"
+#include "qkv/io/container/safetensors.h"
 #include "qkv/models/transformer.h"
 
 namespace qkv {

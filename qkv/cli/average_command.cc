@@ -3,8 +3,8 @@
 
 #include "qkv/cli/command.h"
 #include "qkv/io/model_dir.h"
-#include "qkv/train/average.h"
-#include "qkv/train/checkpoint.h"
+#include "qkv/train/run/average.h"
+#include "qkv/train/run/checkpoint.h"
 
 namespace qkv {
 namespace {

@@ -13,7 +13,7 @@
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/line_editor.h"
-#include "qkv/io/companions.h"
+#include "qkv/io/auxiliary_files.h"
 
 namespace qkv {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "qkv/data/text_file.h"
-#include "qkv/train/documents.h"
+#include "qkv/train/corpora/documents.h"
 
 namespace qkv {
 

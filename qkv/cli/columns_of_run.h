@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "qkv/train/config.h"
+#include "qkv/train/config/config.h"
 
 namespace qkv {
 

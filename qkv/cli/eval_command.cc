@@ -11,12 +11,12 @@
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/data/table.h"
-#include "qkv/io/companions.h"
-#include "qkv/train/conversations.h"
-#include "qkv/train/corpus.h"
-#include "qkv/train/documents.h"
-#include "qkv/train/masked_text.h"
-#include "qkv/train/trainer.h"
+#include "qkv/io/auxiliary_files.h"
+#include "qkv/train/corpora/conversations.h"
+#include "qkv/train/corpora/corpus.h"
+#include "qkv/train/corpora/documents.h"
+#include "qkv/train/run/trainer.h"
+#include "qkv/train/tasks/masked_text.h"
 
 namespace qkv {
 namespace {

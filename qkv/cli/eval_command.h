@@ -7,9 +7,9 @@
 #include "qkv/api/text_model.h"
 #include "qkv/base/json.h"
 #include "qkv/data/masking.h"
-#include "qkv/train/config.h"
-#include "qkv/train/evaluate.h"
-#include "qkv/train/restored_text.h"
+#include "qkv/train/config/config.h"
+#include "qkv/train/tasks/denoising.h"
+#include "qkv/train/tasks/evaluate.h"
 
 namespace qkv {
 

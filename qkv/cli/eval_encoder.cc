@@ -9,10 +9,10 @@
 #include "qkv/base/json_value.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/eval_command.h"
-#include "qkv/train/corpus.h"
-#include "qkv/train/evaluate.h"
-#include "qkv/train/masked_text.h"
-#include "qkv/train/text_pairs.h"
+#include "qkv/train/corpora/corpus.h"
+#include "qkv/train/tasks/evaluate.h"
+#include "qkv/train/tasks/masked_text.h"
+#include "qkv/train/tasks/text_pairs.h"
 
 namespace qkv {
 namespace {

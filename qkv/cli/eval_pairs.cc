@@ -13,9 +13,9 @@
 #include "qkv/metrics/chrf.h"
 #include "qkv/metrics/rouge.h"
 #include "qkv/text/unicode.h"
-#include "qkv/train/corpus.h"
-#include "qkv/train/documents.h"
-#include "qkv/train/evaluate.h"
+#include "qkv/train/corpora/corpus.h"
+#include "qkv/train/corpora/documents.h"
+#include "qkv/train/tasks/evaluate.h"
 
 namespace qkv {
 namespace {
@@ -78,7 +78,7 @@ void find_worst(Scores& s, const Texts& outputs, const Texts& references, int64_
   if (std::ssize(s.worst) > most) s.worst.resize(static_cast<size_t>(most));
 }
 
-void judge(const EvalOptions& o, Scores& s) {
+void add_scores(const EvalOptions& o, Scores& s) {
   choose_tokenizer(o, s);
   s.bleu = text::corpus_bleu(s.outputs, s.references, s.tokenizer);
   // Tokens of bytes can stand for anything; these two count characters.
@@ -166,8 +166,8 @@ void eval_pairs(const EvalOptions& o, const TextModel& m) {
   expect_uncut(o, m, e.cut, "sources or targets");
   BeamOptions beam = m.beam;
   if (o.beams > 0) beam.beams = o.beams;
-  if (texts.left_out > 0)
-    fmt::print(stderr, "note: {} pairs have an empty side and were left out\n", texts.left_out);
+  if (texts.skipped > 0)
+    fmt::print(stderr, "note: {} pairs have an empty side and were left out\n", texts.skipped);
   if (e.cut > 0)
     fmt::print(stderr, "note: {} sources or targets are longer than the model's {} tokens and were cut\n",
                e.cut, m.model->spec().context);
@@ -175,7 +175,7 @@ void eval_pairs(const EvalOptions& o, const TextModel& m) {
   s.sources.assign(texts.source.begin(), texts.source.end());
   s.references.assign(texts.target.begin(), texts.target.end());
   for (const auto& best : translate(sequence, s.sources, beam).best) s.outputs.push_back(best.front().text);
-  judge(o, s);
+  add_scores(o, s);
   print(o.json ? scores_json(o, e, s, beam.beams) : scores_text(o, e, s, beam.beams));
 }
 

@@ -7,7 +7,7 @@
 #include "qkv/cli/columns_of_run.h"
 #include "qkv/cli/eval_command.h"
 #include "qkv/data/table.h"
-#include "qkv/train/documents.h"
+#include "qkv/train/corpora/documents.h"
 
 namespace qkv {
 namespace {

@@ -5,7 +5,7 @@
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/encoder_command.h"
-#include "qkv/train/corpus.h"
+#include "qkv/train/corpora/corpus.h"
 
 namespace qkv {
 namespace {

@@ -14,8 +14,8 @@
 #include "qkv/infer/log_prob.h"
 #include "qkv/infer/vote.h"
 #include "qkv/text/stop_strings.h"
-#include "qkv/train/config.h"
-#include "qkv/train/corpus.h"
+#include "qkv/train/config/config.h"
+#include "qkv/train/corpora/corpus.h"
 
 namespace qkv {
 namespace {

@@ -6,7 +6,7 @@
 #include "qkv/base/file.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
-#include "qkv/train/suggest_config.h"
+#include "qkv/train/run/suggest_config.h"
 
 namespace qkv {
 namespace {

@@ -11,7 +11,7 @@
 #include "qkv/io/model_dir.h"
 #include "qkv/io/weights.h"
 #include "qkv/models/spec_schema.h"
-#include "qkv/train/trainer.h"
+#include "qkv/train/run/trainer.h"
 
 namespace qkv {
 namespace {

@@ -6,7 +6,7 @@
 #include "qkv/base/file.h"
 #include "qkv/cli/command.h"
 #include "qkv/io/adapter_dir.h"
-#include "qkv/io/companions.h"
+#include "qkv/io/auxiliary_files.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/text/tokenizer.h"
 
@@ -30,7 +30,7 @@ void run(const Options& o) {
   write_directory_atomically(o.out, [&](const std::string& to) {
     save_model(to, *model, load_special_ids(dir));
     tokenizer.save(to);
-    keep_companions(dir, to);
+    keep_auxiliary_files(dir, to);
   });
   fmt::print(stderr, "{}: {} with {} in its weights\n", o.out, base, dir);
 }

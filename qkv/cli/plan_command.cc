@@ -10,7 +10,7 @@
 #include "qkv/base/progress.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
-#include "qkv/train/plan.h"
+#include "qkv/train/run/plan.h"
 
 namespace qkv {
 namespace {

@@ -10,7 +10,7 @@
 #include "qkv/cli/encoder_command.h"
 #include "qkv/data/conll.h"
 #include "qkv/data/table.h"
-#include "qkv/train/documents.h"
+#include "qkv/train/corpora/documents.h"
 
 namespace qkv {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "qkv/cli/console.h"
 #include "qkv/data/table.h"
-#include "qkv/train/documents.h"
+#include "qkv/train/corpora/documents.h"
 
 namespace qkv {
 namespace {

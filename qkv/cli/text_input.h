@@ -11,7 +11,7 @@
 #include "qkv/cli/columns_of_run.h"
 #include "qkv/cli/options.h"
 #include "qkv/infer/predict.h"
-#include "qkv/train/config.h"
+#include "qkv/train/config/config.h"
 
 namespace qkv {
 

@@ -7,11 +7,11 @@
 #include "qkv/base/file.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
-#include "qkv/train/corpus_cache.h"
-#include "qkv/train/cross_validation.h"
-#include "qkv/train/presets.h"
-#include "qkv/train/suggest_config.h"
-#include "qkv/train/trainer.h"
+#include "qkv/train/config/presets.h"
+#include "qkv/train/corpora/corpus_cache.h"
+#include "qkv/train/run/cross_validation.h"
+#include "qkv/train/run/suggest_config.h"
+#include "qkv/train/run/trainer.h"
 
 namespace qkv {
 namespace {

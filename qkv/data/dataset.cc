@@ -124,8 +124,8 @@ Batch StreamWindows::batch(int64_t step, int64_t first, int64_t count) const {
     const int32_t w = b.windows[i];
     const int64_t s = first + w, length = first_window(s + 1) - first_window(s);
     const bool opens = i == 0 || b.windows[i - 1] != w;  // its window, whose first tokens may go on
-    b.goes_on.push_back(opens && step % length > 0 &&
-                        !std::binary_search(documents.begin(), documents.end(), starts[w]));
+    b.continues.push_back(opens && step % length > 0 &&
+                          !std::binary_search(documents.begin(), documents.end(), starts[w]));
   }
   return b;
 }
@@ -136,15 +136,15 @@ Batch StreamWindows::batch_of_pass(int64_t step) const {
   return batch(step, 0, count);
 }
 
-void go_on(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch) {
+void load_streams(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch) {
   for (const auto& state : states) {
     state->reorder(batch.windows);
-    for (size_t s = 0; s < batch.goes_on.size(); ++s)
-      if (!batch.goes_on[s]) state->truncate(static_cast<int64_t>(s), 0);
+    for (size_t s = 0; s < batch.continues.size(); ++s)
+      if (!batch.continues[s]) state->truncate(static_cast<int64_t>(s), 0);
   }
 }
 
-void remember(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch) {
+void store_streams(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch) {
   std::vector<int32_t> last;  // sequence of each window
   for (size_t s = 0; s < batch.windows.size(); ++s)
     if (s + 1 == batch.windows.size() || batch.windows[s + 1] != batch.windows[s])

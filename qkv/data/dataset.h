@@ -50,7 +50,7 @@ struct Batch : ModelInput {
   // Of sequences cut from windows of streams that are read on: the window of each, and which of them go on
   // where their stream stood. Empty: nothing came before.
   std::vector<int32_t> windows = {};
-  std::vector<bool> goes_on = {};
+  std::vector<bool> continues = {};
 };
 
 // Windows of `length` tokens starting at these places. Where a document ends inside a window the rest becomes
@@ -92,10 +92,10 @@ class EveryWindow {
 };
 
 // Before a forward pass: states, one of each window's stream, become those of the batch's sequences.
-// REQUIRES: goes_on is filled.
-void go_on(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch);
+// REQUIRES: continues is filled.
+void load_streams(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch);
 // After it: segment states (nn/segment_state.h) become those of the streams again, which have read on.
-void remember(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch);
+void store_streams(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch);
 
 // A text in so many parts, each read window by window: what models with memory learn from, and are measured
 // by. The earlier parts are those that may be a window longer.

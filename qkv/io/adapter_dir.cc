@@ -9,8 +9,8 @@
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
-#include "qkv/io/family.h"
-#include "qkv/io/safetensors.h"
+#include "qkv/io/container/safetensors.h"
+#include "qkv/io/family/family.h"
 #include "qkv/ops/elementwise.h"
 
 namespace qkv {

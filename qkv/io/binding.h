@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "qkv/io/family.h"
-#include "qkv/io/safetensors.h"
+#include "qkv/io/container/safetensors.h"
+#include "qkv/io/family/family.h"
 #include "qkv/models/transformer.h"
 
 namespace qkv {

@@ -7,7 +7,7 @@
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
 #include "qkv/io/binding.h"
-#include "qkv/io/family_parts.h"
+#include "qkv/io/family/family_parts.h"
 #include "qkv/io/weights.h"
 #include "qkv/ops/elementwise.h"
 

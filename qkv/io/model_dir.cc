@@ -8,7 +8,7 @@
 #include "qkv/base/json_value.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/io/binding.h"
-#include "qkv/io/safetensors.h"
+#include "qkv/io/container/safetensors.h"
 #include "qkv/io/weights.h"
 
 namespace qkv {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "qkv/io/family.h"
+#include "qkv/io/family/family.h"
 #include "qkv/models/transformer.h"
 
 namespace qkv {

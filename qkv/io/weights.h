@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "qkv/io/safetensors.h"
+#include "qkv/io/container/safetensors.h"
 
 namespace qkv {
 

@@ -100,8 +100,8 @@ std::vector<Chunk> chunks_of(std::span<const std::string> tags) {
     }
     const std::string type = formed ? tag.substr(2) : tag;
     const char kind = formed ? tag[0] : 'S';
-    const bool goes_on = (kind == 'I' || kind == 'E') && open && out.back().type == type;
-    if (goes_on)
+    const bool continues = (kind == 'I' || kind == 'E') && open && out.back().type == type;
+    if (continues)
       out.back().end = at + 1;
     else
       out.push_back({at, at + 1, type});

@@ -211,9 +211,9 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
   return out;
 }
 
-void BlockStack::finish_step() const {
+void BlockStack::update_buffers() const {
   for (const Block& block : blocks_)
-    for (const Residual& r : block) r.sublayer->finish_step();
+    for (const Residual& r : block) r.sublayer->update_buffers();
 }
 
 bool BlockStack::dropped(size_t layer, const Context& context) const {

@@ -28,7 +28,7 @@ class Stack {
   // Of blocks alone: see Transformer.
   virtual void set_recompute(bool /*on*/) {}
   virtual void set_layer_drop(float /*p*/) {}
-  virtual void finish_step() const {}
+  virtual void update_buffers() const {}
 };
 
 // Blocks of self-attention, cross-attention where the stack has a source, and a feed-forward network; where
@@ -47,7 +47,7 @@ class BlockStack : public Stack {
 
   void set_recompute(bool on) override { recompute_ = on; }
   void set_layer_drop(float p) override { layer_drop_ = p; }
-  void finish_step() const override;
+  void update_buffers() const override;
 
   Tensor forward(const Tensor& x, const Context& context,
                  std::span<const std::unique_ptr<LayerState>> states = {}) const override;

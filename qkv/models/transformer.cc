@@ -152,9 +152,9 @@ void Transformer::set_layer_drop(float p) {
     if (stack != nullptr) stack->set_layer_drop(p);
 }
 
-void Transformer::finish_step() const {
+void Transformer::update_buffers() const {
   for (const Stack* stack : {encoder_.get(), decoder_.get()})
-    if (stack != nullptr) stack->finish_step();
+    if (stack != nullptr) stack->update_buffers();
 }
 
 Tensor Transformer::encode(const ModelInput& input, const Context& context) const {

@@ -57,7 +57,7 @@ class Transformer {
   void set_layer_drop(float p);
 
   // After a training step's passes: see Sublayer.
-  void finish_step() const;
+  void update_buffers() const;
 
   // Z of Algorithm 8: source [M] -> [M, D]. The context's ranks are the source's. REQUIRES: an
   // encoder-decoder.

@@ -64,7 +64,7 @@ void Experts::note_loads(const ExpertRows& rows) const {
   leaf.fresh = false;
 }
 
-void Experts::finish_step() const {
+void Experts::update_buffers() const {
   if (choice_bias_ == nullptr || choice_bias_->leaf == nullptr || choice_bias_->leaf->fresh) return;
   const auto loads = choice_bias_->leaf->grad.values<float>();
   const float mean = std::accumulate(loads.begin(), loads.end(), 0.0F) / static_cast<float>(spec_.count);

@@ -39,7 +39,7 @@ class Experts : public Sublayer {
           const ExpertsSpec& spec, InitStd std);
   // The router's logits are probed as name.router.
   Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
-  void finish_step() const override;
+  void update_buffers() const override;
 
  private:
   Tensor shared(const Tensor& x, const Context& context) const;

@@ -15,7 +15,7 @@ class Sublayer {
   // x [N, D] -> [N, D]. `state` is appended to; null when nothing is remembered.
   virtual Tensor forward(const Tensor& x, const Context& context, LayerState* state) const = 0;
   // After a training step's passes: what they were observed to do moves what no gradient moves.
-  virtual void finish_step() const {}
+  virtual void update_buffers() const {}
   // The memory this sublayer needs for decoding, or null.
   virtual std::unique_ptr<LayerState> make_state(int64_t /*sequences*/) const { return nullptr; }
 };

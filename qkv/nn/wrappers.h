@@ -15,7 +15,7 @@ class Wrapper : public Sublayer {
   std::unique_ptr<LayerState> make_state(int64_t sequences) const override {
     return inner_->make_state(sequences);
   }
-  void finish_step() const override { inner_->finish_step(); }
+  void update_buffers() const override { inner_->update_buffers(); }
 
  protected:
   explicit Wrapper(std::unique_ptr<Sublayer> inner) : inner_(std::move(inner)) {}
@@ -57,7 +57,7 @@ class SideBySide : public Wrapper {
  public:
   SideBySide(std::unique_ptr<Sublayer> attention, std::unique_ptr<Sublayer> feed_forward)
       : Wrapper(std::move(attention)), feed_forward_(std::move(feed_forward)) {}
-  void finish_step() const override { feed_forward_->finish_step(); }
+  void update_buffers() const override { feed_forward_->update_buffers(); }
   Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
 
  private:

@@ -12,7 +12,7 @@
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
-#include "qkv/io/safetensors.h"
+#include "qkv/io/container/safetensors.h"
 
 namespace qkv {
 namespace {

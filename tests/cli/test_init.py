@@ -3,7 +3,7 @@
 
 usage: test_init.py QKV [unittest arguments]
 """
-# Covers: qkv/train/suggest_config.cc
+# Covers: qkv/train/run/suggest_config.cc
 import json
 import os
 import random

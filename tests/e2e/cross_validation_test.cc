@@ -1,6 +1,6 @@
 // Cross-validation from a file of examples to a table of scores, and what becomes of it when it is stopped.
 // Covers: qkv/report/fold_scores.cc
-#include "qkv/train/cross_validation.h"
+#include "qkv/train/run/cross_validation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Encoders from files to what they say: runs that must learn small tasks, and can be resumed bit for bit.
-// Covers: qkv/train/masked_text.cc, qkv/train/task_embedding.cc, qkv/train/task_labelled.cc
-// Covers: qkv/train/task_masked.cc, qkv/train/text_pairs.cc
+// Covers: qkv/train/tasks/masked_text.cc, qkv/train/tasks/task_embedding.cc
+// Covers: qkv/train/tasks/task_labelled.cc, qkv/train/tasks/task_masked.cc, qkv/train/tasks/text_pairs.cc
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,10 +12,10 @@
 #include "qkv/base/json_value.h"
 #include "qkv/base/rng.h"
 #include "qkv/infer/predict.h"
+#include "qkv/io/container/safetensors.h"
 #include "qkv/io/model_dir.h"
-#include "qkv/io/safetensors.h"
-#include "qkv/train/task.h"
-#include "qkv/train/trainer.h"
+#include "qkv/train/run/trainer.h"
+#include "qkv/train/tasks/task.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 #include "tests/unit/tokenizer_testing.h"

@@ -1,5 +1,5 @@
 // Several data sets in one run: what each is given, that all are learnt, and that a stop changes nothing.
-// Covers: qkv/train/task_chat.cc, qkv/train/task_mixture.cc
+// Covers: qkv/train/tasks/task_chat.cc, qkv/train/tasks/task_mixture.cc
 #include <gtest/gtest.h>
 
 #include <map>
@@ -9,8 +9,8 @@
 #include "qkv/base/rng.h"
 #include "qkv/infer/translate.h"
 #include "qkv/io/model_dir.h"
-#include "qkv/train/task.h"
-#include "qkv/train/trainer.h"
+#include "qkv/train/run/trainer.h"
+#include "qkv/train/tasks/task.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 

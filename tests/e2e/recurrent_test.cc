@@ -5,9 +5,9 @@
 #include "qkv/base/file.h"
 #include "qkv/infer/translate.h"
 #include "qkv/io/model_dir.h"
-#include "qkv/train/corpus.h"
-#include "qkv/train/plan.h"
-#include "qkv/train/trainer.h"
+#include "qkv/train/corpora/corpus.h"
+#include "qkv/train/run/plan.h"
+#include "qkv/train/run/trainer.h"
 #include "tests/e2e/reversed_words.h"
 #include "tests/unit/scratch_dir.h"
 

@@ -1,7 +1,8 @@
 // Promises that span the engine: what a sequence gives does not depend on its neighbours, micro-batches add
 // up to the big batch, equal seeds give equal bits, resuming is the same as never having stopped.
-// Covers: qkv/base/hash.cc, qkv/base/machine.cc, qkv/train/checkpoint.cc, qkv/train/corpus.cc
-// Covers: qkv/train/corpus_cache.cc, qkv/train/plan.cc, qkv/train/task.cc, qkv/train/task_language.cc
+// Covers: qkv/base/hash.cc, qkv/base/machine.cc, qkv/train/run/checkpoint.cc, qkv/train/corpora/corpus.cc
+// Covers: qkv/train/corpora/corpus_cache.cc, qkv/train/run/plan.cc, qkv/train/tasks/task.cc
+// Covers: qkv/train/tasks/task_language.cc
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -13,10 +14,10 @@
 #include "qkv/base/parallel.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/io/model_dir.h"
-#include "qkv/train/checkpoint.h"
-#include "qkv/train/corpus.h"
-#include "qkv/train/plan.h"
-#include "qkv/train/trainer.h"
+#include "qkv/train/corpora/corpus.h"
+#include "qkv/train/run/checkpoint.h"
+#include "qkv/train/run/plan.h"
+#include "qkv/train/run/trainer.h"
 #include "tests/unit/expect_error.h"
 
 namespace qkv {

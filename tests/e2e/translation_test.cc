@@ -1,14 +1,14 @@
 // From a file of pairs to translations: a run that learns, and can be resumed bit for bit.
-// Covers: qkv/train/restored_text.cc, qkv/train/task_denoising.cc, qkv/train/task_pairs.cc
+// Covers: qkv/train/tasks/denoising.cc, qkv/train/tasks/task_denoising.cc, qkv/train/tasks/task_pairs.cc
 // Covers: qkv/infer/sequence_ends.cc
 #include <gtest/gtest.h>
 
 #include "qkv/base/file.h"
 #include "qkv/infer/translate.h"
 #include "qkv/io/model_dir.h"
-#include "qkv/train/corpus.h"
-#include "qkv/train/plan.h"
-#include "qkv/train/trainer.h"
+#include "qkv/train/corpora/corpus.h"
+#include "qkv/train/run/plan.h"
+#include "qkv/train/run/trainer.h"
 #include "tests/e2e/reversed_words.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"

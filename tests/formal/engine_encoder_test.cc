@@ -14,8 +14,8 @@
 #include "qkv/data/masking.h"
 #include "qkv/data/pairs.h"
 #include "qkv/infer/generate.h"
-#include "qkv/train/evaluate.h"
-#include "qkv/train/training_state.h"
+#include "qkv/train/optim/training_state.h"
+#include "qkv/train/tasks/evaluate.h"
 #include "tests/formal/engine_case.h"
 
 namespace qkv {

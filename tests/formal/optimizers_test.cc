@@ -1,12 +1,12 @@
 // Every optimizer of the engine against its printed formula, over steps with changing gradients and rates.
-// Covers: qkv/train/adafactor.cc
+// Covers: qkv/train/optim/adafactor.cc
 #include "formal/optimizers.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "qkv/train/optimizer.h"
+#include "qkv/train/optim/optimizer.h"
 
 namespace qkv {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "qkv/base/error.h"
-#include "qkv/io/safetensors.h"
+#include "qkv/io/container/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // A copy of exactly this size, so that a sanitizer sees every step outside.

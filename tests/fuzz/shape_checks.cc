@@ -11,9 +11,9 @@
 #include "qkv/infer/beam.h"
 #include "qkv/infer/translate.h"
 #include "qkv/io/clip_dir.h"
-#include "qkv/io/safetensors.h"
+#include "qkv/io/container/safetensors.h"
 #include "qkv/ops/elementwise.h"
-#include "qkv/train/training_state.h"
+#include "qkv/train/optim/training_state.h"
 #include "tests/fuzz/shape_forward.h"
 #include "tests/fuzz/shape_mutations.h"
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "qkv/cli/command.h"
-#include "qkv/io/safetensors.h"
+#include "qkv/io/container/safetensors.h"
 
 namespace qkv::testing {
 

@@ -16,8 +16,8 @@
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/infer/generate.h"
+#include "qkv/io/container/safetensors.h"
 #include "qkv/io/model_dir.h"
-#include "qkv/io/safetensors.h"
 #include "qkv/ops/elementwise.h"
 #include "tests/unit/scratch_dir.h"
 

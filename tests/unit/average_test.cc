@@ -1,10 +1,10 @@
-// Covers: qkv/io/companions.cc
-#include "qkv/train/average.h"
+// Covers: qkv/io/auxiliary_files.cc
+#include "qkv/train/run/average.h"
 
 #include "qkv/base/file.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/text/trainer.h"
-#include "qkv/train/checkpoint.h"
+#include "qkv/train/run/checkpoint.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 

@@ -1,6 +1,6 @@
 // Simple methods on examples small enough to be counted by hand.
 // Covers: qkv/metrics/baseline_names.cc
-#include "qkv/train/baseline.h"
+#include "qkv/train/tasks/baseline.h"
 
 #include <gtest/gtest.h>
 

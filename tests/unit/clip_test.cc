@@ -10,7 +10,7 @@
 #include "qkv/base/json_value.h"
 #include "qkv/io/binding.h"
 #include "qkv/io/clip_dir.h"
-#include "qkv/io/safetensors.h"
+#include "qkv/io/container/safetensors.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 

@@ -1,5 +1,5 @@
 // Conversations: which tokens are learnt.
-#include "qkv/train/conversations.h"
+#include "qkv/train/corpora/conversations.h"
 
 #include <gtest/gtest.h>
 

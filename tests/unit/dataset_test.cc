@@ -159,11 +159,11 @@ TEST(StreamWindows, APassReadsEverythingInOrder) {
   for (int64_t step = 0; step < streams.steps(); ++step) {
     const Batch b = streams.batch_of_pass(step);
     ASSERT_EQ(std::ssize(b.windows), b.layout.sequences());
-    ASSERT_EQ(b.goes_on.size(), b.windows.size());
+    ASSERT_EQ(b.continues.size(), b.windows.size());
     EXPECT_EQ(b.windows.back(), step < 3 ? 2 : 1);  // the last part is a window shorter
     for (size_t q = 0; q < b.windows.size(); ++q) {
       const int32_t first = b.layout.offsets[q];
-      if (!b.goes_on[q]) fresh.push_back(ints(b.ids)[first]);
+      if (!b.continues[q]) fresh.push_back(ints(b.ids)[first]);
       for (int32_t r = first; r < b.layout.offsets[q + 1]; ++r) {
         Ints& of = read[b.windows[q]];
         of.push_back(ints(b.ids)[r]);
@@ -179,7 +179,7 @@ TEST(StreamWindows, APassReadsEverythingInOrder) {
   EXPECT_EQ(fresh, (Ints{0, 16, 21, 29, 32}));  // the parts' begins, the documents'
   // Training begins its parts again.
   expect_same(streams.batch(7, 1, 1), streams.batch(3, 1, 1));
-  EXPECT_EQ(streams.batch(4, 0, 2).goes_on, (std::vector<bool>{false, false}));
+  EXPECT_EQ(streams.batch(4, 0, 2).continues, (std::vector<bool>{false, false}));
   testing::expect_error([&] { StreamWindows(s, 4, 12, "book.txt"); }, {"book.txt", "11 windows", "12"});
 }
 

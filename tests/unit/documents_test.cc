@@ -1,9 +1,9 @@
 // Documents of files, and which of them are learnt from.
-#include "qkv/train/documents.h"
+#include "qkv/train/corpora/documents.h"
 
 #include "qkv/base/file.h"
 #include "qkv/text/trainer.h"
-#include "qkv/train/corpus.h"
+#include "qkv/train/corpora/corpus.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
@@ -54,8 +54,8 @@ TEST(Documents, OfRowsAreOneColumn) {
 TEST(Documents, OfRowsWithoutTextAreCounted) {
   const ScratchDir dir;
   const DataConfig data = data_of(dir.write("a.csv", "id,text\n1,a\n2,\n3,\n"));
-  EXPECT_EQ(TextFiles(data).left_out.text(), " (2 rows without text left out)");
-  EXPECT_EQ(TextFiles(data_of(dir.write("b.txt", "a\n\n\nb"))).left_out.text(), "");
+  EXPECT_EQ(TextFiles(data).skipped.text(), " (2 rows without text left out)");
+  EXPECT_EQ(TextFiles(data_of(dir.write("b.txt", "a\n\n\nb"))).skipped.text(), "");
 }
 
 TEST(Documents, OfRowsWithLabelsHint) {
@@ -97,12 +97,12 @@ TEST(Documents, ThatAreLeftOutAreCounted) {
   data.max_characters = 3;
   TextFiles texts(data);
   EXPECT_EQ(texts_of(texts.train), (Texts{"aa", "aa", "\u00e9\u00e9\u00e9", "aa"}));
-  EXPECT_EQ(texts.left_out.unfit, 2);
+  EXPECT_EQ(texts.skipped.unfit, 2);
   data.deduplicate = true;
   texts = TextFiles(data);
   EXPECT_EQ(texts_of(texts.train), (Texts{"aa", "\u00e9\u00e9\u00e9"}));
-  EXPECT_EQ(texts.left_out.repeated, 2);
-  EXPECT_EQ(texts.left_out.text(), " (4 left out: 2 repeated, 2 of other lengths)");
+  EXPECT_EQ(texts.skipped.repeated, 2);
+  EXPECT_EQ(texts.skipped.text(), " (4 left out: 2 repeated, 2 of other lengths)");
 }
 
 // A text that is one document still has a part that is judged by.
@@ -119,7 +119,7 @@ TEST(Documents, OfOneTextAreSplitAsWithoutAFilter) {
   data.max_characters = 5;
   const TextFiles none(data);
   EXPECT_TRUE(texts_of(none.train).empty());
-  EXPECT_EQ(none.left_out.unfit, 1);
+  EXPECT_EQ(none.skipped.unfit, 1);
 }
 
 // What is judged by is as it is; what is split off has nothing that training has.

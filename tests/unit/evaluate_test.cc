@@ -1,5 +1,5 @@
 // How an encoder with a head is judged: beside what it says of each example by itself.
-#include "qkv/train/evaluate.h"
+#include "qkv/train/tasks/evaluate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Examples of files, split, and as a model reads them.
-#include "qkv/train/examples.h"
+#include "qkv/train/corpora/examples.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include "qkv/base/file.h"
 #include "qkv/base/json_value.h"
-#include "qkv/io/family.h"
+#include "qkv/io/family/family.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/model_dir_testing.h"
 #include "tests/unit/scratch_dir.h"

@@ -1,9 +1,9 @@
 // Families: which models each one's config.json can say, and that they come back from disk.
-// Covers: qkv/io/family_bert.cc, qkv/io/family_deberta.cc, qkv/io/family_deepseek.cc, qkv/io/family_gpt.cc
-// Covers: qkv/io/family_gpt2.cc, qkv/io/family_llama.cc, qkv/io/family_llama_parts.cc
-// Covers: qkv/io/family_longformer.cc, qkv/io/family_parts.cc, qkv/io/family_reformer.cc
-// Covers: qkv/io/family_t5.cc, qkv/io/family_vit.cc, qkv/io/family_xlnet.cc
-#include "qkv/io/family.h"
+// Covers: qkv/io/family/bert.cc, qkv/io/family/deberta.cc, qkv/io/family/deepseek.cc, qkv/io/family/gpt.cc
+// Covers: qkv/io/family/gpt2.cc, qkv/io/family/llama.cc, qkv/io/family/llama_parts.cc
+// Covers: qkv/io/family/longformer.cc, qkv/io/family/family_parts.cc, qkv/io/family/reformer.cc
+// Covers: qkv/io/family/t5.cc, qkv/io/family/vit.cc, qkv/io/family/xlnet.cc
+#include "qkv/io/family/family.h"
 
 #include <cmath>
 

@@ -146,8 +146,8 @@ TEST(Masking, WholeWordsAreHiddenAllOrNone) {
     for (int64_t at = p.begin; at < p.end; ++at) {
       const int32_t token = s.tokens()[at];
       if (token < 5) continue;
-      const bool goes_on = token >= kInner && at > p.begin && s.tokens()[at - 1] >= 5;
-      if (goes_on) {
+      const bool continues = token >= kInner && at > p.begin && s.tokens()[at - 1] >= 5;
+      if (continues) {
         ++inner;
         EXPECT_EQ(targets[at] == kIgnored, targets[at - 1] == kIgnored) << "part of the word at " << at;
       } else {

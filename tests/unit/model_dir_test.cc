@@ -1,4 +1,4 @@
-// Covers: qkv/base/json.cc, qkv/io/binding.cc, qkv/io/family_native.cc, qkv/io/weights.cc
+// Covers: qkv/base/json.cc, qkv/io/binding.cc, qkv/io/family/native.cc, qkv/io/weights.cc
 #include "qkv/io/model_dir.h"
 
 #include <cstring>
@@ -8,8 +8,8 @@
 #include "qkv/base/file.h"
 #include "qkv/base/json_value.h"
 #include "qkv/io/binding.h"
-#include "qkv/io/family.h"
-#include "qkv/io/safetensors.h"
+#include "qkv/io/container/safetensors.h"
+#include "qkv/io/family/family.h"
 #include "qkv/ops/elementwise.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/model_dir_testing.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "qkv/base/json_value.h"
-#include "qkv/io/family.h"
+#include "qkv/io/family/family.h"
 
 #define LLVMFuzzerTestOneInput fuzz_model_json
 #include "tests/fuzz/model_json_fuzz.cc"

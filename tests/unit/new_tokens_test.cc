@@ -1,4 +1,4 @@
-#include "qkv/train/new_tokens.h"
+#include "qkv/train/run/new_tokens.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

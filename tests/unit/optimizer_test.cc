@@ -1,13 +1,13 @@
 // Update rules against their formulas in double.
-// Covers: qkv/train/schedule.cc
-#include "qkv/train/optimizer.h"
+// Covers: qkv/train/optim/schedule.cc
+#include "qkv/train/optim/optimizer.h"
 
 #include <cmath>
 #include <numbers>
 #include <random>
 
 #include "qkv/base/parallel.h"
-#include "qkv/train/schedule.h"
+#include "qkv/train/optim/schedule.h"
 #include "tests/unit/expect_error.h"
 
 namespace qkv {

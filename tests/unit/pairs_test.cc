@@ -10,7 +10,7 @@
 #include "qkv/infer/translate.h"
 #include "qkv/text/template.h"
 #include "qkv/text/trainer.h"
-#include "qkv/train/corpus.h"
+#include "qkv/train/corpora/corpus.h"
 
 namespace qkv {
 namespace {

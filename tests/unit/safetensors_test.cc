@@ -1,4 +1,4 @@
-#include "qkv/io/safetensors.h"
+#include "qkv/io/container/safetensors.h"
 
 #include <cstring>
 

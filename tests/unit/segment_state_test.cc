@@ -1,7 +1,7 @@
 // Memory of segments: what the layers of a model read before is seen as if the text had been read at once.
 #include "qkv/nn/segment_state.h"
 
-#include "qkv/train/evaluate.h"
+#include "qkv/train/tasks/evaluate.h"
 #include "tests/unit/expect_error.h"
 
 namespace qkv {

@@ -1,5 +1,5 @@
 // The schema of ModelSpec: each field is found everywhere, and no member is forgotten.
-// Covers: qkv/models/spec_names.cc, qkv/io/family_native.cc
+// Covers: qkv/models/spec_names.cc, qkv/io/family/native.cc
 #include "qkv/models/spec_schema.h"
 
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <set>
 
 #include "qkv/base/json_value.h"
-#include "qkv/io/family.h"
+#include "qkv/io/family/family.h"
 #include "qkv/io/model_dir.h"
-#include "qkv/train/config.h"
+#include "qkv/train/config/config.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 

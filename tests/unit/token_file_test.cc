@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "qkv/train/corpus.h"
+#include "qkv/train/corpora/corpus.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 #include "tests/unit/tokenizer_testing.h"

@@ -1,4 +1,5 @@
-// Covers: qkv/base/suggest.cc, qkv/train/config.cc, qkv/train/config_rules.cc, qkv/train/presets.cc
+// Covers: qkv/base/suggest.cc, qkv/train/config/config.cc, qkv/train/config/config_rules.cc
+// Covers: qkv/train/config/presets.cc
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -6,8 +7,8 @@
 
 #include "qkv/base/file.h"
 #include "qkv/io/model_dir.h"
-#include "qkv/train/config.h"
-#include "qkv/train/presets.h"
+#include "qkv/train/config/config.h"
+#include "qkv/train/config/presets.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 

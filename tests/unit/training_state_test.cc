@@ -1,5 +1,5 @@
 // What a step does besides following the gradient: rates by layer, frozen parameters, adversarial steps.
-#include "qkv/train/training_state.h"
+#include "qkv/train/optim/training_state.h"
 
 #include <cmath>
 

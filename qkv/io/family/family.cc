@@ -1,0 +1,164 @@
+#include "qkv/io/family/family.h"
+
+#include <algorithm>
+
+#include "qkv/base/json_value.h"
+#include "qkv/io/family/family_parts.h"
+
+namespace qkv {
+namespace {
+
+const std::vector<const Family*>& registry() {
+  static const std::vector<const Family*> families = {
+      &gpt2_family(),       &bert_family(),        &roberta_family(),     &distilbert_family(),
+      &t5_family(),         &bart_family(),        &marian_family(),      &mbart_family(),
+      &pegasus_family(),    &albert_family(),      &electra_family(),     &llama_family(),
+      &mistral_family(),    &qwen2_family(),       &gemma_family(),       &phi_family(),
+      &phi3_family(),       &olmo_family(),        &olmo2_family(),       &stablelm_family(),
+      &starcoder2_family(), &granite_family(),     &cohere_family(),      &gpt_neox_family(),
+      &gptj_family(),       &falcon_family(),      &bloom_family(),       &mpt_family(),
+      &gpt_neo_family(),    &gpt_bigcode_family(), &opt_family(),         &gemma2_family(),
+      &mixtral_family(),    &qwen2_moe_family(),   &deepseek_v2_family(), &deepseek_v3_family(),
+      &m2m100_family(),     &switch_family(),      &ctrl_family(),        &xglm_family(),
+      &big_bird_family(),   &deberta_v2_family(),  &xlnet_family(),       &longformer_family(),
+      &vit_family(),        &deit_family(),        &whisper_family(),     &reformer_family(),
+      &native_family()};
+  return families;
+}
+
+// The spec without what means nothing in it: no config.json has to say that.
+ModelSpec essence(ModelSpec s) {
+  const ModelSpec defaults;
+  s.family.clear();
+  s.lora = {};  // lies beside the model
+  if (s.positions != Positions::relative) {
+    s.relative_buckets = defaults.relative_buckets;
+    if (s.positions != Positions::toeplitz) s.relative_distance = defaults.relative_distance;
+  }
+  if (s.positions != Positions::rotary) s.attention.rotary = {};
+  if (!s.recurrence.any()) s.recurrence = {};
+  s.init_std = defaults.init_std;                        // of fresh weights alone, and
+  s.experts.choice_rate = defaults.experts.choice_rate;  // of training
+  if (s.classes() == 0) s.head_dropout = 0;
+  if (s.output == Output::tokens && s.labels.empty()) s.pooling = defaults.pooling;
+  if (s.architecture == Architecture::decoder) s.head_dropout = 0;  // of training: their files have none
+  return s;
+}
+
+// What the names of a decoder's classes begin with.
+std::string base_of(const Family& family) {
+  const std::string& name = family.language_model;
+  for (const std::string_view end : {"ForCausalLM", "LMHeadModel"})
+    if (name.ends_with(end)) return name.substr(0, name.size() - end.size());
+  return name;
+}
+
+char ascii_lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+// Which head a decoder's "architectures" names: the unembedding, or classes.
+void read_decoder_head(const Family& family, const JsonField& c, ModelSpec& s) {
+  const auto list = c.find("architectures");
+  if (!list || list->size() == 0) return;
+  const std::string name = list->at(0).string(), base = base_of(family),
+                    classes = base + "ForSequenceClassification";
+  // MPT's makers call it MPTForCausalLM, its family MptForCausalLM.
+  const auto is = [&](const std::string& known) {
+    return std::ranges::equal(name, known, {}, ascii_lower, ascii_lower);
+  };
+  if (is(family.language_model) || is(base + "Model")) return;
+  check(!family.classifier.empty() && is(classes), "{}: architectures: '{}' is not supported ({}{} {})",
+        c.place(), name, family.language_model, family.classifier.empty() ? "" : " and " + classes,
+        family.classifier.empty() ? "is" : "are");
+  check(s.embedding_width == 0, "{}: {} of embeddings of another width is not supported", c.place(), classes);
+  s.output = Output::sequence_classes;
+  s.labels = read_labels(c);
+  s.pooling = Pooling::last;
+  s.classifier_bias = s.unembedding_bias = false;
+  s.tied = true;
+}
+
+// An encoder-decoder's other classes have other heads, or one of its stacks.
+void expect_writer(const JsonField& c) {
+  const auto list = c.find("architectures");
+  if (!list || list->size() == 0) return;
+  const std::string name = list->at(0).string();
+  for (const std::string_view other : {"EncoderModel", "Classification", "QuestionAnswering", "ForCausalLM"})
+    check(!name.ends_with(other),
+          "{}: architectures: '{}' is not supported: of this model_type what writes a target for a source is",
+          c.place(), name);
+}
+
+bool tells_classes(const Family& family, const ModelSpec& s) {
+  return !family.language_model.empty() && s.output == Output::sequence_classes;
+}
+
+}  // namespace
+
+ModelSpec spec_of(const Family& family, const JsonField& config) {
+  ModelSpec s = family.read_config(config);
+  if (!family.language_model.empty()) read_decoder_head(family, config, s);
+  if (s.architecture == Architecture::encoder_decoder) expect_writer(config);
+  return s;
+}
+
+OrderedJson config_of(const Family& family, const ModelSpec& spec) {
+  OrderedJson config = family.write_config(spec);
+  if (tells_classes(family, spec)) {
+    config["architectures"] = {base_of(family) + "ForSequenceClassification"};
+    write_labels(spec, config);
+  }
+  return config;
+}
+
+std::vector<WeightName> weights_of(const Family& family, const ModelSpec& spec) {
+  std::vector<WeightName> names = family.weights(spec);
+  if (tells_classes(family, spec)) {
+    std::erase_if(names, [](const WeightName& w) { return w.engine.starts_with("unembedding."); });
+    names.push_back({"classifier.weight", family.classifier + ".weight"});
+  }
+  return names;
+}
+
+namespace {
+
+// Whether a family's config.json says all about a spec: what is read from it is what was written.
+bool describes(const Family& family, const ModelSpec& spec) {
+  if (&family == &native_family()) return true;
+  if (!family.expresses(spec)) return false;
+  try {
+    const Json json = Json::parse(config_of(family, spec).dump());
+    return essence(spec_of(family, JsonField(json, "config.json"))) == essence(spec);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+const Family& family_of(const JsonField& config) {
+  const JsonField type = config["model_type"];
+  for (const char* key : {"quantization_config", "pruned_heads"})
+    if (const auto field = config.find(key))
+      check(field->json().empty(), "{}: not supported: the weights must be whole, in f32, bf16 or f16",
+            field->place());
+  check(type.string() != "clip", "{}: CLIP is two models, of texts and of images: qkv forward compares them",
+        type.place());
+  std::vector<std::string_view> known;
+  for (const Family* f : registry()) {
+    if (f->model_type == type.string()) return *f;
+    known.push_back(f->model_type);
+  }
+  type.refuse_type(type.string(), known);
+}
+
+const Family& family_for(const ModelSpec& spec) {
+  for (const Family* f : registry())
+    if (f->model_type == spec.family && describes(*f, spec)) return *f;
+  for (const Family* f : registry())
+    if (describes(*f, spec)) return *f;
+  return native_family();
+}
+
+}  // namespace qkv

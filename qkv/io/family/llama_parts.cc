@@ -1,0 +1,169 @@
+#include "qkv/io/family/llama_parts.h"
+
+#include "qkv/base/json_value.h"
+
+namespace qkv {
+namespace {
+
+constexpr int64_t kMost = kMostOfConfig;
+
+}  // namespace
+
+ModelSpec read_llama_like(const JsonField& c) {
+  ModelSpec s;
+  s.vocab_size = c["vocab_size"].integer(0, kMost);
+  s.context = c.integer_or("max_position_embeddings", 2048, 1, kMost);
+  s.width = c["hidden_size"].integer(0, kMost);
+  s.layers = c["num_hidden_layers"].integer(0, kMost);
+  s.hidden = c["intermediate_size"].integer(0, kMost);
+  AttentionSpec& a = s.attention;
+  a.heads = c["num_attention_heads"].integer(1, kMost);
+  a.kv_heads = c.integer_or("num_key_value_heads", a.heads, 1, kMost);
+  a.d_qk = a.d_vo = c.integer_or("head_dim", s.width / a.heads, 1, kMost);
+  a.bias = a.out_bias = c.boolean_or("attention_bias", false);
+  a.dropout = c.number_or("attention_dropout", 0);
+  s.feed_forward_bias = c.boolean_or("mlp_bias", false);
+  s.activation = read_activation(c, "hidden_act", "silu");
+  s.gated = true;
+  s.normalization = Normalization::rms;
+  s.norm_epsilon = c.number_or("rms_norm_eps", 1e-6F);
+  s.positions = Positions::rotary;
+  a.rotary.width = a.d_qk;
+  a.rotary.base = c.number_or("rope_theta", 10000);
+  read_rotary_scaling(c, s.context, a.rotary);
+  s.tied = c.boolean_or("tie_word_embeddings", false);
+  s.init_std = c.number_or("initializer_range", 0.02F);
+  return s;
+}
+
+OrderedJson write_llama_like(const ModelSpec& s, const char* type, const char* architecture) {
+  const AttentionSpec& a = s.attention;
+  OrderedJson c = {{"model_type", type},
+                   {"architectures", {architecture}},
+                   {"vocab_size", s.vocab_size},
+                   {"max_position_embeddings", s.context},
+                   {"hidden_size", s.width},
+                   {"num_hidden_layers", s.layers},
+                   {"intermediate_size", s.hidden},
+                   {"hidden_act", config_name_of(s.activation)},
+                   {"num_attention_heads", a.heads},
+                   {"num_key_value_heads", a.kv_heads},
+                   {"attention_dropout", decimal(a.dropout)},
+                   {"rope_theta", a.rotary.base},
+                   {"tie_word_embeddings", s.tied},
+                   {"initializer_range", decimal(s.init_std)},
+                   {"torch_dtype", "float32"},
+                   {"use_cache", true}};
+  if (s.normalization == Normalization::rms || s.normalization == Normalization::rms_plus_one)
+    c["rms_norm_eps"] = decimal(s.norm_epsilon);
+  if (OrderedJson scaling = rotary_scaling_json(a.rotary); !scaling.is_null())
+    c["rope_scaling"] = std::move(scaling);
+  if (a.rotary.scaling == RotaryScaling::longrope)
+    c["original_max_position_embeddings"] = a.rotary.original_context;
+  return c;
+}
+
+namespace {
+
+// The experts' matrices stand below each other.
+void add_experts(WeightNames& n, const ModelSpec& s, const std::string& engine, const std::string& file,
+                 const LlamaNames& names) {
+  const ExpertsSpec& x = s.experts;
+  n.bias = false;
+  n.linear(engine + "router", file + "gate");
+  if (x.choice_bias) n.tensor(engine + "router.choice_bias", file + "gate.e_score_correction_bias");
+  for (int64_t i = 0; i < x.count; ++i) {
+    const std::string expert = fmt::format("{}experts.{}.", file, i), up = engine + "experts.up.weight";
+    const int64_t first = 2 * i * x.hidden;
+    n.all.push_back({up, expert + names.expert[0] + ".weight", false, first, x.hidden});
+    n.all.push_back({up, expert + names.expert[1] + ".weight", false, first + x.hidden, x.hidden});
+    n.all.push_back(
+        {engine + "experts.down.weight", expert + names.expert[2] + ".weight", false, i * s.width, s.width});
+  }
+  if (x.shared_hidden > 0) {
+    const std::string shared = file + names.shared + ".";
+    n.parts(engine + "shared.up", {shared + "gate_proj", shared + "up_proj"},
+            {x.shared_hidden, x.shared_hidden});
+    n.linear(engine + "shared.down", shared + "down_proj");
+  }
+  if (x.shared_gated) n.linear(engine + "shared_gate", file + "shared_expert_gate");
+}
+
+// A norm of queries or of keys; one with a gamma for each head has it as a matrix (Cohere), or in as many
+// tensors (StableLM).
+void add_head_norm(WeightNames& n, const ModelSpec& s, int64_t heads, const std::string& engine,
+                   const std::string& file) {
+  const int64_t d = s.attention.d_qk;
+  const bool layer = s.attention.query_key_norm == QueryKeyNorm::layer,
+             of_each = s.attention.query_key_norm == QueryKeyNorm::layer_heads;
+  if (of_each && file.ends_with("_layernorm")) {
+    for (int64_t h = 0; h < heads; ++h)
+      n.all.push_back({engine + ".gamma", fmt::format("{}.norms.{}.weight", file, h), false, h * d, d});
+    return;
+  }
+  n.tensor(engine + ".gamma", file + ".weight");
+  if (of_each) n.all.back().shape = {heads, d};
+  if (layer) n.tensor(engine + ".beta", file + ".bias");
+}
+
+}  // namespace
+
+std::vector<WeightName> weights_named_as_llama(const ModelSpec& s, const LlamaNames& names) {
+  const AttentionSpec& a = s.attention;
+  WeightNames n;
+  n.tensor("embedding.token", "model.embed_tokens.weight");
+  const auto norm = [&](const std::string& engine, const std::string& file) {
+    if (s.normalization == Normalization::layer_plain) return;
+    n.bias = s.normalization == Normalization::layer;
+    n.norm(engine, file);
+  };
+  for (int64_t l = 0; l < s.layers; ++l) {
+    const std::string e = fmt::format("decoder.block.{}.", l), f = fmt::format("model.layers.{}.", l);
+    const auto norm_if = [&](const char* engine, const char* file) {
+      if (file != nullptr) norm(e + engine, f + file);
+    };
+    norm_if("attention.norm", names.attention_norm);
+    norm_if("attention.branch_norm", names.attention_branch_norm);
+    norm_if("feed_forward.norm", names.feed_forward_norm);
+    norm_if("feed_forward.branch_norm", names.feed_forward_branch_norm);
+    if (a.query_key_norm != QueryKeyNorm::none) {
+      add_head_norm(n, s, a.heads, e + "attention.query_norm", f + "self_attn." + names.query_key_norms[0]);
+      add_head_norm(n, s, a.kv_heads, e + "attention.key_norm", f + "self_attn." + names.query_key_norms[1]);
+    }
+    n.bias = a.bias;
+    const std::string qkv = e + "attention.qkv", self = f + "self_attn.";
+    if (names.attention != nullptr)
+      names.attention(n, s, e + "attention.", self);
+    else if (names.fused)
+      n.linear(qkv, self + "qkv_proj");
+    else
+      n.parts(qkv, {self + "q_proj", self + "k_proj", self + "v_proj"},
+              {a.heads * a.d_qk, a.kv_heads * a.d_qk, a.kv_heads * a.d_vo});
+    n.bias = a.out_bias;
+    n.linear(e + "attention.out", self + names.out);
+    n.bias = s.feed_forward_bias;
+    if (s.experts.in_layer(l)) {
+      add_experts(n, s, e + "feed_forward.", f + names.mixture + ".", names);
+      continue;
+    }
+    if (names.fused) {
+      n.linear(e + "feed_forward.up", f + "mlp.gate_up_proj");
+    } else if (names.up.size() == 1) {
+      n.linear(e + "feed_forward.up", f + "mlp." + names.up[0]);
+    } else {
+      n.parts(e + "feed_forward.up", {f + "mlp." + names.up[0], f + "mlp." + names.up[1]},
+              {s.hidden, s.hidden});
+    }
+    n.linear(e + "feed_forward.down", f + "mlp." + names.down);
+  }
+  norm("decoder.norm", names.last_norm);
+  if (!s.tied) n.tensor("unembedding.weight", "lm_head.weight");
+  if (s.unembedding_bias) n.tensor("unembedding.bias", "lm_head.bias");
+  return n.all;
+}
+
+bool is_extra_in_llama(const ModelSpec& s, const std::string& name) {
+  return name.ends_with(".rotary_emb.inv_freq") || (s.tied && name == "lm_head.weight");
+}
+
+}  // namespace qkv

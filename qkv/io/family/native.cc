@@ -1,0 +1,178 @@
+// "model_type": "qkv": a spec that no other family expresses, written out in full under the engine's names.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "qkv/base/json_value.h"
+#include "qkv/io/family/family_parts.h"
+#include "qkv/models/spec_schema.h"
+#include "qkv/models/transformer.h"
+
+namespace qkv {
+namespace {
+
+// 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces;
+// 3 no recurrences, and no order but the stack's; 4 one vocabulary, and no variations of blocks; 5 no
+// experts, latents, caps and sinks, and windows for patterns; 6 no relative attention, unit embeddings,
+// global projections, grids and encoders of another shape; 7 heads of one size, no
+// features; 8 no memory; 9 no axial positions and no keys that are the queries; 10 no clips; 11 no factors of
+// pairs, first positions, and activations and experts of one part alone; 12 no norm of the stream, and a norm
+// at the end wherever sums are not normalised; 13 one kind of block.
+constexpr int64_t kVersion = 14;
+
+// Reads each field that files of a version have; the others keep their defaults. Of `partial` objects a field
+// may be absent.
+class Reader {
+ public:
+  Reader(const JsonField& file, int64_t version, bool partial = false)
+      : file_(file), version_(version), partial_(partial) {}
+
+  template <typename T, typename... Range>
+  void operator()(const SpecField& f, T&& out, Range... range) const {
+    if (f.in_model_file() && f.since <= version_ && (!partial_ || file_.find(f.name_in_file())))
+      read(file_[f.name_in_file()], out, range...);
+  }
+
+ private:
+  static void read(const JsonField& from, bool& out) { out = from.boolean(); }
+  static void read(const JsonField& from, int64_t& out, Integers range) {
+    out = from.integer(range.least, range.most);
+  }
+  static void read(const JsonField& from, std::vector<int64_t>& out, Integers range) {
+    out = from.integers(range.least, range.most);
+  }
+  static void read(const JsonField& from, double& out, Numbers) { out = from.number(); }
+  static void read(const JsonField& from, float& out, Numbers) { out = static_cast<float>(from.number()); }
+  static void read(const JsonField& from, std::vector<double>& out, Numbers) { out = from.numbers(); }
+  static void read(const JsonField& from, std::vector<std::string>& out) {
+    out.clear();
+    for (size_t i = 0; i < from.size(); ++i) out.push_back(from.at(i).string());
+  }
+  static void read(const JsonField& from, std::vector<Pattern>& out) {
+    std::vector<std::string> texts;
+    read(from, texts);
+    out = patterns_from_texts(texts);
+  }
+  template <typename E>
+  requires std::is_enum_v<E>
+  static void read(const JsonField& from, E& out) {
+    const std::vector<std::string> names = names_of<E>();
+    if (std::ranges::find(names, from.string()) == names.end())
+      from.refuse(fmt::format("one of {}", fmt::join(names, ", ")));
+    out = from_name<E>(from.string());
+  }
+  template <typename Optional, typename T>
+  static void read(const JsonField& from, const OrElse<Optional, T>& out) {
+    T value = out.value();
+    read(from, value);
+    out.set(value);
+  }
+
+  const JsonField& file_;
+  int64_t version_;
+  bool partial_;
+};
+
+// Writes each field.
+class Writer {
+ public:
+  explicit Writer(OrderedJson& file) : file_(file) {}
+
+  template <typename T, typename... Range>
+  void operator()(const SpecField& f, const T& value, Range...) const {
+    if (f.in_model_file()) file_[f.name_in_file()] = json(value);
+  }
+
+ private:
+  template <typename T>
+  static OrderedJson json(const T& value) {
+    if constexpr (std::is_enum_v<T>)
+      return name_of(value);
+    else
+      return value;
+  }
+  static OrderedJson json(float value) { return decimal(value); }
+  static OrderedJson json(const std::vector<Pattern>& value) { return texts_of(value); }
+  template <typename Optional, typename T>
+  static OrderedJson json(const OrElse<Optional, T>& value) {
+    return json(value.value());
+  }
+
+  OrderedJson& file_;
+};
+
+// What kinds of blocks have otherwise than the model's own, by their names.
+std::vector<BlockKind> read_kinds(const JsonField& file, const BlockSpec& own, int64_t version) {
+  std::vector<BlockKind> kinds;
+  for (const auto& [name, value] : file.object().items()) {
+    BlockKind kind{name, own};
+    const JsonField its_file = file[name];
+    static_cast<void>(its_file.object());
+    Reader reader(its_file, version, true);
+    for_each_field(kind.block, reader);
+    kinds.push_back(std::move(kind));
+  }
+  std::ranges::sort(kinds, {}, &BlockKind::name);
+  return kinds;
+}
+
+OrderedJson write_kinds(const std::vector<BlockKind>& kinds, const BlockSpec& own) {
+  OrderedJson of_own = OrderedJson::object(), out = OrderedJson::object();
+  Writer own_writer(of_own);
+  for_each_field(own, own_writer);
+  for (const BlockKind& kind : kinds) {
+    OrderedJson all = OrderedJson::object(), differing = OrderedJson::object();
+    Writer writer(all);
+    for_each_field(kind.block, writer);
+    for (const auto& [name, value] : all.items())
+      if (value != of_own[name]) differing[name] = value;
+    out[kind.name] = differing;
+  }
+  return out;
+}
+
+ModelSpec read_config(const JsonField& c) {
+  const JsonField q = c["qkv"];
+  const auto version = q["version"].integer(0, kMostOfConfig);
+  check(version >= 1 && version <= kVersion, "{}: version {} is not supported, expected 1 to {}", q.place(),
+        version, kVersion);
+  ModelSpec s;
+  Reader reader(q, version);
+  for_each_field(s, reader);
+  if (version >= 14) s.kinds = read_kinds(q["kinds"], s, version);
+  if (version < 5) s.attention.out_bias = s.attention.bias;
+  if (version == 5)
+    for (const int64_t w : q["windows"].integers(0, kMostOfConfig))
+      s.attention.patterns.push_back({.window = w});
+  return s;
+}
+
+OrderedJson write_config(const ModelSpec& s) {
+  OrderedJson file = {{"version", kVersion}};
+  Writer writer(file);
+  for_each_field(s, writer);
+  file["kinds"] = write_kinds(s.kinds, s);
+  return {{"model_type", "qkv"}, {"qkv", std::move(file)}};
+}
+
+std::vector<WeightName> weights(const ModelSpec& s) {
+  std::vector<WeightName> names;
+  const Transformer model(s);
+  for (const Parameter& p : model.parameters().all()) names.push_back({p.name, p.name});
+  return names;
+}
+
+}  // namespace
+
+const Family& native_family() {
+  static const Family family = {"qkv",
+                                read_config,
+                                write_config,
+                                [](const ModelSpec&) { return true; },
+                                weights,
+                                "",
+                                [](const ModelSpec&, const std::string&) { return false; }};
+  return family;
+}
+
+}  // namespace qkv

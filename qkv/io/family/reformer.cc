@@ -1,0 +1,208 @@
+// Reformer (Kitaev et al. 2020): two residual streams, attention to chunks of neighbours in some layers and
+// with shared queries and keys in the others, axial positions. Layers of the second kind are those that hash
+// the keys of long sequences (LSH); up to a chunk's length they attend to all, as Hugging Face's do.
+
+#include "qkv/base/json_value.h"
+#include "qkv/io/family/family_parts.h"
+
+namespace qkv {
+namespace {
+
+constexpr int64_t kMost = kMostOfConfig;
+
+// The shortest list that, repeated, gives this one.
+template <typename T>
+std::vector<T> in_turn(const std::vector<T>& all) {
+  for (size_t n = 1; n < all.size(); ++n) {
+    bool repeats = true;
+    for (size_t i = n; i < all.size(); ++i) repeats &= all[i] == all[i - n];
+    if (repeats) return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n)};
+  }
+  return all;
+}
+
+void read_layers(const JsonField& c, ModelSpec& s) {
+  const JsonField kinds = c["attn_layers"];
+  check(static_cast<int64_t>(kinds.size()) == s.layers, "{}: attn_layers: expected {} of them, got {}",
+        c.place(), s.layers, kinds.size());
+  const Pattern chunks{.block = c.integer_or("local_attn_chunk_length", 64, 1, kMost),
+                       .neighbours = c.integer_or("local_num_chunks_before", 1, 0, kMost)};
+  std::vector<Pattern> patterns;
+  std::vector<int64_t> shares;
+  bool any_local = false, any_hashed = false;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const std::string kind = kinds.at(i).string();
+    check(kind == "local" || kind == "lsh", "{}: expected \"local\" or \"lsh\", got \"{}\"",
+          kinds.at(i).place(), kind);
+    const bool local = kind == "local";
+    (local ? any_local : any_hashed) = true;
+    patterns.push_back(local ? chunks : Pattern());
+    shares.push_back(local ? 0 : 1);
+  }
+  // Behind the last chunk Hugging Face goes on with the first.
+  for (const char* after : {"local_num_chunks_after", "lsh_num_chunks_after"})
+    check(c.integer_or(after, 0, 0, kMost) == 0, "{}: {}: only 0 is supported", c.place(), after);
+  check(!any_local || chunks.neighbours <= 1,
+        "{}: local_num_chunks_before: only 0 and 1 are supported, got {}", c.place(), chunks.neighbours);
+  if (any_local) s.attention.patterns = in_turn(patterns);
+  if (!any_hashed) return;
+  s.attention.shared_query_key = in_turn(shares);
+  s.attention.hashed_beyond = c.integer_or("lsh_attn_chunk_length", 64, 1, kMost);
+}
+
+void read_positions(const JsonField& c, ModelSpec& s) {
+  s.context = c.integer_or("max_position_embeddings", 4096, 1, kMost);
+  if (!c.boolean_or("axial_pos_embds", true)) return;
+  const std::vector<int64_t> shape = c["axial_pos_shape"].integers(1, kMost),
+                             widths = c["axial_pos_embds_dim"].integers(1, kMost);
+  check(shape.size() == 2 && widths.size() == 2 && shape[0] <= kMost / shape[1],
+        "{}: axial_pos_shape, axial_pos_embds_dim: expected two numbers each", c.place());
+  check(shape[0] * shape[1] == s.context,
+        "{}: axial_pos_shape: {} by {} positions are not max_position_embeddings {}", c.place(), shape[0],
+        shape[1], s.context);
+  check(widths[0] + widths[1] == s.width, "{}: axial_pos_embds_dim: {} and {} columns are not hidden_size {}",
+        c.place(), widths[0], widths[1], s.width);
+  s.grid = shape[1];
+  s.axial_width = widths[0];
+}
+
+ModelSpec read_config(const JsonField& c) {
+  check(c.boolean_or("is_decoder", false),
+        "{}: is_decoder: only true is supported (an encoder's first chunk also sees the last)", c.place());
+  check(!c.boolean_or("tie_word_embeddings", false),
+        "{}: tie_word_embeddings: the unembedding reads both streams, and is no token embedding", c.place());
+  if (const auto names = c.find("architectures"); names && names->size() > 0) {
+    const JsonField head = names->at(0);
+    check(head.string() == "ReformerModelWithLMHead", "{}: only ReformerModelWithLMHead is supported, not {}",
+          head.place(), head.string());
+  }
+  ModelSpec s;
+  s.vocab_size = c["vocab_size"].integer(0, kMost);
+  s.width = c["hidden_size"].integer(0, kMost);
+  AttentionSpec& a = s.attention;
+  a.heads = a.kv_heads = c["num_attention_heads"].integer(1, kMost);
+  a.d_qk = a.d_vo = c.integer_or("attention_head_size", 64, 1, kMost);
+  a.bias = a.out_bias = false;
+  s.layers = c.integer_or("num_hidden_layers", static_cast<int64_t>(c["attn_layers"].size()), 0, kMost);
+  s.hidden = c.integer_or("feed_forward_size", 512, 1, kMost);
+  s.activation = read_activation(c, "hidden_act", "relu");
+  s.norm_epsilon = c.number_or("layer_norm_eps", 1e-12F);
+  s.branches = Branches::reversible;
+  s.tied = false;
+  s.unembedding_bias = true;
+  s.init_std = c.number_or("initializer_range", 0.02F);
+  s.embedding_dropout = s.residual_dropout = c.number_or("hidden_dropout_prob", 0.05F);
+  read_layers(c, s);
+  a.dropout = a.patterns.empty() ? c.number_or("lsh_attention_probs_dropout_prob", 0)
+                                 : c.number_or("local_attention_probs_dropout_prob", 0.05F);
+  read_positions(c, s);
+  return s;
+}
+
+// The chunks of local layers; 0: there are none.
+Pattern local_chunks(const AttentionSpec& a) {
+  for (const Pattern& p : a.patterns)
+    if (p.any()) return p;
+  return {};
+}
+
+OrderedJson write_config(const ModelSpec& s) {
+  const AttentionSpec& a = s.attention;
+  const Pattern chunks = local_chunks(a);
+  std::vector<std::string> kinds;
+  for (int64_t l = 0; l < s.layers; ++l) kinds.emplace_back(a.shares_query_key(l) ? "lsh" : "local");
+  OrderedJson c = {{"model_type", "reformer"},
+                   {"architectures", {"ReformerModelWithLMHead"}},
+                   {"is_decoder", true},
+                   {"vocab_size", s.vocab_size},
+                   {"hidden_size", s.width},
+                   {"num_attention_heads", a.heads},
+                   {"attention_head_size", a.d_qk},
+                   {"num_hidden_layers", s.layers},
+                   {"attn_layers", kinds},
+                   {"feed_forward_size", s.hidden},
+                   {"hidden_act", config_name_of(s.activation)},
+                   {"layer_norm_eps", decimal(s.norm_epsilon)},
+                   {"max_position_embeddings", s.context},
+                   {"axial_pos_embds", s.axial_width > 0},
+                   {"local_attn_chunk_length", std::max<int64_t>(1, chunks.block)},
+                   {"local_num_chunks_before", chunks.any() ? chunks.neighbours : 1},
+                   {"local_num_chunks_after", 0},
+                   {"lsh_attn_chunk_length", std::max<int64_t>(1, a.hashed_beyond)},
+                   {"lsh_num_chunks_before", 1},
+                   {"lsh_num_chunks_after", 0},
+                   {"num_hashes", 1},
+                   {"hidden_dropout_prob", decimal(s.residual_dropout)},
+                   {"local_attention_probs_dropout_prob", decimal(a.dropout)},
+                   {"lsh_attention_probs_dropout_prob", decimal(a.dropout)},
+                   {"initializer_range", decimal(s.init_std)},
+                   {"tie_word_embeddings", false},
+                   {"torch_dtype", "float32"},
+                   {"use_cache", true}};
+  if (s.axial_width > 0) {
+    c["axial_pos_shape"] = {s.context / s.grid, s.grid};
+    c["axial_pos_embds_dim"] = {s.axial_width, s.width - s.axial_width};
+  }
+  return c;
+}
+
+std::vector<WeightName> weights(const ModelSpec& s) {
+  WeightNames n;
+  const AttentionSpec& a = s.attention;
+  const std::string embeddings = "reformer.embeddings.";
+  n.tensor("embedding.token", embeddings + "word_embeddings.weight");
+  if (s.axial_width > 0) {
+    const std::string tables = embeddings + "position_embeddings.weights.";
+    n.all.push_back({.engine = "embedding.position",
+                     .file = tables + "0",
+                     .shape = {s.context / s.grid, 1, s.axial_width}});
+    n.all.push_back(
+        {.engine = "embedding.column", .file = tables + "1", .shape = {1, s.grid, s.width - s.axial_width}});
+  } else {
+    n.tensor("embedding.position", embeddings + "position_embeddings.embedding.weight");
+  }
+  for (int64_t l = 0; l < s.layers; ++l) {
+    const std::string e = fmt::format("decoder.block.{}.", l),
+                      f = fmt::format("reformer.encoder.layers.{}.", l),
+                      heads = f + "attention.self_attention.";
+    const int64_t columns = a.heads * a.d_qk;
+    n.bias = true;
+    n.norm(e + "attention.norm", f + "attention.layer_norm");
+    n.norm(e + "feed_forward.norm", f + "feed_forward.layer_norm");
+    n.linear(e + "feed_forward.up", f + "feed_forward.dense.dense");
+    n.linear(e + "feed_forward.down", f + "feed_forward.output.dense");
+    n.bias = false;
+    if (a.shares_query_key(l))
+      n.parts(e + "attention.qkv", {heads + "query_key", heads + "value"}, {columns, columns});
+    else
+      n.parts(e + "attention.qkv", {heads + "query", heads + "key", heads + "value"},
+              {columns, columns, columns});
+    n.linear(e + "attention.out", f + "attention.output.dense");
+  }
+  n.bias = true;
+  n.norm("decoder.norm", "reformer.encoder.layer_norm");
+  n.tensor("unembedding.weight", "lm_head.decoder.weight");
+  n.tensor("unembedding.bias", "lm_head.bias");
+  return n.all;
+}
+
+}  // namespace
+
+const Family& reformer_family() {
+  static const Family family = {
+      "reformer",
+      read_config,
+      write_config,
+      [](const ModelSpec& s) {
+        return s.architecture == Architecture::decoder && !s.tied && s.unembedding_bias &&
+               s.output == Output::tokens && (s.grid == 0 || s.context % s.grid == 0);
+      },
+      weights,
+      "reformer.",
+      [](const ModelSpec&, const std::string& name) {
+        return name == "lm_head.decoder.bias" || name.find("mask_value_float") != std::string::npos;
+      }};
+  return family;
+}
+
+}  // namespace qkv

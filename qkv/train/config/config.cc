@@ -1,0 +1,789 @@
+#include "qkv/train/config/config.h"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
+#include "qkv/base/suggest.h"
+#include "qkv/io/model_dir.h"
+#include "qkv/kernels/kernels.h"
+#include "qkv/train/config/config_keys.h"
+#include "qkv/train/config/config_rules.h"
+#include "qkv/train/config/presets.h"
+
+namespace qkv {
+namespace {
+
+constexpr std::pair<Objective, const char*> kObjectives[] = {
+    {Objective::next_token, "next_token"},
+    {Objective::masked, "masked"},
+    {Objective::permutation, "permutation"},
+    {Objective::sequence_to_sequence, "sequence_to_sequence"},
+    {Objective::span_corruption, "span_corruption"},
+    {Objective::denoise, "denoise"},
+    {Objective::chat, "chat"},
+    {Objective::classify, "classify"},
+    {Objective::tag, "tag"},
+    {Objective::embed, "embed"},
+    {Objective::answer, "answer"}};
+
+// Where a value was given: FILE:LINE, or --set; FILE alone for what is not given.
+std::string place_of(const toml::node* node, const std::string& file) {
+  if (node == nullptr) return file;
+  const toml::source_region& source = node->source();
+  return source.path && *source.path == file ? fmt::format("{}:{}", file, source.begin.line) : "--set";
+}
+
+// Whether sections of [mix] and [model.kind] may have this name.
+bool is_section_name(const std::string& name) {
+  constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+  return !name.empty() && name.find_first_not_of(kLetters) == std::string::npos;
+}
+
+// The names that other tools have for our keys, without their section.
+constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
+    {"lr", "learning_rate"},
+    {"max_lr", "learning_rate"},
+    {"batch_size", "batch"},
+    {"max_steps", "steps"},
+    {"max_iters", "steps"},
+    {"iterations", "steps"},
+    {"num_epochs", "epochs"},
+    {"num_train_epochs", "epochs"},
+    {"grad_clip", "clip"},
+    {"max_grad_norm", "clip"},
+    {"warmup", "warmup_steps"},
+    {"gradient_clip", "clip"},
+    {"gradient_clipping", "clip"},
+    {"save_every", "checkpoint_every"},
+    {"save_steps", "checkpoint_every"},
+    {"eval_steps", "eval_every"},
+    {"logging_steps", "log_every"},
+    {"text", "text_column"},
+    {"label", "label_column"},
+    {"gradient_accumulation_steps", "accumulate"},
+    {"n_layer", "layers"},
+    {"n_layers", "layers"},
+    {"num_layers", "layers"},
+    {"num_hidden_layers", "layers"},
+    {"depth", "layers"},
+    {"n_head", "heads"},
+    {"n_heads", "heads"},
+    {"num_heads", "heads"},
+    {"num_attention_heads", "heads"},
+    {"n_embd", "width"},
+    {"d_model", "width"},
+    {"hidden_size", "width"},
+    {"dim", "width"},
+    {"n_kv_head", "kv_heads"},
+    {"num_key_value_heads", "kv_heads"},
+    {"block_size", "context"},
+    {"n_ctx", "context"},
+    {"max_length", "context"},
+    {"max_seq_len", "context"},
+    {"ctx_size", "context"},
+    {"n_inner", "hidden"},
+    {"d_ff", "hidden"},
+    {"intermediate_size", "hidden"},
+    {"output_dir", "out"},
+    {"file", "train"},
+    {"path", "train"},
+};
+
+// Keys of other tools that no key of ours corresponds to, and what to use.
+constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+    {"train.device", "qkv trains on the processor; there is nothing to choose"},
+    {"model.vocab_size", "the tokenizer determines it: set tokenizer.vocab_size"},
+    {"train.threads", "give the option --threads"},
+    {"train.dropout", "set model.dropout"},
+    {"train.fp16", "set train.precision = \"bf16\" or \"f32\""},
+    {"train.bf16", "set train.precision = \"bf16\""},
+    {"train.num_workers", "give the option --threads"},
+};
+// A value as its owner wrote it, or what kind of value it is.
+std::string text_of(const toml::node& n) {
+  if (const auto s = n.value_exact<std::string>()) return fmt::format("'{}'", *s);
+  if (n.is_array()) return "a list";
+  if (n.is_table()) return "a table";
+  std::ostringstream out;
+  n.visit([&](const auto& value) {
+    if constexpr (toml::is_value<decltype(value)>) out << value;
+  });
+  return out.str();
+}
+
+// A whole number, also one written as 1e3.
+std::optional<int64_t> whole(const toml::node& n) {
+  constexpr double kMost = 9007199254740992;  // up to here doubles tell whole numbers apart
+  if (const auto i = n.value_exact<int64_t>()) return i;
+  const auto d = n.value_exact<double>();
+  return d && std::abs(*d) <= kMost && *d == std::floor(*d) ? std::optional(static_cast<int64_t>(*d))
+                                                            : std::nullopt;
+}
+
+// The text behind "=" in each --set, by its key.
+using OverrideTexts = std::map<std::string, std::string>;
+
+class Reader {
+ public:
+  Reader(const toml::table& root, std::string file, const OverrideTexts& overrides)
+      : root_(root), file_(std::move(file)), overrides_(overrides) {
+    for (const auto& [key, node] : root) {
+      const std::string name(key.str());
+      if (std::find(std::begin(kSections), std::end(kSections), name) == std::end(kSections))
+        usage("{}: {}: unknown (expected [data], [mix.NAME], [tokenizer], [model] or [train])",
+              place_of(&node, file_), name);
+      if (!node.is_table()) usage("{}: {}: expected a table [{}]", place_of(&node, file_), name, name);
+    }
+  }
+
+  void section(const std::string& name) {
+    finish();
+    section_ = name;
+    asked_.clear();
+    table_ = &root_;
+    std::istringstream path(name);
+    for (std::string part; table_ != nullptr && std::getline(path, part, '.');)
+      table_ = table_->get(part) == nullptr ? nullptr : table_->get(part)->as_table();
+  }
+  // Refuses keys of the section that nothing asked for.
+  void finish() const {
+    if (table_ == nullptr) return;
+    for (const auto& [key, node] : *table_) {
+      if (asked_.contains(std::string(key.str()))) continue;
+      if (section_ == "model" && key == "kind") continue;  // sections of their own
+      const std::vector<std::string_view> known(asked_.begin(), asked_.end());
+      const std::string name = fmt::format("{}.{}", section_, std::string(key.str()));
+      for (const auto& [theirs, cure] : kElsewhere)
+        if (theirs == name) usage("{}: {}: unknown key: {}", place_of(&node, file_), name, cure);
+      usage("{}: {}.{}: unknown key{}", place_of(&node, file_), section_, std::string(key.str()),
+            did_you_mean(key.str(), known, kSynonyms));
+    }
+  }
+  bool given(const std::string& key) const { return given_.contains(key); }  // "train.steps"
+  // True for a key that somebody wanted: a run's own config.toml, which qkv writes, gives every key.
+  bool chosen(const std::string& key) const {
+    const bool gives_all = 2 * given_.size() > all_.size();
+    return overrides_.contains(key) || (!gives_all && written_.contains(key));
+  }
+
+  void operator()(const Key& k, std::string& out) {
+    // On the command line a string needs no quotes, whatever it looks like.
+    const toml::node* n = find(k);
+    if (const std::string* text = override_of(k); n != nullptr && n->is_value() && !n->is_string() && text)
+      out = *text;
+    else
+      value(k, "a string", out);
+  }
+  void operator()(const Key& k, bool& out) { value(k, "true or false", out); }
+  void operator()(const Key& k, uint64_t& out) {
+    auto n = static_cast<int64_t>(out);
+    (*this)(k, n, Range<int64_t>{0, std::numeric_limits<int64_t>::max()});
+    out = static_cast<uint64_t>(n);
+  }
+  void operator()(const Key& k, int64_t& out, Range<int64_t> range, const char* word_for_zero = nullptr) {
+    const toml::node* n = find(k);
+    if (n == nullptr) return;
+    if (word_for_zero != nullptr && n->value_exact<std::string>() == word_for_zero) {
+      out = 0;
+      return;
+    }
+    const auto v = whole(*n);
+    if (!v)
+      refuse(k, fmt::format("expected an integer{}, got {}",
+                            word_for_zero ? fmt::format(" or \"{}\"", word_for_zero) : "", text_of(*n)));
+    in_range(k, *v, range);
+    out = *v;
+  }
+  void operator()(const Key& k, std::vector<int64_t>& out, Range<int64_t> range) {
+    list_of(k, "integers", out, range, [](const toml::node& e) { return whole(e); });
+  }
+  void operator()(const Key& k, std::vector<double>& out, Range<double> range) {
+    list_of(k, "numbers", out, range, [](const toml::node& e) { return e.value<double>(); });
+  }
+  void operator()(const Key& k, double& out, Range<double> range) {
+    const toml::node* n = find(k);
+    if (n == nullptr) return;
+    const auto v = n->value<double>();  // integers too
+    if (!v || !n->is_number()) refuse(k, fmt::format("expected a number, got {}", text_of(*n)));
+    in_range(k, *v, range);
+    out = *v;
+  }
+  void operator()(const Key& k, float& out, Range<double> range) {
+    double wide = out;
+    (*this)(k, wide, range);
+    out = static_cast<float>(wide);
+  }
+  // A string or a list of strings; on the command line also words with commas between them.
+  void operator()(const Key& k, std::vector<std::string>& out) {
+    const toml::node* n = find(k);
+    if (n == nullptr) return;
+    const std::string* text = override_of(k);
+    if (text != nullptr && n->is_value() && (is_bare(*n) || !n->is_string()))
+      out = file_exists(*text) ? std::vector{*text} : words_of(*text);
+    else
+      strings(k, *n, out);
+  }
+  // A list of strings in which commas may stand.
+  void strings(const Key& k, const toml::node& node, std::vector<std::string>& out) {
+    const toml::node* n = &node;
+    if (const auto one = n->value_exact<std::string>()) {
+      out = {*one};
+      return;
+    }
+    const toml::array* list = n->as_array();
+    if (list == nullptr)
+      refuse(k, fmt::format("expected a string or a list of strings, got {}", text_of(*n)));
+    out.clear();
+    for (const toml::node& e : *list) {
+      const auto s = e.value_exact<std::string>();
+      if (!s) refuse(k, "expected a list of strings");
+      out.push_back(*s);
+    }
+  }
+  void operator()(const Key& k, std::vector<Pattern>& out) {
+    std::vector<std::string> texts = texts_of(out);
+    if (const toml::node* n = find(k)) strings(k, *n, texts);
+    try {
+      out = patterns_from_texts(texts);
+    } catch (const Error& e) {
+      refuse(k, e.what());
+    }
+  }
+  void operator()(const Key& k, std::string& out, const Choices& choices) {
+    (*this)(k, out);
+    if (std::find(choices.begin(), choices.end(), out) == choices.end())
+      refuse(k, fmt::format("expected one of {}, got '{}'", fmt::join(choices, ", "), out));
+  }
+  template <typename E>
+  requires std::is_enum_v<E>
+  void operator()(const Key& k, E& out) {
+    std::string name = name_of(out);
+    (*this)(k, name, names_of<E>());
+    out = from_name<E>(name);
+  }
+  template <typename Optional, typename T>
+  void operator()(const Key& k, const OrElse<Optional, T>& out) {
+    T value = out.value();
+    (*this)(k, value);
+    out.set(value);
+  }
+  void kinds(std::vector<BlockKind>&, const BlockSpec&) {
+  }  // they are read once the model's own block is known
+  // [model.kind.NAME] of each kind.
+  void read_kinds(ModelSpec& m) {
+    const toml::node* all = root_["model"]["kind"].node();
+    if (all == nullptr) return;
+    if (!all->is_table())
+      usage("{}: model.kind: expected a table [model.kind.NAME] for each kind", place_of(all, file_));
+    for (const auto& [key, node] : *all->as_table()) {
+      const std::string name(key.str());
+      if (!is_section_name(name) || name == kDefaultKind)
+        usage("{}: model.kind: '{}' is no name of a kind: letters, digits, _ and - are{}",
+              place_of(&node, file_), name,
+              name == kDefaultKind ? ", but [model] itself describes this one" : "");
+      if (!node.is_table())
+        usage("{}: model.kind.{}: expected a table [model.kind.NAME] for each kind", place_of(&node, file_),
+              name);
+      auto kind = std::ranges::lower_bound(m.kinds, name, {}, &BlockKind::name);
+      if (kind == m.kinds.end() || kind->name != name) kind = m.kinds.insert(kind, {name, m});
+      section("model.kind." + name);
+      ModelKeys<Reader> keys{*this};
+      for_each_field(kind->block, keys);
+    }
+    finish();
+  }
+  void warmup_fraction(const Key& k, Range<double> range) { (*this)(k, warmup_fraction_, range); }
+  double warmup_fraction() const { return warmup_fraction_; }
+
+ private:
+  static constexpr const char* kSections[] = {"data", "mix", "tokenizer", "model", "train"};
+
+  const toml::node* find(const Key& k) {
+    asked_.insert(k.name);
+    all_.insert(section_ + "." + k.name);
+    const toml::node* n = table_ == nullptr ? nullptr : table_->get(k.name);
+    if (n == nullptr) return n;
+    given_.insert(section_ + "." + k.name);
+    // A preset's keys are not the file's.
+    if (const auto& from = n->source().path; from && *from == file_) written_.insert(section_ + "." + k.name);
+    return n;
+  }
+  template <typename T>
+  void value(const Key& k, const char* expected, T& out) {
+    const toml::node* n = find(k);
+    if (n == nullptr) return;
+    const auto v = n->value_exact<T>();
+    if (!v) refuse(k, fmt::format("expected {}, got {}", expected, text_of(*n)));
+    out = *v;
+  }
+  const std::string* override_of(const Key& k) const {
+    const auto it = overrides_.find(section_ + "." + k.name);
+    return it == overrides_.end() ? nullptr : &it->second;
+  }
+  // True where a value of --set is no TOML, but a string without quotes.
+  static bool is_bare(const toml::node& n) { return n.source().path == nullptr; }
+  static std::vector<std::string> words_of(const std::string& text) {
+    std::vector<std::string> out;
+    std::istringstream in(text);
+    for (std::string word; std::getline(in, word, ',');) {
+      const size_t begin = std::min(word.find_first_not_of(' '), word.size());
+      out.push_back(word.substr(begin, word.find_last_not_of(' ') + 1 - begin));
+    }
+    return out.empty() ? std::vector{text} : out;
+  }
+  template <typename T, typename Value>
+  void list_of(const Key& k, const char* what, std::vector<T>& out, Range<T> range, const Value& value) {
+    const toml::node* n = find(k);
+    if (n == nullptr) return;
+    const toml::array* list = n->as_array();
+    if (list == nullptr) refuse(k, fmt::format("expected a list of {}", what));
+    out.clear();
+    for (const toml::node& e : *list) {
+      const auto v = value(e);
+      if (!v || !e.is_number()) refuse(k, fmt::format("expected a list of {}", what));
+      in_range(k, *v, range);
+      out.push_back(*v);
+    }
+  }
+  template <typename T>
+  void in_range(const Key& k, T v, Range<T> range) const {
+    if (!range.holds(v))
+      refuse(k, fmt::format("must be between {} and {}, got {}", range.least, range.most, v));
+  }
+  [[noreturn]] void refuse(const Key& k, const std::string& why) const {
+    usage("{}: {}.{}: {}", place_of(table_->get(k.name), file_), section_, k.name, why);
+  }
+
+  const toml::table& root_;
+  std::string file_, section_;
+  const OverrideTexts& overrides_;
+  const toml::table* table_ = nullptr;
+  std::set<std::string> asked_, all_, given_, written_;  // asked_: of the section; written_: in the file
+  double warmup_fraction_ = 0;
+};
+
+// The part of a key before its last name: "train", "mix.NAME", "model.kind.NAME"; npos where there is none.
+size_t end_of_section(const std::string& text) {
+  const size_t named = text.starts_with("mix.") ? 4 : text.starts_with("model.kind.") ? 11 : 0;
+  return text.find('.', named);
+}
+
+// "train.steps=10", the value as TOML or, failing that, as a bare string.
+void apply_override(toml::table& root, const std::string& text, OverrideTexts& texts) {
+  const size_t equals = text.find('=');
+  const size_t dot = end_of_section(text);
+  if (equals == std::string::npos || dot == std::string::npos || dot > equals)
+    usage("--set: expected section.key=value, got '{}'", text);
+  const std::string section = text.substr(0, dot), key = text.substr(dot + 1, equals - dot - 1),
+                    value = text.substr(equals + 1);
+  toml::table parsed;
+  try {
+    parsed = toml::parse("value = " + value, std::string_view("--set"));
+  } catch (const toml::parse_error&) {
+    parsed.insert_or_assign("value", value);
+  }
+  toml::table* table = &root;
+  std::istringstream path(section);
+  for (std::string name; table != nullptr && std::getline(path, name, '.');) {
+    if (!table->contains(name)) table->insert(name, toml::table{});
+    table = table->get(name)->as_table();
+  }
+  if (table == nullptr || parsed.size() != 1) usage("--set: '{}' does not fit the configuration", text);
+  table->insert_or_assign(key, std::move(*parsed.get("value")));
+  texts[text.substr(0, equals)] = value;
+}
+
+std::string toml_value(const std::string& s) {
+  // The library puts what has line ends between three quotes, which such a string would end.
+  if (s.find("'''") != std::string::npos) return Json(s).dump();
+  std::ostringstream out;
+  out << toml::value<std::string>(s);  // quoted and escaped
+  return out.str();
+}
+std::string toml_value(const std::vector<std::string>& list) {
+  std::string out;
+  for (const std::string& s : list) out += (out.empty() ? "" : ", ") + toml_value(s);
+  return "[" + out + "]";
+}
+std::string toml_value(const std::vector<int64_t>& list) {
+  return fmt::format("[{}]", fmt::join(list, ", "));
+}
+std::string toml_value(bool b) {
+  return b ? "true" : "false";
+}
+std::string toml_value(int64_t n) {
+  return std::to_string(n);
+}
+std::string toml_value(double x) {
+  std::string s = fmt::format("{}", x);  // the shortest form that reads back as x
+  return s.find_first_of(".en") == std::string::npos ? s + ".0" : s;
+}
+
+std::string toml_value(const std::vector<double>& list) {
+  std::string out;
+  for (const double x : list) out += (out.empty() ? "" : ", ") + toml_value(x);
+  return "[" + out + "]";
+}
+
+struct Setting {
+  std::string section, key, value, about;
+  bool decides;
+};
+
+// The keys with their values, as TOML; `about` says what they mean and may be.
+class Writer {
+ public:
+  std::vector<Setting> settings;
+
+  void section(const std::string& name) { section_ = name; }
+  virtual void kinds(std::vector<BlockKind>& kinds, const BlockSpec& own) {
+    const auto values = [](BlockSpec block) {
+      Writer writer;
+      ModelKeys<Writer> keys{writer};
+      for_each_field(block, keys);
+      return std::move(writer.settings);
+    };
+    const std::vector<Setting> of_own = values(own);
+    for (const BlockKind& kind : kinds) {
+      std::vector<Setting> its_own = values(kind.block);
+      settings.push_back({"model.kind." + kind.name, "", "", "", false});  // its section, which may be empty
+      for (size_t i = 0; i < its_own.size(); ++i) {
+        its_own[i].section = "model.kind." + kind.name;
+        if (its_own[i].value != of_own[i].value) settings.push_back(its_own[i]);
+      }
+    }
+  }
+  template <typename T>
+  void operator()(const Key& k, const T& value) {
+    if constexpr (std::is_enum_v<T>)
+      (*this)(k, name_of(value), names_of<T>());
+    else
+      put(k, toml_value(value), "");
+  }
+  template <typename Optional, typename T>
+  void operator()(const Key& k, const OrElse<Optional, T>& value) {
+    (*this)(k, value.value());
+  }
+  void operator()(const Key& k, const std::vector<Pattern>& value) {
+    put(k, toml_value(texts_of(value)), "");
+  }
+  void operator()(const Key& k, uint64_t value) { put(k, std::to_string(value), ""); }
+  void operator()(const Key& k, int64_t value, Range<int64_t> range, const char* word_for_zero = nullptr) {
+    put(k,
+        value == 0 && word_for_zero != nullptr ? toml_value(std::string(word_for_zero)) : toml_value(value),
+        fmt::format(" ({} to {:g})", range.least, static_cast<double>(range.most)));
+  }
+  void operator()(const Key& k, const std::vector<int64_t>& value, Range<int64_t> range) {
+    put(k, toml_value(value), fmt::format(" ({} to {})", range.least, range.most));
+  }
+  void operator()(const Key& k, const std::vector<double>& value, Range<double> range) {
+    put(k, toml_value(value), fmt::format(" ({:g} to {:g})", range.least, range.most));
+  }
+  void operator()(const Key& k, double value, Range<double> range) {
+    put(k, toml_value(value), fmt::format(" ({:g} to {:g})", range.least, range.most));
+  }
+  void operator()(const Key& k, float value, Range<double> range) { (*this)(k, decimal(value), range); }
+  void operator()(const Key& k, const std::string& value, const Choices& choices) {
+    put(k, toml_value(value), fmt::format(": {}", fmt::join(choices, ", ")));
+  }
+  void warmup_fraction(const Key&, Range<double>) {}  // it has become warmup_steps
+
+ protected:
+  void put(const Key& k, const std::string& value, const std::string& range) {
+    settings.push_back(
+        {section_, k.name, k.derived && derived_ ? k.derived : value, k.help + range, k.decides});
+  }
+  bool derived_ = false;  // show how a default is derived instead of its value
+  std::string section_;
+};
+
+class HelpWriter : public Writer {
+ public:
+  HelpWriter() { derived_ = true; }
+  void kinds(std::vector<BlockKind>&, const BlockSpec&) override {
+    section("model.kind.NAME");
+    put({"KEY",
+         "of the layers that layer_kinds calls NAME: another value of any key from heads to "
+         "relative_segments"},
+        "VALUE", "");
+  }
+  void warmup_fraction(const Key& k, Range<double> range) {
+    put(k, "", fmt::format(" ({:g} to {:g})", range.least, range.most));
+  }
+};
+
+std::vector<Setting> settings(const TrainConfig& config) {
+  TrainConfig copy = config;
+  Writer writer;
+  visit(copy, writer);
+  return std::move(writer.settings);
+}
+
+// Puts into `to` what of `from` it has not, in tables of both likewise.
+void insert_absent(toml::table& to, const toml::table& from) {
+  for (const auto& [key, value] : from)
+    if (toml::table* both = to[key].as_table(); both != nullptr && value.is_table())
+      insert_absent(*both, *value.as_table());
+    else
+      to.insert(key, value);
+}
+
+// Fills [model] with what its preset and its size say and the file does not.
+void apply_preset(toml::table& root, const std::string& path) {
+  const auto name = root["model"]["preset"].value<std::string>(),
+             size = root["model"]["size"].value<std::string>();
+  const bool named = name && !name->empty(), sized = size && !size->empty();
+  if (!named && !sized) return;
+  toml::table& model = *root["model"].as_table();
+  if (model["from"].value<std::string>().value_or("") != "") return;  // which it was made for
+  try {
+    if (sized) {
+      const PresetSize& s = preset_size_from_name(*size);
+      for (const auto& [key, value] : {std::pair("width", s.width), {"layers", s.layers}, {"heads", s.heads}})
+        model.insert(key, value);
+    }
+    if (!named) return;
+    const Preset& preset = preset_from_name(*name);
+    const toml::table keys = toml::parse(preset.model, std::string_view("preset"));
+    insert_absent(model, keys);
+    const ModelSpec defaults = TrainConfig().model;
+    const auto width = model["width"].value_or(defaults.width),
+               heads = model["heads"].value_or(defaults.attention.heads);
+    // Rounded up to a multiple of 32, as published sizes are.
+    if (preset.objective != nullptr) {
+      if (!root.contains("train")) root.insert("train", toml::table());
+      root["train"].as_table()->insert("objective", preset.objective);
+    }
+    if (preset.hidden != 4)
+      model.insert("hidden",
+                   static_cast<int64_t>(std::ceil(preset.hidden * static_cast<double>(width) / 32)) * 32);
+    if (preset.kv_share != 1 && (preset.kv_share == 0 || heads % preset.kv_share == 0))
+      model.insert("kv_heads", preset.kv_share == 0 ? 1 : heads / preset.kv_share);
+  } catch (const Error& e) {
+    usage("{}: model.{}", path, e.what());
+  }
+}
+
+// The spec of the model that [model] from names, which the configuration then starts from; else that of
+// model.architecture.
+ModelSpec spec_to_begin_with(const toml::table& root, const std::string& path, TrainConfig& c) {
+  const auto from = root["model"]["from"].value<std::string>();
+  if (from && !from->empty()) {
+    try {
+      c.model = load_spec(resolve_model_dir(*from));
+    } catch (const Error& e) {
+      usage("{}: model.from: {}", path, e.what());
+    }
+    if (c.model.lora.any())
+      usage("{}: model.from: {} is an adapter: make a model of both with qkv merge", path, *from);
+    if (c.model.features.any())
+      usage("{}: model.from: {} reads images or spectrograms, which no objective here has", path, *from);
+    const ModelSpec from_spec = c.model;  // with its classes, as its family has them
+    c.model.labels.clear();
+    return from_spec;
+  }
+  if (root["model"]["architecture"].value<std::string>() == "encoder") {
+    const ModelSpec sizes = c.model;
+    c.model = bert_spec(0, sizes.context, sizes.width, sizes.layers, sizes.attention.heads);
+    c.model.head_width = 0;
+    c.model.unembedding_bias = false;
+  }
+  return c.model;
+}
+
+// The data sets of [mix.NAME], which are yet to be read.
+std::vector<MixedSet> mixed_sets(const toml::table& root, const std::string& path) {
+  std::vector<MixedSet> out;
+  const toml::table* mix = root["mix"].as_table();
+  if (mix == nullptr) return out;
+  for (const auto& [key, node] : *mix) {
+    const std::string name(key.str());
+    if (!is_section_name(name))
+      usage("{}: mix: '{}' is no name of a data set: letters, digits, _ and - are", place_of(&node, path),
+            name);
+    if (!node.is_table())
+      usage("{}: mix.{}: expected a table [mix.NAME] for each data set", place_of(&node, path), name);
+    out.push_back({.name = name});
+  }
+  return out;
+}
+
+TrainConfig config_of_defaults() {
+  TrainConfig defaults;
+  defaults.mix = {{.name = "NAME"}};  // how one of several data sets is described
+  return defaults;
+}
+
+}  // namespace
+
+bool writes_targets(Objective objective) {
+  return objective == Objective::sequence_to_sequence || objective == Objective::span_corruption ||
+         objective == Objective::denoise;
+}
+
+bool carries(Architecture architecture, Objective objective) {
+  switch (objective) {
+    case Objective::next_token:
+    case Objective::chat:
+      return architecture == Architecture::decoder;
+    case Objective::sequence_to_sequence:
+    case Objective::span_corruption:
+    case Objective::denoise:
+      return architecture != Architecture::encoder;
+    case Objective::classify:
+    case Objective::tag:
+    case Objective::embed:
+      return architecture != Architecture::encoder_decoder;
+    case Objective::masked:
+    case Objective::permutation:
+    case Objective::answer:
+      return architecture == Architecture::encoder;
+  }
+  return false;
+}
+
+template <>
+std::string name_of(Objective objective) {
+  for (const auto& [value, name] : kObjectives)
+    if (value == objective) return name;
+  return "?";
+}
+
+template <>
+std::vector<std::string> names_of<Objective>() {
+  std::vector<std::string> names;
+  for (const auto& [value, name] : kObjectives) names.emplace_back(name);
+  return names;
+}
+
+template <>
+Objective from_name(const std::string& name) {
+  for (const auto& [value, its_name] : kObjectives)
+    if (name == its_name) return value;
+  fail("objective: expected one of {}, got '{}'", fmt::join(names_of<Objective>(), ", "), name);
+}
+
+TrainConfig read_train_config(const std::string& path, const std::vector<std::string>& overrides) {
+  return parse_train_config(read_file(path), path, overrides);
+}
+
+bool is_toml(const std::string& path) {
+  try {
+    static_cast<void>(toml::parse(read_file(path), path));
+    return true;
+  } catch (const toml::parse_error&) {
+    return false;
+  }
+}
+
+TrainConfig parse_train_config(const std::string& text, const std::string& path,
+                               const std::vector<std::string>& overrides) {
+  toml::table root;
+  try {
+    root = toml::parse(text, path);
+  } catch (const toml::parse_error& e) {
+    usage("{}:{}: {}", path, e.source().begin.line, e.description());
+  }
+  // An override replaces either way of saying how long the run is.
+  if (toml::table* train = root["train"].as_table())
+    for (const std::string& o : overrides) {
+      if (o.starts_with("train.steps=")) train->erase("epochs");
+      if (o.starts_with("train.epochs=")) train->erase("steps");
+    }
+  OverrideTexts texts;
+  for (const std::string& o : overrides) apply_override(root, o, texts);
+  apply_preset(root, path);
+
+  TrainConfig c;
+  const ModelSpec from = spec_to_begin_with(root, path, c);
+  c.mix = mixed_sets(root, path);
+  Reader reader(root, path, texts);
+  visit(c, reader);
+  reader.finish();
+  const auto given = [&](const std::string& key) { return reader.given(key); };
+  const auto chosen = [&](const std::string& key) { return reader.chosen(key); };
+  if (c.data.train.empty() && c.mix.empty())
+    usage("{}: data.train: missing: name the text files to train on", path);
+
+  resolve(c, {path, from, given, chosen, [&](const std::string& key) { return texts.contains(key); },
+              reader.warmup_fraction(), [&](ModelSpec& m) { reader.read_kinds(m); }});
+  return c;
+}
+
+std::optional<RunConfig> read_run_config(const std::string& dir) {
+  std::filesystem::path folder = std::filesystem::absolute(dir).lexically_normal();
+  if (folder.filename().empty()) folder = folder.parent_path();
+  RunConfig run{dir + "/config.toml", {}};
+  const std::string name = folder.filename().string();
+  if (!file_exists(run.path) && (name == "best" || name == "last" || name.starts_with("step-")))
+    run.path = (folder.parent_path() / "config.toml").string();
+  if (!file_exists(run.path)) return std::nullopt;
+  toml::table root;
+  try {
+    root = toml::parse(read_file(run.path), run.path);
+  } catch (const toml::parse_error& e) {
+    usage("{}:{}: {}", run.path, e.source().begin.line, e.description());
+  }
+  root.erase("model");
+  root.erase("tokenizer");
+  run.config.mix = mixed_sets(root, run.path);
+  const OverrideTexts none;
+  Reader reader(root, run.path, none);
+  visit(run.config, reader);
+  reader.finish();
+  return run;
+}
+
+DType TrainConfig::compute() const {
+  return precision == "bf16" || (precision == "auto" && bf16_is_fast()) ? DType::bf16 : DType::f32;
+}
+
+std::string to_toml(const TrainConfig& config) {
+  std::string out, section;
+  for (const Setting& s : settings(config)) {
+    if (config.epochs > 0 && s.section == "train" && s.key == "steps") continue;  // found from epochs
+    if (s.section != section) out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section = s.section);
+    // TOML drops a line's end right behind the quotes that open a string of several lines.
+    const bool drops = s.value.starts_with("'''\n") || s.value.starts_with("\"\"\"\n");
+    if (s.key.empty()) continue;
+    out += fmt::format("{} = {}{}\n", s.key, drops ? s.value.substr(0, 3) + "\n" : "",
+                       drops ? s.value.substr(3) : s.value);
+  }
+  return out;
+}
+
+std::string fingerprint(const TrainConfig& config) {
+  std::string out;
+  for (const Setting& s : settings(config))
+    if (s.decides) out += fmt::format("{}.{} = {}\n", s.section, s.key, s.value);
+  return out;
+}
+
+std::string default_fingerprint() {
+  return fingerprint(config_of_defaults());
+}
+
+std::string train_config_help() {
+  TrainConfig defaults = config_of_defaults();
+  HelpWriter writer;
+  visit(defaults, writer);
+  std::string out, section;
+  for (const Setting& s : writer.settings) {
+    if (s.section != section) out += fmt::format("{}  [{}]\n", out.empty() ? "" : "\n", section = s.section);
+    out += fmt::format("  {:<30}  # {}\n", fmt::format("{} = {}", s.key, s.value), s.about);
+  }
+  return out;
+}
+
+}  // namespace qkv

@@ -1,0 +1,647 @@
+#include "qkv/train/config/config_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "qkv/io/family/family.h"
+#include "qkv/io/model_dir.h"
+#include "qkv/models/spec_schema.h"
+
+namespace qkv {
+namespace {
+
+using Given = std::function<bool(const std::string&)>;
+
+// The head that an objective asks for.
+Output output_of(Objective o) {
+  return o == Objective::classify ? Output::sequence_classes
+         : o == Objective::tag    ? Output::token_classes
+         : o == Objective::answer ? Output::span
+         : o == Objective::embed  ? Output::embedding
+                                  : Output::tokens;
+}
+
+void expect_carried(Architecture a, Objective o, const std::string& key, const std::string& path) {
+  if (carries(a, o)) return;
+  std::vector<std::string> able;
+  for (const Architecture other :
+       {Architecture::decoder, Architecture::encoder, Architecture::encoder_decoder})
+    if (carries(other, o)) able.push_back(fmt::format("\"{}\"", name_of(other)));
+  usage("{}: {}: {} needs model.architecture = {}, not {}", path, key, name_of(o), fmt::join(able, " or "),
+        name_of(a));
+}
+
+void resolve_objective(TrainConfig& c, const Given& given, const std::string& path) {
+  const Architecture a = c.model.architecture;
+  if (!given("train.objective"))
+    c.objective = a == Architecture::decoder   ? Objective::next_token
+                  : a == Architecture::encoder ? Objective::masked
+                                               : Objective::sequence_to_sequence;
+  expect_carried(a, c.objective, "train.objective", path);
+  for (MixedSet& set : c.mix)
+    if (!given("mix." + set.name + ".objective")) set.objective = c.objective;
+  const auto resolve_columns = [&](DataConfig& d, const std::string& section) {
+    if (!given(section + ".text_column")) d.text_column = "question";
+    if (!given(section + ".second_column")) d.second_column = "context";
+    if (!given(section + ".label_column")) d.label_column = "answer";
+  };
+  if (c.objective == Objective::answer && c.mix.empty()) resolve_columns(c.data, "data");
+  for (MixedSet& set : c.mix)
+    if (set.objective == Objective::answer) resolve_columns(set.data, "mix." + set.name);
+}
+
+// What the objective asks of the order in which tokens see each other.
+void resolve_order(TrainConfig& c, const Given& given, const std::string& path) {
+  ModelSpec& m = c.model;
+  const bool permuted = c.objective == Objective::permutation,
+             tokens = output_of(c.objective) == Output::tokens;
+  if (!tokens) {
+    if (given("model.order") && m.order != Order::stack)
+      usage("{}: model.order: {} is for models of tokens, not for train.objective = {}", path,
+            name_of(m.order), name_of(c.objective));
+    m.order = Order::stack;
+  } else if (given("model.order")) {
+    if ((m.order == Order::permuted) != permuted)
+      usage("{}: model.order: permuted goes with train.objective = permutation, here {} with {}", path,
+            name_of(m.order), name_of(c.objective));
+  } else if (permuted) {
+    m.order = Order::permuted;
+  } else if (m.architecture == Architecture::decoder &&
+             (writes_targets(c.objective) || std::any_of(c.mix.begin(), c.mix.end(), [](const MixedSet& set) {
+                return writes_targets(set.objective);
+              }))) {
+    m.order = Order::prefix;
+  } else if (m.order == Order::permuted) {  // of the model that the run begins with
+    m.order = Order::stack;
+  }
+}
+
+// What the objective asks of the model's head. `from`: of the model that the run begins with.
+void resolve_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
+  ModelSpec& m = c.model;
+  if (m.architecture == Architecture::decoder && !given("model.pooling")) m.pooling = Pooling::last;
+  const bool begun = !c.from.empty();
+  const Pooling of_family = begun ? family_for(from).pooling : Pooling::first;
+  m.output = output_of(c.objective);
+  if (m.output != Output::tokens) {
+    m.head_width = 0;
+    m.unembedding_bias = false;
+    m.tied = true;
+    if (!given("model.head_dropout")) m.head_dropout = m.residual_dropout;
+  } else if (m.architecture == Architecture::encoder && c.from.empty()) {
+    if (!given("model.head_width")) m.head_width = m.embedding_width > 0 ? m.embedding_width : m.width;
+    if (!given("model.unembedding_bias")) m.unembedding_bias = true;
+  }
+  const bool new_head = !begun || from.output != m.output,
+             new_classifier = begun && new_head && m.output == Output::sequence_classes;
+  if (new_classifier && m.architecture == Architecture::encoder && !given("model.pooling"))
+    m.pooling = of_family;
+  // What classes are read from sees all, as in Longformer's own classifier.
+  if (new_classifier && m.attention.global_projections && m.pooling == Pooling::first &&
+      !given("model.patterns"))
+    for (Pattern& p : m.attention.patterns) p.global = std::max<int64_t>(p.global, 1);
+  if (m.output != Output::sequence_classes)
+    m.pooler = c.masking.next_sentence;
+  else if (!given("model.pooler") && new_head)
+    m.pooler = m.architecture == Architecture::encoder && m.pooling == of_family;
+  if (!given("model.pooler_activation") && (!m.pooler || new_head))
+    m.pooler_activation = m.pooler && begun ? family_for(from).pooler : Activation::tanh;
+  // As the classifiers of other libraries have it.
+  if (!given("model.classifier_bias") && new_head)
+    m.classifier_bias = m.architecture != Architecture::decoder || m.output != Output::sequence_classes;
+  if (m.head_activation == m.activation || (m.head_width == 0 && !given("model.head_activation")))
+    m.head_activation.reset();
+}
+
+// What is said of rotary positions once the heads are known. `before`: the context of the model that the run
+// begins with.
+void resolve_rotary(ModelSpec& m, const Given& given, int64_t before, RotaryScaling scaled_before) {
+  RotarySpec& r = m.attention.rotary;
+  if (m.positions != Positions::rotary) return;
+  const std::vector<int64_t>& sizes = m.attention.head_sizes;
+  const int64_t narrowest = sizes.empty() ? m.attention.d_qk : *std::min_element(sizes.begin(), sizes.end());
+  if (!given("model.rotary_width") && r.width == 0) r.width = narrowest / 2 * 2;
+  if (scaled_before == RotaryScaling::longrope && r.scaling != scaled_before)
+    r.short_factors = r.long_factors = {};
+  if (r.scaling == RotaryScaling::none || r.scaling == RotaryScaling::linear) return;
+  if (!given("model.rotary_original_context") && r.original_context == 0) r.original_context = before;
+  if (r.scaling != RotaryScaling::yarn || scaled_before == RotaryScaling::yarn) return;
+  if (!given("model.rotary_high") && r.high == RotarySpec().high) r.high = 32;
+  if (!given("model.rotary_magnitude") && r.magnitude == 1) r.magnitude = 0.1 * std::log(r.factor) + 1;
+}
+
+// Kinds of blocks, once the model's own is known: what they say nothing of is as there.
+void resolve_kinds(ModelSpec& m, const ReadConfig& read) {
+  const BlockSpec own = m;
+  const bool begun = !m.kinds.empty();
+  read.read_kinds(m);
+  for (BlockKind& kind : m.kinds) {
+    const Given given = [&](const std::string& key) {
+      return read.given(fmt::format("model.kind.{}.{}", kind.name, key.substr(key.find('.') + 1)));
+    };
+    ModelSpec s = m.with_kind(kind.name);
+    AttentionSpec& a = s.attention;
+    if (given("model.heads") && !given("model.kv_heads") && own.attention.kv_heads == own.attention.heads)
+      a.kv_heads = a.heads;
+    if (s.positions != Positions::rotary && !given("model.rotary_width")) a.rotary = {};
+    resolve_rotary(s, given, m.context, begun ? a.rotary.scaling : RotaryScaling::none);
+    if (begun && read.given("model.dropout") && !given("model.attention_dropout"))
+      a.dropout = own.attention.dropout;
+    kind.block = s;
+  }
+}
+
+// What is said of relative attention once the context is known.
+void resolve_relative(ModelSpec& m, const Given& given) {
+  RelativeSpec& r = m.attention.relative;
+  if (!r.on()) return;
+  if (!given("model.positions")) m.positions = Positions::none;
+  if (given("model.relative_attention_distance")) return;
+  r.distance = r.kind == RelativeAttention::transformer_xl ? 0
+               : r.kind == RelativeAttention::disentangled ? m.context
+                                                           : 16;
+}
+
+// What a recurrence asks of the rest.
+void resolve_recurrence(ModelSpec& m, const Given& given) {
+  RecurrenceSpec& r = m.recurrence;
+  if (r.decoder != Cell::none && !given("model.source_attention")) r.attention = SourceAttention::dot;
+  if (r.encoder != Cell::none && !given("model.bidirectional"))
+    r.bidirectional = r.decoder == Cell::none || r.attention != SourceAttention::none;
+  if (!m.has_blocks() && !given("model.positions")) m.positions = Positions::none;
+}
+
+// What is said of changes beside another model's weights.
+void resolve_lora(TrainConfig& c, const Given& given, const std::string& path) {
+  LoraSpec& lora = c.model.lora;
+  if (lora.rank == 0) {
+    const char* said = lora.alpha != 0 ? "lora_alpha" : lora.dropout != 0 ? "lora_dropout" : "lora_targets";
+    if (lora.alpha != 0 || lora.dropout != 0 || !lora.targets.empty())
+      usage("{}: model.{}: there are no changes without lora_rank", path, said);
+    lora = {};
+    return;
+  }
+  if (c.from.empty()) usage("{}: model.lora_rank: changes are of a model: name it with model.from", path);
+  if (!given("model.lora_alpha")) lora.alpha = 2 * static_cast<float>(lora.rank);
+  if (!given("model.lora_targets")) lora.targets = {"all-linear"};
+  if (lora.targets.empty()) usage("{}: model.lora_targets: nothing would change", path);
+  if (lora.targets.size() > 1 &&
+      std::find(lora.targets.begin(), lora.targets.end(), "all-linear") != lora.targets.end())
+    usage("{}: model.lora_targets: \"all-linear\" stands alone", path);
+  std::sort(lora.targets.begin(), lora.targets.end());
+  if (!c.step.freeze.empty())
+    usage("{}: train.freeze: with lora_rank all but the changes and a new head stays as it is", path);
+  namespace fs = std::filesystem;
+  const fs::path base = fs::absolute(resolve_model_dir(c.from)).lexically_normal(),
+                 out = fs::absolute(c.out).lexically_normal();
+  if (std::mismatch(out.begin(), out.end(), base.begin(), base.end()).first == out.end())
+    usage("{}: train.out: {} holds the model that the changes are of, which must stay", path, c.out);
+  lora.base = base.string();
+}
+
+// Rejects keys that would change what another model has learnt.
+void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::string& path) {
+  // A model whose positions have no table may be trained on with longer texts.
+  const bool fixed_context = from.longest_by_positions() == from.context;
+  const auto expect_same = [&](const std::string& section, const std::vector<FieldText>& before,
+                               const std::vector<FieldText>& now) {
+    for (size_t i = 0; i < now.size(); ++i) {
+      const SpecField& f = now[i].field;
+      if (f.weights == WithWeights::free ||
+          (f.weights == WithWeights::kept_output && from.output != m.output) ||
+          (std::string_view(f.name) == "context" && !fixed_context))
+        continue;
+      if (before[i].text != now[i].text)
+        usage("{}: {}.{}: {} does not fit the model that the run begins with, which has {}", path, section,
+              f.name, now[i].text, before[i].text);
+    }
+  };
+  expect_same("model", field_texts(from), field_texts(m));
+  for (const BlockKind& kind : m.kinds) {  // the same layer_kinds, so the same names
+    const auto other = std::ranges::find(from.kinds, kind.name, &BlockKind::name);
+    if (other == from.kinds.end())
+      usage("{}: model.kind.{}: the model that the run begins with has no such layers", path, kind.name);
+    expect_same("model.kind." + kind.name, field_texts(other->block), field_texts(kind.block));
+  }
+}
+
+// The file's name for errors, and which keys were chosen.
+struct Rules {
+  const std::string& path;
+  const Given &chosen, &overridden;
+
+  // True where a key was wanted although `cause` makes it do nothing: --set cannot take a key out of the
+  // file, so that a cause given there excuses the file's keys.
+  bool wants(const std::string& key, const std::string& cause) const {
+    return chosen(key) && (overridden(key) || !(overridden(cause) || overridden("model.preset")));
+  }
+};
+
+// True where a field changes the model, or one of its kinds of blocks, which have it from the model.
+bool acts_somewhere(const SpecField& field, const ModelSpec& m) {
+  return field.needs->holds(m) || std::ranges::any_of(m.kinds, [&](const BlockKind& kind) {
+           return field.needs->holds(m.with_kind(kind.name));
+         });
+}
+
+// Rejects fields that somebody chose and that change nothing in this model.
+void expect_acting_fields(const ModelSpec& m, const Rules& rules) {
+  for (const auto& [field, text] : field_texts(m))
+    if (field.needs != nullptr && field.in_configuration() && !acts_somewhere(field, m) &&
+        rules.wants(fmt::format("model.{}", field.name), field.needs->key))
+      usage("{}: model.{}: has no effect without {}", rules.path, field.name, field.needs->text);
+  for (const BlockKind& kind : m.kinds)
+    for (const auto& [field, text] : field_texts(kind.block)) {
+      const std::string key = fmt::format("model.kind.{}.{}", kind.name, field.name);
+      if (field.needs != nullptr && !field.needs->holds(m.with_kind(kind.name)) &&
+          rules.wants(key, field.needs->key))
+        usage("{}: {}: has no effect without {}", rules.path, key, field.needs->text);
+    }
+}
+
+// Refuses a key that was chosen, or has not its default, where none of the objectives is one that it is for.
+void only_for(std::initializer_list<Objective> right, const std::vector<Objective>& objectives,
+              const std::string& key, bool is_default, const Rules& rules) {
+  const std::string& path = rules.path;
+  if ((is_default && !rules.chosen(key)) ||
+      std::find_first_of(right.begin(), right.end(), objectives.begin(), objectives.end()) != right.end())
+    return;
+  std::vector<std::string> names, ours;
+  for (const Objective o : right) names.push_back(name_of(o));
+  for (const Objective o : objectives) ours.push_back(name_of(o));
+  usage("{}: {}: only for train.objective = {}, not {}", path, key, fmt::join(names, " or "),
+        fmt::join(ours, " and "));
+}
+
+// Refuses formats that hold no data for any of the objectives, and delimiters of files that have none.
+void expect_fitting_format(const DataConfig& d, const std::vector<Objective>& objectives,
+                           const std::string& section, const std::string& path) {
+  const auto is_readable = [&](Objective o) {
+    const std::string& f = d.format;
+    const bool rows = f == "csv" || f == "tsv" || f == "jsonl";
+    if (f == "auto") return true;
+    if (o == Objective::tag) return f == "conll" || f == "conllu" || f == "text" || f == "jsonl";
+    if (o == Objective::chat) return f == "jsonl";
+    if (o == Objective::classify || o == Objective::answer || o == Objective::embed) return rows;
+    return rows || f == "text";
+  };
+  if (std::ranges::none_of(objectives, is_readable))
+    usage("{}: {}.format: \"{}\" holds no data for train.objective = {}", path, section, d.format,
+          name_of(objectives[0]));
+  const std::string& c = d.delimiter;
+  if (c.empty()) return;
+  if ((c.size() != 1 && c != "\\t") || c == "\"" || c == "\n" || c == "\r")
+    usage("{}: {}.delimiter: expected one character, got '{}'", path, section, c);
+  if (d.format != "auto" && d.format != "csv" && d.format != "tsv")
+    usage("{}: {}.delimiter: files of the format \"{}\" have none", path, section, d.format);
+}
+
+void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& objectives,
+                          const std::string& section, const Rules& rules) {
+  using enum Objective;
+  const std::string& path = rules.path;
+  const DataConfig none;
+  const auto pairs_only = [&](const char* key, bool is_default) {
+    only_for({sequence_to_sequence}, objectives, section + key, is_default, rules);
+  };
+  pairs_only(".train_target", d.train_target.empty());
+  pairs_only(".valid_target", d.valid_target.empty());
+  pairs_only(".source_column", d.source_column == none.source_column);
+  pairs_only(".target_column", d.target_column == none.target_column);
+  pairs_only(".prefix", d.prefix.empty());
+  only_for({chat}, objectives, section + ".chat_template", d.chat_template.empty(), rules);
+  const std::initializer_list<Objective> texts = {next_token,      masked,  permutation,
+                                                  span_corruption, denoise, sequence_to_sequence};
+  expect_fitting_format(d, objectives, section, path);
+  only_for({next_token, masked, permutation, span_corruption, denoise, classify, tag, answer, embed},
+           objectives, section + ".text_column", d.text_column == none.text_column, rules);
+  only_for({next_token, masked, permutation, span_corruption, denoise, sequence_to_sequence, classify, tag,
+            answer},
+           objectives, section + ".deduplicate", !d.deduplicate, rules);
+  only_for(texts, objectives, section + ".min_characters", d.min_characters == 0, rules);
+  only_for(texts, objectives, section + ".max_characters", d.max_characters == 0, rules);
+  pairs_only(".max_ratio", d.max_ratio == 0);
+  if (d.max_characters > 0 && d.max_characters < d.min_characters)
+    usage("{}: {}.max_characters: {} are fewer than min_characters = {}", path, section, d.max_characters,
+          d.min_characters);
+  only_for({next_token, masked, permutation, span_corruption, denoise}, objectives, section + ".separator",
+           d.separator.empty(), rules);
+  only_for({classify, answer, embed}, objectives, section + ".second_column", d.second_column.empty(), rules);
+  only_for({classify, tag, answer}, objectives, section + ".label_column",
+           d.label_column == none.label_column, rules);
+  only_for({next_token, masked, permutation, span_corruption, denoise, sequence_to_sequence, classify, answer,
+            embed},
+           objectives, section + ".columns", d.columns.empty(), rules);
+  FileOptions options;
+  options.format = d.format;
+  const std::initializer_list<Objective> plain = {next_token, masked, permutation, span_corruption, denoise};
+  const bool beside = !d.train_target.empty(),
+             texts_alone = !d.train.empty() && std::ranges::all_of(objectives, [&](Objective o) {
+               return std::ranges::find(plain, o) != plain.end();
+             }) && std::ranges::none_of(d.train, [&](const std::string&file) {
+               return is_of_rows(file, options);
+             });
+  for (const char* key : {".columns", ".text_column"})
+    if (texts_alone && rules.wants(section + key, section + ".train"))
+      usage("{}: {}{}: has no effect: {} is a text without columns", path, section, key, d.train[0]);
+  for (const char* key : {".columns", ".source_column", ".target_column", ".delimiter"})
+    if (beside && rules.wants(section + key, section + ".train_target"))
+      usage("{}: {}{}: has no effect: texts beside each other (train_target) have no columns", path, section,
+            key);
+  only_for({tag}, objectives, section + ".word_column", d.word_column == 0, rules);
+  only_for({tag}, objectives, section + ".tag_column", d.tag_column == 0, rules);
+}
+
+// What is mixed has one kind of model and of output, and its files in sections of their own.
+void expect_fitting_mix(const TrainConfig& c, const Rules& rules) {
+  using enum Objective;
+  const std::string& path = rules.path;
+  const DataConfig& d = c.data;
+  if (c.mix.empty()) return;
+  if (!d.test.empty() || d.test_fraction > 0 || d.folds > 0)
+    usage("{}: data.{}: only for one data set: a mixture is judged by what it validates", path,
+          d.folds > 0      ? "folds"
+          : d.test.empty() ? "test_fraction"
+                           : "test");
+  DataConfig of_all;
+  of_all.cache = d.cache;
+  of_all.split_seed = d.split_seed;
+  if (d != of_all)
+    usage(
+        "{}: data: where data sets are mixed, only cache and split_seed stand there; files and how they are "
+        "read in [mix.NAME]",
+        path);
+  if (c.best_by != "auto" && c.best_by != "loss")
+    usage("{}: train.best_by: \"{}\" is of one data set: a mixture's best model is told by its loss", path,
+          c.best_by);
+  if (c.tokenizer.separate || !c.tokenizer.source_path.empty())
+    usage("{}: tokenizer.{}: data sets that are mixed share one vocabulary", path,
+          c.tokenizer.separate ? "separate" : "source_path");
+  const auto first_chat =
+      std::ranges::find_if(c.mix, [](const MixedSet& set) { return set.objective == chat; });
+  const std::string template_of_first = first_chat == c.mix.end() ? "" : first_chat->data.chat_template;
+  for (const MixedSet& set : c.mix) {
+    const std::string section = "mix." + set.name;
+    if (output_of(set.objective) != output_of(c.objective))  // one model has one head
+      usage("{}: {}.objective: {} has another head than train.objective = {}: it cannot be mixed with it",
+            path, section, name_of(set.objective), name_of(c.objective));
+    if (set.objective == chat && c.model.order != Order::stack)
+      usage("{}: {}.objective: conversations are mixed with next_token alone", path, section);
+    if (set.objective == chat && set.data.chat_template != template_of_first)
+      usage("{}: {}.chat_template: '{}' is not that of the other conversations, '{}': a model has one", path,
+            section, set.data.chat_template, template_of_first);
+    expect_carried(c.model.architecture, set.objective, section + ".objective", path);
+    if ((set.objective == permutation) != (c.model.order == Order::permuted))
+      usage("{}: {}.objective: {} has another order of tokens than {}", path, section, name_of(set.objective),
+            name_of(c.objective));
+    if (set.data.train.empty()) usage("{}: {}.train: missing: name the files to train on", path, section);
+    expect_fitting_files(set.data, {set.objective}, section, rules);
+  }
+}
+
+// Refuses keys of another objective.
+void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
+  using enum Objective;
+  const auto& [path, chosen, overridden] = rules;
+  const TrainConfig defaults;
+  const DataConfig& d = c.data;
+  std::vector<Objective> objectives = {c.objective};
+  if (!c.mix.empty()) objectives.clear();
+  for (const MixedSet& set : c.mix) objectives.push_back(set.objective);
+  const auto only_for = [&](std::initializer_list<Objective> right, const char* key, bool is_default) {
+    qkv::only_for(right, objectives, key, is_default, rules);
+  };
+  expect_fitting_mix(c, rules);
+  expect_fitting_files(d, objectives, "data", rules);
+  only_for({classify, tag, answer}, "data.test", d.test.empty());
+  only_for({classify, tag, answer}, "data.test_fraction", d.test_fraction == 0);
+  only_for({classify, tag, answer}, "data.folds", d.folds == 0);
+  if (d.folds == 1) usage("{}: data.folds: one part leaves none to learn from: expected 2 or more", path);
+  if (d.fold > d.folds) usage("{}: data.fold: {} of {} folds", path, d.fold, d.folds);
+  if (d.folds > 0 && (!d.test.empty() || d.test_fraction > 0))
+    usage("{}: data.folds: each part is a test: without data.test and data.test_fraction", path);
+  const auto windows = std::count(objectives.begin(), objectives.end(), next_token);
+  if (windows == 0 && (c.batch != defaults.batch || chosen("train.batch")))
+    usage("{}: train.batch: counts windows of a text: give train.batch_tokens", path);
+  if (windows == std::ssize(objectives) &&
+      (c.batch_tokens != defaults.batch_tokens || chosen("train.batch_tokens")))
+    usage(
+        "{}: train.batch_tokens: only for sequences, as of train.objective = sequence_to_sequence: give "
+        "train.batch",
+        path);
+  only_for({next_token}, "train.window", c.window == 0);
+  if (c.window > c.model.context)
+    usage("{}: train.window: {} tokens are more than model.context = {}", path, c.window, c.model.context);
+  if (windows > 0 && c.window_length() > c.model.longest())
+    usage(
+        "{}: train.window: windows of {} tokens would be attended to by hashes of their keys (LSH "
+        "attention), "
+        "which is not supported: {} at most",
+        path, c.window_length(), c.model.longest());
+  only_for({span_corruption}, "train.span_density", c.spans.density == defaults.spans.density);
+  only_for({span_corruption, denoise}, "train.span_length",
+           c.spans.mean_length == defaults.spans.mean_length);
+  only_for({denoise}, "train.infill", c.noise.infill == defaults.noise.infill);
+  only_for({denoise}, "train.deletion", c.noise.deletion == defaults.noise.deletion);
+  only_for({denoise}, "train.permute_sentences", c.noise.permute);
+  only_for({classify}, "train.token_drop", c.augmentation.drop == 0);
+  only_for({classify}, "train.token_swap", c.augmentation.swap == 0);
+  only_for({classify, tag}, "train.token_mask", c.augmentation.mask == 0);
+  only_for({masked, permutation}, "train.mask_rate", c.masking.rate == defaults.masking.rate);
+  only_for({masked}, "train.mask_random", c.masking.random == defaults.masking.random);
+  only_for({masked}, "train.mask_keep", c.masking.keep == defaults.masking.keep);
+  only_for({masked}, "train.next_sentence", !c.masking.next_sentence);
+  // Spans and pairs of vectors have losses of their own.
+  for (const auto& [key, off] : {std::pair("train.label_smoothing", c.step.terms.label_smoothing == 0),
+                                 {"train.z_loss", c.step.terms.z_loss == 0}})
+    only_for({next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, chat, classify,
+              tag},
+             key, off);
+  only_for({masked, permutation}, "train.mask_whole_words", !c.masking.whole_words);
+  const auto scored_by = [&](const char* score, std::initializer_list<Objective> right) {
+    if (c.best_by == score) only_for(right, fmt::format("train.best_by = \"{}\"", score).c_str(), false);
+  };
+  scored_by("accuracy", {classify, tag});
+  scored_by("macro_f1", {classify, tag});
+  scored_by("matthews", {classify});
+  scored_by("f1", {tag, answer});
+  scored_by("exact_match", {answer, sequence_to_sequence});
+  scored_by("bleu", {sequence_to_sequence});
+  only_for({sequence_to_sequence}, "train.eval_bleu", c.eval_bleu == 0);
+  const auto wanted_for = [&](std::initializer_list<Objective> right, const char* key) {
+    if (rules.wants(key, "train.objective")) only_for(right, key, true);
+  };
+  wanted_for({next_token}, "train.eval_windows");
+  wanted_for({next_token, sequence_to_sequence, chat}, "train.sample_prompt");
+  wanted_for({classify, tag, answer, chat}, "data.split_seed");
+  const bool written =
+      c.best_by == "bleu" || (c.best_by == "exact_match" && c.objective == sequence_to_sequence);
+  if (written && c.eval_bleu == 0) usage("{}: train.best_by: \"{}\" needs train.eval_bleu", path, c.best_by);
+  if (!c.model.has_blocks() && (c.recompute || c.step.layer_drop > 0))
+    usage("{}: train.{}: is for blocks of attention, this model has none", path,
+          c.recompute ? "recompute" : "layer_drop");
+  if (c.model.memory > 0) {
+    only_for({next_token}, "model.memory", false);
+    if (!c.mix.empty())
+      usage("{}: model.memory: of one text that is read on, not of several data sets", path);
+    if (c.step.layer_drop > 0)
+      usage("{}: train.layer_drop: model.memory holds what each layer has read, which a dropped one has not",
+            path);
+    if (c.step.adversarial > 0)
+      usage("{}: train.adversarial: reads each batch twice, but model.memory goes on after the first", path);
+  }
+  if (c.masking.random + c.masking.keep > 1)
+    usage("{}: train.mask_keep: mask_random and mask_keep are more than 1 together", path);
+  if (!c.from.empty() && !c.tokenizer.path.empty())
+    usage("{}: tokenizer.path: model.from brings its own tokenizer", path);
+  const bool from_model = !c.from.empty();
+  const char* brings = from_model ? "model.from" : "tokenizer.path";
+  if (from_model || !c.tokenizer.path.empty())
+    for (const char* key :
+         {"tokenizer.type", "tokenizer.vocab_size", "tokenizer.min_frequency", "tokenizer.lowercase"})
+      if (rules.wants(key, brings))
+        usage("{}: {}: has no effect: {} brings its tokenizer", path, key, brings);
+  if (from_model)
+    for (const char* key : {"model.preset", "model.size"})
+      if (rules.wants(key, brings))
+        usage("{}: {}: has no effect: model.from brings its architecture", path, key);
+  if (!c.tokenizer.add_special.empty() && c.model.lora.any())
+    usage("{}: tokenizer.add_special: LoRA leaves the embeddings as they are: new tokens need lora_rank = 0",
+          path);
+  if (!c.tokenizer.add_special.empty() && (c.tokenizer.separate || !c.tokenizer.source_path.empty()))
+    usage("{}: tokenizer.add_special: two vocabularies take no more tokens", path);
+  only_for({sequence_to_sequence}, "tokenizer.separate", !c.tokenizer.separate);
+  only_for({sequence_to_sequence}, "tokenizer.source_path", c.tokenizer.source_path.empty());
+  if (c.tokenizer.separate && !c.tokenizer.path.empty())
+    usage("{}: tokenizer.separate: trains tokenizers, but tokenizer.path names one (see source_path)", path);
+  if (!c.tokenizer.source_path.empty() && c.tokenizer.path.empty())
+    usage("{}: tokenizer.source_path: the targets' tokenizer.path is missing", path);
+  if ((c.tokenizer.separate || !c.tokenizer.source_path.empty()) &&
+      c.model.architecture != Architecture::encoder_decoder)
+    usage("{}: tokenizer.{}: two vocabularies need an encoder_decoder", path,
+          c.tokenizer.separate ? "separate" : "source_path");
+}
+
+// Rejects keys of other optimizers and schedules.
+void expect_fitting_updates(const StepConfig& step, const Rules& rules) {
+  using Names = std::vector<std::string>;
+  const auto only_with = [&](const char* key, const char* of, const std::string& ours, const Names& right) {
+    if (rules.wants(key, fmt::format("train.{}", of)) && std::ranges::find(right, ours) == right.end())
+      usage("{}: {}: has no effect with train.{} = \"{}\" (only with {})", rules.path, key, of, ours,
+            fmt::join(right, ", "));
+  };
+  const std::string &optimizer = step.optimizer.name, &schedule = step.schedule.name;
+  only_with("train.beta1", "optimizer", optimizer, {"adam", "adamw", "lion"});
+  only_with("train.beta2", "optimizer", optimizer, {"adam", "adamw", "lion", "rmsprop"});
+  only_with("train.epsilon", "optimizer", optimizer, {"adam", "adamw", "rmsprop", "adagrad"});
+  only_with("train.min_learning_rate", "schedule", schedule, {"linear", "cosine", "one_cycle"});
+}
+
+void resolve_steps(TrainConfig& c, const Given& given, const std::string& path) {
+  if (c.epochs > 0 && given("train.steps"))
+    usage("{}: train.epochs: give this or train.steps, not both", path);
+  if (c.epochs > 0 && !c.mix.empty())
+    usage("{}: train.epochs: the data sets of a mixture have passes of their own: give train.steps", path);
+  set_steps(c, c.steps);
+}
+
+}  // namespace
+
+void set_steps(TrainConfig& c, int64_t steps) {
+  c.steps = steps;
+  if (!c.warmup_derived) return;
+  constexpr int64_t kWarmup = 100;
+  c.step.schedule.warmup_steps = c.warmup_fraction
+                                     ? std::llround(*c.warmup_fraction * static_cast<double>(steps))
+                                     : std::min(kWarmup, steps / 10);
+}
+
+void resolve(TrainConfig& c, const ReadConfig& read) {
+  const auto& [path, from, given, chosen, overridden, warmup_fraction, read_kinds] = read;
+  ModelSpec& m = c.model;
+  resolve_lora(c, given, path);
+  if (c.from.empty()) {
+    resolve_recurrence(m, given);
+    resolve_relative(m, given);
+    const int64_t heads = m.attention.heads;
+    constexpr int64_t kWidestHead = 576;
+    if (m.has_blocks() && m.attention.head_sizes.empty() && !given("model.d_qk") &&
+        m.width / heads > kWidestHead)
+      usage("{}: model.width / model.heads = {} / {} = {}, but a head is at most {} wide: use more heads",
+            path, m.width, heads, m.width / heads, kWidestHead);
+    if (const auto& sizes = m.attention.head_sizes; !sizes.empty()) {
+      const int64_t widest = *std::max_element(sizes.begin(), sizes.end());
+      if (!given("model.d_qk")) m.attention.d_qk = widest;
+      if (!given("model.d_vo")) m.attention.d_vo = widest;
+    }
+    if (m.has_blocks() && m.attention.head_sizes.empty() && !(given("model.d_qk") && given("model.d_vo")) &&
+        m.width % heads != 0)
+      usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, m.width, heads);
+    if (!given("model.kv_heads")) m.attention.kv_heads = heads;
+    if (m.has_blocks() && m.attention.head_sizes.empty() && !given("model.d_qk"))
+      m.attention.d_qk = m.width / heads;
+    if (m.has_blocks() && m.attention.head_sizes.empty() && !given("model.d_vo"))
+      m.attention.d_vo = m.width / heads;
+    if (!given("model.attention_out_bias")) m.attention.out_bias = m.attention.bias;
+    if (!given("model.hidden")) m.hidden = 4 * m.width;
+    if (m.experts.count > 0 && !given("model.expert_hidden")) m.experts.hidden = m.hidden;
+    // A weight of 1 whatever the router says would teach it nothing.
+    if (m.experts.count > 0 && m.experts.chosen == 1 && !given("model.experts_renormalized"))
+      m.experts.renormalized = false;
+    if (!given("model.encoder_layers"))
+      m.encoder_layers = m.architecture == Architecture::encoder_decoder ? m.layers : 0;
+    if (!given("model.init_std") && m.architecture != Architecture::decoder)
+      m.init_std = 1 / std::sqrt(static_cast<float>(m.width));
+  }
+  const bool fresh = c.from.empty();
+  resolve_rotary(m, given, fresh ? m.context : from.context,
+                 fresh ? RotaryScaling::none : from.attention.rotary.scaling);
+  if (fresh || given("model.dropout")) {
+    if (!given("model.attention_dropout")) m.attention.dropout = m.residual_dropout;
+    if (!given("model.embedding_dropout")) m.embedding_dropout = m.residual_dropout;
+  }
+  resolve_kinds(m, read);
+  resolve_objective(c, given, path);
+  resolve_order(c, given, path);
+  resolve_head(c, from, given);
+  if (!c.from.empty()) expect_same_body(from, m, path);
+  if (!given("tokenizer.type") && m.architecture == Architecture::encoder) c.tokenizer.type = "wordpiece";
+  const Rules rules{path, chosen, overridden};
+  expect_acting_fields(m, rules);
+  expect_fitting_keys(c, rules);
+  expect_fitting_updates(c.step, rules);
+  ModelSpec complete = m;
+  complete.vocab_size = 1;
+  if (c.masking.next_sentence) complete.labels = {"?"};
+  if (m.output == Output::sequence_classes || m.output == Output::token_classes) complete.labels = {"?"};
+  try {
+    check_spec(complete);
+  } catch (const Error& e) {
+    usage("{}: {}", path, e.what());
+  }
+
+  ScheduleConfig& s = c.step.schedule;
+  if (!given("train.min_learning_rate")) s.min_learning_rate = s.learning_rate / 10;
+  if (given("train.warmup_steps") && given("train.warmup_fraction"))
+    usage("{}: train.warmup_fraction: give this or warmup_steps, not both", path);
+  c.warmup_derived = !given("train.warmup_steps");
+  if (given("train.warmup_fraction"))
+    c.warmup_fraction = warmup_fraction;
+  else if (s.name == "one_cycle")
+    c.warmup_fraction = 0.3;
+  resolve_steps(c, given, path);
+  OptimizerConfig& o = c.step.optimizer;
+  const bool decoupled = o.name == "adamw" || o.name == "lion" || o.name == "adafactor";
+  if (!given("train.weight_decay") && !decoupled) o.weight_decay = 0;
+  if (o.nesterov && o.momentum == 0) usage("{}: train.nesterov: needs a momentum", path);
+  if (o.name != "sgd" && o.momentum != 0) usage("{}: train.momentum: only sgd has one", path);
+  if (c.batch > std::numeric_limits<int32_t>::max() / m.context)
+    usage("{}: train.batch: {} windows of {} tokens are more than a batch can hold", path, c.batch,
+          m.context);
+}
+
+}  // namespace qkv

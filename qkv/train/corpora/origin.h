@@ -1,0 +1,35 @@
+// What a run goes on from.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "qkv/base/error.h"
+#include "qkv/io/model_dir.h"
+#include "qkv/text/tokenizer.h"
+#include "qkv/train/config/config.h"
+
+namespace qkv {
+
+// The model that a run begins with, or its own last checkpoint.
+struct Origin {
+  std::string dir;  // its directory
+  text::Tokenizer tokenizer;
+  SpecialIds ids;
+
+  static Origin at(const std::string& dir) {
+    return {dir, text::Tokenizer::load(dir), load_special_ids(dir)};
+  }
+};
+
+// Of a configuration: nothing where a model is made anew. Throws Error naming what the directory lacks.
+inline std::optional<Origin> origin_of(const TrainConfig& config) {
+  if (config.from.empty()) return std::nullopt;
+  Origin origin = Origin::at(resolve_model_dir(config.from));
+  check(config.tokenizer.add_special.empty() || !origin.tokenizer.has_own_sources(),
+        "tokenizer.add_special: the model in {} has two vocabularies, which take no more tokens", origin.dir);
+  origin.tokenizer = origin.tokenizer.with_special_tokens(config.tokenizer.add_special);
+  return origin;
+}
+
+}  // namespace qkv

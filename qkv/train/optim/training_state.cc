@@ -1,0 +1,279 @@
+#include "qkv/train/optim/training_state.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "qkv/autograd/graph.h"
+#include "qkv/base/parallel.h"
+#include "qkv/kernels/kernels.h"
+
+namespace qkv {
+namespace {
+
+constexpr ParameterKind kKinds[] = {ParameterKind::matrix, ParameterKind::vector};
+constexpr const char* kAverageNames[] = {"average.matrix", "average.vector"};
+constexpr int64_t kGrain = 1 << 15;
+constexpr uint32_t kGradientNoiseSite = 0x676e6f69, kWeightNoiseSite = 0x776e6f69;  // "gnoi", "wnoi"
+
+double sum_of_squares(Span<const float> x) {
+  return kernels().sum_squares(std::ssize(x), x.data());
+}
+
+// x += std n, n standard normal.
+void add_noise(Tensor& x, double std, const RandomStream& stream) {
+  const auto to = x.mutable_values<float>();
+  parallel_for(x.count(), 1 << 12, [&](int64_t i, int64_t end) {
+    for (; i < end; ++i) to[i] += static_cast<float>(std * stream.normal(static_cast<uint64_t>(i)));
+  });
+}
+
+// Weights with noise for as long as it lives; then they are as before, bit for bit.
+class NoisyWeights {
+ public:
+  NoisyWeights(Parameters& parameters, double std, const RandomStream& stream) : parameters_(parameters) {
+    if (std == 0) return;
+    Tensor& matrices = parameters.arena(ParameterKind::matrix).master;
+    clean_ = matrices.clone();
+    add_noise(matrices, std, stream);
+    parameters.refresh_shadows();
+  }
+  ~NoisyWeights() {
+    if (!clean_) return;
+    parameters_.arena(ParameterKind::matrix).master.copy(clean_);
+    parameters_.refresh_shadows();
+  }
+  NoisyWeights(const NoisyWeights&) = delete;
+  NoisyWeights& operator=(const NoisyWeights&) = delete;
+
+ private:
+  Parameters& parameters_;
+  Tensor clean_;
+};
+
+// Whether a name is one that the pattern means: '*' stands for any characters.
+bool matches(std::string_view pattern, std::string_view name) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == name;
+  if (!name.starts_with(pattern.substr(0, star))) return false;
+  const std::string_view rest = pattern.substr(star + 1);
+  for (size_t at = star; at <= name.size(); ++at)
+    if (matches(rest, name.substr(at))) return true;
+  return false;
+}
+
+// How many blocks stand above a parameter's place, the head being one; 0: it belongs to the head.
+int64_t depth_below_head(const std::string& name, const ModelSpec& spec) {
+  const auto below = [&](std::string_view stack, int64_t layers) -> int64_t {
+    const std::string prefix = fmt::format("{}.block.", stack);
+    if (!name.starts_with(prefix)) return 0;
+    return layers - std::stoll(name.substr(prefix.size()));
+  };
+  const int64_t encoder_layers = spec.encoder_layers > 0 ? spec.encoder_layers : spec.layers;
+  if (name.find("embedding.") != std::string::npos && name.find("unembedding.") == std::string::npos)
+    return std::max(encoder_layers, spec.layers) + 1;
+  return std::max(below("encoder", encoder_layers), below("decoder", spec.layers));
+}
+
+}  // namespace
+
+void freeze(Transformer& model, const StepConfig& config) {
+  for (const std::string& pattern : config.freeze) {
+    bool any = false;
+    for (Parameter& p : model.parameters().all())
+      if (matches(pattern, p.name)) p.frozen = any = true;
+    if (any) continue;
+    fail("train.freeze: '{}' is no parameter's name (they are such as '{}')", pattern,
+         model.parameters().all().back().name);
+  }
+  check(std::ranges::any_of(model.parameters().all(), [](const Parameter& p) { return !p.frozen; }),
+        "train.freeze: nothing is left to be learnt");
+  check(config.adversarial == 0 || !model.parameters().find("embedding.token")->frozen,
+        "train.adversarial: the token embedding is frozen, which it would move");
+}
+
+namespace {
+
+void set_rates(Transformer& model, const StepConfig& config) {
+  for (Parameter& p : model.parameters().all())
+    p.rate = static_cast<float>(
+        std::pow(config.layer_decay, static_cast<double>(depth_below_head(p.name, model.spec()))));
+  for (Parameter& p : model.parameters().all())
+    if (!p.learned || p.frozen) p.rate = 0;
+}
+
+}  // namespace
+
+TrainingState::TrainingState(std::unique_ptr<Transformer> model, const StepConfig& config, DType compute,
+                             uint64_t seed, bool recompute)
+    : model_(std::move(model)), config_(config), seed_(seed) {
+  freeze(*model_, config);
+  model_->parameters().prepare_training(compute, seed);
+  set_rates(*model_, config);
+  model_->set_recompute(recompute);
+  model_->set_layer_drop(static_cast<float>(config.layer_drop));
+  optimizer_ = make_optimizer(config.optimizer, model_->parameters());
+  if (config.ema > 0)
+    for (int k = 0; k < 2; ++k) average_[k] = model_->parameters().arena(kKinds[k]).master.clone();
+}
+
+void TrainingState::accumulate(const std::vector<Batch>& micro_batches, int64_t step, StepResult& result,
+                               bool observed) {
+  int64_t targets = 0;
+  for (const Batch& b : micro_batches) targets += b.target_count;
+  check(targets > 0, "step {}: the batch has no token to predict", step);
+  int64_t first_row = 0;
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
+    const Batch& b = micro_batches[i];
+    Context context;
+    context.training = true;
+    context.observed = observed;
+    context.seed = seed_;
+    context.step = static_cast<uint64_t>(step);
+    context.first_row = first_row;
+    if (memory_.size() <= i && !b.continues.empty())
+      memory_.push_back(model_->make_segment_states(b.windows.back() + 1));
+    std::span<const std::unique_ptr<LayerState>> states;
+    if (!b.continues.empty()) {
+      load_streams(memory_[i], b);
+      states = memory_[i];
+    }
+    const CrossEntropyResult r =
+        model_->loss(b, b.targets, context, 1 / static_cast<float>(targets), config_.terms, states);
+    result.loss += r.total / static_cast<double>(targets);
+    check(std::isfinite(r.total), "step {}: the loss is not finite ({}): lower the learning rate", step,
+          r.total);
+    backward(r.loss);
+    if (!states.empty()) store_streams(memory_[i], b);
+    first_row += b.layout.rows();
+    result.tokens += b.layout.rows();
+  }
+}
+
+void TrainingState::accumulate_adversarial(const std::vector<Batch>& micro_batches, int64_t step) {
+  Parameters& parameters = model_->parameters();
+  Parameter& embedding = *parameters.find("embedding.token");
+  const double norm = std::sqrt(sum_of_squares(embedding.leaf->grad.values<float>()));
+  if (!(norm > 0)) return;
+  const Tensor before = embedding.master.clone();
+  const auto to = embedding.master.mutable_values<float>();
+  const auto grad = embedding.leaf->grad.values<float>().first(std::ssize(to));
+  kernels().axpy(std::ssize(to), static_cast<float>(config_.adversarial / norm), grad.data(), to.data());
+  parameters.refresh_shadows();
+  StepResult ignored;
+  accumulate(micro_batches, step, ignored, false);
+  embedding.master.copy(before);
+  parameters.refresh_shadows();
+}
+
+StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t step, int64_t steps) {
+  Parameters& parameters = model_->parameters();
+  const auto t = static_cast<uint64_t>(step);
+  StepResult result;
+  {
+    const NoisyWeights noise(parameters, config_.weight_noise, {seed_, t, kWeightNoiseSite});
+    parameters.reset_gradients();
+    accumulate(micro_batches, step, result, true);
+    if (config_.adversarial > 0) accumulate_adversarial(micro_batches, step);
+    model_->update_buffers();
+    parameters.complete_gradients();
+  }
+  result.gradient_norm = gradient_norm(parameters);
+  if (!std::isfinite(result.gradient_norm)) {
+    for (const Parameter& p : parameters.all())
+      for (const float g : p.leaf ? p.leaf->grad.values<float>() : Span<const float>())
+        check(std::isfinite(g), "step {}: the gradient of {} is not finite: lower the learning rate", step,
+              p.name);
+    fail("step {}: the gradient's norm overflows: lower the learning rate", step);
+  }
+  result.learning_rate = learning_rate_at(config_.schedule, step, steps);
+  double scale =
+      config_.clip > 0 && result.gradient_norm > config_.clip ? config_.clip / result.gradient_norm : 1;
+  if (config_.gradient_noise > 0) {
+    const double std = std::sqrt(config_.gradient_noise / std::pow(1 + static_cast<double>(step), 0.55));
+    for (const ParameterKind kind : kKinds)  // the update scales the noise too
+      add_noise(parameters.arena(kind).gradient, std / scale,
+                {seed_, t, kGradientNoiseSite + static_cast<uint32_t>(kind)});
+  }
+  optimizer_->update(parameters, step, result.learning_rate, scale);
+  if (config_.ema > 0) update_average(step);
+  return result;
+}
+
+// a <- d a + (1 - d) w, where d grows towards its value while there is little to average.
+void TrainingState::update_average(int64_t step) {
+  const double t = static_cast<double>(step), d = std::min(config_.ema, (1 + t) / (10 + t));
+  const auto keep = static_cast<float>(d), take = static_cast<float>(1 - d);
+  for (int k = 0; k < 2; ++k) {
+    const auto w = model_->parameters().arena(kKinds[k]).master.values<float>();
+    const auto a = average_[k].mutable_values<float>();
+    parallel_for(average_[k].count(), kGrain, [&](int64_t begin, int64_t end) {
+      constexpr int64_t kInCache = 4096;
+      for (int64_t i = begin; i < end; i += kInCache) {
+        const int64_t n = std::min(kInCache, end - i);
+        float* mean = a.subspan(i, n).data();
+        kernels().scale(n, keep, mean);
+        kernels().axpy(n, take, w.subspan(i, n).data(), mean);
+      }
+    });
+  }
+}
+
+void TrainingState::exchange_average() {
+  if (config_.ema == 0) return;
+  for (int k = 0; k < 2; ++k) {
+    const auto w = model_->parameters().arena(kKinds[k]).master.mutable_values<float>();
+    std::ranges::swap_ranges(w, average_[k].mutable_values<float>());
+  }
+  model_->parameters().refresh_shadows();
+}
+
+std::vector<std::pair<std::string, Tensor>> TrainingState::state() {
+  auto all = optimizer_->state();
+  if (config_.ema > 0)
+    for (int k = 0; k < 2; ++k) all.emplace_back(kAverageNames[k], average_[k]);
+  return all;
+}
+
+namespace {
+
+std::string memory_name(size_t micro_batch, size_t layer, size_t part) {
+  return fmt::format("memory.{}.{}.{}", micro_batch, layer, part == 0 ? "lengths" : "rows");
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, Tensor>> TrainingState::memory() const {
+  std::vector<std::pair<std::string, Tensor>> all;
+  for (size_t i = 0; i < memory_.size(); ++i)
+    for (size_t l = 0; l < memory_[i].size(); ++l) {
+      const std::vector<Tensor> parts = memory_[i][l]->save();
+      for (size_t part = 0; part < parts.size(); ++part)
+        all.emplace_back(memory_name(i, l, part), parts[part]);
+    }
+  return all;
+}
+
+void TrainingState::load_memory(const std::map<std::string, Tensor>& saved) {
+  memory_.clear();
+  for (auto first = saved.find(memory_name(0, 0, 0)); first != saved.end();
+       first = saved.find(memory_name(memory_.size(), 0, 0))) {
+    const size_t i = memory_.size();
+    memory_.push_back(model_->make_segment_states(first->second.count()));
+    for (size_t l = 0; l < memory_[i].size(); ++l) {
+      std::vector<Tensor> parts;
+      for (size_t part = 0; part < 2; ++part)
+        if (const auto it = saved.find(memory_name(i, l, part)); it != saved.end())
+          parts.push_back(it->second);
+      check(!parts.empty(), "'{}' is missing", memory_name(i, l, 0));
+      memory_[i][l]->load(parts);
+    }
+  }
+}
+
+void TrainingState::expect_finite(int64_t step) {
+  for (const Parameter& p : model_->parameters().all())
+    check(std::isfinite(sum_of_squares(p.master.values<float>())),
+          "step {}: {} is not finite any more: lower the learning rate", step, p.name);
+}
+
+}  // namespace qkv

@@ -1,0 +1,160 @@
+#include "qkv/train/run/checkpoint.h"
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "qkv/base/file.h"
+#include "qkv/base/json.h"
+#include "qkv/base/json_value.h"
+#include "qkv/base/parallel.h"
+#include "qkv/io/auxiliary_files.h"
+#include "qkv/io/container/safetensors.h"
+#include "qkv/io/model_dir.h"
+#include "qkv/train/corpora/corpus.h"
+
+namespace qkv {
+namespace {
+
+constexpr int64_t kVersion = 2;  // of trainer_state.json
+
+void write_model(const std::string& dir, const Transformer& model, const ModelFiles& files) {
+  save_model(dir, model, files.ids);
+  files.tokenizer.save(dir);
+  if (!files.chat_template.empty()) write_file_atomically(dir + "/chat_template.jinja", files.chat_template);
+  if (!files.auxiliary_files_of.empty()) keep_auxiliary_files(files.auxiliary_files_of, dir);
+}
+
+// The model's files say what stands around its sources.
+void say_ends(SpecialIds& ids, const SequenceEnds& ends) {
+  ids.source_begin.emplace(ends.source_begin.begin(), ends.source_begin.end());
+  ids.source_end.emplace(ends.source_end.begin(), ends.source_end.end());
+}
+
+}  // namespace
+
+SpecialIds special_ids_of(const text::Tokenizer& tokenizer, const ModelSpec& spec) {
+  SpecialIds ids;
+  const Architecture a = spec.architecture;
+  const int32_t end = end_of_text(tokenizer);
+  // What SentencePiece trains has these for whatever it is used; a decoder of pairs tells by its order.
+  const bool of_pairs = tokenizer.token_to_id("<s>") && tokenizer.token_to_id("</s>");
+  const bool of_texts = a == Architecture::decoder && spec.order != Order::prefix;
+  if (end >= 0 && (!of_pairs || of_texts || a == Architecture::encoder)) {
+    ids.bos = end;
+    ids.eos = {end};
+    if (a == Architecture::encoder_decoder) {
+      ids.decoder_start = end;
+      say_ends(ids, sequence_ends(tokenizer));
+    }
+  } else if (of_pairs && a != Architecture::encoder) {
+    const SequenceEnds ends = sequence_ends(tokenizer);
+    ids.bos = ends.bos;
+    ids.eos = {ends.eos};
+    ids.decoder_start = ends.bos;
+    say_ends(ids, ends);
+  }
+  return ids;
+}
+
+int64_t padding_of(const text::Tokenizer& tokenizer, const SpecialIds& ids) {
+  for (const char* token : {"<pad>", "[PAD]", "<|pad|>"})
+    if (const auto id = tokenizer.token_to_id(token)) return *id;
+  if (ids.eos.empty()) return -1;
+  const std::vector<text::TokenId> around = tokenizer.encode("").ids;
+  const bool put_behind = !around.empty() && static_cast<int64_t>(around.back()) == ids.eos[0];
+  return put_behind ? -1 : ids.eos[0];
+}
+
+void save_model_dir(const std::string& dir, const Transformer& model, const ModelFiles& files) {
+  write_directory_atomically(dir, [&](const std::string& to) { write_model(to, model, files); });
+}
+
+void save_model_dir(const std::string& dir, const Transformer& model, const text::Tokenizer& tokenizer) {
+  save_model_dir(dir, model, {tokenizer, special_ids_of(tokenizer, model.spec())});
+}
+
+void save_checkpoint(const std::string& dir, TrainingState& training, const ModelFiles& files,
+                     const TrainerState& state) {
+  write_directory_atomically(dir, [&](const std::string& to) {
+    write_model(to, training.model(), files);
+    auto remembered = training.state();
+    for (auto& named : training.memory()) remembered.push_back(std::move(named));
+    write_safetensors(to + "/optimizer.safetensors", remembered);
+    const OrderedJson json = {
+        {"version", kVersion},
+        {"step", state.step},
+        {"batch", state.batch},
+        {"evaluations_since_best", state.evaluations_since_best},
+        {"best_loss", std::isfinite(state.best_error) ? OrderedJson(state.best_error) : OrderedJson(nullptr)},
+        {"smoothed_loss", state.smoothed_loss},
+        {"threads", state.threads},
+        {"fingerprint", state.fingerprint}};
+    write_file_atomically(to + "/trainer_state.json", json.dump(2) + "\n");
+  });
+}
+
+TrainerState load_trainer_state(const std::string& dir) {
+  const std::string path = dir + "/trainer_state.json";
+  check(file_exists(path), "{}: missing: there is no checkpoint to resume from", path);
+  const Json json = parse_json(read_file(path), path);
+  const JsonField root(json, path);
+  const int64_t version = root["version"].integer(0, int64_t{1} << 30);
+  check(version == kVersion,
+        "{}: version {} of a training state cannot be resumed, expected {}: start a new run{}", path, version,
+        kVersion, version < kVersion ? "" : ", or use the newer qkv that wrote it");
+  TrainerState s;
+  s.step = root["step"].integer(0, int64_t{1} << 60);
+  s.batch = root["batch"].integer(1, int64_t{1} << 31);
+  s.evaluations_since_best = root["evaluations_since_best"].integer(0, int64_t{1} << 60);
+  if (const auto best = root.find("best_loss"))
+    s.best_error = best->number();  // null until there was an evaluation
+  s.smoothed_loss = root["smoothed_loss"].number();
+  s.threads = static_cast<int>(root["threads"].integer(1, 1 << 20));
+  s.fingerprint = root["fingerprint"].string();
+  return s;
+}
+
+void load_training(const std::string& dir, TrainingState& training) {
+  const std::string path = dir + "/optimizer.safetensors";
+  const Safetensors file = read_safetensors(path);
+  auto state = training.state();
+  if (training.model().spec().memory > 0) training.load_memory(file.tensors);
+  const size_t expected = state.size() + training.memory().size();
+  check(file.tensors.size() == expected, "{}: expected {} tensors, got {}", path, expected,
+        file.tensors.size());
+  for (auto& [name, tensor] : state) {
+    const auto it = file.tensors.find(name);
+    check(it != file.tensors.end() && it->second.shape() == tensor.shape() &&
+              it->second.dtype() == tensor.dtype(),
+          "{}: '{}' does not fit this configuration", path, name);
+    tensor.copy(it->second);
+  }
+}
+
+std::map<int64_t, std::string> older_checkpoints(const std::string& run) {
+  std::map<int64_t, std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(run)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step-") || name.size() > 20) continue;
+    const std::string digits = name.substr(5);
+    if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) continue;
+    found.emplace(std::stoll(digits), entry.path().string());
+  }
+  return found;
+}
+
+std::vector<std::string> newest_checkpoints(const std::string& run, int64_t count) {
+  check(file_exists(run + "/last/trainer_state.json"), "{}: holds no run: expected a checkpoint in last/",
+        run);
+  std::vector<std::string> all;
+  const int64_t last = load_trainer_state(run + "/last").step;  // an interrupted run may hold it twice
+  for (const auto& [step, dir] : older_checkpoints(run))
+    if (step != last) all.push_back(dir);
+  all.push_back(run + "/last");
+  check(std::ssize(all) >= count, "{}: keeps {} checkpoints, asked for {}: train with train.keep = {}", run,
+        all.size(), count, count);
+  return {all.end() - count, all.end()};
+}
+
+}  // namespace qkv

@@ -1,0 +1,60 @@
+// A checkpoint: a model directory that also holds the optimizer's state and trainer_state.json.
+#pragma once
+
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "qkv/io/model_dir.h"
+#include "qkv/text/tokenizer.h"
+#include "qkv/train/optim/training_state.h"
+
+namespace qkv {
+
+// What trainer_state.json holds: where a run stands.
+struct TrainerState {
+  int64_t step = 0;   // steps done
+  int64_t batch = 0;  // windows of a micro-batch
+  int64_t evaluations_since_best = 0;
+  // What the best model so far had of what it should have least of: its loss, or one minus a score.
+  double best_error = std::numeric_limits<double>::infinity();
+  double smoothed_loss = 0;
+  int threads = 0;
+  std::string fingerprint;
+};
+
+// What stands beside the weights in a model's directory.
+struct ModelFiles {
+  text::Tokenizer tokenizer;
+  SpecialIds ids;
+  std::string chat_template = {};  // empty: that of
+  std::string auxiliary_files_of =
+      {};  // a model whose companions are kept (io/auxiliary_files.h); empty: none
+};
+// What texts of a batch may be filled up with where the last token of each is looked at, as other libraries'
+// classifiers do: a token for that, or one that ends texts and is not put behind each; -1: there is none.
+int64_t padding_of(const text::Tokenizer& tokenizer, const SpecialIds& ids);
+
+// Ids of the tokens that begin and end what a model of this kind reads and writes, by their names.
+SpecialIds special_ids_of(const text::Tokenizer& tokenizer, const ModelSpec& spec);
+
+// Writes DIR in one step: the old checkpoint or the new one, never a mixture.
+void save_checkpoint(const std::string& dir, TrainingState& training, const ModelFiles& files,
+                     const TrainerState& state);
+// The model alone, without what training needs.
+void save_model_dir(const std::string& dir, const Transformer& model, const ModelFiles& files);
+// The same of a model that was trained from nothing.
+void save_model_dir(const std::string& dir, const Transformer& model, const text::Tokenizer& tokenizer);
+
+// Reads DIR/trainer_state.json. Throws Error naming the field that is wrong.
+TrainerState load_trainer_state(const std::string& dir);
+// Reads what training.state() holds back in place. Throws Error when it belongs to another configuration.
+void load_training(const std::string& dir, TrainingState& training);
+
+// The checkpoints that a run keeps besides the last, RUN/step-N, by their steps.
+std::map<int64_t, std::string> older_checkpoints(const std::string& run);
+// The `count` newest of a run, the last one included, oldest first. Throws Error where there are fewer.
+std::vector<std::string> newest_checkpoints(const std::string& run, int64_t count);
+
+}  // namespace qkv

@@ -1,0 +1,389 @@
+#include "qkv/train/run/plan.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+
+#include "qkv/base/machine.h"
+#include "qkv/base/parallel.h"
+#include "qkv/base/progress.h"
+#include "qkv/io/adapter_dir.h"
+#include "qkv/io/model_dir.h"
+
+namespace qkv {
+namespace {
+
+constexpr int64_t kProgram = 100 << 20;  // code, oneDNN's generated code and scratch memory
+
+// Numbers of relative attention's tables, per token.
+int64_t table_columns(const ModelSpec& m) {
+  const RelativeSpec& r = m.attention.relative;
+  if (!r.on()) return 0;
+  const int64_t rows = r.rows(m.architecture == Architecture::decoder, m.context - 1).rows();
+  const int64_t tables = r.kind == RelativeAttention::shaw_both      ? 2
+                         : r.kind == RelativeAttention::disentangled ? r.terms() - 1
+                                                                     : 1;
+  return m.attention.heads * (tables * rows + (r.segments ? 2 : 0));
+}
+
+// The columns of a block's activations, per token.
+struct Columns {
+  int64_t width, qkv, heads_out, hidden, heads, normed, affinities, distances;
+
+  explicit Columns(const ModelSpec& m)
+      : width(m.width),
+        qkv((m.attention.heads + m.attention.kv_heads) * m.attention.d_qk +
+            m.attention.kv_heads * m.attention.d_vo),
+        heads_out(m.attention.heads * m.attention.d_vo),
+        hidden(m.experts.count > 0
+                   ? std::max(m.hidden, m.experts.chosen * m.experts.hidden + m.experts.shared_hidden)
+                   : m.hidden * m.hidden_layers),
+        heads(m.attention.heads),
+        normed((m.attention.rotary.width > 0 ? qkv : 0) + (m.attention.clip > 0 ? qkv : 0) +
+               (m.attention.head_sizes.empty() ? 0 : 4 * m.attention.output_columns()) +
+               (m.attention.query_key_norm != QueryKeyNorm::none ? 2 * qkv : 0) +
+               (m.norm_placement == NormPlacement::sandwich || m.norm_placement == NormPlacement::branch
+                    ? 2 * width
+                    : 0) +
+               (m.experts.count > 0 ? (2 * m.experts.chosen + 1) * width : 0) +
+               (m.attention.relative.kind == RelativeAttention::transformer_xl
+                    ? (m.attention.relative.segments ? 4 : 3) * m.attention.heads * m.attention.d_qk
+                    : 0) +
+               (m.attention.global_projections ? qkv + heads_out : 0)),
+        affinities(m.experts.count),
+        distances(table_columns(m)) {}
+
+  // Kept for the backward pass: two sums and their norms; q, k, v; the heads' output; before and after the
+  // activation function; queries and keys that are normalised or turned, norms of branches; what goes into
+  // experts and comes out. In f32: two means and deviations, the softmax's denominators, affinities, numbers
+  // of distances.
+  int64_t kept(int64_t element) const {
+    return (4 * width + qkv + heads_out + 2 * hidden + normed) * element +
+           (4 + heads + affinities + distances) * 4;
+  }
+};
+
+// Those of each layer of a stack.
+std::vector<Columns> columns_of_layers(const ModelSpec& m, int64_t layers) {
+  std::map<std::string, Columns> of_kind;
+  for (const std::string& kind : m.kinds_in_use(layers)) of_kind.emplace(kind, m.with_kind(kind));
+  std::vector<Columns> out;
+  for (int64_t l = 0; l < layers; ++l) out.push_back(of_kind.at(m.kind_of(l)));
+  return out;
+}
+
+// Columns of a recurrent stack's activations, per token and layer, that are kept: what it reads, h by time
+// and in order, of a GRU the reset h; in f32 the gates and the states.
+int64_t kept_by_recurrence(Cell cell, int64_t width, int64_t element) {
+  const int64_t h = cell == Cell::gru ? 4 : 3;
+  return width * (h * element + (gates_of(cell) + state_parts(cell)) * 4);
+}
+// What a recurrent decoder keeps beside its layers, per token: contexts, beside h, through the readout; where
+// it looks before each step also what that step was given.
+int64_t kept_by_source_attention(const ModelSpec& m, int64_t element) {
+  const RecurrenceSpec& r = m.recurrence;
+  if (r.attention == SourceAttention::none) return 0;
+  const int64_t readout = 5 * m.width * element;
+  if (r.attention != SourceAttention::additive) return readout;
+  return readout + m.width * (4 * element + state_parts(r.decoder) * 4);
+}
+
+// Rows of a micro-batch in each stack; sources and targets share a batch of pairs.
+int64_t rows_of(const TrainConfig& config, Objective objective, int64_t batch) {
+  if (objective == Objective::next_token) return batch * config.window_length();
+  if (config.model.architecture == Architecture::encoder_decoder) return config.batch_tokens / 2;
+  // What is predicted in an order of its own is read twice.
+  const double twice = objective == Objective::permutation ? config.masking.rate : 0;
+  return static_cast<int64_t>(static_cast<double>(config.batch_tokens) * (1 + twice));
+}
+int64_t rows_of(const TrainConfig& config, int64_t batch) {
+  if (config.mix.empty()) return rows_of(config, config.objective, batch);
+  int64_t most = 0;
+  for (const MixedSet& set : config.mix) most = std::max(most, rows_of(config, set.objective, batch));
+  return most;
+}
+
+// The model as its training is prepared, without weights: what stays as it is, is marked.
+std::unique_ptr<Transformer> planned(const TrainConfig& config) {
+  ModelSpec spec = config.model;
+  if (spec.lora.any()) spec.lora.adapters = adapters_of(spec);
+  auto model = std::make_unique<Transformer>(spec);
+  freeze(*model, config.step);
+  if (!spec.lora.any()) return model;
+  Transformer base(load_spec(spec.lora.base));
+  for (Parameter& p : model->parameters().all())
+    if (const Parameter* q = base.parameters().find(p.name)) p.frozen = q->shape == p.shape;
+  return model;
+}
+
+// Blocks that a backward pass does not reach, at the bottom of a model of one stack: nothing is learnt there.
+int64_t unreached_blocks(const Transformer& model) {
+  const ModelSpec& s = model.spec();
+  if (s.architecture == Architecture::encoder_decoder || s.layer_groups > 0) return 0;
+  const std::string stack = s.architecture == Architecture::encoder ? "encoder" : "decoder";
+  const auto learned_in = [&](std::string_view prefix) {
+    return std::ranges::any_of(model.parameters().all(),
+                               [&](const Parameter& p) { return !p.frozen && p.name.starts_with(prefix); });
+  };
+  if (learned_in("embedding.") || learned_in(stack + ".relative") || learned_in(stack + ".distance"))
+    return 0;
+  int64_t blocks = 0;
+  while (blocks < s.layers && !learned_in(fmt::format("{}.block.{}.", stack, blocks))) ++blocks;
+  return blocks;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, int64_t>> MemoryPlan::parts() const {
+  return {{"weights", weights},     {"bf16 copies", shadows}, {"gradients", gradients},
+          {"optimizer", optimizer}, {"average", average},     {"activations", activations},
+          {"work", work},           {"program", program}};
+}
+
+std::string ParameterCount::text() const {
+  return (trainable == all ? human_count(all) : grouped_count(all)) + " parameters" + trainable_text();
+}
+
+std::string ParameterCount::trainable_text() const {
+  if (trainable == all) return "";
+  const double percent = 100 * static_cast<double>(trainable) / static_cast<double>(all);
+  return fmt::format(", {} of them trainable ({}%)", grouped_count(trainable),
+                     percent < 1 ? fmt::format("{:.2g}", percent) : fmt::format("{:.1f}", percent));
+}
+
+ParameterCount count_parameters(const TrainConfig& config) {
+  ParameterCount count;
+  const std::unique_ptr<Transformer> model = planned(config);  // outlives the loop
+  for (const Parameter& p : model->parameters().all()) {
+    count.all += p.shape.count();
+    if (!p.frozen) count.trainable += p.shape.count();
+  }
+  return count;
+}
+
+MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
+  const ModelSpec& m = config.model;
+  const std::unique_ptr<Transformer> model = planned(config);
+  const bool bf16 = config.compute() == DType::bf16;
+  const bool pairs = m.architecture == Architecture::encoder_decoder;
+  const int64_t element = bf16 ? 2 : 4, rows = rows_of(config, batch);
+  MemoryPlan plan;
+  for (const Parameter& p : model->parameters().all()) {
+    const int64_t n = p.shape.count();
+    plan.weights += 4 * n;
+    if (bf16 && p.kind == ParameterKind::matrix) plan.shadows += 2 * n;
+    if (p.frozen) continue;
+    plan.gradients += 4 * n;
+    if (config.step.weight_noise > 0 && p.kind == ParameterKind::matrix) plan.average += 4 * n;
+    if (config.step.ema > 0) plan.average += 4 * n;
+  }
+  plan.optimizer = 4 * optimizer_state_size(config.step.optimizer, model->parameters());
+
+  // Of two stacks the decoder's, and the encoder's.
+  const std::vector<Columns> ours = columns_of_layers(m, m.layers),
+                             encoders = columns_of_layers(m.encoder_spec(), m.encoder_layers);
+  const auto sum_of = [](std::span<const Columns> layers, const auto& f) {
+    int64_t sum = 0;
+    for (const Columns& c : layers) sum += f(c);
+    return sum;
+  };
+  const auto most_of = [&](const auto& f) {
+    int64_t most = 0;
+    for (const std::vector<Columns>* stack : {&ours, &encoders})
+      for (const Columns& c : *stack) most = std::max(most, f(c));
+    return most;
+  };
+  // Remembered rows are read with the others: joined and in order, projected; and kept, twice while they
+  // change.
+  const int64_t remembered =
+      batch * config.accumulate * std::min(m.memory, config.window_length() * config.steps);
+  plan.activations =
+      remembered * m.layers * 2 * m.width * element +
+      (m.memory > 0
+           ? (remembered / config.accumulate + rows) *
+                 sum_of(ours, [](const Columns& c) { return 3 * c.width + c.qkv + c.normed; }) * element
+           : 0);
+  const auto between = [&](const Columns& of) {  // x and the branch that is still to be added
+    return 2 * of.width * element;
+  };
+  // A sum and its norm, q, k, v and the heads' output more where there is cross-attention.
+  const auto kept = [&](const Columns& c) { return c.kept(element); };
+  const int64_t cross =
+      pairs ? sum_of(ours,
+                     [&](const Columns& c) {
+                       return (2 * c.width + c.qkv + c.heads_out) * element + (2 + c.heads) * 4;
+                     })
+            : 0;
+  const auto reached = std::span(ours).subspan(static_cast<size_t>(unreached_blocks(*model)));
+  int64_t blocks = config.recompute ? sum_of(reached, between) + sum_of(encoders, between) + most_of(kept)
+                                    : sum_of(reached, kept) + sum_of(encoders, kept) + cross;
+  if (m.recurrence.any()) {
+    const auto stack = [&](Cell cell, int64_t n) {
+      return n * (cell == Cell::none ? Columns(m).kept(element) : kept_by_recurrence(cell, m.width, element));
+    };
+    blocks = stack(m.recurrence.encoder, m.encoder_layers) + stack(m.recurrence.decoder, m.layers) +
+             (m.recurrence.decoder == Cell::none ? cross : kept_by_source_attention(m, element));
+  }
+  const int64_t ends = 3 * m.width * element + 8 + 16;  // the final norm; ids, targets, positions, losses
+  plan.activations += rows * (blocks + ends);
+  const int64_t stride = (m.vocab_size + 63) / 64 * 64;
+  const int64_t logits = std::min(rows, cross_entropy_rows(m.vocab_size)) * stride *
+                         (bf16              ? 6
+                          : m.logit_cap > 0 ? 8
+                                            : 4);
+  // In the backward pass of a block the activations it no longer needs are given back as gradients appear.
+  const auto moving = [&](const Columns& of) {
+    return rows * ((2 * of.width + 2 * of.hidden) * element + 4 * of.distances);
+  };
+  // Unembeddings of length 1, and their gradient.
+  const int64_t unit = m.embedding_unit ? m.vocab_size * m.width * (2 * element + 4) : 0;
+  plan.work = std::max(logits + rows * m.width * element, most_of(moving)) + unit;
+  plan.program = kProgram;
+  return plan;
+}
+
+int64_t memory_limit(const TrainConfig& config) {
+  if (config.memory_gb > 0) return static_cast<int64_t>(config.memory_gb * 1e9);
+  const int64_t free = available_memory();
+  return free == 0 ? std::numeric_limits<int64_t>::max() : free / 10 * 9;
+}
+
+int64_t largest_batch(const TrainConfig& config, int64_t limit) {
+  const auto fits = [&](int64_t batch) { return memory_plan(config, batch).total() <= limit; };
+  if (!fits(1)) return 0;
+  int64_t least = 1,
+          most = std::numeric_limits<int32_t>::max() / config.window_length();  // what a batch can hold
+  if (fits(most)) return most;
+  while (most - least > 1) {
+    const int64_t middle = least + (most - least) / 2;
+    (fits(middle) ? least : most) = middle;
+  }
+  return least;
+}
+
+double flops_per_step(const TrainConfig& config, int64_t batch) {
+  const ModelSpec& m = config.model;
+  const auto d = [](int64_t n) { return static_cast<double>(n); };
+  const bool pairs = m.architecture == Architecture::encoder_decoder;
+  const double rows = d(rows_of(config, batch) * config.accumulate);
+  const auto block = [&](const Columns& of) {
+    return d(of.width) * d(of.qkv) + d(of.heads_out) * d(of.width) + 2 * d(of.width) * d(of.hidden);
+  };
+  // Keys that a query sees on average; of sequences that are no windows of a text, few.
+  const double seen = config.objective == Objective::next_token ? (d(config.window_length()) + 1) / 2 : 0;
+  double multiplications = 0, scores = 0;  // of a row
+  const std::vector<Columns> ours = columns_of_layers(m, m.layers);
+  for (int64_t l = 0; l < m.layers; ++l) {
+    const Columns& c = ours[static_cast<size_t>(l)];
+    const AttentionSpec& a = m.block(l).attention;
+    multiplications += block(c) + d(c.heads) * seen * d(a.d_qk + a.d_vo);
+    if (pairs) multiplications += d(c.width) * d(c.qkv) + d(c.heads_out) * d(c.width);
+    scores += d(c.heads) * seen * d(a.d_qk);
+  }
+  for (const Columns& e : columns_of_layers(m.encoder_spec(), m.encoder_layers)) multiplications += block(e);
+  const double forward = 2 * rows * multiplications;
+  const double unembedding = 2 * rows * d(m.width) * d(m.vocab_size);
+  // The backward pass of attention computes the scores anew.
+  const double scores_again = 2 * rows * scores;
+  return 3 * (forward + unembedding) + scores_again + (config.recompute ? forward : 0);
+}
+
+double measure_step_seconds(const TrainConfig& config, int64_t batch) {
+  constexpr int64_t kTokens = 2048;  // enough to tell a step's time, few enough not to wait for it
+  const int64_t context = config.window_length();
+  const int64_t windows = std::clamp<int64_t>(kTokens / context, 1, batch);
+  TokenStream stream;
+  std::vector<int32_t> tokens(context + 1);
+  for (int64_t i = 0; i <= context; ++i)
+    tokens[i] = static_cast<int32_t>(RandomStream{1, 0, 0}.below(i, config.model.vocab_size));
+  stream.append(tokens);
+  const Batch one = cut_windows(stream, std::vector<int64_t>(windows, 0), context);
+
+  // Of the first blocks what stays as it is, unless that is all there is.
+  const std::unique_ptr<Transformer> whole = planned(config);
+  std::set<std::string> kept;
+  bool any_learned = false;
+  for (const Parameter& p : whole->parameters().all()) {
+    const bool first =
+        p.name.find(".block.") == std::string::npos || p.name.find(".block.0.") != std::string::npos;
+    if (p.frozen)
+      kept.insert(p.name);
+    else
+      any_learned |= first;
+  }
+  if (!any_learned) kept.clear();
+  struct Seconds {
+    double micro_batch, rest;
+  };
+  const auto measured = [&](int64_t layers, ModelSpec spec) {
+    spec.layers = layers;
+    spec.layer_groups = 0;
+    if (spec.lora.any()) spec.lora.adapters = adapters_of(spec);
+    auto model = std::make_unique<Transformer>(spec);
+    for (Parameter& p : model->parameters().all()) p.frozen = kept.contains(p.name);
+    StepConfig step_config = config.step;
+    step_config.freeze.clear();
+    TrainingState training(std::move(model), step_config, config.compute(), config.seed, config.recompute);
+    int64_t step = 0;
+    const auto best_of = [&](const std::vector<Batch>& batches) {
+      double best = std::numeric_limits<double>::infinity();
+      for (int i = 0; i < 4; ++i) {  // the first also pays for allocations and generated code
+        const auto start = std::chrono::steady_clock::now();
+        training.step(batches, ++step, config.steps);
+        best =
+            std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      }
+      return best;
+    };
+    const double single = best_of({one}), twice = best_of({one, one});
+    const double micro_batch = std::max(0.0, twice - single);
+    return Seconds{micro_batch, std::max(0.0, single - micro_batch)};
+  };
+  const auto at_all_layers = [&](double a, double b) {
+    return a + std::max(0.0, b - a) * static_cast<double>(config.model.layers - 1);
+  };
+  const double scale =
+      static_cast<double>(batch) / static_cast<double>(windows) * static_cast<double>(config.accumulate);
+  const auto seconds = [&](const ModelSpec& spec) {  // where all layers are alike
+    const Seconds first = measured(1, spec), second = measured(2, spec);
+    return at_all_layers(first.rest, second.rest) +
+           scale * at_all_layers(first.micro_batch, second.micro_batch);
+  };
+  // Layers that are alike, by their kind and whether they have experts.
+  std::map<std::pair<std::string, bool>, int64_t> alike;
+  for (int64_t l = 0; l < config.model.layers; ++l)
+    ++alike[{config.model.kind_of(l), config.model.block(l).experts.in_layer(l)}];
+  double sum = 0;
+  for (const auto& [which, layers] : alike) {
+    ModelSpec spec = config.model.with_kind(which.first);
+    spec.experts.first = 0;
+    spec.experts.every = 1;
+    if (!which.second) spec.experts = {};
+    sum += seconds(spec) * static_cast<double>(layers) / static_cast<double>(config.model.layers);
+  }
+  return sum;
+}
+
+double measure_step_seconds(const TrainConfig& config, Task& task, int64_t batch) {
+  const std::unique_ptr<Transformer> marked = planned(config);
+  auto model = std::make_unique<Transformer>(config.model);
+  for (Parameter& p : model->parameters().all()) p.frozen = marked->parameters().find(p.name)->frozen;
+  StepConfig step_config = config.step;
+  step_config.freeze.clear();
+  TrainingState training(std::move(model), step_config, config.compute(), config.seed, config.recompute);
+  constexpr int64_t kSteps = 4;  // the first also pays for allocations and generated code
+  double total = 0;
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    const std::vector<Batch> batches = task.batches(step, batch);
+    const auto start = std::chrono::steady_clock::now();
+    training.step(batches, step, std::max(config.steps, kSteps));
+    if (step > 1) total += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  return total / (kSteps - 1);  // their batches differ
+}
+
+}  // namespace qkv

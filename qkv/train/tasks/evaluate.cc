@@ -1,0 +1,287 @@
+#include "qkv/train/tasks/evaluate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "qkv/infer/predict.h"
+#include "qkv/ops/rows.h"
+#include "qkv/train/corpora/conversations.h"
+
+namespace qkv {
+
+namespace {
+
+constexpr uint64_t kValidationPrefixes = 0x76616c6964;  // "valid"
+
+}  // namespace
+
+namespace {
+
+// In parts that are read side by side; what layers remember of a part goes along.
+void evaluate_with_memory(const Transformer& model, const TokenStream& stream, int64_t windows,
+                          int64_t length, Evaluation& e) {
+  // Whatever the batch, as each part begins without a memory: of so many windows at least, while there are
+  // enough.
+  constexpr int64_t kStreams = 8, kWindows = 16;
+  const int64_t all = (stream.size() - 1 + length - 1) / length;
+  if (all <= 0) return;
+  const int64_t count = std::clamp<int64_t>(all / kWindows, 1, kStreams);
+  const StreamWindows streams(stream, length, count);
+  const int64_t steps =
+      windows == 0 ? streams.steps() : std::min(streams.steps(), std::max<int64_t>(1, windows / count));
+  const auto states = model.make_segment_states(count);
+  for (int64_t step = 0; step < steps; ++step) {
+    const Batch b = streams.batch_of_pass(step);
+    load_streams(states, b);
+    const CrossEntropyResult r = model.loss(b, b.targets, {}, 1, {}, states);
+    store_streams(states, b);
+    e.total += r.total;
+    e.tokens += r.count;
+  }
+}
+
+}  // namespace
+
+Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t batch, int64_t windows,
+                    int64_t length) {
+  const NoGrad guard;
+  if (length == 0) length = model.spec().context;
+  const EveryWindow every(stream, length, windows);
+  Evaluation e;
+  int64_t sequences = 0;  // so far: prefixes do not depend on the batches
+  e.of_tokens = stream.size() - stream.beginnings;
+  e.characters = stream.characters;
+  e.bytes = stream.bytes;
+  if (model.spec().memory > 0) {
+    evaluate_with_memory(model, stream, windows, length, e);
+    return e;
+  }
+  for (int64_t first = 0; first < every.windows(); first += batch) {
+    Batch b = every.batch(first, batch);
+    if (model.spec().order == Order::prefix) draw_prefixes(b, kValidationPrefixes, 0, sequences);
+    sequences += b.layout.sequences();
+    const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
+    e.total += r.total;
+    e.tokens += r.count;
+  }
+  return e;
+}
+
+Evaluation evaluate(const Transformer& model, const PairStream& pairs, const SequenceEnds& ends,
+                    int64_t tokens) {
+  const NoGrad guard;
+  Evaluation e;
+  const CutPairs cut = count_cut(pairs, ends, model.spec());
+  e.cut = std::max(cut.sources, cut.targets);
+  if (cut.targets == 0) {  // else nobody knows how many characters the predicted tokens are
+    e.characters = pairs.target.characters;
+    e.bytes = pairs.target.bytes;
+  }
+  const std::vector<int64_t> lengths = pair_lengths(pairs, ends, model.spec().context);
+  for (const std::vector<int64_t>& which : batches_by_length(lengths, tokens)) {
+    const Batch b = pair_batch(pairs, which, ends, model.spec());
+    const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
+    e.total += r.total;
+    e.tokens += r.count;
+  }
+  e.of_tokens = e.tokens;
+  return e;
+}
+
+Evaluation evaluate(const Transformer& model, const EncodedConversations& conversations, int64_t tokens) {
+  const NoGrad guard;
+  Evaluation e;
+  e.cut = conversations.cut;
+  e.missed = conversations.lost;
+  for (const std::vector<int64_t>& which : batches_by_length(conversations.stream.lengths(), tokens)) {
+    const Batch b = labelled_batch(conversations.stream, which);
+    const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
+    e.total += r.total;
+    e.tokens += r.count;
+  }
+  e.of_tokens = conversations.stream.tokens.size();
+  return e;
+}
+
+namespace {
+
+// The model's labels, and behind them those of examples that it was not taught, sorted.
+std::vector<std::string> labels_of_all(const ModelSpec& spec, std::span<const Example> examples) {
+  const LabelIndex known(spec.labels);
+  std::set<std::string> unseen;
+  const auto look_at = [&](const std::string& label, const std::string& place) {
+    if (known.find(label) || !unseen.insert(label).second) return;
+    check(unseen.size() <= kMostUnseenLabels,
+          "{}: the label '{}' is one of more than {} that the model was not taught: choose the column of the "
+          "labels",
+          place, label, kMostUnseenLabels);
+  };
+  for (const Example& e : examples) {
+    if (spec.output == Output::sequence_classes) look_at(e.label, e.place);
+    for (const std::string& tag : e.tags) look_at(tag, e.place);
+  }
+  std::vector<std::string> all = spec.labels;
+  all.insert(all.end(), unseen.begin(), unseen.end());
+  return all;
+}
+
+// Classes and tags: -log P, and the confusion matrix.
+class ClassScores {
+ public:
+  ClassScores(const ModelSpec& spec, std::span<const Example> examples, std::vector<Mistake>* mistakes)
+      : spec_(spec),
+        labels_(labels_of_all(spec, examples)),
+        label_(labels_),
+        confusion_(std::ssize(labels_)),
+        mistakes_(mistakes) {}
+
+  // scores [1, C], of tags [tokens, C].
+  void add(const Tensor& scores, const EncodedText& text, const Example& example, size_t number,
+           Evaluation& e) {
+    if (spec_.output == Output::sequence_classes) {
+      add_row(scores, 0, {label_(example.label, example.place), number, -1}, e);
+      return;
+    }
+    const std::vector<int64_t> first = first_tokens(text.encoding, example.words);
+    std::vector<std::string> found;
+    for (size_t w = 0; w < first.size(); ++w) {
+      const Gold gold{label_(example.tags[w], example.place), number, static_cast<int64_t>(w)};
+      if (first[w] >= 0) {
+        found.push_back(labels_[add_row(scores, first[w], gold, e)]);
+        continue;
+      }
+      confusion_.miss(gold.label);
+      ++e.missed;
+      e.unseen += !is_taught(gold);
+      found.emplace_back("O");
+      note_mistake(gold, "", 0);
+    }
+    e.chunks.add(example.tags, found);
+  }
+
+  // One that has no text.
+  void miss(const Example& example, Evaluation& e) {
+    ++e.without_text;
+    if (spec_.output != Output::sequence_classes) return;
+    const int32_t gold = label_(example.label, example.place);
+    confusion_.miss(gold);
+    e.unseen += !is_taught({gold, 0, -1});
+  }
+
+  void finish(Evaluation& e) const {
+    e.scores = {{"accuracy", confusion_.accuracy()}, {"macro_f1", confusion_.macro_f1()}};
+    if (spec_.output == Output::sequence_classes)
+      e.scores.emplace_back("matthews", confusion_.matthews());
+    else if (describe_chunks(spec_.labels))
+      e.scores.emplace_back("f1", e.chunks.f1());
+    e.confusion = confusion_;
+    e.labels = labels_;
+  }
+
+ private:
+  // The right label of an example, or of one of its words.
+  struct Gold {
+    int32_t label;
+    size_t example;
+    int64_t word;
+  };
+
+  bool is_taught(const Gold& gold) const { return gold.label < std::ssize(spec_.labels); }
+  void note_mistake(const Gold& gold, const std::string& predicted, double probability) const {
+    if (mistakes_ != nullptr) mistakes_->push_back({gold.example, gold.word, predicted, probability});
+  }
+
+  // The class with the highest score.
+  int64_t add_row(const Tensor& scores, int64_t row, const Gold& gold, Evaluation& e) {
+    const auto z = scores.row<float>(row);
+    const auto best = std::max_element(z.begin(), z.end());
+    double sum = 0;
+    for (const float x : z) sum += std::exp(double{x} - *best);
+    if (is_taught(gold)) {
+      e.total += std::log(sum) + *best - z[gold.label];
+      ++e.tokens;
+    } else {
+      ++e.unseen;
+    }
+    confusion_.add(gold.label, best - z.begin());
+    if (best - z.begin() != gold.label) note_mistake(gold, labels_[best - z.begin()], 1 / sum);
+    return best - z.begin();
+  }
+
+  const ModelSpec& spec_;
+  std::vector<std::string> labels_;
+  LabelIndex label_;
+  ConfusionMatrix confusion_;
+  std::vector<Mistake>* mistakes_;
+};
+
+// Answers: -log P of their ends, and how they read.
+class AnswerScores {
+ public:
+  explicit AnswerScores(std::vector<Mistake>* mistakes) : mistakes_(mistakes) {}
+
+  void add(const Tensor& scores, const EncodedText& text, const Example& example, size_t number,
+           Evaluation& e) {
+    if (const auto gold = answer_tokens(text.encoding, example)) {
+      const std::vector<int32_t> offsets = {0, static_cast<int32_t>(scores.rows())};
+      const Tensor target = Tensor::of({1, 2}, std::vector{gold->first, gold->second});
+      const SpanLoss loss = span_cross_entropy(scores, offsets, target, 1);
+      e.total += loss.total;
+      e.tokens += loss.count;
+    } else {
+      ++e.missed;
+    }
+    const std::string found = best_answer(scores, text, example.text).text;
+    const bool exact = answer_matches(example.label, found);
+    const double f1 = answer_f1(example.label, found);
+    exact_ += exact ? 1 : 0;
+    f1_ += f1;
+    if (!exact && mistakes_ != nullptr) mistakes_->push_back({number, -1, found, f1});
+  }
+  void finish(Evaluation& e) const {
+    const double n = std::max<double>(1, static_cast<double>(e.examples));
+    e.scores = {{"exact_match", exact_ / n}, {"f1", f1_ / n}};
+  }
+
+ private:
+  double exact_ = 0, f1_ = 0;
+  std::vector<Mistake>* mistakes_;
+};
+
+}  // namespace
+
+Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
+                    const std::vector<Example>& examples, int64_t tokens, std::vector<Mistake>* mistakes) {
+  constexpr size_t kAtOnce = 4096;  // whose scores are held, and which are sorted by length among each other
+  const NoGrad guard;
+  const ModelSpec& spec = model.spec();
+  const bool span = spec.output == Output::span;
+  Evaluation e;
+  e.examples = std::ssize(examples);
+  ClassScores classes(spec, span ? std::span<const Example>() : examples, mistakes);
+  AnswerScores answers(mistakes);
+  for (size_t begin = 0; begin < examples.size(); begin += kAtOnce) {
+    std::vector<EncodedText> texts;
+    std::vector<size_t> which;
+    for (size_t i = begin; i < std::min(begin + kAtOnce, examples.size()); ++i) {
+      if (examples[i].text.first.empty()) {  // an answer to no question is as wrong: nothing is added
+        span ? void(++e.without_text) : classes.miss(examples[i], e);
+        continue;
+      }
+      texts.push_back(encode_example(examples[i], tokenizer, spec));
+      which.push_back(i);
+      e.cut += texts.back().cut;
+    }
+    if (texts.empty()) continue;
+    const std::vector<Tensor> scores = class_scores(model, texts, tokens);
+    for (size_t i = 0; i < texts.size(); ++i)
+      span ? answers.add(scores[i], texts[i], examples[which[i]], which[i], e)
+           : classes.add(scores[i], texts[i], examples[which[i]], which[i], e);
+  }
+  e.of_tokens = e.tokens;
+  span ? answers.finish(e) : classes.finish(e);
+  return e;
+}
+
+}  // namespace qkv
