@@ -41,11 +41,11 @@ PairTexts pairs_of(const EvalOptions& o, const TextModel& m) {
 // Outputs beside their references, and what is said of them.
 struct Scores {
   Texts sources, references, outputs;
-  text::BleuTokenizer tokenizer = text::BleuTokenizer::mteval_13a;
+  BleuTokenizer tokenizer = BleuTokenizer::mteval_13a;
   const char* script = "";  // that chose the tokenizer; empty: an option or the default did
-  text::Bleu bleu;
-  text::Chrf chrf;
-  text::RougeL rouge;
+  Bleu bleu;
+  Chrf chrf;
+  RougeL rouge;
   int64_t with_rouge_words = 0;    // references
   bool rouge_applies = false;      // to the references
   double exact = 0;                // part of the outputs that equal their references
@@ -61,17 +61,17 @@ Texts valid(const Texts& texts) {
 
 void choose_tokenizer(const EvalOptions& o, Scores& s) {
   if (o.bleu_tokenize != "auto") {
-    s.tokenizer = text::bleu_tokenizer_from_name(o.bleu_tokenize);
+    s.tokenizer = bleu_tokenizer_from_name(o.bleu_tokenize);
     return;
   }
-  const text::ChosenTokenizer chosen = text::bleu_tokenizer_for(s.references);
+  const ChosenTokenizer chosen = bleu_tokenizer_for(s.references);
   s.tokenizer = chosen.tokenizer;
   s.script = chosen.script;
 }
 
 void find_worst(Scores& s, const Texts& outputs, const Texts& references, int64_t most) {
   for (size_t i = 0; i < outputs.size(); ++i) {
-    s.chrf_of.push_back(text::corpus_chrf(std::span(&outputs[i], 1), std::span(&references[i], 1)).score);
+    s.chrf_of.push_back(corpus_chrf(std::span(&outputs[i], 1), std::span(&references[i], 1)).score);
     if (outputs[i] != references[i]) s.worst.push_back(i);
   }
   std::ranges::stable_sort(s.worst, {}, [&](size_t i) { return s.chrf_of[i]; });
@@ -80,13 +80,13 @@ void find_worst(Scores& s, const Texts& outputs, const Texts& references, int64_
 
 void add_scores(const EvalOptions& o, Scores& s) {
   choose_tokenizer(o, s);
-  s.bleu = text::corpus_bleu(s.outputs, s.references, s.tokenizer);
+  s.bleu = corpus_bleu(s.outputs, s.references, s.tokenizer);
   // Tokens of bytes can stand for anything; these two count characters.
   const Texts outputs = valid(s.outputs), references = valid(s.references);
-  s.chrf = text::corpus_chrf(outputs, references);
-  s.rouge = text::corpus_rouge_l(outputs, references);
-  s.with_rouge_words = text::count_with_rouge_words(references);
-  s.rouge_applies = text::rouge_applies(references);
+  s.chrf = corpus_chrf(outputs, references);
+  s.rouge = corpus_rouge_l(outputs, references);
+  s.with_rouge_words = count_with_rouge_words(references);
+  s.rouge_applies = rouge_applies(references);
   int64_t exact = 0;
   for (size_t i = 0; i < outputs.size(); ++i) exact += s.outputs[i] == s.references[i];
   s.exact = static_cast<double>(exact) / static_cast<double>(outputs.size());
@@ -98,9 +98,9 @@ std::string scores_json(const EvalOptions& o, const Evaluation& e, const Scores&
                      {"perplexity", e.perplexity()},
                      {"tokens", e.tokens},
                      {"bleu", s.bleu.score},
-                     {"signature", text::bleu_signature(s.tokenizer)},
+                     {"signature", bleu_signature(s.tokenizer)},
                      {"chrf", s.chrf.score},
-                     {"chrf_signature", text::kChrfSignature}};
+                     {"chrf_signature", kChrfSignature}};
   const bool rouge = s.rouge_applies;
   for (const auto& [name, value] : {std::pair("rouge_l", s.rouge.f1),
                                     {"rouge_l_precision", s.rouge.precision},
@@ -136,15 +136,14 @@ std::string rouge_text(const Scores& s) {
 std::string scores_text(const EvalOptions& o, const Evaluation& e, const Scores& s, int64_t beams) {
   std::string out = losses_text(e, " of targets");
   out += s.bleu.text() + "\n";
-  out += fmt::format("signature           {}, beams {}\n", text::bleu_signature(s.tokenizer), beams);
+  out += fmt::format("signature           {}, beams {}\n", bleu_signature(s.tokenizer), beams);
   if (*s.script != '\0')
     out += fmt::format("tokenizer           {}, chosen because the targets are {} (see --bleu-tokenize)\n",
-                       text::name_of(s.tokenizer), s.script);
+                       name_of(s.tokenizer), s.script);
   else if (o.bleu_tokenize == "auto")
-    out += fmt::format("tokenizer           {}, the default (see --bleu-tokenize)\n",
-                       text::name_of(s.tokenizer));
+    out += fmt::format("tokenizer           {}, the default (see --bleu-tokenize)\n", name_of(s.tokenizer));
   out += fmt::format("chrF2 = {:.2f}\n", s.chrf.score);
-  out += fmt::format("signature           {}\n", text::kChrfSignature);
+  out += fmt::format("signature           {}\n", kChrfSignature);
   out += rouge_text(s);
   out += fmt::format("exact match         {:.2f}% of {}\n", 100 * s.exact, s.sources.size());
   if (o.errors == 0) return out;

@@ -8,7 +8,7 @@
 
 #include "qkv/base/error.h"
 
-namespace qkv::text {
+namespace qkv {
 namespace {
 
 using Ngram = std::vector<std::string>;
@@ -72,4 +72,4 @@ std::string bleu_signature(BleuTokenizer tokenizer) {
   return fmt::format("nrefs:1|case:mixed|eff:no|tok:{}|smooth:exp", name_of(tokenizer));
 }
 
-}  // namespace qkv::text
+}  // namespace qkv

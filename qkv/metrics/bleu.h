@@ -8,7 +8,7 @@
 
 #include "qkv/metrics/bleu_tokenizer.h"
 
-namespace qkv::text {
+namespace qkv {
 
 // A corpus's score and what it is made of.
 struct Bleu {
@@ -29,4 +29,4 @@ Bleu corpus_bleu(std::span<const std::string> hypotheses, std::span<const std::s
 // sacreBLEU's signature of these settings.
 std::string bleu_signature(BleuTokenizer tokenizer);
 
-}  // namespace qkv::text
+}  // namespace qkv

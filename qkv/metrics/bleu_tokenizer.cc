@@ -6,7 +6,7 @@
 #include "qkv/base/error.h"
 #include "qkv/text/unicode.h"
 
-namespace qkv::text {
+namespace qkv {
 namespace {
 
 void replace_all(std::string& s, std::string_view from, std::string_view to) {
@@ -27,14 +27,14 @@ bool is_symbol_of_ascii(char c) {
 }
 // str.split() of Python: four control characters are white space too.
 bool is_python_space(int32_t codepoint) {
-  return is_space(codepoint) || (codepoint >= 0x1C && codepoint <= 0x1F);
+  return text::is_space(codepoint) || (codepoint >= 0x1C && codepoint <= 0x1F);
 }
 
 // Calls f(code point, its bytes) for each character; bytes that are not UTF-8 have a negative code point.
 template <typename F>
 void for_each_character(std::string_view text, const F& f) {
   for (size_t at = 0; at < text.size();) {
-    const Character c = character_at(text, at);
+    const text::Character c = text::character_at(text, at);
     f(c.codepoint, text.substr(at, c.length));
     at += c.length;
   }
@@ -157,9 +157,9 @@ std::vector<std::string> words_of_characters(std::string_view line) {
 
 // (\P{N})(\p{P}), (\p{P})(\P{N}) and \p{S}, one after the other.
 std::vector<std::string> words_of_international(std::string_view line) {
-  const auto codepoint_of = [](const std::string& c) { return character_at(c, 0).codepoint; };
-  const auto number = [&](const std::string& c) { return is_number(codepoint_of(c)); };
-  const auto punctuation = [&](const std::string& c) { return is_punctuation(codepoint_of(c)); };
+  const auto codepoint_of = [](const std::string& c) { return text::character_at(c, 0).codepoint; };
+  const auto number = [&](const std::string& c) { return text::is_number(codepoint_of(c)); };
+  const auto punctuation = [&](const std::string& c) { return text::is_punctuation(codepoint_of(c)); };
   const auto characters_of = [](std::string_view text) {
     std::vector<std::string> out;
     for_each_character(text, [&](int32_t, std::string_view bytes) { out.emplace_back(bytes); });
@@ -173,7 +173,7 @@ std::vector<std::string> words_of_international(std::string_view line) {
       Spaces{" ", " ", ""});
   std::string apart;
   for_each_character(s, [&](int32_t codepoint, std::string_view bytes) {
-    const bool alone = is_symbol(codepoint);
+    const bool alone = text::is_symbol(codepoint);
     if (alone) apart += ' ';
     apart += bytes;
     if (alone) apart += ' ';
@@ -230,7 +230,7 @@ ChosenTokenizer bleu_tokenizer_for(std::span<const std::string> references) {
           ++of_script[i];
           return;
         }
-      if (class_of(codepoint) == CharacterClass::kLetter) ++spaced_letters;
+      if (text::class_of(codepoint) == text::CharacterClass::kLetter) ++spaced_letters;
     });
   // Japanese is written with both.
   const double both = of_script[0] + of_script[1];
@@ -242,4 +242,4 @@ ChosenTokenizer bleu_tokenizer_for(std::span<const std::string> references) {
   return {most == 0 ? BleuTokenizer::chinese : BleuTokenizer::characters, kNames[most]};
 }
 
-}  // namespace qkv::text
+}  // namespace qkv

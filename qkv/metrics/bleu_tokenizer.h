@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace qkv::text {
+namespace qkv {
 
 // sacreBLEU's ways to divide texts into words.
 enum class BleuTokenizer : uint8_t {
@@ -35,4 +35,4 @@ struct ChosenTokenizer {
 };
 ChosenTokenizer bleu_tokenizer_for(std::span<const std::string> references);
 
-}  // namespace qkv::text
+}  // namespace qkv

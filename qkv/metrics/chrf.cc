@@ -7,7 +7,7 @@
 #include "qkv/base/error.h"
 #include "qkv/text/unicode.h"
 
-namespace qkv::text {
+namespace qkv {
 namespace {
 
 constexpr double kBeta = 2;  // the weight of recall
@@ -20,8 +20,8 @@ struct Characters {
 
   explicit Characters(std::string_view line) {
     for (size_t i = 0; i < line.size();) {
-      const Character c = character_at(line, i);
-      if (!is_space(c.codepoint) && !(c.codepoint >= 0x1C && c.codepoint <= 0x1F)) {
+      const text::Character c = text::character_at(line, i);
+      if (!text::is_space(c.codepoint) && !(c.codepoint >= 0x1C && c.codepoint <= 0x1F)) {
         begins.push_back(text.size());
         text += line.substr(i, c.length);
       }
@@ -74,4 +74,4 @@ Chrf corpus_chrf(std::span<const std::string> hypotheses, std::span<const std::s
   return chrf;
 }
 
-}  // namespace qkv::text
+}  // namespace qkv

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace qkv::text {
+namespace qkv {
 
 inline constexpr size_t kChrfOrder = 6;  // longest n-grams
 
@@ -30,4 +30,4 @@ Chrf corpus_chrf(std::span<const std::string> hypotheses, std::span<const std::s
 // What sacreBLEU would call these settings.
 inline constexpr const char* kChrfSignature = "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no";
 
-}  // namespace qkv::text
+}  // namespace qkv

@@ -5,7 +5,7 @@
 #include "qkv/base/error.h"
 #include "qkv/text/unicode.h"
 
-namespace qkv::text {
+namespace qkv {
 namespace {
 
 size_t longest_common_subsequence(const std::vector<std::string>& a, const std::vector<std::string>& b) {
@@ -26,8 +26,8 @@ size_t longest_common_subsequence(const std::vector<std::string>& a, const std::
 std::vector<std::string> rouge_words(std::string_view text) {
   std::string lower;
   for (size_t i = 0; i < text.size();) {
-    const Character c = character_at(text, i);
-    if (c.valid()) append_lowercase(lower, c.codepoint);
+    const text::Character c = text::character_at(text, i);
+    if (c.valid()) text::append_lowercase(lower, c.codepoint);
     if (!c.valid()) lower += ' ';
     i += c.length;
   }
@@ -76,14 +76,14 @@ bool rouge_applies(std::span<const std::string> texts) {
   for (const std::string& text : texts) {
     for (const std::string& word : rouge_words(text)) seen += std::ssize(word);
     for (size_t i = 0; i < text.size();) {
-      const Character c = character_at(text, i);
+      const text::Character c = text::character_at(text, i);
       if (c.valid())
-        letters +=
-            class_of(c.codepoint) == CharacterClass::kLetter || (c.codepoint >= '0' && c.codepoint <= '9');
+        letters += text::class_of(c.codepoint) == text::CharacterClass::kLetter ||
+                   (c.codepoint >= '0' && c.codepoint <= '9');
       i += c.length;
     }
   }
   return seen > 0 && 2 * seen >= letters;
 }
 
-}  // namespace qkv::text
+}  // namespace qkv

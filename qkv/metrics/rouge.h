@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace qkv::text {
+namespace qkv {
 
 // Shares of the longest common subsequence of words, each 0 to 1.
 struct RougeL {
@@ -34,4 +34,4 @@ bool rouge_applies(std::span<const std::string> texts);
 // rouge_score's words: runs of a-z and 0-9 of the text in lower case. All other letters separate words.
 std::vector<std::string> rouge_words(std::string_view text);
 
-}  // namespace qkv::text
+}  // namespace qkv

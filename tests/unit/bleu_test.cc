@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace qkv::text {
+namespace qkv {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -123,4 +123,4 @@ TEST(Bleu, Extremes) {
 }
 
 }  // namespace
-}  // namespace qkv::text
+}  // namespace qkv

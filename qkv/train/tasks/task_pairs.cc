@@ -85,8 +85,8 @@ class SequenceToSequence : public TaskOfSequences {
     for (const auto& best : found.best) outputs.push_back(best.front().text);
     double exact = 0;
     for (size_t i = 0; i < outputs.size(); ++i) exact += outputs[i] == targets_[i];
-    const text::BleuTokenizer tokenizer = text::bleu_tokenizer_for(targets_).tokenizer;
-    e.scores = {{"bleu", text::corpus_bleu(outputs, targets_, tokenizer).score},
+    const BleuTokenizer tokenizer = bleu_tokenizer_for(targets_).tokenizer;
+    e.scores = {{"bleu", corpus_bleu(outputs, targets_, tokenizer).score},
                 {"exact_match", exact / static_cast<double>(outputs.size())}};
   }
 
