@@ -290,7 +290,8 @@ VariedShape mixed_shape(unsigned seed) {
 }
 
 VariedCase varied_case(unsigned seed) {
-  const auto [h, s] = mixed_shape(seed);
+  const VariedShape shape = mixed_shape(seed);
+  const VariedHyperparameters& h = shape.hyper;
   VariedTheta<double> theta(h);
   Uniform uniform(seed + 7);
   formal::fill_parameters(theta, [&](const std::string& name) {
@@ -298,7 +299,7 @@ VariedCase varied_case(unsigned seed) {
     // What f32 can hold: the engine's weights are the very same.
     return double{static_cast<float>(uniform() - 0.5 + (factor ? 1.0 : 0.0))};
   });
-  return {h, s, theta};
+  return {h, shape.spec, theta};
 }
 
 // A theta, or a gradient of one, under the engine's names.

@@ -156,16 +156,19 @@ void expect_states(const Outputs& out, const ModelSpec& s, const Case& c, bool a
                                 : of.width;
       out.expect(fmt::format("{}hidden_states.{}", prefix, l), {p.rows, p.columns, width});
     }
-    const bool special = of.attention.global_projections || of.branches == Branches::reversible;
-    const bool sums = !of.attention.sinks && of.attention.patterns.empty() && s.order == Order::stack;
-    for (int64_t l = 0; attentions && l < layers; ++l)
-      expect_attention(out, fmt::format("{}attentions.{}", prefix, l), of.attention, p, p, special, sums);
+    for (int64_t l = 0; attentions && l < layers; ++l) {
+      const AttentionSpec& a = of.block(l).attention;
+      const bool special = a.global_projections || of.branches == Branches::reversible;
+      const bool sums = !a.sinks && a.patterns.empty() && s.order == Order::stack;
+      expect_attention(out, fmt::format("{}attentions.{}", prefix, l), a, p, p, special, sums);
+    }
   };
   if (both) stack("encoder_", encoder, s.encoder_layers, c.source);
   stack(both ? "decoder_" : "", s, s.layers, c.tokens);
-  for (int64_t l = 0; both && attentions && l < s.layers; ++l)
-    expect_attention(out, fmt::format("cross_attentions.{}", l), s.attention, c.tokens, c.source, false,
-                     !s.attention.sinks);
+  for (int64_t l = 0; both && attentions && l < s.layers; ++l) {
+    const AttentionSpec& a = s.block(l).attention;
+    expect_attention(out, fmt::format("cross_attentions.{}", l), a, c.tokens, c.source, false, !a.sinks);
+  }
 }
 
 // The numbers of real tokens in a padded output [B, T, ...].
@@ -281,10 +284,19 @@ void check_empty_row(const ModelSpec& s, const Case& c, const std::string& dir) 
   const Outputs finite(dir + "/out.safetensors");
 }
 
+// True where f holds for the model of some kind of its blocks.
+template <typename F>
+bool any_kind(const ModelSpec& s, const F& f) {
+  return std::ranges::any_of(s.kinds_in_use(std::max(s.layers, s.encoder_layers)),
+                             [&](const std::string& kind) { return f(s.with_kind(kind)); });
+}
+
 // The model computes a token by how long its sequence, or the longest of the batch, is in the end.
 bool is_by_length(const ModelSpec& s) {
-  const RotaryScaling scaling = s.attention.rotary.scaling;
-  return scaling == RotaryScaling::dynamic || scaling == RotaryScaling::longrope;
+  return any_kind(s, [](const ModelSpec& of) {
+    const RotaryScaling scaling = of.attention.rotary.scaling;
+    return scaling == RotaryScaling::dynamic || scaling == RotaryScaling::longrope;
+  });
 }
 
 // True where weights that differ in their last digits give another output: a norm of two numbers is a step.
@@ -309,8 +321,9 @@ bool is_ill_conditioned(const Transformer& model, const Case& c) {
 // Each sequence alone is what it is in the batch.
 void check_alone(const Transformer& model, const Case& c) {
   const ModelSpec& s = model.spec();
-  const bool has_blocks =
-      std::ranges::any_of(s.attention.patterns, [](const Pattern& p) { return p.block > 0; });
+  const bool has_blocks = any_kind(s, [](const ModelSpec& of) {
+    return std::ranges::any_of(of.attention.patterns, [](const Pattern& p) { return p.block > 0; });
+  });
   if (is_by_length(s) || has_blocks || s.features.any()) return;  // blocks are cut from padded sequences
   const Tensor all = output_of(model, c.input);
   const auto& offsets = c.input.layout.offsets;
