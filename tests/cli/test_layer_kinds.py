@@ -75,6 +75,16 @@ class LayerKinds(CliTest):
                     self.assertEqual(p > 0, key <= query and (not local or query - key < 5), (layer, query, key))
         self.assertEqual(out["hidden_states.7"][0], [2, length, 24])
 
+    def test_only_some_kinds_have_experts(self):
+        self.ok("train", "config.toml", "--set", "model.kind.local.experts=3", "--set", "model.kind.local.expert_hidden=5",
+                "--set", "train.steps=2")
+        self.write("in.safetensors", safetensors_bytes({"input_ids": ("I64", [1, 6], [3, 4, 5, 6, 7, 8])}))
+        self.ok("forward", "run", "--inputs", "in.safetensors", "--outputs", "out.safetensors", "--hidden-states")
+        out = load_safetensors(self.path("out.safetensors"))
+        self.assertEqual(sorted(name for name in out if name.startswith("router_logits")),
+                         [f"router_logits.{layer}" for layer in (0, 1, 2, 3, 4, 6)])
+        self.assertEqual(out["router_logits.4"][0], [6, 3])
+
     def test_plan_counts_every_kind(self):
         plan = json.loads(self.ok("plan", "config.toml", "--json").out)
         wider = json.loads(self.ok("plan", "config.toml", "--json", "--set", "model.kind.local.hidden=80").out)
