@@ -116,7 +116,7 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
                                           {Initializer::Kind::zeros});
   }
   if (spec.features.distilled)
-    distilled_classifier_ = std::make_unique<Linear>(parameters_, "classifier.distilled", spec.width,
+    distilled_classifier_ = std::make_unique<Linear>(parameters_, "classifier.distilled", spec.output_width(),
                                                      spec.classes(), true, spec.init_std);
   for (const AdapterSpec& a : spec.lora.adapters)
     check(parameters_.find(Adapters::name_of_a(a)) != nullptr,
