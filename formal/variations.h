@@ -92,7 +92,7 @@ struct VariedHyperparameters : Hyperparameters {
   Index d_shared = 0;         // hidden units of a perceptron beside the experts; 0: none
   bool shared_gated = false;  // it counts sigmoid(w . x)
 
-  // Of layers that differ: other hyperparameters, and of each layer, in turn, which: 0 are these, i + 1 is
+  // Other hyperparameters, of layers that differ, and which each layer has, in turn: 0 are these, i + 1 is
   // kinds[i].
   std::vector<VariedHyperparameters> kinds;
   std::vector<Index> kind_of_layer;
@@ -277,7 +277,7 @@ struct VariedLayer {
   }
 };
 
-// What the layers of one kind know distances by.
+// Tables by which the layers of one kind know distances.
 template <typename T>
 struct DistanceTables {
   Matrix<T> B;  // [distances x H]

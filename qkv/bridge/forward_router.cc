@@ -55,12 +55,11 @@ Ranks ranks_of(const Filled& f, bool causal) {
 
 // Whether a ranked mask says all that the model's own would of a batch this wide.
 bool patterns_reach(const ModelSpec& spec, int64_t columns) {
-  return std::ranges::all_of(
-      spec.kinds_in_use(std::max(spec.layers, spec.encoder_layers)), [&](const std::string& kind) {
-        return std::ranges::all_of(spec.with_kind(kind).attention.patterns, [&](const Pattern& p) {
-          return !p.any() || (p == Pattern{.window = p.window} && p.window >= columns);
-        });
-      });
+  return std::ranges::all_of(spec.blocks_in_use(), [&](const BlockSpec* block) {
+    return std::ranges::all_of(block->attention.patterns, [&](const Pattern& p) {
+      return !p.any() || (p == Pattern{.window = p.window} && p.window >= columns);
+    });
+  });
 }
 
 // What router_outputs() says of one stack: [rows, columns, E] of each layer.
@@ -132,13 +131,6 @@ Tensor number(double x) {
 
 using Named = std::vector<std::pair<std::string, Tensor>>;
 
-// Those of the layers that have any, which check_spec() has alike in all.
-ExpertsSpec experts_of(const ModelSpec& spec) {
-  for (const std::string& kind : spec.kinds_in_use(std::max(spec.layers, spec.encoder_layers)))
-    if (const ExpertsSpec experts = spec.with_kind(kind).experts; experts.count > 0) return experts;
-  return spec.experts;
-}
-
 void add_language_model(const Routers& routers, const Inputs& inputs, const ExpertsSpec& experts,
                         Named& out) {
   Affinities all(experts.count, experts.chosen);
@@ -186,7 +178,7 @@ void add_stack(const Routers& routers, const std::string& name, int64_t layers, 
 Named router_outputs(const Transformer& model, const Safetensors& in, const std::string& path,
                      const Inputs& inputs) {
   const ModelSpec& spec = model.spec();
-  const ExpertsSpec experts = experts_of(spec);
+  const ExpertsSpec experts = spec.experts_in_use();
   Named out;
   if (spec.architecture == Architecture::encoder_decoder) {
     add_stack(run_stack(model, in, path, inputs, true), "encoder", spec.encoder_layers, inputs.source,

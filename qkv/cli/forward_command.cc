@@ -32,11 +32,8 @@ void expect_known(const Safetensors& in, const ModelSpec& spec, const std::strin
   std::set<std::string> known = {what, "labels"};
   if (!image && !frames) known.insert("attention_mask");
   if (spec.architecture == Architecture::encoder && !image) known.insert("token_type_ids");
-  const auto has_patterns = [&](const std::string& kind) {
-    return !spec.with_kind(kind).attention.patterns.empty();
-  };
-  if (spec.architecture == Architecture::encoder &&
-      std::ranges::any_of(spec.kinds_in_use(spec.layers), has_patterns))
+  const auto has_patterns = [](const BlockSpec* block) { return !block->attention.patterns.empty(); };
+  if (spec.architecture == Architecture::encoder && std::ranges::any_of(spec.blocks_in_use(), has_patterns))
     known.insert("global_attention_mask");
   if (spec.output == Output::span) known.insert({"start_positions", "end_positions"});
   if (spec.architecture == Architecture::encoder_decoder)
@@ -462,14 +459,13 @@ void run(const Options& o) {
     const NoGrad guard;
     const Tensor hidden = add_outputs(*model, inputs, context, out);
     const ModelSpec& spec = model->spec();
-    if (o.hidden_states && spec.embedding_width > 0 &&
+    if (o.hidden_states && spec.output == Output::tokens && spec.embedding_width > 0 &&
         spec.head_width == 0) {  // the last state is what the unembedding reads
       const bool both = spec.architecture == Architecture::encoder_decoder;
       collector.found[fmt::format("{}hidden_states.{}", both ? "decoder_" : "", spec.layers)] =
           inputs.tokens.spread(convert(model->projected(hidden), DType::f32));
     }
-    const auto has_experts = [&](const std::string& kind) { return spec.with_kind(kind).experts.count > 0; };
-    if (o.hidden_states && std::ranges::any_of(spec.kinds_in_use(spec.layers), has_experts)) {
+    if (o.hidden_states && spec.experts_in_use().count > 0) {
       Named routers = router_outputs(*model, in, o.inputs, inputs);
       out.insert(out.end(), routers.begin(), routers.end());
     }

@@ -1,4 +1,4 @@
-// What the blocks of a stack know of positions: rotations, biases by distance, vectors of distances.
+// Terms of positions: rotations, biases by distance, vectors of distances, which attention reads.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace qkv {
 
-// Of the layers that have one kind of block: made once a pass for all of them.
+// The terms of the layers that have one kind of block, made once a pass for all of them.
 class PositionTerms {
  public:
   // `spec`: the model as if all its layers were of this kind. Parameters begin with `name` ("decoder");

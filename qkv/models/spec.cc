@@ -41,11 +41,14 @@ const std::string& ModelSpec::kind_of(int64_t layer) const {
   return layer_kinds.empty() ? kDefaultKind : layer_kinds[static_cast<size_t>(layer) % layer_kinds.size()];
 }
 
-const BlockSpec& ModelSpec::block(int64_t layer) const {
-  const std::string& kind = kind_of(layer);
+const BlockSpec& ModelSpec::block_of(const std::string& kind) const {
   for (const BlockKind& k : kinds)
     if (k.name == kind) return k.block;
   return *this;
+}
+
+const BlockSpec& ModelSpec::block(int64_t layer) const {
+  return block_of(kind_of(layer));
 }
 
 std::vector<std::string> ModelSpec::kinds_in_use(int64_t stack_layers) const {
@@ -55,22 +58,40 @@ std::vector<std::string> ModelSpec::kinds_in_use(int64_t stack_layers) const {
   return names;
 }
 
+std::vector<const BlockSpec*> ModelSpec::blocks_in_use() const {
+  std::vector<const BlockSpec*> blocks;
+  for (const std::string& kind : kinds_in_use(std::max(layers, encoder_layers)))
+    blocks.push_back(&block_of(kind));
+  return blocks;
+}
+
+int64_t ModelSpec::owner_of(int64_t layer, int64_t stack_layers) const {
+  const auto group_of = [&](int64_t l) { return l * layer_groups / stack_layers; };
+  int64_t first = layer;
+  while (layer_groups > 0 && first > 0 && group_of(first - 1) == group_of(layer)) --first;
+  return first;
+}
+
+ExpertsSpec ModelSpec::experts_in_use() const {
+  for (const BlockSpec* block : blocks_in_use())
+    if (block->experts.count > 0) return block->experts;
+  return {};
+}
+
 ModelSpec ModelSpec::with_kind(const std::string& kind) const {
   ModelSpec s = *this;
-  for (const BlockKind& k : kinds)
-    if (k.name == kind) static_cast<BlockSpec&>(s) = k.block;
   s.kinds.clear();
   s.layer_kinds.clear();
+  static_cast<BlockSpec&>(s) = block_of(kind);
   return s;
 }
 
 int64_t ModelSpec::longest() const {
   int64_t most = longest_by_positions();
-  for (const std::string& kind : kinds_in_use(layers)) {
-    // Where some layer would hash longer sequences.
-    const AttentionSpec a = with_kind(kind).attention;
+  for (const BlockSpec* block : blocks_in_use()) {
+    const AttentionSpec& a = block->attention;
     const bool shares = std::ranges::any_of(a.shared_query_key, [](int64_t s) { return s != 0; });
-    if (shares && a.hashed_beyond > 0) most = std::min(most, a.hashed_beyond);
+    if (shares && a.hashed_beyond > 0) most = std::min(most, a.hashed_beyond);  // longer ones would be hashed
   }
   return most;
 }
@@ -79,11 +100,15 @@ int64_t ModelSpec::longest_by_positions() const {
   constexpr int64_t kUnbounded = int64_t{1} << 28;
   if (!is_of_blocks(positions)) return context;
   // Layers that know no positions are told the order by those that do.
-  const auto tells_distances = [this](const std::string& kind) {
-    const ModelSpec s = with_kind(kind);
-    return s.positions != Positions::none || s.attention.relative.on();
+  const auto tells_distances = [](const BlockSpec* b) {
+    return b->positions != Positions::none || b->attention.relative.on();
   };
-  return std::ranges::any_of(kinds_in_use(layers), tells_distances) ? kUnbounded : context;
+  return std::ranges::any_of(blocks_in_use(), tells_distances) ? kUnbounded : context;
+}
+
+bool is_section_name(const std::string& name) {
+  constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+  return !name.empty() && name.find_first_not_of(kLetters) == std::string::npos;
 }
 
 bool is_of_blocks(Positions positions) {
@@ -470,11 +495,16 @@ void check_kinds(const ModelSpec& s) {
   check(s.kinds.empty() || !s.layer_kinds.empty(), "model: kind.{}: no layer has it: layer_kinds is empty",
         s.kinds.empty() ? "" : s.kinds[0].name);
   if (s.layer_kinds.empty()) return;
+  constexpr int64_t kMostNames = 4096;
+  check(std::ssize(s.layer_kinds) <= kMostNames, "model: layer_kinds: {} names, more than {}",
+        s.layer_kinds.size(), kMostNames);
   check(!s.recurrence.any() && !s.encoder.any(),
         "model: layer_kinds does not go with recurrences or an encoder of another shape");
   for (size_t i = 0; i < s.kinds.size(); ++i) {
     const std::string& name = s.kinds[i].name;
-    check(name != kDefaultKind && !name.empty(), "model: kind.{}: [model] itself describes this kind", name);
+    check(name != kDefaultKind, "model: kind.{}: [model] itself describes this kind", name);
+    check(is_section_name(name), "model: kind: '{}' is no name of a kind: letters, digits, _ and - are",
+          name);
     check(i == 0 || s.kinds[i - 1].name < name, "model: kind.{}: kinds are sorted by their names", name);
     check(std::ranges::find(s.layer_kinds, name) != s.layer_kinds.end(),
           "model: kind.{}: layer_kinds names it not", name);
@@ -483,9 +513,9 @@ void check_kinds(const ModelSpec& s) {
     check(name == kDefaultKind ||
               std::ranges::any_of(s.kinds, [&](const BlockKind& k) { return k.name == name; }),
           "model: layer_kinds: there is no kind '{}'", name);
-  ExpertsSpec experts_of_any = s.experts;  // what routers say is reported of all layers together
-  for (const BlockKind& k : s.kinds)
-    if (experts_of_any.count == 0) experts_of_any = k.block.experts;
+  ModelSpec alike = s.with_kind(kDefaultKind);  // the model as if all its layers were of one kind
+  const ExpertsSpec others =
+      s.experts.count > 0 ? s.experts : s.experts_in_use();  // routers are reported of all layers together
   for (const BlockKind& k : s.kinds) {
     const auto of_all = [&](const char* field, bool same) {
       check(same, "model: kind.{}: {} must be that of the other layers", k.name, field);
@@ -494,17 +524,18 @@ void check_kinds(const ModelSpec& s) {
     of_all("branches", k.block.branches == s.branches);
     of_all("positions", k.block.positions == s.positions ||
                             (is_of_blocks(k.block.positions) && is_of_blocks(s.positions)));
-    const ExpertsSpec &its = k.block.experts, &others = experts_of_any;
+    const ExpertsSpec& its = k.block.experts;
     of_all("experts", its.count == 0 || (its.count == others.count && its.chosen == others.chosen &&
                                          its.score == others.score && its.groups == others.groups));
     try {
-      check_spec(s.with_kind(k.name));
+      static_cast<BlockSpec&>(alike) = k.block;
+      check_spec(alike);
     } catch (const Error& e) {
       fail("model: kind.{}: {}", k.name, e.what());
     }
   }
-  for (int64_t l = 1; s.layer_groups > 0 && l < s.layers; ++l)
-    check(s.group_of(l, s.layers) != s.group_of(l - 1, s.layers) || s.kind_of(l) == s.kind_of(l - 1),
+  for (int64_t l = 0; l < s.layers; ++l)
+    check(s.kind_of(l) == s.kind_of(s.owner_of(l, s.layers)),
           "model: layer_groups: layers of different kinds do not share weights");
 }
 

@@ -226,12 +226,16 @@ struct ModelSpec : BlockSpec {
   // The name of a layer's kind of block, counted from 0, and that block.
   const std::string& kind_of(int64_t layer) const;
   const BlockSpec& block(int64_t layer) const;
+  // The block of a kind; the model's own where there is no such kind.
+  const BlockSpec& block_of(const std::string& kind) const;
   // The kinds that layers of a stack have, each once.
   std::vector<std::string> kinds_in_use(int64_t stack_layers) const;
-  // The group of a layer, where layers share weights; else its own number.
-  int64_t group_of(int64_t layer, int64_t stack_layers) const {
-    return layer_groups > 0 ? layer * layer_groups / stack_layers : layer;
-  }
+  // The blocks that layers of either stack have, each once.
+  std::vector<const BlockSpec*> blocks_in_use() const;
+  // The layer that a layer of a stack has its weights from: the first of its group, or itself.
+  int64_t owner_of(int64_t layer, int64_t stack_layers) const;
+  // The experts of a layer that has any; none where no layer has.
+  ExpertsSpec experts_in_use() const;
   // The model whose layers all have this kind of block.
   ModelSpec with_kind(const std::string& kind) const;
   // Rows of the classifier: the classes; 2 of a span; 0: there is none.
@@ -259,7 +263,10 @@ std::vector<std::string> texts_of(const std::vector<Pattern>& patterns);
 // The kind of the layers whose block is the model's own.
 inline const std::string kDefaultKind = "default";
 
-// Whether blocks know positions, not embeddings alone.
+// True for names of kinds and of other sections of a configuration: letters, digits, _ and -.
+bool is_section_name(const std::string& name);
+
+// True for positions that embeddings know nothing of.
 bool is_of_blocks(Positions positions);
 
 // Whether scores fall with the distance by a slope of each head.

@@ -93,29 +93,26 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
       reversible_(spec.branches == Branches::reversible),
       site_(shape.site),
       attentions_(shape.source > 0 ? 2 : 1),
-      terms_of_(static_cast<size_t>(shape.layers)),
       memory_(spec.memory) {
   // Residual branches that are summed up to the end start smaller by the root of their number (GPT-2).
   const auto branches = static_cast<float>((attentions_ + 1) * shape.layers);
   const InitStd std{spec.init_std,
                     placement_ == NormPlacement::pre ? spec.init_std / std::sqrt(branches) : spec.init_std};
-  // The layer whose weights layer l has.
-  const auto owner = [&](int64_t l) {
-    int64_t first = l;
-    while (first > 0 && spec.group_of(first - 1, shape.layers) == spec.group_of(l, shape.layers)) --first;
-    return first;
-  };
+  const std::vector<std::string> kinds = spec.kinds_in_use(shape.layers);
+  // The model as if all its layers were of one of them.
+  std::vector<ModelSpec> specs(kinds.size(), spec.with_kind(kDefaultKind));
+  for (size_t i = 0; i < kinds.size(); ++i) static_cast<BlockSpec&>(specs[i]) = spec.block_of(kinds[i]);
   for (int64_t l = 0; l < shape.layers; ++l) {
-    if (owner(l) != l)
-      parameters.share(fmt::format("{}.block.{}.", name, l), fmt::format("{}.block.{}.", name, owner(l)));
-    blocks_.push_back(make_block(parameters, spec.with_kind(spec.kind_of(l)), shape, l, std));
+    const size_t kind = std::ranges::find(kinds, spec.kind_of(l)) - kinds.begin();
+    terms_of_.push_back(kind);
+    if (const int64_t owner = spec.owner_of(l, shape.layers); owner != l)
+      parameters.share(fmt::format("{}.block.{}.", name, l), fmt::format("{}.block.{}.", name, owner));
+    blocks_.push_back(make_block(parameters, specs[kind], shape, l, std));
   }
-  for (const std::string& kind : spec.kinds_in_use(shape.layers)) {
-    const std::string of_kind = kind == kDefaultKind ? name : fmt::format("{}.kind.{}", name, kind);
-    terms_.emplace_back(parameters, of_kind, spec.with_kind(kind), shape.mask);
-    for (int64_t l = 0; l < shape.layers; ++l)
-      if (spec.kind_of(l) == kind) terms_of_[static_cast<size_t>(l)] = terms_.size() - 1;
-  }
+  for (size_t i = 0; i < kinds.size(); ++i)
+    terms_.emplace_back(parameters,
+                        kinds[i] == kDefaultKind ? name : fmt::format("{}.kind.{}", name, kinds[i]), specs[i],
+                        shape.mask);
   if (spec.ends_with_norm())
     norm_ = std::make_unique<Norm>(parameters, name + ".norm", spec.output_width(), spec.norm());
 }
@@ -166,7 +163,7 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
     context.seen = std::move(place.layout);
     context.own_rows = std::move(place.own);
   }
-  // What blocks know of positions is made once for all of a kind.
+  // Terms of positions are made once for all blocks of a kind.
   std::vector<Context> contexts(terms_.size(), context);
   for (size_t i = 0; i < terms_.size(); ++i)
     terms_[i].prepare(segments ? context.seen : context.layout, x.dtype(), contexts[i]);

@@ -43,6 +43,17 @@ class Forward(FinishedRun):
         self.assertAlmostEqual(out["attentions.0"][1][0], 1.0)  # the first position sees itself only
         self.assertEqual(out["attentions.0"][1][1:3], [0, 0])
 
+    def test_last_states_of_a_classifier_of_two_streams(self):
+        self.write("rows.tsv", "text\tlabel\n" + "".join(f"the fox {i}\tone\na dog {i}\ttwo\n" for i in range(20)))
+        config = configuration(out="streams", steps=1, objective="classify", model__branches="reversible",
+                               model__embedding_width=4, model__embedding_projected_last=True, model__layers=2)
+        self.write("streams.toml", config.replace('train = "text.txt"', 'train = "rows.tsv"').replace(
+            "batch = 4", "batch_tokens = 64"))
+        self.ok("train", "streams.toml", "--overwrite")
+        self.ok(*self.forward({"input_ids": self.IDS}, "--hidden-states", directory="streams"))
+        out = load_safetensors(self.path("out.safetensors"))
+        self.assertEqual([out[f"hidden_states.{i}"][0] for i in range(3)], [[2, 3, 16]] * 3)
+
     def test_last_states_of_a_narrow_embedding(self):
         self.write("pairs.tsv", "source\ttarget\n" + "the fox\ta dog\n" * 20)
         for architecture, prefix in (("decoder", ""), ("encoder_decoder", "decoder_")):

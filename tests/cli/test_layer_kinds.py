@@ -93,6 +93,14 @@ class LayerKinds(CliTest):
         self.assertGreater(wider["memory"]["activations"], plan["memory"]["activations"])
         self.assertGreater(plan["seconds_per_step"], 0)
 
+    def test_adapters_of_one_kind(self):
+        self.ok("train", "config.toml", "--set", "model.kind.local.hidden_layers=2", "--set", "train.steps=2")
+        self.write("lora.toml", 'data.train = "text.txt"\ndata.cache = false\nmodel.from = "run"\nmodel.lora_rank = 2\n'
+                   'model.lora_targets = ["inner.1"]\ntrain.out = "lora"\ntrain.steps = 2\n')
+        plan = json.loads(self.ok("plan", "lora.toml", "--json").out)
+        self.assertGreater(plan["seconds_per_step"], 0)
+        self.ok("train", "lora.toml")
+
     def test_training_goes_on_with_the_same_kinds(self):
         self.ok("train", "config.toml")
         more = 'data.train = "text.txt"\ndata.cache = false\nmodel.from = "run"\ntrain.out = "more"\ntrain.steps = 2\n'

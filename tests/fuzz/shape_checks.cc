@@ -284,17 +284,10 @@ void check_empty_row(const ModelSpec& s, const Case& c, const std::string& dir) 
   const Outputs finite(dir + "/out.safetensors");
 }
 
-// True where f holds for the model of some kind of its blocks.
-template <typename F>
-bool any_kind(const ModelSpec& s, const F& f) {
-  return std::ranges::any_of(s.kinds_in_use(std::max(s.layers, s.encoder_layers)),
-                             [&](const std::string& kind) { return f(s.with_kind(kind)); });
-}
-
 // The model computes a token by how long its sequence, or the longest of the batch, is in the end.
 bool is_by_length(const ModelSpec& s) {
-  return any_kind(s, [](const ModelSpec& of) {
-    const RotaryScaling scaling = of.attention.rotary.scaling;
+  return std::ranges::any_of(s.blocks_in_use(), [](const BlockSpec* block) {
+    const RotaryScaling scaling = block->attention.rotary.scaling;
     return scaling == RotaryScaling::dynamic || scaling == RotaryScaling::longrope;
   });
 }
@@ -321,8 +314,8 @@ bool is_ill_conditioned(const Transformer& model, const Case& c) {
 // Each sequence alone is what it is in the batch.
 void check_alone(const Transformer& model, const Case& c) {
   const ModelSpec& s = model.spec();
-  const bool has_blocks = any_kind(s, [](const ModelSpec& of) {
-    return std::ranges::any_of(of.attention.patterns, [](const Pattern& p) { return p.block > 0; });
+  const bool has_blocks = std::ranges::any_of(s.blocks_in_use(), [](const BlockSpec* block) {
+    return std::ranges::any_of(block->attention.patterns, [](const Pattern& p) { return p.block > 0; });
   });
   if (is_by_length(s) || has_blocks || s.features.any()) return;  // blocks are cut from padded sequences
   const Tensor all = output_of(model, c.input);

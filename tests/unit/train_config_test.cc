@@ -537,54 +537,6 @@ TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefusedWithTheirDefaults) {
 }
 
 // Each key, with what is said beside it, would change nothing, also where it has its default.
-TEST_F(TrainConfigTest, LayersThatDiffer) {
-  const std::string two =
-      std::string(kLeast) +
-      "[model]\npositions = 'rotary'\nrotary_base = 1e6\nheads = 4\nlayers = 3\nwidth = 32\n"
-      "layer_kinds = ['local', 'default']\n"
-      "[model.kind.local]\npatterns = ['window 4']\nrotary_base = 1e4\n";
-  TrainConfig c = read(two, {"model.kind.local.heads=2", "model.rotary_width=6"});
-  const ModelSpec& m = c.model;
-  ASSERT_EQ(m.kinds.size(), 1U);
-  EXPECT_EQ(m.block(0).attention.heads, 2);
-  EXPECT_EQ(m.block(0).attention.kv_heads, 2);
-  EXPECT_EQ(m.block(0).attention.d_qk, 8);
-  EXPECT_EQ(m.block(0).attention.rotary.base, 1e4);
-  EXPECT_EQ(m.block(0).attention.rotary.width, 6);  // as the model's own
-  EXPECT_EQ(m.block(1).attention.rotary.base, 1e6);
-  EXPECT_TRUE(m.block(1).attention.patterns.empty());
-  EXPECT_EQ(read(to_toml(c)).model, m);
-  EXPECT_EQ(fingerprint(read(to_toml(c))), fingerprint(c));
-  EXPECT_NE(fingerprint(read(two, {"model.kind.local.rotary_base=2e4"})), fingerprint(read(two)));
-  // Positions that begin and end with a kind.
-  EXPECT_EQ(read(two, {"model.positions=none", "model.kind.local.positions=rotary"})
-                .model.block(0)
-                .attention.rotary.width,
-            8);
-  const ModelSpec without =
-      read(two, {"model.kind.more.positions=none", "model.layer_kinds=local,more"}).model;
-  EXPECT_EQ(without.block(1).attention.rotary.width, 0);
-  struct Refusal {
-    std::string override, first, second;
-  };
-  for (const Refusal& r :
-       std::vector<Refusal>{{"model.kind.local.window=4", "model.kind.local.window", "unknown key"},
-                            {"model.kind.local.layers=4", "model.kind.local.layers", "unknown key"},
-                            {"model.kind.local.heads=0", "model.kind.local.heads", "between 1 and 4096"},
-                            {"model.kind.local.positions=alibi", "model.kind.local.rotary_base", "no effect"},
-                            {"model.kind.other.heads=2", "kind.other", "names it not"},
-                            {"model.kind.default.heads=2", "model.kind", "[model] itself"},
-                            {"model.kind=3", "model.kind", "[model.kind.NAME]"},
-                            {"model.layer_kinds=local,globl", "layer_kinds", "no kind 'globl'"},
-                            {"model.layer_kinds=[]", "kind.local", "layer_kinds is empty"}})
-    testing::expect_error<UsageError>([&] { read(two, {r.override}); }, {r.first, r.second});
-  const ModelSpec gemma3 =
-      read(kLeast, {"model.preset=gemma3", "model.size=small", "model.kind.local.rotary_base=5e3"}).model;
-  EXPECT_EQ(gemma3.block(4).attention.rotary.base, 5e3);
-  EXPECT_EQ(gemma3.block(4).attention.patterns.size(), 1U);  // the preset's, beside what is given
-  EXPECT_EQ(gemma3.block(5).attention.rotary.base, 1e6);
-}
-
 TEST_F(TrainConfigTest, KeysWithoutEffectAreRejected) {
   using Overrides = std::vector<std::string>;
   const Overrides encoder = {"model.architecture=encoder"},

@@ -20,18 +20,21 @@ namespace {
 // at the end wherever sums are not normalised; 13 one kind of block.
 constexpr int64_t kVersion = 14;
 
-// Reads each field that files of a version have; the others keep their defaults. Of `partial` objects a field
-// may be absent.
+// Reads each field that files of a version have; the others keep their defaults. A `partial` object may lack
+// fields.
 class Reader {
  public:
   Reader(const JsonField& file, int64_t version, bool partial = false)
       : file_(file), version_(version), partial_(partial) {}
 
   template <typename T, typename... Range>
-  void operator()(const SpecField& f, T&& out, Range... range) const {
-    if (f.in_model_file() && f.since <= version_ && (!partial_ || file_.find(f.name_in_file())))
-      read(file_[f.name_in_file()], out, range...);
+  void operator()(const SpecField& f, T&& out, Range... range) {
+    if (!f.in_model_file() || f.since > version_) return;
+    names_.emplace_back(f.name_in_file());
+    if (!partial_ || file_.json().contains(f.name_in_file())) read(file_[f.name_in_file()], out, range...);
   }
+  // Throws Error where the object has other members.
+  void expect_no_others() const { file_.expect_keys(names_); }
 
  private:
   static void read(const JsonField& from, bool& out) { out = from.boolean(); }
@@ -71,6 +74,7 @@ class Reader {
   const JsonField& file_;
   int64_t version_;
   bool partial_;
+  std::vector<std::string_view> names_;
 };
 
 // Writes each field.
@@ -101,7 +105,7 @@ class Writer {
   OrderedJson& file_;
 };
 
-// What kinds of blocks have otherwise than the model's own, by their names.
+// Kinds of blocks: by its name, the fields of each that are not as in the model's own block.
 std::vector<BlockKind> read_kinds(const JsonField& file, const BlockSpec& own, int64_t version) {
   std::vector<BlockKind> kinds;
   for (const auto& [name, value] : file.object().items()) {
@@ -110,6 +114,7 @@ std::vector<BlockKind> read_kinds(const JsonField& file, const BlockSpec& own, i
     static_cast<void>(its_file.object());
     Reader reader(its_file, version, true);
     for_each_field(kind.block, reader);
+    reader.expect_no_others();
     kinds.push_back(std::move(kind));
   }
   std::ranges::sort(kinds, {}, &BlockKind::name);

@@ -44,12 +44,6 @@ std::string place_of(const toml::node* node, const std::string& file) {
   return source.path && *source.path == file ? fmt::format("{}:{}", file, source.begin.line) : "--set";
 }
 
-// Whether sections of [mix] and [model.kind] may have this name.
-bool is_section_name(const std::string& name) {
-  constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
-  return !name.empty() && name.find_first_not_of(kLetters) == std::string::npos;
-}
-
 // The names that other tools have for our keys, without their section.
 constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
     {"lr", "learning_rate"},
@@ -131,6 +125,17 @@ std::optional<int64_t> whole(const toml::node& n) {
                                                             : std::nullopt;
 }
 
+// Words with commas between them.
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> out;
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ',');) {
+    const size_t begin = std::min(word.find_first_not_of(' '), word.size());
+    out.push_back(word.substr(begin, word.find_last_not_of(' ') + 1 - begin));
+  }
+  return out.empty() ? std::vector{text} : out;
+}
+
 // The text behind "=" in each --set, by its key.
 using OverrideTexts = std::map<std::string, std::string>;
 
@@ -173,7 +178,9 @@ class Reader {
   bool given(const std::string& key) const { return given_.contains(key); }  // "train.steps"
   // True for a key that somebody wanted: a run's own config.toml, which qkv writes, gives every key.
   bool chosen(const std::string& key) const {
-    const bool gives_all = 2 * given_.size() > all_.size();
+    const auto given =
+        std::ranges::count_if(given_, [this](const std::string& k) { return all_.contains(k); });
+    const bool gives_all = 2 * given > std::ssize(all_);
     return overrides_.contains(key) || (!gives_all && written_.contains(key));
   }
 
@@ -278,8 +285,7 @@ class Reader {
     (*this)(k, value);
     out.set(value);
   }
-  void kinds(std::vector<BlockKind>&, const BlockSpec&) {
-  }  // they are read once the model's own block is known
+  void kinds(std::vector<BlockKind>&) {}  // they are read once the model's own block is known
   // [model.kind.NAME] of each kind.
   void read_kinds(ModelSpec& m) {
     const toml::node* all = root_["model"]["kind"].node();
@@ -307,11 +313,12 @@ class Reader {
   double warmup_fraction() const { return warmup_fraction_; }
 
  private:
+  static bool is_of_kind(const std::string& section) { return section.starts_with("model.kind."); }
   static constexpr const char* kSections[] = {"data", "mix", "tokenizer", "model", "train"};
 
   const toml::node* find(const Key& k) {
     asked_.insert(k.name);
-    all_.insert(section_ + "." + k.name);
+    if (!is_of_kind(section_)) all_.insert(section_ + "." + k.name);
     const toml::node* n = table_ == nullptr ? nullptr : table_->get(k.name);
     if (n == nullptr) return n;
     given_.insert(section_ + "." + k.name);
@@ -333,15 +340,6 @@ class Reader {
   }
   // True where a value of --set is no TOML, but a string without quotes.
   static bool is_bare(const toml::node& n) { return n.source().path == nullptr; }
-  static std::vector<std::string> words_of(const std::string& text) {
-    std::vector<std::string> out;
-    std::istringstream in(text);
-    for (std::string word; std::getline(in, word, ',');) {
-      const size_t begin = std::min(word.find_first_not_of(' '), word.size());
-      out.push_back(word.substr(begin, word.find_last_not_of(' ') + 1 - begin));
-    }
-    return out.empty() ? std::vector{text} : out;
-  }
   template <typename T, typename Value>
   void list_of(const Key& k, const char* what, std::vector<T>& out, Range<T> range, const Value& value) {
     const toml::node* n = find(k);
@@ -369,7 +367,8 @@ class Reader {
   std::string file_, section_;
   const OverrideTexts& overrides_;
   const toml::table* table_ = nullptr;
-  std::set<std::string> asked_, all_, given_, written_;  // asked_: of the section; written_: in the file
+  // asked_: of the section; all_: but those of kinds of blocks; written_: in the file.
+  std::set<std::string> asked_, all_, given_, written_;
   double warmup_fraction_ = 0;
 };
 
@@ -447,21 +446,12 @@ class Writer {
   std::vector<Setting> settings;
 
   void section(const std::string& name) { section_ = name; }
-  virtual void kinds(std::vector<BlockKind>& kinds, const BlockSpec& own) {
-    const auto values = [](BlockSpec block) {
-      Writer writer;
-      ModelKeys<Writer> keys{writer};
-      for_each_field(block, keys);
-      return std::move(writer.settings);
-    };
-    const std::vector<Setting> of_own = values(own);
-    for (const BlockKind& kind : kinds) {
-      std::vector<Setting> its_own = values(kind.block);
-      settings.push_back({"model.kind." + kind.name, "", "", "", false});  // its section, which may be empty
-      for (size_t i = 0; i < its_own.size(); ++i) {
-        its_own[i].section = "model.kind." + kind.name;
-        if (its_own[i].value != of_own[i].value) settings.push_back(its_own[i]);
-      }
+  // Every key, as of [model]: with model.from a kind that says nothing of one would have it from there.
+  virtual void kinds(std::vector<BlockKind>& kinds) {
+    for (BlockKind& kind : kinds) {
+      section("model.kind." + kind.name);
+      ModelKeys<Writer> keys{*this};
+      for_each_field(kind.block, keys);
     }
   }
   template <typename T>
@@ -511,7 +501,7 @@ class Writer {
 class HelpWriter : public Writer {
  public:
   HelpWriter() { derived_ = true; }
-  void kinds(std::vector<BlockKind>&, const BlockSpec&) override {
+  void kinds(std::vector<BlockKind>&) override {
     section("model.kind.NAME");
     put({"KEY",
          "of the layers that layer_kinds calls NAME: another value of any key from heads to "
@@ -530,13 +520,27 @@ std::vector<Setting> settings(const TrainConfig& config) {
   return std::move(writer.settings);
 }
 
-// Puts into `to` what of `from` it has not, in tables of both likewise.
+// Copies into `to` the keys of `from` that it lacks; tables that both have likewise.
 void insert_absent(toml::table& to, const toml::table& from) {
   for (const auto& [key, value] : from)
     if (toml::table* both = to[key].as_table(); both != nullptr && value.is_table())
       insert_absent(*both, *value.as_table());
     else
       to.insert(key, value);
+}
+
+// Takes the kinds of layers out of a preset that `layer_kinds` does not name, where that was given.
+void leave_out_kinds(const toml::node_view<toml::node>& layer_kinds, toml::table& preset) {
+  toml::table* kinds = preset["kind"].as_table();
+  if (!layer_kinds || kinds == nullptr) return;
+  std::vector<std::string> names;
+  if (const auto text = layer_kinds.value<std::string>()) names = words_of(*text);
+  if (const toml::array* list = layer_kinds.as_array())
+    for (const toml::node& name : *list) names.push_back(name.value_or(std::string()));
+  std::vector<std::string> unnamed;
+  for (const auto& [key, value] : *kinds)
+    if (std::ranges::find(names, key.str()) == names.end()) unnamed.emplace_back(key.str());
+  for (const std::string& name : unnamed) kinds->erase(name);
 }
 
 // Fills [model] with what its preset and its size say and the file does not.
@@ -555,7 +559,8 @@ void apply_preset(toml::table& root, const std::string& path) {
     }
     if (!named) return;
     const Preset& preset = preset_from_name(*name);
-    const toml::table keys = toml::parse(preset.model, std::string_view("preset"));
+    toml::table keys = toml::parse(preset.model, std::string_view("preset"));
+    leave_out_kinds(model["layer_kinds"], keys);
     insert_absent(model, keys);
     const ModelSpec defaults = TrainConfig().model;
     const auto width = model["width"].value_or(defaults.width),
@@ -756,7 +761,6 @@ std::string to_toml(const TrainConfig& config) {
     if (s.section != section) out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section = s.section);
     // TOML drops a line's end right behind the quotes that open a string of several lines.
     const bool drops = s.value.starts_with("'''\n") || s.value.starts_with("\"\"\"\n");
-    if (s.key.empty()) continue;
     out += fmt::format("{} = {}{}\n", s.key, drops ? s.value.substr(0, 3) + "\n" : "",
                        drops ? s.value.substr(3) : s.value);
   }

@@ -131,7 +131,7 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"from", "begin with the weights of this model or run, and a head of its own", nullptr, true}, c.from);
   ModelKeys<Visitor> keys{v};
   for_each_field(c.model, keys);
-  v.kinds(c.model.kinds, c.model);
+  v.kinds(c.model.kinds);
 
   v.section("train");
   v({"objective", "what is learnt", "next_token, of an encoder masked, of two stacks sequence_to_sequence"},

@@ -100,10 +100,14 @@ void resolve_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
              new_classifier = begun && new_head && m.output == Output::sequence_classes;
   if (new_classifier && m.architecture == Architecture::encoder && !given("model.pooling"))
     m.pooling = of_family;
-  // What classes are read from sees all, as in Longformer's own classifier.
-  if (new_classifier && m.attention.global_projections && m.pooling == Pooling::first &&
-      !given("model.patterns"))
-    for (Pattern& p : m.attention.patterns) p.global = std::max<int64_t>(p.global, 1);
+  // The token that classes are read from sees all, as in Longformer's own classifier.
+  const auto see_first_token = [&](AttentionSpec& a, const std::string& section) {
+    if (new_classifier && a.global_projections && m.pooling == Pooling::first &&
+        !given(section + ".patterns"))
+      for (Pattern& p : a.patterns) p.global = std::max<int64_t>(p.global, 1);
+  };
+  see_first_token(m.attention, "model");
+  for (BlockKind& kind : m.kinds) see_first_token(kind.block.attention, "model.kind." + kind.name);
   if (m.output != Output::sequence_classes)
     m.pooler = c.masking.next_sentence;
   else if (!given("model.pooler") && new_head)
@@ -134,27 +138,6 @@ void resolve_rotary(ModelSpec& m, const Given& given, int64_t before, RotaryScal
   if (!given("model.rotary_magnitude") && r.magnitude == 1) r.magnitude = 0.1 * std::log(r.factor) + 1;
 }
 
-// Kinds of blocks, once the model's own is known: what they say nothing of is as there.
-void resolve_kinds(ModelSpec& m, const ReadConfig& read) {
-  const BlockSpec own = m;
-  const bool begun = !m.kinds.empty();
-  read.read_kinds(m);
-  for (BlockKind& kind : m.kinds) {
-    const Given given = [&](const std::string& key) {
-      return read.given(fmt::format("model.kind.{}.{}", kind.name, key.substr(key.find('.') + 1)));
-    };
-    ModelSpec s = m.with_kind(kind.name);
-    AttentionSpec& a = s.attention;
-    if (given("model.heads") && !given("model.kv_heads") && own.attention.kv_heads == own.attention.heads)
-      a.kv_heads = a.heads;
-    if (s.positions != Positions::rotary && !given("model.rotary_width")) a.rotary = {};
-    resolve_rotary(s, given, m.context, begun ? a.rotary.scaling : RotaryScaling::none);
-    if (begun && read.given("model.dropout") && !given("model.attention_dropout"))
-      a.dropout = own.attention.dropout;
-    kind.block = s;
-  }
-}
-
 // What is said of relative attention once the context is known.
 void resolve_relative(ModelSpec& m, const Given& given) {
   RelativeSpec& r = m.attention.relative;
@@ -164,6 +147,90 @@ void resolve_relative(ModelSpec& m, const Given& given) {
   r.distance = r.kind == RelativeAttention::transformer_xl ? 0
                : r.kind == RelativeAttention::disentangled ? m.context
                                                            : 16;
+}
+
+// Widths of heads of different sizes.
+void resolve_head_sizes(AttentionSpec& a, const Given& given) {
+  if (a.head_sizes.empty()) return;
+  const int64_t widest = *std::max_element(a.head_sizes.begin(), a.head_sizes.end());
+  if (!given("model.d_qk")) a.d_qk = widest;
+  if (!given("model.d_vo")) a.d_vo = widest;
+}
+
+// Experts, once the feed-forward network is known.
+void resolve_experts(BlockSpec& b, const Given& given) {
+  ExpertsSpec& x = b.experts;
+  if (x.count == 0) return;
+  if (!given("model.expert_hidden") && x.hidden == 0) x.hidden = b.hidden;
+  // A weight of 1 whatever the router says would teach it nothing.
+  if (x.chosen == 1 && !given("model.experts_renormalized")) x.renormalized = false;
+}
+
+// A kind's own scaling of rotary positions, where the model's is another: nothing of that holds here.
+void resolve_scaling(RotarySpec& r, const RotarySpec& inherited, const Given& given) {
+  if (!given("model.rotary_scaling") || r.scaling == inherited.scaling) return;
+  const RotarySpec usual;
+  if (!given("model.rotary_factor")) r.factor = usual.factor;
+  if (!given("model.rotary_original_context")) r.original_context = usual.original_context;
+  if (!given("model.rotary_low")) r.low = usual.low;
+  if (!given("model.rotary_high")) r.high = usual.high;
+  if (!given("model.rotary_magnitude")) r.magnitude = usual.magnitude;
+  if (!given("model.rotary_short_factors")) r.short_factors.clear();
+  if (!given("model.rotary_long_factors")) r.long_factors.clear();
+}
+
+// Keys of a kind that follow from those which its section gives. `inherited`: the block that it has the
+// others from.
+void resolve_kind(ModelSpec& s, const BlockSpec& inherited, const Given& given) {
+  AttentionSpec& a = s.attention;
+  if (given("model.heads") && !given("model.kv_heads") &&
+      inherited.attention.kv_heads == inherited.attention.heads)
+    a.kv_heads = a.heads;
+  if (given("model.head_sizes")) resolve_head_sizes(a, given);
+  if (given("model.attention_bias") && !given("model.attention_out_bias")) a.out_bias = a.bias;
+  if (given("model.experts") || given("model.experts_chosen")) resolve_experts(s, given);
+  if (given("model.relative_attention")) resolve_relative(s, given);
+  // Inherited keys of experts, distances and turns that this kind is without.
+  ExpertsSpec without_experts = inherited.experts;
+  without_experts.count = 0;
+  if (s.experts == without_experts) s.experts = {};
+  RelativeSpec without_vectors = inherited.attention.relative;
+  without_vectors.kind = RelativeAttention::none;
+  if (a.relative == without_vectors) a.relative = {};
+  if (s.positions != Positions::rotary && !given("model.rotary_width")) a.rotary = {};
+  // Heads that were turned whole are turned whole in another width, too.
+  if ((given("model.d_qk") || given("model.head_sizes")) && !given("model.rotary_width") &&
+      inherited.attention.rotary.width == inherited.attention.d_qk / 2 * 2)
+    a.rotary.width = 0;
+}
+
+// Kinds of blocks, once the model's own is known.
+void resolve_kinds(TrainConfig& c, const ReadConfig& read) {
+  ModelSpec& m = c.model;
+  const bool fresh = c.from.empty();
+  read.read_kinds(m);
+  for (BlockKind& kind : m.kinds) {
+    const Given given = [&](const std::string& key) {
+      return read.given(fmt::format("model.kind.{}.{}", kind.name, key.substr(key.find('.') + 1)));
+    };
+    const BlockSpec& inherited = fresh ? m : read.from.block_of(kind.name);
+    const RotarySpec& rotary = inherited.attention.rotary;
+    ModelSpec s = m.with_kind(kind.name);
+    resolve_kind(s, inherited, given);
+    if (fresh) {
+      resolve_scaling(s.attention.rotary, rotary, given);
+      if (given("model.rotary_factor") && !given("model.rotary_magnitude") &&
+          rotary.scaling == RotaryScaling::yarn)
+        s.attention.rotary.magnitude = 1;  // to be derived anew
+    }
+    resolve_rotary(s, given, fresh ? m.context : read.from.context,
+                   fresh ? RotaryScaling::none : rotary.scaling);
+    // The dropout of the whole model holds for kinds that a run begins with, too.
+    if ((read.given("model.dropout") || read.given("model.attention_dropout")) &&
+        !given("model.attention_dropout"))
+      s.attention.dropout = m.attention.dropout;
+    kind.block = s;
+  }
 }
 
 // What a recurrence asks of the rest.
@@ -573,11 +640,7 @@ void resolve(TrainConfig& c, const ReadConfig& read) {
         m.width / heads > kWidestHead)
       usage("{}: model.width / model.heads = {} / {} = {}, but a head is at most {} wide: use more heads",
             path, m.width, heads, m.width / heads, kWidestHead);
-    if (const auto& sizes = m.attention.head_sizes; !sizes.empty()) {
-      const int64_t widest = *std::max_element(sizes.begin(), sizes.end());
-      if (!given("model.d_qk")) m.attention.d_qk = widest;
-      if (!given("model.d_vo")) m.attention.d_vo = widest;
-    }
+    resolve_head_sizes(m.attention, given);
     if (m.has_blocks() && m.attention.head_sizes.empty() && !(given("model.d_qk") && given("model.d_vo")) &&
         m.width % heads != 0)
       usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, m.width, heads);
@@ -588,10 +651,7 @@ void resolve(TrainConfig& c, const ReadConfig& read) {
       m.attention.d_vo = m.width / heads;
     if (!given("model.attention_out_bias")) m.attention.out_bias = m.attention.bias;
     if (!given("model.hidden")) m.hidden = 4 * m.width;
-    if (m.experts.count > 0 && !given("model.expert_hidden")) m.experts.hidden = m.hidden;
-    // A weight of 1 whatever the router says would teach it nothing.
-    if (m.experts.count > 0 && m.experts.chosen == 1 && !given("model.experts_renormalized"))
-      m.experts.renormalized = false;
+    resolve_experts(m, given);
     if (!given("model.encoder_layers"))
       m.encoder_layers = m.architecture == Architecture::encoder_decoder ? m.layers : 0;
     if (!given("model.init_std") && m.architecture != Architecture::decoder)
@@ -604,7 +664,7 @@ void resolve(TrainConfig& c, const ReadConfig& read) {
     if (!given("model.attention_dropout")) m.attention.dropout = m.residual_dropout;
     if (!given("model.embedding_dropout")) m.embedding_dropout = m.residual_dropout;
   }
-  resolve_kinds(m, read);
+  resolve_kinds(c, read);
   resolve_objective(c, given, path);
   resolve_order(c, given, path);
   resolve_head(c, from, given);

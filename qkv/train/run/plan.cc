@@ -5,8 +5,10 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
+#include <tuple>
 
 #include "qkv/base/machine.h"
 #include "qkv/base/parallel.h"
@@ -120,6 +122,23 @@ std::unique_ptr<Transformer> planned(const TrainConfig& config) {
   return model;
 }
 
+constexpr std::string_view kBlock = ".block.";
+
+// The number of the block whose parameter this is.
+std::optional<int64_t> block_of(const std::string& name) {
+  const size_t at = name.find(kBlock);
+  return at == std::string::npos ? std::nullopt
+                                 : std::optional<int64_t>(std::stoll(name.substr(at + kBlock.size())));
+}
+
+// The same parameter's name in another block.
+std::string in_block(const std::string& name, int64_t block) {
+  const size_t at = name.find(kBlock);
+  if (at == std::string::npos) return name;
+  const size_t number = at + kBlock.size();
+  return fmt::format("{}{}{}", name.substr(0, number), block, name.substr(name.find('.', number)));
+}
+
 // Blocks that a backward pass does not reach, at the bottom of a model of one stack: nothing is learnt there.
 int64_t unreached_blocks(const Transformer& model) {
   const ModelSpec& s = model.spec();
@@ -129,7 +148,8 @@ int64_t unreached_blocks(const Transformer& model) {
     return std::ranges::any_of(model.parameters().all(),
                                [&](const Parameter& p) { return !p.frozen && p.name.starts_with(prefix); });
   };
-  if (learned_in("embedding.") || learned_in(stack + ".relative") || learned_in(stack + ".distance"))
+  if (learned_in("embedding.") || learned_in(stack + ".relative") || learned_in(stack + ".distance") ||
+      learned_in(stack + ".kind."))
     return 0;
   int64_t blocks = 0;
   while (blocks < s.layers && !learned_in(fmt::format("{}.block.{}.", stack, blocks))) ++blocks;
@@ -183,7 +203,7 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
   }
   plan.optimizer = 4 * optimizer_state_size(config.step.optimizer, model->parameters());
 
-  // Of two stacks the decoder's, and the encoder's.
+  // The columns of the decoder's or the only stack, and of the encoder's beside it.
   const std::vector<Columns> ours = columns_of_layers(m, m.layers),
                              encoders = columns_of_layers(m.encoder_spec(), m.encoder_layers);
   const auto sum_of = [](std::span<const Columns> layers, const auto& f) {
@@ -303,28 +323,32 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
   stream.append(tokens);
   const Batch one = cut_windows(stream, std::vector<int64_t>(windows, 0), context);
 
-  // Of the first blocks what stays as it is, unless that is all there is.
   const std::unique_ptr<Transformer> whole = planned(config);
-  std::set<std::string> kept;
-  bool any_learned = false;
-  for (const Parameter& p : whole->parameters().all()) {
-    const bool first =
-        p.name.find(".block.") == std::string::npos || p.name.find(".block.0.") != std::string::npos;
-    if (p.frozen)
-      kept.insert(p.name);
-    else
-      any_learned |= first;
-  }
-  if (!any_learned) kept.clear();
   struct Seconds {
     double micro_batch, rest;
   };
-  const auto measured = [&](int64_t layers, ModelSpec spec) {
+  // A model of so many layers, each with the adapters of `layer`, and frozen as that is.
+  const auto measured = [&](int64_t layers, ModelSpec spec, int64_t layer) {
     spec.layers = layers;
     spec.layer_groups = 0;
-    if (spec.lora.any()) spec.lora.adapters = adapters_of(spec);
+    spec.lora.adapters.clear();
+    for (AdapterSpec adapter : whole->spec().lora.adapters) {
+      const std::optional<int64_t> block = block_of(adapter.parameter);
+      if (!block) spec.lora.adapters.push_back(adapter);
+      for (int64_t l = 0; block == layer && l < layers; ++l) {
+        adapter.parameter = in_block(adapter.parameter, l);
+        spec.lora.adapters.push_back(adapter);
+      }
+    }
     auto model = std::make_unique<Transformer>(spec);
-    for (Parameter& p : model->parameters().all()) p.frozen = kept.contains(p.name);
+    // A step must learn something: all, where nothing of this layer is learned.
+    bool any_learned = false;
+    for (Parameter& p : model->parameters().all()) {
+      const Parameter* as = whole->parameters().find(in_block(p.name, layer));
+      p.frozen = as != nullptr && as->frozen;
+      any_learned |= !p.frozen;
+    }
+    for (Parameter& p : model->parameters().all()) p.frozen &= any_learned;
     StepConfig step_config = config.step;
     step_config.freeze.clear();
     TrainingState training(std::move(model), step_config, config.compute(), config.seed, config.recompute);
@@ -348,22 +372,29 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
   };
   const double scale =
       static_cast<double>(batch) / static_cast<double>(windows) * static_cast<double>(config.accumulate);
-  const auto seconds = [&](const ModelSpec& spec) {  // where all layers are alike
-    const Seconds first = measured(1, spec), second = measured(2, spec);
+  const auto seconds = [&](const ModelSpec& spec, int64_t layer) {  // were all layers like this one
+    const Seconds first = measured(1, spec, layer), second = measured(2, spec, layer);
     return at_all_layers(first.rest, second.rest) +
            scale * at_all_layers(first.micro_batch, second.micro_batch);
   };
-  // Layers that are alike, by their kind and whether they have experts.
-  std::map<std::pair<std::string, bool>, int64_t> alike;
-  for (int64_t l = 0; l < config.model.layers; ++l)
-    ++alike[{config.model.kind_of(l), config.model.block(l).experts.in_layer(l)}];
+  std::set<std::optional<int64_t>> learned;  // blocks of which something is
+  for (const Parameter& p : whole->parameters().all())
+    if (!p.frozen) learned.insert(block_of(p.name));
+  // Layers that are alike: by their kind, whether they have experts and whether they learn.
+  std::map<std::tuple<std::string, bool, bool>, std::vector<int64_t>> alike;
+  for (int64_t l = 0; l < config.model.layers; ++l) {
+    const int64_t owner = config.model.owner_of(l, config.model.layers);
+    alike[{config.model.kind_of(l), config.model.block(l).experts.in_layer(l), learned.contains(owner)}]
+        .push_back(owner);
+  }
   double sum = 0;
   for (const auto& [which, layers] : alike) {
-    ModelSpec spec = config.model.with_kind(which.first);
+    ModelSpec spec = config.model.with_kind(std::get<0>(which));
     spec.experts.first = 0;
     spec.experts.every = 1;
-    if (!which.second) spec.experts = {};
-    sum += seconds(spec) * static_cast<double>(layers) / static_cast<double>(config.model.layers);
+    if (!std::get<1>(which)) spec.experts = {};
+    sum += seconds(spec, layers[0]) * static_cast<double>(layers.size()) /
+           static_cast<double>(config.model.layers);
   }
   return sum;
 }
