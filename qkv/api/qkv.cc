@@ -117,11 +117,12 @@ qkv_status qkv_forward(const qkv_model* model, const int32_t* ids, size_t count,
 }
 
 void qkv_generation_defaults(const qkv_model* model, qkv_generation* options, size_t size) {
-  const qkv::GenerateOptions& g = model->text.generation;
+  const qkv::GenerateOptions& g = model->text.generation.drawing;
   const size_t known = std::min(size, sizeof(qkv_generation));
   const qkv_generation all = {
       known,           g.max_new_tokens, g.sampler.temperature,        g.sampler.top_k,
-      g.sampler.top_p, g.sampler.min_p,  g.sampler.repetition_penalty, 0};
+      g.sampler.top_p, g.sampler.min_p,  g.sampler.repetition_penalty, 0,
+      nullptr};
   std::memcpy(options, &all, known);
 }
 
@@ -135,7 +136,9 @@ qkv_status qkv_generate(const qkv_model* model, const char* prompt, size_t lengt
                  "generate: options of {} bytes: set them by qkv_generation_defaults()", options->size);
       std::memcpy(&given, options, options->size);
     }
-    qkv::GenerateOptions g = model->text.generation;
+    qkv::GenerationSettings settings = model->text.generation;
+    settings.search.beams = 1;
+    qkv::GenerateOptions& g = settings.drawing;
     if (given.max_new_tokens != g.max_new_tokens) g.rules.max_length = 0;  // the caller's holds
     g.max_new_tokens = given.max_new_tokens;
     g.sampler.temperature = given.temperature;
@@ -144,8 +147,24 @@ qkv_status qkv_generate(const qkv_model* model, const char* prompt, size_t lengt
     g.sampler.min_p = given.min_p;
     g.sampler.repetition_penalty = given.repetition_penalty;
     g.seed = given.seed;
-    qkv::complete(model->text, text_of(prompt, length), g, [&](int32_t token, std::string_view text) {
-      return on_token == nullptr || on_token(user, token, text.data(), text.size()) != 0;
+    const std::set<std::string> more =
+        given.settings == nullptr ? std::set<std::string>() : qkv::set_from_list(given.settings, settings);
+    if (more.contains("max_new_tokens")) g.rules.max_length = 0;
+    const bool searches = qkv::asks_for_search(settings, more);
+    qkv::check_acting(
+        settings, more, !searches, searches,
+        [](const qkv::GenerationField& field, bool /*subject*/) { return std::string(field.key); });
+    qkv::check_ids(settings, more, model->text.model->spec().vocab_size);
+    const std::string_view text = text_of(prompt, length);
+    if (searches) {
+      for (const std::string& found : qkv::search(model->text, text, settings))
+        if (on_token != nullptr && on_token(user, -1, found.data(), found.size()) == 0) break;
+      return QKV_OK;
+    }
+    qkv::check(settings.returned == 1, "generate: num_return_sequences: {} needs a search (num_beams)",
+               settings.returned);
+    qkv::complete(model->text, text, g, [&](int32_t token, std::string_view piece) {
+      return on_token == nullptr || on_token(user, token, piece.data(), piece.size()) != 0;
     });
     return QKV_OK;
   });

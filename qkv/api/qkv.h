@@ -67,10 +67,13 @@ typedef struct qkv_generation {
   double min_p;       /**< 0: all */
   double repetition_penalty;
   uint64_t seed;
+  const char*
+      settings; /**< more: "num_beams=4,length_penalty=0.6", the keys of qkv forward --generate; NULL: none */
 } qkv_generation;
 
-/** What the model's generation_config.json says, else neutral values (of an encoder-decoder temperature 0)
- * and seed 0. `size`: sizeof(qkv_generation) as the caller knows it, beyond which nothing is written. */
+/** What the model's generation_config.json says, else neutral values (of an encoder-decoder temperature 0),
+ * seed 0 and no settings. `size`: sizeof(qkv_generation) as the caller knows it, beyond which nothing is
+ * written. */
 void qkv_generation_defaults(const qkv_model* model, qkv_generation* options, size_t size);
 
 /** Called with each new token and the text that it settles (whole characters, often none); the last call may
@@ -80,7 +83,8 @@ typedef int (*qkv_on_token)(void* user, int32_t token, const char* text, size_t 
 /** Continues a text by a decoder, or writes its target by an encoder-decoder (a translation, a summary),
  * until a token that ends it, max_new_tokens or the callback's 0. `options` NULL: the defaults. Tokens are
  * handed out as they are chosen, one after the other: what generation_config.json says of beams is not looked
- * at. */
+ * at. But where options->settings ask for a search (num_beams above 1, ...) its outputs, num_return_sequences
+ * of them, best first, are handed out each in one call with token -1. */
 qkv_status qkv_generate(const qkv_model* model, const char* prompt, size_t length,
                         const qkv_generation* options, qkv_on_token on_token, void* user);
 

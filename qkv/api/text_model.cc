@@ -46,16 +46,18 @@ TextModel load(const std::string& path, DType compute, bool ids_as_text) {
   check(static_cast<int64_t>(sources.vocab_size()) <= m.model->spec().input_vocab_size(),
         "{}/source: the tokenizer has {} tokens, the model {} of sources", dir, sources.vocab_size(),
         m.model->spec().input_vocab_size());
-  m.generation.eos.assign(m.special.eos.begin(), m.special.eos.end());
-  m.beam.eos = m.generation.eos;
+  m.generation.drawing.eos.assign(m.special.eos.begin(), m.special.eos.end());
   // One source has one best output; a text may go on in many ways.
-  if (m.model->spec().architecture == Architecture::encoder_decoder) m.generation.sampler.temperature = 0;
-  m.searches = read_generation_config(dir, m.generation, m.beam, m.refused);
-  for (const int32_t id : m.generation.sampler.excluded)
-    check(id >= 0 && id < m.model->spec().vocab_size,
-          "{}: generation_config.json or config.json: suppress_tokens or bad_words_ids: {} is not one of {} "
-          "tokens",
-          dir, id, m.model->spec().vocab_size);
+  if (m.model->spec().architecture == Architecture::encoder_decoder)
+    m.generation.drawing.sampler.temperature = 0;
+  m.searches = read_generation_config(dir, m.generation, m.refused);
+  try {
+    check_ids(m.generation,
+              {"suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "forced_eos_token_id"},
+              m.model->spec().vocab_size);
+  } catch (const Error& e) {
+    fail("{}: generation_config.json or config.json: {}", dir, e.what());
+  }
   return m;
 }
 
@@ -202,6 +204,27 @@ std::string complete(const TextModel& m, const std::vector<int32_t>& ids, Genera
   check(m.model->spec().architecture == Architecture::decoder, "complete: a decoder is needed, not {}",
         name_of(m.model->spec().architecture));
   return write(m, {{ids}, {}, {}}, std::move(options), 0, on_text);
+}
+
+std::vector<std::string> search(const TextModel& m, std::string_view prompt,
+                                const GenerationSettings& settings) {
+  m.expect_generation();
+  BeamOptions o = settings.search_options();
+  std::vector<std::string> out;
+  if (m.model->spec().architecture == Architecture::encoder_decoder) {
+    for (const Translation& t : translate(sequence_model(m, "search"), {std::string(prompt)}, o).best[0])
+      out.push_back(t.text);
+  } else {
+    for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size))
+      if (std::ranges::find(o.eos, id) == o.eos.end()) o.excluded.push_back(id);
+    const std::vector<int32_t> ids = prompt_ids(m, prompt);
+    for (Hypothesis& h : beam_search(*m.model, {ids}, o)[0]) {
+      if (!h.tokens.empty() && std::ranges::find(o.eos, h.tokens.back()) != o.eos.end()) h.tokens.pop_back();
+      out.push_back(m.tokenizer.decode_after(ids, h.tokens));
+    }
+  }
+  if (std::ssize(out) > settings.returned) out.resize(static_cast<size_t>(settings.returned));
+  return out;
 }
 
 }  // namespace qkv

@@ -1,6 +1,6 @@
 // A model with its tokenizer: what a program that deals in text loads.
 //   const qkv::TextModel m = qkv::load("models/gpt2");
-//   qkv::GenerateOptions options = m.generation;
+//   qkv::GenerateOptions options = m.generation.drawing;
 //   std::string text = qkv::complete(m, "Once upon a time", options);
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "qkv/infer/generation_settings.h"
 #include "qkv/infer/translate.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/text/tokenizer.h"
@@ -21,8 +22,7 @@ struct TextModel {
   text::Tokenizer tokenizer;
   SpecialIds special;
   // How the model's makers generate: what generation_config.json says, the ends of texts included.
-  GenerateOptions generation = {};
-  BeamOptions beam = {};
+  GenerationSettings generation = {};
   bool searches = false;     // it says num_beams: continuations are searched for, not drawn
   std::string refused = {};  // what it asks for and is not supported; empty: nothing
 
@@ -62,5 +62,10 @@ std::string complete(const TextModel& m, std::string_view prompt, GenerateOption
 // The same of a decoder after these tokens.
 std::string complete(const TextModel& m, const std::vector<int32_t>& prompt, GenerateOptions options,
                      const TextCallback& on_text = nullptr);
+
+// What a search finds behind a text, or of an encoder-decoder for it, best first: settings.returned outputs
+// at most. Tokens without text are never chosen.
+std::vector<std::string> search(const TextModel& m, std::string_view prompt,
+                                const GenerationSettings& settings);
 
 }  // namespace qkv

@@ -5,13 +5,13 @@
 #include <ctime>
 #include <optional>
 #include <random>
-#include <set>
 
 #include "qkv/api/chat_session.h"
 #include "qkv/api/text_model.h"
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/cli/generation_options.h"
 #include "qkv/cli/line_editor.h"
 #include "qkv/io/auxiliary_files.h"
 
@@ -20,10 +20,7 @@ namespace {
 
 struct Options {
   std::string dir, system, render, dtype = "f32";
-  std::optional<int64_t> tokens, top_k;
-  std::optional<double> temperature, top_p;
-  std::optional<uint64_t> seed;
-  std::set<std::string> given;  // of its options
+  GenerationOptions generation;
 };
 
 text::ChatTemplate template_of(const std::string& path) {
@@ -72,32 +69,18 @@ void exchange(const TextModel& m, ChatSession& session, const std::string& messa
   session.answer(text);
 }
 
-GenerateOptions settled(const Options& o, const TextModel& m) {
-  GenerateOptions g = m.generation;
-  g.max_new_tokens = o.tokens.value_or(g.max_new_tokens);
-  if (o.tokens) g.rules.max_length = 0;
-  g.sampler.temperature = o.temperature.value_or(g.sampler.temperature);
-  g.sampler.top_k = o.top_k.value_or(g.sampler.top_k);
-  g.sampler.top_p = o.top_p.value_or(g.sampler.top_p);
-  if (o.temperature == 0.0)
-    reject_options(o.given, {"--top-k", "--top-p", "--seed"},
-                   "has no effect with --temperature 0, which always takes the likeliest");
-  if ((o.top_k || o.top_p) && !o.temperature && g.sampler.temperature == 0)
-    g.sampler.temperature = 1;  // who says how to draw wants to
-  g.seed = o.seed ? *o.seed : std::random_device{}();
-  naming_option("", [&] { check_options(g.sampler); });
-  return g;
-}
-
 void run(const Options& o) {
   const text::ChatTemplate chat = template_of(o.dir);
   if (!o.render.empty()) {
-    reject_options(o.given, {"--system", "--tokens", "--temperature", "--top-k", "--top-p", "--seed"},
-                   "has no effect with --render, which asks no model");
+    const char* why = "has no effect with --render, which asks no model";
+    for (const GenerationField& field : generation_fields())
+      if (o.generation.has(field.key)) throw UsageError(fmt::format("{}: {}", field.option, why));
+    if (!o.system.empty()) throw UsageError(fmt::format("--system: {}", why));
     return print(chat.render(conversation_of(o.render), std::time(nullptr)).text);
   }
   const TextModel m = load_language_model(o.dir, compute_type(o.dtype));
-  GenerateOptions options = settled(o, m);
+  GenerateOptions options = settled(o.generation, m, "", false).settings.drawing;
+  if (!o.generation.has("seed")) options.seed = std::random_device{}();
   ChatSession session(m, chat, o.system);
   LineEditor editor("> ");
   if (!editor.at_terminal()) expect_standard_input();
@@ -128,12 +111,7 @@ void add_chat_command(Command& app) {
   Command* c = app.add_subcommand("chat", "Talk with a model, a line at a time");
   c->add_option("DIR", o->dir, "Model directory or run with a chat template")->required();
   c->add_option("--system", o->system, "What the model is told before the conversation");
-  c->add_option("--tokens", o->tokens, "New tokens of an answer at most (default 128)")
-      ->range(int64_t{1}, int64_t{1} << 40);
-  c->add_option("--temperature", o->temperature, "0: always the most likely token; 1: faithful (default 1)");
-  c->add_option("--top-k", o->top_k, "Only the k most likely tokens; 0: all");
-  c->add_option("--top-p", o->top_p, "Only the most likely tokens that together reach this probability");
-  c->add_option("--seed", o->seed, "Same seed, same answers (default: a new one each time)");
+  add_generation_options(*c, o->generation, GenerationKind::drawing, "");
   c->add_option("--render", o->render,
                 "Print what the model would read of the messages in this JSON file, and end: a list of "
                 "{\"role\", \"content\"}, or an object with messages, tools, ...");
@@ -147,7 +125,7 @@ void add_chat_command(Command& app) {
       "conversation is\nlonger than the model can read, its oldest messages are left out.\n"
       "Example: qkv chat models/assistant --system 'Answer in one sentence.' --temperature 0.7");
   c->callback([o, c] {
-    for (const Option* option : c->given()) o->given.insert(option->name());
+    o->generation.take(*c);
     run(*o);
   });
 }

@@ -163,7 +163,7 @@ void eval_pairs(const EvalOptions& o, const TextModel& m) {
   const PairTexts texts = pairs_of(o, m);
   const Evaluation e = evaluate(*m.model, tokenize_pairs(texts, m.tokenizer), sequence.ends, o.batch_tokens);
   expect_uncut(o, m, e.cut, "sources or targets");
-  BeamOptions beam = m.beam;
+  BeamOptions beam = m.generation.search_options();
   if (o.beams > 0) beam.beams = o.beams;
   if (texts.skipped > 0)
     fmt::print(stderr, "note: {} pairs have an empty side and were left out\n", texts.skipped);

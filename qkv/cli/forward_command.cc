@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "qkv/bridge/collector.h"
@@ -11,8 +11,9 @@
 #include "qkv/bridge/forward_router.h"
 #include "qkv/bridge/padded_batch.h"
 #include "qkv/cli/command.h"
+#include "qkv/cli/console.h"
 #include "qkv/infer/beam.h"
-#include "qkv/infer/generate.h"
+#include "qkv/infer/generation_settings.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/parts.h"
@@ -209,144 +210,76 @@ Tensor read_targets(const Safetensors& in, const Inputs& inputs, const ModelSpec
   return Tensor::of({std::ssize(targets)}, targets);
 }
 
-// Either greedy and sampled generation, or beam search.
-struct GenerationSettings {
-  GenerateOptions options;
-  BeamOptions beam;
+// What --generate says.
+struct Asked {
+  GenerationSettings settings;
+  bool searches = false;
   int64_t pad = 0, start = -1;
   bool start_given = false;
 };
 
-// The whole of `value` as a number of at least `least`.
-template <typename T>
-T number(const std::string& key, const std::string& value, T least) {
-  T n{};
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
-  if (error != std::errc() || end != value.data() + value.size() || !(n >= least))
-    throw UsageError(
-        fmt::format("--generate: {}: expected a number of at least {}, got '{}'", key, least, value));
-  return n;
+// The id of a token; nothing for null.
+std::optional<int32_t> id_of(const std::string& key, const std::string& value) {
+  GenerationSettings one;
+  GenerationField field = *find_generation_field("forced_eos_token_id");
+  field.key = key.c_str();
+  set_from_text(field, value, one);
+  return one.drawing.rules.end;
 }
 
-bool truth(const std::string& key, const std::string& value) {
-  if (value != "true" && value != "false")
-    throw UsageError(fmt::format("--generate: {}: expected true or false, got '{}'", key, value));
-  return value == "true";
+Asked parse_generation(const std::string& text, const SpecialIds& defaults, int64_t vocab_size) {
+  Asked a;
+  GenerationSettings& s = a.settings;
+  a.pad = defaults.pad >= 0 ? defaults.pad : defaults.eos.empty() ? 0 : defaults.eos[0];
+  a.start = defaults.decoder_start >= 0 ? defaults.decoder_start : defaults.bos;
+  s.drawing.eos.assign(defaults.eos.begin(), defaults.eos.end());
+  s.search.beams = 1;
+  bool draws = false;
+  std::set<std::string> given;
+  naming_option("--generate: ", [&] {
+    given = set_from_list(text, s, [&](const std::string& key, const std::string& value) {
+      if (key == "do_sample") {
+        check(value == "true" || value == "false", "do_sample: expected true or false, got '{}'", value);
+        draws = value == "true";
+      } else if (key == "pad_token_id") {
+        a.pad = id_of(key, value).value_or(0);
+      } else if (key == "decoder_start_token_id") {
+        a.start = id_of(key, value).value_or(-1);
+      } else {
+        return false;
+      }
+      return true;
+    });
+    check(!draws || s.search.beams == 1, "do_sample and num_beams exclude each other");
+    a.searches = !draws && (asks_for_search(s, given) || s.returned > 1);
+    check_acting(s, given, draws, a.searches, [&](const GenerationField& field, bool /*subject*/) {
+      return fmt::format("{}={}", field.key, text_of(field, s));
+    });
+    if (!draws) s.drawing.sampler.temperature = 0;
+    check_ids(s, given, vocab_size);
+  });
+  if (given.contains("max_new_tokens")) s.drawing.rules.max_length = 0;  // as in Hugging Face's library
+  a.start_given = given.contains("decoder_start_token_id");
+  return a;
 }
 
-// A setting that cannot act is a mistake: each with the value that asks for nothing.
-void expect_acting(const std::map<std::string, std::string>& given, bool sampling, bool searching) {
-  const auto reject = [&](std::initializer_list<std::pair<const char*, double>> settings, const char* why) {
-    for (const auto& [key, neutral] : settings) {
-      const auto it = given.find(key);
-      if (it == given.end() || it->second == "false") continue;
-      if (it->second == "true" || it->second == "never" || number<double>(key, it->second, -1e300) != neutral)
-        throw UsageError(fmt::format("--generate: {}={} has no effect {}", key, it->second, why));
-    }
-  };
-  if (!sampling)
-    reject({{"temperature", 1}, {"top_k", 0}, {"top_p", 1}, {"min_p", 0}, {"typical_p", 1}},
-           "without do_sample=true");
-  if (!searching) reject({{"length_penalty", 1}, {"early_stopping", 0}}, "without num_beams above 1");
-  const bool greedy = !sampling || (given.contains("temperature") &&
-                                    number<double>("temperature", given.at("temperature"), 0) == 0);
-  if (greedy && given.contains("seed"))
-    throw UsageError(fmt::format("--generate: seed={} has no effect where the likeliest token is taken",
-                                 given.at("seed")));
-  if (greedy && sampling)
-    reject({{"top_k", 0}, {"top_p", 1}, {"min_p", 0}, {"typical_p", 1}},
-           "with temperature=0, which always takes the likeliest");
-}
-
-GenerationSettings parse_generation(const std::string& text, const SpecialIds& defaults) {
-  GenerationSettings g;
-  g.options.sampler.temperature = 0;
-  g.pad = defaults.pad >= 0 ? defaults.pad : defaults.eos.empty() ? 0 : defaults.eos[0];
-  g.options.eos.assign(defaults.eos.begin(), defaults.eos.end());
-  g.beam.beams = 1;
-  g.start = defaults.decoder_start >= 0 ? defaults.decoder_start : defaults.bos;
-  double temperature = 1;
-  bool sampling = false;
-  std::map<std::string, std::string> given;
-  size_t at = 0;
-  while (at < text.size()) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    const std::string item = text.substr(at, end - at);
-    at = end + 1;
-    const size_t equals = item.find('=');
-    if (equals == std::string::npos)
-      throw UsageError(fmt::format("--generate: expected key=value, got '{}'", item));
-    const std::string key = item.substr(0, equals), value = item.substr(equals + 1);
-    if (!given.emplace(key, value).second) throw UsageError(fmt::format("--generate: {}: given twice", key));
-    if (key == "max_new_tokens")
-      g.options.max_new_tokens = number<int64_t>(key, value, 1);
-    else if (key == "eos_token_id")
-      g.options.eos = value == "null" ? std::vector<int32_t>{} : std::vector{number<int32_t>(key, value, 0)};
-    else if (key == "pad_token_id")
-      g.pad = value == "null" ? 0 : number<int64_t>(key, value, 0);
-    else if (key == "do_sample")
-      sampling = truth(key, value);
-    else if (key == "temperature")
-      temperature = number<double>(key, value, 0);
-    else if (key == "top_k")
-      g.options.sampler.top_k = number<int64_t>(key, value, 0);
-    else if (key == "top_p")
-      g.options.sampler.top_p = number<double>(key, value, 0);
-    else if (key == "min_p")
-      g.options.sampler.min_p = number<double>(key, value, 0);
-    else if (key == "typical_p")
-      g.options.sampler.typical_p = number<double>(key, value, 0);
-    else if (key == "repetition_penalty")
-      g.options.sampler.repetition_penalty = number<double>(key, value, 0);
-    else if (key == "seed")
-      g.options.seed = number<uint64_t>(key, value, 0);
-    else if (key == "num_beams")
-      g.beam.beams = number<int64_t>(key, value, 1);
-    else if (key == "length_penalty")
-      g.beam.length_penalty = number<double>(key, value, -1e6);
-    else if (key == "no_repeat_ngram_size")
-      g.options.rules.no_repeat_ngram = number<int64_t>(key, value, 0);
-    else if (key == "early_stopping")
-      g.beam.stop = value == "never"    ? BeamOptions::Stop::certain
-                    : truth(key, value) ? BeamOptions::Stop::early
-                                        : BeamOptions::Stop::likely;
-    else if (key == "decoder_start_token_id")
-      g.start = number<int64_t>(key, value, 0);
-    else if (key == "forced_bos_token_id")
-      g.options.rules.begin =
-          value == "null" ? std::vector<int32_t>{} : std::vector{number<int32_t>(key, value, 0)};
-    else if (key == "forced_eos_token_id")
-      g.options.rules.end =
-          value == "null" ? std::optional<int32_t>() : std::optional(number<int32_t>(key, value, 0));
-    else if (key == "max_length")
-      g.options.rules.max_length = number<int64_t>(key, value, 1);
-    else if (key == "min_length")
-      g.options.rules.min_length = number<int64_t>(key, value, 0);
-    else if (key == "min_new_tokens")
-      g.options.rules.min_new_tokens = number<int64_t>(key, value, 0);
-    else
-      throw UsageError(fmt::format(
-          "--generate: '{}={}' is not supported (max_new_tokens, eos_token_id, pad_token_id, do_sample, "
-          "temperature, top_k, top_p, min_p, typical_p, repetition_penalty, seed, num_beams, length_penalty, "
-          "early_stopping, no_repeat_ngram_size, decoder_start_token_id, forced_bos_token_id, "
-          "forced_eos_token_id, max_length, "
-          "min_length, min_new_tokens are)",
-          key, value));
+// f32 [outputs, tokens behind the first, columns of the source]; 0 where a row has no token.
+Tensor attention_of(const std::vector<Hypothesis>& found, int64_t tokens, const PaddedBatch& source) {
+  Tensor out = Tensor::zeros({std::ssize(found), tokens, source.columns}, DType::f32);
+  const auto values = out.mutable_values<float>();
+  const int64_t returned = std::ssize(found) / source.rows;
+  for (int64_t i = 0; i < std::ssize(found); ++i) {
+    const int64_t row = i / returned;
+    // Padding may stand before a source or behind it.
+    int64_t first = 0;
+    for (int64_t r = 0; r < row; ++r) first += source.lengths[r];
+    const auto& attention = found[i].attention;
+    for (int64_t t = 0; t < std::min(std::ssize(attention), tokens); ++t)
+      for (int64_t j = 0; j < std::ssize(attention[t]); ++j)
+        values[(i * tokens + t) * source.columns + source.places[first + j] % source.columns] =
+            attention[t][j];
   }
-  if (sampling) g.options.sampler.temperature = temperature;
-  if (sampling && g.beam.beams > 1)
-    throw UsageError("--generate: do_sample and num_beams exclude each other");
-  expect_acting(given, sampling, g.beam.beams > 1);
-  if (given.contains("max_new_tokens") && g.options.rules.min_new_tokens > g.options.max_new_tokens)
-    throw UsageError(fmt::format("--generate: min_new_tokens={} is more than max_new_tokens={}",
-                                 g.options.rules.min_new_tokens, g.options.max_new_tokens));
-  if (given.contains("max_new_tokens")) g.options.rules.max_length = 0;  // as in Hugging Face's library
-  g.start_given = given.contains("decoder_start_token_id");
-  g.beam.repetition_penalty = g.options.sampler.repetition_penalty;
-  g.beam.eos = g.options.eos;
-  g.beam.max_new_tokens = g.options.max_new_tokens;
-  g.beam.rules = g.options.rules;
-  return g;
+  return out;
 }
 
 void run_generation(const Options& o, const Transformer& model, const Safetensors& in,
@@ -355,7 +288,7 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
   check(spec.architecture != Architecture::encoder, "{}: an encoder does not generate", o.dir);
   expect_known(in, spec, o.inputs);
   const bool both = spec.architecture == Architecture::encoder_decoder;
-  const GenerationSettings g = parse_generation(o.generate, ids);
+  const Asked g = parse_generation(o.generate, ids, spec.vocab_size);
   if (g.start_given && !both)
     throw UsageError("--generate: decoder_start_token_id has no effect: a decoder goes on with input_ids");
   check(!g.start_given || g.start < spec.vocab_size,
@@ -382,31 +315,65 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
         "{}: decoder_input_ids: expected {} rows without padding", o.inputs, batch.rows);
     start = first.sequences();
   }
-  const auto& prompts = both ? start : given;
+  auto prompts = both ? start : given;
   Sources sources(both ? given : std::vector<std::vector<int32_t>>{});
   sources.features = features;
-  std::vector<std::vector<int32_t>> continuations;
-  if (g.beam.beams > 1)
-    for (const auto& best : beam_search(model, prompts, g.beam, sources))
-      continuations.push_back(best.front().tokens);
-  else
-    continuations = generate(model, prompts, g.options, nullptr, sources);
+  // Outputs of each row, one after the other.
+  const int64_t returned = g.settings.returned;
+  std::vector<Hypothesis> found;
+  if (g.searches) {
+    BeamOptions search = g.settings.search_options();
+    check(!search.attention || !features.defined(),
+          "--generate: output_attentions: sources of features have no tokens");
+    if (search.prefix_bias > 0) {  // what a row begins with is a wish then
+      check(begun, "--generate: prefix_bias_beta has no effect without decoder_input_ids");
+      for (std::vector<int32_t>& prompt : prompts) {
+        search.wished.emplace_back(prompt.begin() + 1, prompt.end());
+        prompt.resize(1);
+      }
+    }
+    for (auto& best : beam_search(model, prompts, search, sources)) {
+      best.resize(static_cast<size_t>(returned));  // fewer than these: the rest is empty
+      std::ranges::move(best, std::back_inserter(found));
+    }
+  } else {
+    std::vector<std::vector<int32_t>> each;
+    Sources its_sources;
+    its_sources.features = sources.features;
+    check(returned == 1 || !sources.features.defined(),
+          "--generate: num_return_sequences: features are read once for each output that is drawn");
+    for (size_t r = 0; r < prompts.size(); ++r)
+      for (int64_t k = 0; k < returned; ++k) {
+        each.push_back(prompts[r]);
+        if (both) its_sources.ids.push_back(sources.ids[r]);
+      }
+    for (auto& tokens : generate(model, each, g.settings.drawing, nullptr, its_sources))
+      found.push_back({std::move(tokens)});
+  }
   size_t longest = 0;
-  for (const auto& c : continuations) longest = std::max(longest, c.size());
+  for (const Hypothesis& h : found) longest = std::max(longest, h.tokens.size());
   const auto ids_in = both ? std::vector<int64_t>{} : integers(in, "input_ids", o.inputs);
-  const int64_t before = both ? std::ssize(start[0]) : batch.columns;
+  const int64_t before = both ? std::ssize(prompts[0]) : batch.columns;
   std::vector<int64_t> sequences;
-  for (int64_t r = 0; r < batch.rows; ++r) {
+  std::vector<float> scores;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const auto r = static_cast<int64_t>(i) / returned;
     if (both)
-      sequences.insert(sequences.end(), start[r].begin(), start[r].end());
+      sequences.insert(sequences.end(), prompts[r].begin(), prompts[r].end());
     else
       sequences.insert(sequences.end(), ids_in.begin() + r * batch.columns,
                        ids_in.begin() + (r + 1) * batch.columns);
-    sequences.insert(sequences.end(), continuations[r].begin(), continuations[r].end());
-    sequences.insert(sequences.end(), longest - continuations[r].size(), g.pad);
+    sequences.insert(sequences.end(), found[i].tokens.begin(), found[i].tokens.end());
+    sequences.insert(sequences.end(), longest - found[i].tokens.size(), g.pad);
+    scores.push_back(static_cast<float>(found[i].score));
   }
-  const Shape shape{batch.rows, before + static_cast<int64_t>(longest)};
-  write_safetensors(o.outputs, {{"sequences", Tensor::of(shape, sequences)}});
+  const int64_t rows = std::ssize(found);
+  Named out = {{"sequences", Tensor::of({rows, before + static_cast<int64_t>(longest)}, sequences)}};
+  if (g.searches) out.emplace_back("sequences_scores", Tensor::of({rows}, scores));
+  if (g.settings.search.attention)
+    out.emplace_back("cross_attentions",
+                     attention_of(found, before + static_cast<int64_t>(longest) - 1, batch));
+  write_safetensors(o.outputs, out);
 }
 
 void add_training(const Options& o, Transformer& model, const Safetensors& in, const Inputs& inputs,
@@ -501,8 +468,10 @@ void add_forward_command(Command& app) {
   c->add_flag("--attentions", o->attentions, "Also write attentions.N, the probabilities");
   c->add_flag("--gradients", o->gradients,
               "Also write grad.NAME, the gradient of the loss for every parameter");
-  c->add_option("--generate", o->generate,
-                "Generate instead: max_new_tokens=N,eos_token_id=N,do_sample=false,num_beams=N,...");
+  c->add_option(
+      "--generate", o->generate,
+      "Generate instead: max_new_tokens=N,eos_token_id=N,do_sample=false,num_beams=N,... Ids of a list have "
+      "spaces between them, sequences of ids |");
   c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")->one_of({"f32", "bf16"});
   c->footer(
       "Rows are read as Hugging Face's models read a padded batch: with rotary_scaling dynamic or longrope, "

@@ -2,13 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
-#include <set>
 
 #include "qkv/api/text_model.h"
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
-#include "qkv/infer/beam.h"
+#include "qkv/cli/generation_options.h"
 #include "qkv/infer/few_shot.h"
 #include "qkv/infer/generate.h"
 #include "qkv/infer/log_prob.h"
@@ -22,92 +21,13 @@ namespace {
 
 struct Options {
   std::string dir, prompt, file, examples, vote, dtype = "auto";
-  std::vector<std::string> stops, ensemble, ids;
-  int64_t samples = 1;
+  std::vector<std::string> stops, ensemble, ids, suppressed;
   int64_t alternatives = 0;  // of each token, with log-probabilities
   bool has_prompt = false, no_prompt_echo = false, no_stop = false, has_seed = false, has_log_probs = false,
        json = false;
-  GenerateOptions generation;
-  BeamOptions beam;
-  bool stop_early = false;
-  std::set<std::string> given;  // of its options
+  GenerationOptions options;
+  GenerationSettings generation = {};  // which are settled
 };
-
-// The model's own settings, and over them what was given.
-GenerateOptions settled(const Options& o, GenerateOptions g) {
-  const SamplerOptions& from = o.generation.sampler;
-  const auto set = [&](const char* option, auto& to, const auto& value) {
-    if (o.given.contains(option)) to = value;
-  };
-  set("--tokens", g.max_new_tokens, o.generation.max_new_tokens);
-  if (o.given.contains("--tokens")) g.rules.max_length = 0;  // which counts the prompt, too
-  set("--temperature", g.sampler.temperature, from.temperature);
-  set("--top-k", g.sampler.top_k, from.top_k);
-  set("--top-p", g.sampler.top_p, from.top_p);
-  set("--min-p", g.sampler.min_p, from.min_p);
-  set("--typical-p", g.sampler.typical_p, from.typical_p);
-  set("--repetition-penalty", g.sampler.repetition_penalty, from.repetition_penalty);
-  set("--frequency-penalty", g.sampler.frequency_penalty, from.frequency_penalty);
-  set("--presence-penalty", g.sampler.presence_penalty, from.presence_penalty);
-  set("--no-repeat-ngram", g.rules.no_repeat_ngram, o.generation.rules.no_repeat_ngram);
-  if (o.given.contains("--temperature") && from.temperature == 0)
-    reject_options(o.given, {"--top-k", "--top-p", "--min-p", "--typical-p", "--seed"},
-                   "has no effect with --temperature 0, which always takes the likeliest");
-  // Who says how to draw wants to.
-  for (const char* option : {"--top-k", "--top-p", "--min-p", "--typical-p"})
-    if (o.given.contains(option) && !o.given.contains("--temperature") && g.sampler.temperature == 0)
-      g.sampler.temperature = 1;
-  g.seed = o.generation.seed;
-  if (o.no_stop) g.eos.clear();
-  return g;
-}
-
-constexpr const char* kOfSearch[] = {"--beams", "--length-penalty", "--stop-early"};
-constexpr const char* kOfDrawing[] = {"--temperature",
-                                      "--top-k",
-                                      "--top-p",
-                                      "--min-p",
-                                      "--typical-p",
-                                      "--seed",
-                                      "--stop",
-                                      "--vote",
-                                      "--logprobs",
-                                      "--frequency-penalty",
-                                      "--presence-penalty"};
-
-// Whether continuations are searched for: options say so, or the model's makers do and no option draws.
-bool searches(const Options& o, const TextModel& m) {
-  const auto given = [&](const char* option) { return o.given.contains(option); };
-  const auto of_search = std::ranges::find_if(kOfSearch, given);
-  const auto of_drawing = std::ranges::find_if(kOfDrawing, given);
-  if (of_search != std::end(kOfSearch) && of_drawing != std::end(kOfDrawing))
-    throw UsageError(
-        fmt::format("{}: continuations are searched for ({}), not drawn", *of_drawing, *of_search));
-  return of_search != std::end(kOfSearch) || (m.searches && of_drawing == std::end(kOfDrawing));
-}
-
-// The model's own way to search, and over it what was given.
-BeamOptions settled_search(const Options& o, const TextModel& m) {
-  BeamOptions b = m.beam;
-  if (!m.searches) b.beams = BeamOptions().beams;
-  const auto set = [&](const char* option, auto& to, const auto& value) {
-    if (o.given.contains(option)) to = value;
-  };
-  set("--beams", b.beams, o.beam.beams);
-  set("--length-penalty", b.length_penalty, o.beam.length_penalty);
-  set("--repetition-penalty", b.repetition_penalty, o.generation.sampler.repetition_penalty);
-  b.max_new_tokens = o.generation.max_new_tokens;  // which is settled
-  b.eos = o.generation.eos;
-  b.rules = o.generation.rules;
-  b.excluded = o.generation.sampler.excluded;
-  if (o.stop_early) b.stop = BeamOptions::Stop::early;
-  if (b.beams == 1)
-    reject_options(o.given, {"--length-penalty", "--stop-early"},
-                   "has no effect with one beam (see --beams)");
-  if (o.samples > b.beams)
-    throw UsageError(fmt::format("--samples: {} of {} beams (see --beams)", o.samples, b.beams));
-  return b;
-}
 
 // A token as --logprobs shows it. Its text is null where the model knows more ids than the tokenizer.
 struct ShownToken {
@@ -193,29 +113,30 @@ std::vector<Sample> draw_samples(const Options& o, const TextModel& m, const Ens
                                  const std::function<void(const std::string&)>& show) {
   const Sample fresh{
       text::StreamDecoder(m.tokenizer, true, begun), text::StopStrings(o.stops), "", "length", {}, {}};
-  std::vector<Sample> samples(o.samples, fresh);
-  const std::vector<std::vector<int32_t>> prompts(o.samples, begun);
-  generate(ensemble, prompts, o.generation, [&](int64_t i, int32_t id, std::span<const float> logits) {
-    Sample& s = samples[i];
-    if (o.has_log_probs) {
-      std::vector<int32_t> context = begun;
-      context.insert(context.end(), s.ids.begin(), s.ids.end());
-      const auto shown = [&](int32_t token, double log_p) {
-        return shown_token(m.tokenizer, context, token, log_p);
-      };
-      s.tokens.push_back({shown(id, logits[id] - log_normalizer(logits)), {}});
-      for (const auto& [other, log_p] : most_likely(logits, o.alternatives))
-        s.tokens.back().alternatives.push_back(shown(other, log_p));
-    }
-    s.ids.push_back(id);
-    const std::vector<int32_t>& eos = o.generation.eos;
-    if (std::find(eos.begin(), eos.end(), id) != eos.end()) {
-      s.finish = "eos";
-      return false;
-    }
-    show(s.add(s.decoder.add(id)));
-    return !s.stops.stopped();
-  });
+  std::vector<Sample> samples(o.generation.returned, fresh);
+  const std::vector<std::vector<int32_t>> prompts(o.generation.returned, begun);
+  generate(ensemble, prompts, o.generation.drawing,
+           [&](int64_t i, int32_t id, std::span<const float> logits) {
+             Sample& s = samples[i];
+             if (o.has_log_probs) {
+               std::vector<int32_t> context = begun;
+               context.insert(context.end(), s.ids.begin(), s.ids.end());
+               const auto shown = [&](int32_t token, double log_p) {
+                 return shown_token(m.tokenizer, context, token, log_p);
+               };
+               s.tokens.push_back({shown(id, logits[id] - log_normalizer(logits)), {}});
+               for (const auto& [other, log_p] : most_likely(logits, o.alternatives))
+                 s.tokens.back().alternatives.push_back(shown(other, log_p));
+             }
+             s.ids.push_back(id);
+             const std::vector<int32_t>& eos = o.generation.drawing.eos;
+             if (std::find(eos.begin(), eos.end(), id) != eos.end()) {
+               s.finish = "eos";
+               return false;
+             }
+             show(s.add(s.decoder.add(id)));
+             return !s.stops.stopped();
+           });
   for (Sample& s : samples) show(s.end());
   return samples;
 }
@@ -230,9 +151,9 @@ std::string dump(const OrderedJson& json) {
 
 // The best continuations that a search finds, best first.
 void search(const Options& o, const TextModel& m, const Ensemble& ensemble, const Prompt& prompt) {
-  const BeamOptions beam = settled_search(o, m);
+  const BeamOptions beam = o.generation.search_options();
   const auto best = beam_search(ensemble, {prompt.ids}, beam)[0];
-  for (size_t i = 0; i < std::min(best.size(), static_cast<size_t>(o.samples)); ++i) {
+  for (size_t i = 0; i < std::min(best.size(), static_cast<size_t>(o.generation.returned)); ++i) {
     std::vector<int32_t> ids = best[i].tokens;
     const bool ended = !ids.empty() && std::ranges::find(beam.eos, ids.back()) != beam.eos.end();
     const std::string text = m.tokenizer.decode_after(prompt.ids, std::span(ids).first(ids.size() - ended));
@@ -246,8 +167,9 @@ void search(const Options& o, const TextModel& m, const Ensemble& ensemble, cons
             "\n");
       continue;
     }
-    if (o.samples > 1)
-      print(fmt::format("--- {} of {} (log P {:.4f})\n", i + 1, o.samples, best[i].log_probability));
+    if (o.generation.returned > 1)
+      print(fmt::format("--- {} of {} (log P {:.4f})\n", i + 1, o.generation.returned,
+                        best[i].log_probability));
     print((o.no_prompt_echo ? "" : prompt.text) + text + "\n");
   }
 }
@@ -265,7 +187,7 @@ std::string table_of_tokens(const std::vector<ChosenToken>& tokens) {
 }
 
 uint64_t seed_of(const Options& o, size_t sample) {
-  return o.generation.seed + sample;
+  return o.generation.drawing.seed + sample;
 }
 
 void print_json(const Options& o, const std::vector<Sample>& samples,
@@ -311,7 +233,6 @@ void print_votes(const Options& o, const std::vector<std::optional<std::string>>
 }
 
 void run(Options o) {
-  naming_option("--", [&] { check_options(o.generation.sampler); });  // "--top-p must be ..."
   naming_option("--stop: ", [&] { text::StopStrings{o.stops}; });
   const text::Regex answer = naming_option("--vote: ", [&] { return text::Regex(o.vote); });
   std::vector<std::string> dirs = {o.dir};
@@ -323,15 +244,24 @@ void run(Options o) {
   m.expect_generation();
   const Ensemble ensemble = ensemble_of(models, dirs);
   const Prompt prompt = prompt_of(o, m);
-  o.generation = settled(o, m.generation);
-  if (!o.has_seed) o.generation.seed = std::random_device{}();
+  // What looks at drawn texts.
+  const std::string draws = !o.stops.empty()  ? "--stop"
+                            : !o.vote.empty() ? "--vote"
+                            : o.has_log_probs ? "--logprobs"
+                                              : "";
+  Generation g = settled(o.options, m, draws, false);
+  o.generation = std::move(g.settings);
+  GenerateOptions& drawing = o.generation.drawing;
+  if (o.no_stop) drawing.eos.clear();
+  if (!o.has_seed) drawing.seed = std::random_device{}();
   // What has no text is never chosen, but for a token that ends it.
-  std::vector<int32_t>& excluded = o.generation.sampler.excluded;
+  std::vector<int32_t>& excluded = drawing.sampler.excluded;
   for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size)) excluded.push_back(id);
-  for (const int32_t id : o.generation.eos) std::erase(excluded, id);
-
-  if (searches(o, m)) return search(o, m, ensemble, prompt);
-  const bool streaming = o.samples == 1 && !o.json;
+  for (const int32_t id : drawing.eos) std::erase(excluded, id);
+  for (const std::string& text : o.suppressed)
+    drawing.rules.suppressed.push_back(spelt_ids(text, m.tokenizer));
+  if (g.searches) return search(o, m, ensemble, prompt);
+  const bool streaming = o.generation.returned == 1 && !o.json;
   if (streaming && !o.no_prompt_echo) print(prompt.text);
   const auto samples = draw_samples(o, m, ensemble, prompt.ids, [&](const std::string& text) {
     if (streaming) print(text);
@@ -389,7 +319,6 @@ Examples:
 void add_generate_command(Command& app) {
   auto o = std::make_shared<Options>();
   Command* c = app.add_subcommand("generate", "Continue a prompt, streaming");
-  SamplerOptions& s = o->generation.sampler;
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   auto* prompt = c->add_option("--prompt", o->prompt, "Text to continue (default: standard input)");
   c->add_option("--file", o->file, "File with the text to continue")->excludes(prompt);
@@ -402,45 +331,12 @@ void add_generate_command(Command& app) {
       ->excludes("--file");
   c->add_option("--examples", o->examples, "File with solved examples to put before the prompt")
       ->excludes("--ids");
-  c->add_option("--tokens", o->generation.max_new_tokens, "New tokens at most")
-      ->show_default()
-      ->range(int64_t{1}, int64_t{1} << 40);
-  c->add_option("--temperature", s.temperature,
-                "0: always the most likely token; 1: faithful; large: nearly uniform")
-      ->show_default();
-  c->add_option("--top-k", s.top_k, "Only the k most likely tokens; 0: all")->show_default();
-  c->add_option("--top-p", s.top_p, "Only the most likely tokens that together reach this probability")
-      ->show_default();
-  c->add_option("--min-p", s.min_p, "Only tokens at least so many times as likely as the likeliest")
-      ->show_default();
-  c->add_option("--typical-p", s.typical_p,
-                "Only the tokens of most typical surprise that together reach this probability")
-      ->show_default();
-  c->add_option("--repetition-penalty", s.repetition_penalty,
-                "Above 1: tokens of the prompt and the new text become less likely (a factor on logits)")
-      ->show_default();
-  c->add_option("--frequency-penalty", s.frequency_penalty,
-                "Taken off a token's logit each time it occurs in the new text")
-      ->show_default();
-  c->add_option("--presence-penalty", s.presence_penalty,
-                "Taken off a token's logit once it occurs in the new text")
-      ->show_default();
-  auto* seed =
-      c->add_option("--seed", o->generation.seed, "Same seed, same text (default: a new one each time)");
+  o->options.settings.drawing.seed = 0;
+  add_generation_options(*c, o->options, GenerationKind::of_prompts, "--samples");
+  c->add_option("--suppress", o->suppressed, "Text that the new text does not have (repeatable)")
+      ->one_value();
   c->add_option("--stop", o->stops, "End before this text (repeatable)")->one_value();
-  c->add_option("--samples", o->samples, "So many continuations")->show_default()->range(1, 10000);
   c->add_option("--vote", o->vote, "Count the answers that this regular expression finds in the samples");
-  c->add_option("--beams", o->beam.beams, "Search: so many continuations are followed; 1: greedily")
-      ->show_default()
-      ->range(1, 1024);
-  c->add_option("--length-penalty", o->beam.length_penalty,
-                "Of a search: continuations are compared by log P / length^this")
-      ->show_default();
-  c->add_option("--no-repeat-ngram", o->generation.rules.no_repeat_ngram,
-                "No n-gram of this length occurs twice; 0: any may")
-      ->show_default()
-      ->range(0, 1000);
-  c->add_flag("--stop-early", o->stop_early, "Of a search: end with as many ended continuations as beams");
   c->add_option("--ensemble", o->ensemble,
                 "More models: the mean of their probabilities says what comes next");
   auto* log_probs = c->add_option("--logprobs", o->alternatives,
@@ -452,11 +348,12 @@ void add_generate_command(Command& app) {
   c->add_flag("--no-echo", o->no_prompt_echo, "Print only the new text");
   c->add_flag("--no-stop", o->no_stop, "Go on after the end-of-text token");
   c->footer(kFooter);
-  c->callback([o, c, prompt, seed, log_probs] {
+  c->callback([o, c, prompt, log_probs] {
     o->has_prompt = prompt->count() > 0;
-    o->has_seed = seed->count() > 0;
     o->has_log_probs = log_probs->count() > 0;
-    for (const Option* option : c->given()) o->given.insert(option->name());
+    o->options.take(*c);
+    o->options.shows_scores = o->json;
+    o->has_seed = o->options.has("seed");
     run(*o);
   });
 }

@@ -37,7 +37,7 @@ const char* column_option(const TextInput& in) {
 
 bool has_second(const TextInput& in) {
   return in.pairs == TextInput::Second::needed ||
-         (in.pairs == TextInput::Second::possible && !in.columns.second_column.empty());
+         (in.pairs != TextInput::Second::none && !in.columns.second_column.empty());
 }
 
 // A text, or a list of words with spaces between them.
@@ -55,9 +55,14 @@ std::string text_of(const JsonField& field) {
 
 // ---- Lines
 
+// Whether a line may hold both texts.
+bool divides_lines(const TextInput& in) {
+  return in.pairs == TextInput::Second::possible || in.pairs == TextInput::Second::needed;
+}
+
 TextPair text_of_line(const TextInput& in, const std::string& line, const std::string& place) {
   const size_t tab = line.find('\t');
-  if (in.pairs == TextInput::Second::none || tab == std::string::npos) return {line, ""};
+  if (!divides_lines(in) || tab == std::string::npos) return {line, ""};
   TextPair text{line.substr(0, tab), line.substr(tab + 1)};
   check(in.pairs == TextInput::Second::needed || text.second.find('\t') == std::string::npos,
         "{}: expected a text, or two texts with a tab between them, got {} fields (--text-column reads a "
@@ -259,7 +264,7 @@ void add_text_input(Command& c, TextInput& in) {
                fmt::format("Column of rows that holds the text (default: that of the run, or {})",
                            fmt::join(in.first, " or ")))
       ->excludes("--json-lines");
-  if (pairs)
+  if (divides_lines(in))
     c.add_option(
          "--second-column", in.columns.second_column,
          fmt::format("Column of rows that holds the other text of a pair (default: that of the run{})",
@@ -282,10 +287,11 @@ void add_text_input(Command& c, TextInput& in) {
 
 bool reads_rows(const TextInput& in) {
   if (in.json_lines) return false;
-  for (const char* option : {column_option(in), "--second-column", "--columns", "--delimiter"})
+  for (const char* option :
+       {column_option(in), "--second-column", "--begin-column", "--columns", "--delimiter"})
     if (in.given(option)) return true;
   const FileFormat format = format_of(in);
-  if (format != FileFormat::tsv || in.given("--format") || in.pairs == TextInput::Second::none)
+  if (format != FileFormat::tsv || in.given("--format") || !divides_lines(in))
     return is_of_rows(in.file, file_options(in.columns));
   // Pairs of lines have tabs too: their first is no header.
   const std::vector<std::string> header = read_header(in.file, file_options(in.columns));

@@ -22,7 +22,8 @@ struct TextInput {
   // Set by the command.
   Objective objective = Objective::classify;          // of runs that read such texts
   std::vector<std::string> first = {"text"}, second;  // usual names of a text and of a pair's other text
-  enum class Second { none, possible, needed } pairs = Second::none;
+  // In a line behind a tab, in a column or a JSON member; aside: there alone.
+  enum class Second { none, possible, needed, aside } pairs = Second::none;
   std::string DataConfig::*column = &DataConfig::text_column;  // of a row's text
   bool silent = false;                                         // predictions are not printed
   // Set by the options.

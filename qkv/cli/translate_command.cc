@@ -1,13 +1,14 @@
 // qkv translate, or qkv summarize: what an encoder-decoder writes for each line.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
-#include <set>
 
 #include "qkv/api/text_model.h"
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/cli/generation_options.h"
 #include "qkv/cli/text_input.h"
 #include "qkv/infer/translate.h"
 
@@ -15,21 +16,26 @@ namespace qkv {
 namespace {
 
 struct Options : TextInput {
-  std::string dir, output_column, prefix, begin, dtype = "f32";
-  BeamOptions beam;
-  int64_t best = 1, batch_tokens = 2048;
-  Drawing drawing = {};
-  bool strict = false, stop_early = false;
-  std::vector<std::string> ensemble;
-  std::set<std::string> given;  // of its options
+  std::string dir, output_column, prefix, begin, begin_column, dtype = "f32";
+  GenerationOptions generation;
+  TranslateOptions translate;
+  bool strict = false;
+  std::vector<std::string> ensemble, suppressed;
 };
 
-OrderedJson json_of(const Translation& t) {
-  return {{"text", t.text}, {"logprob", t.log_probability}, {"score", t.score}};
+// `shows`: the tokens and their attention.
+OrderedJson json_of(const Translation& t, bool shows) {
+  OrderedJson out = {{"text", t.text}, {"logprob", t.log_probability}, {"score", t.score}};
+  if (!shows) return out;
+  out["tokens"] = t.tokens;
+  out["attention"] = OrderedJson::array();
+  for (const std::vector<float>& row : t.attention) out["attention"].push_back(row);
+  return out;
 }
 
 void run(Options o) {
   take_settings_of_run(o, o.dir);
+  o.columns.second_column = o.begin_column;
   const bool rows = reads_rows(o);
   std::vector<std::string> dirs = {o.dir};
   dirs.insert(dirs.end(), o.ensemble.begin(), o.ensemble.end());
@@ -42,32 +48,24 @@ void run(Options o) {
     check(sequence_model(models[i], dirs[i]).ends == sequence.ends,
           "{}: its texts begin and end otherwise than those of {}", dirs[i], o.dir);
   sequence.model = ensemble_of(models, dirs);
-  BeamOptions beam = m.beam;
-  if (o.given.contains("--beams")) beam.beams = o.beam.beams;
-  if (o.given.contains("--length-penalty")) beam.length_penalty = o.beam.length_penalty;
-  if (o.given.contains("--tokens")) {
-    beam.max_new_tokens = o.beam.max_new_tokens;
-    beam.rules.max_length = 0;
+  const Generation g = settled(o.generation, m, "", true);
+  BeamOptions beam = g.settings.search_options();
+  for (const std::string& text : o.suppressed) beam.rules.suppressed.push_back(spelt_ids(text, m.tokenizer));
+  const int64_t best_of = g.settings.returned;
+  TranslateOptions translating = o.translate;
+  if (!g.searches) {
+    translating.drawing = Drawing{g.settings.drawing.sampler, 0, best_of};
+    if (translating.replace_unknowns)
+      throw UsageError(
+          "--replace-unknowns: only a search says where the model looked, and outputs are drawn");
   }
-  if (o.given.contains("--no-repeat-ngram")) beam.rules.no_repeat_ngram = o.beam.rules.no_repeat_ngram;
-  if (o.stop_early) beam.stop = BeamOptions::Stop::early;
-  std::optional<Drawing> drawing;
-  for (const char* option : {"--temperature", "--top-k", "--top-p", "--seed"})
-    if (o.given.contains(option)) drawing = o.drawing;
-  if (drawing) {
-    drawing->samples = o.best;
-    reject_options(o.given, {"--beams", "--stop-early", "--length-penalty"},
-                   "outputs are drawn, not searched for");
-    if (o.given.contains("--temperature") && o.drawing.sampler.temperature == 0)
-      reject_options(o.given, {"--top-k", "--top-p", "--seed"},
-                     "has no effect with --temperature 0, which always takes the likeliest");
-    naming_option("--", [&] { check_options(drawing->sampler); });
-  } else if (o.best > beam.beams) {
-    throw UsageError(fmt::format("--best: {} of {} beams (see --beams)", o.best, beam.beams));
-  } else if (beam.beams == 1) {
-    reject_options(o.given, {"--length-penalty", "--stop-early"},
-                   "has no effect with one beam (see --beams)");
-  }
+  const bool begins = !o.begin.empty() || !o.begin_column.empty() || o.json_lines;
+  if (o.generation.has("prefix_bias_beta") && !begins)
+    throw UsageError("--prefix-bias: has no effect without --begin or --begin-column");
+  if (beam.attention && (rows || !o.json))
+    throw UsageError("--attention: only --json has a place for it, without rows");
+  auto longest = static_cast<int64_t>(longest_source(m.model->spec(), sequence.ends));
+  if (translating.longest_source > 0) longest = std::min(longest, translating.longest_source);
   int64_t cut = 0;
   predict_texts(o, [&](const std::vector<InputText>& texts) {
     std::vector<std::string> part;
@@ -75,38 +73,41 @@ void run(Options o) {
     std::vector<std::string> sources = part;
     for (std::string& source : sources)
       if (!source.empty()) source.insert(0, o.prefix);
-    if (drawing) drawing->seed = o.drawing.seed + static_cast<uint64_t>((texts.front().number - 1) * o.best);
-    const Translations t = translate(
-        sequence, sources, beam, o.batch_tokens,
-        o.begin.empty() ? std::vector<std::string>() : std::vector<std::string>(part.size(), o.begin),
-        drawing);
+    if (translating.drawing)
+      translating.drawing->seed =
+          g.settings.drawing.seed + static_cast<uint64_t>((texts.front().number - 1) * best_of);
+    translating.begin.clear();
+    for (const InputText& text : texts)
+      translating.begin.push_back(text.text.second.empty() ? o.begin : text.text.second);
+    if (std::ranges::all_of(translating.begin, &std::string::empty)) translating.begin.clear();
+    const Translations t = translate(sequence, sources, beam, translating);
     check(!o.strict || t.cut == 0,
-          "{}: {} of texts {} to {} are longer than the model's {} tokens (without --strict they are cut)",
-          input_name(o.file), t.cut, texts.front().number, texts.back().number,
-          longest_source(m.model->spec(), sequence.ends));
+          "{}: {} of texts {} to {} are longer than {} tokens (without --strict they are cut)",
+          input_name(o.file), t.cut, texts.front().number, texts.back().number, longest);
     cut += t.cut;
     std::vector<Prediction> out(part.size());
     for (size_t i = 0; i < part.size(); ++i) {
       const auto& best = t.best[i];
-      const size_t found = std::min(best.size(), static_cast<size_t>(o.best));
+      const size_t found = std::min(best.size(), static_cast<size_t>(best_of));
       if (rows) {
-        for (size_t b = 0; b < static_cast<size_t>(o.best); ++b)
+        for (size_t b = 0; b < static_cast<size_t>(best_of); ++b)
           out[i].columns[b == 0 ? o.output_column : fmt::format("{}_{}", o.output_column, b + 1)] =
               b < found ? OrderedJson(best[b].text) : OrderedJson();
       } else if (!o.json) {
-        for (size_t b = 0; b < static_cast<size_t>(o.best); ++b)  // as many lines of each source
+        for (size_t b = 0; b < static_cast<size_t>(best_of); ++b)  // as many lines of each source
           out[i].line += (b < found ? one_line(best[b].text) : "") + "\n";
       } else {
         OrderedJson line = {{"source", part[i]}};
-        line.update(json_of(best.front()));
-        if (o.best > 1)
-          for (size_t b = 0; b < found; ++b) line["best"].push_back(json_of(best[b]));
+        if (beam.attention) line["source_tokens"] = t.source_tokens[i];
+        line.update(json_of(best.front(), beam.attention));
+        if (best_of > 1)
+          for (size_t b = 0; b < found; ++b) line["best"].push_back(json_of(best[b], beam.attention));
         out[i].line = json_line(line);
       }
     }
     return out;
   });
-  note_cut(cut, longest_source(m.model->spec(), sequence.ends));
+  note_cut(cut, longest);
 }
 
 // What the target of a line is, the model has learnt; the names are for people.
@@ -116,53 +117,49 @@ void add_writer(Command& app, const std::string& name, const std::string& output
   o->objective = Objective::sequence_to_sequence;
   o->first = {"source"};
   o->column = &DataConfig::source_column;
+  o->second = {"begin"};
+  o->pairs = TextInput::Second::aside;
   o->output_column = output_column;
   Command* c = app.add_subcommand(name, description);
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   add_text_input(*c, *o);
   c->add_option("--prefix", o->prefix, "Stands before each line (see data.prefix of a run)");
-  c->add_option("--beams", o->beam.beams, "Hypotheses that are followed; 1: greedy")
-      ->show_default()
-      ->range(1, 1024);
-  c->add_option("--length-penalty", o->beam.length_penalty,
-                "Hypotheses are compared by log P / length^this: more favours long ones")
-      ->show_default();
-  c->add_option("--tokens", o->beam.max_new_tokens, "Length of an output at most")
-      ->show_default()
-      ->range(1, 1 << 20);
-  c->add_option("--no-repeat-ngram", o->beam.rules.no_repeat_ngram,
-                "No n-gram of this length occurs twice; 0: any may")
-      ->show_default()
-      ->range(0, 1000);
+  o->generation.settings.drawing.seed = 0;
+  add_generation_options(*c, o->generation, GenerationKind::of_sources, "--best");
   c->add_option("--begin", o->begin, "Text that every output begins with");
-  c->add_flag("--stop-early", o->stop_early, "A line is done when it has as many outputs as beams");
-  c->add_option(
-      "--temperature", o->drawing.sampler.temperature,
-      "Draw outputs from the model's distribution, sharpened or flattened by it, instead of searching");
-  c->add_option("--top-k", o->drawing.sampler.top_k, "Draw from the most likely tokens only; 0: all");
-  c->add_option("--top-p", o->drawing.sampler.top_p,
-                "Draw from the fewest tokens that have this probability");
-  c->add_option("--seed", o->drawing.seed, "Of what is drawn");
+  c->add_option("--begin-column", o->begin_column,
+                "Column of rows with the text that the output of each begins with");
+  c->add_option("--suppress", o->suppressed, "Text that no output has (repeatable)")->one_value();
+  c->add_flag("--replace-unknowns", o->translate.replace_unknowns,
+              "Write what the vocabulary has no token for as the source has it, by attention");
+  c->add_option("--source-tokens", o->translate.longest_source,
+                "Length of a source in tokens at most, beyond which it is cut; 0: as the model can read")
+      ->show_default()
+      ->range(0, 1 << 24);
   c->add_option("--ensemble", o->ensemble,
                 "More models: the mean of their probabilities says what comes next");
-  c->add_option("--best", o->best, "Outputs of each line, best first (drawn ones in any order)")
-      ->show_default()
-      ->range(1, 1024);
-  c->add_option("--batch-tokens", o->batch_tokens, "Source tokens at a time")
+  c->add_option("--batch-tokens", o->translate.batch_tokens, "Source tokens at a time")
       ->show_default()
       ->range(1, 1 << 24);
   c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
       ->show_default()
       ->one_of({"f32", "bf16"});
   c->add_flag("--strict", o->strict, "Refuse texts beyond the model's length instead of cutting them");
-  c->footer(
-      fmt::format("Lines stay in their order, and an empty line stays empty. What the model's "
-                  "generation_config.json says "
-                  "of beams\n(num_beams, length_penalty, ...) holds unless an option says "
-                  "otherwise. Rows get the column {}.\nExample: qkv {} runs/model --file in.txt > out.txt",
-                  output_column, name));
+  c->footer(fmt::format(
+      "Lines stay in their order, and an empty line stays empty. What the model's "
+      "generation_config.json says\n"
+      "(num_beams, length_penalty, ...) holds unless an option says otherwise. Rows get the column "
+      "{}. Options of\n"
+      "drawing (--temperature, --top-k, --seed, ...) draw outputs instead of searching for them. "
+      "With --json-lines\n"
+      "a line's \"begin\" is what its output begins with.\n"
+      "Examples:\n"
+      "  qkv {} runs/model --file in.txt > out.txt\n"
+      "  qkv {} runs/model --file in.txt --json --beams 8 --best 3 --attention",
+      output_column, name, name));
   c->callback([o, c] {
-    for (const Option* option : c->given()) o->given.insert(option->name());
+    o->generation.take(*c);
+    o->generation.shows_scores = o->json;
     run(*o);
   });
 }

@@ -23,8 +23,8 @@ DecodeState::DecodeState(const Transformer& model, const Sources& sources)
   source_layout_ = Layout::of(lengths);
 }
 
-Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens,
-                           std::span<const int32_t> prefixes) {
+Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes,
+                           Probe* probe) {
   const NoGrad guard;
   check(static_cast<int64_t>(tokens.size()) == sequences(), "decode: {} sequences, got tokens of {}",
         sequences(), tokens.size());
@@ -47,16 +47,18 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens,
       input.ranks =
           prefix_ranks(input.layout, prefixes.empty() ? std::span<const int32_t>(counts) : prefixes);
   }
-  Tensor hidden = model_->hidden(input, {}, states_);
+  Context context;
+  context.probe = probe;
+  Tensor hidden = model_->hidden(input, context, states_);
   source_ = features_ = Tensor();
   for (size_t s = 0; s < counts.size(); ++s) lengths_[s] += counts[s];
   return hidden;
 }
 
 Tensor DecodeState::advance(const std::vector<std::vector<int32_t>>& tokens,
-                            std::span<const int32_t> prefixes) {
+                            std::span<const int32_t> prefixes, Probe* probe) {
   const NoGrad guard;
-  const Tensor hidden = extend(tokens, prefixes);
+  const Tensor hidden = extend(tokens, prefixes, probe);
   if (hidden.dim(0) == sequences()) return model_->logits(hidden);
   // Only the last token of each sequence needs logits.
   Tensor last = Tensor::empty({sequences(), hidden.width()}, hidden.dtype());

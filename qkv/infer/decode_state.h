@@ -27,10 +27,13 @@ class DecodeState {
 
   // Feeds tokens[s] to sequence s (at least one each) and returns what the model makes of them, the rows of
   // one sequence after another, [N, D]. Throws Error when a sequence would outgrow the model's context.
-  // `prefixes`: of a prefix LM's first tokens, how many of each see each other; empty: all.
-  Tensor extend(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {});
+  // `prefixes`: of a prefix LM's first tokens, how many of each see each other; empty: all. `probe` sees what
+  // the model computes.
+  Tensor extend(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
+                Probe* probe = nullptr);
   // Likewise; returns the logits after the last token of each, f32 [sequences, V].
-  Tensor advance(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {});
+  Tensor advance(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
+                 Probe* probe = nullptr);
   int64_t sequences() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t length(int64_t sequence) const { return lengths_[sequence]; }
 

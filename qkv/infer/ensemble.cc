@@ -35,9 +35,10 @@ EnsembleState::EnsembleState(const Ensemble& models, const Sources& sources) {
 }
 
 Tensor EnsembleState::advance(const std::vector<std::vector<int32_t>>& tokens,
-                              std::span<const int32_t> prefixes) {
+                              std::span<const int32_t> prefixes, Probe* probe) {
   std::vector<Tensor> logits;
-  for (DecodeState& state : states_) logits.push_back(state.advance(tokens, prefixes));
+  for (DecodeState& state : states_)
+    logits.push_back(state.advance(tokens, prefixes, logits.empty() ? probe : nullptr));
   if (logits.size() == 1) return logits.front();
   const int64_t vocab = logits[0].width();
   Tensor out = Tensor::empty({logits[0].rows(), vocab}, DType::f32);

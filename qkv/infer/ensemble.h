@@ -32,7 +32,9 @@ class EnsembleState {
   EnsembleState(const Ensemble& models, const Sources& sources);
 
   // One model's logits; of several the logarithm of the mean of their probabilities. f32 [sequences, V].
-  Tensor advance(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {});
+  // `probe` sees what the first model computes.
+  Tensor advance(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
+                 Probe* probe = nullptr);
   int64_t length(int64_t sequence) const { return states_.front().length(sequence); }
   void reorder(std::span<const int32_t> sources);
   void truncate(int64_t sequence, int64_t length);

@@ -50,8 +50,8 @@ int32_t next_token(std::span<const float> logits, const Tokens& prompt, const To
   const int64_t length = std::ssize(written);
   if (const auto id = o.rules.forced(std::ssize(prompt), length, o.max_new_tokens)) return *id;
   Tokens refused = o.rules.refused(std::ssize(prompt), length, o.eos);
-  const Tokens repeating = o.rules.repeating(prompt, written);
-  refused.insert(refused.end(), repeating.begin(), repeating.end());
+  const Tokens completing = o.rules.completing(prompt, written);
+  refused.insert(refused.end(), completing.begin(), completing.end());
   if (refused.empty()) return sample(logits, {prompt, written}, o.sampler, uniform);
   SamplerOptions sampler = o.sampler;
   sampler.excluded.insert(sampler.excluded.end(), refused.begin(), refused.end());

@@ -49,25 +49,19 @@ std::vector<Count> counts(std::vector<int32_t> ids) {
   return out;
 }
 
+float& logit_of(std::span<float> logits, int32_t id) {
+  check(id >= 0 && id < std::ssize(logits), "sample: no token {}: the vocabulary has {}", id, logits.size());
+  return logits[static_cast<size_t>(id)];
+}
+
 // What needs no temperature: excluded ids and the three penalties.
 void adjust(std::vector<float>& logits, const History& history, const SamplerOptions& o) {
-  const auto at = [&](int32_t id) -> float& {
-    check(id >= 0 && id < static_cast<int64_t>(logits.size()), "sample: no token {}: the vocabulary has {}",
-          id, logits.size());
-    return logits[id];
-  };
-  for (const int32_t id : o.excluded) at(id) = -kInfinity;
-  std::vector<int32_t> continuation(history.continuation.begin(), history.continuation.end());
-  if (o.repetition_penalty != 1) {
-    std::vector<int32_t> all = continuation;
-    all.insert(all.end(), history.prompt.begin(), history.prompt.end());
-    const auto penalty = static_cast<float>(o.repetition_penalty);
-    for (const auto& [id, count] : counts(std::move(all)))
-      at(id) = at(id) > 0 ? at(id) / penalty : at(id) * penalty;
-  }
+  for (const int32_t id : o.excluded) logit_of(logits, id) = -kInfinity;
+  if (o.repetition_penalty != 1) penalise_repetition(logits, history, o.repetition_penalty);
   if (o.frequency_penalty == 0 && o.presence_penalty == 0) return;
-  for (const auto& [id, count] : counts(std::move(continuation)))
-    at(id) -= static_cast<float>(static_cast<double>(count) * o.frequency_penalty + o.presence_penalty);
+  for (const auto& [id, count] : counts({history.continuation.begin(), history.continuation.end()}))
+    logit_of(logits, id) -=
+        static_cast<float>(static_cast<double>(count) * o.frequency_penalty + o.presence_penalty);
 }
 
 bool adjusts(const SamplerOptions& o) {
@@ -148,6 +142,16 @@ void check_options(const SamplerOptions& o) {
         o.frequency_penalty);
   check(std::abs(o.presence_penalty) <= 100, "presence-penalty must be in [-100, 100], got {}",
         o.presence_penalty);
+}
+
+void penalise_repetition(std::span<float> logits, const History& history, double penalty) {
+  std::vector<int32_t> all(history.prompt.begin(), history.prompt.end());
+  all.insert(all.end(), history.continuation.begin(), history.continuation.end());
+  const auto factor = static_cast<float>(penalty);
+  for (const auto& [id, count] : counts(std::move(all))) {
+    float& z = logit_of(logits, id);
+    z = z > 0 ? z / factor : z * factor;
+  }
 }
 
 int32_t argmax(std::span<const float> logits) {

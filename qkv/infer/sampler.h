@@ -29,6 +29,9 @@ struct History {
   std::span<const int32_t> continuation;
 };
 
+// Divides by `penalty` the logits above 0 of tokens before, and multiplies the others of them by it.
+void penalise_repetition(std::span<float> logits, const History& history, double penalty);
+
 // Throws Error naming the option that makes no sense.
 void check_options(const SamplerOptions& options);
 

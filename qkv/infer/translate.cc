@@ -89,64 +89,154 @@ std::vector<std::vector<Hypothesis>> draw(const Ensemble& model, const Prompts& 
   return out;
 }
 
+using Tokens = std::vector<int32_t>;
+
+// A source and what its outputs begin with, as tokens.
+struct Task {
+  size_t number;  // of the source
+  text::Encoding whole;
+  Tokens read;   // what the model reads of it
+  Tokens begin;  // with what every target begins with
+};
+
+// The text of tokens in which those for unknown characters stand for these words of the source, in turn.
+std::string with_words(const text::Tokenizer& tokenizer, const Tokens& tokens, const std::string& unknown,
+                       const std::vector<std::string>& words) {
+  std::string text = tokenizer.decode(tokens);
+  size_t at = 0;
+  for (const std::string& word : words) {
+    at = text.find(unknown, at);
+    if (at == std::string::npos) break;
+    text.replace(at, unknown.size(), word);
+    at += word.size();
+  }
+  return text;
+}
+
+// Puts one found output together.
+class Outputs {
+ public:
+  Outputs(const SequenceModel& m, const BeamOptions& search, const TranslateOptions& options)
+      : m_(m), search_(search), options_(options) {}
+
+  Translation output(const Task& task, const std::string& source, Hypothesis h, bool begun) const {
+    const Tokens& first = m_.ends.target_begin;
+    if (!h.tokens.empty() && h.tokens.back() == m_.ends.eos) h.tokens.pop_back();
+    // Beginnings that have all the length there is were searched for the sake of their attention alone.
+    if (begun && std::ssize(task.begin) >= search_.max_new_tokens) h = {{}, 0, 0, std::move(h.attention)};
+    if (begun) h.tokens.insert(h.tokens.begin(), task.begin.begin(), task.begin.end());
+    const auto silent = std::min(std::ssize(h.tokens), std::ssize(first));
+    h.tokens.erase(h.tokens.begin(), h.tokens.begin() + silent);
+    Translation t{"", h.log_probability, h.score, words_of(m_.tokenizer, h.tokens), {}};
+    for (size_t i = 0; i < h.tokens.size() && !h.attention.empty(); ++i)
+      t.attention.push_back(own_columns(task, h.attention[i + static_cast<size_t>(silent)]));
+    if (!options_.replace_unknowns) {
+      t.text = m_.tokenizer.decode(h.tokens);
+      return t;
+    }
+    const int32_t unknown = m_.tokenizer.unknown();
+    std::vector<std::string> words;
+    for (size_t i = 0; i < h.tokens.size(); ++i)
+      if (h.tokens[i] == unknown) {
+        const auto most = std::ranges::max_element(t.attention[i]) - t.attention[i].begin();
+        const text::Range r = task.whole.offsets[static_cast<size_t>(most)];
+        words.push_back(source.substr(r.begin, r.end - r.begin));
+        t.tokens[i] = words.back();
+      }
+    t.text = with_words(m_.tokenizer, h.tokens, m_.tokenizer.id_to_token(unknown).value_or(""), words);
+    if (!search_.attention) t.attention.clear();
+    return t;
+  }
+
+  static std::vector<std::string> words_of(const text::Tokenizer& tokenizer, const Tokens& ids) {
+    std::vector<std::string> out;
+    for (const int32_t id : ids) out.push_back(tokenizer.id_to_token(id).value_or(""));
+    return out;
+  }
+
+ private:
+  // Of the source's own tokens, without what stands around them.
+  std::vector<float> own_columns(const Task& task, const std::vector<float>& row) const {
+    const auto begin = row.begin() + std::ssize(m_.ends.source_begin);
+    std::vector<float> out(begin, begin + std::ssize(task.read));
+    out.resize(task.whole.size());
+    return out;
+  }
+
+  const SequenceModel& m_;
+  const BeamOptions& search_;
+  const TranslateOptions& options_;
+};
+
 }  // namespace
 
-Translations translate(const SequenceModel& m, const std::vector<std::string>& sources, BeamOptions options,
-                       int64_t batch_tokens, const std::vector<std::string>& begin,
-                       const std::optional<Drawing>& drawing) {
+Translations translate(const SequenceModel& m, const std::vector<std::string>& sources, BeamOptions search,
+                       const TranslateOptions& options) {
   check(m.model.spec().architecture != Architecture::encoder, "translate: an encoder writes nothing");
-  check(begin.empty() || begin.size() == sources.size(), "translate: {} sources, got {} beginnings",
-        sources.size(), begin.size());
-  const size_t most = longest_source(m.model.spec(), m.ends);
-  options.eos = {m.ends.eos};
+  const bool begun = !options.begin.empty(), wishes = begun && search.prefix_bias > 0;
+  check(!begun || options.begin.size() == sources.size(), "translate: {} sources, got {} beginnings",
+        sources.size(), options.begin.size());
+  check(!options.replace_unknowns || m.tokenizer.unknown() >= 0,
+        "translate: the tokenizer has no token for unknown characters, which could be replaced");
+  check(!options.drawing || !(search.attention || options.replace_unknowns),
+        "translate: outputs that are drawn come without attention");
+  size_t most = longest_source(m.model.spec(), m.ends);
+  if (options.longest_source > 0) most = std::min(most, static_cast<size_t>(options.longest_source));
+  search.eos = {m.ends.eos};
   // Behind a beginning that is given nothing is forced.
-  const std::vector<int32_t>& first = m.ends.target_begin;
-  options.rules.begin = begin.empty() ? first : std::vector<int32_t>();
-  const std::vector<int32_t> silent = m.tokenizer.ids_without_text(m.model.spec().vocab_size);
-  options.excluded.insert(options.excluded.end(), silent.begin(), silent.end());
-  std::erase(options.excluded, m.ends.eos);
+  const Tokens& first = m.ends.target_begin;
+  search.rules.begin = begun && !wishes ? Tokens() : first;
+  const Tokens silent = m.tokenizer.ids_without_text(m.model.spec().vocab_size);
+  search.excluded.insert(search.excluded.end(), silent.begin(), silent.end());
+  std::erase(search.excluded, m.ends.eos);
+  if (options.replace_unknowns) std::erase(search.excluded, m.tokenizer.unknown());
+  const Outputs outputs(m, search, options);
+  BeamOptions asked = search;
+  asked.attention = search.attention || options.replace_unknowns;
   Translations out;
   out.best.resize(sources.size());
-  std::vector<std::vector<int32_t>> ids;
-  std::vector<size_t> order;
+  std::vector<Task> tasks;
   for (size_t i = 0; i < sources.size(); ++i) {
-    ids.push_back(m.tokenizer.of_sources().encode(sources[i], false).ids);
-    out.cut += ids[i].size() > most;
-    ids[i].resize(std::min(ids[i].size(), most));
-    if (ids[i].empty())
+    Task task{i, m.tokenizer.of_sources().encode(sources[i], false), {}, first};
+    task.read = task.whole.ids;
+    out.cut += task.read.size() > most;
+    task.read.resize(std::min(task.read.size(), most));
+    out.source_tokens.push_back(Outputs::words_of(m.tokenizer.of_sources(), task.whole.ids));
+    if (begun) {
+      const Tokens ids = m.tokenizer.encode(options.begin[i], false).ids;
+      task.begin.insert(task.begin.end(), ids.begin(), ids.end());
+    }
+    if (begun && !wishes && std::ssize(task.begin) > search.max_new_tokens)
+      task.begin.resize(static_cast<size_t>(search.max_new_tokens));
+    if (task.read.empty())
       out.best[i].push_back({});
     else
-      order.push_back(i);
+      tasks.push_back(std::move(task));
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return ids[a].size() < ids[b].size(); });
-  for (size_t from = 0; from < order.size();) {
-    std::vector<std::vector<int32_t>> batch, beginnings;
+  std::ranges::stable_sort(tasks, {}, [](const Task& task) { return task.read.size(); });
+  for (size_t from = 0; from < tasks.size();) {
+    std::vector<Tokens> batch, beginnings;
+    asked.begun.clear();
+    asked.wished.clear();
     size_t end = from;
-    for (int64_t tokens = 0;
-         end < order.size() &&
-         (end == from || tokens + std::ssize(ids[order[end]]) + m.ends.around_source() <= batch_tokens);
-         ++end) {
-      batch.push_back(ids[order[end]]);
-      tokens += std::ssize(batch.back()) + m.ends.around_source();
-      if (begin.empty()) continue;
-      beginnings.push_back(first);
-      const auto ids_of_text = m.tokenizer.encode(begin[order[end]], false).ids;
-      beginnings.back().insert(beginnings.back().end(), ids_of_text.begin(), ids_of_text.end());
+    for (int64_t tokens = 0; end < tasks.size(); ++end) {
+      const Task& task = tasks[end];
+      tokens += std::ssize(task.read) + m.ends.around_source();
+      if (end > from && tokens > options.batch_tokens) break;
+      batch.push_back(task.read);
+      if (wishes) asked.wished.push_back(task.begin);
+      if (!begun || wishes) continue;
+      beginnings.push_back(task.begin);
+      asked.begun.push_back(static_cast<int32_t>(task.begin.size()));
     }
     const Prompts given = prompts_for(m.model.spec(), std::move(batch), m.ends, beginnings);
-    options.prefixes = given.prefixes;
-    auto found = drawing ? draw(m.model, given, options, *drawing, from)
-                         : beam_search(m.model, given.prompts, options, given.sources);
+    asked.prefixes = given.prefixes;
+    auto found = options.drawing ? draw(m.model, given, asked, *options.drawing, from)
+                                 : beam_search(m.model, given.prompts, asked, given.sources);
     for (size_t i = from; i < end; ++i)
-      for (Hypothesis& h : found[i - from]) {
-        if (!h.tokens.empty() && h.tokens.back() == m.ends.eos) h.tokens.pop_back();
-        if (!begin.empty())
-          h.tokens.insert(h.tokens.begin(), beginnings[i - from].begin(), beginnings[i - from].end());
-        h.tokens.erase(h.tokens.begin(),
-                       h.tokens.begin() + std::min(std::ssize(h.tokens), std::ssize(first)));
-        out.best[order[i]].push_back({m.tokenizer.decode(h.tokens), h.log_probability, h.score});
-      }
+      for (Hypothesis& h : found[i - from])
+        out.best[tasks[i].number].push_back(
+            outputs.output(tasks[i], sources[tasks[i].number], std::move(h), begun && !wishes));
     from = end;
   }
   return out;

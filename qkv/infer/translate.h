@@ -39,12 +39,17 @@ void surround_sources(SequenceEnds& ends, const text::Tokenizer& sources, int32_
 struct Translation {
   std::string text;
   double log_probability = 0, score = 0;
+  std::vector<std::string> tokens = {};  // of the vocabulary
+  // Where it was asked for: of each token how much it looked at each of the source's own tokens, 0 at those
+  // that were cut off.
+  std::vector<std::vector<float>> attention = {};
 };
 
 // The outputs of some sources.
 struct Translations {
   std::vector<std::vector<Translation>> best;  // of each source, best first; of an empty one an empty text
-  int64_t cut = 0;                             // sources that were longer than the model can read
+  std::vector<std::vector<std::string>> source_tokens;  // of each source
+  int64_t cut = 0;  // sources that were longer than the model can read, or than was asked for
 };
 
 // What draws outputs instead of searching for them: so many of each source, of which the first of all has the
@@ -55,11 +60,18 @@ struct Drawing {
   int64_t samples = 1;
 };
 
-// Encodes, searches (or draws) and decodes. `begin`: what each output begins with; empty, or as many as
-// sources. Sources of like length are searched together, about `batch_tokens` of their tokens at a time; the
-// outputs are in the sources' order.
-Translations translate(const SequenceModel& m, const std::vector<std::string>& sources, BeamOptions options,
-                       int64_t batch_tokens = 2048, const std::vector<std::string>& begin = {},
-                       const std::optional<Drawing>& drawing = std::nullopt);
+// The rest of what translate() is told.
+struct TranslateOptions {
+  int64_t batch_tokens = 2048;          // of sources at a time
+  int64_t longest_source = 0;           // in tokens, beyond which sources are cut; 0: as the model can read
+  std::vector<std::string> begin = {};  // what each output begins with; empty, or as many as sources
+  bool replace_unknowns = false;        // by the words of the source that they looked at most
+  std::optional<Drawing> drawing = {};
+};
+
+// Encodes, searches (or draws) and decodes. Sources of like length are searched together; the outputs are in
+// the sources' order. Where search.prefix_bias is above 0 outputs need not begin with what is given.
+Translations translate(const SequenceModel& m, const std::vector<std::string>& sources, BeamOptions search,
+                       const TranslateOptions& options = {});
 
 }  // namespace qkv

@@ -216,11 +216,14 @@ bool Tokenizer::is_special(TokenId id) const {
   return added != nullptr && added->special;
 }
 
+TokenId Tokenizer::unknown() const {
+  return parts_->model->unknown();
+}
+
 std::vector<TokenId> Tokenizer::ids_without_text(size_t limit) const {
-  const TokenId unknown = parts_->model->unknown();
   std::vector<TokenId> ids;
   for (TokenId id = 0; id < static_cast<TokenId>(limit); ++id)
-    if (id == unknown || !id_to_token(id)) ids.push_back(id);
+    if (id == unknown() || !id_to_token(id)) ids.push_back(id);
   return ids;
 }
 

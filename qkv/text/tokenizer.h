@@ -91,6 +91,7 @@ class Tokenizer {
   std::optional<TokenId> token_to_id(std::string_view token) const;
   std::optional<std::string> id_to_token(TokenId id) const;
   bool is_special(TokenId id) const;
+  TokenId unknown() const;  // stands for what is outside the vocabulary; kNoToken: nothing does
   // The ids below `limit` that no text comes of: no token's, and the one of the token for unknown characters.
   std::vector<TokenId> ids_without_text(size_t limit) const;
 

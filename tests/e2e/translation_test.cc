@@ -76,7 +76,7 @@ TEST_P(Translation, LearnsToReverse) {
   EXPECT_EQ(odd.best[2][0].text, "");
   EXPECT_EQ(odd.cut, 1);
   // What an output is to begin with.
-  const Translations begun = translate(m, {"abc", "de"}, {}, 2048, {"c", "f"});
+  const Translations begun = translate(m, {"abc", "de"}, {}, {.begin = {"c", "f"}});
   EXPECT_EQ(begun.best[0][0].text, "cba");
   EXPECT_EQ(begun.best[1][0].text[0], 'f');
 }

@@ -562,10 +562,32 @@ void check_translation(const Transformer& model, Draw& d) {
   BeamOptions beam;
   beam.beams = d.between(1, 3);
   beam.max_new_tokens = 4;
-  const Translations t = translate({model, tokenizer, ends}, texts, beam, d.of<int64_t>({1, 20, 2048}));
+  beam.patience = d.of<double>({0.5, 1, 2});
+  beam.rules.min_new_tokens = d.between(0, 2);
+  if (d.chance(0.3)) beam.rules.suppressed = {{id()}, {id(), id()}};
+  const bool looks = has_both(s) && s.recurrence.decoder == Cell::none;
+  beam.attention = looks && d.chance(0.5);
+  if (looks && d.chance(0.3)) beam.coverage_penalty = 0.5;
+  TranslateOptions options{.batch_tokens = d.of<int64_t>({1, 20, 2048})};
+  options.longest_source = d.between(0, 3);
+  options.replace_unknowns = looks && d.chance(0.3);
+  if (s.longest() > 8 && (has_both(s) || s.context > 16)) {
+    if (d.chance(0.3)) options.begin = {text_of(1, s.vocab_size, d), "", text_of(5, s.vocab_size, d)};
+    if (d.chance(0.3)) beam.prefix_bias = 0.5;
+    if (d.chance(0.3)) beam.alternatives = d.between(1, 4);
+  }
+  const Translations t = translate({model, tokenizer, ends}, texts, beam, options);
+  for (size_t i = 0; i < t.best.size(); ++i)
+    for (const Translation& found : t.best[i])
+      for (const std::vector<float>& row : found.attention)
+        check(row.size() == t.source_tokens[i].size() && found.attention.size() == found.tokens.size(),
+              "translate: an attention of {} by {} for {} tokens of {}", found.attention.size(), row.size(),
+              found.tokens.size(), t.source_tokens[i].size());
+  beam.attention = false;
+  beam.coverage_penalty = 0;
   check(t.best.size() == texts.size(), "translate: {} of {} sources", t.best.size(), texts.size());
   const Drawing drawing{.sampler = {.temperature = 1}, .seed = 3, .samples = d.between(1, 3)};
-  translate({model, tokenizer, ends}, texts, beam, 2048, {}, drawing);
+  translate({model, tokenizer, ends}, texts, beam, {.drawing = drawing});
 }
 
 bool writes(const ModelSpec& s) {

@@ -54,7 +54,7 @@ int stop_at_once(void* user, int32_t, const char*, size_t) {
 
 TEST_F(ApiTest, CDoesWhatCppDoes) {
   const TextModel m = load(dir_.path());
-  GenerateOptions g = m.generation;
+  GenerateOptions g = m.generation.drawing;
   g.max_new_tokens = 12;
   g.seed = 7;
   std::string pieces;
@@ -171,6 +171,23 @@ TEST(Api, AnEncoderDecoderWritesForATextWhatItTranslates) {
   std::string got;
   ASSERT_EQ(qkv_generate(model, "the cat", 7, &generation, append, &got), QKV_OK) << qkv_last_error();
   EXPECT_EQ(got, text::to_valid_utf8(want));
+  // Settings by name, which ask for a search.
+  BeamOptions three;
+  three.beams = 3;
+  three.max_new_tokens = 9;
+  three.length_penalty = 0.5;
+  std::string found;
+  for (const Translation& t : translate(sequence, {"the cat"}, three).best[0]) found += t.text;
+  generation.settings = "num_beams=3,length_penalty=0.5,num_return_sequences=3";
+  got.clear();
+  ASSERT_EQ(qkv_generate(model, "the cat", 7, &generation, append, &got), QKV_OK) << qkv_last_error();
+  EXPECT_EQ(got, text::to_valid_utf8(found));
+  for (const char* wrong : {"num_beam=3", "top_k=3,num_beams=2", "num_beams=2,num_return_sequences=3",
+                            "num_return_sequences=2", "length_penalty=2", "bad_words_ids=99999"}) {
+    generation.settings = wrong;
+    EXPECT_EQ(qkv_generate(model, "the cat", 7, &generation, append, &got), QKV_ERROR) << wrong;
+  }
+  generation.settings = nullptr;
   const std::string longer(200, 'x');
   EXPECT_EQ(qkv_generate(model, longer.data(), longer.size(), &generation, append, &got), QKV_ERROR);
   EXPECT_NE(std::string(qkv_last_error()).find("200 tokens, the model reads 23"), std::string::npos)
@@ -205,43 +222,43 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
                  "suppress_tokens": [1, 2], "num_beams": 1, "length_penalty": 2, "early_stopping": true,
                  "no_repeat_ngram_size": 3, "repetition_penalty": 1.5})");
   const TextModel m = load(dir_.path());
-  const SamplerOptions& s = m.generation.sampler;
+  const SamplerOptions& s = m.generation.drawing.sampler;
   EXPECT_EQ(s.temperature, 0.5);
   EXPECT_EQ(s.top_p, 0.9);
   EXPECT_EQ(s.top_k, 50);
   EXPECT_EQ(s.repetition_penalty, 1.5);
   EXPECT_EQ(s.excluded, (std::vector<int32_t>{1, 2}));
-  EXPECT_EQ(m.generation.max_new_tokens, 7);
-  EXPECT_EQ(m.generation.eos, std::vector<int32_t>{3});
+  EXPECT_EQ(m.generation.drawing.max_new_tokens, 7);
+  EXPECT_EQ(m.generation.drawing.eos, std::vector<int32_t>{3});
   EXPECT_FALSE(m.searches);
-  EXPECT_EQ(m.beam.beams, 1);
-  EXPECT_EQ(m.beam.repetition_penalty, 1.5);
-  EXPECT_EQ(m.beam.length_penalty, 2);
-  EXPECT_EQ(m.beam.rules.no_repeat_ngram, 3);
-  EXPECT_TRUE(m.beam.stop == BeamOptions::Stop::early);
+  EXPECT_EQ(m.generation.search.beams, 1);
+  EXPECT_EQ(m.generation.search_options().repetition_penalty, 1.5);
+  EXPECT_EQ(m.generation.search.length_penalty, 2);
+  EXPECT_EQ(m.generation.search_options().rules.no_repeat_ngram, 3);
+  EXPECT_TRUE(m.generation.search.stop == BeamOptions::Stop::early);
   generation(R"({"num_beams": 6})");
   EXPECT_TRUE(load(dir_.path()).searches);
-  EXPECT_EQ(load(dir_.path()).beam.beams, 6);
+  EXPECT_EQ(load(dir_.path()).generation.search.beams, 6);
   generation(R"({"max_length": 20, "min_length": 3, "min_new_tokens": 2, "begin_suppress_tokens": [5],
                  "bad_words_ids": [[6], [7]], "forced_bos_token_id": 8, "forced_eos_token_id": 3,
                  "num_beam_groups": 1, "diversity_penalty": 0.0, "force_words_ids": null})");
   const TextModel ruled = load(dir_.path());
-  EXPECT_EQ(ruled.generation.rules.max_length, 20);
-  EXPECT_EQ(ruled.generation.max_new_tokens, 20);
-  EXPECT_EQ(ruled.beam.rules.min_length, 3);
-  EXPECT_EQ(ruled.beam.rules.min_new_tokens, 2);
-  EXPECT_EQ(ruled.beam.rules.not_first, std::vector<int32_t>{5});
-  EXPECT_EQ(ruled.beam.excluded, (std::vector<int32_t>{6, 7}));
+  EXPECT_EQ(ruled.generation.drawing.rules.max_length, 20);
+  EXPECT_EQ(ruled.generation.drawing.max_new_tokens, 20);
+  EXPECT_EQ(ruled.generation.drawing.rules.min_length, 3);
+  EXPECT_EQ(ruled.generation.drawing.rules.min_new_tokens, 2);
+  EXPECT_EQ(ruled.generation.drawing.rules.not_first, std::vector<int32_t>{5});
+  EXPECT_EQ(ruled.generation.drawing.rules.suppressed, (std::vector<std::vector<int32_t>>{{6}, {7}}));
   EXPECT_EQ(ruled.special.forced_bos, 8);
-  EXPECT_EQ(ruled.beam.rules.end, 3);
-  EXPECT_TRUE(ruled.beam.stop == BeamOptions::Stop::likely);
+  EXPECT_EQ(ruled.generation.drawing.rules.end, 3);
+  EXPECT_TRUE(ruled.generation.search.stop == BeamOptions::Stop::likely);
   generation(R"({"early_stopping": "never", "forced_eos_token_id": [4]})");
-  EXPECT_TRUE(load(dir_.path()).beam.stop == BeamOptions::Stop::certain);
-  EXPECT_EQ(load(dir_.path()).generation.rules.end, 4);
+  EXPECT_TRUE(load(dir_.path()).generation.search.stop == BeamOptions::Stop::certain);
+  EXPECT_EQ(load(dir_.path()).generation.drawing.rules.end, 4);
   generation(R"({"do_sample": false, "temperature": 0.5})");
-  EXPECT_EQ(load(dir_.path()).generation.sampler.temperature, 0);
+  EXPECT_EQ(load(dir_.path()).generation.drawing.sampler.temperature, 0);
   generation("{}");
-  EXPECT_EQ(load(dir_.path()).generation.sampler.temperature, 1);
+  EXPECT_EQ(load(dir_.path()).generation.drawing.sampler.temperature, 1);
   // Older directories say it in config.json.
   Json config = parse_json(read_file(dir_.path() + "/config.json"), "config.json");
   config.update({{"num_beams", 3}, {"max_length", 21}, {"no_repeat_ngram_size", 2}});
@@ -249,8 +266,8 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
   EXPECT_FALSE(load(dir_.path()).searches);
   std::filesystem::remove(dir_.path() + "/generation_config.json");
   EXPECT_TRUE(load(dir_.path()).searches);
-  EXPECT_EQ(load(dir_.path()).generation.rules.max_length, 21);
-  EXPECT_EQ(load(dir_.path()).generation.rules.no_repeat_ngram, 2);
+  EXPECT_EQ(load(dir_.path()).generation.drawing.rules.max_length, 21);
+  EXPECT_EQ(load(dir_.path()).generation.drawing.rules.no_repeat_ngram, 2);
   const auto refuse = [&](const char* json, const char* field) {
     generation(json);
     testing::expect_error([&] { load(dir_.path()); }, {"generation_config.json", field});
@@ -267,7 +284,8 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
   refuse(R"({"suppress_tokens": [100000]})", "suppress_tokens");
   refuse(R"({"suppress_tokens": [4294967298]})", "4294967298");
   refuse(R"({"num_beams": 100000})", "num_beams");
-  refuse_to_write(R"({"bad_words_ids": [[6, 7]]})", "bad_words_ids[0]");
+  refuse(R"({"bad_words_ids": [[6, 7], []]})", "bad_words_ids[1]");
+  refuse(R"({"patience": 0})", "patience");
   refuse_to_write(R"({"num_beam_groups": 2})", "num_beam_groups");
   refuse_to_write(R"({"num_beams": 2, "do_sample": true})", "num_beams");
   refuse_to_write(R"({"penalty_alpha": 0.6})", "penalty_alpha");

@@ -1,5 +1,6 @@
 // Beam search against every output there is.
-// Covers: qkv/infer/ensemble.cc
+// Covers: qkv/infer/ensemble.cc, qkv/infer/alternatives.cc, qkv/infer/attention_rows.cc
+// Covers: qkv/infer/beam_step.cc
 #include "qkv/infer/beam.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "qkv/infer/attention_rows.h"
 #include "tests/unit/expect_error.h"
 
 namespace qkv {
@@ -41,7 +43,18 @@ class BeamTest : public ::testing::Test {
     for (double& p : mean) p = std::log(p);
     return mean;
   }
-  static std::vector<double> probabilities(const Transformer& model, const Tokens& source, Tokens tokens) {
+  // The same of logits with the repetition penalty. REQUIRES: one model.
+  std::vector<double> next_penalised(const Tokens& source, const Tokens& tokens) const {
+    std::vector<double> z = logits_of(*models_.models()[0], source, tokens);
+    for (int32_t v = 0; v < 5; ++v)
+      if (v == kBos || std::find(tokens.begin(), tokens.end(), v) != tokens.end())
+        z[v] = z[v] > 0 ? z[v] / options_.repetition_penalty : z[v] * options_.repetition_penalty;
+    double sum = 0;
+    for (const double v : z) sum += std::exp(v);
+    for (double& v : z) v -= std::log(sum);
+    return z;
+  }
+  static std::vector<double> logits_of(const Transformer& model, const Tokens& source, Tokens tokens) {
     const NoGrad guard;
     tokens.insert(tokens.begin(), kBos);
     ModelInput in{Tensor::of({std::ssize(tokens)}, tokens),
@@ -50,10 +63,15 @@ class BeamTest : public ::testing::Test {
     in.source_layout = Layout::of({static_cast<int32_t>(source.size())});
     const Tensor logits = model.logits(model.hidden(in, {}));
     const auto z = logits.values<float>().last(logits.width());
+    return {z.begin(), z.end()};
+  }
+  static std::vector<double> probabilities(const Transformer& model, const Tokens& source,
+                                           const Tokens& tokens) {
+    const std::vector<double> z = logits_of(model, source, tokens);
     double sum = 0;
-    for (const float v : z) sum += std::exp(double{v});
+    for (const double v : z) sum += std::exp(v);
     std::vector<double> out;
-    for (const float v : z) out.push_back(std::exp(double{v}) / sum);
+    for (const double v : z) out.push_back(std::exp(v) / sum);
     return out;
   }
 
@@ -67,10 +85,8 @@ class BeamTest : public ::testing::Test {
         out.push_back({tokens, log_p, log_p / length});
         return;
       }
-      std::vector<double> p = next(source, tokens);
-      for (int32_t v = 0; v < 5; ++v)
-        if (v == kBos || std::find(tokens.begin(), tokens.end(), v) != tokens.end())
-          p[v] *= options_.repetition_penalty;
+      const std::vector<double> p =
+          options_.repetition_penalty == 1 ? next(source, tokens) : next_penalised(source, tokens);
       for (int32_t v = 0; v < 5; ++v) {
         Tokens longer = tokens;
         longer.push_back(v);
@@ -196,6 +212,126 @@ TEST_F(BeamTest, HypothesesAreWhatTheySay) {
     EXPECT_NEAR(h.log_probability, log_p, 1e-5);
     EXPECT_NEAR(h.score, log_p / std::pow(static_cast<double>(h.tokens.size()), 0.6), 1e-5);
   }
+}
+
+TEST_F(BeamTest, SuppressedSequencesDoNotAppear) {
+  options_.beams = 500;
+  options_.rules.suppressed = {{2, 3}, {4}};
+  const auto found = search(sources_);
+  for (size_t s = 0; s < sources_.size(); ++s) {
+    std::vector<Hypothesis> want = all(sources_[s]);
+    std::erase_if(want, [](const Hypothesis& h) {
+      for (size_t i = 0; i < h.tokens.size(); ++i)
+        if (h.tokens[i] == 4 || (i > 0 && h.tokens[i - 1] == 2 && h.tokens[i] == 3)) return true;
+      return false;
+    });
+    ASSERT_EQ(found[s].size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(found[s][i].tokens, want[i].tokens);
+  }
+}
+
+TEST_F(BeamTest, PatienceKeepsMoreOutputs) {
+  options_.beams = 3;
+  options_.stop = BeamOptions::Stop::early;
+  options_.max_new_tokens = 12;
+  const size_t usual = search({sources_[0]})[0].size();
+  options_.patience = 2;
+  const size_t patient = search({sources_[0]})[0].size();
+  options_.patience = 0.4;
+  const size_t hasty = search({sources_[0]})[0].size();
+  EXPECT_EQ(usual, 3U);
+  EXPECT_GT(patient, 3U);
+  EXPECT_LE(patient, 6U);
+  EXPECT_EQ(hasty, 1U);
+}
+
+TEST_F(BeamTest, WishedBeginningsAreOfRaisedProbability) {
+  options_.beams = 500;
+  options_.prefix_bias = 0.35;
+  options_.wished = {{3, 2}};
+  const double beta = options_.prefix_bias;
+  for (const Hypothesis& h : search({sources_[0]})[0]) {
+    double log_p = 0;
+    bool follows = true;
+    for (size_t i = 0; i < h.tokens.size(); ++i) {
+      const Tokens before(h.tokens.begin(), h.tokens.begin() + static_cast<int64_t>(i));
+      double p = std::exp(next(sources_[0], before)[h.tokens[i]]);
+      const bool wished = i < 2 && follows;
+      if (wished) p = (1 - beta) * p + (h.tokens[i] == options_.wished[0][i] ? beta : 0);
+      follows = wished && h.tokens[i] == options_.wished[0][i];
+      log_p += std::log(p);
+    }
+    EXPECT_NEAR(h.log_probability, log_p, 1e-5);
+  }
+  options_.beams = 2;
+  options_.prefix_bias = 1 - 1e-9;
+  const Tokens best = search({sources_[0]})[0][0].tokens;
+  EXPECT_EQ(Tokens(best.begin(), best.begin() + 2), options_.wished[0]);
+}
+
+TEST_F(BeamTest, AlternativesAreTheBestWithEachFirstToken) {
+  options_.beams = 500;
+  options_.alternatives = 3;
+  const auto found = search(sources_);
+  for (size_t s = 0; s < sources_.size(); ++s) {
+    const std::vector<Hypothesis> want = all(sources_[s]);
+    const std::vector<double> first = next(sources_[s], {});
+    ASSERT_EQ(found[s].size(), 3U);
+    for (size_t i = 0; i < 3; ++i) {
+      const int32_t token = found[s][i].tokens[0];
+      EXPECT_NE(token, kEos);
+      EXPECT_TRUE(i == 0 || first[found[s][i - 1].tokens[0]] >= first[token]);
+      const auto best =
+          std::find_if(want.begin(), want.end(), [&](const Hypothesis& h) { return h.tokens[0] == token; });
+      EXPECT_EQ(found[s][i].tokens, best->tokens);
+      EXPECT_NEAR(found[s][i].score, best->score, 1e-5);
+    }
+  }
+  options_.least_alternative = std::exp(next(sources_[0], {})[found[0][1].tokens[0]]) * 0.999;
+  EXPECT_EQ(search({sources_[0]})[0].size(), 2U);
+}
+
+TEST_F(BeamTest, AttentionIsOfThePassThatWroteAToken) {
+  options_.beams = 3;
+  options_.attention = true;
+  const auto found = search(sources_);
+  for (size_t s = 0; s < sources_.size(); ++s)
+    for (const Hypothesis& h : found[s]) {
+      AttentionRows whole(model_.spec());
+      Tokens read = h.tokens;
+      read.insert(read.begin(), kBos);
+      DecodeState state(model_, Sources({sources_[s]}));
+      state.extend({read}, {}, &whole);
+      ASSERT_EQ(h.attention.size(), h.tokens.size());
+      for (size_t t = 0; t < h.tokens.size(); ++t)
+        for (size_t j = 0; j < sources_[s].size(); ++j)
+          EXPECT_NEAR(h.attention[t][j], whole.of(0)[t][j], 1e-6);
+    }
+  // Outputs that leave out less of their source gain by the penalty (Wu et al. 2016, eq. 14).
+  options_.coverage_penalty = 0.7;
+  for (const Hypothesis& h : search({sources_[2]})[0]) {
+    double score =
+        h.log_probability / std::pow(static_cast<double>(h.tokens.size()), options_.length_penalty);
+    for (size_t j = 0; j < sources_[2].size(); ++j) {
+      double got = 0;
+      for (const auto& row : h.attention) got += row[j];
+      score += 0.7 * std::log(std::min(1.0, got));
+    }
+    EXPECT_NEAR(h.score, score, 1e-5);
+  }
+  ModelSpec decoder = model_.spec();
+  decoder.architecture = Architecture::decoder;
+  decoder.encoder_layers = 0;
+  const Transformer alone(decoder);
+  testing::expect_error([&] { beam_search(alone, {{kBos}}, options_); }, {"attention", "encoder-decoder"});
+}
+
+TEST_F(BeamTest, BegunTokensCountAsTheOutputs) {
+  options_.max_new_tokens = 4;
+  options_.begun = {0, 3};
+  const auto found =
+      beam_search(models_, {{kBos}, {kBos, 2, 3, 4}}, options_, Sources({sources_[0], sources_[0]}));
+  for (const Hypothesis& h : found[1]) EXPECT_EQ(h.tokens.size(), 1U);
 }
 
 TEST_F(BeamTest, NgramsDoNotRepeatAndExcludedTokensDoNotAppear) {

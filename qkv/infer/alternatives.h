@@ -1,0 +1,17 @@
+// What else could come next, and how it would go on.
+#pragma once
+
+#include <vector>
+
+#include "qkv/infer/beam.h"
+
+namespace qkv {
+
+// Of each prompt an output for each of options.alternatives different first tokens: the likeliest that do not
+// end it and have options.least_alternative of probability, in this order, each continued by a search of its
+// own. beam_search() calls it where options ask for alternatives.
+std::vector<std::vector<Hypothesis>> alternatives(const Ensemble& model,
+                                                  const std::vector<std::vector<int32_t>>& prompts,
+                                                  const BeamOptions& options, const Sources& sources);
+
+}  // namespace qkv
