@@ -544,7 +544,14 @@ void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
   };
   wanted_for({next_token}, "train.eval_windows");
   wanted_for({next_token, sequence_to_sequence, chat}, "train.sample_prompt");
+  wanted_for({next_token, sequence_to_sequence, span_corruption, denoise, chat}, "train.sample_tokens");
   wanted_for({classify, tag, answer, chat}, "data.split_seed");
+  for (const auto& [key, value] : {std::pair("model.preset", &c.preset), {"model.size", &c.size}})
+    if (!c.from.empty() && !value->empty() && rules.wants(key, "model.from"))
+      usage("{}: {}: has no effect with model.from, which says what the model is", path, key);
+  if (!c.size.empty() && rules.chosen("model.size") && rules.chosen("model.width") &&
+      rules.chosen("model.layers") && rules.chosen("model.heads"))
+    usage("{}: model.size: has no effect where model.width, model.layers and model.heads are given", path);
   const bool written =
       c.best_by == "bleu" || (c.best_by == "exact_match" && c.objective == sequence_to_sequence);
   if (written && c.eval_bleu == 0) usage("{}: train.best_by: \"{}\" needs train.eval_bleu", path, c.best_by);
