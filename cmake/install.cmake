@@ -17,8 +17,15 @@ install(CODE "execute_process(COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR
 install(FILES ${PROJECT_BINARY_DIR}/qkv.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 
 install(TARGETS qkv EXPORT qkv INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY qkv DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING
-  PATTERN "*.h" PATTERN cli EXCLUDE PATTERN kernels/cpu EXCLUDE PATTERN kernels/tile EXCLUDE PATTERN report_assets.h EXCLUDE)
+# Headers that docs/library.md names, and what they include.
+install(CODE "
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/public_headers.py ${PROJECT_SOURCE_DIR}
+    OUTPUT_VARIABLE headers OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE \"\\n\" \";\" headers \"\${headers}\")
+  foreach(header \${headers})
+    get_filename_component(folder \${header} DIRECTORY)
+    file(INSTALL ${PROJECT_SOURCE_DIR}/\${header} DESTINATION \${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/\${folder})
+  endforeach()")
 install(EXPORT qkv NAMESPACE qkv:: FILE qkvTargets.cmake DESTINATION ${package_dir})
 
 configure_package_config_file(cmake/qkvConfig.cmake.in qkvConfig.cmake INSTALL_DESTINATION ${package_dir})

@@ -8,6 +8,7 @@
 #include "qkv/base/json_value.h"
 #include "qkv/infer/sequence_ends.h"
 #include "qkv/io/adapter_dir.h"
+#include "qkv/text/unicode.h"
 
 namespace qkv {
 
@@ -212,15 +213,16 @@ std::vector<std::string> search(const TextModel& m, std::string_view prompt,
   BeamOptions o = settings.search_options();
   std::vector<std::string> out;
   if (m.model->spec().architecture == Architecture::encoder_decoder) {
-    for (const Translation& t : translate(sequence_model(m, "search"), {std::string(prompt)}, o).best[0])
-      out.push_back(t.text);
+    const Translations found = translate(sequence_model(m, "search"), {std::string(prompt)}, o);
+    for (const Translation& t : found.best[0]) out.push_back(text::to_valid_utf8(t.text));
   } else {
     for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size))
       if (std::ranges::find(o.eos, id) == o.eos.end()) o.excluded.push_back(id);
     const std::vector<int32_t> ids = prompt_ids(m, prompt);
-    for (Hypothesis& h : beam_search(*m.model, {ids}, o)[0]) {
+    std::vector<Hypothesis> found = std::move(beam_search(*m.model, {ids}, o)[0]);
+    for (Hypothesis& h : found) {
       if (!h.tokens.empty() && std::ranges::find(o.eos, h.tokens.back()) != o.eos.end()) h.tokens.pop_back();
-      out.push_back(m.tokenizer.decode_after(ids, h.tokens));
+      out.push_back(text::to_valid_utf8(m.tokenizer.decode_after(ids, h.tokens)));
     }
   }
   if (std::ssize(out) > settings.returned) out.resize(static_cast<size_t>(settings.returned));

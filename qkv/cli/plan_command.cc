@@ -1,6 +1,7 @@
 // qkv plan: what a run will take.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -24,7 +25,8 @@ struct Options {
 // What a run will take.
 struct Plan {
   ParameterCount parameters;
-  int64_t tokens, batch, largest_batch, limit;
+  int64_t tokens, batch, limit;
+  std::optional<int64_t> largest_batch, largest_batch_tokens;  // of windows; of sequences
   MemoryPlan memory;
   double flops, passes;           // passes 0: data sets that are mixed have passes of their own
   std::optional<double> seconds;  // a step
@@ -38,8 +40,12 @@ Plan plan_of(TrainConfig& config, bool timed) {
   const bool windows = config.objective == Objective::next_token && config.mix.empty();
   Plan p;
   p.limit = memory_limit(config);
-  p.largest_batch = windows ? largest_batch(config, p.limit) : 0;
-  p.batch = config.batch == 0 ? std::max<int64_t>(1, p.largest_batch) : config.batch;
+  const auto is_of_windows = [](const MixedSet& set) { return set.objective == Objective::next_token; };
+  if (windows || std::ranges::any_of(config.mix, is_of_windows))
+    p.largest_batch = largest_batch(config, p.limit);
+  p.batch = config.batch == 0 ? std::max<int64_t>(1, p.largest_batch.value_or(1)) : config.batch;
+  if (!windows && (config.mix.empty() || !std::ranges::all_of(config.mix, is_of_windows)))
+    p.largest_batch_tokens = largest_batch_tokens(config, p.batch, p.limit);
   find_steps(config, *task, p.batch);
   p.memory = memory_plan(config, p.batch);
   p.parameters = count_parameters(config);
@@ -66,7 +72,8 @@ void print_json(const TrainConfig& config, const Plan& p) {
                      {"memory_limit", p.limit},
                      {"flops_per_step", p.flops},
                      {"batch", p.batch},
-                     {"largest_batch", p.largest_batch}};
+                     {"largest_batch", p.largest_batch.value_or(0)}};
+  if (p.largest_batch_tokens) out["largest_batch_tokens"] = *p.largest_batch_tokens;
   if (p.seconds) out["seconds_per_step"] = *p.seconds;
   if (p.seconds) out["seconds"] = *p.seconds * static_cast<double>(config.steps);
   print(out.dump(2) + "\n");
@@ -91,9 +98,10 @@ void print_text(const TrainConfig& config, const Plan& p) {
     out += fmt::format("time           {:.3g} s a step ({:.0f} GFLOP/s, {:.0f} tokens/s), {} for all steps\n",
                        *p.seconds, p.flops / *p.seconds / 1e9, static_cast<double>(p.tokens) / *p.seconds,
                        duration_text(*p.seconds * static_cast<double>(config.steps)));
-  if (windows)
-    out += fmt::format("largest batch  {}\n",
-                       p.largest_batch > 0 ? std::to_string(p.largest_batch) : "none fits");
+  const auto largest = [](int64_t n) { return n > 0 ? std::to_string(n) : "none fits"; };
+  if (p.largest_batch) out += fmt::format("largest batch  {}\n", largest(*p.largest_batch));
+  if (p.largest_batch_tokens)
+    out += fmt::format("largest batch_tokens  {}\n", largest(*p.largest_batch_tokens));
   print(out);
 }
 

@@ -36,7 +36,7 @@ VALUES = {
     "model.order": ["'prefix'"], "model.head_sizes": ["[4, 12]"], "model.patterns": ["['window 2']"],
     "model.layer_kinds": ["['a', 'default']"], "model.lora_targets": ["['q']"],
     "model.attention_dropout": ["0.3"], "model.embedding_dropout": ["0.3"], "model.head_dropout": ["0.3"],
-    "train.freeze": ["['*norm*']"], "train.sample_prompt": ["'fox'"], "train.sample_tokens": ["0"], "train.warmup_fraction": ["0.5"],
+    "train.freeze": ["['*norm*']"], "train.sample_prompt": ["'fox'"], "train.sample_tokens": ["1"], "train.warmup_fraction": ["0.5"],
     "train.warmup_steps": ["2"], "train.batch": ["3"], "train.batch_tokens": ["60"], "train.window": ["8"],
     "train.min_learning_rate": ["0.005"], "train.steps": ["5"], "train.epochs": ["0.5"], "train.precision": ["'bf16'"],
     "train.eval_windows": ["1"], "train.eval_bleu": ["3"], "train.patience": ["1"], "train.keep": ["2"], "train.clip": ["0.01"],

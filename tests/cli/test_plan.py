@@ -52,6 +52,47 @@ class Plan(CliTest):
         does_not = json.loads(result.out)
         self.assertGreater(does_not["memory_total"], does_not["memory_limit"])
 
+    def test_every_objective_mixture_and_adapter_has_a_plan(self):
+        def rows(name, head, line):
+            self.write(name, head + "".join(line(i) for i in range(60)))
+        rows("pairs.tsv", "source\ttarget\n", lambda i: f"the fox {i}\ta dog {i}\n")
+        rows("rows.tsv", "text\tlabel\n", lambda i: f"the fox {i}\t{'one' if i % 2 else 'two'}\n")
+        rows("twins.tsv", "text\ttext_pair\n", lambda i: f"the fox {i}\ta dog {i}\n")
+        rows("tags.conll", "", lambda i: f"the A\nfox{i} B\n\n")
+        rows("answers.tsv", "question\tcontext\tanswer\n", lambda i: f"which {i}\tthe quick fox {i}\tfox\n")
+        rows("chat.jsonl", "", lambda i: json.dumps({"messages": [{"role": "user", "content": f"fox {i}"},
+                                                                 {"role": "assistant", "content": "dog"}]}) + "\n")
+        self.ok("train", "config.toml", *[word for key, value in SETTINGS.items() if key != "train.memory_gb"
+                                          for word in ("--set", f"{key}={value}")], "--set", "train.out=base")
+        plans = {"masked": ("encoder", "text.txt"), "permutation": ("encoder", "text.txt"), "chat": ("decoder", "chat.jsonl"),
+                 "sequence_to_sequence": ("encoder_decoder", "pairs.tsv"), "span_corruption": ("encoder_decoder", "text.txt"),
+                 "denoise": ("encoder_decoder", "text.txt"), "classify": ("encoder", "rows.tsv"), "tag": ("encoder", "tags.conll"),
+                 "embed": ("encoder", "twins.tsv"), "answer": ("encoder", "answers.tsv")}
+        keys = ["tokenizer.type=\"byte\"", "data.cache=false", "train.out=\"run\"", "train.memory_gb=0.5", "train.precision=\"f32\"",
+                "train.steps=50", "model.context=32", "model.width=32", "model.layers=2", "model.heads=2"]
+        configs = {o: [*keys, f"train.objective=\"{o}\"", f"model.architecture=\"{a}\"", f"data.train=\"{f}\"",
+                       *(["data.second_column=\"text_pair\""] if o == "embed" else []), "train.batch_tokens=256"]
+                   for o, (a, f) in plans.items()}
+        configs["mixture"] = [*keys, "train.batch=4", "train.batch_tokens=256", "mix.a.train=\"text.txt\"", "mix.b.train=\"pairs.tsv\"",
+                              "mix.b.objective=\"sequence_to_sequence\""]
+        configs["adapter"] = [*keys[1:-4], "data.train=\"rows.tsv\"", "train.objective=\"classify\"", "model.from=\"base\"",
+                              "model.lora_rank=2", "train.batch_tokens=256"]
+        for name, lines in configs.items():
+            with self.subTest(name):
+                self.write("any.toml", "\n".join(lines) + "\n")
+                plan = json.loads(self.ok("plan", "any.toml", "--json").out)
+                self.assertGreater(plan["seconds"], 0)
+                self.assertGreater(plan["flops_per_step"], 0)
+                self.assertEqual(plan["largest_batch"] > 0, name == "mixture")
+                most = plan["largest_batch_tokens"]
+                self.assertGreater(most, 256)
+                beyond = min(most + 2, 1 << 24)
+                totals = [json.loads(self.qkv("plan", "any.toml", "--json", "--no-timing", "--set", f"train.batch_tokens={n}").out)
+                          ["memory_total"] for n in (most, beyond)]
+                self.assertLessEqual(totals[0], plan["memory_limit"])
+                self.assertTrue(totals[1] > plan["memory_limit"] or most == 1 << 24)
+                self.assertIn(f"largest batch_tokens  {most}\n", self.ok("plan", "any.toml", "--no-timing").out)
+
     def test_time_is_of_all_steps(self):
         plan = self.plan()
         self.assertGreater(plan["seconds_per_step"], 0)

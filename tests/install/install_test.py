@@ -19,6 +19,7 @@ SOURCES = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCES / "tools"))
 sys.dont_write_bytecode = True
 import docs_check  # noqa: E402
+import public_headers  # noqa: E402
 
 CMAKE = BUILD = COMPILER = VERSION = ""
 
@@ -59,12 +60,24 @@ class Installed(unittest.TestCase):
             self.assertIn(f"\n.SS qkv {command}\n", manual)
         internal = [path for path in self.prefix.glob("include/**/*") if path.name.endswith(("-inl.h", ".cc"))]
         self.assertEqual(internal, [])
-        self.assertFalse((self.prefix / "include/qkv/cli").exists())
+        include = self.prefix / "include"
+        headers = sorted(path.relative_to(include).as_posix() for path in include.glob("**/*.h"))
+        self.assertEqual(headers, public_headers.public_headers(SOURCES))
+        for own in "cli", "chat", "report", "bridge":
+            self.assertFalse((include / "qkv" / own).exists(), own)
         sources = str(Path(__file__).resolve().parents[2])
         for path in [*self.library.glob("cmake/**/*.cmake"), *self.library.glob("pkgconfig/*")]:
             text = path.read_text()
             self.assertNotIn(sources, text, path)
             self.assertNotIn(str(self.root), text, path)
+
+    def test_headers_are_enough_for_themselves(self):
+        page = (self.examples.parent / "docs/library.md").read_text()
+        named = re.findall(r"`(qkv/[\w/]+\.h)`", page.split("## What to include")[1].split("\n## ")[0])
+        self.assertGreater(len(named), 15)
+        program = self.root / "all.cc"
+        program.write_text("".join(f'#include "{header}"\n' for header in named) + "int main() {}\n")
+        run(COMPILER, "-std=c++20", "-fsyntax-only", program, *self.flags("--cflags"))
 
     def test_links_of_installed_pages(self):
         pages = sorted(self.examples.parent.glob("**/*.md"))

@@ -250,7 +250,8 @@ TEST_F(BeamTest, WishedBeginningsAreOfRaisedProbability) {
   options_.prefix_bias = 0.35;
   options_.wished = {{3, 2}};
   const double beta = options_.prefix_bias;
-  for (const Hypothesis& h : search({sources_[0]})[0]) {
+  const auto found = search({sources_[0]});
+  for (const Hypothesis& h : found[0]) {
     double log_p = 0;
     bool follows = true;
     for (size_t i = 0; i < h.tokens.size(); ++i) {
@@ -309,7 +310,8 @@ TEST_F(BeamTest, AttentionIsOfThePassThatWroteAToken) {
     }
   // Outputs that leave out less of their source gain by the penalty (Wu et al. 2016, eq. 14).
   options_.coverage_penalty = 0.7;
-  for (const Hypothesis& h : search({sources_[2]})[0]) {
+  const auto covering = search({sources_[2]});
+  for (const Hypothesis& h : covering[0]) {
     double score =
         h.log_probability / std::pow(static_cast<double>(h.tokens.size()), options_.length_penalty);
     for (size_t j = 0; j < sources_[2].size(); ++j) {

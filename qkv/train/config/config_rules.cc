@@ -544,7 +544,8 @@ void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
   };
   wanted_for({next_token}, "train.eval_windows");
   wanted_for({next_token, sequence_to_sequence, chat}, "train.sample_prompt");
-  wanted_for({next_token, sequence_to_sequence, span_corruption, denoise, chat}, "train.sample_tokens");
+  if (c.sample_tokens > 0)
+    wanted_for({next_token, sequence_to_sequence, span_corruption, denoise, chat}, "train.sample_tokens");
   wanted_for({classify, tag, answer, chat}, "data.split_seed");
   for (const auto& [key, value] : {std::pair("model.preset", &c.preset), {"model.size", &c.size}})
     if (!c.from.empty() && !value->empty() && rules.wants(key, "model.from"))

@@ -272,17 +272,36 @@ int64_t memory_limit(const TrainConfig& config) {
   return free == 0 ? std::numeric_limits<int64_t>::max() : free / 10 * 9;
 }
 
-int64_t largest_batch(const TrainConfig& config, int64_t limit) {
-  const auto fits = [&](int64_t batch) { return memory_plan(config, batch).total() <= limit; };
+namespace {
+
+// The largest number from 1 to `most` for which `fits` holds, as it does below each for which it does; 0:
+// none.
+template <typename F>
+int64_t largest_that(int64_t most, const F& fits) {
   if (!fits(1)) return 0;
-  int64_t least = 1,
-          most = std::numeric_limits<int32_t>::max() / config.window_length();  // what a batch can hold
   if (fits(most)) return most;
+  int64_t least = 1;
   while (most - least > 1) {
     const int64_t middle = least + (most - least) / 2;
     (fits(middle) ? least : most) = middle;
   }
   return least;
+}
+
+}  // namespace
+
+int64_t largest_batch(const TrainConfig& config, int64_t limit) {
+  return largest_that(std::numeric_limits<int32_t>::max() / config.window_length(),  // what a batch can hold
+                      [&](int64_t batch) { return memory_plan(config, batch).total() <= limit; });
+}
+
+int64_t largest_batch_tokens(const TrainConfig& config, int64_t batch, int64_t limit) {
+  TrainConfig other = config;
+  const int64_t pairs = largest_that(int64_t{1} << 23, [&](int64_t half) {
+    other.batch_tokens = 2 * half;  // pairs share them
+    return memory_plan(other, batch).total() <= limit;
+  });
+  return 2 * pairs;
 }
 
 double flops_per_step(const TrainConfig& config, int64_t batch) {

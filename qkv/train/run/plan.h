@@ -48,6 +48,10 @@ int64_t memory_limit(const TrainConfig& config);
 // The most windows of a micro-batch that fit into `limit` bytes; 0 where not one does.
 int64_t largest_batch(const TrainConfig& config, int64_t limit);
 
+// The most tokens of a micro-batch of sequences (train.batch_tokens, an even number) that fit, beside `batch`
+// windows where data sets are mixed; 0 where not two do.
+int64_t largest_batch_tokens(const TrainConfig& config, int64_t batch, int64_t limit);
+
 // Floating-point operations of a step: 2 a multiply-add, the backward pass twice the forward pass
 // (recomputation adds one), attention under its causal mask.
 double flops_per_step(const TrainConfig& config, int64_t batch);
