@@ -1,5 +1,7 @@
 #include "qkv/api/generation_config.h"
 
+#include <set>
+
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
@@ -44,8 +46,12 @@ bool read_generation_config(const std::string& dir, GenerationSettings& settings
   if (!draws) o.sampler.temperature = 0;
   for (const GenerationField& field : generation_fields()) {
     const std::string key = field.key;
-    // The ends are SpecialIds', and who calls says how many outputs are wanted.
-    if (key == "eos_token_id" || key == "forced_bos_token_id" || key == "num_return_sequences") continue;
+    // The ends are SpecialIds', and who calls says what comes back.
+    static const std::set<std::string> others = {
+        "eos_token_id",         "forced_bos_token_id", "seed",
+        "num_return_sequences", "return_alternatives", "min_alternative_expansion_prob",
+        "output_attentions"};
+    if (others.contains(key)) continue;
     // Of tokens with the prompt's; new ones alone come first.
     if (key == "max_length" && c.find("max_new_tokens")) continue;
     // Makers leave settings of drawing in files that do not draw.

@@ -154,6 +154,14 @@ qkv_status qkv_generate(const qkv_model* model, const char* prompt, size_t lengt
     qkv::check_acting(
         settings, more, !searches, searches,
         [](const qkv::GenerationField& field, bool /*subject*/) { return std::string(field.key); });
+    // Texts have no beginnings to wish for and no place for attention; the ends of translations are the
+    // model's.
+    const bool translates = model->text.model->spec().architecture == qkv::Architecture::encoder_decoder;
+    for (const auto& [key, acts] : {std::pair("prefix_bias_beta", false),
+                                    {"output_attentions", false},
+                                    {"forced_bos_token_id", !translates},
+                                    {"eos_token_id", !translates || !searches}})
+      qkv::check(acts || !more.contains(key), "generate: {} has no effect here", key);
     qkv::check_ids(settings, more, model->text.model->spec().vocab_size);
     const std::string_view text = text_of(prompt, length);
     if (searches) {

@@ -213,7 +213,11 @@ std::vector<std::string> search(const TextModel& m, std::string_view prompt,
   BeamOptions o = settings.search_options();
   std::vector<std::string> out;
   if (m.model->spec().architecture == Architecture::encoder_decoder) {
-    const Translations found = translate(sequence_model(m, "search"), {std::string(prompt)}, o);
+    const SequenceModel sequence = sequence_model(m, "generate");
+    const Translations found = translate(sequence, {std::string(prompt)}, o);
+    check(!found.source_tokens[0].empty(), "generate: there is no text to write for");
+    check(found.cut == 0, "generate: a text of {} tokens, the model reads {}", found.source_tokens[0].size(),
+          longest_source(m.model->spec(), sequence.ends));
     for (const Translation& t : found.best[0]) out.push_back(text::to_valid_utf8(t.text));
   } else {
     for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size))

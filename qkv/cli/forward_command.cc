@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -237,19 +238,22 @@ Asked parse_generation(const std::string& text, const SpecialIds& defaults, int6
   bool draws = false;
   std::set<std::string> given;
   naming_option("--generate: ", [&] {
-    given = set_from_list(text, s, [&](const std::string& key, const std::string& value) {
-      if (key == "do_sample") {
-        check(value == "true" || value == "false", "do_sample: expected true or false, got '{}'", value);
-        draws = value == "true";
-      } else if (key == "pad_token_id") {
-        a.pad = id_of(key, value).value_or(0);
-      } else if (key == "decoder_start_token_id") {
-        a.start = id_of(key, value).value_or(-1);
-      } else {
-        return false;
-      }
-      return true;
-    });
+    given = set_from_list(
+        text, s,
+        [&](const std::string& key, const std::string& value) {
+          if (key == "do_sample") {
+            check(value == "true" || value == "false", "do_sample: expected true or false, got '{}'", value);
+            draws = value == "true";
+          } else if (key == "pad_token_id") {
+            a.pad = id_of(key, value).value_or(0);
+          } else if (key == "decoder_start_token_id") {
+            a.start = id_of(key, value).value_or(-1);
+          } else {
+            return false;
+          }
+          return true;
+        },
+        "do_sample, pad_token_id, decoder_start_token_id");
     check(!draws || s.search.beams == 1, "do_sample and num_beams exclude each other");
     a.searches = !draws && (asks_for_search(s, given) || s.returned > 1);
     check_acting(s, given, draws, a.searches, [&](const GenerationField& field, bool /*subject*/) {
@@ -299,6 +303,7 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
                                 ? read_frames(in, o.inputs, spec, features)
                                 : read_padded(in, o.inputs, "input_ids", "attention_mask",
                                               spec.input_vocab_size(), both ? spec.longest() : 0);
+  check(batch.rows > 0, "{}: input_ids: there is no row", o.inputs);
   for (int64_t r = 0; r < batch.rows; ++r)
     check(batch.lengths[r] > 0, "{}: input_ids: row {} has no token to continue", o.inputs, r);
   const bool begun = both && in.tensors.contains("decoder_input_ids");
@@ -333,7 +338,8 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
       }
     }
     for (auto& best : beam_search(model, prompts, search, sources)) {
-      best.resize(static_cast<size_t>(returned));  // fewer than these: the rest is empty
+      // Fewer than these: the rest is empty, and worse than any.
+      best.resize(static_cast<size_t>(returned), {{}, 0, -std::numeric_limits<double>::infinity(), {}});
       std::ranges::move(best, std::back_inserter(found));
     }
   } else {

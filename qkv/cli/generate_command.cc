@@ -259,7 +259,8 @@ void run(Options o) {
   for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size)) excluded.push_back(id);
   for (const int32_t id : drawing.eos) std::erase(excluded, id);
   for (const std::string& text : o.suppressed)
-    drawing.rules.suppressed.push_back(spelt_ids(text, m.tokenizer));
+    for (std::vector<int32_t>& ids : spellings_of(text, m.tokenizer))
+      drawing.rules.suppressed.push_back(std::move(ids));
   if (g.searches) return search(o, m, ensemble, prompt);
   const bool streaming = o.generation.returned == 1 && !o.json;
   if (streaming && !o.no_prompt_echo) print(prompt.text);
@@ -333,7 +334,8 @@ void add_generate_command(Command& app) {
       ->excludes("--ids");
   o->options.settings.drawing.seed = 0;
   add_generation_options(*c, o->options, GenerationKind::of_prompts, "--samples");
-  c->add_option("--suppress", o->suppressed, "Text that the new text does not have (repeatable)")
+  c->add_option("--suppress", o->suppressed,
+                "Text that the new text does not have, as the tokenizer spells it (repeatable)")
       ->one_value();
   c->add_option("--stop", o->stops, "End before this text (repeatable)")->one_value();
   c->add_option("--vote", o->vote, "Count the answers that this regular expression finds in the samples");

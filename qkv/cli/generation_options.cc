@@ -94,16 +94,21 @@ Generation settled(const GenerationOptions& o, const TextModel& m, const std::st
   // Who says how to draw wants to.
   SamplerOptions& sampler = s.drawing.sampler;
   if (!draws_by.empty() && !o.has("temperature") && sampler.temperature == 0 &&
-      find_given(o, [](const GenerationField& field) {
+      find_given(o, [&](const GenerationField& field) {
         const std::string_view key = field.key;
-        return key == "top_k" || key == "top_p" || key == "min_p" || key == "typical_p" || key == "seed";
+        return key == "top_k" || key == "top_p" || key == "min_p" || key == "typical_p" ||
+               (key == "seed" && search_otherwise);
       }) != nullptr)
     sampler.temperature = 1;
+  // A seed does no harm to a model that takes the likeliest token by itself.
+  std::set<std::string> given = o.given;
+  if (!search_otherwise && !o.has("temperature")) given.erase("seed");
   naming_option("", [&] {
-    check_acting(s, o.given, !out.searches, out.searches, [&](const GenerationField& field, bool subject) {
+    check_acting(s, given, !out.searches, out.searches, [&](const GenerationField& field, bool subject) {
       const std::string option =
           std::string_view(field.key) == "num_return_sequences" ? o.returned : field.option;
-      return subject ? option + ":" : fmt::format("{} {}", option, text_of(field, s));
+      const bool flag = std::holds_alternative<bool*>(field.member(s));
+      return subject ? option + ":" : flag ? option : fmt::format("{} {}", option, text_of(field, s));
     });
   });
   for (const char* key : {"length_penalty", "early_stopping"})
@@ -114,11 +119,20 @@ Generation settled(const GenerationOptions& o, const TextModel& m, const std::st
   return out;
 }
 
-std::vector<int32_t> spelt_ids(const std::string& text, const text::Tokenizer& tokenizer) {
-  std::vector<int32_t> ids = tokenizer.encode(text, false).ids;
-  if (ids.empty() || std::ranges::find(ids, tokenizer.unknown()) != ids.end())
+std::vector<std::vector<int32_t>> spellings_of(const std::string& text, const text::Tokenizer& tokenizer) {
+  std::vector<std::vector<int32_t>> out;
+  // Alone, and behind other text, where no space is put before it.
+  for (const std::string before : {"", "\n", "(", "."}) {
+    const std::vector<int32_t> base = tokenizer.encode(before, false).ids,
+                               all = tokenizer.encode(before + text, false).ids;
+    if (base.size() >= all.size() || !std::equal(base.begin(), base.end(), all.begin())) continue;
+    std::vector<int32_t> ids(all.begin() + std::ssize(base), all.end());
+    const bool spelt = std::ranges::find(ids, tokenizer.unknown()) == ids.end();
+    if (spelt && std::ranges::find(out, ids) == out.end()) out.push_back(std::move(ids));
+  }
+  if (text.empty() || out.empty())
     throw UsageError(fmt::format("--suppress: '{}': the model's vocabulary does not spell it", text));
-  return ids;
+  return out;
 }
 
 }  // namespace qkv

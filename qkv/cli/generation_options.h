@@ -45,7 +45,8 @@ void add_generation_options(Command& command, GenerationOptions& options, Genera
 Generation settled(const GenerationOptions& options, const TextModel& m, const std::string& draws,
                    bool search_otherwise);
 
-// The tokens of a text that --suppress names. Throws UsageError where the vocabulary does not spell it.
-std::vector<int32_t> spelt_ids(const std::string& text, const text::Tokenizer& tokenizer);
+// The tokens of a text that --suppress names: as it is spelt alone, and behind other text. Throws UsageError
+// where the vocabulary does not spell it.
+std::vector<std::vector<int32_t>> spellings_of(const std::string& text, const text::Tokenizer& tokenizer);
 
 }  // namespace qkv

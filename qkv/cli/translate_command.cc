@@ -50,7 +50,9 @@ void run(Options o) {
   sequence.model = ensemble_of(models, dirs);
   const Generation g = settled(o.generation, m, "", true);
   BeamOptions beam = g.settings.search_options();
-  for (const std::string& text : o.suppressed) beam.rules.suppressed.push_back(spelt_ids(text, m.tokenizer));
+  for (const std::string& text : o.suppressed)
+    for (std::vector<int32_t>& ids : spellings_of(text, m.tokenizer))
+      beam.rules.suppressed.push_back(std::move(ids));
   const int64_t best_of = g.settings.returned;
   TranslateOptions translating = o.translate;
   if (!g.searches) {
@@ -128,8 +130,11 @@ void add_writer(Command& app, const std::string& name, const std::string& output
   add_generation_options(*c, o->generation, GenerationKind::of_sources, "--best");
   c->add_option("--begin", o->begin, "Text that every output begins with");
   c->add_option("--begin-column", o->begin_column,
-                "Column of rows with the text that the output of each begins with");
-  c->add_option("--suppress", o->suppressed, "Text that no output has (repeatable)")->one_value();
+                "Column of rows with the text that the output of each begins with")
+      ->excludes("--json-lines");
+  c->add_option("--suppress", o->suppressed,
+                "Text that no output has, as the tokenizer spells it (repeatable)")
+      ->one_value();
   c->add_flag("--replace-unknowns", o->translate.replace_unknowns,
               "Write what the vocabulary has no token for as the source has it, by attention");
   c->add_option("--source-tokens", o->translate.longest_source,

@@ -31,7 +31,7 @@ int32_t wished_token(const Search& s, const Tokens& written, const BeamOptions& 
 // Sorted ids that a beam does not go on with.
 Tokens refused_tokens(const Search& s, const Tokens& written, const BeamOptions& o) {
   Tokens out = o.rules.refused(std::ssize(s.prompt_tokens), std::ssize(written), o.eos, s.begun);
-  const Tokens completing = o.rules.completing(s.prompt_tokens, written);
+  const Tokens completing = o.rules.completing(s.prompt_tokens, written, o.eos);
   out.insert(out.end(), completing.begin(), completing.end());
   out.insert(out.end(), o.excluded.begin(), o.excluded.end());
   std::sort(out.begin(), out.end());

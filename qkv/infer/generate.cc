@@ -45,12 +45,13 @@ Tensor prefill(EnsembleState& state, const Ensemble& model, const std::vector<To
   return logits;
 }
 
-int32_t next_token(std::span<const float> logits, const Tokens& prompt, const Tokens& written,
+// `begun`: tokens of the prompt that count as the output's.
+int32_t next_token(std::span<const float> logits, const Tokens& prompt, const Tokens& written, int64_t begun,
                    const GenerateOptions& o, double uniform) {
   const int64_t length = std::ssize(written);
-  if (const auto id = o.rules.forced(std::ssize(prompt), length, o.max_new_tokens)) return *id;
-  Tokens refused = o.rules.refused(std::ssize(prompt), length, o.eos);
-  const Tokens completing = o.rules.completing(prompt, written);
+  if (const auto id = o.rules.forced(std::ssize(prompt), length, o.max_new_tokens - begun)) return *id;
+  Tokens refused = o.rules.refused(std::ssize(prompt), length, o.eos, begun);
+  const Tokens completing = o.rules.completing(prompt, written, o.eos);
   refused.insert(refused.end(), completing.begin(), completing.end());
   if (refused.empty()) return sample(logits, {prompt, written}, o.sampler, uniform);
   SamplerOptions sampler = o.sampler;
@@ -64,6 +65,8 @@ std::vector<Tokens> generate(const Ensemble& model, const std::vector<Tokens>& p
                              const GenerateOptions& options, const TokenCallback& on_token,
                              const Sources& sources) {
   check_options(options.sampler);
+  check(options.begun.empty() || options.begun.size() == prompts.size(),
+        "generate: {} prompts, got {} numbers of begun tokens", prompts.size(), options.begun.size());
   const bool conditioned = model.spec().architecture == Architecture::encoder_decoder;
   check(sources.ids.size() == (conditioned ? prompts.size() : 0),
         "generate: {} prompts need {} sources, got {}", prompts.size(), conditioned ? prompts.size() : 0,
@@ -91,13 +94,15 @@ std::vector<Tokens> generate(const Ensemble& model, const std::vector<Tokens>& p
       const int32_t s = active[r];
       const auto row = logits.row<float>(rows[r]);
       const RandomStream stream{options.seed + s, static_cast<uint64_t>(step), 0};
-      const int32_t token = next_token(row, prompts[s], out[s], options, stream.uniform(0));
+      const int64_t begun = options.begun.empty() ? 0 : options.begun[static_cast<size_t>(s)];
+      const int32_t token = next_token(row, prompts[s], out[s], begun, options, stream.uniform(0));
       out[s].push_back(token);
       const bool go_on = !on_token || on_token(s, token, row);
       const bool ended =
           std::find(options.eos.begin(), options.eos.end(), token) != options.eos.end() ||
           (bounded && static_cast<int64_t>(prompts[s].size() + out[s].size()) >= model.spec().longest()) ||
-          options.rules.full(std::ssize(prompts[s]), std::ssize(out[s]));
+          options.rules.full(std::ssize(prompts[s]), std::ssize(out[s])) ||
+          begun + step + 1 >= options.max_new_tokens;
       if (go_on && !ended) kept.push_back(static_cast<int32_t>(r));
     }
     if (kept.empty() || step + 1 == options.max_new_tokens) return out;

@@ -17,7 +17,10 @@ struct GenerateOptions {
   int64_t max_new_tokens = 128;
   std::vector<int32_t> eos = {};  // a sequence ends after one of these
   OutputRules rules = {};
-  uint64_t seed = 0;   // of the first prompt; the next one's is one more
+  uint64_t seed = 0;  // of the first prompt; the next one's is one more
+  // How many of each prompt's last tokens count as the output's in max_new_tokens and rules.min_new_tokens;
+  // none: none do.
+  std::vector<int32_t> begun = {};
   bool cached = true;  // false: the whole sequence anew for each token (what the cache is tested against)
 };
 

@@ -314,7 +314,8 @@ void set_from_json(const GenerationField& field, const JsonField& value, Generat
 
 std::set<std::string> set_from_list(
     const std::string& list, GenerationSettings& settings,
-    const std::function<bool(const std::string& key, const std::string& value)>& other) {
+    const std::function<bool(const std::string& key, const std::string& value)>& other,
+    const std::string& others) {
   std::set<std::string> given;
   for (const std::string_view item : words(list, ',')) {
     const size_t equals = item.find('=');
@@ -326,7 +327,7 @@ std::set<std::string> set_from_list(
       set_from_text(*field, value, settings);
       continue;
     }
-    std::string known;
+    std::string known = others;
     for (const GenerationField& f : kFields) known += (known.empty() ? "" : ", ") + std::string(f.key);
     fail("'{}' is not supported ({} are)", item, known);
   }
@@ -387,7 +388,7 @@ void check_acting(const GenerationSettings& settings, const std::set<std::string
           subject_of("min_new_tokens"), object("max_new_tokens"));
   if (given.contains("min_alternative_expansion_prob"))
     check(settings.alternatives, "{} has no effect without {}", subject_of("min_alternative_expansion_prob"),
-          find_generation_field("return_alternatives")->key);
+          object("return_alternatives"));
   if (searching && !settings.alternatives)
     check(settings.returned <= settings.search.kept(),
           "{} asks for more than the {} outputs of {} beams ({})", subject_of("num_return_sequences"),

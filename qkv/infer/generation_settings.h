@@ -56,11 +56,13 @@ void set_from_text(const GenerationField& field, const std::string& text, Genera
 std::string text_of(const GenerationField& field, const GenerationSettings& settings);
 // Sets it from JSON, with lists in the place of spaces and |.
 void set_from_json(const GenerationField& field, const JsonField& value, GenerationSettings& settings);
-// Sets those of a list key=value,key=value. `other` may take a key that is none of these. Returns the keys.
+// Sets those of a list key=value,key=value. `other` may take a key that is none of these, of those that
+// `others` names. Returns the keys.
 // Throws Error naming an item that cannot be understood.
 std::set<std::string> set_from_list(
     const std::string& list, GenerationSettings& settings,
-    const std::function<bool(const std::string& key, const std::string& value)>& other = nullptr);
+    const std::function<bool(const std::string& key, const std::string& value)>& other = nullptr,
+    const std::string& others = {});
 // Whether outputs are searched for by these settings, of which those `given` (keys) were.
 bool asks_for_search(const GenerationSettings& settings, const std::set<std::string>& given);
 // Whether its value asks for nothing.

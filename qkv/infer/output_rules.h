@@ -34,8 +34,10 @@ struct OutputRules {
     if (written == std::ssize(begin)) out.insert(out.end(), not_first.begin(), not_first.end());
     return out;
   }
-  // Tokens that would complete an n-gram that occurred before, or a suppressed sequence.
-  std::vector<int32_t> completing(std::span<const int32_t> prompt, std::span<const int32_t> written) const {
+  // Tokens that would complete an n-gram that occurred before, or a suppressed sequence. An end alone is no
+  // sequence: outputs may end.
+  std::vector<int32_t> completing(std::span<const int32_t> prompt, std::span<const int32_t> written,
+                                  const std::vector<int32_t>& eos) const {
     std::vector<int32_t> out;
     if (no_repeat_ngram == 0 && suppressed.empty()) return out;
     std::vector<int32_t> all(prompt.begin(), prompt.end());
@@ -46,6 +48,7 @@ struct OutputRules {
         out.push_back(all[i + n - 1]);
     for (const std::vector<int32_t>& s : suppressed) {
       const int64_t before = std::ssize(s) - 1;
+      if (before == 0 && std::ranges::find(eos, s.back()) != eos.end()) continue;
       if (before <= std::ssize(all) && std::equal(s.begin(), s.end() - 1, all.end() - before))
         out.push_back(s.back());
     }

@@ -70,6 +70,7 @@ std::vector<std::vector<Hypothesis>> draw(const Ensemble& model, const Prompts& 
   for (size_t i = 0; i < given.prompts.size(); ++i)
     for (size_t k = 0; k < samples; ++k) {
       each.prompts.push_back(given.prompts[i]);
+      if (!rules.begun.empty()) options.begun.push_back(rules.begun[i]);
       if (!given.sources.empty()) each.sources.push_back(given.sources[i]);
     }
   std::vector<double> log_p(each.prompts.size());
@@ -233,10 +234,14 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
     asked.prefixes = given.prefixes;
     auto found = options.drawing ? draw(m.model, given, asked, *options.drawing, from)
                                  : beam_search(m.model, given.prompts, asked, given.sources);
-    for (size_t i = from; i < end; ++i)
+    for (size_t i = from; i < end; ++i) {
+      // What is full has no alternatives.
+      if (!asked.begun.empty() && std::ssize(tasks[i].begin) >= search.max_new_tokens)
+        found[i - from].resize(std::min<size_t>(found[i - from].size(), 1));
       for (Hypothesis& h : found[i - from])
         out.best[tasks[i].number].push_back(
             outputs.output(tasks[i], sources[tasks[i].number], std::move(h), begun && !wishes));
+    }
     from = end;
   }
   return out;

@@ -73,6 +73,10 @@ train.precision = "f32"
         self.assertTrue(self.ok("translate", "pairs", "--begin", "dr", "--prefix-bias", "0.999999", stdin="fox\n").out.startswith("dr"))
         self.refused("translate", "pairs", "--prefix-bias", "0.5", stdin="fox\n", status=2, says=["--prefix-bias", "--begin"])
         self.assertEqual(self.ok("translate", "pairs", "--begin", "drawn", "--tokens", "3", stdin="fox\n").out, "dra\n")
+        for how in (["--beams", "2"], ["--temperature", "0"], ["--seed", "3"]):
+            said = self.ok("translate", "pairs", "--begin", "dr", "--tokens", "3", *how, stdin="fox\n").out
+            self.assertTrue(said.startswith("dr") and len(said) <= 4, said)
+        self.refused("translate", "pairs", "--json-lines", "--begin-column", "x", stdin="{}\n", status=2, says=["--begin-column"])
 
     def test_what_outputs_do_not_have(self):
         free = self.ok("translate", "pairs", stdin="fox\n").out.strip()
@@ -91,6 +95,14 @@ train.precision = "f32"
         self.assertEqual(found[0]["text"], self.translations("--beams", "4", lines="fox\n")[0]["text"])
         likely = self.translations("--alternatives", "--best", "9", "--min-alternative", "0.02", lines="fox\n")[0]["best"]
         self.assertLess(len(likely), 9)
+        self.assertEqual(len(self.translations("--alternatives", "--best", "9", "--min-alternative", "1", lines="fox\n")), 1)
+        config = json.loads(read(self.path("pairs/best/generation_config.json")))
+        self.write("pairs/best/generation_config.json", json.dumps({**config, "forced_bos_token_id": self.ids("d")[0],
+                                                                    "output_attentions": True, "seed": -1}))
+        forced = self.translations("--alternatives", "--best", "3", lines="fox\n")[0]["best"]
+        self.assertEqual(len({h["text"][:1] for h in forced}), 3)
+        self.assertEqual(self.translations("--beams", "4", lines="fox\n")[0]["text"], forced[0]["text"])
+        self.write("pairs/best/generation_config.json", json.dumps(config))
         patient = self.translations("--beams", "2", "--patience", "3", "--best", "6", lines="fox\n")[0]["best"]
         self.assertGreater(len(patient), 2)
         self.refused("translate", "pairs", "--beams", "2", "--best", "3", stdin="a\n", status=2, says=["--best", "--beams 2"])
@@ -140,7 +152,7 @@ train.precision = "f32"
         self.write("in.safetensors", safetensors_bytes({"input_ids": ids}))
         said = self.refused("forward", "pairs", "--inputs", "in.safetensors", "--outputs", "o.safetensors", "--generate", "no=1",
                             status=2).err
-        keys = re.search(r"\((.*) are\)", said)[1].split(", ")
+        keys = re.search(r"\(do_sample, pad_token_id, decoder_start_token_id, (.*) are\)", said)[1].split(", ")
         page = read_text(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "formats.md"))
         section = page.split("## Settings of generation")[1].split("\n## ")[0]
         self.assertEqual(re.findall(r"(?m)^\| `(\w+)` \|", section), keys)

@@ -230,6 +230,15 @@ TEST_F(BeamTest, SuppressedSequencesDoNotAppear) {
   }
 }
 
+TEST_F(BeamTest, AnEndIsNoSuppressedSequence) {
+  options_.beams = 500;
+  const auto free = search({sources_[0]});
+  options_.rules.suppressed = {{kEos}};
+  const auto found = search({sources_[0]});
+  ASSERT_EQ(found[0].size(), free[0].size());
+  EXPECT_EQ(found[0][0].tokens, free[0][0].tokens);
+}
+
 TEST_F(BeamTest, PatienceKeepsMoreOutputs) {
   options_.beams = 3;
   options_.stop = BeamOptions::Stop::early;
@@ -288,6 +297,29 @@ TEST_F(BeamTest, AlternativesAreTheBestWithEachFirstToken) {
       EXPECT_NEAR(found[s][i].score, best->score, 1e-5);
     }
   }
+  // What is forced comes before them, and a length that ends with them holds.
+  options_.alternatives = 2;
+  options_.rules.begin = {3, 2};
+  for (const int64_t most : {4, 3}) {
+    options_.max_new_tokens = most;
+    const auto forced = search({sources_[0]});
+    ASSERT_EQ(forced[0].size(), 2U);
+    EXPECT_NE(forced[0][0].tokens[2], forced[0][1].tokens[2]);
+    for (const Hypothesis& h : forced[0]) {
+      EXPECT_EQ(Tokens(h.tokens.begin(), h.tokens.begin() + 2), options_.rules.begin);
+      EXPECT_LE(std::ssize(h.tokens), most);
+      double log_p = 0;
+      for (size_t i = 2; i < h.tokens.size(); ++i)
+        log_p += next(sources_[0],
+                      Tokens(h.tokens.begin(), h.tokens.begin() + static_cast<int64_t>(i)))[h.tokens[i]];
+      EXPECT_NEAR(h.log_probability, log_p, 1e-5);
+    }
+  }
+  options_.rules.begin.clear();
+  options_.max_new_tokens = 4;
+  options_.least_alternative = 1;  // the likeliest stays
+  EXPECT_EQ(search({sources_[0]})[0].size(), 1U);
+  options_.alternatives = 3;
   options_.least_alternative = std::exp(next(sources_[0], {})[found[0][1].tokens[0]]) * 0.999;
   EXPECT_EQ(search({sources_[0]})[0].size(), 2U);
 }

@@ -547,9 +547,6 @@ void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
   if (c.sample_tokens > 0)
     wanted_for({next_token, sequence_to_sequence, span_corruption, denoise, chat}, "train.sample_tokens");
   wanted_for({classify, tag, answer, chat}, "data.split_seed");
-  for (const auto& [key, value] : {std::pair("model.preset", &c.preset), {"model.size", &c.size}})
-    if (!c.from.empty() && !value->empty() && rules.wants(key, "model.from"))
-      usage("{}: {}: has no effect with model.from, which says what the model is", path, key);
   if (!c.size.empty() && rules.chosen("model.size") && rules.chosen("model.width") &&
       rules.chosen("model.layers") && rules.chosen("model.heads"))
     usage("{}: model.size: has no effect where model.width, model.layers and model.heads are given", path);
