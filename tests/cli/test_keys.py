@@ -44,6 +44,9 @@ VALUES = {
     "train.ema": ["0.5"], "train.weight_noise": ["0.1"],
     "train.best_by": ["'accuracy'", "'bleu'", "'exact_match'", "'f1'", "'loss'"]}
 
+# Where a model of a few steps writes nothing, so that shorter samples are the same.
+VALUES_OF = {("sequence_to_sequence", "train.sample_tokens"): ["0"]}
+
 
 def number(text):
     try:
@@ -142,7 +145,7 @@ class Keys(CliTest):
             self.assertEqual(self.train_once(objective, {}, "again")[1], usual, objective)
 
             def walk(key):
-                tried = [v.replace("FILE", file) for v in values(key, *keys[key])]
+                tried = [v.replace("FILE", file) for v in VALUES_OF.get((objective, key)) or values(key, *keys[key])]
                 outcomes = []
                 for i, value in enumerate(v for v in tried if v != self.base(objective).get(key)):
                     error, left = self.train_once(objective, {key: value}, f"{key}-{i}")
