@@ -65,35 +65,40 @@ TEST(GenerationSettings, FieldsAskForNothingByDefault) {
 }
 
 TEST(GenerationSettings, WhatNoFieldTakesIsRefused) {
-  for (const auto& [key, text] : {std::pair("top_k", "-1"),
-                                  {"top_k", "2.5"},
-                                  {"top_k", ""},
-                                  {"num_beams", "1025"},
-                                  {"patience", "0"},
-                                  {"patience", "nan"},
-                                  {"early_stopping", "maybe"},
-                                  {"seed", "-1"},
-                                  {"eos_token_id", "x"},
-                                  {"bad_words_ids", "|"},
-                                  {"bad_words_ids", "3|x"},
-                                  {"eos_token_id", ""},
-                                  {"forced_eos_token_id", "-2"},
-                                  {"prefix_bias_beta", "1"},
-                                  {"output_attentions", "1"}}) {
+  using KeysAndValues = std::vector<std::pair<const char*, const char*>>;
+  const KeysAndValues texts = {{"top_k", "-1"},
+                               {"top_k", "2.5"},
+                               {"top_k", ""},
+                               {"num_beams", "1025"},
+                               {"patience", "0"},
+                               {"patience", "nan"},
+                               {"early_stopping", "maybe"},
+                               {"seed", "-1"},
+                               {"eos_token_id", "x"},
+                               {"bad_words_ids", "|"},
+                               {"bad_words_ids", "3|x"},
+                               {"eos_token_id", ""},
+                               {"forced_eos_token_id", "-2"},
+                               {"prefix_bias_beta", "1"},
+                               {"output_attentions", "1"}};
+  for (const auto& c : texts) {
     GenerationSettings s;
-    testing::expect_error([&] { set_from_text(*find_generation_field(key), text, s); }, {key, "expected"});
+    testing::expect_error([&] { set_from_text(*find_generation_field(c.first), c.second, s); },
+                          {c.first, "expected"});
   }
-  for (const auto& [key, json] : {std::pair("top_k", "2.5"),
-                                  {"num_beams", "0"},
-                                  {"early_stopping", "1"},
-                                  {"forced_eos_token_id", "[1, 2]"},
-                                  {"bad_words_ids", "[[]]"},
-                                  {"coverage_penalty", "-1"},
-                                  {"return_alternatives", "3"}}) {
+  const KeysAndValues json = {{"top_k", "2.5"},
+                              {"num_beams", "0"},
+                              {"early_stopping", "1"},
+                              {"forced_eos_token_id", "[1, 2]"},
+                              {"bad_words_ids", "[[]]"},
+                              {"coverage_penalty", "-1"},
+                              {"return_alternatives", "3"}};
+  for (const auto& c : json) {
     GenerationSettings s;
-    const Json value = parse_json(json, "file");
+    const Json value = parse_json(c.second, "file");
     testing::expect_error(
-        [&] { set_from_json(*find_generation_field(key), JsonField(value, "file: key"), s); }, {"file: key"});
+        [&] { set_from_json(*find_generation_field(c.first), JsonField(value, "file: key"), s); },
+        {"file: key"});
   }
   GenerationSettings s;
   for (const char* list : {"top_k=3,top_k=3", "top_k", "top_kk=3"})
