@@ -259,11 +259,11 @@ class PublishedReferenceCases(CliTest):
                     self.assertEqual(got[0]["text"], want[0]["text"])
                     self.assertAlmostEqual(got[0]["score"], want[0]["score"], delta=expect["score_tolerance"])
 
-    def test_facts(self):
+    def test_reference_facts(self):
         asked = 0
         for case in self.cases:
             o = {**self.defaults, **case.get("options", {})}
-            # Text has no end tokens to return or to choose, no masks: see test_ends.
+            # Text has no end tokens to return or to choose, no masks: see test_reference_ends.
             if case["kind"] != "translate" or o["return_end_token"] or o["end_token"] != "</s>" or "source_ids" in case:
                 continue
             scores = []
@@ -279,7 +279,7 @@ class PublishedReferenceCases(CliTest):
                 self.assertLess(max(scores) - min(scores), case["expect"]["score_tolerance"])
         self.assertGreaterEqual(asked, 65)
 
-    def test_ends(self):
+    def test_reference_ends(self):
         with open(os.path.join(self.model, "tokenizer.json"), encoding="utf8") as file:
             target = json.load(file)["model"]["vocab"]
         with open(os.path.join(self.model, "source", "tokenizer.json"), encoding="utf8") as file:
