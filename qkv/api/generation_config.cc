@@ -52,7 +52,7 @@ bool read_generation_config(const std::string& dir, GenerationSettings& settings
         "num_return_sequences", "return_alternatives", "min_alternative_expansion_prob",
         "output_attentions"};
     if (others.contains(key)) continue;
-    // Of tokens with the prompt's; new ones alone come first.
+    // max_length counts the prompt, too; max_new_tokens comes first.
     if (key == "max_length" && c.find("max_new_tokens")) continue;
     // Makers leave settings of drawing in files that do not draw.
     if (field.acts == GenerationField::Acts::drawing && !draws) continue;

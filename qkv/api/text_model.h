@@ -63,8 +63,8 @@ std::string complete(const TextModel& m, std::string_view prompt, GenerateOption
 std::string complete(const TextModel& m, const std::vector<int32_t>& prompt, GenerateOptions options,
                      const TextCallback& on_text = nullptr);
 
-// What a search finds behind a text, or of an encoder-decoder for it, best first: settings.returned outputs
-// at most. Tokens without text are never chosen.
+// Searches for texts behind a prompt, or for an encoder-decoder's targets, best first: settings.returned
+// outputs at most. Tokens without text are never chosen.
 std::vector<std::string> search(const TextModel& m, std::string_view prompt,
                                 const GenerationSettings& settings);
 

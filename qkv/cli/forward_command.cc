@@ -211,7 +211,7 @@ Tensor read_targets(const Safetensors& in, const Inputs& inputs, const ModelSpec
   return Tensor::of({std::ssize(targets)}, targets);
 }
 
-// What --generate says.
+// The settings that --generate gives.
 struct Asked {
   GenerationSettings settings;
   bool searches = false;

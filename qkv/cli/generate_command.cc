@@ -244,7 +244,7 @@ void run(Options o) {
   m.expect_generation();
   const Ensemble ensemble = ensemble_of(models, dirs);
   const Prompt prompt = prompt_of(o, m);
-  // What looks at drawn texts.
+  // Options that look at drawn texts.
   const std::string draws = !o.stops.empty()  ? "--stop"
                             : !o.vote.empty() ? "--vote"
                             : o.has_log_probs ? "--logprobs"

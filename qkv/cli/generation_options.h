@@ -9,13 +9,13 @@
 
 namespace qkv {
 
-// What the options of a command line say.
+// The settings that the options of a command line give.
 struct GenerationOptions {
   GenerationSettings settings = {};
   std::set<std::string> given = {};  // keys of GenerationFields
   bool stop_early = false;           // --stop-early
   std::string returned = {};         // the option for the number of outputs; empty: there is none
-  bool shows_scores = false;         // what a search compares outputs by is printed
+  bool shows_scores = false;         // the command prints the scores of a search
 
   bool has(const char* key) const { return given.contains(key); }
   // Notes which options of the command were given. Throws UsageError where one is out of its range.

@@ -55,7 +55,7 @@ std::string text_of(const JsonField& field) {
 
 // ---- Lines
 
-// Whether a line may hold both texts.
+// True where a line may hold both texts.
 bool divides_lines(const TextInput& in) {
   return in.pairs == TextInput::Second::possible || in.pairs == TextInput::Second::needed;
 }

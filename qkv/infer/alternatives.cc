@@ -11,11 +11,11 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// What may come first behind each prompt.
+// The tokens that may come first behind each prompt.
 struct Firsts {
   std::vector<Search> searches;
-  std::vector<std::vector<Candidate>> tokens;              // of each prompt, the likeliest first
-  std::vector<std::vector<std::vector<float>>> attention;  // of each prompt, where it is asked for
+  std::vector<std::vector<Candidate>> tokens;              // the likeliest first, for each prompt
+  std::vector<std::vector<std::vector<float>>> attention;  // for each prompt, where options ask for it
 };
 
 Firsts first_tokens(const Ensemble& model, const std::vector<Tokens>& prompts, const BeamOptions& given,
@@ -46,7 +46,7 @@ Firsts first_tokens(const Ensemble& model, const std::vector<Tokens>& prompts, c
 std::vector<std::vector<Hypothesis>> alternatives(const Ensemble& model, const std::vector<Tokens>& given,
                                                   const BeamOptions& options, const Sources& sources) {
   check(!sources.features.defined(), "alternatives: sources of features have none");
-  // What outputs must begin with is no place for alternatives.
+  // Alternatives stand behind the tokens that outputs must begin with.
   const Tokens& forced = options.rules.begin;
   std::vector<Tokens> prompts = given;
   BeamOptions o = options;

@@ -1,4 +1,4 @@
-// Where a model looks in its source while it writes.
+// The attention that a model pays to its source while it writes.
 #pragma once
 
 #include <map>

@@ -31,12 +31,12 @@ struct BeamOptions {
   int64_t alternatives = 0;
   double least_alternative = 0;
   // Below, one for each prompt, or none.
-  // Of a prefix LM, how many tokens of each prompt see each other; none: all.
+  // How many tokens of each prompt see each other in a prefix LM; none: all.
   std::vector<int32_t> prefixes = {};
   // How many of its last tokens count as the output's in max_new_tokens and rules.min_new_tokens.
   std::vector<int32_t> begun = {};
-  // What an output would rather begin with. As long as it does, the next of these tokens has the probability
-  // prefix_bias + (1 - prefix_bias) P, another one (1 - prefix_bias) P.
+  // Tokens that an output would rather begin with. As long as it does, the next of these tokens has the
+  // probability prefix_bias + (1 - prefix_bias) P, another one (1 - prefix_bias) P.
   std::vector<std::vector<int32_t>> wished = {};
   double prefix_bias = 0;
 
@@ -49,8 +49,8 @@ struct Hypothesis {
   std::vector<int32_t> tokens;  // new ones, an ending eos included
   double log_probability = 0;   // of all of them
   double score = 0;             // log_probability / length^length_penalty, and what coverage adds
-  // Where asked for: of each token behind the prompt's first, then of the new ones, how much it looked at
-  // each token of the source (infer/attention_rows.h).
+  // The attention, where options ask for it: of each token behind the prompt's first, then of the new ones,
+  // to each token of the source (infer/attention_rows.h).
   std::vector<std::vector<float>> attention = {};
 };
 

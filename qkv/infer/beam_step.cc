@@ -141,7 +141,7 @@ std::vector<Candidate> best_candidates(const Search& s, const Tensor& logits, in
 
 double score_of(double log_probability, size_t length, const std::vector<std::vector<float>>& attention,
                 const BeamOptions& o) {
-  constexpr double kLeast = 1e-10;  // of what a token got: one that got none should not outweigh all else
+  constexpr double kLeast = 1e-10;  // a token that got no attention should not outweigh all else
   double score = log_probability / std::pow(static_cast<double>(length), o.length_penalty);
   if (o.coverage_penalty == 0 || attention.empty()) return score;
   std::vector<double> got(attention.front().size());

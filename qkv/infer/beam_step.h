@@ -11,7 +11,7 @@ namespace qkv {
 struct Beam {
   std::vector<int32_t> tokens;
   double log_probability = 0;
-  std::vector<std::vector<float>> attention = {};  // where it is asked for
+  std::vector<std::vector<float>> attention = {};  // where options ask for it
 };
 
 // A beam and the token after it.
@@ -26,7 +26,7 @@ struct Search {
   std::vector<int32_t> prompt_tokens;
   int64_t begun = 0;            // tokens of the prompt that count as the output's
   int64_t most = 0;             // new tokens that an output may have
-  std::vector<int32_t> wished;  // what outputs would rather begin with
+  std::vector<int32_t> wished;  // tokens that outputs would rather begin with
   std::vector<Beam> beams;
   std::vector<Hypothesis> done;  // best first
 };
@@ -40,7 +40,7 @@ std::vector<Search> begin_searches(const Ensemble& model, const std::vector<std:
 std::vector<Candidate> best_candidates(const Search& search, const Tensor& logits, int64_t row,
                                        const BeamOptions& options);
 
-// What options compare outputs by.
+// The score by which options compare outputs.
 double score_of(double log_probability, size_t length, const std::vector<std::vector<float>>& attention,
                 const BeamOptions& options);
 

@@ -66,30 +66,30 @@ constexpr GenerationField kFields[] = {
      MEMBER(drawing.rules.not_first)},
     {"bad_words_ids", "", "Sequences of tokens that an output does not have", Acts::always,
      MEMBER(drawing.rules.suppressed)},
-    {"num_beams", "--beams", "Search: so many outputs are followed at a time; 1: greedily", Acts::always,
+    {"num_beams", "--beams", "Search: follow so many outputs at a time; 1: greedily", Acts::always,
      MEMBER(search.beams), 1, 1024, 1},
     {"num_return_sequences", "", "Outputs of each prompt, best first", Acts::always, MEMBER(returned), 1,
      10000, 1},
     {"length_penalty", "--length-penalty",
-     "Of a search: outputs are compared by log P / length^this; more favours long ones", Acts::searching,
+     "Search: compare outputs by log P / length^this; more favours long ones", Acts::searching,
      MEMBER(search.length_penalty), -1e6, 1e6, 1},
-    {"early_stopping", "--stop-early", "Of a search: end with as many ended outputs as are kept",
+    {"early_stopping", "--stop-early", "Search: stop when as many outputs have ended as are kept",
      Acts::searching, MEMBER(search.stop)},
-    {"patience", "--patience", "Of a search: it keeps, and waits for, beams x patience outputs",
-     Acts::searching, MEMBER(search.patience), 1e-3, 1024, 1},
+    {"patience", "--patience", "Search: keep, and wait for, beams x patience outputs", Acts::searching,
+     MEMBER(search.patience), 1e-3, 1024, 1},
     {"coverage_penalty", "--coverage-penalty",
-     "Of a search: outputs that look at all of their source are preferred (Wu et al. 2016)", Acts::searching,
+     "Search: prefer outputs that look at all of their source (Wu et al. 2016)", Acts::searching,
      MEMBER(search.coverage_penalty), 0, 1e6, 0},
     {"prefix_bias_beta", "--prefix-bias",
-     "Of a search: what outputs begin with is a wish of this weight, from 0 (they must) to below 1",
+     "Search: make the beginning a wish of this weight, from 0 (outputs must have it) to below 1",
      Acts::searching, MEMBER(search.prefix_bias), 0, 1 - 1e-12, 0},
     {"return_alternatives", "--alternatives",
-     "Of a search: outputs with the likeliest different first tokens, each continued by a search",
+     "Search: write outputs with the likeliest different first tokens, each continued by a search",
      Acts::searching, MEMBER(alternatives)},
     {"min_alternative_expansion_prob", "--min-alternative",
      "Probability that the first token of an alternative has at least", Acts::searching,
      MEMBER(search.least_alternative), 0, 1, 0},
-    {"output_attentions", "--attention", "Of a search: say how much each token looked at each source token",
+    {"output_attentions", "--attention", "Search: say how much each token looked at each source token",
      Acts::searching, MEMBER(search.attention)},
 };
 #undef MEMBER
@@ -103,7 +103,7 @@ std::optional<T> number_of(std::string_view text) {
   return n;
 }
 
-// What a value of a kind of member looks like, for errors.
+// Describes the values of a field, for errors.
 std::string expected(const GenerationField& field, const Member& member) {
   const auto number = [&](const char* kind) {
     return field.most < kMostTokens ? fmt::format("{} from {:g} to {:g}", kind, field.least, field.most)
@@ -335,7 +335,7 @@ std::set<std::string> set_from_list(
 }
 
 bool asks_for_search(const GenerationSettings& settings, const std::set<std::string>& given) {
-  // What compares outputs does not ask for any.
+  // Settings that compare outputs ask for none.
   const std::set<std::string> comparing = {"length_penalty", "early_stopping"};
   return settings.search.beams > 1 || std::ranges::any_of(kFields, [&](const GenerationField& field) {
            return field.acts == Acts::searching && given.contains(field.key) &&

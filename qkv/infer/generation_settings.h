@@ -20,11 +20,11 @@ namespace qkv {
 struct GenerationSettings {
   GenerateOptions drawing =
       {};                     // with what a search has, too: lengths, ends, rules, excluded ids, repetition
-  BeamOptions search = {};    // what a search alone has
+  BeamOptions search = {};    // settings that only a search has
   int64_t returned = 1;       // outputs of a prompt
   bool alternatives = false;  // they differ in their first token
 
-  // What beam_search() takes: `search` with what drawing says of both.
+  // The options of beam_search(): `search`, with lengths, ends and rules from `drawing`.
   BeamOptions search_options() const;
 };
 
@@ -36,11 +36,11 @@ struct GenerationField {
                    std::vector<int32_t>*, std::vector<std::vector<int32_t>>*>;
 
   const char* key;     // Hugging Face's name; where it has none CTranslate2's
-  const char* option;  // of command lines, "--beams"; empty: they say it otherwise
+  const char* option;  // on command lines, "--beams"; empty: there is none
   const char* help;
   Acts acts;
   Member (*member)(GenerationSettings& settings);
-  double least = 0, most = 0;  // of a number
+  double least = 0, most = 0;  // range of a number
   double neutral = 0;          // a number that asks for nothing
 };
 
@@ -63,14 +63,14 @@ std::set<std::string> set_from_list(
     const std::string& list, GenerationSettings& settings,
     const std::function<bool(const std::string& key, const std::string& value)>& other = nullptr,
     const std::string& others = {});
-// Whether outputs are searched for by these settings, of which those `given` (keys) were.
+// True where these settings, of which those with the keys `given` were set, ask for a search.
 bool asks_for_search(const GenerationSettings& settings, const std::set<std::string>& given);
-// Whether its value asks for nothing.
+// True where its value asks for nothing.
 bool is_neutral(const GenerationField& field, const GenerationSettings& settings);
 // Copies its value.
 void copy_setting(const GenerationField& field, const GenerationSettings& from, GenerationSettings& to);
 
-// What a setting is called to whom it is told: as the subject of a sentence ("top_k=3", "--top-k:"), or else.
+// Names a setting in errors: as the subject of a sentence ("top_k=3", "--top-k:"), or elsewhere in it.
 using SettingName = std::function<std::string(const GenerationField& field, bool subject)>;
 
 // Throws Error where settings exclude each other, or where one of those `given` (keys) cannot act: of drawing

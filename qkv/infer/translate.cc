@@ -94,9 +94,9 @@ using Tokens = std::vector<int32_t>;
 
 // A source and what its outputs begin with, as tokens.
 struct Task {
-  size_t number;  // of the source
+  size_t number;  // the source's
   text::Encoding whole;
-  Tokens read;   // what the model reads of it
+  Tokens read;   // the tokens that the model reads
   Tokens begin;  // with what every target begins with
 };
 
@@ -156,7 +156,7 @@ class Outputs {
   }
 
  private:
-  // Of the source's own tokens, without what stands around them.
+  // The columns of the source's own tokens, without those around them.
   std::vector<float> own_columns(const Task& task, const std::vector<float>& row) const {
     const auto begin = row.begin() + std::ssize(m_.ends.source_begin);
     std::vector<float> out(begin, begin + std::ssize(task.read));
@@ -235,7 +235,7 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
     auto found = options.drawing ? draw(m.model, given, asked, *options.drawing, from)
                                  : beam_search(m.model, given.prompts, asked, given.sources);
     for (size_t i = from; i < end; ++i) {
-      // What is full has no alternatives.
+      // An output that its beginning fills has no alternatives.
       if (!asked.begun.empty() && std::ssize(tasks[i].begin) >= search.max_new_tokens)
         found[i - from].resize(std::min<size_t>(found[i - from].size(), 1));
       for (Hypothesis& h : found[i - from])

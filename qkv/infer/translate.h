@@ -39,8 +39,8 @@ void surround_sources(SequenceEnds& ends, const text::Tokenizer& sources, int32_
 struct Translation {
   std::string text;
   double log_probability = 0, score = 0;
-  std::vector<std::string> tokens = {};  // of the vocabulary
-  // Where it was asked for: of each token how much it looked at each of the source's own tokens, 0 at those
+  std::vector<std::string> tokens = {};  // as the vocabulary has them
+  // The attention, where options ask for it: of each token to each of the source's own tokens, 0 to those
   // that were cut off.
   std::vector<std::vector<float>> attention = {};
 };
@@ -48,7 +48,7 @@ struct Translation {
 // The outputs of some sources.
 struct Translations {
   std::vector<std::vector<Translation>> best;  // of each source, best first; of an empty one an empty text
-  std::vector<std::vector<std::string>> source_tokens;  // of each source
+  std::vector<std::vector<std::string>> source_tokens;  // for each source
   int64_t cut = 0;  // sources that were longer than the model can read, or than was asked for
 };
 
@@ -62,9 +62,9 @@ struct Drawing {
 
 // The rest of what translate() is told.
 struct TranslateOptions {
-  int64_t batch_tokens = 2048;          // of sources at a time
+  int64_t batch_tokens = 2048;          // source tokens at a time
   int64_t longest_source = 0;           // in tokens, beyond which sources are cut; 0: as the model can read
-  std::vector<std::string> begin = {};  // what each output begins with; empty, or as many as sources
+  std::vector<std::string> begin = {};  // the beginning of each output; empty, or as many as sources
   bool replace_unknowns = false;        // by the words of the source that they looked at most
   std::optional<Drawing> drawing = {};
 };

@@ -297,7 +297,7 @@ TEST_F(BeamTest, AlternativesAreTheBestWithEachFirstToken) {
       EXPECT_NEAR(found[s][i].score, best->score, 1e-5);
     }
   }
-  // What is forced comes before them, and a length that ends with them holds.
+  // Forced tokens come before them, and a length that ends with them holds.
   options_.alternatives = 2;
   options_.rules.begin = {3, 2};
   for (const int64_t most : {4, 3}) {
