@@ -37,7 +37,9 @@ Tensor reversed(const Tensor& ids, const std::vector<int32_t>& offsets) {
 
 // What a stack's embedding has; positions are for blocks of attention.
 ModelSpec embedded_for(Cell cell, ModelSpec spec) {
-  if (cell != Cell::none) spec.positions = Positions::none;
+  if (cell == Cell::none) return spec;
+  spec.positions = Positions::none;
+  spec.grid = spec.axial_width = 0;
   return spec;
 }
 

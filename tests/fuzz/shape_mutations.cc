@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
+
 #include "qkv/base/error.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json_value.h"
@@ -28,9 +31,11 @@ Ordered other_type(Draw& d) {
 }
 
 Ordered other_integer(int64_t v, Draw& d) {
-  const int64_t doubled = v > (int64_t{1} << 60) ? v : 2 * v;
-  return d.of<int64_t>({0, 1, 2, 3, -1, v - 1, v + 1, doubled, v / 2, -v, 100000, int64_t{1} << 31,
-                        int64_t{1} << 40, std::numeric_limits<int64_t>::max() - 1});
+  const int64_t doubled = std::abs(v / 2) > (int64_t{1} << 60) ? v : 2 * v;
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min(), kMost = std::numeric_limits<int64_t>::max();
+  return d.of<int64_t>({0, 1, 2, 3, -1, std::max(v, kLeast + 1) - 1, std::min(v, kMost - 1) + 1, doubled,
+                        v / 2, -std::max(v, kLeast + 1), 100000, int64_t{1} << 31, int64_t{1} << 40,
+                        kMost - 1});
 }
 
 // Words of the same files, so that one family's word stands in another's place.

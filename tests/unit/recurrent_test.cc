@@ -281,6 +281,22 @@ class Recurrent : public ::testing::TestWithParam<Variant> {
   Transformer model_;
 };
 
+// Positions of a grid are the decoder's: a recurrence has none.
+TEST(RecurrentEncoderBesideBlocks, HasNoPositionsOfAGrid) {
+  ModelSpec spec = gpt2_spec(35, 4, 12, 1, 2);
+  spec.architecture = Architecture::encoder_decoder;
+  spec.encoder_layers = 1;
+  spec.recurrence.encoder = Cell::lstm;
+  spec.grid = 2;
+  spec.axial_width = 4;
+  Transformer model(spec);
+  model.parameters().draw(5, DType::f32);
+  const NoGrad guard;
+  const Tensor hidden = model.hidden(input_of({{2, 3, 4}, {5}}, {{1, 6}, {7}}), {});
+  EXPECT_EQ(hidden.dim(0), 3);
+  for (const float x : hidden.values<float>()) EXPECT_TRUE(std::isfinite(x));
+}
+
 TEST_P(Recurrent, IsWhatThePapersPrint) {
   if (GetParam().decoder == Cell::none) return;  // blocks are compared with formal/
   const Tensor got = logits(all_pairs());
