@@ -79,7 +79,7 @@ void run(const Options& o) {
     return print(chat.render(conversation_of(o.render), std::time(nullptr)).text);
   }
   const TextModel m = load_language_model(o.dir, compute_type(o.dtype));
-  GenerateOptions options = settled(o.generation, m, "", false).settings.drawing;
+  GenerateOptions options = resolve_generation(o.generation, m, "", false).settings.drawing;
   if (!o.generation.has("seed")) options.seed = std::random_device{}();
   ChatSession session(m, chat, o.system);
   LineEditor editor("> ");

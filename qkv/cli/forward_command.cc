@@ -272,14 +272,13 @@ Tensor attention_of(const std::vector<Hypothesis>& found, int64_t tokens, const 
   Tensor out = Tensor::zeros({std::ssize(found), tokens, source.columns}, DType::f32);
   const auto values = out.mutable_values<float>();
   const int64_t returned = std::ssize(found) / source.rows;
+  const std::vector<int32_t> offsets = source.layout().offsets;
   for (int64_t i = 0; i < std::ssize(found); ++i) {
-    const int64_t row = i / returned;
-    // Padding may stand before a source or behind it.
-    int64_t first = 0;
-    for (int64_t r = 0; r < row; ++r) first += source.lengths[r];
+    const int64_t first = offsets[static_cast<size_t>(i / returned)];
     const auto& attention = found[i].attention;
     for (int64_t t = 0; t < std::min(std::ssize(attention), tokens); ++t)
       for (int64_t j = 0; j < std::ssize(attention[t]); ++j)
+        // Padding may stand before a source or behind it.
         values[(i * tokens + t) * source.columns + source.places[first + j] % source.columns] =
             attention[t][j];
   }

@@ -26,7 +26,7 @@ struct Options {
   bool has_prompt = false, no_prompt_echo = false, no_stop = false, has_seed = false, has_log_probs = false,
        json = false;
   GenerationOptions options;
-  GenerationSettings generation = {};  // which are settled
+  GenerationSettings generation = {};  // as resolve_generation() has them
 };
 
 // A token as --logprobs shows it. Its text is null where the model knows more ids than the tokenizer.
@@ -249,7 +249,7 @@ void run(Options o) {
                             : !o.vote.empty() ? "--vote"
                             : o.has_log_probs ? "--logprobs"
                                               : "";
-  Generation g = settled(o.options, m, draws, false);
+  Generation g = resolve_generation(o.options, m, draws, false);
   o.generation = std::move(g.settings);
   GenerateOptions& drawing = o.generation.drawing;
   if (o.no_stop) drawing.eos.clear();

@@ -74,8 +74,8 @@ void add_generation_options(Command& c, GenerationOptions& o, GenerationKind kin
   }
 }
 
-Generation settled(const GenerationOptions& o, const TextModel& m, const std::string& draws,
-                   bool search_otherwise) {
+Generation resolve_generation(const GenerationOptions& o, const TextModel& m, const std::string& draws,
+                              bool search_otherwise) {
   const GenerationField* searching = find_given(o, of_search);
   const GenerationField* drawing =
       find_given(o, [](const GenerationField& field) { return field.acts == Acts::drawing; });

@@ -42,8 +42,8 @@ void add_generation_options(Command& command, GenerationOptions& options, Genera
 // The model's settings and over them those given. Outputs are searched for where an option of a search says
 // so; drawn where one of drawing, or `draws` (the option's name; empty: none), does; else as the model's
 // makers do, or `search_otherwise`. Throws UsageError where options contradict each other or cannot act.
-Generation settled(const GenerationOptions& options, const TextModel& m, const std::string& draws,
-                   bool search_otherwise);
+Generation resolve_generation(const GenerationOptions& options, const TextModel& m, const std::string& draws,
+                              bool search_otherwise);
 
 // The tokens of a text that --suppress names: as it is spelt alone, and behind other text. Throws UsageError
 // where the vocabulary does not spell it.

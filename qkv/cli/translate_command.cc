@@ -48,7 +48,7 @@ void run(Options o) {
     check(sequence_model(models[i], dirs[i]).ends == sequence.ends,
           "{}: its texts begin and end otherwise than those of {}", dirs[i], o.dir);
   sequence.model = ensemble_of(models, dirs);
-  const Generation g = settled(o.generation, m, "", true);
+  const Generation g = resolve_generation(o.generation, m, "", true);
   BeamOptions beam = g.settings.search_options();
   for (const std::string& text : o.suppressed)
     for (std::vector<int32_t>& ids : spellings_of(text, m.tokenizer))

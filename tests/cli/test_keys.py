@@ -46,7 +46,7 @@ VALUES = {
     "train.ema": ["0.5"], "train.weight_noise": ["0.1"],
     "train.best_by": ["'accuracy'", "'bleu'", "'exact_match'", "'f1'", "'loss'"]}
 
-# Where a model of a few steps writes nothing, so that shorter samples are the same.
+# Values for one objective: a model of a few steps writes nothing, so that shorter samples are the same.
 VALUES_OF = {("sequence_to_sequence", "train.sample_tokens"): ["0"]}
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a search can do, on each path: translate, generate, forward.
+"""Beam search and its settings, on each path: translate, generate, forward.
 
 With $QKV_REFERENCE set, the facts that CTranslate2's own tests expect of a published model are asked of qkv, too.
 
@@ -160,7 +160,7 @@ train.precision = "f32"
 
 @unittest.skipUnless(os.path.isdir(PUBLISHED), "QKV_REFERENCE is not set, or has no weights/ beside it")
 class PublishedReferenceCases(CliTest):
-    """Of each case and beam size: the hypotheses, their scores and attentions, against the facts."""
+    """Compares the hypotheses, scores and attentions of each case and beam size with the facts."""
 
     def setUp(self):
         super().setUp()

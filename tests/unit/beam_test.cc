@@ -324,6 +324,40 @@ TEST_F(BeamTest, AlternativesAreTheBestWithEachFirstToken) {
   EXPECT_EQ(search({sources_[0]})[0].size(), 2U);
 }
 
+// Alternatives are the best of an exhaustive search with each first token, whatever else is asked.
+void expect_best_of_each_first_token(const Ensemble& model, const std::vector<Tokens>& prompts, BeamOptions o,
+                                     const Sources& sources) {
+  o.beams = 500;
+  const auto every = beam_search(model, prompts, o, sources);
+  o.alternatives = 3;
+  const auto found = beam_search(model, prompts, o, sources);
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    ASSERT_EQ(found[p].size(), 3U);
+    for (const Hypothesis& h : found[p]) {
+      const auto best = std::find_if(every[p].begin(), every[p].end(),
+                                     [&](const Hypothesis& e) { return e.tokens[0] == h.tokens[0]; });
+      EXPECT_EQ(h.tokens, best->tokens);
+      EXPECT_NEAR(h.log_probability, best->log_probability, 1e-5);
+    }
+  }
+}
+
+TEST_F(BeamTest, AlternativesKeepWishes) {
+  options_.prefix_bias = 0.6;
+  options_.wished = {{3, 2, 4}, {}, {2, 2}};
+  expect_best_of_each_first_token(model_, {{kBos}, {kBos}, {kBos}}, options_, Sources(sources_));
+}
+
+TEST_F(BeamTest, AlternativesInAPrefixLmSeeItsPromptAlone) {
+  ModelSpec s = spec();
+  s.architecture = Architecture::decoder;
+  s.encoder_layers = 0;
+  s.order = Order::prefix;
+  Transformer prefix(s);
+  prefix.parameters().draw(7, DType::f32);
+  expect_best_of_each_first_token(prefix, {{2, 3, 4}, {3, 2, 4}}, options_, {});
+}
+
 TEST_F(BeamTest, AttentionIsOfThePassThatWroteAToken) {
   options_.beams = 3;
   options_.attention = true;
