@@ -1,6 +1,6 @@
 #include "qkv/data/dataset.h"
 
-#include "qkv/nn/segment_state.h"
+#include "qkv/nn/states.h"
 
 namespace qkv {
 
@@ -136,23 +136,19 @@ Batch StreamWindows::batch_of_pass(int64_t step) const {
   return batch(step, 0, count);
 }
 
-void load_streams(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch) {
-  for (const auto& state : states) {
-    state->reorder(batch.windows);
-    for (size_t s = 0; s < batch.continues.size(); ++s)
-      if (!batch.continues[s]) state->truncate(static_cast<int64_t>(s), 0);
-  }
+void load_streams(const SegmentStates& states, const Batch& batch) {
+  states.reorder(batch.windows);
+  for (size_t s = 0; s < batch.continues.size(); ++s)
+    if (!batch.continues[s]) states.truncate(static_cast<int64_t>(s), 0);
 }
 
-void store_streams(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch) {
+void store_streams(const SegmentStates& states, const Batch& batch) {
   std::vector<int32_t> last;  // sequence of each window
   for (size_t s = 0; s < batch.windows.size(); ++s)
     if (s + 1 == batch.windows.size() || batch.windows[s + 1] != batch.windows[s])
       last.push_back(static_cast<int32_t>(s));
-  for (const auto& state : states) {
-    dynamic_cast<SegmentState&>(*state).advance();
-    state->reorder(last);
-  }
+  for (const auto& state : states.all()) state->advance();
+  states.reorder(last);
 }
 
 Batch EveryWindow::batch(int64_t first, int64_t count) const {

@@ -93,9 +93,9 @@ class EveryWindow {
 
 // Before a forward pass: states, one of each window's stream, become those of the batch's sequences.
 // REQUIRES: continues is filled.
-void load_streams(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch);
+void load_streams(const SegmentStates& states, const Batch& batch);
 // After it: segment states (nn/segment_state.h) become those of the streams again, which have read on.
-void store_streams(std::span<const std::unique_ptr<LayerState>> states, const Batch& batch);
+void store_streams(const SegmentStates& states, const Batch& batch);
 
 // A text in so many parts, each read window by window: what models with memory learn from, and are measured
 // by. The earlier parts are those that may be a window longer.

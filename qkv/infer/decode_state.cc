@@ -49,7 +49,8 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std:
   }
   Context context;
   context.probe = probe;
-  Tensor hidden = model_->hidden(input, context, states_);
+  context.states = &states_;
+  Tensor hidden = model_->hidden(input, context);
   source_ = features_ = Tensor();
   for (size_t s = 0; s < counts.size(); ++s) lengths_[s] += counts[s];
   return hidden;
@@ -76,8 +77,7 @@ DecodeState DecodeState::fork() const {
   copy.source_ = source_;
   copy.features_ = features_;
   copy.source_layout_ = source_layout_;
-  copy.states_.clear();
-  for (const auto& s : states_) copy.states_.push_back(s ? s->fork() : nullptr);
+  copy.states_ = states_.fork();
   return copy;
 }
 
@@ -88,15 +88,13 @@ void DecodeState::reorder(std::span<const int32_t> sources) {
     check(s >= 0 && s < sequences(), "reorder: no sequence {}", s);
     lengths.push_back(lengths_[s]);
   }
-  for (const auto& s : states_)
-    if (s) s->reorder(sources);
+  states_.reorder(sources);
   lengths_ = std::move(lengths);
 }
 
 void DecodeState::truncate(int64_t sequence, int64_t length) {
   check(sequence >= 0 && sequence < sequences(), "truncate: no sequence {}", sequence);
-  for (const auto& s : states_)
-    if (s) s->truncate(sequence, length);
+  states_.truncate(sequence, length);
   lengths_[sequence] = static_cast<int32_t>(length);
 }
 

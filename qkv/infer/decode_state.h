@@ -46,7 +46,7 @@ class DecodeState {
   std::vector<int32_t> lengths_;
   Tensor source_, features_;  // not yet encoded
   Layout source_layout_;
-  std::vector<std::unique_ptr<LayerState>> states_;
+  DecodingStates states_;
 };
 
 }  // namespace qkv

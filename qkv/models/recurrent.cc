@@ -42,8 +42,7 @@ RecurrentEncoder::RecurrentEncoder(Parameters& parameters, const std::string& na
   }
 }
 
-Tensor RecurrentEncoder::forward(const Tensor& x, const Context& context,
-                                 std::span<const std::unique_ptr<LayerState>>) const {
+Tensor RecurrentEncoder::forward(const Tensor& x, const Context& context) const {
   const std::vector<int32_t>& offsets = context.layout.offsets;
   Tensor h = x;
   context.visit(name_ + ".embedding", h);
@@ -134,22 +133,18 @@ RecurrenceResult RecurrentDecoder::search(const Tensor& x, const Tensor& first, 
   return {chosen_rows(join_rows(hidden), back), chosen_rows(join_rows(states), back)};
 }
 
-Tensor RecurrentDecoder::forward(const Tensor& x, const Context& context,
-                                 std::span<const std::unique_ptr<LayerState>> states) const {
+Tensor RecurrentDecoder::forward(const Tensor& x, const Context& context) const {
   const std::vector<int32_t>& offsets = context.layout.offsets;
-  const size_t before = attention_ ? 1 : 0;  // states that are not of layers
-  check(states.empty() || states.size() == layers_.size() + before, "{}: {} states for {} layers", name_,
-        states.size(), layers_.size());
-  const auto memory = [&](size_t l) { return dynamic_cast<RecurrentState*>(states[before + l].get()); };
-  const Source source =
-      attention_ ? attention_->source(context, states.empty() ? nullptr : states[0].get()) : Source{};
+  std::vector<RecurrentState*> memory;
+  for (const Recurrence& layer : layers_) memory.push_back(layer.state(context));
+  const Source source = attention_ ? attention_->source(context) : Source{};
   std::vector<Tensor> first;
-  if (states.empty() || !memory(0)->filled()) {
+  if (memory[0] == nullptr || !memory[0]->begun()) {
     first = first_states(context);
-    for (size_t l = 0; l < layers_.size() && !states.empty(); ++l)
-      memory(l)->append(first[l], one_each(first[l].dim(0)));
+    for (size_t l = 0; l < layers_.size(); ++l)
+      if (memory[l] != nullptr) memory[l]->begin(first[l]);
   } else {
-    for (size_t l = 0; l < layers_.size(); ++l) first.push_back(memory(l)->last());
+    for (const RecurrentState* state : memory) first.push_back(state->last());
   }
   Tensor h = x, looked;
   context.visit(name_ + ".embedding", h);
@@ -158,7 +153,7 @@ Tensor RecurrentDecoder::forward(const Tensor& x, const Context& context,
     const RecurrenceResult r = l == 0 && context_
                                    ? search(h, first[0], context.layout, source, looked)
                                    : layers_[l].forward(layers_[l].input(h), first[l], offsets);
-    if (!states.empty()) memory(l)->append(r.states, offsets);
+    if (memory[l] != nullptr) memory[l]->append(r.states, offsets);
     h = r.hidden;
     context.visit(layer_name(name_, static_cast<int64_t>(l)), h);
   }
@@ -171,11 +166,10 @@ Tensor RecurrentDecoder::forward(const Tensor& x, const Context& context,
   return dropout(h, context.dropout(dropout_, site_ + 1));
 }
 
-std::vector<std::unique_ptr<LayerState>> RecurrentDecoder::make_states(int64_t sequences) const {
-  std::vector<std::unique_ptr<LayerState>> states;
-  if (attention_) states.push_back(attention_->make_state(sequences));
-  for (const Recurrence& layer : layers_)
-    states.push_back(std::make_unique<RecurrentState>(sequences, layer.state_width()));
+DecodingStates RecurrentDecoder::make_states(int64_t sequences) const {
+  DecodingStates states;
+  if (attention_) attention_->add_state(states, sequences);
+  for (const Recurrence& layer : layers_) layer.add_state(states, sequences);
   return states;
 }
 

@@ -15,8 +15,7 @@ class RecurrentEncoder : public Stack {
  public:
   // Parameters begin with `name`. `site`: the first of its uses of randomness.
   RecurrentEncoder(Parameters& parameters, const std::string& name, const ModelSpec& spec, uint32_t site);
-  Tensor forward(const Tensor& x, const Context& context,
-                 std::span<const std::unique_ptr<LayerState>> states = {}) const override;
+  Tensor forward(const Tensor& x, const Context& context) const override;
 
  private:
   struct Layer {
@@ -38,10 +37,8 @@ class RecurrentEncoder : public Stack {
 class RecurrentDecoder : public Stack {
  public:
   RecurrentDecoder(Parameters& parameters, const std::string& name, const ModelSpec& spec, uint32_t site);
-  Tensor forward(const Tensor& x, const Context& context,
-                 std::span<const std::unique_ptr<LayerState>> states = {}) const override;
-  // The source's, where it is looked at, then one for each layer.
-  std::vector<std::unique_ptr<LayerState>> make_states(int64_t sequences) const override;
+  Tensor forward(const Tensor& x, const Context& context) const override;
+  DecodingStates make_states(int64_t sequences) const override;
 
  private:
   using Source = SourceAttentionLayer::Source;

@@ -6,7 +6,6 @@
 #include "qkv/nn/attention.h"
 #include "qkv/nn/feed_forward.h"
 #include "qkv/nn/latent_attention.h"
-#include "qkv/nn/segment_state.h"
 #include "qkv/nn/wrappers.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/parts.h"
@@ -92,10 +91,9 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
       placement_(spec.norm_placement),
       reversible_(spec.branches == Branches::reversible),
       site_(shape.site),
-      attentions_(shape.source > 0 ? 2 : 1),
       memory_(spec.memory) {
   // Residual branches that are summed up to the end start smaller by the root of their number (GPT-2).
-  const auto branches = static_cast<float>((attentions_ + 1) * shape.layers);
+  const auto branches = static_cast<float>((shape.source > 0 ? 3 : 2) * shape.layers);
   const InitStd std{spec.init_std,
                     placement_ == NormPlacement::pre ? spec.init_std / std::sqrt(branches) : spec.init_std};
   const std::vector<std::string> kinds = spec.kinds_in_use(shape.layers);
@@ -149,17 +147,13 @@ struct BlockTensors {
 
 }  // namespace
 
-Tensor BlockStack::forward(const Tensor& x, const Context& given,
-                           std::span<const std::unique_ptr<LayerState>> states) const {
-  check(states.empty() ||
-            static_cast<int64_t>(states.size()) == attentions_ * static_cast<int64_t>(blocks_.size()),
-        "{}: {} states for {} blocks", name_, states.size(), blocks_.size());
-  const auto* segments = states.empty() ? nullptr : dynamic_cast<const SegmentState*>(states[0].get());
-  check(states.empty() || segments != nullptr || !recompute_ || !recording(),
+Tensor BlockStack::forward(const Tensor& x, const Context& given) const {
+  const SegmentStates* segments = given.segment_states;
+  check(given.states == nullptr || !recompute_ || !recording(),
         "{}: decoding states cannot be appended to in recomputed blocks", name_);
   Context context = given;
   if (segments != nullptr) {
-    SegmentState::Place place = segments->place(context.layout);
+    SegmentState::Place place = segments->all().front()->place(context.layout);  // that of all
     context.seen = std::move(place.layout);
     context.own_rows = std::move(place.own);
   }
@@ -173,26 +167,20 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given,
     if (dropped(l, context)) continue;
     const Block& block = blocks_[l];
     const Context& known = contexts[terms_of_[l]];
-    // Attentions come first in a block.
-    const auto state_of = [states, first = l * static_cast<size_t>(attentions_),
-                           attentions = static_cast<size_t>(attentions_)](size_t i) {
-      return states.empty() || i >= attentions ? nullptr : states[first + i].get();
-    };
     if (!recompute_ || !recording()) {
-      for (size_t i = 0; i < block.size(); ++i) block[i].forward(stream, known, state_of(i));
+      for (const Residual& r : block) r.forward(stream, known);
       continue;
     }
     const Dropout pending = stream.dropout;
     const auto out = recompute(BlockTensors::of(stream, known).list(),
-                               [&block, known, pending, state_of](const std::vector<Tensor>& list) {
+                               [&block, known, pending](const std::vector<Tensor>& list) {
                                  const BlockTensors in(list);
                                  ResidualStream s{in.x, in.branch, pending, {}, in.other};
                                  Context inner = known;
                                  inner.source = in.source;
                                  inner.distance_bias = in.distance_bias;
                                  inner.distance_vectors = in.distance_vectors;
-                                 for (size_t i = 0; i < block.size(); ++i)
-                                   block[i].forward(s, inner, state_of(i));
+                                 for (const Residual& r : block) r.forward(s, inner);
                                  return StreamTensors{s.x, s.branch, s.other}.list();
                                });
     const StreamTensors left(out);
@@ -219,17 +207,17 @@ bool BlockStack::dropped(size_t layer, const Context& context) const {
   return context.training && layer_drop_ > 0 && stream.uniform(0) < double{layer_drop_};
 }
 
-std::vector<std::unique_ptr<LayerState>> BlockStack::make_segment_states(int64_t sequences) const {
-  std::vector<std::unique_ptr<LayerState>> states;
-  for (size_t l = 0; l < blocks_.size(); ++l)
-    states.push_back(std::make_unique<SegmentState>(sequences, memory_));
+SegmentStates BlockStack::make_segment_states(int64_t sequences) const {
+  SegmentStates states;
+  for (const Block& block : blocks_)
+    for (const Residual& r : block) r.sublayer->add_segment_states(states, sequences, memory_);
   return states;
 }
 
-std::vector<std::unique_ptr<LayerState>> BlockStack::make_states(int64_t sequences) const {
-  std::vector<std::unique_ptr<LayerState>> states;
+DecodingStates BlockStack::make_states(int64_t sequences) const {
+  DecodingStates states;
   for (const Block& block : blocks_)
-    for (int64_t i = 0; i < attentions_; ++i) states.push_back(block[i].sublayer->make_state(sequences));
+    for (const Residual& r : block) r.sublayer->add_states(states, sequences);
   return states;
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -16,15 +15,12 @@ class Stack {
   static constexpr uint32_t kSitesALayer = 8;  // uses of randomness
 
   virtual ~Stack() = default;
-  // x [N, D], embedded -> [N, D]. `states`: those of make_states() or make_segment_states(), or empty.
-  virtual Tensor forward(const Tensor& x, const Context& context,
-                         std::span<const std::unique_ptr<LayerState>> states = {}) const = 0;
+  // x [N, D], embedded -> [N, D].
+  virtual Tensor forward(const Tensor& x, const Context& context) const = 0;
   // Fresh memory for decoding so many sequences.
-  virtual std::vector<std::unique_ptr<LayerState>> make_states(int64_t /*sequences*/) const { return {}; }
+  virtual DecodingStates make_states(int64_t /*sequences*/) const { return {}; }
   // Fresh memory of the segments before, for training and measuring so many sequences (nn/segment_state.h).
-  virtual std::vector<std::unique_ptr<LayerState>> make_segment_states(int64_t /*sequences*/) const {
-    return {};
-  }
+  virtual SegmentStates make_segment_states(int64_t /*sequences*/) const { return {}; }
   // Of blocks alone: see Transformer.
   virtual void set_recompute(bool /*on*/) {}
   virtual void set_layer_drop(float /*p*/) {}
@@ -49,14 +45,12 @@ class BlockStack : public Stack {
   void set_layer_drop(float p) override { layer_drop_ = p; }
   void update_buffers() const override;
 
-  Tensor forward(const Tensor& x, const Context& context,
-                 std::span<const std::unique_ptr<LayerState>> states = {}) const override;
-  // One for each attention.
-  std::vector<std::unique_ptr<LayerState>> make_states(int64_t sequences) const override;
-  std::vector<std::unique_ptr<LayerState>> make_segment_states(int64_t sequences) const override;
+  Tensor forward(const Tensor& x, const Context& context) const override;
+  DecodingStates make_states(int64_t sequences) const override;
+  SegmentStates make_segment_states(int64_t sequences) const override;
 
  private:
-  // The sublayers of a block, in order; attentions come first.
+  // The sublayers of a block, in order.
   using Block = std::vector<Residual>;
   // Whether this step goes without the block; the same for all its micro-batches.
   bool dropped(size_t layer, const Context& context) const;
@@ -69,7 +63,6 @@ class BlockStack : public Stack {
   NormPlacement placement_;
   bool reversible_;
   uint32_t site_;
-  int64_t attentions_;  // of a block
   std::vector<Block> blocks_;
   std::unique_ptr<Norm> norm_;        // of pre-LN
   std::vector<PositionTerms> terms_;  // of each kind of block

@@ -167,6 +167,7 @@ Tensor Transformer::encode(const ModelInput& input, const Context& context) cons
   Context inner = context;
   inner.layout = input.source_layout;
   inner.segments = Tensor();
+  inner.states = nullptr;
   const InputEmbedding& embedding = source_embedding_ ? *source_embedding_ : *embedding_;
   const Tensor ids =
       spec_.source_reversed ? reversed(input.source, input.source_layout.offsets) : input.source;
@@ -186,8 +187,7 @@ Tensor counts_before(const Tensor& flags, int64_t rows) {
 
 }  // namespace
 
-Tensor Transformer::hidden(const ModelInput& input, const Context& context,
-                           std::span<const std::unique_ptr<LayerState>> states) const {
+Tensor Transformer::hidden(const ModelInput& input, const Context& context) const {
   Context inner = context;
   inner.layout = input.layout;
   inner.segments = input.segments;
@@ -199,7 +199,7 @@ Tensor Transformer::hidden(const ModelInput& input, const Context& context,
   }
   const Stack& stack = decoder_ ? *decoder_ : *encoder_;
   const Tensor features = decoder_ ? Tensor() : input.features;
-  return stack.forward(embedding_->forward(input.ids, features, inner, kEmbeddingSite), inner, states);
+  return stack.forward(embedding_->forward(input.ids, features, inner, kEmbeddingSite), inner);
 }
 
 Tensor Transformer::projected(const Tensor& hidden) const {
@@ -284,8 +284,7 @@ CrossEntropyResult Transformer::token_loss(const Tensor& x, const Tensor& target
 }
 
 CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targets, const Context& context,
-                                     float scale, const LossTerms& terms,
-                                     std::span<const std::unique_ptr<LayerState>> states) const {
+                                     float scale, const LossTerms& terms) const {
   Context inner = context;
   // Vectors are learnt from pairs of texts, and have no targets.
   const int64_t predicted = spec_.output == Output::embedding ? input.layout.sequences() / 2
@@ -293,7 +292,7 @@ CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targ
                                                               : std::ssize(predicted_rows(targets));
   inner.balance_scale = scale * static_cast<float>(predicted);
   check(!distilled_classifier_, "model: a distillation token learns from a teacher, and there is none");
-  const Tensor x = hidden(input, inner, states);
+  const Tensor x = hidden(input, inner);
   if (spec_.output == Output::tokens) {
     CrossEntropyResult tokens = token_loss(x, targets, scale, terms);
     if (!input.sequence_targets.defined()) return tokens;
@@ -331,12 +330,12 @@ CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targ
                                targets, scale, terms);
 }
 
-std::vector<std::unique_ptr<LayerState>> Transformer::make_states(int64_t sequences) const {
+DecodingStates Transformer::make_states(int64_t sequences) const {
   check(decoder_ != nullptr, "model: an encoder does not decode");
   return decoder_->make_states(sequences);
 }
 
-std::vector<std::unique_ptr<LayerState>> Transformer::make_segment_states(int64_t sequences) const {
+SegmentStates Transformer::make_segment_states(int64_t sequences) const {
   check(spec_.memory > 0, "model: it has no memory of segments (model.memory)");
   return decoder_->make_segment_states(sequences);
 }

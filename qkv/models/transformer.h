@@ -62,11 +62,9 @@ class Transformer {
   // Z of Algorithm 8: source [M] -> [M, D]. The context's ranks are the source's. REQUIRES: an
   // encoder-decoder.
   Tensor encode(const ModelInput& input, const Context& context) const;
-  // What the last stack makes of it: ids [N] -> [N, D]. An encoder-decoder
-  // encodes the source first; where there is none, `states` know it. `states`: of make_states(), appended to,
-  // or empty. Layouts, segments and source of the context are the input's.
-  Tensor hidden(const ModelInput& input, const Context& context,
-                std::span<const std::unique_ptr<LayerState>> states = {}) const;
+  // What the last stack makes of it: ids [N] -> [N, D]. An encoder-decoder encodes the source first; where
+  // there is none, the context's states know it. Layouts, segments and source of the context are the input's.
+  Tensor hidden(const ModelInput& input, const Context& context) const;
   Tensor unembedding() const;  // W_u as it is used: [V, d_f]
   // What the unembedding reads: lines 10 and 11 of Algorithm 9, or a projection to the embeddings' width.
   // [N, D] -> [N, d_f].
@@ -85,15 +83,13 @@ class Transformer {
   // none: the first half of the sequences should find the second half, each its own. Where the input has
   // sequence_targets the mean of their losses is added to the tokens' (but not to the result's numbers).
   // `scale` as in unembed_cross_entropy(). Throws Error where the output has no targets.
-  // `states`: of make_segment_states(), or empty.
   CrossEntropyResult loss(const ModelInput& input, const Tensor& targets, const Context& context, float scale,
-                          const LossTerms& terms = {},
-                          std::span<const std::unique_ptr<LayerState>> states = {}) const;
+                          const LossTerms& terms = {}) const;
 
   // Fresh memory for decoding so many sequences. REQUIRES: not an encoder.
-  std::vector<std::unique_ptr<LayerState>> make_states(int64_t sequences) const;
+  DecodingStates make_states(int64_t sequences) const;
   // Fresh memory of segments. REQUIRES: spec().memory > 0.
-  std::vector<std::unique_ptr<LayerState>> make_segment_states(int64_t sequences) const;
+  SegmentStates make_segment_states(int64_t sequences) const;
 
  private:
   void add_unembedding(const Initializer& normal);

@@ -2,7 +2,6 @@
 
 #include "qkv/nn/global_attention.h"
 #include "qkv/nn/head_sizes.h"
-#include "qkv/nn/segment_state.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/group_norm.h"
 #include "qkv/ops/parts.h"
@@ -132,9 +131,9 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
 
 SelfAttention::~SelfAttention() = default;
 
-Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
+Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
   const AttentionSpec& a = attention_.spec();
-  auto* segment = dynamic_cast<SegmentState*>(state);
+  SegmentState* segment = context.segment_states ? &context.segment_states->of(this) : nullptr;
   // Of remembered rows the queries are of no use; the one product is still faster than two.
   Tensor qkv = qkv_.forward(segment ? segment->extended(x, context.layout) : x, context);
   if (a.clip > 0) qkv = clipped(qkv, a.clip);
@@ -152,7 +151,8 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerStat
   const auto pair = [&](const Heads& keys) {
     return relative_ ? relative_->tables(q, keys, qkv_, context) : PairTables();
   };
-  if (state == nullptr || segment != nullptr) {
+  KeyValueState* memory = state(context);
+  if (memory == nullptr) {
     const PairTables tables = pair(k);
     const Layout& seen = segment ? context.seen : context.layout;
     Tensor heads = attention_.heads(q, k, v, KeyLayout::contiguous(seen.offsets), context, tables);
@@ -161,10 +161,9 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context, LayerStat
                                attention_.site() + kGlobalSite, context);
     return attention_.project(heads, context);
   }
-  auto& memory = dynamic_cast<KeyValueState&>(*state);
-  memory.append(k, v, context.layout.offsets);
-  const PairTables tables = pair(memory.keys());
-  return attention_.forward(q, memory.keys(), memory.values(), memory.layout(), context, tables);
+  memory->append(k, v, context.layout.offsets);
+  const PairTables tables = pair(memory->keys());
+  return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context, tables);
 }
 
 Tensor SelfAttention::normed(const Tensor& qkv, int64_t column, int64_t heads, const HeadNorm& norm) const {
@@ -191,7 +190,7 @@ Heads SelfAttention::keys_of_queries(const Tensor& qkv, const Context& context) 
           a.heads, a.d_qk};
 }
 
-std::unique_ptr<LayerState> SelfAttention::make_state(int64_t sequences) const {
+std::unique_ptr<KeyValueState> SelfAttention::make_state(int64_t sequences) const {
   const AttentionSpec& a = attention_.spec();
   return std::make_unique<KeyValueState>(sequences, a.kv_heads, a.d_qk, a.d_vo);
 }
@@ -205,12 +204,12 @@ CrossAttention::CrossAttention(Parameters& parameters, const std::string& name, 
       spread_kv_(spread_heads(spec, {HeadPart::key, HeadPart::value})),
       attention_(parameters, name, width, spec, Mask::full(), false, layer, site, std) {}
 
-Tensor CrossAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
+Tensor CrossAttention::forward(const Tensor& x, const Context& context) const {
   const AttentionSpec& a = attention_.spec();
   Tensor projected = q_.forward(x, context);
   if (spread_q_) projected = gather_columns(projected, spread_q_);
   const Heads q{projected, 0, a.heads, a.d_qk};
-  auto* memory = state == nullptr ? nullptr : &dynamic_cast<SourceState&>(*state);
+  SourceState* memory = state(context);
   if (memory != nullptr && memory->filled())
     return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context);
   check(context.source.defined(), "{}: there is no source to attend to", attention_.name());
@@ -222,7 +221,7 @@ Tensor CrossAttention::forward(const Tensor& x, const Context& context, LayerSta
   return attention_.forward(q, k, v, KeyLayout::contiguous(offsets), context);
 }
 
-std::unique_ptr<LayerState> CrossAttention::make_state(int64_t sequences) const {
+std::unique_ptr<SourceState> CrossAttention::make_state(int64_t sequences) const {
   const AttentionSpec& a = attention_.spec();
   return std::make_unique<SourceState>(sequences, a.kv_heads, a.d_qk, a.d_vo);
 }

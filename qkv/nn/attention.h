@@ -48,16 +48,20 @@ class MultiHeadAttention {
 };
 
 // Z = X; one fused projection gives the queries, keys and values of all heads.
-class SelfAttention : public Sublayer {
+class SelfAttention : public Sublayer, private Remembering<KeyValueState> {
  public:
   // `norm_epsilon`: of the norms of queries and keys.
   SelfAttention(Parameters& parameters, const std::string& name, int64_t width, const AttentionSpec& spec,
                 float norm_epsilon, Mask mask, int64_t layer, uint32_t site, InitStd std);
   ~SelfAttention() override;
-  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
-  std::unique_ptr<LayerState> make_state(int64_t sequences) const override;
+  Tensor forward(const Tensor& x, const Context& context) const override;
+  void add_states(DecodingStates& states, int64_t sequences) const override { add_state(states, sequences); }
+  void add_segment_states(SegmentStates& states, int64_t sequences, int64_t longest) const override {
+    states.add(this, std::make_unique<SegmentState>(sequences, longest));
+  }
 
  private:
+  std::unique_ptr<KeyValueState> make_state(int64_t sequences) const override;
   // Keys of unit mean square made of the queries in qkv [N, ..].
   Heads keys_of_queries(const Tensor& qkv, const Context& context) const;
 
@@ -78,15 +82,17 @@ class SelfAttention : public Sublayer {
 };
 
 // Z = context.source, all of which each query sees. With a state the keys and values are computed once.
-class CrossAttention : public Sublayer {
+class CrossAttention : public Sublayer, private Remembering<SourceState> {
  public:
   // `source`: the width of the source's rows.
   CrossAttention(Parameters& parameters, const std::string& name, int64_t width, int64_t source,
                  const AttentionSpec& spec, int64_t layer, uint32_t site, InitStd std);
-  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
-  std::unique_ptr<LayerState> make_state(int64_t sequences) const override;
+  Tensor forward(const Tensor& x, const Context& context) const override;
+  void add_states(DecodingStates& states, int64_t sequences) const override { add_state(states, sequences); }
 
  private:
+  std::unique_ptr<SourceState> make_state(int64_t sequences) const override;
+
   Linear q_;
   Linear kv_;  // rows: all keys' weights, then values'
   std::shared_ptr<const ColumnMap> spread_q_, spread_kv_;

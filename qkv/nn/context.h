@@ -38,11 +38,22 @@ class Probe {
                           Tensor& /*value*/) {}
 };
 
+class LayerState;
+class SegmentState;
+template <typename State>
+class LayerStates;  // nn/states.h
+// What layers remember of the tokens that were decoded.
+using DecodingStates = LayerStates<LayerState>;
+// What they remember of the text before a window that is learnt from or measured.
+using SegmentStates = LayerStates<SegmentState>;
+
 // What all layers of one forward pass are told.
 struct Context {
   Layout layout;
-  // Where layers remember a segment before (nn/segment_state.h): the rows that self-attention sees, the
-  // remembered ones of each sequence and then its own, and which of them are its own, i32 [N].
+  DecodingStates* states = nullptr;         // appended to; null: nothing is remembered
+  SegmentStates* segment_states = nullptr;  // null: there is no memory of segments
+  // With segment states: the rows that self-attention sees, the remembered ones of each sequence and then its
+  // own, and which of them are its own, i32 [N].
   Layout seen = {};
   Tensor own_rows = {};
   Tensor segments;       // i32 [N]; undefined: all 0

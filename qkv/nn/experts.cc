@@ -45,7 +45,7 @@ void Experts::expect_capacity(const Tensor& experts, const Context& context) con
 }
 
 Tensor Experts::shared(const Tensor& x, const Context& context) const {
-  const Tensor y = shared_->forward(x, context, nullptr);
+  const Tensor y = shared_->forward(x, context);
   if (shared_gate_ == nullptr) return y;
   // A mixture of one.
   const Choice gate =
@@ -74,7 +74,7 @@ void Experts::update_buffers() const {
   choice_bias_->leaf->fresh = true;  // layers that share it count together
 }
 
-Tensor Experts::forward(const Tensor& x, const Context& context, LayerState*) const {
+Tensor Experts::forward(const Tensor& x, const Context& context) const {
   Tensor logits = linear(x, router_->value, {}, DType::f32);
   context.visit(name_ + ".router", logits);
   const Choice choice =

@@ -38,7 +38,7 @@ class Experts : public Sublayer {
   Experts(Parameters& parameters, const std::string& name, int64_t width, const FeedForwardSpec& network,
           const ExpertsSpec& spec, InitStd std);
   // The router's logits are probed as name.router.
-  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+  Tensor forward(const Tensor& x, const Context& context) const override;
   void update_buffers() const override;
 
  private:

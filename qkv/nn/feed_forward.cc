@@ -15,7 +15,7 @@ FeedForward::FeedForward(Parameters& parameters, const std::string& name, int64_
                         std.inner);
 }
 
-Tensor FeedForward::forward(const Tensor& x, const Context& context, LayerState*) const {
+Tensor FeedForward::forward(const Tensor& x, const Context& context) const {
   const Tensor up = up_.forward(x, context);
   Tensor hidden = spec_.gated ? gated(spec_.activation, up) : activation(spec_.activation, up);
   for (const Linear& layer : inner_) hidden = activation(spec_.activation, layer.forward(hidden, context));

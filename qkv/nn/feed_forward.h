@@ -23,7 +23,7 @@ class FeedForward : public Sublayer {
  public:
   FeedForward(Parameters& parameters, const std::string& name, int64_t width, const FeedForwardSpec& spec,
               InitStd std);
-  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+  Tensor forward(const Tensor& x, const Context& context) const override;
 
  private:
   std::string name_;

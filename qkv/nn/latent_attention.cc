@@ -37,29 +37,29 @@ Tensor LatentAttention::queries(const Tensor& x, const Context& context) const {
   return rotary(q, a.heads, a.d_qk, a.rotary.layout, context.rotation);
 }
 
-Tensor LatentAttention::forward(const Tensor& x, const Context& context, LayerState* state) const {
+Tensor LatentAttention::forward(const Tensor& x, const Context& context) const {
   const AttentionSpec& a = attention_.spec();
   const int64_t shared = a.rotary.width, own = a.d_qk - shared;
   const Tensor q = queries(x, context), both = kv_latent_.forward(x, context);
   const Tensor c = kv_norm_.forward(columns_of(both, 0, a.latent));
   const Tensor k_shared =
       rotary(columns_of(both, a.latent, both.width()), 1, shared, a.rotary.layout, context.rotation);
-  if (state == nullptr) {
+  KeyValueState* memory = state(context);
+  if (memory == nullptr) {
     const Tensor kv = linear(c, kv_->value, {}), k = join_heads(k_shared, kv, a.heads, own);
     return attention_.forward({q, 0, a.heads, a.d_qk}, {k, 0, a.heads, a.d_qk},
                               {kv, a.heads * own, a.heads, a.d_vo},
                               KeyLayout::contiguous(context.layout.offsets), context);
   }
-  auto& memory = dynamic_cast<KeyValueState&>(*state);
-  memory.append({join_columns(c, k_shared), 0, 1, a.latent + shared},
-                {Tensor::empty({c.rows(), 0}, c.dtype()), 0, 1, 0}, context.layout.offsets);
+  memory->append({join_columns(c, k_shared), 0, 1, a.latent + shared},
+                 {Tensor::empty({c.rows(), 0}, c.dtype()), 0, 1, 0}, context.layout.offsets);
   const Tensor moved = queries_for_latent(q, kv_->value, a.heads, own);
-  const Tensor latents = attention_.heads({moved, 0, a.heads, a.latent + shared}, memory.keys(),
-                                          {memory.keys().x, 0, 1, a.latent}, memory.layout(), context);
+  const Tensor latents = attention_.heads({moved, 0, a.heads, a.latent + shared}, memory->keys(),
+                                          {memory->keys().x, 0, 1, a.latent}, memory->layout(), context);
   return attention_.project(values_from_latent(latents, kv_->value, a.heads * own, a.heads), context);
 }
 
-std::unique_ptr<LayerState> LatentAttention::make_state(int64_t sequences) const {
+std::unique_ptr<KeyValueState> LatentAttention::make_state(int64_t sequences) const {
   const AttentionSpec& a = attention_.spec();
   return std::make_unique<KeyValueState>(sequences, 1, a.latent + a.rotary.width, 0);
 }

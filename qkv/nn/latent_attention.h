@@ -13,15 +13,16 @@ namespace qkv {
 // turned key k_R that all heads share; head h has the key [k_R, W_kh c] and the value W_vh c. Queries are
 // [turned, not turned] likewise, of x or of a latent of their own. While decoding c and k_R alone are
 // remembered: W_kh is multiplied to the query, W_vh to the output.
-class LatentAttention : public Sublayer {
+class LatentAttention : public Sublayer, private Remembering<KeyValueState> {
  public:
   // REQUIRES: spec.latent > 0; spec.rotary.width are the shared key's columns, of spec.d_qk.
   LatentAttention(Parameters& parameters, const std::string& name, int64_t width, const AttentionSpec& spec,
                   Mask mask, int64_t layer, uint32_t site, InitStd std);
-  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
-  std::unique_ptr<LayerState> make_state(int64_t sequences) const override;
+  Tensor forward(const Tensor& x, const Context& context) const override;
+  void add_states(DecodingStates& states, int64_t sequences) const override { add_state(states, sequences); }
 
  private:
+  std::unique_ptr<KeyValueState> make_state(int64_t sequences) const override;
   Tensor queries(const Tensor& x, const Context& context) const;  // [N, heads d_qk]
 
   std::unique_ptr<Linear> q_latent_;

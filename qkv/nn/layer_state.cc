@@ -262,34 +262,4 @@ void SourceState::load(const std::vector<Tensor>& saved) {
   *this = std::move(next);
 }
 
-void RecurrentState::append(const Tensor& states, std::span<const int32_t> offsets) {
-  KeyValueState::append({states, 0, 1, states.width()},
-                        {Tensor::empty({states.dim(0), 0}, states.dtype()), 0, 1, 0}, offsets);
-}
-
-Tensor RecurrentState::last() const {
-  for (int64_t s = 0; s < sequences(); ++s)
-    check(KeyValueState::length(s) > 0, "recurrent state: sequence {} has none", s);
-  const Tensor all = keys().x;
-  Tensor out = Tensor::empty({sequences(), all.width()}, all.dtype());
-  for (int64_t s = 0; s < sequences(); ++s)
-    copy_rows(all, row_of(s, KeyValueState::length(s) - 1), 0, 1, out, s);
-  return out;
-}
-
-int64_t RecurrentState::length(int64_t sequence) const {
-  return std::max<int64_t>(0, KeyValueState::length(sequence) - 1);
-}
-
-std::unique_ptr<LayerState> RecurrentState::fork() const {
-  auto copy = std::make_unique<RecurrentState>(*this);
-  copy->own();
-  return copy;
-}
-
-void RecurrentState::truncate(int64_t sequence, int64_t length) {
-  check(length >= 0, "truncate: sequence {} cannot have {} positions", sequence, length);
-  KeyValueState::truncate(sequence, length + (filled() ? 1 : 0));
-}
-
 }  // namespace qkv

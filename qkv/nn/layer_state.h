@@ -52,14 +52,12 @@ class KeyValueState : public LayerState {
   std::vector<Tensor> save() const override;
   void load(const std::vector<Tensor>& saved) override;
 
- protected:
+ private:
   void own();  // moves to buffers of its own, with those pages alone that sequences have
   // The row of keys() and values() that holds a position.
   int64_t row_of(int64_t sequence, int64_t position) const {
     return pages_[sequence][position / kPageRows] * kPageRows + position % kPageRows;
   }
-
- private:
   // Pages that appending `counts` rows takes.
   int64_t pages_for(std::span<const int32_t> counts) const;
   bool parts(int64_t sequence) const;  // before it is appended to: its last page is not full, and shared
@@ -99,21 +97,6 @@ class SourceState : public LayerState {
  private:
   Heads keys_, values_;
   std::vector<int32_t> lengths_, begins_;  // each sequence's rows
-};
-
-// The states of a recurrence: the one it began with and that after each token, so that it can go back.
-class RecurrentState : public KeyValueState {
- public:
-  RecurrentState(int64_t sequences, int64_t width) : KeyValueState(sequences, 1, width, 0) {}
-
-  // states f32 [N, width]: sequence s goes on by rows [offsets[s], offsets[s + 1]); at first those it begins
-  // with, one each.
-  void append(const Tensor& states, std::span<const int32_t> offsets);
-  Tensor last() const;  // f32 [sequences, width]. REQUIRES: filled().
-
-  int64_t length(int64_t sequence) const override;
-  std::unique_ptr<LayerState> fork() const override;
-  void truncate(int64_t sequence, int64_t length) override;
 };
 
 }  // namespace qkv

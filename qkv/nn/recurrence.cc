@@ -35,8 +35,8 @@ SourceAttentionLayer::SourceAttentionLayer(Parameters& parameters, const std::st
   }
 }
 
-SourceAttentionLayer::Source SourceAttentionLayer::source(const Context& context, LayerState* state) const {
-  auto* memory = state == nullptr ? nullptr : &dynamic_cast<SourceState&>(*state);
+SourceAttentionLayer::Source SourceAttentionLayer::source(const Context& context) const {
+  SourceState* memory = state(context);
   if (memory == nullptr || !memory->filled()) {
     check(context.source.defined(), "{}: there is no source to attend to", name_);
     const Tensor& values = context.source;
@@ -66,7 +66,7 @@ Tensor SourceAttentionLayer::forward(const Tensor& h, std::span<const int32_t> o
   }
 }
 
-std::unique_ptr<LayerState> SourceAttentionLayer::make_state(int64_t sequences) const {
+std::unique_ptr<SourceState> SourceAttentionLayer::make_state(int64_t sequences) const {
   return std::make_unique<SourceState>(sequences, 1, width_, width_);
 }
 

@@ -4,14 +4,15 @@
 #include <memory>
 #include <string>
 
-#include "qkv/nn/layer_state.h"
 #include "qkv/nn/linear.h"
+#include "qkv/nn/recurrent_state.h"
+#include "qkv/nn/states.h"
 #include "qkv/ops/recurrence.h"
 
 namespace qkv {
 
 // A recurrence with its weights: W and b of what it reads, U of its own state.
-class Recurrence {
+class Recurrence : public Remembering<RecurrentState> {
  public:
   // Parameters begin with `name`: input.weight [gates D, in], input.bias, state.weight [gates D, D].
   Recurrence(Parameters& parameters, const std::string& name, Cell cell, int64_t in, int64_t width,
@@ -25,8 +26,13 @@ class Recurrence {
   // What input() gave, and `first` as recurrence() takes it -> [N, D] and states.
   RecurrenceResult forward(const Tensor& input, const Tensor& first, std::span<const int32_t> offsets,
                            bool backwards = false) const;
+  using Remembering::state;
 
  private:
+  std::unique_ptr<RecurrentState> make_state(int64_t sequences) const override {
+    return std::make_unique<RecurrentState>(sequences, state_width());
+  }
+
   Cell cell_;
   int64_t width_;
   Linear input_;
@@ -42,7 +48,7 @@ enum class SourceAttention : uint8_t {
 };
 
 // The context vectors of a recurrent decoder.
-class SourceAttentionLayer {
+class SourceAttentionLayer : public Remembering<SourceState> {
  public:
   // What is looked at: rows of keys and values.
   struct Source {
@@ -54,13 +60,14 @@ class SourceAttentionLayer {
   SourceAttentionLayer(Parameters& parameters, const std::string& name, SourceAttention kind, int64_t width,
                        int64_t window, float std);
   SourceAttention kind() const { return kind_; }
-  // Of the context's source, or what `state` remembers of it.
-  Source source(const Context& context, LayerState* state) const;
+  // Of the context's source, or what its state remembers of it.
+  Source source(const Context& context) const;
   // h [N, D], the decoder's states -> [N, D].
   Tensor forward(const Tensor& h, std::span<const int32_t> offsets, const Source& source) const;
-  std::unique_ptr<LayerState> make_state(int64_t sequences) const;
 
  private:
+  std::unique_ptr<SourceState> make_state(int64_t sequences) const override;
+
   std::string name_;
   SourceAttention kind_;
   int64_t width_, window_;

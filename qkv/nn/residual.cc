@@ -22,15 +22,15 @@ void ResidualStream::add_branch(const Context& context) {
   context.visit(name, x);
 }
 
-void Residual::forward(ResidualStream& stream, const Context& context, LayerState* state) const {
+void Residual::forward(ResidualStream& stream, const Context& context) const {
   if (placement == NormPlacement::pre || placement == NormPlacement::stream) {
     Tensor normalized = stream.add_and_norm(*norm, context);
     context.visit(name + ".norm", normalized);
     if (placement == NormPlacement::stream) stream.x = normalized;
-    stream.branch = sublayer->forward(normalized, context, state);
+    stream.branch = sublayer->forward(normalized, context);
   } else {
     if (placement == NormPlacement::none) stream.add_branch(context);
-    stream.branch = sublayer->forward(stream.x, context, state);
+    stream.branch = sublayer->forward(stream.x, context);
   }
   if (stream.other.defined()) std::swap(stream.x, stream.other);
   context.visit(name + ".branch", stream.branch);

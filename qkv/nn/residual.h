@@ -54,7 +54,7 @@ struct Residual {
   std::string name;
 
   // REQUIRES, of post: no branch is pending; none is afterwards.
-  void forward(ResidualStream& stream, const Context& context, LayerState* state) const;
+  void forward(ResidualStream& stream, const Context& context) const;
 };
 
 }  // namespace qkv

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "qkv/nn/context.h"
-#include "qkv/nn/layer_state.h"
+#include "qkv/nn/states.h"
 
 namespace qkv {
 
@@ -12,12 +12,15 @@ namespace qkv {
 class Sublayer {
  public:
   virtual ~Sublayer() = default;
-  // x [N, D] -> [N, D]. `state` is appended to; null when nothing is remembered.
-  virtual Tensor forward(const Tensor& x, const Context& context, LayerState* state) const = 0;
+  // x [N, D] -> [N, D]. States of the context are appended to.
+  virtual Tensor forward(const Tensor& x, const Context& context) const = 0;
   // After a training step's passes: what they were observed to do moves what no gradient moves.
   virtual void update_buffers() const {}
-  // The memory this sublayer needs for decoding, or null.
-  virtual std::unique_ptr<LayerState> make_state(int64_t /*sequences*/) const { return nullptr; }
+  // Adds what this sublayer remembers of so many sequences: while decoding, and of the rows before a segment,
+  // of which `longest` are kept. REQUIRES, of the second: the spec has memory.
+  virtual void add_states(DecodingStates& /*states*/, int64_t /*sequences*/) const {}
+  virtual void add_segment_states(SegmentStates& /*states*/, int64_t /*sequences*/,
+                                  int64_t /*longest*/) const {}
 };
 
 // Standard deviations of fresh weights: those that end a residual branch have their own.

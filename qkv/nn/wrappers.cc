@@ -4,20 +4,20 @@
 
 namespace qkv {
 
-Tensor Normed::forward(const Tensor& x, const Context& context, LayerState* state) const {
-  return inner_->forward(norm_.forward(x, context), context, state);
+Tensor Normed::forward(const Tensor& x, const Context& context) const {
+  return inner_->forward(norm_.forward(x, context), context);
 }
 
-Tensor OutputNormed::forward(const Tensor& x, const Context& context, LayerState* state) const {
-  return norm_.forward(inner_->forward(x, context, state), context);
+Tensor OutputNormed::forward(const Tensor& x, const Context& context) const {
+  return norm_.forward(inner_->forward(x, context), context);
 }
 
-Tensor SideBySide::forward(const Tensor& x, const Context& context, LayerState* state) const {
-  return add(inner_->forward(x, context, state), feed_forward_->forward(x, context, nullptr));
+Tensor SideBySide::forward(const Tensor& x, const Context& context) const {
+  return add(inner_->forward(x, context), feed_forward_->forward(x, context));
 }
 
-Tensor Multiplied::forward(const Tensor& x, const Context& context, LayerState* state) const {
-  return scaled(inner_->forward(x, context, state), factor_);
+Tensor Multiplied::forward(const Tensor& x, const Context& context) const {
+  return scaled(inner_->forward(x, context), factor_);
 }
 
 }  // namespace qkv

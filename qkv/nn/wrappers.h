@@ -12,8 +12,11 @@ namespace qkv {
 // A sublayer around another, whose memory is that one's.
 class Wrapper : public Sublayer {
  public:
-  std::unique_ptr<LayerState> make_state(int64_t sequences) const override {
-    return inner_->make_state(sequences);
+  void add_states(DecodingStates& states, int64_t sequences) const override {
+    inner_->add_states(states, sequences);
+  }
+  void add_segment_states(SegmentStates& states, int64_t sequences, int64_t longest) const override {
+    inner_->add_segment_states(states, sequences, longest);
   }
   void update_buffers() const override { inner_->update_buffers(); }
 
@@ -26,7 +29,7 @@ class Wrapper : public Sublayer {
 class Normed : public Wrapper {
  public:
   Normed(const Norm& norm, std::unique_ptr<Sublayer> inner) : Wrapper(std::move(inner)), norm_(norm) {}
-  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+  Tensor forward(const Tensor& x, const Context& context) const override;
 
  private:
   Norm norm_;
@@ -36,7 +39,7 @@ class Normed : public Wrapper {
 class OutputNormed : public Wrapper {
  public:
   OutputNormed(const Norm& norm, std::unique_ptr<Sublayer> inner) : Wrapper(std::move(inner)), norm_(norm) {}
-  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+  Tensor forward(const Tensor& x, const Context& context) const override;
 
  private:
   Norm norm_;
@@ -46,7 +49,7 @@ class OutputNormed : public Wrapper {
 class Multiplied : public Wrapper {
  public:
   Multiplied(float factor, std::unique_ptr<Sublayer> inner) : Wrapper(std::move(inner)), factor_(factor) {}
-  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+  Tensor forward(const Tensor& x, const Context& context) const override;
 
  private:
   float factor_;
@@ -58,7 +61,7 @@ class SideBySide : public Wrapper {
   SideBySide(std::unique_ptr<Sublayer> attention, std::unique_ptr<Sublayer> feed_forward)
       : Wrapper(std::move(attention)), feed_forward_(std::move(feed_forward)) {}
   void update_buffers() const override { feed_forward_->update_buffers(); }
-  Tensor forward(const Tensor& x, const Context& context, LayerState* state) const override;
+  Tensor forward(const Tensor& x, const Context& context) const override;
 
  private:
   std::unique_ptr<Sublayer> feed_forward_;

@@ -10,7 +10,7 @@
 #include "qkv/infer/generate.h"
 #include "qkv/io/family/family.h"
 #include "qkv/io/model_dir.h"
-#include "qkv/nn/segment_state.h"
+#include "qkv/nn/states.h"
 #include "qkv/train/config/config.h"
 #include "qkv/train/optim/training_state.h"
 #include "tests/formal/engine_case.h"
@@ -504,7 +504,7 @@ TEST_P(VariationsAgainstFormal, SegmentsWithMemory) {
                                         random_tokens(c_.spec, u_, between(u_, 2, length))};
   const auto model = model_of(c_);
   model->parameters().prepare_training(DType::f32, 0);
-  const auto states = model->make_segment_states(1);
+  SegmentStates states = model->make_segment_states(1);
   const VariedTheta<double> near = moved(c_.theta, GetParam() + 2000);
   formal::SegmentMemory memory{c_.spec.memory, {}}, near_memory = memory;
   for (const Tokens& x : segments) {
@@ -527,15 +527,18 @@ TEST_P(VariationsAgainstFormal, SegmentsWithMemory) {
       model->parameters().reset_gradients();
       Context context;
       context.training = true;
-      const CrossEntropyResult r = model->loss(batch, batch.targets, context, 1, {}, states);
+      context.segment_states = &states;
+      const CrossEntropyResult r = model->loss(batch, batch.targets, context, 1);
       EXPECT_NEAR(r.total / want.loss, 1, kTolerance);
       backward(r.loss);
       model->parameters().complete_gradients();
       expect_gradients(*model, gradients, loss_behind(near_before), recompute ? ", recomputed" : "");
     }
     const NoGrad guard;
-    expect_probabilities(model->logits(model->hidden(batch, {}, states)), 0, probabilities, GetParam());
-    for (const auto& state : states) dynamic_cast<SegmentState&>(*state).advance();
+    Context context;
+    context.segment_states = &states;
+    expect_probabilities(model->logits(model->hidden(batch, context)), 0, probabilities, GetParam());
+    for (const auto& state : states.all()) state->advance();
   }
 }
 
@@ -547,12 +550,14 @@ TEST_P(VariationsAgainstFormal, CachedEqualsUncached) {
                               random_tokens(c_.spec, u_, static_cast<int>(length))};
   const VariedTheta<double> near = moved(c_.theta, GetParam() + 2000);
   const NoGrad guard;
-  auto states = model->make_states(2);
+  DecodingStates states = model->make_states(2);
+  Context context;
+  context.states = &states;
   for (int64_t t = 0; t < length; ++t) {
     const std::vector<int32_t> ids = {data[0][t] - 1, data[1][t] - 1};
     const auto at = static_cast<int32_t>(t);
     const Tensor logits =
-        model->logits(model->hidden({Tensor::of({2}, ids), Layout::of({1, 1}, {at, at})}, {}, states));
+        model->logits(model->hidden({Tensor::of({2}, ids), Layout::of({1, 1}, {at, at})}, context));
     for (int s = 0; s < 2; ++s) {
       const Tokens seen(data[s].begin(), data[s].begin() + t + 1);
       const formal::Matrix<double> P = formal::VariedTransformer(seen, c_.theta).rightCols(1),
@@ -564,13 +569,11 @@ TEST_P(VariationsAgainstFormal, CachedEqualsUncached) {
       const std::vector<Tokens> old = data;
       for (int s = 0; s < 2; ++s)
         std::copy(old[order[s]].begin(), old[order[s]].begin() + t + 1, data[s].begin());
-      for (auto& state : states) state->reorder(order);
+      states.reorder(order);
     }
     if (u_() < 0.2 && t > 0) {  // forgets the last token of both, and reads another one
-      for (auto& state : states) {
-        state = state->fork();
-        for (int s = 0; s < 2; ++s) state->truncate(s, t);
-      }
+      states = states.fork();
+      for (int s = 0; s < 2; ++s) states.truncate(s, t);
       for (int s = 0; s < 2; ++s) data[s][t] = random_tokens(c_.spec, u_, 1)[0];
       --t;
     }

@@ -245,34 +245,5 @@ TEST_F(KeyValueStateTest, SourcesAreSharedAndNotCopied) {
   expect_equal(loaded, after);
 }
 
-TEST(RecurrentStateTest, GoesOnFromWhereItIs) {
-  const auto rows = [](const std::vector<float>& x) { return Tensor::of({std::ssize(x) / 2, 2}, x); };
-  const auto last = [](const RecurrentState& s) {
-    const Tensor x = s.last();
-    return std::vector<float>(x.data<float>(), x.data<float>() + x.count());
-  };
-  RecurrentState state(2, 2);
-  EXPECT_FALSE(state.filled());
-  state.truncate(0, 0);
-  state.append(rows({1, 2, 3, 4}), std::vector<int32_t>{0, 1, 2});
-  EXPECT_EQ(state.length(0), 0);
-  state.append(rows({5, 6, 7, 8, 9, 10}), std::vector<int32_t>{0, 1, 3});
-  EXPECT_EQ(state.length(0), 1);
-  EXPECT_EQ(state.length(1), 2);
-  EXPECT_EQ(last(state), (std::vector<float>{5, 6, 9, 10}));
-  const auto copy = state.fork();
-  state.truncate(1, 1);
-  state.truncate(0, 0);
-  EXPECT_EQ(last(state), (std::vector<float>{1, 2, 7, 8}));
-  expect_error([&] { state.truncate(0, 1); }, {"truncate"});
-  expect_error([&] { state.truncate(0, -1); }, {"truncate"});
-  state.reorder(std::vector<int32_t>{1, 1, 0});
-  EXPECT_EQ(last(state), (std::vector<float>{7, 8, 7, 8, 1, 2}));
-  RecurrentState loaded(0, 2);
-  loaded.load(copy->save());
-  EXPECT_EQ(last(loaded), (std::vector<float>{5, 6, 9, 10}));
-  EXPECT_EQ(loaded.length(1), 2);
-}
-
 }  // namespace
 }  // namespace qkv

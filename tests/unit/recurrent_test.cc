@@ -416,17 +416,18 @@ TEST_P(Recurrent, DecodesAsItIsTaught) {
 
 TEST_P(Recurrent, ItsMemoryIsSavedAndLoaded) {
   const NoGrad guard;
-  const auto fed = [&](const Tokens& target, std::span<const std::unique_ptr<LayerState>> states,
-                       bool first) {
+  const auto fed = [&](const Tokens& target, DecodingStates& states, bool first) {
     ModelInput in = input_of({kSources[0]}, {target});
     if (!first) in.source = Tensor(), in.layout = Layout::of({1}, {2});
-    return model_.hidden(in, {}, states);
+    Context context;
+    context.states = &states;
+    return model_.hidden(in, context);
   };
-  const auto states = model_.make_states(1), loaded = model_.make_states(1);
+  DecodingStates states = model_.make_states(1), loaded = model_.make_states(1);
   fed({0, 4}, states, true);
-  for (size_t i = 0; i < states.size(); ++i) {
-    loaded[i]->load(states[i]->save());
-    EXPECT_EQ(loaded[i]->length(0), states[i]->length(0));
+  for (size_t i = 0; i < states.all().size(); ++i) {
+    loaded.all()[i]->load(states.all()[i]->save());
+    EXPECT_EQ(loaded.all()[i]->length(0), states.all()[i]->length(0));
   }
   const Tensor a = fed({5}, states, false), b = fed({5}, loaded, false);
   EXPECT_EQ(std::memcmp(a.raw(), b.raw(), a.bytes()), 0);

@@ -132,18 +132,17 @@ void TrainingState::accumulate(const std::vector<Batch>& micro_batches, int64_t 
     context.first_row = first_row;
     if (memory_.size() <= i && !b.continues.empty())
       memory_.push_back(model_->make_segment_states(b.windows.back() + 1));
-    std::span<const std::unique_ptr<LayerState>> states;
     if (!b.continues.empty()) {
       load_streams(memory_[i], b);
-      states = memory_[i];
+      context.segment_states = &memory_[i];
     }
     const CrossEntropyResult r =
-        model_->loss(b, b.targets, context, 1 / static_cast<float>(targets), config_.terms, states);
+        model_->loss(b, b.targets, context, 1 / static_cast<float>(targets), config_.terms);
     result.loss += r.total / static_cast<double>(targets);
     check(std::isfinite(r.total), "step {}: the loss is not finite ({}): lower the learning rate", step,
           r.total);
     backward(r.loss);
-    if (!states.empty()) store_streams(memory_[i], b);
+    if (!b.continues.empty()) store_streams(memory_[i], b);
     first_row += b.layout.rows();
     result.tokens += b.layout.rows();
   }
@@ -245,8 +244,8 @@ std::string memory_name(size_t micro_batch, size_t layer, size_t part) {
 std::vector<std::pair<std::string, Tensor>> TrainingState::memory() const {
   std::vector<std::pair<std::string, Tensor>> all;
   for (size_t i = 0; i < memory_.size(); ++i)
-    for (size_t l = 0; l < memory_[i].size(); ++l) {
-      const std::vector<Tensor> parts = memory_[i][l]->save();
+    for (size_t l = 0; l < memory_[i].all().size(); ++l) {
+      const std::vector<Tensor> parts = memory_[i].all()[l]->save();
       for (size_t part = 0; part < parts.size(); ++part)
         all.emplace_back(memory_name(i, l, part), parts[part]);
     }
@@ -259,13 +258,13 @@ void TrainingState::load_memory(const std::map<std::string, Tensor>& saved) {
        first = saved.find(memory_name(memory_.size(), 0, 0))) {
     const size_t i = memory_.size();
     memory_.push_back(model_->make_segment_states(first->second.count()));
-    for (size_t l = 0; l < memory_[i].size(); ++l) {
+    for (size_t l = 0; l < memory_[i].all().size(); ++l) {
       std::vector<Tensor> parts;
       for (size_t part = 0; part < 2; ++part)
         if (const auto it = saved.find(memory_name(i, l, part)); it != saved.end())
           parts.push_back(it->second);
       check(!parts.empty(), "'{}' is missing", memory_name(i, l, 0));
-      memory_[i][l]->load(parts);
+      memory_[i].all()[l]->load(parts);
     }
   }
 }

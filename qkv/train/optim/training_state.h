@@ -98,7 +98,7 @@ class TrainingState {
   uint64_t seed_;
   Tensor average_[2];  // of each arena's master
   // Of each micro-batch, whose streams its windows go on with: the states of all layers.
-  std::vector<std::vector<std::unique_ptr<LayerState>>> memory_;
+  std::vector<SegmentStates> memory_;
 };
 
 }  // namespace qkv

@@ -30,11 +30,13 @@ void evaluate_with_memory(const Transformer& model, const TokenStream& stream, i
   const StreamWindows streams(stream, length, count);
   const int64_t steps =
       windows == 0 ? streams.steps() : std::min(streams.steps(), std::max<int64_t>(1, windows / count));
-  const auto states = model.make_segment_states(count);
+  SegmentStates states = model.make_segment_states(count);
+  Context context;
+  context.segment_states = &states;
   for (int64_t step = 0; step < steps; ++step) {
     const Batch b = streams.batch_of_pass(step);
     load_streams(states, b);
-    const CrossEntropyResult r = model.loss(b, b.targets, {}, 1, {}, states);
+    const CrossEntropyResult r = model.loss(b, b.targets, context, 1);
     store_streams(states, b);
     e.total += r.total;
     e.tokens += r.count;
