@@ -46,9 +46,11 @@ Collector::Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_st
                        const PaddedBatch& batch, const ModelSpec& its_spec) {
     if (hidden_states) add_hidden(stack, prefix, layers, batch);
     if (attentions)
-      for (int64_t l = 0; l < layers; ++l)
+      for (int64_t l = 0; l < layers; ++l) {
+        if (!its_spec.block(l).mixer.attends()) continue;
         places_[fmt::format("{}.block.{}.attention.probabilities", stack, l)] = {
             {fmt::format("{}attentions.{}", prefix, l)}, &batch, &batch, its_spec.block(l).attention.heads};
+      }
   };
   if (both) add("encoder", "encoder_", spec.encoder_layers, inputs.source, spec.encoder_spec());
   add(spec.architecture == Architecture::encoder ? "encoder" : "decoder", both ? "decoder_" : "", spec.layers,

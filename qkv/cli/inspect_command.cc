@@ -47,13 +47,10 @@ void print_tensors(const std::string& path, const Safetensors& file, bool list) 
   for (const auto& [key, value] : file.metadata) fmt::print("  {} = {}\n", key, value);
 }
 
-// Numbers that self-attention keeps of a token in all layers.
+// Numbers that decoding remembers of a token in all layers.
 int64_t remembered(const ModelSpec& s) {
   int64_t sum = 0;
-  for (int64_t l = 0; l < s.layers; ++l) {
-    const AttentionSpec& a = s.block(l).attention;
-    sum += a.latent > 0 ? a.latent + a.rotary.width : a.kv_heads * (a.d_qk + a.d_vo);
-  }
+  for (int64_t l = 0; l < s.layers; ++l) sum += s.block(l).mixer.cost(s.with_kind(s.kind_of(l))).remembered;
   return sum;
 }
 

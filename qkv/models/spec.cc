@@ -101,7 +101,7 @@ int64_t ModelSpec::longest_by_positions() const {
   if (!is_of_blocks(positions)) return context;
   // Layers that know no positions are told the order by those that do.
   const auto tells_distances = [](const BlockSpec* b) {
-    return b->positions != Positions::none || b->attention.relative.on();
+    return b->positions != Positions::none || b->attention.relative.on() || b->mixer.knows_order();
   };
   return std::ranges::any_of(blocks_in_use(), tells_distances) ? kUnbounded : context;
 }
@@ -177,23 +177,17 @@ void check_rotary(const ModelSpec& s) {
   }
 }
 
-void check_latents(const ModelSpec& s) {
-  const AttentionSpec& a = s.attention;
-  check(a.query_latent == 0 || a.latent > 0, "model: query_latent: there is no kv_latent beside it");
-  if (a.latent == 0) return;
-  check(s.architecture == Architecture::decoder, "model: kv_latent needs a decoder, not {}",
-        name_of(s.architecture));
-  check(a.rotary.width > 0 && a.rotary.width < a.d_qk,
-        "model: kv_latent: part of each key is turned and shared: rotary_width must be between 2 and {}, got "
-        "{}",
-        a.d_qk - 1, a.rotary.width);
-  check(a.latent + a.rotary.width <= 576,
-        "model: kv_latent {} and rotary_width {} must be 576 together at most", a.latent, a.rotary.width);
-  check(a.kv_heads == a.heads, "model: kv_latent: each head has a key of its own, kv_heads must be {}",
-        a.heads);
-  check(a.query_key_norm == QueryKeyNorm::none,
-        "model: kv_latent: it is the latent that is normalised, not {}", name_of(a.query_key_norm));
-  check(a.clip == 0, "model: kv_latent: attention_clip {} is of keys that are made of x", a.clip);
+// A mixer and what places its tokens.
+void check_mixer(const ModelSpec& s) {
+  s.mixer.check(s);
+  if (s.mixer.attends() || !s.has_blocks()) return;
+  check(!is_of_blocks(s.positions) || s.positions == Positions::none,
+        "model: positions {}: of attention, but the mixer is {} (learned, sinusoidal or none may stand "
+        "beside it)",
+        name_of(s.positions), name_of(s.mixer.kind()));
+  check(!s.attention.relative.on(), "model: relative_attention {}: the mixer is {}",
+        name_of(s.attention.relative.kind), name_of(s.mixer.kind()));
+  check(s.memory == 0, "model: memory: of attention, but the mixer is {}", name_of(s.mixer.kind()));
 }
 
 void check_head_sizes(const ModelSpec& s) {
@@ -210,7 +204,6 @@ void check_head_sizes(const ModelSpec& s) {
         "model: head_sizes: heads of different sizes share no keys, kv_heads must be {}", a.heads);
   check(a.rotary.width <= *least,
         "model: head_sizes: rotary_width must be at most the narrowest's {}, got {}", *least, a.rotary.width);
-  check(a.latent == 0, "model: head_sizes: heads made of kv_latent have one size");
   check(a.query_key_norm == QueryKeyNorm::none,
         "model: head_sizes: query_key_norm {} is of heads of one size", name_of(a.query_key_norm));
   check(!a.relative.on(), "model: head_sizes: relative_attention {} has vectors of one size",
@@ -226,8 +219,6 @@ void check_relative(const ModelSpec& s) {
   check(s.positions != Positions::rotary && s.positions != Positions::relative &&
             s.positions != Positions::toeplitz && !is_alibi(s.positions),
         "model: relative_attention {}: positions {} tell distances, too", kind, name_of(s.positions));
-  check(s.attention.latent == 0, "model: relative_attention {}: kv_latent leaves no keys that could meet it",
-        kind);
   check(s.attention.cap == 0, "model: relative_attention {}: attention_cap would leave its terms out", kind);
   check(s.order != Order::prefix,
         "model: relative_attention {}: a decoder's vectors are of keys before the query, of order prefix "
@@ -288,8 +279,8 @@ void check_shared_query_key(const ModelSpec& s) {
   check(a.kv_heads == a.heads,
         "model: shared_query_key: each head's keys are its queries, kv_heads must be {}, got {}", a.heads,
         a.kv_heads);
-  check(a.head_sizes.empty() && a.latent == 0 && !a.global_projections,
-        "model: shared_query_key does not go with head_sizes, kv_latent or global_projections");
+  check(a.head_sizes.empty() && !a.global_projections,
+        "model: shared_query_key does not go with head_sizes or global_projections");
   check(a.query_key_norm == QueryKeyNorm::none, "model: shared_query_key: keys have a norm already, not {}",
         name_of(a.query_key_norm));
   check(!a.relative.on(), "model: shared_query_key: relative_attention {} tells queries and keys apart",
@@ -308,7 +299,6 @@ void check_memory(const ModelSpec& s) {
         "model: memory: positions {} are counted from a window's begin, which what was remembered is before "
         "(relative, toeplitz, rotary, alibi, none and relative_attention tell distances)",
         name_of(s.positions));
-  check(s.attention.latent == 0, "model: memory does not go with kv_latent");
   check(s.grid == 0, "model: memory: the tokens before a window do not fill rows of a grid");
 }
 
@@ -432,7 +422,7 @@ void check_recurrence(const ModelSpec& s) {
   check(s.has_blocks() || s.positions == Positions::none, "model: positions {}: recurrences have none",
         name_of(s.positions));
   check(s.positions != Positions::none || !s.has_blocks() || s.attention.relative.on() ||
-            (s.architecture == Architecture::decoder && s.order == Order::stack),
+            s.mixer.knows_order() || (s.architecture == Architecture::decoder && s.order == Order::stack),
         "model: positions none: an encoder's attention cannot tell the order of tokens without");
   check(!r.bidirectional || r.encoder != Cell::none, "model: bidirectional: the encoder is no recurrence");
   check(!r.bidirectional || s.width % 2 == 0, "model: bidirectional: width must be even, got {}", s.width);
@@ -611,9 +601,9 @@ void check_spec(const ModelSpec& s) {
         "model: pooler_activation {}: there is no pooler", name_of(s.pooler_activation));
   check(s.attention.heads % s.attention.kv_heads == 0, "model: {} heads are not divisible by {} kv_heads",
         s.attention.heads, s.attention.kv_heads);
+  check_mixer(s);
   check_rotary(s);
   check_blocks(s);
-  check_latents(s);
   check_head_sizes(s);
   check_shared_query_key(s);
   check_relative(s);

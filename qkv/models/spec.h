@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "qkv/models/feature_spec.h"
+#include "qkv/models/mixer_spec.h"
 #include "qkv/nn/attention_spec.h"
 #include "qkv/nn/experts.h"
 #include "qkv/nn/norm.h"
@@ -102,10 +103,11 @@ struct LoraSpec {
   bool operator==(const LoraSpec&) const = default;
 };
 
-// A block: attention, a feed-forward network or experts, norms and the residual form.
+// A block: a mixer, a feed-forward network or experts, norms and the residual form.
 struct BlockSpec {
-  AttentionSpec attention = {};
-  int64_t hidden = 0;  // d_mlp
+  MixerSpec mixer = {};
+  AttentionSpec attention = {};  // of the mixer where it attends, and to a source
+  int64_t hidden = 0;            // d_mlp
   Activation activation = Activation::gelu_tanh;
   bool gated = false;  // the feed-forward network has a second factor (Shazeer 2020)
   bool feed_forward_bias = true;
@@ -202,6 +204,8 @@ struct ModelSpec : BlockSpec {
   float residual_dropout = 0;
   float head_dropout = 0;  // of what the classes are read from
 
+  // Whether attention means anything in these blocks.
+  bool attends() const { return architecture == Architecture::encoder_decoder || mixer.attends(); }
   // Whether a stack is made of transformer blocks; if not, what is said of blocks means nothing.
   bool has_blocks() const { return recurrence.encoder == Cell::none || recurrence.decoder == Cell::none; }
   // Tokens of a sequence at most: the context where places are looked up in a table of so many. Where

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "qkv/models/spec.h"
-
 namespace qkv {
+
+struct ModelSpec;
 
 // The relation of a field to weights that a run begins with (model.from).
 enum class WithWeights : uint8_t {
@@ -75,50 +75,5 @@ using Numbers = Range<double>;
 inline constexpr Numbers kDropout = {0, 0.95};
 // The range of factors.
 inline constexpr Numbers kFactor = {-1e6, 1e6};
-
-// Conditions of the fields below.
-struct Needs {
-  static constexpr FieldCondition kRotary = {
-      "positions = \"rotary\"", "model.positions",
-      [](const ModelSpec& s) { return s.positions == Positions::rotary; }};
-  static constexpr FieldCondition kScaledRotary = {
-      "positions = \"rotary\" and a rotary_scaling", "model.rotary_scaling",
-      [](const ModelSpec& s) { return s.attention.rotary.scaling != RotaryScaling::none; }};
-  static constexpr FieldCondition kBuckets = {
-      "positions = \"relative\"", "model.positions",
-      [](const ModelSpec& s) { return s.positions == Positions::relative; }};
-  static constexpr FieldCondition kDistances = {
-      "positions = \"relative\" or \"toeplitz\"", "model.positions", [](const ModelSpec& s) {
-        return s.positions == Positions::relative || s.positions == Positions::toeplitz;
-      }};
-  static constexpr FieldCondition kRecurrentEncoder = {
-      "a recurrent encoder (encoder = \"lstm\" or \"gru\")", "model.encoder",
-      [](const ModelSpec& s) { return s.recurrence.encoder != Cell::none; }};
-  static constexpr FieldCondition kLocalAttention = {
-      "source_attention = \"local\"", "model.source_attention",
-      [](const ModelSpec& s) { return s.recurrence.attention == SourceAttention::local; }};
-  static constexpr FieldCondition kTokens = {"an objective that predicts tokens", "train.objective",
-                                             [](const ModelSpec& s) { return s.output == Output::tokens; }};
-  static constexpr FieldCondition kLogits = {
-      "an objective that predicts tokens or classes", "train.objective",
-      [](const ModelSpec& s) { return s.output != Output::embedding; }};
-  static constexpr FieldCondition kPooled = {
-      "an objective that pools: classify, embed, or masked with next_sentence", "train.objective",
-      [](const ModelSpec& s) {
-        return s.output == Output::sequence_classes || s.output == Output::embedding || s.pooler;
-      }};
-  static constexpr FieldCondition kSequenceClasses = {
-      "train.objective = \"classify\"", "train.objective",
-      [](const ModelSpec& s) { return s.output == Output::sequence_classes; }};
-  static constexpr FieldCondition kPooler = {"pooler = true", "model.pooler",
-                                             [](const ModelSpec& s) { return s.pooler; }};
-  static constexpr FieldCondition kClasses = {
-      "an objective with classes: classify, tag, answer, or masked with next_sentence", "train.objective",
-      [](const ModelSpec& s) {
-        return s.pooler || (s.output != Output::tokens && s.output != Output::embedding);
-      }};
-  static constexpr FieldCondition kHead = {"a head_width above 0", "model.head_width",
-                                           [](const ModelSpec& s) { return s.head_width > 0; }};
-};
 
 }  // namespace qkv

@@ -1,6 +1,7 @@
 // Names of the enumerators that a ModelSpec is made of.
 #include <fmt/format.h>
 
+#include <array>
 #include <utility>
 
 #include "qkv/base/error.h"
@@ -26,6 +27,16 @@ struct Enumeration<Activation> {
                                                 {Activation::silu, "silu"},
                                                 {Activation::relu_squared, "relu_squared"},
                                                 {Activation::tanh, "tanh"}};
+};
+template <size_t... i>
+constexpr auto names_of_mixers(std::index_sequence<i...> /*all*/) {
+  return std::to_array<Name<MixerKind>>(
+      {{static_cast<MixerKind>(i), std::variant_alternative_t<i, AnyMixer>::kName}...});
+}
+template <>
+struct Enumeration<MixerKind> {
+  static constexpr const char* kKind = "mixer";
+  static constexpr auto kNames = names_of_mixers(std::make_index_sequence<std::variant_size_v<AnyMixer>>());
 };
 template <>
 struct Enumeration<Output> {
@@ -184,6 +195,9 @@ E from_name(const std::string& name) {
 template std::string name_of(Activation);
 template std::vector<std::string> names_of<Activation>();
 template Activation from_name(const std::string&);
+template std::string name_of(MixerKind);
+template std::vector<std::string> names_of<MixerKind>();
+template MixerKind from_name(const std::string&);
 template std::string name_of(Output);
 template std::vector<std::string> names_of<Output>();
 template Output from_name(const std::string&);

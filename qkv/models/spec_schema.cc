@@ -35,6 +35,10 @@ class TextWriter {
 
 }  // namespace
 
+std::string mixer_condition(const char* name) {
+  return fmt::format("mixer = \"{}\"", name);
+}
+
 std::vector<FieldText> field_texts(const ModelSpec& spec) {
   TextWriter writer;
   for_each_field(spec, writer);

@@ -7,9 +7,81 @@
 #include <type_traits>
 #include <vector>
 
+#include "qkv/models/spec.h"
 #include "qkv/models/spec_field.h"
 
 namespace qkv {
+
+// Conditions of the fields below.
+struct Needs {
+  static constexpr FieldCondition kAttention = {"attention (mixer, or a source)", "model.mixer",
+                                                [](const ModelSpec& s) { return s.attends(); }};
+  static constexpr FieldCondition kRotary = {
+      "positions = \"rotary\"", "model.positions",
+      [](const ModelSpec& s) { return s.positions == Positions::rotary; }};
+  static constexpr FieldCondition kScaledRotary = {
+      "positions = \"rotary\" and a rotary_scaling", "model.rotary_scaling",
+      [](const ModelSpec& s) { return s.attention.rotary.scaling != RotaryScaling::none; }};
+  static constexpr FieldCondition kBuckets = {
+      "positions = \"relative\"", "model.positions",
+      [](const ModelSpec& s) { return s.positions == Positions::relative; }};
+  static constexpr FieldCondition kDistances = {
+      "positions = \"relative\" or \"toeplitz\"", "model.positions", [](const ModelSpec& s) {
+        return s.positions == Positions::relative || s.positions == Positions::toeplitz;
+      }};
+  static constexpr FieldCondition kRecurrentEncoder = {
+      "a recurrent encoder (encoder = \"lstm\" or \"gru\")", "model.encoder",
+      [](const ModelSpec& s) { return s.recurrence.encoder != Cell::none; }};
+  static constexpr FieldCondition kLocalAttention = {
+      "source_attention = \"local\"", "model.source_attention",
+      [](const ModelSpec& s) { return s.recurrence.attention == SourceAttention::local; }};
+  static constexpr FieldCondition kTokens = {"an objective that predicts tokens", "train.objective",
+                                             [](const ModelSpec& s) { return s.output == Output::tokens; }};
+  static constexpr FieldCondition kLogits = {
+      "an objective that predicts tokens or classes", "train.objective",
+      [](const ModelSpec& s) { return s.output != Output::embedding; }};
+  static constexpr FieldCondition kPooled = {
+      "an objective that pools: classify, embed, or masked with next_sentence", "train.objective",
+      [](const ModelSpec& s) {
+        return s.output == Output::sequence_classes || s.output == Output::embedding || s.pooler;
+      }};
+  static constexpr FieldCondition kSequenceClasses = {
+      "train.objective = \"classify\"", "train.objective",
+      [](const ModelSpec& s) { return s.output == Output::sequence_classes; }};
+  static constexpr FieldCondition kPooler = {"pooler = true", "model.pooler",
+                                             [](const ModelSpec& s) { return s.pooler; }};
+  static constexpr FieldCondition kClasses = {
+      "an objective with classes: classify, tag, answer, or masked with next_sentence", "train.objective",
+      [](const ModelSpec& s) {
+        return s.pooler || (s.output != Output::tokens && s.output != Output::embedding);
+      }};
+  static constexpr FieldCondition kHead = {"a head_width above 0", "model.head_width",
+                                           [](const ModelSpec& s) { return s.head_width > 0; }};
+};
+
+// Fields that act where `condition` holds, beside those that say more.
+template <typename Visitor>
+struct Conditional {
+  Visitor& visitor;
+  const FieldCondition* condition;
+
+  template <typename T, typename... Range>
+  void operator()(SpecField field, T&& member, Range... range) {
+    if (field.needs == nullptr) field.needs = condition;
+    visitor(field, member, range...);
+  }
+};
+
+// "mixer = NAME", for people.
+std::string mixer_condition(const char* name);
+// The condition that a block's mixer is an `M`.
+template <typename M>
+const FieldCondition& is_mixer() {
+  static const std::string text = mixer_condition(M::kName);
+  static const FieldCondition condition = {text.c_str(), "model.mixer",
+                                           [](const ModelSpec& s) { return s.mixer.get_if<M>() != nullptr; }};
+  return condition;
+}
 
 // A Spec, or a constant one.
 template <typename T, typename Spec>
@@ -256,13 +328,6 @@ void for_each_field(Spec& a, Visitor& v) {
      .help = "scores are divided by the layer's number, too (GPT-2)",
      .place = model_file},
     a.scaled_by_layer);
-  v({.name = "kv_latent",
-     .help = "keys and values are made of a vector of this width, which alone is remembered (MLA); 0: of x",
-     .weights = kept,
-     .since = 6},
-    a.latent, Integers{0, 576});
-  v({.name = "query_latent", .help = "queries likewise; 0: of x", .weights = kept, .since = 6},
-    a.query_latent, Integers{0, 1 << 20});
   v({.name = "attention_clip",
      .help =
          "queries, keys and values of self-attention are cut off beyond it, as in OLMo and MPT; 0: they stay",
@@ -409,13 +474,38 @@ void for_each_field(Spec& lora, Visitor& v) {
     lora.targets);
 }
 
+// A mixer: the fields of each, then which it is. A field that is set makes its mixer the block's, so that
+// files which do not name it mean what they meant.
+template <typename Spec, typename Visitor>
+requires IsSpec<Spec, MixerSpec>
+void for_each_field(Spec& mixer, Visitor& v) {
+  MixerSpec read = mixer;
+  mixer.for_each([&]<typename M>(const M& one) {
+    M changed = one;
+    Conditional<Visitor> visitor{v, &is_mixer<M>()};
+    M::for_each_field(changed, visitor);
+    if (changed != one) read = changed;
+  });
+  MixerKind kind = read.kind();
+  v({.name = "mixer",
+     .help =
+         "how tokens meet: attention, latent_attention (MLA), or a recurrence (an encoder's reads both ways)",
+     .derived = "attention, with kv_latent latent_attention",
+     .weights = WithWeights::kept,
+     .since = 15},
+    kind);
+  if constexpr (!std::is_const_v<Spec>) mixer = kind == read.kind() ? read : MixerSpec::of(kind);
+}
+
 // A block. The model's own, and where its layers differ those of each kind.
 template <typename Spec, typename Visitor>
 requires IsSpec<Spec, BlockSpec>
 void for_each_field(Spec& s, Visitor& v) {
   using enum WithWeights;
   using enum FieldPlace;
-  for_each_field(s.attention, v);
+  for_each_field(s.mixer, v);
+  Conditional<Visitor> attends{v, &Needs::kAttention};
+  for_each_field(s.attention, attends);
   v({.name = "hidden", .help = "width of the feed-forward network", .derived = "4 x width", .weights = kept},
     s.hidden, Integers{1, 1 << 24});
   v({.name = "activation",

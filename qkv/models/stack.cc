@@ -5,7 +5,6 @@
 
 #include "qkv/nn/attention.h"
 #include "qkv/nn/feed_forward.h"
-#include "qkv/nn/latent_attention.h"
 #include "qkv/nn/wrappers.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/parts.h"
@@ -45,12 +44,8 @@ BlockStack::Block BlockStack::make_block(Parameters& parameters, const ModelSpec
     r.sublayer = multiplied(std::move(inner));
     block.push_back(std::move(r));
   };
-  const auto attention = [&](const std::string& name) -> std::unique_ptr<Sublayer> {
-    if (spec.attention.latent > 0)
-      return std::make_unique<LatentAttention>(parameters, name, spec.width, spec.attention, shape.mask,
-                                               layer, site, std);
-    return std::make_unique<SelfAttention>(parameters, name, spec.width, spec.attention, spec.norm_epsilon,
-                                           shape.mask, layer, site, std);
+  const auto mixer = [&](const std::string& name) {
+    return spec.mixer.make({parameters, name, spec, shape.mask, layer, site, std});
   };
   const auto feed_forward = [&](const std::string& name) -> std::unique_ptr<Sublayer> {
     if (spec.experts.in_layer(layer))
@@ -58,7 +53,7 @@ BlockStack::Block BlockStack::make_block(Parameters& parameters, const ModelSpec
     return std::make_unique<FeedForward>(parameters, name, spec.width, spec.feed_forward(), std);
   };
   if (spec.branches == Branches::serial || spec.branches == Branches::reversible) {
-    add("attention", 1, attention);
+    add(spec.mixer.part(), 1, mixer);
     if (shape.source > 0)
       add("cross_attention", 4, [&](const std::string& name) {
         return std::make_unique<CrossAttention>(parameters, name, spec.width, shape.source, spec.attention,
@@ -67,9 +62,9 @@ BlockStack::Block BlockStack::make_block(Parameters& parameters, const ModelSpec
     add("feed_forward", 2, feed_forward);
     return block;
   }
-  const std::string first = name_of("attention"), second = name_of("feed_forward");
+  const std::string first = name_of(spec.mixer.part()), second = name_of("feed_forward");
   const Norm before = norm(first);
-  std::unique_ptr<Sublayer> a = attention(first), f;
+  std::unique_ptr<Sublayer> a = mixer(first), f;
   if (spec.branches == Branches::one_norm) {
     f = feed_forward(second);
   } else {

@@ -49,8 +49,6 @@ struct AttentionSpec {
   int64_t hashed_beyond = 0;
   RotarySpec rotary = {};      // of self-attention
   RelativeSpec relative = {};  // of self-attention
-  int64_t latent = 0;          // of keys and values (nn/latent_attention.h); 0: they are made of x itself
-  int64_t query_latent = 0;    // likewise of queries
 
   bool shares_query_key(int64_t layer) const {
     return !shared_query_key.empty() &&

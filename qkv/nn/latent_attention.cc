@@ -13,21 +13,22 @@ constexpr NormSpec kLatentNorm = {Normalization::rms, 1e-6F};
 }  // namespace
 
 LatentAttention::LatentAttention(Parameters& parameters, const std::string& name, int64_t width,
-                                 const AttentionSpec& spec, Mask mask, int64_t layer, uint32_t site,
-                                 InitStd std)
-    : q_latent_(spec.query_latent > 0 ? std::make_unique<Linear>(parameters, name + ".q_latent", width,
-                                                                 spec.query_latent, spec.bias, std.inner)
-                                      : nullptr),
-      q_norm_(spec.query_latent > 0
-                  ? std::make_unique<Norm>(parameters, name + ".q_norm", spec.query_latent, kLatentNorm)
+                                 const AttentionSpec& spec, Latents latents, Mask mask, int64_t layer,
+                                 uint32_t site, InitStd std)
+    : latents_(latents),
+      q_latent_(latents.query > 0 ? std::make_unique<Linear>(parameters, name + ".q_latent", width,
+                                                             latents.query, spec.bias, std.inner)
+                                  : nullptr),
+      q_norm_(latents.query > 0
+                  ? std::make_unique<Norm>(parameters, name + ".q_norm", latents.query, kLatentNorm)
                   : nullptr),
-      q_(parameters, name + ".q", spec.query_latent > 0 ? spec.query_latent : width, spec.heads * spec.d_qk,
-         false, std.inner),
-      kv_latent_(parameters, name + ".kv_latent", width, spec.latent + spec.rotary.width, spec.bias,
+      q_(parameters, name + ".q", latents.query > 0 ? latents.query : width, spec.heads * spec.d_qk, false,
+         std.inner),
+      kv_latent_(parameters, name + ".kv_latent", width, latents.kv + spec.rotary.width, spec.bias,
                  std.inner),
-      kv_norm_(parameters, name + ".kv_norm", spec.latent, kLatentNorm),
+      kv_norm_(parameters, name + ".kv_norm", latents.kv, kLatentNorm),
       kv_(&parameters.add(name + ".kv.weight",
-                          {spec.heads * (spec.d_qk - spec.rotary.width + spec.d_vo), spec.latent},
+                          {spec.heads * (spec.d_qk - spec.rotary.width + spec.d_vo), latents.kv},
                           ParameterKind::matrix, {Initializer::Kind::normal, std.inner})),
       attention_(parameters, name, width, spec, mask, true, layer, site, std) {}
 
@@ -41,9 +42,9 @@ Tensor LatentAttention::forward(const Tensor& x, const Context& context) const {
   const AttentionSpec& a = attention_.spec();
   const int64_t shared = a.rotary.width, own = a.d_qk - shared;
   const Tensor q = queries(x, context), both = kv_latent_.forward(x, context);
-  const Tensor c = kv_norm_.forward(columns_of(both, 0, a.latent));
+  const Tensor c = kv_norm_.forward(columns_of(both, 0, latents_.kv));
   const Tensor k_shared =
-      rotary(columns_of(both, a.latent, both.width()), 1, shared, a.rotary.layout, context.rotation);
+      rotary(columns_of(both, latents_.kv, both.width()), 1, shared, a.rotary.layout, context.rotation);
   KeyValueState* memory = state(context);
   if (memory == nullptr) {
     const Tensor kv = linear(c, kv_->value, {}), k = join_heads(k_shared, kv, a.heads, own);
@@ -51,17 +52,17 @@ Tensor LatentAttention::forward(const Tensor& x, const Context& context) const {
                               {kv, a.heads * own, a.heads, a.d_vo},
                               KeyLayout::contiguous(context.layout.offsets), context);
   }
-  memory->append({join_columns(c, k_shared), 0, 1, a.latent + shared},
+  memory->append({join_columns(c, k_shared), 0, 1, latents_.kv + shared},
                  {Tensor::empty({c.rows(), 0}, c.dtype()), 0, 1, 0}, context.layout.offsets);
   const Tensor moved = queries_for_latent(q, kv_->value, a.heads, own);
-  const Tensor latents = attention_.heads({moved, 0, a.heads, a.latent + shared}, memory->keys(),
-                                          {memory->keys().x, 0, 1, a.latent}, memory->layout(), context);
+  const Tensor latents = attention_.heads({moved, 0, a.heads, latents_.kv + shared}, memory->keys(),
+                                          {memory->keys().x, 0, 1, latents_.kv}, memory->layout(), context);
   return attention_.project(values_from_latent(latents, kv_->value, a.heads * own, a.heads), context);
 }
 
 std::unique_ptr<KeyValueState> LatentAttention::make_state(int64_t sequences) const {
   const AttentionSpec& a = attention_.spec();
-  return std::make_unique<KeyValueState>(sequences, 1, a.latent + a.rotary.width, 0);
+  return std::make_unique<KeyValueState>(sequences, 1, latents_.kv + a.rotary.width, 0);
 }
 
 }  // namespace qkv

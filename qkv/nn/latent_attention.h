@@ -15,9 +15,13 @@ namespace qkv {
 // remembered: W_kh is multiplied to the query, W_vh to the output.
 class LatentAttention : public Sublayer, private Remembering<KeyValueState> {
  public:
-  // REQUIRES: spec.latent > 0; spec.rotary.width are the shared key's columns, of spec.d_qk.
+  // Widths of the latents; query 0: queries are made of x.
+  struct Latents {
+    int64_t kv, query;
+  };
+  // REQUIRES: latents.kv > 0; spec.rotary.width are the shared key's columns, of spec.d_qk.
   LatentAttention(Parameters& parameters, const std::string& name, int64_t width, const AttentionSpec& spec,
-                  Mask mask, int64_t layer, uint32_t site, InitStd std);
+                  Latents latents, Mask mask, int64_t layer, uint32_t site, InitStd std);
   Tensor forward(const Tensor& x, const Context& context) const override;
   void add_states(DecodingStates& states, int64_t sequences) const override { add_state(states, sequences); }
 
@@ -25,6 +29,7 @@ class LatentAttention : public Sublayer, private Remembering<KeyValueState> {
   std::unique_ptr<KeyValueState> make_state(int64_t sequences) const override;
   Tensor queries(const Tensor& x, const Context& context) const;  // [N, heads d_qk]
 
+  Latents latents_;
   std::unique_ptr<Linear> q_latent_;
   std::unique_ptr<Norm> q_norm_;
   Linear q_;

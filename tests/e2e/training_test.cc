@@ -543,6 +543,8 @@ TEST_F(RunTest, TheMemoryPlanKnowsTables) {
         s.attention.relative = {RelativeAttention::disentangled, 128};
       },
       [](ModelSpec& s) { s.vocab_size = 16384, s.embedding_unit = true; },
+      [](ModelSpec& s) { s.mixer = LstmMixer(), s.positions = Positions::none; },
+      [](ModelSpec& s) { s.mixer = GruMixer(), s.positions = Positions::none; },
   };
   for (const Change change : changes)
     for (const bool recompute : {false, true}) {
@@ -555,7 +557,8 @@ TEST_F(RunTest, TheMemoryPlanKnowsTables) {
       const MemoryPlan plan = memory_plan(c, 8);
       const auto want = static_cast<double>(plan.total() - plan.program);
       EXPECT_NEAR(got / want, 1, 0.2)
-          << name_of(c.model.attention.relative.kind) << " " << recompute << ": " << got << " of " << want;
+          << name_of(c.model.attention.relative.kind) << " " << name_of(c.model.mixer.kind()) << " "
+          << recompute << ": " << got << " of " << want;
     }
 }
 

@@ -134,11 +134,12 @@ VariedShape varied_shape(unsigned seed) {
   h.query_key_norm = static_cast<formal::QueryKeyNorm>(a.query_key_norm);
   if (a.rotary.width > 0 && a.rotary.width < a.d_qk && a.query_key_norm == QueryKeyNorm::none && u() < 0.6) {
     a.kv_heads = a.heads;
-    a.latent = h.d_latent = between(u, 2, 9);
-    if (u() < 0.5) a.query_latent = h.d_query_latent = between(u, 2, 9);
+    h.d_latent = between(u, 2, 9);
+    if (u() < 0.5) h.d_query_latent = between(u, 2, 9);
+    s.mixer = LatentMixer{h.d_latent, h.d_query_latent};
   }
-  if (a.kv_heads == a.heads && a.latent == 0 && a.query_key_norm == QueryKeyNorm::none && !a.relative.on() &&
-      u() < 0.35)
+  if (a.kv_heads == a.heads && h.d_latent == 0 && a.query_key_norm == QueryKeyNorm::none &&
+      !a.relative.on() && u() < 0.35)
     for (int i = s.layer_groups > 0 ? 1 : between(u, 1, 2); i > 0; --i) {
       a.shared_query_key.push_back(u() < 0.7 ? 1 : 0);
       h.shared_query_key.push_back(a.shared_query_key.back() != 0);
@@ -151,7 +152,7 @@ VariedShape varied_shape(unsigned seed) {
   if (u() < 0.3) s.embedding_multiplier = 1.5F, h.embedding_multiplier = 1.5;
   if (u() < 0.3) s.residual_multiplier = 0.5F, h.residual_multiplier = 0.5;
   if (u() < 0.3) s.logit_multiplier = 0.75F, h.logit_multiplier = 0.75;
-  if (a.latent == 0 && u() < 0.3) a.clip = 0.5F, h.clip = 0.5;
+  if (h.d_latent == 0 && u() < 0.3) a.clip = 0.5F, h.clip = 0.5;
   if (!a.relative.on() && u() < 0.3) a.cap = 0.75F, h.score_cap = 0.75;
   if (u() < 0.3) s.logit_cap = 0.5F, h.logit_cap = 0.5;
   if (u() < 0.3) a.sinks = h.sinks = true;
@@ -171,7 +172,7 @@ VariedShape varied_shape(unsigned seed) {
     s.hidden_layers = between(u, 2, 3);
     h.further_layers = s.hidden_layers - 1;
   }
-  if (a.latent == 0 && a.kv_heads == a.heads && !a.relative.on() && a.shared_query_key.empty() &&
+  if (h.d_latent == 0 && a.kv_heads == a.heads && !a.relative.on() && a.shared_query_key.empty() &&
       a.query_key_norm == QueryKeyNorm::none && a.rotary.width < a.d_qk && u() < 0.5) {
     const auto narrowest = static_cast<int>(std::max<int64_t>(2, a.rotary.width));
     for (int64_t i = 0; i < a.heads; ++i) {
@@ -341,7 +342,7 @@ Values values_of(const VariedCase& c, const VariedTheta<double>& theta) {
       v = stacked(v, W.W_v);
       b_v = stacked(b_v, W.b_v);
     }
-    if (a.latent == 0) {
+    if (c.spec.block(l).mixer.get_if<LatentMixer>() == nullptr) {
       put(at + ".qkv.weight", stacked(q, stacked(k, v)));
       put(at + ".qkv.bias", stacked(b_q, stacked(b_k, b_v)));
     } else {
@@ -482,10 +483,10 @@ TEST_P(VariationsAgainstFormal, LossAndEveryGradient) {
 // Why a decoder of varied_case() cannot remember segments, in the words of check_spec(); empty where it can.
 std::string why_no_memory(const ModelSpec& s) {
   if (s.positions == Positions::learned) return "positions learned";
-  if (s.attention.latent > 0) return "kv_latent";
+  if (s.mixer.get_if<LatentMixer>()) return "kv_latent";
   if (s.grid > 0) return "grid";
   for (const BlockKind& kind : s.kinds)
-    if (kind.block.attention.latent > 0) return "kv_latent";
+    if (kind.block.mixer.get_if<LatentMixer>()) return "kv_latent";
   return "";
 }
 

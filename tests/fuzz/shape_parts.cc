@@ -185,8 +185,7 @@ ExpertsSpec experts(Draw& d) {
 void compress(ModelSpec& s, Draw& d) {
   AttentionSpec& a = s.attention;
   a.kv_heads = a.heads;
-  a.latent = d.between(1, 9);
-  if (d.chance(0.5)) a.query_latent = d.between(1, 9);
+  s.mixer = LatentMixer{d.between(1, 9), d.chance(0.5) ? d.between(1, 9) : 0};
   a.d_qk = d.between(3, 9);
   a.d_vo = d.between(1, 9);
   a.rotary = {.width = 2 * d.between(1, (a.d_qk - 1) / 2), .layout = RotaryLayout::interleaved};
@@ -312,7 +311,8 @@ const Change kChanges[] = {
     [](ModelSpec& s, Draw& d) { s.attention.d_qk = std::max(d.between(1, 9), s.attention.rotary.width); },
     [](ModelSpec& s, Draw& d) { share_keys(s, d); },
     [](ModelSpec& s, Draw& d) {
-      if (s.positions != Positions::rotary && s.attention.latent == 0) s.width = d.between(2, 33);
+      if (s.positions != Positions::rotary && s.mixer.get_if<LatentMixer>() == nullptr)
+        s.width = d.between(2, 33);
       if (s.head_width > 0) s.head_width = s.embedding_width > 0 ? s.embedding_width : s.width;
     },
     [](ModelSpec& s, Draw& d) {

@@ -429,7 +429,7 @@ const FamilyCase kFamilies[] = {
      [](ModelSpec& s) {
        AttentionSpec& a = s.attention;
        a.kv_heads = a.heads;
-       a.latent = 6;
+       s.mixer = LatentMixer{6};
        a.d_qk = 5;
        a.d_vo = 3;
        a.rotary.width = 2;
@@ -439,7 +439,7 @@ const FamilyCase kFamilies[] = {
      [](ModelSpec& s) {
        AttentionSpec& a = s.attention;
        a.kv_heads = a.heads;
-       a.latent = 6;
+       s.mixer = LatentMixer{6};
        a.d_qk = 5;
        a.d_vo = 3;
        const double m = 0.1 * 0.5 * std::log(4.0) + 1;
@@ -460,8 +460,7 @@ const FamilyCase kFamilies[] = {
        AttentionSpec& a = s.attention;
        a.kv_heads = a.heads;
        a.bias = a.out_bias = true;
-       a.latent = 6;
-       a.query_latent = 7;
+       s.mixer = LatentMixer{6, 7};
        a.rotary.width = 2;
        a.rotary.layout = RotaryLayout::interleaved;
        s.experts = {.count = 6, .chosen = 2, .hidden = 4, .score = RouterScore::sigmoid, .scale = 2.5F};
@@ -795,7 +794,9 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.experts.groups = s.experts.count; },
       [](ModelSpec& s) { s.experts.shared_hidden = 5; },
       [](ModelSpec& s) { s.experts.capacity = 7; },
-      [](ModelSpec& s) { s.attention.query_latent = 5; },
+      [](ModelSpec& s) {
+        s.mixer = LatentMixer{6, 5};
+      },
       [](ModelSpec& s) {
         s.positions = Positions::sinusoidal_closed;
         s.attention.rotary = {};

@@ -14,6 +14,7 @@ constexpr int64_t kMost = kMostOfConfig;
 void add_latent_attention(WeightNames& n, const ModelSpec& s, const std::string& engine,
                           const std::string& file) {
   const AttentionSpec& a = s.attention;
+  const bool query_latent = s.mixer.get_if<LatentMixer>()->query_latent > 0;
   const int64_t turned = a.rotary.width, own = a.d_qk - turned;
   std::vector<int64_t> query_rows, key_rows, value_rows;
   for (int64_t h = 0; h < a.heads; ++h) {
@@ -24,11 +25,11 @@ void add_latent_attention(WeightNames& n, const ModelSpec& s, const std::string&
   key_rows.insert(key_rows.end(), value_rows.begin(), value_rows.end());
   n.bias = a.bias;
   n.linear(engine + "kv_latent", file + "kv_a_proj_with_mqa");
-  if (a.query_latent > 0) n.linear(engine + "q_latent", file + "q_a_proj");
+  if (query_latent) n.linear(engine + "q_latent", file + "q_a_proj");
   n.bias = false;
   n.norm(engine + "kv_norm", file + "kv_a_layernorm");
-  if (a.query_latent > 0) n.norm(engine + "q_norm", file + "q_a_layernorm");
-  n.linear(engine + "q", file + (a.query_latent > 0 ? "q_b_proj" : "q_proj"));
+  if (query_latent) n.norm(engine + "q_norm", file + "q_a_layernorm");
+  n.linear(engine + "q", file + (query_latent ? "q_b_proj" : "q_proj"));
   n.all.back().row_order = query_rows;
   n.linear(engine + "kv", file + "kv_b_proj");
   n.all.back().row_order = key_rows;
@@ -40,7 +41,9 @@ Family deepseek(const char* type, const char* language_model, ModelSpec (*read)(
       type,
       read,
       write,
-      [](const ModelSpec& s) { return s.architecture == Architecture::decoder && s.attention.latent > 0; },
+      [](const ModelSpec& s) {
+        return s.architecture == Architecture::decoder && s.mixer.get_if<LatentMixer>() != nullptr;
+      },
       [](const ModelSpec& s) {
         return weights_named_as_llama(s, {.shared = "shared_experts", .attention = add_latent_attention});
       },
@@ -61,8 +64,8 @@ ModelSpec read_deepseek(const JsonField& c, bool third) {
   ModelSpec s = read_llama_like(c);
   AttentionSpec& a = s.attention;
   const auto turned = c["qk_rope_head_dim"].integer(2, kMost);
-  a.latent = c["kv_lora_rank"].integer(1, kMost);
-  a.query_latent = c.integer_or("q_lora_rank", 0, 0, kMost);
+  s.mixer = LatentMixer{.latent = c["kv_lora_rank"].integer(1, kMost),
+                        .query_latent = c.integer_or("q_lora_rank", 0, 0, kMost)};
   a.kv_heads = a.heads;
   a.d_qk = c["qk_nope_head_dim"].integer(1, kMost) + turned;
   a.d_vo = c["v_head_dim"].integer(1, kMost);
@@ -116,8 +119,9 @@ OrderedJson write_deepseek(const ModelSpec& s, const char* type, const char* arc
   const bool third = x.choice_bias;
   OrderedJson c = write_llama_like(s, type, architecture);
   c["attention_bias"] = a.bias;
-  c["kv_lora_rank"] = a.latent;
-  c["q_lora_rank"] = a.query_latent > 0 ? OrderedJson(a.query_latent) : OrderedJson(nullptr);
+  const LatentMixer& m = *s.mixer.get_if<LatentMixer>();
+  c["kv_lora_rank"] = m.latent;
+  c["q_lora_rank"] = m.query_latent > 0 ? OrderedJson(m.query_latent) : OrderedJson(nullptr);
   c["qk_rope_head_dim"] = a.rotary.width;
   c["qk_nope_head_dim"] = a.d_qk - a.rotary.width;
   c["v_head_dim"] = a.d_vo;

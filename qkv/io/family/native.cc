@@ -17,8 +17,8 @@ namespace {
 // global projections, grids and encoders of another shape; 7 heads of one size, no
 // features; 8 no memory; 9 no axial positions and no keys that are the queries; 10 no clips; 11 no factors of
 // pairs, first positions, and activations and experts of one part alone; 12 no norm of the stream, and a norm
-// at the end wherever sums are not normalised; 13 one kind of block.
-constexpr int64_t kVersion = 14;
+// at the end wherever sums are not normalised; 13 one kind of block; 14 no mixers but attention.
+constexpr int64_t kVersion = 15;
 
 // Reads each field that files of a version have; the others keep their defaults. A `partial` object may lack
 // fields.
@@ -105,6 +105,17 @@ class Writer {
   OrderedJson& file_;
 };
 
+// Throws Error where a file has fields of another mixer than it names.
+void expect_its_mixer(const JsonField& file, const BlockSpec& block) {
+  OrderedJson written = OrderedJson::object();
+  Writer writer(written);
+  for_each_field(block.mixer, writer);
+  for (const auto& [name, value] : written.items())
+    if (const auto given = file.json().find(name); given != file.json().end())
+      check(OrderedJson::parse(given->dump()) == value, "{}: {} is not of mixer {}", file.place(), name,
+            name_of(block.mixer.kind()));
+}
+
 // Kinds of blocks: by its name, the fields of each that are not as in the model's own block.
 std::vector<BlockKind> read_kinds(const JsonField& file, const BlockSpec& own, int64_t version) {
   std::vector<BlockKind> kinds;
@@ -115,6 +126,7 @@ std::vector<BlockKind> read_kinds(const JsonField& file, const BlockSpec& own, i
     Reader reader(its_file, version, true);
     for_each_field(kind.block, reader);
     reader.expect_no_others();
+    if (version >= 15) expect_its_mixer(its_file, kind.block);
     kinds.push_back(std::move(kind));
   }
   std::ranges::sort(kinds, {}, &BlockKind::name);
@@ -144,6 +156,7 @@ ModelSpec read_config(const JsonField& c) {
   ModelSpec s;
   Reader reader(q, version);
   for_each_field(s, reader);
+  if (version >= 15) expect_its_mixer(q, s);
   if (version >= 14) s.kinds = read_kinds(q["kinds"], s, version);
   if (version < 5) s.attention.out_bias = s.attention.bias;
   if (version == 5)

@@ -157,6 +157,28 @@ void resolve_head_sizes(AttentionSpec& a, const Given& given) {
   if (!given("model.d_vo")) a.d_vo = widest;
 }
 
+// Heads, where any layer has some.
+void resolve_heads(ModelSpec& m, const Given& given, const std::string& path) {
+  constexpr int64_t kWidestHead = 576;
+  AttentionSpec& a = m.attention;
+  resolve_head_sizes(a, given);
+  if (!given("model.kv_heads")) a.kv_heads = a.heads;
+  if (!m.has_blocks() || !a.head_sizes.empty()) return;
+  const bool derived = !(given("model.d_qk") && given("model.d_vo"));
+  if (!m.attends()) {  // kinds that do derive their own
+    if (!given("model.d_qk")) a.d_qk = 1;
+    if (!given("model.d_vo")) a.d_vo = 1;
+    return;
+  }
+  if (!given("model.d_qk") && m.width / a.heads > kWidestHead)
+    usage("{}: model.width / model.heads = {} / {} = {}, but a head is at most {} wide: use more heads", path,
+          m.width, a.heads, m.width / a.heads, kWidestHead);
+  if (derived && m.width % a.heads != 0)
+    usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, m.width, a.heads);
+  if (!given("model.d_qk")) a.d_qk = m.width / a.heads;
+  if (!given("model.d_vo")) a.d_vo = m.width / a.heads;
+}
+
 // Experts, once the feed-forward network is known.
 void resolve_experts(BlockSpec& b, const Given& given) {
   ExpertsSpec& x = b.experts;
@@ -197,6 +219,10 @@ void resolve_kind(ModelSpec& s, const BlockSpec& inherited, const Given& given) 
   RelativeSpec without_vectors = inherited.attention.relative;
   without_vectors.kind = RelativeAttention::none;
   if (a.relative == without_vectors) a.relative = {};
+  if (!s.attends()) {
+    if (is_of_blocks(s.positions) && !given("model.positions")) s.positions = Positions::none;
+    if (!given("model.relative_attention")) a.relative = {};
+  }
   if (s.positions != Positions::rotary && !given("model.rotary_width")) a.rotary = {};
   // Heads that were turned whole are turned whole in another width, too.
   if ((given("model.d_qk") || given("model.head_sizes")) && !given("model.rotary_width") &&
@@ -217,6 +243,9 @@ void resolve_kinds(TrainConfig& c, const ReadConfig& read) {
     const RotarySpec& rotary = inherited.attention.rotary;
     ModelSpec s = m.with_kind(kind.name);
     resolve_kind(s, inherited, given);
+    if (fresh && s.attends() && !m.attends())
+      resolve_heads(
+          s, [&](const std::string& key) { return given(key) || read.given(key); }, read.path);
     if (fresh) {
       resolve_scaling(s.attention.rotary, rotary, given);
       if (given("model.rotary_factor") && !given("model.rotary_magnitude") &&
@@ -239,7 +268,8 @@ void resolve_recurrence(ModelSpec& m, const Given& given) {
   if (r.decoder != Cell::none && !given("model.source_attention")) r.attention = SourceAttention::dot;
   if (r.encoder != Cell::none && !given("model.bidirectional"))
     r.bidirectional = r.decoder == Cell::none || r.attention != SourceAttention::none;
-  if (!m.has_blocks() && !given("model.positions")) m.positions = Positions::none;
+  const bool recurrent = !m.has_blocks() || m.mixer.knows_order();
+  if (recurrent && !given("model.positions")) m.positions = Positions::none;
 }
 
 // What is said of changes beside another model's weights.
@@ -639,21 +669,7 @@ void resolve(TrainConfig& c, const ReadConfig& read) {
   if (c.from.empty()) {
     resolve_recurrence(m, given);
     resolve_relative(m, given);
-    const int64_t heads = m.attention.heads;
-    constexpr int64_t kWidestHead = 576;
-    if (m.has_blocks() && m.attention.head_sizes.empty() && !given("model.d_qk") &&
-        m.width / heads > kWidestHead)
-      usage("{}: model.width / model.heads = {} / {} = {}, but a head is at most {} wide: use more heads",
-            path, m.width, heads, m.width / heads, kWidestHead);
-    resolve_head_sizes(m.attention, given);
-    if (m.has_blocks() && m.attention.head_sizes.empty() && !(given("model.d_qk") && given("model.d_vo")) &&
-        m.width % heads != 0)
-      usage("{}: model.width: {} is not divisible by {} heads (or give d_qk and d_vo)", path, m.width, heads);
-    if (!given("model.kv_heads")) m.attention.kv_heads = heads;
-    if (m.has_blocks() && m.attention.head_sizes.empty() && !given("model.d_qk"))
-      m.attention.d_qk = m.width / heads;
-    if (m.has_blocks() && m.attention.head_sizes.empty() && !given("model.d_vo"))
-      m.attention.d_vo = m.width / heads;
+    resolve_heads(m, given, path);
     if (!given("model.attention_out_bias")) m.attention.out_bias = m.attention.bias;
     if (!given("model.hidden")) m.hidden = 4 * m.width;
     resolve_experts(m, given);

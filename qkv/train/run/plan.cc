@@ -21,51 +21,30 @@ namespace {
 
 constexpr int64_t kProgram = 100 << 20;  // code, oneDNN's generated code and scratch memory
 
-// Numbers of relative attention's tables, per token.
-int64_t table_columns(const ModelSpec& m) {
-  const RelativeSpec& r = m.attention.relative;
-  if (!r.on()) return 0;
-  const int64_t rows = r.rows(m.architecture == Architecture::decoder, m.context - 1).rows();
-  const int64_t tables = r.kind == RelativeAttention::shaw_both      ? 2
-                         : r.kind == RelativeAttention::disentangled ? r.terms() - 1
-                                                                     : 1;
-  return m.attention.heads * (tables * rows + (r.segments ? 2 : 0));
-}
-
 // The columns of a block's activations, per token.
 struct Columns {
-  int64_t width, qkv, heads_out, hidden, heads, normed, affinities, distances;
+  MixerCost mixer, cross;
+  int64_t width, hidden, normed, affinities;
 
   explicit Columns(const ModelSpec& m)
-      : width(m.width),
-        qkv((m.attention.heads + m.attention.kv_heads) * m.attention.d_qk +
-            m.attention.kv_heads * m.attention.d_vo),
-        heads_out(m.attention.heads * m.attention.d_vo),
+      : mixer(m.mixer.cost(m)),
+        cross(cross_attention_cost(m)),
+        width(m.width),
         hidden(m.experts.count > 0
                    ? std::max(m.hidden, m.experts.chosen * m.experts.hidden + m.experts.shared_hidden)
                    : m.hidden * m.hidden_layers),
-        heads(m.attention.heads),
-        normed((m.attention.rotary.width > 0 ? qkv : 0) + (m.attention.clip > 0 ? qkv : 0) +
-               (m.attention.head_sizes.empty() ? 0 : 4 * m.attention.output_columns()) +
-               (m.attention.query_key_norm != QueryKeyNorm::none ? 2 * qkv : 0) +
-               (m.norm_placement == NormPlacement::sandwich || m.norm_placement == NormPlacement::branch
+        normed((m.norm_placement == NormPlacement::sandwich || m.norm_placement == NormPlacement::branch
                     ? 2 * width
                     : 0) +
-               (m.experts.count > 0 ? (2 * m.experts.chosen + 1) * width : 0) +
-               (m.attention.relative.kind == RelativeAttention::transformer_xl
-                    ? (m.attention.relative.segments ? 4 : 3) * m.attention.heads * m.attention.d_qk
-                    : 0) +
-               (m.attention.global_projections ? qkv + heads_out : 0)),
-        affinities(m.experts.count),
-        distances(table_columns(m)) {}
+               (m.experts.count > 0 ? (2 * m.experts.chosen + 1) * width : 0)),
+        affinities(m.experts.count) {}
 
-  // Kept for the backward pass: two sums and their norms; q, k, v; the heads' output; before and after the
-  // activation function; queries and keys that are normalised or turned, norms of branches; what goes into
-  // experts and comes out. In f32: two means and deviations, the softmax's denominators, affinities, numbers
-  // of distances.
+  // Kept for the backward pass: two sums and their norms; what the mixer keeps; before and after the
+  // activation function; norms of branches; what goes into experts and comes out. In f32: two means and
+  // deviations, affinities.
   int64_t kept(int64_t element) const {
-    return (4 * width + qkv + heads_out + 2 * hidden + normed) * element +
-           (4 + heads + affinities + distances) * 4;
+    return (4 * width + mixer.projected + mixer.out + 2 * hidden + normed) * element +
+           (4 + mixer.kept_f32 + affinities) * 4;
   }
 };
 
@@ -225,19 +204,20 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
       remembered * m.layers * 2 * m.width * element +
       (m.memory > 0
            ? (remembered / config.accumulate + rows) *
-                 sum_of(ours, [](const Columns& c) { return 3 * c.width + c.qkv + c.normed; }) * element
+                 sum_of(ours, [](const Columns& c) { return 3 * c.width + c.mixer.projected + c.normed; }) *
+                 element
            : 0);
   const auto between = [&](const Columns& of) {  // x and the branch that is still to be added
     return 2 * of.width * element;
   };
   // A sum and its norm, q, k, v and the heads' output more where there is cross-attention.
   const auto kept = [&](const Columns& c) { return c.kept(element); };
-  const int64_t cross =
-      pairs ? sum_of(ours,
-                     [&](const Columns& c) {
-                       return (2 * c.width + c.qkv + c.heads_out) * element + (2 + c.heads) * 4;
-                     })
-            : 0;
+  const int64_t cross = pairs ? sum_of(ours,
+                                       [&](const Columns& c) {
+                                         return (2 * c.width + c.cross.projected + c.cross.out) * element +
+                                                (2 + c.cross.kept_f32) * 4;
+                                       })
+                              : 0;
   const auto reached = std::span(ours).subspan(static_cast<size_t>(unreached_blocks(*model)));
   int64_t blocks = config.recompute ? sum_of(reached, between) + sum_of(encoders, between) + most_of(kept)
                                     : sum_of(reached, kept) + sum_of(encoders, kept) + cross;
@@ -257,7 +237,7 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
                                             : 4);
   // In the backward pass of a block the activations it no longer needs are given back as gradients appear.
   const auto moving = [&](const Columns& of) {
-    return rows * ((2 * of.width + 2 * of.hidden) * element + 4 * of.distances);
+    return rows * ((2 * of.width + 2 * of.hidden) * element + 4 * of.mixer.again_f32);
   };
   // Unembeddings of length 1, and their gradient.
   const int64_t unit = m.embedding_unit ? m.vocab_size * m.width * (2 * element + 4) : 0;
@@ -310,7 +290,7 @@ double flops_per_step(const TrainConfig& config, int64_t batch) {
   const bool pairs = m.architecture == Architecture::encoder_decoder;
   const double rows = d(rows_of(config, batch) * config.accumulate);
   const auto block = [&](const Columns& of) {
-    return d(of.width) * d(of.qkv) + d(of.heads_out) * d(of.width) + 2 * d(of.width) * d(of.hidden);
+    return d(of.mixer.multiplications) + 2 * d(of.width) * d(of.hidden);
   };
   // Keys that a query sees on average; of sequences that are no windows of a text, few.
   const double seen = config.objective == Objective::next_token ? (d(config.window_length()) + 1) / 2 : 0;
@@ -318,10 +298,9 @@ double flops_per_step(const TrainConfig& config, int64_t batch) {
   const std::vector<Columns> ours = columns_of_layers(m, m.layers);
   for (int64_t l = 0; l < m.layers; ++l) {
     const Columns& c = ours[static_cast<size_t>(l)];
-    const AttentionSpec& a = m.block(l).attention;
-    multiplications += block(c) + d(c.heads) * seen * d(a.d_qk + a.d_vo);
-    if (pairs) multiplications += d(c.width) * d(c.qkv) + d(c.heads_out) * d(c.width);
-    scores += d(c.heads) * seen * d(a.d_qk);
+    multiplications += block(c) + seen * d(c.mixer.per_key);
+    if (pairs) multiplications += d(c.cross.multiplications);
+    scores += seen * d(c.mixer.scores);
   }
   for (const Columns& e : columns_of_layers(m.encoder_spec(), m.encoder_layers)) multiplications += block(e);
   const double forward = 2 * rows * multiplications;

@@ -1,0 +1,37 @@
+#include "qkv/models/mixer_spec.h"
+
+namespace qkv {
+
+const char* MixerSpec::part() const {
+  return visit([](const auto& m) { return m.kPart; });
+}
+
+bool MixerSpec::attends() const {
+  return visit([](const auto& m) { return m.kAttends; });
+}
+
+bool MixerSpec::knows_order() const {
+  return visit([](const auto& m) { return m.kKnowsOrder; });
+}
+
+void MixerSpec::check(const ModelSpec& spec) const {
+  visit([&](const auto& m) { m.check(spec); });
+}
+
+std::unique_ptr<Sublayer> MixerSpec::make(const MixerPlace& place) const {
+  return visit([&](const auto& m) { return m.make(place); });
+}
+
+MixerCost MixerSpec::cost(const ModelSpec& spec) const {
+  return visit([&](const auto& m) { return m.cost(spec); });
+}
+
+MixerSpec MixerSpec::of(MixerKind kind) {
+  MixerSpec found;
+  found.for_each([&](const auto& m) {
+    if (const MixerSpec fresh = std::decay_t<decltype(m)>(); fresh.kind() == kind) found = fresh;
+  });
+  return found;
+}
+
+}  // namespace qkv

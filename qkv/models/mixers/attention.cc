@@ -1,0 +1,58 @@
+#include "qkv/models/mixers/attention.h"
+
+#include "qkv/models/spec.h"
+#include "qkv/nn/attention.h"
+
+namespace qkv {
+namespace {
+
+// Numbers of relative attention's tables, per token.
+int64_t table_columns(const ModelSpec& s) {
+  const RelativeSpec& r = s.attention.relative;
+  if (!r.on()) return 0;
+  const int64_t rows = r.rows(s.architecture == Architecture::decoder, s.context - 1).rows();
+  const int64_t tables = r.kind == RelativeAttention::shaw_both      ? 2
+                         : r.kind == RelativeAttention::disentangled ? r.terms() - 1
+                                                                     : 1;
+  return s.attention.heads * (tables * rows + (r.segments ? 2 : 0));
+}
+
+}  // namespace
+
+void AttentionMixer::check(const ModelSpec& /*spec*/) const {}
+
+std::unique_ptr<Sublayer> AttentionMixer::make(const MixerPlace& p) const {
+  return std::make_unique<SelfAttention>(p.parameters, p.name, p.spec.width, p.spec.attention,
+                                         p.spec.norm_epsilon, p.mask, p.layer, p.site, p.std);
+}
+
+MixerCost cross_attention_cost(const ModelSpec& spec) {
+  const AttentionSpec& a = spec.attention;
+  const int64_t qkv = (a.heads + a.kv_heads) * a.d_qk + a.kv_heads * a.d_vo, out = a.heads * a.d_vo;
+  return {.projected = qkv,
+          .out = out,
+          .kept_f32 = a.heads,  // the softmax's denominators
+          .multiplications = spec.width * qkv + out * spec.width,
+          .scores = a.heads * a.d_qk,
+          .per_key = a.heads * (a.d_qk + a.d_vo),
+          .remembered = a.kv_heads * (a.d_qk + a.d_vo)};
+}
+
+MixerCost AttentionMixer::cost(const ModelSpec& spec) const {
+  const AttentionSpec& a = spec.attention;
+  MixerCost cost = cross_attention_cost(spec);
+  const int64_t qkv = cost.projected;
+  // What is turned, cut off, spread or normalised is kept beside what it was made of.
+  if (a.rotary.width > 0) cost.projected += qkv;
+  if (a.clip > 0) cost.projected += qkv;
+  if (!a.head_sizes.empty()) cost.projected += 4 * a.output_columns();
+  if (a.query_key_norm != QueryKeyNorm::none) cost.projected += 2 * qkv;
+  if (a.relative.kind == RelativeAttention::transformer_xl)
+    cost.projected += (a.relative.segments ? 4 : 3) * a.heads * a.d_qk;
+  if (a.global_projections) cost.projected += qkv + cost.out;
+  cost.again_f32 = table_columns(spec);
+  cost.kept_f32 += cost.again_f32;
+  return cost;
+}
+
+}  // namespace qkv

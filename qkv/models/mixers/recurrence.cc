@@ -1,0 +1,50 @@
+#include "qkv/models/mixers/recurrence.h"
+
+#include "qkv/models/spec.h"
+#include "qkv/nn/recurrent_sublayer.h"
+
+namespace qkv {
+namespace {
+
+// An encoder's, which reads the whole sequence both ways.
+bool reads_both_ways(const ModelSpec& s) {
+  return s.architecture == Architecture::encoder;
+}
+
+}  // namespace
+
+template <Cell cell>
+void RecurrenceMixer<cell>::check(const ModelSpec& s) const {
+  qkv::check(s.has_blocks() && !s.recurrence.any(),
+             "model: mixer {}: of blocks; model.encoder or model.decoder name a recurrence instead of them",
+             kName);
+  qkv::check(s.order == Order::stack, "model: mixer {}: it reads tokens in turn, not in order {}", kName,
+             name_of(s.order));
+  qkv::check(
+      s.architecture == Architecture::decoder || s.width % 2 == 0,
+      "model: mixer {}: an encoder's reads both ways, each with half of the width, which must be even, "
+      "got {}",
+      kName, s.width);
+}
+
+template <Cell cell>
+std::unique_ptr<Sublayer> RecurrenceMixer<cell>::make(const MixerPlace& p) const {
+  return std::make_unique<RecurrentSublayer>(p.parameters, p.name, cell, p.spec.width, !p.mask.is_causal(),
+                                             p.std.inner);
+}
+
+// Kept: what it reads, h by time and in order, of a GRU the reset h; in f32 the gates and the states.
+template <Cell cell>
+MixerCost RecurrenceMixer<cell>::cost(const ModelSpec& s) const {
+  const int64_t d = s.width, halves = reads_both_ways(s) ? 2 : 1;
+  return {.projected = (cell == Cell::gru ? 3 : 2) * d,
+          .out = halves * d,
+          .kept_f32 = (gates_of(cell) + state_parts(cell)) * d,
+          .multiplications = gates_of(cell) * (d * d + d * d / halves),
+          .state = (RecurrentState::kKept + 1) * state_parts(cell) * d};
+}
+
+template struct RecurrenceMixer<Cell::lstm>;
+template struct RecurrenceMixer<Cell::gru>;
+
+}  // namespace qkv
