@@ -488,8 +488,7 @@ void for_each_field(Spec& mixer, Visitor& v) {
   });
   MixerKind kind = read.kind();
   v({.name = "mixer",
-     .help =
-         "how tokens meet: attention, latent_attention (MLA), or a recurrence (an encoder's reads both ways)",
+     .help = "how tokens meet in a block: attention, or what stands in its place",
      .derived = "attention, with kv_latent latent_attention",
      .weights = WithWeights::kept,
      .since = 15},
