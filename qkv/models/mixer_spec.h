@@ -6,13 +6,14 @@
 #include <variant>
 
 #include "qkv/models/mixers/attention.h"
+#include "qkv/models/mixers/average.h"
 #include "qkv/models/mixers/latent_attention.h"
 #include "qkv/models/mixers/recurrence.h"
 
 namespace qkv {
 
 // All mixers, in the order of the help text. To add one, write it as mixers/mixer.h says and list it here.
-using AnyMixer = std::variant<AttentionMixer, LatentMixer, LstmMixer, GruMixer>;
+using AnyMixer = std::variant<AttentionMixer, LatentMixer, LstmMixer, GruMixer, AverageMixer>;
 
 template <typename M, typename List>
 inline constexpr bool kIsListed = false;
