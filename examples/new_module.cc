@@ -52,7 +52,7 @@ class GatedFeedForward : public qkv::Sublayer {
         up_(parameters, name + ".up", width, hidden, false, 0.5F),
         down_(parameters, name + ".down", hidden, width, false, 0.5F) {}
   // x [N, width] -> [N, width]
-  qkv::Tensor forward(const qkv::Tensor& x, const qkv::Context&, qkv::LayerState*) const override {
+  qkv::Tensor forward(const qkv::Tensor& x, const qkv::Context&) const override {
     const qkv::Tensor gate = activation(qkv::Activation::gelu, gate_.forward(x));
     return down_.forward(multiply(gate, up_.forward(x)));
   }
@@ -70,13 +70,13 @@ int main() {
   // The scalar whose gradient is taken is the sum of the outputs: every output's gradient is 1.
   const auto sum_of_outputs = [&] {
     const qkv::NoGrad no_grad;
-    const qkv::Tensor outputs = module.forward(x, {}, nullptr);
+    const qkv::Tensor outputs = module.forward(x, {});
     double sum = 0;
     for (const float y : outputs.values<float>()) sum += y;
     return sum;
   };
   const qkv::Tensor ones = qkv::Tensor::of(x.shape(), std::vector<float>(x.count(), 1));
-  const qkv::Seed seed[] = {{module.forward(x, {}, nullptr), ones}};
+  const qkv::Seed seed[] = {{module.forward(x, {}), ones}};
   qkv::backward(seed);
 
   double worst = 0;
