@@ -1,6 +1,6 @@
 #include "qkv/data/dataset.h"
 
-#include "qkv/nn/states.h"
+#include "qkv/base/rng.h"
 
 namespace qkv {
 
@@ -134,21 +134,6 @@ Batch StreamWindows::batch_of_pass(int64_t step) const {
   int64_t count = 0;
   while (count < streams_ && first_window(count + 1) - first_window(count) > step) ++count;
   return batch(step, 0, count);
-}
-
-void load_streams(const SegmentStates& states, const Batch& batch) {
-  states.reorder(batch.windows);
-  for (size_t s = 0; s < batch.continues.size(); ++s)
-    if (!batch.continues[s]) states.truncate(static_cast<int64_t>(s), 0);
-}
-
-void store_streams(const SegmentStates& states, const Batch& batch) {
-  std::vector<int32_t> last;  // sequence of each window
-  for (size_t s = 0; s < batch.windows.size(); ++s)
-    if (s + 1 == batch.windows.size() || batch.windows[s + 1] != batch.windows[s])
-      last.push_back(static_cast<int32_t>(s));
-  for (const auto& state : states.all()) state->advance();
-  states.reorder(last);
 }
 
 Batch EveryWindow::batch(int64_t first, int64_t count) const {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "qkv/models/transformer.h"
+#include "qkv/batch/batch.h"
 
 namespace qkv {
 
@@ -41,16 +41,6 @@ class TokenStream {
   std::vector<int32_t> tokens_;
   std::vector<int64_t> starts_ = {0};
   Tensor mapped_tokens_, mapped_starts_;
-};
-
-// One micro-batch: a flat list of tokens; a sequence is a run within one document.
-struct Batch : ModelInput {
-  Tensor targets;  // i32 [N], the token that follows, kIgnored at a document's end
-  int64_t target_count = 0;
-  // Of sequences cut from windows of streams that are read on: the window of each, and which of them go on
-  // where their stream stood. Empty: nothing came before.
-  std::vector<int32_t> windows = {};
-  std::vector<bool> continues = {};
 };
 
 // Windows of `length` tokens starting at these places. Where a document ends inside a window the rest becomes
@@ -90,12 +80,6 @@ class EveryWindow {
   const TokenStream& stream_;
   int64_t length_, all_, chosen_;
 };
-
-// Before a forward pass: states, one of each window's stream, become those of the batch's sequences.
-// REQUIRES: continues is filled.
-void load_streams(const SegmentStates& states, const Batch& batch);
-// After it: segment states (nn/segment_state.h) become those of the streams again, which have read on.
-void store_streams(const SegmentStates& states, const Batch& batch);
 
 // A text in so many parts, each read window by window: what models with memory learn from, and are measured
 // by. The earlier parts are those that may be a window longer.

@@ -2,6 +2,8 @@
 
 #include <functional>
 
+#include "qkv/base/rng.h"
+
 namespace qkv {
 
 void LabelledStream::append(const std::vector<int32_t>& ids, const std::vector<int32_t>& its_segments,

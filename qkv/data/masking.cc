@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "qkv/base/rng.h"
+
 namespace qkv {
 namespace {
 

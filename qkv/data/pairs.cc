@@ -19,25 +19,25 @@ int64_t length(const TokenStream& stream, int64_t d, int64_t around, int64_t con
 struct Kept {
   int64_t source, target;
 };
-Kept kept_of(int64_t source, int64_t target, const SequenceEnds& ends, const ModelSpec& spec) {
+Kept kept_of(int64_t source, int64_t target, const SequenceEnds& ends, const PairLayout& layout) {
   // Of a decoder alone the source takes its place first: source, eos and bos.
-  const bool apart = spec.architecture == Architecture::encoder_decoder;
+  const bool apart = layout.two_stacks;
   const int64_t around = ends.around_source(),
-                z = std::min(source, std::max<int64_t>(0, spec.context - around - (apart ? 0 : 1)));
-  return {z, std::min(target, spec.context - 1 - (apart ? 0 : z + around))};
+                z = std::min(source, std::max<int64_t>(0, layout.context - around - (apart ? 0 : 1)));
+  return {z, std::min(target, layout.context - 1 - (apart ? 0 : z + around))};
 }
 
 // Collects pairs.
 class PairBatchBuilder {
  public:
-  PairBatchBuilder(const SequenceEnds& ends, const ModelSpec& spec)
-      : ends_(ends), spec_(spec), apart_(spec.architecture == Architecture::encoder_decoder) {}
+  PairBatchBuilder(const SequenceEnds& ends, const PairLayout& layout)
+      : ends_(ends), layout_(layout), apart_(layout.two_stacks) {}
 
   void add(std::span<const int32_t> z, std::span<const int32_t> text) {
     std::vector<int32_t> x = ends_.target_begin;
     x.insert(x.end(), text.begin(), text.end());
     // Of a decoder alone the source takes its place first: source, eos and bos.
-    const auto [z_kept, x_kept] = kept_of(std::ssize(z), std::ssize(x), ends_, spec_);
+    const auto [z_kept, x_kept] = kept_of(std::ssize(z), std::ssize(x), ends_, layout_);
     const int64_t z_length = z_kept + ends_.around_source();
     std::vector<int32_t>& source = apart_ ? source_ : ids_;
     source.insert(source.end(), ends_.source_begin.begin(), ends_.source_begin.end());
@@ -64,7 +64,7 @@ class PairBatchBuilder {
     }
     b.ids = Tensor::of({std::ssize(ids_)}, ids_);
     b.layout = Layout::of(lengths_);
-    if (spec_.order == Order::prefix) b.ranks = prefix_ranks(b.layout, prefixes_);
+    if (layout_.prefix) b.ranks = prefix_ranks(b.layout, prefixes_);
     b.targets = Tensor::of({std::ssize(targets_)}, targets_);
     b.target_count = target_count_;
     return b;
@@ -72,7 +72,7 @@ class PairBatchBuilder {
 
  private:
   SequenceEnds ends_;
-  const ModelSpec& spec_;
+  PairLayout layout_;
   bool apart_;  // source and target are read by a stack each
   int64_t target_count_ = 0;
   std::vector<int32_t> source_, ids_, targets_, source_lengths_, lengths_, prefixes_;
@@ -80,12 +80,12 @@ class PairBatchBuilder {
 
 }  // namespace
 
-CutPairs count_cut(const PairStream& pairs, const SequenceEnds& ends, const ModelSpec& spec) {
+CutPairs count_cut(const PairStream& pairs, const SequenceEnds& ends, const PairLayout& layout) {
   CutPairs out;
   for (int64_t d = 0; d < pairs.size(); ++d) {
     const int64_t z = std::ssize(document(pairs.source, d)),
                   x = std::ssize(document(pairs.target, d)) + std::ssize(ends.target_begin);
-    const Kept kept = kept_of(z, x, ends, spec);
+    const Kept kept = kept_of(z, x, ends, layout);
     out.sources += kept.source < z;
     out.targets += kept.target < x;
   }
@@ -93,14 +93,14 @@ CutPairs count_cut(const PairStream& pairs, const SequenceEnds& ends, const Mode
 }
 
 Batch pair_batch(const PairStream& pairs, std::span<const int64_t> which, const SequenceEnds& ends,
-                 const ModelSpec& spec) {
-  PairBatchBuilder builder(ends, spec);
+                 const PairLayout& layout) {
+  PairBatchBuilder builder(ends, layout);
   for (const int64_t d : which) builder.add(document(pairs.source, d), document(pairs.target, d));
   return builder.batch();
 }
 
-Batch pair_batch(std::span<const Corrupted> pairs, const SequenceEnds& ends, const ModelSpec& spec) {
-  PairBatchBuilder builder(ends, spec);
+Batch pair_batch(std::span<const Corrupted> pairs, const SequenceEnds& ends, const PairLayout& layout) {
+  PairBatchBuilder builder(ends, layout);
   for (const Corrupted& p : pairs) builder.add(p.source, p.target);
   return builder.batch();
 }

@@ -26,22 +26,21 @@ struct SequenceEnds {
   bool operator==(const SequenceEnds&) const = default;
 };
 
-// These pairs as one batch for a model of this shape. An encoder reads source eos (or what else stands around
-// a source), the decoder behind it bos target, and predicts target eos (Algorithm 11), where a target begins
-// with target_begin; a decoder alone reads
-// source eos bos target, and predicts the same. Sequences longer than the model's context lose what is beyond
-// it.
+// These pairs as one batch for a model that reads them so. An encoder reads source eos (or what else stands
+// around a source), the decoder behind it bos target, and predicts target eos (Algorithm 11), where a target
+// begins with target_begin; a decoder alone reads source eos bos target, and predicts the same. Sequences
+// longer than the model's context lose what is beyond it.
 Batch pair_batch(const PairStream& pairs, std::span<const int64_t> which, const SequenceEnds& ends,
-                 const ModelSpec& spec);
+                 const PairLayout& layout);
 
 // The same of pairs at hand.
-Batch pair_batch(std::span<const Corrupted> pairs, const SequenceEnds& ends, const ModelSpec& spec);
+Batch pair_batch(std::span<const Corrupted> pairs, const SequenceEnds& ends, const PairLayout& layout);
 
 // Pairs whose source, or whose target, loses tokens so.
 struct CutPairs {
   int64_t sources = 0, targets = 0;
 };
-CutPairs count_cut(const PairStream& pairs, const SequenceEnds& ends, const ModelSpec& spec);
+CutPairs count_cut(const PairStream& pairs, const SequenceEnds& ends, const PairLayout& layout);
 
 // Tokens of each pair in a batch, source and target together.
 std::vector<int64_t> pair_lengths(const PairStream& pairs, const SequenceEnds& ends, int64_t context);

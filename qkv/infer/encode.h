@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "qkv/data/dataset.h"
+#include "qkv/models/transformer.h"
 #include "qkv/text/tokenizer.h"
 
 namespace qkv {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "qkv/infer/encode.h"
+#include "qkv/models/transformer.h"
 
 namespace qkv {
 

@@ -10,6 +10,7 @@
 
 #include "qkv/base/rng.h"
 #include "qkv/kernels/gemm.h"
+#include "qkv/kernels/ignored.h"
 #include "qkv/kernels/mask.h"
 #include "qkv/kernels/pair_term.h"
 #include "qkv/kernels/tile_product.h"
@@ -68,9 +69,6 @@ struct ResidualNormGrad {
   float* dgamma;  // [width], added to
   float* dbeta;   // [width], added to; or null, of RMSnorm
 };
-
-// A target that no loss is computed for.
-inline constexpr int32_t kIgnored = -100;
 
 // With p = softmax(logits[r]), Z its denominator and q = (1 - smoothing) onehot(target[r]) + smoothing /
 // vocab (label smoothing, Szegedy et al. 2016): losses[r] = -sum_j q_j log p_j + z_loss log(Z)^2 (the z-loss

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "qkv/batch/batch.h"
 #include "qkv/models/feature_spec.h"
 #include "qkv/models/mixer_spec.h"
 #include "qkv/nn/attention_spec.h"
@@ -40,15 +41,6 @@ enum class Positions : uint8_t {
   alibi_scaled,       // the same, added before scores are scaled (Falcon)
   none,  // not at all: a recurrence knows the order of what it reads, a decoder finds it by what each token
          // sees (Kazemnejad et al. 2023), relative attention by distances (nn/relative.h)
-};
-
-// What a model says of what it reads.
-enum class Output : uint8_t {
-  tokens,            // of each token a distribution over the vocabulary: the unembedding
-  sequence_classes,  // of each sequence one over classes
-  token_classes,     // of each token one over classes
-  span,              // of each sequence two over its tokens: where an answer begins, and where it ends
-  embedding,         // of each sequence a vector
 };
 
 // Which tokens a token sees.
@@ -219,6 +211,10 @@ struct ModelSpec : BlockSpec {
   ModelSpec encoder_spec() const;
   // f of the head before the unembedding.
   Activation activation_of_head() const { return head_activation.value_or(activation); }
+  // How it reads a source and a target.
+  PairLayout pair_layout() const {
+    return {context, architecture == Architecture::encoder_decoder, order == Order::prefix};
+  }
   // Of what leaves the last stack: both streams where it has two.
   int64_t output_width() const { return branches == Branches::reversible ? 2 * width : width; }
   // Of what stands for a sequence, or what classes are read from.

@@ -51,24 +51,6 @@ ModelSpec without_features(ModelSpec spec) {
 
 }  // namespace
 
-Ranks prefix_ranks(const Layout& layout, std::span<const int32_t> prefixes) {
-  check(std::ssize(prefixes) == layout.sequences(), "model: {} sequences, got {} prefixes",
-        layout.sequences(), prefixes.size());
-  std::vector<int32_t> ranks;
-  for (size_t s = 0; s < prefixes.size(); ++s) {
-    const int32_t length = layout.offsets[s + 1] - layout.offsets[s];
-    for (int32_t t = 0; t < length; ++t) ranks.push_back(t < prefixes[s] ? 0 : t);
-  }
-  const Tensor both = Tensor::of({layout.rows()}, ranks);
-  return {both, both};
-}
-
-Ranks ranks_without(const Tensor& ids, int32_t mask) {
-  std::vector<int32_t> ranks;
-  for (const int32_t id : ids.values<int32_t>()) ranks.push_back(id == mask ? kUnseen : 0);
-  return {Tensor::zeros({ids.count()}, DType::i32), Tensor::of({ids.count()}, ranks)};
-}
-
 Transformer::~Transformer() = default;
 
 Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {

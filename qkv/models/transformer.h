@@ -6,35 +6,12 @@
 #include <span>
 #include <vector>
 
+#include "qkv/batch/batch.h"
 #include "qkv/models/embedding.h"
 #include "qkv/models/stack.h"
 #include "qkv/ops/cross_entropy.h"
 
 namespace qkv {
-
-// What a model reads: the tokens of a flat batch.
-struct ModelInput {
-  Tensor ids;            // i32 [N]
-  Layout layout;         // of ids
-  Tensor segments = {};  // i32 [N]; undefined: all 0
-  Tensor source = {};    // i32 [M]: what an encoder-decoder conditions on (the paper's z); else undefined
-  Layout source_layout = {};  // of source; as many sequences as `layout`
-  // f32 [M, features.width()]: what stands where an id is kFeature, of an encoder-decoder's source; frames
-  // two for each.
-  Tensor features = {};
-  Tensor globals = {};  // i32 [N]: 1 where a token is seen by all and sees all; undefined: patterns say so
-  Ranks ranks = {};     // of ids: an order that is not the stack's own
-  // i32 [S]: the class of each sequence, to be told beside its tokens by a model with labels; undefined:
-  // none.
-  Tensor sequence_targets = {};
-};
-
-// The order of a prefix LM (Liu et al. 2018; Raffel et al. 2020): the first prefixes[s] tokens of sequence s
-// see each other, the others also those before them.
-Ranks prefix_ranks(const Layout& layout, std::span<const int32_t> prefixes);
-
-// That of a permutation LM in use: every token of ids i32 [N] sees all but those that are `mask`.
-Ranks ranks_without(const Tensor& ids, int32_t mask);
 
 // A model of the shape that a spec describes; a stack may be a recurrence instead. Its parameters are bound
 // by load_model(), drawn by Parameters::draw(), or drawn and made trainable by

@@ -6,24 +6,11 @@
 #include <vector>
 
 #include "qkv/base/rng.h"
+#include "qkv/batch/layout.h"
 #include "qkv/ops/attention.h"
 #include "qkv/tensor/tensor.h"
 
 namespace qkv {
-
-// Where the sequences of a flat batch lie: sequence s has the rows [offsets[s], offsets[s + 1]). There is no
-// padding.
-struct Layout {
-  std::vector<int32_t> offsets = {0};  // [sequences + 1]
-  Tensor positions;                    // i32 [N], counted from 0 in each sequence
-  // Of the padded batch that this was, where a pattern looks at that; 0: each sequence has its own length.
-  int64_t padded_length = 0;
-
-  int64_t rows() const { return offsets.back(); }
-  int64_t sequences() const { return static_cast<int64_t>(offsets.size()) - 1; }
-  // Sequences of these lengths, each starting at position `starts[s]` (0 where not given).
-  static Layout of(const std::vector<int32_t>& lengths, const std::vector<int32_t>& starts = {});
-};
 
 // Sees, and may replace, named values inside a model: tracing, hidden states, attention pictures, ablation.
 // The names are tied to the paper's symbols in docs/notation.md.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "qkv/kernels/kernels.h"
+#include "qkv/batch/layout.h"
 #include "qkv/tensor/tensor.h"
 
 namespace qkv {
@@ -30,17 +31,6 @@ struct KeyLayout {
 
   // Sequence s has the rows [offsets[s], offsets[s + 1]): a contiguous buffer is one block.
   static KeyLayout contiguous(std::span<const int32_t> offsets);
-};
-
-// The rank of a key that no query sees.
-inline constexpr int32_t kUnseen = std::numeric_limits<int32_t>::max();
-
-// An order of the tokens of a flat batch: a query sees the keys of its sequence whose rank is at most its
-// own.
-struct Ranks {
-  Tensor query = {}, key = {};  // i32 [N]; undefined: there is no such order
-
-  bool defined() const { return query.defined() || key.defined(); }
 };
 
 // What relative encodings add to the scores of self-attention out of rows of queries and of keys (PairTerm).

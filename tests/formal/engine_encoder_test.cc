@@ -442,7 +442,7 @@ TEST_P(DecoderAgainstFormal, PrefixLossAndEveryGradient) {
   const std::vector<int64_t> both = {0, 1};
   // The last token is only predicted, so it is not of the length that positions are known for.
   expect_gradients(
-      c_, pair_batch(pairs, both, ends, c_.spec),
+      c_, pair_batch(pairs, both, ends, c_.spec.pair_layout()),
       [&](const auto& theta) {
         using std::log;
         auto loss = decltype(formal::DLoss(rows[0], theta))(0);
@@ -627,7 +627,7 @@ class RestorationAgainstFormal : public EncoderDecoderAgainstFormal {
                             formal::eos_token(c_.spec.vocab_size) - 1};
     const std::vector<Corrupted> pairs = {pair};
     expect_gradients(
-        c_, pair_batch(pairs, ends, c_.spec),
+        c_, pair_batch(pairs, ends, c_.spec.pair_layout()),
         [&](const auto& theta) { return formal::RestorationLoss(z, x, theta); }, GetParam());
   }
 };

@@ -27,11 +27,8 @@ PairStream pairs(int count) {
 
 const SequenceEnds kEnds{5000, 6000};
 
-ModelSpec shape(int64_t context) {
-  ModelSpec spec;
-  spec.architecture = Architecture::encoder_decoder;
-  spec.context = context;
-  return spec;
+PairLayout shape(int64_t context) {
+  return {context, true, false};
 }
 
 std::vector<int32_t> values(const Tensor& t) {
@@ -53,8 +50,7 @@ TEST(Pairs, WhatStandsAroundASource) {
   EXPECT_EQ(source(9), (std::vector<int32_t>{20, 21, 1, 2, 3, 8, 22}));
   EXPECT_EQ(source(5), (std::vector<int32_t>{20, 21, 1, 8, 22}));
   EXPECT_EQ(pair_lengths(p, ends, 9), (std::vector<int64_t>{7 + 2}));
-  ModelSpec alone = shape(12);
-  alone.architecture = Architecture::decoder;
+  const PairLayout alone = {12, false, false};
   const Batch b = pair_batch(p, which, ends, alone);
   EXPECT_EQ(values(b.ids), (std::vector<int32_t>{20, 21, 1, 2, 3, 8, 22, 7, 11}));
   EXPECT_EQ(values(b.targets)[7], 11);

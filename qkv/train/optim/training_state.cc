@@ -6,6 +6,7 @@
 #include "qkv/autograd/graph.h"
 #include "qkv/base/parallel.h"
 #include "qkv/kernels/kernels.h"
+#include "qkv/nn/streams.h"
 
 namespace qkv {
 namespace {

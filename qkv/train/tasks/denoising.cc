@@ -60,7 +60,7 @@ Batch restoration_batch(const TokenStream& stream, const std::vector<Piece>& pie
                         const ModelSpec& spec, uint64_t seed, uint64_t draw) {
   std::vector<Corrupted> pairs;
   for (const int64_t i : which) pairs.push_back(corrupted(stream, pieces[i], r, seed, draw));
-  return pair_batch(pairs, ends, spec);
+  return pair_batch(pairs, ends, spec.pair_layout());
 }
 
 Evaluation evaluate_restored(const Transformer& model, const TokenStream& stream,

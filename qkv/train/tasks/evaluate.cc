@@ -5,6 +5,7 @@
 #include <set>
 
 #include "qkv/infer/predict.h"
+#include "qkv/nn/streams.h"
 #include "qkv/ops/rows.h"
 #include "qkv/train/corpora/conversations.h"
 
@@ -74,7 +75,7 @@ Evaluation evaluate(const Transformer& model, const PairStream& pairs, const Seq
                     int64_t tokens) {
   const NoGrad guard;
   Evaluation e;
-  const CutPairs cut = count_cut(pairs, ends, model.spec());
+  const CutPairs cut = count_cut(pairs, ends, model.spec().pair_layout());
   e.cut = std::max(cut.sources, cut.targets);
   if (cut.targets == 0) {  // else nobody knows how many characters the predicted tokens are
     e.characters = pairs.target.characters;
@@ -82,7 +83,7 @@ Evaluation evaluate(const Transformer& model, const PairStream& pairs, const Seq
   }
   const std::vector<int64_t> lengths = pair_lengths(pairs, ends, model.spec().context);
   for (const std::vector<int64_t>& which : batches_by_length(lengths, tokens)) {
-    const Batch b = pair_batch(pairs, which, ends, model.spec());
+    const Batch b = pair_batch(pairs, which, ends, model.spec().pair_layout());
     const CrossEntropyResult r = model.loss(b, b.targets, {}, 1);
     e.total += r.total;
     e.tokens += r.count;

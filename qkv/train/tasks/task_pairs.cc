@@ -35,8 +35,8 @@ class SequenceToSequence : public TaskOfSequences {
   }
 
   std::string data_text() const override {
-    const CutPairs cut = count_cut(train_, ends_, config_.model),
-                   held = count_cut(valid_, ends_, config_.model);
+    const CutPairs cut = count_cut(train_, ends_, config_.model.pair_layout()),
+                   held = count_cut(valid_, ends_, config_.model.pair_layout());
     const int64_t sources = cut.sources + held.sources, targets = cut.targets + held.targets;
     return fmt::format("{} training pairs of {} + {} tokens and {} validation pairs{}{}{}{}",
                        human_count(train_.size()), human_count(train_.source.size()),
@@ -75,7 +75,7 @@ class SequenceToSequence : public TaskOfSequences {
   // Those that are predicted.
   int64_t training_tokens() const override { return train_.target.size() + train_.size(); }
   Batch training_batch(const std::vector<int64_t>& items, uint64_t, uint64_t) const override {
-    return pair_batch(train_, items, ends_, config_.model);
+    return pair_batch(train_, items, ends_, config_.model.pair_layout());
   }
   void add_scores(const Transformer& model, Evaluation& e) const {
     BeamOptions greedy;

@@ -1,0 +1,46 @@
+// A flat batch of sequences: what a model reads, and what it learns from.
+#pragma once
+
+#include <vector>
+
+#include "qkv/batch/layout.h"
+#include "qkv/batch/output.h"
+#include "qkv/kernels/ignored.h"
+
+namespace qkv {
+
+// What a model reads: the tokens of a flat batch.
+struct ModelInput {
+  Tensor ids;            // i32 [N]
+  Layout layout;         // of ids
+  Tensor segments = {};  // i32 [N]; undefined: all 0
+  Tensor source = {};    // i32 [M]: what an encoder-decoder conditions on (the paper's z); else undefined
+  Layout source_layout = {};  // of source; as many sequences as `layout`
+  // f32 [M, features.width()]: what stands where an id is kFeature, of an encoder-decoder's source; frames
+  // two for each.
+  Tensor features = {};
+  Tensor globals = {};  // i32 [N]: 1 where a token is seen by all and sees all; undefined: patterns say so
+  Ranks ranks = {};     // of ids: an order that is not the stack's own
+  // i32 [S]: the class of each sequence, to be told beside its tokens by a model with labels; undefined:
+  // none.
+  Tensor sequence_targets = {};
+};
+
+// One micro-batch: a flat list of tokens; a sequence is a run within one document.
+struct Batch : ModelInput {
+  Tensor targets;  // i32 [N], the token that follows, kIgnored at a document's end
+  int64_t target_count = 0;
+  // Of sequences cut from windows of streams that are read on: the window of each, and which of them go on
+  // where their stream stood. Empty: nothing came before.
+  std::vector<int32_t> windows = {};
+  std::vector<bool> continues = {};
+};
+
+// How a model reads a pair.
+struct PairLayout {
+  int64_t context;  // of each of its stacks
+  bool two_stacks;  // source and target are read by a stack each, not in a row
+  bool prefix;      // in a row, the tokens of the source see each other
+};
+
+}  // namespace qkv

@@ -1,0 +1,45 @@
+// The places of a flat batch's sequences, and the order in which their tokens see each other.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "qkv/tensor/tensor.h"
+
+namespace qkv {
+
+// Where the sequences of a flat batch lie: sequence s has the rows [offsets[s], offsets[s + 1]). There is no
+// padding.
+struct Layout {
+  std::vector<int32_t> offsets = {0};  // [sequences + 1]
+  Tensor positions;                    // i32 [N], counted from 0 in each sequence
+  // Of the padded batch that this was, where a pattern looks at that; 0: each sequence has its own length.
+  int64_t padded_length = 0;
+
+  int64_t rows() const { return offsets.back(); }
+  int64_t sequences() const { return static_cast<int64_t>(offsets.size()) - 1; }
+  // Sequences of these lengths, each starting at position `starts[s]` (0 where not given).
+  static Layout of(const std::vector<int32_t>& lengths, const std::vector<int32_t>& starts = {});
+};
+
+// The rank of a key that no query sees.
+inline constexpr int32_t kUnseen = std::numeric_limits<int32_t>::max();
+
+// An order of the tokens of a flat batch: a query sees the keys of its sequence whose rank is at most its
+// own.
+struct Ranks {
+  Tensor query = {}, key = {};  // i32 [N]; undefined: there is no such order
+
+  bool defined() const { return query.defined() || key.defined(); }
+};
+
+// The order of a prefix LM (Liu et al. 2018; Raffel et al. 2020): the first prefixes[s] tokens of sequence s
+// see each other, the others also those before them.
+Ranks prefix_ranks(const Layout& layout, std::span<const int32_t> prefixes);
+
+// That of a permutation LM in use: every token of ids i32 [N] sees all but those that are `mask`.
+Ranks ranks_without(const Tensor& ids, int32_t mask);
+
+}  // namespace qkv
