@@ -14,8 +14,6 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = kMostOfConfig;
-
 // What both towers' configurations say.
 ModelSpec read_tower(const JsonField& c, int64_t width, int64_t hidden, int64_t layers, int64_t heads) {
   ModelSpec s;

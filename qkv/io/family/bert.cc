@@ -7,8 +7,6 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = kMostOfConfig;
-
 // Vectors of distances, as far as a table of positions would reach, in its place.
 bool is_bert_of_distances(ModelSpec s) {
   const RelativeSpec r = std::exchange(s.attention.relative, {});

@@ -6,8 +6,6 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = kMostOfConfig;
-
 // "pos_att_type": a list, or words between bars.
 bool has_term(const JsonField& c, const std::string& term) {
   const auto types = c.find("pos_att_type");

@@ -7,8 +7,6 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = kMostOfConfig;
-
 // Of a head the columns that are turned stand last in the file; of what is made of the latent, a
 // head's key and value beside each other.
 void add_latent_attention(WeightNames& n, const ModelSpec& s, const std::string& engine,

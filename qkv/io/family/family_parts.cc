@@ -42,6 +42,13 @@ const char* config_name_of(Activation activation) {
   return "?";
 }
 
+OrderedJson number_or_null(int64_t number) {
+  return number > 0 ? OrderedJson(number) : OrderedJson(nullptr);
+}
+OrderedJson number_or_null(float number) {
+  return number > 0 ? OrderedJson(decimal(number)) : OrderedJson(nullptr);
+}
+
 std::optional<JsonField> rotary_scaling_of(const JsonField& config) {
   auto scaling = config.find("rope_scaling");
   return scaling ? scaling : config.find("rope_parameters");
@@ -62,7 +69,7 @@ void read_longrope(const JsonField& config, const JsonField& scaling, int64_t co
       "original_max_position_embeddings";  // older files have it beside the lists
   const auto original = config.find(kOriginal) ? config.find(kOriginal) : scaling.find(kOriginal);
   const bool said = original.has_value() || otherwise > 0;
-  r.original_context = original ? original->integer(1, kMostOfConfig) : otherwise > 0 ? otherwise : context;
+  r.original_context = original ? original->integer(1, kMost) : otherwise > 0 ? otherwise : context;
   const double longer = static_cast<double>(context) / static_cast<double>(r.original_context);
   r.factor = std::max(1.0, said ? longer : static_cast<double>(scaling.number_or("factor", 1)));
   r.short_factors = scaling["short_factor"].numbers();
@@ -99,7 +106,7 @@ void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& r
   if (r.scaling == RotaryScaling::llama3) {
     r.low = (*scaling)["low_freq_factor"].number();
     r.high = (*scaling)["high_freq_factor"].number();
-    r.original_context = (*scaling)["original_max_position_embeddings"].integer(1, kMostOfConfig);
+    r.original_context = (*scaling)["original_max_position_embeddings"].integer(1, kMost);
   }
 }
 
@@ -131,6 +138,11 @@ OrderedJson rotary_scaling_json(const RotarySpec& r) {
     }
   }
   return nullptr;
+}
+
+void write_rotary_scaling(const RotarySpec& r, OrderedJson& config) {
+  if (OrderedJson scaling = rotary_scaling_json(r); !scaling.is_null())
+    config["rope_scaling"] = std::move(scaling);
 }
 
 int64_t read_rotated(const JsonField& config, const char* key, double otherwise, int64_t head_width) {
@@ -245,6 +257,13 @@ void WeightNames::parts(const std::string& engine, const std::vector<std::string
       first += rows[i];
     }
   }
+}
+
+void WeightNames::masked_head(const ModelSpec& spec, const MaskedHeadNames& names) {
+  linear("head", names.dense);
+  norm("head.norm", names.norm);
+  tensor("unembedding.bias", names.bias);
+  untied(spec, names.unembedding);
 }
 
 }  // namespace qkv

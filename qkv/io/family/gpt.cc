@@ -7,8 +7,6 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = kMostOfConfig;
-
 // A decoder of these sizes, read from config.json under these names.
 ModelSpec sized(const JsonField& c, const char* width, const char* layers, const char* heads) {
   ModelSpec s;

@@ -6,8 +6,6 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = kMostOfConfig;
-
 ModelSpec read_config(const JsonField& c) {
   ModelSpec s =
       gpt2_spec(c["vocab_size"].integer(0, kMost), c["n_positions"].integer(0, kMost),

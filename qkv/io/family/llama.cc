@@ -10,8 +10,6 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = kMostOfConfig;
-
 // Heads of keys and values, where the family's number is `otherwise` when nothing is said; null: as many as
 // of queries.
 int64_t read_kv_heads(const JsonField& c, int64_t heads, int64_t otherwise) {

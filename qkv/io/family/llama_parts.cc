@@ -3,12 +3,6 @@
 #include "qkv/base/json_value.h"
 
 namespace qkv {
-namespace {
-
-constexpr int64_t kMost = kMostOfConfig;
-
-}  // namespace
-
 ModelSpec read_llama_like(const JsonField& c) {
   ModelSpec s;
   s.vocab_size = c["vocab_size"].integer(0, kMost);

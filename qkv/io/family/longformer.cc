@@ -6,8 +6,6 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = kMostOfConfig;
-
 // "attention_window": one number, or one of each layer; half of the tokens are on each side.
 std::vector<Pattern> read_patterns(const JsonField& c, int64_t layers, int64_t global) {
   const JsonField field = c["attention_window"];

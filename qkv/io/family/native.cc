@@ -150,7 +150,7 @@ OrderedJson write_kinds(const std::vector<BlockKind>& kinds, const BlockSpec& ow
 
 ModelSpec read_config(const JsonField& c) {
   const JsonField q = c["qkv"];
-  const auto version = q["version"].integer(0, kMostOfConfig);
+  const auto version = q["version"].integer(0, kMost);
   check(version >= 1 && version <= kVersion, "{}: version {} is not supported, expected 1 to {}", q.place(),
         version, kVersion);
   ModelSpec s;
@@ -160,8 +160,7 @@ ModelSpec read_config(const JsonField& c) {
   if (version >= 14) s.kinds = read_kinds(q["kinds"], s, version);
   if (version < 5) s.attention.out_bias = s.attention.bias;
   if (version == 5)
-    for (const int64_t w : q["windows"].integers(0, kMostOfConfig))
-      s.attention.patterns.push_back({.window = w});
+    for (const int64_t w : q["windows"].integers(0, kMost)) s.attention.patterns.push_back({.window = w});
   return s;
 }
 

@@ -8,19 +8,6 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = kMostOfConfig;
-
-// The shortest list that, repeated, gives this one.
-template <typename T>
-std::vector<T> in_turn(const std::vector<T>& all) {
-  for (size_t n = 1; n < all.size(); ++n) {
-    bool repeats = true;
-    for (size_t i = n; i < all.size(); ++i) repeats &= all[i] == all[i - n];
-    if (repeats) return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n)};
-  }
-  return all;
-}
-
 void read_layers(const JsonField& c, ModelSpec& s) {
   const JsonField kinds = c["attn_layers"];
   check(static_cast<int64_t>(kinds.size()) == s.layers, "{}: attn_layers: expected {} of them, got {}",
@@ -44,9 +31,9 @@ void read_layers(const JsonField& c, ModelSpec& s) {
     check(c.integer_or(after, 0, 0, kMost) == 0, "{}: {}: only 0 is supported", c.place(), after);
   check(!any_local || chunks.neighbours <= 1,
         "{}: local_num_chunks_before: only 0 and 1 are supported, got {}", c.place(), chunks.neighbours);
-  if (any_local) s.attention.patterns = in_turn(patterns);
+  if (any_local) s.attention.patterns = shortest_run(patterns);
   if (!any_hashed) return;
-  s.attention.shared_query_key = in_turn(shares);
+  s.attention.shared_query_key = shortest_run(shares);
   s.attention.hashed_beyond = c.integer_or("lsh_attn_chunk_length", 64, 1, kMost);
 }
 

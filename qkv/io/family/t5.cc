@@ -6,7 +6,6 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = kMostOfConfig;
 // T5 has no limit of its own; what it was trained with is 512, what memory holds is more.
 constexpr int64_t kT5Context = 4096;
 

@@ -6,8 +6,6 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = kMostOfConfig;
-
 // How the two differ.
 struct ImageFamily {
   const char* type;

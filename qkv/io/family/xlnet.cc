@@ -6,8 +6,6 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kMost = kMostOfConfig;
-
 ModelSpec read_config(const JsonField& c) {
   // Nothing but memory bounds its length; what it was trained to remember stands for the context.
   const auto remembered = c.integer_or("mem_len", 512, -1, kMost);
