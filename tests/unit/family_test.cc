@@ -1,8 +1,10 @@
 // Families: which models each one's config.json can say, and that they come back from disk.
-// Covers: qkv/io/family/bert.cc, qkv/io/family/deberta.cc, qkv/io/family/deepseek.cc, qkv/io/family/gpt.cc
-// Covers: qkv/io/family/gpt2.cc, qkv/io/family/llama.cc, qkv/io/family/longformer.cc
-// Covers: qkv/io/family/reformer.cc, qkv/io/family/t5.cc, qkv/io/family/vit.cc, qkv/io/family/xlnet.cc
-// Covers: qkv/io/family/*_parts.cc
+// Covers: qkv/io/family/bert.cc, qkv/io/family/bloom.cc, qkv/io/family/ctrl.cc, qkv/io/family/deberta.cc
+// Covers: qkv/io/family/deepseek.cc, qkv/io/family/falcon.cc, qkv/io/family/gpt2.cc
+// Covers: qkv/io/family/gpt_neo.cc, qkv/io/family/gpt_neox.cc, qkv/io/family/gptj.cc
+// Covers: qkv/io/family/llama.cc, qkv/io/family/longformer.cc, qkv/io/family/mpt.cc, qkv/io/family/opt.cc
+// Covers: qkv/io/family/reformer.cc, qkv/io/family/t5.cc, qkv/io/family/vit.cc, qkv/io/family/xglm.cc
+// Covers: qkv/io/family/xlnet.cc, qkv/io/family/*_parts.cc
 #include "qkv/io/family/family.h"
 
 #include <cmath>
