@@ -110,6 +110,9 @@ void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& r
   }
 }
 
+namespace {
+
+// The value of rope_scaling; null: there is none.
 OrderedJson rotary_scaling_json(const RotarySpec& r) {
   switch (r.scaling) {
     case RotaryScaling::none:
@@ -139,6 +142,8 @@ OrderedJson rotary_scaling_json(const RotarySpec& r) {
   }
   return nullptr;
 }
+
+}  // namespace
 
 void write_rotary_scaling(const RotarySpec& r, OrderedJson& config) {
   if (OrderedJson scaling = rotary_scaling_json(r); !scaling.is_null())

@@ -30,8 +30,6 @@ void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& r
 // not say it; 0: `context`, lengthened by the scaling's factor.
 void read_longrope(const JsonField& config, const JsonField& scaling, int64_t context, int64_t otherwise,
                    RotarySpec& rotary);
-// Its value; null where there is no scaling.
-OrderedJson rotary_scaling_json(const RotarySpec& rotary);
 // Writes rope_scaling, if there is any.
 void write_rotary_scaling(const RotarySpec& rotary, OrderedJson& config);
 // The columns of a head that a fraction of them means, and that fraction.

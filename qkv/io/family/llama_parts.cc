@@ -3,6 +3,7 @@
 #include "qkv/base/json_value.h"
 
 namespace qkv {
+
 ModelSpec read_llama_like(const JsonField& c) {
   ModelSpec s;
   s.vocab_size = c["vocab_size"].integer(0, kMost);
@@ -50,11 +51,15 @@ OrderedJson write_llama_like(const ModelSpec& s, const char* type, const char* a
                    {"use_cache", true}};
   if (s.normalization == Normalization::rms || s.normalization == Normalization::rms_plus_one)
     c["rms_norm_eps"] = decimal(s.norm_epsilon);
-  if (OrderedJson scaling = rotary_scaling_json(a.rotary); !scaling.is_null())
-    c["rope_scaling"] = std::move(scaling);
+  write_rotary_scaling(a.rotary, c);
   if (a.rotary.scaling == RotaryScaling::longrope)
     c["original_max_position_embeddings"] = a.rotary.original_context;
   return c;
+}
+
+int64_t read_kv_heads(const JsonField& c, int64_t heads, int64_t otherwise) {
+  const bool said = c.object().contains("num_key_value_heads");
+  return c.integer_or("num_key_value_heads", said ? heads : otherwise, 1, kMost);
 }
 
 namespace {
@@ -151,13 +156,42 @@ std::vector<WeightName> weights_named_as_llama(const ModelSpec& s, const LlamaNa
     n.linear(e + "feed_forward.down", f + "mlp." + names.down);
   }
   norm("decoder.norm", names.last_norm);
-  if (!s.tied) n.tensor("unembedding.weight", "lm_head.weight");
+  n.untied(s, "lm_head.weight");
   if (s.unembedding_bias) n.tensor("unembedding.bias", "lm_head.bias");
   return n.all;
 }
 
 bool is_extra_in_llama(const ModelSpec& s, const std::string& name) {
   return name.ends_with(".rotary_emb.inv_freq") || (s.tied && name == "lm_head.weight");
+}
+
+std::vector<WeightName> llama_weights(const ModelSpec& s) {
+  return weights_named_as_llama(s, {});
+}
+
+namespace {
+
+// True for a decoder of the kind that they all are. family_for() looks at the rest.
+bool is_rotary_decoder(const ModelSpec& s) {
+  return s.architecture == Architecture::decoder && has_decoder_head(s) && s.positions == Positions::rotary &&
+         s.attention.d_qk == s.attention.d_vo;
+}
+
+}  // namespace
+
+Family llama_like(const char* type, const DecoderClass& its, ModelSpec (*read)(const JsonField&),
+                  OrderedJson (*write)(const ModelSpec&),
+                  std::vector<WeightName> (*weights)(const ModelSpec&)) {
+  return {type,
+          read,
+          write,
+          is_rotary_decoder,
+          weights,
+          "model.",
+          is_extra_in_llama,
+          Activation::tanh,
+          its.language_model,
+          its.classifier};
 }
 
 }  // namespace qkv

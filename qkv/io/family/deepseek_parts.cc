@@ -1,4 +1,5 @@
-// DeepSeek-V2 and -V3: Llama's kin whose keys and values are made of a latent, with experts.
+#include "qkv/io/family/deepseek_parts.h"
+
 #include <cmath>
 
 #include "qkv/base/json_value.h"
@@ -7,8 +8,13 @@
 namespace qkv {
 namespace {
 
-// Of a head the columns that are turned stand last in the file; of what is made of the latent, a
-// head's key and value beside each other.
+// YaRN's factor of magnitudes (DeepSeek's yarn_get_mscale).
+double yarn_magnitude(double factor, double weight) {
+  return factor > 1 ? 0.1 * weight * std::log(factor) + 1 : 1;
+}
+
+// The columns of a head that are turned stand last in the file, and in the part that is made of the latent a
+// head's key and value stand beside each other.
 void add_latent_attention(WeightNames& n, const ModelSpec& s, const std::string& engine,
                           const std::string& file) {
   const AttentionSpec& a = s.attention;
@@ -33,30 +39,7 @@ void add_latent_attention(WeightNames& n, const ModelSpec& s, const std::string&
   n.all.back().row_order = key_rows;
 }
 
-Family deepseek(const char* type, const char* language_model, ModelSpec (*read)(const JsonField&),
-                OrderedJson (*write)(const ModelSpec&)) {
-  return {
-      type,
-      read,
-      write,
-      [](const ModelSpec& s) {
-        return s.architecture == Architecture::decoder && s.mixer.get_if<LatentMixer>() != nullptr;
-      },
-      [](const ModelSpec& s) {
-        return weights_named_as_llama(s, {.shared = "shared_experts", .attention = add_latent_attention});
-      },
-      "model.",
-      [](const ModelSpec& s, const std::string& name) {  // the third's layer that predicts a further token
-        return is_extra_in_llama(s, name) || name.starts_with(fmt::format("model.layers.{}.", s.layers));
-      },
-      Activation::tanh,
-      language_model};
-}
-
-// YaRN's factor of magnitudes (DeepSeek's yarn_get_mscale).
-double yarn_magnitude(double factor, double weight) {
-  return factor > 1 ? 0.1 * weight * std::log(factor) + 1 : 1;
-}
+}  // namespace
 
 ModelSpec read_deepseek(const JsonField& c, bool third) {
   ModelSpec s = read_llama_like(c);
@@ -119,7 +102,7 @@ OrderedJson write_deepseek(const ModelSpec& s, const char* type, const char* arc
   c["attention_bias"] = a.bias;
   const LatentMixer& m = *s.mixer.get_if<LatentMixer>();
   c["kv_lora_rank"] = m.latent;
-  c["q_lora_rank"] = m.query_latent > 0 ? OrderedJson(m.query_latent) : OrderedJson(nullptr);
+  c["q_lora_rank"] = number_or_null(m.query_latent);
   c["qk_rope_head_dim"] = a.rotary.width;
   c["qk_nope_head_dim"] = a.d_qk - a.rotary.width;
   c["v_head_dim"] = a.d_vo;
@@ -137,7 +120,7 @@ OrderedJson write_deepseek(const ModelSpec& s, const char* type, const char* arc
     scaling["mscale"] = weight(a.rotary.magnitude * m);
     scaling["mscale_all_dim"] = weight(m);
   }
-  c["n_routed_experts"] = x.count > 0 ? OrderedJson(x.count) : OrderedJson(nullptr);
+  c["n_routed_experts"] = number_or_null(x.count);
   if (x.count == 0) return c;
   c["num_experts_per_tok"] = x.chosen;
   c["moe_intermediate_size"] = x.hidden;
@@ -154,19 +137,18 @@ OrderedJson write_deepseek(const ModelSpec& s, const char* type, const char* arc
   return c;
 }
 
-}  // namespace
-
-const Family& deepseek_v2_family() {
-  static const Family family = deepseek(
-      "deepseek_v2", "DeepseekV2ForCausalLM", [](const JsonField& c) { return read_deepseek(c, false); },
-      [](const ModelSpec& s) { return write_deepseek(s, "deepseek_v2", "DeepseekV2ForCausalLM"); });
-  return family;
-}
-
-const Family& deepseek_v3_family() {
-  static const Family family = deepseek(
-      "deepseek_v3", "DeepseekV3ForCausalLM", [](const JsonField& c) { return read_deepseek(c, true); },
-      [](const ModelSpec& s) { return write_deepseek(s, "deepseek_v3", "DeepseekV3ForCausalLM"); });
+Family deepseek_like(const char* type, const char* language_model, ModelSpec (*read)(const JsonField&),
+                     OrderedJson (*write)(const ModelSpec&)) {
+  Family family = llama_like(type, {language_model, ""}, read, write, [](const ModelSpec& s) {
+    return weights_named_as_llama(s, {.shared = "shared_experts", .attention = add_latent_attention});
+  });
+  family.expresses = [](const ModelSpec& s) {
+    return s.architecture == Architecture::decoder && s.mixer.get_if<LatentMixer>() != nullptr;
+  };
+  // The third's files have a layer more, which predicts a further token.
+  family.ignores = [](const ModelSpec& s, const std::string& name) {
+    return is_extra_in_llama(s, name) || name.starts_with(fmt::format("model.layers.{}.", s.layers));
+  };
   return family;
 }
 

@@ -1,0 +1,58 @@
+// Gemma 2: Hugging Face's Gemma2ForCausalLM.
+#include <cmath>
+
+#include "qkv/base/json_value.h"
+#include "qkv/io/family/llama_parts.h"
+#include "qkv/io/family/window_parts.h"
+
+namespace qkv {
+
+const Family& gemma2_family() {
+  static const Family family = llama_like(
+      "gemma2", {"Gemma2ForCausalLM"},
+      [](const JsonField& c) {
+        ModelSpec s = gemma_family().read_config(c);
+        AttentionSpec& a = s.attention;
+        a.kv_heads = read_kv_heads(c, a.heads, 4);
+        s.norm_placement = NormPlacement::sandwich;
+        const double scalar = c.number_or("query_pre_attn_scalar", 256);
+        if (scalar != static_cast<double>(a.d_qk)) a.scale = static_cast<float>(1 / std::sqrt(scalar));
+        // null is none, and nothing the published value.
+        const auto otherwise = [&](const char* key, float value) {
+          return c.object().contains(key) ? 0 : value;
+        };
+        a.cap = c.number_or("attn_logit_softcapping", otherwise("attn_logit_softcapping", 50));
+        s.logit_cap = c.number_or("final_logit_softcapping", otherwise("final_logit_softcapping", 30));
+        check(!c.boolean_or("use_bidirectional_attention", false),
+              "{}: use_bidirectional_attention: only false is supported", c.place());
+        if (const auto types = c.find("layer_types"))
+          for (size_t i = 0; i < types->size(); ++i)
+            check(types->at(i).string() == (i % 2 == 0 ? kWindowed : kFull),
+                  "{}: layer_types: only sliding_attention and full_attention in turn are supported",
+                  c.place());
+        a.patterns = {{.window = c.integer_or("sliding_window", 4096, 1, kMost)}, {}};
+        return s;
+      },
+      [](const ModelSpec& s) {
+        const AttentionSpec& a = s.attention;
+        OrderedJson c = gemma_family().write_config(s);
+        c["model_type"] = "gemma2";
+        c["architectures"] = {"Gemma2ForCausalLM"};
+        const double scalar =
+            a.scale > 0 ? 1 / (double{a.scale} * double{a.scale}) : static_cast<double>(a.d_qk);
+        c["query_pre_attn_scalar"] =
+            std::abs(scalar - std::round(scalar)) < 1e-4 ? std::round(scalar) : scalar;
+        c["attn_logit_softcapping"] = number_or_null(a.cap);
+        c["final_logit_softcapping"] = number_or_null(s.logit_cap);
+        if (a.patterns.size() == 2) c["sliding_window"] = a.patterns[0].window;
+        return c;
+      },
+      [](const ModelSpec& s) {
+        return weights_named_as_llama(s, {.feed_forward_norm = "pre_feedforward_layernorm",
+                                          .attention_branch_norm = "post_attention_layernorm",
+                                          .feed_forward_branch_norm = "post_feedforward_layernorm"});
+      });
+  return family;
+}
+
+}  // namespace qkv
