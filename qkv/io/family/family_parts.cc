@@ -182,11 +182,6 @@ int64_t rows_before_first(const ModelSpec& s) {
   return s.first_position > 0 ? s.first_position : 2;
 }
 
-void set_head_activation(ModelSpec& s, Activation activation) {
-  s.head_activation.reset();
-  if (s.head_width > 0 && s.activation != activation) s.head_activation = activation;
-}
-
 void read_head(const JsonField& c, const std::string& base, ModelSpec& s) {
   std::string name = base + "ForMaskedLM";
   if (const auto list = c.find("architectures"); list && list->size() > 0) name = list->at(0).string();

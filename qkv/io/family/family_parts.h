@@ -45,17 +45,6 @@ std::vector<std::string> read_labels(const JsonField& config);
 // The classes of such a head.
 void write_labels(const ModelSpec& spec, OrderedJson& config);
 
-// What BERT and its kin share; `base`: of the classes' names. `unused`: positions that no token takes.
-ModelSpec read_bert_like(const JsonField& config, const std::string& base, int64_t unused);
-OrderedJson write_bert_like(const ModelSpec& spec, const char* type, const std::string& base, int64_t unused);
-// Whether that says all, but for the positions, patterns and segments.
-bool is_bert(const ModelSpec& spec);
-// RoBERTa counts positions from pad_token_id + 1, and its head's activation is GELU whatever its blocks have.
-ModelSpec read_roberta_like(const JsonField& config, const std::string& base);
-OrderedJson write_roberta_like(const ModelSpec& spec, const char* type, const std::string& base);
-// A head before an unembedding whose activation is this, whatever the blocks have.
-void set_head_activation(ModelSpec& spec, Activation activation);
-
 // RoBERTa and M2M-100 count positions from pad_token_id + 1: that number as a ModelSpec says it, and the rows
 // before it.
 int64_t read_first_position(const JsonField& config);

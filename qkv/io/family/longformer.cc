@@ -1,7 +1,7 @@
 // Longformer: Hugging Face's LongformerForMaskedLM, ...ForSequenceClassification, ...ForTokenClassification.
 
 #include "qkv/base/json_value.h"
-#include "qkv/io/family/family_parts.h"
+#include "qkv/io/family/bert_parts.h"
 
 namespace qkv {
 namespace {
@@ -21,13 +21,7 @@ std::vector<Pattern> read_patterns(const JsonField& c, int64_t layers, int64_t g
     check(w % 2 == 0, "{}: expected even numbers, got {}", field.place(), w);
     patterns.push_back({.window = w / 2 + 1, .global = global});
   }
-  // The shortest run that repeats.
-  for (size_t n = 1; n < patterns.size(); ++n) {
-    bool repeats = true;
-    for (size_t i = n; i < patterns.size(); ++i) repeats &= patterns[i] == patterns[i - n];
-    if (repeats) patterns.resize(n);
-  }
-  return patterns;
+  return shortest_run(std::move(patterns));
 }
 
 ModelSpec read_config(const JsonField& c) {
@@ -56,33 +50,19 @@ OrderedJson write_config(const ModelSpec& s) {
 
 std::vector<WeightName> weights(const ModelSpec& s) {
   WeightNames n;
-  const std::string e = "longformer.embeddings.";
-  n.tensor("embedding.token", e + "word_embeddings.weight");
-  n.all.push_back(
-      {"embedding.position", e + "position_embeddings.weight", false, 0, 0, rows_before_first(s)});
-  if (s.segments > 0) n.tensor("embedding.segment", e + "token_type_embeddings.weight");
-  n.norm("embedding.norm", e + "LayerNorm");
+  add_bert_embeddings(n, s, "longformer", rows_before_first(s));
   for (int64_t l = 0; l < s.layers; ++l) {
     const std::string engine = fmt::format("encoder.block.{}.", l),
                       file = fmt::format("longformer.encoder.layer.{}.", l), self = file + "attention.self.";
-    n.parts(engine + "attention.qkv", {self + "query", self + "key", self + "value"},
-            {s.width, s.width, s.width});
+    add_bert_qkv(n, s, engine, self);
     n.linear(engine + "attention.global.q", self + "query_global");
     n.parts(engine + "attention.global.kv", {self + "key_global", self + "value_global"}, {s.width, s.width});
-    n.linear(engine + "attention.out", file + "attention.output.dense");
-    n.norm(engine + "attention.norm", file + "attention.output.LayerNorm");
-    n.linear(engine + "feed_forward.up", file + "intermediate.dense");
-    n.linear(engine + "feed_forward.down", file + "output.dense");
-    n.norm(engine + "feed_forward.norm", file + "output.LayerNorm");
+    add_bert_outputs(n, engine, file);
   }
   if (s.output == Output::tokens) {
-    n.linear("head", "lm_head.dense");
-    n.norm("head.norm", "lm_head.layer_norm");
-    n.tensor("unembedding.bias", "lm_head.bias");
-    n.untied(s, "lm_head.decoder.weight");
+    n.masked_head(s, kRobertaHead);
   } else if (s.output == Output::sequence_classes) {
-    n.linear("pooler", "classifier.dense");
-    n.linear("classifier", "classifier.out_proj");
+    add_classification_head(n);
   } else {
     n.linear("classifier", "classifier");
   }

@@ -1,7 +1,7 @@
 // DeBERTa V2 and V3: Hugging Face's DebertaV2For....
 
 #include "qkv/base/json_value.h"
-#include "qkv/io/family/family_parts.h"
+#include "qkv/io/family/bert_parts.h"
 
 namespace qkv {
 namespace {
@@ -90,36 +90,24 @@ OrderedJson write_config(const ModelSpec& s) {
 std::vector<WeightName> weights(const ModelSpec& s) {
   WeightNames n;
   const RelativeSpec& r = s.attention.relative;
-  const std::string e = "deberta.embeddings.";
-  n.tensor("embedding.token", e + "word_embeddings.weight");
-  if (s.positions == Positions::learned) n.tensor("embedding.position", e + "position_embeddings.weight");
-  if (s.segments > 0) n.tensor("embedding.segment", e + "token_type_embeddings.weight");
-  n.norm("embedding.norm", e + "LayerNorm");
+  add_bert_embeddings(n, s, "deberta");
   for (int64_t l = 0; l < s.layers; ++l) {
     const std::string engine = fmt::format("encoder.block.{}.", l),
                       file = fmt::format("deberta.encoder.layer.{}.", l), self = file + "attention.self.";
-    n.parts(engine + "attention.qkv", {self + "query_proj", self + "key_proj", self + "value_proj"},
-            {s.width, s.width, s.width});
+    add_bert_qkv(n, s, engine, self, {"query_proj", "key_proj", "value_proj"});
     if (!r.shared_projections && r.by_content)
       n.linear(engine + "attention.distance_key", self + "pos_key_proj");
     if (!r.shared_projections && r.by_position)
       n.linear(engine + "attention.distance_query", self + "pos_query_proj");
-    n.linear(engine + "attention.out", file + "attention.output.dense");
-    n.norm(engine + "attention.norm", file + "attention.output.LayerNorm");
-    n.linear(engine + "feed_forward.up", file + "intermediate.dense");
-    n.linear(engine + "feed_forward.down", file + "output.dense");
-    n.norm(engine + "feed_forward.norm", file + "output.LayerNorm");
+    add_bert_outputs(n, engine, file);
   }
   n.tensor("encoder.relative", "deberta.encoder.rel_embeddings.weight");
   if (r.normed) n.norm("encoder.relative_norm", "deberta.encoder.LayerNorm");
   if (s.pooler) n.linear("pooler", "pooler.dense");
   if (s.output == Output::tokens) {
-    n.linear("head", "cls.predictions.transform.dense");
-    n.norm("head.norm", "cls.predictions.transform.LayerNorm");
-    n.tensor("unembedding.bias", "cls.predictions.bias");
-    n.untied(s, "cls.predictions.decoder.weight");
+    n.masked_head(s, kBertHead);
   } else if (s.classes() > 0) {
-    n.linear("classifier", s.output == Output::span ? "qa_outputs" : "classifier");
+    add_classifier(n, s);
   }
   return n.all;
 }

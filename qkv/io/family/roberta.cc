@@ -1,0 +1,36 @@
+// RoBERTa: Hugging Face's RobertaForMaskedLM and so on.
+
+#include "qkv/base/json_value.h"
+#include "qkv/io/family/bert_parts.h"
+
+namespace qkv {
+namespace {
+
+std::vector<WeightName> weights(const ModelSpec& s) {
+  WeightNames n = bert_stack(s, "roberta", rows_before_first(s));
+  if (s.output == Output::tokens)
+    n.masked_head(s, kRobertaHead);
+  else if (s.output == Output::sequence_classes)
+    add_classification_head(n);
+  else if (s.output == Output::span || s.output == Output::token_classes)
+    add_classifier(n, s);
+  else if (s.pooler)
+    n.linear("pooler", "roberta.pooler.dense");
+  return n.all;
+}
+
+}  // namespace
+
+const Family& roberta_family() {
+  static const Family family = {
+      "roberta",
+      [](const JsonField& c) { return read_roberta_like(c, "Roberta"); },
+      [](const ModelSpec& s) { return write_roberta_like(s, "roberta", "Roberta"); },
+      [](const ModelSpec& s) { return s.family == "roberta" && is_bert(s); },
+      weights,
+      "roberta.",
+      is_extra_in_bert};
+  return family;
+}
+
+}  // namespace qkv
