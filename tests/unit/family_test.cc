@@ -2,17 +2,18 @@
 // Covers: qkv/io/family/albert.cc, qkv/io/family/bart.cc, qkv/io/family/bert.cc, qkv/io/family/big_bird.cc
 // Covers: qkv/io/family/bloom.cc, qkv/io/family/cohere.cc, qkv/io/family/ctrl.cc
 // Covers: qkv/io/family/deberta_v2.cc, qkv/io/family/deepseek_v2.cc, qkv/io/family/deepseek_v3.cc
-// Covers: qkv/io/family/distilbert.cc, qkv/io/family/electra.cc, qkv/io/family/falcon.cc
-// Covers: qkv/io/family/gemma.cc, qkv/io/family/gemma2.cc, qkv/io/family/gpt2.cc, qkv/io/family/gpt_neo.cc
-// Covers: qkv/io/family/gpt_neox.cc, qkv/io/family/gptj.cc, qkv/io/family/granite.cc
-// Covers: qkv/io/family/llama.cc, qkv/io/family/longformer.cc, qkv/io/family/m2m_100.cc
-// Covers: qkv/io/family/marian.cc, qkv/io/family/mbart.cc, qkv/io/family/mistral.cc
-// Covers: qkv/io/family/mixtral.cc, qkv/io/family/mpt.cc, qkv/io/family/olmo.cc, qkv/io/family/olmo2.cc
-// Covers: qkv/io/family/opt.cc, qkv/io/family/pegasus.cc, qkv/io/family/phi.cc, qkv/io/family/phi3.cc
-// Covers: qkv/io/family/qwen2.cc, qkv/io/family/qwen2_moe.cc, qkv/io/family/reformer.cc
-// Covers: qkv/io/family/roberta.cc, qkv/io/family/stablelm.cc, qkv/io/family/starcoder2.cc
-// Covers: qkv/io/family/switch_transformers.cc, qkv/io/family/t5.cc, qkv/io/family/vit.cc
-// Covers: qkv/io/family/whisper.cc, qkv/io/family/xglm.cc, qkv/io/family/xlnet.cc, qkv/io/family/*_parts.cc
+// Covers: qkv/io/family/deit.cc, qkv/io/family/distilbert.cc, qkv/io/family/electra.cc
+// Covers: qkv/io/family/falcon.cc, qkv/io/family/gemma.cc, qkv/io/family/gemma2.cc, qkv/io/family/gpt2.cc
+// Covers: qkv/io/family/gpt_neo.cc, qkv/io/family/gpt_neox.cc, qkv/io/family/gptj.cc
+// Covers: qkv/io/family/granite.cc, qkv/io/family/llama.cc, qkv/io/family/longformer.cc
+// Covers: qkv/io/family/m2m_100.cc, qkv/io/family/marian.cc, qkv/io/family/mbart.cc
+// Covers: qkv/io/family/mistral.cc, qkv/io/family/mixtral.cc, qkv/io/family/mpt.cc, qkv/io/family/olmo.cc
+// Covers: qkv/io/family/olmo2.cc, qkv/io/family/opt.cc, qkv/io/family/pegasus.cc, qkv/io/family/phi.cc
+// Covers: qkv/io/family/phi3.cc, qkv/io/family/qwen2.cc, qkv/io/family/qwen2_moe.cc
+// Covers: qkv/io/family/reformer.cc, qkv/io/family/roberta.cc, qkv/io/family/stablelm.cc
+// Covers: qkv/io/family/starcoder2.cc, qkv/io/family/switch_transformers.cc, qkv/io/family/t5.cc
+// Covers: qkv/io/family/vit.cc, qkv/io/family/whisper.cc, qkv/io/family/xglm.cc, qkv/io/family/xlnet.cc
+// Covers: qkv/io/family/*_parts.cc
 #include "qkv/io/family/family.h"
 
 #include <cmath>
