@@ -45,7 +45,7 @@ ModelSpec essence(ModelSpec s) {
   return s;
 }
 
-// What the names of a decoder's classes begin with.
+// The names of a decoder's classes begin with this.
 std::string base_of(const Family& family) {
   const std::string& name = family.language_model;
   for (const std::string_view end : {"ForCausalLM", "LMHeadModel"})
@@ -57,7 +57,7 @@ char ascii_lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// Which head a decoder's "architectures" names: the unembedding, or classes.
+// Reads which head a decoder's "architectures" names: the unembedding, or classes.
 void read_decoder_head(const Family& family, const JsonField& c, ModelSpec& s) {
   const auto list = c.find("architectures");
   if (!list || list->size() == 0) return;
@@ -123,7 +123,7 @@ std::vector<WeightName> weights_of(const Family& family, const ModelSpec& spec) 
 
 namespace {
 
-// Whether a family's config.json says all about a spec: what is read from it is what was written.
+// True if a family's config.json says all about a spec: reading it gives the same spec.
 bool describes(const Family& family, const ModelSpec& spec) {
   if (&family == &native_family()) return true;
   if (!family.expresses(spec)) return false;

@@ -1,5 +1,6 @@
 // The registry of model families: how a Hugging Face config.json and its weight names map to a ModelSpec and
-// the engine's parameter names. A family is one file with a table; new mathematics belongs in nn/.
+// the engine's parameter names. A family is one file, named by its model_type; *_parts hold the pieces that
+// several share; new mathematics belongs in nn/.
 #pragma once
 
 #include <string>
@@ -39,13 +40,13 @@ struct Family {
   // True for tensors that files carry though they are no parameters (masks, say).
   bool (*ignores)(const ModelSpec& spec, const std::string& name);
   Activation pooler = Activation::tanh;  // of a new classifier's
-  // Of decoders: the class that "architectures" names, and what one that tells the classes of sequences calls
-  // their tensor; empty: there is none, or the config's reader looks itself.
+  // A decoder's class that "architectures" names, and the tensor of one that tells the classes of sequences;
+  // empty: there is none, or the config's reader looks itself.
   std::string language_model = "", classifier = "";
   Pooling pooling = Pooling::first;  // of an encoder's new classifier, whose pooler reads that
 };
 
-// What a config.json of this family says, heads included. Throws Error naming the file and the field.
+// Reads and writes a config.json of this family, heads included. Throws Error naming the file and the field.
 ModelSpec spec_of(const Family& family, const JsonField& config);
 OrderedJson config_of(const Family& family, const ModelSpec& spec);
 std::vector<WeightName> weights_of(const Family& family, const ModelSpec& spec);
@@ -55,27 +56,27 @@ const Family& family_of(const JsonField& config);
 // The family whose config.json describes this spec: spec.family or the first that expresses it, else "qkv".
 const Family& family_for(const ModelSpec& spec);
 
-// model_type "gpt2", and "qkv" for any spec that no other family can express.
+// Each in the file that its model_type names; native_family(), "qkv", takes any spec that no other can
+// express.
 const Family& gpt2_family();
-const Family& bert_family();
-const Family& roberta_family();
-const Family& distilbert_family();
-const Family& t5_family();
-const Family& bart_family();
-const Family& marian_family();
-const Family& mbart_family();
-const Family& pegasus_family();
-const Family& m2m100_family();
-const Family& switch_family();
+const Family& gpt_neo_family();
+const Family& gptj_family();
+const Family& gpt_neox_family();
+const Family& gpt_bigcode_family();
+const Family& opt_family();
+const Family& bloom_family();
+const Family& falcon_family();
+const Family& mpt_family();
+const Family& ctrl_family();
+const Family& xglm_family();
+
 const Family& llama_family();
 const Family& mistral_family();
+const Family& mixtral_family();
 const Family& qwen2_family();
+const Family& qwen2_moe_family();
 const Family& gemma_family();
 const Family& gemma2_family();
-const Family& mixtral_family();
-const Family& qwen2_moe_family();
-const Family& deepseek_v2_family();
-const Family& deepseek_v3_family();
 const Family& phi_family();
 const Family& phi3_family();
 const Family& olmo_family();
@@ -84,26 +85,33 @@ const Family& stablelm_family();
 const Family& starcoder2_family();
 const Family& granite_family();
 const Family& cohere_family();
+const Family& deepseek_v2_family();
+const Family& deepseek_v3_family();
+
+const Family& bert_family();
+const Family& roberta_family();
+const Family& distilbert_family();
 const Family& albert_family();
-const Family& big_bird_family();
 const Family& electra_family();
+const Family& big_bird_family();
+const Family& longformer_family();
 const Family& deberta_v2_family();
 const Family& xlnet_family();
-const Family& longformer_family();
+
+const Family& t5_family();
+const Family& switch_family();
+const Family& bart_family();
+const Family& mbart_family();
+const Family& pegasus_family();
+const Family& marian_family();
+const Family& m2m100_family();
+const Family& whisper_family();
+
 const Family& vit_family();
 const Family& deit_family();
-const Family& whisper_family();
-const Family& gpt_neox_family();
-const Family& gptj_family();
-const Family& falcon_family();
-const Family& bloom_family();
-const Family& mpt_family();
-const Family& gpt_neo_family();
-const Family& gpt_bigcode_family();
-const Family& opt_family();
-const Family& ctrl_family();
-const Family& xglm_family();
+
 const Family& reformer_family();
+
 const Family& native_family();
 
 }  // namespace qkv
