@@ -369,6 +369,11 @@ const FamilyCase kFamilies[] = {
        s.final_norm = false;
      }},
     {"mbart", [](ModelSpec& s) { s = bart(); }},
+    {"bart",
+     [](ModelSpec& s) {
+       s = bart();
+       s.norm_placement = NormPlacement::post;
+     }},
     {"pegasus",
      [](ModelSpec& s) {
        s = bart();
