@@ -68,7 +68,10 @@ TEST(Pairs, SourcesHaveAroundThemWhatTheirTokenizerPutsThere) {
   surround_sources(ends, text::with_template(plain, "<s>", "</s>"), 1);
   EXPECT_EQ(ends.source_begin, (std::vector<int32_t>{0}));
   EXPECT_EQ(ends.source_end, (std::vector<int32_t>{1}));
-  EXPECT_EQ(longest_source(shape(9), ends), 7U);
+  ModelSpec spec;
+  spec.architecture = Architecture::encoder_decoder;
+  spec.context = 9;
+  EXPECT_EQ(longest_source(spec, ends), 7U);
   surround_sources(ends, text::with_template(plain, "<s>", "[SEP]"), 1);  // which does not end them so
   EXPECT_EQ(ends.source_begin, (std::vector<int32_t>{}));
   EXPECT_EQ(ends.source_end, (std::vector<int32_t>{1}));
