@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "qkv/base/rng.h"
+
 namespace qkv {
 namespace {
 
