@@ -34,7 +34,7 @@ class FoldsFolder {
   }
 
  private:
-  // Of any number of folds: they would be taken for parts of the new one.
+  // However many there are: they would be taken for parts of the new one.
   void remove_folds() const {
     fs::remove(path_ + "/cross_validation.json");
     for (int64_t f = 1; file_exists(fmt::format("{}/fold-{}", path_, f)); ++f)

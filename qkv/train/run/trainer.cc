@@ -1,11 +1,9 @@
 #include "qkv/train/run/trainer.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <optional>
 #include <sstream>
 
@@ -21,12 +19,11 @@
 #include "qkv/train/run/checkpoint.h"
 #include "qkv/train/run/new_tokens.h"
 #include "qkv/train/run/plan.h"
+#include "qkv/train/run/run_folder.h"
 #include "qkv/train/tasks/baseline.h"
 #include "qkv/train/tasks/task.h"
 
 namespace qkv {
-namespace fs = std::filesystem;
-
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -139,81 +136,6 @@ std::string next_command(const TrainConfig& c) {
   }
   return fmt::format("set model.from = \"{}\" in a configuration that trains for a task", c.out);
 }
-
-// The folder of a run and the checkpoints in it.
-class RunFolder {
- public:
-  explicit RunFolder(const std::string& path) : path_(path) {}
-
-  std::string last() const { return path_ + "/last"; }
-  std::string best() const { return path_ + "/best"; }
-  bool has_checkpoint() const { return file_exists(last() + "/trainer_state.json"); }
-  bool has_run() const { return has_checkpoint() || file_exists(best()); }
-
-  void expect_startable(StartMode mode) const {
-    if (mode == StartMode::fresh)
-      check(!has_run(), "{} holds a run already: {}replace it with --overwrite, or choose another train.out",
-            path_, has_checkpoint() ? "continue it with --resume, " : "");
-    if (mode == StartMode::resume)
-      check(has_checkpoint(), "{}: there is no checkpoint to resume from", last());
-  }
-
-  // Makes the folder this process's own, without what an interrupted one left half written.
-  void open(StartMode mode) {
-    std::error_code error;
-    if (mode == StartMode::resume && !fs::exists(path_, error)) expect_startable(mode);
-    fs::create_directories(path_, error);
-    check(!error, "{}: cannot be created: {}", path_, error.message());
-    lock_.emplace(path_);
-    for (const std::string& d : {last(), best()}) recover_interrupted_write(d);
-    remove_half_written();
-    expect_startable(mode);  // now nothing can change it
-    if (mode != StartMode::overwrite) return;
-    fs::remove_all(last());
-    fs::remove_all(best());
-    fs::remove(path_ + "/evaluation.json");  // which another kind of run would not replace
-    for (const auto& [step, older] : older_checkpoints(path_)) fs::remove_all(older);
-  }
-
-  // Throws Error where nothing can be written below the folder's nearest existing parent.
-  void expect_writable() const {
-    fs::path existing = fs::absolute(path_);
-    while (!fs::exists(existing) && existing.has_relative_path()) existing = existing.parent_path();
-    check(fs::is_directory(existing), "{}: cannot be created: {} is not a directory", path_,
-          existing.string());
-    check(::access(existing.c_str(), W_OK) == 0, "{}: {} cannot be written", path_, existing.string());
-  }
-
-  // Keeps the checkpoint of `step` in last/ under its own name, as links to its files, and of the older ones
-  // as many as make `keep` with the one about to be written.
-  void retire_last(int64_t step, int64_t keep) const {
-    if (keep > 1 && has_checkpoint())
-      write_directory_atomically(fmt::format("{}/step-{}", path_, step), [&](const std::string& to) {
-        for (const auto& file : fs::directory_iterator(last())) {
-          const fs::path target = to / file.path().filename();
-          std::error_code error;
-          fs::create_hard_link(file.path(), target, error);
-          if (error) fs::copy_file(file.path(), target);  // a file system without links
-        }
-      });
-    auto older = older_checkpoints(path_);
-    for (int64_t surplus = static_cast<int64_t>(older.size()) - (keep - 1); surplus > 0; --surplus) {
-      fs::remove_all(older.begin()->second);
-      older.erase(older.begin());
-    }
-  }
-
- private:
-  void remove_half_written() const {
-    for (const auto& entry : fs::directory_iterator(path_)) {
-      const std::string name = entry.path().filename().string();
-      if (name.starts_with("step-") && name.ends_with(".tmp")) fs::remove_all(entry.path());
-    }
-  }
-
-  std::string path_;
-  std::optional<FolderLock> lock_;
-};
 
 // One run: what the loop of train() passes around.
 class Run {
@@ -538,8 +460,8 @@ class Run {
 
   // The best model on the examples that were kept for the end, beside simple methods.
   void test_best(Metrics& metrics) {
-    const bool has_best = file_exists(folder_.best() + "/config.json");
-    const std::unique_ptr<Transformer> best = has_best ? load_model(folder_.best(), DType::f32) : nullptr;
+    const std::unique_ptr<Transformer> best =
+        folder_.has_best() ? load_model(folder_.best(), DType::f32) : nullptr;
     const std::optional<Evaluation> e = task_->test(best ? *best : training_->model());
     std::vector<std::string> others;
     OrderedJson record = {{"step", state_.step}};
@@ -627,15 +549,12 @@ class Run {
     return files;
   }
 
-  void save_best() { save_model_dir(folder_.best(), training_->model(), model_files()); }
+  void save_best() { folder_.save_best(training_->model(), model_files()); }
 
   void save() {
     training_->expect_finite(state_.step);  // a broken model must not replace a good one
     state_.threads = num_threads();
-    if (folder_.has_checkpoint())
-      if (const int64_t step = load_trainer_state(folder_.last()).step; step != state_.step)
-        folder_.retire_last(step, config_.keep);
-    save_checkpoint(folder_.last(), *training_, model_files(), state_);
+    folder_.save_last(*training_, model_files(), state_, config_.keep);
   }
 
   TrainConfig config_;

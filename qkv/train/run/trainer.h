@@ -5,12 +5,10 @@
 #include <string>
 
 #include "qkv/train/config/config.h"
+#include "qkv/train/run/start_mode.h"
 #include "qkv/train/tasks/evaluate.h"
 
 namespace qkv {
-
-// What becomes of a run that the folder holds already: refused, continued, replaced.
-enum class StartMode { fresh, resume, overwrite };
 
 // Runs a configuration to its end. Writes OUT/last (a checkpoint with the optimizer's state), OUT/step-N
 // (older ones, where train.keep asks for them), OUT/best (the best model by train.best_by),
