@@ -3,6 +3,7 @@
 
 usage: test_new_tokens.py QKV [unittest arguments]
 """
+# Covers: qkv/train/run/initial_weights.cc
 import json
 
 from qkv_cli import CliTest, load_safetensors, main, read, read_text, toml

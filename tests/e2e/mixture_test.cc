@@ -1,4 +1,5 @@
 // Several data sets in one run: what each is given, that all are learnt, and that a stop changes nothing.
+// Covers: qkv/train/run/model_files.cc
 // Covers: qkv/train/tasks/task_chat.cc, qkv/train/tasks/task_mixture.cc
 #include <gtest/gtest.h>
 

@@ -3,6 +3,7 @@
 // Covers: qkv/base/hash.cc, qkv/base/machine.cc, qkv/train/run/checkpoint.cc, qkv/train/corpora/corpus.cc
 // Covers: qkv/train/corpora/corpus_cache.cc, qkv/train/run/plan.cc, qkv/train/tasks/task.cc
 // Covers: qkv/train/tasks/task_language.cc
+// Covers: qkv/train/run/batch_size.cc, qkv/train/run/run_setup.cc
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -11,7 +11,6 @@
 #include "qkv/io/auxiliary_files.h"
 #include "qkv/io/container/safetensors.h"
 #include "qkv/io/model_dir.h"
-#include "qkv/train/corpora/corpus.h"
 
 namespace qkv {
 namespace {
@@ -25,46 +24,7 @@ void write_model(const std::string& dir, const Transformer& model, const ModelFi
   if (!files.auxiliary_files_of.empty()) keep_auxiliary_files(files.auxiliary_files_of, dir);
 }
 
-// The model's files say what stands around its sources.
-void say_ends(SpecialIds& ids, const SequenceEnds& ends) {
-  ids.source_begin.emplace(ends.source_begin.begin(), ends.source_begin.end());
-  ids.source_end.emplace(ends.source_end.begin(), ends.source_end.end());
-}
-
 }  // namespace
-
-SpecialIds special_ids_of(const text::Tokenizer& tokenizer, const ModelSpec& spec) {
-  SpecialIds ids;
-  const Architecture a = spec.architecture;
-  const int32_t end = end_of_text(tokenizer);
-  // What SentencePiece trains has these for whatever it is used; a decoder of pairs tells by its order.
-  const bool of_pairs = tokenizer.token_to_id("<s>") && tokenizer.token_to_id("</s>");
-  const bool of_texts = a == Architecture::decoder && spec.order != Order::prefix;
-  if (end >= 0 && (!of_pairs || of_texts || a == Architecture::encoder)) {
-    ids.bos = end;
-    ids.eos = {end};
-    if (a == Architecture::encoder_decoder) {
-      ids.decoder_start = end;
-      say_ends(ids, sequence_ends(tokenizer));
-    }
-  } else if (of_pairs && a != Architecture::encoder) {
-    const SequenceEnds ends = sequence_ends(tokenizer);
-    ids.bos = ends.bos;
-    ids.eos = {ends.eos};
-    ids.decoder_start = ends.bos;
-    say_ends(ids, ends);
-  }
-  return ids;
-}
-
-int64_t padding_of(const text::Tokenizer& tokenizer, const SpecialIds& ids) {
-  for (const char* token : {"<pad>", "[PAD]", "<|pad|>"})
-    if (const auto id = tokenizer.token_to_id(token)) return *id;
-  if (ids.eos.empty()) return -1;
-  const std::vector<text::TokenId> around = tokenizer.encode("").ids;
-  const bool put_behind = !around.empty() && static_cast<int64_t>(around.back()) == ids.eos[0];
-  return put_behind ? -1 : ids.eos[0];
-}
 
 void save_model_dir(const std::string& dir, const Transformer& model, const ModelFiles& files) {
   write_directory_atomically(dir, [&](const std::string& to) { write_model(to, model, files); });

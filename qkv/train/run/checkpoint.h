@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "qkv/io/model_dir.h"
-#include "qkv/text/tokenizer.h"
 #include "qkv/train/optim/training_state.h"
+#include "qkv/train/run/model_files.h"
 
 namespace qkv {
 
@@ -23,21 +23,6 @@ struct TrainerState {
   int threads = 0;
   std::string fingerprint;
 };
-
-// What stands beside the weights in a model's directory.
-struct ModelFiles {
-  text::Tokenizer tokenizer;
-  SpecialIds ids;
-  std::string chat_template = {};  // empty: that of
-  std::string auxiliary_files_of =
-      {};  // a model whose companions are kept (io/auxiliary_files.h); empty: none
-};
-// What texts of a batch may be filled up with where the last token of each is looked at, as other libraries'
-// classifiers do: a token for that, or one that ends texts and is not put behind each; -1: there is none.
-int64_t padding_of(const text::Tokenizer& tokenizer, const SpecialIds& ids);
-
-// Ids of the tokens that begin and end what a model of this kind reads and writes, by their names.
-SpecialIds special_ids_of(const text::Tokenizer& tokenizer, const ModelSpec& spec);
 
 // Writes DIR in one step: the old checkpoint or the new one, never a mixture.
 void save_checkpoint(const std::string& dir, TrainingState& training, const ModelFiles& files,

@@ -7,6 +7,7 @@
 
 #include "qkv/base/machine.h"
 #include "qkv/train/run/checkpoint.h"
+#include "qkv/train/run/model_files.h"
 #include "qkv/train/run/start_mode.h"
 
 namespace qkv {
