@@ -4,6 +4,7 @@
 usage: test_train.py QKV [unittest arguments]
 """
 # Covers: qkv/base/progress.cc
+# Covers: qkv/train/run/recorder.cc, qkv/train/run/run_text.cc
 import fcntl
 import json
 import os

@@ -45,8 +45,8 @@ void save_checkpoint(const std::string& dir, TrainingState& training, const Mode
         {"version", kVersion},
         {"step", state.step},
         {"batch", state.batch},
-        {"evaluations_since_best", state.evaluations_since_best},
-        {"best_loss", std::isfinite(state.best_error) ? OrderedJson(state.best_error) : OrderedJson(nullptr)},
+        {"evaluations_since_best", state.best.evaluations_since},
+        {"best_loss", std::isfinite(state.best.error) ? OrderedJson(state.best.error) : OrderedJson(nullptr)},
         {"smoothed_loss", state.smoothed_loss},
         {"threads", state.threads},
         {"fingerprint", state.fingerprint}};
@@ -66,9 +66,9 @@ TrainerState load_trainer_state(const std::string& dir) {
   TrainerState s;
   s.step = root["step"].integer(0, int64_t{1} << 60);
   s.batch = root["batch"].integer(1, int64_t{1} << 31);
-  s.evaluations_since_best = root["evaluations_since_best"].integer(0, int64_t{1} << 60);
+  s.best.evaluations_since = root["evaluations_since_best"].integer(0, int64_t{1} << 60);
   if (const auto best = root.find("best_loss"))
-    s.best_error = best->number();  // null until there was an evaluation
+    s.best.error = best->number();  // null until there was an evaluation
   s.smoothed_loss = root["smoothed_loss"].number();
   s.threads = static_cast<int>(root["threads"].integer(1, 1 << 20));
   s.fingerprint = root["fingerprint"].string();

@@ -1,6 +1,7 @@
 // A checkpoint: a model directory that also holds the optimizer's state and trainer_state.json.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <string>
@@ -12,16 +13,25 @@
 
 namespace qkv {
 
-// What trainer_state.json holds: where a run stands.
+// The best evaluation of a run so far.
+struct BestSoFar {
+  double error = std::numeric_limits<double>::infinity();  // the loss in nats, or one minus a score
+  int64_t evaluations_since = 0;
+};
+
+// The contents of trainer_state.json: where a run stands.
 struct TrainerState {
   int64_t step = 0;   // steps done
   int64_t batch = 0;  // windows of a micro-batch
-  int64_t evaluations_since_best = 0;
-  // What the best model so far had of what it should have least of: its loss, or one minus a score.
-  double best_error = std::numeric_limits<double>::infinity();
-  double smoothed_loss = 0;
+  BestSoFar best = {};
+  double smoothed_loss = 0;  // nats
   int threads = 0;
-  std::string fingerprint;
+  std::string fingerprint = {};
+
+  // Adds the loss of the step just counted: a mean at first, with a half-life of some 14 steps later.
+  void smooth(double loss) {
+    smoothed_loss += std::max(0.05, 1 / static_cast<double>(step)) * (loss - smoothed_loss);
+  }
 };
 
 // Writes DIR in one step: the old checkpoint or the new one, never a mixture.
