@@ -37,7 +37,7 @@ REQUEST = [
     ("qkv/infer/decode_state.cc", "DecodeState", "which rows are new, where they stand"),
     ("qkv/models/transformer.cc", "Transformer::hidden", "as in training, over the new rows alone"),
     ("qkv/nn/layer_state.cc", "KeyValueState", "keys and values remembered, in pages"),
-    ("qkv/models/transformer.cc", "Transformer::logits", "of the last row"),
+    ("qkv/models/unembedding.cc", "Unembedding::logits", "of the last row"),
     ("qkv/infer/sampler.cc", "sample", "penalties, filters, one random number"),
     ("qkv/text/stop_strings.cc", "StopStrings", "text that can be shown, until a stop string"),
 ]

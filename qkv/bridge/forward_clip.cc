@@ -5,8 +5,6 @@
 #include "qkv/base/error.h"
 #include "qkv/bridge/collector.h"
 #include "qkv/ops/elementwise.h"
-#include "qkv/ops/linear.h"
-#include "qkv/ops/rows.h"
 
 namespace qkv {
 namespace {
@@ -48,28 +46,14 @@ std::vector<std::pair<std::string, Tensor>> forward_clip(const std::string& dir,
       states_of(*clip.text, texts, "text_model_output.", hidden_states, attentions, out);
   const Tensor image_states =
       states_of(*clip.vision, images, "vision_model_output.", hidden_states, attentions, out);
-  // A text's vector stands at its first end token, an image's at its class token.
-  std::vector<int32_t> ends, firsts;
-  for (size_t s = 0; s + 1 < texts.input.layout.offsets.size(); ++s) {
-    const int32_t begin = texts.input.layout.offsets[s], end = texts.input.layout.offsets[s + 1];
-    check(begin < end, "{}: input_ids: row {} has no token", path, s);
-    ends.push_back(begin + clip.place_of_text(
-                               std::span(texts.tokens.ids)
-                                   .subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin))));
+  Tensor text_pooled;
+  try {
+    text_pooled = clip.pooled_texts(text_states, texts.input.layout, texts.tokens.ids);
+  } catch (const Error& e) {
+    fail("{}: {}", path, e.what());
   }
-  for (size_t s = 0; s + 1 < images.input.layout.offsets.size(); ++s)
-    firsts.push_back(images.input.layout.offsets[s]);
-  const auto rows = [](const Tensor& x, const std::vector<int32_t>& which) {
-    return select_rows(x, Tensor::of({std::ssize(which)}, which));
-  };
-  const Tensor text_pooled = rows(text_states, ends), image_pooled = rows(image_states, firsts);
-  const auto embedded = [](const Tensor& pooled, const Tensor& projection) {
-    return unit_rows(convert(linear(pooled, projection, {}), DType::f32));
-  };
-  const Tensor text = embedded(text_pooled, clip.text_projection),
-               image = embedded(image_pooled, clip.visual_projection);
-  const Tensor per_text = scaled(linear(text, image, {}), clip.logit_scale()),
-               per_image = scaled(linear(image, text, {}), clip.logit_scale());
+  const Tensor image_pooled = clip.pooled_images(image_states, images.input.layout);
+  const Tensor text = clip.text_embeds(text_pooled), image = clip.image_embeds(image_pooled);
   if (hidden_states) {
     out.emplace_back("text_model_output.pooler_output", convert(text_pooled, DType::f32));
     out.emplace_back("text_model_output.last_hidden_state",
@@ -82,8 +66,8 @@ std::vector<std::pair<std::string, Tensor>> forward_clip(const std::string& dir,
   }
   out.emplace_back("text_embeds", text);
   out.emplace_back("image_embeds", image);
-  out.emplace_back("logits_per_text", per_text);
-  out.emplace_back("logits_per_image", per_image);
+  out.emplace_back("logits_per_text", clip.logits(text, image));
+  out.emplace_back("logits_per_image", clip.logits(image, text));
   return out;
 }
 

@@ -105,11 +105,6 @@ std::vector<WeightName> vision_weights(const ModelSpec& s) {
 
 }  // namespace
 
-int32_t ClipModel::place_of_text(std::span<const int32_t> ids) const {
-  const auto it = end == 2 ? std::ranges::max_element(ids) : std::ranges::find(ids, end);
-  return it == ids.end() ? 0 : static_cast<int32_t>(it - ids.begin());
-}
-
 bool is_clip_dir(const std::string& dir) {
   const std::string path = dir + "/config.json";
   if (!file_exists(path)) return false;

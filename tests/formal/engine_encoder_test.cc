@@ -1,5 +1,6 @@
 // The engine against the specification: random small encoders, with masked tokens to predict, and
 // encoder-decoders against Algorithms 8, 9, 11, 12 and 15; the objectives of formal/objectives.h.
+// Covers: qkv/models/head.cc, qkv/models/classifier.cc, qkv/models/unembedding.cc
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // CLIP's directories: two models in one file, and where a text's vector stands.
-// Covers: qkv/io/clip_dir.cc
+// Covers: qkv/io/clip_dir.cc, qkv/models/clip.cc
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,4 +1,5 @@
 // Memory of segments: what the layers of a model read before is seen as if the text had been read at once.
+// Covers: qkv/nn/streams.cc
 #include "qkv/nn/segment_state.h"
 
 #include "qkv/train/tasks/evaluate.h"

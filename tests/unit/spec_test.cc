@@ -1,5 +1,5 @@
 // Specs of encoders with heads that make sense, and those that do not.
-// Covers: qkv/nn/context.cc
+// Covers: qkv/batch/layout.cc
 #include "qkv/models/spec.h"
 
 #include <gtest/gtest.h>

@@ -435,12 +435,7 @@ std::string toml_value(const std::vector<double>& list) {
   return "[" + out + "]";
 }
 
-struct Setting {
-  std::string section, key, value, about;
-  bool decides;
-};
-
-// The keys with their values, as TOML; `about` says what they mean and may be.
+// Makes the settings of the keys.
 class Writer {
  public:
   std::vector<Setting> settings;
@@ -491,9 +486,22 @@ class Writer {
 
  protected:
   void put(const Key& k, const std::string& value, const std::string& range) {
-    settings.push_back(
-        {section_, k.name, k.derived && derived_ ? k.derived : value, k.help + range, k.decides});
+    std::vector<std::string> objectives;
+    for (const Objective o : k.read_by.objectives) objectives.push_back(name_of(o));
+    const std::string only = std::ssize(objectives) * 2 > std::ssize(names_of<Objective>())
+                                 ? others_than(objectives)
+                                 : fmt::format("{}", fmt::join(objectives, ", "));
+    settings.push_back({section_, k.name, k.derived && derived_ ? k.derived : value,
+                        k.help + range + (only.empty() ? "" : " [" + only + "]"), k.decides, k.read_by});
   }
+  // "all but embed, answer".
+  static std::string others_than(const std::vector<std::string>& objectives) {
+    std::vector<std::string> others = names_of<Objective>();
+    std::erase_if(others,
+                  [&](const std::string& o) { return std::ranges::find(objectives, o) != objectives.end(); });
+    return fmt::format("all but {}", fmt::join(others, ", "));
+  }
+
   bool derived_ = false;  // show how a default is derived instead of its value
   std::string section_;
 };
@@ -513,12 +521,16 @@ class HelpWriter : public Writer {
   }
 };
 
+}  // namespace
+
 std::vector<Setting> settings(const TrainConfig& config) {
   TrainConfig copy = config;
   Writer writer;
   visit(copy, writer);
   return std::move(writer.settings);
 }
+
+namespace {
 
 // Copies into `to` the keys of `from` that it lacks; tables that both have likewise.
 void insert_absent(toml::table& to, const toml::table& from) {

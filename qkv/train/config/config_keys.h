@@ -1,6 +1,7 @@
 // The keys of a configuration: one list, which reading, writing, the fingerprint and the help text walk.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,12 +11,50 @@
 
 namespace qkv {
 
+// Objectives that read a key; none: all do.
+struct ReadBy {
+  std::vector<Objective> objectives = {};
+  bool loosely = false;  // a key of the file is no error where --set gives another objective
+
+  bool any_of(const std::vector<Objective>& others) const {
+    return objectives.empty() || std::ranges::find_first_of(objectives, others) != objectives.end();
+  }
+};
+
 // What the list of keys says of one.
 struct Key {
   const char* name;
   const char* help;
   const char* derived = nullptr;  // its default where that depends on other keys
   bool decides = true;            // what the run computes
+  ReadBy read_by = {};            // other objectives reject it
+};
+
+// A key that these objectives read.
+inline Key of(std::vector<Objective> objectives, Key key) {
+  key.read_by.objectives = std::move(objectives);
+  return key;
+}
+inline Key loosely_of(std::vector<Objective> objectives, Key key) {
+  key = of(std::move(objectives), key);
+  key.read_by.loosely = true;
+  return key;
+}
+
+// Objectives by what they read.
+struct Objectives {
+  using enum Objective;
+  // Plain texts.
+  static inline const std::vector<Objective> kTexts = {next_token, masked, permutation, span_corruption,
+                                                       denoise};
+  // Texts, or pairs of them.
+  static inline const std::vector<Objective> kTextsAndPairs = {
+      next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise};
+  // Examples with labels.
+  static inline const std::vector<Objective> kLabelled = {classify, tag, answer};
+  // Targets in the form of tokens or classes: spans and pairs of vectors have losses of their own.
+  static inline const std::vector<Objective> kClasses = {
+      next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, chat, classify, tag};
 };
 using Choices = std::vector<std::string>;
 // Numbers of things.
@@ -26,6 +65,7 @@ inline constexpr Range<int64_t> kCountOrNone = {0, 1'000'000'000};
 // The keys that say which files are learnt from, and how they are read.
 template <typename Visitor>
 void visit_files(DataConfig& d, Visitor& v) {
+  using enum Objective;
   v({"train", "text files to learn from: one, or a list", "(needed)"}, d.train);
   v({"valid",
      "held-out files; none: the last part of each text, the last pairs of all files, or labelled examples "
@@ -33,23 +73,31 @@ void visit_files(DataConfig& d, Visitor& v) {
     d.valid);
   v({"valid_fraction", "of a text's characters, of all pairs or examples, where valid is empty"},
     d.valid_fraction, Range<double>{0, 0.9});
-  v({"separator", "divides a file into documents, e.g. \"<|endoftext|>\""}, d.separator);
-  v({"train_target", "translations of train's lines; none: train has rows (.tsv, .csv, .jsonl)"},
+  v(of(Objectives::kTexts, {"separator", "divides a file into documents, e.g. \"<|endoftext|>\""}),
+    d.separator);
+  v(of({sequence_to_sequence},
+       {"train_target", "translations of train's lines; none: train has rows (.tsv, .csv, .jsonl)"}),
     d.train_target);
-  v({"valid_target", "translations of valid's lines"}, d.valid_target);
-  v({"source_column", "of rows: what a sequence-to-sequence model reads"}, d.source_column);
-  v({"target_column", "of rows: what it writes"}, d.target_column);
-  v({"prefix", "stands before each source, e.g. \"translate: \""}, d.prefix);
-  v({"text_column", "of rows: the text to read or to classify; the question; in .jsonl of tags the words",
-     "text, of answers question, of tags tokens"},
+  v(of({sequence_to_sequence}, {"valid_target", "translations of valid's lines"}), d.valid_target);
+  v(of({sequence_to_sequence}, {"source_column", "of rows: what a sequence-to-sequence model reads"}),
+    d.source_column);
+  v(of({sequence_to_sequence}, {"target_column", "of rows: what it writes"}), d.target_column);
+  v(of({sequence_to_sequence}, {"prefix", "stands before each source, e.g. \"translate: \""}), d.prefix);
+  v(of({next_token, masked, permutation, span_corruption, denoise, classify, tag, embed, answer},
+       {"text_column", "of rows: the text to read or to classify; the question; in .jsonl of tags the words",
+        "text, of answers question, of tags tokens"}),
     d.text_column);
-  v({"second_column", "of rows: the other text of a pair; where the answer stands",
-     "(none), of answers context"},
+  v(of({classify, embed, answer},
+       {"second_column", "of rows: the other text of a pair; where the answer stands",
+        "(none), of answers context"}),
     d.second_column);
-  v({"label_column", "of rows: the class; the answer; in .jsonl of tags the tags",
-     "label, of answers answer, of tags ner_tags or tags"},
+  v(of(Objectives::kLabelled, {"label_column", "of rows: the class; the answer; in .jsonl of tags the tags",
+                               "label, of answers answer, of tags ner_tags or tags"}),
     d.label_column);
-  v({"columns", "names of the columns of files without a header"}, d.columns);
+  v(of({next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, classify, embed,
+        answer},
+       {"columns", "names of the columns of files without a header"}),
+    d.columns);
   Choices formats = file_format_names();
   formats.insert(formats.begin(), "auto");
   v({"format", "format of the files; auto: by their extensions, behind which .gz or .zst may stand"},
@@ -57,18 +105,24 @@ void visit_files(DataConfig& d, Visitor& v) {
   v({"delimiter", "character between the columns of rows, e.g. \";\"", "comma, in .tsv a tab"}, d.delimiter);
   v({"keep_carriage_returns", "keep Windows line ends (\\r\\n) in texts; false: they become \\n"},
     d.keep_carriage_returns);
-  v({"word_column", "of tagged words, from 1; 0: 1, of .conllu 2"}, d.word_column, Range<int64_t>{0, 1000});
-  v({"tag_column", "of tagged words, from 1; 0: the last, of .conllu 4"}, d.tag_column,
+  v(of({tag}, {"word_column", "of tagged words, from 1; 0: 1, of .conllu 2"}), d.word_column,
     Range<int64_t>{0, 1000});
-  v({"deduplicate", "of training texts, pairs and examples that are the same keep the first"}, d.deduplicate);
-  v({"min_characters", "leave out of training shorter documents, and pairs with a shorter side"},
+  v(of({tag}, {"tag_column", "of tagged words, from 1; 0: the last, of .conllu 4"}), d.tag_column,
+    Range<int64_t>{0, 1000});
+  v(of({next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, classify, tag,
+        answer},
+       {"deduplicate", "of training texts, pairs and examples that are the same keep the first"}),
+    d.deduplicate);
+  v(of(Objectives::kTextsAndPairs,
+       {"min_characters", "leave out of training shorter documents, and pairs with a shorter side"}),
     d.min_characters, Range<int64_t>{0, int64_t{1} << 40});
-  v({"max_characters", "and longer ones; 0: none is too long"}, d.max_characters,
-    Range<int64_t>{0, int64_t{1} << 40});
-  v({"max_ratio", "and pairs whose one side has so many times the other's characters; 0: any"}, d.max_ratio,
-    Range<double>{0, 1e9});
-  v({"chat_template", "file of how conversations are written (Jinja)",
-     "that of the model it begins with, or ChatML"},
+  v(of(Objectives::kTextsAndPairs, {"max_characters", "and longer ones; 0: none is too long"}),
+    d.max_characters, Range<int64_t>{0, int64_t{1} << 40});
+  v(of({sequence_to_sequence},
+       {"max_ratio", "and pairs whose one side has so many times the other's characters; 0: any"}),
+    d.max_ratio, Range<double>{0, 1e9});
+  v(of({chat}, {"chat_template", "file of how conversations are written (Jinja)",
+                "that of the model it begins with, or ChatML"}),
     d.chat_template);
 }
 
@@ -83,21 +137,34 @@ struct ModelKeys {
   }
 };
 
+// A key with its value as TOML; `about` says what it means and may be.
+struct Setting {
+  std::string section, key, value, about;
+  bool decides;
+  ReadBy read_by;
+};
+// Those of a configuration, in the list's order.
+std::vector<Setting> settings(const TrainConfig& config);
+
 // Every key of a configuration. Reading, writing, the fingerprint and the help text all walk this one list.
 template <typename Visitor>
 void visit(TrainConfig& c, Visitor& v) {
+  using enum Objective;
   v.section("data");
   visit_files(c.data, v);
-  v({"test", "examples that the best model is judged by at the end"}, c.data.test);
-  v({"test_fraction", "of the training examples, where test is empty"}, c.data.test_fraction,
-    Range<double>{0, 0.9});
-  v({"folds",
-     "cross-validation: parts of the training examples, each the test of a model that learns from the "
-     "others; 0: none"},
+  v(of(Objectives::kLabelled, {"test", "examples that the best model is judged by at the end"}), c.data.test);
+  v(of(Objectives::kLabelled, {"test_fraction", "of the training examples, where test is empty"}),
+    c.data.test_fraction, Range<double>{0, 0.9});
+  v(of(Objectives::kLabelled,
+       {"folds",
+        "cross-validation: parts of the training examples, each the test of a model that learns from the "
+        "others; 0: none"}),
     c.data.folds, Range<int64_t>{0, 1000});
   v({"fold", "train only the model that this part tests; 0: one after the other, into OUT/fold-1, ..."},
     c.data.fold, Range<int64_t>{0, 1000});
-  v({"split_seed", "chooses the labelled examples for validation and test"}, c.data.split_seed);
+  v(loosely_of({chat, classify, tag, answer},
+               {"split_seed", "chooses the labelled examples for validation and test"}),
+    c.data.split_seed);
   v({"cache", "keep the tokens of a text for the next run", nullptr, false}, c.data.cache);
 
   for (MixedSet& set : c.mix) {
@@ -110,9 +177,11 @@ void visit(TrainConfig& c, Visitor& v) {
 
   v.section("tokenizer");
   v({"path", "an existing tokenizer; none: one is trained"}, c.tokenizer.path);
-  v({"source_path", "another for sources, where they have a vocabulary of their own"},
+  v(of({sequence_to_sequence},
+       {"source_path", "another for sources, where they have a vocabulary of their own"}),
     c.tokenizer.source_path);
-  v({"separate", "sequence_to_sequence: one is trained for sources and one for targets"},
+  v(of({sequence_to_sequence},
+       {"separate", "sequence_to_sequence: one is trained for sources and one for targets"}),
     c.tokenizer.separate);
   v({"type", "of the tokenizer to train", "bpe, of an encoder wordpiece"}, c.tokenizer.type,
     Choices{"bpe", "wordpiece", "unigram", "sentencepiece_bpe", "char", "byte", "word"});
@@ -136,37 +205,43 @@ void visit(TrainConfig& c, Visitor& v) {
   v.section("train");
   v({"objective", "what is learnt", "next_token, of an encoder masked, of two stacks sequence_to_sequence"},
     c.objective);
-  v({"mask_rate", "of the tokens, to be found (masked, permutation)"}, c.masking.rate,
+  v(of({masked, permutation}, {"mask_rate", "of the tokens, to be found"}), c.masking.rate,
     Range<double>{0.001, 0.9});
-  v({"mask_random", "of these, that stand as another token"}, c.masking.random, Range<double>{0, 1});
-  v({"mask_keep", "of these, that stand as they are"}, c.masking.keep, Range<double>{0, 1});
-  v({"mask_whole_words", "hide all tokens of a word, or none"}, c.masking.whole_words);
-  v({"next_sentence", "also tell whether the second half of a piece is its own (masked)"},
+  v(of({masked}, {"mask_random", "of these, that stand as another token"}), c.masking.random,
+    Range<double>{0, 1});
+  v(of({masked}, {"mask_keep", "of these, that stand as they are"}), c.masking.keep, Range<double>{0, 1});
+  v(of({masked, permutation}, {"mask_whole_words", "hide all tokens of a word, or none"}),
+    c.masking.whole_words);
+  v(of({masked}, {"next_sentence", "also tell whether the second half of a piece is its own"}),
     c.masking.next_sentence);
   v({"out", "folder of the run", nullptr, false}, c.out);
   v({"steps", "updates of the weights"}, c.steps, kCount);
   v({"epochs", "instead of steps: passes over the training data, e.g. 3 or 0.5; 0: steps counts", nullptr,
      false},
     c.epochs, Range<double>{0, 1e6});
-  v({"span_density", "of the tokens, taken away in spans (span_corruption)"}, c.spans.density,
+  v(of({span_corruption}, {"span_density", "of the tokens, taken away in spans"}), c.spans.density,
     Range<double>{0.001, 0.9});
-  v({"span_length", "of a span on average (span_corruption, denoise)"}, c.spans.mean_length,
+  v(of({span_corruption, denoise}, {"span_length", "of a span on average"}), c.spans.mean_length,
     Range<double>{1, 1000});
   c.noise.mean_length = c.spans.mean_length;
-  v({"infill", "of the tokens, in spans that a mask stands for (denoise)"}, c.noise.infill,
+  v(of({denoise}, {"infill", "of the tokens, in spans that a mask stands for"}), c.noise.infill,
     Range<double>{0, 0.9});
-  v({"deletion", "of the other tokens, left out (denoise)"}, c.noise.deletion, Range<double>{0, 0.9});
-  v({"permute_sentences", "sentences stand in another order (denoise)"}, c.noise.permute);
-  v({"token_drop", "of a text's tokens, left out of a training step (classify)"}, c.augmentation.drop,
+  v(of({denoise}, {"deletion", "of the other tokens, left out"}), c.noise.deletion, Range<double>{0, 0.9});
+  v(of({denoise}, {"permute_sentences", "sentences stand in another order"}), c.noise.permute);
+  v(of({classify}, {"token_drop", "of a text's tokens, left out of a training step"}), c.augmentation.drop,
     Range<double>{0, 0.9});
-  v({"token_swap", "of them, that change places with the next (classify)"}, c.augmentation.swap,
+  v(of({classify}, {"token_swap", "of them, that change places with the next"}), c.augmentation.swap,
     Range<double>{0, 0.9});
-  v({"token_mask", "of them, hidden (classify, tag)"}, c.augmentation.mask, Range<double>{0, 0.9});
-  v({"batch", "windows of a micro-batch; \"fit\": as many as fit into memory"}, c.batch, kCount, "fit");
-  v({"window", "tokens of a text that are read together (next_token); 0: the model's context"}, c.window,
-    Range<int64_t>{0, 1 << 24});
-  v({"batch_tokens", "of a micro-batch of sequences: all but next_token's"}, c.batch_tokens,
-    Range<int64_t>{2, 1 << 24});
+  v(of({classify, tag}, {"token_mask", "of them, hidden"}), c.augmentation.mask, Range<double>{0, 0.9});
+  v(of({next_token}, {"batch", "windows of a micro-batch; \"fit\": as many as fit into memory"}), c.batch,
+    kCount, "fit");
+  v(of({next_token},
+       {"window", "tokens of a text that are read together (next_token); 0: the model's context"}),
+    c.window, Range<int64_t>{0, 1 << 24});
+  v(of({masked, permutation, sequence_to_sequence, span_corruption, denoise, chat, classify, tag, embed,
+        answer},
+       {"batch_tokens", "tokens of a micro-batch of sequences"}),
+    c.batch_tokens, Range<int64_t>{2, 1 << 24});
   v({"accumulate", "micro-batches of a step"}, c.accumulate, kCount);
   v({"seed", "of all that is random"}, c.seed);
   v({"precision", "auto: bf16 where the processor gains from it"}, c.precision,
@@ -194,10 +269,10 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"beta2", "of adam, adamw, lion, rmsprop"}, o.beta2, Range<double>{0, 0.9999999});
   v({"epsilon", "of adam, adamw, rmsprop, adagrad"}, o.epsilon, Range<double>{0, 1});
   v({"clip", "the gradient's norm at most; 0: no limit"}, c.step.clip, Range<double>{0, 1e9});
-  v({"label_smoothing", "part of the target spread over the vocabulary"}, c.step.terms.label_smoothing,
-    Range<double>{0, 0.9});
-  v({"z_loss", "keeps the softmax's denominator near 1, e.g. 1e-4"}, c.step.terms.z_loss,
-    Range<double>{0, 1});
+  v(of(Objectives::kClasses, {"label_smoothing", "part of the target spread over the vocabulary"}),
+    c.step.terms.label_smoothing, Range<double>{0, 0.9});
+  v(of(Objectives::kClasses, {"z_loss", "keeps the softmax's denominator near 1, e.g. 1e-4"}),
+    c.step.terms.z_loss, Range<double>{0, 1});
   v({"layer_decay", "a block's learning rate, times that of the block above; embeddings are lowest"},
     c.step.layer_decay, Range<double>{0.01, 1});
   v({"freeze", "parameters that stay as they are, e.g. [\"embedding.*\", \"encoder.block.0.*\"]"},
@@ -213,9 +288,11 @@ void visit(TrainConfig& c, Visitor& v) {
     c.step.ema, Range<double>{0, 0.9999999});
   v({"log_every", "steps", nullptr, false}, c.log_every, kCount);
   v({"eval_every", "steps"}, c.eval_every, kCount);
-  v({"eval_windows", "of the validation text, on the way; 0: all"}, c.eval_windows, kCountOrNone);
-  v({"eval_bleu",
-     "validation pairs translated greedily at each evaluation, for their BLEU and exact matches; 0: none"},
+  v(loosely_of({next_token}, {"eval_windows", "of the validation text, on the way; 0: all"}), c.eval_windows,
+    kCountOrNone);
+  v(of({sequence_to_sequence}, {"eval_bleu",
+                                "validation pairs translated greedily at each evaluation, for their BLEU and "
+                                "exact matches; 0: none"}),
     c.eval_bleu, kCountOrNone);
   v({"best_by", "the score that tells the best model", "loss, of classes accuracy or f1"}, c.best_by,
     Choices{"auto", "loss", "accuracy", "macro_f1", "matthews", "f1", "exact_match", "bleu"});
@@ -223,9 +300,13 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"checkpoint_every", "steps", nullptr, false}, c.checkpoint_every, kCount);
   v({"keep", "checkpoints kept, besides the best model; qkv average makes one of several", nullptr, false},
     c.keep, kCount);
-  v({"sample_tokens", "of a text written at each evaluation, for the report; 0: none", nullptr, false},
+  v(loosely_of(
+        {next_token, sequence_to_sequence, span_corruption, denoise, chat},
+        {"sample_tokens", "of a text written at each evaluation, for the report; 0: none", nullptr, false}),
     c.sample_tokens, kCountOrNone);
-  v({"sample_prompt", "what it continues; none: the start of the validation text", nullptr, false},
+  v(loosely_of(
+        {next_token, sequence_to_sequence, chat},
+        {"sample_prompt", "what it continues; none: the start of the validation text", nullptr, false}),
     c.sample_prompt);
 }
 

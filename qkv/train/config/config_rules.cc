@@ -6,10 +6,12 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <map>
 
 #include "qkv/io/family/family.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/models/spec_schema.h"
+#include "qkv/train/config/config_keys.h"
 
 namespace qkv {
 namespace {
@@ -360,18 +362,35 @@ void expect_acting_fields(const ModelSpec& m, const Rules& rules) {
     }
 }
 
-// Refuses a key that was chosen, or has not its default, where none of the objectives is one that it is for.
-void only_for(std::initializer_list<Objective> right, const std::vector<Objective>& objectives,
-              const std::string& key, bool is_default, const Rules& rules) {
-  const std::string& path = rules.path;
-  if ((is_default && !rules.chosen(key)) ||
-      std::find_first_of(right.begin(), right.end(), objectives.begin(), objectives.end()) != right.end())
-    return;
-  std::vector<std::string> names, ours;
+// Throws UsageError: a key is for other objectives than ours.
+[[noreturn]] void refuse_for(const std::vector<Objective>& ours, const std::string& key,
+                             const std::vector<Objective>& right, const Rules& rules) {
+  std::vector<std::string> names, our_names;
   for (const Objective o : right) names.push_back(name_of(o));
-  for (const Objective o : objectives) ours.push_back(name_of(o));
-  usage("{}: {}: only for train.objective = {}, not {}", path, key, fmt::join(names, " or "),
-        fmt::join(ours, " and "));
+  for (const Objective o : ours) our_names.push_back(name_of(o));
+  const std::string instead = key == "train.batch"          ? ": give train.batch_tokens"
+                              : key == "train.batch_tokens" ? ": give train.batch"
+                                                            : "";
+  usage("{}: {}: only for train.objective = {}, not {}{}", rules.path, key, fmt::join(names, " or "),
+        fmt::join(our_names, " and "), instead);
+}
+
+// Rejects keys that were chosen, or have not their defaults, and that no objective of theirs reads.
+void expect_read_keys(const TrainConfig& c, const std::vector<Objective>& objectives, const Rules& rules) {
+  TrainConfig usual;
+  for (const MixedSet& set : c.mix) usual.mix.push_back({set.name});
+  std::map<std::string, std::string> defaults;
+  for (const Setting& s : settings(usual)) defaults[s.section + "." + s.key] = s.value;
+  for (const Setting& s : settings(c)) {
+    const std::string key = s.section + "." + s.key;
+    const auto set =
+        std::ranges::find_if(c.mix, [&](const MixedSet& m) { return s.section == "mix." + m.name; });
+    const std::vector<Objective> ours = set == c.mix.end() ? objectives : std::vector{set->objective};
+    if (s.read_by.any_of(ours)) continue;
+    const bool wanted = s.read_by.loosely ? rules.wants(key, "train.objective") && s.value != "0"
+                                          : rules.chosen(key) || s.value != defaults.at(key);
+    if (wanted) refuse_for(ours, key, s.read_by.objectives, rules);
+  }
 }
 
 // Refuses formats that hold no data for any of the objectives, and delimiters of files that have none.
@@ -399,46 +418,16 @@ void expect_fitting_format(const DataConfig& d, const std::vector<Objective>& ob
 
 void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& objectives,
                           const std::string& section, const Rules& rules) {
-  using enum Objective;
   const std::string& path = rules.path;
-  const DataConfig none;
-  const auto pairs_only = [&](const char* key, bool is_default) {
-    only_for({sequence_to_sequence}, objectives, section + key, is_default, rules);
-  };
-  pairs_only(".train_target", d.train_target.empty());
-  pairs_only(".valid_target", d.valid_target.empty());
-  pairs_only(".source_column", d.source_column == none.source_column);
-  pairs_only(".target_column", d.target_column == none.target_column);
-  pairs_only(".prefix", d.prefix.empty());
-  only_for({chat}, objectives, section + ".chat_template", d.chat_template.empty(), rules);
-  const std::initializer_list<Objective> texts = {next_token,      masked,  permutation,
-                                                  span_corruption, denoise, sequence_to_sequence};
   expect_fitting_format(d, objectives, section, path);
-  only_for({next_token, masked, permutation, span_corruption, denoise, classify, tag, answer, embed},
-           objectives, section + ".text_column", d.text_column == none.text_column, rules);
-  only_for({next_token, masked, permutation, span_corruption, denoise, sequence_to_sequence, classify, tag,
-            answer},
-           objectives, section + ".deduplicate", !d.deduplicate, rules);
-  only_for(texts, objectives, section + ".min_characters", d.min_characters == 0, rules);
-  only_for(texts, objectives, section + ".max_characters", d.max_characters == 0, rules);
-  pairs_only(".max_ratio", d.max_ratio == 0);
   if (d.max_characters > 0 && d.max_characters < d.min_characters)
     usage("{}: {}.max_characters: {} are fewer than min_characters = {}", path, section, d.max_characters,
           d.min_characters);
-  only_for({next_token, masked, permutation, span_corruption, denoise}, objectives, section + ".separator",
-           d.separator.empty(), rules);
-  only_for({classify, answer, embed}, objectives, section + ".second_column", d.second_column.empty(), rules);
-  only_for({classify, tag, answer}, objectives, section + ".label_column",
-           d.label_column == none.label_column, rules);
-  only_for({next_token, masked, permutation, span_corruption, denoise, sequence_to_sequence, classify, answer,
-            embed},
-           objectives, section + ".columns", d.columns.empty(), rules);
   FileOptions options;
   options.format = d.format;
-  const std::initializer_list<Objective> plain = {next_token, masked, permutation, span_corruption, denoise};
   const bool beside = !d.train_target.empty(),
              texts_alone = !d.train.empty() && std::ranges::all_of(objectives, [&](Objective o) {
-               return std::ranges::find(plain, o) != plain.end();
+               return std::ranges::find(Objectives::kTexts, o) != Objectives::kTexts.end();
              }) && std::ranges::none_of(d.train, [&](const std::string&file) {
                return is_of_rows(file, options);
              });
@@ -449,8 +438,6 @@ void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& obj
     if (beside && rules.wants(section + key, section + ".train_target"))
       usage("{}: {}{}: has no effect: texts beside each other (train_target) have no columns", path, section,
             key);
-  only_for({tag}, objectives, section + ".word_column", d.word_column == 0, rules);
-  only_for({tag}, objectives, section + ".tag_column", d.tag_column == 0, rules);
 }
 
 // What is mixed has one kind of model and of output, and its files in sections of their own.
@@ -504,33 +491,22 @@ void expect_fitting_mix(const TrainConfig& c, const Rules& rules) {
 void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
   using enum Objective;
   const auto& [path, chosen, overridden] = rules;
-  const TrainConfig defaults;
   const DataConfig& d = c.data;
   std::vector<Objective> objectives = {c.objective};
   if (!c.mix.empty()) objectives.clear();
   for (const MixedSet& set : c.mix) objectives.push_back(set.objective);
-  const auto only_for = [&](std::initializer_list<Objective> right, const char* key, bool is_default) {
-    qkv::only_for(right, objectives, key, is_default, rules);
+  // A value that only some objectives have.
+  const auto only_for = [&](const std::vector<Objective>& right, const std::string& key) {
+    if (!ReadBy{right}.any_of(objectives)) refuse_for(objectives, key, right, rules);
   };
   expect_fitting_mix(c, rules);
+  expect_read_keys(c, objectives, rules);
   expect_fitting_files(d, objectives, "data", rules);
-  only_for({classify, tag, answer}, "data.test", d.test.empty());
-  only_for({classify, tag, answer}, "data.test_fraction", d.test_fraction == 0);
-  only_for({classify, tag, answer}, "data.folds", d.folds == 0);
   if (d.folds == 1) usage("{}: data.folds: one part leaves none to learn from: expected 2 or more", path);
   if (d.fold > d.folds) usage("{}: data.fold: {} of {} folds", path, d.fold, d.folds);
   if (d.folds > 0 && (!d.test.empty() || d.test_fraction > 0))
     usage("{}: data.folds: each part is a test: without data.test and data.test_fraction", path);
   const auto windows = std::count(objectives.begin(), objectives.end(), next_token);
-  if (windows == 0 && (c.batch != defaults.batch || chosen("train.batch")))
-    usage("{}: train.batch: counts windows of a text: give train.batch_tokens", path);
-  if (windows == std::ssize(objectives) &&
-      (c.batch_tokens != defaults.batch_tokens || chosen("train.batch_tokens")))
-    usage(
-        "{}: train.batch_tokens: only for sequences, as of train.objective = sequence_to_sequence: give "
-        "train.batch",
-        path);
-  only_for({next_token}, "train.window", c.window == 0);
   if (c.window > c.model.context)
     usage("{}: train.window: {} tokens are more than model.context = {}", path, c.window, c.model.context);
   if (windows > 0 && c.window_length() > c.model.longest())
@@ -539,28 +515,8 @@ void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
         "attention), "
         "which is not supported: {} at most",
         path, c.window_length(), c.model.longest());
-  only_for({span_corruption}, "train.span_density", c.spans.density == defaults.spans.density);
-  only_for({span_corruption, denoise}, "train.span_length",
-           c.spans.mean_length == defaults.spans.mean_length);
-  only_for({denoise}, "train.infill", c.noise.infill == defaults.noise.infill);
-  only_for({denoise}, "train.deletion", c.noise.deletion == defaults.noise.deletion);
-  only_for({denoise}, "train.permute_sentences", c.noise.permute);
-  only_for({classify}, "train.token_drop", c.augmentation.drop == 0);
-  only_for({classify}, "train.token_swap", c.augmentation.swap == 0);
-  only_for({classify, tag}, "train.token_mask", c.augmentation.mask == 0);
-  only_for({masked, permutation}, "train.mask_rate", c.masking.rate == defaults.masking.rate);
-  only_for({masked}, "train.mask_random", c.masking.random == defaults.masking.random);
-  only_for({masked}, "train.mask_keep", c.masking.keep == defaults.masking.keep);
-  only_for({masked}, "train.next_sentence", !c.masking.next_sentence);
-  // Spans and pairs of vectors have losses of their own.
-  for (const auto& [key, off] : {std::pair("train.label_smoothing", c.step.terms.label_smoothing == 0),
-                                 {"train.z_loss", c.step.terms.z_loss == 0}})
-    only_for({next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, chat, classify,
-              tag},
-             key, off);
-  only_for({masked, permutation}, "train.mask_whole_words", !c.masking.whole_words);
-  const auto scored_by = [&](const char* score, std::initializer_list<Objective> right) {
-    if (c.best_by == score) only_for(right, fmt::format("train.best_by = \"{}\"", score).c_str(), false);
+  const auto scored_by = [&](const char* score, const std::vector<Objective>& right) {
+    if (c.best_by == score) only_for(right, fmt::format("train.best_by = \"{}\"", score));
   };
   scored_by("accuracy", {classify, tag});
   scored_by("macro_f1", {classify, tag});
@@ -568,15 +524,6 @@ void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
   scored_by("f1", {tag, answer});
   scored_by("exact_match", {answer, sequence_to_sequence});
   scored_by("bleu", {sequence_to_sequence});
-  only_for({sequence_to_sequence}, "train.eval_bleu", c.eval_bleu == 0);
-  const auto wanted_for = [&](std::initializer_list<Objective> right, const char* key) {
-    if (rules.wants(key, "train.objective")) only_for(right, key, true);
-  };
-  wanted_for({next_token}, "train.eval_windows");
-  wanted_for({next_token, sequence_to_sequence, chat}, "train.sample_prompt");
-  if (c.sample_tokens > 0)
-    wanted_for({next_token, sequence_to_sequence, span_corruption, denoise, chat}, "train.sample_tokens");
-  wanted_for({classify, tag, answer, chat}, "data.split_seed");
   if (!c.size.empty() && rules.chosen("model.size") && rules.chosen("model.width") &&
       rules.chosen("model.layers") && rules.chosen("model.heads"))
     usage("{}: model.size: has no effect where model.width, model.layers and model.heads are given", path);
@@ -587,7 +534,7 @@ void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
     usage("{}: train.{}: is for blocks of attention, this model has none", path,
           c.recompute ? "recompute" : "layer_drop");
   if (c.model.memory > 0) {
-    only_for({next_token}, "model.memory", false);
+    only_for({next_token}, "model.memory");
     if (!c.mix.empty())
       usage("{}: model.memory: of one text that is read on, not of several data sets", path);
     if (c.step.layer_drop > 0)
@@ -616,8 +563,6 @@ void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
           path);
   if (!c.tokenizer.add_special.empty() && (c.tokenizer.separate || !c.tokenizer.source_path.empty()))
     usage("{}: tokenizer.add_special: two vocabularies take no more tokens", path);
-  only_for({sequence_to_sequence}, "tokenizer.separate", !c.tokenizer.separate);
-  only_for({sequence_to_sequence}, "tokenizer.source_path", c.tokenizer.source_path.empty());
   if (c.tokenizer.separate && !c.tokenizer.path.empty())
     usage("{}: tokenizer.separate: trains tokenizers, but tokenizer.path names one (see source_path)", path);
   if (!c.tokenizer.source_path.empty() && c.tokenizer.path.empty())

@@ -1,0 +1,117 @@
+#include "qkv/models/head.h"
+
+#include <numeric>
+#include <vector>
+
+#include "qkv/ops/elementwise.h"
+#include "qkv/ops/rows.h"
+
+namespace qkv {
+namespace {
+
+constexpr float kTemperature = 0.05F;  // of pairs of vectors (Gao et al. 2021, SimCSE)
+
+// Tokens (Algorithms 11, 12 and 13); where a batch tells the class of its sequences, too, the sum of both
+// means.
+class TokenHead : public Head {
+ public:
+  TokenHead(const Unembedding& unembedding, const Classifier* sequences)
+      : unembedding_(unembedding), sequences_(sequences) {}
+  CrossEntropyResult loss(const HeadInput& x, float scale, const LossTerms& terms) const override {
+    CrossEntropyResult tokens = unembedding_.loss(x.hidden, x.targets, scale, terms);
+    const Tensor& of_sequences = x.input.sequence_targets;
+    if (!of_sequences.defined()) return tokens;
+    check(sequences_ != nullptr, "model: it has no classes of sequences beside its tokens");
+    const int64_t sequences = std::ssize(predicted_rows(of_sequences));
+    if (sequences == 0) return tokens;
+    // A mean beside a mean: `scale` counts tokens.
+    const float share = scale * static_cast<float>(tokens.count) / static_cast<float>(sequences);
+    tokens.loss = add(tokens.loss, sequences_->loss(x.hidden, x.input, of_sequences, x.context, share).loss);
+    return tokens;
+  }
+
+ private:
+  const Unembedding& unembedding_;
+  const Classifier* sequences_;
+};
+
+// Classes of sequences or tokens.
+class ClassHead : public Head {
+ public:
+  explicit ClassHead(const Classifier& classifier) : classifier_(classifier) {}
+  CrossEntropyResult loss(const HeadInput& x, float scale, const LossTerms& terms) const override {
+    check(!classifier_.distilled(), "model: a distillation token learns from a teacher, and there is none");
+    return classifier_.loss(x.hidden, x.input, x.targets, x.context, scale, terms);
+  }
+
+ private:
+  const Classifier& classifier_;
+};
+
+// Where an answer begins in its sequence, and where it ends.
+class SpanHead : public Head {
+ public:
+  explicit SpanHead(const Classifier& classifier) : classifier_(classifier) {}
+  int64_t predictions(const ModelInput& /*input*/, const Tensor& targets) const override {
+    return targets.dim(0);
+  }
+  CrossEntropyResult loss(const HeadInput& x, float scale, const LossTerms& /*terms*/) const override {
+    const Tensor scores = classifier_.scores(x.hidden, x.input, x.context);
+    const SpanLoss span =
+        span_cross_entropy(convert(scores, DType::f32), x.input.layout.offsets, x.targets, scale);
+    return {span.loss, {}, span.total, span.count};
+  }
+
+ private:
+  const Classifier& classifier_;
+};
+
+// Vectors of texts, learnt from pairs without targets: the first half of the sequences should find the second
+// half, each its own.
+class VectorHead : public Head {
+ public:
+  explicit VectorHead(const Pooler& pooler) : pooler_(pooler) {}
+  int64_t predictions(const ModelInput& input, const Tensor& /*targets*/) const override {
+    return input.layout.sequences() / 2;
+  }
+  CrossEntropyResult loss(const HeadInput& x, float scale, const LossTerms& /*terms*/) const override {
+    const int64_t pairs = x.input.layout.sequences() / 2;
+    check(x.input.layout.sequences() == 2 * pairs, "model: {} sequences are no pairs",
+          x.input.layout.sequences());
+    const Tensor vectors = unit_rows(convert(pooler_.pooled(x.hidden, x.input), DType::f32));
+    const auto half = [&](int64_t first) {
+      std::vector<int32_t> rows(pairs);
+      std::iota(rows.begin(), rows.end(), static_cast<int32_t>(first));
+      return select_rows(vectors, Tensor::of({pairs}, rows));
+    };
+    const ContrastiveLoss c = contrastive_cross_entropy(half(0), half(pairs), kTemperature, scale);
+    return {c.loss, {}, c.total, pairs};
+  }
+
+ private:
+  const Pooler& pooler_;
+};
+
+}  // namespace
+
+int64_t Head::predictions(const ModelInput& /*input*/, const Tensor& targets) const {
+  return std::ssize(predicted_rows(targets));
+}
+
+std::unique_ptr<Head> make_head(const ModelSpec& spec, const Unembedding* unembedding, const Pooler& pooler,
+                                const Classifier* classifier) {
+  switch (spec.output) {
+    case Output::tokens:
+      return std::make_unique<TokenHead>(*unembedding, classifier);
+    case Output::sequence_classes:
+    case Output::token_classes:
+      return std::make_unique<ClassHead>(*classifier);
+    case Output::span:
+      return std::make_unique<SpanHead>(*classifier);
+    case Output::embedding:
+      return std::make_unique<VectorHead>(pooler);
+  }
+  fail("model: output {} has no head", static_cast<int>(spec.output));
+}
+
+}  // namespace qkv
