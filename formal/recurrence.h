@@ -48,8 +48,8 @@ Matrix<T> LSTM(const Matrix<T>& X, const RecurrenceParameters<T>& theta) {
   return H;
 }
 
-// h[t] = (1 - z) h[t-1] + z tanh(W_n x[t] + U_n (r h[t-1]) + b_n), where z and r are of sigma (Cho et al. 2014,
-// as Bahdanau et al. 2015, A.1.1, print it). X [d_x x l] -> [d x l], from h[0] = 0.
+// h[t] = (1 - z) h[t-1] + z tanh(W_n x[t] + U_n (r h[t-1]) + b_n), where z and r are of sigma (Cho et al.
+// 2014, as Bahdanau et al. 2015, A.1.1, print it). X [d_x x l] -> [d x l], from h[0] = 0.
 template <typename T>
 Matrix<T> GRU(const Matrix<T>& X, const RecurrenceParameters<T>& theta) {
   const Index d = theta.U.cols(), l = X.cols();

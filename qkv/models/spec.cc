@@ -473,9 +473,11 @@ void check_encoder(const ModelSpec& s) {
         "model: encoder_width, encoder_heads, encoder_hidden and encoder_expert_every are of an "
         "encoder_decoder of blocks");
   check(e.width == 0 || s.embedding_width == 0, "model: encoder_width does not go with embedding_width");
-  const ModelSpec blocks = s.encoder_spec();
-  check(blocks.width % blocks.attention.heads == 0, "model: encoder_width {} is not divisible by {} heads",
-        blocks.width, blocks.attention.heads);
+  ModelSpec blocks = s.encoder_spec();
+  blocks.layers = std::max(s.layers, s.encoder_layers);  // an expert_first may be of either stack
+  blocks.tied = false;                                   // the unembedding is the decoder's
+  check((e.width == 0 && e.heads == 0) || blocks.width % blocks.attention.heads == 0,
+        "model: encoder_width {} is not divisible by {} heads", blocks.width, blocks.attention.heads);
   check_spec(blocks);
 }
 

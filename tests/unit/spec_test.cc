@@ -38,6 +38,30 @@ TEST(Spec, NamesAndClassesOfOutputs) {
   expect_error([] { from_name<Pooling>("max"); }, {"pooling", "first, last, mean", "'max'"});
 }
 
+// What is an encoder's own is measured by its own width and layers, and nothing else is.
+TEST(Spec, EncodersOfAnotherShape) {
+  ModelSpec s = gpt2_spec(11, 8, 8, 1, 2);
+  s.architecture = Architecture::encoder_decoder;
+  s.encoder_layers = 3;
+  s.attention.heads = s.attention.kv_heads = 3;  // heads of 4 columns each, though 8 are no three heads
+  s.experts.count = 2;
+  s.experts.chosen = 1;
+  s.experts.hidden = 5;
+  s.encoder.hidden = 7;
+  EXPECT_NO_THROW(const Transformer t(s));
+  s.encoder.expert_first = 2;
+  s.encoder.expert_every = 2;
+  EXPECT_NO_THROW(const Transformer t(s));
+  s.encoder.expert_first = 3;
+  expect_error([&] { check_spec(s); }, {"expert_first", "between 0 and 2", "3"});
+  s.encoder.expert_first = 2;
+  s.encoder.heads = 3;
+  expect_error([&] { check_spec(s); }, {"encoder_width 8", "3 heads"});
+  s.encoder.width = 9;
+  s.head_width = 8;  // before the decoder's unembedding
+  EXPECT_NO_THROW(const Transformer t(s));
+}
+
 TEST(Spec, LabelsFitTheOutput) {
   for (const Output o : kOutputs) {
     if (o == Output::tokens) continue;  // BERT's pre-training has both

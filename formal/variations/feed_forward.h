@@ -1,0 +1,73 @@
+#pragma once
+
+// The perceptron of a layer, and mixtures of experts.
+
+#include <cmath>
+#include <vector>
+
+#include "formal/activation.h"
+#include "formal/softmax.h"
+#include "formal/variations/parameters.h"
+
+namespace qkv::formal {
+
+// A perceptron, gated or of several hidden layers where the hyperparameters say so.
+template <typename T>
+Matrix<T> perceptron(const Matrix<T>& X, const VariedPerceptron<T>& p, const VariedHyperparameters& h) {
+  const auto f = [&](const Matrix<T>& A) { return activate(h.activation, Activation::GELU, A); };
+  Matrix<T> A = f(affine(p.mlp.W_mlp1, X, p.mlp.b_mlp1));
+  if (h.gated) A = Matrix<T>(A.cwiseProduct(affine(p.W_g, X, p.b_g)));
+  for (std::size_t i = 0; i < p.W_further.size(); ++i) A = f(affine(p.W_further[i], A, p.b_further[i]));
+  return affine(p.mlp.W_mlp2, A, p.mlp.b_mlp2);
+}
+
+template <typename T>
+T sigmoid(const T& x) {
+  using std::exp;
+  return 1.0 / (1.0 + exp(-x));
+}
+
+// The weight of each expert for each token, [E x l] (Shazeer et al. 2017, section 2.1; Fedus et al. 2021,
+// section 2.1): its affinity where that is among the k highest, else 0.
+template <typename T>
+Matrix<T> expert_weights(const Matrix<T>& X, const Matrix<T>& W_r, const VariedHyperparameters& h) {
+  const Matrix<T> scores = W_r * X;
+  Matrix<T> G = h.sigmoid_affinities ? Matrix<T>(scores.unaryExpr([](const T& x) { return sigmoid(x); }))
+                                     : softmax(scores);
+  for (Index t = 1; t <= X.cols(); ++t) {
+    T sum = 0;
+    std::vector<bool> kept;
+    for (Index e = 1; e <= h.E; ++e) {
+      Index better = 0;
+      for (Index other = 1; other <= h.E; ++other)
+        better += value(entry(G, other, t)) > value(entry(G, e, t));
+      kept.push_back(better < h.k);
+      if (kept.back()) sum += entry(G, e, t);
+    }
+    for (Index e = 1; e <= h.E; ++e)
+      entry(G, e, t) = kept[static_cast<std::size_t>(e - 1)]
+                           ? T(h.expert_scale * entry(G, e, t) / (h.renormalized ? sum : T(1)))
+                           : T(0);
+  }
+  return G;
+}
+
+// The perceptron of layer l, from 0, or the sum over all its experts.
+template <typename T>
+Matrix<T> varied_MLP(const Matrix<T>& X, const VariedLayer<T>& layer, std::size_t l,
+                     const VariedHyperparameters& h) {
+  if (!h.has_experts(l)) return perceptron(X, layer.mlp, h);
+  const Matrix<T> G = expert_weights(X, layer.W_r, h);
+  Matrix<T> Y = Matrix<T>::Constant(X.rows(), X.cols(), T(0));
+  for (Index e = 0; e < h.E; ++e)
+    Y += perceptron(X, layer.expert[static_cast<std::size_t>(e)], h) * G.row(e).asDiagonal();
+  if (h.d_shared == 0) return Y;
+  Matrix<T> S = perceptron(X, layer.shared, h);
+  if (h.shared_gated) {
+    const Matrix<T> logits = layer.w_shared * X;
+    for (Index t = 1; t <= X.cols(); ++t) column(S, t) *= sigmoid<T>(entry(logits, 1, t));
+  }
+  return Y + S;
+}
+
+}  // namespace qkv::formal

@@ -1,0 +1,116 @@
+#pragma once
+
+// The layers of a transformer, from embeddings to what is unembedded.
+
+#include <utility>
+#include <vector>
+
+#include "formal/variations/attention.h"
+#include "formal/variations/feed_forward.h"
+#include "formal/variations/mixers.h"
+
+namespace qkv::formal {
+
+// The inheritance of a segment from the one before (Dai et al. 2019, section 3.2): of each layer the last
+// columns, m at most, that its attention has read. They are numbers: no gradient reaches through them.
+struct SegmentMemory {
+  Index m = 0;
+  std::vector<Matrix<double>> M;  // of each layer [d_e x up to m]; none before the first segment
+};
+
+// Attention over Z = [SG(M) X] by f: Z [d_e x l_z] -> [d_e x l_z], of which X's columns are wanted. M becomes
+// what the next segment is left.
+template <typename T, typename F>
+Matrix<T> with_memory(const Matrix<T>& X, const F& f, Matrix<double>& M, Index m) {
+  Matrix<T> Z(X.rows(), M.cols() + X.cols());
+  Z << M.template cast<T>(), X;
+  const Index kept = std::min(m, Z.cols());
+  M = Z.rightCols(kept).unaryExpr([](const T& z) { return value(z); });
+  return f(Z).rightCols(X.cols());
+}
+
+// The residual stream: X, and Y where there are two.
+template <typename T>
+struct VariedStream {
+  Matrix<T> X, Y;
+
+  // A branch f, with its norms.
+  template <typename F>
+  void add(const F& f, const BranchNorms<T>& n, const VariedHyperparameters& h) {
+    const bool two = h.branches == Branches::reversible;
+    const T m = h.residual_multiplier;
+    Matrix<T>& to = two ? Y : X;
+    const auto norm = [&](const Matrix<T>& A, const NormalizationParameters<T>& by) {
+      return varied_normalize(A, by, h);
+    };
+    switch (h.placement) {
+      case NormPlacement::pre:
+        to = Matrix<T>(to + m * f(norm(X, n.inner)));
+        break;
+      case NormPlacement::post:
+        X = norm(Matrix<T>(X + m * f(X)), n.inner);
+        break;
+      case NormPlacement::sandwich:
+        to = Matrix<T>(to + m * norm(f(norm(X, n.inner)), n.outer));
+        break;
+      case NormPlacement::branch:
+        to = Matrix<T>(to + m * norm(f(X), n.outer));
+        break;
+      case NormPlacement::none:
+        to = Matrix<T>(to + m * f(X));
+        break;
+      case NormPlacement::stream:
+        X = norm(X, n.inner);
+        X = Matrix<T>(X + m * f(X));
+        break;
+    }
+    if (two) std::swap(X, Y);
+  }
+};
+
+// The layers of Algorithm 8, 9 or 10: embeddings X [d_e x l], of texts s, and what the layers also attend to,
+// Z [d_z x l_z] -> [d_out() x l]. With `memory` X goes on with the text of an earlier call.
+template <typename T>
+Matrix<T> varied_layers(const Matrix<T>& X, const Matrix<T>& Z, const Tokens& s, const VariedStack<T>& stack,
+                        const VariedHyperparameters& h, SegmentMemory* memory = nullptr) {
+  if (memory != nullptr) memory->M.resize(static_cast<std::size_t>(h.L), Matrix<double>(h.d_e, 0));
+  VariedStream<T> stream{X, X};
+  for (std::size_t l = 0; l < static_cast<std::size_t>(h.L); ++l) {
+    const VariedLayer<T>& layer = stack.layer[l * stack.layer.size() / static_cast<std::size_t>(h.L)];
+    const VariedHyperparameters& its = h.of_layer(l);
+    DistanceTables<T> tables = stack.distances[h.kind(l)];
+    if (its.normed_distances) tables.P = varied_normalize(tables.P, tables.norm_P, its);
+    const auto over = [&](const Matrix<T>& X) {
+      const AttentionPlace<T> place{l, varied_mask(X.cols(), l, its), &tables, s};
+      return varied_attention(X, X, layer.W, place, its);
+    };
+    const auto mixer = [&](const Matrix<T>& X) {
+      if (its.mixer != Mixer::attention) return varied_mixer(X, layer.mixer, its);
+      return memory == nullptr ? over(X) : with_memory(X, over, memory->M[l], memory->m);
+    };
+    const auto cross_attention = [&](const Matrix<T>& X) {
+      const AttentionPlace<T> place{l, bidirectional_mask(Z.cols(), X.cols()), nullptr, {}};
+      return varied_attention(X, Z, layer.W_ed, place, its.of_cross_attention());
+    };
+    const auto mlp = [&](const Matrix<T>& X) { return varied_MLP(X, layer, l, its); };
+    if (h.branches == Branches::serial || h.branches == Branches::reversible) {
+      stream.add(mixer, layer.norm, its);
+      if (h.d_z > 0) stream.add(cross_attention, layer.norm_ed, its);
+      stream.add(mlp, layer.norm_mlp, its);
+      continue;
+    }
+    const Matrix<T> first = varied_normalize(stream.X, layer.norm.inner, its),
+                    second = h.branches == Branches::one_norm
+                                 ? first
+                                 : varied_normalize(stream.X, layer.norm_mlp.inner, its);
+    stream.X = Matrix<T>(stream.X + T(its.residual_multiplier) * (mixer(first) + mlp(second)));
+  }
+  Matrix<T> out = stream.X;
+  if (h.branches == Branches::reversible) {
+    out.resize(2 * h.d_e, X.cols());
+    out << stream.Y, stream.X;
+  }
+  return h.ends_with_norm() ? varied_normalize(out, stack.norm, h) : out;
+}
+
+}  // namespace qkv::formal
