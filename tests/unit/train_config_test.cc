@@ -1,5 +1,6 @@
 // Covers: qkv/base/suggest.cc, qkv/train/config/config.cc, qkv/train/config/config_rules.cc
 // Covers: qkv/train/config/presets.cc
+// Covers: qkv/train/config/objective.cc
 #include <fmt/format.h>
 
 #include <filesystem>

@@ -24,19 +24,6 @@
 namespace qkv {
 namespace {
 
-constexpr std::pair<Objective, const char*> kObjectives[] = {
-    {Objective::next_token, "next_token"},
-    {Objective::masked, "masked"},
-    {Objective::permutation, "permutation"},
-    {Objective::sequence_to_sequence, "sequence_to_sequence"},
-    {Objective::span_corruption, "span_corruption"},
-    {Objective::denoise, "denoise"},
-    {Objective::chat, "chat"},
-    {Objective::classify, "classify"},
-    {Objective::tag, "tag"},
-    {Objective::embed, "embed"},
-    {Objective::answer, "answer"}};
-
 // Where a value was given: FILE:LINE, or --set; FILE alone for what is not given.
 std::string place_of(const toml::node* node, const std::string& file) {
   if (node == nullptr) return file;
@@ -643,53 +630,6 @@ TrainConfig config_of_defaults() {
 }
 
 }  // namespace
-
-bool writes_targets(Objective objective) {
-  return objective == Objective::sequence_to_sequence || objective == Objective::span_corruption ||
-         objective == Objective::denoise;
-}
-
-bool carries(Architecture architecture, Objective objective) {
-  switch (objective) {
-    case Objective::next_token:
-    case Objective::chat:
-      return architecture == Architecture::decoder;
-    case Objective::sequence_to_sequence:
-    case Objective::span_corruption:
-    case Objective::denoise:
-      return architecture != Architecture::encoder;
-    case Objective::classify:
-    case Objective::tag:
-    case Objective::embed:
-      return architecture != Architecture::encoder_decoder;
-    case Objective::masked:
-    case Objective::permutation:
-    case Objective::answer:
-      return architecture == Architecture::encoder;
-  }
-  return false;
-}
-
-template <>
-std::string name_of(Objective objective) {
-  for (const auto& [value, name] : kObjectives)
-    if (value == objective) return name;
-  return "?";
-}
-
-template <>
-std::vector<std::string> names_of<Objective>() {
-  std::vector<std::string> names;
-  for (const auto& [value, name] : kObjectives) names.emplace_back(name);
-  return names;
-}
-
-template <>
-Objective from_name(const std::string& name) {
-  for (const auto& [value, its_name] : kObjectives)
-    if (name == its_name) return value;
-  fail("objective: expected one of {}, got '{}'", fmt::join(names_of<Objective>(), ", "), name);
-}
 
 TrainConfig read_train_config(const std::string& path, const std::vector<std::string>& overrides) {
   return parse_train_config(read_file(path), path, overrides);

@@ -10,34 +10,10 @@
 #include "qkv/data/masking.h"
 #include "qkv/data/text_file.h"
 #include "qkv/models/spec.h"
+#include "qkv/train/config/objective.h"
 #include "qkv/train/optim/training_state.h"
 
 namespace qkv {
-
-// What a run learns.
-enum class Objective : uint8_t {
-  next_token,            // Algorithm 13: a decoder continues texts
-  masked,                // Algorithm 12: an encoder finds what was hidden
-  permutation,           // it finds tokens one after another in a random order (XLNet)
-  sequence_to_sequence,  // Algorithm 11: an encoder-decoder, or a decoder, writes a target for a source
-  span_corruption,       // it writes the spans that were taken from a text (T5)
-  denoise,               // it writes the text that was noised (BART)
-  chat,                  // a decoder writes what the assistant says in conversations
-  classify,              // an encoder, or a decoder, tells the class of a text, or of a pair of texts
-  tag,                   // of each word
-  embed,                 // texts of a pair have vectors near each other
-  answer,                // where in a text the answer to a question stands
-};
-template <>
-std::string name_of(Objective objective);
-template <>
-std::vector<std::string> names_of<Objective>();
-template <>
-Objective from_name(const std::string& name);
-// Whether a model of this kind can learn it.
-bool carries(Architecture architecture, Objective objective);
-// Whether targets are written for sources.
-bool writes_targets(Objective objective);
 
 // [data]: the texts.
 struct DataConfig {

@@ -146,9 +146,9 @@ struct Setting {
 // Those of a configuration, in the list's order.
 std::vector<Setting> settings(const TrainConfig& config);
 
-// Every key of a configuration. Reading, writing, the fingerprint and the help text all walk this one list.
+// The keys of [data], and of [mix.NAME] for each data set of a mixture.
 template <typename Visitor>
-void visit(TrainConfig& c, Visitor& v) {
+void visit_data(TrainConfig& c, Visitor& v) {
   using enum Objective;
   v.section("data");
   visit_files(c.data, v);
@@ -174,25 +174,34 @@ void visit(TrainConfig& c, Visitor& v) {
       Range<double>{1e-6, 1e6});
     visit_files(set.data, v);
   }
+}
 
+// The keys of [tokenizer].
+template <typename Visitor>
+void visit_tokenizer(TokenizerConfig& t, Visitor& v) {
+  using enum Objective;
   v.section("tokenizer");
-  v({"path", "an existing tokenizer; none: one is trained"}, c.tokenizer.path);
+  v({"path", "an existing tokenizer; none: one is trained"}, t.path);
   v(of({sequence_to_sequence},
        {"source_path", "another for sources, where they have a vocabulary of their own"}),
-    c.tokenizer.source_path);
+    t.source_path);
   v(of({sequence_to_sequence},
        {"separate", "sequence_to_sequence: one is trained for sources and one for targets"}),
-    c.tokenizer.separate);
-  v({"type", "of the tokenizer to train", "bpe, of an encoder wordpiece"}, c.tokenizer.type,
+    t.separate);
+  v({"type", "of the tokenizer to train", "bpe, of an encoder wordpiece"}, t.type,
     Choices{"bpe", "wordpiece", "unigram", "sentencepiece_bpe", "char", "byte", "word"});
-  v({"lowercase", "wordpiece: upper case and accents are lost"}, c.tokenizer.lowercase);
-  v({"vocab_size", "tokens at most"}, c.tokenizer.vocab_size, Range<int64_t>{1, 1 << 28});
-  v({"min_frequency", "of what becomes a token"}, c.tokenizer.min_frequency, kCount);
+  v({"lowercase", "wordpiece: upper case and accents are lost"}, t.lowercase);
+  v({"vocab_size", "tokens at most"}, t.vocab_size, Range<int64_t>{1, 1 << 28});
+  v({"min_frequency", "of what becomes a token"}, t.min_frequency, kCount);
   v({"add_special",
      "special tokens to add to the tokenizer, e.g. [\"<|im_start|>\", \"<|im_end|>\"]; with model.from the "
      "embeddings grow"},
-    c.tokenizer.add_special);
+    t.add_special);
+}
 
+// The keys of [model].
+template <typename Visitor>
+void visit_model(TrainConfig& c, Visitor& v) {
   v.section("model");
   v({"preset", "a published architecture, whose keys stand for those that are not given", nullptr, false},
     c.preset);
@@ -201,8 +210,12 @@ void visit(TrainConfig& c, Visitor& v) {
   ModelKeys<Visitor> keys{v};
   for_each_field(c.model, keys);
   v.kinds(c.model.kinds);
+}
 
-  v.section("train");
+// The keys of [train] that say what is learnt, and for how long.
+template <typename Visitor>
+void visit_objective(TrainConfig& c, Visitor& v) {
+  using enum Objective;
   v({"objective", "what is learnt", "next_token, of an encoder masked, of two stacks sequence_to_sequence"},
     c.objective);
   v(of({masked, permutation}, {"mask_rate", "of the tokens, to be found"}), c.masking.rate,
@@ -233,6 +246,12 @@ void visit(TrainConfig& c, Visitor& v) {
   v(of({classify}, {"token_swap", "of them, that change places with the next"}), c.augmentation.swap,
     Range<double>{0, 0.9});
   v(of({classify, tag}, {"token_mask", "of them, hidden"}), c.augmentation.mask, Range<double>{0, 0.9});
+}
+
+// The keys of [train] that say what a step reads.
+template <typename Visitor>
+void visit_batches(TrainConfig& c, Visitor& v) {
+  using enum Objective;
   v(of({next_token}, {"batch", "windows of a micro-batch; \"fit\": as many as fit into memory"}), c.batch,
     kCount, "fit");
   v(of({next_token},
@@ -250,9 +269,14 @@ void visit(TrainConfig& c, Visitor& v) {
     c.recompute);
   v({"memory_gb", "what the run may take; 0: what is free", nullptr, false}, c.memory_gb,
     Range<double>{0, 1e6});
-  OptimizerConfig& o = c.step.optimizer;
+}
+
+// The keys of [train] that say how weights are updated.
+template <typename Visitor>
+void visit_updates(StepConfig& step, Visitor& v) {
+  OptimizerConfig& o = step.optimizer;
   v({"optimizer", "the update rule"}, o.name, optimizer_names());
-  ScheduleConfig& s = c.step.schedule;
+  ScheduleConfig& s = step.schedule;
   v({"learning_rate", "the highest"}, s.learning_rate, Range<double>{0, 1e6});
   v({"min_learning_rate", "where the schedule ends", "learning_rate / 10"}, s.min_learning_rate,
     Range<double>{0, 1e6});
@@ -268,24 +292,30 @@ void visit(TrainConfig& c, Visitor& v) {
   v({"beta1", "of adam, adamw, lion"}, o.beta1, Range<double>{0, 0.9999999});
   v({"beta2", "of adam, adamw, lion, rmsprop"}, o.beta2, Range<double>{0, 0.9999999});
   v({"epsilon", "of adam, adamw, rmsprop, adagrad"}, o.epsilon, Range<double>{0, 1});
-  v({"clip", "the gradient's norm at most; 0: no limit"}, c.step.clip, Range<double>{0, 1e9});
+  v({"clip", "the gradient's norm at most; 0: no limit"}, step.clip, Range<double>{0, 1e9});
   v(of(Objectives::kClasses, {"label_smoothing", "part of the target spread over the vocabulary"}),
-    c.step.terms.label_smoothing, Range<double>{0, 0.9});
+    step.terms.label_smoothing, Range<double>{0, 0.9});
   v(of(Objectives::kClasses, {"z_loss", "keeps the softmax's denominator near 1, e.g. 1e-4"}),
-    c.step.terms.z_loss, Range<double>{0, 1});
+    step.terms.z_loss, Range<double>{0, 1});
   v({"layer_decay", "a block's learning rate, times that of the block above; embeddings are lowest"},
-    c.step.layer_decay, Range<double>{0.01, 1});
+    step.layer_decay, Range<double>{0.01, 1});
   v({"freeze", "parameters that stay as they are, e.g. [\"embedding.*\", \"encoder.block.0.*\"]"},
-    c.step.freeze);
-  v({"layer_drop", "probability that a step skips a block"}, c.step.layer_drop, Range<double>{0, 0.95});
-  v({"gradient_noise", "eta of the variance eta / (1 + step)^0.55"}, c.step.gradient_noise,
+    step.freeze);
+  v({"layer_drop", "probability that a step skips a block"}, step.layer_drop, Range<double>{0, 0.95});
+  v({"gradient_noise", "eta of the variance eta / (1 + step)^0.55"}, step.gradient_noise,
     Range<double>{0, 1e3});
-  v({"weight_noise", "standard deviation, while a gradient is computed"}, c.step.weight_noise,
+  v({"weight_noise", "standard deviation, while a gradient is computed"}, step.weight_noise,
     Range<double>{0, 10});
   v({"adversarial", "a step along the embeddings' gradient, from where another one is added (FGM), e.g. 0.5"},
-    c.step.adversarial, Range<double>{0, 1e3});
-  v({"ema", "decay of averaged weights, which are then validated and kept as the best, e.g. 0.999"},
-    c.step.ema, Range<double>{0, 0.9999999});
+    step.adversarial, Range<double>{0, 1e3});
+  v({"ema", "decay of averaged weights, which are then validated and kept as the best, e.g. 0.999"}, step.ema,
+    Range<double>{0, 0.9999999});
+}
+
+// The keys of [train] that say how a run is judged and recorded.
+template <typename Visitor>
+void visit_records(TrainConfig& c, Visitor& v) {
+  using enum Objective;
   v({"log_every", "steps", nullptr, false}, c.log_every, kCount);
   v({"eval_every", "steps"}, c.eval_every, kCount);
   v(loosely_of({next_token}, {"eval_windows", "of the validation text, on the way; 0: all"}), c.eval_windows,
@@ -308,6 +338,19 @@ void visit(TrainConfig& c, Visitor& v) {
         {next_token, sequence_to_sequence, chat},
         {"sample_prompt", "what it continues; none: the start of the validation text", nullptr, false}),
     c.sample_prompt);
+}
+
+// Every key of a configuration. Reading, writing, the fingerprint and the help text all walk this one list.
+template <typename Visitor>
+void visit(TrainConfig& c, Visitor& v) {
+  visit_data(c, v);
+  visit_tokenizer(c.tokenizer, v);
+  visit_model(c, v);
+  v.section("train");
+  visit_objective(c, v);
+  visit_batches(c, v);
+  visit_updates(c.step, v);
+  visit_records(c, v);
 }
 
 }  // namespace qkv

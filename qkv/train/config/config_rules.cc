@@ -18,15 +18,6 @@ namespace {
 
 using Given = std::function<bool(const std::string&)>;
 
-// The head that an objective asks for.
-Output output_of(Objective o) {
-  return o == Objective::classify ? Output::sequence_classes
-         : o == Objective::tag    ? Output::token_classes
-         : o == Objective::answer ? Output::span
-         : o == Objective::embed  ? Output::embedding
-                                  : Output::tokens;
-}
-
 void expect_carried(Architecture a, Objective o, const std::string& key, const std::string& path) {
   if (carries(a, o)) return;
   std::vector<std::string> able;
@@ -60,7 +51,7 @@ void resolve_objective(TrainConfig& c, const Given& given, const std::string& pa
 void resolve_order(TrainConfig& c, const Given& given, const std::string& path) {
   ModelSpec& m = c.model;
   const bool permuted = c.objective == Objective::permutation,
-             tokens = output_of(c.objective) == Output::tokens;
+             tokens = spec_of(c.objective).output == Output::tokens;
   if (!tokens) {
     if (given("model.order") && m.order != Order::stack)
       usage("{}: model.order: {} is for models of tokens, not for train.objective = {}", path,
@@ -88,7 +79,7 @@ void resolve_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
   if (m.architecture == Architecture::decoder && !given("model.pooling")) m.pooling = Pooling::last;
   const bool begun = !c.from.empty();
   const Pooling of_family = begun ? family_for(from).pooling : Pooling::first;
-  m.output = output_of(c.objective);
+  m.output = spec_of(c.objective).output;
   if (m.output != Output::tokens) {
     m.head_width = 0;
     m.unembedding_bias = false;
@@ -397,13 +388,8 @@ void expect_read_keys(const TrainConfig& c, const std::vector<Objective>& object
 void expect_fitting_format(const DataConfig& d, const std::vector<Objective>& objectives,
                            const std::string& section, const std::string& path) {
   const auto is_readable = [&](Objective o) {
-    const std::string& f = d.format;
-    const bool rows = f == "csv" || f == "tsv" || f == "jsonl";
-    if (f == "auto") return true;
-    if (o == Objective::tag) return f == "conll" || f == "conllu" || f == "text" || f == "jsonl";
-    if (o == Objective::chat) return f == "jsonl";
-    if (o == Objective::classify || o == Objective::answer || o == Objective::embed) return rows;
-    return rows || f == "text";
+    const std::vector<std::string>& formats = spec_of(o).formats;
+    return d.format == "auto" || std::ranges::find(formats, d.format) != formats.end();
   };
   if (std::ranges::none_of(objectives, is_readable))
     usage("{}: {}.format: \"{}\" holds no data for train.objective = {}", path, section, d.format,
@@ -470,7 +456,7 @@ void expect_fitting_mix(const TrainConfig& c, const Rules& rules) {
   const std::string template_of_first = first_chat == c.mix.end() ? "" : first_chat->data.chat_template;
   for (const MixedSet& set : c.mix) {
     const std::string section = "mix." + set.name;
-    if (output_of(set.objective) != output_of(c.objective))  // one model has one head
+    if (spec_of(set.objective).output != spec_of(c.objective).output)  // one model has one head
       usage("{}: {}.objective: {} has another head than train.objective = {}: it cannot be mixed with it",
             path, section, name_of(set.objective), name_of(c.objective));
     if (set.objective == chat && c.model.order != Order::stack)

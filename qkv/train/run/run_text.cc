@@ -29,29 +29,12 @@ std::string steps_text(const RunSetup& run) {
 
 // The command that uses what a run has learnt.
 std::string next_command(const TrainConfig& c) {
-  switch (c.objective) {
-    case Objective::next_token:
-      return fmt::format("qkv generate {} --prompt \"...\"", c.out);
-    case Objective::chat:
-      return fmt::format("qkv chat {}", c.out);
-    case Objective::masked:
-      return fmt::format("echo \"... [MASK] ...\" | qkv fill {}", c.out);
-    case Objective::classify:
-    case Objective::tag:
-      return fmt::format("echo \"...\" | qkv {} {}", name_of(c.objective), c.out);
-    case Objective::answer:
-      return fmt::format("qkv answer {} --help", c.out);
-    case Objective::embed:
-      return fmt::format("echo \"...\" | qkv embed {}", c.out);
-    case Objective::sequence_to_sequence:
-      return fmt::format("echo \"...\" | qkv translate {}{}", c.out,
-                         c.data.prefix.empty() ? "" : fmt::format(" --prefix \"{}\"", c.data.prefix));
-    case Objective::permutation:
-    case Objective::span_corruption:
-    case Objective::denoise:
-      break;  // a model to begin others with
-  }
-  return fmt::format("set model.from = \"{}\" in a configuration that trains for a task", c.out);
+  const char* command = spec_of(c.objective).next_command;
+  if (command == nullptr)
+    return fmt::format("set model.from = \"{}\" in a configuration that trains for a task", c.out);
+  const std::string text = fmt::format(fmt::runtime(command), c.out);
+  const bool prefixed = writes_targets(c.objective) && !c.data.prefix.empty();
+  return prefixed ? fmt::format("{} --prefix \"{}\"", text, c.data.prefix) : text;
 }
 
 }  // namespace
