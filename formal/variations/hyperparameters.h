@@ -35,7 +35,7 @@ enum class Alibi { none, by_powers, evens_first, scaled };
 // 2021).
 enum class RelativeAttention { none, Shaw, Shaw_both, Transformer_XL, disentangled };
 
-// What lets tokens meet: self-attention, a recurrence, or the mean of what came before.
+// Mixers, in which tokens meet: self-attention, a recurrence, or the mean of the tokens before.
 enum class Mixer { attention, LSTM, GRU, average };
 
 // Which of the tokens that its stack allows a token sees: a union, all of them where it has no part.

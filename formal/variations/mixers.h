@@ -1,6 +1,6 @@
 #pragma once
 
-// What may stand in the place of self-attention.
+// Mixers other than self-attention.
 
 #include <string>
 
@@ -10,7 +10,7 @@
 
 namespace qkv::formal {
 
-// Of each column the mean of it and those before it.
+// The mean of each column and those before it.
 template <typename T>
 Matrix<T> running_mean(const Matrix<T>& X) {
   Matrix<T> Y = X;

@@ -9,7 +9,7 @@
 
 namespace qkv {
 
-// What a model reads: the tokens of a flat batch.
+// A model's input: the tokens of a flat batch.
 struct ModelInput {
   Tensor ids;            // i32 [N]
   Layout layout;         // of ids
@@ -30,7 +30,7 @@ struct ModelInput {
 struct Batch : ModelInput {
   Tensor targets;  // i32 [N], the token that follows, kIgnored at a document's end
   int64_t target_count = 0;
-  // Of sequences cut from windows of streams that are read on: the window of each, and which of them go on
+  // The window of each sequence that was cut from windows of streams that are read on, and which go on
   // where their stream stood. Empty: nothing came before.
   std::vector<int32_t> windows = {};
   std::vector<bool> continues = {};

@@ -10,12 +10,12 @@
 
 namespace qkv {
 
-// Where the sequences of a flat batch lie: sequence s has the rows [offsets[s], offsets[s + 1]). There is no
-// padding.
+// The places of the sequences in a flat batch: sequence s has the rows [offsets[s], offsets[s + 1]). There is
+// no padding.
 struct Layout {
   std::vector<int32_t> offsets = {0};  // [sequences + 1]
   Tensor positions;                    // i32 [N], counted from 0 in each sequence
-  // Of the padded batch that this was, where a pattern looks at that; 0: each sequence has its own length.
+  // The length of the padded batch that this was, for patterns that look at it; 0: each sequence has its own.
   int64_t padded_length = 0;
 
   int64_t rows() const { return offsets.back(); }

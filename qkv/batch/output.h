@@ -5,7 +5,7 @@
 
 namespace qkv {
 
-// What a model says of what it reads.
+// A model's output.
 enum class Output : uint8_t {
   tokens,            // of each token a distribution over the vocabulary: the unembedding
   sequence_classes,  // of each sequence one over classes

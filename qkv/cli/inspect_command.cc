@@ -50,7 +50,8 @@ void print_tensors(const std::string& path, const Safetensors& file, bool list) 
 // Numbers that decoding remembers of a token in all layers.
 int64_t remembered(const ModelSpec& s) {
   int64_t sum = 0;
-  for (int64_t l = 0; l < s.layers; ++l) sum += s.block(l).mixer.cost(s.with_kind(s.kind_of(l))).remembered;
+  for (int64_t l = 0; l < s.layers; ++l)
+    sum += s.block(l).mixer.cost(s.with_kind(s.kind_of(l)), s.causal()).remembered;
   return sum;
 }
 
@@ -58,8 +59,9 @@ int64_t remembered(const ModelSpec& s) {
 std::vector<FieldText> settings_to_show(const ModelSpec& s) {
   constexpr std::string_view kShape[] = {"architecture", "vocab_size", "context", "width",
                                          "layers",       "positions",  "tied"};
-  constexpr std::string_view kShapeOfBlocks[] = {"heads",  "kv_heads",   "d_qk", "d_vo",
-                                                 "hidden", "activation", "norm"};
+  constexpr std::string_view kShapeOfHeads[] = {"heads", "kv_heads", "d_qk", "d_vo"};
+  constexpr std::string_view kShapeOfBlocks[] = {"hidden", "activation", "norm"};
+  const bool heads = s.any_attends();
   std::vector<FieldText> shown;
   const std::vector<FieldText> defaults = field_texts(ModelSpec()), texts = field_texts(s);
   for (size_t i = 0; i < texts.size(); ++i) {
@@ -67,7 +69,10 @@ std::vector<FieldText> settings_to_show(const ModelSpec& s) {
       return std::ranges::find(names, name) != std::end(names);
     };
     const bool of_blocks = is_in(kShapeOfBlocks);
-    if (of_blocks ? s.has_blocks() : is_in(kShape) || texts[i].text != defaults[i].text)
+    const bool of_heads = is_in(kShapeOfHeads);
+    if (of_heads    ? s.has_blocks() && heads
+        : of_blocks ? s.has_blocks()
+                    : is_in(kShape) || texts[i].text != defaults[i].text)
       shown.push_back(texts[i]);
   }
   return shown;

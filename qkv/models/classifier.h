@@ -35,7 +35,7 @@ class Classifier {
   Classifier(Parameters& parameters, const ModelSpec& spec, const Pooler& pooler);
   // Before a softmax: hidden -> f32 [S, C] of sequence classes, [N, C] of token classes, [N, 2] of spans.
   Tensor classes(const Tensor& hidden, const ModelInput& input, const Context& context) const;
-  // Of a model with a distillation token the two that those are the mean of: by the first token, by the
+  // The two of a model with a distillation token that those are the mean of: by the first token, by the
   // second.
   std::pair<Tensor, Tensor> distilled_classes(const Tensor& hidden, const ModelInput& input) const;
   bool distilled() const { return distilled_ != nullptr; }
@@ -46,7 +46,7 @@ class Classifier {
   Tensor scores(const Tensor& hidden, const ModelInput& input, const Context& context) const;
 
  private:
-  // What is classified: [S, D] or [N, D].
+  // The rows to classify: [S, D] or [N, D].
   Tensor features(const Tensor& hidden, const ModelInput& input, const Context& context) const;
   Tensor bias() const { return bias_ ? bias_->value : Tensor(); }
 

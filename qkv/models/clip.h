@@ -19,7 +19,7 @@ struct ClipModel {
   std::map<std::string, DType> stored = {};   // what the file had these three tensors in, where not f32
 
   float logit_scale() const;
-  // Where in a text its vector stands: the first end token; of files that name it 2, as old ones do wrongly,
+  // The place of a text's vector: its first end token; of files that name it 2, as old ones do wrongly,
   // the largest id.
   int32_t place_of_text(std::span<const int32_t> ids) const;
 

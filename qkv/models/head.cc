@@ -48,7 +48,7 @@ class ClassHead : public Head {
   const Classifier& classifier_;
 };
 
-// Where an answer begins in its sequence, and where it ends.
+// The first and the last token of an answer in its sequence.
 class SpanHead : public Head {
  public:
   explicit SpanHead(const Classifier& classifier) : classifier_(classifier) {}

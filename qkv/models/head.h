@@ -8,7 +8,7 @@
 
 namespace qkv {
 
-// What a head learns from.
+// A head's input.
 struct HeadInput {
   const Tensor& hidden;  // [N, D], of the last stack
   const ModelInput& input;

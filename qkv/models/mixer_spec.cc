@@ -22,8 +22,8 @@ std::unique_ptr<Sublayer> MixerSpec::make(const MixerPlace& place) const {
   return visit([&](const auto& m) { return m.make(place); });
 }
 
-MixerCost MixerSpec::cost(const ModelSpec& spec) const {
-  return visit([&](const auto& m) { return m.cost(spec); });
+MixerCost MixerSpec::cost(const ModelSpec& spec, bool causal) const {
+  return visit([&](const auto& m) { return m.cost(spec, causal); });
 }
 
 MixerSpec MixerSpec::of(MixerKind kind) {

@@ -43,13 +43,13 @@ class MixerSpec {
     return std::visit(f, mixer_);
   }
 
-  // What mixers/mixer.h says of a mixer.
+  // As in mixers/mixer.h.
   const char* part() const;
   bool attends() const;
   bool knows_order() const;
   void check(const ModelSpec& spec) const;
   std::unique_ptr<Sublayer> make(const MixerPlace& place) const;
-  MixerCost cost(const ModelSpec& spec) const;
+  MixerCost cost(const ModelSpec& spec, bool causal) const;
   bool operator==(const MixerSpec&) const = default;
 
   // for_each_field() of each mixer in turn: f(mixer), of those that this is not with a fresh one.

@@ -50,9 +50,10 @@ Tensor RecurrentEncoder::forward(const Tensor& x, const Context& context) const 
     const Layer& layer = layers_[l];
     // The first layer's input was dropped as an embedding.
     if (l > 0) h = dropout(h, context.dropout(dropout_, site_ + static_cast<uint32_t>(l) * kSitesALayer));
-    const Tensor ahead = layer.forward.forward(layer.forward.input(h), {}, offsets).hidden;
+    const Tensor ahead = layer.forward.forward(layer.forward.input(h, context), {}, offsets).hidden;
     h = layer.backward
-            ? join_columns(ahead, layer.backward->forward(layer.backward->input(h), {}, offsets, true).hidden)
+            ? join_columns(
+                  ahead, layer.backward->forward(layer.backward->input(h, context), {}, offsets, true).hidden)
             : ahead;
     context.visit(layer.name, h);
   }
@@ -100,13 +101,13 @@ std::vector<Tensor> RecurrentDecoder::first_states(const Context& context) const
   return states;
 }
 
-RecurrenceResult RecurrentDecoder::search(const Tensor& x, const Tensor& first, const Layout& layout,
+RecurrenceResult RecurrentDecoder::search(const Tensor& x, const Tensor& first, const Context& context,
                                           const Source& source, Tensor& looked) const {
   const Recurrence& layer = layers_[0];
-  const TimeOrder time = TimeOrder::of(layout.offsets);
+  const TimeOrder time = TimeOrder::of(context.layout.offsets);
   std::vector<int64_t> counts;
   for (int64_t t = 0; t < time.steps(); ++t) counts.push_back(time.running(t));
-  const std::vector<Tensor> inputs = split_rows(chosen_rows(layer.input(x), time.rows), counts);
+  const std::vector<Tensor> inputs = split_rows(chosen_rows(layer.input(x, context), time.rows), counts);
   Tensor state = chosen_rows(first, time.sequences);
   std::vector<Tensor> hidden, states, contexts;
   for (size_t t = 0; t < counts.size(); ++t) {
@@ -151,8 +152,8 @@ Tensor RecurrentDecoder::forward(const Tensor& x, const Context& context) const 
   for (size_t l = 0; l < layers_.size(); ++l) {
     if (l > 0) h = dropout(h, context.dropout(dropout_, site_ + static_cast<uint32_t>(l) * kSitesALayer));
     const RecurrenceResult r = l == 0 && context_
-                                   ? search(h, first[0], context.layout, source, looked)
-                                   : layers_[l].forward(layers_[l].input(h), first[l], offsets);
+                                   ? search(h, first[0], context, source, looked)
+                                   : layers_[l].forward(layers_[l].input(h, context), first[l], offsets);
     if (memory[l] != nullptr) memory[l]->append(r.states, offsets);
     h = r.hidden;
     context.visit(layer_name(name_, static_cast<int64_t>(l)), h);

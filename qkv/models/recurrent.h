@@ -47,7 +47,7 @@ class RecurrentDecoder : public Stack {
   // The first states of all layers, f32 [S, parts D] each.
   std::vector<Tensor> first_states(const Context& context) const;
   // The first layer where it looks at the source before each step; `looked` becomes its contexts [N, D].
-  RecurrenceResult search(const Tensor& x, const Tensor& first, const Layout& layout, const Source& source,
+  RecurrenceResult search(const Tensor& x, const Tensor& first, const Context& context, const Source& source,
                           Tensor& looked) const;
 
   std::string name_;

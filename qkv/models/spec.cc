@@ -78,6 +78,15 @@ ExpertsSpec ModelSpec::experts_in_use() const {
   return {};
 }
 
+bool ModelSpec::all_attend() const {
+  return std::ranges::all_of(blocks_in_use(), [](const BlockSpec* b) { return b->mixer.attends(); });
+}
+
+bool ModelSpec::any_attends() const {
+  return architecture == Architecture::encoder_decoder ||
+         std::ranges::any_of(blocks_in_use(), [](const BlockSpec* b) { return b->mixer.attends(); });
+}
+
 ModelSpec ModelSpec::with_kind(const std::string& kind) const {
   ModelSpec s = *this;
   s.kinds.clear();
@@ -421,9 +430,6 @@ void check_recurrence(const ModelSpec& s) {
         name_of(s.architecture));
   check(s.has_blocks() || s.positions == Positions::none, "model: positions {}: recurrences have none",
         name_of(s.positions));
-  check(s.positions != Positions::none || !s.has_blocks() || s.attention.relative.on() ||
-            s.mixer.knows_order() || (s.architecture == Architecture::decoder && s.order == Order::stack),
-        "model: positions none: an encoder's attention cannot tell the order of tokens without");
   check(!r.bidirectional || r.encoder != Cell::none, "model: bidirectional: the encoder is no recurrence");
   check(!r.bidirectional || s.width % 2 == 0, "model: bidirectional: width must be even, got {}", s.width);
   check(r.decoder != Cell::none || r.attention == SourceAttention::none,
@@ -432,6 +438,16 @@ void check_recurrence(const ModelSpec& s) {
         "model: source_attention none: an encoder of attention leaves no last state to begin with");
   check(r.attention != SourceAttention::dot || s.width <= 576,
         "model: source_attention dot: width must be at most 576, got {}", s.width);
+}
+
+// Something tells an encoder's blocks the order of tokens.
+void check_order(const ModelSpec& s) {
+  const auto tells_order = [](const BlockSpec* b) {
+    return b->positions != Positions::none || b->attention.relative.on() || b->mixer.knows_order();
+  };
+  check(!s.has_blocks() || (s.architecture == Architecture::decoder && s.order == Order::stack) ||
+            std::ranges::any_of(s.blocks_in_use(), tells_order),
+        "model: positions none: an encoder's attention cannot tell the order of tokens without");
 }
 
 void check_features(const ModelSpec& s) {
@@ -481,6 +497,8 @@ void check_encoder(const ModelSpec& s) {
   check_spec(blocks);
 }
 
+void check_fields(const ModelSpec& s, const ModelSpec& whole);
+
 // Layers that differ: each kind makes sense as that of all layers, and has in common with the others what the
 // stacks and the embeddings know of blocks.
 void check_kinds(const ModelSpec& s) {
@@ -521,7 +539,7 @@ void check_kinds(const ModelSpec& s) {
                                          its.score == others.score && its.groups == others.groups));
     try {
       static_cast<BlockSpec&>(alike) = k.block;
-      check_spec(alike);
+      check_fields(alike, s);
     } catch (const Error& e) {
       fail("model: kind.{}: {}", k.name, e.what());
     }
@@ -547,9 +565,8 @@ struct RangeCheck {
   }
 };
 
-}  // namespace
-
-void check_spec(const ModelSpec& s) {
+// One block in all layers, and what stands around it. `whole`: the model, in which some layers may have it.
+void check_fields(const ModelSpec& s, const ModelSpec& whole) {
   RangeCheck ranges;
   for_each_field(s, ranges);
   const bool two_stacks = s.architecture == Architecture::encoder_decoder;
@@ -614,9 +631,16 @@ void check_spec(const ModelSpec& s) {
   check_memory(s);
   check_global_projections(s);
   check_experts(s);
+  check_order(whole);
   check_recurrence(s);
-  check_encoder(s);
   check_features(s);
+}
+
+}  // namespace
+
+void check_spec(const ModelSpec& s) {
+  check_fields(s, s);
+  check_encoder(s);
   check_kinds(s);
 }
 

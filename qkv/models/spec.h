@@ -196,7 +196,13 @@ struct ModelSpec : BlockSpec {
   float residual_dropout = 0;
   float head_dropout = 0;  // of what the classes are read from
 
-  // Whether attention means anything in these blocks.
+  // True where no token of the decoder, or of the only stack, sees those after it.
+  bool causal() const { return architecture != Architecture::encoder; }
+  // True where each block's mixer attends.
+  bool all_attend() const;
+  // True where heads attend somewhere, to the tokens or to a source.
+  bool any_attends() const;
+  // True where attention means anything in these blocks.
   bool attends() const { return architecture == Architecture::encoder_decoder || mixer.attends(); }
   // Whether a stack is made of transformer blocks; if not, what is said of blocks means nothing.
   bool has_blocks() const { return recurrence.encoder == Cell::none || recurrence.decoder == Cell::none; }

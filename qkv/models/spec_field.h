@@ -24,6 +24,7 @@ struct FieldCondition {
   const char* text;  // for people
   const char* key;   // of a configuration, on which it depends
   bool (*holds)(const ModelSpec& spec);
+  bool own_block_alone = false;  // kinds of blocks do not have the field from the model
 };
 
 // A field as the schema has it, without its member and its range.
@@ -36,6 +37,7 @@ struct SpecField {
   const char* file_name = nullptr;  // its name there, where another
   FieldPlace place = FieldPlace::everywhere;
   const FieldCondition* needs = nullptr;  // null: none, or one that check_spec() knows
+  bool implied = false;  // its value follows from fields before it, which alone tell models apart
 
   bool in_configuration() const { return place != FieldPlace::model_file; }
   bool in_model_file() const { return place != FieldPlace::configuration; }

@@ -7,81 +7,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "qkv/models/field_conditions.h"
 #include "qkv/models/spec.h"
-#include "qkv/models/spec_field.h"
 
 namespace qkv {
-
-// Conditions of the fields below.
-struct Needs {
-  static constexpr FieldCondition kAttention = {"attention (mixer, or a source)", "model.mixer",
-                                                [](const ModelSpec& s) { return s.attends(); }};
-  static constexpr FieldCondition kRotary = {
-      "positions = \"rotary\"", "model.positions",
-      [](const ModelSpec& s) { return s.positions == Positions::rotary; }};
-  static constexpr FieldCondition kScaledRotary = {
-      "positions = \"rotary\" and a rotary_scaling", "model.rotary_scaling",
-      [](const ModelSpec& s) { return s.attention.rotary.scaling != RotaryScaling::none; }};
-  static constexpr FieldCondition kBuckets = {
-      "positions = \"relative\"", "model.positions",
-      [](const ModelSpec& s) { return s.positions == Positions::relative; }};
-  static constexpr FieldCondition kDistances = {
-      "positions = \"relative\" or \"toeplitz\"", "model.positions", [](const ModelSpec& s) {
-        return s.positions == Positions::relative || s.positions == Positions::toeplitz;
-      }};
-  static constexpr FieldCondition kRecurrentEncoder = {
-      "a recurrent encoder (encoder = \"lstm\" or \"gru\")", "model.encoder",
-      [](const ModelSpec& s) { return s.recurrence.encoder != Cell::none; }};
-  static constexpr FieldCondition kLocalAttention = {
-      "source_attention = \"local\"", "model.source_attention",
-      [](const ModelSpec& s) { return s.recurrence.attention == SourceAttention::local; }};
-  static constexpr FieldCondition kTokens = {"an objective that predicts tokens", "train.objective",
-                                             [](const ModelSpec& s) { return s.output == Output::tokens; }};
-  static constexpr FieldCondition kLogits = {
-      "an objective that predicts tokens or classes", "train.objective",
-      [](const ModelSpec& s) { return s.output != Output::embedding; }};
-  static constexpr FieldCondition kPooled = {
-      "an objective that pools: classify, embed, or masked with next_sentence", "train.objective",
-      [](const ModelSpec& s) {
-        return s.output == Output::sequence_classes || s.output == Output::embedding || s.pooler;
-      }};
-  static constexpr FieldCondition kSequenceClasses = {
-      "train.objective = \"classify\"", "train.objective",
-      [](const ModelSpec& s) { return s.output == Output::sequence_classes; }};
-  static constexpr FieldCondition kPooler = {"pooler = true", "model.pooler",
-                                             [](const ModelSpec& s) { return s.pooler; }};
-  static constexpr FieldCondition kClasses = {
-      "an objective with classes: classify, tag, answer, or masked with next_sentence", "train.objective",
-      [](const ModelSpec& s) {
-        return s.pooler || (s.output != Output::tokens && s.output != Output::embedding);
-      }};
-  static constexpr FieldCondition kHead = {"a head_width above 0", "model.head_width",
-                                           [](const ModelSpec& s) { return s.head_width > 0; }};
-};
-
-// Fields that act where `condition` holds, beside those that say more.
-template <typename Visitor>
-struct Conditional {
-  Visitor& visitor;
-  const FieldCondition* condition;
-
-  template <typename T, typename... Range>
-  void operator()(SpecField field, T&& member, Range... range) {
-    if (field.needs == nullptr) field.needs = condition;
-    visitor(field, member, range...);
-  }
-};
-
-// "mixer = NAME", for people.
-std::string mixer_condition(const char* name);
-// The condition that a block's mixer is an `M`.
-template <typename M>
-const FieldCondition& is_mixer() {
-  static const std::string text = mixer_condition(M::kName);
-  static const FieldCondition condition = {text.c_str(), "model.mixer",
-                                           [](const ModelSpec& s) { return s.mixer.get_if<M>() != nullptr; }};
-  return condition;
-}
 
 // A Spec, or a constant one.
 template <typename T, typename Spec>
@@ -332,7 +261,8 @@ void for_each_field(Spec& a, Visitor& v) {
      .help =
          "queries, keys and values of self-attention are cut off beyond it, as in OLMo and MPT; 0: they stay",
      .weights = kept,
-     .since = 11},
+     .since = 11,
+     .needs = &Needs::kSelfAttention},
     a.clip, Numbers{0, 1e6});
   v({.name = "attention_cap",
      .help = "scaled scores s become cap tanh(s / cap), as in Gemma 2; 0: they stay",
@@ -348,29 +278,34 @@ void for_each_field(Spec& a, Visitor& v) {
      .help = "of queries and keys: an RMSnorm of each head or of all together (whole), or Algorithm 6 of "
              "each head, by the same weights (layer) or its own (layer_heads)",
      .weights = kept,
-     .since = 5},
+     .since = 5,
+     .needs = &Needs::kSelfAttention},
     a.query_key_norm);
   v({.name = "patterns",
      .help =
          "which tokens a token sees, of layers in turn: \"all\"; \"window 256\" (dilated 2); \"stride 64\"; "
          "\"global 2\"; \"block 64\" (neighbours 1, summary 8, ends, random 3), or several of these",
-     .since = 6},
+     .since = 6,
+     .needs = &Needs::kSelfAttention},
     a.patterns);
   v({.name = "shared_query_key",
      .help = "of layers in turn: 1 where the queries, made of length sqrt(d_qk), are the keys, and a token "
              "sees itself last (Reformer)",
      .weights = kept,
-     .since = 10},
+     .since = 10,
+     .needs = &Needs::kSelfAttention},
     a.shared_query_key, Integers{0, 1});
   v({.name = "hashed_beyond",
      .help = "of these layers: longer sequences would be hashed, and are refused; 0: none is",
      .weights = kept,
-     .since = 10},
+     .since = 10,
+     .needs = &Needs::kSelfAttention},
     a.hashed_beyond, Integers{0, 1 << 28});
   v({.name = "global_projections",
      .help = "tokens that see all have queries, keys and values of their own (Longformer)",
      .weights = kept,
-     .since = 7},
+     .since = 7,
+     .needs = &Needs::kSelfAttention},
     a.global_projections);
   v({.name = "attention_dropout", .help = "of the probabilities of attention", .derived = "dropout"},
     a.dropout, kDropout);
@@ -474,8 +409,8 @@ void for_each_field(Spec& lora, Visitor& v) {
     lora.targets);
 }
 
-// A mixer: the fields of each, then which it is. A field that is set makes its mixer the block's, so that
-// files which do not name it mean what they meant.
+// A mixer: the fields of each, then which it is. Where it is not named, a field that is set makes its mixer
+// the block's, and latents of 0 leave attention: files of before mixers had names mean what they meant.
 template <typename Spec, typename Visitor>
 requires IsSpec<Spec, MixerSpec>
 void for_each_field(Spec& mixer, Visitor& v) {
@@ -484,14 +419,15 @@ void for_each_field(Spec& mixer, Visitor& v) {
     M changed = one;
     Conditional<Visitor> visitor{v, &is_mixer<M>()};
     M::for_each_field(changed, visitor);
-    if (changed != one) read = changed;
+    if (changed != one) read = changed == M() ? MixerSpec() : MixerSpec(changed);
   });
   MixerKind kind = read.kind();
   v({.name = "mixer",
      .help = "how tokens meet in a block: attention, or what stands in its place",
      .derived = "attention, with kv_latent latent_attention",
      .weights = WithWeights::kept,
-     .since = 15},
+     .since = 15,
+     .implied = read == MixerSpec() || read != MixerSpec::of(kind)},
     kind);
   if constexpr (!std::is_const_v<Spec>) mixer = kind == read.kind() ? read : MixerSpec::of(kind);
 }

@@ -40,7 +40,7 @@ class Transformer {
   // Z of Algorithm 8: source [M] -> [M, D]. The context's ranks are the source's. REQUIRES: an
   // encoder-decoder.
   Tensor encode(const ModelInput& input, const Context& context) const;
-  // What the last stack makes of it: ids [N] -> [N, D]. An encoder-decoder encodes the source first; where
+  // Hidden rows of the last stack: ids [N] -> [N, D]. An encoder-decoder encodes the source first; where
   // there is none, the context's states know it. Layouts, segments and source of the context are the input's.
   Tensor hidden(const ModelInput& input, const Context& context) const;
   // See Unembedding.

@@ -55,7 +55,7 @@ Tensor Unembedding::logits(const Tensor& hidden) const {
 
 CrossEntropyResult Unembedding::loss(const Tensor& hidden, const Tensor& targets, float scale,
                                      const LossTerms& terms) const {
-  // Where few tokens are predicted, only their rows meet the vocabulary.
+  // If few tokens are predicted, only their rows meet the vocabulary.
   const std::vector<int32_t> rows = predicted_rows(targets);
   if (std::ssize(rows) * 2 > targets.count() || rows.empty())
     return unembed_cross_entropy(projected(hidden), weight(), bias(), targets, scale, terms, spec_.logit_cap);

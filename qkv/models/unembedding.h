@@ -22,7 +22,7 @@ class Unembedding {
   Unembedding(Parameters& parameters, const ModelSpec& spec, Parameter& token);
 
   Tensor weight() const;  // W_u as it is used: [V, d_f]
-  // What it reads: [N, D] -> [N, d_f].
+  // The rows that it reads: [N, D] -> [N, d_f].
   Tensor projected(const Tensor& hidden) const;
   // Before the softmax: hidden -> f32 [N, V].
   Tensor logits(const Tensor& hidden) const;

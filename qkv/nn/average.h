@@ -12,7 +12,7 @@ namespace qkv {
 
 // W_o of the mean of W_v x over a token and those before it: attention whose scores are all the same (Zhang
 // et al. 2018, "Accelerating Neural Transformer via an Average Attention Network", eq. 1 with a linear map).
-// What it remembers is a sum.
+// It remembers a sum.
 class Average : public Sublayer, private Remembering<RecurrentState> {
  public:
   // Parameters begin with `name`: value.weight [width, width], value.bias, out.weight [width, width],

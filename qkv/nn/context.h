@@ -29,9 +29,9 @@ class LayerState;
 class SegmentState;
 template <typename State>
 class LayerStates;  // nn/states.h
-// What layers remember of the tokens that were decoded.
+// The layers' memory of the tokens that were decoded.
 using DecodingStates = LayerStates<LayerState>;
-// What they remember of the text before a window that is learnt from or measured.
+// Their memory of the text before a window that is learnt from or measured.
 using SegmentStates = LayerStates<SegmentState>;
 
 // What all layers of one forward pass are told.

@@ -1,4 +1,4 @@
-// Layers of recurrent models. Each holds only weights; what it remembers comes in as an argument.
+// Layers of recurrent models. Each holds only weights, and finds what it remembers in the context.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ class Recurrence : public Remembering<RecurrentState> {
   int64_t gates_width() const { return gates_of(cell_) * width_; }
 
   // W x + b, for all rows at once: [N, in] -> [N, gates D].
-  Tensor input(const Tensor& x) const { return input_.forward(x); }
+  Tensor input(const Tensor& x, const Context& context) const { return input_.forward(x, context); }
   // What input() gave, and `first` as recurrence() takes it -> [N, D] and states.
   RecurrenceResult forward(const Tensor& input, const Tensor& first, std::span<const int32_t> offsets,
                            bool backwards = false) const;
@@ -60,7 +60,7 @@ class SourceAttentionLayer : public Remembering<SourceState> {
   SourceAttentionLayer(Parameters& parameters, const std::string& name, SourceAttention kind, int64_t width,
                        int64_t window, float std);
   SourceAttention kind() const { return kind_; }
-  // Of the context's source, or what its state remembers of it.
+  // Keys and values of the context's source, or those that its state remembers.
   Source source(const Context& context) const;
   // h [N, D], the decoder's states -> [N, D].
   Tensor forward(const Tensor& h, std::span<const int32_t> offsets, const Source& source) const;

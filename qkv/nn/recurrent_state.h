@@ -1,4 +1,4 @@
-// What a recurrence remembers: its state, and a few of the states before.
+// The memory of a recurrence: its state, and a few of the states before.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace qkv {
 
-// Of each sequence the state that its recurrence is in. A recurrence cannot be run back: the states that
+// The current state of each sequence's recurrence. A recurrence cannot be run back: the states that
 // sequences begin with and those after the last kKept tokens are kept as snapshots, shared by sequences that
 // were one.
 class RecurrentState : public LayerState {

@@ -15,13 +15,13 @@ RecurrentSublayer::RecurrentSublayer(Parameters& parameters, const std::string& 
 Tensor RecurrentSublayer::forward(const Tensor& x, const Context& context) const {
   const std::vector<int32_t>& offsets = context.layout.offsets;
   if (backward_ != nullptr)
-    return join_columns(forward_.forward(forward_.input(x), {}, offsets).hidden,
-                        backward_->forward(backward_->input(x), {}, offsets, true).hidden);
+    return join_columns(forward_.forward(forward_.input(x, context), {}, offsets).hidden,
+                        backward_->forward(backward_->input(x, context), {}, offsets, true).hidden);
   RecurrentState* memory = forward_.state(context);
-  if (memory == nullptr) return forward_.forward(forward_.input(x), {}, offsets).hidden;
+  if (memory == nullptr) return forward_.forward(forward_.input(x, context), {}, offsets).hidden;
   if (!memory->begun())
     memory->begin(Tensor::zeros({context.layout.sequences(), forward_.state_width()}, DType::f32));
-  const RecurrenceResult r = forward_.forward(forward_.input(x), memory->last(), offsets);
+  const RecurrenceResult r = forward_.forward(forward_.input(x, context), memory->last(), offsets);
   memory->append(r.states, offsets);
   return r.hidden;
 }

@@ -1,4 +1,4 @@
-// What the layers of a model remember of some sequences: each finds its own state by itself.
+// The decoding states of a model's layers: each layer finds its own by itself.
 #pragma once
 
 #include <memory>

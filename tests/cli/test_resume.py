@@ -21,12 +21,14 @@ SLOW = dict(steps=300, batch=8, accumulate=2, eval_every=110, checkpoint_every=9
 
 
 class EarlierVersions(CliTest):
-    """Runs that version 0.1.0 began, kept as it left them after step 10 of 20, and what it wrote of all 20."""
+    """Runs that version 0.1.0 began, kept as it left them after step 10 of 20, and what it wrote of all 20.
+
+    latents is of before mixers had names: a model of latent attention, of whose layers one kind has attention itself."""
 
     RUNS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "runs")
 
     def test_runs_go_on(self):
-        for name in "decoder", "classes":
+        for name in "decoder", "classes", "latents":
             with self.subTest(run=name):
                 shutil.copytree(os.path.join(self.RUNS, name), self.path(name))
                 for data in "text.txt", "rows.tsv":

@@ -367,6 +367,14 @@ const Change kChanges[] = {
       s.attention.kv_heads = s.attention.heads;
       s.attention.shared_query_key = d.of<std::vector<int64_t>>({{1}, {0, 1}, {1, 1, 0}});
     },
+    [](ModelSpec& s, Draw& d) {
+      s.mixer = MixerSpec::of(from_name<MixerKind>(d.of<std::string>(names_of<MixerKind>())));
+      if (s.mixer.attends()) return;
+      s.attention.relative = {};
+      s.attention.rotary = {};
+      s.memory = 0;
+      if (is_of_blocks(s.positions)) s.positions = Positions::none;
+    },
     [](ModelSpec& s, Draw&) { s.attention.dropout = s.residual_dropout = s.embedding_dropout = 0.125F; },
     [](ModelSpec& s, Draw& d) {
       if (s.architecture == Architecture::decoder && s.output == Output::tokens) s.memory = d.between(1, 9);

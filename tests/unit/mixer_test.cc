@@ -1,10 +1,8 @@
 // Mixers of blocks: what each of them promises, and how configurations and files say which it is.
 // Covers: qkv/models/mixers/attention.cc, qkv/models/mixers/latent_attention.cc
 // Covers: qkv/models/mixers/recurrence.cc, qkv/nn/recurrent_sublayer.cc, qkv/models/mixer_spec.cc
+#include <fmt/format.h>
 #include <gtest/gtest.h>
-
-#include <cstring>
-#include <numeric>
 
 #include "qkv/base/json_value.h"
 #include "qkv/infer/decode_state.h"
@@ -254,7 +252,7 @@ TEST(MixerKeys, OfKindsOfLayers) {
       "[model.kind.reading]\nmixer = 'lstm'\n");
   EXPECT_EQ(other.model.block(1).positions, Positions::none);
   EXPECT_EQ(other.model.block(0).positions, Positions::rotary);
-  // What a kind inherits of another mixer goes with it.
+  // A kind loses the fields of the mixer that it replaces.
   const TrainConfig latent = read(
       "layers = 2\nheads = 4\npositions = 'rotary'\nrotary_width = 2\nkv_latent = 5\n"
       "layer_kinds = ['default', 'usual']\n[model.kind.usual]\nmixer = 'attention'\n");
@@ -266,6 +264,97 @@ TEST(MixerKeys, OfKindsOfLayers) {
             "[model.kind.reading]\nmixer = 'lstm'\nheads = 4\n");
       },
       {"model.kind.reading.heads", "no effect"});
+}
+
+// Keys of self-attention mean nothing where a source alone is attended to.
+TEST(MixerKeys, OfSelfAttentionAreNotOfCrossAttention) {
+  const std::string two =
+      "architecture = 'encoder_decoder'\nheads = 2\nmixer = 'lstm'\npositions = 'learned'\n";
+  EXPECT_NO_THROW(read(two + "attention_dropout = 0.1\nattention_sinks = true"));
+  for (const auto& [key, value] : {std::pair("patterns", "['window 4']"),
+                                   {"attention_clip", "3.0"},
+                                   {"query_key_norm", "'heads'"},
+                                   {"shared_query_key", "[1]"},
+                                   {"global_projections", "true"}})
+    expect_error<UsageError>([&] { read(fmt::format("{}{} = {}\n", two, key, value)); },
+                             {fmt::format("model.{}", key), "no effect", "attention"});
+}
+
+// Latents are of a block's own mixer: kinds have none of a model with another.
+TEST(MixerKeys, LatentsAreOfTheirOwnBlock) {
+  for (const char* key : {"kv_latent", "query_latent"})
+    expect_error<UsageError>(
+        [&] {
+          read(
+              fmt::format("layers = 2\nmixer = 'lstm'\n{} = 8\nlayer_kinds = ['default', 'lat']\n"
+                          "[model.kind.lat]\nmixer = 'latent_attention'\nkv_latent = 5\nheads = 2\n"
+                          "positions = 'rotary'\nrotary_width = 2\n",
+                          key));
+        },
+        {std::string("model.") + key, "no effect", "latent_attention"});
+}
+
+// Kinds and runs of before mixers had names: latents of 0 beside latents mean attention.
+TEST(MixerKeys, NoLatentsMeanAttention) {
+  const TrainConfig c = read(
+      "layers = 2\nheads = 4\npositions = 'rotary'\nrotary_width = 2\nkv_latent = 5\n"
+      "layer_kinds = ['default', 'plain']\n[model.kind.plain]\nkv_latent = 0\nquery_latent = 0\n");
+  EXPECT_EQ(c.model.block(0).mixer, MixerSpec(LatentMixer{5}));
+  EXPECT_EQ(c.model.block(1).mixer, MixerSpec(AttentionMixer()));
+}
+
+// Positions of attention give way with it, unless somebody chose them.
+TEST(MixerKeys, PositionsGiveWay) {
+  EXPECT_EQ(read("preset = 'llama'", {"model.mixer=lstm"}).model.positions, Positions::none);
+  EXPECT_EQ(read("preset = 'llama'", {"model.mixer=average"}).model.positions, Positions::learned);
+  const TrainConfig two = read(
+      "architecture = 'encoder_decoder'\nheads = 2\nlayers = 2\npositions = 'rotary'\n"
+      "layer_kinds = ['default', 'rec']\n[model.kind.rec]\nmixer = 'lstm'\n");
+  EXPECT_EQ(two.model.block(1).positions, Positions::none);
+}
+
+// An encoder whose LSTM layers tell the order has attention without positions beside them.
+TEST(MixerKeys, OneKindTellsAnEncoderTheOrder) {
+  const std::string encoder = "architecture = 'encoder'\nheads = 2\nlayers = 2\npositions = 'none'\n";
+  EXPECT_NO_THROW(read(encoder + "layer_kinds = ['rec', 'default']\n[model.kind.rec]\nmixer = 'lstm'\n"));
+  expect_error<UsageError>([&] { read(encoder); }, {"positions none", "order of tokens"});
+}
+
+// Mixers that read in turn learn pairs in their own order.
+TEST(MixerKeys, PairsAreReadInTurn) {
+  const auto order = [](const std::string& mixer) {
+    return read("heads = 2\n", {"train.objective=sequence_to_sequence", "model.mixer=" + mixer}).model.order;
+  };
+  EXPECT_EQ(order("attention"), Order::prefix);
+  TrainConfig c = parse_train_config(
+      "data.train = 'a.tsv'\n[model]\nwidth = 16\nmixer = 'gru'\n[train]\nobjective = "
+      "'sequence_to_sequence'\n",
+      "run.toml", {});
+  EXPECT_EQ(c.model.order, Order::stack);
+  c = parse_train_config(
+      "data.train = 'a.tsv'\n[model]\nwidth = 16\nmixer = 'average'\n[train]\nobjective = "
+      "'sequence_to_sequence'\n",
+      "run.toml", {});
+  EXPECT_EQ(c.model.order, Order::stack);
+}
+
+// A mixer that follows from the latents is no line of a fingerprint: older ones have none.
+TEST(MixerKeys, AreInFingerprintsWhereNothingElseTells) {
+  const auto has_mixer = [](const TrainConfig& c) {
+    return fingerprint(c).find("model.mixer = ") != std::string::npos;
+  };
+  EXPECT_FALSE(has_mixer(read("heads = 2")));
+  EXPECT_FALSE(has_mixer(read("heads = 4\npositions = 'rotary'\nrotary_width = 2\nkv_latent = 5\n")));
+  EXPECT_TRUE(has_mixer(read("mixer = 'lstm'")));
+}
+
+// Both directions are as wide as one, and cost their own.
+TEST(MixerCost, KnowsBothDirections) {
+  const ModelSpec s = spec_of(MixerSpec(LstmMixer()).kind());
+  const MixerCost ahead = s.mixer.cost(s, true), both = s.mixer.cost(s, false);
+  EXPECT_EQ(both.out, 2 * ahead.out);
+  EXPECT_EQ(ahead.multiplications, 4 * 2 * 8 * 8);
+  EXPECT_EQ(both.multiplications, 2 * 4 * 4 * (8 + 4));
 }
 
 TEST(MixerFiles, NameOneMixer) {

@@ -38,6 +38,14 @@ TEST(Resume, AKeyThatTheCheckpointDidNotKnowHasItsDefault) {
       {"run/last", "without 'train.patience = 3'"});
 }
 
+// A kind's key that came later has the default of the model's, as the model's own would.
+TEST(Resume, AKeyOfAKindThatTheCheckpointDidNotKnowHasItsDefault) {
+  const std::string kind = "model.kind.wide.heads = 6\n", saved = changed("", "") + kind;
+  expect_same_run("run/last", saved, saved + "model.kind.wide.attention_cap = 0.0\n");
+  expect_error([&] { expect_same_run("run/last", saved, saved + "model.kind.wide.attention_cap = 3.0\n"); },
+               {"without 'model.kind.wide.attention_cap = 3.0'"});
+}
+
 TEST(Resume, ChangedDataIsNamed) {
   const std::string saved = changed("", "");
   const auto refused = [&](const char* now, std::initializer_list<std::string> says) {

@@ -38,7 +38,7 @@ TEST(Spec, NamesAndClassesOfOutputs) {
   expect_error([] { from_name<Pooling>("max"); }, {"pooling", "first, last, mean", "'max'"});
 }
 
-// What is an encoder's own is measured by its own width and layers, and nothing else is.
+// An encoder of another shape is measured by its own width and layers.
 TEST(Spec, EncodersOfAnotherShape) {
   ModelSpec s = gpt2_spec(11, 8, 8, 1, 2);
   s.architecture = Architecture::encoder_decoder;

@@ -7,10 +7,10 @@ namespace qkv {
 namespace {
 
 // Numbers of relative attention's tables, per token.
-int64_t table_columns(const ModelSpec& s) {
+int64_t table_columns(const ModelSpec& s, bool causal) {
   const RelativeSpec& r = s.attention.relative;
   if (!r.on()) return 0;
-  const int64_t rows = r.rows(s.architecture == Architecture::decoder, s.context - 1).rows();
+  const int64_t rows = r.rows(causal, s.context - 1).rows();
   const int64_t tables = r.kind == RelativeAttention::shaw_both      ? 2
                          : r.kind == RelativeAttention::disentangled ? r.terms() - 1
                                                                      : 1;
@@ -38,11 +38,11 @@ MixerCost cross_attention_cost(const ModelSpec& spec) {
           .remembered = a.kv_heads * (a.d_qk + a.d_vo)};
 }
 
-MixerCost AttentionMixer::cost(const ModelSpec& spec) const {
+MixerCost AttentionMixer::cost(const ModelSpec& spec, bool causal) const {
   const AttentionSpec& a = spec.attention;
   MixerCost cost = cross_attention_cost(spec);
   const int64_t qkv = cost.projected;
-  // What is turned, cut off, spread or normalised is kept beside what it was made of.
+  // Columns that are turned, cut off, spread or normalised are kept beside those that they are made of.
   if (a.rotary.width > 0) cost.projected += qkv;
   if (a.clip > 0) cost.projected += qkv;
   if (!a.head_sizes.empty()) cost.projected += 4 * a.output_columns();
@@ -50,7 +50,7 @@ MixerCost AttentionMixer::cost(const ModelSpec& spec) const {
   if (a.relative.kind == RelativeAttention::transformer_xl)
     cost.projected += (a.relative.segments ? 4 : 3) * a.heads * a.d_qk;
   if (a.global_projections) cost.projected += qkv + cost.out;
-  cost.again_f32 = table_columns(spec);
+  cost.again_f32 = table_columns(spec, causal);
   cost.kept_f32 += cost.again_f32;
   return cost;
 }

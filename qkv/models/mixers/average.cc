@@ -16,7 +16,7 @@ std::unique_ptr<Sublayer> AverageMixer::make(const MixerPlace& p) const {
 }
 
 // Kept: what it reads and the means.
-MixerCost AverageMixer::cost(const ModelSpec& s) const {
+MixerCost AverageMixer::cost(const ModelSpec& s, bool /*causal*/) const {
   return {.out = s.width,
           .multiplications = 2 * s.width * s.width,
           .state = (RecurrentState::kKept + 1) * s.width};

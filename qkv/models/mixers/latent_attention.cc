@@ -38,8 +38,8 @@ std::unique_ptr<Sublayer> LatentMixer::make(const MixerPlace& p) const {
                                            p.site, p.std);
 }
 
-MixerCost LatentMixer::cost(const ModelSpec& spec) const {
-  MixerCost cost = AttentionMixer().cost(spec);
+MixerCost LatentMixer::cost(const ModelSpec& spec, bool causal) const {
+  MixerCost cost = AttentionMixer().cost(spec, causal);
   cost.remembered = latent + spec.attention.rotary.width;
   return cost;
 }

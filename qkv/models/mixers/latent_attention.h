@@ -29,7 +29,7 @@ struct LatentMixer {
   }
   void check(const ModelSpec& spec) const;
   std::unique_ptr<Sublayer> make(const MixerPlace& place) const;
-  MixerCost cost(const ModelSpec& spec) const;
+  MixerCost cost(const ModelSpec& spec, bool causal) const;
   bool operator==(const LatentMixer&) const = default;
 };
 

@@ -24,7 +24,7 @@ struct MixerPlace {
   InitStd std;
 };
 
-// What a mixer takes, per token, for the plan of memory and time.
+// Memory and arithmetic of a mixer, per token, for `qkv plan`.
 struct MixerCost {
   int64_t projected = 0;        // columns made of each row that it reads, kept for the backward pass
   int64_t out = 0;              // columns of its result, kept likewise
@@ -47,7 +47,7 @@ struct MixerCost {
 //   static void for_each_field(Spec& mixer, Visitor& v);   its fields, as in spec_schema.h
 //   void check(const ModelSpec& spec) const;               throws Error where it does not fit the rest
 //   std::unique_ptr<Sublayer> make(const MixerPlace& place) const;
-//   MixerCost cost(const ModelSpec& spec) const;
+//   MixerCost cost(const ModelSpec& spec, bool causal) const;   causal: no token sees those after it
 //   bool operator==(const M&) const;
 //
 // models/mixer_spec.h lists them all.

@@ -4,14 +4,6 @@
 #include "qkv/nn/recurrent_sublayer.h"
 
 namespace qkv {
-namespace {
-
-// An encoder's, which reads the whole sequence both ways.
-bool reads_both_ways(const ModelSpec& s) {
-  return s.architecture == Architecture::encoder;
-}
-
-}  // namespace
 
 template <Cell cell>
 void RecurrenceMixer<cell>::check(const ModelSpec& s) const {
@@ -35,8 +27,8 @@ std::unique_ptr<Sublayer> RecurrenceMixer<cell>::make(const MixerPlace& p) const
 
 // Kept: what it reads, h by time and in order, of a GRU the reset h; in f32 the gates and the states.
 template <Cell cell>
-MixerCost RecurrenceMixer<cell>::cost(const ModelSpec& s) const {
-  const int64_t d = s.width, halves = reads_both_ways(s) ? 2 : 1;
+MixerCost RecurrenceMixer<cell>::cost(const ModelSpec& s, bool causal) const {
+  const int64_t d = s.width, halves = causal ? 1 : 2;
   return {.projected = (cell == Cell::gru ? 3 : 2) * d,
           .out = halves * d,
           .kept_f32 = (gates_of(cell) + state_parts(cell)) * d,

@@ -19,7 +19,7 @@ struct RecurrenceMixer {
   static void for_each_field(Spec& /*mixer*/, Visitor& /*v*/) {}
   void check(const ModelSpec& spec) const;
   std::unique_ptr<Sublayer> make(const MixerPlace& place) const;
-  MixerCost cost(const ModelSpec& spec) const;
+  MixerCost cost(const ModelSpec& spec, bool causal) const;
   bool operator==(const RecurrenceMixer&) const = default;
 };
 

@@ -133,7 +133,7 @@ struct ModelKeys {
 
   template <typename T, typename... Range>
   void operator()(const SpecField& f, T&& member, Range... range) {
-    if (f.in_configuration()) visitor(Key{f.name, f.help, f.derived}, member, range...);
+    if (f.in_configuration()) visitor(Key{f.name, f.help, f.derived, !f.implied}, member, range...);
   }
 };
 

@@ -63,7 +63,7 @@ void resolve_order(TrainConfig& c, const Given& given, const std::string& path) 
             name_of(m.order), name_of(c.objective));
   } else if (permuted) {
     m.order = Order::permuted;
-  } else if (m.architecture == Architecture::decoder &&
+  } else if (m.architecture == Architecture::decoder && m.all_attend() &&
              (writes_targets(c.objective) || std::any_of(c.mix.begin(), c.mix.end(), [](const MixedSet& set) {
                 return writes_targets(set.objective);
               }))) {
@@ -212,7 +212,7 @@ void resolve_kind(ModelSpec& s, const BlockSpec& inherited, const Given& given) 
   RelativeSpec without_vectors = inherited.attention.relative;
   without_vectors.kind = RelativeAttention::none;
   if (a.relative == without_vectors) a.relative = {};
-  if (!s.attends()) {
+  if (!s.mixer.attends()) {
     if (is_of_blocks(s.positions) && !given("model.positions")) s.positions = Positions::none;
     if (!given("model.relative_attention")) a.relative = {};
   }
@@ -256,13 +256,17 @@ void resolve_kinds(TrainConfig& c, const ReadConfig& read) {
 }
 
 // What a recurrence asks of the rest.
-void resolve_recurrence(ModelSpec& m, const Given& given) {
+void resolve_recurrence(ModelSpec& m, const Given& given, const Given& chosen) {
   RecurrenceSpec& r = m.recurrence;
   if (r.decoder != Cell::none && !given("model.source_attention")) r.attention = SourceAttention::dot;
   if (r.encoder != Cell::none && !given("model.bidirectional"))
     r.bidirectional = r.decoder == Cell::none || r.attention != SourceAttention::none;
   const bool recurrent = !m.has_blocks() || m.mixer.knows_order();
   if (recurrent && !given("model.positions")) m.positions = Positions::none;
+  // A preset's positions are of its attention, which has given way to another mixer.
+  if (m.mixer.attends() || chosen("model.positions") || !is_of_blocks(m.positions)) return;
+  m.positions = m.mixer.knows_order() ? Positions::none : Positions::learned;
+  m.attention.rotary = {};
 }
 
 // What is said of changes beside another model's weights.
@@ -333,6 +337,7 @@ struct Rules {
 
 // True where a field changes the model, or one of its kinds of blocks, which have it from the model.
 bool acts_somewhere(const SpecField& field, const ModelSpec& m) {
+  if (field.needs->own_block_alone) return field.needs->holds(m);
   return field.needs->holds(m) || std::ranges::any_of(m.kinds, [&](const BlockKind& kind) {
            return field.needs->holds(m.with_kind(kind.name));
          });
@@ -340,17 +345,20 @@ bool acts_somewhere(const SpecField& field, const ModelSpec& m) {
 
 // Rejects fields that somebody chose and that change nothing in this model.
 void expect_acting_fields(const ModelSpec& m, const Rules& rules) {
+  const auto refuse = [&](const SpecField& field, const std::string& section) {
+    const std::string key = fmt::format("{}.{}", section, field.name);
+    // Where the mixer is not named, its fields name it, or that there is none of them.
+    const bool names_mixer = field.needs->own_block_alone && !rules.chosen(section + ".mixer");
+    if (!names_mixer && rules.wants(key, field.needs->key))
+      usage("{}: {}: has no effect without {}", rules.path, key, field.needs->text);
+  };
   for (const auto& [field, text] : field_texts(m))
-    if (field.needs != nullptr && field.in_configuration() && !acts_somewhere(field, m) &&
-        rules.wants(fmt::format("model.{}", field.name), field.needs->key))
-      usage("{}: model.{}: has no effect without {}", rules.path, field.name, field.needs->text);
+    if (field.needs != nullptr && field.in_configuration() && !acts_somewhere(field, m))
+      refuse(field, "model");
   for (const BlockKind& kind : m.kinds)
-    for (const auto& [field, text] : field_texts(kind.block)) {
-      const std::string key = fmt::format("model.kind.{}.{}", kind.name, field.name);
-      if (field.needs != nullptr && !field.needs->holds(m.with_kind(kind.name)) &&
-          rules.wants(key, field.needs->key))
-        usage("{}: {}: has no effect without {}", rules.path, key, field.needs->text);
-    }
+    for (const auto& [field, text] : field_texts(kind.block))
+      if (field.needs != nullptr && !field.needs->holds(m.with_kind(kind.name)))
+        refuse(field, "model.kind." + kind.name);
 }
 
 // Throws UsageError: a key is for other objectives than ours.
@@ -598,7 +606,7 @@ void resolve(TrainConfig& c, const ReadConfig& read) {
   ModelSpec& m = c.model;
   resolve_lora(c, given, path);
   if (c.from.empty()) {
-    resolve_recurrence(m, given);
+    resolve_recurrence(m, given, chosen);
     resolve_relative(m, given);
     resolve_heads(m, given, path);
     if (!given("model.attention_out_bias")) m.attention.out_bias = m.attention.bias;

@@ -23,7 +23,7 @@ enum class Objective : uint8_t {
   answer,                // where in a text the answer to a question stands
 };
 
-// What all of the program knows of an objective.
+// A row of the table of objectives.
 struct ObjectiveSpec {
   Objective objective;
   const char* name;
@@ -43,9 +43,9 @@ template <>
 std::vector<std::string> names_of<Objective>();
 template <>
 Objective from_name(const std::string& name);
-// Whether a model of this kind can learn it.
+// True where a model of this kind can learn it.
 bool carries(Architecture architecture, Objective objective);
-// Whether targets are written for sources.
+// True where targets are written for sources.
 bool writes_targets(Objective objective);
 
 }  // namespace qkv

@@ -26,8 +26,8 @@ struct Columns {
   MixerCost mixer, cross;
   int64_t width, hidden, normed, affinities;
 
-  explicit Columns(const ModelSpec& m)
-      : mixer(m.mixer.cost(m)),
+  Columns(const ModelSpec& m, bool causal)
+      : mixer(m.mixer.cost(m, causal)),
         cross(cross_attention_cost(m)),
         width(m.width),
         hidden(m.experts.count > 0
@@ -49,9 +49,10 @@ struct Columns {
 };
 
 // Those of each layer of a stack.
-std::vector<Columns> columns_of_layers(const ModelSpec& m, int64_t layers) {
+std::vector<Columns> columns_of_layers(const ModelSpec& m, int64_t layers, bool causal) {
   std::map<std::string, Columns> of_kind;
-  for (const std::string& kind : m.kinds_in_use(layers)) of_kind.emplace(kind, m.with_kind(kind));
+  for (const std::string& kind : m.kinds_in_use(layers))
+    of_kind.emplace(kind, Columns(m.with_kind(kind), causal));
   std::vector<Columns> out;
   for (int64_t l = 0; l < layers; ++l) out.push_back(of_kind.at(m.kind_of(l)));
   return out;
@@ -183,8 +184,8 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
   plan.optimizer = 4 * optimizer_state_size(config.step.optimizer, model->parameters());
 
   // The columns of the decoder's or the only stack, and of the encoder's beside it.
-  const std::vector<Columns> ours = columns_of_layers(m, m.layers),
-                             encoders = columns_of_layers(m.encoder_spec(), m.encoder_layers);
+  const std::vector<Columns> ours = columns_of_layers(m, m.layers, m.causal()),
+                             encoders = columns_of_layers(m.encoder_spec(), m.encoder_layers, false);
   const auto sum_of = [](std::span<const Columns> layers, const auto& f) {
     int64_t sum = 0;
     for (const Columns& c : layers) sum += f(c);
@@ -223,7 +224,8 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
                                     : sum_of(reached, kept) + sum_of(encoders, kept) + cross;
   if (m.recurrence.any()) {
     const auto stack = [&](Cell cell, int64_t n) {
-      return n * (cell == Cell::none ? Columns(m).kept(element) : kept_by_recurrence(cell, m.width, element));
+      return n * (cell == Cell::none ? Columns(m, m.causal()).kept(element)
+                                     : kept_by_recurrence(cell, m.width, element));
     };
     blocks = stack(m.recurrence.encoder, m.encoder_layers) + stack(m.recurrence.decoder, m.layers) +
              (m.recurrence.decoder == Cell::none ? cross : kept_by_source_attention(m, element));
@@ -295,14 +297,15 @@ double flops_per_step(const TrainConfig& config, int64_t batch) {
   // Keys that a query sees on average; of sequences that are no windows of a text, few.
   const double seen = config.objective == Objective::next_token ? (d(config.window_length()) + 1) / 2 : 0;
   double multiplications = 0, scores = 0;  // of a row
-  const std::vector<Columns> ours = columns_of_layers(m, m.layers);
+  const std::vector<Columns> ours = columns_of_layers(m, m.layers, m.causal());
   for (int64_t l = 0; l < m.layers; ++l) {
     const Columns& c = ours[static_cast<size_t>(l)];
     multiplications += block(c) + seen * d(c.mixer.per_key);
     if (pairs) multiplications += d(c.cross.multiplications);
     scores += seen * d(c.mixer.scores);
   }
-  for (const Columns& e : columns_of_layers(m.encoder_spec(), m.encoder_layers)) multiplications += block(e);
+  for (const Columns& e : columns_of_layers(m.encoder_spec(), m.encoder_layers, false))
+    multiplications += block(e);
   const double forward = 2 * rows * multiplications;
   const double unembedding = 2 * rows * d(m.width) * d(m.vocab_size);
   // The backward pass of attention computes the scores anew.

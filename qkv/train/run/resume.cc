@@ -29,10 +29,17 @@ int64_t number_in(const std::string& fingerprint, std::string_view key, int64_t 
   return otherwise;
 }
 
-// The key as default_fingerprint() has it: [mix.NAME] for any data set.
-std::string with_any_set(std::string line) {
-  if (line.starts_with("mix."))
-    if (const size_t dot = line.find('.', 4); dot < line.find(" = ")) line.replace(4, dot - 4, "NAME");
+// The line as default_fingerprint() has it: [mix.NAME] for any data set, [model] for a kind of its blocks.
+std::string as_in_defaults(std::string line) {
+  constexpr std::string_view kMix = "mix.", kKind = "model.kind.";
+  const auto end_of_name = [&](std::string_view section) {
+    return line.starts_with(section) ? line.find('.', section.size()) : std::string::npos;
+  };
+  const size_t equals = line.find(" = ");
+  if (const size_t dot = end_of_name(kMix); dot < equals)
+    line.replace(kMix.size(), dot - kMix.size(), "NAME");
+  else if (const size_t kind = end_of_name(kKind); kind < equals)
+    line.replace(0, kind, "model");
   return line;
 }
 
@@ -89,7 +96,7 @@ void expect_same_run(const std::string& dir, const std::string& saved, const std
     const std::string key = key_of(line);
     const auto before = std::ranges::find(was, key, key_of);
     if (before == was.end()) {
-      check(std::ranges::find(defaults, with_any_set(line)) != defaults.end(),
+      check(std::ranges::find(defaults, as_in_defaults(line)) != defaults.end(),
             "{}: the checkpoint was made without '{}': a run can only be resumed unchanged", dir, line);
       continue;
     }
