@@ -40,7 +40,7 @@ Collector::Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_st
                      bool last_normed)
     : spec_(spec), last_normed_(last_normed && spec.features.kind != FeatureSpec::Kind::patches) {
   check(!attentions || (!spec.recurrence.any() && spec.any_attends()),
-        "--attentions: a model of recurrences has no heads to show");
+        "--attentions: no layer of this model has heads to show");
   const bool both = spec.architecture == Architecture::encoder_decoder;
   const auto add = [&](const std::string& stack, const std::string& prefix, int64_t layers,
                        const PaddedBatch& batch, const ModelSpec& its_spec) {

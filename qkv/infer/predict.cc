@@ -142,7 +142,7 @@ std::vector<std::vector<std::vector<Candidate>>> fill_masks(const Transformer& m
         for (size_t r = 0; r < ids.size(); ++r)
           if (ids[r] == mask) rows.push_back(static_cast<int32_t>(r));
         if (rows.empty()) return;
-        const Tensor logits = model.logits(select_rows(hidden, Tensor::of({std::ssize(rows)}, rows)));
+        const Tensor logits = model.logits(select_rows(hidden, rows));
         for (size_t m = 0; m < rows.size(); ++m) {
           const std::vector<double> p = probabilities_of(logits, static_cast<int64_t>(m));
           std::vector<int32_t> order(vocabulary > 0 ? std::min(p.size(), static_cast<size_t>(vocabulary))

@@ -31,7 +31,7 @@ Tensor Pooler::pooled(const Tensor& hidden, const ModelInput& input) const {
     std::vector<int32_t> rows;
     for (size_t s = 0; s + 1 < offsets.size(); ++s)
       rows.push_back(spec_.pooling == Pooling::first ? offsets[s] : offsets[s + 1] - 1);
-    return Tensor::of({input.layout.sequences()}, rows);
+    return rows;
   };
   return transformed(spec_.pooling == Pooling::mean ? mean_of_sequences(hidden, offsets)
                                                     : select_rows(hidden, row_of_each()));
@@ -68,7 +68,7 @@ std::pair<Tensor, Tensor> Classifier::distilled_classes(const Tensor& hidden, co
   check(distilled_ != nullptr, "model: it has no distillation token");
   std::vector<int32_t> second(input.layout.offsets.begin(), input.layout.offsets.end() - 1);
   for (int32_t& row : second) ++row;
-  const Tensor rows = select_rows(hidden, Tensor::of({std::ssize(second)}, second));
+  const Tensor rows = select_rows(hidden, second);
   return {linear(pooler_.pooled(hidden, input), weight_->value, bias(), DType::f32),
           convert(distilled_->forward(rows), DType::f32)};
 }

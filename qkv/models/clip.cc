@@ -10,10 +10,6 @@
 namespace qkv {
 namespace {
 
-Tensor chosen_rows(const Tensor& x, const std::vector<int32_t>& which) {
-  return select_rows(x, Tensor::of({std::ssize(which)}, which));
-}
-
 Tensor embedded(const Tensor& pooled, const Tensor& projection) {
   return unit_rows(convert(linear(pooled, projection, {}), DType::f32));
 }
@@ -38,11 +34,11 @@ Tensor ClipModel::pooled_texts(const Tensor& states, const Layout& layout,
     ends.push_back(begin +
                    place_of_text(ids.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin))));
   }
-  return chosen_rows(states, ends);
+  return select_rows(states, ends);
 }
 
 Tensor ClipModel::pooled_images(const Tensor& states, const Layout& layout) const {
-  return chosen_rows(states, {layout.offsets.begin(), layout.offsets.end() - 1});
+  return select_rows(states, std::span(layout.offsets).first(layout.offsets.size() - 1));
 }
 
 Tensor ClipModel::text_embeds(const Tensor& pooled) const {

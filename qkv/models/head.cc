@@ -82,7 +82,7 @@ class VectorHead : public Head {
     const auto half = [&](int64_t first) {
       std::vector<int32_t> rows(pairs);
       std::iota(rows.begin(), rows.end(), static_cast<int32_t>(first));
-      return select_rows(vectors, Tensor::of({pairs}, rows));
+      return select_rows(vectors, rows);
     };
     const ContrastiveLoss c = contrastive_cross_entropy(half(0), half(pairs), kTemperature, scale);
     return {c.loss, {}, c.total, pairs};

@@ -13,10 +13,6 @@ std::string layer_name(const std::string& stack, int64_t layer) {
   return fmt::format("{}.block.{}", stack, layer);
 }
 
-Tensor chosen_rows(const Tensor& x, std::span<const int32_t> rows) {
-  return select_rows(x, Tensor::of({std::ssize(rows)}, rows));
-}
-
 // Offsets of n sequences of one row.
 std::vector<int32_t> one_each(int64_t n) {
   std::vector<int32_t> offsets(n + 1);
@@ -89,7 +85,7 @@ Tensor RecurrentDecoder::summary(const Context& context) const {
   std::vector<int32_t> rows(offsets.begin(), offsets.end() - 1);
   if (!spec_.bidirectional)
     for (size_t s = 0; s < rows.size(); ++s) rows[s] = offsets[s + 1] - 1;
-  return chosen_rows(context.source, rows);
+  return select_rows(context.source, rows);
 }
 
 std::vector<Tensor> RecurrentDecoder::first_states(const Context& context) const {
@@ -107,8 +103,8 @@ RecurrenceResult RecurrentDecoder::search(const Tensor& x, const Tensor& first, 
   const TimeOrder time = TimeOrder::of(context.layout.offsets);
   std::vector<int64_t> counts;
   for (int64_t t = 0; t < time.steps(); ++t) counts.push_back(time.running(t));
-  const std::vector<Tensor> inputs = split_rows(chosen_rows(layer.input(x, context), time.rows), counts);
-  Tensor state = chosen_rows(first, time.sequences);
+  const std::vector<Tensor> inputs = split_rows(select_rows(layer.input(x, context), time.rows), counts);
+  Tensor state = select_rows(first, time.sequences);
   std::vector<Tensor> hidden, states, contexts;
   for (size_t t = 0; t < counts.size(); ++t) {
     if (counts[t] < state.dim(0))
@@ -130,8 +126,8 @@ RecurrenceResult RecurrentDecoder::search(const Tensor& x, const Tensor& first, 
   }
   std::vector<int32_t> back(time.rows.size());
   for (size_t i = 0; i < back.size(); ++i) back[time.rows[i]] = static_cast<int32_t>(i);
-  looked = chosen_rows(join_rows(contexts), back);
-  return {chosen_rows(join_rows(hidden), back), chosen_rows(join_rows(states), back)};
+  looked = select_rows(join_rows(contexts), back);
+  return {select_rows(join_rows(hidden), back), select_rows(join_rows(states), back)};
 }
 
 Tensor RecurrentDecoder::forward(const Tensor& x, const Context& context) const {

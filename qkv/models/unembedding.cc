@@ -62,8 +62,8 @@ CrossEntropyResult Unembedding::loss(const Tensor& hidden, const Tensor& targets
   std::vector<int32_t> kept;
   for (const int32_t r : rows) kept.push_back(targets.values<int32_t>()[r]);
   const int64_t n = std::ssize(rows);
-  return unembed_cross_entropy(projected(select_rows(hidden, Tensor::of({n}, rows))), weight(), bias(),
-                               Tensor::of({n}, kept), scale, terms, spec_.logit_cap);
+  return unembed_cross_entropy(projected(select_rows(hidden, rows)), weight(), bias(), Tensor::of({n}, kept),
+                               scale, terms, spec_.logit_cap);
 }
 
 }  // namespace qkv

@@ -53,7 +53,7 @@ Tensor SegmentState::extended(const Tensor& x, const Layout& layout) {
       append_range(order, remembered[s], remembered[s + 1]);
       append_range(order, remembered.back() + layout.offsets[s], remembered.back() + layout.offsets[s + 1]);
     }
-    z = select_rows(join_rows({rows_, x}), Tensor::of({std::ssize(order)}, order));
+    z = select_rows(join_rows({rows_, x}), order);
   }
   read_ = z.detach();
   read_offsets_ = where.layout.offsets;

@@ -52,6 +52,10 @@ Tensor select_rows(const Tensor& x, const Tensor& rows) {
   return out;
 }
 
+Tensor select_rows(const Tensor& x, std::span<const int32_t> rows) {
+  return select_rows(x, Tensor::of({std::ssize(rows)}, rows));
+}
+
 namespace {
 
 class ReplaceRowsNode : public Node {

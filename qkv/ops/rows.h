@@ -9,6 +9,7 @@ namespace qkv {
 
 // x [N, D], rows i32 [M] -> [M, D]: row rows[m] of x. Throws Error where one is out of range.
 Tensor select_rows(const Tensor& x, const Tensor& rows);
+Tensor select_rows(const Tensor& x, std::span<const int32_t> rows);
 
 // x [N, D], rows i32 [M] all different, y [M, D] of x's type -> x with row m of y as its row rows[m].
 Tensor replace_rows(const Tensor& x, const Tensor& rows, const Tensor& y);

@@ -57,6 +57,12 @@ train = { out = "p", steps = 3, batch = 2, warmup_steps = 1 }
             self.assertIn(part, words_of(out))
         for run in ("m", "d"):
             self.assertGreaterEqual(len(self.ok("generate", run, "--prompt", "the", "--tokens", "9").out), 9)
+        self.ok("train", "c.toml", "--set", "model.mixer=lstm", "--set", "train.out=r")
+        out = self.ok("inspect", "r").out
+        for part in ("mixer lstm", "KV cache 0 values per token"):
+            self.assertIn(part, words_of(out))
+        for part in ("heads", "d_qk"):  # which no layer has
+            self.assertNotIn(part, out)
         for name, settings, words in [("gopher", [], ["relative_attention transformer_xl"]),
                                       ("gpt2", ["model.relative_attention=shaw", "model.relative_attention_distance=3"],
                                        ["relative_attention shaw", "relative_attention_distance 3"]),

@@ -157,6 +157,7 @@ void expect_states(const Outputs& out, const ModelSpec& s, const Case& c, bool a
       out.expect(fmt::format("{}hidden_states.{}", prefix, l), {p.rows, p.columns, width});
     }
     for (int64_t l = 0; attentions && l < layers; ++l) {
+      if (!of.block(l).mixer.attends()) continue;
       const AttentionSpec& a = of.block(l).attention;
       const bool special = a.global_projections || of.branches == Branches::reversible;
       const bool sums = !a.sinks && a.patterns.empty() && s.order == Order::stack;
@@ -236,7 +237,7 @@ int64_t target_count(const ModelSpec& s, const Tensor& targets) {
 void check_forward(const Transformer& model, const Case& c, const std::string& dir, Draw& d) {
   const ModelSpec& s = model.spec();
   if (s.order != Order::stack) return;
-  const bool attentions = !s.recurrence.any(), labelled = c.targets.defined();
+  const bool attentions = !s.recurrence.any() && s.any_attends(), labelled = c.targets.defined();
   std::vector<std::string> words = {"--hidden-states"};
   if (attentions) words.emplace_back("--attentions");
   if (labelled) words.emplace_back("--gradients");
@@ -275,7 +276,7 @@ void check_empty_row(const ModelSpec& s, const Case& c, const std::string& dir) 
     return named.first == "labels" || named.first.ends_with("_positions");
   });
   std::vector<std::string> words = {"--hidden-states"};
-  if (!s.recurrence.any()) words.emplace_back("--attentions");
+  if (!s.recurrence.any() && s.any_attends()) words.emplace_back("--attentions");
   try {
     run_forward(dir, empty.file, words);
   } catch (const Error&) {

@@ -214,6 +214,28 @@ TEST(MixerSpec, AnEncodersRecurrenceReadsBothWays) {
   EXPECT_FALSE(std::ranges::equal(middle(a), middle(turned)));
 }
 
+// Dropout of low-rank changes reaches the gates of a recurrence.
+TEST(MixerSpec, AdaptersOfRecurrencesHaveDropout) {
+  ModelSpec s = spec_of(MixerSpec(GruMixer()).kind());
+  s.lora.adapters = {
+      {.parameter = "decoder.block.0.recurrence.input.weight", .rows = 24, .rank = 2, .dropout = 0.5F}};
+  Transformer model(s);
+  model.parameters().draw(3, DType::f32);
+  const NoGrad guard;
+  for (Parameter& p : model.parameters().all())
+    if (p.name.ends_with(".b") && Adapters::is_adapter(p.name))
+      std::ranges::fill(p.value.mutable_values<float>(), 0.5F);
+  const auto hidden = [&](uint64_t seed) {
+    Context context;
+    context.training = true;
+    context.seed = seed;
+    return model.hidden({Tensor::of({3}, Tokens{1, 2, 3}), Layout::of({3})}, context);
+  };
+  const Tensor a = hidden(1), again = hidden(1), b = hidden(2);
+  EXPECT_TRUE(std::ranges::equal(a.values<float>(), again.values<float>()));
+  EXPECT_FALSE(std::ranges::equal(a.values<float>(), b.values<float>()));
+}
+
 TrainConfig read(const std::string& model, const std::vector<std::string>& overrides = {}) {
   return parse_train_config("data.train = 'a.txt'\n[model]\nwidth = 16\n" + model, "run.toml", overrides);
 }
