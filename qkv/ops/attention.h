@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "qkv/kernels/kernels.h"
 #include "qkv/batch/layout.h"
+#include "qkv/kernels/kernels.h"
 #include "qkv/tensor/tensor.h"
 
 namespace qkv {

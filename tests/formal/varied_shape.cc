@@ -1,5 +1,3 @@
-#include "tests/formal/varied_case.h"
-
 #include <algorithm>
 #include <cmath>
 
@@ -7,6 +5,7 @@
 #include "qkv/io/family/family.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/config/config.h"
+#include "tests/formal/varied_case.h"
 #include "tests/unit/scratch_dir.h"
 
 namespace qkv {

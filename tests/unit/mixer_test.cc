@@ -298,8 +298,9 @@ TEST(MixerKeys, OfSelfAttentionAreNotOfCrossAttention) {
                                    {"query_key_norm", "'heads'"},
                                    {"shared_query_key", "[1]"},
                                    {"global_projections", "true"}})
-    expect_error<UsageError>([&] { read(fmt::format("{}{} = {}\n", two, key, value)); },
-                             {fmt::format("model.{}", key), "no effect", "attention"});
+    expect_error<UsageError>(
+        [&, key = key, value = value] { read(fmt::format("{}{} = {}\n", two, key, value)); },
+        {fmt::format("model.{}", key), "no effect", "attention"});
 }
 
 // Latents are of a block's own mixer: kinds have none of a model with another.
