@@ -16,7 +16,7 @@ std::atomic<int64_t> next_id{0};
 // a + b into a where nobody else sees a, else into a new tensor.
 Tensor sum_of(Tensor a, const Tensor& b) {
   check(a.shape() == b.shape() && a.dtype() == b.dtype(), "gradient: {} {} does not match {} {}",
-        name_of(a.dtype()), a.shape().text(), name_of(b.dtype()), b.shape().text());
+        name_of(a.dtype()), a.shape(), name_of(b.dtype()), b.shape());
   Tensor out = a.unique() ? a : Tensor::empty(a.shape(), a.dtype());
   auto add = [&]<typename T>(T) {
     const Span<const T> x = a.values<T>(), y = b.values<T>();
@@ -67,8 +67,7 @@ void Node::product_grad(int input, Shape shape, DType type, const std::function<
   auto& grads = edge.node->grads_;
   const auto slot = static_cast<size_t>(edge.slot);
   if (slot < grads.size() && grads[slot].defined() && grads[slot].unique() && grads[slot].dtype() == type) {
-    check(grads[slot].shape() == shape, "gradient: {} does not match {}", grads[slot].shape().text(),
-          shape.text());
+    check(grads[slot].shape() == shape, "gradient: {} does not match {}", grads[slot].shape(), shape);
     return write(grads[slot], true);
   }
   Tensor grad = Tensor::empty(shape, type);
@@ -153,7 +152,7 @@ void backward(std::span<const Seed> seeds) {
 
 void backward(const Tensor& root) {
   check(root.count() == 1 && root.dtype() == DType::f32, "backward: expected an f32 scalar, got {} {}",
-        name_of(root.dtype()), root.shape().text());
+        name_of(root.dtype()), root.shape());
   const float one = 1;
   const Seed seed{root, Tensor::of(root.shape(), std::span(&one, 1))};
   backward(std::span(&seed, 1));

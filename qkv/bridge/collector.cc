@@ -15,7 +15,7 @@ Inputs read_images(const Safetensors& in, const std::string& path, const ModelSp
   check(pixels.shape().rank() == 4 && pixels.dim(1) == f.channels && pixels.dim(2) == f.image &&
             pixels.dim(3) == f.image && pixels.dtype() == DType::f32,
         "{}: pixel_values: expected F32 [batch, {}, {}, {}], got {} {}", path, f.channels, f.image, f.image,
-        name_of(pixels.dtype()), pixels.shape().text());
+        name_of(pixels.dtype()), pixels.shape());
   Inputs out;
   PaddedBatch& b = out.tokens;
   b.rows = pixels.dim(0);

@@ -40,14 +40,14 @@ PaddedBatch read_padded(const Safetensors& in, const std::string& path, const st
                         const std::string& mask_name, int64_t vocab, int64_t longest) {
   const std::vector<int64_t> values = integers(in, name, path);
   const Shape shape = in.tensors.at(name).shape();
-  check(shape.rank() == 2, "{}: {}: expected [batch, length], got {}", path, name, shape.text());
+  check(shape.rank() == 2, "{}: {}: expected [batch, length], got {}", path, name, shape);
   PaddedBatch b;
   b.rows = shape[0];
   b.columns = shape[1];
   std::vector<int64_t> mask(values.size(), 1);
   if (in.tensors.contains(mask_name)) {
     const Shape its = in.tensors.at(mask_name).shape();
-    check(its == shape, "{}: {}: expected {}, got {}", path, mask_name, shape.text(), its.text());
+    check(its == shape, "{}: {}: expected {}, got {}", path, mask_name, shape, its);
     mask = integers(in, mask_name, path);
   }
   for (int64_t r = 0; r < b.rows; ++r) {

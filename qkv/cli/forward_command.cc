@@ -51,7 +51,7 @@ PaddedBatch shifted_right(const Safetensors& in, const std::string& path, const 
                           const SpecialIds& ids) {
   const std::vector<int64_t> labels = integers(in, "labels", path);
   const Shape shape = in.tensors.at("labels").shape();
-  check(shape.rank() == 2, "{}: labels: expected [batch, length], got {}", path, shape.text());
+  check(shape.rank() == 2, "{}: labels: expected [batch, length], got {}", path, shape);
   const int64_t start = ids.decoder_start >= 0 ? ids.decoder_start : ids.bos;
   check(start >= 0 && start < spec.vocab_size,
         "{}: decoder_input_ids: missing, and config.json names no token "
@@ -74,7 +74,7 @@ PaddedBatch read_frames(const Safetensors& in, const std::string& path, const Mo
   check(x.shape().rank() == 3 && x.dim(0) > 0 && x.dim(1) == channels && x.dim(2) > 0 && x.dim(2) % 2 == 0 &&
             x.dim(2) <= 2 * longest && x.dtype() == DType::f32,
         "{}: input_features: expected F32 [batch, {}, an even number up to {}], got {} {}", path, channels,
-        2 * longest, name_of(x.dtype()), x.shape().text());
+        2 * longest, name_of(x.dtype()), x.shape());
   PaddedBatch b;
   b.rows = x.dim(0);
   b.columns = x.dim(2) / 2;
@@ -197,7 +197,7 @@ Tensor read_targets(const Safetensors& in, const Inputs& inputs, const ModelSpec
   const bool of_sequences = spec.output == Output::sequence_classes;
   const Shape wanted = of_sequences ? Shape{b.rows} : Shape{b.rows, b.columns};
   check(in.tensors.at("labels").shape() == wanted, "{}: labels: expected {}, got {}", path, wanted.text(),
-        in.tensors.at("labels").shape().text());
+        in.tensors.at("labels").shape());
   if (of_sequences) {
     for (const int64_t label : labels) add(label);
   } else {

@@ -38,7 +38,7 @@ void print_tensors(const std::string& path, const Safetensors& file, bool list) 
   size_t longest = 4;
   for (const auto& [name, t] : file.tensors) longest = std::max(longest, name.size());
   for (const auto& [name, t] : file.tensors) {
-    if (list) fmt::print("  {:<{}}  {:<4}  {}\n", name, longest, name_of(t.dtype()), t.shape().text());
+    if (list) fmt::print("  {:<{}}  {:<4}  {}\n", name, longest, name_of(t.dtype()), t.shape());
     elements += t.count();
     bytes += static_cast<int64_t>(t.bytes());
   }

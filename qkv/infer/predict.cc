@@ -66,7 +66,7 @@ Tensor span_scores(const std::vector<Tensor>& models) {
   const int64_t tokens = models[0].rows();
   for (const Tensor& z : models)
     check(z.shape().rank() == 2 && z.dim(0) == tokens && z.dim(1) == 2,
-          "span_scores: expected [{}, 2], got {}", tokens, z.shape().text());
+          "span_scores: expected [{}, 2], got {}", tokens, z.shape());
   Tensor out = Tensor::empty({tokens, 2}, DType::f32);
   const auto to = out.mutable_values<float>();
   for (int64_t end = 0; end < 2; ++end) {

@@ -87,7 +87,7 @@ Tensor ordered(const Tensor& x, const std::vector<int64_t>& order, bool back) {
 }
 
 Tensor as_f32(const Tensor& x, const std::string& at, const Shape& shape) {
-  check(x.shape() == shape, "{}: expected {}, got {}", at, shape.text(), x.shape().text());
+  check(x.shape() == shape, "{}: expected {}, got {}", at, shape, x.shape());
   check(x.dtype() == DType::f32 || x.dtype() == DType::bf16 || x.dtype() == DType::f16,
         "{}: expected floating-point weights, got {}", at, name_of(x.dtype()));
   if (x.dtype() != DType::f16) return convert(x, DType::f32);

@@ -115,8 +115,7 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
     const Tensor& stored = it->second;
     const std::string at = from.path + ": tensor '" + it->first + "'";
     const Shape shape = file_shape(w, *p);
-    check(stored.shape() == shape, "{}: expected {} by {}, got {}", at, shape.text(), from.config,
-          stored.shape().text());
+    check(stored.shape() == shape, "{}: expected {} by {}, got {}", at, shape, from.config, stored.shape());
     Tensor value = floating(stored, p->kind == ParameterKind::matrix ? compute : DType::f32, at);
     if (!w.shape.empty()) value = value.view(0, plain_shape(w, *p));
     if (w.transposed) value = transposed(value);

@@ -130,8 +130,8 @@ ClipModel load_clip(const std::string& dir, DType compute) {
   const auto take = [&](const std::string& name, const Shape& shape, DType type) {
     const auto it = file.tensors.find(name);
     check(it != file.tensors.end(), "{}: tensor '{}' is missing", weights, name);
-    check(it->second.shape() == shape, "{}: tensor '{}': expected {} by {}, got {}", weights, name,
-          shape.text(), path, it->second.shape().text());
+    check(it->second.shape() == shape, "{}: tensor '{}': expected {} by {}, got {}", weights, name, shape,
+          path, it->second.shape());
     used.insert(name);
     if (it->second.dtype() != DType::f32) clip.stored[name] = it->second.dtype();
     return floating(it->second, type, fmt::format("{}: tensor '{}'", weights, name));

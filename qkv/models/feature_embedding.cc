@@ -26,8 +26,7 @@ FeatureEmbedding::FeatureEmbedding(Parameters& parameters, const std::string& na
 
 Tensor FeatureEmbedding::forward(const Tensor& features, const std::vector<int32_t>& offsets) const {
   check(features.defined() && features.shape().rank() == 2 && features.width() == spec_.width(),
-        "model: expected features [rows, {}], got {}", spec_.width(),
-        features.defined() ? features.shape().text() : "nothing");
+        "model: expected features [rows, {}], got {}", spec_.width(), features);
   if (spec_.kind == FeatureSpec::Kind::patches) return layers_[0].forward(features);
   std::vector<int32_t> frames;
   for (const int32_t row : offsets) frames.push_back(2 * row);

@@ -13,12 +13,12 @@ void check_saved(const std::vector<Tensor>& saved, int64_t keys, int64_t values)
   check(saved.size() == 1 || saved.size() == 3, "key/value state: expected lengths, keys and values");
   check(saved[0].dtype() == DType::i32 && saved[0].shape().rank() == 1,
         "key/value state: lengths must be i32 [sequences], got {} {}", name_of(saved[0].dtype()),
-        saved[0].shape().text());
+        saved[0].shape());
   for (size_t i = 1; i < saved.size(); ++i)
     check(saved[i].shape().rank() == 2 && saved[i].dtype() == saved[1].dtype() &&
               (saved[i].dtype() == DType::f32 || saved[i].dtype() == DType::bf16),
           "key/value state: keys and values must be f32 or bf16 [rows, width], got {} {}",
-          name_of(saved[i].dtype()), saved[i].shape().text());
+          name_of(saved[i].dtype()), saved[i].shape());
   const int64_t rows = saved.size() == 3 ? saved[1].dim(0) : 0;
   check(saved.size() == 1 ||
             (saved[1].width() == keys && saved[2].width() == values && saved[2].dim(0) == rows),

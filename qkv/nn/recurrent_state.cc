@@ -15,7 +15,7 @@ void RecurrentState::begin(const Tensor& first) {
   check(sequences() == 0 || !begun(), "recurrent state: it has begun");
   check(first.dtype() == DType::f32 && first.shape() == Shape({sequences(), width_}),
         "recurrent state: expected f32 [{}, {}], got {} {}", sequences(), width_, name_of(first.dtype()),
-        first.shape().text());
+        first.shape());
   for (int64_t s = 0; s < sequences(); ++s) keep(s, 0, first, s);
 }
 
@@ -29,7 +29,7 @@ void RecurrentState::append(const Tensor& states, std::span<const int32_t> offse
   check(begun(), "recurrent state: it has not begun");
   check(states.dtype() == DType::f32 && states.shape() == Shape({offsets.back(), width_}),
         "recurrent state: expected f32 [{}, {}], got {} {}", offsets.back(), width_, name_of(states.dtype()),
-        states.shape().text());
+        states.shape());
   for (int64_t s = 0; s < sequences(); ++s) {
     const int64_t before = length(s), end = offsets[s + 1];
     for (int64_t row = std::max<int64_t>(offsets[s], end - kKept); row < end; ++row)

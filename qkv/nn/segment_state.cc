@@ -46,7 +46,7 @@ Tensor SegmentState::extended(const Tensor& x, const Layout& layout) {
   Tensor z = x;
   if (rows_.defined() && rows_.rows() > 0) {
     check(rows_.width() == x.width() && rows_.dtype() == x.dtype(), "segment state: holds {} {}, got {} {}",
-          name_of(rows_.dtype()), rows_.shape().text(), name_of(x.dtype()), x.shape().text());
+          name_of(rows_.dtype()), rows_.shape(), name_of(x.dtype()), x.shape());
     const std::vector<int32_t> remembered = offsets();
     std::vector<int32_t> order;  // of the rows of both
     for (size_t s = 0; s < lengths_.size(); ++s) {
@@ -105,7 +105,7 @@ void SegmentState::load(const std::vector<Tensor>& saved) {
   check(saved.size() == 1 || saved.size() == 2, "segment state: expected lengths and rows");
   check(saved[0].dtype() == DType::i32 && saved[0].shape().rank() == 1,
         "segment state: lengths must be i32 [sequences], got {} {}", name_of(saved[0].dtype()),
-        saved[0].shape().text());
+        saved[0].shape());
   const auto lengths = saved[0].values<int32_t>();
   int64_t all = 0;
   for (const int32_t n : lengths) {
@@ -116,7 +116,7 @@ void SegmentState::load(const std::vector<Tensor>& saved) {
     check(saved[1].shape().rank() == 2 && saved[1].rows() == all &&
               (saved[1].dtype() == DType::f32 || saved[1].dtype() == DType::bf16),
           "segment state: expected {} rows of f32 or bf16, got {} {}", all, name_of(saved[1].dtype()),
-          saved[1].shape().text());
+          saved[1].shape());
   check(saved.size() == 2 || all == 0, "segment state: {} rows are missing", all);
   lengths_.assign(lengths.begin(), lengths.end());
   rows_ = saved.size() == 2 ? saved[1].clone() : Tensor();

@@ -26,7 +26,7 @@ void check_heads(const char* what, const Heads& h, DType dtype) {
   check(h.x.defined() && h.x.shape().rank() == 2 && h.heads > 0 && h.width > 0 && h.column >= 0 &&
             h.column + h.heads * h.width <= h.x.width(),
         "attention: {} needs {} heads of {} columns from column {}, got {}", what, h.heads, h.width, h.column,
-        h.x.defined() ? h.x.shape().text() : "nothing");
+        h.x);
   expect_dtype("attention", what, h.x, dtype);
 }
 
@@ -300,7 +300,7 @@ void check_pair(const Heads& q, const Heads& k, const PairTables& pair, int64_t 
     if (!table.defined()) return;
     check(pair.columns.defined() && table.shape().rank() == 2 && table.rows() == rows &&
               table.width() % q.heads == 0 && (width == 0 || table.width() == width),
-          "attention: {} {} does not fit {} rows and {} heads", name, table.shape().text(), rows, q.heads);
+          "attention: {} {} does not fit {} rows and {} heads", name, table.shape(), rows, q.heads);
     expect_dtype("attention", name, table, DType::f32);
     width = table.width();
   };
@@ -375,7 +375,7 @@ void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<c
   if (!term.defined()) return;
   check(term.dtype() == DType::f32 && term.shape().rank() == 2 && term.dim(0) == q.heads &&
             term.dim(1) % 2 == 1 && term.dim(1) / 2 >= longest - 1,
-        "attention: a term {} does not fit {} heads and {} keys", term.shape().text(), q.heads, longest);
+        "attention: a term {} does not fit {} heads and {} keys", term.shape(), q.heads, longest);
 }
 
 }  // namespace

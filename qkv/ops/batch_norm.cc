@@ -80,7 +80,7 @@ class BatchNormNode : public Node {
 
 ColumnStatistics column_statistics(const Tensor& x) {
   check(x.defined() && x.shape().rank() == 2 && x.rows() > 0,
-        "column_statistics: expected rows [N, D], got {}", x.defined() ? x.shape().text() : "nothing");
+        "column_statistics: expected rows [N, D], got {}", x);
   const int64_t rows = x.rows(), width = x.width();
   ColumnStatistics out{Tensor::zeros({width}, DType::f32), Tensor::zeros({width}, DType::f32)};
   float *mean = out.mean.mutable_data<float>(), *variance = out.variance.mutable_data<float>();

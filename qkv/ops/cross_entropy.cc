@@ -90,7 +90,7 @@ CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, 
                                          float cap) {
   check(
       weight.shape().rank() == 2 && x.shape().rank() == 2 && x.width() == weight.dim(1) && weight.dim(0) > 0,
-      "unembed_cross_entropy: weight {} does not fit x {}", weight.shape().text(), x.shape().text());
+      "unembed_cross_entropy: weight {} does not fit x {}", weight.shape(), x.shape());
   check(terms.label_smoothing >= 0 && terms.label_smoothing < 1,
         "unembed_cross_entropy: label smoothing must be in [0, 1), got {}", terms.label_smoothing);
   expect_dtype("unembed_cross_entropy", "weight", weight, x.dtype());

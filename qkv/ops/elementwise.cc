@@ -218,8 +218,7 @@ class GatedNode : public Node {
 }  // namespace
 
 Tensor gated(Activation kind, const Tensor& x) {
-  check(x.defined() && x.shape().rank() == 2 && x.width() % 2 == 0, "gated: expected x [N, 2 H], got {}",
-        x.defined() ? x.shape().text() : "nothing");
+  check(x.defined() && x.shape().rank() == 2 && x.width() % 2 == 0, "gated: expected x [N, 2 H], got {}", x);
   const int64_t half = x.width() / 2;
   Tensor out = Tensor::empty({x.rows(), half}, x.dtype());
   with_float_type("gated", x.dtype(), [&]<typename T>(T) {

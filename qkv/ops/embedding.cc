@@ -38,8 +38,7 @@ class EmbeddingNode : public Node {
 Tensor embedding(const Tensor& ids, const Tensor& table, const char* what) {
   expect_dtype("embedding", what, ids, DType::i32);
   check(ids.shape().rank() == 1 && table.shape().rank() == 2,
-        "embedding: expected {}s [N] and a table [V, D], got {} and {}", what, ids.shape().text(),
-        table.shape().text());
+        "embedding: expected {}s [N] and a table [V, D], got {} and {}", what, ids.shape(), table.shape());
   const int64_t n = ids.count(), width = table.dim(1);
   const auto* id = ids.data<int32_t>();
   for (int64_t i = 0; i < n; ++i)

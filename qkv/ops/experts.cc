@@ -232,8 +232,7 @@ Tensor expert_linear(const Tensor& x, const Tensor& weight, std::span<const int3
   const int64_t experts = std::ssize(offsets) - 1;
   check(experts >= 1 && x.shape().rank() == 2 && weight.shape().rank() == 2 && x.width() == weight.dim(1) &&
             weight.dim(0) % experts == 0,
-        "expert_linear: weight {} of {} experts does not fit x {}", weight.shape().text(), experts,
-        x.shape().text());
+        "expert_linear: weight {} of {} experts does not fit x {}", weight.shape(), experts, x.shape());
   expect_dtype("expert_linear", "weight", weight, x.dtype());
   check(offsets.front() == 0 && offsets.back() == x.rows() && std::is_sorted(offsets.begin(), offsets.end()),
         "expert_linear: the offsets do not divide {} rows", x.rows());

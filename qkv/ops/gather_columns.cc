@@ -58,7 +58,7 @@ class GatherColumnsNode : public Node {
 
 Tensor gather_columns(const Tensor& x, const std::shared_ptr<const ColumnMap>& map) {
   check(x.defined() && x.shape().rank() == 2 && x.width() == map->from,
-        "gather_columns: expected x [N, {}], got {}", map->from, x.defined() ? x.shape().text() : "nothing");
+        "gather_columns: expected x [N, {}], got {}", map->from, x);
   check(map->factor.size() == map->source.size(), "gather_columns: {} factors of {} columns",
         map->factor.size(), map->source.size());
   for (const int32_t from : map->source)

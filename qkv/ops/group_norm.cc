@@ -92,14 +92,12 @@ Tensor group_norm(const char* op, const Tensor& x, const ColumnGroups& at, const
   const int64_t first = at.first, groups = at.groups, width = at.width;
   check(x.defined() && x.shape().rank() == 2 && first >= 0 && groups > 0 && width > 0 &&
             first + groups * width <= x.width(),
-        "{}: {} groups of {} columns from column {}, got {}", op, groups, width, first,
-        x.defined() ? x.shape().text() : "nothing");
+        "{}: {} groups of {} columns from column {}, got {}", op, groups, width, first, x);
   check(gamma.defined() && (gamma.shape() == Shape{width} || gamma.shape() == Shape{groups * width}),
-        "{}: gamma must be [{}] or [{}], got {}", op, width, groups * width,
-        gamma.defined() ? gamma.shape().text() : "nothing");
+        "{}: gamma must be [{}] or [{}], got {}", op, width, groups * width, gamma);
   expect_dtype(op, "gamma", gamma, DType::f32);
   check(!beta.defined() || beta.shape() == gamma.shape(), "{}: beta must be {} as gamma is, got {}", op,
-        gamma.shape().text(), beta.defined() ? beta.shape().text() : "nothing");
+        gamma.shape(), beta);
   if (beta.defined()) expect_dtype(op, "beta", beta, DType::f32);
   const GroupNorm norm{op, at, centred, gamma.count() == width};
   Tensor out = x.clone();

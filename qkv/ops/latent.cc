@@ -51,8 +51,7 @@ class JoinHeadsNode : public Node {
 Tensor join_heads(const Tensor& shared, const Tensor& its_own, int64_t heads, int64_t width) {
   check(shared.shape().rank() == 2 && its_own.shape().rank() == 2 && shared.rows() == its_own.rows() &&
             heads > 0 && width > 0 && heads * width <= its_own.width(),
-        "join_heads: {} heads of {} columns, got {} and {}", heads, width, shared.shape().text(),
-        its_own.shape().text());
+        "join_heads: {} heads of {} columns, got {} and {}", heads, width, shared.shape(), its_own.shape());
   expect_dtype("join_heads", "its_own", its_own, shared.dtype());
   const int64_t common = shared.width(), stride = its_own.width(), head = common + width;
   Tensor out = Tensor::empty({shared.rows(), heads * head}, shared.dtype());
@@ -76,8 +75,8 @@ Tensor join_heads(const Tensor& shared, const Tensor& its_own, int64_t heads, in
 Tensor queries_for_latent(const Tensor& q, const Tensor& weight, int64_t heads, int64_t width) {
   check(q.shape().rank() == 2 && weight.shape().rank() == 2 && heads > 0 && q.width() % heads == 0 &&
             q.width() / heads >= width && heads * width <= weight.dim(0),
-        "queries_for_latent: {} heads, {} columns of each, got q {} and weight {}", heads, width,
-        q.shape().text(), weight.shape().text());
+        "queries_for_latent: {} heads, {} columns of each, got q {} and weight {}", heads, width, q.shape(),
+        weight.shape());
   expect_dtype("queries_for_latent", "weight", weight, q.dtype());
   check(!wants_grad({&q, &weight}), "queries_for_latent: has no gradient");
   const int64_t head = q.width() / heads, common = head - width, latent = weight.dim(1),
@@ -109,8 +108,8 @@ Tensor values_from_latent(const Tensor& x, const Tensor& weight, int64_t first, 
   check(x.shape().rank() == 2 && weight.shape().rank() == 2 && heads > 0 && first >= 0 &&
             first < weight.dim(0) && (weight.dim(0) - first) % heads == 0 &&
             x.width() == heads * weight.dim(1),
-        "values_from_latent: {} heads, got x {} and weight {} from row {}", heads, x.shape().text(),
-        weight.shape().text(), first);
+        "values_from_latent: {} heads, got x {} and weight {} from row {}", heads, x.shape(), weight.shape(),
+        first);
   expect_dtype("values_from_latent", "weight", weight, x.dtype());
   check(!wants_grad({&x, &weight}), "values_from_latent: has no gradient");
   const int64_t width = (weight.dim(0) - first) / heads, latent = weight.dim(1);

@@ -76,8 +76,7 @@ class LinearNode : public Node {
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, DType out_type, IdleBias idle) {
   check(weight.shape().rank() == 2 && x.shape().rank() == 2 && x.width() == weight.dim(1),
-        "linear: weight {} does not fit x {}: expected [out, {}]", weight.shape().text(), x.shape().text(),
-        x.width());
+        "linear: weight {} does not fit x {}: expected [out, {}]", weight.shape(), x.shape(), x.width());
   expect_dtype("linear", "weight", weight, x.dtype());
   check(out_type == x.dtype() || out_type == DType::f32, "linear: {} from {} is not supported",
         name_of(out_type), name_of(x.dtype()));

@@ -104,13 +104,11 @@ class LowRankNode : public Node {
 
 Tensor add_low_rank(Tensor y, const Tensor& x, const Tensor& a, const Tensor& b, float scale, int64_t begin) {
   check(x.shape().rank() == 2 && a.shape().rank() == 2 && x.width() == a.dim(1),
-        "add_low_rank: a {} does not fit x {}: expected [rank, {}]", a.shape().text(), x.shape().text(),
-        x.width());
+        "add_low_rank: a {} does not fit x {}: expected [rank, {}]", a.shape(), x.shape(), x.width());
   check(b.shape().rank() == 2 && b.dim(1) == a.dim(0),
-        "add_low_rank: b {} does not fit a {}: expected [out, {}]", b.shape().text(), a.shape().text(),
-        a.dim(0));
-  check(y.shape().rank() == 2 && y.rows() == x.rows(), "add_low_rank: y {} does not fit x {}",
-        y.shape().text(), x.shape().text());
+        "add_low_rank: b {} does not fit a {}: expected [out, {}]", b.shape(), a.shape(), a.dim(0));
+  check(y.shape().rank() == 2 && y.rows() == x.rows(), "add_low_rank: y {} does not fit x {}", y.shape(),
+        x.shape());
   const int64_t rows = x.rows(), rank = a.dim(0), out = b.dim(0);
   check(begin >= 0 && begin + out <= y.width(), "add_low_rank: columns [{}, {}) of {}", begin, begin + out,
         y.width());

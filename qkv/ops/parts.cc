@@ -18,8 +18,7 @@ void copy_columns(const Tensor& from, int64_t from_column, int64_t count, Tensor
 }
 
 void expect_matrix(const char* op, const Tensor& x) {
-  check(x.defined() && x.shape().rank() == 2, "{}: expected x [N, C], got {}", op,
-        x.defined() ? x.shape().text() : "nothing");
+  check(x.defined() && x.shape().rank() == 2, "{}: expected x [N, C], got {}", op, x);
 }
 
 Tensor cut(const Tensor& x, int64_t begin, int64_t end) {
@@ -77,8 +76,7 @@ class JoinColumnsNode : public Node {
 Tensor join_columns(const Tensor& x, const Tensor& y) {
   expect_matrix("join_columns", x);
   expect_matrix("join_columns", y);
-  check(x.dim(0) == y.dim(0), "join_columns: {} and {} have different rows", x.shape().text(),
-        y.shape().text());
+  check(x.dim(0) == y.dim(0), "join_columns: {} and {} have different rows", x.shape(), y.shape());
   expect_dtype("join_columns", "y", y, x.dtype());
   Tensor out = Tensor::empty({x.dim(0), x.width() + y.width()}, x.dtype());
   copy_columns(x, 0, x.width(), out, 0);
@@ -166,8 +164,7 @@ Tensor join_rows(const std::vector<Tensor>& parts) {
   bool wanted = false;
   for (const Tensor& p : parts) {
     expect_matrix("join_rows", p);
-    check(p.width() == parts[0].width(), "join_rows: {} does not fit {}", p.shape().text(),
-          parts[0].shape().text());
+    check(p.width() == parts[0].width(), "join_rows: {} does not fit {}", p.shape(), parts[0].shape());
     expect_dtype("join_rows", "a part", p, parts[0].dtype());
     rows += p.dim(0);
     wanted = wanted || wants_grad({&p});

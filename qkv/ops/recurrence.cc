@@ -321,8 +321,7 @@ RecurrenceResult recurrence(Cell cell, const Tensor& x, const Tensor& weight, co
                             std::span<const int32_t> offsets, bool backwards) {
   check(cell != Cell::none, "recurrence: there is no cell");
   check(weight.defined() && weight.shape().rank() == 2 && weight.dim(0) == gates_of(cell) * weight.dim(1),
-        "recurrence: weight must be [{} D, D], got {}", gates_of(cell),
-        weight.defined() ? weight.shape().text() : "nothing");
+        "recurrence: weight must be [{} D, D], got {}", gates_of(cell), weight);
   const int64_t n = weight.dim(1), columns = weight.dim(0), sequences = std::ssize(offsets) - 1;
   check(sequences >= 0 && offsets.front() == 0 && std::is_sorted(offsets.begin(), offsets.end()),
         "recurrence: bad offsets of {} sequences", sequences);

@@ -116,7 +116,7 @@ Tensor relative_products(const Heads& x, const Heads& table, int64_t heads, floa
     check(h->x.defined() && h->x.shape().rank() == 2 && h->heads > 0 && h->width > 0 && h->column >= 0 &&
               h->column + h->heads * h->width <= h->x.width(),
           "relative_products: {} heads of {} columns from column {}, got {}", h->heads, h->width, h->column,
-          h->x.defined() ? h->x.shape().text() : "nothing");
+          h->x);
   const int64_t distances = table.x.rows();
   check(x.width == table.width && heads > 0 && heads % x.heads == 0 && heads % table.heads == 0,
         "relative_products: {} heads of {} and {} of {} do not make {} heads", x.heads, x.width, table.heads,

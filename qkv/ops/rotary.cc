@@ -117,8 +117,8 @@ Tensor rotation(const RotarySpec& spec, const Tensor& positions, std::span<const
           "rotary: longrope has a factor for each of {} pairs, got {}", spec.width / 2, factors.size());
   const int64_t axes = positions.shape().rank() == 2 ? positions.dim(1) : 1;
   check(axes == 1 || (axes == 2 && spec.width % 4 == 0),
-        "rotary: positions {} in two dimensions need a width divisible by 4, got {}",
-        positions.shape().text(), spec.width);
+        "rotary: positions {} in two dimensions need a width divisible by 4, got {}", positions.shape(),
+        spec.width);
   RotarySpec of_axis = spec;
   of_axis.width = spec.width / axes;
   const int64_t each = of_axis.width / 2, pairs = axes * each, rows = positions.dim(0);
@@ -148,12 +148,10 @@ Tensor rotary(const Tensor& x, int64_t heads, int64_t head_width, RotaryLayout l
               const Tensor& rotation) {
   check(
       x.defined() && x.shape().rank() == 2 && heads >= 0 && head_width > 0 && heads * head_width <= x.width(),
-      "rotary: {} heads of {} columns, got {}", heads, head_width,
-      x.defined() ? x.shape().text() : "nothing");
+      "rotary: {} heads of {} columns, got {}", heads, head_width, x);
   check(rotation.defined() && rotation.shape().rank() == 2 && rotation.rows() == x.rows() &&
             rotation.width() % 2 == 0 && rotation.width() <= head_width,
-        "rotary: the rotation must be [{}, at most {}], got {}", x.rows(), head_width,
-        rotation.defined() ? rotation.shape().text() : "nothing");
+        "rotary: the rotation must be [{}, at most {}], got {}", x.rows(), head_width, rotation);
   expect_dtype("rotary", "rotation", rotation, DType::f32);
   const Turned t{heads, head_width, layout};
   Tensor out = turned(x, t, rotation, 1);

@@ -60,8 +60,7 @@ class RowWindowsNode : public Node {
 }  // namespace
 
 Tensor row_windows(const Tensor& x, const std::vector<int32_t>& offsets, int64_t size, int64_t stride) {
-  check(x.defined() && x.shape().rank() == 2, "row_windows: expected x [N, C], got {}",
-        x.defined() ? x.shape().text() : "nothing");
+  check(x.defined() && x.shape().rank() == 2, "row_windows: expected x [N, C], got {}", x);
   check(size > 0 && size % 2 == 1 && stride > 0, "row_windows: size {} must be odd, stride {} positive", size,
         stride);
   check(!offsets.empty() && offsets.front() == 0 && offsets.back() == x.dim(0),

@@ -16,8 +16,7 @@ void check_sizes(const char* op, const Tensor& q, const Tensor& keys, const Tens
     check(x->defined() && x->shape().rank() == 2 && x->dtype() == q.dtype(),
           "{}: queries, keys and values must be matrices of one type", op);
   check(q.width() == keys.width() && keys.dim(0) == values.dim(0),
-        "{}: queries {} do not fit keys {} and values {}", op, q.shape().text(), keys.shape().text(),
-        values.shape().text());
+        "{}: queries {} do not fit keys {} and values {}", op, q.shape(), keys.shape(), values.shape());
   const size_t sequences = layout.lengths.size();
   check(offsets.size() == sequences + 1 && offsets.front() == 0 && offsets.back() == q.dim(0) &&
             std::is_sorted(offsets.begin(), offsets.end()) && layout.block_offsets.size() == sequences,

@@ -1,7 +1,6 @@
 // A dense, row-major, contiguous array with a type: a handle that copies cheaply and shares its storage.
 #pragma once
 
-#include <array>
 #include <cassert>
 #include <concepts>
 #include <cstring>
@@ -14,29 +13,11 @@
 
 #include "qkv/base/error.h"
 #include "qkv/tensor/dtype.h"
+#include "qkv/tensor/shape.h"
 #include "qkv/tensor/span.h"
 #include "qkv/tensor/storage.h"
 
 namespace qkv {
-
-// At most kMaxRank extents.
-class Shape {
- public:
-  static constexpr int kMaxRank = 5;
-  Shape() = default;
-  Shape(std::initializer_list<int64_t> extents) : Shape(std::span(extents.begin(), extents.size())) {}
-  explicit Shape(std::span<const int64_t> extents);
-
-  int rank() const { return rank_; }
-  int64_t operator[](int i) const { return extents_[i < 0 ? i + rank_ : i]; }  // negative: from the end
-  int64_t count() const;                                                       // of elements
-  bool operator==(const Shape&) const = default;
-  std::string text() const;  // "[2, 3]"
-
- private:
-  std::array<int64_t, kMaxRank> extents_{};
-  int rank_ = 0;
-};
 
 struct GraphEdge;  // what autograd hangs on a tensor; opaque here
 
@@ -52,7 +33,7 @@ class Tensor {
   template <typename T>
   static Tensor of(Shape shape, std::span<const T> values) {
     check(shape.count() == static_cast<int64_t>(values.size()), "tensor {}: expected {} values, got {}",
-          shape.text(), shape.count(), values.size());
+          shape, shape.count(), values.size());
     Tensor t = empty(shape, dtype_of<T>);
     if (!values.empty()) std::memcpy(t.raw(), values.data(), values.size_bytes());
     return t;
@@ -175,3 +156,10 @@ class Tensor {
 void copy_rows(const Tensor& from, int64_t row, int64_t column, int64_t rows, Tensor& to, int64_t to_row);
 
 }  // namespace qkv
+
+// A message shows a tensor as its shape, or as "nothing" where it is not defined.
+template <>
+struct fmt::formatter<qkv::Tensor> {
+  constexpr auto parse(format_parse_context& context) { return context.begin(); }
+  format_context::iterator format(const qkv::Tensor& tensor, format_context& context) const;
+};

@@ -55,8 +55,7 @@ void expect_same_weights(const Transformer& a, const Transformer& b, bool traine
     const Tensor &x = trained && of_a[i].master.defined() ? of_a[i].master : of_a[i].value,
                  &y = of_b[i].value;
     check(of_a[i].name == of_b[i].name, "save and load: {} became {}", of_a[i].name, of_b[i].name);
-    check(x.shape() == y.shape(), "save and load: {}: {} became {}", of_a[i].name, x.shape().text(),
-          y.shape().text());
+    check(x.shape() == y.shape(), "save and load: {}: {} became {}", of_a[i].name, x.shape(), y.shape());
     check(x.bytes() == y.bytes() && std::memcmp(x.raw(), y.raw(), x.bytes()) == 0,
           "save and load: {}: other numbers", of_a[i].name);
   }
@@ -107,7 +106,7 @@ class Outputs {
   }
   const Tensor& expect(const std::string& name, const Shape& shape) const {
     const Tensor& x = at(name);
-    check(x.shape() == shape, "forward: {}: expected {}, got {}", name, shape.text(), x.shape().text());
+    check(x.shape() == shape, "forward: {}: expected {}, got {}", name, shape, x.shape());
     return x;
   }
 
@@ -128,7 +127,7 @@ void expect_attention(const Outputs& out, const std::string& name, const Attenti
                       const Padded& queries, const Padded& keys, bool special, bool sums) {
   const Tensor& x = out.at(name);
   check(x.shape().rank() >= 4 && x.dim(0) == queries.rows && x.dim(1) == a.heads,
-        "forward: {}: expected [{}, {}, ...], got {}", name, queries.rows, a.heads, x.shape().text());
+        "forward: {}: expected [{}, {}, ...], got {}", name, queries.rows, a.heads, x.shape());
   if (special) return;
   out.expect(name, {queries.rows, a.heads, queries.columns, keys.columns});
   for (int64_t row = 0; row < x.rows(); ++row) {
@@ -526,8 +525,7 @@ void check_generation(const Transformer& model, const Case& c, const SpecialIds&
     const std::string start = fmt::format(",decoder_start_token_id={}", d.between(0, s.vocab_size - 1));
     run_forward(dir, in, {"--generate", fmt::format("max_new_tokens=3{}{}", has_both(s) ? start : "", rest)});
     const Outputs out(dir + "/out.safetensors");
-    check(out.at("sequences").dim(0) == c.tokens.rows, "forward: sequences: {}",
-          out.at("sequences").shape().text());
+    check(out.at("sequences").dim(0) == c.tokens.rows, "forward: sequences: {}", out.at("sequences").shape());
   }
 }
 

@@ -189,7 +189,7 @@ struct Rows {
 
 // The largest difference over the largest magnitude of `want`.
 double deviation(const Tensor& got, const Tensor& want) {
-  check(got.count() == want.count(), "expected {}, got {}", want.shape().text(), got.shape().text());
+  check(got.count() == want.count(), "expected {}, got {}", want.shape(), got.shape());
   const Tensor f32 = convert(got, DType::f32);
   double scale = 1e-6, difference = 0;
   for (int64_t i = 0; i < want.count(); ++i) {
@@ -227,7 +227,7 @@ std::vector<bool> real_places(const Shape& shape, const Tensor* mask) {
 
 // The same where the places are real.
 double deviation(const Tensor& got, const Tensor& want, const Tensor* mask) {
-  check(got.count() == want.count(), "expected {}, got {}", want.shape().text(), got.shape().text());
+  check(got.count() == want.count(), "expected {}, got {}", want.shape(), got.shape());
   const std::vector<bool> real = real_places(want.shape(), mask);
   double scale = 1e-6, difference = 0;
   for (int64_t i = 0; i < want.count(); ++i) {

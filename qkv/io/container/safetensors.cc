@@ -80,7 +80,7 @@ Safetensors parse_safetensors(const std::byte* data, size_t size, const std::sha
     check(offsets.size() == 2 && offsets[0] <= offsets[1] && offsets[1] <= payload_size,
           "{}: data_offsets must lie within the {} bytes of data", at, payload_size);
     check(offsets[1] - offsets[0] == shape.count() * size_of(dtype),
-          "{}: {} {} takes {} bytes, data_offsets hold {}", at, name_of(dtype), shape.text(),
+          "{}: {} {} takes {} bytes, data_offsets hold {}", at, name_of(dtype), shape,
           shape.count() * size_of(dtype), offsets[1] - offsets[0]);
     extents.push_back({offsets[0], offsets[1], name});
     const std::byte* bytes = payload + offsets[0];

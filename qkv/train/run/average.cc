@@ -17,7 +17,7 @@ void expect_same_spec(const std::string& first_dir, const ModelSpec& first, cons
   for (size_t i = 0; i < std::min(ps.size(), qs.size()); ++i)
     check(ps[i].name == qs[i].name && ps[i].shape == qs[i].shape,
           "{}: cannot be averaged with {}: it has {} {} where that has {} {}", dir, first_dir, qs[i].name,
-          qs[i].shape.text(), ps[i].name, ps[i].shape.text());
+          qs[i].shape, ps[i].name, ps[i].shape);
   check(spec.labels == first.labels, "{}: cannot be averaged with {}: it has other classes", dir, first_dir);
   fail("{}: cannot be averaged with {}: their config.json differ", dir, first_dir);
 }
