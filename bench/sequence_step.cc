@@ -62,11 +62,11 @@ ModelSpec with_sizes(ModelSpec spec, const Options& o) {
 }
 
 // So many random tokens in sequences of the wanted lengths.
-void draw(const Options& o, uint32_t site, Tensor& ids, Layout& layout) {
+void draw(const Options& o, uint32_t site, Indices& ids, Layout& layout) {
   std::vector<int32_t> lengths;
   for (int64_t i = 0; i < o.batch; ++i) lengths.push_back(static_cast<int32_t>(length_of(o, i)));
   layout = Layout::of(lengths);
-  ids = Tensor::of({layout.rows()}, random_tokens(o, layout.rows(), site));
+  ids = random_tokens(o, layout.rows(), site);
 }
 
 void report_step(const Options& o, const ModelSpec& spec, const Batch& batch, DType t, float smoothing) {
@@ -90,7 +90,7 @@ void encoder(const Options& o, DType t) {
   draw(o, 0, batch.ids, batch.layout);
   std::vector<int32_t> classes;
   for (int64_t i = 0; i < o.batch; ++i) classes.push_back(static_cast<int32_t>(i % 2));
-  batch.targets = Tensor::of({o.batch}, classes);
+  batch.targets = classes;
   batch.target_count = o.batch;
   {
     Transformer model(spec);
@@ -116,7 +116,7 @@ void pairs(const Options& o, DType t) {
   Batch batch;
   draw(o, 0, batch.source, batch.source_layout);
   draw(o, 1, batch.ids, batch.layout);
-  batch.targets = Tensor::of({batch.layout.rows()}, random_tokens(o, batch.layout.rows(), 2));
+  batch.targets = random_tokens(o, batch.layout.rows(), 2);
   batch.target_count = batch.layout.rows();
   report_step(o, spec, batch, t, 0.1F);
 }

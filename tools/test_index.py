@@ -7,6 +7,8 @@ A file qkv/FOLDER/NAME.cc has a test when one of these exists:
 - tests/**/NAME_test.cc;
 - tests/**/test_NAME.py, where the command line's NAME_command.cc counts as NAME;
 - a line `Covers: qkv/FOLDER/NAME.cc, ...` in a comment of a file below tests/. A name may hold `*`.
+Unit tests mirror the folders: tests/unit/FOLDER/NAME_test.cc is of qkv/FOLDER, and where files of qkv are called NAME,
+one of them is there.
 Prints one line a violation, "file: why", and exits with 1 when there is any. With FILE.cc it prints the tests of these
 files instead.
 """
@@ -44,6 +46,22 @@ def names_of(source):
     return {f"{base}_test.cc", f"test_{base}.py", f"test_{short}.py"}
 
 
+def misplaced(sources, tests):
+    """Problems of unit tests that are not in the folder of what they test."""
+    folders_of = {}
+    for source in sources:
+        folders_of.setdefault(source.split("/")[-1], set()).add(source.split("/")[1])
+    known = set().union(*folders_of.values())
+    for test in tests:
+        if not test.startswith("tests/unit/") or not test.endswith("_test.cc"):
+            continue
+        folder, name = test.split("/")[2], test.split("/")[-1].replace("_test.cc", ".cc")
+        if folder not in known:
+            yield f"{test}: a unit test is in tests/unit/FOLDER of qkv/FOLDER"
+        elif folder not in folders_of.get(name, {folder}):
+            yield f"{test}: {name} is in {' and '.join(f'qkv/{f}' for f in sorted(folders_of[name]))}"
+
+
 def index(root):
     """({source: [test, ...]}, problems)"""
     sources = list(files_below(root, "qkv", (".cc",)))
@@ -61,6 +79,7 @@ def index(root):
     for source, its_tests in found.items():
         if not its_tests:
             problems.append(f"{source}: no test is named after it, and no test says `Covers: {source}`")
+    problems += misplaced(sources, tests)
     if not sources:
         problems.append(f"{root}: no sources found")
     return found, problems

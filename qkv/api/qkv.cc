@@ -107,7 +107,7 @@ qkv_status qkv_forward(const qkv_model* model, const int32_t* ids, size_t count,
     qkv::check(count > 0 && static_cast<int64_t>(count) <= spec.longest(),
                "forward: expected between 1 and {} tokens, got {}", spec.longest(), count);
     const auto n = static_cast<int64_t>(count);
-    const qkv::ModelInput input{qkv::Tensor::of({n}, std::vector<int32_t>(ids, ids + n)),
+    const qkv::ModelInput input{std::vector<int32_t>(ids, ids + n),
                                 qkv::Layout::of({static_cast<int32_t>(n)})};
     const qkv::NoGrad guard;
     const qkv::Tensor z = m.logits(m.hidden(input, {}));

@@ -1,6 +1,9 @@
 #include "qkv/batch/layout.h"
 
 #include <limits>
+#include <utility>
+
+#include "qkv/base/error.h"
 
 namespace qkv {
 
@@ -14,7 +17,7 @@ Layout Layout::of(const std::vector<int32_t>& lengths, const std::vector<int32_t
     for (int32_t i = 0; i < lengths[s]; ++i) positions.push_back((starts.empty() ? 0 : starts[s]) + i);
     layout.offsets.push_back(layout.offsets.back() + lengths[s]);
   }
-  layout.positions = Tensor::of({static_cast<int64_t>(positions.size())}, positions);
+  layout.positions = std::move(positions);
   return layout;
 }
 
@@ -26,14 +29,14 @@ Ranks prefix_ranks(const Layout& layout, std::span<const int32_t> prefixes) {
     const int32_t length = layout.offsets[s + 1] - layout.offsets[s];
     for (int32_t t = 0; t < length; ++t) ranks.push_back(t < prefixes[s] ? 0 : t);
   }
-  const Tensor both = Tensor::of({layout.rows()}, ranks);
+  const Indices both = std::move(ranks);
   return {both, both};
 }
 
-Ranks ranks_without(const Tensor& ids, int32_t mask) {
+Ranks ranks_without(const Indices& ids, int32_t mask) {
   std::vector<int32_t> ranks;
-  for (const int32_t id : ids.values<int32_t>()) ranks.push_back(id == mask ? kUnseen : 0);
-  return {Tensor::zeros({ids.count()}, DType::i32), Tensor::of({ids.count()}, ranks)};
+  for (const int32_t id : ids.values()) ranks.push_back(id == mask ? kUnseen : 0);
+  return {Indices::zeros(ids.count()), std::move(ranks)};
 }
 
 }  // namespace qkv

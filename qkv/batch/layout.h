@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "qkv/tensor/tensor.h"
+#include "qkv/tensor/indices.h"
 
 namespace qkv {
 
@@ -14,7 +14,7 @@ namespace qkv {
 // no padding.
 struct Layout {
   std::vector<int32_t> offsets = {0};  // [sequences + 1]
-  Tensor positions;                    // i32 [N], counted from 0 in each sequence
+  Indices positions;                   // [N], counted from 0 in each sequence
   // The length of the padded batch that this was, for patterns that look at it; 0: each sequence has its own.
   int64_t padded_length = 0;
 
@@ -30,7 +30,7 @@ inline constexpr int32_t kUnseen = std::numeric_limits<int32_t>::max();
 // An order of the tokens of a flat batch: a query sees the keys of its sequence whose rank is at most its
 // own.
 struct Ranks {
-  Tensor query = {}, key = {};  // i32 [N]; undefined: there is no such order
+  Indices query = {}, key = {};  // [N]; undefined: there is no such order
 
   bool defined() const { return query.defined() || key.defined(); }
 };
@@ -39,7 +39,7 @@ struct Ranks {
 // see each other, the others also those before them.
 Ranks prefix_ranks(const Layout& layout, std::span<const int32_t> prefixes);
 
-// That of a permutation LM in use: every token of ids i32 [N] sees all but those that are `mask`.
-Ranks ranks_without(const Tensor& ids, int32_t mask);
+// That of a permutation LM in use: every token of ids [N] sees all but those that are `mask`.
+Ranks ranks_without(const Indices& ids, int32_t mask);
 
 }  // namespace qkv

@@ -31,7 +31,7 @@ Inputs read_images(const Safetensors& in, const std::string& path, const ModelSp
   }
   check(b.rows > 0, "{}: pixel_values: there is no image", path);
   out.input.features = join_rows(patches);
-  out.input.ids = b.tensor();
+  out.input.ids = b.ids;
   out.input.layout = b.layout();
   return out;
 }
@@ -159,7 +159,7 @@ std::vector<std::vector<int64_t>> Collector::global_places(const ModelSpec& spec
   for (const int32_t length : inputs.tokens.lengths) {
     out.emplace_back();
     for (int32_t i = 0; i < length; ++i, ++row) {
-      const bool global = inputs.input.globals.defined() ? inputs.input.globals.values<int32_t>()[row] != 0
+      const bool global = inputs.input.globals.defined() ? inputs.input.globals[row] != 0
                                                          : i < spec.attention.patterns[0].global;
       if (global)
         out.back().push_back(inputs.tokens.places[static_cast<size_t>(row)] % inputs.tokens.columns);

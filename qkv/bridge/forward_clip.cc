@@ -37,7 +37,7 @@ std::vector<std::pair<std::string, Tensor>> forward_clip(const std::string& dir,
   Inputs texts;
   texts.tokens =
       read_padded(in, path, "input_ids", "attention_mask", text_spec.vocab_size, text_spec.longest());
-  texts.input.ids = texts.tokens.tensor();
+  texts.input.ids = texts.tokens.ids;
   texts.input.layout = texts.tokens.layout();
   const Inputs images = read_images(in, path, vision_spec);
   Named out;

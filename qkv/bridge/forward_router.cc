@@ -49,8 +49,7 @@ Ranks ranks_of(const Filled& f, bool causal) {
     queries.push_back(rank);
     keys.push_back(f.real[i] ? rank : kUnseen);
   }
-  const auto n = static_cast<int64_t>(queries.size());
-  return {Tensor::of({n}, queries), Tensor::of({n}, keys)};
+  return {std::move(queries), std::move(keys)};
 }
 
 // Whether a ranked mask says all that the model's own would of a batch this wide.
@@ -80,12 +79,12 @@ Routers run_stack(const Transformer& model, const Safetensors& in, const std::st
   } else {
     const Filled f = filled(in, path, "input_ids", spec.input_vocab_size(), real);
     context.ranks = ranks_of(f, !encoder);
-    (source ? input.source : input.ids) = f.batch.tensor();
+    (source ? input.source : input.ids) = f.batch.ids;
     (source ? input.source_layout : input.layout) = f.batch.layout();
     input.ranks = context.ranks;
     if (input.segments.defined()) {
       const std::vector<int64_t> types = integers(in, "token_type_ids", path);
-      input.segments = Tensor::of({std::ssize(types)}, std::vector<int32_t>(types.begin(), types.end()));
+      input.segments = std::vector<int32_t>(types.begin(), types.end());
     }
     source ? model.encode(input, context) : model.hidden(input, context);
     for (auto& [layer, logits] : probe.found) logits = f.batch.spread(logits);

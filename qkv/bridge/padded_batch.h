@@ -21,7 +21,6 @@ struct PaddedBatch {
   Tensor spread(const Tensor& x) const;
   // Values [rows, columns] of the real tokens.
   std::vector<int64_t> gather(const std::vector<int64_t>& values) const;
-  Tensor tensor() const { return Tensor::of({std::ssize(ids)}, ids); }
   Layout layout() const {
     Layout layout = Layout::of(lengths);
     layout.padded_length = columns;  // blocks of a pattern are cut from padded sequences

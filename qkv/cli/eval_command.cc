@@ -21,11 +21,27 @@
 namespace qkv {
 namespace {
 
+// Models by what eval measures of them.
+enum class Kind : uint8_t { language, prefix, pairs, classifier, tagger, answers, masked, encoder };
+using Kinds = std::vector<Kind>;
+
+const char* name_of(Kind kind) {
+  constexpr const char* kNames[] = {"a language model",
+                                    "a prefix LM",
+                                    "an encoder-decoder",
+                                    "a classifier",
+                                    "a tagger",
+                                    "a model that finds answers",
+                                    "a masked language model",
+                                    "an encoder without a head"};
+  return kNames[static_cast<int>(kind)];
+}
+
 // An option and the kinds of models that it is for.
 struct Use {
   const Option* option;
-  std::vector<std::string> kinds;
-  std::vector<std::string> restoring = {};  // and those for which it needs --objective
+  Kinds kinds;
+  Kinds restoring;  // and those for which it needs --objective
 };
 
 struct Options : EvalOptions {
@@ -34,39 +50,42 @@ struct Options : EvalOptions {
   std::vector<const Option*> of_pairs, of_spans, of_noise;
 };
 
-std::string kind_of(const ModelSpec& spec) {
+Kind kind_of(const ModelSpec& spec) {
   const bool tokens = spec.output == Output::tokens;
-  if (tokens && spec.order == Order::prefix) return "a prefix LM";
-  if (tokens && spec.architecture == Architecture::decoder) return "a language model";
-  if (spec.architecture == Architecture::encoder_decoder) return "an encoder-decoder";
+  if (tokens && spec.order == Order::prefix) return Kind::prefix;
+  if (tokens && spec.architecture == Architecture::decoder) return Kind::language;
+  if (spec.architecture == Architecture::encoder_decoder) return Kind::pairs;
   switch (spec.output) {
     case Output::sequence_classes:
-      return "a classifier";
+      return Kind::classifier;
     case Output::token_classes:
-      return "a tagger";
+      return Kind::tagger;
     case Output::span:
-      return "a model that finds answers";
+      return Kind::answers;
     case Output::tokens:
-      return "a masked language model";
+      return Kind::masked;
     case Output::embedding:
       break;
   }
-  return "an encoder without a head";
+  return Kind::encoder;
 }
 
 // An option that means nothing to this model is a mistake, not a wish to be ignored.
 void expect_fitting(const Options& o, const ModelSpec& spec) {
-  const std::string kind = kind_of(spec);
+  const Kind kind = kind_of(spec);
   for (const Use& use : o.uses) {
     if (use.option->count() == 0) continue;
     const std::string name = use.option->name();
     if (std::ranges::find(use.restoring, kind) != use.restoring.end()) {
       if (o.objective.empty())
-        throw UsageError(fmt::format("{}: {} is {}: it goes with --objective here", name, o.dir, kind));
+        throw UsageError(
+            fmt::format("{}: {} is {}: it goes with --objective here", name, o.dir, name_of(kind)));
     } else if (std::ranges::find(use.kinds, kind) == use.kinds.end()) {
-      std::vector<std::string> all = use.kinds;
-      all.insert(all.end(), use.restoring.begin(), use.restoring.end());
-      throw UsageError(fmt::format("{}: only for {}; {} is {}", name, fmt::join(all, " or "), o.dir, kind));
+      std::vector<const char*> all;
+      for (const Kinds& some : {use.kinds, use.restoring})
+        for (const Kind k : some) all.push_back(name_of(k));
+      throw UsageError(
+          fmt::format("{}: only for {}; {} is {}", name, fmt::join(all, " or "), o.dir, name_of(kind)));
     }
   }
 }
@@ -200,6 +219,148 @@ void expect_uncut(const EvalOptions& o, const TextModel& m, int64_t cut, const c
         m.model->spec().context);
 }
 
+namespace {
+
+// Adds the options, a group of them at a time.
+class OptionGroups {
+ public:
+  OptionGroups(Command& command, Options& options) : c_(command), o_(options) {}
+
+  void add_data() {
+    c_.add_option("DIR", o_.dir, "Model directory or run")->required();
+    c_.add_option("--data", o_.data,
+                  "Text file; rows (.tsv, .csv, .jsonl); conversations (.jsonl, for a model with a chat "
+                  "template); tagged words; or sources beside --target")
+        ->required();
+    only(kPairs, c_.add_option("--target", o_.target, "Text whose lines are the targets of --data's lines"));
+    c_.add_option("--format", o_.columns.format, "Format of --data (default: by its extension)")
+        ->one_of({"auto", "text", "tsv", "csv", "jsonl", "conll", "conllu"});
+    only(kTexts, c_.add_option("--separator", o_.separator, "Divides a text file into documents"),
+         {Kind::pairs});
+    c_.add_option("--delimiter", o_.columns.delimiter,
+                  "Character between columns of rows (default: comma, in .tsv a tab)");
+    c_.add_flag("--keep-carriage-returns", o_.columns.keep_carriage_returns,
+                "Keep Windows line ends in texts instead of reading \\r\\n as \\n");
+    only(kCut, c_.add_flag("--strict", o_.strict,
+                           "Refuse texts beyond the model's length instead of cutting them"));
+  }
+
+  void add_columns() {
+    only(kPairs,
+         c_.add_option("--source-column", o_.columns.source_column, "Of rows: what an encoder-decoder reads")
+             ->show_default());
+    only(kPairs, c_.add_option("--target-column", o_.columns.target_column, "Of rows: what it should write")
+                     ->show_default());
+    only(kPairs, c_.add_option("--prefix", o_.columns.prefix,
+                               "Stands before each source (see data.prefix of a run)"));
+    only({Kind::classifier, Kind::answers, Kind::encoder, Kind::tagger, Kind::language, Kind::prefix,
+          Kind::masked},
+         c_.add_option("--text-column", o_.columns.text_column,
+                       "Column of the text to read or to classify, or the question (default: text, or "
+                       "question; in .jsonl of tags the words, tokens)"),
+         {Kind::pairs});
+    only({Kind::classifier, Kind::answers, Kind::encoder},
+         c_.add_option("--second-column", o_.columns.second_column,
+                       "Of rows: the other text of a pair, or where the answer stands (default: none, or "
+                       "context)"));
+    only({Kind::classifier, Kind::tagger, Kind::answers},
+         c_.add_option("--label-column", o_.columns.label_column,
+                       "Column of the class, or the answer (default: label, or answer; in .jsonl of tags the "
+                       "tags, ner_tags or tags)"));
+    only({Kind::classifier, Kind::answers, Kind::encoder, Kind::language, Kind::prefix, Kind::masked,
+          Kind::pairs},
+         c_.add_option("--columns", o_.columns.columns,
+                       "Names of the columns of a file without a header: a,b,c")
+             ->delimiter(','));
+    only({Kind::tagger}, c_.add_option("--word-column", o_.columns.word_column,
+                                       "Of tagged words, from 1 (default: 1, of .conllu 2)")
+                             ->range(1, 1000));
+    only({Kind::tagger}, c_.add_option("--tag-column", o_.columns.tag_column,
+                                       "Of tagged words, from 1 (default: the last, of .conllu 4)")
+                             ->range(1, 1000));
+  }
+
+  // What is hidden from a model, or taken away for it to restore.
+  void add_corruption() {
+    only({Kind::masked}, c_.add_option("--mask-rate", o_.masking.rate, "Part of the tokens that is hidden")
+                             ->show_default()
+                             ->range(0.001, 0.9));
+    only({Kind::masked},
+         c_.add_option("--mask-seed", o_.mask_seed,
+                       "Chooses them, or what is to be restored (default: as in the validation of a run)"),
+         kRestoring);
+    only(kRestoring,
+         c_.add_option(
+               "--objective", o_.objective,
+               "Judge how a plain text is restored: span_corruption or denoise, as the model learnt it")
+             ->one_of({"span_corruption", "denoise"}));
+    only({},
+         c_.add_option("--span-density", o_.restoration.spans.density,
+                       "Of span_corruption: part that is taken away")
+             ->show_default()
+             ->range(0.001, 0.9),
+         kRestoring);
+    only({},
+         c_.add_option("--span-length", o_.span_length, "Of both: mean tokens of a span")
+             ->show_default()
+             ->range(1.0, 1000.0),
+         kRestoring);
+    only({},
+         c_.add_option("--infill", o_.restoration.noise.infill, "Of denoise: part that spans take away")
+             ->show_default()
+             ->range(0.0, 0.9),
+         kRestoring);
+    only({},
+         c_.add_option("--deletion", o_.restoration.noise.deletion,
+                       "Of denoise: part of the rest that is left out")
+             ->show_default()
+             ->range(0.0, 0.9),
+         kRestoring);
+    only({}, c_.add_flag("--keep-order", o_.keep_order, "Of denoise: sentences stay in their order"),
+         kRestoring);
+  }
+
+  void add_scores() {
+    only(kPairs, c_.add_option("--beams", o_.beams,
+                               "Hypotheses that are followed for BLEU (default: 4, or what "
+                               "generation_config.json says)")
+                     ->range(1, 1024));
+    only(kPairs, c_.add_option("--bleu-tokenize", o_.bleu_tokenize,
+                               "sacreBLEU's tokenizer: 13a, intl, zh, char or none (default: zh for Chinese, "
+                               "char for Japanese, Thai, Lao, Khmer and Myanmar, else 13a)")
+                     ->one_of({"auto", "none", "13a", "char", "zh", "intl"}));
+    only(kCut, c_.add_option("--errors", o_.errors,
+                             "List this many mistakes (20 without a number): the most confident wrong "
+                             "classes and tags, the worst answers, the translations with the lowest chrF")
+                   ->when_bare("20")
+                   ->range(1, 1 << 30));
+    c_.add_flag("--json", o_.json, "Print one JSON object");
+  }
+
+  void add_computing() {
+    only({Kind::language}, c_.add_option("--batch", o_.batch, "Windows at a time")->range(1, 100000));
+    c_.add_option("--batch-tokens", o_.batch_tokens, "Tokens at a time, of all other models")
+        ->show_default()
+        ->range(2, 1 << 24);
+    c_.add_option("--dtype", o_.dtype, "Type of the matrix products: f32 or bf16")->one_of({"f32", "bf16"});
+  }
+
+ private:
+  void only(const Kinds& kinds, const Option* option, const Kinds& restoring = {}) {
+    o_.uses.push_back({option, kinds, restoring});
+  }
+
+  const Kinds kPairs = {Kind::pairs, Kind::prefix, Kind::language};
+  const Kinds kTexts = {Kind::language, Kind::prefix, Kind::masked};
+  const Kinds kRestoring = {Kind::pairs, Kind::prefix};
+  const Kinds kCut = {Kind::pairs,      Kind::prefix, Kind::language,
+                      Kind::classifier, Kind::tagger, Kind::answers};
+  Command& c_;
+  Options& o_;
+};
+
+}  // namespace
+
 void add_eval_command(Command& app) {
   auto o = std::make_shared<Options>();
   // Of rows, the defaults depend on the model.
@@ -207,139 +368,17 @@ void add_eval_command(Command& app) {
   o->mask_seed = kValidationMask;
   Command* c =
       app.add_subcommand("eval", "Measure how well a model predicts, translates, classifies, tags, answers");
-  const std::vector<std::string> language = {"a language model", "a prefix LM"},
-                                 pairs = {"an encoder-decoder", "a prefix LM", "a language model"},
-                                 tagger = {"a tagger"}, hidden = {"a masked language model"},
-                                 writers = {"an encoder-decoder", "a prefix LM"},
-                                 cut = {"an encoder-decoder", "a prefix LM", "a language model",
-                                        "a classifier",       "a tagger",    "a model that finds answers"},
-                                 rows = {"a classifier", "a model that finds answers",
-                                         "an encoder without a head"},
-                                 judged = {"an encoder-decoder", "a prefix LM", "a language model",
-                                           "a classifier",       "a tagger",    "a model that finds answers"},
-                                 labelled = {"a classifier", "a tagger", "a model that finds answers"},
-                                 texts = {"a language model", "a prefix LM", "a masked language model"};
-  std::vector<std::string> rows_or_texts = rows;
-  rows_or_texts.emplace_back("a tagger");
-  rows_or_texts.insert(rows_or_texts.end(), texts.begin(), texts.end());
-  std::vector<std::string> of_columns = rows_or_texts;
-  std::erase(of_columns, "a tagger");
-  of_columns.emplace_back("an encoder-decoder");
-  const auto only = [&](Option* option, const std::vector<std::string>& kinds,
-                        const std::vector<std::string>& restoring = {}) {
-    o->uses.push_back({option, kinds, restoring});
-    return option;
-  };
-  c->add_option("DIR", o->dir, "Model directory or run")->required();
-  c->add_option("--data", o->data,
-                "Text file; rows (.tsv, .csv, .jsonl); conversations (.jsonl, for a model with a chat "
-                "template); tagged words; or sources beside --target")
-      ->required();
-  only(c->add_option("--target", o->target, "Text whose lines are the targets of --data's lines"), pairs);
-  only(c->add_option("--source-column", o->columns.source_column, "Of rows: what an encoder-decoder reads")
-           ->show_default(),
-       pairs);
-  only(c->add_option("--target-column", o->columns.target_column, "Of rows: what it should write")
-           ->show_default(),
-       pairs);
-  only(c->add_option("--prefix", o->columns.prefix, "Stands before each source (see data.prefix of a run)"),
-       pairs);
-  only(
-      c->add_option("--text-column", o->columns.text_column,
-                    "Column of the text to read or to classify, or the question (default: text, or question; "
-                    "in .jsonl of tags the words, tokens)"),
-      rows_or_texts, {"an encoder-decoder"});
-  only(c->add_option(
-           "--second-column", o->columns.second_column,
-           "Of rows: the other text of a pair, or where the answer stands (default: none, or context)"),
-       rows);
-  only(c->add_option("--label-column", o->columns.label_column,
-                     "Column of the class, or the answer (default: label, or answer; in .jsonl of tags the "
-                     "tags, ner_tags or tags)"),
-       labelled);
-  only(
-      c->add_option("--columns", o->columns.columns, "Names of the columns of a file without a header: a,b,c")
-          ->delimiter(','),
-      of_columns);
-  c->add_option("--format", o->columns.format, "Format of --data (default: by its extension)")
-      ->one_of({"auto", "text", "tsv", "csv", "jsonl", "conll", "conllu"});
-  c->add_option("--delimiter", o->columns.delimiter,
-                "Character between columns of rows (default: comma, in .tsv a tab)");
-  c->add_flag("--keep-carriage-returns", o->columns.keep_carriage_returns,
-              "Keep Windows line ends in texts instead of reading \\r\\n as \\n");
-  only(c->add_option("--word-column", o->columns.word_column,
-                     "Of tagged words, from 1 (default: 1, of .conllu 2)")
-           ->range(1, 1000),
-       tagger);
-  only(c->add_option("--tag-column", o->columns.tag_column,
-                     "Of tagged words, from 1 (default: the last, of .conllu 4)")
-           ->range(1, 1000),
-       tagger);
-  only(c->add_option("--mask-rate", o->masking.rate, "Part of the tokens that is hidden")
-           ->show_default()
-           ->range(0.001, 0.9),
-       hidden);
-  only(c->add_option("--mask-seed", o->mask_seed,
-                     "Chooses them, or what is to be restored (default: as in the validation of a run)"),
-       hidden, writers);
-  only(c->add_option("--objective", o->objective,
-                     "Judge how a plain text is restored: span_corruption or denoise, as the model learnt it")
-           ->one_of({"span_corruption", "denoise"}),
-       writers);
-  only(c->add_option("--span-density", o->restoration.spans.density,
-                     "Of span_corruption: part that is taken away")
-           ->show_default()
-           ->range(0.001, 0.9),
-       {}, writers);
-  const auto span_length = c->add_option("--span-length", o->span_length, "Of both: mean tokens of a span")
-                               ->show_default()
-                               ->range(1.0, 1000.0);
-  only(span_length, {}, writers);
-  only(c->add_option("--infill", o->restoration.noise.infill, "Of denoise: part that spans take away")
-           ->show_default()
-           ->range(0.0, 0.9),
-       {}, writers);
-  only(c->add_option("--deletion", o->restoration.noise.deletion,
-                     "Of denoise: part of the rest that is left out")
-           ->show_default()
-           ->range(0.0, 0.9),
-       {}, writers);
-  only(c->add_flag("--keep-order", o->keep_order, "Of denoise: sentences stay in their order"), {}, writers);
-  only(
-      c->add_option("--beams", o->beams,
-                    "Hypotheses that are followed for BLEU (default: 4, or what generation_config.json says)")
-          ->range(1, 1024),
-      pairs);
-  only(c->add_option("--bleu-tokenize", o->bleu_tokenize,
-                     "sacreBLEU's tokenizer: 13a, intl, zh, char or none (default: zh for Chinese, char for "
-                     "Japanese, Thai, Lao, Khmer and Myanmar, else 13a)")
-           ->one_of({"auto", "none", "13a", "char", "zh", "intl"}),
-       pairs);
-  only(c->add_option(
-            "--errors", o->errors,
-            "List this many mistakes (20 without a number): the most confident wrong classes and tags, "
-            "the worst answers, the translations with the lowest chrF")
-           ->when_bare("20")
-           ->range(1, 1 << 30),
-       judged);
-  only(c->add_option("--separator", o->separator, "Divides a text file into documents"), texts,
-       {"an encoder-decoder"});
-  only(c->add_option("--batch", o->batch, "Windows at a time")->range(1, 100000), language);
-  c->add_option("--batch-tokens", o->batch_tokens, "Tokens at a time, of all other models")
-      ->show_default()
-      ->range(2, 1 << 24);
-  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")->one_of({"f32", "bf16"});
-  only(c->add_flag("--strict", o->strict, "Refuse texts beyond the model's length instead of cutting them"),
-       cut);
-  c->add_flag("--json", o->json, "Print one JSON object");
+  OptionGroups groups(*c, *o);
+  groups.add_data();
+  groups.add_columns();
+  groups.add_corruption();
+  groups.add_scores();
+  groups.add_computing();
   c->footer(
-      "A language model predicts the text in windows of its context that do not overlap. Of an "
-      "encoder-decoder, "
-      "BLEU\n"
-      "and chrF are computed as sacreBLEU does, ROUGE-L as rouge_score. What is cut away of a text that is "
-      "too "
-      "long\n"
-      "counts as wrong. Hidden tokens stand as in training: eight of ten masked.\nExamples:\n"
+      "A language model predicts the text in windows of its context that do not overlap. Of an\n"
+      "encoder-decoder, BLEU and chrF are computed as sacreBLEU does, ROUGE-L as rouge_score. What is cut\n"
+      "away of a text that is too long counts as wrong. Hidden tokens stand as in training: eight of ten\n"
+      "masked.\nExamples:\n"
       "  qkv eval runs/shakespeare --data other.txt\n"
       "  qkv eval runs/en-de --data test.en --target test.de\n"
       "  qkv eval runs/trec --data test.tsv --label-column coarse --json");

@@ -108,19 +108,19 @@ Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSp
                      : shifted_right(in, path, spec, ids);
     check(out.tokens.rows == read.rows, "{}: decoder_input_ids: expected {} rows, got {}", path, read.rows,
           out.tokens.rows);
-    out.input.source = read.tensor();
+    out.input.source = read.ids;
     out.input.source_layout = read.layout();
   } else {
     out.tokens = read;
   }
-  out.input.ids = out.tokens.tensor();
+  out.input.ids = out.tokens.ids;
   out.input.layout = out.tokens.layout();
-  const auto of_tokens = [&](const char* name, Tensor& to) {
+  const auto of_tokens = [&](const char* name, Indices& to) {
     if (!in.tensors.contains(name)) return;
     check(in.tensors.at(name).shape() == Shape{read.rows, read.columns}, "{}: {}: expected [{}, {}]", path,
           name, read.rows, read.columns);
     const std::vector<int64_t> values = read.gather(integers(in, name, path));
-    to = Tensor::of({std::ssize(values)}, std::vector<int32_t>(values.begin(), values.end()));
+    to = std::vector<int32_t>(values.begin(), values.end());
   };
   of_tokens("token_type_ids", out.input.segments);
   of_tokens("global_attention_mask", out.input.globals);
@@ -174,8 +174,8 @@ Tensor add_outputs(const Transformer& model, const Inputs& in, const Context& co
 }
 
 // Targets of the model's output from "labels", or "start_positions" and "end_positions".
-Tensor read_targets(const Safetensors& in, const Inputs& inputs, const ModelSpec& spec,
-                    const std::string& path) {
+Indices read_targets(const Safetensors& in, const Inputs& inputs, const ModelSpec& spec,
+                     const std::string& path) {
   const PaddedBatch& b = inputs.tokens;
   std::vector<int32_t> targets;
   const int64_t classes = spec.output == Output::tokens ? spec.vocab_size
@@ -191,12 +191,12 @@ Tensor read_targets(const Safetensors& in, const Inputs& inputs, const ModelSpec
     check(std::ssize(starts) == b.rows && std::ssize(ends) == b.rows, "{}: start_positions: expected [{}]",
           path, b.rows);
     for (int64_t r = 0; r < b.rows; ++r) add(starts[r]), add(ends[r]);
-    return Tensor::of({b.rows, 2}, targets);
+    return {std::move(targets), 2};
   }
   const auto labels = integers(in, "labels", path);
   const bool of_sequences = spec.output == Output::sequence_classes;
   const Shape wanted = of_sequences ? Shape{b.rows} : Shape{b.rows, b.columns};
-  check(in.tensors.at("labels").shape() == wanted, "{}: labels: expected {}, got {}", path, wanted.text(),
+  check(in.tensors.at("labels").shape() == wanted, "{}: labels: expected {}, got {}", path, wanted,
         in.tensors.at("labels").shape());
   if (of_sequences) {
     for (const int64_t label : labels) add(label);
@@ -208,7 +208,7 @@ Tensor read_targets(const Safetensors& in, const Inputs& inputs, const ModelSpec
       add(!shifted ? labels[place] : last ? kIgnored : labels[place + 1]);
     }
   }
-  return Tensor::of({std::ssize(targets)}, targets);
+  return targets;
 }
 
 // The settings that --generate gives.
@@ -383,9 +383,9 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
 
 void add_training(const Options& o, Transformer& model, const Safetensors& in, const Inputs& inputs,
                   DType compute, Named& out) {
-  const Tensor targets = read_targets(in, inputs, model.spec(), o.inputs);
+  const Indices targets = read_targets(in, inputs, model.spec(), o.inputs);
   int64_t count = 0;
-  for (const int32_t t : targets.values<int32_t>()) count += t != kIgnored;
+  for (const int32_t t : targets.values()) count += t != kIgnored;
   if (model.spec().output == Output::span) count /= 2;
   check(count > 0, "{}: labels: every label is -100: there is no loss", o.inputs);
   if (o.gradients) {

@@ -56,25 +56,26 @@ Batch cut_windows(const TokenStream& stream, const std::vector<int64_t>& starts,
     }
   }
   batch.layout = Layout::of(lengths);
-  batch.ids = Tensor::of({static_cast<int64_t>(ids.size())}, ids);
-  batch.targets = Tensor::of({static_cast<int64_t>(targets.size())}, targets);
+  batch.ids = std::move(ids);
+  batch.targets = std::move(targets);
   return batch;
 }
 
 void draw_prefixes(Batch& batch, uint64_t seed, uint64_t draw, int64_t first) {
   constexpr uint32_t kPrefixSite = 0x70726566;  // "pref"
   const RandomStream random{seed, draw, kPrefixSite};
-  const auto targets = batch.targets.mutable_values<int32_t>();
+  std::vector<int32_t> targets(batch.targets.values().begin(), batch.targets.values().end());
   std::vector<int32_t> prefixes;
   for (int64_t s = 0; s < batch.layout.sequences(); ++s) {
     const int32_t begin = batch.layout.offsets[s], length = batch.layout.offsets[s + 1] - begin;
     const auto most = static_cast<uint64_t>(std::max(length - 1, 1));
     prefixes.push_back(1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(first + s), most)));
-    for (int32_t& t : targets.subspan(begin, prefixes.back() - 1)) {
+    for (int32_t& t : std::span(targets).subspan(begin, prefixes.back() - 1)) {
       batch.target_count -= t != kIgnored;
       t = kIgnored;
     }
   }
+  batch.targets = std::move(targets);
   batch.ranks = prefix_ranks(batch.layout, prefixes);
 }
 

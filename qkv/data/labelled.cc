@@ -95,10 +95,10 @@ Batch batch_of(const LabelledStream& stream, std::span<const int64_t> which,
   }
   const bool span = stream.output == Output::span;
   if (span) b.target_count /= 2;
-  b.ids = Tensor::of({std::ssize(ids)}, ids);
-  b.segments = Tensor::of({std::ssize(segments)}, segments);
+  b.ids = std::move(ids);
+  b.segments = std::move(segments);
   b.layout = Layout::of(lengths);
-  b.targets = Tensor::of(span ? Shape{std::ssize(which), 2} : Shape{std::ssize(targets)}, targets);
+  b.targets = span ? Indices(std::move(targets), 2) : Indices(std::move(targets));
   return b;
 }
 

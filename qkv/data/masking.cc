@@ -15,7 +15,7 @@ constexpr uint32_t kPairSite = 0x70616972;   // "pair"
 // place[r]: of row r in the stream, which `random` orders by.
 Batch permuted(const Batch& shown, std::span<const int64_t> places, int32_t mask,
                const RandomStream& random) {
-  const auto given = shown.ids.values<int32_t>(), target = shown.targets.values<int32_t>();
+  const auto given = shown.ids.values(), target = shown.targets.values();
   std::vector<int32_t> ids, positions, targets, lengths, query_ranks, key_ranks;
   const auto put = [&](int32_t id, int32_t position, int32_t wanted, int32_t query_rank, int32_t key_rank) {
     ids.push_back(id);
@@ -40,13 +40,12 @@ Batch permuted(const Batch& shown, std::span<const int64_t> places, int32_t mask
     for (const int32_t r : order) put(mask, r - begin, target[r], rank[r - begin] - 1, kUnseen);
     lengths.push_back(end - begin + static_cast<int32_t>(order.size()));
   }
-  const auto tensor = [](const std::vector<int32_t>& x) { return Tensor::of({std::ssize(x)}, x); };
   Batch b;
-  b.ids = tensor(ids);
+  b.ids = std::move(ids);
   b.layout = Layout::of(lengths);
-  b.layout.positions = tensor(positions);
-  b.ranks = {tensor(query_ranks), tensor(key_ranks)};
-  b.targets = tensor(targets);
+  b.layout.positions = std::move(positions);
+  b.ranks = {std::move(query_ranks), std::move(key_ranks)};
+  b.targets = std::move(targets);
   b.target_count = shown.target_count;
   return b;
 }
@@ -148,13 +147,13 @@ Batch masked_batch(const TokenStream& stream, std::span<const Piece> pieces, Sur
   if (count == 0)
     for (size_t row = word_begin; row < word_end; ++row) hide(row);
   Batch b;
-  b.ids = Tensor::of({std::ssize(ids)}, ids);
+  b.ids = std::move(ids);
   b.layout = Layout::of(lengths);
-  b.targets = Tensor::of({std::ssize(targets)}, targets);
+  b.targets = std::move(targets);
   b.target_count = count;
   if (masking.next_sentence) {
-    b.segments = Tensor::of({std::ssize(segments)}, segments);
-    b.sequence_targets = Tensor::of({std::ssize(follows)}, follows);
+    b.segments = std::move(segments);
+    b.sequence_targets = std::move(follows);
   }
   return masking.permuted ? permuted(b, places, masking.mask, {seed, draw, kOrderSite}) : b;
 }

@@ -59,13 +59,13 @@ class PairBatchBuilder {
   Batch batch() const {
     Batch b;
     if (apart_) {
-      b.source = Tensor::of({std::ssize(source_)}, source_);
+      b.source = source_;
       b.source_layout = Layout::of(source_lengths_);
     }
-    b.ids = Tensor::of({std::ssize(ids_)}, ids_);
+    b.ids = ids_;
     b.layout = Layout::of(lengths_);
     if (layout_.prefix) b.ranks = prefix_ranks(b.layout, prefixes_);
-    b.targets = Tensor::of({std::ssize(targets_)}, targets_);
+    b.targets = targets_;
     b.target_count = target_count_;
     return b;
   }

@@ -19,7 +19,7 @@ DecodeState::DecodeState(const Transformer& model, const Sources& sources)
     flat.insert(flat.end(), s.begin(), s.end());
     lengths.push_back(static_cast<int32_t>(s.size()));
   }
-  source_ = Tensor::of({static_cast<int64_t>(flat.size())}, flat);
+  source_ = std::move(flat);
   source_layout_ = Layout::of(lengths);
 }
 
@@ -37,8 +37,7 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std:
     flat.insert(flat.end(), tokens[s].begin(), tokens[s].end());
     counts.push_back(static_cast<int32_t>(tokens[s].size()));
   }
-  ModelInput input{
-      Tensor::of({std::ssize(flat)}, flat), Layout::of(counts, lengths_), {}, source_, source_layout_};
+  ModelInput input{std::move(flat), Layout::of(counts, lengths_), {}, source_, source_layout_};
   input.features = features_;
   if (model_->spec().order == Order::prefix) {
     const auto fresh = std::count(lengths_.begin(), lengths_.end(), 0);
@@ -51,7 +50,8 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std:
   context.probe = probe;
   context.states = &states_;
   Tensor hidden = model_->hidden(input, context);
-  source_ = features_ = Tensor();
+  source_ = {};
+  features_ = {};
   for (size_t s = 0; s < counts.size(); ++s) lengths_[s] += counts[s];
   return hidden;
 }

@@ -44,7 +44,8 @@ class DecodeState {
  private:
   const Transformer* model_;
   std::vector<int32_t> lengths_;
-  Tensor source_, features_;  // not yet encoded
+  Indices source_;   // not yet encoded
+  Tensor features_;  // likewise
   Layout source_layout_;
   DecodingStates states_;
 };

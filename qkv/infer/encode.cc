@@ -21,8 +21,8 @@ ModelInput input_of(const std::vector<EncodedText>& texts, std::span<const int64
     lengths.push_back(static_cast<int32_t>(e.size()));
   }
   ModelInput input;
-  input.ids = Tensor::of({std::ssize(ids)}, ids);
-  input.segments = Tensor::of({std::ssize(segments)}, segments);
+  input.ids = std::move(ids);
+  input.segments = std::move(segments);
   input.layout = Layout::of(lengths);
   return input;
 }

@@ -138,7 +138,7 @@ std::vector<std::vector<std::vector<Candidate>>> fill_masks(const Transformer& m
       model, texts, tokens,
       [&](const std::vector<int64_t>& which, const ModelInput& input, const Tensor& hidden) {
         std::vector<int32_t> rows;
-        const auto ids = input.ids.values<int32_t>();
+        const auto ids = input.ids.values();
         for (size_t r = 0; r < ids.size(); ++r)
           if (ids[r] == mask) rows.push_back(static_cast<int32_t>(r));
         if (rows.empty()) return;

@@ -70,7 +70,7 @@ std::vector<std::vector<double>> log_probs(const Transformer& model,
       lengths.push_back(static_cast<int32_t>(rest[i].size()));
       prefixes.push_back(static_cast<int32_t>(alternatives[i].begin));
     }
-    ModelInput input{Tensor::of({std::ssize(flat)}, flat), Layout::of(lengths)};
+    ModelInput input{std::move(flat), Layout::of(lengths)};
     input.ranks = prefix_ranks(input.layout, prefixes);
     return model.hidden(input, {});
   };

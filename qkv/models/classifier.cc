@@ -73,7 +73,7 @@ std::pair<Tensor, Tensor> Classifier::distilled_classes(const Tensor& hidden, co
           convert(distilled_->forward(rows), DType::f32)};
 }
 
-CrossEntropyResult Classifier::loss(const Tensor& hidden, const ModelInput& input, const Tensor& targets,
+CrossEntropyResult Classifier::loss(const Tensor& hidden, const ModelInput& input, const Indices& targets,
                                     const Context& context, float scale, const LossTerms& terms) const {
   return unembed_cross_entropy(features(hidden, input, context), weight_->value, bias(), targets, scale,
                                terms);

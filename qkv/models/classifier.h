@@ -39,8 +39,8 @@ class Classifier {
   // second.
   std::pair<Tensor, Tensor> distilled_classes(const Tensor& hidden, const ModelInput& input) const;
   bool distilled() const { return distilled_ != nullptr; }
-  // For targets i32 [S] of sequences, [N] of tokens.
-  CrossEntropyResult loss(const Tensor& hidden, const ModelInput& input, const Tensor& targets,
+  // For targets [S] of sequences, [N] of tokens.
+  CrossEntropyResult loss(const Tensor& hidden, const ModelInput& input, const Indices& targets,
                           const Context& context, float scale, const LossTerms& terms = {}) const;
   // The scores without a cast, of the hidden rows' type.
   Tensor scores(const Tensor& hidden, const ModelInput& input, const Context& context) const;

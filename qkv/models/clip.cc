@@ -38,7 +38,7 @@ Tensor ClipModel::pooled_texts(const Tensor& states, const Layout& layout,
 }
 
 Tensor ClipModel::pooled_images(const Tensor& states, const Layout& layout) const {
-  return select_rows(states, std::span(layout.offsets).first(layout.offsets.size() - 1));
+  return select_rows(states, std::vector<int32_t>(layout.offsets.begin(), layout.offsets.end() - 1));
 }
 
 Tensor ClipModel::text_embeds(const Tensor& pooled) const {

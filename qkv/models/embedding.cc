@@ -37,12 +37,12 @@ Tensor sinusoids(const ModelSpec& spec, int64_t rows, int64_t first_column, int6
   return table;
 }
 
-// i32 [N]: the rows of positions in a grid, or their columns.
-Tensor grid_axis(const Tensor& positions, int64_t columns, size_t axis) {
-  const Tensor both = grid_positions(positions, columns);
+// [N]: the rows of positions in a grid, or their columns.
+Indices grid_axis(const Indices& positions, int64_t columns, size_t axis) {
+  const Indices both = grid_positions(positions, columns);
   std::vector<int32_t> out;
-  for (int64_t r = 0; r < both.dim(0); ++r) out.push_back(both.row<int32_t>(r)[static_cast<int64_t>(axis)]);
-  return Tensor::of({std::ssize(out)}, out);
+  for (int64_t r = 0; r < both.rows(); ++r) out.push_back(both.row(r)[static_cast<int64_t>(axis)]);
+  return out;
 }
 
 bool is_formula(Positions positions) {
@@ -83,10 +83,10 @@ InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, 
     norm_ = std::make_unique<Norm>(parameters, name + ".norm", spec.width, spec.norm());
 }
 
-Tensor InputEmbedding::forward(const Tensor& ids, const Tensor& features, const Context& context,
+Tensor InputEmbedding::forward(const Indices& ids, const Tensor& features, const Context& context,
                                uint32_t site) const {
   check(ids.defined() && ids.count() == context.layout.rows(), "model: {} ids do not fit a layout of {} rows",
-        ids.defined() ? ids.count() : 0, context.layout.rows());
+        ids.count(), context.layout.rows());
   check(!features.defined() || features_, "model: it reads tokens, and has no place for features");
   check(features.defined() || !features_, "model: it reads images or spectrograms, and there are none");
   Tensor x = features.defined() ? place_features(ids, token_->value,
@@ -99,8 +99,8 @@ Tensor InputEmbedding::forward(const Tensor& ids, const Tensor& features, const 
   if (spec_.embedding_multiplier != 1) x = scaled(x, spec_.embedding_multiplier);
   const auto position = [&](size_t axis) {
     const auto& [learned, formula] = positions_[axis];
-    const Tensor& in_a_row = context.layout.positions;
-    const Tensor at = spec_.grid > 0 ? grid_axis(in_a_row, spec_.grid, axis) : in_a_row;
+    const Indices& in_a_row = context.layout.positions;
+    const Indices at = spec_.grid > 0 ? grid_axis(in_a_row, spec_.grid, axis) : in_a_row;
     return convert(embedding(at, learned != nullptr ? learned->value : formula, "position"), x.dtype());
   };
   if (spec_.axial_width > 0)
@@ -109,9 +109,8 @@ Tensor InputEmbedding::forward(const Tensor& ids, const Tensor& features, const 
     for (size_t axis = 0; axis < positions_.size(); ++axis) x = add(x, position(axis));
   if (segment_ != nullptr) {
     // A model of one segment reads both texts of a pair as its first.
-    const Tensor segments = context.segments.defined() && spec_.segments > 1
-                                ? context.segments
-                                : Tensor::zeros({ids.count()}, DType::i32);
+    const Indices segments =
+        context.segments.defined() && spec_.segments > 1 ? context.segments : Indices::zeros(ids.count());
     x = add(x, embedding(segments, segment_->value, "segment"));
   }
   if (norm_) x = norm_->forward(x, context);

@@ -18,9 +18,9 @@ class InputEmbedding {
   // `name` ("embedding").
   InputEmbedding(Parameters& parameters, const std::string& name, const ModelSpec& spec, Parameter& token);
 
-  // ids i32 [N] -> [N, D]; layout and segments are the context's. `features`: of the rows whose id is
+  // ids [N] -> [N, D]; layout and segments are the context's. `features`: of the rows whose id is
   // kFeature. `site`: of dropout.
-  Tensor forward(const Tensor& ids, const Tensor& features, const Context& context, uint32_t site) const;
+  Tensor forward(const Indices& ids, const Tensor& features, const Context& context, uint32_t site) const;
 
  private:
   ModelSpec spec_;

@@ -35,9 +35,9 @@ Tensor FeatureEmbedding::forward(const Tensor& features, const std::vector<int32
   return activation(Activation::gelu, layers_[1].forward(row_windows(first, frames, kFrames, 2)));
 }
 
-Tensor place_features(const Tensor& ids, const Tensor& table, const Tensor& rows) {
+Tensor place_features(const Indices& ids, const Tensor& table, const Tensor& rows) {
   std::vector<int32_t> tokens;
-  for (const int32_t id : ids.values<int32_t>())
+  for (const int32_t id : ids.values())
     if (id != kFeature) tokens.push_back(id);
   const auto n = static_cast<int32_t>(tokens.size());
   check(ids.count() - n == rows.dim(0), "model: {} rows of features for {} places", rows.dim(0),
@@ -45,9 +45,9 @@ Tensor place_features(const Tensor& ids, const Tensor& table, const Tensor& rows
   if (n == 0) return rows;
   std::vector<int32_t> places;
   int32_t token = 0, feature = n;
-  for (const int32_t id : ids.values<int32_t>()) places.push_back(id == kFeature ? feature++ : token++);
-  const Tensor embedded = embedding(Tensor::of({n}, tokens), table, "token id");
-  return select_rows(join_rows({embedded, rows}), Tensor::of({ids.count()}, places));
+  for (const int32_t id : ids.values()) places.push_back(id == kFeature ? feature++ : token++);
+  const Tensor embedded = embedding(std::move(tokens), table, "token id");
+  return select_rows(join_rows({embedded, rows}), std::move(places));
 }
 
 Tensor cut_patches(Span<const float> pixels, const FeatureSpec& spec) {

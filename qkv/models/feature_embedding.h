@@ -28,9 +28,9 @@ class FeatureEmbedding {
   std::vector<Linear> layers_;  // of patches one; of frames two, of three rows each
 };
 
-// Tokens' embeddings and rows of features in the places that ids i32 [N] say: table [V, D] of tokens, rows
+// Tokens' embeddings and rows of features in the places that ids [N] say: table [V, D] of tokens, rows
 // [M, D] in the order in which kFeature occurs -> [N, D].
-Tensor place_features(const Tensor& ids, const Tensor& table, const Tensor& rows);
+Tensor place_features(const Indices& ids, const Tensor& table, const Tensor& rows);
 
 // An image of [channels, image, image] f32 numbers, cut into patches: f32 [patches, channels patch patch], as
 // a convolution's kernel has them.

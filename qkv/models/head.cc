@@ -19,7 +19,7 @@ class TokenHead : public Head {
       : unembedding_(unembedding), sequences_(sequences) {}
   CrossEntropyResult loss(const HeadInput& x, float scale, const LossTerms& terms) const override {
     CrossEntropyResult tokens = unembedding_.loss(x.hidden, x.targets, scale, terms);
-    const Tensor& of_sequences = x.input.sequence_targets;
+    const Indices& of_sequences = x.input.sequence_targets;
     if (!of_sequences.defined()) return tokens;
     check(sequences_ != nullptr, "model: it has no classes of sequences beside its tokens");
     const int64_t sequences = std::ssize(predicted_rows(of_sequences));
@@ -52,8 +52,8 @@ class ClassHead : public Head {
 class SpanHead : public Head {
  public:
   explicit SpanHead(const Classifier& classifier) : classifier_(classifier) {}
-  int64_t predictions(const ModelInput& /*input*/, const Tensor& targets) const override {
-    return targets.dim(0);
+  int64_t predictions(const ModelInput& /*input*/, const Indices& targets) const override {
+    return targets.rows();
   }
   CrossEntropyResult loss(const HeadInput& x, float scale, const LossTerms& /*terms*/) const override {
     const Tensor scores = classifier_.scores(x.hidden, x.input, x.context);
@@ -71,7 +71,7 @@ class SpanHead : public Head {
 class VectorHead : public Head {
  public:
   explicit VectorHead(const Pooler& pooler) : pooler_(pooler) {}
-  int64_t predictions(const ModelInput& input, const Tensor& /*targets*/) const override {
+  int64_t predictions(const ModelInput& input, const Indices& /*targets*/) const override {
     return input.layout.sequences() / 2;
   }
   CrossEntropyResult loss(const HeadInput& x, float scale, const LossTerms& /*terms*/) const override {
@@ -94,7 +94,7 @@ class VectorHead : public Head {
 
 }  // namespace
 
-int64_t Head::predictions(const ModelInput& /*input*/, const Tensor& targets) const {
+int64_t Head::predictions(const ModelInput& /*input*/, const Indices& targets) const {
   return std::ssize(predicted_rows(targets));
 }
 

@@ -12,7 +12,7 @@ namespace qkv {
 struct HeadInput {
   const Tensor& hidden;  // [N, D], of the last stack
   const ModelInput& input;
-  const Tensor& targets;  // i32, as Transformer::loss() takes them
+  const Indices& targets;  // as Transformer::loss() takes them
   const Context& context;
 };
 
@@ -21,7 +21,7 @@ class Head {
  public:
   virtual ~Head() = default;
   // How many predictions a batch asks for.
-  virtual int64_t predictions(const ModelInput& input, const Tensor& targets) const;
+  virtual int64_t predictions(const ModelInput& input, const Indices& targets) const;
   // Their loss; `scale` as in unembed_cross_entropy().
   virtual CrossEntropyResult loss(const HeadInput& x, float scale, const LossTerms& terms) const = 0;
 };

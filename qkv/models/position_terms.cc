@@ -34,7 +34,7 @@ PositionTerms::PositionTerms(Parameters& parameters, const std::string& name, co
 }
 
 void PositionTerms::prepare(const Layout& places, DType dtype, Context& context) const {
-  const auto positions = places.positions.values<int32_t>();
+  const auto positions = places.positions.values();
   const int32_t reach = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end());
   if (distance_ != nullptr) context.distance_bias = relative_bias(distance_->value, buckets_, reach);
   if (is_alibi(positions_))
@@ -61,7 +61,7 @@ void PositionTerms::place_distances(int64_t reach, DType dtype, Context& context
 std::vector<int64_t> PositionTerms::rotary_lengths(const Layout& layout, int64_t longest) const {
   const bool looks = rotary_.scaling == RotaryScaling::dynamic || rotary_.scaling == RotaryScaling::longrope;
   if (!looks || layout.padded_length > 0) return {longest};
-  const auto positions = layout.positions.values<int32_t>();
+  const auto positions = layout.positions.values();
   std::vector<int64_t> out;
   for (int64_t s = 0; s < layout.sequences(); ++s) {
     int32_t last = -1;

@@ -16,11 +16,10 @@ namespace {
 constexpr uint32_t kEmbeddingSite = 1, kSourceEmbeddingSite = 2, kStackSite = 16, kEncoderSite = 1 << 20;
 
 // The ids of each sequence from the last to the first.
-Tensor reversed(const Tensor& ids, const std::vector<int32_t>& offsets) {
-  Tensor out = ids.clone();
-  const auto id = out.mutable_values<int32_t>();
+Indices reversed(const Indices& ids, const std::vector<int32_t>& offsets) {
+  std::vector<int32_t> out(ids.values().begin(), ids.values().end());
   for (size_t s = 0; s + 1 < offsets.size(); ++s)
-    std::ranges::reverse(id.subspan(offsets[s], offsets[s + 1] - offsets[s]));
+    std::reverse(out.begin() + offsets[s], out.begin() + offsets[s + 1]);
   return out;
 }
 
@@ -109,23 +108,22 @@ Tensor Transformer::encode(const ModelInput& input, const Context& context) cons
         input.source.defined() ? input.source_layout.sequences() : 0);
   Context inner = context;
   inner.layout = input.source_layout;
-  inner.segments = Tensor();
+  inner.segments = {};
   inner.states = nullptr;
   const InputEmbedding& embedding = source_embedding_ ? *source_embedding_ : *embedding_;
-  const Tensor ids =
+  const Indices ids =
       spec_.source_reversed ? reversed(input.source, input.source_layout.offsets) : input.source;
   return encoder_->forward(embedding.forward(ids, input.features, inner, kSourceEmbeddingSite), inner);
 }
 
 namespace {
 
-// flags i32 [N] -> i32 [N + 1]: how many rows before each, and before the end, have one.
-Tensor counts_before(const Tensor& flags, int64_t rows) {
-  check(flags.dtype() == DType::i32 && flags.count() == rows,
-        "model: {} tokens need as many i32 flags of global ones", rows);
+// flags [N] -> [N + 1]: how many rows before each, and before the end, have one.
+Indices counts_before(const Indices& flags, int64_t rows) {
+  check(flags.count() == rows, "model: {} tokens need as many flags of global ones", rows);
   std::vector<int32_t> counts = {0};
-  for (const int32_t f : flags.values<int32_t>()) counts.push_back(counts.back() + (f != 0));
-  return Tensor::of({rows + 1}, counts);
+  for (const int32_t f : flags.values()) counts.push_back(counts.back() + (f != 0));
+  return counts;
 }
 
 }  // namespace
@@ -155,7 +153,7 @@ const Classifier& Transformer::classifier() const {
   return *classifier_;
 }
 
-CrossEntropyResult Transformer::loss(const ModelInput& input, const Tensor& targets, const Context& context,
+CrossEntropyResult Transformer::loss(const ModelInput& input, const Indices& targets, const Context& context,
                                      float scale, const LossTerms& terms) const {
   Context inner = context;
   inner.balance_scale = scale * static_cast<float>(head_->predictions(input, targets));

@@ -57,13 +57,13 @@ class Transformer {
   Tensor pooled(const Tensor& hidden, const ModelInput& input) const {
     return pooler_->pooled(hidden, input);
   }
-  // The loss for targets i32 of the model's output: [N] of tokens (Algorithms 11, 12 and 13) or token
+  // The loss for targets of the model's output: [N] of tokens (Algorithms 11, 12 and 13) or token
   // classes, kIgnored where nothing is predicted; [S] of sequence classes; [S, 2] of spans. Embeddings have
   // none: the first half of the sequences should find the second half, each its own. Where the input has
   // sequence_targets the mean of their losses is added to the tokens' (but not to the result's numbers).
   // `scale` as in unembed_cross_entropy(). Throws Error where the output has no targets.
-  CrossEntropyResult loss(const ModelInput& input, const Tensor& targets, const Context& context, float scale,
-                          const LossTerms& terms = {}) const;
+  CrossEntropyResult loss(const ModelInput& input, const Indices& targets, const Context& context,
+                          float scale, const LossTerms& terms = {}) const;
 
   // Fresh memory for decoding so many sequences. REQUIRES: not an encoder.
   DecodingStates make_states(int64_t sequences) const;

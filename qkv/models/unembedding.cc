@@ -8,9 +8,9 @@
 
 namespace qkv {
 
-std::vector<int32_t> predicted_rows(const Tensor& targets) {
+std::vector<int32_t> predicted_rows(const Indices& targets) {
   std::vector<int32_t> rows;
-  const auto wanted = targets.values<int32_t>();
+  const auto wanted = targets.values();
   for (int64_t i = 0; i < std::ssize(wanted); ++i)
     if (wanted[i] != kIgnored) rows.push_back(static_cast<int32_t>(i));
   return rows;
@@ -53,17 +53,16 @@ Tensor Unembedding::logits(const Tensor& hidden) const {
   return scaled(activation(Activation::tanh, scaled(z, 1 / spec_.logit_cap)), spec_.logit_cap);
 }
 
-CrossEntropyResult Unembedding::loss(const Tensor& hidden, const Tensor& targets, float scale,
+CrossEntropyResult Unembedding::loss(const Tensor& hidden, const Indices& targets, float scale,
                                      const LossTerms& terms) const {
   // If few tokens are predicted, only their rows meet the vocabulary.
   const std::vector<int32_t> rows = predicted_rows(targets);
   if (std::ssize(rows) * 2 > targets.count() || rows.empty())
     return unembed_cross_entropy(projected(hidden), weight(), bias(), targets, scale, terms, spec_.logit_cap);
   std::vector<int32_t> kept;
-  for (const int32_t r : rows) kept.push_back(targets.values<int32_t>()[r]);
-  const int64_t n = std::ssize(rows);
-  return unembed_cross_entropy(projected(select_rows(hidden, rows)), weight(), bias(), Tensor::of({n}, kept),
-                               scale, terms, spec_.logit_cap);
+  for (const int32_t r : rows) kept.push_back(targets[r]);
+  return unembed_cross_entropy(projected(select_rows(hidden, rows)), weight(), bias(), std::move(kept), scale,
+                               terms, spec_.logit_cap);
 }
 
 }  // namespace qkv

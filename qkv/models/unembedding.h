@@ -10,8 +10,8 @@
 
 namespace qkv {
 
-// The rows of targets i32 [N] that are not kIgnored.
-std::vector<int32_t> predicted_rows(const Tensor& targets);
+// The rows of targets [N] that are not kIgnored.
+std::vector<int32_t> predicted_rows(const Indices& targets);
 
 // Algorithm 7 of Phuong & Hutter behind what stands before it: a projection, an activation and a norm (lines
 // 10 and 11 of Algorithm 9), or a projection to the embeddings' width.
@@ -26,8 +26,8 @@ class Unembedding {
   Tensor projected(const Tensor& hidden) const;
   // Before the softmax: hidden -> f32 [N, V].
   Tensor logits(const Tensor& hidden) const;
-  // For targets i32 [N] (Algorithms 11, 12 and 13). `scale` as in unembed_cross_entropy().
-  CrossEntropyResult loss(const Tensor& hidden, const Tensor& targets, float scale,
+  // For targets [N] (Algorithms 11, 12 and 13). `scale` as in unembed_cross_entropy().
+  CrossEntropyResult loss(const Tensor& hidden, const Indices& targets, float scale,
                           const LossTerms& terms) const;
 
  private:

@@ -65,7 +65,7 @@ Tensor MultiHeadAttention::heads(const Heads& q, const Heads& k, const Heads& v,
                                  .sinks = sinks_ ? sinks_->value : Tensor(),
                                  .padded_length = context.layout.padded_length,
                                  .pair = pair,
-                                 .globals = self_ && mask_.pattern.any() ? context.globals : Tensor()};
+                                 .globals = self_ && mask_.pattern.any() ? context.globals : Indices()};
   const std::string scores_name = name_ + ".scores", probabilities_name = name_ + ".probabilities";
   if (!context.probed(scores_name) && !context.probed(probabilities_name))
     return attention(q, k, v, context.layout.offsets, keys, options);

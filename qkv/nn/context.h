@@ -40,20 +40,21 @@ struct Context {
   DecodingStates* states = nullptr;         // appended to; null: nothing is remembered
   SegmentStates* segment_states = nullptr;  // null: there is no memory of segments
   // With segment states: the rows that self-attention sees, the remembered ones of each sequence and then its
-  // own, and which of them are its own, i32 [N].
+  // own, and which of them are its own, [N].
   Layout seen = {};
-  Tensor own_rows = {};
-  Tensor segments;       // i32 [N]; undefined: all 0
+  Indices own_rows = {};
+  Indices segments;      // [N]; undefined: all 0
   Ranks ranks;           // whom a token sees in self-attention; undefined: the mask of the stack
-  Tensor globals = {};   // i32 [N + 1]: of an encoder's rows, how many global tokens are before each;
+  Indices globals = {};  // [N + 1]: of an encoder's rows, how many global tokens are before each;
                          // undefined: the patterns say which are
   Tensor source;         // [M, D]: what cross-attention looks at
   Layout source_layout;  // as many sequences as `layout`
   Tensor
       distance_bias;  // f32 [heads, 2 reach + 1]: added to the scores of self-attention; undefined: nothing
   // Of relative encodings (nn/relative.h): what their tables are made of, [rows, D], where that is one for
-  // all layers, and the table's row of each distance, i32 [2 reach + 1].
-  Tensor distance_vectors = {}, distance_columns = {};
+  // all layers, and the table's row of each distance, [2 reach + 1].
+  Tensor distance_vectors = {};
+  Indices distance_columns = {};
   Tensor rotation = {};   // f32 [N, width]: of the queries and keys of self-attention (ops/rotary.h)
   bool training = false;  // dropout is on
   // What layers remember of training (running averages, loads of experts) takes note of this pass.

@@ -31,10 +31,10 @@ Experts::Experts(Parameters& parameters, const std::string& name, int64_t width,
   if (spec.shared_gated) shared_gate_ = matrix(".shared_gate", 1, width, std.inner);
 }
 
-void Experts::expect_capacity(const Tensor& experts, const Context& context) const {
+void Experts::expect_capacity(const Indices& experts, const Context& context) const {
   const std::vector<int32_t>& offsets = context.layout.offsets;
   const int64_t k = experts.width();
-  const auto chosen = experts.values<int32_t>();
+  const auto chosen = experts.values();
   for (size_t s = 0; s + 1 < offsets.size(); ++s) {
     std::vector<int64_t> taken(spec_.count);
     for (int64_t i = offsets[s] * k; i < offsets[s + 1] * k; ++i)
@@ -52,7 +52,7 @@ Tensor Experts::shared(const Tensor& x, const Context& context) const {
       choose_experts(linear(x, shared_gate_->value, {}, DType::f32), {.score = RouterScore::sigmoid});
   std::vector<int32_t> rows(x.rows());
   std::iota(rows.begin(), rows.end(), 0);
-  return weighted_rows(y, Tensor::of({x.rows(), 1}, rows), gate.weights);
+  return weighted_rows(y, {std::move(rows), 1}, gate.weights);
 }
 
 // No gradient reaches the bias: where it would stand the loads of the step are counted.

@@ -44,7 +44,7 @@ class Experts : public Sublayer {
  private:
   Tensor shared(const Tensor& x, const Context& context) const;
   void note_loads(const ExpertRows& rows) const;
-  void expect_capacity(const Tensor& experts, const Context& context) const;
+  void expect_capacity(const Indices& experts, const Context& context) const;
 
   std::string name_;
   FeedForwardSpec network_;

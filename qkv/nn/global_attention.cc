@@ -17,14 +17,15 @@ Tensor GlobalAttention::replace(const Tensor& heads, const Tensor& x, int64_t fi
   const std::vector<int32_t>& offsets = context.layout.offsets;
   std::vector<int32_t> rows, of_sequences = {0};
   const bool told = context.globals.defined();
-  const auto counts = told ? context.globals.values<int32_t>() : Span<const int32_t>();
+  const auto counts = context.globals.values();
   for (size_t s = 0; s + 1 < offsets.size(); ++s) {
     for (int32_t r = offsets[s]; r < offsets[s + 1]; ++r)
       if (told ? counts[r + 1] > counts[r] : r - offsets[s] < first) rows.push_back(r);
     of_sequences.push_back(static_cast<int32_t>(rows.size()));
   }
   if (rows.empty()) return heads;
-  const Tensor which = Tensor::of({std::ssize(rows)}, rows), kv = kv_.forward(x, context);
+  const Indices which = std::move(rows);
+  const Tensor kv = kv_.forward(x, context);
   const Heads q{q_.forward(select_rows(x, which), context), 0, spec_.heads, spec_.d_qk},
       k{kv, 0, spec_.kv_heads, spec_.d_qk}, v{kv, spec_.kv_heads * spec_.d_qk, spec_.kv_heads, spec_.d_vo};
   AttentionOptions options;

@@ -70,8 +70,7 @@ PairTables RelativeEncoding::tables(Heads& q, const Heads& k, const Linear& quer
         products(moved(*position_bias_), to_key_->forward(context.distance_vectors, context), 0, heads);
     if (segment_ == nullptr) return out;
     out.by_segment = products(moved(*segment_bias_), segment_->value, 0, heads);
-    out.segments =
-        context.segments.defined() ? context.segments : Tensor::zeros({context.layout.rows()}, DType::i32);
+    out.segments = context.segments.defined() ? context.segments : Indices::zeros(context.layout.rows());
     return out;
   }
   if (spec_.shared_projections) {

@@ -38,7 +38,7 @@ SegmentState::Place SegmentState::place(const Layout& x) const {
     append_range(own, row + lengths_[s], row + lengths_[s] + count);
     row += lengths.back();
   }
-  return {Layout::of(lengths), Tensor::of({std::ssize(own)}, own)};
+  return {Layout::of(lengths), std::move(own)};
 }
 
 Tensor SegmentState::extended(const Tensor& x, const Layout& layout) {

@@ -18,10 +18,10 @@ class SegmentState : public LayerState {
   // `longest`: rows of a sequence that are kept.
   SegmentState(int64_t sequences, int64_t longest) : longest_(longest), lengths_(sequences, 0) {}
 
-  // Where the rows of Z lie, and which of them are X's: i32 [N].
+  // Where the rows of Z lie, and which of them are X's: [N].
   struct Place {
     Layout layout;
-    Tensor own;
+    Indices own;
   };
   Place place(const Layout& x) const;
   // x [N, D] -> Z [N + remembered, D], of each sequence what is remembered, then its rows of x.

@@ -66,11 +66,11 @@ Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v,
   a.block_rows = keys.block_rows;
   a.mask = o.mask;
   if (o.ranks.defined()) {
-    a.mask = {Mask::Kind::ranked, o.ranks.query.data<int32_t>(), o.ranks.key.data<int32_t>()};
+    a.mask = {Mask::Kind::ranked, o.ranks.query.values().data(), o.ranks.key.values().data()};
     a.mask.own_last = o.mask.own_last;
   }
   if (o.globals.defined()) {
-    a.mask.globals = o.globals.data<int32_t>();
+    a.mask.globals = o.globals.values().data();
     a.mask.pattern.global = 0;
   }
   if (o.term.defined()) a.term = {o.term.data<float>(), o.term.dim(1) / 2};
@@ -81,12 +81,12 @@ Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v,
     a.pair.by_key = table(p.by_key);
     a.pair.by_segment = table(p.by_segment);
     if (p.columns.defined()) {
-      a.pair.columns = p.columns.data<int32_t>();
+      a.pair.columns = p.columns.values().data();
       a.pair.reach = p.columns.count() / 2;
       a.pair.width = (p.by_query.defined() ? p.by_query : p.by_key).width() / q.heads;
     }
-    if (p.segments.defined()) a.pair.segments = p.segments.data<int32_t>();
-    if (p.positions.defined()) a.pair.positions = p.positions.data<int32_t>();
+    if (p.segments.defined()) a.pair.segments = p.segments.values().data();
+    if (p.positions.defined()) a.pair.positions = p.positions.values().data();
   }
   a.padded_length = o.padded_length;
   a.scale = o.scale;
@@ -290,7 +290,6 @@ void expect_disjoint_columns(const std::array<const Heads*, 3>& heads) {
 
 void check_pair(const Heads& q, const Heads& k, const PairTables& pair, int64_t longest) {
   if (pair.columns.defined()) {
-    expect_dtype("attention", "columns", pair.columns, DType::i32);
     check(pair.columns.count() % 2 == 1 &&
               (pair.positions.defined() || pair.columns.count() / 2 >= longest - 1),
           "attention: columns of {} distances do not fit {} keys", pair.columns.count(), longest);
@@ -306,16 +305,16 @@ void check_pair(const Heads& q, const Heads& k, const PairTables& pair, int64_t 
   };
   by_distance("by_query", pair.by_query, q.x.rows());
   by_distance("by_key", pair.by_key, k.x.rows());
-  for (const int32_t c : width > 0 ? pair.columns.values<int32_t>() : std::span<const int32_t>())
+  for (const int32_t c : width > 0 ? pair.columns.values() : Span<const int32_t>())
     check(c >= 0 && c < width / q.heads, "attention: a distance of column {} of {}", c, width / q.heads);
-  const auto of_rows = [&](const char* name, const Tensor& x) {
-    check(x.dtype() == DType::i32 && x.count() == q.x.rows() && k.x.rows() == q.x.rows(),
-          "attention: {} queries and {} keys need as many i32 {}", q.x.rows(), k.x.rows(), name);
+  const auto of_rows = [&](const char* name, const Indices& x) {
+    check(x.count() == q.x.rows() && k.x.rows() == q.x.rows(),
+          "attention: {} queries and {} keys need as many {}", q.x.rows(), k.x.rows(), name);
   };
   if (pair.positions.defined()) {
     check(pair.columns.defined(), "attention: positions need columns of distances");
     of_rows("positions", pair.positions);
-    for (const int32_t p : pair.positions.values<int32_t>())
+    for (const int32_t p : pair.positions.values())
       check(p >= 0 && p <= pair.columns.count() / 2, "attention: position {} beyond distances of {}", p,
             pair.columns.count() / 2);
   }
@@ -335,18 +334,18 @@ void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<c
         "attention: {} query heads of {} do not fit {} key heads of {} and {} value heads, {} and {} rows",
         q.heads, q.width, k.heads, k.width, v.heads, k.x.rows(), v.x.rows());
   check_layout(q, k, offsets, keys);
-  check(options.mask.kind != Mask::Kind::ranked, "attention: ranks are given as tensors");
+  check(options.mask.kind != Mask::Kind::ranked, "attention: ranks are options of their own");
   if (options.ranks.defined()) {
-    for (const Tensor* ranks : {&options.ranks.query, &options.ranks.key})
-      check(ranks->defined() && ranks->dtype() == DType::i32 && ranks->count() == q.x.rows(),
-            "attention: {} queries need as many i32 ranks of queries and of keys", q.x.rows());
+    for (const Indices* ranks : {&options.ranks.query, &options.ranks.key})
+      check(ranks->defined() && ranks->count() == q.x.rows(),
+            "attention: {} queries need as many ranks of queries and of keys", q.x.rows());
     for (size_t s = 0; s < keys.lengths.size(); ++s)
       check(keys.lengths[s] == offsets[s + 1] - offsets[s],
             "attention: sequence {} has ranks of {} queries, and {} keys", s, offsets[s + 1] - offsets[s],
             keys.lengths[s]);
   }
   if (options.globals.defined()) {
-    const std::span<const int32_t> counts = options.globals.values<int32_t>();
+    const auto counts = options.globals.values();
     check(options.mask.kind == Mask::Kind::full && !options.ranks.defined() &&
               std::ssize(counts) == q.x.rows() + 1,
           "attention: {} queries under a full mask need {} counts of global tokens, got {}", q.x.rows(),

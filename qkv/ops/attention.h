@@ -37,12 +37,12 @@ struct KeyLayout {
 struct PairTables {
   // By distance: f32 [N, heads width] of queries, [M, heads width] of the rows of k; undefined: nothing.
   Tensor by_query = {}, by_key = {};
-  Tensor columns = {};  // i32 [2 reach + 1]: those of distances -reach to reach
+  Indices columns = {};  // [2 reach + 1]: those of distances -reach to reach
   Tensor by_segment =
       {};  // f32 [N, heads 2]: of keys in the query's segment, and of others; undefined: nothing
-  Tensor segments = {};  // i32 [N], of queries and keys alike
-  // i32 [N] likewise, where a sequence's rows do not follow each other as its tokens do; undefined: they do.
-  Tensor positions = {};
+  Indices segments = {};  // [N], of queries and keys alike
+  // [N] likewise, where a sequence's rows do not follow each other as its tokens do; undefined: they do.
+  Indices positions = {};
 
   bool defined() const { return by_query.defined() || by_key.defined() || by_segment.defined(); }
 };
@@ -61,9 +61,9 @@ struct AttentionOptions {
   Tensor sinks = {};
   int64_t padded_length = 0;  // what patterns take for every sequence's length; 0: its own
   PairTables pair = {};       // added to the scores, too
-  // i32 [N + 1], of self-attention under a full mask: how many of the tokens before each row are global, seen
+  // [N + 1], of self-attention under a full mask: how many of the tokens before each row are global, seen
   // by all and seeing all, in place of those that the pattern says; undefined: these.
-  Tensor globals = {};
+  Indices globals = {};
 };
 
 // q [N, heads, d_qk], k and v [M, kv_heads, d_qk / d_vo] -> [N, heads d_vo]; `offsets` [sequences + 1]

@@ -86,7 +86,7 @@ int64_t cross_entropy_rows(int64_t vocab) {
 }
 
 CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                                         const Tensor& targets, float scale, const LossTerms& terms,
+                                         const Indices& targets, float scale, const LossTerms& terms,
                                          float cap) {
   check(
       weight.shape().rank() == 2 && x.shape().rank() == 2 && x.width() == weight.dim(1) && weight.dim(0) > 0,
@@ -99,9 +99,8 @@ CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, 
     expect_dtype("unembed_cross_entropy", "bias", bias, DType::f32);
   }
   expect_shape("unembed_cross_entropy", "targets", targets, {x.rows()});
-  expect_dtype("unembed_cross_entropy", "targets", targets, DType::i32);
   const int64_t n = x.rows(), width = x.width(), vocab = weight.dim(0);
-  const auto* target = targets.data<int32_t>();
+  const auto target = targets.values();
   CrossEntropyResult result;
   for (int64_t i = 0; i < n; ++i) {
     check(target[i] == kIgnored || (target[i] >= 0 && target[i] < vocab),
@@ -139,8 +138,8 @@ CrossEntropyResult unembed_cross_entropy(const Tensor& x, const Tensor& weight, 
                       .c_stride = stride});
       parallel_for(count, row_grain(vocab * 8), [&](int64_t r, int64_t end) {
         for (int64_t i = r; i < end && cap > 0; ++i) cap_in_place(vocab, cap, z + i * stride);
-        kernels().typed<T>().cross_entropy({end - r, vocab, z + r * stride, stride, target + begin + r, scale,
-                                            losses + begin + r, dz ? dz + r * stride : nullptr,
+        kernels().typed<T>().cross_entropy({end - r, vocab, z + r * stride, stride, target.data() + begin + r,
+                                            scale, losses + begin + r, dz ? dz + r * stride : nullptr,
                                             terms.label_smoothing, terms.z_loss});
         if (cap == 0 || dz == nullptr) return;
         for (; r < end; ++r)

@@ -6,6 +6,7 @@
 #include "qkv/base/error.h"
 #include "qkv/base/parallel.h"
 #include "qkv/kernels/kernels.h"
+#include "qkv/tensor/indices.h"
 #include "qkv/tensor/tensor.h"
 
 namespace qkv {
@@ -20,6 +21,10 @@ decltype(auto) with_float_type(std::string_view op, DType t, F&& f) {
 // Throws Error naming the op and the tensor ("linear: weight must be [4, 8], got [8, 4]") where x is
 // undefined or of another shape.
 inline void expect_shape(std::string_view op, std::string_view what, const Tensor& x, const Shape& shape) {
+  check(x.defined() && x.shape() == shape, "{}: {} must be {}, got {}", op, what, shape, x);
+}
+
+inline void expect_shape(std::string_view op, std::string_view what, const Indices& x, const Shape& shape) {
   check(x.defined() && x.shape() == shape, "{}: {} must be {}, got {}", op, what, shape, x);
 }
 

@@ -10,7 +10,7 @@ namespace {
 // rows in order, so the sum does not depend on timing.
 class EmbeddingNode : public Node {
  public:
-  EmbeddingNode(const Tensor& ids, const Tensor& table) : ids_(ids), shape_(table.shape()) {
+  EmbeddingNode(const Indices& ids, const Tensor& table) : ids_(ids), shape_(table.shape()) {
     add_input(table);
   }
   std::string_view name() const override { return "embedding"; }
@@ -22,25 +22,24 @@ class EmbeddingNode : public Node {
         const T* from = dy.data<T>();
         float* to = target.mutable_data<float>();
         parallel_for(shape_[1], 16, [&](int64_t begin, int64_t end) {
-          kernels().typed<T>().scatter_add(dy.rows(), shape_[1], from, ids_.data<int32_t>(), begin, end, to);
+          kernels().typed<T>().scatter_add(dy.rows(), shape_[1], from, ids_.values().data(), begin, end, to);
         });
       });
     });
   }
 
  private:
-  Tensor ids_;
+  Indices ids_;
   Shape shape_;
 };
 
 }  // namespace
 
-Tensor embedding(const Tensor& ids, const Tensor& table, const char* what) {
-  expect_dtype("embedding", what, ids, DType::i32);
-  check(ids.shape().rank() == 1 && table.shape().rank() == 2,
-        "embedding: expected {}s [N] and a table [V, D], got {} and {}", what, ids.shape(), table.shape());
+Tensor embedding(const Indices& ids, const Tensor& table, const char* what) {
+  check(ids.defined() && ids.rank() == 1 && table.shape().rank() == 2,
+        "embedding: expected {}s [N] and a table [V, D], got {} and {}", what, ids, table);
   const int64_t n = ids.count(), width = table.dim(1);
-  const auto* id = ids.data<int32_t>();
+  const auto id = ids.values();
   for (int64_t i = 0; i < n; ++i)
     check(id[i] >= 0 && id[i] < table.dim(0), "{} {} at row {} is out of range: the table has {} rows", what,
           id[i], i, table.dim(0));

@@ -61,7 +61,7 @@ void keep_best_groups(const ChoiceOptions& o, std::vector<float>& scores, std::v
 // Of w_j = scale p_j (/ sum of the chosen p), and of the balancing term.
 class ChoiceNode : public Node {
  public:
-  ChoiceNode(const Tensor& logits, const Tensor& affinities, const Tensor& experts, const ChoiceOptions& o)
+  ChoiceNode(const Tensor& logits, const Tensor& affinities, const Indices& experts, const ChoiceOptions& o)
       : p_(affinities), experts_(experts), o_(o) {
     add_input(logits);
   }
@@ -70,12 +70,12 @@ class ChoiceNode : public Node {
     const int64_t rows = p_.rows(), count = p_.width(), k = experts_.width();
     Tensor dlogits = Tensor::zeros(p_.shape(), DType::f32);
     std::vector<float> load(count);  // f_i E balance / N
-    for (const int32_t e : experts_.values<int32_t>())
+    for (const int32_t e : experts_.values())
       load[e] +=
           o_.balance * static_cast<float>(count) / (static_cast<float>(rows) * static_cast<float>(rows));
     for (int64_t n = 0; n < rows; ++n) {
       const float* p = p_.data<float>() + n * count;
-      const int32_t* chosen = experts_.data<int32_t>() + n * k;
+      const auto chosen = experts_.row(n);
       float* dp = dlogits.mutable_data<float>() + n * count;
       if (o_.balance > 0) balance_gradient(p, load, dp);
       if (grads[0].defined()) {
@@ -106,7 +106,8 @@ class ChoiceNode : public Node {
     for (size_t e = 0; e < load.size(); ++e) dp[e] += (load[e] - dot / sum) / sum;
   }
 
-  Tensor p_, experts_;
+  Tensor p_;
+  Indices experts_;
   ChoiceOptions o_;
 };
 
@@ -126,7 +127,8 @@ Choice choose_experts(const Tensor& logits, const ChoiceOptions& o) {
     expect_dtype("choose_experts", "bias", o.bias, DType::f32);
   }
   const Tensor p = affinities(logits.detach(), o.score);
-  Choice out{Tensor::empty({rows, k}, DType::i32), Tensor::empty({rows, k}, DType::f32)};
+  std::vector<int32_t> experts;
+  Tensor weights = Tensor::empty({rows, k}, DType::f32);
   std::vector<float> scores(count);
   std::vector<int32_t> order;
   for (int64_t n = 0; n < rows; ++n) {
@@ -137,30 +139,29 @@ Choice choose_experts(const Tensor& logits, const ChoiceOptions& o) {
     float sum = kTiny;
     for (int64_t j = 0; j < k; ++j) sum += row[order[j]];
     for (int64_t j = 0; j < k; ++j) {
-      out.experts.mutable_data<int32_t>()[n * k + j] = order[j];
-      out.weights.mutable_data<float>()[n * k + j] = o.scale * row[order[j]] / (o.renormalized ? sum : 1);
+      experts.push_back(order[j]);
+      weights.mutable_data<float>()[n * k + j] = o.scale * row[order[j]] / (o.renormalized ? sum : 1);
     }
   }
+  Choice out{{std::move(experts), k}, std::move(weights)};
   if (wants_grad({&logits})) connect(out.weights, std::make_shared<ChoiceNode>(logits, p, out.experts, o));
   return out;
 }
 
-ExpertRows rows_by_expert(const Tensor& experts, int64_t count) {
-  expect_dtype("rows_by_expert", "experts", experts, DType::i32);
-  ExpertRows out{std::vector<int32_t>(count + 1), Tensor::empty({experts.count()}, DType::i32),
-                 Tensor::empty(experts.shape(), DType::i32)};
-  for (const int32_t e : experts.values<int32_t>()) {
+ExpertRows rows_by_expert(const Indices& experts, int64_t count) {
+  std::vector<int32_t> offsets(count + 1), tokens(experts.count()), places(experts.count());
+  for (const int32_t e : experts.values()) {
     check(e >= 0 && e < count, "rows_by_expert: expert {} of {}", e, count);
-    ++out.offsets[e + 1];
+    ++offsets[e + 1];
   }
-  std::partial_sum(out.offsets.begin(), out.offsets.end(), out.offsets.begin());
-  std::vector<int32_t> next(out.offsets.begin(), out.offsets.end() - 1);
+  std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
+  std::vector<int32_t> next(offsets.begin(), offsets.end() - 1);
   for (int64_t i = 0; i < experts.count(); ++i) {
-    const int32_t place = next[experts.data<int32_t>()[i]]++;
-    out.tokens.mutable_data<int32_t>()[place] = static_cast<int32_t>(i / experts.width());
-    out.places.mutable_data<int32_t>()[i] = place;
+    const int32_t place = next[experts[i]]++;
+    tokens[place] = static_cast<int32_t>(i / experts.width());
+    places[i] = place;
   }
-  return out;
+  return {std::move(offsets), std::move(tokens), {std::move(places), experts.width()}};
 }
 
 namespace {
@@ -264,8 +265,8 @@ namespace {
 // dy[places[n, j]] = weights[n, j] dout[n];  dweights[n, j] = dout[n] . y[places[n, j]].
 class WeightedRowsNode : public Node {
  public:
-  WeightedRowsNode(const Tensor& y, const Tensor& places, const Tensor& weights)
-      : y_(y.detach()), places_(places), weights_(weights.detach()) {
+  WeightedRowsNode(const Tensor& y, const Indices& places, const Tensor& weights)
+      : y_(y.detach()), weights_(weights.detach()), places_(places) {
     add_input(y);
     add_input(weights);
   }
@@ -280,7 +281,7 @@ class WeightedRowsNode : public Node {
       parallel_for(places_.rows(), row_grain(k * width), [&](int64_t n, int64_t end) {
         for (; n < end; ++n)
           for (int64_t j = 0; j < k; ++j) {
-            const int64_t place = places_.data<int32_t>()[n * k + j];
+            const int64_t place = places_[n * k + j];
             const float w = weights_.data<float>()[n * k + j];
             float dot = 0;
             for (int64_t c = 0; c < width; ++c) {
@@ -297,20 +298,20 @@ class WeightedRowsNode : public Node {
   }
 
  private:
-  Tensor y_, places_, weights_;
+  Tensor y_, weights_;
+  Indices places_;
 };
 
 }  // namespace
 
-Tensor weighted_rows(const Tensor& y, const Tensor& places, const Tensor& weights) {
+Tensor weighted_rows(const Tensor& y, const Indices& places, const Tensor& weights) {
   expect_shape("weighted_rows", "weights", weights, places.shape());
   expect_dtype("weighted_rows", "weights", weights, DType::f32);
-  expect_dtype("weighted_rows", "places", places, DType::i32);
-  check(y.shape().rank() == 2 && places.shape().rank() == 2 && places.count() == y.rows(),
+  check(y.shape().rank() == 2 && places.rank() == 2 && places.count() == y.rows(),
         "weighted_rows: {} places for {} rows", places.count(), y.rows());
   const int64_t width = y.width(), k = places.width();
   std::vector<bool> taken(y.rows());
-  for (const int32_t place : places.values<int32_t>()) {
+  for (const int32_t place : places.values()) {
     check(place >= 0 && place < y.rows() && !taken[place], "weighted_rows: row {} of {} is no token's own",
           place, y.rows());
     taken[place] = true;
@@ -324,7 +325,7 @@ Tensor weighted_rows(const Tensor& y, const Tensor& places, const Tensor& weight
       for (; n < end; ++n) {
         std::fill(sum.begin(), sum.end(), 0.0F);
         for (int64_t j = 0; j < k; ++j) {
-          const T* row = from + places.data<int32_t>()[n * k + j] * width;
+          const T* row = from + places[n * k + j] * width;
           const float w = weights.data<float>()[n * k + j];
           for (int64_t c = 0; c < width; ++c) sum[c] += w * static_cast<float>(row[c]);
         }

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "qkv/tensor/indices.h"
 #include "qkv/tensor/tensor.h"
 
 namespace qkv {
@@ -31,9 +32,10 @@ struct ChoiceOptions {
   float balance = 0;
 };
 
-// Of each token its k experts and their weights, i32 and f32 [N, k].
+// Of each token its k experts and their weights, both [N, k]; weights are f32.
 struct Choice {
-  Tensor experts, weights;
+  Indices experts;
+  Tensor weights;
 };
 // logits f32 [N, E].
 Choice choose_experts(const Tensor& logits, const ChoiceOptions& options);
@@ -41,17 +43,17 @@ Choice choose_experts(const Tensor& logits, const ChoiceOptions& options);
 // The pairs of a token and one of its experts, M = N k of them, in the order of experts.
 struct ExpertRows {
   std::vector<int32_t> offsets;  // [E + 1]: expert e has the pairs [offsets[e], offsets[e + 1])
-  Tensor tokens;                 // i32 [M]: the token of each pair
-  Tensor places;                 // i32 [N, k]: where a token's pairs stand
+  Indices tokens;                // [M]: the token of each pair
+  Indices places;                // [N, k]: where a token's pairs stand
 };
-ExpertRows rows_by_expert(const Tensor& experts, int64_t count);
+ExpertRows rows_by_expert(const Indices& experts, int64_t count);
 
 // x [M, in] in the order of experts, weight [E out, in]: row m times the transpose of the [out, in] of its
 // expert -> [M, out].
 Tensor expert_linear(const Tensor& x, const Tensor& weight, std::span<const int32_t> offsets);
 
-// y [M, D], places i32 [N, k], weights f32 [N, k] -> [N, D]: row n is sum_j weights[n, j] y[places[n, j]].
+// y [M, D], places [N, k], weights f32 [N, k] -> [N, D]: row n is sum_j weights[n, j] y[places[n, j]].
 // Each row of y is some token's, once.
-Tensor weighted_rows(const Tensor& y, const Tensor& places, const Tensor& weights);
+Tensor weighted_rows(const Tensor& y, const Indices& places, const Tensor& weights);
 
 }  // namespace qkv

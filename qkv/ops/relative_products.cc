@@ -190,10 +190,10 @@ int64_t DistanceRows::of(int64_t distance) const {
   return std::clamp<int64_t>(bucket + span, 0, 2 * span - 1);
 }
 
-Tensor DistanceRows::columns(int64_t reach) const {
+Indices DistanceRows::columns(int64_t reach) const {
   std::vector<int32_t> out;
   for (int64_t d = -reach; d <= reach; ++d) out.push_back(static_cast<int32_t>(of(d)));
-  return Tensor::of({std::ssize(out)}, out);
+  return out;
 }
 
 Tensor distance_sinusoids(int64_t first, int64_t rows, int64_t width) {

@@ -28,8 +28,8 @@ struct DistanceRows {
   int64_t rows() const;
   // Of a key so many places before the query (after it: negative).
   int64_t of(int64_t distance) const;
-  // i32 [2 reach + 1]: of distances -reach to reach.
-  Tensor columns(int64_t reach) const;
+  // [2 reach + 1]: of distances -reach to reach.
+  Indices columns(int64_t reach) const;
 };
 
 // f32 [rows, width]: of each distance from `first` on the sines, then the cosines of it times 10000^(-2 i /

@@ -109,26 +109,24 @@ class RotaryNode : public Node {
 
 }  // namespace
 
-Tensor rotation(const RotarySpec& spec, const Tensor& positions, std::span<const int64_t> lengths) {
+Tensor rotation(const RotarySpec& spec, const Indices& positions, std::span<const int64_t> lengths) {
   check(spec.width > 0 && spec.width % 2 == 0, "rotary: width must be even and positive, got {}", spec.width);
-  expect_dtype("rotary", "positions", positions, DType::i32);
   for (const auto& factors : {spec.short_factors, spec.long_factors})
     check(spec.scaling != RotaryScaling::longrope || std::ssize(factors) == spec.width / 2,
           "rotary: longrope has a factor for each of {} pairs, got {}", spec.width / 2, factors.size());
-  const int64_t axes = positions.shape().rank() == 2 ? positions.dim(1) : 1;
+  const int64_t axes = positions.width();
   check(axes == 1 || (axes == 2 && spec.width % 4 == 0),
-        "rotary: positions {} in two dimensions need a width divisible by 4, got {}", positions.shape(),
-        spec.width);
+        "rotary: positions {} in two dimensions need a width divisible by 4, got {}", positions, spec.width);
   RotarySpec of_axis = spec;
   of_axis.width = spec.width / axes;
-  const int64_t each = of_axis.width / 2, pairs = axes * each, rows = positions.dim(0);
+  const int64_t each = of_axis.width / 2, pairs = axes * each, rows = positions.rows();
   check(lengths.size() == 1 || std::ssize(lengths) == rows, "rotary: {} rows with {} lengths", rows,
         lengths.size());
   std::map<int64_t, std::vector<double>> angles_of;  // by the length of a sequence
   for (const int64_t length : lengths)
     if (!angles_of.contains(length)) angles_of[length] = frequencies(of_axis, length);
   Tensor out = Tensor::empty({rows, 2 * pairs}, DType::f32);
-  const int32_t* position = positions.data<int32_t>();
+  const auto position = positions.values();
   float* to = out.mutable_data<float>();
   parallel_for(rows, row_grain(32 * pairs), [&](int64_t r, int64_t end) {
     for (; r < end; ++r) {

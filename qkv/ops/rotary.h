@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "qkv/tensor/indices.h"
 #include "qkv/tensor/tensor.h"
 
 namespace qkv {
@@ -41,12 +42,12 @@ struct RotarySpec {
   bool operator==(const RotarySpec&) const = default;
 };
 
-// cos and sin f32 [N, width]: row n has the cosines of the width / 2 pairs at positions[n] (i32), then the
+// cos and sin f32 [N, width]: row n has the cosines of the width / 2 pairs at positions[n], then the
 // sines. `lengths`: of each row's sequence so far, which dynamic and longrope scaling look at; one: of all
-// rows. positions i32 [N, 2]: the first half of the pairs is turned by the first number as a head of half the
+// rows. positions [N, 2]: the first half of the pairs is turned by the first number as a head of half the
 // width is, the others by the second.
-Tensor rotation(const RotarySpec& spec, const Tensor& positions, std::span<const int64_t> lengths);
-inline Tensor rotation(const RotarySpec& spec, const Tensor& positions, int64_t length) {
+Tensor rotation(const RotarySpec& spec, const Indices& positions, std::span<const int64_t> lengths);
+inline Tensor rotation(const RotarySpec& spec, const Indices& positions, int64_t length) {
   return rotation(spec, positions, std::span(&length, 1));
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 class SelectRowsNode : public Node {
  public:
-  SelectRowsNode(const Tensor& x, const Tensor& rows) : rows_(rows), shape_(x.shape()) { add_input(x); }
+  SelectRowsNode(const Tensor& x, const Indices& rows) : rows_(rows), shape_(x.shape()) { add_input(x); }
   std::string_view name() const override { return "select_rows"; }
   void backward(std::span<Tensor> grads) override {
     const Tensor& dy = grads[0];
@@ -22,7 +22,7 @@ class SelectRowsNode : public Node {
       const T* from = dy.data<T>();
       T* to = dx.mutable_data<T>();
       for (int64_t m = 0; m < rows_.count(); ++m) {  // in order: a row may be selected twice
-        T* row = to + rows_.data<int32_t>()[m] * width;
+        T* row = to + rows_[m] * width;
         kernels().typed<T>().add(width, row, from + m * width, row);
       }
     });
@@ -30,20 +30,19 @@ class SelectRowsNode : public Node {
   }
 
  private:
-  Tensor rows_;
+  Indices rows_;
   Shape shape_;
 };
 
 }  // namespace
 
-Tensor select_rows(const Tensor& x, const Tensor& rows) {
-  check(x.defined() && x.shape().rank() == 2 && rows.defined() && rows.shape().rank() == 1,
+Tensor select_rows(const Tensor& x, const Indices& rows) {
+  check(x.defined() && x.shape().rank() == 2 && rows.defined() && rows.rank() == 1,
         "select_rows: expected x [N, D] and rows [M]");
-  expect_dtype("select_rows", "rows", rows, DType::i32);
   const int64_t bytes = x.width() * size_of(x.dtype());
   Tensor out = Tensor::empty({rows.count(), x.width()}, x.dtype());
   for (int64_t m = 0; m < rows.count(); ++m) {
-    const int32_t row = rows.data<int32_t>()[m];
+    const int32_t row = rows[m];
     check(row >= 0 && row < x.rows(), "select_rows: row {} of {}", row, x.rows());
     std::memcpy(static_cast<std::byte*>(out.raw()) + m * bytes,
                 static_cast<const std::byte*>(x.raw()) + row * bytes, bytes);
@@ -52,15 +51,11 @@ Tensor select_rows(const Tensor& x, const Tensor& rows) {
   return out;
 }
 
-Tensor select_rows(const Tensor& x, std::span<const int32_t> rows) {
-  return select_rows(x, Tensor::of({std::ssize(rows)}, rows));
-}
-
 namespace {
 
 class ReplaceRowsNode : public Node {
  public:
-  ReplaceRowsNode(const Tensor& x, const Tensor& rows, const Tensor& y) : rows_(rows) {
+  ReplaceRowsNode(const Tensor& x, const Indices& rows, const Tensor& y) : rows_(rows) {
     add_input(x);
     add_input(y);
   }
@@ -70,28 +65,27 @@ class ReplaceRowsNode : public Node {
     if (wants(1)) give(1, select_rows(grads[0], rows_));
     Tensor dx = grads[0].clone();
     const int64_t bytes = dx.width() * size_of(dx.dtype());
-    for (const int32_t row : rows_.values<int32_t>())
+    for (const int32_t row : rows_.values())
       std::memset(static_cast<std::byte*>(dx.raw()) + row * bytes, 0, static_cast<size_t>(bytes));
     give(0, std::move(dx));
   }
 
  private:
-  Tensor rows_;
+  Indices rows_;
 };
 
 }  // namespace
 
-Tensor replace_rows(const Tensor& x, const Tensor& rows, const Tensor& y) {
-  check(x.defined() && x.shape().rank() == 2 && rows.defined() && rows.shape().rank() == 1,
+Tensor replace_rows(const Tensor& x, const Indices& rows, const Tensor& y) {
+  check(x.defined() && x.shape().rank() == 2 && rows.defined() && rows.rank() == 1,
         "replace_rows: expected x [N, D] and rows [M]");
-  expect_dtype("replace_rows", "rows", rows, DType::i32);
   expect_shape("replace_rows", "y", y, {rows.count(), x.width()});
   expect_dtype("replace_rows", "y", y, x.dtype());
   Tensor out = x.detach().clone();
   const int64_t bytes = x.width() * size_of(x.dtype());
   std::vector<bool> taken(static_cast<size_t>(x.rows()));
   for (int64_t m = 0; m < rows.count(); ++m) {
-    const int32_t row = rows.data<int32_t>()[m];
+    const int32_t row = rows[m];
     check(row >= 0 && row < x.rows(), "replace_rows: row {} of {}", row, x.rows());
     check(!taken[static_cast<size_t>(row)], "replace_rows: row {} is replaced twice", row);
     taken[static_cast<size_t>(row)] = true;
@@ -238,20 +232,19 @@ class SpanLossNode : public Node {
 
 }  // namespace
 
-SpanLoss span_cross_entropy(const Tensor& scores, std::span<const int32_t> offsets, const Tensor& targets,
+SpanLoss span_cross_entropy(const Tensor& scores, std::span<const int32_t> offsets, const Indices& targets,
                             float scale) {
   const int64_t sequences = std::ssize(offsets) - 1;
   check(sequences >= 0 && offsets.back() == scores.rows(), "span_cross_entropy: the offsets do not fit");
   expect_shape("span_cross_entropy", "scores", scores, {scores.rows(), 2});
   expect_dtype("span_cross_entropy", "scores", scores, DType::f32);
   expect_shape("span_cross_entropy", "targets", targets, {sequences, 2});
-  expect_dtype("span_cross_entropy", "targets", targets, DType::i32);
   Tensor gradient = Tensor::zeros(scores.shape(), DType::f32);
   const auto* z = scores.data<float>();
   auto* dz = gradient.mutable_data<float>();
   SpanLoss result;
   for (int64_t s = 0; s < sequences; ++s) {
-    const auto* target = targets.data<int32_t>() + 2 * s;
+    const auto target = targets.row(s);
     if (target[0] == kIgnored && target[1] == kIgnored) continue;
     ++result.count;
     const int32_t begin = offsets[s], rows = offsets[s + 1] - begin;

@@ -3,16 +3,16 @@
 
 #include <span>
 
+#include "qkv/tensor/indices.h"
 #include "qkv/tensor/tensor.h"
 
 namespace qkv {
 
-// x [N, D], rows i32 [M] -> [M, D]: row rows[m] of x. Throws Error where one is out of range.
-Tensor select_rows(const Tensor& x, const Tensor& rows);
-Tensor select_rows(const Tensor& x, std::span<const int32_t> rows);
+// x [N, D], rows [M] -> [M, D]: row rows[m] of x. Throws Error where one is out of range.
+Tensor select_rows(const Tensor& x, const Indices& rows);
 
-// x [N, D], rows i32 [M] all different, y [M, D] of x's type -> x with row m of y as its row rows[m].
-Tensor replace_rows(const Tensor& x, const Tensor& rows, const Tensor& y);
+// x [N, D], rows [M] all different, y [M, D] of x's type -> x with row m of y as its row rows[m].
+Tensor replace_rows(const Tensor& x, const Indices& rows, const Tensor& y);
 
 // x [N, D] -> [S, D]: the mean of each sequence's rows [offsets[s], offsets[s + 1]). No sequence may be
 // empty.
@@ -28,11 +28,11 @@ struct SpanLoss {
   int64_t count = 0;  // sequences that are not left out
 };
 
-// scores f32 [N, 2], targets i32 [S, 2]: how well a softmax over each sequence's rows finds the first token
+// scores f32 [N, 2], targets [S, 2]: how well a softmax over each sequence's rows finds the first token
 // of its answer by column 0, and the last one by column 1. The loss is the mean of the two -log P (Devlin et
 // al. 2019, section 4.2); targets count from the sequence's start, and sequences with targets -100 are left
 // out.
-SpanLoss span_cross_entropy(const Tensor& scores, std::span<const int32_t> offsets, const Tensor& targets,
+SpanLoss span_cross_entropy(const Tensor& scores, std::span<const int32_t> offsets, const Indices& targets,
                             float scale);
 
 // A loss over pairs of vectors, in nats.

@@ -18,7 +18,7 @@
 #include "qkv/train/tasks/task.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
-#include "tests/unit/tokenizer_testing.h"
+#include "tests/unit/text/tokenizer_testing.h"
 
 namespace qkv {
 namespace {
@@ -289,7 +289,7 @@ TEST_F(Encoders, HideOtherTokensInEachEpoch) {
   const TrainConfig c = config("masked", "run", {"train.batch_tokens=100000", "train.accumulate=2"});
   const auto task = make_task(c, nullptr), again = make_task(c, nullptr);
   const auto targets = [](const Batch& b) {  // sorted: an epoch has its own order, too
-    const auto v = b.targets.values<int32_t>();
+    const auto v = b.targets.values();
     std::vector<int32_t> out(v.begin(), v.end());
     std::sort(out.begin(), out.end());
     return out;

@@ -126,7 +126,7 @@ TEST_F(Mixtures, LearnEveryTask) {
 TEST_F(Mixtures, DrawBatchesByTheirWeights) {
   const auto task = make_task(config("run"), nullptr);
   const auto kind = [&](const Batch& b) {
-    const auto source = b.source.values<int32_t>();
+    const auto source = b.source.values();
     const std::string text =
         task->tokenizer().decode(std::vector<text::TokenId>(source.begin(), source.begin() + 3));
     return text.starts_with("<: ") ? 'b' : text.starts_with("2: ") ? 't' : 'h';
@@ -142,7 +142,7 @@ TEST_F(Mixtures, DrawBatchesByTheirWeights) {
   for (const int64_t step : {700, 3, 701}) {
     const std::vector<Batch> a = task->batches(step, 1), b = again->batches(step, 1);
     for (size_t i = 0; i < a.size(); ++i)
-      EXPECT_TRUE(std::ranges::equal(a[i].source.values<int32_t>(), b[i].source.values<int32_t>()));
+      EXPECT_TRUE(std::ranges::equal(a[i].source.values(), b[i].source.values()));
   }
   const auto other = make_task(config("run", {"train.seed=2"}), nullptr);
   std::string ours, theirs;

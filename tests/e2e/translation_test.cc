@@ -114,7 +114,7 @@ TEST(WiderEncoder, TheMemoryPlanIsWhatAStepTakes) {
     reset_peak_memory();
     TrainingState t(std::make_unique<Transformer>(c.model), c.step, c.compute(), 1, recompute);
     Batch batch;
-    batch.ids = batch.source = batch.targets = Tensor::zeros({2048}, DType::i32);
+    batch.ids = batch.source = batch.targets = Indices::zeros(2048);
     batch.layout = batch.source_layout = Layout::of(std::vector<int32_t>(64, 32));
     batch.target_count = 2048;
     for (int64_t step = 1; step <= 2; ++step) t.step({batch}, step, 2);

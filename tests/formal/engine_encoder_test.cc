@@ -32,15 +32,14 @@ struct Flat {
     for (const int32_t id : engine_ids(x)) ids.push_back(id);
     lengths.push_back(static_cast<int32_t>(x.size()));
   }
-  Tensor tensor() const { return Tensor::of({static_cast<int64_t>(ids.size())}, ids); }
   Layout layout() const { return Layout::of(lengths); }
 };
 
 Batch batch_of(const Flat& x, const std::vector<int32_t>& targets) {
   Batch b;
-  b.ids = x.tensor();
+  b.ids = x.ids;
   b.layout = x.layout();
-  b.targets = Tensor::of({static_cast<int64_t>(targets.size())}, targets);
+  b.targets = targets;
   for (const int32_t t : targets) b.target_count += t != kIgnored;
   return b;
 }
@@ -57,7 +56,7 @@ Batch next_tokens(const std::vector<std::pair<Tokens, Tokens>>& data) {
     targets.push_back(kIgnored);
   }
   Batch b = batch_of(x, targets);
-  b.source = source.tensor();
+  b.source = source.ids;
   b.source_layout = source.layout();
   return b;
 }
@@ -135,7 +134,7 @@ TEST_P(EncoderAgainstFormal, Probabilities) {
   std::vector<Tokens> data;
   for (int i = 0; i < 3; ++i) flat.append(data.emplace_back(sequence()));
   const NoGrad guard;
-  const Tensor logits = model->logits(model->hidden({flat.tensor(), flat.layout()}, {}));
+  const Tensor logits = model->logits(model->hidden({flat.ids, flat.layout()}, {}));
   int64_t row = 0;
   for (const Tokens& x : data) {
     expect_probabilities(logits, row, formal::ETransformer(x, c_.theta), GetParam());
@@ -183,9 +182,8 @@ TEST_P(EncoderAgainstFormal, ParametersAfterSgd) {
 formal::Chosen chosen_in(const Batch& batch, size_t sequence) {
   formal::Chosen c;
   for (int32_t r = batch.layout.offsets[sequence]; r < batch.layout.offsets[sequence + 1]; ++r) {
-    c.x_tilde.push_back(batch.ids.data<int32_t>()[r] + 1);
-    if (batch.targets.data<int32_t>()[r] != kIgnored)
-      c.T_tilde.push_back(r - batch.layout.offsets[sequence] + 1);
+    c.x_tilde.push_back(batch.ids[r] + 1);
+    if (batch.targets[r] != kIgnored) c.T_tilde.push_back(r - batch.layout.offsets[sequence] + 1);
   }
   return c;
 }
@@ -277,8 +275,7 @@ TEST_P(EncoderAgainstFormal, PermutationLossAndEveryGradient) {
   std::vector<std::vector<formal::Index>> order(2);
   for (size_t s = 0; s < 2; ++s)
     for (int32_t r = batch.layout.offsets[s]; r < batch.layout.offsets[s + 1]; ++r)
-      if (batch.targets.data<int32_t>()[r] != kIgnored)
-        order[s].push_back(batch.layout.positions.data<int32_t>()[r] + 1);
+      if (batch.targets[r] != kIgnored) order[s].push_back(batch.layout.positions[r] + 1);
   expect_gradients(
       c_, batch,
       [&](const auto& theta) {
@@ -315,7 +312,7 @@ class HeadsAgainstFormal : public ::testing::TestWithParam<unsigned> {
 
 TEST_P(HeadsAgainstFormal, ClassesOfSequences) {
   Batch batch = batch_of_two();
-  batch.targets = Tensor::of({2}, std::vector<int32_t>{2, 0});
+  batch.targets = Indices({2, 0});
   expect_gradients(
       c_, batch,
       [&](const auto& theta) { return formal::ClassLoss(x_, 3, theta) + formal::ClassLoss(y_, 1, theta); },
@@ -332,7 +329,7 @@ TEST_P(HeadsAgainstFormal, ClassesOfTokens) {
       classes[s].push_back(between(u_, 1, 3));
       targets.push_back(classes[s].back() - 1);
     }
-  batch.targets = Tensor::of({std::ssize(targets)}, targets);
+  batch.targets = targets;
   expect_gradients(
       c_, batch,
       [&](const auto& theta) {
@@ -347,7 +344,7 @@ TEST_P(HeadsAgainstFormal, Spans) {
   const auto lx = static_cast<int>(x_.size()), ly = static_cast<int>(y_.size());
   const int bx = between(u_, 1, lx), ex = between(u_, bx, lx), by = between(u_, 1, ly),
             ey = between(u_, by, ly);
-  batch.targets = Tensor::of({2, 2}, std::vector<int32_t>{bx - 1, ex - 1, by - 1, ey - 1});
+  batch.targets = Indices({bx - 1, ex - 1, by - 1, ey - 1}, 2);
   expect_gradients(
       c_, batch,
       [&](const auto& theta) {
@@ -370,10 +367,10 @@ TEST_P(HeadsAgainstFormal, MaskedTokensAndNextSentences) {
   const Batch batch = masked_batch(stream, pieces_of(stream, c_.spec.context), {}, masking, GetParam(), 1);
   std::vector<formal::BERTExample> examples;
   for (size_t s = 0; s < 3; ++s) {
-    formal::BERTExample e{{}, chosen_in(batch, s), batch.sequence_targets.data<int32_t>()[s] + 1};
+    formal::BERTExample e{{}, chosen_in(batch, s), batch.sequence_targets[s] + 1};
     for (int32_t r = batch.layout.offsets[s]; r < batch.layout.offsets[s + 1]; ++r) {
-      const int32_t target = batch.targets.data<int32_t>()[r];
-      e.x.push_back((target == kIgnored ? batch.ids.data<int32_t>()[r] : target) + 1);
+      const int32_t target = batch.targets[r];
+      e.x.push_back((target == kIgnored ? batch.ids[r] : target) + 1);
     }
     examples.push_back(e);
   }
@@ -472,7 +469,7 @@ TEST_P(DecoderAgainstFormal, DrawnPrefixes) {
   std::vector<formal::Index> prefixes;
   for (int64_t s = 0; s < 2; ++s) {
     int32_t r = batch.layout.offsets[s];
-    while (batch.targets.data<int32_t>()[r] == kIgnored) ++r;
+    while (batch.targets[r] == kIgnored) ++r;
     prefixes.push_back(r - batch.layout.offsets[s] + 1);
   }
   expect_gradients(

@@ -140,8 +140,7 @@ TEST_P(VariationsAgainstFormal, CachedEqualsUncached) {
   for (int64_t t = 0; t < length; ++t) {
     const std::vector<int32_t> ids = {data[0][t] - 1, data[1][t] - 1};
     const auto at = static_cast<int32_t>(t);
-    const Tensor logits =
-        model->logits(model->hidden({Tensor::of({2}, ids), Layout::of({1, 1}, {at, at})}, context));
+    const Tensor logits = model->logits(model->hidden({ids, Layout::of({1, 1}, {at, at})}, context));
     for (int s = 0; s < 2; ++s) {
       const Tokens seen(data[s].begin(), data[s].begin() + t + 1);
       const auto last = [&](const auto& theta) -> formal::Matrix<double> {

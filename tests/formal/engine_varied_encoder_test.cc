@@ -20,8 +20,8 @@ ModelInput input_of(const std::vector<Texts>& data) {
     for (const int32_t s : engine_ids(one.s)) segments.push_back(s);
     lengths.push_back(static_cast<int32_t>(one.x.size()));
   }
-  ModelInput input{Tensor::of({std::ssize(ids)}, ids), Layout::of(lengths)};
-  input.segments = Tensor::of({std::ssize(segments)}, segments);
+  ModelInput input{ids, Layout::of(lengths)};
+  input.segments = segments;
   return input;
 }
 
@@ -71,7 +71,7 @@ TEST_P(EncoderVariationsAgainstFormal, LossAndEveryGradient) {
       read[i].x[t] = random_tokens(c_.spec, u_, 1)[0];
     }
   expect_loss_and_gradients(
-      c_, input_of(read), Tensor::of({std::ssize(targets)}, targets),
+      c_, input_of(read), targets,
       [&](const auto& theta) {
         return formal::VariedMaskedLoss(data[0].x, read[0].x, chosen[0], theta, read[0].s) +
                formal::VariedMaskedLoss(data[1].x, read[1].x, chosen[1], theta, read[1].s);

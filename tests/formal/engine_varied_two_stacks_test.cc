@@ -28,9 +28,6 @@ class TwoStackVariationsAgainstFormal : public ::testing::TestWithParam<unsigned
     return {source(), tokens(c_.spec.vocab_size, length),
             tokens(std::max<int64_t>(c_.spec.segments, 2), length)};
   }
-  static Tensor column(const std::vector<int32_t>& values) {
-    return Tensor::of({std::ssize(values)}, values);
-  }
   static void append(std::vector<int32_t>& to, const Tokens& x) {
     for (const int32_t id : engine_ids(x)) to.push_back(id);
   }
@@ -43,9 +40,9 @@ class TwoStackVariationsAgainstFormal : public ::testing::TestWithParam<unsigned
       lengths.push_back(static_cast<int32_t>(p.x.size()));
       source_lengths.push_back(static_cast<int32_t>(p.z.size()));
     }
-    ModelInput input{column(ids), Layout::of(lengths)};
-    input.segments = column(segments);
-    input.source = column(sources);
+    ModelInput input{ids, Layout::of(lengths)};
+    input.segments = segments;
+    input.source = sources;
     input.source_layout = Layout::of(source_lengths);
     return input;
   }
@@ -78,7 +75,7 @@ TEST_P(TwoStackVariationsAgainstFormal, LossAndEveryGradient) {
     targets.push_back(kIgnored);
   }
   expect_loss_and_gradients(
-      c_, input_of(data), column(targets),
+      c_, input_of(data), targets,
       [&](const auto& theta) {
         return formal::VariedEDLoss(data[0].z, data[0].x, theta, data[0].s) +
                formal::VariedEDLoss(data[1].z, data[1].x, theta, data[1].s);
@@ -97,8 +94,8 @@ TEST_P(TwoStackVariationsAgainstFormal, CachedEqualsUncached) {
   context.states = &states;
   for (int t = 0; t < length; ++t) {
     const auto at = static_cast<int32_t>(t);
-    ModelInput input{column({data[0].x[t] - 1, data[1].x[t] - 1}), Layout::of({1, 1}, {at, at})};
-    input.segments = column({data[0].s[t] - 1, data[1].s[t] - 1});
+    ModelInput input{Indices({data[0].x[t] - 1, data[1].x[t] - 1}), Layout::of({1, 1}, {at, at})};
+    input.segments = Indices({data[0].s[t] - 1, data[1].s[t] - 1});
     if (t == 0) {  // later steps know the sources by their states
       const ModelInput whole = input_of(data);
       input.source = whole.source;

@@ -75,7 +75,7 @@ void expect_probabilities_near(const Tensor& logits, int64_t row, const Theta& t
 
 // The loss of a batch, and every gradient, kept and recomputed, against those of `loss`.
 template <typename Theta, typename Loss>
-void expect_loss_and_gradients(const VariedCase<Theta>& c, const ModelInput& input, const Tensor& targets,
+void expect_loss_and_gradients(const VariedCase<Theta>& c, const ModelInput& input, const Indices& targets,
                                const Loss& loss, unsigned seed) {
   const auto want = formal::loss_and_gradient(loss, c.theta);
   const Values gradients = values_of(c.spec, want.gradient);

@@ -228,9 +228,9 @@ void expect_outputs(const Outputs& out, const Transformer& model, const Case& c)
   }
 }
 
-int64_t target_count(const ModelSpec& s, const Tensor& targets) {
+int64_t target_count(const ModelSpec& s, const Indices& targets) {
   if (s.output == Output::span) return targets.dim(0);
-  return std::ranges::count_if(targets.values<int32_t>(), [](int32_t t) { return t != kIgnored; });
+  return std::ranges::count_if(targets.values(), [](int32_t t) { return t != kIgnored; });
 }
 
 void check_forward(const Transformer& model, const Case& c, const std::string& dir, Draw& d) {

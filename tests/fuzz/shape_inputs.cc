@@ -105,11 +105,11 @@ void add_texts(const std::string& ids, const std::string& mask, const Padded& p,
 
 namespace {
 
-Tensor flat_of(const Padded& p, const std::vector<int64_t>& values) {
+Indices flat_of(const Padded& p, const std::vector<int64_t>& values) {
   Tokens out;
   for (const int64_t place : p.places)
     out.push_back(static_cast<int32_t>(values[static_cast<size_t>(place)]));
-  return Tensor::of({std::ssize(out)}, out);
+  return out;
 }
 
 // Labels of the model's output, as the file and the library have them.
@@ -130,13 +130,13 @@ void add_labels(const ModelSpec& s, Draw& d, Case& c) {
       }
     c.file.emplace_back("start_positions", Tensor::of({p.rows}, ends[0]));
     c.file.emplace_back("end_positions", Tensor::of({p.rows}, ends[1]));
-    c.targets = Tensor::of({p.rows, 2}, both);
+    c.targets = Indices(std::move(both), 2);
     return;
   }
   if (s.output == Output::sequence_classes) {
     for (int64_t r = 0; r < p.rows; ++r) labels.push_back(r == 0 ? 0 : label(s.classes()));
     c.file.emplace_back("labels", Tensor::of({p.rows}, labels));
-    c.targets = Tensor::of({p.rows}, Tokens(labels.begin(), labels.end()));
+    c.targets = Indices(std::vector<int32_t>(labels.begin(), labels.end()));
     return;
   }
   const int64_t classes = s.output == Output::tokens ? s.vocab_size : s.classes();
@@ -153,7 +153,7 @@ void add_labels(const ModelSpec& s, Draw& d, Case& c) {
     labels[static_cast<size_t>(p.places[0] + shifted)] = targets[0] = 0;
   }
   c.file.emplace_back("labels", p.of(labels));
-  c.targets = Tensor::of({std::ssize(targets)}, targets);
+  c.targets = targets;
 }
 
 }  // namespace
@@ -189,11 +189,11 @@ Case draw_case(const ModelSpec& s, Draw& d) {
       c.input.segments = flags("token_type_ids", s.segments > 1 ? s.segments - 1 : 1);
     if (!s.attention.patterns.empty() && d.chance(0.5)) c.input.globals = flags("global_attention_mask", 1);
   }
-  c.input.ids = Tensor::of({std::ssize(p.flat)}, p.flat);
+  c.input.ids = p.flat;
   c.input.layout = Layout::of(p.lengths);
   c.input.layout.padded_length = p.columns;
   if (has_both(s)) {
-    c.input.source = Tensor::of({std::ssize(c.source.flat)}, c.source.flat);
+    c.input.source = c.source.flat;
     c.input.source_layout = Layout::of(c.source.lengths);
     c.input.source_layout.padded_length = c.source.columns;
   }

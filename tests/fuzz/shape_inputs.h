@@ -31,7 +31,7 @@ struct Case {
   Named file;
   Padded tokens, source;  // of images the tokens and the patches
   ModelInput input;
-  Tensor targets;  // i32; undefined: there are none
+  Indices targets;  // undefined: there are none
   bool permuted = false;
 };
 

@@ -164,10 +164,10 @@ struct Rows {
     return rows;
   }
   // All rows one after the other.
-  Tensor flat() const {
+  Indices flat() const {
     std::vector<int32_t> all;
     for (const auto& row : tokens) all.insert(all.end(), row.begin(), row.end());
-    return Tensor::of({static_cast<int64_t>(all.size())}, all);
+    return all;
   }
   Layout layout() const {
     std::vector<int32_t> lengths;
@@ -349,8 +349,8 @@ TEST_P(HfDecoder, FlatBatchEqualsEachAlone) {
     for (size_t r = 0; r < rows.tokens.size(); ++r) {
       SCOPED_TRACE(fmt::format("row {}", r));
       const auto n = static_cast<int64_t>(rows.tokens[r].size());
-      const Tensor logits = model->logits(
-          model->hidden({Tensor::of({n}, rows.tokens[r]), Layout::of({static_cast<int32_t>(n)})}, {}));
+      const Tensor logits =
+          model->logits(model->hidden({rows.tokens[r], Layout::of({static_cast<int32_t>(n)})}, {}));
       // Products may add in another order for another number of rows.
       const double f32 = GetParam().family == "gpt2" ? 1e-6 : kF32Bound;
       const double bound = compute == DType::f32 ? f32 : bf16_bound(model->spec().layers);
@@ -390,8 +390,7 @@ void compare_training(const std::string& dir, const Safetensors& expected, const
   model->parameters().reset_gradients();
   Context context;
   const CrossEntropyResult result =
-      model->loss({rows.flat(), rows.layout()}, Tensor::of({static_cast<int64_t>(targets.size())}, targets),
-                  context, 1 / static_cast<float>(count));
+      model->loss({rows.flat(), rows.layout()}, targets, context, 1 / static_cast<float>(count));
   EXPECT_CLOSE(result.loss, expected.tensors.at("train.loss"), loss_bound);
   backward(result.loss);
   model->parameters().complete_gradients();

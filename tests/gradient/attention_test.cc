@@ -170,8 +170,7 @@ TEST(AttentionGradient, OfPairTablesIsTheDifference) {
     testing::expect_gradients(
         [&](const Tensors& t) {
           AttentionOptions options = c.options();
-          options.pair = {t[3], t[4], Tensor::of({2 * reach + 1}, columns), t[5],
-                          Tensor::of({c.rows()}, segments)};
+          options.pair = {t[3], t[4], columns, t[5], segments};
           return Tensors{attention({t[0], 0, c.heads, c.d_qk}, {t[1], 0, c.kv_heads, c.d_qk},
                                    {t[2], 0, c.kv_heads, c.d_vo}, offsets, KeyLayout::contiguous(offsets),
                                    options)};
@@ -191,7 +190,7 @@ TEST(Attention, RefusesPairTablesThatDoNotFit) {
   AttentionOptions good;
   good.mask = Mask::full();
   good.pair.by_query = uniform({3, 4}, 2);
-  good.pair.columns = Tensor::of({5}, std::vector<int32_t>{0, 0, 0, 1, 1});
+  good.pair.columns = Indices({0, 0, 0, 1, 1});
   const auto run = [&](const AttentionOptions& o) {
     return attention(h, h, h, offsets, KeyLayout::contiguous(offsets), o);
   };
@@ -201,16 +200,14 @@ TEST(Attention, RefusesPairTablesThatDoNotFit) {
     change(bad.pair);
     EXPECT_THROW(run(bad), Error);
   };
-  refused([](PairTables& p) { p.columns = Tensor(); });
-  refused([](PairTables& p) { p.columns = Tensor::of({3}, std::vector<int32_t>{0, 0, 0}); });  // too short
-  refused([](PairTables& p) {
-    p.columns = Tensor::of({5}, std::vector<int32_t>{0, 0, 0, 2, 1});
-  });  // no such
+  refused([](PairTables& p) { p.columns = {}; });
+  refused([](PairTables& p) { p.columns = Indices({0, 0, 0}); });        // too short
+  refused([](PairTables& p) { p.columns = Indices({0, 0, 0, 2, 1}); });  // no such
   refused([](PairTables& p) { p.by_query = uniform({2, 4}, 2); });
   refused([](PairTables& p) { p.by_query = uniform({3, 5}, 2); });
   refused([](PairTables& p) { p.by_key = uniform({3, 6}, 2); });      // of another width
   refused([](PairTables& p) { p.by_segment = uniform({3, 4}, 2); });  // without segments
-  refused([](PairTables& p) { p.positions = Tensor::of({3}, std::vector<int32_t>{0, 1, 3}); });
+  refused([](PairTables& p) { p.positions = Indices({0, 1, 3}); });
 }
 
 TEST(Attention, RefusesATermThatIsTooShort) {
@@ -255,7 +252,7 @@ TEST(Attention, EqualsTheUnfusedOne) {
     std::vector<int32_t> columns;
     for (int64_t i = 0; i < options.term.dim(1); ++i) columns.push_back(static_cast<int32_t>(i % 2));
     options.pair.by_key = uniform({c.rows(), c.heads * 2}, 5);
-    options.pair.columns = Tensor::of({std::ssize(columns)}, columns);
+    options.pair.columns = columns;
     const Tensor fused = attention(q, k, v, offsets, keys, options);
     const Tensor plain = attention_unfused(q, k, v, offsets, keys, options, [](auto...) {});
     // Scores below 9 sqrt(65) = 73, which round to 73 u each; their difference is the relative error of a

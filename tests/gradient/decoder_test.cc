@@ -30,8 +30,8 @@ ModelSpec tiny(bool tied) {
 
 // Two sequences, one target ignored, under dropout where asked.
 struct Example {
-  Tensor ids = Tensor::of({10}, std::vector<int32_t>{3, 1, 4, 1, 5, 9, 2, 6, 5, 3});
-  Tensor targets = Tensor::of({10}, std::vector<int32_t>{1, 4, 1, 5, 9, 2, kIgnored, 5, 3, 10});
+  Indices ids({3, 1, 4, 1, 5, 9, 2, 6, 5, 3});
+  Indices targets({1, 4, 1, 5, 9, 2, kIgnored, 5, 3, 10});
   Context context;
 
   explicit Example(bool dropout) {
@@ -149,7 +149,7 @@ TEST(EncoderGradient, OfGlobalAttentionIsTheDifference) {
     prepare(model);
     const Example example(false);
     ModelInput input{example.ids, Layout::of({7, 3})};
-    input.globals = Tensor::of({10}, std::vector<int32_t>{0, 0, 1, 0, 0, 1, 0, 0, 0, 0});
+    input.globals = Indices({0, 0, 1, 0, 0, 1, 0, 0, 0, 0});
     const auto loss = [&] { return model.loss(input, example.targets, example.context, 1.0F / 9); };
     model.parameters().reset_gradients();
     backward(loss().loss);
@@ -181,7 +181,7 @@ TEST(EncoderDecoderGradient, OfStacksOfTwoShapesIsTheDifference) {
   prepare(model);
   const Example example(false);
   ModelInput input{example.ids, Layout::of({7, 3})};
-  input.source = Tensor::of({6}, std::vector<int32_t>{8, 1, 3, 3, 7, 2});
+  input.source = Indices({8, 1, 3, 3, 7, 2});
   input.source_layout = Layout::of({2, 4});
   const auto loss = [&] { return model.loss(input, example.targets, example.context, 1.0F / 9); };
   model.parameters().reset_gradients();

@@ -53,8 +53,8 @@ TEST(ChoiceGradient, IsTheDifference) {
 TEST(Choice, TakesTheBest) {
   const Tensor logits = Tensor::of({1, 6}, std::vector<float>{1, 3, 3, 2, 2.5F, 0});
   const auto chosen = [&](const ChoiceOptions& o) {
-    const Tensor e = choose_experts(logits, o).experts;
-    return std::vector<int32_t>(e.data<int32_t>(), e.data<int32_t>() + e.count());
+    const Indices e = choose_experts(logits, o).experts;
+    return std::vector<int32_t>(e.values().begin(), e.values().end());
   };
   ChoiceOptions o = options(2, RouterScore::softmax, false);
   EXPECT_EQ(chosen(o), (std::vector<int32_t>{1, 2}));
@@ -95,7 +95,7 @@ TEST(ChoiceGradient, HasTheBalancingTerm) {
     const auto term = [&](const Tensor& x) {
       double mean[kExperts] = {}, load[kExperts] = {}, sum = 0;
       const Choice c = choose_experts(x, o);
-      for (int64_t i = 0; i < c.experts.count(); ++i) load[c.experts.data<int32_t>()[i]] += 1.0 / kRows;
+      for (int64_t i = 0; i < c.experts.count(); ++i) load[c.experts[i]] += 1.0 / kRows;
       for (int64_t n = 0; n < kRows; ++n) {
         double p[kExperts], all = 0;
         for (int64_t e = 0; e < kExperts; ++e) {
@@ -150,26 +150,24 @@ TEST(ExpertLinear, IsEachExpertsProduct) {
 }
 
 TEST(WeightedRowsGradient, IsTheDifference) {
-  const Tensor places = Tensor::of({3, 2}, std::vector<int32_t>{4, 0, 1, 5, 3, 2});
+  const Indices places({4, 0, 1, 5, 3, 2}, 2);
   for (const int64_t width : {1, 5, 17}) {
     testing::Check check{.h = 0.5, .roundings = 8, .bf16_roundings = 4};
     check.keep_f32 = {1};
     expect_gradients([&](const Tensors& t) { return Tensors{weighted_rows(t[0], places, t[1])}; },
                      {uniform({6, width}, 1), uniform({3, 2}, 2)}, check);
   }
-  EXPECT_THROW(weighted_rows(uniform({6, 2}, 1), Tensor::of({3, 2}, std::vector<int32_t>{4, 0, 1, 5, 3, 3}),
-                             uniform({3, 2}, 2)),
-               Error);
+  EXPECT_THROW(weighted_rows(uniform({6, 2}, 1), Indices({4, 0, 1, 5, 3, 3}, 2), uniform({3, 2}, 2)), Error);
 }
 
 // Each pair of a token and an expert once, in the order of experts.
 TEST(ExpertRows, AreAPermutation) {
-  const Tensor experts = Tensor::of({4, 2}, std::vector<int32_t>{2, 0, 0, 3, 2, 3, 0, 2});
+  const Indices experts({2, 0, 0, 3, 2, 3, 0, 2}, 2);
   const ExpertRows rows = rows_by_expert(experts, 5);
   EXPECT_EQ(rows.offsets, (std::vector<int32_t>{0, 3, 3, 6, 8, 8}));
   for (int64_t i = 0; i < experts.count(); ++i) {
-    const int32_t place = rows.places.data<int32_t>()[i], e = experts.data<int32_t>()[i];
-    EXPECT_EQ(rows.tokens.data<int32_t>()[place], i / 2);
+    const int32_t place = rows.places[i], e = experts[i];
+    EXPECT_EQ(rows.tokens[place], i / 2);
     EXPECT_TRUE(rows.offsets[e] <= place && place < rows.offsets[e + 1]);
   }
   EXPECT_THROW(rows_by_expert(experts, 3), Error);

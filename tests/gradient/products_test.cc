@@ -127,7 +127,7 @@ TEST(LowRank, IsTheProductOfItsMatrices) {
 
 // The cap of logits is within the loss.
 TEST(CrossEntropyGradient, OfCappedLogitsIsTheDifference) {
-  const Tensor targets = Tensor::of({5}, std::vector<int32_t>{3, -100, 0, 16, 7});
+  const Indices targets({3, -100, 0, 16, 7});
   const Tensor x = uniform({5, 9}, 1, -2, 2), w = uniform({17, 9}, 2, -2, 2);
   const auto loss = [&](const Tensors& t, const LossTerms& terms) {
     return unembed_cross_entropy(t[0], t[1], {}, targets, 0.25F, terms, 1.5F);
@@ -140,7 +140,7 @@ TEST(CrossEntropyGradient, OfCappedLogitsIsTheDifference) {
   const Tensor z = linear(x, w, {});
   double want = 0;
   for (int64_t r = 0; r < 5; ++r) {
-    const int32_t target = targets.data<int32_t>()[r];
+    const int32_t target = targets[r];
     if (target < 0) continue;
     double sum = 0;
     const auto capped = [&](int64_t i) { return 1.5 * std::tanh(z.data<float>()[r * 17 + i] / 1.5); };
@@ -193,7 +193,7 @@ TEST(LinearGradient, AddsUpOverUsesAndPasses) {
 TEST(EmbeddingGradient, WithRepeatedIdsIsTheDifference) {
   for (const int64_t width : {1, 3, 17, 65}) {
     const std::vector<int32_t> ids = {2, 0, 2, 2, 4, 0, 2};  // 1 and 3 never
-    const Tensor id = Tensor::of({7}, ids);
+    const Indices id = ids;
     // bf16: gradients of four rows rounded each.
     expect_gradients([&](const Tensors& t) { return Tensors{embedding(id, t[0], "token id")}; },
                      {uniform({5, width}, 1)}, {.h = 0.5, .roundings = 8, .bf16_roundings = 4});
@@ -202,7 +202,7 @@ TEST(EmbeddingGradient, WithRepeatedIdsIsTheDifference) {
 
 TEST(EmbeddingGradient, OfOneIdInManyRows) {
   const std::vector<int32_t> ids(65, 1);
-  const Tensor id = Tensor::of({65}, ids);
+  const Indices id = ids;
   expect_gradients([&](const Tensors& t) { return Tensors{embedding(id, t[0], "token id")}; },
                    {uniform({3, 17}, 1)}, {.h = 0.5, .roundings = 30, .bf16 = false});
 }
@@ -218,7 +218,7 @@ TEST(CrossEntropyGradient, IsTheDifference) {
   for (const bool ignored : {false, true})
     for (const auto& [rows, width, vocab] : kSizes) {
       SCOPED_TRACE(::testing::Message() << rows << " " << width << " " << vocab << " " << ignored);
-      const Tensor targets = Tensor::of({rows}, targets_for(rows, vocab, ignored));
+      const Indices targets = targets_for(rows, vocab, ignored);
       const float scale = 1 / static_cast<float>(rows);
       // Logits have slopes |x|, |w| <= 1, and the fifth derivative of log-sum-exp is a fifth cumulant of
       // numbers in
@@ -234,7 +234,7 @@ TEST(CrossEntropyGradient, IsTheDifference) {
 
 TEST(CrossEntropyGradient, WithBiasIsTheDifference) {
   for (const auto& [rows, width, vocab] : kSizes) {
-    const Tensor targets = Tensor::of({rows}, targets_for(rows, vocab, true));
+    const Indices targets = targets_for(rows, vocab, true);
     const float scale = 1 / static_cast<float>(rows);
     expect_gradients(
         [&](const Tensors& t) {
@@ -248,7 +248,7 @@ TEST(CrossEntropyGradient, WithBiasIsTheDifference) {
 TEST(CrossEntropyGradient, WithLabelSmoothingAndZLossIsTheDifference) {
   for (const LossTerms terms : {LossTerms{0.2F, 0}, LossTerms{0, 0.05F}, LossTerms{0.1F, 0.02F}})
     for (const auto& [rows, width, vocab] : kSizes) {
-      const Tensor targets = Tensor::of({rows}, targets_for(rows, vocab, true));
+      const Indices targets = targets_for(rows, vocab, true);
       const float scale = 1 / static_cast<float>(rows);
       // log(Z)^2 adds derivatives of at most some tens times the coefficient for these logits.
       expect_gradients(
@@ -264,7 +264,7 @@ TEST(CrossEntropyGradient, WithLabelSmoothingAndZLossIsTheDifference) {
 TEST(CrossEntropy, LabelSmoothingAndZLossAreTheirDefinition) {
   constexpr double kSmoothing = 0.15, kZ = 0.03;
   const Tensor x = uniform({7, 5}, 1), w = uniform({11, 5}, 2);
-  const Tensor targets = Tensor::of({7}, targets_for(7, 11, false));
+  const Indices targets = targets_for(7, 11, false);
   const CrossEntropyResult r = unembed_cross_entropy(x, w, {}, targets, 1, {kSmoothing, kZ});
   for (int i = 0; i < 7; ++i) {
     std::vector<double> z(11);
@@ -276,7 +276,7 @@ TEST(CrossEntropy, LabelSmoothingAndZLossAreTheirDefinition) {
     }
     double loss = kZ * std::log(sum) * std::log(sum);
     for (int v = 0; v < 11; ++v) {
-      const double q = kSmoothing / 11 + (v == targets.data<int32_t>()[i] ? 1 - kSmoothing : 0);
+      const double q = kSmoothing / 11 + (v == targets[i] ? 1 - kSmoothing : 0);
       loss -= q * (z[v] - std::log(sum));
     }
     EXPECT_NEAR(r.token_losses.data<float>()[i], loss, 64 * testing::kUnit);
@@ -285,7 +285,7 @@ TEST(CrossEntropy, LabelSmoothingAndZLossAreTheirDefinition) {
 
 TEST(CrossEntropy, CountsAndSumsWhatIsNotIgnored) {
   const Tensor x = uniform({17, 5}, 1), w = uniform({11, 5}, 2);
-  const Tensor targets = Tensor::of({17}, targets_for(17, 11, true));
+  const Indices targets = targets_for(17, 11, true);
   const CrossEntropyResult r = unembed_cross_entropy(x, w, {}, targets, 0.5F);
   EXPECT_EQ(r.count, 11);
   double total = 0;
@@ -296,7 +296,7 @@ TEST(CrossEntropy, CountsAndSumsWhatIsNotIgnored) {
       for (int c = 0; c < 5; ++c)
         z += double{x.data<float>()[i * 5 + c]} * double{w.data<float>()[v * 5 + c]};
       sum += std::exp(z);
-      if (v == targets.data<int32_t>()[i]) target = z;
+      if (v == targets[i]) target = z;
     }
     const double loss = i % 3 == 1 ? 0 : std::log(sum) - target;
     EXPECT_NEAR(r.token_losses.data<float>()[i], loss, 32 * testing::kUnit);
@@ -307,7 +307,7 @@ TEST(CrossEntropy, CountsAndSumsWhatIsNotIgnored) {
 }
 
 TEST(CrossEntropy, AllIgnoredGivesZeroLossAndGradient) {
-  const Tensor targets = Tensor::of({3}, std::vector<int32_t>(3, kIgnored));
+  const Indices targets(std::vector<int32_t>(3, kIgnored));
   const auto e = testing::evaluate(
       [&](const Tensors& t) { return Tensors{unembed_cross_entropy(t[0], t[1], {}, targets, 1).loss}; },
       {uniform({3, 17}, 1), uniform({65, 17}, 2)}, DType::f32, {.root = true});
@@ -322,8 +322,8 @@ TEST(CrossEntropy, ChunksEqualTheWhole) {
   const Tensor x = uniform({rows, width}, 1), w = uniform({vocab, width}, 2);
   const auto target_values = targets_for(rows, vocab, true);
   const auto run = [&](int64_t begin, int64_t end) {
-    const Tensor targets = Tensor::of(
-        {end - begin}, std::vector<int32_t>(target_values.begin() + begin, target_values.begin() + end));
+    const Indices targets =
+        Indices(std::vector<int32_t>(target_values.begin() + begin, target_values.begin() + end));
     return testing::evaluate(
         [&](const Tensors& t) { return Tensors{unembed_cross_entropy(t[0], t[1], {}, targets, 1).loss}; },
         {x.slice_rows(begin, end), w}, DType::f32, {.root = true});

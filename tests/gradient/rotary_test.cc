@@ -24,10 +24,6 @@ RotarySpec plain(int64_t width, RotaryLayout layout = RotaryLayout::halves) {
   return s;
 }
 
-Tensor positions(const std::vector<int32_t>& all) {
-  return Tensor::of({std::ssize(all)}, all);
-}
-
 constexpr RotaryLayout kLayouts[] = {RotaryLayout::halves, RotaryLayout::interleaved};
 
 // q turned at place m, k at place n: their product is a function of m - n.
@@ -36,7 +32,7 @@ TEST(Rotary, ScoresDependOnDifferencesOfPositions) {
     const RotarySpec s = plain(6, layout);
     const Tensor qk = uniform({2, 8}, 3);
     const auto score = [&](int32_t m, int32_t n) {
-      const Tensor x = rotary(qk, 1, 8, layout, rotation(s, positions({m, n}), 1000));
+      const Tensor x = rotary(qk, 1, 8, layout, rotation(s, Indices({m, n}), 1000));
       double sum = 0;
       for (int64_t i = 0; i < 8; ++i) sum += double{x.data<float>()[i]} * double{x.data<float>()[8 + i]};
       return sum;
@@ -52,7 +48,7 @@ TEST(Rotary, ScoresDependOnDifferencesOfPositions) {
 // A turn keeps lengths; place 0 is not turned; columns beyond the width, and those of no head, stay.
 TEST(Rotary, TurnsTheNamedColumnsOnly) {
   for (const RotaryLayout layout : kLayouts) {
-    const Tensor x = uniform({3, 17}, 5), r = rotation(plain(4, layout), positions({0, 1, 90}), 91);
+    const Tensor x = uniform({3, 17}, 5), r = rotation(plain(4, layout), Indices({0, 1, 90}), 91);
     const Tensor y = rotary(x, 2, 6, layout, r);
     for (int64_t row = 0; row < 3; ++row)
       for (int64_t c = 0; c < 17; ++c) {
@@ -75,7 +71,7 @@ TEST(Rotary, TurnsTheNamedColumnsOnly) {
 // The angles of each way to reach further, against its definition.
 TEST(Rotary, Scalings) {
   const auto angle = [](const RotarySpec& s, int64_t pair, int64_t length) {
-    const Tensor r = rotation(s, positions({1}), length);
+    const Tensor r = rotation(s, Indices({1}), length);
     return std::atan2(double{r.data<float>()[s.width / 2 + pair]}, double{r.data<float>()[pair]});
   };
   RotarySpec s = plain(8);
@@ -104,7 +100,7 @@ TEST(Rotary, Scalings) {
   EXPECT_NEAR(angle(s, 0, 10), base_angle(0), 1e-7);
   EXPECT_NEAR(angle(s, 3, 10), base_angle(3) / 4, 1e-7);
   s.magnitude = 2;
-  EXPECT_NEAR(rotation(s, positions({0}), 1).data<float>()[0], 2, 1e-6);
+  EXPECT_NEAR(rotation(s, Indices({0}), 1).data<float>()[0], 2, 1e-6);
   s.scaling = RotaryScaling::longrope;
   s.short_factors = {1, 2, 3, 4};
   s.long_factors = {5, 6, 7, 8};
@@ -113,16 +109,15 @@ TEST(Rotary, Scalings) {
     EXPECT_NEAR(angle(s, i, 65), base_angle(i) / static_cast<double>(i + 5), 1e-7);
   }
   s.long_factors.pop_back();
-  testing::expect_error([&] { rotation(s, positions({0}), 1); }, {"longrope", "4 pairs", "got 3"});
+  testing::expect_error([&] { rotation(s, Indices({0}), 1); }, {"longrope", "4 pairs", "got 3"});
 }
 
 // In two dimensions each half of the pairs is turned as a head of half the width is in one.
 TEST(Rotary, TwoDimensionsAreTwoHeads) {
-  const Tensor at = positions({13, 0, 4, 7, 9}), grid = grid_positions(at, 4);
+  const Indices at({13, 0, 4, 7, 9}), grid = grid_positions(at, 4);
   EXPECT_EQ(grid.shape(), (Shape{5, 2}));
-  const Tensor both = rotation(plain(12), grid, 14),
-               rows = rotation(plain(6), positions({3, 0, 1, 1, 2}), 14),
-               columns = rotation(plain(6), positions({1, 0, 0, 3, 1}), 14);
+  const Tensor both = rotation(plain(12), grid, 14), rows = rotation(plain(6), Indices({3, 0, 1, 1, 2}), 14),
+               columns = rotation(plain(6), Indices({1, 0, 0, 3, 1}), 14);
   for (int64_t r = 0; r < 5; ++r)
     for (int64_t i = 0; i < 3; ++i)
       for (const int64_t sine : {0, 1}) {
@@ -135,18 +130,18 @@ TEST(Rotary, TwoDimensionsAreTwoHeads) {
 TEST(RotaryGradient, IsTheDifference) {
   for (const RotaryLayout layout : kLayouts)
     for (const int64_t width : {2, 6}) {
-      const Tensor r = rotation(plain(width, layout), positions({0, 3, 1, 77, 12}), 78);
+      const Tensor r = rotation(plain(width, layout), Indices({0, 3, 1, 77, 12}), 78);
       expect_gradients([&](const Tensors& in) { return Tensors{rotary(in[0], 3, 7, layout, r)}; },
                        {uniform({5, 23}, 9)}, {.h = 0.25, .roundings = 4});
     }
 }
 
 TEST(Rotary, RefusesWhatDoesNotFit) {
-  const Tensor x = uniform({2, 8}, 1), r = rotation(plain(4), positions({0, 1}), 2);
+  const Tensor x = uniform({2, 8}, 1), r = rotation(plain(4), Indices({0, 1}), 2);
   testing::expect_error([&] { rotary(x, 3, 4, RotaryLayout::halves, r); }, {"rotary", "3 heads"});
   testing::expect_error([&] { rotary(x, 2, 3, RotaryLayout::halves, r); }, {"rotary", "at most 3"});
   testing::expect_error([&] { rotary(uniform({3, 8}, 1), 1, 4, RotaryLayout::halves, r); }, {"rotary", "[3"});
-  testing::expect_error([&] { rotation(plain(3), positions({0}), 1); }, {"even"});
+  testing::expect_error([&] { rotation(plain(3), Indices({0}), 1); }, {"even"});
 }
 
 // The published slopes: a geometric series of powers of two; of six heads the four of four heads and every

@@ -11,31 +11,27 @@ using testing::expect_gradients;
 using testing::uniform;
 using Tensors = std::vector<Tensor>;
 
-Tensor indices(const Shape& shape, const std::vector<int32_t>& values) {
-  return Tensor::of(shape, values);
-}
-
 TEST(SelectRowsGradient, IsTheDifference) {
-  const Tensor rows = indices({4}, {2, 0, 2, 4});  // a row twice, some never
+  const Indices rows({2, 0, 2, 4});  // a row twice, some never
   for (const int64_t width : {1, 3, 17, 65})
     expect_gradients([&](const Tensors& in) { return Tensors{select_rows(in[0], rows)}; },
                      {uniform({5, width}, 1)}, {.h = 0.5, .roundings = 4});
 }
 
 TEST(SelectRows, RefusesARowThatIsNotThere) {
-  EXPECT_THROW(select_rows(uniform({2, 3}, 1), indices({1}, {2})), Error);
-  EXPECT_THROW(select_rows(uniform({2, 3}, 1), indices({1}, {-1})), Error);
+  EXPECT_THROW(select_rows(uniform({2, 3}, 1), Indices({2})), Error);
+  EXPECT_THROW(select_rows(uniform({2, 3}, 1), Indices({-1})), Error);
 }
 
 TEST(ReplaceRowsGradient, IsTheDifference) {
   for (const std::vector<int32_t>& which : {std::vector<int32_t>{1, 4, 0}, std::vector<int32_t>{}}) {
-    const Tensor rows = indices({std::ssize(which)}, which);
+    const Indices rows = which;
     expect_gradients([&](const Tensors& in) { return Tensors{replace_rows(in[0], rows, in[1])}; },
                      {uniform({5, 3}, 1), uniform({std::ssize(which), 3}, 2)}, {.h = 0.25});
   }
-  EXPECT_THROW(replace_rows(uniform({2, 3}, 1), indices({1}, {2}), uniform({1, 3}, 2)), Error);
-  EXPECT_THROW(replace_rows(uniform({2, 3}, 1), indices({2}, {1, 1}), uniform({2, 3}, 2)), Error);
-  EXPECT_THROW(replace_rows(uniform({2, 3}, 1), indices({1}, {1}), uniform({1, 2}, 2)), Error);
+  EXPECT_THROW(replace_rows(uniform({2, 3}, 1), Indices({2}), uniform({1, 3}, 2)), Error);
+  EXPECT_THROW(replace_rows(uniform({2, 3}, 1), Indices({1, 1}), uniform({2, 3}, 2)), Error);
+  EXPECT_THROW(replace_rows(uniform({2, 3}, 1), Indices({1}), uniform({1, 2}, 2)), Error);
 }
 
 TEST(MeanOfSequencesGradient, IsTheDifference) {
@@ -63,7 +59,7 @@ TEST(UnitRowsGradient, IsTheDifference) {
 // -log softmax has a fifth derivative below 2 (that of a logistic function's integral).
 TEST(SpanCrossEntropyGradient, IsTheDifference) {
   const std::vector<int32_t> offsets = {0, 4, 5, 9};
-  const Tensor targets = indices({3, 2}, {1, 3, kIgnored, kIgnored, 0, 0});
+  const Indices targets({1, 3, kIgnored, kIgnored, 0, 0}, 2);
   expect_gradients(
       [&](const Tensors& in) { return Tensors{span_cross_entropy(in[0], offsets, targets, 0.5F).loss}; },
       {uniform({9, 2}, 1, -2, 2)}, {.fifth = 8, .roundings = 16, .keep_f32 = {0}});
@@ -73,10 +69,10 @@ TEST(SpanCrossEntropy, IsTheMeanOfBothEnds) {
   // Three tokens; start scores 0 0 0, end scores 0 log2 0: P(start) = 1/3, P(end = 1) = 2/4.
   const float l2 = std::log(2.0F);
   const Tensor z = Tensor::of({3, 2}, std::vector<float>{0, 0, 0, l2, 0, 0});
-  const SpanLoss r = span_cross_entropy(z, std::vector<int32_t>{0, 3}, indices({1, 2}, {2, 1}), 1);
+  const SpanLoss r = span_cross_entropy(z, std::vector<int32_t>{0, 3}, Indices({2, 1}, 2), 1);
   EXPECT_NEAR(r.total, (std::log(3.0) + std::log(2.0)) / 2, 1e-6);
   EXPECT_EQ(r.count, 1);
-  EXPECT_THROW(span_cross_entropy(z, std::vector<int32_t>{0, 3}, indices({1, 2}, {2, 3}), 1), Error);
+  EXPECT_THROW(span_cross_entropy(z, std::vector<int32_t>{0, 3}, Indices({2, 3}, 2), 1), Error);
 }
 
 // Softmaxes over inner products up to 2 / 0.5: a fifth derivative by an element of size 1 / 0.5^5 at most.

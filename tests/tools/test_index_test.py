@@ -24,10 +24,10 @@ class TestIndex(unittest.TestCase):
             return test_index.index(root)
 
     def test_names(self):
-        found, problems = self.index(**{"qkv/ops/norm.cc": "", "tests/unit/norm_test.cc": "",
+        found, problems = self.index(**{"qkv/ops/norm.cc": "", "tests/unit/ops/norm_test.cc": "",
                                         "qkv/cli/plan_command.cc": "", "tests/cli/test_plan.py": ""})
         self.assertEqual(problems, [])
-        self.assertEqual(found, {"qkv/ops/norm.cc": ["tests/unit/norm_test.cc"],
+        self.assertEqual(found, {"qkv/ops/norm.cc": ["tests/unit/ops/norm_test.cc"],
                                  "qkv/cli/plan_command.cc": ["tests/cli/test_plan.py"]})
 
     def test_covers(self):
@@ -46,6 +46,13 @@ class TestIndex(unittest.TestCase):
             _, problems = self.index(**{"qkv/io/a.cc": "", "tests/a_test.cc": f"//\n{line}\n"})
             self.assertEqual(len(problems), 1, line)
             self.assertIn("tests/a_test.cc:2: no file matches", problems[0])
+
+    def test_unit_tests_mirror_the_folders(self):
+        _, problems = self.index(**{"qkv/ops/norm.cc": "", "tests/unit/nn/norm_test.cc": "",
+                                    "qkv/nn/a.cc": "// Covers nothing", "tests/unit/nn/a_test.cc": "",
+                                    "tests/unit/b_test.cc": ""})
+        self.assertEqual(problems, ["tests/unit/b_test.cc: a unit test is in tests/unit/FOLDER of qkv/FOLDER",
+                                    "tests/unit/nn/norm_test.cc: norm.cc is in qkv/ops"])
 
     def test_nothing_is_found_in_an_empty_folder(self):
         self.assertIn("no sources", self.index()[1][0])

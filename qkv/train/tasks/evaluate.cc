@@ -228,7 +228,7 @@ class AnswerScores {
            Evaluation& e) {
     if (const auto gold = answer_tokens(text.encoding, example)) {
       const std::vector<int32_t> offsets = {0, static_cast<int32_t>(scores.rows())};
-      const Tensor target = Tensor::of({1, 2}, std::vector{gold->first, gold->second});
+      const Indices target({gold->first, gold->second}, 2);
       const SpanLoss loss = span_cross_entropy(scores, offsets, target, 1);
       e.total += loss.total;
       e.tokens += loss.count;

@@ -71,7 +71,7 @@ Evaluation evaluate_masked(const Transformer& model, const TokenStream& stream,
     e.tokens += r.count;
     if (!b.sequence_targets.defined()) continue;
     const Tensor scores = model.classes(model.hidden(b, {}), b, {});
-    const auto wanted = b.sequence_targets.values<int32_t>();
+    const auto wanted = b.sequence_targets.values();
     for (size_t s = 0; s < wanted.size(); ++s) {
       if (wanted[s] == kIgnored) continue;
       const auto z = scores.row<float>(static_cast<int64_t>(s));

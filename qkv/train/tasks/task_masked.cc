@@ -52,7 +52,7 @@ class MaskedLanguageModelling : public TaskOfSequences {
     plain.keep = plain.random = 0;
     plain.permuted = plain.next_sentence = false;
     const Batch b = masked_batch(stream, std::span(&piece, 1), {tokens_.first, tokens_.last}, plain, 1, 0);
-    const auto ids = b.ids.values<int32_t>();
+    const auto ids = b.ids.values();
     std::vector<text::TokenId> read(ids.begin() + 1, ids.end() - 1), written = read;
     EncodedText text;
     for (const int32_t id : ids) text.encoding.add(id, {0, 0}, 0);

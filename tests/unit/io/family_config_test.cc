@@ -1,0 +1,211 @@
+// What others write into a config.json: other forms, what they leave out, and what is refused by name.
+#include <cmath>
+
+#include "qkv/base/file.h"
+#include "qkv/base/json_value.h"
+#include "qkv/io/family/family.h"
+#include "tests/unit/expect_error.h"
+#include "tests/unit/io/model_dir_testing.h"
+#include "tests/unit/scratch_dir.h"
+
+namespace qkv {
+namespace {
+
+using testing::expect_error;
+using testing::ScratchDir;
+
+// What newer files say in one object, and lists that are shorter than they should be.
+TEST(ModelDir, OtherFormsOfConfigsAreRead) {
+  ModelSpec spec = llama();
+  spec.attention.rotary.base = 500000;
+  spec.attention.rotary.scaling = RotaryScaling::linear;
+  spec.attention.rotary.factor = 4;
+  const ScratchDir dir;
+  save_model(dir.path(), *drawn(spec));
+  Json config = parse_json(read_file(dir.path() + "/config.json"), "config.json");
+  config["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 4}, {"rope_theta", 500000}};
+  config.erase("rope_theta");
+  config.erase("rope_scaling");
+  dir.write("config.json", config.dump());
+  spec.family = load_spec(dir.path()).family;
+  EXPECT_EQ(load_spec(dir.path()), spec);
+  config["rope_parameters"] = {{"rope_theta", 500000}};
+  dir.write("config.json", config.dump());
+  spec.attention.rotary.scaling = RotaryScaling::none;
+  spec.attention.rotary.factor = 1;
+  EXPECT_EQ(load_spec(dir.path()), spec);
+
+  ModelSpec encoder = bert_spec(13, 8, 12, 2, 3);
+  encoder.embedding_width = encoder.head_width = 5;
+  encoder.embedding_projected_last = true;
+  const ScratchDir electra;
+  save_model(electra.path(), *drawn(encoder));
+  config = parse_json(read_file(electra.path() + "/config.json"), "config.json");
+  ASSERT_EQ(config["model_type"], "electra");
+  config["architectures"] = Json::array();
+  electra.write("config.json", config.dump());
+  encoder.family = load_spec(electra.path()).family;
+  EXPECT_EQ(load_spec(electra.path()), encoder);
+}
+
+// What a config.json leaves out is what its family's makers mean by that.
+TEST(ModelDir, DefaultsAreTheFamilys) {
+  const auto spec_of = [](const char* type, Json config) {
+    config["model_type"] = type;
+    for (const char* key :
+         {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "d_model", "encoder_layers",
+          "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim", "max_position_embeddings"})
+      if (!config.contains(key)) config[key] = 64;
+    for (const char* key : {"num_attention_heads", "encoder_attention_heads", "decoder_attention_heads"})
+      config[key] = 32;
+    return parse_spec(config.dump(), "config.json");
+  };
+  const ModelSpec mistral = spec_of("mistral", {}), mixtral = spec_of("mixtral", {});
+  EXPECT_EQ(mistral.attention.kv_heads, 8);
+  EXPECT_EQ(mistral.attention.patterns, (std::vector<Pattern>{{.window = 4096}}));
+  EXPECT_EQ(mixtral.attention.kv_heads, 8);
+  EXPECT_EQ(mixtral.attention.rotary.base, 1e6);
+  EXPECT_EQ(mixtral.norm_epsilon, 1e-5F);
+  EXPECT_TRUE(mixtral.attention.patterns.empty());
+  const Json newer = {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 12345.0}}}};
+  EXPECT_EQ(spec_of("mixtral", newer).attention.rotary.base, 12345);
+  const Json inside = {{"rope_scaling",
+                        {{"rope_type", "longrope"},
+                         {"original_max_position_embeddings", 16},
+                         {"short_factor", {1.5}},
+                         {"long_factor", {2.5}}}}};
+  EXPECT_EQ(spec_of("llama", inside).attention.rotary.original_context, 16);
+  EXPECT_EQ(spec_of("llama", inside).attention.rotary.factor, 4);
+  expect_error(
+      [&] {
+        spec_of("switch_transformers", {{"num_layers", 2}, {"num_heads", 2}, {"d_kv", 4}, {"d_ff", 8}});
+      },
+      {"config.json", "num_sparse_decoder_layers", "3 of 2 layers"});
+  const Json none = {{"num_key_value_heads", nullptr}, {"sliding_window", nullptr}};
+  EXPECT_EQ(spec_of("mistral", none).attention.kv_heads, 32);
+  EXPECT_TRUE(spec_of("mistral", none).attention.patterns.empty());
+  EXPECT_EQ(spec_of("gemma2", {}).attention.kv_heads, 4);
+  const Json windows = {{"use_sliding_window", true}, {"max_window_layers", 0}, {"sliding_window", 9}};
+  EXPECT_EQ(spec_of("qwen2", windows).attention.patterns, (std::vector<Pattern>{{.window = 9}}));
+  EXPECT_TRUE(spec_of("qwen2", {{"sliding_window", 9}}).attention.patterns.empty());
+  const auto windows_of = [&](const char* type, Json more, int64_t layers) {
+    more["num_hidden_layers"] = layers;
+    return spec_of(type, more).attention.patterns;
+  };
+  const Pattern all, four = {.window = 4};
+  const Json upper = {{"use_sliding_window", true}, {"max_window_layers", 2}, {"sliding_window", 4}};
+  EXPECT_EQ(windows_of("qwen2", upper, 4), (std::vector<Pattern>{all, all, four, four}));
+  EXPECT_EQ(windows_of("qwen2", upper, 3), (std::vector<Pattern>{all, all, four}));
+  EXPECT_TRUE(windows_of("qwen2", upper, 2).empty());
+  EXPECT_TRUE(windows_of("qwen2", {{"use_sliding_window", true}}, 28).empty());
+  EXPECT_EQ(windows_of("qwen2", {{"use_sliding_window", true}}, 29)[28], (Pattern{.window = 4096}));
+  const Json none_given = {
+      {"use_sliding_window", true}, {"max_window_layers", 0}, {"sliding_window", nullptr}};
+  EXPECT_TRUE(windows_of("qwen2", none_given, 2).empty());
+  Json typed = upper;  // which counts more than max_window_layers
+  typed["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
+  for (const char* type : {"qwen2", "qwen2_moe"}) {
+    EXPECT_EQ(windows_of(type, typed, 3), (std::vector<Pattern>{four, all})) << type;
+    expect_error([&] { windows_of(type, typed, 2); }, {"config.json: layer_types", "3 types for 2 layers"});
+    Json other = typed;
+    other["use_sliding_window"] = false;
+    expect_error([&] { windows_of(type, other, 3); }, {"layer_types[0]", "use_sliding_window"});
+    other["layer_types"] = {"full_attention", "full_attention"};
+    EXPECT_TRUE(windows_of(type, other, 2).empty());
+    other["layer_types"] = {"full_attention", "chunked_attention"};
+    expect_error([&] { windows_of(type, other, 2); },
+                 {"layer_types[1]", "'chunked_attention'", "sliding_attention"});
+  }
+  const Json t5 = {{"d_kv", 4}, {"d_ff", 8}, {"num_layers", 1}, {"num_heads", 2}};
+  const auto t5_with = [&](const Json& more) {
+    Json config = t5;
+    config.update(more);
+    return spec_of("t5", config);
+  };
+  EXPECT_EQ(t5_with({{"feed_forward_proj", "gated-gelu"}}).activation, Activation::gelu_tanh);
+  EXPECT_EQ(
+      t5_with({{"feed_forward_proj", "gated-gelu"}, {"dense_act_fn", "gelu_new"}, {"is_gated_act", true}}),
+      t5_with({{"feed_forward_proj", "gated-gelu"}}));
+  EXPECT_EQ(t5_with({{"feed_forward_proj", "gated-gelu"}, {"dense_act_fn", "gelu"}}).activation,
+            Activation::gelu);
+  EXPECT_EQ(t5_with({{"dense_act_fn", "silu"}}).activation, Activation::silu);
+  EXPECT_TRUE(t5_with({{"is_gated_act", true}}).gated);
+  expect_error(
+      [&] {
+        t5_with({{"architectures", {"T5EncoderModel"}}});
+      },
+      {"config.json", "architectures", "T5EncoderModel"});
+  expect_error(
+      [&] {
+        spec_of("llama", {{"quantization_config", {{"bits", 4}}}});
+      },
+      {"config.json", "quantization_config"});
+  expect_error([&] { spec_of("llama", {{"pruned_heads", {{"0", {1}}}}}); }, {"config.json", "pruned_heads"});
+  expect_error(
+      [&] {
+        spec_of("qwen2_moe", {{"use_sliding_window", true}});
+      },
+      {"config.json", "max_window_layers"});
+  EXPECT_EQ(spec_of("starcoder2", {}).attention.kv_heads, 2);
+  const ModelSpec m2m = spec_of("m2m_100", {});
+  EXPECT_EQ(m2m.activation, Activation::relu);
+  EXPECT_TRUE(m2m.embedding_scaled);
+  EXPECT_EQ(m2m.first_position, 0);
+  for (const char* type : {"longrope", "su", "yarn"}) {
+    const Json factor = {1.5};
+    const ModelSpec phi3 = spec_of(
+        "phi3", {{"max_position_embeddings", 131072},
+                 {"rope_scaling", {{"type", type}, {"short_factor", factor}, {"long_factor", factor}}}});
+    EXPECT_EQ(phi3.attention.rotary.scaling, RotaryScaling::longrope);
+    EXPECT_EQ(phi3.attention.rotary.original_context, 4096);
+    EXPECT_EQ(phi3.attention.rotary.factor, 32);
+    EXPECT_EQ(phi3.attention.rotary.magnitude, std::sqrt(1 + std::log(32.0) / std::log(4096.0)));
+  }
+  expect_error(
+      [&] {
+        spec_of("ctrl", {{"n_embd", 64},
+                         {"n_layer", 1},
+                         {"n_head", 2},
+                         {"n_positions", 8},
+                         {"dff", 8},
+                         {"layer_norm_epsilon", 1e-5}});
+      },
+      {"config.json", "layer_norm_epsilon", "1e-06"});
+  EXPECT_EQ(spec_of("llama", {{"architectures", {"LLaMAForCausalLM"}}}), spec_of("llama", {}));
+  for (const char* name : {"LlamaForQuestionAnswering", "MistralForCausalLM"})
+    expect_error(
+        [&] {
+          spec_of("llama", {{"architectures", {name}}});
+        },
+        {"config.json", "architectures", name, "LlamaForCausalLM and LlamaForSequenceClassification"});
+  expect_error(
+      [&] {
+        spec_of("granite", {{"architectures", {"GraniteForSequenceClassification"}}});
+      },
+      {"architectures", "GraniteForCausalLM is"});
+}
+
+// Families whose files name each layer would write billions of lines to see whether they can say it.
+TEST(ModelDir, MoreLayersThanAnyModelHasAreRefusedAtOnce) {
+  for (const char* type : {"gemma2", "qwen2", "longformer", "reformer"}) {
+    const Json config = {{"model_type", type},
+                         {"num_hidden_layers", int64_t{1} << 40},
+                         {"vocab_size", 64},
+                         {"hidden_size", 64},
+                         {"intermediate_size", 64},
+                         {"num_attention_heads", 4},
+                         {"num_key_value_heads", 4},
+                         {"head_dim", 16},
+                         {"max_position_embeddings", 64},
+                         {"attention_window", 8},
+                         {"attn_layers", {"local"}},
+                         {"attention_head_size", 16},
+                         {"feed_forward_size", 64},
+                         {"axial_pos_embds", false},
+                         {"is_decoder", true}};
+    expect_error([&] { parse_spec(config.dump(), "config.json"); }, {"config.json", "layers"});
+  }
+}
+
+}  // namespace
+}  // namespace qkv
