@@ -30,8 +30,8 @@ ModelSpec tiny(bool tied) {
 
 // Two sequences, one target ignored, under dropout where asked.
 struct Example {
-  Indices ids({3, 1, 4, 1, 5, 9, 2, 6, 5, 3});
-  Indices targets({1, 4, 1, 5, 9, 2, kIgnored, 5, 3, 10});
+  Indices ids = std::vector<int32_t>{3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
+  Indices targets = std::vector<int32_t>{1, 4, 1, 5, 9, 2, kIgnored, 5, 3, 10};
   Context context;
 
   explicit Example(bool dropout) {
