@@ -1,7 +1,7 @@
-// What attention costs under one pattern at one length: a forward pass, and one with its gradients. Prints
+// Measures attention under one pattern at one length: a forward pass, and one with its gradients. Prints
 //   forward_ms step_ms forward_gflops step_gflops visited_tiles tiles peak_mb
-// where the rates count what is computed on the tiles that the pattern does not empty.
-// bench/attention_cost.py draws the curves.
+// where the rates count the arithmetic on tiles that the pattern does not empty. bench/attention_cost.py
+// draws the curves.
 //
 //   attention_cost [--pattern all] [--length 4096] [--encoder] [--dtype f32|bf16] [--heads 2] [--distances 0]
 #include <fmt/format.h>
@@ -21,7 +21,7 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kWidth = 64;  // of a head
+constexpr int64_t kWidth = 64;  // width of a head
 
 struct Options {
   std::string pattern = "all", dtype = "f32";
@@ -37,7 +37,7 @@ Tensor draw(int64_t rows, int64_t width, uint64_t seed, DType dtype) {
   return convert(x, dtype);
 }
 
-// The median of enough runs for half a second, at least one.
+// The median over half a second of runs, at least one and at most 51.
 template <typename F>
 double milliseconds(const F& f) {
   std::vector<double> times;
@@ -68,7 +68,7 @@ void run(const Options& o) {
   AttentionOptions options;
   options.mask = mask;
   options.scale = 1 / std::sqrt(static_cast<float>(kWidth));
-  // Shaw's vectors of distances up to so many, if any.
+  // Shaw's vectors for distances up to o.distances; none if that is 0.
   const DistanceRows rows{DistanceRows::Kind::behind, std::max<int64_t>(0, o.distances)};
   Tensor vectors = draw(rows.rows(), kWidth, 3, dtype);
   const auto forward = [&] {
@@ -90,7 +90,7 @@ void run(const Options& o) {
   });
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  // S and O forward; S, dP, dV, dK and dQ backward.
+  // Products: S and O forward; S, dP, dV, dK and dQ backward.
   const double product = 2.0 * static_cast<double>(visited * kKeyTile * kKeyTile * kWidth * o.heads);
   fmt::print("{:.3f} {:.3f} {:.1f} {:.1f} {} {} {:.0f}\n", forward_ms, step_ms,
              2 * product / forward_ms / 1e6, 7 * product / step_ms / 1e6, visited, tiles,

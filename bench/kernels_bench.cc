@@ -30,8 +30,8 @@ void count_bytes(benchmark::State& state, double each) {
   state.SetBytesProcessed(static_cast<int64_t>(each) * state.iterations());
 }
 
-// What one core can do at most: independent chains of f32 fused multiply-adds on zeros. In assembly, since
-// compilers keep arrays of such chains in memory.
+// Peak of one core: independent chains of f32 fused multiply-adds on zeros. They are in assembly because
+// compilers would keep such arrays of chains in memory.
 constexpr int kChains = 12, kSteps = 1000;
 #define FMA(v, i) "vfmadd231ps %%" v "0, %%" v "0, %%" v #i "\n"
 #define FMA_CHAINS(v) \
@@ -57,7 +57,7 @@ void fma_peak(benchmark::State& state, const KernelTable& table) {
   count_flops(state, 2.0 * kChains * kSteps * (wide ? 16 : 8));
 }
 
-// Products of GPT-2 124M as training has them: y = x W^T + b, dx = dy W, dW = dy^T x, for 4 x 256 tokens.
+// The matrix products of GPT-2 124M in training: y = x W^T + b, dx = dy W, dW = dy^T x, for 4 x 256 tokens.
 template <typename T>
 void product(benchmark::State& state, int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed,
              bool with_bias) {
@@ -112,7 +112,7 @@ void register_products(const std::string& type) {
   }
 }
 
-// 12 heads of 64, q, k and v packed as the model has them, causal.
+// Causal attention, 12 heads of 64, with q, k and v packed as in the model.
 template <typename T>
 void attention(benchmark::State& state, const KernelTable& table, int64_t batch, int64_t length,
                int64_t queries, bool backward) {
@@ -169,7 +169,7 @@ void attention(benchmark::State& state, const KernelTable& table, int64_t batch,
         for (int64_t h = 0; h < heads; ++h) kernel.attention_grad(g, s, h, grad_scratch.data());
     benchmark::ClobberMemory();
   }
-  // Pairs that the mask allows; S and O forward; S, dP, dV, dK and dQ backward.
+  // Counts the pairs that the mask allows: S and O forward; S, dP, dV, dK and dQ backward.
   const auto l = static_cast<double>(length), n = static_cast<double>(queries);
   const double pairs = static_cast<double>(batch * heads) * (n * l - n * (n - 1) / 2);
   count_flops(state, pairs * 2 * static_cast<double>(d) * (backward ? 5 : 2));
@@ -213,7 +213,7 @@ void gelu(benchmark::State& state, const KernelTable& table, Activation kind, bo
   count_bytes(state, (backward ? 3.0 : 2.0) * n * sizeof(T));
 }
 
-// In place for f32, as training has it.
+// In place for f32, as in training.
 template <typename T>
 void cross_entropy(benchmark::State& state, const KernelTable& table) {
   const int64_t rows = 64, vocab = 50257, stride = 50304;

@@ -1,4 +1,4 @@
-// Writes an op of its own with its gradient, a module that uses it, and checks the gradients of the module's
+// Defines an op with its gradient and a module that uses it, then checks the gradients of the module's
 // parameters against finite differences.
 //   g++ -std=c++20 new_module.cc $(pkg-config --cflags --libs qkv) -o new_module && ./new_module
 #include <cmath>
@@ -13,13 +13,13 @@
 // x * y, element by element, in f32.
 qkv::Tensor product(const qkv::Tensor& x, const qkv::Tensor& y) {
   qkv::Tensor out = qkv::Tensor::empty(x.shape(), qkv::DType::f32);
-  const auto a = x.values<float>(), b = y.values<float>();  // whose indices are checked
+  const auto a = x.values<float>(), b = y.values<float>();  // spans that check their indices
   const auto to = out.mutable_values<float>();
   for (int64_t i = 0; i < x.count(); ++i) to[i] = a[i] * b[i];
   return out;
 }
 
-// dx = dz * y, dy = dz * x. What the gradient needs is kept outside the graph.
+// dx = dz * y, dy = dz * x. Keeps x and y for the gradient, detached from the graph.
 class MultiplyNode : public qkv::Node {
  public:
   MultiplyNode(const qkv::Tensor& x, const qkv::Tensor& y) : x_(x.detach()), y_(y.detach()) {

@@ -13,7 +13,7 @@
 
 namespace Eigen {
 
-// What Eigen must know of ADOL-C's tape scalar; its precision is double's.
+// Tells Eigen about ADOL-C's tape scalar, which has the precision of double.
 template <>
 struct NumTraits<adouble> : NumTraits<double> {
   using Real = adouble;
@@ -26,7 +26,7 @@ struct NumTraits<adouble> : NumTraits<double> {
 
 namespace qkv::formal {
 
-// A loss at theta, and its gradient: a theta whose parameters are the derivatives by the parameters.
+// A loss at theta, and its gradient: a theta that holds the derivative by each parameter.
 template <typename Theta>
 struct LossAndGradient {
   double loss;

@@ -31,18 +31,18 @@ struct Hyperparameters {
   Index D_VO = 0;  // values and outputs of one head
   Index D_FF = 0;  // feed-forward
 
-  bool normalize_branch = false;   // LayerNorm only the change, before it is added; else the sum (eq. (6))
+  bool normalize_branch = false;   // normalise the change before it is added, not the sum as in eq. (6)
   bool affine = false;             // LayerNorm(z) .* gamma + beta
   bool masked = false;             // position t attends to positions up to t only
   bool biases = false;             // c_Q, c_K, c_V, c_O
   bool tied = false;               // W_une = W_emb^T
   bool fourier_positions = false;  // W_pos fixed, and any sequence length
-  Index hidden_layers = 1;         // of the feed-forward network
+  Index hidden_layers = 1;         // in the feed-forward network
   Activation nonlinearity = Activation::ReLU;
 };
 
 // One head h of one layer l: W_Q, W_K [D_E x D_QK], W_V, W_O [D_E x D_VO]; the biases c_Q, c_K [D_QK], c_V
-// [D_VO], c_O [D_E] are empty unless asked for.
+// [D_VO], c_O [D_E] are empty unless `biases` is set.
 template <typename T>
 struct Head {
   Matrix<T> W_Q, W_K, W_V, W_O;
@@ -88,12 +88,12 @@ struct FeedForward {
   }
 };
 
-// One layer l. The gammas and betas [D_E] are empty unless asked for.
+// One layer l. The gammas and betas [D_E] are empty unless `affine` is set.
 template <typename T>
 struct Layer {
   std::vector<Head<T>> head;                   // H; head[h - 1] is head h
   std::vector<FeedForward<T>> ff;              // hidden_layers + 1; ff[k - 1] is W_FFk, b_FFk
-  Vector<T> gamma_Y, beta_Y, gamma_X, beta_X;  // of the LayerNorm that gives Y, and of the one that gives X
+  Vector<T> gamma_Y, beta_Y, gamma_X, beta_X;  // for the LayerNorm that gives Y and the one that gives X
 
   explicit Layer(const Hyperparameters& h) : head(static_cast<std::size_t>(h.H), Head<T>(h)) {
     assert(h.hidden_layers >= 1);
@@ -200,8 +200,8 @@ Matrix<T> residual(const Matrix<T>& x, const Matrix<T>& change, const Vector<T>&
   return hyper.normalize_branch ? Matrix<T>(x + normalized) : normalized;
 }
 
-// X^(L), eq. (6), [length(s) x D_E]. With `context` [T_c x D_E] the attention of every layer is the non-self
-// version: it looks at those states in place of its own X^(l-1).
+// X^(L), eq. (6), [length(s) x D_E]. With `context` [T_c x D_E] the attention of every layer is the
+// non-self version: it attends to those states, not to its own X^(l-1).
 template <typename T>
 Matrix<T> hidden_states(const Tokens& s, const Theta<T>& theta, const Matrix<T>* context = nullptr) {
   const Hyperparameters& hyper = theta.hyper;
@@ -227,8 +227,8 @@ Matrix<T> hidden_states(const Tokens& s, const Theta<T>& theta, const Matrix<T>*
   return X;
 }
 
-// G(s) = softmax(X_T^(L) . W_une), eq. (6): the distribution, [V], of the token after s. His s has length T
-// exactly; any length from 1 to T is taken, and with fixed positions any length.
+// G(s) = softmax(X_T^(L) . W_une), eq. (6): the distribution, [V], of the token after s. Riedel's s has
+// length T exactly; here any length from 1 to T will do, and any length with fixed positions.
 template <typename T>
 Vector<T> G(const Tokens& s, const Theta<T>& theta, const Matrix<T>* context = nullptr) {
   assert(length(s) >= 1);

@@ -15,7 +15,7 @@ namespace qkv::formal {
 enum class Normalization { layer_norm, RMSnorm };  // RMSnorm: Gopher's change of Algorithm 10
 enum class Positions { learned, hard_coded };  // hard_coded: W_p is the formula of section 5, no parameter
 
-// The hyperparameters of Algorithms 8 to 10, and what those leave to the reader.
+// The hyperparameters of Algorithms 8 to 10, and choices that those leave to the reader.
 struct Hyperparameters {
   Index N_V = 0;     // vocabulary size, special tokens included
   Index l_max = 0;   // maximal sequence length
@@ -31,12 +31,12 @@ struct Hyperparameters {
   Index N_C = 0;     // classes of a head over Algorithm 9
 
   Activation activation = Activation::as_printed;  // as_printed: ReLU in Algorithm 8, GELU in 9 and 10
-  double epsilon = 0;                              // of the normalisation; 0 is Algorithm 6 as printed
+  double epsilon = 0;  // under the root of a normalisation; 0 is Algorithm 6 as printed
   Normalization normalization = Normalization::layer_norm;
   Positions positions = Positions::learned;
   bool tied = false;  // W_u = W_e^T, and no parameter of its own
 
-  // The same with the zeros that stand for a default replaced by it.
+  // Replaces zeros that stand for a default by that default.
   Hyperparameters resolved() const {
     Hyperparameters h = *this;
     assert(h.N_V > 0 && h.l_max > 0 && h.H > 0 && h.d_e > 0 && h.d_mlp > 0);
@@ -48,7 +48,7 @@ struct Hyperparameters {
   }
 };
 
-// gamma, beta [d] of one normalisation; RMSnorm has no beta. All zero, as is every parameter made here.
+// gamma, beta [d] of one normalisation; RMSnorm has no beta. Every parameter made here starts at zero.
 template <typename T>
 struct NormalizationParameters {
   Vector<T> gamma;

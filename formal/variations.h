@@ -1,8 +1,8 @@
 #pragma once
 
-// Algorithms 8, 9 and 10 with the variations of later papers: each is a few lines here, and the engine must
-// equal them alone and together. What is left at its default is Algorithm 10 as printed. The pieces:
-// formal/variations/.
+// Algorithms 8, 9 and 10 with the variations of later papers. The engine must equal each variation alone
+// and in combination. With all hyperparameters at their defaults this is Algorithm 10 as printed. The parts
+// are in formal/variations/.
 
 #include <cmath>
 
@@ -11,8 +11,8 @@
 
 namespace qkv::formal {
 
-// Lines 2 and 3: x -> [d_e x length(x)]. s[t] is the text that x[t] is of. Of no s all are of the first, as
-// they count where the model has one vector of texts.
+// Lines 2 and 3: x -> [d_e x length(x)]. s[t] is the text that x[t] belongs to. If s is empty or the model
+// has a single text vector, every token is of text 1.
 template <typename T>
 Matrix<T> varied_embed(const Tokens& x, const Tokens& s, const Matrix<T>& W_e, const VariedEmbedding<T>& E,
                        const VariedHyperparameters& h) {
@@ -30,7 +30,7 @@ Matrix<T> varied_embed(const Tokens& x, const Tokens& s, const Matrix<T>& W_e, c
   return h.projected_last ? affine(E.W_in, X, E.b_in) : X;
 }
 
-// The logits, of which the last line's softmax makes P: X [d_out() x l] -> [N_V x l].
+// The logits, before the softmax of the last line: X [d_out() x l] -> [N_V x l].
 template <typename T>
 Matrix<T> varied_unembed(Matrix<T> X, const Matrix<T>& W_e, const VariedUnembedding<T>& U,
                          const VariedHyperparameters& h) {
@@ -48,8 +48,9 @@ Matrix<T> varied_unembed(Matrix<T> X, const Matrix<T>& W_e, const VariedUnembedd
   return logits;
 }
 
-// Algorithm 9 or 10 with variations, P [N_V x length(x)]: of each token of x, of texts s, the one that it
-// stands for, or the next. With `memory` x goes on with the text of an earlier call.
+// Algorithm 9 or 10 with variations, x's texts are s. P [N_V x length(x)]: for each token of x, the
+// distribution of the token that it stands for, or of the next one. With `memory`, x continues the text of
+// an earlier call.
 template <typename T>
 Matrix<T> VariedTransformer(const Tokens& x, const VariedTheta<T>& theta, SegmentMemory* memory = nullptr,
                             const Tokens& s = {}) {
@@ -59,8 +60,8 @@ Matrix<T> VariedTransformer(const Tokens& x, const VariedTheta<T>& theta, Segmen
   return softmax(varied_unembed(X, theta.W_e, theta.unembedding, h));
 }
 
-// Algorithm 8 with variations, P [N_V x length(x)]: x is the decoder's text, z the encoder's. s is of x; z is
-// of one text.
+// Algorithm 8 with variations, P [N_V x length(x)]: x is the decoder's text, z the encoder's. s gives the
+// texts of x; z is one text.
 template <typename T>
 Matrix<T> VariedEDTransformer(const Tokens& z, const Tokens& x, const VariedEDTheta<T>& theta,
                               const Tokens& s = {}) {
@@ -80,7 +81,7 @@ T VariedLoss(const Tokens& x, const VariedTheta<T>& theta, const Tokens& s = {})
   return next_token_loss(VariedTransformer(x, theta, nullptr, s), x);
 }
 
-// Algorithm 12, lines 8 and 9: x~ is read, of texts s, and x's tokens at T~ are what it should tell.
+// Algorithm 12, lines 8 and 9: the model reads x~, whose texts are s, and should predict x's tokens at T~.
 template <typename T>
 T VariedMaskedLoss(const Tokens& x, const Tokens& x_tilde, const std::vector<Index>& T_tilde,
                    const VariedTheta<T>& theta, const Tokens& s = {}) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The choices that later papers add to Algorithms 8 to 10, and those of each layer.
+// The choices that later papers add to Algorithms 8 to 10, for the model and for each layer.
 
 #include <algorithm>
 #include <cmath>
@@ -13,47 +13,50 @@
 
 namespace qkv::formal {
 
-// Which of a norm's parts there are. plus_one: RMSnorm with 1 + gamma for gamma (Gemma).
-// ScaleNorm: one gamma for all (Nguyen & Salazar 2019); capsule: the squash function (Sabour et al. 2017).
+// Kinds of norms. layer_scale and layer_plain: layer_norm without beta, and without both parameters.
+// plus_one: RMSnorm with 1 + gamma for gamma (Gemma). ScaleNorm: one gamma for all (Nguyen & Salazar 2019);
+// capsule: the squash function (Sabour et al. 2017).
 enum class NormKind { layer_norm, layer_scale, layer_plain, RMSnorm, plus_one, ScaleNorm, capsule };
 // The norms of a branch f of a block: x + f(norm(x)), norm(x + f(x)), x + norm'(f(norm(x))),
 // x + norm'(f(x)), x + f(x), norm(x) + f(norm(x)).
 enum class NormPlacement { pre, post, sandwich, branch, none, stream };
-// Attention and the perceptron one after the other, both of the same X, or of the same normalised X; or of
-// two streams: X_1 + f(X_2), then X_2 + g(that) (Gomez et al. 2017, eq. 8; Kitaev et al. 2020).
+// Attention and the perceptron read: one the other's output, the same X, the same normalised X, or two
+// streams: X_1 + f(X_2), then X_2 + g(that) (Gomez et al. 2017, eq. 8; Kitaev et al. 2020).
 enum class Branches { serial, parallel, one_norm, reversible };
 // heads, whole: RMSnorm; layer, layer_heads: layer_norm of each head, by the same or by its own weights.
 enum class QueryKeyNorm { none, heads, whole, layer, layer_heads };
 
 // The vectors e_p that are added to the embeddings: none, columns of W_p, or sines and cosines: those of
-// Vaswani et al. 2017; of section 5; all sines before all cosines (Marian); the same with the last wavelength
-// 10000 2 pi itself and positions from a number on (tensor2tensor).
+// Vaswani et al. 2017; of section 5; all sines before all cosines (Marian); or the same with the last
+// wavelength exactly 10000 2 pi and positions from first_position on (tensor2tensor).
 enum class PositionVectors { none, learned, sinusoidal, section_5, halves, closed };
-// ALiBi: scores fall with the distance by a slope of each head; scaled: as scores are (Falcon).
+// ALiBi: scores fall with the distance by a slope of each head; scaled: the slope is scaled as scores are
+// (Falcon).
 enum class Alibi { none, by_powers, evens_first, scaled };
-// Vectors by which scores know distances (Shaw et al. 2018; Huang et al. 2020; Dai et al. 2019; He et al.
-// 2021).
+// Vectors that make scores depend on distances (Shaw et al. 2018; Huang et al. 2020; Dai et al. 2019; He et
+// al. 2021).
 enum class RelativeAttention { none, Shaw, Shaw_both, Transformer_XL, disentangled };
 
-// Mixers, in which tokens meet: self-attention, a recurrence, or the mean of the tokens before.
+// Mixers combine tokens: self-attention, a recurrence, or the mean of the tokens so far.
 enum class Mixer { attention, LSTM, GRU, average };
 
-// Which of the tokens that its stack allows a token sees: a union, all of them where it has no part.
+// The tokens that a token sees, among those that the mask of its stack allows: the union of these parts.
+// Without any part it sees all.
 struct SparsePattern {
-  Index window = 0, dilation = 1;  // the next ones, or every dilation-th of them (Longformer)
-  Index stride = 0;                // those at distances that it divides (Sparse Transformer, strided)
-  Index global = 0;                // the first, which also see all
-  Index block = 0;  // of its block, and the last `summary` of each block (Sparse Transformer, fixed)
+  Index window = 0, dilation = 1;  // the nearest this many, at multiples of `dilation` (Longformer)
+  Index stride = 0;                // those at multiples of this distance (Sparse Transformer, strided)
+  Index global = 0;                // the first this many, which also see all
+  Index block = 0;  // its own block, and the last `summary` of each (Sparse Transformer, fixed)
   Index neighbours = 0, summary = 0;
   bool ends = false;  // the first and the last block are seen by all and see all (BigBird)
-  // True where block i sees block j, both from 1, of so many, 0: there may always be one more (BigBird's
-  // random blocks); empty: none are drawn.
+  // True if block i sees block j (BigBird's random blocks). Both count from 1. `blocks`: their number; 0:
+  // more may follow. Empty: no blocks are drawn.
   std::function<bool(Index i, Index j, Index blocks)> drawn = {};
-  Index beyond = 0;       // of a sequence of at most so many tokens each sees all
-  Index first_block = 1;  // so often count the first block's tokens for those between the end blocks
+  Index beyond = 0;       // in sequences of at most this many tokens, each token sees all
+  Index first_block = 1;  // how often the first block's tokens count for tokens between the end blocks
 
   bool any() const { return window > 0 || stride > 0 || global > 0 || block > 0; }
-  // Tokens t_z and t_x count from 1. l: tokens that there are; 0: there may always be one more.
+  // True if t_x sees t_z; both count from 1. l: number of tokens; 0: more may follow.
   bool sees(Index t_z, Index t_x, Index l) const {
     const Index d = std::abs(t_x - t_z);
     if (!any() || (l > 0 && l <= beyond)) return true;
@@ -77,76 +80,76 @@ struct SparsePattern {
   bool is_end(Index b, Index l) const { return b == 1 || (l > 0 && b == block_of(l)); }
 };
 
-// Hyperparameters of one stack of layers, and of what is before and behind it.
+// Hyperparameters of one stack of layers, its embedding and its unembedding.
 struct VariedHyperparameters : Hyperparameters {
   bool bidirectional = false;  // self-attention has the mask of eq. (3), first case, as in an encoder
-  Index d_z = 0;               // of the columns Z that its layers also attend to; 0: there are none
+  Index d_z = 0;               // entries of Z's columns, for cross-attention; 0: there is none
 
   NormKind norm_kind = NormKind::layer_norm;
   NormPlacement placement = NormPlacement::pre;
-  bool final_norm = true;  // X is normalised behind the last layer; of post and none it never is
+  bool final_norm = true;  // X is normalised after the last layer; never with placements post and none
   Branches branches = Branches::serial;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
-  Index H_kv = 0;                 // heads that have keys and values of their own; 0: H
-  std::vector<Index> head_sizes;  // d_attn and d_mid of each head; none: all have those of Hyperparameters
+  Index H_kv = 0;                 // number of heads with keys and values of their own; 0: H
+  std::vector<Index> head_sizes;  // d_attn and d_mid of each head; empty: those of Hyperparameters
   Index groups =
       0;  // layer l of L has the parameters of group ((l - 1) groups / L), rounded down, + 1 (ALBERT)
 
   PositionVectors position_vectors = PositionVectors::learned;
-  Index first_position = 0;  // of closed ones the first token's position
+  Index first_position = 0;  // position of the first token, for `closed`
   Index grid = 0;            // tokens in a row: positions are rows and columns; 0: they are numbers
-  Index d_axial = 0;  // entries that are the row's, above those of the column (Ho et al. 2019); 0: a sum
+  Index d_axial = 0;  // entries for the row, above the column's (Ho et al. 2019); 0: the vectors are added
   bool unit_embeddings = false;  // the columns of W_e, and the rows of W_u, have length 1 (FixNorm)
   double embedding_multiplier = 1;
-  Index d_embedding = 0;        // of W_e's columns, which W_in makes d_e of; 0: d_e
-  bool projected_last = false;  // W_in also has the positions, and an offset (ALBERT); else W_e alone (OPT)
-  bool embedding_norm = false;  // of the sum of embeddings (BERT)
-  Index texts = 0;    // a token's embedding also tells which of so many texts it is of; 0: it does not
-  bool head = false;  // d_f: lines 10 and 11 of Algorithm 9 are before the unembedding
+  Index d_embedding = 0;        // entries of W_e's columns, which W_in projects to d_e; 0: d_e
+  bool projected_last = false;  // W_in projects the sum, with an offset (ALBERT); else W_e's columns (OPT)
+  bool embedding_norm = false;  // the sum of embeddings is normalised (BERT)
+  Index texts = 0;    // embeddings also encode which of this many texts a token is of; 0: they do not
+  bool head = false;  // lines 10 and 11 of Algorithm 9, with d_f, precede the unembedding
   Activation head_activation = Activation::as_printed;
   bool unembedding_bias = false;
   double logit_multiplier = 1, logit_cap = 0;
 
-  Index d_rot = 0;            // of queries and keys, entries that are turned (RoPE)
+  Index d_rot = 0;            // entries of queries and keys that RoPE rotates
   bool interleaved = false;   // pairs 2i - 1, 2i instead of i, i + d_rot / 2
-  double theta_base = 10000;  // of the angles
+  double theta_base = 10000;  // base of RoPE's angles
   Alibi alibi = Alibi::none;
-  Index distances = 0;   // each head has a number for so many distances, the last for all beyond; 0: none
-  Index T5_buckets = 0;  // or for so many buckets of distances (Raffel et al. 2020); 0: each has its own
+  Index distances = 0;   // each head has this many biases by distance, the last for all beyond; 0: none
+  Index T5_buckets = 0;  // or one for each of this many buckets (Raffel et al. 2020); 0: for each distance
   RelativeAttention relative = RelativeAttention::none;
-  Index l_rel = 0;    // tokens farther than this count as this far; 0 (Transformer-XL): none does
-  Index buckets = 0;  // of disentangled: distances that have a vector, the larger ones share; 0: all
+  Index l_rel = 0;    // tokens farther than this count as this far; 0 (Transformer-XL): no limit
+  Index buckets = 0;  // disentangled: large distances share buckets, this many a side; 0: none do
   bool by_content = true, by_position = true, shared_projections = false, normed_distances = false;
   bool by_text = false;  // Transformer-XL: scores also know whether two tokens are of one text (XLNet)
-  std::vector<SparsePattern> patterns;  // of layer l the ((l - 1) mod size) + 1-th; none: all
+  std::vector<SparsePattern> patterns;  // layer l has the ((l - 1) mod size) + 1-th; empty: all tokens
   bool global_projections = false;      // tokens that see all have a W of their own (Longformer)
-  std::vector<bool> shared_query_key;   // likewise whether keys are queries of unit mean square (Reformer)
+  std::vector<bool> shared_query_key;   // by layer: keys are queries of unit mean square (Reformer)
   double score_scale = 0;               // 0: 1 / sqrt(d_attn)
   bool scaled_by_layer = false;         // and 1 / l in layer l
   bool gated = false;                   // W_2 (f(W_1 X + b_1) .* (W_g X + b_g)) (Shazeer 2020)
   bool qkv_bias = true, out_bias = true, mlp_bias = true;
   double residual_multiplier = 1;
-  double clip = 0;                 // entries of q, k and v stay in [-clip, clip]; 0: in no bounds
+  double clip = 0;                 // entries of q, k and v are clipped to [-clip, clip]; 0: they are not
   double score_cap = 0;            // s becomes cap tanh(s / cap); 0: it stays
-  bool sinks = false;              // each head has a score that only the softmax's denominator knows
-  Index d_latent = 0;              // keys and values are made of a latent (MLA); 0: of X
-  Index d_query_latent = 0;        // and queries
-  Mixer mixer = Mixer::attention;  // in the place of self-attention
+  bool sinks = false;              // each head has a score that only enters the softmax's denominator
+  Index d_latent = 0;              // size of the latent for keys and values (MLA); 0: they are made from X
+  Index d_query_latent = 0;        // the same for queries
+  Mixer mixer = Mixer::attention;  // takes the place of self-attention
   Index further_layers = 0;        // h -> f(W h + b) of the perceptron
   Index E = 0;                     // experts; 0: one perceptron
-  Index E_first = 0, E_every = 1;  // of the layers that have them, from 0
-  Index k = 1, d_expert = 0;       // of a token the k best, of so many hidden units
+  Index E_first = 0, E_every = 1;  // layers with experts: every E_every-th from layer E_first on, from 0
+  Index k = 1, d_expert = 0;       // each token takes the k best experts, of d_expert hidden units each
   bool sigmoid_affinities = false, renormalized = false;
   double expert_scale = 1;
   Index d_shared = 0;         // hidden units of a perceptron beside the experts; 0: none
-  bool shared_gated = false;  // it counts sigmoid(w . x)
+  bool shared_gated = false;  // its output is multiplied by sigmoid(w . x)
 
-  // Other hyperparameters, of layers that differ, and which each layer has, in turn: 0 are these, i + 1 is
-  // kinds[i].
+  // Hyperparameters of the layers that differ, and the kind of each layer, in turn: 0 is this struct, i + 1
+  // is kinds[i].
   std::vector<VariedHyperparameters> kinds;
   std::vector<Index> kind_of_layer;
 
-  // The kind of layer l, from 0, its hyperparameters, and so on.
+  // The kind of layer l, from 0, and what follows from it.
   std::size_t kind(std::size_t l) const {
     return kind_of_layer.empty() ? 0 : static_cast<std::size_t>(kind_of_layer[l % kind_of_layer.size()]);
   }
@@ -181,8 +184,8 @@ struct VariedHyperparameters : Hyperparameters {
   }
   Index columns_of_A() const { return bidirectional ? 2 * l_rel + 1 : l_rel + 1; }
 
-  // Those of attention to Z, whose tokens are at no distance from X's: heads, scale, cap, sinks and offsets
-  // stay.
+  // Hyperparameters of cross-attention. Tokens of Z have no distance from X's: only heads, scale, cap,
+  // sinks and offsets stay.
   VariedHyperparameters of_cross_attention() const {
     VariedHyperparameters h = *this;
     h.d_rot = h.distances = h.T5_buckets = h.d_latent = h.d_query_latent = 0;

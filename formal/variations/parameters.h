@@ -1,6 +1,6 @@
 #pragma once
 
-// The parameters theta of Algorithms 8 to 10 as they vary.
+// The parameters theta of Algorithms 8 to 10 with variations.
 
 #include <string>
 #include <tuple>
@@ -11,7 +11,7 @@
 
 namespace qkv::formal {
 
-// [rows x columns] and [d] of zeros, or nothing.
+// Zeros [rows x columns] or [d] if `there`, else empty.
 template <typename T>
 Matrix<T> matrix_if(bool there, Index rows, Index columns) {
   return there ? Matrix<T>(Matrix<T>::Constant(rows, columns, T(0))) : Matrix<T>();
@@ -21,7 +21,7 @@ Vector<T> vector_if(bool there, Index d) {
   return there ? Vector<T>(Vector<T>::Constant(d, T(0))) : Vector<T>();
 }
 
-// A perceptron as it varies.
+// A perceptron with variations.
 template <typename T>
 struct VariedPerceptron {
   MLPParameters<T> mlp;
@@ -53,7 +53,7 @@ struct VariedPerceptron {
   }
 };
 
-// gamma [d], beta [d] as the kind has them.
+// gamma [d], beta [d], each empty if this kind of norm has none; ScaleNorm's gamma is [1].
 template <typename T>
 NormalizationParameters<T> varied_norm(NormKind kind, Index d) {
   NormalizationParameters<T> n;
@@ -63,23 +63,23 @@ NormalizationParameters<T> varied_norm(NormKind kind, Index d) {
   return n;
 }
 
-// W of Algorithm 5 as it varies.
+// W of Algorithm 5 with variations.
 template <typename T>
 struct VariedAttention {
   MHAttentionParameters<T> W;
-  MHAttentionParameters<T> W_global;           // of tokens that see all; without W_o and b_o
-  Vector<T> gamma_q, gamma_k, beta_q, beta_k;  // of the norms of queries and keys
+  MHAttentionParameters<T> W_global;           // for tokens that see all; without W_o and b_o
+  Vector<T> gamma_q, gamma_k, beta_q, beta_k;  // for the norms of queries and keys
   Vector<T> sink;                              // [H]
-  Matrix<T> A;                 // [d_attn x columns_of_A()] of Shaw: one column for each distance
+  Matrix<T> A;                 // Shaw's, [d_attn x columns_of_A()]: one column for each distance
   Matrix<T> W_d, W_dk, W_dq;   // [H d_attn x d_e]
   Vector<T> u, v, b_dk, b_dq;  // [H d_attn]
   Vector<T> s;                 // [H d_attn]
-  Matrix<T> G;                 // [H d_attn x 2]: of keys of the query's text, of another
-  Matrix<T> W_c, W_cq;         // of latents: [d_latent + d_rot x d_e], [d_query_latent x d_e]
+  Matrix<T> G;          // [H d_attn x 2]: a column for keys of the query's text, one for keys of another
+  Matrix<T> W_c, W_cq;  // projections to latents: [d_latent + d_rot x d_e], [d_query_latent x d_e]
   Vector<T> b_c, b_cq, gamma_c, gamma_cq;
 
   VariedAttention() = default;
-  // Queries are made of d_x numbers, keys and values of d_z.
+  // Queries are projections of d_x entries, keys and values of d_z.
   VariedAttention(const VariedHyperparameters& h, Index d_x, Index d_z, bool shared_query_key)
       : W(h.H, h.d_attn, h.d_mid, h.d_query_latent > 0 ? h.d_query_latent : d_x,
           h.d_latent > 0 ? h.d_latent : d_z, d_x) {
@@ -160,7 +160,7 @@ struct VariedAttention {
   }
 };
 
-// The parameters of another mixer than attention.
+// The parameters of a mixer other than attention.
 template <typename T>
 struct VariedMixer {
   RecurrenceParameters<T> forward, backward;
@@ -196,7 +196,7 @@ struct VariedMixer {
   }
 };
 
-// The norms of one branch: `inner` before it or of the sum, norm' of the branch.
+// The norms of one branch: `inner` normalises its input or the sum, `outer` (norm') its output.
 template <typename T>
 struct BranchNorms {
   NormalizationParameters<T> inner, outer;
@@ -216,7 +216,7 @@ struct BranchNorms {
   }
 };
 
-// A layer with what its variations add.
+// A layer with variations.
 template <typename T>
 struct VariedLayer {
   VariedAttention<T> W;  // self-attention, or:
@@ -264,11 +264,11 @@ struct VariedLayer {
   }
 };
 
-// Tables by which the layers of one kind know distances.
+// Tables that give the layers of one kind their distances.
 template <typename T>
 struct DistanceTables {
   Matrix<T> B;  // [rows_of_B() x H]
-  Matrix<T> P;  // [d_e x 2 l_rel], or buckets for l_rel: of disentangled attention
+  Matrix<T> P;  // for disentangled attention: [d_e x 2 l_rel], or [d_e x 2 buckets]
   NormalizationParameters<T> norm_P;
 
   DistanceTables() = default;
@@ -291,8 +291,8 @@ struct DistanceTables {
 template <typename T>
 struct VariedStack {
   std::vector<VariedLayer<T>> layer;         // one for each group
-  std::vector<DistanceTables<T>> distances;  // of each kind of layer that there is
-  NormalizationParameters<T> norm;           // behind the last layer
+  std::vector<DistanceTables<T>> distances;  // one for each kind of layer
+  NormalizationParameters<T> norm;           // after the last layer
 
   VariedStack() = default;
   explicit VariedStack(const VariedHyperparameters& h) {
@@ -313,11 +313,11 @@ struct VariedStack {
   }
 };
 
-// Parameters of the sum that W_e's columns are one part of, and of what becomes of it.
+// Parameters of the terms that are added to W_e's columns, and of the sum's norm and projection.
 template <typename T>
 struct VariedEmbedding {
-  Matrix<T> W_p;       // [d x l_max], d = d_sum(); in a grid of rows
-  Matrix<T> W_column;  // [d x grid] of a grid's columns; of both tables d is less where positions are axial
+  Matrix<T> W_p;       // [d x l_max], d = d_sum(); in a grid, one column for each row
+  Matrix<T> W_column;  // [d x grid], for a grid's columns; d is less in both tables if positions are axial
   Matrix<T> W_text;    // [d x texts]
   NormalizationParameters<T> norm;
   Matrix<T> W_in;  // [d_e x d_embedding]

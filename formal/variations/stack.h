@@ -1,6 +1,6 @@
 #pragma once
 
-// The layers of a transformer, from embeddings to what is unembedded.
+// The layers of a transformer, from the embeddings to the input of the unembedding.
 
 #include <utility>
 #include <vector>
@@ -11,15 +11,15 @@
 
 namespace qkv::formal {
 
-// The inheritance of a segment from the one before (Dai et al. 2019, section 3.2): of each layer the last
-// columns, m at most, that its attention has read. They are numbers: no gradient reaches through them.
+// Memory that a segment inherits from the one before (Dai et al. 2019, section 3.2). For each layer it has
+// the last columns, at most m, that attention read. They are constants: no gradient flows through them.
 struct SegmentMemory {
   Index m = 0;
-  std::vector<Matrix<double>> M;  // of each layer [d_e x up to m]; none before the first segment
+  std::vector<Matrix<double>> M;  // for each layer [d_e x up to m]; empty before the first segment
 };
 
-// Attention over Z = [SG(M) X] by f: Z [d_e x l_z] -> [d_e x l_z], of which X's columns are wanted. M becomes
-// what the next segment is left.
+// Attention f over Z = [SG(M) X]: Z [d_e x l_z] -> [d_e x l_z]. Returns X's columns of the result. M
+// becomes the memory for the next segment.
 template <typename T, typename F>
 Matrix<T> with_memory(const Matrix<T>& X, const F& f, Matrix<double>& M, Index m) {
   Matrix<T> Z(X.rows(), M.cols() + X.cols());
@@ -29,12 +29,12 @@ Matrix<T> with_memory(const Matrix<T>& X, const F& f, Matrix<double>& M, Index m
   return f(Z).rightCols(X.cols());
 }
 
-// The residual stream: X, and Y where there are two.
+// The residual stream X, and the second stream Y of reversible layers.
 template <typename T>
 struct VariedStream {
   Matrix<T> X, Y;
 
-  // A branch f, with its norms.
+  // Adds a branch f, with its norms.
   template <typename F>
   void add(const F& f, const BranchNorms<T>& n, const VariedHyperparameters& h) {
     const bool two = h.branches == Branches::reversible;
@@ -68,8 +68,8 @@ struct VariedStream {
   }
 };
 
-// The layers of Algorithm 8, 9 or 10: embeddings X [d_e x l], of texts s, and what the layers also attend to,
-// Z [d_z x l_z] -> [d_out() x l]. With `memory` X goes on with the text of an earlier call.
+// The layers of Algorithm 8, 9 or 10: embeddings X [d_e x l] and, for cross-attention, Z [d_z x l_z] ->
+// [d_out() x l]. s gives the texts of X. With `memory`, X continues the text of an earlier call.
 template <typename T>
 Matrix<T> varied_layers(const Matrix<T>& X, const Matrix<T>& Z, const Tokens& s, const VariedStack<T>& stack,
                         const VariedHyperparameters& h, SegmentMemory* memory = nullptr) {

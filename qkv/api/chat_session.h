@@ -1,4 +1,4 @@
-// A conversation with a model, as much of it as the model can read.
+// A conversation with a model, truncated to the model's context.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@
 
 namespace qkv {
 
-// The messages of a user and the answers of a model. Where the model can no longer read all of them, the
-// oldest are left out, an answer with its question; what the system says stays.
+// The messages of a user and the answers of a model. When the model can no longer read all of them, the
+// oldest are dropped, each question with its answer. The system message is kept.
 class ChatSession {
  public:
-  // `system`: what the model is told before the conversation; empty: nothing. `m` must outlive this.
+  // `system`: the system message; empty: none. `m` must outlive this object.
   ChatSession(const TextModel& m, text::ChatTemplate chat, std::string system = "");
 
-  // The tokens that the model continues with its answer to `message`: at least `room` more fit, where the
-  // message itself leaves that. Throws Error, and forgets the message, where it is too long alone, or is no
-  // UTF-8 text.
+  // Returns the tokens that the model continues with its answer to `message`. At least `room` more tokens
+  // fit, unless the message itself is too long for that. Throws Error and drops the message if it does not
+  // fit at all, or is not UTF-8 text.
   std::vector<int32_t> ask(const std::string& message, int64_t room);
   // Adds the model's answer.
   void answer(const std::string& text);
-  // Forgets all but the system's message.
+  // Drops all messages except the system message.
   void reset();
-  // Tokens of a conversation at most: the model's context, also where its positions have no end.
+  // Maximum number of tokens of a conversation: the model's context, even if its positions are unlimited.
   int64_t longest() const;
-  // Messages that no longer fit.
+  // Number of messages that were dropped.
   int64_t left_out() const { return left_out_; }
 
  private:

@@ -11,7 +11,7 @@
 namespace qkv {
 namespace {
 
-// What would change outputs, but for these values, and is not supported.
+// Throws Error for unsupported settings that would change outputs, unless they have these neutral values.
 void refuse_others(const JsonField& c) {
   const std::pair<const char*, double> neutral[] = {
       {"num_beam_groups", 1}, {"diversity_penalty", 0},
@@ -32,29 +32,29 @@ void refuse_others(const JsonField& c) {
 
 bool read_generation_config(const std::string& dir, GenerationSettings& settings, std::string& refused) {
   std::string path = beside_or_base(dir, "generation_config.json");
-  // Older directories say it beside all else.
+  // Older directories have these settings in config.json.
   if (!file_exists(path)) path = beside_or_base(dir, "config.json");
   if (!file_exists(path)) return false;
   const Json json = parse_json(read_file(path), path);
   const JsonField c(json, path);
   GenerateOptions& o = settings.drawing;
   const bool draws = c.boolean_or("do_sample", o.sampler.temperature > 0);
-  if (c.find("do_sample") && draws) {  // Hugging Face's, where nothing else is said
+  if (c.find("do_sample") && draws) {  // Hugging Face's defaults
     o.sampler.temperature = 1;
     o.sampler.top_k = 50;
   }
   if (!draws) o.sampler.temperature = 0;
   for (const GenerationField& field : generation_fields()) {
     const std::string key = field.key;
-    // The ends are SpecialIds', and who calls says what comes back.
+    // End tokens belong to SpecialIds, and the caller decides which outputs are returned.
     static const std::set<std::string> others = {
         "eos_token_id",         "forced_bos_token_id", "seed",
         "num_return_sequences", "return_alternatives", "min_alternative_expansion_prob",
         "output_attentions"};
     if (others.contains(key)) continue;
-    // max_length counts the prompt, too; max_new_tokens comes first.
+    // max_length counts the prompt, too; max_new_tokens takes precedence.
     if (key == "max_length" && c.find("max_new_tokens")) continue;
-    // Makers leave settings of drawing in files that do not draw.
+    // Some files without sampling still have settings for it.
     if (field.acts == GenerationField::Acts::drawing && !draws) continue;
     if (const auto value = c.find(key)) set_from_json(field, *value, settings);
   }

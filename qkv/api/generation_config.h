@@ -1,4 +1,4 @@
-// How a model's makers generate with it: generation_config.json.
+// Reads a model's default generation settings: generation_config.json.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace qkv {
 
-// Sets what DIR/generation_config.json says, where it is there, of do_sample (false: the most likely token;
-// absent: as the settings have it) and of each of generation_fields(), but for what says which outputs come
-// back. Ends of texts and forced_bos_token_id are SpecialIds'. Throws Error naming file and field for what is
-// mistyped. Returns whether num_beams says to search. `refused`: what would change outputs and is not
-// supported, a line that names file and field.
+// Reads DIR/generation_config.json, if it exists, into `settings`: do_sample (false: the most likely token;
+// absent: as in `settings`) and all of generation_fields(), except those that decide which outputs are
+// returned. End tokens and forced_bos_token_id belong to SpecialIds. Throws Error naming file and field for
+// mistyped values. Returns true if num_beams asks for a search. `refused`: set to a line naming file and
+// field if an unsupported setting would change outputs.
 bool read_generation_config(const std::string& dir, GenerationSettings& settings, std::string& refused);
 
 }  // namespace qkv

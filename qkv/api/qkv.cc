@@ -16,7 +16,7 @@ namespace {
 
 thread_local std::string last_error;
 
-// Runs f, which may throw, for a caller that cannot catch.
+// Runs f and turns exceptions into a status.
 template <typename F>
 qkv_status guarded(const F& f) {
   try {
@@ -34,7 +34,7 @@ std::string_view text_of(const char* text, size_t length) {
   return {text, length};
 }
 
-// All elements where there is room, and how many there are.
+// Copies all elements if they fit, and sets *count to their number.
 template <typename T, typename From>
 qkv_status hand_out(const From& from, T* to, size_t capacity, size_t* count) {
   *count = from.size();
@@ -139,7 +139,7 @@ qkv_status qkv_generate(const qkv_model* model, const char* prompt, size_t lengt
     qkv::GenerationSettings settings = model->text.generation;
     settings.search.beams = 1;
     qkv::GenerateOptions& g = settings.drawing;
-    if (given.max_new_tokens != g.max_new_tokens) g.rules.max_length = 0;  // the caller's holds
+    if (given.max_new_tokens != g.max_new_tokens) g.rules.max_length = 0;  // the caller's value wins
     g.max_new_tokens = given.max_new_tokens;
     g.sampler.temperature = given.temperature;
     g.sampler.top_k = given.top_k;
@@ -154,8 +154,7 @@ qkv_status qkv_generate(const qkv_model* model, const char* prompt, size_t lengt
     qkv::check_acting(
         settings, more, !searches, searches,
         [](const qkv::GenerationField& field, bool /*subject*/) { return std::string(field.key); });
-    // Texts have no beginnings to wish for and no place for attention; the ends of translations are the
-    // model's.
+    // Texts have no preferred prefix and no output for attention; the ends of translations are the model's.
     const bool translates = model->text.model->spec().architecture == qkv::Architecture::encoder_decoder;
     for (const auto& [key, acts] : {std::pair("prefix_bias_beta", false),
                                     {"output_attentions", false},

@@ -14,7 +14,7 @@ namespace qkv {
 
 namespace {
 
-// Each token's text is its number.
+// A tokenizer in which each token's text is its id.
 text::Tokenizer numbers(int64_t tokens) {
   OrderedJson vocab = OrderedJson::object();
   for (int64_t id = 0; id < tokens; ++id) vocab[std::to_string(id)] = id;
@@ -23,7 +23,7 @@ text::Tokenizer numbers(int64_t tokens) {
   return text::Tokenizer::from_json(json.dump());
 }
 
-// `ids_as_text`: of a model without a tokenizer.
+// `ids_as_text`: accepts a model without a tokenizer.
 TextModel load(const std::string& path, DType compute, bool ids_as_text) {
   const std::string dir = resolve_model_dir(path);
   const bool own = text::Tokenizer::exists(dir) || !is_adapter_dir(dir);
@@ -48,7 +48,7 @@ TextModel load(const std::string& path, DType compute, bool ids_as_text) {
         "{}/source: the tokenizer has {} tokens, the model {} of sources", dir, sources.vocab_size(),
         m.model->spec().input_vocab_size());
   m.generation.drawing.eos.assign(m.special.eos.begin(), m.special.eos.end());
-  // One source has one best output; a text may go on in many ways.
+  // A source has one best output, while a text has many continuations.
   if (m.model->spec().architecture == Architecture::encoder_decoder)
     m.generation.drawing.sampler.temperature = 0;
   m.searches = read_generation_config(dir, m.generation, m.refused);
@@ -83,7 +83,7 @@ TextModel load_language_model(const std::string& path, DType compute, bool ids_a
 
 SequenceModel sequence_model(const TextModel& m, const std::string& path) {
   const ModelSpec& spec = m.model->spec();
-  // A decoder that learnt from pairs says what its targets begin with.
+  // A decoder trained on pairs names the token that begins its targets.
   check(spec.architecture == Architecture::encoder_decoder || spec.order == Order::prefix ||
             (spec.architecture == Architecture::decoder && m.special.decoder_start >= 0),
         "{}: this checkpoint is {} {}: an encoder-decoder, or a decoder trained on pairs, is needed here",
@@ -101,7 +101,7 @@ std::vector<int32_t> prompt_ids(const TextModel& m, std::string_view prompt) {
   const auto is_end = [&](size_t i) {
     return m.tokenizer.is_special(encoding.ids[i]) && encoding.offsets[i].size() == 0;
   };
-  // One that stands alone begins the text.
+  // A single token is the start token.
   while (encoding.ids.size() > 1 && is_end(encoding.ids.size() - 1)) {
     encoding.ids.pop_back();
     encoding.offsets.pop_back();
@@ -133,7 +133,7 @@ void expect_same_tokens(const text::Tokenizer& first, const text::Tokenizer& oth
         "{}: its tokenizer is not that of the first model: models of an ensemble share one", path);
 }
 
-// Writes behind prompts, or for sources, and hands out the text of all but the first `silent` tokens.
+// Generates after a prompt, or for a source, and passes on the text of all but the first `silent` tokens.
 std::string write(const TextModel& m, const Prompts& given, GenerateOptions options, size_t silent,
                   const TextCallback& on_text) {
   m.expect_generation();
@@ -161,7 +161,7 @@ std::string write(const TextModel& m, const Prompts& given, GenerateOptions opti
   return text + rest;
 }
 
-// Of an encoder-decoder; a decoder that learnt pairs is given its prompt as it stands, as any.
+// Generates the target of a source with an encoder-decoder.
 std::string write_for(const TextModel& m, std::string_view source, GenerateOptions options,
                       const TextCallback& on_text) {
   const SequenceModel sequence = sequence_model(m, "generate");

@@ -1,8 +1,8 @@
-// Reverse-mode differentiation: the mechanism only. What an op's gradient is stands in ops/, beneath the op.
+// Reverse-mode differentiation: the mechanism only. Each op's gradient is defined in ops/, below the op.
 //
-// A forward op makes one Node that keeps what its gradient needs, and hangs an edge to it on each of its
-// outputs. backward() walks the nodes from the newest to the oldest; a node and what it saved are freed as
-// the walk passes.
+// A forward op creates one Node, which saves what its gradient needs, and gives each output an edge to it.
+// backward() visits the nodes from the newest to the oldest. It frees each node, with what it saved, on the
+// way.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ namespace qkv {
 
 class Node;
 
-// Where a tensor came from: output `slot` of `node`.
+// The origin of a tensor: output `slot` of `node`.
 struct GraphEdge {
   std::shared_ptr<Node> node;
   int slot = 0;
@@ -27,16 +27,16 @@ struct GraphEdge {
 // A tensor and the gradient of the root with respect to it.
 using Seed = std::pair<Tensor, Tensor>;
 
-// What one op leaves behind for the backward pass: where its inputs came from, and their gradients' rule.
+// The record of one op for the backward pass: the origins of its inputs, and the rule for their gradients.
 class Node {
  public:
   virtual ~Node() = default;
   virtual std::string_view name() const = 0;
-  // grads[slot]: the gradient of output `slot`, undefined where none arrived. Hands the inputs' gradients on
-  // with give(), weight_grad() or product_grad().
+  // grads[slot] is the gradient of output `slot`; undefined if none arrived. Passes the inputs' gradients
+  // on with give(), weight_grad() or product_grad().
   virtual void backward(std::span<Tensor> grads) = 0;
 
-  // Declares the next input; returns its index. Inputs without an edge want no gradient.
+  // Declares the next input and returns its index. Inputs without an edge need no gradient.
   int add_input(const Tensor& x);
   bool wants(int input) const { return inputs_[input].node != nullptr; }
   int64_t id() const { return id_; }
@@ -48,20 +48,21 @@ class Node {
   // For weights: calls write(target, accumulate) with an f32 tensor of this shape. The target of a Leaf is
   // its own gradient, so that a product can add to it in place.
   void weight_grad(int input, Shape shape, const std::function<void(Tensor& target, bool accumulate)>& write);
-  // For what a product makes: calls write(target, accumulate) with the gradient that another user of the
-  // input gave before, where it has this type and nobody else sees it, or with a new tensor.
+  // For gradients that a matrix product computes: calls write(target, accumulate). The target is the
+  // gradient that another user of the input gave before, if it has this type and nobody else uses it.
+  // Otherwise it is a new tensor.
   void product_grad(int input, Shape shape, DType type,
                     const std::function<void(Tensor& target, bool accumulate)>& write);
 
  private:
   friend void backward(std::span<const Seed>);
   std::vector<GraphEdge> inputs_;
-  std::vector<Tensor> grads_;  // of the outputs, while the walk has not come here
+  std::vector<Tensor> grads_;  // gradients of the outputs, until the backward pass comes here
   int64_t id_;
 };
 
-// A parameter: its gradient stays where it is, across backward passes, until set fresh again. What ops give
-// it in bf16 is widened; those that write with weight_grad() round nothing.
+// A parameter. Its gradient adds up over backward passes until `fresh` is set again. Gradients that ops
+// give in bf16 are converted to f32; ops that use weight_grad() round nothing.
 class Leaf : public Node {
  public:
   explicit Leaf(Tensor grad) : grad(std::move(grad)) {}
@@ -72,17 +73,17 @@ class Leaf : public Node {
   bool fresh = true;  // nothing written yet: the first write overwrites
 };
 
-// Makes `x` a leaf whose gradient is found in the returned node.
+// Makes `x` a leaf; the returned node holds its gradient.
 std::shared_ptr<Leaf> make_leaf(Tensor& x, Tensor grad);
 
-// Hangs output `slot` of `node` on x.
+// Marks x as output `slot` of `node`.
 void connect(Tensor& x, std::shared_ptr<Node> node, int slot = 0);
 
-// True while ops record, and one of these tensors wants a gradient.
+// True while ops record. wants_grad() also requires that one of these tensors needs a gradient.
 bool recording();
 bool wants_grad(std::initializer_list<const Tensor*> tensors);
 
-// No op records while one of these lives.
+// While one of these exists, the ops of its thread do not record.
 class NoGrad {
  public:
   NoGrad();
@@ -94,13 +95,14 @@ class NoGrad {
   bool before_;
 };
 
-// The gradient of a scalar with respect to every leaf it depends on.
+// Computes the gradient of a scalar with respect to every leaf that it depends on. With seeds, the backward
+// pass starts from their gradients.
 void backward(const Tensor& root);
 void backward(std::span<const Seed> seeds);
 
-// f(inputs), keeping only the inputs: the backward pass computes f again (activation checkpointing; Chen et
-// al., "Training deep nets with sublinear memory cost", 2016). f must give the same result each time; inputs
-// and outputs may be undefined.
+// Returns f(inputs) and saves only the inputs: the backward pass computes f again (activation
+// checkpointing; Chen et al., "Training deep nets with sublinear memory cost", 2016). f must give the same
+// result each time. Inputs and outputs may be undefined.
 std::vector<Tensor> recompute(const std::vector<Tensor>& inputs,
                               std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f);
 

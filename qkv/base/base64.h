@@ -1,4 +1,4 @@
-// Bytes as text (RFC 4648).
+// Base64 (RFC 4648).
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@ namespace qkv {
 // With padding, without line breaks.
 std::string to_base64(std::string_view bytes);
 
-// Nothing when `text` is not what to_base64 writes.
+// Returns nullopt if to_base64() cannot have written `text`.
 std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace qkv

@@ -1,4 +1,4 @@
-// Failures that the caller can do something about. Programmer errors are assert()s instead.
+// Errors that the caller can handle. Programming errors are assert()s instead.
 #pragma once
 
 #include <fmt/core.h>
@@ -9,8 +9,8 @@
 
 namespace qkv {
 
-// What a caller or a file got wrong, in one line: which op and shapes, or which file, line and field, and
-// what was expected.
+// A mistake of a caller or in a file, described in one line: the op and shapes, or the file, line and
+// field, and what was expected.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

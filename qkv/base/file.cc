@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Makes what was written to `path` (a file or a directory) survive a power failure.
+// Makes data written to `path` (a file or a directory) survive a power failure.
 void flush_to_disk(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY);
   if (fd < 0) fail("{}: cannot open to flush: {}", path, std::strerror(errno));
@@ -56,9 +56,9 @@ std::string read_file(const std::string& path) {
 
 namespace {
 
-// The file that a chain of symbolic links ends at, which need not exist.
+// The end of a chain of symbolic links, which need not exist.
 std::string link_target(const std::string& path) {
-  constexpr int kMostLinks = 40;  // as many as the system follows
+  constexpr int kMostLinks = 40;  // the system's own limit
   fs::path at = path;
   std::error_code error;
   for (int i = 0; fs::is_symlink(at, error); ++i) {
@@ -82,7 +82,7 @@ void write_whole(const std::string& path, std::string_view contents) {
 
 void write_file_atomically(const std::string& given, std::string_view contents) {
   std::error_code ignored;
-  // A device or a pipe is written to; another file must not take its name.
+  // A device or a pipe is written directly; no other file may take its name.
   if (fs::exists(given, ignored) && !fs::is_regular_file(given, ignored)) return write_whole(given, contents);
   const std::string path = link_target(given);
   const std::string temporary = path + ".tmp";
@@ -105,7 +105,7 @@ bool file_exists(const std::string& path) {
 void write_directory_atomically(const std::string& given,
                                 const std::function<void(const std::string&)>& fill) {
   std::string path = given;
-  while (path.size() > 1 && path.back() == '/') path.pop_back();  // the temporary goes beside it, not inside
+  while (path.size() > 1 && path.back() == '/') path.pop_back();  // temporary directory goes beside it
   const std::string temporary = path + ".tmp";
   try {
     fs::remove_all(temporary);
@@ -116,8 +116,7 @@ void write_directory_atomically(const std::string& given,
     if (fs::exists(path)) {
       // One system call swaps the two names: there is no moment without a directory at `path`.
       const int rc = ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE);
-      if (rc !=
-          0) {  // some file systems cannot swap: then there is a moment with the old one under another name
+      if (rc != 0) {  // some file systems cannot swap; the old one then briefly has another name
         check(errno == EINVAL || errno == ENOSYS, "{}: cannot be replaced: {}", path, std::strerror(errno));
         const std::string old = path + ".old";
         fs::remove_all(old);
@@ -177,7 +176,7 @@ std::shared_ptr<const MappedFile> MappedFile::of(int fd, const std::string& name
 void MappedFile::release(const void* data, size_t size) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page,
-                  end = (reinterpret_cast<uintptr_t>(data) + size) / page * page;  // whole pages alone
+                  end = (reinterpret_cast<uintptr_t>(data) + size) / page * page;  // whole pages only
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
@@ -189,7 +188,7 @@ std::string_view without_mark(std::string_view text) {
 
 namespace {
 
-// A file's bytes, whatever they are.
+// A file's bytes, unchanged.
 FileText map_bytes(const std::string& path) {
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) {
@@ -210,7 +209,7 @@ std::string temporary_folder() {
 
 namespace {
 
-// Throws Error where the name says something else.
+// Throws Error if the name ends like that of a packed file but the contents differ.
 Packing packing_of_file(const std::string& path, std::string_view bytes) {
   const Packing named = packing_by_name(path), packing = packing_of(bytes);
   check(named == Packing::none || packing == named || bytes.empty(),
@@ -254,7 +253,7 @@ ScratchFile::ScratchFile(const std::string& folder) : folder_(folder) {
 }
 
 void ScratchFile::write(const void* data, size_t size) {
-  if (size == 0) return;  // of nothing there may be no address
+  if (size == 0) return;  // `data` may be null
   if (std::fwrite(data, 1, size, file_.get()) != size)
     fail("{}: cannot be written: {}", folder_, std::strerror(errno));
 }

@@ -12,19 +12,20 @@
 
 namespace qkv {
 
-// Throws Error naming the path and why it cannot be opened: `error` is errno.
+// Throws Error naming the path and the reason why it cannot be opened. `error`: errno.
 [[noreturn]] void fail_to_open(const std::string& path, int error);
 
-// The whole file. Throws Error naming the path when it cannot be read.
+// Reads the whole file. Throws Error naming the path if it cannot be read.
 std::string read_file(const std::string& path);
 
-// The same, unpacked where gzip or zstd packed it (unpack.h).
+// The same, decompressed if it is a gzip or zstd file (unpack.h).
 std::string read_data_file(const std::string& path);
 
-// Replaces `path` in one step: writes beside it, flushes to the disk, renames. A crash leaves the old file.
+// Replaces `path` in one step: writes a file beside it, flushes it to disk and renames it. A crash leaves
+// the old file.
 void write_file_atomically(const std::string& path, std::string_view contents);
 
-// A file mapped read-only into memory; unmapped when the last owner goes.
+// A file mapped read-only into memory; unmapped with its last owner.
 class MappedFile {
  public:
   static std::shared_ptr<const MappedFile> open(const std::string& path);
@@ -36,30 +37,30 @@ class MappedFile {
   size_t size() const { return size_; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
-  // These bytes, of a mapped file, take no memory of the process until they are read again.
+  // Frees the memory of these bytes of a mapped file until they are read again.
   static void release(const void* data, size_t size);
 
  private:
   friend class ScratchFile;
   MappedFile() = default;
-  // Of an open file, which may be closed afterwards. `name`: for errors.
+  // Maps an open file, which may be closed afterwards. `name`: for errors.
   static std::shared_ptr<const MappedFile> of(int fd, const std::string& name);
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
 
-// A file's text: mapped, or read where it is no regular file (a pipe, for one).
+// A file's text: mapped, or read if it is not a regular file (a pipe, for example).
 struct FileText {
   std::string_view text;
   std::shared_ptr<const void> owner;
 };
-// A file that gzip or zstd packed (unpack.h) is unpacked into one without a name, which is mapped; it lies in
-// the folder `scratch`, or in that for temporary files. Throws Error naming the path when it cannot be read.
+// Maps a file. A gzip or zstd file (unpack.h) is first decompressed into an unnamed file in the folder
+// `scratch`, or in that for temporary files. Throws Error naming the path if it cannot be read.
 FileText map_text(const std::string& path, const std::string& scratch = "");
-// A text without the byte order mark that some editors put before it; map_text() leaves it out.
+// The text without the byte order mark that some editors add; map_text() removes it.
 std::string_view without_mark(std::string_view text);
 
-// A text as a stream, which must not outlive it.
+// A stream of a text, which must outlive it.
 class TextStream : private std::streambuf, public std::istream {
  public:
   explicit TextStream(std::string_view text) : std::istream(static_cast<std::streambuf*>(this)) {
@@ -68,14 +69,15 @@ class TextStream : private std::streambuf, public std::istream {
   }
 };
 
-// A file without a name, for what does not fit into memory: written, then mapped, gone with its last owner.
+// An unnamed file for data that does not fit into memory: written, then mapped, deleted with its last
+// owner.
 class ScratchFile {
  public:
-  // The file lies in this folder. Throws Error, here and later, where it cannot be written.
+  // Creates the file in this folder. Throws Error, here and later, if it cannot be written.
   explicit ScratchFile(const std::string& folder);
 
   void write(const void* data, size_t size);
-  // All that was written so far.
+  // Maps all bytes written so far.
   std::shared_ptr<const MappedFile> mapped() const;
 
  private:
@@ -86,15 +88,15 @@ class ScratchFile {
   std::unique_ptr<std::FILE, Close> file_;
 };
 
-// Whether a file or a folder has this name.
+// True if a file or a folder has this name.
 bool file_exists(const std::string& path);
 
-// Builds a directory under a temporary name beside `path`, flushes it and renames it into place: readers see
-// the old directory or the new one, never a mixture. `fill` is given the temporary path.
+// Builds a directory under a temporary name beside `path`, flushes it and renames it into place. Readers
+// see the old directory or the new one, never a mixture. `fill` gets the temporary path.
 void write_directory_atomically(const std::string& path, const std::function<void(const std::string&)>& fill);
 
-// After a write_directory_atomically(path) that a power failure or a kill ended: brings back what was at
-// `path` before where it is under another name, and removes what was half written.
+// Cleans up after a write_directory_atomically(path) that a power failure or a kill interrupted. Restores
+// the old `path` if it is under another name, and removes incomplete files.
 void recover_interrupted_write(const std::string& path);
 
 }  // namespace qkv

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kDeepestNesting = 64;
 
-// Accepts a document event by event, building nothing.
+// Checks a document event by event without building values.
 class DocumentChecker : public nlohmann::json_sax<Json> {
  public:
   explicit DocumentChecker(const std::string& file) : file_(file) {}
@@ -61,7 +61,7 @@ class DocumentChecker : public nlohmann::json_sax<Json> {
   std::vector<std::unordered_set<std::string>> keys_;
 };
 
-// "FILE.json", "FILE.toml" or "FILE:LINE": no field yet.
+// True for "FILE.json", "FILE.toml" or "FILE:LINE", which name no field.
 bool is_document(const std::string& place) {
   const size_t digits = place.find_last_not_of("0123456789") + 1;
   const bool line = digits > 0 && digits < place.size() && place[digits - 1] == ':';

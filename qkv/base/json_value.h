@@ -1,4 +1,4 @@
-// JSON values themselves: base/json.h alone is enough to read fields. The only header that sees the library;
+// JSON values themselves; base/json.h is enough to read fields. The only header that includes the library;
 // its templates are compiled once, in json.cc.
 #pragma once
 

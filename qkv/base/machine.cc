@@ -15,7 +15,7 @@
 namespace qkv {
 namespace {
 
-// The number that a file of the system holds; -1 where it holds none ("max") or is not there.
+// The number in a system file; -1 if it has none ("max") or does not exist.
 int64_t number_in(const std::string& path) {
   std::ifstream in(path);
   int64_t n = -1;

@@ -57,7 +57,7 @@ void run_team(int workers, const std::function<void(int)>& f) {
 #else
 #pragma omp parallel num_threads(workers)
   {
-    // A nested or limited team may be smaller than asked for: each thread takes every team-th worker.
+    // A nested or limited team may be smaller than requested: each thread takes every team-th worker.
     for (int w = omp_get_thread_num(); w < workers; w += omp_get_num_threads()) guarded(w);
   }
 #endif
@@ -73,7 +73,7 @@ int num_threads() {
 void set_num_threads(int n) {
   thread_count() = std::max(1, n);
 #ifndef QKV_STD_THREAD
-  omp_set_num_threads(thread_count());  // oneDNN's regions too
+  omp_set_num_threads(thread_count());  // also for oneDNN's regions
 #endif
 }
 
@@ -87,8 +87,8 @@ void limit_spinning([[maybe_unused]] char** argv) {
 #ifndef QKV_STD_THREAD
   if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   setenv("GOMP_SPINCOUNT", "10000",
-         1);                        // some microseconds: longer than the gap between two regions of a step
-  ::execv("/proc/self/exe", argv);  // returns only when it cannot: then spinning stays as it was
+         1);                        // some microseconds, longer than the gap between two regions of a step
+  ::execv("/proc/self/exe", argv);  // returns only if it fails; spinning is then unchanged
 #endif
 }
 

@@ -27,11 +27,11 @@ size_t line_capacity() {
 std::string first_characters(const std::string& text, size_t count) {
   size_t end = 0;
   for (; end < text.size(); ++end)
-    if ((text[end] & 0xC0) != 0x80 && count-- == 0) break;  // the start of one more
+    if ((text[end] & 0xC0) != 0x80 && count-- == 0) break;  // the next character begins
   return text.substr(0, end);
 }
 
-// Columns that a UTF-8 text takes, without the sequences that switch bold type on and off.
+// Width of a UTF-8 text in columns, without the sequences that switch bold type on and off.
 size_t shown_width(std::string_view text) {
   size_t width = 0;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -121,7 +121,7 @@ std::string fitted_line(const std::vector<LinePart>& parts, size_t columns) {
 }
 
 std::string wrapped(const std::string& text, size_t columns) {
-  constexpr std::string_view kIndent = "  ";  // of the lines that continue one
+  constexpr std::string_view kIndent = "  ";  // indent of continuation lines
   std::string out;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {

@@ -1,4 +1,4 @@
-// Progress of long work on stderr: one line that is rewritten on a terminal, plain lines elsewhere.
+// Progress of long work on stderr: a line that is rewritten on a terminal, plain lines elsewhere.
 #pragma once
 
 #include <chrono>
@@ -9,31 +9,31 @@
 
 namespace qkv {
 
-// A part of a progress line. Where a terminal is too narrow, parts of the lowest rank are left out first.
+// A part of a progress line. If the terminal is too narrow, parts of the lowest rank are dropped first.
 struct LinePart {
   std::string text;
   int rank = 0;
 };
 
-// The line that tells how far one piece of work is; gone from the terminal when this is.
+// The progress line of one task. The destructor ends the line on a terminal.
 class Progress {
  public:
-  // In a pipe a line is printed at most every `seconds`.
+  // In a pipe, prints at most one line every `seconds`.
   explicit Progress(double seconds = 10);
   ~Progress();
-  // Shows `line` instead of the last one; as much of it as the terminal is wide, or it could not be
-  // rewritten.
+  // Shows `line` instead of the last one. It is cut to the terminal's width, because wrapped lines cannot
+  // be rewritten.
   void update(const std::string& line);
   void update(const std::vector<LinePart>& parts);
-  // Prints a line that stays; on a terminal that is narrower it is broken between words.
+  // Prints a line that stays; a terminal that is too narrow gets line breaks between words.
   void note(const std::string& line);
-  // The text in bold type where stderr is a terminal that shows it and NO_COLOR is not set.
+  // The text in bold type if stderr is a terminal that supports it and NO_COLOR is not set.
   std::string strong(const std::string& text) const;
   bool terminal() const { return terminal_; }
 
  private:
   bool terminal_;
-  bool open_ = false;  // a rewritable line stands on the terminal
+  bool open_ = false;  // the terminal shows a line to be rewritten
   std::chrono::duration<double> interval_;
   std::chrono::steady_clock::time_point last_;
 };
@@ -48,7 +48,7 @@ std::string grouped_count(int64_t n);
 // "1 thread", "2 threads".
 std::string counted(int64_t n, std::string_view one);
 
-// The parts that fit into `columns`, two spaces between them.
+// The parts that fit into `columns`, joined by two spaces.
 std::string fitted_line(const std::vector<LinePart>& parts, size_t columns);
 // The text with line breaks between words, so that no line is wider than `columns` unless a word is.
 std::string wrapped(const std::string& text, size_t columns);

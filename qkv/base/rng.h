@@ -23,7 +23,7 @@ inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::arra
   return counter;
 }
 
-// Where in a run a random number is used; streams of different sites never meet.
+// Identifies the use of random numbers in a run; streams of different sites never overlap.
 struct RandomStream {
   uint64_t seed = 0;
   uint64_t step = 0;
@@ -79,7 +79,7 @@ inline uint32_t dropout_bits(DropoutKey key, uint32_t index) {
   return h;
 }
 
-// An element is kept when its bits are at least this.
+// An element is kept if its bits are at least this.
 inline uint32_t dropout_threshold(float p) {
   return static_cast<uint32_t>(std::min(4294967295.0, static_cast<double>(p) * 4294967296.0));
 }

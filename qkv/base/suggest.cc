@@ -21,13 +21,13 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 bool is_near(std::string_view name, std::string_view candidate) {
-  if (name.starts_with("--") && candidate.starts_with("--")) {  // which say nothing about words
+  if (name.starts_with("--") && candidate.starts_with("--")) {  // the dashes do not count
     name.remove_prefix(2);
     candidate.remove_prefix(2);
   }
   const size_t longer = std::max(name.size(), candidate.size());
   const size_t begun = std::min(name.size(), candidate.size());
-  // A beginning that was not finished: "--temp" for "--temperature".
+  // An abbreviated name: "--temp" for "--temperature".
   if (begun >= 4 && name.substr(0, begun) == candidate.substr(0, begun)) return true;
   return longer >= 3 && edit_distance(name, candidate) * 3 <= longer;
 }
@@ -35,7 +35,7 @@ bool is_near(std::string_view name, std::string_view candidate) {
 }  // namespace
 
 std::string nearest(std::string_view name, std::span<const std::string_view> candidates) {
-  if (name.size() > 256) return "";  // no name that anyone mistyped
+  if (name.size() > 256) return "";  // too long for a mistyped name
   std::vector<std::string_view> near;
   for (const std::string_view c : candidates)
     if (c.size() <= 256 && is_near(name, c)) near.push_back(c);

@@ -29,7 +29,7 @@ bool ends_with(std::string_view path, std::string_view end) {
   fail("{}: damaged {} data: {}", path, format, why);
 }
 
-// Hands parts on as long as they are not too many.
+// Passes on parts up to a limit on their total size.
 class Sink {
  public:
   Sink(const std::string& path, int64_t most, const std::function<void(std::string_view)>& sink)
@@ -58,9 +58,9 @@ void unpack_gzip(std::string_view packed, const std::string& path, Sink& sink) {
   const std::unique_ptr<z_stream, int (*)(z_streamp)> end(&z, inflateEnd);
   std::vector<char> out(kPart);
   constexpr size_t kMostAtOnce = size_t{1} << 30;
-  size_t taken = 0;  // of `packed`, by whole calls
+  size_t taken = 0;  // bytes of `packed` that previous calls consumed
   for (bool done = false; !done || taken < packed.size();) {
-    if (done) {  // files that were appended to one another are one
+    if (done) {  // concatenated files count as one
       if (!packed.substr(taken).starts_with(kGzip)) fail_damaged(path, "gzip", "other bytes follow its end");
       inflateReset(&z);
       done = false;
@@ -86,8 +86,8 @@ void unpack_zstd(std::string_view packed, const std::string& path, Sink& sink) {
   check(stream != nullptr, "{}: zstd cannot be started", path);
   std::vector<char> out(kPart);
   ZSTD_inBuffer in = {packed.data(), packed.size(), 0};
-  size_t missing = 1;  // of a frame; 0: it is whole
-  bool full = false;   // there may be more to come out
+  size_t missing = 1;  // bytes expected in the current frame; 0: it is complete
+  bool full = false;   // more output may follow
   while (in.pos < in.size || full) {
     ZSTD_outBuffer to = {out.data(), out.size(), 0};
     missing = ZSTD_decompressStream(stream.get(), &to, &in);

@@ -1,9 +1,9 @@
-// Which qkv this is.
+// The version of the library.
 #pragma once
 
 #include <string_view>
 
-// The library. Tokenizers have a namespace of their own inside.
+// The library. Tokenizers have a nested namespace.
 namespace qkv {
 
 // "MAJOR.MINOR.PATCH" of the library that is linked (semantic versioning).

@@ -1,4 +1,4 @@
-// A flat batch of sequences: what a model reads, and what it learns from.
+// A flat batch of sequences: a model's input and its targets.
 #pragma once
 
 #include <vector>
@@ -13,35 +13,35 @@ namespace qkv {
 // A model's input: the tokens of a flat batch.
 struct ModelInput {
   Indices ids;                // [N]
-  Layout layout;              // of ids
+  Layout layout;              // sequences of ids
   Indices segments = {};      // [N]; undefined: all 0
-  Indices source = {};        // [M]: what an encoder-decoder conditions on (the paper's z); else undefined
-  Layout source_layout = {};  // of source; as many sequences as `layout`
-  // f32 [M, features.width()]: what stands where an id is kFeature, of an encoder-decoder's source; frames
-  // two for each.
+  Indices source = {};        // [M]: the source of an encoder-decoder (the paper's z); else undefined
+  Layout source_layout = {};  // sequences of source, as many as in `layout`
+  // f32 [rows, features.width()]: the features at ids that are kFeature, in the source of an
+  // encoder-decoder. Frames have two rows for each such id.
   Tensor features = {};
-  Indices globals = {};  // [N]: 1 where a token is seen by all and sees all; undefined: patterns say so
-  Ranks ranks = {};      // of ids: an order that is not the stack's own
-  // [S]: the class of each sequence, to be told beside its tokens by a model with labels; undefined:
-  // none.
+  Indices globals = {};  // [N]: 1 for tokens that see all and are seen by all; undefined: patterns decide
+  Ranks ranks = {};      // which ids see each other, if not as in the stack's mask
+  // [S]: class of each sequence, which a model with labels predicts beside the tokens; undefined: none.
   Indices sequence_targets = {};
 };
 
-// One micro-batch: a flat list of tokens; a sequence is a run within one document.
+// One micro-batch: a flat list of tokens. A sequence is a run within one document.
 struct Batch : ModelInput {
-  Indices targets;  // [N], the token that follows, kIgnored at a document's end
+  Indices targets;  // [N]: the next tokens, kIgnored at a document's end; for other outputs see
+                    // Transformer::loss()
   int64_t target_count = 0;
-  // The window of each sequence that was cut from windows of streams that are read on, and which go on
-  // where their stream stood. Empty: nothing came before.
+  // For streams that training or evaluation reads window by window (nn/streams.h): the window from which
+  // each sequence was cut, and whether the sequence continues its stream. Empty: nothing came before.
   std::vector<int32_t> windows = {};
   std::vector<bool> continues = {};
 };
 
-// How a model reads a pair.
+// How a model reads a pair of source and target.
 struct PairLayout {
-  int64_t context;  // of each of its stacks
-  bool two_stacks;  // source and target are read by a stack each, not in a row
-  bool prefix;      // in a row, the tokens of the source see each other
+  int64_t context;  // maximum tokens in each stack
+  bool two_stacks;  // each has its own stack; else one stack reads both in a row
+  bool prefix;      // in a row, source tokens see each other
 };
 
 }  // namespace qkv

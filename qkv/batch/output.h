@@ -1,4 +1,4 @@
-// The kind of a model's output, and of the targets that it learns from.
+// The kind of a model's output, and of its targets.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@ namespace qkv {
 
 // A model's output.
 enum class Output : uint8_t {
-  tokens,            // of each token a distribution over the vocabulary: the unembedding
-  sequence_classes,  // of each sequence one over classes
-  token_classes,     // of each token one over classes
-  span,              // of each sequence two over its tokens: where an answer begins, and where it ends
-  embedding,         // of each sequence a vector
+  tokens,            // a distribution over the vocabulary for each token (the unembedding)
+  sequence_classes,  // a distribution over classes for each sequence
+  token_classes,     // a distribution over classes for each token
+  span,              // two distributions over each sequence's tokens: for an answer's first and last one
+  embedding,         // a vector for each sequence
 };
 
 }  // namespace qkv

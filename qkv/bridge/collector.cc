@@ -97,7 +97,7 @@ void Collector::visit_head(std::string_view name, int64_t s, int64_t h, Tensor& 
   }
 }
 
-// The tensor that gathers a place's probabilities.
+// The tensor that collects a place's probabilities.
 Tensor& Collector::found_at(const Place& place, const Shape& shape) {
   Tensor& all = found[place.names[0]];
   if (!all.defined()) all = Tensor::zeros(shape, DType::f32);
@@ -108,13 +108,13 @@ int64_t Collector::layer_of(const Place& place) {
   return std::stoll(place.names[0].substr(place.names[0].find('.') + 1));
 }
 
-// Which keys a layer's queries see.
+// The attention pattern of a layer.
 Pattern Collector::pattern_of(int64_t layer) const {
   const std::vector<Pattern>& patterns = spec_.block(layer).attention.patterns;
   return patterns.empty() ? Pattern() : patterns[static_cast<size_t>(layer) % patterns.size()];
 }
 
-// How long the chunks are that a Reformer's layer looks at, where there are several; 0: it has none.
+// Length of the chunks in a Reformer's layer; 0 if there is only one.
 int64_t Collector::chunks_of(const Place& place) const {
   const Pattern pattern = pattern_of(layer_of(place));
   if (spec_.branches != Branches::reversible || pattern == Pattern()) return 0;
@@ -122,7 +122,8 @@ int64_t Collector::chunks_of(const Place& place) const {
   return place.rows->columns > block ? block : 0;
 }
 
-// As Hugging Face stores Reformer's: [B, heads, chunks, chunk, keys of the chunks before and of this one].
+// Stores probabilities in Hugging Face's format for Reformer: [B, heads, chunks, chunk, keys of the
+// previous chunks and of this one].
 void Collector::visit_chunked(const Place& place, int64_t s, int64_t h, const Tensor& p) {
   const PaddedBatch& batch = *place.rows;
   const Pattern pattern = pattern_of(layer_of(place));
@@ -143,7 +144,7 @@ void Collector::visit_chunked(const Place& place, int64_t s, int64_t h, const Te
   }
 }
 
-// Whether all layers have a window and the same global tokens beside it, with projections of their own.
+// True if all layers have a window and the same global tokens, with separate projections for these.
 bool Collector::is_longformer(const ModelSpec& spec) {
   const std::vector<Pattern>& patterns = spec.attention.patterns;
   return spec.layer_kinds.empty() && spec.attention.global_projections &&
@@ -168,9 +169,9 @@ std::vector<std::vector<int64_t>> Collector::global_places(const ModelSpec& spec
   return out;
 }
 
-// As Hugging Face stores Longformer's: of each query the probabilities of the global tokens, then of the
-// window around it without them; rows of global queries are 0, theirs are global_attentions [B, heads,
-// keys, globals].
+// Stores probabilities in Hugging Face's format for Longformer. Each query has those of the global tokens,
+// then those of the window around it without global tokens. Rows of global queries are 0; theirs are in
+// global_attentions [B, heads, keys, globals].
 void Collector::visit_banded(const Place& place, int64_t s, int64_t h, const Tensor& p) {
   const PaddedBatch& batch = *place.rows;
   const bool of_globals = place.names[0].starts_with("global");
@@ -201,8 +202,8 @@ void Collector::visit_banded(const Place& place, int64_t s, int64_t h, const Ten
     }
 }
 
-// State 0 is what enters the first block, state l what leaves block l; where sums are not normalised the
-// last is, of a recurrence it is h; of two streams it is the second.
+// State 0 is the input of the first block, state l the output of block l. If sums are not normalized, the
+// last state is taken after the final norm. A recurrence's state is h; of two streams the second is taken.
 void Collector::add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,
                            const PaddedBatch& batch) {
   const bool post = spec_.norm_placement == NormPlacement::post,

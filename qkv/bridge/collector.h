@@ -1,4 +1,4 @@
-// What a model computes inside, under the names that Hugging Face gives it.
+// Records a model's intermediate values under Hugging Face's names.
 #pragma once
 
 #include <map>
@@ -10,19 +10,19 @@
 
 namespace qkv {
 
-// What one call is given: the tokens of the model's stack, and of its encoder where there are two.
+// Inputs of one call: the tokens of the model's stack, and of its encoder if it has two.
 struct Inputs {
   PaddedBatch tokens, source;
   ModelInput input;
 };
 
-// Images [B, channels, size, size], each the model's tokens and then its patches.
+// Reads images [B, channels, size, size]; each becomes the model's tokens followed by its patches.
 Inputs read_images(const Safetensors& in, const std::string& path, const ModelSpec& spec);
 
-// Collects the hidden states and attention probabilities, under the names that Hugging Face gives them.
+// Collects hidden states and attention probabilities under Hugging Face's names.
 class Collector : public Probe {
  public:
-  // `last_normed`: where blocks read through norms, the last state is behind the norm at the end.
+  // `last_normed`: with pre-norm blocks, take the last state after the final norm.
   Collector(const ModelSpec& spec, const Inputs& inputs, bool hidden_states, bool attentions,
             bool last_normed = true);
   bool wants(std::string_view name) const override { return places_.contains(std::string(name)); }
@@ -31,7 +31,7 @@ class Collector : public Probe {
   std::map<std::string, Tensor> found;
 
  private:
-  // The names that a value goes out under, whose rows and columns it has, and how many heads attentions have.
+  // The output names of a value, the batches of its rows and columns, and the number of attention heads.
   struct Place {
     std::vector<std::string> names;
     const PaddedBatch* rows;
@@ -53,8 +53,8 @@ class Collector : public Probe {
   const ModelSpec& spec_;
   bool last_normed_;
   std::map<std::string, Place> places_;
-  bool banded_ = false;                        // attentions are stored as Longformer's are
-  std::vector<std::vector<int64_t>> globals_;  // columns of each sequence's global tokens
+  bool banded_ = false;                        // attentions have Longformer's format
+  std::vector<std::vector<int64_t>> globals_;  // columns of the global tokens of each sequence
 };
 
 }  // namespace qkv

@@ -11,7 +11,7 @@ namespace {
 
 using Named = std::vector<std::pair<std::string, Tensor>>;
 
-// What a tower makes of its inputs; what is inside goes out under `prefix`.
+// Returns a tower's output states and adds its intermediate values to `out` under `prefix`.
 Tensor states_of(const Transformer& tower, const Inputs& inputs, const std::string& prefix,
                  bool hidden_states, bool attentions, Named& out) {
   Collector collector(tower.spec(), inputs, hidden_states, attentions, false);
@@ -59,7 +59,7 @@ std::vector<std::pair<std::string, Tensor>> forward_clip(const std::string& dir,
     out.emplace_back("text_model_output.last_hidden_state",
                      texts.tokens.spread(convert(text_states, DType::f32)));
     out.emplace_back("vision_model_output.pooler_output", convert(image_pooled, DType::f32));
-    // Of images the state before the last norm, which is the pooled token's alone.
+    // For images this is the state before the last norm, which applies only to the pooled token.
     const std::string last = fmt::format("vision_model_output.hidden_states.{}", vision_spec.layers);
     const auto found = std::ranges::find(out, last, [](const auto& named) { return named.first; });
     out.emplace_back("vision_model_output.last_hidden_state", Tensor(found->second));

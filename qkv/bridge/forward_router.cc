@@ -27,7 +27,7 @@ class RouterProbe : public Probe {
   std::string stack_;
 };
 
-// A batch's padding as tokens, and which of them are real.
+// A batch with its padding as tokens, and flags for the real tokens.
 struct Filled {
   PaddedBatch batch;
   std::vector<bool> real;
@@ -41,7 +41,7 @@ Filled filled(const Safetensors& in, const std::string& path, const std::string&
   return f;
 }
 
-// Whom a token sees: no padding; of the others those that the stack's mask allows.
+// The mask: a token sees no padding, and of the others those that the stack's mask allows.
 Ranks ranks_of(const Filled& f, bool causal) {
   std::vector<int32_t> queries, keys;
   for (size_t i = 0; i < f.real.size(); ++i) {
@@ -52,7 +52,7 @@ Ranks ranks_of(const Filled& f, bool causal) {
   return {std::move(queries), std::move(keys)};
 }
 
-// Whether a ranked mask says all that the model's own would of a batch this wide.
+// True if a mask of ranks is equivalent to the model's own mask in a batch of this width.
 bool patterns_reach(const ModelSpec& spec, int64_t columns) {
   return std::ranges::all_of(spec.blocks_in_use(), [&](const BlockSpec* block) {
     return std::ranges::all_of(block->attention.patterns, [&](const Pattern& p) {
@@ -61,7 +61,7 @@ bool patterns_reach(const ModelSpec& spec, int64_t columns) {
   });
 }
 
-// What router_outputs() says of one stack: [rows, columns, E] of each layer.
+// Router logits of one stack: [rows, columns, E] of each layer.
 Routers run_stack(const Transformer& model, const Safetensors& in, const std::string& path,
                   const Inputs& inputs, bool encoder) {
   const ModelSpec& spec = model.spec();
@@ -71,7 +71,7 @@ Routers run_stack(const Transformer& model, const Safetensors& in, const std::st
   Context context;
   context.probe = &probe;
   ModelInput input = inputs.input;
-  if (both && !encoder) {  // the decoder's tokens as they are; its padding is behind them, or there is none
+  if (both && !encoder) {  // the decoder's tokens unchanged; padding, if any, follows them
     model.hidden(input, context);
   } else if (std::ssize(real.places) == real.rows * real.columns || input.globals.defined() ||
              !patterns_reach(spec, real.columns)) {
@@ -94,7 +94,7 @@ Routers run_stack(const Transformer& model, const Safetensors& in, const std::st
   return probe.found;
 }
 
-// Of rows of logits: which experts, the best first, and how likely each is.
+// Statistics of rows of logits: the chosen experts, best first, and the probability of each.
 struct Affinities {
   explicit Affinities(int64_t count, int64_t chosen)
       : loads(static_cast<size_t>(count * chosen)), mean(static_cast<size_t>(count)), chosen(chosen) {}
@@ -112,7 +112,7 @@ struct Affinities {
     squared_log_sums += log_sum * log_sum;
     ++rows;
   }
-  // E sum_e f_e P_e, f_e: which part of the rows chose e, as their first, second ...
+  // E sum_e f_e P_e, where f_e is the share of rows that chose e as their first, second ...
   double balance() const {
     double sum = 0;
     for (size_t i = 0; i < loads.size(); ++i) sum += loads[i] * mean[i % mean.size()];

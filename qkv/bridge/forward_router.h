@@ -1,4 +1,4 @@
-// qkv forward of mixtures of experts: what Hugging Face's models report of their routers.
+// qkv forward for mixtures of experts: router outputs as in Hugging Face's models.
 #pragma once
 
 #include <string>
@@ -9,13 +9,16 @@
 
 namespace qkv {
 
-// Of a language model router_logits.LAYER [B T, E] and aux_loss: Fedus et al. 2021, eq. 4 without its factor,
-// of the real tokens, over all layers as one. Of an encoder-decoder, for `encoder` and `decoder`,
-// encoder_router_logits.LAYER.0 [B, T, E] and .1, the expert of each token i64 [B, T] (of a layer without
-// experts .0 is one 0); encoder_aux_loss, of all tokens, for each sequence and then their mean; and
-// encoder_z_loss, the mean of log^2 sum_e exp(logit_e) (Zoph et al. 2022, ST-MoE, eq. 5). As there, padding
-// goes through the model, too: a place of padding sees the tokens that its stack lets it see, and no token
-// sees it; but where patterns are narrower than the batch its logits are 0.
+// A language model has router_logits.LAYER [B T, E] and aux_loss: Fedus et al. 2021, eq. 4 without its
+// factor, over the real tokens of all layers together. An encoder-decoder has the following for `encoder`
+// and `decoder`:
+// - encoder_router_logits.LAYER.0 [B, T, E] and .1, the expert of each token, i64 [B, T] (in a layer
+//   without experts, .0 is a single 0);
+// - encoder_aux_loss, over all tokens, the mean of the sequences' values;
+// - encoder_z_loss, the mean of log^2 sum_e exp(logit_e) (Zoph et al. 2022, ST-MoE, eq. 5).
+// As in Hugging Face's models, padding goes through the model, too. Padding sees the tokens that its
+// stack's mask allows, and no token sees padding. If patterns are narrower than the batch, the logits of
+// padding are 0.
 std::vector<std::pair<std::string, Tensor>> router_outputs(const Transformer& model, const Safetensors& in,
                                                            const std::string& path, const Inputs& inputs);
 

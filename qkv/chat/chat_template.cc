@@ -25,12 +25,12 @@ ChatTemplate::ChatTemplate(std::string_view source, const std::string& where) {
 
 namespace {
 
-// Of a file that may be missing.
+// The object in a file; an empty one if the file is missing.
 Json object_of(const std::string& file) {
   return file_exists(file) ? parse_json(read_file(file), file) : Json::object();
 }
 
-// The template among several of a list, by name.
+// The template, or the one named "default" in a list of several.
 std::string source_of(const JsonField& field) {
   if (field.json().is_string()) return field.string();
   for (size_t i = 0; i < field.size(); ++i)

@@ -1,5 +1,5 @@
-// How a conversation becomes the text that a model continues: chat_template of Hugging Face's directories, in
-// the part of Jinja that such templates use.
+// Formats a conversation as the text that a model continues: chat_template of Hugging Face's directories,
+// in the subset of Jinja that such templates use.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,28 @@ namespace qkv::text {
 // A parsed template; copies share it, and all functions may be called from several threads.
 class ChatTemplate {
  public:
-  // Throws Error naming the line and what is not supported there. `where`: what errors call it.
+  // Throws Error naming the line and the unsupported construct. `where`: the name of the template in
+  // errors.
   ChatTemplate(std::string_view source, const std::string& where);
 
-  // That of a model directory: chat_template.jinja, or "chat_template" of tokenizer_config.json (of several
-  // the one named "default"), with the special tokens that the directory names as variables. Nothing where
-  // there is none.
+  // Reads the template of a model directory: chat_template.jinja, or "chat_template" of
+  // tokenizer_config.json (in a list, the one named "default"). The special tokens that the directory names
+  // become variables. Returns nullopt if there is none.
   static std::optional<ChatTemplate> find(const std::string& dir);
 
-  // Names the special tokens that a model directory's tokenizer_config.json and special_tokens_map.json name.
+  // Adds the special tokens named in a model directory's tokenizer_config.json and special_tokens_map.json
+  // as variables.
   void name_special_tokens(const std::string& dir);
 
-  // A conversation as text, and which bytes of it lie in {% generation %} blocks: what a model learns to
-  // write.
+  // A conversation as text, and the bytes of it in {% generation %} blocks, which a model learns to write.
   struct Rendered {
     std::string text;
     std::vector<Range> generated;
   };
 
-  // `variables`: an object with messages, [{"role": "user", "content": "..."}, ...], and what else the
-  // template reads (tools, documents, add_generation_prompt). What templates may cost is bounded: throws
-  // Error beyond, and where the template itself refuses. `now`: of its clock, seconds since 1970.
+  // `variables`: an object with messages, [{"role": "user", "content": "..."}, ...], and other variables of
+  // the template (tools, documents, add_generation_prompt). `now`: the template's clock, seconds since
+  // 1970. Throws Error if the template exceeds the limits on time and memory, or calls raise_exception().
   Rendered render(const nlohmann::ordered_json& variables, int64_t now) const;
 
  private:

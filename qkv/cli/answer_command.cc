@@ -62,14 +62,16 @@ void run(Options o) {
 
 void add_answer_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("answer", "Find the answer to each question in a text");
+  Command* c = app.add_subcommand("answer", "Find answers to questions in given texts");
   o->objective = Objective::answer;
   o->first = {"question", "text"};
   o->second = {"context"};
   o->pairs = TextInput::Second::needed;
   add_encoder_options(*c, *o);
   add_ensemble_option(*c, *o);
-  c->add_option("--longest", o->longest, "Tokens of an answer at most")->show_default()->range(1, 100000);
+  c->add_option("--longest", o->longest, "Maximum length of an answer in tokens")
+      ->show_default()
+      ->range(1, 100000);
   c->footer(
       "A line is a question, a tab, and the text that has its answer. With --json, begin and end are bytes "
       "of that text. Rows get the columns predicted_answer and score.\n"

@@ -30,10 +30,11 @@ void run(const Options& o) {
 
 void add_average_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("average", "Make one model whose weights are the mean of several models'");
-  c->add_option("DIR", o->dirs, "Model directories or runs, of one spec and one tokenizer")->required();
-  c->add_option("--out", o->out, "Where the model is written; must not exist")->required();
-  c->add_option("--last", o->last, "Of each run take this many newest checkpoints (see train.keep)")
+  Command* c = app.add_subcommand("average", "Average the weights of several models");
+  c->add_option("DIR", o->dirs, "Model directories or runs with the same architecture and tokenizer")
+      ->required();
+  c->add_option("--out", o->out, "Directory to write; must not exist")->required();
+  c->add_option("--last", o->last, "Use this many of the newest checkpoints of each run (see train.keep)")
       ->range(1, 1 << 20);
   c->footer(
       "Checkpoints of a run's end, averaged, are often better than the last of them (Vaswani et al. 2017).\n"

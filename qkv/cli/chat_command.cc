@@ -108,14 +108,14 @@ void run(const Options& o) {
 
 void add_chat_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("chat", "Talk with a model, a line at a time");
+  Command* c = app.add_subcommand("chat", "Chat with a model in the terminal");
   c->add_option("DIR", o->dir, "Model directory or run with a chat template")->required();
-  c->add_option("--system", o->system, "What the model is told before the conversation");
+  c->add_option("--system", o->system, "System message");
   add_generation_options(*c, o->generation, GenerationKind::drawing, "");
   c->add_option("--render", o->render,
-                "Print what the model would read of the messages in this JSON file, and end: a list of "
-                "{\"role\", \"content\"}, or an object with messages, tools, ...");
-  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
+                "Print the formatted conversation in this JSON file and exit: a list of {\"role\", "
+                "\"content\"}, or an object with messages, tools, ...");
+  c->add_option("--dtype", o->dtype, "Precision of matrix products: f32 or bf16")
       ->show_default()
       ->one_of({"f32", "bf16"});
   c->footer(

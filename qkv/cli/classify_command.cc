@@ -76,12 +76,12 @@ void run(Options o) {
 
 void add_classify_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("classify", "Tell the class of each line");
+  Command* c = app.add_subcommand("classify", "Predict the class of each line");
   o->second = {"second"};
   o->pairs = TextInput::Second::possible;
   add_encoder_options(*c, *o);
   add_ensemble_option(*c, *o);
-  c->add_option("--best", o->best, "Classes of each line, most probable first")
+  c->add_option("--best", o->best, "Number of classes to show per line, most probable first")
       ->show_default()
       ->range(1, 1 << 20);
   c->footer(

@@ -1,4 +1,4 @@
-// One function a subcommand: it declares its options and what to run.
+// One function for each subcommand, which declares its options and its action.
 #pragma once
 
 #include <string>
@@ -8,13 +8,14 @@
 
 namespace qkv {
 
-// What --dtype means: "bf16", or anything else for f32.
+// Type for the value of --dtype: "bf16", or anything else for f32.
 inline DType compute_type(const std::string& name) {
   return name == "bf16" ? DType::bf16 : DType::f32;
 }
 
 void add_init_command(Command& app);
 void add_train_command(Command& app);
+void add_config_command(Command& app);
 void add_plan_command(Command& app);
 void add_eval_command(Command& app);
 void add_generate_command(Command& app);

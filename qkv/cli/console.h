@@ -1,4 +1,4 @@
-// What subcommands read and print.
+// Input and output of subcommands.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,16 @@ namespace qkv {
 
 // An input is a file, or standard input for "" and "-".
 std::string read_input(const std::string& file);
-// Called before standard input is read: throws Error where it is closed, and says at a terminal what is
-// awaited.
+// Called before standard input is read. Throws Error if it is closed; at a terminal, says what input is
+// expected.
 void expect_standard_input();
 std::string input_name(const std::string& file);
 // Calls `f` with up to `at_once` lines of an input, as soon as they are read, and the number of the first,
-// from
-// 1. Lines lack their ends. 0: a line at a terminal, else 1024.
+// from 1. Lines have no line ends. `at_once` 0: one line at a terminal, else 1024.
 void for_each_lines(const std::string& file, int64_t at_once,
                     const std::function<void(const std::vector<std::string>& lines, int64_t first)>& f);
 inline constexpr const char* kLinesHelp =
-    "Lines that are read before their outputs are printed, and sorted by length among each other (default: "
-    "1024, "
-    "at a terminal 1)";
+    "Lines to read before printing results; they are batched by length (default: 1024; 1 at a terminal)";
 // Calls `f` with each line's value as it is read, and its place.
 void read_json_lines(const std::string& file,
                      const std::function<void(const Json& value, const std::string& place)>& f);
@@ -36,20 +33,20 @@ void read_json_lines(const std::string& file,
 // length.
 std::string table_text(const std::vector<std::vector<std::string>>& rows);
 
-// To standard output, at once. Throws Error when it cannot be written.
+// Writes to standard output, without delay. Throws Error if that fails.
 void print(const std::string& text);
-// Writes whatever standard output still holds. Throws Error when that fails: a full disk, a closed pipe.
+// Flushes standard output. Throws Error if that fails: a full disk, a closed pipe.
 void finish_output();
-// Lines for people, to standard error.
+// Prints notes to standard error, one a line.
 void print_notes(const std::vector<std::string>& notes);
-// A text in the place of one line: line ends as spaces.
+// The text as one line: line ends become spaces.
 std::string one_line(std::string text);
 
 // Throws UsageError for the first of `options` that was given.
 void reject_options(const std::set<std::string>& given, std::initializer_list<const char*> options,
                     const std::string& why);
 
-// f(); what it refuses names the place in the input where it stands.
+// Returns f(). Its errors name the place in the input.
 template <typename F>
 auto naming_place(const std::string& place, const F& f) {
   try {
@@ -59,7 +56,7 @@ auto naming_place(const std::string& place, const F& f) {
   }
 }
 
-// f(); what it refuses is a mistake on the command line, at this option.
+// Returns f(). Its errors become UsageErrors that name this option.
 template <typename F>
 auto naming_option(const std::string& option, const F& f) {
   try {

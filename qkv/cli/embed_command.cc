@@ -71,16 +71,17 @@ void run(Options o) {
 
 void add_embed_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("embed", "A vector for each line, or the lines nearest to a query");
+  Command* c = app.add_subcommand("embed", "Compute an embedding for each line, or search lines by meaning");
   o->objective = Objective::embed;
   add_encoder_options(*c, *o);
   auto* query =
-      c->add_option("--query", o->query, "Print the lines with the highest cosine to this text instead");
-  c->add_option("--best", o->best, "Lines printed for a query")
+      c->add_option("--query", o->query,
+                    "Semantic search: print the lines with the highest cosine similarity to this text");
+  c->add_option("--best", o->best, "Number of lines to print for a query")
       ->show_default()
       ->needs(query)
       ->range(1, 1 << 30);
-  c->add_option("--pooling", o->pooling, "How tokens become one vector (default: the model's): first or mean")
+  c->add_option("--pooling", o->pooling, "Pooling of token vectors (default: the model's): first or mean")
       ->one_of({"first", "mean"});
   c->footer(
       "Vectors have length 1: their inner product is the cosine. Rows get the column embedding.\n"

@@ -32,7 +32,7 @@ const char* what_it_is(const ModelSpec& s) {
   return "?";
 }
 
-// What has such an output, and how it comes to be.
+// Names a model with this output and says how to train it.
 const char* wanted_for(Output output) {
   switch (output) {
     case Output::tokens:
@@ -49,7 +49,7 @@ const char* wanted_for(Output output) {
   return "an encoder, best one trained with train.objective = \"embed\", or a model with classes";
 }
 
-// Several classes of a text, or a number, are read off other functions of the scores.
+// Multi-label classes and numbers need functions other than the softmax of the scores.
 void expect_one_class(const std::string& dir) {
   const std::string path = beside_or_base(resolve_model_dir(dir), "config.json");
   const Json json = parse_json(read_file(path), path);
@@ -65,15 +65,16 @@ void expect_one_class(const std::string& dir) {
 void add_encoder_options(Command& c, EncoderOptions& o) {
   c.add_option("DIR", o.dir, "Model directory or run")->required();
   add_text_input(c, o);
-  c.add_option("--batch-tokens", o.batch_tokens, "Tokens at a time")->show_default()->range(1, 1 << 24);
-  c.add_option("--dtype", o.dtype, "Type of the matrix products: f32 or bf16")
+  c.add_option("--batch-tokens", o.batch_tokens, "Tokens per batch")->show_default()->range(1, 1 << 24);
+  c.add_option("--dtype", o.dtype, "Precision of matrix products: f32 or bf16")
       ->show_default()
       ->one_of({"f32", "bf16"});
-  c.add_flag("--strict", o.strict, "Refuse texts beyond the model's length instead of cutting them");
+  c.add_flag("--strict", o.strict,
+             "Reject texts that are longer than the model's context instead of truncating them");
 }
 
 void add_ensemble_option(Command& c, EncoderOptions& o) {
-  c.add_option("--ensemble", o.ensemble, "More models: the mean of their probabilities decides");
+  c.add_option("--ensemble", o.ensemble, "More models: average their probabilities");
 }
 
 TextModel load_encoder(const std::string& dir, const std::string& dtype, std::initializer_list<Output> wanted,
@@ -86,7 +87,7 @@ TextModel load_encoder(const std::string& dir, const std::string& dtype, std::in
   const auto is_wanted = [&](Output output) {
     return std::find(wanted.begin(), wanted.end(), output) != wanted.end();
   };
-  // BERT's pre-training also tells a class of each sequence: whether its second text follows the first.
+  // BERT's pre-training also classifies each sequence: whether its second text follows the first.
   const bool tells_next =
       s.output == Output::tokens && !s.labels.empty() && is_wanted(Output::sequence_classes);
   check(tells_next ||

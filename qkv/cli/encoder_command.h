@@ -19,40 +19,40 @@ struct EncoderOptions : TextInput {
   std::vector<std::string> ensemble;
 };
 
-// Declares them, with those of the text input.
+// Declares these options, with those of the text input.
 void add_encoder_options(Command& command, EncoderOptions& o);
 
-// Declares --ensemble, of the commands that load_encoders().
+// Declares --ensemble, for the commands that call load_encoders().
 void add_ensemble_option(Command& command, EncoderOptions& o);
 
-// Loads an encoder. Throws Error saying what the checkpoint is, and what `command` needs, where its output is
-// none of these.
+// Loads an encoder. If its output is not among `wanted`, throws Error that names the checkpoint's kind and
+// the kind that `command` needs.
 TextModel load_encoder(const std::string& dir, const std::string& dtype, std::initializer_list<Output> wanted,
                        const char* command);
 
-// Loads o.dir and behind it o.ensemble. Throws Error likewise, and where their classes differ.
+// Loads o.dir, then o.ensemble. Throws Error as load_encoder() does, and if their classes differ.
 std::vector<TextModel> load_encoders(const EncoderOptions& o, Output wanted, const char* command);
 
 // The mean of the probabilities that several models give to the same classes.
 class MeanProbabilities {
  public:
   void add(const std::vector<double>& p);
-  std::vector<double> mean() const;  // empty: of no model
+  std::vector<double> mean() const;  // empty if there is no model
 
  private:
   std::vector<double> sum_;
   int models_ = 0;
 };
 
-// Encodes the texts that are not empty; `which` gets their numbers. Counts those that were cut in `cut`, or
-// refuses them where o.strict.
+// Encodes the texts that are not empty; `which` gets their indices. Adds the number of truncated texts to
+// `cut`, or throws Error at the first one if o.strict.
 std::vector<EncodedText> encode_texts(const EncoderOptions& o, const TextModel& m,
                                       const std::vector<InputText>& texts, std::vector<size_t>& which,
                                       int64_t& cut);
 
-// One note on stderr where texts were cut.
+// Prints a note on stderr if texts were truncated.
 void note_cut(int64_t cut, const TextModel& m);
-// Likewise, of the model that cut most of them.
+// The same for the model that truncated the most texts.
 void note_cut(const std::vector<int64_t>& cut, const std::vector<TextModel>& models);
 
 }  // namespace qkv

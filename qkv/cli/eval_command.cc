@@ -21,7 +21,7 @@
 namespace qkv {
 namespace {
 
-// Models by what eval measures of them.
+// Kinds of models; eval measures each in its own way.
 enum class Kind : uint8_t { language, prefix, pairs, classifier, tagger, answers, masked, encoder };
 using Kinds = std::vector<Kind>;
 
@@ -37,11 +37,11 @@ const char* name_of(Kind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
-// An option and the kinds of models that it is for.
+// An option and the kinds of models that it applies to.
 struct Use {
   const Option* option;
   Kinds kinds;
-  Kinds restoring;  // and those for which it needs --objective
+  Kinds restoring;  // kinds for which it also needs --objective
 };
 
 struct Options : EvalOptions {
@@ -70,7 +70,7 @@ Kind kind_of(const ModelSpec& spec) {
   return Kind::encoder;
 }
 
-// An option that means nothing to this model is a mistake, not a wish to be ignored.
+// Throws UsageError for options that do not apply to this model, rather than ignoring them.
 void expect_fitting(const Options& o, const ModelSpec& spec) {
   const Kind kind = kind_of(spec);
   for (const Use& use : o.uses) {
@@ -90,7 +90,7 @@ void expect_fitting(const Options& o, const ModelSpec& spec) {
   }
 }
 
-// Loss of what is written where spans were taken away, or for a text that was noised.
+// Loss of restoring removed spans, or a noised text.
 void run_on_restored(const Options& o, const TextModel& m) {
   for (const Option* option : o.of_pairs)
     if (option->count() > 0)
@@ -126,7 +126,8 @@ void run_on_restored(const Options& o, const TextModel& m) {
   fmt::print("perplexity          {:.2f}\n", e.perplexity());
 }
 
-// Loss of what the assistant says, where a decoder is given conversations; whether it was.
+// If the data are conversations and the model has a chat template, prints the loss of the assistant's
+// messages and returns true.
 bool run_on_conversations(const Options& o, const TextModel& m) {
   if (format_of(o.data, file_options(o.columns)) != FileFormat::jsonl) return false;
   const auto chat = chat_template_of(resolve_model_dir(o.dir));
@@ -150,7 +151,7 @@ bool run_on_conversations(const Options& o, const TextModel& m) {
   return true;
 }
 
-// Whether a decoder is given pairs to be judged by.
+// True if a decoder is evaluated on pairs.
 bool holds_pairs(const Options& o, const TextModel& m) {
   const bool learnt_pairs = m.model->spec().order == Order::prefix || m.special.decoder_start >= 0;
   return !o.target.empty() || (learnt_pairs && is_of_rows(o.data, file_options(o.columns)));
@@ -198,7 +199,7 @@ std::string losses_text(const Evaluation& e, const char* of) {
   std::string out =
       fmt::format("loss                {:.4f} nats a token ({} tokens{})\n", e.loss(), e.tokens, of);
   out += fmt::format("perplexity          {:.2f}\n", e.perplexity());
-  if (e.characters == 0) return out;  // of targets that were cut, or of a text with unknown tokens
+  if (e.characters == 0) return out;  // targets were truncated, or the text has unknown tokens
   out += fmt::format("nats per character  {:.4f} ({} characters)\n", e.nats_per_character(), e.characters);
   return out + fmt::format("bits per byte       {:.4f}\n", e.bits_per_byte());
 }
@@ -221,7 +222,7 @@ void expect_uncut(const EvalOptions& o, const TextModel& m, int64_t cut, const c
 
 namespace {
 
-// Adds the options, a group of them at a time.
+// Adds the options, one group at a time.
 class OptionGroups {
  public:
   OptionGroups(Command& command, Options& options) : c_(command), o_(options) {}
@@ -232,117 +233,116 @@ class OptionGroups {
                   "Text file; rows (.tsv, .csv, .jsonl); conversations (.jsonl, for a model with a chat "
                   "template); tagged words; or sources beside --target")
         ->required();
-    only(kPairs, c_.add_option("--target", o_.target, "Text whose lines are the targets of --data's lines"));
+    only(kPairs, c_.add_option("--target", o_.target, "File with the targets, line by line with --data"));
     c_.add_option("--format", o_.columns.format, "Format of --data (default: by its extension)")
         ->one_of({"auto", "text", "tsv", "csv", "jsonl", "conll", "conllu"});
-    only(kTexts, c_.add_option("--separator", o_.separator, "Divides a text file into documents"),
+    only(kTexts, c_.add_option("--separator", o_.separator, "String that separates documents in a text file"),
          {Kind::pairs});
     c_.add_option("--delimiter", o_.columns.delimiter,
                   "Character between columns of rows (default: comma, in .tsv a tab)");
     c_.add_flag("--keep-carriage-returns", o_.columns.keep_carriage_returns,
                 "Keep Windows line ends in texts instead of reading \\r\\n as \\n");
-    only(kCut, c_.add_flag("--strict", o_.strict,
-                           "Refuse texts beyond the model's length instead of cutting them"));
+    only(kCut,
+         c_.add_flag("--strict", o_.strict,
+                     "Reject texts that are longer than the model's context instead of truncating them"));
   }
 
   void add_columns() {
-    only(kPairs,
-         c_.add_option("--source-column", o_.columns.source_column, "Of rows: what an encoder-decoder reads")
-             ->show_default());
-    only(kPairs, c_.add_option("--target-column", o_.columns.target_column, "Of rows: what it should write")
+    only(kPairs, c_.add_option("--source-column", o_.columns.source_column, "Column with the source text")
                      ->show_default());
-    only(kPairs, c_.add_option("--prefix", o_.columns.prefix,
-                               "Stands before each source (see data.prefix of a run)"));
+    only(kPairs, c_.add_option("--target-column", o_.columns.target_column, "Column with the target text")
+                     ->show_default());
+    only(kPairs,
+         c_.add_option("--prefix", o_.columns.prefix, "Text placed before each source (see data.prefix)"));
     only({Kind::classifier, Kind::answers, Kind::encoder, Kind::tagger, Kind::language, Kind::prefix,
           Kind::masked},
-         c_.add_option("--text-column", o_.columns.text_column,
-                       "Column of the text to read or to classify, or the question (default: text, or "
-                       "question; in .jsonl of tags the words, tokens)"),
+         c_.add_option(
+             "--text-column", o_.columns.text_column,
+             "Column with the text or the question (default: text, question, or tokens in .jsonl with tags)"),
          {Kind::pairs});
     only({Kind::classifier, Kind::answers, Kind::encoder},
          c_.add_option("--second-column", o_.columns.second_column,
-                       "Of rows: the other text of a pair, or where the answer stands (default: none, or "
-                       "context)"));
+                       "Column with the second text of a pair or the context of a question (default: none, "
+                       "or context)"));
     only({Kind::classifier, Kind::tagger, Kind::answers},
          c_.add_option("--label-column", o_.columns.label_column,
-                       "Column of the class, or the answer (default: label, or answer; in .jsonl of tags the "
-                       "tags, ner_tags or tags)"));
+                       "Column with the label or the answer (default: label, answer, or ner_tags or tags in "
+                       ".jsonl with tags)"));
     only({Kind::classifier, Kind::answers, Kind::encoder, Kind::language, Kind::prefix, Kind::masked,
           Kind::pairs},
-         c_.add_option("--columns", o_.columns.columns,
-                       "Names of the columns of a file without a header: a,b,c")
+         c_.add_option("--columns", o_.columns.columns, "Column names for a file without a header: a,b,c")
              ->delimiter(','));
-    only({Kind::tagger}, c_.add_option("--word-column", o_.columns.word_column,
-                                       "Of tagged words, from 1 (default: 1, of .conllu 2)")
-                             ->range(1, 1000));
-    only({Kind::tagger}, c_.add_option("--tag-column", o_.columns.tag_column,
-                                       "Of tagged words, from 1 (default: the last, of .conllu 4)")
-                             ->range(1, 1000));
+    only({Kind::tagger},
+         c_.add_option("--word-column", o_.columns.word_column,
+                       "Column of the word in tagged files, from 1 (default: 1, or 2 in .conllu)")
+             ->range(1, 1000));
+    only({Kind::tagger},
+         c_.add_option("--tag-column", o_.columns.tag_column,
+                       "Column of the tag in tagged files, from 1 (default: the last, or 4 in .conllu)")
+             ->range(1, 1000));
   }
 
-  // What is hidden from a model, or taken away for it to restore.
+  // Options for masking, and for corruption that the model restores.
   void add_corruption() {
-    only({Kind::masked}, c_.add_option("--mask-rate", o_.masking.rate, "Part of the tokens that is hidden")
+    only({Kind::masked}, c_.add_option("--mask-rate", o_.masking.rate, "Share of tokens to mask")
                              ->show_default()
                              ->range(0.001, 0.9));
     only({Kind::masked},
          c_.add_option("--mask-seed", o_.mask_seed,
-                       "Chooses them, or what is to be restored (default: as in the validation of a run)"),
+                       "Random seed of masking and corruption (default: that of validation in training)"),
          kRestoring);
-    only(kRestoring,
-         c_.add_option(
-               "--objective", o_.objective,
-               "Judge how a plain text is restored: span_corruption or denoise, as the model learnt it")
-             ->one_of({"span_corruption", "denoise"}));
+    only(kRestoring, c_.add_option("--objective", o_.objective,
+                                   "Corrupt the text and measure how well the model restores it; use the "
+                                   "objective that the model was trained with")
+                         ->one_of({"span_corruption", "denoise"}));
     only({},
          c_.add_option("--span-density", o_.restoration.spans.density,
-                       "Of span_corruption: part that is taken away")
+                       "span_corruption: share of tokens removed")
              ->show_default()
              ->range(0.001, 0.9),
          kRestoring);
     only({},
-         c_.add_option("--span-length", o_.span_length, "Of both: mean tokens of a span")
+         c_.add_option("--span-length", o_.span_length,
+                       "span_corruption and denoise: mean length of a span in tokens")
              ->show_default()
              ->range(1.0, 1000.0),
          kRestoring);
     only({},
-         c_.add_option("--infill", o_.restoration.noise.infill, "Of denoise: part that spans take away")
+         c_.add_option("--infill", o_.restoration.noise.infill,
+                       "denoise: share of tokens replaced by span masks")
              ->show_default()
              ->range(0.0, 0.9),
          kRestoring);
     only({},
          c_.add_option("--deletion", o_.restoration.noise.deletion,
-                       "Of denoise: part of the rest that is left out")
+                       "denoise: share of the remaining tokens that are deleted")
              ->show_default()
              ->range(0.0, 0.9),
          kRestoring);
-    only({}, c_.add_flag("--keep-order", o_.keep_order, "Of denoise: sentences stay in their order"),
-         kRestoring);
+    only({}, c_.add_flag("--keep-order", o_.keep_order, "denoise: do not shuffle sentences"), kRestoring);
   }
 
   void add_scores() {
     only(kPairs, c_.add_option("--beams", o_.beams,
-                               "Hypotheses that are followed for BLEU (default: 4, or what "
-                               "generation_config.json says)")
+                               "Beam width of the translations that BLEU scores (default: 4, or num_beams of "
+                               "generation_config.json)")
                      ->range(1, 1024));
     only(kPairs, c_.add_option("--bleu-tokenize", o_.bleu_tokenize,
-                               "sacreBLEU's tokenizer: 13a, intl, zh, char or none (default: zh for Chinese, "
-                               "char for Japanese, Thai, Lao, Khmer and Myanmar, else 13a)")
+                               "Tokenizer of sacreBLEU (default: 13a; zh for Chinese; char for Japanese, "
+                               "Thai, Lao, Khmer and Myanmar)")
                      ->one_of({"auto", "none", "13a", "char", "zh", "intl"}));
-    only(kCut, c_.add_option("--errors", o_.errors,
-                             "List this many mistakes (20 without a number): the most confident wrong "
-                             "classes and tags, the worst answers, the translations with the lowest chrF")
+    only(kCut, c_.add_option("--errors", o_.errors, "List this many mistakes, worst first (default: 20)")
                    ->when_bare("20")
                    ->range(1, 1 << 30));
     c_.add_flag("--json", o_.json, "Print one JSON object");
   }
 
   void add_computing() {
-    only({Kind::language}, c_.add_option("--batch", o_.batch, "Windows at a time")->range(1, 100000));
-    c_.add_option("--batch-tokens", o_.batch_tokens, "Tokens at a time, of all other models")
+    only({Kind::language}, c_.add_option("--batch", o_.batch, "Windows per batch")->range(1, 100000));
+    c_.add_option("--batch-tokens", o_.batch_tokens, "Tokens per batch (models other than language models)")
         ->show_default()
         ->range(2, 1 << 24);
-    c_.add_option("--dtype", o_.dtype, "Type of the matrix products: f32 or bf16")->one_of({"f32", "bf16"});
+    c_.add_option("--dtype", o_.dtype, "Precision of matrix products: f32 or bf16")->one_of({"f32", "bf16"});
   }
 
  private:
@@ -363,11 +363,10 @@ class OptionGroups {
 
 void add_eval_command(Command& app) {
   auto o = std::make_shared<Options>();
-  // Of rows, the defaults depend on the model.
+  // Defaults for rows depend on the model.
   o->columns.text_column = o->columns.label_column = "";
   o->mask_seed = kValidationMask;
-  Command* c =
-      app.add_subcommand("eval", "Measure how well a model predicts, translates, classifies, tags, answers");
+  Command* c = app.add_subcommand("eval", "Evaluate a model on held-out data");
   OptionGroups groups(*c, *o);
   groups.add_data();
   groups.add_columns();
@@ -375,10 +374,10 @@ void add_eval_command(Command& app) {
   groups.add_scores();
   groups.add_computing();
   c->footer(
-      "A language model predicts the text in windows of its context that do not overlap. Of an\n"
-      "encoder-decoder, BLEU and chrF are computed as sacreBLEU does, ROUGE-L as rouge_score. What is cut\n"
-      "away of a text that is too long counts as wrong. Hidden tokens stand as in training: eight of ten\n"
-      "masked.\nExamples:\n"
+      "A language model predicts the text in windows of its context that do not overlap. BLEU and chrF are\n"
+      "computed as in sacreBLEU, ROUGE-L as in rouge_score. The part of a text beyond the model's context\n"
+      "counts as wrong. Masking works as in training: eight of ten chosen tokens become the mask.\n"
+      "Examples:\n"
       "  qkv eval runs/shakespeare --data other.txt\n"
       "  qkv eval runs/en-de --data test.en --target test.de\n"
       "  qkv eval runs/trec --data test.tsv --label-column coarse --json");

@@ -1,4 +1,4 @@
-// qkv eval: its options, and what it does with each kind of model.
+// qkv eval: its options, and its actions for each kind of model.
 #pragma once
 
 #include <functional>
@@ -19,24 +19,25 @@ struct EvalOptions {
   int64_t batch = 16, beams = 0, batch_tokens = 4096;
   Masking masking;
   Restoration restoration;
-  std::string objective;  // of a model that restores texts; empty: pairs
+  std::string objective;  // objective of a model that restores texts; empty: evaluate pairs
   double span_length = SpanCorruption().mean_length;
   bool keep_order = false;
   uint64_t mask_seed = 0;
   std::string bleu_tokenize = "auto";
-  int64_t errors = 0;  // mistakes that are listed
+  int64_t errors = 0;  // number of mistakes to list
   bool json = false, strict = false;
 };
 
-// Fills what no option says from the configuration of the run that o.dir is, or is a checkpoint of: columns,
-// separator, objective, what is hidden or taken away. `given`: whether an option ("--separator") was given.
+// Fills settings that no option gives (columns, separator, objective, masking, corruption) from the
+// configuration of the run that o.dir is or belongs to. `given`: true if an option ("--separator") was
+// given.
 void take_settings_of_run(EvalOptions& o, const ModelSpec& spec,
                           const std::function<bool(const char*)>& given);
 
-// The text of --data, by the options that say which of it.
+// Tokens of the text of --data, by the options that select it.
 TokenStream stream_of(const EvalOptions& o, const TextModel& m);
 
-// Refuses texts that were cut where o.strict. `what`: of them, so many.
+// With o.strict, throws Error if `cut` of the texts were truncated. `what` names the texts.
 void expect_uncut(const EvalOptions& o, const TextModel& m, int64_t cut, const char* what);
 
 // Prints how well an encoder finds classes, tags, answers, or hidden tokens.
@@ -45,10 +46,11 @@ void eval_encoder(const EvalOptions& o, const TextModel& m);
 // Prints the loss of targets given their sources, and how the model's own outputs compare with them.
 void eval_pairs(const EvalOptions& o, const TextModel& m);
 
-// One object as a line.
+// One object as a line, with its line end.
 std::string json_text(const OrderedJson& json);
 
-// "loss", "perplexity" and, where characters are known, what each costs. `of`: behind the number of tokens.
+// Lines for the loss, the perplexity and, if characters are known, nats per character and bits per byte.
+// `of` follows the number of tokens.
 std::string losses_text(const Evaluation& e, const char* of);
 
 }  // namespace qkv

@@ -17,7 +17,7 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kMostClasses = 20;  // that are printed one by one
+constexpr int64_t kMostClasses = 20;  // more are not printed one by one
 
 std::string percent(double share) {
   return fmt::format("{:.2f}%", 100 * share);
@@ -57,9 +57,9 @@ void add_classes(OrderedJson& out, const Evaluation& e) {
   }
 }
 
-// ---- Labels that the model was not taught
+// ---- Labels that the model has not learnt
 
-// With how often each occurs, the most frequent first.
+// Each with its count, the most frequent first.
 std::vector<std::pair<std::string, int64_t>> unseen_labels(const Evaluation& e, const ModelSpec& spec) {
   std::vector<std::pair<std::string, int64_t>> out;
   for (size_t c = spec.labels.size(); c < e.labels.size(); ++c)
@@ -86,7 +86,7 @@ std::string unseen_text(const Evaluation& e, const ModelSpec& spec) {
 
 // ---- Mistakes
 
-// The worst `most`: the most confident wrong classes, the answers with the lowest F1.
+// The `most` worst: the most confident wrong classes, or the answers with the lowest F1.
 std::vector<Mistake> worst_of(std::vector<Mistake> all, bool answers, int64_t most) {
   std::ranges::stable_sort(all, [&](const Mistake& a, const Mistake& b) {
     return answers ? a.score < b.score : a.score > b.score;
@@ -150,12 +150,12 @@ struct Judged {
   const std::vector<Example>& examples;
   const Evaluation& e;
   std::vector<Mistake> worst;
-  size_t mistakes;  // of all
+  size_t mistakes;  // number of all mistakes
 
   bool tags() const { return spec.output == Output::token_classes; }
   bool span() const { return spec.output == Output::span; }
   bool chunks() const { return tags() && describe_chunks(spec.labels); }
-  // All that could be judged by a loss has a label that the model cannot say.
+  // True if all labels that a loss could measure are missing in the model.
   bool no_loss() const { return e.tokens == 0 && e.unseen > 0; }
 };
 
@@ -189,7 +189,7 @@ std::string labelled_text(const EvalOptions& o, const Judged& j) {
                                               j.tags() ? "a word" : "an example");
   for (const auto& [name, value] : e.scores)
     out += fmt::format("{:<12}  {}\n", name, score_text(name, value));
-  // With one label each it is the accuracy, unless some were missed.
+  // With one label each, micro F1 equals the accuracy unless some were missed.
   if (!j.span() && e.missed + e.without_text > 0)
     out += fmt::format("{:<12}  {}\n", "micro_f1", percent(e.confusion.micro_f1()));
   if (j.chunks())
@@ -266,7 +266,7 @@ void eval_hidden(const EvalOptions& o, const TextModel& m) {
   print(out);
 }
 
-// Whether the texts of pairs are near each other.
+// Measures how near the texts of a pair are to each other.
 void eval_vectors(const EvalOptions& o, const TextModel& m) {
   if (o.columns.second_column.empty())
     throw UsageError(

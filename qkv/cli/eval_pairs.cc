@@ -38,19 +38,19 @@ PairTexts pairs_of(const EvalOptions& o, const TextModel& m) {
   return texts;
 }
 
-// Outputs beside their references, and what is said of them.
+// Outputs, their references and the scores.
 struct Scores {
   Texts sources, references, outputs;
   BleuTokenizer tokenizer = BleuTokenizer::mteval_13a;
-  const char* script = "";  // that chose the tokenizer; empty: an option or the default did
+  const char* script = "";  // the script that chose the tokenizer; empty: an option or the default chose it
   Bleu bleu;
   Chrf chrf;
   RougeL rouge;
-  int64_t with_rouge_words = 0;    // references
-  bool rouge_applies = false;      // to the references
-  double exact = 0;                // part of the outputs that equal their references
-  std::vector<double> chrf_of;     // of each output, where errors are listed
-  std::vector<size_t> worst = {};  // outputs by it, the lowest first, without those that are right
+  int64_t with_rouge_words = 0;    // number of references with words that ROUGE counts
+  bool rouge_applies = false;      // ROUGE suits the references
+  double exact = 0;                // share of outputs equal to their references
+  std::vector<double> chrf_of;     // for each output, if errors are listed
+  std::vector<size_t> worst = {};  // wrong outputs, the lowest chrF first
 };
 
 Texts valid(const Texts& texts) {
@@ -81,7 +81,7 @@ void find_worst(Scores& s, const Texts& outputs, const Texts& references, int64_
 void add_scores(const EvalOptions& o, Scores& s) {
   choose_tokenizer(o, s);
   s.bleu = corpus_bleu(s.outputs, s.references, s.tokenizer);
-  // Tokens of bytes can stand for anything; these two count characters.
+  // Byte tokens can make invalid UTF-8; chrF and ROUGE count characters.
   const Texts outputs = valid(s.outputs), references = valid(s.references);
   s.chrf = corpus_chrf(outputs, references);
   s.rouge = corpus_rouge_l(outputs, references);

@@ -99,10 +99,10 @@ void run(Options o) {
 
 void add_fill_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("fill", "Fill the masks of each line");
+  Command* c = app.add_subcommand("fill", "Predict the masked tokens of each line");
   o->objective = Objective::masked;
   add_encoder_options(*c, *o);
-  c->add_option("--best", o->best, "Tokens shown for each mask, most probable first")
+  c->add_option("--best", o->best, "Number of tokens to show per mask, most probable first")
       ->show_default()
       ->range(1, 100000);
   c->footer(

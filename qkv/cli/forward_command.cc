@@ -46,7 +46,7 @@ void expect_known(const Safetensors& in, const ModelSpec& spec, const std::strin
           path, name, name_of(spec.architecture), fmt::join(known, ", "));
 }
 
-// Labels moved one to the right behind the token that decoding starts with; -100 becomes the padding.
+// Labels shifted right by one, after the token that starts decoding; -100 becomes the padding.
 PaddedBatch shifted_right(const Safetensors& in, const std::string& path, const ModelSpec& spec,
                           const SpecialIds& ids) {
   const std::vector<int64_t> labels = integers(in, "labels", path);
@@ -66,7 +66,7 @@ PaddedBatch shifted_right(const Safetensors& in, const std::string& path, const 
   return read_padded(made, path, "decoder_input_ids", "", spec.vocab_size, spec.longest());
 }
 
-// Spectrograms [B, channels, frames]: places of the source, two frames each, and their rows.
+// Spectrograms [B, channels, frames]: positions of the source, two frames each, and their rows.
 PaddedBatch read_frames(const Safetensors& in, const std::string& path, const ModelSpec& spec,
                         Tensor& features) {
   const Tensor& x = in.tensors.at("input_features");
@@ -137,7 +137,7 @@ Tensor column(const PaddedBatch& b, const Tensor& x, int64_t c) {
 
 using Named = std::vector<std::pair<std::string, Tensor>>;
 
-// What the model's head says of the hidden states that are returned.
+// Adds the outputs of the model's head and returns the hidden states.
 Tensor add_outputs(const Transformer& model, const Inputs& in, const Context& context, Named& out) {
   const ModelSpec& spec = model.spec();
   const Tensor hidden = model.hidden(in.input, context);
@@ -219,7 +219,7 @@ struct Asked {
   bool start_given = false;
 };
 
-// The id of a token; nothing for null.
+// The id of a token; empty for null.
 std::optional<int32_t> id_of(const std::string& key, const std::string& value) {
   GenerationSettings one;
   GenerationField field = *find_generation_field("forced_eos_token_id");
@@ -267,7 +267,7 @@ Asked parse_generation(const std::string& text, const SpecialIds& defaults, int6
   return a;
 }
 
-// f32 [outputs, tokens behind the first, columns of the source]; 0 where a row has no token.
+// f32 [outputs, tokens after the first, columns of the source]; 0 where a row has no token.
 Tensor attention_of(const std::vector<Hypothesis>& found, int64_t tokens, const PaddedBatch& source) {
   Tensor out = Tensor::zeros({std::ssize(found), tokens, source.columns}, DType::f32);
   const auto values = out.mutable_values<float>();
@@ -278,7 +278,7 @@ Tensor attention_of(const std::vector<Hypothesis>& found, int64_t tokens, const 
     const auto& attention = found[i].attention;
     for (int64_t t = 0; t < std::min(std::ssize(attention), tokens); ++t)
       for (int64_t j = 0; j < std::ssize(attention[t]); ++j)
-        // Padding may stand before a source or behind it.
+        // Padding may precede or follow a source.
         values[(i * tokens + t) * source.columns + source.places[first + j] % source.columns] =
             attention[t][j];
   }
@@ -296,7 +296,8 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
     throw UsageError("--generate: decoder_start_token_id has no effect: a decoder goes on with input_ids");
   check(!g.start_given || g.start < spec.vocab_size,
         "--generate: decoder_start_token_id={}: the model has {} tokens", g.start, spec.vocab_size);
-  // A language model goes on with the last tokens where a sequence outgrows the context.
+  // A language model keeps the last tokens of a sequence that outgrows the context, so its length has no
+  // limit.
   Tensor features;
   const PaddedBatch batch = spec.features.any()
                                 ? read_frames(in, o.inputs, spec, features)
@@ -322,14 +323,14 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
   auto prompts = both ? start : given;
   Sources sources(both ? given : std::vector<std::vector<int32_t>>{});
   sources.features = features;
-  // Outputs of each row, one after the other.
+  // Outputs, row by row.
   const int64_t returned = g.settings.returned;
   std::vector<Hypothesis> found;
   if (g.searches) {
     BeamOptions search = g.settings.search_options();
     check(!search.attention || !features.defined(),
           "--generate: output_attentions: sources of features have no tokens");
-    if (search.prefix_bias > 0) {  // what a row begins with is a wish then
+    if (search.prefix_bias > 0) {  // the given beginning is a preference then
       check(begun, "--generate: prefix_bias_beta has no effect without decoder_input_ids");
       for (std::vector<int32_t>& prompt : prompts) {
         search.wished.emplace_back(prompt.begin() + 1, prompt.end());
@@ -337,7 +338,7 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
       }
     }
     for (auto& best : beam_search(model, prompts, search, sources)) {
-      // Fewer than these: the rest is empty, and worse than any.
+      // If fewer were found, the rest is empty and scores worst.
       best.resize(static_cast<size_t>(returned), {{}, 0, -std::numeric_limits<double>::infinity(), {}});
       std::ranges::move(best, std::back_inserter(found));
     }
@@ -432,7 +433,7 @@ void run(const Options& o) {
     const Tensor hidden = add_outputs(*model, inputs, context, out);
     const ModelSpec& spec = model->spec();
     if (o.hidden_states && spec.output == Output::tokens && spec.embedding_width > 0 &&
-        spec.head_width == 0) {  // the last state is what the unembedding reads
+        spec.head_width == 0) {  // the unembedding reads the last state
       const bool both = spec.architecture == Architecture::encoder_decoder;
       collector.found[fmt::format("{}hidden_states.{}", both ? "decoder_" : "", spec.layers)] =
           inputs.tokens.spread(convert(model->projected(hidden), DType::f32));
@@ -454,34 +455,30 @@ void run(const Options& o) {
 
 void add_forward_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("forward", "Score tensors: safetensors in, safetensors out");
+  Command* c = app.add_subcommand("forward", "Run a model on tensors: safetensors in, safetensors out");
   c->add_option("DIR", o->dir, "Model directory or run")->required();
-  c->add_option(
-       "--inputs", o->inputs,
-       "input_ids [B, T], attention_mask (1 = real), labels (-100 = ignored); token_type_ids of an encoder, "
-       "global_attention_mask (1 = sees all) of one with patterns, decoder_input_ids of an encoder-decoder, "
-       "pixel_values [B, C, H, W] of one that reads images, input_features [B, C, T] of one that reads "
-       "spectrograms")
+  c->add_option("--inputs", o->inputs,
+                "Safetensors file with input_ids [B, T] and other inputs by Hugging Face's names (see below)")
       ->required();
-  c->add_option(
-       "--outputs", o->outputs,
-       "Where logits, loss, hidden_states.N, attentions.N, grad.NAME or sequences go; of an encoder-decoder "
-       "encoder_hidden_states.N and so on")
+  c->add_option("--outputs", o->outputs,
+                "Safetensors file to write: logits, loss, hidden_states.N, attentions.N, grad.NAME or "
+                "sequences; encoder_hidden_states.N etc. for encoder-decoders")
       ->required();
   c->add_flag("--hidden-states", o->hidden_states,
-              "Also write hidden_states.N; of a mixture router_logits.N, aux_loss");
-  c->add_flag("--attentions", o->attentions, "Also write attentions.N, the probabilities");
+              "Also write hidden_states.N (with experts also router_logits.N and aux_loss)");
+  c->add_flag("--attentions", o->attentions, "Also write attentions.N, the attention probabilities");
   c->add_flag("--gradients", o->gradients,
-              "Also write grad.NAME, the gradient of the loss for every parameter");
+              "Also write grad.NAME, the gradient of the loss by each parameter");
   c->add_option(
       "--generate", o->generate,
-      "Generate instead: max_new_tokens=N,eos_token_id=N,do_sample=false,num_beams=N,... Ids of a list have "
-      "spaces between them, sequences of ids |");
-  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")->one_of({"f32", "bf16"});
+      "Generate: max_new_tokens=N,num_beams=N,... (separate ids of a list by spaces, lists of ids by |)");
+  c->add_option("--dtype", o->dtype, "Precision of matrix products: f32 or bf16")->one_of({"f32", "bf16"});
   c->footer(
-      "Rows are read as Hugging Face's models read a padded batch: with rotary_scaling dynamic or longrope, "
-      "the\n"
-      "longest row decides about all rows. All other commands look at each sequence alone.\n"
+      "Inputs: attention_mask (1 = real), labels (-100 = ignored), token_type_ids,\n"
+      "global_attention_mask (1 = sees all tokens), decoder_input_ids for encoder-decoders,\n"
+      "pixel_values [B, C, H, W] for images, input_features [B, C, T] for spectrograms.\n"
+      "qkv forward reads rows as Hugging Face's models read a padded batch: with rotary_scaling dynamic or\n"
+      "longrope, the longest row decides for all rows. All other commands look at each sequence alone.\n"
       "Example: qkv forward models/gpt2 --inputs in.safetensors --outputs out.safetensors --hidden-states");
   c->callback([o] { run(*o); });
 }

@@ -22,14 +22,14 @@ namespace {
 struct Options {
   std::string dir, prompt, file, examples, vote, dtype = "auto";
   std::vector<std::string> stops, ensemble, ids, suppressed;
-  int64_t alternatives = 0;  // of each token, with log-probabilities
+  int64_t alternatives = 0;  // number to show for each token, with log-probabilities
   bool has_prompt = false, no_prompt_echo = false, no_stop = false, has_seed = false, has_log_probs = false,
        json = false;
   GenerationOptions options;
-  GenerationSettings generation = {};  // as resolve_generation() has them
+  GenerationSettings generation = {};  // set by resolve_generation()
 };
 
-// A token as --logprobs shows it. Its text is null where the model knows more ids than the tokenizer.
+// A token as --logprobs shows it. Its text is null if the tokenizer does not have the id.
 struct ShownToken {
   int32_t id;
   double log_p;
@@ -41,7 +41,7 @@ struct ChosenToken {
   std::vector<ShownToken> alternatives;
 };
 
-// `context`: the tokens before it, which decide about a space in front.
+// `context`: the preceding tokens, which decide whether its text begins with a space.
 ShownToken shown_token(const text::Tokenizer& tokenizer, std::span<const int32_t> context, int32_t id,
                        double log_p) {
   constexpr size_t kEnough = 4;  // tokens
@@ -59,7 +59,7 @@ struct Sample {
   std::vector<int32_t> ids;
   std::vector<ChosenToken> tokens;  // with --logprobs
 
-  // The text that `piece` settles.
+  // Returns the text that is final once `piece` is added.
   std::string add(const std::string& piece) {
     const std::string settled = stops.add(piece);
     if (stops.stopped()) finish = "stop";
@@ -74,7 +74,7 @@ struct Sample {
   }
 };
 
-// A file's lines end as those of the texts that the model learnt from.
+// Line ends become those of the model's training texts.
 std::string read_prompt_file(const Options& o, const TextModel& m) {
   std::string text = read_input(o.file);
   const auto run = read_run_config(o.dir);
@@ -87,7 +87,7 @@ std::string read_prompt(const Options& o, const TextModel& m) {
   if (o.examples.empty()) return prompt;
   if (prompt.ends_with('\n')) prompt.pop_back();
   prompt = read_few_shot(o.examples).prompt(prompt);
-  prompt.resize(prompt.find_last_not_of(' ') + 1);  // tokens of words begin with a space as a rule
+  prompt.resize(prompt.find_last_not_of(' ') + 1);  // words' tokens usually begin with a space
   return prompt;
 }
 
@@ -107,7 +107,7 @@ Prompt prompt_of(const Options& o, const TextModel& m) {
   return {m.tokenizer.decode(ids), ids};
 }
 
-// Generates all samples; the text of a single one is handed to `show` as it appears.
+// Generates all samples. Passes the text of a single one to `show` as it appears.
 std::vector<Sample> draw_samples(const Options& o, const TextModel& m, const Ensemble& ensemble,
                                  const std::vector<int32_t>& begun,
                                  const std::function<void(const std::string&)>& show) {
@@ -244,7 +244,7 @@ void run(Options o) {
   m.expect_generation();
   const Ensemble ensemble = ensemble_of(models, dirs);
   const Prompt prompt = prompt_of(o, m);
-  // Options that look at drawn texts.
+  // Options that need sampled texts.
   const std::string draws = !o.stops.empty()  ? "--stop"
                             : !o.vote.empty() ? "--vote"
                             : o.has_log_probs ? "--logprobs"
@@ -254,7 +254,7 @@ void run(Options o) {
   GenerateOptions& drawing = o.generation.drawing;
   if (o.no_stop) drawing.eos.clear();
   if (!o.has_seed) drawing.seed = std::random_device{}();
-  // What has no text is never chosen, but for a token that ends it.
+  // Never choose tokens without text, except those that end the output.
   std::vector<int32_t>& excluded = drawing.sampler.excluded;
   for (const int32_t id : m.tokenizer.ids_without_text(m.model->spec().vocab_size)) excluded.push_back(id);
   for (const int32_t id : drawing.eos) std::erase(excluded, id);
@@ -278,15 +278,15 @@ void run(Options o) {
 }
 
 constexpr const char* kFooter =
-    R"(What the options leave of the model's distribution, in this order: repetition, frequency and presence
-penalty; temperature; top-k; top-p; min-p; typical-p. A token without text (one for unknown characters, or
-beyond the tokenizer's vocabulary) is never chosen.
+    R"(Sampling applies the options in this order: repetition, frequency and presence penalty; temperature; top-k;
+top-p; min-p; typical-p. Tokens without text (for unknown characters, or beyond the tokenizer's vocabulary) are
+never chosen.
 
-Where the model's generation_config.json says how its makers generate (do_sample, temperature, top_k, top_p,
-max_new_tokens, ...), that holds unless an option says otherwise.
+Settings in the model's generation_config.json (do_sample, temperature, top_k, top_p, max_new_tokens, ...) apply
+unless an option overrides them.
 
---beams N searches for likely continuations (beam search) instead of drawing one; --samples M then shows the M
-best of the N. A model whose generation_config.json has num_beams is searched unless an option draws.
+--beams N uses beam search instead of sampling; --samples M then shows the M best of the N. If
+generation_config.json has num_beams, qkv searches unless an option asks for sampling.
 
 --logprobs shows natural logarithms of the model's own probabilities (of --ensemble, of their mean), before any of
 these options.
@@ -319,14 +319,11 @@ Examples:
 
 void add_generate_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("generate", "Continue a prompt, streaming");
+  Command* c = app.add_subcommand("generate", "Continue a prompt");
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   auto* prompt = c->add_option("--prompt", o->prompt, "Text to continue (default: standard input)");
   c->add_option("--file", o->file, "File with the text to continue")->excludes(prompt);
-  c->add_option(
-       "--ids", o->ids,
-       "Token ids to continue in place of a text: 5,7,9. The text of a model without a tokenizer is its "
-       "ids")
+  c->add_option("--ids", o->ids, "Token ids to continue instead of a text: 5,7,9")
       ->delimiter(',')
       ->excludes(prompt)
       ->excludes("--file");
@@ -334,21 +331,20 @@ void add_generate_command(Command& app) {
       ->excludes("--ids");
   o->options.settings.drawing.seed = 0;
   add_generation_options(*c, o->options, GenerationKind::of_prompts, "--samples");
-  c->add_option("--suppress", o->suppressed,
-                "Text that the new text does not have, as the tokenizer spells it (repeatable)")
+  c->add_option("--suppress", o->suppressed, "Text that must not occur in the output (repeatable)")
       ->one_value();
-  c->add_option("--stop", o->stops, "End before this text (repeatable)")->one_value();
-  c->add_option("--vote", o->vote, "Count the answers that this regular expression finds in the samples");
-  c->add_option("--ensemble", o->ensemble,
-                "More models: the mean of their probabilities says what comes next");
+  c->add_option("--stop", o->stops, "Stop before this text (repeatable)")->one_value();
+  c->add_option("--vote", o->vote,
+                "Self-consistency: count the answers that this regular expression finds in the samples");
+  c->add_option("--ensemble", o->ensemble, "More models: average their next-token probabilities");
   auto* log_probs = c->add_option("--logprobs", o->alternatives,
-                                  "Show each token's log-probability and so many of the likeliest")
+                                  "Show each token's log-probability and this many alternatives")
                         ->range(0, 1000);
-  c->add_flag("--json", o->json, "Print a JSON object for each sample, and one for the vote");
-  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16 (default f32)")
+  c->add_flag("--json", o->json, "Print a JSON object per sample, and one for the vote");
+  c->add_option("--dtype", o->dtype, "Precision of matrix products: f32 or bf16 (default: f32)")
       ->one_of({"f32", "bf16"});
   c->add_flag("--no-echo", o->no_prompt_echo, "Print only the new text");
-  c->add_flag("--no-stop", o->no_stop, "Go on after the end-of-text token");
+  c->add_flag("--no-stop", o->no_stop, "Continue after the end-of-text token");
   c->footer(kFooter);
   c->callback([o, c, prompt, log_probs] {
     o->has_prompt = prompt->count() > 0;

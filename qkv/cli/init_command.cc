@@ -47,8 +47,9 @@ void add_init_command(Command& app) {
   c->add_option("--target", o->target, "translate: file with the translations of DATA's lines");
   c->add_option("--out", o->out,
                 "Configuration to write, - for standard output (default: DATA's name, .toml)");
-  c->add_option("--run", o->run, "Folder of the run, train.out (default: runs/ and DATA's name)");
-  c->add_option("--minutes", o->minutes, "Training time to size the model and the steps for")
+  c->add_option("--run", o->run, "Directory of the run, train.out (default: runs/NAME of the data)");
+  c->add_option("--minutes", o->minutes,
+                "Training time in minutes; qkv chooses the model size and the steps to fit")
       ->range(0.001, 1e6)
       ->show_default();
   c->add_flag("--overwrite", o->overwrite, "Replace the configuration");

@@ -168,10 +168,9 @@ void run(const Options& o) {
 
 void add_inspect_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c =
-      app.add_subcommand("inspect", "Show what a model directory, a run or a safetensors file holds");
+  Command* c = app.add_subcommand("inspect", "Describe a model directory, a run or a safetensors file");
   c->add_option("PATH", o->path, "Model directory, run, or .safetensors file")->required();
-  c->add_flag("--tensors", o->tensors, "List the tensors of a model, too: name, type, shape");
+  c->add_flag("--tensors", o->tensors, "Also list the tensors: name, type, shape");
   c->add_flag("--json", o->json,
               "Print one JSON object: configuration, parameters, and with --tensors the tensors");
   c->footer("Examples:\n  qkv inspect runs/shakespeare\n  qkv inspect gpt2 --json --tensors");

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   });
   qkv::add_init_command(app);
   qkv::add_train_command(app);
+  qkv::add_config_command(app);
   qkv::add_plan_command(app);
   qkv::add_eval_command(app);
   qkv::add_generate_command(app);

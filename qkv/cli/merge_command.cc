@@ -39,10 +39,10 @@ void run(const Options& o) {
 
 void add_merge_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("merge", "Make one model of an adapter and the model it lies beside");
+  Command* c = app.add_subcommand("merge", "Merge a LoRA adapter into its base model");
   c->add_option("DIR", o->dir, "Run with model.lora_rank, or directory with adapter_config.json (PEFT)")
       ->required();
-  c->add_option("--out", o->out, "Where the model is written; must not exist")->required();
+  c->add_option("--out", o->out, "Directory to write; must not exist")->required();
   c->footer(
       "Adapters also run as they are, beside their model: every command takes their directory.\n"
       "Example: qkv merge runs/adapted --out models/adapted");

@@ -16,7 +16,7 @@ struct Option::Impl {
 
 struct Command::Impl {
   CLI::App* app;
-  std::unique_ptr<CLI::App> root;  // of the program only: it owns all others
+  std::unique_ptr<CLI::App> root;  // set for the program only; it owns all other apps
   std::vector<std::unique_ptr<Command>> subcommands;
   std::vector<std::unique_ptr<Option>> options;
 };
@@ -26,7 +26,7 @@ namespace {
 // Larger bounds protect the program's own arithmetic; readers of --help learn nothing from them.
 constexpr int64_t kUnspokenBound = 1 << 20;
 
-// The names that other tools have for our options.
+// Names of our options in other tools.
 constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
     {"--max-tokens", "--tokens"},
     {"--max-new-tokens", "--tokens"},
@@ -74,7 +74,7 @@ std::string number(const std::string& word, double least, double most) {
   return fmt::format("expected {} to {}, got {}", least, most, word);
 }
 
-// The nearest of the options that `app` and the program have.
+// Suggests the nearest option of `app` and its parents.
 std::string option_suggestion(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names;
   for (const CLI::App* a = &app; a != nullptr; a = a->get_parent())
@@ -88,8 +88,8 @@ std::string subcommand_suggestion(const CLI::App& app, const std::string& word) 
   return did_you_mean(word, names);
 }
 
-// One line about a command line that could not be parsed. CLI11 reports missing words before unknown ones: a
-// mistyped subcommand or option is then the better explanation.
+// Describes a parse error in one line. CLI11 reports missing words before unknown ones, but a mistyped
+// subcommand or option is the better explanation.
 std::string describe(const CLI::App& app, const CLI::ParseError& error) {
   std::string command = app.get_name();
   const CLI::App* last = &app;
@@ -111,7 +111,7 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error) {
     else
       what = "unexpected argument '" + unknown.front() + "'";
   }
-  std::replace(what.begin(), what.end(), '\n', ' ');  // one line, whatever was typed
+  std::replace(what.begin(), what.end(), '\n', ' ');  // one line, whatever the user typed
   return what + " (see " + command + " --help)";
 }
 

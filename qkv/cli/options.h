@@ -26,14 +26,14 @@ class Option {
     else
       return whole_range(least, most);
   }
-  Option* when_bare(const std::string& value);  // what the option means where no value follows it
-  Option* one_value();                          // the next word is no further value of this option
+  Option* when_bare(const std::string& value);  // value of the option if none follows it
+  Option* one_value();                          // takes a single value: the next word is not another one
   Option* delimiter(char divides_values);
   Option* excludes(Option* other);
   Option* excludes(const std::string& other);
   Option* needs(Option* other);
 
-  size_t count() const;      // how often it was given
+  size_t count() const;      // number of times it was given
   std::string name() const;  // "--tokens"
 
  private:
@@ -50,7 +50,7 @@ class Command {
   Command* add_subcommand(const std::string& name, const std::string& description);
   void require_subcommand();
 
-  // `value` receives what was given; it keeps its value otherwise.
+  // `value` receives the given value, and is unchanged without one.
   Option* add_option(const std::string& name, std::string& value, const std::string& help);
   Option* add_option(const std::string& name, int& value, const std::string& help);
   Option* add_option(const std::string& name, int64_t& value, const std::string& help);
@@ -81,11 +81,11 @@ class Program : public Command {
  public:
   Program(const std::string& name, const std::string& description, const std::string& version);
 
-  // Called once the command line is understood, before the subcommand's callback.
+  // Called after the command line is parsed, before the subcommand's callback.
   void before_running(std::function<void()> f);
 
-  // Parses the words and runs the subcommand that they name, or prints --help or --version. Throws UsageError
-  // for words that cannot be understood, and whatever the subcommand throws.
+  // Parses the words and runs the subcommand that they name, or prints --help or --version. Throws
+  // UsageError for words that it does not understand, and passes on errors of the subcommand.
   void run(int argc, char** argv);
 };
 

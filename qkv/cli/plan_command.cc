@@ -1,4 +1,4 @@
-// qkv plan: what a run will take.
+// qkv plan: predicts the memory and time of a run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,14 +22,14 @@ struct Options {
   bool json = false, no_timing = false;
 };
 
-// What a run will take.
+// Memory and time of a run.
 struct Plan {
   ParameterCount parameters;
   int64_t tokens, batch, limit;
-  std::optional<int64_t> largest_batch, largest_batch_tokens;  // of windows; of sequences
+  std::optional<int64_t> largest_batch, largest_batch_tokens;  // for windows; for sequences
   MemoryPlan memory;
-  double flops, passes;           // passes 0: data sets that are mixed have passes of their own
-  std::optional<double> seconds;  // a step
+  double flops, passes;           // passes 0: mixed datasets have passes of their own
+  std::optional<double> seconds;  // per step
 
   bool fits() const { return memory.total() <= limit; }
 };
@@ -118,10 +118,10 @@ void run(const Options& o) {
 
 void add_plan_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("plan", "Predict what a training run takes: memory, arithmetic, time");
+  Command* c = app.add_subcommand("plan", "Estimate the memory and time of a training run");
   c->add_option("CONFIG", o->config, "Configuration file (TOML)")->required();
-  c->add_option("--set", o->set, "Override one key: section.key=value (repeatable)")->one_value();
-  c->add_flag("--no-timing", o->no_timing, "Do not run some steps to tell the time");
+  c->add_option("--set", o->set, "Override a setting: section.key=value (repeatable)")->one_value();
+  c->add_flag("--no-timing", o->no_timing, "Do not run training steps to measure the time");
   c->add_flag("--json", o->json, "Print JSON");
   c->footer(
       "The time is measured: some steps of the run, or of a decoder's one and two layers.\n"

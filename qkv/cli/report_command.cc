@@ -16,7 +16,7 @@ struct Options {
 
 void run(const Options& o) {
   if (o.out.empty() && o.runs.size() > 1)
-    throw UsageError("report: name the page about several runs with --out");
+    throw UsageError("several runs: say where to write the page, e.g. --out compare.html");
   const std::string out = o.out.empty() ? o.runs.front() + "/report.html" : o.out;
   write_file_atomically(out, report_html(o.runs));
   std::printf("%s\n", out.c_str());
@@ -26,9 +26,8 @@ void run(const Options& o) {
 
 void add_report_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("report", "Show training runs as a page of HTML");
-  c->add_option("RUN", o->runs, "Run, or folder of a cross-validation; several are laid over each other")
-      ->required();
+  Command* c = app.add_subcommand("report", "Write an HTML report about training runs");
+  c->add_option("RUN", o->runs, "Runs or cross-validations; several are compared in one page")->required();
   c->add_option("--out", o->out, "File to write (default for one run: RUN/report.html)");
   c->footer(
       "The page shows losses, scores beside baselines, the confusion matrix, speed, gradient norms, samples "

@@ -109,17 +109,16 @@ Examples:
 
 void add_score_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("score", "Choose among continuations of a prompt by their likelihood");
+  Command* c = app.add_subcommand("score", "Compare continuations of a prompt by their probability");
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   auto* prompt = c->add_option("--prompt", o->prompt, "Text that the choices continue");
-  c->add_option("--choice", o->choices, "One alternative (repeatable)")->one_value();
+  c->add_option("--choice", o->choices, "A possible continuation (repeatable)")->one_value();
   c->add_option("--file", o->file, "Questions in JSON lines (default: standard input)")->excludes(prompt);
   c->add_option("--examples", o->examples, "File with solved examples to put before each prompt");
-  c->add_option("--by", o->by,
-                "What the best choice has the most of: the log-probability's sum, token or byte")
+  c->add_option("--by", o->by, "Choose the best by log-probability: its sum, per token or per byte")
       ->show_default()
       ->one_of({"sum", "token", "byte"});
-  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
+  c->add_option("--dtype", o->dtype, "Precision of matrix products: f32 or bf16")
       ->show_default()
       ->one_of({"f32", "bf16"});
   c->add_flag("--json", o->json, "Print one JSON object");

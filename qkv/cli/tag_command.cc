@@ -65,13 +65,13 @@ void tag_texts(const Options& o, const Tag& tag) {
   });
 }
 
-// True where the input has a word a line, in columns.
+// True if the input has one word a line, in columns.
 bool reads_words(const Options& o) {
   const FileFormat format = format_of(o.file, file_options(o.columns));
   return !o.json_lines && (format == FileFormat::conll || format == FileFormat::conllu);
 }
 
-// Prints a file of words as it stands, with their tags as one more column. Lines of .conllu without a word of
+// Prints a file of words unchanged, with their tags as one more column. Lines of .conllu without a word of
 // their own get "_"; its first line names the columns, as CoNLL-U Plus has it.
 void tag_file_of_words(const Options& o, const Tag& tag) {
   check(!o.file.empty() && o.file != "-", "words in columns are read from a file: give it with --file");
@@ -120,12 +120,12 @@ void run(Options o) {
   const std::vector<TextModel> models = load_encoders(o, Output::token_classes, "tag");
   const std::vector<std::string>& labels = models[0].model->spec().labels;
   std::vector<int64_t> cut(models.size());
-  // The tags of some sentences; a word that was cut away has none.
+  // The tags of some sentences; words lost to truncation get none.
   const auto tag = [&](const std::vector<Sentence>& sentences) {
-    std::vector<InputText> lines;  // with one space between words, as the model saw them
+    std::vector<InputText> lines;  // with one space between words, as in training
     for (const Sentence& s : sentences)
       lines.push_back({{fmt::format("{}", fmt::join(s.words, " ")), ""}, s.place});
-    std::vector<std::vector<MeanProbabilities>> of_words(lines.size());  // of models that read the word
+    std::vector<std::vector<MeanProbabilities>> of_words(lines.size());  // over models that read the word
     for (size_t i = 0; i < lines.size(); ++i) of_words[i].resize(sentences[i].words.size());
     for (size_t m = 0; m < models.size(); ++m) {
       std::vector<size_t> which;
@@ -142,7 +142,7 @@ void run(Options o) {
       for (const MeanProbabilities& of_word : of_words[i]) {
         const std::vector<double> p = of_word.mean();
         const auto best = std::max_element(p.begin(), p.end());
-        tags[i].names.push_back(p.empty() ? "_" : labels[best - p.begin()]);  // cut away
+        tags[i].names.push_back(p.empty() ? "_" : labels[best - p.begin()]);  // lost to truncation
         tags[i].sure.push_back(p.empty() ? 0 : *best);
       }
     return tags;
@@ -158,16 +158,16 @@ void run(Options o) {
 
 void add_tag_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("tag", "Tag the words of each line");
+  Command* c = app.add_subcommand("tag", "Predict a tag for each word");
   o->objective = Objective::tag;
   o->first = {"text", "tokens", "words"};
   add_encoder_options(*c, *o);
   add_ensemble_option(*c, *o);
   c->add_option("--word-column", o->columns.word_column,
-                "Column of the words in .conll and .conllu, from 1 (default: 1, of .conllu 2)")
+                "Column of the words in .conll and .conllu, from 1 (default: 1, or 2 in .conllu)")
       ->range(1, 1000);
   c->add_flag("--conll", o->conll,
-              "Print a word and its tag a line, an empty line after each sentence (CoNLL)")
+              "Print CoNLL: a word and its tag per line, an empty line after each sentence")
       ->excludes("--json");
   c->footer(
       "Words are what stands between spaces. Words beyond the model's length are tagged \"_\". Rows get the\n"

@@ -251,10 +251,10 @@ class DelimitedRows {
 void add_text_input(Command& c, TextInput& in) {
   const bool pairs = in.pairs != TextInput::Second::none;
   c.add_option("--file", in.file,
-               "Input: lines, or rows (.csv, .tsv, .jsonl), which are printed with their predictions as more "
-               "columns (default: lines of standard input)");
+               "Input file: text lines, or rows (.csv, .tsv, .jsonl), to which qkv adds columns with "
+               "predictions (default: standard input)");
   c.add_option("--lines", in.lines_at_once, kLinesHelp)->range(1, 1 << 20);
-  c.add_flag("--json", in.json, "Print a JSON object a line");
+  c.add_flag("--json", in.json, "Print a JSON object per line");
   c.add_flag("--json-lines", in.json_lines,
              pairs ? fmt::format("Read a JSON object a line, with \"{}\" and \"{}\"; print predictions alone",
                                  in.first.front(), in.second.front())
@@ -270,7 +270,7 @@ void add_text_input(Command& c, TextInput& in) {
          fmt::format("Column of rows that holds the other text of a pair (default: that of the run{})",
                      in.pairs == TextInput::Second::needed ? ", or " + in.second.front() : ""))
         ->excludes("--json-lines");
-  c.add_option("--columns", in.columns.columns, "Names of the columns of a file without a header: a,b,c")
+  c.add_option("--columns", in.columns.columns, "Column names for a file without a header: a,b,c")
       ->delimiter(',')
       ->excludes("--json-lines");
   c.add_option("--format", in.columns.format, "Format of --file (default: by its extension)")

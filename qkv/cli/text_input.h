@@ -1,4 +1,4 @@
-// Texts that a command predicts something for, and predictions printed beside them.
+// Texts that a command makes predictions for, and the printing of the predictions.
 #pragma once
 
 #include <cstdint>
@@ -15,53 +15,54 @@
 
 namespace qkv {
 
-// Input of a predicting command. Lines: one text each, or two divided by a tab, or a JSON object a line.
-// Rows: a file with named columns (.csv, .tsv, .jsonl), which is printed with the predictions as further
+// Input of a predicting command. Lines: one text each, two texts separated by a tab, or one JSON object a
+// line. Rows: a file with named columns (.csv, .tsv, .jsonl), printed with the predictions as extra
 // columns.
 struct TextInput {
   // Set by the command.
-  Objective objective = Objective::classify;          // of runs that read such texts
-  std::vector<std::string> first = {"text"}, second;  // usual names of a text and of a pair's other text
-  // In a line behind a tab, in a column or a JSON member; aside: there alone.
+  Objective objective = Objective::classify;          // objective of runs that read such texts
+  std::vector<std::string> first = {"text"}, second;  // default names for a text and a pair's second
+  // A second text follows a tab in a line, or is a column or JSON member; aside: never after a tab.
   enum class Second { none, possible, needed, aside } pairs = Second::none;
-  std::string DataConfig::*column = &DataConfig::text_column;  // of a row's text
+  std::string DataConfig::*column = &DataConfig::text_column;  // column with a row's text
   bool silent = false;                                         // predictions are not printed
   // Set by the options.
   std::string file;  // empty: standard input
   bool json = false, json_lines = false;
   int64_t lines_at_once = 0;
-  DataConfig columns;  // of rows; without names: by the run, or the usual ones
-  Given given;         // an option of the command
+  DataConfig columns;  // columns of rows; empty names: those of the run, or the defaults
+  Given given;         // true if an option of the command was given
 };
 
 // Declares --file, --lines, --json, --json-lines and the options of rows.
 void add_text_input(Command& command, TextInput& in);
 
-// True where the input is a file of rows.
+// True if the input is a file of rows.
 bool reads_rows(const TextInput& in);
 
-// Fills what no option says of rows from the configuration of the run that `dir` is, or is a checkpoint of.
+// Fills settings of rows that no option gives from the configuration of the run that `dir` is, or is a
+// checkpoint of.
 void take_settings_of_run(TextInput& in, const std::string& dir);
 
-// One text; there may be no character in it.
+// One text, which may be empty.
 struct InputText {
   TextPair text;
   std::string place;   // NAME:LINE
-  int64_t number = 0;  // in the input, from 1
+  int64_t number = 0;  // its number in the input, from 1
 };
 
-// The output for one text: `line` with its line's end, or for a row the further columns by their names.
+// The output for one text: `line` with its line end, or, for a row, the extra columns by name.
 struct Prediction {
   std::string line;
   OrderedJson columns;
 };
 
-// Calls `f` with some texts at a time and prints what it returns, a prediction for each: their lines, or the
-// input's rows with their columns.
+// Calls `f` with some texts at a time and prints the predictions that it returns, one for each. Prints
+// lines, or the input's rows with the extra columns.
 void predict_texts(const TextInput& in,
                    const std::function<std::vector<Prediction>(const std::vector<InputText>&)>& f);
 
-// One note on stderr where texts were longer than so many tokens, and cut.
+// Prints a note on stderr if `cut` texts were longer than `tokens` tokens and truncated.
 void note_cut(int64_t cut, int64_t tokens);
 
 // A JSON object as a line.

@@ -47,7 +47,7 @@ struct RunArguments {
   bool details = false;  // encode only
 };
 
-// How far training is: one line that is rewritten on a terminal, now and then a line of its own elsewhere.
+// Shows the progress of training: a line that is rewritten at a terminal, else a new line now and then.
 void show_progress(std::string_view what, size_t done, size_t total) {
   using Clock = std::chrono::steady_clock;
   static const bool terminal = isatty(STDERR_FILENO) != 0;
@@ -154,14 +154,14 @@ std::vector<TokenId> ids_from_text(const std::string& text) {
   return ids;
 }
 
-// A run keeps its tokenizer beside its models.
+// The tokenizer of a run is beside its models.
 Tokenizer load_tokenizer(const std::string& dir) {
   for (const std::string& candidate : {dir, dir + "/best", dir + "/last"})
     if (Tokenizer::exists(candidate)) return Tokenizer::load(candidate);
   return Tokenizer::load(dir);
 }
 
-// A text, or the two of a pair; several encodings where it is read in windows.
+// Encodes a text or a pair. With windows there are several encodings.
 std::vector<text::Encoding> encode(const Tokenizer& tokenizer, std::string_view first,
                                    std::optional<std::string_view> second, const RunArguments& arguments) {
   const bool special = !arguments.no_special;
@@ -182,7 +182,7 @@ std::vector<text::Encoding> encode_value(const Tokenizer& tokenizer, const Json&
   });
 }
 
-// Of which the first or the last `tokens` are no padding.
+// One encoding as JSON. Its first `tokens`, or with padding on the left its last, are no padding.
 Json encoding_to_json(const Tokenizer& tokenizer, const text::Encoding& e, size_t tokens, bool details) {
   if (!details) return e.ids;
   Json names = Json::array(), offsets = Json::array(), mask = Json::array();
@@ -200,7 +200,7 @@ Json encoding_to_json(const Tokenizer& tokenizer, const text::Encoding& e, size_
           {"attention_mask", std::move(mask)}};
 }
 
-// The encoding of a text, or a list of its windows; padded to `length` where that is longer.
+// The encoding of a text, or a list of its windows, padded to `length` if they are shorter.
 Json encodings_to_json(const Tokenizer& tokenizer, const std::vector<text::Encoding>& encodings,
                        size_t length, const RunArguments& arguments) {
   Json all = Json::array();
@@ -212,10 +212,10 @@ Json encodings_to_json(const Tokenizer& tokenizer, const std::vector<text::Encod
   return arguments.windows ? all : all[0];
 }
 
-// All lines are one batch: the longest may say how long the others become.
+// All lines form one batch, since the longest may decide the padded length of the others.
 void encode_batch(const Tokenizer& tokenizer, const RunArguments& arguments) {
   std::vector<std::vector<text::Encoding>> batch;
-  std::vector<text::Encoding> firsts;  // no window is longer
+  std::vector<text::Encoding> firsts;  // each text's first window, which is its longest
   read_json_lines(arguments.file, [&](const Json& value, const std::string& place) {
     batch.push_back(encode_value(tokenizer, value, place, arguments));
     firsts.push_back(batch.back()[0]);
@@ -266,23 +266,25 @@ void run_decode(const RunArguments& arguments) {
 void add_train(Command& parent) {
   auto arguments = std::make_shared<TrainArguments>();
   Command* command = parent.add_subcommand(
-      "train",
-      "Build a tokenizer from text and write DIR/tokenizer.json (SentencePiece's types: tokenizer.model)");
+      "train", "Train a tokenizer and write DIR/tokenizer.json (SentencePiece types: tokenizer.model)");
   command->add_option("INPUT", arguments->inputs, "UTF-8 text files (none needed for --type byte)");
   command
       ->add_option("--type", arguments->type,
-                   "What tokens are: bpe (byte-level, as GPT-2's), wordpiece (as BERT's), unigram, "
-                   "sentencepiece_bpe (as Llama's), char, byte, word")
+                   "Type: bpe (byte-level, as in GPT-2), wordpiece (BERT), unigram, sentencepiece_bpe "
+                   "(Llama), char, byte, word")
       ->one_of({"bpe", "wordpiece", "unigram", "sentencepiece_bpe", "char", "byte", "word"})
       ->show_default();
-  command->add_option("--vocab-size", arguments->vocab_size, "Tokens in all, but for char and byte (8192)")
+  command
+      ->add_option("--vocab-size", arguments->vocab_size,
+                   "Vocabulary size, except for char and byte (default: 8192)")
       ->range(int64_t{1}, int64_t{10'000'000});
   command
-      ->add_option("--min-frequency", arguments->min_frequency,
-                   "Leave out pairs (bpe, wordpiece) or words (word) that are rarer (2)")
+      ->add_option(
+          "--min-frequency", arguments->min_frequency,
+          "A pair (bpe, wordpiece) or word (word) must occur this often to become a token (default: 2)")
       ->range(int64_t{1}, int64_t{1} << 60);
   command->add_option("--special", arguments->special_tokens,
-                      "Special tokens, in the order of their ids; <unk> stands for what is unknown");
+                      "Special tokens, in the order of their ids (<unk>: the unknown token)");
   command->add_flag("--cased", arguments->cased, "Keep capitals and accents (wordpiece)");
   command->add_option("--out", arguments->out, "Directory to write")->required();
   command->add_flag("--overwrite", arguments->overwrite, "Replace the tokenizer in --out");
@@ -298,21 +300,22 @@ std::shared_ptr<RunArguments> add_run_options(Command& command) {
           "DIR", arguments->directory,
           "Directory with tokenizer.json (or GPT-2's, BERT's or SentencePiece's files), .model file, or run")
       ->required();
-  command.add_option("FILE", arguments->file, "Input; standard input when absent");
+  command.add_option("FILE", arguments->file, "Input file (default: standard input)");
   return arguments;
 }
 
 void add_encode(Command& parent) {
-  Command* command = parent.add_subcommand("encode", "Text to token ids; the whole input is one text");
+  Command* command =
+      parent.add_subcommand("encode", "Convert text to token ids (the whole input is one text)");
   const auto arguments = add_run_options(*command);
-  command->add_flag("--jsonl", arguments->jsonl,
-                    "One JSON string (or list of two: a pair) a line in, one JSON list of ids a line out");
-  command->add_flag("--no-special", arguments->no_special, "Put no special tokens around the text");
-  command->add_flag("--fit", arguments->fit,
-                    "Cut and pad as tokenizer.json says (truncation, padding); lines are one batch");
   command->add_flag(
-      "--windows", arguments->windows,
-      "With --fit: all windows of a text that is too long, in a list, overlapping by truncation's stride");
+      "--jsonl", arguments->jsonl,
+      "Read a JSON string (or a list of two for a pair) per line; print a JSON list of ids per line");
+  command->add_flag("--no-special", arguments->no_special, "Do not add special tokens");
+  command->add_flag("--fit", arguments->fit,
+                    "Truncate and pad as tokenizer.json says; all lines are one batch");
+  command->add_flag("--windows", arguments->windows,
+                    "With --fit: split long texts into windows that overlap by the truncation stride");
   command->add_flag("--details", arguments->details,
                     "Write objects: ids, tokens, offsets (bytes of the text), type_ids, attention_mask");
   command->footer("Example:\n  echo '\"Hello world\"' | qkv tokenizer encode tok --jsonl");
@@ -320,11 +323,11 @@ void add_encode(Command& parent) {
 }
 
 void add_decode(Command& parent) {
-  Command* command = parent.add_subcommand("decode", "Token ids, separated by white space, to text");
+  Command* command = parent.add_subcommand("decode", "Convert token ids, separated by white space, to text");
   const auto arguments = add_run_options(*command);
   command->add_flag("--jsonl", arguments->jsonl,
-                    "One JSON list of ids a line in, one JSON string a line out");
-  command->add_flag("--no-special", arguments->no_special, "Leave special tokens out of the text");
+                    "Read a JSON list of ids per line; print a JSON string per line");
+  command->add_flag("--no-special", arguments->no_special, "Leave out special tokens");
   command->footer("Example:\n  echo '[15496, 995]' | qkv tokenizer decode tok --jsonl");
   command->callback([arguments] { run_decode(*arguments); });
 }

@@ -7,7 +7,7 @@
 #include "qkv/base/file.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
-#include "qkv/train/config/presets.h"
+#include "qkv/train/config/key_help.h"
 #include "qkv/train/corpora/corpus_cache.h"
 #include "qkv/train/run/cross_validation.h"
 #include "qkv/train/run/suggest_config.h"
@@ -29,12 +29,6 @@ struct Options {
   std::vector<std::string> set;
   bool resume = false, overwrite = false, dry_run = false;
 };
-
-std::string preset_help() {
-  std::string out = "Presets (--preset, or model.preset):\n";
-  for (const Preset& p : presets()) out += fmt::format("  {:<10} {}\n", p.name, p.source);
-  return out;
-}
 
 // The configuration of the run in a folder, which is to be continued.
 TrainConfig config_of_run(std::string dir, bool resume, std::vector<std::string> set) {
@@ -107,30 +101,27 @@ void run(const Options& o) {
 
 void add_train_command(Command& app) {
   auto o = std::make_shared<Options>();
-  Command* c = app.add_subcommand("train", "Train a model, by a configuration or from data alone");
+  Command* c = app.add_subcommand("train", "Train a model from a configuration, or from data alone");
   c->add_option("CONFIG", o->config,
-                "Configuration file (TOML), or data to train on for some five minutes: .txt, .csv, .tsv, "
-                ".jsonl, .conllu; with --resume also the folder of a run")
+                "Configuration file (TOML), data file (.txt, .csv, .tsv, .jsonl, .conllu; trains for about "
+                "five minutes), or with --resume the directory of a run")
       ->required();
-  c->add_option("--set", o->set, "Override one key: section.key=value (repeatable)")->one_value();
-  c->add_option("--preset", o->preset, "A published architecture: what [model] does not say is as there");
-  c->add_option("--size", o->size, "Of its blocks: tiny (width 128), small (384) or base (768)");
+  c->add_option("--set", o->set, "Override a setting: section.key=value (repeatable)")->one_value();
+  c->add_option("--preset", o->preset,
+                "Published architecture for settings that [model] leaves out (qkv config presets)");
+  c->add_option("--size", o->size, "Size of the preset: tiny (width 128), small (384) or base (768)");
   auto* resume = c->add_flag("--resume", o->resume, "Continue from the checkpoint in train.out");
-  c->add_flag("--dry-run", o->dry_run,
-              "Check everything - files, tokenizer, memory, output - and train nothing");
+  c->add_flag("--dry-run", o->dry_run, "Check files, tokenizer, memory and output without training");
   c->add_flag("--overwrite", o->overwrite, "Replace the run in train.out")->excludes(resume);
-  c->footer(
-      "A configuration in TOML: every key with its default, what it means and may be:\n\n" +
-      train_config_help() + "\n" + preset_help() +
-      "\nCtrl-C finishes the step, saves and exits; --resume goes on bit for bit as if nothing had "
-      "happened.\n"
-      "--resume --set train.steps=N trains on, even after the end: linear, cosine and one_cycle schedules\n"
-      "are stretched over N steps. eval_every, patience and keys of logging and saving may change, too.\n"
-      "data.folds = 5 trains five models, each tested by a fifth of the examples, and prints their scores;\n"
-      "a finished fold is not repeated by --resume. qkv classify runs/x/fold-1 --ensemble runs/x/fold-2 ...\n"
-      "lets the models of the folds decide together.\n"
-      "Examples: qkv train my.txt\n"
-      "          qkv train examples/shakespeare.toml --set train.steps=200");
+  c->footer("Settings that most runs need (qkv config explains all of them):\n\n" + lines_of(common_keys()) +
+            "\nCtrl-C finishes the step, saves a checkpoint and exits; --resume continues bit for bit.\n"
+            "--resume --set train.steps=N trains longer, even after the end; linear, cosine and one_cycle\n"
+            "schedules stretch over N steps. You may also change eval_every, patience and logging settings.\n"
+            "data.folds = 5 runs cross-validation; to predict with all five models, use\n"
+            "qkv classify runs/x/fold-1 --ensemble runs/x/fold-2 ...\n"
+            "Examples: qkv train my.txt\n"
+            "          qkv train my.toml --set train.steps=200\n"
+            "          qkv train my.toml --preset llama --size small");
   c->callback([o] { run(*o); });
 }
 

@@ -1,4 +1,4 @@
-// qkv translate, or qkv summarize: what an encoder-decoder writes for each line.
+// qkv translate and qkv summarize: the output of an encoder-decoder for each line.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -96,7 +96,7 @@ void run(Options o) {
           out[i].columns[b == 0 ? o.output_column : fmt::format("{}_{}", o.output_column, b + 1)] =
               b < found ? OrderedJson(best[b].text) : OrderedJson();
       } else if (!o.json) {
-        for (size_t b = 0; b < static_cast<size_t>(best_of); ++b)  // as many lines of each source
+        for (size_t b = 0; b < static_cast<size_t>(best_of); ++b)  // as many lines for each source
           out[i].line += (b < found ? one_line(best[b].text) : "") + "\n";
       } else {
         OrderedJson line = {{"source", part[i]}};
@@ -112,7 +112,7 @@ void run(Options o) {
   note_cut(cut, longest);
 }
 
-// What the target of a line is, the model has learnt; the names are for people.
+// The command names are for users: what it writes depends only on the model's training.
 void add_writer(Command& app, const std::string& name, const std::string& output_column,
                 const std::string& description) {
   auto o = std::make_shared<Options>();
@@ -141,23 +141,21 @@ void add_writer(Command& app, const std::string& name, const std::string& output
                 "Length of a source in tokens at most, beyond which it is cut; 0: as the model can read")
       ->show_default()
       ->range(0, 1 << 24);
-  c->add_option("--ensemble", o->ensemble,
-                "More models: the mean of their probabilities says what comes next");
-  c->add_option("--batch-tokens", o->translate.batch_tokens, "Source tokens at a time")
+  c->add_option("--ensemble", o->ensemble, "More models: average their next-token probabilities");
+  c->add_option("--batch-tokens", o->translate.batch_tokens, "Source tokens per batch")
       ->show_default()
       ->range(1, 1 << 24);
-  c->add_option("--dtype", o->dtype, "Type of the matrix products: f32 or bf16")
+  c->add_option("--dtype", o->dtype, "Precision of matrix products: f32 or bf16")
       ->show_default()
       ->one_of({"f32", "bf16"});
-  c->add_flag("--strict", o->strict, "Refuse texts beyond the model's length instead of cutting them");
+  c->add_flag("--strict", o->strict,
+              "Reject texts that are longer than the model's context instead of truncating them");
   c->footer(fmt::format(
-      "Lines stay in their order, and an empty line stays empty. What the model's "
-      "generation_config.json says\n"
-      "(num_beams, length_penalty, ...) holds unless an option says otherwise. Rows get the column "
-      "{}. Options of\n"
-      "drawing (--temperature, --top-k, --seed, ...) draw outputs instead of searching for them. "
-      "With --json-lines\n"
-      "a line's \"begin\" is what its output begins with.\n"
+      "Lines keep their order, and an empty line stays empty. Settings in the model's "
+      "generation_config.json\n"
+      "(num_beams, length_penalty, ...) apply unless an option overrides them. Rows get the column {}.\n"
+      "Options of sampling (--temperature, --top-k, --seed, ...) sample outputs instead of searching. With\n"
+      "--json-lines, an output begins with the text \"begin\" of its line.\n"
       "Examples:\n"
       "  qkv {} runs/model --file in.txt > out.txt\n"
       "  qkv {} runs/model --file in.txt --json --beams 8 --best 3 --attention",
@@ -172,9 +170,8 @@ void add_writer(Command& app, const std::string& name, const std::string& output
 }  // namespace
 
 void add_translate_command(Command& app) {
-  add_writer(app, "translate", "translation", "Write a target for each line, with an encoder-decoder");
-  add_writer(app, "summarize", "summary",
-             "Write a shorter text for each line, with an encoder-decoder trained for it");
+  add_writer(app, "translate", "translation", "Translate each line with an encoder-decoder");
+  add_writer(app, "summarize", "summary", "Summarize each line with an encoder-decoder");
 }
 
 }  // namespace qkv

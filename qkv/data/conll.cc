@@ -42,9 +42,9 @@ std::vector<TaggedSentence> read_conll(const std::string& path, int64_t word_col
   if (tag_column == 0 && conllu) tag_column = 4;
   int64_t trimmed = 0;
   std::vector<TaggedSentence> out;
-  bool inside = false;  // a sentence
+  bool inside = false;  // inside a sentence
   int64_t number = 0, first = 0;
-  size_t width = 0;  // columns of line `first`: the last is the same everywhere
+  size_t width = 0;  // columns in line `first`; with tags in the last, all lines must have as many
   for (const std::string& line : lines_of(open_text(path, options, notes).text)) {
     ++number;
     if (line.find_first_not_of(" \t") == std::string::npos) {

@@ -9,7 +9,7 @@
 namespace qkv {
 namespace {
 
-// Random numbers one after another.
+// A sequence of random numbers.
 class Draws {
  public:
   explicit Draws(const RandomStream& random) : random_(random) {}
@@ -33,7 +33,7 @@ class Draws {
 
 // `total` as a sum of `parts` positive numbers; every such sum is equally likely.
 std::vector<int64_t> composition(int64_t total, int64_t parts, Draws& draws) {
-  std::vector<int64_t> places(total - 1);  // between two units: the first parts - 1 are cuts
+  std::vector<int64_t> places(total - 1);  // gaps between units; the first parts - 1 become cuts
   std::iota(places.begin(), places.end(), 1);
   draws.shuffle(places);
   places.resize(parts - 1);
@@ -103,8 +103,8 @@ Corrupted add_noise(std::span<const int32_t> tokens, const Denoising& options, c
   std::vector<int32_t> text;
   for (const int64_t s : order) text.insert(text.end(), sentences[s].begin(), sentences[s].end());
 
-  // A span begins with probability p at each token, so that p mean / (1 - p + p mean) of the tokens lie in
-  // one.
+  // A span begins with probability p at each token. A share p mean / (1 - p + p mean) of the tokens then
+  // lies in spans.
   const double begins = options.infill / (options.mean_length - options.infill * (options.mean_length - 1));
   for (size_t i = 0; i < text.size();) {
     if (options.infill > 0 && draws.uniform() < begins) {

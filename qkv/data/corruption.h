@@ -1,4 +1,4 @@
-// Texts that an encoder-decoder learns to restore: T5's span corruption and BART's denoising.
+// Corrupted texts that an encoder-decoder learns to restore: T5's span corruption and BART's denoising.
 #pragma once
 
 #include <cstdint>
@@ -9,33 +9,34 @@
 
 namespace qkv {
 
-// What the encoder reads, and what the decoder is to write.
+// The text that the encoder reads, and the text that the decoder is to write.
 struct Corrupted {
   std::vector<int32_t> source, target;
 };
 
-// Raffel et al. 2020, section 3.1.4: `density` of the tokens are taken away, in spans of `mean_length` on
-// average.
+// Raffel et al. 2020, section 3.1.4: a share `density` of the tokens is removed, in spans of `mean_length`
+// on average.
 struct SpanCorruption {
   double density = 0.15;
   double mean_length = 3;
-  std::vector<int32_t> sentinels;  // one stands for each span, in their order
+  std::vector<int32_t> sentinels;  // replace the spans, in this order
 };
 
 // The source has a sentinel for each span; the target has each sentinel followed by its span. Spans do not
-// touch, the text begins with a token that stays, and there are as many spans as sentinels at most. A text of
-// one token is its own target behind a sentinel. A function of (tokens, random).
+// touch, the text begins with a kept token, and there are at most as many spans as sentinels. A text of one
+// token becomes the target after a sentinel, and the source is that sentinel. A function of (tokens,
+// random).
 Corrupted corrupt_spans(std::span<const int32_t> tokens, const SpanCorruption& options,
                         const RandomStream& random);
 
 // Lewis et al. 2020, section 2.2.
 struct Denoising {
-  double infill = 0.3;     // of the tokens lie in spans that one mask each stands for,
-  double mean_length = 3;  // of lengths drawn from a Poisson distribution: 0 puts a mask in
-  double deletion = 0;     // of the others are left out
-  bool permute = true;     // sentences stand in another order
-  int32_t mask = 0;        // the mask
-  std::vector<bool> ends;  // of each id: ends a sentence
+  double infill = 0.3;     // share of tokens in spans that are each replaced by one mask
+  double mean_length = 3;  // mean of the Poisson distribution of span lengths; length 0 inserts a mask
+  double deletion = 0;     // share of the other tokens that are deleted
+  bool permute = true;     // shuffle the sentences
+  int32_t mask = 0;        // mask token
+  std::vector<bool> ends;  // by id: true if the token ends a sentence
 };
 
 // The source is the noised text, the target the text.

@@ -39,7 +39,7 @@ Batch cut_windows(const TokenStream& stream, const std::vector<int64_t>& starts,
     const int64_t start = starts[w];
     const int64_t end = std::min(start + length, stream.size());
     assert(start >= 0 && start < end);
-    // The document that `start` lies in.
+    // The end of the document that contains `start`.
     auto next = std::upper_bound(documents.begin(), documents.end(), start);
     for (int64_t at = start; at < end;) {
       const int64_t document_end = next == documents.end() ? stream.size() : *next++;
@@ -124,7 +124,7 @@ Batch StreamWindows::batch(int64_t step, int64_t first, int64_t count) const {
   for (size_t i = 0; i < b.windows.size(); ++i) {
     const int32_t w = b.windows[i];
     const int64_t s = first + w, length = first_window(s + 1) - first_window(s);
-    const bool opens = i == 0 || b.windows[i - 1] != w;  // its window, whose first tokens may go on
+    const bool opens = i == 0 || b.windows[i - 1] != w;  // first part of a window, which may continue
     b.continues.push_back(opens && step % length > 0 &&
                           !std::binary_search(documents.begin(), documents.end(), starts[w]));
   }

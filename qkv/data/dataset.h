@@ -10,14 +10,14 @@
 
 namespace qkv {
 
-// Documents one after another: in memory of its own, or in tensors that lie in a mapped file.
+// A sequence of documents, in its own memory or in tensors of a mapped file.
 class TokenStream {
  public:
   TokenStream() = default;
-  // tokens i32 [N]; starts i64 [documents + 1] from 0 to N, not falling. Throws Error otherwise.
+  // tokens i32 [N]; starts i64 [documents + 1] from 0 to N, not decreasing. Throws Error otherwise.
   TokenStream(Tensor tokens, Tensor starts);
 
-  // REQUIRES: not made from tensors. An empty document is none.
+  // REQUIRES: not built from tensors. Empty documents are ignored.
   void append(const std::vector<int32_t>& document);
 
   std::span<const int32_t> tokens() const {
@@ -28,14 +28,14 @@ class TokenStream {
     return mapped_starts_ ? mapped_starts_.values<int64_t>() : std::span<const int64_t>(starts_);
   }
   int64_t size() const { return static_cast<int64_t>(tokens().size()); }
-  // The same as tensors, for files; copied unless it was made from tensors.
+  // The same as tensors, for files. They are copied unless the stream was built from tensors.
   Tensor token_tensor() const;
   Tensor start_tensor() const;
 
-  int64_t characters = 0;  // Unicode characters of the text, for losses per character; 0: not all have tokens
+  int64_t characters = 0;  // Unicode characters, for losses per character; 0: not all of them have tokens
   int64_t bytes = 0;
-  int64_t unknown = 0;     // tokens that stand for what the vocabulary lacks
-  int64_t beginnings = 0;  // tokens that stand before documents, for no text, and are never predicted
+  int64_t unknown = 0;     // tokens for text outside the vocabulary
+  int64_t beginnings = 0;  // tokens before documents, which stand for no text and are never predicted
 
  private:
   std::vector<int32_t> tokens_;
@@ -43,19 +43,19 @@ class TokenStream {
   Tensor mapped_tokens_, mapped_starts_;
 };
 
-// Windows of `length` tokens starting at these places. Where a document ends inside a window the rest becomes
-// a sequence of its own: packed documents do not attend across their borders.
+// Windows of `length` tokens at these starts. If a document ends inside a window, the rest becomes a
+// separate sequence, because packed documents do not attend across their borders.
 Batch cut_windows(const TokenStream& stream, const std::vector<int64_t>& starts, int64_t length);
 
-// Makes a batch of a prefix LM's of windows: of sequence s a part from its begin, drawn by (seed, draw,
-// first + s), is given and the rest predicted.
+// Turns windows into a batch for a prefix LM. In each sequence s a prefix is given and the rest is
+// predicted; its length is drawn by (seed, draw, first + s).
 void draw_prefixes(Batch& batch, uint64_t seed, uint64_t draw, int64_t first = 0);
 
-// Training batches: windows drawn at random. The batch of a step is a function of (seed, step, micro-batch),
-// so resuming needs no more than the step's number.
+// Training batches: windows drawn at random. The batch of a step is a function of (seed, step,
+// micro-batch), so resuming needs only the step's number.
 class RandomWindows {
  public:
-  // Throws Error, naming `source`, when the stream is shorter than one window and its last target.
+  // Throws Error naming `source` if the stream is shorter than one window and its last target.
   RandomWindows(const TokenStream& stream, int64_t length, uint64_t seed,
                 const std::string& source = "the text");
   // Windows [first, first + count) of the step.
@@ -67,13 +67,13 @@ class RandomWindows {
   uint64_t seed_;
 };
 
-// Validation batches: every token once, in order, in windows that do not overlap; or at most `limit` (0: all)
-// of these windows, spread evenly over the text.
+// Validation batches: every token once, in order, in windows that do not overlap. With `limit` above 0, at
+// most that many windows, spread evenly over the text.
 class EveryWindow {
  public:
   EveryWindow(const TokenStream& stream, int64_t length, int64_t limit = 0);
   int64_t windows() const { return chosen_; }
-  // Windows [first, first + count) of them, fewer at the end.
+  // Windows [first, first + count); fewer at the end.
   Batch batch(int64_t first, int64_t count) const;
 
  private:
@@ -81,18 +81,18 @@ class EveryWindow {
   int64_t length_, all_, chosen_;
 };
 
-// A text in so many parts, each read window by window: what models with memory learn from, and are measured
-// by. The earlier parts are those that may be a window longer.
+// A text cut into `streams` parts that are read in parallel, window by window, to train and evaluate models
+// with memory. The first parts may be a window longer.
 class StreamWindows {
  public:
-  // Throws Error, naming `source`, when there are fewer windows than streams.
+  // Throws Error naming `source` if there are fewer windows than streams.
   StreamWindows(const TokenStream& stream, int64_t length, int64_t streams,
                 const std::string& source = "the text");
-  int64_t steps() const { return (windows_ + streams_ - 1) / streams_; }  // of one pass
-  // Windows of the streams [first, first + count) at a step, counted from 0; those that are through their
-  // part begin again.
+  int64_t steps() const { return (windows_ + streams_ - 1) / streams_; }  // steps of one pass
+  // Windows of the streams [first, first + count) at a step, counted from 0. Streams that have reached
+  // their end begin again.
   Batch batch(int64_t step, int64_t first, int64_t count) const;
-  // Of the streams that still have a window at this step of their first pass.
+  // Windows of the streams that are still in their first pass at this step.
   Batch batch_of_pass(int64_t step) const;
 
  private:

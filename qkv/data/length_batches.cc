@@ -51,8 +51,8 @@ LengthBatches::LengthBatches(std::vector<int64_t> lengths, int64_t tokens, uint6
   first_epoch_ = std::ssize(batches_);
 }
 
-// Items are shuffled, sorted by length within pools of some batches, cut, and the batches shuffled again:
-// like lengths stand together, yet no epoch has the batches of another.
+// Items are shuffled, sorted by length within pools of some batches and cut, and the batches are shuffled
+// again. A batch has similar lengths, yet differs from epoch to epoch.
 void LengthBatches::start_epoch() {
   constexpr int64_t kPool = 64;  // batches
   std::vector<int64_t> order(lengths_.size());

@@ -1,4 +1,4 @@
-// Batches of sequences whose lengths are alike, filled by tokens.
+// Batches of sequences of similar lengths, limited by tokens.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,22 @@
 
 namespace qkv {
 
-// Items of these lengths in batches of at most `tokens` tokens, at least one item each, the shortest first.
+// Groups items of these lengths into batches of at most `tokens` tokens and at least one item, the shortest
+// first.
 std::vector<std::vector<int64_t>> batches_by_length(std::span<const int64_t> lengths, int64_t tokens);
 
-// The same for training: each epoch has every item once, in an order of its own. The batch of an index is a
+// The same for training: each epoch has every item once, in its own order. The batch of an index is a
 // function of (seed, index).
 class LengthBatches {
  public:
   // REQUIRES: at least one length.
   LengthBatches(std::vector<int64_t> lengths, int64_t tokens, uint64_t seed);
 
-  // The items of batch `index` of all, from 0; valid until the next call.
+  // The items of batch `index`, counted from 0 over all epochs. Valid until the next call.
   const std::vector<int64_t>& items(uint64_t index);
   // The epoch of that batch, from 0.
   uint64_t epoch(uint64_t index);
-  // Of the first epoch; others differ by a few.
+  // Number of batches in the first epoch; that of others differs slightly.
   int64_t batches_per_epoch() const { return first_epoch_; }
 
  private:
@@ -30,12 +31,12 @@ class LengthBatches {
 
   std::vector<int64_t> lengths_;
   int64_t tokens_;
-  uint64_t seed_, epoch_ = 0, begin_ = 0;      // of this epoch: its number, its first batch's index
-  std::vector<std::vector<int64_t>> batches_;  // its items
+  uint64_t seed_, epoch_ = 0, begin_ = 0;      // number of the current epoch, and index of its first batch
+  std::vector<std::vector<int64_t>> batches_;  // its batches
   int64_t first_epoch_ = 0;
 };
 
-// Places these items at random: the order is a function of (seed, epoch).
+// Shuffles the items; the order is a function of (seed, epoch).
 void shuffle(std::vector<int64_t>& items, uint64_t seed, uint64_t epoch);
 
 }  // namespace qkv

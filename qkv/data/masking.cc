@@ -11,8 +11,8 @@ constexpr uint32_t kMaskSite = 0x6d61736b;   // "mask"
 constexpr uint32_t kOrderSite = 0x6f726472;  // "ordr"
 constexpr uint32_t kPairSite = 0x70616972;   // "pair"
 
-// A batch whose targets stand in their places -> the same with a row behind each sequence for each target.
-// place[r]: of row r in the stream, which `random` orders by.
+// Turns a batch with targets in place into one with an added row for each target, after its sequence.
+// place[r]: position of row r in the stream, by which `random` determines the order.
 Batch permuted(const Batch& shown, std::span<const int64_t> places, int32_t mask,
                const RandomStream& random) {
   const auto given = shown.ids.values(), target = shown.targets.values();
@@ -26,7 +26,7 @@ Batch permuted(const Batch& shown, std::span<const int64_t> places, int32_t mask
   };
   for (size_t s = 0; s + 1 < shown.layout.offsets.size(); ++s) {
     const int32_t begin = shown.layout.offsets[s], end = shown.layout.offsets[s + 1];
-    std::vector<int32_t> order;  // rows to be predicted
+    std::vector<int32_t> order;  // rows to predict
     for (int32_t r = begin; r < end; ++r)
       if (target[r] != kIgnored) order.push_back(r);
     const auto key = [&](int32_t r) { return random.uniform(static_cast<uint64_t>(places[r])); };
@@ -50,13 +50,14 @@ Batch permuted(const Batch& shown, std::span<const int64_t> places, int32_t mask
   return b;
 }
 
-// What a sequence reads.
+// The texts of a sequence.
 struct Texts {
   Piece first, second = {0, 0};
   int32_t follows = kIgnored;  // kNextText or kOtherText
 };
 
-// Piece i in two parts, or its first part and the second one of another piece. One token is one text.
+// Piece i in two parts, or its first part and the second part of another piece. A piece of one token is not
+// divided.
 Texts two_texts(std::span<const Piece> pieces, size_t i, uint64_t seed, uint64_t draw) {
   const auto middle = [](const Piece& p) { return p.begin + (p.end - p.begin + 1) / 2; };
   const Piece& p = pieces[i];
@@ -92,8 +93,8 @@ Batch masked_batch(const TokenStream& stream, std::span<const Piece> pieces, Sur
   std::vector<int32_t> ids, targets, segments, lengths, follows;
   int64_t count = 0;
   size_t word_begin = 0, word_end = 0;  // rows of the last word that may be hidden
-  // Three numbers a place: whether it is hidden, by what, by which token.
-  std::vector<int64_t> places;  // in the stream, of each row; -1: an end
+  // Each position has three random numbers: is it hidden, how, and by which token.
+  std::vector<int64_t> places;  // position of each row in the stream; -1: a special token around a piece
   const auto hide = [&](size_t row) {
     const int64_t at = places[row];
     targets[row] = tokens[at];
@@ -123,7 +124,7 @@ Batch masked_batch(const TokenStream& stream, std::span<const Piece> pieces, Sur
     if (ends.first >= 0) put(ends.first, -1);
     for (const Piece& p : {read.first, read.second}) {
       if (p.begin == p.end) continue;
-      bool inside = false, hidden = false;  // a word; one that is hidden
+      bool inside = false, hidden = false;  // inside a word; inside a hidden word
       for (int64_t at = p.begin; at < p.end; ++at) {
         const size_t row = ids.size();
         put(tokens[at], at);

@@ -10,24 +10,24 @@ std::span<const int32_t> document(const TokenStream& stream, int64_t d) {
   return stream.tokens().subspan(starts[d], starts[d + 1] - starts[d]);
 }
 
-// Of a document with so many tokens around it.
+// Length of a document with `around` tokens added, at most `context`.
 int64_t length(const TokenStream& stream, int64_t d, int64_t around, int64_t context) {
   return std::min<int64_t>(stream.starts()[d + 1] - stream.starts()[d] + around, context);
 }
 
-// How much of a source and of a target a model reads.
+// The number of tokens of a source and of a target that a model reads.
 struct Kept {
   int64_t source, target;
 };
 Kept kept_of(int64_t source, int64_t target, const SequenceEnds& ends, const PairLayout& layout) {
-  // Of a decoder alone the source takes its place first: source, eos and bos.
+  // In a decoder without an encoder, the source with its special tokens comes first, then the target.
   const bool apart = layout.two_stacks;
   const int64_t around = ends.around_source(),
                 z = std::min(source, std::max<int64_t>(0, layout.context - around - (apart ? 0 : 1)));
   return {z, std::min(target, layout.context - 1 - (apart ? 0 : z + around))};
 }
 
-// Collects pairs.
+// Collects pairs into a batch.
 class PairBatchBuilder {
  public:
   PairBatchBuilder(const SequenceEnds& ends, const PairLayout& layout)
@@ -36,7 +36,7 @@ class PairBatchBuilder {
   void add(std::span<const int32_t> z, std::span<const int32_t> text) {
     std::vector<int32_t> x = ends_.target_begin;
     x.insert(x.end(), text.begin(), text.end());
-    // Of a decoder alone the source takes its place first: source, eos and bos.
+    // In a decoder without an encoder, the source with its special tokens comes first, then the target.
     const auto [z_kept, x_kept] = kept_of(std::ssize(z), std::ssize(x), ends_, layout_);
     const int64_t z_length = z_kept + ends_.around_source();
     std::vector<int32_t>& source = apart_ ? source_ : ids_;
@@ -50,7 +50,7 @@ class PairBatchBuilder {
     ids_.push_back(ends_.bos);
     ids_.insert(ids_.end(), x.begin(), x.begin() + x_kept);
     targets_.insert(targets_.end(), x.begin(), x.begin() + x_kept);
-    // A target that was cut does not end here.
+    // A truncated target does not end with eos.
     targets_.push_back(x_kept == std::ssize(x) ? ends_.eos : x[x_kept]);
     target_count_ += x_kept + 1;
     prefixes_.push_back(static_cast<int32_t>(z_length + 1));
@@ -73,7 +73,7 @@ class PairBatchBuilder {
  private:
   SequenceEnds ends_;
   PairLayout layout_;
-  bool apart_;  // source and target are read by a stack each
+  bool apart_;  // an encoder reads the source and a decoder the target
   int64_t target_count_ = 0;
   std::vector<int32_t> source_, ids_, targets_, source_lengths_, lengths_, prefixes_;
 };

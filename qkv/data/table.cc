@@ -13,9 +13,9 @@
 namespace qkv {
 namespace {
 
-constexpr char kDelimiters[] = {',', ';', '\t', '|'};  // that are in use
+constexpr char kDelimiters[] = {',', ';', '\t', '|'};  // common delimiters
 
-// The character that seems to divide a line of one field; 0: none.
+// The likely delimiter of a line that has one field; 0: none.
 char likely_delimiter(std::string_view line) {
   char best = 0;
   std::ptrdiff_t most = 0;
@@ -36,7 +36,7 @@ char likely_delimiter(std::string_view line) {
 // Reads the fields of delimited text, one record at a time.
 class Delimited {
  public:
-  // `keep_returns`: "\r\n" stays in quoted fields.
+  // `keep_returns`: keep "\r\n" in quoted fields.
   Delimited(const std::string& path, std::string_view text, char delimiter, bool quotes, bool keep_returns)
       : path_(path), text_(text), delimiter_(delimiter), quotes_(quotes), keep_returns_(keep_returns) {}
 
@@ -152,7 +152,7 @@ void for_each_json_row(const std::string& path, const FileOptions& options, cons
   check(!head.columns.empty(), "{}: the file is empty", path);
 }
 
-// Takes the first line of `text` away, without its end.
+// Removes and returns the first line of `text`, without its end.
 std::string_view take_line(std::string_view& text) {
   const size_t end = std::min(text.find('\n'), text.size());
   std::string_view line = text.substr(0, end);
@@ -173,8 +173,10 @@ size_t Table::column(std::string_view name) const {
   if (columns.size() == 1)
     if (const char likely = likely_delimiter(columns[0]); likely != 0) fail_otherwise_divided(path, likely);
   const std::vector<std::string_view> known(columns.begin(), columns.end());
-  fail("{}: there is no column '{}'{} (it has: {})", path, name, did_you_mean(name, known),
-       fmt::join(known, ", "));
+  fail(
+      "{}: there is no column '{}'{} (it has: {}). Name the column, or all columns if the file has no header "
+      "(data.columns, --columns)",
+      path, name, did_you_mean(name, known), fmt::join(known, ", "));
 }
 
 std::vector<std::string> lines_of(std::string_view text) {

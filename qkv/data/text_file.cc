@@ -14,9 +14,9 @@
 namespace qkv {
 namespace {
 
-constexpr size_t kLookedAt = 4096;  // bytes that tell what a file is
+constexpr size_t kLookedAt = 4096;  // bytes used to detect the kind of a file
 
-// Place of the first byte that is 0 or no UTF-8, or npos.
+// Position of the first byte that is 0 or not UTF-8, or npos.
 size_t first_bad_byte(std::string_view text) {
   constexpr uint64_t kHighBits = 0x8080808080808080, kOnes = 0x0101010101010101;
   for (size_t at = 0; at < text.size();) {
@@ -35,7 +35,7 @@ size_t first_bad_byte(std::string_view text) {
   return std::string_view::npos;
 }
 
-// Names other kinds of files by their beginnings.
+// The kind of a file by its first bytes; empty if unknown.
 std::string kind_of_file(std::string_view text) {
   constexpr std::pair<std::string_view, const char*> kKinds[] = {
       {std::string_view("\xFF\xFE\0\0", 4), "UTF-32: convert it with iconv -f UTF-32 -t UTF-8"},
@@ -51,7 +51,7 @@ std::string kind_of_file(std::string_view text) {
       {"%PDF-", "a PDF: save its text as a file of its own"}};
   for (const auto& [begin, kind] : kKinds)
     if (text.starts_with(begin)) return kind;
-  // In UTF-16 every other byte of English is 0.
+  // In UTF-16 every second byte of English text is 0.
   const std::string_view start = text.substr(0, kLookedAt);
   size_t zeros[2] = {0, 0};
   for (size_t i = 0; i < start.size(); ++i) zeros[i % 2] += start[i] == '\0';
@@ -61,7 +61,7 @@ std::string kind_of_file(std::string_view text) {
   return "";
 }
 
-// True where these bytes are text in no code page: many stand for no letter.
+// True if the bytes are unlikely to be text in any code page: many are control characters.
 bool looks_binary(std::string_view bytes) {
   const auto controls = std::count_if(bytes.begin(), bytes.end(), [](char c) {
     const auto u = static_cast<unsigned char>(c);
@@ -70,7 +70,7 @@ bool looks_binary(std::string_view bytes) {
   return static_cast<size_t>(controls) * 20 > bytes.size();
 }
 
-// True where most characters beyond ASCII are UTF-8, so that some bytes are damaged.
+// True if most characters beyond ASCII are valid UTF-8, so that only some bytes are damaged.
 bool is_mostly_utf8(std::string_view bytes) {
   int64_t good = 0, bad = 0;
   for (size_t at = 0; at < bytes.size();) {
@@ -142,7 +142,7 @@ std::string problem_of_text(std::string_view text, const std::string& path) {
 
 namespace {
 
-// `is_text`: whether the file is what it should be.
+// Sets `is_text` to true if the file is UTF-8 text.
 FileText open_any(const std::string& path, const FileOptions& options, Notes* notes, bool& is_text) {
   FileText file = map_text(path, options.scratch);
   const std::string problem = problem_of_text(file.text, path);

@@ -1,4 +1,4 @@
-// Token streams larger than memory: written to a file as they come, then mapped.
+// Token streams larger than memory: written to a file, then mapped.
 #pragma once
 
 #include <span>
@@ -9,24 +9,24 @@
 
 namespace qkv {
 
-// Collects documents in a file that has no name and ends with its last owner. Throws Error where it cannot be
+// Collects documents in an unnamed file that is deleted with its last owner. Throws Error if it cannot be
 // written.
 class TokenFile {
  public:
-  // The file lies in this folder.
+  // Creates the file in this folder.
   explicit TokenFile(const std::string& folder);
 
-  // Goes on with the document; it may come in parts.
+  // Appends to the current document, which may come in parts.
   void append(std::span<const int32_t> tokens);
-  // An empty document is none.
+  // Ends the current document; an empty one is ignored.
   void end_document();
-  // All of it, mapped. REQUIRES: the last document has ended; nothing is appended any more.
+  // The whole stream, mapped. REQUIRES: the last document has ended, and nothing is appended afterwards.
   TokenStream stream();
 
  private:
   ScratchFile tokens_, starts_;
   int64_t size_ = 0, documents_ = 0;  // tokens; documents that have ended
-  int64_t start_ = 0;                 // of the one that has not
+  int64_t start_ = 0;                 // start of the current document
 };
 
 }  // namespace qkv

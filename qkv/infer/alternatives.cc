@@ -11,11 +11,11 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// The tokens that may come first behind each prompt.
+// The possible first tokens after each prompt.
 struct Firsts {
   std::vector<Search> searches;
-  std::vector<std::vector<Candidate>> tokens;              // the likeliest first, for each prompt
-  std::vector<std::vector<std::vector<float>>> attention;  // for each prompt, where options ask for it
+  std::vector<std::vector<Candidate>> tokens;              // for each prompt, most likely first
+  std::vector<std::vector<std::vector<float>>> attention;  // for each prompt, if requested
 };
 
 Firsts first_tokens(const Ensemble& model, const std::vector<Tokens>& prompts, const BeamOptions& given,
@@ -33,7 +33,7 @@ Firsts first_tokens(const Ensemble& model, const std::vector<Tokens>& prompts, c
   for (int64_t p = 0; p < std::ssize(prompts); ++p) {
     std::vector<Candidate> best = best_candidates(out.searches[static_cast<size_t>(p)], logits, p, o);
     if (std::ssize(best) > o.alternatives) best.resize(static_cast<size_t>(o.alternatives));
-    // The likeliest stays in any case.
+    // The most likely one is always kept.
     while (best.size() > 1 && std::exp(best.back().log_probability) < o.least_alternative) best.pop_back();
     out.tokens.push_back(std::move(best));
     out.attention.push_back(looks ? looks->of(p) : AttentionRows::Rows());
@@ -46,7 +46,7 @@ Firsts first_tokens(const Ensemble& model, const std::vector<Tokens>& prompts, c
 std::vector<std::vector<Hypothesis>> alternatives(const Ensemble& model, const std::vector<Tokens>& given,
                                                   const BeamOptions& options, const Sources& sources) {
   check(!sources.features.defined(), "alternatives: sources of features have none");
-  // Alternatives stand behind the tokens that outputs must begin with.
+  // Alternatives come after the tokens that outputs must begin with.
   const Tokens& forced = options.rules.begin;
   std::vector<Tokens> prompts = given;
   BeamOptions o = options;
@@ -65,7 +65,7 @@ std::vector<std::vector<Hypothesis>> alternatives(const Ensemble& model, const s
   further.prefixes.clear();
   further.begun.clear();
   further.wished.clear();
-  // Those that may be longer than their first token.
+  // The outputs that may be longer than their first token.
   std::vector<Tokens> begun;
   Sources their_sources;
   for (size_t p = 0; p < prompts.size(); ++p)

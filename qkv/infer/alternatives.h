@@ -1,4 +1,4 @@
-// Alternatives: other first tokens, each with the best output that begins with it.
+// Alternatives: different first tokens, each with the best output that begins with it.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,10 @@
 
 namespace qkv {
 
-// Finds for each prompt an output for each of options.alternatives different first tokens: the likeliest that
-// do not end it and, but for the first, have options.least_alternative of probability, in this order, each
-// continued by a search of its own. beam_search() calls it where options ask for alternatives.
+// Finds for each prompt one output for each of options.alternatives different first tokens. These are the
+// most likely tokens that do not end the output, most likely first. All but the first must have a
+// probability of at least options.least_alternative. Each is continued by a separate search. beam_search()
+// calls this if options ask for alternatives.
 std::vector<std::vector<Hypothesis>> alternatives(const Ensemble& model,
                                                   const std::vector<std::vector<int32_t>>& prompts,
                                                   const BeamOptions& options, const Sources& sources);

@@ -22,7 +22,7 @@ void keep(Search& s, Beam output, const BeamOptions& o) {
   if (std::ssize(s.done) > o.kept()) s.done.pop_back();
 }
 
-// `best`: of all continuations of `length` tokens.
+// `best`: log-probability of the best continuation, which has `length` tokens.
 bool is_done(const Search& s, double best, int64_t length, const BeamOptions& o) {
   if (std::ssize(s.done) < o.kept()) return false;
   if (o.stop == BeamOptions::Stop::early) return true;
@@ -50,7 +50,7 @@ std::vector<std::vector<Hypothesis>> beam_search(const Ensemble& model, const st
   std::vector<Search> active = begin_searches(model, prompts, o);
   Tensor logits = state.advance(prompts, o.prefixes, looks);
   for (int64_t step = 1;; ++step) {
-    // Which row of `logits` each prompt's beams begin at.
+    // The first row of `logits` of each prompt's beams.
     std::vector<int64_t> first_row(active.size());
     for (size_t i = 1; i < active.size(); ++i)
       first_row[i] = first_row[i - 1] + std::ssize(active[i - 1].beams);
@@ -77,7 +77,7 @@ std::vector<std::vector<Hypothesis>> beam_search(const Ensemble& model, const st
         if (std::find(o.eos.begin(), o.eos.end(), c.token) == o.eos.end()) {
           beams.push_back(std::move(grown));
           origins.push_back(c.beam);
-        } else if (static_cast<int64_t>(rank) < o.beams) {  // an end that would not have been a beam is none
+        } else if (static_cast<int64_t>(rank) < o.beams) {  // an end counts only if it ranks among the beams
           keep(s, std::move(grown), o);
         }
       }

@@ -21,14 +21,14 @@ double log_add(double a, double b) {
   return std::max(a, b) + std::log1p(std::exp(-std::abs(a - b)));
 }
 
-// The token that a beam would rather have next; -1: none.
+// The next token of the preferred beginning; -1: none.
 int32_t wished_token(const Search& s, const Tokens& written, const BeamOptions& o) {
   if (o.prefix_bias <= 0 || written.size() >= s.wished.size()) return -1;
   const bool follows = std::equal(written.begin(), written.end(), s.wished.begin());
   return follows ? s.wished[written.size()] : -1;
 }
 
-// Sorted ids that a beam does not go on with.
+// Sorted ids that may not come next.
 Tokens refused_tokens(const Search& s, const Tokens& written, const BeamOptions& o) {
   Tokens out = o.rules.refused(std::ssize(s.prompt_tokens), std::ssize(written), o.eos, s.begun);
   const Tokens completing = o.rules.completing(s.prompt_tokens, written, o.eos);
@@ -38,7 +38,7 @@ Tokens refused_tokens(const Search& s, const Tokens& written, const BeamOptions&
   return out;
 }
 
-// The logits with the repetition penalty; empty where there is none.
+// The logits with the repetition penalty; empty if there is none.
 std::vector<float> with_penalty(const Search& s, const Tokens& written, std::span<const float> logits,
                                 const BeamOptions& o) {
   if (o.repetition_penalty == 1) return {};
@@ -99,14 +99,14 @@ std::vector<Candidate> best_candidates(const Search& s, const Tensor& logits, in
     return forced;
   }
   const int64_t vocab = logits.width(), wanted = 2 * o.beams;
-  std::vector<Candidate> best;  // a heap, the worst in front
+  std::vector<Candidate> best;  // a heap with the worst in front
   for (size_t b = 0; b < s.beams.size(); ++b) {
     const Tokens& tokens = s.beams[b].tokens;
     const std::span<const float> given = logits.row<float>(row + static_cast<int64_t>(b));
     const std::vector<float> penalised = with_penalty(s, tokens, given, o);
     const std::span<const float> z = penalised.empty() ? given : std::span<const float>(penalised);
     const double log_z = kernels().log_sum_exp(vocab, z.data()), so_far = s.beams[b].log_probability;
-    // Logits below cannot be among the best: most are not looked at any closer.
+    // Lower logits cannot be among the best; this skips most tokens quickly.
     float least = -std::numeric_limits<float>::infinity();
     const auto raise = [&] {
       if (std::ssize(best) < wanted) return;
@@ -141,7 +141,7 @@ std::vector<Candidate> best_candidates(const Search& s, const Tensor& logits, in
 
 double score_of(double log_probability, size_t length, const std::vector<std::vector<float>>& attention,
                 const BeamOptions& o) {
-  constexpr double kLeast = 1e-10;  // a token that got no attention should not outweigh all else
+  constexpr double kLeast = 1e-10;  // a token without attention should not outweigh all others
   double score = log_probability / std::pow(static_cast<double>(length), o.length_penalty);
   if (o.coverage_penalty == 0 || attention.empty()) return score;
   std::vector<double> got(attention.front().size());

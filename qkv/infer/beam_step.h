@@ -1,4 +1,4 @@
-// One step of a beam search: which tokens come next.
+// One step of a beam search: chooses the next tokens.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace qkv {
 struct Beam {
   std::vector<int32_t> tokens;
   double log_probability = 0;
-  std::vector<std::vector<float>> attention = {};  // where options ask for it
+  std::vector<std::vector<float>> attention = {};  // if requested
 };
 
 // A beam and the token after it.
@@ -20,23 +20,23 @@ struct Candidate {
   int32_t beam, token;
 };
 
-// All that is known of one prompt's search.
+// State of one prompt's search.
 struct Search {
   size_t prompt;
   std::vector<int32_t> prompt_tokens;
   int64_t begun = 0;            // tokens of the prompt that count as the output's
-  int64_t most = 0;             // new tokens that an output may have
-  std::vector<int32_t> wished;  // tokens that outputs would rather begin with
+  int64_t most = 0;             // maximum number of new tokens of an output
+  std::vector<int32_t> wished;  // preferred beginning of outputs
   std::vector<Beam> beams;
   std::vector<Hypothesis> done;  // best first
 };
 
-// A search for each prompt, which begins with one empty beam.
+// Returns a search for each prompt, with one empty beam.
 std::vector<Search> begin_searches(const Ensemble& model, const std::vector<std::vector<int32_t>>& prompts,
                                    const BeamOptions& options);
 
-// The best 2 x beams continuations of one prompt's beams, best first; among equals the lower beam, then id.
-// Rows of `logits` from `row` on are the beams'. Throws Error where there is none.
+// Returns the best 2 x beams continuations of one prompt's beams, best first. Ties go to the lower beam,
+// then to the lower id. The beams' logits are the rows from `row` on. Throws Error if there are none.
 std::vector<Candidate> best_candidates(const Search& search, const Tensor& logits, int64_t row,
                                        const BeamOptions& options);
 
@@ -44,7 +44,7 @@ std::vector<Candidate> best_candidates(const Search& search, const Tensor& logit
 double score_of(double log_probability, size_t length, const std::vector<std::vector<float>>& attention,
                 const BeamOptions& options);
 
-// Throws Error naming the option that makes no sense.
+// Throws Error naming an invalid option.
 void check_options(const BeamOptions& options, size_t prompts);
 
 }  // namespace qkv

@@ -1,4 +1,4 @@
-// What is remembered of sequences that are written token by token: keys and values, or a recurrence's state.
+// State of sequences that are decoded token by token: the KV cache, or a recurrence's state.
 #pragma once
 
 #include <memory>
@@ -9,29 +9,29 @@
 
 namespace qkv {
 
-// What an encoder-decoder writes from: tokens, or rows of features where an id is kFeature.
+// Sources of an encoder-decoder: tokens, or rows of features where an id is kFeature.
 struct Sources {
   std::vector<std::vector<int32_t>> ids = {};
-  Tensor features = {};  // of all, as ModelInput has them
+  Tensor features = {};  // features of all sources, as in ModelInput
 
   Sources() = default;
   Sources(std::vector<std::vector<int32_t>> tokens) : ids(std::move(tokens)) {}
 };
 
-// The memory of a batch of sequences while they are decoded; owns the layers' states.
+// The decoding state of a batch of sequences; owns the layers' states.
 class DecodeState {
  public:
   DecodeState(const Transformer& model, int64_t sequences);
-  // Of an encoder-decoder: one sequence for each source, which is encoded with the first tokens.
+  // For an encoder-decoder: one sequence for each source; sources are encoded with the first tokens.
   DecodeState(const Transformer& model, const Sources& sources);
 
-  // Feeds tokens[s] to sequence s (at least one each) and returns what the model makes of them, the rows of
-  // one sequence after another, [N, D]. Throws Error when a sequence would outgrow the model's context.
-  // `prefixes`: of a prefix LM's first tokens, how many of each see each other; empty: all. `probe` sees what
-  // the model computes.
+  // Feeds tokens[s] to sequence s (at least one each). Returns the model's hidden states [N, D], the rows
+  // of one sequence after another. Throws Error if a sequence would outgrow the model's context.
+  // `prefixes`: the number of first tokens of each sequence that see each other in a prefix LM; empty: all.
+  // `probe` sees the model's intermediate values.
   Tensor extend(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
                 Probe* probe = nullptr);
-  // Likewise; returns the logits after the last token of each, f32 [sequences, V].
+  // The same, but returns the logits after the last token of each sequence, f32 [sequences, V].
   Tensor advance(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
                  Probe* probe = nullptr);
   int64_t sequences() const { return static_cast<int64_t>(lengths_.size()); }
@@ -45,7 +45,7 @@ class DecodeState {
   const Transformer* model_;
   std::vector<int32_t> lengths_;
   Indices source_;   // not yet encoded
-  Tensor features_;  // likewise
+  Tensor features_;  // not yet encoded
   Layout source_layout_;
   DecodingStates states_;
 };

@@ -33,7 +33,7 @@ std::vector<int64_t> first_tokens(const text::Encoding& encoding, const std::vec
   for (const std::string& word : words) {
     const size_t end = begin + word.size();
     while (token < encoding.size() && encoding.offsets[token].end <= begin)
-      ++token;  // special ones are empty
+      ++token;  // special tokens have empty ranges
     const bool found = token < encoding.size() && encoding.offsets[token].begin < end;
     out.push_back(found ? static_cast<int64_t>(token) : -1);
     begin = end + 1;

@@ -1,5 +1,5 @@
-// Several models that write one text: what comes next is said by the mean of their probabilities (Sutskever
-// et al. 2014, section 3.6).
+// Several models that generate one text by the mean of their probabilities (Sutskever et al. 2014, section
+// 3.6).
 #pragma once
 
 #include <span>
@@ -9,30 +9,30 @@
 
 namespace qkv {
 
-// Models of the same tokens. They must outlive it.
+// Models with the same vocabulary, which must outlive this object.
 class Ensemble {
  public:
-  // One alone.
+  // A single model.
   Ensemble(const Transformer& model) : models_{&model} {}
-  // Throws Error where they differ in what they read and write: architecture, order, vocabularies, context.
+  // Throws Error if they differ in architecture, order, vocabularies or context.
   explicit Ensemble(std::vector<const Transformer*> models);
 
   std::span<const Transformer* const> models() const { return models_; }
-  // What is the same in all, and the first one's shape.
+  // The spec of the first model, which has the properties that all share.
   const ModelSpec& spec() const { return models_.front()->spec(); }
 
  private:
   std::vector<const Transformer*> models_;
 };
 
-// What they remember of a batch of sequences: a DecodeState each, and used as one.
+// Decoding states of a batch of sequences: one DecodeState for each model, used as one.
 class EnsembleState {
  public:
   EnsembleState(const Ensemble& models, int64_t sequences);
   EnsembleState(const Ensemble& models, const Sources& sources);
 
-  // One model's logits; of several the logarithm of the mean of their probabilities. f32 [sequences, V].
-  // `probe` sees what the first model computes.
+  // The logits of a single model, or the logarithm of the mean of several models' probabilities. f32
+  // [sequences, V]. `probe` sees the first model's intermediate values.
   Tensor advance(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes = {},
                  Probe* probe = nullptr);
   int64_t length(int64_t sequence) const { return states_.front().length(sequence); }

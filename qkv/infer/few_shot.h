@@ -1,4 +1,4 @@
-// Few-shot prompts: solved examples of a task, then the query to be answered in the same form.
+// Few-shot prompts: examples with answers, then a query to be answered in the same form.
 #pragma once
 
 #include <string>
@@ -7,25 +7,25 @@
 
 namespace qkv {
 
-// Solved examples and the template that makes a prompt of them.
+// Examples and the template that turns them into a prompt.
 struct FewShot {
   // A question and its answer.
   struct Example {
     std::string input, output;
   };
-  std::string instruction;                                // stands before the examples, with a separator
-  std::string form = "Input: {input}\nOutput: {output}";  // of one example
-  std::string separator = "\n\n";                         // between two
+  std::string instruction;                                // comes before the examples, with a separator
+  std::string form = "Input: {input}\nOutput: {output}";  // template of one example
+  std::string separator = "\n\n";                         // between two examples
   std::vector<Example> examples;
 
-  // Instruction, examples, and the query: an example's form up to its output.
+  // The instruction, the examples, and the query in the form of an example up to its output.
   std::string prompt(std::string_view query) const;
 };
 
-// From a file in TOML (its name ends in .toml) with the keys `instruction`, `template` (the form),
-// `separator` and tables [[example]], each with `input` and `output`; or from JSON lines, objects with
-// "input" and "output", where a first line may hold the other keys instead. Throws Error naming file, line or
-// table, and key.
+// Reads a TOML file (named .toml) with the keys `instruction`, `template` (the form), `separator` and
+// tables [[example]], each with `input` and `output`. Other files are JSON lines: objects with "input" and
+// "output"; the first line may have the other keys instead. Throws Error naming file, line or table, and
+// key.
 FewShot read_few_shot(const std::string& path);
 
 }  // namespace qkv

@@ -17,8 +17,8 @@ Tokens window(const Tokens& prompt, const Tokens& continuation, size_t context) 
   return all;
 }
 
-// Computes each distinct prompt once, then gives every one its own memory. Returns the logits [distinct, V]
-// and, in `rows`, which of them are whose.
+// Computes each distinct prompt once, then gives every prompt its own state. Returns the logits [distinct,
+// V], and in `rows` the row of each prompt.
 Tensor prefill(EnsembleState& state, const Ensemble& model, const std::vector<Tokens>& prompts,
                const Sources& sources, Tokens& rows) {
   std::map<std::pair<Tokens, Tokens>, int32_t> places;
@@ -27,7 +27,7 @@ Tensor prefill(EnsembleState& state, const Ensemble& model, const std::vector<To
   distinct_sources.features = sources.features;
   for (size_t s = 0; s < prompts.size(); ++s) {
     const Tokens source = sources.ids.empty() ? Tokens{} : sources.ids[s];
-    // Features are taken to differ.
+    // Sources of features count as different.
     const auto number = static_cast<int32_t>(s);
     const auto [it, is_new] = places.try_emplace({sources.features.defined() ? Tokens{number} : source,
                                                   window(prompts[s], {}, model.spec().longest())},
@@ -73,7 +73,7 @@ std::vector<Tokens> generate(const Ensemble& model, const std::vector<Tokens>& p
         sources.ids.size());
   for (size_t s = 0; s < prompts.size(); ++s)
     check(!prompts[s].empty(), "generate: prompt {} is empty: expected at least one token", s);
-  // Where a prompt or a source is read as a whole, an output ends with the context instead of moving on.
+  // If a prompt or a source is read as a whole, an output ends at the context instead of moving the window.
   const bool prefix = model.spec().order == Order::prefix, bounded = conditioned || prefix;
   check(options.cached || !prefix, "generate: a prefix LM remembers its prompt");
   for (size_t s = 0; prefix && s < prompts.size(); ++s)
@@ -83,7 +83,7 @@ std::vector<Tokens> generate(const Ensemble& model, const std::vector<Tokens>& p
   std::vector<Tokens> out(prompts.size());
   if (prompts.empty() || options.max_new_tokens <= 0) return out;
 
-  Tokens rows;                    // the row of the logits of each active sequence
+  Tokens rows;                    // row of the logits of each active sequence
   Tokens active(prompts.size());  // its prompt
   std::iota(active.begin(), active.end(), 0);
   EnsembleState state(model, 0);
@@ -112,7 +112,7 @@ std::vector<Tokens> generate(const Ensemble& model, const std::vector<Tokens>& p
     for (size_t r = 0; r < kept.size(); ++r) {
       const int32_t s = active[r] = active[kept[r]];
       const bool fits = options.cached && state.length(r) < model.spec().longest();
-      if (!fits) state.truncate(r, 0);  // beyond the context every position moves: anew
+      if (!fits) state.truncate(r, 0);  // beyond the context all positions shift, so recompute
       next.push_back(fits ? Tokens{out[s].back()} : window(prompts[s], out[s], model.spec().longest()));
     }
     active.resize(kept.size());

@@ -1,4 +1,4 @@
-// Decoding: a batch of prompts is continued token by token with remembered keys and values.
+// Decoding: continues a batch of prompts token by token with a KV cache.
 #pragma once
 
 #include <functional>
@@ -11,29 +11,30 @@
 
 namespace qkv {
 
-// How continuations are drawn and when they end.
+// Options of sampling and of the length of outputs.
 struct GenerateOptions {
   SamplerOptions sampler = {};
   int64_t max_new_tokens = 128;
   std::vector<int32_t> eos = {};  // a sequence ends after one of these
   OutputRules rules = {};
-  uint64_t seed = 0;  // of the first prompt; the next one's is one more
-  // How many of each prompt's last tokens count as the output's in max_new_tokens and rules.min_new_tokens;
-  // none: none do.
+  uint64_t seed = 0;  // seed of the first prompt; that of prompt s is seed + s
+  // Number of each prompt's last tokens that count as output in max_new_tokens and rules.min_new_tokens;
+  // empty: none.
   std::vector<int32_t> begun = {};
-  bool cached = true;  // false: the whole sequence anew for each token (what the cache is tested against)
+  bool cached = true;  // false: recompute the whole sequence for each token (to test the cache)
 };
 
-// Called with each new token as it is chosen and the logits [V] that the model gave; false ends that
+// Called with each new token as it is chosen and the model's logits [V]; returning false ends that
 // sequence.
 using TokenCallback = std::function<bool(int64_t sequence, int32_t token, std::span<const float> logits)>;
 
-// Algorithm 14 of Phuong & Hutter for several prompts (of an encoder-decoder Algorithm 15: `sources` has one
-// for each prompt, and a prompt is what the output begins with, bos as a rule): returns the new tokens of
-// each, an ending eos included. A prompt must hold at least one token. Where prompt and continuation outgrow
-// the context (l_max) of a model that has a table of positions, each further token is predicted from the last
-// l_max tokens; an encoder-decoder ends there. Prompt s draws with the seed `seed` + s, as it would alone
-// with that seed; several samples of one prompt are so many equal prompts, computed once.
+// Algorithm 14 of Phuong & Hutter for several prompts. For an encoder-decoder it is Algorithm 15: `sources`
+// has one for each prompt, and a prompt is the beginning of the output, usually bos. Returns the new tokens
+// of each, including a final eos. A prompt must have at least one token.
+// When a sequence outgrows the context (l_max) of a model with a table of positions, each further token is
+// predicted from the last l_max tokens. An encoder-decoder and a prefix LM end there. Prompt s is sampled
+// with the seed `seed` + s, as it would be alone with that seed. To draw several samples of a prompt,
+// repeat it; equal prompts are computed once.
 std::vector<std::vector<int32_t>> generate(const Ensemble& model,
                                            const std::vector<std::vector<int32_t>>& prompts,
                                            const GenerateOptions& options,

@@ -25,9 +25,9 @@ constexpr double kMostTokens = 1LL << 40;
 #define MEMBER(PATH) [](Settings& s) -> Member { return &s.PATH; }
 
 constexpr GenerationField kFields[] = {
-    {"max_new_tokens", "--tokens", "Length of an output in tokens at most", Acts::always,
+    {"max_new_tokens", "--tokens", "Maximum length of an output in tokens", Acts::always,
      MEMBER(drawing.max_new_tokens), 1, kMostTokens},
-    {"min_new_tokens", "--min-tokens", "Length of an output in tokens at least", Acts::always,
+    {"min_new_tokens", "--min-tokens", "Minimum length of an output in tokens", Acts::always,
      MEMBER(drawing.rules.min_new_tokens), 0, kMostTokens},
     {"max_length", "", "Length of prompt and output at most", Acts::always, MEMBER(drawing.rules.max_length),
      1, kMostTokens},
@@ -38,27 +38,30 @@ constexpr GenerationField kFields[] = {
      MEMBER(drawing.rules.begin)},
     {"forced_eos_token_id", "", "Last token of an output of the greatest length", Acts::always,
      MEMBER(drawing.rules.end)},
-    {"temperature", "--temperature", "0: always the most likely token; 1: faithful; large: nearly uniform",
+    {"temperature", "--temperature",
+     "Sampling temperature: 0 takes the most likely token, 1 samples from the model's distribution, more is "
+     "more random",
      Acts::drawing, MEMBER(drawing.sampler.temperature), 0, kLarge, 1},
-    {"top_k", "--top-k", "Only the k most likely tokens; 0: all", Acts::drawing,
+    {"top_k", "--top-k", "Sample from the k most likely tokens (0: from all)", Acts::drawing,
      MEMBER(drawing.sampler.top_k), 0, kMostTokens, 0},
-    {"top_p", "--top-p", "Only the most likely tokens that together reach this probability", Acts::drawing,
-     MEMBER(drawing.sampler.top_p), 0, kLarge, 1},
-    {"min_p", "--min-p", "Only tokens at least so many times as likely as the likeliest", Acts::drawing,
-     MEMBER(drawing.sampler.min_p), 0, kLarge, 0},
+    {"top_p", "--top-p",
+     "Nucleus sampling: sample from the most likely tokens that together have this probability",
+     Acts::drawing, MEMBER(drawing.sampler.top_p), 0, kLarge, 1},
+    {"min_p", "--min-p", "Keep tokens with at least this fraction of the most likely token's probability",
+     Acts::drawing, MEMBER(drawing.sampler.min_p), 0, kLarge, 0},
     {"typical_p", "--typical-p",
-     "Only the tokens of most typical surprise that together reach this probability", Acts::drawing,
-     MEMBER(drawing.sampler.typical_p), 0, kLarge, 1},
+     "Locally typical sampling: keep the most typical tokens that together have this probability",
+     Acts::drawing, MEMBER(drawing.sampler.typical_p), 0, kLarge, 1},
     {"repetition_penalty", "--repetition-penalty",
-     "Above 1: tokens of the prompt and the new text become less likely (a factor on logits)", Acts::always,
-     MEMBER(drawing.sampler.repetition_penalty), 0, kLarge, 1},
+     "Above 1, tokens of the prompt and the output become less likely (divides or multiplies their logits)",
+     Acts::always, MEMBER(drawing.sampler.repetition_penalty), 0, kLarge, 1},
     {"frequency_penalty", "--frequency-penalty",
-     "Taken off a token's logit each time it occurs in the new text", Acts::drawing,
+     "Subtracted from a token's logit for each time it occurs in the output", Acts::drawing,
      MEMBER(drawing.sampler.frequency_penalty), -kLarge, kLarge, 0},
-    {"presence_penalty", "--presence-penalty", "Taken off a token's logit once it occurs in the new text",
+    {"presence_penalty", "--presence-penalty", "Subtracted from a token's logit if it occurs in the output",
      Acts::drawing, MEMBER(drawing.sampler.presence_penalty), -kLarge, kLarge, 0},
-    {"seed", "--seed", "Same seed, same text", Acts::drawing, MEMBER(drawing.seed)},
-    {"no_repeat_ngram_size", "--no-repeat-ngram", "No n-gram of this length occurs twice; 0: any may",
+    {"seed", "--seed", "Random seed", Acts::drawing, MEMBER(drawing.seed)},
+    {"no_repeat_ngram_size", "--no-repeat-ngram", "Never repeat an n-gram of this length (0: no limit)",
      Acts::always, MEMBER(drawing.rules.no_repeat_ngram), 0, 1000},
     {"suppress_tokens", "", "Tokens that an output never has", Acts::always,
      MEMBER(drawing.sampler.excluded)},
@@ -66,16 +69,16 @@ constexpr GenerationField kFields[] = {
      MEMBER(drawing.rules.not_first)},
     {"bad_words_ids", "", "Sequences of tokens that an output does not have", Acts::always,
      MEMBER(drawing.rules.suppressed)},
-    {"num_beams", "--beams", "Search: follow so many outputs at a time; 1: greedily", Acts::always,
+    {"num_beams", "--beams", "Beam width of beam search (1: greedy search)", Acts::always,
      MEMBER(search.beams), 1, 1024, 1},
-    {"num_return_sequences", "", "Outputs of each prompt, best first", Acts::always, MEMBER(returned), 1,
-     10000, 1},
+    {"num_return_sequences", "", "Number of outputs per prompt, best first", Acts::always, MEMBER(returned),
+     1, 10000, 1},
     {"length_penalty", "--length-penalty",
-     "Search: compare outputs by log P / length^this; more favours long ones", Acts::searching,
+     "Beam search: rank outputs by log P / length^this; larger values favour long outputs", Acts::searching,
      MEMBER(search.length_penalty), -1e6, 1e6, 1},
-    {"early_stopping", "--stop-early", "Search: stop when as many outputs have ended as are kept",
-     Acts::searching, MEMBER(search.stop)},
-    {"patience", "--patience", "Search: keep, and wait for, beams x patience outputs", Acts::searching,
+    {"early_stopping", "--stop-early", "Beam search: stop when enough outputs have ended", Acts::searching,
+     MEMBER(search.stop)},
+    {"patience", "--patience", "Beam search: wait for beams x patience finished outputs", Acts::searching,
      MEMBER(search.patience), 1e-3, 1024, 1},
     {"coverage_penalty", "--coverage-penalty",
      "Search: prefer outputs that look at all of their source (Wu et al. 2016)", Acts::searching,
@@ -84,17 +87,17 @@ constexpr GenerationField kFields[] = {
      "Search: make the beginning a wish of this weight, from 0 (outputs must have it) to below 1",
      Acts::searching, MEMBER(search.prefix_bias), 0, 1 - 1e-12, 0},
     {"return_alternatives", "--alternatives",
-     "Search: write outputs with the likeliest different first tokens, each continued by a search",
+     "Write outputs that begin with the most likely different first tokens, each continued by beam search",
      Acts::searching, MEMBER(alternatives)},
     {"min_alternative_expansion_prob", "--min-alternative",
-     "Probability that the first token of an alternative has at least", Acts::searching,
+     "Alternatives: minimum probability of the first token", Acts::searching,
      MEMBER(search.least_alternative), 0, 1, 0},
     {"output_attentions", "--attention", "Search: say how much each token looked at each source token",
      Acts::searching, MEMBER(search.attention)},
 };
 #undef MEMBER
 
-// The whole of `text` as a number; nothing where it is none.
+// Parses the whole `text` as a number; nullopt if it is not one.
 template <typename T>
 std::optional<T> number_of(std::string_view text) {
   T n{};
@@ -278,7 +281,7 @@ void set_from_json(const GenerationField& field, const JsonField& value, Generat
                  },
                  [&](double* to) {
                    *to = value.number();
-                   // SamplerOptions have ranges of their own, which check_options() knows.
+                   // Ranges of SamplerOptions are checked by check_options().
                    if (field.acts == Acts::searching && !in_range(field, *to))
                      value.refuse(expected(field, to));
                  },
@@ -335,7 +338,7 @@ std::set<std::string> set_from_list(
 }
 
 bool asks_for_search(const GenerationSettings& settings, const std::set<std::string>& given) {
-  // Settings that compare outputs ask for none.
+  // Settings that only compare outputs do not ask for a search.
   const std::set<std::string> comparing = {"length_penalty", "early_stopping"};
   return settings.search.beams > 1 || std::ranges::any_of(kFields, [&](const GenerationField& field) {
            return field.acts == Acts::searching && given.contains(field.key) &&
@@ -375,7 +378,7 @@ void check_acting(const GenerationSettings& settings, const std::set<std::string
            drawing ? "where outputs are drawn" : "without a search (num_beams above 1)");
     if (field.acts != Acts::drawing) continue;
     if (searching) fail("{} has no effect on a search", subject);
-    // Penalties act on the likeliest token, too.
+    // Penalties also affect greedy decoding.
     if (!greedy || key == "frequency_penalty" || key == "presence_penalty") continue;
     if (!drawing)
       fail("{} has no effect where the likeliest token is taken, without do_sample=true", subject);

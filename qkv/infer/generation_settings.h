@@ -1,5 +1,5 @@
-// The settings of generation, each declared once: command lines, generation_config.json, qkv forward and the
-// C API read them from here.
+// Generation settings, each declared once, for command lines, generation_config.json, qkv forward and the C
+// API.
 #pragma once
 
 #include <functional>
@@ -16,69 +16,68 @@
 
 namespace qkv {
 
-// How outputs are drawn or searched for.
+// Settings of sampling and of beam search.
 struct GenerationSettings {
   GenerateOptions drawing =
-      {};                     // with what a search has, too: lengths, ends, rules, excluded ids, repetition
-  BeamOptions search = {};    // settings that only a search has
-  int64_t returned = 1;       // outputs of a prompt
-  bool alternatives = false;  // they differ in their first token
+      {};  // also has the settings shared with a search: lengths, ends, rules, excluded ids, repetition
+  BeamOptions search = {};    // settings of beam search only
+  int64_t returned = 1;       // number of outputs of a prompt
+  bool alternatives = false;  // outputs differ in their first token
 
   // The options of beam_search(): `search`, with lengths, ends and rules from `drawing`.
   BeamOptions search_options() const;
 };
 
-// One setting.
+// A setting.
 struct GenerationField {
   enum class Acts { always, drawing, searching };
   using Member =
       std::variant<int64_t*, uint64_t*, double*, bool*, BeamOptions::Stop*, std::optional<int32_t>*,
                    std::vector<int32_t>*, std::vector<std::vector<int32_t>>*>;
 
-  const char* key;     // Hugging Face's name; where it has none CTranslate2's
-  const char* option;  // on command lines, "--beams"; empty: there is none
+  const char* key;     // Hugging Face's name, or else CTranslate2's
+  const char* option;  // command-line option, "--beams"; empty: none
   const char* help;
   Acts acts;
   Member (*member)(GenerationSettings& settings);
-  double least = 0, most = 0;  // range of a number
-  double neutral = 0;          // a number that asks for nothing
+  double least = 0, most = 0;  // range of a numeric value
+  double neutral = 0;          // numeric value without effect
 };
 
-// All of them, in the order of --help.
+// All settings, in the order of --help.
 std::span<const GenerationField> generation_fields();
-// Null where there is none.
+// The setting with this key; null if there is none.
 const GenerationField* find_generation_field(std::string_view key);
 
-// Sets it from text: a number; true or false; an id or null; ids with spaces between them; sequences of ids
-// with | between them; early_stopping also never. Throws Error naming the key and what was expected.
+// Sets a value from text: a number; true or false; an id or null; ids separated by spaces; sequences of ids
+// separated by |; for early_stopping also never. Throws Error naming the key and what was expected.
 void set_from_text(const GenerationField& field, const std::string& text, GenerationSettings& settings);
-// Its value as set_from_text() reads it.
+// The value in the format of set_from_text().
 std::string text_of(const GenerationField& field, const GenerationSettings& settings);
-// Sets it from JSON, with lists in the place of spaces and |.
+// Sets a value from JSON, with lists instead of spaces and |.
 void set_from_json(const GenerationField& field, const JsonField& value, GenerationSettings& settings);
-// Sets those of a list key=value,key=value. `other` may take a key that is none of these, of those that
-// `others` names. Returns the keys.
-// Throws Error naming an item that cannot be understood.
+// Sets values from a list key=value,key=value. `other` may accept keys that are not settings; `others`
+// names them for errors. Returns the keys. Throws Error naming an item that cannot be parsed.
 std::set<std::string> set_from_list(
     const std::string& list, GenerationSettings& settings,
     const std::function<bool(const std::string& key, const std::string& value)>& other = nullptr,
     const std::string& others = {});
-// True where these settings, of which those with the keys `given` were set, ask for a search.
+// True if these settings ask for a search. `given`: the keys that were set.
 bool asks_for_search(const GenerationSettings& settings, const std::set<std::string>& given);
-// True where its value asks for nothing.
+// True if the value has no effect.
 bool is_neutral(const GenerationField& field, const GenerationSettings& settings);
-// Copies its value.
+// Copies the value of a setting.
 void copy_setting(const GenerationField& field, const GenerationSettings& from, GenerationSettings& to);
 
 // Names a setting in errors: as the subject of a sentence ("top_k=3", "--top-k:"), or elsewhere in it.
 using SettingName = std::function<std::string(const GenerationField& field, bool subject)>;
 
-// Throws Error where settings exclude each other, or where one of those `given` (keys) cannot act: of drawing
-// where outputs are searched for or the likeliest token is taken, of a search where there is none.
+// Throws Error if settings exclude each other, or if one of those `given` (keys) has no effect: sampling
+// settings in a search or with greedy decoding, search settings without a search.
 void check_acting(const GenerationSettings& settings, const std::set<std::string>& given, bool drawing,
                   bool searching, const SettingName& name);
 
-// Throws Error naming an id, of the settings with these keys, that is none of so many tokens.
+// Throws Error naming an id, in the settings with these keys, that is not below vocab_size.
 void check_ids(const GenerationSettings& settings, const std::set<std::string>& keys, int64_t vocab_size);
 
 }  // namespace qkv

@@ -1,4 +1,4 @@
-// Log-probabilities of tokens under the model itself: softmax of the raw logits, before any sampler's option.
+// Log-probabilities of tokens under the model itself: softmax of the raw logits, without sampling options.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct TokenLogProb {
 // log sum exp of logits [V]: log P(i) = logits[i] - log_normalizer(logits).
 double log_normalizer(std::span<const float> logits);
 
-// The `count` most likely tokens, or all where there are fewer; the best first, at ties the lower id.
+// The `count` most likely tokens (or all, if there are fewer), best first; ties go to the lower id.
 std::vector<TokenLogProb> most_likely(std::span<const float> logits, int64_t count);
 
 }  // namespace qkv

@@ -1,4 +1,4 @@
-// What every output keeps to, however it is found.
+// Rules that every output follows, whether it is sampled or found by a search.
 #pragma once
 
 #include <algorithm>
@@ -9,24 +9,25 @@
 
 namespace qkv {
 
-// Lengths of the prompt and of what is written before the next token are those that the rules are asked for.
+// Functions get the length of the prompt and the number of tokens written before the next one.
 struct OutputRules {
-  int64_t max_length = 0;  // prompt and output together; 0: any
-  // No end before so many new tokens, and before prompt and output are as long.
+  int64_t max_length = 0;  // maximum length of prompt and output together; 0: no limit
+  // Minimum number of new tokens, and minimum length of prompt and output together, before an output may
+  // end.
   int64_t min_new_tokens = 0, min_length = 0;
-  std::vector<int32_t> begin = {};      // what it begins with, of probability 1
-  std::vector<int32_t> not_first = {};  // ids that are not chosen first, behind `begin`
-  std::optional<int32_t> end = {};      // the last token of an output of the greatest length, likewise
-  int64_t no_repeat_ngram = 0;          // no n-gram occurs twice in prompt and output; 0: any may
-  std::vector<std::vector<int32_t>> suppressed = {};  // sequences that an output does not complete
+  std::vector<int32_t> begin = {};      // tokens that outputs begin with, forced with probability 1
+  std::vector<int32_t> not_first = {};  // ids that are not chosen first after `begin`
+  std::optional<int32_t> end = {};      // forced as the last token of an output of maximum length
+  int64_t no_repeat_ngram = 0;  // no n-gram of this size occurs twice in prompt and output; 0: no limit
+  std::vector<std::vector<int32_t>> suppressed = {};  // sequences that an output may not contain
 
-  // The token that must come next; `most`: new tokens that an output may have.
+  // The token that must come next, if any. `most`: maximum number of new tokens of an output.
   std::optional<int32_t> forced(int64_t prompt, int64_t written, int64_t most) const {
     if (end && (written + 1 == most || prompt + written + 1 == max_length)) return end;
     if (written < std::ssize(begin)) return begin[static_cast<size_t>(written)];
     return {};
   }
-  // Ids that are not chosen next. `begun`: tokens of the prompt that count as new ones.
+  // Ids that may not come next. `begun`: tokens of the prompt that count as new ones.
   std::vector<int32_t> refused(int64_t prompt, int64_t written, const std::vector<int32_t>& eos,
                                int64_t begun = 0) const {
     std::vector<int32_t> out;
@@ -34,8 +35,8 @@ struct OutputRules {
     if (written == std::ssize(begin)) out.insert(out.end(), not_first.begin(), not_first.end());
     return out;
   }
-  // Tokens that would complete an n-gram that occurred before, or a suppressed sequence. An end alone is no
-  // sequence: outputs may end.
+  // Tokens that would complete a repeated n-gram or a suppressed sequence. A suppressed sequence that is
+  // only an end token is ignored, so that outputs can end.
   std::vector<int32_t> completing(std::span<const int32_t> prompt, std::span<const int32_t> written,
                                   const std::vector<int32_t>& eos) const {
     std::vector<int32_t> out;
@@ -54,7 +55,7 @@ struct OutputRules {
     }
     return out;
   }
-  // Whether nothing may follow.
+  // True if no token may follow.
   bool full(int64_t prompt, int64_t written) const {
     return max_length > 0 && prompt + written >= max_length;
   }

@@ -14,8 +14,8 @@
 namespace qkv {
 namespace {
 
-// Calls f(texts of a batch, the batch, its hidden states) for batches of like lengths. `mask`: what a model
-// that was trained on permutations does not see; -1: texts have none.
+// Calls f(texts of a batch, the batch, its hidden states) for batches of similar lengths. `mask`: the mask
+// token, which is hidden from a model trained on permutations; -1: texts have none.
 void for_batches(const Transformer& model, const std::vector<EncodedText>& texts, int64_t tokens,
                  const std::function<void(const std::vector<int64_t>&, const ModelInput&, const Tensor&)>& f,
                  int32_t mask = -1) {
@@ -51,7 +51,7 @@ std::vector<Tensor> class_scores(const Transformer& model, const std::vector<Enc
 
 std::vector<double> probabilities_of(const Tensor& scores, int64_t row) {
   const auto z = scores.row<float>(row);
-  if (scores.width() == 1) return {1 / (1 + std::exp(-double{z[0]}))};  // one class: whether it is
+  if (scores.width() == 1) return {1 / (1 + std::exp(-double{z[0]}))};  // a single class
   std::vector<double> p(z.begin(), z.end());
   const double most = *std::max_element(p.begin(), p.end());
   for (double& x : p) x = std::exp(x - most);
@@ -104,7 +104,7 @@ TokenSpan best_span(const Tensor& scores, std::span<const int32_t> types, int64_
 Answer best_answer(const Tensor& scores, const EncodedText& encoded, const TextPair& text, int64_t longest) {
   const TokenSpan span = best_span(scores, encoded.encoding.type_ids, longest);
   const std::string& where = text.second;
-  // A span among all tokens may lie in the first text, which can be longer.
+  // A span chosen among all tokens may lie in the first text, which can be longer.
   size_t end = std::min(encoded.encoding.offsets[span.end - 1].end, where.size());
   size_t begin = std::min(encoded.encoding.offsets[span.begin].begin, end);
   while (begin < end && where[begin] == ' ') ++begin;

@@ -1,4 +1,4 @@
-// What an encoder says of texts: classes, tags, answers, vectors, hidden tokens.
+// Predictions of an encoder for texts: classes, tags, answers, vectors, hidden tokens.
 #pragma once
 
 #include <string>
@@ -10,37 +10,37 @@
 
 namespace qkv {
 
-// The classes' scores before the softmax, of each text: f32 [1, C], of token classes [tokens, C], of spans
-// [tokens, 2]. Texts of like length are read together, about `tokens` tokens at a time.
+// The scores of each text before the softmax: f32 [1, C], for token classes [tokens, C], for spans [tokens,
+// 2]. Texts of similar length are batched, about `tokens` tokens at a time.
 std::vector<Tensor> class_scores(const Transformer& model, const std::vector<EncodedText>& texts,
                                  int64_t tokens = 4096);
 
-// P of the classes: softmax of a row of scores.
+// Probabilities of the classes: softmax of a row of scores; a single class gets a sigmoid.
 std::vector<double> probabilities_of(const Tensor& scores, int64_t row);
 
-// Several models' scores of the same spans, each [tokens, 2], as one: the logarithm of the mean of their
-// probabilities that an answer begins, or ends, at a token. One model's stay as they are.
+// Combines several models' scores of the same spans, each [tokens, 2]: the logarithm of the mean of their
+// probabilities that an answer begins, or ends, at a token. A single model's scores are returned unchanged.
 Tensor span_scores(const std::vector<Tensor>& models);
 
 // Tokens [begin, end) of a sequence.
 struct TokenSpan {
   int64_t begin = 0, end = 0;
-  double score = 0;  // the sum of both ends'
+  double score = 0;  // sum of the scores of both ends
 };
 
-// The span of at most `longest` tokens with the highest sum of its ends' scores [tokens, 2], among the tokens
-// of type 1 before the last one, a separator; among all where there are none.
+// The span of at most `longest` tokens with the highest sum of its ends' scores [tokens, 2]. It is chosen
+// among the tokens of type 1 before the last one, a separator; if there are none, among all.
 TokenSpan best_span(const Tensor& scores, std::span<const int32_t> types, int64_t longest = 30);
 
-// An answer as it stands in a text, and the bytes [begin, end) where.
+// An answer in a text, and its bytes [begin, end) there.
 struct Answer {
   std::string text;
   size_t begin = 0, end = 0;
-  double score = 0;  // of its tokens' span
+  double score = 0;  // score of its token span
 };
 
-// The answer in text.second by the scores [tokens, 2] of `encoded`, without a space that its first token
-// begins with; where tokens are bytes, widened to whole characters.
+// The answer in text.second by the scores [tokens, 2] of `encoded`, without spaces at its beginning. If
+// tokens are bytes, it is extended to whole characters.
 Answer best_answer(const Tensor& scores, const EncodedText& encoded, const TextPair& text,
                    int64_t longest = 30);
 
@@ -53,8 +53,8 @@ struct Candidate {
   double probability;
 };
 
-// The `best` most probable tokens for every mask of every text, of ids below `vocabulary`: a tokenizer may
-// have fewer than its model; 0: of all.
+// The `best` most probable tokens for every mask of every text, among ids below `vocabulary` (a tokenizer
+// may have fewer than its model); 0: among all.
 std::vector<std::vector<std::vector<Candidate>>> fill_masks(const Transformer& model,
                                                             const std::vector<EncodedText>& texts,
                                                             int32_t mask, int64_t best, int64_t tokens = 4096,

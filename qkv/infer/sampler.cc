@@ -22,7 +22,7 @@ bool better(const Candidate& a, const Candidate& b) {
   return a.rank < b.rank || (a.rank == b.rank && a.id < b.id);
 }
 
-// Puts the `count` best of [first, last) at its front, in any order.
+// Moves the `count` best of [first, last) to its front, in any order.
 void best_first(Candidates::iterator first, int64_t count, Candidates::iterator last) {
   if (count < last - first) std::nth_element(first, first + count, last, better);
 }
@@ -38,7 +38,7 @@ struct Count {
   int64_t count;
 };
 
-// How often each id occurs.
+// Counts each id.
 std::vector<Count> counts(std::vector<int32_t> ids) {
   std::sort(ids.begin(), ids.end());
   std::vector<Count> out;
@@ -54,7 +54,7 @@ float& logit_of(std::span<float> logits, int32_t id) {
   return logits[static_cast<size_t>(id)];
 }
 
-// What needs no temperature: excluded ids and the three penalties.
+// Applies the options that do not depend on the temperature: excluded ids and the three penalties.
 void adjust(std::vector<float>& logits, const History& history, const SamplerOptions& o) {
   for (const int32_t id : o.excluded) logit_of(logits, id) = -kInfinity;
   if (o.repetition_penalty != 1) penalise_repetition(logits, history, o.repetition_penalty);
@@ -69,7 +69,7 @@ bool adjusts(const SamplerOptions& o) {
          o.presence_penalty != 0;
 }
 
-// The possible tokens, the most likely ones ranking first.
+// Collects the possible tokens, ranked by likelihood.
 void collect(std::span<const float> logits, Candidates& out) {
   out.clear();
   for (size_t i = 0; i < logits.size(); ++i)
@@ -82,15 +82,15 @@ void keep_top_k(Candidates& candidates, int64_t k) {
   candidates.resize(k);
 }
 
-// p^(1/tau) in the log domain, 1 for the likeliest; an infinite temperature leaves every token equally
-// likely.
+// p^(1/tau) in the log domain, 1 for the most likely token. An infinite temperature makes all tokens
+// equally likely.
 void temper(Candidates& candidates, double temperature, double top_logit) {
   for (Candidate& c : candidates) c.p = std::exp((-c.rank - top_logit) / temperature);
   std::erase_if(candidates, [](const Candidate& c) { return c.p == 0; });
 }
 
-// Keeps the fewest of the best whose probability reaches `mass` of the whole. Few suffice as a rule, so that
-// the order is made a stretch at a time, each four times as long.
+// Keeps the fewest of the best tokens whose probability reaches `mass` of the total. Usually few suffice,
+// so that sorting proceeds in stretches, each four times as long as the last.
 void keep_mass(Candidates& candidates, double mass) {
   if (mass >= 1) return;
   constexpr int64_t kFirstStretch = 64;
@@ -162,7 +162,7 @@ int32_t sample(std::span<const float> logits, const History& history, const Samp
                double uniform) {
   for (const float z : logits)
     check(!std::isnan(z) && z < kInfinity, "the model's logits are not finite: its weights are broken");
-  thread_local std::vector<float> adjusted;  // working memory, here and below: kept from call to call
+  thread_local std::vector<float> adjusted;  // working memory, here and below, reused between calls
   if (adjusts(o)) {
     adjusted.assign(logits.begin(), logits.end());
     adjust(adjusted, history, o);
@@ -177,7 +177,7 @@ int32_t sample(std::span<const float> logits, const History& history, const Samp
   keep_top_k(candidates, o.top_k);
   temper(candidates, o.temperature, logits[top]);
   keep_mass(candidates, o.top_p);
-  std::erase_if(candidates, [&](const Candidate& c) { return c.p < o.min_p; });  // the likeliest has p = 1
+  std::erase_if(candidates, [&](const Candidate& c) { return c.p < o.min_p; });  // the best token has p = 1
   if (o.typical_p < 1) rank_by_typicality(candidates);
   keep_mass(candidates, o.typical_p);
   return draw(candidates, uniform);

@@ -11,7 +11,7 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// log P of each target after the row of `hidden` [N, D] at its place; a chunk's logits at a time.
+// log P of each target after its row of `hidden` [N, D]; computes the logits in chunks.
 std::vector<double> log_probs_of(const Transformer& model, const Tensor& hidden,
                                  std::span<const int32_t> targets) {
   constexpr int64_t kChunk = 64;  // rows: 13 MB of logits for GPT-2's vocabulary
@@ -30,7 +30,8 @@ std::vector<double> log_probs_of(const Transformer& model, const Tensor& hidden,
   return out;
 }
 
-// How many tokens all begin with, each leaving the one before its `begin`: that one's logits are needed.
+// The number of first tokens that all share, at most begin - 1 of each: the logits of the token before
+// `begin` are needed.
 int64_t shared_length(const std::vector<Alternative>& alternatives) {
   const Tokens& first = alternatives[0].tokens;
   int64_t shared = alternatives[0].begin - 1;
@@ -53,7 +54,7 @@ std::vector<std::vector<double>> log_probs(const Transformer& model,
           "score: prompt and choice have {} tokens, the context is {}", a.tokens.size(),
           model.spec().longest());
   }
-  // A prefix LM reads what precedes a choice as a whole, and each choice's own.
+  // In a prefix LM, tokens before a choice see each other, so alternatives share nothing.
   const bool prefix = model.spec().order == Order::prefix;
   const int64_t shared = prefix ? 0 : shared_length(alternatives);
   DecodeState state(model, 1);

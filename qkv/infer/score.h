@@ -1,4 +1,4 @@
-// Forced choice: how likely a model holds each of several continuations of a prompt.
+// Forced choice: the likelihood of each of several continuations of a prompt.
 #pragma once
 
 #include <span>
@@ -10,31 +10,32 @@
 
 namespace qkv {
 
-// A sequence of which the tokens from `begin` on are scored. REQUIRES: 0 < begin < tokens.size().
+// A sequence whose tokens from `begin` on are scored. REQUIRES: 0 < begin < tokens.size().
 struct Alternative {
   std::vector<int32_t> tokens;
   int64_t begin = 0;
 };
 
-// log P(tokens[i] | tokens[< i]) for i = begin, ..., of each alternative. What all have in common is computed
-// once, the rest as one batch. Throws Error when one is longer than the model's context and the token after.
+// log P(tokens[i] | tokens[< i]) for i = begin, ..., of each alternative. Their common beginning is
+// computed once, the rest as one batch. Throws Error if one is longer than the model's context plus one
+// token.
 std::vector<std::vector<double>> log_probs(const Transformer& model,
                                            const std::vector<Alternative>& alternatives);
 
-// How likely a continuation is.
+// The likelihood of a continuation.
 struct ChoiceScore {
   double log_p = 0;  // natural logarithm of P(choice | prompt), the sum over its tokens
   int64_t tokens = 0;
-  int64_t bytes = 0;  // of its text
+  int64_t bytes = 0;  // bytes of the choice's text
 
   double per_token() const { return log_p / static_cast<double>(tokens); }
   double per_byte() const { return log_p / static_cast<double>(bytes); }
 };
 
-// Scores each choice as text that follows the prompt. Its tokens are those of prompt and choice together from
-// where they part from the tokens of the prompt alone: a tokenizer may join the prompt's end with the
-// choice's beginning, and the joint token then counts as the choice's. `bos` (-1: none) stands before a
-// choice that nothing precedes. Throws Error for a choice without tokens of its own.
+// Scores each choice as text that follows the prompt. Prompt and choice are tokenized together; the
+// choice's tokens begin where they differ from the tokens of the prompt alone. A tokenizer may join the
+// prompt's end with the choice's beginning; the joint token then counts as the choice's. `bos` (-1: none)
+// precedes a choice that nothing else precedes. Throws Error for a choice without tokens of its own.
 std::vector<ChoiceScore> score_choices(const Transformer& model, const text::Tokenizer& tokenizer,
                                        const std::string& prompt, const std::vector<std::string>& choices,
                                        int64_t bos = -1);

@@ -45,7 +45,7 @@ SequenceEnds sequence_ends(const text::Tokenizer& tokenizer, const SpecialIds* g
   if (given != nullptr && given->decoder_start >= 0 && !given->eos.empty())
     return ends_between(tokenizer, static_cast<int32_t>(given->decoder_start),
                         static_cast<int32_t>(given->eos[0]), *given);
-  // One token of a language model's tokenizer ends all texts.
+  // In a language model's tokenizer, one token ends all texts.
   if (const int32_t end = end_of_text(tokenizer); end >= 0 && !tokenizer.token_to_id("</s>"))
     return {end, end};
   const auto id_of = [&](const char* token) {

@@ -9,7 +9,7 @@
 namespace qkv {
 
 size_t longest_source(const ModelSpec& spec, const SequenceEnds& ends) {
-  // A decoder alone writes behind its source and bos.
+  // A decoder without an encoder writes after its source and bos, in the same context.
   const bool apart = spec.architecture == Architecture::encoder_decoder;
   return static_cast<size_t>(std::max<int64_t>(spec.context - ends.around_source() - (apart ? 0 : 2), 0));
 }
@@ -55,7 +55,7 @@ Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sou
 
 namespace {
 
-// Outputs of some sources, of which the first is the `first`-th of all.
+// Samples outputs of some sources; `first` is the number of the first one among all.
 std::vector<std::vector<Hypothesis>> draw(const Ensemble& model, const Prompts& given,
                                           const BeamOptions& rules, const Drawing& drawing, size_t first) {
   const auto samples = static_cast<size_t>(drawing.samples);
@@ -92,15 +92,15 @@ std::vector<std::vector<Hypothesis>> draw(const Ensemble& model, const Prompts& 
 
 using Tokens = std::vector<int32_t>;
 
-// A source and what its outputs begin with, as tokens.
+// A source and the beginning of its outputs, as tokens.
 struct Task {
-  size_t number;  // the source's
+  size_t number;  // number of the source
   text::Encoding whole;
   Tokens read;   // the tokens that the model reads
-  Tokens begin;  // with what every target begins with
+  Tokens begin;  // including the tokens that every target begins with
 };
 
-// The text of tokens in which those for unknown characters stand for these words of the source, in turn.
+// The text of tokens, with `words` of the source in place of the unknown tokens, in turn.
 std::string with_words(const text::Tokenizer& tokenizer, const Tokens& tokens, const std::string& unknown,
                        const std::vector<std::string>& words) {
   std::string text = tokenizer.decode(tokens);
@@ -114,7 +114,7 @@ std::string with_words(const text::Tokenizer& tokenizer, const Tokens& tokens, c
   return text;
 }
 
-// Puts one found output together.
+// Builds one output from a hypothesis.
 class Outputs {
  public:
   Outputs(const SequenceModel& m, const BeamOptions& search, const TranslateOptions& options)
@@ -123,7 +123,7 @@ class Outputs {
   Translation output(const Task& task, const std::string& source, Hypothesis h, bool begun) const {
     const Tokens& first = m_.ends.target_begin;
     if (!h.tokens.empty() && h.tokens.back() == m_.ends.eos) h.tokens.pop_back();
-    // Beginnings that have all the length there is were searched for the sake of their attention alone.
+    // If the beginning already has the maximum length, only the attention is taken from the search.
     if (begun && std::ssize(task.begin) >= search_.max_new_tokens) h = {{}, 0, 0, std::move(h.attention)};
     if (begun) h.tokens.insert(h.tokens.begin(), task.begin.begin(), task.begin.end());
     const auto silent = std::min(std::ssize(h.tokens), std::ssize(first));
@@ -156,7 +156,7 @@ class Outputs {
   }
 
  private:
-  // The columns of the source's own tokens, without those around them.
+  // The columns of the source's own tokens, without the special tokens around them.
   std::vector<float> own_columns(const Task& task, const std::vector<float>& row) const {
     const auto begin = row.begin() + std::ssize(m_.ends.source_begin);
     std::vector<float> out(begin, begin + std::ssize(task.read));
@@ -184,7 +184,7 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
   size_t most = longest_source(m.model.spec(), m.ends);
   if (options.longest_source > 0) most = std::min(most, static_cast<size_t>(options.longest_source));
   search.eos = {m.ends.eos};
-  // Behind a beginning that is given nothing is forced.
+  // Given beginnings include these tokens already.
   const Tokens& first = m.ends.target_begin;
   search.rules.begin = begun && !wishes ? Tokens() : first;
   const Tokens silent = m.tokenizer.ids_without_text(m.model.spec().vocab_size);
@@ -235,7 +235,7 @@ Translations translate(const SequenceModel& m, const std::vector<std::string>& s
     auto found = options.drawing ? draw(m.model, given, asked, *options.drawing, from)
                                  : beam_search(m.model, given.prompts, asked, given.sources);
     for (size_t i = from; i < end; ++i) {
-      // An output that its beginning fills has no alternatives.
+      // If the beginning fills an output, there are no other outputs.
       if (!asked.begun.empty() && std::ssize(tasks[i].begin) >= search.max_new_tokens)
         found[i - from].resize(std::min<size_t>(found[i - from].size(), 1));
       for (Hypothesis& h : found[i - from])

@@ -1,4 +1,4 @@
-// From texts to texts, by an encoder-decoder or by a decoder that was trained on such pairs.
+// Translates texts to texts with an encoder-decoder, or with a decoder that was trained on such pairs.
 #pragma once
 
 #include <optional>
@@ -12,65 +12,64 @@
 
 namespace qkv {
 
-// What writes a target for a source, one model or several, and their tokens for the ends.
+// One or several models that write targets for sources, with their tokenizer and special tokens.
 struct SequenceModel {
   Ensemble model;
   const text::Tokenizer& tokenizer;
   SequenceEnds ends;
 };
 
-// What generate() and beam_search() take, so that targets of these sources are written: as pair_batch() has
-// them. `begin`: what targets begin with, for each source; empty: nothing is given.
+// Input of generate() and beam_search() for the targets of these sources, in the format of pair_batch().
+// `begin`: the beginning of each source's target; empty: none.
 struct Prompts {
   std::vector<std::vector<int32_t>> prompts, sources;
-  std::vector<int32_t> prefixes;  // of the prompts: what is not of the target
+  std::vector<int32_t> prefixes;  // length of each prompt without the target's beginning
 };
 Prompts prompts_for(const ModelSpec& spec, std::vector<std::vector<int32_t>> sources,
                     const SequenceEnds& ends, const std::vector<std::vector<int32_t>>& begin = {});
-// Tokens of a source at most, without what stands around it.
+// Maximum number of tokens of a source, without the special tokens around it.
 size_t longest_source(const ModelSpec& spec, const SequenceEnds& ends);
-// The tokens that a tokenizer puts before a text, and those behind it.
+// The tokens that a tokenizer puts before and after a text.
 std::pair<std::vector<int32_t>, std::vector<int32_t>> tokens_around(const text::Tokenizer& tokenizer);
-// Puts around sources what their tokenizer puts around texts, where that ends them with `eos`; else `eos`
-// alone.
+// Sets the tokens around sources to those of their tokenizer, if these end with `eos`; else to `eos` alone.
 void surround_sources(SequenceEnds& ends, const text::Tokenizer& sources, int32_t eos);
 
 // One output of a source.
 struct Translation {
   std::string text;
   double log_probability = 0, score = 0;
-  std::vector<std::string> tokens = {};  // as the vocabulary has them
-  // The attention, where options ask for it: of each token to each of the source's own tokens, 0 to those
-  // that were cut off.
+  std::vector<std::string> tokens = {};  // as in the vocabulary
+  // The attention, if requested: one row for each token, one column for each of the source's own tokens.
+  // Columns of truncated tokens are 0.
   std::vector<std::vector<float>> attention = {};
 };
 
 // The outputs of some sources.
 struct Translations {
-  std::vector<std::vector<Translation>> best;  // of each source, best first; of an empty one an empty text
+  std::vector<std::vector<Translation>> best;  // per source, best first; an empty one has an empty text
   std::vector<std::vector<std::string>> source_tokens;  // for each source
-  int64_t cut = 0;  // sources that were longer than the model can read, or than was asked for
+  int64_t cut = 0;                                      // number of truncated sources
 };
 
-// What draws outputs instead of searching for them: so many of each source, of which the first of all has the
-// seed `seed`.
+// Sampling instead of beam search. Samples have consecutive seeds from `seed` on; sources are numbered by
+// length, the shortest first.
 struct Drawing {
   SamplerOptions sampler = {};
   uint64_t seed = 0;
   int64_t samples = 1;
 };
 
-// The rest of what translate() is told.
+// Further options of translate().
 struct TranslateOptions {
-  int64_t batch_tokens = 2048;          // source tokens at a time
-  int64_t longest_source = 0;           // in tokens, beyond which sources are cut; 0: as the model can read
-  std::vector<std::string> begin = {};  // the beginning of each output; empty, or as many as sources
-  bool replace_unknowns = false;        // by the words of the source that they looked at most
+  int64_t batch_tokens = 2048;          // source tokens in a batch
+  int64_t longest_source = 0;           // tokens; longer sources are truncated; 0: the model's maximum
+  std::vector<std::string> begin = {};  // the beginning of each output; empty, or one for each source
+  bool replace_unknowns = false;        // replace unknown tokens with the source words they attend to most
   std::optional<Drawing> drawing = {};
 };
 
-// Encodes, searches (or draws) and decodes. Sources of like length are searched together; the outputs are in
-// the sources' order. Where search.prefix_bias is above 0 outputs need not begin with what is given.
+// Encodes, searches (or samples) and decodes. Sources of similar length are batched; the outputs are in the
+// sources' order. If search.prefix_bias is above 0, outputs need not begin with options.begin.
 Translations translate(const SequenceModel& m, const std::vector<std::string>& sources, BeamOptions search,
                        const TranslateOptions& options = {});
 

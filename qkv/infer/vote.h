@@ -1,4 +1,4 @@
-// Self-consistency (Wang et al. 2022): several samples of an answer, and what most of them say.
+// Self-consistency (Wang et al. 2022): the majority among several sampled answers.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace qkv {
 
-// The answer in a text: the pattern's last match there, or the first group of it where the pattern has one.
+// The answer in a text: the last match of the pattern, or the first group of that match if it has one.
 std::optional<std::string> extract_answer(const text::Regex& pattern, std::string_view text);
 
 // An answer and how many samples gave it.
@@ -20,7 +20,7 @@ struct Vote {
   int64_t count = 0;
 };
 
-// The answers with their counts, the most frequent first, at ties the one that came first. A sample without
+// The answers with their counts, most frequent first; ties keep the order of appearance. A sample without
 // an answer has no vote.
 std::vector<Vote> count_votes(const std::vector<std::optional<std::string>>& answers);
 

@@ -21,7 +21,7 @@ constexpr const char* kWeights = "/adapter_model.safetensors";
 constexpr const char* kAllLinear = "all-linear";
 constexpr const char* kPrefix = "base_model.model.";
 
-// A product as its family's files call it.
+// A product with its name in the family's files.
 struct Module {
   std::string name;
   AdapterSpec place;  // without rank and scale
@@ -56,7 +56,7 @@ bool is_meant(const std::string& target, const Module& module) {
   return module.name == target || module.name.ends_with("." + target);
 }
 
-// Names and places of the adapters' tensors: A's and B's of each module that has one.
+// Names and places of the adapters' tensors: A and B of each adapted module.
 struct Entry {
   std::string a, b;
   AdapterSpec spec;
@@ -76,7 +76,7 @@ std::vector<Entry> entries_of(const ModelSpec& spec) {
   return out;
 }
 
-// Row i of the result is row order[i] of x, or with `back` the other way round.
+// Row i of the result is row order[i] of x; `back` inverts the order.
 Tensor ordered(const Tensor& x, const std::vector<int64_t>& order, bool back) {
   if (order.empty()) return x;
   check(std::ssize(order) == x.rows(), "adapter: an order of {} rows for {}", order.size(), x.rows());
@@ -118,7 +118,7 @@ const char* task_of(const ModelSpec& s) {
 
 namespace {
 
-// Options that change what is computed, or that nobody knew when this was written, must say nothing.
+// Throws Error for unknown options that are set, because they may change the computation.
 void refuse_others(const JsonField& c) {
   static constexpr std::string_view kKnown[] = {
       "peft_type",    "task_type",      "base_model_name_or_path", "r",
@@ -135,7 +135,7 @@ void refuse_others(const JsonField& c) {
     check(says_nothing || std::ranges::find(kKnown, it.key()) != std::end(kKnown), "{}: {}: not supported",
           c.place(), it.key());
   }
-  // Others change the model's own weights, too.
+  // Other initializations also change the model's own weights.
   if (const auto start = c.find("init_lora_weights"); start && start->json().is_string()) {
     static constexpr std::string_view kOfChanges[] = {"gaussian", "eva", "orthogonal"};
     check(std::ranges::find(kOfChanges, start->string()) != std::end(kOfChanges),
@@ -145,7 +145,7 @@ void refuse_others(const JsonField& c) {
   }
 }
 
-// The entries of a pattern, whose names are module names or their ends, in the file's order.
+// The entries of a pattern in the file's order; their names are module names or ends of these.
 std::vector<std::pair<std::string, JsonField>> pattern_of(const JsonField& c, const OrderedJson& file,
                                                           const char* key) {
   std::vector<std::pair<std::string, JsonField>> out;
@@ -161,7 +161,7 @@ std::vector<std::pair<std::string, JsonField>> pattern_of(const JsonField& c, co
   return out;
 }
 
-// What a pattern says of a module: the first name that fits.
+// The value of a pattern for a module: that of the first matching name.
 template <typename T>
 T of_module(const std::vector<std::pair<std::string, T>>& pattern, const std::string& module, T otherwise) {
   for (const auto& [name, value] : pattern)
@@ -268,7 +268,7 @@ Json config_with_head(const std::string& dir, Json config) {
     }
   config["architectures"] = {name + head};
   if (task == "QUESTION_ANS") return config;
-  // As many classes as the adapter's own head has: the narrowest product that is none of the changes.
+  // The number of classes of the adapter's own head: that of the narrowest product that is no adapter.
   int64_t classes = 0;
   for (const auto& [tensor, value] : read_safetensors(dir + kWeights).tensors)
     if (tensor.ends_with(".weight") && tensor.find(".lora_") == std::string::npos &&
@@ -301,7 +301,7 @@ void load_adapters(const std::string& dir, Transformer& model, const Transformer
     a.value = take(e.a, a.shape);
     b.value = ordered(take(e.b, b.shape), e.row_order, false);
   }
-  // What else was learnt: a head.
+  // Other trained weights: a head.
   const std::vector<WeightName> names = weights_of(family_for(model.spec()), model.spec());
   for (const WeightName& w : names) {
     Parameter& p = *parameters.find(w.engine);
@@ -321,7 +321,7 @@ void load_adapters(const std::string& dir, Transformer& model, const Transformer
     }
     const auto& all = base.parameters().all();
     const auto from = std::ranges::find(all, p.name, [](const Parameter& q) { return q.name; });
-    if (from == all.end()) {  // of a head that the base has no use for, but keeps
+    if (from == all.end()) {  // weights of a head that the base keeps without using it
       const auto name = std::ranges::find(names, p.name, &WeightName::engine);
       const auto kept =
           name == names.end() ? base.parameters().kept.end() : base.parameters().kept.find(name->file);

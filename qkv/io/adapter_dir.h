@@ -1,5 +1,5 @@
-// Adapters as PEFT writes them: adapter_config.json and adapter_model.safetensors beside a model that stays
-// where it is.
+// Adapters in PEFT's format: adapter_config.json and adapter_model.safetensors, for a model in another
+// directory.
 #pragma once
 
 #include <memory>
@@ -10,33 +10,34 @@
 
 namespace qkv {
 
-// Whether a directory holds an adapter.
+// True if a directory holds an adapter.
 bool is_adapter_dir(const std::string& dir);
 
-// Where a directory's file of this name is: in an adapter's, or else in its model's.
+// Path of the file `name` in a directory; if an adapter's directory lacks it, that in its model's
+// directory.
 std::string beside_or_base(const std::string& dir, const std::string& name);
 
-// What DIR/adapter_config.json says; `base` as it can be opened from here. Throws Error naming the field for
-// what is not supported.
+// Reads DIR/adapter_config.json; `base` becomes a path that can be opened from the current directory.
+// Throws Error naming an unsupported field.
 LoraSpec read_adapter_config(const std::string& dir);
 
-// The changes that spec.lora's targets mean for this model: "all-linear" for all products of its blocks, else
-// modules by their names in the family's files, or by the ends of those ("q_proj"). Throws Error where a
-// target means none.
+// The adapters that spec.lora's targets select in this model. "all-linear" selects all products of its
+// blocks. Other targets are modules by their names in the family's files, or by the ends of these
+// ("q_proj"). Throws Error if a target selects none.
 std::vector<AdapterSpec> adapters_of(const ModelSpec& spec);
 
-// The config.json of an adapter's model with the head that the adapter was learnt with (task_type), where
-// that is another: its classes are those of the adapter's weights.
+// The config.json of an adapter's model, with the head that the adapter was trained with (task_type) if it
+// differs. The classes of that head are those of the adapter's weights.
 Json config_with_head(const std::string& dir, Json config);
 
-// The weights of an adapter's directory for a model made by its spec, whose other values are those of `base`,
-// which it shares; these are frozen.
+// Loads the weights of an adapter's directory into a model built from its spec. All other values are shared
+// with `base` and frozen.
 void load_adapters(const std::string& dir, Transformer& model, const Transformer& base);
 
-// Writes both files into an existing directory: the adapters, and what else is not frozen.
+// Writes both files into an existing directory: the adapters, and all other weights that are not frozen.
 void save_adapters(const std::string& dir, const Transformer& model);
 
-// The model whose weights have the changes in them.
+// Merges the adapters into the model's weights.
 std::unique_ptr<Transformer> merged(const Transformer& model);
 
 }  // namespace qkv

@@ -15,7 +15,7 @@ std::optional<text::ChatTemplate> chat_template_of(const std::string& dir) {
 
 namespace {
 
-// What older directories say of generation beside all else in config.json.
+// The generation settings that older directories keep in config.json.
 OrderedJson of_generation(const OrderedJson& config) {
   OrderedJson out = OrderedJson::object();
   for (const char* key : {"do_sample",
@@ -54,7 +54,7 @@ void keep_auxiliary_files(const std::string& from, const std::string& to) {
   const bool apart = file_exists(theirs);
   if (!apart) theirs = beside_or_base(from, "config.json");
   if (!file_exists(theirs)) return;
-  parse_json(read_file(theirs), theirs);  // refuses what is malformed
+  parse_json(read_file(theirs), theirs);  // throws Error if it is malformed
   OrderedJson fields = OrderedJson::parse(read_file(theirs));
   check(fields.is_object(), "{}: expected an object", theirs);
   if (!apart) fields = of_generation(fields);

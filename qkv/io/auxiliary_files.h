@@ -1,4 +1,4 @@
-// What a model's directory says besides its weights and its tokenizer.
+// Other files of a model's directory, besides weights and tokenizer.
 #pragma once
 
 #include <optional>
@@ -8,12 +8,12 @@
 
 namespace qkv {
 
-// How conversations are written for the model in DIR, which may be an adapter's.
+// The chat template of the model in DIR, which may be an adapter's.
 std::optional<text::ChatTemplate> chat_template_of(const std::string& dir);
 
-// Copies from the model directory FROM into TO what TO lacks: how conversations are written
-// (chat_template.jinja, or chat_template in tokenizer_config.json, with the special tokens that it names),
-// and the fields of generation_config.json.
+// Copies from the model directory FROM into TO the files that TO lacks: the chat template
+// (chat_template.jinja, or chat_template in tokenizer_config.json, with the special tokens that it names).
+// Adds the fields that TO's generation_config.json lacks.
 void keep_auxiliary_files(const std::string& from, const std::string& to);
 
 }  // namespace qkv

@@ -29,13 +29,13 @@ Tensor transposed(const Tensor& x) {
   return x.dtype() == DType::bf16 ? transposed_as<BFloat16>(x) : transposed_as<float>(x);
 }
 
-// x as rows, one for each place on its first axis.
+// x as rows, one for each index of its first axis.
 Tensor rows_of(const Tensor& x) {
   const int64_t rows = x.dim(0);
   return x.reshape({rows, x.count() / std::max<int64_t>(1, rows)});
 }
 
-// Row i of the result is row order[i] of x, or with `back` the other way round.
+// Row i of the result is row order[i] of x; `back` inverts the order.
 Tensor reordered(const Tensor& x, const std::vector<int64_t>& order, bool back) {
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   Tensor to = rows_of(out);
@@ -76,15 +76,15 @@ auto find_tensor(const Safetensors& file, const WeightName& w, const std::string
   return file.tensors.end();
 }
 
-// Once a tensor was copied, the file's pages need not stay in memory. One that does not lie in the file's
-// pages, because they are not aligned for it, stays.
+// After a tensor was copied, releases the memory of the file's pages. A tensor that was copied when it was
+// read, because the file is not aligned, is left alone.
 void release_copied(const Safetensors& file, const Tensor& stored, const Tensor& value) {
   if (!file.mapped || !stored.borrowed() || value.same_storage(stored)) return;
   const auto bytes = stored.value_bytes();
   MappedFile::release(bytes.data(), bytes.size());
 }
 
-// The file's elements as rows of the parameter, or as columns of them.
+// Shape of the file's elements as rows of the parameter, or as columns if they are transposed.
 Shape plain_shape(const WeightName& w, const Parameter& p) {
   const int64_t rows = (w.rows > 0 ? w.rows : p.shape[0]) + w.unused;
   if (w.transposed) return {p.shape[1], rows};
@@ -99,7 +99,7 @@ Shape file_shape(const WeightName& w, const Parameter& p) {
 std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightName>& names,
                                    const TensorSource& from, DType compute) {
   std::set<std::string> used;
-  std::map<const Parameter*, int64_t> filled;  // rows of those that come in parts
+  std::map<const Parameter*, int64_t> filled;  // filled rows of parameters stored in parts
   for (const WeightName& w : names) {
     Parameter* p = model.parameters().find(w.engine);
     check(p != nullptr, "{}: '{}' has no parameter '{}'", from.path, w.file, w.engine);

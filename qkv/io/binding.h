@@ -1,4 +1,4 @@
-// A file's tensors as a model's parameters, and back.
+// Converts a file's tensors to a model's parameters and back.
 #pragma once
 
 #include <set>
@@ -11,8 +11,8 @@
 
 namespace qkv {
 
-// Where tensors come from: for errors the file and the config.json that says their shapes; `prefix`: what
-// files of a bare model leave out of names.
+// Source of tensors: the file, and for errors its path and the config.json that defines their shapes.
+// `prefix`: the part of names that files of a bare model omit.
 struct TensorSource {
   const std::string& path;
   const Safetensors& file;
@@ -20,29 +20,28 @@ struct TensorSource {
   std::string prefix;
 };
 
-// Binds all of a model's parameters, matrices in the type `compute`. Returns the tensors that were used.
-// Throws Error naming the tensor that is missing or of another shape or type.
+// Binds all of a model's parameters, with matrices in the type `compute`. Returns the names of the tensors
+// used. Throws Error naming a tensor that is missing or has another shape or type.
 std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightName>& names,
                                    const TensorSource& from, DType compute);
 
-// A file's tensor as f32 or bf16. Throws Error that begins with `at` where it is not of a floating type.
+// A file's tensor as f32 or bf16. Throws Error beginning with `at` if it has no floating-point type.
 Tensor floating(const Tensor& stored, DType wanted, const std::string& at);
 
-// An f32 tensor in the type that a file had it in, where that is bf16 or f16 and holds its values; else as it
-// is.
+// An f32 tensor in the type that it had in a file, if that is bf16 or f16 and represents its values
+// exactly; else unchanged.
 Tensor as_stored(const Tensor& x, DType type);
 
-// The tensor that a file has of a parameter, which is `value` f32.
+// The tensor of a parameter as in a file; `value` is f32.
 Tensor as_in_file(const WeightName& name, const Parameter& parameter, Tensor value);
 
-// The tensors that `pick` chooses for a model's parameters, f32, under the file's names and laid out as
-// there.
+// The tensors that `pick` selects for a model's parameters, f32, with the names and layout of the file.
 std::vector<std::pair<std::string, Tensor>> tensors_in_file(const Transformer& model,
                                                             const std::vector<WeightName>& names,
                                                             Tensor (*pick)(const Parameter&));
 
-// A model's weights (the masters where there are any) as a file has them: f32, or the type that they were
-// read in where that still holds them.
+// A model's weights (the f32 masters if there are any) as in a file: f32, or the type they were read in if
+// it represents them exactly.
 std::vector<std::pair<std::string, Tensor>> weights_to_write(const Transformer& model,
                                                              const std::vector<WeightName>& names);
 

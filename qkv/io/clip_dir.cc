@@ -14,7 +14,7 @@
 namespace qkv {
 namespace {
 
-// What both towers' configurations say.
+// Reads the settings that both towers' configurations share.
 ModelSpec read_tower(const JsonField& c, int64_t width, int64_t hidden, int64_t layers, int64_t heads) {
   ModelSpec s;
   s.width = c.integer_or("hidden_size", width, 1, kMost);
@@ -97,7 +97,7 @@ std::vector<WeightName> vision_weights(const ModelSpec& s) {
   n.all.push_back({.engine = "embedding.patch.weight",
                    .file = e + "patch_embedding.weight",
                    .shape = {s.width, f.channels, f.patch, f.patch}});
-  n.norm("embedding.norm", "vision_model.pre_layrnorm");  // so it is spelt
+  n.norm("embedding.norm", "vision_model.pre_layrnorm");  // the spelling of published files
   add_blocks(s, "encoder", "vision_model", n);
   n.norm("encoder.norm", "vision_model.post_layernorm");
   return n.all;

@@ -18,7 +18,7 @@ std::string config_path(const std::string& dir) {
   check(std::filesystem::is_directory(dir),
         "{}: no such directory (expected a model directory with config.json)", dir);
   const std::string path = dir + "/config.json";
-  // An adapter that others wrote has its model's.
+  // An adapter from another tool uses its model's config.json.
   if (!file_exists(path) && is_adapter_dir(dir)) return beside_or_base(dir, "config.json");
   check(file_exists(path), "{}: missing: {} is not a model directory", path, dir);
   return path;
@@ -69,7 +69,7 @@ std::string resolve_model_dir(const std::string& dir) {
 
 namespace {
 
-// Whether a tensor that no parameter takes is an embedding or a bias stored once more, which would go stale.
+// True if an unused tensor is a copy of an embedding or a bias, which would become stale.
 bool is_copy(std::string_view name) {
   return std::ranges::any_of(
       std::initializer_list<std::string_view>{"lm_head.weight", "embed_tokens.weight", "embed_out.weight",
@@ -81,11 +81,11 @@ bool is_copy(std::string_view name) {
 ModelSpec spec_of(const ConfigFile& config) {
   try {
     ModelSpec spec = spec_of(config.family, JsonField(config.json, config.path));
-    check_spec(spec);  // first: families write a line for each layer
+    check_spec(spec);  // first, because families write a line for each layer
     if (&config.family != &native_family() && &family_for(spec) != &config.family)
       spec.family = config.family.model_type;
     return spec;
-  } catch (const Error& e) {  // what the spec itself refuses does not know the file
+  } catch (const Error& e) {  // errors of the spec itself lack the file name
     if (std::string_view(e.what()).starts_with(config.path)) throw;
     fail("{}: {}", config.path, e.what());
   }
@@ -146,8 +146,8 @@ SpecialIds load_special_ids(const std::string& dir) {
     if (root.boolean_or("sources_as_tokenized", false)) ids.sources_as_tokenized = true;
     if (const auto id = root.find("eos_token_id"))
       ids.eos = id->json().is_array() ? id->integers(0, kMost) : std::vector<int64_t>{id->integer(0, kMost)};
-    // qkv writes generation_config.json with all that it trains: a native model without one was made
-    // elsewhere, and learnt with what its tokenizer puts around a source, nothing else.
+    // qkv writes generation_config.json with every model that it trains. A native model without one was
+    // converted, and was trained with only the tokens that its tokenizer adds to a source.
     const bool converted = root.string_or("model_type", "") == "qkv" &&
                            !file_exists(beside_or_base(dir, "generation_config.json"));
     if (converted && !ids.source_end) ids.sources_as_tokenized = true;
@@ -165,7 +165,7 @@ void save_model(const std::string& dir, const Transformer& model, const SpecialI
   OrderedJson generation = OrderedJson::object();
   const auto add = [&](const char* key, int64_t id) {
     if (id < 0) return;
-    if (!config.contains(key)) config[key] = id;  // RoBERTa's padding id says where its positions begin
+    if (!config.contains(key)) config[key] = id;  // RoBERTa's padding id determines its first position
     generation[key] = id;
   };
   add("bos_token_id", ids.bos);

@@ -1,4 +1,4 @@
-// A model as a Hugging Face directory: config.json and model.safetensors, or an index and its files.
+// Models in Hugging Face's directories: config.json and model.safetensors, or an index and its files.
 #pragma once
 
 #include <memory>
@@ -12,39 +12,38 @@
 
 namespace qkv {
 
-// DIR itself, or DIR/best, or DIR/last: the model directory that a run's or a model's path means.
+// The model directory for the path of a model or a run: DIR itself, DIR/best or DIR/last.
 std::string resolve_model_dir(const std::string& dir);
 
-// Reads DIR/config.json and DIR's weights (io/weights.h); matrices are held in `compute` (f32 or bf16), and
-// used as they lie in the mapped file where type and layout agree. Throws Error naming file and field or
-// tensor.
+// Reads DIR/config.json and DIR's weights (io/weights.h). Matrices are stored in `compute` (f32 or bf16);
+// the mapped file is used directly if type and layout match. Throws Error naming file and field or tensor.
 std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute);
 
 // The spec of DIR/config.json.
 ModelSpec load_spec(const std::string& dir);
-// The spec of such a file's text; `where` is what errors call it.
+// Parses the text of a config.json; errors call it `where`.
 ModelSpec parse_spec(std::string_view document, const std::string& where);
 
-// Token ids that config.json or generation_config.json name; -1 where they name none.
+// Token ids of config.json or generation_config.json; -1 if absent.
 struct SpecialIds {
   int64_t bos = -1, pad = -1;
   std::vector<int64_t> eos = {};  // any of them ends a text
-  int64_t decoder_start = -1;     // what an encoder-decoder writes after; -1: bos
-  int64_t forced_bos = -1;        // what it writes first (a language); -1: anything
+  int64_t decoder_start = -1;     // first input token of an encoder-decoder's decoder; -1: bos
+  int64_t forced_bos = -1;        // forced first output token (a language); -1: any
   // The tokens around each source (source_begin_token_ids, source_end_token_ids of config.json). Absent:
-  // those that the tokenizer puts there, and an end-of-sequence token where it puts none, as older files mean
-  // it.
+  // those that the tokenizer adds, or an end-of-sequence token if it adds none, as in older files.
   std::optional<std::vector<int64_t>> source_begin = {}, source_end = {};
-  // Nothing stands around a source but what the tokenizer puts there (sources_as_tokenized of config.json).
+  // Sources have only the special tokens that the tokenizer adds (sources_as_tokenized of config.json).
   bool sources_as_tokenized = false;
 };
 SpecialIds load_special_ids(const std::string& dir);
 
-// Writes both files into an existing directory. Weights are f32 (the masters where there are any); tensors
-// that were read as bf16 or f16 and are still what these can hold are written so.
+// Writes config.json, generation_config.json and the weights into an existing directory. Weights are f32
+// (the masters if there are any). Tensors that were read as bf16 or f16 keep that type if it represents
+// them exactly.
 void save_model(const std::string& dir, const Transformer& model, const SpecialIds& ids = {});
 
-// The family's name of each parameter with the tensor that `pick` chooses for it, laid out as in the file.
+// The tensors that `pick` selects for the parameters, with the names and layout of the family's files.
 std::vector<std::pair<std::string, Tensor>> named_tensors(const Transformer& model,
                                                           Tensor (*pick)(const Parameter&));
 

@@ -1,4 +1,4 @@
-// The weights of a model directory: one safetensors file, or an index and the files that it names.
+// Weights of a model directory: one safetensors file, or an index and the files that it names.
 #pragma once
 
 #include <map>
@@ -9,21 +9,21 @@
 
 namespace qkv {
 
-// A directory's tensors by name, and the file that says which there are.
+// A directory's tensors by name, and the file that lists them.
 struct ModelWeights {
   std::string path;  // model.safetensors or model.safetensors.index.json
   Safetensors file;
 };
 
-// Where a directory keeps its weights; an empty string where it has none.
+// Path of a directory's weights; empty if it has none.
 std::string weights_path(const std::string& dir);
 
-// Reads them; tensors are views of the mapped files. Refuses pytorch_model.bin, which can run code, and files
-// that lack a tensor or have another than the index says.
+// Reads a directory's weights; tensors are views of the mapped files. Throws Error for pytorch_model.bin,
+// which can run code, and for files whose tensors differ from the index.
 ModelWeights read_weights(const std::string& dir);
 
-// "weight_map" of an index: the file of each tensor. The document is not trusted: files are of its own
-// directory. `where` is what errors call it.
+// Parses "weight_map" of an index: the file of each tensor. The document is not trusted: files must be in
+// the same directory. Errors call it `where`.
 std::map<std::string, std::string> parse_weight_map(std::string_view document, const std::string& where);
 
 }  // namespace qkv

@@ -54,8 +54,7 @@ dnnl::engine& engine() {
   return e;
 }
 
-// A product's primitive and the memory objects it is run with; creating either costs more than a small
-// product.
+// A product's primitive and its memory objects. Creating either takes longer than a small product.
 struct Prepared {
   bool supported = false;
   dnnl::matmul primitive;
@@ -100,7 +99,7 @@ Prepared& prepared(const Product& p) {
                     p.b_transposed << 3 | (p.bias != nullptr) << 4 | p.accumulate << 5;
   const Key key{p.m, p.n, p.k, p.a_stride, p.b_stride, p.c_stride, flags, num_threads()};
   if (const auto it = cache.find(key); it != cache.end()) return it->second;
-  if (cache.size() >= 4096) cache.clear();  // lengths that vary without end
+  if (cache.size() >= 4096) cache.clear();  // bounds the cache if lengths keep changing
   return cache.emplace(key, prepare(p)).first->second;
 }
 
@@ -124,7 +123,7 @@ void expand(const void* x, DType t, int64_t rows, int64_t columns, int64_t strid
   });
 }
 
-// C's columns from n0 on become the f32 values of `from` [m, n], rounded to C's type.
+// Writes `from` [m, n], rounded to C's type, to the columns of C from n0 on.
 void put(const Product& p, const float* from, int64_t n0, int64_t n) {
   parallel_for(p.m, 16, [&](int64_t r, int64_t end) {
     for (; r < end; ++r) {
@@ -137,10 +136,11 @@ void put(const Product& p, const float* from, int64_t n0, int64_t n) {
   });
 }
 
-// What our packed products do better than oneDNN's: bf16 where the processor has no bf16 product; and f32
-// with a plain operand whose rows begin in the same cache sets, which oneDNN reads as it lies.
+// True if our packed product is faster than oneDNN's. For bf16 it is if the processor has no bf16 products.
+// For f32 it is if an operand that is not transposed has rows that begin in the same cache sets: oneDNN
+// does not pack such operands.
 bool is_packed(const Product& p) {
-  constexpr int64_t kWorth = 1 << 12;  // of products of numbers: fewer take less time than packing's start
+  constexpr int64_t kWorth = 1 << 12;  // multiplications; with fewer, packing does not pay off
   if (kernels().product == nullptr) return false;
   if (p.in == DType::bf16) return !bf16_is_fast() && p.m * p.n * p.k >= kWorth;
   const auto collides = [](int64_t stride) { return stride > 2048 && stride % 1024 == 0; };
@@ -148,7 +148,8 @@ bool is_packed(const Product& p) {
          (collides(p.b_stride) || (!p.a_transposed && collides(p.a_stride)));
 }
 
-// Each thread a rectangle of C: the cut whose rectangles need the least packing.
+// Gives each thread a rectangle of C. Chooses the cut whose largest rectangle takes the least work, packing
+// included.
 void packed_product(const Product& p) {
   constexpr int64_t kUnit = 48;  // no rectangle is narrower, and most edges are whole tiles
   const int64_t threads = num_threads(), rows = (p.m + kUnit - 1) / kUnit,
@@ -159,8 +160,7 @@ void packed_product(const Product& p) {
     const int64_t j = std::min(threads / i, columns);
     const int64_t most_rows = (rows + i - 1) / i, most_columns = (columns + j - 1) / j;
     const auto m = static_cast<double>(most_rows), n = static_cast<double>(most_columns);
-    const double work =
-        m * n + (m + n) / 4;  // packing an element takes as long as using it some tens of times
+    const double work = m * n + (m + n) / 4;  // packing an element takes as long as 12 multiplications
     if (work < least) least = work, r = i, c = j;
   }
   const auto bound = [](int64_t i, int64_t parts, int64_t units, int64_t extent) {
@@ -187,7 +187,7 @@ void packed_product(const Product& p) {
   });
 }
 
-// A few rows of activations times a weight as it lies: reading the weight once is all the work there is.
+// True for a few rows of activations times a weight [n, k]: the time is that of reading the weight once.
 bool is_thin(const Product& p) {
   return p.m <= kThinRows && !p.a_transposed && p.b_transposed && p.n >= 16 && p.k >= 16;
 }
@@ -197,7 +197,7 @@ void thin_product(const Product& p) {
   expand(p.a, p.in, p.m, p.k, p.a_stride, a.data());
   const auto columns = [&]<typename T>(const T* b) {
     const ThinProduct<T> thin{p.m, p.k, a.data(), b, p.b_stride, c.data(), p.n};
-    constexpr int64_t kGrain = 1 << 18;  // elements of B a task
+    constexpr int64_t kGrain = 1 << 18;  // elements of B per task
     const int64_t columns_a_task = std::max<int64_t>(8, kGrain / p.k);
     parallel_tasks((p.n + columns_a_task - 1) / columns_a_task, [&](int64_t task, int) {
       const int64_t begin = task * columns_a_task;

@@ -17,11 +17,11 @@
 namespace qkv {
 namespace {
 
-// What attention's kernels round a head's width up to, at most: vectors 16, tiles 32.
+// The width to which attention's kernels pad a head at most: vectors to multiples of 16, tiles of 32.
 int64_t tile_padded(int64_t n) {
   return (n + 31) / 32 * 32;
 }
-// Queries, times heads of a group, that they take at a time.
+// Lanes, i.e. pairs of a query and a head of the group, that the kernels process at a time.
 constexpr int64_t kLanes = 64;
 
 std::optional<Isa> isa_named(std::string_view name) {

@@ -1,6 +1,7 @@
-// The arithmetic: raw extents in, numbers out. One table of functions, filled once from CPUID, is the only
-// dispatch; generic/ has the plain loops, against which the SIMD ones in cpu/ are tested. They run on the
-// calling thread, and ops/ divides the rows; matrix_product() (gemm.h) uses all threads itself.
+// The arithmetic on raw arrays. Kernels are dispatched through one table of functions, which is filled once
+// from CPUID. generic/ has the plain loops, against which the SIMD kernels in cpu/ are tested. Kernels run
+// on the calling thread, and ops/ divides the rows among threads. matrix_product() (gemm.h) uses all
+// threads itself.
 //
 // T is float or BFloat16. Arithmetic, statistics and sums are in f32 for both.
 #pragma once
@@ -18,18 +19,19 @@
 
 namespace qkv {
 
-// The f of a feed-forward network, or of a head.
+// The activation function of a feed-forward network or a head.
 enum class Activation : uint8_t {
   relu,          // max(x, 0)
   gelu,          // x Phi(x), Phi the normal distribution (Phuong & Hutter, eq. 5)
-  gelu_tanh,     // its tanh approximation: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as GPT-2 has it
+  gelu_tanh,     // its tanh approximation: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as in GPT-2
   gelu_quick,    // x sigmoid(1.702 x) (Hendrycks & Gimpel 2016, section 2; CLIP)
   silu,          // x sigmoid(x), "swish"
   relu_squared,  // max(x, 0)^2 (So et al. 2021, Primer)
-  tanh,          // of BERT's pooler
+  tanh,          // as in BERT's pooler
 };
 
-// Which elements of a row-major array survive; an element's fate depends on its global index alone.
+// Chooses the elements of a row-major array that are kept. The choice depends only on the key and an
+// element's global index.
 struct Dropout {
   float p = 0;  // probability of dropping; 0 switches it off
   DropoutKey key;
@@ -37,9 +39,9 @@ struct Dropout {
   bool on() const { return p > 0; }
 };
 
-// sum = x + dropout(branch); mean, rstd of each row of sum; y = (sum - mean) rstd gamma + beta.
-// Algorithm 6 of Phuong & Hutter with rstd = 1/sqrt(v + epsilon), after the residual addition. Without beta
-// RMSnorm (Zhang & Sennrich 2019): the mean is taken to be 0.
+// sum = x + dropout(branch); mean, rstd of each row of sum; y = (sum - mean) rstd gamma + beta. Algorithm 6
+// of Phuong & Hutter with rstd = 1/sqrt(v + epsilon), after the residual addition. Without beta it is
+// RMSNorm (Zhang & Sennrich 2019): the mean is taken to be 0.
 template <typename T>
 struct ResidualNorm {
   int64_t rows, width;
@@ -67,13 +69,13 @@ struct ResidualNormGrad {
   const float* rstd;
   T* dsum;        // [rows, width]
   float* dgamma;  // [width], added to
-  float* dbeta;   // [width], added to; or null, of RMSnorm
+  float* dbeta;   // [width], added to; null for RMSNorm
 };
 
 // With p = softmax(logits[r]), Z its denominator and q = (1 - smoothing) onehot(target[r]) + smoothing /
-// vocab (label smoothing, Szegedy et al. 2016): losses[r] = -sum_j q_j log p_j + z_loss log(Z)^2 (the z-loss
-// of Chowdhery et al., PaLM, 2022), 0 where target is kIgnored; and, where dlogits is not null, dlogits[r] =
-// scale times its gradient, p (1 + 2 z_loss log Z) - q.
+// vocab (label smoothing, Szegedy et al. 2016): losses[r] = -sum_j q_j log p_j + z_loss log(Z)^2 (the
+// z-loss of Chowdhery et al., PaLM, 2022), or 0 if target is kIgnored. Unless dlogits is null, dlogits[r] =
+// scale times the gradient, p (1 + 2 z_loss log Z) - q.
 template <typename T>
 struct CrossEntropy {
   int64_t rows, vocab;
@@ -87,11 +89,11 @@ struct CrossEntropy {
   float z_loss = 0;
 };
 
-// Attention over a flat batch: sequence s has queries [q_offsets[s], q_offsets[s+1]) and key_lengths[s] keys,
-// the last of which belong to its queries when the two are the same sequence (cached decoding). Key j of
-// sequence s lies in row blocks[block_offsets[s] + j / block_rows] + j % block_rows of k and v; a contiguous
-// buffer is one block. Query head h uses key/value head h / (heads / kv_heads).
-// Algorithm 4 of Phuong & Hutter per head, online softmax per tile (Dao et al., FlashAttention, 2022).
+// Attention over a flat batch: sequence s has queries [q_offsets[s], q_offsets[s+1]) and key_lengths[s]
+// keys. In self-attention the last keys are those of its queries (cached decoding). Key j of sequence s is
+// row blocks[block_offsets[s] + j / block_rows] + j % block_rows of k and v; a contiguous buffer is one
+// block. Query head h uses key/value head h / (heads / kv_heads). Algorithm 4 of Phuong & Hutter per head,
+// with an online softmax per tile (Dao et al., FlashAttention, 2022).
 template <typename T>
 struct Attention {
   int64_t sequences, heads, kv_heads, d_qk, d_vo;
@@ -100,14 +102,14 @@ struct Attention {
   const int32_t* block_offsets;  // [sequences]
   const int64_t* blocks;
   int64_t block_rows;
-  Mask mask;                  // of ranked the ranks of all queries, and of keys as many, by their rows
-  int64_t padded_length = 0;  // what patterns take for every sequence's length; 0: its own
+  Mask mask;                  // a ranked mask has the ranks of all queries and all keys, by row
+  int64_t padded_length = 0;  // length that patterns assume for every sequence; 0: its own
   ScoreTerm term = {};
   PairTerm pair = {};
-  float scale;    // 1/sqrt(d_qk) as a rule
-  float cap = 0;  // scaled scores s become cap tanh(s / cap), before the terms are added; 0: they stay
-  const float* sinks = {};  // [heads] scores that only the denominator knows of; or null
-  Dropout dropout;          // of the probabilities; a "row" is a query of the flat batch
+  float scale;              // usually 1/sqrt(d_qk)
+  float cap = 0;            // scaled scores s become cap tanh(s / cap) before the terms are added; 0: off
+  const float* sinks = {};  // [heads] scores that count only in the denominator; or null
+  Dropout dropout;          // dropout of probabilities; its rows are queries of the flat batch
   const T* q;
   int64_t q_stride;  // head h of row r starts at q + r q_stride + h d_qk
   const T* k;
@@ -116,8 +118,7 @@ struct Attention {
   int64_t v_stride;
   T* out;
   int64_t out_stride;  // [rows, heads, d_vo]
-  float* lse;  // [rows, heads] log of the softmax's denominator; -inf where that is 0 (a query sees no key;
-               // out is 0)
+  float* lse;  // [rows, heads] log of the softmax's denominator; -inf, and out 0, if a query sees no key
 
   // The mask of one sequence.
   Mask mask_of(int64_t sequence) const {
@@ -135,7 +136,7 @@ struct Attention {
   }
 };
 
-// The gradients of q, k and v from that of the output.
+// Computes the gradients of q, k and v from that of the output.
 template <typename T>
 struct AttentionGrad {
   Attention<T> forward;  // out and lse as the forward pass left them
@@ -147,12 +148,12 @@ struct AttentionGrad {
   int64_t dk_stride;  // same blocks as k
   T* dv;
   int64_t dv_stride;
-  float* dterm = nullptr;   // [sequences, heads, term.row()] of the score term, added to; or null
-  PairTermGrad dpair = {};  // of the pair term's tables, added to
+  float* dterm = nullptr;   // [sequences, heads, term.row()] gradient of the score term, added to; or null
+  PairTermGrad dpair = {};  // gradients of the pair term's tables, added to
 };
 
-// How an update rule moves each weight w by its gradient g; m and v are what it remembers of the weight.
-// First g <- grad_scale g + l2 w; then, with eta = lr and lambda = decay,
+// How an update rule moves each weight w by its gradient g; m and v are the rule's state for the weight.
+// First g <- grad_scale g + l2 w; then, with eta = lr and lambda = decay:
 enum class Rule : uint8_t {
   sgd,       // w <- w - eta g
   momentum,  // m <- mu m + g; w <- w - eta m (Polyak 1964)
@@ -183,9 +184,9 @@ struct Update {
   float bias1 = 1, bias2 = 1;  // 1 - beta1^t, 1 - beta2^t
 };
 
-// A few rows times a matrix stored as [n, k], as decoding has them:
+// A few rows times a matrix stored as [n, k], as in decoding:
 //   c[r, j] = sum_l a[r, l] b[j, l] for j in [begin, end).
-// Each row of b is read once: as fast as memory gives them.
+// Reads each row of b once, at the speed of memory.
 inline constexpr int64_t kThinRows = 8;
 template <typename T>
 struct ThinProduct {
@@ -215,18 +216,19 @@ struct TypedKernels {
   void (*scatter_add)(int64_t rows, int64_t width, const T* x, const int32_t* ids, int64_t begin, int64_t end,
                       float* table);
   void (*thin_product)(const ThinProduct<T>&, int64_t begin, int64_t end);
-  // Tasks of an attention pass, independent of each other; scratch: see attention_scratch().
+  // Independent tasks of an attention pass. Scratch: see attention_scratch().
   void (*attention)(const Attention<T>&, int64_t sequence, int64_t kv_head, int64_t first_query,
                     float* scratch);
   void (*attention_grad)(const AttentionGrad<T>&, int64_t sequence, int64_t kv_head, float* scratch);
 };
 
-// Query rows a forward task takes: those of one sequence from first_query on, a multiple of this.
+// Queries of one forward task: those from first_query on, which is a multiple of this.
 inline constexpr int64_t kQueryTile = 128;
-// Keys that it takes at a time.
+// Keys that a task processes at a time.
 inline constexpr int64_t kKeyTile = 64;
 
-// Floats of scratch memory that one attention (attention_grad) task needs. Linear in the number of keys.
+// Floats of scratch memory that one task of attention or attention_grad needs. The latter grows linearly
+// with the number of keys.
 template <typename T>
 int64_t attention_scratch(const Attention<T>&);
 template <typename T>
@@ -238,14 +240,14 @@ struct KernelTable {
   TypedKernels<float> f32;
   TypedKernels<BFloat16> bf16;
   double (*sum_squares)(int64_t n, const float* x);
-  double (*log_sum_exp)(int64_t n, const float* x);  // log of the sum of exp(x), summed in f32
+  double (*log_sum_exp)(int64_t n, const float* x);  // log of the sum of exp(x), which SIMD sums in f32
   void (*scale)(int64_t n, float factor, float* x);
   void (*axpy)(int64_t n, float factor, const float* x, float* y);  // y += factor x
-  // m, v: null where the rule does not remember them; shadow: w in bf16, or null.
+  // m, v: null if the rule does not use them; shadow: w in bf16, or null.
   void (*update)(const Update&, int64_t n, float* w, const float* g, float* m, float* v, BFloat16* shadow);
 
-  // A matrix product with sums in f32, or null where a table has none; scratch: product_scratch() floats at a
-  // multiple of 64 bytes. The bits of an element of C depend on its row of A, its column of B and k alone.
+  // A matrix product with f32 sums; null if the table has none. scratch: product_scratch() floats, aligned
+  // to 64 bytes. The bits of an element of C depend only on its row of A, its column of B and k.
   void (*product)(const Product&, float* scratch);
   int64_t (*product_scratch)(const Product&);
 
@@ -263,11 +265,11 @@ inline const TypedKernels<BFloat16>& KernelTable::typed<BFloat16>() const {
 
 // Instruction sets that kernels are written for, slowest first.
 enum class Isa { generic, avx2, avx512, amx };
-// The highest that may be used: QKV_MAX_ISA ("generic", "avx2", "avx512", "amx"; throws Error on another), or
-// else all. What the processor has is another question.
+// The highest instruction set that may be used: QKV_MAX_ISA ("generic", "avx2", "avx512", "amx"), or else
+// all. It does not say what the processor has. Throws Error if the variable has another value.
 Isa max_isa();
 
-// The table in use: the best this processor runs and max_isa() allows.
+// The table in use: the best that the processor has and max_isa() allows.
 const KernelTable& kernels();
 // The plain loops.
 const KernelTable& generic_kernels();
@@ -275,11 +277,11 @@ const KernelTable& generic_kernels();
 int kernel_table_count();
 const KernelTable& kernel_table(int i);
 
-// The AVX-512 table with attention in bf16 on tiles, "amx" or "emulated tiles"; null where those are not
-// available. The first is one of the tables above; the second is for tests.
+// The AVX-512 table with bf16 attention on tiles, "amx" or "emulated tiles"; null if those are not
+// available. The first is also one of the tables above; the second is for tests.
 const KernelTable* tile_kernels(TileUnit);
 
-// True where bf16 products are faster than f32 ones on this processor.
+// True if bf16 products are faster than f32 products on this processor.
 bool bf16_is_fast();
 
 }  // namespace qkv

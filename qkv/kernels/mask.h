@@ -1,4 +1,4 @@
-// Which keys a query sees: a small value that can speak about whole tiles, so that empty tiles cost nothing.
+// Which keys a query sees. A mask can be asked about whole tiles, so that empty tiles cost nothing.
 #pragma once
 
 #include <algorithm>
@@ -19,27 +19,28 @@ struct Mask {
     ranked,  // [[key_rank[t_z] <= query_rank[t_x]]]
   };
   Kind kind = Kind::full;
-  const int32_t* query_rank = nullptr;  // of ranked, by position
+  const int32_t* query_rank = nullptr;  // for ranked: ranks by position
   const int32_t* key_rank = nullptr;
-  Pattern pattern = {};  // of full and causal: which of these keys
-  // Of a full one with a pattern: how many tokens before each position, and before the end, are seen by all
-  // and see all; or null.
+  Pattern pattern = {};  // for full and causal: restricts the keys
+  // For full with a pattern: the number of global tokens, which see all and are seen by all, before each
+  // position and before the end; or null.
   const int32_t* globals = nullptr;
-  int64_t length = 0;  // of the sequence, or of the padded one that patterns look at
-  int64_t keys = 0;    // that the sequence has
-  // Of self-attention: a query sees its own key only where it sees no other (Kitaev et al. 2020, Reformer).
+  int64_t length = 0;  // length of the sequence, or of its padded batch if patterns depend on that
+  int64_t keys = 0;    // keys that the sequence has
+  // In self-attention a query sees its own key only if it sees no other (Kitaev et al. 2020, Reformer).
   bool own_last = false;
 
   static Mask full() { return {Kind::full}; }
   static Mask causal() { return {Kind::causal}; }
   static Mask sliding(int64_t window) { return causal().with({.window = window}); }
-  // This one, of whose keys only the pattern's are seen.
+  // This mask, restricted to the pattern's keys.
   Mask with(const Pattern& p) const {
     Mask mask = *this;
     mask.pattern = p;
     return mask;
   }
-  // That of one sequence, whose pattern may not begin yet. `padded`: its length as patterns see it.
+  // The mask of one sequence of n tokens, without the pattern if the sequence is too short for it
+  // (Pattern::beyond). `padded`: the length that patterns see.
   Mask of_length(int64_t n, int64_t padded) const {
     Mask mask = *this;
     if (padded <= pattern.beyond) mask.pattern = {};
@@ -50,7 +51,7 @@ struct Mask {
   Mask of_length(int64_t n) const { return of_length(n, n); }
 
   bool is_causal() const { return kind == Kind::causal; }
-  // Whether how far a key is from the query alone decides.
+  // True if only the distance between query and key decides.
   bool by_distance() const {
     return kind != Kind::ranked && pattern.global == 0 && pattern.block == 0 && globals == nullptr &&
            !own_last;
@@ -58,19 +59,20 @@ struct Mask {
   bool allows(int64_t query, int64_t key) const {
     return own_last && query == key ? !sees_another(query) : reaches(query, key);
   }
-  // What a score that is seen is raised by: the logarithm of how many times its key counts.
+  // True if some keys count several times. raise() is the logarithm of that number, which is added to a
+  // visible score.
   bool counts() const { return pattern.first_block > 1; }
   float raise(int64_t query, int64_t key) const {
     return std::log(static_cast<float>(pattern.times(query, key, length)));
   }
 
-  // Of queries [q0, q1) and keys [k0, k1).
+  // The cover of queries [q0, q1) and keys [k0, k1).
   TileCover cover(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
     const TileCover all = reach(q0, q1, k0, k1);
     return own_last && all == TileCover::full && q0 < k1 && k0 < q1 ? TileCover::mixed : all;
   }
-  // The first tile of keys from k0 on, in steps of `step`, that queries [q0, q1) see any of; from `end` on
-  // there is none.
+  // The first tile of keys at k0, k0 + step, ... that has a key which queries [q0, q1) see; at `end` if
+  // none has.
   struct Tile {
     int64_t k0;
     TileCover cover;
@@ -81,7 +83,7 @@ struct Mask {
         return {k0, c};
     return {end, TileCover::empty};
   }
-  // The keys [begin, end) of [0, keys) that queries [q0, q1) can see any of.
+  // Queries [q0, q1) see only keys in [first_key(q0), end_key(q1, keys)).
   int64_t first_key(int64_t q0) const {
     return pattern.any() && globals == nullptr ? pattern.first_key(q0) : 0;
   }
@@ -91,7 +93,7 @@ struct Mask {
   }
 
  private:
-  // The same but for own_last.
+  // allows() and cover() without own_last.
   bool reaches(int64_t query, int64_t key) const {
     if (kind == Kind::ranked) return key_rank[key] <= query_rank[query];
     if (is_causal() && key > query) return false;
@@ -125,15 +127,15 @@ struct Mask {
   int64_t globals_in(int64_t begin, int64_t end) const { return globals[end] - globals[begin]; }
 };
 
-// What is added to the scaled scores before the softmax: for each head a number for each distance from key to
-// query, as a row of 2 reach + 1 numbers, that of distance 0 in the middle.
+// A bias by distance, added to the scaled scores before the softmax. Each head has a row of 2 reach + 1
+// numbers, one for each distance from key to query, with distance 0 in the middle.
 struct ScoreTerm {
   const float* bias = nullptr;  // [heads, 2 reach + 1]; null: nothing is added
   int64_t reach = 0;            // the largest distance
 
   bool on() const { return bias != nullptr; }
   int64_t row() const { return 2 * reach + 1; }
-  // Where head h's number for a query and a key stands.
+  // Index in bias of a head's number for a query and a key.
   int64_t at(int64_t head, int64_t query, int64_t key) const { return head * row() + reach + query - key; }
 };
 

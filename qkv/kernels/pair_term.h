@@ -1,4 +1,4 @@
-// What relative encodings add to the score of a query and a key: numbers out of rows of either.
+// The term that relative encodings add to the score of a query and a key: numbers from rows of either.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,18 @@ namespace qkv {
 
 // by_query[row of i, head, column(i - j)] + by_key[row of j, head, column(i - j)]
 //   + by_segment[row of i, head, segments of i and j differ]
-// for query i and key j of one sequence, by their positions. Rows are those of the flat batch; of keys those
-// of k.
+// for query i and key j of one sequence, by their positions. Rows of queries are those of the flat batch,
+// rows of keys are those of k.
 struct PairTerm {
-  const int32_t* columns = nullptr;   // [2 reach + 1]: of distances -reach to reach
+  const int32_t* columns = nullptr;   // [2 reach + 1]: columns of distances -reach to reach
   int64_t reach = 0;                  // the largest distance
   int64_t width = 0;                  // columns of by_query and by_key
   const float* by_query = nullptr;    // [queries, heads, width]; or null
   const float* by_key = nullptr;      // [rows of k, heads, width]; or null
   const float* by_segment = nullptr;  // [queries, heads, 2]; or null
   const int32_t* segments = nullptr;  // [rows], of queries and keys alike
-  // [rows] likewise, where a sequence's rows do not follow each other as its tokens do; or null.
+  // [rows], of queries and keys alike: positions, if a sequence's rows are not in the order of its tokens;
+  // or null.
   const int32_t* positions = nullptr;
 
   bool on() const { return by_query != nullptr || by_key != nullptr || by_segment != nullptr; }
@@ -28,8 +29,8 @@ struct Pair {
   int64_t query_row, key_row, distance, head, heads;
 };
 
-// Calls f(entry) with the place of each of the numbers that make a pair's term, in `term` or in tables of its
-// shapes.
+// Calls f(entry) for each table entry that is part of a pair's term. The tables are those of `term`, or
+// others of the same shapes.
 template <typename Table, typename F>
 inline void for_pair(const PairTerm& term, const Pair& p, Table by_query, Table by_key, Table by_segment,
                      const F& f) {
@@ -49,7 +50,7 @@ inline float value_at(const PairTerm& term, const Pair& p) {
   return sum;
 }
 
-// Where the gradients of a term's tables are added up; null: not wanted.
+// Sums of the gradients of a term's tables; null: not wanted.
 struct PairTermGrad {
   float *by_query = nullptr, *by_key = nullptr, *by_segment = nullptr;
 

@@ -1,4 +1,4 @@
-// Sparse patterns of attention: which of the keys that a stack allows a query sees.
+// Sparse attention patterns: which of the keys that a stack allows a query sees.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace qkv {
 
-// Whether no, some or every query of a tile may attend to its keys.
+// How many pairs of a tile's queries and keys are visible: none, some or all.
 enum class TileCover : uint8_t { empty, mixed, full };
 
 // Queries [q0, q1) and keys [k0, k1), by their positions in a sequence.
@@ -15,27 +15,26 @@ struct TileRange {
   int64_t q0, q1, k0, k1;
 };
 
-// A union of parts; a part that is 0 is absent. Without any part all keys are seen.
+// The union of its parts. A part that is 0 is absent; without any part all keys are seen.
 struct Pattern {
-  int64_t window = 0;      // keys less than so many tokens away: in a decoder so many with the query's own
-  int64_t dilation = 1;    // of these every so-many-th, as much farther (Beltagy et al. 2020, Longformer)
-  int64_t stride = 0;      // keys whose distance it divides (Child et al. 2019, strided)
-  int64_t global = 0;      // the first so many tokens are seen by all and see all
-  int64_t block = 0;       // keys of the query's own block of so many tokens
-  int64_t neighbours = 0;  // and of so many blocks on each side
-  int64_t summary = 0;     // the last so many keys of each block (Child et al. 2019, fixed)
-  bool ends =
-      false;  // the first and the last block are seen by all and see all (Zaheer et al. 2020, BigBird)
-  int64_t random = 0;  // keys of so many blocks, drawn for each block of queries; they may fall on others
-  int64_t beyond = 0;  // sequences of at most so many tokens see all keys
-  // The first block's keys count so many times for queries between the first block and the last: where random
-  // blocks were not drawn but all are the first (Hugging Face's BigBird in use).
+  int64_t window = 0;      // keys less than this many tokens away: in a decoder so many, own key included
+  int64_t dilation = 1;    // the window has each n-th key, n times as far (Beltagy et al. 2020, Longformer)
+  int64_t stride = 0;      // keys whose distance is a multiple of it (Child et al. 2019, strided)
+  int64_t global = 0;      // this many tokens at the start see all and are seen by all
+  int64_t block = 0;       // keys of the query's own block of this many tokens
+  int64_t neighbours = 0;  // and of this many blocks on each side
+  int64_t summary = 0;     // the last keys of each block, this many (Child et al. 2019, fixed)
+  bool ends = false;   // the first and last block see all and are seen by all (Zaheer et al. 2020, BigBird)
+  int64_t random = 0;  // keys of this many blocks, drawn for each block of queries; may overlap other parts
+  int64_t beyond = 0;  // sequences of at most this many tokens see all keys
+  // Keys of the first block count this many times for queries between the first block and the last. This is
+  // Hugging Face's BigBird at inference, where all random blocks are the first block instead of drawn ones.
   int64_t first_block = 1;
 
   bool any() const { return window > 0 || stride > 0 || global > 0 || block > 0; }
   bool operator==(const Pattern&) const = default;
 
-  // One pair; `causal`: keys are never after the query. `length`: of the sequence.
+  // True if `query` sees `key`. `causal`: keys are never after the query. `length`: of the sequence.
   bool contains(int64_t query, int64_t key, int64_t length, bool causal) const {
     const int64_t distance = std::abs(query - key);
     if (window > 0 && distance < window * dilation && (dilation == 1 || distance % dilation == 0))
@@ -51,7 +50,7 @@ struct Pattern {
     return false;
   }
 
-  // Of a tile: full where one part is, empty where each is.
+  // The cover of a tile: full if one part is full, empty if each is empty.
   TileCover cover(const TileRange& t, int64_t length, bool causal) const {
     Parts parts;
     // Distances from key to query in the tile.
@@ -68,16 +67,16 @@ struct Pattern {
     return parts.full ? TileCover::full : parts.some ? TileCover::mixed : TileCover::empty;
   }
 
-  // A key from which on queries from q0 on can see any; of those that only look back a way.
+  // A lower bound of the keys that queries from q0 on see.
   int64_t first_key(int64_t q0) const {
     if (stride > 0 || global > 0 || summary > 0 || ends || random > 0) return 0;
     int64_t first = q0;
     if (window > 0) first = q0 - (window - 1) * dilation;
-    // In step with blocks, so that tiles are whole blocks where they can be.
+    // A multiple of kStep, so that tiles are whole blocks where possible.
     if (block > 0) first = std::min(first, (q0 / block - neighbours) * block) / kStep * kStep;
     return std::max<int64_t>(0, first);
   }
-  // The end of the keys that queries before q1 can see any of, where they also look ahead.
+  // An upper bound (exclusive) of the keys that queries before q1 see, if they also look ahead.
   int64_t end_key(int64_t q1, int64_t keys) const {
     if (stride > 0 || global > 0 || summary > 0 || ends || random > 0) return keys;
     int64_t end = q1;
@@ -92,9 +91,9 @@ struct Pattern {
     return q > 0 && !is_last(q, length, false) ? first_block : 1;
   }
 
-  // Of a sequence that still grows no block is the last.
+  // True if block b is the last. With `causal` the sequence may still grow, so no block is.
   bool is_last(int64_t b, int64_t length, bool causal) const { return !causal && b == (length - 1) / block; }
-  // The i-th block drawn for block q of queries: of a decoder one up to its own.
+  // The i-th block drawn for block q of queries; in a decoder it is at most q.
   int64_t drawn(int64_t q, int64_t i, int64_t length, bool causal) const {
     auto x =
         static_cast<uint64_t>(q) * 0x9E3779B97F4A7C15U + static_cast<uint64_t>(i + 1) * 0xD1B54A32D192ED03U;
@@ -114,7 +113,7 @@ struct Pattern {
     }
   };
 
-  // Whether [low, high] has a multiple of n.
+  // True if [low, high] has a multiple of n.
   static bool has_multiple(int64_t low, int64_t high, int64_t n) {
     if (low > high) return false;
     if (low <= 0 && high >= 0) return true;
@@ -142,7 +141,7 @@ struct Pattern {
         const int64_t k = drawn(q, i, length, causal);
         parts.add(first_k <= k && k <= last_k, first_q == last_q && first_k == k && last_k == k);
       }
-    // Keys that count several times are not all alike.
+    // Scores of keys that count several times must be raised, so their tile is not full.
     if (first_block > 1 && first_k == 0) parts.full = false;
   }
 };

@@ -1,4 +1,4 @@
-// Names of baselines, and of the fields in a run's records that have their scores.
+// Names of baselines, and of the fields with their scores in a run's records.
 #pragma once
 
 #include <string>
@@ -6,19 +6,19 @@
 
 namespace qkv {
 
-// Baselines of tags.
+// Baselines for tags.
 inline constexpr const char* kFrequentTag = "most frequent tag";
-// It looks up words and their endings.
+// Looks up words and their endings.
 inline constexpr const char* kWordsAndSuffixes = "words and suffixes";
-// Baselines of classes.
+// Baselines for classes.
 inline constexpr const char* kFrequentClass = "most frequent class";
 // Naive Bayes over words.
 inline constexpr const char* kNaiveBayes = "naive Bayes";
 
-// The field of a run's records with a baseline's accuracy: "naive Bayes" -> "baseline_naive_bayes".
+// The field with a baseline's accuracy in a run's records: "naive Bayes" -> "baseline_naive_bayes".
 inline constexpr std::string_view kBaselinePrefix = "baseline_";
 std::string baseline_key(const std::string& name);
-// The baseline of such a field, as people write it. Earlier runs have "baseline_naive Bayes".
+// The name of the baseline of such a field, for display. Earlier runs have "baseline_naive Bayes".
 std::string baseline_name(std::string_view field);
 
 }  // namespace qkv

@@ -10,10 +10,10 @@
 
 namespace qkv {
 
-// A corpus's score and what it is made of.
+// A corpus's score and its components.
 struct Bleu {
   double score = 0;                       // 0 to 100
-  std::array<double, 4> precisions = {};  // of 1- to 4-grams, in percent, smoothed
+  std::array<double, 4> precisions = {};  // for 1- to 4-grams, in percent, smoothed
   double brevity_penalty = 0;
   int64_t hypothesis_length = 0, reference_length = 0;  // in words
 
@@ -21,12 +21,11 @@ struct Bleu {
   std::string text() const;
 };
 
-// One reference for each hypothesis; mixed case, exponential smoothing.
-// REQUIRES: as many of one as of the other.
+// One reference for each hypothesis; mixed case, exponential smoothing. REQUIRES: equally many of both.
 Bleu corpus_bleu(std::span<const std::string> hypotheses, std::span<const std::string> references,
                  BleuTokenizer tokenizer = BleuTokenizer::mteval_13a);
 
-// sacreBLEU's signature of these settings.
+// sacreBLEU's signature for these settings.
 std::string bleu_signature(BleuTokenizer tokenizer);
 
 }  // namespace qkv

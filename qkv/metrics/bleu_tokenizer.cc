@@ -25,7 +25,7 @@ bool is_symbol_of_ascii(char c) {
   return (c >= '{' && c <= '~') || (c >= '[' && c <= '`') || (c >= ' ' && c <= '&') ||
          (c >= '(' && c <= '+') || (c >= ':' && c <= '@') || c == '/';
 }
-// str.split() of Python: four control characters are white space too.
+// Python's str.split() treats four control characters as white space, too.
 bool is_python_space(int32_t codepoint) {
   return text::is_space(codepoint) || (codepoint >= 0x1C && codepoint <= 0x1F);
 }
@@ -52,7 +52,7 @@ std::vector<std::string> words_between_spaces(std::string_view text) {
   return words;
 }
 
-// Without white space at the end, and with `both` at the begin.
+// The text without white space at the end; with `both` also at the beginning.
 std::string_view stripped(std::string_view text, bool both) {
   size_t begin = std::string_view::npos, end = 0, at = 0;
   for_each_character(text, [&](int32_t codepoint, std::string_view bytes) {
@@ -66,12 +66,12 @@ std::string_view stripped(std::string_view text, bool both) {
   return both ? text.substr(begin, end - begin) : text.substr(0, end);
 }
 
-// What is put around the two parts of a match.
+// Spaces around the two parts of a match.
 struct Spaces {
   const char *before, *between, *after;
 };
 
-// Each pair of neighbours in `units` that `matches`, no two overlapping, gets these spaces.
+// Adds these spaces to each pair of neighbours in `units` that `matches`; pairs do not overlap.
 template <typename Units, typename F>
 std::string spaced(const Units& units, const F& matches, const Spaces& spaces) {
   std::string out;
@@ -89,8 +89,8 @@ std::string spaced(const Units& units, const F& matches, const Spaces& spaces) {
   return out;
 }
 
-// The expressions that 13a and zh share (tokenizer_re), one after the other. Bytes will do: each looks at
-// ASCII alone, beside any other character.
+// The expressions that 13a and zh share (tokenizer_re), one after the other. Bytes suffice, because each
+// matches ASCII beside any other character.
 std::vector<std::string> words_of_western(const std::string& line) {
   std::string s;
   for (const char c : line) is_symbol_of_ascii(c) ? (s += ' ', s += c, s += ' ') : s += c;
@@ -124,10 +124,10 @@ bool is_in(std::span<const CodeRange> ranges, int32_t codepoint) {
                              [&](const CodeRange& r) { return codepoint >= r.first && codepoint <= r.last; });
 }
 
-// tokenizer_zh's table as Python reads it. Two of its rows are meant for planes above 0xFFFF, but are written
-// '\u20000' to '\u2a6d6' and '\u2f800' to '\u2fa1d': strings of two characters, between which the single
-// characters 0x2001 to 0x2A6D and 0x2F81 to 0x2FA1 lie. Thus typographic quotes, dashes and arrows stand
-// alone, and the ideographs of extension B do not.
+// tokenizer_zh's table as Python reads it. Two of its rows are meant for planes above 0xFFFF, but are
+// written '\u20000' to '\u2a6d6' and '\u2f800' to '\u2fa1d'. These are strings of two characters, so that
+// the single characters 0x2001 to 0x2A6D and 0x2F81 to 0x2FA1 lie between them. Typographic quotes, dashes
+// and arrows are therefore split off, and the ideographs of extension B are not.
 constexpr CodeRange kChinese[] = {
     {0x3400, 0x4DB5}, {0x4E00, 0x9FA5}, {0x9FA6, 0x9FBB}, {0xF900, 0xFA2D}, {0xFA30, 0xFA6A},
     {0xFA70, 0xFAD9}, {0x2001, 0x2A6D}, {0x2F81, 0x2FA1}, {0xFF00, 0xFFEF}, {0x2E80, 0x2EFF},
@@ -181,13 +181,13 @@ std::vector<std::string> words_of_international(std::string_view line) {
   return words_between_spaces(apart);
 }
 
-// Scripts whose words are not divided by spaces.
+// Scripts that put no spaces between words.
 constexpr CodeRange kHan[] = {{0x3400, 0x4DBF}, {0x4E00, 0x9FFF}, {0xF900, 0xFAFF}, {0x20000, 0x323AF}};
 constexpr CodeRange kKana[] = {{0x3041, 0x30FF}, {0x31F0, 0x31FF}, {0xFF66, 0xFF9F}};
 constexpr CodeRange kThai[] = {{0x0E01, 0x0E7F}}, kLao[] = {{0x0E80, 0x0EFF}},
                     kMyanmar[] = {{0x1000, 0x109F}, {0xA9E0, 0xA9FF}, {0xAA60, 0xAA7F}},
                     kKhmer[] = {{0x1780, 0x17FF}, {0x19E0, 0x19FF}};
-constexpr double kKanaOfJapanese = 0.1;  // Chinese texts quote a kana now and then
+constexpr double kKanaOfJapanese = 0.1;  // Chinese texts sometimes quote kana
 
 }  // namespace
 
@@ -202,7 +202,7 @@ BleuTokenizer bleu_tokenizer_from_name(std::string_view name) {
 }
 
 std::vector<std::string> bleu_words(std::string_view line, BleuTokenizer tokenizer) {
-  const std::string_view text = stripped(line, false);  // as sacreBLEU does before it asks a tokenizer
+  const std::string_view text = stripped(line, false);  // as sacreBLEU does before it calls a tokenizer
   switch (tokenizer) {
     case BleuTokenizer::none:
       return words_between_spaces(text);
@@ -232,7 +232,7 @@ ChosenTokenizer bleu_tokenizer_for(std::span<const std::string> references) {
         }
       if (text::class_of(codepoint) == text::CharacterClass::kLetter) ++spaced_letters;
     });
-  // Japanese is written with both.
+  // Japanese uses both.
   const double both = of_script[0] + of_script[1];
   const bool japanese = of_script[1] > kKanaOfJapanese * both;
   of_script[0] = japanese ? 0 : both;

@@ -1,4 +1,4 @@
-// The tokenizers of sacreBLEU (Post 2018) that need no other program: how BLEU divides texts into words.
+// Tokenizers of sacreBLEU (Post 2018) that need no other program. They split texts into words for BLEU.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace qkv {
 
-// sacreBLEU's ways to divide texts into words.
+// Tokenizers of sacreBLEU.
 enum class BleuTokenizer : uint8_t {
-  none,           // words between white space
-  mteval_13a,     // "13a": punctuation and symbols of ASCII stand alone, except points and commas in numbers
-  characters,     // "char": each character, white space aside
-  chinese,        // "zh": Chinese characters stand alone, the rest as 13a
-  international,  // "intl" (mteval-v14): punctuation and symbols of all scripts stand alone
+  none,           // words separated by white space
+  mteval_13a,     // "13a": splits off ASCII punctuation and symbols, except points and commas in numbers
+  characters,     // "char": each character except white space
+  chinese,        // "zh": splits off Chinese characters, and the rest as 13a
+  international,  // "intl" (mteval-v14): splits off punctuation and symbols of all scripts
 };
 
 // sacreBLEU's names, in the order of BleuTokenizer.
@@ -24,14 +24,15 @@ std::string name_of(BleuTokenizer tokenizer);
 // REQUIRES: one of kBleuTokenizerNames.
 BleuTokenizer bleu_tokenizer_from_name(std::string_view name);
 
-// The words of one line, as sacreBLEU's tokenizer of this name divides it.
+// Splits a line into words with this tokenizer of sacreBLEU.
 std::vector<std::string> bleu_words(std::string_view line, BleuTokenizer tokenizer);
 
-// The tokenizer for the script of most letters in `references`, and the script's name for people. "zh" for
-// Chinese; "char" for Japanese, Thai, Lao, Khmer and Myanmar, which put no spaces between words; else "13a".
+// The tokenizer for the script of most letters in `references`, and the script's name for display. "zh" for
+// Chinese; "char" for Japanese, Thai, Lao, Khmer and Myanmar, which put no spaces between words; else
+// "13a".
 struct ChosenTokenizer {
   BleuTokenizer tokenizer = BleuTokenizer::mteval_13a;
-  const char* script = "";  // empty where words stand between spaces
+  const char* script = "";  // empty if spaces separate words
 };
 ChosenTokenizer bleu_tokenizer_for(std::span<const std::string> references);
 

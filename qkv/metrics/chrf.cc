@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kBeta = 2;  // the weight of recall
 
-// The text without white space (Python's: four control characters are white space too), and where its
-// characters begin; the end as well.
+// The text without white space (Python's, with four control characters), and the beginnings of its
+// characters and its end.
 struct Characters {
   std::string text;
   std::vector<size_t> begins;
@@ -41,7 +41,7 @@ struct Characters {
 void add_counts(const Characters& hypothesis, const Characters& reference, size_t n, ChrfCounts& counts) {
   const auto ours = hypothesis.ngrams(n), theirs = reference.ngrams(n);
   for (const auto& [ngram, count] : theirs) counts.reference += count;
-  if (theirs.empty()) return;  // without a reference n-gram those of the hypothesis do not count
+  if (theirs.empty()) return;  // without reference n-grams, those of the hypothesis do not count
   for (const auto& [ngram, count] : ours) {
     counts.hypothesis += count;
     if (const auto it = theirs.find(ngram); it != theirs.end()) counts.matches += std::min(count, it->second);

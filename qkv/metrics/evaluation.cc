@@ -20,7 +20,7 @@ double Evaluation::score(std::string_view name) const {
 double Evaluation::perplexity() const {
   return std::exp(loss());
 }
-// The text's characters are shared out over its tokens, predicted or not.
+// Characters are distributed evenly over all tokens, predicted or not.
 double Evaluation::nats_per_character() const {
   return characters ? loss() * static_cast<double>(of_tokens) / static_cast<double>(characters) : 0;
 }

@@ -9,7 +9,7 @@ namespace qkv {
 namespace {
 
 size_t longest_common_subsequence(const std::vector<std::string>& a, const std::vector<std::string>& b) {
-  std::vector<size_t> lengths(b.size() + 1, 0);  // for the words of `a` so far and each prefix of `b`
+  std::vector<size_t> lengths(b.size() + 1, 0);  // for the first words of `a` and each prefix of `b`
   for (const std::string& word : a) {
     size_t diagonal = 0;
     for (size_t j = 1; j <= b.size(); ++j) {

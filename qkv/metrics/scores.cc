@@ -73,7 +73,7 @@ double ConfusionMatrix::micro_f1() const {
 double ConfusionMatrix::matthews() const {
   double right = 0, both = 0, gold_squares = 0;
   const auto n = static_cast<double>(total());
-  // What was missed is one more class, which is found and never there.
+  // Missed examples count as predictions of one more class, which never occurs.
   const auto lost = static_cast<double>(std::accumulate(missed.begin(), missed.end(), int64_t{0}));
   double predicted_squares = lost * lost;
   for (int64_t c = 0; c < classes; ++c) {
@@ -136,7 +136,7 @@ double ChunkCounts::f1() const {
 
 namespace {
 
-// Lower case, without punctuation and articles.
+// Words in lower case, without punctuation and articles.
 std::vector<std::string> answer_words(const std::string& text) {
   std::string plain;
   for (const char c : text) {

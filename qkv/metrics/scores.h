@@ -1,4 +1,4 @@
-// How well classes, tags and answers are found.
+// Scores for classes, tags and answers.
 #pragma once
 
 #include <cstdint>
@@ -9,50 +9,52 @@
 
 namespace qkv {
 
-// How often class `gold` was taken for class `predicted`: count[gold classes + predicted].
+// Counts how often class `gold` was predicted as class `predicted`: count[gold * classes + predicted].
 struct ConfusionMatrix {
   int64_t classes = 0;
   std::vector<int64_t> count;
-  std::vector<int64_t> missed;  // of each gold class, for what no class was found: wrong
+  std::vector<int64_t> missed;  // examples of each gold class without a prediction, which count as wrong
 
   ConfusionMatrix() = default;
   explicit ConfusionMatrix(int64_t classes) : classes(classes), count(classes * classes), missed(classes) {}
   void add(int64_t gold, int64_t predicted) { ++count[gold * classes + predicted]; }
   void miss(int64_t gold) { ++missed[gold]; }
   int64_t total() const;
-  int64_t gold(int64_t c) const;       // how often there was this class,
-  int64_t predicted(int64_t c) const;  // and how often it was found
+  int64_t gold(int64_t c) const;       // examples of this class
+  int64_t predicted(int64_t c) const;  // predictions of this class
 
   double accuracy() const;
-  // Of what was found as class c, what was right; of what there was of it, what was found. 0 of nothing.
+  // Share of predictions of class c that are right, and share of class c that was predicted. 0 if there are
+  // none.
   double precision(int64_t c) const;
   double recall(int64_t c) const;
-  // F1 = 2 P R / (P + R) of one class: 0 where nothing was found, or nothing was there.
+  // F1 = 2 P R / (P + R) of one class; 0 if it was never predicted or does not occur.
   double f1(int64_t c) const;
-  // The mean over the classes that occur in either.
+  // The mean F1 of classes that occur or were predicted.
   double macro_f1() const;
-  // Of all decisions together: the accuracy, unless some were missed, which are not found but not taken for
-  // another class either.
+  // F1 of all decisions together. This is the accuracy unless some were missed, which count as not
+  // predicted.
   double micro_f1() const;
-  // The correlation of gold and predicted, in [-1, 1] (Matthews 1975; of several classes Gorodkin 2004).
+  // The correlation of gold and predicted classes, in [-1, 1] (Matthews 1975; for several classes Gorodkin
+  // 2004).
   double matthews() const;
 };
 
-// A run of tokens with a name, [begin, end).
+// A run of tokens [begin, end) with a type.
 struct Chunk {
   int64_t begin, end;
   std::string type;
   bool operator==(const Chunk&) const = default;
 };
 
-// The chunks that tags B-X, I-X, O describe (also E-X, S-X), as conlleval reads them: an I-X after another
-// type begins a chunk. Tags of another form are a chunk each, named by the tag.
+// The chunks described by tags B-X, I-X, O (also E-X, S-X), as conlleval reads them: an I-X after another
+// type begins a chunk. Any other tag is a separate chunk with the tag as its type.
 std::vector<Chunk> chunks_of(std::span<const std::string> tags);
 
-// Whether tags describe chunks: one of them is B-X or I-X. Tags such as parts of speech do not.
+// True if tags describe chunks: one of them is B-X or I-X. Part-of-speech tags, for example, do not.
 bool describe_chunks(std::span<const std::string> tags);
 
-// Precision, recall and F1 of chunks, added up over sentences.
+// Precision, recall and F1 of chunks, summed over sentences.
 struct ChunkCounts {
   int64_t gold = 0, predicted = 0, correct = 0;
   void add(std::span<const std::string> gold_tags, std::span<const std::string> predicted_tags);
@@ -61,9 +63,9 @@ struct ChunkCounts {
   double f1() const;
 };
 
-// F1 of the words that two answers share (Rajpurkar et al. 2016), case, punctuation and articles aside.
+// F1 of the words that two answers share (Rajpurkar et al. 2016), ignoring case, punctuation and articles.
 double answer_f1(const std::string& gold, const std::string& predicted);
-// Whether they are the same but for these.
+// True if they are equal apart from these.
 bool answer_matches(const std::string& gold, const std::string& predicted);
 
 }  // namespace qkv

@@ -9,7 +9,7 @@
 namespace qkv {
 namespace {
 
-constexpr uint32_t kHeadSite = 3;  // of the model's uses of randomness
+constexpr uint32_t kHeadSite = 3;  // random site of dropout (see transformer.cc)
 
 }  // namespace
 

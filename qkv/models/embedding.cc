@@ -11,10 +11,10 @@
 namespace qkv {
 namespace {
 
-// W_p^T f32 [rows, spec.width] of a formula: sine and cosine of each angle in `width` columns from
-// `first_column` on, 0 in the others. Positions and pairs count from 0 and the base is 10000 in Vaswani et
-// al. 2017, section 3.5; from 1 and l_max in Phuong & Hutter, section 5. The closed range of wavelengths ends
-// at that of the base itself.
+// W_p^T f32 [rows, spec.width] by formula: sine and cosine of each angle in `width` columns from
+// `first_column` on, 0 in the others. Vaswani et al. 2017, section 3.5, count positions and pairs from 0,
+// with base 10000. Phuong & Hutter, section 5, count from 1, with base l_max. For sinusoidal_closed the
+// last wavelength is that of the base itself.
 Tensor sinusoids(const ModelSpec& spec, int64_t rows, int64_t first_column, int64_t width) {
   const bool paper = spec.positions == Positions::sinusoidal_paper,
              closed = spec.positions == Positions::sinusoidal_closed,
@@ -37,7 +37,7 @@ Tensor sinusoids(const ModelSpec& spec, int64_t rows, int64_t first_column, int6
   return table;
 }
 
-// [N]: the rows of positions in a grid, or their columns.
+// [N]: rows (axis 0) or columns (axis 1) of positions in a grid.
 Indices grid_axis(const Indices& positions, int64_t columns, size_t axis) {
   const Indices both = grid_positions(positions, columns);
   std::vector<int32_t> out;
@@ -64,7 +64,7 @@ InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, 
     features_ =
         std::make_unique<FeatureEmbedding>(parameters, name, given.features, given.width, given.init_std);
   if (given.embedding_projected_last) spec_.width = given.embedding_width;
-  const ModelSpec& spec = spec_;  // of the sum
+  const ModelSpec& spec = spec_;  // its width is that of the sum of embeddings
   const int64_t rows = spec.grid > 0 ? (spec.context + spec.grid - 1) / spec.grid : spec.context;
   if (spec.positions == Positions::learned) {
     const auto table = [&](const char* of, int64_t count, int64_t width) {
@@ -108,7 +108,7 @@ Tensor InputEmbedding::forward(const Indices& ids, const Tensor& features, const
   else
     for (size_t axis = 0; axis < positions_.size(); ++axis) x = add(x, position(axis));
   if (segment_ != nullptr) {
-    // A model of one segment reads both texts of a pair as its first.
+    // A model with one segment reads both texts of a pair as segment 0.
     const Indices segments =
         context.segments.defined() && spec_.segments > 1 ? context.segments : Indices::zeros(ids.count());
     x = add(x, embedding(segments, segment_->value, "segment"));

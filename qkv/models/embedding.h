@@ -1,4 +1,4 @@
-// From token ids to what the first block reads.
+// The input embedding: from token ids to the input of the first block.
 #pragma once
 
 #include <memory>
@@ -10,25 +10,24 @@
 
 namespace qkv {
 
-// e = W_e[:, x[t]] + W_p[:, t] (Algorithms 1 and 2) plus the segment's, scaled, normalised and dropped as the
-// spec says.
+// e = W_e[:, x[t]] + W_p[:, t] (Algorithms 1 and 2) plus the segment embedding; scaled, normalised and
+// dropped out as the spec says.
 class InputEmbedding {
  public:
-  // `token`: W_e^T [V, D] (or [V, embedding_width]), which others may share. Other parameters begin with
-  // `name` ("embedding").
+  // `token`: W_e^T [V, D] (or [V, embedding_width]), which others may share. Names of other parameters
+  // begin with `name` ("embedding").
   InputEmbedding(Parameters& parameters, const std::string& name, const ModelSpec& spec, Parameter& token);
 
-  // ids [N] -> [N, D]; layout and segments are the context's. `features`: of the rows whose id is
-  // kFeature. `site`: of dropout.
+  // ids [N] -> [N, D]; layout and segments are the context's. `features`: rows for the ids that are
+  // kFeature. `site`: random site of dropout.
   Tensor forward(const Indices& ids, const Tensor& features, const Context& context, uint32_t site) const;
 
  private:
   ModelSpec spec_;
   Parameter* token_;
   std::unique_ptr<FeatureEmbedding> features_;
-  std::unique_ptr<Linear> projection_;  // of tokens' embeddings of another width
-  // W_p^T of positions, or of rows and of columns in a grid: [positions, D] learned, or f32 where it is a
-  // formula.
+  std::unique_ptr<Linear> projection_;  // from embedding_width to the blocks' width; else null
+  // W_p^T [positions, D] of positions, or of rows and of columns in a grid: learned, or f32 by a formula.
   struct PositionTable {
     Parameter* learned = nullptr;
     Tensor formula = {};

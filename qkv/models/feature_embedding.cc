@@ -9,7 +9,7 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kFrames = 3;  // of a convolution
+constexpr int64_t kFrames = 3;  // frames that a convolution's kernel spans
 
 }  // namespace
 
@@ -54,7 +54,7 @@ Tensor cut_patches(Span<const float> pixels, const FeatureSpec& spec) {
   const int64_t side = spec.image / spec.patch;
   Tensor out = Tensor::empty({side * side, spec.width()}, DType::f32);
   const auto to = out.mutable_values<float>();
-  int64_t run = 0;  // of a patch's row
+  int64_t run = 0;  // rows of patches that were copied
   for (int64_t y = 0; y < side; ++y)
     for (int64_t x = 0; x < side; ++x)
       for (int64_t c = 0; c < spec.channels; ++c)

@@ -1,4 +1,4 @@
-// From rows of numbers to what stands in tokens' places.
+// Embeds features, which stand in the places of tokens.
 #pragma once
 
 #include <string>
@@ -9,31 +9,31 @@
 
 namespace qkv {
 
-// An id that is no token's: a row of features stands there.
+// The id of a place that has a row of features instead of a token.
 inline constexpr int32_t kFeature = -1;
 
-// A linear map of patches, or two convolutions of frames.
+// A linear layer for patches, or two convolutions for frames.
 class FeatureEmbedding {
  public:
-  // Parameters begin with `name`.
+  // Names of parameters begin with `name`.
   FeatureEmbedding(Parameters& parameters, const std::string& name, const FeatureSpec& spec, int64_t width,
                    float std);
 
-  // features [M, spec.width()], of patches one row each, of frames two rows for each row of the result, whose
-  // sequences `offsets` tell -> [rows, width].
+  // features [M, spec.width()] -> [rows, width]. Patches have one row per row of the result, frames two.
+  // `offsets`: sequences of the result.
   Tensor forward(const Tensor& features, const std::vector<int32_t>& offsets) const;
 
  private:
   FeatureSpec spec_;
-  std::vector<Linear> layers_;  // of patches one; of frames two, of three rows each
+  std::vector<Linear> layers_;  // patches: one; frames: two, each over three frames
 };
 
-// Tokens' embeddings and rows of features in the places that ids [N] say: table [V, D] of tokens, rows
-// [M, D] in the order in which kFeature occurs -> [N, D].
+// Puts token embeddings and features into the order of ids [N]: table [V, D] of tokens, rows [M, D] in the
+// order in which kFeature occurs -> [N, D].
 Tensor place_features(const Indices& ids, const Tensor& table, const Tensor& rows);
 
-// An image of [channels, image, image] f32 numbers, cut into patches: f32 [patches, channels patch patch], as
-// a convolution's kernel has them.
+// Cuts an image, f32 [channels, image, image], into patches: f32 [patches, channels patch patch], in the
+// order of a convolution's kernel.
 Tensor cut_patches(Span<const float> pixels, const FeatureSpec& spec);
 
 }  // namespace qkv

@@ -1,24 +1,24 @@
-// What a model reads that are no tokens.
+// Model inputs other than tokens.
 #pragma once
 
 #include <cstdint>
 
 namespace qkv {
 
-// The rows of numbers that stand among a sequence's tokens, or for a source's.
+// Rows of numbers among a sequence's tokens, or in place of a source's tokens.
 struct FeatureSpec {
   enum class Kind : uint8_t {
     none,
-    patches,  // squares of an image, each a row: a linear map of its pixels (Dosovitskiy et al. 2021, eq. 1)
-    frames,   // of a spectrogram, through two convolutions of 3 frames, the second of every other (Whisper)
+    patches,  // squares of an image, one per row, through a linear layer (Dosovitskiy et al. 2021, eq. 1)
+    frames,   // spectrogram frames, through convolutions of 3 frames, the second with stride 2 (Whisper)
   };
   Kind kind = Kind::none;
-  int64_t channels = 0;  // of a pixel or a frame
-  int64_t patch = 0;     // pixels along a side
-  int64_t image = 0;     // likewise of the whole, of which patches are cut row by row
-  bool bias = true;      // of the linear map
-  // The second token is a class token, too, with a head of its own; classes are the mean of both (Touvron et
-  // al. 2021, DeiT).
+  int64_t channels = 0;  // values per pixel or frame
+  int64_t patch = 0;     // side of a patch in pixels
+  int64_t image = 0;     // side of the image in pixels; patches are cut from it row by row
+  bool bias = true;      // bias in the linear layer or the convolutions
+  // The second token is also a class token, with its own head. Class scores are the mean of both heads'
+  // (Touvron et al. 2021, DeiT).
   bool distilled = false;
 
   bool any() const { return kind != Kind::none; }

@@ -9,10 +9,10 @@
 namespace qkv {
 namespace {
 
-constexpr float kTemperature = 0.05F;  // of pairs of vectors (Gao et al. 2021, SimCSE)
+constexpr float kTemperature = 0.05F;  // temperature of the contrastive loss (Gao et al. 2021, SimCSE)
 
-// Tokens (Algorithms 11, 12 and 13); where a batch tells the class of its sequences, too, the sum of both
-// means.
+// The loss of tokens (Algorithms 11, 12 and 13). If a batch also has classes of its sequences, the sum of
+// both mean losses.
 class TokenHead : public Head {
  public:
   TokenHead(const Unembedding& unembedding, const Classifier* sequences)
@@ -24,7 +24,7 @@ class TokenHead : public Head {
     check(sequences_ != nullptr, "model: it has no classes of sequences beside its tokens");
     const int64_t sequences = std::ssize(predicted_rows(of_sequences));
     if (sequences == 0) return tokens;
-    // A mean beside a mean: `scale` counts tokens.
+    // `scale` counts tokens; `share` makes the other loss a mean over sequences.
     const float share = scale * static_cast<float>(tokens.count) / static_cast<float>(sequences);
     tokens.loss = add(tokens.loss, sequences_->loss(x.hidden, x.input, of_sequences, x.context, share).loss);
     return tokens;
@@ -66,8 +66,8 @@ class SpanHead : public Head {
   const Classifier& classifier_;
 };
 
-// Vectors of texts, learnt from pairs without targets: the first half of the sequences should find the second
-// half, each its own.
+// Vectors of texts, learned from pairs without targets. Each sequence of the first half should find its
+// partner in the second half.
 class VectorHead : public Head {
  public:
   explicit VectorHead(const Pooler& pooler) : pooler_(pooler) {}

@@ -1,4 +1,4 @@
-// Terms of positions: rotations, biases by distance, vectors of distances, which attention reads.
+// Position encodings that attention reads: rotations, biases by distance, vectors of distances.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@
 
 namespace qkv {
 
-// The terms of the layers that have one kind of block, made once a pass for all of them.
+// The position encodings of all layers with one kind of block, computed once per pass.
 class PositionTerms {
  public:
-  // `spec`: the model as if all its layers were of this kind. Parameters begin with `name` ("decoder");
-  // `mask` is self-attention's.
+  // `spec`: the model as if all its layers were of this kind. Names of parameters begin with `name`
+  // ("decoder"). `mask`: of self-attention.
   PositionTerms(Parameters& parameters, const std::string& name, const ModelSpec& spec, const Mask& mask);
 
-  // Puts them into the context, for tokens that stand where `places` says and for vectors of type `dtype`.
+  // Puts them into the context, for tokens at `places` and vectors of type `dtype`.
   void prepare(const Layout& places, DType dtype, Context& context) const;
 
  private:
@@ -26,13 +26,13 @@ class PositionTerms {
 
   Positions positions_;
   int64_t heads_, width_, grid_;
-  std::vector<float> scales_;  // of the scores of each head, where ALiBi is scaled with them
+  std::vector<float> scales_;  // factor on each head's scores, if ALiBi is scaled with them
   RotarySpec rotary_;
   RelativeSpec relative_;
   bool causal_;                    // no token sees those after it
-  DistanceBuckets buckets_;        // of relative positions:
-  Parameter* distance_ = nullptr;  // their biases, f32 [buckets, heads]
-  Parameter* vectors_ = nullptr;   // of disentangled attention: [rows, D]
+  DistanceBuckets buckets_;        // buckets of relative positions
+  Parameter* distance_ = nullptr;  // biases of the buckets, f32 [buckets, heads]
+  Parameter* vectors_ = nullptr;   // vectors of disentangled attention: [rows, D]
   std::unique_ptr<Norm> vector_norm_;
 };
 

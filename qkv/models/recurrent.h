@@ -1,4 +1,5 @@
-// Recurrent stacks: what encoded and decoded before the transformer, and still may beside it.
+// Recurrent stacks, the encoders and decoders before the transformer. Each may also be combined with a
+// transformer stack.
 #pragma once
 
 #include <memory>
@@ -9,11 +10,11 @@
 
 namespace qkv {
 
-// Layers of recurrences, each reading the one below; read both ways, a layer gives [forward, backward] of
-// half the width each. Dropout between layers (Zaremba et al. 2014).
+// Layers of recurrences, each reading the one below. A bidirectional layer gives [forward, backward], each
+// of half the width. Dropout between layers (Zaremba et al. 2014).
 class RecurrentEncoder : public Stack {
  public:
-  // Parameters begin with `name`. `site`: the first of its uses of randomness.
+  // Names of parameters begin with `name`. `site`: its first random site.
   RecurrentEncoder(Parameters& parameters, const std::string& name, const ModelSpec& spec, uint32_t site);
   Tensor forward(const Tensor& x, const Context& context) const override;
 
@@ -29,11 +30,11 @@ class RecurrentEncoder : public Stack {
   std::vector<Layer> layers_;
 };
 
-// Layers of recurrences that look at a source. They begin with the states tanh(W v), where v says what the
-// source is: the row that an encoder wrote last (Bahdanau et al. 2015, A.2.2; W = 1 without tanh in Sutskever
-// et al. 2014), or of blocks the rows' mean. Additive attention is the first layer's: its context enters the
-// gates. What leaves the stack is the last layer's h or, with attention, tanh(W_c [c; h]) (Luong et al. 2015,
-// eq. 5).
+// Layers of recurrences that look at a source. Their first states are tanh(W v), where v summarises the
+// source. For a recurrent encoder v is the row that it computed last (Bahdanau et al. 2015, A.2.2; W = 1
+// without tanh in Sutskever et al. 2014), for blocks the mean of the rows. Additive attention is in the
+// first layer: its context enters the gates. The output is the last layer's h or, with attention,
+// tanh(W_c [c; h]) (Luong et al. 2015, eq. 5).
 class RecurrentDecoder : public Stack {
  public:
   RecurrentDecoder(Parameters& parameters, const std::string& name, const ModelSpec& spec, uint32_t site);
@@ -42,11 +43,11 @@ class RecurrentDecoder : public Stack {
 
  private:
   using Source = SourceAttentionLayer::Source;
-  // What the source says as a whole: [S, D].
+  // The summary v of the source: [S, D].
   Tensor summary(const Context& context) const;
   // The first states of all layers, f32 [S, parts D] each.
   std::vector<Tensor> first_states(const Context& context) const;
-  // The first layer where it looks at the source before each step; `looked` becomes its contexts [N, D].
+  // Runs the first layer if it looks at the source before each step; `looked` becomes its contexts [N, D].
   RecurrenceResult search(const Tensor& x, const Tensor& first, const Context& context, const Source& source,
                           Tensor& looked) const;
 
@@ -57,7 +58,7 @@ class RecurrentDecoder : public Stack {
   Linear begin_;
   std::vector<Recurrence> layers_;
   std::unique_ptr<SourceAttentionLayer> attention_;
-  std::unique_ptr<Linear> context_;  // C: what an additive context brings to the gates
+  std::unique_ptr<Linear> context_;  // C: projects an additive context to the gates
   std::unique_ptr<Linear> readout_;  // W_c
 };
 

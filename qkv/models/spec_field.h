@@ -12,8 +12,8 @@ struct ModelSpec;
 // The relation of a field to weights that a run begins with (model.from).
 enum class WithWeights : uint8_t {
   free,         // a run may change it
-  kept,         // the weights mean nothing without it
-  kept_output,  // the same where the run keeps the model's output
+  kept,         // the weights are meaningless with another value
+  kept_output,  // the same if the run keeps the model's output
 };
 
 // Files that have a field.
@@ -21,20 +21,20 @@ enum class FieldPlace : uint8_t { everywhere, configuration, model_file };
 
 // A condition under which a field changes what a model computes.
 struct FieldCondition {
-  const char* text;  // for people
-  const char* key;   // of a configuration, on which it depends
+  const char* text;  // for users
+  const char* key;   // configuration key on which it depends
   bool (*holds)(const ModelSpec& spec);
   bool own_block_alone = false;  // kinds of blocks do not have the field from the model
 };
 
-// A field as the schema has it, without its member and its range.
+// A field in the schema, without its member and its range.
 struct SpecField {
   const char* name;               // in [model] of a configuration
-  const char* help = "";          // one line for people
-  const char* derived = nullptr;  // its default where that depends on other fields
+  const char* help = "";          // one line for users
+  const char* derived = nullptr;  // its default if that depends on other fields
   WithWeights weights = WithWeights::free;
   int since = 1;                    // first version of the native config.json that has it
-  const char* file_name = nullptr;  // its name there, where another
+  const char* file_name = nullptr;  // its name there, if different
   FieldPlace place = FieldPlace::everywhere;
   const FieldCondition* needs = nullptr;  // null: none, or one that check_spec() knows
   bool implied = false;  // its value follows from fields before it, which alone tell models apart
@@ -51,7 +51,7 @@ struct Range {
   bool holds(T value) const { return value >= least && value <= most; }  // false for NaN
 };
 
-// An optional member, and what stands for it where it is empty. Empty and that value mean the same.
+// An optional member, and the value that it has if empty. Empty and that value mean the same.
 template <typename Optional, typename T>
 struct OrElse {
   Optional& member;

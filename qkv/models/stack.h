@@ -1,4 +1,4 @@
-// What turns embedded tokens into hidden rows: the encoder's stack or the decoder's.
+// A stack turns embedded tokens into hidden rows, as encoder or decoder.
 #pragma once
 
 #include <memory>
@@ -9,36 +9,37 @@
 
 namespace qkv {
 
-// A stack, whatever it is made of.
+// The interface of all stacks.
 class Stack {
  public:
-  static constexpr uint32_t kSitesALayer = 8;  // uses of randomness
+  static constexpr uint32_t kSitesALayer = 8;  // random sites per layer
 
   virtual ~Stack() = default;
   // x [N, D], embedded -> [N, D].
   virtual Tensor forward(const Tensor& x, const Context& context) const = 0;
-  // Fresh memory for decoding so many sequences.
+  // Empty states for decoding this many sequences.
   virtual DecodingStates make_states(int64_t /*sequences*/) const { return {}; }
-  // Fresh memory of the segments before, for training and measuring so many sequences (nn/segment_state.h).
+  // Empty memory of previous segments, for training and evaluation of this many sequences
+  // (nn/segment_state.h).
   virtual SegmentStates make_segment_states(int64_t /*sequences*/) const { return {}; }
-  // Of blocks alone: see Transformer.
+  // For stacks of blocks only: see Transformer.
   virtual void set_recompute(bool /*on*/) {}
   virtual void set_layer_drop(float /*p*/) {}
   virtual void update_buffers() const {}
 };
 
-// Blocks of self-attention, cross-attention where the stack has a source, and a feed-forward network; where
-// sums are not normalised a norm at the end.
+// Blocks of a mixer (self-attention), cross-attention if the stack has a source, and a feed-forward
+// network. If sums are not normalised, a norm follows the last block.
 class BlockStack : public Stack {
  public:
-  // What one stack has that others of the model have not.
+  // The properties of one stack that the model's other stack does not share.
   struct Shape {
     int64_t layers;
-    Mask mask;       // of self-attention
-    int64_t source;  // the width of what it also attends to; 0: nothing
-    uint32_t site;   // the first of its uses of randomness; kSitesALayer a layer
+    Mask mask;       // mask of self-attention
+    int64_t source;  // width of the source that it also attends to; 0: none
+    uint32_t site;   // its first random site; kSitesALayer per layer
   };
-  // Parameters begin with `name` ("decoder").
+  // Names of parameters begin with `name` ("decoder").
   BlockStack(Parameters& parameters, const std::string& name, const ModelSpec& spec, const Shape& shape);
 
   void set_recompute(bool on) override { recompute_ = on; }
@@ -52,7 +53,7 @@ class BlockStack : public Stack {
  private:
   // The sublayers of a block, in order.
   using Block = std::vector<Residual>;
-  // Whether this step goes without the block; the same for all its micro-batches.
+  // True if this step skips the block; the same for all its micro-batches.
   bool dropped(size_t layer, const Context& context) const;
 
   // The sublayers of one layer, with norms where the spec places them.
@@ -64,9 +65,9 @@ class BlockStack : public Stack {
   bool reversible_;
   uint32_t site_;
   std::vector<Block> blocks_;
-  std::unique_ptr<Norm> norm_;        // of pre-LN
-  std::vector<PositionTerms> terms_;  // of each kind of block
-  std::vector<size_t> terms_of_;      // of each layer, in these
+  std::unique_ptr<Norm> norm_;        // after the last block; null: none
+  std::vector<PositionTerms> terms_;  // position encodings of each kind of block
+  std::vector<size_t> terms_of_;      // index in terms_ for each layer
   int64_t memory_;
   bool recompute_ = false;
   float layer_drop_ = 0;

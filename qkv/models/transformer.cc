@@ -12,7 +12,7 @@
 namespace qkv {
 namespace {
 
-// The places that use randomness, apart from each other; 3 is the classifier's.
+// Random sites, far enough apart from each other; 3 is the classifier's.
 constexpr uint32_t kEmbeddingSite = 1, kSourceEmbeddingSite = 2, kStackSite = 16, kEncoderSite = 1 << 20;
 
 // The ids of each sequence from the last to the first.
@@ -23,7 +23,7 @@ Indices reversed(const Indices& ids, const std::vector<int32_t>& offsets) {
   return out;
 }
 
-// What a stack's embedding has; positions are for blocks of attention.
+// The spec of a stack's embedding: only blocks have positions, recurrences have none.
 ModelSpec embedded_for(Cell cell, ModelSpec spec) {
   if (cell == Cell::none) return spec;
   spec.positions = Positions::none;
@@ -31,7 +31,7 @@ ModelSpec embedded_for(Cell cell, ModelSpec spec) {
   return spec;
 }
 
-// An encoder-decoder's features are the encoder's.
+// In an encoder-decoder, features are for the encoder.
 ModelSpec without_features(ModelSpec spec) {
   if (spec.architecture == Architecture::encoder_decoder) spec.features = {};
   return spec;
@@ -118,7 +118,7 @@ Tensor Transformer::encode(const ModelInput& input, const Context& context) cons
 
 namespace {
 
-// flags [N] -> [N + 1]: how many rows before each, and before the end, have one.
+// flags [N] -> [N + 1]: how many rows before each row, and before the end, have a flag.
 Indices counts_before(const Indices& flags, int64_t rows) {
   check(flags.count() == rows, "model: {} tokens need as many flags of global ones", rows);
   std::vector<int32_t> counts = {0};

@@ -14,9 +14,8 @@
 
 namespace qkv {
 
-// A model of the shape that a spec describes; a stack may be a recurrence instead. Its parameters are bound
-// by load_model(), drawn by Parameters::draw(), or drawn and made trainable by
-// Parameters::prepare_training().
+// A model as a spec describes it; a stack may also be recurrent. Its parameters are bound by load_model(),
+// drawn by Parameters::draw(), or drawn and made trainable by Parameters::prepare_training().
 class Transformer {
  public:
   explicit Transformer(const ModelSpec& spec);
@@ -31,17 +30,18 @@ class Transformer {
   void set_pooling(Pooling pooling) { spec_.pooling = pooling; }
   // Recomputes each block in the backward pass instead of keeping its activations.
   void set_recompute(bool on);
-  // Probability that a training step goes without a block (LayerDrop, Fan et al. 2020).
+  // Sets the probability that a training step skips a block (LayerDrop, Fan et al. 2020).
   void set_layer_drop(float p);
 
-  // After a training step's passes: see Sublayer.
+  // Updates state that no gradient moves (see Sublayer). Call once per optimizer step.
   void update_buffers() const;
 
   // Z of Algorithm 8: source [M] -> [M, D]. The context's ranks are the source's. REQUIRES: an
   // encoder-decoder.
   Tensor encode(const ModelInput& input, const Context& context) const;
-  // Hidden rows of the last stack: ids [N] -> [N, D]. An encoder-decoder encodes the source first; where
-  // there is none, the context's states know it. Layouts, segments and source of the context are the input's.
+  // Hidden rows of the last stack: ids [N] -> [N, D]. An encoder-decoder encodes the source first; without
+  // a source in the input, the context's states must have it. The input's layouts, segments and source
+  // replace the context's.
   Tensor hidden(const ModelInput& input, const Context& context) const;
   // See Unembedding.
   Tensor unembedding() const { return unembedding_of_tokens().weight(); }
@@ -57,32 +57,32 @@ class Transformer {
   Tensor pooled(const Tensor& hidden, const ModelInput& input) const {
     return pooler_->pooled(hidden, input);
   }
-  // The loss for targets of the model's output: [N] of tokens (Algorithms 11, 12 and 13) or token
-  // classes, kIgnored where nothing is predicted; [S] of sequence classes; [S, 2] of spans. Embeddings have
-  // none: the first half of the sequences should find the second half, each its own. Where the input has
-  // sequence_targets the mean of their losses is added to the tokens' (but not to the result's numbers).
-  // `scale` as in unembed_cross_entropy(). Throws Error where the output has no targets.
+  // The loss for targets of the model's output: [N] for tokens (Algorithms 11, 12 and 13) or token classes,
+  // kIgnored where nothing is predicted; [S] for sequence classes; [S, 2] for spans. Embeddings have no
+  // targets: each sequence of the first half should find its partner in the second half. If the input has
+  // sequence_targets, the mean of their losses is added to the tokens' loss, but not to the result's total
+  // and count. `scale` as in unembed_cross_entropy(). Throws Error if the output has no targets.
   CrossEntropyResult loss(const ModelInput& input, const Indices& targets, const Context& context,
                           float scale, const LossTerms& terms = {}) const;
 
-  // Fresh memory for decoding so many sequences. REQUIRES: not an encoder.
+  // Empty states for decoding this many sequences. REQUIRES: not an encoder.
   DecodingStates make_states(int64_t sequences) const;
-  // Fresh memory of segments. REQUIRES: spec().memory > 0.
+  // Empty memory of segments. REQUIRES: spec().memory > 0.
   SegmentStates make_segment_states(int64_t sequences) const;
 
  private:
-  const Unembedding& unembedding_of_tokens() const;  // Throws Error where the output has none.
-  const Classifier& classifier() const;              // likewise
+  const Unembedding& unembedding_of_tokens() const;  // throws Error if the output has none
+  const Classifier& classifier() const;              // throws Error if there is none
 
   ModelSpec spec_;
   Parameters parameters_;
   Parameter* token_;  // W_e^T [V, D]
   std::unique_ptr<InputEmbedding> embedding_,
-      source_embedding_;  // the second where the stacks, or their vocabularies, are apart
+      source_embedding_;  // the second if the stacks have separate embeddings
   std::unique_ptr<Stack> encoder_, decoder_;
-  std::unique_ptr<Unembedding> unembedding_;  // of tokens
+  std::unique_ptr<Unembedding> unembedding_;  // null unless the output is tokens
   std::unique_ptr<Pooler> pooler_;
-  std::unique_ptr<Classifier> classifier_;  // where there are classes
+  std::unique_ptr<Classifier> classifier_;  // null without classes
   std::unique_ptr<Head> head_;
 };
 

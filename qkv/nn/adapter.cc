@@ -8,7 +8,7 @@
 namespace qkv {
 namespace {
 
-constexpr uint32_t kSite = 1U << 28;  // of dropout: the first adapter's
+constexpr uint32_t kSite = 1U << 28;  // random site of the first adapter's dropout
 
 std::string prefix(const AdapterSpec& spec) {
   const std::string_view weight = spec.parameter;
@@ -35,9 +35,9 @@ Adapters::Adapters(Parameters& parameters, const std::string& weight, int64_t in
           weight, in, spec.rank);
     check(spec.first_row >= 0 && spec.rows > 0 && spec.first_row + spec.rows <= out,
           "adapter of {}: rows [{}, {}) of {}", weight, spec.first_row, spec.first_row + spec.rows, out);
-    // Uniform in +-1 / sqrt(in) there: this variance.
+    // PyTorch draws uniformly from +-1 / sqrt(in): this standard deviation.
     const float std = 1 / std::sqrt(3 * static_cast<float>(in));
-    // Layers that share a weight share what changes it.
+    // Layers that share a weight share its adapter.
     const auto shared_or = [&](const std::string& name, Shape shape, Initializer initializer) {
       Parameter* there = parameters.find(name);
       return there != nullptr ? there : &parameters.add(name, shape, ParameterKind::matrix, initializer);

@@ -1,4 +1,4 @@
-// Low-rank changes of products that stay as they are (Hu et al. 2022, LoRA).
+// Low-rank adapters of frozen linear layers (Hu et al. 2022, LoRA).
 #pragma once
 
 #include <string>
@@ -9,22 +9,22 @@
 
 namespace qkv {
 
-// Those of one product.
+// The adapters of one linear layer.
 class Adapters {
  public:
   // Adds "NAME.lora.ROW.a" and ".b" for each of parameters.adapters() that names `weight` [out, in], ROW
-  // being its first. A is drawn as Linear layers of PyTorch are, B is 0: at first nothing changes. Throws
-  // Error where rows are not the weight's.
+  // being its first row. A is drawn with the variance of PyTorch's Linear layers and B is 0, so at first
+  // nothing changes. Throws Error if the rank or the rows do not fit the weight.
   Adapters(Parameters& parameters, const std::string& weight, int64_t in, int64_t out);
 
   bool any() const { return !all_.empty(); }
-  // y [N, out] = W x + b, made of x [N, in] and read by nobody else -> y with the changes added.
+  // y [N, out] = W x + b, which nobody else reads, and x [N, in] -> y with the adapters' outputs added.
   Tensor add(Tensor y, const Tensor& x, const Context& context) const;
 
-  // The names of those two parameters.
+  // The names of an adapter's two parameters.
   static std::string name_of_a(const AdapterSpec& spec);
   static std::string name_of_b(const AdapterSpec& spec);
-  // Whether a parameter is one.
+  // True if the parameter belongs to an adapter.
   static bool is_adapter(const std::string& name) { return name.find(".lora.") != std::string::npos; }
 
  private:

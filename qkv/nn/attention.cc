@@ -11,14 +11,14 @@ namespace qkv {
 
 namespace {
 
-// A bias of the keys adds the same to all scores of a query, which a softmax does not see: its gradient is 0.
-// But where scores are capped, or stand beside a sink's.
+// A bias of the keys adds the same to all scores of a query, which the softmax cancels: its gradient is 0.
+// It does not cancel if scores are capped or there is a sink.
 IdleBias keys_at(int64_t column, const AttentionSpec& spec) {
   if (spec.cap > 0 || spec.sinks) return {};
   return {column, column + spec.key_columns()};
 }
 
-// What a layer's self-attention sees within what its stack does.
+// The mask of a layer's self-attention, within that of its stack.
 Mask mask_of_layer(Mask mask, const AttentionSpec& spec, int64_t layer) {
   mask.own_last = spec.shares_query_key(layer);
   if (spec.patterns.empty()) return mask;
@@ -81,10 +81,10 @@ Tensor MultiHeadAttention::heads(const Heads& q, const Heads& k, const Heads& v,
 
 namespace {
 
-constexpr uint32_t kGlobalSite = 6;      // of a layer's uses of randomness
-constexpr float kSharedEpsilon = 1e-6F;  // of the norm that makes keys of queries
+constexpr uint32_t kGlobalSite = 6;      // random site within a layer
+constexpr float kSharedEpsilon = 1e-6F;  // epsilon of the norm that turns queries into keys
 
-// A bias that is turned with its keys, normalised or cut off, is seen by the softmax.
+// The softmax does not cancel a key bias that is rotated, normalised or clipped with its keys.
 IdleBias idle_bias(const AttentionSpec& spec, bool shared) {
   if (shared || spec.clip > 0 || spec.rotary.width > 0 || spec.query_key_norm != QueryKeyNorm::none ||
       spec.relative.sees_key_bias())
@@ -134,7 +134,7 @@ SelfAttention::~SelfAttention() = default;
 Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
   const AttentionSpec& a = attention_.spec();
   SegmentState* segment = context.segment_states ? &context.segment_states->of(this) : nullptr;
-  // Of remembered rows the queries are of no use; the one product is still faster than two.
+  // The queries of remembered rows are not needed, but one product is still faster than two.
   Tensor qkv = qkv_.forward(segment ? segment->extended(x, context.layout) : x, context);
   if (a.clip > 0) qkv = clipped(qkv, a.clip);
   if (spread_) qkv = gather_columns(qkv, spread_);

@@ -1,4 +1,4 @@
-// What an attention layer is: shapes and options.
+// The specification of an attention layer: shapes and options.
 #pragma once
 
 #include <cmath>
@@ -14,10 +14,10 @@ namespace qkv {
 // The norm of queries and keys before their product (Henry et al. 2020).
 enum class QueryKeyNorm : uint8_t {
   none,
-  heads,        // RMSnorm of each head, by one weight for all heads
-  whole,        // RMSnorm of all heads together (OLMo 2)
-  layer,        // layer_norm of each head, by one gamma and one beta for all heads (Phi)
-  layer_heads,  // layer_norm of each head, by a gamma of its own, without beta (StableLM, Cohere)
+  heads,        // RMSNorm of each head, with one weight for all heads
+  whole,        // RMSNorm of all heads together (OLMo 2)
+  layer,        // layer norm of each head, with one gamma and one beta for all heads (Phi)
+  layer_heads,  // layer norm of each head, with its own gamma and no beta (StableLM, Cohere)
 };
 
 // The shape and the options of Algorithm 5.
@@ -26,41 +26,42 @@ struct AttentionSpec {
   int64_t kv_heads = 1;  // heads % kv_heads == 0
   int64_t d_qk = 0;      // width of a query and of a key
   int64_t d_vo = 0;      // width of a value
-  // Of heads that differ, each one's d_qk and d_vo; those above are the widest's. None: all are the same.
+  // Each head's d_qk and d_vo, if heads differ; d_qk and d_vo above are then the widest head's. Empty: all
+  // heads are the same.
   std::vector<int64_t> head_sizes = {};
-  bool bias = true;              // of the queries, keys and values
+  bool bias = true;              // bias of queries, keys and values
   bool scaled = true;            // divide the scores by sqrt(d_qk) (Algorithm 4)
-  bool scaled_by_layer = false;  // and by the layer's number, from 1 (GPT-2's option)
-  float dropout = 0;             // of the probabilities
-  bool out_bias = true;          // of the output's projection
-  float scale = 0;               // what scores are multiplied by instead; 0: as said above
-  float clip = 0;      // self-attention's q, k and v stay in [-clip, clip] (MPT, OLMo); 0: in no bounds
-  float cap = 0;       // scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
-  bool sinks = false;  // each head has a score without a value, learned (gpt-oss)
+  bool scaled_by_layer = false;  // also by the layer's number, from 1 (GPT-2's option)
+  float dropout = 0;             // dropout rate of attention probabilities
+  bool out_bias = true;          // bias of the output projection
+  float scale = 0;               // factor on scores instead; 0: as above
+  float clip = 0;      // q, k and v of self-attention are clipped to [-clip, clip] (MPT, OLMo); 0: off
+  float cap = 0;       // scores s become cap tanh(s / cap) (Gemma 2); 0: no cap
+  bool sinks = false;  // each head has a learned score without a value (gpt-oss)
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
-  bool global_projections =
-      false;  // tokens that see all have queries, keys and values of their own (Longformer)
-  std::vector<Pattern> patterns = {};  // of self-attention: layer l has patterns[l % size]; none: all keys
-  // Of self-attention, of layers in turn: 1 where keys are the queries, each of unit mean square, and a token
-  // sees itself only where it sees no other (Kitaev et al. 2020, Reformer, section 2); none: of no layer.
+  bool global_projections = false;     // global tokens have their own queries, keys and values (Longformer)
+  std::vector<Pattern> patterns = {};  // self-attention of layer l has patterns[l % size]; empty: all keys
+  // For layers in turn: 1 if self-attention uses its queries as keys, each scaled to unit mean square. A
+  // token then sees itself only if it sees no other (Kitaev et al. 2020, Reformer, section 2). Empty: no
+  // layer does.
   std::vector<int64_t> shared_query_key = {};
-  // Of these layers: longer sequences would be cut into buckets by hashes of the keys (LSH attention), which
-  // is not supported; 0: all are attended to in full.
+  // Longest sequence of these layers. Longer ones would need LSH attention (buckets by hashes of the keys),
+  // which is not supported. 0: no limit.
   int64_t hashed_beyond = 0;
-  RotarySpec rotary = {};      // of self-attention
-  RelativeSpec relative = {};  // of self-attention
+  RotarySpec rotary = {};      // for self-attention
+  RelativeSpec relative = {};  // for self-attention
 
   bool shares_query_key(int64_t layer) const {
     return !shared_query_key.empty() &&
            shared_query_key[static_cast<size_t>(layer) % shared_query_key.size()] != 0;
   }
-  // What scores are multiplied by, each being the sum of so many products of d_qk columns
-  // (RelativeSpec::terms) in this layer, from 0.
+  // Factor on the scores of a layer, counted from 0. `terms`: how many products of d_qk columns a score is
+  // the sum of (RelativeSpec::terms).
   float factor(int64_t terms = 1, int64_t layer = 0) const {
     const float one = scale > 0 ? scale : scaled ? 1 / std::sqrt(static_cast<float>(d_qk * terms)) : 1;
     return scaled_by_layer ? one / static_cast<float>(layer + 1) : one;
   }
-  // The factor of a head of `size` columns over that of the widest.
+  // The factor of a head of `size` columns, relative to the widest head's.
   float factor_of_size(int64_t size) const {
     return scaled && scale == 0 ? std::sqrt(static_cast<float>(d_qk) / static_cast<float>(size)) : 1.0F;
   }
@@ -74,7 +75,7 @@ struct AttentionSpec {
   int64_t query_columns() const { return head_sizes.empty() ? heads * d_qk : all_sizes(); }
   int64_t key_columns() const { return head_sizes.empty() ? kv_heads * d_qk : all_sizes(); }
   int64_t value_columns() const { return head_sizes.empty() ? kv_heads * d_vo : all_sizes(); }
-  // And of their output.
+  // Columns of all heads' outputs.
   int64_t output_columns() const { return head_sizes.empty() ? heads * d_vo : all_sizes(); }
 
   bool operator==(const AttentionSpec&) const = default;

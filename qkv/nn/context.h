@@ -1,4 +1,4 @@
-// What a forward pass carries besides its activations.
+// The context of a forward pass: its inputs besides the activations.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace qkv {
 
-// Sees, and may replace, named values inside a model: tracing, hidden states, attention pictures, ablation.
-// The names are tied to the paper's symbols in docs/notation.md.
+// Observes, and may replace, named values inside a model: for tracing, hidden states, attention pictures
+// and ablation. docs/notation.md relates the names to the paper's symbols.
 class Probe {
  public:
   virtual ~Probe() = default;
@@ -29,38 +29,35 @@ class LayerState;
 class SegmentState;
 template <typename State>
 class LayerStates;  // nn/states.h
-// The layers' memory of the tokens that were decoded.
+// The layers' memory of the tokens decoded so far.
 using DecodingStates = LayerStates<LayerState>;
-// Their memory of the text before a window that is learnt from or measured.
+// The layers' memory of the text before a window, in training and evaluation.
 using SegmentStates = LayerStates<SegmentState>;
 
-// What all layers of one forward pass are told.
+// Inputs that all layers of one forward pass share.
 struct Context {
   Layout layout;
   DecodingStates* states = nullptr;         // appended to; null: nothing is remembered
   SegmentStates* segment_states = nullptr;  // null: there is no memory of segments
-  // With segment states: the rows that self-attention sees, the remembered ones of each sequence and then its
-  // own, and which of them are its own, [N].
+  // With segment states: the rows that self-attention sees, for each sequence the remembered rows and then
+  // its own. own_rows [N] are the indices of its own rows.
   Layout seen = {};
   Indices own_rows = {};
   Indices segments;      // [N]; undefined: all 0
-  Ranks ranks;           // whom a token sees in self-attention; undefined: the mask of the stack
-  Indices globals = {};  // [N + 1]: of an encoder's rows, how many global tokens are before each;
-                         // undefined: the patterns say which are
-  Tensor source;         // [M, D]: what cross-attention looks at
+  Ranks ranks;           // which tokens see each other in self-attention; undefined: the mask of the stack
+  Indices globals = {};  // [N + 1]: global tokens before each row of an encoder; undefined: patterns decide
+  Tensor source;         // [M, D]: the rows that cross-attention reads
   Layout source_layout;  // as many sequences as `layout`
-  Tensor
-      distance_bias;  // f32 [heads, 2 reach + 1]: added to the scores of self-attention; undefined: nothing
-  // Of relative encodings (nn/relative.h): what their tables are made of, [rows, D], where that is one for
-  // all layers, and the table's row of each distance, [2 reach + 1].
+  Tensor distance_bias;  // f32 [heads, 2 reach + 1], added to self-attention's scores; undefined: none
+  // For relative encodings (nn/relative.h): the vectors [rows, D] from which all layers compute their
+  // tables, if layers share them. distance_columns [2 reach + 1] has the table's row for each distance.
   Tensor distance_vectors = {};
   Indices distance_columns = {};
-  Tensor rotation = {};   // f32 [N, width]: of the queries and keys of self-attention (ops/rotary.h)
+  Tensor rotation = {};   // f32 [N, width]: rotation of self-attention's queries and keys (ops/rotary.h)
   bool training = false;  // dropout is on
-  // What layers remember of training (running averages, loads of experts) takes note of this pass.
+  // Layers update their training statistics (running averages, loads of experts) in this pass.
   bool observed = false;
-  float balance_scale =
-      0;  // the part of a step's targets that this pass has: what a mixture's balancing counts
+  float balance_scale = 0;  // this pass's share of a step's targets, which weighs the load-balancing loss
   uint64_t seed = 0, step = 0;
   int64_t first_row = 0;  // global index of row 0 within the step, over its micro-batches
   Probe* probe = nullptr;

@@ -9,30 +9,31 @@
 
 namespace qkv {
 
-// What a mixture is made of; the experts' activation and gate are the feed-forward network's.
+// The options of a mixture of experts. Experts have the activation and the gate of the feed-forward
+// network.
 struct ExpertsSpec {
   int64_t count = 0;             // E; 0: the model has no mixture
-  int64_t chosen = 2;            // of a token (top-k)
-  int64_t hidden = 0;            // width of an expert, whose products have no biases
-  int64_t first = 0, every = 1;  // of the layers that have one, counted from 0
+  int64_t chosen = 2;            // experts per token (top-k)
+  int64_t hidden = 0;            // hidden width of an expert; experts have no biases
+  int64_t first = 0, every = 1;  // first layer with a mixture, from 0, and the distance to the next
   RouterScore score = RouterScore::softmax;
-  bool renormalized = true;  // the weights of the chosen sum to `scale`
+  bool renormalized = true;  // the weights of the chosen experts sum to `scale`
   float scale = 1;
-  bool choice_bias = false;  // for the choice alone each expert has a bias, which no gradient reaches
-  // What that loses after a step in which an expert was chosen more often than the mean, and gains
-  // where less (DeepSeek-AI 2024, DeepSeek-V3, section 2.1.2).
+  bool choice_bias = false;  // each expert has a bias for the choice alone, which no gradient reaches
+  // Step size of that bias. It falls after a step in which the expert was chosen more often than the mean,
+  // and rises if less often (DeepSeek-AI 2024, DeepSeek-V3, section 2.1.2).
   float choice_rate = 0.001F;
   int64_t groups = 1, chosen_groups = 1;
-  int64_t shared_hidden = 0;  // of a network that every token goes through besides; 0: none
-  bool shared_gated = false;  // it counts sigmoid(w . x)
-  float balance = 0.01F;      // of the load-balancing term in training
-  int64_t capacity = 0;       // tokens of a sequence that an expert takes; 0: all
+  int64_t shared_hidden = 0;  // hidden width of the shared expert, which every token uses; 0: none
+  bool shared_gated = false;  // the shared expert is multiplied by sigmoid(w . x)
+  float balance = 0.01F;      // weight of the load-balancing loss in training
+  int64_t capacity = 0;       // maximum tokens per sequence and expert; 0: no limit
 
   bool in_layer(int64_t l) const { return count > 0 && l >= first && (l - first) % every == 0; }
   bool operator==(const ExpertsSpec&) const = default;
 };
 
-// sum_e w_e(x) f_e(x) over the chosen experts (Shazeer et al. 2017, eq. 1), and the shared network's f(x).
+// sum_e w_e(x) f_e(x) over the chosen experts (Shazeer et al. 2017, eq. 1), plus the shared expert's f(x).
 class Experts : public Sublayer {
  public:
   Experts(Parameters& parameters, const std::string& name, int64_t width, const FeedForwardSpec& network,
@@ -51,7 +52,7 @@ class Experts : public Sublayer {
   ExpertsSpec spec_;
   Parameter* router_;                 // [E, D]
   Parameter* choice_bias_ = nullptr;  // [E]
-  Parameter *up_, *down_;             // the experts' below each other: [E (2) hidden, D], [E D, hidden]
+  Parameter *up_, *down_;             // all experts' weights, stacked: [E (2) hidden, D], [E D, hidden]
   std::unique_ptr<FeedForward> shared_;
   Parameter* shared_gate_ = nullptr;  // [1, D]
 };

@@ -1,4 +1,4 @@
-// Attention of the tokens that see all others whatever the pattern.
+// Attention of global tokens, which see all others whatever the pattern.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace qkv {
 
-// What tokens that see all others see, by projections of their own (Beltagy et al. 2020, section 3.1).
+// Attention of global tokens by projections of their own (Beltagy et al. 2020, section 3.1).
 class GlobalAttention {
  public:
   GlobalAttention(Parameters& parameters, const std::string& name, int64_t width, const AttentionSpec& spec,
                   InitStd std);
-  // The heads' outputs [N, heads d_vo] with the rows of global tokens in place: those that the context names,
-  // or the first so many of each sequence. `site`: its place among the uses of randomness; dropout tells
-  // global tokens by their order in the micro-batch.
+  // Replaces the rows of global tokens in the heads' outputs [N, heads d_vo]. Global tokens are those that
+  // the context names, or else the `first` tokens of each sequence. `site`: random site of dropout, which
+  // numbers global tokens in the order of the micro-batch.
   Tensor replace(const Tensor& heads, const Tensor& x, int64_t first, float scale, uint32_t site,
                  const Context& context) const;
 

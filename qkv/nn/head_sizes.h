@@ -1,5 +1,5 @@
-// Heads of different sizes in one layer. The kernels take heads of one size: the columns of each are spread
-// to as many as the widest has, with zeros, which add nothing to a score and are left out of the output.
+// Heads of different sizes in one layer. The kernels take heads of one size, so each head is padded with
+// zeros to the width of the widest. Zeros add nothing to a score and are left out of the output.
 #pragma once
 
 #include <initializer_list>
@@ -10,16 +10,16 @@
 
 namespace qkv {
 
-// What a head has columns of.
+// The parts of a head.
 enum class HeadPart : uint8_t { query, key, value };
 
-// From the columns of parts one after the other, each of all heads, to heads of one size; null where they
-// have one already. Queries come multiplied so that their scores, divided by the root of the widest head,
-// are divided by that of their own.
+// Maps the columns of parts, one after another and each of all heads, to heads of one size; null if heads
+// are alike. Queries are multiplied by a factor, so that scores are in effect divided by the root of their
+// own head's size, not the widest's.
 std::shared_ptr<const ColumnMap> spread_heads(const AttentionSpec& spec,
                                               std::initializer_list<HeadPart> parts);
 
-// From the output of heads of one size to the columns that are theirs; null where all are.
+// Maps the output of heads of one size to each head's own columns; null if heads are alike.
 std::shared_ptr<const ColumnMap> narrow_heads(const AttentionSpec& spec);
 
 }  // namespace qkv

@@ -7,7 +7,7 @@
 namespace qkv {
 namespace {
 
-// Of latents, whatever the model's is.
+// The norm of latents, whatever the model's norm is.
 constexpr NormSpec kLatentNorm = {Normalization::rms, 1e-6F};
 
 }  // namespace

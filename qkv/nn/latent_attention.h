@@ -1,4 +1,4 @@
-// Attention whose keys and values are made of one narrow vector of each token.
+// Attention with keys and values computed from one narrow vector per token.
 #pragma once
 
 #include <memory>
@@ -9,17 +9,17 @@
 
 namespace qkv {
 
-// Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, equations 9-19): of a token a latent c and a
-// turned key k_R that all heads share; head h has the key [k_R, W_kh c] and the value W_vh c. Queries are
-// [turned, not turned] likewise, of x or of a latent of their own. While decoding c and k_R alone are
-// remembered: W_kh is multiplied to the query, W_vh to the output.
+// Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, equations 9-19). A token has a latent c and a
+// rotated key k_R that all heads share. Head h has the key [k_R, W_kh c] and the value W_vh c. Queries have
+// the same parts, rotated and not rotated, computed from x or from a latent of their own. Decoding stores
+// only c and k_R: W_kh is applied to the query, W_vh to the output.
 class LatentAttention : public Sublayer, private Remembering<KeyValueState> {
  public:
-  // Widths of the latents; query 0: queries are made of x.
+  // Widths of the latents; query 0: queries are computed from x.
   struct Latents {
     int64_t kv, query;
   };
-  // REQUIRES: latents.kv > 0; spec.rotary.width are the shared key's columns, of spec.d_qk.
+  // REQUIRES: latents.kv > 0. spec.rotary.width of a key's spec.d_qk columns are the shared key's.
   LatentAttention(Parameters& parameters, const std::string& name, int64_t width, const AttentionSpec& spec,
                   Latents latents, Mask mask, int64_t layer, uint32_t site, InitStd std);
   Tensor forward(const Tensor& x, const Context& context) const override;
@@ -34,7 +34,7 @@ class LatentAttention : public Sublayer, private Remembering<KeyValueState> {
   std::unique_ptr<Norm> q_norm_;
   Linear q_;
   Linear kv_latent_;  // rows: c, then k_R
-  Norm kv_norm_;      // of c
+  Norm kv_norm_;      // norm of c
   Parameter* kv_;     // [heads (d_qk - R) + heads d_vo, latent]: all W_kh, then all W_vh
   MultiHeadAttention attention_;
 };

@@ -8,7 +8,7 @@
 namespace qkv {
 namespace {
 
-// What save() wrote: lengths i32 [sequences], then nothing or keys and values [rows, width].
+// Checks what save() wrote: lengths i32 [sequences], then nothing or keys and values [rows, width].
 void check_saved(const std::vector<Tensor>& saved, int64_t keys, int64_t values) {
   check(saved.size() == 1 || saved.size() == 3, "key/value state: expected lengths, keys and values");
   check(saved[0].dtype() == DType::i32 && saved[0].shape().rank() == 1,
@@ -159,7 +159,7 @@ void KeyValueState::reorder(std::span<const int32_t> sources) {
     for (const int32_t page : own) leave_page(page);
   lengths_ = std::move(lengths);
   pages_ = std::move(pages);
-  if (4 * free_.size() > 3 * users_.size()) own();  // the rows of those that left cost memory and time
+  if (4 * free_.size() > 3 * users_.size()) own();  // pages that were given up cost memory and time
 }
 
 void KeyValueState::truncate(int64_t sequence, int64_t length) {
@@ -210,7 +210,7 @@ void SourceState::append(const Heads& k, const Heads& v, std::span<const int32_t
         sequences(), offsets.size() - 1);
   keys_ = k;
   values_ = v;
-  keys_.x = k.x.detach();  // of what they were computed from nothing is kept
+  keys_.x = k.x.detach();  // without the graph that they were computed by
   values_.x = v.x.detach();
   for (int64_t s = 0; s < sequences(); ++s) {
     begins_[s] = offsets[s];

@@ -1,4 +1,4 @@
-// What one layer remembers while decoding. Layers are const; the caller (infer/) owns the states.
+// The state of one layer while decoding. Layers are const; the caller (infer/) owns the states.
 #pragma once
 
 #include <memory>
@@ -10,33 +10,33 @@
 
 namespace qkv {
 
-// The operations that beams, speculation, prompt caches and a server need of every kind of memory.
+// The operations on a state that beam search, speculative decoding, prompt caches and a server need.
 class LayerState {
  public:
   virtual ~LayerState() = default;
   virtual int64_t sequences() const = 0;
   virtual int64_t length(int64_t sequence) const = 0;
-  // A copy that goes its own way.
+  // Returns an independent copy.
   virtual std::unique_ptr<LayerState> fork() const = 0;
   // Sequence i becomes what sequence sources[i] was; the number of sequences may change.
   virtual void reorder(std::span<const int32_t> sources) = 0;
   // Forgets everything from position `length` on. REQUIRES: length <= length(sequence).
   virtual void truncate(int64_t sequence, int64_t length) = 0;
-  // The memory as plain tensors, and back.
+  // Save the state as plain tensors, and load it.
   virtual std::vector<Tensor> save() const = 0;
   virtual void load(const std::vector<Tensor>& saved) = 0;
 };
 
-// Keys and values of self-attention, in pages of kPageRows rows. Sequences that were one share its pages,
-// until one of them appends to a page that is not full: so beams that part copy no more than that page, and
-// what a sequence gives up goes to others (Kwon et al., PagedAttention, 2023).
+// KV cache of self-attention, in pages of kPageRows rows. Sequences that were one share pages until one of
+// them appends to a page that is not full. So beams that diverge copy no more than that page, and pages
+// that a sequence gives up are reused (Kwon et al., PagedAttention, 2023).
 class KeyValueState : public LayerState {
  public:
   static constexpr int64_t kPageRows = 16;
 
   KeyValueState(int64_t sequences, int64_t kv_heads, int64_t d_qk, int64_t d_vo);
 
-  // Takes the keys and values of new tokens: sequence s gets rows [offsets[s], offsets[s + 1]) of k and v.
+  // Appends keys and values of new tokens: sequence s gets rows [offsets[s], offsets[s + 1]) of k and v.
   void append(const Heads& k, const Heads& v, std::span<const int32_t> offsets);
   Heads keys() const { return {keys_, 0, kv_heads_, d_qk_}; }
   Heads values() const { return {values_, 0, kv_heads_, d_vo_}; }
@@ -53,33 +53,33 @@ class KeyValueState : public LayerState {
   void load(const std::vector<Tensor>& saved) override;
 
  private:
-  void own();  // moves to buffers of its own, with those pages alone that sequences have
+  void own();  // moves to its own buffers, with only the pages in use
   // The row of keys() and values() that holds a position.
   int64_t row_of(int64_t sequence, int64_t position) const {
     return pages_[sequence][position / kPageRows] * kPageRows + position % kPageRows;
   }
-  // Pages that appending `counts` rows takes.
+  // Free pages that it takes to append counts[s] rows to each sequence s.
   int64_t pages_for(std::span<const int32_t> counts) const;
-  bool parts(int64_t sequence) const;  // before it is appended to: its last page is not full, and shared
+  bool parts(int64_t sequence) const;  // true if an append must copy its last page: shared and not full
   void grow(int64_t pages, DType dtype);
   int32_t take_page();
   void leave_page(int32_t page);
 
   int64_t kv_heads_, d_qk_, d_vo_;
   std::vector<int32_t> lengths_;
-  std::vector<std::vector<int32_t>> pages_;  // of each sequence
-  std::vector<int32_t> users_;               // sequences that have each page
-  std::vector<int32_t> free_;                // pages that none has
+  std::vector<std::vector<int32_t>> pages_;  // pages of each sequence
+  std::vector<int32_t> users_;               // number of sequences that use each page
+  std::vector<int32_t> free_;                // pages that no sequence uses
   Tensor keys_, values_;                     // [pages kPageRows, kv_heads d_qk / d_vo]
 };
 
-// Keys and values of a source, appended once: what is decoded afterwards does not change them, and all that
-// is decoded from a source shares them.
+// Keys and values of a source, appended once. Decoding does not change them, and everything decoded from a
+// source shares them.
 class SourceState : public LayerState {
  public:
   SourceState(int64_t sequences, int64_t kv_heads, int64_t d_qk, int64_t d_vo);
 
-  // Sequence s gets rows [offsets[s], offsets[s + 1]) of k and v, which are kept as they lie.
+  // Sequence s gets rows [offsets[s], offsets[s + 1]) of k and v, which are not copied.
   void append(const Heads& k, const Heads& v, std::span<const int32_t> offsets);
   const Heads& keys() const { return keys_; }
   const Heads& values() const { return values_; }

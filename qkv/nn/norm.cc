@@ -42,12 +42,12 @@ ResidualNormResult Norm::add_and_norm(const Tensor& x, const Tensor& branch, con
 }
 
 Tensor Norm::of_batch(const Tensor& x, const Context& context) const {
-  constexpr float kMomentum = 0.1F;  // of the running averages, as is usual
+  constexpr float kMomentum = 0.1F;  // momentum of the running averages, the usual one
   if (!context.training || x.rows() == 0)
     return batch_norm(x, {mean_->value.detach(), variance_->value.detach()}, false, gamma_->value,
                       beta_->value, spec_.epsilon);
   const ColumnStatistics now = column_statistics(x);
-  // Once a pass, though its blocks may be computed twice: the first time nothing is recorded then.
+  // Once per pass: with recomputation blocks run twice, and the first run records nothing.
   if (context.observed && recording() && !mean_->frozen && !variance_->frozen)
     for (const auto& [running, seen] : {std::pair{mean_, &now.mean}, std::pair{variance_, &now.variance}}) {
       const auto to = running->value.mutable_values<float>().first(width_);

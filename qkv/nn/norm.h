@@ -1,4 +1,4 @@
-// What keeps the size of activations in bounds.
+// Norms: they keep the size of activations in bounds.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace qkv {
 
-// What a norm divides by.
+// Kinds of norms.
 enum class Normalization : uint8_t {
   layer,         // Algorithm 6 of Phuong & Hutter with an epsilon
   layer_scale,   // the same without beta
   layer_plain,   // without gamma and beta: the z-score
-  rms,           // RMSnorm: neither centred nor shifted
-  rms_plus_one,  // of which the weight says what is added to 1 (Gemma)
+  rms,           // RMSNorm: neither centred nor shifted
+  rms_plus_one,  // RMSNorm with the factor 1 + weight (Gemma)
   scale,         // g x / |x|, one g = gamma sqrt(D) for all columns (Nguyen & Salazar 2019, ScaleNorm)
   capsule,       // the squash function of capsules (Sabour et al. 2017), which has no weights
-  // Of each column over the tokens of a micro-batch; elsewhere by what training has seen of them (Ioffe &
-  // Szegedy 2015).
+  // Batch norm: each column over the tokens of a micro-batch, or outside training by the running averages
+  // (Ioffe & Szegedy 2015).
   batch,
 };
 // The options of a norm.
@@ -28,11 +28,11 @@ struct NormSpec {
   float epsilon = 1e-5F;
 };
 
-// Normalises rows and scales them by weights of its own.
+// Normalises rows and scales them by its own weights.
 class Norm {
  public:
   Norm(Parameters& parameters, const std::string& name, int64_t width, const NormSpec& spec);
-  // x + dropout(branch), x alone where there is no branch, and its norm. [N, D] each.
+  // Returns x + dropout(branch), or x if there is no branch, and the norm of that: [N, D] each.
   ResidualNormResult add_and_norm(const Tensor& x, const Tensor& branch, const Dropout& dropout,
                                   const Context& context) const;
   // [N, D] -> [N, D].
@@ -48,8 +48,8 @@ class Norm {
   int64_t width_;
   Parameter* gamma_ = nullptr;
   Parameter* beta_ = nullptr;
-  Parameter *mean_ = nullptr, *variance_ = nullptr;  // of batch: running averages, f32 [D]
-  Tensor ones_, zeros_;                              // in place of weights that a norm has not
+  Parameter *mean_ = nullptr, *variance_ = nullptr;  // batch norm's running averages, f32 [D]
+  Tensor ones_, zeros_;                              // stand in for weights that the norm lacks
 };
 
 }  // namespace qkv

@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kAlignment = 16;  // floats
 
-// A parameter's stream depends on its name, not on its place: adding a layer changes no other layer's start.
+// The random stream depends on a parameter's name, not on its index: adding a layer does not change how
+// others start.
 uint32_t site_of(std::string_view name) {
   uint32_t h = 2166136261u;  // FNV-1a
   for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 16777619u;
@@ -37,7 +38,7 @@ void draw_into(const Parameter& p, uint64_t seed, Tensor& out) {
   });
 }
 
-// A frozen parameter: what it is in f32, to be saved, and what a pass reads.
+// Prepares a frozen parameter: its f32 value, to be saved, and the value that a pass reads.
 void hold(Parameter& p, uint64_t seed, DType compute) {
   if (p.value.defined()) {
     p.master = convert(p.value.detach(), DType::f32);
@@ -128,7 +129,7 @@ void Parameters::reset_gradients() {
 void Parameters::complete_gradients() {
   for (Parameter& p : parameters_) {
     if (!p.leaf || (!p.leaf->fresh && p.rate != 0))
-      continue;  // what does not move has no part in the gradient's norm
+      continue;  // with rate 0 it is zeroed, so that it does not count in the norm
     p.leaf->grad.set_zero();
     p.leaf->fresh = false;
   }

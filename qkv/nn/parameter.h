@@ -14,16 +14,16 @@
 
 namespace qkv {
 
-// Which arena a parameter lies in.
+// The arena of a parameter.
 enum class ParameterKind : uint8_t {
-  matrix,  // of products and tables: held in the compute type; decays
-  vector,  // norms and biases: always f32; does not decay
+  matrix,  // weights of linear layers and tables: in the compute type, with weight decay
+  vector,  // norms and biases: always f32, without weight decay
 };
 
-// How a fresh parameter is drawn.
+// How a new parameter is initialised.
 struct Initializer {
   enum class Kind : uint8_t { zeros, ones, normal } kind = Kind::zeros;
-  float std = 0;  // of normal, mean 0
+  float std = 0;  // standard deviation of normal, whose mean is 0
 };
 
 // A named weight of a model.
@@ -32,23 +32,23 @@ struct Parameter {
   Shape shape;
   ParameterKind kind;
   Initializer initializer;
-  Tensor value;                // what a forward pass reads; carries the leaf's edge while training
+  Tensor value;                // read by the forward pass; has the leaf's edge while training
   Tensor master;               // f32, what the optimizer updates; only while training
-  std::shared_ptr<Leaf> leaf;  // null where there is no gradient
-  float rate = 1;              // times the learning rate; 0: it stays as it is
-  bool learned = true;         // false: no gradient says how it moves (running averages)
-  bool product = false;        // what it multiplies may be changed by an adapter
-  bool frozen = false;         // nothing moves it: said before training is prepared, it has no gradient
+  std::shared_ptr<Leaf> leaf;  // null if there is no gradient
+  float rate = 1;              // factor on the learning rate; 0: it stays as it is
+  bool learned = true;         // false: it moves without a gradient (running averages)
+  bool product = false;        // weight of a linear layer that an adapter may change
+  bool frozen = false;         // never changes, has no gradient; to be set before prepare_training()
 };
 
-// Of a product's weight [out, in] the rows [first_row, first_row + rows) have a low-rank change beside them
-// (Hu et al. 2022, LoRA): W x becomes W x + scale B A x, A [rank, in], B [rows, rank].
+// A low-rank adapter of rows [first_row, first_row + rows) of a weight [out, in] (Hu et al. 2022, LoRA):
+// W x becomes W x + scale B A x, with A [rank, in] and B [rows, rank].
 struct AdapterSpec {
   std::string parameter;  // the weight's name
   int64_t first_row = 0, rows = 0;
   int64_t rank = 0;
   float scale = 1;
-  float dropout = 0;  // of what A reads
+  float dropout = 0;  // dropout rate of A's input
 
   bool operator==(const AdapterSpec&) const = default;
 };
@@ -57,33 +57,33 @@ struct AdapterSpec {
 struct Arena {
   Tensor master;    // f32 [size]
   Tensor gradient;  // f32 [size]
-  Tensor shadow;    // the compute type's copy [size]; undefined where that is f32
+  Tensor shadow;    // copy of the masters in the compute type [size]; undefined if not needed
 };
 
 // All parameters of a model, in the order in which its layers add them.
 class Parameters {
  public:
-  // Types of tensors in the file that they were read from, by its names; f32 where a name is missing.
+  // Types of tensors in the file that they were read from, by the file's names; f32 if a name is missing.
   std::map<std::string, DType> stored = {};
-  // What else that file had, by its names, and is written again: tensors that this model has no use for, and
-  // rows before those of a table that it uses.
+  // Other contents of that file, by the file's names, to be written again: tensors that this model does not
+  // use, and rows of a table before those that it uses.
   std::map<std::string, Tensor> kept = {}, kept_rows = {};
 
-  // A new parameter; the reference stays valid. Throws Error when the name is taken.
+  // Adds a parameter; the reference stays valid. Throws Error if the name is taken.
   Parameter& add(std::string name, Shape shape, ParameterKind kind, Initializer initializer);
 
-  // From now on a name that begins with `prefix` is another name of the parameter that begins with `with`:
-  // layers that share their weights.
+  // From now on, names that begin with `prefix` refer to the parameters whose names begin with `with`: for
+  // layers that share weights.
   void share(std::string prefix, std::string with);
 
-  // The changes that products have which are added from now on.
+  // Sets the adapters of linear layers that are added from now on.
   void adapt(std::vector<AdapterSpec> adapters) { adapters_ = std::move(adapters); }
   const std::vector<AdapterSpec>& adapters() const { return adapters_; }
 
   std::deque<Parameter>& all() { return parameters_; }
   const std::deque<Parameter>& all() const { return parameters_; }
   Parameter* find(std::string_view name);
-  int64_t count() const;  // of elements
+  int64_t count() const;  // number of elements
 
   // For training: lays every parameter that is not frozen into arenas with masters, gradients and, for bf16,
   // shadows. Values are those already bound, or drawn from their initializers with `seed`.
@@ -98,7 +98,7 @@ class Parameters {
   // Zeroes the gradients that no backward pass reached, so that each arena is whole, and those of parameters
   // whose rate is 0.
   void complete_gradients();
-  // Brings the shadows in line with masters that were written from outside.
+  // Updates the shadows after masters were written from outside.
   void refresh_shadows();
 
  private:

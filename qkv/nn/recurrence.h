@@ -1,4 +1,4 @@
-// Layers of recurrent models. Each holds only weights, and finds what it remembers in the context.
+// Layers of recurrent models. Each holds only weights, and finds its state in the context.
 #pragma once
 
 #include <memory>
@@ -11,19 +11,20 @@
 
 namespace qkv {
 
-// A recurrence with its weights: W and b of what it reads, U of its own state.
+// A recurrence with its weights: W and b for its input, U for its own state.
 class Recurrence : public Remembering<RecurrentState> {
  public:
-  // Parameters begin with `name`: input.weight [gates D, in], input.bias, state.weight [gates D, D].
+  // Names of parameters begin with `name`: input.weight [gates D, in], input.bias, state.weight
+  // [gates D, D].
   Recurrence(Parameters& parameters, const std::string& name, Cell cell, int64_t in, int64_t width,
              float std);
   int64_t width() const { return width_; }                             // D
-  int64_t state_width() const { return state_parts(cell_) * width_; }  // of h, of an LSTM then c
+  int64_t state_width() const { return state_parts(cell_) * width_; }  // width of h; of [h, c] for an LSTM
   int64_t gates_width() const { return gates_of(cell_) * width_; }
 
   // W x + b, for all rows at once: [N, in] -> [N, gates D].
   Tensor input(const Tensor& x, const Context& context) const { return input_.forward(x, context); }
-  // What input() gave, and `first` as recurrence() takes it -> [N, D] and states.
+  // The result of input(), and `first` as in recurrence() -> [N, D] and states.
   RecurrenceResult forward(const Tensor& input, const Tensor& first, std::span<const int32_t> offsets,
                            bool backwards = false) const;
   using Remembering::state;
@@ -41,26 +42,26 @@ class Recurrence : public Remembering<RecurrentState> {
 
 // How a recurrent decoder looks at its source.
 enum class SourceAttention : uint8_t {
-  none,      // not at all: what the source says is its first state alone (Sutskever et al. 2014)
-  additive,  // at each step before it, by its last state (Bahdanau et al. 2015)
-  dot,       // after it, at all of the source (Luong et al. 2015, global attention with the score "dot")
-  local,     // after it, around a place that it predicts (the same, local-p)
+  none,      // no attention: only its first state depends on the source (Sutskever et al. 2014)
+  additive,  // before each step, by its last state (Bahdanau et al. 2015)
+  dot,    // after each step, at the whole source (Luong et al. 2015, global attention with the score "dot")
+  local,  // after each step, around a place that it predicts (the same, local-p)
 };
 
 // The context vectors of a recurrent decoder.
 class SourceAttentionLayer : public Remembering<SourceState> {
  public:
-  // What is looked at: rows of keys and values.
+  // The rows to look at: keys and values.
   struct Source {
     Tensor keys, values;
     KeyLayout layout;
   };
 
-  // REQUIRES: kind is not none. `window`: of local.
+  // REQUIRES: kind is not none. `window`: of local attention.
   SourceAttentionLayer(Parameters& parameters, const std::string& name, SourceAttention kind, int64_t width,
                        int64_t window, float std);
   SourceAttention kind() const { return kind_; }
-  // Keys and values of the context's source, or those that its state remembers.
+  // Keys and values of the context's source, or those stored in the layer's state.
   Source source(const Context& context) const;
   // h [N, D], the decoder's states -> [N, D].
   Tensor forward(const Tensor& h, std::span<const int32_t> offsets, const Source& source) const;

@@ -1,4 +1,4 @@
-// The residual stream, and where a block adds its branches to it.
+// The residual stream, and how a block adds its branches to it.
 #pragma once
 
 #include <memory>
@@ -10,19 +10,19 @@
 
 namespace qkv {
 
-// The residual stream between two norms: x and the branch that is still to be added to it. Adding it together
-// with the next normalisation saves a pass over memory. Where there are two streams, x is the one that is
-// read next: each branch reads one and is added to the other.
+// The residual stream between two norms: x and the branch that is still to be added to it. Adding it
+// together with the next normalisation saves a pass over memory. With two streams, x is the one that is
+// read next: each branch reads one stream and is added to the other.
 struct ResidualStream {
   Tensor x;
   Tensor branch;      // undefined: nothing to add
-  Dropout dropout;    // of the branch
-  std::string name;   // of x + branch, for probes
+  Dropout dropout;    // dropout of the branch
+  std::string name;   // name of x + branch, for probes
   Tensor other = {};  // undefined: there is one stream
 
   // Adds the branch and returns the normalised sum, which becomes x.
   Tensor add_and_norm(const Norm& norm, const Context& context);
-  // Adds the branch: x alone.
+  // Adds the branch to x, without a norm.
   void add_branch(const Context& context);
 };
 
@@ -38,13 +38,13 @@ enum class NormPlacement : uint8_t {
 
 // The order of a block's attention and its feed-forward network.
 enum class Branches : uint8_t {
-  serial,      // the second reads what the first has added
-  parallel,    // both read the same, each through a norm of its own (GPT-NeoX)
+  serial,      // the second reads the sum with the first
+  parallel,    // both read the same, each through its own norm (GPT-NeoX)
   one_norm,    // both read the same normalised x (GPT-J)
-  reversible,  // of two streams x and y: y + f(x), then x + g(that) (Gomez et al. 2017, eq. 8; Reformer)
+  reversible,  // two streams x and y: y + f(x), then x + g(that) (Gomez et al. 2017, eq. 8; Reformer)
 };
 
-// A sublayer with the stream around it, and its norm: before it, on the sum, or none.
+// A sublayer with its residual connection and its norm: before the sublayer, on the sum, or none.
 struct Residual {
   NormPlacement placement;  // pre, post, stream or none
   std::optional<Norm> norm;
@@ -53,7 +53,7 @@ struct Residual {
   uint32_t site;
   std::string name;
 
-  // REQUIRES, of post: no branch is pending; none is afterwards.
+  // REQUIRES, for post: no branch is pending. None is afterwards.
   void forward(ResidualStream& stream, const Context& context) const;
 };
 

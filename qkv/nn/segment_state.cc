@@ -48,7 +48,7 @@ Tensor SegmentState::extended(const Tensor& x, const Layout& layout) {
     check(rows_.width() == x.width() && rows_.dtype() == x.dtype(), "segment state: holds {} {}, got {} {}",
           name_of(rows_.dtype()), rows_.shape(), name_of(x.dtype()), x.shape());
     const std::vector<int32_t> remembered = offsets();
-    std::vector<int32_t> order;  // of the rows of both
+    std::vector<int32_t> order;  // rows of Z, as rows of rows_ and then x
     for (size_t s = 0; s < lengths_.size(); ++s) {
       append_range(order, remembered[s], remembered[s + 1]);
       append_range(order, remembered.back() + layout.offsets[s], remembered.back() + layout.offsets[s + 1]);
@@ -84,7 +84,7 @@ void SegmentState::reorder(std::span<const int32_t> sources) {
   lengths_ = std::move(lengths);
 }
 
-// What is remembered are the last rows: forgetting those from `length` on leaves the first of them.
+// The remembered rows are a sequence's last ones. Forgetting those from `length` on leaves the first ones.
 void SegmentState::truncate(int64_t sequence, int64_t length) {
   check(sequence >= 0 && sequence < sequences(), "truncate: no sequence {}", sequence);
   check(length >= 0 && length <= lengths_[sequence], "truncate: sequence {} has {} positions, got {}",

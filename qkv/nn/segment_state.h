@@ -1,4 +1,4 @@
-// What a layer read of the text before: the recurrence over segments of Transformer-XL.
+// A layer's memory of the text before a window: the segment recurrence of Transformer-XL.
 #pragma once
 
 #include <memory>
@@ -10,21 +10,21 @@
 
 namespace qkv {
 
-// Of each sequence the last rows that a layer's attention read, which it reads again beside the next segment,
-// without gradients: Z = [SG(M) X] in Algorithm 5 (Dai et al. 2019, section 3.2). A forward pass only notes
-// what it reads, so that it may be repeated; advance() remembers it.
+// The last rows of each sequence that a layer's attention read. It reads them again beside the next
+// segment, without gradients: Z = [SG(M) X] in Algorithm 5 (Dai et al. 2019, section 3.2). A forward pass
+// only notes what it reads, so that it may be repeated; advance() remembers it.
 class SegmentState : public LayerState {
  public:
-  // `longest`: rows of a sequence that are kept.
+  // `longest`: maximum number of rows that are kept of a sequence.
   SegmentState(int64_t sequences, int64_t longest) : longest_(longest), lengths_(sequences, 0) {}
 
-  // Where the rows of Z lie, and which of them are X's: [N].
+  // The layout of Z, and the indices of X's rows in it: [N].
   struct Place {
     Layout layout;
     Indices own;
   };
   Place place(const Layout& x) const;
-  // x [N, D] -> Z [N + remembered, D], of each sequence what is remembered, then its rows of x.
+  // x [N, D] -> Z [N + remembered, D]: for each sequence its remembered rows, then its rows of x.
   Tensor extended(const Tensor& x, const Layout& layout);
   void advance();
 
@@ -37,7 +37,7 @@ class SegmentState : public LayerState {
   void load(const std::vector<Tensor>& saved) override;
 
  private:
-  // The first row of each sequence, and their end.
+  // The first remembered row of each sequence, and the end of the last.
   std::vector<int32_t> offsets() const;
 
   int64_t longest_;

@@ -48,7 +48,7 @@ void check_layout(const Heads& q, const Heads& k, std::span<const int32_t> offse
   }
 }
 
-// What the kernels take, around tensors that the caller keeps alive.
+// Arguments of the kernels, pointing into tensors that the caller keeps alive.
 template <typename T>
 Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v,
                               std::span<const int32_t> offsets, const KeyLayout& keys,
@@ -127,7 +127,7 @@ void forward(const Attention<T>& a) {
   });
 }
 
-// One task a sequence and key/value head: it alone writes their gradients, so nothing depends on timing.
+// One task per sequence and key/value head: it alone writes their gradients, so nothing depends on timing.
 template <typename T>
 void gradient(const AttentionGrad<T>& g) {
   const Attention<T>& a = g.forward;
@@ -141,7 +141,7 @@ void gradient(const AttentionGrad<T>& g) {
   });
 }
 
-// q, k and v may lie in one tensor: each distinct tensor gets one gradient, written in place at its columns.
+// q, k and v may be in one tensor: each distinct tensor gets one gradient, written in place at its columns.
 class AttentionNode : public Node {
  public:
   AttentionNode(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
@@ -175,7 +175,7 @@ class AttentionNode : public Node {
       if (tensor_[i] == i)
         dx[i] = covered(i) ? Tensor::empty(heads_[i].x.shape(), out_.dtype())
                            : Tensor::zeros(heads_[i].x.shape(), out_.dtype());
-    // A row of its own for each sequence: no sum depends on timing.
+    // One row per sequence: no sum depends on timing.
     Tensor dterm;
     if (wants(3)) dterm = Tensor::zeros({std::ssize(keys_.lengths), options_.term.count()}, DType::f32);
     const std::array<const Tensor*, 3> tables = {&options_.pair.by_query, &options_.pair.by_key,
@@ -217,7 +217,7 @@ class AttentionNode : public Node {
   }
 
  private:
-  static constexpr int kTables = 5;  // the first input that is one of the pair term's
+  static constexpr int kTables = 5;  // index of the first input that is a table of the pair term
 
   // A sink has no value: dS = P (0 - delta) of each query, delta = dO . O.
   template <typename T>
@@ -240,7 +240,7 @@ class AttentionNode : public Node {
     return out;
   }
 
-  // True when the kernels write every element of the tensor's gradient: all its columns, and all its rows,
+  // True if the kernels write every element of the tensor's gradient: all its columns, and all its rows,
   // which are then each some sequence's query and key.
   bool covered(int i) const {
     int64_t columns = 0;
@@ -256,7 +256,7 @@ class AttentionNode : public Node {
   }
 
   std::array<Heads, 3> heads_;
-  std::array<int, 3> tensor_;  // the first of q, k, v that lies in the same tensor
+  std::array<int, 3> tensor_;  // the first of q, k, v that is in the same tensor
   std::vector<int32_t> offsets_;
   KeyLayout keys_;
   AttentionOptions options_;
@@ -277,7 +277,7 @@ void expect_disjoint_keys(const KeyLayout& keys) {
           "attention: keys that sequences share have no gradient: row {} is used twice", ranges[i].first);
 }
 
-// Each gradient is written at the columns of its heads: what lies in one tensor must not share any.
+// Each gradient is written at the columns of its heads, so heads in one tensor must not share columns.
 void expect_disjoint_columns(const std::array<const Heads*, 3>& heads) {
   for (size_t i = 0; i < 3; ++i)
     for (size_t j = 0; j < i; ++j) {

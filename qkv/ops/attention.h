@@ -21,7 +21,7 @@ struct Heads {
   int64_t width = 0;
 };
 
-// Where each sequence's keys and values lie: key j of sequence s is row
+// Locations of each sequence's keys and values: key j of sequence s is row
 // blocks[block_offsets[s] + j / block_rows] + j % block_rows.
 struct KeyLayout {
   std::vector<int32_t> lengths;        // keys of each sequence
@@ -33,36 +33,36 @@ struct KeyLayout {
   static KeyLayout contiguous(std::span<const int32_t> offsets);
 };
 
-// What relative encodings add to the scores of self-attention out of rows of queries and of keys (PairTerm).
+// Tables, by rows of queries and of keys, whose entries relative encodings add to the scores of
+// self-attention (PairTerm).
 struct PairTables {
-  // By distance: f32 [N, heads width] of queries, [M, heads width] of the rows of k; undefined: nothing.
+  // By distance: f32 [N, heads width] for queries, [M, heads width] for the rows of k; undefined: none.
   Tensor by_query = {}, by_key = {};
-  Indices columns = {};  // [2 reach + 1]: those of distances -reach to reach
-  Tensor by_segment =
-      {};  // f32 [N, heads 2]: of keys in the query's segment, and of others; undefined: nothing
-  Indices segments = {};  // [N], of queries and keys alike
-  // [N] likewise, where a sequence's rows do not follow each other as its tokens do; undefined: they do.
+  Indices columns = {};    // [2 reach + 1]: columns of distances -reach to reach
+  Tensor by_segment = {};  // f32 [N, heads 2]: for keys in the query's segment, for others; undefined: none
+  Indices segments = {};   // [N], of queries and keys alike
+  // [N], of queries and keys alike: positions, if a sequence's rows are not in the order of its tokens;
+  // undefined: they are.
   Indices positions = {};
 
   bool defined() const { return by_query.defined() || by_key.defined() || by_segment.defined(); }
 };
 
-// What is done to the scores on the way to probabilities.
+// Options of attention: how scores become probabilities.
 struct AttentionOptions {
   Mask mask = {};    // full or causal
-  Ranks ranks = {};  // instead of the mask; of self-attention without remembered keys
-  Tensor term =
-      {};  // f32 [heads, 2 reach + 1], added to the scores by distance (ScoreTerm); undefined: nothing
-  float scale = 1;  // 1/sqrt(d_qk) as a rule (Algorithm 4)
-  Dropout dropout;  // of the probabilities
-  float cap = 0;    // scaled scores s become cap tanh(s / cap) (Gemma 2); 0: they stay
-  // f32 [heads]: a score of each head that takes its part of the probabilities to nothing (OpenAI 2025,
-  // gpt-oss); undefined: none.
+  Ranks ranks = {};  // instead of the mask; for self-attention without cached keys
+  Tensor term = {};  // f32 [heads, 2 reach + 1], added to scores by distance (ScoreTerm); undefined: none
+  float scale = 1;   // usually 1/sqrt(d_qk) (Algorithm 4)
+  Dropout dropout;   // dropout of probabilities
+  float cap = 0;     // scaled scores s become cap tanh(s / cap) (Gemma 2); 0: no cap
+  // f32 [heads]: a score per head whose share of the probabilities goes to no value (OpenAI 2025, gpt-oss);
+  // undefined: none.
   Tensor sinks = {};
-  int64_t padded_length = 0;  // what patterns take for every sequence's length; 0: its own
-  PairTables pair = {};       // added to the scores, too
-  // [N + 1], of self-attention under a full mask: how many of the tokens before each row are global, seen
-  // by all and seeing all, in place of those that the pattern says; undefined: these.
+  int64_t padded_length = 0;  // length that patterns assume for every sequence; 0: its own
+  PairTables pair = {};       // also added to the scores
+  // [N + 1], for self-attention under a full mask: the number of global tokens before each row. Global
+  // tokens see all and are seen by all. They replace the pattern's; undefined: the pattern decides.
   Indices globals = {};
 };
 
@@ -72,9 +72,9 @@ struct AttentionOptions {
 Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
                  const KeyLayout& keys, const AttentionOptions& options);
 
-// The same by the definition, with the scores and probabilities of every head in hand: for probes and tests.
-// visit(sequence, head, scores [queries, keys], probabilities [queries, keys]) may change the probabilities.
-// Without gradient and dropout.
+// The same by definition, with the scores and probabilities of every head at hand: for probes and tests.
+// visit(sequence, head, scores [queries, keys], probabilities [queries, keys]) may change the
+// probabilities. Without gradient and dropout.
 using AttentionVisitor =
     std::function<void(int64_t sequence, int64_t head, const Tensor& scores, Tensor& probabilities)>;
 Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,

@@ -10,7 +10,7 @@ struct ColumnStatistics {
   Tensor mean, variance;
 };
 
-// Of x [N, D]; the variance divides by N. N > 0.
+// Statistics of x [N, D]; the variance divides by N. N > 0.
 ColumnStatistics column_statistics(const Tensor& x);
 
 // x [N, D]; gamma, beta f32 [D] -> (x - mean) / sqrt(variance + epsilon) gamma + beta, column by column

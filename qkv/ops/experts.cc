@@ -12,7 +12,7 @@
 namespace qkv {
 namespace {
 
-// Sigmoids may all be 0: their quotients are 0, too.
+// Added to sums of affinities: sigmoids may all be 0, and their quotients are then 0, too.
 constexpr float kTiny = 1e-20F;
 
 // Affinities f32 [N, E].
@@ -32,7 +32,7 @@ Tensor affinities(const Tensor& logits, RouterScore score) {
   return p;
 }
 
-// The `count` best of `scores`, the best first; of equal ones the first.
+// The indices of the `count` best scores, the best first; of equal scores the first.
 void best(const std::vector<float>& scores, int64_t count, std::vector<int32_t>& order) {
   order.resize(scores.size());
   std::iota(order.begin(), order.end(), 0);
@@ -41,7 +41,7 @@ void best(const std::vector<float>& scores, int64_t count, std::vector<int32_t>&
   });
 }
 
-// What experts outside of the best groups count as.
+// Sets the scores of experts outside the best groups to 0.
 void keep_best_groups(const ChoiceOptions& o, std::vector<float>& scores, std::vector<int32_t>& order) {
   const int64_t size = std::ssize(scores) / o.groups;
   std::vector<float> of_group(o.groups);
@@ -58,7 +58,7 @@ void keep_best_groups(const ChoiceOptions& o, std::vector<float>& scores, std::v
     if (!kept[e / size]) scores[e] = 0;
 }
 
-// Of w_j = scale p_j (/ sum of the chosen p), and of the balancing term.
+// The gradient of w_j = scale p_j (/ sum of the chosen p), and of the load-balancing loss.
 class ChoiceNode : public Node {
  public:
   ChoiceNode(const Tensor& logits, const Tensor& affinities, const Indices& experts, const ChoiceOptions& o)
@@ -95,7 +95,7 @@ class ChoiceNode : public Node {
   }
 
  private:
-  // Affinities of their own are compared as parts of their sum.
+  // Sigmoid affinities enter the load-balancing loss as shares of their sum.
   void balance_gradient(const float* p, const std::vector<float>& load, float* dp) const {
     if (o_.score == RouterScore::softmax) {
       for (size_t e = 0; e < load.size(); ++e) dp[e] += load[e];
@@ -166,7 +166,7 @@ ExpertRows rows_by_expert(const Indices& experts, int64_t count) {
 
 namespace {
 
-// Of each expert's rows and weights as of a linear layer's.
+// The gradients of each expert's rows and weights, as in a linear layer.
 class ExpertLinearNode : public Node {
  public:
   ExpertLinearNode(const Tensor& x, const Tensor& weight, std::span<const int32_t> offsets)

@@ -29,7 +29,7 @@ Tensor gathered(const Tensor& x, const ColumnMap& map) {
   return out;
 }
 
-// Where each column of x went.
+// The map of the gradient, from the result's columns back to those of x.
 ColumnMap inverse(const ColumnMap& map) {
   ColumnMap back{map.size(), std::vector<int32_t>(static_cast<size_t>(map.from), -1),
                  std::vector<float>(static_cast<size_t>(map.from), 0.0F)};

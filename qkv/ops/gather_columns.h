@@ -1,4 +1,4 @@
-// Columns put into another order, with room between them.
+// Reorders columns, with columns of zeros between them.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,10 @@
 
 namespace qkv {
 
-// Where the columns of a result come from: column j is factor[j] times column source[j], or 0 where that
+// The origins of a result's columns: column j is factor[j] times column source[j] of x, or 0 if source[j]
 // is -1. No column is taken twice.
 struct ColumnMap {
-  int64_t from = 0;  // columns there are
+  int64_t from = 0;  // columns of x
   std::vector<int32_t> source;
   std::vector<float> factor;
 

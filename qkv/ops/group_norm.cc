@@ -9,7 +9,7 @@
 namespace qkv {
 namespace {
 
-// What the backward pass asks of the forward pass: of each row and group the mean (0 of RMSnorm) and
+// Statistics that the backward pass needs: for each row and group the mean (0 for RMSNorm) and
 // 1 / deviation, f32 [N, groups] each.
 struct Statistics {
   Tensor means, scales;
@@ -40,7 +40,7 @@ class GroupNormNode : public Node {
     const int64_t rows = x_.rows(), stride = x_.width(), weights = gamma_.count();
     const int64_t pieces = std::max<int64_t>(1, num_pieces(rows, row_grain(stride)));
     Tensor dx = dy.clone();
-    Tensor partial = Tensor::zeros({pieces, 2 * weights}, DType::f32);  // of gamma, then of beta
+    Tensor partial = Tensor::zeros({pieces, 2 * weights}, DType::f32);  // gradients of gamma, then of beta
     with_float_type(norm_.op, x_.dtype(), [&]<typename T>(T) {
       const T *x = x_.data<T>(), *from = dy.data<T>();
       T* to = dx.mutable_data<T>();
@@ -54,7 +54,7 @@ class GroupNormNode : public Node {
             const int64_t at = r * stride + first + g * width, of = norm_.weight_at(g);
             const float m = mean[r * groups + g], s = scale[r * groups + g];
             const auto normal = [&](int64_t i) { return (static_cast<float>(x[at + i]) - m) * s; };
-            float dot = 0, sum = 0;  // of the gradients with the normalised values, and alone
+            float dot = 0, sum = 0;  // sums of gradients times normalised values, and of gradients
             for (int64_t i = 0; i < width; ++i) {
               const float n = normal(i), d = static_cast<float>(from[at + i]);
               dgamma[of + i] += n * d;

@@ -29,7 +29,7 @@ TimeOrder TimeOrder::of(std::span<const int32_t> offsets, bool backwards) {
 
 namespace {
 
-// One recurrence over a batch whose rows lie by time, so that each step is a run of rows. D = width.
+// One recurrence over a batch whose rows are sorted by time, so that each step is a run of rows. D = width.
 template <typename T>
 struct Run {
   Cell cell;
@@ -38,14 +38,14 @@ struct Run {
   const T* weight;     // U [gates D, D]
   const T* first_h;    // [sequences by length, D]
   const float* first;  // [sequences by length, parts D]
-  float* gates;        // [N, gates D]: what enters them, then what they are
+  float* gates;        // [N, gates D]: inputs of the gates, then their values
   T* hidden;           // [N, D]
   float* states;       // [N, parts D]
-  T* reset = nullptr;  // [N, D] of a GRU: s(r) h
+  T* reset = nullptr;  // [N, D] for a GRU: s(r) h
 
   int64_t gate_columns() const { return gates_of(cell) * width; }
   int64_t state_columns() const { return state_parts(cell) * width; }
-  // h and state before a step, of the sequences that run in it.
+  // h and state before a step, for the sequences that run in it.
   const T* h_before(int64_t t) const { return t == 0 ? first_h : hidden + time.starts[t - 1] * width; }
   const float* state_before(int64_t t) const {
     return t == 0 ? first : states + time.starts[t - 1] * state_columns();
@@ -80,7 +80,7 @@ Product product(int64_t m, int64_t n, int64_t k, const T* a, int64_t a_stride, c
           .accumulate = true};
 }
 
-// The state is what goes on to the next step, so that going on from it gives the same bits.
+// Rounds the state to what the next step reads, so that continuing from it gives the same bits.
 template <typename T>
 void keep_hidden(int64_t n, float* h, T* to) {
   for (int64_t i = 0; i < n; ++i) {
@@ -119,7 +119,7 @@ void forward(const Run<T>& run) {
     const T* h = run.h_before(t);
     const float* before = run.state_before(t);
     float* gates = run.gates + start * columns;
-    // Of a GRU first z and r: the candidate needs r.
+    // A GRU computes z and r first: the candidate needs r.
     matrix_product(product(count, gru ? 2 * n : columns, n, h, n, run.weight, true, gates, columns));
     if (gru) {
       T* reset = run.reset + start * n;
@@ -140,8 +140,8 @@ void forward(const Run<T>& run) {
   }
 }
 
-// Of one row: d is the gradient of its state, and becomes that of the state before by what does not go
-// through the gates; da is that of what enters the gates.
+// The gradient of one row. d is the gradient of its state, and becomes that of the state before, without
+// the part through the gates. da becomes the gradient of the gates' inputs.
 template <typename T>
 void lstm_row_grad(int64_t n, const float* before, const float* gates, const float* state, float* d, T* da) {
   const float *i = gates, *f = gates + n, *o = gates + 2 * n, *g = gates + 3 * n, *c_before = before + n;
@@ -167,7 +167,7 @@ void gru_row_grad(int64_t n, const float* before, const float* gates, float* d, 
     d[j] *= 1 - z[j];
   }
 }
-// The rest of it, from the gradient of s(r) h.
+// The rest of a GRU's row, from the gradient of s(r) h.
 template <typename T>
 void reset_row_grad(int64_t n, const float* before, const float* gates, const float* dreset, float* d,
                     T* da) {
@@ -178,8 +178,8 @@ void reset_row_grad(int64_t n, const float* before, const float* gates, const fl
   }
 }
 
-// Backpropagation through time. d [sequences by length, parts D] begins as zeros and ends as the gradient of
-// the first state; da [N, gates D]. dhidden and dstates lie as the caller's rows do; null: zeros.
+// Backpropagation through time. d [sequences by length, parts D] begins as zeros and ends as the gradient
+// of the first state; da [N, gates D]. dhidden and dstates have the caller's order of rows; null: zeros.
 template <typename T>
 void back_through_time(const Run<T>& run, const T* dhidden, const float* dstates, float* d, T* da) {
   const int64_t n = run.width, columns = run.gate_columns(), state = run.state_columns();
@@ -217,7 +217,7 @@ void back_through_time(const Run<T>& run, const T* dhidden, const float* dstates
   }
 }
 
-// to[i] = from[rows[i]], or to[rows[i]] = from[i]: between the caller's rows and those by time.
+// to[i] = from[rows[i]], or to[rows[i]] = from[i]: between the caller's rows and rows by time.
 template <typename From, typename To>
 void gather(std::span<const int32_t> rows, int64_t width, const From* from, To* to) {
   parallel_for(std::ssize(rows), row_grain(width), [&](int64_t i, int64_t end) {
@@ -233,7 +233,7 @@ void scatter(std::span<const int32_t> rows, int64_t width, const T* from, T* to)
   });
 }
 
-// What a forward pass leaves, its rows by time.
+// Tensors that the forward pass saves, with rows by time.
 struct Saved {
   Cell cell;
   TimeOrder time;
@@ -286,7 +286,7 @@ class RecurrenceNode : public Node {
   }
 
  private:
-  // dU = da^T h, the h before each row; where a GRU's candidate has s(r) h, that.
+  // dU = da^T h with the h before each row, or s(r) h for a GRU's candidate.
   template <typename T>
   static void sum_weight(const Run<T>& run, const T* da, bool accumulate, Tensor& dw) {
     const int64_t n = run.width, columns = run.gate_columns(), rows = run.time.starts.back();

@@ -1,4 +1,5 @@
-// Biases by distance, added to the scores instead of positions: T5's, a number for each distance, ALiBi's.
+// Biases by distance, added to the scores instead of position embeddings: T5's, one number per distance,
+// and ALiBi's.
 #pragma once
 
 #include <span>
@@ -7,19 +8,20 @@
 
 namespace qkv {
 
-// How distances fall into buckets (Raffel et al. 2020, section 2.1): small ones into one each, larger ones
-// into buckets that grow by a factor, all beyond `longest` into the last.
+// The buckets of distances (Raffel et al. 2020, section 2.1). Small distances have one each, larger ones
+// share buckets that grow by a factor, and all beyond `longest` share the last.
 struct DistanceBuckets {
   int64_t count = 0;
   int64_t longest = 128;
-  bool bidirectional = true;  // half of the buckets are of keys behind the query; else these share bucket 0
-  bool each = false;          // instead every distance below `longest` has its own: a Toeplitz matrix
+  bool bidirectional = true;  // half of the buckets are for keys after the query; else these share bucket 0
+  bool each = false;          // instead each distance below `longest` has its own bucket: a Toeplitz matrix
 
-  // One bucket for each distance below `longest`, the last for all others; of keys behind the query, too.
+  // One bucket for each distance below `longest`; larger ones share the last. Keys after the query have
+  // their own buckets if `bidirectional`.
   static DistanceBuckets of_each(int64_t longest, bool bidirectional) {
     return {bidirectional ? 2 * longest - 1 : longest, longest, bidirectional, true};
   }
-  // Of a key so many places behind the query (before it: negative).
+  // The bucket of a key `distance` places after the query (negative: before it).
   int64_t of(int64_t distance) const;
   bool operator==(const DistanceBuckets&) const = default;
 };
@@ -29,11 +31,11 @@ struct DistanceBuckets {
 Tensor relative_bias(const Tensor& table, const DistanceBuckets& buckets, int64_t reach);
 
 // f32 [heads, 2 reach + 1]: minus a slope for each head times the distance (Press et al. 2022, section 3:
-// ALiBi). The slopes of a power of two heads are 2^(-8 h / heads), h from 1; of another number those of the
-// power of two below and every second one, from h = 1, of twice as many heads. With `evens_first` (MPT) all
-// are of the power of two above: those of even h, then those of odd h. `scales`: what each head's scores
-// are multiplied by once the bias was added (Falcon, whose slopes are bf16 numbers); none: the bias is added
-// last.
+// ALiBi). For a power of two heads the slopes are 2^(-8 h / heads), h from 1. For other numbers they are
+// those of the power of two below, then every second one, from h = 1, of twice as many heads. With
+// `evens_first` (MPT) all are of the power of two above: those of even h, then those of odd h. `scales`:
+// factors on each head's scores after the bias was added (Falcon, whose slopes are bf16 numbers); empty:
+// the bias is added last.
 Tensor alibi(int64_t heads, bool evens_first, int64_t reach, std::span<const float> scales = {});
 
 }  // namespace qkv

@@ -1,4 +1,5 @@
-// Rotary positions (Su et al. 2021, RoPE): queries and keys are turned by angles that grow with their place.
+// Rotary positions (Su et al. 2021, RoPE): queries and keys are rotated by angles that grow with their
+// position.
 #pragma once
 
 #include <cstdint>
@@ -10,49 +11,50 @@
 
 namespace qkv {
 
-// Which columns of a head form a pair that is turned.
+// Which columns of a head form a pair that is rotated.
 enum class RotaryLayout : uint8_t {
   halves,       // column i with column i + width / 2 (Llama, GPT-NeoX)
   interleaved,  // column 2 i with column 2 i + 1 (as printed in the paper; GPT-J)
 };
 
-// How the angles change for contexts longer than those of the first training.
+// How the angles change for contexts longer than in pretraining.
 enum class RotaryScaling : uint8_t {
   none,
   linear,    // positions divided by the factor (Chen et al. 2023)
   dynamic,   // a larger base as the sequence outgrows the original context (NTK-aware)
   yarn,      // slow pairs as linear, fast ones as none, a ramp between (Peng et al. 2023)
   llama3,    // the same with borders by wavelength (Llama 3.1)
-  longrope,  // each pair by a factor of its own: one list of them up to the original context, one beyond
-             // (Ding et al. 2024, LongRoPE)
+  longrope,  // each pair has its own factor: one list up to the original context, one beyond (Ding et al.
+             // 2024, LongRoPE)
 };
 
 // The options of rotary positions.
 struct RotarySpec {
-  int64_t width = 0;  // columns of a head that are turned, from the first; 0: none
+  int64_t width = 0;  // columns of a head that are rotated, from the first; 0: none
   RotaryLayout layout = RotaryLayout::halves;
   double base = 10000;
   RotaryScaling scaling = RotaryScaling::none;
-  double factor = 1;             // of every scaling
-  int64_t original_context = 0;  // of all but linear
+  double factor = 1;             // for every scaling but longrope
+  int64_t original_context = 0;  // for every scaling but linear
   double low = 1, high = 4;      // llama3: borders of the ramp; yarn: slow and fast turns (1, 32)
-  double magnitude = 1;          // yarn, longrope: what cosines and sines are multiplied by
-  std::vector<double> short_factors = {}, long_factors = {};  // longrope: of each pair
+  double magnitude = 1;          // yarn, longrope: factor on cosines and sines
+  std::vector<double> short_factors = {}, long_factors = {};  // longrope: divisor of each pair's angle
 
   bool operator==(const RotarySpec&) const = default;
 };
 
-// cos and sin f32 [N, width]: row n has the cosines of the width / 2 pairs at positions[n], then the
-// sines. `lengths`: of each row's sequence so far, which dynamic and longrope scaling look at; one: of all
-// rows. positions [N, 2]: the first half of the pairs is turned by the first number as a head of half the
-// width is, the others by the second.
+// cos and sin f32 [N, width]: row n has the cosines of the width / 2 pairs at positions[n], then the sines.
+// `lengths`: the length so far of each row's sequence, for dynamic and longrope scaling; a single one is
+// for all rows. positions [N, 2]: the first number rotates the first half of the pairs, as in a head of
+// half the width; the second rotates the others.
 Tensor rotation(const RotarySpec& spec, const Indices& positions, std::span<const int64_t> lengths);
 inline Tensor rotation(const RotarySpec& spec, const Indices& positions, int64_t length) {
   return rotation(spec, positions, std::span(&length, 1));
 }
 
-// x [N, C] with its first `heads` heads of `head_width` columns turned by rotation() of these rows; all other
-// columns as they are. Scores of turned queries and keys depend on the difference of their positions alone.
+// x [N, C] with its first `heads` heads of `head_width` columns rotated by rotation() of these rows; other
+// columns are unchanged. Scores of rotated queries and keys depend only on the difference of their
+// positions.
 Tensor rotary(const Tensor& x, int64_t heads, int64_t head_width, RotaryLayout layout,
               const Tensor& rotation);
 

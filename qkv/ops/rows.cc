@@ -166,7 +166,7 @@ class UnitRowsNode : public Node {
   explicit UnitRowsNode(const Tensor& x) : x_(x.detach()) { add_input(x); }
   std::string_view name() const override { return "unit_rows"; }
   void backward(std::span<Tensor> grads) override {
-    const Tensor dy_given = convert(grads[0], x_.dtype());  // f32 where a product used it as a weight
+    const Tensor dy_given = convert(grads[0], x_.dtype());  // f32 if a product used it as a weight
     Tensor dx = Tensor::empty(x_.shape(), x_.dtype());
     const int64_t width = x_.width();
     with_float_type("unit_rows", x_.dtype(), [&]<typename T>(T) {
@@ -227,7 +227,7 @@ class SpanLossNode : public Node {
   }
 
  private:
-  Tensor gradient_;  // of the loss by the scores
+  Tensor gradient_;  // gradient of the loss with respect to the scores
 };
 
 }  // namespace
@@ -293,7 +293,8 @@ class ContrastiveNode : public Node {
   Tensor gradients_[2];
 };
 
-// -log P of the diagonal of z [n, n], by rows (`step` 1 along them) or columns; adds P - 1 to dz.
+// -log P of the diagonal of z [n, n], by rows (`step` 1 along them) or columns. Adds P, less 1 on the
+// diagonal, to dz.
 double diagonal_loss(const std::vector<double>& z, int64_t n, int64_t row, int64_t step,
                      std::vector<double>& dz, int64_t* found) {
   double total = 0;
@@ -305,7 +306,7 @@ double diagonal_loss(const std::vector<double>& z, int64_t n, int64_t row, int64
     total += std::log(sum) + most - z[at(i)];
     for (int64_t j = 0; j < n; ++j) dz[at(j)] += std::exp(z[at(j)] - most) / sum - (i == j ? 1 : 0);
     if (found == nullptr) continue;
-    int64_t as_near = 0;  // itself, and what cannot be told from it
+    int64_t as_near = 0;  // itself, and ties
     for (int64_t j = 0; j < n; ++j) as_near += z[at(j)] >= z[at(i)];
     *found += as_near == 1;
   }

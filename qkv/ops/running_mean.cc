@@ -10,9 +10,9 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kColumns = 64;  // of a task
+constexpr int64_t kColumns = 64;  // columns per task
 
-// f(s, begin, end): the columns [begin, end) of sequence s, for all of them.
+// Calls f(s, begin, end) for the columns [begin, end) of each sequence s, until all columns are covered.
 template <typename F>
 void for_columns(int64_t sequences, int64_t width, const F& f) {
   const int64_t parts = (width + kColumns - 1) / kColumns;

@@ -42,7 +42,7 @@ void expect_disjoint_keys(const KeyLayout& layout) {
           ranges[i].first);
 }
 
-// In the order of a few lanes, which compilers can keep side by side.
+// Sums in a fixed order of lanes, which compilers can keep side by side.
 template <typename A, typename B>
 float dot(int64_t n, const A* a, const B* b) {
   constexpr int64_t kLanes = 16;
@@ -85,12 +85,12 @@ void for_each_sequence(std::span<const int32_t> offsets, const KeyLayout& layout
   });
 }
 
-// How a query looks at its keys: those from number `begin` of its sequence on are weighed by softmax times
-// factor.
+// How a query looks at its keys: those from number `begin` of its sequence on have the weights softmax
+// times factor.
 struct Look {
   int64_t begin = 0;
   std::vector<float> softmax, factors;
-  std::vector<float> hidden;  // [keys, A] of additive scores: tanh(q + k_j)
+  std::vector<float> hidden;  // [keys, A] for additive scores: tanh(q + k_j)
 };
 
 // Gradients, in f32; each sequence has its own rows, and a row of dv.
@@ -118,7 +118,7 @@ struct Additive {
     for (int64_t j = 0; j < range.count; ++j) look.softmax[j] = dot(width, v, look.hidden.data() + j * width);
     softmax(look.softmax);
   }
-  // `g.dparameter`: of v, a row a sequence.
+  // `g.dparameter`: gradient of v, one row per sequence.
   void grad(int64_t sequence, int64_t row, const Range& range, const Look& look,
             std::span<const float> dscores, std::span<const float> /*dfactors*/, const Gradients& g) const {
     float *dq = g.dq + row * width, *dv = g.dparameter + sequence * width;
@@ -142,7 +142,7 @@ struct Local {
   const float* u;
   float window;
 
-  // Of the place among the keys: p / S.
+  // The predicted place as a share of the keys: p / S.
   float part(int64_t row) const { return 1 / (1 + std::exp(-u[row])); }
   float variance() const { return window * window / 4; }
 
@@ -159,7 +159,7 @@ struct Local {
     }
     softmax(look.softmax);
   }
-  // `g.dparameter`: of u.
+  // `g.dparameter`: gradient of u.
   void grad(int64_t /*sequence*/, int64_t row, const Range& range, const Look& look,
             std::span<const float> dscores, std::span<const float> dfactors, const Gradients& g) const {
     const auto count = static_cast<float>(range.count);
@@ -175,7 +175,7 @@ struct Local {
   }
 };
 
-// values [M, width] weighed: out [N, width].
+// Weighted sums of values [M, width]: out [N, width].
 template <typename T, typename Scores>
 void forward(const Scores& scores, std::span<const int32_t> offsets, const KeyLayout& layout, int64_t width,
              const T* values, T* out) {
@@ -217,14 +217,14 @@ void gradient(const Scores& scores, std::span<const int32_t> offsets, const KeyL
   });
 }
 
-// The inputs of either op; what it computes again in its gradient is not kept.
+// The inputs of either op. The gradient computes the rest again.
 struct Inputs {
   Tensor q, keys, values, parameter;
   std::vector<int32_t> offsets;
   KeyLayout layout;
   int64_t window;  // 0: additive
 
-  // f(scores, T{}) with the scores that are meant.
+  // Calls f(scores, T{}) with additive or local scores.
   template <typename F>
   void with_scores(const F& f) const {
     with_float_type("source attention", q.dtype(), [&]<typename T>(T type) {
@@ -251,7 +251,7 @@ class SourceAttentionNode : public Node {
     const int64_t sequences = std::ssize(in_.layout.lengths);
     const auto zeros = [](const Tensor& like) { return Tensor::zeros(like.shape(), DType::f32); };
     Tensor dq = zeros(in_.q), dkeys = zeros(in_.keys), dvalues = zeros(in_.values);
-    const bool additive = in_.window == 0;  // whose v all sequences share
+    const bool additive = in_.window == 0;  // all sequences share its v
     Tensor dparameter =
         additive ? Tensor::zeros({sequences, in_.parameter.count()}, DType::f32) : zeros(in_.parameter);
     in_.with_scores([&]<typename T>(const auto& scores, T) {

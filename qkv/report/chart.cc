@@ -16,9 +16,9 @@ namespace {
 constexpr double kLeft = 52, kRight = 20, kTop = 10, kBottom = 30;
 // Values further apart than this are easier to read on a logarithmic axis.
 constexpr double kDecades = 50;
-// What is smaller is drawn as 0.
+// Smaller values are drawn as 0.
 constexpr double kTiny = 1e-100;
-// The part of the steps that may leave a chart.
+// The share of the steps whose values may be cut off.
 constexpr double kBeginning = 0.05;
 
 // Maps values onto pixels.
@@ -41,7 +41,7 @@ struct Range {
   }
 };
 
-// The distance between round numbers of which about `count` fit into `extent`.
+// The spacing of about `count` round numbers in `extent`.
 double tick_spacing(double extent, int count) {
   const double least = extent / count;
   const double power = std::pow(10, std::floor(std::log10(least)));
@@ -67,7 +67,7 @@ Range range_of(const Chart& chart, double first_step) {
   return range;
 }
 
-// A vertical axis, its ticks, and whether values lie beyond its end.
+// A vertical axis, its ticks, and whether values are cut off.
 struct VerticalAxis {
   Scale scale;
   std::vector<double> ticks;
@@ -92,7 +92,7 @@ VerticalAxis vertical_axis(const Chart& chart, double last_step) {
   }
   if (chart.from_zero) scale.low = std::min(0.0, scale.low);
   const double magnitude = std::max(std::abs(scale.low), std::abs(scale.high));
-  if (scale.high - scale.low <= 1e-9 * magnitude || magnitude < kTiny) {  // one value
+  if (scale.high - scale.low <= 1e-9 * magnitude || magnitude < kTiny) {  // all values are equal
     const bool zero = magnitude < kTiny;
     if (chart.best > 0 && scale.high <= chart.best && scale.low >= -chart.best) {
       scale.low = scale.low < 0 ? -chart.best : 0;
@@ -176,7 +176,7 @@ std::string legend(const Chart& chart) {
   return out + "</ul>";
 }
 
-// The <svg> of a chart. `shown`: its class, where not all screens show it.
+// The <svg> of a chart. `shown`: its class, if not all screens show it.
 std::string drawing(const Chart& chart, const Scale& x, const VerticalAxis& axis, const char* shown) {
   const auto& [y, ticks, cut] = axis;
   std::string out = fmt::format(
@@ -219,7 +219,7 @@ std::vector<Point> thin(const std::vector<Point>& points, double low, double hig
   };
   const auto lower = [](const Point& a, const Point& b) { return a.y < b.y; };
   std::vector<Point> kept = {points.front()};
-  // Between the first point and the last: a column's lowest and highest, in the order in which they come.
+  // Between the first and the last point, keeps the lowest and highest of each column in their order.
   for (auto begin = points.begin() + 1; begin < points.end() - 1;) {
     const auto end = std::find_if(begin, points.end() - 1,
                                   [&](const Point& p) { return column_of(p) != column_of(*begin); });
@@ -253,7 +253,7 @@ std::vector<double> linear_ticks(double low, double high, int count) {
 std::vector<double> log_ticks(double low, double high) {
   std::vector<double> ticks;
   const bool wide = high / low > 1e3;
-  const double stride = std::ceil(std::log10(high / low) / 8);  // powers
+  const double stride = std::ceil(std::log10(high / low) / 8);  // powers of ten
   for (double power = std::floor(std::log10(low)); power <= std::ceil(std::log10(high)); power += stride)
     for (const double factor : {1., 2., 5.}) {
       const double tick = factor * std::pow(10, power);

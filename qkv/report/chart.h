@@ -14,13 +14,13 @@ struct Point {
   double x, y;  // step, value
 };
 
-// How a series is drawn: a line; a faint one, behind the others; a line with a mark at every point.
+// Style of a series: a line; a faint line behind the others; a line with a mark at every point.
 enum class SeriesStyle { line, faint, marks };
 
-// One curve and how it is labelled.
+// A curve and its labels.
 struct Series {
-  std::string label;               // with its values
-  std::string legend = {};         // beside the title; empty: not there
+  std::string label;               // label beside its values
+  std::string legend = {};         // label in the legend; empty: not shown
   std::vector<Point> points = {};  // x ascending, all finite
   SeriesStyle style = SeriesStyle::line;
   int colour = 0;
@@ -31,36 +31,35 @@ struct Series {
 struct Chart {
   std::string title, unit;
   std::vector<Series> series = {};
-  bool from_zero = false;  // the axis begins at 0
-  bool may_be_cut =
-      false;  // a steep beginning may leave it where the rest would be flat; one chart of a page
-  bool may_be_log = false;        // a logarithmic axis where the values span decades
-  double best = 0;                // of a score: where all values are one, the axis ends here; 0: no score
-  bool always_legend = false;     // also of a single series
+  bool from_zero = false;   // the axis begins at 0
+  bool may_be_cut = false;  // values of a steep beginning may be cut off if the rest would look flat; at most
+                            // one chart of a page
+  bool may_be_log = false;  // uses a logarithmic axis if values span decades
+  double best = 0;          // best value of a score: the axis ends there if all values are equal; 0: no score
+  bool always_legend = false;     // show a legend even for a single series
   int width = 460, height = 250;  // pixels
-  int narrow_width = 0;           // of a second drawing, for narrow screens; 0: the one is for all
+  int narrow_width = 0;           // width of a second drawing for narrow screens; 0: one drawing for all
 };
 
-// A <figure>: title, unit, legend where there is more than one series, drawing. Of two drawings the page
-// shows the one that fits.
+// Draws a <figure>: title, unit, legend if there are several series, drawing. If there are two drawings,
+// the page shows the one that fits.
 std::string draw(const Chart& chart);
 
-// At most two points (the lowest and the highest) of each of `columns` equal parts of [low, high], besides
-// the first and the last point: what a drawing so many pixels wide can show.
+// Keeps the first and the last point, and the lowest and the highest of each of `columns` equal parts of
+// [low, high]. A drawing that is `columns` pixels wide cannot show more.
 std::vector<Point> thin(const std::vector<Point>& points, double low, double high, int columns);
 
-// The means of `count` equal parts, each at its last step: a noisy curve's course.
+// The means of `count` equal parts, each at its last step: the trend of a noisy curve.
 std::vector<Point> averaged(const std::vector<Point>& points, size_t count);
 
-// Round numbers (1, 2 or 5 times a power of ten apart), about `count` of them, the outermost inside [low,
-// high].
+// About `count` round numbers (1, 2 or 5 times a power of ten apart) inside [low, high].
 std::vector<double> linear_ticks(double low, double high, int count);
 
-// 1, 2 and 5 times powers of ten (only the powers where the range is wide) inside [low, high]. REQUIRES: low
-// > 0.
+// 1, 2 and 5 times powers of ten (only the powers if the range is wide) inside [low, high]. REQUIRES: low >
+// 0.
 std::vector<double> log_ticks(double low, double high);
 
-// A number in few characters, exact to about `spacing`: 0.25, 1.5e-3, 12.5k, 3M.
+// A short form of a number, exact to about `spacing`: 0.25, 1.5e-3, 12.5k, 3M.
 std::string short_number(double value, double spacing);
 
 }  // namespace qkv

@@ -17,8 +17,8 @@ void append_little_endian(std::string& out, uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
 }
 
-// A protobuf message under construction: fields one after the other, each a key (number and wire type) and a
-// value. https://protobuf.dev/programming-guides/encoding
+// Builds a protobuf message: fields one after the other, each a key (number and wire type) and a value.
+// https://protobuf.dev/programming-guides/encoding
 class Message {
  public:
   Message& integer(int field, uint64_t value) {
@@ -49,7 +49,7 @@ class Message {
 
  private:
   void key(int field, int wire_type) { varint(static_cast<uint64_t>(field) << 3 | wire_type); }
-  // Seven bits a byte, the lowest first; the eighth says that more follow.
+  // Seven bits per byte, lowest first; the eighth marks that more follow.
   void varint(uint64_t value) {
     for (; value >= 0x80; value >>= 7) bytes_.push_back(static_cast<char>(value | 0x80));
     bytes_.push_back(static_cast<char>(value));
@@ -61,18 +61,19 @@ class Message {
 // The fields of Event.
 constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
 
-// An Event that happens now.
+// An Event at the current time.
 Message event(int64_t step) {
   const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch());
   return Message().real64(kWallTime, now.count()).integer(kStep, static_cast<uint64_t>(step));
 }
 
-// With one Summary.Value.
+// An Event with one Summary.Value.
 Message event(int64_t step, const Message& value) {
   return event(step).message(kSummary, Message().message(1, value));
 }
 
-// TFRecord stores checksums rotated and offset, so that a checksum of data that holds checksums is sound.
+// TFRecord stores checksums rotated and offset, so that checksums of data that contains checksums are
+// sound.
 uint32_t masked_crc32c(std::string_view bytes) {
   return std::rotr(crc32c(bytes), 15) + 0xA282EAD8u;
 }
@@ -114,7 +115,7 @@ void EventFile::text(int64_t step, std::string_view tag, std::string_view text) 
   constexpr int kDtString = 7, kTensorData = 2;       // DataType, DataClass
   const Message plugin = Message().bytes(1, "text");  // SummaryMetadata.PluginData
   const Message metadata = Message().message(1, plugin).integer(4, kTensorData);
-  const Message tensor = Message().integer(1, kDtString).message(2, Message()).bytes(8, text);  // of rank 0
+  const Message tensor = Message().integer(1, kDtString).message(2, Message()).bytes(8, text);  // rank 0
   write(event(step, Message().bytes(1, tag).message(8, tensor).message(9, metadata)).encoded());
 }
 

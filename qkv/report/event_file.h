@@ -1,8 +1,4 @@
-// TensorBoard's event files: a run that writes one is shown by `tensorboard --logdir`.
-//
-// A file is a list of TFRecords: length (8 bytes, little-endian), masked CRC-32C of the length (4), data,
-// masked CRC-32C of the data (4). Each record's data is a protobuf message Event
-// (tensorboard/compat/proto/event.proto).
+// TensorBoard's event files, for `tensorboard --logdir`.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +8,17 @@
 
 namespace qkv {
 
-// One such file, written from its beginning.
+// A new event file.
 class EventFile {
  public:
-  // Starts a new file in `dir`, which is made if need be. TensorBoard reads a folder's files one after the
-  // other, in the order of their names: this one follows those that are there.
+  // Creates a new file in `dir`, which is created if necessary. TensorBoard reads a folder's files in the
+  // order of their names; this one comes after existing files.
   explicit EventFile(const std::string& dir);
 
   void scalar(int64_t step, std::string_view tag, double value);
   // `text` is shown as Markdown. REQUIRES: valid UTF-8.
   void text(int64_t step, std::string_view tag, std::string_view text);
-  // Says that a session starts here: what earlier files hold of `step` and later is discarded.
+  // Marks the start of a session: TensorBoard discards data of `step` and later from earlier files.
   void session_start(int64_t step);
 
  private:

@@ -49,7 +49,7 @@ void add_fold_scores(const RunLog& log, int64_t fold, std::vector<FoldScores>& a
     check(std::ssize(it->values) == fold - 1, "{}: {} is missing in an earlier fold", log.dir, field);
     it->values.push_back(points.back().y);
   }
-  // Baselines stand behind the scores that they are compared with.
+  // Baselines come after the scores that they are compared with.
   std::stable_partition(all.begin(), all.end(),
                         [](const FoldScores& s) { return !s.name.starts_with(kBaselinePrefix); });
   for (const FoldScores& s : all)

@@ -12,9 +12,9 @@
 namespace qkv {
 namespace {
 
-constexpr size_t kLongestLabel = 24;  // characters; the rest is under the pointer
-constexpr double kCharacter = 6.6;    // its width in pixels, about
-constexpr double kAxis = 22;          // of an axis' name
+constexpr size_t kLongestLabel = 24;  // characters; the pointer shows the rest
+constexpr double kCharacter = 6.6;    // approximate width of a character in pixels
+constexpr double kAxis = 22;          // pixels for the name of an axis
 
 // The first characters of a label.
 std::string shortened(const std::string& label) {
@@ -32,7 +32,7 @@ double width_of(const std::string& text) {
          }));
 }
 
-// The classes that occur, the most frequent of too many, in their order.
+// The classes that occur, in their order; only the most frequent if there are too many.
 std::vector<size_t> drawn_classes(size_t classes, const std::vector<int64_t>& count) {
   std::vector<double> occurs(classes);
   for (size_t g = 0; g < classes; ++g)
@@ -59,12 +59,12 @@ std::string draw_confusion(const std::string& title, const std::vector<std::stri
   if (drawn.empty()) return "";
   const bool numbered = drawn.size() <= kMostNumbered;
   const auto n = static_cast<double>(drawn.size());
-  // Numbers need room; many classes share what a page has.
+  // Numbers need space; many classes share the width of the page.
   const double cell = numbered ? std::clamp(620 / n, 34.0, 64.0) : std::max(8.0, 760 / n);
   const double size = cell * n, font = std::min(12.0, cell - 1);
   double longest = 0;
   for (const size_t c : drawn) longest = std::max(longest, width_of(shortened(labels[c])) * font / 12);
-  const bool upright = longest <= cell - 6;  // class names that fit above their columns
+  const bool upright = longest <= cell - 6;  // class names fit above their columns
   const double left = kAxis + longest + 10, top = kAxis + (upright ? font : longest) + 10;
   std::string unit = "the stronger its colour, the more of its row";
   if (drawn.size() < labels.size())
@@ -77,7 +77,7 @@ std::string draw_confusion(const std::string& title, const std::vector<std::stri
       put,
       R"(<figure class="heat"><figcaption><span class="title">{}</span> <span class="unit">{}</span></figcaption>)",
       escape_html(title), unit);
-  // Not wider than it needs to be: few classes are not blown up.
+  // Limits the width, so that few classes are not enlarged.
   fmt::format_to(
       put,
       R"(<svg viewBox="0 0 {0:.0f} {1:.0f}" style="max-width:{0:.0f}px;min-width:{2:.0f}px" role="img" aria-label="{3}">)",
@@ -109,7 +109,7 @@ std::string draw_confusion(const std::string& title, const std::vector<std::stri
     const double sum = std::accumulate(counts, counts + labels.size(), 0.0);
     for (size_t column = 0; column < drawn.size(); ++column) {
       const int64_t here = counts[drawn[column]];
-      if (here == 0) continue;  // most are
+      if (here == 0) continue;  // most cells are empty
       const double share = static_cast<double>(here) / sum;
       const double x = left + static_cast<double>(column) * cell, y = top + static_cast<double>(row) * cell;
       fmt::format_to(

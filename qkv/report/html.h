@@ -1,4 +1,4 @@
-// Text inside a page of HTML.
+// Text inside HTML.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace qkv {
 
-// `text` as HTML shows it, in an element or a quoted attribute. What HTML cannot hold (bytes that are not
-// UTF-8, control characters other than line breaks and tabs) becomes U+FFFD.
+// `text` escaped for an element or a quoted attribute. Bytes that HTML cannot represent (not UTF-8, control
+// characters other than line breaks and tabs) become U+FFFD.
 std::string escape_html(std::string_view text);
 
 }  // namespace qkv

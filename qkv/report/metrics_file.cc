@@ -11,7 +11,7 @@
 namespace qkv {
 namespace {
 
-// The lines of `path` that belong to steps up to `step`.
+// The lines of `path` for steps up to `step`.
 std::string lines_up_to(const std::string& path, int64_t step) {
   std::string kept;
   std::istringstream lines(read_file(path));
@@ -24,7 +24,7 @@ std::string lines_up_to(const std::string& path, int64_t step) {
   return kept;
 }
 
-// TensorBoard's folder inside `run_dir`, without what an earlier run left there.
+// TensorBoard's folder in `run_dir`. `fresh`: removes files of an earlier run.
 std::string events_dir(const std::string& run_dir, bool fresh) {
   std::string dir = run_dir + "/tensorboard";
   std::error_code error;
@@ -33,7 +33,7 @@ std::string events_dir(const std::string& run_dir, bool fresh) {
   return dir;
 }
 
-// A Markdown block that is shown as it is: every line indented by four.
+// A verbatim Markdown block: every line is indented by four spaces.
 std::string verbatim(const std::string& text) {
   std::string out = "    ";
   for (const char c : text) {
@@ -48,7 +48,7 @@ std::string verbatim(const std::string& text) {
 std::string tag_of_field(const std::string& field) {
   if (field == "lr") return "train/learning_rate";
   if (field == "grad_norm") return "train/gradient_norm";
-  constexpr std::string_view kValid = "valid_";  // "ema_valid_loss" is a validation's figure, too
+  constexpr std::string_view kValid = "valid_";  // "ema_valid_loss" belongs to validation, too
   const size_t at = field.find(kValid);
   if (at == std::string::npos) return "train/" + field;
   return "valid/" + field.substr(0, at) + field.substr(at + kValid.size());
@@ -67,7 +67,7 @@ void Metrics::write(const OrderedJson& record) {
   check(out_.good(), "{}: cannot be written", path_);
   const auto step = record.at("step").get<int64_t>();
   for (const auto& [field, value] : record.items())
-    if (value.is_number() && field != "step" && field != "seconds")  // which every event has
+    if (value.is_number() && field != "step" && field != "seconds")  // every event has these
       events_.scalar(step, tag_of_field(field), value.get<double>());
   if (record.contains("sample")) {
     sample_number_ = step == sample_step_ ? sample_number_ + 1 : 1;

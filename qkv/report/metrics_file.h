@@ -1,9 +1,10 @@
-// What a run records while it trains: RUN/metrics.jsonl, and the same for TensorBoard in RUN/tensorboard.
+// Records of a training run: RUN/metrics.jsonl, and the same for TensorBoard in RUN/tensorboard.
 //
-// metrics.jsonl has one JSON object a line. Each has "step"; the other fields are numbers (of training steps:
-// "loss", "smoothed_loss", "lr", "grad_norm", "tokens_per_second", "seconds" since the session's start,
-// "memory_mb", ...; of validations: "valid_loss", "valid_nats_per_character", "valid_bits_per_byte", ...) or
-// text ("sample" with the "prompt" that it continues).
+// metrics.jsonl has one JSON object per line. Each has "step"; the other fields are numbers or text.
+// Numbers of training steps: "loss", "smoothed_loss", "lr", "grad_norm", "tokens_per_second", "seconds"
+// since the session's start, "memory_mb", .... Numbers of validations: "valid_loss",
+// "valid_nats_per_character", "valid_bits_per_byte", .... Text: "sample" with the "prompt" that it
+// continues.
 #pragma once
 
 #include <fstream>
@@ -14,14 +15,14 @@
 
 namespace qkv {
 
-// The records of one run, written as they come.
+// Writes the records of one run.
 class Metrics {
  public:
-  // Keeps what `run_dir` holds up to `step`: later steps will be done again. A line that a killed run left
-  // unfinished is dropped.
+  // Keeps the records in `run_dir` up to `step`, because later steps will be repeated. An incomplete line
+  // from a killed run is dropped.
   Metrics(const std::string& run_dir, int64_t step);
 
-  // Text that is not UTF-8 is written with U+FFFD in place of what is invalid. REQUIRES: record["step"].
+  // Writes a record; invalid UTF-8 in text is replaced by U+FFFD. REQUIRES: record["step"].
   void write(const OrderedJson& record);
 
  private:

@@ -40,7 +40,7 @@ std::string grouped(int64_t n) {
   return digits;
 }
 
-// What the runs are called: the last part of their paths, or the paths where these are the same.
+// Names of the runs: the last parts of their paths, or the paths if those are equal.
 std::vector<std::string> names_of(const Runs& runs) {
   std::vector<std::string> names;
   for (const RunLog& r : runs) {
@@ -58,7 +58,7 @@ std::vector<std::string> names_of(const Runs& runs) {
 struct ScoreName {
   const char *field, *label;
 };
-// In the order in which they are shown; others follow by their names.
+// In display order; others follow by name.
 constexpr ScoreName kScores[] = {{"bleu", "BLEU"}, {"accuracy", "accuracy"}, {"exact_match", "exact match"},
                                  {"f1", "F1"},     {"macro_f1", "macro F1"}, {"matthews", "Matthews"}};
 
@@ -70,19 +70,19 @@ std::string label_of(const std::string& score) {
   return label;
 }
 
-// Who was judged by what.
+// Scores of one model or baseline, and the data they were measured on.
 struct ScoreRow {
   std::string who, by;
   std::map<std::string, double> scores;
 };
 
-// The best model, and what simple methods reach on the same examples.
+// The scores of the best model, and of baselines on the same examples.
 std::vector<ScoreRow> score_rows(const RunLog& run) {
   std::vector<ScoreRow> rows;
   if (run.best) {
     rows.push_back({fmt::format("the best model, of step {}", grouped(run.best->step)), run.best->of, {}});
     rows.back().scores.insert(run.best->scores.begin(), run.best->scores.end());
-    // The test is made once, at the end; of which step the best model is, it does not say.
+    // The test is done once, at the end; it does not record the step of the best model.
     if (run.best->of == "test") rows.back().who = "the best model";
   }
   if (!run.best || run.best->of != "validation") {
@@ -142,7 +142,7 @@ std::string confusions_html(const Runs& runs, const std::vector<std::string>& na
   return out;
 }
 
-// Of all folds together, where they tell the same classes apart.
+// The confusion matrix of all folds together, if they have the same classes.
 std::string confusion_of_folds(const Runs& folds) {
   std::vector<std::string> labels;
   std::vector<int64_t> sum;
@@ -172,7 +172,8 @@ std::optional<int64_t> integer_setting(const RunLog& run, const std::string& key
   return n;
 }
 
-// As recorded, or steps times the tokens that the settings give each; nothing where neither is known.
+// The number of tokens as recorded, or steps times tokens per step from the settings; nullopt if neither is
+// known.
 std::optional<double> tokens_seen(const RunLog& run) {
   if (const auto* tokens = run.find("tokens")) return tokens->back().y;
   double tokens = static_cast<double>(run.step);
@@ -194,7 +195,7 @@ double median(std::vector<Point> points) {
 std::vector<Figure> figures_of(const RunLog& run) {
   std::vector<Figure> all;
   const auto at_step = [](const Point& p) { return "at step " + grouped(static_cast<int64_t>(p.x)); };
-  bool of_classes = false;  // whose perplexity says nothing
+  bool of_classes = false;  // perplexity is meaningless for classes
   if (run.best && run.best->of == "test")
     for (const ScoreName& s : kScores) {
       const auto& scores = run.best->scores;
@@ -274,10 +275,10 @@ std::string figures_html(const Runs& runs, const std::vector<std::string>& names
 // ---- Samples
 
 std::string samples_html(const std::vector<Sample>& samples) {
-  constexpr size_t kMost = 40, kLongest = 4000;  // samples; bytes of one
+  constexpr size_t kMost = 40, kLongest = 4000;  // number of samples; bytes of a sample
   const size_t shown = std::min(samples.size(), kMost);
   std::string out;
-  for (size_t i = 0; i < shown; ++i) {  // spread evenly, with the first and the last
+  for (size_t i = 0; i < shown; ++i) {  // spread evenly, including the first and the last
     const Sample& s = samples[shown == 1 ? 0 : i * (samples.size() - 1) / (shown - 1)];
     size_t end = std::min(s.text.size(), kLongest);
     while (end > 0 && end < s.text.size() && (s.text[end] & 0xC0) == 0x80) --end;  // not inside a character
@@ -331,7 +332,7 @@ std::string settings_html(const Runs& runs, const std::vector<std::string>& name
 
 // ---- The page
 
-// "3.3M parameters · 4 layers · ...": what is known of the model.
+// "3.3M parameters · 4 layers · ...": the known facts about the model.
 std::string facts_of(const RunLog& run) {
   std::string out =
       run.parameters == 0 ? "" : count_text(static_cast<double>(run.parameters)) + " parameters";
@@ -360,7 +361,7 @@ std::string header_html(const Runs& runs, const std::vector<std::string>& names)
 
 // ---- Cross-validation
 
-// The scores of the folds that are finished: a row each, their means and deviations.
+// The scores of the finished folds, a row each, with means and deviations.
 std::string fold_scores_html(const Runs& folds) {
   std::vector<FoldScores> scores;
   int64_t finished = 0;
@@ -395,7 +396,7 @@ std::string fold_header_html(const std::string& name, const Runs& folds,
 
 // ---- The whole page
 
-// The policy forbids every request: the page holds all that it shows.
+// The policy forbids all requests, because the page is self-contained.
 std::string page_html(const std::string& title, const std::string& body) {
   return fmt::format(
       R"(<!DOCTYPE html>
@@ -425,7 +426,7 @@ std::string samples_of_runs(const Runs& runs, const std::vector<std::string>& na
   return samples.empty() ? "" : "<h2>Samples</h2>\n<section>\n" + samples + "</section>\n";
 }
 
-// What a folder is called on its page.
+// The name of a folder on its page.
 std::string name_of_folder(const std::string& dir) {
   const auto path = std::filesystem::absolute(dir).lexically_normal();
   const std::string last = (path.has_filename() ? path : path.parent_path()).filename().string();

@@ -3,8 +3,8 @@
 
 namespace qkv {
 
-// The colours of the series are Okabe & Ito's, told apart also by readers who see fewer colours; darker on
-// white and lighter on black where the contrast asks for it.
+// The colours of the series are Okabe & Ito's, which colour-blind readers can distinguish; darkened on
+// white and lightened on black for contrast.
 inline constexpr const char* kReportStyle = R"css(
 :root {
   color-scheme: light dark;

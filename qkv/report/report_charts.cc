@@ -15,21 +15,21 @@ namespace {
 struct Field {
   std::string name, label;
   SeriesStyle style = SeriesStyle::line;
-  int colour = 0;        // in a report about one run
-  bool compared = true;  // also shown beside other runs
+  int colour = 0;        // colour in a report about one run
+  bool compared = true;  // also shown when runs are compared
 };
 
-// A chart that is drawn when a run has recorded one of its fields.
+// A chart that is drawn if a run has recorded one of its fields.
 struct Plan {
   std::string title, unit;
   std::vector<Field> fields;
   bool from_zero = true, may_be_log = false;
   bool may_be_cut = false;
-  bool noisy = true;          // its course is drawn over the single values
-  double scale = 1;           // from the field's unit to the chart's
-  bool each = false;          // of several runs: a chart of its own for each field
-  double best = 0;            // of scores: the best value
-  bool only_changes = false;  // not drawn where it hardly changes: a key figure has it
+  bool noisy = true;          // its trend is drawn over the values
+  double scale = 1;           // factor from the field's unit to the chart's
+  bool each = false;          // for several runs: draw a separate chart for each field
+  double best = 0;            // best value of a score; 0: no score
+  bool only_changes = false;  // not drawn if it hardly changes, because a key figure has it
   int height = 250;
 };
 
@@ -77,7 +77,7 @@ const std::vector<Plan>& plans() {
   return all;
 }
 
-// What a loss is the mean of; of runs that differ, nothing.
+// The unit of the loss; plain nats if the runs' objectives differ.
 std::string loss_unit(const Runs& runs) {
   const std::string objective = runs.front().setting("train.objective", "");  // in quotes
   for (const RunLog& run : runs)
@@ -88,7 +88,7 @@ std::string loss_unit(const Runs& runs) {
   return is("masked") || is("permutation") ? "nats per hidden token" : "nats per token";
 }
 
-// What tells the training loss from the validation loss beside what they are measured on.
+// A note that the training loss, unlike the validation loss, includes label smoothing.
 std::string smoothing_note(const Runs& runs) {
   for (const RunLog& run : runs)
     if (const double part = label_smoothing(run); part > 0)
@@ -97,7 +97,7 @@ std::string smoothing_note(const Runs& runs) {
   return "";
 }
 
-// Whether one of the plan's curves moves by more than a tenth.
+// True if one of the plan's curves varies by more than a tenth.
 bool changes(const Plan& plan, const Runs& runs) {
   for (const RunLog& run : runs)
     for (const Field& field : plan.fields)
@@ -108,7 +108,7 @@ bool changes(const Plan& plan, const Runs& runs) {
   return false;
 }
 
-// Charts of the fields that no plan and no key figure knows.
+// Charts of the fields without a plan or a key figure.
 std::vector<Plan> further_plans(const Runs& runs) {
   std::set<std::string> known = {"seconds", "tokens", "valid_tokens", "valid_nats_per_character",
                                  "valid_bits_per_byte"};
@@ -117,7 +117,7 @@ std::vector<Plan> further_plans(const Runs& runs) {
   std::vector<Plan> further;
   for (const RunLog& run : runs)
     for (const auto& [name, points] : run.series) {
-      if (name.starts_with("test_") || name.starts_with("baseline_")) continue;  // once, at the end
+      if (name.starts_with("test_") || name.starts_with("baseline_")) continue;  // recorded once, at the end
       if (!known.insert(name).second) continue;
       std::string title = name;
       std::replace(title.begin(), title.end(), '_', ' ');
@@ -127,7 +127,7 @@ std::vector<Plan> further_plans(const Runs& runs) {
   return further;
 }
 
-// A field of the only run.
+// Adds the curves of a field of a single run.
 void add_curves(Chart& chart, const Field& field, const std::vector<Point>& points, bool noisy) {
   Series s{field.label, field.label, points, field.style, field.colour};
   if (noisy && points.size() > 2 * kCourse) {
@@ -200,7 +200,7 @@ std::string charts_html(const Runs& runs, const std::vector<std::string>& names)
   for (const Plan& plan : all) {
     Chart chart = chart_of(plan, runs, names);
     if (chart.series.empty()) continue;
-    if (out.empty()) chart.width = 980, chart.height = 380, chart.narrow_width = 440;  // as wide as the page
+    if (out.empty()) chart.width = 980, chart.height = 380, chart.narrow_width = 440;  // full page width
     out += draw(chart);
   }
   if (out.empty()) return "<p>No step has been recorded yet.</p>\n";

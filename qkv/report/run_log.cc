@@ -17,7 +17,8 @@
 namespace qkv {
 namespace {
 
-// Beyond these, which no run reaches, steps would not be exact as double, and values could not be drawn.
+// No run exceeds these limits; beyond them, steps would not be exact as double, and values could not be
+// drawn.
 constexpr int64_t kMostSteps = int64_t{1} << 53;
 constexpr double kLargest = 1e100;
 
@@ -68,7 +69,7 @@ RunScores read_scores(const std::string& path) {
   return out;
 }
 
-// As it stands in TOML; numbers in the shortest form that reads back.
+// The value as in TOML; numbers in the shortest form that reads back.
 std::string text_of(const toml::node& node) {
   if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
   std::ostringstream out;
@@ -76,7 +77,7 @@ std::string text_of(const toml::node& node) {
   return out.str();
 }
 
-// Appends the settings below `table`, in the order of the file.
+// Appends the settings in `table` in the order of the file.
 void add_settings(RunLog& run, const toml::table& table, const std::string& prefix) {
   std::vector<std::pair<toml::source_position, const toml::key*>> keys;
   for (const auto& [key, node] : table) keys.emplace_back(node.source().begin, &key);
@@ -110,7 +111,7 @@ int64_t count_parameters(const std::string& run_dir) {
   return count;
 }
 
-// "seconds" counts from the start of a session: where it falls, another one began.
+// "seconds" counts from the start of a session; when it decreases, a new session began.
 double total_seconds(const std::vector<Point>& seconds) {
   double total = 0, before = 0;
   for (const Point& p : seconds) {
@@ -120,7 +121,7 @@ double total_seconds(const std::vector<Point>& seconds) {
   return std::clamp(total, 0.0, 1e12);  // a damaged file may hold any number
 }
 
-// The runs in a folder that is none, or else beside it: " (runs/x holds the runs fold-1, fold-2)".
+// The runs in a folder that is not a run, or else beside it: " (runs/x holds the runs fold-1, fold-2)".
 std::string runs_near(const std::string& dir) {
   constexpr size_t kMost = 8;
   namespace fs = std::filesystem;

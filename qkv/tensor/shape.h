@@ -21,7 +21,7 @@ class Shape {
 
   int rank() const { return rank_; }
   int64_t operator[](int i) const { return extents_[i < 0 ? i + rank_ : i]; }  // negative: from the end
-  int64_t count() const;                                                       // of elements
+  int64_t count() const;                                                       // number of elements
   bool operator==(const Shape&) const = default;
   std::string text() const;  // "[2, 3]"
 
@@ -32,8 +32,8 @@ class Shape {
 
 }  // namespace qkv
 
-// A message shows a shape as "[2, 3]". The text is written only where it is printed: an op's checks cost
-// none.
+// Messages show a shape as "[2, 3]". The text is made only when it is printed, so that an op's checks cost
+// nothing.
 template <>
 struct fmt::formatter<qkv::Shape> {
   constexpr auto parse(format_parse_context& context) { return context.begin(); }

@@ -1,4 +1,4 @@
-// Bytes that tensors lie in: owned (pooled) or borrowed from a mapped file.
+// Memory of tensors: owned (pooled) or borrowed from a mapped file.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 namespace qkv {
 
 // 64-byte aligned memory. Freed blocks are kept for the next tensor of about their size, so that a training
-// step allocates nothing after the first; those that were free longest go back to the system where all that
-// is held would be a quarter more than the peak of what was in use.
+// step allocates nothing after the first. If all memory held would exceed the peak in use by a quarter and
+// 64 MiB, the blocks that were free longest go back to the system.
 class Storage {
  public:
   // Uninitialised.
@@ -30,17 +30,17 @@ class Storage {
   std::byte* data_ = nullptr;
   size_t size_ = 0;
   size_t capacity_ = 0;  // bytes that count as in use, 0 when borrowed
-  size_t block_ = 0;     // of the pooled block: no fewer
+  size_t block_ = 0;     // bytes of the pooled block, at least capacity_
   std::shared_ptr<const void> owner_;
 };
 
 // Memory of all tensors of the program, in bytes.
 struct MemoryUse {
   size_t in_use;  // bytes in live tensors
-  size_t peak;    // the most there were since reset_peak_memory()
+  size_t peak;    // the most in use since reset_peak_memory()
   size_t pooled;  // bytes kept for reuse
 };
-// The use now; the peak is counted from the last call of reset_peak_memory().
+// The present use. The peak counts from the last call of reset_peak_memory().
 MemoryUse memory_use();
 void reset_peak_memory();
 // Returns pooled blocks to the system.

@@ -1,4 +1,4 @@
-// A dense, row-major, contiguous array with a type: a handle that copies cheaply and shares its storage.
+// A dense, row-major, contiguous, typed array: a handle that is cheap to copy and shares its storage.
 #pragma once
 
 #include <cassert>
@@ -19,17 +19,17 @@
 
 namespace qkv {
 
-struct GraphEdge;  // what autograd hangs on a tensor; opaque here
+struct GraphEdge;  // autograd's link from a tensor to its graph; opaque here
 
-// A value of elements in row-major order without gaps, and its place in the graph where it wants a gradient.
+// Elements in row-major order without gaps, and their place in the graph if they need a gradient.
 class Tensor {
  public:
   Tensor() = default;
   static Tensor empty(Shape shape, DType dtype);  // uninitialised
   static Tensor zeros(Shape shape, DType dtype);
-  // Of memory that `owner` keeps alive; read-only.
+  // A read-only tensor in memory that `owner` keeps alive.
   static Tensor borrow(Shape shape, DType dtype, const std::byte* data, std::shared_ptr<const void> owner);
-  // A copy of the values, in row-major order. Throws Error when the shape has another count.
+  // A copy of the values, in row-major order. Throws Error if the shape has another count.
   template <typename T>
   static Tensor of(Shape shape, std::span<const T> values) {
     check(shape.count() == static_cast<int64_t>(values.size()), "tensor {}: expected {} values, got {}",
@@ -54,7 +54,8 @@ class Tensor {
   int64_t width() const { return shape_.rank() == 0 ? 1 : shape_[-1]; }
   int64_t rows() const { return width() == 0 ? 0 : count() / width(); }
 
-  // The elements. Throw Error unless T is their type, and for writing also where the memory is borrowed.
+  // The elements. Throw Error unless T is their type. mutable_values() also throws if the memory is
+  // borrowed.
   template <typename T>
   Span<const T> values() const {
     expect_values(dtype_of<T>);
@@ -65,7 +66,7 @@ class Tensor {
     expect_writable(dtype_of<T>);
     return {reinterpret_cast<T*>(storage_->data() + offset_), static_cast<size_t>(count())};
   }
-  // Row i of the last axis, of rows() rows. Throw Error for another row, too.
+  // Row i along the last axis, of rows() rows. Also throw Error if there is no such row.
   template <typename T>
   Span<const T> row(int64_t i) const {
     return values<T>().row(i, width());
@@ -74,8 +75,8 @@ class Tensor {
   Span<T> mutable_row(int64_t i) {
     return mutable_values<T>().row(i, width());
   }
-  // The elements whose places on the first axes are these: of [S, H, Q, K] part<T>(s, h, q) has K elements.
-  // Throw Error where a place is beyond its own axis, too.
+  // The elements with these indices on the first axes: for [S, H, Q, K], part<T>(s, h, q) has K elements.
+  // Also throw Error if an index is beyond its axis.
   template <typename T, std::integral... Places>
   Span<const T> part(Places... places) const {
     const auto [begin, count] = range_of({static_cast<int64_t>(places)...});
@@ -89,11 +90,11 @@ class Tensor {
   // The elements' bytes, whatever their type.
   Span<const std::byte> value_bytes() const;
   Span<std::byte> mutable_value_bytes();
-  // Copies the elements of `from`. Throws Error where it has another type or another count.
+  // Copies the elements of `from`. Throws Error if it has another type or another count.
   void copy(const Tensor& from);
   void set_zero();
 
-  // The elements where nothing is checked, for ops and kernels: other folders must not name these
+  // The elements without checks, for ops and kernels. Other folders must not use these
   // (tools/data_lint.py). REQUIRES: T is their type, and for writing that the memory is not borrowed.
   template <typename T>
   const T* data() const {
@@ -120,12 +121,12 @@ class Tensor {
     t.edge_ = nullptr;
     return t;
   }
-  // True when no other tensor sees this storage.
+  // True if no other tensor uses this storage.
   bool unique() const { return storage_.use_count() == 1 && !storage_->read_only(); }
   bool same_storage(const Tensor& other) const { return storage_ == other.storage_; }
-  // True when the memory is another owner's, as a mapped file's is.
+  // True if someone else owns the memory, e.g. a mapped file.
   bool borrowed() const { return storage_ != nullptr && storage_->read_only(); }
-  // How many elements of `whole` lie before the first of this view of it. Throws Error where it is none.
+  // Number of elements of `whole` before the first of this view. Throws Error if this is not a view of it.
   int64_t place_in(const Tensor& whole) const;
 
   const std::shared_ptr<GraphEdge>& edge() const { return edge_; }
@@ -141,7 +142,7 @@ class Tensor {
       fail_access(wanted);
   }
   [[noreturn]] void fail_access(DType wanted) const;
-  // The first element at these places of the first axes, and how many there are.
+  // The first element with these indices on the first axes, and the number of such elements.
   std::pair<int64_t, int64_t> range_of(std::initializer_list<int64_t> places) const;
 
   Shape shape_;
@@ -151,13 +152,13 @@ class Tensor {
   std::shared_ptr<GraphEdge> edge_;
 };
 
-// Copies rows [row, row + rows) of `from`, of each the columns from `column` on that fill a row of `to`, to
-// the rows of `to` from `to_row` on. Throws Error where types differ or either has no such rows or columns.
+// Copies rows [row, row + rows) of `from` to the rows of `to` from `to_row` on. Takes as many columns from
+// `column` on as `to` has. Throws Error if types differ or either has no such rows or columns.
 void copy_rows(const Tensor& from, int64_t row, int64_t column, int64_t rows, Tensor& to, int64_t to_row);
 
 }  // namespace qkv
 
-// A message shows a tensor as its shape, or as "nothing" where it is not defined.
+// Messages show a tensor as its shape, or as "nothing" if it is undefined.
 template <>
 struct fmt::formatter<qkv::Tensor> {
   constexpr auto parse(format_parse_context& context) { return context.begin(); }

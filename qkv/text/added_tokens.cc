@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kLongestContent = 1024;  // bytes; bounds the work at each position of a text
 
-// Where the last character of text[0, end) begins. REQUIRES: end > 0.
+// Beginning of the last character of text[0, end). REQUIRES: end > 0.
 size_t previous_character(std::string_view text, size_t end) {
   size_t begin = end - 1;
   while (begin > 0 && end - begin < 4 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
@@ -77,8 +77,8 @@ StringMatcher::Match StringMatcher::find(std::string_view text, size_t from) con
 
 namespace {
 
-// What the reference library makes of a list: empty ones are none, of two with the same content the last
-// one's flags hold, and what a vocabulary has keeps its id.
+// Cleans up a list as Hugging Face's tokenizers library does. Empty tokens are dropped, repeated contents
+// keep the last one's flags, and tokens of the vocabulary keep their ids.
 std::vector<AddedToken> settled(std::vector<AddedToken> given, const Vocabulary& vocabulary) {
   std::vector<AddedToken> out;
   std::unordered_map<std::string, size_t> places;

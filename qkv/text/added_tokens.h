@@ -1,4 +1,4 @@
-// Tokens that are recognised in the text before any other stage sees it.
+// Tokens that are matched in the text before any other stage sees it.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ class StringMatcher {
     Range range;
     size_t value;
   };
-  // The first match at or after `from`; a range with begin == text.size() when there is none.
+  // The first match at or after `from`. If there is none, its range has begin == text.size().
   Match find(std::string_view text, size_t from) const;
 
  private:
@@ -48,18 +48,18 @@ class StringMatcher {
 // All of a tokenizer's added tokens.
 class AddedTokens {
  public:
-  // Tokens with ids of their own or, when their content is in `vocabulary`, the id there. Refuses repeated
-  // contents, ids that belong to something else and contents longer than 1024 bytes, naming `place`.
+  // Tokens with ids of their own or, if their content is in `vocabulary`, the id there. Throws Error naming
+  // `place` for repeated contents, ids that belong to another token and contents longer than 1024 bytes.
   AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary, const Normalizer* normalizer,
               const std::string& place);
   AddedTokens() = default;
 
-  // A part of a text: a token's occurrence, or what lies between two.
+  // A part of a text: an occurrence of a token, or the text between two.
   struct Segment {
     Range range;
     TokenId id;  // kNoToken between tokens
   };
-  // Cuts a text at the tokens that are matched before, or after, normalisation.
+  // Cuts a text at the added tokens that are matched before normalization or, if `normalized`, after it.
   std::vector<Segment> split(std::string_view text, bool normalized) const;
 
   const AddedToken* find(TokenId id) const;
@@ -77,7 +77,7 @@ class AddedTokens {
 // The list "added_tokens" of tokenizer.json.
 std::vector<AddedToken> parse_added_tokens(const JsonField& field);
 
-// The flags of an added token from an object; absent ones as they are in `defaults`.
+// The flags of an added token from an object; absent ones are those of `defaults`.
 AddedToken parse_added_token(const JsonField& field, AddedToken defaults);
 
 }  // namespace qkv::text

@@ -10,7 +10,7 @@
 
 namespace qkv::text {
 
-// The text at one stage. Cheap while nothing was rewritten: it borrows, and keeps no table.
+// The text at one stage. Cheap until it is rewritten: it borrows the source and keeps no table.
 class AlignedText {
  public:
   // Borrows `source`, which lies at byte `offset` of what the caller was given. At most 4 GiB.
@@ -33,7 +33,7 @@ class AlignedText {
   std::string_view borrowed_;
   std::string storage_;
   bool owned_ = false;
-  size_t offset_ = 0;            // of the text in the source while origins_ is empty
+  size_t offset_ = 0;            // offset of the text in the source while origins_ is empty
   std::vector<Origin> origins_;  // per byte; empty while bytes correspond one to one
 };
 
@@ -42,12 +42,12 @@ class Rewriter {
  public:
   explicit Rewriter(const AlignedText& from) : from_(from), text_(from.view()) {}
 
-  // Takes over `range` as it is.
+  // Copies `range` unchanged.
   void keep(Range range);
-  // Puts `by` where `range` (possibly empty: an insertion) was.
+  // Replaces `range` (an empty one inserts) with `by`.
   void replace(Range range, std::string_view by);
   size_t size() const { return out_.size(); }
-  // Takes `end` off the end of what was put; false when that ends otherwise.
+  // Removes `end` from the end of the output; returns false if the output does not end with it.
   bool drop_end(std::string_view end);
 
   AlignedText finish() &&;

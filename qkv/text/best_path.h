@@ -13,9 +13,10 @@
 
 namespace qkv::text {
 
-// Cuts `text` into tokens of the trie so that the sum of their scores is largest: Viterbi from left to right,
-// sums kept as `Sum`, the first of equals winning. score(id, bytes) gives a token's score, or NaN to leave it
-// out. A character that is no token may be `unk` at `unk_score`. Offsets are bytes of the text.
+// Cuts `text` into tokens of the trie so that the sum of their scores is largest. Viterbi runs from left to
+// right with sums kept as `Sum`; the first of equal paths wins. score(id, bytes) returns a token's score,
+// or NaN to exclude it. A character that is no token may be `unk` at `unk_score`. Offsets are bytes of the
+// text.
 template <typename Sum, typename Score>
 std::vector<Token> best_path(std::string_view text, const Trie& trie, const Score& score, TokenId unk,
                              Sum unk_score) {
@@ -24,7 +25,7 @@ std::vector<Token> best_path(std::string_view text, const Trie& trie, const Scor
     Sum sum = 0;
     uint32_t begin = UINT32_MAX;
   };
-  std::vector<Best> best(text.size() + 1);  // of the paths that end at each byte
+  std::vector<Best> best(text.size() + 1);  // best path that ends at each byte
   const auto offer = [](Best& at, auto sum, TokenId id, size_t begin) {
     if (at.begin == UINT32_MAX || sum > at.sum)
       at = {id, static_cast<Sum>(sum), static_cast<uint32_t>(begin)};

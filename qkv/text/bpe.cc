@@ -77,15 +77,15 @@ class Bpe::MergeTable {
   std::vector<Entry> entries_;
 };
 
-// Words and their tokens. Two ways of one cache line each: a new word displaces the older of two. Long words
-// and those of many tokens are rare, and are left out.
+// Words and their tokens in a two-way cache with ways of one cache line: a new word displaces the older of
+// two. Long words and words of many tokens are rare and are not cached.
 class Bpe::WordCache {
  public:
   static constexpr size_t kLongestWord = 24, kMostTokens = 6;
 
   WordCache() : slots_(kSlots) {}
 
-  // Appends the word's tokens, shifted to `offset`; false when it is not here.
+  // Appends the word's tokens, shifted to `offset`; returns false if the word is not cached.
   bool find(std::string_view word, uint64_t hash, uint32_t offset, std::vector<Token>& out) const {
     const size_t at = hash & (kSlots - 2);
     for (const Slot* slot : {&slots_[at], &slots_[at + 1]}) {
@@ -135,7 +135,8 @@ class Bpe::WordCache {
   std::vector<Slot> slots_;
 };
 
-// Lends each call a cache of its own, so that threads need not share one; as many exist as calls ran at once.
+// Lends each call a cache of its own, so that threads need not share one. There are as many as calls ran at
+// once.
 class Bpe::CachePool {
  public:
   class Loan {
@@ -170,7 +171,8 @@ class Bpe::CachePool {
 
 namespace {
 
-// What marks a character's position in the piece. Bounded, as it is put to each character of a text.
+// The string that marks a character's position in the piece. Bounded, because it is added to every
+// character of a text.
 std::optional<std::string> parse_mark(const JsonField& field, std::string_view key) {
   const auto mark = field.find(key);
   if (!mark) return std::nullopt;
@@ -360,7 +362,7 @@ void Bpe::add_character(std::string_view character, Token place, std::vector<Tok
 
 void Bpe::merge_short(std::vector<Token>& symbols) const {
   if (symbols.size() < 2) return;
-  std::array<const MergeTable::Entry*, kShortWord> entries;  // of symbol i with the one after it
+  std::array<const MergeTable::Entry*, kShortWord> entries;  // pair of symbol i and the next one
   size_t pairs = symbols.size() - 1;
   for (size_t i = 0; i < pairs; ++i) entries[i] = &table_->find(symbols[i].id, symbols[i + 1].id);
   while (pairs > 0) {
@@ -382,7 +384,7 @@ void Bpe::merge_short(std::vector<Token>& symbols) const {
 void Bpe::merge_long(std::vector<Token>& symbols, const RandomStream* random) const {
   struct Candidate {
     uint32_t rank, left;
-    uint64_t key;  // of the pair when it was queued: another pair may stand there by now
+    uint64_t key;  // pair when it was queued; another may stand there now
     bool operator>(const Candidate& other) const {
       return rank != other.rank ? rank > other.rank : left > other.left;
     }
@@ -401,7 +403,7 @@ void Bpe::merge_long(std::vector<Token>& symbols, const RandomStream* random) co
     if (rank != kNoRank) queue.push({rank, left, pair_key(a, b)});
   };
   for (uint32_t i = 0; i < n; ++i) consider(i);
-  std::vector<Candidate> passed;  // by chance, until the next merge
+  std::vector<Candidate> passed;  // skipped by dropout until the next merge
   uint64_t draws = 0;
   while (!queue.empty()) {
     const Candidate best = queue.top();

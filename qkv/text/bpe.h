@@ -1,5 +1,5 @@
-// Byte-pair encoding: a piece starts as characters (or bytes), and the neighbouring pair that was learned
-// first is joined until no learned pair is left.
+// Byte-pair encoding: a piece starts as characters (or bytes). The neighbouring pair that was learned first
+// is joined until no learned pair is left.
 #pragma once
 
 #include <memory>
@@ -15,25 +15,26 @@ namespace qkv::text {
 
 // The fields of tokenizer.json's BPE model beside vocab and merges, with its names and defaults.
 struct BpeOptions {
-  std::optional<std::string> unk_token;  // for characters outside the vocabulary; else dropped
+  std::optional<std::string> unk_token;  // for characters outside the vocabulary; absent: they are dropped
   std::optional<std::string> continuing_subword_prefix;  // "##": marks characters that do not begin a piece
   std::optional<std::string> end_of_word_suffix;         // "</w>": marks the last character of a piece
   bool fuse_unk = false;                                 // one unk_token for a run of unknown characters
   bool byte_fallback = false;                            // unknown characters as <0xE4> <0xBD> ...
   bool ignore_merges = false;                            // a piece that is a token is taken whole
-  double dropout = 0;  // of a learned pair at each look, that it is passed by
+  double dropout = 0;  // probability of skipping a learned pair each time it comes up
 };
 
 // The tokens whose pair becomes one.
 using Merge = std::pair<TokenId, TokenId>;
 
-// Byte-pair encoding (Sennrich et al., "Neural machine translation of rare words with subword units", 2016).
-// With dropout (Provilkov et al. 2020) the chances are drawn from the piece and its place in the text: the
-// same text has the same tokens each time.
+// Byte-pair encoding (Sennrich et al., "Neural machine translation of rare words with subword units",
+// 2016).
+// With dropout (Provilkov et al. 2020) the random numbers are derived from the piece and its place in the
+// text. The same text therefore always has the same tokens.
 class Bpe : public Model {
  public:
-  // `merges` in the order learned; both parts and the joined token are in the vocabulary, else Error naming
-  // `place` and the index.
+  // `merges` are in the order learned. Both parts and the joined token must be in the vocabulary; else
+  // throws Error naming `place` and the index.
   Bpe(Vocabulary vocabulary, std::vector<Merge> merges, BpeOptions options, const std::string& place);
   explicit Bpe(const JsonField& field);
   ~Bpe() override;
@@ -55,15 +56,15 @@ class Bpe : public Model {
   void split(std::string_view word, uint32_t offset, bool bytes, std::vector<Token>& symbols) const;
   void add_character(std::string_view character, Token place, std::vector<Token>& symbols) const;
   void merge_short(std::vector<Token>& symbols) const;
-  // `random`: of the chances that a pair is passed by; null: none is.
+  // `random` decides which pairs are skipped; null: none.
   void merge_long(std::vector<Token>& symbols, const RandomStream* random) const;
 
   Vocabulary vocabulary_;
   std::vector<Merge> merges_;
   BpeOptions options_;
   TokenId unk_ = kNoToken;
-  TokenId byte_ids_[256];      // of the byte alphabet's characters
-  TokenId fallback_ids_[256];  // of <0x00> ... <0xFF>
+  TokenId byte_ids_[256];      // ids of the byte alphabet's characters
+  TokenId fallback_ids_[256];  // ids of <0x00> ... <0xFF>
   std::unique_ptr<MergeTable> table_;
   std::unique_ptr<CachePool> caches_;
 };

@@ -41,7 +41,7 @@ BpeTrainer::BpeTrainer(std::vector<CountedWord> words, Vocabulary vocabulary, st
 }
 
 bool BpeTrainer::step(int64_t min_frequency) {
-  // Queued counts may be out of date, but only too high or repeated: the true order shows when they surface.
+  // Queued counts may be stale, but only too high or repeated, so each is checked when it surfaces.
   while (!queue_.empty()) {
     const Candidate top = queue_.top();
     const auto it = pairs_.find(top.pair);
@@ -58,7 +58,7 @@ bool BpeTrainer::step(int64_t min_frequency) {
   if (right.starts_with(prefix_)) right.remove_prefix(prefix_.size());
   std::string joined = *vocabulary_.token(pair.first);
   joined += right;
-  TokenId id = vocabulary_.find(joined);  // another pair may have made the same token
+  TokenId id = vocabulary_.find(joined);  // another pair may already have produced the same token
   if (id == kNoToken) {
     id = static_cast<TokenId>(vocabulary_.id_limit());
     vocabulary_.add(joined, id);
@@ -90,7 +90,7 @@ void BpeTrainer::change_count(Merge pair, int64_t by, uint32_t word) {
 void BpeTrainer::merge_in_word(uint32_t index, Merge pair, TokenId joined) {
   CountedWord& word = words_[index];
   std::vector<TokenId>& t = word.tokens;
-  size_t kept = 0;  // t[0, kept) is the new word, t[i, ...) what is left of the old one
+  size_t kept = 0;  // t[0, kept) is the new word, t[i, ...) the rest of the old one
   for (size_t i = 0; i < t.size();) {
     if (i + 1 == t.size() || t[i] != pair.first || t[i + 1] != pair.second) {
       t[kept++] = t[i++];

@@ -13,7 +13,7 @@ int32_t byte_to_character(unsigned char byte);
 // Spells bytes as characters.
 std::string spell_bytes(std::string_view bytes);
 
-// The bytes that a spelling stands for; nothing when one of its characters is outside the alphabet.
+// The bytes that a spelling stands for; nullopt if one of its characters is outside the alphabet.
 std::optional<std::string> unspell_bytes(std::string_view spelling);
 
 // The byte that a token like <0xE4> stands for; -1 for all others.

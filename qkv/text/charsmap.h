@@ -1,4 +1,4 @@
-// SentencePiece's compiled rules of normalisation: which strings of a text become which others.
+// SentencePiece's compiled normalization rules: strings of a text and their replacements.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace qkv::text {
 
-// The field precompiled_charsmap: a double-array trie (darts-clone) over the strings that are replaced, and
-// the replacements one after another, each ended by a zero byte.
+// The field precompiled_charsmap: a double-array trie (darts-clone) over the strings that are replaced,
+// followed by the replacements, each terminated by a zero byte.
 class Charsmap {
  public:
-  // Throws Error naming `place` when the bytes are no such map. Empty bytes are the map without rules.
+  // Throws Error naming `place` if the bytes are not such a map. Empty bytes are the map without rules.
   Charsmap(std::string bytes, const std::string& place);
   Charsmap() = default;
 
@@ -33,7 +33,7 @@ class Charsmap {
 
   std::string bytes_;
   std::vector<uint32_t> units_;
-  size_t replacements_ = 0;  // where in bytes_ they begin
+  size_t replacements_ = 0;  // their offset in bytes_
 };
 
 }  // namespace qkv::text

@@ -18,7 +18,7 @@ void fuse(std::vector<std::string>& tokens) {
   tokens.assign(1, whole);
 }
 
-constexpr size_t kMostGrown = size_t{1} << 26;  // bytes; stages that blow up a text in turns end here
+constexpr size_t kMostGrown = size_t{1} << 26;  // bytes; limits stages that grow a text in turns
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   size_t at = text.find(from), done = 0;
@@ -58,10 +58,10 @@ class ByteLevelDecoder : public Decoder {
   }
 
  private:
-  bool add_prefix_space_, trim_offsets_, use_regex_;  // of no effect here; written back
+  bool add_prefix_space_, trim_offsets_, use_regex_;  // no effect here; written back by to_json()
 };
 
-// One string in place of another, within each token.
+// Replaces one string with another within each token.
 class Replace : public Decoder {
  public:
   explicit Replace(const JsonField& field)
@@ -89,7 +89,7 @@ class Fuse : public Decoder {
   OrderedJson to_json() const override { return {{"type", "Fuse"}}; }
 };
 
-// Pieces with the prefix continue the word before; all others begin one.
+// Pieces with the prefix continue the previous word; all others begin one.
 class WordPieceDecoder : public Decoder {
  public:
   explicit WordPieceDecoder(const JsonField& field)
@@ -111,7 +111,7 @@ class WordPieceDecoder : public Decoder {
   }
 
  private:
-  // Closes up punctuation and contractions, in each token by itself as Hugging Face's library does.
+  // Removes spaces before punctuation and contractions within each token, as Hugging Face's library does.
   static void clean_up(std::string& token) {
     static constexpr std::array<std::string_view, 2> kReplacements[] = {
         {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
@@ -123,7 +123,7 @@ class WordPieceDecoder : public Decoder {
   bool cleanup_;
 };
 
-// Tokens like <0xE4> are bytes. A run of them that is not UTF-8 as a whole becomes a U+FFFD for each.
+// Tokens like <0xE4> are bytes. Each byte of a run that is not valid UTF-8 as a whole becomes U+FFFD.
 class ByteFallback : public Decoder {
  public:
   void decode(std::vector<std::string>& tokens) const override {
@@ -152,7 +152,7 @@ class ByteFallback : public Decoder {
   OrderedJson to_json() const override { return {{"type", "ByteFallback"}}; }
 };
 
-// Takes a character off the ends of each token, as often as it is there and at most so many times.
+// Strips a character from both ends of each token, at most `start` and `stop` times.
 class StripDecoder : public Decoder {
  public:
   explicit StripDecoder(const JsonField& field)
@@ -180,7 +180,7 @@ class StripDecoder : public Decoder {
   int64_t start_, stop_;
 };
 
-// Marks are spaces again; those of the first token go, unless none was put before texts.
+// Turns marks back into spaces. Marks of the first token are removed, unless prepend_scheme is "never".
 class MetaspaceDecoder : public Decoder {
  public:
   explicit MetaspaceDecoder(const JsonField& field)
@@ -206,10 +206,10 @@ class MetaspaceDecoder : public Decoder {
 
  private:
   std::string replacement_, scheme_;
-  bool split_;  // of no effect here; written back
+  bool split_;  // no effect here; written back by to_json()
 };
 
-// A suffix ends words: a space, but for the last token.
+// Replaces the suffix that ends words with a space, and removes it from the last token.
 class BpeDecoder : public Decoder {
  public:
   explicit BpeDecoder(const JsonField& field) : suffix_(field.string_or("suffix", "</w>")) {

@@ -1,4 +1,4 @@
-// The way back: from tokens to text.
+// Decoders: from tokens to text.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@ class JsonField;
 
 namespace qkv::text {
 
-// From the texts of tokens to the text they stand for.
+// Turns the strings of tokens into the text they stand for.
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  // Rewrites the tokens; those of the last stage are joined without anything between them.
+  // Rewrites the tokens; the output of the last stage is concatenated.
   virtual void decode(std::vector<std::string>& tokens) const = 0;
   virtual nlohmann::ordered_json to_json() const = 0;
 };

@@ -52,8 +52,8 @@ inline size_t contraction_length(std::string_view text, size_t i) {
   return 0;
 }
 
-// \s+(?!\S)|\s+ : all of a run at the end of the text; otherwise all but its last character, which goes to
-// what follows, unless it is the only one.
+// \s+(?!\S)|\s+ : the whole run at the end of the text. Elsewhere the run without its last character, which
+// belongs to the next match, unless it is the only one.
 inline size_t space_match_end(std::string_view text, size_t begin) {
   size_t last = begin, end = begin;
   while (end < text.size()) {

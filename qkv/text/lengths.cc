@@ -9,8 +9,8 @@
 namespace qkv::text {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 62;       // tokens: some files say "no limit" by a large number
-constexpr size_t kMostPadding = size_t{1} << 20;  // that are written
+constexpr int64_t kMost = int64_t{1} << 62;       // tokens; some files use a large number for "no limit"
+constexpr size_t kMostPadding = size_t{1} << 20;  // tokens
 
 // "Left": true, "Right" (or absent): false.
 bool is_left(const JsonField& field) {
@@ -103,7 +103,7 @@ std::vector<size_t> kept_lengths(const std::vector<Encoding>& texts, size_t adde
     if (texts.size() == 1) return {most};
     const auto seen = [&](size_t text) { return std::min(lengths[text], t.max_length); };
     const bool odd_to_first = !t.odd_to_longer || seen(0) > seen(1);
-    const size_t half = (most + (odd_to_first ? 1 : 0)) / 2;  // of the first
+    const size_t half = (most + (odd_to_first ? 1 : 0)) / 2;  // tokens kept of the first text
     const size_t first = std::min(lengths[0], std::max(half, most - std::min(most, lengths[1])));
     return {first, most - first};
   }
@@ -133,7 +133,7 @@ std::vector<Encoding> windows_of(const Encoding& text, size_t length, const Trun
   check(t.stride < length, "truncation: windows of {} tokens that overlap by {} would not go on", length,
         t.stride);
   std::vector<Encoding> out;
-  for (size_t passed = 0;; passed += length - t.stride) {  // tokens before the window, or behind it
+  for (size_t passed = 0;; passed += length - t.stride) {  // tokens before it, or with from_left after it
     const size_t count = std::min(length, size - passed),
                  begin = t.from_left ? size - passed - count : passed;
     Encoding window;

@@ -13,7 +13,7 @@ namespace qkv::text {
 
 namespace {
 
-// Files from before the type was written have what only it has.
+// Older files lack "type"; the model is recognized by fields that only it has.
 std::string type_of(const JsonField& field) {
   if (field.find("type") || !field.find("vocab")) return field["type"].string();
   if (field.find("merges")) return "BPE";

@@ -21,11 +21,11 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // Appends the tokens of all pieces. Safe to call from several threads at once.
+  // Appends the tokens of all pieces. May be called from several threads at once.
   virtual void tokenize(const PieceList& list, std::vector<Token>& out) const = 0;
 
   virtual const Vocabulary& vocabulary() const = 0;
-  virtual TokenId unknown() const = 0;  // stands for what is outside the vocabulary; kNoToken: nothing does
+  virtual TokenId unknown() const = 0;  // token for text outside the vocabulary; kNoToken: none
   virtual nlohmann::ordered_json to_json() const = 0;
 };
 

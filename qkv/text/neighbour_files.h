@@ -51,7 +51,7 @@ class LegacyTokens {
     }
   }
 
-  // The tokens; those that no file numbered come after all others.
+  // Returns the tokens; tokens that no file gives an id follow all others.
   std::vector<AddedToken> take() {
     for (AddedToken& token : tokens_) {
       if (token.id == kNoToken) token.id = vocabulary_.find(token.content);
@@ -63,12 +63,12 @@ class LegacyTokens {
     return std::move(tokens_);
   }
 
-  // The token takes the white space before it.
+  // Makes the token strip the white space before it.
   void strip_before(const std::string& content) {
     for (AddedToken& known : tokens_) known.lstrip |= known.content == content;
   }
 
-  // The first file to name a token decides on its flags; a later one may still say that it is special.
+  // The first file that names a token determines its flags; a later one may still make it special.
   void add(AddedToken token) {
     if (token.content.empty()) return;
     for (AddedToken& known : tokens_) {
@@ -105,7 +105,7 @@ class NeighbourFiles {
           return file_exists(path) ? std::optional(read_file(path)) : std::nullopt;
         }) {}
 
-  // From what `read` gives for each name; `place` is what errors call the whole.
+  // Uses `read` to get the contents of each file; `place` names the directory in errors.
   NeighbourFiles(const std::string& place, const Read& read)
       : config_file_(place + "/tokenizer_config.json"),
         map_file_(place + "/special_tokens_map.json"),
@@ -116,10 +116,10 @@ class NeighbourFiles {
 
   JsonField config() const { return {config_, config_file_}; }
 
-  // Whether a file of the directory names the flags of all its tokens.
+  // True if tokenizer_config.json has the flags of all tokens.
   bool has_flags() const { return config().find("added_tokens_decoder").has_value(); }
 
-  // The token that is called `name` ("cls_token"); `otherwise` where no file says.
+  // The token with the name `name` ("cls_token"); `otherwise` if no file has it.
   std::string named(std::string_view name, const std::string& otherwise) const {
     for (const JsonField& field : {config(), JsonField(map_, map_file_)}) {
       if (const auto token = field.find(name))
@@ -128,7 +128,7 @@ class NeighbourFiles {
     return otherwise;
   }
 
-  // All tokens that the files name.
+  // Adds all tokens that the files name.
   void add_to(LegacyTokens& tokens) const {
     if (const auto decoder = config().find("added_tokens_decoder")) tokens.add_decoder(*decoder);
     add_named(config(), tokens);
@@ -137,7 +137,7 @@ class NeighbourFiles {
   }
 
  private:
-  // An empty object when there is no such file.
+  // Returns an empty object if there is no such file.
   static Json parse(const std::optional<std::string>& contents, const std::string& path) {
     return contents ? parse_json(*contents, path) : Json::object();
   }
@@ -157,7 +157,7 @@ class NeighbourFiles {
   Json config_, map_, added_;
 };
 
-// What clean_up_tokenization_spaces does to decoded text, as decoders of tokenizer.json.
+// The effect of clean_up_tokenization_spaces on decoded text, as decoders of tokenizer.json.
 inline Json clean_up_stages() {
   static constexpr std::string_view kReplacements[][2] = {
       {" .", "."},     {" ?", "?"},   {" !", "!"},   {" ,", ","},     {" ' ", "'"},

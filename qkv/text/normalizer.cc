@@ -16,15 +16,15 @@
 namespace qkv::text {
 namespace {
 
-// Putting n marks in order takes n^2 steps, so a longer heap of them, which no language has, is cut.
+// Ordering n combining marks takes n^2 steps, so longer runs, which no language has, are cut.
 constexpr size_t kLongestSegment = 2048;  // bytes
 
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// One of the four Unicode normal forms. Alignment is as fine as the runs that normalise on their own; bytes
-// that are not UTF-8 stay as they are.
+// One of the four Unicode normal forms. Alignment is as fine as the segments that can be normalized
+// independently. Bytes that are not UTF-8 are left unchanged.
 class UnicodeForm : public Normalizer {
  public:
   UnicodeForm(NormalForm form, std::string name) : form_(form), name_(std::move(name)) {}
@@ -89,7 +89,7 @@ class Lowercase : public Normalizer {
   OrderedJson to_json() const override { return {{"type", "Lowercase"}}; }
 };
 
-// What BERT does to a text before it is cut. Each flag is a step, in the order of the members.
+// BERT's normalization. Each flag is a step, in the order of the members.
 class BertNormalizer : public Normalizer {
  public:
   explicit BertNormalizer(const JsonField& field)
@@ -116,7 +116,7 @@ class BertNormalizer : public Normalizer {
   }
 
  private:
-  // Drops control characters, makes white space plain spaces and puts spaces around ideographs.
+  // Drops control characters, replaces white space with plain spaces and puts spaces around CJK ideographs.
   AlignedText respace(const AlignedText& text) const {
     const std::string_view in = text.view();
     Rewriter out(text);
@@ -157,11 +157,11 @@ class BertNormalizer : public Normalizer {
   }
 
   bool clean_text_, handle_chinese_chars_;
-  std::optional<bool> strip_accents_;  // absent: as lowercase
+  std::optional<bool> strip_accents_;  // absent: same as lowercase_
   bool lowercase_;
 };
 
-// A string, or the matches of a regular expression, become something else.
+// Replaces a string, or the matches of a regular expression.
 class ReplaceNormalizer : public Normalizer {
  public:
   explicit ReplaceNormalizer(const JsonField& field) : content_(field["content"].string()) {
@@ -198,7 +198,7 @@ class ReplaceNormalizer : public Normalizer {
 
  private:
   static constexpr size_t kLongestContent = 1024;        // bytes
-  static constexpr size_t kMostGrown = size_t{1} << 26;  // bytes, and 16 times the source
+  static constexpr size_t kMostGrown = size_t{1} << 26;  // bytes, in addition to 16 times the source
 
   std::vector<Range> find_all(std::string_view text) const {
     if (regex_) return regex_->find_all(text);
@@ -213,8 +213,8 @@ class ReplaceNormalizer : public Normalizer {
   std::optional<Regex> regex_;
 };
 
-// Rewrites a text character by character: f(character, its bytes) gives what stands for it, an empty string
-// for nothing.
+// Rewrites a text character by character: f(character, its bytes) returns the replacement, which may be
+// empty.
 template <typename F>
 AlignedText map_characters(const AlignedText& text, const F& f) {
   const std::string_view in = text.view();
@@ -243,7 +243,7 @@ class StripAccents : public Normalizer {
   OrderedJson to_json() const override { return {{"type", "StripAccents"}}; }
 };
 
-// The Moses-like cleaning of neural machine translation: no control characters, plain spaces.
+// Cleaning for neural machine translation: drops control characters and makes blanks plain spaces.
 class Nmt : public Normalizer {
  public:
   AlignedText normalize(AlignedText text) const override {
@@ -273,7 +273,7 @@ class Strip : public Normalizer {
 
   AlignedText normalize(AlignedText text) const override {
     const std::string_view in = text.view();
-    size_t begin = in.size(), end = 0;  // of what is not white space
+    size_t begin = in.size(), end = 0;  // range without white space at the ends
     for (size_t i = 0; i < in.size();) {
       const Character c = character_at(in, i);
       if (!is_space(c.codepoint)) {
@@ -321,8 +321,8 @@ class Prepend : public Normalizer {
   std::string prepend_;
 };
 
-// SentencePiece's map of characters as Hugging Face's library applies it: to short graphemes as wholes, of
-// which the shortest prefix with a rule decides, else to characters.
+// SentencePiece's charsmap as Hugging Face's library applies it. A short grapheme is replaced as a whole,
+// by the rule for the shortest prefix that has one. Otherwise its characters are replaced one by one.
 class Precompiled : public Normalizer {
  public:
   explicit Precompiled(const JsonField& field)
@@ -438,7 +438,7 @@ std::unique_ptr<Normalizer> parse_normalizer(const JsonField& field) {
   std::vector<std::unique_ptr<Normalizer>> stages;
   const JsonField list = field["normalizers"];
   for (size_t i = 0; i < list.size(); ++i) stages.push_back(parse_normalizer(list.at(i)));
-  // Each further one would spell the spelling of the last, which doubles.
+  // A second one would spell out the spelling of the first, which doubles the text.
   if (std::ranges::count_if(stages, [](const auto& stage) { return stage->spells_bytes(); }) > 1)
     list.refuse("at most one ByteLevel stage");
   return std::make_unique<NormalizerSequence>(std::move(stages));

@@ -1,4 +1,4 @@
-// The first stage: rewriting the text.
+// The first stage: normalizers, which rewrite the text.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,12 @@ class JsonField;
 
 namespace qkv::text {
 
-// Rewrites a text; every byte keeps the place it came from.
+// Rewrites a text and keeps track of the source of every byte.
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
   virtual AlignedText normalize(AlignedText text) const = 0;
-  // Whether bytes are spelt in the byte alphabet.
+  // True if the normalizer spells bytes in the byte alphabet.
   virtual bool spells_bytes() const { return false; }
   virtual nlohmann::ordered_json to_json() const = 0;
 };

@@ -5,7 +5,7 @@
 
 namespace qkv::text {
 
-// cl100k_base, Llama 3: up to three digits, a letter's word with one other character before it.
+// cl100k_base and Llama 3: up to three digits; words of letters with one other character before them.
 inline constexpr std::string_view kCl100kPattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 // Qwen: single digits.

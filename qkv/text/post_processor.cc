@@ -24,7 +24,7 @@ NamedToken parse_named_token(const JsonField& field) {
   return {field.at(0).string(), static_cast<TokenId>(field.at(1).integer(0, kLargestTokenId))};
 }
 
-// Leaves white space out of the offsets.
+// Excludes white space from the offsets.
 class ByteLevelOffsets : public PostProcessor {
  public:
   explicit ByteLevelOffsets(const JsonField& field)
@@ -67,7 +67,7 @@ class ByteLevelOffsets : public PostProcessor {
   bool add_prefix_space_, trim_offsets_, use_regex_;
 };
 
-// RoBERTa's template: <s> A </s>, and </s> B </s>, all of type 0; offsets as ByteLevelOffsets has them.
+// RoBERTa's template: <s> A </s>, and </s> B </s>, all of type 0. Offsets are those of ByteLevelOffsets.
 class RobertaProcessing : public PostProcessor {
  public:
   explicit RobertaProcessing(const JsonField& field)
@@ -103,7 +103,7 @@ class RobertaProcessing : public PostProcessor {
   NamedToken sep_, cls_;
 };
 
-// Puts the parts and special tokens together after a template.
+// Assembles the parts and special tokens by a template.
 class TemplateProcessing : public PostProcessor {
  public:
   explicit TemplateProcessing(const JsonField& field) {
@@ -205,7 +205,7 @@ class TemplateProcessing : public PostProcessor {
   std::vector<Item> single_, pair_;
 };
 
-// BERT's template in few words: [CLS] A [SEP], and B [SEP] of type 1.
+// BERT's template in short form: [CLS] A [SEP], then B [SEP] of type 1.
 class BertProcessing : public PostProcessor {
  public:
   explicit BertProcessing(const JsonField& field)

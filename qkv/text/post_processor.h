@@ -1,4 +1,4 @@
-// The fourth stage: special tokens around the sequence or the pair, and the last touch on offsets.
+// The fourth stage: adds special tokens around a text or a pair and makes final changes to offsets.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,8 @@ class JsonField;
 
 namespace qkv::text {
 
-// An encoded text: for every token its id, the bytes of the text it stands for (empty for tokens that stand
-// for none) and which of a pair's two texts it belongs to.
+// An encoded text. Each token has an id, the bytes of the text that it stands for (an empty range if none),
+// and a type: which of a pair's two texts it belongs to.
 struct Encoding {
   std::vector<TokenId> ids;
   std::vector<Range> offsets;
@@ -33,13 +33,14 @@ struct Encoding {
   void append(const Encoding& other);
 };
 
-// What is done to the tokens of a text, or of a pair of texts.
+// Adjusts the tokens of a text, or of a pair of texts, and assembles them.
 class PostProcessor {
  public:
   virtual ~PostProcessor() = default;
-  // `parts`: one encoding or two; stays so many. `sources`: the texts that they encode.
+  // Changes offsets in place. `parts`: one or two encodings; their number stays the same. `sources`: the
+  // texts that they encode.
   virtual void adjust(std::vector<Encoding>& parts, const std::vector<std::string_view>& sources) const = 0;
-  // Whether the stage says how parts are put together with special tokens, and how.
+  // True if the stage defines how assemble() puts parts and special tokens together.
   virtual bool assembles() const { return false; }
   virtual Encoding assemble(const std::vector<Encoding>& parts) const = 0;
   virtual nlohmann::ordered_json to_json() const = 0;
@@ -52,12 +53,12 @@ std::unique_ptr<PostProcessor> parse_post_processor(const JsonField& field);
 // BERT's template as an object of tokenizer.json: [CLS] A [SEP] of type 0, then B [SEP] of type 1.
 nlohmann::json bert_template(const std::pair<std::string, TokenId>& cls,
                              const std::pair<std::string, TokenId>& sep);
-// Tokens around each text: `begin` before it and `end` behind it, where there is one; the second text's of
-// type 1.
+// Template with tokens around each text: `begin` before it and `end` after it, if present. The second
+// text's tokens have type 1.
 nlohmann::json template_around(const std::optional<std::pair<std::string, TokenId>>& begin,
                                const std::optional<std::pair<std::string, TokenId>>& end);
 
-// The parts one after another, the second one's tokens of type 1.
+// Concatenates the parts; the second one's tokens get type 1.
 Encoding concatenate(const std::vector<Encoding>& parts);
 
 }  // namespace qkv::text

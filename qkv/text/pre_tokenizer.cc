@@ -128,7 +128,7 @@ class Whitespace : public PreTokenizer {
   }
 };
 
-// Unicode calls $, + and their like symbols; BERT counts all of ASCII's signs.
+// Unicode calls $, + and similar characters symbols; BERT counts all of ASCII's signs as punctuation.
 bool is_bert_punctuation(int32_t c) {
   if (c >= 0x80) return is_punctuation(c);
   return c > ' ' && c < 0x7F && !(c >= '0' && c <= '9') && !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z');
@@ -161,7 +161,8 @@ class BertPreTokenizer : public PreTokenizer {
   OrderedJson to_json() const override { return {{"type", "BertPreTokenizer"}}; }
 };
 
-// Runs of characters of one script. What has none belongs to the run before it; before the first run it goes.
+// Runs of characters of one script. A character without a script belongs to the run before it, and is
+// dropped before the first run.
 class UnicodeScripts : public PreTokenizer {
  public:
   void split(PieceList& list) const override {
@@ -189,19 +190,19 @@ class UnicodeScripts : public PreTokenizer {
   OrderedJson to_json() const override { return {{"type", "UnicodeScripts"}}; }
 };
 
-// A stretch of a text that a pattern matched, or one between matches.
+// A part of a text that a pattern matched, or the part between two matches.
 struct Stretch {
   Range range;
   bool matched;
 };
 
-// What becomes of the stretches.
+// How matches and the text between them become pieces.
 class Behavior {
  public:
   explicit Behavior(const JsonField& field) : name_(field.string()), apply_(find(name_)) {
     if (apply_ == nullptr) field.refuse_type(name_, kSupported);
   }
-  // One of those supported.
+  // REQUIRES: `name` is supported.
   explicit Behavior(const char* name) : name_(name), apply_(find(name_)) {}
 
   const std::string& name() const { return name_; }
@@ -267,7 +268,7 @@ class Behavior {
   Apply apply_;
 };
 
-// Where to cut: at the matches of a regular expression or the occurrences of a string.
+// Finds where to cut a text: the matches of a regular expression or the occurrences of a string.
 class Pattern {
  public:
   virtual ~Pattern() = default;
@@ -285,7 +286,7 @@ class RegexPattern : public Pattern {
   Regex regex_;
 };
 
-// The same pattern as the one ByteLevel brings along, met in a Split.
+// GPT-2's pattern in a Split, which is the pattern that ByteLevel has built in.
 class Gpt2Pattern : public Pattern {
  public:
   std::vector<Range> find_all(std::string_view text) const override {
@@ -300,7 +301,7 @@ class Gpt2Pattern : public Pattern {
   OrderedJson to_json() const override { return {{"Regex", kGpt2Pattern}}; }
 };
 
-// Any one character: how a tokenizer of characters says so.
+// Any one character: the pattern of character tokenizers.
 constexpr std::string_view kAnyCharacter = R"([\s\S])";
 
 class AnyCharacterPattern : public Pattern {
@@ -335,7 +336,7 @@ class StringPattern : public Pattern {
   std::string string_;
 };
 
-// Characters of a kind.
+// Characters that have a property.
 class CharacterPattern : public Pattern {
  public:
   using IsOne = bool (*)(int32_t codepoint);
@@ -412,7 +413,7 @@ class Split : public PreTokenizer {
   bool invert_;
 };
 
-// Numbers (Unicode's Nd, Nl and No) apart from the rest: each digit, or each run of them.
+// Separates numbers (Unicode's Nd, Nl and No) from the rest: each digit, or each run of them.
 class Digits : public Split {
  public:
   explicit Digits(const JsonField& field) : Digits(field.boolean_or("individual_digits", false)) {}
@@ -439,7 +440,7 @@ class Punctuation : public Split {
   std::string behavior_;
 };
 
-// At each occurrence of a character, which goes.
+// Splits at each occurrence of a character, which is removed.
 class CharDelimiterSplit : public Split {
  public:
   explicit CharDelimiterSplit(const JsonField& field)
@@ -456,14 +457,14 @@ class CharDelimiterSplit : public Split {
   std::string delimiter_;
 };
 
-// SentencePiece's way with spaces: each becomes a mark, with which a word begins.
+// SentencePiece's treatment of spaces: each becomes a mark, and a word begins with a mark.
 class Metaspace : public PreTokenizer {
  public:
   explicit Metaspace(const JsonField& field)
       : replacement_(field.string_or("replacement", "\xE2\x96\x81")),
         split_(field.boolean_or("split", true)) {
     if (count_characters(replacement_) != 1) field["replacement"].refuse("one character");
-    // Older files say add_prefix_space.
+    // Older files have add_prefix_space instead.
     scheme_ =
         field.string_or("prepend_scheme", field.boolean_or("add_prefix_space", true) ? "always" : "never");
     if (std::find(kSchemes.begin(), kSchemes.end(), scheme_) == kSchemes.end())
@@ -583,8 +584,7 @@ std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonField& field) {
   std::vector<std::unique_ptr<PreTokenizer>> stages;
   const JsonField list = field["pretokenizers"];
   for (size_t i = 0; i < list.size(); ++i) stages.push_back(parse_pre_tokenizer(list.at(i)));
-  // Each further one would spell out the spelling of the last: nothing sensible, and an explosion when
-  // repeated.
+  // A second one would spell out the spelling of the first, which makes no sense and grows exponentially.
   const auto takes_bytes = [](const auto& stage) { return stage->takes_any_bytes(); };
   if (std::count_if(stages.begin(), stages.end(), takes_bytes) > 1)
     list.refuse("at most one ByteLevel stage");

@@ -1,4 +1,4 @@
-// The second stage: cutting the text into the pieces that the model sees one at a time.
+// The second stage: pre-tokenizers, which cut the text into pieces that the model sees one at a time.
 #pragma once
 
 #include <memory>
@@ -13,14 +13,15 @@ class JsonField;
 
 namespace qkv::text {
 
-// A text and its pieces, in order. When `bytes` is set, every byte of the text stands for its character in
-// the byte alphabet: the spelling out that ByteLevel means is left to whoever needs it.
+// A text and its pieces, in order. If `bytes` is set, every byte of the text stands for its character in
+// the byte alphabet, as ByteLevel defines it. spell_out() writes out these characters for stages that need
+// them.
 struct PieceList {
   explicit PieceList(AlignedText whole);
 
   std::string_view piece(size_t i) const { return text.view().substr(pieces[i].begin, pieces[i].size()); }
 
-  // Rewrites a text of `bytes` in the byte alphabet's characters.
+  // If `bytes` is set, rewrites the text in the characters of the byte alphabet.
   void spell_out();
 
   AlignedText text;
@@ -33,7 +34,7 @@ class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
   virtual void split(PieceList& list) const = 0;
-  // Whether texts become bytes, so that even those that are not UTF-8 can be encoded.
+  // True if texts become bytes, so that even texts that are not UTF-8 can be encoded.
   virtual bool takes_any_bytes() const { return false; }
   virtual nlohmann::ordered_json to_json() const = 0;
 };

@@ -11,18 +11,18 @@
 namespace qkv::text {
 namespace {
 
-constexpr size_t kLongestPattern = 20'000;  // bytes; real ones have a few hundred
-constexpr size_t kStepsPerText =
-    1'000'000'000;  // divided by the length of the text: the limit of one attempt
+constexpr size_t kLongestPattern = 20'000;       // bytes; real patterns have a few hundred
+constexpr size_t kStepsPerText = 1'000'000'000;  // limit of one attempt, divided by the length of the text
 constexpr uint32_t kFewestSteps = 10'000, kMostSteps = 1'000'000;
 constexpr uint32_t kDepthLimit = 10'000, kHeapLimitKib = 64 * 1024;
 constexpr size_t kLargestJitStack = 1 << 20;
 
-// White_Space, and Oniguruma's Word: what PCRE2's own \s and \w are not quite.
+// White_Space and Oniguruma's Word; PCRE2's own \s and \w differ slightly.
 constexpr std::string_view kSpaceSet = R"(\p{Z}\t-\r\x{85})";
 constexpr std::string_view kWordSet = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 
-// Rewrites what Oniguruma spells or means differently: \s \S \w \W \h, and (?m), which is PCRE2's (?s).
+// Rewrites constructs that Oniguruma spells or reads differently: \s \S \w \W \h, and (?m), which is
+// PCRE2's (?s).
 class DialectTranslator {
  public:
   explicit DialectTranslator(std::string_view pattern) : in_(pattern) {}
@@ -53,7 +53,7 @@ class DialectTranslator {
     i_ += count;
   }
 
-  // What both dialects accept but read differently, and no translation here covers.
+  // Refuses syntax that both dialects accept but read differently, and that is not translated here.
   void refuse_other_meaning() const {
     const bool first = i_ == class_begin_ + 1 || (i_ == class_begin_ + 2 && in_[i_ - 1] == '^');
     if (class_depth_ > 0 && ((in_[i_] == '[' && !first) || rest().starts_with("&&"))) {
@@ -149,7 +149,7 @@ using MatchContext = std::unique_ptr<pcre2_match_context, Freer<pcre2_match_cont
 using MatchData = std::unique_ptr<pcre2_match_data, Freer<pcre2_match_data_free>>;
 using JitStack = std::unique_ptr<pcre2_jit_stack, Freer<pcre2_jit_stack_free>>;
 
-// Limits and working memory of this thread's matches; dear to make.
+// Limits and working memory of this thread's matches; expensive to create.
 pcre2_match_context* thread_match_context() {
   struct State {
     MatchContext context{pcre2_match_context_create(nullptr)};
@@ -184,7 +184,7 @@ Regex::Regex(std::string pattern) : pattern_(std::move(pattern)), compiled_(std:
                                       PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
                                       &code, &at, context.get()));
   if (!compiled_->code) fail("regular expression `{}`: {}", pattern_, error_text(code));
-  pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE);  // where it fails, the interpreter matches
+  pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE);  // if it fails, the interpreter matches
 }
 
 Regex::~Regex() = default;
@@ -224,7 +224,7 @@ void Regex::find_in_valid(std::string_view text, size_t offset, Part part, std::
     const PCRE2_SIZE* shown = grouped ? at + 2 : at;
     out.push_back({offset + shown[0], offset + shown[1]});
     position = end;
-    if (begin == end) {  // step over one character, or an empty match would be found for ever
+    if (begin == end) {  // step over one character to avoid finding the empty match forever
       if (end == text.size()) return;
       position += character_at(text, end).length;
     }

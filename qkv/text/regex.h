@@ -19,7 +19,7 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-// A compiled pattern; safe to use from several threads at once.
+// A compiled pattern; may be used from several threads at once.
 class Regex {
  public:
   // Throws Error for a pattern that does not compile. \s and \w have their Unicode meaning.
@@ -28,9 +28,10 @@ class Regex {
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  // The matches in `text`, left to right, never overlapping; bytes that are not UTF-8 match nothing and end
-  // what the pattern can see. Throws Error when a match exceeds the step limits that keep hostile patterns
-  // harmless. Of each match its first group, if asked for and if that took part; else the whole.
+  // The matches in `text`, left to right, never overlapping. Bytes that are not UTF-8 match nothing and end
+  // the text that the pattern sees. Throws Error if a match exceeds the step limits, which guard against
+  // hostile patterns. With Part::first_group, returns a match's first group if it took part, else the whole
+  // match.
   enum class Part { whole, first_group };
   std::vector<Range> find_all(std::string_view text, Part part = Part::whole) const;
 

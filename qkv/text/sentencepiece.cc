@@ -15,11 +15,11 @@ namespace qkv::text {
 namespace {
 
 constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581, which stands for a space
-constexpr float kUnknownPenalty = 10;               // below the least score
+constexpr float kUnknownPenalty = 10;               // below the lowest score
 
 using Prefix = SentencePieceOptions::Prefix;
 
-// Where the longest string of the trie that starts a text ends; 0 when none does.
+// Length of the longest string of the trie that is a prefix of the text; 0 if none is.
 size_t longest_match(const Trie& trie, std::string_view text) {
   size_t longest = 0;
   Trie::Node node = Trie::kRoot;
@@ -31,7 +31,7 @@ size_t longest_match(const Trie& trie, std::string_view text) {
   return longest;
 }
 
-// Where the next word begins: at a mark after another character.
+// End of the word at `begin`: the next mark that follows another character.
 size_t word_end(std::string_view text, size_t begin) {
   while (text.substr(begin).starts_with(kMark)) begin += kMark.size();
   return std::min(text.find(kMark, begin), text.size());
@@ -48,7 +48,7 @@ SentencePiece::SentencePiece(std::string_view file, const std::string& name, Sen
       contents_(parse_sentencepiece(file, name)),
       charsmap_(contents_.precompiled_charsmap, name),
       min_score_(FLT_MAX),
-      max_score_(FLT_MIN) {  // as the library has it: no less than this
+      max_score_(FLT_MIN) {  // the library's lower bound
   std::vector<std::pair<std::string_view, int32_t>> normal, user_defined;
   for (size_t i = 0; i < contents_.pieces.size(); ++i) {
     const auto& [piece, score, type] = contents_.pieces[i];
@@ -109,7 +109,7 @@ void SentencePiece::tokenize(const PieceList& list, std::vector<Token>& out) con
   }
 }
 
-// Appends a sentence's tokens with offsets in what the sentence is a part of.
+// Appends a sentence's tokens, with offsets in the text that contains the sentence.
 void SentencePiece::encode(const AlignedText& sentence, bool add_prefix, std::vector<Token>& out) const {
   const AlignedText normal = normalize(sentence, add_prefix);
   std::vector<Token> tokens = pieces_of(normal.view());
@@ -120,7 +120,8 @@ void SentencePiece::encode(const AlignedText& sentence, bool add_prefix, std::ve
   }
 }
 
-// A space at the start survives behind another piece, which is taken away again.
+// Encodes the sentence after the unknown piece, so that a space at its start survives, then drops the
+// tokens of that piece.
 void SentencePiece::encode_after_unknown(const AlignedText& sentence, bool add_prefix,
                                          std::vector<Token>& out) const {
   const std::string& unknown = *vocabulary_.token(unk_);
@@ -138,7 +139,7 @@ size_t SentencePiece::user_defined_length(std::string_view text) const {
   return longest_match(user_defined_, text);
 }
 
-// What the library's Normalizer does. User-defined pieces stay as they are.
+// Does what the library's Normalizer does. User-defined pieces stay unchanged.
 AlignedText SentencePiece::normalize(const AlignedText& text, bool add_prefix) const {
   const std::string_view in = text.view();
   const std::string_view space = contents_.escape_whitespaces ? kMark : " ";
@@ -188,7 +189,7 @@ AlignedText SentencePiece::normalize(const AlignedText& text, bool add_prefix) c
   return std::move(out).finish();
 }
 
-// Segments; then runs of unknown pieces become one, or bytes.
+// Segments the text, then turns each run of unknown pieces into one, or into bytes.
 std::vector<Token> SentencePiece::pieces_of(std::string_view text) const {
   std::vector<Token> pieces;
   for (const Token& token : segment(text)) {
@@ -219,8 +220,8 @@ std::vector<Token> SentencePiece::segment(std::string_view text) const {
 }
 
 std::vector<Token> SentencePiece::segment_unigram(std::string_view text) const {
-  // User-defined pieces outdo whatever else covers their bytes. In double, as the library's expression is;
-  // its sums are of floats.
+  // User-defined pieces beat all others that cover their bytes. The expression is in double and the sums
+  // are in float, as in the library.
   const auto score = [&](TokenId id, size_t length) -> double {
     const PieceType t = type(id);
     if (t == PieceType::kUnused) return std::nan("");
@@ -230,7 +231,7 @@ std::vector<Token> SentencePiece::segment_unigram(std::string_view text) const {
   return best_path<float>(text, trie_, score, unk_, min_score_ - kUnknownPenalty);
 }
 
-// Where no piece spans words, each word is a sentence of its own: the same tokens, sooner.
+// If no piece spans words, each word is encoded on its own: faster, with the same tokens.
 std::vector<Token> SentencePiece::segment_bpe(std::string_view text) const {
   if (!words_are_separate_) return merge_sentence(text);
   std::vector<Token> tokens;
@@ -243,8 +244,8 @@ std::vector<Token> SentencePiece::segment_bpe(std::string_view text) const {
   return tokens;
 }
 
-// Joins the neighbours whose piece has the highest score, the leftmost of equals, until none is a piece.
-// Unused pieces take part, and are taken apart at the end.
+// Joins the neighbours whose piece has the highest score, the leftmost of equals, until no pair is a piece.
+// Unused pieces take part and are split again at the end.
 std::vector<Token> SentencePiece::merge_sentence(std::string_view text) const {
   struct Symbol {
     size_t begin, length;
@@ -273,7 +274,7 @@ std::vector<Token> SentencePiece::merge_sentence(std::string_view text) const {
 
   std::priority_queue<Pair> queue;
   using Halves = std::pair<std::string_view, std::string_view>;
-  std::unordered_map<std::string_view, Halves> halves;  // of unused pieces
+  std::unordered_map<std::string_view, Halves> halves;  // parts of unused pieces
   const auto consider = [&](int left, int right) {
     if (left < 0 || right < 0) return;
     const Symbol &l = symbols[static_cast<size_t>(left)], &r = symbols[static_cast<size_t>(right)];
@@ -346,14 +347,14 @@ std::vector<Token> SentencePiece::segment_characters(std::string_view text) cons
   return tokens;
 }
 
-// AlbertTokenizer's rule: a piece that ends in a digit and a comma is segmented anew without the comma.
+// AlbertTokenizer's rule: a piece that ends in a digit and a comma is segmented again without the comma.
 std::vector<Token> SentencePiece::split_digit_commas(std::string_view text,
                                                      const std::vector<Token>& tokens) const {
   const TokenId comma = vocabulary_.find(",");
   std::vector<Token> result;
   for (const Token& token : tokens) {
     const std::string_view piece = text.substr(token.begin, token.end - token.begin);
-    size_t last = piece.size() - 1;  // where the character before the comma begins
+    size_t last = piece.size() - 1;  // beginning of the character before the comma
     while (last > 0 && (static_cast<unsigned char>(piece[--last]) & 0xC0) == 0x80) {
     }
     if (!piece.ends_with(',') || piece.size() < 2 || !is_decimal_digit(character_at(piece, last).codepoint)) {

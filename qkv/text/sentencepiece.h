@@ -1,4 +1,4 @@
-// A model of the SentencePiece library, run as that library runs it: normalisation, segmentation and all.
+// A model of the SentencePiece library, run exactly as that library does, including normalization.
 #pragma once
 
 #include <string>
@@ -11,23 +11,23 @@
 
 namespace qkv::text {
 
-// How transformers' tokenizer classes use the library; by default as it is.
+// How transformers' tokenizer classes use the library; the defaults are the library itself.
 struct SentencePieceOptions {
-  // What is given a space in front: every stretch between special tokens, if the file says so; or only what
-  // begins the text (LlamaTokenizer and T5Tokenizer with legacy=false); or nothing.
+  // Text that gets a space in front. kAsFile: each text between special tokens, if the file asks for it.
+  // kFirst: only the beginning of the text (LlamaTokenizer and T5Tokenizer with legacy=false). kNone: none.
   enum class Prefix { kAsFile, kFirst, kNone };
   Prefix prefix = Prefix::kAsFile;
   // "9,": the comma becomes a token of its own (AlbertTokenizer, XLNetTokenizer).
   bool split_digit_comma = false;
-  // Ids as fairseq numbers them (XLMRobertaTokenizer): <s>, <pad>, </s>, <unk>, then the file's from 3 on.
+  // Ids in fairseq's order (XLMRobertaTokenizer): <s>, <pad>, </s>, <unk>, then the file's from 3 on.
   bool fairseq_ids = false;
 };
 
-// Pieces are sentences: no pre-tokeniser cuts them. Has no words in tokenizer.json: see
+// Encodes whole sentences: no pre-tokenizer cuts them. tokenizer.json cannot express this model; see
 // TokenizerParts::files.
 class SentencePiece : public Model {
  public:
-  // Throws Error naming `name` for what is not a model.
+  // Throws Error naming `name` if `file` is not a model.
   SentencePiece(std::string_view file, const std::string& name, SentencePieceOptions options);
 
   void tokenize(const PieceList& list, std::vector<Token>& out) const override;
@@ -41,7 +41,7 @@ class SentencePiece : public Model {
   using PieceType = SentencePieceFile::PieceType;
   static constexpr TokenId kFairseqUnknown = 3;
 
-  // The id that others see.
+  // The id that callers see.
   TokenId outer_id(TokenId id) const {
     if (!options_.fairseq_ids) return id;
     return id == unk_ ? kFairseqUnknown : id + 1;
@@ -65,9 +65,9 @@ class SentencePiece : public Model {
   SentencePieceFile contents_;
   Charsmap charsmap_;
   Vocabulary vocabulary_;
-  Vocabulary fairseq_;  // the same pieces by the ids of fairseq
-  Trie trie_;           // of the pieces that text may become
-  Trie user_defined_;   // of the pieces that text always becomes
+  Vocabulary fairseq_;  // the same pieces with fairseq's ids
+  Trie trie_;           // pieces that text may become
+  Trie user_defined_;   // pieces that always match
   float min_score_, max_score_;
   size_t longest_piece_ = 0;        // bytes
   bool words_are_separate_ = true;  // no piece has a mark after another character

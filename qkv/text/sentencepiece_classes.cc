@@ -73,7 +73,7 @@ class AlbertNormalizer : public Normalizer {
   std::unique_ptr<Normalizer> stages_, lower_;
 };
 
-// Each text ends with a token, but not with two of them.
+// Ends each text with a token, unless it already ends with that token.
 class EndOnce : public PostProcessor {
  public:
   explicit EndOnce(TokenId end) : end_(end) {}
@@ -116,7 +116,7 @@ const std::string* find_file(const TokenizerFiles& files, std::string_view name)
   return it == files.end() ? nullptr : &it->second;
 }
 
-// The model among the files. Refuses names that are no file's of such a directory.
+// The model among the files. Throws Error for file names that such a directory does not have.
 const std::pair<std::string, std::string>& model_file(const TokenizerFiles& files, const std::string& place) {
   const std::pair<std::string, std::string>* model = nullptr;
   for (const auto& file : files) {
@@ -130,7 +130,7 @@ const std::pair<std::string, std::string>& model_file(const TokenizerFiles& file
   return *model;
 }
 
-// Puts a class of transformers together.
+// Builds one of transformers' tokenizer classes.
 class ClassBuilder {
  public:
   ClassBuilder(const TokenizerFiles& files, const std::string& place)
@@ -154,7 +154,7 @@ class ClassBuilder {
                                                                     : SentencePieceOptions::Prefix::kNone;
     options.split_digit_comma = type == "AlbertTokenizer" || type == "XLNetTokenizer";
     options.fairseq_ids = type == "XLMRobertaTokenizer";
-    // The library's own class may come from a single file, which `place` is then.
+    // For a single .model file `place` is that file.
     const std::string file = place.ends_with(".model") ? place : place + "/" + name;
     auto model = std::make_unique<SentencePiece>(contents, file, options);
     model_ = model.get();
@@ -185,7 +185,7 @@ class ClassBuilder {
  private:
   bool legacy() const { return config_.boolean_or("legacy", true); }
 
-  // The id of the token called `name`, which becomes a special one.
+  // The id of the token with the name `name`.
   TokenId special(const char* name, const char* otherwise) {
     const std::string content = neighbours_.named(name, otherwise);
     const TokenId id = parts_.added_tokens.find(content);
@@ -193,13 +193,13 @@ class ClassBuilder {
     return id;
   }
 
-  // Special tokens of the class (their usual contents by name), then those of the files.
+  // Adds the tokens of the files, then the special tokens of the class (names and default contents).
   void add_tokens(const std::vector<std::pair<const char*, const char*>>& names) {
     neighbours_.add_to(*tokens_);
     for (const auto& [name, otherwise] : names) {
       const std::string content = neighbours_.named(name, otherwise);
       tokens_->add_special(content);
-      // A mask takes the space before it, as the word does that it stands for.
+      // A mask strips the space before it, as the word it stands for would.
       if (name == std::string_view("mask_token") && !neighbours_.has_flags()) tokens_->strip_before(content);
     }
     parts_.added_tokens = AddedTokens(tokens_->take(), model_->vocabulary(), parts_.normalizer.get(), place_);
@@ -211,7 +211,7 @@ class ClassBuilder {
     const auto pieces = static_cast<TokenId>(model_->contents().pieces.size());
     for (const AddedToken& token : parts_.added_tokens.all()) {
       if (token.special) options.special_tokens.push_back(token.content);
-      // Those of the class are in no list of additional tokens, wherever their ids are.
+      // The class's own tokens do not count as additional tokens, whatever their ids are.
       const bool named = std::find(named_.begin(), named_.end(), token.content) != named_.end();
       const bool all = style == Style::kXlnet;
       if (all || !token.special || (token.id >= pieces && !named))

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kMark = "\xE2\x96\x81";
 
-// Without the white space at both ends.
+// The text without white space at both ends.
 std::string stripped(std::string_view text) {
   size_t begin = text.size(), end = 0;
   for (size_t i = 0; i < text.size();) {
@@ -26,7 +26,7 @@ std::string stripped(std::string_view text) {
   return begin < end ? std::string(text.substr(begin, end - begin)) : std::string();
 }
 
-// A space for every mark.
+// The text with a space for every mark.
 std::string with_spaces(std::string_view text) {
   std::string result;
   for (size_t i = 0; i < text.size();) {
@@ -63,7 +63,7 @@ void SentencePieceDecoder::decode(std::vector<std::string>& tokens) const {
   if (style_ == Style::kPlain) {
     text = decode_pieces(tokens);
   } else {
-    // Isolated tokens, and what lies between them, joined by spaces.
+    // Joins isolated tokens and the text between them; some styles put spaces between.
     std::vector<std::string> between;
     bool any = false;
     const auto append = [&](const std::string& part) {
@@ -121,8 +121,8 @@ std::string SentencePieceDecoder::decode_around_special(std::vector<std::string>
   return llama ? text : stripped(text);
 }
 
-// As the library: the mark is a space, except at the start; bytes become characters again, those that are
-// none U+FFFD each.
+// Decodes like the library: marks become spaces, except at the start. Byte pieces become characters again,
+// and each invalid byte becomes U+FFFD.
 std::string SentencePieceDecoder::decode_pieces(const std::vector<std::string>& pieces) const {
   std::string text, bytes;
   bool at_start = true, start_seen = false;

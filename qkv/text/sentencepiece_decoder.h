@@ -10,18 +10,18 @@
 
 namespace qkv::text {
 
-// Decodes as the library, or as one of transformers' classes around it.
+// Decodes like the library, or like one of transformers' classes around it.
 class SentencePieceDecoder : public Decoder {
  public:
-  // Special tokens are none of the library's in the classes of transformers, which differ in the spaces
-  // around them: Llama's (with legacy=true also before them), T5's and ALBERT's. XLNet's and XLM-RoBERTa's do
-  // without the library: they join tokens and make spaces of marks.
+  // transformers' classes handle special tokens outside the library and differ in the spaces around them:
+  // Llama's (with legacy=true also before them), T5's and ALBERT's. XLNet's and XLM-RoBERTa's do not use
+  // the library: they join tokens and turn marks into spaces.
   enum class Style { kPlain, kLlama, kLlamaLegacy, kT5, kAlbert, kXlnet, kXlmRoberta };
-  // What is left out and put between.
+  // The style and the tokens that it treats specially.
   struct Options {
     Style style = Style::kPlain;
     std::vector<std::string> special_tokens = {};
-    std::vector<std::string> isolated_tokens = {};  // further added tokens, which stand between spaces
+    std::vector<std::string> isolated_tokens = {};  // other added tokens, decoded apart from the text
   };
 
   SentencePieceDecoder(const SentencePieceFile& file, const Options& options);

@@ -12,12 +12,12 @@
 namespace qkv::text {
 namespace {
 
-// The fields of a protocol buffer message one after another.
+// Reads the fields of a protocol buffer message one by one.
 class Message {
  public:
   Message(std::string_view bytes, const std::string& file) : rest_(bytes), size_(bytes.size()), file_(file) {}
 
-  // Moves to the next field; false at the end.
+  // Moves to the next field; returns false at the end.
   bool next() {
     if (rest_.empty()) return false;
     const uint64_t key = varint();
@@ -44,7 +44,7 @@ class Message {
     return true;
   }
 
-  // The current field as what it should be.
+  // The current field as a string or number; throws Error if it has another type.
   std::string_view text() const {
     if (wire_ != 2) refuse(fmt::format("field {} is not a string", number));
     return bytes_;

@@ -1,4 +1,4 @@
-// The files that SentencePiece writes (ModelProto of its sentencepiece_model.proto).
+// Model files of SentencePiece (ModelProto of its sentencepiece_model.proto).
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace qkv::text {
 
-// What a .model file says, with the defaults of the format. Field names are those of the format.
+// The contents of a .model file, with the format's defaults and field names.
 struct SentencePieceFile {
   enum class PieceType { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
   enum class ModelType { kUnigram = 1, kBpe, kWord, kChar };
@@ -23,7 +23,7 @@ struct SentencePieceFile {
   ModelType model_type = ModelType::kUnigram;
   bool treat_whitespace_as_suffix = false;
   bool byte_fallback = false;
-  std::string unk_surface = " \xE2\x81\x87 ";  // what an unknown piece is decoded to
+  std::string unk_surface = " \xE2\x81\x87 ";  // decoded text of an unknown piece
 
   std::string precompiled_charsmap;
   bool add_dummy_prefix = true;
@@ -31,8 +31,8 @@ struct SentencePieceFile {
   bool escape_whitespaces = true;
 };
 
-// Parses the bytes of a file. Throws Error naming `file` for what is not such a model: pieces that are empty,
-// repeated or not UTF-8, no unknown piece or several, an incomplete set of byte pieces.
+// Parses the bytes of a file. Throws Error naming `file` if they are not such a model: pieces that are
+// empty, repeated or not UTF-8, no unknown piece or several, an incomplete set of byte pieces.
 SentencePieceFile parse_sentencepiece(std::string_view bytes, const std::string& file);
 
 }  // namespace qkv::text

@@ -10,10 +10,10 @@
 namespace qkv::text {
 namespace {
 
-constexpr size_t kLongestSentence = 4096;   // bytes; the library leaves out what is longer than it is told
-constexpr size_t kProgressBytes = 1 << 24;  // of text
+constexpr size_t kLongestSentence = 4096;   // bytes; the library skips longer sentences
+constexpr size_t kProgressBytes = 1 << 24;  // bytes of text
 
-// The lines of some texts, long ones in parts that end before a space where there is one.
+// The lines of some texts. Long lines are cut before a space if they have one.
 class Sentences : public sentencepiece::SentenceIterator {
  public:
   Sentences(std::span<const std::string_view> texts, const SentencePieceTraining& training)
@@ -60,7 +60,7 @@ class Sentences : public sentencepiece::SentenceIterator {
   std::string sentence_;
 };
 
-// Strings as one line of comma-separated values, each in quotes.
+// Strings as one line of quoted, comma-separated values.
 std::string as_csv(const std::vector<std::string>& strings) {
   std::string line;
   for (const std::string& string : strings) {
@@ -83,9 +83,9 @@ std::string train_sentencepiece_file(std::span<const std::string_view> texts,
       {"remove_extra_whitespaces", "false"},
       {"allow_whitespace_only_pieces", "true"},
       {"byte_fallback", "true"},
-      {"split_digits", training.bpe ? "true" : "false"},  // as Llama's
+      {"split_digits", training.bpe ? "true" : "false"},  // as in Llama's models
       {"max_sentence_length", std::to_string(kLongestSentence)},
-      {"num_threads", "16"},  // sums depend on how many parts there are, whatever the processor
+      {"num_threads", "16"},  // fixed, because sums depend on the number of parts
       {"minloglevel", "2"},
       {"bos_id", "-1"},
       {"eos_id", "-1"},

@@ -1,4 +1,4 @@
-// Training by the SentencePiece library; only sentencepiece_training.cc knows it.
+// Training with the SentencePiece library; only sentencepiece_training.cc includes it.
 #pragma once
 
 #include <functional>
@@ -9,21 +9,21 @@
 
 namespace qkv::text {
 
-// What is asked of the library.
+// Settings of the training.
 struct SentencePieceTraining {
-  bool bpe = false;  // merges by frequency; else a unigram model
+  bool bpe = false;  // train BPE instead of a unigram model
   size_t vocab_size = 8192;
-  // Take the first ids, in this order; "<unk>", "<s>", "</s>" and "<pad>" in their roles. "<unk>" is among
-  // them.
+  // These take the first ids, in this order. "<unk>", "<s>", "</s>" and "<pad>" get their roles; "<unk>"
+  // must be present.
   std::vector<std::string> special_tokens;
-  // Told now and then how much text the library has been given.
+  // Called now and then with the bytes of text that the library has read.
   std::function<void(size_t done, size_t total)> progress = {};
 };
 
-// The bytes of a .model file learned from the lines of some texts (UTF-8). Texts stay as they are: no
-// normalisation, every space kept, characters outside the vocabulary as their bytes. The vocabulary is
-// smaller than asked for when the texts do not yield so many pieces. Throws Error with the library's reason
-// when it fails. Deterministic.
+// Returns the bytes of a .model file trained on the lines of some texts (UTF-8). Texts are not normalized,
+// every space is kept, and characters outside the vocabulary become bytes. The vocabulary is smaller than
+// requested if the texts do not yield enough pieces. Throws Error with the library's reason if training
+// fails. Deterministic.
 std::string train_sentencepiece_file(std::span<const std::string_view> texts,
                                      const SentencePieceTraining& training);
 

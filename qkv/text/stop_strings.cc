@@ -13,12 +13,12 @@ StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stop
     check(!stop.empty(), "stop string: is empty");
     check_utf8(stop, "stop string");
   }
-  // The longest first: it begins earliest of those that end together.
+  // Longest first: of the strings that end together, it begins earliest.
   std::sort(stops_.begin(), stops_.end(),
             [](const std::string& a, const std::string& b) { return a.size() > b.size(); });
 }
 
-// Bytes at the end of waiting_ that a stop string begins with.
+// Bytes at the end of waiting_ that may be the beginning of a stop string.
 size_t StopStrings::undecided() const {
   const std::string_view text = waiting_;
   for (size_t begin = 0; begin < text.size(); ++begin)

@@ -1,4 +1,4 @@
-// Text that appears piece by piece and ends before the first of some strings.
+// Cuts text that arrives in pieces at the first stop string.
 #pragma once
 
 #include <string>
@@ -7,21 +7,21 @@
 
 namespace qkv::text {
 
-// Lets text through up to a stop string; what might be the beginning of one waits until that is decided. How
-// the text is divided into pieces changes nothing: the stop string that is complete first counts, of several
-// that end together the longest.
+// Lets text through up to a stop string, and holds back text that may be the beginning of one. The result
+// does not depend on how the text is divided into pieces. The stop string that is complete first counts; if
+// several end together, the longest.
 class StopStrings {
  public:
   // Throws Error for an empty string or one that is not UTF-8.
   explicit StopStrings(std::vector<std::string> stops);
 
-  // The text that `piece` (whole characters) settles.
+  // Returns the text that can no longer belong to a stop string. `piece`: whole characters.
   std::string add(std::string_view piece);
 
-  // The end: what was waiting. Ready for another text afterwards.
+  // Ends the text and returns what was held back. The object is then ready for another text.
   std::string finish();
 
-  // True once a stop string has come; it and all that follows is dropped.
+  // True once a stop string was found; it and all text after it are dropped.
   bool stopped() const { return stopped_; }
 
  private:

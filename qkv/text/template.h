@@ -1,4 +1,4 @@
-// What an encoder's sequences look like: special tokens around texts.
+// Templates of an encoder's sequences: special tokens around texts.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace qkv::text {
 
-// The same tokenizer, which from now on puts `first` and `last` around a text, and a pair of texts together
-// as first A last B last, the second text of type 1 (BERT). An empty token stands nowhere. Throws Error where
-// it lacks either token.
+// Returns the tokenizer with a template that puts `first` and `last` around a text. A pair becomes first A
+// last B last, with the second text of type 1 (BERT). An empty token is left out. Throws Error if the
+// tokenizer lacks either token.
 Tokenizer with_template(const Tokenizer& tokenizer, const std::string& first, const std::string& last);
 
 }  // namespace qkv::text

@@ -21,10 +21,10 @@ namespace {
 
 struct SpecialToken {
   std::string_view content;
-  TokenId after;  // its id, less the number of ranks
+  TokenId after;  // its id minus (largest rank + 1)
 };
 
-// What the file of a name does not say.
+// The properties of an encoding that its rank file lacks.
 struct RankEncoding {
   std::string_view name, pattern;
   std::vector<SpecialToken> special;
@@ -34,7 +34,7 @@ const std::vector<RankEncoding>& encodings() {
   static const std::vector<RankEncoding> known = {
       {"gpt2", kGpt2Pattern, {{"<|endoftext|>", 0}}},
       {"r50k_base", kGpt2Pattern, {{"<|endoftext|>", 0}}},
-      {"p50k_base", kGpt2Pattern, {{"<|endoftext|>", -25}}},  // among the ranks there is room for it
+      {"p50k_base", kGpt2Pattern, {{"<|endoftext|>", -25}}},  // the ranks have a gap for it
       {"cl100k_base",
        kCl100kPattern,
        {{"<|endoftext|>", 1},
@@ -44,7 +44,7 @@ const std::vector<RankEncoding>& encodings() {
         {"<|endofprompt|>", 20}}},
       {"o200k_base", kO200kPattern, {{"<|endoftext|>", 1}, {"<|endofprompt|>", 20}}},
       {"qwen", kQwenPattern, {{"<|endoftext|>", 0}, {"<|im_start|>", 1}, {"<|im_end|>", 2}}},
-      {"tokenizer",  // what Llama 3 and 3.1 have in common
+      {"tokenizer",  // the tokens that Llama 3 and 3.1 share
        kCl100kPattern,
        {{"<|begin_of_text|>", 0},
         {"<|end_of_text|>", 1},
@@ -67,7 +67,7 @@ struct Rank {
   TokenId id;
 };
 
-// "bytes-in-base64 rank", or nothing.
+// Parses "bytes-in-base64 rank"; returns nullopt if the line is anything else.
 std::optional<Rank> parse_line(std::string_view line) {
   const size_t space = line.find(' ');
   if (space == line.npos || space == 0) return std::nullopt;
@@ -82,7 +82,7 @@ std::optional<Rank> parse_line(std::string_view line) {
   return rank;
 }
 
-constexpr size_t kLongestToken = 1024;  // bytes; bounds the ways to cut a token in two
+constexpr size_t kLongestToken = 1024;  // bytes; bounds the number of ways to cut a token in two
 
 std::vector<Rank> parse_ranks(std::string_view text, const std::string& path) {
   std::vector<Rank> ranks;
@@ -100,7 +100,7 @@ std::vector<Rank> parse_ranks(std::string_view text, const std::string& path) {
   return ranks;
 }
 
-// Every way to make each token of two, by the token's rank.
+// All pairs of tokens that make a token, ordered by that token's rank.
 std::vector<Merge> merges_of(const std::vector<Rank>& ranks) {
   std::unordered_map<std::string_view, TokenId> ids;
   for (const Rank& r : ranks) ids.emplace(r.bytes, r.id);

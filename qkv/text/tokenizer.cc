@@ -25,8 +25,8 @@ void encode_plain(const TokenizerParts& parts, AlignedText text, std::vector<Tok
   }
 }
 
-// Bytes of the U+FFFD at the end of a text that further tokens may still turn into a character: three of its
-// four bytes at most.
+// Bytes of the U+FFFD at the end of a text that further tokens may still turn into a character. At most
+// three of its four bytes are known by then.
 size_t replacements_at_end(std::string_view text) {
   size_t bytes = 0;
   while (bytes < 3 * kReplacementCharacter.size() &&
@@ -35,7 +35,7 @@ size_t replacements_at_end(std::string_view text) {
   return bytes;
 }
 
-// The bytes of a text without those of a last character that is not complete.
+// The number of bytes of a text without an incomplete last character.
 size_t whole_characters(const std::string& text) {
   std::string rest = text;
   take_complete_utf8(rest);
@@ -185,7 +185,7 @@ std::string Tokenizer::decode_after(std::span<const TokenId> context, std::span<
   const std::string whole = decode(all, skip_special_tokens);
   before.resize(whole_characters(before));
   if (!whole.starts_with(before)) before.resize(before.size() - replacements_at_end(before));
-  // New tokens may change the end of the context's text, as where "n" and "'t" become "n't".
+  // New tokens may change the end of the context's text: "n" and "'t" become "n't".
   const auto [mine, theirs] = std::ranges::mismatch(before, whole);
   auto begin = static_cast<size_t>(theirs - whole.begin());
   while (begin > 0 && begin < whole.size() && (static_cast<unsigned char>(whole[begin]) & 0xC0) == 0x80)
@@ -229,7 +229,7 @@ std::vector<TokenId> Tokenizer::ids_without_text(size_t limit) const {
 
 StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool skip_special_tokens, std::span<const TokenId> context)
     : tokenizer_(std::move(tokenizer)), skip_special_tokens_(skip_special_tokens) {
-  // As few of the last tokens as have a text: special tokens have none.
+  // Keeps as few of the last tokens as have a text; special tokens have none.
   for (size_t count = std::min<size_t>(8, context.size()); !context.empty(); count = 2 * count) {
     const auto last = context.last(std::min(count, context.size()));
     begun_ = tokenizer_.decode(last, skip_special_tokens_);
@@ -247,19 +247,19 @@ std::string StreamDecoder::add(TokenId id) {
   const size_t held = window_.size() < kLongestWindow ? replacements_at_end(text) : 0;
   const size_t end = text.size() - held;
   if (!begun_.empty() && std::string_view(text).substr(0, end).starts_with(begun_)) shown_ = begun_;
-  if (held == 0) begun_.clear();  // settled, one way or the other
+  if (held == 0) begun_.clear();  // decided either way
   if (std::string_view(text).substr(0, end).starts_with(shown_)) {
     pending_.append(text, shown_.size(), end - shown_.size());
   } else if (held > 0) {  // bytes of a run that may yet become characters
     held_ = kReplacementCharacter;
     return "";
-  } else {  // the token changed what came before it, which is out already
+  } else {  // the token changed earlier text, which was already returned
     pending_ += tokenizer_.decode({&id, 1}, skip_special_tokens_);
   }
   shown_ = text.substr(0, end);
   held_ = text.substr(end);
   std::string complete = take_complete_utf8(pending_);
-  // As few of the last tokens as have a text of their own are context enough for the next.
+  // The fewest last tokens that have a text of their own are enough context for the next.
   for (size_t kept = 1; kept <= 4 && window_.size() > kWindow && held == 0; ++kept) {
     const auto last = std::span(window_).last(kept);
     std::string alone = tokenizer_.decode(last, skip_special_tokens_);

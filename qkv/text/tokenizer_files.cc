@@ -1,4 +1,4 @@
-// Tokenizers from files and to files.
+// Loading and saving of tokenizers.
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -42,7 +42,7 @@ OrderedJson parts_to_json(const TokenizerParts& parts) {
           {"model", parts.model->to_json()}};
 }
 
-// Files within tokenizer.json: what parts_to_json() writes of TokenizerParts::files.
+// Files embedded in tokenizer.json, which parts_to_json() writes from TokenizerParts::files.
 TokenizerFiles parse_files(const JsonField& field) {
   TokenizerFiles files;
   for (auto it = field.object().begin(); it != field.object().end(); ++it) {
@@ -54,7 +54,7 @@ TokenizerFiles parse_files(const JsonField& field) {
   return files;
 }
 
-// Everything that a template may put into a sequence must be a token.
+// Checks that every id that a template puts into a sequence belongs to a token.
 void check_post_processor(const TokenizerParts& parts, const std::string& name) {
   if (!parts.post_processor) return;
   for (const size_t texts : {1, 2}) {
@@ -88,8 +88,8 @@ TokenizerParts parse_parts(std::string_view document, const std::string& name) {
   return parts;
 }
 
-// Some classes put their tokens around texts whatever tokenizer.json says of it: what tokenizer_config.json
-// has counts (Hugging Face's LlamaTokenizerFast and GemmaTokenizerFast, update_post_processor()).
+// Some classes put tokens around texts as tokenizer_config.json says, whatever tokenizer.json has (Hugging
+// Face's LlamaTokenizerFast and GemmaTokenizerFast, update_post_processor()).
 void surround_by_class(TokenizerParts& parts, const std::string& directory) {
   const NeighbourFiles neighbours(directory);
   const JsonField config = neighbours.config();
@@ -125,7 +125,7 @@ namespace {
 
 constexpr const char* kSourceFolder = "source";
 
-// The rank file in a directory, or nothing: *.tiktoken, or a tokenizer.model that is one.
+// The rank file in a directory: *.tiktoken, or a tokenizer.model that is one. Empty if there is none.
 std::string rank_file(const std::string& directory) {
   std::error_code ignored;
   std::vector<std::string> found;
@@ -209,7 +209,7 @@ std::string Tokenizer::to_json() const {
 
 namespace {
 
-// The files beside a SentencePiece model, with special tokens more.
+// Adds special tokens to the files beside a SentencePiece model.
 TokenizerFiles with_tokens(TokenizerFiles files, const std::vector<std::string>& contents, TokenId first) {
   const auto change = [&](const char* name, const auto& f) {
     auto it = std::ranges::find(files, name, &TokenizerFiles::value_type::first);

@@ -1,4 +1,4 @@
-// What a Tokenizer is made of; for the files of this folder that put one together.
+// The parts of a Tokenizer, for the files of this folder that build one.
 #pragma once
 
 #include <memory>
@@ -17,13 +17,14 @@
 
 namespace qkv::text {
 
-// Names and contents.
+// File names and contents.
 using TokenizerFiles = std::vector<std::pair<std::string, std::string>>;
 
-// The stages in the order in which a text meets them; every one but the model may be absent.
+// The stages in the order in which they run; all but the model may be absent.
 struct TokenizerParts {
-  // Put before every text, even an empty one, before added tokens are looked for: what add_prefix_space of
-  // GPT-2's vocab.json form means. (ByteLevel's add_prefix_space spares texts that begin with a space.)
+  // Added before every text, even an empty one, before added tokens are matched: the meaning of
+  // add_prefix_space for GPT-2's vocab.json. (ByteLevel's add_prefix_space leaves texts that begin with a
+  // space unchanged.)
   std::string text_prefix;
   AddedTokens added_tokens;
   std::unique_ptr<Normalizer> normalizer;
@@ -32,8 +33,8 @@ struct TokenizerParts {
   std::unique_ptr<PostProcessor> post_processor;
   std::unique_ptr<Decoder> decoder;
 
-  // What the tokenizer was made from, where tokenizer.json has no words for it: then
-  // these are saved instead.
+  // The files that the tokenizer was built from, if tokenizer.json cannot express it. They are saved
+  // instead.
   TokenizerFiles files;
 
   std::optional<Truncation> truncation;

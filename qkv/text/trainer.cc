@@ -23,7 +23,7 @@ namespace qkv::text {
 namespace {
 
 constexpr size_t kProgressEvery = 256;      // merges
-constexpr size_t kProgressBytes = 1 << 24;  // of text
+constexpr size_t kProgressBytes = 1 << 24;  // bytes of text
 constexpr size_t kAlphabet = 256;
 constexpr std::string_view kWordPiecePrefix = "##";
 
@@ -85,7 +85,7 @@ Tokenizer byte_level_tokenizer(const TrainerOptions& options, Vocabulary vocabul
   return Tokenizer(std::move(parts));
 }
 
-// The special token that stands for unknown pieces, or nothing.
+// The special token for unknown pieces; empty if there is none.
 std::string unknown_token(const std::vector<std::string>& special_tokens) {
   for (const std::string& token : special_tokens) {
     if (token == "<unk>" || token == "[UNK]") return token;
@@ -119,7 +119,7 @@ WordCounts count_gpt2_words(std::span<const std::string_view> texts, const Train
   return counts;
 }
 
-// Words of BERT's pipeline. Line by line: lines end words, and keep what is held at once small.
+// Counts words of BERT's pipeline. Works line by line, because lines end words and this limits memory.
 std::map<std::string, int64_t> count_bert_words(std::span<const std::string_view> texts,
                                                 const TokenizerParts& parts, const TrainerOptions& options) {
   std::unordered_map<std::string, int64_t> counts;
@@ -141,7 +141,7 @@ std::map<std::string, int64_t> count_bert_words(std::span<const std::string_view
   return {counts.begin(), counts.end()};
 }
 
-// The most frequent characters, among equals those of the smaller code point.
+// The most frequent characters; ties go to the smaller code point.
 std::set<int32_t> frequent_characters(const std::map<std::string, int64_t>& words, size_t limit) {
   std::map<int32_t, int64_t> counts;
   for (const auto& [word, count] : words) {
@@ -161,13 +161,13 @@ std::set<int32_t> frequent_characters(const std::map<std::string, int64_t>& word
   return frequent;
 }
 
-// Words as tokens of the alphabet: without the characters outside, all but the first with the prefix.
+// Words as tokens of the alphabet. Characters outside it are dropped, and all but the first get the prefix.
 std::vector<CountedWord> spell_with_prefix(const std::map<std::string, int64_t>& words,
                                            const std::set<int32_t>& alphabet, Vocabulary& vocabulary) {
   const auto add = [&](std::string token) {
     vocabulary.add(std::move(token), static_cast<TokenId>(vocabulary.id_limit()));
   };
-  std::set<int32_t> inside;  // characters that occur after others
+  std::set<int32_t> inside;  // characters that occur inside words
   const auto for_each_character = [&](std::string_view word, const auto& f) {
     for (size_t i = 0; i < word.size();) {
       const Character c = character_at(word, i);
@@ -204,7 +204,7 @@ std::vector<CountedWord> spell_with_prefix(const std::map<std::string, int64_t>&
   return spelled;
 }
 
-// BERT's special tokens, save those that `named` has, and then these.
+// BERT's special tokens, except for those in `named`, followed by `named`.
 std::vector<std::string> with_bert_tokens(const std::vector<std::string>& named) {
   std::vector<std::string> tokens;
   for (const char* token : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {

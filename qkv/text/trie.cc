@@ -6,7 +6,7 @@ namespace qkv::text {
 
 Trie::Trie(std::vector<std::pair<std::string_view, int32_t>> strings) {
   std::sort(strings.begin(), strings.end());
-  // A node to be given children: the strings that pass through it, and how much of them led here.
+  // A node without children yet: the strings that pass through it, and the length of their common prefix.
   struct Pending {
     Node node;
     size_t begin, end, depth;

@@ -1,4 +1,4 @@
-// Prefix trees over a fixed set of strings, for the models that look up all tokens at a place of a text.
+// Prefix trees over a fixed set of strings, for models that look up all tokens at a position of a text.
 #pragma once
 
 #include <array>
@@ -39,7 +39,7 @@ class Trie {
     return low < first + count && labels_[low] == label ? low : kNowhere;
   }
 
-  // Where `string` leads from `node`, or kNowhere.
+  // The node that `string` leads to from `node`, or kNowhere.
   Node walk(Node node, std::string_view string) const {
     for (size_t i = 0; i < string.size() && node != kNowhere; ++i) node = child(node, string[i]);
     return node;
@@ -58,7 +58,7 @@ class Trie {
   std::array<Node, 256> root_;         // the root has too many children to search
 };
 
-// The tokens of a vocabulary, with their ids as values; it must outlive the call only.
+// The tokens of a vocabulary with their ids as values. The vocabulary need not outlive the call.
 Trie trie_of(const Vocabulary& vocabulary);
 
 }  // namespace qkv::text

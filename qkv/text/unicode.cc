@@ -17,7 +17,7 @@ bool is_continuation(unsigned char byte) {
   return (byte & 0xC0) == 0x80;
 }
 
-// Bytes that a sequence starting with `lead` has; 0 when no sequence starts so.
+// Length in bytes of a sequence that starts with `lead`; 0 if none does.
 uint32_t sequence_length(unsigned char lead) {
   if (lead < 0x80) return 1;
   if (lead >= 0xC2 && lead <= 0xDF) return 2;
@@ -26,7 +26,7 @@ uint32_t sequence_length(unsigned char lead) {
   return 0;
 }
 
-// Whether `second` may follow `lead`: excludes overlong forms, surrogates and values above U+10FFFF.
+// True if `second` may follow `lead`: excludes overlong forms, surrogates and values above U+10FFFF.
 bool second_byte_fits(unsigned char lead, unsigned char second) {
   if (!is_continuation(second)) return false;
   switch (lead) {
@@ -75,7 +75,7 @@ CharacterClass compute_class(int32_t codepoint) {
   }
 }
 
-// Classes of the basic plane, computed once: looking one up is then a load.
+// Classes of the basic multilingual plane, computed once, so that a lookup is one load.
 const std::array<CharacterClass, 0x10000>& basic_plane() {
   static const std::array<CharacterClass, 0x10000> table = [] {
     std::array<CharacterClass, 0x10000> t;
@@ -147,7 +147,7 @@ std::string take_complete_utf8(std::string& pending) {
       i += c.length;
       continue;
     }
-    // How far do the bytes agree with some sequence? If they reach the end, more may come.
+    // Counts the bytes that agree with a valid sequence. If they reach the end, more may follow.
     const auto* p = reinterpret_cast<const unsigned char*>(pending.data()) + i;
     const size_t left = pending.size() - i, length = sequence_length(p[0]);
     size_t good = length == 0 ? 0 : 1;

@@ -1,4 +1,4 @@
-// UTF-8 and the few Unicode properties that tokenizers ask for.
+// UTF-8 and the Unicode properties that tokenizers need.
 #pragma once
 
 #include <cstddef>
@@ -60,13 +60,13 @@ bool is_nonspacing_mark(int32_t codepoint);
 bool is_mark(int32_t codepoint);           // M*
 bool is_decimal_digit(int32_t codepoint);  // Nd
 
-// Whether the character has a canonical combining class but 0.
+// True if the character has a canonical combining class other than 0.
 bool is_combining(int32_t codepoint);
 
-// The CJK ideographs, which BERT takes as words of one character.
+// True for CJK ideographs, which BERT treats as words of one character.
 bool is_cjk_ideograph(int32_t codepoint);
 
-// Characters of a text: bytes that continue none.
+// Number of characters of a text: bytes that are not UTF-8 continuation bytes.
 size_t count_characters(std::string_view text);
 
 // The normal forms of Unicode (UAX #15).
@@ -75,16 +75,16 @@ enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 // The normal form of `text`. REQUIRES: valid UTF-8.
 std::string to_normal_form(std::string_view text, NormalForm form);
 
-// True where a text may be cut just before `codepoint` without changing its normal form on either side.
+// True if a text may be cut just before `codepoint` without changing its normal form on either side.
 bool starts_normalization_segment(int32_t codepoint);
 
-// Where the extended grapheme cluster (UAX #29) that starts at `position` ends. REQUIRES: position <
+// End of the extended grapheme cluster (UAX #29) that starts at `position`. REQUIRES: position <
 // text.size().
 size_t grapheme_end(std::string_view text, size_t position);
 
 // Appends the lower-case mapping (one character may become two: U+0130).
 void append_lowercase(std::string& out, int32_t codepoint);
-// The upper-case mapping, one character for one, but for U+00DF.
+// Appends the upper-case mapping of one character, except that of U+00DF.
 void append_uppercase(std::string& out, int32_t codepoint);
 
 }  // namespace qkv::text

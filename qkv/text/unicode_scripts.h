@@ -5,8 +5,8 @@
 
 namespace qkv::text {
 
-// A number for each script of Unicode 9. Hiragana, Katakana and the prolonged sound mark count as Han.
-// kNoScript: a space, and what is no character of Unicode 9.
+// The number of a character's script in Unicode 9. Hiragana, Katakana and the prolonged sound mark count as
+// Han. kNoScript: a space, or not a character of Unicode 9.
 inline constexpr uint8_t kNoScript = 0;
 uint8_t script_of(int32_t codepoint);
 

@@ -12,7 +12,7 @@
 namespace qkv::text {
 namespace {
 
-constexpr double kUnknownPenalty = 10;  // below the least score
+constexpr double kUnknownPenalty = 10;  // below the lowest score
 
 }  // namespace
 
@@ -43,7 +43,7 @@ void Unigram::tokenize(const PieceList& list, std::vector<Token>& out) const {
     const size_t first = out.size();
     for (size_t t = 0; t < path.size(); ++t) {
       Token token = path[t];
-      // unk_id itself may be met as a token of the text; it fuses as well.
+      // The text may also match the token unk_id itself; it fuses as well.
       const auto unknown = [&](const Token& other) { return other.id == kNoToken || other.id == unk_; };
       if (!unknown(token)) {
         out.push_back(token);
@@ -61,7 +61,7 @@ void Unigram::tokenize(const PieceList& list, std::vector<Token>& out) const {
   }
 }
 
-// A run of unknown characters is a token after all, or bytes, or unknown.
+// Encodes a run of unknown characters: as one token if it is one, as bytes, or as the unknown token.
 void Unigram::add_unknown(std::string_view text, Token token, std::vector<Token>& out) const {
   const std::string_view run = text.substr(token.begin, token.end - token.begin);
   check(unk_ != kNoToken, "encode: '{}' is not in the vocabulary, and unk_id is not set", run.substr(0, 40));

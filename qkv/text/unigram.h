@@ -1,4 +1,5 @@
-// A model of tokens and their probabilities: a piece is cut where the product of probabilities is largest.
+// A model of tokens and their probabilities, which cuts a piece where the product of probabilities is
+// largest.
 #pragma once
 
 #include <vector>
@@ -8,7 +9,7 @@
 
 namespace qkv::text {
 
-// Unigram language model (Kudo, "Subword regularization", 2018) as tokenizer.json has it.
+// Unigram language model (Kudo, "Subword regularization", 2018) of tokenizer.json.
 class Unigram : public Model {
  public:
   explicit Unigram(const JsonField& field);

@@ -12,7 +12,7 @@ Vocabulary::Vocabulary(const JsonField& field) {
   for (auto it = members.begin(); it != members.end(); ++it) {
     const bool plain =
         it->is_number_unsigned() && it->get<uint64_t>() <= static_cast<uint64_t>(kLargestTokenId);
-    if (!plain) field[it.key()].integer(0, kLargestTokenId);  // refuses with the name of the member
+    if (!plain) field[it.key()].integer(0, kLargestTokenId);  // throws Error naming the member
     const auto id = it->get<TokenId>();
     if (!add(it.key(), id)) {
       fail("{}: the id {} belongs to both \"{}\" and \"{}\"", field.place(), id, *token(id), it.key());
@@ -23,7 +23,7 @@ Vocabulary::Vocabulary(const JsonField& field) {
 OrderedJson Vocabulary::to_json() const {
   OrderedJson::object_t members;
   for (size_t id = 0; id < by_id_.size(); ++id) {
-    // Appended through the base: ordered_map's own insertion looks for the key from the front.
+    // Appends through the base class: ordered_map's own insertion searches the keys from the front.
     using Members = std::vector<std::pair<const std::string, OrderedJson>>;
     if (by_id_[id] != nullptr) static_cast<Members&>(members).emplace_back(*by_id_[id], id);
   }

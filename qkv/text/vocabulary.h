@@ -16,27 +16,27 @@ namespace qkv::text {
 
 // Ids count from 0.
 using TokenId = int32_t;
-inline constexpr TokenId kNoToken = -1;                 // stands for none
-inline constexpr TokenId kLargestTokenId = 10'000'000;  // what a file may name: bounds the table of texts
+inline constexpr TokenId kNoToken = -1;                 // no token
+inline constexpr TokenId kLargestTokenId = 10'000'000;  // largest id of a file; bounds the table of texts
 
-// The tokens of a model by id and by text.
+// Maps the tokens of a model to their ids and back.
 class Vocabulary {
  public:
   Vocabulary() = default;
   Vocabulary(Vocabulary&&) = default;  // moved only: by_id_ points into ids_
   Vocabulary& operator=(Vocabulary&&) = default;
 
-  // From {"token": id, ...}: unique ids from 0 to kLargestTokenId; gaps are allowed.
+  // Reads {"token": id, ...}: unique ids from 0 to kLargestTokenId; gaps are allowed.
   explicit Vocabulary(const JsonField& field);
   nlohmann::ordered_json to_json() const;  // in the order of the ids
 
-  // False, changing nothing, when the token or the id is taken. REQUIRES: 0 <= id <= kLargestTokenId.
+  // Returns false without changes if the token or the id is taken. REQUIRES: 0 <= id <= kLargestTokenId.
   bool add(std::string token, TokenId id);
 
   TokenId find(std::string_view token) const;        // kNoToken when absent
   const std::string* token(TokenId id) const;        // null when absent
-  size_t size() const { return ids_.size(); }        // tokens
-  size_t id_limit() const { return by_id_.size(); }  // the largest id and one
+  size_t size() const { return ids_.size(); }        // number of tokens
+  size_t id_limit() const { return by_id_.size(); }  // the largest id plus one
 
  private:
   struct Hash {

@@ -49,7 +49,8 @@ std::vector<Merge> parse_merges_text(std::string_view text, const std::string& f
   return merges;
 }
 
-// The tokens of vocab.txt, one a line, numbered from 0; of a token on two lines the latter counts.
+// The tokens of vocab.txt, one a line, numbered from 0. A token on two lines gets the number of the later
+// one.
 Vocabulary parse_vocab_text(std::string_view text, const std::string& file) {
   check_utf8(text, file);
   std::vector<std::string_view> lines;
@@ -72,7 +73,7 @@ Vocabulary parse_vocab_text(std::string_view text, const std::string& file) {
 
 namespace {
 
-// What a class of transformers does with vocab.json and merges.txt.
+// How a class of transformers uses vocab.json and merges.txt.
 enum class BytePairKind : uint8_t { gpt2, roberta, clip, qwen2 };
 
 struct BytePairClass {
@@ -89,7 +90,7 @@ constexpr BytePairClass kBytePairClasses[] = {
 BytePairKind byte_pair_kind(const JsonField& config, const Vocabulary& vocabulary) {
   std::string name = config.string_or("tokenizer_class", "");
   if (name.ends_with("TokenizerFast")) name.resize(name.size() - 4);
-  // CLIP's words end with a mark, which says as much as a name.
+  // CLIP's vocabulary is recognized by its marks at the end of words.
   if (name.empty())
     return vocabulary.find("<|startoftext|>") != kNoToken && vocabulary.find("!</w>") != kNoToken
                ? BytePairKind::clip
@@ -112,7 +113,7 @@ Json bytes_of_pieces() {
   return stage;
 }
 
-// GPT-2's: pieces by its pattern, a start token where the files ask for one.
+// Adds GPT-2's stages: its pattern, and a start token if the files ask for one.
 void add_gpt2_stages(const NeighbourFiles& files, TokenizerParts& parts) {
   const Json stage = byte_level_json(true), untrimmed = byte_level_json(false);
   parts.pre_tokenizer = parse_pre_tokenizer(JsonField(stage, "pre_tokenizer"));
@@ -127,7 +128,7 @@ void add_gpt2_stages(const NeighbourFiles& files, TokenizerParts& parts) {
   parts.post_processor = parse_post_processor(JsonField(post_processor, "post_processor"));
 }
 
-// RoBERTa's: GPT-2's pieces between <s> and </s>.
+// Adds RoBERTa's stages: GPT-2's pieces between <s> and </s>.
 void add_roberta_stages(const NeighbourFiles& files, TokenizerParts& parts) {
   const bool prefix = files.config().boolean_or("add_prefix_space", false);
   Json stage = byte_level_json(true);
@@ -143,7 +144,7 @@ void add_roberta_stages(const NeighbourFiles& files, TokenizerParts& parts) {
   parts.post_processor = parse_post_processor(JsonField(post_processor, "post_processor"));
 }
 
-// CLIP's: small letters, words that end with </w>.
+// Adds CLIP's stages; its words end with </w>.
 void add_clip_stages(const NeighbourFiles& files, TokenizerParts& parts) {
   const Json pieces = split_at(
       R"((?i:<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d)|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+)",
@@ -176,7 +177,7 @@ void add_qwen2_stages(TokenizerParts& parts) {
   parts.decoder = parse_decoder(JsonField(stage, "decoder"));
 }
 
-// What a text is before pieces are cut.
+// The normalizer of a kind; null if it has none.
 std::unique_ptr<Normalizer> byte_pair_normalizer(BytePairKind kind) {
   Json normalizer;
   if (kind == BytePairKind::qwen2) normalizer = {{"type", "NFC"}};
@@ -299,7 +300,7 @@ void save_gpt2_files(const TokenizerParts& parts, const std::string& path) {
   OrderedJson config = {{"add_prefix_space", true},
                         {"added_tokens_decoder", std::move(decoder)},
                         {"tokenizer_class", "GPT2Tokenizer"}};
-  // A start token before each text.
+  // Saves a start token before each text as add_bos_token.
   if (parts.post_processor && parts.post_processor->assembles()) {
     const Encoding around = parts.post_processor->assemble(std::vector<Encoding>(1));
     const AddedToken* start = around.ids.empty() ? nullptr : parts.added_tokens.find(around.ids[0]);

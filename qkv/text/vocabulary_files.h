@@ -1,4 +1,4 @@
-// Tokenizers in the forms from before tokenizer.json: a vocabulary, and small files beside it that add tokens
+// Tokenizers in formats older than tokenizer.json: a vocabulary, and small files beside it that add tokens
 // and settings.
 #pragma once
 
@@ -8,16 +8,17 @@
 
 namespace qkv::text {
 
-// Byte-level BPE's form: vocab.json and merges.txt. What is around them tokenizer_config.json's class says
-// (GPT-2's where it says none; RoBERTa's and its kin's, CLIP's, Qwen2's); another is refused.
+// Loads byte-level BPE from vocab.json and merges.txt. The other stages follow from the class in
+// tokenizer_config.json: GPT-2, RoBERTa and its relatives, CLIP, Qwen2. Without a class they are CLIP's if
+// the vocabulary looks like CLIP's, else GPT-2's. Throws Error for other classes.
 TokenizerParts load_byte_pair_files(const std::string& path);
 
-// Writes GPT-2's, for what tokenizer.json cannot say.
+// Writes GPT-2's files, for tokenizers that tokenizer.json cannot express.
 void save_gpt2_files(const TokenizerParts& parts, const std::string& path);
 
-// BERT's form: vocab.txt, one token a line, and do_lower_case, strip_accents, tokenize_chinese_chars and
-// clean_up_tokenization_spaces in tokenizer_config.json. Means what transformers' BertTokenizer does, which
-// puts text that keeps its accents into NFC (BertTokenizerFast does not) and cleans up decoded text as a
+// Loads BERT's vocab.txt, one token a line, with do_lower_case, strip_accents, tokenize_chinese_chars and
+// clean_up_tokenization_spaces of tokenizer_config.json. Behaves like transformers' BertTokenizer, which
+// converts text that keeps its accents to NFC (BertTokenizerFast does not) and cleans up decoded text as a
 // whole.
 TokenizerParts load_bert_files(const std::string& path);
 

@@ -10,7 +10,7 @@ namespace qkv::text {
 // One id for each piece.
 class WordLevel : public Model {
  public:
-  // Pieces outside the vocabulary become `unk_token`; without it in the vocabulary they are refused.
+  // Pieces outside the vocabulary become `unk_token`; if the vocabulary lacks it, they throw Error.
   WordLevel(Vocabulary vocabulary, std::string unk_token);
   explicit WordLevel(const JsonField& field);
 

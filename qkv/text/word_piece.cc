@@ -9,7 +9,7 @@
 namespace qkv::text {
 namespace {
 
-constexpr size_t kMostCharacters = 1'000'000;  // of a word that a file may ask to be cut
+constexpr size_t kMostCharacters = 1'000'000;  // upper bound of max_input_chars_per_word in a file
 
 WordPieceOptions parse_options(const JsonField& field) {
   WordPieceOptions options;
@@ -56,7 +56,7 @@ void WordPiece::tokenize(const PieceList& list, std::vector<Token>& out) const {
   }
 }
 
-// Appends the word's tokens with offsets in the word; false when some part of it has none.
+// Appends the word's tokens with offsets in the word; returns false if they cannot spell it.
 bool WordPiece::tokenize_word(std::string_view word, std::vector<Token>& out) const {
   if (count_characters(word) > options_.max_input_chars_per_word) return false;
   for (size_t at = 0; at < word.size();) {

@@ -1,4 +1,4 @@
-// A model that cuts words into the longest tokens it knows, from left to right.
+// A model that cuts words into the longest tokens of its vocabulary, from left to right.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace qkv::text {
 
 // The fields of tokenizer.json's WordPiece model beside vocab, with its names and defaults.
 struct WordPieceOptions {
-  std::string unk_token = "[UNK]";               // a word that the tokens cannot spell
+  std::string unk_token = "[UNK]";               // replaces a word that the tokens cannot spell
   std::string continuing_subword_prefix = "##";  // marks tokens that do not begin a word
   size_t max_input_chars_per_word = 100;         // longer words are unknown
 };
@@ -32,7 +32,7 @@ class WordPiece : public Model {
   Vocabulary vocabulary_;
   WordPieceOptions options_;
   Trie trie_;
-  Trie::Node continuing_;  // where the prefix leads
+  Trie::Node continuing_;  // node of the prefix
   TokenId unk_;
 };
 

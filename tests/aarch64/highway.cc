@@ -1,5 +1,5 @@
-// What Highway's library, of which there is no aarch64 build here, tells of the processor: the target that
-// the compiler may assume is the one that there is.
+// Stands in for Highway's library, of which there is no aarch64 build here: reports the compiler's static
+// target as the processor's only one.
 #include "hwy/targets.h"
 
 namespace hwy {

@@ -20,6 +20,8 @@ WORDS = "the quick brown fox jumps over a lazy dog and then it sleeps".split()
 CACHE = tempfile.TemporaryDirectory(prefix="qkv_cli_cache_")  # tokenized texts, not among the user's own
 SLOWNESS = int(os.environ.get("QKV_TEST_SLOWNESS", "1"))  # of a build with sanitizers
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | {"QKV_CACHE_DIR": CACHE.name}
+# Of processes that are killed or may not write: what a coverage build counts in them is kept apart, as it may be cut short.
+CUT_SHORT = ENVIRONMENT | {"GCOV_PREFIX": CACHE.name}
 
 
 def make_text(words=1200, seed=1):

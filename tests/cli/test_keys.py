@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every key of a configuration with every objective: another value changes the run, or is an error.
 
-The keys and their ranges are those that `qkv train --help` prints, so that a new one is walked, too.
+The keys and their ranges are those that `qkv config --json` prints, so that a new one is walked, too.
 
 Keys of [model] are walked with a third of the objectives, in turn; with QKV_ALL_KEYS set, with all of them.
 
@@ -57,16 +57,16 @@ def number(text):
         return None
 
 
-def values(key, default, help_text):
+def values(key, default, range_text):
     """Some that are not the default."""
     if key in VALUES:
         return VALUES[key]
     if default in ("true", "false"):
         return ["false" if default == "true" else "true"]
-    choices = re.search(r": ((?:\w+, )+\w+)$", help_text)
+    choices = re.fullmatch(r"one of ((?:\w+, )+\w+)", range_text)
     if choices:
         return [f"'{choice}'" for choice in choices[1].split(", ") if choice not in default]
-    usual, bounds = number(default), re.search(r"\((?:at least )?([-\d.e+]+)(?: to ([-\d.e+]+))?\)$", help_text)
+    usual, bounds = number(default), re.fullmatch(r"(?:at least )?([-\d.e+]+)(?: to ([-\d.e+]+)| or more)?", range_text)
     least, most = (float(bounds[1]), float(bounds[2] or 1e9)) if bounds else (0, 1e9)
     whole = usual is None or re.fullmatch(r"-?\d+", default)
     around = [] if usual is None else [usual * 2, usual + 1, usual / 2]
@@ -132,12 +132,8 @@ class Keys(CliTest):
         return None, left
 
     def test_every_key_with_every_objective(self):
-        keys, section = {}, ""
-        for line in self.ok("train", "--help").out.splitlines():
-            header, entry = re.fullmatch(r"  \[(.+)\]", line), re.fullmatch(r"  (\w+) = (.*?)\s+# (.*)", line)
-            section = header[1] if header else section
-            if entry and "NAME" not in section:
-                keys[f"{section}.{entry[1]}"] = (entry[2], entry[3])
+        keys = {f"{key['section']}.{key['key']}": (key["default"], key["range"])
+                for key in json.loads(self.ok("config", "--json").out) if "NAME" not in key["section"]}
         self.assertGreater(len(keys), 180)
         self.assertEqual(set(VALUES) - set(keys), set())
         silent, wordless = [], []

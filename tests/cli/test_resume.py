@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 
-from qkv_cli import CliTest, command, configuration, ENVIRONMENT, main, read, safetensors_bytes, SLOWNESS, \
+from qkv_cli import CliTest, command, configuration, CUT_SHORT, main, read, safetensors_bytes, SLOWNESS, \
     snapshot
 
 
@@ -56,7 +56,7 @@ class Resume(CliTest):
     def start(self, *arguments):
         """A run in the background; returns when its first step is done."""
         process = subprocess.Popen(command("train", "config.toml", *arguments), cwd=self.folder,
-                                   env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+                                   env=CUT_SHORT, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.stderr.close)
         self.addCleanup(lambda: process.poll() is None and process.kill())
         for line in process.stderr:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from qkv_cli import CliTest, command, configuration, ENVIRONMENT, main, read, SLOWNESS, snapshot, write
+from qkv_cli import CliTest, command, configuration, CUT_SHORT, ENVIRONMENT, main, read, SLOWNESS, snapshot, write
 
 KILLS = int(os.environ.get("QKV_KILLS", "60"))
 STEPS = 40
@@ -53,7 +53,7 @@ class Trouble(CliTest):
             reached = 0
             while True:
                 mode = "--resume" if os.path.exists(self.path(f"{out}/last")) else "--overwrite"
-                run = subprocess.Popen(command("train", "parts.toml", mode), cwd=self.folder, env=ENVIRONMENT,
+                run = subprocess.Popen(command("train", "parts.toml", mode), cwd=self.folder, env=CUT_SHORT,
                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
                 try:
                     _, err = run.communicate(timeout=chooser.uniform(0, duration / 2))
@@ -89,7 +89,7 @@ class Trouble(CliTest):
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
 
-        failed = subprocess.run(command("train", "a.toml", "--resume"), cwd=self.folder, env=ENVIRONMENT,
+        failed = subprocess.run(command("train", "a.toml", "--resume"), cwd=self.folder, env=CUT_SHORT,
                                 capture_output=True, preexec_fn=small_files, restore_signals=False,
                                 timeout=60 * SLOWNESS)
         self.assertEqual(failed.returncode, 1, failed.stderr)

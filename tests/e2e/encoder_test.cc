@@ -1,4 +1,4 @@
-// Encoders from files to what they say: runs that must learn small tasks, and can be resumed bit for bit.
+// Encoders from files to predictions: runs that must learn small tasks, and resume bit for bit.
 // Covers: qkv/train/tasks/masked_text.cc, qkv/train/tasks/task_embedding.cc
 // Covers: qkv/train/tasks/task_labelled.cc, qkv/train/tasks/task_masked.cc, qkv/train/tasks/text_pairs.cc
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ class Draws {
 
 const char* const kWords[] = {"ant", "bee", "cow", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay"};
 
-// Which of "left" and "right" comes first among other words.
+// Labels texts by which of "left" and "right" comes first among other words.
 std::string class_rows(uint64_t seed, int count) {
   std::string out = "text\tlabel\n";
   Draws draw(seed);
@@ -52,7 +52,7 @@ std::string class_rows(uint64_t seed, int count) {
   return out;
 }
 
-// A tag says of a word and of the one before it whether each is among the first five.
+// A tag says whether a word, and the one before it, are among the first five.
 std::string tagged_words(uint64_t seed, int count) {
   std::string out;
   Draws draw(seed);
@@ -76,7 +76,7 @@ std::string answer_rows(uint64_t seed, int count) {
     std::vector<std::string> words;
     uint64_t left[10];
     for (uint64_t w = 0; w < 10; ++w) left[w] = w;
-    for (uint64_t n = 3 + draw(4), k = 0; k < n; ++k) {  // no word twice: the first place is the right one
+    for (uint64_t n = 3 + draw(4), k = 0; k < n; ++k) {  // words are unique, so the answer is, too
       std::swap(left[k], left[k + draw(10 - k)]);
       words.emplace_back(kWords[left[k]]);
     }
@@ -138,11 +138,11 @@ class Encoders : public ::testing::Test {
     train(parts, StartMode::resume, nullptr);
     for (const char* file : {"model.safetensors", "optimizer.safetensors", "config.json", "tokenizer.json"})
       EXPECT_EQ(read_file(parts.out + "/last/" + file), read_file(whole.out + "/last/" + file)) << file;
-    // A score of the way, too: the same model was the best.
+    // The scores during training agree, too: the same model was the best.
     EXPECT_EQ(read_file(parts.out + "/best/model.safetensors"),
               read_file(whole.out + "/best/model.safetensors"));
   }
-  // What is said of texts does not depend on which are read beside them.
+  // Predictions for a text do not depend on the other texts of the batch.
   static void expect_alone_as_together(const std::string& run, const std::vector<TextPair>& texts) {
     const auto model = load_model(run + "/best", DType::f32);
     const auto tokenizer = text::Tokenizer::load(run + "/best");
@@ -215,8 +215,8 @@ class HiddenTokens : public Encoders, public ::testing::WithParamInterface<const
 TEST_P(HiddenTokens, AreFound) {
   const TrainConfig c = config(GetParam(), "run", {"train.steps=300"});
   const Evaluation e = train(c, StartMode::fresh, nullptr);
-  EXPECT_LT(e.loss(), 0.25 * std::log(10.0));  // of words alone
-  // What stands behind a mask; a model of permutations does not see masks.
+  EXPECT_LT(e.loss(), 0.25 * std::log(10.0));  // words alone
+  // Fills masks. A permutation model does not see the mask tokens.
   const auto model = load_model(c.out + "/best", DType::f32);
   const auto tokenizer = text::Tokenizer::load(c.out + "/best");
   const auto mask = static_cast<int32_t>(*tokenizer.token_to_id("[MASK]"));
@@ -228,7 +228,7 @@ TEST_P(HiddenTokens, AreFound) {
   EXPECT_EQ(tokenizer.id_to_token(found[1][0].id), "ibis");
 }
 
-// Which second half belongs to a first one, beside what is hidden (BERT's pre-training).
+// BERT's pre-training: also predicts which second half belongs to a first one.
 TEST_F(Encoders, LearnWhichTextFollows) {
   const TrainConfig c = config("masked", "run", {"train.next_sentence=true", "train.steps=400"});
   const Evaluation e = train(c, StartMode::fresh, nullptr);
@@ -241,7 +241,7 @@ TEST_F(Encoders, LearnWhichTextFollows) {
 
 INSTANTIATE_TEST_SUITE_P(All, HiddenTokens, ::testing::Values("masked", "permutation"));
 
-// The last token of a decoder has seen them all.
+// The last token of a decoder has seen all others.
 TEST_F(Encoders, DecodersLearnWhichWordComesFirst) {
   const TrainConfig c =
       config("classify", "run",
@@ -259,7 +259,7 @@ TEST_F(Encoders, ResumeBitForBit) {
   }
 }
 
-// The model that is kept is that of the evaluation with the best score, of equals the first.
+// Keeps the model of the evaluation with the best score; the first one if there are several.
 TEST_F(Encoders, KeepTheBestByItsScore) {
   std::map<std::string, int64_t> kept;
   for (const std::string by : {"auto", "loss", "macro_f1"}) {
@@ -282,13 +282,13 @@ TEST_F(Encoders, KeepTheBestByItsScore) {
     EXPECT_GT(step, 0) << by;
     kept[by] = step;
   }
-  EXPECT_NE(kept["auto"], kept["loss"]);  // else this has told little
+  EXPECT_NE(kept["auto"], kept["loss"]);  // otherwise the test shows little
 }
 
 TEST_F(Encoders, HideOtherTokensInEachEpoch) {
   const TrainConfig c = config("masked", "run", {"train.batch_tokens=100000", "train.accumulate=2"});
   const auto task = make_task(c, nullptr), again = make_task(c, nullptr);
-  const auto targets = [](const Batch& b) {  // sorted: an epoch has its own order, too
+  const auto targets = [](const Batch& b) {  // sorted, because each epoch has its own order
     const auto v = b.targets.values();
     std::vector<int32_t> out(v.begin(), v.end());
     std::sort(out.begin(), out.end());
@@ -301,7 +301,7 @@ TEST_F(Encoders, HideOtherTokensInEachEpoch) {
   EXPECT_EQ(targets(again->batches(2, 1)[1]), targets(second[1]));
 }
 
-// Examples kept for the end are the same however many are kept for validation.
+// The test examples do not depend on how many are held out for validation.
 TEST_F(Encoders, TheTestPartStaysWhatItIs) {
   const auto parts = [&](const std::vector<std::string>& more) {
     std::vector<std::string> keys = {"data.valid=[]", "data.test_fraction=0.2"};
@@ -322,7 +322,7 @@ TEST_F(Encoders, TheTestPartStaysWhatItIs) {
   EXPECT_TRUE(some[2].starts_with("examples = 200 ")) << some[2];
 }
 
-// A batch of which nothing can be learnt would end a run: what gives none is left out.
+// A batch without targets would end a run, so examples without targets are dropped.
 TEST_F(Encoders, WhatCannotBeLearntIsLeftOut) {
   std::string rows = "question\tcontext\tanswer\n", lines;
   for (int i = 0; i < 30; ++i) {
@@ -334,7 +334,7 @@ TEST_F(Encoders, WhatCannotBeLearntIsLeftOut) {
   std::vector<std::string> answer = small, masked = small, hopeless = small;
   const std::string cut = dir_.write("cut.tsv", rows);
   answer.push_back("data.train=" + cut);
-  answer.push_back("data.valid=" + cut);  // equal texts are not divided
+  answer.push_back("data.valid=" + cut);  // a split would keep equal texts together
   masked.push_back("data.train=" + dir_.write("special.txt", lines));
   EXPECT_GT(train(config("answer", "answer", answer), StartMode::fresh, nullptr).tokens, 0);
   EXPECT_GT(train(config("masked", "masked", masked), StartMode::fresh, nullptr).tokens, 0);
@@ -344,7 +344,7 @@ TEST_F(Encoders, WhatCannotBeLearntIsLeftOut) {
                         {"far.tsv", "beyond the model's 8 tokens"});
 }
 
-// A step with learning rate 0 changes nothing: what a run begins with is what it saves.
+// A step with learning rate 0 changes nothing: the run saves its initial weights.
 class FromAnother : public Encoders {
  protected:
   void SetUp() override {
@@ -393,7 +393,7 @@ TEST_F(FromAnother, TheSameObjectiveGoesOn) {
   begun("classify", "classes");
   EXPECT_EQ(read_file(begun("classify", "same", {from("classes"), "train.seed=6"})),
             read_file(dir_.path() + "/classes/best/model.safetensors"));
-  // Other classes have a head of their own, though it is of the same size.
+  // Other classes get a new head, even one of the same size.
   std::string rows = class_rows(1, 50);
   for (size_t at = 0; (at = rows.find("\tl\n", at)) != std::string::npos;) rows.replace(at, 3, "\tx\n");
   const Safetensors other =
@@ -406,7 +406,7 @@ TEST_F(FromAnother, TheSameObjectiveGoesOn) {
   EXPECT_EQ(load_spec(dir_.path() + "/other/last").labels, (std::vector<std::string>{"r", "x"}));
 }
 
-// The tokenizer of the other model comes along, and a run resumes without drawing or taking anything anew.
+// The run takes over the other model's tokenizer, and resumes without drawing or copying weights again.
 TEST_F(FromAnother, Resumes) {
   const auto fine = [&](const std::string& out) {
     return config("tag", out, {from("masked"), "train.steps=8", "model.dropout=0.1", "train.eval_every=3"});
@@ -423,7 +423,7 @@ TEST_F(FromAnother, Resumes) {
             read_file(dir_.path() + "/masked/last/tokenizer.json"));
 }
 
-// Texts of a pair share two words of ten, in another order and among others: their vectors find each other.
+// Texts of a pair share two of ten words, in another order and among others. Their vectors find each other.
 TEST(SentenceEmbeddings, AreLearntFromPairs) {
   const testing::ScratchDir dir;
   const auto rows = [](uint64_t seed, int count) {
@@ -466,7 +466,7 @@ precision = "f32"
                                         dir.write("valid.tsv", rows(2, 64)), dir.path()));
   const TrainConfig c = read_train_config(path, {});
   const Evaluation e = train(c, StartMode::fresh, nullptr);
-  // Of 64 pairs some have the same two words: more cannot be told apart.
+  // Some of the 64 pairs have the same two words, so higher accuracy is impossible.
   EXPECT_GT(e.score("accuracy"), 0.6);
   const auto model = load_model(c.out + "/best", DType::f32);
   EXPECT_EQ(model->spec().output, Output::embedding);

@@ -1,4 +1,5 @@
-// Several data sets in one run: what each is given, that all are learnt, and that a stop changes nothing.
+// Several datasets in one run: the data of each, that the model learns all, and that resuming changes
+// nothing.
 // Covers: qkv/train/run/model_files.cc
 // Covers: qkv/train/tasks/task_chat.cc, qkv/train/tasks/task_mixture.cc
 #include <gtest/gtest.h>
@@ -26,7 +27,7 @@ std::string word(uint64_t seed, uint64_t i) {
   return out;
 }
 
-// Three tasks in one model: words said backwards, words said twice, and texts with holes.
+// Three tasks in one model: words spelt backwards, words repeated, and texts with gaps.
 class Mixtures : public ::testing::Test {
  protected:
   TrainConfig config(const std::string& out, const std::vector<std::string>& more = {}) const {
@@ -92,7 +93,7 @@ TEST_F(Mixtures, LearnEveryTask) {
   const SpecialIds special = load_special_ids(c.out + "/best");
   const SequenceModel m{
       *model, tokenizer, {static_cast<int32_t>(special.bos), static_cast<int32_t>(special.eos[0])}};
-  // The same words, and what is asked of them by the prefix alone.
+  // The same words for both tasks: only the prefix differs.
   std::vector<std::string> sources;
   for (uint64_t i = 0; i < 20; ++i)
     sources.push_back("<: " + word(9, i)), sources.push_back("2: " + word(9, i));
@@ -104,7 +105,7 @@ TEST_F(Mixtures, LearnEveryTask) {
     right += found.best[2 * i + 1][0].text == w + w;
   }
   EXPECT_GE(right, 32) << "of 40";
-  // Each set's loss is recorded by its name; the loss of all is their mean by the weights.
+  // The loss of each set is recorded under its name; the total loss is their weighted mean.
   std::istringstream lines(read_file(c.out + "/metrics.jsonl"));
   int validations = 0, samples = 0;
   for (std::string line; std::getline(lines, line);) {
@@ -122,7 +123,7 @@ TEST_F(Mixtures, LearnEveryTask) {
   EXPECT_EQ(samples, 6);
 }
 
-// Of whom a micro-batch is, its first source says.
+// The first source of a micro-batch tells its dataset.
 TEST_F(Mixtures, DrawBatchesByTheirWeights) {
   const auto task = make_task(config("run"), nullptr);
   const auto kind = [&](const Batch& b) {
@@ -137,7 +138,7 @@ TEST_F(Mixtures, DrawBatchesByTheirWeights) {
   EXPECT_NEAR(counts['b'], 750, 75);
   EXPECT_NEAR(counts['h'], 250, 45);
   EXPECT_NEAR(counts['t'], 1000, 80);
-  // A step's batches do not depend on which were asked for before.
+  // The batches of a step do not depend on earlier requests.
   const auto again = make_task(config("run"), nullptr);
   for (const int64_t step : {700, 3, 701}) {
     const std::vector<Batch> a = task->batches(step, 1), b = again->batches(step, 1);
@@ -164,13 +165,13 @@ TEST_F(Mixtures, ResumeBitForBit) {
     EXPECT_EQ(read_file(parts.out + "/last/" + file).size(), read_file(whole.out + "/last/" + file).size());
   for (const char* file : {"model.safetensors", "optimizer.safetensors"})
     EXPECT_EQ(read_file(parts.out + "/last/" + file), read_file(whole.out + "/last/" + file)) << file;
-  // Other weights are another run.
+  // With other weights a run does not resume.
   const TrainConfig other = config("parts", {"train.steps=20", "model.dropout=0.1", "mix.twice.weight=1"});
   testing::expect_error([&] { train(other, StartMode::resume, nullptr); },
                         {"mix.twice.weight", "4.0", "1.0"});
 }
 
-// Classes of two files, of other columns and with other classes: one head knows all.
+// Two files with different columns and classes share one head with all classes.
 TEST_F(Mixtures, OfClassesHaveTheLabelsOfAll) {
   std::string letters = "text\tlabel\n", sizes;
   for (uint64_t i = 0; i < 300; ++i) {
@@ -217,7 +218,7 @@ warmup_steps = 10
   EXPECT_GT(e.score("accuracy_letters"), 0.9);
   EXPECT_GT(e.score("accuracy_sizes"), 0.9);
   EXPECT_EQ(load_spec(c.out + "/best").labels, task->labels());
-  const TrainConfig again = read_train_config(c.out + "/config.toml", {});  // says all of the sets' columns
+  const TrainConfig again = read_train_config(c.out + "/config.toml", {});  // has all columns of the sets
   EXPECT_EQ(fingerprint(again), fingerprint(c));
   const auto refused = [&](const std::vector<std::string>& sets, std::initializer_list<std::string> says) {
     testing::expect_error([&] { read_train_config(path, sets); }, says);
@@ -233,7 +234,7 @@ warmup_steps = 10
                         {"mix.sizes", "sizes.tsv", "size"});
 }
 
-// Other kinds that have their own heads, or their own form: each set's batches come, and a step can be made.
+// Other kinds of tasks, with their own heads or formats: every set yields batches, and a step works.
 TEST_F(Mixtures, OfTagsAnswersVectorsAndConversations) {
   std::string tags, answers, pairs, talk;
   for (uint64_t i = 0; i < 60; ++i) {
@@ -298,7 +299,7 @@ second_column = "other")");
       {"mix.one.objective", "next_token alone"});
 }
 
-// Texts continue texts, too, and a set that cannot be read is named.
+// Language modelling mixes, too, and errors name the set that cannot be read.
 TEST_F(Mixtures, OfTextsAndOfWhatIsMissing) {
   const std::string a = dir_.write("a.txt", std::string(400, 'a')),
                     b = dir_.write("b.txt", std::string(400, 'b'));

@@ -1,5 +1,4 @@
-// Recurrent translators from a configuration to translations: they learn, decode, and are resumed bit for
-// bit.
+// Recurrent translators from a configuration to translations: they learn, decode, and resume bit for bit.
 #include <gtest/gtest.h>
 
 #include "qkv/base/file.h"
@@ -14,7 +13,7 @@
 namespace qkv {
 namespace {
 
-// What a configuration says beside the task.
+// Settings besides the task.
 struct Variant {
   const char* name;
   std::vector<std::string> settings;

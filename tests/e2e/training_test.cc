@@ -1,5 +1,6 @@
-// Promises that span the engine: what a sequence gives does not depend on its neighbours, micro-batches add
-// up to the big batch, equal seeds give equal bits, resuming is the same as never having stopped.
+// Promises that span the engine. A sequence's result does not depend on the others in the batch.
+// Micro-batches add up to the large batch. Equal seeds give equal bits. A resumed run equals an
+// uninterrupted one.
 // Covers: qkv/base/hash.cc, qkv/base/machine.cc, qkv/train/run/checkpoint.cc, qkv/train/corpora/corpus.cc
 // Covers: qkv/train/corpora/corpus_cache.cc, qkv/train/run/plan.cc, qkv/train/tasks/task.cc
 // Covers: qkv/train/tasks/task_language.cc
@@ -50,7 +51,7 @@ Tensor logits_of(const Transformer& model, const Batch& batch) {
   return model.logits(model.hidden(batch, context));
 }
 
-// Products of other sizes may round otherwise: some epsilons of the largest logit.
+// Products of other sizes may round differently: some epsilons of the largest logit.
 void expect_close(std::span<const float> a, std::span<const float> b, float epsilon) {
   ASSERT_EQ(a.size(), b.size());
   float scale = 0;
@@ -179,7 +180,7 @@ TEST_F(RunTest, ResumingEqualsNeverHavingStopped) {
   }
 }
 
-// Streams are read on, with what their layers remember, whichever way documents and windows meet.
+// Streams continue with the memory of their layers, wherever documents and windows end.
 TEST_F(RunTest, ResumingWithMemoryEqualsNeverHavingStopped) {
   config_.model.positions = Positions::none;
   config_.model.attention.relative = {RelativeAttention::transformer_xl};
@@ -201,7 +202,7 @@ TEST_F(RunTest, ResumingWithMemoryEqualsNeverHavingStopped) {
   EXPECT_FALSE(file_exists(config("short").out));
 }
 
-// A model of a longer context learns from shorter windows what one of that context learns.
+// On shorter windows, a model with a longer context learns the same as one with that context.
 TEST_F(RunTest, WindowsMayBeShorterThanTheContext) {
   config_.model.positions = Positions::rotary;
   config_.model.attention.rotary.width = config_.model.attention.d_qk;
@@ -228,12 +229,12 @@ TEST_F(RunTest, LearnsARepetitiveText) {
   EXPECT_THROW(train(c, StartMode::fresh, nullptr), Error);  // the run exists
 }
 
-// The rate is so high that some update destroys the model, wherever that is: in the middle, or in the last
-// step, after which no loss would notice.
+// The learning rate is so high that an update destroys the model: in the middle, or in the last step, where
+// no later loss shows it.
 TEST_F(RunTest, ADivergingRunStopsAndKeepsTheLastGoodCheckpoint) {
   for (const double valid_fraction : {0.1, 0.0}) {
     TrainConfig c = config("diverge" + std::to_string(valid_fraction));
-    c.data.valid_fraction = valid_fraction;  // 0: no validation loss that would notice
+    c.data.valid_fraction = valid_fraction;  // 0: no validation loss would show it
     c.step.optimizer.name = "sgd";
     c.step.schedule.name = "constant";
     c.step.clip = 0;
@@ -242,7 +243,7 @@ TEST_F(RunTest, ADivergingRunStopsAndKeepsTheLastGoodCheckpoint) {
     c.steps = 2;
     train(c, StartMode::fresh, [] { return true; });  // one good step
     const std::string good = read_file(c.out + "/last/model.safetensors");
-    // The same run, broken from here on: its checkpoint's configuration is made to agree.
+    // Breaks the same run from here on; the checkpoint's configuration is changed to match.
     std::string state = read_file(c.out + "/last/trainer_state.json");
     const std::string was = "train.learning_rate = 0.001", is = "train.learning_rate = 1e+40";
     state.replace(state.find(was), was.size(), is);
@@ -260,7 +261,7 @@ TEST_F(RunTest, ADivergingRunStopsAndKeepsTheLastGoodCheckpoint) {
   }
 }
 
-// Everything that a step can do besides following the gradient, and what it remembers, survives a stop.
+// All options of a step, and their state, survive a stop.
 TEST_F(RunTest, ResumingWithTheWholeKitEqualsNeverHavingStopped) {
   StepConfig& s = config_.step;
   s.terms = {0.1F, 1e-4F};
@@ -295,7 +296,7 @@ TEST(TrainingStateTest, EveryPartOfTheKitChangesTheStep) {
     return masters(t);
   };
   const auto plain = trained([](StepConfig&) {});
-  EXPECT_EQ(plain, trained([](StepConfig& c) { c.ema = 0.9; }));  // an average moves nothing
+  EXPECT_EQ(plain, trained([](StepConfig& c) { c.ema = 0.9; }));  // an average does not change the training
   EXPECT_NE(plain, trained([](StepConfig& c) { c.terms.label_smoothing = 0.1F; }));
   EXPECT_NE(plain, trained([](StepConfig& c) { c.terms.z_loss = 0.1F; }));
   EXPECT_NE(plain, trained([](StepConfig& c) { c.layer_drop = 0.5; }));
@@ -304,8 +305,8 @@ TEST(TrainingStateTest, EveryPartOfTheKitChangesTheStep) {
   EXPECT_NE(plain, trained([](StepConfig& c) { c.clip = 0.1; }));
 }
 
-// A skipped block leaves no gradient, as if it were not there; skipped blocks are those of the step, in all
-// its micro-batches.
+// A skipped block gets no gradient, as if it did not exist. All micro-batches of a step skip the same
+// blocks.
 TEST(TrainingStateTest, LayerDropSkipsWholeBlocks) {
   StepConfig config;
   config.layer_drop = 0.5;
@@ -336,7 +337,7 @@ TEST(TrainingStateTest, LayerDropSkipsWholeBlocks) {
   EXPECT_LT(skipped, all * 3 / 4);
 }
 
-// The average of Polyak & Juditsky with its decay growing towards ema, in double.
+// The average of Polyak & Juditsky, with a decay that grows towards ema, in double.
 TEST(TrainingStateTest, TheAverageIsItsDefinitionAndIsExchangedWhole) {
   StepConfig config;
   config.ema = 0.5;
@@ -365,7 +366,7 @@ TEST_F(RunTest, StopsWhenEvaluationsBringNothingBetter) {
   c.steps = 1000;
   c.eval_every = 2;
   c.patience = 3;
-  c.step.schedule.learning_rate = c.step.schedule.min_learning_rate = 0;  // nothing is learnt
+  c.step.schedule.learning_rate = c.step.schedule.min_learning_rate = 0;  // the model learns nothing
   train(c, StartMode::fresh, nullptr);
   const auto state = load_trainer_state(c.out + "/last");
   EXPECT_EQ(state.step, 8);  // the first evaluation is the best; three more are not better
@@ -385,7 +386,7 @@ TEST_F(RunTest, KeepsAsManyCheckpointsAsAsked) {
   EXPECT_EQ(load_trainer_state(c.out + "/step-12").step, 12);
   EXPECT_FALSE(file_exists(c.out + "/step-8"));
   EXPECT_NE(read_file(c.out + "/last/model.safetensors"), read_file(c.out + "/step-16/model.safetensors"));
-  // An older checkpoint is a model and can be resumed in a folder of its own.
+  // An older checkpoint is a model, and a run resumes from it in a folder of its own.
   TrainConfig again = config("again");
   again.steps = 20;
   std::filesystem::create_directories(again.out);
@@ -451,7 +452,7 @@ TEST_F(RunTest, TheLargestBatchIsTrainedAndKeptWhenResuming) {
   const int64_t batch = load_trainer_state(c.out + "/last").batch;
   EXPECT_GT(batch, 4);
   EXPECT_LT(batch, 500);
-  c.memory_gb = 0.2;  // more would fit now: the run goes on as it began
+  c.memory_gb = 0.2;  // more would fit now, but the run keeps its batch
   train(c, StartMode::resume, nullptr);
   EXPECT_EQ(load_trainer_state(c.out + "/last").batch, batch);
 }
@@ -467,7 +468,7 @@ TEST_F(RunTest, ARehearsalChangesNothing) {
   EXPECT_THROW(rehearse(c, StartMode::fresh), Error);
 }
 
-// A text is tokenized once; a changed one anew.
+// A text is tokenized once, and again after a change.
 TEST_F(RunTest, CachedTokensEqualFreshOnesAndFollowTheText) {
   ::setenv("QKV_CACHE_DIR", (dir_ / "cache").c_str(), 1);
   TrainConfig c = config("cached");
@@ -486,7 +487,7 @@ TEST_F(RunTest, CachedTokensEqualFreshOnesAndFollowTheText) {
   EXPECT_EQ(fresh.tokenizer.to_json(), again.tokenizer.to_json());
   std::ofstream(dir_ / "text.txt", std::ios::app) << "one more line\n";
   EXPECT_FALSE(load().cached);
-  for (const auto& entry : std::filesystem::directory_iterator(dir_ / "cache"))  // a damaged entry is none
+  for (const auto& entry : std::filesystem::directory_iterator(dir_ / "cache"))  // damaged: not used
     std::filesystem::resize_file(entry.path(), 9);
   EXPECT_FALSE(load().cached);
   c.tokenizer.type = "byte";
@@ -494,8 +495,8 @@ TEST_F(RunTest, CachedTokensEqualFreshOnesAndFollowTheText) {
   ::unsetenv("QKV_CACHE_DIR");
 }
 
-// The most bytes that two steps of a run had in tensors, `batch` windows of `context` random tokens each.
-// `prepare`: what is done to the model before its training is.
+// Peak bytes in tensors during two steps of a run, on `batch` windows of `context` random tokens each.
+// `prepare` changes the model before training is prepared.
 double peak_of_two_steps(
     const TrainConfig& c, int64_t batch, int64_t context, int64_t vocab,
     void (*prepare)(Transformer&) = [](Transformer&) {}) {
@@ -512,7 +513,7 @@ double peak_of_two_steps(
   return static_cast<double>(memory_use().peak) - before;
 }
 
-// The estimate of what a step needs, against the most there was in tensors.
+// The estimated memory of a step against the measured peak in tensors.
 TEST_F(RunTest, TheMemoryPlanIsWhatAStepTakes) {
   std::vector<const char*> precisions = {"f32"};
   if (kernels().product != nullptr) precisions.push_back("bf16");  // the plain loops would take minutes
@@ -532,7 +533,7 @@ TEST_F(RunTest, TheMemoryPlanIsWhatAStepTakes) {
       }
 }
 
-// Of what keeps more: tables of distances, unembeddings of length 1.
+// Models that keep more: tables of distances, unembeddings scaled to length 1.
 TEST_F(RunTest, TheMemoryPlanKnowsTables) {
   using Change = void (*)(ModelSpec&);
   const Change changes[] = {
@@ -563,7 +564,7 @@ TEST_F(RunTest, TheMemoryPlanKnowsTables) {
     }
 }
 
-// What stays as it is has no gradient, no optimizer state and no average.
+// Frozen parameters have no gradient, no optimizer state and no average.
 TEST_F(RunTest, TheMemoryPlanKnowsWhatIsLearned) {
   const std::string base = dir_ / "base";
   std::filesystem::create_directories(base);

@@ -1,4 +1,4 @@
-// From a file of pairs to translations: a run that learns, and can be resumed bit for bit.
+// From a file of pairs to translations: a run that learns, and resumes bit for bit.
 // Covers: qkv/train/tasks/denoising.cc, qkv/train/tasks/task_denoising.cc, qkv/train/tasks/task_pairs.cc
 // Covers: qkv/infer/sequence_ends.cc
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace qkv {
 namespace {
 
-// Encoder-decoders, and decoders alone with and without sources that see themselves.
+// Encoder-decoders, and decoders alone with and without bidirectional sources.
 struct Reader {
   const char* name;
   Architecture architecture;
@@ -69,13 +69,13 @@ TEST_P(Translation, LearnsToReverse) {
   size_t right = 0;
   for (size_t i = 0; i < valid.source.size(); ++i) right += found.best[i][0].text == valid.target[i];
   EXPECT_GE(right, valid.source.size() * 9 / 10);
-  // Empty lines stay where they are; lines too long are cut and counted.
+  // Empty lines keep their places; lines that are too long are truncated and counted.
   const Translations odd = translate(m, {"", "abc", "", std::string(40, 'a')}, {});
   EXPECT_EQ(odd.best[0][0].text, "");
   EXPECT_EQ(odd.best[1][0].text, "cba");
   EXPECT_EQ(odd.best[2][0].text, "");
   EXPECT_EQ(odd.cut, 1);
-  // What an output is to begin with.
+  // Forced beginnings of the outputs.
   const Translations begun = translate(m, {"abc", "de"}, {}, {.begin = {"c", "f"}});
   EXPECT_EQ(begun.best[0][0].text, "cba");
   EXPECT_EQ(begun.best[1][0].text[0], 'f');
@@ -97,7 +97,7 @@ TEST_P(Translation, ResumesBitForBit) {
 INSTANTIATE_TEST_SUITE_P(Readers, Translation, ::testing::ValuesIn(kReaders),
                          [](const auto& info) { return info.param.name; });
 
-// Sources and targets in alphabets of their own: each side has a tokenizer that does not know the other's.
+// Sources and targets in different alphabets: each side has a tokenizer that does not know the other's.
 TEST(WiderEncoder, TheMemoryPlanIsWhatAStepTakes) {
   for (const bool recompute : {false, true}) {
     TrainConfig c;
@@ -182,7 +182,7 @@ TEST(TwoVocabularies, LearnResumeAndTranslate) {
   size_t right = 0;
   for (size_t i = 0; i < valid.source.size(); ++i) right += found.best[i][0].text == valid.target[i];
   EXPECT_GE(right, valid.source.size() * 9 / 10);
-  // Fine-tuning takes both along.
+  // Fine-tuning takes over both tokenizers.
   TrainConfig on = c;
   on.from = c.out;
   on.tokenizer = {};
@@ -195,8 +195,7 @@ TEST(TwoVocabularies, LearnResumeAndTranslate) {
                         {"both.json", "two vocabularies"});
 }
 
-// What was taken from texts that count is written: both ways of corrupting them learn, and resume bit for
-// bit.
+// Restores the letters removed from counting texts: both kinds of corruption learn, and resume bit for bit.
 class Restoration : public ::testing::TestWithParam<Objective> {
  protected:
   TrainConfig config(const std::string& out) const {
@@ -235,7 +234,7 @@ class Restoration : public ::testing::TestWithParam<Objective> {
 TEST_P(Restoration, Learns) {
   const TrainConfig c = config("run");
   const Evaluation e = train(c, StartMode::fresh, nullptr);
-  EXPECT_LT(e.loss(), 0.7);  // of 26 letters log 26 = 3.3 each; how long a span is cannot be known
+  EXPECT_LT(e.loss(), 0.7);  // uniform over 26 letters: log 26 = 3.3; the length of a span is unpredictable
 }
 
 TEST_P(Restoration, ResumesBitForBit) {

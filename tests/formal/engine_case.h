@@ -1,4 +1,4 @@
-// What the comparisons of the engine with the specification share: random small models in both notations.
+// Shared by the comparisons of the engine with the specification: random small models in both notations.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -79,11 +79,11 @@ Case<Theta> random_case(unsigned seed, bool grouped = true) {
     s.norm_placement = NormPlacement::post;
     if (u() < 0.3 && s.width % 2 == 0) s.positions = Positions::sinusoidal_paper;
   }
-  // Not narrower: a norm of two numbers that happen to be equal amplifies their rounding 300 times.
+  // Not narrower, because a norm of two nearly equal numbers amplifies their rounding 300 times.
   if (architecture == Architecture::encoder) s.head_width = s.tied ? s.width : between(u, 5, 9);
   if (architecture == Architecture::encoder_decoder) s.encoder_layers = between(u, 1, 2);
   const bool classes = std::is_same_v<Theta, formal::ClassTheta<double>>;
-  if (classes) {  // the tokens' head is not theirs
+  if (classes) {  // classes do not use the head for tokens
     s.tied = true;
     s.head_width = 0;
     s.output = Output::sequence_classes;
@@ -124,8 +124,8 @@ Case<Theta> random_case(unsigned seed, bool grouped = true) {
 
 using Values = std::map<std::string, std::vector<double>>;
 
-// A theta, or a gradient of one, under the engine's names and in its layout: rows are outputs, the embedding
-// matrices are transposed, and heads that share keys and values are counted once (`sum`: added up, as
+// A theta, or a gradient of one, under the engine's names and in its layout: rows are outputs, and the
+// embedding matrices are transposed. Heads that share keys and values appear once (`sum`: added up, as
 // gradients are).
 class EngineValues {
  public:
@@ -279,10 +279,9 @@ inline std::vector<int32_t> engine_ids(const Tokens& x) {
 }
 
 // f32 arithmetic through a few layers of width <= 20: some hundred roundings, each of 6e-8 relative,
-// amplified by norms of nearly constant rows. What is compared is the deviation over the tensor's largest
-// magnitude, or over a twentieth of the largest in the model: a small sum of large terms that cancel has
-// their rounding, not its own. Behind a norm of three numbers of which ReLU leaves one the terms cancel to
-// what epsilon makes of them.
+// amplified by norms of nearly constant rows. Deviations are relative to the tensor's largest magnitude, or
+// to a twentieth of the largest in the model: a small sum of large terms that cancel has their rounding.
+// After a norm of three numbers of which ReLU leaves one, the terms cancel up to the effect of epsilon.
 inline constexpr double kTolerance = 1e-4;  // the worst of 1,000 models was 4e-5, the usual 3e-7
 
 inline double largest(const std::vector<double>& x) {
@@ -305,7 +304,7 @@ inline double deviation(std::span<const float> got, const std::vector<double>& w
   return scale == 0 ? worst : worst / scale;
 }
 
-// `theta` with every weight 2^-21 of itself away, up or down at random.
+// `theta` with every weight changed by 2^-21 of itself, up or down at random.
 template <typename Theta>
 Theta moved(Theta theta, unsigned seed) {
   Uniform signs(seed);
@@ -315,9 +314,9 @@ Theta moved(Theta theta, unsigned seed) {
   return theta;
 }
 
-// The gradients in the engine against `want`, the formal ones of `loss` at `theta`. They may be off by
-// kTolerance or, where a norm of a nearly constant row amplifies every rounding, by what moved weights do to
-// the formal ones. `values`: a theta as Values.
+// Compares the engine's gradients with `want`, the formal ones of `loss` at `theta`. They may be off by
+// kTolerance, or by the effect of perturbed weights on the formal ones: a norm of a nearly constant row
+// amplifies every rounding. `values`: a theta as Values.
 template <typename Theta, typename Loss, typename ValuesOf>
 void expect_gradients_near(const Transformer& model, const Values& want, const Theta& theta, const Loss& loss,
                            const ValuesOf& values, unsigned seed, const std::string& what) {

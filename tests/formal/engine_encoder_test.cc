@@ -61,7 +61,7 @@ Batch next_tokens(const std::vector<std::pair<Tokens, Tokens>>& data) {
   return b;
 }
 
-// The original's tokens where x~ has mask_token.
+// The original's tokens at the positions where x~ has mask_token.
 Batch masked_tokens(const std::vector<std::pair<Tokens, Tokens>>& data, int mask) {
   Flat x;
   std::vector<int32_t> targets;
@@ -84,7 +84,7 @@ StepConfig plain_sgd(double rate) {
   return config;
 }
 
-// Losses and gradients of a batch, kept and recomputed.
+// Losses and gradients of a batch, with activations kept and recomputed.
 template <typename Theta, typename Loss>
 void expect_gradients(const Case<Theta>& c, const Batch& batch, const Loss& loss, unsigned seed) {
   const auto want = formal::loss_and_gradient(loss, c.theta);
@@ -95,7 +95,7 @@ void expect_gradients(const Case<Theta>& c, const Batch& batch, const Loss& loss
     model->parameters().prepare_training(DType::f32, 0);
     model->parameters().reset_gradients();
     Context context;
-    context.training = true;  // without dropout: the same thing
+    context.training = true;  // equal, because there is no dropout
     const CrossEntropyResult r = model->loss(batch, batch.targets, context, 1);
     EXPECT_NEAR(r.total, want.loss, kTolerance * std::max(1.0, want.loss));
     backward(r.loss);
@@ -164,8 +164,8 @@ TEST_P(EncoderAgainstFormal, ParametersAfterSgd) {
     const Tokens& x = data[step % 3];
     const Batch batch =
         masked_tokens({{x, formal::mask_randomly(x, c_.spec.vocab_size, 0.5, again)}}, mask());
-    if (batch.target_count == 0) continue;  // a loss of 0, which moves nothing
-    // The paper's loss is a sum, ours a mean: a step of its own rate each.
+    if (batch.target_count == 0) continue;  // the loss is 0, which changes nothing
+    // The paper's loss is a sum and ours a mean, so each step has its own learning rate.
     auto model = engine_model(c_);
     if (training)
       for (Parameter& p : model->parameters().all())
@@ -178,7 +178,8 @@ TEST_P(EncoderAgainstFormal, ParametersAfterSgd) {
   expect_parameters(*training, c_, theta, GetParam());
 }
 
-// What masked_batch() chose of a sequence and what it shows instead, by its targets.
+// Recovers, from the targets, the tokens that masked_batch() chose in a sequence and those that it shows
+// instead.
 formal::Chosen chosen_in(const Batch& batch, size_t sequence) {
   formal::Chosen c;
   for (int32_t r = batch.layout.offsets[sequence]; r < batch.layout.offsets[sequence + 1]; ++r) {
@@ -196,12 +197,12 @@ TEST_P(EncoderAgainstFormal, LossAndEveryGradientByBertsRule) {
   for (const Tokens& x : data) stream.append(engine_ids(x));
   Masking masking;
   masking.rate = 0.7;
-  masking.random = masking.keep = 0.3;  // more than BERT's tenths: of few tokens some of each
+  masking.random = masking.keep = 0.3;  // more than BERT's tenths, so that few tokens contain some of each
   masking.mask = mask() - 1;
   masking.vocab_size = static_cast<int32_t>(c_.spec.vocab_size);
   const Batch batch = masked_batch(stream, pieces_of(stream, c_.spec.context), {}, masking, GetParam(), 1);
   const std::vector<formal::Chosen> chosen = {chosen_in(batch, 0), chosen_in(batch, 1)};
-  for (size_t s = 0; s < 2; ++s)  // what was not chosen stays
+  for (size_t s = 0; s < 2; ++s)  // other tokens stay unchanged
     for (formal::Index t = 1, i = 0; t <= formal::length(data[s]); ++t) {
       if (static_cast<size_t>(i) < chosen[s].T_tilde.size() && chosen[s].T_tilde[i] == t)
         ++i;
@@ -219,7 +220,7 @@ TEST_P(EncoderAgainstFormal, LossAndEveryGradientByBertsRule) {
 
 INSTANTIATE_TEST_SUITE_P(Random, EncoderAgainstFormal, ::testing::Range(0u, seeds()));
 
-// The two ways to choose and hide tokens do so equally often.
+// The engine and the specification choose and mask tokens equally often.
 TEST(BertsRule, HidesAsTheSpecificationDoes) {
   constexpr int kVocabulary = 50, kTokens = 20000;
   Uniform u(1);
@@ -258,7 +259,7 @@ TEST_P(EncoderAgainstFormal, PermutationLossAndEveryGradient) {
   std::vector<Tokens> data;
   for (int i = 0; i < 2; ++i)
     data.push_back(random_tokens(c_.spec, u_, between(u_, 2, static_cast<int>(c_.spec.context))));
-  // Something to predict: no first token, as those are always known.
+  // Tokens to predict; never the first one, which is always known.
   for (data[0][1] = 1; data[0][1] == data[0][0] || data[0][1] == data[1][0];) ++data[0][1];
   TokenStream stream;
   for (const Tokens& x : data) stream.append(engine_ids(x));
@@ -295,7 +296,7 @@ class HeadsAgainstFormal : public ::testing::TestWithParam<unsigned> {
     for (const Tokens& x : {x_, y_}) flat.append(x);
     return batch_of(flat, {});
   }
-  // Makes the classes 2 or 3 again, for a head that is not pooled.
+  // Sets 2 or 3 classes again, for a head without pooling.
   void without_pooler(Output output) {
     c_.spec.pooler = false;
     c_.spec.output = output;
@@ -353,7 +354,7 @@ TEST_P(HeadsAgainstFormal, Spans) {
       GetParam());
 }
 
-// BERT's pre-training: two texts, of which the second follows the first or not, with tokens hidden.
+// BERT's pre-training: two texts with masked tokens, where the second follows the first or not.
 TEST_P(HeadsAgainstFormal, MaskedTokensAndNextSentences) {
   c_.spec.output = Output::tokens;
   c_.spec.head_width = c_.spec.width;
@@ -392,7 +393,7 @@ TEST_P(HeadsAgainstFormal, MaskedTokensAndNextSentences) {
       GetParam(), "");
 }
 
-// Vectors of texts that find each other's.
+// Contrastive loss of text vectors.
 TEST_P(HeadsAgainstFormal, PairsOfVectors) {
   constexpr double kTau = 0.05;
   c_.spec.output = Output::embedding;
@@ -438,7 +439,7 @@ TEST_P(DecoderAgainstFormal, PrefixLossAndEveryGradient) {
     prefixes.push_back(static_cast<formal::Index>(std::min<size_t>(z.size() + 2, c_.spec.context)));
   }
   const std::vector<int64_t> both = {0, 1};
-  // The last token is only predicted, so it is not of the length that positions are known for.
+  // The last token is only predicted, so it does not count towards l_max.
   expect_gradients(
       c_, pair_batch(pairs, both, ends, c_.spec.pair_layout()),
       [&](const auto& theta) {
@@ -481,7 +482,7 @@ TEST_P(DecoderAgainstFormal, DrawnPrefixes) {
       GetParam());
 }
 
-// The loss of a text does not depend on how many windows are read at a time.
+// The loss of a text does not depend on the number of windows per batch.
 TEST_P(DecoderAgainstFormal, EvaluationOfPrefixesKnowsNoBatches) {
   c_.spec.order = Order::prefix;
   const auto model = engine_model(c_);
@@ -492,7 +493,7 @@ TEST_P(DecoderAgainstFormal, EvaluationOfPrefixesKnowsNoBatches) {
   EXPECT_NEAR(one.total, all.total, 1e-3 * std::max(1.0, all.total));
 }
 
-// Greedy continuations of a prompt that sees itself.
+// Greedy continuations of a bidirectional prompt.
 TEST_P(DecoderAgainstFormal, GeneratedFromAPrefix) {
   c_.spec.order = Order::prefix;
   const auto model = engine_model(c_);
@@ -600,10 +601,10 @@ TEST_P(EncoderDecoderAgainstFormal, GeneratedTokens) {
   }
 }
 
-// Texts to be restored: the encoder-decoder's batch of one that the engine has corrupted.
+// Text restoration: the encoder-decoder's batch for a text that the engine has corrupted.
 class RestorationAgainstFormal : public EncoderDecoderAgainstFormal {
  protected:
-  // Of fewer positions and tokens there is nothing to take away.
+  // Draws until there are enough positions and tokens to remove some.
   void SetUp() override {
     for (unsigned s = GetParam(); c_.spec.context < 5 || c_.spec.vocab_size < 8; s += 10007)
       c_ = random_case<EDTheta<double>>(s + 10007);
@@ -638,7 +639,7 @@ TEST_P(RestorationAgainstFormal, Spans) {
   options.mean_length = 1.5;
   options.sentinels = engine_ids(sentinels);
   const Corrupted pair = corrupt_spans(engine_ids(x), options, {GetParam(), 1, 1});
-  // Where the spans lie, by the lengths of what is between sentinels.
+  // Finds the spans from the lengths of the pieces between sentinels.
   std::vector<formal::Span> spans;
   formal::Index t = 1;
   size_t taken = 0;
@@ -658,7 +659,7 @@ TEST_P(RestorationAgainstFormal, Spans) {
   expect_restored(z, y, pair);
 }
 
-// Which spans and deletions make z of the ordered text y from position t on, if any do: what they are is read
+// Searches for spans and deletions that turn the ordered text y into z, from position t on. They are read
 // from the ends of the text.
 bool explain(const Tokens& y, const Tokens& z, formal::Index t, size_t at, int mask,
              std::vector<formal::Span>& spans, std::vector<formal::Index>& deleted) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of formal/ share: random parameters, and the comparison of two thetas.
+// Shared by the tests of formal/: random parameters, and the comparison of two thetas.
 
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ Theta random_theta(const Hyperparameters& hyper, unsigned seed) {
   return theta;
 }
 
-// A small configuration of odd sizes; d_attn and d_mid differ from each other and from d_e / H.
+// A small configuration with odd sizes; d_attn and d_mid differ from each other and from d_e / H.
 inline Hyperparameters small() {
   Hyperparameters hyper;
   hyper.N_V = 9;

@@ -32,12 +32,12 @@ class VariedValues {
     put("unembedding.weight", U.W_u);
     put("unembedding.bias", U.b_u);
   }
-  // `spec`: the stack's, which has so many layers.
+  // `spec`: that of the stack, which has `layers` layers.
   void stack(const std::string& name, const formal::VariedStack<double>& from, const ModelSpec& spec,
              int64_t layers) {
     const auto groups = std::ssize(from.layer);
     for (int64_t g = 0; g < groups; ++g) {
-      const int64_t first = (g * layers + groups - 1) / groups;  // a group is named by its first layer
+      const int64_t first = (g * layers + groups - 1) / groups;  // a group has the name of its first layer
       layer(fmt::format("{}.block.{}.", name, first), from.layer[g], spec.block(first));
     }
     norm(name + ".norm", from.norm);
@@ -88,7 +88,7 @@ class VariedValues {
       }
     }
   };
-  // Queries apart from keys and values.
+  // Separate queries, keys and values.
   void in_two(const std::string& name, const Heads& heads, const AttentionSpec& a) {
     const Stacked all(heads, a);
     put(name + ".q.weight", all.q);
@@ -181,8 +181,8 @@ class VariedValues {
   }
 };
 
-// Parameters that f32 can hold: the engine's are the very same. Where no norm holds sums in bounds they are
-// smaller: else scores of thousands would leave their gradients to rounding.
+// Parameters that f32 holds exactly, so that the engine's are identical. They are smaller without norms:
+// otherwise scores of thousands would leave only rounding in the gradients.
 template <typename Theta>
 void fill(Theta& theta, const VariedHyperparameters& h, unsigned seed) {
   Uniform uniform(seed + 7);

@@ -20,11 +20,11 @@
 namespace qkv::testing {
 namespace {
 
-// Two ways to compute the same number may differ by so much of the largest of all numbers.
+// Two ways to compute the same numbers may differ by this share of the largest.
 constexpr float kTolerance = 5e-3F;
-constexpr int64_t kMutations = 4;  // of each model's config.json
+constexpr int64_t kMutations = 4;  // mutations of each model's config.json
 
-// Adds noise to every weight, so that no norm, bias or gate is neutral, but for rows that files do not have.
+// Adds noise to vectors, so that no norm, bias or gate is neutral. Sets rows that the files lack to 0.
 void shake(Transformer& model, Draw& d) {
   for (Parameter& p : model.parameters().all()) {
     if (!p.learned || p.kind == ParameterKind::matrix) continue;
@@ -47,7 +47,7 @@ std::unique_ptr<Transformer> drawn(const ModelSpec& spec, Draw& d) {
   return model;
 }
 
-// `trained`: the first one's are its masters.
+// `trained`: compares the masters of the first model.
 void expect_same_weights(const Transformer& a, const Transformer& b, bool trained = false) {
   const auto &of_a = a.parameters().all(), &of_b = b.parameters().all();
   check(of_a.size() == of_b.size(), "save and load: {} parameters became {}", of_a.size(), of_b.size());
@@ -61,7 +61,7 @@ void expect_same_weights(const Transformer& a, const Transformer& b, bool traine
   }
 }
 
-// The spec as its files say it: what only fresh weights and training need may differ.
+// The spec as its files express it, without fields that only new weights and training need.
 ModelSpec as_saved(ModelSpec s) {
   s.init_std = 0;
   s.family.clear();
@@ -91,7 +91,7 @@ std::unique_ptr<Transformer> saved_and_loaded(const Transformer& model, const Sp
   return loaded;
 }
 
-// The outputs of a run, from each of which expect() takes one.
+// The outputs of a run. Each expect() removes one.
 class Outputs {
  public:
   explicit Outputs(const std::string& path) : file_(read_safetensors(path)) {
@@ -122,7 +122,8 @@ void expect_close(const std::string& what, std::span<const float> a, std::span<c
     check(std::abs(a[i] - b[i]) <= kTolerance * most, "{}: {} against {} at {}", what, a[i], b[i], i);
 }
 
-// Attention as it is without chunks and bands: of each real query the probabilities sum to 1.
+// Checks the shape of attention and, without chunks and bands (`special`), its probabilities. With `sums`
+// those of each real query sum to 1.
 void expect_attention(const Outputs& out, const std::string& name, const AttentionSpec& a,
                       const Padded& queries, const Padded& keys, bool special, bool sums) {
   const Tensor& x = out.at(name);
@@ -180,7 +181,7 @@ std::vector<float> real_part(const Tensor& x, const Padded& p) {
   return out;
 }
 
-// The output by the library: logits, scores of classes, or vectors.
+// The library's output: logits, scores of classes, or vectors.
 Tensor output_of(const Transformer& model, const ModelInput& input) {
   const NoGrad guard;
   const Tensor hidden = model.hidden(input, {});
@@ -261,7 +262,7 @@ void check_forward(const Transformer& model, const Case& c, const std::string& d
   }
 }
 
-// A row of padding alone: an error that says so, or numbers.
+// A row of only padding gives an error that says so, or numbers.
 void check_empty_row(const ModelSpec& s, const Case& c, const std::string& dir) {
   if (s.order != Order::stack || of_images(s)) return;
   Case empty = c;
@@ -284,7 +285,7 @@ void check_empty_row(const ModelSpec& s, const Case& c, const std::string& dir) 
   const Outputs finite(dir + "/out.safetensors");
 }
 
-// The model computes a token by how long its sequence, or the longest of the batch, is in the end.
+// True if a token's output depends on the length of its sequence, or of the longest in the batch.
 bool is_by_length(const ModelSpec& s) {
   return std::ranges::any_of(s.blocks_in_use(), [](const BlockSpec* block) {
     const RotaryScaling scaling = block->attention.rotary.scaling;
@@ -292,8 +293,8 @@ bool is_by_length(const ModelSpec& s) {
   });
 }
 
-// True where weights that differ in their last digits give another output: a norm of two numbers is a step.
-// What is computed in another order cannot be compared then.
+// True if changes in the last digits of the weights change the output, as in a norm of two numbers, which
+// is a step. Results of another order of computation cannot be compared then.
 bool is_ill_conditioned(const Transformer& model, const Case& c) {
   const Tensor before = output_of(model, c.input);
   std::vector<std::pair<Tensor, Tensor>> kept;
@@ -311,13 +312,13 @@ bool is_ill_conditioned(const Transformer& model, const Case& c) {
   return change > kTolerance * most / 4;
 }
 
-// Each sequence alone is what it is in the batch.
+// Each sequence alone gives the same as in the batch.
 void check_alone(const Transformer& model, const Case& c) {
   const ModelSpec& s = model.spec();
   const bool has_blocks = std::ranges::any_of(s.blocks_in_use(), [](const BlockSpec* block) {
     return std::ranges::any_of(block->attention.patterns, [](const Pattern& p) { return p.block > 0; });
   });
-  if (is_by_length(s) || has_blocks || s.features.any()) return;  // blocks are cut from padded sequences
+  if (is_by_length(s) || has_blocks || s.features.any()) return;  // blocks come from padded sequences
   const Tensor all = output_of(model, c.input);
   const auto& offsets = c.input.layout.offsets;
   const auto part = [](const Tensor& x, int64_t begin, int64_t end) {
@@ -358,7 +359,7 @@ Batch batch_of(const ModelSpec& s, const Case& c, Draw& d) {
   return b;
 }
 
-// Windows of a random text, read one after the other by a model that remembers the one before.
+// Windows of a random text, read in turn by a model with memory.
 std::vector<Batch> windows_of(const ModelSpec& s, Draw& d) {
   TokenStream stream;
   for (int64_t i = d.between(1, 3); i > 0; --i) {
@@ -375,7 +376,7 @@ std::vector<Batch> windows_of(const ModelSpec& s, Draw& d) {
   return out;
 }
 
-// Some steps; with activations kept and with activations computed again the gradient is the same.
+// Some steps: the gradient is the same with kept and with recomputed activations.
 std::unique_ptr<Transformer> check_training(const std::string& dir, const Case& c, Draw& d) {
   const ModelSpec s = load_spec(dir);
   std::vector<Batch> batches;
@@ -435,13 +436,13 @@ std::vector<Tokens> prompts_of(const Case& c) {
   return out;
 }
 
-// The rows of logits of each sequence, fed in pieces to a memory, are those of the whole.
+// A sequence fed in pieces through a memory gives the same logits as the whole.
 void check_cache(const Transformer& model, const Case& c, Draw& d) {
   const ModelSpec& s = model.spec();
   if (is_by_length(s)) return;
   const NoGrad guard;
   const std::vector<Tokens> all = prompts_of(c);
-  // Memory looks at no padded batch.
+  // Memory does not see a padded batch.
   ModelInput input = c.input;
   input.layout.padded_length = 0;
   if (has_both(s)) input.source_layout.padded_length = 0;
@@ -487,7 +488,7 @@ void check_generation(const Transformer& model, const Case& c, const SpecialIds&
   const ModelSpec& s = model.spec();
   const Sources sources = sources_of(s, c);
   std::vector<Tokens> prompts = prompts_of(c);
-  for (Tokens& t : prompts)  // room for the output where nothing moves on
+  for (Tokens& t : prompts)  // room for the output if the context does not slide
     if (std::ssize(t) >= s.longest()) t.resize(static_cast<size_t>(std::max<int64_t>(1, s.longest() - 2)));
   if (s.order == Order::prefix && s.longest() < 2) return;
   GenerateOptions o;
@@ -500,7 +501,7 @@ void check_generation(const Transformer& model, const Case& c, const SpecialIds&
       .temperature = 0.8, .top_k = d.between(0, s.vocab_size + 1), .top_p = 0.9, .repetition_penalty = 1.2};
   size_t longest = 0;
   for (const Tokens& t : prompts) longest = std::max(longest, t.size());
-  if (s.vocab_size > static_cast<int64_t>(longest) + 8)  // some token is left
+  if (s.vocab_size > static_cast<int64_t>(longest) + 8)  // at least one token is left
     o.rules.no_repeat_ngram = d.between(0, 2);
   expect_tokens(generate(model, prompts, o, nullptr, sources), o.max_new_tokens, s.vocab_size);
   BeamOptions beam;
@@ -529,7 +530,7 @@ void check_generation(const Transformer& model, const Case& c, const SpecialIds&
   }
 }
 
-// A tokenizer whose words are the vocabulary's numbers.
+// A tokenizer whose words are the numbers of the vocabulary.
 text::Tokenizer tokenizer_of(int64_t vocab) {
   std::string words;
   for (int64_t i = 0; i < vocab; ++i)
@@ -545,7 +546,7 @@ std::string text_of(int64_t words, int64_t vocab, Draw& d) {
   return out;
 }
 
-// The path of qkv translate: texts of no words, of few and of more than the model reads.
+// The path of qkv translate: texts of no words, of a few and of more than the model reads.
 void check_translation(const Transformer& model, Draw& d) {
   const ModelSpec& s = model.spec();
   if (of_frames(s) || s.longest() < 2 || (!has_both(s) && s.order != Order::prefix)) return;

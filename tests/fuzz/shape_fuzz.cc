@@ -1,6 +1,6 @@
 // shape_fuzz: random models of odd shapes, each saved, loaded, run by `qkv forward` with all its outputs,
 // trained and decoded, then run again with a damaged config.json. A case is a function of the seed and its
-// number; each runs in a process of its own, so that one that crashes is counted like any other.
+// number; each runs in its own process, so that a crash counts like any other failure.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ constexpr const char* kUsage =
     "--of damages the config.json of a model that exists, in a copy, instead of drawing any.\n"
     "--case runs the one case K in this process, for a debugger.\n";
 constexpr uint32_t kShapeSite = 1, kCheckSite = 2;
-constexpr unsigned kSeconds = 120;  // of a case
+constexpr unsigned kSeconds = 120;  // time limit of a case
 
 struct Arguments {
   int64_t count = 200;
@@ -66,12 +66,12 @@ Arguments parse(int argc, char** argv) {
   return a;
 }
 
-// A drawn model that check_spec() takes.
+// A drawn model that check_spec() accepts.
 struct Drawn {
   std::string family;
-  ModelSpec spec, vision;  // vision: of CLIP
+  ModelSpec spec, vision;  // vision: for CLIP
   SpecialIds ids;
-  int64_t rejected = 0;  // drawings before it
+  int64_t rejected = 0;  // number of rejected draws before it
 };
 
 Drawn draw_case(const Arguments& a, int64_t k) {
@@ -94,7 +94,7 @@ Drawn draw_case(const Arguments& a, int64_t k) {
   fail("{}: check_spec() rejects every model", out.family);
 }
 
-// A copy of the model in `from`, one damage to it, and what came of it.
+// Copies the model in `from`, damages it in one place, and prints the result.
 void check_damaged(const std::string& from, const std::string& dir, Draw& draw) {
   for (const char* name : {"/config.json", "/generation_config.json", "/model.safetensors"})
     if (std::filesystem::exists(from + name)) std::filesystem::copy_file(from + name, dir + name);
@@ -109,7 +109,7 @@ void check_damaged(const std::string& from, const std::string& dir, Draw& draw) 
   });
 }
 
-// Runs a case; 0 where all is well.
+// Runs a case. Returns 0 if it passes.
 int run_case(const Arguments& a, int64_t k, const Drawn& drawn) {
   set_num_threads(2);
   const std::string dir =
@@ -134,7 +134,7 @@ int run_case(const Arguments& a, int64_t k, const Drawn& drawn) {
   return status;
 }
 
-// The same in a process of its own. No thread was started before, which fork() would lose.
+// The same in its own process. No thread may run before it, because fork() would lose it.
 bool passes(const Arguments& a, int64_t k, const Drawn& drawn) {
   std::fflush(nullptr);
   const pid_t child = fork();

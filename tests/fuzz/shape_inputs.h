@@ -13,25 +13,25 @@ namespace qkv::testing {
 using Tokens = std::vector<int32_t>;
 using Named = std::vector<std::pair<std::string, Tensor>>;
 
-// A padded batch: rows of real tokens with padding before, behind or between them.
+// A padded batch: rows of real tokens with padding before, after or between them.
 struct Padded {
   int64_t rows = 0, columns = 0;
   std::vector<int64_t> ids = {}, mask = {};
   std::vector<int64_t> places = {};  // row * columns + column of each real token
   std::vector<int32_t> lengths = {};
-  Tokens flat = {};  // the ids of these
+  Tokens flat = {};  // ids of the real tokens
 
   Tensor of(const std::vector<int64_t>& values) const { return Tensor::of({rows, columns}, values); }
 };
 
 Padded draw_padded(int64_t rows, int64_t columns, int64_t vocab, Draw& d);
 
-// The inputs of `qkv forward`, and the same as the library takes them.
+// The inputs of `qkv forward`, and the same for the library.
 struct Case {
   Named file;
-  Padded tokens, source;  // of images the tokens and the patches
+  Padded tokens, source;  // for images the tokens and the patches
   ModelInput input;
-  Indices targets;  // undefined: there are none
+  Indices targets;  // undefined if there are none
   bool permuted = false;
 };
 
@@ -47,7 +47,7 @@ void add_images(const ModelSpec& s, int64_t rows, Draw& d, Case& c);
 // Adds ids and their mask under these names.
 void add_texts(const std::string& ids, const std::string& mask, const Padded& p, Case& c);
 
-// How long texts are: some longer than a tile of the attention kernels.
+// Draws the length of texts; some are longer than a tile of the attention kernels.
 int64_t draw_columns(int64_t longest, Draw& d);
 
 Case draw_case(const ModelSpec& s, Draw& d);

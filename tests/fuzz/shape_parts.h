@@ -1,4 +1,4 @@
-// What random models are put together from: sizes, heads, positions, and changes that any model may have.
+// Parts of random models: sizes, heads, positions, and changes that apply to any model.
 #pragma once
 
 #include <vector>
@@ -8,25 +8,25 @@
 
 namespace qkv::testing {
 
-// A decoder of sizes that a kernel's vectors, tiles and blocks do not divide. Heads are `least_head` wide at
-// least.
+// A decoder with sizes that a kernel's vectors, tiles and blocks do not divide. Heads are at least
+// `least_head` wide.
 ModelSpec sized(Draw& d, int64_t least_head = 1);
 
-// Beginnings, after the families that they are named for; images() reads a picture and so many tokens.
+// Starting points, named after families; images() reads an image and `tokens` tokens.
 ModelSpec gpt2(Draw& d);
-ModelSpec llama(Draw& d);  // heads of an even width, all of which is turned
+ModelSpec llama(Draw& d);  // heads of an even width, which RoPE rotates as a whole
 ModelSpec bert(Draw& d);
 ModelSpec bart(Draw& d);
 ModelSpec t5(Draw& d);
 ModelSpec images(Draw& d, int64_t tokens);
 
-// A head of one of these kinds in the place of an encoder's unembedding, or that itself; sometimes classes in
-// the place of a decoder's.
+// Gives an encoder a head of one of these kinds, or keeps its unembedding; sometimes gives a decoder
+// classes in place of its unembedding.
 extern const std::vector<Output> kOfBert;
 void end_encoder(ModelSpec& s, Draw& d, const std::vector<Output>& outputs);
 void end_decoder(ModelSpec& s, Draw& d);
 
-// An encoder before the decoder, and another number of heads and other feed-forward networks in it.
+// Adds an encoder before the decoder, and gives it another number of heads and other feed-forward networks.
 void add_encoder(ModelSpec& s, Draw& d);
 void set_encoder_apart(ModelSpec& s, Draw& d);
 
@@ -38,13 +38,14 @@ void scale_angles(ModelSpec& s, Draw& d);
 void compress(ModelSpec& s, Draw& d);
 std::vector<Pattern> patterns(Draw& d, bool encoder);
 
-// Other positions than those that there are, of all kinds; attention to relative ones.
+// Changes the positions, to any kind, and adds relative attention.
 void place(ModelSpec& s, Draw& d);
 void relate(ModelSpec& s, Draw& d);
 
 ExpertsSpec experts(Draw& d);
 
-// Up to `most` changes that any model may have, which its family need not be able to say.
+// Makes up to `most` changes that apply to any model. The family's config.json need not be able to express
+// them.
 void vary(ModelSpec& s, Draw& d, int64_t most);
 
 }  // namespace qkv::testing

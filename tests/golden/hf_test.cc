@@ -1,6 +1,6 @@
 // Whole models against Hugging Face's: outputs, inner values, loss, gradients and continuations that were
-// computed in float64 (hf/PROVENANCE.md). The cases are the folders beside this file, and those of
-// $QKV_REFERENCE/hf when that variable is set: of families that one of the folders here has.
+// computed in float64 (hf/PROVENANCE.md). The cases are the folders next to this file and, if that variable
+// is set, those of $QKV_REFERENCE/hf whose family has a folder here.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,10 +24,10 @@
 namespace qkv {
 namespace {
 
-// Deviations are measured against the largest magnitude of the tensor that is expected.
-constexpr double kOuterBound = 3e-4;   // what every case has to meet
-constexpr double kF32Bound = 5e-6;     // GPT-2 in f32 comes within 1e-6, forward and backward
-constexpr double kFamilyBound = 1e-5;  // of any family in f32
+// Deviations are relative to the largest magnitude of the expected tensor.
+constexpr double kOuterBound = 3e-4;   // bound for every case
+constexpr double kF32Bound = 5e-6;     // for GPT-2 in f32, which is within 1e-6, forward and backward
+constexpr double kFamilyBound = 1e-5;  // for any family in f32
 
 // bf16 rounds to within u = 2^-9. A value passes about eight roundings in a block (two norms, qkv, the
 // probabilities, the heads' sum, out, up, down) and four outside, each of which moves it by u of the largest
@@ -40,12 +40,12 @@ struct Case {
   std::string root;  // "golden" or "reference"
   std::string name, dir;
   std::string family;         // model_type
-  std::string kind;           // what meta.json calls it: "causal", "encdec", ...
+  std::string kind;           // kind in meta.json: "causal", "encdec", ...
   bool trains = false;        // has a loss and gradients
   bool writes = false;        // has generation runs
   bool padded = false;        // rows of different lengths
-  bool left_out = false;      // goes without some of the values that were computed
-  bool block_sparse = false;  // stores one of the copies that count of each probability
+  bool left_out = false;      // does not store some of the computed values
+  bool block_sparse = false;  // stores each probability once, though several copies count
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
@@ -76,7 +76,7 @@ std::vector<Case> read_cases(const std::string& root, const std::string& folder)
   return cases;
 }
 
-// Reformer's inputs beyond the chunks that its hashing would sort: qkv rejects them.
+// Inputs of Reformer that are long enough for its hashing; qkv rejects them.
 bool is_rejected(const Case& c) {
   return c.name == "reformer_lsh" || c.name == "reformer_mixed";
 }
@@ -116,7 +116,7 @@ class HfCase : public ::testing::TestWithParam<Case> {
     check(it != expected_.tensors.end(), "{}: no tensor '{}'", dir_, name);
     return it->second;
   }
-  // What `qkv forward` writes.
+  // Returns the output of `qkv forward`.
   Safetensors forward(const std::map<std::string, Tensor>& inputs,
                       const std::vector<std::string>& options) const {
     const qkv::testing::ScratchDir scratch;
@@ -146,8 +146,8 @@ class HfCase : public ::testing::TestWithParam<Case> {
 // The real tokens of `ids` [B, T] under `mask` [B, T].
 struct Rows {
   int64_t columns = 0;
-  std::vector<std::vector<int32_t>> tokens;  // of each row
-  std::vector<std::vector<int64_t>> places;  // their columns
+  std::vector<std::vector<int32_t>> tokens;  // by row
+  std::vector<std::vector<int64_t>> places;  // the columns of these
 
   static Rows of(const Tensor& ids, const Tensor& mask) {
     Rows rows;
@@ -163,7 +163,7 @@ struct Rows {
     }
     return rows;
   }
-  // All rows one after the other.
+  // The tokens of all rows, concatenated.
   Indices flat() const {
     std::vector<int32_t> all;
     for (const auto& row : tokens) all.insert(all.end(), row.begin(), row.end());
@@ -174,7 +174,7 @@ struct Rows {
     for (const auto& row : tokens) lengths.push_back(static_cast<int32_t>(row.size()));
     return Layout::of(lengths);
   }
-  // The rows of a padded [B, T, D] that `flat` has, as [N, D].
+  // The rows of a padded [B, T, D] for the tokens of flat(), as [N, D].
   Tensor gather(const Tensor& padded) const {
     std::vector<float> out;
     const int64_t width = padded.width();
@@ -206,7 +206,7 @@ double number_at(const Tensor& x, int64_t i) {
   return x.data<float>()[i];
 }
 
-// For each element of `shape` whether it counts: rows of padding are each implementation's own.
+// For each element of `shape`, true if it counts. Rows of padding differ between implementations.
 std::vector<bool> real_places(const Shape& shape, const Tensor* mask) {
   const auto is = [&](int rank, int tokens) {
     return mask != nullptr && shape.rank() >= rank && shape[0] == mask->dim(0) &&
@@ -225,7 +225,7 @@ std::vector<bool> real_places(const Shape& shape, const Tensor* mask) {
   return real;
 }
 
-// The same where the places are real.
+// The same for real tokens only.
 double deviation(const Tensor& got, const Tensor& want, const Tensor* mask) {
   check(got.count() == want.count(), "expected {}, got {}", want.shape(), got.shape());
   const std::vector<bool> real = real_places(want.shape(), mask);
@@ -299,7 +299,7 @@ void compare_forward(const Transformer& model, const Rows& rows, const Safetenso
   }
 }
 
-// Every value that is expected of a forward pass: outputs, hidden states, attentions, routers.
+// Every expected value of a forward pass: outputs, hidden states, attentions, routers.
 TEST_P(HfCase, Outputs) {
   const Safetensors got = forward(inputs(), {"--hidden-states", "--attentions"});
   int compared = 0;
@@ -334,8 +334,8 @@ TEST_P(HfGpt2, ForwardInBf16) {
 
 class HfDecoder : public HfCase {};
 
-// A batch of sequences of different lengths gives each what it gets alone: no sequence sees another, and
-// there is no padding that could leak in.
+// In a batch of different lengths, each sequence gets the same result as alone: no sequence sees another,
+// and no padding leaks in.
 TEST_P(HfDecoder, FlatBatchEqualsEachAlone) {
   const NoGrad guard;
   const Rows rows = Rows::of(expected("input_ids"), expected("attention_mask"));
@@ -360,7 +360,7 @@ TEST_P(HfDecoder, FlatBatchEqualsEachAlone) {
   }
 }
 
-// Names of tensors that a case goes without.
+// Names of tensors that a case does not store.
 std::set<std::string> names_left_out(const Safetensors& expected) {
   std::set<std::string> names;
   if (const auto it = expected.metadata.find("left_out"); it != expected.metadata.end()) {
@@ -370,7 +370,7 @@ std::set<std::string> names_left_out(const Safetensors& expected) {
   return names;
 }
 
-// Loss and the gradient of every parameter. Labels are the inputs shifted by one, -100 where there is none.
+// Loss and the gradient of every parameter. Labels are the inputs shifted by one, or -100 if there is none.
 void compare_training(const std::string& dir, const Safetensors& expected, const Rows& rows, DType compute,
                       bool recompute, double loss_bound, double gradient_bound) {
   const auto model = load_model(dir, compute);
@@ -417,7 +417,7 @@ class HfTraining : public HfCase {};
 
 TEST_P(HfTraining, LossAndGradients) {
   std::map<std::string, Tensor> given = inputs();
-  given.erase("decoder_input_ids");  // made of the labels
+  given.erase("decoder_input_ids");  // derived from the labels
   given.emplace("labels", expected("train.labels"));
   const Safetensors got = forward(given, {"--gradients"});
   EXPECT_LE(deviation(got.tensors.at("loss"), expected("train.loss"), nullptr), kFamilyBound);
@@ -434,7 +434,7 @@ TEST_P(HfTraining, LossAndGradients) {
   EXPECT_GE(compared, 4);
 }
 
-// The same of language models, in both types, with activations kept and recomputed.
+// The same for language models, in both types, with activations kept and recomputed.
 class HfDecoderTraining : public HfCase {};
 
 TEST_P(HfDecoderTraining, LossAndGradients) {
@@ -484,7 +484,7 @@ TEST_P(HfContinuations, WithAndWithoutCache) {
 
 class HfGeneration : public HfCase {};
 
-// Every run by the tool, beams and encoder-decoders among them: the same ids.
+// All runs through the tool, with beams and encoder-decoders, give the same ids.
 TEST_P(HfGeneration, Ids) {
   const Json runs = read_json(dir_ + "/meta.json").at("generation");
   ASSERT_GE(runs.size(), 2U);
@@ -492,7 +492,7 @@ TEST_P(HfGeneration, Ids) {
     SCOPED_TRACE(run);
     std::map<std::string, Tensor> given = inputs();
     given.erase("decoder_input_ids");
-    // A run without inputs of its own has those of the first.
+    // A run without its own inputs has those of the first.
     for (const std::string& from : {std::string("greedy"), run})
       for (const char* name : {"input_ids", "attention_mask", "decoder_input_ids"})
         if (has(fmt::format("gen.{}.{}", from, name)))
@@ -508,7 +508,8 @@ TEST_P(HfGeneration, Ids) {
   }
 }
 
-// The families that qkv reads, as its own message lists them. CLIP, a directory of two models, is not there.
+// The families that qkv reads, as its error message lists them. CLIP, a directory of two models, is not
+// among them.
 std::set<std::string> families() {
   std::string message;
   try {
@@ -520,7 +521,7 @@ std::set<std::string> families() {
   std::istringstream words(message.substr(message.find(before) + before.size()));
   std::set<std::string> found = {"clip"};
   for (std::string word; words >> word;) found.insert(word.substr(0, word.find(',')));
-  found.erase("qkv");  // the form of models that no other family describes
+  found.erase("qkv");  // the format for models that no other family describes
   return found;
 }
 
@@ -535,7 +536,7 @@ TEST(HfCases, OneAtLeastOfEachFamily) {
         << family << ": tests/golden/hf has no case: copy one with tools/thin_reference.py";
 }
 
-// A comparison that passes whatever the model says would be worth nothing.
+// Checks that the comparison can fail.
 TEST(HfCases, ADeviationIsSeen) {
   const Tensor want = Tensor::of({1, 2, 2}, std::vector<float>{1, 2, 3, 4}),
                got = Tensor::of({1, 2, 2}, std::vector<float>{1, 2, 3, 5}),

@@ -41,7 +41,7 @@ class ReferenceCases {
 
   bool found() const { return !root_.empty(); }
 
-  // The vocabulary with `config` as its tokenizer_config.json.
+  // The vocabulary, with `config` as its tokenizer_config.json.
   Tokenizer load(const Json& config) const {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
@@ -54,20 +54,20 @@ class ReferenceCases {
   std::filesystem::path vocabulary() const {
     return root_ / document_["meta"]["vocab_dir"].get<std::string>();
   }
-  // Scratch room, removed at the end.
+  // Scratch folder, removed at the end.
   const std::filesystem::path& folder() const { return folder_; }
 
-  // Ids without special tokens, and the texts that they decode to where those are stored.
+  // Compares ids without special tokens, and the texts that they decode to if those are stored.
   void expect_ids(const Tokenizer& tokenizer) const {
     ASSERT_GT(document_["cases"].size(), 0U);
     for (const Json& c : document_["cases"]) expect_text(tokenizer, c, false);
     expect_streams(tokenizer);
   }
 
-  // The names of the special tokens as tokenizer_config.json has them.
+  // The special tokens by the names of tokenizer_config.json.
   Json special_tokens() const { return document_["meta"]["special_tokens"]; }
 
-  // What the library gives for its .model file itself.
+  // Compares with the library's results for its own .model file.
   void expect_library() const {
     const Tokenizer loaded =
         Tokenizer::load((root_ / document_["meta"]["model"].get<std::string>()).string());
@@ -79,7 +79,7 @@ class ReferenceCases {
     expect_streams(loaded);
   }
 
-  // Token by token the same text appears.
+  // Streaming token by token gives the same text.
   void expect_streams(const Tokenizer& tokenizer) const {
     for (const Json& c : document_["cases"]) {
       const auto ids = c["ids"].get<std::vector<TokenId>>();
@@ -91,14 +91,14 @@ class ReferenceCases {
     expect_continuations(tokenizer);
   }
 
-  // Wherever a text is cut in two, what the second part adds is the text of all without the first's; streamed
-  // or at once, the same.
+  // At every split, the second part adds the text of the whole without that of the first part, streamed or
+  // at once.
   void expect_continuations(const Tokenizer& tokenizer) const {
     for (const Json& c : document_["cases"]) {
       const auto ids = c["ids"].get<std::vector<TokenId>>();
       const std::string whole = tokenizer.decode(ids, true);
       if (whole.find("\xEF\xBF\xBD") != std::string::npos)
-        continue;  // cut inside, it may be either text or a stand-in
+        continue;  // the split is inside a character, which may give text or a replacement
       const size_t step = std::max<size_t>(1, ids.size() / 8);
       for (size_t cut = 0; cut <= ids.size(); cut += step) {
         const auto context = std::span(ids).first(cut), added = std::span(ids).subspan(cut);
@@ -115,8 +115,8 @@ class ReferenceCases {
     }
   }
 
-  // Ids without and with special tokens; the texts that they decode to, without and with clean-up. All again
-  // with what the tokenizer was saved as.
+  // Compares ids without and with special tokens, and the texts that they decode to, without and with
+  // clean-up. Repeats everything with the saved tokenizer.
   void expect_texts(Json config = Json::object()) const {
     for (const bool clean_up : {false, true}) {
       config["clean_up_tokenization_spaces"] = clean_up;
@@ -129,8 +129,8 @@ class ReferenceCases {
     }
   }
 
-  // Pairs of texts, and texts that were padded. Those that were cut short are left out:
-  // lengths are the caller's business here.
+  // Compares pairs of texts, and padded texts. Leaves out truncated ones: here the caller decides about
+  // lengths.
   void expect_pairs(const Json& config = Json::object()) const {
     const Tokenizer tokenizer = load(config);
     const auto pad = document_["meta"]["special_ids"]["pad_token"].get<TokenId>();

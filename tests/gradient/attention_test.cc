@@ -1,4 +1,4 @@
-// Gradients of attention: where q, k and v lie, grouped heads, widths, masks, sequences, dropout.
+// Gradients of attention: layouts of q, k and v, grouped heads, widths, masks, sequences, dropout.
 #include "qkv/ops/attention.h"
 
 #include "tests/gradient/gradient_check.h"
@@ -91,7 +91,7 @@ TEST(AttentionGradient, OfSeparateTensorsIsTheDifference) {
   }
 }
 
-// As a fused projection leaves them; with columns that nobody reads, whose gradient must be 0.
+// In the layout of a fused projection, with unused columns, whose gradient must be 0.
 TEST(AttentionGradient, OfPackedHeadsIsTheDifference) {
   for (const Case& c : kCases)
     for (const int64_t spare : {0, 3}) {
@@ -133,7 +133,7 @@ TEST(AttentionGradient, OfCappedScoresAndSinksIsTheDifference) {
   }
 }
 
-// A number for each head and distance, added to the scores: its gradient, and the others' with it.
+// A bias for each head and distance: its gradient, and the other gradients with it.
 TEST(AttentionGradient, OfATermByDistanceIsTheDifference) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(::testing::Message() << c);
@@ -156,7 +156,7 @@ TEST(AttentionGradient, OfATermByDistanceIsTheDifference) {
   }
 }
 
-// Tables of queries and keys, added to the scores: their gradients, and the others' with them.
+// Tables of queries and keys, added to the scores: their gradients, and the other gradients with them.
 TEST(AttentionGradient, OfPairTablesIsTheDifference) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(::testing::Message() << c);
@@ -202,10 +202,10 @@ TEST(Attention, RefusesPairTablesThatDoNotFit) {
   };
   refused([](PairTables& p) { p.columns = {}; });
   refused([](PairTables& p) { p.columns = Indices({0, 0, 0}); });        // too short
-  refused([](PairTables& p) { p.columns = Indices({0, 0, 0, 2, 1}); });  // no such
+  refused([](PairTables& p) { p.columns = Indices({0, 0, 0, 2, 1}); });  // no such column
   refused([](PairTables& p) { p.by_query = uniform({2, 4}, 2); });
   refused([](PairTables& p) { p.by_query = uniform({3, 5}, 2); });
-  refused([](PairTables& p) { p.by_key = uniform({3, 6}, 2); });      // of another width
+  refused([](PairTables& p) { p.by_key = uniform({3, 6}, 2); });      // another width
   refused([](PairTables& p) { p.by_segment = uniform({3, 4}, 2); });  // without segments
   refused([](PairTables& p) { p.positions = Indices({0, 1, 3}); });
 }
@@ -220,7 +220,7 @@ TEST(Attention, RefusesATermThatIsTooShort) {
   attention(h, h, h, offsets, KeyLayout::contiguous(offsets), options);
 }
 
-// Cross attention: other numbers of keys than of queries, in blocks out of order, some rows in no block.
+// Cross-attention: different numbers of keys and queries, blocks out of order, some rows in no block.
 TEST(AttentionGradient, OfKeysInBlocksIsTheDifference) {
   const std::vector<int32_t> offsets = {0, 3, 8};
   KeyLayout keys;
@@ -237,7 +237,7 @@ TEST(AttentionGradient, OfKeysInBlocksIsTheDifference) {
         {uniform({8, 12}, 1), uniform({16, 6}, 2), uniform({16, 10}, 3)}, attention_check());
 }
 
-// The naive implementation, by the definition.
+// A naive implementation of the definition.
 TEST(Attention, EqualsTheUnfusedOne) {
   for (Case c : kCases) {
     SCOPED_TRACE(::testing::Message() << c);

@@ -10,7 +10,7 @@ using testing::expect_gradients;
 using testing::uniform;
 using Tensors = std::vector<Tensor>;
 
-// Logits of each token that lie at least 0.5 apart: no difference changes the choice.
+// Logits of each token are at least 0.5 apart, so that finite differences do not change the choice.
 Tensor spaced_logits(int64_t rows, int64_t experts) {
   Tensor x = uniform({rows, experts}, 3, -0.125, 0.125);
   for (int64_t n = 0; n < rows; ++n)
@@ -39,7 +39,8 @@ TEST(ChoiceGradient, IsTheDifference) {
             const int64_t size = experts / groups;
             if (experts % groups != 0 || chosen > (groups + 1) / 2 * size) continue;
             SCOPED_TRACE(::testing::Message() << "experts " << experts << ", chosen " << chosen);
-            // A quotient of up to three affinities times 1.5: of its fifth derivative by one logit a bound.
+            // Bound of the fifth derivative, by one logit, of a quotient of up to three affinities times
+            // 1.5.
             expect_gradients(
                 [&](const Tensors& t) {
                   return Tensors{choose_experts(t[0], options(chosen, score, renormalized, groups)).weights};
@@ -48,8 +49,8 @@ TEST(ChoiceGradient, IsTheDifference) {
           }
 }
 
-// The best of all, of equal ones the first; only those of the best groups; for the choice alone with the
-// bias.
+// Chooses the best of all, the first among equals; only from the best groups; with the bias for the choice
+// alone.
 TEST(Choice, TakesTheBest) {
   const Tensor logits = Tensor::of({1, 6}, std::vector<float>{1, 3, 3, 2, 2.5F, 0});
   const auto chosen = [&](const ChoiceOptions& o) {
@@ -61,9 +62,9 @@ TEST(Choice, TakesTheBest) {
   o.chosen = 3;
   EXPECT_EQ(chosen(o), (std::vector<int32_t>{1, 2, 4}));
   o = options(2, RouterScore::softmax, false, 3);
-  o.chosen_groups = 1;  // of two experts each: the first's best is as good as the second's
+  o.chosen_groups = 1;  // two experts per group: the best of the first equals that of the second
   EXPECT_EQ(chosen(o), (std::vector<int32_t>{1, 0}));
-  o.score = RouterScore::sigmoid;  // both together: the second
+  o.score = RouterScore::sigmoid;  // by the sum of both the second group wins
   EXPECT_EQ(chosen(o), (std::vector<int32_t>{2, 3}));
   o = options(1, RouterScore::sigmoid, true);
   o.bias = Tensor::of({6}, std::vector<float>{0, 0, 0, 0, 0, 9});
@@ -84,7 +85,7 @@ TEST(Choice, OfVanishingAffinitiesIsFinite) {
   for (int64_t i = 0; i < 3; ++i) EXPECT_TRUE(std::isfinite(leaf->grad.data<float>()[i]));
 }
 
-// E sum_i f_i P_i by its definition, as a function of the logits whose choice stays.
+// E sum_i f_i P_i by its definition, as a function of logits with a fixed choice.
 TEST(ChoiceGradient, HasTheBalancingTerm) {
   constexpr int64_t kRows = 5, kExperts = 4;
   constexpr float kBalance = 0.3F;
@@ -160,7 +161,7 @@ TEST(WeightedRowsGradient, IsTheDifference) {
   EXPECT_THROW(weighted_rows(uniform({6, 2}, 1), Indices({4, 0, 1, 5, 3, 3}, 2), uniform({3, 2}, 2)), Error);
 }
 
-// Each pair of a token and an expert once, in the order of experts.
+// Each pair of token and expert appears once, in the order of experts.
 TEST(ExpertRows, AreAPermutation) {
   const Indices experts({2, 0, 0, 3, 2, 3, 0, 2}, 2);
   const ExpertRows rows = rows_by_expert(experts, 5);

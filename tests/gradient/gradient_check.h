@@ -4,9 +4,8 @@
 // summed in double. Its derivative by x_j is compared with the fourth-order difference
 //   D_j = (8 (L(+h) - L(-h)) - (L(+2h) - L(-2h))) / 12 h.
 // Two things keep D_j from the derivative:
-// - the formula: h^4 / 30 times L's fifth derivative, which each test bounds (`fifth`; 0 for functions that
-// are
-//   linear in each input, which may therefore take a large step);
+// - the formula: h^4 / 30 times L's fifth derivative, which each test bounds (`fifth`; 0 for functions
+//   that are linear in each input, which may therefore take a large step);
 // - rounding: an output carries a relative error of `roundings` u, u = 2^-24, so L carries roundings u S with
 //   S^2 = sum r_i^2 m^2 over the outputs that x_j moves (the others cancel exactly; a root, into which every
 //   input goes, may move by less than it rounds), m = max(1, max |y|), as roundings of different outputs are
@@ -31,11 +30,11 @@ namespace qkv::testing {
 
 using Op = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
 
-inline constexpr double kUnit = 0x1p-24;     // of f32
-inline constexpr double kUnitBf16 = 0x1p-8;  // of bf16
+inline constexpr double kUnit = 0x1p-24;     // unit roundoff of f32
+inline constexpr double kUnitBf16 = 0x1p-8;  // unit roundoff of bf16
 
-// The many small evaluations of a difference run on one thread: waking a team costs more than they do, above
-// all where other programs hold the other processors. The gradient itself is computed with all threads.
+// Runs the many small evaluations of a difference on one thread. Waking a team costs more than they do,
+// above all if other programs use the other processors. The gradient itself is computed with all threads.
 class OneThread {
  public:
   OneThread() : before_(num_threads()) { set_num_threads(1); }
@@ -63,18 +62,18 @@ inline std::vector<float> floats(const Tensor& x) {
 
 struct Check {
   double h = 0x1p-5;
-  double fifth = 0;           // bounds the fifth derivative of L
-  double roundings = 16;      // of an output, in units of u
-  double bf16_roundings = 2;  // of an output or gradient, in units of bf16's u and of the largest element
-  bool root = false;          // the op is the root itself: r = 1
-  std::vector<int> keep_f32 = {};  // inputs that are f32 beside bf16 ones (biases, norms)
-  bool bf16 = true;                // compare the bf16 op too
-  int coordinates = 120;           // of each input, drawn at random where it has more
+  double fifth = 0;                // bounds the fifth derivative of L
+  double roundings = 16;           // error of an output, in units of u
+  double bf16_roundings = 2;       // error of an output or gradient, in bf16's u times the largest element
+  bool root = false;               // the op itself is the root: r = 1
+  std::vector<int> keep_f32 = {};  // inputs that stay f32 next to bf16 ones (biases, norms)
+  bool bf16 = true;                // also check the bf16 op
+  int coordinates = 120;           // number of entries to check per input, drawn at random if it has more
 };
 
 struct Evaluation {
   std::vector<Tensor> outputs;
-  std::vector<std::vector<float>> gradients;  // one an input
+  std::vector<std::vector<float>> gradients;  // one per input
 };
 
 inline std::vector<Tensor> functional(const std::vector<Tensor>& outputs, bool root) {
@@ -128,7 +127,7 @@ inline void expect_finite_differences(const Op& op, std::vector<Tensor> inputs, 
       for (int k = 0; k < 4; ++k) {
         at[k] = x[j] = centre + static_cast<float>(offsets[k]);
         y[k] = op(inputs);
-        for (Tensor& t : y[k]) t = t.clone();  // an output may be the input itself, which moves on
+        for (Tensor& t : y[k]) t = t.clone();  // an output may be the input itself, which changes next
       }
       x[j] = centre;
       double near = 0, far = 0, moved = 0;
@@ -140,7 +139,7 @@ inline void expect_finite_differences(const Op& op, std::vector<Tensor> inputs, 
           far += w * (v(2) - v(3));
           if (check.root || v(0) != v(1) || v(2) != v(3)) moved += w * w;
         }
-      // The steps that were really taken: x + h is rounded.
+      // The actual steps, because x + h is rounded.
       near /= double{at[0]} - double{at[1]};
       far /= double{at[2]} - double{at[3]};
       const double difference = (4 * near - far) / 3;
@@ -165,9 +164,9 @@ inline void expect_near(const std::vector<float>& got, const std::vector<float>&
     ASSERT_NEAR(got[i], want[i], tolerance) << what << ", element " << i;
 }
 
-// On inputs that bf16 holds exactly, the bf16 op differs from the f32 one by what it rounds: its result, its
-// gradients, and the seeds r; `bf16_roundings` roundings of numbers as large as the largest. Where a gradient
-// is a sum that cancels (a norm over one column, say), f32's own rounding of terms of size 1 is what is left.
+// On inputs that bf16 holds exactly, the bf16 op differs from the f32 one by roundings of its result, its
+// gradients, and the seeds r: `bf16_roundings` roundings of numbers as large as the largest. If a gradient
+// is a sum that cancels, as in a norm over one column, only f32's rounding of terms of size 1 is left.
 inline void expect_bf16_like_f32(const Op& op, std::vector<Tensor> inputs, const Check& check) {
   for (Tensor& x : inputs) x = convert(convert(x, DType::bf16), DType::f32);
   const Evaluation wide = evaluate(op, inputs, DType::f32, check),

@@ -42,20 +42,20 @@ TEST(LinearGradient, WithBiasIsTheDifference) {
   }
 }
 
-// Sums of bf16 products that are wanted as they are: the gradient comes back in f32.
+// Sums of bf16 products with f32 outputs: the gradient is in f32, too.
 TEST(LinearGradient, OfF32OutputsIsTheDifference) {
   for (const auto& [rows, in, out] : kSizes)
     expect_gradients([](const Tensors& t) { return Tensors{linear(t[0], t[1], {}, DType::f32)}; },
                      {uniform({rows, in}, 1), uniform({out, in}, 2)}, bilinear(std::max({rows, in, out})));
 }
 
-// What one use of x gave, the product of another is added to; and what x is itself, once nobody else may see
-// that.
+// Several uses of x: a product adds to the gradient of an earlier use, and to that of x itself when nothing
+// else shares it.
 TEST(LinearGradient, OfSeveralUsesIsTheirSum) {
   for (const auto& [rows, in, out] : kSizes) {
     Check check = bilinear(std::max({rows, in, out}));
     check.bf16_roundings = 4;
-    check.bf16 = rows * in > 16;  // of a few elements most may cancel
+    check.bf16 = rows * in > 16;  // in a few elements most may cancel
     expect_gradients(
         [](const Tensors& t) {
           const Tensor y = linear(t[0], t[1], {}), z = linear(t[0], t[2], {});
@@ -69,7 +69,7 @@ TEST(LinearGradient, OfSeveralUsesIsTheirSum) {
   }
 }
 
-// Trilinear. The rank may be any, and the columns some of a product's that also reads x.
+// Trilinear. Any rank; the columns may be part of a product that also reads x.
 TEST(LowRankGradient, IsTheDifference) {
   for (const auto& [rows, in, out] : kSizes)
     for (const int64_t rank : {1, 8, 17}) {
@@ -87,7 +87,7 @@ TEST(LowRankGradient, IsTheDifference) {
     }
 }
 
-// Who reads y as a table gives its gradient in f32.
+// Ops that read y as a table give its gradient in f32.
 TEST(LowRankGradient, OfF32IsThatOfItsOwnType) {
   const auto gradients = [](DType of_y) {
     std::vector<std::shared_ptr<Leaf>> leaves;
@@ -125,7 +125,7 @@ TEST(LowRank, IsTheProductOfItsMatrices) {
   }
 }
 
-// The cap of logits is within the loss.
+// The loss includes the cap of the logits.
 TEST(CrossEntropyGradient, OfCappedLogitsIsTheDifference) {
   const Indices targets({3, -100, 0, 16, 7});
   const Tensor x = uniform({5, 9}, 1, -2, 2), w = uniform({17, 9}, 2, -2, 2);
@@ -135,7 +135,7 @@ TEST(CrossEntropyGradient, OfCappedLogitsIsTheDifference) {
   for (const LossTerms& terms : {LossTerms{}, LossTerms{0.1F, 1e-2F}})
     expect_gradients([&](const Tensors& t) { return Tensors{loss(t, terms).loss}; }, {x, w},
                      {.fifth = 100, .roundings = 30, .bf16_roundings = 8, .root = true});
-  // As the definition has it.
+  // By the definition.
   const NoGrad guard;
   const Tensor z = linear(x, w, {});
   double want = 0;
@@ -150,7 +150,7 @@ TEST(CrossEntropyGradient, OfCappedLogitsIsTheDifference) {
   EXPECT_NEAR(loss({x, w}, {}).total, want, 1e-5);
 }
 
-// Outputs that are declared idle keep a bias's gradient of 0; the others' is as before.
+// Outputs declared idle keep a bias gradient of 0; the others are unchanged.
 TEST(LinearGradient, IdleBiasHasNone) {
   const Tensor x = uniform({5, 3}, 1), w = uniform({17, 3}, 2), r = uniform({5, 17}, 4);
   Tensor bias = uniform({17}, 3), other = bias.clone();
@@ -167,7 +167,7 @@ TEST(LinearGradient, IdleBiasHasNone) {
   EXPECT_THROW(linear(x, w, bias, IdleBias{4, 18}), Error);
 }
 
-// Two uses of the same weight, and two backward passes: the leaf adds up.
+// Two uses of the same weight, and two backward passes: the leaf adds up the gradients.
 TEST(LinearGradient, AddsUpOverUsesAndPasses) {
   const Tensor x = uniform({5, 17}, 1);
   Tensor w = uniform({17, 17}, 2);
@@ -192,7 +192,7 @@ TEST(LinearGradient, AddsUpOverUsesAndPasses) {
 
 TEST(EmbeddingGradient, WithRepeatedIdsIsTheDifference) {
   for (const int64_t width : {1, 3, 17, 65}) {
-    const std::vector<int32_t> ids = {2, 0, 2, 2, 4, 0, 2};  // 1 and 3 never
+    const std::vector<int32_t> ids = {2, 0, 2, 2, 4, 0, 2};  // 1 and 3 never occur
     const Indices id = ids;
     // bf16: gradients of four rows rounded each.
     expect_gradients([&](const Tensors& t) { return Tensors{embedding(id, t[0], "token id")}; },
@@ -221,8 +221,7 @@ TEST(CrossEntropyGradient, IsTheDifference) {
       const Indices targets = targets_for(rows, vocab, ignored);
       const float scale = 1 / static_cast<float>(rows);
       // Logits have slopes |x|, |w| <= 1, and the fifth derivative of log-sum-exp is a fifth cumulant of
-      // numbers in
-      // [-1, 1]: at most 16.
+      // numbers in [-1, 1]: at most 16.
       expect_gradients(
           [&](const Tensors& t) {
             return Tensors{unembed_cross_entropy(t[0], t[1], {}, targets, scale).loss};
@@ -250,7 +249,7 @@ TEST(CrossEntropyGradient, WithLabelSmoothingAndZLossIsTheDifference) {
     for (const auto& [rows, width, vocab] : kSizes) {
       const Indices targets = targets_for(rows, vocab, true);
       const float scale = 1 / static_cast<float>(rows);
-      // log(Z)^2 adds derivatives of at most some tens times the coefficient for these logits.
+      // log(Z)^2 adds derivatives of at most a few tens times the coefficient for these logits.
       expect_gradients(
           [&](const Tensors& t) {
             return Tensors{unembed_cross_entropy(t[0], t[1], {}, targets, scale, terms).loss};

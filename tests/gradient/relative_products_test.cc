@@ -1,4 +1,4 @@
-// What relative encodings of the scores are made of.
+// Products for relative encodings of the scores.
 #include "qkv/ops/relative_products.h"
 
 #include <cmath>
@@ -66,8 +66,8 @@ TEST(DistanceRows, AreClippedAndShared) {
     EXPECT_EQ(back.of(d), of_back);
     EXPECT_EQ(each.of(d), of_each);
   }
-  // Up to the middle as they are; then the farthest, 63, has the last bucket; both signs alike, but that the
-  // table ends before the last positive one.
+  // Distances up to the middle have their own buckets, and the farthest, 63, the last one. The signs are
+  // symmetric, except that the table ends before the last positive bucket.
   for (int64_t d = -4; d <= 4; ++d) EXPECT_EQ(logs.of(d), 8 + d);
   EXPECT_EQ(logs.of(5), 8 + 5);
   EXPECT_EQ(logs.of(63), 8 + 7);

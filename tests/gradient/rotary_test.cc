@@ -1,4 +1,4 @@
-// Rotary positions, ALiBi and the norms of queries and keys: what they are, and their gradients.
+// Rotary positions, ALiBi and the norms of queries and keys: definitions and gradients.
 // Covers: qkv/ops/grid.cc, qkv/ops/group_norm.cc
 #include "qkv/ops/rotary.h"
 
@@ -26,7 +26,7 @@ RotarySpec plain(int64_t width, RotaryLayout layout = RotaryLayout::halves) {
 
 constexpr RotaryLayout kLayouts[] = {RotaryLayout::halves, RotaryLayout::interleaved};
 
-// q turned at place m, k at place n: their product is a function of m - n.
+// With q rotated at position m and k at position n, their product is a function of m - n.
 TEST(Rotary, ScoresDependOnDifferencesOfPositions) {
   for (const RotaryLayout layout : kLayouts) {
     const RotarySpec s = plain(6, layout);
@@ -45,7 +45,7 @@ TEST(Rotary, ScoresDependOnDifferencesOfPositions) {
   }
 }
 
-// A turn keeps lengths; place 0 is not turned; columns beyond the width, and those of no head, stay.
+// A rotation keeps lengths. Position 0, columns beyond the width, and columns outside heads are unchanged.
 TEST(Rotary, TurnsTheNamedColumnsOnly) {
   for (const RotaryLayout layout : kLayouts) {
     const Tensor x = uniform({3, 17}, 5), r = rotation(plain(4, layout), Indices({0, 1, 90}), 91);
@@ -68,7 +68,7 @@ TEST(Rotary, TurnsTheNamedColumnsOnly) {
   }
 }
 
-// The angles of each way to reach further, against its definition.
+// The angles of each scaling for longer contexts, against its definition.
 TEST(Rotary, Scalings) {
   const auto angle = [](const RotarySpec& s, int64_t pair, int64_t length) {
     const Tensor r = rotation(s, Indices({1}), length);
@@ -84,15 +84,15 @@ TEST(Rotary, Scalings) {
     s.scaling = RotaryScaling::linear;
     EXPECT_NEAR(angle(s, i, 10), base_angle(i) / 4, 1e-7);
     s.scaling = RotaryScaling::dynamic;
-    EXPECT_NEAR(angle(s, i, 64), base_angle(i), 1e-7);  // not longer than before: as before
+    EXPECT_NEAR(angle(s, i, 64), base_angle(i), 1e-7);  // not longer than the original context: unchanged
     const double base = 10000 * std::pow(4.0 * 128 / 64 - 3, 8.0 / 6);
     EXPECT_NEAR(angle(s, i, 128), std::pow(base, -2.0 * static_cast<double>(i) / 8), 1e-7);
   }
   s.scaling = RotaryScaling::llama3;
-  EXPECT_NEAR(angle(s, 0, 10), base_angle(0), 1e-7);      // 10 turns in 64 places: as they are
+  EXPECT_NEAR(angle(s, 0, 10), base_angle(0), 1e-7);      // 10 turns in 64 positions: unchanged
   EXPECT_NEAR(angle(s, 3, 10), base_angle(3) / 4, 1e-7);  // a hundredth of a turn
   const double turns = 64 * base_angle(1) / (2 * 3.141592653589793), smooth = (turns - 1) / 3;
-  ASSERT_GT(turns, 1);  // in between
+  ASSERT_GT(turns, 1);  // interpolated
   EXPECT_NEAR(angle(s, 1, 10), base_angle(1) * (smooth + (1 - smooth) / 4), 1e-7);
   s.scaling = RotaryScaling::yarn;
   s.low = 1;
@@ -112,7 +112,7 @@ TEST(Rotary, Scalings) {
   testing::expect_error([&] { rotation(s, Indices({0}), 1); }, {"longrope", "4 pairs", "got 3"});
 }
 
-// In two dimensions each half of the pairs is turned as a head of half the width is in one.
+// In two dimensions, each half of the pairs is rotated like a head of half the width in one dimension.
 TEST(Rotary, TwoDimensionsAreTwoHeads) {
   const Indices at({13, 0, 4, 7, 9}), grid = grid_positions(at, 4);
   EXPECT_EQ(grid.shape(), (Shape{5, 2}));
@@ -144,15 +144,15 @@ TEST(Rotary, RefusesWhatDoesNotFit) {
   testing::expect_error([&] { rotation(plain(3), Indices({0}), 1); }, {"even"});
 }
 
-// The published slopes: a geometric series of powers of two; of six heads the four of four heads and every
-// second of eight.
+// The published slopes: a geometric series for powers of two; for six heads those of four heads, then every
+// second one of eight.
 TEST(Alibi, Slopes) {
   const auto slopes = [](int64_t heads, bool evens_first) {
     const Tensor bias = alibi(heads, evens_first, 3);
     std::vector<double> out;
     for (int64_t h = 0; h < heads; ++h) {
       const float* row = bias.data<float>() + h * 7;
-      for (int64_t d = 0; d <= 3; ++d) {  // proportional to the distance, either way
+      for (int64_t d = 0; d <= 3; ++d) {  // proportional to the distance in both directions
         EXPECT_FLOAT_EQ(row[3 + d], row[4] * static_cast<float>(d));
         EXPECT_EQ(row[3 + d], row[3 - d]);
       }
@@ -168,7 +168,7 @@ TEST(Alibi, Slopes) {
   EXPECT_EQ(slopes(1, false), (std::vector<double>{-8}));
 }
 
-// Falcon's: slopes of 8 bits, scaled as scores are.
+// Falcon's slopes have 8 bits and are scaled as scores are.
 TEST(Alibi, BeforeTheScores) {
   for (const auto& [heads, head, slope] : {std::tuple<int64_t, int64_t, float>{4, 1, 0x1p-4F},
                                            {32, 0, 0.83984375F}}) {  // 2^-1/4 as a bf16 number
@@ -199,7 +199,7 @@ TEST(GroupRmsNorm, NormalisesItsGroupsOnly) {
 TEST(GroupRmsNormGradient, IsTheDifference) {
   for (const bool shared : {true, false})
     for (const int64_t width : {1, 3, 17}) {
-      // Away from 0, where a norm has no bounded derivatives.
+      // Away from 0, where the derivatives of a norm are unbounded.
       const Tensor x = uniform({3, 2 * width + 5}, 4, 0.5, 1.5),
                    gamma = uniform({shared ? width : 2 * width}, 5, 0.5, 1.5);
       expect_gradients(
@@ -236,7 +236,7 @@ TEST(GroupLayerNormGradient, IsTheDifference) {
     for (const bool shifted : {true, false})
       for (const int64_t width : {3, 17}) {
         const int64_t weights = shared ? width : 2 * width;
-        // Of entries that are apart: where all are nearly the same, a norm has no bounded derivatives.
+        // Entries that differ: if all are nearly the same, the derivatives of a norm are unbounded.
         Tensor x = uniform({3, 2 * width + 5}, 4, -0.2, 0.2);
         for (int64_t i = 0; i < x.count(); ++i) x.mutable_data<float>()[i] += i % 2 == 0 ? 1.0F : -1.0F;
         std::vector<Tensor> in = {x, uniform({weights}, 5, 0.5, 1.5)};

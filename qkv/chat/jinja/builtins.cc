@@ -31,7 +31,7 @@ std::string upper(const std::string& s) {
   }
   return out;
 }
-// The first character large, the others small; `words`: of each word.
+// The first character in upper case, the others in lower case. `words`: of each word.
 std::string capitalized(const std::string& s, bool words) {
   std::string out;
   bool first = true;
@@ -93,7 +93,8 @@ std::string replaced(const Call& c, const std::string& s, const std::string& fro
   return out;
 }
 
-// Words between white space, `most` cuts from the left or the right; what is not cut keeps its own.
+// Words between white space, with at most `most` splits from the left or the right. The rest keeps its
+// white space.
 List words(const std::string& s, int64_t most, bool from_right) {
   const std::vector<size_t> offsets = character_offsets(s);
   const auto n = std::ssize(offsets) - 1;
@@ -156,7 +157,7 @@ bool affix(const std::string& s, const Value& what, bool start) {
   return what.is_list() ? std::ranges::any_of(what.list("startswith"), one) : one(what);
 }
 
-// a.b of a value: members of members.
+// The attribute a.b of a value: a member of a member.
 Value attribute(const Value& v, const Value& path) {
   if (path.is_integer()) {
     const List all = v.elements("attribute");
@@ -193,7 +194,7 @@ int64_t count_of(const Value& v, int64_t otherwise, std::string_view what) {
   return v.is_undefined() || v.is_none() ? otherwise : v.integer(what);
 }
 
-// Keys of a sort: strings in small letters unless cases count.
+// Key of a sort: strings in lower case unless `cases` is set.
 Value key_of(const Value& v, const Value& path, bool cases) {
   const Value key = path.is_undefined() || path.is_none() ? v : attribute(v, path);
   return key.is_string() && !cases ? Value(lower(key.string("sort"))) : key;
@@ -211,7 +212,7 @@ List sorted(const Call& c, List all, const Value& path, bool reverse, bool cases
   return out;
 }
 
-// What remains of a call when so many arguments are taken off its front, with another object.
+// A call for another object, without the first `taken` arguments.
 Call rest_of(const Call& c, std::string_view name, Value object, size_t taken) {
   Call inner{name, c.budget, {std::move(object)}, {}};
   for (size_t i = taken; i < c.positional.size(); ++i) inner.positional.push_back(c.positional[i]);
@@ -357,7 +358,7 @@ Value unique(const Call& c) {
   return out;
 }
 
-// The least or the greatest.
+// The smallest or the largest element.
 Value extreme(const Call& c, int sign) {
   const List all = elements_of(c);
   const Value path = c.at(2, "attribute");
@@ -404,7 +405,7 @@ std::string escaped(const std::string& s) {
   return out;
 }
 
-// Groups of so many.
+// Groups of `linecount` elements.
 Value batched(const Call& c) {
   const int64_t n = c.at(1, "linecount").integer("batch");
   check(n > 0 && n <= 1 << 20, "batch: expected a number up to a million, got {}", n);
@@ -419,8 +420,8 @@ Value batched(const Call& c) {
   return out;
 }
 
-// So many groups, the first of them longer by one where that does not divide; `fill_with` ends the others,
-// all of them where it divides.
+// `slices` groups. The first ones have one element more if the number of elements does not divide evenly;
+// `fill_with` extends the others. If it divides evenly, all groups are extended.
 Value sliced(const Call& c) {
   const int64_t n = c.at(1, "slices").integer("slice");
   check(n != 0 && n <= 1 << 20, "slice: expected a number up to a million, got {}", n);
@@ -442,8 +443,8 @@ Value sliced(const Call& c) {
   return out;
 }
 
-// Groups of those with the same value of an attribute, in the order of the values. Without cases strings that
-// differ in them alone are the same, and the first is what the group is called by.
+// Groups of elements with the same value of an attribute, in the order of the values. Without
+// case_sensitive, strings that differ only in case are equal, and the first names the group.
 Value grouped(const Call& c) {
   const Value path = c.at(1, "attribute"), otherwise = c.at(2, "default");
   const bool cases = c.at(3, "case_sensitive").truth();
@@ -470,8 +471,8 @@ Value grouped(const Call& c) {
   return out;
 }
 
-// The words that fit into `length` characters together with `end`, or, where words may be cut, as many
-// characters; a text that is longer by `leeway` at most stays whole.
+// The words that fit into `length` characters together with `end`, or as many characters if words may be
+// cut. A text that is at most `leeway` longer is not truncated.
 Value truncated(const Call& c) {
   if (object_of(c).is_undefined()) return object_of(c);
   const std::string& s = text_of(c);
@@ -493,8 +494,8 @@ Value truncated(const Call& c) {
   return kept + end;
 }
 
-// Percent-encoded but for letters, digits and _.-~; `part`: of a query, where a space is a plus and a slash
-// is not kept.
+// Percent-encodes all but letters, digits, slashes and _.-~. `part`: for a part of a query, a space becomes
+// a plus and slashes are encoded.
 std::string url_quoted(const std::string& s, bool part) {
   std::string out;
   for (const char x : s) {
@@ -510,7 +511,7 @@ std::string url_quoted(const std::string& s, bool part) {
   return out;
 }
 
-// A text, or the members of a mapping or a list of pairs as a query.
+// Encodes a text, or the members of a mapping or a list of pairs as a query.
 Value url_encoded(const Call& c) {
   const Value& v = object_of(c);
   const bool query = v.is_dict() || v.is_list() || v.is_undefined();
@@ -531,8 +532,8 @@ Value url_encoded(const Call& c) {
 using Table = std::map<std::string, Function>;
 using Names = std::vector<std::string>;
 
-// The table with calls checked: arguments by these names after the object; others take the object alone.
-// Those named in `open` check their own.
+// The table with checked calls. Functions in `arguments` accept these names after the object, all others
+// the object alone. Those in `open` check their own arguments.
 Table checked(Table table, const std::map<std::string, Names>& arguments, const Names& open = {}) {
   for (auto& [name, function] : table) {
     if (std::ranges::find(open, name) != open.end()) continue;
@@ -722,7 +723,7 @@ const Table& tests() {
   return table;
 }
 
-// Methods take the object as their first argument here.
+// Methods get the object as their first argument.
 const Table& string_methods() {
   static const Table table = [] {
     Table t;

@@ -49,14 +49,14 @@ class Lexer {
   void push(Token::Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
   [[noreturn]] void refuse(const std::string& what) const { fail("line {}: {}", line_, what); }
 
-  // Where the next {{, {% or {# is.
+  // Position of the next {{, {% or {#, or the end.
   size_t next_tag() const {
     for (size_t i = at_; (i = source_.find('{', i)) != source_.npos && i + 1 < source_.size(); ++i)
       if (std::string_view("{%#").find(source_[i + 1]) != std::string_view::npos) return i;
     return source_.size();
   }
 
-  // The text up to a tag, less what the tags on both sides take of it.
+  // Adds the text up to a tag, without the white space that the tags on both sides remove.
   void add_text(size_t tag) {
     std::string_view text = source_.substr(at_, tag - at_);
     const size_t line = line_;
@@ -79,7 +79,7 @@ class Lexer {
     line_ += static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
   }
 
-  // Behind the end of a tag, whose last sign is `sign`; `trims`: takes a newline.
+  // Called after the end of a tag with the last sign `sign`. `trims`: the tag removes a newline.
   void after_tag(char sign, bool trims) {
     strip_ = sign == '-';
     line_begins_ = false;
@@ -101,7 +101,7 @@ class Lexer {
     after_tag(source_[end - 1], true);
   }
 
-  // Behind {% and its sign: a keyword and the end of the tag. Returns the place behind it, or npos.
+  // If `word` and the end of the tag follow {% and its sign, returns the position after them, else npos.
   size_t lone_keyword(size_t at, std::string_view word) const {
     at = std::min(source_.find_first_not_of(kWhite, at), source_.size());
     if (source_.substr(at, word.size()) != word) return source_.npos;
@@ -216,7 +216,7 @@ class Lexer {
     push(Token::Kind::string, out);
   }
 
-  // Python's escapes; others stay as they are.
+  // Handles Python's escapes; others stay unchanged.
   void add_escape(std::string& out) {
     static constexpr std::string_view kNames = "abfnrtv\\'\"", kMeant = "\a\b\f\n\r\t\v\\'\"";
     const char c = source_[++at_];
@@ -252,7 +252,7 @@ class Lexer {
 }  // namespace
 
 std::vector<Token> tokenize(std::string_view source) {
-  std::string text;  // with Unix newlines, and without the last
+  std::string text;  // with Unix newlines, without the last one
   for (size_t i = 0; i < source.size(); ++i) {
     if (source[i] == '\r') {
       text += '\n';

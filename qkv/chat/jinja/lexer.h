@@ -1,4 +1,4 @@
-// Templates cut into tokens.
+// Cuts templates into tokens.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace qkv::text::jinja {
 
-// One of them.
+// A token of a template.
 struct Token {
   enum class Kind {
     text,            // between tags
@@ -19,17 +19,18 @@ struct Token {
     string,  // unescaped
     integer,
     real,
-    sign,  // an operator or a bracket
-    end,   // of the template
+    sign,  // operator or bracket
+    end,   // end of the template
   };
   Kind kind;
   std::string text;
   size_t line;  // from 1
 };
 
-// As Jinja cuts them with trim_blocks and lstrip_blocks, which chat templates are written for: a newline
-// behind a block goes, and so does white space before one that begins its line; "-" takes all white space on
-// its side, "+" keeps it. Comments and raw blocks are resolved. Throws Error naming the line.
+// Tokenizes as Jinja does with trim_blocks and lstrip_blocks, for which chat templates are written. A
+// newline after a block is removed, and so is white space before a block that begins its line. "-" removes
+// all white space on its side, "+" keeps it. Comments and raw blocks are resolved. Throws Error naming the
+// line.
 std::vector<Token> tokenize(std::string_view source);
 
 }  // namespace qkv::text::jinja

@@ -98,7 +98,7 @@ Value DictOf::evaluate(const Frame& frame) const {
 
 namespace {
 
-// Place i of n, counted from the end where it is negative; -1: there is none.
+// Index i of n elements, counted from the end if negative; -1 if out of range.
 int64_t place(int64_t i, int64_t n) {
   if (i < 0) i += n;
   return i >= 0 && i < n ? i : -1;
@@ -171,7 +171,7 @@ Value Slice::evaluate(const Frame& frame) const {
 
 namespace {
 
-// What is called may look through all that it is given.
+// Counts the arguments' weight as steps, because the called function may read all of them.
 void count(const Call& call) {
   for (const Value& v : call.positional) call.budget.step(v.weight());
   for (const auto& [key, v] : call.named) call.budget.step(v.weight());
@@ -391,7 +391,7 @@ void Target::set(Value value, const Frame& frame) const {
 
 namespace {
 
-// `loop` of a for.
+// The variable `loop` of a for statement.
 Value loop_of(const List& all, size_t i, const std::shared_ptr<Value>& seen) {
   const auto n = static_cast<int64_t>(all.size()), at = static_cast<int64_t>(i);
   Dict loop = {{"index", at + 1},  {"index0", at},        {"revindex", n - at}, {"revindex0", n - at - 1},
@@ -447,7 +447,7 @@ Flow Set::run(const Frame& frame) const {
 
 namespace {
 
-// What a body writes, apart.
+// Runs a body and returns its output separately.
 std::string written(const Body& body, const Frame& frame) {
   std::string out;
   Frame inner = frame;
@@ -466,7 +466,7 @@ Flow SetBlock::run(const Frame& frame) const {
 }
 
 Flow Macro::run(const Frame& frame) const {
-  // Not the scope's owner: the scope owns the macro.
+  // A weak pointer, because the scope owns the macro.
   const auto call = [definition = definition_,
                      scope = std::weak_ptr<Scope>(frame.scope)](const Call& c) -> Value {
     const std::shared_ptr<Scope> around = scope.lock();

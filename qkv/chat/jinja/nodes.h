@@ -14,7 +14,7 @@
 
 namespace qkv::text::jinja {
 
-// Variables by name, those of the scope around where there are none.
+// Variables by name. Falls back to the enclosing scope.
 class Scope {
  public:
   explicit Scope(std::shared_ptr<const Scope> around = nullptr) : around_(std::move(around)) {}
@@ -31,27 +31,27 @@ struct Span {
   size_t begin, end;
 };
 
-// What a template runs in.
+// State of a running template.
 struct Frame {
   Budget& budget;
   std::shared_ptr<Scope> scope;
   std::string* out;
-  std::vector<Span>* generated;  // of generation blocks; null where the output is not the template's own
+  std::vector<Span>* generated;  // bytes of generation blocks; null if `out` is not the template's own output
 
   void write(std::string_view text) const;
 };
 
 class Expression;
-// Owns one.
+// Owns an expression.
 using ExpressionPtr = std::unique_ptr<const Expression>;
 
-// What has a value.
+// A node that has a value.
 class Expression {
  public:
-  // `within`: the height of what it is made of. Throws Error where expressions stand too deep in each other.
+  // `within`: the height of the operands. Throws Error if expressions are nested too deep.
   explicit Expression(size_t line, int within = 0);
   virtual ~Expression() = default;
-  // Counts a step, and names the line of what goes wrong.
+  // Evaluates the expression. Counts a step, and adds the line to errors.
   Value value(const Frame& frame) const;
   const size_t line;
   const int height;
@@ -59,11 +59,11 @@ class Expression {
  protected:
   virtual Value evaluate(const Frame& frame) const = 0;
 };
-// The greatest height of some; null has none.
+// The largest height of some expressions; null counts as none.
 int height_of(std::initializer_list<const Expression*> all);
 int height_of(const std::vector<ExpressionPtr>& all);
 
-// Arguments as they are written.
+// Arguments of a call as written in the template.
 struct Arguments {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
@@ -124,7 +124,7 @@ class DictOf : public Expression {
   std::vector<std::pair<ExpressionPtr, ExpressionPtr>> members_;
 };
 
-// a.b, where methods come first, or a[b], where members do.
+// a.b looks up methods first, a[b] members.
 class Member : public Expression {
  public:
   Member(size_t line, ExpressionPtr object, ExpressionPtr key, bool dotted)
@@ -176,7 +176,7 @@ class CallOf : public Expression {
   Arguments arguments_;
 };
 
-// object | name(arguments), or object is name(arguments); `function` is what the name means.
+// object | name(arguments), or object is name(arguments); `function` is the filter or test.
 class Applied : public Expression {
  public:
   Applied(size_t line, ExpressionPtr object, std::string name, Function function, Arguments arguments,
@@ -263,21 +263,21 @@ class Choice : public Expression {
   ExpressionPtr yes_, condition_, no_;
 };
 
-// How a statement was left.
+// How a statement ended.
 enum class Flow { on, next, last };  // next: continue; last: break
 
-// What writes.
+// A node that writes output.
 class Statement {
  public:
   virtual ~Statement() = default;
   virtual Flow run(const Frame& frame) const = 0;
 };
-// Statements one after the other; run_all() leaves with the first that is not left `on`.
+// A sequence of statements; run_all() stops at the first that does not end with `on`.
 using Body = std::vector<std::unique_ptr<const Statement>>;
-// Runs them.
+// Runs the statements.
 Flow run_all(const Body& body, const Frame& frame);
 
-// As it stands between tags.
+// Text between tags, written unchanged.
 class Text : public Statement {
  public:
   explicit Text(std::string text) : text_(std::move(text)) {}
@@ -311,7 +311,7 @@ class If : public Statement {
 // One name, several, or an attribute of a namespace.
 struct Target {
   std::vector<std::string> names;
-  std::string attribute;  // of names[0]
+  std::string attribute;  // attribute of names[0]
   void set(Value value, const Frame& frame) const;
 };
 
@@ -354,10 +354,10 @@ class SetBlock : public Statement {
   Body body_;
 };
 
-// A macro's parameters and body; kept alive by the functions made of it.
+// A macro's parameters and body; the functions made from it share it.
 struct MacroDefinition {
   std::string name;
-  std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // with what they are by default, or null
+  std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // with default values, or null
   Body body;
 };
 
@@ -388,7 +388,7 @@ class FilterBlock : public Statement {
   Body body_;
 };
 
-// {% generation %}: what a model writes.
+// {% generation %}...{% endgeneration %} marks text that a model writes.
 class Generation : public Statement {
  public:
   explicit Generation(Body body) : body_(std::move(body)) {}

@@ -11,7 +11,7 @@
 namespace qkv::text::jinja {
 namespace {
 
-// Recursive descent; the order of the functions is that of Jinja's precedences.
+// Recursive descent parser; the functions are in the order of Jinja's precedences.
 class Parser {
  public:
   explicit Parser(std::string_view source) : tokens_(tokenize(source)) {}
@@ -26,7 +26,7 @@ class Parser {
   using Kind = Token::Kind;
   using Keywords = std::initializer_list<std::string_view>;
 
-  // Keeps what is nested within what the stack holds.
+  // Limits nesting to what the stack can hold.
   class Deeper {
    public:
     explicit Deeper(Parser& parser) : parser_(parser) {
@@ -68,7 +68,7 @@ class Parser {
     take();
   }
 
-  // Up to a block of one of the keywords, which is left to the caller, or the end.
+  // Parses statements up to a block with one of the keywords, which is left to the caller, or to the end.
   Body statements(Keywords until) {
     const Deeper deeper(*this);
     Body body;
@@ -92,7 +92,7 @@ class Parser {
     }
   }
 
-  // Behind {%: the keyword, which must be one of those.
+  // Reads {% and a keyword, which must be one of `known`.
   std::string block_keyword(Keywords known) {
     if (peek().kind != Kind::block_begin) expected(fmt::format("{{% {} %}}", *known.begin()));
     take();
@@ -230,7 +230,7 @@ class Parser {
     return *found;
   }
 
-  // a, b: a list. Without `choices` an "if" ends it, as behind "in" of a loop.
+  // a, b: a list. Without `choices` an "if" ends it, as after the "in" of a loop.
   ExpressionPtr tuple(bool choices = true) {
     const size_t line = peek().line;
     ExpressionPtr first = choices ? expression() : disjunction();
@@ -256,10 +256,10 @@ class Parser {
     return e;
   }
 
-  // Operands between signs of one precedence, from the left.
+  // Operands joined by signs of one precedence, left-associative.
   template <typename Operand, typename Sign>
   ExpressionPtr chain(const Operand& operand, const Sign& take_one) {
-    constexpr int kMost = 500;  // each is a call deeper when evaluated
+    constexpr int kMost = 500;  // each adds a level of calls when evaluated
     const size_t line = peek().line;
     ExpressionPtr left = operand();
     int operands = 1;
@@ -404,7 +404,7 @@ class Parser {
     return std::make_unique<DictOf>(line, std::move(members));
   }
 
-  Arguments call_arguments() {  // behind (
+  Arguments call_arguments() {  // after (
     Arguments a;
     while (!take_sign(")")) {
       if (at_sign("*") || at_sign("**")) refuse("* and ** in calls are not supported");
@@ -425,7 +425,7 @@ class Parser {
     std::string called = "the value";
     if (const auto* variable = dynamic_cast<const Variable*>(e.get())) called = variable->name();
     for (int links = 0;; ++links) {
-      constexpr int kMostLinks = 200;  // each is a call deeper when evaluated
+      constexpr int kMostLinks = 200;  // each adds a level of calls when evaluated
       if (links > kMostLinks) refuse(fmt::format("more than {} members of members", kMostLinks));
       const size_t line = peek().line;
       if (take_sign(".")) {

@@ -1,4 +1,4 @@
-// From a template's text to its statements.
+// Parses a template's text into statements.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace qkv::text::jinja {
 
-// Throws Error naming the line, and what is not known there: a statement, a filter, a test.
+// Throws Error naming the line and the unknown statement, filter or test.
 Body parse(std::string_view source);
 
 }  // namespace qkv::text::jinja

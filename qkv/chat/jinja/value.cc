@@ -11,15 +11,15 @@ namespace qkv::text::jinja {
 
 namespace {
 
-constexpr int kDeepest = 100;                 // lists and mappings in each other
-constexpr int64_t kMostCharacters = 1 << 20;  // of a text that is taken apart
+constexpr int kDeepest = 100;                 // nested lists and mappings
+constexpr int64_t kMostCharacters = 1 << 20;  // limit for a text that is split into characters
 
 }  // namespace
 
 void Value::nest(const Value& inner) {
   depth_ = std::max(depth_, inner.depth_ + 1);
   holds_namespace_ |= inner.holds_namespace_;
-  // A list may hold another many times over: what it shares it would still write.
+  // A list may contain another many times; it counts as often as it would be written.
   constexpr int64_t kMost = 1 << 20;
   within_ += 1 + inner.within_;
   constexpr int64_t kMostBytes = int64_t{256} << 20;

@@ -1,4 +1,4 @@
-// What expressions of a template are worth: Python's values, as far as templates see them.
+// Values of template expressions: Python's values, as far as templates use them.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ namespace qkv::text::jinja {
 class Value;
 struct Call;
 
-// What [a, b] is.
+// The value of [a, b].
 using List = std::vector<Value>;
-using Dict = std::vector<std::pair<std::string, Value>>;  // in the order of insertion
-// What can be called.
+using Dict = std::vector<std::pair<std::string, Value>>;  // in insertion order
+// A callable value.
 using Function = std::function<Value(const Call&)>;
 
-// A value; copies share what they hold, which does not change, but for a namespace's attributes.
+// A value. Copies share their contents, which are immutable except for a namespace's attributes.
 class Value {
  public:
-  // What has no value.
+  // The value of a missing variable or member.
   struct Undefined {
-    std::string name;  // what was looked for
+    std::string name;  // name that was looked up
   };
   struct None {};
   // A mapping whose members may be set.
@@ -45,17 +45,17 @@ class Value {
   Value(std::string s)
       : data_(std::make_shared<const std::string>(std::move(s))), bytes_(std::ssize(string("a string"))) {}
   Value(const char* s) : Value(std::string(s)) {}
-  // Throw Error where lists and mappings are nested too deep.
+  // Throw Error if lists and mappings are nested too deep or hold too much.
   Value(List list);
   Value(Dict dict);
   Value(Namespace space) : data_(std::move(space)), holds_namespace_(true) {}
   Value(Function f) : data_(std::make_shared<const Function>(std::move(f))) {}
 
-  // A list that is written in round brackets.
+  // A list that is printed in round brackets.
   static Value tuple(List elements);
-  // One of a value and a list, which are its members "grouper" and "list", too: what groupby makes.
+  // The tuple of a value and a list that groupby returns; they are also its members "grouper" and "list".
   static Value group(Value grouper, List elements);
-  // Throws Error where it is nested too deep.
+  // Throws Error if it is nested too deep.
   static Value from_json(const nlohmann::ordered_json& json, int depth = 0);
 
   bool is_undefined() const { return holds<Undefined>(); }
@@ -72,7 +72,7 @@ class Value {
   // "undefined", "a string", ...: for errors.
   const char* kind() const;
 
-  // Throw Error where the value is of another kind; `what` says for what it was needed.
+  // Throw Error if the value is of another kind; `what` says what it was needed for.
   const std::string& string(std::string_view what) const;
   int64_t integer(std::string_view what) const;
   double number(std::string_view what) const;
@@ -80,28 +80,28 @@ class Value {
   const Dict& dict(std::string_view what) const;
   const Function& function(std::string_view what) const;
   Dict& attributes() const { return *std::get<Namespace>(data_).attributes; }
-  // The values within it and itself, each as often as it would be written: what to look through it costs.
+  // The number of values in it and itself, each as often as it would be written: the cost of reading it.
   int64_t weight() const;
-  // Whether it is a namespace or one lies within.
+  // True if it is or contains a namespace.
   bool holds_namespace() const { return holds_namespace_; }
   const std::string& undefined_name() const { return std::get<Undefined>(data_).name; }
 
   bool truth() const;
-  // What {{ }} prints: str() of Python.
+  // The text that {{ }} prints: str() of Python.
   std::string text() const;
   // Python's repr(): strings in quotes.
   std::string repr() const;
-  // json.dumps(ensure_ascii=False), over several lines where indent >= 0.
+  // json.dumps(ensure_ascii=False), on several lines if indent >= 0.
   std::string json(int64_t indent = -1) const;
-  // The member of a dict, a namespace or a group; null where there is none.
+  // The member of a dict, a namespace or a group; null if there is none.
   const Value* member(std::string_view key) const;
-  // What a for loop goes through: elements, keys, characters.
+  // The values that a for loop visits: elements, keys, characters.
   List elements(std::string_view what) const;
-  // Elements, members or characters.
+  // Number of elements, members or characters.
   int64_t length() const;
 
   friend bool operator==(const Value& a, const Value& b);
-  // Negative, 0 or positive. Throws Error where the two cannot be ordered.
+  // Returns a negative number, 0 or a positive one. Throws Error if the two cannot be ordered.
   static int compare(const Value& a, const Value& b);
 
  private:
@@ -116,23 +116,24 @@ class Value {
                std::shared_ptr<const List>, std::shared_ptr<const Dict>, Namespace,
                std::shared_ptr<const Function>>
       data_;
-  int64_t bytes_ = 0;   // of text within, as often as it would be written
+  int64_t bytes_ = 0;   // text in it, as often as it would be written
   int64_t within_ = 0;  // values
-  int32_t depth_ = 0;   // of lists and mappings in each other
+  int32_t depth_ = 0;   // nesting of lists and mappings
   bool holds_namespace_ = false, is_tuple_ = false, is_group_ = false;
 };
 
-// What a template may cost. Throws Error beyond.
+// Limits the cost of a template. Throws Error above the limits.
 class Budget {
  public:
-  // A node was evaluated, or an element looked at.
+  // A node was evaluated, or an element was read.
   void step(int64_t n = 1);
-  // A string or a list of so many bytes was made.
+  // A string or a list of `bytes` bytes was created.
   void made(size_t bytes);
-  // A call or a loop is entered, and left.
+  // A call or a loop begins, and ends.
   void enter();
   void leave() { --depth_; }
-  // An expression or a body within another, for as long as this lives: what the stack has room for.
+  // Counts an expression or a body nested in another for as long as this object lives; bounds the use of
+  // the stack.
   class Level {
    public:
     explicit Level(Budget& budget);
@@ -151,18 +152,18 @@ class Budget {
 
 // The arguments of a call.
 struct Call {
-  std::string_view name;  // of what is called, for errors
+  std::string_view name;  // name of the function, for errors
   Budget& budget;
   List positional;
   Dict named = {};
 
   // Argument i, or the named one, or undefined.
   Value at(size_t i, std::string_view name) const;
-  // Throws Error where an argument is not one of these names, the first of which may go without.
+  // Throws Error for an argument without one of these names. The first name may be empty.
   void expect(const std::vector<std::string>& names) const;
 };
 
-// Byte offsets of a text's characters, and its end.
+// Byte offsets of a text's characters, and of its end.
 std::vector<size_t> character_offsets(std::string_view text);
 
 }  // namespace qkv::text::jinja

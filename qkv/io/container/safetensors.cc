@@ -12,7 +12,7 @@
 namespace qkv {
 namespace {
 
-constexpr size_t kMaxHeader = size_t{100} << 20;  // as the reference implementation has it
+constexpr size_t kMaxHeader = size_t{100} << 20;  // as in the reference implementation
 
 struct NamedType {
   std::string_view name;
@@ -124,7 +124,7 @@ void write_safetensors(const std::string& path, const std::vector<std::pair<std:
     at = end;
   }
   std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');  // so that the data is aligned
+  text.append((8 - text.size() % 8) % 8, ' ');  // aligns the data
   const uint64_t length = text.size();
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out.write(reinterpret_cast<const char*>(&length), 8);

@@ -12,18 +12,19 @@
 
 namespace qkv {
 
-// What a file holds: tensors by name, and strings about them.
+// Contents of a file: tensors by name, and metadata strings.
 struct Safetensors {
   std::map<std::string, Tensor> tensors;
   std::map<std::string, std::string> metadata;
   bool mapped = false;  // the tensors are views of mapped files
 };
 
-// Tensors are views of the mapped file and keep it mapped. The file is not trusted: every count, offset and
-// name is checked against its size, and a header that lies is refused with the file and the tensor's name.
+// Reads a file. Tensors are views of the mapped file and keep it mapped. The file is not trusted: every
+// count, offset and name is checked against its size. Throws Error naming the file and the tensor if the
+// header is wrong.
 Safetensors read_safetensors(const std::string& path);
 
-// The same from memory that `owner` keeps alive.
+// The same for memory that `owner` keeps alive.
 Safetensors parse_safetensors(const std::byte* data, size_t size, const std::shared_ptr<const void>& owner,
                               const std::string& where);
 

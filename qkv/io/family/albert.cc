@@ -42,7 +42,7 @@ const Family& albert_family() {
         expect_plain_head(s, c, "Albert");
         check(c.integer_or("inner_group_num", 1, 1, kMost) == 1, "{}: inner_group_num: only 1 is supported",
               c.place());
-        // There is a projection even where the widths are equal.
+        // There is a projection even if the widths are equal.
         s.embedding_width = c.integer_or("embedding_size", 128, 1, kMost);
         if (s.output == Output::tokens) s.head_width = s.embedding_width;
         s.embedding_projected_last = true;

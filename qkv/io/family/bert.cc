@@ -7,7 +7,7 @@
 namespace qkv {
 namespace {
 
-// Vectors of distances, as far as a table of positions would reach, in its place.
+// True for BERT with vectors of distances instead of positions, for all distances within the context.
 bool is_bert_of_distances(ModelSpec s) {
   const RelativeSpec r = std::exchange(s.attention.relative, {});
   const Positions positions = std::exchange(s.positions, Positions::learned);
@@ -20,7 +20,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
   std::vector<WeightName> all = weights_named_as_bert(s);
   for (WeightName& name : all)
     if (tells_next(s) && name.file.starts_with("classifier.")) {
-      name.also = name.file;  // of a BertForSequenceClassification with these two labels
+      name.also = name.file;  // name in a BertForSequenceClassification with these two labels
       name.file = "cls.seq_relationship" + name.file.substr(std::string("classifier").size());
     }
   return all;

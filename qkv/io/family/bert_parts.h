@@ -1,27 +1,26 @@
-// The pieces of BERT and its kin: encoders of blocks with norms on their sums, and the heads above them.
+// Shared parts of BERT and its relatives: encoders with post-norm blocks, and their heads.
 #pragma once
 
 #include "qkv/io/family/family_parts.h"
 
 namespace qkv {
 
-// Reads and writes the names that their config.json files share; `base`: of the classes' names. `unused`:
-// positions that no token takes.
+// Reads and writes the fields that their config.json files share; `base`: prefix of the class names.
+// `unused`: positions that no token has.
 ModelSpec read_bert_like(const JsonField& config, const std::string& base, int64_t unused);
 OrderedJson write_bert_like(const ModelSpec& spec, const char* type, const std::string& base, int64_t unused);
-// True if that says all, but for the positions, patterns and segments.
+// True if those fields describe the whole spec, except for positions, patterns and segments.
 bool is_bert(const ModelSpec& spec);
-// RoBERTa counts positions from pad_token_id + 1, and its head's activation is GELU whatever its blocks have.
+// RoBERTa counts positions from pad_token_id + 1, and its head always has GELU, whatever its blocks have.
 ModelSpec read_roberta_like(const JsonField& config, const std::string& base);
 OrderedJson write_roberta_like(const ModelSpec& spec, const char* type, const std::string& base);
 
-// Gives the head before an unembedding this activation, whatever the blocks have.
+// Sets the activation of the head before an unembedding, whatever the blocks have.
 void set_head_activation(ModelSpec& spec, Activation activation);
-// Throws Error for a head that is none of an unembedding, classes of a sequence or of tokens, and the ends of
-// an answer.
+// Throws Error for heads other than an unembedding, classes of a sequence or of tokens, and the ends of an
+// answer.
 void expect_plain_head(const ModelSpec& spec, const JsonField& config, const char* base);
-// True for BERT's own classifier, which names its weights otherwise: whether the second text of a pair
-// follows the first.
+// True for BERT's next-sentence classifier, which has other tensor names.
 bool tells_next(const ModelSpec& spec);
 
 // The tensors of a block's queries, keys and values.
@@ -31,7 +30,7 @@ struct QkvNames {
 // `base`: the tensors' names begin with it and a dot.
 void add_bert_embeddings(WeightNames& names, const ModelSpec& spec, const std::string& base,
                          int64_t unused = 0);
-// The fused projection, whose parts in the file are called so behind `self`.
+// The fused projection; in the file its parts have these names after `self`.
 void add_bert_qkv(WeightNames& names, const ModelSpec& spec, const std::string& block,
                   const std::string& self, const QkvNames& parts = {});
 // The rest of a block: the attention's output, the feed-forward network and their norms.
@@ -49,10 +48,10 @@ inline constexpr MaskedHeadNames kRobertaHead = {"lm_head.dense", "lm_head.layer
 std::vector<WeightName> weights_named_as_bert(const ModelSpec& spec);
 // RoBERTa's classifier of sequences: a layer and a projection.
 void add_classification_head(WeightNames& names);
-// Any other classes, and the ends of an answer.
+// The classifier of all other classes, and of the ends of an answer.
 void add_classifier(WeightNames& names, const ModelSpec& spec);
 
-// True for the positions of tokens 0, 1, ... that old files carry, and tied weights stored once more.
+// True for the position ids 0, 1, ... that old files contain, and for second copies of tied weights.
 bool is_extra_in_bert(const ModelSpec& spec, const std::string& name);
 
 }  // namespace qkv

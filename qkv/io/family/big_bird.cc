@@ -27,7 +27,7 @@ const Family& big_bird_family() {
         s.activation = read_activation(c, "hidden_act", "gelu_new");
         s.embedding_scaled = c.boolean_or("rescale_embeddings", false);
         if (type == "block_sparse") {
-          // In use its random blocks are all the first; short sequences see all.
+          // At inference its random blocks are always the first ones; short sequences attend to all tokens.
           const auto block = c.integer_or("block_size", 64, 1, 1 << 20),
                      random = c.integer_or("num_random_blocks", 3, 0, 1024);
           s.attention.patterns = {{.block = block,
@@ -56,7 +56,7 @@ const Family& big_bird_family() {
       },
       weights_named_as_bert,
       "bert.",
-      [](const ModelSpec& s, const std::string& name) {  // whose pooler has no "dense"
+      [](const ModelSpec& s, const std::string& name) {  // its pooler has no "dense"
         return is_extra_in_bert(s, name) || name.starts_with("bert.pooler.");
       }};
   return family;

@@ -13,7 +13,7 @@ ModelSpec read_config(const JsonField& c) {
                                   name("n_head", "num_attention_heads")});
   if (c.boolean_or("apply_residual_connection_post_layernorm", false))
     s.norm_placement = NormPlacement::stream;
-  s.context = c.integer_or("seq_length", 2048, 1, kMost);  // which ALiBi does not need
+  s.context = c.integer_or("seq_length", 2048, 1, kMost);  // not needed by ALiBi
   s.norm_epsilon = c.number_or("layer_norm_epsilon", 1e-5F);
   s.positions = Positions::alibi;
   s.embedding_norm = true;

@@ -13,7 +13,7 @@ ModelSpec read_config(const JsonField& c) {
   s.context = c["n_positions"].integer(1, kMost);
   s.hidden = c["dff"].integer(0, kMost);
   s.activation = Activation::relu;
-  s.norm_epsilon = 1e-6F;  // of the blocks, whatever is said of the last norm's
+  s.norm_epsilon = 1e-6F;  // fixed in the blocks
   check(c.number_or("layer_norm_epsilon", 1e-6F) == s.norm_epsilon,
         "{}: layer_norm_epsilon: only 1e-06 is supported, which the blocks have", c.place());
   s.positions = Positions::sinusoidal_halves;

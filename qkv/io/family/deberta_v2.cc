@@ -133,7 +133,7 @@ const Family& deberta_v2_family() {
       [](const ModelSpec& s, const std::string& name) {
         return name.ends_with("embeddings.position_ids") || name == "cls.predictions.decoder.bias" ||
                (s.tied && name == "cls.predictions.decoder.weight") ||
-               name.starts_with("mask_predictions.");  // of its makers' other head
+               name.starts_with("mask_predictions.");  // another head of the authors
       },
       Activation::gelu};
   return family;

@@ -8,13 +8,13 @@
 namespace qkv {
 namespace {
 
-// YaRN's factor of magnitudes (DeepSeek's yarn_get_mscale).
+// YaRN's magnitude factor (DeepSeek's yarn_get_mscale).
 double yarn_magnitude(double factor, double weight) {
   return factor > 1 ? 0.1 * weight * std::log(factor) + 1 : 1;
 }
 
-// The columns of a head that are turned stand last in the file, and in the part that is made of the latent a
-// head's key and value stand beside each other.
+// In the file, the rotated columns of a head are the last ones. In the projection from the latent, a head's
+// key and value are adjacent.
 void add_latent_attention(WeightNames& n, const ModelSpec& s, const std::string& engine,
                           const std::string& file) {
   const AttentionSpec& a = s.attention;
@@ -79,7 +79,7 @@ ModelSpec read_deepseek(const JsonField& c, bool third) {
         score);
   x.score = third ? RouterScore::sigmoid : RouterScore::softmax;
   x.choice_bias = third;
-  if (third) x.choice_rate = 0;  // their bias does not move in training
+  if (third) x.choice_rate = 0;  // its bias is fixed in training
   const auto method = c.string_or("topk_method", third ? "noaux_tc" : "greedy");
   check(third ? method == "noaux_tc" : method == "greedy" || method == "group_limited_greedy",
         "{}: topk_method: '{}' is not supported here", c.place(), method);
@@ -88,7 +88,7 @@ ModelSpec read_deepseek(const JsonField& c, bool third) {
     x.chosen_groups = c.integer_or("topk_group", third ? 4 : 1, 1, kMost);
   }
   x.renormalized = c.boolean_or("norm_topk_prob", third) && x.chosen > 1;
-  // The second leaves weights that sum to 1 as they are.
+  // V2 does not scale weights that sum to 1.
   x.scale = third || !x.renormalized ? c.number_or("routed_scaling_factor", third ? 2.5F : 1.0F) : 1;
   x.balance = c.number_or("aux_loss_alpha", 0.001F);
   return s;
@@ -145,7 +145,7 @@ Family deepseek_like(const char* type, const char* language_model, ModelSpec (*r
   family.expresses = [](const ModelSpec& s) {
     return s.architecture == Architecture::decoder && s.mixer.get_if<LatentMixer>() != nullptr;
   };
-  // The third's files have a layer more, which predicts a further token.
+  // V3's files have an additional layer, which predicts a further token.
   family.ignores = [](const ModelSpec& s, const std::string& name) {
     return is_extra_in_llama(s, name) || name.starts_with(fmt::format("model.layers.{}.", s.layers));
   };

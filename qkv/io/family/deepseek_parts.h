@@ -1,11 +1,11 @@
-// DeepSeek-V2 and -V3: Llama's kin whose keys and values are made of a latent, with experts.
+// DeepSeek-V2 and -V3: relatives of Llama with keys and values computed from a latent, and experts.
 #pragma once
 
 #include "qkv/io/family/family_parts.h"
 
 namespace qkv {
 
-// `third`: the router scores by sigmoids, with a bias that only the choice sees.
+// `third`: V3, whose router scores are sigmoids, with a bias that affects only the choice.
 ModelSpec read_deepseek(const JsonField& config, bool third);
 OrderedJson write_deepseek(const ModelSpec& spec, const char* type, const char* architecture);
 

@@ -16,7 +16,7 @@ ModelSpec read_config(const JsonField& c) {
   s.attention.dropout = c.number_or("attention_dropout", 0.1F);
   s.embedding_dropout = s.residual_dropout = c.number_or("dropout", 0.1F);
   s.init_std = c.number_or("initializer_range", 0.02F);
-  // The sinusoids, where wanted, are in the file as a table.
+  // Sinusoids, if used, are in the file as a table.
   read_head(c, "DistilBert", s);
   expect_plain_head(s, c, "DistilBert");
   if (s.output == Output::tokens) s.tied = c.boolean_or("tie_word_embeddings", true);

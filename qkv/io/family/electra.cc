@@ -9,7 +9,7 @@ namespace {
 std::vector<WeightName> weights(const ModelSpec& s) {
   WeightNames n = bert_stack(s, "electra");
   if (s.embedding_width > 0) n.linear("embedding.projection", "electra.embeddings_project");
-  if (s.output == Output::token_classes && s.pooler) {  // which tokens were replaced
+  if (s.output == Output::token_classes && s.pooler) {  // detects replaced tokens
     n.linear("pooler", "discriminator_predictions.dense");
     n.linear("classifier", "discriminator_predictions.dense_prediction");
   } else if (s.output == Output::sequence_classes) {
@@ -41,7 +41,7 @@ const Family& electra_family() {
           s.head_dropout = 0;
           return s;
         }
-        expect_plain_head(s, c, "Electra");  // and ForPreTraining, as above
+        expect_plain_head(s, c, "Electra");  // also ForPreTraining, above
         set_head_activation(s, Activation::gelu);
         if (s.pooler) s.pooler_activation = Activation::gelu;
         return s;

@@ -26,26 +26,26 @@ const std::vector<const Family*>& registry() {
   return families;
 }
 
-// The spec without what means nothing in it: no config.json has to say that.
+// The spec without settings that have no effect, which no config.json needs to express.
 ModelSpec essence(ModelSpec s) {
   const ModelSpec defaults;
   s.family.clear();
-  s.lora = {};  // lies beside the model
+  s.lora = {};  // stored beside the model
   if (s.positions != Positions::relative) {
     s.relative_buckets = defaults.relative_buckets;
     if (s.positions != Positions::toeplitz) s.relative_distance = defaults.relative_distance;
   }
   if (s.positions != Positions::rotary) s.attention.rotary = {};
   if (!s.recurrence.any()) s.recurrence = {};
-  s.init_std = defaults.init_std;                        // of fresh weights alone, and
-  s.experts.choice_rate = defaults.experts.choice_rate;  // of training
+  s.init_std = defaults.init_std;                        // affects only new weights
+  s.experts.choice_rate = defaults.experts.choice_rate;  // affects only training
   if (s.classes() == 0) s.head_dropout = 0;
   if (s.output == Output::tokens && s.labels.empty()) s.pooling = defaults.pooling;
-  if (s.architecture == Architecture::decoder) s.head_dropout = 0;  // of training: their files have none
+  if (s.architecture == Architecture::decoder) s.head_dropout = 0;  // training only: their files lack it
   return s;
 }
 
-// The names of a decoder's classes begin with this.
+// The prefix of the names of a decoder's classes.
 std::string base_of(const Family& family) {
   const std::string& name = family.language_model;
   for (const std::string_view end : {"ForCausalLM", "LMHeadModel"})
@@ -57,13 +57,13 @@ char ascii_lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// Reads which head a decoder's "architectures" names: the unembedding, or classes.
+// Reads the head of a decoder from "architectures": the unembedding, or classes.
 void read_decoder_head(const Family& family, const JsonField& c, ModelSpec& s) {
   const auto list = c.find("architectures");
   if (!list || list->size() == 0) return;
   const std::string name = list->at(0).string(), base = base_of(family),
                     classes = base + "ForSequenceClassification";
-  // MPT's makers call it MPTForCausalLM, its family MptForCausalLM.
+  // MPT's authors call it MPTForCausalLM, its family MptForCausalLM.
   const auto is = [&](const std::string& known) {
     return std::ranges::equal(name, known, {}, ascii_lower, ascii_lower);
   };
@@ -79,7 +79,7 @@ void read_decoder_head(const Family& family, const JsonField& c, ModelSpec& s) {
   s.tied = true;
 }
 
-// An encoder-decoder's other classes have other heads, or one of its stacks.
+// Other classes of an encoder-decoder have other heads, or only one of its stacks.
 void expect_writer(const JsonField& c) {
   const auto list = c.find("architectures");
   if (!list || list->size() == 0) return;
@@ -123,7 +123,7 @@ std::vector<WeightName> weights_of(const Family& family, const ModelSpec& spec) 
 
 namespace {
 
-// True if a family's config.json says all about a spec: reading it gives the same spec.
+// True if a family's config.json describes the whole spec: reading it gives the same spec.
 bool describes(const Family& family, const ModelSpec& spec) {
   if (&family == &native_family()) return true;
   if (!family.expresses(spec)) return false;

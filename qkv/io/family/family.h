@@ -1,6 +1,6 @@
-// The registry of model families: how a Hugging Face config.json and its weight names map to a ModelSpec and
-// the engine's parameter names. A family is one file, named by its model_type; *_parts hold the pieces that
-// several share; new mathematics belongs in nn/.
+// The registry of model families: maps a Hugging Face config.json and its weight names to a ModelSpec and
+// the engine's parameter names. Each family is in one file, named by its model_type; *_parts hold parts
+// that several share. New mathematics belongs in nn/.
 #pragma once
 
 #include <string>
@@ -14,49 +14,50 @@ namespace qkv {
 // A parameter in the engine and in the file.
 struct WeightName {
   std::string engine;
-  std::string file;         // empty: no file has these rows, which are 0 (biases that a family lacks)
+  std::string file;         // empty: not in files, and 0 (biases that a family lacks)
   bool transposed = false;  // the file stores [in, out]
-  // The rows of the engine's parameter that the file's tensor has: files store queries, keys and values
-  // apart. rows 0: all.
+  // The rows of the engine's parameter that are in the file's tensor, because files store queries, keys and
+  // values separately. rows 0: all.
   int64_t first_row = 0, rows = 0;
-  int64_t unused = 0;               // rows before them that only the file has (positions that no token takes)
-  std::string also = "";            // another name that files have for it
-  std::vector<int64_t> shape = {};  // the file's, where it has these elements in another one
-  std::vector<int64_t> row_order = {};  // of the engine's rows, which the file's is; empty: the same
-  bool optional = false;                // 0 where a file does not have it
+  int64_t unused = 0;                   // additional first rows of the file (positions that no token has)
+  std::string also = "";                // another name used by some files
+  std::vector<int64_t> shape = {};      // shape in the file, if it differs
+  std::vector<int64_t> row_order = {};  // row of the file for each row of the engine; empty: the same order
+  bool optional = false;                // 0 if a file lacks it
 };
 
-// How one kind of model directory is read and written: its config.json and its names of tensors.
+// Reads and writes one kind of model directory: its config.json and its tensor names.
 struct Family {
   std::string model_type;
-  // Throws Error naming the file and the field for what is missing, mistyped or not supported.
+  // Throws Error naming the file and a field that is missing, mistyped or unsupported.
   ModelSpec (*read_config)(const JsonField& config);
   OrderedJson (*write_config)(const ModelSpec& spec);
-  // True when the family's config.json can say everything about this spec.
+  // True if the family's config.json can express the whole spec.
   bool (*expresses)(const ModelSpec& spec);
   std::vector<WeightName> (*weights)(const ModelSpec& spec);
-  // A prefix that files of the bare model leave out.
+  // A prefix that files of the bare model omit.
   std::string prefix;
-  // True for tensors that files carry though they are no parameters (masks, say).
+  // True for tensors that files contain although they are not parameters (masks, for example).
   bool (*ignores)(const ModelSpec& spec, const std::string& name);
-  Activation pooler = Activation::tanh;  // of a new classifier's
-  // A decoder's class that "architectures" names, and the tensor of one that tells the classes of sequences;
-  // empty: there is none, or the config's reader looks itself.
+  Activation pooler = Activation::tanh;  // activation of a new classifier's pooler
+  // A decoder's class in "architectures", and the tensor of its sequence classifier. Empty: there is none,
+  // or read_config() handles it.
   std::string language_model = "", classifier = "";
-  Pooling pooling = Pooling::first;  // of an encoder's new classifier, whose pooler reads that
+  Pooling pooling = Pooling::first;  // pooling of an encoder's new classifier
 };
 
-// Reads and writes a config.json of this family, heads included. Throws Error naming the file and the field.
+// Reads and writes a config.json of this family, including heads. Throws Error naming the file and the
+// field.
 ModelSpec spec_of(const Family& family, const JsonField& config);
 OrderedJson config_of(const Family& family, const ModelSpec& spec);
 std::vector<WeightName> weights_of(const Family& family, const ModelSpec& spec);
 
-// The family that a config.json's model_type names. Throws Error listing those that are supported.
+// The family of a config.json's model_type. Throws Error listing the supported ones.
 const Family& family_of(const JsonField& config);
 // The family whose config.json describes this spec: spec.family or the first that expresses it, else "qkv".
 const Family& family_for(const ModelSpec& spec);
 
-// Each in the file that its model_type names; native_family(), "qkv", takes any spec that no other can
+// Each is in the file named by its model_type; native_family(), "qkv", accepts any spec that no other can
 // express.
 const Family& gpt2_family();
 const Family& gpt_neo_family();

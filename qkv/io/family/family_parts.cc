@@ -65,8 +65,7 @@ double longrope_magnitude(const RotarySpec& r) {
 void read_longrope(const JsonField& config, const JsonField& scaling, int64_t context, int64_t otherwise,
                    RotarySpec& r) {
   r.scaling = RotaryScaling::longrope;
-  constexpr const char* kOriginal =
-      "original_max_position_embeddings";  // older files have it beside the lists
+  constexpr const char* kOriginal = "original_max_position_embeddings";  // in older files beside the lists
   const auto original = config.find(kOriginal) ? config.find(kOriginal) : scaling.find(kOriginal);
   const bool said = original.has_value() || otherwise > 0;
   r.original_context = original ? original->integer(1, kMost) : otherwise > 0 ? otherwise : context;
@@ -112,7 +111,7 @@ void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& r
 
 namespace {
 
-// The value of rope_scaling; null: there is none.
+// The value of rope_scaling; null if there is none.
 OrderedJson rotary_scaling_json(const RotarySpec& r) {
   switch (r.scaling) {
     case RotaryScaling::none:

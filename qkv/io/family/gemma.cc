@@ -10,7 +10,7 @@ const Family& gemma_family() {
       "gemma", {"GemmaForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = read_llama_like(c);
-        // Old files say hidden_act gelu and mean the tanh form.
+        // Old files have hidden_act gelu but mean the tanh form.
         s.activation =
             c.find("hidden_activation") ? read_activation(c, "hidden_activation", "") : Activation::gelu_tanh;
         s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 16);

@@ -17,7 +17,7 @@ const Family& gemma2_family() {
         s.norm_placement = NormPlacement::sandwich;
         const double scalar = c.number_or("query_pre_attn_scalar", 256);
         if (scalar != static_cast<double>(a.d_qk)) a.scale = static_cast<float>(1 / std::sqrt(scalar));
-        // null is none, and nothing the published value.
+        // null means none; an absent field means the published value.
         const auto otherwise = [&](const char* key, float value) {
           return c.object().contains(key) ? 0 : value;
         };

@@ -86,7 +86,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
   return names;
 }
 
-// The causal mask that old files carry, and a tied unembedding stored a second time.
+// The causal mask that old files contain, and a second copy of a tied unembedding.
 bool ignores(const ModelSpec& s, const std::string& name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
          (s.tied && name == "lm_head.weight");

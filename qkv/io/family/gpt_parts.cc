@@ -62,7 +62,7 @@ GptBlockNames fairseq_block() {
 
 namespace {
 
-// The file's row of each of the engine's, for a projection in groups.
+// The file's row for each row of the engine, for a projection in groups.
 std::vector<int64_t> grouped_rows(const AttentionSpec& a) {
   const int64_t share = a.heads / a.kv_heads, d = a.d_qk, group = (share + 2) * d;
   std::vector<int64_t> rows;

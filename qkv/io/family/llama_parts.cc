@@ -64,7 +64,7 @@ int64_t read_kv_heads(const JsonField& c, int64_t heads, int64_t otherwise) {
 
 namespace {
 
-// The experts' matrices stand below each other.
+// The experts' matrices are stacked.
 void add_experts(WeightNames& n, const ModelSpec& s, const std::string& engine, const std::string& file,
                  const LlamaNames& names) {
   const ExpertsSpec& x = s.experts;
@@ -88,8 +88,8 @@ void add_experts(WeightNames& n, const ModelSpec& s, const std::string& engine, 
   if (x.shared_gated) n.linear(engine + "shared_gate", file + "shared_expert_gate");
 }
 
-// A norm of queries or of keys; one with a gamma for each head has it as a matrix (Cohere), or in as many
-// tensors (StableLM).
+// A norm of queries or of keys. If it has a gamma for each head, this is a matrix (Cohere), or one tensor
+// per head (StableLM).
 void add_head_norm(WeightNames& n, const ModelSpec& s, int64_t heads, const std::string& engine,
                    const std::string& file) {
   const int64_t d = s.attention.d_qk;
@@ -171,7 +171,7 @@ std::vector<WeightName> llama_weights(const ModelSpec& s) {
 
 namespace {
 
-// True for a decoder of the kind that they all are. family_for() looks at the rest.
+// True for the common kind of decoder; family_for() checks the rest.
 bool is_rotary_decoder(const ModelSpec& s) {
   return s.architecture == Architecture::decoder && has_decoder_head(s) && s.positions == Positions::rotary &&
          s.attention.d_qk == s.attention.d_vo;

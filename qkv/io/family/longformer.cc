@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-// "attention_window": one number, or one of each layer; half of the tokens are on each side.
+// "attention_window": one number, or one for each layer; half of the tokens are on each side.
 std::vector<Pattern> read_patterns(const JsonField& c, int64_t layers, int64_t global) {
   const JsonField field = c["attention_window"];
   std::vector<int64_t> windows = {512};
@@ -32,7 +32,7 @@ ModelSpec read_config(const JsonField& c) {
       "{}: architectures: of Longformer only LongformerForMaskedLM, LongformerForSequenceClassification and "
       "LongformerForTokenClassification are supported",
       c.place());
-  // A classifier's first token sees all.
+  // A classifier's first token attends to all tokens.
   s.attention.patterns = read_patterns(c, s.layers, s.output == Output::sequence_classes ? 1 : 0);
   s.attention.global_projections = true;
   return s;

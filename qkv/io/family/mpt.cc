@@ -13,7 +13,7 @@ ModelSpec read_config(const JsonField& c) {
   ModelSpec s = read_gpt_like(c, kSizes);
   check(c.boolean_or("no_bias", true), "{}: no_bias: only true is supported", c.place());
   s.context = c["max_seq_len"].integer(1, kMost);
-  s.hidden = 4 * s.width;  // whatever expansion_ratio says: the published code does not read it
+  s.hidden = 4 * s.width;  // the published code ignores expansion_ratio
   s.activation = Activation::gelu;
   s.norm_epsilon = c.number_or("layer_norm_epsilon", 1e-5F);
   s.normalization = Normalization::layer_scale;

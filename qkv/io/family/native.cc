@@ -1,4 +1,4 @@
-// "model_type": "qkv": a spec that no other family expresses, written out in full under the engine's names.
+// "model_type": "qkv": a spec that no other family can express, written in full under the engine's names.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,16 +11,17 @@
 namespace qkv {
 namespace {
 
-// 1 had pre-LN decoders with learned positions only; 2 no other output than tokens, and none of T5's pieces;
-// 3 no recurrences, and no order but the stack's; 4 one vocabulary, and no variations of blocks; 5 no
-// experts, latents, caps and sinks, and windows for patterns; 6 no relative attention, unit embeddings,
-// global projections, grids and encoders of another shape; 7 heads of one size, no
-// features; 8 no memory; 9 no axial positions and no keys that are the queries; 10 no clips; 11 no factors of
-// pairs, first positions, and activations and experts of one part alone; 12 no norm of the stream, and a norm
-// at the end wherever sums are not normalised; 13 one kind of block; 14 no mixers but attention.
+// Limits of older versions. 1: pre-norm decoders with learned positions only. 2: only tokens as output, and
+// no parts of T5. 3: no recurrences, and only the stack's order. 4: one vocabulary, and no variants of
+// blocks. 5: no experts, latents, caps and sinks, and windows instead of patterns. 6: no relative
+// attention, unit embeddings, global projections, grids and encoders of another shape. 7: heads of one
+// size, no features. 8: no memory. 9: no axial positions, and no keys shared with queries. 10: no clips.
+// 11: no factors of pairs, first positions, and activations and experts of single parts. 12: no norm of the
+// stream, and a norm at the end whenever sums are not normalized. 13: one kind of block. 14: no mixers
+// except attention.
 constexpr int64_t kVersion = 15;
 
-// Reads each field that files of a version have; the others keep their defaults. A `partial` object may lack
+// Reads the fields that files of a version have; others keep their defaults. A `partial` object may lack
 // fields.
 class Reader {
  public:
@@ -33,7 +34,7 @@ class Reader {
     names_.emplace_back(f.name_in_file());
     if (!partial_ || file_.json().contains(f.name_in_file())) read(file_[f.name_in_file()], out, range...);
   }
-  // Throws Error where the object has other members.
+  // Throws Error if the object has other members.
   void expect_no_others() const { file_.expect_keys(names_); }
 
  private:
@@ -105,7 +106,7 @@ class Writer {
   OrderedJson& file_;
 };
 
-// Throws Error where a file has fields of another mixer than it names.
+// Throws Error if a file has fields of another mixer than the one it names.
 void expect_its_mixer(const JsonField& file, const BlockSpec& block) {
   OrderedJson written = OrderedJson::object();
   Writer writer(written);
@@ -116,7 +117,7 @@ void expect_its_mixer(const JsonField& file, const BlockSpec& block) {
             name_of(block.mixer.kind()));
 }
 
-// Kinds of blocks: by its name, the fields of each that are not as in the model's own block.
+// Kinds of blocks by name, each with the fields that differ from the model's own block.
 std::vector<BlockKind> read_kinds(const JsonField& file, const BlockSpec& own, int64_t version) {
   std::vector<BlockKind> kinds;
   for (const auto& [name, value] : file.object().items()) {

@@ -7,13 +7,13 @@
 namespace qkv {
 
 const Family& phi3_family() {
-  constexpr int64_t kPhi3Context = 4096;  // where its config does not say
+  constexpr int64_t kPhi3Context = 4096;  // default of its config
   static const Family family = llama_like(
       "phi3", {"Phi3ForCausalLM"},
       [](const JsonField& c) {
         ModelSpec s = read_llama_like(c);
         s.context = c.integer_or("max_position_embeddings", kPhi3Context, 1, kMost);
-        // Its su and yarn are longrope, whose original context has a default of its own.
+        // Its su and yarn are longrope, with a separate default of the original context.
         if (const auto scaling = rotary_scaling_of(c); scaling && scaling->find("short_factor"))
           read_longrope(c, *scaling, s.context, kPhi3Context, s.attention.rotary);
         read_window(c, s);

@@ -10,7 +10,7 @@ const Family& qwen2_moe_family() {
   static const Family family = llama_like(
       "qwen2_moe", {"Qwen2MoeForCausalLM"},
       [](const JsonField& c) {
-        // Which layers max_window_layers means, versions of its makers' code tell differently.
+        // Versions of the authors' code disagree on the layers that max_window_layers means.
         check(!c.boolean_or("use_sliding_window", false) || c.find("layer_types") ||
                   c.integer_or("max_window_layers", 28, 0, kMost) == 0,
               "{}: max_window_layers: without layer_types only 0 is supported, all layers' windows",

@@ -1,6 +1,6 @@
-// Reformer (Kitaev et al. 2020): two residual streams, attention to chunks of neighbours in some layers and
-// with shared queries and keys in the others, axial positions. Layers of the second kind are those that hash
-// the keys of long sequences (LSH); up to a chunk's length they attend to all, as Hugging Face's do.
+// Reformer (Kitaev et al. 2020): two residual streams and axial positions. Some layers attend to chunks of
+// neighbours, the others share queries and keys. The latter hash the keys of long sequences (LSH); up to a
+// chunk's length they attend to all keys, as in Hugging Face's code.
 
 #include "qkv/base/json_value.h"
 #include "qkv/io/family/family_parts.h"
@@ -26,7 +26,7 @@ void read_layers(const JsonField& c, ModelSpec& s) {
     patterns.push_back(local ? chunks : Pattern());
     shares.push_back(local ? 0 : 1);
   }
-  // Behind the last chunk Hugging Face goes on with the first.
+  // After the last chunk Hugging Face's code continues with the first.
   for (const char* after : {"local_num_chunks_after", "lsh_num_chunks_after"})
     check(c.integer_or(after, 0, 0, kMost) == 0, "{}: {}: only 0 is supported", c.place(), after);
   check(!any_local || chunks.neighbours <= 1,
@@ -86,7 +86,7 @@ ModelSpec read_config(const JsonField& c) {
   return s;
 }
 
-// The chunks of local layers; 0: there are none.
+// The chunks of local layers; an empty pattern if there are none.
 Pattern local_chunks(const AttentionSpec& a) {
   for (const Pattern& p : a.patterns)
     if (p.any()) return p;

@@ -5,7 +5,7 @@
 namespace qkv {
 namespace {
 
-// T5 has no limit of its own; what it was trained with is 512, what memory holds is more.
+// T5 has no limit of positions: it was trained with 512, and more fits into memory.
 constexpr int64_t kT5Context = 4096;
 
 }  // namespace
@@ -26,12 +26,12 @@ ModelSpec read_t5(const JsonField& c) {
   s.feed_forward_bias = false;
   const auto projection = c.string_or("feed_forward_proj", "relu");
   s.gated = c.boolean_or("is_gated_act", projection.starts_with("gated-"));
-  // These two are what the projection means, and hold where they are given.
+  // is_gated_act and dense_act_fn follow from the projection, unless they are given.
   const std::string activation =
       c.string_or("dense_act_fn", projection.starts_with("gated-") ? projection.substr(6) : projection);
   if (activation == "relu")
     s.activation = Activation::relu;
-  else if (activation == "gelu" || activation == "gelu_new")  // "gated-gelu" has always meant the tanh form
+  else if (activation == "gelu" || activation == "gelu_new")  // "gated-gelu" always means the tanh form
     s.activation = (projection == "gated-gelu" && !c.find("dense_act_fn")) || activation == "gelu_new"
                        ? Activation::gelu_tanh
                        : Activation::gelu;
@@ -149,7 +149,7 @@ std::vector<WeightName> weights_named_as_t5(const ModelSpec& s, const char* netw
 }
 
 bool is_extra_in_t5(const ModelSpec& s, const std::string& name) {
-  // Published files also have a table of distances to the source, which no code reads.
+  // Published files also have a table of distances to the source, which is not used.
   return name.ends_with(".embed_tokens.weight") || (s.tied && name == "lm_head.weight") ||
          name == "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
 }

@@ -1,4 +1,4 @@
-// The pieces of T5 and its kin.
+// Shared parts of T5 and its relatives.
 #pragma once
 
 #include "qkv/io/family/family_parts.h"

@@ -6,7 +6,7 @@ namespace qkv {
 namespace {
 
 void read_labels(const JsonField& c, ModelSpec& s) {
-  if (!c.find("id2label")) {  // Hugging Face's own two
+  if (!c.find("id2label")) {  // Hugging Face's two default labels
     s.labels = {"LABEL_0", "LABEL_1"};
     return;
   }

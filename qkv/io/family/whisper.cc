@@ -13,7 +13,7 @@ ModelSpec read_config(const JsonField& c) {
   s.features.channels = c["num_mel_bins"].integer(1, 1 << 16);
   s.norm_placement = NormPlacement::pre;
   s.stacks_apart = true;
-  s.unembedding_bias = s.embedding_scaled = false;  // scale_embedding is read by nothing
+  s.unembedding_bias = s.embedding_scaled = false;  // no code reads scale_embedding
   check(!c.boolean_or("use_weighted_layer_sum", false), "{}: use_weighted_layer_sum: not supported",
         c.place());
   return s;

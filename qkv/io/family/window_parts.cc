@@ -23,7 +23,7 @@ const Pattern& pattern_of(const ModelSpec& s, int64_t layer) {
   return s.attention.patterns[static_cast<size_t>(layer) % s.attention.patterns.size()];
 }
 
-// Patterns of all the layers, as a spec has them.
+// Patterns of all layers in the form of a spec.
 std::vector<Pattern> in_turn(std::vector<Pattern> of_layers) {
   std::vector<Pattern> run = shortest_run(std::move(of_layers));
   if (run == std::vector<Pattern>{{}}) run.clear();
@@ -37,7 +37,7 @@ void read_layer_windows(const JsonField& c, ModelSpec& s) {
   const std::vector<Pattern> of_all = std::exchange(s.attention.patterns, {});
   const Pattern window = of_all.empty() ? Pattern() : of_all[0];
   std::vector<Pattern> of_layers;
-  constexpr int64_t kMostLayers = 4096;  // check_spec() refuses more
+  constexpr int64_t kMostLayers = 4096;  // check_spec() rejects more
   if (const auto types = c.find("layer_types")) {
     check(static_cast<int64_t>(types->size()) == s.layers, "{}: {} types for {} layers", types->place(),
           types->size(), s.layers);
@@ -65,7 +65,7 @@ OrderedJson layer_types(const ModelSpec& s) {
 }
 
 void write_layer_windows(const ModelSpec& s, OrderedJson& c) {
-  int64_t first = 0;  // with a window
+  int64_t first = 0;  // first layer with a window
   while (!s.attention.patterns.empty() && first < s.layers && pattern_of(s, first) == Pattern()) ++first;
   const bool windows = !s.attention.patterns.empty() && first < s.layers;
   c["use_sliding_window"] = windows;

@@ -1,22 +1,22 @@
-// Windows of attention, as Llama's kin say them: sliding_window, and which of the layers have it.
+// Attention windows in configs of Llama's relatives: sliding_window, and the layers that have it.
 #pragma once
 
 #include "qkv/io/family/family_parts.h"
 
 namespace qkv {
 
-// Every layer's window: the last so many tokens. `otherwise`: where nothing is said of it; 0: all.
+// Reads the window of all layers: the number of last tokens. `otherwise`: the default; 0: all tokens.
 void read_window(const JsonField& config, ModelSpec& spec, int64_t otherwise = 0);
 OrderedJson window_json(const ModelSpec& spec);
 
-// The names of a layer's kinds in layer_types.
+// The names of the kinds of layers in layer_types.
 inline constexpr const char *kWindowed = "sliding_attention", *kFull = "full_attention";
 
-// Windows of some layers: layer_types names those with a window, else max_window_layers says how
-// many below them have none.
+// Reads windows of some layers: layer_types lists the layers with a window; without it, the first
+// max_window_layers layers have none.
 void read_layer_windows(const JsonField& config, ModelSpec& spec);
 void write_layer_windows(const ModelSpec& spec, OrderedJson& config);
-// The kind of each layer. REQUIRES: some have a window.
+// The kind of each layer. REQUIRES: some layers have a window.
 OrderedJson layer_types(const ModelSpec& spec);
 
 }  // namespace qkv

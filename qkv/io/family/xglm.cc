@@ -9,7 +9,7 @@ namespace {
 constexpr SizeKeys kSizes = {"d_model", "num_layers", "attention_heads"};
 
 ModelSpec read_config(const JsonField& c) {
-  // The table's row of that number is 0, and positions begin at row 2.
+  // Row pad_token_id of the table is zero, and positions begin at row 2.
   check(c.integer_or("pad_token_id", 1, 0, kMost) <= 1,
         "{}: pad_token_id: only 0 and 1 are supported, which no position has", c.place());
   ModelSpec s = read_gpt_like(c, kSizes);

@@ -7,7 +7,7 @@ namespace qkv {
 namespace {
 
 ModelSpec read_config(const JsonField& c) {
-  // Nothing but memory bounds its length; what it was trained to remember stands for the context.
+  // Its length is limited only by memory; the trained memory length is used as the context.
   const auto remembered = c.integer_or("mem_len", 512, -1, kMost);
   ModelSpec s = gpt2_spec(c["vocab_size"].integer(0, kMost), remembered > 0 ? remembered : 512,
                           c["d_model"].integer(0, kMost), c["n_layer"].integer(0, kMost),
@@ -92,7 +92,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
   for (int64_t l = 0; l < s.layers; ++l) {
     const std::string engine = fmt::format("encoder.block.{}.", l), attention = engine + "attention.",
                       file = fmt::format("transformer.layer.{}.", l), self = file + "rel_attn.";
-    // Projections are stored as [in, heads, columns of a head].
+    // Projections are stored as [in, heads, columns per head].
     const auto projection = [&](const std::string& of, const char* part, int64_t first, int64_t rows) {
       n.all.push_back({attention + of, self + part, true, first, rows, 0, "", {s.width, heads, d}});
     };
@@ -134,7 +134,7 @@ const Family& xlnet_family() {
                 s.output == Output::token_classes);
       },
       weights, "transformer.",
-      // The vector that stands for a token to be found.
+      // The embedding of a token to be predicted.
       [](const ModelSpec&, const std::string& name) {
         return name == "transformer.mask_emb" || name == "mask_emb" || name == "lm_loss.weight";
       },

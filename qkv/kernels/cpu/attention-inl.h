@@ -1,9 +1,9 @@
 // Tiled attention, forward and backward, linear memory in length.
 //
-// Tiles are kept transposed: a score tile S^T has a key a row and a query a lane. The softmax over keys is
-// then a vertical operation without shuffles, the keys and values are read as they lie (broadcast, element by
-// element), and the query heads that share a key/value head are simply more lanes. A "lane" below is one pair
-// (query, head of the group): lane = (query - first) * group + head.
+// Tiles are kept transposed: a score tile S^T has one key per row and one query per lane. The softmax over
+// keys is then a vertical operation without shuffles. Keys and values are read in place (broadcast, element
+// by element), and query heads that share a key/value head are simply more lanes. A "lane" below is one
+// pair (query, head of the group): lane = (query - first) * group + head.
 #if defined(QKV_KERNELS_CPU_ATTENTION_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKV_KERNELS_CPU_ATTENTION_INL_H
 #undef QKV_KERNELS_CPU_ATTENTION_INL_H
@@ -111,15 +111,15 @@ struct LaneKeys {
   }
 };
 
-// mask_scores() where the mask looks at distances alone: a tile has few of them, and neighbouring lanes have
-// neighbouring ones.
+// mask_scores() for masks that depend only on distances. A tile has few distances, and neighbouring lanes
+// have neighbouring ones.
 template <typename T>
 HWY_INLINE void mask_distances(const LaneTile<T>& t, const Mask& mask, int64_t k0, int64_t k1,
                                float* scores) {
   const DF d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t q0 = t.first_position(), nearest = q0 - (k1 - 1), key = std::max<int64_t>(0, -nearest);
-  float hidden[kLanes + kKeyTile] = {};  // of distance nearest + i
+  float hidden[kLanes + kKeyTile] = {};  // mask at distance nearest + i: 0 or -inf
   for (int64_t i = 0; i < t.end_position() - k0 - nearest; ++i)
     if (!mask.allows(key + nearest + i, key)) hidden[i] = -std::numeric_limits<float>::infinity();
   for (int64_t j = k0; j < k1; ++j) {
@@ -133,7 +133,7 @@ HWY_INLINE void mask_distances(const LaneTile<T>& t, const Mask& mask, int64_t k
   }
 }
 
-// Sets the scores that the mask hides to -inf; those whose keys count several times are raised, times
+// Sets masked scores to -inf. Scores of keys that count several times are raised by Mask::raise() times
 // `factor`.
 template <typename T>
 HWY_INLINE void mask_scores(const LaneTile<T>& t, int64_t k0, int64_t k1, float factor, float* scores) {
@@ -151,7 +151,7 @@ HWY_INLINE void mask_scores(const LaneTile<T>& t, int64_t k0, int64_t k1, float 
       scores[(j - k0) * kLanes + lane] += factor * mask.raise(position[lane], j);
 }
 
-// Adds the score term, times `factor`, to the scores; for one head a group neighbouring lanes have
+// Adds the score term, times `factor`, to the scores. With one head per group, neighbouring lanes have
 // neighbouring distances.
 template <typename T>
 HWY_INLINE void add_term(const LaneTile<T>& t, int64_t k0, int64_t k1, float factor, float* scores) {
@@ -172,7 +172,7 @@ HWY_INLINE void add_term(const LaneTile<T>& t, int64_t k0, int64_t k1, float fac
   }
 }
 
-// s -> out tanh(in s); slope, where it is wanted: 1 - tanh^2.
+// s -> out tanh(in s). Unless it is null, slope becomes 1 - tanh^2.
 HWY_NOINLINE void cap_scores(int64_t columns, int64_t count, float in, float out, float* scores,
                              float* slope) {
   const DF d;
@@ -205,8 +205,8 @@ HWY_INLINE void add_term_grad(const LaneTile<T>& t, int64_t k0, int64_t k1, cons
   }
 }
 
-// scores[keys, lanes] -> exp(scores - new maximum) (dropped), updating the running maximum and sum, and
-// correction[lane] = exp(old maximum - new maximum).
+// scores[keys, lanes] -> exp(scores - new maximum), after dropout. Updates the running maximum and sum, and
+// sets correction[lane] = exp(old maximum - new maximum).
 template <typename T>
 HWY_INLINE void online_softmax(const Attention<T>& a, const LaneKeys<T>& keys_of_lanes, int64_t columns,
                                int64_t k0, int64_t count, float* scores, float* maximum, float* sum,
@@ -343,9 +343,9 @@ HWY_INLINE void add_weighted(const float* w, const T* x, int64_t stride, int64_t
   });
 }
 
-// One lane with the vectors along the head instead: a single query leaves a tile's lanes empty. Memory sets
-// the pace, and keys lie far from each other: values are fetched while scores are taken, the next keys while
-// values are added. Scratch: q [d_qk], scores [keys], o [d_vo].
+// One lane, with vectors along the head: a single query would leave a tile's lanes empty. Memory is the
+// bottleneck, and keys are far apart. So values are prefetched while scores are computed, and the next keys
+// while values are added. Scratch: q [d_qk], scores [keys], o [d_vo].
 template <typename T>
 HWY_NOINLINE void attention_one_query(const LaneTile<T>& t, float* scratch) {
   const DF d;
@@ -435,7 +435,7 @@ HWY_INLINE void pack_rows(const LaneTile<T>& t, const T* x, int64_t stride, int6
   }
 }
 
-// S^T -> P^T (dropped), dP^T -> dS^T; see generic.cc for the equations.
+// S^T -> P^T (after dropout), dP^T -> dS^T; see generic.cc for the equations.
 template <typename T>
 HWY_INLINE void softmax_grad(const Attention<T>& a, const LaneKeys<T>& keys_of_lanes, int64_t columns,
                              int64_t k0, int64_t count, const float* lse, const float* delta, float* s_t,
@@ -480,7 +480,7 @@ void attention_grad(const AttentionGrad<T>& g, int64_t sequence, int64_t kv_head
   float* dq_t = dout_rows + kLanes * wide_vo;   // [d_qk, lanes]
   float* s_t = dq_t + a.d_qk * kLanes;          // [keys of a tile, lanes]
   float* dp_t = s_t + kKeyTile * kLanes;        // [keys of a tile, lanes]
-  float* slope = dp_t + kKeyTile * kLanes;      // [keys of a tile, lanes], of capped scores
+  float* slope = dp_t + kKeyTile * kLanes;      // [keys of a tile, lanes], for capped scores
   gather_keys(a, sequence, a.k + kv_head * a.d_qk, a.k_stride, a.d_qk, 0, keys, k);
   gather_keys(a, sequence, a.v + kv_head * a.d_vo, a.v_stride, a.d_vo, 0, keys, v);
   std::fill(dk, dk + keys * (wide_qk + wide_vo), 0.0f);
@@ -516,7 +516,7 @@ void attention_grad(const AttentionGrad<T>& g, int64_t sequence, int64_t kv_head
       const int64_t k0 = at.k0, k1 = std::min(end, k0 + kKeyTile), count = k1 - k0;
       const TileCover cover = at.cover;
       next = mask.next_tile(q0, q1, k1, end, kKeyTile);
-      // The processor fetches the tile beside this one itself.
+      // The processor prefetches a tile beside this one by itself.
       const int64_t far = next.k0 > k1 ? std::min(end - next.k0, kKeyTile) : 0;
       prefetch(k + next.k0 * a.d_qk, far * a.d_qk);
       tile_product(count, columns, a.d_qk, k + k0 * a.d_qk, a.d_qk, 1, q_t, kLanes, s_t, kLanes, false);

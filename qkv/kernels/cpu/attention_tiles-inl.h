@@ -1,8 +1,8 @@
-// Attention in bf16 with its five products on the processor's tiles (AMX). The order of computation is that
-// of attention-inl.h: score tiles are transposed, a key a row and a (query, head) pair a lane, so that the
-// softmax is a vertical operation. What differs is that P and dS are rounded to bf16, as tiles want them, and
-// how the operands lie: A as rows along k, B as pairs along k (tile/block.h). Neither K, Q nor what the
-// softmax writes is transposed in the inner loop but V of the forward pass.
+// Attention in bf16, with its five products on the processor's tiles (AMX). The order of computation is
+// that of attention-inl.h. Score tiles are transposed, with one key per row and one (query, head) pair per
+// lane, so that the softmax is a vertical operation. Two things differ. P and dS are rounded to bf16, as
+// tiles require. Operands are laid out as rows along k (A) or as pairs along k (B; tile/block.h). In the
+// inner loop only V of the forward pass is transposed; K, Q and the softmax's output are not.
 #if defined(QKV_KERNELS_CPU_ATTENTION_TILES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKV_KERNELS_CPU_ATTENTION_TILES_INL_H
 #undef QKV_KERNELS_CPU_ATTENTION_TILES_INL_H
@@ -20,13 +20,13 @@ namespace HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3
 
 inline constexpr int64_t kVector = 16;    // f32, or pairs of bf16
-inline constexpr int64_t kTileStep = 32;  // what extents of a product on tiles are multiples of
+inline constexpr int64_t kTileStep = 32;  // extents of a product on tiles are multiples of this
 
 HWY_INLINE int64_t tile_padded(int64_t n) {
   return (n + kTileStep - 1) / kTileStep * kTileStep;
 }
 
-// The thread's tiles while an attention task runs.
+// Configures the thread's tiles while an attention task runs.
 template <TileUnit unit>
 class TileScope {
  public:
@@ -51,7 +51,7 @@ class TileScope {
   }
 };
 
-// x[16][16] transposed: four times rows i and i + 8 are interleaved (tile/pack-inl.h explains).
+// Transposes x[16][16]: interleaves rows i and i + 8 four times (see tile/pack-inl.h).
 HWY_INLINE void transpose(VU (&x)[kVector]) {
   const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
   const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
@@ -65,7 +65,7 @@ HWY_INLINE void transpose(VU (&x)[kVector]) {
   }
 }
 
-// Elements of two rows as pairs.
+// Interleaves elements of two rows into pairs.
 HWY_INLINE VU pairs_of(const BFloat16* even, const BFloat16* odd) {
   const DU du;
   const hn::Rebind<uint16_t, DF> half;
@@ -74,8 +74,8 @@ HWY_INLINE VU pairs_of(const BFloat16* even, const BFloat16* odd) {
   return hn::Or(low, hn::ShiftLeft<16>(high));
 }
 
-// Three ways in which a matrix x [rows, width] of bf16 enters a product; both extents are multiples of 32.
-// As B with k along the rows' elements: out [width / 2, rows] pairs.
+// Three ways to lay out a bf16 matrix x [rows, width] for a product; both extents are multiples of 32. As B
+// with k along the rows' elements: out [width / 2, rows] pairs.
 HWY_NOINLINE void pair_elements(int64_t rows, int64_t width, const BFloat16* x, uint32_t* out) {
   const DU du;
   for (int64_t r = 0; r < rows; r += kVector)
@@ -107,8 +107,8 @@ HWY_NOINLINE void transpose_rows(int64_t rows, int64_t width, const BFloat16* x,
     }
 }
 
-// `count` rows of `width` elements that row(i) points to, as rows of tile_padded(width), and rows of zeros up
-// to tile_padded(count).
+// Copies `count` rows of `width` elements, found at row(i), to rows of tile_padded(width). Fills the
+// padding, and rows up to tile_padded(count), with zeros.
 template <typename Row>
 HWY_INLINE void copy_rows(int64_t count, int64_t width, const Row& row, BFloat16* out) {
   const hn::ScalableTag<uint16_t> d;  // a vector is a tile's step
@@ -134,8 +134,8 @@ HWY_INLINE void copy_lanes(const LaneTile<BFloat16>& t, const BFloat16* x, int64
       t.count, width, [&](int64_t lane) { return x + t.row(lane) * stride + t.head(lane) * width; }, out);
 }
 
-// The bits of x rounded to bf16 are the upper half; those of the lower are left over. NaN stays NaN where it
-// is the processor's own.
+// Returns bits whose upper half is x rounded to bf16; the lower half is arbitrary. The processor's own NaN
+// stays NaN.
 HWY_INLINE VU rounded_bits(VF x) {
   const DU du;
   const VU u = hn::BitCast(du, x);
@@ -152,9 +152,9 @@ HWY_INLINE void store_rounded(VU x, BFloat16* to) {
              reinterpret_cast<uint16_t*>(to));
 }
 
-// scores[keys, lanes] -> P = exp(scale scores - new maximum), dropped, as pairs of keys [keys / 2, lanes];
-// with the running maximum and sum, and correction[lane] = exp(old maximum - new maximum). True where a
-// correction is not 1.
+// scores[keys, lanes] -> P = exp(scale scores - new maximum), after dropout, as pairs of keys
+// [keys / 2, lanes]. Updates the running maximum and sum, and sets correction[lane] = exp(old maximum - new
+// maximum). Returns true if a correction is not 1.
 HWY_INLINE bool softmax_pairs(const Attention<BFloat16>& a, const LaneKeys<BFloat16>& keys_of_lanes,
                               int64_t columns, int64_t k0, int64_t count, const float* scores, float* maximum,
                               float* sum, float* correction, uint32_t* pairs) {
@@ -213,7 +213,7 @@ class Pieces {
 // Lane tiles that share a tile of keys, so that V is transposed for all of them at once.
 inline constexpr int64_t kLaneTiles = 4;
 
-// One lane tile's part of attention's state.
+// Attention's state of one lane tile.
 struct LaneState {
   alignas(64) float maximum[kLanes], sum[kLanes], correction[kLanes];
   uint32_t* q;  // pairs [d_qk / 2, lanes]
@@ -270,7 +270,7 @@ HWY_NOINLINE void attention_lane_tiles(const Attention<BFloat16>& a, int64_t seq
         LaneState& state = states[i];
         const int64_t columns = tile_padded(t.count);
         scope.product(keys, columns, d_qk, k_tile, d_qk, state.q, kLanes, s_t, kLanes, false);
-        // The softmax scales what it reads.
+        // softmax_pairs() scales its input.
         if (a.cap > 0) cap_scores(columns, count, a.scale / a.cap, a.cap / a.scale, s_t, nullptr);
         if (a.term.on()) add_term(t, k0, k1, 1 / a.scale, s_t);
         if (a.pair.on()) add_pair_term(t, k0, k1, 1 / a.scale, s_t);
@@ -310,7 +310,8 @@ HWY_NOINLINE void attention_lane_tiles(const Attention<BFloat16>& a, int64_t seq
   }
 }
 
-// Few lanes leave the tiles empty; a softmax that is taken before the scale needs one that keeps the order.
+// Falls back to attention() for few lanes, which would leave tiles mostly empty. It also does so unless the
+// scale is positive, since softmax_pairs() takes the maximum before scaling.
 template <TileUnit unit>
 void attention_on_tiles(const Attention<BFloat16>& a, int64_t sequence, int64_t kv_head, int64_t first_query,
                         float* scratch) {
@@ -321,9 +322,9 @@ void attention_on_tiles(const Attention<BFloat16>& a, int64_t sequence, int64_t 
     attention_lane_tiles<unit>(a, sequence, kv_head, first_query, begin, pairs, scratch);
 }
 
-// S^T -> P^T (dropped) in rows, and dP^T -> dS^T (without the scale) in rows and in pairs of keys; see
-// generic.cc for the equations. Keys from count to tile_padded(count) become zero. slope: of capped scores,
-// or null.
+// S^T -> P^T (after dropout) in rows, and dP^T -> dS^T (without the scale) in rows and in pairs of keys;
+// see generic.cc for the equations. Keys from count to tile_padded(count) become zero. slope: of
+// cap_scores(), or null.
 HWY_INLINE void softmax_grad_pairs(const Attention<BFloat16>& a, const LaneKeys<BFloat16>& keys_of_lanes,
                                    int64_t columns, int64_t k0, int64_t count, const float* lse,
                                    const float* delta, const float* slope, const float* s_t, float* dp_t,
@@ -336,7 +337,7 @@ HWY_INLINE void softmax_grad_pairs(const Attention<BFloat16>& a, const LaneKeys<
   for (int64_t n = 0; n < columns; n += kVector) {
     const VF lse_n = hn::LoadU(d, lse + n), delta_n = hn::LoadU(d, delta + n);
     const VU key_a = hn::LoadU(du, keys_of_lanes.a + n), key_b = hn::LoadU(du, keys_of_lanes.b + n);
-    // Row j of P and dS; gives dS.
+    // Writes row j of P and dS; returns the bits of dS.
     const auto row = [&](int64_t j) HWY_ATTR {
       VF p = hn::Zero(d), ds = hn::Zero(d), dropped = hn::Zero(d);
       if (j < count) {
@@ -391,7 +392,7 @@ void attention_grad_on_tiles(const AttentionGrad<BFloat16>& g, int64_t sequence,
   BFloat16* p_rows = pieces.bf16(kKeyTile * kLanes);   // the same
   BFloat16* ds_rows = pieces.bf16(kKeyTile * kLanes);  // the same
   uint32_t* ds_pairs = pieces.pairs(kKeyTile / 2 * kLanes);
-  float* slope = pieces.floats(kKeyTile * kLanes);  // of capped scores
+  float* slope = pieces.floats(kKeyTile * kLanes);  // slope of capped scores
   copy_keys(a, sequence, a.k + kv_head * a.d_qk, a.k_stride, a.d_qk, 0, keys, k);
   copy_keys(a, sequence, a.v + kv_head * a.d_vo, a.v_stride, a.d_vo, 0, keys, v);
   std::memset(k + tile_padded(keys) * d_qk, 0, (rows - tile_padded(keys)) * d_qk * sizeof(BFloat16));

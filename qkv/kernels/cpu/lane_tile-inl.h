@@ -1,4 +1,4 @@
-// The lanes that attention's tiles are made of: see attention-inl.h.
+// The lanes of attention's tiles (see attention-inl.h).
 #if defined(QKV_KERNELS_CPU_LANE_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKV_KERNELS_CPU_LANE_TILE_INL_H
 #undef QKV_KERNELS_CPU_LANE_TILE_INL_H
@@ -12,7 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv {
 namespace HWY_NAMESPACE {
 
-inline constexpr int64_t kLanes = 64;  // of a tile: a multiple of every vector length
+inline constexpr int64_t kLanes = 64;  // lanes of a tile: a multiple of every vector length
 
 // Row of k and v that holds key j.
 template <typename T>

@@ -1,4 +1,4 @@
-// What relative encodings add to a tile of scores, and where its gradient goes.
+// Adds the pair term of relative encodings to a tile of scores, and its gradient to the term's tables.
 #if defined(QKV_KERNELS_CPU_PAIR_TERM_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKV_KERNELS_CPU_PAIR_TERM_INL_H
 #undef QKV_KERNELS_CPU_PAIR_TERM_INL_H
@@ -18,17 +18,17 @@ struct PairTile {
   const LaneTile<T>& t;
   const PairTerm& term;
   int64_t k0, k1;
-  int64_t rows[kKeyTile];  // of the keys
+  int64_t rows[kKeyTile];  // rows of k that hold the keys
 
   PairTile(const LaneTile<T>& tile, int64_t begin, int64_t end)
       : t(tile), term(tile.a.pair), k0(begin), k1(end) {
     rows_of_keys(t.a, t.sequence, k0, k1, rows);
   }
-  // The row of a table of queries that a lane has, and of one of keys.
+  // Row of a lane in a table of queries, and of a lane's key j in a table of keys.
   int64_t query(int64_t lane) const { return t.row(lane) * t.a.heads + t.head(lane); }
   int64_t key(int64_t lane, int64_t j) const { return rows[j - k0] * t.a.heads + t.head(lane); }
 
-  // The one column that all pairs have, as where all keys are farther than the longest distance; else -1.
+  // The column that all pairs share, e.g. if all keys are beyond the longest distance; else -1.
   int32_t only_column() const {
     if (term.positions != nullptr || term.columns == nullptr) return -1;
     const int32_t* column = term.columns + term.reach;
@@ -38,7 +38,7 @@ struct PairTile {
     return column[nearest];
   }
 
-  // f(j, column) for a lane and each key.
+  // Calls f(j, column) for a lane and each key.
   template <typename F>
   HWY_INLINE void for_columns(int64_t lane, const F& f) const {
     if (term.positions != nullptr) {
@@ -49,7 +49,7 @@ struct PairTile {
     const int32_t* column = term.columns + term.reach + t.position(lane);
     for (int64_t j = k0; j < k1; ++j) f(j, column[-j]);
   }
-  // f(j, whether the segments differ) likewise.
+  // Calls f(j, differ) for a lane and each key. `differ`: their segments differ.
   template <typename F>
   HWY_INLINE void for_segments(int64_t lane, const F& f) const {
     const int32_t segment = term.segments[t.row(lane)];
@@ -92,7 +92,7 @@ HWY_NOINLINE void add_pair_term(const LaneTile<T>& t, int64_t k0, int64_t k1, fl
   }
 }
 
-// Adds dS to the gradients of its tables.
+// Adds dS to the gradients of the pair term's tables.
 template <typename T>
 HWY_NOINLINE void add_pair_grad(const LaneTile<T>& t, const PairTermGrad& grad, int64_t k0, int64_t k1,
                                 const float* ds) {

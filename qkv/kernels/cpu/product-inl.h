@@ -1,6 +1,6 @@
-// Matrix products in f32: blocks of A and B are packed into panels that lie in the order in which the inner
-// loop reads them (Goto & van de Geijn, "Anatomy of high-performance matrix multiplication", 2008), whatever
-// their type and layout; the inner loop keeps a tile of C in registers.
+// Matrix products with f32 sums. Blocks of A and B, whatever their type and layout, are packed into panels
+// in the order in which the inner loop reads them (Goto & van de Geijn, "Anatomy of high-performance matrix
+// multiplication", 2008). The inner loop keeps a tile of C in registers.
 #if defined(QKV_KERNELS_CPU_PRODUCT_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKV_KERNELS_CPU_PRODUCT_INL_H
 #undef QKV_KERNELS_CPU_PRODUCT_INL_H
@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv {
 namespace HWY_NAMESPACE {
 
-// The tile: as many sums as there are registers to hold them beside two vectors of B and an element of A.
+// The tile of sums: as many as registers hold beside kTileVectors vectors of B and one element of A.
 #if HWY_TARGET <= HWY_AVX3
 constexpr int64_t kTileRows = 12, kTileVectors = 2;
 #else
@@ -22,10 +22,11 @@ constexpr int64_t kTileRows = 4, kTileVectors = 3;
 #endif
 constexpr int64_t kTileColumns = kTileVectors * HWY_LANES(float);
 
-// A panel of B, kDepth x kTileColumns, stays in the first cache, A's block, kRows x kDepth, in the second.
+// A panel of B, kDepth x kTileColumns, stays in the L1 cache; a block of A, kRows x kDepth, stays in L2.
 constexpr int64_t kDepth = 256, kRows = 40 * kTileRows, kColumns = 2048;
 
-// Rows of width `count` <= kWidth at x, x + stride, ... -> depth rows of kWidth, filled with zeros.
+// Packs `depth` rows of `count` <= kWidth elements at x, x + stride, ... as rows of kWidth, padded with
+// zeros.
 template <int64_t kWidth, typename T>
 HWY_INLINE void pack_straight(const T* x, int64_t stride, int64_t depth, int64_t count, float* out) {
   const DF d;
@@ -40,8 +41,8 @@ HWY_INLINE void pack_straight(const T* x, int64_t stride, int64_t depth, int64_t
   }
 }
 
-#if HWY_TARGET != HWY_SCALAR  // which Highway compiles too, though nothing runs it
-// Four elements from each of four rows -> four rows of four, turned.
+#if HWY_TARGET != HWY_SCALAR  // Highway also compiles the scalar target, but nothing runs it
+// Transposes four elements of each of four rows into four rows of `width`, converted to f32.
 template <typename T>
 HWY_INLINE void turn_4x4(const T* x, int64_t stride, float* out, int64_t width) {
   const hn::CappedTag<float, 4> d;
@@ -70,11 +71,11 @@ template <typename T>
 HWY_INLINE void turn_4x4(const T*, int64_t, float*, int64_t) {}
 #endif
 
-// `count` <= kWidth columns that lie as rows of length `depth` at x, x + stride, ... -> the same.
+// Packs `count` <= kWidth columns, stored as rows of `depth` elements at x, x + stride, ..., in the same
+// way.
 template <int64_t kWidth, typename T>
 HWY_INLINE void pack_turned(const T* x, int64_t stride, int64_t depth, int64_t count, float* out) {
-  constexpr int64_t kRun =
-      16;  // of a row at a time: a line of it, and what it fills stays in the first cache
+  constexpr int64_t kRun = 16;  // elements of a row at a time: a cache line; their output stays in L1
   const int64_t whole = HWY_TARGET == HWY_SCALAR ? 0 : count / 4 * 4;
   for (int64_t l0 = 0; l0 < depth; l0 += kRun) {
     const int64_t run = std::min(kRun, depth - l0), fours = run / 4 * 4;
@@ -87,7 +88,7 @@ HWY_INLINE void pack_turned(const T* x, int64_t stride, int64_t depth, int64_t c
   }
 }
 
-// Rows [i, i + rows) and k [l, l + depth) of A as panels of kTileRows.
+// Packs rows [i, i + rows) and k [l, l + depth) of A as panels of kTileRows.
 template <typename T>
 void pack_a(const Product& p, int64_t i, int64_t rows, int64_t l, int64_t depth, float* out) {
   const T* a = static_cast<const T*>(p.a);
@@ -100,7 +101,7 @@ void pack_a(const Product& p, int64_t i, int64_t rows, int64_t l, int64_t depth,
   }
 }
 
-// Columns [j, j + columns) and k [l, l + depth) of B as panels of kTileColumns.
+// Packs columns [j, j + columns) and k [l, l + depth) of B as panels of kTileColumns.
 template <typename T>
 void pack_b(const Product& p, int64_t j, int64_t columns, int64_t l, int64_t depth, float* out) {
   const T* b = static_cast<const T*>(p.b);
@@ -113,12 +114,12 @@ void pack_b(const Product& p, int64_t j, int64_t columns, int64_t l, int64_t dep
   }
 }
 
-// The sums of a tile, from one panel of A and one of B, into C, whose rows [0, rows) and columns [0, columns)
-// there are. `first`: C is what it starts with (bias, C itself or nothing); later blocks of k are added.
+// The destination of a tile's sums: the part of C at `c`, of which rows [0, rows) and columns [0, columns)
+// exist. `add`: C already holds the sums of earlier blocks of k, or a value to add to.
 struct TileOutput {
   float* c;
   int64_t stride, rows, columns;
-  const float* bias;  // of the first block, or null
+  const float* bias;  // bias to add, with the first block of k alone; or null
   bool add;
 };
 
@@ -149,7 +150,7 @@ HWY_INLINE void multiply_tile(const float* HWY_RESTRICT a, const float* HWY_REST
     }
 }
 
-// Columns [j, j + columns) of C into f32 at `c`.
+// Computes columns [j, j + columns) of C in f32, at `c`.
 template <typename T>
 void multiply_columns(const Product& p, int64_t j, int64_t columns, bool accumulate, float* c, int64_t stride,
                       float* packed_a, float* packed_b) {

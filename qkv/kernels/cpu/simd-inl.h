@@ -1,4 +1,4 @@
-// What every SIMD kernel is written with: loads and stores of f32 and bf16 as f32 vectors, maps over arrays,
+// Building blocks of the SIMD kernels: loads and stores of f32 and bf16 as f32 vectors, maps over arrays,
 // reductions. Compiled once per instruction set (see simd.cc).
 #if defined(QKV_KERNELS_CPU_SIMD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKV_KERNELS_CPU_SIMD_INL_H
@@ -43,7 +43,8 @@ HWY_INLINE void store(DF, VF v,
              reinterpret_cast<uint16_t*>(p));
 }
 
-// The first n (fewer than a vector's) elements; the rest are zero, respectively left alone.
+// Load or store the first n elements, fewer than a vector has. A load fills the rest with zeros; a store
+// leaves the rest alone.
 template <typename T>
 HWY_INLINE VF load_tail(DF d, const T* p, size_t n) {
   alignas(64) T buffer[HWY_LANES(float)] = {};
@@ -57,7 +58,7 @@ HWY_INLINE void store_tail(DF d, VF v, T* p, size_t n) {
   std::memcpy(p, buffer, n * sizeof(T));
 }
 
-// n elements, a vector's or fewer.
+// Load or store n elements, at most a vector.
 template <typename T>
 HWY_INLINE VF load_part(DF d, const T* p, int64_t n) {
   return n == static_cast<int64_t>(hn::Lanes(d)) ? load(d, p) : load_tail(d, p, n);
@@ -93,8 +94,9 @@ HWY_INLINE float max_of(DF d, VF v) {
   return hn::GetLane(hn::MaxOfLanes(d, v));
 }
 
-// exp(x) to 2e-7 of it: exp(88) beyond 88, 0 below 2^-126. 2^n exp(r), with n the nearest integer to x / log
-// 2, log 2 subtracted in two parts, and Moshier's polynomial (Cephes, expf) for r.
+// exp(x) with a relative error of 2e-7; exp(88) beyond 88, 0 below 2^-126. Computed as 2^n exp(r), with n
+// the nearest integer to x / log 2, log 2 subtracted in two parts, and Moshier's polynomial (Cephes, expf)
+// for r.
 HWY_INLINE VF exponential(DF d, VF x) {
   const hn::RebindToSigned<DF> di;
   const VF bounded = hn::Min(hn::Set(d, 88.0f), x);  // in this order, NaN stays
@@ -112,8 +114,8 @@ HWY_INLINE VF exponential(DF d, VF x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3365f)), hn::BitCast(d, scaled));  // 2^-126
 }
 
-// 1 / x to 2e-7 of it, for 2^-126 <= x < infinity: an estimate and a step of Newton's, half a division's
-// time.
+// 1 / x with a relative error of 2e-7, for 2^-126 <= x < infinity. An estimate and one Newton step take
+// half the time of a division.
 HWY_INLINE VF reciprocal(DF d, VF x) {
   const VF estimate = hn::ApproximateReciprocal(x);
   return hn::Mul(estimate, hn::NegMulAdd(x, estimate, hn::Set(d, 2.0f)));
@@ -129,10 +131,10 @@ HWY_INLINE VU dropout_bits_of(DU du, VU key_a, VU key_b, VU index) {
   return hn::Xor(h, hn::ShiftRight<16>(h));
 }
 
-// v / (1 - p) where an element is kept, else 0.
+// Returns v / (1 - p) for kept elements, else 0.
 HWY_INLINE VF drop(DF d, VF v, VU bits, uint32_t threshold, float keep_scale) {
   const DU du;
-  // Unsigned comparison: bits >= threshold exactly where max(bits, threshold) == bits.
+  // Unsigned comparison: bits >= threshold exactly if max(bits, threshold) == bits.
   const auto kept = hn::Eq(hn::Max(bits, hn::Set(du, threshold)), bits);
   return hn::IfThenElseZero(hn::RebindMask(d, kept), hn::Mul(v, hn::Set(d, keep_scale)));
 }

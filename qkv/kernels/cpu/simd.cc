@@ -11,7 +11,8 @@
 #include "qkv/kernels/kernels.h"
 #include "qkv/kernels/tile_product.h"
 
-// AVX2 with FMA, and AVX-512; the generic loops serve what has neither. SVE's vectors cannot be members.
+// The targets are AVX2 with FMA, and AVX-512; other processors use the generic loops. SVE is disabled: its
+// vectors cannot be members.
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
@@ -30,7 +31,7 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv {
 namespace HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_SCALAR  // Highway's baseline where AVX2 is missing: the generic loops serve there
+#if HWY_TARGET == HWY_SCALAR  // Highway's baseline without AVX2: the generic loops serve there
 void fill_table(KernelTable*) {}
 #else
 template <typename T>
@@ -88,7 +89,7 @@ const Tables& tables() {
     std::vector<KernelTable>& found = t.simd;
     for (const auto& [target, name] :
          {std::pair<int64_t, const char*>{HWY_AVX2, "avx2"}, {HWY_AVX3, "avx512"}}) {
-      hwy::SetSupportedTargetsForTest(0);  // what the processor has
+      hwy::SetSupportedTargetsForTest(0);  // resets to the processor's own targets
       if ((hwy::SupportedTargets() & target) == 0) continue;
       hwy::SetSupportedTargetsForTest(target);
       hwy::GetChosenTarget().Update(hwy::SupportedTargets());

@@ -1,9 +1,8 @@
-// Packing into tile order. A and B are the same thing here, `lines` of k elements each: rows of A, columns of
-// B. A step of a panel is 32 lines x 32 elements of k, as two tiles of 16 x 16 pairs of elements:
-//   A's tiles want [line][pair], B's want [pair][line].
-// What is stored line after line is read as [line][pair], what is stored by k as [pair][line]. So either of
-// the two wishes is a transposition of 16 x 16 pairs away from one of the sources, and at once at hand from
-// the other.
+// Packing into tile order. A and B are both treated as `lines` of k elements: rows of A, columns of B. A
+// step of a panel is 32 lines x 32 elements of k, as two tiles of 16 x 16 pairs of elements:
+//   A's tiles need [line][pair], B's need [pair][line].
+// An operand stored line by line is read as [line][pair], one stored by k as [pair][line]. If the tiles
+// need the other order, each 16 x 16 pairs are transposed.
 #pragma once
 
 #include <immintrin.h>
@@ -17,7 +16,7 @@
 namespace qkv::tile {
 namespace {
 
-constexpr int64_t smaller(int64_t a, int64_t b) {  // std::min would be compiled for AVX-512 for everyone
+constexpr int64_t smaller(int64_t a, int64_t b) {  // std::min compiled here might run on any processor
   return a < b ? a : b;
 }
 
@@ -35,7 +34,7 @@ Operand columns_of_b(const Product& p) {
   return {static_cast<const BFloat16*>(p.b), p.b_stride, p.n, p.k, !p.b_transposed};
 }
 
-// The lowest of 32 bits that stand for elements [at, at + 32) of `extent`.
+// Bits for elements [at, at + 32), set for those below `extent`.
 uint32_t mask32(int64_t at, int64_t extent) {
   const int64_t n = extent - at;
   return n >= 32 ? ~uint32_t{0} : n <= 0 ? 0 : (uint32_t{1} << n) - 1;
@@ -43,7 +42,7 @@ uint32_t mask32(int64_t at, int64_t extent) {
 
 using Tile = __m512i[kTileRows];
 
-// Lines [line, line + 16), elements [k, k + 32) of k each.
+// Reads elements [k, k + 32) of lines [line, line + 16), stored line by line.
 void read_lines(const Operand& x, int64_t line, int64_t k, Tile& tile) {
   constexpr int64_t kAhead = 256;  // elements: 512 bytes
   const __mmask32 within = mask32(k, x.depth);
@@ -56,14 +55,14 @@ void read_lines(const Operand& x, int64_t line, int64_t k, Tile& tile) {
   }
 }
 
-// 16 elements of each of two stored rows, as pairs.
+// Interleaves 16 elements of two stored rows into pairs.
 __m512i pairs_of(const BFloat16* even, __mmask16 within_even, const BFloat16* odd, __mmask16 within_odd) {
   const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(within_even, even));
   const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(within_odd, odd));
   return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
 
-// Elements [k, k + 32) of k, of lines [line, line + 16).
+// Reads elements [k, k + 32) of lines [line, line + 16), stored by k.
 void read_depths(const Operand& x, int64_t line, int64_t k, Tile& tile) {
   const auto within = static_cast<__mmask16>(mask32(line, x.lines));
   for (int64_t i = 0; i < kTileRows; ++i) {
@@ -76,9 +75,9 @@ void read_depths(const Operand& x, int64_t line, int64_t k, Tile& tile) {
   }
 }
 
-// Four times, rows i and i + 8 are interleaved into rows 2i and 2i + 1. That turns the address of a pair,
-// four bits of its row and four of its column, by one bit: r3 r2 r1 r0 | c3 c2 c1 c0 -> r2 r1 r0 c3 | c2 c1
-// c0 r3.
+// Interleaves rows i and i + 8 into rows 2i and 2i + 1, four times. Each time the address of a pair (four
+// bits of its row, four of its column) rotates by one bit:
+// r3 r2 r1 r0 | c3 c2 c1 c0 -> r2 r1 r0 c3 | c2 c1 c0 r3.
 void transpose(Tile& tile) {
   const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
   const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
@@ -107,8 +106,8 @@ void pack_step(const Operand& x, int64_t panel, int64_t step, BFloat16* out) {
   }
 }
 
-// Steps `steps` of panels `lines` into out [panels, pitch, kStepElements], along what lies together in
-// memory.
+// Packs steps `steps` of panels `lines` into out [panels, pitch, kStepElements], in the order of the
+// source's memory.
 template <bool by_depth, bool pairs_first>
 void pack(const Operand& x, Range lines, Range steps, int64_t pitch, BFloat16* out) {
   const auto pack_at = [&](int64_t panel, int64_t step) {
@@ -124,7 +123,7 @@ void pack(const Operand& x, Range lines, Range steps, int64_t pitch, BFloat16* o
   }
 }
 
-// pairs_first: as B's tiles want it.
+// pairs_first: as B's tiles need it.
 template <bool pairs_first>
 void pack(const Operand& x, Range lines, Range steps, int64_t pitch, BFloat16* out) {
   if (x.by_depth)

@@ -1,9 +1,10 @@
-// The eight tile registers in the roles that a block of 32 x 32 sums gives them: two tiles of A above each
-// other, two of B beside each other, and four of sums, of which sums_ij adds A_i B_j. Two ways to have them,
-// with the same operations; a product is a template over either.
+// The eight tile registers and their roles in a block of 32 x 32 sums: two tiles of A, one above the other;
+// two of B, side by side; and four of sums, where sums_ij adds A_i B_j. AmxTiles and EmulatedTiles have the
+// same operations; a product is a template over either.
 //
-// A tile is 16 rows of 64 bytes. A's holds 16 rows of A, 32 elements of k each; B's holds 16 pairs of
-// elements of k, the pair of each of 16 columns side by side in a row; that of sums 16 x 16 f32.
+// A tile is 16 rows of 64 bytes. A's tiles hold 16 rows of A, with 32 elements of k each. B's tiles hold 16
+// pairs of elements of k; a row has one pair of each of 16 columns, side by side. Tiles of sums hold
+// 16 x 16 f32.
 #pragma once
 
 #include <immintrin.h>
@@ -20,7 +21,7 @@ namespace {
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileElements = 512;  // bf16
 
-// To nearest, ties to even, as BFloat16(float) does; in the lower half of each lane.
+// Rounds to nearest, ties to even, as BFloat16(float) does. The bits are in the lower half of each lane.
 __m512i bf16_bits(__m512 x) {
   const __m512i u = _mm512_castps_si512(x);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
@@ -30,11 +31,12 @@ __m512i bf16_bits(__m512 x) {
   return _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet_nan);
 }
 
-// The instructions. In compilers' headers a register's number is part of the instruction's text: a literal.
+// The processor's tiles. Compilers' headers paste a register's number into the instruction's text, so it
+// must be a literal.
 class AmxTiles {
  public:
-  // The configuration belongs to the thread and is in force until release(); other users (oneDNN's kernels)
-  // load theirs on entry and release it on exit, as we do, and so neither finds the other's.
+  // The configuration belongs to the thread and is in force until release(). Other users (oneDNN's kernels)
+  // also load theirs on entry and release it on exit, so neither finds the other's.
   static void configure() {
     struct alignas(64) {
       uint8_t palette, start_row, reserved[14];
@@ -43,7 +45,7 @@ class AmxTiles {
     } configuration = {.palette = 1, .start_row = 0, .reserved = {}, .row_bytes = {}, .rows = {}};
     static_assert(sizeof configuration == 64);
     for (int t = 0; t < 8; ++t) configuration.row_bytes[t] = 64, configuration.rows[t] = kTileRows;
-    // GCC 12 declares that the next line reads 8 bytes, and would not store the others.
+    // GCC 12 believes that the next line reads 8 bytes, and would not store the others.
     asm volatile("" : : "r"(&configuration) : "memory");
     _tile_loadconfig(&configuration);
   }
@@ -56,7 +58,7 @@ class AmxTiles {
     _tile_zero(2);
     _tile_zero(3);
   }
-  // The sums of a block of 32 x 32, rows `stride` floats apart.
+  // Load or store the sums of a block of 32 x 32, with rows `stride` floats apart.
   static void load_sums(const float* sums, int64_t stride) {
     finish_stores();
     const float* below = sums + kTileRows * stride;
@@ -73,7 +75,7 @@ class AmxTiles {
     _tile_stored(3, below + kTileRows, stride * 4);
   }
 
-  // Rows are `bytes` apart. A passes by once a panel of B: its loads (TILELOADDT1) leave the first cache to
+  // Rows are `bytes` apart. A is read once per panel of B, so its loads (TILELOADDT1) leave the L1 cache to
   // B.
   static void load_a0(const BFloat16* a, int64_t bytes) { _tile_stream_loadd(4, a, bytes); }
   static void load_a1(const BFloat16* a, int64_t bytes) { _tile_stream_loadd(5, a, bytes); }
@@ -84,19 +86,20 @@ class AmxTiles {
   static void multiply_10() { _tile_dpbf16ps(2, 5, 6); }
   static void multiply_11() { _tile_dpbf16ps(3, 5, 7); }
 
-  // 32 elements. What has tiles has this instruction (available.cc asks); like tiles, it takes denormals for
-  // 0.
+  // Rounds 32 elements. Every processor with tiles has this instruction (available.cc checks). Like tiles,
+  // it takes denormals for 0.
   static __m512i to_bf16(__m512 low, __m512 high) {
     return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
   }
 
  private:
-  // GCC's tile loads do not say that they read memory: what is packed must not be stored after them.
+  // GCC's tile loads do not say that they read memory. This keeps stores of packed data before them.
   static void finish_stores() { asm volatile("" : : : "memory"); }
 };
 
-// Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TDPBF16PS: the even and the odd
-// elements of k are summed apart, from zero, and their sum is added. Denormals are kept, which tiles flush.
+// Plain loops by the Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TDPBF16PS. The
+// even and the odd elements of k are summed apart, from zero, and their sum is added. Denormals, which
+// tiles flush, are kept.
 class EmulatedTiles {
  public:
   void configure() { configured_ = true; }
@@ -134,7 +137,7 @@ class EmulatedTiles {
     for (int64_t row = 0; row < kTileRows; ++row)
       std::memcpy(tile[row], static_cast<const char*>(from) + row * bytes, 64);
   }
-  // Of the t-th tile of sums.
+  // The first element of the t-th tile of sums.
   template <typename Float>
   static Float* corner(Float* sums, int64_t t, int64_t stride) {
     return sums + t / 2 * kTileRows * stride + t % 2 * kTileRows;
@@ -149,7 +152,7 @@ class EmulatedTiles {
   static float odd(uint32_t pair) { return float_of(pair & 0xFFFF0000); }
 
   void multiply(float (&sums)[kTileRows][16], const Pairs& a, const Pairs& b) const {
-    assert(configured_);  // where the processor would fault
+    assert(configured_);  // else the processor would fault
     for (int64_t row = 0; row < kTileRows; ++row) {
       float evens[16] = {}, odds[16] = {};
       for (int pair = 0; pair < 16; ++pair)

@@ -1,4 +1,4 @@
-// Attention whose keys and values are made of latents, as a mixer.
+// Attention with keys and values computed from latents, as a mixer.
 #pragma once
 
 #include "qkv/models/mixers/mixer.h"
@@ -13,18 +13,20 @@ struct LatentMixer {
   static constexpr bool kAttends = true;
   static constexpr bool kKnowsOrder = false;
 
-  int64_t latent = 0;        // of keys and values
-  int64_t query_latent = 0;  // of queries; 0: they are made of x
+  int64_t latent = 0;        // width of the latent of keys and values
+  int64_t query_latent = 0;  // width of the latent of queries; 0: queries are computed from x
 
   template <typename Spec, typename Visitor>
   static void for_each_field(Spec& m, Visitor& v) {
     v({.name = "kv_latent",
-       .help = "of latent_attention: keys and values are made of a vector of this width, which alone is "
-               "remembered (MLA)",
+       .help = "latent_attention: width of the compressed vector that the KV cache stores (MLA)",
        .weights = WithWeights::kept,
        .since = 6},
       m.latent, Integers{0, 576});
-    v({.name = "query_latent", .help = "queries likewise; 0: of x", .weights = WithWeights::kept, .since = 6},
+    v({.name = "query_latent",
+       .help = "latent_attention: width of the compressed query vector (0: queries are not compressed)",
+       .weights = WithWeights::kept,
+       .since = 6},
       m.query_latent, Integers{0, 1 << 20});
   }
   void check(const ModelSpec& spec) const;

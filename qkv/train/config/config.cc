@@ -20,68 +20,19 @@
 #include "qkv/train/config/config_keys.h"
 #include "qkv/train/config/config_rules.h"
 #include "qkv/train/config/presets.h"
+#include "qkv/train/config/synonyms.h"
 
 namespace qkv {
 namespace {
 
-// Where a value was given: FILE:LINE, or --set; FILE alone for what is not given.
+// Returns the place of a value: FILE:LINE, or --set; FILE alone if it was not given.
 std::string place_of(const toml::node* node, const std::string& file) {
   if (node == nullptr) return file;
   const toml::source_region& source = node->source();
   return source.path && *source.path == file ? fmt::format("{}:{}", file, source.begin.line) : "--set";
 }
 
-// The names that other tools have for our keys, without their section.
-constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
-    {"lr", "learning_rate"},
-    {"max_lr", "learning_rate"},
-    {"batch_size", "batch"},
-    {"max_steps", "steps"},
-    {"max_iters", "steps"},
-    {"iterations", "steps"},
-    {"num_epochs", "epochs"},
-    {"num_train_epochs", "epochs"},
-    {"grad_clip", "clip"},
-    {"max_grad_norm", "clip"},
-    {"warmup", "warmup_steps"},
-    {"gradient_clip", "clip"},
-    {"gradient_clipping", "clip"},
-    {"save_every", "checkpoint_every"},
-    {"save_steps", "checkpoint_every"},
-    {"eval_steps", "eval_every"},
-    {"logging_steps", "log_every"},
-    {"text", "text_column"},
-    {"label", "label_column"},
-    {"gradient_accumulation_steps", "accumulate"},
-    {"n_layer", "layers"},
-    {"n_layers", "layers"},
-    {"num_layers", "layers"},
-    {"num_hidden_layers", "layers"},
-    {"depth", "layers"},
-    {"n_head", "heads"},
-    {"n_heads", "heads"},
-    {"num_heads", "heads"},
-    {"num_attention_heads", "heads"},
-    {"n_embd", "width"},
-    {"d_model", "width"},
-    {"hidden_size", "width"},
-    {"dim", "width"},
-    {"n_kv_head", "kv_heads"},
-    {"num_key_value_heads", "kv_heads"},
-    {"block_size", "context"},
-    {"n_ctx", "context"},
-    {"max_length", "context"},
-    {"max_seq_len", "context"},
-    {"ctx_size", "context"},
-    {"n_inner", "hidden"},
-    {"d_ff", "hidden"},
-    {"intermediate_size", "hidden"},
-    {"output_dir", "out"},
-    {"file", "train"},
-    {"path", "train"},
-};
-
-// Keys of other tools that no key of ours corresponds to, and what to use.
+// Keys of other tools without an equivalent key here, and the replacement to suggest.
 constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"train.device", "qkv trains on the processor; there is nothing to choose"},
     {"model.vocab_size", "the tokenizer determines it: set tokenizer.vocab_size"},
@@ -91,7 +42,7 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"train.bf16", "set train.precision = \"bf16\""},
     {"train.num_workers", "give the option --threads"},
 };
-// A value as its owner wrote it, or what kind of value it is.
+// The value as written, or else its kind.
 std::string text_of(const toml::node& n) {
   if (const auto s = n.value_exact<std::string>()) return fmt::format("'{}'", *s);
   if (n.is_array()) return "a list";
@@ -105,7 +56,7 @@ std::string text_of(const toml::node& n) {
 
 // A whole number, also one written as 1e3.
 std::optional<int64_t> whole(const toml::node& n) {
-  constexpr double kMost = 9007199254740992;  // up to here doubles tell whole numbers apart
+  constexpr double kMost = 9007199254740992;  // largest bound below which doubles represent every integer
   if (const auto i = n.value_exact<int64_t>()) return i;
   const auto d = n.value_exact<double>();
   return d && std::abs(*d) <= kMost && *d == std::floor(*d) ? std::optional(static_cast<int64_t>(*d))
@@ -123,7 +74,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return out.empty() ? std::vector{text} : out;
 }
 
-// The text behind "=" in each --set, by its key.
+// The text after "=" in each --set, by its key.
 using OverrideTexts = std::map<std::string, std::string>;
 
 class Reader {
@@ -148,7 +99,7 @@ class Reader {
     for (std::string part; table_ != nullptr && std::getline(path, part, '.');)
       table_ = table_->get(part) == nullptr ? nullptr : table_->get(part)->as_table();
   }
-  // Refuses keys of the section that nothing asked for.
+  // Throws UsageError for keys of the section that were never read.
   void finish() const {
     if (table_ == nullptr) return;
     for (const auto& [key, node] : *table_) {
@@ -159,11 +110,11 @@ class Reader {
       for (const auto& [theirs, cure] : kElsewhere)
         if (theirs == name) usage("{}: {}: unknown key: {}", place_of(&node, file_), name, cure);
       usage("{}: {}.{}: unknown key{}", place_of(&node, file_), section_, std::string(key.str()),
-            did_you_mean(key.str(), known, kSynonyms));
+            did_you_mean(key.str(), known, kKeySynonyms));
     }
   }
   bool given(const std::string& key) const { return given_.contains(key); }  // "train.steps"
-  // True for a key that somebody wanted: a run's own config.toml, which qkv writes, gives every key.
+  // True for a key that a user chose. A run's own config.toml, which qkv writes, gives every key.
   bool chosen(const std::string& key) const {
     const auto given =
         std::ranges::count_if(given_, [this](const std::string& k) { return all_.contains(k); });
@@ -272,7 +223,7 @@ class Reader {
     (*this)(k, value);
     out.set(value);
   }
-  void kinds(std::vector<BlockKind>&) {}  // they are read once the model's own block is known
+  void kinds(std::vector<BlockKind>&) {}  // read once the model's own block is known
   // [model.kind.NAME] of each kind.
   void read_kinds(ModelSpec& m) {
     const toml::node* all = root_["model"]["kind"].node();
@@ -309,7 +260,7 @@ class Reader {
     const toml::node* n = table_ == nullptr ? nullptr : table_->get(k.name);
     if (n == nullptr) return n;
     given_.insert(section_ + "." + k.name);
-    // A preset's keys are not the file's.
+    // Keys from a preset do not count as given in the file.
     if (const auto& from = n->source().path; from && *from == file_) written_.insert(section_ + "." + k.name);
     return n;
   }
@@ -325,7 +276,7 @@ class Reader {
     const auto it = overrides_.find(section_ + "." + k.name);
     return it == overrides_.end() ? nullptr : &it->second;
   }
-  // True where a value of --set is no TOML, but a string without quotes.
+  // True if a value of --set is not TOML but a string without quotes.
   static bool is_bare(const toml::node& n) { return n.source().path == nullptr; }
   template <typename T, typename Value>
   void list_of(const Key& k, const char* what, std::vector<T>& out, Range<T> range, const Value& value) {
@@ -354,12 +305,13 @@ class Reader {
   std::string file_, section_;
   const OverrideTexts& overrides_;
   const toml::table* table_ = nullptr;
-  // asked_: of the section; all_: but those of kinds of blocks; written_: in the file.
+  // asked_: keys of the section; all_: keys other than those of kinds of blocks; written_: keys in the
+  // file.
   std::set<std::string> asked_, all_, given_, written_;
   double warmup_fraction_ = 0;
 };
 
-// The part of a key before its last name: "train", "mix.NAME", "model.kind.NAME"; npos where there is none.
+// The part of a key before its last name: "train", "mix.NAME", "model.kind.NAME"; npos if there is none.
 size_t end_of_section(const std::string& text) {
   const size_t named = text.starts_with("mix.") ? 4 : text.starts_with("model.kind.") ? 11 : 0;
   return text.find('.', named);
@@ -390,136 +342,7 @@ void apply_override(toml::table& root, const std::string& text, OverrideTexts& t
   texts[text.substr(0, equals)] = value;
 }
 
-std::string toml_value(const std::string& s) {
-  // The library puts what has line ends between three quotes, which such a string would end.
-  if (s.find("'''") != std::string::npos) return Json(s).dump();
-  std::ostringstream out;
-  out << toml::value<std::string>(s);  // quoted and escaped
-  return out.str();
-}
-std::string toml_value(const std::vector<std::string>& list) {
-  std::string out;
-  for (const std::string& s : list) out += (out.empty() ? "" : ", ") + toml_value(s);
-  return "[" + out + "]";
-}
-std::string toml_value(const std::vector<int64_t>& list) {
-  return fmt::format("[{}]", fmt::join(list, ", "));
-}
-std::string toml_value(bool b) {
-  return b ? "true" : "false";
-}
-std::string toml_value(int64_t n) {
-  return std::to_string(n);
-}
-std::string toml_value(double x) {
-  std::string s = fmt::format("{}", x);  // the shortest form that reads back as x
-  return s.find_first_of(".en") == std::string::npos ? s + ".0" : s;
-}
-
-std::string toml_value(const std::vector<double>& list) {
-  std::string out;
-  for (const double x : list) out += (out.empty() ? "" : ", ") + toml_value(x);
-  return "[" + out + "]";
-}
-
-// Makes the settings of the keys.
-class Writer {
- public:
-  std::vector<Setting> settings;
-
-  void section(const std::string& name) { section_ = name; }
-  // Every key, as of [model]: with model.from a kind that says nothing of one would have it from there.
-  virtual void kinds(std::vector<BlockKind>& kinds) {
-    for (BlockKind& kind : kinds) {
-      section("model.kind." + kind.name);
-      ModelKeys<Writer> keys{*this};
-      for_each_field(kind.block, keys);
-    }
-  }
-  template <typename T>
-  void operator()(const Key& k, const T& value) {
-    if constexpr (std::is_enum_v<T>)
-      (*this)(k, name_of(value), names_of<T>());
-    else
-      put(k, toml_value(value), "");
-  }
-  template <typename Optional, typename T>
-  void operator()(const Key& k, const OrElse<Optional, T>& value) {
-    (*this)(k, value.value());
-  }
-  void operator()(const Key& k, const std::vector<Pattern>& value) {
-    put(k, toml_value(texts_of(value)), "");
-  }
-  void operator()(const Key& k, uint64_t value) { put(k, std::to_string(value), ""); }
-  void operator()(const Key& k, int64_t value, Range<int64_t> range, const char* word_for_zero = nullptr) {
-    put(k,
-        value == 0 && word_for_zero != nullptr ? toml_value(std::string(word_for_zero)) : toml_value(value),
-        fmt::format(" ({} to {:g})", range.least, static_cast<double>(range.most)));
-  }
-  void operator()(const Key& k, const std::vector<int64_t>& value, Range<int64_t> range) {
-    put(k, toml_value(value), fmt::format(" ({} to {})", range.least, range.most));
-  }
-  void operator()(const Key& k, const std::vector<double>& value, Range<double> range) {
-    put(k, toml_value(value), fmt::format(" ({:g} to {:g})", range.least, range.most));
-  }
-  void operator()(const Key& k, double value, Range<double> range) {
-    put(k, toml_value(value), fmt::format(" ({:g} to {:g})", range.least, range.most));
-  }
-  void operator()(const Key& k, float value, Range<double> range) { (*this)(k, decimal(value), range); }
-  void operator()(const Key& k, const std::string& value, const Choices& choices) {
-    put(k, toml_value(value), fmt::format(": {}", fmt::join(choices, ", ")));
-  }
-  void warmup_fraction(const Key&, Range<double>) {}  // it has become warmup_steps
-
- protected:
-  void put(const Key& k, const std::string& value, const std::string& range) {
-    std::vector<std::string> objectives;
-    for (const Objective o : k.read_by.objectives) objectives.push_back(name_of(o));
-    const std::string only = std::ssize(objectives) * 2 > std::ssize(names_of<Objective>())
-                                 ? others_than(objectives)
-                                 : fmt::format("{}", fmt::join(objectives, ", "));
-    settings.push_back({section_, k.name, k.derived && derived_ ? k.derived : value,
-                        k.help + range + (only.empty() ? "" : " [" + only + "]"), k.decides, k.read_by});
-  }
-  // "all but embed, answer".
-  static std::string others_than(const std::vector<std::string>& objectives) {
-    std::vector<std::string> others = names_of<Objective>();
-    std::erase_if(others,
-                  [&](const std::string& o) { return std::ranges::find(objectives, o) != objectives.end(); });
-    return fmt::format("all but {}", fmt::join(others, ", "));
-  }
-
-  bool derived_ = false;  // show how a default is derived instead of its value
-  std::string section_;
-};
-
-class HelpWriter : public Writer {
- public:
-  HelpWriter() { derived_ = true; }
-  void kinds(std::vector<BlockKind>&) override {
-    section("model.kind.NAME");
-    put({"KEY",
-         "of the layers that layer_kinds calls NAME: another value of any key from heads to "
-         "relative_segments"},
-        "VALUE", "");
-  }
-  void warmup_fraction(const Key& k, Range<double> range) {
-    put(k, "", fmt::format(" ({:g} to {:g})", range.least, range.most));
-  }
-};
-
-}  // namespace
-
-std::vector<Setting> settings(const TrainConfig& config) {
-  TrainConfig copy = config;
-  Writer writer;
-  visit(copy, writer);
-  return std::move(writer.settings);
-}
-
-namespace {
-
-// Copies into `to` the keys of `from` that it lacks; tables that both have likewise.
+// Copies into `to` the keys of `from` that it lacks, recursively in tables that both have.
 void insert_absent(toml::table& to, const toml::table& from) {
   for (const auto& [key, value] : from)
     if (toml::table* both = to[key].as_table(); both != nullptr && value.is_table())
@@ -528,7 +351,7 @@ void insert_absent(toml::table& to, const toml::table& from) {
       to.insert(key, value);
 }
 
-// Takes the kinds of layers out of a preset that `layer_kinds` does not name, where that was given.
+// If `layer_kinds` was given, removes the kinds of layers that it does not name from a preset.
 void leave_out_kinds(const toml::node_view<toml::node>& layer_kinds, toml::table& preset) {
   toml::table* kinds = preset["kind"].as_table();
   if (!layer_kinds || kinds == nullptr) return;
@@ -542,14 +365,14 @@ void leave_out_kinds(const toml::node_view<toml::node>& layer_kinds, toml::table
   for (const std::string& name : unnamed) kinds->erase(name);
 }
 
-// Fills [model] with what its preset and its size say and the file does not.
+// Fills keys of [model] that the file does not give from its preset and its size.
 void apply_preset(toml::table& root, const std::string& path) {
   const auto name = root["model"]["preset"].value<std::string>(),
              size = root["model"]["size"].value<std::string>();
   const bool named = name && !name->empty(), sized = size && !size->empty();
   if (!named && !sized) return;
   toml::table& model = *root["model"].as_table();
-  if (model["from"].value<std::string>().value_or("") != "") return;  // which it was made for
+  if (model["from"].value<std::string>().value_or("") != "") return;  // that model has its preset
   try {
     if (sized) {
       const PresetSize& s = preset_size_from_name(*size);
@@ -564,11 +387,11 @@ void apply_preset(toml::table& root, const std::string& path) {
     const ModelSpec defaults = TrainConfig().model;
     const auto width = model["width"].value_or(defaults.width),
                heads = model["heads"].value_or(defaults.attention.heads);
-    // Rounded up to a multiple of 32, as published sizes are.
     if (preset.objective != nullptr) {
       if (!root.contains("train")) root.insert("train", toml::table());
       root["train"].as_table()->insert("objective", preset.objective);
     }
+    // Rounded up to a multiple of 32, as published sizes are.
     if (preset.hidden != 4)
       model.insert("hidden",
                    static_cast<int64_t>(std::ceil(preset.hidden * static_cast<double>(width) / 32)) * 32);
@@ -579,7 +402,7 @@ void apply_preset(toml::table& root, const std::string& path) {
   }
 }
 
-// The spec of the model that [model] from names, which the configuration then starts from; else that of
+// Returns the spec of the model that model.from names, and starts the configuration from it; else that of
 // model.architecture.
 ModelSpec spec_to_begin_with(const toml::table& root, const std::string& path, TrainConfig& c) {
   const auto from = root["model"]["from"].value<std::string>();
@@ -593,7 +416,7 @@ ModelSpec spec_to_begin_with(const toml::table& root, const std::string& path, T
       usage("{}: model.from: {} is an adapter: make a model of both with qkv merge", path, *from);
     if (c.model.features.any())
       usage("{}: model.from: {} reads images or spectrograms, which no objective here has", path, *from);
-    const ModelSpec from_spec = c.model;  // with its classes, as its family has them
+    const ModelSpec from_spec = c.model;  // with its classes, which c.model gives up
     c.model.labels.clear();
     return from_spec;
   }
@@ -606,7 +429,7 @@ ModelSpec spec_to_begin_with(const toml::table& root, const std::string& path, T
   return c.model;
 }
 
-// The data sets of [mix.NAME], which are yet to be read.
+// The datasets of [mix.NAME], with only their names set.
 std::vector<MixedSet> mixed_sets(const toml::table& root, const std::string& path) {
   std::vector<MixedSet> out;
   const toml::table* mix = root["mix"].as_table();
@@ -621,12 +444,6 @@ std::vector<MixedSet> mixed_sets(const toml::table& root, const std::string& pat
     out.push_back({.name = name});
   }
   return out;
-}
-
-TrainConfig config_of_defaults() {
-  TrainConfig defaults;
-  defaults.mix = {{.name = "NAME"}};  // how one of several data sets is described
-  return defaults;
 }
 
 }  // namespace
@@ -652,7 +469,7 @@ TrainConfig parse_train_config(const std::string& text, const std::string& path,
   } catch (const toml::parse_error& e) {
     usage("{}:{}: {}", path, e.source().begin.line, e.description());
   }
-  // An override replaces either way of saying how long the run is.
+  // An override of either steps or epochs replaces both.
   if (toml::table* train = root["train"].as_table())
     for (const std::string& o : overrides) {
       if (o.starts_with("train.steps=")) train->erase("epochs");
@@ -704,42 +521,6 @@ std::optional<RunConfig> read_run_config(const std::string& dir) {
 
 DType TrainConfig::compute() const {
   return precision == "bf16" || (precision == "auto" && bf16_is_fast()) ? DType::bf16 : DType::f32;
-}
-
-std::string to_toml(const TrainConfig& config) {
-  std::string out, section;
-  for (const Setting& s : settings(config)) {
-    if (config.epochs > 0 && s.section == "train" && s.key == "steps") continue;  // found from epochs
-    if (s.section != section) out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section = s.section);
-    // TOML drops a line's end right behind the quotes that open a string of several lines.
-    const bool drops = s.value.starts_with("'''\n") || s.value.starts_with("\"\"\"\n");
-    out += fmt::format("{} = {}{}\n", s.key, drops ? s.value.substr(0, 3) + "\n" : "",
-                       drops ? s.value.substr(3) : s.value);
-  }
-  return out;
-}
-
-std::string fingerprint(const TrainConfig& config) {
-  std::string out;
-  for (const Setting& s : settings(config))
-    if (s.decides) out += fmt::format("{}.{} = {}\n", s.section, s.key, s.value);
-  return out;
-}
-
-std::string default_fingerprint() {
-  return fingerprint(config_of_defaults());
-}
-
-std::string train_config_help() {
-  TrainConfig defaults = config_of_defaults();
-  HelpWriter writer;
-  visit(defaults, writer);
-  std::string out, section;
-  for (const Setting& s : writer.settings) {
-    if (s.section != section) out += fmt::format("{}  [{}]\n", out.empty() ? "" : "\n", section = s.section);
-    out += fmt::format("  {:<30}  # {}\n", fmt::format("{} = {}", s.key, s.value), s.about);
-  }
-  return out;
 }
 
 }  // namespace qkv

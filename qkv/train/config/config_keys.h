@@ -1,4 +1,4 @@
-// The keys of a configuration: one list, which reading, writing, the fingerprint and the help text walk.
+// The keys of a configuration, in one list for reading, writing, the fingerprint and the help text.
 #pragma once
 
 #include <algorithm>
@@ -11,23 +11,23 @@
 
 namespace qkv {
 
-// Objectives that read a key; none: all do.
+// Objectives that read a key; empty: all do.
 struct ReadBy {
   std::vector<Objective> objectives = {};
-  bool loosely = false;  // a key of the file is no error where --set gives another objective
+  bool loosely = false;  // a key in the file is no error if --set gives another objective
 
   bool any_of(const std::vector<Objective>& others) const {
     return objectives.empty() || std::ranges::find_first_of(objectives, others) != objectives.end();
   }
 };
 
-// What the list of keys says of one.
+// Describes a key.
 struct Key {
   const char* name;
   const char* help;
-  const char* derived = nullptr;  // its default where that depends on other keys
-  bool decides = true;            // what the run computes
-  ReadBy read_by = {};            // other objectives reject it
+  const char* derived = nullptr;  // its default, if that depends on other keys
+  bool decides = true;            // true if it affects what the run computes
+  ReadBy read_by = {};            // all other objectives reject it
 };
 
 // A key that these objectives read.
@@ -41,7 +41,7 @@ inline Key loosely_of(std::vector<Objective> objectives, Key key) {
   return key;
 }
 
-// Objectives by what they read.
+// Groups of objectives by the data that they read.
 struct Objectives {
   using enum Objective;
   // Plain texts.
@@ -52,77 +52,81 @@ struct Objectives {
       next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise};
   // Examples with labels.
   static inline const std::vector<Objective> kLabelled = {classify, tag, answer};
-  // Targets in the form of tokens or classes: spans and pairs of vectors have losses of their own.
+  // Targets that are tokens or classes. Spans and pairs of vectors have other losses.
   static inline const std::vector<Objective> kClasses = {
       next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, chat, classify, tag};
 };
 using Choices = std::vector<std::string>;
-// Numbers of things.
+// Range of counts.
 inline constexpr Range<int64_t> kCount = {1, 1'000'000'000};
-// Or none.
+// Range of counts that may be 0.
 inline constexpr Range<int64_t> kCountOrNone = {0, 1'000'000'000};
 
-// The keys that say which files are learnt from, and how they are read.
+// The keys that name the training files and say how to read them.
 template <typename Visitor>
 void visit_files(DataConfig& d, Visitor& v) {
   using enum Objective;
-  v({"train", "text files to learn from: one, or a list", "(needed)"}, d.train);
+  v({"train", "training files: one path or a list", "(needed)"}, d.train);
   v({"valid",
-     "held-out files; none: the last part of each text, the last pairs of all files, or labelled examples "
-     "that split_seed draws"},
+     "validation files (empty: qkv splits them off train: the end of a text, the last pairs, or examples "
+     "drawn by split_seed)"},
     d.valid);
-  v({"valid_fraction", "of a text's characters, of all pairs or examples, where valid is empty"},
+  v({"valid_fraction", "share of characters, pairs or examples split off for validation when valid is empty"},
     d.valid_fraction, Range<double>{0, 0.9});
-  v(of(Objectives::kTexts, {"separator", "divides a file into documents, e.g. \"<|endoftext|>\""}),
+  v(of(Objectives::kTexts,
+       {"separator", "string that separates documents in a text file, e.g. \"<|endoftext|>\""}),
     d.separator);
   v(of({sequence_to_sequence},
-       {"train_target", "translations of train's lines; none: train has rows (.tsv, .csv, .jsonl)"}),
+       {"train_target",
+        "target-language files, line by line with train (empty: train has rows with both sides)"}),
     d.train_target);
-  v(of({sequence_to_sequence}, {"valid_target", "translations of valid's lines"}), d.valid_target);
-  v(of({sequence_to_sequence}, {"source_column", "of rows: what a sequence-to-sequence model reads"}),
-    d.source_column);
-  v(of({sequence_to_sequence}, {"target_column", "of rows: what it writes"}), d.target_column);
-  v(of({sequence_to_sequence}, {"prefix", "stands before each source, e.g. \"translate: \""}), d.prefix);
+  v(of({sequence_to_sequence}, {"valid_target", "target-language files of the validation set"}),
+    d.valid_target);
+  v(of({sequence_to_sequence}, {"source_column", "column with the source text"}), d.source_column);
+  v(of({sequence_to_sequence}, {"target_column", "column with the target text"}), d.target_column);
+  v(of({sequence_to_sequence}, {"prefix", "text placed before each source, e.g. \"translate: \""}), d.prefix);
   v(of({next_token, masked, permutation, span_corruption, denoise, classify, tag, embed, answer},
-       {"text_column", "of rows: the text to read or to classify; the question; in .jsonl of tags the words",
-        "text, of answers question, of tags tokens"}),
+       {"text_column", "column with the text (classify), the question (answer) or the words (tag, .jsonl)",
+        "\"text\" (\"question\" for answer, \"tokens\" for tag)"}),
     d.text_column);
   v(of({classify, embed, answer},
-       {"second_column", "of rows: the other text of a pair; where the answer stands",
-        "(none), of answers context"}),
+       {"second_column", "column with the second text of a pair (classify, embed) or the context (answer)",
+        "none (\"context\" for answer)"}),
     d.second_column);
-  v(of(Objectives::kLabelled, {"label_column", "of rows: the class; the answer; in .jsonl of tags the tags",
-                               "label, of answers answer, of tags ner_tags or tags"}),
+  v(of(Objectives::kLabelled,
+       {"label_column", "column with the label (classify), the answer (answer) or the tags (tag, .jsonl)",
+        "\"label\" (\"answer\" for answer, \"ner_tags\" or \"tags\" for tag)"}),
     d.label_column);
   v(of({next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, classify, embed,
         answer},
-       {"columns", "names of the columns of files without a header"}),
+       {"columns", "column names for files without a header line"}),
     d.columns);
   Choices formats = file_format_names();
   formats.insert(formats.begin(), "auto");
-  v({"format", "format of the files; auto: by their extensions, behind which .gz or .zst may stand"},
-    d.format, formats);
-  v({"delimiter", "character between the columns of rows, e.g. \";\"", "comma, in .tsv a tab"}, d.delimiter);
-  v({"keep_carriage_returns", "keep Windows line ends (\\r\\n) in texts; false: they become \\n"},
+  v({"format", "file format (auto: by file extension; .gz and .zst are decompressed)"}, d.format, formats);
+  v({"delimiter", "character between columns, e.g. \";\"", "comma (tab in .tsv)"}, d.delimiter);
+  v({"keep_carriage_returns", "keep Windows line ends (\\r\\n) in texts (false: convert them to \\n)"},
     d.keep_carriage_returns);
-  v(of({tag}, {"word_column", "of tagged words, from 1; 0: 1, of .conllu 2"}), d.word_column,
-    Range<int64_t>{0, 1000});
-  v(of({tag}, {"tag_column", "of tagged words, from 1; 0: the last, of .conllu 4"}), d.tag_column,
-    Range<int64_t>{0, 1000});
+  v(of({tag}, {"word_column", "column of the word in tagged files, counted from 1 (0: 1, or 2 in .conllu)"}),
+    d.word_column, Range<int64_t>{0, 1000});
+  v(of({tag},
+       {"tag_column", "column of the tag in tagged files, counted from 1 (0: the last, or 4 in .conllu)"}),
+    d.tag_column, Range<int64_t>{0, 1000});
   v(of({next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, classify, tag,
         answer},
-       {"deduplicate", "of training texts, pairs and examples that are the same keep the first"}),
+       {"deduplicate", "drop repeated training texts, pairs and examples"}),
     d.deduplicate);
   v(of(Objectives::kTextsAndPairs,
-       {"min_characters", "leave out of training shorter documents, and pairs with a shorter side"}),
+       {"min_characters", "drop training documents and pairs with fewer characters"}),
     d.min_characters, Range<int64_t>{0, int64_t{1} << 40});
-  v(of(Objectives::kTextsAndPairs, {"max_characters", "and longer ones; 0: none is too long"}),
+  v(of(Objectives::kTextsAndPairs,
+       {"max_characters", "drop training documents and pairs with more characters (0: no limit)"}),
     d.max_characters, Range<int64_t>{0, int64_t{1} << 40});
   v(of({sequence_to_sequence},
-       {"max_ratio", "and pairs whose one side has so many times the other's characters; 0: any"}),
+       {"max_ratio", "drop pairs whose sides differ in length by more than this factor (0: no limit)"}),
     d.max_ratio, Range<double>{0, 1e9});
-  v(of({chat}, {"chat_template", "file of how conversations are written (Jinja)",
-                "that of the model it begins with, or ChatML"}),
+  v(of({chat}, {"chat_template", "file with the Jinja template that formats conversations",
+                "the template of model.from, or ChatML"}),
     d.chat_template);
 }
 
@@ -137,40 +141,40 @@ struct ModelKeys {
   }
 };
 
-// A key with its value as TOML; `about` says what it means and may be.
+// A key with its value as TOML.
 struct Setting {
-  std::string section, key, value, about;
+  std::string section, key, value, help, range;
   bool decides;
   ReadBy read_by;
 };
-// Those of a configuration, in the list's order.
+// The settings of a configuration, in the order of the list.
 std::vector<Setting> settings(const TrainConfig& config);
 
-// The keys of [data], and of [mix.NAME] for each data set of a mixture.
+// The keys of [data], and of [mix.NAME] for each dataset of a mixture.
 template <typename Visitor>
 void visit_data(TrainConfig& c, Visitor& v) {
   using enum Objective;
   v.section("data");
   visit_files(c.data, v);
-  v(of(Objectives::kLabelled, {"test", "examples that the best model is judged by at the end"}), c.data.test);
-  v(of(Objectives::kLabelled, {"test_fraction", "of the training examples, where test is empty"}),
-    c.data.test_fraction, Range<double>{0, 0.9});
+  v(of(Objectives::kLabelled, {"test", "test files: the best model is evaluated on them at the end"}),
+    c.data.test);
   v(of(Objectives::kLabelled,
-       {"folds",
-        "cross-validation: parts of the training examples, each the test of a model that learns from the "
-        "others; 0: none"}),
+       {"test_fraction", "share of the training examples split off for testing when test is empty"}),
+    c.data.test_fraction, Range<double>{0, 0.9});
+  v(of(Objectives::kLabelled, {"folds", "number of cross-validation folds (0: no cross-validation)"}),
     c.data.folds, Range<int64_t>{0, 1000});
-  v({"fold", "train only the model that this part tests; 0: one after the other, into OUT/fold-1, ..."},
-    c.data.fold, Range<int64_t>{0, 1000});
-  v(loosely_of({chat, classify, tag, answer},
-               {"split_seed", "chooses the labelled examples for validation and test"}),
+  v({"fold", "train only this fold (0: train all folds, into OUT/fold-1, ...)"}, c.data.fold,
+    Range<int64_t>{0, 1000});
+  v(loosely_of({chat, classify, tag, answer}, {"split_seed", "random seed of the validation and test split"}),
     c.data.split_seed);
-  v({"cache", "keep the tokens of a text for the next run", nullptr, false}, c.data.cache);
+  v({"cache", "cache the tokenized text for the next run", nullptr, false}, c.data.cache);
 
   for (MixedSet& set : c.mix) {
     v.section("mix." + set.name);
-    v({"objective", "what is learnt from this data set", "train.objective"}, set.objective);
-    v({"weight", "how often a micro-batch is of it, in proportion to the others"}, set.weight,
+    v({"objective", "training objective",
+       "next_token (masked for encoders, sequence_to_sequence for encoder-decoders)"},
+      set.objective);
+    v({"weight", "sampling weight: how often a micro-batch comes from this dataset"}, set.weight,
       Range<double>{1e-6, 1e6});
     visit_files(set.data, v);
   }
@@ -181,21 +185,17 @@ template <typename Visitor>
 void visit_tokenizer(TokenizerConfig& t, Visitor& v) {
   using enum Objective;
   v.section("tokenizer");
-  v({"path", "an existing tokenizer; none: one is trained"}, t.path);
-  v(of({sequence_to_sequence},
-       {"source_path", "another for sources, where they have a vocabulary of their own"}),
-    t.source_path);
-  v(of({sequence_to_sequence},
-       {"separate", "sequence_to_sequence: one is trained for sources and one for targets"}),
+  v({"path", "tokenizer file or directory to use (empty: train a new tokenizer)"}, t.path);
+  v(of({sequence_to_sequence}, {"source_path", "separate tokenizer for source texts"}), t.source_path);
+  v(of({sequence_to_sequence}, {"separate", "train separate tokenizers for source and target texts"}),
     t.separate);
-  v({"type", "of the tokenizer to train", "bpe, of an encoder wordpiece"}, t.type,
+  v({"type", "type of the tokenizer to train", "bpe (wordpiece for encoders)"}, t.type,
     Choices{"bpe", "wordpiece", "unigram", "sentencepiece_bpe", "char", "byte", "word"});
-  v({"lowercase", "wordpiece: upper case and accents are lost"}, t.lowercase);
-  v({"vocab_size", "tokens at most"}, t.vocab_size, Range<int64_t>{1, 1 << 28});
-  v({"min_frequency", "of what becomes a token"}, t.min_frequency, kCount);
+  v({"lowercase", "lowercase the text and strip accents (wordpiece)"}, t.lowercase);
+  v({"vocab_size", "vocabulary size, at most"}, t.vocab_size, Range<int64_t>{1, 1 << 28});
+  v({"min_frequency", "a pair or word must occur this often to become a token"}, t.min_frequency, kCount);
   v({"add_special",
-     "special tokens to add to the tokenizer, e.g. [\"<|im_start|>\", \"<|im_end|>\"]; with model.from the "
-     "embeddings grow"},
+     "special tokens to add, e.g. [\"<|im_start|>\", \"<|im_end|>\"] (with model.from, the embedding grows)"},
     t.add_special);
 }
 
@@ -203,144 +203,156 @@ void visit_tokenizer(TokenizerConfig& t, Visitor& v) {
 template <typename Visitor>
 void visit_model(TrainConfig& c, Visitor& v) {
   v.section("model");
-  v({"preset", "a published architecture, whose keys stand for those that are not given", nullptr, false},
-    c.preset);
-  v({"size", "of a preset's blocks: tiny, small or base", nullptr, false}, c.size);
-  v({"from", "begin with the weights of this model or run, and a head of its own", nullptr, true}, c.from);
+  v({"preset", "published architecture that supplies the keys you leave out", nullptr, false}, c.preset);
+  v({"size", "size of the preset's blocks: tiny, small or base", nullptr, false}, c.size);
+  v({"from", "start from the weights of this model or run (the task head is new)", nullptr, true}, c.from);
   ModelKeys<Visitor> keys{v};
   for_each_field(c.model, keys);
   v.kinds(c.model.kinds);
 }
 
-// The keys of [train] that say what is learnt, and for how long.
+// The keys of [train] for the objective and the length of training.
 template <typename Visitor>
 void visit_objective(TrainConfig& c, Visitor& v) {
   using enum Objective;
-  v({"objective", "what is learnt", "next_token, of an encoder masked, of two stacks sequence_to_sequence"},
+  v({"objective", "training objective",
+     "next_token (masked for encoders, sequence_to_sequence for encoder-decoders)"},
     c.objective);
-  v(of({masked, permutation}, {"mask_rate", "of the tokens, to be found"}), c.masking.rate,
+  v(of({masked, permutation}, {"mask_rate", "share of tokens to predict"}), c.masking.rate,
     Range<double>{0.001, 0.9});
-  v(of({masked}, {"mask_random", "of these, that stand as another token"}), c.masking.random,
+  v(of({masked}, {"mask_random", "share of the masked tokens that are replaced by a random token"}),
+    c.masking.random, Range<double>{0, 1});
+  v(of({masked}, {"mask_keep", "share of the masked tokens that stay unchanged"}), c.masking.keep,
     Range<double>{0, 1});
-  v(of({masked}, {"mask_keep", "of these, that stand as they are"}), c.masking.keep, Range<double>{0, 1});
-  v(of({masked, permutation}, {"mask_whole_words", "hide all tokens of a word, or none"}),
+  v(of({masked, permutation}, {"mask_whole_words", "mask whole words instead of single tokens"}),
     c.masking.whole_words);
-  v(of({masked}, {"next_sentence", "also tell whether the second half of a piece is its own"}),
+  v(of({masked}, {"next_sentence", "also predict whether the second segment follows the first (BERT)"}),
     c.masking.next_sentence);
-  v({"out", "folder of the run", nullptr, false}, c.out);
-  v({"steps", "updates of the weights"}, c.steps, kCount);
-  v({"epochs", "instead of steps: passes over the training data, e.g. 3 or 0.5; 0: steps counts", nullptr,
-     false},
+  v({"out", "directory of the run", nullptr, false}, c.out);
+  v({"steps", "number of optimizer steps"}, c.steps, kCount);
+  v({"epochs", "number of passes over the training data, instead of steps, e.g. 3 or 0.5 (0: use steps)",
+     nullptr, false},
     c.epochs, Range<double>{0, 1e6});
-  v(of({span_corruption}, {"span_density", "of the tokens, taken away in spans"}), c.spans.density,
+  v(of({span_corruption}, {"span_density", "share of tokens removed in spans"}), c.spans.density,
     Range<double>{0.001, 0.9});
-  v(of({span_corruption, denoise}, {"span_length", "of a span on average"}), c.spans.mean_length,
+  v(of({span_corruption, denoise}, {"span_length", "mean length of a span in tokens"}), c.spans.mean_length,
     Range<double>{1, 1000});
   c.noise.mean_length = c.spans.mean_length;
-  v(of({denoise}, {"infill", "of the tokens, in spans that a mask stands for"}), c.noise.infill,
+  v(of({denoise}, {"infill", "share of tokens replaced by span masks"}), c.noise.infill,
     Range<double>{0, 0.9});
-  v(of({denoise}, {"deletion", "of the other tokens, left out"}), c.noise.deletion, Range<double>{0, 0.9});
-  v(of({denoise}, {"permute_sentences", "sentences stand in another order"}), c.noise.permute);
-  v(of({classify}, {"token_drop", "of a text's tokens, left out of a training step"}), c.augmentation.drop,
+  v(of({denoise}, {"deletion", "share of the remaining tokens that are deleted"}), c.noise.deletion,
     Range<double>{0, 0.9});
-  v(of({classify}, {"token_swap", "of them, that change places with the next"}), c.augmentation.swap,
+  v(of({denoise}, {"permute_sentences", "shuffle the sentences"}), c.noise.permute);
+  v(of({classify}, {"token_drop", "augmentation: share of tokens dropped in training"}), c.augmentation.drop,
     Range<double>{0, 0.9});
-  v(of({classify, tag}, {"token_mask", "of them, hidden"}), c.augmentation.mask, Range<double>{0, 0.9});
+  v(of({classify}, {"token_swap", "augmentation: share of tokens swapped with the next one in training"}),
+    c.augmentation.swap, Range<double>{0, 0.9});
+  v(of({classify, tag}, {"token_mask", "augmentation: share of tokens masked in training"}),
+    c.augmentation.mask, Range<double>{0, 0.9});
 }
 
-// The keys of [train] that say what a step reads.
+// The keys of [train] for batches.
 template <typename Visitor>
 void visit_batches(TrainConfig& c, Visitor& v) {
   using enum Objective;
-  v(of({next_token}, {"batch", "windows of a micro-batch; \"fit\": as many as fit into memory"}), c.batch,
+  v(of({next_token}, {"batch", "windows per micro-batch; \"fit\": as many as fit in memory"}), c.batch,
     kCount, "fit");
-  v(of({next_token},
-       {"window", "tokens of a text that are read together (next_token); 0: the model's context"}),
-    c.window, Range<int64_t>{0, 1 << 24});
+  v(of({next_token}, {"window", "length of a training window in tokens (0: the model's context)"}), c.window,
+    Range<int64_t>{0, 1 << 24});
   v(of({masked, permutation, sequence_to_sequence, span_corruption, denoise, chat, classify, tag, embed,
         answer},
-       {"batch_tokens", "tokens of a micro-batch of sequences"}),
+       {"batch_tokens", "tokens per micro-batch"}),
     c.batch_tokens, Range<int64_t>{2, 1 << 24});
-  v({"accumulate", "micro-batches of a step"}, c.accumulate, kCount);
-  v({"seed", "of all that is random"}, c.seed);
-  v({"precision", "auto: bf16 where the processor gains from it"}, c.precision,
-    Choices{"auto", "f32", "bf16"});
-  v({"recompute", "keep no activations inside blocks: less memory for a quarter more time", nullptr, false},
+  v({"accumulate", "micro-batches per optimizer step (gradient accumulation)"}, c.accumulate, kCount);
+  v({"seed", "random seed"}, c.seed);
+  v({"precision", "precision of matrix products (auto: bf16 if the processor is faster with it)"},
+    c.precision, Choices{"auto", "f32", "bf16"});
+  v({"recompute",
+     "recompute activations in the backward pass (activation checkpointing): less memory, about 25% more "
+     "time",
+     nullptr, false},
     c.recompute);
-  v({"memory_gb", "what the run may take; 0: what is free", nullptr, false}, c.memory_gb,
+  v({"memory_gb", "memory limit of the run in GB (0: free memory)", nullptr, false}, c.memory_gb,
     Range<double>{0, 1e6});
 }
 
-// The keys of [train] that say how weights are updated.
+// The keys of [train] for weight updates.
 template <typename Visitor>
 void visit_updates(StepConfig& step, Visitor& v) {
   OptimizerConfig& o = step.optimizer;
-  v({"optimizer", "the update rule"}, o.name, optimizer_names());
+  v({"optimizer", "optimizer"}, o.name, optimizer_names());
   ScheduleConfig& s = step.schedule;
-  v({"learning_rate", "the highest"}, s.learning_rate, Range<double>{0, 1e6});
-  v({"min_learning_rate", "where the schedule ends", "learning_rate / 10"}, s.min_learning_rate,
+  v({"learning_rate", "peak learning rate"}, s.learning_rate, Range<double>{0, 1e6});
+  v({"min_learning_rate", "final learning rate of the schedule", "learning_rate / 10"}, s.min_learning_rate,
     Range<double>{0, 1e6});
-  v({"schedule", "after the warm-up"}, s.name, schedule_names());
-  v({"warmup_steps", "until the highest rate", "100, or steps / 10 where less; of one_cycle 0.3 steps"},
+  v({"schedule", "learning rate schedule after warm-up"}, s.name, schedule_names());
+  v({"warmup_steps", "steps of linear warm-up", "100, at most steps / 10 (0.3 x steps for one_cycle)"},
     s.warmup_steps, kCountOrNone);
-  v.warmup_fraction({"warmup_fraction", "instead of warmup_steps: a part of all steps, e.g. 0.02", "(none)"},
-                    Range<double>{0, 1});
-  v({"weight_decay", "of matrices, not of norms and biases", "0.1 of adamw, lion, adafactor; else 0"},
+  v.warmup_fraction(
+      {"warmup_fraction", "warm-up as a share of all steps, instead of warmup_steps, e.g. 0.02", "none"},
+      Range<double>{0, 1});
+  v({"weight_decay", "weight decay of matrices (not of norms and biases)",
+     "0.1 for adamw, lion and adafactor, else 0"},
     o.weight_decay, Range<double>{0, 100});
-  v({"momentum", "of sgd"}, o.momentum, Range<double>{0, 0.9999999});
-  v({"nesterov", "sgd looks ahead along its momentum"}, o.nesterov);
-  v({"beta1", "of adam, adamw, lion"}, o.beta1, Range<double>{0, 0.9999999});
-  v({"beta2", "of adam, adamw, lion, rmsprop"}, o.beta2, Range<double>{0, 0.9999999});
-  v({"epsilon", "of adam, adamw, rmsprop, adagrad"}, o.epsilon, Range<double>{0, 1});
-  v({"clip", "the gradient's norm at most; 0: no limit"}, step.clip, Range<double>{0, 1e9});
-  v(of(Objectives::kClasses, {"label_smoothing", "part of the target spread over the vocabulary"}),
-    step.terms.label_smoothing, Range<double>{0, 0.9});
-  v(of(Objectives::kClasses, {"z_loss", "keeps the softmax's denominator near 1, e.g. 1e-4"}),
+  v({"momentum", "momentum of sgd"}, o.momentum, Range<double>{0, 0.9999999});
+  v({"nesterov", "Nesterov momentum for sgd"}, o.nesterov);
+  v({"beta1", "decay of the first moment (adam, adamw, lion)"}, o.beta1, Range<double>{0, 0.9999999});
+  v({"beta2", "decay of the second moment (adam, adamw, lion, rmsprop)"}, o.beta2,
+    Range<double>{0, 0.9999999});
+  v({"epsilon", "added to the denominator of the update (adam, adamw, rmsprop, adagrad)"}, o.epsilon,
+    Range<double>{0, 1});
+  v({"clip", "clip the gradient to this norm (0: no clipping)"}, step.clip, Range<double>{0, 1e9});
+  v(of(Objectives::kClasses, {"label_smoothing", "label smoothing"}), step.terms.label_smoothing,
+    Range<double>{0, 0.9});
+  v(of(Objectives::kClasses,
+       {"z_loss", "weight of the z-loss, which keeps the softmax denominator near 1, e.g. 1e-4"}),
     step.terms.z_loss, Range<double>{0, 1});
-  v({"layer_decay", "a block's learning rate, times that of the block above; embeddings are lowest"},
+  v({"layer_decay", "layer-wise learning rate decay: factor from each block to the one below"},
     step.layer_decay, Range<double>{0.01, 1});
-  v({"freeze", "parameters that stay as they are, e.g. [\"embedding.*\", \"encoder.block.0.*\"]"},
-    step.freeze);
-  v({"layer_drop", "probability that a step skips a block"}, step.layer_drop, Range<double>{0, 0.95});
-  v({"gradient_noise", "eta of the variance eta / (1 + step)^0.55"}, step.gradient_noise,
+  v({"freeze", "parameters to freeze, e.g. [\"embedding.*\", \"encoder.block.0.*\"]"}, step.freeze);
+  v({"layer_drop", "probability to skip a block in a training step (LayerDrop)"}, step.layer_drop,
+    Range<double>{0, 0.95});
+  v({"gradient_noise", "gradient noise: its variance is this / (1 + step)^0.55"}, step.gradient_noise,
     Range<double>{0, 1e3});
-  v({"weight_noise", "standard deviation, while a gradient is computed"}, step.weight_noise,
-    Range<double>{0, 10});
-  v({"adversarial", "a step along the embeddings' gradient, from where another one is added (FGM), e.g. 0.5"},
-    step.adversarial, Range<double>{0, 1e3});
-  v({"ema", "decay of averaged weights, which are then validated and kept as the best, e.g. 0.999"}, step.ema,
+  v({"weight_noise", "standard deviation of noise on the weights during the forward and backward pass"},
+    step.weight_noise, Range<double>{0, 10});
+  v({"adversarial", "size of the adversarial step on the embeddings (FGM), e.g. 0.5"}, step.adversarial,
+    Range<double>{0, 1e3});
+  v({"ema", "decay of the exponential moving average of weights, e.g. 0.999 (0: off)"}, step.ema,
     Range<double>{0, 0.9999999});
 }
 
-// The keys of [train] that say how a run is judged and recorded.
+// The keys of [train] for evaluation and records.
 template <typename Visitor>
 void visit_records(TrainConfig& c, Visitor& v) {
   using enum Objective;
-  v({"log_every", "steps", nullptr, false}, c.log_every, kCount);
-  v({"eval_every", "steps"}, c.eval_every, kCount);
-  v(loosely_of({next_token}, {"eval_windows", "of the validation text, on the way; 0: all"}), c.eval_windows,
-    kCountOrNone);
-  v(of({sequence_to_sequence}, {"eval_bleu",
-                                "validation pairs translated greedily at each evaluation, for their BLEU and "
-                                "exact matches; 0: none"}),
+  v({"log_every", "steps between log lines", nullptr, false}, c.log_every, kCount);
+  v({"eval_every", "steps between evaluations"}, c.eval_every, kCount);
+  v(loosely_of({next_token}, {"eval_windows", "validation windows per evaluation during training (0: all)"}),
+    c.eval_windows, kCountOrNone);
+  v(of({sequence_to_sequence},
+       {"eval_bleu", "validation pairs to translate per evaluation, for BLEU and exact match (0: none)"}),
     c.eval_bleu, kCountOrNone);
-  v({"best_by", "the score that tells the best model", "loss, of classes accuracy or f1"}, c.best_by,
+  v({"best_by", "score that selects the best model", "loss (accuracy or f1 for labelled data)"}, c.best_by,
     Choices{"auto", "loss", "accuracy", "macro_f1", "matthews", "f1", "exact_match", "bleu"});
-  v({"patience", "stop after so many evaluations without a better one; 0: never"}, c.patience, kCountOrNone);
-  v({"checkpoint_every", "steps", nullptr, false}, c.checkpoint_every, kCount);
-  v({"keep", "checkpoints kept, besides the best model; qkv average makes one of several", nullptr, false},
+  v({"patience", "early stopping: stop after this many evaluations without improvement (0: never)"},
+    c.patience, kCountOrNone);
+  v({"checkpoint_every", "steps between checkpoints", nullptr, false}, c.checkpoint_every, kCount);
+  v({"keep", "number of recent checkpoints to keep, besides the best model (qkv average can merge them)",
+     nullptr, false},
     c.keep, kCount);
   v(loosely_of(
         {next_token, sequence_to_sequence, span_corruption, denoise, chat},
-        {"sample_tokens", "of a text written at each evaluation, for the report; 0: none", nullptr, false}),
+        {"sample_tokens", "length of the sample text written at each evaluation (0: none)", nullptr, false}),
     c.sample_tokens, kCountOrNone);
-  v(loosely_of(
-        {next_token, sequence_to_sequence, chat},
-        {"sample_prompt", "what it continues; none: the start of the validation text", nullptr, false}),
+  v(loosely_of({next_token, sequence_to_sequence, chat},
+               {"sample_prompt", "prompt of the sample text (empty: the start of the validation text)",
+                nullptr, false}),
     c.sample_prompt);
 }
 
-// Every key of a configuration. Reading, writing, the fingerprint and the help text all walk this one list.
+// Visits every key of a configuration. Reading, writing, the fingerprint and the help text all use this
+// list.
 template <typename Visitor>
 void visit(TrainConfig& c, Visitor& v) {
   visit_data(c, v);

@@ -47,7 +47,7 @@ void resolve_objective(TrainConfig& c, const Given& given, const std::string& pa
     if (set.objective == Objective::answer) resolve_columns(set.data, "mix." + set.name);
 }
 
-// What the objective asks of the order in which tokens see each other.
+// Sets the order in which tokens see each other, as the objective requires.
 void resolve_order(TrainConfig& c, const Given& given, const std::string& path) {
   ModelSpec& m = c.model;
   const bool permuted = c.objective == Objective::permutation,
@@ -68,12 +68,12 @@ void resolve_order(TrainConfig& c, const Given& given, const std::string& path) 
                 return writes_targets(set.objective);
               }))) {
     m.order = Order::prefix;
-  } else if (m.order == Order::permuted) {  // of the model that the run begins with
+  } else if (m.order == Order::permuted) {  // comes from the model that the run starts from
     m.order = Order::stack;
   }
 }
 
-// What the objective asks of the model's head. `from`: of the model that the run begins with.
+// Sets the model's head as the objective requires. `from`: spec of the model that the run starts from.
 void resolve_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
   ModelSpec& m = c.model;
   if (m.architecture == Architecture::decoder && !given("model.pooling")) m.pooling = Pooling::last;
@@ -93,7 +93,7 @@ void resolve_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
              new_classifier = begun && new_head && m.output == Output::sequence_classes;
   if (new_classifier && m.architecture == Architecture::encoder && !given("model.pooling"))
     m.pooling = of_family;
-  // The token that classes are read from sees all, as in Longformer's own classifier.
+  // The token that the classifier reads sees all tokens, as in Longformer's own classifier.
   const auto see_first_token = [&](AttentionSpec& a, const std::string& section) {
     if (new_classifier && a.global_projections && m.pooling == Pooling::first &&
         !given(section + ".patterns"))
@@ -107,15 +107,15 @@ void resolve_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
     m.pooler = m.architecture == Architecture::encoder && m.pooling == of_family;
   if (!given("model.pooler_activation") && (!m.pooler || new_head))
     m.pooler_activation = m.pooler && begun ? family_for(from).pooler : Activation::tanh;
-  // As the classifiers of other libraries have it.
+  // As in the classifiers of other libraries.
   if (!given("model.classifier_bias") && new_head)
     m.classifier_bias = m.architecture != Architecture::decoder || m.output != Output::sequence_classes;
   if (m.head_activation == m.activation || (m.head_width == 0 && !given("model.head_activation")))
     m.head_activation.reset();
 }
 
-// What is said of rotary positions once the heads are known. `before`: the context of the model that the run
-// begins with.
+// Settings of rotary positions, once the heads are known. `before`: the context of the model that the run
+// starts from.
 void resolve_rotary(ModelSpec& m, const Given& given, int64_t before, RotaryScaling scaled_before) {
   RotarySpec& r = m.attention.rotary;
   if (m.positions != Positions::rotary) return;
@@ -131,7 +131,7 @@ void resolve_rotary(ModelSpec& m, const Given& given, int64_t before, RotaryScal
   if (!given("model.rotary_magnitude") && r.magnitude == 1) r.magnitude = 0.1 * std::log(r.factor) + 1;
 }
 
-// What is said of relative attention once the context is known.
+// Settings of relative attention, once the context is known.
 void resolve_relative(ModelSpec& m, const Given& given) {
   RelativeSpec& r = m.attention.relative;
   if (!r.on()) return;
@@ -150,7 +150,7 @@ void resolve_head_sizes(AttentionSpec& a, const Given& given) {
   if (!given("model.d_vo")) a.d_vo = widest;
 }
 
-// Heads, where any layer has some.
+// Heads, if any layer has attention.
 void resolve_heads(ModelSpec& m, const Given& given, const std::string& path) {
   constexpr int64_t kWidestHead = 576;
   AttentionSpec& a = m.attention;
@@ -158,7 +158,7 @@ void resolve_heads(ModelSpec& m, const Given& given, const std::string& path) {
   if (!given("model.kv_heads")) a.kv_heads = a.heads;
   if (!m.has_blocks() || !a.head_sizes.empty()) return;
   const bool derived = !(given("model.d_qk") && given("model.d_vo"));
-  if (!m.attends()) {  // kinds that do derive their own
+  if (!m.attends()) {  // kinds with attention derive their own
     if (!given("model.d_qk")) a.d_qk = 1;
     if (!given("model.d_vo")) a.d_vo = 1;
     return;
@@ -177,11 +177,11 @@ void resolve_experts(BlockSpec& b, const Given& given) {
   ExpertsSpec& x = b.experts;
   if (x.count == 0) return;
   if (!given("model.expert_hidden") && x.hidden == 0) x.hidden = b.hidden;
-  // A weight of 1 whatever the router says would teach it nothing.
+  // A constant weight of 1 would give the router no gradient.
   if (x.chosen == 1 && !given("model.experts_renormalized")) x.renormalized = false;
 }
 
-// A kind's own scaling of rotary positions, where the model's is another: nothing of that holds here.
+// If a kind has another scaling of rotary positions than the model, it inherits none of its settings.
 void resolve_scaling(RotarySpec& r, const RotarySpec& inherited, const Given& given) {
   if (!given("model.rotary_scaling") || r.scaling == inherited.scaling) return;
   const RotarySpec usual;
@@ -194,8 +194,8 @@ void resolve_scaling(RotarySpec& r, const RotarySpec& inherited, const Given& gi
   if (!given("model.rotary_long_factors")) r.long_factors.clear();
 }
 
-// Keys of a kind that follow from those which its section gives. `inherited`: the block that it has the
-// others from.
+// Derives keys of a kind from those that its section gives. `inherited`: the block that supplies the
+// others.
 void resolve_kind(ModelSpec& s, const BlockSpec& inherited, const Given& given) {
   AttentionSpec& a = s.attention;
   if (given("model.heads") && !given("model.kv_heads") &&
@@ -205,7 +205,7 @@ void resolve_kind(ModelSpec& s, const BlockSpec& inherited, const Given& given) 
   if (given("model.attention_bias") && !given("model.attention_out_bias")) a.out_bias = a.bias;
   if (given("model.experts") || given("model.experts_chosen")) resolve_experts(s, given);
   if (given("model.relative_attention")) resolve_relative(s, given);
-  // Inherited keys of experts, distances and turns that this kind is without.
+  // Clear inherited keys for experts, distances and rotations that this kind does not have.
   ExpertsSpec without_experts = inherited.experts;
   without_experts.count = 0;
   if (s.experts == without_experts) s.experts = {};
@@ -217,7 +217,7 @@ void resolve_kind(ModelSpec& s, const BlockSpec& inherited, const Given& given) 
     if (!given("model.relative_attention")) a.relative = {};
   }
   if (s.positions != Positions::rotary && !given("model.rotary_width")) a.rotary = {};
-  // Heads that were turned whole are turned whole in another width, too.
+  // If RoPE rotates whole heads, it does so for another width, too.
   if ((given("model.d_qk") || given("model.head_sizes")) && !given("model.rotary_width") &&
       inherited.attention.rotary.width == inherited.attention.d_qk / 2 * 2)
     a.rotary.width = 0;
@@ -243,11 +243,11 @@ void resolve_kinds(TrainConfig& c, const ReadConfig& read) {
       resolve_scaling(s.attention.rotary, rotary, given);
       if (given("model.rotary_factor") && !given("model.rotary_magnitude") &&
           rotary.scaling == RotaryScaling::yarn)
-        s.attention.rotary.magnitude = 1;  // to be derived anew
+        s.attention.rotary.magnitude = 1;  // derived again below
     }
     resolve_rotary(s, given, fresh ? m.context : read.from.context,
                    fresh ? RotaryScaling::none : rotary.scaling);
-    // The dropout of the whole model holds for kinds that a run begins with, too.
+    // The model's dropout also applies to kinds of the model that the run starts from.
     if ((read.given("model.dropout") || read.given("model.attention_dropout")) &&
         !given("model.attention_dropout"))
       s.attention.dropout = m.attention.dropout;
@@ -255,7 +255,7 @@ void resolve_kinds(TrainConfig& c, const ReadConfig& read) {
   }
 }
 
-// What a recurrence asks of the rest.
+// Settings that a recurrence implies.
 void resolve_recurrence(ModelSpec& m, const Given& given, const Given& chosen) {
   RecurrenceSpec& r = m.recurrence;
   if (r.decoder != Cell::none && !given("model.source_attention")) r.attention = SourceAttention::dot;
@@ -263,13 +263,13 @@ void resolve_recurrence(ModelSpec& m, const Given& given, const Given& chosen) {
     r.bidirectional = r.decoder == Cell::none || r.attention != SourceAttention::none;
   const bool recurrent = !m.has_blocks() || m.mixer.knows_order();
   if (recurrent && !given("model.positions")) m.positions = Positions::none;
-  // A preset's positions are of its attention, which has given way to another mixer.
+  // Positions in a preset are for its attention, which another mixer has replaced.
   if (m.mixer.attends() || chosen("model.positions") || !is_of_blocks(m.positions)) return;
   m.positions = m.mixer.knows_order() ? Positions::none : Positions::learned;
   m.attention.rotary = {};
 }
 
-// What is said of changes beside another model's weights.
+// Settings of LoRA adapters.
 void resolve_lora(TrainConfig& c, const Given& given, const std::string& path) {
   LoraSpec& lora = c.model.lora;
   if (lora.rank == 0) {
@@ -297,9 +297,9 @@ void resolve_lora(TrainConfig& c, const Given& given, const std::string& path) {
   lora.base = base.string();
 }
 
-// Rejects keys that would change what another model has learnt.
+// Rejects keys that would change the body of the model that the run starts from.
 void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::string& path) {
-  // A model whose positions have no table may be trained on with longer texts.
+  // A model without a table of positions may continue training on longer texts.
   const bool fixed_context = from.longest_by_positions() == from.context;
   const auto expect_same = [&](const std::string& section, const std::vector<FieldText>& before,
                                const std::vector<FieldText>& now) {
@@ -315,7 +315,7 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
     }
   };
   expect_same("model", field_texts(from), field_texts(m));
-  for (const BlockKind& kind : m.kinds) {  // the same layer_kinds, so the same names
+  for (const BlockKind& kind : m.kinds) {  // layer_kinds are equal, so the names are, too
     const auto other = std::ranges::find(from.kinds, kind.name, &BlockKind::name);
     if (other == from.kinds.end())
       usage("{}: model.kind.{}: the model that the run begins with has no such layers", path, kind.name);
@@ -323,19 +323,19 @@ void expect_same_body(const ModelSpec& from, const ModelSpec& m, const std::stri
   }
 }
 
-// The file's name for errors, and which keys were chosen.
+// The file's name for errors, and the keys that the user chose.
 struct Rules {
   const std::string& path;
   const Given &chosen, &overridden;
 
-  // True where a key was wanted although `cause` makes it do nothing: --set cannot take a key out of the
-  // file, so that a cause given there excuses the file's keys.
+  // True if the user wants a key although `cause` makes it ineffective. A cause given by --set excuses keys
+  // in the file, because --set cannot remove them.
   bool wants(const std::string& key, const std::string& cause) const {
     return chosen(key) && (overridden(key) || !(overridden(cause) || overridden("model.preset")));
   }
 };
 
-// True where a field changes the model, or one of its kinds of blocks, which have it from the model.
+// True if a field changes the model, or one of its kinds of blocks, which inherit it.
 bool acts_somewhere(const SpecField& field, const ModelSpec& m) {
   if (field.needs->own_block_alone) return field.needs->holds(m);
   return field.needs->holds(m) || std::ranges::any_of(m.kinds, [&](const BlockKind& kind) {
@@ -343,11 +343,11 @@ bool acts_somewhere(const SpecField& field, const ModelSpec& m) {
          });
 }
 
-// Rejects fields that somebody chose and that change nothing in this model.
+// Rejects fields that the user chose but that have no effect in this model.
 void expect_acting_fields(const ModelSpec& m, const Rules& rules) {
   const auto refuse = [&](const SpecField& field, const std::string& section) {
     const std::string key = fmt::format("{}.{}", section, field.name);
-    // Where the mixer is not named, its fields name it, or that there is none of them.
+    // If no mixer is named, its fields imply the mixer, or that there is none.
     const bool names_mixer = field.needs->own_block_alone && !rules.chosen(section + ".mixer");
     if (!names_mixer && rules.wants(key, field.needs->key))
       usage("{}: {}: has no effect without {}", rules.path, key, field.needs->text);
@@ -361,7 +361,7 @@ void expect_acting_fields(const ModelSpec& m, const Rules& rules) {
         refuse(field, "model.kind." + kind.name);
 }
 
-// Throws UsageError: a key is for other objectives than ours.
+// Throws UsageError: the key is for objectives other than `ours`.
 [[noreturn]] void refuse_for(const std::vector<Objective>& ours, const std::string& key,
                              const std::vector<Objective>& right, const Rules& rules) {
   std::vector<std::string> names, our_names;
@@ -374,7 +374,8 @@ void expect_acting_fields(const ModelSpec& m, const Rules& rules) {
         fmt::join(our_names, " and "), instead);
 }
 
-// Rejects keys that were chosen, or have not their defaults, and that no objective of theirs reads.
+// Rejects keys that the user chose, or that differ from their defaults, if no objective of the run reads
+// them.
 void expect_read_keys(const TrainConfig& c, const std::vector<Objective>& objectives, const Rules& rules) {
   TrainConfig usual;
   for (const MixedSet& set : c.mix) usual.mix.push_back({set.name});
@@ -392,7 +393,7 @@ void expect_read_keys(const TrainConfig& c, const std::vector<Objective>& object
   }
 }
 
-// Refuses formats that hold no data for any of the objectives, and delimiters of files that have none.
+// Rejects formats that hold no data for any of the objectives, and delimiters for files that have none.
 void expect_fitting_format(const DataConfig& d, const std::vector<Objective>& objectives,
                            const std::string& section, const std::string& path) {
   const auto is_readable = [&](Objective o) {
@@ -434,7 +435,8 @@ void expect_fitting_files(const DataConfig& d, const std::vector<Objective>& obj
             key);
 }
 
-// What is mixed has one kind of model and of output, and its files in sections of their own.
+// Checks a mixture: its datasets share the kind of model and output, and name their files in their own
+// sections.
 void expect_fitting_mix(const TrainConfig& c, const Rules& rules) {
   using enum Objective;
   const std::string& path = rules.path;
@@ -481,7 +483,7 @@ void expect_fitting_mix(const TrainConfig& c, const Rules& rules) {
   }
 }
 
-// Refuses keys of another objective.
+// Rejects keys of other objectives.
 void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
   using enum Objective;
   const auto& [path, chosen, overridden] = rules;
@@ -489,7 +491,7 @@ void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
   std::vector<Objective> objectives = {c.objective};
   if (!c.mix.empty()) objectives.clear();
   for (const MixedSet& set : c.mix) objectives.push_back(set.objective);
-  // A value that only some objectives have.
+  // Rejects a value that only the objectives in `right` have.
   const auto only_for = [&](const std::vector<Objective>& right, const std::string& key) {
     if (!ReadBy{right}.any_of(objectives)) refuse_for(objectives, key, right, rules);
   };

@@ -1,4 +1,4 @@
-// What the keys of a configuration ask of each other.
+// Rules that relate the keys of a configuration to each other.
 #pragma once
 
 #include <functional>
@@ -16,21 +16,21 @@ template <typename... Args>
   throw UsageError(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// What is known of a configuration besides its values.
+// A configuration's context, besides its values.
 struct ReadConfig {
-  const std::string& path;                        // of its file, for errors
-  const ModelSpec& from;                          // of the model that the run begins with, where there is one
-  std::function<bool(const std::string&)> given;  // whether a key was: "model.width"
-  // True for a key that a person or a program wanted, and not qkv, which writes every key into a run's
+  const std::string& path;                        // path of its file, for errors
+  const ModelSpec& from;                          // spec of the model that the run starts from, if any
+  std::function<bool(const std::string&)> given;  // true if a key ("model.width") was given
+  // True for a key that the user or another program chose. qkv itself writes every key into a run's
   // config.toml.
   std::function<bool(const std::string&)> chosen;
-  std::function<bool(const std::string&)> overridden;  // by --set
-  double warmup_fraction;                              // where that was given
-  // Reads [model.kind.NAME], for which the model's own block must be known.
+  std::function<bool(const std::string&)> overridden;  // true if --set gave a key
+  double warmup_fraction;                              // meaningful if that key was given
+  // Reads [model.kind.NAME]. REQUIRES: the model's own block is known.
   std::function<void(ModelSpec&)> read_kinds;
 };
 
-// Derives what was not given from what was. Throws UsageError where keys do not fit each other.
+// Derives keys that were not given from those that were. Throws UsageError if keys contradict each other.
 void resolve(TrainConfig& config, const ReadConfig& read);
 
 }  // namespace qkv

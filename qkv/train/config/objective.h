@@ -1,4 +1,4 @@
-// Objectives: what a run learns, and what each of them asks of models and files.
+// Training objectives, and the models and files that each of them needs.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,29 @@ namespace qkv {
 
 enum class Objective : uint8_t {
   next_token,            // Algorithm 13: a decoder continues texts
-  masked,                // Algorithm 12: an encoder finds what was hidden
-  permutation,           // it finds tokens one after another in a random order (XLNet)
+  masked,                // Algorithm 12: an encoder predicts masked tokens
+  permutation,           // an encoder predicts tokens one by one in a random order (XLNet)
   sequence_to_sequence,  // Algorithm 11: an encoder-decoder, or a decoder, writes a target for a source
-  span_corruption,       // it writes the spans that were taken from a text (T5)
-  denoise,               // it writes the text that was noised (BART)
-  chat,                  // a decoder writes what the assistant says in conversations
-  classify,              // an encoder, or a decoder, tells the class of a text, or of a pair of texts
-  tag,                   // of each word
-  embed,                 // texts of a pair have vectors near each other
-  answer,                // where in a text the answer to a question stands
+  span_corruption,       // such a model writes the spans that were removed from a text (T5)
+  denoise,               // such a model restores a noised text (BART)
+  chat,                  // a decoder writes the assistant's messages in conversations
+  classify,              // an encoder, or a decoder, predicts the class of a text or a pair of texts
+  tag,                   // the class of each word
+  embed,                 // the two texts of a pair get similar vectors
+  answer,                // finds the answer to a question in a text
 };
 
 // A row of the table of objectives.
 struct ObjectiveSpec {
   Objective objective;
   const char* name;
-  std::vector<Architecture> architectures;  // that can learn it
-  Output output;                            // of the model
-  bool writes_targets;                      // for sources
-  std::vector<std::string> formats;         // of files that hold data for it
-  const char* next_command;                 // uses what was learnt; {} is the run. Null: it begins others
+  std::vector<Architecture> architectures;  // architectures that can learn it
+  Output output;                            // output of the model
+  bool writes_targets;                      // true if it writes targets for sources
+  std::vector<std::string> formats;         // formats of its files
+  const char* next_command;  // command that uses the model; {} is the run. Null: other runs start from it
 };
-// All of them, in the order of the help text.
+// All objectives, in the order of the help text.
 const std::vector<ObjectiveSpec>& objective_specs();
 const ObjectiveSpec& spec_of(Objective objective);
 
@@ -43,9 +43,9 @@ template <>
 std::vector<std::string> names_of<Objective>();
 template <>
 Objective from_name(const std::string& name);
-// True where a model of this kind can learn it.
+// True if models of this architecture can learn the objective.
 bool carries(Architecture architecture, Objective objective);
-// True where targets are written for sources.
+// True if the objective writes targets for sources.
 bool writes_targets(Objective objective);
 
 }  // namespace qkv

@@ -1,4 +1,4 @@
-// Architectures by name: what [model] says of them, to begin a configuration with.
+// Named architectures, which supply [model] keys for a configuration.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ struct Preset {
   const char* name;
   const char* source;               // the paper
   const char* model;                // keys of [model], as TOML
-  double hidden = 4;                // of the feed-forward network, in widths
-  int64_t kv_share = 1;             // query heads that share keys and values; 0: all
-  const char* objective = nullptr;  // where another than the architecture's own
+  double hidden = 4;                // width of the feed-forward network as a multiple of the model's
+  int64_t kv_share = 1;             // number of query heads that share keys and values; 0: all
+  const char* objective = nullptr;  // null: the architecture's default
 };
 std::span<const Preset> presets();
-const Preset& preset_from_name(const std::string& name);  // Throws Error naming those there are.
+const Preset& preset_from_name(const std::string& name);  // Throws Error naming the presets.
 
 // The size of a preset's blocks.
 struct PresetSize {

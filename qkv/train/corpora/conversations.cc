@@ -23,7 +23,7 @@ const char* const kChatMl = R"({%- for message in messages -%}
 namespace {
 
 Conversation conversation_of(const std::string& line, std::string place) {
-  parse_json(line, place);  // refuses what is malformed, or nested too deep
+  parse_json(line, place);  // rejects malformed or deeply nested JSON
   OrderedJson variables = OrderedJson::parse(line);
   if (variables.is_array()) variables = OrderedJson{{"messages", std::move(variables)}};
   check(variables.is_object() && variables.contains("messages") && variables["messages"].is_array(),
@@ -41,7 +41,7 @@ bool says(const OrderedJson& message, const char* role) {
   return message["role"] == role;
 }
 
-// What a template without {% generation %} blocks adds for each message of the assistant.
+// The bytes that a template without {% generation %} blocks adds for each message of the assistant.
 std::vector<text::Range> additions(const Conversation& c, const text::ChatTemplate& chat, int64_t now,
                                    const std::string& whole) {
   std::vector<text::Range> out;
@@ -101,7 +101,7 @@ EncodedConversations encode_conversations(const std::vector<Conversation>& all,
                                           const text::ChatTemplate& chat, const text::Tokenizer& tokenizer,
                                           int64_t context) {
   EncodedConversations out;
-  out.stream.output = Output::token_classes;  // a target a token
+  out.stream.output = Output::token_classes;  // one target for each token
   for (const Conversation& c : all) {
     const text::ChatTemplate::Rendered said = written(c, chat);
     text::Encoding tokens = tokenizer.encode(said.text, false);
@@ -120,7 +120,7 @@ EncodedConversations encode_conversations(const std::vector<Conversation>& all,
           std::find(out.ends.begin(), out.ends.end(), id) == out.ends.end())
         out.ends.push_back(id);
     }
-    // The last token has nothing to say of what follows.
+    // The last token has no target.
     std::vector<int32_t> ids(tokens.ids.begin(), tokens.ids.end());
     if (!ids.empty()) ids.pop_back(), targets.pop_back();
     out.cut += std::ssize(ids) > context;

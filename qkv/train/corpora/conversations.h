@@ -1,4 +1,4 @@
-// Conversations to learn from: what is said in them, and which of it a model learns to write.
+// Conversations as training data: their messages, and the parts that a model learns to write.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,12 @@
 
 namespace qkv {
 
-// ChatML, of the tokens <|im_start|> and <|im_end|>: what conversations are written in where nothing else is
-// said.
+// ChatML, with the tokens <|im_start|> and <|im_end|>: the default template for conversations.
 extern const char* const kChatMl;
 
-// What is said, in turn.
+// Messages in turn.
 struct Conversation {
-  OrderedJson variables;  // of the template: "messages", and what else its line has (tools, documents)
+  OrderedJson variables;  // template variables: "messages", and others in its line (tools, documents)
   std::string place;      // FILE:LINE
 };
 
@@ -29,18 +28,18 @@ struct Conversation {
 std::vector<Conversation> read_conversations(const std::vector<std::string>& files,
                                              const FileOptions& options = {});
 
-// A conversation as its template writes it, and the bytes that the assistant says: of {% generation %}
-// blocks; of a template without them what it adds to the conversation so far for each message of the
-// assistant, its end included. Throws Error naming the place where a template without blocks does not go on
-// as it began, or where the assistant says nothing.
+// Returns a conversation as its template writes it, and the byte ranges of the assistant: the {% generation
+// %} blocks. If the template has none, they are its additions for each message of the assistant, with the
+// message's end. Throws Error naming the place if such a template rewrites earlier messages, or if the
+// assistant says nothing.
 text::ChatTemplate::Rendered written(const Conversation& c, const text::ChatTemplate& chat);
 
-// Token sequences; a token's target is the next one where that is the assistant's, else kIgnored.
+// Token sequences. A token's target is the next token if that is the assistant's, else kIgnored.
 struct EncodedConversations {
   LabelledStream stream;
-  int64_t cut = 0;                 // longer than the context: their ends are left out,
-  int64_t lost = 0;                // and with them all that was to be learnt
-  std::vector<int64_t> ends = {};  // special tokens that end what the assistant says
+  int64_t cut = 0;                 // conversations truncated to the context
+  int64_t lost = 0;                // conversations dropped because no target is left
+  std::vector<int64_t> ends = {};  // special tokens that end the assistant's messages
 };
 EncodedConversations encode_conversations(const std::vector<Conversation>& all,
                                           const text::ChatTemplate& chat, const text::Tokenizer& tokenizer,

@@ -44,8 +44,8 @@ class TextSize {
   void look_at(std::span<const int32_t> ids) {
     for (const int32_t id : ids) unknown_tokens_ += unknown_[static_cast<size_t>(id)];
   }
-  // Of characters that a token for unknown ones stands for nothing is predicted: then there are no such
-  // losses.
+  // 0 if there are unknown tokens: the model does not predict their characters, so losses per character or
+  // byte are undefined.
   int64_t characters() const { return unknown_tokens_ > 0 ? 0 : characters_; }
   int64_t bytes() const { return unknown_tokens_ > 0 ? 0 : bytes_; }
   int64_t unknown_tokens() const { return unknown_tokens_; }
@@ -58,7 +58,7 @@ class TextSize {
 // The tokens around documents.
 struct DocumentEnds {
   int32_t end;  // -1: nothing
-  bool begins;  // it stands before them, too
+  bool begins;  // also stands before documents
 
   explicit DocumentEnds(const text::Tokenizer& tokenizer)
       : end(end_of_text(tokenizer)), begins(begins_with_end_of_text(tokenizer)) {}
@@ -87,7 +87,7 @@ void append_document(TokenFile& tokens, std::string_view document, const std::st
   size.add(document);
 }
 
-// In bounded memory: the tokens lie in a file in `folder`.
+// Tokenizes in bounded memory: the tokens go to a file in `folder`.
 TokenStream tokenize(const std::vector<Documents>& files, const text::Tokenizer& tokenizer,
                      const std::string& folder) {
   TokenFile tokens(folder);
@@ -109,7 +109,7 @@ TokenStream tokenize(const std::vector<Documents>& files, const text::Tokenizer&
 std::vector<std::string_view> pieces_to_encode(std::string_view document, size_t bytes) {
   const auto word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
   const auto filled = [](char c) { return std::isspace(static_cast<unsigned char>(c)) == 0; };
-  // Where a line's end stands alone between such characters, the later the better; 0: nowhere.
+  // The last lone line end between such characters in the window's second half; 0: none.
   const auto line_end = [&](std::string_view in, const auto& right) -> size_t {
     for (size_t at = in.size() - 2; at > in.size() / 2; --at)
       if (in[at] == '\n' && right(in[at - 1]) && right(in[at + 1])) return at;
@@ -120,7 +120,7 @@ std::vector<std::string_view> pieces_to_encode(std::string_view document, size_t
     const std::string_view window = document.substr(0, bytes);
     size_t cut = line_end(window, word);
     if (cut == 0) cut = line_end(window, filled);
-    if (cut == 0)  // between characters, which have four bytes at most
+    if (cut == 0)  // between characters, which have at most four bytes
       for (cut = bytes; cut > 1 && cut + 4 > bytes && continues_character(document[cut]);) --cut;
     out.push_back(document.substr(0, cut));
     document.remove_prefix(cut);
@@ -137,8 +137,8 @@ text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const s
   const bool next_token = any(Objective::next_token), chat = any(Objective::chat),
              word_piece = config.type == "wordpiece",
              pairs = std::any_of(objectives.begin(), objectives.end(), writes_targets);
-  // A language model of characters has a token that ends a text where there are many texts, and learns from
-  // it how they begin. What SentencePiece trains has <unk>, <s> and </s> of its own, behind these.
+  // With many texts, a character-level language model has a token that ends a text, from which it learns
+  // how texts begin. SentencePiece adds its own <unk>, <s> and </s> after these tokens.
   const bool ended_characters = config.type == "char" && next_token && documents;
   std::vector<std::string> special;
   if (is_sentencepiece(config.type))
@@ -151,7 +151,7 @@ text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const s
     special = {kEndOfText};
   if (chat) special.insert(special.end(), {"<|im_start|>", "<|im_end|>"});
   if (word_piece && pairs) special.insert(special.end(), {"<s>", "</s>"});
-  const bool bare = next_token || chat || pairs || word_piece;  // nothing stands around texts
+  const bool bare = next_token || chat || pairs || word_piece;  // no special tokens around texts
   if (any(Objective::denoise) || !bare) special.emplace_back("<mask>");
   if (any(Objective::span_corruption))
     for (int i = 0; i < kSentinels; ++i) special.push_back(sentinel(i));
@@ -234,7 +234,7 @@ TokenStream tokenize_file(const std::string& path, const DataConfig& given, cons
 
 bool reads_bytes(const text::Tokenizer& tokenizer) {
   constexpr std::string_view kSample =
-      " the of and to in is that it\xFF";  // what others would merge or refuse
+      " the of and to in is that it\xFF";  // other tokenizers would merge or reject this
   try {
     return tokenizer.encode(kSample, false).ids.size() == kSample.size();
   } catch (const Error&) {
@@ -244,7 +244,7 @@ bool reads_bytes(const text::Tokenizer& tokenizer) {
 
 namespace {
 
-// What a tokenizer learns from.
+// The texts that a tokenizer is trained on.
 std::vector<std::string_view> documents_of(const std::vector<Documents>& files) {
   std::vector<std::string_view> documents;
   for (const Documents& file : files)
@@ -266,12 +266,12 @@ text::Tokenizer make_tokenizer(const TrainConfig& config, const TextFiles& texts
 std::vector<int32_t> prefix_of(const text::Tokenizer& tokenizer) {
   try {
     return tokenizer.encode("a", false).ids;
-  } catch (const Error&) {  // a word that it does not know
+  } catch (const Error&) {  // an unknown word
     return {};
   }
 }
 
-// The run's data, as its tokenizer can read them.
+// The run's data, with any_bytes set for its tokenizer.
 DataConfig readable_data(const TrainConfig& run, const Origin* given) {
   DataConfig data = run.data;
   data.any_bytes = given != nullptr             ? reads_bytes(given->tokenizer)
@@ -295,7 +295,7 @@ Corpus load_corpus(const TrainConfig& run, const Origin* given) {
                   signature_of(data.valid), data.valid_fraction, data.separator, data.deduplicate,
                   data.min_characters, data.max_characters, data.text_column, fmt::join(data.columns, "\t"),
                   data.format, data.delimiter, data.keep_carriage_returns);
-  std::optional<TextFiles> texts;  // read only where the cache does not know them
+  std::optional<TextFiles> texts;  // read only if they are not in the cache
   const auto read = [&]() -> const TextFiles& { return texts ? *texts : texts.emplace(data); };
   const auto trained = [&] {
     const std::string key =
@@ -303,14 +303,14 @@ Corpus load_corpus(const TrainConfig& run, const Origin* given) {
                     config.lowercase, name_of(run.objective), are_documents(data));
     if (const auto json = cache.load_tokenizer(key)) try {
         return text::Tokenizer::from_json(*json);
-      } catch (const Error&) {  // damaged: make it anew
+      } catch (const Error&) {  // damaged: train again
       }
     text::Tokenizer tokenizer = make_tokenizer(run, read());
     cache.save_tokenizer(key, tokenizer.to_json());
     return tokenizer;
   };
   const text::Tokenizer tokenizer = tokenizer_for(run, given, trained);
-  // A prefix space has no words in tokenizer.json: the encoding of a letter shows it.
+  // tokenizer.json does not record a prefix space, but the encoding of a letter shows it.
   const std::string key =
       fmt::format("{}{}{}", source, tokenizer.to_json(), fmt::join(prefix_of(tokenizer), " "));
   if (auto text = cache.load_text(key)) return {tokenizer, std::move(*text), true};
@@ -324,7 +324,7 @@ Corpus load_corpus(const TrainConfig& run, const Origin* given) {
   text.train_hash = hash_of_tokens(text.train);
   text.valid_hash = hash_of_tokens(text.valid);
   cache.save_text(key, text);
-  if (auto kept = cache.load_text(key)) text = std::move(*kept);  // one file of the tokens is enough
+  if (auto kept = cache.load_text(key)) text = std::move(*kept);  // use the cached file of the tokens
   return {tokenizer, std::move(text), false};
 }
 
@@ -340,7 +340,7 @@ PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<st
   check(targets.empty() || targets.size() == files.size(),
         "{}: {} files need as many with their translations, got {}", fmt::join(files, ", "), files.size(),
         targets.size());
-  // Texts go to a file as they come, and are looked at where it is mapped.
+  // Texts go to a file as they are read, and are then mapped.
   ScratchFile texts(CorpusCache(data.cache).scratch_folder());
   std::vector<std::pair<size_t, size_t>> sizes;
   TextFilter filter(data);
@@ -389,7 +389,7 @@ PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<st
 
 namespace {
 
-// Takes the last `fraction` of the pairs away.
+// Removes the last `fraction` of the pairs and returns them.
 PairTexts split_off(PairTexts& pairs, double fraction) {
   PairTexts out = pairs;
   const auto keep = static_cast<int64_t>(static_cast<double>(pairs.source.size()) * (1 - fraction));
@@ -406,7 +406,7 @@ PairTexts split_off(PairTexts& pairs, double fraction) {
   return out;
 }
 
-// One side of them.
+// Tokenizes one side of the pairs.
 TokenStream tokenize_lines(const PairTexts& pairs, const std::vector<std::string_view>& lines,
                            const text::Tokenizer& tokenizer, const std::string& folder) {
   TokenFile tokens(folder);
@@ -437,7 +437,7 @@ PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokeniz
 
 namespace {
 
-// What is judged by is as it is.
+// Validation data are not filtered.
 DataConfig unfiltered(DataConfig data) {
   data.deduplicate = false;
   data.min_characters = data.max_characters = 0;
@@ -445,7 +445,7 @@ DataConfig unfiltered(DataConfig data) {
   return data;
 }
 
-// What is learnt from, and what it is judged by.
+// Training and validation pairs.
 std::pair<PairTexts, PairTexts> train_and_valid_pairs(const DataConfig& data) {
   PairTexts train = read_pairs(data.train, data.train_target, data);
   PairTexts valid = data.valid.empty() ? split_off(train, data.valid_fraction)

@@ -1,4 +1,4 @@
-// The texts of a run as token streams, and the tokenizer that makes them.
+// The texts of a run as token streams, and their tokenizer.
 #pragma once
 
 #include <functional>
@@ -15,38 +15,39 @@
 
 namespace qkv {
 
-// What a run learns from, and what it is judged by.
+// Training and validation text of a run.
 struct Corpus {
   text::Tokenizer tokenizer;
   TokenizedText text;
-  bool cached = false;  // the tokens were those of an earlier run
+  bool cached = false;  // true if the tokens came from the cache
 };
 
-// Reads the files, or what the cache holds of them; trains the tokenizer on the training text unless one is
+// Reads the files, or their tokens from the cache. Trains the tokenizer on the training text unless one is
 // named or given.
 Corpus load_corpus(const TrainConfig& config, const Origin* given = nullptr);
 
-// Trains a tokenizer that has the special tokens of these objectives, which are all of one architecture, and
-// for an encoder puts them around texts. `documents`: the texts of a language model are many (are_documents),
-// so one of characters has a token that ends them, and puts it before texts, where another document ends.
+// Trains a tokenizer with the special tokens of these objectives, which share an architecture; for an
+// encoder it puts them around texts. `documents`: a language model has many texts (are_documents), so a
+// character tokenizer has a token that ends a text and puts it before texts, too.
 text::Tokenizer train_tokenizer(const TokenizerConfig& config, std::span<const std::string_view> texts,
                                 const std::vector<Objective>& objectives, bool documents = false);
-// True where files hold documents that begin and end: in rows, or between separators.
+// True if files hold separate documents: in rows, or between separators.
 bool are_documents(const DataConfig& data);
-// What a tokenizer is trained on: the training part of a run's files, documents or both sides of pairs.
+// Texts that a tokenizer is trained on: the training part of a run's files, as documents or both sides of
+// pairs.
 struct TrainingTexts {
   std::vector<std::string_view> texts;
   std::shared_ptr<const void> owner;
 };
 TrainingTexts training_texts(const TrainConfig& config);
-// The tokenizer of a run: that of `given`, one that is named, or a trained one.
+// The tokenizer of a run: that of `given`, else the one that the configuration names, else `trained`().
 text::Tokenizer tokenizer_for(const TrainConfig& config, const Origin* given,
                               const std::function<text::Tokenizer()>& trained);
 
-// The ids of <extra_id_0>, <extra_id_1>, ... Throws Error where the tokenizer has none.
+// The ids of <extra_id_0>, <extra_id_1>, ... Throws Error if the tokenizer has none.
 std::vector<int32_t> sentinels(const text::Tokenizer& tokenizer);
 
-// The ids of [CLS] and [SEP], or <s> and </s>, and of the mask. Throws Error where the tokenizer lacks one.
+// The ids of [CLS] and [SEP], or <s> and </s>, and of the mask. Throws Error if the tokenizer lacks one.
 struct EncoderTokens {
   int32_t first, last, mask;
 };
@@ -55,55 +56,55 @@ EncoderTokens encoder_tokens(const text::Tokenizer& tokenizer);
 // Sources and their targets.
 struct PairTexts {
   std::vector<std::string_view> source, target;
-  std::vector<int64_t> lines = {};         // where each begins in its file, from 1
-  std::vector<std::string> files = {};     // all that were read
-  std::vector<size_t> first_of_file = {};  // the number that the first pair of each has
-  size_t first = 0;                        // and the first of these pairs
+  std::vector<int64_t> lines = {};         // line of each pair in its file, from 1
+  std::vector<std::string> files = {};     // all files
+  std::vector<size_t> first_of_file = {};  // index of the first pair of each file
+  size_t first = 0;                        // index of the first pair in this part
   int64_t skipped = 0;                     // pairs with an empty side
-  Skipped filtered = {};                   // and those that `data` leaves out
+  Skipped filtered = {};                   // pairs that the filters of `data` drop
   Notes notes = {};
-  std::shared_ptr<const void> owner;  // of the texts, which lie in a mapped file
+  std::shared_ptr<const void> owner;  // owner of the texts, which are in a mapped file
 
   // FILE:LINE of a pair.
   std::string place(size_t pair) const;
 };
 
-// The rows of files, by the columns that `data` names, or the lines of files beside those of `targets`. Pairs
-// with an empty side, or one of white space, are left out.
+// Reads the rows of files, by the columns that `data` names, or the lines of files parallel to those of
+// `targets`. Drops pairs with an empty or blank side.
 PairTexts read_pairs(const std::vector<std::string>& files, const std::vector<std::string>& targets,
                      const DataConfig& data);
-// Their tokens lie in mapped files: with `cache` in the folder of the cache, else in that for temporary
+// Keeps the tokens in mapped files, in the cache folder with `cache`, else in the folder for temporary
 // files.
 PairStream tokenize_pairs(const PairTexts& texts, const text::Tokenizer& tokenizer, bool cache = true);
 
-// Pairs of a sequence-to-sequence run. Both sides have one vocabulary, unless the configuration wants two.
+// Pairs of a sequence-to-sequence run. Both sides share a vocabulary unless the configuration asks for two.
 struct PairCorpus {
   text::Tokenizer tokenizer;
   PairStream train, valid;
   SequenceEnds ends;
-  std::string hash;       // of the training tokens
-  PairTexts valid_texts;  // what `valid` was before there were tokens
-  int64_t skipped = 0;    // pairs of both with an empty side
-  Skipped filtered = {};  // training pairs that `data` leaves out
-  Notes notes = {};       // what else is to be told of the files
+  std::string hash;       // hash of the training tokens
+  PairTexts valid_texts;  // texts of `valid`
+  int64_t skipped = 0;    // training and validation pairs with an empty side
+  Skipped filtered = {};  // training pairs that the filters drop
+  Notes notes = {};       // further notes on the files
 };
 
-// Reads the files of a configuration; trains the tokenizer on both sides, or one on each, unless it is named
-// or given.
+// Reads the files of a configuration. Trains the tokenizer on both sides, or one on each, unless it is
+// named or given.
 PairCorpus load_pairs(const TrainConfig& config, const Origin* given = nullptr);
 
-// What a document is encoded as, one piece after the other, so that a large one takes no more memory than a
-// small one: pieces of at most `bytes`, each beginning with a line's end that stands alone between letters or
-// digits, where there is one in the window's second half. There tokenizers that divide texts at spaces begin
-// anew, and the tokens are those of the whole; one that puts something before texts puts it there, too.
+// Splits a document into pieces of at most `bytes` that are encoded one by one, so that memory stays
+// bounded. A piece begins with a lone line end between letters or digits if there is one in the second half
+// of the window before. Tokenizers that split at spaces then give the tokens of the whole document. A
+// tokenizer that puts something before texts puts it before each piece.
 std::vector<std::string_view> pieces_to_encode(std::string_view document, size_t bytes = size_t{1} << 20);
 
-// One file's documents as a stream, in bounded memory; `data`: the separator, or the column of rows. Errors
-// name the file.
+// Tokenizes one file's documents in bounded memory. `data` gives the separator, or the column of rows.
+// Errors name the file.
 TokenStream tokenize_file(const std::string& path, const DataConfig& data, const text::Tokenizer& tokenizer,
                           Notes* notes = nullptr);
 
-// True where a tokenizer's tokens are the 256 bytes, so that data of any kind are a text to it.
+// True if a tokenizer's tokens are the 256 bytes, so that it can encode any data.
 bool reads_bytes(const text::Tokenizer& tokenizer);
 
 }  // namespace qkv

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kVersion = "4";  // of the entries: a new one makes older entries unknown
+constexpr const char* kVersion = "4";  // version of the entries; a new one invalidates older entries
 
 std::string cache_folder() {
   const auto variable = [](const char* name) {
@@ -94,7 +94,7 @@ std::optional<TokenizedText> CorpusCache::load_text(const std::string& key) cons
                          {std::stoll(file.metadata.at("repeated")), std::stoll(file.metadata.at("unfit")),
                           std::stoll(file.metadata.at("empty"))},
                          lines_of(file.metadata.at("notes"))};
-  } catch (const std::exception&) {  // damaged, or by another version
+  } catch (const std::exception&) {  // damaged, or written by another version
     return std::nullopt;
   }
 }
@@ -122,7 +122,8 @@ void CorpusCache::save_text(const std::string& key, const TokenizedText& text) c
                                                    {"notes", fmt::format("{}", fmt::join(text.notes, "\n"))}};
     const std::pair<std::string, const TokenStream*> parts[] = {{"train", &text.train},
                                                                 {"valid", &text.valid}};
-    // The wider elements first: each tensor begins at a multiple of its element's size, and is then mapped.
+    // Wider elements come first, so that each tensor begins at a multiple of its element size and can be
+    // mapped.
     for (const auto& [name, stream] : parts) tensors.emplace_back(name + ".starts", stream->start_tensor());
     for (const auto& [name, stream] : parts) {
       tensors.emplace_back(name + ".tokens", stream->token_tensor());

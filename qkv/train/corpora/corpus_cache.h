@@ -12,35 +12,35 @@
 
 namespace qkv {
 
-// The two parts of a tokenized text, and what tells their tokens from others'.
+// The two parts of a tokenized text, with hashes of their tokens.
 struct TokenizedText {
   TokenStream train, valid;
   std::string train_hash, valid_hash;
-  Skipped skipped = {};  // documents of the training files
-  Notes notes = {};      // what else is to be told of the files
+  Skipped skipped = {};  // skipped documents of the training files
+  Notes notes = {};      // further notes on the files
 };
 
-// Names the contents of files without reading them: path, size, time of change, inode. Files that change get
-// another signature. Throws Error for a file that is not there.
+// Identifies the contents of files without reading them: path, size, time of change, inode. A file that
+// changes gets a new signature. Throws Error for a missing file.
 std::string signature_of(const std::vector<std::string>& paths);
 
-// The folder of kept texts, as one run uses it.
+// The cache folder, as one run uses it.
 class CorpusCache {
  public:
-  // Looks nothing up and keeps nothing where `on` is false or no folder can be found.
+  // Does nothing if `on` is false or there is no folder.
   explicit CorpusCache(bool on);
 
-  // Entries under names derived from `key`. What cannot be read counts as absent; what cannot be written is
-  // left out: a cache never stops a run.
+  // Entries under names derived from `key`. An unreadable entry counts as absent, and failed writes are
+  // ignored: the cache never stops a run.
   std::optional<std::string> load_tokenizer(const std::string& key) const;
   void save_tokenizer(const std::string& key, const std::string& json) const;
   std::optional<TokenizedText> load_text(const std::string& key) const;
   void save_text(const std::string& key, const TokenizedText& text) const;
 
-  // Where what lasts as long as a process may be written: the cache's folder, or, where it is off or cannot
-  // be written, the system's for temporary files.
+  // Folder for files that live as long as the process. It is the cache folder or, if that is off or not
+  // writable, the system's temporary folder.
   std::string scratch_folder() const;
-  // Where entries are kept; empty: nowhere.
+  // Folder of the entries; empty: the cache is off.
   const std::string& folder() const { return folder_; }
 
  private:

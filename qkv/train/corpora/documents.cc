@@ -10,22 +10,23 @@
 namespace qkv {
 namespace {
 
-// A byte that no text has.
+// A byte that never occurs in UTF-8.
 constexpr char kBetween = '\xFF';
 
-// Where the last `fraction` of the characters begins; with a separator, at the start of the next document.
+// Returns the byte at which the last `fraction` of the characters begins; with a separator, the start of
+// the next document.
 size_t split_point(std::string_view text, double fraction, const std::string& separator) {
   const auto keep = static_cast<int64_t>(static_cast<double>(count_characters(text)) * (1 - fraction));
   int64_t seen = 0;
   size_t at = 0;
   while (at < text.size() && (continues_character(text[at]) || seen++ != keep)) ++at;
   if (separator.empty()) return at;
-  // The character may lie inside a separator: look from one separator's length before it.
+  // The byte may be inside a separator, so search from one separator's length before it.
   const size_t next = text.find(separator, at - std::min(at, separator.size() - 1));
   return next == std::string_view::npos ? text.size() : next + separator.size();
 }
 
-// Finds the column of rows that looks like a label: few short values, each of many rows.
+// Finds the column that looks like a label: few short values, each in many rows.
 class LabelFinder {
  public:
   void take_head(const Table& head, size_t text) {
@@ -38,7 +39,7 @@ class LabelFinder {
     ++rows_;
     for (size_t c = 0; c < row.size(); ++c) {
       if (c == text_ || values_[c].size() > kMost) continue;
-      if (row[c].size() > kLongest) {  // no label
+      if (row[c].size() > kLongest) {  // too long for a label
         is_text_[c] = true;
         values_[c].clear();
       }
@@ -46,7 +47,7 @@ class LabelFinder {
       values_[c].insert(row[c]);
     }
   }
-  // Its name, or nothing.
+  // The name of that column, or empty.
   std::string label() const {
     if (rows_ < kLeastRows) return "";
     for (size_t c = 0; c < names_.size(); ++c)
@@ -60,10 +61,10 @@ class LabelFinder {
   size_t text_ = 0, rows_ = 0;
   std::vector<std::string> names_;
   std::vector<std::unordered_set<std::string>> values_;
-  std::vector<bool> is_text_;  // longer than labels are
+  std::vector<bool> is_text_;  // columns with values too long for labels
 };
 
-// A file's documents as they are, or those that the filter keeps, collected in a file of their own. `empty`:
+// A file's documents unchanged, or those that the filter keeps, collected in a separate file. `empty`
 // counts rows without text.
 Documents documents_in(const std::string& path, const DataConfig& data, TextFilter* filter, Notes* notes,
                        int64_t* empty = nullptr, LabelFinder* labels = nullptr) {
@@ -76,7 +77,7 @@ Documents documents_in(const std::string& path, const DataConfig& data, TextFilt
     plain.text = file.text;
     plain.owner = file.owner;
     if (filter == nullptr) return plain;
-    if (data.separator.empty()) {  // one document, which validation takes a part of
+    if (data.separator.empty()) {  // one document, from which validation takes a part
       if (!filter->keeps(plain.text)) plain.text = {};
       return plain;
     }

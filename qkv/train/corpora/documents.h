@@ -1,4 +1,4 @@
-// Texts without labels: the documents of a run's files, and which texts of all kinds are learnt from.
+// Texts without labels: the documents of a run's files, and the filter for training texts of all kinds.
 #pragma once
 
 #include <functional>
@@ -14,15 +14,15 @@
 
 namespace qkv {
 
-// The way in which the files of [data] are read.
+// Options for reading the files of [data].
 FileOptions file_options(const DataConfig& data);
 
-// What [data] says of training texts: deduplicate, min_characters, max_characters, max_ratio.
+// Filter of training texts, by [data]: deduplicate, min_characters, max_characters, max_ratio.
 class TextFilter {
  public:
   explicit TextFilter(const DataConfig& data) : data_(data) {}
   bool on() const;
-  // Whether a text, or a pair, is learnt from; counts those that are not.
+  // True if a text, or a pair, is kept for training. Counts those that are not.
   bool keeps(std::string_view text);
   bool keeps(std::string_view source, std::string_view target);
   const Skipped& skipped() const { return skipped_; }
@@ -36,35 +36,35 @@ class TextFilter {
   std::unordered_set<std::string> seen_;
 };
 
-// A file's documents, or a part of them: a text larger than memory is read as it is needed.
+// A file's documents, or a part of them. A text larger than memory is read on demand.
 struct Documents {
   std::string path;
   std::string_view text;
-  std::string separator;              // between documents; empty: the text is one
-  std::shared_ptr<const void> owner;  // of the text
+  std::string separator;              // separator of documents; empty: the text is one document
+  std::shared_ptr<const void> owner;  // owner of the text
 
   void for_each(const std::function<void(std::string_view document)>& f) const;
 };
 
 // The training and the validation part of a run's files. Files of rows (.jsonl, .tsv, .csv) have a document
-// in each row's data.text_column. What is left out of training is left out before validation is split off.
+// in each row's data.text_column. Filters drop training documents before validation is split off.
 struct TextFiles {
   std::vector<Documents> train, valid;
   Skipped skipped;
   Notes notes;
-  std::string hint;  // of training rows that look as if they had labels: what to set to learn those
+  std::string hint;  // if training rows seem to have labels, which keys to set to train on them
 
   explicit TextFiles(const DataConfig& data);
 };
 
-// All documents of one file. Throws Error where it is empty.
+// All documents of one file. Throws Error if it is empty.
 Documents read_documents(const std::string& path, const DataConfig& data, Notes* notes = nullptr);
 
-// Whether a byte of UTF-8 goes on with the character before it.
+// True if the byte continues a UTF-8 character.
 inline bool continues_character(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
 }
-// UTF-8 characters of a text.
+// Number of UTF-8 characters.
 int64_t count_characters(std::string_view text);
 
 }  // namespace qkv

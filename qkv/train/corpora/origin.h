@@ -1,4 +1,4 @@
-// What a run goes on from.
+// The starting point of a run.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace qkv {
 
-// The model that a run begins with, or its own last checkpoint.
+// The model that a run starts from, or its own last checkpoint.
 struct Origin {
   std::string dir;  // its directory
   text::Tokenizer tokenizer;
@@ -22,7 +22,7 @@ struct Origin {
   }
 };
 
-// Of a configuration: nothing where a model is made anew. Throws Error naming what the directory lacks.
+// Origin of a configuration; nothing if the model is new. Throws Error naming what the directory lacks.
 inline std::optional<Origin> origin_of(const TrainConfig& config) {
   if (config.from.empty()) return std::nullopt;
   Origin origin = Origin::at(resolve_model_dir(config.from));

@@ -1,4 +1,4 @@
-// What a run's files have and the run does not learn from.
+// Texts of a run's files that are not used for training.
 #pragma once
 
 #include <cstdint>
@@ -6,16 +6,16 @@
 
 namespace qkv {
 
-// Texts that were not learnt from.
+// Numbers of skipped texts.
 struct Skipped {
-  int64_t repeated = 0, unfit = 0;  // of another length, or pairs of another ratio, than is wanted
+  int64_t repeated = 0, unfit = 0;  // unfit: length or length ratio out of bounds
   int64_t empty = 0;                // rows without text
 
-  // " (5 left out: 3 repeated, 2 of other lengths)", " (2 rows without text left out)", both, or nothing.
+  // " (5 left out: 3 repeated, 2 of other lengths)", " (2 rows without text left out)", both, or "".
   std::string text() const;
 };
 
-// " (2 rows without text left out)", or nothing.
+// " (2 rows without text left out)", or "" if there are none.
 std::string without_text(int64_t rows);
 
 }  // namespace qkv

@@ -10,36 +10,36 @@
 
 namespace qkv {
 
-// Which rule moves the parameters, and its constants.
+// Update rule of the parameters, and its constants.
 struct OptimizerConfig {
-  std::string name = "adamw";  // of optimizer_names()
-  double weight_decay = 0.1;   // of matrices; norms and biases are exempt
-  double momentum = 0;         // mu of sgd
-  bool nesterov = false;       // sgd looks ahead along its momentum
+  std::string name = "adamw";  // one of optimizer_names()
+  double weight_decay = 0.1;   // for matrices; norms and biases are exempt
+  double momentum = 0;         // mu, for sgd
+  bool nesterov = false;       // Nesterov momentum for sgd
   double beta1 = 0.9, beta2 = 0.99, epsilon = 1e-8;
 };
 
-// An update rule with its memory.
+// An update rule with its state.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   // One update from the arenas' gradients, each scaled by `gradient_scale` (clipping). `step` counts from 1.
   virtual void update(Parameters& parameters, int64_t step, double learning_rate, double gradient_scale) = 0;
-  // What the rule remembers, by name, to be saved and read back in place.
+  // The state of the rule, by name, to be saved and restored in place.
   virtual std::vector<std::pair<std::string, Tensor>> state() = 0;
 };
 
 // sgd (as Algorithms 11-13 of Phuong & Hutter print it; with momentum, Polyak's or Nesterov's), adagrad,
-// rmsprop, adam (decay through the gradient), adamw (decoupled decay), lion: the formulas stand at
-// kernels.h's Rule. adafactor: see make_adafactor().
+// rmsprop, adam (decay through the gradient), adamw (decoupled decay), lion. The formulas are at Rule in
+// kernels.h. For adafactor see make_adafactor().
 const std::vector<std::string>& optimizer_names();
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Parameters& parameters);
 
-// Floats that the rule remembers for these parameters (what state() holds).
+// Number of floats in state() for these parameters.
 int64_t optimizer_state_size(const OptimizerConfig& config, const Parameters& parameters);
 
-// sqrt(sum of squares) over all gradients. Summed in blocks of fixed size: the same for every number of
-// threads.
+// sqrt(sum of squares) over all gradients. It is summed in blocks of fixed size, so it does not depend on
+// the number of threads.
 double gradient_norm(Parameters& parameters);
 
 }  // namespace qkv

@@ -28,7 +28,7 @@ void add_noise(Tensor& x, double std, const RandomStream& stream) {
   });
 }
 
-// Weights with noise for as long as it lives; then they are as before, bit for bit.
+// Adds noise to the weights for the lifetime of the object, then restores them bit for bit.
 class NoisyWeights {
  public:
   NoisyWeights(Parameters& parameters, double std, const RandomStream& stream) : parameters_(parameters) {
@@ -51,7 +51,7 @@ class NoisyWeights {
   Tensor clean_;
 };
 
-// Whether a name is one that the pattern means: '*' stands for any characters.
+// True if the name matches the pattern, in which '*' stands for any characters.
 bool matches(std::string_view pattern, std::string_view name) {
   const size_t star = pattern.find('*');
   if (star == std::string_view::npos) return pattern == name;
@@ -62,7 +62,7 @@ bool matches(std::string_view pattern, std::string_view name) {
   return false;
 }
 
-// How many blocks stand above a parameter's place, the head being one; 0: it belongs to the head.
+// Number of layers above a parameter, with the head as one; 0: the parameter belongs to the head.
 int64_t depth_below_head(const std::string& name, const ModelSpec& spec) {
   const auto below = [&](std::string_view stack, int64_t layers) -> int64_t {
     const std::string prefix = fmt::format("{}.block.", stack);
@@ -190,7 +190,7 @@ StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t 
       config_.clip > 0 && result.gradient_norm > config_.clip ? config_.clip / result.gradient_norm : 1;
   if (config_.gradient_noise > 0) {
     const double std = std::sqrt(config_.gradient_noise / std::pow(1 + static_cast<double>(step), 0.55));
-    for (const ParameterKind kind : kKinds)  // the update scales the noise too
+    for (const ParameterKind kind : kKinds)  // the update scales the noise, too
       add_noise(parameters.arena(kind).gradient, std / scale,
                 {seed_, t, kGradientNoiseSite + static_cast<uint32_t>(kind)});
   }
@@ -199,7 +199,7 @@ StepResult TrainingState::step(const std::vector<Batch>& micro_batches, int64_t 
   return result;
 }
 
-// a <- d a + (1 - d) w, where d grows towards its value while there is little to average.
+// a <- d a + (1 - d) w, where d grows towards config_.ema in the first steps.
 void TrainingState::update_average(int64_t step) {
   const double t = static_cast<double>(step), d = std::min(config_.ema, (1 + t) / (10 + t));
   const auto keep = static_cast<float>(d), take = static_cast<float>(1 - d);

@@ -15,7 +15,7 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kVersion = 2;  // of trainer_state.json
+constexpr int64_t kVersion = 2;  // version of trainer_state.json
 
 void write_model(const std::string& dir, const Transformer& model, const ModelFiles& files) {
   save_model(dir, model, files.ids);
@@ -68,7 +68,7 @@ TrainerState load_trainer_state(const std::string& dir) {
   s.batch = root["batch"].integer(1, int64_t{1} << 31);
   s.best.evaluations_since = root["evaluations_since_best"].integer(0, int64_t{1} << 60);
   if (const auto best = root.find("best_loss"))
-    s.best.error = best->number();  // null until there was an evaluation
+    s.best.error = best->number();  // null until the first evaluation
   s.smoothed_loss = root["smoothed_loss"].number();
   s.threads = static_cast<int>(root["threads"].integer(1, 1 << 20));
   s.fingerprint = root["fingerprint"].string();
@@ -108,7 +108,7 @@ std::vector<std::string> newest_checkpoints(const std::string& run, int64_t coun
   check(file_exists(run + "/last/trainer_state.json"), "{}: holds no run: expected a checkpoint in last/",
         run);
   std::vector<std::string> all;
-  const int64_t last = load_trainer_state(run + "/last").step;  // an interrupted run may hold it twice
+  const int64_t last = load_trainer_state(run + "/last").step;  // an interrupted run may have it twice
   for (const auto& [step, dir] : older_checkpoints(run))
     if (step != last) all.push_back(dir);
   all.push_back(run + "/last");

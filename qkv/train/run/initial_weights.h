@@ -1,4 +1,4 @@
-// The weights that a run begins with.
+// Initial weights of a run.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace qkv {
 
-// The model of a new run. Where config.from names another one, parameters that both have are copied; the
-// classifier only where both tell the same classes, and rows of the vocabulary as new_tokens.h says.
-// `tokenizer`: that of the run. Throws Error naming file and tensor where the other model cannot be read.
+// The model of a new run. If config.from names another model, copies the parameters that both have. Copies
+// the classifier only if both have the same classes, and rows of the vocabulary as new_tokens.h says.
+// `tokenizer`: that of the run. Throws Error naming file and tensor if the other model cannot be read.
 std::unique_ptr<Transformer> initial_model(const TrainConfig& config, const text::Tokenizer& tokenizer);
 
 }  // namespace qkv

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kProgram = 100 << 20;  // code, oneDNN's generated code and scratch memory
 
-// The columns of a block's activations, per token.
+// The number of columns of a block's activations, per token.
 struct Columns {
   MixerCost mixer, cross;
   int64_t width, hidden, normed, affinities;
@@ -39,16 +39,16 @@ struct Columns {
                (m.experts.count > 0 ? (2 * m.experts.chosen + 1) * width : 0)),
         affinities(m.experts.count) {}
 
-  // Kept for the backward pass: two sums and their norms; what the mixer keeps; before and after the
-  // activation function; norms of branches; what goes into experts and comes out. In f32: two means and
-  // deviations, affinities.
+  // Bytes kept for the backward pass: two sums and their norms; the mixer's activations; the inputs and
+  // outputs of the activation function; norms of branches; inputs and outputs of experts. In f32: two means
+  // and deviations, affinities.
   int64_t kept(int64_t element) const {
     return (4 * width + mixer.projected + mixer.out + 2 * hidden + normed) * element +
            (4 + mixer.kept_f32 + affinities) * 4;
   }
 };
 
-// Those of each layer of a stack.
+// The columns of each layer of a stack.
 std::vector<Columns> columns_of_layers(const ModelSpec& m, int64_t layers, bool causal) {
   std::map<std::string, Columns> of_kind;
   for (const std::string& kind : m.kinds_in_use(layers))
@@ -58,14 +58,14 @@ std::vector<Columns> columns_of_layers(const ModelSpec& m, int64_t layers, bool 
   return out;
 }
 
-// Columns of a recurrent stack's activations, per token and layer, that are kept: what it reads, h by time
-// and in order, of a GRU the reset h; in f32 the gates and the states.
+// Bytes of kept activations of a recurrent stack, per token and layer: inputs, h by time and in order, a
+// GRU's reset h; in f32 the gates and the states.
 int64_t kept_by_recurrence(Cell cell, int64_t width, int64_t element) {
   const int64_t h = cell == Cell::gru ? 4 : 3;
   return width * (h * element + (gates_of(cell) + state_parts(cell)) * 4);
 }
-// What a recurrent decoder keeps beside its layers, per token: contexts, beside h, through the readout; where
-// it looks before each step also what that step was given.
+// Bytes that a recurrent decoder keeps besides its layers, per token: contexts, next to h, through the
+// readout; with additive attention also the inputs of each step.
 int64_t kept_by_source_attention(const ModelSpec& m, int64_t element) {
   const RecurrenceSpec& r = m.recurrence;
   if (r.attention == SourceAttention::none) return 0;
@@ -78,7 +78,7 @@ int64_t kept_by_source_attention(const ModelSpec& m, int64_t element) {
 int64_t rows_of(const TrainConfig& config, Objective objective, int64_t batch) {
   if (objective == Objective::next_token) return batch * config.window_length();
   if (config.model.architecture == Architecture::encoder_decoder) return config.batch_tokens / 2;
-  // What is predicted in an order of its own is read twice.
+  // A permutation model reads the predicted tokens twice.
   const double twice = objective == Objective::permutation ? config.masking.rate : 0;
   return static_cast<int64_t>(static_cast<double>(config.batch_tokens) * (1 + twice));
 }
@@ -89,7 +89,7 @@ int64_t rows_of(const TrainConfig& config, int64_t batch) {
   return most;
 }
 
-// The model as its training is prepared, without weights: what stays as it is, is marked.
+// The model of the run without weights, with frozen parameters marked.
 std::unique_ptr<Transformer> planned(const TrainConfig& config) {
   ModelSpec spec = config.model;
   if (spec.lora.any()) spec.lora.adapters = adapters_of(spec);
@@ -104,7 +104,7 @@ std::unique_ptr<Transformer> planned(const TrainConfig& config) {
 
 constexpr std::string_view kBlock = ".block.";
 
-// The number of the block whose parameter this is.
+// The index of the block that a parameter belongs to.
 std::optional<int64_t> block_of(const std::string& name) {
   const size_t at = name.find(kBlock);
   return at == std::string::npos ? std::nullopt
@@ -119,7 +119,8 @@ std::string in_block(const std::string& name, int64_t block) {
   return fmt::format("{}{}{}", name.substr(0, number), block, name.substr(name.find('.', number)));
 }
 
-// Blocks that a backward pass does not reach, at the bottom of a model of one stack: nothing is learnt there.
+// Number of blocks at the bottom of a single stack that the backward pass does not reach, because they have
+// nothing to train.
 int64_t unreached_blocks(const Transformer& model) {
   const ModelSpec& s = model.spec();
   if (s.architecture == Architecture::encoder_decoder || s.layer_groups > 0) return 0;
@@ -183,7 +184,7 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
   }
   plan.optimizer = 4 * optimizer_state_size(config.step.optimizer, model->parameters());
 
-  // The columns of the decoder's or the only stack, and of the encoder's beside it.
+  // The columns of the decoder or the only stack, and of the encoder next to a decoder.
   const std::vector<Columns> ours = columns_of_layers(m, m.layers, m.causal()),
                              encoders = columns_of_layers(m.encoder_spec(), m.encoder_layers, false);
   const auto sum_of = [](std::span<const Columns> layers, const auto& f) {
@@ -197,8 +198,8 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
       for (const Columns& c : *stack) most = std::max(most, f(c));
     return most;
   };
-  // Remembered rows are read with the others: joined and in order, projected; and kept, twice while they
-  // change.
+  // The model also reads the rows in memory: joined and in order, and projected. Memory is kept twice while
+  // it changes.
   const int64_t remembered =
       batch * config.accumulate * std::min(m.memory, config.window_length() * config.steps);
   plan.activations =
@@ -208,11 +209,11 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
                  sum_of(ours, [](const Columns& c) { return 3 * c.width + c.mixer.projected + c.normed; }) *
                  element
            : 0);
-  const auto between = [&](const Columns& of) {  // x and the branch that is still to be added
+  const auto between = [&](const Columns& of) {  // x and the branch to be added
     return 2 * of.width * element;
   };
-  // A sum and its norm, q, k, v and the heads' output more where there is cross-attention.
   const auto kept = [&](const Columns& c) { return c.kept(element); };
+  // Cross-attention adds a sum and its norm, q, k, v and the heads' output.
   const int64_t cross = pairs ? sum_of(ours,
                                        [&](const Columns& c) {
                                          return (2 * c.width + c.cross.projected + c.cross.out) * element +
@@ -237,11 +238,11 @@ MemoryPlan memory_plan(const TrainConfig& config, int64_t batch) {
                          (bf16              ? 6
                           : m.logit_cap > 0 ? 8
                                             : 4);
-  // In the backward pass of a block the activations it no longer needs are given back as gradients appear.
+  // The backward pass of a block frees activations as gradients appear.
   const auto moving = [&](const Columns& of) {
     return rows * ((2 * of.width + 2 * of.hidden) * element + 4 * of.mixer.again_f32);
   };
-  // Unembeddings of length 1, and their gradient.
+  // Unembeddings scaled to length 1, and their gradient.
   const int64_t unit = m.embedding_unit ? m.vocab_size * m.width * (2 * element + 4) : 0;
   plan.work = std::max(logits + rows * m.width * element, most_of(moving)) + unit;
   plan.program = kProgram;
@@ -256,8 +257,8 @@ int64_t memory_limit(const TrainConfig& config) {
 
 namespace {
 
-// The largest number from 1 to `most` for which `fits` holds, as it does below each for which it does; 0:
-// none.
+// The largest number from 1 to `most` for which `fits` holds; 0: none. REQUIRES: if `fits` holds for n, it
+// holds for all smaller numbers.
 template <typename F>
 int64_t largest_that(int64_t most, const F& fits) {
   if (!fits(1)) return 0;
@@ -273,14 +274,14 @@ int64_t largest_that(int64_t most, const F& fits) {
 }  // namespace
 
 int64_t largest_batch(const TrainConfig& config, int64_t limit) {
-  return largest_that(std::numeric_limits<int32_t>::max() / config.window_length(),  // what a batch can hold
+  return largest_that(std::numeric_limits<int32_t>::max() / config.window_length(),  // limit of a batch
                       [&](int64_t batch) { return memory_plan(config, batch).total() <= limit; });
 }
 
 int64_t largest_batch_tokens(const TrainConfig& config, int64_t batch, int64_t limit) {
   TrainConfig other = config;
   const int64_t pairs = largest_that(int64_t{1} << 23, [&](int64_t half) {
-    other.batch_tokens = 2 * half;  // pairs share them
+    other.batch_tokens = 2 * half;  // source and target share them
     return memory_plan(other, batch).total() <= limit;
   });
   return 2 * pairs;
@@ -294,9 +295,9 @@ double flops_per_step(const TrainConfig& config, int64_t batch) {
   const auto block = [&](const Columns& of) {
     return d(of.mixer.multiplications) + 2 * d(of.width) * d(of.hidden);
   };
-  // Keys that a query sees on average; of sequences that are no windows of a text, few.
+  // Mean number of keys that a query sees; taken as 0 for sequences, which are short.
   const double seen = config.objective == Objective::next_token ? (d(config.window_length()) + 1) / 2 : 0;
-  double multiplications = 0, scores = 0;  // of a row
+  double multiplications = 0, scores = 0;  // per row
   const std::vector<Columns> ours = columns_of_layers(m, m.layers, m.causal());
   for (int64_t l = 0; l < m.layers; ++l) {
     const Columns& c = ours[static_cast<size_t>(l)];
@@ -308,13 +309,13 @@ double flops_per_step(const TrainConfig& config, int64_t batch) {
     multiplications += block(e);
   const double forward = 2 * rows * multiplications;
   const double unembedding = 2 * rows * d(m.width) * d(m.vocab_size);
-  // The backward pass of attention computes the scores anew.
+  // The backward pass of attention computes the scores again.
   const double scores_again = 2 * rows * scores;
   return 3 * (forward + unembedding) + scores_again + (config.recompute ? forward : 0);
 }
 
 double measure_step_seconds(const TrainConfig& config, int64_t batch) {
-  constexpr int64_t kTokens = 2048;  // enough to tell a step's time, few enough not to wait for it
+  constexpr int64_t kTokens = 2048;  // enough to measure a step, and still quick
   const int64_t context = config.window_length();
   const int64_t windows = std::clamp<int64_t>(kTokens / context, 1, batch);
   TokenStream stream;
@@ -328,7 +329,7 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
   struct Seconds {
     double micro_batch, rest;
   };
-  // A model of so many layers, each with the adapters of `layer`, and frozen as that is.
+  // Times a model with this many layers, each with the adapters and frozen parameters of `layer`.
   const auto measured = [&](int64_t layers, ModelSpec spec, int64_t layer) {
     spec.layers = layers;
     spec.layer_groups = 0;
@@ -342,7 +343,7 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
       }
     }
     auto model = std::make_unique<Transformer>(spec);
-    // A step must learn something: all, where nothing of this layer is learned.
+    // A step needs something to train: if all of this layer is frozen, unfreeze everything.
     bool any_learned = false;
     for (Parameter& p : model->parameters().all()) {
       const Parameter* as = whole->parameters().find(in_block(p.name, layer));
@@ -373,15 +374,15 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
   };
   const double scale =
       static_cast<double>(batch) / static_cast<double>(windows) * static_cast<double>(config.accumulate);
-  const auto seconds = [&](const ModelSpec& spec, int64_t layer) {  // were all layers like this one
+  const auto seconds = [&](const ModelSpec& spec, int64_t layer) {  // if all layers were like this one
     const Seconds first = measured(1, spec, layer), second = measured(2, spec, layer);
     return at_all_layers(first.rest, second.rest) +
            scale * at_all_layers(first.micro_batch, second.micro_batch);
   };
-  std::set<std::optional<int64_t>> learned;  // blocks of which something is
+  std::set<std::optional<int64_t>> learned;  // blocks with trainable parameters
   for (const Parameter& p : whole->parameters().all())
     if (!p.frozen) learned.insert(block_of(p.name));
-  // Layers that are alike: by their kind, whether they have experts and whether they learn.
+  // Groups of similar layers: by kind, whether they have experts and whether they train.
   std::map<std::tuple<std::string, bool, bool>, std::vector<int64_t>> alike;
   for (int64_t l = 0; l < config.model.layers; ++l) {
     const int64_t owner = config.model.owner_of(l, config.model.layers);
@@ -415,7 +416,7 @@ double measure_step_seconds(const TrainConfig& config, Task& task, int64_t batch
     training.step(batches, step, std::max(config.steps, kSteps));
     if (step > 1) total += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  return total / (kSteps - 1);  // their batches differ
+  return total / (kSteps - 1);  // the mean, because batches differ
 }
 
 }  // namespace qkv

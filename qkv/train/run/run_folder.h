@@ -1,4 +1,4 @@
-// The folder of a run: its lock, its checkpoints and its best model.
+// The run directory: its lock, its checkpoints and its best model.
 #pragma once
 
 #include <cstdint>
@@ -22,26 +22,26 @@ class RunFolder {
   bool has_checkpoint() const;
   bool has_best() const;
 
-  // Throws Error where a fresh run would replace one, or where there is no checkpoint to resume from.
+  // Throws Error if a new run would replace one, or if there is no checkpoint to resume from.
   void expect_startable(StartMode mode) const;
-  // Throws Error where nothing can be written below the folder's nearest existing parent.
+  // Throws Error if the nearest existing parent of the folder is not writable.
   void expect_writable() const;
 
-  // Makes the folder where it is missing, locks it for this object's life and repairs what an interrupted
-  // write left; the run in it is removed where it is to be replaced. Throws Error where another process holds
-  // the lock, where the folder cannot be made, and as expect_startable() does.
+  // Creates the folder if it is missing, locks it for the lifetime of this object and repairs the state
+  // after an interrupted write. Removes the run in it if `mode` says to replace it. Throws Error if another
+  // process holds the lock or the folder cannot be created, and as expect_startable() does.
   void open(StartMode mode);
 
-  // Replaces best/ in one step. Throws Error, with the old one untouched, where it cannot be written.
+  // Replaces best/ atomically. If that fails, throws Error and leaves the old one unchanged.
   void save_best(const Transformer& model, const ModelFiles& files) const;
-  // The same of last/. Of the checkpoints before it, `keep` - 1 stay as step-N.
+  // The same for last/. Keeps `keep` - 1 earlier checkpoints as step-N.
   void save_last(TrainingState& training, const ModelFiles& files, const TrainerState& state,
                  int64_t keep) const;
 
  private:
   void repair() const;
   void remove_run() const;
-  // Gives the checkpoint in last/, of `step`, a name of its own, and removes the oldest ones.
+  // Links the checkpoint in last/ as step-N, N = `step`, if `keep` > 1, and removes the oldest ones.
   void rotate_checkpoints(int64_t step, int64_t keep) const;
 
   std::string path_;

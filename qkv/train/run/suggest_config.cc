@@ -47,12 +47,12 @@ constexpr std::array kLabelNames = {"label", "class",  "category", "sentiment", 
 constexpr std::array kSourceNames = {"source", "src", "en", "input", "article"};
 constexpr std::array kTargetNames = {"target", "tgt", "output", "translation", "summary"};
 
-// The letters of a text, and its lengths.
+// Statistics of texts: their letters and lengths.
 struct TextLook {
   int64_t characters = 0, words = 0;
-  int64_t without_spaces = 0;  // characters of scripts that put no spaces between words
+  int64_t without_spaces = 0;  // characters of scripts without spaces between words
   int64_t letters = 0;
-  std::vector<int64_t> lengths = {};  // characters of each text
+  std::vector<int64_t> lengths = {};  // number of characters of each text
 
   void add(std::string_view text) {
     int64_t count = 0;
@@ -76,10 +76,10 @@ struct TextLook {
     lengths.push_back(count);
   }
   bool has_spaces() const { return 2 * without_spaces < letters; }
-  // Of subwords, as a small vocabulary makes them.
+  // Estimated number of subword tokens with a small vocabulary.
   double tokens() const { return static_cast<double>(characters) / tokens_per(); }
   double tokens_per() const { return has_spaces() ? 3.2 : 1.3; }
-  // Tokens that 98 of 100 texts do not exceed.
+  // Length in tokens that 98 of 100 texts do not exceed.
   double long_text() const {
     if (lengths.empty()) return 0;
     std::vector<int64_t> sorted = lengths;
@@ -93,10 +93,10 @@ struct TextLook {
 // A column of a table.
 struct Column {
   std::string name;
-  std::set<std::string> values = {};  // some of the first
+  std::set<std::string> values = {};  // the first distinct values, at most kMany
   int64_t filled = 0, bytes = 0, spaces = 0;
   TextLook look = {};
-  static constexpr size_t kMany = 2000;  // values at most, of a column of classes
+  static constexpr size_t kMany = 2000;  // a column of classes has fewer values
 
   void add(const std::string& value) {
     std::string label = value;
@@ -113,19 +113,20 @@ struct Column {
   bool repeats() const { return 2 * std::ssize(values) < filled && values.size() < kMany; }
 };
 
-// All that is found out about the data.
+// Findings about the data.
 struct Look {
   DataKind kind = DataKind::text;
-  std::string text_column, label_column;  // of rows; of pairs what is read and what is written
-  std::vector<std::string> columns;       // to name: the file has no header
+  std::string text_column, label_column;  // columns of rows; for pairs source and target
+  std::vector<std::string> columns;       // made-up names for a file without a header
   std::string separator;
   int64_t examples = 0, labels = 0;
   TextLook source, target;
-  double tokens = 0;  // to learn from
+  double tokens = 0;  // training tokens
   std::string about;
 };
 
-// A header that is a row of the data: a cell is as long as a text, or stands again below it.
+// True if the first row is a header. It is one if a name is known, or if no cell is a number, long like a
+// text, or repeated below.
 bool is_header(const std::vector<Column>& columns) {
   for (const Column& c : columns)
     if (is_one_of(c.name, kTextNames) || is_one_of(c.name, kLabelNames) || is_one_of(c.name, kSourceNames) ||
@@ -168,7 +169,7 @@ Column* longest(std::vector<Column>& columns, const Column* other_than) {
   return best;
 }
 
-// A column of few short values that come again.
+// A column with few short values that repeat, or null.
 Column* label_of(std::vector<Column>& columns) {
   if (Column* c = named(columns, kLabelNames); c != nullptr && c->repeats()) return c;
   Column* best = nullptr;
@@ -246,7 +247,7 @@ void look_at_words(const SuggestOptions& o, Look& out) {
                           grouped_count(words), out.labels);
 }
 
-// Lines that are documents: short, of one word each, as in a list of names.
+// True if each line is a document: short, mostly one word, as in a list of names.
 bool is_list(std::string_view text) {
   int64_t lines = 0, words = 0, longest = 0;
   std::istringstream in{std::string(text)};
@@ -288,7 +289,7 @@ void look_at_lines_beside(const SuggestOptions& o, Look& out) {
   out.about = fmt::format("{} lines with translations", grouped_count(out.examples));
 }
 
-// Whether the first line is an object with messages, or a list of them.
+// True if the first line is an object with messages, or a list of messages.
 bool is_conversation(const std::string& path) {
   const FileText file = map_text(path);
   const Json line = Json::parse(file.text.substr(0, file.text.find('\n')), nullptr, false);
@@ -345,7 +346,7 @@ Look look_at(const SuggestOptions& o) {
 
 struct Size {
   int64_t width, layers, heads;
-  // Of the blocks of one stack.
+  // Approximate number of parameters in the blocks of one stack.
   double parameters() const {
     return 12 * static_cast<double>(width) * static_cast<double>(width) * static_cast<double>(layers);
   }
@@ -359,12 +360,12 @@ int64_t power_of_two(double at_least, int64_t least, int64_t most) {
   return n;
 }
 
-// The keys that follow from the data.
+// Settings that follow from the data.
 struct Dimensions {
   int64_t context, vocabulary, batch_tokens;
-  double passes;      // at most
-  const char* type;   // of the tokenizer; null: the default
-  bool encoder, two;  // a stack that reads; two stacks
+  double passes;      // upper bound
+  const char* type;   // type of the tokenizer; null: the default
+  bool encoder, two;  // encoder: a single encoder stack; two: encoder and decoder
 };
 
 Dimensions shape_of(const Look& look) {
@@ -382,13 +383,13 @@ Dimensions shape_of(const Look& look) {
                                        : 256;
   else
     s.context = power_of_two(longest * 1.2 + 8, 32, look.kind == DataKind::chat ? 1024 : 512);
-  // Some 30 steps a pass, if there are as many tokens.
+  // Some 30 steps per pass if there are enough tokens.
   s.batch_tokens = power_of_two(look.tokens / 40, std::max<int64_t>(512, s.context), 4096);
   s.passes = look.kind == DataKind::text ? 15 : look.kind == DataKind::translate ? 25 : 30;
   return s;
 }
 
-// The configuration as TOML; `steps` 0: not yet known.
+// The configuration as TOML; `steps` 0: unknown yet.
 std::string toml_of(const SuggestOptions& o, const Look& look, const Dimensions& s, const Size& size,
                     int64_t steps, const std::string& about_steps, const std::string& out_folder) {
   std::string out;
@@ -396,7 +397,7 @@ std::string toml_of(const SuggestOptions& o, const Look& look, const Dimensions&
     const std::string text = key + " = " + value;
     out += comment.empty() ? text + "\n" : fmt::format("{:<26} # {}\n", text, comment);
   };
-  const auto quoted = [](const std::string& text) { return OrderedJson(text).dump(); };  // as TOML has it
+  const auto quoted = [](const std::string& text) { return OrderedJson(text).dump(); };  // as a TOML string
   const bool rows = !look.text_column.empty();
   out += fmt::format("# {}: {}{}.\n", fs::path(o.data).filename().string(), look.about, look.source.script());
   out += fmt::format("# Sized for {:g} min of training on this machine with {}.\n", o.minutes,
@@ -456,7 +457,7 @@ std::string toml_of(const SuggestOptions& o, const Look& look, const Dimensions&
   return out;
 }
 
-// A configuration that can be measured: what it would be read as, with its whole vocabulary.
+// Parses a configuration and completes it for measuring, with its full vocabulary and labels.
 TrainConfig complete(const std::string& toml, const Dimensions& s, const Look& look) {
   TrainConfig c = parse_train_config(toml, "qkv init", {});
   c.model.vocab_size = s.vocabulary;
@@ -464,7 +465,7 @@ TrainConfig complete(const std::string& toml, const Dimensions& s, const Look& l
   return c;
 }
 
-// A decoder of this size, whose steps are measured in place of other kinds of models.
+// A decoder of this size, whose speed stands in for other kinds of models.
 TrainConfig decoder_like(const Dimensions& s, const Size& size) {
   TrainConfig c;
   c.model = gpt2_spec(s.encoder ? 64 : s.vocabulary, s.context, size.width, size.layers, size.heads);
@@ -504,11 +505,11 @@ SuggestedConfig suggest_config(const SuggestOptions& o) {
   const Look look = look_at(o);
   const Dimensions shape = shape_of(look);
   const std::string folder = o.out.empty() ? "runs/" + fs::path(o.data).stem().string() : o.out;
-  const double seconds = 60 * o.minutes * 0.9;  // validations take the rest
+  const double seconds = 60 * o.minutes * 0.9;  // validation takes the rest
   const auto toml = [&](const Size& size, int64_t steps, const std::string& about) {
     return toml_of(o, look, shape, size, steps, about, folder);
   };
-  // The largest model that the data can fill, and that sees enough of them in the time.
+  // The largest model that the data are enough for, and that sees enough of them in the time.
   const double speed = operations_per_second(decoder_like(shape, kSizes[2]));
   const Size* best = kSizes;
   for (const Size& size : kSizes) {
@@ -535,7 +536,7 @@ SuggestedConfig suggest_config(const SuggestOptions& o) {
                           : shape.two   ? "an encoder-decoder"
                                         : "a decoder",
                           best->width, counted(best->layers, "layer"), counted(steps, "step"));
-  parse_train_config(out.toml, "qkv init", {});  // what is written can be read
+  parse_train_config(out.toml, "qkv init", {});  // checks that the result can be read
   return out;
 }
 

@@ -1,5 +1,4 @@
-// A configuration made by looking at data: its columns, labels, script and size, and the speed of this
-// machine.
+// Suggests a configuration from the data (columns, labels, script, size) and the speed of this machine.
 #pragma once
 
 #include <optional>
@@ -10,31 +9,31 @@
 
 namespace qkv {
 
-// The tasks that a configuration can be suggested for.
+// Tasks that a configuration can be suggested for.
 enum class DataKind : uint8_t { text, classify, tag, translate, chat };
 const std::vector<std::string>& data_kind_names();
 DataKind data_kind_from_name(const std::string& name);
 
-// The data and the wishes.
+// The data and the user's choices.
 struct SuggestOptions {
   std::string data;                   // a file
-  std::string target = {};            // the translations of its lines, where they are a file of their own
-  std::optional<DataKind> kind = {};  // none: as the data look
-  std::string out = {};               // folder of the run; empty: runs/NAME of the data
-  double minutes = 5;                 // of training
+  std::string target = {};            // file with translations of its lines, if separate
+  std::optional<DataKind> kind = {};  // empty: decided from the data
+  std::string out = {};               // run directory; empty: runs/NAME, by the data
+  double minutes = 5;                 // training time
 };
 
-// The configuration as commented TOML, and one line about it for people.
+// The configuration as commented TOML, and one line about it to print.
 struct SuggestedConfig {
   std::string toml, about, out;
 };
 
-// Throws Error where the data do not suffice for the task. Measures the speed of training for a second or
-// two.
+// Throws Error if the data do not suffice for the task. Spends a second or two on measuring the training
+// speed.
 SuggestedConfig suggest_config(const SuggestOptions& options);
 
-// True where a file holds data rather than a configuration: by its name, or, where that says nothing, because
-// it is no TOML.
+// True if a file holds data rather than a configuration: by its extension or, if that does not tell,
+// because it is not TOML.
 bool is_data_file(const std::string& path);
 
 }  // namespace qkv

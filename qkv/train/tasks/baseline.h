@@ -1,4 +1,4 @@
-// Baselines: what simple methods reach on the same examples.
+// Baselines: the accuracy of simple methods on the same examples.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace qkv {
 
-// Runs of letters and digits in lower case, and every other character that is no space; of both texts.
+// Words of both texts: runs of letters and digits in lower case, and every other non-space character.
 std::vector<std::string> words_of(const TextPair& text);
 
-// The accuracy of simple methods that learn from `train`, on `test`, by their names. Of classes: always the
-// most frequent one; naive Bayes over words (multinomial, counts of every word plus one). Of tags: the most
-// frequent one; what a word was tagged most often, of an unknown word what its longest known suffix of at
-// most four bytes was. Of answers: none.
+// The accuracy on `test` of simple methods that learn from `train`, by name. For classes: always the most
+// frequent one; naive Bayes over words (multinomial, add-one smoothing). For tags: the most frequent one;
+// the most frequent tag of the word or, if it is unknown, of its longest known suffix of at most four
+// bytes. For answers: none.
 std::vector<std::pair<std::string, double>> baselines(const std::vector<Example>& train,
                                                       const std::vector<Example>& test, Output output);
 

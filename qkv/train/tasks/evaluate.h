@@ -1,4 +1,4 @@
-// How well a model predicts a text.
+// Evaluation of models on texts and examples.
 #pragma once
 
 #include <string>
@@ -21,31 +21,31 @@ struct EncodedConversations;
 Evaluation evaluate(const Transformer& model, const TokenStream& stream, int64_t batch, int64_t windows = 0,
                     int64_t length = 0);
 
-// Predicts every pair's target, about `tokens` tokens at a time. Characters and bytes are the targets', or 0
-// where one is longer than the model can write.
+// Predicts every pair's target, about `tokens` tokens at a time. Characters and bytes are those of the
+// targets, or 0 if one is longer than the model can write.
 Evaluation evaluate(const Transformer& model, const PairStream& pairs, const SequenceEnds& ends,
                     int64_t tokens);
 
-// Predicts what the assistant says in every conversation, about `tokens` tokens at a time.
+// Predicts the assistant's messages in every conversation, about `tokens` tokens at a time.
 Evaluation evaluate(const Transformer& model, const EncodedConversations& conversations, int64_t tokens);
 
-// Something that a model got wrong.
+// A wrong prediction.
 struct Mistake {
-  size_t example = 0;     // its number among the examples
-  int64_t word = -1;      // of tags: the word
-  std::string predicted;  // empty where the word was cut away
-  double score = 0;       // the probability of `predicted`; of an answer its F1 with the right one
+  size_t example = 0;     // index of the example
+  int64_t word = -1;      // for tags: index of the word
+  std::string predicted;  // empty if the word was lost to truncation
+  double score = 0;       // probability of `predicted`; for an answer its F1 with the right one
 };
 
-// Different labels of examples that a model was not taught: more are a mistake in the choice of the column.
+// Limit of different labels that a model has not learnt: more mean that the label column is wrong.
 inline constexpr size_t kMostUnseenLabels = 1000;
 
-// Tells the classes, tags or answers of every example, about `tokens` tokens at a time. The loss is that of
-// what the model can read and can say; a tag that was cut away counts as wrong, and so does an answer unless
-// its words stand elsewhere, too: answers are compared as texts (scores.h). A label that the model was not
-// taught is a class of its own, which is never found; an example without text is never right. `mistakes`,
-// where given, gets what was wrong, in the order of the examples. Throws Error where there are more than
-// kMostUnseenLabels such labels.
+// Predicts the classes, tags or answers of all examples, about `tokens` tokens at a time. The loss covers
+// the parts that the model can read and the labels that it has. Tags lost to truncation count as wrong. So
+// do such answers, unless their words occur elsewhere, too: answers are compared as texts (scores.h). A
+// label that the model has not learnt is a class of its own, which is never found. An example without text
+// is always wrong. `mistakes`, if not null, gets the wrong predictions in the order of the examples. Throws
+// Error if there are more than kMostUnseenLabels unknown labels.
 Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
                     const std::vector<Example>& examples, int64_t tokens,
                     std::vector<Mistake>* mistakes = nullptr);

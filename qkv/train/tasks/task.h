@@ -1,4 +1,4 @@
-// What a run learns: where its batches come from, how it is judged, what it shows of itself.
+// Training tasks: their batches, evaluation and samples.
 #pragma once
 
 #include <memory>
@@ -16,58 +16,58 @@
 
 namespace qkv {
 
-// A tokenized data set with its objective.
+// A tokenized dataset with its objective.
 class Task {
  public:
   virtual ~Task() = default;
 
   const text::Tokenizer& tokenizer() const { return tokenizer_; }
-  // For people: lines about how the files were read, e.g. "warning: ...".
+  // Lines to print about reading the files, e.g. "warning: ...".
   virtual Notes notes() const { return notes_; }
-  // For people: what the data holds, and what a step takes of it.
+  // Text that describes the data, and the part of them that a step takes.
   virtual std::string data_text() const = 0;
   virtual std::string step_text(int64_t batch) const = 0;
-  // What tells these tokens from others: a run is resumed only with the same.
+  // Identifies the tokens: a run resumes only with the same fingerprint.
   virtual std::string fingerprint() const = 0;
-  // The largest batch worth having: one pass over the data.
+  // The largest useful batch: one pass over the data.
   virtual int64_t largest_batch() const = 0;
 
-  // Throws Error where the data do not suffice for this one.
+  // Throws Error if the data do not suffice for this batch.
   virtual void expect_batch(int64_t /*batch*/) const {}
 
-  // Tokens that a step reads, or predicts where there is a source; of batches that differ, their mean.
+  // Tokens that a step reads or, if there are sources, predicts. The mean if batches differ.
   virtual double tokens_a_step(int64_t batch) const = 0;
-  // Steps that one pass over the training data takes; 0: data sets that are mixed have passes of their own.
+  // Steps of one pass over the training data; 0: the mixed datasets have separate passes.
   virtual double steps_per_epoch(int64_t /*batch*/) const { return 0; }
-  // The micro-batches of a step, counted from 1: a function of (seed, step).
+  // The micro-batches of a step, from 1: a function of (seed, step).
   virtual std::vector<Batch> batches(int64_t step, int64_t batch) = 0;
-  // Of the validation data: all, or the part that is looked at on the way.
+  // Evaluates the model on the validation data: all, or the part that is used during training.
   virtual Evaluation evaluate(const Transformer& model, int64_t batch, bool all) const = 0;
-  virtual bool looks_at_all() const = 0;  // on the way, too
-  // Of what was kept aside for the end; nothing where nothing was.
+  virtual bool looks_at_all() const = 0;  // true if that part is everything
+  // Evaluates the model on the test data; nothing if there are none.
   virtual std::optional<Evaluation> test(const Transformer& /*model*/) const { return std::nullopt; }
   // The accuracies of simple methods on the same examples, by name.
   virtual std::vector<std::pair<std::string, double>> baselines() const { return {}; }
-  // The score that tells the best model where the configuration names none.
+  // The score that selects the best model if the configuration names none.
   virtual std::string best_by() const { return "loss"; }
-  // An evaluation for people.
+  // An evaluation as text.
   virtual std::string text(const Evaluation& e) const;
-  // Of the classes that the model tells apart.
+  // Labels of the model's classes.
   virtual std::vector<std::string> labels() const { return {}; }
-  // How conversations are written, where the model that the run begins with does not say it so; and tokens
-  // that end what the model says in them.
+  // The template of conversations, empty if the model that the run starts from has it; and the tokens that
+  // end the assistant's messages.
   virtual std::string chat_template() const { return {}; }
   virtual std::vector<int64_t> ends() const { return {}; }
-  // Something that the model writes, for people to read: "prompt" and "sample".
+  // A sample of the model's output: "prompt" and "sample".
   virtual OrderedJson sample(const Transformer& model) const = 0;
-  // One of each data set.
+  // One sample for each dataset.
   virtual std::vector<OrderedJson> samples(const Transformer& model) const;
 
  protected:
-  // For people: " (1.2% unknown)" of the tokens of training, or nothing; where they are many, also a warning
-  // among the notes.
+  // Returns " (1.2% unknown)" for the training tokens, or "". Adds a warning to the notes if there are
+  // many.
   std::string tell_unknown(int64_t unknown, int64_t tokens);
-  // Counts the tokens that stand for what the vocabulary lacks.
+  // Counts unknown tokens.
   int64_t count_unknown(std::span<const int32_t> ids) const;
 
   Task(const TrainConfig& config, text::Tokenizer tokenizer)
@@ -77,13 +77,13 @@ class Task {
   Notes notes_;
 };
 
-// The task of a configuration: by its objective. `given`: what a run that is resumed goes on from; null: the
-// model that the configuration names, if any.
+// The task of a configuration, by its objective. `given`: the checkpoint of a resumed run; null: the model
+// that the configuration names, if any.
 std::unique_ptr<Task> make_task(const TrainConfig& config, const Origin* given);
 
-// Completes the model by what its data say: vocabularies, classes, the linear layers that LoRA adapts.
+// Completes the model from the data: vocabularies, classes, the linear layers that LoRA adapts.
 void complete_model(TrainConfig& config, const Task& task);
-// Finds the steps from train.epochs, where that is given.
+// Sets the steps from train.epochs if that is given.
 void find_steps(TrainConfig& config, const Task& task, int64_t batch);
 
 }  // namespace qkv

@@ -1,4 +1,4 @@
-// Conversations: what the assistant says in them.
+// Conversations: predicts the assistant's messages.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,10 +18,10 @@
 namespace qkv {
 namespace {
 
-// How a run's conversations are written.
+// The template of a run's conversations.
 struct Form {
   text::ChatTemplate chat;
-  std::string text;  // of the template; empty: the model that the run begins with has it
+  std::string text;  // text of the template; empty: the model that the run starts from has it
 };
 
 Form form_of(const TrainConfig& config, const Origin* given) {
@@ -47,7 +47,7 @@ struct ConversationSplit {
   }
 
  private:
-  // Some of the training conversations, drawn by the seed.
+  // Removes a random part of the training conversations and returns it.
   std::vector<Conversation> take(double fraction, uint64_t seed) {
     std::vector<int64_t> order(train.size());
     std::iota(order.begin(), order.end(), 0);
@@ -98,7 +98,7 @@ class Chat : public TaskOfSequences {
   std::string chat_template() const override { return form_.text; }
   std::vector<int64_t> ends() const override { return train_.ends; }
 
-  // The first question of a conversation, and the answer.
+  // The first question of a conversation, and the model's answer.
   OrderedJson sample(const Transformer& model) const override {
     const std::vector<Conversation>& from = data_.valid.empty() ? data_.train : data_.valid;
     OrderedJson variables = from[from.size() / 2].variables;
@@ -134,7 +134,7 @@ class Chat : public TaskOfSequences {
   EncodedConversations encoded(const std::vector<Conversation>& all) const {
     return encode_conversations(all, form_.chat, tokenizer_, config_.model.context);
   }
-  // Those that are predicted.
+  // Number of predicted tokens.
   int64_t training_tokens() const override {
     return std::ssize(train_.stream.targets) -
            std::count(train_.stream.targets.begin(), train_.stream.targets.end(), kIgnored);

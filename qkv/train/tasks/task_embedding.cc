@@ -1,4 +1,4 @@
-// Sentence embeddings: each text's vector finds the other text of its pair among those of the batch.
+// Sentence embeddings: each text's vector should find the other text of its pair in the batch.
 #include <fmt/format.h>
 
 #include "qkv/base/hash.h"
@@ -11,10 +11,10 @@
 namespace qkv {
 namespace {
 
-// What is learnt from, and what it is judged by.
+// Training and validation pairs.
 struct PairSplit {
   Notes notes;
-  int64_t empty = 0;  // rows that lack a text
+  int64_t empty = 0;  // rows with an empty text
   std::vector<TextPair> train, valid;
 
   explicit PairSplit(const DataConfig& data) : train(read_text_pairs(data.train, data, &notes, &empty)) {
@@ -64,7 +64,7 @@ class Embedding : public TaskOfSequences {
     return fmt::format("{:.4f} (the other text found among {}: {:.2f}%)", e.loss(),
                        std::min(valid_.size(), kPairsToChooseFrom), 100 * e.score("accuracy"));
   }
-  // Of texts that are their own pairs, words tell all.
+  // None if each text is its own pair, which shares all words.
   std::vector<std::pair<std::string, double>> baselines() const override {
     if (config_.data.second_column.empty()) return {};
     return {{"words in common", by_words_}};

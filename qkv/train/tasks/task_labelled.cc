@@ -1,4 +1,4 @@
-// Classes, tags and answers: what an encoder with a head says of texts.
+// Classes, tags and answers, predicted by a model with a head.
 #include <fmt/format.h>
 
 #include "qkv/base/hash.h"
@@ -15,18 +15,18 @@
 namespace qkv {
 namespace {
 
-// The examples of a run, before there are tokens.
+// The examples of a run, not yet tokenized.
 struct ExampleSplit {
   std::vector<Example> train, valid, test;
-  int64_t repeated = 0;      // that were removed
-  int64_t without_text = 0;  // rows of the training files that were left out
+  int64_t repeated = 0;      // removed duplicates
+  int64_t without_text = 0;  // rows of the training files that were dropped
   Notes notes;
 
   explicit ExampleSplit(const TrainConfig& c) {
     ReadExamples found;
     train = read_examples(c.data.train, c.data, c.model.output, &found);
     without_text = std::ssize(found.without_text);
-    // In files that a model is only judged by, rows without text count as wrong.
+    // In validation and test files, rows without text count as wrong.
     const auto read = [&](const std::vector<std::string>& files) {
       found.without_text.clear();
       std::vector<Example> out = read_examples(files, c.data, c.model.output, &found);
@@ -35,7 +35,7 @@ struct ExampleSplit {
     };
     const int64_t all = std::ssize(train);
     if (c.data.deduplicate) repeated = deduplicate(train);
-    // The test part is taken first: it does not depend on how much is kept for validation.
+    // The test part is split off first, so that it does not depend on the size of the validation part.
     if (c.data.fold > 0)
       test = fold_of(c.data);
     else
@@ -172,12 +172,12 @@ class Labelled : public TaskOfSequences {
     return noisy ? labelled_batch(train_.stream, items, config_.augmentation, config_.seed, index)
                  : labelled_batch(train_.stream, items);
   }
-  // Those of validation and test, too: what training never shows is counted as not found.
+  // Includes labels of validation and test: those that training lacks count as not found.
   void find_labels(const std::vector<std::string>& given) {
     const auto [taught, all] = labels_of_split(examples_, spec_.output);
     classes_ = std::ssize(all);
     spec_.labels = given.empty() ? all : given;
-    if (!given.empty()) return;  // what this set does not teach, another may
+    if (!given.empty()) return;  // another dataset may teach the missing labels
     for (const std::string& label : all)
       if (std::find(taught.begin(), taught.end(), label) == taught.end()) untaught_.push_back(label);
     check(taught.size() > 1, "{}: all examples{} {} '{}'{}: there is nothing to tell apart",
@@ -195,8 +195,8 @@ class Labelled : public TaskOfSequences {
 
   ExampleSplit examples_;
   ModelSpec spec_;
-  int64_t classes_ = 0;                // of these examples: a mixture's model has those of all sets
-  std::vector<std::string> untaught_;  // labels that training does not have
+  int64_t classes_ = 0;                // classes of these examples; a mixture's model has those of all sets
+  std::vector<std::string> untaught_;  // labels that the training data lack
   EncodedExamples train_, valid_, test_;
   std::string unknown_;
 };

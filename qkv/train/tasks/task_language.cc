@@ -1,4 +1,4 @@
-// Language modelling: next tokens of a text.
+// Language modelling: predicts the next token of a text.
 #include <fmt/format.h>
 
 #include <cctype>
@@ -65,8 +65,8 @@ class LanguageModelling : public Task {
   }
   bool looks_at_all() const override { return config_.eval_windows == 0; }
   OrderedJson sample(const Transformer& model) const override {
-    constexpr int64_t kPromptTokens = 8;  // of the validation text
-    // The token that begins documents begins a sample, too.
+    constexpr int64_t kPromptTokens = 8;  // taken from the validation text
+    // The token that begins documents also begins a sample.
     std::vector<int32_t> prompt = tokenizer_.encode(config_.sample_prompt, begins_).ids;
     if (prompt.empty()) {
       const auto rest = text_.valid.tokens().subspan(first_word());
@@ -82,9 +82,9 @@ class LanguageModelling : public Task {
   }
 
  private:
-  // The first validation token that begins a word: a text is divided anywhere.
+  // The first validation token that begins a word, since the split may fall inside a word.
   size_t first_word() const {
-    constexpr size_t kLongest = 64;  // tokens, of a word
+    constexpr size_t kLongest = 64;  // tokens of a word
     const auto train = text_.train.tokens(), valid = text_.valid.tokens();
     const DataConfig& data = config_.data;
     if (!data.valid.empty() || are_documents(data) || train.empty()) return 0;
@@ -100,7 +100,7 @@ class LanguageModelling : public Task {
     }
     return 0;
   }
-  // That a model with memory reads on in.
+  // Streams that a model with memory continues reading.
   StreamWindows streams(int64_t batch) const {
     return {text_.train, config_.window_length(), batch * config_.accumulate, source_};
   }

@@ -1,5 +1,5 @@
-// Several data sets in one run (Raffel et al. 2020, section 3.5.2): each micro-batch is of one of them, drawn
-// by their weights.
+// Several datasets in one run (Raffel et al. 2020, section 3.5.2): each micro-batch comes from one of them,
+// drawn by weight.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ bool is_labelled(Objective o) {
   return o == Objective::classify || o == Objective::tag || o == Objective::answer;
 }
 
-// What a data set alone would be trained with. Its micro-batches are asked for one by one.
+// The configuration for a single dataset, whose micro-batches are requested one by one.
 TrainConfig config_of(const TrainConfig& run, size_t part) {
   const MixedSet& set = run.mix[part];
   TrainConfig c = run;
@@ -28,13 +28,13 @@ TrainConfig config_of(const TrainConfig& run, size_t part) {
   c.data.cache = run.data.cache;
   c.data.split_seed = run.data.split_seed;
   c.accumulate = 1;
-  // Sets of equal sizes would otherwise be shuffled alike.
+  // Different seeds: otherwise sets of equal size would be shuffled in the same way.
   constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;
   c.seed = run.seed + kGolden * part;
   return c;
 }
 
-// What goes wrong in a set is said to be its.
+// Calls f(). Errors name the dataset.
 template <typename F>
 void naming_set(const TrainConfig& config, size_t part, const F& f) {
   try {
@@ -79,7 +79,7 @@ class Mixture : public Task {
       if (std::vector<std::string> labels = part->labels(); !labels.empty()) return labels;
     return {};
   }
-  // The sets' conversations are written alike.
+  // All sets share one chat template.
   std::string chat_template() const override {
     for (const auto& part : parts_)
       if (std::string text = part->chat_template(); !text.empty()) return text;
@@ -116,7 +116,7 @@ class Mixture : public Task {
     }
     return out;
   }
-  // The loss is the mean of the data sets' losses by their weights, as it is in training.
+  // The loss is the weighted mean of the datasets' losses, as in training.
   Evaluation evaluate(const Transformer& model, int64_t batch, bool all) const override {
     Evaluation e;
     double sum = 0, weights = 0;
@@ -160,7 +160,7 @@ class Mixture : public Task {
  private:
   static constexpr uint32_t kSite = 0x6d697874;  // "mixt"
 
-  // The classes of all sets: one head tells them apart.
+  // The classes of all sets, which share one head.
   std::vector<std::string> labels_of_all() const {
     std::vector<Example> one_of_each;
     std::set<std::string> taught;
@@ -190,15 +190,15 @@ class Mixture : public Task {
     for (size_t p = 0; p < parts_.size(); ++p) all.push_back(f(p));
     return fmt::format("{}", fmt::join(all, "; "));
   }
-  // Whose micro-batch `index` of all is, from 0; a function of (seed, index).
+  // The dataset of micro-batch `index`, from 0: a function of (seed, index).
   size_t part_of(uint64_t index) const {
     double left = RandomStream{config_.seed, 0, kSite}.uniform(index) * total_weight_;
     for (size_t p = 0; p + 1 < parts_.size(); ++p)
       if ((left -= config_.mix[p].weight) < 0) return p;
     return parts_.size() - 1;
   }
-  // The data set of micro-batch `index`, and which of its own micro-batches it is, from 1: those before are
-  // counted, so that a resumed run goes on with the ones that are due.
+  // The dataset of micro-batch `index`, and the number of that micro-batch in its dataset, from 1. Counts
+  // the earlier ones, so that a resumed run continues with the right data.
   std::pair<size_t, int64_t> draw(uint64_t index) {
     if (index < counted_) {
       counted_ = 0;
@@ -211,11 +211,11 @@ class Mixture : public Task {
 
   double total_weight_ = 0;
   std::vector<std::unique_ptr<Task>> parts_;
-  uint64_t counted_ = 0;         // micro-batches,
-  std::vector<int64_t> counts_;  // so many of each data set
+  uint64_t counted_ = 0;         // number of micro-batches counted,
+  std::vector<int64_t> counts_;  // and of each dataset
 };
 
-// What a tokenizer of all sets learns from this one.
+// Texts of one dataset for the tokenizer that all share.
 TrainingTexts texts_of_set(const TrainConfig& part, const Origin* given) {
   const auto texts = std::make_shared<std::vector<std::string>>();
   if (is_labelled(part.objective))

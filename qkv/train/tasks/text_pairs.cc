@@ -70,7 +70,7 @@ Batch text_pair_batch(const EncodedPairs& pairs, const std::vector<int64_t>& whi
 
 namespace {
 
-// Calls f(first, end) for groups of pairs that are told apart.
+// Calls f(first, end) for each group of pairs that compete with each other.
 template <typename F>
 void for_groups(int64_t pairs, const F& f) {
   for (int64_t first = 0; first < pairs; first += kPairsToChooseFrom)
@@ -110,7 +110,7 @@ Retrieval retrieve(const Transformer& model, const EncodedPairs& pairs, int64_t 
     const auto x = first.row<float>(i), y = second.row<float>(j).first(std::ssize(x));
     return std::inner_product(x.begin(), x.end(), y.begin(), 0.0F);
   };
-  std::vector<int64_t> ranks(n, 1);  // what is as near as its own stands before it
+  std::vector<int64_t> ranks(n, 1);  // texts as near as a text's own pair rank before it
   parallel_for(n, 1, [&](int64_t i, int64_t end) {
     for (; i < end; ++i) {
       const float own = cosine(i, i);
@@ -150,7 +150,7 @@ double found_by_words(const std::vector<TextPair>& pairs) {
     for (int64_t i = begin; i < end; ++i) {
       const Counts first = unit(pairs[i].first);
       const double own = cosine(first, seconds[i - begin]);
-      // Found is what no other is as near as.
+      // A text is found only if no other is as near.
       found += own > 0 &&
                std::ranges::count_if(seconds, [&](const Counts& s) { return cosine(first, s) >= own; }) == 1;
     }

@@ -1,4 +1,4 @@
-// What a program that embeds a model calls: from C++ and from C.
+// The API for programs that embed a model: from C++ and from C.
 // Covers: qkv/api/generation_config.cc, qkv/api/qkv.cc, qkv/api/text_model.cc, qkv/base/version.cc
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 using testing::ScratchDir;
 
-// A random model of bytes' characters in a folder.
+// A random model with a byte tokenizer in a folder.
 class ApiTest : public ::testing::Test {
  protected:
   ApiTest() {
@@ -74,7 +74,7 @@ TEST_F(ApiTest, CDoesWhatCppDoes) {
   qkv_generation options;
   qkv_generation_defaults(model, &options, sizeof(options));
   EXPECT_EQ(options.temperature, 1);
-  qkv_generation older;  // of a caller that knows less
+  qkv_generation older;  // from a caller with an older struct
   older.top_p = 7;
   qkv_generation_defaults(model, &older, offsetof(qkv_generation, top_p));
   EXPECT_EQ(older.size, offsetof(qkv_generation, top_p));
@@ -86,7 +86,7 @@ TEST_F(ApiTest, CDoesWhatCppDoes) {
   EXPECT_EQ(got, want);
   int calls = 0;
   ASSERT_EQ(qkv_generate(model, "the cat", 7, nullptr, stop_at_once, &calls), QKV_OK);
-  EXPECT_LE(calls, 2);  // and what was left of a character
+  EXPECT_LE(calls, 2);  // one more for the rest of a character
 
   int32_t ids[64];
   size_t count = 0;
@@ -151,7 +151,7 @@ TEST(Api, AnEncoderDecoderWritesForATextWhatItTranslates) {
   save_model(dir.path(), transformer, special);
   const std::string generation_file = "generation_config.json";
   Json config = parse_json(read_file(dir.path() + "/" + generation_file), generation_file);
-  config["forced_bos_token_id"] = *tokenizer.token_to_id("a");  // which is not of the text
+  config["forced_bos_token_id"] = *tokenizer.token_to_id("a");  // not part of the text
   dir.write(generation_file, config.dump());
   const TextModel m = load(dir.path());
   const SequenceModel sequence = sequence_model(m, dir.path());
@@ -171,7 +171,7 @@ TEST(Api, AnEncoderDecoderWritesForATextWhatItTranslates) {
   std::string got;
   ASSERT_EQ(qkv_generate(model, "the cat", 7, &generation, append, &got), QKV_OK) << qkv_last_error();
   EXPECT_EQ(got, text::to_valid_utf8(want));
-  // Settings by name, which ask for a search.
+  // Settings by name that request a search.
   BeamOptions three;
   three.beams = 3;
   three.max_new_tokens = 9;
@@ -260,7 +260,7 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
   EXPECT_EQ(load(dir_.path()).generation.drawing.sampler.temperature, 0);
   generation("{}");
   EXPECT_EQ(load(dir_.path()).generation.drawing.sampler.temperature, 1);
-  // Older directories say it in config.json.
+  // Older directories have it in config.json.
   Json config = parse_json(read_file(dir_.path() + "/config.json"), "config.json");
   config.update({{"num_beams", 3}, {"max_length", 21}, {"no_repeat_ngram_size", 2}});
   dir_.write("config.json", config.dump());
@@ -273,7 +273,7 @@ TEST_F(ApiTest, GenerationConfigIsObeyed) {
     generation(json);
     testing::expect_error([&] { load(dir_.path()); }, {"generation_config.json", field});
   };
-  // Who writes nothing may use the model.
+  // Code that does not write may use the model.
   const auto refuse_to_write = [&](const char* json, const char* field) {
     generation(json);
     const TextModel loaded = load(dir_.path());

@@ -175,7 +175,7 @@ TEST_P(Parallel, TasksRunOnceByOneWorkerAtATime) {
   for (const int64_t n : {0, 1, 3, 100}) {
     std::vector<std::atomic<int>> visits(n), busy(num_threads());
     parallel_tasks(n, [&](int64_t task, int worker) {
-      EXPECT_EQ(busy.at(worker)++, 0);  // the worker's scratch memory is its own
+      EXPECT_EQ(busy.at(worker)++, 0);  // no other task uses the worker's scratch memory
       ++visits[task];
       --busy[worker];
     });
@@ -202,7 +202,7 @@ TEST_P(Parallel, ExceptionsReachTheCaller) {
   EXPECT_THROW(parallel_tasks(100, [](int64_t, int) { throw std::logic_error("all of them"); }),
                std::logic_error);
   EXPECT_THROW(parallel_tasks(2, [&](int64_t, int) { parallel_for(100, 1, broken_for); }), Error);
-  int visits = 0;  // and the team is as good as before
+  int visits = 0;  // the team still works
   parallel_for(1, 1, [&](int64_t, int64_t) { ++visits; });
   EXPECT_EQ(visits, 1);
 }
@@ -224,7 +224,7 @@ class Files : public testing::Test {
   std::string folder_;
 };
 
-// The message names the file: it may be one of many.
+// The message names the file, which may be one of many.
 template <typename F>
 void expect_error_naming(const std::string& path, const F& f) {
   try {
@@ -302,7 +302,7 @@ TEST_F(Files, DirectoriesAreReplacedWhole) {
   EXPECT_EQ(read_file(path("d/two")), "2");
   EXPECT_FALSE(file_exists(path("d/one")));
   EXPECT_EQ(entries(), 1u);
-  write_directory_atomically(path("d") + "/", fill_with("three", "3"));  // as shells complete it
+  write_directory_atomically(path("d") + "/", fill_with("three", "3"));  // as completed by shells
   EXPECT_EQ(read_file(path("d/three")), "3");
   EXPECT_FALSE(file_exists(path("d/two")));
   write_directory_atomically(path("new") + "/", fill_with("one", "1"));
@@ -318,7 +318,7 @@ TEST_F(Files, AFailedFillLeavesTheOldDirectory) {
   };
   EXPECT_THROW(write_directory_atomically(path("d"), broken), Error);
   EXPECT_EQ(read_file(path("d/f")), "old");
-  // What the failure left behind does not end up in the next one.
+  // Leftovers of the failure do not end up in the next directory.
   write_directory_atomically(path("d"), [](const std::string& at) { EXPECT_FALSE(file_exists(at + "/f")); });
   EXPECT_FALSE(file_exists(path("d/f")));
 }

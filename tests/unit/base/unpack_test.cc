@@ -1,4 +1,4 @@
-// Files that gzip and zstd packed, whole and damaged.
+// Files compressed by gzip and zstd, intact and damaged.
 #include "qkv/base/unpack.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ TEST(Unpack, GivesWhatWasPacked) {
   EXPECT_EQ(unpacked(kGzip), "a\nb\n");
   EXPECT_EQ(unpacked(kZstd), "a\nb\n");
   EXPECT_EQ(unpacked(kZeros), std::string(100000, '\0'));
-  // Appended to one another they are one file.
+  // Concatenated files are one file.
   EXPECT_EQ(unpacked(kGzip + kGzip), "a\nb\na\nb\n");
   EXPECT_EQ(unpacked(kZstd + kZstd), "a\nb\na\nb\n");
 }
@@ -63,7 +63,7 @@ TEST(Unpack, RefusesWhatIsDamaged) {
       expect_error([&] { unpacked(packed.substr(0, size)); }, {"x: cut short"});
   expect_error([] { unpacked(kGzip + "more"); }, {"x: damaged gzip", "follow"});
   std::string wrong = kGzip;
-  wrong[wrong.size() - 6] ^= 1;  // of the checksum
+  wrong[wrong.size() - 6] ^= 1;  // in the checksum
   expect_error([&] { unpacked(wrong); }, {"x: damaged gzip"});
   wrong = kZstd;
   wrong[8] = '\xFF';
@@ -97,7 +97,7 @@ TEST(Unpack, WhatIsMissingIsSaidToBe) {
   for (const auto& open : {std::function([](const std::string& p) { read_file(p); }),
                            std::function([](const std::string& p) { map_text(p); }),
                            std::function([](const std::string& p) { MappedFile::open(p); })}) {
-    errno = ENOTTY;  // of something else
+    errno = ENOTTY;  // left from another call
     expect_error([&] { open(dir.path() + "/none.txt"); }, {"none.txt", "No such file"});
     expect_error([&] { open(dir.path() + "/*.txt"); }, {"*.txt: no such file", "not expanded", "list"});
   }

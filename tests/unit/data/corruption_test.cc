@@ -1,4 +1,4 @@
-// Span corruption and denoising: what is taken away can be put back.
+// Span corruption and denoising: the target restores the text.
 #include "qkv/data/corruption.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ SpanCorruption spans(int sentinels = 100) {
   return s;
 }
 
-// The text that source and target tell together.
+// The text that source and target give together.
 std::vector<int32_t> restored(const Corrupted& c) {
   std::map<int32_t, std::vector<int32_t>> taken;
   int32_t sentinel = -1;
@@ -99,7 +99,7 @@ TEST(Denoising, TargetIsTheText) {
   EXPECT_LT(c.source.size(), text.size());
 }
 
-// Of 200 texts of 300 tokens a share of 0.3 lies in spans: its deviation is below 0.01.
+// In 200 texts of 300 tokens, spans cover a share of 0.3, with a deviation below 0.01.
 TEST(Denoising, InfillsItsShare) {
   int64_t kept = 0, masks = 0, all = 0;
   for (uint64_t i = 0; i < 200; ++i) {

@@ -1,4 +1,4 @@
-// Batches of sequences with what is to be said of them.
+// Batches of labelled sequences.
 #include "qkv/data/labelled.h"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ TEST(Labelled, NumbersThatDoNotFitAreRefused) {
   EXPECT_EQ(s.size(), 0);  // nothing was appended
 }
 
-// A text of n tokens from 10 on between special ones.
+// A text of n tokens, from id 10 on, between special ones.
 LabelledStream long_texts(Output output, int64_t n, int64_t texts) {
   LabelledStream s;
   s.output = output;
@@ -102,7 +102,7 @@ TEST(Augmentation, DropsItsShareOfOrdinaryTokens) {
   EXPECT_EQ(values(b.targets), (Ids{0, 1}));
   EXPECT_EQ(b.target_count, 2);
   EXPECT_EQ(values(b.segments).size(), ids.size());
-  // Of each text its own.
+  // Each text loses different tokens.
   EXPECT_NE(Ids(ids.begin(), ids.begin() + b.layout.offsets[1]),
             Ids(ids.begin() + b.layout.offsets[1], ids.end()));
   EXPECT_EQ(values(labelled_batch(s, both, noise(0.25, 0, 0), 1, 0).ids), ids);
@@ -120,7 +120,7 @@ TEST(Augmentation, SwapsAndMasks) {
   Ids swapped = values(labelled_batch(s, std::vector<int64_t>{0}, noise(0, 0.2, 0), 1, 0).ids);
   EXPECT_FALSE(std::is_sorted(swapped.begin() + 1, swapped.end() - 1));
   std::sort(swapped.begin() + 1, swapped.end() - 1);
-  EXPECT_EQ(swapped, values(labelled_batch(s, std::vector<int64_t>{0}).ids));  // none is lost
+  EXPECT_EQ(swapped, values(labelled_batch(s, std::vector<int64_t>{0}).ids));  // no token is lost
   const Ids masked = values(labelled_batch(s, std::vector<int64_t>{0}, noise(0, 0, 0.3), 1, 0).ids);
   EXPECT_NEAR(static_cast<double>(std::count(masked.begin(), masked.end(), 3)), 300, 60);
 }

@@ -1,4 +1,4 @@
-// What masked language modelling hides, and by what.
+// The tokens that masked language modelling hides, and their replacements.
 #include "qkv/data/masking.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace qkv {
 namespace {
 
 constexpr int32_t kVocab = 1000, kMask = 4, kFirst = 2, kLast = 3,
-                  kInner = 600;  // from 600: go on with a word
+                  kInner = 600;  // ids from here on continue a word
 constexpr Surroundings kEnds = {kFirst, kLast};
 
 Masking masking(double rate = 0.15) {
@@ -47,8 +47,8 @@ std::vector<int32_t> values(const Indices& t) {
   return {v.begin(), v.end()};
 }
 
-// Within five standard deviations: one chance in some million to fail where the code is right, and only of
-// the seeds, which do not change.
+// Within five standard deviations: correct code fails with a chance of one in some million, and the seeds
+// are fixed.
 void expect_share(int64_t found, int64_t of, double p, const char* what) {
   const auto n = static_cast<double>(of);
   EXPECT_NEAR(static_cast<double>(found), n * p, 5 * std::sqrt(n * p * (1 - p))) << what;
@@ -98,7 +98,7 @@ TEST(Masking, RatesAndShares) {
   EXPECT_EQ(b.target_count, hidden);
   expect_share(hidden, ordinary, 0.15, "hidden");
   expect_share(by_mask, hidden, 0.8, "by the mask");
-  const double stays = 0.1 * 6 / kVocab;  // a special one was drawn, or the token itself
+  const double stays = 0.1 * 6 / kVocab;  // the draw gave a special token, or the token itself
   expect_share(random, hidden, 0.1 - stays, "by another token");
   expect_share(kept, hidden, 0.1 + stays, "as it is");
 }
@@ -122,7 +122,7 @@ TEST(Masking, OtherSharesAndRates) {
   EXPECT_GT(b.target_count, 9000);
 }
 
-// Line 4 of Algorithm 12: the mask stands exactly where there is something to find.
+// Line 4 of Algorithm 12: the mask is exactly at the tokens to predict.
 TEST(Masking, WithoutRandomAndKeepItIsAlgorithm12) {
   const TokenStream s = stream(10, 400);
   Masking m = masking(0.3);
@@ -138,7 +138,7 @@ TEST(Masking, WithoutRandomAndKeepItIsAlgorithm12) {
 
 TEST(Masking, WholeWordsAreHiddenAllOrNone) {
   const TokenStream s = stream(100, 500);
-  const std::vector<Piece> pieces = pieces_of(s, 70);  // which cut words, too
+  const std::vector<Piece> pieces = pieces_of(s, 70);  // pieces may split words
   Masking m = masking();
   m.whole_words = true;
   const Batch b = masked_batch(s, pieces, {}, m, 1, 0);
@@ -161,7 +161,7 @@ TEST(Masking, WholeWordsAreHiddenAllOrNone) {
   expect_share(hidden_words, words, 0.15, "words");
 }
 
-// Not of the batch that a piece happens to be in.
+// The masked tokens do not depend on the batch of a piece.
 TEST(Masking, IsAFunctionOfSeedDrawAndPlace) {
   const TokenStream s = stream(6, 200);
   const std::vector<Piece> all = pieces_of(s, 200), some = {all[4], all[1]};
@@ -178,7 +178,7 @@ TEST(Masking, IsAFunctionOfSeedDrawAndPlace) {
   EXPECT_EQ(values(together.targets), values(masked_batch(s, all, kEnds, m, 3, 9).targets));
   EXPECT_NE(values(together.targets), values(masked_batch(s, all, kEnds, m, 4, 9).targets));
   EXPECT_NE(values(together.targets), values(masked_batch(s, all, kEnds, m, 3, 10).targets));
-  // Equal texts in other places are hidden otherwise.
+  // Equal texts at other places get other masks.
   TokenStream twice;
   const std::vector<int32_t> document(300, 77);
   twice.append(document);
@@ -196,14 +196,14 @@ TEST(Masking, AtLeastOneTokenIsHidden) {
   EXPECT_EQ(b.target_count, 1);
   EXPECT_EQ(values(b.ids), (std::vector<int32_t>{kFirst, 10, 1, kMask, 1, 1, kLast}));
   EXPECT_EQ(values(b.targets)[3], 20);
-  // With whole words a whole one.
+  // With whole_words, masks a whole word.
   m.whole_words = true;
   TokenStream words;
   words.append({10, 700, 11, 701, 702, 1});
   b = masked_batch(words, pieces_of(words, 10), {}, m, 1, 0);
   EXPECT_EQ(values(b.ids), (std::vector<int32_t>{10, 700, kMask, kMask, kMask, 1}));
   EXPECT_EQ(b.target_count, 3);
-  // Where nothing may be hidden nothing is.
+  // Masks nothing if there are only special tokens.
   TokenStream none;
   none.append({1, 1});
   b = masked_batch(none, pieces_of(none, 10), kEnds, m, 1, 0);
@@ -218,12 +218,12 @@ TEST(Masking, TwoTexts) {
     for (size_t t = 0; t < document.size(); ++t) document[t] = 100 * (d + 1) + static_cast<int32_t>(t);
     stream.append(document);
   }
-  stream.append({5000});  // one token is no pair
+  stream.append({5000});  // one token does not make a pair
   Masking m;
   m.next_sentence = true;
   m.rate = 0.3;
   m.mask = 7;
-  m.keep = 1;  // so that ids tell where they are from
+  m.keep = 1;  // so that ids show their origin
   m.random = 0;
   const std::vector<Piece> pieces = pieces_of(stream, 100);
   const Batch b = masked_batch(stream, pieces, {1, 2}, m, 3, 0);

@@ -36,7 +36,7 @@ std::vector<int32_t> values(const Indices& t) {
   return {v.begin(), v.end()};
 }
 
-// What a tokenizer puts around texts stands around sources, too (BART: <s> source </s>; mBART: source </s>
+// The special tokens of a tokenizer are also around sources (BART: <s> source </s>; mBART: source </s>
 // en_XX).
 TEST(Pairs, WhatStandsAroundASource) {
   PairStream p;
@@ -72,13 +72,13 @@ TEST(Pairs, SourcesHaveAroundThemWhatTheirTokenizerPutsThere) {
   spec.architecture = Architecture::encoder_decoder;
   spec.context = 9;
   EXPECT_EQ(longest_source(spec, ends), 7U);
-  surround_sources(ends, text::with_template(plain, "<s>", "[SEP]"), 1);  // which does not end them so
+  surround_sources(ends, text::with_template(plain, "<s>", "[SEP]"), 1);  // which ends them in another way
   EXPECT_EQ(ends.source_begin, (std::vector<int32_t>{}));
   EXPECT_EQ(ends.source_end, (std::vector<int32_t>{1}));
 }
 
-// BART's targets are </s> <s> text </s>: they begin with what stands before its texts where decoding starts
-// with something else; or with what its makers force (a language).
+// BART's targets are </s> <s> text </s>. They begin with the tokenizer's first token if decoding starts
+// with another one, or with the token that the model's authors force (a language).
 TEST(Pairs, WhatTargetsBeginWith) {
   text::TrainerOptions options;
   options.special_tokens = {"<s>", "</s>", "en_XX"};
@@ -188,7 +188,7 @@ TEST(Pairs, OfLikeLengthsStandTogether) {
     sequences += b.layout.sequences();
   }
   EXPECT_EQ(sequences, 200);
-  EXPECT_LE(spread, 2 * batches.batches_per_epoch());  // of sums from 4 to 20 or so
+  EXPECT_LE(spread, 2 * batches.batches_per_epoch());  // the sums are from 4 to about 20
 }
 
 TEST(Pairs, ByLengthHasEveryPair) {

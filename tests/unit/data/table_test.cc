@@ -79,7 +79,7 @@ TEST_F(TableTest, OtherDelimitersAndNames) {
   EXPECT_EQ(read_table(capitals).rows, (Rows{{"a", "x"}}));
   EXPECT_EQ(read_table(plain, {.format = "tsv"}).rows, (Rows{{"a", "x"}}));
   EXPECT_EQ(read_table(plain, {.delimiter = "\\t"}).rows, (Rows{{"a", "x"}}));
-  // Errors name the character that seems to divide them.
+  // Errors name the character that seems to separate the columns.
   expect_error([&] { read_table(semicolons).column("text"); },
                {"semi.csv seems to be divided by \";\"", "data.delimiter = \";\""});
   expect_error([&] { read_table(quoted); }, {"quoted.csv seems to be divided by \";\""});
@@ -87,7 +87,7 @@ TEST_F(TableTest, OtherDelimitersAndNames) {
   expect_error([&] { read_table(commas).column("text"); }, {"commas.tsv", "data.format = \"csv\""});
   expect_error([&] { read_table(plain, {.format = "csv"}).column("text"); }, {"data.format = \"tsv\""});
   expect_error([&] { read_table(semicolons, {.delimiter = ";;"}); }, {"one character", "';;'"});
-  EXPECT_EQ(read("one.csv", "text\na\n").column("text"), 0u);  // a column alone is none of that
+  EXPECT_EQ(read("one.csv", "text\na\n").column("text"), 0u);  // a single column has no separator
 }
 
 TEST_F(TableTest, LineEndsInQuotes) {
@@ -112,7 +112,7 @@ TEST_F(TableTest, BadFilesAreRefusedByPlace) {
   expect_error([&] { t.column("sorce"); }, {"i.tsv", "sorce", "source"});
 }
 
-// What some editors put before a text is no part of it.
+// The byte order mark that some editors write is not part of the text.
 TEST_F(TableTest, AByteOrderMarkIsLeftOut) {
   EXPECT_EQ(read("a.tsv",
                  "\xEF\xBB\xBF"

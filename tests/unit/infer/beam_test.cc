@@ -1,4 +1,4 @@
-// Beam search against every output there is.
+// Beam search against exhaustive search.
 // Covers: qkv/infer/ensemble.cc, qkv/infer/alternatives.cc, qkv/infer/attention_rows.cc
 // Covers: qkv/infer/beam_step.cc
 #include "qkv/infer/beam.h"
@@ -33,7 +33,8 @@ class BeamTest : public ::testing::Test {
     return s;
   }
 
-  // log P of what follows bos and `tokens`, computed anew: of the mean of the models' probabilities.
+  // log P of the tokens after bos and `tokens`, computed from scratch: of the mean of the models'
+  // probabilities.
   std::vector<double> next(const Tokens& source, const Tokens& tokens) const {
     std::vector<double> mean(5);
     for (const Transformer* model : models_.models()) {
@@ -43,7 +44,7 @@ class BeamTest : public ::testing::Test {
     for (double& p : mean) p = std::log(p);
     return mean;
   }
-  // The same of logits with the repetition penalty. REQUIRES: one model.
+  // The same for logits with the repetition penalty. REQUIRES: one model.
   std::vector<double> next_penalised(const Tokens& source, const Tokens& tokens) const {
     std::vector<double> z = logits_of(*models_.models()[0], source, tokens);
     for (int32_t v = 0; v < 5; ++v)
@@ -101,7 +102,7 @@ class BeamTest : public ::testing::Test {
   std::vector<std::vector<Hypothesis>> search(const std::vector<Tokens>& sources) const {
     return beam_search(models_, std::vector<Tokens>(sources.size(), {kBos}), options_, sources);
   }
-  // With enough beams nothing is missed.
+  // With enough beams the search finds everything.
   void expect_the_best() {
     options_.beams = 500;  // 4^4 prefixes at most
     for (const double penalty : {0.0, 0.6, 1.0, 2.0}) {
@@ -130,7 +131,7 @@ TEST_F(BeamTest, WithEnoughBeamsFindsTheBest) {
 TEST_F(BeamTest, OfAnEnsembleByTheMeanOfProbabilities) {
   models_ = Ensemble({&model_, &other_});
   expect_the_best();
-  models_ = Ensemble({&model_, &model_});  // as one alone, but for roundings
+  models_ = Ensemble({&model_, &model_});  // the same as one alone, up to rounding
   const auto twice = search(sources_);
   models_ = model_;
   const auto once = search(sources_);
@@ -150,7 +151,7 @@ TEST_F(BeamTest, ModelsOfAnEnsembleShareTheirTokens) {
 }
 
 TEST_F(BeamTest, RepetitionPenaltyIsOfEachBeamsOwnTokens) {
-  for (const double penalty : {0.4, 3.0}) {  // below 1, what was written becomes likelier
+  for (const double penalty : {0.4, 3.0}) {  // below 1, earlier tokens become likelier
     options_.repetition_penalty = penalty;
     for (const int64_t beams : {500, 2}) {
       options_.beams = beams;
@@ -186,7 +187,7 @@ TEST_F(BeamTest, OneBeamIsGreedy) {
     for (size_t s = 0; s < sources_.size(); ++s) EXPECT_EQ(found[s][0].tokens, want[s]) << n;
     found_with.push_back(want);
   }
-  EXPECT_NE(found_with[0], found_with[1]);  // where tokens come again
+  EXPECT_NE(found_with[0], found_with[1]);  // some tokens repeat
 }
 
 TEST_F(BeamTest, SourcesDoNotSeeEachOther) {
@@ -296,7 +297,7 @@ TEST_F(BeamTest, AlternativesAreTheBestWithEachFirstToken) {
       EXPECT_NEAR(found[s][i].score, best->score, 1e-5);
     }
   }
-  // Forced tokens come before them, and a length that ends with them holds.
+  // Forced tokens come first, and a length limit that ends with them holds.
   options_.alternatives = 2;
   options_.rules.begin = {3, 2};
   for (const int64_t most : {4, 3}) {
@@ -316,14 +317,14 @@ TEST_F(BeamTest, AlternativesAreTheBestWithEachFirstToken) {
   }
   options_.rules.begin.clear();
   options_.max_new_tokens = 4;
-  options_.least_alternative = 1;  // the likeliest stays
+  options_.least_alternative = 1;  // the likeliest remains
   EXPECT_EQ(search({sources_[0]})[0].size(), 1U);
   options_.alternatives = 3;
   options_.least_alternative = std::exp(next(sources_[0], {})[found[0][1].tokens[0]]) * 0.999;
   EXPECT_EQ(search({sources_[0]})[0].size(), 2U);
 }
 
-// Alternatives are the best of an exhaustive search with each first token, whatever else is asked.
+// Alternatives are the best of an exhaustive search for each first token, with any other options.
 void expect_best_of_each_first_token(const Ensemble& model, const std::vector<Tokens>& prompts, BeamOptions o,
                                      const Sources& sources) {
   o.beams = 500;
@@ -352,7 +353,7 @@ TEST_F(BeamTest, AlternativesInAPrefixLmSeeItsPromptAlone) {
   s.architecture = Architecture::decoder;
   s.encoder_layers = 0;
   s.order = Order::prefix;
-  s.layers = 2;  // in one layer the last token sees all in any case
+  s.layers = 2;  // with one layer the last token sees all anyway
   Transformer prefix(s);
   prefix.parameters().draw(7, DType::f32);
   expect_best_of_each_first_token(prefix, {{2, 3, 4}, {3, 2, 4}}, options_, {});
@@ -374,7 +375,7 @@ TEST_F(BeamTest, AttentionIsOfThePassThatWroteAToken) {
         for (size_t j = 0; j < sources_[s].size(); ++j)
           EXPECT_NEAR(h.attention[t][j], whole.of(0)[t][j], 1e-6);
     }
-  // Outputs that leave out less of their source gain by the penalty (Wu et al. 2016, eq. 14).
+  // The penalty favours outputs that cover more of their source (Wu et al. 2016, eq. 14).
   options_.coverage_penalty = 0.7;
   const auto covering = search({sources_[2]});
   for (const Hypothesis& h : covering[0]) {
@@ -421,7 +422,7 @@ TEST_F(BeamTest, NgramsDoNotRepeatAndExcludedTokensDoNotAppear) {
   }
 }
 
-// What ends a search differs in nothing but how long it goes on.
+// The stop rules differ only in how long the search runs.
 TEST_F(BeamTest, ACertainSearchFindsNothingWorse) {
   options_.beams = 2;
   options_.max_new_tokens = 11;
@@ -436,7 +437,7 @@ TEST_F(BeamTest, ACertainSearchFindsNothingWorse) {
     options_.stop = BeamOptions::Stop::certain;
     const auto certain = beam_search(model, prompts, options_, sources_);
     for (size_t s = 0; s < sources_.size(); ++s) {
-      for (size_t k = 0; k < 2; ++k)  // but for what roundings of other batches do
+      for (size_t k = 0; k < 2; ++k)  // up to the rounding of other batches
         EXPECT_GE(certain[s][k].score, likely[s][k].score * (1 + 1e-5));
       better += certain[s][0].score > likely[s][0].score * (1 - 1e-5);
     }
@@ -444,7 +445,7 @@ TEST_F(BeamTest, ACertainSearchFindsNothingWorse) {
   EXPECT_GT(better, 0);
 }
 
-// An output of the greatest length ends as it must, at no cost.
+// An output of the greatest length gets the forced end at no cost.
 TEST_F(BeamTest, WhatIsCutEndsAsForced) {
   int cut = 0;
   for (const auto& rules : {OutputRules{.end = kEos}, OutputRules{.max_length = 5, .end = kEos}}) {
@@ -469,7 +470,7 @@ TEST_F(BeamTest, WhatIsCutEndsAsForced) {
   EXPECT_GT(cut, 0);
 }
 
-// What is forced costs nothing and counts as written; an end comes no sooner and no later than it may.
+// Forced tokens cost nothing and count towards the length. Outputs end within the allowed lengths.
 TEST_F(BeamTest, OutputsKeepToTheRules) {
   for (const int64_t beams : {1, 4}) {
     options_.beams = beams;

@@ -37,7 +37,7 @@ output = ""
 {"input": "France {output}", "output": "Pâris {input}"}
 {"input": "two\nlines", "output": ""}
 )"));
-  // What the examples say is not a template again.
+  // Placeholders in the examples are not expanded.
   const std::string want =
       "Give the \"capital\".\n<France {output}> = <Pâris {input}>\n<two\nlines> = <>\n<{output}> = <";
   EXPECT_EQ(toml.prompt("{output}"), want);

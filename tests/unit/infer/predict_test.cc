@@ -1,4 +1,4 @@
-// What is read off the scores of an encoder.
+// Predictions from the scores of an encoder.
 #include "qkv/infer/predict.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ Tensor scores(int64_t rows, uint64_t seed) {
   return Tensor::of({rows, 2}, z);
 }
 
-// Every span that may be one.
+// Every valid span.
 TokenSpan best_of_all(const Tensor& scores, const std::vector<bool>& may, int64_t longest) {
   TokenSpan best{0, 0, -1e30};
   const float* z = scores.data<float>();
@@ -58,7 +58,7 @@ TEST(BestSpan, OfASeparatorAlone) {
   EXPECT_EQ(s.end, 4);
 }
 
-// The bytes of the best span, of whole characters and without the space before.
+// The bytes of the best span, with whole characters and without the space before.
 TEST(BestAnswer, IsAPartOfTheText) {
   EncodedText e;  // [CLS] q [SEP] "a" " \u00e9" its last byte "b" [SEP]
   const TextPair text = {"question", "a \u00e9b"};
@@ -90,7 +90,7 @@ TEST(Probabilities, AreASoftmax) {
   EXPECT_EQ(probabilities_of(z, 1)[2], 0);
 }
 
-// Models with random weights: a text's results stand where it stands, whatever is read beside it.
+// Models with random weights: a text's results keep its place and do not depend on the other texts.
 class PredictTest : public ::testing::Test {
  protected:
   static std::unique_ptr<Transformer> model(Output output) {
@@ -185,13 +185,14 @@ TEST_F(PredictTest, EveryMaskIsFilled) {
       ++k;
     }
   }
-  EXPECT_EQ(fill_masks(*m, texts_, kMask, 1000)[2][0].size(), 30u);  // no more than there are
+  EXPECT_EQ(fill_masks(*m, texts_, kMask, 1000)[2][0].size(), 30u);  // no more than the vocabulary has
   const auto known = fill_masks(*m, texts_, kMask, 1000, 4096, 4)[2][0];
   EXPECT_EQ(known.size(), 4u);  // a tokenizer knows fewer
   for (const Candidate& c : known) EXPECT_LT(c.id, 4);
 }
 
-// The logarithm of the mean of two softmaxes over tokens, where one is sure beyond what a float can say.
+// The logarithm of the mean of two softmaxes over tokens, one of them more certain than a float can
+// express.
 TEST(Spans, OfSeveralModelsAreMeansOfProbabilities) {
   const Tensor a = Tensor::of({3, 2}, std::vector<float>{1, 0, 2, 0, 3, 5}),
                b = Tensor::of({3, 2}, std::vector<float>{0, 0, 2000, 0, 0, 0});
@@ -202,12 +203,12 @@ TEST(Spans, OfSeveralModelsAreMeansOfProbabilities) {
   EXPECT_NEAR(both.data<float>()[4], std::log(std::exp(3) / sum / 2), 1e-5);
   EXPECT_NEAR(both.data<float>()[5], std::log((std::exp(5) / ends + 1.0 / 3) / 2), 1e-5);
   const Tensor sure = span_scores({b, b});
-  EXPECT_NEAR(sure.data<float>()[0], -2000, 1e-2);  // not minus infinity, which would hide what is best
+  EXPECT_NEAR(sure.data<float>()[0], -2000, 1e-2);  // not minus infinity, which would hide the best token
   EXPECT_EQ(span_scores({a}).data<float>()[5], 5);
   EXPECT_THROW(span_scores({a, Tensor::of({2, 2}, std::vector<float>(4))}), Error);
 }
 
-// A model that says the same of every text has found none.
+// A model that gives all texts the same vector has found none.
 TEST(Vectors, ThatCannotBeToldApartAreNotFound) {
   const Tensor same = Tensor::of({3, 2}, std::vector<float>(6, 0.5F)),
                apart = Tensor::of({2, 2}, std::vector<float>{1, 0, 0, 1});

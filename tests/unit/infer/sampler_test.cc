@@ -59,7 +59,7 @@ TEST(Sampler, TemperatureZeroTakesTheFirstLargest) {
 TEST(Sampler, TemperatureOneIsFaithful) {
   constexpr int kDraws = 40000;
   EXPECT_LT(chi_square(counts(kLogits, {}, kDraws), softmax(kLogits, 1), kDraws), kLimit);
-  // The test can tell: 1.1 is not 1.
+  // The test detects a difference: 1.1 is not 1.
   EXPECT_GT(chi_square(counts(kLogits, {.temperature = 1.1}, kDraws), softmax(kLogits, 1), kDraws), kLimit);
   EXPECT_LT(chi_square(counts(kLogits, {.temperature = 0.3}, kDraws), softmax(kLogits, 0.3), kDraws), kLimit);
 }
@@ -74,7 +74,7 @@ TEST(Sampler, LargeTemperaturesTendToUniform) {
 TEST(Sampler, TinyTemperaturesTendToTheLargest) {
   for (const double t : {1e-3, 1e-30, std::numeric_limits<double>::denorm_min()}) {
     EXPECT_EQ(sample(kLogits, {}, {.temperature = t}, 0), 2) << t;
-    EXPECT_EQ(sample(kLogits, {}, {.temperature = t}, 0.9), 6) << t;  // as likely
+    EXPECT_EQ(sample(kLogits, {}, {.temperature = t}, 0.9), 6) << t;  // equally likely
   }
 }
 
@@ -138,7 +138,7 @@ TEST(Sampler, TheUniformNumberDecides) {
   EXPECT_EQ(sample(logits, {}, {}, 1 - 0x1p-53), 3);
 }
 
-// ---- All options together, against the definitions written down with a full sort
+// ---- All options together, against the definitions with a full sort
 
 using Probabilities = std::vector<double>;
 
@@ -195,8 +195,8 @@ Probabilities definition(const std::vector<float>& logits, const History& histor
   return p;
 }
 
-// The sampler inverts the cumulative distribution: both ends of a token's stretch give that token. Penalised
-// logits of size 10 are rounded to f32 and divided by a temperature: 5e-6.
+// The sampler inverts the cumulative distribution: both ends of a token's interval give that token.
+// Penalised logits of size 10 are rounded to f32 and divided by a temperature: 5e-6.
 void expect_distribution(const std::vector<float>& logits, const History& history, const SamplerOptions& o,
                          const Probabilities& p) {
   constexpr double kTolerance = 5e-6;
@@ -238,7 +238,7 @@ TEST(Sampler, AllOptionsTogetherEqualTheirDefinitions) {
   }
 }
 
-// Numbers that can be followed by hand.
+// Numbers that can be checked by hand.
 TEST(Sampler, MinPIsRelativeToTheLikeliest) {
   // Probabilities 0.4, 0.3, 0.2, 0.1.
   const std::vector<float> logits = {std::log(0.2F), std::log(0.4F), std::log(0.1F), std::log(0.3F)};
@@ -260,7 +260,7 @@ TEST(Sampler, TypicalSamplingMayLeaveOutTheLikeliest) {
   const auto n = counts(logits, {.typical_p = 0.5}, 5000);
   EXPECT_EQ(n[4], 0);
   EXPECT_EQ(std::count(n.begin(), n.end(), 0), 2);  // nine of ten: 0.54 >= 0.5
-  EXPECT_EQ(n[10], 0);                              // of equals the last id
+  EXPECT_EQ(n[10], 0);                              // the last id among equals
 }
 
 TEST(Sampler, PenaltiesCountWhatTheyShould) {
@@ -276,7 +276,7 @@ TEST(Sampler, PenaltiesCountWhatTheyShould) {
   EXPECT_EQ(chosen({.temperature = 0, .presence_penalty = -0.6}), 2);   // once: 2.6
   EXPECT_EQ(chosen({.temperature = 0, .presence_penalty = -1.1}), 0);
   EXPECT_EQ(chosen({.temperature = 0, .excluded = {2}}), 0);
-  // A negative logit is multiplied: it does not become likelier.
+  // A negative logit is multiplied, so that it does not become likelier.
   const std::vector<float> negative = {-1, -1.5F};
   EXPECT_EQ(sample(negative, {std::vector<int32_t>{0}, {}}, {.temperature = 0, .repetition_penalty = 2}, 0),
             1);

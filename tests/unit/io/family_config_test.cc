@@ -1,4 +1,4 @@
-// What others write into a config.json: other forms, what they leave out, and what is refused by name.
+// config.json files by other programs: other forms, missing keys, and values that are rejected by name.
 #include <cmath>
 
 #include "qkv/base/file.h"
@@ -14,7 +14,7 @@ namespace {
 using testing::expect_error;
 using testing::ScratchDir;
 
-// What newer files say in one object, and lists that are shorter than they should be.
+// Newer files, with settings in one object, and lists that are too short.
 TEST(ModelDir, OtherFormsOfConfigsAreRead) {
   ModelSpec spec = llama();
   spec.attention.rotary.base = 500000;
@@ -48,7 +48,7 @@ TEST(ModelDir, OtherFormsOfConfigsAreRead) {
   EXPECT_EQ(load_spec(electra.path()), encoder);
 }
 
-// What a config.json leaves out is what its family's makers mean by that.
+// Missing keys have the defaults of the family.
 TEST(ModelDir, DefaultsAreTheFamilys) {
   const auto spec_of = [](const char* type, Json config) {
     config["model_type"] = type;
@@ -102,7 +102,7 @@ TEST(ModelDir, DefaultsAreTheFamilys) {
   const Json none_given = {
       {"use_sliding_window", true}, {"max_window_layers", 0}, {"sliding_window", nullptr}};
   EXPECT_TRUE(windows_of("qwen2", none_given, 2).empty());
-  Json typed = upper;  // which counts more than max_window_layers
+  Json typed = upper;  // takes precedence over max_window_layers
   typed["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
   for (const char* type : {"qwen2", "qwen2_moe"}) {
     EXPECT_EQ(windows_of(type, typed, 3), (std::vector<Pattern>{four, all})) << type;
@@ -185,7 +185,8 @@ TEST(ModelDir, DefaultsAreTheFamilys) {
       {"architectures", "GraniteForCausalLM is"});
 }
 
-// Families whose files name each layer would write billions of lines to see whether they can say it.
+// Families that name each layer in the file would write billions of lines to check whether they can express
+// it.
 TEST(ModelDir, MoreLayersThanAnyModelHasAreRefusedAtOnce) {
   for (const char* type : {"gemma2", "qwen2", "longformer", "reformer"}) {
     const Json config = {{"model_type", type},

@@ -1,4 +1,4 @@
-// Families: which models each one's config.json can say, and that they come back from disk.
+// Families: the models that each one's config.json can express, and their way to disk and back.
 // Covers: qkv/io/family/albert.cc, qkv/io/family/bart.cc, qkv/io/family/bert.cc, qkv/io/family/big_bird.cc
 // Covers: qkv/io/family/bloom.cc, qkv/io/family/cohere.cc, qkv/io/family/ctrl.cc
 // Covers: qkv/io/family/deberta_v2.cc, qkv/io/family/deepseek_v2.cc, qkv/io/family/deepseek_v3.cc
@@ -27,7 +27,7 @@ namespace {
 
 using testing::ScratchDir;
 
-// An encoder-decoder with what BART has, but for norms before branches.
+// An encoder-decoder like BART, but with norms before branches.
 ModelSpec bart() {
   ModelSpec s = gpt2_spec(13, 8, 12, 2, 3);
   s.architecture = Architecture::encoder_decoder;
@@ -37,7 +37,7 @@ ModelSpec bart() {
   return s;
 }
 
-// A decoder with what Phi has.
+// A decoder like Phi.
 ModelSpec phi() {
   ModelSpec s = llama();
   s.gated = false;
@@ -48,7 +48,7 @@ ModelSpec phi() {
   return s;
 }
 
-// A decoder with what Cohere's have.
+// A decoder like Cohere's.
 ModelSpec cohere() {
   ModelSpec s = llama();
   s.normalization = Normalization::layer_scale;
@@ -59,7 +59,7 @@ ModelSpec cohere() {
   return s;
 }
 
-// An encoder-decoder with what M2M-100 has.
+// An encoder-decoder like M2M-100.
 ModelSpec m2m() {
   ModelSpec s = bart();
   s.positions = Positions::sinusoidal_closed;
@@ -67,7 +67,7 @@ ModelSpec m2m() {
   return s;
 }
 
-// An encoder-decoder with what Switch Transformers have.
+// An encoder-decoder like Switch Transformers.
 ModelSpec switch_transformer() {
   ModelSpec s = bart();
   s.attention.bias = s.attention.out_bias = s.attention.scaled = s.feed_forward_bias = false;
@@ -82,7 +82,7 @@ ModelSpec switch_transformer() {
   return s;
 }
 
-// An encoder with what ViT has, of images of 6 pixels.
+// An encoder like ViT, for images of 6 pixels.
 ModelSpec image_encoder(int64_t tokens) {
   ModelSpec s = gpt2_spec(tokens, 9 + tokens, 12, 2, 3);
   s.architecture = Architecture::encoder;
@@ -93,7 +93,7 @@ ModelSpec image_encoder(int64_t tokens) {
   return s;
 }
 
-// Makes a decoder one that tells the classes of sequences, as the families have it.
+// Turns a decoder into a sequence classifier, as in the families.
 void classify(ModelSpec& s) {
   s.output = Output::sequence_classes;
   s.labels = {"no", "yes", "perhaps"};
@@ -102,7 +102,7 @@ void classify(ModelSpec& s) {
   s.unembedding_bias = s.classifier_bias = false;
 }
 
-// An encoder with what BERT has, and a head of this kind in the place of the unembedding.
+// An encoder like BERT, with a head of this kind in place of the unembedding.
 ModelSpec bert_with(Output output) {
   ModelSpec s = bert_spec(13, 8, 12, 2, 3);
   s.head_width = 0;
@@ -115,7 +115,7 @@ ModelSpec bert_with(Output output) {
 
 struct FamilyCase {
   const char* model_type;
-  void (*change)(ModelSpec& s);  // what the family has beside llama()
+  void (*change)(ModelSpec& s);  // differences of the family from llama()
 };
 
 const FamilyCase kFamilies[] = {
@@ -674,7 +674,7 @@ const FamilyCase kFamilies[] = {
      }},
 };
 
-// Each family's directory says all about its models, and holds the weights bit for bit.
+// Each family's directory describes its models completely, and holds the weights bit for bit.
 TEST(ModelDir, DecodersOfEveryFamilyComeBack) {
   for (const FamilyCase& c : kFamilies) {
     ModelSpec spec = llama();
@@ -695,7 +695,7 @@ TEST(ModelDir, DecodersOfEveryFamilyComeBack) {
   }
 }
 
-// Next to each family lie models that it cannot say: whichever is chosen for them says all.
+// Near each family are models that it cannot express. The family chosen for them describes them completely.
 TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
   using Change = void (*)(ModelSpec&);
   const Change changes[] = {

@@ -71,14 +71,14 @@ TEST(ModelDir, LoadsInBf16AndSavesMasters) {
   const auto narrow = load_model(dir.path(), DType::bf16);
   for (const Parameter& p : narrow->parameters().all())
     EXPECT_EQ(p.value.dtype(), p.kind == ParameterKind::matrix ? DType::bf16 : DType::f32) << p.name;
-  // While training in bf16, the file gets the f32 masters.
+  // During training in bf16, the file gets the f32 masters.
   const std::string before = read_file(dir.path() + "/model.safetensors");
   model->parameters().prepare_training(DType::bf16, 1);
   save_model(dir.path(), *model);
   EXPECT_EQ(read_file(dir.path() + "/model.safetensors"), before);
 }
 
-// Memory that the mappings of a file take of this process.
+// Memory of this process in mappings of a file.
 int64_t resident_bytes_of(const std::string& file) {
   std::istringstream lines(read_file("/proc/self/smaps"));
   int64_t kilobytes = 0;
@@ -91,7 +91,7 @@ int64_t resident_bytes_of(const std::string& file) {
   return kilobytes * 1024;
 }
 
-// Weights that were copied, to be converted or joined, are not held a second time in the mapped file.
+// Weights copied for conversion or joining do not stay in the mapped file, too.
 TEST(ModelDir, WhatIsCopiedOfAFileTakesNoMemoryOfIt) {
   const ScratchDir dir;
   ModelSpec spec = gpt2_spec(4000, 16, 256, 4, 4);
@@ -108,9 +108,8 @@ TEST(ModelDir, WhatIsCopiedOfAFileTakesNoMemoryOfIt) {
   expect_same_weights(*as_it_lies, *load_model(dir.path(), DType::f32));
 }
 
-// bf16 and f16 come back as they were; what changed is f32.
-// The pages of what was copied of a file are given back; those of a tensor that is no part of its pages,
-// because they are not aligned for it, are not the file's.
+// The pages of copied tensors are released. A tensor that is not aligned in the file does not use the
+// file's pages.
 TEST(ModelDir, UnalignedTensorsStayAsTheyAre) {
   ModelSpec spec = gpt2();
   spec.vocab_size = 2000;  // more than a page
@@ -124,7 +123,7 @@ TEST(ModelDir, UnalignedTensorsStayAsTheyAre) {
   std::string contents = read_file(path);
   uint64_t length = 0;
   std::memcpy(&length, contents.data(), 8);
-  contents.insert(8 + length, " ");  // one byte more of header
+  contents.insert(8 + length, " ");  // one more byte of header
   ++length;
   std::memcpy(contents.data(), &length, 8);
   const Safetensors file = read_safetensors(dir.write("unaligned.safetensors", contents));
@@ -176,8 +175,8 @@ TEST(ModelDir, SpecialIdsAreKept) {
   EXPECT_EQ(ids.pad, -1);
 }
 
-// RoBERTa's config.json says by its padding id where positions begin: another one of the tokenizer moves
-// none.
+// In RoBERTa's config.json the padding id decides where positions begin. Another padding id of the
+// tokenizer does not move them.
 TEST(ModelDir, PaddingIdsDoNotMovePositions) {
   ModelSpec roberta = bert_spec(13, 8, 12, 2, 3), xglm = gpt2();
   roberta.family = "roberta";
@@ -319,8 +318,7 @@ TEST_P(BadModelDir, ConfigFields) {
 INSTANTIATE_TEST_SUITE_P(Families, BadModelDir, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "native" : "gpt2"; });
 
-// Every field of a spec that is not a decoder of GPT-2's kind survives.
-// model.safetensors cut into two files, and the index that tells so.
+// model.safetensors split into two files, with their index.
 class ShardedDir : public ::testing::Test {
  protected:
   ShardedDir() {
@@ -352,7 +350,7 @@ class ShardedDir : public ::testing::Test {
 
 TEST_F(ShardedDir, IsTheSameModel) {
   expect_same_weights(*drawn(gpt2()), *load_model(dir_.path(), DType::f32));
-  // One file beside them goes before.
+  // A single file next to them takes precedence.
   save_model(dir_.path(), *drawn(gpt2(), 9));
   expect_same_weights(*drawn(gpt2(), 9), *load_model(dir_.path(), DType::f32));
 }
@@ -402,7 +400,7 @@ TEST(ModelDir, OtherArchitecturesComeBack) {
   }
 }
 
-// What a file has that the model does not use comes back as it was; a tied weight that it has twice does not.
+// Unused tensors of a file are kept unchanged; a second copy of a tied weight is not.
 TEST(ModelDir, WhatIsNotUsedIsKept) {
   const ScratchDir dir;
   ModelSpec spec = bert_spec(13, 8, 12, 2, 3);
@@ -413,7 +411,7 @@ TEST(ModelDir, WhatIsNotUsedIsKept) {
   std::vector<std::pair<std::string, Tensor>> tensors;
   for (auto& [name, x] : read_safetensors(path).tensors) {
     Tensor copy = x.clone();
-    if (name.ends_with("position_embeddings.weight"))  // the rows that no token takes
+    if (name.ends_with("position_embeddings.weight"))  // rows that no token uses
       for (int64_t i = 0; i < 2 * copy.width(); ++i) copy.mutable_data<float>()[i] = static_cast<float>(i);
     tensors.emplace_back(name, copy);
   }
@@ -435,7 +433,7 @@ TEST(ModelDir, WhatIsNotUsedIsKept) {
   }
 }
 
-// A family that could not name an activation would save another.
+// A family that cannot name an activation must not be chosen, or it would save another one.
 TEST(ModelDir, ActivationsComeBack) {
   for (const Activation a :
        {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu, Activation::tanh})
@@ -449,7 +447,7 @@ TEST(ModelDir, ActivationsComeBack) {
 
 ModelSpec classifier() {
   ModelSpec s = bert_spec(13, 8, 12, 2, 3);
-  s.norm_placement = NormPlacement::pre;  // which no other family has
+  s.norm_placement = NormPlacement::pre;  // no other family has this
   s.output = Output::sequence_classes;
   s.head_width = 0;
   s.unembedding_bias = false;
@@ -492,7 +490,7 @@ TEST(ModelDir, OlderVersionsAreRead) {
     dir.write("config.json", config.dump());
   };
   ModelSpec encoder = bert_spec(13, 8, 12, 2, 3);
-  encoder.norm_placement = NormPlacement::pre;  // which no other family has
+  encoder.norm_placement = NormPlacement::pre;  // no other family has this
   const ScratchDir five, four, two, one;
   save_model(four.path(), *drawn(encoder));
   older(four, 4, {"source_vocab_size",   "embedding_width",  "embedding_projected_last",
@@ -550,14 +548,14 @@ TEST(ModelDir, DamagedHeadsAreRefused) {
   refuse("pooling", "max", {"pooling", "max"});
   refuse("pooler", 1, {"pooler", "true or false"});
   refuse("head_dropout", 1.5, {"head_dropout"});
-  // As many labels as rows of the classifier.
+  // The classifier needs one row per label.
   Json changed = config;
   changed["qkv"]["labels"] = {"a", "b"};
   dir.write("config.json", changed.dump());
   expect_error([&] { load_model(dir.path(), DType::f32); }, {"model.safetensors", "classifier"});
 }
 
-// What real GPT-2 files hold besides: masks, a tied unembedding stored twice; names without the prefix.
+// Real GPT-2 files also hold masks and a second copy of the tied unembedding; names lack the prefix.
 TEST(ModelDir, Gpt2FilesAsTheyAreFound) {
   const ScratchDir dir;
   const auto model = drawn(gpt2());

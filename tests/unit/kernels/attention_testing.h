@@ -1,5 +1,5 @@
-// Attention problems for tests: random inputs in any layout, runs of one table, and a straightforward f64
-// version that also says how large the terms of each result are, which is what error bounds are made of.
+// Attention problems for tests: random inputs in any layout, runs of one table, and a plain f64 version.
+// The latter also gives the size of the terms of each result, for error bounds.
 #pragma once
 
 #include <algorithm>
@@ -12,20 +12,20 @@ namespace qkv {
 struct AttentionCase {
   std::string name{};
   int64_t heads = 1, kv_heads = 1, d_qk = 8, d_vo = 8;
-  std::vector<int64_t> queries{}, keys{};  // of each sequence
+  std::vector<int64_t> queries{}, keys{};  // numbers per sequence
   Mask mask = Mask::causal();
   float p = 0;
   int64_t block_rows = 0;  // 0: each sequence is one block; else blocks lie in shuffled order
   bool packed = false;     // q, k and v are columns of one row [q | k | v] and out has a margin
-  double amplitude = 1;    // of q and k
-  bool term = false;       // a number for each head and distance is added to the scores
-  double cap = 0;          // of the scores
-  bool sinks = false;      // a score of each head without a value
-  bool pair = false;       // numbers out of rows of queries and of keys are, too
-  bool ranked = false;     // instead of the mask an order at random; as many keys as queries
+  double amplitude = 1;    // standard deviation of q and k
+  bool term = false;       // adds a bias for each head and distance to the scores
+  double cap = 0;          // cap of the scores
+  bool sinks = false;      // each head has a score without a value
+  bool pair = false;       // adds entries of rows of queries and of keys to the scores
+  bool ranked = false;     // a random order in place of the mask; as many keys as queries
 };
 
-// How often a key counts for a query, 0: it is not seen; by the words of pattern.h, pair by pair.
+// How often a key counts for a query, pair by pair, as pattern.h defines it; 0: it is not seen.
 inline int64_t times_seen(Mask m, int64_t query, int64_t key, int64_t length) {
   if (m.own_last && query == key) {
     m.own_last = false;
@@ -68,7 +68,7 @@ class AttentionProblem {
     dout = Buffer<T>::normal(rows() * out_width_, 4, 1, 3);
     const int64_t longest = c.keys.empty() ? 0 : *std::max_element(c.keys.begin(), c.keys.end());
     term = {nullptr, std::max<int64_t>(0, longest - 1)};
-    // Some keys are seen by none, some queries see none.
+    // Some keys are seen by no query, and some queries see no key.
     const RandomStream draws{.seed = 6, .step = 0, .site = 0};
     for (int64_t r = 0; c.ranked && r < rows(); ++r) {
       query_rank.push_back(static_cast<int32_t>(draws.below(2 * r, 12)) - 1);
@@ -87,7 +87,7 @@ class AttentionProblem {
   int64_t row_of_key(int64_t s, int64_t j) const {
     return blocks_[block_offsets_[s] + j / block_rows_] + j % block_rows_;
   }
-  // Where the first element of a head lies. In the packed layout heads of k follow those of q, then v.
+  // Index of a head's first element. In the packed layout heads of k follow those of q, then v.
   int64_t q_at(int64_t row, int64_t head) const { return row * q_width_ + head * c_.d_qk; }
   int64_t k_at(int64_t s, int64_t j, int64_t kv) const {
     return row_of_key(s, j) * k_width_ + k_start() + kv * c_.d_qk;
@@ -140,11 +140,11 @@ class AttentionProblem {
 
   Buffer<T> q{0}, k{0}, v{0}, dout{0};
   Buffer<float> bias{0}, sinks{0};
-  std::vector<int32_t> query_rank, key_rank;  // of ranked
+  std::vector<int32_t> query_rank, key_rank;  // for `ranked`
   ScoreTerm term;
   PairTerm pair;
   static constexpr int64_t kColumns = 5;
-  // What a query and a key add to their score.
+  // Term of a query and a key in their score.
   double pair_of(int64_t query, int64_t key, int64_t head, int64_t distance) const {
     const auto row = [&](int64_t r) { return r * c_.heads + head; };
     double sum = by_query_.at(row(query) * kColumns + column_of(distance)) +
@@ -187,7 +187,7 @@ class AttentionProblem {
     if (c_.block_rows == 0) return;
     const RandomStream stream{.seed = 5, .step = 0, .site = 0};
     for (size_t i = blocks_.size(); i > 1; --i) std::swap(blocks_[i - 1], blocks_[stream.below(i, i)]);
-    blocks_.push_back(-1);  // a sequence without keys has no block to look at
+    blocks_.push_back(-1);  // a sequence without keys must not read a block
   }
 
   Attention<T> arguments(Forward* f) const {
@@ -222,7 +222,8 @@ class AttentionProblem {
   int64_t block_rows_ = 1, key_rows_ = 0, q_width_ = 0, k_width_ = 0, v_width_ = 0, out_width_ = 0;
 };
 
-// A result in f64 and a bound on the error of an f32 implementation; NaN where nothing is to be written.
+// A result in f64 and a bound on the error of an f32 implementation; NaN for elements that must not be
+// written.
 struct Bounded {
   std::vector<double> value, bound;
   explicit Bounded(int64_t n) : value(n, std::nan("")), bound(n) {}
@@ -270,7 +271,7 @@ AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradien
         o.out.clear(out0, c.d_vo);
         o.dq.clear(q0, c.d_qk);
         std::vector<int64_t> seen;
-        std::vector<double> score, keep, slope;  // slope: of the cap
+        std::vector<double> score, keep, slope;  // slope: derivative of the cap
         double score_error = 0, top = -HUGE_VAL, largest = 0, sum = 0;
         for (int64_t j = 0; j < keys; ++j) {
           const int64_t times = c.ranked ? x.key_rank[x.first_row(s) + j] <= x.query_rank[row]
@@ -354,7 +355,7 @@ AttentionOracle attention_oracle(const AttentionProblem<T>& x, bool with_gradien
   return o;
 }
 
-// Agreement with the f64 result; what was not to be written still holds the sentinel.
+// Checks agreement with the f64 result. Elements that must not be written still hold the sentinel.
 template <typename T>
 void expect_bounded(const Buffer<T>& got, const Bounded& want, const char* what) {
   ASSERT_EQ(got.size(), static_cast<int64_t>(want.value.size())) << what;

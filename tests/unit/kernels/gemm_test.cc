@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-// 1030 columns: more than a panel of the detour that bf16 takes where there are no bf16 instructions.
+// 1030 columns exceed a panel of the bf16 path for processors without bf16 instructions.
 const std::vector<Extents> kExtents = {{1, 1, 1},    {1, 7, 16},   {1, 768, 33}, {2, 3, 5},    {7, 1, 9},
                                        {5, 33, 1},   {33, 17, 65}, {16, 16, 16}, {64, 65, 31}, {3, 1030, 40},
                                        {65, 3, 129}, {1, 64, 2},   {31, 96, 100}};
@@ -77,7 +77,7 @@ TEST(PackedProduct, Bf16) {
   test_packed_products<BFloat16, BFloat16>();
 }
 
-// Few rows of activations times a weight: any number of them, whatever part of the columns, on every table.
+// Few rows of activations times a weight: any number of rows, any part of the columns, on every table.
 template <typename T>
 void test_thin_products() {
   for_simd_tables([&](const KernelTable& table) {
@@ -113,7 +113,7 @@ TEST(ThinProduct, Bf16) {
   test_thin_products<BFloat16>();
 }
 
-// Where there are tiles, these are theirs: forward, input gradient, weight gradient.
+// On processors with tiles, these use them: forward, input gradient, weight gradient.
 TEST(MatrixProduct, LargeBf16) {
   const ProductCase<BFloat16, BFloat16> forward({260, 300, 270}, false, true, true, false, 0);
   forward.check(forward.run(matrix_product), "forward");
@@ -135,7 +135,7 @@ TEST(MatrixProduct, EmptyExtents) {
       }
 }
 
-// Uninitialised C must not shine through when it is not asked for: NaN times zero.
+// Uninitialised C must not affect the result if it is not added: NaN times zero.
 TEST(MatrixProduct, IgnoresOldContentsUnlessAccumulating) {
   Buffer<float> a = Buffer<float>::normal(9 * 17, 1), b = Buffer<float>::normal(17 * 5, 2);
   Buffer<float> c = Buffer<float>::constant(9 * 5, std::nanf("")), want(9 * 5);

@@ -1,4 +1,4 @@
-// The plain loops, which every other kernel is tested against, against formulas in f64 and finite
+// Tests the plain loops, the reference for all other kernels, against formulas in f64 and finite
 // differences.
 // Covers: qkv/kernels/generic/generic.cc
 #include <bit>
@@ -20,7 +20,7 @@ uint16_t nearest_bf16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
   const auto value = [](uint32_t half) {
     if ((half & 0x7FFF) == 0x7F80)
-      return std::copysign(0x1p128, half & 0x8000 ? -1.0 : 1.0);  // as if it went on
+      return std::copysign(0x1p128, half & 0x8000 ? -1.0 : 1.0);  // as if the range continued
     return double{std::bit_cast<float>(half << 16)};
   };
   const uint32_t towards_zero = u >> 16;
@@ -175,7 +175,7 @@ TEST(GenericCrossEntropy, AgreesWithF64AndDifferences) {
       for (const double e : z) sum += std::exp(e);
       return target[r] == kIgnored ? 0 : std::log(sum) - z[target[r]];
     };
-    EXPECT_NEAR(losses[r], loss(), 40 * kEps);  // of terms of about 10
+    EXPECT_NEAR(losses[r], loss(), 40 * kEps);  // terms are about 10
     for (int64_t j = 0; j < stride; ++j) {
       double slope = 0;
       if (j < vocab)
@@ -213,7 +213,7 @@ TEST(GenericAttention, GradientAgreesWithDifferences) {
       double bound = 4e-6;
       for (int64_t i = 0; i < x.dout.size(); ++i)
         bound += 1.5 / h * oracle.out.bound[i] * std::abs(x.dout.at(i));
-      ASSERT_LT(bound, 0.05);  // else it says nothing about gradients of order 1
+      ASSERT_LT(bound, 0.05);  // otherwise it does not test gradients of order 1
       const auto check = [&](Buffer<float>& input, const Buffer<float>& gradient, const char* what) {
         for (int64_t i = 0; i < input.size(); ++i) {
           const float kept = input[i];

@@ -1,4 +1,4 @@
-// What the kernel tests share: buffers between sentinels, random values, comparison within a derived bound.
+// Shared by the kernel tests: buffers between sentinels, random values, comparison within a derived bound.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@ namespace qkv {
 // a sum of n terms by at most n times that of the sum of magnitudes, whatever the order.
 inline constexpr double kEps = 0x1p-23;
 
-// What storing a result as T may add to the difference of two implementations: one unit in the last place,
-// since values that nearly agree can round to neighbours.
+// Difference of two implementations from storing a result as T: one unit in the last place, since nearly
+// equal values can round to neighbours.
 template <typename T>
 inline constexpr double kStoreEps = kEps;
 template <>
@@ -109,7 +109,7 @@ void expect_same_bits(const Buffer<T>& got, const Buffer<T>& want, const char* w
     }
 }
 
-// Around the vector lengths 8 and 16 and their doubles, and some rows as models have them.
+// Sizes near the vector lengths 8 and 16 and their doubles, and some typical rows of models.
 inline const std::vector<int64_t> kAwkwardSizes = {1, 2, 7, 8, 9, 15, 16, 17, 19, 31, 32, 33, 35, 100, 768};
 
 inline const DropoutKey kTestKey = DropoutKey::from({.seed = 7, .step = 3, .site = 11});

@@ -1,4 +1,4 @@
-// Patterns: what they say of tiles against what they say of pairs, their text, and what models make of them.
+// Patterns: their tiles against their pairs, their text form, and their use in models.
 // Covers: qkv/models/pattern_text.cc
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ Pattern random_pattern(std::mt19937& rng) {
   return p;
 }
 
-// The keys of padding, which patterns count, are no other keys than one's own.
+// Padding keys, which patterns count, are not keys other than one's own.
 TEST(Mask, OneTokenOfAPaddedBatchSeesItself) {
   Mask mask = Mask::full();
   mask.own_last = true;
@@ -38,8 +38,8 @@ TEST(Mask, OneTokenOfAPaddedBatchSeesItself) {
   EXPECT_TRUE(mask.of_length(2, 10).allows(0, 1));
 }
 
-// Nothing that a pattern sees lies in a tile that it calls empty or outside of the keys that it begins and
-// ends with; all of a tile that it calls full is seen, and counts once.
+// A pattern sees nothing in tiles that it calls empty, or outside its range of keys. It sees all of a tile
+// that it calls full, and each pair there counts once.
 TEST(Pattern, TilesAgreeWithPairs) {
   std::mt19937 rng(5);
   int counts[3] = {};
@@ -73,7 +73,7 @@ TEST(Pattern, TilesAgreeWithPairs) {
   for (const int n : counts) EXPECT_GT(n, 300);
 }
 
-// Tiles that a pattern empties are known to be empty: of a window, of blocks, of a stride beyond a tile.
+// Patterns recognise empty tiles: for a window, for blocks, for a stride larger than a tile.
 TEST(Pattern, EmptyTilesAreFound) {
   const auto emptied = [](const Pattern& p) {
     const Mask mask = Mask::causal().with(p).of_length(4096);
@@ -101,14 +101,14 @@ TEST(Pattern, ComesBackFromItsText) {
     EXPECT_THROW(pattern_from_text(bad), Error) << bad;
 }
 
-// Under every pattern a sequence is what it is alone, whatever stands beside it in the batch.
+// Under every pattern a sequence gets the same result in a batch as alone.
 TEST(Pattern, NeighboursInTheBatchDoNotMatter) {
   for (const bool decoder : {false, true})
     for (const char* text :
          {"window 3", "window 2 dilated 2", "stride 3", "window 2 global 1", "block 3",
           "block 2 neighbours 1 ends random 1", "block 4 summary 1", "window 2 beyond 5"}) {
       SCOPED_TRACE(text);
-      if (decoder && pattern_from_text(text).beyond > 0) continue;  // which is refused
+      if (decoder && pattern_from_text(text).beyond > 0) continue;  // which is rejected
       ModelSpec s = decoder ? gpt2_spec(11, 16, 12, 2, 3) : bert_spec(11, 16, 12, 2, 3);
       s.attention.patterns = {pattern_from_text(text)};
       check_spec(s);
@@ -133,7 +133,7 @@ TEST(Pattern, NeighboursInTheBatchDoNotMatter) {
     }
 }
 
-// What a pattern hides changes nothing; what it shows does.
+// Hidden tokens do not change the output; visible ones do.
 TEST(Pattern, OnlySeenTokensMatter) {
   ModelSpec s = gpt2_spec(11, 16, 12, 1, 3);
   s.attention.patterns = {pattern_from_text("window 2 stride 5 global 1")};

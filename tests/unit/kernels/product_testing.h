@@ -1,4 +1,4 @@
-// What the tests of matrix products share: a product with its bound of error.
+// Shared by the tests of matrix products: a product with its error bound.
 #pragma once
 
 #include <functional>
@@ -44,7 +44,7 @@ class ProductCase {
   }
 
   // A sum of k products, the bias and the start, in any order: (k + 3) eps of their magnitudes, and a store.
-  // What lies between the rows of C is left alone.
+  // Elements between the rows of C must not change.
   void check(const Buffer<Out>& got, const char* what) const {
     const Buffer<Out>& start = start_;
     std::vector<double> want(got.size()), bound(got.size(), 0);

@@ -11,7 +11,7 @@ class Rows : public testing::Test {};
 using Types = testing::Types<float, BFloat16>;
 TYPED_TEST_SUITE(Rows, Types);
 
-// What the bounds below are made of: of one row of sums, in f64.
+// Statistics of one row of sums, in f64, for the bounds below.
 struct RowStatistics {
   double mean_abs = 0, mean = 0, variance = 0;
 };
@@ -71,7 +71,7 @@ void test_residual_norm(const KernelTable& table, int64_t rows, int64_t width, b
     return out;
   };
   const Out got = run(table), want = run(generic_kernels());
-  Buffer<T> sum = x;  // as the kernel should have it
+  Buffer<T> sum = x;  // as the kernel should compute it
   if (with_branch) {
     Buffer<T> dropped(rows * width);
     generic_kernels().typed<T>().dropout(rows, width, branch.data(),
@@ -267,7 +267,7 @@ void test_cross_entropy(const KernelTable& table, int64_t vocab, int64_t stride,
         const double p = std::abs(want.dlogits.at(i) / scale + (hit ? 1 : 0) + smoothing),
                      below = top[r] - logits.at(i);
         const double relative = kEps * (std::min(below, 200.0) + static_cast<double>(vocab) + 8);
-        // Where exp leaves the normal numbers, implementations may flush it to zero.
+        // Implementations may flush subnormal results of exp to zero.
         return scale * (p * relative + (hit ? 2 * kEps : 0) + 0x1p-126) +
                kStoreEps<T> * std::abs(want.dlogits.at(i));
       },

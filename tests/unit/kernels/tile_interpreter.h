@@ -1,6 +1,8 @@
-// The processor's tile instructions where it has none: each is an illegal instruction, which the handler of
-// SIGILL decodes and carries out. For tests of machine code that would otherwise run first at a user's.
-// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapters 2.3 (VEX) and 3-5.
+// Emulates tile instructions on processors without them: each is an illegal instruction, which the handler
+// of SIGILL decodes and executes. For tests of machine code that would otherwise first run on a user's
+// machine.
+// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapters 2.3 (VEX) and
+// 3-5.
 #pragma once
 
 #include <signal.h>
@@ -11,7 +13,7 @@
 
 namespace qkv {
 
-// Interprets while it lives, on one thread. Another illegal instruction ends the program, as ever.
+// Interprets for its lifetime, on one thread. Any other illegal instruction ends the program as usual.
 class TileInterpreter {
  public:
   TileInterpreter() {
@@ -41,13 +43,13 @@ class TileInterpreter {
     return s;
   }
 
-  // A VEX instruction of three bytes of prefix, in the map 0F 38: what the tiles' ones are.
+  // A VEX instruction with a three-byte prefix, in the map 0F 38, as all tile instructions are.
   struct Instruction {
     int prefix;  // 0: none, 1: 66, 2: F3, 3: F2
     int opcode;
     int reg, rm, vvvv;
     bool memory;
-    uint8_t* base = nullptr;  // of the operand in memory, with its displacement
+    uint8_t* base = nullptr;  // address of the operand in memory, with its displacement
     int64_t index = 0;
     int64_t length;
   };
@@ -154,7 +156,7 @@ class TileInterpreter {
     auto& c = *static_cast<ucontext_t*>(context);
     Instruction i;
     if (!decode(c, i) || !execute(i)) {
-      signal(SIGILL, SIG_DFL);  // and meets it again
+      signal(SIGILL, SIG_DFL);  // then the instruction traps again
       return;
     }
     ++state().instructions;

@@ -1,5 +1,5 @@
-// Products of tiles against f64: the whole of the code with emulated tiles, wherever there is AVX-512, and
-// with the processor's where it has them.
+// Products of tiles against f64: all of the code with emulated tiles, if there is AVX-512, and with the
+// processor's if it has them.
 // Covers: qkv/kernels/tile/available.cc, qkv/kernels/tile/block.cc, qkv/kernels/tile/share.cc
 #include "qkv/kernels/tile_product.h"
 
@@ -84,7 +84,7 @@ TEST_P(TileProduct, EdgesToBf16) {
   test_edges<BFloat16>(GetParam());
 }
 
-// Past the caches: aligned rows and whole blocks are written so, all others as ever.
+// Streaming stores: aligned rows and whole blocks bypass the caches, all others do not.
 TEST_P(TileProduct, Streams) {
   const TileBlocking blocking{.rows = 64, .columns = 64, .depth = 64, .stream = true};
   for (const Extents e : {Extents{64, 64, 64}, {70, 96, 70}, {33, 80, 40}, {40, 75, 33}})
@@ -134,7 +134,7 @@ TEST_P(TileProduct, RoundsAsBFloat16Does) {
   }
 }
 
-// What lies in C, and what lies in memory beyond k and n, does not shine through.
+// Old contents of C, and memory beyond k and n, do not affect the result.
 TEST_P(TileProduct, IgnoresOldContents) {
   const int64_t m = 35, n = 37, k = 33, stride = 64;
   const auto nan = std::nanf("");
@@ -182,7 +182,7 @@ TEST(TileUnits, AgreeOnIntegers) {
   for (int64_t i = 0; i < m * n; ++i) ASSERT_EQ(amx[i], emulated[i]);
 }
 
-// f32, few rows (decoding), few columns and short sums are oneDNN's.
+// oneDNN computes f32, few rows (decoding), few columns and short sums.
 TEST(TileUnits, TakesLargeProductsOfBf16) {
   Product p{.m = 1024, .n = 768, .k = 768, .in = DType::bf16};
   EXPECT_EQ(tile_product_takes(p), tiles_available(TileUnit::amx));

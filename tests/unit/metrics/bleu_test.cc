@@ -29,7 +29,7 @@ TEST(Bleu, WordsOfMteval13a) {
   EXPECT_EQ(words_13a(""), Words{});
 }
 
-// What sacreBLEU 2 makes of these lines.
+// Expected words are from sacreBLEU 2.
 TEST(Bleu, WordsOfTheOtherTokenizers) {
   constexpr std::string_view kWestern = "“Straße” kostet 5,50€ – wow… It's &amp; 20-30 1. ",
                              kChinese = " .5 我有3.5個“蘋果”,A-5 x—y 𠀀。";
@@ -99,7 +99,7 @@ TEST(Bleu, OfOnePair) {
   EXPECT_NEAR(b.score, 100 * std::exp(-0.2) * std::pow(0.8 * 0.75 * 2 / 3 * 0.5, 0.25), 1e-9);
 }
 
-// Counts are clipped by the reference's; each order without a match halves what is added next.
+// Counts are clipped by the reference's; each order without a match halves the next smoothing value.
 TEST(Bleu, ClipsAndSmooths) {
   const Bleu b = bleu({"the the the the the the the"}, {"the cat is on the mat"});
   EXPECT_NEAR(b.score, std::pow(100 * 2.0 / 7 * 100 / 12 * 100 / 20 * 100 / 32, 0.25), 1e-9);

@@ -22,7 +22,7 @@ TEST(Scores, AccuracyAndF1) {
   EXPECT_DOUBLE_EQ(m.accuracy(), 5.0 / 7);
   EXPECT_DOUBLE_EQ(m.f1(0), 2 * 1.0 * (2.0 / 3) / (1.0 + 2.0 / 3));  // P = 1, R = 2/3
   EXPECT_DOUBLE_EQ(m.f1(1), 0.75);
-  EXPECT_EQ(m.f1(2), 0);  // found, never there
+  EXPECT_EQ(m.f1(2), 0);  // predicted, but never gold
   EXPECT_DOUBLE_EQ(m.macro_f1(), (0.8 + 0.75) / 3);
   // A class that is never seen does not count; one that is only predicted does.
   EXPECT_DOUBLE_EQ(matrix({{2, 1, 0, 0}, {0, 3, 1, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}}).macro_f1(), m.macro_f1());
@@ -32,7 +32,7 @@ TEST(Scores, MatthewsOfTwoClasses) {
   EXPECT_NEAR(matrix({{3, 1}, {2, 6}}).matthews(), (6 * 3 - 1 * 2) / std::sqrt(7.0 * 8 * 4 * 5), 1e-12);
   EXPECT_DOUBLE_EQ(matrix({{5, 0}, {0, 2}}).matthews(), 1);
   EXPECT_DOUBLE_EQ(matrix({{0, 5}, {2, 0}}).matthews(), -1);
-  EXPECT_EQ(matrix({{5, 0}, {2, 0}}).matthews(), 0);  // one class always
+  EXPECT_EQ(matrix({{5, 0}, {2, 0}}).matthews(), 0);  // always the same class
   EXPECT_EQ(matrix({{1, 1}, {1, 1}}).matthews(), 0);
 }
 
@@ -49,10 +49,10 @@ TEST(Scores, PrecisionAndRecall) {
   EXPECT_DOUBLE_EQ(m.precision(0), 1);
   EXPECT_DOUBLE_EQ(m.recall(0), 2.0 / 3);
   EXPECT_EQ(m.precision(2), 0);
-  EXPECT_EQ(m.recall(2), 0);  // never there
+  EXPECT_EQ(m.recall(2), 0);  // never gold
 }
 
-// What no class was found for is wrong, as if it had been taken for a class that does not exist.
+// Examples without a predicted class are wrong, as if predicted as a class that does not exist.
 TEST(Scores, WhatWasMissedIsWrong) {
   ConfusionMatrix m = matrix({{3, 1}, {2, 6}});
   m.miss(0);

@@ -1,4 +1,4 @@
-// CLIP's directories: two models in one file, and where a text's vector stands.
+// CLIP's directories: two models in one file, and the position of a text's vector.
 // Covers: qkv/io/clip_dir.cc, qkv/models/clip.cc
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 using testing::expect_error;
 
-// Texts of width 8, images of 4 pixels in 2 patches a side of width 6, one layer each.
+// Width 8 for texts, width 6 for images of 4 pixels with 2 patches a side; one layer each.
 class ClipDir : public ::testing::Test {
  protected:
   ClipDir() {
@@ -104,12 +104,12 @@ TEST_F(ClipDir, ATextsVectorStandsAtItsEnd) {
   write();
   ClipModel clip = load_clip(dir_.path(), DType::f32);
   EXPECT_EQ(clip.place_of_text(std::vector<int32_t>{1, 4, 10, 10, 3}), 2);
-  EXPECT_EQ(clip.place_of_text(std::vector<int32_t>{1, 4, 3}), 0);  // there is none
-  clip.end = 2;  // what old files say: the largest id is meant
+  EXPECT_EQ(clip.place_of_text(std::vector<int32_t>{1, 4, 3}), 0);  // there is no end
+  clip.end = 2;                                                     // in old files: the largest id
   EXPECT_EQ(clip.place_of_text(std::vector<int32_t>{1, 2, 9, 10, 10, 3}), 3);
 }
 
-// Read and written again, in the types that tensors were stored in.
+// Reads and writes it again, in the types of the stored tensors.
 TEST_F(ClipDir, ComesBackBitForBit) {
   config_["text_config"]["hidden_act"] = "gelu";
   config_["vision_config"]["layer_norm_eps"] = 0.25;
@@ -118,7 +118,7 @@ TEST_F(ClipDir, ComesBackBitForBit) {
     if (stored != DType::f32) {
       auto tensors = tensors_;
       for (auto& [name, x] : tensors) {
-        for (int64_t i = 0; i < x.count(); ++i)  // what both types hold
+        for (int64_t i = 0; i < x.count(); ++i)  // values that both types hold exactly
           x.mutable_data<float>()[i] = static_cast<float>(BFloat16(x.data<float>()[i]));
         x = as_stored(x, stored);
       }

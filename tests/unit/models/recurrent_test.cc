@@ -1,4 +1,4 @@
-// Recurrent encoder-decoders against loops in double that follow the papers' equations, and themselves.
+// Recurrent encoder-decoders against loops in double by the papers' equations, and against themselves.
 #include "qkv/models/recurrent.h"
 
 #include <gtest/gtest.h>
@@ -65,8 +65,8 @@ ModelInput input_of(const std::vector<Tokens>& sources, const std::vector<Tokens
   in.source = flat(sources, in.source_layout);
   return in;
 }
-// The model as its papers print it, one pair and one token at a time. What an encoder of blocks says, the
-// engine gives: those are compared with formal/.
+// The model by the equations of its papers, one pair and one token at a time. The engine supplies the
+// output of an encoder of blocks, which other tests compare with formal/.
 class Reference {
  public:
   explicit Reference(const Transformer& model) : model_(model), spec_(model.spec()) {
@@ -123,7 +123,7 @@ class Reference {
     return y;
   }
 
-  // `from_source`: what the context brings to the gates; empty: nothing.
+  // `from_source`: term of the context in the gates; empty: none.
   void step(Cell cell, const std::string& name, const Vector& x, const Vector& from_source, State& s) const {
     const int64_t n = std::ssize(s.h);
     Vector wx = plus(times(name + ".input.weight", x), weights.at(name + ".input.bias").values);
@@ -281,7 +281,7 @@ class Recurrent : public ::testing::TestWithParam<Variant> {
   Transformer model_;
 };
 
-// Positions of a grid are the decoder's: a recurrence has none.
+// Grid positions need a decoder with positions: a recurrence has none.
 TEST(RecurrentEncoderBesideBlocks, HasNoPositionsOfAGrid) {
   ModelSpec spec = gpt2_spec(35, 4, 12, 1, 2);
   spec.architecture = Architecture::encoder_decoder;
@@ -298,7 +298,7 @@ TEST(RecurrentEncoderBesideBlocks, HasNoPositionsOfAGrid) {
 }
 
 TEST_P(Recurrent, IsWhatThePapersPrint) {
-  if (GetParam().decoder == Cell::none) return;  // blocks are compared with formal/
+  if (GetParam().decoder == Cell::none) return;  // other tests compare blocks with formal/
   const Tensor got = logits(all_pairs());
   const Reference reference(model_);
   int64_t row = 0;
@@ -347,7 +347,7 @@ TEST_P(Recurrent, ItsGradientIsThatOfThePapers) {
   }
 }
 
-// Where there are blocks as well: along the gradient the slope of the loss is the gradient's norm.
+// Also with blocks: along the gradient the slope of the loss is the gradient's norm.
 TEST_P(Recurrent, ItsGradientIsTheSlope) {
   Transformer model(model_.spec());
   Parameters& parameters = model.parameters();
@@ -387,7 +387,7 @@ TEST_P(Recurrent, APairDoesNotSeeItsNeighbours) {
   }
 }
 
-// Logits of a sequence's last token as the whole target at once gives them.
+// Step by step, the last token gets the same logits as with the whole target at once.
 TEST_P(Recurrent, DecodesAsItIsTaught) {
   const auto taught = [&](size_t source, const Tokens& target) {
     const Tensor z = logits(input_of({kSources[source]}, {target}));
@@ -499,7 +499,7 @@ TEST(RecurrentSpec, RefusesWhatMakesNoSense) {
 TEST(RecurrentSpec, OlderFilesHaveNone) {
   const testing::ScratchDir dir;
   ModelSpec spec = gpt2_spec(11, 12, 6, 1, 2);
-  spec.embedding_scaled = true;  // which no other family of decoders has
+  spec.embedding_scaled = true;  // no other family of decoders has this
   Transformer model(spec);
   model.parameters().draw(1, DType::f32);
   save_model(dir.path(), model);

@@ -10,6 +10,7 @@
 #include "qkv/io/family/family.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/config/config.h"
+#include "qkv/train/config/key_help.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
 
@@ -126,7 +127,7 @@ TEST(SpecSchema, EachFieldIsAKeyOfConfigurations) {
     const size_t begin = text.find("[model]");
     return text.substr(begin, text.find("[train]") - begin);
   };
-  const std::string before = of_model(to_toml(TrainConfig())), help = of_model(train_config_help());
+  const std::string before = of_model(to_toml(TrainConfig())), help = of_model(lines_of(key_helps()));
   TrainConfig config;
   with_each_change(config.model, [&](const SpecField& f, const ModelSpec& changed) {
     config.model = changed;

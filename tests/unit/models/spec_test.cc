@@ -1,4 +1,4 @@
-// Specs of encoders with heads that make sense, and those that do not.
+// Valid and invalid specs of encoders with heads.
 // Covers: qkv/batch/layout.cc
 #include "qkv/models/spec.h"
 
@@ -38,12 +38,12 @@ TEST(Spec, NamesAndClassesOfOutputs) {
   expect_error([] { from_name<Pooling>("max"); }, {"pooling", "first, last, mean", "'max'"});
 }
 
-// An encoder of another shape is measured by its own width and layers.
+// An encoder of another shape is checked by its own width and layers.
 TEST(Spec, EncodersOfAnotherShape) {
   ModelSpec s = gpt2_spec(11, 8, 8, 1, 2);
   s.architecture = Architecture::encoder_decoder;
   s.encoder_layers = 3;
-  s.attention.heads = s.attention.kv_heads = 3;  // heads of 4 columns each, though 8 are no three heads
+  s.attention.heads = s.attention.kv_heads = 3;  // heads of 4 columns each, though 3 does not divide 8
   s.experts.count = 2;
   s.experts.chosen = 1;
   s.experts.hidden = 5;
@@ -139,7 +139,7 @@ TEST(Spec, APoolerNeedsAVectorOrClasses) {
   expect_error([&] { check_spec(s); }, {"head_dropout"});
 }
 
-// What a head has, and nothing else of it.
+// Each head has its own parameters and no others.
 TEST(Spec, ParametersOfHeads) {
   const auto has = [](const ModelSpec& s, const std::string& name) {
     return Transformer(s).parameters().find(name) != nullptr;

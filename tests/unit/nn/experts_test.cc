@@ -1,4 +1,4 @@
-// Models with mixtures of experts: what training leaves alone, and what a capacity refuses.
+// Models with mixtures of experts: the bias of the choice in training, and sequences beyond a capacity.
 #include "qkv/nn/experts.h"
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ ModelSpec mixture() {
   return s;
 }
 
-// No gradient moves the bias of the choice, neither does noise: experts that are chosen too often lose by a
-// rate.
+// Neither gradients nor noise change the bias of the choice. It falls at a fixed rate for experts that are
+// chosen too often.
 TEST(Experts, TheChoicesBiasMovesByItsRateAlone) {
   StepConfig config;
   config.gradient_noise = 1;
@@ -45,14 +45,14 @@ TEST(Experts, TheChoicesBiasMovesByItsRateAlone) {
     sum += std::abs(b);
   }
   EXPECT_GT(sum, 0);
-  // What is used, not trained, moves nothing.
+  // Inference does not change the bias.
   const NoGrad guard;
   training.model().hidden({Indices({1, 2}), Layout::of({2})}, {});
   EXPECT_EQ(bias(), once);
 }
 
-// Once a step, by the loads of all its micro-batches, however blocks are computed, and not where it is
-// frozen.
+// Changes once a step, by the loads of all its micro-batches, with and without recomputation, and not if it
+// is frozen.
 TEST(Experts, TheChoicesBiasMovesOnceAStep) {
   ModelSpec s = mixture();
   s.layer_groups = 1;  // both layers count together
@@ -84,7 +84,7 @@ TEST(Experts, TheChoicesBiasMovesOnceAStep) {
   EXPECT_EQ(biases(1, false, true, 0), (std::vector<float>{0, 0, 0}));
 }
 
-// The most chosen expert loses until others are chosen.
+// The bias of the most chosen expert falls until others are chosen.
 TEST(Experts, TheChoicesBiasEvensTheLoad) {
   ModelSpec s = mixture();
   s.layers = 1;
@@ -125,7 +125,7 @@ TEST(Experts, TheChoicesBiasEvensTheLoad) {
     return *std::ranges::max_element(counts.of);
   };
   Parameter& bias = *training.model().parameters().find("decoder.block.0.feed_forward.router.choice_bias");
-  bias.master.mutable_data<float>()[1] = 0.1F;  // more than affinities differ: all choose this one
+  bias.master.mutable_data<float>()[1] = 0.1F;  // exceeds all differences of affinities: all choose it
   EXPECT_EQ(most_chosen(), 16);
   for (int64_t step = 1; step <= 120; ++step) training.step({batch}, step, 120);
   EXPECT_LE(most_chosen(), 9);
@@ -142,7 +142,7 @@ TEST(Experts, ACapacityIsNotExceededInSilence) {
     for (const int32_t l : lengths) n += l;
     return model.hidden({Indices(std::vector<int32_t>(static_cast<size_t>(n), 2)), Layout::of(lengths)}, {});
   };
-  EXPECT_NO_THROW(hidden({4, 4, 1}));  // of each sequence
+  EXPECT_NO_THROW(hidden({4, 4, 1}));  // the limit is per sequence
   testing::expect_error([&] { hidden({4, 5}); }, {"more than 4 tokens"});
 }
 

@@ -1,4 +1,4 @@
-// Tokens that see all: their own projections, and which they are.
+// Tokens that see all: their own projections, and their selection.
 #include <gtest/gtest.h>
 
 #include "qkv/models/transformer.h"
@@ -39,7 +39,7 @@ void expect_same(const Tensor& a, const Tensor& b, float within) {
   for (int64_t i = 0; i < a.count(); ++i) ASSERT_NEAR(a.data<float>()[i], b.data<float>()[i], within) << i;
 }
 
-// Flags of the first tokens are what the pattern's "global 2" says, to the bit.
+// Flags for the first tokens equal the pattern's "global 2" bit for bit.
 TEST(GlobalAttention, FlagsSayWhatThePatternSays) {
   const Rows rows;
   ModelSpec s = encoder(), said = s;
@@ -50,7 +50,7 @@ TEST(GlobalAttention, FlagsSayWhatThePatternSays) {
   expect_same(rows.hidden(flagged, rows.flags(2)), rows.hidden(first), 0);
 }
 
-// They are in place of those that the pattern says.
+// Flags replace those of the pattern.
 TEST(GlobalAttention, FlagsReplaceThePatterns) {
   const Rows rows;
   for (const bool apart : {false, true}) {
@@ -61,7 +61,7 @@ TEST(GlobalAttention, FlagsReplaceThePatterns) {
     flagged.parameters().draw(3, DType::f32);
     both.parameters().draw(3, DType::f32);
     std::vector<int32_t> third = rows.flags(0);
-    third[2] = third[7] = 1;  // of the last sequences none
+    third[2] = third[7] = 1;  // no flags in the last sequences
     expect_same(rows.hidden(both, third), rows.hidden(flagged, third), 0);
   }
   ModelSpec only = encoder();
@@ -71,7 +71,7 @@ TEST(GlobalAttention, FlagsReplaceThePatterns) {
   testing::expect_error([&] { rows.hidden(model, rows.flags(1)); }, {"pattern that has others"});
 }
 
-// Projections of their own that are the others' change nothing.
+// Separate projections with equal weights change nothing.
 TEST(GlobalAttention, EqualProjectionsAreNone) {
   const Rows rows;
   ModelSpec s = encoder();
@@ -96,7 +96,7 @@ TEST(GlobalAttention, EqualProjectionsAreNone) {
       put("kv", d, 3 * d);
     }
   expect_same(rows.hidden(two), rows.hidden(one), 2e-5F);
-  // And with others they do.
+  // With other weights they do.
   two.parameters().find("encoder.block.0.attention.global.kv.weight")->value.mutable_data<float>()[7] += 1;
   const Tensor a = rows.hidden(two), b = rows.hidden(one);
   EXPECT_GT(std::abs(a.data<float>()[0] - b.data<float>()[0]), 1e-4);

@@ -1,4 +1,5 @@
-// Heads of different sizes: the model with heads as wide as the widest whose further columns are 0.
+// Heads of different sizes equal a model in which all are as wide as the widest, with zeros in the extra
+// columns.
 #include "qkv/nn/head_sizes.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@ ModelSpec translator(bool narrow) {
   return s;
 }
 
-// Rows of `from`, each head's after the other's, into those of `to`, which has room for the widest.
+// Copies the rows of `from`, head by head, into `to`, which has room for the widest head.
 void spread_rows(const Tensor& from, Tensor& to, int64_t parts) {
   std::fill(to.mutable_data<float>(), to.mutable_data<float>() + to.count(), 0.0F);
   const int64_t width = from.count() / from.dim(0);
@@ -78,7 +79,7 @@ TEST(HeadSizes, AreThoseOfTheWidestWithZeros) {
         ASSERT_EQ(p.shape, from.shape) << p.name;
         p.value = from.value.clone();
       }
-      // Where scores are divided by the root of a head's size, the wide model's queries make up for it.
+      // If scores are divided by the root of a head's size, the wide model's queries compensate for it.
       if (scale > 0 || !(ends("attention.qkv.") || ends("attention.q."))) continue;
       const int64_t width = p.value.count() / p.value.dim(0);
       for (int64_t h = 0; h < 3; ++h)

@@ -10,7 +10,7 @@ namespace {
 using testing::expect_error;
 using Rows = std::vector<std::vector<float>>;
 
-// A state beside a plain model of it: each sequence a list of key rows and value rows.
+// A state next to a plain model of it, with a list of key rows and value rows for each sequence.
 class KeyValueStateTest : public ::testing::Test {
  protected:
   static constexpr int64_t kHeads = 2, kQk = 3, kVo = 1;
@@ -18,8 +18,8 @@ class KeyValueStateTest : public ::testing::Test {
     std::vector<Rows> keys, values;
   };
 
-  // Appends counts[s] rows to sequence s; keys and values lie in one wider tensor, as a projection leaves
-  // them.
+  // Appends counts[s] rows to sequence s. Keys and values are in one wider tensor, as after a fused
+  // projection.
   template <typename State>
   void append(State& state, Mirror& mirror, const std::vector<int32_t>& counts) {
     std::vector<int32_t> offsets = {0};
@@ -100,13 +100,13 @@ TEST_F(KeyValueStateTest, ReordersAndTruncates) {
   };
   reorder({2, 0, 2, 1});
   expect_equal(state, mirror);
-  append(state, mirror, {1, 1, 1, 1});  // the copies part
+  append(state, mirror, {1, 1, 1, 1});  // the copies diverge
   expect_equal(state, mirror);
   state.truncate(2, 4);
   mirror.keys[2].resize(4);
   mirror.values[2].resize(4);
   expect_equal(state, mirror);
-  append(state, mirror, {2, 2, 2, 2});  // over what was forgotten
+  append(state, mirror, {2, 2, 2, 2});  // overwrites the truncated rows
   expect_equal(state, mirror);
   reorder({3});
   append(state, mirror, {40});
@@ -115,7 +115,7 @@ TEST_F(KeyValueStateTest, ReordersAndTruncates) {
   EXPECT_EQ(state.length(0), 0);
 }
 
-// What sequences leave is no burden to those that stay.
+// The state frees the rows of sequences that are gone.
 TEST_F(KeyValueStateTest, GivesUpWhatNobodyHas) {
   KeyValueState state = fresh(8);
   Mirror mirror = empty(8);
@@ -143,7 +143,7 @@ TEST_F(KeyValueStateTest, SavesAndLoads) {
   append(state, mirror, {3, 18});
   const auto saved = state.save();
   Mirror then = mirror;
-  append(state, mirror, {1, 1});  // what was saved stays
+  append(state, mirror, {1, 1});  // the saved state does not change
   other.load(saved);
   expect_equal(other, then);
   append(other, then, {20, 1});
@@ -151,7 +151,7 @@ TEST_F(KeyValueStateTest, SavesAndLoads) {
   expect_equal(state, mirror);
 }
 
-// Any sequence of operations, against the plain model.
+// Random operations, against the plain model.
 TEST_F(KeyValueStateTest, RandomOperations) {
   std::mt19937 rng(5);
   KeyValueState state = fresh(2);
@@ -217,11 +217,10 @@ TEST_F(KeyValueStateTest, RefusesWhatDoesNotFit) {
         state.load({Tensor::of({2}, std::vector<int32_t>{3, -1}), saved[1], saved[2]});
       },
       {"-1"});
-  expect_equal(state, mirror);  // nothing of it left a trace
+  expect_equal(state, mirror);  // failed calls leave it unchanged
 }
 
-// A recurrence's memory begins with a state of its own, and goes back to any token.
-// What is decoded from a source shares its keys.
+// Sequences that decode from the same source share its keys.
 TEST_F(KeyValueStateTest, SourcesAreSharedAndNotCopied) {
   SourceState state(3, kHeads, kQk, kVo);
   Mirror mirror = empty(3);
@@ -240,7 +239,7 @@ TEST_F(KeyValueStateTest, SourcesAreSharedAndNotCopied) {
   expect_equal(dynamic_cast<SourceState&>(*fork), mirror);
   expect_error([&] { append(state, after, {1, 1, 1, 1}); }, {"share"});
   expect_error([&] { state.reorder(std::vector<int32_t>{4}); }, {"no sequence 4"});
-  SourceState loaded(0, kHeads, kQk, kVo);  // a run each
+  SourceState loaded(0, kHeads, kQk, kVo);  // one run for each sequence
   loaded.load(state.save());
   expect_equal(loaded, after);
 }

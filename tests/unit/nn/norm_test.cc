@@ -1,4 +1,4 @@
-// What a norm remembers: the running averages of a batch's.
+// The running averages of batch normalisation.
 #include "qkv/nn/norm.h"
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ Tensor rows(int64_t n, float shift) {
   return Tensor::of({n, 2}, x);
 }
 
-// Training normalises by the batch and remembers a tenth of what it sees; use normalises by what is
-// remembered.
+// Training normalises by the batch and moves the averages a tenth of the way to its statistics. Inference
+// normalises by the averages.
 TEST(BatchNormLayer, RemembersWhatTrainingSaw) {
   Parameters parameters;
   const Norm norm(parameters, "n", 2, {Normalization::batch, 1e-5F});
@@ -26,16 +26,16 @@ TEST(BatchNormLayer, RemembersWhatTrainingSaw) {
   const Tensor x = rows(14, 5);
   const Tensor used = norm.forward(x);
   EXPECT_EQ(mean(), 0);
-  for (int64_t i = 0; i < x.count(); ++i)  // mean 0 and variance 1 leave it as it is
+  for (int64_t i = 0; i < x.count(); ++i)  // mean 0 and variance 1 change nothing
     EXPECT_NEAR(used.data<float>()[i], x.data<float>()[i], 1e-4);
   norm.forward(x, training);
   EXPECT_NEAR(mean(), 0.1F * 5, 1e-5);
   {
-    const NoGrad guard;  // as when blocks are computed twice
+    const NoGrad guard;  // as in recomputation of blocks
     norm.forward(x, training);
   }
   EXPECT_NEAR(mean(), 0.1F * 5, 1e-5);
-  training.observed = false;  // as of a second look at the same batch
+  training.observed = false;  // as in a second pass over the same batch
   norm.forward(x, training);
   EXPECT_NEAR(mean(), 0.1F * 5, 1e-5);
   training.observed = true;
@@ -48,7 +48,7 @@ TEST(BatchNormLayer, RemembersWhatTrainingSaw) {
   for (int64_t i = 0; i < x.count(); ++i) EXPECT_NEAR(trained.data<float>()[i], later.data<float>()[i], 1e-4);
 }
 
-// No gradient moves what is remembered, and recomputing blocks does not count it twice.
+// Gradients do not change the averages, and recomputing blocks does not count a batch twice.
 TEST(BatchNormLayer, RecomputingRemembersOnce) {
   ModelSpec s = gpt2_spec(11, 16, 12, 2, 3);
   s.normalization = Normalization::batch;

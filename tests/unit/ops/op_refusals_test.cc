@@ -1,4 +1,4 @@
-// What ops refuse: shapes and types that do not fit, named together with the op.
+// Ops reject shapes and types that do not fit, and name them together with the op.
 #include "qkv/nn/parameter.h"
 #include "qkv/ops/attention.h"
 #include "qkv/ops/cross_entropy.h"
@@ -224,7 +224,7 @@ TEST(OpRefusals, CrossEntropy) {
   expect_error([&] { unembed_cross_entropy(x, w, {}, Indices({-1, 0}), 1); }, {"target -1", "row 0"});
 }
 
-// The loss's gradient is computed in the forward pass, for a root: anything else would be wrong silently.
+// The forward pass computes the gradient of the loss for a root. Any other use would be silently wrong.
 TEST(OpRefusals, CrossEntropyMustBeTheRoot) {
   Tensor x = f32({2, 3});
   make_leaf(x, f32({2, 3}));

@@ -1,4 +1,4 @@
-// What a run records: metrics.jsonl and TensorBoard's event files, these read by tests/event_files.py.
+// Records of a run: metrics.jsonl and TensorBoard's event files, which tests/event_files.py reads.
 // Covers: qkv/report/event_file.cc
 #include "qkv/report/metrics_file.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 using testing::ScratchDir;
 
-// The events of the files in `dir`, as the independent reader understands them.
+// The events of the files in `dir`, by an independent reader.
 std::vector<Json> events_in(const std::string& dir) {
   const std::string command = "python3 " QKV_SOURCE_DIR "/tests/event_files.py '" + dir + "'/* 2>&1";
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
@@ -103,17 +103,17 @@ TEST(Metrics, WriteLinesAndEvents) {
 TEST(Metrics, ResumeAtTheCheckpoint) {
   const ScratchDir dir;
   Metrics(dir.path(), 0).write({{"step", 1}, {"loss", 4}});
-  // What a killed process leaves: steps after its checkpoint, and half a line.
+  // A killed process leaves steps after its checkpoint, and half a line.
   const std::string kept = "{\"step\": 1, \"loss\": 4.0}\n{\"step\":2,\"valid_loss\":3}\n";
   dir.write("metrics.jsonl", kept + "{\"step\":3,\"loss\":9}\n{\"step\":2,\"lo");
   Metrics(dir.path(), 2).write({{"step", 3}, {"loss", 5}});
   EXPECT_EQ(read_file(dir.path() + "/metrics.jsonl"), kept + "{\"step\":3,\"loss\":5}\n");
-  const auto events = events_in(dir.path() + "/tensorboard");  // of both files, the older first
+  const auto events = events_in(dir.path() + "/tensorboard");  // from both files, the older first
   ASSERT_EQ(events.size(), 5u);
   EXPECT_EQ(events[1]["value"], 4);
   EXPECT_TRUE(events[2].contains("file_version"));
   EXPECT_EQ(events[3]["session_status"], 1);
-  EXPECT_EQ(events[3]["step"], 3);  // this step and what follows it is discarded
+  EXPECT_EQ(events[3]["step"], 3);  // this step and later ones are discarded
   EXPECT_EQ(events[4]["value"], 5);
 
   const Metrics anew(dir.path(), 0);  // a run in the same place

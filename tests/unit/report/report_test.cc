@@ -1,4 +1,4 @@
-// Charts, and the page about a run.
+// Charts, and the report page of a run.
 // Covers: qkv/report/chart.cc, qkv/report/heat_map.cc, qkv/report/html.cc, qkv/report/report_charts.cc
 // Covers: qkv/report/run_log.cc
 #include "qkv/report/report.h"
@@ -57,7 +57,7 @@ TEST(Chart, NumbersAreShort) {
 TEST(Chart, ThinningKeepsWhatADrawingShows) {
   std::vector<Point> points;
   for (int i = 0; i < 100'000; ++i) points.push_back({static_cast<double>(i), std::sin(i * 0.001)});
-  points[34'567].y = 5;  // one step that must be seen
+  points[34'567].y = 5;  // one step that must be visible
   points[70'001].y = -5;
   const auto kept = thin(points, 0, 99'999, 400);
   EXPECT_LE(kept.size(), 802u);
@@ -86,7 +86,7 @@ TEST(Chart, MeansShowTheCourse) {
   EXPECT_EQ(averaged(means, 100).size(), 100u);
 }
 
-// The coordinates are where the values belong: the drawing's own scales lead back to them.
+// The coordinates fit the values: the scales of the drawing convert them back.
 TEST(Chart, DrawsPointsAtTheirPlaces) {
   Chart chart{.title = "T <1>", .unit = "u", .from_zero = true, .width = 200, .height = 100};
   chart.series = {{.label = "a", .points = {{0, 0}, {50, 5}, {100, 10}}}};
@@ -110,7 +110,7 @@ TEST(Chart, ASteepBeginningDoesNotFlattenTheRest) {
   EXPECT_EQ(straight.find("without the beginning"), std::string::npos);
 }
 
-// A score that does not move is shown between the worst and the best.
+// The axis of a constant score spans from the worst to the best value.
 TEST(Chart, AFlatScoreHasTheWholeAxis) {
   Chart chart{.title = "T", .unit = "", .best = 1, .always_legend = true};
   for (const auto& [value, axis] :
@@ -162,7 +162,7 @@ TEST(RunLog, IsReadBack) {
   const RunLog run = read_run_log(dir.path() + "/");
   EXPECT_EQ(run.dir, dir.path());
   EXPECT_EQ(run.step, 4);
-  EXPECT_EQ(run.seconds, 25);  // of two sessions
+  EXPECT_EQ(run.seconds, 25);  // sum of two sessions
   EXPECT_EQ(run.series.at("loss").size(), 3u);
   EXPECT_EQ(run.series.at("valid_loss")[1].x, 4);
   EXPECT_EQ(run.series.at("valid_loss")[1].y, 2.75);
@@ -237,7 +237,7 @@ TEST(Report, OfScores) {
                    "tool found as &lt;b&gt; &amp; &#39;x&#39;: 6 (0.6% of its row)"});
   EXPECT_EQ(page.find("<b>"), std::string::npos);
   EXPECT_EQ(page.find("never"), std::string::npos);
-  // Beside another run: a chart for each score.
+  // Next to another run: a chart for each score.
   std::filesystem::create_directories(dir.path() + "/other");
   dir.write("other/metrics.jsonl", kMetrics);
   page = report_html({dir.path(), dir.path() + "/other"});
@@ -256,7 +256,7 @@ TEST(Report, TellsLabelSmoothingAndMemory) {
       "61}\n";
   const std::string smooth = page(steps, "[train]\nlabel_smoothing = 0.1\n");
   expect_in(smooth, {"the training loss includes label smoothing of 0.1", "with label smoothing", "61 MB"});
-  EXPECT_EQ(smooth.find("aria-label=\"Memory"), std::string::npos);  // constant: a figure is enough
+  EXPECT_EQ(smooth.find("aria-label=\"Memory"), std::string::npos);  // constant: a number is enough
   EXPECT_EQ(page(steps, "[train]\nlabel_smoothing = 0.0\n").find("smoothing of"), std::string::npos);
   expect_in(page("{\"step\":1,\"memory_mb\":60}\n{\"step\":2,\"memory_mb\":90}\n", ""),
             {"aria-label=\"Memory"});
@@ -267,7 +267,7 @@ TEST(Report, OfFolds) {
   for (int fold = 1; fold <= 3; ++fold) {
     const std::string name = fmt::format("fold-{}", fold);
     std::filesystem::create_directories(dir.path() + "/" + name);
-    // The third is still going on.
+    // The third is still running.
     dir.write(name + "/metrics.jsonl",
               fold == 3 ? "{\"step\":2,\"loss\":2.5}\n"
                         : fmt::format("{{\"step\":2,\"loss\":2.5}}\n{{\"step\":4,\"test_accuracy\":{},"
@@ -283,7 +283,7 @@ TEST(Report, OfFolds) {
   expect_in(report_html({dir.path() + "/fold-1"}), {"<h1>fold-1</h1>"});
   write_report(dir.path());
   EXPECT_EQ(read_file(dir.path() + "/report.html"), report_html({dir.path()}));
-  // A run that is not there: those that are.
+  // For a missing run, the error lists the existing ones.
   expect_error([&] { report_html({dir.path() + "/fold-7"}); }, {"fold-7", "metrics.jsonl", "fold-1, fold-2"});
   std::filesystem::remove_all(dir.path() + "/fold-1");
   expect_error([&] { report_html({dir.path()}); }, {"metrics.jsonl", "fold-2, fold-3"});
@@ -305,12 +305,12 @@ TEST(Report, OfDamagedScores) {
   refuse("\"tool\"", "7", {"evaluation.json", "labels[1]"});
   refuse("\"test\"", "3", {"evaluation.json", "of"});
   refuse("]}", "]", {"evaluation.json", "JSON"});
-  // Labels alone are no picture.
+  // Labels alone do not make a heat map.
   dir.write("evaluation.json", R"({"of":"test","step":4,"scores":{"accuracy":0.5},"labels":["a","b"]})");
   EXPECT_EQ(report_html({dir.path()}).find("Confusion matrix"), std::string::npos);
 }
 
-// The numbers of the cells that are drawn, and their places.
+// The numbers of the drawn cells, and their positions.
 TEST(HeatMap, OfFewAndOfManyClasses) {
   const auto labels = [](size_t n) {
     std::vector<std::string> out;
@@ -339,7 +339,7 @@ TEST(HeatMap, OfFewAndOfManyClasses) {
   EXPECT_NE(draw_confusion("T", labels(3), {1, 0, 0, 0, 1, 0, 0, 0, 1}).find(") rotate(-90)\" style"),
             std::string::npos);
   const std::string two = draw_confusion("T", {"a", "b"}, {3, 1, 0, 0});
-  EXPECT_EQ(two.find(") rotate(-90)\" style"), std::string::npos);  // short names stand upright
+  EXPECT_EQ(two.find(") rotate(-90)\" style"), std::string::npos);  // short names are not rotated
   expect_in(two, {"fill-opacity=\"0.770\"", "fill-opacity=\"0.310\"", "a found as b: 1 (25.0% of its row)"});
 }
 
@@ -366,7 +366,7 @@ TEST(Report, SurvivesDamage) {
   constexpr const char* kPieces[] = {
       "-1",   "0",  "9223372036854775807", "1e99", "1e-320", "1e400", "null", "[]", "{}",
       "\"\"", "\n", "\"step\":",           "\xFF", "0.1"};
-  // A whole number in the place of another.
+  // An integer in place of another value.
   const auto replace_number = [](std::string& s, size_t at, const std::string& piece) {
     const size_t begin = s.find_first_of("0123456789", at);
     if (begin == std::string::npos) return;

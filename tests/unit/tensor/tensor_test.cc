@@ -1,4 +1,4 @@
-// Shapes, tensors as views of storage, and the pool that storage comes from.
+// Shapes, tensors as views of storage, and the memory pool.
 // Covers: qkv/tensor/storage.cc, qkv/tensor/dtype.cc, qkv/tensor/shape.cc, qkv/tensor/span.cc
 #include "qkv/tensor/tensor.h"
 
@@ -110,7 +110,7 @@ TEST(Tensor, BorrowsMemoryAndKeepsItsOwner) {
   t = Tensor();
   EXPECT_FALSE(watch.expired());
   EXPECT_EQ(row.values<float>()[0], 3);
-  EXPECT_FALSE(row.unique());  // not to be written in place
+  EXPECT_FALSE(row.unique());  // must not be written in place
   row = Tensor();
   EXPECT_TRUE(watch.expired());
 }
@@ -145,7 +145,7 @@ TEST(Span, ChecksIndicesAndParts) {
   s.subspan(3).copy(s.first(2));
   EXPECT_EQ(five, (std::vector<int32_t>{0, 1, 2, 0, 1}));
   EXPECT_THROW(s.first(2).copy(s.first(3)), Error);
-  const std::span<const int32_t> standard = s;  // what takes a std::span takes this
+  const std::span<const int32_t> standard = s;  // converts to std::span
   EXPECT_EQ(standard.size(), 5u);
   EXPECT_EQ(std::accumulate(s.begin(), s.end(), 0), 4);
 }
@@ -165,7 +165,7 @@ TEST(Access, ElementsRowsAndParts) {
   Tensor t = Tensor::of({2, 3, 4}, counting(24));
   EXPECT_EQ(t.values<float>()[23], 23);
   EXPECT_THROW(t.values<float>()[24], Error);
-  EXPECT_EQ(t.row<float>(5)[3], 23);  // of 2 x 3 rows
+  EXPECT_EQ(t.row<float>(5)[3], 23);  // one of 2 x 3 rows
   EXPECT_THROW(t.row<float>(6), Error);
   EXPECT_THROW(t.row<float>(-1), Error);
   EXPECT_THROW(t.row<float>(5)[4], Error);
@@ -187,7 +187,7 @@ TEST(Access, ElementsRowsAndParts) {
   EXPECT_EQ(t.values<float>()[18], 102);
   EXPECT_THROW(t.mutable_row<float>(6), Error);
   EXPECT_THROW(t.mutable_part<float>(0, 3), Error);
-  EXPECT_EQ(t.slice_rows(1, 2).row<float>(0)[1], 13);  // of a view its own
+  EXPECT_EQ(t.slice_rows(1, 2).row<float>(0)[1], 13);  // rows count within the view
   EXPECT_THROW(t.slice_rows(0, 1).row<float>(3), Error);
 }
 
@@ -322,18 +322,18 @@ TEST_F(PoolOfFreedBlocks, ReusesFreedBlocks) {
     const Tensor t = Tensor::empty({1000}, DType::f32);
     first = t.raw();
     EXPECT_GE(memory_use().in_use, before.in_use + 4000);
-    EXPECT_LE(memory_use().in_use, before.in_use + 4500);  // an eighth is the most that is wasted
+    EXPECT_LE(memory_use().in_use, before.in_use + 4500);  // wastes at most an eighth
   }
   EXPECT_EQ(memory_use().in_use, before.in_use);
   EXPECT_GE(memory_use().pooled, 4000u);
-  const Tensor again = Tensor::empty({999}, DType::f32);  // of the same size class
+  const Tensor again = Tensor::empty({999}, DType::f32);  // has the same size class
   EXPECT_EQ(again.raw(), first);
   EXPECT_EQ(memory_use().pooled, 0u);
   const Tensor other = Tensor::empty({999}, DType::f32);
   EXPECT_NE(other.raw(), first);
 }
 
-// As the rows of a batch shrink that its finished texts leave.
+// Sizes shrink like a batch that finished texts leave.
 TEST_F(PoolOfFreedBlocks, KeepsLittleMoreThanWasInUse) {
   trim_memory_pool();
   reset_peak_memory();
@@ -344,7 +344,7 @@ TEST_F(PoolOfFreedBlocks, KeepsLittleMoreThanWasInUse) {
     all += size;
     EXPECT_LE(memory_use().in_use + memory_use().pooled, most()) << size;
   }
-  EXPECT_GT(all, most());  // what it would keep otherwise
+  EXPECT_GT(all, most());  // the pool would otherwise keep this much
   const void* data = nullptr;
   {
     const Tensor t = Tensor::empty({10 << 20}, DType::u8);

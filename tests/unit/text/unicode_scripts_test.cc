@@ -23,7 +23,7 @@ std::string utf8(int32_t codepoint) {
   return out;
 }
 
-// What PCRE2 calls a script, and a character of it.
+// Name of a script in PCRE2, and one of its characters.
 struct Named {
   const char* script;
   int32_t sample;
@@ -35,7 +35,7 @@ const Named kNamed[] = {
     {"Ethiopic", 0x1200}, {"Cherokee", 0x13A0}, {"Mongolian", 0x1820}, {"Inherited", 0x300},
     {"Han", 0x4E00},      {"Bopomofo", 0x3105}, {"Yi", 0xA000},        {"Linear_B", 0x10000},
     {"Tangut", 0x17000},  {"Adlam", 0x1E900},   {"Osage", 0x104B0},    {"SignWriting", 0x1D800}};
-// What later versions than 9 have moved to another script, and kana, which are Han here.
+// Characters that versions after 9 moved to another script, and a kana mark; kana are Han here.
 const std::set<int32_t> kMoved = {' ', 0x589, 0x61C, 0x953, 0x954, 0x30FC};
 
 TEST(UnicodeScripts, TheTableIsThatOfUnicode) {
@@ -72,7 +72,7 @@ TEST(UnicodeScripts, WhatIsHanAndWhatHasNone) {
   EXPECT_EQ(script_of(0x953), script_of(0x905));
 }
 
-// The pieces, and where they come from.
+// The pieces, and their source ranges.
 Strings pieces(const std::string& text, const Json& stage = {{"type", "UnicodeScripts"}}) {
   PieceList list(AlignedText(text, 0));
   const auto splits = parse_pre_tokenizer(JsonField(stage, "pre_tokenizer"));
@@ -88,11 +88,11 @@ TEST(UnicodeScripts, CutsWhereTheScriptChanges) {
   EXPECT_EQ(pieces("Apples are りんご 林檎"), (Strings{"Apples are ", "りんご 林檎"}));
   EXPECT_EQ(pieces("a1 b"), (Strings{"a", "1 ", "b"}));
   EXPECT_EQ(pieces("コーヒーa"), (Strings{"コーヒー", "a"}));
-  EXPECT_EQ(pieces("e\xCC\x81"), (Strings{"e", "\xCC\x81"}));  // a mark's script is inherited by name alone
+  EXPECT_EQ(pieces("e\xCC\x81"), (Strings{"e", "\xCC\x81"}));  // marks do not join the script before
   EXPECT_EQ(pieces("a\xF0\x9F\xA4\xA9"
                    "b"),
             (Strings{"a\xF0\x9F\xA4\xA9"
-                     "b"}));  // no character of Unicode 9
+                     "b"}));  // not in Unicode 9
   EXPECT_EQ(pieces("a\tb"), (Strings{"a", "\t", "b"}));
 }
 
@@ -106,7 +106,7 @@ TEST(UnicodeScripts, CutsEachPieceOnItsOwn) {
   const Json digits = {{"type", "Digits"}, {"individual_digits", true}},
              scripts = {{"type", "UnicodeScripts"}};
   const Json both = {{"type", "Sequence"}, {"pretokenizers", {digits, scripts}}};
-  EXPECT_EQ(pieces("ab1 c", both), (Strings{"ab", "1", "c"}));  // a space is the first of its piece
+  EXPECT_EQ(pieces("ab1 c", both), (Strings{"ab", "1", "c"}));  // a space begins its piece
   const Json bytes = {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
   const Json spelt = {{"type", "Sequence"}, {"pretokenizers", {bytes, scripts}}};

@@ -1,4 +1,4 @@
-// The stages of tokenizer.json that stand for SentencePiece's models there.
+// The stages of tokenizer.json that represent SentencePiece models.
 // Covers: qkv/text/charsmap.cc
 #include "qkv/text/unigram.h"
 
@@ -44,7 +44,7 @@ Strings tokens(const Json& json, const std::string& text) {
   return result;
 }
 
-// What a normaliser makes of a text.
+// Applies a normaliser to a text.
 std::string normalized(const Json& stage, const std::string& text) {
   return std::string(
       parse_normalizer(JsonField(stage, "normalizer"))->normalize(AlignedText(text, 0)).view());
@@ -65,7 +65,7 @@ TEST(Unigram, TakesTheMostProbablePath) {
   EXPECT_EQ(tokenizer.decode(Ids{6, 5, 7}), "ab ac");
 }
 
-// All segmentations tried one by one.
+// Tries all segmentations.
 TEST(Unigram, EqualsTheDefinition) {
   const Json json = unigram_json();
   const Tokenizer tokenizer = tokenizer_of(json);
@@ -128,7 +128,7 @@ TEST(Metaspace, SchemesAndSplitting) {
   Json json = unigram_json();
   json["added_tokens"] = {{{"id", 7}, {"content", "c"}, {"special", true}, {"normalized", false}}};
   EXPECT_EQ(tokens(json, "acab"), (Strings{MARK "a", "c", MARK "ab"}));
-  EXPECT_EQ(tokens(json, " ab"), (Strings{MARK "ab"}));  // there is a mark already
+  EXPECT_EQ(tokens(json, " ab"), (Strings{MARK "ab"}));  // already has a mark
   json["pre_tokenizer"]["prepend_scheme"] = "first";
   EXPECT_EQ(tokens(json, "acab"), (Strings{MARK "a", "c", "ab"}));
   json["pre_tokenizer"]["prepend_scheme"] = "never";
@@ -136,7 +136,7 @@ TEST(Metaspace, SchemesAndSplitting) {
   json["decoder"]["prepend_scheme"] = "never";
   EXPECT_EQ(tokenizer_of(json).decode(Ids{6, 6}), " ab ab");
   json["pre_tokenizer"].erase("prepend_scheme");
-  json["pre_tokenizer"]["add_prefix_space"] = false;  // as older files say it
+  json["pre_tokenizer"]["add_prefix_space"] = false;  // the form in older files
   EXPECT_EQ(tokens(json, "a ab"), (Strings{"a", MARK "ab"}));
   json["model"]["vocab"].push_back({"b" MARK "a", 0});
   EXPECT_EQ(tokens(json, "ab ab"), (Strings{"ab", MARK "ab"}));
@@ -188,7 +188,7 @@ TEST(Normalizer, BytesBecomeCharacters) {
   const AlignedText out = parse_normalizer(JsonField(stage, "normalizer"))->normalize(AlignedText(text, 10));
   EXPECT_EQ(out.view(), "aĠÃ©");
   EXPECT_EQ(out.source_range({1, 3}), (Range{11, 12}));
-  EXPECT_EQ(out.source_range({3, 5}), (Range{12, 14}));  // each byte of a character is of all of it
+  EXPECT_EQ(out.source_range({3, 5}), (Range{12, 14}));  // each byte has the whole character's range
   EXPECT_EQ(out.source_range({5, 7}), (Range{12, 14}));
   const auto sequence = [](const std::vector<Json>& stages) -> Json {
     return {{"type", "Sequence"}, {"normalizers", stages}};
@@ -198,7 +198,7 @@ TEST(Normalizer, BytesBecomeCharacters) {
   EXPECT_THROW(normalized(sequence({stage, sequence({stage})}), "a"), Error);
 }
 
-// A byte-level vocabulary whose bytes are spelt before the text is cut.
+// A byte-level vocabulary that spells bytes before it splits the text.
 TEST(Normalizer, ByteLevelTokenizersComeBack) {
   const Json json = Json::parse(R"({"version": "1.0", "normalizer": {"type": "ByteLevel"},
     "pre_tokenizer": {"type": "UnicodeScripts"}, "decoder": {"type": "ByteLevel"},
@@ -210,7 +210,7 @@ TEST(Normalizer, ByteLevelTokenizersComeBack) {
     EXPECT_EQ(e.ids, (Ids{4, 2, 3}));
     EXPECT_EQ(e.offsets, (std::vector<Range>{{0, 2}, {2, 4}, {2, 4}}));
     EXPECT_EQ(t.decode(e.ids), "a é");
-    EXPECT_EQ(t.encode("é!").ids, (Ids{6}));  // its spelling is what is looked for
+    EXPECT_EQ(t.encode("é!").ids, (Ids{6}));  // the lookup uses its spelling
   }
   EXPECT_EQ(again.to_json(), tokenizer.to_json());
 }
@@ -240,7 +240,7 @@ TEST(RobertaProcessing, PutsSpecialTokensAround) {
   EXPECT_EQ(Json::parse(tokenizer_of(json).to_json())["post_processor"], json["post_processor"]);
 }
 
-// Llama's pipeline as its tokenizer.json has it.
+// Llama's pipeline, as in its tokenizer.json.
 TEST(Llama, InTokenizerJson) {
   const Json json = Json::parse(R"({"version": "1.0",
     "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},

@@ -1,4 +1,4 @@
-// BERT's pipeline: its normaliser, pre-tokeniser, model, template and decoder, and its form of files.
+// BERT's pipeline: its normaliser, pre-tokeniser, model, template and decoder, and its file format.
 // Covers: qkv/text/trie.cc
 #include "qkv/text/word_piece.h"
 
@@ -46,7 +46,7 @@ Tokenizer tokenizer_of(const Json& json) {
   return Tokenizer::from_json(json.dump());
 }
 
-// What a normaliser and BERT's pre-tokeniser make of a text: the pieces, and where they come from.
+// Applies a normaliser and BERT's pre-tokeniser to a text: the pieces, and their sources.
 struct Pieces {
   Strings texts, sources;
 };
@@ -70,7 +70,7 @@ TEST(BertNormalizer, LowercasesAndStripsAccents) {
   EXPECT_EQ(pieces(normalizer, "H\xC3\xA9LLO").sources, (Strings{"H\xC3\xA9LLO"}));
   // Dotted capital I: i, and a dot above that goes as an accent.
   EXPECT_EQ(pieces(normalizer, "\xC4\xB0x").texts, (Strings{"ix"}));
-  // A spacing mark (U+0903) is none of those that are stripped.
+  // A spacing mark (U+0903) is not stripped.
   EXPECT_EQ(pieces(normalizer, "\xE0\xA4\x95\xE0\xA4\x83").texts, (Strings{"\xE0\xA4\x95\xE0\xA4\x83"}));
 }
 
@@ -123,7 +123,7 @@ TEST(WordPiece, TakesTheLongestTokenEachTime) {
   const Encoding encoding = tokenizer.encode("  Unaffable,", false);
   EXPECT_EQ(encoding.ids, (Ids{5, 6, 7, 15}));
   EXPECT_EQ(encoding.offsets, (std::vector<Range>{{2, 4}, {4, 7}, {7, 11}, {11, 12}}));
-  // Greedy: "##aff" is taken, and what is left has no token, though "##a" would have been another way.
+  // Greedy: takes "##aff", and the rest has no token, though "##a" would have worked.
   EXPECT_EQ(tokenizer.encode("unaffa unaffx", false).ids, (Ids{5, 6, 8, 1}));
 }
 
@@ -189,7 +189,7 @@ TEST(BertPipeline, IsWrittenAsItWasRead) {
     EXPECT_EQ(written[part], bert_json()[part]) << part;
 }
 
-// The form with vocab.txt, in a folder that goes with the test.
+// The format with vocab.txt, in a folder that is removed with the test.
 class BertFolder {
  public:
   BertFolder() : path_(fs::path(testing::TempDir()) / ("qkv_bert_" + std::to_string(::getpid()))) {
@@ -229,11 +229,11 @@ TEST(VocabText, FilesNameTheSpecialTokens) {
 TEST(VocabText, OddLines) {
   const BertFolder folder;
   folder.write("vocab.txt", "[UNK]\r\na\r\n\nb\na\n[CLS]\n[SEP]");
-  EXPECT_EQ(folder.load().encode("a b", false).ids, (Ids{4, 3}));  // of two, the later
+  EXPECT_EQ(folder.load().encode("a b", false).ids, (Ids{4, 3}));  // the later of two
   folder.write("vocab.txt", "[UNK]\n\xFF\n");
   EXPECT_THROW(folder.load(), Error);
   folder.write("vocab.txt", "");
-  EXPECT_EQ(folder.load().encode("").ids, (Ids{3, 1}));  // only what is added: [UNK], [SEP], [PAD], [CLS] ...
+  EXPECT_EQ(folder.load().encode("").ids, (Ids{3, 1}));  // only added ones: [UNK], [SEP], [PAD], [CLS] ...
 }
 
 TEST(Trie, FindsEveryPrefix) {

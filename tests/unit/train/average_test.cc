@@ -15,7 +15,7 @@ using testing::expect_error;
 
 class AverageTest : public ::testing::Test {
  protected:
-  // A model directory with weights of its own.
+  // A model directory with its own weights.
   std::string model(const std::string& name, uint64_t seed, const ModelSpec& spec,
                     const std::string& special = "<|endoftext|>") const {
     Transformer model(spec);
@@ -90,7 +90,7 @@ TEST_F(AverageTest, TheNewestCheckpointsOfARun) {
             (std::vector<std::string>{run + "/step-12", run + "/step-100", run + "/last"}));
   EXPECT_EQ(newest_checkpoints(run, 1), std::vector<std::string>{run + "/last"});
   expect_error([&] { newest_checkpoints(run, 5); }, {run, "4 checkpoints", "train.keep = 5"});
-  last_is(100);  // what a run that was killed while it saved leaves
+  last_is(100);  // as after a run was killed while saving
   EXPECT_EQ(newest_checkpoints(run, 2), (std::vector<std::string>{run + "/step-12", run + "/last"}));
   expect_error([&] { newest_checkpoints(dir_.path(), 1); }, {dir_.path(), "last/"});
 }

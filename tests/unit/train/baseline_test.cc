@@ -23,7 +23,7 @@ Example sentence(const std::vector<std::string>& words, const std::vector<std::s
 using Scores = std::vector<std::pair<std::string, double>>;
 
 TEST(Baseline, NaiveBayes) {
-  // V = {a, b}; of x P(a) = 3/5, P(b) = 2/5; of y P(a) = 1/3, P(b) = 2/3; both classes 1/2.
+  // V = {a, b}; for x P(a) = 3/5, P(b) = 2/5; for y P(a) = 1/3, P(b) = 2/3; both classes 1/2.
   const std::vector<Example> train = {text("a A b", "x"), text("B", "y")};
   const auto right = [&](const std::string& words, const std::string& label, const std::string& second = "") {
     return baselines(train, {text(words, label, second)}, Output::sequence_classes)[1].second == 1;
@@ -48,7 +48,7 @@ TEST(Baseline, MostFrequentClass) {
   EXPECT_EQ(s[1].first, "naive Bayes");
 }
 
-// A class whose examples have no word at all has counts of none.
+// A class whose examples have no words has no counts.
 TEST(Baseline, AClassWithoutWords) {
   const std::vector<Example> train = {text("a", "x"), text(" ", "y")};
   EXPECT_EQ(baselines(train, {text("a", "x"), text("a", "y")}, Output::sequence_classes)[1].second, 0.5);
@@ -63,7 +63,7 @@ TEST(Baseline, WordsAndSuffixes) {
   };
   EXPECT_TRUE(tag_is("run", "V"));  // twice against once
   EXPECT_TRUE(tag_is("ring", "N"));
-  EXPECT_TRUE(tag_is("gunning", "N"));  // -ning: V and N once each, the first of equals
+  EXPECT_TRUE(tag_is("gunning", "N"));  // -ning: V and N once each, the first among equals
   EXPECT_TRUE(tag_is("xrun", "V"));     // -run
   EXPECT_TRUE(tag_is("jumping", "N"));  // -ing
   EXPECT_TRUE(tag_is("he", "D"));       // -he
@@ -85,7 +85,7 @@ TEST(Baseline, HasAKeyAndAName) {
   for (const char* name :
        {"most frequent class", "naive Bayes", "most frequent tag", "words and suffixes", "words in common"})
     EXPECT_EQ(baseline_name(baseline_key(name)), name);
-  EXPECT_EQ(baseline_name("baseline_naive Bayes"), "naive Bayes");  // of earlier runs
+  EXPECT_EQ(baseline_name("baseline_naive Bayes"), "naive Bayes");  // in earlier runs
 }
 
 }  // namespace

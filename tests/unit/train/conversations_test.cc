@@ -1,4 +1,4 @@
-// Conversations: which tokens are learnt.
+// Conversations: the tokens that a model learns.
 #include "qkv/train/corpora/conversations.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 using testing::expect_error;
 
-// Bytes, and what ends a message.
+// A tokenizer of bytes, with the tokens around messages.
 text::Tokenizer bytes() {
   text::TrainerOptions options;
   options.special_tokens = {"<|im_start|>", "<|im_end|>"};
@@ -23,7 +23,7 @@ Conversation talk(const char* messages) {
   return {{{"messages", OrderedJson::parse(messages)}}, "talk:1"};
 }
 
-// What is learnt as text, "|" between what does not follow each other; and the whole text but its last token.
+// The targets as text, with "|" between separate parts, and the whole text without its last token.
 std::pair<std::string, std::string> learnt(const EncodedConversations& e, const text::Tokenizer& tokenizer) {
   const auto ids = e.stream.tokens.tokens();
   std::string said;
@@ -55,7 +55,7 @@ TEST(Conversations, OfChatMlTheAssistantsWordsAndTheirEndsAreLearnt) {
   EXPECT_EQ(e.cut + e.lost, 0);
 }
 
-// And what goes before them is what a chat would give.
+// The text before an answer is the prompt of a chat.
 TEST(Conversations, AnAnswersPromptIsThatOfAChat) {
   const text::ChatTemplate chat(kChatMl, "t");
   const auto whole = written(talk(kTwoTurns), chat);

@@ -1,4 +1,4 @@
-// Documents of files, and which of them are learnt from.
+// Documents of files, and filters for training.
 #include "qkv/train/corpora/documents.h"
 
 #include "qkv/base/file.h"
@@ -73,7 +73,7 @@ TEST(Documents, OfRowsWithLabelsHint) {
     EXPECT_NE(found.find(part), std::string::npos) << found;
   EXPECT_EQ(hint("text,label", [](int i) { return i % 2 ? "t,a" : "t,b"; }).find("label_column"),
             std::string::npos);
-  EXPECT_EQ(hint("text,id", [&](int i) { return "t," + number(i); }), "");  // each its own
+  EXPECT_EQ(hint("text,id", [&](int i) { return "t," + number(i); }), "");  // each has its own value
   EXPECT_EQ(hint("text,lang", [&](int) { return "t,en"; }), "");            // all the same
   EXPECT_EQ(hint("text,note", [&](int i) { return "t," + std::string(70 + i % 2, 'x'); }), "");  // texts
   EXPECT_EQ(hint("text", number), "");
@@ -105,7 +105,7 @@ TEST(Documents, ThatAreLeftOutAreCounted) {
   EXPECT_EQ(texts.skipped.text(), " (4 left out: 2 repeated, 2 of other lengths)");
 }
 
-// A text that is one document still has a part that is judged by.
+// A text of one document still has a validation part.
 TEST(Documents, OfOneTextAreSplitAsWithoutAFilter) {
   const ScratchDir dir;
   DataConfig data = data_of(dir.write("a.txt", "one text of some words\n"));
@@ -122,7 +122,7 @@ TEST(Documents, OfOneTextAreSplitAsWithoutAFilter) {
   EXPECT_EQ(none.skipped.unfit, 1);
 }
 
-// What is judged by is as it is; what is split off has nothing that training has.
+// Validation files are not filtered. A part that is split off shares nothing with training.
 TEST(Documents, OfValidationAreNotFiltered) {
   const ScratchDir dir;
   DataConfig data = data_of(dir.write("a.txt", "same\nsame\nother one\nthird\nfourth\n"));
@@ -169,7 +169,7 @@ std::vector<Texts> tokens_of(const TokenStream& stream, const text::Tokenizer& t
   return out;
 }
 
-// A model of names learns where one begins and where it ends.
+// A model of names learns where a name begins and ends.
 TEST(Documents, OfCharactersBeginAndEnd) {
   const ScratchDir dir;
   const std::string text = dir.write("names.txt", "ab\nb\n"), rows = dir.write("names.csv", "text\nab\nb\n");
@@ -186,14 +186,14 @@ TEST(Documents, OfCharactersBeginAndEnd) {
   const std::vector<Texts> names = {{end, "a", "b", end}, {end, "b", end}};
   EXPECT_EQ(tokens(text, "\n"), names);
   EXPECT_EQ(tokens(rows, ""), names);
-  // One text has no end that could be learnt.
+  // A single text has no end to learn.
   EXPECT_EQ(tokens(text, ""), (std::vector<Texts>{{"a", "b", "\n", "b", "\n"}}));
   // Other tokenizers have no token that begins texts.
   run.tokenizer.type = "byte";
   EXPECT_EQ(tokens(text, "\n"), (std::vector<Texts>{{"a", "b", end}, {"b", end}}));
 }
 
-// Kept tokens are told apart by the tokenizer, which SentencePiece may have trained.
+// Cached tokens depend on the tokenizer, which SentencePiece may have trained.
 TEST(Documents, AreKeptByTheTokenizerThatReadThem) {
   const auto trained = [](const std::string& text) {
     std::string all;

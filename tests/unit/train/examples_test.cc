@@ -1,4 +1,4 @@
-// Examples of files, split, and as a model reads them.
+// Examples from files, split and encoded.
 #include "qkv/train/corpora/examples.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ Strings names(const std::vector<Example>& examples) {
 
 TEST_F(ExamplesTest, Classes) {
   const auto one = read("a.tsv", "label\ttext\nx\tone two\ny\t\nx\tthree\n", Output::sequence_classes);
-  ASSERT_EQ(one.size(), 2u);  // an empty text is none
+  ASSERT_EQ(one.size(), 2u);  // an empty text does not count
   EXPECT_EQ(names(one), (Strings{"one two", "three"}));
   EXPECT_EQ(one[1].label, "x");
   EXPECT_TRUE(one[1].place.ends_with("a.tsv:4")) << one[1].place;
@@ -167,7 +167,7 @@ TEST_F(ExamplesTest, SplitsAreSeededAndDisjoint) {
       EXPECT_NE(taken.back(), std::to_string(taken.size() - 1)) << "the first ones";
       EXPECT_NE(taken.front(), std::to_string(50 - taken.size())) << "the last ones";
     }
-    // Together they are all, each part in its order.
+    // Together the parts have all examples, each part in order.
     std::vector<int> all;
     for (const Strings& part : {taken, names(kept)}) {
       std::vector<int> numbers;
@@ -180,11 +180,12 @@ TEST_F(ExamplesTest, SplitsAreSeededAndDisjoint) {
   }
 }
 
-// Every example is in one fold; equal texts are in the same, and each has its share of every label.
+// Every example is in one fold; equal texts are in the same fold, and each fold has its share of every
+// label.
 TEST_F(ExamplesTest, FoldsDivideTheExamples) {
   std::vector<Example> all = numbered(70);
   for (int i = 0; i < 70; ++i) all[i].label = i % 7 == 0 ? "rare" : "frequent";
-  for (int i = 0; i < 10; ++i) all[60 + i] = all[i];  // again
+  for (int i = 0; i < 10; ++i) all[60 + i] = all[i];  // duplicates
   std::map<std::string, int> seen;
   Strings first;
   for (int64_t fold = 1; fold <= 5; ++fold) {
@@ -202,7 +203,7 @@ TEST_F(ExamplesTest, FoldsDivideTheExamples) {
     }
     EXPECT_EQ(texts.size(), 12u);
     rare = static_cast<int>(rare_texts.size());
-    EXPECT_TRUE(rare == 1 || rare == 2) << rare;  // of nine
+    EXPECT_TRUE(rare == 1 || rare == 2) << rare;  // there are nine
     for (const Example& e : kept) EXPECT_FALSE(texts.contains(e.text.first)) << e.text.first;
   }
   EXPECT_EQ(seen.size(), 60u);

@@ -99,7 +99,7 @@ TEST(AdamW, ContinuesFromItsState) {
     o.update(x, t, 0.01, 1);
   };
   for (int64_t t = 1; t <= 3; ++t) step(*p, *a, t);
-  // What a checkpoint holds: masters and state.
+  // A checkpoint holds masters and state.
   for (size_t k = 0; k < 2; ++k)
     std::memcpy(q->all()[k].master.raw(), p->all()[k].master.raw(), p->all()[k].master.bytes());
   q->refresh_shadows();
@@ -137,7 +137,7 @@ TEST(Sgd, EqualsItsFormula) {
     ASSERT_EQ(x.value.data<BFloat16>()[i].bits, BFloat16(x.master.data<float>()[i]).bits);
 }
 
-// Each rule moves a parameter as it would with that learning rate, and leaves one of rate 0 alone.
+// Each rule updates a parameter by its own learning rate, and does not change one with rate 0.
 TEST(Optimizer, RatesBelongToParameters) {
   for (const std::string& name : optimizer_names()) {
     SCOPED_TRACE(name);
@@ -212,7 +212,7 @@ TEST(LearningRate, OtherSchedules) {
   c.learning_rate = 1;
   c.min_learning_rate = 0.1;
   c.warmup_steps = 0;
-  EXPECT_LT(learning_rate_at(c, 1, 10), 1);  // no warm-up: the cosine at once
+  EXPECT_LT(learning_rate_at(c, 1, 10), 1);  // no warm-up: starts with the cosine
   EXPECT_GT(learning_rate_at(c, 1, 10), 0.9);
   c.name = "constant";
   EXPECT_EQ(learning_rate_at(c, 1, 10), 1);
@@ -233,14 +233,14 @@ TEST(LearningRate, FallsAsItsScheduleSays) {
   EXPECT_EQ(learning_rate_at(c, 4, 10), 1);
   EXPECT_EQ(learning_rate_at(c, 8, 10), 0.5);
   EXPECT_EQ(learning_rate_at(c, 10, 10), 0.25);
-  c.name = "inverse_sqrt";  // whatever the run's length (Vaswani et al. 2017, eq. 3)
+  c.name = "inverse_sqrt";  // independent of the run's length (Vaswani et al. 2017, eq. 3)
   EXPECT_EQ(learning_rate_at(c, 2, 10), 0.5);
   EXPECT_EQ(learning_rate_at(c, 4, 10), 1);
   EXPECT_EQ(learning_rate_at(c, 16, 10), 0.5);
   EXPECT_EQ(learning_rate_at(c, 64, 1000), 0.25);
   c.warmup_steps = 0;
   EXPECT_EQ(learning_rate_at(c, 4, 10), 0.5);
-  c.name = "one_cycle";  // from a 25th of the rate up, and down to the least (Smith & Topin 2018)
+  c.name = "one_cycle";  // up from a 25th of the rate, then down to the minimum (Smith & Topin 2018)
   c.warmup_steps = 4;
   EXPECT_NEAR(learning_rate_at(c, 2, 10), (1 + 1.0 / 25) / 2, 1e-12);
   EXPECT_EQ(learning_rate_at(c, 4, 10), 1);

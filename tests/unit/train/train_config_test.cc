@@ -9,6 +9,7 @@
 #include "qkv/base/file.h"
 #include "qkv/io/model_dir.h"
 #include "qkv/train/config/config.h"
+#include "qkv/train/config/key_help.h"
 #include "qkv/train/config/presets.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/scratch_dir.h"
@@ -94,7 +95,7 @@ schedule = "constant"
   EXPECT_TRUE(c.recompute);
   EXPECT_EQ(c.step.optimizer.name, "sgd");
   EXPECT_EQ(c.step.schedule.learning_rate, 2);
-  EXPECT_EQ(c.step.schedule.min_learning_rate, 0.2);  // a tenth where not given
+  EXPECT_EQ(c.step.schedule.min_learning_rate, 0.2);  // a tenth by default
   EXPECT_EQ(c.step.schedule.name, "constant");
 }
 
@@ -153,7 +154,7 @@ TEST_F(TrainConfigTest, OverridesAreTomlOrBareStrings) {
       read(kLeast + "[train]\nsteps = 3\n",
            {"train.steps=10", "train.learning_rate=1e-2", "model.tied=false", "train.out=runs/a b",
             "data.valid=['x.txt', 'y.txt']", "tokenizer.type=\"char\"", "data.separator=", "train.steps=11"});
-  EXPECT_EQ(c.steps, 11);  // the last counts
+  EXPECT_EQ(c.steps, 11);  // the last one wins
   EXPECT_EQ(c.step.schedule.learning_rate, 1e-2);
   EXPECT_FALSE(c.model.tied);
   EXPECT_EQ(c.out, "runs/a b");
@@ -228,7 +229,7 @@ TEST_F(TrainConfigTest, BadOverridesAreRefused) {
                                     {"--set", "'data.train=x'"});
 }
 
-// The file is not to blame, nor a line of it.
+// The error names --set, not a line of the file.
 TEST_F(TrainConfigTest, ABadOverrideIsNotBlamedOnALine) {
   for (const char* text : {"train.steps=ten", "train.steps=0", "train.stepz=1"}) try {
       read(kLeast, {text});
@@ -256,7 +257,7 @@ TEST_F(TrainConfigTest, LineEndsAreReadBack) {
   }
 }
 
-// Of a run its data and its objective are read back without the model that it began with.
+// Reads a run's data and objective without the model that it started from.
 TEST_F(TrainConfigTest, ARunsSettingsAreRead) {
   std::filesystem::create_directories(dir_.path() + "/run/best");
   EXPECT_FALSE(read_run_config(dir_.path() + "/run"));
@@ -326,7 +327,7 @@ architecture = "encoder_decoder"
   refuse({"train.mask_rate=0.3"}, {"train.mask_rate", "span_corruption and sequence_to_sequence"});
   refuse({"tokenizer.separate=true"}, {"tokenizer.separate", "share one vocabulary"});
   refuse({"train.best_by=bleu", "train.eval_bleu=3"}, {"train.best_by"});
-  EXPECT_NE(train_config_help().find("[mix.NAME]"), std::string::npos);
+  EXPECT_FALSE(find_keys("mix").empty());
 }
 
 TEST_F(TrainConfigTest, KeysOfTheOtherArchitectureAreRefused) {
@@ -517,8 +518,7 @@ TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefused) {
       {"mask_keep", "mask_random", "more than 1"});
 }
 
-// A key that would do nothing is refused though it has its default; a run's own configuration gives every
-// key.
+// A key without effect is rejected even with its default value; a run's own configuration gives every key.
 TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefusedWithTheirDefaults) {
   const TrainConfig defaults;
   const std::string classify = "model.architecture=encoder", objective = "train.objective=classify";
@@ -537,7 +537,7 @@ TEST_F(TrainConfigTest, KeysOfOtherObjectivesAreRefusedWithTheirDefaults) {
   refuse_override(fmt::format("train.batch_tokens={}", defaults.batch_tokens), {"train.batch_tokens"});
 }
 
-// Each key, with what is said beside it, would change nothing, also where it has its default.
+// Each key, with the settings next to it, has no effect, even with its default value.
 TEST_F(TrainConfigTest, KeysWithoutEffectAreRejected) {
   using Overrides = std::vector<std::string>;
   const Overrides encoder = {"model.architecture=encoder"},
@@ -589,7 +589,7 @@ TEST_F(TrainConfigTest, KeysWithoutEffectAreRejected) {
                                         {"run.toml", text.substr(0, text.find('='))});
     }
   }
-  // --set cannot take a key out of a file.
+  // --set cannot remove a key from a file.
   EXPECT_NO_THROW(read(kLeast + "[train]\neval_windows = 2\n", {"train.objective=masked", encoder[0]}));
   EXPECT_NO_THROW(read(kLeast + "[model]\npreset = 'llama'\nrotary_base = 5e3\n", {"model.preset=gpt2"}));
   EXPECT_NO_THROW(read(kLeast + "[train]\nbeta2 = 0.98\n", {"train.optimizer=sgd"}));
@@ -598,7 +598,7 @@ TEST_F(TrainConfigTest, KeysWithoutEffectAreRejected) {
   EXPECT_NO_THROW(read(kLeast + "[tokenizer]\nvocab_size = 99\n", {"tokenizer.path=tok"}));
   testing::expect_error<UsageError>([&] { read(kLeast + "[train]\nbeta2 = 0.98\noptimizer = 'sgd'\n"); },
                                     {"run.toml: train.beta2", "sgd"});
-  // They act here; a preset's keys are nobody's choice; a run's own file says everything.
+  // These have an effect; keys of a preset do not count as chosen; a run's own file has every key.
   for (const Overrides& good :
        {Overrides{"model.positions=rotary", "model.rotary_base=1e5"},
         Overrides{"model.positions=rotary", "model.rotary_scaling=linear", "model.rotary_factor=2"},
@@ -608,7 +608,7 @@ TEST_F(TrainConfigTest, KeysWithoutEffectAreRejected) {
     EXPECT_NO_THROW(read(to_toml(read(kLeast, good)))) << fmt::format("{}", fmt::join(good, " "));
 }
 
-// A model to begin with.
+// A model to start from.
 class FromTest : public TrainConfigTest {
  protected:
   void SetUp() override {
@@ -637,16 +637,16 @@ TEST_F(FromTest, TheBodyIsTheOtherModels) {
     EXPECT_TRUE(c.model.labels.empty());
     EXPECT_EQ(to_toml(read(to_toml(c))), to_toml(c)) << objective;
   }
-  EXPECT_EQ(from({}).model, spec_);  // masked, as the other
+  EXPECT_EQ(from({}).model, spec_);  // masked, like the other
   EXPECT_EQ(from({"train.objective=classify"}).model.head_width, 0);
   EXPECT_TRUE(from({"train.objective=classify"}).model.pooler);
-  // What may be another's: dropout, pooling, the head.
+  // May differ from the other model: dropout, pooling, the head.
   const TrainConfig c = from({"train.objective=classify", "model.dropout=0.25", "model.pooling=mean"});
   EXPECT_EQ(c.model.residual_dropout, 0.25F);
   EXPECT_EQ(c.model.pooling, Pooling::mean);
 }
 
-// What is not given stays the other model's, whatever the defaults of a fresh one are.
+// Keys that are not given stay those of the other model, not the defaults of a new one.
 TEST_F(FromTest, WhatIsNotSaidStays) {
   const auto saved = [&](const ModelSpec& spec) {
     Transformer model(spec);
@@ -748,12 +748,13 @@ TEST_F(TrainConfigTest, TheFingerprintTellsRunsApart) {
        {"train.seed=2", "train.steps=5", "train.batch=3", "model.width=12", "model.dropout=0.5",
         "train.clip=0", "data.train=b.txt", "model.activation=relu", "train.beta2=0.5"})
     EXPECT_NE(of({text}), base) << text;
-  // What changes no number may change on the way.
+  // Keys that do not affect the result may change between sessions.
   for (const char* text : {"train.log_every=1", "train.out=elsewhere", "train.checkpoint_every=7"})
     EXPECT_EQ(of({text}), base) << text;
 }
 
-// Every preset is a model; the file's own keys go before its, and what a run writes down reads back the same.
+// Every preset is a valid model. Keys in the file take precedence over it, and the configuration that a run
+// writes reads back the same.
 TEST_F(TrainConfigTest, Presets) {
   const std::map<std::string, std::string> families = {{"bert", "bert"},
                                                        {"gpt2", "gpt2"},
@@ -794,7 +795,7 @@ TEST_F(TrainConfigTest, Presets) {
   }
   EXPECT_EQ(families.size(), presets().size());
   const ModelSpec llama = read(kLeast, {"model.preset=llama", "model.size=tiny"}).model;
-  EXPECT_EQ(llama.hidden, 352);  // 8/3 of 128, and up to a multiple of 32
+  EXPECT_EQ(llama.hidden, 352);  // 8/3 of 128, rounded up to a multiple of 32
   EXPECT_EQ(llama.attention.rotary.width, 32);
   EXPECT_FALSE(llama.attention.out_bias);
   EXPECT_EQ(read(kLeast, {"model.preset=llama", "model.positions=alibi"}).model.positions, Positions::alibi);
@@ -807,7 +808,7 @@ TEST_F(TrainConfigTest, Presets) {
   refuse_override("model.size=huge", {"run.toml", "size", "tiny", "'huge'"});
 }
 
-// Variations that make no sense together are refused by name.
+// Contradictory variations are rejected by name.
 TEST_F(TrainConfigTest, CombinationsThatMakeNoSense) {
   const auto refuse_all = [&](const std::vector<std::string>& keys,
                               std::initializer_list<std::string> parts) {
@@ -880,7 +881,7 @@ TEST_F(TrainConfigTest, CombinationsThatMakeNoSense) {
   refuse_all({"model.logit_multiplier=2", "model.unembedding_bias=true"}, {"logit_multiplier"});
 }
 
-// What examples/ shows is read; those that begin with a model need one.
+// Reads the configurations in examples/, except those that start from a model, which need one.
 TEST(Examples, ConfigurationsAreRead) {
   int read = 0;
   for (const auto& file : std::filesystem::recursive_directory_iterator(QKV_SOURCE_DIR "/examples")) {

@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::json;
 using Ids = std::vector<TokenId>;
 
-// The definition of training, recounting every pair at every step.
+// Training by its definition, with a new count of all pairs at every step.
 std::vector<std::string> naive_merges(std::string_view text, size_t steps, int64_t min_frequency) {
   std::map<std::string, TokenId> ids;
   std::map<TokenId, std::string> tokens;
@@ -224,7 +224,7 @@ TEST(Trainer, SentencePieceKeepsEveryText) {
       EXPECT_EQ(tokenizer.decode(ids), written);
       EXPECT_EQ(std::count(ids.begin(), ids.end(), 3), 0);
     }
-    EXPECT_LT(tokenizer.encode("the cat sat").ids.size(), 9u);  // of 12 characters
+    EXPECT_LT(tokenizer.encode("the cat sat").ids.size(), 9u);  // the text has 12 characters
     EXPECT_EQ(tokenizer.encode("a<|endoftext|>").ids.back(), 0);
     EXPECT_EQ(train_sentencepiece(texts, options, kind).to_json(), tokenizer.to_json());
   }

@@ -1,4 +1,4 @@
-// What a step does besides following the gradient: rates by layer, frozen parameters, adversarial steps.
+// Options of a step: learning rates by layer, frozen parameters, adversarial steps.
 #include "qkv/train/optim/training_state.h"
 
 #include <cmath>
@@ -40,7 +40,7 @@ std::unique_ptr<TrainingState> stepped(const StepConfig& c) {
   return t;
 }
 
-// How far a step moved each parameter.
+// The change of each parameter in a step.
 std::map<std::string, std::vector<double>> moves(const StepConfig& c) {
   TrainingState fresh(std::make_unique<Transformer>(spec()), c, DType::f32, 5);
   const auto t = stepped(c);
@@ -91,7 +91,7 @@ TEST(TrainingState, UnknownNamesToFreezeAreRefused) {
                                {"train.freeze", "'encoder.blok.1.*'", "'unembedding.bias'"});
 }
 
-// g(w) + g(w + epsilon g_e / |g_e|), the second where only the embeddings moved.
+// g(w) + g(w + epsilon g_e / |g_e|), where the second term changes only the embeddings.
 TEST(TrainingState, AdversarialStepsAddTheGradientBesideThem) {
   constexpr double kEpsilon = 0.5, kRate = 0.1;
   const auto gradients = [&](Transformer& model) {
