@@ -18,7 +18,7 @@ help:
 	@echo "make build      build build/qkv"
 	@echo "make install    install the tool and the library (PREFIX=/usr/local DESTDIR=)"
 	@echo "make package    a Debian package, and an archive that runs where it is unpacked, in build/"
-	@echo "make docs       pages of the library's headers, build/docs/html/index.html"
+	@echo "make docs       pages with search, build/docs/site/index.html, and of the library's headers"
 	@echo "make bench      the benchmarks (docs/benchmarks.md)"
 	@echo "make check-all  every check below, for hours; .ci/run is the quick one"
 	@echo "  format        clang-format on all sources"
@@ -55,11 +55,12 @@ package: build
 	cd $(BUILD) && cpack
 
 docs: setup
-	$(call need,doxygen)
+	$(call need,doxygen python3-markdown)
 	@mkdir -p build/docs
+	/usr/bin/python3 tools/docs_site.py . build/docs/site
 	doxygen docs/Doxyfile
 	@! grep -v "of \(class\|struct\) .* is not documented\|std::ranges::enable_\|enable_\(borrowed_range\|view\)<" build/docs/warnings.txt
-	@echo "build/docs/html/index.html"
+	@echo "build/docs/site/index.html (pages), build/docs/html/index.html (headers of the library)"
 
 demo: build
 	$(BUILD)/qkv train examples/shakespeare.toml --overwrite
@@ -131,11 +132,13 @@ fuzz: setup
 	for target in $(FUZZ); do \
 	  build/fuzz/tests/$$target -max_total_time=$$(($(FUZZ_SECONDS) / $(words $(FUZZ)))) -max_len=4096 || exit 1; done
 
+# An instrumented library links with nothing that is not: install_test is left out.
 coverage: setup
 	$(call need,gcovr)
 	cmake --preset coverage
 	cmake --build build/coverage
-	$(CTEST) --test-dir build/coverage -j 2 -LE isa
+	find build/coverage -name '*.gcda' -delete
+	GCOV_ERROR_FILE=$(CURDIR)/build/coverage/gcov_errors.txt $(CTEST) --test-dir build/coverage -j 2 -LE isa -E install_test
 	gcovr --root . --filter 'qkv/' --filter 'formal/' --json-summary build/coverage/summary.json build/coverage
 	tools/coverage.py build/coverage/summary.json
 

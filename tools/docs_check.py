@@ -8,7 +8,7 @@ Of every *.md file (or the FILEs):
 - `qkv` commands, in code blocks and in `backticks`, name a subcommand and options that its --help lists, with as many
   positional arguments as it takes; `make` targets exist;
 - TOML, in ```toml blocks and in here-documents, parses, and its keys and those in `backticks` and after --set are among
-  those that `qkv train --help` lists.
+  those that `qkv config --all` lists.
 
 Commands are read, not run, except with --run: a comment `<!-- run: NAME -->` above a code block has it run by bash in a
 scratch copy of the checkout. tools/docs_check.toml says under [NAME] how: limit_s, the longest time; before, commands
@@ -16,6 +16,7 @@ that bring the files that the reader is assumed to have; set, overrides that mak
 as done.
 Prints one line a violation, "file:line: why", and exits with 1 when there is any.
 """
+import json
 import os
 import re
 import shlex
@@ -72,16 +73,8 @@ class Tool:
     def __init__(self, qkv):
         self.commands, self.keys = {}, set()
         self.read(qkv, ())
-        section = None
-        for line in output_of(qkv, "train", "--help").split("\n"):
-            if match := re.match(r"  \[([\w.]+)\]$", line):
-                section = match[1]
-            elif section and (match := re.match(r"  (\w+) = ", line)):
-                self.keys.add(f"{section}.{match[1]}")
-            elif line and not line.startswith(" "):
-                section = None
-        if not self.keys:
-            raise SystemExit(f"{qkv} train --help lists no keys")
+        for key in json.loads(output_of(qkv, "config", "--json")):
+            self.keys.add(f"{key['section']}.{key['key']}")
 
     def read(self, qkv, words):
         self.commands[words] = Command(output_of(qkv, *words, "--help"))
@@ -96,7 +89,7 @@ class Tool:
             parts[1] = "NAME"
         if parts[:2] == ["model", "kind"] and len(parts) > 3:  # a kind of layers has the keys of [model]
             del parts[1:3]
-        return None if ".".join(parts) in self.keys else f"the configuration has no key '{key}' (qkv train --help)"
+        return None if ".".join(parts) in self.keys else f"the configuration has no key '{key}' (qkv config --all)"
 
     def command_problems(self, words, whole):
         """Of the words behind `qkv`; `whole`: not a sketch of the usage in running text."""

@@ -16,8 +16,9 @@ case "$*" in
   printf '  train  Train\n  tokenizer  Tokens\n\nExample: x\n' ;;
 'train --help') printf 'Train\nUsage: qkv train\n\nPositionals:\n  CONFIG TEXT REQUIRED   File\n\n'
   printf 'Options:\n  -h,--help  Help\n  --set TEXT ...  Override\n  --resume Excludes: --x\n              Continue\n\n'
-  printf 'A configuration:\n\n  [data]\n  train = (needed)  # text\n\n  [mix.NAME]\n  weight = 1.0  # weight\n\n'
-  printf '  [train]\n  steps = 5  # steps\n\nExample: x\n' ;;
+  printf 'Example: x\n' ;;
+'config --json') echo '[{"section": "data", "key": "train"}, {"section": "mix.NAME", "key": "weight"},
+  {"section": "train", "key": "steps"}]' ;;
 'tokenizer --help') printf 'Tok\nUsage: x\n\nSubcommands:\n  encode  Encode\n\nExample: x\n' ;;
 'tokenizer encode --help') printf 'Encode\nUsage: x\n\nPositionals:\n  DIR TEXT REQUIRED  d\n  FILE TEXT  f\n\n'
   printf 'Options:\n  --ensemble TEXT ...  More\n\nExample: x\n' ;;
