@@ -17,7 +17,7 @@ class Embed(EncoderTest):
                                  "data.text_column=one", "data.second_column=other") for a in ("--set", s)]
         trained = run_qkv("train", "config.toml", *arguments, cwd=self.shared)
         self.assertEqual(trained.status, 0, trained)
-        self.assertRegex(trained.err, r"simple methods: words in common [0-9.]+%")
+        self.assertRegex(trained.err, r"baselines: words in common [0-9.]+%")
         self.assertRegex(trained.err, r"found among [0-9]+: ")
         self.write("few.tsv", "one\tother\n" + "".join(f"{a}\t{b}\n" for a, b in fruit[::3][:12]))
         columns = ["--text-column", "one", "--second-column", "other"]

@@ -7,9 +7,12 @@ import json
 import os
 import subprocess
 import sys
+import unittest
 
 from qkv_cli import CliTest, main
 
+# The longer ones are left to `make check-all`; all their commands run with fewer steps in `make docs-check`.
+long = unittest.skipUnless("QKV_CHECK_ALL" in os.environ, "trained by make check-all")
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples")
 
 
@@ -42,10 +45,12 @@ class MadeData(CliTest):
         self.assertEqual([word.rsplit("/", 1)[0] for word in words], line.split())
         self.assertIn("Gardorul/B-LOC", words)
 
+    @long
     def test_answers(self):
         self.trained("answers", "questions.tsv", 3000, "train.steps=400")
         self.assertGreater(self.figures("answers", "test.tsv", 200)["exact_match"], 0.9)
 
+    @long
     def test_entailment(self):
         self.trained("entailment", "pairs.tsv", 12000, "train.steps=500")
         self.assertGreater(self.figures("entailment", "test.tsv", 300, "--second-column", "second")["accuracy"], 0.95)
@@ -54,6 +59,7 @@ class MadeData(CliTest):
             "Otto has a blue kite.", "Anna has a green hat.", "Lena has a red hat."))).split()
         self.assertEqual(labels[::2], ["entailment", "contradiction", "neutral"])
 
+    @long
     def test_summaries(self):
         self.trained("summaries", "reports.tsv", 6000, "train.steps=600")
         self.assertGreater(self.figures("summaries", "test.tsv", 100)["exact_match"], 0.9)

@@ -3,7 +3,7 @@
 
 The keys and their ranges are those that `qkv config --json` prints, so that a new one is walked, too.
 
-Keys of [model] are walked with a third of the objectives, in turn; with QKV_ALL_KEYS set, with all of them.
+Keys of [model] are walked with a quarter of the objectives, in turn; with QKV_CHECK_ALL set, with all of them.
 
 usage: test_keys.py QKV [unittest arguments]
 """
@@ -155,7 +155,7 @@ class Keys(CliTest):
             with ThreadPoolExecutor(2) as pool:
                 turn = list(OBJECTIVES).index(objective)
                 walked = [key for i, key in enumerate(keys) if key not in NO_CHANGE and
-                          (not key.startswith("model.") or i % 3 == turn % 3 or "QKV_ALL_KEYS" in os.environ)]
+                          (not key.startswith("model.") or i % 4 == turn % 4 or "QKV_CHECK_ALL" in os.environ)]
                 for outcome in pool.map(walk, walked if SLOWNESS == 1 else walked[::7]):
                     if outcome is not None and outcome[3] is None:
                         silent.append(outcome[:3])

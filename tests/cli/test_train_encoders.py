@@ -81,7 +81,7 @@ class TrainEncoders(EncoderTest):
             records = [json.loads(line) for line in read(os.path.join(self.run_dir(name), "metrics.jsonl")).splitlines()]
             self.assertTrue(any(r.get("sample") for r in records), name)
             self.assertTrue(any("valid_loss" in r for r in records), name)
-        self.assertIn("simple methods: most frequent class", self.training("classify").err)
+        self.assertIn("baselines: most frequent class", self.training("classify").err)
         self.assertIn("test of the best model", self.training("classify").err)
         self.assertIn("243 training, 27 validation and 30 test examples of 2 classes", self.training("classify").err)
         self.assertNotIn("test of the best model", self.training("tag").err)

@@ -230,7 +230,7 @@ void expect_outputs(const Outputs& out, const Transformer& model, const Case& c)
 }
 
 int64_t target_count(const ModelSpec& s, const Indices& targets) {
-  if (s.output == Output::span) return targets.dim(0);
+  if (s.output == Output::span) return targets.rows();
   return std::ranges::count_if(targets.values(), [](int32_t t) { return t != kIgnored; });
 }
 
@@ -321,8 +321,10 @@ void check_alone(const Transformer& model, const Case& c) {
   if (is_by_length(s) || has_blocks || s.features.any()) return;  // blocks come from padded sequences
   const Tensor all = output_of(model, c.input);
   const auto& offsets = c.input.layout.offsets;
-  const auto part = [](const Tensor& x, int64_t begin, int64_t end) {
-    return x.defined() ? x.slice_rows(begin, end).clone() : Tensor();
+  const auto part = [](const Indices& x, int64_t begin, int64_t end) {
+    const auto values = x.values();
+    return x.defined() ? Indices(std::vector<int32_t>(values.begin() + begin, values.begin() + end))
+                       : Indices();
   };
   for (int64_t r = 0; r < c.tokens.rows; ++r) {
     const int64_t begin = offsets[static_cast<size_t>(r)], end = offsets[static_cast<size_t>(r) + 1];
@@ -354,7 +356,7 @@ Batch batch_of(const ModelSpec& s, const Case& c, Draw& d) {
     Tokens classes;
     for (int64_t r = 0; r < c.tokens.rows; ++r)
       classes.push_back(static_cast<int32_t>(d.between(0, s.classes() - 1)));
-    b.sequence_targets = Tensor::of({c.tokens.rows}, classes);
+    b.sequence_targets = std::move(classes);
   }
   return b;
 }

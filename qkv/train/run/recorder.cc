@@ -55,22 +55,25 @@ void Recorder::step(const StepResult& result, Clock::time_point begun) {
   if (step % run_.config.log_every == 0 || step == run_.config.steps) write_step(result);
 }
 
-// The first step also pays for allocations and generated code: it says little about the others.
+// The first step also pays for allocations and generated code, so it says little about the others.
 std::string Recorder::time_left() const {
   const int64_t timed = run_.state.step - first_ - 1;
-  if (timed == 0) return "?";
+  if (timed == 0) return "";
   return duration_text(seconds_since(second_step_) / static_cast<double>(timed) *
-                       static_cast<double>(run_.config.steps - run_.state.step));
+                       static_cast<double>(run_.config.steps - run_.state.step)) +
+         " left";
 }
 
+// The loss is smoothed; metrics.jsonl also has each step's own.
 void Recorder::print_step(const StepResult& result) {
-  progress_.update({{fmt::format("step {}/{}", run_.state.step, run_.config.steps), 6},
-                    {fmt::format("loss {:.4f}", result.loss), 4},
-                    {fmt::format("smoothed {:.4f}", run_.state.smoothed_loss), 2},
-                    {fmt::format("lr {:.2e}", result.learning_rate), 1},
-                    {fmt::format("{} tok/s", human_count(static_cast<int64_t>(tokens_per_second_))), 3},
-                    {memory_text(static_cast<double>(memory_use().peak)), 0},
-                    {time_left() + " left", 5}});
+  std::vector<LinePart> parts = {
+      {fmt::format("step {}/{}", run_.state.step, run_.config.steps), 6},
+      {fmt::format("loss {:.4f}", run_.state.smoothed_loss), 4},
+      {fmt::format("lr {:.2e}", result.learning_rate), 1},
+      {fmt::format("{} tok/s", human_count(static_cast<int64_t>(tokens_per_second_))), 3},
+      {memory_text(static_cast<double>(memory_use().peak)), 0}};
+  if (const std::string left = time_left(); !left.empty()) parts.push_back({left, 5});
+  progress_.update(parts);
 }
 
 void Recorder::write_step(const StepResult& result) {
@@ -118,7 +121,7 @@ void Recorder::test(const std::optional<Evaluation>& e,
     others.push_back(fmt::format("{} {:.2f}%", name, 100 * value));
     record[baseline_key(name)] = value;
   }
-  if (!others.empty()) note(fmt::format("simple methods: {}", fmt::join(others, ", ")));
+  if (!others.empty()) note(fmt::format("baselines: {}", fmt::join(others, ", ")));
   if (record.size() > 1) metrics_->write(record);
 }
 

@@ -12,18 +12,18 @@
 namespace qkv {
 namespace {
 
-// "1000 steps (58 passes over the data)".
+// "1000 steps (58 epochs)".
 std::string steps_text(const RunSetup& run) {
-  constexpr double kMany = 20;  // passes after which most texts are known by heart
+  constexpr double kMany = 20;  // epochs after which most texts are known by heart
   const TrainConfig& config = run.config;
   const std::string out = counted(config.steps, "step");
   const double epoch = run.task->steps_per_epoch(run.state.batch);
   if (epoch <= 0) return out;
   const double passes = static_cast<double>(config.steps) / epoch;
   const bool overfits = config.objective == Objective::next_token && passes >= kMany && config.patience == 0;
-  return out + fmt::format(" ({} over the data{})",
-                           passes < 9.95 ? fmt::format("{:.2g} passes", passes)
-                                         : fmt::format("{} passes", std::llround(passes)),
+  return out + fmt::format(" ({}{})",
+                           passes < 9.95 ? fmt::format("{:.2g} epochs", passes)
+                                         : fmt::format("{} epochs", std::llround(passes)),
                            overfits ? ": many for a text; train.patience = 3 stops in time" : "");
 }
 
@@ -42,7 +42,7 @@ std::string next_command(const TrainConfig& c) {
 std::string summary_text(const RunSetup& run) {
   const TrainConfig& config = run.config;
   const int64_t batch = run.state.batch;
-  return fmt::format("{}: {}, {}, vocabulary {}, {} a step, {}, {}, {}, {}", config.out,
+  return fmt::format("{}: {}, {}, vocabulary {}, {} per step, {}, {}, {}, {}", config.out,
                      count_parameters(config).text(), run.task->data_text(), config.model.vocab_size,
                      run.task->step_text(batch), steps_text(run), name_of(config.compute()),
                      counted(num_threads(), "thread"),
@@ -59,9 +59,9 @@ std::string finished_text(const RunSetup& run, bool out_of_patience) {
 
 std::string done_text(const RunSetup& run, double seconds) {
   const TrainConfig& config = run.config;
-  return fmt::format("done: {} in {}; the model is in {}, the course of the run in {}/report.html{}",
-                     counted(run.state.step, "step"), duration_text(seconds), resolve_model_dir(config.out),
-                     config.out, config.mix.empty() ? "; next: " + next_command(config) : "");
+  return fmt::format("done: {} in {}; model: {}, report: {}/report.html{}", counted(run.state.step, "step"),
+                     duration_text(seconds), resolve_model_dir(config.out), config.out,
+                     config.mix.empty() ? "; next: " + next_command(config) : "");
 }
 
 std::string divergence_text(const ModelSpec& spec, double loss) {

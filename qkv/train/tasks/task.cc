@@ -145,7 +145,7 @@ void TaskOfSequences::take_lengths(std::vector<int64_t> lengths) {
 }
 
 std::string TaskOfSequences::step_text(int64_t) const {
-  return fmt::format("{} tokens ({} a pass)", config_.batch_tokens * config_.accumulate,
+  return fmt::format("{} tokens ({} per epoch)", config_.batch_tokens * config_.accumulate,
                      counted(batches_->batches_per_epoch() / config_.accumulate, "step"));
 }
 
