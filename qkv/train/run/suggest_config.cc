@@ -402,7 +402,7 @@ std::string toml_of(const SuggestOptions& o, const Look& look, const Dimensions&
   out += fmt::format("# {}: {}{}.\n", fs::path(o.data).filename().string(), look.about, look.source.script());
   out += fmt::format("# Sized for {:g} min of training on this machine with {}.\n", o.minutes,
                      counted(num_threads(), "thread"));
-  out += "# Train with: qkv train THIS_FILE    All keys: qkv train --help\n\n[data]\n";
+  out += "# Train with: qkv train THIS_FILE    All settings: qkv config\n\n[data]\n";
   line("train", quoted(o.data));
   if (!o.target.empty()) line("train_target", quoted(o.target));
   if (!look.columns.empty()) {
