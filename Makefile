@@ -83,12 +83,12 @@ format:
 	$(call need,clang-format)
 	@git ls-files '*.h' '*.cc' '*.c' | xargs clang-format --dry-run -Werror
 
-# Any finding is an error. No file is begun after two minutes; check-all looks at all. clang-tidy reads the commands of a
+# Any finding is an error. No file is begun after one minute; check-all looks at all. clang-tidy reads the commands of a
 # build without the precompiled header, which is g++'s own.
 tidy tidy-all: setup
 	$(call need,clang-tidy)
 	@cmake --preset release -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >/dev/null
-	tools/tidy.py build/tidy $(if $(filter tidy-all,$@),--all,--limit-s 120)
+	tools/tidy.py build/tidy $(if $(filter tidy-all,$@),--all,--limit-s 60)
 
 lint: format tidy-all
 
