@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tells positions and kinds of attention apart: copying a sequence, and recalling the values of keys (after Arora et
+"""Tasks that tell positions and kinds of attention apart: copying a sequence, and recalling the values of keys (after Arora et
 al. 2023: here of all keys, in the alphabet's order, as a single question is learnt by none in so few steps), at lengths
 that training had and at longer ones. A table of exact matches of whole answers, in percent; one seed.
 

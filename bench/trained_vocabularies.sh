@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the trainers learn beside Hugging Face's native library on the same text: byte-level BPE's merges in their order, and the
+# Compares vocabularies that the trainers learn with those of Hugging Face's native library on the same text: byte-level BPE's merges in their order, and the
 # vocabularies of WordPiece and of words. Needs node with npm install tokenizers.
 #   bench/trained_vocabularies.sh FOLDER_OF_node_modules TEXT
 set -euo pipefail

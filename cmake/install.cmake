@@ -1,4 +1,4 @@
-# What `make install` and `make package` put where: the tool, the library with its headers, the examples.
+# Destinations of `make install` and `make package`: the tool, the library with its headers, the examples.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME qkv)

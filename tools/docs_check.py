@@ -29,6 +29,8 @@ import time
 import tomllib
 from pathlib import Path
 
+from help_texts import commands_of, output_of, section_of, subcommands_of
+
 TOPS = ("bench", "cmake", "data", "docs", "examples", "formal", "qkv", "tests", "tools", ".ci")
 SKIPPED = {"build", "runs", ".git", "__pycache__", "node_modules"}
 SECTIONS = "data|tokenizer|model|train|mix"
@@ -42,17 +44,8 @@ SHELL = {"", "sh", "bash", "shell", "console"}
 
 # --- the tool --------------------------------------------------------------------------------------------------------
 
-def output_of(*command):
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def section_of(text, title):
-    match = re.search(rf"^{title}:\n((?:  .*\n)+)", text, flags=re.M)
-    return match[1].split("\n")[:-1] if match else []
-
-
 class Command:
-    """What the --help of a subcommand says it takes."""
+    """Options and arguments of a subcommand, by its --help."""
 
     def __init__(self, text):
         self.options, self.required, self.allowed = {}, 0, 0  # an option's values: 0, 1, or None for any number
@@ -64,22 +57,15 @@ class Command:
             if match := re.match(r"  \S+ (?:TEXT|INT|UINT|FLOAT)\S*( \.\.\.)?( REQUIRED)?", line):
                 self.required += bool(match[2])
                 self.allowed += 10**9 if match[1] else 1
-        self.subcommands = [line.split()[0] for line in section_of(text, "Subcommands") if line[2] != " "]
+        self.subcommands = subcommands_of(text)
 
 
 class Tool:
     """Subcommands, by their words, and the keys of a configuration."""
 
     def __init__(self, qkv):
-        self.commands, self.keys = {}, set()
-        self.read(qkv, ())
-        for key in json.loads(output_of(qkv, "config", "--json")):
-            self.keys.add(f"{key['section']}.{key['key']}")
-
-    def read(self, qkv, words):
-        self.commands[words] = Command(output_of(qkv, *words, "--help"))
-        for name in self.commands[words].subcommands:
-            self.read(qkv, (*words, name))
+        self.commands = {words: Command(text) for words, text in commands_of(qkv)}
+        self.keys = {f"{key['section']}.{key['key']}" for key in json.loads(output_of(qkv, "config", "--json"))}
 
     def key_problem(self, key):
         parts = key.split(".")
@@ -92,7 +78,7 @@ class Tool:
         return None if ".".join(parts) in self.keys else f"the configuration has no key '{key}' (qkv config --all)"
 
     def command_problems(self, words, whole):
-        """Of the words behind `qkv`; `whole`: not a sketch of the usage in running text."""
+        """Problems of the words behind `qkv`. `whole`: a command, not a sketch of its usage in running text."""
         at = ()
         while words and (*at, words[0]) in self.commands:
             at, words = (*at, words[0]), words[1:]
@@ -169,7 +155,7 @@ class Document:
             self.loose.append((number, run))
 
     def in_list(self, previous, block):
-        """Whether an indented line goes on with an item of a list: there it is no code."""
+        """True if an indented line continues an item of a list, and is no code."""
         if block:
             return False
         for _, line in reversed(self.prose):
@@ -416,7 +402,7 @@ def run_block(root, qkv, block, how):
         try:
             out, _ = process.communicate(timeout=how["limit_s"])
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # what bash started, too
+            os.killpg(process.pid, signal.SIGKILL)  # also the processes that bash started
             process.communicate()
             return f"took longer than {how['limit_s']} seconds"
         ending = " | ".join(out[-1500:].strip().split("\n")[-8:])

@@ -151,11 +151,10 @@ def page_html(root, path, pages, index):
             menu += ("</ul>" if last else "") + f"<b>{section}</b><ul>"
             last = section
         menu += f'<li><a href="{up}{address_of(other)}">{html.escape(title_of(text_of(root, other)))}</a></li>'
-    script = f"const ROOT = {json.dumps(up)};" + SCRIPT.replace("STEM", STEM_SCRIPT, 1)
     return (f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
             f"<title>{html.escape(title_of(text_of(root, path)))} - qkv</title><style>{STYLE}</style>"
             f'<nav><input id="search" type="search" placeholder="Search" aria-label="Search"><ul id="found"></ul>{menu}</ul></nav>'
-            f'<main>{body}</main><script src="{up}search.js"></script><script>{script}</script></html>\n')
+            f'<main>{body}</main><script>const ROOT = {json.dumps(up)};</script><script src="{up}search.js"></script></html>\n')
 
 
 def main():
@@ -171,7 +170,7 @@ def main():
         with open(to, "w", encoding="utf-8") as file:
             file.write(page_html(root, path, pages, index))
     with open(os.path.join(out, "search.js"), "w", encoding="utf-8") as file:
-        file.write(f"const INDEX = {json.dumps(index, separators=(',', ':'))};\n")
+        file.write(f"const INDEX = {json.dumps(index, separators=(',', ':'))};\n{SCRIPT.replace('STEM', STEM_SCRIPT, 1)}")
     for name in os.listdir(os.path.join(root, "docs")):
         if name.endswith((".svg", ".png")):
             os.makedirs(os.path.join(out, "docs"), exist_ok=True)

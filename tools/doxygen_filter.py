@@ -69,7 +69,7 @@ class Scopes:
 
 
 def precedes_declaration(following):
-    """Whether a declaration comes next, after what is left of a comment."""
+    """True if a declaration comes next, after the rest of a comment."""
     for line in following:
         code, comment = split_comment(line)
         if code.strip() or comment is None:
@@ -82,7 +82,7 @@ def convert(lines):
     head = next((i for i, line in enumerate(lines) if not line.startswith("//")), len(lines))
     previous = "blank"
     above = []     # the comment above this paragraph
-    column = None  # of the comment behind the last declaration
+    column = None  # column of the comment behind the last declaration
     for i, line in enumerate(lines):
         code, comment = split_comment(line)
         kind = "code" if code.strip() else "blank" if comment is None else "comment"

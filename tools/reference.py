@@ -8,16 +8,12 @@ that is not up to date is named, and the exit status is 1.
 """
 import json
 import os
-import re
-import subprocess
 import sys
+
+from help_texts import commands_of, output_of
 
 TITLES = {"data": "Data", "mix.NAME": "Mixtures of datasets", "tokenizer": "Tokenizer", "model": "Model",
           "model.kind.NAME": "Kinds of layers", "train": "Training"}
-
-
-def output_of(*words):
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
 def cell(text):
@@ -47,15 +43,8 @@ def settings_page(qkv):
 def commands_page(qkv):
     lines = ["# Commands: all options", "", "These are the help texts of the tool. [Commands](commands.md) is an overview.", ""]
 
-    def add(words):
-        text = output_of(qkv, *words, "--help")
+    for words, text in commands_of(qkv):
         lines.extend([f"## {' '.join(['qkv', *words])}", "", "```text", *text.rstrip().split("\n"), "```", ""])
-        if "\nSubcommands:\n" in text:
-            for line in text.split("\nSubcommands:\n")[1].split("\n\n")[0].split("\n"):
-                if match := re.match(r"  (\w+)\s", line):
-                    add([*words, match[1]])
-
-    add([])
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -49,7 +49,7 @@ def pack(tensors, budget, left_out):
 
 
 def last_states(names):
-    """Of each kind of hidden state the one with the highest number."""
+    """The hidden state with the highest number, for each kind."""
     last = {}
     for match in filter(None, map(INSIDE.match, names)):
         if match[2].endswith("hidden_states"):
@@ -65,7 +65,7 @@ def last_copies(tensors):
 
 
 def order(name, size):
-    """Where a tensor that may be left out stands among those: first come first served."""
+    """Rank of a tensor that may be left out: first come first served."""
     inside = INSIDE.match(name)
     if inside and int(inside[3]) == 0:
         return 0, 0, name

@@ -79,7 +79,7 @@ def known_sources(build):
 
 
 def findings(build, source):
-    """What clang-tidy says of a source; empty where it is content."""
+    """Output of clang-tidy about a source; empty if it has no findings."""
     done = subprocess.run(["clang-tidy", "-p", build, "--quiet", "--warnings-as-errors=*",
                            "--extra-arg=-Wno-unknown-warning-option", source], capture_output=True, text=True)
     return "" if done.returncode == 0 else done.stdout + done.stderr

@@ -9,7 +9,7 @@ import os
 import sys
 
 VERSION = (9, 0)
-# What later versions have moved to another script.
+# Characters that later versions moved to another script.
 MOVED = {0x589: "Common", 0x61C: "Common", 0x953: "Devanagari", 0x954: "Devanagari"}
 COLUMNS = 110
 

@@ -4,8 +4,8 @@
 usage: words_lint.py REPOSITORY [--tool QKV] [--count] [PATH...]
 
 Rules:
-- headless: no sentence begins with What, Of, Where, Whether or Likewise, in comments of sources, in documents and in
-  help texts. Questions and headings may.
+- headless: no sentence begins with What, Of, Where, Whether or Likewise, in comments of sources and scripts, in
+  documents and in help texts. Questions and headings may.
 - long: a sentence of a document has at most 25 words.
 - wide: a line of help has at most 200 characters; with --tool, `QKV config --json` and the --help of every command are
   read.
@@ -22,13 +22,13 @@ import re
 import subprocess
 import sys
 
+from help_texts import commands_of, output_of
+
 HEADLESS = re.compile(r"(?:What|Of|Where|Whether|Likewise)\b")
 LONGEST_SENTENCE, LONGEST_HELP = 25, 200
-SOURCES, SCRIPTS, DOCUMENTS = (".h", ".cc", ".c"), (".py", ".sh", ".cmake"), (".md",)
-COMMENT = re.compile(r"^(\s*)//\s?(.*)$")
+SOURCES, SCRIPTS, DOCUMENTS = (".h", ".cc", ".c"), (".py", ".sh", ".cmake", "CMakeLists.txt", "Makefile"), (".md",)
 OPTION = re.compile(r"^-\S+(?: (?:TEXT|INT|UINT|FLOAT)(?::\{[^}]*\}|:\([^)]*\))?(?:=\S+)?)?(?: \.\.\.)?(?: REQUIRED)?"
                     r"(?: (?:Excludes|Needs):.*)?(?:\s+|$)")
-TRAILING = re.compile(r"[^\s/].*?\s\s?//\s(.*)$")
 
 
 def sentences(text):
@@ -36,20 +36,26 @@ def sentences(text):
     return [part.strip() for part in re.split(r"(?<=[.!?:;])\s+(?=[A-Z`\"(\[]|(?:code|qkv)\b)|(?<=;)\s+", text) if part.strip()]
 
 
-def comments(lines):
-    """(line number, text) of each comment: lines of // one after the other are one."""
+def capitalized(text):
+    return text[:1].upper() + text[1:]
+
+
+def comments(lines, mark):
+    """(line number, text) of each comment: lines of marks one after the other are one. In scripts also docstrings."""
     block, first = [], 0
     for number, line in enumerate([*lines, ""], 1):
-        if match := COMMENT.match(line):
+        plain = line.strip()
+        if plain.startswith(mark):
             first = first if block else number
-            block.append(match[2])
+            block.append(plain[len(mark):].strip())
             continue
         if block:
             yield first, " ".join(block)
             block = []
-        if match := TRAILING.search(line):
-            # A trailing comment begins with a small letter.
-            yield number, match[1][:1].upper() + match[1][1:]
+        if mark == "#" and plain.startswith('"""'):
+            yield number, plain.strip('"')
+        elif match := re.search(rf"[^\s{mark}].*?\s{mark}\s(.*)$", line):
+            yield number, capitalized(match[1])  # a trailing comment begins with a small letter
 
 
 def paragraphs(lines):
@@ -75,51 +81,32 @@ def plain_text(text):
     return re.sub(r"`[^`]*`", "code", text).replace("**", "").replace("*", "")
 
 
+def headless_in(text):
+    """(rule, message, sentence)"""
+    for sentence in sentences(text):
+        if HEADLESS.match(sentence) and not sentence.endswith("?"):
+            yield "headless", f"a sentence begins with '{sentence.split()[0]}'", sentence
+
+
 def findings_in(path, text):
     """(line, rule, message, sentence)"""
     lines = text.split("\n")
-    if path.endswith(DOCUMENTS):
-        for number, paragraph in paragraphs(lines):
-            for sentence in sentences(plain_text(paragraph)):
-                if HEADLESS.match(sentence) and not sentence.endswith("?"):
-                    yield number, "headless", f"a sentence begins with '{sentence.split()[0]}'", sentence
-                if (words := len(sentence.split())) > LONGEST_SENTENCE:
-                    yield number, "long", f"a sentence of {words} words", sentence
-    elif path.endswith(SOURCES):
-        for number, comment in comments(lines):
-            for sentence in sentences(comment):
-                if HEADLESS.match(sentence) and not sentence.endswith("?"):
-                    yield number, "headless", f"a sentence begins with '{sentence.split()[0]}'", sentence
-
-
-def helps(tool):
-    """(name, line) of all help texts."""
-    def run(*words):
-        return subprocess.run([tool, *words], capture_output=True, text=True, check=True).stdout
-
-    def commands(words):
-        text = run(*words, "--help")
-        name = " ".join(["qkv", *words])
-        for line in text.split("\n"):
-            yield name, line.strip()
-        if "\nSubcommands:\n" in text:
-            for line in text.split("\nSubcommands:\n")[1].split("\n\n")[0].split("\n"):
-                if match := re.match(r"  (\w+)\s", line):
-                    yield from commands([*words, match[1]])
-
-    yield from commands([])
-    for key in json.loads(run("config", "--json")):
-        yield f"{key['section']}.{key['key']}", key["help"]
-        yield f"{key['section']}.{key['key']}", key["default"]
+    document = path.endswith(DOCUMENTS)
+    for number, part in paragraphs(lines) if document else comments(lines, "//" if path.endswith(SOURCES) else "#"):
+        part = plain_text(part) if document else part
+        yield from ((number, *finding) for finding in headless_in(part))
+        for sentence in sentences(part) if document else []:
+            if (words := len(sentence.split())) > LONGEST_SENTENCE:
+                yield number, "long", f"a sentence of {words} words", sentence
 
 
 def findings_in_help(tool):
-    for name, line in helps(tool):
-        text = OPTION.sub("", line)
-        text = text[:1].upper() + text[1:]
-        for sentence in sentences(text):
-            if HEADLESS.match(sentence) and not sentence.endswith("?"):
-                yield name, "headless", f"a sentence begins with '{sentence.split()[0]}'", sentence
+    """(name, rule, message, sentence)"""
+    lines = [(" ".join(["qkv", *words]), line.strip()) for words, text in commands_of(tool) for line in text.split("\n")]
+    for key in json.loads(output_of(tool, "config", "--json")):
+        lines += [(f"{key['section']}.{key['key']}", key["help"]), (f"{key['section']}.{key['key']}", key["default"])]
+    for name, line in lines:
+        yield from ((name, *finding) for finding in headless_in(capitalized(OPTION.sub("", line))))
         if len(line) > LONGEST_HELP:
             yield name, "wide", f"{len(line)} characters", line
 
@@ -150,7 +137,7 @@ def main():
     found = collections.defaultdict(list)
     for name in names:
         wanted = not given.paths or any(name == p or name.startswith(p.rstrip("/") + "/") for p in given.paths)
-        if wanted and name.endswith(SOURCES + DOCUMENTS) and os.path.exists(os.path.join(given.root, name)):
+        if wanted and name.endswith(SOURCES + SCRIPTS + DOCUMENTS) and os.path.exists(os.path.join(given.root, name)):
             with open(os.path.join(given.root, name), encoding="utf-8") as file:
                 for number, rule, why, sentence in findings_in(name, file.read()):
                     found[name, rule].append((f"{name}:{number}", why, sentence))

@@ -107,7 +107,7 @@ def translate(sources):
             x = x + linear(attend(q, k[rows], v[rows], hidden[rows]), name + 'cross_attention.out')
             x = feed_forward(x, name + 'feed_forward')
         logits = F.linear(norm(x, 'decoder.norm')[:, 0], w['embedding.token']).float().log_softmax(-1)
-        top, token = logits.topk(2 * beams)  # of each row; of all rows of a source the best below
+        top, token = logits.topk(2 * beams)  # the best of each row; below, the best of all rows of a source
         kept, next_rows, next_last, next_live, first = [], [], [], [], 0
         for s in live:
             width = len(grown[s])

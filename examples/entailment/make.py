@@ -25,7 +25,7 @@ def main():
         if label == "contradiction":
             colour = colours[2]  # the thing has another
         if label == "neutral":
-            person = people[2]  # of whom nothing is said
+            person = people[2]  # nothing is said about them
         print(f"{text}\t{person} has a {colour} {thing}.\t{label}")
 
 

@@ -120,8 +120,7 @@ std::string fitted_line(const std::vector<LinePart>& parts, size_t columns) {
   return joined();
 }
 
-std::string wrapped(const std::string& text, size_t columns) {
-  constexpr std::string_view kIndent = "  ";  // indent of continuation lines
+std::string wrapped(const std::string& text, size_t columns, std::string_view indent) {
   std::string out;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -134,10 +133,10 @@ std::string wrapped(const std::string& text, size_t columns) {
     std::istringstream words(line);
     for (std::string word; std::getline(words, word, ' ');) {
       const size_t width = shown_width(word);
-      if (used > kIndent.size() && used + 1 + width > columns) {
+      if (used > indent.size() && used + 1 + width > columns) {
         out += '\n';
-        out += kIndent;
-        used = kIndent.size();
+        out += indent;
+        used = indent.size();
       } else if (used > 0) {
         out += ' ';
         ++used;

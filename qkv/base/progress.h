@@ -50,7 +50,8 @@ std::string counted(int64_t n, std::string_view one);
 
 // The parts that fit into `columns`, joined by two spaces.
 std::string fitted_line(const std::vector<LinePart>& parts, size_t columns);
-// The text with line breaks between words, so that no line is wider than `columns` unless a word is.
-std::string wrapped(const std::string& text, size_t columns);
+// The text with line breaks between words, so that no line is wider than `columns` unless a word is. Lines
+// that continue another begin with `indent`.
+std::string wrapped(const std::string& text, size_t columns, std::string_view indent = "  ");
 
 }  // namespace qkv

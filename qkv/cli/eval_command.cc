@@ -338,7 +338,8 @@ class OptionGroups {
   }
 
   void add_computing() {
-    only({Kind::language}, c_.add_option("--batch", o_.batch, "Windows per batch")->range(1, 100000));
+    only({Kind::language, Kind::prefix},
+         c_.add_option("--batch", o_.batch, "Windows per batch")->range(1, 100000));
     c_.add_option("--batch-tokens", o_.batch_tokens, "Tokens per batch (models other than language models)")
         ->show_default()
         ->range(2, 1 << 24);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kInput = "{input}", kOutput = "{output}";
 
-// An example's form, cut at its two placeholders.
+// An example's form, cut at {input} and {output}.
 struct Form {
   std::string_view before, between, after;
 };

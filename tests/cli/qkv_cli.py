@@ -18,9 +18,9 @@ import unittest
 QKV = ""
 WORDS = "the quick brown fox jumps over a lazy dog and then it sleeps".split()
 CACHE = tempfile.TemporaryDirectory(prefix="qkv_cli_cache_")  # tokenized texts, not among the user's own
-SLOWNESS = int(os.environ.get("QKV_TEST_SLOWNESS", "1"))  # of a build with sanitizers
+SLOWNESS = int(os.environ.get("QKV_TEST_SLOWNESS", "1"))  # factor by which a sanitizer slows the build down
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | {"QKV_CACHE_DIR": CACHE.name}
-# Of processes that are killed or may not write: what a coverage build counts in them is kept apart, as it may be cut short.
+# For processes that are killed or may not write: their coverage data may be cut short, so it is kept apart.
 CUT_SHORT = ENVIRONMENT | {"GCOV_PREFIX": CACHE.name}
 
 
@@ -113,7 +113,7 @@ def snapshot(folder):
 
 
 def read_terminal(descriptor):
-    """What the other side wrote; nothing when it is closed."""
+    """Reads what the other side wrote; nothing when it is closed."""
     try:
         return os.read(descriptor, 65536)
     except OSError:  # Linux's end of a terminal

@@ -121,12 +121,12 @@ class Chat(FinishedRun):
         self.write("talk.json", "3")
         self.refused("chat", "assistant", "--render", "talk.json", says=["talk.json", "messages"])
         self.refused("chat", "assistant", "--temperature", "-1", stdin="the\n", status=2, says="temperature")
-        for option, value in (("--top-k", "3"), ("--top-p", "0.5")):  # of what is not drawn
+        for option, value in (("--top-k", "3"), ("--top-p", "0.5")):  # options of sampling
             self.refused("chat", "assistant", "--temperature", "0", option, value, stdin="the\n", status=2, says=f"{option}: has no effect")
 
 
 class Conversations(CliTest):
-    """What the assistant says in conversations: a run of its own, and one that goes on with it."""
+    """Learning the assistant's part of conversations: a run of its own, and one that goes on with it."""
     CONFIG = """
 data = { train = "talks.jsonl", valid_fraction = 0.1 }
 tokenizer = { vocab_size = 300 }

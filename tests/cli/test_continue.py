@@ -232,7 +232,7 @@ class Plan(CliTest):
 
 class Terminal(CliTest):
     def shown(self, columns, **environment):
-        """What a terminal of so many columns shows of a run, line by line."""
+        """The lines that a terminal of so many columns shows of a run."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         child = subprocess.Popen(command("train", "config.toml", "--overwrite"), cwd=self.folder, stderr=theirs,

@@ -32,7 +32,7 @@ class Ensembles(EncoderTest):
         for i in (0, 2):
             for w, (tag, p) in enumerate(zip(both[i]["tags"], both[i]["probabilities"])):
                 of = [f[i]["probabilities"][w] if f[i]["tags"][w] == tag else 1 - f[i]["probabilities"][w] for f in (one, two)]
-                self.assertAlmostEqual(p, sum(of) / 2, places=9)  # of two tags
+                self.assertAlmostEqual(p, sum(of) / 2, places=9)  # the sum over two tags
                 differ += one[i]["tags"][w] != two[i]["tags"][w]
         self.assertGreater(differ, 0)
         lines = "which fruit\tthe quick pear\n"

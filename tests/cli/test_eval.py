@@ -8,7 +8,7 @@ import json
 import math
 import os
 
-from qkv_cli import EncoderTest, FinishedRun, main, make_text, read, read_text, run_qkv, WORDS
+from qkv_cli import configuration, EncoderTest, FinishedRun, main, make_text, read, read_text, run_qkv, WORDS
 
 
 class Eval(FinishedRun):
@@ -24,6 +24,14 @@ class Eval(FinishedRun):
         run, best = (self.ok("eval", d, "--data", "text.txt", "--json").out
                      for d in (self.run_dir, os.path.join(self.run_dir, "best")))
         self.assertEqual(run, best)
+
+    def test_options_of_a_prefix_lm(self):
+        self.write("prefix.toml", configuration(out="prefix", steps=2, model__order="prefix"))
+        self.ok("train", "prefix.toml")
+        whole, one = (json.loads(self.ok("eval", "prefix", "--data", "text.txt", "--json", *batch).out)["loss"]
+                      for batch in ((), ("--batch", "1")))
+        self.assertAlmostEqual(whole, one, places=5)
+        self.refused("eval", "prefix", "--data", "text.txt", "--mask-rate", "0.2", status=2, says="a prefix LM")
 
     def test_bad_text(self):
         self.write("empty.txt", "")
@@ -156,7 +164,7 @@ class EvalEncoders(EncoderTest):
         self.assertNotEqual(other["loss"], figures["loss"])
         more, _ = self.evaluated("masked", "lines.txt", "--separator", "\n", "--mask-rate", "0.5")
         self.assertGreater(more["hidden"], 2 * figures["hidden"])
-        # What is hidden, and so the loss, is what the validation of a run has.
+        # eval hides the same tokens as the validation of the run, so the loss is the same.
         self.write("config.toml", self.CONFIG)
         self.ok("train", "config.toml", "--set", "train.objective=masked", "--set", f"data.train={self.shared}/lines.txt",
                 "--set", f"data.valid={self.shared}/lines.txt", "--set", 'data.separator="\\n"', "--set", "train.steps=2",

@@ -34,7 +34,7 @@ class MadeData(CliTest):
                  *more)
 
     def figures(self, name, file, count, *options):
-        """Of data that the run has not seen."""
+        """Scores on data that the run has not seen."""
         return json.loads(self.out("eval", "run", "--data", self.made(name, file, count, 2), "--json", *options))
 
     def test_entities(self):

@@ -28,7 +28,7 @@ class Fill(EncoderTest):
         self.assertIn(f"{found[0]['masks'][0][1]['token']} {found[0]['masks'][0][1]['probability']:.4f}", best[0])
         self.refused("fill", self.run_dir("masked"), stdin="[MASK]\nthe fox\n", status=1,
                      says=[":2: ", "[MASK] in this line"])
-        # What the model does not read stays as it is.
+        # Text beyond the model's length stays unchanged.
         beyond = self.ok("fill", self.run_dir("masked"), stdin="fox " * 20 + "[MASK]\nthe [MASK]\n")
         self.assertEqual(beyond.out.splitlines()[0], "fox " * 20 + "[MASK]")
         self.assertNotIn("[", beyond.out.splitlines()[1])

@@ -111,7 +111,7 @@ class Trainable(CliTest):
                                       "train": {"out": "tuned", "steps": 2, "batch": 2}}))
         self.assertNotIn("trainable", self.summary())
         lora = self.summary("model.lora_rank=2")
-        # Of width 16 the linear layers of one block: rank x (inputs + outputs).
+        # Linear layers of one block of width 16: rank x (inputs + outputs).
         trainable = 2 * ((16 + 48) + (16 + 16) + (16 + 64) + (64 + 16))
         count = load_safetensors(self.path("base/best/model.safetensors"))
         total = sum(len(values) for _, values in count.values()) + trainable

@@ -11,7 +11,7 @@ from qkv_cli import EncoderTest, main, make_text, read, read_text, run_qkv, writ
 
 
 class TrainEncoders(EncoderTest):
-    # What each key changes is the first step's loss.
+    # Each key changes the first step's loss.
     NOISES = {"classify": (["data.train=classes.tsv"], ["token_drop=0.5", "token_swap=0.5", "token_mask=0.5"]),
               "tag": (["data.train=tags.conll"], ["token_mask=0.5"]),
               "masked": (["data.train=lines.txt", 'data.separator="\\n"'], ["mask_rate=0.6", "mask_random=0.9", "mask_keep=0.8",
@@ -50,7 +50,7 @@ class TrainEncoders(EncoderTest):
         self.assertIn("(3 left out: 2 repeated, 1 of other lengths)", result.err)
         told = json.loads(self.ok("eval", "rows", "--data", os.path.join(self.shared, "rows.jsonl"), "--text-column", "body", "--json").out)
         self.assertGreater(told["tokens"], 100)
-        # What SentencePiece trains has <s> and </s>, but documents end with <|endoftext|>.
+        # A vocabulary trained by SentencePiece has <s> and </s>, but documents end with <|endoftext|>.
         result = run_qkv("train", "windows.toml", *arguments, "--set", "tokenizer.type=unigram", "--set", "tokenizer.vocab_size=320",
                          "--set", f"train.out={self.path('pieces')}", cwd=self.shared)
         self.assertEqual(result.status, 0, result)
@@ -85,7 +85,7 @@ class TrainEncoders(EncoderTest):
         self.assertIn("test of the best model", self.training("classify").err)
         self.assertIn("243 training, 27 validation and 30 test examples of 2 classes", self.training("classify").err)
         self.assertNotIn("test of the best model", self.training("tag").err)
-        # What was chosen and what follows from it is written down, and starts the same run again.
+        # The chosen settings and those derived from them are written down, and starts the same run again.
         again = run_qkv("train", "tag/config.toml", "--set", f"train.out={self.path('again')}", cwd=self.shared)
         self.assertEqual(again.status, 0, again)
         self.assertEqual(read(self.path("again/best/model.safetensors")),

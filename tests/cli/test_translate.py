@@ -52,7 +52,7 @@ train.precision = "f32"
         fields = json.loads(read(self.path("on/best/generation_config.json")))
         self.assertEqual((fields["decoder_start_token_id"], fields["eos_token_id"], fields["length_penalty"]), (70, 71, 0.5))
         self.assertNotEqual(config["decoder_start_token_id"], 70)
-        # What was learnt is what is asked for: the loss of eval is that of the run.
+        # Training and evaluation use the same objective: the loss of eval is that of the run.
         loss = json.loads(self.ok("eval", "on", "--data", "pairs.tsv", "--json").out)["loss"]
         self.assertLess(abs(loss - float(re.findall(r"validation loss ([0-9.]+)", learnt)[-1])), 0.5)
 
@@ -107,7 +107,7 @@ train.precision = "f32"
         scores = [b["score"] for b in whole[0]["best"]]
         self.assertEqual(len(scores), 3)
         self.assertEqual(scores, sorted(scores, reverse=True))
-        # What a line gives does not depend on its neighbours.
+        # A line's translation does not depend on its neighbours.
         self.assertEqual(self.ok("translate", "run", stdin="fox\n").out, plain.out.splitlines()[2] + "\n")
         report = json.loads(self.ok("eval", "run", "--data", "pairs.tsv", "--json").out)
         self.assertEqual(report["pairs"], 65)
@@ -132,7 +132,7 @@ train.precision = "f32"
         best = self.ok("translate", "run", "--best", "2", stdin=lines).out.splitlines()
         self.assertEqual(len(best), 6)
         self.assertEqual(best[2:4], ["", ""])
-        # What the options say is done: each changes these outputs.
+        # The options have an effect: each changes these outputs.
         plain = self.ok("translate", "run", "--json", stdin="quick\nfox\njumps\n").out
         for option in (["--begin", "zz"], ["--length-penalty", "-3"], ["--tokens", "1"], ["--beams", "1", "--no-repeat-ngram", "1"]):
             self.assertNotEqual(self.ok("translate", "run", "--json", *option, stdin="quick\nfox\njumps\n").out, plain, option)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a training run survives: kill -9 at any moment, a full disk, files that vanish, a second run.
+"""Training runs survive kill -9 at any moment, a full disk, files that vanish, a second run.
 
 usage: test_trouble.py QKV [unittest arguments]
 QKV_KILLS says how many times a run is killed (default 60).
@@ -20,7 +20,7 @@ STEPS = 40
 
 
 def results(folder):
-    """What must not depend on how a run came to its end: the checkpoint and the best model."""
+    """Files that must not depend on how a run came to its end: the checkpoint and the best model."""
     kept = {k: v for k, v in snapshot(folder).items() if k.startswith(("last", "best", "step-"))}
     assert kept, folder
     return kept

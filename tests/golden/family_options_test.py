@@ -17,7 +17,7 @@ import tempfile
 import unittest
 
 QKV = None
-BOUND = 2e-5  # of the largest magnitude: f32 comes within 1e-6
+BOUND = 2e-5  # relative to the largest magnitude; f32 comes within 1e-6
 
 
 def load(path):
@@ -102,7 +102,7 @@ def silu(a):
 
 
 def heads_of(x, heads):
-    """Of each head its rows."""
+    """The rows of each head."""
     width = len(x[0]) // heads
     return [[row[h * width:(h + 1) * width] for row in x] for h in range(heads)]
 

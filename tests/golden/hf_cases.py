@@ -10,7 +10,7 @@ import tempfile
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hf")
 # Cases of families that qkv reads, but with inputs beyond the context that it can serve: it rejects them.
 REJECTED = {"reformer_lsh", "reformer_mixed"}
-BOUND = 3e-4  # of the largest magnitude that is expected of a tensor
+BOUND = 3e-4  # relative to a tensor's largest expected magnitude
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "decoder_input_ids", "pixel_values", "input_features",
           "global_attention_mask")
 BUFFERS = {"grad.final_logits_bias"}  # theirs is no parameter, and has no gradient
@@ -57,7 +57,7 @@ class Case:
 
     @property
     def writes(self):
-        """Whether its head writes the next token, a masked one or a target."""
+        """True if its head writes the next token, a masked one or a target."""
         head = self.config["architectures"][0]
         return self.meta["kind"] in ("causal", "encdec", "whisper") or head.endswith("ForMaskedLM")
 
@@ -78,7 +78,7 @@ def cases_of(root):
 
 
 def forward(qkv, case, inputs, options=()):
-    """What `qkv forward` writes, and why it failed ("": it did not)."""
+    """Outputs of `qkv forward`, and why it failed ("": it did not)."""
     with tempfile.TemporaryDirectory() as scratch:
         given, made = os.path.join(scratch, "in.safetensors"), os.path.join(scratch, "out.safetensors")
         save(given, inputs)
@@ -116,7 +116,7 @@ def deviation(got, want, mask=None):
 
 
 def compared_names(case):
-    """Outputs that are compared. Of blocks at random BigBird's stored probabilities have one of the copies that count."""
+    """Outputs that are compared. BigBird stores the probabilities of only one copy of a random block, though all copies count."""
     sparse = case.config.get("attention_type") == "block_sparse"
     return [n for n in case.expected if n.startswith("f64.") and not (sparse and "attentions" in n)]
 

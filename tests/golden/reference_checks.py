@@ -117,7 +117,7 @@ def not_written_back(qkv, cases):
 
 
 def objective_of(case):
-    """What is learnt where training goes on as it began: its arguments."""
+    """Arguments for training on with the model's own objective."""
     if case.meta["kind"] == "encdec":
         return ["train.objective=sequence_to_sequence", "data.train=pairs.tsv", "train.batch_tokens=200"]
     if case.meta["kind"] == "causal":
@@ -161,7 +161,7 @@ def changed_by_tuning(qkv, cases):
     return differ
 
 
-# Of families whose published code has a classifier of sequences: a new head on their models has its form.
+# Families whose published code classifies sequences: a new head on their models has its form.
 CLASSIFIED = ["gpt2", "llama_mha", "mistral_sliding", "phi", "opt_preln", "gpt_neox", "bert_mlm", "roberta_mlm", "distilbert_mlm", "albert_mlm",
               "electra_mlm", "deberta_v2_mlm", "longformer_mlm", "xlnet"]
 

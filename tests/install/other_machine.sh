@@ -19,7 +19,7 @@ fresh_machine() {
   clear_machine
   cp -a "$base" "$root"
   cp /etc/resolv.conf "$root/etc/"
-  mount -t proc proc "$root/proc"  # where the loader learns in which folder a program lies
+  mount -t proc proc "$root/proc"  # the loader reads there in which folder a program lies
   for _ in $(seq 200); do echo "the quick brown fox jumps over the lazy dog"; done > "$root/tmp/text.txt"
 }
 use_tool() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/docs_check.py finds in documents, with a tool that only prints its help.
+"""Tests of tools/docs_check.py on documents, with a tool that only prints its help.
 
 usage: docs_check_test.py REPOSITORY [unittest arguments]
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the filter of the documentation makes of comments.
+"""Tests of the documentation's filter of comments.
 
 usage: doxygen_filter_test.py REPOSITORY [unittest arguments]
 """

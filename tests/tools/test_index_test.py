@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/test_index.py takes for a test of a file.
+"""Tests of tools/test_index.py: which tests it assigns to a file.
 
 usage: test_index_test.py REPOSITORY [unittest arguments]
 """

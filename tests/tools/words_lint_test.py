@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/words_lint.py finds.
+"""Tests of tools/words_lint.py.
 
 usage: words_lint_test.py REPOSITORY [unittest arguments]
 """
@@ -44,6 +44,13 @@ class Words(unittest.TestCase):
                           "a.cc:2: headless: a sentence begins with 'What': What it says.",
                           "a.cc:2: headless: a sentence begins with 'Of': Of x.",
                           "a.cc:8: headless: a sentence begins with 'Of': Of x"])
+
+    def test_scripts(self):
+        text = '"""What it is."""\nx = 1  % of y\n% Says it. Whether\n% or not.\ny = "%  of z"  % why\n'
+        self.assertEqual(self.lint(a_py=text.replace("%", "#")),
+                         ["a.py:1: headless: a sentence begins with 'What': What it is.",
+                          "a.py:2: headless: a sentence begins with 'Of': Of y",
+                          "a.py:3: headless: a sentence begins with 'Whether': Whether or not."])
 
     def test_documents(self):
         long = " ".join(["word"] * 26)

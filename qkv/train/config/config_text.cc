@@ -9,6 +9,7 @@
 
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
+#include "qkv/base/progress.h"
 #include "qkv/train/config/config.h"
 #include "qkv/train/config/config_keys.h"
 #include "qkv/train/config/key_help.h"
@@ -150,23 +151,13 @@ std::string objectives_text(const std::vector<Objective>& objectives) {
 // The meaning stands on the key's line if it is short, else on lines below.
 std::string text_of(const KeyHelp& k) {
   constexpr size_t kColumns = 100;
+  constexpr std::string_view kIndent = "      # ";
   const std::string about = k.help + (k.range.empty() ? "" : " (" + k.range + ")") +
-                            (k.objectives.empty() ? "" : " [" + k.objectives + "]");
-  std::string out = fmt::format("  {:<30}", fmt::format("{} = {}", k.key, k.value));
-  if (out.size() + about.size() + 4 <= kColumns) return fmt::format("{}  # {}\n", out, about);
-  out.erase(out.find_last_not_of(' ') + 1);
-  std::istringstream words(about);
-  std::string line;
-  const auto end_line = [&] { out += "\n      # " + line; };
-  for (std::string word; words >> word;) {
-    if (!line.empty() && line.size() + word.size() + 9 > kColumns) {
-      end_line();
-      line.clear();
-    }
-    line += (line.empty() ? "" : " ") + word;
-  }
-  end_line();
-  return out + "\n";
+                            (k.objectives.empty() ? "" : " [" + k.objectives + "]"),
+                    key = fmt::format("{} = {}", k.key, k.value),
+                    line = fmt::format("  {:<30}  # {}\n", key, about);
+  if (line.size() <= kColumns) return line;
+  return fmt::format("  {}\n{}{}\n", key, kIndent, wrapped(about, kColumns - kIndent.size(), kIndent));
 }
 
 }  // namespace

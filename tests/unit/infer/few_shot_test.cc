@@ -37,7 +37,7 @@ output = ""
 {"input": "France {output}", "output": "Pâris {input}"}
 {"input": "two\nlines", "output": ""}
 )"));
-  // Placeholders in the examples are not expanded.
+  // {input} and {output} in an example's own text stay as they are.
   const std::string want =
       "Give the \"capital\".\n<France {output}> = <Pâris {input}>\n<two\nlines> = <>\n<{output}> = <";
   EXPECT_EQ(toml.prompt("{output}"), want);
