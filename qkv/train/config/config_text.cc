@@ -126,7 +126,7 @@ class HelpWriter : public Writer {
   HelpWriter() { derived_ = true; }
   void kinds(std::vector<BlockKind>&) override {
     section("model.kind.NAME");
-    put({"KEY", "any key from heads to relative_segments, for the layers that layer_kinds calls NAME"},
+    put({"KEY", "any key from kv_latent to relative_segments, for the layers that layer_kinds calls NAME"},
         "VALUE", "");
   }
   void warmup_fraction(const Key& k, Range<double> range) { put(k, "", range_text(range)); }
