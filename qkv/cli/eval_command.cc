@@ -24,6 +24,10 @@ namespace {
 // Kinds of models; eval measures each in its own way.
 enum class Kind : uint8_t { language, prefix, pairs, classifier, tagger, answers, masked, encoder };
 using Kinds = std::vector<Kind>;
+const Kinds kPairs = {Kind::pairs, Kind::prefix, Kind::language};
+const Kinds kTexts = {Kind::language, Kind::prefix, Kind::masked};
+const Kinds kRestoring = {Kind::pairs, Kind::prefix};
+const Kinds kCut = {Kind::pairs, Kind::prefix, Kind::language, Kind::classifier, Kind::tagger, Kind::answers};
 
 const char* name_of(Kind kind) {
   constexpr const char* kNames[] = {"a language model",
@@ -351,11 +355,6 @@ class OptionGroups {
     o_.uses.push_back({option, kinds, restoring});
   }
 
-  const Kinds kPairs = {Kind::pairs, Kind::prefix, Kind::language};
-  const Kinds kTexts = {Kind::language, Kind::prefix, Kind::masked};
-  const Kinds kRestoring = {Kind::pairs, Kind::prefix};
-  const Kinds kCut = {Kind::pairs,      Kind::prefix, Kind::language,
-                      Kind::classifier, Kind::tagger, Kind::answers};
   Command& c_;
   Options& o_;
 };
