@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/architecture.md: the rooms, from the includes; and the ways of a batch and of a request.
+"""Draws the pictures of docs/architecture.md (folders, from the includes; the ways of a batch and of a request) and concepts.md.
 
 usage: pictures.py [REPOSITORY] [--check]
 
-Writes docs/rooms.svg, docs/training_step.svg and docs/request.svg. With --check it writes nothing, prints a line for
+Writes docs/rooms.svg, docs/training_step.svg, docs/request.svg, and those of concept_pictures.py. With --check it writes nothing, prints a line for
 each picture that is no longer what the sources say, and exits with 1 when there is any.
 """
 import collections
-import html
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import concept_pictures  # noqa: E402
+from drawing import arrow, box, svg, text_of  # noqa: E402
 from include_lint import ALLOWED, includes_of, room_of, source_files  # noqa: E402
 
 # (file, class or function, what happens there), in order. The file must exist and name the function.
@@ -41,26 +42,6 @@ REQUEST = [
     ("qkv/infer/sampler.cc", "sample", "penalties, filters, one random number"),
     ("qkv/text/stop_strings.cc", "StopStrings", "text that can be shown, until a stop string"),
 ]
-
-FONT = 'font-family="sans-serif" font-size="13"'
-
-
-def text_of(x, y, text, **attributes):
-    more = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())
-    return f'<text x="{x:.0f}" y="{y:.0f}"{more}>{html.escape(text)}</text>'
-
-
-def box(x, y, width, height, fill):
-    return f'<rect x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" height="{height:.0f}" rx="6" fill="{fill}" stroke="#567"/>'
-
-
-def svg(width, height, parts, with_arrow=True):
-    arrow = ('<marker id="to" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
-             '<path d="M0,0 L8,4 L0,8 z" fill="#789"/></marker>')
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" {FONT}>\n'
-            + (f"<defs>{arrow}</defs>\n" if with_arrow else "")
-            + f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>\n' + "\n".join(parts) + "\n</svg>\n")
-
 
 def includes_between_rooms(root):
     """{room: {room that its files include: how often}}"""
@@ -145,8 +126,7 @@ def way(root, steps):
         parts.append(text_of(margin + 12, y + 35, path, font_size="11", fill="#456"))
         parts.append(text_of(margin + 350, y + 26, what))
         if i + 1 < len(steps):
-            parts.append(f'<path d="M{margin + 165},{y + high} L{margin + 165},{y + step - 2}" stroke="#789" '
-                         'marker-end="url(#to)"/>')
+            parts.append(arrow(margin + 165, y + high, margin + 165, y + step - 2))
     return svg(width, margin * 2 + high + (len(steps) - 1) * step, parts), problems
 
 
@@ -154,7 +134,8 @@ def pictures(root):
     """({path: contents}, problems)"""
     step, problems = way(root, TRAINING_STEP)
     request, more = way(root, REQUEST)
-    return {"docs/rooms.svg": rooms(root), "docs/training_step.svg": step, "docs/request.svg": request}, problems + more
+    drawn = {"docs/rooms.svg": rooms(root), "docs/training_step.svg": step, "docs/request.svg": request}
+    return {**drawn, **concept_pictures.pictures()}, problems + more
 
 
 def main():
