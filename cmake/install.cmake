@@ -10,11 +10,14 @@ set_target_properties(qkv_cli PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTA
 target_link_options(qkv_cli PRIVATE -Wl,--disable-new-dtags)
 install(TARGETS qkv_cli)
 
-# The manual page is what the tool says of itself.
+# The manual page and the bash completion are made from the tool's help.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 install(CODE "execute_process(COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/man_page.py $<TARGET_FILE:qkv_cli>
-  OUTPUT_FILE ${PROJECT_BINARY_DIR}/qkv.1 COMMAND_ERROR_IS_FATAL ANY)")
+  OUTPUT_FILE ${PROJECT_BINARY_DIR}/qkv.1 COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/completion.py $<TARGET_FILE:qkv_cli>
+  OUTPUT_FILE ${PROJECT_BINARY_DIR}/qkv.bash COMMAND_ERROR_IS_FATAL ANY)")
 install(FILES ${PROJECT_BINARY_DIR}/qkv.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${PROJECT_BINARY_DIR}/qkv.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME qkv)
 
 install(TARGETS qkv EXPORT qkv INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # Headers that docs/library.md names, and what they include.

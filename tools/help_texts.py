@@ -17,6 +17,11 @@ def subcommands_of(text):
     return [line.split()[0] for line in section_of(text, "Subcommands") if line[2] != " "]
 
 
+def option_lines_of(text):
+    """Lines that begin with an option, without their indentation."""
+    return [line.strip() for line in text.split("\n") if line.startswith("  -")]
+
+
 def commands_of(qkv, words=()):
     """(words, help text) of the program and all its subcommands, in the order of the help."""
     text = output_of(qkv, *words, "--help")

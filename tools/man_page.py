@@ -4,12 +4,9 @@
 usage: man_page.py QKV
 """
 import re
-import subprocess
 import sys
 
-
-def output_of(*command):
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+from help_texts import commands_of, output_of
 
 
 def verbatim(text):
@@ -18,23 +15,9 @@ def verbatim(text):
     return ".nf\n" + re.sub(r"^([.'])", r"\\&\1", escaped, flags=re.M) + "\n.fi"
 
 
-def subcommands(help_text):
-    """(name, summary) of each line below "Subcommands:"."""
-    section = re.search(r"^Subcommands:\n((?:  .*\n)+)", help_text, flags=re.M)
-    return re.findall(r"^  (\S+) +(.*)$", section[1], flags=re.M) if section else []
-
-
-def commands_below(tool, words):
-    """(words, help) of a command and, after it, of its subcommands."""
-    help_text = output_of(tool, *words, "--help")
-    yield words, help_text
-    for name, _ in subcommands(help_text):
-        yield from commands_below(tool, words + [name])
-
-
 def page(tool):
     version = output_of(tool, "--version").strip()
-    (_, overview), *commands = commands_below(tool, [])
+    (_, overview), *commands = commands_of(tool)
     summary = overview.split("\n")[0]
     lines = [f'.TH QKV 1 "" "{version}" "User commands"', ".SH NAME", "qkv \\- train and run transformers natively",
              ".SH SYNOPSIS", ".B qkv", "[OPTIONS] SUBCOMMAND ...", ".SH DESCRIPTION", summary,

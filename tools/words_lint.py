@@ -41,7 +41,7 @@ def capitalized(text):
 
 
 def comments(lines, mark):
-    """(line number, text) of each comment: lines of marks one after the other are one. In scripts also docstrings."""
+    """(line number, text) of each comment: lines of marks one after the other are one. In scripts also docstrings, in C also /** */."""
     block, first = [], 0
     for number, line in enumerate([*lines, ""], 1):
         plain = line.strip()
@@ -54,6 +54,10 @@ def comments(lines, mark):
             block = []
         if mark == "#" and plain.startswith('"""'):
             yield number, plain.strip('"')
+        elif mark == "//" and (inside := re.search(r"/\*\*<?\s+(.*)", line)):
+            yield number, capitalized(re.sub(r"\\file|\*/.*", "", inside[1]).strip())
+        elif mark == "//" and (inside := re.match(r"\s+\* (.*)", line)):
+            block, first = [re.sub(r"\*/.*", "", inside[1])], number
         elif match := re.search(rf"[^\s{mark}].*?\s{mark}\s(.*)$", line):
             yield number, capitalized(match[1])  # a trailing comment begins with a small letter
 

@@ -1,10 +1,10 @@
 /** \file
- * The C interface: models that are loaded, and what they make of text. Stable: functions stay, and structs
- * grow at their ends, which `size` tells.
+ * The C interface: load a model with its tokenizer, then tokenize, compute logits, generate or embed. It is
+ * stable: functions stay, and a struct grows only at its end (its field `size` tells how far).
  *
- * Functions that can fail return QKV_OK or what went wrong; qkv_last_error() says it in words. Text is UTF-8
- * with a length in bytes. A model may be used by one thread at a time; the work inside is divided among
- * threads (OMP_NUM_THREADS). */
+ * A function that can fail returns QKV_OK or another status; qkv_last_error() then explains it in one line.
+ * Text is UTF-8 with a length in bytes. Use a model from one thread at a time; each call divides its work
+ * among OMP_NUM_THREADS threads. */
 #ifndef QKV_API_QKV_H_
 #define QKV_API_QKV_H_
 
@@ -19,76 +19,80 @@ extern "C" {
 typedef enum qkv_status {
   QKV_OK = 0,
   QKV_ERROR = 1,     /**< bad input or a bad file */
-  QKV_TOO_SMALL = 2, /**< the caller's room: the count needed is given back */
+  QKV_TOO_SMALL = 2, /**< the output has no room; *count or *length has the room needed */
 } qkv_status;
 
 /** A model with its tokenizer. */
 typedef struct qkv_model qkv_model;
 
-/** "MAJOR.MINOR.PATCH". */
+/** The version of the library: "MAJOR.MINOR.PATCH". */
 const char* qkv_version(void);
 
-/** What the last call of this thread that failed complained of: one line, valid until its next call that
- * fails. */
+/** The error of this thread's last failed call, in one line. Valid until this thread's next call fails. */
 const char* qkv_last_error(void);
 
-/** Loads a model directory or a run; *model is NULL where that fails. `dtype`: of the matrices, "f32" or
- * "bf16"; NULL: f32. */
+/** Loads a model directory or a run. Free *model with qkv_free(); it is NULL if loading fails. `dtype` is the
+ * type of the matrices: "f32" (as NULL) or "bf16". */
 qkv_status qkv_load(const char* path, const char* dtype, qkv_model** model);
-/** Ends a model; NULL is allowed. */
+/** Frees a model and its memory; NULL is allowed. */
 void qkv_free(qkv_model* model);
 
-/** Of logits. */
+/** Size of the vocabulary: logits per token. */
 int64_t qkv_vocab_size(const qkv_model* model);
-/** Tokens of a sequence at most. */
+/** Context: maximum number of tokens in a sequence. */
 int64_t qkv_context(const qkv_model* model);
-/** Of a vector. */
+/** Width of the model: floats per embedding. */
 int64_t qkv_width(const qkv_model* model);
 
-/** The tokens of a text, with the special ones around it where `special` is not 0. Writes at most `capacity`
- * ids and the number of all to *count; QKV_TOO_SMALL where they do not fit (ids may be NULL then). */
+/** Converts a text to token ids, with special tokens around it unless `special` is 0. *count becomes the
+ * number of tokens. If `capacity` is lower, the call writes no id and returns QKV_TOO_SMALL; `ids` may then
+ * be NULL. */
 qkv_status qkv_tokenize(const qkv_model* model, const char* text, size_t length, int special, int32_t* ids,
                         size_t capacity, size_t* count);
 
-/** The text of some tokens, without a 0 at its end; likewise. */
+/** Converts token ids to text, without a terminating 0. *length becomes its number of bytes. If `capacity` is
+ * lower, the call writes nothing and returns QKV_TOO_SMALL; `text` may then be NULL. */
 qkv_status qkv_detokenize(const qkv_model* model, const int32_t* ids, size_t count, char* text,
                           size_t capacity, size_t* length);
 
-/** One sequence through a decoder or an encoder of tokens: logits [count, vocab_size]. */
+/** Computes the logits [count, vocab_size], row by row, of one sequence. The model must predict tokens: a
+ * decoder, or an encoder with a masked language model's head. */
 qkv_status qkv_forward(const qkv_model* model, const int32_t* ids, size_t count, float* logits);
 
-/** How a decoder goes on, or how an encoder-decoder writes. */
+/** Settings of qkv_generate(). */
 typedef struct qkv_generation {
-  size_t size; /**< of this struct: set by qkv_generation_defaults() */
+  size_t size; /**< bytes of this struct; qkv_generation_defaults() sets it */
   int64_t max_new_tokens;
-  double temperature; /**< 0: always the most likely token */
-  int64_t top_k;      /**< 0: all */
-  double top_p;       /**< 1: all */
-  double min_p;       /**< 0: all */
+  double temperature; /**< 0: greedy, always the most likely token */
+  int64_t top_k;      /**< keep the k most likely tokens; 0: all */
+  double top_p;       /**< keep the likeliest tokens whose probabilities sum to this; 1: all */
+  double min_p;       /**< drop tokens below this share of the highest probability; 0: none */
   double repetition_penalty;
   uint64_t seed;
   const char*
-      settings; /**< more: "num_beams=4,length_penalty=0.6", the keys of qkv forward --generate; NULL: none */
+      settings; /**< more keys of qkv forward --generate, e.g. "num_beams=4,length_penalty=0.6"; NULL: none */
 } qkv_generation;
 
-/** What the model's generation_config.json says, else neutral values (of an encoder-decoder temperature 0),
- * seed 0 and no settings. `size`: sizeof(qkv_generation) as the caller knows it, beyond which nothing is
- * written. */
+/** Sets *options to the values of the model's generation_config.json. Other values are neutral, with seed 0,
+ * no settings, and temperature 0 for an encoder-decoder. Pass sizeof(qkv_generation) as `size`: nothing is
+ * written beyond it. */
 void qkv_generation_defaults(const qkv_model* model, qkv_generation* options, size_t size);
 
-/** Called with each new token and the text that it settles (whole characters, often none); the last call may
- * have token -1 and what was left. Not 0: go on. */
+/** Receives each new token and the text that it completes: whole characters, often none. The last call may
+ * have token -1 and the rest of the text. Return a value other than 0 to go on, 0 to stop. */
 typedef int (*qkv_on_token)(void* user, int32_t token, const char* text, size_t length);
 
-/** Continues a text by a decoder, or writes its target by an encoder-decoder (a translation, a summary),
- * until a token that ends it, max_new_tokens or the callback's 0. `options` NULL: the defaults. Tokens are
- * handed out as they are chosen, one after the other: what generation_config.json says of beams is not looked
- * at. But where options->settings ask for a search (num_beams above 1, ...) its outputs, num_return_sequences
- * of them, best first, are handed out each in one call with token -1. */
+/** Generates text: a decoder continues `prompt`, an encoder-decoder writes its target (a translation, a
+ * summary). It ends at an end token, at max_new_tokens, or if the callback returns 0. `options` may be NULL
+ * for the defaults.
+ *
+ * Without a search, `on_token` gets each token as soon as it is chosen; beams in generation_config.json are
+ * ignored. If options->settings ask for a search (num_beams above 1, ...), `on_token` gets its
+ * num_return_sequences outputs, best first, each in one call with token -1. */
 qkv_status qkv_generate(const qkv_model* model, const char* prompt, size_t length,
                         const qkv_generation* options, qkv_on_token on_token, void* user);
 
-/** A text as a vector of length 1 by an encoder: floats [width]. */
+/** Embeds a text by an encoder: writes floats [width], a vector of length 1. */
 qkv_status qkv_embed(const qkv_model* model, const char* text, size_t length, float* vector);
 
 #ifdef __cplusplus

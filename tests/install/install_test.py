@@ -58,6 +58,7 @@ class Installed(unittest.TestCase):
         manual = (self.prefix / "share/man/man1/qkv.1").read_text()
         for command in "train", "generate", "tokenizer encode":
             self.assertIn(f"\n.SS qkv {command}\n", manual)
+        self.assertIn("complete ", (self.prefix / "share/bash-completion/completions/qkv").read_text())
         internal = [path for path in self.prefix.glob("include/**/*") if path.name.endswith(("-inl.h", ".cc"))]
         self.assertEqual(internal, [])
         include = self.prefix / "include"

@@ -45,6 +45,13 @@ class Words(unittest.TestCase):
                           "a.cc:2: headless: a sentence begins with 'Of': Of x.",
                           "a.cc:8: headless: a sentence begins with 'Of': Of x"])
 
+    def test_c_comments(self):
+        text = "/** Of logits. */\nint a;  /**< of this struct */\n/** Writes ids. */\n/** Reads.\n * Where not, of all. */\n"
+        self.assertEqual(self.lint(a_h=text),
+                         ["a.h:1: headless: a sentence begins with 'Of': Of logits.",
+                          "a.h:2: headless: a sentence begins with 'Of': Of this struct",
+                          "a.h:5: headless: a sentence begins with 'Where': Where not, of all."])
+
     def test_scripts(self):
         text = '"""What it is."""\nx = 1  % of y\n% Says it. Whether\n% or not.\ny = "%  of z"  % why\n'
         self.assertEqual(self.lint(a_py=text.replace("%", "#")),
