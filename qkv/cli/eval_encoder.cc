@@ -86,15 +86,6 @@ std::string unseen_text(const Evaluation& e, const ModelSpec& spec) {
 
 // ---- Mistakes
 
-// The `most` worst: the most confident wrong classes, or the answers with the lowest F1.
-std::vector<Mistake> worst_of(std::vector<Mistake> all, bool answers, int64_t most) {
-  std::ranges::stable_sort(all, [&](const Mistake& a, const Mistake& b) {
-    return answers ? a.score < b.score : a.score > b.score;
-  });
-  if (std::ssize(all) > most) all.resize(static_cast<size_t>(most));
-  return all;
-}
-
 // The beginning of a text, for one line.
 std::string excerpt(const std::string& text) {
   constexpr size_t kMost = 100;  // bytes
@@ -105,40 +96,14 @@ std::string excerpt(const std::string& text) {
   return line.substr(0, end) + "…";
 }
 
-std::string whole_text(const Example& x) {
-  return x.text.second.empty() ? x.text.first : x.text.first + " | " + x.text.second;
-}
-
-std::string mistakes_text(const std::vector<Mistake>& worst, size_t all, const std::vector<Example>& examples,
-                          Output output) {
-  const bool answers = output == Output::span, tags = output == Output::token_classes;
-  std::string out = fmt::format("\n{} of {} mistakes, {} first\n", worst.size(), all,
+std::string mistakes_text(const Evaluation& e, bool answers) {
+  std::string out = fmt::format("\n{} of {} mistakes, {} first\n", e.mistakes.size(), e.mistaken,
                                 answers ? "those with the lowest F1" : "the most confident");
-  for (const Mistake& m : worst) {
-    const Example& x = examples[m.example];
-    const std::string& right = tags ? x.tags[m.word] : x.label;
-    const std::string found = m.predicted.empty() && tags ? "(cut away)" : one_line(m.predicted);
-    out += fmt::format("{}: {}true {}, predicted {} ({} {:.4f}): {}\n", x.place,
-                       tags ? fmt::format("'{}': ", x.words[m.word]) : "", one_line(right), found,
-                       answers ? "F1" : "probability", m.score,
-                       answers ? excerpt(x.text.first) : excerpt(whole_text(x)));
-  }
-  return out;
-}
-
-OrderedJson mistakes_json(const std::vector<Mistake>& worst, const std::vector<Example>& examples,
-                          Output output) {
-  OrderedJson out = OrderedJson::array();
-  for (const Mistake& m : worst) {
-    const Example& x = examples[m.example];
-    OrderedJson one = {{"place", x.place}, {"text", x.text.first}};
-    if (!x.text.second.empty()) one["second"] = x.text.second;
-    if (m.word >= 0) one["word"] = x.words[m.word];
-    one["true"] = m.word >= 0 ? x.tags[m.word] : x.label;
-    one["predicted"] = m.word >= 0 && m.predicted.empty() ? OrderedJson(nullptr) : OrderedJson(m.predicted);
-    one[output == Output::span ? "f1" : "probability"] = m.score;
-    out.push_back(std::move(one));
-  }
+  for (const Mistake& m : e.mistakes)
+    out += fmt::format("{}: {}true {}, predicted {} ({} {:.4f}): {}\n", m.place,
+                       m.word ? fmt::format("'{}': ", *m.word) : "", one_line(m.right),
+                       one_line(m.predicted.value_or("(cut away)")), answers ? "F1" : "probability", m.score,
+                       excerpt(answers || m.second.empty() ? m.text : m.text + " | " + m.second));
   return out;
 }
 
@@ -147,10 +112,7 @@ OrderedJson mistakes_json(const std::vector<Mistake>& worst, const std::vector<E
 // The output of a labelled evaluation.
 struct Judged {
   const ModelSpec& spec;
-  const std::vector<Example>& examples;
   const Evaluation& e;
-  std::vector<Mistake> worst;
-  size_t mistakes;  // number of all mistakes
 
   bool tags() const { return spec.output == Output::token_classes; }
   bool span() const { return spec.output == Output::span; }
@@ -178,7 +140,7 @@ OrderedJson labelled_json(const EvalOptions& o, const Judged& j) {
     for (const auto& [label, n] : unseen_labels(e, j.spec)) out["unseen"][label] = n;
   }
   if (!j.span()) add_classes(out, e);
-  if (o.errors > 0) out["errors"] = mistakes_json(j.worst, j.examples, j.spec.output);
+  if (o.errors > 0) out["errors"] = mistakes_json(e.mistakes);
   return out;
 }
 
@@ -210,7 +172,7 @@ std::string labelled_text(const EvalOptions& o, const Judged& j) {
     out += e.labels.size() <= kMostClasses
                ? classes_text(e.confusion, e.labels, j.tags())
                : fmt::format("classes       {}: --json lists them\n", e.labels.size());
-  return out + (o.errors > 0 ? mistakes_text(j.worst, j.mistakes, j.examples, j.spec.output) : "");
+  return out + (o.errors > 0 ? mistakes_text(e, j.span()) : "");
 }
 
 void eval_labelled(const EvalOptions& o, const TextModel& m) {
@@ -228,12 +190,9 @@ void eval_labelled(const EvalOptions& o, const TextModel& m) {
   std::vector<Example> examples = read_examples({o.data}, columns, spec.output, &found);
   print_notes(found.notes);
   examples.insert(examples.end(), found.without_text.begin(), found.without_text.end());
-  std::vector<Mistake> mistakes;
-  const Evaluation e =
-      evaluate(*m.model, m.tokenizer, examples, o.batch_tokens, o.errors > 0 ? &mistakes : nullptr);
+  const Evaluation e = evaluate(*m.model, m.tokenizer, examples, o.batch_tokens, o.errors);
   expect_uncut(o, m, e.cut, "examples");
-  const Judged j{spec, examples, e, worst_of(mistakes, spec.output == Output::span, o.errors),
-                 mistakes.size()};
+  const Judged j{spec, e};
   print(o.json ? json_text(labelled_json(o, j)) : labelled_text(o, j));
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "qkv/metrics/mistakes.h"
 #include "qkv/metrics/scores.h"
 
 namespace qkv {
@@ -26,6 +27,8 @@ struct Evaluation {
   // Texts with classes, tags or answers; texts longer than the model can read; tags and answers lost to
   // truncation; examples that lack a text, which count as wrong.
   int64_t examples = 0, cut = 0, missed = 0, without_text = 0;
+  int64_t mistaken = 0;           // wrong classes, tags or answers
+  std::vector<Mistake> mistakes;  // the worst of them: the most confident, or answers with the lowest F1
   int64_t unseen = 0;  // examples or words with a label the model was not taught, which count as wrong
 
   double loss() const { return tokens ? total / static_cast<double>(tokens) : 0; }  // nats per token

@@ -159,6 +159,44 @@ std::string confusion_of_folds(const Runs& folds) {
   return sum.empty() ? "" : draw_confusion("Confusion matrix (test, all folds together)", labels, sum);
 }
 
+// ---- Mistakes
+
+// The beginning of a text that ends with a whole character.
+std::string beginning(const std::string& text, size_t most) {
+  size_t end = std::min(text.size(), most);
+  while (end > 0 && end < text.size() && (text[end] & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + (end < text.size() ? "…" : "");
+}
+
+// A row for each of the worst mistakes.
+std::string mistakes_html(const Runs& runs, const std::vector<std::string>& names) {
+  constexpr size_t kLongest = 300;  // bytes of a text
+  std::string out;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (!runs[i].best || runs[i].best->mistakes.empty()) continue;
+    const RunScores& best = *runs[i].best;
+    const bool answers = best.mistakes.front().answer, tags = best.mistakes.front().word.has_value();
+    out += fmt::format("<h2>{}Mistakes ({})</h2>\n<p class=\"facts\">{} of {}, {} first</p>\n",
+                       runs.size() > 1 ? escape_html(names[i]) + ": " : "", escape_html(best.of),
+                       best.mistakes.size(), grouped(best.mistaken),
+                       answers ? "those with the lowest F1" : "the most confident");
+    out += fmt::format(
+        "<div class=\"scroll\"><table class=\"mistakes\">\n<tr><th>text</th>{}<th>true</th>"
+        "<th>predicted</th><th>{}</th></tr>\n",
+        tags ? "<th>word</th>" : "", answers ? "F1" : "probability");
+    for (const Mistake& m : best.mistakes) {
+      out += fmt::format("<tr><td title=\"{}\">{}", escape_html(m.place),
+                         escape_html(beginning(m.text, kLongest)));
+      if (!m.second.empty()) out += "<br>" + escape_html(beginning(m.second, kLongest));
+      if (tags) out += fmt::format("</td><td>{}", escape_html(m.word.value_or("")));
+      out += fmt::format("</td><td>{}</td><td>{}</td><td>{:.4f}</td></tr>\n", escape_html(m.right),
+                         escape_html(m.predicted.value_or("(truncated)")), m.score);
+    }
+    out += "</table></div>\n";
+  }
+  return out;
+}
+
 // ---- Key figures
 
 struct Figure {
@@ -280,13 +318,10 @@ std::string samples_html(const std::vector<Sample>& samples) {
   std::string out;
   for (size_t i = 0; i < shown; ++i) {  // spread evenly, including the first and the last
     const Sample& s = samples[shown == 1 ? 0 : i * (samples.size() - 1) / (shown - 1)];
-    size_t end = std::min(s.text.size(), kLongest);
-    while (end > 0 && end < s.text.size() && (s.text[end] & 0xC0) == 0x80) --end;  // not inside a character
     out += fmt::format(
         "<div class=\"sample\"><div class=\"step\">step {}</div><pre><span "
-        "class=\"prompt\">{}</span>{}{}</pre></div>\n",
-        grouped(s.step), escape_html(s.prompt), escape_html(s.text.substr(0, end)),
-        end < s.text.size() ? "…" : "");
+        "class=\"prompt\">{}</span>{}</pre></div>\n",
+        grouped(s.step), escape_html(s.prompt), escape_html(beginning(s.text, kLongest)));
   }
   if (shown < samples.size())
     out += fmt::format("<p class=\"facts\">{} of {} samples.</p>\n", shown, samples.size());
@@ -455,8 +490,8 @@ std::string report_html(const std::vector<std::string>& run_dirs) {
   const std::vector<std::string> names = names_of(runs);
   return page_html(runs.size() == 1 ? names[0] : fmt::format("{}", fmt::join(names, ", ")),
                    header_html(runs, names) + charts_html(runs, names) + scores_html(runs, names) +
-                       confusions_html(runs, names) + samples_of_runs(runs, names) +
-                       settings_html(runs, names));
+                       confusions_html(runs, names) + mistakes_html(runs, names) +
+                       samples_of_runs(runs, names) + settings_html(runs, names));
 }
 
 void write_report(const std::string& run_dir) {

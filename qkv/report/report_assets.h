@@ -89,6 +89,7 @@ td.value { overflow-wrap: anywhere; font-family: ui-monospace, Menlo, Consolas, 
 tr:first-child th { white-space: normal; vertical-align: bottom; line-height: 1.3; }
 th .swatch { display: inline-block; margin-right: 8px; vertical-align: middle; }
 tr.summary td { font-weight: 600; }
+.mistakes td:first-child { min-width: 220px; max-width: 640px; overflow-wrap: anywhere; unicode-bidi: isolate; }
 details { margin-top: 40px; } summary { font-size: 18px; font-weight: 650; cursor: pointer; }
 details table { margin-top: 12px; }
 )css";

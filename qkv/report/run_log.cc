@@ -66,6 +66,10 @@ RunScores read_scores(const std::string& path) {
       counts->refuse(fmt::format("{0} x {0} counts, as there are labels", out.labels.size()));
     for (size_t i = 0; i < counts->size(); ++i) out.confusion.push_back(counts->at(i).integer(0, kMostSteps));
   }
+  if (const auto mistakes = root.find("mistakes")) {
+    out.mistaken = root["mistaken"].integer(0, kMostSteps);
+    out.mistakes = read_mistakes(*mistakes);
+  }
   return out;
 }
 

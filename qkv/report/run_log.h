@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "qkv/metrics/mistakes.h"
 #include "qkv/report/chart.h"
 
 namespace qkv {
@@ -24,6 +25,8 @@ struct RunScores {
   std::vector<std::pair<std::string, double>> scores;  // "accuracy", 0.9
   std::vector<std::string> labels;                     // classes of the confusion matrix
   std::vector<int64_t> confusion;                      // count[true * labels + predicted]; may be empty
+  int64_t mistaken = 0;                                // number of wrong predictions
+  std::vector<Mistake> mistakes;                       // the worst of them
 };
 
 // Data of a run for a report.

@@ -133,6 +133,10 @@ void Recorder::write_evaluation(const char* part, const Evaluation& e) const {
     out["labels"] = run_.config.model.labels;
     out["confusion"] = e.confusion.count;
   }
+  if (!e.mistakes.empty()) {
+    out["mistaken"] = e.mistaken;
+    out["mistakes"] = mistakes_json(e.mistakes);
+  }
   write_file_atomically(run_.config.out + "/evaluation.json", out.dump() + "\n");
 }
 

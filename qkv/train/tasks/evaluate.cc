@@ -129,15 +129,45 @@ std::vector<std::string> labels_of_all(const ModelSpec& spec, std::span<const Ex
   return all;
 }
 
+// A wrong prediction of an example.
+struct Found {
+  size_t example;
+  int64_t word;           // for tags: index of the word; else -1
+  std::string predicted;  // of a word: empty if truncation removed it
+  double score;           // see Mistake
+};
+
+// Moves the worst `most` of `all` to the evaluation.
+void take_worst(std::vector<Found> all, const std::vector<Example>& examples, bool answers, int64_t most,
+                Evaluation& e) {
+  e.mistaken = std::ssize(all);
+  std::ranges::stable_sort(
+      all, [&](const Found& a, const Found& b) { return answers ? a.score < b.score : a.score > b.score; });
+  if (std::ssize(all) > most) all.resize(static_cast<size_t>(most));
+  for (const Found& found : all) {
+    const Example& x = examples[found.example];
+    const bool tag = found.word >= 0;
+    Mistake m;
+    m.place = x.place;
+    m.text = x.text.first;
+    m.second = x.text.second;
+    m.score = found.score;
+    if (tag) m.word = x.words[static_cast<size_t>(found.word)];
+    m.right = tag ? x.tags[static_cast<size_t>(found.word)] : x.label;
+    if (!tag || !found.predicted.empty()) m.predicted = found.predicted;
+    m.answer = answers;
+    e.mistakes.push_back(std::move(m));
+  }
+}
+
 // Classes and tags: -log P, and the confusion matrix.
 class ClassScores {
  public:
-  ClassScores(const ModelSpec& spec, std::span<const Example> examples, std::vector<Mistake>* mistakes)
+  ClassScores(const ModelSpec& spec, std::span<const Example> examples)
       : spec_(spec),
         labels_(labels_of_all(spec, examples)),
         label_(labels_),
-        confusion_(std::ssize(labels_)),
-        mistakes_(mistakes) {}
+        confusion_(std::ssize(labels_)) {}
 
   // scores [1, C], of tags [tokens, C].
   void add(const Tensor& scores, const EncodedText& text, const Example& example, size_t number,
@@ -172,6 +202,7 @@ class ClassScores {
     e.unseen += !is_taught({gold, 0, -1});
   }
 
+  std::vector<Found> mistakes() const { return mistakes_; }
   void finish(Evaluation& e) const {
     e.scores = {{"accuracy", confusion_.accuracy()}, {"macro_f1", confusion_.macro_f1()}};
     if (spec_.output == Output::sequence_classes)
@@ -191,8 +222,8 @@ class ClassScores {
   };
 
   bool is_taught(const Gold& gold) const { return gold.label < std::ssize(spec_.labels); }
-  void note_mistake(const Gold& gold, const std::string& predicted, double probability) const {
-    if (mistakes_ != nullptr) mistakes_->push_back({gold.example, gold.word, predicted, probability});
+  void note_mistake(const Gold& gold, const std::string& predicted, double probability) {
+    mistakes_.push_back({gold.example, gold.word, predicted, probability});
   }
 
   // The class with the highest score.
@@ -216,14 +247,12 @@ class ClassScores {
   std::vector<std::string> labels_;
   LabelIndex label_;
   ConfusionMatrix confusion_;
-  std::vector<Mistake>* mistakes_;
+  std::vector<Found> mistakes_;
 };
 
 // Answers: -log P of their ends, and how they read.
 class AnswerScores {
  public:
-  explicit AnswerScores(std::vector<Mistake>* mistakes) : mistakes_(mistakes) {}
-
   void add(const Tensor& scores, const EncodedText& text, const Example& example, size_t number,
            Evaluation& e) {
     if (const auto gold = answer_tokens(text.encoding, example)) {
@@ -240,8 +269,9 @@ class AnswerScores {
     const double f1 = answer_f1(example.label, found);
     exact_ += exact ? 1 : 0;
     f1_ += f1;
-    if (!exact && mistakes_ != nullptr) mistakes_->push_back({number, -1, found, f1});
+    if (!exact) mistakes_.push_back({number, -1, found, f1});
   }
+  std::vector<Found> mistakes() const { return mistakes_; }
   void finish(Evaluation& e) const {
     const double n = std::max<double>(1, static_cast<double>(e.examples));
     e.scores = {{"exact_match", exact_ / n}, {"f1", f1_ / n}};
@@ -249,21 +279,21 @@ class AnswerScores {
 
  private:
   double exact_ = 0, f1_ = 0;
-  std::vector<Mistake>* mistakes_;
+  std::vector<Found> mistakes_;
 };
 
 }  // namespace
 
 Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
-                    const std::vector<Example>& examples, int64_t tokens, std::vector<Mistake>* mistakes) {
+                    const std::vector<Example>& examples, int64_t tokens, int64_t mistakes) {
   constexpr size_t kAtOnce = 4096;  // whose scores are held, and which are sorted by length among each other
   const NoGrad guard;
   const ModelSpec& spec = model.spec();
   const bool span = spec.output == Output::span;
   Evaluation e;
   e.examples = std::ssize(examples);
-  ClassScores classes(spec, span ? std::span<const Example>() : examples, mistakes);
-  AnswerScores answers(mistakes);
+  ClassScores classes(spec, span ? std::span<const Example>() : examples);
+  AnswerScores answers;
   for (size_t begin = 0; begin < examples.size(); begin += kAtOnce) {
     std::vector<EncodedText> texts;
     std::vector<size_t> which;
@@ -284,6 +314,7 @@ Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
   }
   e.of_tokens = e.tokens;
   span ? answers.finish(e) : classes.finish(e);
+  take_worst(span ? answers.mistakes() : classes.mistakes(), examples, span, mistakes, e);
   return e;
 }
 

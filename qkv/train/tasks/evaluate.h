@@ -29,14 +29,6 @@ Evaluation evaluate(const Transformer& model, const PairStream& pairs, const Seq
 // Predicts the assistant's messages in every conversation, about `tokens` tokens at a time.
 Evaluation evaluate(const Transformer& model, const EncodedConversations& conversations, int64_t tokens);
 
-// A wrong prediction.
-struct Mistake {
-  size_t example = 0;     // index of the example
-  int64_t word = -1;      // for tags: index of the word
-  std::string predicted;  // empty if the word was lost to truncation
-  double score = 0;       // probability of `predicted`; for an answer its F1 with the right one
-};
-
 // Limit of different labels that a model has not learnt: more mean that the label column is wrong.
 inline constexpr size_t kMostUnseenLabels = 1000;
 
@@ -44,10 +36,9 @@ inline constexpr size_t kMostUnseenLabels = 1000;
 // the parts that the model can read and the labels that it has. Tags lost to truncation count as wrong. So
 // do such answers, unless their words occur elsewhere, too: answers are compared as texts (scores.h). A
 // label that the model has not learnt is a class of its own, which is never found. An example without text
-// is always wrong. `mistakes`, if not null, gets the wrong predictions in the order of the examples. Throws
-// Error if there are more than kMostUnseenLabels unknown labels.
+// is always wrong. The result has the `mistakes` worst mistakes, worst first; equally bad ones keep their
+// order. Throws Error if there are more than kMostUnseenLabels unknown labels.
 Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
-                    const std::vector<Example>& examples, int64_t tokens,
-                    std::vector<Mistake>* mistakes = nullptr);
+                    const std::vector<Example>& examples, int64_t tokens, int64_t mistakes = 0);
 
 }  // namespace qkv

@@ -15,6 +15,8 @@
 namespace qkv {
 namespace {
 
+constexpr int64_t kShownMistakes = 20;  // in a run's report
+
 // The examples of a run, not yet tokenized.
 struct ExampleSplit {
   std::vector<Example> train, valid, test;
@@ -128,11 +130,11 @@ class Labelled : public TaskOfSequences {
     return out;
   }
   Evaluation evaluate(const Transformer& model, int64_t, bool) const override {
-    return qkv::evaluate(model, tokenizer_, examples_.valid, config_.batch_tokens);
+    return qkv::evaluate(model, tokenizer_, examples_.valid, config_.batch_tokens, kShownMistakes);
   }
   std::optional<Evaluation> test(const Transformer& model) const override {
     if (examples_.test.empty()) return std::nullopt;
-    return qkv::evaluate(model, tokenizer_, examples_.test, config_.batch_tokens);
+    return qkv::evaluate(model, tokenizer_, examples_.test, config_.batch_tokens, kShownMistakes);
   }
   std::vector<std::pair<std::string, double>> baselines() const override {
     return qkv::baselines(examples_.train, examples_.test.empty() ? examples_.valid : examples_.test,

@@ -214,7 +214,9 @@ TEST(Report, ShowsTheNumbers) {
 
 constexpr const char* kScores =
     R"({"of":"test","step":4,"loss":0.5,"scores":{"accuracy":0.6875,"matthews":0.25},)"
-    R"("labels":["<b> & 'x'","tool","never"],"confusion":[30,4,0,6,1037,0,0,0,0]})";
+    R"("labels":["<b> & 'x'","tool","never"],"confusion":[30,4,0,6,1037,0,0,0,0],)"
+    R"("mistaken":10,"mistakes":[{"place":"a.tsv:3","text":"A <hammer>","true":"tool",)"
+    R"("predicted":"<b> & 'x'","probability":0.875}]})";
 constexpr const char* kScored =
     R"({"step":2,"valid_loss":2.5,"valid_accuracy":0.5,"valid_f1":0.25}
 {"step":4,"valid_loss":2.75,"valid_accuracy":0.8125,"valid_f1":0.375}
@@ -231,10 +233,13 @@ TEST(Report, OfScores) {
     EXPECT_EQ(page.find(absent), std::string::npos) << absent;
   dir.write("evaluation.json", kScores);
   page = report_html({dir.path()});
-  expect_in(page, {"the best model", "<td>test</td>", "68.75%", "0.2500", "Confusion matrix (test)",
-                   "Test accuracy", ">30</text>", ">4</text>", ">6</text>", ">1037</text>",
-                   "2 of 3 classes occur", "&lt;b&gt; &amp; &#39;x&#39;",
-                   "tool found as &lt;b&gt; &amp; &#39;x&#39;: 6 (0.6% of its row)"});
+  expect_in(page,
+            {"the best model", "<td>test</td>", "68.75%", "0.2500", "Confusion matrix (test)",
+             "Test accuracy", ">30</text>", ">4</text>", ">6</text>", ">1037</text>", "2 of 3 classes occur",
+             "&lt;b&gt; &amp; &#39;x&#39;", "tool found as &lt;b&gt; &amp; &#39;x&#39;: 6 (0.6% of its row)",
+             "Mistakes (test)", "1 of 10, the most confident first",
+             "title=\"a.tsv:3\">A &lt;hammer&gt;</td><td>tool</td><td>&lt;b&gt; &amp; &#39;x&#39;</td>"
+             "<td>0.8750</td>"});
   EXPECT_EQ(page.find("<b>"), std::string::npos);
   EXPECT_EQ(page.find("never"), std::string::npos);
   // Next to another run: a chart for each score.
@@ -260,6 +265,26 @@ TEST(Report, TellsLabelSmoothingAndMemory) {
   EXPECT_EQ(page(steps, "[train]\nlabel_smoothing = 0.0\n").find("smoothing of"), std::string::npos);
   expect_in(page("{\"step\":1,\"memory_mb\":60}\n{\"step\":2,\"memory_mb\":90}\n", ""),
             {"aria-label=\"Memory"});
+}
+
+TEST(Report, ShowsMistakesOfTagsAndAnswers) {
+  const ScratchDir dir;
+  dir.write("metrics.jsonl", kScored);
+  const auto page = [&](const std::string& mistake) {
+    dir.write(
+        "evaluation.json",
+        R"({"of":"validation","step":4,"scores":{"f1":0.5},"mistaken":1,"mistakes":[)" + mistake + "]}");
+    return report_html({dir.path()});
+  };
+  // A word that truncation removed has no prediction.
+  expect_in(page(R"({"place":"a:1","text":"a b","word":"b","true":"X","predicted":null,"probability":0})"),
+            {"<th>word</th>", "<td>b</td><td>X</td><td>(truncated)</td>"});
+  const std::string long_text(400, 'q');
+  const std::string answers = page(R"({"place":"a:1","text":"Who?","second":")" + long_text +
+                                   R"(","true":"she","predicted":"he","f1":0.25})");
+  expect_in(answers,
+            {"those with the lowest F1", "<th>F1</th>", "Who?<br>qqq", "q…</td><td>she</td>", "0.2500"});
+  EXPECT_EQ(answers.find("<th>word</th>"), std::string::npos);
 }
 
 TEST(Report, OfFolds) {
@@ -304,7 +329,8 @@ TEST(Report, OfDamagedScores) {
   refuse("0.6875", "\"a\"", {"evaluation.json", "accuracy"});
   refuse("\"tool\"", "7", {"evaluation.json", "labels[1]"});
   refuse("\"test\"", "3", {"evaluation.json", "of"});
-  refuse("]}", "]", {"evaluation.json", "JSON"});
+  refuse("}]}", "}]", {"evaluation.json", "JSON"});
+  refuse("\"A <hammer>\"", "1", {"evaluation.json", "mistakes[0].text"});
   // Labels alone do not make a heat map.
   dir.write("evaluation.json", R"({"of":"test","step":4,"scores":{"accuracy":0.5},"labels":["a","b"]})");
   EXPECT_EQ(report_html({dir.path()}).find("Confusion matrix"), std::string::npos);

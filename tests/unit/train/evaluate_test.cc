@@ -96,20 +96,26 @@ TEST_F(EvaluateEncoder, MistakesAreListed) {
   std::vector<Example> examples;
   for (const char* text : {"one", "two", "three four", "four one"})
     for (const char* label : {"x", "y", "w"}) examples.push_back(classified(text, label));
-  std::vector<Mistake> mistakes;
-  const Evaluation e = evaluate(*made, t_, examples, 100, &mistakes);
-  EXPECT_EQ(std::ssize(mistakes), 12 - std::llround(12 * e.score("accuracy")));
-  ASSERT_GE(mistakes.size(), 8u);
-  for (const Mistake& m : mistakes) {
-    const Example& x = examples[m.example];
+  const Evaluation e = evaluate(*made, t_, examples, 100, 20);
+  EXPECT_EQ(e.mistaken, 12 - std::llround(12 * e.score("accuracy")));
+  EXPECT_EQ(e.mistaken, std::ssize(e.mistakes));
+  ASSERT_GE(e.mistakes.size(), 8u);
+  EXPECT_TRUE(std::ranges::is_sorted(e.mistakes, std::ranges::greater(), &Mistake::score));
+  for (const Mistake& m : e.mistakes) {
+    Example x;
+    x.text.first = m.text;
     const std::vector<double> p =
         probabilities_of(class_scores(*made, {encode_text(x.text, t_, made->spec())})[0], 0);
     const auto most = std::max_element(p.begin(), p.end());
     EXPECT_EQ(m.predicted, made->spec().labels[most - p.begin()]);
-    EXPECT_NE(m.predicted, x.label);
+    EXPECT_NE(m.predicted, m.right);
     EXPECT_NEAR(m.score, *most, 1e-5);
-    EXPECT_EQ(m.word, -1);
+    EXPECT_FALSE(m.word);
   }
+  const Evaluation few = evaluate(*made, t_, examples, 100, 3);
+  EXPECT_EQ(few.mistaken, e.mistaken);
+  ASSERT_EQ(few.mistakes.size(), 3u);
+  EXPECT_EQ(few.mistakes[2].score, e.mistakes[2].score);
 }
 
 TEST_F(EvaluateEncoder, MistakesOfTags) {
@@ -118,14 +124,13 @@ TEST_F(EvaluateEncoder, MistakesOfTags) {
   e.text.first = "one two three";
   e.words = {"one", "two", "three"};
   e.tags = {"new", "new", "x"};
-  std::vector<Mistake> mistakes;
-  const Evaluation found = evaluate(*made, t_, {e}, 100, &mistakes);
+  const Evaluation found = evaluate(*made, t_, {e}, 100, 20);
   EXPECT_EQ(found.unseen, 2);
   EXPECT_EQ(found.labels.back(), "new");
-  ASSERT_EQ(mistakes.size(), 3u);
-  for (size_t w = 0; w < 3; ++w) EXPECT_EQ(mistakes[w].word, static_cast<int64_t>(w));
-  EXPECT_EQ(mistakes[2].predicted, "");
-  EXPECT_NE(mistakes[0].predicted, "");
+  ASSERT_EQ(found.mistakes.size(), 3u);
+  EXPECT_EQ(found.mistakes[2].word, "three");
+  EXPECT_FALSE(found.mistakes[2].predicted);
+  EXPECT_TRUE(found.mistakes[0].predicted);
 }
 
 // Chunks are judged where tags describe them.
