@@ -81,7 +81,7 @@ variations=(
   "preset gopher:model.preset=gopher"
   "preset riedel-g:model.preset=riedel-g"
 )
-echo "| variation | validation loss | bits a byte | tokens/s | parameters | memory (MB) |"
+echo "| variation | validation loss | bits per byte | tokens/s | parameters | memory (MB) |"
 echo "|---|---|---|---|---|---|"
 for entry in "${variations[@]}"; do
   [[ ${entry%%:*} =~ ${ONLY:-.} ]] || continue

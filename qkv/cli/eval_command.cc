@@ -119,14 +119,14 @@ void run_on_restored(const Options& o, const TextModel& m) {
   const Evaluation e = evaluate_restored(*m.model, stream, pieces, r, ends, o.batch_tokens, o.mask_seed);
   if (o.json) {
     const OrderedJson out = {{"loss", e.loss()},           {"perplexity", e.perplexity()},
-                             {"written", e.tokens},        {"tokens", stream.size()},
+                             {"target_tokens", e.tokens},  {"tokens", stream.size()},
                              {"sequences", pieces.size()}, {"objective", o.objective},
                              {"seed", o.mask_seed}};
     std::printf("%s\n", out.dump().c_str());
     return;
   }
-  fmt::print("loss                {:.4f} nats a written token ({} for {} tokens in {} sequences)\n", e.loss(),
-             e.tokens, stream.size(), pieces.size());
+  fmt::print("loss                {:.4f} nats per target token ({} for {} tokens in {} sequences)\n",
+             e.loss(), e.tokens, stream.size(), pieces.size());
   fmt::print("perplexity          {:.2f}\n", e.perplexity());
 }
 
@@ -149,7 +149,7 @@ bool run_on_conversations(const Options& o, const TextModel& m) {
     std::printf("%s\n", out.dump().c_str());
     return true;
   }
-  fmt::print("loss                {:.4f} nats a token ({} tokens of the assistant in {} conversations)\n",
+  fmt::print("loss                {:.4f} nats per token ({} tokens of the assistant in {} conversations)\n",
              e.loss(), e.tokens, all.size());
   fmt::print("perplexity          {:.2f}\n", e.perplexity());
   return true;
@@ -201,7 +201,7 @@ std::string json_text(const OrderedJson& json) {
 
 std::string losses_text(const Evaluation& e, const char* of) {
   std::string out =
-      fmt::format("loss                {:.4f} nats a token ({} tokens{})\n", e.loss(), e.tokens, of);
+      fmt::format("loss                {:.4f} nats per token ({} tokens{})\n", e.loss(), e.tokens, of);
   out += fmt::format("perplexity          {:.2f}\n", e.perplexity());
   if (e.characters == 0) return out;  // targets were truncated, or the text has unknown tokens
   out += fmt::format("nats per character  {:.4f} ({} characters)\n", e.nats_per_character(), e.characters);

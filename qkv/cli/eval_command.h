@@ -40,7 +40,7 @@ TokenStream stream_of(const EvalOptions& o, const TextModel& m);
 // With o.strict, throws Error if `cut` of the texts were truncated. `what` names the texts.
 void expect_uncut(const EvalOptions& o, const TextModel& m, int64_t cut, const char* what);
 
-// Prints how well an encoder finds classes, tags, answers, or hidden tokens.
+// Prints how well an encoder finds classes, tags, answers, or masked tokens.
 void eval_encoder(const EvalOptions& o, const TextModel& m);
 
 // Prints the loss of targets given their sources, and how the model's own outputs compare with them.

@@ -1,4 +1,4 @@
-// qkv eval for encoders: classes, tags, answers, hidden tokens.
+// qkv eval for encoders: classes, tags, answers, masked tokens.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ void add_classes(OrderedJson& out, const Evaluation& e) {
                               {"precision", m.precision(c)},
                               {"recall", m.recall(c)},
                               {"f1", m.f1(c)},
-                              {"gold", m.gold(c)},
+                              {"support", m.gold(c)},
                               {"predicted", m.predicted(c)}});
     const auto row = m.count.begin() + c * m.classes;
     out["confusion"].push_back(std::vector<int64_t>(row, row + m.classes));
@@ -133,7 +133,7 @@ OrderedJson labelled_json(const EvalOptions& o, const Judged& j) {
   out["examples"] = e.examples;
   if (j.tags()) out["words"] = e.confusion.total();
   if (e.without_text > 0) out["without_text"] = e.without_text;
-  out["cut"] = e.cut;
+  out["truncated"] = e.cut;
   out["missed"] = e.missed;
   if (e.unseen > 0) {
     out["unseen"] = OrderedJson::object();
@@ -147,13 +147,13 @@ OrderedJson labelled_json(const EvalOptions& o, const Judged& j) {
 std::string labelled_text(const EvalOptions& o, const Judged& j) {
   const Evaluation& e = j.e;
   std::string out = j.no_loss() ? "loss          n/a\n"
-                                : fmt::format("loss          {:.4f} nats {}\n", e.loss(),
-                                              j.tags() ? "a word" : "an example");
+                                : fmt::format("loss          {:.4f} nats per {}\n", e.loss(),
+                                              j.tags() ? "word" : "example");
   for (const auto& [name, value] : e.scores)
-    out += fmt::format("{:<12}  {}\n", name, score_text(name, value));
+    out += fmt::format("{:<12}  {}\n", score_label(name), score_text(name, value));
   // With one label each, micro F1 equals the accuracy unless some were missed.
   if (!j.span() && e.missed + e.without_text > 0)
-    out += fmt::format("{:<12}  {}\n", "micro_f1", percent(e.confusion.micro_f1()));
+    out += fmt::format("{:<12}  {}\n", "micro F1", percent(e.confusion.micro_f1()));
   if (j.chunks())
     out +=
         fmt::format("chunks        precision {}, recall {}, {} of {} found\n", percent(e.chunks.precision()),
@@ -163,7 +163,7 @@ std::string labelled_text(const EvalOptions& o, const Judged& j) {
   if (e.without_text > 0)
     out += fmt::format("without text  {} of them, which count as wrong\n", e.without_text);
   if (e.cut > 0)
-    out += fmt::format("cut           {} were longer than {} tokens{}\n", e.cut, j.spec.context,
+    out += fmt::format("truncated     {} were longer than {} tokens{}\n", e.cut, j.spec.context,
                        e.missed == 0 ? ""
                        : j.tags()    ? fmt::format(": {} words beyond count as wrong", e.missed)
                                      : fmt::format(": {} of them lost the answer", e.missed));
@@ -217,11 +217,11 @@ void eval_hidden(const EvalOptions& o, const TextModel& m) {
     return;
   }
   std::string out = fmt::format(
-      "loss          {:.4f} nats a hidden token ({} of {} tokens in {} sequences)\n"
+      "loss          {:.4f} nats per masked token ({} of {} tokens in {} sequences)\n"
       "perplexity    {:.2f}\n",
       e.loss(), e.tokens, stream.size(), pieces.size(), e.perplexity());
   for (const auto& [name, value] : e.scores)
-    out += fmt::format("{:<12}  {} of {} pairs\n", name, percent(value), e.examples);
+    out += fmt::format("{:<12}  {} of {} pairs\n", score_label(name), percent(value), e.examples);
   print(out);
 }
 
@@ -242,20 +242,20 @@ void eval_vectors(const EvalOptions& o, const TextModel& m) {
   if (o.json) {
     print(json_text({{"loss", e.loss()},
                      {"accuracy", e.score("accuracy")},
-                     {"among", group},
-                     {"first", r.first},
-                     {"among_ten", r.among_ten},
+                     {"candidates", group},
+                     {"recall_at_1", r.first},
+                     {"recall_at_10", r.among_ten},
                      {"mean_reciprocal_rank", r.reciprocal_rank},
                      {"pairs", pairs.size()},
-                     {"cut", e.cut}}));
+                     {"truncated", e.cut}}));
     return;
   }
-  std::string out = fmt::format("loss          {:.4f} nats a pair, among {}\n", e.loss(), group);
-  out += fmt::format("accuracy      {} found among {}\n", percent(e.score("accuracy")), group);
-  out += fmt::format("of all {:<6} {} stand first, {} among the first ten, mean reciprocal rank {:.4f}\n",
-                     pairs.size(), percent(r.first), percent(r.among_ten), r.reciprocal_rank);
+  std::string out = fmt::format("loss          {:.4f} nats per pair, {} candidates\n", e.loss(), group);
+  out += fmt::format("accuracy      {} of {} candidates\n", percent(e.score("accuracy")), group);
+  out += fmt::format("of all {:<6} recall@1 {}, recall@10 {}, mean reciprocal rank {:.4f}\n", pairs.size(),
+                     percent(r.first), percent(r.among_ten), r.reciprocal_rank);
   if (e.cut > 0)
-    out += fmt::format("cut           {} were longer than {} tokens\n", e.cut, m.model->spec().context);
+    out += fmt::format("truncated     {} were longer than {} tokens\n", e.cut, m.model->spec().context);
   print(out);
 }
 

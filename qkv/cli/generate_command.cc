@@ -160,7 +160,7 @@ void search(const Options& o, const TextModel& m, const Ensemble& ensemble, cons
     if (o.json) {
       print(dump({{"sample", i},
                   {"text", text},
-                  {"finish", ended ? "eos" : "length"},
+                  {"finish_reason", ended ? "eos" : "length"},
                   {"ids", ids},
                   {"logprob", best[i].log_probability},
                   {"score", best[i].score}}) +
@@ -194,8 +194,11 @@ void print_json(const Options& o, const std::vector<Sample>& samples,
                 const std::vector<std::optional<std::string>>& answers) {
   for (size_t i = 0; i < samples.size(); ++i) {
     const Sample& s = samples[i];
-    OrderedJson line = {
-        {"sample", i}, {"seed", seed_of(o, i)}, {"text", s.text}, {"finish", s.finish}, {"ids", s.ids}};
+    OrderedJson line = {{"sample", i},
+                        {"seed", seed_of(o, i)},
+                        {"text", s.text},
+                        {"finish_reason", s.finish},
+                        {"ids", s.ids}};
     if (!o.vote.empty()) line["answer"] = answers[i] ? Json(*answers[i]) : Json();
     for (const ChosenToken& t : s.tokens) {
       OrderedJson token = token_json(t.chosen);

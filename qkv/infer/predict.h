@@ -1,4 +1,4 @@
-// Predictions of an encoder for texts: classes, tags, answers, vectors, hidden tokens.
+// Predictions of an encoder for texts: classes, tags, answers, vectors, masked tokens.
 #pragma once
 
 #include <string>

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -10,6 +11,15 @@ namespace qkv {
 std::string score_text(std::string_view name, double value) {
   if (name.starts_with("matthews")) return fmt::format("{:.4f}", value);
   return name.starts_with("bleu") ? fmt::format("{:.2f}", value) : fmt::format("{:.2f}%", 100 * value);
+}
+
+std::string score_label(const std::string& name) {
+  for (const auto& [field, label] : {std::pair("bleu", "BLEU"), std::pair("f1", "F1"),
+                                     std::pair("macro_f1", "macro F1"), std::pair("matthews", "Matthews")})
+    if (name == field) return label;
+  std::string label = name;
+  std::ranges::replace(label, '_', ' ');
+  return label;
 }
 
 double Evaluation::score(std::string_view name) const {

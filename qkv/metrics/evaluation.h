@@ -42,5 +42,7 @@ struct Evaluation {
 // A score for display: shares as percentages, BLEU and Matthews correlation unchanged. `name`: for a
 // mixture, it ends with the dataset's name.
 std::string score_text(std::string_view name, double value);
+// The usual name of a score: "macro F1" for macro_f1.
+std::string score_label(const std::string& name);
 
 }  // namespace qkv

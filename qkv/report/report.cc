@@ -55,20 +55,8 @@ std::vector<std::string> names_of(const Runs& runs) {
 
 // ---- Scores
 
-struct ScoreName {
-  const char *field, *label;
-};
 // In display order; others follow by name.
-constexpr ScoreName kScores[] = {{"bleu", "BLEU"}, {"accuracy", "accuracy"}, {"exact_match", "exact match"},
-                                 {"f1", "F1"},     {"macro_f1", "macro F1"}, {"matthews", "Matthews"}};
-
-std::string label_of(const std::string& score) {
-  for (const ScoreName& s : kScores)
-    if (score == s.field) return s.label;
-  std::string label = score;
-  std::replace(label.begin(), label.end(), '_', ' ');
-  return label;
-}
+constexpr const char* kScores[] = {"bleu", "accuracy", "exact_match", "f1", "macro_f1", "matthews"};
 
 // Scores of one model or baseline, and the data they were measured on.
 struct ScoreRow {
@@ -87,9 +75,8 @@ std::vector<ScoreRow> score_rows(const RunLog& run) {
   }
   if (!run.best || run.best->of != "validation") {
     ScoreRow last{"the last model", "validation", {}};
-    for (const ScoreName& s : kScores)
-      if (const auto* values = run.find(fmt::format("valid_{}", s.field)))
-        last.scores[s.field] = values->back().y;
+    for (const char* s : kScores)
+      if (const auto* values = run.find(fmt::format("valid_{}", s))) last.scores[s] = values->back().y;
     if (!last.scores.empty()) rows.push_back(last);
   }
   const bool tested = run.best && run.best->of == "test";
@@ -109,13 +96,13 @@ std::string scores_html(const Runs& runs, const std::vector<std::string>& names)
       rows.emplace_back(i, std::move(row));
     }
   if (rows.empty()) return "";
-  for (const ScoreName& s : kScores)
-    if (found.erase(s.field) > 0) columns.emplace_back(s.field);
+  for (const char* s : kScores)
+    if (found.erase(s) > 0) columns.emplace_back(s);
   columns.insert(columns.end(), found.begin(), found.end());
   std::string out = "<h2>Scores</h2>\n<div class=\"scroll\"><table class=\"scores\">\n<tr>";
   if (runs.size() > 1) out += "<th>Run</th>";
   out += "<th></th><th>judged by</th>";
-  for (const std::string& c : columns) out += fmt::format("<th>{}</th>", escape_html(label_of(c)));
+  for (const std::string& c : columns) out += fmt::format("<th>{}</th>", escape_html(score_label(c)));
   out += "</tr>\n";
   for (const auto& [run, row] : rows) {
     out += "<tr>";
@@ -235,20 +222,21 @@ std::vector<Figure> figures_of(const RunLog& run) {
   const auto at_step = [](const Point& p) { return "at step " + grouped(static_cast<int64_t>(p.x)); };
   bool of_classes = false;  // perplexity is meaningless for classes
   if (run.best && run.best->of == "test")
-    for (const ScoreName& s : kScores) {
+    for (const char* s : kScores) {
       const auto& scores = run.best->scores;
       const auto it =
-          std::ranges::find(scores, std::string(s.field), [](const auto& score) { return score.first; });
+          std::ranges::find(scores, std::string(s), [](const auto& score) { return score.first; });
       if (it == scores.end()) continue;
-      all.push_back({fmt::format("Test {}", s.label), score_text(s.field, it->second), "of the best model"});
+      all.push_back({fmt::format("Test {}", score_label(s)), score_text(s, it->second), "of the best model"});
       break;
     }
-  for (const ScoreName& s : kScores)
-    if (const auto* values = run.find(fmt::format("valid_{}", s.field))) {
+  for (const char* s : kScores)
+    if (const auto* values = run.find(fmt::format("valid_{}", s))) {
       const Point best = *std::max_element(values->begin(), values->end(),
                                            [](const Point& a, const Point& b) { return a.y < b.y; });
-      all.push_back({fmt::format("Best validation {}", s.label), score_text(s.field, best.y), at_step(best)});
-      of_classes = std::string_view(s.field) != "bleu";
+      all.push_back(
+          {fmt::format("Best validation {}", score_label(s)), score_text(s, best.y), at_step(best)});
+      of_classes = std::string_view(s) != "bleu";
       break;
     }
   if (const auto* losses = run.find("valid_loss")) {
@@ -414,7 +402,7 @@ std::string fold_scores_html(const Runs& folds) {
     out += fmt::format("<tr{}>", summary);
     for (size_t c = 0; c < rows[r].size(); ++c)
       out += fmt::format("<{0}>{1}</{0}>", r == 0 || c == 0 ? "th" : "td",
-                         escape_html(r == 0 && c > 0 ? label_of(rows[r][c]) : rows[r][c]));
+                         escape_html(r == 0 && c > 0 ? score_label(rows[r][c]) : rows[r][c]));
     out += "</tr>\n";
   }
   return out + "</table></div>\n";

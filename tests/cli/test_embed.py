@@ -17,12 +17,12 @@ class Embed(EncoderTest):
                                  "data.text_column=one", "data.second_column=other") for a in ("--set", s)]
         trained = run_qkv("train", "config.toml", *arguments, cwd=self.shared)
         self.assertEqual(trained.status, 0, trained)
-        self.assertRegex(trained.err, r"baselines: words in common [0-9.]+%")
-        self.assertRegex(trained.err, r"found among [0-9]+: ")
+        self.assertRegex(trained.err, r"baselines: shared words [0-9.]+%")
+        self.assertRegex(trained.err, r"retrieval accuracy [0-9.]+% of [0-9]+ candidates")
         self.write("few.tsv", "one\tother\n" + "".join(f"{a}\t{b}\n" for a, b in fruit[::3][:12]))
         columns = ["--text-column", "one", "--second-column", "other"]
         told = json.loads(self.ok("eval", "vectors", "--data", "few.tsv", *columns, "--json").out)
-        self.assertEqual((told["pairs"], told["among"], told["accuracy"]), (12, 12, told["first"]))
+        self.assertEqual((told["pairs"], told["candidates"], told["accuracy"]), (12, 12, told["recall_at_1"]))
 
         def vectors(lines):
             return [json.loads(line)["embedding"] for line in self.ok("embed", "vectors", "--json", stdin="\n".join(lines) + "\n").out.splitlines()]
@@ -32,7 +32,7 @@ class Embed(EncoderTest):
         for i, v in enumerate(first):
             cosines = [sum(a * b for a, b in zip(v, w)) for w in second]
             ranks.append(1 + sum(c > cosines[i] for c in cosines))
-        self.assertAlmostEqual(told["first"], sum(r == 1 for r in ranks) / 12)
+        self.assertAlmostEqual(told["recall_at_1"], sum(r == 1 for r in ranks) / 12)
         self.assertAlmostEqual(told["mean_reciprocal_rank"], sum(1 / r for r in ranks) / 12, places=5)
         text = self.ok("eval", "vectors", "--data", "few.tsv", *columns).out
         self.assertIn(f"mean reciprocal rank {told['mean_reciprocal_rank']:.4f}", text)

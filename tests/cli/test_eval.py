@@ -69,7 +69,7 @@ class EvalEncoders(EncoderTest):
 
     def test_eval_of_classes(self):
         figures, text = self.evaluated("classify", "classes.tsv")
-        self.assertEqual(set(figures), {"loss", "accuracy", "macro_f1", "micro_f1", "matthews", "examples", "cut", "missed", "classes",
+        self.assertEqual(set(figures), {"loss", "accuracy", "macro_f1", "micro_f1", "matthews", "examples", "truncated", "missed", "classes",
                                         "confusion"})
         self.assertEqual(figures["examples"], 300)
         rows = [line.split("\t") for line in read_text(os.path.join(self.shared, "classes.tsv")).splitlines()[1:]]
@@ -84,7 +84,7 @@ class EvalEncoders(EncoderTest):
         self.assertNotIn("micro_f1", text)  # the same
         for i, c in enumerate(figures["classes"]):
             self.assertEqual(c["label"], kinds[i])
-            self.assertEqual(c["gold"], 150)
+            self.assertEqual(c["support"], 150)
             self.assertAlmostEqual(c["precision"], figures["confusion"][i][i] / c["predicted"])
             self.assertAlmostEqual(c["recall"], figures["confusion"][i][i] / 150)
             self.assertRegex(text, rf"(?m)^{c['label']} +{100 * c['precision']:.2f}% +{100 * c['recall']:.2f}% ")
@@ -95,7 +95,7 @@ class EvalEncoders(EncoderTest):
                          "--label-column", "kind", "--json").out
         self.assertEqual(json.loads(named), figures)
         self.write("long.tsv", "text\tlabel\n" + "fox " * 30 + "\ttool\n")
-        self.assertIn("cut           1 were longer than 16 tokens", self.ask("eval", "classify", "--data", "long.tsv").out)
+        self.assertIn("truncated     1 were longer than 16 tokens", self.ask("eval", "classify", "--data", "long.tsv").out)
         self.refused("eval", self.run_dir("classify"), "--data", "long.tsv", "--strict", status=1, says=["long.tsv", "1 examples", "16 tokens"])
         self.refused("eval", self.run_dir("masked"), "--data", "long.tsv", "--strict", status=2, says=["--strict", "only for"])
 
@@ -112,7 +112,7 @@ class EvalEncoders(EncoderTest):
     def test_eval_of_tags(self):
         figures, text = self.evaluated("tag", "tags.conll")
         self.assertEqual(set(figures), {"loss", "accuracy", "macro_f1", "micro_f1", "examples",
-                                        "words", "cut", "missed", "classes", "confusion"})
+                                        "words", "truncated", "missed", "classes", "confusion"})
         sentences = [[line.split("\t") for line in s.splitlines()]
                      for s in read_text(os.path.join(self.shared, "tags.conll")).split("\n\n")]
         self.assertEqual(figures["examples"], len(sentences))
@@ -125,7 +125,7 @@ class EvalEncoders(EncoderTest):
         self.write("long.conll", "fox N O\n" * 40)
         arguments = ("eval", "tag", "--data", "long.conll", "--word-column", "1", "--tag-column", "3")
         cut = json.loads(self.ask(*arguments, "--json").out)
-        self.assertEqual((cut["words"], cut["cut"]), (40, 1))
+        self.assertEqual((cut["words"], cut["truncated"]), (40, 1))
         self.assertGreaterEqual(cut["missed"], 26)
         self.assertEqual(sum(map(sum, cut["confusion"])), 40 - cut["missed"])
         self.assertLessEqual(cut["accuracy"], 1 - cut["missed"] / 40)
@@ -137,7 +137,7 @@ class EvalEncoders(EncoderTest):
 
     def test_eval_of_answers(self):
         figures, text = self.evaluated("answer", "answers.tsv")
-        self.assertEqual(set(figures), {"loss", "exact_match", "f1", "examples", "cut", "missed"})
+        self.assertEqual(set(figures), {"loss", "exact_match", "f1", "examples", "truncated", "missed"})
         rows = [line.split("\t") for line in read_text(os.path.join(self.shared, "answers.tsv")).splitlines()[1:]]
         said = [f["answer"] for f in self.jsons("answer", "answer", stdin="".join(f"{q}\t{c}\n" for q, c, _ in rows))]
 
@@ -146,12 +146,12 @@ class EvalEncoders(EncoderTest):
         exact = sum(words(a) == words(p) for (_, _, a), p in zip(rows, said)) / len(rows)
         self.assertAlmostEqual(figures["exact_match"], exact)
         self.assertGreaterEqual(figures["f1"], exact)
-        self.assertIn(f"exact_match   {100 * exact:.2f}%", text)
+        self.assertIn(f"exact match   {100 * exact:.2f}%", text)
         self.write("far.tsv", "q\tc\ta\nwhich tool\t" + "fox " * 30 + "saw\tsaw\n")
         arguments = ("eval", "answer", "--data", "far.tsv", "--text-column", "q", "--second-column", "c",
                      "--label-column", "a")
         far = json.loads(self.ask(*arguments, "--json").out)
-        self.assertEqual((far["missed"], far["cut"], far["exact_match"], far["f1"], far["loss"]), (1, 1, 0, 0, 0))
+        self.assertEqual((far["missed"], far["truncated"], far["exact_match"], far["f1"], far["loss"]), (1, 1, 0, 0, 0))
         self.assertIn("1 of them lost the answer", self.ask(*arguments).out)
 
     def test_eval_of_hidden_tokens(self):

@@ -109,7 +109,7 @@ class Labelled(EncoderTest):
         self.assertNotIn("chunks", text)
         self.assertNotIn("micro_f1", text)
         for name in ("accuracy", "macro_f1"):
-            self.assertIn(f"{name:<12}  {100 * plain[name]:.2f}%", text)
+            self.assertIn(f"{name.replace('_f1', ' F1').replace('_', ' '):<12}  {100 * plain[name]:.2f}%", text)
         tags = read_text(os.path.join(self.shared, "tags.conll")).replace("\tIT", "\tB-IT")
         self.write("chunks.conll", tags)
         self.train_here("chunks", "train.objective=tag", "data.train=chunks.conll", "train.best_by=f1")
@@ -135,7 +135,7 @@ class Labelled(EncoderTest):
         self.write("both.csv", "line,kind,other\n" + "".join(f"{t},{k},fruit\n" for t, k in rows))
         self.assertEqual(self.ok("eval", "named", "--data", "both.csv").out, given)
         other = json.loads(self.ok("eval", "named", "--data", "both.csv", "--label-column", "other", "--json").out)
-        self.assertEqual(other["classes"][0]["gold"], 300)
+        self.assertEqual(other["classes"][0]["support"], 300)
         self.write("neither.csv", "a,b\nx,y\n")
         self.refused("eval", "named", "--data", "neither.csv", status=1, says=["neither.csv", "'line'"])
         # Files without a header, and with one.
@@ -172,7 +172,7 @@ class Labelled(EncoderTest):
         self.assertEqual(restored, given)
         self.assertEqual(restored["objective"], "span_corruption")
         sparse, _ = self.evaluated("spans", "--data", "lines.txt", "--span-density", "0.15")
-        self.assertLess(sparse["written"], restored["written"])
+        self.assertLess(sparse["target_tokens"], restored["target_tokens"])
         # Pairs are pairs.
         self.write("pairs.tsv", "source\ttarget\nfox\tdog\n")
         self.assertEqual(self.evaluated("spans", "--data", "pairs.tsv")[0]["pairs"], 1)

@@ -104,7 +104,7 @@ class Generate(FinishedRun):
         text = self.generate("--prompt", "the ", "--seed", "5", "--no-echo")
         (sample,) = self.samples("--prompt", "the ", "--seed", "5")
         self.assertEqual(sample["text"] + "\n", text)
-        self.assertEqual((sample["sample"], sample["seed"], sample["finish"]), (0, 5, "length"))
+        self.assertEqual((sample["sample"], sample["seed"], sample["finish_reason"]), (0, 5, "length"))
         decoded = self.ok("tokenizer", "decode", self.run_dir, stdin=" ".join(map(str, sample["ids"]))).out
         self.assertEqual(decoded, sample["text"])
 
@@ -125,7 +125,7 @@ class Generate(FinishedRun):
                 cut = self.generate("--prompt", "the ", "--seed", "5", "--no-echo", "--stop", "NEVER", "--stop", stop)
                 self.assertEqual(cut, whole[:whole.index(stop)] + "\n")
                 (sample,) = self.samples("--prompt", "the ", "--seed", "5", "--stop", stop)
-                self.assertEqual((sample["text"], sample["finish"]), (whole[:whole.index(stop)], "stop"))
+                self.assertEqual((sample["text"], sample["finish_reason"]), (whole[:whole.index(stop)], "stop"))
                 self.assertEqual(len(sample["ids"]), whole.index(stop) + len(stop))
         # Text that looked like a stop string to the end is printed after all.
         self.assertEqual(self.generate("--prompt", "the ", "--seed", "5", "--no-echo", "--stop", whole[-3:] + "NEVER"),

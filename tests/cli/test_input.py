@@ -49,7 +49,7 @@ class Documents(InputTest):
         for prompt in ("", "e"):
             samples = [json.loads(line) for line in self.ok("generate", "run", "--prompt", prompt, "--tokens", "12", "--samples", "20",
                                                             "--seed", "1", "--json").out.splitlines()]
-            self.assertEqual({s["finish"] for s in samples}, {"eos"})
+            self.assertEqual({s["finish_reason"] for s in samples}, {"eos"})
             found = {prompt + s["text"] for s in samples}
             self.assertGreaterEqual(len(found & set(names)), 1 if prompt else 4, found)
             self.assertLessEqual(len(found - set(names)), 4, found)

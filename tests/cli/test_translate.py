@@ -213,7 +213,7 @@ train.precision = "f32"
                 told = json.loads(self.ok(*arguments, *option, "--json").out)
                 self.assertAlmostEqual(told["loss"], valid[-1], places=4)
                 self.assertAlmostEqual(told["perplexity"], math.exp(told["loss"]))
-                self.assertIn(f"{told['loss']:.4f} nats a written token ({told['written']} for", self.ok(*arguments, *option).out)
+                self.assertIn(f"{told['loss']:.4f} nats per target token ({told['target_tokens']} for", self.ok(*arguments, *option).out)
                 # Without options it is as in the run; of a model without its run as usual.
                 shutil.copytree(self.path(out, "last"), self.path(out + "_alone"))
                 for more in ((), ("--objective", objective)):

@@ -133,7 +133,7 @@ std::vector<std::string> labels_of_all(const ModelSpec& spec, std::span<const Ex
 struct Found {
   size_t example;
   int64_t word;           // for tags: index of the word; else -1
-  std::string predicted;  // of a word: empty if truncation removed it
+  std::string predicted;  // empty if truncation removed the word
   double score;           // see Mistake
 };
 

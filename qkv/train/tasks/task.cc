@@ -15,9 +15,7 @@ std::vector<OrderedJson> Task::samples(const Transformer& model) const {
 }
 
 std::string Task::text(const Evaluation& e) const {
-  if (e.characters == 0) return fmt::format("{:.4f}", e.loss());
-  return fmt::format("{:.4f} ({:.4f} nats a character, {:.4f} bits a byte)", e.loss(), e.nats_per_character(),
-                     e.bits_per_byte());
+  return fmt::format("{:.4f}", e.loss());
 }
 
 std::string Task::tell_unknown(int64_t unknown, int64_t tokens) {

@@ -92,8 +92,7 @@ class Chat : public TaskOfSequences {
     return qkv::evaluate(model, valid_, config_.batch_tokens);
   }
   std::string text(const Evaluation& e) const override {
-    return fmt::format("{:.4f} (perplexity {:.2f} of {} tokens that the assistant says)", e.loss(),
-                       e.perplexity(), e.tokens);
+    return fmt::format("{:.4f} (perplexity {:.2f}, {} assistant tokens)", e.loss(), e.perplexity(), e.tokens);
   }
   std::string chat_template() const override { return form_.text; }
   std::vector<int64_t> ends() const override { return train_.ends; }

@@ -35,7 +35,7 @@ class TextRestoration : public TaskOfSequences {
                              kValidationMask);
   }
   std::string text(const Evaluation& e) const override {
-    return fmt::format("{:.4f} (perplexity {:.2f} of {} written tokens)", e.loss(), e.perplexity(), e.tokens);
+    return fmt::format("{:.4f} (perplexity {:.2f}, {} target tokens)", e.loss(), e.perplexity(), e.tokens);
   }
   OrderedJson sample(const Transformer& model) const override {
     const bool any = !valid_.empty();

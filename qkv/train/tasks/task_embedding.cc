@@ -61,13 +61,13 @@ class Embedding : public TaskOfSequences {
     return evaluate_pairs(model, valid_);
   }
   std::string text(const Evaluation& e) const override {
-    return fmt::format("{:.4f} (the other text found among {}: {:.2f}%)", e.loss(),
-                       std::min(valid_.size(), kPairsToChooseFrom), 100 * e.score("accuracy"));
+    return fmt::format("{:.4f} (retrieval accuracy {:.2f}% of {} candidates)", e.loss(),
+                       100 * e.score("accuracy"), std::min(valid_.size(), kPairsToChooseFrom));
   }
   // None if each text is its own pair, which shares all words.
   std::vector<std::pair<std::string, double>> baselines() const override {
     if (config_.data.second_column.empty()) return {};
-    return {{"words in common", by_words_}};
+    return {{"shared words", by_words_}};
   }
   std::string best_by() const override { return "loss"; }
   OrderedJson sample(const Transformer&) const override { return OrderedJson::object(); }

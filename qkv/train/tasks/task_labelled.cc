@@ -143,7 +143,7 @@ class Labelled : public TaskOfSequences {
   std::string text(const Evaluation& e) const override {
     std::vector<std::string> scores;
     for (const auto& [name, value] : e.scores)
-      scores.push_back(fmt::format("{} {}", name, score_text(name, value)));
+      scores.push_back(fmt::format("{} {}", score_label(name), score_text(name, value)));
     return fmt::format("{:.4f} ({})", e.loss(), fmt::join(scores, ", "));
   }
   std::string best_by() const override { return spec_.output == Output::span ? "f1" : "accuracy"; }

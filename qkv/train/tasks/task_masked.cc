@@ -36,7 +36,7 @@ class MaskedLanguageModelling : public TaskOfSequences {
     return evaluate_masked(model, text_.valid, valid_, masking_, tokens_, config_.batch_tokens);
   }
   std::string text(const Evaluation& e) const override {
-    return fmt::format("{:.4f} (perplexity {:.2f} of {} hidden tokens)", e.loss(), e.perplexity(), e.tokens) +
+    return fmt::format("{:.4f} (perplexity {:.2f}, {} masked tokens)", e.loss(), e.perplexity(), e.tokens) +
            (e.scores.empty() ? "" : fmt::format(", next sentence {:.2f}%", 100 * e.score("next_sentence")));
   }
   std::vector<std::string> labels() const override {

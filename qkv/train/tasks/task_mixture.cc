@@ -140,7 +140,7 @@ class Mixture : public Task {
     std::vector<std::string> all;
     for (const auto& [its_name, loss] : e.losses) all.push_back(fmt::format("{} {:.4f}", its_name, loss));
     for (const auto& [score, value] : e.scores)
-      all.push_back(fmt::format("{} {}", score, score_text(score, value)));
+      all.push_back(fmt::format("{} {}", score_label(score), score_text(score, value)));
     return fmt::format("{:.4f} ({})", e.loss(), fmt::join(all, ", "));
   }
   std::vector<std::pair<std::string, double>> baselines() const override {

@@ -83,7 +83,7 @@ TEST(Baseline, NothingToCompare) {
 TEST(Baseline, HasAKeyAndAName) {
   EXPECT_EQ(baseline_key("naive Bayes"), "baseline_naive_bayes");
   for (const char* name :
-       {"most frequent class", "naive Bayes", "most frequent tag", "words and suffixes", "words in common"})
+       {"most frequent class", "naive Bayes", "most frequent tag", "words and suffixes", "shared words"})
     EXPECT_EQ(baseline_name(baseline_key(name)), name);
   EXPECT_EQ(baseline_name("baseline_naive Bayes"), "naive Bayes");  // in earlier runs
 }
