@@ -1,6 +1,6 @@
 // Charts, and the report page of a run.
 // Covers: qkv/report/chart.cc, qkv/report/heat_map.cc, qkv/report/html.cc, qkv/report/report_charts.cc
-// Covers: qkv/report/run_log.cc
+// Covers: qkv/metrics/mistakes.cc, qkv/report/run_log.cc
 #include "qkv/report/report.h"
 
 #include <gtest/gtest.h>
