@@ -11,6 +11,7 @@
 #include "qkv/base/json_value.h"
 #include "qkv/io/container/safetensors.h"
 #include "qkv/io/family/family.h"
+#include "qkv/io/weights.h"
 #include "qkv/ops/elementwise.h"
 
 namespace qkv {
@@ -18,8 +19,14 @@ namespace {
 
 constexpr const char* kConfig = "/adapter_config.json";
 constexpr const char* kWeights = "/adapter_model.safetensors";
+constexpr const char* kPickledWeights = "/adapter_model.bin";  // in older directories
 constexpr const char* kAllLinear = "all-linear";
 constexpr const char* kPrefix = "base_model.model.";
+
+std::string weights_of_adapter(const std::string& dir) {
+  return dir +
+         (!file_exists(dir + kWeights) && file_exists(dir + kPickledWeights) ? kPickledWeights : kWeights);
+}
 
 // A product with its name in the family's files.
 struct Module {
@@ -270,7 +277,7 @@ Json config_with_head(const std::string& dir, Json config) {
   if (task == "QUESTION_ANS") return config;
   // The number of classes of the adapter's own head: that of the narrowest product that is no adapter.
   int64_t classes = 0;
-  for (const auto& [tensor, value] : read_safetensors(dir + kWeights).tensors)
+  for (const auto& [tensor, value] : read_tensors(weights_of_adapter(dir)).tensors)
     if (tensor.ends_with(".weight") && tensor.find(".lora_") == std::string::npos &&
         value.shape().rank() == 2 && (classes == 0 || value.dim(0) < classes))
       classes = value.dim(0);
@@ -282,11 +289,8 @@ Json config_with_head(const std::string& dir, Json config) {
 }
 
 void load_adapters(const std::string& dir, Transformer& model, const Transformer& base) {
-  const std::string path = dir + kWeights;
-  check(file_exists(path) || !file_exists(dir + "/adapter_model.bin"),
-        "{}: adapter_model.bin is not read: it can run code; convert it to adapter_model.safetensors first",
-        dir);
-  Safetensors file = read_safetensors(path);
+  const std::string path = weights_of_adapter(dir);
+  Safetensors file = read_tensors(path);
   Parameters& parameters = model.parameters();
   const auto take = [&](const std::string& name, const Shape& shape) {
     const auto it = file.tensors.find(name);

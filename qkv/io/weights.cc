@@ -6,20 +6,27 @@
 #include "qkv/base/file.h"
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
+#include "qkv/io/container/pytorch.h"
 
 namespace qkv {
 namespace {
 
 constexpr const char* kFile = "/model.safetensors";
-constexpr const char* kIndex = "/model.safetensors.index.json";
+// In the order in which they are looked for.
+constexpr const char* kFiles[] = {kFile, "/model.safetensors.index.json", "/pytorch_model.bin",
+                                  "/pytorch_model.bin.index.json"};
 constexpr size_t kMostShards = 4096;
 
 }  // namespace
 
 std::string weights_path(const std::string& dir) {
-  for (const char* name : {kFile, kIndex})
+  for (const char* name : kFiles)
     if (file_exists(dir + name)) return dir + name;
   return "";
+}
+
+Safetensors read_tensors(const std::string& path) {
+  return path.ends_with(".safetensors") ? read_safetensors(path) : read_pytorch(path);
 }
 
 std::map<std::string, std::string> parse_weight_map(std::string_view document, const std::string& where) {
@@ -30,8 +37,9 @@ std::map<std::string, std::string> parse_weight_map(std::string_view document, c
   for (auto it = map.object().begin(); it != map.object().end(); ++it) {
     const JsonField field = map[it.key()];
     const std::string& name = field.string();
-    if (!name.ends_with(".safetensors") || name.find_first_of(std::string_view("/\\\0", 3)) != name.npos)
-      field.refuse("the name of a .safetensors file beside the index");
+    if (!(name.ends_with(".safetensors") || name.ends_with(".bin")) ||
+        name.find_first_of(std::string_view("/\\\0", 3)) != name.npos)
+      field.refuse("the name of a .safetensors or .bin file beside the index");
     shards.insert(name);
     files.emplace(it.key(), name);
   }
@@ -43,11 +51,8 @@ std::map<std::string, std::string> parse_weight_map(std::string_view document, c
 
 ModelWeights read_weights(const std::string& dir) {
   const std::string path = weights_path(dir);
-  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
-    check(!path.empty() || !file_exists(dir + "/" + name),
-          "{}: pytorch_model.bin is not read: it can run code; convert it to model.safetensors first", dir);
   check(!path.empty(), "{}{}: missing", dir, kFile);
-  if (path.ends_with(kFile)) return {path, read_safetensors(path)};
+  if (!path.ends_with(".json")) return {path, read_tensors(path)};
   ModelWeights weights{path, {}};
   weights.file.mapped = true;
   const auto map = parse_weight_map(read_file(path), path);
@@ -55,7 +60,7 @@ ModelWeights read_weights(const std::string& dir) {
   for (const auto& [tensor, name] : map) {
     const std::string shard = fmt::format("{}/{}", dir, name);
     check(file_exists(shard), "{}: tensor '{}' is in {}, which is missing", path, tensor, name);
-    if (!shards.contains(name)) shards.emplace(name, read_safetensors(shard));
+    if (!shards.contains(name)) shards.emplace(name, read_tensors(shard));
     auto& tensors = shards.at(name).tensors;
     const auto it = tensors.find(tensor);
     check(it != tensors.end(), "{}: tensor '{}' is said to be in {}, which lacks it", path, tensor, name);

@@ -1,4 +1,4 @@
-// Weights of a model directory: one safetensors file, or an index and the files that it names.
+// Weights of a model directory: one file, or an index and the files that it names.
 #pragma once
 
 #include <map>
@@ -11,15 +11,18 @@ namespace qkv {
 
 // A directory's tensors by name, and the file that lists them.
 struct ModelWeights {
-  std::string path;  // model.safetensors or model.safetensors.index.json
+  std::string path;  // model.safetensors or pytorch_model.bin, or an index of such files
   Safetensors file;
 };
 
-// Path of a directory's weights; empty if it has none.
+// Reads a file of tensors: .safetensors, or else one of torch.save().
+Safetensors read_tensors(const std::string& path);
+
+// Path of a directory's weights; empty if it has none. Safetensors come first.
 std::string weights_path(const std::string& dir);
 
-// Reads a directory's weights; tensors are views of the mapped files. Throws Error for pytorch_model.bin,
-// which can run code, and for files whose tensors differ from the index.
+// Reads a directory's weights; tensors are views of the mapped files. Throws Error for files whose tensors
+// differ from the index.
 ModelWeights read_weights(const std::string& dir);
 
 // Parses "weight_map" of an index: the file of each tensor. The document is not trusted: files must be in

@@ -4,7 +4,9 @@ Plain python3. Every test works in a folder of its own; everything runs on one t
 bit for bit.
 """
 import array
+import io
 import json
+import math
 import os
 import random
 import resource
@@ -14,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 
 QKV = ""
 WORDS = "the quick brown fox jumps over a lazy dog and then it sleeps".split()
@@ -67,6 +70,30 @@ def safetensors_bytes(tensors):
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(blob)]}
         data += blob
     return with_header(json.dumps(header).encode(), data)
+
+
+def pytorch_bytes(tensors):
+    """A file as torch.save() writes it: name -> (shape, values), in f32."""
+    def text(s):
+        return b"X" + struct.pack("<I", len(s)) + s.encode()
+
+    def numbers(values):
+        return b"(" + b"".join(b"J" + struct.pack("<i", v) for v in values) + b"t"
+
+    table, storages = b"\x80\x02}(", []
+    for name, (shape, values) in tensors.items():
+        strides = [math.prod(shape[i + 1:]) for i in range(len(shape))]
+        storage = (b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text(str(len(storages))) + text("cpu") + b"J"
+                   + struct.pack("<i", len(values)) + b"tQ")
+        table += (text(name) + b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\x00" + numbers(shape) + numbers(strides)
+                  + b"\x89ccollections\nOrderedDict\n)RtR")
+        storages.append(struct.pack(f"<{len(values)}f", *values))
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("archive/data.pkl", table + b"u.")
+        for i, storage in enumerate(storages):
+            archive.writestr(f"archive/data/{i}", storage)
+    return out.getvalue()
 
 
 def with_header(header, data=b""):

@@ -10,7 +10,7 @@ import os
 import shutil
 import struct
 
-from qkv_cli import configuration, FinishedRun, load_safetensors, main, make_text, read, safetensors_bytes, with_header
+from qkv_cli import configuration, FinishedRun, load_safetensors, main, make_text, pytorch_bytes, read, safetensors_bytes, with_header
 
 
 class Forward(FinishedRun):
@@ -296,10 +296,28 @@ class Forward(FinishedRun):
             self.write("m/config.json", json.dumps(dict(config, **{field: value})))
             self.refuse({"input_ids": self.IDS}, [name, "transformer."], directory="m")
 
-    def test_pickled_weights_are_not_read(self):
+    def test_weights_of_pytorch(self):
+        """The same outputs as from safetensors, in one file and in two; nothing is executed."""
+        want = self.outputs({"input_ids": self.IDS})
         shutil.copytree(os.path.join(self.run_dir, "last"), self.path("m"))
-        os.rename(self.path("m/model.safetensors"), self.path("m/pytorch_model.bin"))
-        self.refuse({"input_ids": self.IDS}, ["pytorch_model.bin", "safetensors"], directory="m")
+        tensors = load_safetensors(self.path("m/model.safetensors"))
+        os.remove(self.path("m/model.safetensors"))
+        self.write("m/pytorch_model.bin", pytorch_bytes(tensors))
+        self.ok(*self.forward({"input_ids": self.IDS}, directory="m"))
+        self.assertEqual(load_safetensors(self.path("out.safetensors")), want)
+        os.remove(self.path("m/pytorch_model.bin"))
+        halves = [dict(list(tensors.items())[i::2]) for i in range(2)]
+        for i, half in enumerate(halves):
+            self.write(f"m/part{i}.bin", pytorch_bytes(half))
+        self.write("m/pytorch_model.bin.index.json",
+                   json.dumps({"weight_map": {name: f"part{i}.bin" for i, half in enumerate(halves) for name in half}}))
+        self.ok(*self.forward({"input_ids": self.IDS}, directory="m"))
+        self.assertEqual(load_safetensors(self.path("out.safetensors")), want)
+        os.remove(self.path("m/pytorch_model.bin.index.json"))
+        os.remove(self.path("out.safetensors"))
+        self.write("m/pytorch_model.bin", b"cos\nsystem\n(S'touch harmed'\ntR.")
+        self.refuse({"input_ids": self.IDS}, ["pytorch_model.bin"], directory="m")
+        self.assertFalse(os.path.exists(self.path("harmed")))
 
 
 if __name__ == "__main__":

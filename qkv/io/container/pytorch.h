@@ -1,0 +1,20 @@
+// Files of torch.save(): tables of tensors, in the zip form since PyTorch 1.6 and in the older one.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "qkv/io/container/safetensors.h"
+
+namespace qkv {
+
+// Reads a file. Nothing in it is executed: besides tensors and plain values (kept out of the result) no class
+// is accepted. Tensors of nested dictionaries have their keys joined by dots. Contiguous tensors are views of
+// the mapped file. The file is not trusted. Throws Error naming the file and what is wrong.
+Safetensors read_pytorch(const std::string& path);
+
+// The same for memory that `owner` keeps alive.
+Safetensors parse_pytorch(const std::byte* data, size_t size, const std::shared_ptr<const void>& owner,
+                          const std::string& where);
+
+}  // namespace qkv
