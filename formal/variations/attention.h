@@ -56,12 +56,15 @@ void normalize_heads(Matrix<T>& M, const Vector<T>& gamma, const Vector<T>& beta
                      const VariedHyperparameters& h) {
   if (h.query_key_norm == QueryKeyNorm::none) return;
   const bool whole = h.query_key_norm == QueryKeyNorm::whole,
-             rms = whole || h.query_key_norm == QueryKeyNorm::heads;
+             plus_one = h.query_key_norm == QueryKeyNorm::heads_plus_one,
+             rms = whole || plus_one || h.query_key_norm == QueryKeyNorm::heads ||
+                   h.query_key_norm == QueryKeyNorm::heads_rotated;
   const Index d = whole ? M.rows() : h.d_attn;
   for (Index t = 1; t <= M.cols(); ++t)
     for (Index r = 0; r < M.rows(); r += d) {
-      const Vector<T> e = column(M, t).segment(r, d),
-                      its_own = gamma.size() == d ? gamma : Vector<T>(gamma.segment(r, d));
+      const Vector<T> e = column(M, t).segment(r, d);
+      Vector<T> its_own = gamma.size() == d ? gamma : Vector<T>(gamma.segment(r, d));
+      if (plus_one) its_own.array() += T(1);
       column(M, t).segment(r, d) =
           rms ? RMSnorm(e, its_own, h.epsilon) : layer_norm(e, its_own, beta, h.epsilon);
     }
@@ -126,8 +129,11 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
     if (h.d_latent > 0) K.middleRows(h.first_row(i / group), h.d_rot) = K_shared;
     K.middleRows(h.first_row(i / group + 1) - k.rows(), k.rows()) = k;
   }
-  normalize_heads(Q, W.gamma_q, W.beta_q, h);
-  normalize_heads(K, W.gamma_k, W.beta_k, h);
+  const bool after = h.query_key_norm == QueryKeyNorm::heads_rotated;
+  if (!after) {
+    normalize_heads(Q, W.gamma_q, W.beta_q, h);
+    normalize_heads(K, W.gamma_k, W.beta_k, h);
+  }
   const Index terms = h.relative == RelativeAttention::disentangled ? 1 + h.by_content + h.by_position : 1;
   const auto scale_of = [&](Index i) {
     const double scale =
@@ -138,8 +144,12 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
   for (Index i = 0, row = 0; i < h.H; ++i) {
     const double scale = scale_of(i);
     const AttentionParameters<T>& W_i = W.W.head[static_cast<std::size_t>(i / group * group)];
-    const Matrix<T> q = turned<T>(Q.middleRows(h.first_row(i), h.size(i)), h),
-                    k = turned<T>(K.middleRows(h.first_row(i / group), h.size(i / group)), h);
+    Matrix<T> q = turned<T>(Q.middleRows(h.first_row(i), h.size(i)), h),
+              k = turned<T>(K.middleRows(h.first_row(i / group), h.size(i / group)), h);
+    if (after) {
+      normalize_heads(q, W.gamma_q, W.beta_q, h);
+      normalize_heads(k, W.gamma_k, W.beta_k, h);
+    }
     Matrix<T> S = k.transpose() * q * T(scale);
     if (h.score_cap > 0) S = Matrix<T>(S.unaryExpr([&](const T& s) { return capped<T>(s, h.score_cap); }));
     if (place.tables != nullptr) {

@@ -16,7 +16,16 @@ namespace qkv::formal {
 // Kinds of norms. layer_scale and layer_plain: layer_norm without beta, and without both parameters.
 // plus_one: RMSnorm with 1 + gamma for gamma (Gemma). ScaleNorm: one gamma for all (Nguyen & Salazar 2019);
 // capsule: the squash function (Sabour et al. 2017).
-enum class NormKind { layer_norm, layer_scale, layer_plain, RMSnorm, plus_one, ScaleNorm, capsule };
+enum class NormKind {
+  layer_norm,
+  layer_scale,
+  layer_plain,
+  RMSnorm,
+  plus_one,
+  ScaleNorm,
+  capsule,
+  layer_plus_one
+};
 // The norms of a branch f of a block: x + f(norm(x)), norm(x + f(x)), x + norm'(f(norm(x))),
 // x + norm'(f(x)), x + f(x), norm(x) + f(norm(x)).
 enum class NormPlacement { pre, post, sandwich, branch, none, stream };
@@ -24,7 +33,8 @@ enum class NormPlacement { pre, post, sandwich, branch, none, stream };
 // streams: X_1 + f(X_2), then X_2 + g(that) (Gomez et al. 2017, eq. 8; Kitaev et al. 2020).
 enum class Branches { serial, parallel, one_norm, reversible };
 // heads, whole: RMSnorm; layer, layer_heads: layer_norm of each head, by the same or by its own weights.
-enum class QueryKeyNorm { none, heads, whole, layer, layer_heads };
+// heads_plus_one: 1 + gamma for gamma (Gemma 3); heads_rotated: after they are turned (Hunyuan).
+enum class QueryKeyNorm { none, heads, whole, layer, layer_heads, heads_plus_one, heads_rotated };
 
 // The vectors e_p that are added to the embeddings: none, columns of W_p, or sines and cosines: those of
 // Vaswani et al. 2017; of section 5; all sines before all cosines (Marian); or the same with the last

@@ -24,7 +24,7 @@ Matrix<T> varied_normalize(const Matrix<T>& X, const NormalizationParameters<T>&
     }
     Vector<T> gamma = n.gamma;
     if (h.norm_kind == NormKind::ScaleNorm) gamma = Vector<T>::Constant(e.size(), n.gamma[0]);
-    if (h.norm_kind == NormKind::plus_one) gamma.array() += T(1);
+    if (h.norm_kind == NormKind::plus_one || h.norm_kind == NormKind::layer_plus_one) gamma.array() += T(1);
     const bool rms = h.norm_kind == NormKind::RMSnorm || h.norm_kind == NormKind::plus_one ||
                      h.norm_kind == NormKind::ScaleNorm;
     column(X_hat, t) = rms ? RMSnorm(e, gamma, h.epsilon) : layer_norm(e, gamma, n.beta, h.epsilon);

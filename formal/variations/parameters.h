@@ -59,7 +59,7 @@ NormalizationParameters<T> varied_norm(NormKind kind, Index d) {
   NormalizationParameters<T> n;
   n.gamma = vector_if<T>(kind != NormKind::layer_plain && kind != NormKind::capsule,
                          kind == NormKind::ScaleNorm ? 1 : d);
-  n.beta = vector_if<T>(kind == NormKind::layer_norm, d);
+  n.beta = vector_if<T>(kind == NormKind::layer_norm || kind == NormKind::layer_plus_one, d);
   return n;
 }
 

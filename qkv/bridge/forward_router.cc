@@ -133,9 +133,10 @@ using Named = std::vector<std::pair<std::string, Tensor>>;
 void add_language_model(const Routers& routers, const Inputs& inputs, const ExpertsSpec& experts,
                         Named& out) {
   Affinities all(experts.count, experts.chosen);
+  int64_t i = 0;  // layers without experts are not counted
   for (const auto& [layer, logits] : routers) {
     const int64_t places = inputs.tokens.rows * inputs.tokens.columns;
-    out.emplace_back(fmt::format("router_logits.{}", layer), logits.reshape({places, experts.count}));
+    out.emplace_back(fmt::format("router_logits.{}", i++), logits.reshape({places, experts.count}));
     for (const int64_t place : inputs.tokens.places) all.add(logits.row<float>(place));
   }
   if (experts.score == RouterScore::softmax && experts.groups == 1)

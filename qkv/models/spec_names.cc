@@ -106,6 +106,7 @@ struct Enumeration<Normalization> {
                                                    {Normalization::rms_plus_one, "rms_plus_one"},
                                                    {Normalization::scale, "scale"},
                                                    {Normalization::capsule, "capsule"},
+                                                   {Normalization::layer_plus_one, "layer_plus_one"},
                                                    {Normalization::batch, "batch"}};
 };
 template <>
@@ -146,7 +147,9 @@ struct Enumeration<QueryKeyNorm> {
                                                   {QueryKeyNorm::heads, "heads"},
                                                   {QueryKeyNorm::whole, "whole"},
                                                   {QueryKeyNorm::layer, "layer"},
-                                                  {QueryKeyNorm::layer_heads, "layer_heads"}};
+                                                  {QueryKeyNorm::layer_heads, "layer_heads"},
+                                                  {QueryKeyNorm::heads_plus_one, "heads_plus_one"},
+                                                  {QueryKeyNorm::heads_rotated, "heads_rotated"}};
 };
 template <>
 struct Enumeration<RouterScore> {

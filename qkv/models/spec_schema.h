@@ -298,8 +298,9 @@ void for_each_field(Spec& a, Visitor& v) {
      .since = 6},
     a.sinks);
   v({.name = "query_key_norm",
-     .help = "normalize queries and keys: RMSNorm per head (heads) or over all heads (whole), or layer norm "
-             "with shared (layer) or own weights (layer_heads)",
+     .help = "norm of queries and keys: RMSNorm per head (heads; _plus_one: weight + 1; _rotated: after "
+             "rotation) "
+             "or all (whole), or layer norm with shared (layer) or own weights (layer_heads)",
      .weights = kept,
      .since = 5,
      .needs = &Needs::kSelfAttention},
@@ -497,8 +498,8 @@ void for_each_field(Spec& s, Visitor& v) {
      .file_name = "norm_placement"},
     s.norm_placement);
   v({.name = "normalization",
-     .help = "kind of norm: layer norm (_scale: no bias; _plain: no weights), RMSNorm (rms; rms_plus_one: "
-             "weight + 1), ScaleNorm (scale), capsule squash, or batch norm",
+     .help = "kind of norm: layer norm (_scale: no bias; _plain: no weights), RMSNorm (rms), either with "
+             "weight + 1 (_plus_one), ScaleNorm (scale), capsule squash, or batch norm",
      .weights = kept,
      .since = 3},
     s.normalization);

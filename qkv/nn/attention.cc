@@ -121,7 +121,8 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
       return &parameters.add(of + kind, {of_each ? heads * spec.d_qk : spec.d_qk}, ParameterKind::vector,
                              {start});
     };
-    HeadNorm n{weights(".gamma", Initializer::Kind::ones)};
+    const bool plus_one = spec.query_key_norm == QueryKeyNorm::heads_plus_one;
+    HeadNorm n{weights(".gamma", plus_one ? Initializer::Kind::zeros : Initializer::Kind::ones)};
     if (spec.query_key_norm == QueryKeyNorm::layer) n.beta = weights(".beta", Initializer::Kind::zeros);
     return n;
   };
@@ -139,12 +140,15 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
   if (a.clip > 0) qkv = clipped(qkv, a.clip);
   if (spread_) qkv = gather_columns(qkv, spread_);
   const int64_t k_column = a.heads * a.d_qk, v_column = k_column + (shared_ ? 0 : a.kv_heads * a.d_qk);
-  if (a.query_key_norm != QueryKeyNorm::none) {
+  const auto norm = [&] {
     qkv = normed(qkv, 0, a.heads, query_norm_);
     qkv = normed(qkv, k_column, a.kv_heads, key_norm_);
-  }
+  };
+  const bool after = a.query_key_norm == QueryKeyNorm::heads_rotated;
+  if (a.query_key_norm != QueryKeyNorm::none && !after) norm();
   if (a.rotary.width > 0)
     qkv = rotary(qkv, a.heads + (shared_ ? 0 : a.kv_heads), a.d_qk, a.rotary.layout, context.rotation);
+  if (after) norm();
   Heads q{segment ? select_rows(columns_of(qkv, 0, k_column), context.own_rows) : qkv, 0, a.heads, a.d_qk};
   const Heads k = shared_ ? keys_of_queries(qkv, context) : Heads{qkv, k_column, a.kv_heads, a.d_qk},
               v{qkv, v_column, a.kv_heads, a.d_vo};
@@ -170,7 +174,11 @@ Tensor SelfAttention::normed(const Tensor& qkv, int64_t column, int64_t heads, c
   const AttentionSpec& a = attention_.spec();
   const bool whole = a.query_key_norm == QueryKeyNorm::whole;
   const ColumnGroups at{column, whole ? 1 : heads, whole ? heads * a.d_qk : a.d_qk};
-  if (whole || a.query_key_norm == QueryKeyNorm::heads)
+  if (a.query_key_norm == QueryKeyNorm::heads_plus_one) {
+    const Tensor ones = Tensor::of({a.d_qk}, std::vector<float>(static_cast<size_t>(a.d_qk), 1));
+    return group_rms_norm(qkv, at, add(norm.gamma->value, ones), norm_epsilon_);
+  }
+  if (whole || a.query_key_norm == QueryKeyNorm::heads || a.query_key_norm == QueryKeyNorm::heads_rotated)
     return group_rms_norm(qkv, at, norm.gamma->value, norm_epsilon_);
   return group_layer_norm(qkv, at, norm.gamma->value, norm.beta ? norm.beta->value : Tensor(), norm_epsilon_);
 }

@@ -14,10 +14,12 @@ namespace qkv {
 // The norm of queries and keys before their product (Henry et al. 2020).
 enum class QueryKeyNorm : uint8_t {
   none,
-  heads,        // RMSNorm of each head, with one weight for all heads
-  whole,        // RMSNorm of all heads together (OLMo 2)
-  layer,        // layer norm of each head, with one gamma and one beta for all heads (Phi)
-  layer_heads,  // layer norm of each head, with its own gamma and no beta (StableLM, Cohere)
+  heads,           // RMSNorm of each head, with one weight for all heads
+  whole,           // RMSNorm of all heads together (OLMo 2)
+  layer,           // layer norm of each head, with one gamma and one beta for all heads (Phi)
+  layer_heads,     // layer norm of each head, with its own gamma and no beta (StableLM, Cohere)
+  heads_plus_one,  // as heads, with the factor 1 + weight (Gemma 3)
+  heads_rotated,   // as heads, after rotary positions (Hunyuan)
 };
 
 // The shape and the options of Algorithm 5.

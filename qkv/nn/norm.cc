@@ -9,7 +9,8 @@ namespace qkv {
 Norm::Norm(Parameters& parameters, const std::string& name, int64_t width, const NormSpec& spec)
     : spec_(spec), width_(width) {
   using enum Normalization;
-  const bool plus_one = spec.kind == rms_plus_one, shifts = spec.kind == layer || spec.kind == batch;
+  const bool plus_one = spec.kind == rms_plus_one || spec.kind == layer_plus_one,
+             shifts = spec.kind == layer || spec.kind == layer_plus_one || spec.kind == batch;
   const auto add = [&](const char* of, int64_t count, Initializer::Kind start) {
     return &parameters.add(fmt::format("{}.{}", name, of), {count}, ParameterKind::vector, {start});
   };

@@ -188,7 +188,9 @@ void fill(Theta& theta, const VariedHyperparameters& h, unsigned seed) {
   Uniform uniform(seed + 7);
   const double reach = h.placement == formal::NormPlacement::none ? 0.5 : 1;
   formal::fill_parameters(theta, [&](const std::string& name) {
-    const bool factor = name.find("gamma") != std::string::npos && h.norm_kind != formal::NormKind::plus_one;
+    const bool factor = name.find("gamma") != std::string::npos &&
+                        h.norm_kind != formal::NormKind::plus_one &&
+                        h.norm_kind != formal::NormKind::layer_plus_one;
     return double{static_cast<float>(reach * (uniform() - 0.5) + (factor ? 1.0 : 0.0))};
   });
 }

@@ -208,9 +208,9 @@ VariedShape varied_shape(unsigned seed, Architecture architecture) {
   h.activation = std::initializer_list<formal::Activation>{formal::Activation::ReLU, formal::Activation::GELU,
                                                            formal::Activation::GELU_tanh}
                      .begin()[f];
-  s.normalization = one_of(
-      u, {Normalization::layer, Normalization::layer_scale, Normalization::layer_plain, Normalization::rms,
-          Normalization::rms_plus_one, Normalization::scale, Normalization::capsule});
+  s.normalization = one_of(u, {Normalization::layer, Normalization::layer_scale, Normalization::layer_plain,
+                               Normalization::rms, Normalization::rms_plus_one, Normalization::scale,
+                               Normalization::capsule, Normalization::layer_plus_one});
   h.norm_kind = static_cast<formal::NormKind>(s.normalization);
   s.norm_placement = one_of(u, {NormPlacement::pre, NormPlacement::pre, NormPlacement::post,
                                 NormPlacement::sandwich, NormPlacement::branch, NormPlacement::none});
@@ -287,7 +287,8 @@ VariedShape varied_shape(unsigned seed, Architecture architecture) {
   if (u() < 0.2) s.embedding_unit = h.unit_embeddings = true;
   a.query_key_norm =
       one_of(u, {QueryKeyNorm::none, QueryKeyNorm::none, QueryKeyNorm::none, QueryKeyNorm::heads,
-                 QueryKeyNorm::whole, QueryKeyNorm::layer, QueryKeyNorm::layer_heads});
+                 QueryKeyNorm::whole, QueryKeyNorm::layer, QueryKeyNorm::layer_heads,
+                 QueryKeyNorm::heads_plus_one, QueryKeyNorm::heads_rotated});
   h.query_key_norm = static_cast<formal::QueryKeyNorm>(a.query_key_norm);
   if (a.rotary.width > 0 && a.rotary.width < a.d_qk && a.query_key_norm == QueryKeyNorm::none &&
       architecture == Architecture::decoder && u() < 0.6) {
@@ -415,7 +416,7 @@ VariedShape gemma3_shape() {
   h.activation = formal::Activation::GELU_tanh;
   h.norm_kind = formal::NormKind::plus_one;
   h.placement = formal::NormPlacement::sandwich;
-  h.query_key_norm = formal::QueryKeyNorm::heads;
+  h.query_key_norm = formal::QueryKeyNorm::heads_plus_one;
   h.gated = true;
   h.qkv_bias = h.out_bias = h.mlp_bias = false;
   h.position_vectors = formal::PositionVectors::none;

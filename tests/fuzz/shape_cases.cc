@@ -334,6 +334,124 @@ const ShapeFamily kFamilies[] = {
        if (d.chance(0.5)) s.attention.query_key_norm = QueryKeyNorm::layer_heads;
        return s;
      }},
+    {"qwen3",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.attention.query_key_norm = QueryKeyNorm::heads;
+       s.attention.bias = s.attention.out_bias = d.chance(0.5);
+       if (d.chance(0.5)) s.attention.patterns = {{}, {.window = d.between(1, 6)}};
+       if (s.layers != 2) s.attention.patterns.clear();
+       return s;
+     }},
+    {"qwen3_moe",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.attention.query_key_norm = QueryKeyNorm::heads;
+       const BlockSpec dense = s;
+       s.experts = {.count = d.between(2, 5), .chosen = d.between(1, 2), .hidden = d.between(1, 9)};
+       s.experts.renormalized = d.chance(0.5);
+       if (s.layers > 1) {
+         s.kinds = {{"dense", dense}};
+         for (int64_t l = 0; l < s.layers; ++l)
+           s.layer_kinds.push_back(l + 1 == s.layers ? "dense" : "default");
+       }
+       return s;
+     }},
+    {"gemma3_text",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.normalization = Normalization::rms_plus_one;
+       s.norm_placement = NormPlacement::sandwich;
+       s.embedding_scaled = s.tied = true;
+       s.activation = Activation::gelu_tanh;
+       s.attention.query_key_norm = QueryKeyNorm::heads_plus_one;
+       s.layers = 3;
+       BlockSpec local = s;
+       local.attention.rotary.base = 100;
+       local.attention.patterns = {{.window = d.between(1, 6)}};
+       s.kinds = {{"local", local}};
+       s.layer_kinds = {"local", "default"};
+       return s;
+     }},
+    {"exaone4",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.norm_placement = NormPlacement::branch;
+       s.attention.query_key_norm = QueryKeyNorm::heads;
+       return s;
+     }},
+    {"smollm3",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.layers = 2;
+       BlockSpec global = s;
+       global.positions = Positions::none;
+       global.attention.rotary = {};
+       s.kinds = {{"global", global}};
+       s.layer_kinds = {"default", "global"};
+       return s;
+     }},
+    {"ernie4_5",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = d.chance(0.5);
+       return s;
+     }},
+    {"glm",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.attention.bias = true;
+       turn(s, d, false);
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       return s;
+     }},
+    {"glm4",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.norm_placement = NormPlacement::sandwich;
+       turn(s, d, false);
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       return s;
+     }},
+    {"glm4_moe",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       turn(s, d, false);
+       s.experts = {.count = d.between(2, 5),
+                    .chosen = 2,
+                    .hidden = d.between(1, 9),
+                    .first = d.between(0, 1),
+                    .score = RouterScore::sigmoid,
+                    .choice_bias = true,
+                    .choice_rate = 0,
+                    .balance = 0};
+       s.experts.shared_hidden = s.experts.hidden * d.between(1, 2);
+       return s;
+     }},
+    {"granitemoe",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.attention.scale = 0.25F;
+       s.residual_multiplier = 0.5F;
+       s.experts = {.count = d.between(2, 5), .chosen = d.between(1, 2), .hidden = s.hidden};
+       return s;
+     }},
+    {"nemotron",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.normalization = Normalization::layer_plus_one;
+       s.activation = Activation::relu_squared;
+       s.gated = false;
+       turn(s, d, false);
+       return s;
+     }},
+    {"hunyuan_v1_dense",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.attention.query_key_norm = QueryKeyNorm::heads_rotated;
+       return s;
+     }},
     {"gpt_neox",
      [](Draw& d) {
        ModelSpec s = sized(d, 2);

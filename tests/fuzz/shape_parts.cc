@@ -286,8 +286,8 @@ using Change = void (*)(ModelSpec&, Draw&);
 const Change kChanges[] = {
     [](ModelSpec& s, Draw& d) {
       using enum Normalization;
-      s.normalization =
-          d.of<Normalization>({layer, layer_scale, layer_plain, rms, rms_plus_one, scale, capsule, batch});
+      s.normalization = d.of<Normalization>(
+          {layer, layer_scale, layer_plain, rms, rms_plus_one, scale, capsule, layer_plus_one, batch});
     },
     [](ModelSpec& s, Draw& d) {
       using enum NormPlacement;
@@ -317,7 +317,8 @@ const Change kChanges[] = {
     },
     [](ModelSpec& s, Draw& d) {
       using enum QueryKeyNorm;
-      s.attention.query_key_norm = d.of<QueryKeyNorm>({heads, whole, layer, layer_heads});
+      s.attention.query_key_norm =
+          d.of<QueryKeyNorm>({heads, whole, layer, layer_heads, heads_plus_one, heads_rotated});
     },
     [](ModelSpec& s, Draw& d) {
       s.attention.patterns = patterns(d, s.architecture == Architecture::encoder);

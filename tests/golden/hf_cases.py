@@ -89,6 +89,11 @@ def forward(qkv, case, inputs, options=()):
         return load(made)[0], ""
 
 
+def is_read(qkv, case):
+    """True if qkv reads the case's family."""
+    return forward(qkv, case, case.inputs())[1].find("is not supported") < 0
+
+
 def real_places(shape, mask):
     """For each element whether it counts: rows of padding are each implementation's own."""
     count = math.prod(shape)

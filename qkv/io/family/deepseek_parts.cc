@@ -8,11 +8,6 @@
 namespace qkv {
 namespace {
 
-// YaRN's magnitude factor (DeepSeek's yarn_get_mscale).
-double yarn_magnitude(double factor, double weight) {
-  return factor > 1 ? 0.1 * weight * std::log(factor) + 1 : 1;
-}
-
 // In the file, the rotated columns of a head are the last ones. In the projection from the latent, a head's
 // key and value are adjacent.
 void add_latent_attention(WeightNames& n, const ModelSpec& s, const std::string& engine,

@@ -49,9 +49,12 @@ OrderedJson number_or_null(float number) {
   return number > 0 ? OrderedJson(decimal(number)) : OrderedJson(nullptr);
 }
 
-std::optional<JsonField> rotary_scaling_of(const JsonField& config) {
+std::optional<JsonField> rotary_scaling_of(const JsonField& config, const char* layer_type) {
   auto scaling = config.find("rope_scaling");
-  return scaling ? scaling : config.find("rope_parameters");
+  if (!scaling) scaling = config.find("rope_parameters");
+  if (!scaling || layer_type == nullptr) return scaling;
+  auto of_type = scaling->find(layer_type);
+  return of_type ? of_type : scaling;
 }
 
 namespace {
@@ -61,6 +64,10 @@ double longrope_magnitude(const RotarySpec& r) {
 }
 
 }  // namespace
+
+double yarn_magnitude(double factor, double weight) {
+  return factor > 1 ? 0.1 * weight * std::log(factor) + 1 : 1;
+}
 
 void read_longrope(const JsonField& config, const JsonField& scaling, int64_t context, int64_t otherwise,
                    RotarySpec& r) {
@@ -77,8 +84,8 @@ void read_longrope(const JsonField& config, const JsonField& scaling, int64_t co
   r.magnitude = given ? given->number() : longrope_magnitude(r);
 }
 
-void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& r) {
-  const auto scaling = rotary_scaling_of(config);
+void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& r, const char* layer_type) {
+  const auto scaling = rotary_scaling_of(config, layer_type);
   if (!scaling) return;
   r.base = scaling->number_or("rope_theta", r.base);
   const auto type = scaling->string_or("rope_type", scaling->string_or("type", ""));
@@ -99,8 +106,12 @@ void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& r
   if (r.scaling == RotaryScaling::yarn) {
     r.low = scaling->number_or("beta_slow", 1);
     r.high = scaling->number_or("beta_fast", 32);
+    r.original_context = scaling->integer_or("original_max_position_embeddings", context, 1, kMost);
     const auto given = scaling->find("attention_factor");
-    r.magnitude = given ? given->number() : 0.1 * std::log(r.factor) + 1;
+    const double one = scaling->number_or("mscale", 0), all = scaling->number_or("mscale_all_dim", 0);
+    r.magnitude = given                  ? given->number()
+                  : one != 0 && all != 0 ? yarn_magnitude(r.factor, one) / yarn_magnitude(r.factor, all)
+                                         : yarn_magnitude(r.factor, 1);
   }
   if (r.scaling == RotaryScaling::llama3) {
     r.low = (*scaling)["low_freq_factor"].number();
@@ -125,7 +136,8 @@ OrderedJson rotary_scaling_json(const RotarySpec& r) {
               {"factor", r.factor},
               {"beta_slow", r.low},
               {"beta_fast", r.high},
-              {"attention_factor", r.magnitude}};
+              {"attention_factor", r.magnitude},
+              {"original_max_position_embeddings", r.original_context}};
     case RotaryScaling::llama3:
       return {{"rope_type", "llama3"},
               {"factor", r.factor},
@@ -150,7 +162,9 @@ void write_rotary_scaling(const RotarySpec& r, OrderedJson& config) {
 }
 
 int64_t read_rotated(const JsonField& config, const char* key, double otherwise, int64_t head_width) {
-  const auto fraction = config.find(key);
+  auto fraction = config.find(key);
+  const auto parameters = config.find("rope_parameters");
+  if (!fraction && parameters) fraction = parameters->find(key);
   return static_cast<int64_t>((fraction ? fraction->number() : otherwise) * static_cast<double>(head_width));
 }
 double rotated_part(const AttentionSpec& a) {

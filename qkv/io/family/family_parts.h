@@ -20,18 +20,22 @@ OrderedJson number_or_null(int64_t number);
 OrderedJson number_or_null(float number);
 
 // The field with the scaling of angles: rope_scaling, or rope_parameters in newer files, which also has the
-// base.
-std::optional<JsonField> rotary_scaling_of(const JsonField& config);
+// base. `layer_type`, if given: newer files may have such a field for each type of layers.
+std::optional<JsonField> rotary_scaling_of(const JsonField& config, const char* layer_type = nullptr);
 // Reads that field, if present. `context`: the context the model was trained with. Throws Error naming the
 // field for an unsupported kind.
-void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& rotary);
+void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& rotary,
+                         const char* layer_type = nullptr);
+// YaRN's factor on cosines and sines (its mscale).
+double yarn_magnitude(double factor, double weight);
 // Reads LongRoPE's lists, whatever type is named. `otherwise`: the original context if the config lacks it;
 // 0: `context`, lengthened by the scaling's factor.
 void read_longrope(const JsonField& config, const JsonField& scaling, int64_t context, int64_t otherwise,
                    RotarySpec& rotary);
 // Writes rope_scaling, if the angles are scaled.
 void write_rotary_scaling(const RotarySpec& rotary, OrderedJson& config);
-// The number of rotated columns of a head, given as a fraction, and that fraction.
+// The number of rotated columns of a head, given as a fraction (in newer files in rope_parameters), and that
+// fraction.
 int64_t read_rotated(const JsonField& config, const char* key, double otherwise, int64_t head_width);
 double rotated_part(const AttentionSpec& attention);
 

@@ -1,5 +1,4 @@
 // Gemma 2: Hugging Face's Gemma2ForCausalLM.
-#include <cmath>
 
 #include "qkv/base/json_value.h"
 #include "qkv/io/family/llama_parts.h"
@@ -15,8 +14,7 @@ const Family& gemma2_family() {
         AttentionSpec& a = s.attention;
         a.kv_heads = read_kv_heads(c, a.heads, 4);
         s.norm_placement = NormPlacement::sandwich;
-        const double scalar = c.number_or("query_pre_attn_scalar", 256);
-        if (scalar != static_cast<double>(a.d_qk)) a.scale = static_cast<float>(1 / std::sqrt(scalar));
+        read_query_scalar(c, a);
         // null means none; an absent field means the published value.
         const auto otherwise = [&](const char* key, float value) {
           return c.object().contains(key) ? 0 : value;
@@ -38,10 +36,7 @@ const Family& gemma2_family() {
         OrderedJson c = gemma_family().write_config(s);
         c["model_type"] = "gemma2";
         c["architectures"] = {"Gemma2ForCausalLM"};
-        const double scalar =
-            a.scale > 0 ? 1 / (double{a.scale} * double{a.scale}) : static_cast<double>(a.d_qk);
-        c["query_pre_attn_scalar"] =
-            std::abs(scalar - std::round(scalar)) < 1e-4 ? std::round(scalar) : scalar;
+        c["query_pre_attn_scalar"] = query_scalar(a);
         c["attn_logit_softcapping"] = number_or_null(a.cap);
         c["final_logit_softcapping"] = number_or_null(s.logit_cap);
         if (a.patterns.size() == 2) c["sliding_window"] = a.patterns[0].window;

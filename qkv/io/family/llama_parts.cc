@@ -1,5 +1,7 @@
 #include "qkv/io/family/llama_parts.h"
 
+#include <cmath>
+
 #include "qkv/base/json_value.h"
 
 namespace qkv {
@@ -57,6 +59,15 @@ OrderedJson write_llama_like(const ModelSpec& s, const char* type, const char* a
   return c;
 }
 
+void read_query_scalar(const JsonField& c, AttentionSpec& a) {
+  const double scalar = c.number_or("query_pre_attn_scalar", 256);
+  if (scalar != static_cast<double>(a.d_qk)) a.scale = static_cast<float>(1 / std::sqrt(scalar));
+}
+double query_scalar(const AttentionSpec& a) {
+  const double scalar = a.scale > 0 ? 1 / (double{a.scale} * double{a.scale}) : static_cast<double>(a.d_qk);
+  return std::abs(scalar - std::round(scalar)) < 1e-4 ? std::round(scalar) : scalar;
+}
+
 int64_t read_kv_heads(const JsonField& c, int64_t heads, int64_t otherwise) {
   const bool said = c.object().contains("num_key_value_heads");
   return c.integer_or("num_key_value_heads", said ? heads : otherwise, 1, kMost);
@@ -65,19 +76,27 @@ int64_t read_kv_heads(const JsonField& c, int64_t heads, int64_t otherwise) {
 namespace {
 
 // The experts' matrices are stacked.
-void add_experts(WeightNames& n, const ModelSpec& s, const std::string& engine, const std::string& file,
-                 const LlamaNames& names) {
-  const ExpertsSpec& x = s.experts;
+void add_experts(WeightNames& n, const ExpertsSpec& x, int64_t width, const std::string& engine,
+                 const std::string& file, const LlamaNames& names) {
   n.bias = false;
-  n.linear(engine + "router", file + "gate");
-  if (x.choice_bias) n.tensor(engine + "router.choice_bias", file + "gate.e_score_correction_bias");
-  for (int64_t i = 0; i < x.count; ++i) {
+  n.linear(engine + "router", file + names.router);
+  if (x.choice_bias) {
+    n.tensor(engine + "router.choice_bias", file + names.choice_bias);
+    if (names.choice_bias_in_row) n.all.back().shape = {1, x.count};
+  }
+  if (names.stacked_experts) {
+    n.tensor(engine + "experts.up.weight", file + names.expert[0] + ".weight");
+    n.all.back().shape = {x.count, 2 * x.hidden, width};
+    n.tensor(engine + "experts.down.weight", file + names.expert[1] + ".weight");
+    n.all.back().shape = {x.count, width, x.hidden};
+  }
+  for (int64_t i = 0; i < x.count && !names.stacked_experts; ++i) {
     const std::string expert = fmt::format("{}experts.{}.", file, i), up = engine + "experts.up.weight";
     const int64_t first = 2 * i * x.hidden;
     n.all.push_back({up, expert + names.expert[0] + ".weight", false, first, x.hidden});
     n.all.push_back({up, expert + names.expert[1] + ".weight", false, first + x.hidden, x.hidden});
     n.all.push_back(
-        {engine + "experts.down.weight", expert + names.expert[2] + ".weight", false, i * s.width, s.width});
+        {engine + "experts.down.weight", expert + names.expert[2] + ".weight", false, i * width, width});
   }
   if (x.shared_hidden > 0) {
     const std::string shared = file + names.shared + ".";
@@ -90,11 +109,11 @@ void add_experts(WeightNames& n, const ModelSpec& s, const std::string& engine, 
 
 // A norm of queries or of keys. If it has a gamma for each head, this is a matrix (Cohere), or one tensor
 // per head (StableLM).
-void add_head_norm(WeightNames& n, const ModelSpec& s, int64_t heads, const std::string& engine,
+void add_head_norm(WeightNames& n, const AttentionSpec& a, int64_t heads, const std::string& engine,
                    const std::string& file) {
-  const int64_t d = s.attention.d_qk;
-  const bool layer = s.attention.query_key_norm == QueryKeyNorm::layer,
-             of_each = s.attention.query_key_norm == QueryKeyNorm::layer_heads;
+  const int64_t d = a.d_qk;
+  const bool layer = a.query_key_norm == QueryKeyNorm::layer,
+             of_each = a.query_key_norm == QueryKeyNorm::layer_heads;
   if (of_each && file.ends_with("_layernorm")) {
     for (int64_t h = 0; h < heads; ++h)
       n.all.push_back({engine + ".gamma", fmt::format("{}.norms.{}.weight", file, h), false, h * d, d});
@@ -108,15 +127,16 @@ void add_head_norm(WeightNames& n, const ModelSpec& s, int64_t heads, const std:
 }  // namespace
 
 std::vector<WeightName> weights_named_as_llama(const ModelSpec& s, const LlamaNames& names) {
-  const AttentionSpec& a = s.attention;
   WeightNames n;
   n.tensor("embedding.token", "model.embed_tokens.weight");
   const auto norm = [&](const std::string& engine, const std::string& file) {
     if (s.normalization == Normalization::layer_plain) return;
-    n.bias = s.normalization == Normalization::layer;
+    n.bias = s.normalization == Normalization::layer || s.normalization == Normalization::layer_plus_one;
     n.norm(engine, file);
   };
   for (int64_t l = 0; l < s.layers; ++l) {
+    const BlockSpec& b = s.block(l);
+    const AttentionSpec& a = b.attention;
     const std::string e = fmt::format("decoder.block.{}.", l), f = fmt::format("model.layers.{}.", l);
     const auto norm_if = [&](const char* engine, const char* file) {
       if (file != nullptr) norm(e + engine, f + file);
@@ -126,8 +146,8 @@ std::vector<WeightName> weights_named_as_llama(const ModelSpec& s, const LlamaNa
     norm_if("feed_forward.norm", names.feed_forward_norm);
     norm_if("feed_forward.branch_norm", names.feed_forward_branch_norm);
     if (a.query_key_norm != QueryKeyNorm::none) {
-      add_head_norm(n, s, a.heads, e + "attention.query_norm", f + "self_attn." + names.query_key_norms[0]);
-      add_head_norm(n, s, a.kv_heads, e + "attention.key_norm", f + "self_attn." + names.query_key_norms[1]);
+      add_head_norm(n, a, a.heads, e + "attention.query_norm", f + "self_attn." + names.query_key_norms[0]);
+      add_head_norm(n, a, a.kv_heads, e + "attention.key_norm", f + "self_attn." + names.query_key_norms[1]);
     }
     n.bias = a.bias;
     const std::string qkv = e + "attention.qkv", self = f + "self_attn.";
@@ -140,9 +160,9 @@ std::vector<WeightName> weights_named_as_llama(const ModelSpec& s, const LlamaNa
               {a.heads * a.d_qk, a.kv_heads * a.d_qk, a.kv_heads * a.d_vo});
     n.bias = a.out_bias;
     n.linear(e + "attention.out", self + names.out);
-    n.bias = s.feed_forward_bias;
-    if (s.experts.in_layer(l)) {
-      add_experts(n, s, e + "feed_forward.", f + names.mixture + ".", names);
+    n.bias = b.feed_forward_bias;
+    if (b.experts.in_layer(l)) {
+      add_experts(n, b.experts, s.width, e + "feed_forward.", f + names.mixture + ".", names);
       continue;
     }
     if (names.fused) {
@@ -151,7 +171,7 @@ std::vector<WeightName> weights_named_as_llama(const ModelSpec& s, const LlamaNa
       n.linear(e + "feed_forward.up", f + "mlp." + names.up[0]);
     } else {
       n.parts(e + "feed_forward.up", {f + "mlp." + names.up[0], f + "mlp." + names.up[1]},
-              {s.hidden, s.hidden});
+              {b.hidden, b.hidden});
     }
     n.linear(e + "feed_forward.down", f + "mlp." + names.down);
   }

@@ -13,6 +13,10 @@ OrderedJson write_llama_like(const ModelSpec& spec, const char* type, const char
 // queries.
 int64_t read_kv_heads(const JsonField& config, int64_t heads, int64_t otherwise);
 
+// query_pre_attn_scalar: scores are divided by its root.
+void read_query_scalar(const JsonField& config, AttentionSpec& attention);
+double query_scalar(const AttentionSpec& attention);
+
 // The parts of names that may differ from Llama's.
 struct LlamaNames {
   std::vector<std::string> query_key_norms = {"q_norm", "k_norm"};
@@ -27,7 +31,11 @@ struct LlamaNames {
   bool fused = false;  // has qkv_proj and gate_up_proj
   // Names of mixtures of experts.
   const char* mixture = "mlp";
+  const char* router = "gate";
+  const char* choice_bias = "gate.e_score_correction_bias";
+  bool choice_bias_in_row = false;  // stored as [1, E]
   std::vector<std::string> expert = {"gate_proj", "up_proj", "down_proj"};
+  bool stacked_experts = false;  // all experts in two tensors, [E, 2 hidden, D] and [E, D, hidden]
   const char* shared = "shared_expert";
   // For another kind of attention: adds its tensors, except for the output's.
   void (*attention)(WeightNames& names, const ModelSpec& spec, const std::string& engine,

@@ -19,8 +19,9 @@ OrderedJson window_json(const ModelSpec& s) {
 
 namespace {
 
-const Pattern& pattern_of(const ModelSpec& s, int64_t layer) {
-  return s.attention.patterns[static_cast<size_t>(layer) % s.attention.patterns.size()];
+Pattern pattern_of(const ModelSpec& s, int64_t layer) {
+  const std::vector<Pattern>& all = s.block(layer).attention.patterns;
+  return all.empty() ? Pattern() : all[static_cast<size_t>(layer) % all.size()];
 }
 
 // Patterns of all layers in the form of a spec.
@@ -32,30 +33,69 @@ std::vector<Pattern> in_turn(std::vector<Pattern> of_layers) {
 
 }  // namespace
 
+std::vector<bool> read_windowed(const JsonField& c, int64_t layers,
+                                const std::function<bool(int64_t)>& otherwise) {
+  constexpr int64_t kMostLayers = 4096;  // check_spec() rejects more
+  std::vector<bool> out;
+  const auto types = c.find("layer_types");
+  check(!types || static_cast<int64_t>(types->size()) == layers, "{}: layer_types: {} types for {} layers",
+        c.place(), types ? types->size() : 0, layers);
+  for (int64_t l = 0; l < std::min(layers, kMostLayers); ++l) {
+    if (!types) {
+      out.push_back(otherwise(l));
+      continue;
+    }
+    const JsonField type = types->at(static_cast<size_t>(l));
+    const bool windowed = type.string() == kWindowed;
+    check(windowed || type.string() == kFull, "{}: '{}' is not supported ({} and {} are)", type.place(),
+          type.string(), kWindowed, kFull);
+    out.push_back(windowed);
+  }
+  return out;
+}
+
+void give_block(ModelSpec& s, const std::vector<bool>& which, const std::string& name,
+                const BlockSpec& block) {
+  if (std::ranges::find(which, true) == which.end()) return;
+  BlockSpec alike = block;
+  alike.attention.patterns = s.attention.patterns;
+  if (std::ranges::find(which, false) == which.end()) {
+    static_cast<BlockSpec&>(s) = block;
+  } else if (alike == static_cast<const BlockSpec&>(s)) {
+    std::vector<Pattern> of_layers;
+    for (const bool other : which) {
+      const std::vector<Pattern>& p = other ? block.attention.patterns : s.attention.patterns;
+      of_layers.push_back(p.empty() ? Pattern() : p[0]);
+    }
+    s.attention.patterns = in_turn(std::move(of_layers));
+  } else {
+    s.kinds.push_back({name, block});
+    std::vector<std::string> names;
+    for (const bool other : which) names.push_back(other ? name : kDefaultKind);
+    s.layer_kinds = shortest_run(std::move(names));
+  }
+}
+
+int64_t window_of(const ModelSpec& s, int64_t layer) {
+  return pattern_of(s, layer).window;
+}
+int64_t first_window(const ModelSpec& s) {
+  for (int64_t l = 0; l < s.layers; ++l)
+    if (const int64_t w = window_of(s, l); w > 0) return w;
+  return 0;
+}
+
 void read_layer_windows(const JsonField& c, ModelSpec& s) {
   if (c.boolean_or("use_sliding_window", false)) read_window(c, s, 4096);
-  const std::vector<Pattern> of_all = std::exchange(s.attention.patterns, {});
-  const Pattern window = of_all.empty() ? Pattern() : of_all[0];
-  std::vector<Pattern> of_layers;
-  constexpr int64_t kMostLayers = 4096;  // check_spec() rejects more
-  if (const auto types = c.find("layer_types")) {
-    check(static_cast<int64_t>(types->size()) == s.layers, "{}: {} types for {} layers", types->place(),
-          types->size(), s.layers);
-    for (int64_t l = 0; l < std::min(s.layers, kMostLayers); ++l) {
-      const JsonField type = types->at(static_cast<size_t>(l));
-      const bool windowed = type.string() == kWindowed;
-      check(windowed || type.string() == kFull, "{}: '{}' is not supported ({} and {} are)", type.place(),
-            type.string(), kWindowed, kFull);
-      check(!windowed || window != Pattern(), "{}: {} needs use_sliding_window and a sliding_window",
-            type.place(), kWindowed);
-      of_layers.push_back(windowed ? window : Pattern());
-    }
-  } else {
-    const int64_t first = c.integer_or("max_window_layers", 28, 0, kMost);
-    for (int64_t l = 0; l < std::min(s.layers, kMostLayers); ++l)
-      of_layers.push_back(l >= first ? window : Pattern());
-  }
-  s.attention.patterns = in_turn(std::move(of_layers));
+  BlockSpec windowed = s;
+  s.attention.patterns.clear();
+  const int64_t first = c.find("layer_types") ? 0 : c.integer_or("max_window_layers", 28, 0, kMost);
+  const std::vector<bool> which = read_windowed(c, s.layers, [&](int64_t l) { return l >= first; });
+  const auto one = std::ranges::find(which, true);
+  check(!c.find("layer_types") || one == which.end() || !windowed.attention.patterns.empty(),
+        "{}: layer_types[{}]: {} needs use_sliding_window and a sliding_window", c.place(),
+        one - which.begin(), kWindowed);
+  give_block(s, which, "", windowed);
 }
 
 OrderedJson layer_types(const ModelSpec& s) {

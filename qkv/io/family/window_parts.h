@@ -1,6 +1,10 @@
 // Attention windows in configs of Llama's relatives: sliding_window, and the layers that have it.
 #pragma once
 
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "qkv/io/family/family_parts.h"
 
 namespace qkv {
@@ -16,7 +20,20 @@ inline constexpr const char *kWindowed = "sliding_attention", *kFull = "full_att
 // max_window_layers layers have none.
 void read_layer_windows(const JsonField& config, ModelSpec& spec);
 void write_layer_windows(const ModelSpec& spec, OrderedJson& config);
-// The kind of each layer. REQUIRES: some layers have a window.
+// The type of each layer: sliding_attention if it has a window, else full_attention.
 OrderedJson layer_types(const ModelSpec& spec);
+
+// True for each layer that layer_types calls windowed; without that field, for layers for which
+// `otherwise` is true.
+std::vector<bool> read_windowed(const JsonField& config, int64_t layers,
+                                const std::function<bool(int64_t layer)>& otherwise);
+// Gives the layers for which `which` is true another block. If only patterns differ, the spec has one kind of
+// block with patterns in turn; else these layers' kind has the name `name`.
+void give_block(ModelSpec& spec, const std::vector<bool>& which, const std::string& name,
+                const BlockSpec& block);
+// The window of a layer; 0: none.
+int64_t window_of(const ModelSpec& spec, int64_t layer);
+// The window of the first layer that has one; 0: no layer has.
+int64_t first_window(const ModelSpec& spec);
 
 }  // namespace qkv

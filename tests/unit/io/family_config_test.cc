@@ -188,7 +188,8 @@ TEST(ModelDir, DefaultsAreTheFamilys) {
 // Families that name each layer in the file would write billions of lines to check whether they can express
 // it.
 TEST(ModelDir, MoreLayersThanAnyModelHasAreRefusedAtOnce) {
-  for (const char* type : {"gemma2", "qwen2", "longformer", "reformer"}) {
+  for (const char* type : {"gemma2", "qwen2", "qwen3", "qwen3_moe", "gemma3_text", "olmo3", "cohere2",
+                           "exaone4", "smollm3", "ministral", "ernie4_5_moe", "longformer", "reformer"}) {
     const Json config = {{"model_type", type},
                          {"num_hidden_layers", int64_t{1} << 40},
                          {"vocab_size", 64},

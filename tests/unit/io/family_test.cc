@@ -13,6 +13,12 @@
 // Covers: qkv/io/family/reformer.cc, qkv/io/family/roberta.cc, qkv/io/family/stablelm.cc
 // Covers: qkv/io/family/starcoder2.cc, qkv/io/family/switch_transformers.cc, qkv/io/family/t5.cc
 // Covers: qkv/io/family/vit.cc, qkv/io/family/whisper.cc, qkv/io/family/xglm.cc, qkv/io/family/xlnet.cc
+// Covers: qkv/io/family/qwen3.cc, qkv/io/family/qwen3_moe.cc, qkv/io/family/gemma3_text.cc
+// Covers: qkv/io/family/olmo3.cc, qkv/io/family/cohere2.cc, qkv/io/family/exaone4.cc
+// Covers: qkv/io/family/smollm3.cc, qkv/io/family/ministral.cc, qkv/io/family/seed_oss.cc
+// Covers: qkv/io/family/ernie4_5.cc, qkv/io/family/ernie4_5_moe.cc, qkv/io/family/glm.cc
+// Covers: qkv/io/family/glm4.cc, qkv/io/family/glm4_moe.cc, qkv/io/family/granitemoe.cc
+// Covers: qkv/io/family/nemotron.cc, qkv/io/family/hunyuan_v1_dense.cc
 // Covers: qkv/io/family/*_parts.cc
 #include "qkv/io/family/family.h"
 
@@ -292,6 +298,157 @@ const FamilyCase kFamilies[] = {
        s.logit_multiplier = 0.5F;
      }},
     {"cohere", [](ModelSpec& s) { s = cohere(); }},
+    {"qwen3", [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::heads; }},
+    {"qwen3",
+     [](ModelSpec& s) {
+       s.layers = 3;
+       s.attention.d_qk = s.attention.d_vo = s.attention.rotary.width = 6;
+       s.attention.bias = s.attention.out_bias = true;
+       s.attention.query_key_norm = QueryKeyNorm::heads;
+       s.attention.patterns = {{}, {.window = 5}, {.window = 5}};
+     }},
+    {"qwen3_moe",
+     [](ModelSpec& s) {
+       s.layers = 3;
+       s.attention.query_key_norm = QueryKeyNorm::heads;
+       BlockSpec dense = s;
+       s.experts = {.count = 5, .chosen = 2, .hidden = 7, .balance = 0.5F};
+       s.kinds = {{"dense", dense}};
+       s.layer_kinds = {"default", "dense"};
+     }},
+    {"gemma3_text",
+     [](ModelSpec& s) {
+       s.layers = 3;
+       s.normalization = Normalization::rms_plus_one;
+       s.norm_placement = NormPlacement::sandwich;
+       s.embedding_scaled = s.tied = true;
+       s.activation = Activation::gelu_tanh;
+       s.attention.query_key_norm = QueryKeyNorm::heads_plus_one;
+       s.attention.scale = static_cast<float>(1 / std::sqrt(7.0));
+       BlockSpec local = s;
+       local.attention.rotary.base = 100;
+       local.attention.patterns = {{.window = 3}};
+       s.attention.rotary.base = 1e6;
+       s.attention.rotary.scaling = RotaryScaling::linear;
+       s.attention.rotary.factor = 8;
+       s.kinds = {{"local", local}};
+       s.layer_kinds = {"local", "default"};
+     }},
+    {"olmo3",
+     [](ModelSpec& s) {
+       s.norm_placement = NormPlacement::branch;
+       s.attention.query_key_norm = QueryKeyNorm::whole;
+       BlockSpec local = s;
+       local.attention.patterns = {{.window = 3}};
+       RotarySpec& r = s.attention.rotary;
+       r.scaling = RotaryScaling::yarn;
+       r.factor = 2;
+       r.original_context = 4;
+       r.high = 32;
+       r.magnitude = 1.25;
+       s.kinds = {{"local", local}};
+       s.layer_kinds = {"local", "default"};
+     }},
+    {"cohere2",
+     [](ModelSpec& s) {
+       s = cohere();
+       BlockSpec global = s;
+       global.positions = Positions::none;
+       global.attention.rotary = {};
+       s.layers = 3;
+       s.attention.patterns = {{.window = 3}};
+       s.kinds = {{"global", global}};
+       s.layer_kinds = {"default", "default", "global"};
+     }},
+    {"exaone4",
+     [](ModelSpec& s) {
+       s.norm_placement = NormPlacement::branch;
+       s.attention.query_key_norm = QueryKeyNorm::heads;
+       BlockSpec global = s;
+       global.positions = Positions::none;
+       global.attention.rotary = {};
+       s.attention.patterns = {{.window = 3}};
+       s.kinds = {{"global", global}};
+       s.layer_kinds = {"default", "global"};
+     }},
+    {"exaone4",
+     [](ModelSpec& s) {
+       s.norm_placement = NormPlacement::branch;
+       s.attention.query_key_norm = QueryKeyNorm::heads;
+     }},
+    {"smollm3",
+     [](ModelSpec& s) {
+       BlockSpec global = s;
+       global.positions = Positions::none;
+       global.attention.rotary = {};
+       s.kinds = {{"global", global}};
+       s.layer_kinds = {"default", "global"};
+     }},
+    {"ministral",
+     [](ModelSpec& s) {
+       s.attention.patterns = {{.window = 5}, {}};
+     }},
+    {"seed_oss",
+     [](ModelSpec& s) {
+       s.attention.bias = true;
+       s.residual_dropout = 0.125F;
+     }},
+    {"ernie4_5", [](ModelSpec& s) { s.attention.rotary.layout = RotaryLayout::interleaved; }},
+    {"ernie4_5_moe",
+     [](ModelSpec& s) {
+       s.layers = 3;
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s.tied = true;
+       BlockSpec dense = s;
+       s.experts = {
+           .count = 5, .chosen = 2, .hidden = 7, .choice_bias = true, .choice_rate = 0, .shared_hidden = 14};
+       s.kinds = {{"dense", dense}};
+       s.layer_kinds = {"dense", "default", "default"};
+     }},
+    {"glm",
+     [](ModelSpec& s) {
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s.attention.rotary.width = 2;
+       s.attention.bias = true;
+     }},
+    {"glm4",
+     [](ModelSpec& s) {
+       s.norm_placement = NormPlacement::sandwich;
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s.attention.rotary.width = 2;
+     }},
+    {"glm4_moe",
+     [](ModelSpec& s) {
+       s.layers = 3;
+       s.attention.rotary.width = 2;
+       s.attention.query_key_norm = QueryKeyNorm::heads;
+       s.experts = {.count = 4,
+                    .chosen = 2,
+                    .hidden = 5,
+                    .first = 1,
+                    .score = RouterScore::sigmoid,
+                    .scale = 1.5F,
+                    .choice_bias = true,
+                    .choice_rate = 0,
+                    .groups = 2,
+                    .chosen_groups = 1,
+                    .shared_hidden = 5,
+                    .balance = 0};
+     }},
+    {"granitemoe",
+     [](ModelSpec& s) {
+       s.attention.scale = 0.25F;
+       s.residual_multiplier = 0.5F;
+       s.experts = {.count = 5, .chosen = 3, .hidden = s.hidden, .balance = 0.5F};
+     }},
+    {"nemotron",
+     [](ModelSpec& s) {
+       s.normalization = Normalization::layer_plus_one;
+       s.activation = Activation::relu_squared;
+       s.gated = false;
+       s.attention.rotary.width = 2;
+     }},
+    {"hunyuan_v1_dense", [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::heads_rotated; }},
     {"gpt_neox",
      [](ModelSpec& s) {
        s = gpt2();
@@ -746,6 +903,21 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.attention.scaled_by_layer = true; },
       [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::heads; },
       [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::whole; },
+      [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::heads_plus_one; },
+      [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::heads_rotated; },
+      [](ModelSpec& s) { s.normalization = Normalization::layer_plus_one; },
+      [](ModelSpec& s) {
+        BlockSpec other = s;
+        other.attention.patterns = {{.window = 3}};
+        s.kinds = {{"some", other}};
+        s.layer_kinds = {"default", "some"};
+      },
+      [](ModelSpec& s) {
+        BlockSpec other = s;
+        other.hidden = 9;
+        s.kinds = {{"local", other}};
+        s.layer_kinds = {"local", "default"};
+      },
       [](ModelSpec& s) { s.attention.patterns = {{.window = 3}}; },
       [](ModelSpec& s) { s.attention.patterns = {{.window = 3, .dilation = 2}}; },
       [](ModelSpec& s) {

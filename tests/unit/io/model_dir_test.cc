@@ -257,7 +257,7 @@ TEST_P(BadModelDir, BrokenOrMissingFiles) {
   std::filesystem::remove(weights_path());
   expect_error([&] { load_model(dir_.path(), DType::f32); }, {weights_path(), "missing"});
   dir_.write("pytorch_model.bin", "x");
-  expect_error([&] { load_model(dir_.path(), DType::f32); }, {"pytorch_model.bin", "model.safetensors"});
+  expect_error([&] { load_model(dir_.path(), DType::f32); }, {"pytorch_model.bin", "not one of plain data"});
   dir_.write("config.json", "{\"model_type\": \"gpt2\",");
   expect_error([&] { load_model(dir_.path(), DType::f32); }, {config_path(), "JSON"});
   std::filesystem::remove(config_path());
@@ -365,7 +365,7 @@ TEST_F(ShardedDir, WhatDoesNotFitIsRefused) {
   refuse({"'" + first + "'", "lacks it"});
   index_["weight_map"][first] = "model-00003-of-00002.safetensors";
   refuse({"'" + first + "'", "is missing"});
-  for (const char* name : {"../model.safetensors", "/etc/passwd", "model.bin", ""}) {
+  for (const char* name : {"../model.safetensors", "/etc/passwd", "model.txt", ""}) {
     index_["weight_map"][first] = name;
     refuse({"weight_map", "beside the index"});
   }

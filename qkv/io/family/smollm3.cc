@@ -1,0 +1,49 @@
+// SmolLM3: Hugging Face's SmolLM3ForCausalLM.
+
+#include <algorithm>
+
+#include "qkv/base/json_value.h"
+#include "qkv/io/family/llama_parts.h"
+#include "qkv/io/family/window_parts.h"
+
+namespace qkv {
+
+const Family& smollm3_family() {
+  static const Family family = llama_like(
+      "smollm3", {"SmolLM3ForCausalLM"},
+      [](const JsonField& c) {
+        check(!c.boolean_or("use_sliding_window", false), "{}: use_sliding_window: only false is supported",
+              c.place());
+        ModelSpec s = read_llama_like(c);
+        s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 4);
+        s.tied = c.boolean_or("tie_word_embeddings", true);
+        std::vector<bool> without;
+        const auto interval = c.integer_or("no_rope_layer_interval", 4, 1, kMost);
+        std::vector<int64_t> rotates;
+        if (const auto field = c.find("no_rope_layers")) {
+          rotates = field->integers(0, 1);
+          check(std::ssize(rotates) == s.layers, "{}: {} numbers for {} layers", field->place(),
+                rotates.size(), s.layers);
+        }
+        for (int64_t l = 0; l < std::min<int64_t>(s.layers, 4096); ++l)
+          without.push_back(rotates.empty() ? (l + 1) % interval == 0 : rotates[static_cast<size_t>(l)] == 0);
+        BlockSpec plain = s;
+        plain.positions = Positions::none;
+        plain.attention.rotary = {};
+        give_block(s, without, "global", plain);
+        return s;
+      },
+      [](const ModelSpec& s) {
+        OrderedJson c = write_llama_like(s, "smollm3", "SmolLM3ForCausalLM");
+        c["attention_bias"] = s.attention.bias;
+        c["mlp_bias"] = s.feed_forward_bias;
+        c["use_sliding_window"] = false;
+        c["no_rope_layers"] = OrderedJson::array();
+        for (int64_t l = 0; l < s.layers; ++l)
+          c["no_rope_layers"].push_back(s.block(l).positions == Positions::rotary ? 1 : 0);
+        return c;
+      });
+  return family;
+}
+
+}  // namespace qkv
