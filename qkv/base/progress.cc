@@ -107,6 +107,11 @@ std::string counted(int64_t n, std::string_view one) {
   return fmt::format("{} {}{}", n, one, n == 1 ? "" : "s");
 }
 
+std::string progress_bar(double share, int width) {
+  const int inside = width - 2, done = static_cast<int>(std::clamp(share, 0.0, 1.0) * inside);
+  return fmt::format("[{:<{}}]", std::string(static_cast<size_t>(done), '='), inside);
+}
+
 std::string fitted_line(const std::vector<LinePart>& parts, size_t columns) {
   std::vector<LinePart> kept = parts;
   const auto joined = [&] {

@@ -48,6 +48,8 @@ std::string grouped_count(int64_t n);
 // "1 thread", "2 threads".
 std::string counted(int64_t n, std::string_view one);
 
+// "[====    ]": a bar of `width` columns for a share of all work, 0 to 1.
+std::string progress_bar(double share, int width);
 // The parts that fit into `columns`, joined by two spaces.
 std::string fitted_line(const std::vector<LinePart>& parts, size_t columns);
 // The text with line breaks between words, so that no line is wider than `columns` unless a word is. Lines

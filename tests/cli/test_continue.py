@@ -255,6 +255,11 @@ class Terminal(CliTest):
             for line in updates:
                 self.assertLess(len(line), columns)
                 self.assertTrue(line.endswith(" left") or line.startswith("step 1/"), line)
+            # At 60 columns there is room for a bar, of which each step fills its share.
+            bars = [line.split("[")[1].split("]")[0] for line in updates if "[" in line]
+            self.assertEqual(bool(bars), columns > 40, updates)
+            self.assertEqual(bars, sorted(bars))
+            self.assertEqual({len(bar) for bar in bars}, {7} if bars else set())
             if columns == 40:  # the least important parts are left out
                 self.assertNotIn(" lr ", "".join(updates))
             for line in lines:

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <map>
+#include <optional>
 
 #include "qkv/base/error.h"
 
@@ -10,7 +11,8 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-constexpr size_t kMostValues = size_t{1} << 26;  // more are no table of tensors
+constexpr size_t kMostValues = size_t{1} << 22;  // more are no table of tensors
+constexpr size_t kLongestName = 512;             // of a module or a class
 
 // A pickle is a program for a stack machine (Python's pickletools.py describes its instructions).
 class Machine {
@@ -90,7 +92,8 @@ class Machine {
     push({.kind = Kind::list, .items = std::move(items)});
   }
   void remember(uint64_t slot) {
-    check(!stack_.empty(), "{}: the pickle remembers nothing, at byte {}", where_, at_);
+    check(!stack_.empty() && memory_.size() < kMostValues,
+          "{}: the pickle remembers nothing or too much, at byte {}", where_, at_);
     memory_[slot] = stack_.back();
   }
   void recall(uint64_t slot) {
@@ -109,15 +112,31 @@ class Machine {
     PickleValue& to = top(Kind::dictionary);
     to.items.insert(to.items.end(), items.begin(), items.end());
   }
+  // Keys and values of an OrderedDict's arguments: none, or (Python 2) a list of pairs.
+  std::optional<std::vector<uint32_t>> pairs_of(const PickleValue& arguments) const {
+    std::vector<uint32_t> out;
+    if (arguments.items.empty()) return out;
+    const PickleValue& list = values_[arguments.items[0]];
+    if (arguments.items.size() > 1 || list.kind != Kind::list) return std::nullopt;
+    for (const uint32_t i : list.items) {
+      const PickleValue& pair = values_[i];
+      if (pair.kind != Kind::list || pair.items.size() != 2) return std::nullopt;
+      out.insert(out.end(), pair.items.begin(), pair.items.end());
+    }
+    return out;
+  }
   void call() {
     const uint32_t arguments = pop(), function = pop();
     check(values_[function].kind == Kind::global && values_[arguments].kind == Kind::list,
           "{}: the pickle calls something without a name, at byte {}", where_, at_);
-    if (values_[function].text == "collections.OrderedDict" && values_[arguments].items.empty())
-      return push({.kind = Kind::dictionary});
+    if (values_[function].text == "collections.OrderedDict")
+      if (auto pairs = pairs_of(values_[arguments]))
+        return push({.kind = Kind::dictionary, .items = std::move(*pairs)});
     push({.kind = Kind::call, .items = {function, arguments}});
   }
   void global(const std::string& module, const std::string& name) {
+    check(module.size() <= kLongestName && name.size() <= kLongestName,
+          "{}: byte {}: the name of a class has more than {} bytes", where_, at_, kLongestName);
     push({.kind = Kind::global, .text = module + "." + name});
   }
 
@@ -167,6 +186,7 @@ class Machine {
   bool container(uint8_t code) {
     switch (code) {
       case '(':
+        check(marks_.size() < kMostValues, "{}: the pickle has more than {} marks", where_, kMostValues);
         return marks_.push_back(stack_.size()), true;
       case ')':
       case ']':

@@ -87,9 +87,14 @@ constexpr StorageType kStorages[] = {
 // Tensors of one pickle; `storages` has the bytes of each key.
 class Reader {
  public:
+  // `room`: bytes that copies of tensors may take.
   Reader(const Pickle& pickle, const std::map<std::string, std::string_view>& storages,
-         std::shared_ptr<const void> owner, std::string where)
-      : pickle_(pickle), storages_(storages), owner_(std::move(owner)), where_(std::move(where)) {}
+         std::shared_ptr<const void> owner, std::string where, size_t room)
+      : pickle_(pickle),
+        storages_(storages),
+        owner_(std::move(owner)),
+        where_(std::move(where)),
+        room_(static_cast<int64_t>(room)) {}
 
   Safetensors read() {
     check(pickle_.root().kind == Kind::dictionary, "{}: expected a dictionary of tensors", where_);
@@ -99,13 +104,23 @@ class Reader {
   }
 
  private:
+  static constexpr size_t kMostEntries = size_t{1} << 20, kLongestName = 1024;
+  static constexpr std::string_view kTypes[] = {"torch.float32", "torch.float16", "torch.bfloat16",
+                                                "torch.float64", "torch.int64",   "torch.int32",
+                                                "torch.uint8",   "torch.bool"};
+
   void add(const PickleValue& dictionary, const std::string& prefix, int depth) {
     constexpr int kDeepest = 16;
     check(depth < kDeepest, "{}: {}: dictionaries within dictionaries more than {} deep", where_, prefix,
           kDeepest);
     for (size_t i = 0; i + 1 < dictionary.items.size(); i += 2) {
       const PickleValue &key = pickle_.item(dictionary, i), &value = pickle_.item(dictionary, i + 1);
+      // Entries that are reached through several dictionaries count each time.
+      check(++entries_ <= kMostEntries, "{}: more than {} entries", where_, kMostEntries);
       const std::string name = prefix + (key.kind == Kind::integer ? std::to_string(key.integer) : key.text);
+      check(name.size() <= kLongestName &&
+                std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~'; }),
+            "{}: entry {}: expected a name of at most {} plain characters", where_, i / 2, kLongestName);
       if (value.kind == Kind::dictionary) add(value, name + ".", depth + 1);
       if (value.kind == Kind::call) add_tensor(name, value);
       expect_plain(name, value);
@@ -113,7 +128,9 @@ class Reader {
   }
   // Other classes would have to be executed.
   void expect_plain(const std::string& name, const PickleValue& value) const {
-    check(value.kind != Kind::global && value.kind != Kind::persistent,
+    const bool is_type =
+        value.kind == Kind::global && std::ranges::find(kTypes, value.text) != std::end(kTypes);
+    check(is_type || (value.kind != Kind::global && value.kind != Kind::persistent),
           "{}: '{}' is a {}: only tensors and plain values are read", where_, name,
           value.kind == Kind::global ? value.text : "storage");
   }
@@ -137,6 +154,9 @@ class Reader {
     check(storage.kind == Kind::list && storage.items.size() >= 5 &&
               pickle_.item(storage, 1).kind == Kind::global,
           "{}: expected a storage with a type, a key and a size", at);
+    const bool plain = (storage.items.size() < 6 || pickle_.item(storage, 5).kind == Kind::none) &&
+                       (arguments.items.size() < 7 || pickle_.item(arguments, 6).items.empty());
+    check(plain, "{}: views with properties of their own are not supported", at);
     const DType dtype = type_of(pickle_.item(storage, 1).text, at);
     const auto bytes = storages_.find(pickle_.item(storage, 2).text);
     check(bytes != storages_.end(), "{}: its storage '{}' is not in the file", at,
@@ -154,28 +174,34 @@ class Reader {
 
   Tensor tensor(DType dtype, std::string_view bytes, int64_t elements, int64_t offset,
                 const std::vector<int64_t>& extents, const std::vector<int64_t>& strides,
-                const std::string& at) const {
-    int64_t count = std::ranges::find(extents, 0) != extents.end() ? 0 : 1, last = offset, stride = 1;
+                const std::string& at) {
+    const int64_t width = size_of(dtype);
+    if (std::ranges::find(extents, 0) != extents.end()) {
+      check(std::ranges::all_of(extents, [](int64_t n) { return n < int64_t{1} << 12; }),
+            "{}: too large a shape", at);
+      return Tensor::zeros(Shape(extents), dtype);
+    }
+    int64_t count = 1, last = offset;
     bool contiguous = true;
     for (size_t i = extents.size(); i-- > 0;) {
-      check(count == 0 || count <= elements / extents[i], "{}: more elements than its storage has", at);
-      count *= extents[i];
-      contiguous = contiguous && (extents[i] <= 1 || strides[i] == stride);
-      stride *= std::max<int64_t>(extents[i], 1);
-    }
-    for (size_t i = 0; i < extents.size() && count > 0; ++i) {
-      check(extents[i] <= 1 || strides[i] <= elements / (extents[i] - 1), "{}: reaches beyond its storage",
+      contiguous = contiguous && (extents[i] == 1 || strides[i] == count);
+      check(count <= std::max(elements, room_ / width) / extents[i], "{}: more elements than its storage has",
             at);
-      last += std::max<int64_t>(extents[i] - 1, 0) * strides[i];
+      count *= extents[i];
+    }
+    for (size_t i = 0; i < extents.size(); ++i) {
+      check(extents[i] == 1 || strides[i] <= elements / (extents[i] - 1), "{}: reaches beyond its storage",
+            at);
+      last += (extents[i] - 1) * strides[i];
       check(last <= elements, "{}: reaches beyond its storage", at);
     }
-    check(count == 0 || last < elements, "{}: reaches beyond its storage", at);
-    const int64_t width = size_of(dtype);
-    const auto* first = reinterpret_cast<const std::byte*>(bytes.data()) + (count > 0 ? offset * width : 0);
-    if (contiguous) {
-      const Tensor view = Tensor::borrow(Shape(extents), dtype, first, owner_);
-      return reinterpret_cast<uintptr_t>(first) % static_cast<uintptr_t>(width) == 0 ? view : view.clone();
-    }
+    check(last < elements, "{}: reaches beyond its storage", at);
+    const auto* first = reinterpret_cast<const std::byte*>(bytes.data()) + offset * width;
+    const bool aligned = reinterpret_cast<uintptr_t>(first) % static_cast<uintptr_t>(width) == 0;
+    if (contiguous && aligned) return Tensor::borrow(Shape(extents), dtype, first, owner_);
+    check(count <= room_ / width, "{}: copies of its tensors would be larger than the file", at);
+    room_ -= count * width;
+    if (contiguous) return Tensor::borrow(Shape(extents), dtype, first, owner_).clone();
     std::vector<std::byte> in_order(static_cast<size_t>(count * width));
     std::vector<int64_t> index(extents.size());
     for (std::byte* to = in_order.data(); to < in_order.data() + in_order.size(); to += width) {
@@ -214,6 +240,8 @@ class Reader {
   const std::map<std::string, std::string_view>& storages_;
   std::shared_ptr<const void> owner_;
   std::string where_;
+  int64_t room_;
+  size_t entries_ = 0;
   Safetensors out_;
 };
 
@@ -228,7 +256,7 @@ Safetensors parse_zip(std::string_view file, const std::shared_ptr<const void>& 
   for (const auto& [name, bytes] : members)
     if (name.starts_with("data/")) storages.emplace(name.substr(5), bytes);
   const Pickle pickle(table->second, where + ": data.pkl");
-  return Reader(pickle, storages, owner, where).read();
+  return Reader(pickle, storages, owner, where, file.size()).read();
 }
 
 // Before 1.6: pickles of a magic number, a version, the system's sizes, the table and the storages' keys;
@@ -271,7 +299,7 @@ Safetensors parse_older(std::string_view file, const std::shared_ptr<const void>
     storages[key] = file.substr(at, elements * width);
     at += elements * width;
   }
-  return Reader(table, storages, owner, where).read();
+  return Reader(table, storages, owner, where, file.size()).read();
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ const Family& cohere2_family() {
         c["architectures"] = {"Cohere2ForCausalLM"};
         c["head_dim"] = s.attention.d_qk;
         c.erase("use_qk_norm");
-        c["sliding_window"] = number_or_null(first_window(s));
+        if (const int64_t w = first_window(s); w > 0) c["sliding_window"] = w;
         c["layer_types"] = layer_types(s);
         return c;
       },

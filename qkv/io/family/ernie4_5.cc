@@ -12,8 +12,9 @@ const Family& ernie4_5_family() {
         ModelSpec s = read_llama_like(c);
         AttentionSpec& a = s.attention;
         a.kv_heads = read_kv_heads(c, a.heads, 2);
-        a.d_qk = a.d_vo = a.rotary.width = c.integer_or("head_dim", 128, 1, kMost);
+        read_head_width(c, 128, s);
         a.rotary.layout = RotaryLayout::interleaved;
+        default_rotary_base(c, 500000, a.rotary);
         a.bias = a.out_bias = s.feed_forward_bias = c.boolean_or("use_bias", false);
         s.norm_epsilon = c.number_or("rms_norm_eps", 1e-5F);
         s.tied = c.boolean_or("tie_word_embeddings", true);

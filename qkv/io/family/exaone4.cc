@@ -10,13 +10,12 @@ namespace {
 
 // A pattern of letters for layers in turn, L for a window, or a number of layers of which the last has none.
 bool is_windowed(const JsonField& c, int64_t layer, int64_t layers) {
-  if (layer + 1 == layers) return false;
   const auto pattern = c.find("sliding_window_pattern");
   if (!pattern) return (layer + 1) % 4 != 0;
   if (!pattern->json().is_string()) return (layer + 1) % pattern->integer(1, kMost) != 0;
   const std::string& letters = pattern->string();
   check(!letters.empty(), "{}: a pattern of layers is expected", pattern->place());
-  return letters[static_cast<size_t>(layer) % letters.size()] == 'L';
+  return layer + 1 < layers && letters[static_cast<size_t>(layer) % letters.size()] == 'L';
 }
 
 }  // namespace

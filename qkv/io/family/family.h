@@ -44,6 +44,7 @@ struct Family {
   // or read_config() handles it.
   std::string language_model = "", classifier = "";
   Pooling pooling = Pooling::first;  // pooling of an encoder's new classifier
+  bool rotates_by_type = false;      // reads rope_parameters for each type of layers
 };
 
 // Reads and writes a config.json of this family, including heads. Throws Error naming the file and the

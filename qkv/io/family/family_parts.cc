@@ -51,10 +51,23 @@ OrderedJson number_or_null(float number) {
 
 std::optional<JsonField> rotary_scaling_of(const JsonField& config, const char* layer_type) {
   auto scaling = config.find("rope_scaling");
-  if (!scaling) scaling = config.find("rope_parameters");
+  if (!scaling || scaling->json().empty()) scaling = config.find("rope_parameters");
   if (!scaling || layer_type == nullptr) return scaling;
   auto of_type = scaling->find(layer_type);
   return of_type ? of_type : scaling;
+}
+
+std::optional<JsonField> plain_rotary_of(const JsonField& config, const char* layer_type) {
+  const auto parameters = config.find("rope_parameters");
+  auto of_type = parameters ? parameters->find(layer_type) : std::nullopt;
+  check(!of_type || of_type->string_or("rope_type", "default") == "default",
+        "{}: rope_parameters: {}: rope_type: only default is supported", config.place(), layer_type);
+  return of_type;
+}
+
+void default_rotary_base(const JsonField& config, double base, RotarySpec& rotary) {
+  const auto parameters = config.find("rope_parameters");
+  if (!config.find("rope_theta") && !(parameters && parameters->find("rope_theta"))) rotary.base = base;
 }
 
 namespace {
@@ -104,6 +117,7 @@ void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& r
   r.factor = (*scaling)["factor"].number();
   if (r.scaling != RotaryScaling::linear) r.original_context = context;
   if (r.scaling == RotaryScaling::yarn) {
+    check(scaling->boolean_or("truncate", true), "{}: truncate: only true is supported", scaling->place());
     r.low = scaling->number_or("beta_slow", 1);
     r.high = scaling->number_or("beta_fast", 32);
     r.original_context = scaling->integer_or("original_max_position_embeddings", context, 1, kMost);
@@ -165,7 +179,9 @@ int64_t read_rotated(const JsonField& config, const char* key, double otherwise,
   auto fraction = config.find(key);
   const auto parameters = config.find("rope_parameters");
   if (!fraction && parameters) fraction = parameters->find(key);
-  return static_cast<int64_t>((fraction ? fraction->number() : otherwise) * static_cast<double>(head_width));
+  const double share = fraction ? fraction->number() : otherwise;
+  check(share > 0 && share <= 1, "{}: {}: expected a number above 0, at most 1", config.place(), key);
+  return static_cast<int64_t>(share * static_cast<double>(head_width));
 }
 double rotated_part(const AttentionSpec& a) {
   return static_cast<double>(a.rotary.width) / static_cast<double>(a.d_qk);

@@ -26,6 +26,10 @@ std::optional<JsonField> rotary_scaling_of(const JsonField& config, const char* 
 // field for an unsupported kind.
 void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& rotary,
                          const char* layer_type = nullptr);
+// The same of layers whose angles are never scaled; nothing if there is no field for this type of layers.
+std::optional<JsonField> plain_rotary_of(const JsonField& config, const char* layer_type);
+// Sets the base if the config has none: a family's default other than 10000.
+void default_rotary_base(const JsonField& config, double base, RotarySpec& rotary);
 // YaRN's factor on cosines and sines (its mscale).
 double yarn_magnitude(double factor, double weight);
 // Reads LongRoPE's lists, whatever type is named. `otherwise`: the original context if the config lacks it;

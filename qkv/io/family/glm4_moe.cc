@@ -27,7 +27,7 @@ const Family& glm4_moe_family() {
           x.choice_rate = 0;  // fixed in training
           x.groups = c.integer_or("n_group", 1, 1, kMost);
           x.chosen_groups = c.integer_or("topk_group", 1, 1, kMost);
-          x.renormalized = c.boolean_or("norm_topk_prob", true) && x.chosen > 1;
+          x.renormalized = c.boolean_or("norm_topk_prob", true);
           x.scale = c.number_or("routed_scaling_factor", 1);
           x.shared_hidden = c.integer_or("n_shared_experts", 1, 0, 1 << 16) * x.hidden;
           x.balance = 0;

@@ -18,6 +18,7 @@ const Family& granite_family() {
       },
       [](const ModelSpec& s) {
         OrderedJson c = write_llama_like(s, "granite", "GraniteForCausalLM");
+        c["head_dim"] = s.attention.d_qk;
         c["attention_bias"] = s.attention.bias;
         c["mlp_bias"] = s.feed_forward_bias;
         c["attention_multiplier"] = decimal(s.attention.scale);

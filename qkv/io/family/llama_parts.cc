@@ -59,6 +59,12 @@ OrderedJson write_llama_like(const ModelSpec& s, const char* type, const char* a
   return c;
 }
 
+void read_head_width(const JsonField& c, int64_t otherwise, ModelSpec& s) {
+  AttentionSpec& a = s.attention;
+  const bool said = c.object().contains("head_dim");
+  a.d_qk = a.d_vo = a.rotary.width = c.integer_or("head_dim", said ? s.width / a.heads : otherwise, 1, kMost);
+}
+
 void read_query_scalar(const JsonField& c, AttentionSpec& a) {
   const double scalar = c.number_or("query_pre_attn_scalar", 256);
   if (scalar != static_cast<double>(a.d_qk)) a.scale = static_cast<float>(1 / std::sqrt(scalar));

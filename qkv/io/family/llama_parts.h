@@ -13,6 +13,9 @@ OrderedJson write_llama_like(const ModelSpec& spec, const char* type, const char
 // queries.
 int64_t read_kv_heads(const JsonField& config, int64_t heads, int64_t otherwise);
 
+// Reads head_dim: the width of queries, keys, values and of what is rotated. `otherwise`: if the field is
+// absent; if it is null, width / heads.
+void read_head_width(const JsonField& config, int64_t otherwise, ModelSpec& spec);
 // query_pre_attn_scalar: scores are divided by its root.
 void read_query_scalar(const JsonField& config, AttentionSpec& attention);
 double query_scalar(const AttentionSpec& attention);

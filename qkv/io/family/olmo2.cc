@@ -17,6 +17,7 @@ const Family& olmo2_family() {
       },
       [](const ModelSpec& s) {
         OrderedJson c = write_llama_like(s, "olmo2", "Olmo2ForCausalLM");
+        c["head_dim"] = s.attention.d_qk;
         c["attention_bias"] = s.attention.bias;
         return c;
       },

@@ -27,6 +27,8 @@ const Family& qwen3_moe_family() {
         s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 4);
         s.attention.d_qk = s.attention.d_vo = s.attention.rotary.width =
             c.integer_or("head_dim", s.width / s.attention.heads, 1, kMost);
+        s.attention.patterns.clear();  // all layers have the window, whatever max_window_layers says
+        if (c.boolean_or("use_sliding_window", false)) read_window(c, s, 4096);
         ExpertsSpec& x = s.experts;
         x.count = c.integer_or("num_experts", 128, 1, kMost);
         x.chosen = c.integer_or("num_experts_per_tok", 8, 1, kMost);

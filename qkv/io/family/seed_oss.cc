@@ -12,7 +12,7 @@ const Family& seed_oss_family() {
         ModelSpec s = read_llama_like(c);
         AttentionSpec& a = s.attention;
         a.kv_heads = read_kv_heads(c, a.heads, 8);
-        a.d_qk = a.d_vo = a.rotary.width = c.integer_or("head_dim", 128, 1, kMost);
+        read_head_width(c, 128, s);
         a.bias = c.boolean_or("attention_bias", true);
         a.out_bias = c.boolean_or("attention_out_bias", false);
         a.dropout = c.number_or("attention_dropout", 0.1F);

@@ -16,7 +16,11 @@ const Family& smollm3_family() {
               c.place());
         ModelSpec s = read_llama_like(c);
         s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 4);
+        default_rotary_base(c, 2000000, s.attention.rotary);
         s.tied = c.boolean_or("tie_word_embeddings", true);
+        const std::vector<bool> windowed = read_windowed(c, s.layers, [](int64_t) { return false; });
+        check(std::ranges::find(windowed, true) == windowed.end(), "{}: layer_types: only {} is supported",
+              c.place(), kFull);
         std::vector<bool> without;
         const auto interval = c.integer_or("no_rope_layer_interval", 4, 1, kMost);
         std::vector<int64_t> rotates;
@@ -35,6 +39,7 @@ const Family& smollm3_family() {
       },
       [](const ModelSpec& s) {
         OrderedJson c = write_llama_like(s, "smollm3", "SmolLM3ForCausalLM");
+        c["head_dim"] = s.attention.d_qk;
         c["attention_bias"] = s.attention.bias;
         c["mlp_bias"] = s.feed_forward_bias;
         c["use_sliding_window"] = false;

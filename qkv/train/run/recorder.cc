@@ -72,6 +72,12 @@ void Recorder::print_step(const StepResult& result) {
       {fmt::format("lr {:.2e}", result.learning_rate), 1},
       {fmt::format("{} tok/s", human_count(static_cast<int64_t>(tokens_per_second_))), 3},
       {memory_text(static_cast<double>(memory_use().peak)), 0}};
+  constexpr int kBar = 9;  // with it, the line's most important parts fit into 60 columns
+  if (progress_.terminal())
+    parts.insert(
+        parts.begin() + 1,
+        {progress_bar(static_cast<double>(run_.state.step) / static_cast<double>(run_.config.steps), kBar),
+         2});
   if (const std::string left = time_left(); !left.empty()) parts.push_back({left, 5});
   progress_.update(parts);
 }

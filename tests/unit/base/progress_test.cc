@@ -5,6 +5,13 @@
 namespace qkv {
 namespace {
 
+TEST(Progress, BarsFillWithTheShare) {
+  EXPECT_EQ(progress_bar(0, 9), "[       ]");
+  EXPECT_EQ(progress_bar(0.5, 9), "[===    ]");
+  EXPECT_EQ(progress_bar(1, 9), "[=======]");
+  EXPECT_EQ(progress_bar(1.5, 4), "[==]");
+}
+
 TEST(Progress, LeavesOutTheLeastImportantParts) {
   const std::vector<LinePart> parts = {{"step 1/9", 3}, {"loss 4.0", 1}, {"lr 1e-3", 0}, {"0:06 left", 2}};
   EXPECT_EQ(fitted_line(parts, 100), "step 1/9  loss 4.0  lr 1e-3  0:06 left");

@@ -60,6 +60,29 @@ TEST(ModelDir, DefaultsAreTheFamilys) {
       config[key] = 32;
     return parse_spec(config.dump(), "config.json");
   };
+  EXPECT_EQ(spec_of("ernie4_5", {}).attention.rotary.base, 500000);
+  EXPECT_EQ(spec_of("smollm3", {}).attention.rotary.base, 2000000);
+  EXPECT_EQ(spec_of("seed_oss", {{"head_dim", nullptr}}).attention.d_qk, 2);
+  EXPECT_EQ(spec_of("seed_oss", {}).attention.d_qk, 128);
+  // All of its layers have the window.
+  const Json moe = {{"use_sliding_window", true},
+                    {"sliding_window", 4},
+                    {"max_window_layers", 28},
+                    {"num_hidden_layers", 3}};
+  EXPECT_EQ(spec_of("qwen3_moe", moe).attention.patterns, (std::vector<Pattern>{{.window = 4}}));
+  // The last layer sees all under a pattern of letters alone.
+  const auto sees_all = [&](const Json& pattern) {
+    const ModelSpec s = spec_of("exaone4", {{"sliding_window_pattern", pattern}, {"num_hidden_layers", 6}});
+    return s.block(5).attention.patterns.empty();
+  };
+  EXPECT_FALSE(sees_all(4));
+  EXPECT_TRUE(sees_all("LLLG"));
+  const Json nested = {{"rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}}};
+  expect_error([&] { spec_of("qwen3", nested); }, {"rope_parameters", "full_attention"});
+  const Json whole = {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}, {"truncate", false}}}};
+  expect_error([&] { spec_of("qwen3", whole); }, {"truncate"});
+  expect_error([&] { spec_of("glm", {{"partial_rotary_factor", 1e300}}); }, {"partial_rotary_factor"});
+  expect_error([&] { spec_of("ernie4_5_moe", {{"use_bias", true}}); }, {"use_bias"});
   const ModelSpec mistral = spec_of("mistral", {}), mixtral = spec_of("mixtral", {});
   EXPECT_EQ(mistral.attention.kv_heads, 8);
   EXPECT_EQ(mistral.attention.patterns, (std::vector<Pattern>{{.window = 4096}}));

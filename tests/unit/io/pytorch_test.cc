@@ -86,5 +86,32 @@ TEST(PyTorch, OtherFilesAreRejected) {
       {"x.bin", "not a file of torch.save()"});
 }
 
+// A pickle with `body` between the protocol and the end.
+std::string pickle(const std::string& body) {
+  return "\x80\x02" + body + ".";
+}
+
+// A few bytes must not become hours or gigabytes: dictionaries that are reached many times, and names.
+TEST(PyTorch, SmallFilesStaySmall) {
+  const testing::ScratchDir dir;
+  const std::string magic(pickle(std::string("\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")));
+  const std::string head = magic + pickle("M\xe9\x03") + pickle("}");
+  const auto refuse = [&](const std::string& table, std::initializer_list<std::string> parts) {
+    dir.write("x.bin", head + pickle(table) + pickle("]"));
+    expect_error([&] { read_pytorch(dir.path() + "/x.bin"); }, parts);
+  };
+  std::string nested = "}q\x01";  // {0: {0: ..., 1: ...}, 1: the same}, and so on
+  for (int depth = 0; depth < 12; ++depth) {
+    nested += "0}(";
+    for (int i = 0; i < 100; ++i) nested += std::string("K") + static_cast<char>(i) + "h\x01";
+    nested += "uq\x01";
+  }
+  refuse(nested, {"x.bin", "entries"});
+  const std::string name(5000, 'n');
+  const std::string length("\x88\x13\x00\x00", 4);
+  refuse("X" + length + name + "X" + length + name + "\x93", {"x.bin", "name of a class"});
+  refuse("}X" + length + name + "Ns", {"x.bin", "plain characters"});
+}
+
 }  // namespace
 }  // namespace qkv
