@@ -12,7 +12,7 @@ namespace {
 using Kind = PickleValue::Kind;
 
 constexpr size_t kMostValues = size_t{1} << 22;  // more are no table of tensors
-constexpr size_t kLongestName = 512;             // of a module or a class
+constexpr size_t kLongestName = 512;             // longest name of a module or a class
 
 // A pickle is a program for a stack machine (Python's pickletools.py describes its instructions).
 class Machine {

@@ -15,7 +15,7 @@ const Family& ernie4_5_moe_family() {
         [](const JsonField& c) {
           check(!c.boolean_or("use_bias", false), "{}: use_bias: only false is supported with experts",
                 c.place());
-          constexpr double kLargestFloor = 1e-6;  // of the sum of a token's weights: more changes them
+          constexpr double kLargestFloor = 1e-6;  // a larger floor changes weights
           check(c.number_or("moe_norm_min", 1e-12F) <= kLargestFloor,
                 "{}: moe_norm_min: at most {} is supported", c.place(), kLargestFloor);
           ModelSpec s = ernie4_5_family().read_config(c);
