@@ -567,6 +567,9 @@ void check_translation(const Transformer& model, Draw& d) {
   beam.patience = d.of<double>({0.5, 1, 2});
   beam.rules.min_new_tokens = d.between(0, 2);
   if (d.chance(0.3)) beam.rules.suppressed = {{id()}, {id(), id()}};
+  // An end that comes too early and suppressed tokens could leave so small a vocabulary nothing to write.
+  constexpr int64_t kMostExcluded = 3;
+  if (s.vocab_size <= kMostExcluded) beam.rules = {};
   const bool looks = has_both(s) && s.recurrence.decoder == Cell::none;
   beam.attention = looks && d.chance(0.5);
   if (looks && d.chance(0.3)) beam.coverage_penalty = 0.5;
