@@ -14,9 +14,7 @@ const Family& cohere2_family() {
         s.attention.query_key_norm = QueryKeyNorm::none;
         s.context = c.integer_or("max_position_embeddings", 8192, 1, kMost);
         // Layers without a window know no positions.
-        BlockSpec full = s;
-        full.positions = Positions::none;
-        full.attention.rotary = {};
+        const BlockSpec full = without_positions(s);
         const auto every = c.integer_or("sliding_window_pattern", 4, 1, kMost);
         s.attention.patterns = {{.window = c.integer_or("sliding_window", 4096, 1, kMost)}};
         std::vector<bool> is_full =

@@ -140,10 +140,7 @@ Family deepseek_like(const char* type, const char* language_model, ModelSpec (*r
   family.expresses = [](const ModelSpec& s) {
     return s.architecture == Architecture::decoder && s.mixer.get_if<LatentMixer>() != nullptr;
   };
-  // V3's files have an additional layer, which predicts a further token.
-  family.ignores = [](const ModelSpec& s, const std::string& name) {
-    return is_extra_in_llama(s, name) || name.starts_with(fmt::format("model.layers.{}.", s.layers));
-  };
+  family.ignores = is_extra_or_predicts_further;
   return family;
 }
 

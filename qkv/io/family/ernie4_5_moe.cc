@@ -21,7 +21,7 @@ const Family& ernie4_5_moe_family() {
           ModelSpec s = ernie4_5_family().read_config(c);
           AttentionSpec& a = s.attention;
           a.kv_heads = read_kv_heads(c, a.heads, 4);
-          a.d_qk = a.d_vo = a.rotary.width = c.integer_or("head_dim", s.width / a.heads, 1, kMost);
+          read_head_width(c, s.width / a.heads, s);
           const BlockSpec dense = s;
           ExpertsSpec& x = s.experts;
           x.count = c.integer_or("moe_num_experts", 64, 1, kMost);

@@ -32,9 +32,7 @@ const Family& exaone4_family() {
         if (c.object().contains("sliding_window") && !c.find("sliding_window")) return s;
         const auto window = c.integer_or("sliding_window", 4096, 1, kMost);
         // Layers without a window know no positions.
-        BlockSpec full = s;
-        full.positions = Positions::none;
-        full.attention.rotary = {};
+        const BlockSpec full = without_positions(s);
         s.attention.patterns = {{.window = window}};
         std::vector<bool> is_full =
             read_windowed(c, s.layers, [&](int64_t l) { return is_windowed(c, l, s.layers); });

@@ -66,8 +66,8 @@ std::optional<JsonField> plain_rotary_of(const JsonField& config, const char* la
 }
 
 void default_rotary_base(const JsonField& config, double base, RotarySpec& rotary) {
-  const auto parameters = config.find("rope_parameters");
-  if (!config.find("rope_theta") && !(parameters && parameters->find("rope_theta"))) rotary.base = base;
+  const auto scaling = rotary_scaling_of(config);
+  if (!config.find("rope_theta") && !(scaling && scaling->find("rope_theta"))) rotary.base = base;
 }
 
 namespace {

@@ -14,7 +14,7 @@ const Family& gemma3_text_family() {
           ModelSpec s = gemma_family().read_config(c);
           AttentionSpec& a = s.attention;
           a.kv_heads = read_kv_heads(c, a.heads, 4);
-          a.d_qk = a.d_vo = a.rotary.width = c.integer_or("head_dim", 256, 1, kMost);
+          read_head_width(c, 256, s);
           s.context = c.integer_or("max_position_embeddings", 131072, 1, kMost);
           s.norm_placement = NormPlacement::sandwich;
           a.query_key_norm = QueryKeyNorm::heads_plus_one;

@@ -52,10 +52,7 @@ const Family& glm4_moe_family() {
           return c;
         },
         [](const ModelSpec& s) { return weights_named_as_llama(s, {.shared = "shared_experts"}); });
-    // Published files have additional layers, which predict further tokens.
-    f.ignores = [](const ModelSpec& s, const std::string& name) {
-      return is_extra_in_llama(s, name) || name.starts_with(fmt::format("model.layers.{}.", s.layers));
-    };
+    f.ignores = is_extra_or_predicts_further;
     return f;
   }();
   return family;

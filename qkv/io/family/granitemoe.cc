@@ -10,11 +10,7 @@ const Family& granitemoe_family() {
       "granitemoe", {"GraniteMoeForCausalLM", ""},
       [](const JsonField& c) {
         ModelSpec s = granite_family().read_config(c);
-        ExpertsSpec& x = s.experts;
-        x.count = c.integer_or("num_local_experts", 8, 1, kMost);
-        x.chosen = c.integer_or("num_experts_per_tok", 2, 1, kMost);
-        x.hidden = s.hidden;
-        x.balance = c.number_or("router_aux_loss_coef", 0.001F);
+        read_local_experts(c, s);
         return s;
       },
       [](const ModelSpec& s) {
@@ -23,9 +19,7 @@ const Family& granitemoe_family() {
         c["architectures"] = {"GraniteMoeForCausalLM"};
         c.erase("mlp_bias");
         c["intermediate_size"] = s.experts.hidden;
-        c["num_local_experts"] = s.experts.count;
-        c["num_experts_per_tok"] = s.experts.chosen;
-        c["router_aux_loss_coef"] = decimal(s.experts.balance);
+        write_local_experts(s, c);
         return c;
       },
       [](const ModelSpec& s) {

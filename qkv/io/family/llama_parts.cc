@@ -65,6 +65,19 @@ void read_head_width(const JsonField& c, int64_t otherwise, ModelSpec& s) {
   a.d_qk = a.d_vo = a.rotary.width = c.integer_or("head_dim", said ? s.width / a.heads : otherwise, 1, kMost);
 }
 
+void read_local_experts(const JsonField& c, ModelSpec& s) {
+  ExpertsSpec& x = s.experts;
+  x.count = c.integer_or("num_local_experts", 8, 1, kMost);
+  x.chosen = c.integer_or("num_experts_per_tok", 2, 1, kMost);
+  x.hidden = s.hidden;
+  x.balance = c.number_or("router_aux_loss_coef", 0.001F);
+}
+void write_local_experts(const ModelSpec& s, OrderedJson& c) {
+  c["num_local_experts"] = s.experts.count;
+  c["num_experts_per_tok"] = s.experts.chosen;
+  c["router_aux_loss_coef"] = decimal(s.experts.balance);
+}
+
 void read_query_scalar(const JsonField& c, AttentionSpec& a) {
   const double scalar = c.number_or("query_pre_attn_scalar", 256);
   if (scalar != static_cast<double>(a.d_qk)) a.scale = static_cast<float>(1 / std::sqrt(scalar));
@@ -189,6 +202,10 @@ std::vector<WeightName> weights_named_as_llama(const ModelSpec& s, const LlamaNa
 
 bool is_extra_in_llama(const ModelSpec& s, const std::string& name) {
   return name.ends_with(".rotary_emb.inv_freq") || (s.tied && name == "lm_head.weight");
+}
+
+bool is_extra_or_predicts_further(const ModelSpec& s, const std::string& name) {
+  return is_extra_in_llama(s, name) || name.starts_with(fmt::format("model.layers.{}.", s.layers));
 }
 
 std::vector<WeightName> llama_weights(const ModelSpec& s) {

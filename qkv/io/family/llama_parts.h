@@ -16,6 +16,9 @@ int64_t read_kv_heads(const JsonField& config, int64_t heads, int64_t otherwise)
 // Reads head_dim: the width of queries, keys, values and of what is rotated. `otherwise`: if the field is
 // absent; if it is null, width / heads.
 void read_head_width(const JsonField& config, int64_t otherwise, ModelSpec& spec);
+// Mixtral's fields of a mixture whose experts have the hidden width of the dense network.
+void read_local_experts(const JsonField& config, ModelSpec& spec);
+void write_local_experts(const ModelSpec& spec, OrderedJson& config);
 // query_pre_attn_scalar: scores are divided by its root.
 void read_query_scalar(const JsonField& config, AttentionSpec& attention);
 double query_scalar(const AttentionSpec& attention);
@@ -50,6 +53,9 @@ std::vector<WeightName> weights_named_as_llama(const ModelSpec& spec, const Llam
 
 // Other tensors in files: frequencies, and a second copy of a tied unembedding.
 bool is_extra_in_llama(const ModelSpec& spec, const std::string& name);
+
+// The same, and layers behind the last one, which predict further tokens.
+bool is_extra_or_predicts_further(const ModelSpec& spec, const std::string& name);
 
 // The names of a decoder's class and of its classifier's tensor in published code ("": it has none).
 struct DecoderClass {

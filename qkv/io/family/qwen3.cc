@@ -13,7 +13,7 @@ const Family& qwen3_family() {
         ModelSpec s = read_llama_like(c);
         AttentionSpec& a = s.attention;
         a.kv_heads = read_kv_heads(c, a.heads, 32);
-        a.d_qk = a.d_vo = a.rotary.width = c.integer_or("head_dim", 128, 1, kMost);
+        read_head_width(c, 128, s);
         a.query_key_norm = QueryKeyNorm::heads;
         read_layer_windows(c, s);
         return s;

@@ -25,8 +25,7 @@ const Family& qwen3_moe_family() {
       [](const JsonField& c) {
         ModelSpec s = qwen3_family().read_config(c);
         s.attention.kv_heads = read_kv_heads(c, s.attention.heads, 4);
-        s.attention.d_qk = s.attention.d_vo = s.attention.rotary.width =
-            c.integer_or("head_dim", s.width / s.attention.heads, 1, kMost);
+        read_head_width(c, s.width / s.attention.heads, s);
         s.attention.patterns.clear();  // all layers have the window, whatever max_window_layers says
         if (c.boolean_or("use_sliding_window", false)) read_window(c, s, 4096);
         ExpertsSpec& x = s.experts;

@@ -31,9 +31,7 @@ const Family& smollm3_family() {
         }
         for (int64_t l = 0; l < std::min<int64_t>(s.layers, 4096); ++l)
           without.push_back(rotates.empty() ? (l + 1) % interval == 0 : rotates[static_cast<size_t>(l)] == 0);
-        BlockSpec plain = s;
-        plain.positions = Positions::none;
-        plain.attention.rotary = {};
+        const BlockSpec plain = without_positions(s);
         give_block(s, without, "global", plain);
         return s;
       },

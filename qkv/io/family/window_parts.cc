@@ -76,6 +76,13 @@ void give_block(ModelSpec& s, const std::vector<bool>& which, const std::string&
   }
 }
 
+BlockSpec without_positions(const BlockSpec& block) {
+  BlockSpec plain = block;
+  plain.positions = Positions::none;
+  plain.attention.rotary = {};
+  return plain;
+}
+
 int64_t window_of(const ModelSpec& s, int64_t layer) {
   return pattern_of(s, layer).window;
 }

@@ -31,6 +31,8 @@ std::vector<bool> read_windowed(const JsonField& config, int64_t layers,
 // block with patterns in turn; else these layers' kind has the name `name`.
 void give_block(ModelSpec& spec, const std::vector<bool>& which, const std::string& name,
                 const BlockSpec& block);
+// The block without positions: its attention knows no order but the mask's.
+BlockSpec without_positions(const BlockSpec& block);
 // The window of a layer; 0: none.
 int64_t window_of(const ModelSpec& spec, int64_t layer);
 // The window of the first layer that has one; 0: no layer has.
