@@ -1,0 +1,448 @@
+// Models that families other than Llama's relatives describe.
+#include "tests/unit/io/family_cases.h"
+
+#include <cmath>
+
+#include "tests/unit/io/model_dir_testing.h"
+
+namespace qkv {
+
+void classify(ModelSpec& s) {
+  s.output = Output::sequence_classes;
+  s.labels = {"no", "yes", "perhaps"};
+  s.pooling = Pooling::last;
+  s.tied = true;
+  s.unembedding_bias = s.classifier_bias = false;
+}
+
+namespace {
+
+// An encoder-decoder like BART, but with norms before branches.
+ModelSpec bart() {
+  ModelSpec s = gpt2_spec(13, 8, 12, 2, 3);
+  s.architecture = Architecture::encoder_decoder;
+  s.encoder_layers = 2;
+  s.activation = Activation::gelu;
+  s.stacks_apart = s.embedding_norm = s.embedding_scaled = s.unembedding_bias = true;
+  return s;
+}
+
+// An encoder-decoder like M2M-100.
+ModelSpec m2m() {
+  ModelSpec s = bart();
+  s.positions = Positions::sinusoidal_closed;
+  s.stacks_apart = s.embedding_norm = s.unembedding_bias = false;
+  return s;
+}
+
+// An encoder-decoder like Switch Transformers.
+ModelSpec switch_transformer() {
+  ModelSpec s = bart();
+  s.attention.bias = s.attention.out_bias = s.attention.scaled = s.feed_forward_bias = false;
+  s.stacks_apart = s.embedding_norm = s.embedding_scaled = s.unembedding_bias = false;
+  s.unembedding_scaled = true;
+  s.normalization = Normalization::rms;
+  s.norm_epsilon = 1e-6F;
+  s.positions = Positions::relative;
+  s.activation = Activation::relu;
+  s.experts = {.count = 3, .chosen = 1, .hidden = s.hidden, .first = 1, .every = 2, .renormalized = false};
+  s.experts.capacity = 64;
+  return s;
+}
+
+// An encoder like ViT, for images of 6 pixels.
+ModelSpec image_encoder(int64_t tokens) {
+  ModelSpec s = gpt2_spec(tokens, 9 + tokens, 12, 2, 3);
+  s.architecture = Architecture::encoder;
+  s.features = {.kind = FeatureSpec::Kind::patches, .channels = 3, .patch = 2, .image = 6};
+  s.activation = Activation::gelu;
+  s.output = Output::sequence_classes;
+  s.labels = {"cat", "dog"};
+  return s;
+}
+
+// An encoder like BERT, with a head of this kind in place of the unembedding.
+ModelSpec bert_with(Output output) {
+  ModelSpec s = bert_spec(13, 8, 12, 2, 3);
+  s.head_width = 0;
+  s.unembedding_bias = false;
+  s.output = output;
+  s.pooler = output == Output::sequence_classes;
+  if (output != Output::span) s.labels = {"a", "b", "c"};
+  return s;
+}
+
+const FamilyCase kCases[] = {
+    {"vit", [](ModelSpec& s) { s = image_encoder(1); }},
+    {"vit",
+     [](ModelSpec& s) {
+       s = image_encoder(1);
+       s.attention.bias = false;
+       s.output = Output::embedding;
+       s.labels.clear();
+       s.pooler = true;
+     }},
+    {"deit", [](ModelSpec& s) { s = image_encoder(2); }},
+    {"deit",
+     [](ModelSpec& s) {
+       s = image_encoder(2);
+       s.features.distilled = true;
+     }},
+    {"whisper",
+     [](ModelSpec& s) {
+       s = bart();
+       s.embedding_norm = s.embedding_scaled = s.unembedding_bias = false;
+       s.encoder.context = 5;
+       s.features = {.kind = FeatureSpec::Kind::frames, .channels = 4};
+     }},
+    {"bert",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.positions = Positions::none;
+       s.attention.relative = {RelativeAttention::shaw_both, 7};
+     }},
+    {"longformer",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 4, 3);
+       s.attention.patterns = {{.window = 3}, {.window = 2}};
+       s.attention.global_projections = true;
+     }},
+    {"longformer",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.attention.patterns = {{.window = 3, .global = 1}};
+       s.attention.global_projections = true;
+       s.output = Output::sequence_classes;
+       s.labels = {"a", "b"};
+       s.pooler = true;
+       s.head_width = 0;
+       s.unembedding_bias = false;
+     }},
+    {"deberta-v2",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.norm_epsilon = 1e-7F;
+       s.segments = 0;
+       s.attention.relative = {RelativeAttention::disentangled, 5};
+     }},
+    {"deberta-v2",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.positions = Positions::none;
+       s.attention.relative = {RelativeAttention::disentangled, 8, 4, true, false, true, true};
+       s.output = Output::sequence_classes;
+       s.labels = {"a", "b"};
+       s.pooler = true;
+       s.pooler_activation = Activation::gelu;
+       s.head_width = 0;
+       s.unembedding_bias = false;
+     }},
+    {"xlnet",
+     [](ModelSpec& s) {
+       s = gpt2_spec(13, 8, 12, 2, 3);
+       s.architecture = Architecture::encoder;
+       s.norm_placement = NormPlacement::post;
+       s.positions = Positions::none;
+       s.attention.bias = s.attention.out_bias = false;
+       s.attention.relative = {.kind = RelativeAttention::transformer_xl, .distance = 6, .segments = true};
+       s.unembedding_bias = true;
+     }},
+    {"xlnet",
+     [](ModelSpec& s) {
+       s = gpt2_spec(13, 8, 12, 2, 3);
+       s.architecture = Architecture::encoder;
+       s.norm_placement = NormPlacement::post;
+       s.positions = Positions::none;
+       s.attention.bias = s.attention.out_bias = false;
+       s.attention.relative = {.kind = RelativeAttention::transformer_xl, .segments = true};
+       s.output = Output::sequence_classes;
+       s.labels = {"a", "b"};
+       s.pooler = true;
+       s.pooling = Pooling::last;
+     }},
+    {"gpt_neox",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.branches = Branches::parallel;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 2;
+       s.tied = false;
+     }},
+    {"gptj",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.attention.bias = s.attention.out_bias = s.tied = false;
+       s.branches = Branches::one_norm;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 2;
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s.unembedding_bias = true;
+     }},
+    {"falcon",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.attention.kv_heads = 1;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = false;
+       s.branches = Branches::one_norm;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 4;
+     }},
+    {"falcon",
+     [](ModelSpec& s) {
+       s = gpt2_spec(13, 8, 16, 2, 4);
+       s.attention.kv_heads = 2;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = false;
+       s.branches = Branches::parallel;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 4;
+     }},
+    {"bloom",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.positions = Positions::alibi;
+       s.embedding_norm = true;
+     }},
+    {"bloom",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.positions = Positions::alibi;
+       s.embedding_norm = true;
+       s.norm_placement = NormPlacement::stream;
+     }},
+    {"mpt",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.positions = Positions::alibi_evens_first;
+       s.normalization = Normalization::layer_scale;
+       s.activation = Activation::gelu;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = false;
+     }},
+    {"gpt_neo",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.attention.bias = s.attention.scaled = false;
+       s.attention.patterns = {{}, {.window = 3}};
+     }},
+    {"opt",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.activation = Activation::relu;
+       s.norm_placement = NormPlacement::post;
+       s.embedding_width = 5;
+     }},
+    {"opt",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.activation = Activation::relu;
+       s.final_norm = false;
+     }},
+    {"mbart", [](ModelSpec& s) { s = bart(); }},
+    {"bart",
+     [](ModelSpec& s) {
+       s = bart();
+       s.norm_placement = NormPlacement::post;
+     }},
+    {"pegasus",
+     [](ModelSpec& s) {
+       s = bart();
+       s.positions = Positions::sinusoidal_halves;
+       s.stacks_apart = s.embedding_norm = false;
+     }},
+    {"albert",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 4, 3);
+       s.embedding_width = s.head_width = 5;
+       s.embedding_projected_last = true;
+       s.layer_groups = 2;
+     }},
+    {"electra",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.embedding_width = s.head_width = 5;
+       s.embedding_projected_last = true;
+     }},
+    {"electra",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.output = Output::token_classes;
+       s.labels = {"replaced"};
+       s.head_width = 0;
+       s.unembedding_bias = false;
+       s.pooler = true;
+       s.pooler_activation = Activation::gelu;
+     }},
+    {"bert",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.architecture = Architecture::decoder;
+     }},
+    {"ctrl",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.positions = Positions::sinusoidal_halves;
+       s.activation = Activation::relu;
+       s.embedding_scaled = s.unembedding_bias = true;
+       s.norm_epsilon = 1e-6F;
+     }},
+    {"xglm",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.positions = Positions::sinusoidal_closed;
+       s.embedding_scaled = true;
+     }},
+    {"reformer",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.norm_epsilon = 1e-12F;
+       s.activation = Activation::relu;
+       s.branches = Branches::reversible;
+       s.tied = s.attention.bias = s.attention.out_bias = false;
+       s.unembedding_bias = true;
+       s.context = 8;
+       s.grid = 4;
+       s.axial_width = 5;
+       s.attention.patterns = {{.block = 4, .neighbours = 1}, {}};
+       s.attention.shared_query_key = {0, 1};
+       s.attention.hashed_beyond = 8;
+     }},
+    {"m2m_100", [](ModelSpec& s) { s = m2m(); }},
+    {"switch_transformers", [](ModelSpec& s) { s = switch_transformer(); }},
+    {"falcon",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.branches = Branches::serial;
+       s.positions = Positions::alibi_scaled;
+     }},
+    {"roberta",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.family = "roberta";
+       s.first_position = 1;
+       s.activation = Activation::relu;
+       s.head_activation = Activation::gelu;
+     }},
+    {"electra",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.embedding_width = s.head_width = 5;
+       s.embedding_projected_last = true;
+       s.activation = Activation::relu;
+       s.head_activation = Activation::gelu;
+       s.tied = false;
+     }},
+    {"electra",
+     [](ModelSpec& s) {
+       s = bert_with(Output::sequence_classes);
+       s.family = "electra";
+       s.pooler_activation = Activation::gelu;
+     }},
+    {"electra",
+     [](ModelSpec& s) {
+       s = bert_with(Output::token_classes);
+       s.embedding_width = 5;
+       s.embedding_projected_last = true;
+     }},
+    {"albert",
+     [](ModelSpec& s) {
+       s = bert_with(Output::sequence_classes);
+       s.embedding_width = 5;
+       s.embedding_projected_last = true;
+       s.layer_groups = 2;
+       s.head_dropout = 0.25F;
+     }},
+    {"albert",
+     [](ModelSpec& s) {
+       s = bert_with(Output::span);
+       s.embedding_width = 5;
+       s.embedding_projected_last = true;
+       s.layer_groups = 1;
+     }},
+    {"distilbert",
+     [](ModelSpec& s) {
+       s = bert_with(Output::sequence_classes);
+       s.segments = 0;
+       s.pooler_activation = Activation::relu;
+       s.head_dropout = 0.25F;
+     }},
+    {"distilbert",
+     [](ModelSpec& s) {
+       s = bert_with(Output::token_classes);
+       s.segments = 0;
+     }},
+    {"distilbert",
+     [](ModelSpec& s) {
+       s = bert_with(Output::span);
+       s.segments = 0;
+       s.head_dropout = 0.25F;
+     }},
+    {"bert",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.tied = false;
+     }},
+    {"mbart",
+     [](ModelSpec& s) {
+       s = bart();
+       s.tied = false;
+     }},
+    {"m2m_100",
+     [](ModelSpec& s) {
+       s = m2m();
+       s.first_position = 4;
+     }},
+    {"switch_transformers",
+     [](ModelSpec& s) {
+       s = switch_transformer();
+       s.experts.first = 0;
+       s.experts.every = 1;
+       s.encoder.expert_first = 1;
+       s.encoder.expert_every = 2;
+     }},
+    {"gpt2",
+     [](ModelSpec& s) {
+       s = gpt2();
+       classify(s);
+     }},
+    {"gpt_neox",
+     [](ModelSpec& s) {
+       s = gpt2();
+       s.branches = Branches::parallel;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 2;
+       classify(s);
+     }},
+    {"big_bird",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.family = "big_bird";
+     }},
+    {"big_bird",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.family = "big_bird";
+       s.embedding_scaled = true;
+     }},
+    {"big_bird",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.family = "big_bird";
+       s.attention.patterns = {{.block = 4, .neighbours = 1, .ends = true, .beyond = 28, .first_block = 2}};
+     }},
+    {"qkv",
+     [](ModelSpec& s) {
+       s.norm_placement = NormPlacement::sandwich;
+       s.attention.patterns = {{.window = 3}, {}};
+       s.attention.query_key_norm = QueryKeyNorm::heads;
+       s.residual_multiplier = 0.5F;
+       s.attention.rotary.scaling = RotaryScaling::dynamic;
+       s.attention.rotary.original_context = 6;
+     }},
+};
+
+}  // namespace
+
+std::span<const FamilyCase> family_cases() {
+  return kCases;
+}
+
+}  // namespace qkv
