@@ -30,7 +30,26 @@ T GELU_tanh(const T& x) {
   return 0.5 * x * (1.0 + tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
 }
 
-enum class Activation { as_printed, ReLU, GELU, GELU_tanh };
+// The gate of GLU (Dauphin et al. 2017).
+template <typename T>
+T sigmoid(const T& x) {
+  using std::exp;
+  return 1.0 / (1.0 + exp(-x));
+}
+
+// xIELU (Huang & Schlag 2025, eq. 6) with beta = 1/2; softplus(a) = ln(1 + e^a).
+template <typename T>
+T xIELU(const T& x, const T& alpha_p, const T& alpha_n) {
+  using std::exp;
+  using std::log;
+  constexpr double beta = 0.5;
+  const T a_p = log(1.0 + exp(alpha_p)), a_n = beta + log(1.0 + exp(alpha_n));
+  return value(x) > 0 ? T(a_p * x * x + beta * x) : T(a_n * (exp(x) - 1.0 - x) + beta * x);
+}
+
+// Those up to GELU_tanh are the algorithms' and GPT-2's. identity is the gate of a bilinear layer (Shazeer
+// 2020); GELU_sigmoid, x sigmoid(1.702 x), the gate of gpt-oss.
+enum class Activation { as_printed, ReLU, GELU, GELU_tanh, sigmoid, identity, GELU_sigmoid };
 
 // The activation, element by element: X [m x n] -> [m x n]. `printed` is what as_printed means in the
 // algorithm at hand: ReLU in Algorithm 8, GELU in 9 and 10.
@@ -43,6 +62,12 @@ Matrix<T> activate(Activation activation, Activation printed, const Matrix<T>& X
       return X.unaryExpr([](const T& x) { return GELU(x); });
     case Activation::GELU_tanh:
       return X.unaryExpr([](const T& x) { return GELU_tanh(x); });
+    case Activation::sigmoid:
+      return X.unaryExpr([](const T& x) { return sigmoid(x); });
+    case Activation::identity:
+      return X;
+    case Activation::GELU_sigmoid:
+      return X.unaryExpr([](const T& x) { return T(x * sigmoid<T>(1.702 * x)); });
     case Activation::as_printed:
       break;
   }

@@ -31,6 +31,7 @@ ALLOWED = {
     "data": ["base", "tensor", "batch", "text"],
     "infer": ["base", "kernels", "autograd", "ops", "models", "text", "io", "data"],
     "bridge": ["base", "ops", "models", "io", "io/container"],
+    "convert": ["base", "tensor", "models", "text", "io", "io/container", "io/family"],
     "report": ["base", "text", "metrics", "io/container"],
     "train/optim": ["base", "kernels", "autograd", "nn", "models", "data"],
     "train/config": ["base", "kernels", "models", "io", "io/family", "data", "train/optim"],
@@ -40,7 +41,7 @@ ALLOWED = {
     "train/run": ["base", "nn", "text", "io", "io/container", "data", "report",
                   "train/optim", "train/config", "train/corpora", "train/tasks"],
     "api": ["base", "text", "chat", "io", "infer"],
-    "cli": ["base", "tensor", "ops", "models", "text", "metrics", "io", "data", "infer", "bridge", "report",
+    "cli": ["base", "tensor", "ops", "models", "text", "metrics", "io", "data", "infer", "bridge", "convert", "report",
             "train/config", "train/corpora", "train/tasks", "train/run", "api"],
 }
 # Headers that only one file may include; a benchmark may name a peer.

@@ -55,15 +55,18 @@ template <typename T>
 void normalize_heads(Matrix<T>& M, const Vector<T>& gamma, const Vector<T>& beta,
                      const VariedHyperparameters& h) {
   if (h.query_key_norm == QueryKeyNorm::none) return;
-  const bool whole = h.query_key_norm == QueryKeyNorm::whole,
+  const bool unit = h.query_key_norm == QueryKeyNorm::unit_rotated,
+             whole = h.query_key_norm == QueryKeyNorm::whole,
              plus_one = h.query_key_norm == QueryKeyNorm::heads_plus_one,
              rms = whole || plus_one || h.query_key_norm == QueryKeyNorm::heads ||
-                   h.query_key_norm == QueryKeyNorm::heads_rotated;
+                   h.query_key_norm == QueryKeyNorm::heads_rotated || unit;
   const Index d = whole ? M.rows() : h.d_attn;
   for (Index t = 1; t <= M.cols(); ++t)
     for (Index r = 0; r < M.rows(); r += d) {
       const Vector<T> e = column(M, t).segment(r, d);
-      Vector<T> its_own = gamma.size() == d ? gamma : Vector<T>(gamma.segment(r, d));
+      Vector<T> its_own = unit                ? Vector<T>(Vector<T>::Constant(d, T(1)))
+                          : gamma.size() == d ? gamma
+                                              : Vector<T>(gamma.segment(r, d));
       if (plus_one) its_own.array() += T(1);
       column(M, t).segment(r, d) =
           rms ? RMSnorm(e, its_own, h.epsilon) : layer_norm(e, its_own, beta, h.epsilon);
@@ -129,7 +132,8 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
     if (h.d_latent > 0) K.middleRows(h.first_row(i / group), h.d_rot) = K_shared;
     K.middleRows(h.first_row(i / group + 1) - k.rows(), k.rows()) = k;
   }
-  const bool after = h.query_key_norm == QueryKeyNorm::heads_rotated;
+  const bool after =
+      h.query_key_norm == QueryKeyNorm::heads_rotated || h.query_key_norm == QueryKeyNorm::unit_rotated;
   if (!after) {
     normalize_heads(Q, W.gamma_q, W.beta_q, h);
     normalize_heads(K, W.gamma_k, W.beta_k, h);
@@ -150,6 +154,8 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
       normalize_heads(q, W.gamma_q, W.beta_q, h);
       normalize_heads(k, W.gamma_k, W.beta_k, h);
     }
+    for (Index t = 1; t <= l_x && h.growth != 0; ++t)
+      column(q, t) *= T(1 + h.growth * std::log1p(static_cast<double>((t - 1 + h.growth_from) / h.growth_every)));
     Matrix<T> S = k.transpose() * q * T(scale);
     if (h.score_cap > 0) S = Matrix<T>(S.unaryExpr([&](const T& s) { return capped<T>(s, h.score_cap); }));
     if (place.tables != nullptr) {
@@ -172,7 +178,9 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
       S.row(l_z).setConstant(W.sink[i]);
     }
     const Matrix<T> probabilities = softmax(S);
-    Y.middleRows(row, W_i.W_v.rows()) = clipped(affine(W_i.W_v, Z_kv, W_i.b_v)) * probabilities.topRows(l_z);
+    Matrix<T> v = clipped(affine(W_i.W_v, Z_kv, W_i.b_v));
+    if (h.turned_values) v = turned(v, h);
+    Y.middleRows(row, W_i.W_v.rows()) = v * probabilities.topRows(l_z);
     row += W_i.W_v.rows();
   }
   if (h.global_projections) {

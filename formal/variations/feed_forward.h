@@ -3,6 +3,7 @@
 // The perceptron of a layer, and mixtures of experts.
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "formal/activation.h"
@@ -14,24 +15,33 @@ namespace qkv::formal {
 // A perceptron, gated or of several hidden layers where the hyperparameters say so.
 template <typename T>
 Matrix<T> perceptron(const Matrix<T>& X, const VariedPerceptron<T>& p, const VariedHyperparameters& h) {
-  const auto f = [&](const Matrix<T>& A) { return activate(h.activation, Activation::GELU, A); };
-  Matrix<T> A = f(affine(p.mlp.W_mlp1, X, p.mlp.b_mlp1));
-  if (h.gated) A = Matrix<T>(A.cwiseProduct(affine(p.W_g, X, p.b_g)));
+  const auto f = [&](const Matrix<T>& A) {
+    if (!h.xIELU) return activate(h.activation, Activation::GELU, A);
+    return Matrix<T>(A.unaryExpr([&](const T& x) { return xIELU(x, p.alpha[0], p.alpha[1]); }));
+  };
+  const auto limited = [&](const Matrix<T>& A, double least) {
+    return Matrix<T>(A.unaryExpr([&](const T& x) {
+      return value(x) > h.gate_limit ? T(h.gate_limit) : value(x) < least ? T(least) : x;
+    }));
+  };
+  Matrix<T> A = affine(p.mlp.W_mlp1, X, p.mlp.b_mlp1);
+  if (h.gate_limit > 0) A = limited(A, -std::numeric_limits<double>::infinity());
+  A = f(A);
+  if (h.gated) {
+    Matrix<T> V = affine(p.W_g, X, p.b_g);
+    if (h.gate_limit > 0) V = limited(V, -h.gate_limit).unaryExpr([](const T& v) { return T(v + 1.0); });
+    A = Matrix<T>(A.cwiseProduct(V));
+  }
   for (std::size_t i = 0; i < p.W_further.size(); ++i) A = f(affine(p.W_further[i], A, p.b_further[i]));
   return affine(p.mlp.W_mlp2, A, p.mlp.b_mlp2);
-}
-
-template <typename T>
-T sigmoid(const T& x) {
-  using std::exp;
-  return 1.0 / (1.0 + exp(-x));
 }
 
 // The weight of each expert for each token, [E x l] (Shazeer et al. 2017, section 2.1; Fedus et al. 2021,
 // section 2.1): its affinity where that is among the k highest, else 0.
 template <typename T>
-Matrix<T> expert_weights(const Matrix<T>& X, const Matrix<T>& W_r, const VariedHyperparameters& h) {
-  const Matrix<T> scores = W_r * X;
+Matrix<T> expert_weights(const Matrix<T>& X, const Matrix<T>& W_r, const Vector<T>& b_r,
+                         const VariedHyperparameters& h) {
+  const Matrix<T> scores = affine(W_r, X, b_r);
   Matrix<T> G = h.sigmoid_affinities ? Matrix<T>(scores.unaryExpr([](const T& x) { return sigmoid(x); }))
                                      : softmax(scores);
   for (Index t = 1; t <= X.cols(); ++t) {
@@ -57,10 +67,18 @@ template <typename T>
 Matrix<T> varied_MLP(const Matrix<T>& X, const VariedLayer<T>& layer, std::size_t l,
                      const VariedHyperparameters& h) {
   if (!h.has_experts(l)) return perceptron(X, layer.mlp, h);
-  const Matrix<T> G = expert_weights(X, layer.W_r, h);
+  const Matrix<T> G = expert_weights(X, layer.W_r, layer.b_r, h);
   Matrix<T> Y = Matrix<T>::Constant(X.rows(), X.cols(), T(0));
-  for (Index e = 0; e < h.E; ++e)
-    Y += perceptron(X, layer.expert[static_cast<std::size_t>(e)], h) * G.row(e).asDiagonal();
+  for (Index e = 0; e < h.E; ++e) {
+    const VariedPerceptron<T>& expert = layer.expert[static_cast<std::size_t>(e)];
+    if (!h.input_weighted) {
+      Y += perceptron(X, expert, h) * G.row(e).asDiagonal();
+      continue;
+    }
+    const Matrix<T> outputs = perceptron(Matrix<T>(X * G.row(e).asDiagonal()), expert, h);
+    for (Index t = 1; t <= X.cols(); ++t)
+      if (value(entry(G, e + 1, t)) > 0) column(Y, t) += column(outputs, t);
+  }
   if (h.d_shared == 0) return Y;
   Matrix<T> S = perceptron(X, layer.shared, h);
   if (h.shared_gated) {

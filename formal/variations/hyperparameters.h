@@ -33,16 +33,17 @@ enum class NormPlacement { pre, post, sandwich, branch, none, stream };
 // streams: X_1 + f(X_2), then X_2 + g(that) (Gomez et al. 2017, eq. 8; Kitaev et al. 2020).
 enum class Branches { serial, parallel, one_norm, reversible };
 // heads, whole: RMSnorm; layer, layer_heads: layer_norm of each head, by the same or by its own weights.
-// heads_plus_one: 1 + gamma for gamma (Gemma 3); heads_rotated: after they are turned (Hunyuan).
-enum class QueryKeyNorm { none, heads, whole, layer, layer_heads, heads_plus_one, heads_rotated };
+// heads_plus_one: 1 + gamma for gamma (Gemma 3); heads_rotated: after they are turned (Hunyuan);
+// unit_rotated: and without gamma (Llama 4).
+enum class QueryKeyNorm { none, heads, whole, layer, layer_heads, heads_plus_one, heads_rotated, unit_rotated };
 
 // The vectors e_p that are added to the embeddings: none, columns of W_p, or sines and cosines: those of
 // Vaswani et al. 2017; of section 5; all sines before all cosines (Marian); or the same with the last
 // wavelength exactly 10000 2 pi and positions from first_position on (tensor2tensor).
 enum class PositionVectors { none, learned, sinusoidal, section_5, halves, closed };
 // ALiBi: scores fall with the distance by a slope of each head; scaled: the slope is scaled as scores are
-// (Falcon).
-enum class Alibi { none, by_powers, evens_first, scaled };
+// (Falcon); by_sign: in an encoder scores of keys after the query rise with it.
+enum class Alibi { none, by_powers, evens_first, scaled, by_sign };
 // Vectors that make scores depend on distances (Shaw et al. 2018; Huang et al. 2020; Dai et al. 2019; He et
 // al. 2021).
 enum class RelativeAttention { none, Shaw, Shaw_both, Transformer_XL, disentangled };
@@ -97,6 +98,7 @@ struct VariedHyperparameters : Hyperparameters {
 
   NormKind norm_kind = NormKind::layer_norm;
   NormPlacement placement = NormPlacement::pre;
+  bool mixer_norm = true;  // placement pre: the mixer reads norm(X), else X (ModernBERT's first layer)
   bool final_norm = true;  // X is normalised after the last layer; never with placements post and none
   Branches branches = Branches::serial;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
@@ -117,15 +119,18 @@ struct VariedHyperparameters : Hyperparameters {
   Index texts = 0;    // embeddings also encode which of this many texts a token is of; 0: they do not
   bool head = false;  // lines 10 and 11 of Algorithm 9, with d_f, precede the unembedding
   Activation head_activation = Activation::as_printed;
+  bool head_bias = true;  // line 10 has an offset
   bool unembedding_bias = false;
   double logit_multiplier = 1, logit_cap = 0;
 
   Index d_rot = 0;            // entries of queries and keys that RoPE rotates
+  bool turned_values = false;  // values are turned as well (RoFormer)
   bool interleaved = false;   // pairs 2i - 1, 2i instead of i, i + d_rot / 2
   double theta_base = 10000;  // base of RoPE's angles
   Alibi alibi = Alibi::none;
   Index distances = 0;   // each head has this many biases by distance, the last for all beyond; 0: none
   Index T5_buckets = 0;  // or one for each of this many buckets (Raffel et al. 2020); 0: for each distance
+  bool biases_by_layer = false;  // each layer has a B of its own (UMT5)
   RelativeAttention relative = RelativeAttention::none;
   Index l_rel = 0;    // tokens farther than this count as this far; 0 (Transformer-XL): no limit
   Index buckets = 0;  // disentangled: large distances share buckets, this many a side; 0: none do
@@ -137,9 +142,15 @@ struct VariedHyperparameters : Hyperparameters {
   double score_scale = 0;               // 0: 1 / sqrt(d_attn)
   bool scaled_by_layer = false;         // and 1 / l in layer l
   bool gated = false;                   // W_2 (f(W_1 X + b_1) .* (W_g X + b_g)) (Shazeer 2020)
-  bool qkv_bias = true, out_bias = true, mlp_bias = true;
+  double gate_limit = 0;  // gated: gates are cut off above it, values at both ends, and gain 1; 0: none
+  bool xIELU = false;     // the activation is xIELU, with numbers of the layer
+  bool qkv_bias = true, key_bias = true, out_bias = true, mlp_bias = true;
   double residual_multiplier = 1;
   double clip = 0;                 // entries of q, k and v are clipped to [-clip, clip]; 0: they are not
+  // Queries of the token at position t, from 0, are multiplied by 1 + growth ln(1 + floor((t + growth_from) /
+  // growth_every)) (Llama 4, Ministral 3).
+  double growth = 0;
+  Index growth_every = 1, growth_from = 0;
   double score_cap = 0;            // s becomes cap tanh(s / cap); 0: it stays
   bool sinks = false;              // each head has a score that only enters the softmax's denominator
   Index d_latent = 0;              // size of the latent for keys and values (MLA); 0: they are made from X
@@ -151,6 +162,8 @@ struct VariedHyperparameters : Hyperparameters {
   Index k = 1, d_expert = 0;       // each token takes the k best experts, of d_expert hidden units each
   bool sigmoid_affinities = false, renormalized = false;
   double expert_scale = 1;
+  bool router_bias = false, expert_bias = false;  // their layers have offsets (gpt-oss)
+  bool input_weighted = false;  // an expert's weight multiplies what it reads (Llama 4)
   Index d_shared = 0;         // hidden units of a perceptron beside the experts; 0: none
   bool shared_gated = false;  // its output is multiplied by sigmoid(w . x)
 
@@ -202,7 +215,8 @@ struct VariedHyperparameters : Hyperparameters {
     h.alibi = Alibi::none;
     h.relative = RelativeAttention::none;
     h.by_text = h.global_projections = false;
-    h.clip = 0;
+    h.clip = h.growth = 0;
+    h.biases_by_layer = h.turned_values = false;
     h.query_key_norm = QueryKeyNorm::none;
     h.patterns.clear();
     h.shared_query_key.clear();

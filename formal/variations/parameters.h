@@ -29,6 +29,7 @@ struct VariedPerceptron {
   Vector<T> b_g;                     // [d_mlp]
   std::vector<Matrix<T>> W_further;  // [d_mlp x d_mlp] each
   std::vector<Vector<T>> b_further;  // [d_mlp]
+  Vector<T> alpha;                   // xIELU's alpha_p and alpha_n
 
   VariedPerceptron() = default;
   VariedPerceptron(const VariedHyperparameters& h, Index d_mlp, bool bias)
@@ -38,6 +39,7 @@ struct VariedPerceptron {
         W_further(static_cast<std::size_t>(h.further_layers), matrix_if<T>(true, d_mlp, d_mlp)),
         b_further(static_cast<std::size_t>(h.further_layers), vector_if<T>(bias, d_mlp)) {
     if (!bias) mlp.b_mlp1 = mlp.b_mlp2 = Vector<T>();
+    alpha = vector_if<T>(h.xIELU, 2);
   }
 
   template <typename F, typename... P>
@@ -45,6 +47,7 @@ struct VariedPerceptron {
     MLPParameters<T>::visit(prefix, "1", "2", f, p.mlp...);
     visit_parameter(prefix + "W_g", f, p.W_g...);
     visit_parameter(prefix + "b_g", f, p.b_g...);
+    visit_parameter(prefix + "alpha", f, p.alpha...);
     const std::size_t further = std::get<0>(std::tie(p...)).W_further.size();
     for (std::size_t i = 0; i < further; ++i) {
       visit_parameter(prefix + "W_further", f, p.W_further[i]...);
@@ -99,6 +102,7 @@ struct VariedAttention {
       if (latent) head.W_k = matrix_if<T>(true, h.d_attn - h.d_rot, h.d_latent);
       if (shared_query_key) head.W_k = Matrix<T>(), head.b_k = Vector<T>();
       if (!h.qkv_bias || latent) head.b_q = head.b_k = head.b_v = Vector<T>();
+      if (!h.key_bias) head.b_k = Vector<T>();
     }
     if (!h.out_bias) W.b_o = Vector<T>();
     if (h.global_projections) W_global.head = W.head;
@@ -147,11 +151,11 @@ struct VariedAttention {
     const bool own = h.relative == RelativeAttention::disentangled && !h.shared_projections;
     W_dk = matrix_if<T>(own && h.by_content, all, h.d_e);
     W_dq = matrix_if<T>(own && h.by_position, all, h.d_e);
-    b_dk = vector_if<T>(own && h.by_content && h.qkv_bias, all);
+    b_dk = vector_if<T>(own && h.by_content && h.qkv_bias && h.key_bias, all);
     b_dq = vector_if<T>(own && h.by_position && h.qkv_bias, all);
   }
   void norms(const VariedHyperparameters& h) {
-    const bool there = h.query_key_norm != QueryKeyNorm::none,
+    const bool there = h.query_key_norm != QueryKeyNorm::none && h.query_key_norm != QueryKeyNorm::unit_rotated,
                of_all =
                    h.query_key_norm == QueryKeyNorm::whole || h.query_key_norm == QueryKeyNorm::layer_heads;
     gamma_q = vector_if<T>(there, h.d_attn * (of_all ? h.H : 1));
@@ -200,6 +204,7 @@ struct VariedMixer {
 template <typename T>
 struct BranchNorms {
   NormalizationParameters<T> inner, outer;
+  bool reads_norm = true;  // false: there is no inner norm
 
   BranchNorms() = default;
   explicit BranchNorms(const VariedHyperparameters& h) {
@@ -220,12 +225,14 @@ struct BranchNorms {
 template <typename T>
 struct VariedLayer {
   VariedAttention<T> W;  // self-attention, or:
+  Matrix<T> B;           // [rows_of_B() x H], where layers have biases of their own
   VariedMixer<T> mixer;
   VariedAttention<T> W_ed;  // cross-attention, W^{e/d}
   BranchNorms<T> norm, norm_ed, norm_mlp;
   VariedPerceptron<T> mlp;                  // or:
   Matrix<T> W_r;                            // [E x d_e], the router
-  std::vector<VariedPerceptron<T>> expert;  // E, without biases
+  Vector<T> b_r;                            // [E]
+  std::vector<VariedPerceptron<T>> expert;  // E
   VariedPerceptron<T> shared;
   Matrix<T> w_shared;  // [1 x d_e]
 
@@ -234,6 +241,8 @@ struct VariedLayer {
   VariedLayer(const VariedHyperparameters& h, std::size_t l) : mixer(h), norm(h), norm_mlp(h) {
     if (h.mixer == Mixer::attention) W = VariedAttention<T>(h, h.d_e, h.d_e, h.shares(l));
     if (h.branches == Branches::one_norm) norm_mlp = BranchNorms<T>();
+    if (!h.mixer_norm) norm.inner = {}, norm.reads_norm = false;
+    B = matrix_if<T>(h.biases_by_layer, h.rows_of_B(), h.H);
     if (h.d_z > 0) {
       W_ed = VariedAttention<T>(h.of_cross_attention(), h.d_e, h.d_z, false);
       norm_ed = BranchNorms<T>(h);
@@ -243,7 +252,8 @@ struct VariedLayer {
       return;
     }
     W_r = matrix_if<T>(true, h.E, h.d_e);
-    expert.assign(static_cast<std::size_t>(h.E), VariedPerceptron<T>(h, h.d_expert, false));
+    b_r = vector_if<T>(h.router_bias, h.E);
+    expert.assign(static_cast<std::size_t>(h.E), VariedPerceptron<T>(h, h.d_expert, h.expert_bias));
     if (h.d_shared > 0) shared = VariedPerceptron<T>(h, h.d_shared, h.mlp_bias);
     w_shared = matrix_if<T>(h.shared_gated, 1, h.d_e);
   }
@@ -251,6 +261,7 @@ struct VariedLayer {
   template <typename F, typename... P>
   static void visit(const std::string& prefix, const F& f, P&... p) {
     VariedAttention<T>::visit(prefix + "W.", f, p.W...);
+    visit_parameter(prefix + "B", f, p.B...);
     VariedMixer<T>::visit(prefix + "mixer.", f, p.mixer...);
     VariedAttention<T>::visit(prefix + "W_ed.", f, p.W_ed...);
     BranchNorms<T>::visit(prefix + "norm.", f, p.norm...);
@@ -258,6 +269,7 @@ struct VariedLayer {
     BranchNorms<T>::visit(prefix + "norm_mlp.", f, p.norm_mlp...);
     VariedPerceptron<T>::visit(prefix, f, p.mlp...);
     visit_parameter(prefix + "W_r", f, p.W_r...);
+    visit_parameter(prefix + "b_r", f, p.b_r...);
     visit_each(prefix + "expert", f, p.expert...);
     VariedPerceptron<T>::visit(prefix + "shared.", f, p.shared...);
     visit_parameter(prefix + "w_shared", f, p.w_shared...);
@@ -273,7 +285,7 @@ struct DistanceTables {
 
   DistanceTables() = default;
   explicit DistanceTables(const VariedHyperparameters& h)
-      : B(matrix_if<T>(h.distances > 0, h.rows_of_B(), h.H)) {
+      : B(matrix_if<T>(h.distances > 0 && !h.biases_by_layer, h.rows_of_B(), h.H)) {
     if (h.relative != RelativeAttention::disentangled) return;
     P = matrix_if<T>(true, h.d_e, 2 * (h.buckets > 0 ? h.buckets : h.l_rel));
     if (h.normed_distances) norm_P = varied_norm<T>(h.norm_kind, h.d_e);
@@ -359,7 +371,7 @@ struct VariedUnembedding {
   VariedUnembedding() = default;
   explicit VariedUnembedding(const VariedHyperparameters& h) {
     W_f = matrix_if<T>(h.head, h.d_f, h.d_out());
-    b_f = vector_if<T>(h.head, h.d_f);
+    b_f = vector_if<T>(h.head && h.head_bias, h.d_f);
     if (h.head) norm = varied_norm<T>(h.norm_kind, h.d_f);
     W_out = matrix_if<T>(!h.head && h.d_embedding > 0, h.d_embedding, h.d_out());
     W_u = matrix_if<T>(!h.tied, h.N_V, h.head ? h.d_f : h.d_embedding > 0 ? h.d_embedding : h.d_out());

@@ -109,7 +109,8 @@ T distance_bias(Index t_z, Index t_x, Index i, double scale, const Matrix<T>& B,
   T bias = 0;
   if (h.distances > 0) bias += entry(B, distance_row(t_x - t_z, h), i);
   if (h.alibi != Alibi::none)
-    bias -= alibi_slope(i, h.H, h.alibi) * static_cast<double>(std::abs(t_x - t_z)) *
+    bias -= alibi_slope(i, h.H, h.alibi) *
+            static_cast<double>(h.alibi == Alibi::by_sign ? t_x - t_z : std::abs(t_x - t_z)) *
             (h.alibi == Alibi::scaled ? scale : 1);
   return bias;
 }

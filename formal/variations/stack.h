@@ -45,7 +45,7 @@ struct VariedStream {
     };
     switch (h.placement) {
       case NormPlacement::pre:
-        to = Matrix<T>(to + m * f(norm(X, n.inner)));
+        to = Matrix<T>(to + m * f(n.reads_norm ? norm(X, n.inner) : X));
         break;
       case NormPlacement::post:
         X = norm(Matrix<T>(X + m * f(X)), n.inner);
@@ -79,6 +79,7 @@ Matrix<T> varied_layers(const Matrix<T>& X, const Matrix<T>& Z, const Tokens& s,
     const VariedLayer<T>& layer = stack.layer[l * stack.layer.size() / static_cast<std::size_t>(h.L)];
     const VariedHyperparameters& its = h.of_layer(l);
     DistanceTables<T> tables = stack.distances[h.kind(l)];
+    if (its.biases_by_layer) tables.B = layer.B;
     if (its.normed_distances) tables.P = varied_normalize(tables.P, tables.norm_P, its);
     const auto over = [&](const Matrix<T>& X) {
       const AttentionPlace<T> place{l, varied_mask(X.cols(), l, its), &tables, s};

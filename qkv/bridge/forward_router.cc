@@ -12,11 +12,24 @@ namespace {
 // A router's logits [N, E] by its layer.
 using Routers = std::map<int64_t, Tensor>;
 
+// Collects the logits of all routers of a stack. `padded`: padding is among the tokens.
 class RouterProbe : public Probe {
  public:
-  explicit RouterProbe(std::string stack) : stack_(std::move(stack) + ".block.") {}
+  RouterProbe(const ModelSpec& spec, std::string stack, bool padded)
+      : spec_(spec), stack_(std::move(stack) + ".block."), padded_(padded) {}
   bool wants(std::string_view name) const override {
-    return name.starts_with(stack_) && name.ends_with(".feed_forward.router");
+    if (!name.starts_with(stack_)) return false;
+    return name.ends_with(".feed_forward.router") || (padded_ && is_of_windows(name));
+  }
+  // Under Hugging Face's masks a token that sees no other gives all the same weight, padding included. If
+  // heads have sinks, these have it all.
+  void visit_head(std::string_view /*name*/, int64_t /*sequence*/, int64_t /*head*/,
+                  Tensor& probabilities) override {
+    for (int64_t q = 0; q < probabilities.rows(); ++q) {
+      const auto row = probabilities.mutable_row<float>(q);
+      if (std::ranges::all_of(row, [](float p) { return p == 0; }))
+        std::ranges::fill(row, 1 / static_cast<float>(row.size()));
+    }
   }
   void visit(std::string_view name, Tensor& value) override {
     found[std::stoll(std::string(name.substr(stack_.size())))] = value;
@@ -24,7 +37,15 @@ class RouterProbe : public Probe {
   Routers found;
 
  private:
+  bool is_of_windows(std::string_view name) const {
+    const int64_t layer = std::stoll(std::string(name.substr(stack_.size())));
+    const AttentionSpec& a = spec_.block(layer).attention;
+    return name.ends_with(".attention.probabilities") && !a.patterns.empty() && !a.sinks;
+  }
+
+  const ModelSpec& spec_;
   std::string stack_;
+  bool padded_;
 };
 
 // A batch with its padding as tokens, and flags for the real tokens.
@@ -52,29 +73,20 @@ Ranks ranks_of(const Filled& f, bool causal) {
   return {std::move(queries), std::move(keys)};
 }
 
-// True if a mask of ranks is equivalent to the model's own mask in a batch of this width.
-bool patterns_reach(const ModelSpec& spec, int64_t columns) {
-  return std::ranges::all_of(spec.blocks_in_use(), [&](const BlockSpec* block) {
-    return std::ranges::all_of(block->attention.patterns, [&](const Pattern& p) {
-      return !p.any() || (p == Pattern{.window = p.window} && p.window >= columns);
-    });
-  });
-}
-
 // Router logits of one stack: [rows, columns, E] of each layer.
 Routers run_stack(const Transformer& model, const Safetensors& in, const std::string& path,
                   const Inputs& inputs, bool encoder) {
   const ModelSpec& spec = model.spec();
   const bool both = spec.architecture == Architecture::encoder_decoder, source = both && encoder;
   const PaddedBatch& real = source ? inputs.source : inputs.tokens;
-  RouterProbe probe(encoder ? "encoder" : "decoder");
+  const bool padded = std::ssize(real.places) < real.rows * real.columns && !inputs.input.globals.defined();
+  RouterProbe probe(spec, encoder ? "encoder" : "decoder", padded);
   Context context;
   context.probe = &probe;
   ModelInput input = inputs.input;
   if (both && !encoder) {  // the decoder's tokens unchanged; padding, if any, follows them
     model.hidden(input, context);
-  } else if (std::ssize(real.places) == real.rows * real.columns || input.globals.defined() ||
-             !patterns_reach(spec, real.columns)) {
+  } else if (!padded) {
     source ? model.encode(input, context) : model.hidden(input, context);
   } else {
     const Filled f = filled(in, path, "input_ids", spec.input_vocab_size(), real);

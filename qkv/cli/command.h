@@ -33,5 +33,6 @@ void add_embed_command(Command& app);
 void add_tokenizer_command(Command& app);
 void add_average_command(Command& app);
 void add_merge_command(Command& app);
+void add_convert_command(Command& app);
 
 }  // namespace qkv

@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   qkv::add_tokenizer_command(app);
   qkv::add_report_command(app);
   qkv::add_average_command(app);
+  qkv::add_convert_command(app);
   qkv::add_merge_command(app);
   qkv::add_inspect_command(app);
   qkv::add_forward_command(app);

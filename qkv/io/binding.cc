@@ -12,21 +12,23 @@ namespace qkv {
 namespace {
 
 template <typename T>
-Tensor transposed_as(const Tensor& x) {
-  Tensor out = Tensor::empty({x.dim(1), x.dim(0)}, x.dtype());
+Tensor transposed_as(const Tensor& x, int64_t matrices) {
+  const int64_t rows = x.dim(0) / matrices;
+  Tensor out = Tensor::empty({matrices * x.dim(1), rows}, x.dtype());
   const auto to = out.mutable_values<T>();
   for (int64_t r = 0; r < x.dim(0); ++r) {
-    int64_t place = r;
+    int64_t place = r / rows * rows * x.dim(1) + r % rows;
     for (const T v : x.row<T>(r)) {
       to[place] = v;
-      place += x.dim(0);
+      place += rows;
     }
   }
   return out;
 }
 
-Tensor transposed(const Tensor& x) {
-  return x.dtype() == DType::bf16 ? transposed_as<BFloat16>(x) : transposed_as<float>(x);
+// x [matrices in, out] -> [matrices out, in]: each matrix is transposed.
+Tensor transposed(const Tensor& x, int64_t matrices) {
+  return x.dtype() == DType::bf16 ? transposed_as<BFloat16>(x, matrices) : transposed_as<float>(x, matrices);
 }
 
 // x as rows, one for each index of its first axis.
@@ -87,7 +89,7 @@ void release_copied(const Safetensors& file, const Tensor& stored, const Tensor&
 // Shape of the file's elements as rows of the parameter, or as columns if they are transposed.
 Shape plain_shape(const WeightName& w, const Parameter& p) {
   const int64_t rows = (w.rows > 0 ? w.rows : p.shape[0]) + w.unused;
-  if (w.transposed) return {p.shape[1], rows};
+  if (w.transposed) return {w.matrices * p.shape[1], rows / w.matrices};
   return p.shape.rank() == 1 ? Shape{rows} : Shape{rows, p.shape[1]};
 }
 Shape file_shape(const WeightName& w, const Parameter& p) {
@@ -118,7 +120,7 @@ std::set<std::string> bind_weights(Transformer& model, const std::vector<WeightN
     check(stored.shape() == shape, "{}: expected {} by {}, got {}", at, shape, from.config, stored.shape());
     Tensor value = floating(stored, p->kind == ParameterKind::matrix ? compute : DType::f32, at);
     if (!w.shape.empty()) value = value.view(0, plain_shape(w, *p));
-    if (w.transposed) value = transposed(value);
+    if (w.transposed) value = transposed(value, w.matrices);
     used.insert(it->first);
     if (stored.dtype() != DType::f32) model.parameters().stored[w.file] = stored.dtype();
     if (w.unused > 0)
@@ -166,7 +168,7 @@ Tensor as_in_file(const WeightName& w, const Parameter& p, Tensor x) {
     whole.slice_rows(w.unused, whole.dim(0)).copy(x);
     x = whole;
   }
-  if (w.transposed) x = transposed(x);
+  if (w.transposed) x = transposed(x, w.matrices);
   return w.shape.empty() ? x : x.view(0, file_shape(w, p));
 }
 

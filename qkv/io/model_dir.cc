@@ -146,6 +146,7 @@ SpecialIds load_special_ids(const std::string& dir) {
     if (root.boolean_or("sources_as_tokenized", false)) ids.sources_as_tokenized = true;
     if (const auto id = root.find("eos_token_id"))
       ids.eos = id->json().is_array() ? id->integers(0, kMost) : std::vector<int64_t>{id->integer(0, kMost)};
+    if (root.boolean_or("is_encoder_decoder", false) && ids.decoder_start < 0) ids.decoder_start = ids.bos;
     // qkv writes generation_config.json with every model that it trains. A native model without one was
     // converted, and was trained with only the tokens that its tokenizer adds to a source.
     const bool converted = root.string_or("model_type", "") == "qkv" &&

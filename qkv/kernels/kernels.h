@@ -28,6 +28,9 @@ enum class Activation : uint8_t {
   silu,          // x sigmoid(x), "swish"
   relu_squared,  // max(x, 0)^2 (So et al. 2021, Primer)
   tanh,          // as in BERT's pooler
+  sigmoid,       // 1 / (1 + e^-x): the gate of GLU (Dauphin et al. 2017)
+  identity,      // x: the gate of a bilinear layer (Shazeer 2020)
+  xielu,         // with two learned numbers (ops/xielu.h): no kernel has it
 };
 
 // Chooses the elements of a row-major array that are kept. The choice depends only on the key and an

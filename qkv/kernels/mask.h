@@ -21,7 +21,7 @@ struct Mask {
   Kind kind = Kind::full;
   const int32_t* query_rank = nullptr;  // for ranked: ranks by position
   const int32_t* key_rank = nullptr;
-  Pattern pattern = {};  // for full and causal: restricts the keys
+  Pattern pattern = {};  // restricts the keys
   // For full with a pattern: the number of global tokens, which see all and are seen by all, before each
   // position and before the end; or null.
   const int32_t* globals = nullptr;
@@ -95,7 +95,9 @@ struct Mask {
  private:
   // allows() and cover() without own_last.
   bool reaches(int64_t query, int64_t key) const {
-    if (kind == Kind::ranked) return key_rank[key] <= query_rank[query];
+    if (kind == Kind::ranked)
+      return key_rank[key] <= query_rank[query] &&
+             (!pattern.any() || pattern.contains(query, key, length, false));
     if (is_causal() && key > query) return false;
     if (globals != nullptr && (globals_in(query, query + 1) > 0 || globals_in(key, key + 1) > 0)) return true;
     return !pattern.any() || pattern.contains(query, key, length, is_causal());
@@ -104,6 +106,7 @@ struct Mask {
     if (kind == Kind::ranked) {
       const auto [q_least, q_most] = std::minmax_element(query_rank + q0, query_rank + q1);
       const auto [k_least, k_most] = std::minmax_element(key_rank + k0, key_rank + k1);
+      if (pattern.any()) return TileCover::mixed;  // who asks for both has few tokens
       if (*k_most <= *q_least) return TileCover::full;
       return *k_least > *q_most ? TileCover::empty : TileCover::mixed;
     }

@@ -15,12 +15,15 @@ constexpr uint32_t kHeadSite = 3;  // random site of dropout (see transformer.cc
 
 Pooler::Pooler(Parameters& parameters, const ModelSpec& spec) : spec_(spec) {
   if (spec.pooler)
-    linear_ =
-        std::make_unique<Linear>(parameters, "pooler", spec.output_width(), spec.width, true, spec.init_std);
+    linear_ = std::make_unique<Linear>(parameters, "pooler", spec.output_width(), spec.width,
+                                       spec.pooler_bias, spec.init_std);
+  if (spec.pooler_norm) norm_ = std::make_unique<Norm>(parameters, "pooler.norm", spec.width, spec.norm());
 }
 
 Tensor Pooler::transformed(const Tensor& x) const {
-  return linear_ ? activation(spec_.pooler_activation, linear_->forward(x)) : x;
+  if (!linear_) return x;
+  const Tensor y = activation(spec_.pooler_activation, linear_->forward(x));
+  return norm_ ? norm_->forward(y) : y;
 }
 
 Tensor Pooler::pooled(const Tensor& hidden, const ModelInput& input) const {

@@ -26,6 +26,7 @@ class Pooler {
  private:
   const ModelSpec& spec_;
   std::unique_ptr<Linear> linear_;
+  std::unique_ptr<Norm> norm_;
 };
 
 // Scores of classes, of each sequence or of each token.

@@ -21,12 +21,17 @@ struct Needs {
       "positions = \"rotary\" and a rotary_scaling", "model.rotary_scaling",
       [](const ModelSpec& s) { return s.attention.rotary.scaling != RotaryScaling::none; }};
   static constexpr FieldCondition kBuckets = {
-      "positions = \"relative\"", "model.positions",
-      [](const ModelSpec& s) { return s.positions == Positions::relative; }};
+      "positions or distance_bias = \"relative\"", "model.positions",
+      [](const ModelSpec& s) { return s.bias() == Positions::relative; }};
   static constexpr FieldCondition kDistances = {
-      "positions = \"relative\" or \"toeplitz\"", "model.positions", [](const ModelSpec& s) {
-        return s.positions == Positions::relative || s.positions == Positions::toeplitz;
+      "positions or distance_bias = \"relative\" or \"toeplitz\"", "model.positions", [](const ModelSpec& s) {
+        return s.bias() == Positions::relative || s.bias() == Positions::toeplitz;
       }};
+  static constexpr FieldCondition kGrowingQueries = {
+      "a query_growth above 0", "model.query_growth",
+      [](const ModelSpec& s) { return s.attention.query_growth != 0; }};
+  static constexpr FieldCondition kGated = {"gated = true", "model.gated",
+                                            [](const ModelSpec& s) { return s.gated; }};
   static constexpr FieldCondition kRecurrentEncoder = {
       "a recurrent encoder (encoder = \"lstm\" or \"gru\")", "model.encoder",
       [](const ModelSpec& s) { return s.recurrence.encoder != Cell::none; }};

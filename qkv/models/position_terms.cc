@@ -8,22 +8,28 @@
 namespace qkv {
 
 PositionTerms::PositionTerms(Parameters& parameters, const std::string& name, const ModelSpec& spec,
-                             const Mask& mask)
-    : positions_(spec.positions),
+                             const Mask& mask, std::span<const int64_t> layers)
+    : positions_(spec.bias()),
       heads_(spec.attention.heads),
       width_(spec.width),
       grid_(spec.grid),
-      scales_(spec.positions == Positions::alibi_scaled ? spec.attention.factors() : std::vector<float>()),
+      scales_(positions_ == Positions::alibi_scaled ? spec.attention.factors() : std::vector<float>()),
       rotary_(spec.attention.rotary),
       relative_(spec.attention.relative),
       causal_(mask.is_causal()) {
-  if (spec.positions == Positions::relative || spec.positions == Positions::toeplitz) {
+  if (positions_ == Positions::relative || positions_ == Positions::toeplitz) {
     const bool bidirectional = mask.kind == Mask::Kind::full || spec.order == Order::prefix;
-    buckets_ = spec.positions == Positions::toeplitz
+    buckets_ = positions_ == Positions::toeplitz
                    ? DistanceBuckets::of_each(spec.relative_distance, bidirectional)
                    : DistanceBuckets{spec.relative_buckets, spec.relative_distance, bidirectional};
-    distance_ = &parameters.add(name + ".distance", {buckets_.count, spec.attention.heads},
-                                ParameterKind::vector, {Initializer::Kind::normal, spec.init_std});
+    const auto table = [&](const std::string& of) {
+      return &parameters.add(of + ".distance", {buckets_.count, spec.attention.heads}, ParameterKind::vector,
+                             {Initializer::Kind::normal, spec.init_std});
+    };
+    if (spec.relative_by_layer)
+      for (const int64_t l : layers) distances_[l] = table(fmt::format("{}.block.{}", name, l));
+    else
+      distance_ = table(name);
   }
   if (relative_.kind == RelativeAttention::disentangled) {
     vectors_ = &parameters.add(name + ".relative", {relative_.rows(causal_, 0).rows(), spec.width},
@@ -33,12 +39,27 @@ PositionTerms::PositionTerms(Parameters& parameters, const std::string& name, co
   }
 }
 
-void PositionTerms::prepare(const Layout& places, DType dtype, Context& context) const {
+namespace {
+
+int32_t reach_of(const Layout& places) {
   const auto positions = places.positions.values();
-  const int32_t reach = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end());
+  return positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end());
+}
+
+}  // namespace
+
+void PositionTerms::prepare_layer(int64_t layer, const Layout& places, Context& context) const {
+  const auto own = distances_.find(layer);
+  if (own != distances_.end())
+    context.distance_bias = relative_bias(own->second->value, buckets_, reach_of(places));
+}
+
+void PositionTerms::prepare(const Layout& places, DType dtype, Context& context) const {
+  const int32_t reach = reach_of(places);
   if (distance_ != nullptr) context.distance_bias = relative_bias(distance_->value, buckets_, reach);
   if (is_alibi(positions_))
-    context.distance_bias = alibi(heads_, positions_ == Positions::alibi_evens_first, reach, scales_);
+    context.distance_bias = alibi(heads_, positions_ == Positions::alibi_evens_first, reach, scales_,
+                                  positions_ == Positions::alibi_signed);
   if (rotary_.width > 0)
     context.rotation =
         rotation(rotary_, grid_ > 0 ? grid_positions(places.positions, grid_) : places.positions,

@@ -1,7 +1,9 @@
 // Position encodings that attention reads: rotations, biases by distance, vectors of distances.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,10 +17,14 @@ class PositionTerms {
  public:
   // `spec`: the model as if all its layers were of this kind. Names of parameters begin with `name`
   // ("decoder"). `mask`: of self-attention.
-  PositionTerms(Parameters& parameters, const std::string& name, const ModelSpec& spec, const Mask& mask);
+  // `layers`: those of this kind.
+  PositionTerms(Parameters& parameters, const std::string& name, const ModelSpec& spec, const Mask& mask,
+                std::span<const int64_t> layers);
 
   // Puts them into the context, for tokens at `places` and vectors of type `dtype`.
   void prepare(const Layout& places, DType dtype, Context& context) const;
+  // Puts what only this layer has there, after prepare().
+  void prepare_layer(int64_t layer, const Layout& places, Context& context) const;
 
  private:
   void place_distances(int64_t reach, DType dtype, Context& context) const;
@@ -31,7 +37,9 @@ class PositionTerms {
   RelativeSpec relative_;
   bool causal_;                    // no token sees those after it
   DistanceBuckets buckets_;        // buckets of relative positions
-  Parameter* distance_ = nullptr;  // biases of the buckets, f32 [buckets, heads]
+  // Biases of the buckets, f32 [buckets, heads]: one table for all layers, or one of each of them.
+  Parameter* distance_ = nullptr;
+  std::map<int64_t, Parameter*> distances_;
   Parameter* vectors_ = nullptr;   // vectors of disentangled attention: [rows, D]
   std::unique_ptr<Norm> vector_norm_;
 };

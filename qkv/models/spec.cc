@@ -60,8 +60,12 @@ std::vector<std::string> ModelSpec::kinds_in_use(int64_t stack_layers) const {
 
 std::vector<const BlockSpec*> ModelSpec::blocks_in_use() const {
   std::vector<const BlockSpec*> blocks;
-  for (const std::string& kind : kinds_in_use(std::max(layers, encoder_layers)))
-    blocks.push_back(&block_of(kind));
+  const int64_t both = encoder_layer_kinds.empty() ? std::max(layers, encoder_layers) : layers;
+  for (const std::string& kind : kinds_in_use(both)) blocks.push_back(&block_of(kind));
+  for (int64_t l = 0; l < encoder_layers && !encoder_layer_kinds.empty(); ++l) {
+    const BlockSpec* block = &block_of(encoder_layer_kinds[static_cast<size_t>(l) % encoder_layer_kinds.size()]);
+    if (std::ranges::find(blocks, block) == blocks.end()) blocks.push_back(block);
+  }
   return blocks;
 }
 
@@ -91,6 +95,7 @@ ModelSpec ModelSpec::with_kind(const std::string& kind) const {
   ModelSpec s = *this;
   s.kinds.clear();
   s.layer_kinds.clear();
+  s.encoder_layer_kinds.clear();
   static_cast<BlockSpec&>(s) = block_of(kind);
   return s;
 }
@@ -134,12 +139,21 @@ bool is_of_blocks(Positions positions) {
 
 bool is_alibi(Positions positions) {
   return positions == Positions::alibi || positions == Positions::alibi_evens_first ||
-         positions == Positions::alibi_scaled;
+         positions == Positions::alibi_scaled || positions == Positions::alibi_signed;
 }
 
 ModelSpec ModelSpec::encoder_spec() const {
   ModelSpec s = *this;
   s.encoder = {};
+  s.encoder_layer_kinds.clear();
+  const bool own_kinds = !encoder_layer_kinds.empty();
+  if (own_kinds) {
+    s.layer_kinds = encoder_layer_kinds;
+    const auto named = [&](const std::string& kind) {
+      return std::ranges::find(encoder_layer_kinds, kind) != encoder_layer_kinds.end();
+    };
+    std::erase_if(s.kinds, [&](const BlockKind& k) { return !named(k.name); });
+  }
   if (encoder.expert_every > 0) {
     s.experts.first = encoder.expert_first;
     s.experts.every = encoder.expert_every;
@@ -148,6 +162,7 @@ ModelSpec ModelSpec::encoder_spec() const {
   if (encoder.hidden > 0) s.hidden = encoder.hidden;
   if (encoder.context > 0) s.context = encoder.context;
   if (encoder.heads > 0) s.attention.heads = s.attention.kv_heads = encoder.heads;
+  if (own_kinds) return s;  // their heads are their own
   if (encoder.width > 0 || encoder.heads > 0) s.attention.head_sizes.clear();
   if (encoder.width > 0 || encoder.heads > 0)
     s.attention.d_qk = s.attention.d_vo = s.width / s.attention.heads;
@@ -226,8 +241,8 @@ void check_relative(const ModelSpec& s) {
   check(r.on() || r == RelativeSpec(), "model: relative_attention none: nothing more can be said of it");
   if (!r.on()) return;
   check(s.positions != Positions::rotary && s.positions != Positions::relative &&
-            s.positions != Positions::toeplitz && !is_alibi(s.positions),
-        "model: relative_attention {}: positions {} tell distances, too", kind, name_of(s.positions));
+            s.positions != Positions::toeplitz && !is_alibi(s.bias()) && s.distance_bias == Positions::none,
+        "model: relative_attention {}: positions {} tell distances, too", kind, name_of(s.bias()));
   check(s.attention.cap == 0, "model: relative_attention {}: attention_cap would leave its terms out", kind);
   check(s.order != Order::prefix,
         "model: relative_attention {}: a decoder's vectors are of keys before the query, of order prefix "
@@ -248,6 +263,36 @@ void check_relative(const ModelSpec& s) {
   check(r.by_content || r.by_position, "model: relative_attention {}: one of its terms must stay", kind);
   check(r.buckets == 0 || (r.buckets >= 4 && r.buckets / 2 < r.distance - 1),
         "model: relative_attention_buckets must be between 4 and {}, got {}", 2 * r.distance - 3, r.buckets);
+}
+
+void check_distance_bias(const ModelSpec& s) {
+  using enum Positions;
+  const bool of_distance = s.positions == relative || s.positions == toeplitz || is_alibi(s.positions);
+  check(s.distance_bias == none || s.distance_bias == relative || s.distance_bias == toeplitz ||
+            is_alibi(s.distance_bias),
+        "model: distance_bias: {} positions are no biases (relative, toeplitz and alibi are)",
+        name_of(s.distance_bias));
+  check(s.distance_bias == none || !of_distance, "model: distance_bias {}: positions {} are a bias already",
+        name_of(s.distance_bias), name_of(s.positions));
+  check(s.distance_bias == none || s.mixer.attends(), "model: distance_bias: the mixer is {}",
+        name_of(s.mixer.kind()));
+  check(!s.relative_by_layer || s.bias() == relative || s.bias() == toeplitz,
+        "model: relative_by_layer: of relative and toeplitz positions, not {}", name_of(s.bias()));
+}
+
+void check_query_growth(const ModelSpec& s) {
+  const AttentionSpec& a = s.attention;
+  check(a.query_growth != 0 || (a.query_growth_every == 8192 && a.query_growth_from == 0),
+        "model: query_growth is 0: nothing more can be said of it");
+  check(a.query_growth == 0 || (a.head_sizes.empty() && a.shared_query_key.empty() && !a.relative.on()),
+        "model: query_growth does not go with head_sizes, shared_query_key or relative_attention");
+  check(a.query_growth == 0 || s.mixer.get_if<AttentionMixer>() != nullptr,
+        "model: query_growth: the mixer is {}", name_of(s.mixer.kind()));
+  check(a.key_bias || (a.bias && a.shared_query_key.empty() && s.mixer.get_if<AttentionMixer>() != nullptr),
+        "model: attention_key_bias: of keys beside queries and values that have a bias");
+  check(!a.rotary.values || (a.rotary.width > 0 && a.d_qk == a.d_vo && a.shared_query_key.empty() &&
+                             s.mixer.get_if<AttentionMixer>() != nullptr),
+        "model: rotary_values: of rotary positions, values as wide as keys, and the mixer attention");
 }
 
 void check_first_position(const ModelSpec& s) {
@@ -309,6 +354,8 @@ void check_memory(const ModelSpec& s) {
         "(relative, toeplitz, rotary, alibi, none and relative_attention tell distances)",
         name_of(s.positions));
   check(s.grid == 0, "model: memory: the tokens before a window do not fill rows of a grid");
+  check(s.attention.query_growth == 0,
+        "model: memory: query_growth counts positions from a window's begin, which what was remembered is before");
 }
 
 void check_global_projections(const ModelSpec& s) {
@@ -319,8 +366,8 @@ void check_global_projections(const ModelSpec& s) {
   check(!a.patterns.empty(), "model: global_projections: there are no patterns beside which tokens see all");
   check(
       a.rotary.width == 0 && !a.relative.on() && a.query_key_norm == QueryKeyNorm::none && a.cap == 0 &&
-          a.clip == 0 && !a.sinks && s.positions != Positions::relative &&
-          s.positions != Positions::toeplitz && !is_alibi(s.positions),
+          a.clip == 0 && !a.sinks && a.query_growth == 0 && s.bias() != Positions::relative &&
+          s.bias() != Positions::toeplitz && !is_alibi(s.bias()),
       "model: global_projections: what is done to other queries and scores (rotary, relative, alibi, norms, "
       "clips, caps, sinks) would not be done to theirs");
 }
@@ -384,9 +431,9 @@ void check_blocks(const ModelSpec& s) {
   check(a.patterns.empty() || s.order == Order::stack,
         "model: patterns: order {} already says which tokens a token sees", name_of(s.order));
   for (const Pattern& p : a.patterns) check_pattern(p, s.architecture);
-  check(s.positions != Positions::alibi_scaled || !a.scaled_by_layer,
+  check(s.bias() != Positions::alibi_scaled || !a.scaled_by_layer,
         "model: positions alibi_scaled: scores of all layers are scaled alike");
-  check(!is_alibi(s.positions) || s.order != Order::permuted,
+  check(!is_alibi(s.bias()) || s.order != Order::permuted,
         "model: order permuted reads a token twice, which distances cannot tell");
   check(s.logit_multiplier == 1 || (s.head_width == 0 && !s.unembedding_bias),
         "model: logit_multiplier does not go with head_width or unembedding_bias");
@@ -417,6 +464,7 @@ void check_experts(const ModelSpec& s) {
   check(e.chosen_groups * (e.count / e.groups) >= e.chosen,
         "model: {} experts_chosen are more than {} expert_groups_chosen have", e.chosen, e.chosen_groups);
   check(!e.shared_gated || e.shared_hidden > 0, "model: shared_gated: there is no shared network");
+  check(s.activation != Activation::xielu, "model: activation xielu: experts have no numbers of their own");
   check(s.layer_groups == 0 || (e.first == 0 && e.every == 1),
         "model: layer_groups: layers with and without experts do not share weights");
   check(s.hidden_layers == 1, "model: hidden_layers: experts have one hidden layer, not {}", s.hidden_layers);
@@ -492,7 +540,8 @@ void check_encoder(const ModelSpec& s) {
   ModelSpec blocks = s.encoder_spec();
   blocks.layers = std::max(s.layers, s.encoder_layers);  // an expert_first may be of either stack
   blocks.tied = false;                                   // the unembedding is the decoder's
-  check((e.width == 0 && e.heads == 0) || blocks.width % blocks.attention.heads == 0,
+  const bool own_heads = !s.encoder_layer_kinds.empty();
+  check((e.width == 0 && e.heads == 0) || own_heads || blocks.width % blocks.attention.heads == 0,
         "model: encoder_width {} is not divisible by {} heads", blocks.width, blocks.attention.heads);
   check_spec(blocks);
 }
@@ -502,24 +551,31 @@ void check_fields(const ModelSpec& s, const ModelSpec& whole);
 // Layers that differ: each kind makes sense as that of all layers, and has in common with the others what the
 // stacks and the embeddings know of blocks.
 void check_kinds(const ModelSpec& s) {
-  check(s.kinds.empty() || !s.layer_kinds.empty(), "model: kind.{}: no layer has it: layer_kinds is empty",
-        s.kinds.empty() ? "" : s.kinds[0].name);
-  if (s.layer_kinds.empty()) return;
+  const bool of_encoder = !s.encoder_layer_kinds.empty();
+  check(s.kinds.empty() || !s.layer_kinds.empty() || of_encoder,
+        "model: kind.{}: no layer has it: layer_kinds is empty", s.kinds.empty() ? "" : s.kinds[0].name);
+  check(!of_encoder || s.architecture == Architecture::encoder_decoder,
+        "model: encoder_layer_kinds: {} has one stack, whose layers are layer_kinds", name_of(s.architecture));
+  if (s.layer_kinds.empty() && !of_encoder) return;
   constexpr int64_t kMostNames = 4096;
-  check(std::ssize(s.layer_kinds) <= kMostNames, "model: layer_kinds: {} names, more than {}",
-        s.layer_kinds.size(), kMostNames);
-  check(!s.recurrence.any() && !s.encoder.any(),
+  std::vector<std::string> named = s.layer_kinds;
+  named.insert(named.end(), s.encoder_layer_kinds.begin(), s.encoder_layer_kinds.end());
+  check(std::ssize(named) <= kMostNames, "model: layer_kinds: {} names, more than {}", named.size(),
+        kMostNames);
+  check(!s.recurrence.any() && (!s.encoder.any() || of_encoder),
         "model: layer_kinds does not go with recurrences or an encoder of another shape");
+  check(s.encoder.heads == 0 && s.encoder.hidden == 0 && s.encoder.expert_every == 0,
+        "model: encoder_heads, encoder_hidden and encoder_expert_every: encoder_layer_kinds say that");
   for (size_t i = 0; i < s.kinds.size(); ++i) {
     const std::string& name = s.kinds[i].name;
     check(name != kDefaultKind, "model: kind.{}: [model] itself describes this kind", name);
     check(is_section_name(name), "model: kind: '{}' is no name of a kind: letters, digits, _ and - are",
           name);
     check(i == 0 || s.kinds[i - 1].name < name, "model: kind.{}: kinds are sorted by their names", name);
-    check(std::ranges::find(s.layer_kinds, name) != s.layer_kinds.end(),
+    check(std::ranges::find(named, name) != named.end(),
           "model: kind.{}: layer_kinds names it not", name);
   }
-  for (const std::string& name : s.layer_kinds)
+  for (const std::string& name : named)
     check(name == kDefaultKind ||
               std::ranges::any_of(s.kinds, [&](const BlockKind& k) { return k.name == name; }),
           "model: layer_kinds: there is no kind '{}'", name);
@@ -574,7 +630,7 @@ void check_fields(const ModelSpec& s, const ModelSpec& whole) {
         two_stacks ? "at least 1" : "0 where there is one stack", s.encoder_layers);
   check(s.positions == Positions::learned || s.width >= 2, "model: width must be at least 2 for {} positions",
         name_of(s.positions));
-  if (s.positions == Positions::relative) {
+  if (s.bias() == Positions::relative) {
     check(s.relative_buckets % 2 == 0, "model: relative_buckets must be even, got {}", s.relative_buckets);
     check(s.relative_distance > s.relative_buckets / 2,
           "model: relative_distance must be at least {}, got {}", s.relative_buckets / 2 + 1,
@@ -602,7 +658,7 @@ void check_fields(const ModelSpec& s, const ModelSpec& whole) {
   check(s.order != Order::permuted || s.architecture == Architecture::encoder,
         "model: order permuted needs an encoder, not {}", name_of(s.architecture));
   check(s.order != Order::permuted ||
-            (s.positions != Positions::relative && s.positions != Positions::toeplitz),
+            (s.bias() != Positions::relative && s.bias() != Positions::toeplitz),
         "model: order permuted reads a token twice, which relative positions cannot tell");
   const bool of_encoder = s.output == Output::span;
   check(s.output == Output::tokens || s.architecture == Architecture::encoder ||
@@ -618,6 +674,16 @@ void check_fields(const ModelSpec& s, const ModelSpec& whole) {
         "model: output {} has no pooler", name_of(s.output));
   check(s.pooler || s.pooler_activation == Activation::tanh,
         "model: pooler_activation {}: there is no pooler", name_of(s.pooler_activation));
+  check(s.pooler || (s.pooler_bias && !s.pooler_norm), "model: pooler_bias, pooler_norm: there is no pooler");
+  check(s.head_bias || s.head_width > 0, "model: head_bias: there is no head_width");
+  check((s.head_width == 0 || s.activation_of_head() != Activation::xielu) &&
+            s.pooler_activation != Activation::xielu,
+        "model: activation xielu: of the blocks' networks alone, not of heads and poolers");
+  check(s.activation != Activation::xielu || (!s.gated && s.hidden_layers == 1),
+        "model: activation xielu: of a network with one hidden layer and no gate");
+  check(s.gate_limit == 0 || s.gated, "model: gate_limit: the feed-forward network is not gated");
+  check(s.mixer_norm || (s.norm_placement == NormPlacement::pre && s.branches == Branches::serial),
+        "model: mixer_norm: of pre-norm blocks whose branches are serial");
   check(s.attention.heads % s.attention.kv_heads == 0, "model: {} heads are not divisible by {} kv_heads",
         s.attention.heads, s.attention.kv_heads);
   check_mixer(s);
@@ -625,6 +691,8 @@ void check_fields(const ModelSpec& s, const ModelSpec& whole) {
   check_blocks(s);
   check_head_sizes(s);
   check_shared_query_key(s);
+  check_distance_bias(s);
+  check_query_growth(s);
   check_relative(s);
   check_first_position(s);
   check_grid(s);

@@ -40,6 +40,7 @@ enum class Positions : uint8_t {
   alibi,              // scores fall with the distance (Press et al. 2022)
   alibi_evens_first,  // the same with MPT's order of slopes if the number of heads is no power of two
   alibi_scaled,       // the same, added before scores are scaled (Falcon)
+  alibi_signed,       // in an encoder, scores of keys after the query rise with the distance instead
   none,  // a recurrence knows the order of its input; a decoder infers it from what each token sees
          // (Kazemnejad et al. 2023); relative attention knows distances (nn/relative.h)
 };
@@ -104,20 +105,27 @@ struct BlockSpec {
   Activation activation = Activation::gelu_tanh;
   bool gated = false;  // gated feed-forward network (Shazeer 2020)
   bool feed_forward_bias = true;
+  float gate_limit = 0;       // gated: limit of both halves, and 1 more in the second (gpt-oss); 0: none
   int64_t hidden_layers = 1;  // hidden layers of the feed-forward network
   ExpertsSpec experts = {};   // mixture of experts in its place, and the layers that have it
   Normalization normalization = Normalization::layer;
   NormPlacement norm_placement = NormPlacement::pre;
   float norm_epsilon = 1e-5F;
+  bool mixer_norm = true;  // pre-norm blocks: false: the mixer reads the stream itself (ModernBERT's first)
   Branches branches = Branches::serial;
   float residual_multiplier = 1;  // factor on each residual branch
   Positions positions = Positions::learned;
+  // Biases by distance beside positions that are none themselves: relative, toeplitz or ALiBi's; none: none.
+  Positions distance_bias = Positions::none;
   int64_t relative_buckets = 32, relative_distance = 128;  // for relative positions
+  bool relative_by_layer = false;  // each layer has biases of its own (UMT5)
 
   NormSpec norm() const { return {normalization, norm_epsilon}; }
   FeedForwardSpec feed_forward() const {
-    return {hidden, activation, gated, feed_forward_bias, hidden_layers};
+    return {hidden, activation, gated, feed_forward_bias, hidden_layers, gate_limit};
   }
+  // The kind of biases by distance, if there are any; else `positions`.
+  Positions bias() const { return distance_bias != Positions::none ? distance_bias : positions; }
   bool operator==(const BlockSpec&) const = default;
 };
 
@@ -146,6 +154,7 @@ struct ModelSpec : BlockSpec {
   // Empty: all layers have the same block.
   std::vector<BlockKind> kinds = {};
   std::vector<std::string> layer_kinds = {};
+  std::vector<std::string> encoder_layer_kinds = {};  // an encoder-decoder's encoder; empty: as layer_kinds
   bool final_norm = true;  // each stack ends with a norm; never with post and none
   // The first token's position; 0: the usual 2. For sinusoidal_closed it enters the angle (M2M-100). For
   // learned positions it matters only in files, as the row of their table (RoBERTa).
@@ -174,6 +183,7 @@ struct ModelSpec : BlockSpec {
   int64_t segments = 0;         // segment embeddings (BERT's token types); 0: none
   int64_t head_width = 0;       // d_f: projection, activation and norm before the unembedding; 0: none
   std::optional<Activation> head_activation = {};  // its activation; none: the blocks'
+  bool head_bias = true;                           // its projection has a bias
   bool unembedding_bias = false;
   bool unembedding_scaled = false;  // its input is divided by sqrt(d_e) (T5's tied head)
   bool tied = true;                 // W_u = W_e^T
@@ -185,6 +195,8 @@ struct ModelSpec : BlockSpec {
   Pooling pooling = Pooling::first;  // for sequence classes and embeddings
   bool pooler = false;               // f(W x + b) of the pooled vector (BERT) or of each token (ELECTRA)
   Activation pooler_activation = Activation::tanh;  // its f
+  bool pooler_bias = true;                          // b
+  bool pooler_norm = false;                         // a norm follows (ModernBERT)
   bool classifier_bias = true;                      // bias of the classifier
   RecurrenceSpec recurrence = {};
   LoraSpec lora = {};

@@ -26,7 +26,10 @@ struct Enumeration<Activation> {
                                                 {Activation::gelu_quick, "gelu_quick"},
                                                 {Activation::silu, "silu"},
                                                 {Activation::relu_squared, "relu_squared"},
-                                                {Activation::tanh, "tanh"}};
+                                                {Activation::tanh, "tanh"},
+                                                {Activation::sigmoid, "sigmoid"},
+                                                {Activation::identity, "identity"},
+                                                {Activation::xielu, "xielu"}};
 };
 template <size_t... i>
 constexpr auto names_of_mixers(std::index_sequence<i...> /*all*/) {
@@ -80,6 +83,7 @@ struct Enumeration<Positions> {
                                                {Positions::alibi, "alibi"},
                                                {Positions::alibi_evens_first, "alibi_evens_first"},
                                                {Positions::alibi_scaled, "alibi_scaled"},
+                                               {Positions::alibi_signed, "alibi_signed"},
                                                {Positions::none, "none"}};
 };
 template <>
@@ -149,7 +153,8 @@ struct Enumeration<QueryKeyNorm> {
                                                   {QueryKeyNorm::layer, "layer"},
                                                   {QueryKeyNorm::layer_heads, "layer_heads"},
                                                   {QueryKeyNorm::heads_plus_one, "heads_plus_one"},
-                                                  {QueryKeyNorm::heads_rotated, "heads_rotated"}};
+                                                  {QueryKeyNorm::heads_rotated, "heads_rotated"},
+                                                  {QueryKeyNorm::unit_rotated, "unit_rotated"}};
 };
 template <>
 struct Enumeration<RouterScore> {

@@ -177,6 +177,17 @@ void for_each_field(Spec& rotary, Visitor& v) {
      .since = 5,
      .needs = &Needs::kScaledRotary},
     rotary.magnitude, Numbers{0, 1e3});
+  v({.name = "rotary_truncated",
+     .help = "yarn: the ramp begins and ends at whole dimensions",
+     .since = 16,
+     .needs = &Needs::kScaledRotary},
+    rotary.truncated);
+  v({.name = "rotary_values",
+     .help = "rotary positions: rotate values as well as queries and keys",
+     .weights = kept,
+     .since = 16,
+     .needs = &Needs::kRotary},
+    rotary.values);
   v({.name = "rotary_short_factors",
      .help = "longrope: slow-down factor per pair up to the original context",
      .since = 12},
@@ -265,6 +276,11 @@ void for_each_field(Spec& a, Visitor& v) {
      .help = "bias in the linear layers of queries, keys and values",
      .weights = kept},
     a.bias);
+  v({.name = "attention_key_bias",
+     .help = "attention_bias: keys have a bias as well",
+     .weights = kept,
+     .since = 16},
+    a.key_bias);
   v({.name = "attention_out_bias",
      .help = "bias in the output layer of attention",
      .derived = "attention_bias",
@@ -292,6 +308,25 @@ void for_each_field(Spec& a, Visitor& v) {
      .weights = kept,
      .since = 6},
     a.cap, Numbers{0, 1e6});
+  v({.name = "query_growth",
+     .help = "queries at position t times 1 + query_growth ln(1 + t / query_growth_every), for long contexts "
+             "(0: off)",
+     .weights = kept,
+     .since = 16,
+     .needs = &Needs::kSelfAttention},
+    a.query_growth, Numbers{0, 1e3});
+  v({.name = "query_growth_every",
+     .help = "query_growth: positions between two steps",
+     .weights = kept,
+     .since = 16,
+     .needs = &Needs::kGrowingQueries},
+    a.query_growth_every, Integers{1, 1 << 28});
+  v({.name = "query_growth_from",
+     .help = "query_growth: position of the first token",
+     .weights = kept,
+     .since = 16,
+     .needs = &Needs::kGrowingQueries},
+    a.query_growth_from, Integers{0, 1});
   v({.name = "attention_sinks",
      .help = "learned attention sink per head, as in gpt-oss",
      .weights = kept,
@@ -299,8 +334,7 @@ void for_each_field(Spec& a, Visitor& v) {
     a.sinks);
   v({.name = "query_key_norm",
      .help = "norm of queries and keys: RMSNorm per head (heads; _plus_one: weight + 1; _rotated: after "
-             "rotation) "
-             "or all (whole), or layer norm with shared (layer) or own weights (layer_heads)",
+             "rotation; unit_rotated: no weight), of all (whole), or layer norm (layer, layer_heads)",
      .weights = kept,
      .since = 5,
      .needs = &Needs::kSelfAttention},
@@ -365,6 +399,15 @@ void for_each_field(Spec& x, Visitor& v) {
      .weights = kept,
      .since = 6},
     x.score);
+  v({.name = "router_bias", .help = "bias in the router's linear layer", .weights = kept, .since = 16},
+    x.router_bias);
+  v({.name = "expert_bias", .help = "biases in the experts' linear layers", .weights = kept, .since = 16},
+    x.bias);
+  v({.name = "expert_input_weighted",
+     .help = "an expert's weight multiplies its input, not its output (Llama 4)",
+     .weights = kept,
+     .since = 16},
+    x.input_weighted);
   v({.name = "experts_renormalized",
      .help = "divide the weights of the chosen experts by their sum",
      .derived = "true (false for one chosen expert)",
@@ -481,6 +524,13 @@ void for_each_field(Spec& s, Visitor& v) {
      .weights = kept,
      .since = 3},
     s.gated);
+  v({.name = "gate_limit",
+     .help = "gated: limit of the activation's input and of the other half, which gains 1, as in gpt-oss (0: "
+             "none)",
+     .weights = kept,
+     .since = 16,
+     .needs = &Needs::kGated},
+    s.gate_limit, Numbers{0, 1e6});
   v({.name = "feed_forward_bias", .help = "bias in the feed-forward network", .weights = kept, .since = 3},
     s.feed_forward_bias);
   v({.name = "hidden_layers",
@@ -508,6 +558,11 @@ void for_each_field(Spec& s, Visitor& v) {
      .derived = "1e-05 (1e-12 for encoders)",
      .weights = kept},
     s.norm_epsilon, Numbers{0, 1});
+  v({.name = "mixer_norm",
+     .help = "pre-norm blocks: norm before the mixer (false: it reads the residual stream itself)",
+     .weights = kept,
+     .since = 16},
+    s.mixer_norm);
   v({.name = "branches",
      .help = "attention and feed-forward network in sequence (serial), in parallel with two norms (parallel) "
              "or one (one_norm), or as two reversible streams (Reformer)",
@@ -523,6 +578,18 @@ void for_each_field(Spec& s, Visitor& v) {
      .weights = kept,
      .since = 2},
     s.positions);
+  v({.name = "distance_bias",
+     .help = "bias by distance beside other positions: relative (T5), toeplitz or ALiBi",
+     .weights = kept,
+     .since = 16,
+     .needs = &Needs::kSelfAttention},
+    s.distance_bias);
+  v({.name = "relative_by_layer",
+     .help = "relative and toeplitz positions: biases of its own in each layer (UMT5)",
+     .weights = kept,
+     .since = 16,
+     .needs = &Needs::kDistances},
+    s.relative_by_layer);
   v({.name = "relative_buckets",
      .help = "relative positions: number of distance buckets",
      .weights = kept,
@@ -594,6 +661,11 @@ void for_each_field_of_blocks(Spec& s, Visitor& v) {
      .weights = kept,
      .since = 14},
     s.layer_kinds);
+  v({.name = "encoder_layer_kinds",
+     .help = "kind of each encoder layer of an encoder_decoder in turn (empty: as layer_kinds)",
+     .weights = kept,
+     .since = 16},
+    s.encoder_layer_kinds);
   v({.name = "layer_groups",
      .help = "share weights among neighbouring layers, in this many groups (0: no sharing)",
      .weights = kept,
@@ -708,6 +780,11 @@ void for_each_field_of_ends(Spec& s, Visitor& v) {
      .since = 12,
      .needs = &Needs::kHead},
     OrElse{s.head_activation, s.activation});
+  v({.name = "head_bias",
+     .help = "bias in that layer",
+     .since = 16,
+     .needs = &Needs::kHead},
+    s.head_bias);
   v({.name = "unembedding_bias",
      .help = "bias on the logits",
      .derived = "false (true for masked and permutation)",
@@ -743,6 +820,10 @@ void for_each_field_of_ends(Spec& s, Visitor& v) {
      .since = 6,
      .needs = &Needs::kPooler},
     s.pooler_activation);
+  v({.name = "pooler_bias", .help = "bias of the pooler", .since = 16, .needs = &Needs::kPooler},
+    s.pooler_bias);
+  v({.name = "pooler_norm", .help = "norm after the pooler", .since = 16, .needs = &Needs::kPooler},
+    s.pooler_norm);
   v({.name = "classifier_bias",
      .help = "bias of the classifier",
      .derived = "true (false for decoders)",

@@ -36,6 +36,8 @@ BlockStack::Block BlockStack::make_block(Parameters& parameters, const ModelSpec
                spec.residual_dropout,
                site + use,
                name};
+    if (r.placement == pre && sublayer == std::string_view(spec.mixer.part()) && !spec.mixer_norm)
+      r.placement = none;
     if (r.placement != none) r.norm = norm(name);
     std::unique_ptr<Sublayer> inner = make(name);
     if (placement_ == branch || placement_ == sandwich)
@@ -98,14 +100,20 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
   for (int64_t l = 0; l < shape.layers; ++l) {
     const size_t kind = std::ranges::find(kinds, spec.kind_of(l)) - kinds.begin();
     terms_of_.push_back(kind);
-    if (const int64_t owner = spec.owner_of(l, shape.layers); owner != l)
+    owners_.push_back(spec.owner_of(l, shape.layers));
+    if (const int64_t owner = owners_.back(); owner != l)
       parameters.share(fmt::format("{}.block.{}.", name, l), fmt::format("{}.block.{}.", name, owner));
     blocks_.push_back(make_block(parameters, specs[kind], shape, l, std));
   }
-  for (size_t i = 0; i < kinds.size(); ++i)
-    terms_.emplace_back(parameters,
-                        kinds[i] == kDefaultKind ? name : fmt::format("{}.kind.{}", name, kinds[i]), specs[i],
-                        shape.mask);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    std::vector<int64_t> layers;
+    for (int64_t l = 0; l < shape.layers; ++l)
+      if (terms_of_[static_cast<size_t>(l)] == i && spec.owner_of(l, shape.layers) == l) layers.push_back(l);
+    // Tables of single layers are named by the layers.
+    const bool own = kinds[i] == kDefaultKind || specs[i].relative_by_layer;
+    terms_.emplace_back(parameters, own ? name : fmt::format("{}.kind.{}", name, kinds[i]), specs[i],
+                        shape.mask, layers);
+  }
   if (spec.ends_with_norm())
     norm_ = std::make_unique<Norm>(parameters, name + ".norm", spec.output_width(), spec.norm());
 }
@@ -161,7 +169,8 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given) const {
   for (size_t l = 0; l < blocks_.size(); ++l) {
     if (dropped(l, context)) continue;
     const Block& block = blocks_[l];
-    const Context& known = contexts[terms_of_[l]];
+    Context& known = contexts[terms_of_[l]];
+    terms_[terms_of_[l]].prepare_layer(owners_[l], segments ? context.seen : context.layout, known);
     if (!recompute_ || !recording()) {
       for (const Residual& r : block) r.forward(stream, known);
       continue;

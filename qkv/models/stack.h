@@ -68,6 +68,7 @@ class BlockStack : public Stack {
   std::unique_ptr<Norm> norm_;        // after the last block; null: none
   std::vector<PositionTerms> terms_;  // position encodings of each kind of block
   std::vector<size_t> terms_of_;      // index in terms_ for each layer
+  std::vector<int64_t> owners_;       // for each layer, the layer whose weights it uses
   int64_t memory_;
   bool recompute_ = false;
   float layer_drop_ = 0;

@@ -24,7 +24,8 @@ Unembedding::Unembedding(Parameters& parameters, const ModelSpec& spec, Paramete
     out_projection_ = std::make_unique<Linear>(parameters, "unembedding.projection", spec.output_width(),
                                                width, false, spec.init_std);
   if (spec.head_width > 0) {
-    head_ = std::make_unique<Linear>(parameters, "head", spec.output_width(), width, true, spec.init_std);
+    head_ = std::make_unique<Linear>(parameters, "head", spec.output_width(), width, spec.head_bias,
+                                     spec.init_std);
     head_norm_ = std::make_unique<Norm>(parameters, "head.norm", width, spec.norm());
   }
   weight_ = spec.tied ? &token

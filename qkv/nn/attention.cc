@@ -1,8 +1,14 @@
 #include "qkv/nn/attention.h"
 
+#include <cmath>
+#include <numeric>
+#include <utility>
+#include <vector>
+
 #include "qkv/nn/global_attention.h"
 #include "qkv/nn/head_sizes.h"
 #include "qkv/ops/elementwise.h"
+#include "qkv/ops/experts.h"
 #include "qkv/ops/group_norm.h"
 #include "qkv/ops/parts.h"
 #include "qkv/ops/rows.h"
@@ -14,7 +20,7 @@ namespace {
 // A bias of the keys adds the same to all scores of a query, which the softmax cancels: its gradient is 0.
 // It does not cancel if scores are capped or there is a sink.
 IdleBias keys_at(int64_t column, const AttentionSpec& spec) {
-  if (spec.cap > 0 || spec.sinks) return {};
+  if (spec.key_bias && (spec.cap > 0 || spec.sinks)) return {};
   return {column, column + spec.key_columns()};
 }
 
@@ -86,6 +92,7 @@ constexpr float kSharedEpsilon = 1e-6F;  // epsilon of the norm that turns queri
 
 // The softmax does not cancel a key bias that is rotated, normalised or clipped with its keys.
 IdleBias idle_bias(const AttentionSpec& spec, bool shared) {
+  if (!spec.key_bias) return keys_at(spec.query_columns(), spec);
   if (shared || spec.clip > 0 || spec.rotary.width > 0 || spec.query_key_norm != QueryKeyNorm::none ||
       spec.relative.sees_key_bias())
     return {};
@@ -108,12 +115,13 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
                     ? std::make_unique<RelativeEncoding>(
                           parameters, name, spec.relative,
                           RelativeEncoding::Shape{width, spec.heads, spec.kv_heads, spec.d_qk, spec.bias,
+                                                  spec.key_bias,
                                                   mask.is_causal(), attention_.scale()},
                           std.inner)
                     : nullptr) {
   if (spec.global_projections)
     global_ = std::make_unique<GlobalAttention>(parameters, name + ".global", width, spec, std);
-  if (spec.query_key_norm == QueryKeyNorm::none) return;
+  if (spec.query_key_norm == QueryKeyNorm::none || spec.query_key_norm == QueryKeyNorm::unit_rotated) return;
   const bool of_each =
       spec.query_key_norm == QueryKeyNorm::whole || spec.query_key_norm == QueryKeyNorm::layer_heads;
   const auto norm = [&](const std::string& of, int64_t heads) {
@@ -144,12 +152,17 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
     qkv = normed(qkv, 0, a.heads, query_norm_);
     qkv = normed(qkv, k_column, a.kv_heads, key_norm_);
   };
-  const bool after = a.query_key_norm == QueryKeyNorm::heads_rotated;
+  const bool after =
+      a.query_key_norm == QueryKeyNorm::heads_rotated || a.query_key_norm == QueryKeyNorm::unit_rotated;
   if (a.query_key_norm != QueryKeyNorm::none && !after) norm();
   if (a.rotary.width > 0)
-    qkv = rotary(qkv, a.heads + (shared_ ? 0 : a.kv_heads), a.d_qk, a.rotary.layout, context.rotation);
+    qkv = rotary(qkv, a.heads + (shared_ ? 0 : a.rotary.values ? 2 * a.kv_heads : a.kv_heads), a.d_qk,
+                 a.rotary.layout, context.rotation);
   if (after) norm();
-  Heads q{segment ? select_rows(columns_of(qkv, 0, k_column), context.own_rows) : qkv, 0, a.heads, a.d_qk};
+  Tensor queries = qkv;
+  if (segment) queries = select_rows(columns_of(qkv, 0, k_column), context.own_rows);
+  if (a.query_growth != 0) queries = grown(segment ? queries : columns_of(qkv, 0, k_column), context);
+  Heads q{queries, 0, a.heads, a.d_qk};
   const Heads k = shared_ ? keys_of_queries(qkv, context) : Heads{qkv, k_column, a.kv_heads, a.d_qk},
               v{qkv, v_column, a.kv_heads, a.d_vo};
   const auto pair = [&](const Heads& keys) {
@@ -170,6 +183,18 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
   return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context, tables);
 }
 
+Tensor SelfAttention::grown(const Tensor& queries, const Context& context) const {
+  const AttentionSpec& a = attention_.spec();
+  std::vector<int32_t> rows(static_cast<size_t>(queries.rows()));
+  std::iota(rows.begin(), rows.end(), 0);
+  std::vector<float> factors;
+  for (const int32_t position : context.layout.positions.values()) {
+    const auto steps = static_cast<double>((position + a.query_growth_from) / a.query_growth_every);
+    factors.push_back(static_cast<float>(1 + double{a.query_growth} * std::log1p(steps)));
+  }
+  return scaled_rows(queries, {std::move(rows), 1}, Tensor::of({queries.rows(), 1}, factors));
+}
+
 Tensor SelfAttention::normed(const Tensor& qkv, int64_t column, int64_t heads, const HeadNorm& norm) const {
   const AttentionSpec& a = attention_.spec();
   const bool whole = a.query_key_norm == QueryKeyNorm::whole;
@@ -178,6 +203,9 @@ Tensor SelfAttention::normed(const Tensor& qkv, int64_t column, int64_t heads, c
     const Tensor ones = Tensor::of({a.d_qk}, std::vector<float>(static_cast<size_t>(a.d_qk), 1));
     return group_rms_norm(qkv, at, add(norm.gamma->value, ones), norm_epsilon_);
   }
+  if (a.query_key_norm == QueryKeyNorm::unit_rotated)
+    return group_rms_norm(qkv, at, Tensor::of({a.d_qk}, std::vector<float>(static_cast<size_t>(a.d_qk), 1)),
+                          norm_epsilon_);
   if (whole || a.query_key_norm == QueryKeyNorm::heads || a.query_key_norm == QueryKeyNorm::heads_rotated)
     return group_rms_norm(qkv, at, norm.gamma->value, norm_epsilon_);
   return group_layer_norm(qkv, at, norm.gamma->value, norm.beta ? norm.beta->value : Tensor(), norm_epsilon_);

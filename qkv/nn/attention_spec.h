@@ -20,6 +20,7 @@ enum class QueryKeyNorm : uint8_t {
   layer_heads,     // layer norm of each head, with its own gamma and no beta (StableLM, Cohere)
   heads_plus_one,  // as heads, with the factor 1 + weight (Gemma 3)
   heads_rotated,   // as heads, after rotary positions (Hunyuan)
+  unit_rotated,    // as heads_rotated, without a weight (Llama 4)
 };
 
 // The shape and the options of Algorithm 5.
@@ -32,12 +33,18 @@ struct AttentionSpec {
   // heads are the same.
   std::vector<int64_t> head_sizes = {};
   bool bias = true;              // bias of queries, keys and values
+  bool key_bias = true;          // false: keys have none, whatever `bias` says (DeBERTa)
   bool scaled = true;            // divide the scores by sqrt(d_qk) (Algorithm 4)
   bool scaled_by_layer = false;  // also by the layer's number, from 1 (GPT-2's option)
   float dropout = 0;             // dropout rate of attention probabilities
   bool out_bias = true;          // bias of the output projection
   float scale = 0;               // factor on scores instead; 0: as above
   float clip = 0;      // q, k and v of self-attention are clipped to [-clip, clip] (MPT, OLMo); 0: off
+  // Queries of later tokens are longer, so that attention over many keys stays as sharp: at position t they
+  // are multiplied by 1 + query_growth ln(1 + floor(t / query_growth_every)), t from query_growth_from
+  // (Nakanishi 2025, scalable softmax; Llama 4, Ministral 3). 0: off.
+  float query_growth = 0;
+  int64_t query_growth_every = 8192, query_growth_from = 0;
   float cap = 0;       // scores s become cap tanh(s / cap) (Gemma 2); 0: no cap
   bool sinks = false;  // each head has a learned score without a value (gpt-oss)
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;

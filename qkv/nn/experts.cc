@@ -7,6 +7,17 @@
 #include "qkv/ops/rows.h"
 
 namespace qkv {
+namespace {
+
+Tensor value_of(const Parameter* bias) {
+  return bias != nullptr ? bias->value : Tensor();
+}
+
+Tensor ones_like(const Tensor& x) {
+  return Tensor::of(x.shape(), std::vector<float>(static_cast<size_t>(x.count()), 1));
+}
+
+}  // namespace
 
 Experts::Experts(Parameters& parameters, const std::string& name, int64_t width,
                  const FeedForwardSpec& network, const ExpertsSpec& spec, InitStd std)
@@ -15,7 +26,11 @@ Experts::Experts(Parameters& parameters, const std::string& name, int64_t width,
     return &parameters.add(name + of + ".weight", {out, in}, ParameterKind::matrix,
                            {Initializer::Kind::normal, deviation});
   };
+  const auto bias = [&](const std::string& of, int64_t count) {
+    return &parameters.add(name + of + ".bias", {count}, ParameterKind::vector, {Initializer::Kind::zeros});
+  };
   router_ = matrix(".router", spec.count, width, std.inner);
+  if (spec.router_bias) router_bias_ = bias(".router", spec.count);
   if (spec.choice_bias) {
     choice_bias_ = &parameters.add(name + ".router.choice_bias", {spec.count}, ParameterKind::vector,
                                    {Initializer::Kind::zeros});
@@ -23,6 +38,10 @@ Experts::Experts(Parameters& parameters, const std::string& name, int64_t width,
   }
   up_ = matrix(".experts.up", spec.count * (network.gated ? 2 : 1) * spec.hidden, width, std.inner);
   down_ = matrix(".experts.down", spec.count * width, spec.hidden, std.out);
+  if (spec.bias) {
+    up_bias_ = bias(".experts.up", up_->shape[0]);
+    down_bias_ = bias(".experts.down", down_->shape[0]);
+  }
   if (spec.shared_hidden > 0) {
     FeedForwardSpec shared = network;
     shared.hidden = spec.shared_hidden;
@@ -74,8 +93,14 @@ void Experts::update_buffers() const {
   choice_bias_->leaf->fresh = true;  // layers that share it count together
 }
 
+// The rows that the experts read: [M, D].
+Tensor Experts::inputs(const Tensor& x, const ExpertRows& rows, const Tensor& weights) const {
+  const Tensor chosen = select_rows(x, rows.tokens);
+  return spec_.input_weighted ? scaled_rows(chosen, rows.places, weights) : chosen;
+}
+
 Tensor Experts::forward(const Tensor& x, const Context& context) const {
-  Tensor logits = linear(x, router_->value, {}, DType::f32);
+  Tensor logits = linear(x, router_->value, value_of(router_bias_), DType::f32);
   context.visit(name_ + ".router", logits);
   const Choice choice =
       choose_experts(logits, {spec_.chosen, spec_.score, spec_.renormalized, spec_.scale, spec_.groups,
@@ -84,10 +109,12 @@ Tensor Experts::forward(const Tensor& x, const Context& context) const {
   if (spec_.capacity > 0) expect_capacity(choice.experts, context);
   const ExpertRows rows = rows_by_expert(choice.experts, spec_.count);
   if (context.observed && recording() && choice_bias_ && choice_bias_->leaf) note_loads(rows);
-  const Tensor up = expert_linear(select_rows(x, rows.tokens), up_->value, rows.offsets);
-  const Tensor hidden = network_.gated ? gated(network_.activation, up) : activation(network_.activation, up);
-  const Tensor y =
-      weighted_rows(expert_linear(hidden, down_->value, rows.offsets), rows.places, choice.weights);
+  const Tensor up =
+      expert_linear(inputs(x, rows, choice.weights), up_->value, value_of(up_bias_), rows.offsets);
+  const Tensor hidden = activated(network_, up);
+  const Tensor outputs = expert_linear(hidden, down_->value, value_of(down_bias_), rows.offsets);
+  const Tensor y = weighted_rows(outputs, rows.places,
+                                 spec_.input_weighted ? ones_like(choice.weights) : choice.weights);
   return shared_ ? add(y, shared(x, context)) : y;
 }
 

@@ -14,9 +14,13 @@ namespace qkv {
 struct ExpertsSpec {
   int64_t count = 0;             // E; 0: the model has no mixture
   int64_t chosen = 2;            // experts per token (top-k)
-  int64_t hidden = 0;            // hidden width of an expert; experts have no biases
+  int64_t hidden = 0;            // hidden width of an expert
   int64_t first = 0, every = 1;  // first layer with a mixture, from 0, and the distance to the next
   RouterScore score = RouterScore::softmax;
+  bool router_bias = false;  // bias of the router's linear layer (gpt-oss)
+  bool bias = false;         // biases of the experts' linear layers (gpt-oss)
+  // An expert's weight multiplies its input instead of its output (Llama 4).
+  bool input_weighted = false;
   bool renormalized = true;  // the weights of the chosen experts sum to `scale`
   float scale = 1;
   bool choice_bias = false;  // each expert has a bias for the choice alone, which no gradient reaches
@@ -43,6 +47,7 @@ class Experts : public Sublayer {
   void update_buffers() const override;
 
  private:
+  Tensor inputs(const Tensor& x, const ExpertRows& rows, const Tensor& weights) const;
   Tensor shared(const Tensor& x, const Context& context) const;
   void note_loads(const ExpertRows& rows) const;
   void expect_capacity(const Indices& experts, const Context& context) const;
@@ -51,8 +56,10 @@ class Experts : public Sublayer {
   FeedForwardSpec network_;
   ExpertsSpec spec_;
   Parameter* router_;                 // [E, D]
+  Parameter* router_bias_ = nullptr;  // [E]
   Parameter* choice_bias_ = nullptr;  // [E]
   Parameter *up_, *down_;             // all experts' weights, stacked: [E (2) hidden, D], [E D, hidden]
+  Parameter *up_bias_ = nullptr, *down_bias_ = nullptr;  // [E (2) hidden], [E D]
   std::unique_ptr<FeedForward> shared_;
   Parameter* shared_gate_ = nullptr;  // [1, D]
 };

@@ -16,7 +16,13 @@ struct FeedForwardSpec {
   bool gated = false;  // f(W_1 X) times V X, element by element (Shazeer 2020)
   bool bias = true;
   int64_t hidden_layers = 1;
+  // gated: f's input is cut off above this number, V X beyond it in both directions, and V X + 1 takes the
+  // place of V X (gpt-oss). 0: off.
+  float gate_limit = 0;
 };
+
+// The hidden layer from its linear layer's output: up [N, H], or [N, 2 H] if gated -> [N, H].
+Tensor activated(const FeedForwardSpec& spec, const Tensor& up);
 
 // W_2 f(W_1 X + b_1 1^T) + b_2 1^T; each further hidden layer is h -> f(W h + b).
 class FeedForward : public Sublayer {
@@ -31,6 +37,7 @@ class FeedForward : public Sublayer {
   Linear up_;  // W_mlp1; gated: then V's rows
   std::vector<Linear> inner_;
   Linear down_;  // W_mlp2
+  Parameter *above_ = nullptr, *below_ = nullptr;  // xielu's alpha_p and alpha_n, f32 [1]
 };
 
 }  // namespace qkv

@@ -31,6 +31,9 @@ void draw_into(const Parameter& p, uint64_t seed, Tensor& out) {
         case Initializer::Kind::ones:
           to[i] = 1;
           break;
+        case Initializer::Kind::constant:
+          to[i] = p.initializer.value;
+          break;
         case Initializer::Kind::normal:
           to[i] = p.initializer.std * static_cast<float>(stream.normal(i));
           break;

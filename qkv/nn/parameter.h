@@ -22,8 +22,9 @@ enum class ParameterKind : uint8_t {
 
 // How a new parameter is initialised.
 struct Initializer {
-  enum class Kind : uint8_t { zeros, ones, normal } kind = Kind::zeros;
-  float std = 0;  // standard deviation of normal, whose mean is 0
+  enum class Kind : uint8_t { zeros, ones, normal, constant } kind = Kind::zeros;
+  float std = 0;    // standard deviation of normal, whose mean is 0
+  float value = 0;  // the constant
 };
 
 // A named weight of a model.

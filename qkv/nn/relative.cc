@@ -42,7 +42,7 @@ RelativeEncoding::RelativeEncoding(Parameters& parameters, const std::string& na
       break;
     case RelativeAttention::disentangled:
       if (spec.shared_projections) break;
-      if (spec.by_content) to_key_ = projection("distance_key", shape.bias);
+      if (spec.by_content) to_key_ = projection("distance_key", shape.bias && shape.key_bias);
       if (spec.by_position) to_query_ = projection("distance_query", shape.bias);
       break;
   }

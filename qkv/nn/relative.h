@@ -54,7 +54,7 @@ class RelativeEncoding {
   // The heads, and the options of their projections.
   struct Shape {
     int64_t width, heads, kv_heads, d_qk;
-    bool bias, causal;
+    bool bias, key_bias, causal;
     float scale;  // factor on the scores
   };
   RelativeEncoding(Parameters& parameters, const std::string& name, const RelativeSpec& spec,

@@ -68,6 +68,7 @@ Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v,
   if (o.ranks.defined()) {
     a.mask = {Mask::Kind::ranked, o.ranks.query.values().data(), o.ranks.key.values().data()};
     a.mask.own_last = o.mask.own_last;
+    a.mask.pattern = o.mask.pattern;
   }
   if (o.globals.defined()) {
     a.mask.globals = o.globals.values().data();

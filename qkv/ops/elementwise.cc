@@ -171,6 +171,7 @@ class ActivationNode : public Node {
 }  // namespace
 
 Tensor activation(Activation kind, const Tensor& x) {
+  check(kind != Activation::xielu, "activation: xielu has numbers of its own (ops/xielu.h)");
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   with_float_type("activation", x.dtype(), [&]<typename T>(T) {
     const T* from = x.data<T>();
@@ -218,6 +219,7 @@ class GatedNode : public Node {
 }  // namespace
 
 Tensor gated(Activation kind, const Tensor& x) {
+  check(kind != Activation::xielu, "gated: xielu has numbers of its own (ops/xielu.h)");
   check(x.defined() && x.shape().rank() == 2 && x.width() % 2 == 0, "gated: expected x [N, 2 H], got {}", x);
   const int64_t half = x.width() / 2;
   Tensor out = Tensor::empty({x.rows(), half}, x.dtype());
@@ -234,6 +236,56 @@ Tensor gated(Activation kind, const Tensor& x) {
     });
   });
   if (wants_grad({&x})) connect(out, std::make_shared<GatedNode>(kind, x));
+  return out;
+}
+
+namespace {
+
+class LimitedGateNode : public Node {
+ public:
+  LimitedGateNode(const Tensor& x, float limit) : x_(x.detach()), limit_(limit) { add_input(x); }
+  std::string_view name() const override { return "limited_gate"; }
+  void backward(std::span<Tensor> grads) override {
+    Tensor dx = Tensor::empty(x_.shape(), x_.dtype());
+    const int64_t width = x_.width();
+    with_float_type("limited_gate", x_.dtype(), [&]<typename T>(T) {
+      const T *x = x_.data<T>(), *dy = grads[0].data<T>();
+      T* to = dx.mutable_data<T>();
+      parallel_for(x_.rows(), row_grain(width), [&](int64_t r, int64_t end) {
+        for (int64_t i = r * width; i < end * width; ++i) {
+          const auto v = static_cast<float>(x[i]);
+          const bool gate = i % width < width / 2;
+          to[i] = v <= limit_ && (gate || v >= -limit_) ? dy[i] : T(0.0F);
+        }
+      });
+    });
+    give(0, std::move(dx));
+  }
+
+ private:
+  Tensor x_;
+  float limit_;
+};
+
+}  // namespace
+
+Tensor limited_gate(const Tensor& x, float limit) {
+  check(x.defined() && x.shape().rank() == 2 && x.width() % 2 == 0,
+        "limited_gate: expected x [N, 2 H], got {}", x);
+  check(limit > 0, "limited_gate: a limit must be positive, got {}", limit);
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  const int64_t width = x.width();
+  with_float_type("limited_gate", x.dtype(), [&]<typename T>(T) {
+    const T* from = x.data<T>();
+    T* to = out.mutable_data<T>();
+    parallel_for(x.rows(), row_grain(width), [&](int64_t r, int64_t end) {
+      for (int64_t i = r * width; i < end * width; ++i) {
+        const auto v = static_cast<float>(from[i]);
+        to[i] = T(i % width < width / 2 ? std::min(v, limit) : std::clamp(v, -limit, limit) + 1);
+      }
+    });
+  });
+  if (wants_grad({&x})) connect(out, std::make_shared<LimitedGateNode>(x, limit));
   return out;
 }
 

@@ -169,10 +169,12 @@ namespace {
 // The gradients of each expert's rows and weights, as in a linear layer.
 class ExpertLinearNode : public Node {
  public:
-  ExpertLinearNode(const Tensor& x, const Tensor& weight, std::span<const int32_t> offsets)
+  ExpertLinearNode(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                   std::span<const int32_t> offsets)
       : x_(x.detach()), weight_(weight.detach()), offsets_(offsets.begin(), offsets.end()) {
     add_input(x);
     add_input(weight);
+    add_input(bias);
   }
   std::string_view name() const override { return "expert_linear"; }
   void backward(std::span<Tensor> grads) override {
@@ -220,16 +222,45 @@ class ExpertLinearNode : public Node {
                         .accumulate = accumulate});
       }
     });
+    if (wants(2)) give(2, bias_gradient(dy));
   }
 
  private:
+  Tensor bias_gradient(const Tensor& dy) const {
+    const int64_t experts = std::ssize(offsets_) - 1, out = dy.width();
+    Tensor db = Tensor::zeros({experts * out}, DType::f32);
+    with_float_type("expert_linear", dy.dtype(), [&]<typename T>(T) {
+      for (int64_t e = 0; e < experts; ++e)
+        for (int64_t r = offsets_[e]; r < offsets_[e + 1]; ++r)
+          for (int64_t c = 0; c < out; ++c)
+            db.mutable_data<float>()[e * out + c] += static_cast<float>(dy.data<T>()[r * out + c]);
+    });
+    return db;
+  }
+
   Tensor x_, weight_;
   std::vector<int32_t> offsets_;
 };
 
+// Adds to each row its expert's part of the bias.
+void add_biases(Tensor& y, const Tensor& bias, std::span<const int32_t> offsets) {
+  const int64_t out = y.width();
+  expect_shape("expert_linear", "bias", bias, {(std::ssize(offsets) - 1) * out});
+  expect_dtype("expert_linear", "bias", bias, DType::f32);
+  with_float_type("expert_linear", y.dtype(), [&]<typename T>(T) {
+    for (int64_t e = 0; e + 1 < std::ssize(offsets); ++e)
+      for (int64_t r = offsets[e]; r < offsets[e + 1]; ++r)
+        for (int64_t c = 0; c < out; ++c) {
+          T& to = y.mutable_data<T>()[r * out + c];
+          to = T(static_cast<float>(to) + bias.data<float>()[e * out + c]);
+        }
+  });
+}
+
 }  // namespace
 
-Tensor expert_linear(const Tensor& x, const Tensor& weight, std::span<const int32_t> offsets) {
+Tensor expert_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                     std::span<const int32_t> offsets) {
   const int64_t experts = std::ssize(offsets) - 1;
   check(experts >= 1 && x.shape().rank() == 2 && weight.shape().rank() == 2 && x.width() == weight.dim(1) &&
             weight.dim(0) % experts == 0,
@@ -256,7 +287,9 @@ Tensor expert_linear(const Tensor& x, const Tensor& weight, std::span<const int3
                       .b_transposed = true,
                       .c = static_cast<std::byte*>(y.raw()) + offsets[e] * out * element,
                       .c_stride = out});
-  if (wants_grad({&x, &weight})) connect(y, std::make_shared<ExpertLinearNode>(x, weight, offsets));
+  if (bias.defined()) add_biases(y, bias, offsets);
+  if (wants_grad({&x, &weight, &bias}))
+    connect(y, std::make_shared<ExpertLinearNode>(x, weight, bias, offsets));
   return y;
 }
 
@@ -302,20 +335,25 @@ class WeightedRowsNode : public Node {
   Indices places_;
 };
 
+// Throws Error unless each row of x is in one place.
+void expect_places(std::string_view op, const Indices& places, const Tensor& x) {
+  check(x.shape().rank() == 2 && places.rank() == 2 && places.count() == x.rows(), "{}: {} places for {} rows",
+        op, places.count(), x.rows());
+  std::vector<bool> taken(x.rows());
+  for (const int32_t place : places.values()) {
+    check(place >= 0 && place < x.rows() && !taken[place], "{}: row {} of {} is no token's own", op, place,
+          x.rows());
+    taken[place] = true;
+  }
+}
+
 }  // namespace
 
 Tensor weighted_rows(const Tensor& y, const Indices& places, const Tensor& weights) {
   expect_shape("weighted_rows", "weights", weights, places.shape());
   expect_dtype("weighted_rows", "weights", weights, DType::f32);
-  check(y.shape().rank() == 2 && places.rank() == 2 && places.count() == y.rows(),
-        "weighted_rows: {} places for {} rows", places.count(), y.rows());
+  expect_places("weighted_rows", places, y);
   const int64_t width = y.width(), k = places.width();
-  std::vector<bool> taken(y.rows());
-  for (const int32_t place : places.values()) {
-    check(place >= 0 && place < y.rows() && !taken[place], "weighted_rows: row {} of {} is no token's own",
-          place, y.rows());
-    taken[place] = true;
-  }
   Tensor out = Tensor::empty({places.rows(), width}, y.dtype());
   with_float_type("weighted_rows", y.dtype(), [&]<typename T>(T) {
     const T* from = y.data<T>();
@@ -334,6 +372,68 @@ Tensor weighted_rows(const Tensor& y, const Indices& places, const Tensor& weigh
     });
   });
   if (wants_grad({&y, &weights})) connect(out, std::make_shared<WeightedRowsNode>(y, places, weights));
+  return out;
+}
+
+namespace {
+
+class ScaledRowsNode : public Node {
+ public:
+  ScaledRowsNode(const Tensor& x, const Indices& places, const Tensor& weights)
+      : x_(x.detach()), weights_(weights.detach()), places_(places) {
+    add_input(x);
+    add_input(weights);
+  }
+  std::string_view name() const override { return "scaled_rows"; }
+  void backward(std::span<Tensor> grads) override {
+    const int64_t width = x_.width();
+    Tensor dx = Tensor::empty(x_.shape(), x_.dtype()), dweights = Tensor::empty(weights_.shape(), DType::f32);
+    with_float_type("scaled_rows", x_.dtype(), [&]<typename T>(T) {
+      const T *x = x_.data<T>(), *dy = grads[0].data<T>();
+      T* to = dx.mutable_data<T>();
+      parallel_for(places_.count(), row_grain(width), [&](int64_t i, int64_t end) {
+        for (; i < end; ++i) {
+          const int64_t row = places_[i] * width;
+          const float w = weights_.data<float>()[i];
+          float dot = 0;
+          for (int64_t c = 0; c < width; ++c) {
+            const auto d = static_cast<float>(dy[row + c]);
+            dot += d * static_cast<float>(x[row + c]);
+            to[row + c] = T(w * d);
+          }
+          dweights.mutable_data<float>()[i] = dot;
+        }
+      });
+    });
+    give(0, std::move(dx));
+    give(1, std::move(dweights));
+  }
+
+ private:
+  Tensor x_, weights_;
+  Indices places_;
+};
+
+}  // namespace
+
+Tensor scaled_rows(const Tensor& x, const Indices& places, const Tensor& weights) {
+  expect_shape("scaled_rows", "weights", weights, places.shape());
+  expect_dtype("scaled_rows", "weights", weights, DType::f32);
+  expect_places("scaled_rows", places, x);
+  const int64_t width = x.width();
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  with_float_type("scaled_rows", x.dtype(), [&]<typename T>(T) {
+    const T* from = x.data<T>();
+    T* to = out.mutable_data<T>();
+    parallel_for(places.count(), row_grain(width), [&](int64_t i, int64_t end) {
+      for (; i < end; ++i) {
+        const int64_t row = places[i] * width;
+        const float w = weights.data<float>()[i];
+        for (int64_t c = 0; c < width; ++c) to[row + c] = T(w * static_cast<float>(from[row + c]));
+      }
+    });
+  });
+  if (wants_grad({&x, &weights})) connect(out, std::make_shared<ScaledRowsNode>(x, places, weights));
   return out;
 }
 

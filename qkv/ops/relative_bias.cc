@@ -59,7 +59,8 @@ class RelativeBiasNode : public Node {
 
 }  // namespace
 
-Tensor alibi(int64_t heads, bool evens_first, int64_t reach, std::span<const float> scales) {
+Tensor alibi(int64_t heads, bool evens_first, int64_t reach, std::span<const float> scales,
+             bool is_signed) {
   check(heads > 0 && reach >= 0, "alibi: {} heads, reach {}", heads, reach);
   check(scales.empty() || std::ssize(scales) == heads, "alibi: {} scales of {} heads", scales.size(), heads);
   const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
@@ -81,7 +82,7 @@ Tensor alibi(int64_t heads, bool evens_first, int64_t reach, std::span<const flo
   float* to = out.mutable_data<float>();
   for (const double s : slopes)
     for (int64_t i = -reach; i <= reach; ++i)
-      *to++ = static_cast<float>(-s * static_cast<double>(std::abs(i)));
+      *to++ = static_cast<float>(-s * static_cast<double>(is_signed ? i : std::abs(i)));
   return out;
 }
 

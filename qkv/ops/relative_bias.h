@@ -35,7 +35,8 @@ Tensor relative_bias(const Tensor& table, const DistanceBuckets& buckets, int64_
 // those of the power of two below, then every second one, from h = 1, of twice as many heads. With
 // `evens_first` (MPT) all are of the power of two above: those of even h, then those of odd h. `scales`:
 // factors on each head's scores after the bias was added (Falcon, whose slopes are bf16 numbers); empty:
-// the bias is added last.
-Tensor alibi(int64_t heads, bool evens_first, int64_t reach, std::span<const float> scales = {});
+// the bias is added last. `is_signed`: scores of keys after the query rise with the distance instead.
+Tensor alibi(int64_t heads, bool evens_first, int64_t reach, std::span<const float> scales = {},
+             bool is_signed = false);
 
 }  // namespace qkv

@@ -43,8 +43,10 @@ std::vector<double> frequencies(const RotarySpec& s, int64_t length) {
       return static_cast<double>(s.width) * std::log(original / (turns * 2 * std::numbers::pi)) /
              (2 * std::log(s.base));
     };
-    const double first = std::max(std::floor(pair_of(s.high)), 0.0);
-    double last = std::min(std::ceil(pair_of(s.low)), static_cast<double>(s.width - 1));
+    double first = pair_of(s.high), last = pair_of(s.low);
+    if (s.truncated) first = std::floor(first), last = std::ceil(last);
+    first = std::max(first, 0.0);
+    last = std::min(last, static_cast<double>(s.width - 1));
     if (first == last) last += 0.001;
     for (int64_t i = 0; i < pairs; ++i) {
       const double slow = std::clamp((static_cast<double>(i) - first) / (last - first), 0.0, 1.0);

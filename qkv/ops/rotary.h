@@ -38,6 +38,8 @@ struct RotarySpec {
   int64_t original_context = 0;  // for every scaling but linear
   double low = 1, high = 4;      // llama3: borders of the ramp; yarn: slow and fast turns (1, 32)
   double magnitude = 1;          // yarn, longrope: factor on cosines and sines
+  bool truncated = true;         // yarn: the ramp's ends are whole numbers of pairs
+  bool values = false;           // values are rotated, too (RoFormer's option)
   std::vector<double> short_factors = {}, long_factors = {};  // longrope: divisor of each pair's angle
 
   bool operator==(const RotarySpec&) const = default;

@@ -158,4 +158,57 @@ SentencePieceFile parse_sentencepiece(std::string_view bytes, const std::string&
   return model;
 }
 
+namespace {
+
+// Writes the fields of a protocol buffer message one by one.
+class MessageWriter {
+ public:
+  void integer(int number, uint64_t value) {
+    varint(static_cast<uint64_t>(number) << 3);
+    varint(value);
+  }
+  void text(int number, std::string_view value) {
+    varint(static_cast<uint64_t>(number) << 3 | 2);
+    varint(value.size());
+    bytes += value;
+  }
+  void real(int number, float value) {
+    varint(static_cast<uint64_t>(number) << 3 | 5);
+    const auto bits = std::bit_cast<uint32_t>(value);
+    for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(bits >> shift);
+  }
+
+  std::string bytes;
+
+ private:
+  void varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
+    bytes += static_cast<char>(value);
+  }
+};
+
+}  // namespace
+
+std::string serialize_sentencepiece(const SentencePieceFile& model) {
+  MessageWriter out, trainer, normalizer;
+  for (const auto& [piece, score, type] : model.pieces) {
+    MessageWriter p;
+    p.text(1, piece);
+    p.real(2, score);
+    p.integer(3, static_cast<uint64_t>(type));
+    out.text(1, p.bytes);
+  }
+  trainer.integer(3, static_cast<uint64_t>(model.model_type));
+  trainer.integer(24, model.treat_whitespace_as_suffix ? 1 : 0);
+  trainer.integer(35, model.byte_fallback ? 1 : 0);
+  trainer.text(44, model.unk_surface);
+  out.text(2, trainer.bytes);
+  normalizer.text(2, model.precompiled_charsmap);
+  normalizer.integer(3, model.add_dummy_prefix ? 1 : 0);
+  normalizer.integer(4, model.remove_extra_whitespaces ? 1 : 0);
+  normalizer.integer(5, model.escape_whitespaces ? 1 : 0);
+  out.text(3, normalizer.bytes);
+  return out.bytes;
+}
+
 }  // namespace qkv::text

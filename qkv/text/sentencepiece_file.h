@@ -35,4 +35,7 @@ struct SentencePieceFile {
 // empty, repeated or not UTF-8, no unknown piece or several, an incomplete set of byte pieces.
 SentencePieceFile parse_sentencepiece(std::string_view bytes, const std::string& file);
 
+// The bytes of such a file.
+std::string serialize_sentencepiece(const SentencePieceFile& model);
+
 }  // namespace qkv::text

@@ -67,8 +67,10 @@ std::string why_no_memory(const ModelSpec& s) {
     return "positions " + name_of(s.positions);
   if (s.mixer.get_if<LatentMixer>()) return "kv_latent";
   if (s.grid > 0) return "grid";
+  if (s.attention.query_growth != 0) return "query_growth";
   for (const BlockKind& kind : s.kinds) {
     if (kind.block.mixer.get_if<LatentMixer>()) return "kv_latent";
+    if (kind.block.attention.query_growth != 0) return "query_growth";
     if (!kind.block.mixer.attends()) return "mixer is " + name_of(kind.block.mixer.kind());
   }
   return "";

@@ -32,9 +32,9 @@ class VariedValues {
     put("unembedding.weight", U.W_u);
     put("unembedding.bias", U.b_u);
   }
-  // `spec`: that of the stack, which has `layers` layers.
+  // `spec`: that of the stack, which has `layers` layers; `kinds`: those of the whole model.
   void stack(const std::string& name, const formal::VariedStack<double>& from, const ModelSpec& spec,
-             int64_t layers) {
+             int64_t layers, const std::vector<BlockKind>& kinds) {
     const auto groups = std::ssize(from.layer);
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t first = (g * layers + groups - 1) / groups;  // a group has the name of its first layer
@@ -44,7 +44,7 @@ class VariedValues {
     const std::vector<std::string> used = spec.kinds_in_use(layers);
     for (size_t k = 0; k < from.distances.size(); ++k) {
       const auto& tables = from.distances[k];
-      const std::string kind = k == 0 ? kDefaultKind : spec.kinds[k - 1].name,
+      const std::string kind = k == 0 ? kDefaultKind : kinds[k - 1].name,
                         of_kind = k == 0 ? name : name + ".kind." + kind;
       if (std::ranges::find(used, kind) == used.end()) continue;
       put(of_kind + ".distance", tables.B);
@@ -82,7 +82,9 @@ class VariedValues {
         b_q = stacked(b_q, W.b_q);
         if (i % (a.heads / a.kv_heads) != 0) continue;
         k = stacked(k, W.W_k);
-        b_k = stacked(b_k, W.b_k);
+        // The engine's offset of keys stays 0 if only keys have none.
+        const bool only_keys = W.b_k.size() == 0 && W.b_v.size() > 0 && W.W_k.size() > 0;
+        b_k = stacked(b_k, only_keys ? Rows(Rows::Zero(W.W_k.rows(), 1)) : Rows(W.b_k));
         v = stacked(v, W.W_v);
         b_v = stacked(b_v, W.b_v);
       }
@@ -144,6 +146,9 @@ class VariedValues {
     }
     put(name + ".down.weight", p.mlp.W_mlp2);
     put(name + ".down.bias", p.mlp.b_mlp2);
+    if (p.alpha.size() == 0) return;
+    put(name + ".alpha_p", p.alpha.head(1));
+    put(name + ".alpha_n", p.alpha.tail(1));
   }
   void layer(const std::string& block, const formal::VariedLayer<double>& from, const BlockSpec& spec) {
     const AttentionSpec& a = spec.attention;
@@ -168,14 +173,20 @@ class VariedValues {
       norm(name + ".branch_norm", norms.outer);
     }
     perceptron(ff, from.mlp);
+    put(block + "distance", from.B);
     put(ff + ".router.weight", from.W_r);
-    Rows experts_up, experts_down;
+    put(ff + ".router.bias", from.b_r);
+    Rows experts_up, experts_down, up_bias, down_bias;
     for (const auto& p : from.expert) {
       experts_up = stacked(experts_up, stacked(p.mlp.W_mlp1, p.W_g));
       experts_down = stacked(experts_down, p.mlp.W_mlp2);
+      up_bias = stacked(up_bias, stacked(p.mlp.b_mlp1, p.b_g));
+      down_bias = stacked(down_bias, p.mlp.b_mlp2);
     }
     put(ff + ".experts.up.weight", experts_up);
     put(ff + ".experts.down.weight", experts_down);
+    put(ff + ".experts.up.bias", up_bias);
+    put(ff + ".experts.down.bias", down_bias);
     perceptron(ff + ".shared", from.shared);
     put(ff + ".shared_gate.weight", from.w_shared);
   }
@@ -218,7 +229,8 @@ Values values_of(const ModelSpec& spec, const VariedTheta<double>& theta) {
   VariedValues v;
   v.tokens("embedding.token", theta.W_e);
   v.embedding("embedding", theta.embedding);
-  v.stack(spec.architecture == Architecture::encoder ? "encoder" : "decoder", theta.stack, spec, spec.layers);
+  v.stack(spec.architecture == Architecture::encoder ? "encoder" : "decoder", theta.stack, spec, spec.layers,
+          spec.kinds);
   v.unembedding(theta.unembedding);
   return v.values;
 }
@@ -230,8 +242,8 @@ Values values_of(const ModelSpec& spec, const VariedEDTheta<double>& theta) {
   v.embedding(theta.hyper.own_embedding ? "decoder.embedding" : "embedding", theta.embedding);
   v.embedding("encoder.embedding", theta.embedding_encoder);
   const ModelSpec encoder = spec.encoder_spec();
-  v.stack("encoder", theta.encoder, encoder, spec.encoder_layers);
-  v.stack("decoder", theta.decoder, spec, spec.layers);
+  v.stack("encoder", theta.encoder, encoder, spec.encoder_layers, spec.kinds);
+  v.stack("decoder", theta.decoder, spec, spec.layers, spec.kinds);
   v.unembedding(theta.unembedding);
   return v.values;
 }

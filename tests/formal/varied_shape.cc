@@ -183,6 +183,69 @@ void draw_mixer(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
   if (which == 2) s.mixer = AverageMixer();
 }
 
+// Options of queries, keys, values and the norms before them.
+void draw_newer_attention(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
+  AttentionSpec& a = s.attention;
+  const bool plain = s.mixer == MixerSpec() && a.head_sizes.empty() && a.shared_query_key.empty() &&
+                     !a.global_projections;
+  if (plain && !a.relative.on() && u() < 0.2) {
+    a.query_growth = 0.5F, h.growth = 0.5;
+    a.query_growth_every = h.growth_every = between(u, 1, 3);
+    a.query_growth_from = h.growth_from = between(u, 0, 1);
+  }
+  if (plain && a.query_key_norm == QueryKeyNorm::none && u() < 0.2) {
+    a.query_key_norm = QueryKeyNorm::unit_rotated;
+    h.query_key_norm = formal::QueryKeyNorm::unit_rotated;
+  }
+  if (plain && a.rotary.width > 0 && a.d_qk == a.d_vo && u() < 0.5) a.rotary.values = h.turned_values = true;
+  if (plain && a.bias && u() < 0.3) a.key_bias = h.key_bias = false;
+  if (s.norm_placement == NormPlacement::pre && s.branches == Branches::serial && u() < 0.2)
+    s.mixer_norm = h.mixer_norm = false;
+}
+
+// Biases by distance beside other positions.
+void draw_distance_bias(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
+  const AttentionSpec& a = s.attention;
+  const bool biased = is_alibi(s.positions) || s.positions == Positions::relative ||
+                      s.positions == Positions::toeplitz;
+  if (!biased && s.mixer.attends() && !a.relative.on() && !a.global_projections && u() < 0.3) {
+    using enum Positions;
+    s.distance_bias = one_of(u, {relative, toeplitz, alibi, alibi_signed});
+    if (s.distance_bias == relative) s.relative_buckets = h.T5_buckets = 2 * between(u, 2, 5);
+    if (s.distance_bias == relative) s.relative_distance = h.distances = one_of(u, {7, 11, 13});
+    if (s.distance_bias == toeplitz) s.relative_distance = h.distances = between(u, 1, 6);
+    if (s.distance_bias == alibi) h.alibi = formal::Alibi::by_powers;
+    if (s.distance_bias == alibi_signed) h.alibi = formal::Alibi::by_sign;
+  } else if (s.positions == Positions::alibi && u() < 0.5) {
+    s.positions = Positions::alibi_signed;
+    h.alibi = formal::Alibi::by_sign;
+  }
+  if (h.distances > 0 && u() < 0.4) s.relative_by_layer = h.biases_by_layer = true;
+}
+
+// Options of feed-forward networks and experts.
+void draw_newer_networks(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
+  ExpertsSpec& x = s.experts;
+  if (s.gated && u() < 0.3) s.gate_limit = 0.25F, h.gate_limit = 0.25;
+  if (s.head_width == 0 && u() < 0.3) {
+    if (!s.gated && s.hidden_layers == 1 && x.count == 0) {
+      s.activation = Activation::xielu;
+      h.xIELU = true;
+    } else {
+      s.activation = one_of(u, {Activation::sigmoid, Activation::identity, Activation::gelu_quick});
+      h.activation = s.activation == Activation::sigmoid    ? formal::Activation::sigmoid
+                     : s.activation == Activation::identity ? formal::Activation::identity
+                                                            : formal::Activation::GELU_sigmoid;
+    }
+  }
+  if (x.count > 0) {
+    x.router_bias = h.router_bias = u() < 0.3;
+    x.bias = h.expert_bias = u() < 0.3;
+    x.input_weighted = h.input_weighted = u() < 0.3;
+  }
+  if (s.head_width > 0 && u() < 0.3) s.head_bias = h.head_bias = false;
+}
+
 VariedShape varied_shape(unsigned seed, Architecture architecture) {
   Uniform u(seed);
   ModelSpec s;
@@ -365,6 +428,9 @@ VariedShape varied_shape(unsigned seed, Architecture architecture) {
   h.tied = s.tied;
   if (!one_stack) draw_encoder(more, s);
   draw_mixer(more, s, h);
+  draw_newer_attention(more, s, h);
+  draw_distance_bias(more, s, h);
+  draw_newer_networks(more, s, h);
   check_spec(s);
   return {h, s};
 }
@@ -446,6 +512,10 @@ VariedShape mixed_shape(unsigned seed, Architecture architecture) {
       mixed.hyper.kind_of_layer.push_back(kind);
       mixed.spec.layer_kinds.push_back(kind == 0 ? kDefaultKind : mixed.spec.kinds[kind - 1].name);
     }
+    for (int64_t l = 0; l < mixed.spec.encoder_layers && seed % 2 == 0; ++l) {
+      const int kind = between(u, 0, kinds);
+      mixed.spec.encoder_layer_kinds.push_back(kind == 0 ? kDefaultKind : mixed.spec.kinds[kind - 1].name);
+    }
     try {
       check_spec(mixed.spec);
       return mixed;
@@ -462,6 +532,11 @@ VariedEDHyperparameters two_stacks_of(const VariedShape& shape) {
   e.bidirectional = true;
   e.L = e.groups = s.encoder_layers;
   if (s.source_vocab_size > 0) e.N_V = s.source_vocab_size;
+  if (!s.encoder_layer_kinds.empty()) e.kind_of_layer.clear();
+  for (const std::string& name : s.encoder_layer_kinds) {
+    const auto kind = std::ranges::find(s.kinds, name, &BlockKind::name);
+    e.kind_of_layer.push_back(kind == s.kinds.end() ? 0 : kind - s.kinds.begin() + 1);
+  }
   // By what the fields mean, not by the engine's encoder_spec(), which the comparison is to judge.
   const EncoderShape& own = s.encoder;
   if (own.width > 0) e.d_e = own.width;
@@ -505,6 +580,22 @@ std::map<std::string, bool> variations_of(const ModelSpec& s) {
   each("normalization", s.normalization, {Normalization::batch});
   each("query_key_norm", a.query_key_norm, {});
   if (!two) each("branches", s.branches, {});
+  for (const Positions p : {Positions::relative, Positions::toeplitz, Positions::alibi, Positions::alibi_signed})
+    has["distance_bias " + name_of(p)] = s.distance_bias == p;
+  has["relative_by_layer"] = s.relative_by_layer;
+  for (const Activation f :
+       {Activation::sigmoid, Activation::identity, Activation::gelu_quick, Activation::xielu})
+    has["activation " + name_of(f)] = s.activation == f;
+  has["query_growth"] = a.query_growth != 0;
+  has["rotary_values"] = a.rotary.values;
+  has["no attention_key_bias"] = !a.key_bias;
+  has["no mixer_norm"] = !s.mixer_norm;
+  has["gate_limit"] = s.gate_limit > 0;
+  has["router_bias"] = x.router_bias;
+  has["expert_bias"] = x.bias;
+  has["expert_input_weighted"] = x.input_weighted;
+  has["no head_bias"] = !s.head_bias;
+  if (two) has["encoder_layer_kinds"] = !s.encoder_layer_kinds.empty();
   has["patterns"] = !a.patterns.empty();
   has["shared_query_key"] = !a.shared_query_key.empty();
   has["head_sizes"] = !a.head_sizes.empty();

@@ -103,6 +103,64 @@ const ShapeFamily kFamilies[] = {
        end_encoder(s, d, {Output::tokens, Output::sequence_classes, Output::token_classes, Output::span});
        return s;
      }},
+    {"mpnet",
+     [](Draw& d) {
+       ModelSpec s = bert(d);
+       s.segments = 0;
+       s.distance_bias = Positions::relative;
+       end_encoder(s, d, kOfBert);
+       s.pooler = s.pooler && s.output != Output::tokens;
+       return s;
+     }},
+    {"roformer",
+     [](Draw& d) {
+       ModelSpec s = bert(d);
+       if (s.attention.d_qk % 2 != 0) {
+         s.attention.d_qk = s.attention.d_vo = s.attention.d_qk + 1;
+         s.width = s.head_width = s.attention.heads * s.attention.d_qk;
+       }
+       turn(s, d, true);
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s.attention.rotary.values = d.chance(0.5);
+       end_encoder(s, d, {Output::tokens, Output::sequence_classes, Output::token_classes, Output::span});
+       if (s.pooler) s.pooler_activation = s.activation;
+       return s;
+     }},
+    {"deberta",
+     [](Draw& d) {
+       ModelSpec s = bert(d);
+       s.segments = d.chance(0.5) ? 0 : 2;
+       if (d.chance(0.5)) s.positions = Positions::none;
+       s.attention.relative = {RelativeAttention::disentangled, d.between(2, 9)};
+       RelativeSpec& r = s.attention.relative;
+       r.by_content = d.chance(0.7);
+       r.by_position = !r.by_content || d.chance(0.5);
+       s.attention.key_bias = false;
+       return s;
+     }},
+    {"modernbert",
+     [](Draw& d) {
+       ModelSpec s = bert(d);
+       if (s.attention.d_qk % 2 != 0) {
+         s.attention.d_qk = s.attention.d_vo = s.attention.d_qk + 1;
+         s.width = s.head_width = s.attention.heads * s.attention.d_qk;
+       }
+       s.segments = 0;
+       turn(s, d, true);
+       s.attention.bias = s.attention.out_bias = d.chance(0.5);
+       s.feed_forward_bias = d.chance(0.5);
+       s.head_bias = d.chance(0.5);
+       s.gated = true;
+       s.norm_placement = NormPlacement::pre;
+       s.normalization = d.chance(0.5) ? Normalization::layer : Normalization::layer_scale;
+       BlockSpec first = s;
+       first.mixer_norm = false;
+       if (s.layers > 1) s.attention.patterns = {{.window = d.between(2, 9)}};
+       s.kinds = {{"first", first}};
+       s.layer_kinds = {"first"};
+       s.layer_kinds.resize(static_cast<size_t>(s.layers), kDefaultKind);
+       return s;
+     }},
     {"deberta-v2",
      [](Draw& d) {
        ModelSpec s = bert(d);
@@ -136,6 +194,36 @@ const ShapeFamily kFamilies[] = {
        s.unembedding_bias = true;
        end_encoder(s, d, {Output::tokens, Output::sequence_classes, Output::token_classes, Output::span});
        if (s.output == Output::sequence_classes) s.pooling = Pooling::last;
+       return s;
+     }},
+    {"umt5",
+     [](Draw& d) {
+       ModelSpec s = t5(d);
+       s.gated = d.chance(0.5);
+       s.relative_by_layer = true;
+       return s;
+     }},
+    {"t5gemma",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       add_encoder(s, d);
+       s.source_vocab_size = s.vocab_size;
+       s.normalization = Normalization::rms_plus_one;
+       s.norm_placement = NormPlacement::sandwich;
+       s.embedding_scaled = true;
+       s.activation = Activation::gelu_tanh;
+       s.attention.cap = s.logit_cap = 5;
+       s.attention.patterns = {{.window = d.between(1, 9)}, {}};
+       const ModelSpec e = llama(d);
+       BlockSpec block = s;
+       block.attention.heads = e.attention.heads;
+       block.attention.kv_heads = e.attention.kv_heads;
+       block.attention.d_qk = block.attention.d_vo = block.attention.rotary.width = e.attention.d_qk;
+       block.hidden = e.hidden;
+       if (e.width != s.width) s.encoder.width = e.width;
+       if (e.width == s.width && block == static_cast<const BlockSpec&>(s)) return s;
+       s.kinds = {{"encoder", block}};
+       s.encoder_layer_kinds = {"encoder"};
        return s;
      }},
     {"t5",
@@ -450,6 +538,68 @@ const ShapeFamily kFamilies[] = {
      [](Draw& d) {
        ModelSpec s = llama(d);
        s.attention.query_key_norm = QueryKeyNorm::heads_rotated;
+       return s;
+     }},
+    {"gpt_oss",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.norm_epsilon = 1e-5F;
+       s.attention.bias = s.attention.out_bias = d.chance(0.5);
+       s.attention.sinks = true;
+       if (s.layers > 1) s.attention.patterns = {{.window = d.between(1, 9)}, {}};
+       s.activation = Activation::gelu_quick;
+       s.gate_limit = 0.5F;
+       s.experts = {.count = d.between(2, 5),
+                    .chosen = d.between(1, 2),
+                    .hidden = s.hidden,
+                    .router_bias = true,
+                    .bias = true};
+       scale_angles(s, d);
+       return s;
+     }},
+    {"ministral3",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.attention.query_growth = 0.5F;
+       s.attention.query_growth_every = d.between(1, 9);
+       if (d.chance(0.5)) s.attention.patterns = {{.window = d.between(1, 9)}};
+       return s;
+     }},
+    {"llama4_text",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.layers = d.between(2, 4);
+       s.norm_epsilon = 1e-5F;
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s.experts = {.count = d.between(2, 5),
+                    .chosen = d.between(1, 2),
+                    .hidden = d.between(1, 9),
+                    .first = 1,
+                    .every = 2,
+                    .score = RouterScore::sigmoid,
+                    .input_weighted = true,
+                    .renormalized = false,
+                    .balance = 0};
+       s.experts.shared_hidden = s.experts.hidden;
+       BlockSpec global = s;
+       global.positions = Positions::none;
+       global.attention.rotary = {};
+       global.attention.query_growth = 0.5F;
+       global.attention.query_growth_every = d.between(1, 9);
+       global.attention.query_growth_from = 1;
+       s.attention.patterns = {{.block = d.between(1, 9)}};
+       s.attention.query_key_norm = QueryKeyNorm::unit_rotated;
+       s.kinds = {{"global", global}};
+       s.layer_kinds = {kDefaultKind, "global"};
+       return s;
+     }},
+    {"apertus",
+     [](Draw& d) {
+       ModelSpec s = llama(d);
+       s.gated = false;
+       s.activation = Activation::xielu;
+       s.attention.query_key_norm = QueryKeyNorm::heads;
+       scale_angles(s, d);
        return s;
      }},
     {"gpt_neox",

@@ -576,7 +576,7 @@ void check_translation(const Transformer& model, Draw& d) {
   TranslateOptions options{.batch_tokens = d.of<int64_t>({1, 20, 2048})};
   options.longest_source = d.between(0, 3);
   options.replace_unknowns = looks && d.chance(0.3);
-  if (s.longest() > 8 && (has_both(s) || s.context > 16)) {
+  if (s.context > 8 && (has_both(s) || s.context > 16)) {
     if (d.chance(0.3)) options.begin = {text_of(1, s.vocab_size, d), "", text_of(5, s.vocab_size, d)};
     if (d.chance(0.3)) beam.prefix_bias = 0.5;
     if (d.chance(0.3)) beam.alternatives = d.between(1, 4);

@@ -34,6 +34,11 @@ double in_layers(double bound, int64_t layers) {
   return bound * std::max(1.0, static_cast<double>(layers) / 2);
 }
 
+// The layers that a gradient passes. A decoder's block beside an encoder has three branches, not two.
+int64_t layers_of(const ModelSpec& s) {
+  return s.architecture == Architecture::encoder_decoder ? s.encoder_layers + s.layers * 3 / 2 : s.layers;
+}
+
 // bf16 rounds to within u = 2^-9. A value passes about eight roundings in a block (two norms, qkv, the
 // probabilities, the heads' sum, out, up, down) and four outside, each of which moves it by u of the largest
 // magnitude at most; a gradient passes them on the way back once more. Norms of branches, and of queries and
@@ -429,7 +434,7 @@ TEST_P(HfTraining, LossAndGradients) {
   given.emplace("labels", expected("train.labels"));
   const Safetensors got = forward(given, {"--gradients"});
   EXPECT_LE(deviation(got.tensors.at("loss"), expected("train.loss"), nullptr), kFamilyBound);
-  const double bound = in_layers(kFamilyBound, load_spec(dir_).layers);
+  const double bound = in_layers(kFamilyBound, layers_of(load_spec(dir_)));
   int compared = 0;
   for (const auto& [name, want] : expected_.tensors) {
     if (!name.starts_with("train.grad.")) continue;
@@ -492,7 +497,20 @@ TEST_P(HfContinuations, WithAndWithoutCache) {
   }
 }
 
-class HfGeneration : public HfCase {};
+class HfGeneration : public HfCase {
+ protected:
+  std::vector<int64_t> up_to_end(std::span<const int64_t> row, const Json& settings) const;
+};
+
+// A row of generated ids. umt5's is of a release that fills rows which have ended with the end token if the
+// padding token is 0: it is cut off after the first.
+std::vector<int64_t> HfGeneration::up_to_end(std::span<const int64_t> row, const Json& settings) const {
+  std::vector<int64_t> out(row.begin(), row.end());
+  if (GetParam().name != "umt5" || !settings.at("eos_token_id").is_number()) return out;
+  const auto end = std::ranges::find(out, settings.at("eos_token_id").get<int64_t>());
+  if (end != out.end()) out.erase(end + 1, out.end());
+  return out;
+}
 
 // All runs through the tool, with beams and encoder-decoders, give the same ids.
 TEST_P(HfGeneration, Ids) {
@@ -513,8 +531,9 @@ TEST_P(HfGeneration, Ids) {
         said += fmt::format("{}{}={}", said.empty() ? "" : ",", key, value.dump());
     const Safetensors got = forward(given, {"--generate", said});
     const Tensor &ids = got.tensors.at("sequences"), &want = expected("gen." + run + ".sequences");
-    EXPECT_EQ(ids.shape(), want.shape());
-    EXPECT_TRUE(std::ranges::equal(ids.values<int64_t>(), want.values<int64_t>()));
+    ASSERT_EQ(ids.shape(), want.shape());
+    for (int64_t r = 0; r < want.rows(); ++r)
+      EXPECT_EQ(up_to_end(ids.row<int64_t>(r), settings), up_to_end(want.row<int64_t>(r), settings));
   }
 }
 

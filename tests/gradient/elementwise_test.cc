@@ -1,7 +1,9 @@
 // Gradients of the row-wise ops and of the residual addition with its norm.
+// Covers: qkv/ops/xielu.cc
 #include "qkv/ops/elementwise.h"
 
 #include "qkv/ops/norm.h"
+#include "qkv/ops/xielu.h"
 #include "tests/gradient/gradient_check.h"
 
 namespace qkv {
@@ -75,6 +77,49 @@ TEST(ClippedGradient, IsTheDifference) {
       EXPECT_EQ(y.data<float>()[i], std::min(0.5F, std::max(-0.5F, x.data<float>()[i])));
   }
   EXPECT_THROW(clipped(uniform({2, 3}, 1), 0), Error);
+}
+
+// The gate is cut off above alone, the values at both ends, and they gain 1.
+TEST(LimitedGateGradient, IsTheDifference) {
+  for (const Shape& shape : {Shape{1, 2}, Shape{3, 10}, Shape{5, 34}}) {
+    Tensor x = uniform(shape, 1, -1, 1);
+    for (int64_t i = 0; i < x.count(); ++i)
+      if (float& v = x.mutable_data<float>()[i]; std::abs(std::abs(v) - 0.5F) < 0.05F) v *= 0.8F;
+    expect_gradients([](const Tensors& in) { return Tensors{limited_gate(in[0], 0.5F)}; }, {x},
+                     {.h = 0.01, .roundings = 4});
+    const Tensor y = limited_gate(x, 0.5F);
+    for (int64_t i = 0; i < x.count(); ++i) {
+      const float v = x.data<float>()[i], below = std::min(0.5F, v);
+      EXPECT_EQ(y.data<float>()[i], i % x.width() < x.width() / 2 ? below : std::max(-0.5F, below) + 1);
+    }
+  }
+  EXPECT_THROW(limited_gate(uniform({2, 4}, 1), 0), Error);
+  EXPECT_THROW(limited_gate(uniform({2, 3}, 1), 1), Error);
+}
+
+TEST(XieluGradient, IsTheDifference) {
+  for (const Shape& shape : kShapes) {
+    Tensor x = uniform(shape, 1, -2, 2);
+    for (int64_t i = 0; i < x.count(); ++i)  // the second derivative jumps at 0
+      if (float& v = x.mutable_data<float>()[i]; std::abs(v) < 0.05F) v += 0.2F;
+    testing::Check check{.h = 0.01, .fifth = 10, .roundings = 16, .bf16_roundings = 4};
+    check.keep_f32 = {1, 2};
+    expect_gradients([](const Tensors& in) { return Tensors{xielu(in[0], in[1], in[2])}; },
+                     {x, uniform({1}, 2, -1, 1), uniform({1}, 3, -1, 1)}, check);
+  }
+  const Tensor alpha = Tensor::of({1}, std::vector<float>{0});
+  EXPECT_THROW(xielu(uniform({2, 3}, 1), alpha, uniform({2}, 1)), Error);
+  EXPECT_THROW(xielu(uniform({2, 3}, 1), {}, alpha), Error);
+}
+
+TEST(Xielu, IsItsFormula) {
+  const Tensor x = Tensor::of({1, 4}, std::vector<float>{-3, -0.5F, 0, 2}),
+               y = xielu(x, Tensor::of({1}, std::vector<float>{kXieluAbove}),
+                         Tensor::of({1}, std::vector<float>{kXieluBelow}));
+  const auto expected = [](double v) {
+    return v > 0 ? 0.8 * v * v + 0.5 * v : 0.8 * (std::expm1(v) - v) + 0.5 * v;
+  };
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(y.data<float>()[i], expected(x.data<float>()[i]), 1e-5);
 }
 
 // x + x: both gradients arrive at the same leaf.

@@ -128,18 +128,23 @@ TEST(ExpertLinearGradient, IsTheDifference) {
        {std::vector<int32_t>{0, 5}, {0, 2, 2, 9, 10}, {0, 0, 3}, {0, 0, 0}, {0, 17, 33}})
     for (const auto& [in, out] : {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {33, 17}}) {
       const int64_t rows = offsets.back(), experts = std::ssize(offsets) - 1;
-      expect_gradients([&](const Tensors& t) { return Tensors{expert_linear(t[0], t[1], offsets)}; },
+      expect_gradients([&](const Tensors& t) { return Tensors{expert_linear(t[0], t[1], {}, offsets)}; },
                        {uniform({rows, in}, 1), uniform({experts * out, in}, 2)},
                        {.h = 0.5, .roundings = 8, .bf16_roundings = 4});
     }
   const std::vector<int32_t> offsets = {0, 2, 3};
-  EXPECT_THROW(expert_linear(uniform({4, 2}, 1), uniform({4, 2}, 1), offsets), Error);
-  EXPECT_THROW(expert_linear(uniform({3, 2}, 1), uniform({3, 2}, 1), offsets), Error);
+  testing::Check check{.h = 0.5, .roundings = 8, .bf16_roundings = 4};
+  check.keep_f32 = {2};
+  expect_gradients([&](const Tensors& t) { return Tensors{expert_linear(t[0], t[1], t[2], offsets)}; },
+                   {uniform({3, 5}, 1), uniform({6, 5}, 2), uniform({6}, 3)}, check);
+  EXPECT_THROW(expert_linear(uniform({3, 2}, 1), uniform({4, 2}, 1), uniform({3}, 1), offsets), Error);
+  EXPECT_THROW(expert_linear(uniform({4, 2}, 1), uniform({4, 2}, 1), {}, offsets), Error);
+  EXPECT_THROW(expert_linear(uniform({3, 2}, 1), uniform({3, 2}, 1), {}, offsets), Error);
 }
 
 TEST(ExpertLinear, IsEachExpertsProduct) {
   const std::vector<int32_t> offsets = {0, 1, 1, 3};
-  const Tensor x = uniform({3, 4}, 1), w = uniform({6, 4}, 2), y = expert_linear(x, w, offsets);
+  const Tensor x = uniform({3, 4}, 1), w = uniform({6, 4}, 2), y = expert_linear(x, w, {}, offsets);
   const int expert_of[] = {0, 2, 2};
   for (int m = 0; m < 3; ++m)
     for (int o = 0; o < 2; ++o) {
@@ -148,6 +153,18 @@ TEST(ExpertLinear, IsEachExpertsProduct) {
         sum += double{x.data<float>()[m * 4 + i]} * w.data<float>()[(expert_of[m] * 2 + o) * 4 + i];
       EXPECT_NEAR(y.data<float>()[m * 2 + o], sum, 1e-6);
     }
+}
+
+TEST(ScaledRowsGradient, IsTheDifference) {
+  const Indices places({4, 0, 1, 5, 3, 2}, 2);
+  for (const int64_t width : {1, 5, 17}) {
+    testing::Check check{.h = 0.5, .roundings = 8, .bf16_roundings = 4};
+    check.keep_f32 = {1};
+    expect_gradients([&](const Tensors& t) { return Tensors{scaled_rows(t[0], places, t[1])}; },
+                     {uniform({6, width}, 1), uniform({3, 2}, 2)}, check);
+  }
+  EXPECT_THROW(scaled_rows(uniform({5, 2}, 1), places, uniform({3, 2}, 2)), Error);
+  EXPECT_THROW(scaled_rows(uniform({6, 2}, 1), Indices({0, 0, 1, 2, 3, 4}, 2), uniform({3, 2}, 2)), Error);
 }
 
 TEST(WeightedRowsGradient, IsTheDifference) {

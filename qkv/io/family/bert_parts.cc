@@ -144,9 +144,10 @@ void add_bert_qkv(WeightNames& n, const ModelSpec& s, const std::string& block, 
           {s.width, s.width, s.width});
 }
 
-void add_bert_outputs(WeightNames& n, const std::string& block, const std::string& file) {
-  n.linear(block + "attention.out", file + "attention.output.dense");
-  n.norm(block + "attention.norm", file + "attention.output.LayerNorm");
+void add_bert_outputs(WeightNames& n, const std::string& block, const std::string& file,
+                      const OutputNames& outputs) {
+  n.linear(block + "attention.out", file + outputs.out);
+  n.norm(block + "attention.norm", file + outputs.norm);
   n.linear(block + "feed_forward.up", file + "intermediate.dense");
   n.linear(block + "feed_forward.down", file + "output.dense");
   n.norm(block + "feed_forward.norm", file + "output.LayerNorm");

@@ -27,6 +27,10 @@ bool tells_next(const ModelSpec& spec);
 struct QkvNames {
   const char *query = "query", *key = "key", *value = "value";
 };
+// The tensors of its attention's output, and of the norm after it.
+struct OutputNames {
+  const char *out = "attention.output.dense", *norm = "attention.output.LayerNorm";
+};
 // `base`: the tensors' names begin with it and a dot.
 void add_bert_embeddings(WeightNames& names, const ModelSpec& spec, const std::string& base,
                          int64_t unused = 0);
@@ -34,7 +38,8 @@ void add_bert_embeddings(WeightNames& names, const ModelSpec& spec, const std::s
 void add_bert_qkv(WeightNames& names, const ModelSpec& spec, const std::string& block,
                   const std::string& self, const QkvNames& parts = {});
 // The rest of a block: the attention's output, the feed-forward network and their norms.
-void add_bert_outputs(WeightNames& names, const std::string& block, const std::string& file);
+void add_bert_outputs(WeightNames& names, const std::string& block, const std::string& file,
+                      const OutputNames& outputs = {});
 // The embeddings and blocks of a model.
 WeightNames bert_stack(const ModelSpec& spec, const std::string& base, int64_t unused = 0);
 

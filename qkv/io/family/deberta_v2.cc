@@ -1,141 +1,51 @@
 // DeBERTa V2 and V3: Hugging Face's DebertaV2For....
 
+#include <algorithm>
+
 #include "qkv/base/json_value.h"
-#include "qkv/io/family/bert_parts.h"
+#include "qkv/io/family/deberta_parts.h"
 
 namespace qkv {
 namespace {
 
-// "pos_att_type": a list, or words between bars.
-bool has_term(const JsonField& c, const std::string& term) {
-  const auto types = c.find("pos_att_type");
-  if (!types) return false;
-  if (types->json().is_string())
-    return ("|" + types->string() + "|").find("|" + term + "|") != std::string::npos;
-  for (size_t i = 0; i < types->size(); ++i)
-    if (types->at(i).string() == term) return true;
-  return false;
-}
-
 ModelSpec read_config(const JsonField& c) {
-  ModelSpec s =
-      bert_spec(c["vocab_size"].integer(0, kMost), c.integer_or("max_position_embeddings", 512, 0, kMost),
-                c["hidden_size"].integer(0, kMost), c["num_hidden_layers"].integer(0, kMost),
-                c["num_attention_heads"].integer(0, kMost));
-  s.hidden = c["intermediate_size"].integer(0, kMost);
-  s.activation = read_activation(c, "hidden_act", "gelu");
-  s.norm_epsilon = c.number_or("layer_norm_eps", 1e-7F);
-  s.attention.dropout = c.number_or("attention_probs_dropout_prob", 0.1F);
-  s.embedding_dropout = s.residual_dropout = c.number_or("hidden_dropout_prob", 0.1F);
-  s.init_std = c.number_or("initializer_range", 0.02F);
-  s.segments = c.integer_or("type_vocab_size", 0, 0, kMost);
-  s.positions = c.boolean_or("position_biased_input", true) ? Positions::learned : Positions::none;
-  if (const int64_t e = c.integer_or("embedding_size", s.width, 1, kMost); e != s.width)
-    fail("{}: embedding_size: {}: only hidden_size is supported", c.place(), e);
   check(c.integer_or("conv_kernel_size", 0, 0, kMost) == 0, "{}: conv_kernel_size: only 0 is supported",
         c.place());
   check(c.boolean_or("legacy", true), "{}: legacy: only true is supported", c.place());
-  if (c.boolean_or("relative_attention", false)) {
-    RelativeSpec& r = s.attention.relative;
-    r.kind = RelativeAttention::disentangled;
-    const auto distance = c.integer_or("max_relative_positions", -1, -1, kMost);
-    r.distance = distance > 0 ? distance : s.context;
-    r.buckets = std::max<int64_t>(0, c.integer_or("position_buckets", -1, -1, kMost));
-    r.by_content = has_term(c, "c2p");
-    r.by_position = has_term(c, "p2c");
-    check(r.by_content || r.by_position, "{}: pos_att_type: expected c2p, p2c or both", c.place());
-    r.shared_projections = c.boolean_or("share_att_key", false);
-    const auto norm = c.string_or("norm_rel_ebd", "none");
-    check(norm == "none" || norm == "layer_norm",
-          "{}: norm_rel_ebd: '{}' is not supported (none, layer_norm are)", c.place(), norm);
-    r.normed = norm == "layer_norm";
-  }
-  read_head(c, "DebertaV2", s);
-  if (s.output == Output::tokens) s.tied = c.boolean_or("tie_word_embeddings", true);
-  check(s.output != Output::tokens || s.labels.empty(),
-        "{}: architectures: DebertaV2ForPreTraining is not supported", c.place());
-  if (s.pooler && s.output == Output::sequence_classes) {
-    s.pooler_activation = read_activation(c, "pooler_hidden_act", "gelu");
-    s.head_dropout = c.number_or("cls_dropout", s.residual_dropout);
-    check(c.integer_or("pooler_hidden_size", s.width, 1, kMost) == s.width,
-          "{}: pooler_hidden_size: only hidden_size is supported", c.place());
-  } else {
-    s.pooler = false;
-    s.head_dropout = s.residual_dropout;
-  }
+  ModelSpec s = read_deberta(c, "DebertaV2");
+  RelativeSpec& r = s.attention.relative;
+  r.buckets = std::max<int64_t>(0, c.integer_or("position_buckets", -1, -1, kMost));
+  r.shared_projections = c.boolean_or("share_att_key", false);
+  const auto norm = c.string_or("norm_rel_ebd", "none");
+  check(norm == "none" || norm == "layer_norm",
+        "{}: norm_rel_ebd: '{}' is not supported (none, layer_norm are)", c.place(), norm);
+  r.normed = norm == "layer_norm";
   return s;
 }
 
 OrderedJson write_config(const ModelSpec& s) {
   const RelativeSpec& r = s.attention.relative;
-  OrderedJson types = OrderedJson::array();
-  if (r.by_content) types.push_back("c2p");
-  if (r.by_position) types.push_back("p2c");
-  OrderedJson config = write_bert_like(s, "deberta-v2", "DebertaV2", 0);
-  for (const char* key : {"classifier_dropout", "position_embedding_type"}) config.erase(key);
-  config["position_biased_input"] = s.positions == Positions::learned;
-  config["relative_attention"] = true;
-  config["max_relative_positions"] = r.distance;
+  OrderedJson config = write_deberta(s, "deberta-v2", "DebertaV2");
   config["position_buckets"] = r.buckets > 0 ? r.buckets : -1;
-  config["pos_att_type"] = types;
   config["share_att_key"] = r.shared_projections;
   config["norm_rel_ebd"] = r.normed ? "layer_norm" : "none";
-  config["pooler_hidden_size"] = s.width;
-  config["pooler_hidden_act"] = config_name_of(s.pooler ? s.pooler_activation : Activation::gelu);
-  config["cls_dropout"] = decimal(s.head_dropout);
-  config["pad_token_id"] = 0;
   return config;
 }
 
-std::vector<WeightName> weights(const ModelSpec& s) {
-  WeightNames n;
+void add_attention(WeightNames& n, const ModelSpec& s, const std::string& engine, const std::string& file) {
   const RelativeSpec& r = s.attention.relative;
-  add_bert_embeddings(n, s, "deberta");
-  for (int64_t l = 0; l < s.layers; ++l) {
-    const std::string engine = fmt::format("encoder.block.{}.", l),
-                      file = fmt::format("deberta.encoder.layer.{}.", l), self = file + "attention.self.";
-    add_bert_qkv(n, s, engine, self, {"query_proj", "key_proj", "value_proj"});
-    if (!r.shared_projections && r.by_content)
-      n.linear(engine + "attention.distance_key", self + "pos_key_proj");
-    if (!r.shared_projections && r.by_position)
-      n.linear(engine + "attention.distance_query", self + "pos_query_proj");
-    add_bert_outputs(n, engine, file);
-  }
-  n.tensor("encoder.relative", "deberta.encoder.rel_embeddings.weight");
-  if (r.normed) n.norm("encoder.relative_norm", "deberta.encoder.LayerNorm");
-  if (s.pooler) n.linear("pooler", "pooler.dense");
-  if (s.output == Output::tokens) {
-    n.masked_head(s, kBertHead);
-  } else if (s.classes() > 0) {
-    add_classifier(n, s);
-  }
-  return n.all;
+  n.parts(engine + "qkv", {file + "query_proj", file + "key_proj", file + "value_proj"},
+          {s.width, s.width, s.width});
+  if (!r.shared_projections && r.by_content) n.linear(engine + "distance_key", file + "pos_key_proj");
+  if (!r.shared_projections && r.by_position) n.linear(engine + "distance_query", file + "pos_query_proj");
 }
 
 }  // namespace
 
 const Family& deberta_v2_family() {
-  static const Family family = {
-      "deberta-v2",
-      [](const JsonField& c) {
-        ModelSpec s = read_config(c);
-        check(s.attention.relative.on(), "{}: relative_attention: only true is supported", c.place());
-        return s;
-      },
-      write_config,
-      [](const ModelSpec& s) {
-        return s.attention.relative.kind == RelativeAttention::disentangled &&
-               s.architecture == Architecture::encoder &&
-               (s.output != Output::tokens || s.head_width == s.width);
-      },
-      weights,
-      "deberta.",
-      [](const ModelSpec& s, const std::string& name) {
-        return name.ends_with("embeddings.position_ids") || name == "cls.predictions.decoder.bias" ||
-               (s.tied && name == "cls.predictions.decoder.weight") ||
-               name.starts_with("mask_predictions.");  // another head of the authors
-      },
-      Activation::gelu};
+  static const Family family =
+      deberta_like("deberta-v2", read_config, write_config,
+                   [](const ModelSpec& s) { return deberta_stack(s, add_attention).all; });
   return family;
 }
 

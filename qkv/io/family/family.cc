@@ -74,6 +74,16 @@ const std::vector<const Family*>& registry() {
                                                       &granitemoe_family(),
                                                       &nemotron_family(),
                                                       &hunyuan_v1_dense_family(),
+                                                      &gpt_oss_family(),
+                                                      &ministral3_family(),
+                                                      &llama4_text_family(),
+                                                      &apertus_family(),
+                                                      &umt5_family(),
+                                                      &t5gemma_family(),
+                                                      &modernbert_family(),
+                                                      &mpnet_family(),
+                                                      &roformer_family(),
+                                                      &deberta_family(),
                                                       &native_family()};
   return families;
 }
@@ -83,9 +93,9 @@ ModelSpec essence(ModelSpec s) {
   const ModelSpec defaults;
   s.family.clear();
   s.lora = {};  // stored beside the model
-  if (s.positions != Positions::relative) {
+  if (s.bias() != Positions::relative) {
     s.relative_buckets = defaults.relative_buckets;
-    if (s.positions != Positions::toeplitz) s.relative_distance = defaults.relative_distance;
+    if (s.bias() != Positions::toeplitz) s.relative_distance = defaults.relative_distance;
   }
   if (s.positions != Positions::rotary) s.attention.rotary = {};
   if (!s.recurrence.any()) s.recurrence = {};

@@ -24,6 +24,7 @@ struct WeightName {
   std::vector<int64_t> shape = {};      // shape in the file, if it differs
   std::vector<int64_t> row_order = {};  // row of the file for each row of the engine; empty: the same order
   bool optional = false;                // 0 if a file lacks it
+  int64_t matrices = 1;                 // so many matrices one below the other, each transposed
 };
 
 // Reads and writes one kind of model directory: its config.json and its tensor names.
@@ -104,6 +105,10 @@ const Family& glm4_moe_family();
 const Family& granitemoe_family();
 const Family& nemotron_family();
 const Family& hunyuan_v1_dense_family();
+const Family& gpt_oss_family();
+const Family& ministral3_family();
+const Family& llama4_text_family();
+const Family& apertus_family();
 const Family& deepseek_v2_family();
 const Family& deepseek_v3_family();
 
@@ -116,9 +121,15 @@ const Family& big_bird_family();
 const Family& longformer_family();
 const Family& deberta_v2_family();
 const Family& xlnet_family();
+const Family& modernbert_family();
+const Family& mpnet_family();
+const Family& roformer_family();
+const Family& deberta_family();
 
 const Family& t5_family();
 const Family& switch_family();
+const Family& umt5_family();
+const Family& t5gemma_family();
 const Family& bart_family();
 const Family& mbart_family();
 const Family& pegasus_family();

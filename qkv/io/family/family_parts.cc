@@ -16,9 +16,11 @@ Activation read_activation(const JsonField& config, const char* key, const char*
   if (name == "quick_gelu") return Activation::gelu_quick;
   if (name == "relu2") return Activation::relu_squared;
   if (name == "tanh") return Activation::tanh;
+  if (name == "sigmoid") return Activation::sigmoid;
+  if (name == "linear") return Activation::identity;
   fail(
-      "{}: {}: '{}' is not supported (gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, relu2, silu, tanh "
-      "are)",
+      "{}: {}: '{}' is not supported (gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, relu2, silu, tanh, "
+      "sigmoid, linear are)",
       config.place(), key, name);
 }
 
@@ -38,6 +40,12 @@ const char* config_name_of(Activation activation) {
       return "relu2";
     case Activation::tanh:
       return "tanh";
+    case Activation::sigmoid:
+      return "sigmoid";
+    case Activation::identity:
+      return "linear";
+    case Activation::xielu:
+      return "xielu";
   }
   return "?";
 }
@@ -117,7 +125,7 @@ void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& r
   r.factor = (*scaling)["factor"].number();
   if (r.scaling != RotaryScaling::linear) r.original_context = context;
   if (r.scaling == RotaryScaling::yarn) {
-    check(scaling->boolean_or("truncate", true), "{}: truncate: only true is supported", scaling->place());
+    r.truncated = scaling->boolean_or("truncate", true);
     r.low = scaling->number_or("beta_slow", 1);
     r.high = scaling->number_or("beta_fast", 32);
     r.original_context = scaling->integer_or("original_max_position_embeddings", context, 1, kMost);
@@ -145,13 +153,16 @@ OrderedJson rotary_scaling_json(const RotarySpec& r) {
       return {{"rope_type", "linear"}, {"factor", r.factor}};
     case RotaryScaling::dynamic:
       return {{"rope_type", "dynamic"}, {"factor", r.factor}};
-    case RotaryScaling::yarn:
-      return {{"rope_type", "yarn"},
-              {"factor", r.factor},
-              {"beta_slow", r.low},
-              {"beta_fast", r.high},
-              {"attention_factor", r.magnitude},
-              {"original_max_position_embeddings", r.original_context}};
+    case RotaryScaling::yarn: {
+      OrderedJson scaling = {{"rope_type", "yarn"},
+                             {"factor", r.factor},
+                             {"beta_slow", r.low},
+                             {"beta_fast", r.high},
+                             {"attention_factor", r.magnitude},
+                             {"original_max_position_embeddings", r.original_context}};
+      if (!r.truncated) scaling["truncate"] = false;
+      return scaling;
+    }
     case RotaryScaling::llama3:
       return {{"rope_type", "llama3"},
               {"factor", r.factor},
@@ -169,6 +180,13 @@ OrderedJson rotary_scaling_json(const RotarySpec& r) {
 }
 
 }  // namespace
+
+OrderedJson rotary_parameters(const RotarySpec& r) {
+  OrderedJson parameters = rotary_scaling_json(r);
+  if (parameters.is_null()) parameters = {{"rope_type", "default"}};
+  parameters["rope_theta"] = r.base;
+  return parameters;
+}
 
 void write_rotary_scaling(const RotarySpec& r, OrderedJson& config) {
   if (OrderedJson scaling = rotary_scaling_json(r); !scaling.is_null())

@@ -36,6 +36,8 @@ double yarn_magnitude(double factor, double weight);
 // 0: `context`, lengthened by the scaling's factor.
 void read_longrope(const JsonField& config, const JsonField& scaling, int64_t context, int64_t otherwise,
                    RotarySpec& rotary);
+// The value of rope_parameters, as transformers 5 writes it.
+OrderedJson rotary_parameters(const RotarySpec& rotary);
 // Writes rope_scaling, if the angles are scaled.
 void write_rotary_scaling(const RotarySpec& rotary, OrderedJson& config);
 // The number of rotated columns of a head, given as a fraction (in newer files in rope_parameters), and that

@@ -25,7 +25,7 @@ const Family& granitemoe_family() {
       [](const ModelSpec& s) {
         return weights_named_as_llama(s, {.mixture = "block_sparse_moe",
                                           .router = "router.layer",
-                                          .expert = {"input_linear", "output_linear"},
+                                          .expert = {"input_linear.weight", "output_linear.weight"},
                                           .stacked_experts = true});
       });
   return family;

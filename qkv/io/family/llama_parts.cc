@@ -7,6 +7,10 @@
 namespace qkv {
 
 ModelSpec read_llama_like(const JsonField& c) {
+  return read_llama_like(c, read_activation(c, "hidden_act", "silu"));
+}
+
+ModelSpec read_llama_like(const JsonField& c, Activation activation) {
   ModelSpec s;
   s.vocab_size = c["vocab_size"].integer(0, kMost);
   s.context = c.integer_or("max_position_embeddings", 2048, 1, kMost);
@@ -20,7 +24,7 @@ ModelSpec read_llama_like(const JsonField& c) {
   a.bias = a.out_bias = c.boolean_or("attention_bias", false);
   a.dropout = c.number_or("attention_dropout", 0);
   s.feed_forward_bias = c.boolean_or("mlp_bias", false);
-  s.activation = read_activation(c, "hidden_act", "silu");
+  s.activation = activation;
   s.gated = true;
   s.normalization = Normalization::rms;
   s.norm_epsilon = c.number_or("rms_norm_eps", 1e-6F);
@@ -94,21 +98,39 @@ int64_t read_kv_heads(const JsonField& c, int64_t heads, int64_t otherwise) {
 
 namespace {
 
-// The experts' matrices are stacked.
+// Names of stacked experts; a gate and its values may have their rows in turn.
+void add_stacked_experts(WeightNames& n, const ExpertsSpec& x, int64_t width, const std::string& engine,
+                         const std::string& file, const LlamaNames& names) {
+  const bool in_out = names.transposed_experts;
+  const auto add = [&](const std::string& of, const std::string& name, int64_t out, int64_t in, bool halves) {
+    WeightName w{engine + of + ".weight", file + name, in_out};
+    w.shape = in_out ? std::vector{x.count, in, out} : std::vector{x.count, out, in};
+    w.matrices = in_out ? x.count : 1;
+    WeightName bias{engine + of + ".bias", file + name + "_bias"};
+    bias.shape = {x.count, out};
+    for (int64_t r = 0; halves && names.interleaved_experts && r < x.count * out; ++r) {
+      const int64_t row = r % out, half = out / 2;
+      w.row_order.push_back(r - row + (row < half ? 2 * row : 2 * (row - half) + 1));
+    }
+    bias.row_order = w.row_order;
+    n.all.push_back(std::move(w));
+    if (x.bias) n.all.push_back(std::move(bias));
+  };
+  add("up", names.expert[0], 2 * x.hidden, width, true);
+  add("down", names.expert[1], width, x.hidden, false);
+}
+
+// The experts' matrices are stacked in the engine.
 void add_experts(WeightNames& n, const ExpertsSpec& x, int64_t width, const std::string& engine,
                  const std::string& file, const LlamaNames& names) {
-  n.bias = false;
+  n.bias = x.router_bias;
   n.linear(engine + "router", file + names.router);
+  n.bias = false;
   if (x.choice_bias) {
     n.tensor(engine + "router.choice_bias", file + names.choice_bias);
     if (names.choice_bias_in_row) n.all.back().shape = {1, x.count};
   }
-  if (names.stacked_experts) {
-    n.tensor(engine + "experts.up.weight", file + names.expert[0] + ".weight");
-    n.all.back().shape = {x.count, 2 * x.hidden, width};
-    n.tensor(engine + "experts.down.weight", file + names.expert[1] + ".weight");
-    n.all.back().shape = {x.count, width, x.hidden};
-  }
+  if (names.stacked_experts) add_stacked_experts(n, x, width, engine + "experts.", file, names);
   for (int64_t i = 0; i < x.count && !names.stacked_experts; ++i) {
     const std::string expert = fmt::format("{}experts.{}.", file, i), up = engine + "experts.up.weight";
     const int64_t first = 2 * i * x.hidden;
@@ -164,7 +186,8 @@ std::vector<WeightName> weights_named_as_llama(const ModelSpec& s, const LlamaNa
     norm_if("attention.branch_norm", names.attention_branch_norm);
     norm_if("feed_forward.norm", names.feed_forward_norm);
     norm_if("feed_forward.branch_norm", names.feed_forward_branch_norm);
-    if (a.query_key_norm != QueryKeyNorm::none) {
+    if (a.sinks) n.tensor(e + "attention.sinks", f + "self_attn.sinks");
+    if (a.query_key_norm != QueryKeyNorm::none && a.query_key_norm != QueryKeyNorm::unit_rotated) {
       add_head_norm(n, a, a.heads, e + "attention.query_norm", f + "self_attn." + names.query_key_norms[0]);
       add_head_norm(n, a, a.kv_heads, e + "attention.key_norm", f + "self_attn." + names.query_key_norms[1]);
     }
@@ -180,19 +203,22 @@ std::vector<WeightName> weights_named_as_llama(const ModelSpec& s, const LlamaNa
     n.bias = a.out_bias;
     n.linear(e + "attention.out", self + names.out);
     n.bias = b.feed_forward_bias;
+    const std::string network = f + names.network + ".";
     if (b.experts.in_layer(l)) {
       add_experts(n, b.experts, s.width, e + "feed_forward.", f + names.mixture + ".", names);
       continue;
     }
     if (names.fused) {
-      n.linear(e + "feed_forward.up", f + "mlp.gate_up_proj");
+      n.linear(e + "feed_forward.up", network + "gate_up_proj");
     } else if (names.up.size() == 1) {
-      n.linear(e + "feed_forward.up", f + "mlp." + names.up[0]);
+      n.linear(e + "feed_forward.up", network + names.up[0]);
     } else {
-      n.parts(e + "feed_forward.up", {f + "mlp." + names.up[0], f + "mlp." + names.up[1]},
-              {b.hidden, b.hidden});
+      n.parts(e + "feed_forward.up", {network + names.up[0], network + names.up[1]}, {b.hidden, b.hidden});
     }
-    n.linear(e + "feed_forward.down", f + "mlp." + names.down);
+    n.linear(e + "feed_forward.down", network + names.down);
+    if (b.activation == Activation::xielu)
+      for (const char* alpha : {"alpha_p", "alpha_n"})
+        n.tensor(e + "feed_forward." + alpha, network + "act_fn." + alpha);
   }
   norm("decoder.norm", names.last_norm);
   n.untied(s, "lm_head.weight");

@@ -6,8 +6,9 @@
 
 namespace qkv {
 
-// Reads and writes the fields that their config.json files share.
+// Reads and writes the fields that their config.json files share. `activation`: whatever hidden_act says.
 ModelSpec read_llama_like(const JsonField& config);
+ModelSpec read_llama_like(const JsonField& config, Activation activation);
 OrderedJson write_llama_like(const ModelSpec& spec, const char* type, const char* architecture);
 // Number of heads of keys and values; `otherwise` if the field is absent; if it is null, as many as of
 // queries.
@@ -33,6 +34,7 @@ struct LlamaNames {
   const char* feed_forward_branch_norm = nullptr;
   std::vector<std::string> up = {"gate_proj", "up_proj"};
   const char* down = "down_proj";
+  const char* network = "mlp";  // the feed-forward network in layers without experts
   const char* last_norm = "model.norm";
   bool fused = false;  // has qkv_proj and gate_up_proj
   // Names of mixtures of experts.
@@ -41,7 +43,9 @@ struct LlamaNames {
   const char* choice_bias = "gate.e_score_correction_bias";
   bool choice_bias_in_row = false;  // stored as [1, E]
   std::vector<std::string> expert = {"gate_proj", "up_proj", "down_proj"};
-  bool stacked_experts = false;  // all experts in two tensors, [E, 2 hidden, D] and [E, D, hidden]
+  // All experts in two tensors named by `expert`, [E, 2 hidden, D] and [E, D, hidden] or, if transposed,
+  // [E, D, 2 hidden] and [E, hidden, D], with the rows of both halves in turn if interleaved.
+  bool stacked_experts = false, transposed_experts = false, interleaved_experts = false;
   const char* shared = "shared_expert";
   // For another kind of attention: adds its tensors, except for the output's.
   void (*attention)(WeightNames& names, const ModelSpec& spec, const std::string& engine,

@@ -19,7 +19,7 @@ namespace {
 // 11: no factors of pairs, first positions, and activations and experts of single parts. 12: no norm of the
 // stream, and a norm at the end whenever sums are not normalized. 13: one kind of block. 14: no mixers
 // except attention.
-constexpr int64_t kVersion = 15;
+constexpr int64_t kVersion = 16;
 
 // Reads the fields that files of a version have; others keep their defaults. A `partial` object may lack
 // fields.

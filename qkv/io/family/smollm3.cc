@@ -21,18 +21,8 @@ const Family& smollm3_family() {
         const std::vector<bool> windowed = read_windowed(c, s.layers, [](int64_t) { return false; });
         check(std::ranges::find(windowed, true) == windowed.end(), "{}: layer_types: only {} is supported",
               c.place(), kFull);
-        std::vector<bool> without;
-        const auto interval = c.integer_or("no_rope_layer_interval", 4, 1, kMost);
-        std::vector<int64_t> rotates;
-        if (const auto field = c.find("no_rope_layers")) {
-          rotates = field->integers(0, 1);
-          check(std::ssize(rotates) == s.layers, "{}: {} numbers for {} layers", field->place(),
-                rotates.size(), s.layers);
-        }
-        for (int64_t l = 0; l < std::min<int64_t>(s.layers, 4096); ++l)
-          without.push_back(rotates.empty() ? (l + 1) % interval == 0 : rotates[static_cast<size_t>(l)] == 0);
         const BlockSpec plain = without_positions(s);
-        give_block(s, without, "global", plain);
+        give_block(s, read_unrotated(c, s.layers), "global", plain);
         return s;
       },
       [](const ModelSpec& s) {

@@ -108,14 +108,18 @@ std::vector<WeightName> weights_named_as_t5(const ModelSpec& s, const char* netw
     const bool decoder = stack[0] == 'd';
     const ExpertsSpec experts = decoder ? s.experts : s.encoder_spec().experts;
     const std::string file_stack = stack, engine_stack = stack;
-    n.tensor(engine_stack + ".distance",
-             file_stack + ".block.0.layer.0.SelfAttention.relative_attention_bias.weight");
+    const auto distance = [&](const std::string& engine, int64_t layer) {
+      n.tensor(engine + ".distance",
+               fmt::format("{}.block.{}.layer.0.SelfAttention.relative_attention_bias.weight", stack, layer));
+    };
+    if (!s.relative_by_layer) distance(engine_stack, 0);
     for (int64_t l = 0; l < (decoder ? s.layers : s.encoder_layers); ++l) {
       const std::string engine = fmt::format("{}.block.{}.", stack, l),
                         file = fmt::format("{}.block.{}.layer.", stack, l);
       const std::string self = file + "0.SelfAttention.", cross = file + "1.EncDecAttention.",
                         dense = fmt::format("{}{}.{}.", file, decoder ? 2 : 1, network);
       n.parts(engine + "attention.qkv", {self + "q", self + "k", self + "v"}, {inner, inner, inner});
+      if (s.relative_by_layer) distance(fmt::format("{}.block.{}", stack, l), l);
       n.linear(engine + "attention.out", self + "o");
       n.norm(engine + "attention.norm", file + "0.layer_norm");
       if (decoder) {

@@ -19,6 +19,8 @@ OrderedJson window_json(const ModelSpec& s) {
 
 namespace {
 
+constexpr int64_t kMostLayers = 4096;  // check_spec() rejects more
+
 Pattern pattern_of(const ModelSpec& s, int64_t layer) {
   const std::vector<Pattern>& all = s.block(layer).attention.patterns;
   return all.empty() ? Pattern() : all[static_cast<size_t>(layer) % all.size()];
@@ -35,7 +37,6 @@ std::vector<Pattern> in_turn(std::vector<Pattern> of_layers) {
 
 std::vector<bool> read_windowed(const JsonField& c, int64_t layers,
                                 const std::function<bool(int64_t)>& otherwise) {
-  constexpr int64_t kMostLayers = 4096;  // check_spec() rejects more
   std::vector<bool> out;
   const auto types = c.find("layer_types");
   check(!types || static_cast<int64_t>(types->size()) == layers, "{}: layer_types: {} types for {} layers",
@@ -74,6 +75,20 @@ void give_block(ModelSpec& s, const std::vector<bool>& which, const std::string&
     for (const bool other : which) names.push_back(other ? name : kDefaultKind);
     s.layer_kinds = shortest_run(std::move(names));
   }
+}
+
+std::vector<bool> read_unrotated(const JsonField& c, int64_t layers) {
+  const auto interval = c.integer_or("no_rope_layer_interval", 4, 1, kMost);
+  std::vector<int64_t> rotates;
+  if (const auto field = c.find("no_rope_layers")) {
+    rotates = field->integers(0, 1);
+    check(rotates.empty() || std::ssize(rotates) == layers, "{}: {} numbers for {} layers", field->place(),
+          rotates.size(), layers);
+  }
+  std::vector<bool> out;
+  for (int64_t l = 0; l < std::min(layers, kMostLayers); ++l)
+    out.push_back(rotates.empty() ? (l + 1) % interval == 0 : rotates[static_cast<size_t>(l)] == 0);
+  return out;
 }
 
 BlockSpec without_positions(const BlockSpec& block) {

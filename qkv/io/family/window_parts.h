@@ -31,6 +31,9 @@ std::vector<bool> read_windowed(const JsonField& config, int64_t layers,
 // block with patterns in turn; else these layers' kind has the name `name`.
 void give_block(ModelSpec& spec, const std::vector<bool>& which, const std::string& name,
                 const BlockSpec& block);
+// True for each layer without rotary positions: no_rope_layers has 0 for it; without that field every
+// no_rope_layer_interval-th layer has none.
+std::vector<bool> read_unrotated(const JsonField& config, int64_t layers);
 // The block without positions: its attention knows no order but the mask's.
 BlockSpec without_positions(const BlockSpec& block);
 // The window of a layer; 0: none.

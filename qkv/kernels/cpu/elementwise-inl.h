@@ -113,6 +113,11 @@ void activation(Activation kind, int64_t n, const T* x, T* y) {
       return map(n, x, y, [](VF v) HWY_ATTR { return hn::Mul(v, sigmoid(DF(), v)); });
     case Activation::tanh:
       return map(n, x, y, [](VF v) HWY_ATTR { return hyperbolic_tangent(DF(), v); });
+    case Activation::sigmoid:
+      return map(n, x, y, [](VF v) HWY_ATTR { return sigmoid(DF(), v); });
+    case Activation::identity:
+    case Activation::xielu:
+      return map(n, x, y, [](VF v) HWY_ATTR { return v; });
   }
 }
 
@@ -157,6 +162,14 @@ void activation_grad(Activation kind, int64_t n, const T* x, const T* dy, T* dx)
         const VF t = hyperbolic_tangent(DF(), v);
         return hn::Mul(g, hn::NegMulAdd(t, t, hn::Set(DF(), 1.0f)));
       });
+    case Activation::sigmoid:
+      return map(n, x, dy, dx, [](VF v, VF g) HWY_ATTR {
+        const VF s = sigmoid(DF(), v);
+        return hn::Mul(g, hn::Mul(s, hn::Sub(hn::Set(DF(), 1.0f), s)));
+      });
+    case Activation::identity:
+    case Activation::xielu:
+      return map(n, x, dy, dx, [](VF /*v*/, VF g) HWY_ATTR { return g; });
   }
 }
 

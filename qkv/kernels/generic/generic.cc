@@ -66,6 +66,11 @@ float activate(Activation kind, float x) {
       return std::max(x, 0.0f) * std::max(x, 0.0f);
     case Activation::tanh:
       return std::tanh(x);
+    case Activation::sigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Activation::identity:
+    case Activation::xielu:
+      break;
   }
   return x;
 }
@@ -95,6 +100,13 @@ float activate_grad(Activation kind, float x) {
       const float t = std::tanh(x);
       return 1 - t * t;
     }
+    case Activation::sigmoid: {
+      const float s = 1 / (1 + std::exp(-x));
+      return s * (1 - s);
+    }
+    case Activation::identity:
+    case Activation::xielu:
+      break;
   }
   return 1;
 }

@@ -50,6 +50,22 @@ ModelSpec switch_transformer() {
   return s;
 }
 
+// An encoder-decoder of Gemma 2's blocks.
+ModelSpec t5gemma() {
+  ModelSpec s = llama();
+  s.architecture = Architecture::encoder_decoder;
+  s.encoder_layers = 3;
+  s.source_vocab_size = s.vocab_size;
+  s.normalization = Normalization::rms_plus_one;
+  s.norm_placement = NormPlacement::sandwich;
+  s.embedding_scaled = s.tied = true;
+  s.activation = Activation::gelu_tanh;
+  s.attention.cap = 50;
+  s.logit_cap = 30;
+  s.attention.patterns = {{.window = 5}, {}};
+  return s;
+}
+
 // An encoder like ViT, for images of 6 pixels.
 ModelSpec image_encoder(int64_t tokens) {
   ModelSpec s = gpt2_spec(tokens, 9 + tokens, 12, 2, 3);
@@ -125,6 +141,89 @@ const FamilyCase kCases[] = {
        s.segments = 0;
        s.attention.relative = {RelativeAttention::disentangled, 5};
      }},
+    {"deberta",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.segments = 0;
+       s.positions = Positions::none;
+       s.attention.relative = {RelativeAttention::disentangled, 8};
+       s.attention.key_bias = false;
+     }},
+    {"modernbert",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 4, 3);
+       s.segments = 0;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 4;
+       s.attention.rotary.base = 160000;
+       s.attention.bias = s.attention.out_bias = s.feed_forward_bias = s.head_bias = false;
+       s.gated = true;
+       s.norm_placement = NormPlacement::pre;
+       s.normalization = Normalization::layer_scale;
+       s.norm_epsilon = 1e-5F;
+       BlockSpec first = s;
+       first.mixer_norm = false;
+       const BlockSpec global = s;
+       s.attention.rotary.base = 10000;
+       s.attention.patterns = {{.window = 3}};
+       s.kinds = {{"first", first}, {"global", global}};
+       s.layer_kinds = {"first", "default", "default", "global"};
+     }},
+    {"modernbert",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 1, 3);
+       s.segments = 0;
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 4;
+       s.gated = true;
+       s.norm_placement = NormPlacement::pre;
+       BlockSpec first = s;
+       first.mixer_norm = false;
+       s.kinds = {{"first", first}};
+       s.layer_kinds = {"first"};
+       s.output = Output::sequence_classes;
+       s.labels = {"a", "b"};
+       s.pooling = Pooling::mean;
+       s.pooler = s.pooler_norm = true;
+       s.pooler_activation = Activation::relu;
+       s.head_width = 0;
+       s.unembedding_bias = false;
+     }},
+    {"mpnet",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.segments = 0;
+       s.distance_bias = Positions::relative;
+     }},
+    {"roformer",
+     [](ModelSpec& s) {
+       s = bert_spec(13, 8, 12, 2, 3);
+       s.positions = Positions::rotary;
+       s.attention.rotary.width = 4;
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s.attention.rotary.values = true;
+       s.embedding_width = s.head_width = 6;
+       s.embedding_projected_last = true;
+     }},
+    {"umt5",
+     [](ModelSpec& s) {
+       s = switch_transformer();
+       s.experts = {};
+       s.relative_by_layer = true;
+     }},
+    {"t5gemma",
+     [](ModelSpec& s) {
+       s = t5gemma();
+       BlockSpec e = s;
+       e.attention.heads = e.attention.kv_heads = 2;
+       e.attention.d_qk = e.attention.d_vo = e.attention.rotary.width = 6;
+       e.attention.rotary.base = 500;
+       e.hidden = 10;
+       s.encoder.width = 10;
+       s.kinds = {{"encoder", e}};
+       s.encoder_layer_kinds = {"encoder"};
+     }},
+    {"t5gemma", [](ModelSpec& s) { s = t5gemma(); }},
     {"deberta-v2",
      [](ModelSpec& s) {
        s = bert_spec(13, 8, 12, 2, 3);

@@ -18,7 +18,10 @@
 // Covers: qkv/io/family/smollm3.cc, qkv/io/family/ministral.cc, qkv/io/family/seed_oss.cc
 // Covers: qkv/io/family/ernie4_5.cc, qkv/io/family/ernie4_5_moe.cc, qkv/io/family/glm.cc
 // Covers: qkv/io/family/glm4.cc, qkv/io/family/glm4_moe.cc, qkv/io/family/granitemoe.cc
-// Covers: qkv/io/family/nemotron.cc, qkv/io/family/hunyuan_v1_dense.cc
+// Covers: qkv/io/family/nemotron.cc, qkv/io/family/hunyuan_v1_dense.cc, qkv/io/family/gpt_oss.cc
+// Covers: qkv/io/family/ministral3.cc, qkv/io/family/llama4_text.cc, qkv/io/family/apertus.cc
+// Covers: qkv/io/family/deberta.cc, qkv/io/family/modernbert.cc, qkv/io/family/mpnet.cc
+// Covers: qkv/io/family/roformer.cc, qkv/io/family/umt5.cc, qkv/io/family/t5gemma.cc
 // Covers: qkv/io/family/*_parts.cc
 #include "qkv/io/family/family.h"
 
@@ -115,6 +118,32 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::whole; },
       [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::heads_plus_one; },
       [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::heads_rotated; },
+      [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::unit_rotated; },
+      [](ModelSpec& s) { s.attention.query_growth = 0.25F; },
+      [](ModelSpec& s) {
+        s.attention.query_growth = 0.25F;
+        s.attention.query_growth_from = 1;
+      },
+      [](ModelSpec& s) { s.attention.key_bias = !s.attention.key_bias; },
+      [](ModelSpec& s) { s.attention.rotary.truncated = !s.attention.rotary.truncated; },
+      [](ModelSpec& s) { s.attention.rotary.values = !s.attention.rotary.values; },
+      [](ModelSpec& s) { s.gate_limit = 3; },
+      [](ModelSpec& s) { s.mixer_norm = !s.mixer_norm; },
+      [](ModelSpec& s) { s.distance_bias = Positions::alibi; },
+      [](ModelSpec& s) { s.distance_bias = Positions::relative; },
+      [](ModelSpec& s) { s.relative_by_layer = !s.relative_by_layer; },
+      [](ModelSpec& s) { s.experts.router_bias = !s.experts.router_bias; },
+      [](ModelSpec& s) { s.experts.bias = !s.experts.bias; },
+      [](ModelSpec& s) { s.experts.input_weighted = !s.experts.input_weighted; },
+      [](ModelSpec& s) { s.head_bias = !s.head_bias; },
+      [](ModelSpec& s) { s.pooler_bias = !s.pooler_bias; },
+      [](ModelSpec& s) { s.pooler_norm = !s.pooler_norm; },
+      [](ModelSpec& s) {
+        BlockSpec other = s;
+        other.hidden = 9;
+        s.kinds = {{"encoder", other}};
+        s.encoder_layer_kinds = {"encoder"};
+      },
       [](ModelSpec& s) { s.normalization = Normalization::layer_plus_one; },
       [](ModelSpec& s) {
         BlockSpec other = s;
@@ -181,6 +210,9 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.hidden_layers = 2; },
       [](ModelSpec& s) { s.activation = Activation::gelu_quick; },
       [](ModelSpec& s) { s.activation = Activation::relu_squared; },
+      [](ModelSpec& s) { s.activation = Activation::sigmoid; },
+      [](ModelSpec& s) { s.activation = Activation::identity; },
+      [](ModelSpec& s) { s.activation = Activation::xielu; },
       [](ModelSpec& s) { s.experts = {.count = 4, .chosen = 3, .hidden = 6}; },
       [](ModelSpec& s) { s.experts.chosen = 1; },
       [](ModelSpec& s) { s.experts.first = 1; },

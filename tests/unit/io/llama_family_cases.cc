@@ -267,6 +267,62 @@ const FamilyCase kCases[] = {
        s.attention.rotary.width = 2;
      }},
     {"hunyuan_v1_dense", [](ModelSpec& s) { s.attention.query_key_norm = QueryKeyNorm::heads_rotated; }},
+    {"gpt_oss",
+     [](ModelSpec& s) {
+       s.norm_epsilon = 1e-5F;
+       s.attention.bias = s.attention.out_bias = s.attention.sinks = true;
+       s.attention.patterns = {{.window = 3}, {}};
+       s.activation = Activation::gelu_quick;
+       s.gate_limit = 7;
+       s.hidden = 6;
+       s.experts = {.count = 4, .hidden = 6, .router_bias = true, .bias = true, .balance = 0.5F};
+       RotarySpec& r = s.attention.rotary;
+       r.scaling = RotaryScaling::yarn;
+       r.factor = 8;
+       r.low = 1;
+       r.high = 32;
+       r.original_context = 4;
+       r.magnitude = 1.25;
+       r.truncated = false;
+     }},
+    {"ministral3",
+     [](ModelSpec& s) {
+       s.attention.query_growth = 0.5F;
+       s.attention.query_growth_every = 3;
+       s.attention.patterns = {{.window = 5}};
+     }},
+    {"llama4_text",
+     [](ModelSpec& s) {
+       s.layers = 4;
+       s.norm_epsilon = 1e-5F;
+       s.attention.rotary.layout = RotaryLayout::interleaved;
+       s.experts = {.count = 3,
+                    .chosen = 2,
+                    .hidden = 5,
+                    .first = 1,
+                    .every = 2,
+                    .score = RouterScore::sigmoid,
+                    .input_weighted = true,
+                    .renormalized = false,
+                    .shared_hidden = 5,
+                    .balance = 0};
+       BlockSpec global = s;
+       global.positions = Positions::none;
+       global.attention.rotary = {};
+       global.attention.query_growth = 0.125F;
+       global.attention.query_growth_every = 4;
+       global.attention.query_growth_from = 1;
+       s.attention.patterns = {{.block = 3}};
+       s.attention.query_key_norm = QueryKeyNorm::unit_rotated;
+       s.kinds = {{"global", global}};
+       s.layer_kinds = {"default", "default", "default", "global"};
+     }},
+    {"apertus",
+     [](ModelSpec& s) {
+       s.gated = false;
+       s.activation = Activation::xielu;
+       s.attention.query_key_norm = QueryKeyNorm::heads;
+     }},
     {"gemma2",
      [](ModelSpec& s) {
        s.normalization = Normalization::rms_plus_one;

@@ -62,6 +62,11 @@ double activate(Activation kind, double x) {
       return x / (1 + std::exp(-x));
     case Activation::tanh:
       return 1 - 2 / (std::exp(2 * x) + 1);
+    case Activation::sigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Activation::identity:
+    case Activation::xielu:
+      return x;
   }
   return 0;
 }
@@ -70,12 +75,13 @@ TEST(GenericActivation, AgreesWithF64AndDifferences) {
   const auto x = Buffer<float>::normal(2000, 1, 3), dy = Buffer<float>::normal(2000, 2);
   for (const Activation kind :
        {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::gelu_quick, Activation::silu,
-        Activation::relu_squared, Activation::tanh}) {
+        Activation::relu_squared, Activation::tanh, Activation::sigmoid, Activation::identity}) {
     Buffer<float> y(x.size()), dx(x.size());
     generic_kernels().f32.activation(kind, x.size(), x.data(), y.data());
     generic_kernels().f32.activation_grad(kind, x.size(), x.data(), dy.data(), dx.data());
     for (int64_t i = 0; i < x.size(); ++i) {
-      const double size_of_y = std::abs(x[i]) * (kind == Activation::relu_squared ? std::abs(x[i]) : 1);
+      const double size_of_y = kind == Activation::sigmoid ? 1
+                               : std::abs(x[i]) * (kind == Activation::relu_squared ? std::abs(x[i]) : 1);
       // |tanh x| <= |x|; 1.702 x in an exponent errs by half an eps of its own size
       EXPECT_NEAR(y[i], activate(kind, x[i]), 5 * kEps * size_of_y);
       const bool kinked = kind == Activation::relu || kind == Activation::relu_squared;

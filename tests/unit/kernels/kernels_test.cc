@@ -122,8 +122,8 @@ TYPED_TEST(Elementwise, DropoutIsBitExact) {
 // roundings of terms no larger than x. Near -x, 1 + erf and 1 + tanh cancel: the bound is on x, not gelu(x).
 // tanh: 2 s - 1 with s in [0, 1] a few roundings off.
 double activation_bound(Activation kind, double x) {
-  if (kind == Activation::relu) return 0;
-  if (kind == Activation::tanh) return 6 * kEps;
+  if (kind == Activation::relu || kind == Activation::identity) return 0;
+  if (kind == Activation::tanh || kind == Activation::sigmoid) return 6 * kEps;
   if (kind == Activation::relu_squared) return 2 * kEps * x * x;
   return std::abs(x) * ((kind == Activation::gelu ? 7.5e-8 : 0) + 4 * kEps);
 }
@@ -132,7 +132,7 @@ double activation_bound(Activation kind, double x) {
 // together below 2. gelu_tanh: 1 - tanh^2 errs by eps where it vanishes, and is multiplied by x u'(x). tanh:
 // 1 - t^2 errs by twice what t does.
 double activation_grad_bound(Activation kind, double x) {
-  if (kind == Activation::relu) return 0;
+  if (kind == Activation::relu || kind == Activation::identity) return 0;
   if (kind == Activation::tanh) return 16 * kEps;
   if (kind == Activation::relu_squared) return 4 * kEps * std::abs(x);
   if (kind == Activation::gelu) return 7.5e-8 + 8 * kEps;
@@ -144,7 +144,7 @@ TYPED_TEST(Elementwise, Activations) {
   for_simd_tables([&](const KernelTable& table) {
     for (const Activation kind :
          {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::gelu_quick, Activation::silu,
-          Activation::relu_squared, Activation::tanh})
+          Activation::relu_squared, Activation::tanh, Activation::sigmoid, Activation::identity})
       for_sizes([&](int64_t n, int64_t offset) {
         auto x = Buffer<T>::normal(n, 1, 3, offset);
         const float extremes[] = {0.0f, -0.0f, 1e-30f, -1e-30f, 30, -30, 1e4f, -1e4f};

@@ -1,0 +1,72 @@
+// qkv convert: models of other programs, and of older files, as model directories.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "qkv/base/file.h"
+#include "qkv/cli/command.h"
+#include "qkv/io/auxiliary_files.h"
+#include "qkv/convert/ctranslate2_dir.h"
+#include "qkv/convert/llama2c.h"
+#include "qkv/text/tokenizer.h"
+
+namespace qkv {
+namespace {
+
+constexpr int64_t kContext = 512;  // longest text, if positions are computed
+
+struct Options {
+  std::string from, out, tokenizer, split = "spaces";
+  int64_t context = kContext;
+};
+
+// A directory that qkv reads is written with its weights in safetensors.
+void convert_directory(const Options& o) {
+  const std::string dir = resolve_model_dir(o.from);
+  const auto model = load_model(dir, DType::f32);
+  check(!model->spec().lora.any(), "{}: it holds an adapter: qkv merge writes it into its model", dir);
+  check(!file_exists(o.out), "{}: exists already", o.out);
+  write_directory_atomically(o.out, [&](const std::string& to) {
+    save_model(to, *model, load_special_ids(dir));
+    if (text::Tokenizer::exists(dir)) text::Tokenizer::load(dir).save(to);
+    keep_auxiliary_files(dir, to);
+  });
+}
+
+void run(const Options& o) {
+  check(file_exists(o.from), "{}: there is no such file or directory", o.from);
+  if (!std::filesystem::is_directory(o.from)) {
+    check(!o.tokenizer.empty(), "{}: a model of llama2.c needs its tokenizer: --tokenizer tokenizer.bin", o.from);
+    save_foreign(read_llama2c(o.from, o.tokenizer), o.out);
+  } else if (is_ctranslate2_dir(o.from)) {
+    const TokenSplit split = o.split == "characters" ? TokenSplit::characters : TokenSplit::spaces;
+    save_foreign(read_ctranslate2(o.from, split, o.context), o.out);
+  } else {
+    convert_directory(o);
+  }
+  const ModelSpec spec = load_spec(o.out);
+  fmt::print(stderr, "{}: {} with {} layers of width {} (model_type {})\n", o.out, name_of(spec.architecture),
+             spec.encoder_layers + spec.layers, spec.width, family_for(spec).model_type);
+}
+
+}  // namespace
+
+void add_convert_command(Command& app) {
+  auto o = std::make_shared<Options>();
+  Command* c = app.add_subcommand("convert", "Convert a model of llama2.c, CTranslate2 or PyTorch");
+  c->add_option("FROM", o->from,
+                "llama2.c: model file; CTranslate2: directory with model.bin; or a model directory")
+      ->required();
+  c->add_option("--out", o->out, "Directory to write; must not exist")->required();
+  c->add_option("--tokenizer", o->tokenizer, "llama2.c: tokenizer file (tokenizer.bin)");
+  c->add_option("--split", o->split, "CTranslate2: how text becomes tokens")->one_of({"spaces", "characters"});
+  c->add_option("--context", o->context, "CTranslate2: longest text in tokens, if positions are computed")
+      ->range(1, 1 << 24);
+  c->footer(
+      "Hugging Face directories need no conversion: every command reads them, pytorch_model.bin included.\n"
+      "Weights of 8 and 16 bits become f32. The new directory has safetensors and a tokenizer.\n"
+      "Example: qkv convert stories15M.bin --tokenizer tokenizer.bin --out models/stories");
+  c->callback([o] { run(*o); });
+}
+
+}  // namespace qkv

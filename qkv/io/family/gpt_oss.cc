@@ -1,0 +1,54 @@
+// gpt-oss: Hugging Face's GptOssForCausalLM.
+
+#include "qkv/base/json_value.h"
+#include "qkv/io/family/llama_parts.h"
+#include "qkv/io/family/window_parts.h"
+
+namespace qkv {
+
+const Family& gpt_oss_family() {
+  static const Family family = llama_like(
+      "gpt_oss", {"GptOssForCausalLM"},
+      [](const JsonField& c) {
+        ModelSpec s = read_llama_like(c);
+        AttentionSpec& a = s.attention;
+        a.kv_heads = read_kv_heads(c, a.heads, 8);
+        read_head_width(c, 64, s);
+        a.bias = a.out_bias = c.boolean_or("attention_bias", true);
+        a.sinks = true;
+        s.context = c.integer_or("max_position_embeddings", 131072, 1, kMost);
+        s.norm_epsilon = c.number_or("rms_norm_eps", 1e-5F);
+        default_rotary_base(c, 150000, a.rotary);
+        s.activation = Activation::gelu_quick;  // whatever hidden_act says
+        s.gate_limit = c.number_or("swiglu_limit", 7);
+        s.feed_forward_bias = false;
+        read_local_experts(c, s);
+        s.experts.router_bias = s.experts.bias = true;
+        BlockSpec windowed = s;
+        windowed.attention.patterns = {{.window = c.integer_or("sliding_window", 128, 1, kMost)}};
+        give_block(s, read_windowed(c, s.layers, [](int64_t l) { return l % 2 == 0; }), "", windowed);
+        return s;
+      },
+      [](const ModelSpec& s) {
+        OrderedJson c = write_llama_like(s, "gpt_oss", "GptOssForCausalLM");
+        c["head_dim"] = s.attention.d_qk;
+        c["hidden_act"] = "silu";
+        c["attention_bias"] = s.attention.bias;
+        c["swiglu_limit"] = decimal(s.gate_limit);
+        c["intermediate_size"] = s.experts.hidden;
+        write_local_experts(s, c);
+        if (const int64_t w = first_window(s); w > 0) c["sliding_window"] = w;
+        c["layer_types"] = layer_types(s);
+        return c;
+      },
+      [](const ModelSpec& s) {
+        return weights_named_as_llama(s, {.router = "router",
+                                          .expert = {"experts.gate_up_proj", "experts.down_proj"},
+                                          .stacked_experts = true,
+                                          .transposed_experts = true,
+                                          .interleaved_experts = true});
+      });
+  return family;
+}
+
+}  // namespace qkv
