@@ -27,7 +27,7 @@ ALLOWED = {
     "metrics": ["base", "text"],
     "io/container": ["base", "tensor"],
     "io/family": ["base", "models"],
-    "io": ["base", "ops", "models", "chat", "io/container", "io/family"],
+    "io": ["base", "tensor", "ops", "models", "chat", "io/container", "io/family"],
     "data": ["base", "tensor", "batch", "text"],
     "infer": ["base", "kernels", "autograd", "ops", "models", "text", "io", "data"],
     "bridge": ["base", "ops", "models", "io", "io/container"],

@@ -1,6 +1,7 @@
 #include "qkv/api/qkv.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "qkv/api/text_model.h"
@@ -81,7 +82,7 @@ int64_t qkv_context(const qkv_model* model) {
   return model->text.model->spec().longest();
 }
 int64_t qkv_width(const qkv_model* model) {
-  return model->text.model->spec().pooled_width();
+  return qkv::embedding_width(model->text);
 }
 
 qkv_status qkv_tokenize(const qkv_model* model, const char* text, size_t length, int special, int32_t* ids,
@@ -180,12 +181,15 @@ qkv_status qkv_generate(const qkv_model* model, const char* prompt, size_t lengt
 qkv_status qkv_embed(const qkv_model* model, const char* text, size_t length, float* vector) {
   return guarded([&] {
     const qkv::TextModel& m = model->text;
-    qkv::check(m.model->spec().architecture == qkv::Architecture::encoder,
+    qkv::check(m.model->spec().architecture == qkv::Architecture::encoder || m.sentence.has_value(),
                "embed: an encoder is needed, not {}", qkv::name_of(m.model->spec().architecture));
     const auto encoded =
         qkv::encode_text({std::string(text_of(text, length)), ""}, m.tokenizer, m.model->spec());
-    const qkv::Tensor e = qkv::embed_texts(*m.model, {encoded});
-    std::ranges::copy(e.values<float>(), vector);
+    const qkv::Tensor e = qkv::embed(m, {encoded});
+    double squares = 0;
+    for (const float x : e.values<float>()) squares += double{x} * x;
+    const auto length = static_cast<float>(std::sqrt(squares));
+    std::ranges::transform(e.values<float>(), vector, [&](float x) { return length > 0 ? x / length : x; });
     return QKV_OK;
   });
 }

@@ -6,6 +6,7 @@
 
 #include "qkv/api/generation_config.h"
 #include "qkv/base/json_value.h"
+#include "qkv/infer/predict.h"
 #include "qkv/infer/sequence_ends.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/text/unicode.h"
@@ -25,7 +26,8 @@ text::Tokenizer numbers(int64_t tokens) {
 
 // `ids_as_text`: accepts a model without a tokenizer.
 TextModel load(const std::string& path, DType compute, bool ids_as_text) {
-  const std::string dir = resolve_model_dir(path);
+  std::optional<SentenceModules> sentence = read_sentence_modules(path);
+  const std::string dir = resolve_model_dir(sentence ? sentence->transformer : path);
   const bool own = text::Tokenizer::exists(dir) || !is_adapter_dir(dir);
   std::unique_ptr<Transformer> model = load_model(dir, compute);
   const std::string of_tokenizer = own ? dir : read_adapter_config(dir).base;
@@ -59,10 +61,27 @@ TextModel load(const std::string& path, DType compute, bool ids_as_text) {
   } catch (const Error& e) {
     fail("{}: generation_config.json or config.json: {}", dir, e.what());
   }
+  if (sentence) {
+    m.model->set_pooling(sentence->pooling);
+    m.model->leave_out_pooler();
+    if (sentence->longest > 0) m.model->limit_context(sentence->longest);
+    m.sentence = std::move(sentence);
+  }
   return m;
 }
 
 }  // namespace
+
+Tensor embed(const TextModel& m, const std::vector<EncodedText>& texts, int64_t batch_tokens) {
+  if (!m.sentence) return embed_texts(*m.model, texts, batch_tokens);
+  const NoGrad guard;
+  return sentence_vectors(*m.sentence, pooled_texts(*m.model, texts, batch_tokens));
+}
+
+int64_t embedding_width(const TextModel& m) {
+  const bool plain = !m.sentence || m.sentence->layers.empty();
+  return plain ? m.model->spec().pooled_width() : m.sentence->layers.back().weight.rows();
+}
 
 TextModel load(const std::string& path, DType compute) {
   return load(path, compute, false);

@@ -6,12 +6,15 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "qkv/infer/encode.h"
 #include "qkv/infer/generation_settings.h"
 #include "qkv/infer/translate.h"
 #include "qkv/io/model_dir.h"
+#include "qkv/io/sentence_dir.h"
 #include "qkv/text/tokenizer.h"
 
 namespace qkv {
@@ -25,6 +28,8 @@ struct TextModel {
   GenerationSettings generation = {};
   bool searches = false;     // it has num_beams: continuations are found by beam search, not sampled
   std::string refused = {};  // the unsupported setting it has; empty: none
+  // The modules of sentence-transformers behind it, if its directory names any.
+  std::optional<SentenceModules> sentence = {};
 
   // Throws Error if a setting is unsupported, before any output.
   void expect_generation() const;
@@ -37,6 +42,11 @@ TextModel load(const std::string& path, DType compute = DType::f32);
 // The same; throws Error if the model is not a decoder. `ids_as_text`: also accepts a model without a
 // tokenizer, whose text is its ids with spaces between them.
 TextModel load_language_model(const std::string& path, DType compute = DType::f32, bool ids_as_text = false);
+
+// A vector for each text: f32 [texts, D], of length 1 unless its directory's modules lack a norm.
+Tensor embed(const TextModel& m, const std::vector<EncodedText>& texts, int64_t batch_tokens = 4096);
+// D of those vectors.
+int64_t embedding_width(const TextModel& m);
 
 // The parts that translation needs. Throws Error if the model is neither an encoder-decoder nor a decoder
 // trained on pairs. `path`: for errors.

@@ -30,6 +30,7 @@ void add_classify_command(Command& app);
 void add_tag_command(Command& app);
 void add_answer_command(Command& app);
 void add_embed_command(Command& app);
+void add_rerank_command(Command& app);
 void add_tokenizer_command(Command& app);
 void add_average_command(Command& app);
 void add_merge_command(Command& app);

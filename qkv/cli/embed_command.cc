@@ -8,15 +8,36 @@
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/encoder_command.h"
+#include "qkv/io/sentence_dir.h"
+#include "qkv/ops/rows.h"
 
 namespace qkv {
 namespace {
 
 struct Options : EncoderOptions {
-  std::string query, pooling;
+  std::string query, pooling, prompt;
   int64_t best = 5;
   bool has_query = false;
 };
+
+// The texts before a query and before a line.
+struct Prompts {
+  std::string query, line;
+};
+
+// sentence-transformers' names for both; --prompt names the line's.
+Prompts prompts_of(const TextModel& m, const Options& o) {
+  check(o.prompt.empty() || (m.sentence && m.sentence->prompts.contains(o.prompt)),
+        "--prompt: {} names no prompt '{}' (config_sentence_transformers.json)", o.dir, o.prompt);
+  if (!m.sentence) return {};
+  Prompts p;
+  if (o.has_query) p.query = prompt_of(*m.sentence, {"query"});
+  const std::vector<std::string> of_documents = {"document", "passage", "corpus"};
+  p.line = prompt_of(*m.sentence, !o.prompt.empty() ? std::vector{o.prompt}
+                                  : o.has_query     ? of_documents
+                                                    : std::vector<std::string>());
+  return p;
+}
 
 void run(Options o) {
   take_settings_of_run(o, o.dir);
@@ -25,11 +46,13 @@ void run(Options o) {
                                              Output::token_classes, Output::span};
   TextModel m = load_encoder(o.dir, o.dtype, any, "embed");
   if (!o.pooling.empty()) m.model->set_pooling(from_name<Pooling>(o.pooling));
+  const Prompts prompts = prompts_of(m, o);
   int64_t cut = 0;
   std::vector<float> query;
   if (o.has_query) {
     check(!is_blank(o.query), "--query: expected a text, it is empty");
-    const Tensor e = embed_texts(*m.model, {encode_text({o.query, ""}, m.tokenizer, m.model->spec())});
+    const std::string text = prompts.query + o.query;
+    const Tensor e = unit_rows(embed(m, {encode_text({text, ""}, m.tokenizer, m.model->spec())}));
     const auto v = e.row<float>(0);
     query.assign(v.begin(), v.end());
   }
@@ -37,8 +60,11 @@ void run(Options o) {
   o.silent = o.has_query;  // the nearest of all texts are printed at the end
   predict_texts(o, [&](const std::vector<InputText>& lines) {
     std::vector<size_t> which;
-    const std::vector<EncodedText> texts = encode_texts(o, m, lines, which, cut);
-    const Tensor vectors = embed_texts(*m.model, texts, o.batch_tokens);
+    std::vector<InputText> prompted = lines;
+    for (InputText& line : prompted)
+      if (!is_blank(line.text.first)) line.text.first = prompts.line + line.text.first;
+    const std::vector<EncodedText> texts = encode_texts(o, m, prompted, which, cut);
+    const Tensor raw = embed(m, texts, o.batch_tokens), vectors = query.empty() ? raw : unit_rows(raw);
     const Prediction none{o.json ? "{\"embedding\":null}\n" : "\n", {{"embedding", nullptr}}};
     std::vector<Prediction> out(lines.size(), none);
     for (size_t i = 0; i < which.size(); ++i) {
@@ -83,8 +109,11 @@ void add_embed_command(Command& app) {
       ->range(1, 1 << 30);
   c->add_option("--pooling", o->pooling, "Pooling of token vectors (default: the model's): first or mean")
       ->one_of({"first", "mean"});
+  c->add_option("--prompt", o->prompt,
+                "Put this prompt of the model before each line (default with --query: query, document)");
   c->footer(
-      "Vectors have length 1: their inner product is the cosine. Rows get the column embedding.\n"
+      "Vectors have length 1: their inner product is the cosine. Rows get the column embedding. In a\n"
+      "directory of sentence-transformers, its modules say what a vector is, and its prompts what precedes texts.\n"
       "Example: qkv embed runs/books --file lines.txt --query 'a storm at sea' --pooling mean");
   c->callback([o, query] {
     o->has_query = query->count() > 0;

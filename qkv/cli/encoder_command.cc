@@ -90,7 +90,9 @@ TextModel load_encoder(const std::string& dir, const std::string& dtype, std::in
   // BERT's pre-training also classifies each sequence: whether its second text follows the first.
   const bool tells_next =
       s.output == Output::tokens && !s.labels.empty() && is_wanted(Output::sequence_classes);
-  check(tells_next ||
+  // An encoder's modules say what to do with a decoder's rows, too.
+  const bool as_vectors = m.sentence && is_wanted(Output::embedding);
+  check(tells_next || as_vectors ||
             ((s.architecture == Architecture::encoder || s.output != Output::tokens) && is_wanted(s.output)),
         "{}: this checkpoint is {}; {} needs {}", dir, what_it_is(s), command, wanted_for(wanted_first));
   if (s.output == Output::sequence_classes && is_wanted(s.output)) expect_one_class(dir);

@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
   qkv::add_tag_command(app);
   qkv::add_answer_command(app);
   qkv::add_embed_command(app);
+  qkv::add_rerank_command(app);
   qkv::add_tokenizer_command(app);
   qkv::add_report_command(app);
   qkv::add_average_command(app);

@@ -118,11 +118,15 @@ Answer best_answer(const Tensor& scores, const EncodedText& encoded, const TextP
 }
 
 Tensor embed_texts(const Transformer& model, const std::vector<EncodedText>& texts, int64_t tokens) {
+  return unit_rows(pooled_texts(model, texts, tokens));
+}
+
+Tensor pooled_texts(const Transformer& model, const std::vector<EncodedText>& texts, int64_t tokens) {
   const int64_t width = model.spec().pooled_width();
   Tensor out = Tensor::empty({std::ssize(texts), width}, DType::f32);
   for_batches(model, texts, tokens,
               [&](const std::vector<int64_t>& which, const ModelInput& input, const Tensor& hidden) {
-                const Tensor rows = unit_rows(convert(model.pooled(hidden, input), DType::f32));
+                const Tensor rows = convert(model.pooled(hidden, input), DType::f32);
                 for (int64_t i = 0; i < std::ssize(which); ++i)
                   out.mutable_row<float>(which[i]).copy(rows.row<float>(i));
               });

@@ -44,7 +44,9 @@ struct Answer {
 Answer best_answer(const Tensor& scores, const EncodedText& encoded, const TextPair& text,
                    int64_t longest = 30);
 
-// A vector of length 1 for each text: f32 [texts, D].
+// The pooled vector of each text: f32 [texts, D].
+Tensor pooled_texts(const Transformer& model, const std::vector<EncodedText>& texts, int64_t tokens = 4096);
+// The same with length 1.
 Tensor embed_texts(const Transformer& model, const std::vector<EncodedText>& texts, int64_t tokens = 4096);
 
 // A token with its probability.

@@ -21,7 +21,7 @@ Pooler::Pooler(Parameters& parameters, const ModelSpec& spec) : spec_(spec) {
 }
 
 Tensor Pooler::transformed(const Tensor& x) const {
-  if (!linear_) return x;
+  if (!spec_.pooler) return x;
   const Tensor y = activation(spec_.pooler_activation, linear_->forward(x));
   return norm_ ? norm_->forward(y) : y;
 }

@@ -2,6 +2,7 @@
 // (Algorithms 8, 9 and 10).
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -28,6 +29,10 @@ class Transformer {
   const Parameters& parameters() const { return parameters_; }
 
   void set_pooling(Pooling pooling) { spec_.pooling = pooling; }
+  // Vectors of texts are pooled rows themselves, without the layer that the spec has behind them.
+  void leave_out_pooler() { spec_.pooler = false; }
+  // Texts are cut off after so many tokens, at most the context.
+  void limit_context(int64_t tokens) { spec_.context = std::min(spec_.context, tokens); }
   // Recomputes each block in the backward pass instead of keeping its activations.
   void set_recompute(bool on);
   // Sets the probability that a training step skips a block (LayerDrop, Fan et al. 2020).
