@@ -360,6 +360,9 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
   for (const Hypothesis& h : found) longest = std::max(longest, h.tokens.size());
   const auto ids_in = both ? std::vector<int64_t>{} : integers(in, "input_ids", o.inputs);
   const int64_t before = both ? std::ssize(prompts[0]) : batch.columns;
+  const std::vector<int32_t>& ends = g.settings.drawing.eos;
+  const bool with_ends = family_for(model.spec()).fills_with_ends && g.pad == 0 && !ends.empty();
+  const int64_t fill = with_ends ? ends[0] : g.pad;
   std::vector<int64_t> sequences;
   std::vector<float> scores;
   for (size_t i = 0; i < found.size(); ++i) {
@@ -370,7 +373,7 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
       sequences.insert(sequences.end(), ids_in.begin() + r * batch.columns,
                        ids_in.begin() + (r + 1) * batch.columns);
     sequences.insert(sequences.end(), found[i].tokens.begin(), found[i].tokens.end());
-    sequences.insert(sequences.end(), longest - found[i].tokens.size(), g.pad);
+    sequences.insert(sequences.end(), longest - found[i].tokens.size(), fill);
     scores.push_back(static_cast<float>(found[i].score));
   }
   const int64_t rows = std::ssize(found);

@@ -74,7 +74,7 @@ bool is_copy(std::string_view name) {
   return std::ranges::any_of(
       std::initializer_list<std::string_view>{"lm_head.weight", "embed_tokens.weight", "embed_out.weight",
                                               "decoder.weight", "decoder.bias", "vocab_projector.weight",
-                                              "proj_out.weight", "lm_loss.weight"},
+                                              "proj_out.weight", "lm_loss.weight", "lm_head.out_proj.weight"},
       [&](std::string_view end) { return name.ends_with(end); });
 }
 
@@ -146,7 +146,11 @@ SpecialIds load_special_ids(const std::string& dir) {
     if (root.boolean_or("sources_as_tokenized", false)) ids.sources_as_tokenized = true;
     if (const auto id = root.find("eos_token_id"))
       ids.eos = id->json().is_array() ? id->integers(0, kMost) : std::vector<int64_t>{id->integer(0, kMost)};
-    if (root.boolean_or("is_encoder_decoder", false) && ids.decoder_start < 0) ids.decoder_start = ids.bos;
+    if (root.boolean_or("is_encoder_decoder", false) && ids.decoder_start < 0) {
+      const auto decoder = root.find("decoder");  // T5Gemma
+      const auto id = decoder ? decoder->find("bos_token_id") : std::nullopt;
+      ids.decoder_start = ids.bos < 0 && id ? id->integer(0, kMost) : ids.bos;
+    }
     // qkv writes generation_config.json with every model that it trains. A native model without one was
     // converted, and was trained with only the tokens that its tokenizer adds to a source.
     const bool converted = root.string_or("model_type", "") == "qkv" &&

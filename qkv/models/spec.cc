@@ -152,6 +152,10 @@ ModelSpec ModelSpec::encoder_spec() const {
     const auto named = [&](const std::string& kind) {
       return std::ranges::find(encoder_layer_kinds, kind) != encoder_layer_kinds.end();
     };
+    // If all layers are of one kind, the norms beside them are, too.
+    const std::string& first = encoder_layer_kinds[0];
+    if (std::ranges::count(encoder_layer_kinds, first) == std::ssize(encoder_layer_kinds))
+      static_cast<BlockSpec&>(s) = block_of(first);
     std::erase_if(s.kinds, [&](const BlockKind& k) { return !named(k.name); });
   }
   if (encoder.expert_every > 0) {
@@ -186,7 +190,8 @@ void check_rotary(const ModelSpec& s) {
   check(r.magnitude > 0 && r.magnitude < 1e3, "model: rotary magnitude must be positive, got {}",
         r.magnitude);
   const bool borders = r.scaling == RotaryScaling::yarn || r.scaling == RotaryScaling::llama3;
-  check(!borders || (r.low > 0 && r.low < r.high), "model: rotary_low {} must be below rotary_high {}", r.low,
+  const bool no_ramp = r.scaling == RotaryScaling::llama3 && r.low == r.high;
+  check(!borders || (r.low > 0 && (r.low < r.high || no_ramp)), "model: rotary_low {} must be below rotary_high {}", r.low,
         r.high);
   check(r.scaling == RotaryScaling::none || r.scaling == RotaryScaling::linear || r.original_context > 0,
         "model: rotary_scaling {} needs the original context", name_of(r.scaling));
@@ -670,7 +675,7 @@ void check_fields(const ModelSpec& s, const ModelSpec& whole) {
   check(s.output == Output::tokens || (s.head_width == 0 && !s.unembedding_bias && s.tied),
         "model: output {} has no unembedding", name_of(s.output));
   const bool labelled_tokens = may_be_labelled && !s.labels.empty();
-  check(!s.pooler || labelled || s.output == Output::embedding || labelled_tokens,
+  check(!s.pooler || labelled || s.output == Output::embedding || s.output == Output::span || labelled_tokens,
         "model: output {} has no pooler", name_of(s.output));
   check(s.pooler || s.pooler_activation == Activation::tanh,
         "model: pooler_activation {}: there is no pooler", name_of(s.pooler_activation));

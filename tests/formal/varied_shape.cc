@@ -537,6 +537,13 @@ VariedEDHyperparameters two_stacks_of(const VariedShape& shape) {
     const auto kind = std::ranges::find(s.kinds, name, &BlockKind::name);
     e.kind_of_layer.push_back(kind == s.kinds.end() ? 0 : kind - s.kinds.begin() + 1);
   }
+  const auto& of = e.kind_of_layer;
+  const bool alike = !s.encoder_layer_kinds.empty() && std::ranges::count(of, of[0]) == std::ssize(of);
+  if (alike && of[0] > 0) {  // then the norms beside the layers are of their kind, too
+    const VariedHyperparameters kind = e.kinds[static_cast<size_t>(of[0] - 1)];
+    e.norm_kind = kind.norm_kind;
+    e.epsilon = kind.epsilon;
+  }
   // By what the fields mean, not by the engine's encoder_spec(), which the comparison is to judge.
   const EncoderShape& own = s.encoder;
   if (own.width > 0) e.d_e = own.width;

@@ -497,20 +497,7 @@ TEST_P(HfContinuations, WithAndWithoutCache) {
   }
 }
 
-class HfGeneration : public HfCase {
- protected:
-  std::vector<int64_t> up_to_end(std::span<const int64_t> row, const Json& settings) const;
-};
-
-// A row of generated ids. umt5's is of a release that fills rows which have ended with the end token if the
-// padding token is 0: it is cut off after the first.
-std::vector<int64_t> HfGeneration::up_to_end(std::span<const int64_t> row, const Json& settings) const {
-  std::vector<int64_t> out(row.begin(), row.end());
-  if (GetParam().name != "umt5" || !settings.at("eos_token_id").is_number()) return out;
-  const auto end = std::ranges::find(out, settings.at("eos_token_id").get<int64_t>());
-  if (end != out.end()) out.erase(end + 1, out.end());
-  return out;
-}
+class HfGeneration : public HfCase {};
 
 // All runs through the tool, with beams and encoder-decoders, give the same ids.
 TEST_P(HfGeneration, Ids) {
@@ -531,9 +518,8 @@ TEST_P(HfGeneration, Ids) {
         said += fmt::format("{}{}={}", said.empty() ? "" : ",", key, value.dump());
     const Safetensors got = forward(given, {"--generate", said});
     const Tensor &ids = got.tensors.at("sequences"), &want = expected("gen." + run + ".sequences");
-    ASSERT_EQ(ids.shape(), want.shape());
-    for (int64_t r = 0; r < want.rows(); ++r)
-      EXPECT_EQ(up_to_end(ids.row<int64_t>(r), settings), up_to_end(want.row<int64_t>(r), settings));
+    EXPECT_EQ(ids.shape(), want.shape());
+    EXPECT_TRUE(std::ranges::equal(ids.values<int64_t>(), want.values<int64_t>()));
   }
 }
 

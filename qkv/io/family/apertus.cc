@@ -14,7 +14,14 @@ const Family& apertus_family() {
           ModelSpec s = read_llama_like(c, xielu ? Activation::xielu : read_activation(c, "hidden_act", ""));
           s.context = c.integer_or("max_position_embeddings", 65536, 1, kMost);
           s.norm_epsilon = c.number_or("rms_norm_eps", 1e-5F);
-          default_rotary_base(c, 12e6, s.attention.rotary);
+          RotarySpec& r = s.attention.rotary;
+          default_rotary_base(c, 12e6, r);
+          if (says_no_scaling(c)) {
+            r.scaling = RotaryScaling::llama3;
+            r.factor = 8;
+            r.original_context = 8192;
+          }
+          s.feed_forward_bias = false;
           s.gated = false;
           s.attention.query_key_norm = QueryKeyNorm::heads;
           return s;
@@ -23,7 +30,7 @@ const Family& apertus_family() {
           OrderedJson c = write_llama_like(s, "apertus", "ApertusForCausalLM");
           c["head_dim"] = s.attention.d_qk;
           c["attention_bias"] = s.attention.bias;
-          c["mlp_bias"] = s.feed_forward_bias;
+          if (s.attention.rotary.scaling == RotaryScaling::none) c["rope_scaling"] = nullptr;
           return c;
         },
         [](const ModelSpec& s) {

@@ -1,6 +1,7 @@
 #include "qkv/io/family/deberta_parts.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "qkv/base/json_value.h"
 
@@ -11,8 +12,12 @@ namespace {
 bool has_term(const JsonField& c, const std::string& term) {
   const auto types = c.find("pos_att_type");
   if (!types) return false;
-  if (types->json().is_string())
-    return ("|" + types->string() + "|").find("|" + term + "|") != std::string::npos;
+  if (types->json().is_string()) {
+    std::string words = "|";
+    for (const char letter : types->string() + "|")
+      if (letter != ' ') words += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    return words.find("|" + term + "|") != std::string::npos;
+  }
   for (size_t i = 0; i < types->size(); ++i)
     if (types->at(i).string() == term) return true;
   return false;
@@ -115,7 +120,8 @@ Family deberta_like(const char* type, ModelSpec (*read)(const JsonField&),
           [](const ModelSpec& s, const std::string& name) {
             return name.ends_with("embeddings.position_ids") || name == "cls.predictions.decoder.bias" ||
                    (s.tied && name == "cls.predictions.decoder.weight") ||
-                   name.starts_with("mask_predictions.");  // another head of the authors
+                   name.starts_with("mask_predictions.") || name.starts_with("lm_predictions.") ||  // other heads
+                   (s.positions == Positions::none && name.ends_with("embeddings.position_embeddings.weight"));
           },
           Activation::gelu};
 }

@@ -159,11 +159,7 @@ bool tells_classes(const Family& family, const ModelSpec& s) {
 }  // namespace
 
 ModelSpec spec_of(const Family& family, const JsonField& config) {
-  if (const auto rotary = config.find("rope_parameters"); rotary && !family.rotates_by_type)
-    for (const auto& [key, value] : rotary->object().items())
-      check(!value.is_object(),
-            "{}: {}: parameters of one type of layers are not supported for this model_type", rotary->place(),
-            key);
+  if (!family.rotates_by_type) expect_one_rotation(config);
   ModelSpec s = family.read_config(config);
   if (!family.language_model.empty()) read_decoder_head(family, config, s);
   if (s.architecture == Architecture::encoder_decoder) expect_writer(config);

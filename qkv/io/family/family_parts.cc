@@ -73,6 +73,18 @@ std::optional<JsonField> plain_rotary_of(const JsonField& config, const char* la
   return of_type;
 }
 
+void expect_one_rotation(const JsonField& config) {
+  const auto rotary = config.find("rope_parameters");
+  if (!rotary) return;
+  for (const auto& [key, value] : rotary->object().items())
+    check(!value.is_object(),
+          "{}: {}: parameters of one type of layers are not supported for this model_type", rotary->place(), key);
+}
+
+bool says_no_scaling(const JsonField& config) {
+  return !config.object().contains("rope_scaling") && !config.object().contains("rope_parameters");
+}
+
 void default_rotary_base(const JsonField& config, double base, RotarySpec& rotary) {
   const auto scaling = rotary_scaling_of(config);
   if (!config.find("rope_theta") && !(scaling && scaling->find("rope_theta"))) rotary.base = base;

@@ -23,12 +23,9 @@ const Family& gemma2_family() {
         s.logit_cap = c.number_or("final_logit_softcapping", otherwise("final_logit_softcapping", 30));
         check(!c.boolean_or("use_bidirectional_attention", false),
               "{}: use_bidirectional_attention: only false is supported", c.place());
-        if (const auto types = c.find("layer_types"))
-          for (size_t i = 0; i < types->size(); ++i)
-            check(types->at(i).string() == (i % 2 == 0 ? kWindowed : kFull),
-                  "{}: layer_types: only sliding_attention and full_attention in turn are supported",
-                  c.place());
-        a.patterns = {{.window = c.integer_or("sliding_window", 4096, 1, kMost)}, {}};
+        BlockSpec windowed = s;
+        windowed.attention.patterns = {{.window = c.integer_or("sliding_window", 4096, 1, kMost)}};
+        give_block(s, read_windowed(c, s.layers, [](int64_t l) { return l % 2 == 0; }), "", windowed);
         return s;
       },
       [](const ModelSpec& s) {
@@ -39,7 +36,8 @@ const Family& gemma2_family() {
         c["query_pre_attn_scalar"] = query_scalar(a);
         c["attn_logit_softcapping"] = number_or_null(a.cap);
         c["final_logit_softcapping"] = number_or_null(s.logit_cap);
-        if (a.patterns.size() == 2) c["sliding_window"] = a.patterns[0].window;
+        if (const int64_t w = first_window(s); w > 0) c["sliding_window"] = w;
+        c["layer_types"] = layer_types(s);
         return c;
       },
       [](const ModelSpec& s) {

@@ -6,6 +6,12 @@
 
 namespace qkv {
 
+namespace {
+
+constexpr float kLimit = 7;  // of the gate
+
+}  // namespace
+
 const Family& gpt_oss_family() {
   static const Family family = llama_like(
       "gpt_oss", {"GptOssForCausalLM"},
@@ -19,10 +25,24 @@ const Family& gpt_oss_family() {
         s.context = c.integer_or("max_position_embeddings", 131072, 1, kMost);
         s.norm_epsilon = c.number_or("rms_norm_eps", 1e-5F);
         default_rotary_base(c, 150000, a.rotary);
+        if (says_no_scaling(c)) {
+          RotarySpec& r = a.rotary;
+          r.scaling = RotaryScaling::yarn;
+          r.factor = 32;
+          r.original_context = 4096;
+          r.low = 1;
+          r.high = 32;
+          r.magnitude = yarn_magnitude(r.factor, 1);
+          r.truncated = false;
+        }
         s.activation = Activation::gelu_quick;  // whatever hidden_act says
-        s.gate_limit = c.number_or("swiglu_limit", 7);
+        s.gate_limit = kLimit;                 // whatever swiglu_limit says
         s.feed_forward_bias = false;
-        read_local_experts(c, s);
+        ExpertsSpec& x = s.experts;
+        x.count = c.integer_or("num_local_experts", 128, 1, kMost);
+        x.chosen = c.integer_or("num_experts_per_tok", 4, 1, kMost);
+        x.hidden = s.hidden;
+        x.balance = c.number_or("router_aux_loss_coef", 0.9F);
         s.experts.router_bias = s.experts.bias = true;
         BlockSpec windowed = s;
         windowed.attention.patterns = {{.window = c.integer_or("sliding_window", 128, 1, kMost)}};
@@ -35,6 +55,7 @@ const Family& gpt_oss_family() {
         c["hidden_act"] = "silu";
         c["attention_bias"] = s.attention.bias;
         c["swiglu_limit"] = decimal(s.gate_limit);
+        if (s.attention.rotary.scaling == RotaryScaling::none) c["rope_scaling"] = nullptr;
         c["intermediate_size"] = s.experts.hidden;
         write_local_experts(s, c);
         if (const int64_t w = first_window(s); w > 0) c["sliding_window"] = w;

@@ -14,6 +14,19 @@ const Family& ministral3_family() {
         AttentionSpec& a = s.attention;
         a.kv_heads = read_kv_heads(c, a.heads, 8);
         read_head_width(c, 128, s);
+        a.bias = a.out_bias = false;
+        s.context = c.integer_or("max_position_embeddings", 262144, 1, kMost);
+        s.norm_epsilon = c.number_or("rms_norm_eps", 1e-5F);
+        if (says_no_scaling(c)) {
+          RotarySpec& r = a.rotary;
+          default_rotary_base(c, 1e6, r);
+          r.scaling = RotaryScaling::yarn;
+          r.factor = 16;
+          r.original_context = a.query_growth_every = 16384;
+          r.low = 1;
+          r.high = 32;
+          a.query_growth = 0.1F;
+        }
         read_window(c, s);
         const auto rotary = rotary_scaling_of(c);
         if (const float growth = rotary ? rotary->number_or("llama_4_scaling_beta", 0) : 0; growth != 0) {

@@ -1,5 +1,7 @@
 // ModernBERT: Hugging Face's ModernBertForMaskedLM and so on.
 
+#include <algorithm>
+
 #include "qkv/base/json_value.h"
 #include "qkv/io/family/bert_parts.h"
 #include "qkv/io/family/window_parts.h"
@@ -9,10 +11,11 @@ namespace {
 
 constexpr const char *kFirst = "first", *kGlobal = "global";
 
-// The base of a type of layers: its field in older files, or in rope_parameters.
-double rotary_base(const JsonField& c, const char* key, const char* type, double otherwise) {
+// The base of a type of layers: its field in older files, or in rope_parameters. `null`: what null means.
+double rotary_base(const JsonField& c, const char* key, const char* type, double otherwise, double null) {
+  if (c.object().contains(key)) return c.number_or(key, null);
   const auto of_type = plain_rotary_of(c, type);
-  return c.number_or(key, of_type ? of_type->number_or("rope_theta", otherwise) : otherwise);
+  return of_type ? of_type->number_or("rope_theta", otherwise) : otherwise;
 }
 
 // Layers in turn: one that sees all, some that see a window on both sides. The first has no norm before its
@@ -20,10 +23,10 @@ double rotary_base(const JsonField& c, const char* key, const char* type, double
 void read_layers(const JsonField& c, ModelSpec& s) {
   RotarySpec& r = s.attention.rotary;
   r.width = s.attention.d_qk;
-  r.base = rotary_base(c, "global_rope_theta", kFull, 160000);
+  r.base = rotary_base(c, "global_rope_theta", kFull, 160000, 160000);
   BlockSpec local = s, first = s;
   const BlockSpec global = s;
-  local.attention.rotary.base = rotary_base(c, "local_rope_theta", kWindowed, r.base);
+  local.attention.rotary.base = rotary_base(c, "local_rope_theta", kWindowed, 10000, r.base);
   local.attention.patterns = {{.window = c.integer_or("local_attention", 128, 1, kMost) / 2 + 1}};
   first.mixer_norm = false;
   const auto every = c.integer_or("global_attn_every_n_layers", 3, 1, kMost);
@@ -120,7 +123,7 @@ OrderedJson write_config(const ModelSpec& s) {
   c["global_attn_every_n_layers"] = every;
   c["global_rope_theta"] = s.block(0).attention.rotary.base;
   if (const int64_t w = first_window(s); w > 0) {
-    c["local_attention"] = 2 * (w - 1);
+    c["local_attention"] = std::max<int64_t>(1, 2 * (w - 1));
     c["local_rope_theta"] = s.attention.rotary.base;
   }
   write_labels(s, c);
@@ -180,7 +183,11 @@ const Family& modernbert_family() {
       },
       weights,
       "model.",
-      [](const ModelSpec& s, const std::string& name) { return s.tied && name == "decoder.weight"; },
+      [](const ModelSpec& s, const std::string& name) {
+        const bool of_head = name.starts_with("head.") || name.starts_with("decoder.") ||
+                             name.starts_with("classifier.");
+        return (s.tied && name == "decoder.weight") || (s.output == Output::embedding && of_head);
+      },
       Activation::gelu};
     f.rotates_by_type = true;
     return f;

@@ -6,10 +6,12 @@
 namespace qkv {
 namespace {
 
+constexpr int64_t kUnused = 2;  // positions count from 2, whatever the padding token
 constexpr int64_t kBuckets = 32;  // whatever the config says, and 128 as the longest distance
 
 ModelSpec read_config(const JsonField& c) {
-  ModelSpec s = read_roberta_like(c, "MPNet");
+  ModelSpec s = read_bert_like(c, "MPNet", kUnused);
+  set_head_activation(s, Activation::gelu);
   s.segments = 0;
   s.distance_bias = Positions::relative;
   s.relative_buckets = kBuckets;
@@ -19,7 +21,8 @@ ModelSpec read_config(const JsonField& c) {
 }
 
 OrderedJson write_config(const ModelSpec& s) {
-  OrderedJson c = write_roberta_like(s, "mpnet", "MPNet");
+  OrderedJson c = write_bert_like(s, "mpnet", "MPNet", kUnused);
+  c["pad_token_id"] = 1;
   for (const char* key : {"type_vocab_size", "position_embedding_type"}) c.erase(key);
   c["relative_attention_num_buckets"] = s.relative_buckets;
   return c;
@@ -27,7 +30,7 @@ OrderedJson write_config(const ModelSpec& s) {
 
 std::vector<WeightName> weights(const ModelSpec& s) {
   WeightNames n;
-  add_bert_embeddings(n, s, "mpnet", rows_before_first(s));
+  add_bert_embeddings(n, s, "mpnet", kUnused);
   n.tensor("encoder.distance", "mpnet.encoder.relative_attention_bias.weight");
   for (int64_t l = 0; l < s.layers; ++l) {
     const std::string block = fmt::format("encoder.block.{}.", l),

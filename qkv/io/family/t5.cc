@@ -7,7 +7,7 @@ namespace qkv {
 
 const Family& t5_family() {
   static const Family family = {"t5",
-                                read_t5,
+                                [](const JsonField& c) { return read_t5(c); },
                                 write_t5,
                                 expresses_t5,
                                 [](const ModelSpec& s) { return weights_named_as_t5(s, "DenseReluDense"); },

@@ -10,7 +10,7 @@ constexpr int64_t kT5Context = 4096;
 
 }  // namespace
 
-ModelSpec read_t5(const JsonField& c) {
+ModelSpec read_t5(const JsonField& c, const char* otherwise) {
   ModelSpec s;
   s.architecture = Architecture::encoder_decoder;
   s.vocab_size = c["vocab_size"].integer(0, kMost);
@@ -24,7 +24,7 @@ ModelSpec read_t5(const JsonField& c) {
   s.attention.scaled = false;
   s.hidden = c["d_ff"].integer(0, kMost);
   s.feed_forward_bias = false;
-  const auto projection = c.string_or("feed_forward_proj", "relu");
+  const auto projection = c.string_or("feed_forward_proj", otherwise);
   s.gated = c.boolean_or("is_gated_act", projection.starts_with("gated-"));
   // is_gated_act and dense_act_fn follow from the projection, unless they are given.
   const std::string activation =

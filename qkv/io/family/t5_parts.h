@@ -5,7 +5,8 @@
 
 namespace qkv {
 
-ModelSpec read_t5(const JsonField& config);
+// `projection`: feed_forward_proj if the field is absent.
+ModelSpec read_t5(const JsonField& config, const char* projection = "relu");
 OrderedJson write_t5(const ModelSpec& spec);
 bool expresses_t5(const ModelSpec& spec);
 // `network`: the name of the feed-forward network.

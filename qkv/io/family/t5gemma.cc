@@ -8,9 +8,19 @@ namespace {
 
 constexpr const char* kEncoder = "encoder";  // the kind of its layers, and its part of the config
 
+// One stack's part of the config. The vocabulary of the whole is that of both.
+ModelSpec read_stack(const JsonField& c, const char* stack) {
+  const JsonField its = c[stack];
+  Json json = its.json();
+  if (const auto size = c.find("vocab_size")) json["vocab_size"] = size->json();
+  const JsonField part(json, its.place());
+  expect_one_rotation(part);
+  return gemma2_family().read_config(part);
+}
+
 ModelSpec read_config(const JsonField& c) {
-  ModelSpec s = gemma2_family().read_config(c["decoder"]);
-  const ModelSpec e = gemma2_family().read_config(c[kEncoder]);
+  ModelSpec s = read_stack(c, "decoder");
+  const ModelSpec e = read_stack(c, kEncoder);
   s.architecture = Architecture::encoder_decoder;
   s.encoder_layers = e.layers;
   s.source_vocab_size = e.vocab_size;  // tables apart, even of one size
@@ -105,7 +115,8 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 }  // namespace
 
 const Family& t5gemma_family() {
-  static const Family family = {
+  static const Family family = [] {
+    Family f = {
       "t5gemma",
       read_config,
       write_config,
@@ -119,6 +130,9 @@ const Family& t5gemma_family() {
       [](const ModelSpec& s, const std::string& name) {
         return name.ends_with(".rotary_emb.inv_freq") || (s.tied && name == "lm_head.out_proj.weight");
       }};
+    f.fills_with_ends = true;
+    return f;
+  }();
   return family;
 }
 

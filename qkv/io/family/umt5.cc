@@ -6,9 +6,10 @@
 namespace qkv {
 
 const Family& umt5_family() {
-  static const Family family = {"umt5",
+  static const Family family = [] {
+    Family f = {"umt5",
                                 [](const JsonField& c) {
-                                  ModelSpec s = read_t5(c);
+                                  ModelSpec s = read_t5(c, "gated-gelu");
                                   s.relative_by_layer = true;
                                   return s;
                                 },
@@ -22,6 +23,9 @@ const Family& umt5_family() {
                                 [](const ModelSpec& s) { return weights_named_as_t5(s, "DenseReluDense"); },
                                 "",
                                 is_extra_in_t5};
+    f.fills_with_ends = true;
+    return f;
+  }();
   return family;
 }
 

@@ -208,10 +208,70 @@ TEST(ModelDir, DefaultsAreTheFamilys) {
       {"architectures", "GraniteForCausalLM is"});
 }
 
+// Absent scalings, bases and lists of the newest families, and null.
+TEST(ModelDir, DefaultsOfTheNewestFamilies) {
+  const auto spec_of = [](const char* type, Json config) {
+    config["model_type"] = type;
+    for (const char* key : {"vocab_size", "hidden_size", "intermediate_size"}) config[key] = 64;
+    if (!config.contains("num_hidden_layers")) config["num_hidden_layers"] = 4;
+    config["num_attention_heads"] = 8;
+    return parse_spec(config.dump(), "config.json");
+  };
+  const ModelSpec oss = spec_of("gpt_oss", {});
+  EXPECT_EQ(oss.attention.rotary.scaling, RotaryScaling::yarn);
+  EXPECT_FALSE(oss.attention.rotary.truncated);
+  EXPECT_EQ(oss.experts.count, 128);
+  EXPECT_EQ(spec_of("gpt_oss", {{"rope_scaling", nullptr}}).attention.rotary.scaling, RotaryScaling::none);
+  EXPECT_EQ(spec_of("gpt_oss", {{"swiglu_limit", 3}}).gate_limit, 7);
+  EXPECT_EQ(spec_of("apertus", {}).attention.rotary.scaling, RotaryScaling::llama3);
+  EXPECT_EQ(spec_of("apertus", {{"rope_scaling", nullptr}}).attention.rotary.scaling, RotaryScaling::none);
+  const ModelSpec ministral = spec_of("ministral3", {});
+  EXPECT_EQ(ministral.attention.query_growth_every, 16384);
+  EXPECT_EQ(ministral.norm_epsilon, 1e-5F);
+  // Older files have a number for a switch, Llama 4 itself a ramp without a length.
+  const Json ramp = {{"rope_type", "llama3"}, {"factor", 16}, {"low_freq_factor", 1}, {"high_freq_factor", 1},
+                     {"original_max_position_embeddings", 8192}};
+  const ModelSpec scout = spec_of("llama4_text", {{"attn_temperature_tuning", 4}, {"rope_scaling", ramp}});
+  EXPECT_EQ(scout.block(3).attention.query_growth, 0.1F);
+  EXPECT_EQ(scout.attention.rotary.low, scout.attention.rotary.high);
+  EXPECT_EQ(spec_of("llama4_text", {{"attn_temperature_tuning", 0}}).block(3).attention.query_growth, 0);
+  const ModelSpec some = spec_of("llama4_text", {{"moe_layers", {1, 3}}});
+  EXPECT_EQ(some.experts.first, 1);
+  EXPECT_EQ(some.experts.every, 2);
+  EXPECT_EQ(spec_of("llama4_text", {{"moe_layers", Json::array()}}).experts.count, 0);
+  EXPECT_EQ(spec_of("llama4_text", {{"interleave_moe_layer_step", 7}}).experts.count, 0);
+  expect_error([&] { spec_of("llama4_text", {{"moe_layers", {1, 2}}}); }, {"moe_layers"});
+  const auto local = [&](const Json& config) { return spec_of("modernbert", config).attention.rotary.base; };
+  EXPECT_EQ(local({}), 10000);
+  EXPECT_EQ(local({{"local_rope_theta", nullptr}}), 160000);
+  EXPECT_EQ(spec_of("mpnet", {{"max_position_embeddings", 20}, {"pad_token_id", 0}}).context, 18);
+  const Json types = {"full_attention", "sliding_attention", "full_attention", "full_attention"};
+  const ModelSpec gemma = spec_of("gemma2", {{"layer_types", types}});
+  EXPECT_TRUE(gemma.attention.patterns[0] == Pattern());
+  EXPECT_EQ(gemma.attention.patterns[1].window, 4096);
+  const Json terms = {{"relative_attention", true}, {"pos_att_type", "C2P | p2c"}, {"max_position_embeddings", 20}};
+  EXPECT_TRUE(spec_of("deberta", terms).attention.relative.by_position);
+}
+
+// The whole's vocabulary is that of both parts, and the decoder's start token that of its part.
+TEST(ModelDir, PartsOfT5Gemma) {
+  Json part = {{"hidden_size", 16}, {"intermediate_size", 8}, {"num_hidden_layers", 2}, {"vocab_size", 256000},
+               {"num_attention_heads", 2}, {"head_dim", 8}, {"bos_token_id", 5}, {"num_key_value_heads", 1}};
+  Json config = {{"model_type", "t5gemma"}, {"is_encoder_decoder", true}, {"vocab_size", 9},
+                 {"encoder", part},         {"decoder", part}};
+  const ScratchDir dir;
+  dir.write("config.json", config.dump());
+  EXPECT_EQ(load_spec(dir.path()).vocab_size, 9);
+  EXPECT_EQ(load_spec(dir.path()).source_vocab_size, 9);
+  EXPECT_EQ(load_special_ids(dir.path()).decoder_start, 5);
+  config["encoder"]["rope_parameters"] = {{"full_attention", {{"rope_theta", 5}}}};
+  expect_error([&] { parse_spec(config.dump(), "config.json"); }, {"rope_parameters", "full_attention"});
+}
+
 // Families that name each layer in the file would write billions of lines to check whether they can express
 // it.
 TEST(ModelDir, MoreLayersThanAnyModelHasAreRefusedAtOnce) {
-  for (const char* type : {"gemma2", "qwen2", "qwen3", "qwen3_moe", "gemma3_text", "olmo3", "cohere2",
+  for (const char* type : {"gemma2", "gpt_oss", "llama4_text", "modernbert", "qwen2", "qwen3", "qwen3_moe", "gemma3_text", "olmo3", "cohere2",
                            "exaone4", "smollm3", "ministral", "ernie4_5_moe", "longformer", "reformer"}) {
     const Json config = {{"model_type", type},
                          {"num_hidden_layers", int64_t{1} << 40},
