@@ -361,7 +361,8 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
   const auto ids_in = both ? std::vector<int64_t>{} : integers(in, "input_ids", o.inputs);
   const int64_t before = both ? std::ssize(prompts[0]) : batch.columns;
   const std::vector<int32_t>& ends = g.settings.drawing.eos;
-  const bool with_ends = family_for(model.spec()).fills_with_ends && g.pad == 0 && !ends.empty();
+  const bool with_ends =
+      g.searches && family_for(model.spec()).fills_with_ends && g.pad == 0 && !ends.empty();
   const int64_t fill = with_ends ? ends[0] : g.pad;
   std::vector<int64_t> sequences;
   std::vector<float> scores;

@@ -74,7 +74,7 @@ Tensor take(ByteReader& in, int64_t rows, int64_t columns) {
   const int64_t count = rows * std::max<int64_t>(1, columns);
   const std::string_view bytes = in.take(static_cast<uint64_t>(count) * sizeof(float));
   Tensor out = Tensor::empty(columns > 0 ? Shape{rows, columns} : Shape{rows}, DType::f32);
-  std::memcpy(out.mutable_data<float>(), bytes.data(), bytes.size());
+  std::memcpy(out.mutable_values<float>().data(), bytes.data(), bytes.size());
   return out;
 }
 

@@ -8,7 +8,7 @@ namespace qkv {
 
 namespace {
 
-constexpr float kLimit = 7;  // of the gate
+constexpr float kLimit = 7;  // gate_limit
 
 }  // namespace
 
