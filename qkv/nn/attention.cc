@@ -189,8 +189,8 @@ Tensor SelfAttention::grown(const Tensor& queries, const Context& context) const
   std::iota(rows.begin(), rows.end(), 0);
   std::vector<float> factors;
   for (const int32_t position : context.layout.positions.values()) {
-    const auto steps = static_cast<double>((position + a.query_growth_from) / a.query_growth_every);
-    factors.push_back(static_cast<float>(1 + double{a.query_growth} * std::log1p(steps)));
+    const int64_t steps = (position + a.query_growth_from) / a.query_growth_every;  // rounded down
+    factors.push_back(static_cast<float>(1 + double{a.query_growth} * std::log1p(static_cast<double>(steps))));
   }
   return scaled_rows(queries, {std::move(rows), 1}, Tensor::of({queries.rows(), 1}, factors));
 }
