@@ -155,7 +155,8 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
       normalize_heads(k, W.gamma_k, W.beta_k, h);
     }
     for (Index t = 1; t <= l_x && h.growth != 0; ++t)
-      column(q, t) *= T(1 + h.growth * std::log1p(static_cast<double>((t - 1 + h.growth_from) / h.growth_every)));
+      column(q, t) *=
+          T(1 + h.growth * std::log1p(static_cast<double>((t - 1 + h.growth_from) / h.growth_every)));
     Matrix<T> S = k.transpose() * q * T(scale);
     if (h.score_cap > 0) S = Matrix<T>(S.unaryExpr([&](const T& s) { return capped<T>(s, h.score_cap); }));
     if (place.tables != nullptr) {

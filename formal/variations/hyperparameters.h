@@ -35,7 +35,16 @@ enum class Branches { serial, parallel, one_norm, reversible };
 // heads, whole: RMSnorm; layer, layer_heads: layer_norm of each head, by the same or by its own weights.
 // heads_plus_one: 1 + gamma for gamma (Gemma 3); heads_rotated: after they are turned (Hunyuan);
 // unit_rotated: and without gamma (Llama 4).
-enum class QueryKeyNorm { none, heads, whole, layer, layer_heads, heads_plus_one, heads_rotated, unit_rotated };
+enum class QueryKeyNorm {
+  none,
+  heads,
+  whole,
+  layer,
+  layer_heads,
+  heads_plus_one,
+  heads_rotated,
+  unit_rotated
+};
 
 // The vectors e_p that are added to the embeddings: none, columns of W_p, or sines and cosines: those of
 // Vaswani et al. 2017; of section 5; all sines before all cosines (Marian); or the same with the last
@@ -123,10 +132,10 @@ struct VariedHyperparameters : Hyperparameters {
   bool unembedding_bias = false;
   double logit_multiplier = 1, logit_cap = 0;
 
-  Index d_rot = 0;            // entries of queries and keys that RoPE rotates
+  Index d_rot = 0;             // entries of queries and keys that RoPE rotates
   bool turned_values = false;  // values are turned as well (RoFormer)
-  bool interleaved = false;   // pairs 2i - 1, 2i instead of i, i + d_rot / 2
-  double theta_base = 10000;  // base of RoPE's angles
+  bool interleaved = false;    // pairs 2i - 1, 2i instead of i, i + d_rot / 2
+  double theta_base = 10000;   // base of RoPE's angles
   Alibi alibi = Alibi::none;
   Index distances = 0;   // each head has this many biases by distance, the last for all beyond; 0: none
   Index T5_buckets = 0;  // or one for each of this many buckets (Raffel et al. 2020); 0: for each distance
@@ -146,7 +155,7 @@ struct VariedHyperparameters : Hyperparameters {
   bool xIELU = false;     // the activation is xIELU, with numbers of the layer
   bool qkv_bias = true, key_bias = true, out_bias = true, mlp_bias = true;
   double residual_multiplier = 1;
-  double clip = 0;                 // entries of q, k and v are clipped to [-clip, clip]; 0: they are not
+  double clip = 0;  // entries of q, k and v are clipped to [-clip, clip]; 0: they are not
   // Queries of the token at position t, from 0, are multiplied by 1 + growth ln(1 + floor((t + growth_from) /
   // growth_every)) (Llama 4, Ministral 3).
   double growth = 0;
@@ -163,9 +172,9 @@ struct VariedHyperparameters : Hyperparameters {
   bool sigmoid_affinities = false, renormalized = false;
   double expert_scale = 1;
   bool router_bias = false, expert_bias = false;  // their layers have offsets (gpt-oss)
-  bool input_weighted = false;  // an expert's weight multiplies what it reads (Llama 4)
-  Index d_shared = 0;         // hidden units of a perceptron beside the experts; 0: none
-  bool shared_gated = false;  // its output is multiplied by sigmoid(w . x)
+  bool input_weighted = false;                    // an expert's weight multiplies what it reads (Llama 4)
+  Index d_shared = 0;                             // hidden units of a perceptron beside the experts; 0: none
+  bool shared_gated = false;                      // its output is multiplied by sigmoid(w . x)
 
   // Hyperparameters of the layers that differ, and the kind of each layer, in turn: 0 is this struct, i + 1
   // is kinds[i].

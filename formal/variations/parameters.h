@@ -155,7 +155,8 @@ struct VariedAttention {
     b_dq = vector_if<T>(own && h.by_position && h.qkv_bias, all);
   }
   void norms(const VariedHyperparameters& h) {
-    const bool there = h.query_key_norm != QueryKeyNorm::none && h.query_key_norm != QueryKeyNorm::unit_rotated,
+    const bool there =
+                   h.query_key_norm != QueryKeyNorm::none && h.query_key_norm != QueryKeyNorm::unit_rotated,
                of_all =
                    h.query_key_norm == QueryKeyNorm::whole || h.query_key_norm == QueryKeyNorm::layer_heads;
     gamma_q = vector_if<T>(there, h.d_attn * (of_all ? h.H : 1));

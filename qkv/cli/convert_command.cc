@@ -5,9 +5,9 @@
 
 #include "qkv/base/file.h"
 #include "qkv/cli/command.h"
-#include "qkv/io/auxiliary_files.h"
 #include "qkv/convert/ctranslate2_dir.h"
 #include "qkv/convert/llama2c.h"
+#include "qkv/io/auxiliary_files.h"
 #include "qkv/text/tokenizer.h"
 
 namespace qkv {
@@ -36,7 +36,8 @@ void convert_directory(const Options& o) {
 void run(const Options& o) {
   check(file_exists(o.from), "{}: there is no such file or directory", o.from);
   if (!std::filesystem::is_directory(o.from)) {
-    check(!o.tokenizer.empty(), "{}: a model of llama2.c needs its tokenizer: --tokenizer tokenizer.bin", o.from);
+    check(!o.tokenizer.empty(), "{}: a model of llama2.c needs its tokenizer: --tokenizer tokenizer.bin",
+          o.from);
     save_foreign(read_llama2c(o.from, o.tokenizer), o.out);
   } else if (is_ctranslate2_dir(o.from)) {
     const TokenSplit split = o.split == "characters" ? TokenSplit::characters : TokenSplit::spaces;
@@ -59,7 +60,8 @@ void add_convert_command(Command& app) {
       ->required();
   c->add_option("--out", o->out, "Directory to write; must not exist")->required();
   c->add_option("--tokenizer", o->tokenizer, "llama2.c: tokenizer file (tokenizer.bin)");
-  c->add_option("--split", o->split, "CTranslate2: how text becomes tokens")->one_of({"spaces", "characters"});
+  c->add_option("--split", o->split, "CTranslate2: how text becomes tokens")
+      ->one_of({"spaces", "characters"});
   c->add_option("--context", o->context, "CTranslate2: longest text in tokens, if positions are computed")
       ->range(1, 1 << 24);
   c->footer(

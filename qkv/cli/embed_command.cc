@@ -113,7 +113,8 @@ void add_embed_command(Command& app) {
                 "Put this prompt of the model before each line (default with --query: query, document)");
   c->footer(
       "Vectors have length 1: their inner product is the cosine. Rows get the column embedding. In a\n"
-      "directory of sentence-transformers, its modules say what a vector is, and its prompts what precedes texts.\n"
+      "directory of sentence-transformers, its modules say what a vector is, and its prompts what precedes "
+      "texts.\n"
       "Example: qkv embed runs/books --file lines.txt --query 'a storm at sea' --pooling mean");
   c->callback([o, query] {
     o->has_query = query->count() > 0;

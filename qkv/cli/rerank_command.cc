@@ -20,7 +20,8 @@ struct Options : EncoderOptions {
 size_t relevant_class(const std::string& dir, const ModelSpec& spec) {
   const size_t classes = spec.labels.size();
   check(classes == 1 || classes == 2,
-        "{}: it has {} classes: a cross-encoder with one, or with two of which the second is relevant, is needed",
+        "{}: it has {} classes: a cross-encoder with one, or with two of which the second is relevant, is "
+        "needed",
         dir, classes);
   return classes - 1;
 }
@@ -63,7 +64,8 @@ void add_rerank_command(Command& app) {
   c->add_option("--query", o->query, "Question or search that the lines should answer")->required();
   c->add_option("--best", o->best, "Number of lines to print (default: all)")->range(1, 1 << 30);
   c->footer(
-      "The model reads the query and a line as a pair. Its score is the probability of its only class, or of\n"
+      "The model reads the query and a line as a pair. Its score is the probability of its only class, or "
+      "of\n"
       "the second of two. Search many lines with qkv embed first, then rerank the best of them.\n"
       "Example: qkv rerank ms-marco-MiniLM-L6-v2 --query 'how do bees fly' --file found.txt --best 3");
   c->callback([o] { run(*o); });

@@ -58,8 +58,8 @@ int64_t setting(const Ctranslate2File& file, const char* name, int64_t otherwise
   for (const char* stack : {"encoder/", "decoder/"}) {
     const auto found = file.settings.find(std::string(stack) + name);
     if (found == file.settings.end()) continue;
-    check(!value || *value == found->second, "{}: {} differs between encoder and decoder, which is not supported",
-          where, name);
+    check(!value || *value == found->second,
+          "{}: {} differs between encoder and decoder, which is not supported", where, name);
     value = found->second;
   }
   return value.value_or(otherwise);
@@ -74,13 +74,15 @@ Activation activation_of(int64_t code, const std::string& where) {
 
 // Settings that change nothing here, and those that are read below.
 void expect_known_settings(const Ctranslate2File& file, const std::string& where) {
-  static const std::set<std::string> known = {"num_heads",          "pre_norm",       "activation",
-                                              "scale_embeddings",   "alignment_layer", "alignment_heads",
-                                              "embeddings_merge",   "start_from_zero_embedding",
-                                              "scale_outputs",      "multi_query_attention"};
+  static const std::set<std::string> known = {"num_heads",        "pre_norm",
+                                              "activation",       "scale_embeddings",
+                                              "alignment_layer",  "alignment_heads",
+                                              "embeddings_merge", "start_from_zero_embedding",
+                                              "scale_outputs",    "multi_query_attention"};
   for (const auto& [name, value] : file.settings) {
     const std::string setting = name.substr(name.find('/') + 1);
-    const bool of_source = name == "with_source_bos" || name == "with_source_eos" || name == "with_target_bos";
+    const bool of_source =
+        name == "with_source_bos" || name == "with_source_eos" || name == "with_target_bos";
     check(of_source || known.contains(setting), "{}: setting '{}' is not supported", where, name);
     const bool off = setting == "start_from_zero_embedding" || setting == "scale_outputs" ||
                      setting == "multi_query_attention";
@@ -88,18 +90,22 @@ void expect_known_settings(const Ctranslate2File& file, const std::string& where
   }
 }
 
-ModelSpec spec_of(const Ctranslate2File& file, const Names& names, int64_t context, const std::string& where) {
+ModelSpec spec_of(const Ctranslate2File& file, const Names& names, int64_t context,
+                  const std::string& where) {
   check(file.spec == "TransformerBase" || file.spec == "TransformerBig" || file.spec == "TransformerSpec",
-        "{}: a {} is not supported (TransformerBase, TransformerBig and TransformerSpec are)", where, file.spec);
+        "{}: a {} is not supported (TransformerBase, TransformerBig and TransformerSpec are)", where,
+        file.spec);
   expect_known_settings(file, where);
   const Tensor &source = names.at(embedding_of(names, "encoder")),
                &target = names.at(embedding_of(names, "decoder"));
   check(source.shape().rank() == 2 && target.shape().rank() == 2, "{}: embeddings are no matrices", where);
-  const int64_t width = target.width(), heads = setting(file, "num_heads", file.spec == "TransformerBig" ? 16 : 8, where);
+  const int64_t width = target.width(),
+                heads = setting(file, "num_heads", file.spec == "TransformerBig" ? 16 : 8, where);
   check(heads >= 1 && width % heads == 0 && source.width() == width,
         "{}: widths {} and {} do not go with {} heads", where, source.width(), width, heads);
   const int64_t layers = layers_of(names, "decoder"), encoder_layers = layers_of(names, "encoder");
-  check(layers > 0 && encoder_layers > 0, "{}: variable 'decoder/layer_0/ffn/linear_0/weight' or the encoder's is missing", where);
+  check(layers > 0 && encoder_layers > 0,
+        "{}: variable 'decoder/layer_0/ffn/linear_0/weight' or the encoder's is missing", where);
   ModelSpec s = gpt2_spec(target.rows(), context, width, layers, heads);
   s.architecture = Architecture::encoder_decoder;
   s.encoder_layers = encoder_layers;
@@ -186,14 +192,17 @@ OrderedJson tokenizer_json(const std::vector<std::string>& tokens, TokenSplit sp
     vocabulary[tokens[id]] = id;
     for (const char* special : {"<blank>", "<pad>", "<s>", "</s>", "<unk>"})
       if (tokens[id] == special)
-        added.push_back({{"id", id}, {"content", special}, {"single_word", false}, {"lstrip", false},
-                         {"rstrip", false}, {"normalized", false}, {"special", true}});
+        added.push_back({{"id", id},
+                         {"content", special},
+                         {"single_word", false},
+                         {"lstrip", false},
+                         {"rstrip", false},
+                         {"normalized", false},
+                         {"special", true}});
   }
   const bool characters = split == TokenSplit::characters;
-  const OrderedJson by_character = {{"type", "Split"},
-                                    {"pattern", {{"Regex", "[\\s\\S]"}}},
-                                    {"behavior", "Isolated"},
-                                    {"invert", false}};
+  const OrderedJson by_character = {
+      {"type", "Split"}, {"pattern", {{"Regex", "[\\s\\S]"}}}, {"behavior", "Isolated"}, {"invert", false}};
   return {{"version", "1.0"},
           {"truncation", nullptr},
           {"padding", nullptr},

@@ -43,9 +43,13 @@ Header read_header(ByteReader& in) {
     in.take(kHeaderSize - in.at());
   }
   constexpr int64_t kMost = 1 << 24;
-  for (const auto& [name, n] :
-       {std::pair("dim", h.width), {"hidden_dim", h.hidden}, {"n_layers", h.layers}, {"n_heads", h.heads},
-        {"n_kv_heads", h.kv_heads}, {"vocab_size", h.vocab_size}, {"max_seq_len", h.context}})
+  for (const auto& [name, n] : {std::pair("dim", h.width),
+                                {"hidden_dim", h.hidden},
+                                {"n_layers", h.layers},
+                                {"n_heads", h.heads},
+                                {"n_kv_heads", h.kv_heads},
+                                {"vocab_size", h.vocab_size},
+                                {"max_seq_len", h.context}})
     check(n >= 1 && n <= kMost, "{}: its header says {} = {}: is it a model of llama2.c?", in.where(), name,
           n);
   check(h.width % h.heads == 0 && h.head() % 2 == 0 && h.heads % h.kv_heads == 0,
@@ -181,7 +185,8 @@ ForeignModel read_llama2c(const std::string& path, const std::string& tokenizer)
   out.tokenizer_files = {
       {"tokenizer.model", sentencepiece_of_llama2c(tokens->text(), out.model->spec().vocab_size, tokenizer)},
       {"tokenizer_config.json",
-       "{\"tokenizer_class\": \"LlamaTokenizer\", \"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"unk_token\": \"<unk>\", "
+       "{\"tokenizer_class\": \"LlamaTokenizer\", \"bos_token\": \"<s>\", \"eos_token\": \"</s>\", "
+       "\"unk_token\": \"<unk>\", "
        "\"add_bos_token\": true, \"add_eos_token\": false, \"legacy\": true}\n"}};
   return out;
 }

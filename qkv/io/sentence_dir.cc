@@ -12,7 +12,8 @@
 namespace qkv {
 namespace {
 
-// A module's class without the package: sentence_transformers.models.Pooling, or in newer files a longer path.
+// A module's class without the package: sentence_transformers.models.Pooling, or in newer files a longer
+// path.
 std::string class_of(const JsonField& module) {
   const std::string type = module["type"].string();
   return type.substr(type.rfind('.') + 1);
@@ -36,7 +37,8 @@ Pooling read_pooling(const std::string& dir) {
     check(!pooling, "{}: {}: several ways of pooling at once are not supported", path, name);
     for (const auto& [mode, how] : kModes)
       if (name == mode) pooling = how;
-    check(pooling.has_value(), "{}: {} is not supported (cls_token, mean_tokens and lasttoken are)", path, name);
+    check(pooling.has_value(), "{}: {} is not supported (cls_token, mean_tokens and lasttoken are)", path,
+          name);
   }
   if (const auto mode = c.find("pooling_mode"); mode && !pooling) {  // newer files
     const std::string& name = mode->string();
@@ -55,8 +57,8 @@ Activation read_activation_class(const JsonField& c) {
       {".GELU", Activation::gelu},         {".SiLU", Activation::silu}, {".Sigmoid", Activation::sigmoid}};
   for (const auto& [end, activation] : kClasses)
     if (name.ends_with(end)) return activation;
-  fail("{}: activation_function: '{}' is not supported (Identity, Tanh, ReLU, GELU, SiLU, Sigmoid are)", c.place(),
-       name);
+  fail("{}: activation_function: '{}' is not supported (Identity, Tanh, ReLU, GELU, SiLU, Sigmoid are)",
+       c.place(), name);
 }
 
 SentenceLayer read_layer(const std::string& dir) {
@@ -67,8 +69,8 @@ SentenceLayer read_layer(const std::string& dir) {
   const auto tensor = [&](const char* name, const Shape& shape) {
     const auto found = weights.file.tensors.find(name);
     check(found != weights.file.tensors.end(), "{}: tensor '{}' is missing", weights.path, name);
-    check(found->second.shape() == shape, "{}: {}: expected {} by {}, got {}", weights.path, name, shape, path,
-          found->second.shape());
+    check(found->second.shape() == shape, "{}: {}: expected {} by {}, got {}", weights.path, name, shape,
+          path, found->second.shape());
     return floating(found->second, DType::f32, weights.path + ": tensor '" + name + "'");
   };
   const int64_t in = c["in_features"].integer(1, kMost), out = c["out_features"].integer(1, kMost);
@@ -113,8 +115,8 @@ std::optional<SentenceModules> read_sentence_modules(const std::string& dir) {
     const std::string at = folder.empty() ? dir : dir + "/" + folder;
     check((type == "Transformer") == (i == 0), "{}: type: {}", module.place(),
           i == 0 ? "expected a Transformer first" : "a second Transformer is not supported");
-    check(i == 0 || pools != (type == "Pooling"), "{}: type: expected one Pooling, right behind the Transformer",
-          module.place());
+    check(i == 0 || pools != (type == "Pooling"),
+          "{}: type: expected one Pooling, right behind the Transformer", module.place());
     check(!m.normalized, "{}: type: no module behind a Normalize is supported", module.place());
     if (type == "Transformer")
       m.transformer = at;

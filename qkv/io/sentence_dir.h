@@ -23,7 +23,7 @@ struct SentenceModules {
   Pooling pooling = Pooling::mean;
   std::vector<SentenceLayer> layers;  // in turn, on the pooled vector
   bool normalized = false;            // vectors have length 1
-  int64_t longest = 0;                // tokens of a text, of which the rest is cut off; 0: the encoder's context
+  int64_t longest = 0;  // tokens of a text, of which the rest is cut off; 0: the encoder's context
   std::map<std::string, std::string> prompts;  // texts that are put before others, by their names
   std::string default_prompt;                  // the name of the one for texts of no other; empty: none
 };

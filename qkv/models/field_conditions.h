@@ -24,9 +24,8 @@ struct Needs {
       "positions or distance_bias = \"relative\"", "model.positions",
       [](const ModelSpec& s) { return s.bias() == Positions::relative; }};
   static constexpr FieldCondition kDistances = {
-      "positions or distance_bias = \"relative\" or \"toeplitz\"", "model.positions", [](const ModelSpec& s) {
-        return s.bias() == Positions::relative || s.bias() == Positions::toeplitz;
-      }};
+      "positions or distance_bias = \"relative\" or \"toeplitz\"", "model.positions",
+      [](const ModelSpec& s) { return s.bias() == Positions::relative || s.bias() == Positions::toeplitz; }};
   static constexpr FieldCondition kGrowingQueries = {
       "a query_growth above 0", "model.query_growth",
       [](const ModelSpec& s) { return s.attention.query_growth != 0; }};

@@ -35,12 +35,12 @@ class PositionTerms {
   std::vector<float> scales_;  // factor on each head's scores, if ALiBi is scaled with them
   RotarySpec rotary_;
   RelativeSpec relative_;
-  bool causal_;                    // no token sees those after it
-  DistanceBuckets buckets_;        // buckets of relative positions
+  bool causal_;              // no token sees those after it
+  DistanceBuckets buckets_;  // buckets of relative positions
   // Biases of the buckets, f32 [buckets, heads]: one table for all layers, or one of each of them.
   Parameter* distance_ = nullptr;
   std::map<int64_t, Parameter*> distances_;
-  Parameter* vectors_ = nullptr;   // vectors of disentangled attention: [rows, D]
+  Parameter* vectors_ = nullptr;  // vectors of disentangled attention: [rows, D]
   std::unique_ptr<Norm> vector_norm_;
 };
 

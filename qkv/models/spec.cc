@@ -63,7 +63,8 @@ std::vector<const BlockSpec*> ModelSpec::blocks_in_use() const {
   const int64_t both = encoder_layer_kinds.empty() ? std::max(layers, encoder_layers) : layers;
   for (const std::string& kind : kinds_in_use(both)) blocks.push_back(&block_of(kind));
   for (int64_t l = 0; l < encoder_layers && !encoder_layer_kinds.empty(); ++l) {
-    const BlockSpec* block = &block_of(encoder_layer_kinds[static_cast<size_t>(l) % encoder_layer_kinds.size()]);
+    const BlockSpec* block =
+        &block_of(encoder_layer_kinds[static_cast<size_t>(l) % encoder_layer_kinds.size()]);
     if (std::ranges::find(blocks, block) == blocks.end()) blocks.push_back(block);
   }
   return blocks;
@@ -191,8 +192,8 @@ void check_rotary(const ModelSpec& s) {
         r.magnitude);
   const bool borders = r.scaling == RotaryScaling::yarn || r.scaling == RotaryScaling::llama3;
   const bool no_ramp = r.scaling == RotaryScaling::llama3 && r.low == r.high;
-  check(!borders || (r.low > 0 && (r.low < r.high || no_ramp)), "model: rotary_low {} must be below rotary_high {}", r.low,
-        r.high);
+  check(!borders || (r.low > 0 && (r.low < r.high || no_ramp)),
+        "model: rotary_low {} must be below rotary_high {}", r.low, r.high);
   check(r.scaling == RotaryScaling::none || r.scaling == RotaryScaling::linear || r.original_context > 0,
         "model: rotary_scaling {} needs the original context", name_of(r.scaling));
   check(r.scaling != RotaryScaling::dynamic || r.width > 2,
@@ -360,7 +361,8 @@ void check_memory(const ModelSpec& s) {
         name_of(s.positions));
   check(s.grid == 0, "model: memory: the tokens before a window do not fill rows of a grid");
   check(s.attention.query_growth == 0,
-        "model: memory: query_growth counts positions from a window's begin, which what was remembered is before");
+        "model: memory: query_growth counts positions from a window's begin, which what was remembered is "
+        "before");
 }
 
 void check_global_projections(const ModelSpec& s) {
@@ -560,7 +562,8 @@ void check_kinds(const ModelSpec& s) {
   check(s.kinds.empty() || !s.layer_kinds.empty() || of_encoder,
         "model: kind.{}: no layer has it: layer_kinds is empty", s.kinds.empty() ? "" : s.kinds[0].name);
   check(!of_encoder || s.architecture == Architecture::encoder_decoder,
-        "model: encoder_layer_kinds: {} has one stack, whose layers are layer_kinds", name_of(s.architecture));
+        "model: encoder_layer_kinds: {} has one stack, whose layers are layer_kinds",
+        name_of(s.architecture));
   if (s.layer_kinds.empty() && !of_encoder) return;
   constexpr int64_t kMostNames = 4096;
   std::vector<std::string> named = s.layer_kinds;
@@ -577,8 +580,7 @@ void check_kinds(const ModelSpec& s) {
     check(is_section_name(name), "model: kind: '{}' is no name of a kind: letters, digits, _ and - are",
           name);
     check(i == 0 || s.kinds[i - 1].name < name, "model: kind.{}: kinds are sorted by their names", name);
-    check(std::ranges::find(named, name) != named.end(),
-          "model: kind.{}: layer_kinds names it not", name);
+    check(std::ranges::find(named, name) != named.end(), "model: kind.{}: layer_kinds names it not", name);
   }
   for (const std::string& name : named)
     check(name == kDefaultKind ||
@@ -662,8 +664,7 @@ void check_fields(const ModelSpec& s, const ModelSpec& whole) {
         "model: order prefix needs a decoder, not {}", name_of(s.architecture));
   check(s.order != Order::permuted || s.architecture == Architecture::encoder,
         "model: order permuted needs an encoder, not {}", name_of(s.architecture));
-  check(s.order != Order::permuted ||
-            (s.bias() != Positions::relative && s.bias() != Positions::toeplitz),
+  check(s.order != Order::permuted || (s.bias() != Positions::relative && s.bias() != Positions::toeplitz),
         "model: order permuted reads a token twice, which relative positions cannot tell");
   const bool of_encoder = s.output == Output::span;
   check(s.output == Output::tokens || s.architecture == Architecture::encoder ||

@@ -118,7 +118,7 @@ struct BlockSpec {
   // Biases by distance beside positions that are none themselves: relative, toeplitz or ALiBi's; none: none.
   Positions distance_bias = Positions::none;
   int64_t relative_buckets = 32, relative_distance = 128;  // for relative positions
-  bool relative_by_layer = false;  // each layer has biases of its own (UMT5)
+  bool relative_by_layer = false;                          // each layer has biases of its own (UMT5)
 
   NormSpec norm() const { return {normalization, norm_epsilon}; }
   FeedForwardSpec feed_forward() const {
@@ -155,7 +155,7 @@ struct ModelSpec : BlockSpec {
   std::vector<BlockKind> kinds = {};
   std::vector<std::string> layer_kinds = {};
   std::vector<std::string> encoder_layer_kinds = {};  // an encoder-decoder's encoder; empty: as layer_kinds
-  bool final_norm = true;  // each stack ends with a norm; never with post and none
+  bool final_norm = true;                             // each stack ends with a norm; never with post and none
   // The first token's position; 0: the usual 2. For sinusoidal_closed it enters the angle (M2M-100). For
   // learned positions it matters only in files, as the row of their table (RoBERTa).
   int64_t first_position = 0;

@@ -20,16 +20,12 @@ struct Enumeration;
 template <>
 struct Enumeration<Activation> {
   static constexpr const char* kKind = "activation";
-  static constexpr Name<Activation> kNames[] = {{Activation::relu, "relu"},
-                                                {Activation::gelu, "gelu"},
-                                                {Activation::gelu_tanh, "gelu_tanh"},
-                                                {Activation::gelu_quick, "gelu_quick"},
-                                                {Activation::silu, "silu"},
-                                                {Activation::relu_squared, "relu_squared"},
-                                                {Activation::tanh, "tanh"},
-                                                {Activation::sigmoid, "sigmoid"},
-                                                {Activation::identity, "identity"},
-                                                {Activation::xielu, "xielu"}};
+  static constexpr Name<Activation> kNames[] = {
+      {Activation::relu, "relu"},           {Activation::gelu, "gelu"},
+      {Activation::gelu_tanh, "gelu_tanh"}, {Activation::gelu_quick, "gelu_quick"},
+      {Activation::silu, "silu"},           {Activation::relu_squared, "relu_squared"},
+      {Activation::tanh, "tanh"},           {Activation::sigmoid, "sigmoid"},
+      {Activation::identity, "identity"},   {Activation::xielu, "xielu"}};
 };
 template <size_t... i>
 constexpr auto names_of_mixers(std::index_sequence<i...> /*all*/) {

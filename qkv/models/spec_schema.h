@@ -780,11 +780,7 @@ void for_each_field_of_ends(Spec& s, Visitor& v) {
      .since = 12,
      .needs = &Needs::kHead},
     OrElse{s.head_activation, s.activation});
-  v({.name = "head_bias",
-     .help = "bias in that layer",
-     .since = 16,
-     .needs = &Needs::kHead},
-    s.head_bias);
+  v({.name = "head_bias", .help = "bias in that layer", .since = 16, .needs = &Needs::kHead}, s.head_bias);
   v({.name = "unembedding_bias",
      .help = "bias on the logits",
      .derived = "false (true for masked and permutation)",

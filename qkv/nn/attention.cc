@@ -115,8 +115,7 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
                     ? std::make_unique<RelativeEncoding>(
                           parameters, name, spec.relative,
                           RelativeEncoding::Shape{width, spec.heads, spec.kv_heads, spec.d_qk, spec.bias,
-                                                  spec.key_bias,
-                                                  mask.is_causal(), attention_.scale()},
+                                                  spec.key_bias, mask.is_causal(), attention_.scale()},
                           std.inner)
                     : nullptr) {
   if (spec.global_projections)
@@ -156,8 +155,11 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
       a.query_key_norm == QueryKeyNorm::heads_rotated || a.query_key_norm == QueryKeyNorm::unit_rotated;
   if (a.query_key_norm != QueryKeyNorm::none && !after) norm();
   if (a.rotary.width > 0)
-    qkv = rotary(qkv, a.heads + (shared_ ? 0 : a.rotary.values ? 2 * a.kv_heads : a.kv_heads), a.d_qk,
-                 a.rotary.layout, context.rotation);
+    qkv = rotary(qkv,
+                 a.heads + (shared_           ? 0
+                            : a.rotary.values ? 2 * a.kv_heads
+                                              : a.kv_heads),
+                 a.d_qk, a.rotary.layout, context.rotation);
   if (after) norm();
   Tensor queries = qkv;
   if (segment) queries = select_rows(columns_of(qkv, 0, k_column), context.own_rows);
@@ -190,7 +192,8 @@ Tensor SelfAttention::grown(const Tensor& queries, const Context& context) const
   std::vector<float> factors;
   for (const int32_t position : context.layout.positions.values()) {
     const int64_t steps = (position + a.query_growth_from) / a.query_growth_every;  // rounded down
-    factors.push_back(static_cast<float>(1 + double{a.query_growth} * std::log1p(static_cast<double>(steps))));
+    factors.push_back(
+        static_cast<float>(1 + double{a.query_growth} * std::log1p(static_cast<double>(steps))));
   }
   return scaled_rows(queries, {std::move(rows), 1}, Tensor::of({queries.rows(), 1}, factors));
 }

@@ -39,7 +39,7 @@ struct AttentionSpec {
   float dropout = 0;             // dropout rate of attention probabilities
   bool out_bias = true;          // bias of the output projection
   float scale = 0;               // factor on scores instead; 0: as above
-  float clip = 0;      // q, k and v of self-attention are clipped to [-clip, clip] (MPT, OLMo); 0: off
+  float clip = 0;  // q, k and v of self-attention are clipped to [-clip, clip] (MPT, OLMo); 0: off
   // Queries of later tokens are longer, so that attention over many keys stays as sharp: at position t they
   // are multiplied by 1 + query_growth ln(1 + floor(t / query_growth_every)), t from query_growth_from
   // (Nakanishi 2025, scalable softmax; Llama 4, Ministral 3). 0: off.

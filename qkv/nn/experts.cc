@@ -113,8 +113,8 @@ Tensor Experts::forward(const Tensor& x, const Context& context) const {
       expert_linear(inputs(x, rows, choice.weights), up_->value, value_of(up_bias_), rows.offsets);
   const Tensor hidden = activated(network_, up);
   const Tensor outputs = expert_linear(hidden, down_->value, value_of(down_bias_), rows.offsets);
-  const Tensor y = weighted_rows(outputs, rows.places,
-                                 spec_.input_weighted ? ones_like(choice.weights) : choice.weights);
+  const Tensor y =
+      weighted_rows(outputs, rows.places, spec_.input_weighted ? ones_like(choice.weights) : choice.weights);
   return shared_ ? add(y, shared(x, context)) : y;
 }
 

@@ -36,7 +36,7 @@ class FeedForward : public Sublayer {
   FeedForwardSpec spec_;
   Linear up_;  // W_mlp1; gated: then V's rows
   std::vector<Linear> inner_;
-  Linear down_;  // W_mlp2
+  Linear down_;                                    // W_mlp2
   Parameter *above_ = nullptr, *below_ = nullptr;  // xielu's alpha_p and alpha_n, f32 [1]
 };
 

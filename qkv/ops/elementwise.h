@@ -18,8 +18,8 @@ Tensor clipped(const Tensor& x, float limit);
 Tensor activation(Activation kind, const Tensor& x);
 // x [N, 2 H] -> [N, H]: f of the first half of each row times the second half (Shazeer 2020, "GLU variants").
 Tensor gated(Activation kind, const Tensor& x);
-// x [N, 2 H] = [a, b] -> [N, 2 H]: min(a, limit), then b in [-limit, limit] plus 1 (gpt-oss). Numbers that are
-// cut off have no gradient. limit > 0.
+// x [N, 2 H] = [a, b] -> [N, 2 H]: min(a, limit), then b in [-limit, limit] plus 1 (gpt-oss). Numbers that
+// are cut off have no gradient. limit > 0.
 Tensor limited_gate(const Tensor& x, float limit);
 // x with elements dropped, the others scaled by 1 / (1 - p). [rows, width]
 Tensor dropout(const Tensor& x, const Dropout& dropout);

@@ -337,8 +337,8 @@ class WeightedRowsNode : public Node {
 
 // Throws Error unless each row of x is in one place.
 void expect_places(std::string_view op, const Indices& places, const Tensor& x) {
-  check(x.shape().rank() == 2 && places.rank() == 2 && places.count() == x.rows(), "{}: {} places for {} rows",
-        op, places.count(), x.rows());
+  check(x.shape().rank() == 2 && places.rank() == 2 && places.count() == x.rows(),
+        "{}: {} places for {} rows", op, places.count(), x.rows());
   std::vector<bool> taken(x.rows());
   for (const int32_t place : places.values()) {
     check(place >= 0 && place < x.rows() && !taken[place], "{}: row {} of {} is no token's own", op, place,

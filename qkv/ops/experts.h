@@ -55,8 +55,8 @@ ExpertRows rows_by_expert(const Indices& experts, int64_t count);
 Tensor expert_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
                      std::span<const int32_t> offsets);
 
-// x [M, D], places [N, k], weights f32 [N, k] -> [M, D]: row places[n, j] is x's times weights[n, j]. Each row
-// of x is in one place.
+// x [M, D], places [N, k], weights f32 [N, k] -> [M, D]: row places[n, j] is x's times weights[n, j]. Each
+// row of x is in one place.
 Tensor scaled_rows(const Tensor& x, const Indices& places, const Tensor& weights);
 
 // y [M, D], places [N, k], weights f32 [N, k] -> [N, D]: row n is sum_j weights[n, j] y[places[n, j]]. Each

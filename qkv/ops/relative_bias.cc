@@ -59,8 +59,7 @@ class RelativeBiasNode : public Node {
 
 }  // namespace
 
-Tensor alibi(int64_t heads, bool evens_first, int64_t reach, std::span<const float> scales,
-             bool is_signed) {
+Tensor alibi(int64_t heads, bool evens_first, int64_t reach, std::span<const float> scales, bool is_signed) {
   check(heads > 0 && reach >= 0, "alibi: {} heads, reach {}", heads, reach);
   check(scales.empty() || std::ssize(scales) == heads, "alibi: {} scales of {} heads", scales.size(), heads);
   const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));

@@ -34,9 +34,7 @@ std::vector<double> frequencies(const RotarySpec& s, int64_t length) {
     for (double& f : out) {
       // How many times the pair turns over the original context, on a ramp from low to high.
       const double turns = original * f / (2 * std::numbers::pi);
-      const double smooth = turns >= s.high  ? 1
-                            : turns <= s.low ? 0
-                                             : (turns - s.low) / (s.high - s.low);
+      const double smooth = turns >= s.high ? 1 : turns <= s.low ? 0 : (turns - s.low) / (s.high - s.low);
       f = (1 - smooth) * f / s.factor + smooth * f;
     }
   if (s.scaling == RotaryScaling::yarn) {

@@ -186,8 +186,8 @@ void draw_mixer(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
 // Options of queries, keys, values and the norms before them.
 void draw_newer_attention(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
   AttentionSpec& a = s.attention;
-  const bool plain = s.mixer == MixerSpec() && a.head_sizes.empty() && a.shared_query_key.empty() &&
-                     !a.global_projections;
+  const bool plain =
+      s.mixer == MixerSpec() && a.head_sizes.empty() && a.shared_query_key.empty() && !a.global_projections;
   if (plain && !a.relative.on() && u() < 0.2) {
     a.query_growth = 0.5F, h.growth = 0.5;
     a.query_growth_every = h.growth_every = between(u, 1, 3);
@@ -206,8 +206,8 @@ void draw_newer_attention(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
 // Biases by distance beside other positions.
 void draw_distance_bias(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
   const AttentionSpec& a = s.attention;
-  const bool biased = is_alibi(s.positions) || s.positions == Positions::relative ||
-                      s.positions == Positions::toeplitz;
+  const bool biased =
+      is_alibi(s.positions) || s.positions == Positions::relative || s.positions == Positions::toeplitz;
   if (!biased && s.mixer.attends() && !a.relative.on() && !a.global_projections && u() < 0.3) {
     using enum Positions;
     s.distance_bias = one_of(u, {relative, toeplitz, alibi, alibi_signed});
@@ -587,7 +587,8 @@ std::map<std::string, bool> variations_of(const ModelSpec& s) {
   each("normalization", s.normalization, {Normalization::batch});
   each("query_key_norm", a.query_key_norm, {});
   if (!two) each("branches", s.branches, {});
-  for (const Positions p : {Positions::relative, Positions::toeplitz, Positions::alibi, Positions::alibi_signed})
+  for (const Positions p :
+       {Positions::relative, Positions::toeplitz, Positions::alibi, Positions::alibi_signed})
     has["distance_bias " + name_of(p)] = s.distance_bias == p;
   has["relative_by_layer"] = s.relative_by_layer;
   for (const Activation f :

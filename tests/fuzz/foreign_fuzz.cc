@@ -1,12 +1,12 @@
-// Hostile models of other programs: whatever the bytes, reading ends or throws qkv::Error. The first byte chooses
-// the format.
+// Hostile models of other programs: whatever the bytes, reading ends or throws qkv::Error. The first byte
+// chooses the format.
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "qkv/base/error.h"
-#include "qkv/io/container/ctranslate2.h"
 #include "qkv/convert/llama2c.h"
+#include "qkv/io/container/ctranslate2.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;

@@ -45,9 +45,7 @@ struct Variable {
     std::memcpy(&value, bytes.data() + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
     return value;
   }
-  bool is_float() const {
-    return type == Element::f32 || type == Element::f16 || type == Element::bf16;
-  }
+  bool is_float() const { return type == Element::f32 || type == Element::f16 || type == Element::bf16; }
   // Element i as it is stored.
   float stored(int64_t i) const {
     switch (type) {
@@ -135,7 +133,8 @@ Tensor in_f32(const Variable& v, const std::vector<float>& scales) {
   const int64_t rows = v.shape.empty() ? 1 : std::max<int64_t>(1, v.shape[0]), columns = v.count() / rows;
   for (int64_t i = 0; i < v.count(); ++i) {
     const float q = v.stored(i);
-    values.push_back(scales.empty() ? q : q / scales[scales.size() == 1 ? 0 : static_cast<size_t>(i / columns)]);
+    values.push_back(scales.empty() ? q
+                                    : q / scales[scales.size() == 1 ? 0 : static_cast<size_t>(i / columns)]);
   }
   return Tensor::of(Shape(std::span(v.shape)), values);
 }
@@ -153,8 +152,8 @@ Ctranslate2File parse_ctranslate2(std::string_view bytes, const std::string& whe
   ByteReader in(bytes, where);
   const auto version = in.number<uint32_t>();
   check(version >= kFirstVersion && version <= kLastVersion,
-        "{}: version {} of CTranslate2's format is not supported ({} to {} are)", where, version, kFirstVersion,
-        kLastVersion);
+        "{}: version {} of CTranslate2's format is not supported ({} to {} are)", where, version,
+        kFirstVersion, kLastVersion);
   Ctranslate2File file;
   file.spec = read_string(in);
   static_cast<void>(in.number<uint32_t>());  // the revision of that class

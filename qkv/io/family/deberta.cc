@@ -34,10 +34,9 @@ void add_attention(WeightNames& n, const ModelSpec& s, const std::string& engine
 }  // namespace
 
 const Family& deberta_family() {
-  static const Family family =
-      deberta_like("deberta", read_config,
-                   [](const ModelSpec& s) { return write_deberta(s, "deberta", "Deberta"); },
-                   [](const ModelSpec& s) { return deberta_stack(s, add_attention).all; });
+  static const Family family = deberta_like(
+      "deberta", read_config, [](const ModelSpec& s) { return write_deberta(s, "deberta", "Deberta"); },
+      [](const ModelSpec& s) { return deberta_stack(s, add_attention).all; });
   return family;
 }
 

@@ -40,7 +40,8 @@ ModelSpec read_deberta(const JsonField& c, const std::string& base) {
   s.positions = c.boolean_or("position_biased_input", true) ? Positions::learned : Positions::none;
   if (const int64_t e = c.integer_or("embedding_size", s.width, 1, kMost); e != s.width)
     fail("{}: embedding_size: {}: only hidden_size is supported", c.place(), e);
-  check(c.boolean_or("relative_attention", false), "{}: relative_attention: only true is supported", c.place());
+  check(c.boolean_or("relative_attention", false), "{}: relative_attention: only true is supported",
+        c.place());
   RelativeSpec& r = s.attention.relative;
   r.kind = RelativeAttention::disentangled;
   const auto distance = c.integer_or("max_relative_positions", -1, -1, kMost);
@@ -82,9 +83,9 @@ OrderedJson write_deberta(const ModelSpec& s, const char* type, const std::strin
   return config;
 }
 
-WeightNames deberta_stack(const ModelSpec& s, void (*add_attention)(WeightNames&, const ModelSpec&,
-                                                                     const std::string& engine,
-                                                                     const std::string& file)) {
+WeightNames deberta_stack(const ModelSpec& s,
+                          void (*add_attention)(WeightNames&, const ModelSpec&, const std::string& engine,
+                                                const std::string& file)) {
   WeightNames n;
   add_bert_embeddings(n, s, "deberta");
   for (int64_t l = 0; l < s.layers; ++l) {
@@ -107,23 +108,24 @@ WeightNames deberta_stack(const ModelSpec& s, void (*add_attention)(WeightNames&
 Family deberta_like(const char* type, ModelSpec (*read)(const JsonField&),
                     OrderedJson (*write)(const ModelSpec&),
                     std::vector<WeightName> (*weights)(const ModelSpec&)) {
-  return {type,
-          read,
-          write,
-          [](const ModelSpec& s) {
-            return s.attention.relative.kind == RelativeAttention::disentangled &&
-                   s.architecture == Architecture::encoder &&
-                   (s.output != Output::tokens || s.head_width == s.width);
-          },
-          weights,
-          "deberta.",
-          [](const ModelSpec& s, const std::string& name) {
-            return name.ends_with("embeddings.position_ids") || name == "cls.predictions.decoder.bias" ||
-                   (s.tied && name == "cls.predictions.decoder.weight") ||
-                   name.starts_with("mask_predictions.") || name.starts_with("lm_predictions.") ||  // other heads
-                   (s.positions == Positions::none && name.ends_with("embeddings.position_embeddings.weight"));
-          },
-          Activation::gelu};
+  return {
+      type,
+      read,
+      write,
+      [](const ModelSpec& s) {
+        return s.attention.relative.kind == RelativeAttention::disentangled &&
+               s.architecture == Architecture::encoder &&
+               (s.output != Output::tokens || s.head_width == s.width);
+      },
+      weights,
+      "deberta.",
+      [](const ModelSpec& s, const std::string& name) {
+        return name.ends_with("embeddings.position_ids") || name == "cls.predictions.decoder.bias" ||
+               (s.tied && name == "cls.predictions.decoder.weight") ||
+               name.starts_with("mask_predictions.") || name.starts_with("lm_predictions.") ||  // other heads
+               (s.positions == Positions::none && name.ends_with("embeddings.position_embeddings.weight"));
+      },
+      Activation::gelu};
 }
 
 }  // namespace qkv

@@ -43,9 +43,9 @@ void add_attention(WeightNames& n, const ModelSpec& s, const std::string& engine
 }  // namespace
 
 const Family& deberta_v2_family() {
-  static const Family family =
-      deberta_like("deberta-v2", read_config, write_config,
-                   [](const ModelSpec& s) { return deberta_stack(s, add_attention).all; });
+  static const Family family = deberta_like("deberta-v2", read_config, write_config, [](const ModelSpec& s) {
+    return deberta_stack(s, add_attention).all;
+  });
   return family;
 }
 

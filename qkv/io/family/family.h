@@ -46,8 +46,8 @@ struct Family {
   std::string language_model = "", classifier = "";
   Pooling pooling = Pooling::first;  // pooling of an encoder's new classifier
   bool rotates_by_type = false;      // reads rope_parameters for each type of layers
-  // The release that it was compared with fills the rows of a search that have ended with the end token if the
-  // padding token is 0.
+  // The release that it was compared with fills the rows of a search that have ended with the end token if
+  // the padding token is 0.
   bool fills_with_ends = false;
 };
 

@@ -19,7 +19,8 @@ Activation read_activation(const JsonField& config, const char* key, const char*
   if (name == "sigmoid") return Activation::sigmoid;
   if (name == "linear") return Activation::identity;
   fail(
-      "{}: {}: '{}' is not supported (gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, relu2, silu, tanh, "
+      "{}: {}: '{}' is not supported (gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, relu2, silu, "
+      "tanh, "
       "sigmoid, linear are)",
       config.place(), key, name);
 }
@@ -78,7 +79,8 @@ void expect_one_rotation(const JsonField& config) {
   if (!rotary) return;
   for (const auto& [key, value] : rotary->object().items())
     check(!value.is_object(),
-          "{}: {}: parameters of one type of layers are not supported for this model_type", rotary->place(), key);
+          "{}: {}: parameters of one type of layers are not supported for this model_type", rotary->place(),
+          key);
 }
 
 bool says_no_scaling(const JsonField& config) {

@@ -30,8 +30,8 @@ void read_rotary_scaling(const JsonField& config, int64_t context, RotarySpec& r
 std::optional<JsonField> plain_rotary_of(const JsonField& config, const char* layer_type);
 // Throws Error if rope_parameters has fields for types of layers.
 void expect_one_rotation(const JsonField& config);
-// True if the config has neither rope_scaling nor rope_parameters, so that a family's default holds; null means
-// none.
+// True if the config has neither rope_scaling nor rope_parameters, so that a family's default holds; null
+// means none.
 bool says_no_scaling(const JsonField& config);
 // Sets the base if the config has none: a family's default other than 10000.
 void default_rotary_base(const JsonField& config, double base, RotarySpec& rotary);

@@ -36,7 +36,7 @@ const Family& gpt_oss_family() {
           r.truncated = false;
         }
         s.activation = Activation::gelu_quick;  // whatever hidden_act says
-        s.gate_limit = kLimit;                 // whatever swiglu_limit says
+        s.gate_limit = kLimit;                  // whatever swiglu_limit says
         s.feed_forward_bias = false;
         ExpertsSpec& x = s.experts;
         x.count = c.integer_or("num_local_experts", 128, 1, kMost);

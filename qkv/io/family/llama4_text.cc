@@ -13,7 +13,8 @@ namespace {
 // true, or in published files a number other than 0.
 bool tunes_temperature(const JsonField& c) {
   const auto field = c.find("attn_temperature_tuning");
-  return field && field->json().is_number() ? field->number() != 0 : c.boolean_or("attn_temperature_tuning", true);
+  return field && field->json().is_number() ? field->number() != 0
+                                            : c.boolean_or("attn_temperature_tuning", true);
 }
 
 // moe_layers lists the layers with experts; without it every interleave_moe_layer_step-th layer has them.

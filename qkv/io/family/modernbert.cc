@@ -30,8 +30,7 @@ void read_layers(const JsonField& c, ModelSpec& s) {
   local.attention.patterns = {{.window = c.integer_or("local_attention", 128, 1, kMost) / 2 + 1}};
   first.mixer_norm = false;
   const auto every = c.integer_or("global_attn_every_n_layers", 3, 1, kMost);
-  const std::vector<bool> windowed =
-      read_windowed(c, s.layers, [&](int64_t l) { return l % every != 0; });
+  const std::vector<bool> windowed = read_windowed(c, s.layers, [&](int64_t l) { return l % every != 0; });
   check(windowed.empty() || !windowed[0], "{}: layer_types: the first layer sees all tokens", c.place());
   const bool any = std::ranges::find(windowed, true) != windowed.end();
   if (any) static_cast<BlockSpec&>(s) = local;
@@ -85,38 +84,38 @@ ModelSpec read_config(const JsonField& c) {
   s.pooler_bias = bias;
   s.pooler_norm = true;
   const auto pooling = c.string_or("classifier_pooling", "cls");
-  check(pooling == "cls" || pooling == "mean", "{}: classifier_pooling: '{}' is not supported (cls, mean are)",
-        c.place(), pooling);
+  check(pooling == "cls" || pooling == "mean",
+        "{}: classifier_pooling: '{}' is not supported (cls, mean are)", c.place(), pooling);
   s.pooling = pooling == "mean" && s.output == Output::sequence_classes ? Pooling::mean : Pooling::first;
   return s;
 }
 
 OrderedJson write_config(const ModelSpec& s) {
   const bool tokens = s.output == Output::tokens;
-  OrderedJson c = {{"model_type", "modernbert"},
-                   {"architectures", {"ModernBert" + head_name(s)}},
-                   {"vocab_size", s.vocab_size},
-                   {"max_position_embeddings", s.context},
-                   {"hidden_size", s.width},
-                   {"num_hidden_layers", s.layers},
-                   {"num_attention_heads", s.attention.heads},
-                   {"intermediate_size", s.hidden},
-                   {"hidden_activation", config_name_of(s.activation)},
-                   {"norm_eps", decimal(s.norm_epsilon)},
-                   {"norm_bias", s.normalization == Normalization::layer},
-                   {"attention_bias", s.attention.bias},
-                   {"mlp_bias", s.feed_forward_bias},
-                   {"attention_dropout", decimal(s.attention.dropout)},
-                   {"embedding_dropout", decimal(s.embedding_dropout)},
-                   {"mlp_dropout", decimal(s.residual_dropout)},
-                   {"classifier_dropout", decimal(s.head_dropout)},
-                   {"classifier_bias", tokens ? s.head_bias : s.pooler_bias},
-                   {"classifier_activation",
-                    config_name_of(tokens ? s.activation_of_head() : s.pooler_activation)},
-                   {"classifier_pooling", s.pooling == Pooling::mean ? "mean" : "cls"},
-                   {"initializer_range", decimal(s.init_std)},
-                   {"tie_word_embeddings", s.tied},
-                   {"torch_dtype", "float32"}};
+  OrderedJson c = {
+      {"model_type", "modernbert"},
+      {"architectures", {"ModernBert" + head_name(s)}},
+      {"vocab_size", s.vocab_size},
+      {"max_position_embeddings", s.context},
+      {"hidden_size", s.width},
+      {"num_hidden_layers", s.layers},
+      {"num_attention_heads", s.attention.heads},
+      {"intermediate_size", s.hidden},
+      {"hidden_activation", config_name_of(s.activation)},
+      {"norm_eps", decimal(s.norm_epsilon)},
+      {"norm_bias", s.normalization == Normalization::layer},
+      {"attention_bias", s.attention.bias},
+      {"mlp_bias", s.feed_forward_bias},
+      {"attention_dropout", decimal(s.attention.dropout)},
+      {"embedding_dropout", decimal(s.embedding_dropout)},
+      {"mlp_dropout", decimal(s.residual_dropout)},
+      {"classifier_dropout", decimal(s.head_dropout)},
+      {"classifier_bias", tokens ? s.head_bias : s.pooler_bias},
+      {"classifier_activation", config_name_of(tokens ? s.activation_of_head() : s.pooler_activation)},
+      {"classifier_pooling", s.pooling == Pooling::mean ? "mean" : "cls"},
+      {"initializer_range", decimal(s.init_std)},
+      {"tie_word_embeddings", s.tied},
+      {"torch_dtype", "float32"}};
   if (tokens) c["decoder_bias"] = s.unembedding_bias;
   int64_t every = 1;
   while (every < s.layers && window_of(s, every) > 0) ++every;
@@ -171,24 +170,24 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 const Family& modernbert_family() {
   static const Family family = [] {
     Family f = {
-      "modernbert",
-      read_config,
-      write_config,
-      [](const ModelSpec& s) {
-        return s.architecture == Architecture::encoder && s.positions == Positions::rotary &&
-               s.norm_placement == NormPlacement::pre && s.embedding_norm && s.layers > 0 &&
-               (s.normalization == Normalization::layer || s.normalization == Normalization::layer_scale) &&
-               (s.output != Output::tokens || s.head_width == s.width) &&
-               (s.output == Output::tokens || s.output == Output::embedding || s.pooler_norm);
-      },
-      weights,
-      "model.",
-      [](const ModelSpec& s, const std::string& name) {
-        const bool of_head = name.starts_with("head.") || name.starts_with("decoder.") ||
-                             name.starts_with("classifier.");
-        return (s.tied && name == "decoder.weight") || (s.output == Output::embedding && of_head);
-      },
-      Activation::gelu};
+        "modernbert",
+        read_config,
+        write_config,
+        [](const ModelSpec& s) {
+          return s.architecture == Architecture::encoder && s.positions == Positions::rotary &&
+                 s.norm_placement == NormPlacement::pre && s.embedding_norm && s.layers > 0 &&
+                 (s.normalization == Normalization::layer || s.normalization == Normalization::layer_scale) &&
+                 (s.output != Output::tokens || s.head_width == s.width) &&
+                 (s.output == Output::tokens || s.output == Output::embedding || s.pooler_norm);
+        },
+        weights,
+        "model.",
+        [](const ModelSpec& s, const std::string& name) {
+          const bool of_head =
+              name.starts_with("head.") || name.starts_with("decoder.") || name.starts_with("classifier.");
+          return (s.tied && name == "decoder.weight") || (s.output == Output::embedding && of_head);
+        },
+        Activation::gelu};
     f.rotates_by_type = true;
     return f;
   }();

@@ -6,7 +6,7 @@
 namespace qkv {
 namespace {
 
-constexpr int64_t kUnused = 2;  // positions count from 2, whatever the padding token
+constexpr int64_t kUnused = 2;    // positions count from 2, whatever the padding token
 constexpr int64_t kBuckets = 32;  // whatever the config says, and 128 as the longest distance
 
 ModelSpec read_config(const JsonField& c) {
@@ -52,14 +52,13 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 }  // namespace
 
 const Family& mpnet_family() {
-  static const Family family = {
-      "mpnet",
-      read_config,
-      write_config,
-      [](const ModelSpec& s) { return s.distance_bias == Positions::relative && is_bert(s); },
-      weights,
-      "mpnet.",
-      is_extra_in_bert};
+  static const Family family = {"mpnet",
+                                read_config,
+                                write_config,
+                                [](const ModelSpec& s) { return s.distance_bias == Positions::relative && is_bert(s); },
+                                weights,
+                                "mpnet.",
+                                is_extra_in_bert};
   return family;
 }
 

@@ -85,7 +85,8 @@ std::vector<WeightName> weights(const ModelSpec& s) {
     n.norm(engine, file);
   };
   const ModelSpec e = s.encoder_spec();
-  for (const auto& [stack, spec, layers] : {std::tuple("encoder", &e, s.encoder_layers), {"decoder", &s, s.layers}}) {
+  for (const auto& [stack, spec, layers] :
+       {std::tuple("encoder", &e, s.encoder_layers), {"decoder", &s, s.layers}}) {
     for (int64_t l = 0; l < layers; ++l) {
       const BlockSpec& b = spec->block(l);
       const std::string engine = fmt::format("{}.block.{}.", stack, l),
@@ -116,20 +117,20 @@ std::vector<WeightName> weights(const ModelSpec& s) {
 
 const Family& t5gemma_family() {
   static const Family family = [] {
-    Family f = {
-      "t5gemma",
-      read_config,
-      write_config,
-      [](const ModelSpec& s) {
-        return s.architecture == Architecture::encoder_decoder && s.positions == Positions::rotary &&
-               s.normalization == Normalization::rms_plus_one &&
-               s.norm_placement == NormPlacement::sandwich && s.source_vocab_size > 0;
-      },
-      weights,
-      "model.",
-      [](const ModelSpec& s, const std::string& name) {
-        return name.ends_with(".rotary_emb.inv_freq") || (s.tied && name == "lm_head.out_proj.weight");
-      }};
+    Family f = {"t5gemma",
+                read_config,
+                write_config,
+                [](const ModelSpec& s) {
+                  return s.architecture == Architecture::encoder_decoder &&
+                         s.positions == Positions::rotary && s.normalization == Normalization::rms_plus_one &&
+                         s.norm_placement == NormPlacement::sandwich && s.source_vocab_size > 0;
+                },
+                weights,
+                "model.",
+                [](const ModelSpec& s, const std::string& name) {
+                  return name.ends_with(".rotary_emb.inv_freq") ||
+                         (s.tied && name == "lm_head.out_proj.weight");
+                }};
     f.fills_with_ends = true;
     return f;
   }();

@@ -7,9 +7,9 @@
 #include <random>
 
 #include "qkv/base/file.h"
-#include "qkv/io/container/ctranslate2.h"
 #include "qkv/convert/ctranslate2_dir.h"
 #include "qkv/convert/llama2c.h"
+#include "qkv/io/container/ctranslate2.h"
 #include "qkv/text/sentencepiece_file.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/mutation.h"
@@ -51,7 +51,8 @@ const Tensor& value(Transformer& model, const std::string& name) {
 
 TEST(Llama2c, IsReadInBothForms) {
   for (const bool tied : {true, false}) {
-    const auto first = parse_llama2c(llama2c(true, tied), "a"), second = parse_llama2c(llama2c(false, tied), "b");
+    const auto first = parse_llama2c(llama2c(true, tied), "a"),
+               second = parse_llama2c(llama2c(false, tied), "b");
     for (const auto& model : {first.get(), second.get()}) {
       EXPECT_EQ(family_for(model->spec()).model_type, "llama");
       EXPECT_EQ(model->spec().tied, tied);
@@ -124,7 +125,8 @@ class Variables {
     put<uint32_t>(head_, 2);
   }
   template <typename T>
-  void add(const std::string& of, const std::vector<uint32_t>& shape, uint8_t type, const std::vector<T>& values) {
+  void add(const std::string& of, const std::vector<uint32_t>& shape, uint8_t type,
+           const std::vector<T>& values) {
     name(body_, of);
     put<uint8_t>(body_, static_cast<uint8_t>(shape.size()));
     for (const uint32_t n : shape) put(body_, n);

@@ -229,7 +229,10 @@ TEST(ModelDir, DefaultsOfTheNewestFamilies) {
   EXPECT_EQ(ministral.attention.query_growth_every, 16384);
   EXPECT_EQ(ministral.norm_epsilon, 1e-5F);
   // Older files have a number for a switch, Llama 4 itself a ramp without a length.
-  const Json ramp = {{"rope_type", "llama3"}, {"factor", 16}, {"low_freq_factor", 1}, {"high_freq_factor", 1},
+  const Json ramp = {{"rope_type", "llama3"},
+                     {"factor", 16},
+                     {"low_freq_factor", 1},
+                     {"high_freq_factor", 1},
                      {"original_max_position_embeddings", 8192}};
   const ModelSpec scout = spec_of("llama4_text", {{"attn_temperature_tuning", 4}, {"rope_scaling", ramp}});
   EXPECT_EQ(scout.block(3).attention.query_growth, 0.1F);
@@ -249,16 +252,21 @@ TEST(ModelDir, DefaultsOfTheNewestFamilies) {
   const ModelSpec gemma = spec_of("gemma2", {{"layer_types", types}});
   EXPECT_TRUE(gemma.attention.patterns[0] == Pattern());
   EXPECT_EQ(gemma.attention.patterns[1].window, 4096);
-  const Json terms = {{"relative_attention", true}, {"pos_att_type", "C2P | p2c"}, {"max_position_embeddings", 20}};
+  const Json terms = {
+      {"relative_attention", true}, {"pos_att_type", "C2P | p2c"}, {"max_position_embeddings", 20}};
   EXPECT_TRUE(spec_of("deberta", terms).attention.relative.by_position);
 }
 
 // The whole's vocabulary is that of both parts, and the decoder's start token that of its part.
 TEST(ModelDir, PartsOfT5Gemma) {
-  Json part = {{"hidden_size", 16}, {"intermediate_size", 8}, {"num_hidden_layers", 2}, {"vocab_size", 256000},
-               {"num_attention_heads", 2}, {"head_dim", 8}, {"bos_token_id", 5}, {"num_key_value_heads", 1}};
-  Json config = {{"model_type", "t5gemma"}, {"is_encoder_decoder", true}, {"vocab_size", 9},
-                 {"encoder", part},         {"decoder", part}};
+  Json part = {{"hidden_size", 16},    {"intermediate_size", 8},   {"num_hidden_layers", 2},
+               {"vocab_size", 256000}, {"num_attention_heads", 2}, {"head_dim", 8},
+               {"bos_token_id", 5},    {"num_key_value_heads", 1}};
+  Json config = {{"model_type", "t5gemma"},
+                 {"is_encoder_decoder", true},
+                 {"vocab_size", 9},
+                 {"encoder", part},
+                 {"decoder", part}};
   const ScratchDir dir;
   dir.write("config.json", config.dump());
   EXPECT_EQ(load_spec(dir.path()).vocab_size, 9);
@@ -271,8 +279,9 @@ TEST(ModelDir, PartsOfT5Gemma) {
 // Families that name each layer in the file would write billions of lines to check whether they can express
 // it.
 TEST(ModelDir, MoreLayersThanAnyModelHasAreRefusedAtOnce) {
-  for (const char* type : {"gemma2", "gpt_oss", "llama4_text", "modernbert", "qwen2", "qwen3", "qwen3_moe", "gemma3_text", "olmo3", "cohere2",
-                           "exaone4", "smollm3", "ministral", "ernie4_5_moe", "longformer", "reformer"}) {
+  for (const char* type :
+       {"gemma2", "gpt_oss", "llama4_text", "modernbert", "qwen2", "qwen3", "qwen3_moe", "gemma3_text",
+        "olmo3", "cohere2", "exaone4", "smollm3", "ministral", "ernie4_5_moe", "longformer", "reformer"}) {
     const Json config = {{"model_type", type},
                          {"num_hidden_layers", int64_t{1} << 40},
                          {"vocab_size", 64},

@@ -80,8 +80,9 @@ TEST(GenericActivation, AgreesWithF64AndDifferences) {
     generic_kernels().f32.activation(kind, x.size(), x.data(), y.data());
     generic_kernels().f32.activation_grad(kind, x.size(), x.data(), dy.data(), dx.data());
     for (int64_t i = 0; i < x.size(); ++i) {
-      const double size_of_y = kind == Activation::sigmoid ? 1
-                               : std::abs(x[i]) * (kind == Activation::relu_squared ? std::abs(x[i]) : 1);
+      const double size_of_y = kind == Activation::sigmoid
+                                   ? 1
+                                   : std::abs(x[i]) * (kind == Activation::relu_squared ? std::abs(x[i]) : 1);
       // |tanh x| <= |x|; 1.702 x in an exponent errs by half an eps of its own size
       EXPECT_NEAR(y[i], activate(kind, x[i]), 5 * kEps * size_of_y);
       const bool kinked = kind == Activation::relu || kind == Activation::relu_squared;
