@@ -20,8 +20,9 @@ struct ModelInput {
   // f32 [rows, features.width()]: the features at ids that are kFeature, in the source of an
   // encoder-decoder. Frames have two rows for each such id.
   Tensor features = {};
-  Indices globals = {};  // [N]: 1 for tokens that see all and are seen by all; undefined: patterns decide
-  Ranks ranks = {};      // which ids see each other, if not as in the stack's mask
+  // [N]: 1 for tokens of the encoder that see all and are seen by all; undefined: patterns decide.
+  Indices globals = {};
+  Ranks ranks = {};  // which ids see each other, if not as in the stack's mask
   // [S]: class of each sequence, which a model with labels predicts beside the tokens; undefined: none.
   Indices sequence_targets = {};
 };
@@ -39,9 +40,10 @@ struct Batch : ModelInput {
 
 // How a model reads a pair of source and target.
 struct PairLayout {
-  int64_t context;  // maximum tokens in each stack
-  bool two_stacks;  // each has its own stack; else one stack reads both in a row
-  bool prefix;      // in a row, source tokens see each other
+  int64_t context;             // maximum tokens in each stack
+  bool two_stacks;             // each has its own stack; else one stack reads both in a row
+  bool prefix;                 // in a row, source tokens see each other
+  int64_t source_context = 0;  // maximum tokens of a source in a stack of its own; 0: context
 };
 
 }  // namespace qkv

@@ -35,7 +35,9 @@ void expect_known(const Safetensors& in, const ModelSpec& spec, const std::strin
   if (!image && !frames) known.insert("attention_mask");
   if (spec.architecture == Architecture::encoder && !image) known.insert("token_type_ids");
   const auto has_patterns = [](const BlockSpec* block) { return !block->attention.patterns.empty(); };
-  if (spec.architecture == Architecture::encoder && std::ranges::any_of(spec.blocks_in_use(), has_patterns))
+  const auto knows_globals = [](const BlockSpec* block) { return block->attention.global_projections; };
+  if (spec.architecture == Architecture::encoder ? std::ranges::any_of(spec.blocks_in_use(), has_patterns)
+                                                 : std::ranges::any_of(spec.blocks_in_use(), knows_globals))
     known.insert("global_attention_mask");
   if (spec.output == Output::span) known.insert({"start_positions", "end_positions"});
   if (spec.architecture == Architecture::encoder_decoder)
@@ -44,6 +46,22 @@ void expect_known(const Safetensors& in, const ModelSpec& spec, const std::strin
   for (const auto& [name, tensor] : in.tensors)
     check(known.contains(name), "{}: {}: a model whose architecture is {} has no such input (it has {})",
           path, name, name_of(spec.architecture), fmt::join(known, ", "));
+}
+
+// The flags of global tokens of each row, without padding.
+std::vector<std::vector<int32_t>> global_flags(const Safetensors& in, const std::string& path,
+                                               const PaddedBatch& batch) {
+  constexpr const char* kName = "global_attention_mask";
+  check(in.tensors.at(kName).shape() == Shape{batch.rows, batch.columns}, "{}: {}: expected [{}, {}]", path,
+        kName, batch.rows, batch.columns);
+  const std::vector<int64_t> values = batch.gather(integers(in, kName, path));
+  std::vector<std::vector<int32_t>> out;
+  auto at = values.begin();
+  for (const int32_t length : batch.lengths) {
+    out.emplace_back(at, at + length);
+    at += length;
+  }
+  return out;
 }
 
 // Labels shifted right by one, after the token that starts decoding; -100 becomes the padding.
@@ -97,9 +115,10 @@ Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSp
         name_of(spec.order));
   if (spec.features.kind == FeatureSpec::Kind::patches) return read_images(in, path, spec);
   Inputs out;
-  const PaddedBatch read = spec.features.any() ? read_frames(in, path, spec, out.input.features)
-                                               : read_padded(in, path, "input_ids", "attention_mask",
-                                                             spec.input_vocab_size(), spec.longest());
+  const PaddedBatch read = spec.features.any()
+                               ? read_frames(in, path, spec, out.input.features)
+                               : read_padded(in, path, "input_ids", "attention_mask", spec.input_vocab_size(),
+                                             spec.encoder_spec().longest());
   if (spec.architecture == Architecture::encoder_decoder) {
     out.source = read;
     out.tokens = in.tensors.contains("decoder_input_ids")
@@ -299,10 +318,10 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
   // A language model keeps the last tokens of a sequence that outgrows the context, so its length has no
   // limit.
   Tensor features;
-  const PaddedBatch batch = spec.features.any()
-                                ? read_frames(in, o.inputs, spec, features)
-                                : read_padded(in, o.inputs, "input_ids", "attention_mask",
-                                              spec.input_vocab_size(), both ? spec.longest() : 0);
+  const PaddedBatch batch =
+      spec.features.any() ? read_frames(in, o.inputs, spec, features)
+                          : read_padded(in, o.inputs, "input_ids", "attention_mask", spec.input_vocab_size(),
+                                        both ? spec.encoder_spec().longest() : 0);
   check(batch.rows > 0, "{}: input_ids: there is no row", o.inputs);
   for (int64_t r = 0; r < batch.rows; ++r)
     check(batch.lengths[r] > 0, "{}: input_ids: row {} has no token to continue", o.inputs, r);
@@ -323,6 +342,7 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
   auto prompts = both ? start : given;
   Sources sources(both ? given : std::vector<std::vector<int32_t>>{});
   sources.features = features;
+  if (in.tensors.contains("global_attention_mask")) sources.globals = global_flags(in, o.inputs, batch);
   // Outputs, row by row.
   const int64_t returned = g.settings.returned;
   std::vector<Hypothesis> found;
@@ -352,6 +372,7 @@ void run_generation(const Options& o, const Transformer& model, const Safetensor
       for (int64_t k = 0; k < returned; ++k) {
         each.push_back(prompts[r]);
         if (both) its_sources.ids.push_back(sources.ids[r]);
+        if (!sources.globals.empty()) its_sources.globals.push_back(sources.globals[r]);
       }
     for (auto& tokens : generate(model, each, g.settings.drawing, nullptr, its_sources))
       found.push_back({std::move(tokens)});

@@ -23,7 +23,8 @@ Kept kept_of(int64_t source, int64_t target, const SequenceEnds& ends, const Pai
   // In a decoder without an encoder, the source with its special tokens comes first, then the target.
   const bool apart = layout.two_stacks;
   const int64_t around = ends.around_source(),
-                z = std::min(source, std::max<int64_t>(0, layout.context - around - (apart ? 0 : 1)));
+                context = apart && layout.source_context > 0 ? layout.source_context : layout.context,
+                z = std::min(source, std::max<int64_t>(0, context - around - (apart ? 0 : 1)));
   return {z, std::min(target, layout.context - 1 - (apart ? 0 : z + around))};
 }
 

@@ -77,6 +77,7 @@ std::vector<std::vector<Hypothesis>> alternatives(const Ensemble& model, const s
       further.begun.push_back(o.begun[p] + 1);
       if (!o.prefixes.empty()) further.prefixes.push_back(o.prefixes[p]);
       if (!sources.ids.empty()) their_sources.ids.push_back(sources.ids[p]);
+      if (!sources.globals.empty()) their_sources.globals.push_back(sources.globals[p]);
       const bool follows = !s.wished.empty() && s.wished.front() == first.token;
       further.wished.push_back(follows ? Tokens(s.wished.begin() + 1, s.wished.end()) : Tokens());
     }

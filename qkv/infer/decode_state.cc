@@ -21,6 +21,9 @@ DecodeState::DecodeState(const Transformer& model, const Sources& sources)
   }
   source_ = std::move(flat);
   source_layout_ = Layout::of(lengths);
+  std::vector<int32_t> flags;
+  for (const auto& of_source : sources.globals) flags.insert(flags.end(), of_source.begin(), of_source.end());
+  if (!flags.empty()) globals_ = std::move(flags);
 }
 
 Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std::span<const int32_t> prefixes,
@@ -39,6 +42,7 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std:
   }
   ModelInput input{std::move(flat), Layout::of(counts, lengths_), {}, source_, source_layout_};
   input.features = features_;
+  if (source_.defined()) input.globals = globals_;
   if (model_->spec().order == Order::prefix) {
     const auto fresh = std::count(lengths_.begin(), lengths_.end(), 0);
     check(fresh == 0 || fresh == sequences(), "decode: the prompts of a prefix LM are read at the same time");
@@ -51,6 +55,7 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std:
   context.states = &states_;
   Tensor hidden = model_->hidden(input, context);
   source_ = {};
+  globals_ = {};
   features_ = {};
   for (size_t s = 0; s < counts.size(); ++s) lengths_[s] += counts[s];
   return hidden;

@@ -12,7 +12,8 @@ namespace qkv {
 // Sources of an encoder-decoder: tokens, or rows of features where an id is kFeature.
 struct Sources {
   std::vector<std::vector<int32_t>> ids = {};
-  Tensor features = {};  // features of all sources, as in ModelInput
+  Tensor features = {};                            // features of all sources, as in ModelInput
+  std::vector<std::vector<int32_t>> globals = {};  // flags of global tokens, one for each id; empty: none
 
   Sources() = default;
   Sources(std::vector<std::vector<int32_t>> tokens) : ids(std::move(tokens)) {}
@@ -45,6 +46,7 @@ class DecodeState {
   const Transformer* model_;
   std::vector<int32_t> lengths_;
   Indices source_;   // not yet encoded
+  Indices globals_;  // until the sources are encoded
   Tensor features_;  // not yet encoded
   Layout source_layout_;
   DecodingStates states_;

@@ -27,13 +27,15 @@ Tensor prefill(EnsembleState& state, const Ensemble& model, const std::vector<To
   distinct_sources.features = sources.features;
   for (size_t s = 0; s < prompts.size(); ++s) {
     const Tokens source = sources.ids.empty() ? Tokens{} : sources.ids[s];
-    // Sources of features count as different.
+    // Sources of features, or with global tokens, count as different.
+    const bool apart = sources.features.defined() || !sources.globals.empty();
     const auto number = static_cast<int32_t>(s);
-    const auto [it, is_new] = places.try_emplace({sources.features.defined() ? Tokens{number} : source,
-                                                  window(prompts[s], {}, model.spec().longest())},
-                                                 static_cast<int32_t>(distinct.size()));
+    const auto [it, is_new] =
+        places.try_emplace({apart ? Tokens{number} : source, window(prompts[s], {}, model.spec().longest())},
+                           static_cast<int32_t>(distinct.size()));
     if (is_new) {
       distinct_sources.ids.push_back(source);
+      if (!sources.globals.empty()) distinct_sources.globals.push_back(sources.globals[s]);
       distinct.push_back(it->first.second);
     }
     rows.push_back(it->second);

@@ -531,9 +531,21 @@ void check_features(const ModelSpec& s) {
         "model: a distillation token is the second of a classifier that pools the first");
 }
 
+// The encoder of an encoder-decoder as a model by itself.
+ModelSpec encoder_alone(const ModelSpec& s) {
+  ModelSpec e = s.encoder_spec();
+  e.architecture = Architecture::encoder;
+  e.layers = s.encoder_layers;
+  e.encoder_layers = e.source_vocab_size = 0;
+  e.stacks_apart = e.source_reversed = false;
+  e.tied = true;
+  return e;
+}
+
 void check_encoder(const ModelSpec& s) {
   const EncoderShape& e = s.encoder;
-  check(e.context == 0 || s.features.any(), "model: an encoder's context of its own is of features");
+  check(e.context == 0 || s.features.any() || (s.stacks_apart && s.positions == Positions::learned),
+        "model: an encoder's context of its own is of features, or of learned positions in stacks_apart");
   check(e.expert_every > 0 || e.expert_first == 0,
         "model: encoder_expert_first {}: needs an encoder_expert_every", e.expert_first);
   check(e.expert_every == 0 ||
@@ -544,11 +556,11 @@ void check_encoder(const ModelSpec& s) {
         "model: encoder_width, encoder_heads, encoder_hidden and encoder_expert_every are of an "
         "encoder_decoder of blocks");
   check(e.width == 0 || s.embedding_width == 0, "model: encoder_width does not go with embedding_width");
+  if (!s.encoder_layer_kinds.empty()) return check_spec(encoder_alone(s));
   ModelSpec blocks = s.encoder_spec();
   blocks.layers = std::max(s.layers, s.encoder_layers);  // an expert_first may be of either stack
   blocks.tied = false;                                   // the unembedding is the decoder's
-  const bool own_heads = !s.encoder_layer_kinds.empty();
-  check((e.width == 0 && e.heads == 0) || own_heads || blocks.width % blocks.attention.heads == 0,
+  check((e.width == 0 && e.heads == 0) || blocks.width % blocks.attention.heads == 0,
         "model: encoder_width {} is not divisible by {} heads", blocks.width, blocks.attention.heads);
   check_spec(blocks);
 }
@@ -601,8 +613,11 @@ void check_kinds(const ModelSpec& s) {
     of_all("experts", its.count == 0 || (its.count == others.count && its.chosen == others.chosen &&
                                          its.score == others.score && its.groups == others.groups));
     try {
+      const bool of_decoder = !of_encoder || std::ranges::find(s.layer_kinds, k.name) != s.layer_kinds.end();
+      if (!of_decoder) alike = encoder_alone(s).with_kind(kDefaultKind);
       static_cast<BlockSpec&>(alike) = k.block;
-      check_fields(alike, s);
+      check_fields(alike, of_decoder ? s : alike);
+      if (!of_decoder) alike = s.with_kind(kDefaultKind);
     } catch (const Error& e) {
       fail("model: kind.{}: {}", k.name, e.what());
     }

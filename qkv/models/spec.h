@@ -73,7 +73,7 @@ struct RecurrenceSpec {
 // Sizes of the encoder of an encoder-decoder that differ from its decoder's; 0: the same.
 struct EncoderShape {
   int64_t width = 0, heads = 0, hidden = 0;
-  int64_t context = 0;                         // maximum number of features that it reads
+  int64_t context = 0;                         // maximum number of features or tokens that it reads
   int64_t expert_first = 0, expert_every = 0;  // its layers with experts; every 0: as in the decoder
 
   bool any() const { return width > 0 || heads > 0 || hidden > 0 || context > 0 || expert_every > 0; }
@@ -230,7 +230,7 @@ struct ModelSpec : BlockSpec {
   Activation activation_of_head() const { return head_activation.value_or(activation); }
   // How it reads a source and a target.
   PairLayout pair_layout() const {
-    return {context, architecture == Architecture::encoder_decoder, order == Order::prefix};
+    return {context, architecture == Architecture::encoder_decoder, order == Order::prefix, encoder.context};
   }
   // Width of the last stack's output: that of both streams if it has two.
   int64_t output_width() const { return branches == Branches::reversible ? 2 * width : width; }

@@ -78,7 +78,7 @@ void for_each_field(Spec& e, Visitor& v) {
      .since = 7},
     e.hidden, Integers{0, 1 << 24});
   v({.name = "encoder_context",
-     .help = "maximum number of features that the encoder reads (0: context)",
+     .help = "maximum number of features or tokens that the encoder reads (0: context)",
      .since = 8,
      .place = model_file},
     e.context, Integers{0, 1 << 28});

@@ -101,21 +101,6 @@ void Transformer::update_buffers() const {
     if (stack != nullptr) stack->update_buffers();
 }
 
-Tensor Transformer::encode(const ModelInput& input, const Context& context) const {
-  check(encoder_ && decoder_, "model: a model of one stack has no source to encode");
-  check(input.source.defined() && input.source_layout.sequences() == input.layout.sequences(),
-        "model: {} sequences need as many sources, got {}", input.layout.sequences(),
-        input.source.defined() ? input.source_layout.sequences() : 0);
-  Context inner = context;
-  inner.layout = input.source_layout;
-  inner.segments = {};
-  inner.states = nullptr;
-  const InputEmbedding& embedding = source_embedding_ ? *source_embedding_ : *embedding_;
-  const Indices ids =
-      spec_.source_reversed ? reversed(input.source, input.source_layout.offsets) : input.source;
-  return encoder_->forward(embedding.forward(ids, input.features, inner, kSourceEmbeddingSite), inner);
-}
-
 namespace {
 
 // flags [N] -> [N + 1]: how many rows before each row, and before the end, have a flag.
@@ -128,12 +113,28 @@ Indices counts_before(const Indices& flags, int64_t rows) {
 
 }  // namespace
 
+Tensor Transformer::encode(const ModelInput& input, const Context& context) const {
+  check(encoder_ && decoder_, "model: a model of one stack has no source to encode");
+  check(input.source.defined() && input.source_layout.sequences() == input.layout.sequences(),
+        "model: {} sequences need as many sources, got {}", input.layout.sequences(),
+        input.source.defined() ? input.source_layout.sequences() : 0);
+  Context inner = context;
+  inner.layout = input.source_layout;
+  inner.segments = {};
+  if (input.globals.defined()) inner.globals = counts_before(input.globals, input.source_layout.rows());
+  inner.states = nullptr;
+  const InputEmbedding& embedding = source_embedding_ ? *source_embedding_ : *embedding_;
+  const Indices ids =
+      spec_.source_reversed ? reversed(input.source, input.source_layout.offsets) : input.source;
+  return encoder_->forward(embedding.forward(ids, input.features, inner, kSourceEmbeddingSite), inner);
+}
+
 Tensor Transformer::hidden(const ModelInput& input, const Context& context) const {
   Context inner = context;
   inner.layout = input.layout;
   inner.segments = input.segments;
   inner.ranks = input.ranks;
-  if (input.globals.defined()) inner.globals = counts_before(input.globals, input.layout.rows());
+  if (input.globals.defined() && !decoder_) inner.globals = counts_before(input.globals, input.layout.rows());
   if (encoder_ && decoder_ && input.source.defined()) {
     inner.source = encode(input, context);
     inner.source_layout = input.source_layout;

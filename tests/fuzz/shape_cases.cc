@@ -250,6 +250,19 @@ const ShapeFamily kFamilies[] = {
        return s;
      }},
     {"bart", [](Draw& d) { return bart(d); }},
+    {"led",
+     [](Draw& d) {
+       ModelSpec s = bart(d);
+       BlockSpec e = s.encoder_spec();
+       s.encoder = {};
+       e.attention.patterns = {{.window = d.between(2, 6)}};
+       if (s.encoder_layers > 1 && d.chance(0.5)) e.attention.patterns.push_back({.window = d.between(2, 6)});
+       e.attention.global_projections = true;
+       s.kinds = {{"encoder", e}};
+       s.encoder_layer_kinds = {"encoder"};
+       if (d.chance(0.5)) s.encoder.context = s.context + d.between(1, 9);
+       return s;
+     }},
     {"mbart",
      [](Draw& d) {
        ModelSpec s = bart(d);

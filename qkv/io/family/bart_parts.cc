@@ -98,6 +98,8 @@ namespace {
 // BART counts positions from 2.
 constexpr int64_t kBartUnused = 2;
 
+}  // namespace
+
 void add_bart_unembedding(const ModelSpec& s, WeightNames& n) {
   n.all.push_back({.engine = "unembedding.bias",
                    .file = "final_logits_bias",
@@ -105,8 +107,6 @@ void add_bart_unembedding(const ModelSpec& s, WeightNames& n) {
                    .optional = true});
   n.untied(s, "lm_head.weight");
 }
-
-}  // namespace
 
 std::vector<WeightName> weights_named_as_bart(const ModelSpec& s) {
   WeightNames n;

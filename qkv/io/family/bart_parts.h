@@ -12,6 +12,8 @@ OrderedJson write_bart_like(const ModelSpec& spec, const char* type, const char*
 // True if those fields describe the whole spec, except for positions, norms and features.
 bool is_bart_like(const ModelSpec& spec);
 
+// The logits' bias and, unless it is tied, the unembedding.
+void add_bart_unembedding(const ModelSpec& spec, WeightNames& names);
 void add_bart_blocks(const ModelSpec& spec, WeightNames& names);
 // BART's tensors, with positions and a norm for the embeddings of each stack.
 std::vector<WeightName> weights_named_as_bart(const ModelSpec& spec);

@@ -80,6 +80,7 @@ const std::vector<const Family*>& registry() {
                                                       &apertus_family(),
                                                       &umt5_family(),
                                                       &t5gemma_family(),
+                                                      &led_family(),
                                                       &modernbert_family(),
                                                       &mpnet_family(),
                                                       &roformer_family(),

@@ -136,6 +136,7 @@ const Family& t5gemma_family();
 const Family& bart_family();
 const Family& mbart_family();
 const Family& pegasus_family();
+const Family& led_family();
 const Family& marian_family();
 const Family& m2m100_family();
 const Family& whisper_family();

@@ -2,27 +2,10 @@
 
 #include "qkv/base/json_value.h"
 #include "qkv/io/family/bert_parts.h"
+#include "qkv/io/family/window_parts.h"
 
 namespace qkv {
 namespace {
-
-// "attention_window": one number, or one for each layer; half of the tokens are on each side.
-std::vector<Pattern> read_patterns(const JsonField& c, int64_t layers, int64_t global) {
-  const JsonField field = c["attention_window"];
-  std::vector<int64_t> windows = {512};
-  if (field.json().is_array())
-    windows = field.integers(2, kMost);
-  else
-    windows = {field.integer(2, kMost)};
-  check(windows.size() == 1 || std::ssize(windows) == layers,
-        "{}: expected one number, or one of each of {} layers", field.place(), layers);
-  std::vector<Pattern> patterns;
-  for (const int64_t w : windows) {
-    check(w % 2 == 0, "{}: expected even numbers, got {}", field.place(), w);
-    patterns.push_back({.window = w / 2 + 1, .global = global});
-  }
-  return shortest_run(std::move(patterns));
-}
 
 ModelSpec read_config(const JsonField& c) {
   ModelSpec s = read_roberta_like(c, "Longformer");
@@ -33,18 +16,14 @@ ModelSpec read_config(const JsonField& c) {
       "LongformerForTokenClassification are supported",
       c.place());
   // A classifier's first token attends to all tokens.
-  s.attention.patterns = read_patterns(c, s.layers, s.output == Output::sequence_classes ? 1 : 0);
+  s.attention.patterns = read_two_sided_windows(c, s.layers, s.output == Output::sequence_classes ? 1 : 0);
   s.attention.global_projections = true;
   return s;
 }
 
 OrderedJson write_config(const ModelSpec& s) {
   OrderedJson c = write_roberta_like(s, "longformer", "Longformer");
-  std::vector<int64_t> windows;
-  const std::vector<Pattern>& patterns = s.attention.patterns;
-  for (int64_t l = 0; l < s.layers; ++l)
-    windows.push_back(2 * (patterns[static_cast<size_t>(l) % patterns.size()].window - 1));
-  c["attention_window"] = windows;
+  c["attention_window"] = two_sided_windows_json(s.attention.patterns, s.layers);
   return c;
 }
 

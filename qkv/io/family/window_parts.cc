@@ -35,6 +35,30 @@ std::vector<Pattern> in_turn(std::vector<Pattern> of_layers) {
 
 }  // namespace
 
+std::vector<Pattern> read_two_sided_windows(const JsonField& c, int64_t layers, int64_t global) {
+  const JsonField field = c["attention_window"];
+  std::vector<int64_t> windows = {512};
+  if (field.json().is_array())
+    windows = field.integers(2, kMost);
+  else
+    windows = {field.integer(2, kMost)};
+  check(windows.size() == 1 || std::ssize(windows) == layers,
+        "{}: expected one number, or one of each of {} layers", field.place(), layers);
+  std::vector<Pattern> patterns;
+  for (const int64_t w : windows) {
+    check(w % 2 == 0, "{}: expected even numbers, got {}", field.place(), w);
+    patterns.push_back({.window = w / 2 + 1, .global = global});
+  }
+  return shortest_run(std::move(patterns));
+}
+
+OrderedJson two_sided_windows_json(const std::vector<Pattern>& patterns, int64_t layers) {
+  OrderedJson windows = OrderedJson::array();
+  for (int64_t l = 0; l < layers; ++l)
+    windows.push_back(2 * (patterns[static_cast<size_t>(l) % patterns.size()].window - 1));
+  return windows;
+}
+
 std::vector<bool> read_windowed(const JsonField& c, int64_t layers,
                                 const std::function<bool(int64_t)>& otherwise) {
   std::vector<bool> out;

@@ -23,6 +23,12 @@ void write_layer_windows(const ModelSpec& spec, OrderedJson& config);
 // The type of each layer: sliding_attention if it has a window, else full_attention.
 OrderedJson layer_types(const ModelSpec& spec);
 
+// attention_window: one number, or one for each layer; half of the tokens are on each side. `global`: the
+// first so many tokens see all.
+std::vector<Pattern> read_two_sided_windows(const JsonField& config, int64_t layers, int64_t global);
+// The numbers of attention_window.
+OrderedJson two_sided_windows_json(const std::vector<Pattern>& patterns, int64_t layers);
+
 // True for each layer that layer_types calls windowed; without that field, for layers for which
 // `otherwise` is true.
 std::vector<bool> read_windowed(const JsonField& config, int64_t layers,

@@ -224,6 +224,21 @@ const FamilyCase kCases[] = {
        s.encoder_layer_kinds = {"encoder"};
      }},
     {"t5gemma", [](ModelSpec& s) { s = t5gemma(); }},
+    {"led",
+     [](ModelSpec& s) {
+       s = bart();
+       s.embedding_scaled = false;
+       s.norm_placement = NormPlacement::post;
+       BlockSpec e = s;
+       e.attention.heads = e.attention.kv_heads = 4;
+       e.attention.d_qk = e.attention.d_vo = 3;
+       e.hidden = 10;
+       e.attention.patterns = {{.window = 3}, {.window = 2}};
+       e.attention.global_projections = true;
+       s.kinds = {{"encoder", e}};
+       s.encoder_layer_kinds = {"encoder"};
+       s.encoder.context = 11;
+     }},
     {"deberta-v2",
      [](ModelSpec& s) {
        s = bert_spec(13, 8, 12, 2, 3);

@@ -22,6 +22,7 @@
 // Covers: qkv/io/family/ministral3.cc, qkv/io/family/llama4_text.cc, qkv/io/family/apertus.cc
 // Covers: qkv/io/family/deberta.cc, qkv/io/family/modernbert.cc, qkv/io/family/mpnet.cc
 // Covers: qkv/io/family/roformer.cc, qkv/io/family/umt5.cc, qkv/io/family/t5gemma.cc
+// Covers: qkv/io/family/led.cc
 // Covers: qkv/io/family/*_parts.cc
 #include "qkv/io/family/family.h"
 
