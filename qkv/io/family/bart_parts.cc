@@ -67,16 +67,18 @@ bool is_bart_like(const ModelSpec& s) {
          s.norm_epsilon == 1e-5F && s.source_vocab_size == 0 && s.encoder.width == 0;
 }
 
-void add_bart_blocks(const ModelSpec& s, WeightNames& n) {
+void add_bart_blocks(const ModelSpec& s, WeightNames& n, const BartNames& of_encoder) {
   const int64_t w = s.width;
+  const BartNames of_decoder;
   for (const char* stack : {"encoder", "decoder"}) {
     const bool decoder = stack[0] == 'd';
     for (int64_t l = 0; l < (decoder ? s.layers : s.encoder_layers); ++l) {
       const std::string engine = fmt::format("{}.block.{}.", stack, l),
-                        file = fmt::format("model.{}.layers.{}.", stack, l);
-      const std::string self = file + "self_attn.", cross = file + "encoder_attn.";
-      n.parts(engine + "attention.qkv", {self + "q_proj", self + "k_proj", self + "v_proj"}, {w, w, w});
-      n.linear(engine + "attention.out", self + "out_proj");
+                        file = fmt::format("{}.{}.layers.{}.", of_encoder.base, stack, l),
+                        cross = file + "encoder_attn.";
+      const BartNames& of = decoder ? of_decoder : of_encoder;
+      n.parts(engine + "attention.qkv", {file + of.query, file + of.key, file + of.value}, {w, w, w});
+      n.linear(engine + "attention.out", file + of.out);
       n.norm(engine + "attention.norm", file + "self_attn_layer_norm");
       if (decoder) {
         n.linear(engine + "cross_attention.q", cross + "q_proj");
@@ -89,7 +91,7 @@ void add_bart_blocks(const ModelSpec& s, WeightNames& n) {
       n.norm(engine + "feed_forward.norm", file + "final_layer_norm");
     }
     if (s.norm_placement == NormPlacement::pre)
-      n.norm(fmt::format("{}.norm", stack), fmt::format("model.{}.layer_norm", stack));
+      n.norm(fmt::format("{}.norm", stack), fmt::format("{}.{}.layer_norm", of_encoder.base, stack));
   }
 }
 

@@ -184,6 +184,17 @@ void add_classification_head(WeightNames& n) {
   n.linear("classifier", "classifier.out_proj");
 }
 
+void add_roberta_heads(WeightNames& n, const ModelSpec& s, const std::string& base) {
+  if (s.output == Output::tokens)
+    n.masked_head(s, kRobertaHead);
+  else if (s.output == Output::sequence_classes)
+    add_classification_head(n);
+  else if (s.output == Output::span || s.output == Output::token_classes)
+    add_classifier(n, s);
+  else if (s.pooler)
+    n.linear("pooler", base + ".pooler.dense");
+}
+
 void add_classifier(WeightNames& n, const ModelSpec& s) {
   n.linear("classifier", s.output == Output::span ? "qa_outputs" : "classifier");
 }

@@ -53,6 +53,8 @@ inline constexpr MaskedHeadNames kRobertaHead = {"lm_head.dense", "lm_head.layer
 std::vector<WeightName> weights_named_as_bert(const ModelSpec& spec);
 // RoBERTa's classifier of sequences: a layer and a projection.
 void add_classification_head(WeightNames& names);
+// All heads of RoBERTa; `base`: as above.
+void add_roberta_heads(WeightNames& names, const ModelSpec& spec, const std::string& base);
 // The classifier of all other classes, and of the ends of an answer.
 void add_classifier(WeightNames& names, const ModelSpec& spec);
 

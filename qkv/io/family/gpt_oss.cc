@@ -38,11 +38,7 @@ const Family& gpt_oss_family() {
         s.activation = Activation::gelu_quick;  // whatever hidden_act says
         s.gate_limit = kLimit;                  // whatever swiglu_limit says
         s.feed_forward_bias = false;
-        ExpertsSpec& x = s.experts;
-        x.count = c.integer_or("num_local_experts", 128, 1, kMost);
-        x.chosen = c.integer_or("num_experts_per_tok", 4, 1, kMost);
-        x.hidden = s.hidden;
-        x.balance = c.number_or("router_aux_loss_coef", 0.9F);
+        read_local_experts(c, s, {128, 4, 0.9F});
         s.experts.router_bias = s.experts.bias = true;
         BlockSpec windowed = s;
         windowed.attention.patterns = {{.window = c.integer_or("sliding_window", 128, 1, kMost)}};

@@ -36,36 +36,20 @@ OrderedJson write_config(const ModelSpec& s) {
 
 std::vector<WeightName> weights(const ModelSpec& s) {
   WeightNames n;
-  const int64_t w = s.width;
   n.tensor("embedding.token", "led.shared.weight");
   for (const std::string stack : {"encoder", "decoder"}) {
-    const bool decoder = stack == "decoder";
     n.tensor(stack + ".embedding.position", fmt::format("led.{}.embed_positions.weight", stack));
     n.norm(stack + ".embedding.norm", fmt::format("led.{}.layernorm_embedding", stack));
-    for (int64_t l = 0; l < (decoder ? s.layers : s.encoder_layers); ++l) {
-      const std::string engine = fmt::format("{}.block.{}.", stack, l),
-                        file = fmt::format("led.{}.layers.{}.", stack, l);
-      const std::string self = file + "self_attn." + (decoder ? "" : "longformer_self_attn."),
-                        cross = file + "encoder_attn.";
-      if (decoder) {
-        n.parts(engine + "attention.qkv", {self + "q_proj", self + "k_proj", self + "v_proj"}, {w, w, w});
-        n.linear(engine + "attention.out", self + "out_proj");
-        n.linear(engine + "cross_attention.q", cross + "q_proj");
-        n.parts(engine + "cross_attention.kv", {cross + "k_proj", cross + "v_proj"}, {w, w});
-        n.linear(engine + "cross_attention.out", cross + "out_proj");
-        n.norm(engine + "cross_attention.norm", file + "encoder_attn_layer_norm");
-      } else {
-        n.parts(engine + "attention.qkv", {self + "query", self + "key", self + "value"}, {w, w, w});
-        n.linear(engine + "attention.global.q", self + "query_global");
-        n.parts(engine + "attention.global.kv", {self + "key_global", self + "value_global"}, {w, w});
-        n.linear(engine + "attention.out", file + "self_attn.output");
-      }
-      n.norm(engine + "attention.norm", file + "self_attn_layer_norm");
-      n.linear(engine + "feed_forward.up", file + "fc1");
-      n.linear(engine + "feed_forward.down", file + "fc2");
-      n.norm(engine + "feed_forward.norm", file + "final_layer_norm");
-    }
   }
+  add_bart_blocks(s, n,
+                  {.base = "led",
+                   .query = "self_attn.longformer_self_attn.query",
+                   .key = "self_attn.longformer_self_attn.key",
+                   .value = "self_attn.longformer_self_attn.value",
+                   .out = "self_attn.output"});
+  for (int64_t l = 0; l < s.encoder_layers; ++l)
+    add_global_projections(n, s.width, fmt::format("encoder.block.{}.", l),
+                           fmt::format("led.encoder.layers.{}.self_attn.longformer_self_attn.", l));
   add_bart_unembedding(s, n);
   return n.all;
 }

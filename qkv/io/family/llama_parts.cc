@@ -69,12 +69,12 @@ void read_head_width(const JsonField& c, int64_t otherwise, ModelSpec& s) {
   a.d_qk = a.d_vo = a.rotary.width = c.integer_or("head_dim", said ? s.width / a.heads : otherwise, 1, kMost);
 }
 
-void read_local_experts(const JsonField& c, ModelSpec& s) {
+void read_local_experts(const JsonField& c, ModelSpec& s, const LocalExperts& otherwise) {
   ExpertsSpec& x = s.experts;
-  x.count = c.integer_or("num_local_experts", 8, 1, kMost);
-  x.chosen = c.integer_or("num_experts_per_tok", 2, 1, kMost);
+  x.count = c.integer_or("num_local_experts", otherwise.count, 1, kMost);
+  x.chosen = c.integer_or("num_experts_per_tok", otherwise.chosen, 1, kMost);
   x.hidden = s.hidden;
-  x.balance = c.number_or("router_aux_loss_coef", 0.001F);
+  x.balance = c.number_or("router_aux_loss_coef", otherwise.balance);
 }
 void write_local_experts(const ModelSpec& s, OrderedJson& c) {
   c["num_local_experts"] = s.experts.count;

@@ -17,8 +17,13 @@ int64_t read_kv_heads(const JsonField& config, int64_t heads, int64_t otherwise)
 // Reads head_dim: the width of queries, keys, values and of what is rotated. `otherwise`: if the field is
 // absent; if it is null, width / heads.
 void read_head_width(const JsonField& config, int64_t otherwise, ModelSpec& spec);
-// Mixtral's fields of a mixture whose experts have the hidden width of the dense network.
-void read_local_experts(const JsonField& config, ModelSpec& spec);
+// Mixtral's fields of a mixture whose experts have the hidden width of the dense network. `otherwise`: what
+// holds where fields are absent.
+struct LocalExperts {
+  int64_t count = 8, chosen = 2;
+  float balance = 0.001F;
+};
+void read_local_experts(const JsonField& config, ModelSpec& spec, const LocalExperts& otherwise = {});
 void write_local_experts(const ModelSpec& spec, OrderedJson& config);
 // query_pre_attn_scalar: scores are divided by its root.
 void read_query_scalar(const JsonField& config, AttentionSpec& attention);

@@ -34,17 +34,10 @@ std::vector<WeightName> weights(const ModelSpec& s) {
     const std::string engine = fmt::format("encoder.block.{}.", l),
                       file = fmt::format("longformer.encoder.layer.{}.", l), self = file + "attention.self.";
     add_bert_qkv(n, s, engine, self);
-    n.linear(engine + "attention.global.q", self + "query_global");
-    n.parts(engine + "attention.global.kv", {self + "key_global", self + "value_global"}, {s.width, s.width});
+    add_global_projections(n, s.width, engine, self);
     add_bert_outputs(n, engine, file);
   }
-  if (s.output == Output::tokens) {
-    n.masked_head(s, kRobertaHead);
-  } else if (s.output == Output::sequence_classes) {
-    add_classification_head(n);
-  } else {
-    n.linear("classifier", "classifier");
-  }
+  add_roberta_heads(n, s, "longformer");
   return n.all;
 }
 

@@ -38,14 +38,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
     add_bert_qkv(n, s, block, file + "attention.attn.", {"q", "k", "v"});
     add_bert_outputs(n, block, file, {"attention.attn.o", "attention.LayerNorm"});
   }
-  if (s.output == Output::tokens)
-    n.masked_head(s, kRobertaHead);
-  else if (s.output == Output::sequence_classes)
-    add_classification_head(n);
-  else if (s.output == Output::span || s.output == Output::token_classes)
-    add_classifier(n, s);
-  else if (s.pooler)
-    n.linear("pooler", "mpnet.pooler.dense");
+  add_roberta_heads(n, s, "mpnet");
   return n.all;
 }
 

@@ -8,14 +8,7 @@ namespace {
 
 std::vector<WeightName> weights(const ModelSpec& s) {
   WeightNames n = bert_stack(s, "roberta", rows_before_first(s));
-  if (s.output == Output::tokens)
-    n.masked_head(s, kRobertaHead);
-  else if (s.output == Output::sequence_classes)
-    add_classification_head(n);
-  else if (s.output == Output::span || s.output == Output::token_classes)
-    add_classifier(n, s);
-  else if (s.pooler)
-    n.linear("pooler", "roberta.pooler.dense");
+  add_roberta_heads(n, s, "roberta");
   return n.all;
 }
 

@@ -59,6 +59,12 @@ OrderedJson two_sided_windows_json(const std::vector<Pattern>& patterns, int64_t
   return windows;
 }
 
+void add_global_projections(WeightNames& n, int64_t width, const std::string& engine,
+                            const std::string& self) {
+  n.linear(engine + "attention.global.q", self + "query_global");
+  n.parts(engine + "attention.global.kv", {self + "key_global", self + "value_global"}, {width, width});
+}
+
 std::vector<bool> read_windowed(const JsonField& c, int64_t layers,
                                 const std::function<bool(int64_t)>& otherwise) {
   std::vector<bool> out;

@@ -28,6 +28,9 @@ OrderedJson layer_types(const ModelSpec& spec);
 std::vector<Pattern> read_two_sided_windows(const JsonField& config, int64_t layers, int64_t global);
 // The numbers of attention_window.
 OrderedJson two_sided_windows_json(const std::vector<Pattern>& patterns, int64_t layers);
+// Longformer's projections for global tokens, of the block `engine`; `self`: what their names begin with.
+void add_global_projections(WeightNames& names, int64_t width, const std::string& engine,
+                            const std::string& self);
 
 // True for each layer that layer_types calls windowed; without that field, for layers for which
 // `otherwise` is true.
