@@ -1,6 +1,7 @@
 #include "qkv/models/position_terms.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/grid.h"
@@ -10,12 +11,10 @@ namespace qkv {
 PositionTerms::PositionTerms(Parameters& parameters, const std::string& name, const ModelSpec& spec,
                              const Mask& mask, std::span<const int64_t> layers)
     : positions_(spec.bias()),
-      heads_(spec.attention.heads),
       width_(spec.width),
       grid_(spec.grid),
       scales_(positions_ == Positions::alibi_scaled ? spec.attention.factors() : std::vector<float>()),
-      rotary_(spec.attention.rotary),
-      relative_(spec.attention.relative),
+      attention_(spec.attention),
       causal_(mask.is_causal()) {
   if (positions_ == Positions::relative || positions_ == Positions::toeplitz) {
     const bool bidirectional = mask.kind == Mask::Kind::full || spec.order == Order::prefix;
@@ -31,10 +30,11 @@ PositionTerms::PositionTerms(Parameters& parameters, const std::string& name, co
     else
       distance_ = table(name);
   }
-  if (relative_.kind == RelativeAttention::disentangled) {
-    vectors_ = &parameters.add(name + ".relative", {relative_.rows(causal_, 0).rows(), spec.width},
+  const RelativeSpec& relative = attention_.relative;
+  if (relative.kind == RelativeAttention::disentangled) {
+    vectors_ = &parameters.add(name + ".relative", {relative.rows(causal_, 0).rows(), spec.width},
                                ParameterKind::matrix, {Initializer::Kind::normal, spec.init_std});
-    if (relative_.normed)
+    if (relative.normed)
       vector_norm_ = std::make_unique<Norm>(parameters, name + ".relative_norm", spec.width, spec.norm());
   }
 }
@@ -44,6 +44,17 @@ namespace {
 int32_t reach_of(const Layout& places) {
   const auto positions = places.positions.values();
   return positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end());
+}
+
+// AttentionSpec::query_growth.
+Tensor query_factors(const AttentionSpec& a, const Layout& places) {
+  std::vector<float> factors;
+  for (const int32_t position : places.positions.values()) {
+    const int64_t steps = (position + a.query_growth_from) / a.query_growth_every;  // rounded down
+    factors.push_back(
+        static_cast<float>(1 + double{a.query_growth} * std::log1p(static_cast<double>(steps))));
+  }
+  return Tensor::of({std::ssize(factors), 1}, factors);
 }
 
 }  // namespace
@@ -58,19 +69,22 @@ void PositionTerms::prepare(const Layout& places, DType dtype, Context& context)
   const int32_t reach = reach_of(places);
   if (distance_ != nullptr) context.distance_bias = relative_bias(distance_->value, buckets_, reach);
   if (is_alibi(positions_))
-    context.distance_bias = alibi(heads_, positions_ == Positions::alibi_evens_first, reach, scales_,
-                                  positions_ == Positions::alibi_signed);
-  if (rotary_.width > 0)
+    context.distance_bias = alibi(attention_.heads, positions_ == Positions::alibi_evens_first, reach,
+                                  scales_, positions_ == Positions::alibi_signed);
+  const RotarySpec& rotary = attention_.rotary;
+  if (rotary.width > 0)
     context.rotation =
-        rotation(rotary_, grid_ > 0 ? grid_positions(places.positions, grid_) : places.positions,
+        rotation(rotary, grid_ > 0 ? grid_positions(places.positions, grid_) : places.positions,
                  rotary_lengths(places, reach + 1));
-  if (relative_.on()) place_distances(reach, dtype, context);
+  if (attention_.query_growth != 0) context.query_factors = query_factors(attention_, places);
+  if (attention_.relative.on()) place_distances(reach, dtype, context);
 }
 
 void PositionTerms::place_distances(int64_t reach, DType dtype, Context& context) const {
-  const DistanceRows rows = relative_.rows(causal_, reach);
+  const RelativeSpec& relative = attention_.relative;
+  const DistanceRows rows = relative.rows(causal_, reach);
   context.distance_columns = rows.columns(reach);
-  if (relative_.kind == RelativeAttention::transformer_xl)
+  if (relative.kind == RelativeAttention::transformer_xl)
     context.distance_vectors =
         convert(distance_sinusoids(causal_ ? 0 : -rows.longest, rows.rows(), width_), dtype);
   if (vectors_ != nullptr)
@@ -80,7 +94,8 @@ void PositionTerms::place_distances(int64_t reach, DType dtype, Context& context
 // The length of each row's sequence so far; one for all where the scaling does not look at it, or where the
 // rows were a padded batch, whose longest sequence decides for all in Hugging Face's models.
 std::vector<int64_t> PositionTerms::rotary_lengths(const Layout& layout, int64_t longest) const {
-  const bool looks = rotary_.scaling == RotaryScaling::dynamic || rotary_.scaling == RotaryScaling::longrope;
+  const RotaryScaling scaling = attention_.rotary.scaling;
+  const bool looks = scaling == RotaryScaling::dynamic || scaling == RotaryScaling::longrope;
   if (!looks || layout.padded_length > 0) return {longest};
   const auto positions = layout.positions.values();
   std::vector<int64_t> out;

@@ -31,10 +31,9 @@ class PositionTerms {
   std::vector<int64_t> rotary_lengths(const Layout& layout, int64_t longest) const;
 
   Positions positions_;
-  int64_t heads_, width_, grid_;
+  int64_t width_, grid_;
   std::vector<float> scales_;  // factor on each head's scores, if ALiBi is scaled with them
-  RotarySpec rotary_;
-  RelativeSpec relative_;
+  AttentionSpec attention_;
   bool causal_;              // no token sees those after it
   DistanceBuckets buckets_;  // buckets of relative positions
   // Biases of the buckets, f32 [buckets, heads]: one table for all layers, or one of each of them.

@@ -1,7 +1,5 @@
 #include "qkv/nn/attention.h"
 
-#include <cmath>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -109,6 +107,7 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
            spec.query_columns() + (shared_ ? 0 : spec.key_columns()) + spec.value_columns(), spec.bias,
            std.inner, idle_bias(spec, shared_)),
       spread_(spread_heads(spec, {HeadPart::query, HeadPart::key, HeadPart::value})),
+      ones_(Tensor::of({spec.d_qk}, std::vector<float>(static_cast<size_t>(spec.d_qk), 1))),
       norm_epsilon_(norm_epsilon),
       attention_(parameters, name, width, spec, mask, true, layer, site, std),
       relative_(spec.relative.on()
@@ -163,7 +162,8 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
   if (after) norm();
   Tensor queries = qkv;
   if (segment) queries = select_rows(columns_of(qkv, 0, k_column), context.own_rows);
-  if (a.query_growth != 0) queries = grown(segment ? queries : columns_of(qkv, 0, k_column), context);
+  if (a.query_growth != 0)
+    queries = scaled_rows(segment ? queries : columns_of(qkv, 0, k_column), {}, context.query_factors);
   Heads q{queries, 0, a.heads, a.d_qk};
   const Heads k = shared_ ? keys_of_queries(qkv, context) : Heads{qkv, k_column, a.kv_heads, a.d_qk},
               v{qkv, v_column, a.kv_heads, a.d_vo};
@@ -185,30 +185,13 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
   return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context, tables);
 }
 
-Tensor SelfAttention::grown(const Tensor& queries, const Context& context) const {
-  const AttentionSpec& a = attention_.spec();
-  std::vector<int32_t> rows(static_cast<size_t>(queries.rows()));
-  std::iota(rows.begin(), rows.end(), 0);
-  std::vector<float> factors;
-  for (const int32_t position : context.layout.positions.values()) {
-    const int64_t steps = (position + a.query_growth_from) / a.query_growth_every;  // rounded down
-    factors.push_back(
-        static_cast<float>(1 + double{a.query_growth} * std::log1p(static_cast<double>(steps))));
-  }
-  return scaled_rows(queries, {std::move(rows), 1}, Tensor::of({queries.rows(), 1}, factors));
-}
-
 Tensor SelfAttention::normed(const Tensor& qkv, int64_t column, int64_t heads, const HeadNorm& norm) const {
   const AttentionSpec& a = attention_.spec();
   const bool whole = a.query_key_norm == QueryKeyNorm::whole;
   const ColumnGroups at{column, whole ? 1 : heads, whole ? heads * a.d_qk : a.d_qk};
-  if (a.query_key_norm == QueryKeyNorm::heads_plus_one) {
-    const Tensor ones = Tensor::of({a.d_qk}, std::vector<float>(static_cast<size_t>(a.d_qk), 1));
-    return group_rms_norm(qkv, at, add(norm.gamma->value, ones), norm_epsilon_);
-  }
-  if (a.query_key_norm == QueryKeyNorm::unit_rotated)
-    return group_rms_norm(qkv, at, Tensor::of({a.d_qk}, std::vector<float>(static_cast<size_t>(a.d_qk), 1)),
-                          norm_epsilon_);
+  if (a.query_key_norm == QueryKeyNorm::heads_plus_one)
+    return group_rms_norm(qkv, at, add(norm.gamma->value, ones_), norm_epsilon_);
+  if (a.query_key_norm == QueryKeyNorm::unit_rotated) return group_rms_norm(qkv, at, ones_, norm_epsilon_);
   if (whole || a.query_key_norm == QueryKeyNorm::heads || a.query_key_norm == QueryKeyNorm::heads_rotated)
     return group_rms_norm(qkv, at, norm.gamma->value, norm_epsilon_);
   return group_layer_norm(qkv, at, norm.gamma->value, norm.beta ? norm.beta->value : Tensor(), norm_epsilon_);
@@ -224,9 +207,8 @@ Heads SelfAttention::keys_of_queries(const Tensor& qkv, const Context& context) 
           "not supported: {} at most",
           attention_.name(), length, a.hashed_beyond);
   }
-  const Tensor ones = Tensor::of({a.d_qk}, std::vector<float>(static_cast<size_t>(a.d_qk), 1));
-  return {group_rms_norm(columns_of(qkv, 0, a.heads * a.d_qk), {0, a.heads, a.d_qk}, ones, kSharedEpsilon), 0,
-          a.heads, a.d_qk};
+  return {group_rms_norm(columns_of(qkv, 0, a.heads * a.d_qk), {0, a.heads, a.d_qk}, ones_, kSharedEpsilon),
+          0, a.heads, a.d_qk};
 }
 
 std::unique_ptr<KeyValueState> SelfAttention::make_state(int64_t sequences) const {

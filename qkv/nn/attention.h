@@ -73,9 +73,8 @@ class SelfAttention : public Sublayer, private Remembering<KeyValueState> {
     Parameter *gamma = nullptr, *beta = nullptr;
   };
   Tensor normed(const Tensor& qkv, int64_t column, int64_t heads, const HeadNorm& norm) const;
-  // Queries [N, heads d_qk] times the factors of their positions (AttentionSpec::query_growth).
-  Tensor grown(const Tensor& queries, const Context& context) const;
 
+  Tensor ones_;  // f32 [d_qk]: gamma of norms without one
   HeadNorm query_norm_, key_norm_;
   float norm_epsilon_;
   MultiHeadAttention attention_;

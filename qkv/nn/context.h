@@ -53,8 +53,9 @@ struct Context {
   // tables, if layers share them. distance_columns [2 reach + 1] has the table's row for each distance.
   Tensor distance_vectors = {};
   Indices distance_columns = {};
-  Tensor rotation = {};   // f32 [N, width]: rotation of self-attention's queries and keys (ops/rotary.h)
-  bool training = false;  // dropout is on
+  Tensor query_factors = {};  // f32 [N, 1]: self-attention's queries are multiplied by them; undefined: by 1
+  Tensor rotation = {};       // f32 [N, width]: rotation of self-attention's queries and keys (ops/rotary.h)
+  bool training = false;      // dropout is on
   // Layers update their training statistics (running averages, loads of experts) in this pass.
   bool observed = false;
   float balance_scale = 0;  // this pass's share of a step's targets, which weighs the load-balancing loss

@@ -391,9 +391,9 @@ class ScaledRowsNode : public Node {
     with_float_type("scaled_rows", x_.dtype(), [&]<typename T>(T) {
       const T *x = x_.data<T>(), *dy = grads[0].data<T>();
       T* to = dx.mutable_data<T>();
-      parallel_for(places_.count(), row_grain(width), [&](int64_t i, int64_t end) {
+      parallel_for(x_.rows(), row_grain(width), [&](int64_t i, int64_t end) {
         for (; i < end; ++i) {
-          const int64_t row = places_[i] * width;
+          const int64_t row = (places_.defined() ? places_[i] : i) * width;
           const float w = weights_.data<float>()[i];
           float dot = 0;
           for (int64_t c = 0; c < width; ++c) {
@@ -417,17 +417,18 @@ class ScaledRowsNode : public Node {
 }  // namespace
 
 Tensor scaled_rows(const Tensor& x, const Indices& places, const Tensor& weights) {
-  expect_shape("scaled_rows", "weights", weights, places.shape());
+  check(x.defined() && x.shape().rank() == 2, "scaled_rows: expected x [M, D], got {}", x);
+  expect_shape("scaled_rows", "weights", weights, places.defined() ? places.shape() : Shape{x.rows(), 1});
   expect_dtype("scaled_rows", "weights", weights, DType::f32);
-  expect_places("scaled_rows", places, x);
+  if (places.defined()) expect_places("scaled_rows", places, x);
   const int64_t width = x.width();
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   with_float_type("scaled_rows", x.dtype(), [&]<typename T>(T) {
     const T* from = x.data<T>();
     T* to = out.mutable_data<T>();
-    parallel_for(places.count(), row_grain(width), [&](int64_t i, int64_t end) {
+    parallel_for(x.rows(), row_grain(width), [&](int64_t i, int64_t end) {
       for (; i < end; ++i) {
-        const int64_t row = places[i] * width;
+        const int64_t row = (places.defined() ? places[i] : i) * width;
         const float w = weights.data<float>()[i];
         for (int64_t c = 0; c < width; ++c) to[row + c] = T(w * static_cast<float>(from[row + c]));
       }

@@ -56,7 +56,7 @@ Tensor expert_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
                      std::span<const int32_t> offsets);
 
 // x [M, D], places [N, k], weights f32 [N, k] -> [M, D]: row places[n, j] is x's times weights[n, j]. Each
-// row of x is in one place.
+// row of x is in one place; places undefined: row n is in place n, and weights are [M, 1].
 Tensor scaled_rows(const Tensor& x, const Indices& places, const Tensor& weights);
 
 // y [M, D], places [N, k], weights f32 [N, k] -> [N, D]: row n is sum_j weights[n, j] y[places[n, j]]. Each

@@ -162,8 +162,11 @@ TEST(ScaledRowsGradient, IsTheDifference) {
     check.keep_f32 = {1};
     expect_gradients([&](const Tensors& t) { return Tensors{scaled_rows(t[0], places, t[1])}; },
                      {uniform({6, width}, 1), uniform({3, 2}, 2)}, check);
+    expect_gradients([&](const Tensors& t) { return Tensors{scaled_rows(t[0], {}, t[1])}; },
+                     {uniform({6, width}, 1), uniform({6, 1}, 2)}, check);
   }
   EXPECT_THROW(scaled_rows(uniform({5, 2}, 1), places, uniform({3, 2}, 2)), Error);
+  EXPECT_THROW(scaled_rows(uniform({6, 2}, 1), {}, uniform({3, 2}, 2)), Error);
   EXPECT_THROW(scaled_rows(uniform({6, 2}, 1), Indices({0, 0, 1, 2, 3, 4}, 2), uniform({3, 2}, 2)), Error);
 }
 
