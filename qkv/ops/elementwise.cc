@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "qkv/autograd/graph.h"
 #include "qkv/ops/dispatch.h"
@@ -241,6 +242,24 @@ Tensor gated(Activation kind, const Tensor& x) {
 
 namespace {
 
+// The range that limited_gate clamps elements to, and its addition to them.
+struct Bounds {
+  float low, high, more;
+};
+
+// Calls each(i, bounds) for the elements of rows [N, 2 H]: the gates' and then the values'.
+template <typename Each>
+void for_halves(int64_t rows, int64_t width, float limit, Each each) {
+  const Bounds gates{-std::numeric_limits<float>::infinity(), limit, 0}, values{-limit, limit, 1};
+  parallel_for(rows, row_grain(width), [&](int64_t r, int64_t end) {
+    for (; r < end; ++r) {
+      const int64_t middle = r * width + width / 2;
+      for (int64_t i = r * width; i < middle; ++i) each(i, gates);
+      for (int64_t i = middle; i < (r + 1) * width; ++i) each(i, values);
+    }
+  });
+}
+
 class LimitedGateNode : public Node {
  public:
   LimitedGateNode(const Tensor& x, float limit) : x_(x.detach()), limit_(limit) { add_input(x); }
@@ -251,12 +270,9 @@ class LimitedGateNode : public Node {
     with_float_type("limited_gate", x_.dtype(), [&]<typename T>(T) {
       const T *x = x_.data<T>(), *dy = grads[0].data<T>();
       T* to = dx.mutable_data<T>();
-      parallel_for(x_.rows(), row_grain(width), [&](int64_t r, int64_t end) {
-        for (int64_t i = r * width; i < end * width; ++i) {
-          const auto v = static_cast<float>(x[i]);
-          const bool gate = i % width < width / 2;
-          to[i] = v <= limit_ && (gate || v >= -limit_) ? dy[i] : T(0.0F);
-        }
+      for_halves(x_.rows(), width, limit_, [&](int64_t i, const Bounds& in) {
+        const auto v = static_cast<float>(x[i]);
+        to[i] = v >= in.low && v <= in.high ? dy[i] : T(0.0F);
       });
     });
     give(0, std::move(dx));
@@ -278,11 +294,8 @@ Tensor limited_gate(const Tensor& x, float limit) {
   with_float_type("limited_gate", x.dtype(), [&]<typename T>(T) {
     const T* from = x.data<T>();
     T* to = out.mutable_data<T>();
-    parallel_for(x.rows(), row_grain(width), [&](int64_t r, int64_t end) {
-      for (int64_t i = r * width; i < end * width; ++i) {
-        const auto v = static_cast<float>(from[i]);
-        to[i] = T(i % width < width / 2 ? std::min(v, limit) : std::clamp(v, -limit, limit) + 1);
-      }
+    for_halves(x.rows(), width, limit, [&](int64_t i, const Bounds& in) {
+      to[i] = T(std::clamp(static_cast<float>(from[i]), in.low, in.high) + in.more);
     });
   });
   if (wants_grad({&x})) connect(out, std::make_shared<LimitedGateNode>(x, limit));
