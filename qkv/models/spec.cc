@@ -60,13 +60,13 @@ std::vector<std::string> ModelSpec::kinds_in_use(int64_t stack_layers) const {
 
 std::vector<const BlockSpec*> ModelSpec::blocks_in_use() const {
   std::vector<const BlockSpec*> blocks;
-  const int64_t both = encoder_layer_kinds.empty() ? std::max(layers, encoder_layers) : layers;
-  for (const std::string& kind : kinds_in_use(both)) blocks.push_back(&block_of(kind));
-  for (int64_t l = 0; l < encoder_layers && !encoder_layer_kinds.empty(); ++l) {
-    const BlockSpec* block =
-        &block_of(encoder_layer_kinds[static_cast<size_t>(l) % encoder_layer_kinds.size()]);
-    if (std::ranges::find(blocks, block) == blocks.end()) blocks.push_back(block);
-  }
+  const bool apart = !encoder_layer_kinds.empty();
+  std::vector<std::string> kinds = kinds_in_use(apart ? layers : std::max(layers, encoder_layers));
+  const auto named = std::min<int64_t>(encoder_layers, std::ssize(encoder_layer_kinds));
+  kinds.insert(kinds.end(), encoder_layer_kinds.begin(), encoder_layer_kinds.begin() + named);
+  for (const std::string& kind : kinds)
+    if (const BlockSpec* block = &block_of(kind); std::ranges::find(blocks, block) == blocks.end())
+      blocks.push_back(block);
   return blocks;
 }
 
@@ -598,7 +598,6 @@ void check_kinds(const ModelSpec& s) {
     check(name == kDefaultKind ||
               std::ranges::any_of(s.kinds, [&](const BlockKind& k) { return k.name == name; }),
           "model: layer_kinds: there is no kind '{}'", name);
-  ModelSpec alike = s.with_kind(kDefaultKind);  // the model as if all its layers were of one kind
   const ExpertsSpec others =
       s.experts.count > 0 ? s.experts : s.experts_in_use();  // routers are reported of all layers together
   for (const BlockKind& k : s.kinds) {
@@ -614,10 +613,10 @@ void check_kinds(const ModelSpec& s) {
                                          its.score == others.score && its.groups == others.groups));
     try {
       const bool of_decoder = !of_encoder || std::ranges::find(s.layer_kinds, k.name) != s.layer_kinds.end();
-      if (!of_decoder) alike = encoder_alone(s).with_kind(kDefaultKind);
+      // The model as if all its layers were of this kind.
+      ModelSpec alike = (of_decoder ? s : encoder_alone(s)).with_kind(kDefaultKind);
       static_cast<BlockSpec&>(alike) = k.block;
       check_fields(alike, of_decoder ? s : alike);
-      if (!of_decoder) alike = s.with_kind(kDefaultKind);
     } catch (const Error& e) {
       fail("model: kind.{}: {}", k.name, e.what());
     }

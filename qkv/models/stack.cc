@@ -108,7 +108,7 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
   for (size_t i = 0; i < kinds.size(); ++i) {
     std::vector<int64_t> layers;
     for (int64_t l = 0; l < shape.layers; ++l)
-      if (terms_of_[static_cast<size_t>(l)] == i && spec.owner_of(l, shape.layers) == l) layers.push_back(l);
+      if (terms_of_[static_cast<size_t>(l)] == i && owners_[static_cast<size_t>(l)] == l) layers.push_back(l);
     // Tables of single layers are named by the layers.
     const bool own = kinds[i] == kDefaultKind || specs[i].relative_by_layer;
     terms_.emplace_back(parameters, own ? name : fmt::format("{}.kind.{}", name, kinds[i]), specs[i],
