@@ -1,7 +1,6 @@
 #include "qkv/api/qkv.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "qkv/api/text_model.h"
@@ -185,11 +184,7 @@ qkv_status qkv_embed(const qkv_model* model, const char* text, size_t length, fl
                "embed: an encoder is needed, not {}", qkv::name_of(m.model->spec().architecture));
     const auto encoded =
         qkv::encode_text({std::string(text_of(text, length)), ""}, m.tokenizer, m.model->spec());
-    const qkv::Tensor e = qkv::embed(m, {encoded});
-    double squares = 0;
-    for (const float x : e.values<float>()) squares += double{x} * x;
-    const auto length = static_cast<float>(std::sqrt(squares));
-    std::ranges::transform(e.values<float>(), vector, [&](float x) { return length > 0 ? x / length : x; });
+    std::ranges::copy(qkv::unit_embeddings(m, {encoded}).values<float>(), vector);
     return QKV_OK;
   });
 }

@@ -78,6 +78,14 @@ Tensor embed(const TextModel& m, const std::vector<EncodedText>& texts, int64_t 
   return sentence_vectors(*m.sentence, pooled_texts(*m.model, texts, batch_tokens));
 }
 
+Tensor unit_embeddings(const TextModel& m, const std::vector<EncodedText>& texts, int64_t batch_tokens) {
+  if (!m.sentence) return embed_texts(*m.model, texts, batch_tokens);
+  const NoGrad guard;
+  SentenceModules modules = *m.sentence;
+  modules.normalized = true;
+  return sentence_vectors(modules, pooled_texts(*m.model, texts, batch_tokens));
+}
+
 int64_t embedding_width(const TextModel& m) {
   const bool plain = !m.sentence || m.sentence->layers.empty();
   return plain ? m.model->spec().pooled_width() : m.sentence->layers.back().weight.rows();

@@ -45,6 +45,9 @@ TextModel load_language_model(const std::string& path, DType compute = DType::f3
 
 // A vector for each text: f32 [texts, D], of length 1 unless its directory's modules lack a norm.
 Tensor embed(const TextModel& m, const std::vector<EncodedText>& texts, int64_t batch_tokens = 4096);
+// The same vectors, of length 1 whatever its modules say: their inner products are cosines.
+Tensor unit_embeddings(const TextModel& m, const std::vector<EncodedText>& texts,
+                       int64_t batch_tokens = 4096);
 // D of those vectors.
 int64_t embedding_width(const TextModel& m);
 

@@ -1,7 +1,6 @@
 // qkv embed: a vector for each line, or the lines that are nearest to a query.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <numeric>
 
 #include "qkv/base/json_value.h"
@@ -9,7 +8,6 @@
 #include "qkv/cli/console.h"
 #include "qkv/cli/encoder_command.h"
 #include "qkv/io/sentence_dir.h"
-#include "qkv/ops/rows.h"
 
 namespace qkv {
 namespace {
@@ -52,11 +50,11 @@ void run(Options o) {
   if (o.has_query) {
     check(!is_blank(o.query), "--query: expected a text, it is empty");
     const std::string text = prompts.query + o.query;
-    const Tensor e = unit_rows(embed(m, {encode_text({text, ""}, m.tokenizer, m.model->spec())}));
+    const Tensor e = unit_embeddings(m, {encode_text({text, ""}, m.tokenizer, m.model->spec())});
     const auto v = e.row<float>(0);
     query.assign(v.begin(), v.end());
   }
-  std::vector<std::pair<double, std::string>> ranked;
+  RankedLines ranked;
   o.silent = o.has_query;  // the nearest of all texts are printed at the end
   predict_texts(o, [&](const std::vector<InputText>& lines) {
     std::vector<size_t> which;
@@ -64,14 +62,15 @@ void run(Options o) {
     for (InputText& line : prompted)
       if (!is_blank(line.text.first)) line.text.first = prompts.line + line.text.first;
     const std::vector<EncodedText> texts = encode_texts(o, m, prompted, which, cut);
-    const Tensor raw = embed(m, texts, o.batch_tokens), vectors = query.empty() ? raw : unit_rows(raw);
+    const Tensor vectors =
+        query.empty() ? embed(m, texts, o.batch_tokens) : unit_embeddings(m, texts, o.batch_tokens);
     const Prediction none{o.json ? "{\"embedding\":null}\n" : "\n", {{"embedding", nullptr}}};
     std::vector<Prediction> out(lines.size(), none);
     for (size_t i = 0; i < which.size(); ++i) {
       const auto v = vectors.row<float>(static_cast<int64_t>(i));
       const std::string& text = lines[which[i]].text.first;
       if (!query.empty()) {
-        ranked.emplace_back(std::inner_product(v.begin(), v.end(), query.begin(), 0.0), text);
+        ranked.add(std::inner_product(v.begin(), v.end(), query.begin(), 0.0), text);
       } else if (rows) {
         out[which[i]].columns["embedding"] = std::vector<float>(v.begin(), v.end());
       } else if (o.json) {
@@ -83,13 +82,7 @@ void run(Options o) {
     }
     return out;
   });
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
-  if (std::ssize(ranked) > o.best) ranked.resize(static_cast<size_t>(o.best));
-  for (const auto& [cosine, text] : ranked) {
-    const OrderedJson line = {{"cosine", cosine}, {"text", text}};
-    print(o.json ? json_line(line) : fmt::format("{:.4f}\t{}\n", cosine, one_line(text)));
-  }
+  ranked.print_best(o.best, "cosine", o.json);
   note_cut(cut, m);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 
 #include "qkv/base/file.h"
 #include "qkv/base/json_value.h"
@@ -138,6 +139,15 @@ std::vector<EncodedText> encode_texts(const EncoderOptions& o, const TextModel& 
     out.push_back(std::move(e));
   }
   return out;
+}
+
+void RankedLines::print_best(int64_t best, const char* name, bool json) {
+  std::ranges::stable_sort(lines_, std::greater{}, [](const auto& line) { return line.first; });
+  if (best > 0 && std::ssize(lines_) > best) lines_.resize(static_cast<size_t>(best));
+  for (const auto& [score, text] : lines_) {
+    const OrderedJson line = {{name, score}, {"text", text}};
+    print(json ? json_line(line) : fmt::format("{:.4f}\t{}\n", score, one_line(text)));
+  }
 }
 
 void note_cut(int64_t cut, const TextModel& m) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "qkv/api/text_model.h"
@@ -49,6 +50,17 @@ class MeanProbabilities {
 std::vector<EncodedText> encode_texts(const EncoderOptions& o, const TextModel& m,
                                       const std::vector<InputText>& texts, std::vector<size_t>& which,
                                       int64_t& cut);
+
+// Lines and what a query makes of them.
+class RankedLines {
+ public:
+  void add(double score, std::string text) { lines_.emplace_back(score, std::move(text)); }
+  // Prints the `best` ones, 0: all, of the highest scores first; `name`: the score's in JSON.
+  void print_best(int64_t best, const char* name, bool json);
+
+ private:
+  std::vector<std::pair<double, std::string>> lines_;
+};
 
 // Prints a note on stderr if texts were truncated.
 void note_cut(int64_t cut, const TextModel& m);

@@ -1,8 +1,4 @@
 // qkv rerank: lines in the order in which a classifier of pairs finds them relevant to a query.
-#include <fmt/format.h>
-
-#include <algorithm>
-
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
@@ -32,7 +28,7 @@ void run(Options o) {
   const TextModel m = load_encoder(o.dir, o.dtype, {Output::sequence_classes}, "rerank");
   const size_t relevant = relevant_class(o.dir, m.model->spec());
   int64_t cut = 0;
-  std::vector<std::pair<double, std::string>> ranked;
+  RankedLines ranked;
   o.silent = true;  // the lines are printed at the end, in order
   predict_texts(o, [&](const std::vector<InputText>& lines) {
     std::vector<InputText> pairs = lines;
@@ -42,16 +38,10 @@ void run(Options o) {
     const std::vector<EncodedText> texts = encode_texts(o, m, pairs, which, cut);
     const std::vector<Tensor> scores = class_scores(*m.model, texts, o.batch_tokens);
     for (size_t i = 0; i < which.size(); ++i)
-      ranked.emplace_back(probabilities_of(scores[i], 0)[relevant], lines[which[i]].text.first);
+      ranked.add(probabilities_of(scores[i], 0)[relevant], lines[which[i]].text.first);
     return std::vector<Prediction>(lines.size());
   });
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
-  if (o.best > 0 && std::ssize(ranked) > o.best) ranked.resize(static_cast<size_t>(o.best));
-  for (const auto& [score, text] : ranked) {
-    const OrderedJson line = {{"score", score}, {"text", text}};
-    print(o.json ? json_line(line) : fmt::format("{:.4f}\t{}\n", score, one_line(text)));
-  }
+  ranked.print_best(o.best, "score", o.json);
   note_cut(cut, m);
 }
 
