@@ -60,23 +60,23 @@ Vector<T> single_query_attention(const Vector<T>& e, const Matrix<T>& E,
   return v_tilde;
 }
 
-// Algorithm 4, V~ <- Attention(X, Z | W_qkv, Mask), one head: primary X [d_x x l_x], context Z [d_z x l_z],
-// Mask [l_z x l_x] -> V~ [d_out x l_x].
+// Algorithm 4 with three sequences, as the survey's attention head has them: queries of X_q [d_q x l_x], keys
+// of X_k [d_k x l_z], values of X_v [d_v x l_z], Mask [l_z x l_x] -> V~ [d_out x l_x].
 //
 // A query whose Mask column is all 0 attends to nothing; as printed, the result is then 0/0 = NaN. We keep
 // that here, so that a mask which allows it shows. Nowhere in the project is such a query computed: see
 // docs/notation.md, "Padding".
 template <typename T>
-Matrix<T> Attention(const Matrix<T>& X, const Matrix<T>& Z, const AttentionParameters<T>& W_qkv,
-                    const MaskMatrix& Mask) {
-  const Index l_x = X.cols(), l_z = Z.cols();
-  assert(Mask.rows() == l_z && Mask.cols() == l_x);
+Matrix<T> Attention(const Matrix<T>& X_q, const Matrix<T>& X_k, const Matrix<T>& X_v,
+                    const AttentionParameters<T>& W_qkv, const MaskMatrix& Mask) {
+  const Index l_x = X_q.cols(), l_z = X_k.cols();
+  assert(X_v.cols() == l_z && Mask.rows() == l_z && Mask.cols() == l_x);
   const double d_attn = static_cast<double>(W_qkv.W_q.rows());
-  const Matrix<T> Q = affine(W_qkv.W_q, X, W_qkv.b_q);  // line 1: [d_attn x l_x]
-  const Matrix<T> K = affine(W_qkv.W_k, Z, W_qkv.b_k);  // line 2: [d_attn x l_z]
-  const Matrix<T> V = affine(W_qkv.W_v, Z, W_qkv.b_v);  // line 3: [d_out x l_z]
-  Matrix<T> S = K.transpose() * Q;                      // line 4: [l_z x l_x]
-  for (Index t_z = 1; t_z <= l_z; ++t_z) {              // line 5
+  const Matrix<T> Q = affine(W_qkv.W_q, X_q, W_qkv.b_q);  // line 1: [d_attn x l_x]
+  const Matrix<T> K = affine(W_qkv.W_k, X_k, W_qkv.b_k);  // line 2: [d_attn x l_z]
+  const Matrix<T> V = affine(W_qkv.W_v, X_v, W_qkv.b_v);  // line 3: [d_out x l_z]
+  Matrix<T> S = K.transpose() * Q;                        // line 4: [l_z x l_x]
+  for (Index t_z = 1; t_z <= l_z; ++t_z) {                // line 5
     for (Index t_x = 1; t_x <= l_x; ++t_x) {
       if (!entry(Mask, t_z, t_x)) entry(S, t_z, t_x) = T(-std::numeric_limits<double>::infinity());
     }
@@ -85,20 +85,36 @@ Matrix<T> Attention(const Matrix<T>& X, const Matrix<T>& Z, const AttentionParam
   return V * softmax(scaled);  // line 6
 }
 
+// Algorithm 4, V~ <- Attention(X, Z | W_qkv, Mask), one head: primary X [d_x x l_x], context Z [d_z x l_z],
+// Mask [l_z x l_x] -> V~ [d_out x l_x].
+template <typename T>
+Matrix<T> Attention(const Matrix<T>& X, const Matrix<T>& Z, const AttentionParameters<T>& W_qkv,
+                    const MaskMatrix& Mask) {
+  return Attention(X, Z, Z, W_qkv, Mask);
+}
+
+// Algorithm 5 with three sequences, H heads of Attention(X_q, X_k, X_v | W^h_qkv, Mask) -> [d_out x l_x].
+template <typename T>
+Matrix<T> MHAttention(const Matrix<T>& X_q, const Matrix<T>& X_k, const Matrix<T>& X_v,
+                      const MHAttentionParameters<T>& W, const MaskMatrix& Mask) {
+  assert(!W.head.empty());
+  const Index H = static_cast<Index>(W.head.size());
+  const Index d_mid = W.head[0].W_v.rows();
+  Matrix<T> Y(H * d_mid, X_q.cols());
+  for (Index h = 1; h <= H; ++h) {  // line 1
+    const AttentionParameters<T>& W_h = W.head[static_cast<std::size_t>(h - 1)];
+    Y.middleRows((h - 1) * d_mid, d_mid) =
+        Attention(X_q, X_k, X_v, W_h, Mask);  // lines 2, 3: Y = [Y^1; ...; Y^H]
+  }
+  return affine(W.W_o, Y, W.b_o);  // line 4
+}
+
 // Algorithm 5, V~ <- MHAttention(X, Z | W, Mask), H heads: X [d_x x l_x], Z [d_z x l_z], Mask [l_z x l_x] ->
 // V~ [d_out x l_x].
 template <typename T>
 Matrix<T> MHAttention(const Matrix<T>& X, const Matrix<T>& Z, const MHAttentionParameters<T>& W,
                       const MaskMatrix& Mask) {
-  assert(!W.head.empty());
-  const Index H = static_cast<Index>(W.head.size());
-  const Index d_mid = W.head[0].W_v.rows();
-  Matrix<T> Y(H * d_mid, X.cols());
-  for (Index h = 1; h <= H; ++h) {  // line 1
-    const AttentionParameters<T>& W_h = W.head[static_cast<std::size_t>(h - 1)];
-    Y.middleRows((h - 1) * d_mid, d_mid) = Attention(X, Z, W_h, Mask);  // lines 2, 3: Y = [Y^1; ...; Y^H]
-  }
-  return affine(W.W_o, Y, W.b_o);  // line 4
+  return MHAttention(X, Z, Z, W, Mask);
 }
 
 // MHAttention(X | W, Mask), as Algorithms 8 to 10 call it with one sequence: self-attention, Z = X.
