@@ -40,8 +40,9 @@ struct LossAndGradient {
 template <template <typename> class Theta, typename Loss>
 LossAndGradient<Theta<double>> loss_and_gradient(const Loss& loss, const Theta<double>& theta) {
   constexpr short kTape = 1;
-  // Entries that ADOL-C holds in memory before it writes the tape to a file; taken at the tape's first use.
-  constexpr unsigned kBuffer = 1u << 22;
+  // Entries that ADOL-C holds in memory; taken at the tape's first use. Beyond them it writes the tape to
+  // files of one name, which programs that run side by side in one folder would overwrite.
+  constexpr unsigned kBuffer = 1u << 24;
   std::vector<double> independent;
   LossAndGradient<Theta<double>> result{0, Theta<double>(theta.hyper)};
 

@@ -30,6 +30,23 @@ Matrix<T> varied_embed(const Tokens& x, const Tokens& s, const Matrix<T>& W_e, c
   return h.projected_last ? affine(E.W_in, X, E.b_in) : X;
 }
 
+// The inputs of the layers, for each token a column of W_layers and of the projected embedding: x, its
+// embeddings X [d_e x l] -> [L d_layer x l] (Gemma 3n and 4).
+template <typename T>
+Matrix<T> layer_inputs(const Tokens& x, const Matrix<T>& X, const VariedEmbedding<T>& E,
+                       const VariedHyperparameters& h) {
+  Matrix<T> inputs = E.W_project * X / T(std::sqrt(static_cast<double>(h.d_e)));
+  for (Index t = 1; t <= length(x); ++t)
+    for (Index l = 0; l < h.L; ++l) {
+      auto e = column(inputs, t).segment(l * h.d_layer, h.d_layer);
+      const Vector<T> of_embedding = RMSnorm(Vector<T>(e), E.gamma_project, h.epsilon),
+                      of_token = column(E.W_layers, at(x, t)).segment(l * h.d_layer, h.d_layer) *
+                                 T(std::sqrt(static_cast<double>(h.d_layer)));
+      e = (of_embedding + of_token) / T(std::sqrt(2.0));
+    }
+  return inputs;
+}
+
 // The logits, before the softmax of the last line: X [d_out() x l] -> [N_V x l].
 template <typename T>
 Matrix<T> varied_unembed(Matrix<T> X, const Matrix<T>& W_e, const VariedUnembedding<T>& U,
@@ -56,7 +73,8 @@ Matrix<T> VariedTransformer(const Tokens& x, const VariedTheta<T>& theta, Segmen
                             const Tokens& s = {}) {
   const VariedHyperparameters& h = theta.hyper;
   Matrix<T> X = varied_embed(x, s, theta.W_e, theta.embedding, h);
-  X = varied_layers(X, Matrix<T>(), s, theta.stack, h, memory);
+  const Matrix<T> E = h.d_layer > 0 ? layer_inputs(x, X, theta.embedding, h) : Matrix<T>();
+  X = varied_layers(X, Matrix<T>(), s, theta.stack, h, memory, E);
   return softmax(varied_unembed(X, theta.W_e, theta.unembedding, h));
 }
 

@@ -73,6 +73,12 @@ void normalize_heads(Matrix<T>& M, const Vector<T>& gamma, const Vector<T>& beta
     }
 }
 
+// The keys and values of the heads that have some, as attention reads them: [d_attn x l_z], [d_mid x l_z].
+template <typename T>
+struct KeysAndValues {
+  std::vector<Matrix<T>> k, v;
+};
+
 // A layer's place in its stack, and what its attention knows beside X and Z.
 template <typename T>
 struct AttentionPlace {
@@ -80,6 +86,8 @@ struct AttentionPlace {
   MaskMatrix Mask;                            // [l_z x l_x]
   const DistanceTables<T>* tables = nullptr;  // none: Z's tokens are at no distance from X's
   Tokens s;                                   // the text of each token; empty: all are of one
+  const KeysAndValues<T>* given = nullptr;    // those of an earlier layer; null: the layer has its own
+  KeysAndValues<T>* left = nullptr;           // takes its own, for later layers
 };
 
 // The heads' outputs [H d_mid x l] of tokens that see all, by projections of their own (Beltagy et al. 2020,
@@ -121,23 +129,42 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
     }));
   };
   Matrix<T> Q(h.first_row(h.H), l_x), K(h.first_row(h.H_kv), l_z);
+  const bool own = place.given == nullptr;
+  std::vector<Matrix<T>> V;
   for (Index i = 0; i < h.H; ++i) {
     const AttentionParameters<T>& W_i = W.W.head[static_cast<std::size_t>(i)];
     const Matrix<T> q = clipped(affine(W_i.W_q, X_q, W_i.b_q));
     Q.middleRows(h.first_row(i), h.size(i)) = q;
     if (shared_query_key)
       K.middleRows(h.first_row(i), h.size(i)) = normed_latent<T>(q, Vector<T>::Constant(h.size(i), T(1)));
-    if (i % group != 0 || shared_query_key) continue;
-    const Matrix<T> k = clipped(affine(W_i.W_k, Z_kv, W_i.b_k));
-    if (h.d_latent > 0) K.middleRows(h.first_row(i / group), h.d_rot) = K_shared;
-    K.middleRows(h.first_row(i / group + 1) - k.rows(), k.rows()) = k;
+    if (i % group != 0 || !own) continue;
+    if (!shared_query_key) {
+      const Matrix<T> k = clipped(affine(W_i.W_k, Z_kv, W_i.b_k));
+      if (h.d_latent > 0) K.middleRows(h.first_row(i / group), h.d_rot) = K_shared;
+      K.middleRows(h.first_row(i / group + 1) - k.rows(), k.rows()) = k;
+      if (h.values_of_keys) V.push_back(k);
+    }
+    if (!h.values_of_keys) V.push_back(clipped(affine(W_i.W_v, Z_kv, W_i.b_v)));
+    if (h.turned_values) V.back() = turned(V.back(), h);
+    if (h.unit_values)
+      for (Index t = 1; t <= l_z; ++t)
+        column(V.back(), t) = RMSnorm(Vector<T>(column(V.back(), t)),
+                                      Vector<T>(Vector<T>::Constant(V.back().rows(), T(1))), h.epsilon);
   }
   const bool after =
       h.query_key_norm == QueryKeyNorm::heads_rotated || h.query_key_norm == QueryKeyNorm::unit_rotated;
   if (!after) {
     normalize_heads(Q, W.gamma_q, W.beta_q, h);
-    normalize_heads(K, W.gamma_k, W.beta_k, h);
+    if (own) normalize_heads(K, W.gamma_k, W.beta_k, h);
   }
+  KeysAndValues<T> made{{}, V};
+  for (Index i = 0; i < h.H_kv && own; ++i) {
+    Matrix<T> k = turned<T>(K.middleRows(h.first_row(i), h.size(i)), h);
+    if (after) normalize_heads(k, W.gamma_k, W.beta_k, h);
+    made.k.push_back(k);
+  }
+  if (place.left != nullptr) *place.left = made;
+  const KeysAndValues<T>& keys = own ? made : *place.given;
   const Index terms = h.relative == RelativeAttention::disentangled ? 1 + h.by_content + h.by_position : 1;
   const auto scale_of = [&](Index i) {
     const double scale =
@@ -147,13 +174,10 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
   Matrix<T> Y(W.W.W_o.cols(), l_x);
   for (Index i = 0, row = 0; i < h.H; ++i) {
     const double scale = scale_of(i);
-    const AttentionParameters<T>& W_i = W.W.head[static_cast<std::size_t>(i / group * group)];
-    Matrix<T> q = turned<T>(Q.middleRows(h.first_row(i), h.size(i)), h),
-              k = turned<T>(K.middleRows(h.first_row(i / group), h.size(i / group)), h);
-    if (after) {
-      normalize_heads(q, W.gamma_q, W.beta_q, h);
-      normalize_heads(k, W.gamma_k, W.beta_k, h);
-    }
+    const auto of_group = static_cast<std::size_t>(i / group);
+    const Matrix<T>&k = keys.k[of_group], &v = keys.v[of_group];
+    Matrix<T> q = turned<T>(Q.middleRows(h.first_row(i), h.size(i)), h);
+    if (after) normalize_heads(q, W.gamma_q, W.beta_q, h);
     for (Index t = 1; t <= l_x && h.growth != 0; ++t)
       column(q, t) *=
           T(1 + h.growth * std::log1p(static_cast<double>((t - 1 + h.growth_from) / h.growth_every)));
@@ -179,10 +203,8 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
       S.row(l_z).setConstant(W.sink[i]);
     }
     const Matrix<T> probabilities = softmax(S);
-    Matrix<T> v = clipped(affine(W_i.W_v, Z_kv, W_i.b_v));
-    if (h.turned_values) v = turned(v, h);
-    Y.middleRows(row, W_i.W_v.rows()) = v * probabilities.topRows(l_z);
-    row += W_i.W_v.rows();
+    Y.middleRows(row, v.rows()) = v * probabilities.topRows(l_z);
+    row += v.rows();
   }
   if (h.global_projections) {
     const Index global = std::min(pattern.global, l_x);

@@ -117,8 +117,9 @@ struct VariedHyperparameters : Hyperparameters {
       0;  // layer l of L has the parameters of group ((l - 1) groups / L), rounded down, + 1 (ALBERT)
 
   PositionVectors position_vectors = PositionVectors::learned;
-  Index first_position = 0;  // position of the first token, for `closed`
-  Index grid = 0;            // tokens in a row: positions are rows and columns; 0: they are numbers
+  Index first_position = 0;      // position of the first token, for `closed`
+  double position_base = 10000;  // N of sinusoids, but of section_5
+  Index grid = 0;                // tokens in a row: positions are rows and columns; 0: they are numbers
   Index d_axial = 0;  // entries for the row, above the column's (Ho et al. 2019); 0: the vectors are added
   bool unit_embeddings = false;  // the columns of W_e, and the rows of W_u, have length 1 (FixNorm)
   double embedding_multiplier = 1;
@@ -133,6 +134,7 @@ struct VariedHyperparameters : Hyperparameters {
   double logit_multiplier = 1, logit_cap = 0;
 
   Index d_rot = 0;             // entries of queries and keys that RoPE rotates
+  Index d_turned = 0;          // those of the first pairs, if only they turn (Gemma 4); 0: all
   bool turned_values = false;  // values are turned as well (RoFormer)
   bool interleaved = false;    // pairs 2i - 1, 2i instead of i, i + d_rot / 2
   double theta_base = 10000;   // base of RoPE's angles
@@ -151,11 +153,20 @@ struct VariedHyperparameters : Hyperparameters {
   double score_scale = 0;               // 0: 1 / sqrt(d_attn)
   bool scaled_by_layer = false;         // and 1 / l in layer l
   bool gated = false;                   // W_2 (f(W_1 X + b_1) .* (W_g X + b_g)) (Shazeer 2020)
-  double gate_limit = 0;  // gated: gates are cut off above it, values at both ends, and gain 1; 0: none
-  bool xIELU = false;     // the activation is xIELU, with numbers of the layer
+  double gate_limit = 0;        // gated: gates are cut off above it, values at both ends, and gain 1; 0: none
+  bool xIELU = false;           // the activation is xIELU, with numbers of the layer
+  bool unit_values = false;     // values of a head have unit mean square (Gemma 4)
+  bool values_of_keys = false;  // values are the projected keys, before norms and turns (Gemma 4)
+  // Keys and values are those of the last layer before of this kind, and of the same pattern; -1: the layer's
+  // own (Brandon et al. 2024; Gemma 4).
+  Index keys_of_kind = -1;
   bool qkv_bias = true, key_bias = true, out_bias = true, mlp_bias = true;
   double residual_multiplier = 1;
-  double clip = 0;  // entries of q, k and v are clipped to [-clip, clip]; 0: they are not
+  // Each layer has an input e [d_layer x l] of its own: X + norm'(W_out (f(W_gate X) .* e)) follows the
+  // perceptron (Gemma 3n and 4); 0: none.
+  Index d_layer = 0;
+  std::vector<double> layer_scales;  // by layer: factors on what leaves it; empty: 1 (Gemma 4)
+  double clip = 0;                   // entries of q, k and v are clipped to [-clip, clip]; 0: they are not
   // Queries of the token at position t, from 0, are multiplied by 1 + growth ln(1 + floor((t + growth_from) /
   // growth_every)) (Llama 4, Ministral 3).
   double growth = 0;
@@ -191,6 +202,16 @@ struct VariedHyperparameters : Hyperparameters {
   bool shares(std::size_t l) const {
     return !shared_query_key.empty() && shared_query_key[l % shared_query_key.size()];
   }
+  // The layer whose keys and values layer l, from 0, uses.
+  std::size_t keys_of(std::size_t l) const {
+    const VariedHyperparameters& its = of_layer(l);
+    if (its.keys_of_kind < 0) return l;
+    const std::size_t kind_of_keys = static_cast<std::size_t>(its.keys_of_kind),
+                      turns = std::max<std::size_t>(1, its.patterns.size());
+    std::size_t before = l - 1;
+    while (kind(before) != kind_of_keys || before % turns != l % turns) --before;
+    return before;
+  }
   SparsePattern pattern(std::size_t l) const {
     return patterns.empty() ? SparsePattern() : patterns[l % patterns.size()];
   }
@@ -220,11 +241,13 @@ struct VariedHyperparameters : Hyperparameters {
   // sinks and offsets stay.
   VariedHyperparameters of_cross_attention() const {
     VariedHyperparameters h = *this;
-    h.d_rot = h.distances = h.T5_buckets = h.d_latent = h.d_query_latent = 0;
+    h.d_rot = h.d_turned = h.distances = h.T5_buckets = h.d_latent = h.d_query_latent = 0;
     h.alibi = Alibi::none;
     h.relative = RelativeAttention::none;
     h.by_text = h.global_projections = false;
     h.clip = h.growth = 0;
+    h.unit_values = h.values_of_keys = false;
+    h.keys_of_kind = -1;
     h.biases_by_layer = h.turned_values = false;
     h.query_key_norm = QueryKeyNorm::none;
     h.patterns.clear();

@@ -103,6 +103,8 @@ struct VariedAttention {
       if (shared_query_key) head.W_k = Matrix<T>(), head.b_k = Vector<T>();
       if (!h.qkv_bias || latent) head.b_q = head.b_k = head.b_v = Vector<T>();
       if (!h.key_bias) head.b_k = Vector<T>();
+      if (h.values_of_keys || h.keys_of_kind >= 0) head.W_v = Matrix<T>(), head.b_v = Vector<T>();
+      if (h.keys_of_kind >= 0) head.W_k = Matrix<T>(), head.b_k = Vector<T>();
     }
     if (!h.out_bias) W.b_o = Vector<T>();
     if (h.global_projections) W_global.head = W.head;
@@ -162,6 +164,7 @@ struct VariedAttention {
     gamma_q = vector_if<T>(there, h.d_attn * (of_all ? h.H : 1));
     gamma_k = vector_if<T>(there, h.d_attn * (of_all ? h.H_kv : 1));
     if (h.query_key_norm == QueryKeyNorm::layer) beta_q = beta_k = gamma_q;
+    if (h.keys_of_kind >= 0) gamma_k = beta_k = Vector<T>();
   }
 };
 
@@ -235,7 +238,9 @@ struct VariedLayer {
   Vector<T> b_r;                            // [E]
   std::vector<VariedPerceptron<T>> expert;  // E
   VariedPerceptron<T> shared;
-  Matrix<T> w_shared;  // [1 x d_e]
+  Matrix<T> w_shared;       // [1 x d_e]
+  Matrix<T> W_gate, W_out;  // [d_layer x d_e], [d_e x d_layer], of the layer's own input
+  NormalizationParameters<T> norm_layer;
 
   VariedLayer() = default;
   // Layer l, from 0.
@@ -244,6 +249,11 @@ struct VariedLayer {
     if (h.branches == Branches::one_norm) norm_mlp = BranchNorms<T>();
     if (!h.mixer_norm) norm.inner = {}, norm.reads_norm = false;
     B = matrix_if<T>(h.biases_by_layer, h.rows_of_B(), h.H);
+    if (h.d_layer > 0) {
+      W_gate = matrix_if<T>(true, h.d_layer, h.d_e);
+      W_out = matrix_if<T>(true, h.d_e, h.d_layer);
+      norm_layer = varied_norm<T>(h.norm_kind, h.d_e);
+    }
     if (h.d_z > 0) {
       W_ed = VariedAttention<T>(h.of_cross_attention(), h.d_e, h.d_z, false);
       norm_ed = BranchNorms<T>(h);
@@ -274,6 +284,9 @@ struct VariedLayer {
     visit_each(prefix + "expert", f, p.expert...);
     VariedPerceptron<T>::visit(prefix + "shared.", f, p.shared...);
     visit_parameter(prefix + "w_shared", f, p.w_shared...);
+    visit_parameter(prefix + "W_gate", f, p.W_gate...);
+    visit_parameter(prefix + "W_out", f, p.W_out...);
+    NormalizationParameters<T>::visit(prefix, "_layer", f, p.norm_layer...);
   }
 };
 
@@ -335,6 +348,9 @@ struct VariedEmbedding {
   NormalizationParameters<T> norm;
   Matrix<T> W_in;  // [d_e x d_embedding]
   Vector<T> b_in;  // [d_e]
+  // For the layers' own inputs: [L d_layer x N_V], [L d_layer x d_e], [d_layer].
+  Matrix<T> W_layers, W_project;
+  Vector<T> gamma_project;
 
   VariedEmbedding() = default;
   explicit VariedEmbedding(const VariedHyperparameters& h) {
@@ -346,6 +362,9 @@ struct VariedEmbedding {
     if (h.embedding_norm) norm = varied_norm<T>(h.norm_kind, h.d_sum());
     W_in = matrix_if<T>(h.d_embedding > 0, h.d_e, h.d_embedding);
     b_in = vector_if<T>(h.projected_last, h.d_e);
+    W_layers = matrix_if<T>(h.d_layer > 0, h.L * h.d_layer, h.N_V);
+    W_project = matrix_if<T>(h.d_layer > 0, h.L * h.d_layer, h.d_e);
+    gamma_project = vector_if<T>(h.d_layer > 0, h.d_layer);
   }
 
   template <typename F, typename... P>
@@ -356,6 +375,9 @@ struct VariedEmbedding {
     NormalizationParameters<T>::visit(prefix, "_in", f, p.norm...);
     visit_parameter(prefix + "W_in", f, p.W_in...);
     visit_parameter(prefix + "b_in", f, p.b_in...);
+    visit_parameter(prefix + "W_layers", f, p.W_layers...);
+    visit_parameter(prefix + "W_project", f, p.W_project...);
+    visit_parameter(prefix + "gamma_project", f, p.gamma_project...);
   }
 };
 

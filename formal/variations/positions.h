@@ -21,7 +21,7 @@ Vector<T> sinusoid(Index t, Index d, const VariedHyperparameters& h) {
   Vector<T> e_p(d);
   for (Index i = 1; i <= d / 2; ++i) {
     const double angle = static_cast<double>(first + t - 1) /
-                         std::pow(10000.0, static_cast<double>(i - 1) / static_cast<double>(steps));
+                         std::pow(h.position_base, static_cast<double>(i - 1) / static_cast<double>(steps));
     const bool in_turn = h.position_vectors == PositionVectors::sinusoidal;
     entry(e_p, in_turn ? 2 * i - 1 : i, 1) = T(std::sin(angle));
     entry(e_p, in_turn ? 2 * i : d / 2 + i, 1) = T(std::cos(angle));
@@ -48,12 +48,12 @@ Vector<T> position_vector(Index t, const VariedEmbedding<T>& E, const VariedHype
 }
 
 // RoPE (Su et al. 2021, eq. 34): column t of X [d_attn x l] has the pairs of its first d_rot entries turned
-// by the angles (t - 1) base^(-2 (i - 1) / d_rot), i in [d_rot / 2]. In a grid half of the pairs are turned
-// by the row as if there were no others, half by the column.
+// by the angles (t - 1) base^(-2 (i - 1) / d_rot), i in [d_rot / 2], or only the first d_turned / 2 pairs. In
+// a grid half of the pairs are turned by the row as if there were no others, half by the column.
 template <typename T>
 Matrix<T> turned(Matrix<T> X, const VariedHyperparameters& h) {
   for (Index t = 1; t <= X.cols(); ++t)
-    for (Index i = 1; i <= h.d_rot / 2; ++i) {
+    for (Index i = 1; i <= (h.d_turned > 0 ? h.d_turned : h.d_rot) / 2; ++i) {
       const Index pairs = h.grid > 0 ? h.d_rot / 4 : h.d_rot / 2, place = h.grid == 0  ? t - 1
                                                                           : i <= pairs ? (t - 1) / h.grid
                                                                                        : (t - 1) % h.grid;

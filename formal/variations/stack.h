@@ -68,13 +68,25 @@ struct VariedStream {
   }
 };
 
+// W_out (f(W_gate X) .* e), X [d_e x l], e [d_layer x l] -> [d_e x l].
+template <typename T>
+Matrix<T> gated_input(const Matrix<T>& X, const Matrix<T>& e, const VariedLayer<T>& layer,
+                      const VariedHyperparameters& h) {
+  const Matrix<T> gate =
+      activate(h.activation, Activation::GELU, Matrix<T>(layer.W_gate * X)).cwiseProduct(e);
+  return layer.W_out * gate;
+}
+
 // The layers of Algorithm 8, 9 or 10: embeddings X [d_e x l] and, for cross-attention, Z [d_z x l_z] ->
-// [d_out() x l]. s gives the texts of X. With `memory`, X continues the text of an earlier call.
+// [d_out() x l]. s gives the texts of X, E [L d_layer x l] the layers' own inputs. With `memory`, X continues
+// the text of an earlier call.
 template <typename T>
 Matrix<T> varied_layers(const Matrix<T>& X, const Matrix<T>& Z, const Tokens& s, const VariedStack<T>& stack,
-                        const VariedHyperparameters& h, SegmentMemory* memory = nullptr) {
+                        const VariedHyperparameters& h, SegmentMemory* memory = nullptr,
+                        const Matrix<T>& E = {}) {
   if (memory != nullptr) memory->M.resize(static_cast<std::size_t>(h.L), Matrix<double>(h.d_e, 0));
   VariedStream<T> stream{X, X};
+  std::vector<KeysAndValues<T>> keys(static_cast<std::size_t>(h.L));
   for (std::size_t l = 0; l < static_cast<std::size_t>(h.L); ++l) {
     const VariedLayer<T>& layer = stack.layer[l * stack.layer.size() / static_cast<std::size_t>(h.L)];
     const VariedHyperparameters& its = h.of_layer(l);
@@ -82,7 +94,8 @@ Matrix<T> varied_layers(const Matrix<T>& X, const Matrix<T>& Z, const Tokens& s,
     if (its.biases_by_layer) tables.B = layer.B;
     if (its.normed_distances) tables.P = varied_normalize(tables.P, tables.norm_P, its);
     const auto over = [&](const Matrix<T>& X) {
-      const AttentionPlace<T> place{l, varied_mask(X.cols(), l, its), &tables, s};
+      const KeysAndValues<T>* given = its.keys_of_kind >= 0 ? &keys[h.keys_of(l)] : nullptr;
+      const AttentionPlace<T> place{l, varied_mask(X.cols(), l, its), &tables, s, given, &keys[l]};
       return varied_attention(X, X, layer.W, place, its);
     };
     const auto mixer = [&](const Matrix<T>& X) {
@@ -98,6 +111,13 @@ Matrix<T> varied_layers(const Matrix<T>& X, const Matrix<T>& Z, const Tokens& s,
       stream.add(mixer, layer.norm, its);
       if (h.d_z > 0) stream.add(cross_attention, layer.norm_ed, its);
       stream.add(mlp, layer.norm_mlp, its);
+      if (h.d_layer > 0) {
+        const Matrix<T> e = E.middleRows(static_cast<Index>(l) * h.d_layer, h.d_layer),
+                        branch =
+                            varied_normalize(gated_input(stream.X, e, layer, its), layer.norm_layer, its);
+        stream.X = Matrix<T>(stream.X + T(its.residual_multiplier) * branch);
+      }
+      if (!h.layer_scales.empty()) stream.X *= T(h.layer_scales[l]);
       continue;
     }
     const Matrix<T> first = varied_normalize(stream.X, layer.norm.inner, its),

@@ -206,15 +206,14 @@ void Collector::visit_banded(const Place& place, int64_t s, int64_t h, const Ten
 // last state is taken after the final norm. A recurrence's state is h; of two streams the second is taken.
 void Collector::add_hidden(const std::string& stack, const std::string& prefix, int64_t layers,
                            const PaddedBatch& batch) {
-  const bool post = spec_.norm_placement == NormPlacement::post,
-             last_norm = spec_.ends_with_norm() && last_normed_ && spec_.branches != Branches::reversible;
+  const bool last_norm = spec_.ends_with_norm() && last_normed_ && spec_.branches != Branches::reversible;
   const Cell cell = stack == "encoder" ? spec_.recurrence.encoder : spec_.recurrence.decoder;
+  const ModelSpec its = stack == "encoder" ? spec_.encoder_spec() : spec_;
   for (int64_t l = 0; l <= layers; ++l) {
     const std::string name = l == 0                     ? stack + ".embedding"
                              : cell != Cell::none       ? fmt::format("{}.block.{}", stack, l - 1)
                              : last_norm && l == layers ? stack + ".norm"
-                                                        : fmt::format("{}.block.{}.feed_forward.{}", stack,
-                                                                      l - 1, post ? "norm" : "sum");
+                                                        : block_output(its, stack, l - 1);
     Place place{{fmt::format("{}hidden_states.{}", prefix, l)}, &batch, &batch};
     if (l == layers && prefix == "encoder_") place.names.emplace_back("encoder_last_hidden_state");
     places_[name] = place;

@@ -13,15 +13,15 @@ namespace {
 
 // W_p^T f32 [rows, spec.width] by formula: sine and cosine of each angle in `width` columns from
 // `first_column` on, 0 in the others. Vaswani et al. 2017, section 3.5, count positions and pairs from 0,
-// with base 10000. Phuong & Hutter, section 5, count from 1, with base l_max. For sinusoidal_closed the
-// last wavelength is that of the base itself.
+// with base 10000 (spec.position_base). Phuong & Hutter, section 5, count from 1, with base l_max. For
+// sinusoidal_closed the last wavelength is that of the base itself.
 Tensor sinusoids(const ModelSpec& spec, int64_t rows, int64_t first_column, int64_t width) {
   const bool paper = spec.positions == Positions::sinusoidal_paper,
              closed = spec.positions == Positions::sinusoidal_closed,
              halves = spec.positions == Positions::sinusoidal_halves || closed;
   const int64_t first = paper ? 1 : 0, usual = closed ? 2 : first,
                 first_position = closed && spec.first_position > 0 ? spec.first_position : usual;
-  const double base = paper ? static_cast<double>(spec.context) : 10000;
+  const double base = paper ? static_cast<double>(spec.context) : spec.position_base;
   const auto pairs = static_cast<double>(closed ? std::max<int64_t>(1, width / 2 - 1) : width / 2);
   Tensor table = Tensor::zeros({rows, spec.width}, DType::f32);
   for (int64_t t = 0; t < rows; ++t) {

@@ -20,6 +20,12 @@ struct Needs {
   static constexpr FieldCondition kScaledRotary = {
       "positions = \"rotary\" and a rotary_scaling", "model.rotary_scaling",
       [](const ModelSpec& s) { return s.attention.rotary.scaling != RotaryScaling::none; }};
+  static constexpr FieldCondition kSinusoidal = {
+      "positions = \"sinusoidal\", \"sinusoidal_halves\" or \"sinusoidal_closed\"", "model.positions",
+      [](const ModelSpec& s) {
+        return s.positions == Positions::sinusoidal || s.positions == Positions::sinusoidal_halves ||
+               s.positions == Positions::sinusoidal_closed;
+      }};
   static constexpr FieldCondition kBuckets = {
       "positions or distance_bias = \"relative\"", "model.positions",
       [](const ModelSpec& s) { return s.bias() == Positions::relative; }};

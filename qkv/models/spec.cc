@@ -77,6 +77,19 @@ int64_t ModelSpec::owner_of(int64_t layer, int64_t stack_layers) const {
   return first;
 }
 
+int64_t ModelSpec::keys_of(int64_t layer) const {
+  AttentionSpec own = block(layer).attention;
+  if (!own.reused_keys) return layer;
+  own.reused_keys = false;
+  const auto turn = [&](int64_t l) {  // its place among the patterns
+    return own.patterns.empty() ? 0 : l % std::ssize(own.patterns);
+  };
+  const MixerSpec& mixer = block(layer).mixer;
+  int64_t l = layer - 1;
+  while (l >= 0 && (block(l).attention != own || block(l).mixer != mixer || turn(l) != turn(layer))) --l;
+  return l;
+}
+
 ExpertsSpec ModelSpec::experts_in_use() const {
   for (const BlockSpec* block : blocks_in_use())
     if (block->experts.count > 0) return block->experts;
@@ -184,6 +197,9 @@ void check_rotary(const ModelSpec& s) {
   const RotarySpec& r = s.attention.rotary;
   check((s.positions == Positions::rotary) == (r.width > 0), "model: positions {}: rotary_width is {}",
         name_of(s.positions), r.width);
+  check(r.turned % 2 == 0 && r.turned <= r.width && (r.turned == 0 || s.grid == 0),
+        "model: rotary_turned must be even and at most rotary_width {}, of positions in a row; got {}",
+        r.width, r.turned);
   if (r.width == 0) return;
   check(r.width % 2 == 0 && r.width <= s.attention.d_qk,
         "model: rotary_width must be even and at most d_qk {}, got {}", s.attention.d_qk, r.width);
@@ -301,6 +317,41 @@ void check_query_growth(const ModelSpec& s) {
         "model: rotary_values: of rotary positions, values as wide as keys, and the mixer attention");
 }
 
+void check_values(const ModelSpec& s) {
+  const AttentionSpec& a = s.attention;
+  const auto plain = [&](const char* field) {
+    check(s.mixer.get_if<AttentionMixer>() != nullptr, "model: {}: the mixer is {}", field,
+          name_of(s.mixer.kind()));
+    check(a.head_sizes.empty() && a.shared_query_key.empty() && !a.global_projections,
+          "model: {} does not go with head_sizes, shared_query_key or global_projections", field);
+  };
+  if (a.value_norm) plain("value_norm");
+  check(!a.value_norm || !a.rotary.values, "model: value_norm: of values that are not rotated");
+  if (a.values_of_keys) {
+    plain("values_of_keys");
+    check(a.d_qk == a.d_vo && a.key_bias && !a.rotary.values,
+          "model: values_of_keys: values are as wide as keys, which have the same bias, and are not rotated");
+  }
+  if (!a.reused_keys) return;
+  plain("reused_keys");
+  check(!a.relative.on() && s.memory == 0 && s.layer_groups == 0,
+        "model: reused_keys does not go with relative_attention, memory or layer_groups");
+}
+
+// Inputs of blocks beside the stream, and factors on what leaves them.
+void check_layer_inputs(const ModelSpec& s) {
+  using enum NormPlacement;
+  const bool sums = s.norm_placement != post && s.norm_placement != stream && s.branches == Branches::serial;
+  check(!s.block_scaled || sums, "model: block_scaled: of blocks with branches {} and norm {}",
+        name_of(s.branches), name_of(s.norm_placement));
+  if (s.layer_input_width == 0) return;
+  check(sums, "model: layer_input_width: of blocks with branches {} and norm {}", name_of(s.branches),
+        name_of(s.norm_placement));
+  check(s.architecture != Architecture::encoder_decoder && !s.features.any(),
+        "model: layer_input_width: of one stack that reads tokens");
+  check(s.activation != Activation::xielu, "model: activation xielu: of the blocks' networks alone");
+}
+
 void check_first_position(const ModelSpec& s) {
   check(
       s.first_position == 0 ||
@@ -310,6 +361,10 @@ void check_first_position(const ModelSpec& s) {
 }
 
 void check_grid(const ModelSpec& s) {
+  check(s.position_base == 10000 || s.positions == Positions::sinusoidal ||
+            s.positions == Positions::sinusoidal_halves || s.positions == Positions::sinusoidal_closed,
+        "model: position_base: of sinusoidal, sinusoidal_halves and sinusoidal_closed positions, not of {}",
+        name_of(s.positions));
   check(s.grid >= 0 && s.grid <= s.context, "model: grid must be between 0 and context {}, got {}", s.context,
         s.grid);
   check(s.axial_width >= 0 && (s.axial_width == 0 || (s.grid > 0 && s.positions == Positions::learned)),
@@ -713,6 +768,8 @@ void check_fields(const ModelSpec& s, const ModelSpec& whole) {
   check_shared_query_key(s);
   check_distance_bias(s);
   check_query_growth(s);
+  check_values(s);
+  check_layer_inputs(s);
   check_relative(s);
   check_first_position(s);
   check_grid(s);
@@ -724,12 +781,20 @@ void check_fields(const ModelSpec& s, const ModelSpec& whole) {
   check_features(s);
 }
 
+void check_reused_keys(const ModelSpec& stack, int64_t layers) {
+  for (int64_t l = 0; l < layers; ++l)
+    check(stack.keys_of(l) >= 0,
+          "model: reused_keys: before layer {} no layer with keys of its own has the same attention", l + 1);
+}
+
 }  // namespace
 
 void check_spec(const ModelSpec& s) {
   check_fields(s, s);
   check_encoder(s);
   check_kinds(s);
+  check_reused_keys(s, s.layers);
+  if (s.encoder_layers > 0) check_reused_keys(s.encoder_spec(), s.encoder_layers);
 }
 
 }  // namespace qkv

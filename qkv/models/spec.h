@@ -114,6 +114,7 @@ struct BlockSpec {
   bool mixer_norm = true;  // pre-norm blocks: false: the mixer reads the stream itself (ModernBERT's first)
   Branches branches = Branches::serial;
   float residual_multiplier = 1;  // factor on each residual branch
+  bool block_scaled = false;      // each block has a fixed number that multiplies its output (Gemma 4)
   Positions positions = Positions::learned;
   // Biases by distance beside positions that are none themselves: relative, toeplitz or ALiBi's; none: none.
   Positions distance_bias = Positions::none;
@@ -159,6 +160,9 @@ struct ModelSpec : BlockSpec {
   // The first token's position; 0: the usual 2. For sinusoidal_closed it enters the angle (M2M-100). For
   // learned positions it matters only in files, as the row of their table (RoBERTa).
   int64_t first_position = 0;
+  // N of sinusoidal positions: their longest wavelength is about 2 pi N. Never of sinusoidal_paper, whose N
+  // is the context.
+  double position_base = 10000;
   // Columns of a grid of tokens: learned, sinusoidal and rotary positions are rows and columns. 0: tokens
   // are in one row.
   int64_t grid = 0;
@@ -177,6 +181,8 @@ struct ModelSpec : BlockSpec {
   bool embedding_projected_last = false;
   bool embedding_unit = false;     // token (un)embeddings have length 1 (Nguyen & Chiang 2018, FixNorm)
   float embedding_multiplier = 1;  // factor on token embeddings
+  // Width of inputs that each block has of its own, made of the tokens (models/layer_inputs.h); 0: none.
+  int64_t layer_input_width = 0;
   float logit_multiplier = 1;
   float logit_cap = 0;          // logits z become cap tanh(z / cap) (Gemma 2); 0: no cap
   bool embedding_norm = false;  // a norm over the sum of embeddings (BERT)
@@ -251,6 +257,9 @@ struct ModelSpec : BlockSpec {
   std::vector<const BlockSpec*> blocks_in_use() const;
   // The layer whose weights a layer of a stack uses: the first of its group, or itself.
   int64_t owner_of(int64_t layer, int64_t stack_layers) const;
+  // The layer whose keys and values a layer of this stack uses: itself, or where its block has reused_keys,
+  // the last one before it with keys of its own and else the same attention; -1: there is none.
+  int64_t keys_of(int64_t layer) const;
   // The experts of a layer that has any; none if no layer has.
   ExpertsSpec experts_in_use() const;
   // The model whose layers all have this kind of block.

@@ -5,11 +5,20 @@
 
 #include "qkv/nn/attention.h"
 #include "qkv/nn/feed_forward.h"
+#include "qkv/nn/layer_input.h"
 #include "qkv/nn/wrappers.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/parts.h"
 
 namespace qkv {
+
+std::string block_output(const ModelSpec& spec, const std::string& stack, int64_t layer) {
+  const char* last = spec.block(layer).block_scaled               ? "scaled"
+                     : spec.layer_input_width > 0                 ? "layer_input.sum"
+                     : spec.norm_placement == NormPlacement::post ? "feed_forward.norm"
+                                                                  : "feed_forward.sum";
+  return fmt::format("{}.block.{}.{}", stack, layer, last);
+}
 
 BlockStack::Block BlockStack::make_block(Parameters& parameters, const ModelSpec& spec, const Shape& shape,
                                          int64_t layer, InitStd std) const {
@@ -62,6 +71,14 @@ BlockStack::Block BlockStack::make_block(Parameters& parameters, const ModelSpec
                                                 layer, site + 5, std);
       });
     add("feed_forward", 2, feed_forward);
+    if (spec.layer_input_width > 0) {
+      const std::string name = name_of("layer_input");
+      auto inner = std::make_unique<OutputNormed>(
+          Norm(parameters, name + ".branch_norm", spec.width, spec.norm()),
+          std::make_unique<LayerInput>(parameters, name, spec.width, spec.layer_input_width, spec.activation,
+                                       std));
+      block.push_back({none, {}, multiplied(std::move(inner)), spec.residual_dropout, site + 7, name});
+    }
     return block;
   }
   const std::string first = name_of(spec.mixer.part()), second = name_of("feed_forward");
@@ -88,6 +105,7 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
       placement_(spec.norm_placement),
       reversible_(spec.branches == Branches::reversible),
       site_(shape.site),
+      input_width_(spec.layer_input_width),
       memory_(spec.memory) {
   // Residual branches that are summed up to the end start smaller by the root of their number (GPT-2).
   const auto branches = static_cast<float>((shape.source > 0 ? 3 : 2) * shape.layers);
@@ -104,6 +122,14 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
     if (const int64_t owner = owners_.back(); owner != l)
       parameters.share(fmt::format("{}.block.{}.", name, l), fmt::format("{}.block.{}.", name, owner));
     blocks_.push_back(make_block(parameters, specs[kind], shape, l, std));
+    const std::string scale = fmt::format("{}.block.{}.scale", name, l);
+    scales_.push_back(!specs[kind].block_scaled
+                          ? nullptr
+                          : &parameters.add(scale, {1}, ParameterKind::vector, {Initializer::Kind::ones}));
+    if (scales_.back() != nullptr) scales_.back()->learned = false;
+    keys_of_.push_back(spec.keys_of(l));
+    keys_left_.push_back(0);
+    if (keys_of_[l] != l) keys_left_[static_cast<size_t>(keys_of_[l])] = 1;
   }
   for (size_t i = 0; i < kinds.size(); ++i) {
     std::vector<int64_t> layers;
@@ -120,23 +146,25 @@ BlockStack::BlockStack(Parameters& parameters, const std::string& name, const Mo
 
 namespace {
 
-// The tensors of a residual stream that leaves a block, as the list that recompute() hands on. They may be
-// undefined.
-struct StreamTensors {
-  Tensor x, branch, other;
+// The tensors that leave a block, as the list that recompute() hands on. They may be undefined.
+struct LeavingTensors {
+  Tensor x, branch, other, keys, values;
 
-  StreamTensors(Tensor x, Tensor branch, Tensor other)
-      : x(std::move(x)), branch(std::move(branch)), other(std::move(other)) {}
-  explicit StreamTensors(const std::vector<Tensor>& list) : x(list[0]), branch(list[1]), other(list[2]) {}
-  std::vector<Tensor> list() const { return {x, branch, other}; }
+  LeavingTensors(const ResidualStream& s, const LayerKeys& left)
+      : x(s.x), branch(s.branch), other(s.other), keys(left.keys), values(left.values) {}
+  explicit LeavingTensors(const std::vector<Tensor>& list)
+      : x(list[0]), branch(list[1]), other(list[2]), keys(list[3]), values(list[4]) {}
+  std::vector<Tensor> list() const { return {x, branch, other, keys, values}; }
 };
 
 // All that a block reads and that has a gradient.
 struct BlockTensors {
-  Tensor x, branch, other, source, distance_bias, distance_vectors;
+  Tensor x, branch, other, source, distance_bias, distance_vectors, keys, values, layer_input;
 
   static BlockTensors of(const ResidualStream& s, const Context& c) {
-    return BlockTensors({s.x, s.branch, s.other, c.source, c.distance_bias, c.distance_vectors});
+    const LayerKeys reused = c.reused_keys != nullptr ? *c.reused_keys : LayerKeys();
+    return BlockTensors({s.x, s.branch, s.other, c.source, c.distance_bias, c.distance_vectors, reused.keys,
+                         reused.values, c.layer_input});
   }
   explicit BlockTensors(const std::vector<Tensor>& list)
       : x(list[0]),
@@ -144,11 +172,29 @@ struct BlockTensors {
         other(list[2]),
         source(list[3]),
         distance_bias(list[4]),
-        distance_vectors(list[5]) {}
-  std::vector<Tensor> list() const { return {x, branch, other, source, distance_bias, distance_vectors}; }
+        distance_vectors(list[5]),
+        keys(list[6]),
+        values(list[7]),
+        layer_input(list[8]) {}
+  std::vector<Tensor> list() const {
+    return {x, branch, other, source, distance_bias, distance_vectors, keys, values, layer_input};
+  }
 };
 
 }  // namespace
+
+void BlockStack::run_block(size_t layer, ResidualStream& stream, const Context& context) const {
+  for (const Residual& r : blocks_[layer]) r.forward(stream, context);
+  if (scales_[layer] == nullptr) return;
+  stream.add_branch(context);
+  stream = {
+      scaled(stream.x, scales_[layer]->value.values<float>()[0]), {}, {}, name_after(layer), stream.other};
+}
+
+std::string BlockStack::name_after(size_t layer) const {
+  return scales_[layer] != nullptr ? fmt::format("{}.block.{}.scaled", name_, layer)
+                                   : blocks_[layer].back().name + ".sum";
+}
 
 Tensor BlockStack::forward(const Tensor& x, const Context& given) const {
   const SegmentStates* segments = given.segment_states;
@@ -164,32 +210,45 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given) const {
   std::vector<Context> contexts(terms_.size(), context);
   for (size_t i = 0; i < terms_.size(); ++i)
     terms_[i].prepare(segments ? context.seen : context.layout, x.dtype(), contexts[i]);
+  std::vector<LayerKeys> left(blocks_.size());  // by the layers whose keys others reuse
   ResidualStream stream{x, {}, {}, name_ + ".embedding", reversible_ ? x : Tensor()};
   if (placement_ == NormPlacement::post) context.visit(stream.name, stream.x);
   for (size_t l = 0; l < blocks_.size(); ++l) {
     if (dropped(l, context)) continue;
-    const Block& block = blocks_[l];
     Context& known = contexts[terms_of_[l]];
     terms_[terms_of_[l]].prepare_layer(owners_[l], segments ? context.seen : context.layout, known);
+    const auto at = static_cast<int64_t>(l), keys_of = keys_of_[l];
+    known.left_keys = keys_left_[l] ? &left[l] : nullptr;
+    known.reused_keys = keys_of != at ? &left[static_cast<size_t>(keys_of)] : nullptr;
+    if (input_width_ > 0)
+      known.layer_input = columns_of(known.layer_inputs, at * input_width_, (at + 1) * input_width_);
     if (!recompute_ || !recording()) {
-      for (const Residual& r : block) r.forward(stream, known);
+      run_block(l, stream, known);
       continue;
     }
     const Dropout pending = stream.dropout;
     const auto out = recompute(BlockTensors::of(stream, known).list(),
-                               [&block, known, pending](const std::vector<Tensor>& list) {
+                               [this, l, known, pending](const std::vector<Tensor>& list) {
                                  const BlockTensors in(list);
                                  ResidualStream s{in.x, in.branch, pending, {}, in.other};
                                  Context inner = known;
                                  inner.source = in.source;
                                  inner.distance_bias = in.distance_bias;
                                  inner.distance_vectors = in.distance_vectors;
-                                 for (const Residual& r : block) r.forward(s, inner);
-                                 return StreamTensors{s.x, s.branch, s.other}.list();
+                                 inner.layer_input = in.layer_input;
+                                 const LayerKeys reused{in.keys, in.values};
+                                 LayerKeys made;
+                                 if (inner.reused_keys != nullptr) inner.reused_keys = &reused;
+                                 if (inner.left_keys != nullptr) inner.left_keys = &made;
+                                 run_block(l, s, inner);
+                                 return LeavingTensors(s, made).list();
                                });
-    const StreamTensors left(out);
-    const Residual& last = block.back();
-    stream = {left.x, left.branch, context.dropout(last.dropout, last.site), last.name + ".sum", left.other};
+    const LeavingTensors leaving(out);
+    left[l] = {leaving.keys, leaving.values};
+    const Residual& last = blocks_[l].back();
+    stream = {leaving.x, leaving.branch,
+              leaving.branch.defined() ? context.dropout(last.dropout, last.site) : Dropout(), name_after(l),
+              leaving.other};
   }
   if (placement_ == NormPlacement::post) return stream.x;
   if (norm_ == nullptr || reversible_) stream.add_branch(context);
@@ -206,6 +265,7 @@ void BlockStack::update_buffers() const {
 }
 
 bool BlockStack::dropped(size_t layer, const Context& context) const {
+  if (keys_left_[layer]) return false;  // others need its keys
   const RandomStream stream{context.seed, context.step,
                             site_ + static_cast<uint32_t>(layer) * kSitesALayer + 3};
   return context.training && layer_drop_ > 0 && stream.uniform(0) < double{layer_drop_};

@@ -28,6 +28,9 @@ class Stack {
   virtual void update_buffers() const {}
 };
 
+// The name, for probes, of the stream that leaves a layer's block in a stack ("decoder").
+std::string block_output(const ModelSpec& spec, const std::string& stack, int64_t layer);
+
 // Blocks of a mixer (self-attention), cross-attention if the stack has a source, and a feed-forward
 // network. If sums are not normalised, a norm follows the last block.
 class BlockStack : public Stack {
@@ -56,6 +59,11 @@ class BlockStack : public Stack {
   // True if this step skips the block; the same for all its micro-batches.
   bool dropped(size_t layer, const Context& context) const;
 
+  // Adds the branches of a block to the stream, and scales what leaves it.
+  void run_block(size_t layer, ResidualStream& stream, const Context& context) const;
+  // The name, for probes, of the stream that leaves a block.
+  std::string name_after(size_t layer) const;
+
   // The sublayers of one layer, with norms where the spec places them.
   Block make_block(Parameters& parameters, const ModelSpec& spec, const Shape& shape, int64_t layer,
                    InitStd std) const;
@@ -69,6 +77,10 @@ class BlockStack : public Stack {
   std::vector<PositionTerms> terms_;  // position encodings of each kind of block
   std::vector<size_t> terms_of_;      // index in terms_ for each layer
   std::vector<int64_t> owners_;       // for each layer, the layer whose weights it uses
+  std::vector<int64_t> keys_of_;      // for each layer, the layer whose keys and values it uses
+  std::vector<char> keys_left_;       // for each layer, 1 if others use its keys and values
+  std::vector<Parameter*> scales_;    // f32 [1] for each layer: factors on what leaves the blocks; or null
+  int64_t input_width_;               // width of the blocks' own inputs; 0: none
   int64_t memory_;
   bool recompute_ = false;
   float layer_drop_ = 0;

@@ -63,6 +63,8 @@ Transformer::Transformer(const ModelSpec& spec) : spec_(spec) {
   if (apart)
     source_embedding_ = std::make_unique<InputEmbedding>(
         parameters_, "encoder.embedding", embedded_for(encoder_cell, encoder_spec), *source_token);
+  if (spec.layer_input_width > 0)
+    layer_inputs_ = std::make_unique<LayerInputs>(parameters_, "embedding", spec);
   if (encoder_cell != Cell::none)
     encoder_ = std::make_unique<RecurrentEncoder>(parameters_, "encoder", spec, kEncoderSite);
   else if (spec.architecture != Architecture::decoder)
@@ -141,7 +143,9 @@ Tensor Transformer::hidden(const ModelInput& input, const Context& context) cons
   }
   const Stack& stack = decoder_ ? *decoder_ : *encoder_;
   const Tensor features = decoder_ ? Tensor() : input.features;
-  return stack.forward(embedding_->forward(input.ids, features, inner, kEmbeddingSite), inner);
+  const Tensor x = embedding_->forward(input.ids, features, inner, kEmbeddingSite);
+  if (layer_inputs_) inner.layer_inputs = layer_inputs_->forward(input.ids, x, inner);
+  return stack.forward(x, inner);
 }
 
 const Unembedding& Transformer::unembedding_of_tokens() const {

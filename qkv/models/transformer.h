@@ -10,6 +10,7 @@
 #include "qkv/batch/batch.h"
 #include "qkv/models/embedding.h"
 #include "qkv/models/head.h"
+#include "qkv/models/layer_inputs.h"
 #include "qkv/models/stack.h"
 #include "qkv/ops/cross_entropy.h"
 
@@ -83,7 +84,8 @@ class Transformer {
   Parameters parameters_;
   Parameter* token_;  // W_e^T [V, D]
   std::unique_ptr<InputEmbedding> embedding_,
-      source_embedding_;  // the second if the stacks have separate embeddings
+      source_embedding_;                       // the second if the stacks have separate embeddings
+  std::unique_ptr<LayerInputs> layer_inputs_;  // null: blocks read the residual stream alone
   std::unique_ptr<Stack> encoder_, decoder_;
   std::unique_ptr<Unembedding> unembedding_;  // null unless the output is tokens
   std::unique_ptr<Pooler> pooler_;

@@ -88,8 +88,21 @@ namespace {
 constexpr uint32_t kGlobalSite = 6;      // random site within a layer
 constexpr float kSharedEpsilon = 1e-6F;  // epsilon of the norm that turns queries into keys
 
+Tensor ones(int64_t width) {
+  return Tensor::of({width}, std::vector<float>(static_cast<size_t>(width), 1));
+}
+
+// Columns of keys and of values that self-attention projects itself.
+int64_t own_key_columns(const AttentionSpec& a, bool shared) {
+  return shared || a.reused_keys ? 0 : a.key_columns();
+}
+int64_t own_value_columns(const AttentionSpec& a) {
+  return a.values_of_keys || a.reused_keys ? 0 : a.value_columns();
+}
+
 // The softmax does not cancel a key bias that is rotated, normalised or clipped with its keys.
 IdleBias idle_bias(const AttentionSpec& spec, bool shared) {
+  if (spec.reused_keys || spec.values_of_keys) return {};
   if (!spec.key_bias) return keys_at(spec.query_columns(), spec);
   if (shared || spec.clip > 0 || spec.rotary.width > 0 || spec.query_key_norm != QueryKeyNorm::none ||
       spec.relative.sees_key_bias())
@@ -103,11 +116,14 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
                              const AttentionSpec& spec, float norm_epsilon, Mask mask, int64_t layer,
                              uint32_t site, InitStd std)
     : shared_(spec.shares_query_key(layer)),
+      keys_at_(spec.heads * spec.d_qk),
+      values_at_(keys_at_ + (shared_ ? 0 : spec.kv_heads * spec.d_qk)),
       qkv_(parameters, name + ".qkv", width,
-           spec.query_columns() + (shared_ ? 0 : spec.key_columns()) + spec.value_columns(), spec.bias,
+           spec.query_columns() + own_key_columns(spec, shared_) + own_value_columns(spec), spec.bias,
            std.inner, idle_bias(spec, shared_)),
       spread_(spread_heads(spec, {HeadPart::query, HeadPart::key, HeadPart::value})),
-      ones_(Tensor::of({spec.d_qk}, std::vector<float>(static_cast<size_t>(spec.d_qk), 1))),
+      ones_(ones(spec.d_qk)),
+      unit_values_(spec.value_norm ? ones(spec.d_vo) : Tensor()),
       norm_epsilon_(norm_epsilon),
       attention_(parameters, name, width, spec, mask, true, layer, site, std),
       relative_(spec.relative.on()
@@ -133,7 +149,7 @@ SelfAttention::SelfAttention(Parameters& parameters, const std::string& name, in
     return n;
   };
   query_norm_ = norm(name + ".query_norm", spec.heads);
-  key_norm_ = norm(name + ".key_norm", spec.kv_heads);
+  if (!spec.reused_keys) key_norm_ = norm(name + ".key_norm", spec.kv_heads);
 }
 
 SelfAttention::~SelfAttention() = default;
@@ -145,28 +161,38 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
   Tensor qkv = qkv_.forward(segment ? segment->extended(x, context.layout) : x, context);
   if (a.clip > 0) qkv = clipped(qkv, a.clip);
   if (spread_) qkv = gather_columns(qkv, spread_);
-  const int64_t k_column = a.heads * a.d_qk, v_column = k_column + (shared_ ? 0 : a.kv_heads * a.d_qk);
+  Heads v{qkv, values_at_, a.kv_heads, a.d_vo};
+  const bool of_keys = a.values_of_keys && !a.reused_keys;
+  if (of_keys) v = {columns_of(qkv, keys_at_, values_at_), 0, a.kv_heads, a.d_vo};
   const auto norm = [&] {
     qkv = normed(qkv, 0, a.heads, query_norm_);
-    qkv = normed(qkv, k_column, a.kv_heads, key_norm_);
+    if (!a.reused_keys) qkv = normed(qkv, keys_at_, a.kv_heads, key_norm_);
   };
   const bool after =
       a.query_key_norm == QueryKeyNorm::heads_rotated || a.query_key_norm == QueryKeyNorm::unit_rotated;
   if (a.query_key_norm != QueryKeyNorm::none && !after) norm();
   if (a.rotary.width > 0)
     qkv = rotary(qkv,
-                 a.heads + (shared_           ? 0
-                            : a.rotary.values ? 2 * a.kv_heads
-                                              : a.kv_heads),
+                 a.heads + (shared_ || a.reused_keys ? 0
+                            : a.rotary.values        ? 2 * a.kv_heads
+                                                     : a.kv_heads),
                  a.d_qk, a.rotary.layout, context.rotation);
   if (after) norm();
+  if (!of_keys) v.x = qkv;
+  if (a.value_norm && !a.reused_keys)
+    v.x = group_rms_norm(v.x, {v.column, a.kv_heads, a.d_vo}, unit_values_, norm_epsilon_);
   Tensor queries = qkv;
-  if (segment) queries = select_rows(columns_of(qkv, 0, k_column), context.own_rows);
+  if (segment) queries = select_rows(columns_of(qkv, 0, keys_at_), context.own_rows);
   if (a.query_growth != 0)
-    queries = scaled_rows(segment ? queries : columns_of(qkv, 0, k_column), {}, context.query_factors);
+    queries = scaled_rows(segment ? queries : columns_of(qkv, 0, keys_at_), {}, context.query_factors);
   Heads q{queries, 0, a.heads, a.d_qk};
-  const Heads k = shared_ ? keys_of_queries(qkv, context) : Heads{qkv, k_column, a.kv_heads, a.d_qk},
-              v{qkv, v_column, a.kv_heads, a.d_vo};
+  if (a.reused_keys) return of_reused_keys(q, context);
+  Heads k = shared_ ? keys_of_queries(qkv, context) : Heads{qkv, keys_at_, a.kv_heads, a.d_qk};
+  if (context.left_keys != nullptr) {
+    k = {columns_of(k.x, k.column, k.column + k.heads * k.width), 0, k.heads, k.width};
+    v = {columns_of(v.x, v.column, v.column + v.heads * v.width), 0, v.heads, v.width};
+    *context.left_keys = {k.x, v.x};
+  }
   const auto pair = [&](const Heads& keys) {
     return relative_ ? relative_->tables(q, keys, qkv_, context) : PairTables();
   };
@@ -181,8 +207,19 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
     return attention_.project(heads, context);
   }
   memory->append(k, v, context.layout.offsets);
+  if (context.left_keys != nullptr) context.left_keys->memory = memory;
   const PairTables tables = pair(memory->keys());
   return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context, tables);
+}
+
+Tensor SelfAttention::of_reused_keys(const Heads& q, const Context& context) const {
+  check(context.reused_keys != nullptr, "{}: no layer left keys to reuse", attention_.name());
+  const AttentionSpec& a = attention_.spec();
+  const auto& [k, v, memory] = *context.reused_keys;
+  if (memory != nullptr)
+    return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context);
+  return attention_.forward(q, {k, 0, a.kv_heads, a.d_qk}, {v, 0, a.kv_heads, a.d_vo},
+                            KeyLayout::contiguous(context.layout.offsets), context);
 }
 
 Tensor SelfAttention::normed(const Tensor& qkv, int64_t column, int64_t heads, const HeadNorm& norm) const {

@@ -55,7 +55,9 @@ class SelfAttention : public Sublayer, private Remembering<KeyValueState> {
                 float norm_epsilon, Mask mask, int64_t layer, uint32_t site, InitStd std);
   ~SelfAttention() override;
   Tensor forward(const Tensor& x, const Context& context) const override;
-  void add_states(DecodingStates& states, int64_t sequences) const override { add_state(states, sequences); }
+  void add_states(DecodingStates& states, int64_t sequences) const override {
+    if (!attention_.spec().reused_keys) add_state(states, sequences);
+  }
   void add_segment_states(SegmentStates& states, int64_t sequences, int64_t longest) const override {
     states.add(this, std::make_unique<SegmentState>(sequences, longest));
   }
@@ -64,9 +66,13 @@ class SelfAttention : public Sublayer, private Remembering<KeyValueState> {
   std::unique_ptr<KeyValueState> make_state(int64_t sequences) const override;
   // Keys of unit mean square made of the queries in qkv [N, ..].
   Heads keys_of_queries(const Tensor& qkv, const Context& context) const;
+  // The heads' outputs for queries and the keys and values that an earlier layer left, projected.
+  Tensor of_reused_keys(const Heads& q, const Context& context) const;
 
-  bool shared_;  // keys are made of queries
-  Linear qkv_;   // rows: all queries' weights, then keys' where they have any, then values'
+  bool shared_;                  // keys are made of queries
+  int64_t keys_at_, values_at_;  // first columns of keys and of values in qkv
+  Linear
+      qkv_;  // rows: all queries' weights, then keys' where they have any, then values' where they have any
   std::shared_ptr<const ColumnMap> spread_;
   // gamma and, of layer_norm with one, beta of queries and keys; null: there is no norm.
   struct HeadNorm {
@@ -74,7 +80,8 @@ class SelfAttention : public Sublayer, private Remembering<KeyValueState> {
   };
   Tensor normed(const Tensor& qkv, int64_t column, int64_t heads, const HeadNorm& norm) const;
 
-  Tensor ones_;  // f32 [d_qk]: gamma of norms without one
+  Tensor ones_;         // f32 [d_qk]: gamma of norms without one
+  Tensor unit_values_;  // f32 [d_vo]: the same, of values; undefined: they have no norm
   HeadNorm query_norm_, key_norm_;
   float norm_epsilon_;
   MultiHeadAttention attention_;

@@ -48,6 +48,11 @@ struct AttentionSpec {
   float cap = 0;       // scores s become cap tanh(s / cap) (Gemma 2); 0: no cap
   bool sinks = false;  // each head has a learned score without a value (gpt-oss)
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+  bool value_norm = false;      // values of a head have unit mean square (Gemma 4)
+  bool values_of_keys = false;  // values are the projected keys, before norms and positions (Gemma 4)
+  // Keys and values are those of the last layer before with other keys and all else alike (Brandon et al.
+  // 2024, cross-layer attention; Gemma 4).
+  bool reused_keys = false;
   bool global_projections = false;     // global tokens have their own queries, keys and values (Longformer)
   std::vector<Pattern> patterns = {};  // self-attention of layer l has patterns[l % size]; empty: all keys
   // For layers in turn: 1 if self-attention uses its queries as keys, each scaled to unit mean square. A

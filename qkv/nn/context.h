@@ -25,6 +25,7 @@ class Probe {
                           Tensor& /*value*/) {}
 };
 
+class KeyValueState;
 class LayerState;
 class SegmentState;
 template <typename State>
@@ -33,6 +34,12 @@ class LayerStates;  // nn/states.h
 using DecodingStates = LayerStates<LayerState>;
 // The layers' memory of the text before a window, in training and evaluation.
 using SegmentStates = LayerStates<SegmentState>;
+
+// Keys and values that a layer leaves for later layers, which reuse them.
+struct LayerKeys {
+  Tensor keys, values;                    // [N, kv_heads d_qk], [N, kv_heads d_vo]
+  const KeyValueState* memory = nullptr;  // instead of them: where they are, if the pass remembers
+};
 
 // Inputs that all layers of one forward pass share.
 struct Context {
@@ -55,7 +62,13 @@ struct Context {
   Indices distance_columns = {};
   Tensor query_factors = {};  // f32 [N, 1]: self-attention's queries are multiplied by them; undefined: by 1
   Tensor rotation = {};       // f32 [N, width]: rotation of self-attention's queries and keys (ops/rotary.h)
-  bool training = false;      // dropout is on
+  // The current block's: self-attention leaves its keys and values here, null: no other layer reuses them;
+  // and the ones that it reuses.
+  LayerKeys* left_keys = nullptr;
+  const LayerKeys* reused_keys = nullptr;
+  Tensor layer_inputs = {};  // [N, layers d]: inputs of all blocks (models/layer_inputs.h); undefined: none
+  Tensor layer_input = {};   // [N, d]: that of the current block
+  bool training = false;     // dropout is on
   // Layers update their training statistics (running averages, loads of experts) in this pass.
   bool observed = false;
   float balance_scale = 0;  // this pass's share of a step's targets, which weighs the load-balancing loss

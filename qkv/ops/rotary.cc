@@ -53,6 +53,7 @@ std::vector<double> frequencies(const RotarySpec& s, int64_t length) {
       out[i] = out[i] / s.factor * slow + out[i] * (1 - slow);
     }
   }
+  if (s.turned > 0) std::fill(out.begin() + s.turned / 2, out.end(), 0.0);
   return out;
 }
 

@@ -40,6 +40,7 @@ struct RotarySpec {
   double magnitude = 1;          // yarn, longrope: factor on cosines and sines
   bool truncated = true;         // yarn: the ramp's ends are whole numbers of pairs
   bool values = false;           // values are rotated, too (RoFormer's option)
+  int64_t turned = 0;  // columns of `width` in the pairs that turn, the first of them; 0: all (Gemma 4)
   std::vector<double> short_factors = {}, long_factors = {};  // longrope: divisor of each pair's angle
 
   bool operator==(const RotarySpec&) const = default;

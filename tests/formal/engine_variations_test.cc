@@ -1,6 +1,7 @@
 // The engine against formal/variations.h: random small decoders of random variations of positions, norms,
 // branches, heads and patterns have the same probabilities, losses, gradients and continuations.
-// Covers: qkv/models/position_terms.cc, qkv/nn/latent_attention.cc, qkv/ops/latent.cc
+// Covers: qkv/models/layer_inputs.cc, qkv/models/position_terms.cc, qkv/nn/latent_attention.cc
+// Covers: qkv/nn/layer_input.cc, qkv/ops/latent.cc
 
 #include <algorithm>
 
@@ -71,6 +72,7 @@ std::string why_no_memory(const ModelSpec& s) {
   for (const BlockKind& kind : s.kinds) {
     if (kind.block.mixer.get_if<LatentMixer>()) return "kv_latent";
     if (kind.block.attention.query_growth != 0) return "query_growth";
+    if (kind.block.attention.reused_keys) return "reused_keys";
     if (!kind.block.mixer.attends()) return "mixer is " + name_of(kind.block.mixer.kind());
   }
   return "";

@@ -22,6 +22,9 @@ class VariedValues {
     norm(name + ".norm", E.norm);
     put(name + ".projection.weight", E.W_in);
     put(name + ".projection.bias", E.b_in);
+    put(name + ".layers", E.W_layers.transpose());
+    put(name + ".layers_projection.weight", E.W_project);
+    put(name + ".layers_norm.gamma", E.gamma_project);
   }
   void tokens(const std::string& name, const formal::Matrix<double>& W_e) { put(name, W_e.transpose()); }
   void unembedding(const formal::VariedUnembedding<double>& U) {
@@ -34,7 +37,9 @@ class VariedValues {
   }
   // `spec`: that of the stack, which has `layers` layers; `kinds`: those of the whole model.
   void stack(const std::string& name, const formal::VariedStack<double>& from, const ModelSpec& spec,
-             int64_t layers, const std::vector<BlockKind>& kinds) {
+             int64_t layers, const std::vector<BlockKind>& kinds, const std::vector<double>& scales) {
+    for (size_t l = 0; l < scales.size(); ++l)
+      values[fmt::format("{}.block.{}.scale", name, l)] = {scales[l]};
     const auto groups = std::ssize(from.layer);
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t first = (g * layers + groups - 1) / groups;  // a group has the name of its first layer
@@ -189,6 +194,9 @@ class VariedValues {
     put(ff + ".experts.down.bias", down_bias);
     perceptron(ff + ".shared", from.shared);
     put(ff + ".shared_gate.weight", from.w_shared);
+    put(block + "layer_input.gate.weight", from.W_gate);
+    put(block + "layer_input.out.weight", from.W_out);
+    norm(block + "layer_input.branch_norm", from.norm_layer);
   }
 };
 
@@ -230,7 +238,7 @@ Values values_of(const ModelSpec& spec, const VariedTheta<double>& theta) {
   v.tokens("embedding.token", theta.W_e);
   v.embedding("embedding", theta.embedding);
   v.stack(spec.architecture == Architecture::encoder ? "encoder" : "decoder", theta.stack, spec, spec.layers,
-          spec.kinds);
+          spec.kinds, theta.hyper.layer_scales);
   v.unembedding(theta.unembedding);
   return v.values;
 }
@@ -242,8 +250,9 @@ Values values_of(const ModelSpec& spec, const VariedEDTheta<double>& theta) {
   v.embedding(theta.hyper.own_embedding ? "decoder.embedding" : "embedding", theta.embedding);
   v.embedding("encoder.embedding", theta.embedding_encoder);
   const ModelSpec encoder = spec.encoder_spec();
-  v.stack("encoder", theta.encoder, encoder, spec.encoder_layers, spec.kinds);
-  v.stack("decoder", theta.decoder, spec, spec.layers, spec.kinds);
+  v.stack("encoder", theta.encoder, encoder, spec.encoder_layers, spec.kinds,
+          theta.hyper.encoder.layer_scales);
+  v.stack("decoder", theta.decoder, spec, spec.layers, spec.kinds, theta.hyper.decoder.layer_scales);
   v.unembedding(theta.unembedding);
   return v.values;
 }

@@ -37,6 +37,8 @@ void draw_other_positions(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
       h.first_position = 2;
       if (u() < 0.5) s.first_position = h.first_position = between(u, 1, 5);
     }
+    if (s.positions != Positions::sinusoidal_paper && u() < 0.3)
+      s.position_base = h.position_base = one_of(u, {50, 2000, 100000});
     s.width += (4 - s.width % 4) % 4;
   }
   if (s.positions == Positions::toeplitz && u() < 0.5) {
@@ -199,6 +201,13 @@ void draw_newer_attention(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
   }
   if (plain && a.rotary.width > 0 && a.d_qk == a.d_vo && u() < 0.5) a.rotary.values = h.turned_values = true;
   if (plain && a.bias && u() < 0.3) a.key_bias = h.key_bias = false;
+  if (a.rotary.width >= 4 && s.grid == 0 && u() < 0.3)
+    a.rotary.turned = h.d_turned = 2 * between(u, 1, static_cast<int>(a.rotary.width) / 2 - 1);
+  if (plain && !a.rotary.values && u() < 0.2) a.value_norm = h.unit_values = true;
+  if (plain && a.key_bias && !a.rotary.values && u() < 0.2) {
+    a.values_of_keys = h.values_of_keys = true;
+    a.d_vo = h.d_mid = a.d_qk;
+  }
   if (s.norm_placement == NormPlacement::pre && s.branches == Branches::serial && u() < 0.2)
     s.mixer_norm = h.mixer_norm = false;
 }
@@ -244,6 +253,20 @@ void draw_newer_networks(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
     x.input_weighted = h.input_weighted = u() < 0.3;
   }
   if (s.head_width > 0 && u() < 0.3) s.head_bias = h.head_bias = false;
+}
+
+// Blocks with an input beside the stream, and with a factor on their output.
+void draw_layer_inputs(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
+  if (s.branches != Branches::serial || s.norm_placement == NormPlacement::post ||
+      s.norm_placement == NormPlacement::stream)
+    return;
+  if (s.layer_groups == 0 && u() < 0.2) {
+    s.block_scaled = true;
+    h.layer_scales = {1.25, 0.5, 0.75};
+    h.layer_scales.resize(static_cast<size_t>(s.layers));
+  }
+  if (s.architecture != Architecture::encoder_decoder && s.activation != Activation::xielu && u() < 0.2)
+    s.layer_input_width = h.d_layer = between(u, 2, 5);
 }
 
 VariedShape varied_shape(unsigned seed, Architecture architecture) {
@@ -431,6 +454,7 @@ VariedShape varied_shape(unsigned seed, Architecture architecture) {
   draw_newer_attention(more, s, h);
   draw_distance_bias(more, s, h);
   draw_newer_networks(more, s, h);
+  draw_layer_inputs(more, s, h);
   check_spec(s);
   return {h, s};
 }
@@ -450,7 +474,9 @@ void add_kind(VariedShape& shape, const VariedShape& other, const std::string& n
   kind.position_vectors = h.position_vectors;
   kind.bidirectional = h.bidirectional;
   kind.grid = h.grid;
+  kind.d_layer = h.d_layer;
   BlockSpec block = other.spec;
+  block.block_scaled = s.block_scaled;
   block.norm_placement = s.norm_placement;
   block.branches = s.branches;
   shape.hyper.kinds.push_back(kind);
@@ -458,6 +484,29 @@ void add_kind(VariedShape& shape, const VariedShape& other, const std::string& n
 }
 
 }  // namespace
+
+// The same model, some of whose layers reuse the keys of others; where they cannot, it stays.
+VariedShape with_reused_keys(const VariedShape& shape, Uniform& u) {
+  VariedShape reusing = shape;
+  auto& [h, s] = reusing;
+  VariedHyperparameters kind = h;
+  kind.keys_of_kind = 0;
+  BlockSpec block = s;
+  block.attention.reused_keys = true;
+  h.kinds = {kind};
+  s.kinds = {{"reused", block}};
+  for (int64_t l = 0; l < s.layers; ++l) {
+    const bool reuses = l + 1 == s.layers || (l > 0 && u() < 0.5);
+    h.kind_of_layer.push_back(reuses ? 1 : 0);
+    s.layer_kinds.push_back(reuses ? "reused" : kDefaultKind);
+  }
+  try {
+    check_spec(s);
+    return reusing;
+  } catch (const Error&) {
+    return shape;
+  }
+}
 
 // Five layers with a window, then one without, with two rotary
 // bases.
@@ -500,7 +549,9 @@ VariedShape gemma3_shape() {
 VariedShape mixed_shape(unsigned seed, Architecture architecture) {
   VariedShape shape = varied_shape(seed, architecture);
   Uniform u(seed + 3000);
-  if (shape.spec.layers == 1 || seed % 3 != 0 || shape.spec.encoder.any()) return shape;
+  if (shape.spec.layers == 1 || shape.spec.encoder.any()) return shape;
+  if (seed % 3 == 1) return with_reused_keys(shape, u);
+  if (seed % 3 == 2) return shape;
   for (unsigned i = 0; i < 20; ++i) {
     VariedShape mixed = shape;
     const int kinds = between(u, 1, 2);
@@ -531,6 +582,10 @@ VariedEDHyperparameters two_stacks_of(const VariedShape& shape) {
   VariedHyperparameters& e = both.encoder;
   e.bidirectional = true;
   e.L = e.groups = s.encoder_layers;
+  if (s.block_scaled) {
+    e.layer_scales = {1.5, 0.75, 1.25};
+    e.layer_scales.resize(static_cast<size_t>(e.L));
+  }
   if (s.source_vocab_size > 0) e.N_V = s.source_vocab_size;
   if (!s.encoder_layer_kinds.empty()) e.kind_of_layer.clear();
   for (const std::string& name : s.encoder_layer_kinds) {
@@ -596,6 +651,14 @@ std::map<std::string, bool> variations_of(const ModelSpec& s) {
     has["activation " + name_of(f)] = s.activation == f;
   has["query_growth"] = a.query_growth != 0;
   has["rotary_values"] = a.rotary.values;
+  has["position_base"] = s.position_base != 10000;
+  has["rotary_turned"] = a.rotary.turned > 0;
+  has["value_norm"] = a.value_norm;
+  has["values_of_keys"] = a.values_of_keys;
+  has["reused_keys"] =
+      std::ranges::any_of(s.kinds, [](const BlockKind& k) { return k.block.attention.reused_keys; });
+  has["block_scaled"] = s.block_scaled;
+  if (!two) has["layer_input_width"] = s.layer_input_width > 0;
   has["no attention_key_bias"] = !a.key_bias;
   has["no mixer_norm"] = !s.mixer_norm;
   has["gate_limit"] = s.gate_limit > 0;

@@ -161,6 +161,32 @@ std::span<const ShapeFamily> llama_shapes() {
          s.layer_kinds = {"local", "default"};
          return s;
        }},
+      {"gemma4_text",
+       [](Draw& d) {
+         ModelSpec s = llama(d);
+         s.norm_placement = NormPlacement::sandwich;
+         s.embedding_scaled = s.tied = s.block_scaled = true;
+         s.activation = Activation::gelu_tanh;
+         s.layer_input_width = d.between(0, 5);
+         AttentionSpec& a = s.attention;
+         a.bias = a.out_bias = s.feed_forward_bias = false;
+         a.scaled = false;
+         a.query_key_norm = QueryKeyNorm::heads;
+         a.value_norm = true;
+         s.layers = 5;
+         BlockSpec local = s;
+         local.attention.patterns = {{.window = d.between(1, 6)}};
+         a.d_qk = a.d_vo = a.rotary.width = 2 * d.between(2, 6);
+         a.rotary.turned = d.chance(0.7) ? 2 * d.between(1, a.d_qk / 2 - 1) : 0;
+         a.values_of_keys = d.chance(0.5);
+         if (a.values_of_keys && d.chance(0.5)) a.kv_heads = 1;
+         BlockSpec reused = s, local_reused = local;
+         reused.attention.reused_keys = local_reused.attention.reused_keys = true;
+         if (d.chance(0.5)) reused.hidden = local_reused.hidden = 2 * s.hidden;
+         s.kinds = {{"local", local}, {"local_reused", local_reused}, {"reused", reused}};
+         s.layer_kinds = {"local", "local", "default", "local_reused", "reused"};
+         return s;
+       }},
       {"exaone4",
        [](Draw& d) {
          ModelSpec s = llama(d);

@@ -238,12 +238,13 @@ void place(ModelSpec& s, Draw& d) {
   s.first_position = s.grid = s.axial_width = 0;
   s.positions =
       d.of<Positions>({learned, sinusoidal, sinusoidal_paper, sinusoidal_halves, sinusoidal_closed, relative,
-                       toeplitz, rotary, rotary, alibi, alibi_evens_first, alibi_scaled, none});
+                       toeplitz, rotary, rotary, alibi, alibi_evens_first, alibi_scaled, alibi_signed, none});
   if (s.positions == relative) {
     s.relative_buckets = 2 * d.between(2, 6);
     s.relative_distance = s.relative_buckets / 2 + d.between(1, 9);
   }
   if (s.positions == toeplitz) s.relative_distance = d.between(1, 9);
+  s.relative_by_layer = (s.positions == relative || s.positions == toeplitz) && d.chance(0.3);
   if (s.positions == rotary) {
     s.attention.d_qk = std::max<int64_t>(2, s.attention.d_qk);
     turn(s, d, d.chance(0.5));
@@ -304,7 +305,8 @@ const Change kChanges[] = {
     [](ModelSpec& s, Draw&) { s.gated = !s.gated; },
     [](ModelSpec& s, Draw& d) {
       using enum Activation;
-      s.activation = d.of<Activation>({relu, gelu, gelu_tanh, gelu_quick, silu, tanh, relu_squared});
+      s.activation = d.of<Activation>(
+          {relu, gelu, gelu_tanh, gelu_quick, silu, tanh, relu_squared, sigmoid, identity, xielu});
       if (s.head_activation == s.activation) s.head_activation = {};
     },
     [](ModelSpec& s, Draw& d) { s.attention.d_vo = d.between(1, 9); },
@@ -318,7 +320,7 @@ const Change kChanges[] = {
     [](ModelSpec& s, Draw& d) {
       using enum QueryKeyNorm;
       s.attention.query_key_norm =
-          d.of<QueryKeyNorm>({heads, whole, layer, layer_heads, heads_plus_one, heads_rotated});
+          d.of<QueryKeyNorm>({heads, whole, layer, layer_heads, heads_plus_one, heads_rotated, unit_rotated});
     },
     [](ModelSpec& s, Draw& d) {
       s.attention.patterns = patterns(d, s.architecture == Architecture::encoder);
@@ -345,6 +347,45 @@ const Change kChanges[] = {
       if (d.chance(0.5)) s.experts.shared_hidden = d.between(1, 7);
       s.experts.shared_gated = s.experts.shared_hidden > 0 && d.chance(0.5);
     },
+    [](ModelSpec& s, Draw& d) {
+      s.experts = experts(d);
+      s.experts.router_bias = d.chance(0.5);
+      s.experts.bias = d.chance(0.5);
+      s.experts.input_weighted = d.chance(0.5);
+    },
+    [](ModelSpec& s, Draw& d) {
+      AttentionSpec& a = s.attention;
+      a.query_growth = 0.25F * static_cast<float>(d.between(1, 4));
+      a.query_growth_every = d.between(1, 9);
+      a.query_growth_from = d.between(0, 1);
+    },
+    [](ModelSpec& s, Draw&) { s.attention.rotary.values = s.attention.rotary.width > 0; },
+    [](ModelSpec& s, Draw&) { s.attention.key_bias = false; },
+    [](ModelSpec& s, Draw& d) {
+      s.gated = true;
+      s.gate_limit = 0.25F * static_cast<float>(d.between(1, 9));
+    },
+    [](ModelSpec& s, Draw& d) {
+      using enum Positions;
+      s.distance_bias = d.of<Positions>({relative, toeplitz, alibi, alibi_signed});
+      s.relative_by_layer = !is_alibi(s.distance_bias) && d.chance(0.5);
+      s.relative_buckets = 2 * d.between(2, 6);
+      s.relative_distance = s.relative_buckets / 2 + d.between(1, 9);
+    },
+    [](ModelSpec& s, Draw&) { s.attention.value_norm = true; },
+    [](ModelSpec& s, Draw&) {
+      s.attention.values_of_keys = true;
+      s.attention.d_vo = s.attention.d_qk;
+    },
+    [](ModelSpec& s, Draw& d) {
+      if (s.attention.rotary.width > 0)
+        s.attention.rotary.turned = 2 * d.between(0, s.attention.rotary.width / 2);
+    },
+    [](ModelSpec& s, Draw&) { s.block_scaled = true; },
+    [](ModelSpec& s, Draw&) { s.position_base = 123.5; },
+    [](ModelSpec& s, Draw& d) { s.layer_input_width = d.between(1, 7); },
+    [](ModelSpec& s, Draw&) { s.mixer_norm = false; },
+    [](ModelSpec& s, Draw&) { s.head_bias = false; },
     [](ModelSpec& s, Draw& d) { s.attention.cap = static_cast<float>(d.between(1, 9)); },
     [](ModelSpec& s, Draw& d) { s.attention.clip = 0.25F * static_cast<float>(d.between(1, 9)); },
     [](ModelSpec& s, Draw& d) { s.logit_cap = static_cast<float>(d.between(1, 9)); },
@@ -400,9 +441,16 @@ void mix_layers(ModelSpec& s, Draw& d) {
     for (int64_t n = d.between(1, 4); n > 0; --n) kChanges[d.between(0, std::ssize(kChanges) - 1)](other, d);
     other.attention.heads = d.chance(0.5) ? s.attention.heads : d.of<int64_t>({1, 2, 3, 5});
     if (other.attention.heads != s.attention.heads) other.attention.kv_heads = other.attention.heads;
+    if (d.chance(0.3)) {
+      other = s;
+      other.attention.reused_keys = true;
+    }
     other.norm_placement = s.norm_placement;
     other.branches = s.branches;
     mixed.kinds = {{"other", other}};
+    if (s.architecture == Architecture::encoder_decoder && d.chance(0.5))
+      mixed.encoder_layer_kinds =
+          d.of<std::vector<std::string>>({{"other"}, {"other", kDefaultKind}, {kDefaultKind, "other"}});
     mixed.layer_kinds = d.of<std::vector<std::string>>(
         {{"other"}, {"other", kDefaultKind}, {kDefaultKind, "other"}, {kDefaultKind, "other", "other"}});
     try {

@@ -77,7 +77,8 @@ class Weights:
         return out
 
     def rms_norm(self, name, x, epsilon):
-        gamma = self.vector(name + ".weight")
+        """name: None: without weights."""
+        gamma = self.vector(name + ".weight") if name else [1] * len(x[0])
         return [[a / math.sqrt(sum(b * b for b in row) / len(row) + epsilon) * g for a, g in zip(row, gamma)] for row in x]
 
 
@@ -107,14 +108,15 @@ def heads_of(x, heads):
     return [[row[h * width:(h + 1) * width] for row in x] for h in range(heads)]
 
 
-def attention(q, k, v, sees, bias=lambda head, query, key: 0.0):
+def attention(q, k, v, sees, bias=lambda head, query, key: 0.0, scale=None):
     """q, k, v: of each head its rows; heads of q share those of k and v in turn. Returns the heads side by side."""
     out = [[] for _ in q[0]]
     for h, queries in enumerate(q):
         keys, values = k[h * len(k) // len(q)], v[h * len(k) // len(q)]
         for i, query in enumerate(queries):
             seen = [j for j in range(len(keys)) if sees(i, j)]
-            scores = [sum(a * b for a, b in zip(query, keys[j])) / math.sqrt(len(query)) + bias(h, i, j) for j in seen]
+            factor = scale or 1 / math.sqrt(len(query))
+            scores = [sum(a * b for a, b in zip(query, keys[j])) * factor + bias(h, i, j) for j in seen]
             largest = max(scores)
             weights = [math.exp(s - largest) for s in scores]
             out[i] += [sum(w * values[j][c] for w, j in zip(weights, seen)) / sum(weights) for c in range(len(values[0]))]
@@ -192,6 +194,17 @@ def window_of_layer(c, l):
     return c["sliding_window"] if sliding else None
 
 
+def rotated(rows, base, pairs):
+    """Rows of a head, whose first pairs turn."""
+    half = len(rows[0]) // 2
+    out = []
+    for t, row in enumerate(rows):
+        angles = [t * base ** (-i / half) * (i < pairs) for i in range(half)]
+        first = [row[i] * math.cos(a) - row[half + i] * math.sin(a) for i, a in enumerate(angles)]
+        out.append(first + [row[half + i] * math.cos(a) + row[i] * math.sin(a) for i, a in enumerate(angles)])
+    return out
+
+
 def qwen2(c, w, ids, _segments):
     """Rotary positions, grouped queries, a gated feed-forward network, RMSnorms."""
     heads, kv_heads, epsilon = c["num_attention_heads"], c["num_key_value_heads"], c["rms_norm_eps"]
@@ -199,13 +212,7 @@ def qwen2(c, w, ids, _segments):
     x = [tokens[i] for i in ids]
 
     def turned(rows):
-        half = len(rows[0]) // 2
-        out = []
-        for t, row in enumerate(rows):
-            angles = [t * c["rope_theta"] ** (-i / half) for i in range(half)]
-            first = [row[i] * math.cos(a) - row[half + i] * math.sin(a) for i, a in enumerate(angles)]
-            out.append(first + [row[half + i] * math.cos(a) + row[i] * math.sin(a) for i, a in enumerate(angles)])
-        return out
+        return rotated(rows, c["rope_theta"], len(rows[0]) // 2)
 
     for l in range(c["num_hidden_layers"]):
         block, window = f"model.layers.{l}.", window_of_layer(c, l)
@@ -221,7 +228,58 @@ def qwen2(c, w, ids, _segments):
     return x, w.linear("model.embed_tokens", x)
 
 
-MODELS = {"bloom": bloom, "opt": opt, "big_bird": big_bird, "qwen2": qwen2}
+def gemma4(c, w, ids, _segments):
+    """Values have norms; the last layers may reuse keys; each layer may have an input of its own."""
+    epsilon, types, size = c["rms_norm_eps"], c["layer_types"], c["hidden_size_per_layer_input"]
+    tokens, layers, width = w.rows("model.embed_tokens.weight"), len(c["layer_types"]), c["hidden_size"]
+    x = [[a * math.sqrt(width) for a in tokens[i]] for i in ids]
+    inputs = []
+    if size > 0:
+        table = w.rows("model.embed_tokens_per_layer.weight")
+        projected = w.linear("model.per_layer_model_projection", [[a / math.sqrt(width) for a in row] for row in x])
+        for l in range(layers):
+            own = w.rms_norm("model.per_layer_projection_norm", [row[l * size:(l + 1) * size] for row in projected], epsilon)
+            inputs.append([[(a + b * math.sqrt(size)) / math.sqrt(2) for a, b in zip(row, table[i][l * size:])]
+                           for i, row in zip(ids, own)])
+    left = {}
+    for l, kind in enumerate(types):
+        block, full = f"model.layers.{l}.", kind == "full_attention"
+        reuses = l >= layers - c["num_kv_shared_layers"]
+        head = c["global_head_dim"] if full else c["head_dim"]
+        turns = c["rope_parameters"][kind]
+        pairs = int(turns.get("partial_rotary_factor", 1) * head // 2)
+
+        def turned(name, rows):
+            rows = rows if name is None else w.rms_norm(name, rows, epsilon)
+            return rotated(rows, turns["rope_theta"], pairs)
+
+        n = w.rms_norm(block + "input_layernorm", x, epsilon)
+        q = [turned(block + "self_attn.q_norm", r)
+             for r in heads_of(w.linear(block + "self_attn.q_proj", n), c["num_attention_heads"])]
+        if not reuses:
+            alike = full and c["attention_k_eq_v"]
+            kv_heads = c["num_global_key_value_heads"] if alike else c["num_key_value_heads"]
+            k = heads_of(w.linear(block + "self_attn.k_proj", n), kv_heads)
+            v = k if alike else heads_of(w.linear(block + "self_attn.v_proj", n), kv_heads)
+            left[kind] = [turned(block + "self_attn.k_norm", r) for r in k], [w.rms_norm(None, r, epsilon) for r in v]
+        y = attention(q, *left[kind], lambda i, j: j <= i and (full or i - j < c["sliding_window"]), scale=1)
+        y = w.rms_norm(block + "post_attention_layernorm", w.linear(block + "self_attn.o_proj", y), epsilon)
+        x = plus(x, y)
+        n = w.rms_norm(block + "pre_feedforward_layernorm", x, epsilon)
+        gate, up = apply(gelu_tanh, w.linear(block + "mlp.gate_proj", n)), w.linear(block + "mlp.up_proj", n)
+        y = w.linear(block + "mlp.down_proj", [[a * b for a, b in zip(p, r)] for p, r in zip(gate, up)])
+        x = plus(x, w.rms_norm(block + "post_feedforward_layernorm", y, epsilon))
+        if size > 0:
+            gate = apply(gelu_tanh, w.linear(block + "per_layer_input_gate", x))
+            y = w.linear(block + "per_layer_projection", [[a * b for a, b in zip(p, r)] for p, r in zip(gate, inputs[l])])
+            x = plus(x, w.rms_norm(block + "post_per_layer_input_norm", y, epsilon))
+        x = [[a * w.vector(block + "layer_scalar")[0] for a in row] for row in x]
+    x = w.rms_norm("model.norm", x, epsilon)
+    cap = c["final_logit_softcapping"]
+    return x, [[cap * math.tanh(a / cap) for a in row] for row in w.linear("model.embed_tokens", x)]
+
+
+MODELS = {"bloom": bloom, "opt": opt, "big_bird": big_bird, "qwen2": qwen2, "gemma4_text": gemma4}
 VOCABULARY, LENGTH, WIDTH, HEADS, HIDDEN = 20, 9, 8, 2, 12
 NORM = [[WIDTH], [WIDTH]]
 
@@ -262,6 +320,30 @@ def shapes(c):
             out.update({b + "attention.output.dense": linear(d, d), b + "attention.output.LayerNorm": NORM,
                         b + "intermediate.dense": linear(HIDDEN, d), b + "output.dense": linear(d, HIDDEN),
                         b + "output.LayerNorm": NORM})
+    elif type_ == "gemma4_text":
+        out = {"model.embed_tokens": [[VOCABULARY, d]], "model.norm": [[d]]}
+        size = c["hidden_size_per_layer_input"]
+        if size > 0:
+            out.update({"model.embed_tokens_per_layer": [[VOCABULARY, layers * size]],
+                        "model.per_layer_model_projection": [[layers * size, d]], "model.per_layer_projection_norm": [[size]]})
+        for l, kind in enumerate(c["layer_types"]):
+            b, full = f"model.layers.{l}.", kind == "full_attention"
+            reuses = l >= layers - c["num_kv_shared_layers"]
+            alike, head = full and c["attention_k_eq_v"], c["global_head_dim"] if full else c["head_dim"]
+            kv = head * (c["num_global_key_value_heads"] if alike else c["num_key_value_heads"])
+            hidden = HIDDEN * (2 if reuses and c["use_double_wide_mlp"] else 1)
+            out.update({b + "self_attn.q_proj": [[HEADS * head, d]], b + "self_attn.o_proj": [[d, HEADS * head]],
+                        b + "self_attn.q_norm": [[head]], b + "mlp.gate_proj": [[hidden, d]], b + "mlp.up_proj": [[hidden, d]],
+                        b + "mlp.down_proj": [[d, hidden]]})
+            for norm in ("input", "post_attention", "pre_feedforward", "post_feedforward"):
+                out[f"{b}{norm}_layernorm"] = [[d]]
+            if not reuses:
+                out.update({b + "self_attn.k_proj": [[kv, d]], b + "self_attn.k_norm": [[head]]})
+            if not reuses and not alike:
+                out[b + "self_attn.v_proj"] = [[kv, d]]
+            if size > 0:
+                out.update({b + "per_layer_input_gate": [[size, d]], b + "per_layer_projection": [[d, size]],
+                            b + "post_per_layer_input_norm": [[d]]})
     else:
         out = {"model.embed_tokens": [[VOCABULARY, d]], "model.norm": [[d]]}
         for l in range(layers):
@@ -273,6 +355,8 @@ def shapes(c):
     named = {f"{name}.{part}": shape for name, all_ in out.items() for part, shape in zip(("weight", "bias"), all_)}
     if type_ == "big_bird":
         named["cls.predictions.bias"] = [VOCABULARY]
+    if type_ == "gemma4_text":
+        named.update({f"model.layers.{l}.layer_scalar": [1] for l in range(layers)})
     return named
 
 
@@ -281,7 +365,7 @@ def drawn(c):
     draw = random.Random(json.dumps(c, sort_keys=True))
     out = {}
     for name, shape in shapes(c).items():
-        gamma = len(shape) == 1 and name.endswith("weight")
+        gamma = len(shape) == 1 and not name.endswith("bias")
         values = array.array("f", [draw.uniform(-0.6, 0.6) + gamma for _ in range(math.prod(shape))])
         out[name] = (shape, list(values))
     return out
@@ -301,13 +385,29 @@ BASES = {
                  "attention_type": "original_full", "layer_norm_eps": 1e-12},
     "qwen2": {"architectures": ["Qwen2ForCausalLM"], "hidden_size": WIDTH, "num_hidden_layers": 4, "num_attention_heads": HEADS,
               "num_key_value_heads": 1, "intermediate_size": HIDDEN, "max_position_embeddings": LENGTH, "rms_norm_eps": 1e-6,
-              "rope_theta": 10000.0, "tie_word_embeddings": True}}
+              "rope_theta": 10000.0, "tie_word_embeddings": True},
+    "gemma4_text": {"architectures": ["Gemma4ForCausalLM"], "hidden_size": WIDTH, "num_hidden_layers": 5,
+                    "num_attention_heads": HEADS, "num_key_value_heads": 1, "head_dim": 4, "global_head_dim": 6,
+                    "intermediate_size": HIDDEN, "max_position_embeddings": LENGTH, "rms_norm_eps": 1e-6, "sliding_window": 3,
+                    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention",
+                                    "full_attention"],
+                    "rope_parameters": {
+                        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.7},
+                        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}},
+                    "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": VOCABULARY, "num_kv_shared_layers": 0,
+                    "attention_k_eq_v": False, "num_global_key_value_heads": None, "use_double_wide_mlp": False,
+                    "final_logit_softcapping": 10.0, "tie_word_embeddings": True}}
 WINDOWS = {"use_sliding_window": True, "sliding_window": 3}
 IN_TURN = ["sliding_attention", "full_attention", "full_attention", "sliding_attention"]
 OPTIONS = [("bloom", {"apply_residual_connection_post_layernorm": True}), ("opt", {"_remove_final_layer_norm": True}),
            ("big_bird", {"rescale_embeddings": True}), ("qwen2", {**WINDOWS, "max_window_layers": 2}),
            ("qwen2", {**WINDOWS, "max_window_layers": 3}), ("qwen2", {**WINDOWS, "max_window_layers": 0}),
-           ("qwen2", {**WINDOWS, "max_window_layers": 4, "layer_types": IN_TURN})]
+           ("qwen2", {**WINDOWS, "max_window_layers": 4, "layer_types": IN_TURN}),
+           ("gemma4_text", {"attention_k_eq_v": True, "num_global_key_value_heads": 2}),
+           ("gemma4_text", {"hidden_size_per_layer_input": 3}),
+           ("gemma4_text", {"num_kv_shared_layers": 3, "use_double_wide_mlp": True}),
+           ("gemma4_text", {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "num_kv_shared_layers": 2,
+                            "hidden_size_per_layer_input": 2})]
 
 
 class FamilyOptions(unittest.TestCase):
@@ -353,8 +453,8 @@ class FamilyOptions(unittest.TestCase):
             hidden, logits = ([a for row in x for a in row] for x in MODELS[type_](config, Weights(tensors), ids, segments))
             with self.subTest(type_, **options):
                 # The option matters: the definition without it gives other numbers.
-                plain = {**tensors, "model.decoder.final_layer_norm.weight": ([WIDTH], [1.0] * WIDTH),
-                         "model.decoder.final_layer_norm.bias": ([WIDTH], [0.0] * WIDTH)}
+                plain = {name: tensors[name] if tensors.get(name, (None,))[0] == one[0] else one
+                         for name, one in drawn(base).items()}
                 other = [a for row in MODELS[type_](base, Weights(plain), ids, segments)[1] for a in row]
                 self.assertGreater(deviation(other, logits), 1e-3)
                 again = os.path.join(self.folder, f"again-{i}")
@@ -377,7 +477,8 @@ class FamilyOptions(unittest.TestCase):
         reference = os.environ.get("QKV_REFERENCE")
         if not reference:
             self.skipTest("QKV_REFERENCE is not set")
-        for case, type_ in (("bloom_alibi", "bloom"), ("opt_preln", "opt"), ("bigbird_full", "big_bird"), ("qwen2", "qwen2")):
+        for case, type_ in (("bloom_alibi", "bloom"), ("opt_preln", "opt"), ("bigbird_full", "big_bird"), ("qwen2", "qwen2"),
+                            ("gemma4_text", "gemma4_text")):
             folder = os.path.join(reference, "hf", case)
             with open(os.path.join(folder, "config.json"), encoding="utf8") as file:
                 config = json.load(file)

@@ -94,6 +94,7 @@ const Family& cohere_family();
 const Family& qwen3_family();
 const Family& qwen3_moe_family();
 const Family& gemma3_text_family();
+const Family& gemma4_text_family();
 const Family& olmo3_family();
 const Family& cohere2_family();
 const Family& exaone4_family();

@@ -189,7 +189,9 @@ std::vector<WeightName> weights_named_as_llama(const ModelSpec& s, const LlamaNa
     if (a.sinks) n.tensor(e + "attention.sinks", f + "self_attn.sinks");
     if (a.query_key_norm != QueryKeyNorm::none && a.query_key_norm != QueryKeyNorm::unit_rotated) {
       add_head_norm(n, a, a.heads, e + "attention.query_norm", f + "self_attn." + names.query_key_norms[0]);
-      add_head_norm(n, a, a.kv_heads, e + "attention.key_norm", f + "self_attn." + names.query_key_norms[1]);
+      if (!a.reused_keys)
+        add_head_norm(n, a, a.kv_heads, e + "attention.key_norm",
+                      f + "self_attn." + names.query_key_norms[1]);
     }
     n.bias = a.bias;
     const std::string qkv = e + "attention.qkv", self = f + "self_attn.";
@@ -197,6 +199,10 @@ std::vector<WeightName> weights_named_as_llama(const ModelSpec& s, const LlamaNa
       names.attention(n, s, e + "attention.", self);
     else if (names.fused)
       n.linear(qkv, self + "qkv_proj");
+    else if (a.reused_keys)
+      n.linear(qkv, self + "q_proj");
+    else if (a.values_of_keys)
+      n.parts(qkv, {self + "q_proj", self + "k_proj"}, {a.heads * a.d_qk, a.kv_heads * a.d_qk});
     else
       n.parts(qkv, {self + "q_proj", self + "k_proj", self + "v_proj"},
               {a.heads * a.d_qk, a.kv_heads * a.d_qk, a.kv_heads * a.d_vo});

@@ -18,8 +18,8 @@ namespace {
 // size, no features. 8: no memory. 9: no axial positions, and no keys shared with queries. 10: no clips.
 // 11: no factors of pairs, first positions, and activations and experts of single parts. 12: no norm of the
 // stream, and a norm at the end whenever sums are not normalized. 13: one kind of block. 14: no mixers
-// except attention.
-constexpr int64_t kVersion = 16;
+// except attention. 15: no biases in mixtures, and none beside positions. 16: each layer has keys of its own.
+constexpr int64_t kVersion = 17;
 
 // Reads the fields that files of a version have; others keep their defaults. A `partial` object may lack
 // fields.

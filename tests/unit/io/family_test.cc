@@ -22,7 +22,7 @@
 // Covers: qkv/io/family/ministral3.cc, qkv/io/family/llama4_text.cc, qkv/io/family/apertus.cc
 // Covers: qkv/io/family/deberta.cc, qkv/io/family/modernbert.cc, qkv/io/family/mpnet.cc
 // Covers: qkv/io/family/roformer.cc, qkv/io/family/umt5.cc, qkv/io/family/t5gemma.cc
-// Covers: qkv/io/family/led.cc
+// Covers: qkv/io/family/led.cc, qkv/io/family/gemma4_text.cc
 // Covers: qkv/io/family/*_parts.cc
 #include "qkv/io/family/family.h"
 
@@ -128,6 +128,18 @@ TEST(ModelDir, NeighboursOfEveryFamilyComeBack) {
       [](ModelSpec& s) { s.attention.key_bias = !s.attention.key_bias; },
       [](ModelSpec& s) { s.attention.rotary.truncated = !s.attention.rotary.truncated; },
       [](ModelSpec& s) { s.attention.rotary.values = !s.attention.rotary.values; },
+      [](ModelSpec& s) { s.attention.rotary.turned = 2; },
+      [](ModelSpec& s) { s.attention.value_norm = !s.attention.value_norm; },
+      [](ModelSpec& s) { s.attention.values_of_keys = !s.attention.values_of_keys; },
+      [](ModelSpec& s) {
+        BlockSpec other = s;
+        other.attention.reused_keys = true;
+        s.kinds = {{"reused", other}};
+        s.layer_kinds = {"default", "reused"};
+      },
+      [](ModelSpec& s) { s.block_scaled = !s.block_scaled; },
+      [](ModelSpec& s) { s.layer_input_width = 4; },
+      [](ModelSpec& s) { s.position_base = 500; },
       [](ModelSpec& s) { s.gate_limit = 3; },
       [](ModelSpec& s) { s.mixer_norm = !s.mixer_norm; },
       [](ModelSpec& s) { s.distance_bias = Positions::alibi; },

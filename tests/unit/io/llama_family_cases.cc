@@ -152,6 +152,32 @@ const FamilyCase kCases[] = {
        s.kinds = {{"local", local}};
        s.layer_kinds = {"local", "default"};
      }},
+    {"gemma4_text",
+     [](ModelSpec& s) {
+       s.layers = 5;
+       s.norm_placement = NormPlacement::sandwich;
+       s.embedding_scaled = s.tied = s.block_scaled = true;
+       s.activation = Activation::gelu_tanh;
+       s.logit_cap = 10;
+       s.layer_input_width = 3;
+       AttentionSpec& a = s.attention;
+       a.scaled = false;
+       a.query_key_norm = QueryKeyNorm::heads;
+       a.value_norm = true;
+       BlockSpec local = s;
+       local.attention.rotary.base = 100;
+       local.attention.patterns = {{.window = 3}};
+       a.values_of_keys = true;
+       a.kv_heads = 1;
+       a.d_qk = a.d_vo = a.rotary.width = 12;
+       a.rotary.turned = 4;
+       a.rotary.base = 1e6;
+       BlockSpec reused = s, local_reused = local;
+       reused.attention.reused_keys = local_reused.attention.reused_keys = true;
+       reused.hidden = local_reused.hidden = 2 * s.hidden;
+       s.kinds = {{"local", local}, {"local_reused", local_reused}, {"reused", reused}};
+       s.layer_kinds = {"local", "local", "default", "local_reused", "reused"};
+     }},
     {"olmo3",
      [](ModelSpec& s) {
        s.norm_placement = NormPlacement::branch;

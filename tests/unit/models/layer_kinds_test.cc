@@ -85,6 +85,51 @@ TEST(LayerKinds, TellTheLongestText) {
   EXPECT_EQ(spec.longest(), spec.context);
 }
 
+// Layers that reuse keys: the last before them with the same attention, and the same place among the
+// patterns.
+TEST(LayerKinds, ReuseKeysOfTheirLike) {
+  ModelSpec spec = gpt2_spec(5, 8, 16, 5, 4);
+  spec.attention.patterns = {{.window = 3}, {}};
+  BlockSpec reused = spec;
+  reused.attention.reused_keys = true;
+  reused.hidden = 7;
+  spec.kinds = {{"reused", reused}};
+  spec.layer_kinds = {kDefaultKind, kDefaultKind, "reused", "reused", "reused"};
+  check_spec(spec);
+  for (const auto& [layer, owner] : {std::pair{0, 0}, {1, 1}, {2, 0}, {3, 1}, {4, 0}})
+    EXPECT_EQ(spec.keys_of(layer), owner);
+  const Transformer model(spec);
+  EXPECT_EQ(model.parameters().all().size(),
+            Transformer(gpt2_spec(5, 8, 16, 5, 4)).parameters().all().size());  // but narrower products
+  spec.layer_kinds = {kDefaultKind, "reused"};
+  testing::expect_error([&] { check_spec(spec); },
+                        {"reused_keys", "layer 2"});  // its like has the other pattern
+  spec.layer_kinds = {"reused"};
+  testing::expect_error([&] { check_spec(spec); }, {"reused_keys", "layer 1"});
+}
+
+// A training step never skips a layer whose keys others need.
+TEST(LayerKinds, WhoseKeysAreReusedStay) {
+  ModelSpec spec = gpt2_spec(5, 8, 16, 3, 4);
+  BlockSpec reused = spec;
+  reused.attention.reused_keys = true;
+  spec.kinds = {{"reused", reused}};
+  spec.layer_kinds = {kDefaultKind, "reused", "reused"};
+  Transformer model(spec);
+  model.parameters().prepare_training(DType::f32, 1);
+  model.set_layer_drop(0.9F);
+  const std::vector<int32_t> ids = {1, 2, 3}, next = {2, 3, 4};
+  for (const bool recompute : {false, true}) {
+    model.set_recompute(recompute);
+    for (uint64_t step = 0; step < 20; ++step) {
+      Context context;
+      context.training = true;
+      context.step = step;
+      backward(model.loss({ids, Layout::of({3})}, next, context, 1).loss);
+    }
+  }
+}
+
 TEST(LayerKinds, AreSectionsOfAConfiguration) {
   const std::string two =
       kLeast +
