@@ -175,19 +175,48 @@ struct ClassTheta : ETheta<T> {
   }
 };
 
-// -log P[c] of a sequence's class c, read from its first token: P = softmax(W_c tanh(W_pool X[:, 1] + b_pool)
-// + b_c).
+// The scores of a sequence's classes, read from its first token: W_c tanh(W_pool X[:, 1] + b_pool) + b_c,
+// [N_C].
 template <typename T>
-T ClassLoss(const Tokens& x, int c, const ClassTheta<T>& theta) {
-  using std::log;
+Vector<T> class_scores(const Tokens& x, const ClassTheta<T>& theta) {
   using std::tanh;
   const Matrix<T> X = ETransformer_encode<T>(x, theta);
   const Matrix<T> first = column(X, 1);
   Matrix<T> pooled = affine(theta.W_pool, first, theta.b_pool);
   for (Index i = 1; i <= pooled.rows(); ++i) entry(pooled, i, 1) = tanh(entry(pooled, i, 1));
-  const Matrix<T> scores = affine(theta.W_c, pooled, theta.b_c);
-  const Matrix<T> P = softmax(scores);
+  return affine(theta.W_c, pooled, theta.b_c);
+}
+
+// -log P[c] of a sequence's class c: P = softmax of its scores.
+template <typename T>
+T ClassLoss(const Tokens& x, int c, const ClassTheta<T>& theta) {
+  using std::log;
+  const Matrix<T> scores = class_scores(x, theta), P = softmax(scores);
   return -log(entry(P, c, 1));
+}
+
+// The mean over labels of -log P of whether each applies, y in {0, 1}^N_C: P = 1 / (1 + e^-z) of its score z
+// where it does, else 1 - P (binary cross-entropy).
+template <typename T>
+T LabelsLoss(const Tokens& x, const Vector<double>& y, const ClassTheta<T>& theta) {
+  using std::exp;
+  using std::log;
+  const Vector<T> z = class_scores(x, theta);
+  T sum = 0;
+  for (Index c = 0; c < z.size(); ++c) {
+    const T P = T(1) / (T(1) + exp(-z[c]));
+    sum -= y[c] > 0 ? log(P) : log(T(1) - P);
+  }
+  return sum / T(static_cast<double>(z.size()));
+}
+
+// The mean over N_C numbers y of (score - y)^2.
+template <typename T>
+T NumbersLoss(const Tokens& x, const Vector<double>& y, const ClassTheta<T>& theta) {
+  const Vector<T> z = class_scores(x, theta);
+  T sum = 0;
+  for (Index c = 0; c < z.size(); ++c) sum += (z[c] - y[c]) * (z[c] - y[c]);
+  return sum / T(static_cast<double>(z.size()));
 }
 
 // BERT's pre-training (Devlin et al. 2019, section 3.1 and appendix A.2): the mean loss of the chosen tokens

@@ -25,6 +25,8 @@ struct ModelInput {
   Ranks ranks = {};  // which ids see each other, if not as in the stack's mask
   // [S]: class of each sequence, which a model with labels predicts beside the tokens; undefined: none.
   Indices sequence_targets = {};
+  // f32 [S, C]: targets of multi_label (0 or 1 for each label) and regression; else undefined.
+  Tensor sequence_numbers = {};
 };
 
 // One micro-batch: a flat list of tokens. A sequence is a run within one document.

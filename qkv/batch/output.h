@@ -14,4 +14,11 @@ enum class Output : uint8_t {
   embedding,         // a vector for each sequence
 };
 
+// The meaning of a sequence's scores of classes.
+enum class Problem : uint8_t {
+  single_label,  // a distribution over the labels, of which one applies (softmax)
+  multi_label,   // for each label whether it applies (a sigmoid each)
+  regression,    // numbers themselves
+};
+
 }  // namespace qkv

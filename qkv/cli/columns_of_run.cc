@@ -8,10 +8,15 @@
 namespace qkv {
 
 const DataConfig* data_of(const TrainConfig& run, Objective objective) {
-  if (run.mix.empty()) return run.objective == objective ? &run.data : nullptr;
+  // Classes, labels and numbers are read from the same kind of rows.
+  const auto reads_alike = [&](Objective its) {
+    const bool of_sequences = spec_of(objective).output == Output::sequence_classes;
+    return its == objective || (of_sequences && spec_of(its).output == Output::sequence_classes);
+  };
+  if (run.mix.empty()) return reads_alike(run.objective) ? &run.data : nullptr;
   const DataConfig* found = nullptr;
   for (const MixedSet& set : run.mix) {
-    if (set.objective != objective) continue;
+    if (!reads_alike(set.objective)) continue;
     if (found != nullptr) return nullptr;
     found = &set.data;
   }
@@ -43,6 +48,7 @@ void take_columns(DataConfig& columns, const std::string& path, std::vector<std:
   take("--text-column", columns.text_column, run.text_column, spans ? "question" : "text");
   take("--second-column", columns.second_column, run.second_column, "context");
   take("--label-column", columns.label_column, run.label_column, spans ? "answer" : "label");
+  if (!given("--label-separator")) columns.label_separator = run.label_separator;
   take("--source-column", columns.source_column, run.source_column, "source");
   take("--target-column", columns.target_column, run.target_column, "target");
 }

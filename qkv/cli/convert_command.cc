@@ -5,6 +5,7 @@
 
 #include "qkv/base/file.h"
 #include "qkv/cli/command.h"
+#include "qkv/cli/model_notes.h"
 #include "qkv/convert/ctranslate2_dir.h"
 #include "qkv/convert/llama2c.h"
 #include "qkv/io/auxiliary_files.h"
@@ -24,6 +25,7 @@ struct Options {
 void convert_directory(const Options& o) {
   const std::string dir = resolve_model_dir(o.from);
   const auto model = load_model(dir, DType::f32);
+  note_left_out(dir, *model);
   check(!model->spec().lora.any(), "{}: it holds an adapter: qkv merge writes it into its model", dir);
   check(!file_exists(o.out), "{}: exists already", o.out);
   write_directory_atomically(o.out, [&](const std::string& to) {

@@ -10,6 +10,7 @@
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/cli/model_notes.h"
 #include "qkv/io/adapter_dir.h"
 
 namespace qkv {
@@ -50,17 +51,6 @@ const char* wanted_for(Output output) {
   return "an encoder, best one trained with train.objective = \"embed\", or a model with classes";
 }
 
-// Multi-label classes and numbers need functions other than the softmax of the scores.
-void expect_one_class(const std::string& dir) {
-  const std::string path = beside_or_base(resolve_model_dir(dir), "config.json");
-  const Json json = parse_json(read_file(path), path);
-  const std::string problem = JsonField(json, path).string_or("problem_type", "single_label_classification");
-  check(problem == "single_label_classification",
-        "{}: problem_type: '{}' is not supported (single_label_classification is): qkv forward gives its "
-        "scores",
-        path, problem);
-}
-
 }  // namespace
 
 void add_encoder_options(Command& c, EncoderOptions& o) {
@@ -81,6 +71,7 @@ void add_ensemble_option(Command& c, EncoderOptions& o) {
 TextModel load_encoder(const std::string& dir, const std::string& dtype, std::initializer_list<Output> wanted,
                        const char* command) {
   TextModel m = load(dir, compute_type(dtype));
+  note_left_out(dir, *m.model);
   const ModelSpec& s = m.model->spec();
   const Output wanted_first = std::find(wanted.begin(), wanted.end(), Output::embedding) != wanted.end()
                                   ? Output::embedding
@@ -96,7 +87,6 @@ TextModel load_encoder(const std::string& dir, const std::string& dtype, std::in
   check(tells_next || as_vectors ||
             ((s.architecture == Architecture::encoder || s.output != Output::tokens) && is_wanted(s.output)),
         "{}: this checkpoint is {}; {} needs {}", dir, what_it_is(s), command, wanted_for(wanted_first));
-  if (s.output == Output::sequence_classes && is_wanted(s.output)) expect_one_class(dir);
   return m;
 }
 
@@ -105,7 +95,8 @@ std::vector<TextModel> load_encoders(const EncoderOptions& o, Output wanted, con
   models.push_back(load_encoder(o.dir, o.dtype, {wanted}, command));
   for (const std::string& dir : o.ensemble) {
     models.push_back(load_encoder(dir, o.dtype, {wanted}, command));
-    check(models.back().model->spec().labels == models[0].model->spec().labels,
+    check(models.back().model->spec().labels == models[0].model->spec().labels &&
+              models.back().model->spec().problem == models[0].model->spec().problem,
           "{}: its classes are not those of {}, in their order", dir, o.dir);
   }
   return models;

@@ -10,6 +10,7 @@
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/cli/model_notes.h"
 #include "qkv/data/table.h"
 #include "qkv/io/auxiliary_files.h"
 #include "qkv/train/corpora/conversations.h"
@@ -100,9 +101,14 @@ void run_on_restored(const Options& o, const TextModel& m) {
     if (option->count() > 0)
       throw UsageError(
           fmt::format("{}: judges pairs, not how a text is restored (--objective)", option->name()));
-  for (const Option* option : o.objective == "denoise" ? o.of_spans : o.of_noise)
-    if (option->count() > 0)
-      throw UsageError(fmt::format("{}: not of --objective {}", option->name(), o.objective));
+  for (const auto* options : {&o.of_spans, &o.of_noise}) {
+    const bool acts = o.objective == (options == &o.of_spans ? "span_corruption" : "denoise");
+    for (const Option* option : *options)
+      if (!acts && option->count() > 0)
+        throw UsageError(fmt::format("{}: not of --objective {}", option->name(), o.objective));
+  }
+  if (o.objective == "prefix_lm" && o.given("--span-length"))
+    throw UsageError("--span-length: not of --objective prefix_lm");
   const SequenceEnds ends = sequence_model(m, o.dir).ends;
   Restoration r = o.restoration;
   r.objective = from_name<Objective>(o.objective);
@@ -163,6 +169,7 @@ bool holds_pairs(const Options& o, const TextModel& m) {
 
 void run(Options o) {
   const TextModel m = load(o.dir, compute_type(o.dtype));
+  note_left_out(o.dir, *m.model);
   const ModelSpec& spec = m.model->spec();
   take_settings_of_run(o, spec, o.given);
   expect_fitting(o, spec);
@@ -272,6 +279,9 @@ class OptionGroups {
          c_.add_option("--label-column", o_.columns.label_column,
                        "Column with the label or the answer (default: label, answer, or ner_tags or tags in "
                        ".jsonl with tags)"));
+    only({Kind::classifier},
+         c_.add_option("--label-separator", o_.columns.label_separator,
+                       "Text between the labels of a row that has several (default: a comma)"));
     only({Kind::classifier, Kind::answers, Kind::encoder, Kind::language, Kind::prefix, Kind::masked,
           Kind::pairs},
          c_.add_option("--columns", o_.columns.columns, "Column names for a file without a header: a,b,c")
@@ -298,7 +308,7 @@ class OptionGroups {
     only(kRestoring, c_.add_option("--objective", o_.objective,
                                    "Corrupt the text and measure how well the model restores it; use the "
                                    "objective that the model was trained with")
-                         ->one_of({"span_corruption", "denoise"}));
+                         ->one_of({"span_corruption", "denoise", "prefix_lm"}));
     only({},
          c_.add_option("--span-density", o_.restoration.spans.density,
                        "span_corruption: share of tokens removed")

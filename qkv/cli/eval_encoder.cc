@@ -57,13 +57,36 @@ void add_classes(OrderedJson& out, const Evaluation& e) {
   }
 }
 
+std::string labels_text(const Evaluation& e) {
+  std::vector<std::vector<std::string>> rows = {{"label", "precision", "recall", "F1", "occurs"}};
+  const LabelSets& s = e.label_sets;
+  for (int64_t c = 0; c < s.labels(); ++c)
+    rows.push_back({e.labels[c], percent(s.precision(c)), percent(s.recall(c)), percent(s.f1(c)),
+                    std::to_string(s.gold(c))});
+  return "\n" + table_text(rows);
+}
+
+void add_labels(OrderedJson& out, const Evaluation& e) {
+  const LabelSets& s = e.label_sets;
+  out["labels"] = OrderedJson::array();
+  for (int64_t c = 0; c < s.labels(); ++c)
+    out["labels"].push_back({{"label", e.labels[c]},
+                             {"precision", s.precision(c)},
+                             {"recall", s.recall(c)},
+                             {"f1", s.f1(c)},
+                             {"support", s.gold(c)}});
+}
+
 // ---- Labels that the model has not learnt
 
 // Each with its count, the most frequent first.
 std::vector<std::pair<std::string, int64_t>> unseen_labels(const Evaluation& e, const ModelSpec& spec) {
   std::vector<std::pair<std::string, int64_t>> out;
-  for (size_t c = spec.labels.size(); c < e.labels.size(); ++c)
-    out.emplace_back(e.labels[c], e.confusion.gold(static_cast<int64_t>(c)));
+  for (size_t c = spec.labels.size(); c < e.labels.size(); ++c) {
+    const auto label = static_cast<int64_t>(c);
+    out.emplace_back(e.labels[c],
+                     e.confusion.classes > 0 ? e.confusion.gold(label) : e.label_sets.gold(label));
+  }
   std::ranges::stable_sort(out, std::ranges::greater(), [](const auto& label) { return label.second; });
   return out;
 }
@@ -96,14 +119,21 @@ std::string excerpt(const std::string& text) {
   return line.substr(0, end) + "…";
 }
 
-std::string mistakes_text(const Evaluation& e, bool answers) {
-  std::string out = fmt::format("\n{} of {} mistakes, {} first\n", e.mistakes.size(), e.mistaken,
-                                answers ? "those with the lowest F1" : "the most confident");
+std::string mistakes_text(const Evaluation& e, const ModelSpec& spec) {
+  const bool answers = spec.output == Output::span, numbers = spec.problem == Problem::regression;
+  std::string out = fmt::format("\n{} of {} {}, {} first\n", e.mistakes.size(), e.mistaken,
+                                numbers ? "predictions" : "mistakes",
+                                answers   ? "those with the lowest F1"
+                                : numbers ? "those with the largest error"
+                                          : "the most confident");
   for (const Mistake& m : e.mistakes)
     out += fmt::format("{}: {}true {}, predicted {} ({} {:.4f}): {}\n", m.place,
                        m.word ? fmt::format("'{}': ", *m.word) : "", one_line(m.right),
-                       one_line(m.predicted.value_or("(cut away)")), answers ? "F1" : "probability", m.score,
-                       excerpt(answers || m.second.empty() ? m.text : m.text + " | " + m.second));
+                       one_line(m.predicted.value_or("(cut away)")),
+                       answers   ? "F1"
+                       : numbers ? "error"
+                                 : "probability",
+                       m.score, excerpt(answers || m.second.empty() ? m.text : m.text + " | " + m.second));
   return out;
 }
 
@@ -116,6 +146,9 @@ struct Judged {
 
   bool tags() const { return spec.output == Output::token_classes; }
   bool span() const { return spec.output == Output::span; }
+  bool numbers() const { return spec.problem == Problem::regression; }
+  // True if each example, or word, has one label.
+  bool classes() const { return e.confusion.classes > 0; }
   bool chunks() const { return tags() && describe_chunks(spec.labels); }
   // True if all labels that a loss could measure are missing in the model.
   bool no_loss() const { return e.tokens == 0 && e.unseen > 0; }
@@ -125,7 +158,7 @@ OrderedJson labelled_json(const EvalOptions& o, const Judged& j) {
   const Evaluation& e = j.e;
   OrderedJson out = {{"loss", j.no_loss() ? OrderedJson(nullptr) : OrderedJson(e.loss())}};
   for (const auto& [name, value] : e.scores) out[name] = value;
-  if (!j.span()) out["micro_f1"] = e.confusion.micro_f1();
+  if (j.classes()) out["micro_f1"] = e.confusion.micro_f1();
   if (j.chunks()) {
     out["chunk_precision"] = e.chunks.precision();
     out["chunk_recall"] = e.chunks.recall();
@@ -139,20 +172,22 @@ OrderedJson labelled_json(const EvalOptions& o, const Judged& j) {
     out["unseen"] = OrderedJson::object();
     for (const auto& [label, n] : unseen_labels(e, j.spec)) out["unseen"][label] = n;
   }
-  if (!j.span()) add_classes(out, e);
+  if (j.classes()) add_classes(out, e);
+  if (e.label_sets.labels() > 0) add_labels(out, e);
   if (o.errors > 0) out["errors"] = mistakes_json(e.mistakes);
   return out;
 }
 
 std::string labelled_text(const EvalOptions& o, const Judged& j) {
   const Evaluation& e = j.e;
-  std::string out = j.no_loss() ? "loss          n/a\n"
-                                : fmt::format("loss          {:.4f} nats per {}\n", e.loss(),
-                                              j.tags() ? "word" : "example");
+  std::string out = j.no_loss()   ? "loss          n/a\n"
+                    : j.numbers() ? fmt::format("loss          {:.4f} squared error per example\n", e.loss())
+                                  : fmt::format("loss          {:.4f} nats per {}\n", e.loss(),
+                                                j.tags() ? "word" : "example");
   for (const auto& [name, value] : e.scores)
     out += fmt::format("{:<12}  {}\n", score_label(name), score_text(name, value));
   // With one label each, micro F1 equals the accuracy unless some were missed.
-  if (!j.span() && e.missed + e.without_text > 0)
+  if (j.classes() && e.missed + e.without_text > 0)
     out += fmt::format("{:<12}  {}\n", "micro F1", percent(e.confusion.micro_f1()));
   if (j.chunks())
     out +=
@@ -168,11 +203,12 @@ std::string labelled_text(const EvalOptions& o, const Judged& j) {
                        : j.tags()    ? fmt::format(": {} words beyond count as wrong", e.missed)
                                      : fmt::format(": {} of them lost the answer", e.missed));
   out += unseen_text(e, j.spec);
-  if (!j.span())
+  if (e.label_sets.labels() > 0) out += labels_text(e);
+  if (j.classes())
     out += e.labels.size() <= kMostClasses
                ? classes_text(e.confusion, e.labels, j.tags())
                : fmt::format("classes       {}: --json lists them\n", e.labels.size());
-  return out + (o.errors > 0 ? mistakes_text(e, j.span()) : "");
+  return out + (o.errors > 0 ? mistakes_text(e, j.spec) : "");
 }
 
 void eval_labelled(const EvalOptions& o, const TextModel& m) {
@@ -187,7 +223,7 @@ void eval_labelled(const EvalOptions& o, const TextModel& m) {
     if (columns.label_column.empty()) columns.label_column = "label";
   }
   ReadExamples found;
-  std::vector<Example> examples = read_examples({o.data}, columns, spec.output, &found);
+  std::vector<Example> examples = read_examples({o.data}, columns, spec, &found);
   print_notes(found.notes);
   examples.insert(examples.end(), found.without_text.begin(), found.without_text.end());
   const Evaluation e = evaluate(*m.model, m.tokenizer, examples, o.batch_tokens, o.errors);

@@ -32,7 +32,9 @@ Columns header_of(const EvalOptions& o) {
 std::vector<Objective> objectives_for(const EvalOptions& o, const ModelSpec& spec) {
   switch (spec.output) {
     case Output::sequence_classes:
-      return {Objective::classify};
+      return {spec.problem == Problem::multi_label  ? Objective::multi_label
+              : spec.problem == Problem::regression ? Objective::regression
+                                                    : Objective::classify};
     case Output::token_classes:
       return {Objective::tag};
     case Output::span:
@@ -57,7 +59,7 @@ void take_objective(EvalOptions& o, const TrainConfig& run, const Columns& heade
     if (given(option)) return;
   if (has(header, o.columns.source_column) && has(header, o.columns.target_column)) return;
   if (data_of(run, Objective::sequence_to_sequence) != nullptr) return;
-  for (const Objective objective : {Objective::span_corruption, Objective::denoise})
+  for (const Objective objective : {Objective::span_corruption, Objective::denoise, Objective::prefix_lm})
     if (data_of(run, objective) != nullptr) o.objective = name_of(objective);
 }
 

@@ -13,6 +13,7 @@
 #include "qkv/bridge/padded_batch.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/cli/model_notes.h"
 #include "qkv/infer/beam.h"
 #include "qkv/infer/generation_settings.h"
 #include "qkv/io/model_dir.h"
@@ -192,6 +193,19 @@ Tensor add_outputs(const Transformer& model, const Inputs& in, const Context& co
   return hidden;
 }
 
+// Numbers that are targets of sequences, from "labels": F32 [B, C], or [B] of one number.
+Tensor read_numbers(const Safetensors& in, const Inputs& inputs, const ModelSpec& spec,
+                    const std::string& path) {
+  const Tensor& labels = in.tensors.at("labels");
+  const int64_t rows = inputs.tokens.rows, columns = spec.classes();
+  check(labels.dtype() == DType::f32 &&
+            (labels.shape() == Shape{rows, columns} || (columns == 1 && labels.shape() == Shape{rows})),
+        "{}: labels: expected F32 [{}, {}], got {} {}", path, rows, columns, name_of(labels.dtype()),
+        labels.shape());
+  const auto values = labels.values<float>();
+  return Tensor::of({rows, columns}, std::vector<float>(values.begin(), values.end()));
+}
+
 // Targets of the model's output from "labels", or "start_positions" and "end_positions".
 Indices read_targets(const Safetensors& in, const Inputs& inputs, const ModelSpec& spec,
                      const std::string& path) {
@@ -212,6 +226,7 @@ Indices read_targets(const Safetensors& in, const Inputs& inputs, const ModelSpe
     for (int64_t r = 0; r < b.rows; ++r) add(starts[r]), add(ends[r]);
     return {std::move(targets), 2};
   }
+  if (spec.problem != Problem::single_label) return std::vector<int32_t>(static_cast<size_t>(b.rows));
   const auto labels = integers(in, "labels", path);
   const bool of_sequences = spec.output == Output::sequence_classes;
   const Shape wanted = of_sequences ? Shape{b.rows} : Shape{b.rows, b.columns};
@@ -418,7 +433,10 @@ void add_training(const Options& o, Transformer& model, const Safetensors& in, c
     model.parameters().prepare_training(compute, 0);
     model.parameters().reset_gradients();
   }
-  const CrossEntropyResult r = model.loss(inputs.input, targets, {}, 1 / static_cast<float>(count));
+  ModelInput input = inputs.input;
+  if (model.spec().problem != Problem::single_label)
+    input.sequence_numbers = read_numbers(in, inputs, model.spec(), o.inputs);
+  const CrossEntropyResult r = model.loss(input, targets, {}, 1 / static_cast<float>(count));
   out.emplace_back("loss", r.loss);
   if (!o.gradients) return;
   backward(r.loss);
@@ -438,6 +456,7 @@ void run(const Options& o) {
                                                      o.hidden_states, o.attentions));
   }
   const auto model = load_model(dir, compute);
+  note_left_out(dir, *model);
   const SpecialIds ids = load_special_ids(dir);
   const Safetensors in = read_safetensors(o.inputs);
   if (!o.generate.empty()) {

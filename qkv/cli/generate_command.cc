@@ -8,6 +8,7 @@
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/generation_options.h"
+#include "qkv/cli/model_notes.h"
 #include "qkv/infer/few_shot.h"
 #include "qkv/infer/generate.h"
 #include "qkv/infer/log_prob.h"
@@ -243,6 +244,7 @@ void run(Options o) {
   std::vector<TextModel> models;
   for (const std::string& dir : dirs)
     models.push_back(load_language_model(dir, compute_type(o.dtype), !o.ids.empty()));
+  for (size_t i = 0; i < models.size(); ++i) note_left_out(dirs[i], *models[i].model);
   const TextModel& m = models.front();
   m.expect_generation();
   const Ensemble ensemble = ensemble_of(models, dirs);

@@ -38,7 +38,7 @@ void run(Options o) {
     const std::vector<EncodedText> texts = encode_texts(o, m, pairs, which, cut);
     const std::vector<Tensor> scores = class_scores(*m.model, texts, o.batch_tokens);
     for (size_t i = 0; i < which.size(); ++i)
-      ranked.add(probabilities_of(scores[i], 0)[relevant], lines[which[i]].text.first);
+      ranked.add(class_values(m.model->spec(), scores[i], 0)[relevant], lines[which[i]].text.first);
     return std::vector<Prediction>(lines.size());
   });
   ranked.print_best(o.best, "score", o.json);

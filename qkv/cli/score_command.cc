@@ -4,6 +4,7 @@
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
+#include "qkv/cli/model_notes.h"
 #include "qkv/infer/few_shot.h"
 #include "qkv/infer/score.h"
 
@@ -71,6 +72,7 @@ void run(const Options& o) {
   if (!o.has_prompt && !o.choices.empty())
     throw UsageError("--prompt: missing: --choice names its continuations");
   const TextModel m = load_language_model(o.dir, compute_type(o.dtype));
+  note_left_out(o.dir, *m.model);
   const FewShot examples = o.examples.empty() ? FewShot{} : read_few_shot(o.examples);
   const auto score = [&](const Question& q) {
     const std::string prompt = o.examples.empty() ? q.prompt : examples.prompt(q.prompt);

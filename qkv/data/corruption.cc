@@ -120,4 +120,10 @@ Corrupted add_noise(std::span<const int32_t> tokens, const Denoising& options, c
   return out;
 }
 
+Corrupted cut_in_two(std::span<const int32_t> tokens, const RandomStream& random) {
+  const auto n = std::ssize(tokens);
+  const auto cut = tokens.begin() + (n < 2 ? n : 1 + random.below(0, n - 1));
+  return {{tokens.begin(), cut}, {cut, tokens.end()}};
+}
+
 }  // namespace qkv

@@ -42,4 +42,8 @@ struct Denoising {
 // The source is the noised text, the target the text.
 Corrupted add_noise(std::span<const int32_t> tokens, const Denoising& options, const RandomStream& random);
 
+// Raffel et al. 2020, section 3.2 (prefix LM): the text is cut at a place that is drawn from all between two
+// tokens. The source is what stands before it, the target the rest; of one token the target is empty.
+Corrupted cut_in_two(std::span<const int32_t> tokens, const RandomStream& random);
+
 }  // namespace qkv

@@ -1,5 +1,6 @@
 #include "qkv/data/labelled.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "qkv/base/rng.h"
@@ -7,12 +8,15 @@
 namespace qkv {
 
 void LabelledStream::append(const std::vector<int32_t>& ids, const std::vector<int32_t>& its_segments,
-                            const std::vector<int32_t>& its_targets) {
+                            const std::vector<int32_t>& its_targets, const std::vector<float>& its_numbers) {
   const size_t wanted = output == Output::span ? 2 : output == Output::sequence_classes ? 1 : ids.size();
   check(!ids.empty() && its_segments.size() == ids.size() && its_targets.size() == wanted,
         "labelled sequence: {} tokens, {} segments, {} targets of {}", ids.size(), its_segments.size(),
         its_targets.size(), wanted);
+  check(std::ssize(its_numbers) == columns, "labelled sequence: {} numbers of {}", its_numbers.size(),
+        columns);
   tokens.append(ids);
+  numbers.insert(numbers.end(), its_numbers.begin(), its_numbers.end());
   segments.insert(segments.end(), its_segments.begin(), its_segments.end());
   targets.insert(targets.end(), its_targets.begin(), its_targets.end());
 }
@@ -92,6 +96,12 @@ Batch batch_of(const LabelledStream& stream, std::span<const int64_t> which,
     targets.insert(targets.end(), s.targets.begin(), s.targets.end());
     lengths.push_back(static_cast<int32_t>(s.ids.size()));
     for (const int32_t t : s.targets) b.target_count += t != kIgnored;
+  }
+  if (stream.columns > 0) {
+    b.sequence_numbers = Tensor::empty({std::ssize(which), stream.columns}, DType::f32);
+    for (int64_t s = 0; s < std::ssize(which); ++s)
+      std::copy_n(stream.numbers.begin() + which[s] * stream.columns, stream.columns,
+                  b.sequence_numbers.mutable_row<float>(s).begin());
   }
   const bool span = stream.output == Output::span;
   if (span) b.target_count /= 2;

@@ -17,11 +17,15 @@ struct LabelledStream {
   TokenStream tokens;  // one document per sequence
   std::vector<int32_t> segments;
   std::vector<int32_t> targets;
+  // Numbers of each sequence (ModelInput::sequence_numbers), for sequence_classes with several labels or with
+  // numbers: `columns` of them. Their targets are then 0.
+  int64_t columns = 0;
+  std::vector<float> numbers = {};
 
   int64_t size() const { return std::ssize(tokens.starts()) - 1; }
-  // `segments`: one per token. Throws Error if the lengths do not match.
+  // `segments`: one per token; `its_numbers`: `columns` of them. Throws Error if the lengths do not match.
   void append(const std::vector<int32_t>& ids, const std::vector<int32_t>& segments,
-              const std::vector<int32_t>& targets);
+              const std::vector<int32_t>& targets, const std::vector<float>& its_numbers = {});
   std::vector<int64_t> lengths() const;
   // Targets of sequence d.
   std::span<const int32_t> targets_of(int64_t d) const;

@@ -1,5 +1,7 @@
 #include "qkv/infer/predict.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -58,6 +60,27 @@ std::vector<double> probabilities_of(const Tensor& scores, int64_t row) {
   const double sum = std::accumulate(p.begin(), p.end(), 0.0);
   for (double& x : p) x /= sum;
   return p;
+}
+
+std::vector<double> class_values(const ModelSpec& spec, const Tensor& scores, int64_t row) {
+  if (spec.problem == Problem::single_label) return probabilities_of(scores, row);
+  const auto z = scores.row<float>(row);
+  std::vector<double> values(z.begin(), z.end());
+  if (spec.problem == Problem::multi_label)
+    for (double& v : values) v = 1 / (1 + std::exp(-v));
+  return values;
+}
+
+std::string said_of(const ModelSpec& spec, const Tensor& scores) {
+  const std::vector<double> values = class_values(spec, scores, 0);
+  std::vector<std::string> said;
+  if (spec.problem == Problem::single_label)
+    said = {spec.labels[static_cast<size_t>(std::ranges::max_element(values) - values.begin())]};
+  for (size_t c = 0; c < values.size(); ++c) {
+    if (spec.problem == Problem::regression) said.push_back(fmt::format("{:.4f}", values[c]));
+    if (spec.problem == Problem::multi_label && values[c] >= kApplies) said.push_back(spec.labels[c]);
+  }
+  return said.empty() ? "none" : fmt::format("{}", fmt::join(said, ", "));
 }
 
 Tensor span_scores(const std::vector<Tensor>& models) {

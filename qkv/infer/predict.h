@@ -18,6 +18,14 @@ std::vector<Tensor> class_scores(const Transformer& model, const std::vector<Enc
 // Probabilities of the classes: softmax of a row of scores; a single class gets a sigmoid.
 std::vector<double> probabilities_of(const Tensor& scores, int64_t row);
 
+// The meaning of a row of a classifier's scores: probabilities of one label or, for multi_label, of each by
+// itself; numbers as they are.
+std::vector<double> class_values(const ModelSpec& spec, const Tensor& scores, int64_t row);
+// A label of multi_label applies from this probability on.
+inline constexpr double kApplies = 0.5;
+// The same as text: the best label, the labels that apply, or the numbers.
+std::string said_of(const ModelSpec& spec, const Tensor& scores);
+
 // Combines several models' scores of the same spans, each [tokens, 2]: the logarithm of the mean of their
 // probabilities that an answer begins, or ends, at a token. A single model's scores are returned unchanged.
 Tensor span_scores(const std::vector<Tensor>& models);

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <map>
+#include <optional>
 #include <set>
 
 #include "qkv/base/json_value.h"
 #include "qkv/io/adapter_dir.h"
 #include "qkv/io/binding.h"
 #include "qkv/io/container/safetensors.h"
+#include "qkv/io/family/language_part.h"
 #include "qkv/io/weights.h"
 
 namespace qkv {
@@ -28,12 +31,29 @@ struct ConfigFile {
   std::string path;
   Json json;
   const Family& family;
+  bool multimodal = false;  // the family is that of the language model inside
 };
 
 ConfigFile parse_config(std::string_view document, const std::string& where) {
   Json json = parse_json(document, where);
+  if (std::optional<Json> part = language_part(json)) {
+    const std::string place = where + ": text_config";
+    const Family& family = family_of(JsonField(*part, place));
+    return {place, std::move(*part), family, true};
+  }
   const Family& family = family_of(JsonField(json, where));
   return {where, std::move(json), family};
+}
+
+// Leaves the tensors of the language model, under its own names.
+void take_language_part(Safetensors& file, std::set<std::string>& left_out) {
+  std::map<std::string, Tensor> tensors;
+  for (auto& [name, tensor] : file.tensors)
+    if (const auto inside = name_in_language_part(name))
+      tensors.emplace(*inside, std::move(tensor));
+    else
+      left_out.insert(part_of_tensor(name));
+  file.tensors = std::move(tensors);
 }
 
 ConfigFile read_config(const std::string& dir) {
@@ -116,8 +136,9 @@ std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
   }
   const ConfigFile config = read_config(dir);
   const Family& family = config.family;
-  const auto [path, file] = read_weights(dir);
+  auto [path, file] = read_weights(dir);
   auto model = std::make_unique<Transformer>(spec);
+  if (config.multimodal) take_language_part(file, model->parameters().left_out);
   const std::set<std::string> used =
       bind_weights(*model, weights_of(family, spec), {path, file, config.path, family.prefix}, compute);
   for (const auto& [name, tensor] : file.tensors) {
@@ -134,7 +155,8 @@ SpecialIds load_special_ids(const std::string& dir) {
   for (const char* name : {"config.json", "generation_config.json"}) {
     const std::string path = beside_or_base(dir, name);
     if (!file_exists(path)) continue;
-    const Json json = parse_json(read_file(path), path);
+    Json json = parse_json(read_file(path), path);
+    if (std::optional<Json> part = language_part(json)) json = std::move(*part);
     const JsonField root(json, path);
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
     if (const auto id = root.find("bos_token_id")) ids.bos = id->integer(0, kMost);

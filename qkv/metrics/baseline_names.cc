@@ -20,4 +20,9 @@ std::string baseline_name(std::string_view field) {
   return name;
 }
 
+const char* baseline_score(std::string_view name) {
+  if (name.starts_with(kFrequentLabels)) return "exact_match";
+  return name.starts_with(kMeanNumber) ? "rmse" : "accuracy";
+}
+
 }  // namespace qkv

@@ -15,10 +15,17 @@ inline constexpr const char* kFrequentClass = "most frequent class";
 // Naive Bayes over words.
 inline constexpr const char* kNaiveBayes = "naive Bayes";
 
+// Baseline for labels of which several may apply.
+inline constexpr const char* kFrequentLabels = "most frequent labels";
+// Baseline for numbers.
+inline constexpr const char* kMeanNumber = "mean of training";
+
 // The field with a baseline's accuracy in a run's records: "naive Bayes" -> "baseline_naive_bayes".
 inline constexpr std::string_view kBaselinePrefix = "baseline_";
 std::string baseline_key(const std::string& name);
 // The name of the baseline of such a field, for display. Earlier runs have "baseline_naive Bayes".
 std::string baseline_name(std::string_view field);
+// The score that a baseline, by its name, is measured with: accuracy, exact_match or rmse.
+const char* baseline_score(std::string_view name);
 
 }  // namespace qkv

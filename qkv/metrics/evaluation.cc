@@ -9,13 +9,16 @@
 namespace qkv {
 
 std::string score_text(std::string_view name, double value) {
-  if (name.starts_with("matthews")) return fmt::format("{:.4f}", value);
+  for (const std::string_view plain : {"matthews", "pearson", "spearman", "rmse", "mae"})
+    if (name.starts_with(plain)) return fmt::format("{:.4f}", value);
   return name.starts_with("bleu") ? fmt::format("{:.2f}", value) : fmt::format("{:.2f}%", 100 * value);
 }
 
 std::string score_label(const std::string& name) {
-  for (const auto& [field, label] : {std::pair("bleu", "BLEU"), std::pair("f1", "F1"),
-                                     std::pair("macro_f1", "macro F1"), std::pair("matthews", "Matthews")})
+  for (const auto& [field, label] :
+       {std::pair("bleu", "BLEU"), std::pair("f1", "F1"), std::pair("macro_f1", "macro F1"),
+        std::pair("micro_f1", "micro F1"), std::pair("matthews", "Matthews"), std::pair("pearson", "Pearson"),
+        std::pair("spearman", "Spearman"), std::pair("rmse", "RMSE"), std::pair("mae", "MAE")})
     if (name == field) return label;
   std::string label = name;
   std::ranges::replace(label, '_', ' ');

@@ -21,6 +21,7 @@ struct Evaluation {
   // Scores for classes, tags and answers by name (accuracy, macro_f1, ...), and the confusion matrix.
   std::vector<std::pair<std::string, double>> scores;
   ConfusionMatrix confusion;
+  LabelSets label_sets;             // counts of labels of which several may apply
   std::vector<std::string> labels;  // classes of the confusion matrix: the model's, then untaught ones
   std::vector<std::pair<std::string, double>> losses;  // loss of each dataset in a mixture, by name
   ChunkCounts chunks;                                  // chunk counts of tags

@@ -70,6 +70,110 @@ double ConfusionMatrix::micro_f1() const {
   return ratio(2 * static_cast<double>(right), static_cast<double>(total() + found));
 }
 
+double LabelSets::Count::f1() const {
+  return ratio(2 * static_cast<double>(right), static_cast<double>(gold + predicted));
+}
+
+void LabelSets::add(const std::vector<bool>& gold, const std::vector<bool>& predicted) {
+  for (size_t l = 0; l < counts_.size(); ++l) {
+    counts_[l].gold += gold[l];
+    counts_[l].predicted += predicted[l];
+    counts_[l].right += gold[l] && predicted[l];
+  }
+  ++texts_;
+  exact_ += gold == predicted;
+}
+
+double LabelSets::precision(int64_t label) const {
+  const Count& c = counts_[static_cast<size_t>(label)];
+  return ratio(static_cast<double>(c.right), static_cast<double>(c.predicted));
+}
+
+double LabelSets::recall(int64_t label) const {
+  const Count& c = counts_[static_cast<size_t>(label)];
+  return ratio(static_cast<double>(c.right), static_cast<double>(c.gold));
+}
+
+double LabelSets::f1(int64_t label) const {
+  return counts_[static_cast<size_t>(label)].f1();
+}
+
+double LabelSets::macro_f1() const {
+  double sum = 0;
+  int64_t present = 0;
+  for (const Count& c : counts_) {
+    sum += c.f1();
+    present += c.gold + c.predicted > 0;
+  }
+  return ratio(sum, static_cast<double>(present));
+}
+
+double LabelSets::micro_f1() const {
+  Count all;
+  for (const Count& c : counts_) {
+    all.gold += c.gold;
+    all.predicted += c.predicted;
+    all.right += c.right;
+  }
+  return all.f1();
+}
+
+double LabelSets::exact_match() const {
+  return ratio(static_cast<double>(exact_), static_cast<double>(texts_));
+}
+
+namespace {
+
+double mean_of(const std::vector<double>& x) {
+  return ratio(std::accumulate(x.begin(), x.end(), 0.0), static_cast<double>(x.size()));
+}
+
+double correlation(const std::vector<double>& x, const std::vector<double>& y) {
+  const double mx = mean_of(x), my = mean_of(y);
+  double xx = 0, yy = 0, xy = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    xx += (x[i] - mx) * (x[i] - mx);
+    yy += (y[i] - my) * (y[i] - my);
+    xy += (x[i] - mx) * (y[i] - my);
+  }
+  return ratio(xy, std::sqrt(xx) * std::sqrt(yy));
+}
+
+// From 1; equal numbers share the mean of their ranks.
+std::vector<double> ranks_of(const std::vector<double>& x) {
+  std::vector<size_t> order(x.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, [&](size_t i) { return x[i]; });
+  std::vector<double> ranks(x.size());
+  for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+    while (end < order.size() && x[order[end]] == x[order[begin]]) ++end;
+    for (size_t i = begin; i < end; ++i) ranks[order[i]] = static_cast<double>(begin + end + 1) / 2;
+  }
+  return ranks;
+}
+
+}  // namespace
+
+double NumberPairs::rmse() const {
+  double sum = 0;
+  for (size_t i = 0; i < gold.size(); ++i) sum += (gold[i] - predicted[i]) * (gold[i] - predicted[i]);
+  return std::sqrt(ratio(sum, static_cast<double>(gold.size())));
+}
+
+double NumberPairs::mae() const {
+  double sum = 0;
+  for (size_t i = 0; i < gold.size(); ++i) sum += std::abs(gold[i] - predicted[i]);
+  return ratio(sum, static_cast<double>(gold.size()));
+}
+
+double NumberPairs::pearson() const {
+  return correlation(gold, predicted);
+}
+
+double NumberPairs::spearman() const {
+  return correlation(ranks_of(gold), ranks_of(predicted));
+}
+
 double ConfusionMatrix::matthews() const {
   double right = 0, both = 0, gold_squares = 0;
   const auto n = static_cast<double>(total());

@@ -40,6 +40,47 @@ struct ConfusionMatrix {
   double matthews() const;
 };
 
+// Counts of labels of which several may apply to a text.
+class LabelSets {
+ public:
+  LabelSets() = default;
+  explicit LabelSets(int64_t labels) : counts_(static_cast<size_t>(labels)) {}
+  // `gold`, `predicted`: for each label whether it applies.
+  void add(const std::vector<bool>& gold, const std::vector<bool>& predicted);
+
+  int64_t labels() const { return std::ssize(counts_); }
+  int64_t gold(int64_t label) const { return counts_[static_cast<size_t>(label)].gold; }
+  // As in ConfusionMatrix, of one label.
+  double precision(int64_t label) const;
+  double recall(int64_t label) const;
+  double f1(int64_t label) const;
+  // The mean F1 of labels that occur or were predicted, and the F1 of all decisions together.
+  double macro_f1() const;
+  double micro_f1() const;
+  // Share of texts whose labels are all right.
+  double exact_match() const;
+
+ private:
+  struct Count {
+    int64_t gold = 0, predicted = 0, right = 0;
+    double f1() const;
+  };
+  std::vector<Count> counts_;
+  int64_t texts_ = 0, exact_ = 0;
+};
+
+// Numbers and what was predicted for them.
+struct NumberPairs {
+  std::vector<double> gold, predicted;
+
+  double rmse() const;  // root of the mean squared error
+  double mae() const;   // mean absolute error
+  // Correlations, of the numbers and of their ranks (equal numbers share the mean of theirs); 0 if either
+  // side is constant.
+  double pearson() const;
+  double spearman() const;
+};
+
 // A run of tokens [begin, end) with a type.
 struct Chunk {
   int64_t begin, end;

@@ -5,6 +5,7 @@
 
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/rows.h"
+#include "qkv/ops/score_losses.h"
 
 namespace qkv {
 namespace {
@@ -46,6 +47,24 @@ class ClassHead : public Head {
 
  private:
   const Classifier& classifier_;
+};
+
+// Labels of which several may apply, or numbers.
+class NumberHead : public Head {
+ public:
+  NumberHead(const Classifier& classifier, Problem problem) : classifier_(classifier), problem_(problem) {}
+  CrossEntropyResult loss(const HeadInput& x, float scale, const LossTerms& /*terms*/) const override {
+    const Tensor& wanted = x.input.sequence_numbers;
+    check(wanted.defined(), "model: {}: the batch has no numbers for its sequences", name_of(problem_));
+    const Tensor scores = convert(classifier_.scores(x.hidden, x.input, x.context), DType::f32);
+    const ScoreLoss l = problem_ == Problem::regression ? squared_error(scores, wanted, scale)
+                                                        : binary_cross_entropy(scores, wanted, scale);
+    return {l.loss, {}, l.total, l.count};
+  }
+
+ private:
+  const Classifier& classifier_;
+  Problem problem_;
 };
 
 // The first and the last token of an answer in its sequence.
@@ -104,6 +123,9 @@ std::unique_ptr<Head> make_head(const ModelSpec& spec, const Unembedding* unembe
     case Output::tokens:
       return std::make_unique<TokenHead>(*unembedding, classifier);
     case Output::sequence_classes:
+      if (spec.problem != Problem::single_label)
+        return std::make_unique<NumberHead>(*classifier, spec.problem);
+      [[fallthrough]];
     case Output::token_classes:
       return std::make_unique<ClassHead>(*classifier);
     case Output::span:

@@ -729,6 +729,9 @@ void check_fields(const ModelSpec& s, const ModelSpec& whole) {
   const bool may_be_labelled = s.output == Output::tokens && s.architecture == Architecture::encoder;
   check(labelled ? !s.labels.empty() : s.labels.empty() || may_be_labelled, "model: {} labels for output {}",
         s.labels.size(), name_of(s.output));
+  check(s.problem == Problem::single_label || (s.output == Output::sequence_classes && !s.features.distilled),
+        "model: problem {}: of classes of sequences, not of output {}", name_of(s.problem),
+        name_of(s.output));
   check(s.order != Order::prefix || s.architecture == Architecture::decoder,
         "model: order prefix needs a decoder, not {}", name_of(s.architecture));
   check(s.order != Order::permuted || s.architecture == Architecture::encoder,

@@ -198,6 +198,8 @@ struct ModelSpec : BlockSpec {
   // Names of the classes, in order. An encoder whose output is tokens may also classify sequences, by
   // whether the second text follows the first (BERT's pre-training).
   std::vector<std::string> labels = {};
+  Problem problem =
+      Problem::single_label;  // if the output is sequence classes; regression: `labels` name the numbers
   Pooling pooling = Pooling::first;  // for sequence classes and embeddings
   bool pooler = false;               // f(W x + b) of the pooled vector (BERT) or of each token (ELECTRA)
   Activation pooler_activation = Activation::tanh;  // its f

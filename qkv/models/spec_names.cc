@@ -47,6 +47,13 @@ struct Enumeration<Output> {
                                             {Output::embedding, "embedding"}};
 };
 template <>
+struct Enumeration<Problem> {
+  static constexpr const char* kKind = "problem";
+  static constexpr Name<Problem> kNames[] = {{Problem::single_label, "single_label"},
+                                             {Problem::multi_label, "multi_label"},
+                                             {Problem::regression, "regression"}};
+};
+template <>
 struct Enumeration<Order> {
   static constexpr const char* kKind = "order";
   static constexpr Name<Order> kNames[] = {
@@ -205,6 +212,9 @@ template MixerKind from_name(const std::string&);
 template std::string name_of(Output);
 template std::vector<std::string> names_of<Output>();
 template Output from_name(const std::string&);
+template std::string name_of(Problem);
+template std::vector<std::string> names_of<Problem>();
+template Problem from_name(const std::string&);
 template std::string name_of(Order);
 template std::vector<std::string> names_of<Order>();
 template Order from_name(const std::string&);

@@ -344,6 +344,11 @@ void for_each_field_of_ends(Spec& s, Visitor& v) {
     s.tied);
   v({.name = "output", .help = "type of the output", .since = 3, .place = model_file}, s.output);
   v({.name = "labels", .help = "class names", .since = 3, .place = model_file}, s.labels);
+  v({.name = "problem",
+     .help = "meaning of the classes' scores: one label, several labels, or numbers",
+     .since = 17,
+     .place = model_file},
+    s.problem);
   v({.name = "pooling",
      .help = "vector of a text: its first token's, its last token's or the mean",
      .derived = "first (last for decoders)",

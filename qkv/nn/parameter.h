@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,6 +70,8 @@ class Parameters {
   // Other contents of that file, by the file's names, to be written again: tensors that this model does not
   // use, and rows of a table before those that it uses.
   std::map<std::string, Tensor> kept = {}, kept_rows = {};
+  // Parts of a multimodal checkpoint that are not in this model, and are not written: "vision_tower".
+  std::set<std::string> left_out = {};
 
   // Adds a parameter; the reference stays valid. Throws Error if the name is taken.
   Parameter& add(std::string name, Shape shape, ParameterKind kind, Initializer initializer);

@@ -56,7 +56,8 @@ std::vector<std::string> names_of(const Runs& runs) {
 // ---- Scores
 
 // In display order; others follow by name.
-constexpr const char* kScores[] = {"bleu", "accuracy", "exact_match", "f1", "macro_f1", "matthews"};
+constexpr const char* kScores[] = {"bleu",     "accuracy", "exact_match", "f1",   "macro_f1", "matthews",
+                                   "micro_f1", "pearson",  "spearman",    "rmse", "mae"};
 
 // Scores of one model or baseline, and the data they were measured on.
 struct ScoreRow {
@@ -82,7 +83,9 @@ std::vector<ScoreRow> score_rows(const RunLog& run) {
   const bool tested = run.best && run.best->of == "test";
   for (const auto& [name, values] : run.series)
     if (name.starts_with(kBaselinePrefix))
-      rows.push_back({baseline_name(name), tested ? "test" : "validation", {{"accuracy", values.back().y}}});
+      rows.push_back({baseline_name(name),
+                      tested ? "test" : "validation",
+                      {{baseline_score(baseline_name(name)), values.back().y}}});
   return rows;
 }
 

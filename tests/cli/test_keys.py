@@ -20,7 +20,9 @@ from qkv_cli import CliTest, main, SLOWNESS, WORDS
 DECODER, ENCODER, BOTH = "decoder", "encoder", "encoder_decoder"
 OBJECTIVES = {"next_token": (DECODER, "text.txt"), "masked": (ENCODER, "text.txt"), "permutation": (ENCODER, "text.txt"),
               "sequence_to_sequence": (BOTH, "pairs.tsv"), "span_corruption": (BOTH, "text.txt"), "denoise": (BOTH, "text.txt"),
+              "prefix_lm": (BOTH, "text.txt"),
               "chat": (DECODER, "chat.jsonl"), "classify": (ENCODER, "rows.tsv"), "tag": (ENCODER, "tags.conll"),
+              "multi_label": (ENCODER, "rows.tsv"), "regression": (ENCODER, "numbers.tsv"),
               "embed": (ENCODER, "embed.tsv"), "answer": (ENCODER, "answers.tsv")}
 # Keys that decide how a run is computed or kept, not what it learns, and those that the walk itself sets.
 NO_CHANGE = {"train.out", "train.recompute", "train.memory_gb", "train.checkpoint_every", "data.cache", "train.objective", "data.train"}
@@ -29,7 +31,7 @@ VALUES = {
     "data.valid": ["['FILE']"], "data.separator": ["'fox'"], "data.train_target": ["'FILE'"], "data.valid_target": ["'FILE'"],
     "data.source_column": ["'target'"], "data.target_column": ["'source'"], "data.prefix": ["'do '"],
     "data.text_column": ["'label'", "'context'"], "data.second_column": ["'label'", "'text'", "'question'"],
-    "data.label_column": ["'text'", "'question'"], "data.columns": ["['source', 'target']"], "data.delimiter": ["','"],
+    "data.label_column": ["'text'", "'question'"], "data.label_separator": ["'n'"], "data.columns": ["['source', 'target']"], "data.delimiter": ["','"],
     "data.chat_template": ["'chat.jinja'"], "data.test": ["['FILE']"], "data.folds": ["3"], "data.fold": ["2"],
     "data.word_column": ["2"], "data.tag_column": ["1"], "data.min_characters": ["12", "40"], "data.max_characters": ["30"],
     "data.max_ratio": ["1.1"], "tokenizer.path": ["'tok'"], "tokenizer.source_path": ["'tok'"],
@@ -90,6 +92,7 @@ class Keys(CliTest):
         rows("chat.jsonl", "", lambda: json.dumps({"messages": [{"role": "user", "content": some(2)},
                                                                 {"role": "assistant", "content": some(2)}]}) + "\n")
         rows("rows.tsv", "text\tlabel\n", lambda: f"{some(4)}\t{chooser.choice(['one', 'two'])}\n", 80)
+        rows("numbers.tsv", "text\tlabel\n", lambda: f"{some(4)}\t{chooser.random():.3f}\n", 80)
         rows("tags.conll", "", lambda: "".join(f"{chooser.choice(WORDS)} {chooser.choice('AB')}\n" for _ in range(5)) + "\n")
         rows("embed.tsv", "text\ttext_pair\n", lambda: f"{some(3)}\t{some(3)}\n")
         rows("answers.tsv", "question\tcontext\tanswer\n", answer)

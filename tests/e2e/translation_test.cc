@@ -248,7 +248,9 @@ TEST_P(Restoration, ResumesBitForBit) {
             read_file(parts.out + "/last/model.safetensors"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, Restoration, ::testing::Values(Objective::span_corruption, Objective::denoise),
+INSTANTIATE_TEST_SUITE_P(Both, Restoration,
+                         ::testing::Values(Objective::span_corruption, Objective::denoise,
+                                           Objective::prefix_lm),
                          [](const auto& info) { return name_of(info.param); });
 
 }  // namespace

@@ -320,6 +320,30 @@ TEST_P(HeadsAgainstFormal, ClassesOfSequences) {
       GetParam());
 }
 
+// Labels of which several may apply, and numbers.
+TEST_P(HeadsAgainstFormal, LabelsAndNumbersOfSequences) {
+  for (const Problem problem : {Problem::multi_label, Problem::regression}) {
+    c_.spec.problem = problem;
+    Batch batch = batch_of_two();
+    batch.targets = Indices({0, 0});
+    std::vector<formal::Vector<double>> wanted(2, formal::Vector<double>(c_.hyper.N_C));
+    std::vector<float> numbers;
+    for (auto& y : wanted)
+      for (double& n : y) {
+        n = problem == Problem::regression ? double{static_cast<float>(2 * u_() - 1)} : u_() < 0.5;
+        numbers.push_back(static_cast<float>(n));
+      }
+    batch.sequence_numbers = Tensor::of({2, c_.hyper.N_C}, numbers);
+    const auto loss = [&](const Tokens& x, const formal::Vector<double>& y, const auto& theta) {
+      return problem == Problem::regression ? formal::NumbersLoss(x, y, theta)
+                                            : formal::LabelsLoss(x, y, theta);
+    };
+    expect_gradients(
+        c_, batch, [&](const auto& theta) { return loss(x_, wanted[0], theta) + loss(y_, wanted[1], theta); },
+        GetParam());
+  }
+}
+
 TEST_P(HeadsAgainstFormal, ClassesOfTokens) {
   without_pooler(Output::token_classes);
   Batch batch = batch_of_two();

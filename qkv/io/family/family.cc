@@ -103,6 +103,19 @@ void expect_writer(const JsonField& c) {
           c.place(), name);
 }
 
+constexpr std::pair<Problem, const char*> kProblems[] = {
+    {Problem::single_label, "single_label_classification"},
+    {Problem::multi_label, "multi_label_classification"},
+    {Problem::regression, "regression"}};
+
+Problem read_problem(const JsonField& c) {
+  const std::string name = c.string_or("problem_type", kProblems[0].second);
+  for (const auto& [problem, its_name] : kProblems)
+    if (name == its_name) return problem;
+  fail("{}: problem_type: '{}' is not supported ({}, {} and {} are)", c.place(), name, kProblems[0].second,
+       kProblems[1].second, kProblems[2].second);
+}
+
 bool tells_classes(const Family& family, const ModelSpec& s) {
   return !family.language_model.empty() && s.output == Output::sequence_classes;
 }
@@ -114,6 +127,7 @@ ModelSpec spec_of(const Family& family, const JsonField& config) {
   ModelSpec s = family.read_config(config);
   if (!family.language_model.empty()) read_decoder_head(family, config, s);
   if (s.architecture == Architecture::encoder_decoder) expect_writer(config);
+  if (s.output == Output::sequence_classes && &family != &native_family()) s.problem = read_problem(config);
   return s;
 }
 
@@ -123,6 +137,9 @@ OrderedJson config_of(const Family& family, const ModelSpec& spec) {
     config["architectures"] = {base_of(family) + "ForSequenceClassification"};
     write_labels(spec, config);
   }
+  for (const auto& [problem, name] : kProblems)
+    if (spec.problem == problem && problem != Problem::single_label && &family != &native_family())
+      config["problem_type"] = name;
   return config;
 }
 
@@ -151,20 +168,41 @@ bool describes(const Family& family, const ModelSpec& spec) {
 
 }  // namespace
 
+const Family* find_family(std::string_view model_type) {
+  for (const Family* f : registry())
+    if (f->model_type == model_type) return f;
+  return nullptr;
+}
+
+namespace {
+
+// Letters and digits in lower case, without what tells a language part from its whole.
+std::string core_of(std::string_view type) {
+  std::string core;
+  for (const char c : type)
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) core += ascii_lower(c);
+  return core.ends_with("text") ? core.substr(0, core.size() - 4) : core;
+}
+
+}  // namespace
+
 const Family& family_of(const JsonField& config) {
   const JsonField type = config["model_type"];
   for (const char* key : {"quantization_config", "pruned_heads"})
     if (const auto field = config.find(key))
       check(field->json().empty(), "{}: not supported: the weights must be whole, in f32, bf16 or f16",
             field->place());
-  check(type.string() != "clip", "{}: CLIP is two models, of texts and of images: qkv forward compares them",
+  const std::string name = type.string();
+  check(name != "clip", "{}: CLIP is two models, of texts and of images: qkv forward compares them",
         type.place());
-  std::vector<std::string_view> known;
+  if (const Family* f = find_family(name)) return *f;
+  // Another version of a family is another model: only a name that is written otherwise is near.
+  std::string near, all;
   for (const Family* f : registry()) {
-    if (f->model_type == type.string()) return *f;
-    known.push_back(f->model_type);
+    all += (all.empty() ? "" : ", ") + f->model_type;
+    if (core_of(f->model_type) == core_of(name)) near = fmt::format(" (did you mean {}?)", f->model_type);
   }
-  type.refuse_type(type.string(), known);
+  fail("{}: \"{}\" is not supported{}; qkv reads {}", type.place(), name.substr(0, 60), near, all);
 }
 
 const Family& family_for(const ModelSpec& spec) {

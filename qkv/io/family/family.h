@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "qkv/base/json.h"
@@ -57,7 +58,10 @@ ModelSpec spec_of(const Family& family, const JsonField& config);
 OrderedJson config_of(const Family& family, const ModelSpec& spec);
 std::vector<WeightName> weights_of(const Family& family, const ModelSpec& spec);
 
-// The family of a config.json's model_type. Throws Error listing the supported ones.
+// The family of a model_type; null: qkv does not read it.
+const Family* find_family(std::string_view model_type);
+// The family of a config.json's model_type. Throws Error listing the supported ones, and the one of almost
+// the same name.
 const Family& family_of(const JsonField& config);
 // The family whose config.json describes this spec: spec.family or the first that expresses it, else "qkv".
 const Family& family_for(const ModelSpec& spec);

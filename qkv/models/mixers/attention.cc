@@ -41,12 +41,22 @@ MixerCost cross_attention_cost(const ModelSpec& spec) {
 MixerCost AttentionMixer::cost(const ModelSpec& spec, bool causal) const {
   const AttentionSpec& a = spec.attention;
   MixerCost cost = cross_attention_cost(spec);
+  // Keys and values of another layer, and values that are keys, are not projected.
+  const int64_t others = a.reused_keys      ? a.key_columns() + a.value_columns()
+                         : a.values_of_keys ? a.value_columns()
+                                            : 0;
+  cost.multiplications -= spec.width * others;
+  if (a.reused_keys) {
+    cost.projected -= others;
+    cost.remembered = 0;
+  }
   const int64_t qkv = cost.projected;
   // Columns that are turned, cut off, spread or normalised are kept beside those that they are made of.
   if (a.rotary.width > 0) cost.projected += qkv;
   if (a.clip > 0) cost.projected += qkv;
   if (!a.head_sizes.empty()) cost.projected += 4 * a.output_columns();
   if (a.query_key_norm != QueryKeyNorm::none) cost.projected += 2 * qkv;
+  if (a.value_norm && !a.reused_keys) cost.projected += a.value_columns();
   if (a.relative.kind == RelativeAttention::transformer_xl)
     cost.projected += (a.relative.segments ? 4 : 3) * a.heads * a.d_qk;
   if (a.global_projections) cost.projected += qkv + cost.out;

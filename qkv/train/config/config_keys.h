@@ -45,16 +45,17 @@ inline Key loosely_of(std::vector<Objective> objectives, Key key) {
 struct Objectives {
   using enum Objective;
   // Plain texts.
-  static inline const std::vector<Objective> kTexts = {next_token, masked, permutation, span_corruption,
-                                                       denoise};
+  static inline const std::vector<Objective> kTexts = {next_token,      masked,  permutation,
+                                                       span_corruption, denoise, prefix_lm};
   // Texts, or pairs of them.
   static inline const std::vector<Objective> kTextsAndPairs = {
-      next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise};
+      next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, prefix_lm};
   // Examples with labels.
-  static inline const std::vector<Objective> kLabelled = {classify, tag, answer};
+  static inline const std::vector<Objective> kLabelled = {classify, multi_label, regression, tag, answer};
   // Targets that are tokens or classes. Spans and pairs of vectors have other losses.
   static inline const std::vector<Objective> kClasses = {
-      next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, chat, classify, tag};
+      next_token, masked,   permutation, sequence_to_sequence, span_corruption, denoise, prefix_lm,
+      chat,       classify, tag};
 };
 using Choices = std::vector<std::string>;
 // Range of counts.
@@ -85,20 +86,24 @@ void visit_files(DataConfig& d, Visitor& v) {
   v(of({sequence_to_sequence}, {"source_column", "column with the source text"}), d.source_column);
   v(of({sequence_to_sequence}, {"target_column", "column with the target text"}), d.target_column);
   v(of({sequence_to_sequence}, {"prefix", "text placed before each source, e.g. \"translate: \""}), d.prefix);
-  v(of({next_token, masked, permutation, span_corruption, denoise, classify, tag, embed, answer},
+  v(of({next_token, masked, permutation, span_corruption, denoise, prefix_lm, classify, multi_label,
+        regression, tag, embed, answer},
        {"text_column", "column with the text (classify), the question (answer) or the words (tag, .jsonl)",
         "\"text\" (\"question\" for answer, \"tokens\" for tag)"}),
     d.text_column);
-  v(of({classify, embed, answer},
+  v(of({classify, multi_label, regression, embed, answer},
        {"second_column", "column with the second text of a pair (classify, embed) or the context (answer)",
         "none (\"context\" for answer)"}),
     d.second_column);
   v(of(Objectives::kLabelled,
-       {"label_column", "column with the label (classify), the answer (answer) or the tags (tag, .jsonl)",
+       {"label_column",
+        "column with the label (classify), the labels (multi_label), the number (regression), the answer "
+        "(answer) or the tags (tag, .jsonl)",
         "\"label\" (\"answer\" for answer, \"ner_tags\" or \"tags\" for tag)"}),
     d.label_column);
-  v(of({next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, classify, embed,
-        answer},
+  v(of({multi_label}, {"label_separator", "text between the labels of one row"}), d.label_separator);
+  v(of({next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, prefix_lm, classify,
+        multi_label, regression, embed, answer},
        {"columns", "column names for files without a header line"}),
     d.columns);
   Choices formats = file_format_names();
@@ -112,8 +117,8 @@ void visit_files(DataConfig& d, Visitor& v) {
   v(of({tag},
        {"tag_column", "column of the tag in tagged files, counted from 1 (0: the last, or 4 in .conllu)"}),
     d.tag_column, Range<int64_t>{0, 1000});
-  v(of({next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, classify, tag,
-        answer},
+  v(of({next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, prefix_lm, classify,
+        multi_label, regression, tag, answer},
        {"deduplicate", "drop repeated training texts, pairs and examples"}),
     d.deduplicate);
   v(of(Objectives::kTextsAndPairs,
@@ -165,7 +170,8 @@ void visit_data(TrainConfig& c, Visitor& v) {
     c.data.folds, Range<int64_t>{0, 1000});
   v({"fold", "train only this fold (0: train all folds, into OUT/fold-1, ...)"}, c.data.fold,
     Range<int64_t>{0, 1000});
-  v(loosely_of({chat, classify, tag, answer}, {"split_seed", "random seed of the validation and test split"}),
+  v(loosely_of({chat, classify, multi_label, regression, tag, answer},
+               {"split_seed", "random seed of the validation and test split"}),
     c.data.split_seed);
   v({"cache", "cache the tokenized text for the next run", nullptr, false}, c.data.cache);
 
@@ -243,11 +249,14 @@ void visit_objective(TrainConfig& c, Visitor& v) {
   v(of({denoise}, {"deletion", "share of the remaining tokens that are deleted"}), c.noise.deletion,
     Range<double>{0, 0.9});
   v(of({denoise}, {"permute_sentences", "shuffle the sentences"}), c.noise.permute);
-  v(of({classify}, {"token_drop", "augmentation: share of tokens dropped in training"}), c.augmentation.drop,
-    Range<double>{0, 0.9});
-  v(of({classify}, {"token_swap", "augmentation: share of tokens swapped with the next one in training"}),
+  v(of({classify, multi_label, regression},
+       {"token_drop", "augmentation: share of tokens dropped in training"}),
+    c.augmentation.drop, Range<double>{0, 0.9});
+  v(of({classify, multi_label, regression},
+       {"token_swap", "augmentation: share of tokens swapped with the next one in training"}),
     c.augmentation.swap, Range<double>{0, 0.9});
-  v(of({classify, tag}, {"token_mask", "augmentation: share of tokens masked in training"}),
+  v(of({classify, multi_label, regression, tag},
+       {"token_mask", "augmentation: share of tokens masked in training"}),
     c.augmentation.mask, Range<double>{0, 0.9});
 }
 
@@ -259,8 +268,8 @@ void visit_batches(TrainConfig& c, Visitor& v) {
     kCount, "fit");
   v(of({next_token}, {"window", "length of a training window in tokens (0: the model's context)"}), c.window,
     Range<int64_t>{0, 1 << 24});
-  v(of({masked, permutation, sequence_to_sequence, span_corruption, denoise, chat, classify, tag, embed,
-        answer},
+  v(of({masked, permutation, sequence_to_sequence, span_corruption, denoise, prefix_lm, chat, classify,
+        multi_label, regression, tag, embed, answer},
        {"batch_tokens", "tokens per micro-batch"}),
     c.batch_tokens, Range<int64_t>{2, 1 << 24});
   v({"accumulate", "micro-batches per optimizer step (gradient accumulation)"}, c.accumulate, kCount);
@@ -333,8 +342,10 @@ void visit_records(TrainConfig& c, Visitor& v) {
   v(of({sequence_to_sequence},
        {"eval_bleu", "validation pairs to translate per evaluation, for BLEU and exact match (0: none)"}),
     c.eval_bleu, kCountOrNone);
-  v({"best_by", "score that selects the best model", "loss (accuracy or f1 for labelled data)"}, c.best_by,
-    Choices{"auto", "loss", "accuracy", "macro_f1", "matthews", "f1", "exact_match", "bleu"});
+  v({"best_by", "score that selects the best model", "loss (accuracy, micro_f1 or f1 for labelled data)"},
+    c.best_by,
+    Choices{"auto", "loss", "accuracy", "macro_f1", "matthews", "f1", "micro_f1", "pearson", "spearman",
+            "exact_match", "bleu"});
   v({"patience", "early stopping: stop after this many evaluations without improvement (0: never)"},
     c.patience, kCountOrNone);
   v({"checkpoint_every", "steps between checkpoints", nullptr, false}, c.checkpoint_every, kCount);
@@ -342,7 +353,7 @@ void visit_records(TrainConfig& c, Visitor& v) {
      nullptr, false},
     c.keep, kCount);
   v(loosely_of(
-        {next_token, sequence_to_sequence, span_corruption, denoise, chat},
+        {next_token, sequence_to_sequence, span_corruption, denoise, prefix_lm, chat},
         {"sample_tokens", "length of the sample text written at each evaluation (0: none)", nullptr, false}),
     c.sample_tokens, kCountOrNone);
   v(loosely_of({next_token, sequence_to_sequence, chat},

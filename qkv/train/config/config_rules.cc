@@ -80,6 +80,7 @@ void resolve_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
   const bool begun = !c.from.empty();
   const Pooling of_family = begun ? family_for(from).pooling : Pooling::first;
   m.output = spec_of(c.objective).output;
+  m.problem = spec_of(c.objective).problem;
   if (m.output != Output::tokens) {
     m.head_width = 0;
     m.unembedding_bias = false;
@@ -89,7 +90,7 @@ void resolve_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
     if (!given("model.head_width")) m.head_width = m.embedding_width > 0 ? m.embedding_width : m.width;
     if (!given("model.unembedding_bias")) m.unembedding_bias = true;
   }
-  const bool new_head = !begun || from.output != m.output,
+  const bool new_head = !begun || from.output != m.output || from.problem != m.problem,
              new_classifier = begun && new_head && m.output == Output::sequence_classes;
   if (new_classifier && m.architecture == Architecture::encoder && !given("model.pooling"))
     m.pooling = of_family;
@@ -466,7 +467,8 @@ void expect_fitting_mix(const TrainConfig& c, const Rules& rules) {
   const std::string template_of_first = first_chat == c.mix.end() ? "" : first_chat->data.chat_template;
   for (const MixedSet& set : c.mix) {
     const std::string section = "mix." + set.name;
-    if (spec_of(set.objective).output != spec_of(c.objective).output)  // one model has one head
+    if (spec_of(set.objective).output != spec_of(c.objective).output ||
+        spec_of(set.objective).problem != spec_of(c.objective).problem)  // one model has one head
       usage("{}: {}.objective: {} has another head than train.objective = {}: it cannot be mixed with it",
             path, section, name_of(set.objective), name_of(c.objective));
     if (set.objective == chat && c.model.order != Order::stack)
@@ -515,10 +517,13 @@ void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
     if (c.best_by == score) only_for(right, fmt::format("train.best_by = \"{}\"", score));
   };
   scored_by("accuracy", {classify, tag});
-  scored_by("macro_f1", {classify, tag});
+  scored_by("macro_f1", {classify, multi_label, tag});
+  scored_by("micro_f1", {multi_label});
+  scored_by("pearson", {regression});
+  scored_by("spearman", {regression});
   scored_by("matthews", {classify});
   scored_by("f1", {tag, answer});
-  scored_by("exact_match", {answer, sequence_to_sequence});
+  scored_by("exact_match", {answer, multi_label, sequence_to_sequence});
   scored_by("bleu", {sequence_to_sequence});
   if (!c.size.empty() && rules.chosen("model.size") && rules.chosen("model.width") &&
       rules.chosen("model.layers") && rules.chosen("model.heads"))

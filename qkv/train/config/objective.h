@@ -16,8 +16,11 @@ enum class Objective : uint8_t {
   sequence_to_sequence,  // Algorithm 11: an encoder-decoder, or a decoder, writes a target for a source
   span_corruption,       // such a model writes the spans that were removed from a text (T5)
   denoise,               // such a model restores a noised text (BART)
+  prefix_lm,             // an encoder-decoder continues the beginning of a text (T5's prefix LM)
   chat,                  // a decoder writes the assistant's messages in conversations
   classify,              // an encoder, or a decoder, predicts the class of a text or a pair of texts
+  multi_label,           // which of several labels apply to it
+  regression,            // a number
   tag,                   // the class of each word
   embed,                 // the two texts of a pair get similar vectors
   answer,                // finds the answer to a question in a text
@@ -32,6 +35,7 @@ struct ObjectiveSpec {
   bool writes_targets;                      // true if it writes targets for sources
   std::vector<std::string> formats;         // formats of its files
   const char* next_command;  // command that uses the model; {} is the run. Null: other runs start from it
+  Problem problem = Problem::single_label;
 };
 // All objectives, in the order of the help text.
 const std::vector<ObjectiveSpec>& objective_specs();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -87,8 +88,32 @@ void read_tagged(const std::string& path, const DataConfig& data, std::vector<Ex
                          fmt::format("{}:{}", path, sentence.lines.front())));
 }
 
-void read_rows(const std::string& path, const DataConfig& data, Output output, std::vector<Example>& out,
-               ReadExamples& found) {
+// The labels of a cell, each once and sorted.
+std::vector<std::string> split_labels(const std::string& cell, const std::string& separator) {
+  std::set<std::string> labels;
+  for (size_t begin = 0; begin <= cell.size();) {
+    const size_t end = std::min(cell.find(separator, begin), cell.size());
+    std::string label = cell.substr(begin, end - begin);
+    trim_label(label);
+    if (!label.empty()) labels.insert(std::move(label));
+    begin = end + separator.size();
+  }
+  return {labels.begin(), labels.end()};
+}
+
+double number_of(const std::string& cell, const std::string& place, const std::string& column) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), number);
+  check(error == std::errc() && end == cell.data() + cell.size() && std::isfinite(number),
+        "{}: column '{}': expected a number, got '{}'", place, column, cell);
+  return number;
+}
+
+void read_rows(const std::string& path, const DataConfig& data, const LabelKind& kind,
+               std::vector<Example>& out, ReadExamples& found) {
+  const Output output = kind.output;
+  check(!kind.several() || !data.label_separator.empty(),
+        "{}: label_separator: expected the text between two labels, it is empty", path);
   Table table = read_table(path, file_options(data), &found.notes);
   const size_t first = table.column(data.text_column), label = table.column(data.label_column);
   std::optional<size_t> second;
@@ -102,7 +127,13 @@ void read_rows(const std::string& path, const DataConfig& data, Output output, s
     if (second) e.text.second = std::move(row[*second]);
     e.label = std::move(row[label]);
     if (output == Output::sequence_classes) trimmed += trim_label(e.label);
-    check(!e.label.empty(), "{}: column '{}' is empty", e.place, data.label_column);
+    if (kind.several()) {  // none may apply
+      e.tags = split_labels(e.label, data.label_separator);
+      e.label = fmt::format("{}", fmt::join(e.tags, data.label_separator));
+    } else {
+      check(!e.label.empty(), "{}: column '{}' is empty", e.place, data.label_column);
+    }
+    if (kind.problem == Problem::regression) e.number = number_of(e.label, e.place, data.label_column);
     if (is_blank(e.text.first)) {
       found.without_text.push_back(std::move(e));
       continue;
@@ -125,13 +156,13 @@ void read_rows(const std::string& path, const DataConfig& data, Output output, s
 }  // namespace
 
 std::vector<Example> read_examples(const std::vector<std::string>& files, const DataConfig& data,
-                                   Output output, ReadExamples* found) {
+                                   const LabelKind& kind, ReadExamples* found) {
   std::vector<Example> out;
   ReadExamples own;
   ReadExamples& rest = found == nullptr ? own : *found;
   for (const std::string& path : files)
-    output == Output::token_classes ? read_tagged(path, data, out, rest)
-                                    : read_rows(path, data, output, out, rest);
+    kind.output == Output::token_classes ? read_tagged(path, data, out, rest)
+                                         : read_rows(path, data, kind, out, rest);
   check(!out.empty(), "{}: there is no example{}", fmt::join(files, ", "),
         without_text(std::ssize(rest.without_text)));
   return out;
@@ -205,10 +236,10 @@ int64_t deduplicate(std::vector<Example>& examples) {
       std::erase_if(examples, [&](const Example& e) { return !seen.insert(key_of(e.text)).second; }));
 }
 
-std::vector<std::string> labels_of(const std::vector<Example>& examples, Output output) {
+std::vector<std::string> labels_of(const std::vector<Example>& examples, const LabelKind& kind) {
   std::set<std::string> found;
   for (const Example& e : examples)
-    if (output == Output::token_classes)
+    if (kind.several())
       found.insert(e.tags.begin(), e.tags.end());
     else
       found.insert(e.label);
@@ -275,6 +306,8 @@ EncodedExamples encode_examples(const std::vector<Example>& examples, const text
   const LabelIndex target(spec.labels);
   EncodedExamples out;
   out.stream.output = spec.output;
+  const bool of_numbers = spec.problem != Problem::single_label;
+  out.stream.columns = of_numbers ? spec.classes() : 0;
   for (const Example& e : examples) {
     if (e.text.first.empty()) {
       ++out.without_text;
@@ -284,7 +317,14 @@ EncodedExamples encode_examples(const std::vector<Example>& examples, const text
     out.cut += text.cut;
     const text::Encoding& encoding = text.encoding;
     std::vector<int32_t> targets;
-    if (spec.output == Output::token_classes) {
+    std::vector<float> numbers;
+    if (of_numbers) {
+      targets = {0};
+      numbers.assign(static_cast<size_t>(spec.classes()), static_cast<float>(e.number));
+      if (spec.problem == Problem::multi_label) std::ranges::fill(numbers, 0.0F);
+      for (const std::string& label : e.tags)  // those that it has not learnt are never found
+        if (const auto at = target.find(label)) numbers[static_cast<size_t>(*at)] = 1;
+    } else if (spec.output == Output::token_classes) {
       targets.assign(encoding.size(), kIgnored);
       const std::vector<int64_t> first = first_tokens(encoding, e.words);
       for (size_t w = 0; w < e.words.size(); ++w)
@@ -301,7 +341,7 @@ EncodedExamples encode_examples(const std::vector<Example>& examples, const text
     }
     const std::vector<int32_t> ids(encoding.ids.begin(), encoding.ids.end());
     const std::vector<int32_t> segments(encoding.type_ids.begin(), encoding.type_ids.end());
-    out.stream.append(ids, segments, targets);
+    out.stream.append(ids, segments, targets, numbers);
   }
   return out;
 }

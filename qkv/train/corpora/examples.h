@@ -16,8 +16,9 @@ namespace qkv {
 // One example of a file.
 struct Example {
   TextPair text;                             // for tags: the words, joined by spaces
-  std::string label;                         // the class, or the text of an answer
-  std::vector<std::string> words, tags;      // for token classes
+  std::string label;                         // the class, or the text of an answer; several: joined
+  std::vector<std::string> words, tags;      // for token classes; tags: also the labels of multi_label
+  double number = 0;                         // for regression
   int64_t answer_begin = 0, answer_end = 0;  // for a span: byte range in text.second
   std::string place;                         // FILE:LINE
 };
@@ -28,10 +29,23 @@ struct ReadExamples {
   Notes notes;
 };
 
+// The kind of an example's labels.
+struct LabelKind {
+  Output output = Output::sequence_classes;
+  Problem problem = Problem::single_label;
+
+  LabelKind(Output output) : output(output) {}  // NOLINT(google-explicit-constructor): the usual problem
+  LabelKind(const ModelSpec& spec)              // NOLINT(google-explicit-constructor): that of its output
+      : output(spec.output), problem(spec.problem) {}
+  // True if an example may have several labels, in its `tags`.
+  bool several() const { return output == Output::token_classes || problem == Problem::multi_label; }
+};
+
 // Reads examples from files: rows with the columns that `data` names; for token classes words in columns,
-// or lists of words and tags in .jsonl. Throws Error naming file and line if something is missing.
+// or lists of words and tags in .jsonl. Several labels of a text are divided by data.label_separator. Throws
+// Error naming file and line if something is missing.
 std::vector<Example> read_examples(const std::vector<std::string>& files, const DataConfig& data,
-                                   Output output, ReadExamples* found = nullptr);
+                                   const LabelKind& kind, ReadExamples* found = nullptr);
 
 // Removes examples whose text occurred before, and returns their number.
 int64_t deduplicate(std::vector<Example>& examples);
@@ -46,7 +60,7 @@ std::vector<Example> split_off(std::vector<Example>& examples, double fraction, 
 std::vector<Example> take_fold(std::vector<Example>& examples, int64_t fold, int64_t folds, uint64_t seed);
 
 // The labels that occur, sorted; if all are numbers, by value.
-std::vector<std::string> labels_of(const std::vector<Example>& examples, Output output);
+std::vector<std::string> labels_of(const std::vector<Example>& examples, const LabelKind& kind);
 
 // Texts for training a tokenizer.
 std::vector<std::string> texts_of(const std::vector<Example>& examples);

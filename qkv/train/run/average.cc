@@ -18,7 +18,8 @@ void expect_same_spec(const std::string& first_dir, const ModelSpec& first, cons
     check(ps[i].name == qs[i].name && ps[i].shape == qs[i].shape,
           "{}: cannot be averaged with {}: it has {} {} where that has {} {}", dir, first_dir, qs[i].name,
           qs[i].shape, ps[i].name, ps[i].shape);
-  check(spec.labels == first.labels, "{}: cannot be averaged with {}: it has other classes", dir, first_dir);
+  check(spec.labels == first.labels && spec.problem == first.problem,
+        "{}: cannot be averaged with {}: it has other classes", dir, first_dir);
   fail("{}: cannot be averaged with {}: their config.json differ", dir, first_dir);
 }
 

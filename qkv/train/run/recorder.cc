@@ -124,7 +124,10 @@ void Recorder::test(const std::optional<Evaluation>& e,
   }
   std::vector<std::string> others;
   for (const auto& [name, value] : baselines) {
-    others.push_back(fmt::format("{} {:.2f}%", name, 100 * value));
+    const char* score = baseline_score(name);
+    others.push_back(fmt::format("{} {}{}", name,
+                                 score == std::string_view("accuracy") ? "" : score_label(score) + " ",
+                                 score_text(score, value)));
     record[baseline_key(name)] = value;
   }
   if (!others.empty()) note(fmt::format("baselines: {}", fmt::join(others, ", ")));

@@ -66,7 +66,8 @@ std::string done_text(const RunSetup& run, double seconds) {
 
 std::string divergence_text(const ModelSpec& spec, double loss) {
   const bool tokens = spec.output == Output::tokens,
-             classes = spec.output == Output::sequence_classes || spec.output == Output::token_classes;
+             classes = (spec.output == Output::sequence_classes && spec.problem == Problem::single_label) ||
+                       spec.output == Output::token_classes;
   if (!tokens && !classes) return "";
   const int64_t choices = tokens ? spec.vocab_size : spec.classes();
   // A classifier that is sure of its few mistakes may be right as a rule.

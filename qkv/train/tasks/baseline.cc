@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "qkv/metrics/scores.h"
+
 namespace qkv {
 namespace {
 
@@ -113,7 +115,9 @@ std::vector<std::string> words_of(const TextPair& text) {
 }
 
 std::vector<std::pair<std::string, double>> baselines(const std::vector<Example>& train,
-                                                      const std::vector<Example>& test, Output output) {
+                                                      const std::vector<Example>& test,
+                                                      const LabelKind& kind) {
+  const Output output = kind.output;
   if (output == Output::span || train.empty() || test.empty()) return {};
   Counts frequencies;
   int64_t frequent = 0, better = 0, all = 0;
@@ -129,8 +133,22 @@ std::vector<std::pair<std::string, double>> baselines(const std::vector<Example>
       }
     return {{kFrequentTag, share(frequent, all)}, {kWordsAndSuffixes, share(better, all)}};
   }
+  if (kind.problem == Problem::regression) {
+    NumberPairs pairs;
+    double sum = 0;
+    for (const Example& e : train) sum += e.number;
+    for (const Example& e : test) {
+      pairs.gold.push_back(e.number);
+      pairs.predicted.push_back(sum / static_cast<double>(train.size()));
+    }
+    return {{kMeanNumber, pairs.rmse()}};
+  }
   for (const Example& e : train) ++frequencies[e.label];
   const std::string most = most_frequent(frequencies);
+  if (kind.problem == Problem::multi_label) {
+    for (const Example& e : test) frequent += e.label == most ? 1 : 0;
+    return {{kFrequentLabels, share(frequent, std::ssize(test))}};
+  }
   const NaiveBayes bayes(train);
   for (const Example& e : test) {
     frequent += e.label == most ? 1 : 0;

@@ -16,8 +16,10 @@ std::vector<std::string> words_of(const TextPair& text);
 // The accuracy on `test` of simple methods that learn from `train`, by name. For classes: always the most
 // frequent one; naive Bayes over words (multinomial, add-one smoothing). For tags: the most frequent one;
 // the most frequent tag of the word or, if it is unknown, of its longest known suffix of at most four
-// bytes. For answers: none.
+// bytes. For several labels: the share of texts that have the most frequent set of them. For numbers: the
+// RMSE of their mean. For answers: none.
 std::vector<std::pair<std::string, double>> baselines(const std::vector<Example>& train,
-                                                      const std::vector<Example>& test, Output output);
+                                                      const std::vector<Example>& test,
+                                                      const LabelKind& kind);
 
 }  // namespace qkv

@@ -14,6 +14,7 @@ constexpr uint32_t kSite = 0x636f7272;  // "corr"
 }  // namespace
 
 double Restoration::tokens_of_each() const {
+  if (objective == Objective::prefix_lm) return 1;
   return objective == Objective::denoise ? 2 : 1 + 2 * spans.density / spans.mean_length;
 }
 
@@ -22,6 +23,7 @@ Restoration restoration_for(const text::Tokenizer& tokenizer, Restoration r) {
     r.spans.sentinels = sentinels(tokenizer);
     return r;
   }
+  if (r.objective == Objective::prefix_lm) return r;
   const auto mask = tokenizer.token_to_id("<mask>");
   check(mask.has_value(), "the tokenizer has no token <mask>: denoising puts it in place of spans");
   r.noise.mask = static_cast<int32_t>(*mask);
@@ -51,6 +53,7 @@ Corrupted corrupted(const TokenStream& stream, const Piece& p, const Restoration
   const auto tokens = stream.tokens().subspan(p.begin, p.end - p.begin);
   // A stream of its own for each piece: its place takes part in the seed.
   const RandomStream random{seed ^ (static_cast<uint64_t>(p.begin) << 20), draw, kSite};
+  if (r.objective == Objective::prefix_lm) return cut_in_two(tokens, random);
   return r.objective == Objective::span_corruption ? corrupt_spans(tokens, r.spans, random)
                                                    : add_noise(tokens, r.noise, random);
 }

@@ -1,4 +1,4 @@
-// Texts that a model learns to restore, for training and evaluation.
+// Texts that a model learns to restore or to continue, for training and evaluation.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace qkv {
 
 // How to corrupt texts.
 struct Restoration {
-  Objective objective = Objective::span_corruption;  // or denoise
+  Objective objective = Objective::span_corruption;  // or denoise, prefix_lm
   SpanCorruption spans = {};                         // for span_corruption
   Denoising noise = {};                              // for denoise
 

@@ -1,12 +1,16 @@
 #include "qkv/train/tasks/evaluate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <set>
 
 #include "qkv/infer/predict.h"
 #include "qkv/nn/streams.h"
 #include "qkv/ops/rows.h"
+#include "qkv/ops/score_losses.h"
 #include "qkv/train/corpora/conversations.h"
 
 namespace qkv {
@@ -121,7 +125,8 @@ std::vector<std::string> labels_of_all(const ModelSpec& spec, std::span<const Ex
           place, label, kMostUnseenLabels);
   };
   for (const Example& e : examples) {
-    if (spec.output == Output::sequence_classes) look_at(e.label, e.place);
+    if (spec.output == Output::sequence_classes && spec.problem == Problem::single_label)
+      look_at(e.label, e.place);
     for (const std::string& tag : e.tags) look_at(tag, e.place);
   }
   std::vector<std::string> all = spec.labels;
@@ -160,8 +165,24 @@ void take_worst(std::vector<Found> all, const std::vector<Example>& examples, bo
   }
 }
 
+// How one kind of predictions is judged.
+class Judge {
+ public:
+  virtual ~Judge() = default;
+  // The scores of one example, and its index.
+  virtual void add(const Tensor& scores, const EncodedText& text, const Example& example, size_t number,
+                   Evaluation& e) = 0;
+  // One that has no text.
+  virtual void miss(const Example& /*example*/, Evaluation& e) { ++e.without_text; }
+  virtual void finish(Evaluation& e) const = 0;
+  const std::vector<Found>& mistakes() const { return mistakes_; }
+
+ protected:
+  std::vector<Found> mistakes_;
+};
+
 // Classes and tags: -log P, and the confusion matrix.
-class ClassScores {
+class ClassScores : public Judge {
  public:
   ClassScores(const ModelSpec& spec, std::span<const Example> examples)
       : spec_(spec),
@@ -171,7 +192,7 @@ class ClassScores {
 
   // scores [1, C], of tags [tokens, C].
   void add(const Tensor& scores, const EncodedText& text, const Example& example, size_t number,
-           Evaluation& e) {
+           Evaluation& e) override {
     if (spec_.output == Output::sequence_classes) {
       add_row(scores, 0, {label_(example.label, example.place), number, -1}, e);
       return;
@@ -193,8 +214,7 @@ class ClassScores {
     e.chunks.add(example.tags, found);
   }
 
-  // One that has no text.
-  void miss(const Example& example, Evaluation& e) {
+  void miss(const Example& example, Evaluation& e) override {
     ++e.without_text;
     if (spec_.output != Output::sequence_classes) return;
     const int32_t gold = label_(example.label, example.place);
@@ -202,8 +222,7 @@ class ClassScores {
     e.unseen += !is_taught({gold, 0, -1});
   }
 
-  std::vector<Found> mistakes() const { return mistakes_; }
-  void finish(Evaluation& e) const {
+  void finish(Evaluation& e) const override {
     e.scores = {{"accuracy", confusion_.accuracy()}, {"macro_f1", confusion_.macro_f1()}};
     if (spec_.output == Output::sequence_classes)
       e.scores.emplace_back("matthews", confusion_.matthews());
@@ -247,14 +266,91 @@ class ClassScores {
   std::vector<std::string> labels_;
   LabelIndex label_;
   ConfusionMatrix confusion_;
-  std::vector<Found> mistakes_;
+};
+
+// Labels of which several may apply: binary cross-entropy, and which were found.
+class LabelScores : public Judge {
+ public:
+  LabelScores(const ModelSpec& spec, std::span<const Example> examples)
+      : spec_(spec), labels_(labels_of_all(spec, examples)), label_(labels_), sets_(std::ssize(labels_)) {}
+
+  void add(const Tensor& scores, const EncodedText& /*text*/, const Example& example, size_t number,
+           Evaluation& e) override {
+    const std::vector<bool> gold = labels_in(example);
+    const std::vector<double> p = class_values(spec_, scores, 0);
+    Tensor wanted = Tensor::zeros(scores.shape(), DType::f32);
+    std::vector<bool> found(labels_.size());
+    double worst = 0;  // probability of the surest mistake
+    for (size_t c = 0; c < p.size(); ++c) {
+      wanted.mutable_values<float>()[c] = gold[c] ? 1.0F : 0.0F;
+      found[c] = p[c] >= kApplies;
+      if (found[c] != gold[c]) worst = std::max(worst, found[c] ? p[c] : 1 - p[c]);
+    }
+    e.total += binary_cross_entropy(scores, wanted, 1).total;
+    ++e.tokens;
+    sets_.add(gold, found);
+    for (size_t c = p.size(); c < gold.size(); ++c) {
+      e.unseen += gold[c];
+      if (gold[c]) worst = 1;
+    }
+    if (found != gold) mistakes_.push_back({number, -1, said_of(spec_, scores), worst});
+  }
+  void miss(const Example& example, Evaluation& e) override {
+    ++e.without_text;
+    sets_.add(labels_in(example), std::vector<bool>(labels_.size()));
+  }
+  void finish(Evaluation& e) const override {
+    e.scores = {
+        {"micro_f1", sets_.micro_f1()}, {"macro_f1", sets_.macro_f1()}, {"exact_match", sets_.exact_match()}};
+    e.label_sets = sets_;
+    e.labels = labels_;
+  }
+
+ private:
+  std::vector<bool> labels_in(const Example& example) const {
+    std::vector<bool> out(labels_.size());
+    for (const std::string& label : example.tags)
+      out[static_cast<size_t>(label_(label, example.place))] = true;
+    return out;
+  }
+
+  const ModelSpec& spec_;
+  std::vector<std::string> labels_;
+  LabelIndex label_;
+  LabelSets sets_;
+};
+
+// Numbers: squared errors and correlations. An example without text has no prediction.
+class NumberScores : public Judge {
+ public:
+  void add(const Tensor& scores, const EncodedText& /*text*/, const Example& example, size_t number,
+           Evaluation& e) override {
+    check(scores.width() == 1, "{}: the model predicts {} numbers, an example has one", example.place,
+          scores.width());
+    const double predicted = scores.row<float>(0)[0];
+    pairs_.gold.push_back(example.number);
+    pairs_.predicted.push_back(predicted);
+    const double error = example.number - predicted;
+    e.total += error * error;
+    ++e.tokens;
+    mistakes_.push_back({number, -1, fmt::format("{:.4f}", predicted), std::abs(error)});
+  }
+  void finish(Evaluation& e) const override {
+    e.scores = {{"pearson", pairs_.pearson()},
+                {"spearman", pairs_.spearman()},
+                {"rmse", pairs_.rmse()},
+                {"mae", pairs_.mae()}};
+  }
+
+ private:
+  NumberPairs pairs_;
 };
 
 // Answers: -log P of their ends, and how they read.
-class AnswerScores {
+class AnswerScores : public Judge {
  public:
   void add(const Tensor& scores, const EncodedText& text, const Example& example, size_t number,
-           Evaluation& e) {
+           Evaluation& e) override {
     if (const auto gold = answer_tokens(text.encoding, example)) {
       const std::vector<int32_t> offsets = {0, static_cast<int32_t>(scores.rows())};
       const Indices target({gold->first, gold->second}, 2);
@@ -271,16 +367,21 @@ class AnswerScores {
     f1_ += f1;
     if (!exact) mistakes_.push_back({number, -1, found, f1});
   }
-  std::vector<Found> mistakes() const { return mistakes_; }
-  void finish(Evaluation& e) const {
+  void finish(Evaluation& e) const override {
     const double n = std::max<double>(1, static_cast<double>(e.examples));
     e.scores = {{"exact_match", exact_ / n}, {"f1", f1_ / n}};
   }
 
  private:
   double exact_ = 0, f1_ = 0;
-  std::vector<Found> mistakes_;
 };
+
+std::unique_ptr<Judge> judge_of(const ModelSpec& spec, std::span<const Example> examples) {
+  if (spec.output == Output::span) return std::make_unique<AnswerScores>();
+  if (spec.problem == Problem::regression) return std::make_unique<NumberScores>();
+  if (spec.problem == Problem::multi_label) return std::make_unique<LabelScores>(spec, examples);
+  return std::make_unique<ClassScores>(spec, examples);
+}
 
 }  // namespace
 
@@ -292,14 +393,13 @@ Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
   const bool span = spec.output == Output::span;
   Evaluation e;
   e.examples = std::ssize(examples);
-  ClassScores classes(spec, span ? std::span<const Example>() : examples);
-  AnswerScores answers;
+  const std::unique_ptr<Judge> judge = judge_of(spec, examples);
   for (size_t begin = 0; begin < examples.size(); begin += kAtOnce) {
     std::vector<EncodedText> texts;
     std::vector<size_t> which;
     for (size_t i = begin; i < std::min(begin + kAtOnce, examples.size()); ++i) {
       if (examples[i].text.first.empty()) {  // an answer to no question is as wrong: nothing is added
-        span ? void(++e.without_text) : classes.miss(examples[i], e);
+        judge->miss(examples[i], e);
         continue;
       }
       texts.push_back(encode_example(examples[i], tokenizer, spec));
@@ -309,12 +409,11 @@ Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
     if (texts.empty()) continue;
     const std::vector<Tensor> scores = class_scores(model, texts, tokens);
     for (size_t i = 0; i < texts.size(); ++i)
-      span ? answers.add(scores[i], texts[i], examples[which[i]], which[i], e)
-           : classes.add(scores[i], texts[i], examples[which[i]], which[i], e);
+      judge->add(scores[i], texts[i], examples[which[i]], which[i], e);
   }
   e.of_tokens = e.tokens;
-  span ? answers.finish(e) : classes.finish(e);
-  take_worst(span ? answers.mistakes() : classes.mistakes(), examples, span, mistakes, e);
+  judge->finish(e);
+  take_worst(judge->mistakes(), examples, span, mistakes, e);
   return e;
 }
 

@@ -68,12 +68,15 @@ std::unique_ptr<Task> make_task(const TrainConfig& run, const Origin* given) {
       return make_sequence_to_sequence(config, given);
     case Objective::span_corruption:
     case Objective::denoise:
+    case Objective::prefix_lm:
       return make_text_restoration(config, given);
     case Objective::chat:
       return make_chat(config, given);
     case Objective::embed:
       return make_embedding(config, given);
     case Objective::classify:
+    case Objective::multi_label:
+    case Objective::regression:
     case Objective::tag:
     case Objective::answer:
       return make_labelled(config, given);

@@ -26,12 +26,12 @@ struct ExampleSplit {
 
   explicit ExampleSplit(const TrainConfig& c) {
     ReadExamples found;
-    train = read_examples(c.data.train, c.data, c.model.output, &found);
+    train = read_examples(c.data.train, c.data, c.model, &found);
     without_text = std::ssize(found.without_text);
     // In validation and test files, rows without text count as wrong.
     const auto read = [&](const std::vector<std::string>& files) {
       found.without_text.clear();
-      std::vector<Example> out = read_examples(files, c.data, c.model.output, &found);
+      std::vector<Example> out = read_examples(files, c.data, c.model, &found);
       out.insert(out.end(), found.without_text.begin(), found.without_text.end());
       return out;
     };
@@ -63,13 +63,15 @@ struct ExampleSplit {
   }
 };
 
-Labels labels_of_split(const ExampleSplit& examples, Output output) {
-  if (output == Output::span) return {};
+Labels labels_of_split(const ExampleSplit& examples, const TrainConfig& config) {
+  if (config.model.output == Output::span) return {};
+  const std::vector<std::string> number = {config.data.label_column};
+  if (config.model.problem == Problem::regression) return {number, number};
   std::vector<Example> all = examples.train;
-  Labels out{labels_of(all, output), {}};
+  Labels out{labels_of(all, config.model), {}};
   for (const auto* more : {&examples.valid, &examples.test})
     all.insert(all.end(), more->begin(), more->end());
-  out.all = labels_of(all, output);
+  out.all = labels_of(all, config.model);
   return out;
 }
 
@@ -105,7 +107,10 @@ class Labelled : public TaskOfSequences {
     return fmt::format(
         "{} training, {} validation and {} test examples{}{}{}{}{}{}{}{}{}", train_.stream.size(),
         examples_.valid.size(), examples_.test.size(),
-        spec_.labels.empty() ? "" : fmt::format(" of {} classes", classes_),
+        spec_.labels.empty() || spec_.problem == Problem::regression
+            ? ""
+            : fmt::format(" of {} {}", classes_,
+                          spec_.problem == Problem::multi_label ? "labels" : "classes"),
         without_text(examples_.without_text),
         examples_.repeated > 0 ? fmt::format(" ({} repeated ones removed)", examples_.repeated) : "",
         untaught_.empty() ? "" : fmt::format(" ({} never in training)", fmt::join(untaught_, ", ")),
@@ -126,6 +131,8 @@ class Labelled : public TaskOfSequences {
       out += fmt::format("examples = {} ({} {})\n", e->stream.size(),
                          hash_of(std::as_bytes(e->stream.tokens.tokens())),
                          hash_of(std::as_bytes(std::span(e->stream.targets))));
+      if (e->stream.columns > 0)
+        out += fmt::format("numbers = {}\n", hash_of(std::as_bytes(std::span(e->stream.numbers))));
     }
     return out;
   }
@@ -137,8 +144,7 @@ class Labelled : public TaskOfSequences {
     return qkv::evaluate(model, tokenizer_, examples_.test, config_.batch_tokens, kShownMistakes);
   }
   std::vector<std::pair<std::string, double>> baselines() const override {
-    return qkv::baselines(examples_.train, examples_.test.empty() ? examples_.valid : examples_.test,
-                          spec_.output);
+    return qkv::baselines(examples_.train, examples_.test.empty() ? examples_.valid : examples_.test, spec_);
   }
   std::string text(const Evaluation& e) const override {
     std::vector<std::string> scores;
@@ -146,7 +152,11 @@ class Labelled : public TaskOfSequences {
       scores.push_back(fmt::format("{} {}", score_label(name), score_text(name, value)));
     return fmt::format("{:.4f} ({})", e.loss(), fmt::join(scores, ", "));
   }
-  std::string best_by() const override { return spec_.output == Output::span ? "f1" : "accuracy"; }
+  std::string best_by() const override {
+    if (spec_.problem == Problem::regression) return "loss";
+    if (spec_.problem == Problem::multi_label) return "micro_f1";
+    return spec_.output == Output::span ? "f1" : "accuracy";
+  }
   OrderedJson sample(const Transformer& model) const override {
     const std::vector<Example>& from = examples_.valid.empty() ? examples_.train : examples_.valid;
     const Example& e = from[from.size() / 2].text.first.empty() ? from.front() : from[from.size() / 2];
@@ -161,7 +171,7 @@ class Labelled : public TaskOfSequences {
       for (size_t w = 0; w < e.words.size(); ++w)
         said += (w > 0 ? " " : "") + (first[w] < 0 ? "_" : best_label(scores, first[w]));
     } else {
-      said = best_label(scores, 0);
+      said = said_of(spec_, scores);
     }
     const std::string wanted =
         spec_.output == Output::token_classes ? fmt::format("{}", fmt::join(e.tags, " ")) : e.label;
@@ -176,14 +186,18 @@ class Labelled : public TaskOfSequences {
   }
   // Includes labels of validation and test: those that training lacks count as not found.
   void find_labels(const std::vector<std::string>& given) {
-    const auto [taught, all] = labels_of_split(examples_, spec_.output);
+    const auto [taught, all] = labels_of_split(examples_, config_);
     classes_ = std::ssize(all);
     spec_.labels = given.empty() ? all : given;
     if (!given.empty()) return;  // another dataset may teach the missing labels
     for (const std::string& label : all)
       if (std::find(taught.begin(), taught.end(), label) == taught.end()) untaught_.push_back(label);
-    check(taught.size() > 1, "{}: all examples{} {} '{}'{}: there is nothing to tell apart",
-          fmt::join(config_.data.train, ", "), examples_.without_text > 0 ? " with a text" : "",
+    if (spec_.problem == Problem::regression) return;
+    check(!taught.empty(), "{}: column '{}': there is no label to learn", fmt::join(config_.data.train, ", "),
+          config_.data.label_column);
+    check(taught.size() > 1 || spec_.problem == Problem::multi_label,
+          "{}: all examples{} {} '{}'{}: there is nothing to tell apart", fmt::join(config_.data.train, ", "),
+          examples_.without_text > 0 ? " with a text" : "",
           spec_.output == Output::token_classes ? "have the tag" : "are of the class",
           taught.empty() ? "" : taught[0], without_text(examples_.without_text));
   }
@@ -210,7 +224,7 @@ std::vector<std::string> labelled_texts(const TrainConfig& config) {
 }
 
 Labels labels_of_files(const TrainConfig& config) {
-  return labels_of_split(ExampleSplit(config), config.model.output);
+  return labels_of_split(ExampleSplit(config), config);
 }
 
 std::unique_ptr<Task> make_labelled(const TrainConfig& config, const Origin* given,

@@ -15,7 +15,8 @@ namespace qkv {
 namespace {
 
 bool is_labelled(Objective o) {
-  return o == Objective::classify || o == Objective::tag || o == Objective::answer;
+  return o == Objective::classify || o == Objective::multi_label || o == Objective::tag ||
+         o == Objective::answer;
 }
 
 // The configuration for a single dataset, whose micro-batches are requested one by one.
@@ -179,7 +180,7 @@ class Mixture : public Task {
     check(taught.size() != 1, "mix: all examples {} '{}': there is nothing to tell apart",
           config_.model.output == Output::token_classes ? "have the tag" : "are of the class",
           taught.empty() ? "" : *taught.begin());
-    return labels_of(one_of_each, config_.model.output);
+    return labels_of(one_of_each, config_.model);
   }
 
   const std::string& name(size_t part) const { return config_.mix[part].name; }

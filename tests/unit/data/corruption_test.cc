@@ -5,6 +5,7 @@
 
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "qkv/base/error.h"
 
@@ -138,6 +139,21 @@ TEST(Denoising, SentencesAreWholeInAnotherOrder) {
   }
   d.permute = false;
   EXPECT_EQ(add_noise(numbers(100), d, {1, 2, 3}).source, numbers(100));
+}
+
+// Every place between two tokens is drawn, and nothing is lost.
+TEST(CutInTwo, PutsTheBeginningInTheSource) {
+  std::set<size_t> lengths;
+  for (uint64_t draw = 0; draw < 200; ++draw) {
+    const Corrupted c = cut_in_two(numbers(5), {7, draw, 1});
+    std::vector<int32_t> both = c.source;
+    both.insert(both.end(), c.target.begin(), c.target.end());
+    EXPECT_EQ(both, numbers(5));
+    lengths.insert(c.source.size());
+  }
+  EXPECT_EQ(lengths, (std::set<size_t>{1, 2, 3, 4}));
+  EXPECT_EQ(cut_in_two(numbers(1), {1, 2, 3}).source, numbers(1));
+  EXPECT_TRUE(cut_in_two({}, {1, 2, 3}).target.empty());
 }
 
 }  // namespace

@@ -208,6 +208,35 @@ TEST(ModelDir, DefaultsAreTheFamilys) {
       {"architectures", "GraniteForCausalLM is"});
 }
 
+// Gemma 4: every sixth layer sees all, and the last one always does.
+TEST(ModelDir, LayersOfGemma4) {
+  const auto spec_of = [](Json config) {
+    config["model_type"] = "gemma4_text";
+    for (const char* key : {"vocab_size", "hidden_size", "intermediate_size"}) config[key] = 64;
+    config["num_hidden_layers"] = 4;
+    config["num_attention_heads"] = 8;
+    if (!config.contains("hidden_size_per_layer_input")) config["hidden_size_per_layer_input"] = 0;
+    return parse_spec(config.dump(), "config.json");
+  };
+  const ModelSpec plain = spec_of({{"head_dim", 8}});
+  EXPECT_EQ(plain.attention.d_qk, 512);
+  EXPECT_EQ(plain.attention.rotary.turned, 128);
+  EXPECT_EQ(plain.attention.rotary.base, 1e6);
+  EXPECT_EQ(plain.block(0).attention.d_qk, 8);
+  EXPECT_EQ(plain.block(0).attention.patterns[0].window, 512);
+  EXPECT_EQ(spec_of({{"layer_types", Json(4, "sliding_attention")}}).kind_of(3), kDefaultKind);
+  const auto refused = [&](const Json& config, std::initializer_list<std::string> parts) {
+    expect_error([&] { spec_of(config); }, parts);
+  };
+  refused({{"num_kv_shared_layers", 1}},
+          {"reused_keys", "layer 4"});  // none of the last layer's like is before
+  refused({{"num_kv_shared_layers", 4}}, {"num_kv_shared_layers", "4 of 4"});
+  refused({{"enable_moe_block", true}}, {"enable_moe_block"});
+  refused({{"use_bidirectional_attention", "all"}}, {"use_bidirectional_attention"});
+  refused({{"rope_parameters", {{"rope_theta", 5}}}}, {"rope_parameters", "full_attention"});
+  refused({{"hidden_size_per_layer_input", 3}}, {"vocab_size_per_layer_input", "64", "262144"});
+}
+
 // Absent scalings, bases and lists of the newest families, and null.
 TEST(ModelDir, DefaultsOfTheNewestFamilies) {
   const auto spec_of = [](const char* type, Json config) {
@@ -244,48 +273,17 @@ TEST(ModelDir, DefaultsOfTheNewestFamilies) {
   EXPECT_EQ(spec_of("llama4_text", {{"moe_layers", Json::array()}}).experts.count, 0);
   EXPECT_EQ(spec_of("llama4_text", {{"interleave_moe_layer_step", 7}}).experts.count, 0);
   expect_error([&] { spec_of("llama4_text", {{"moe_layers", {1, 2}}}); }, {"moe_layers"});
-  // Gemma 4: 30 layers, every sixth sees all; the last one always does.
-  const Json no_inputs = {{"hidden_size_per_layer_input", 0}};
-  const auto gemma = [&](Json config) {
-    config.update(no_inputs);
-    return spec_of("gemma4_text", config);
-  };
-  const ModelSpec plain = gemma({});
-  EXPECT_EQ(plain.attention.d_qk, 512);
-  EXPECT_EQ(plain.attention.rotary.turned, 128);
-  EXPECT_EQ(plain.attention.rotary.base, 1e6);
-  EXPECT_EQ(plain.block(0).attention.patterns[0].window, 512);
-  EXPECT_EQ(gemma({{"layer_types", Json(plain.layers, "sliding_attention")}}).kind_of(plain.layers - 1),
-            kDefaultKind);
-  // None of the last layer's like is before it.
-  expect_error([&] { gemma({{"num_kv_shared_layers", 1}}); }, {"reused_keys", "layer 4"});
-            -1);  // none of its like is before
-            expect_error([&] { gemma({{"num_kv_shared_layers", plain.layers}}); }, {"num_kv_shared_layers"});
-            expect_error([&] { gemma({{"enable_moe_block", true}}); }, {"enable_moe_block"});
-            expect_error(
-                [&] {
-                  gemma({{"use_bidirectional_attention", "all"}});
-                },
-                {"use_bidirectional_attention"});
-            expect_error(
-                [&] {
-                  gemma({{"rope_parameters", {{"rope_theta", 5}}}});
-                },
-                {"rope_parameters", "full_attention"});
-            expect_error([&] { spec_of("gemma4_text", {}); }, {"vocab_size_per_layer_input"});
-            const auto local = [&](const Json& config) {
-              return spec_of("modernbert", config).attention.rotary.base;
-            };
-            EXPECT_EQ(local({}), 10000);
-            EXPECT_EQ(local({{"local_rope_theta", nullptr}}), 160000);
-            EXPECT_EQ(spec_of("mpnet", {{"max_position_embeddings", 20}, {"pad_token_id", 0}}).context, 18);
-            const Json types = {"full_attention", "sliding_attention", "full_attention", "full_attention"};
-            const ModelSpec gemma = spec_of("gemma2", {{"layer_types", types}});
-            EXPECT_TRUE(gemma.attention.patterns[0] == Pattern());
-            EXPECT_EQ(gemma.attention.patterns[1].window, 4096);
-            const Json terms = {
-                {"relative_attention", true}, {"pos_att_type", "C2P | p2c"}, {"max_position_embeddings", 20}};
-            EXPECT_TRUE(spec_of("deberta", terms).attention.relative.by_position);
+  const auto local = [&](const Json& config) { return spec_of("modernbert", config).attention.rotary.base; };
+  EXPECT_EQ(local({}), 10000);
+  EXPECT_EQ(local({{"local_rope_theta", nullptr}}), 160000);
+  EXPECT_EQ(spec_of("mpnet", {{"max_position_embeddings", 20}, {"pad_token_id", 0}}).context, 18);
+  const Json types = {"full_attention", "sliding_attention", "full_attention", "full_attention"};
+  const ModelSpec gemma = spec_of("gemma2", {{"layer_types", types}});
+  EXPECT_TRUE(gemma.attention.patterns[0] == Pattern());
+  EXPECT_EQ(gemma.attention.patterns[1].window, 4096);
+  const Json terms = {
+      {"relative_attention", true}, {"pos_att_type", "C2P | p2c"}, {"max_position_embeddings", 20}};
+  EXPECT_TRUE(spec_of("deberta", terms).attention.relative.by_position);
 }
 
 // The whole's vocabulary is that of both parts, and the decoder's start token that of its part.
@@ -327,6 +325,7 @@ TEST(ModelDir, MoreLayersThanAnyModelHasAreRefusedAtOnce) {
                          {"attention_head_size", 16},
                          {"feed_forward_size", 64},
                          {"axial_pos_embds", false},
+                         {"hidden_size_per_layer_input", 0},
                          {"is_decoder", true}};
     expect_error([&] { parse_spec(config.dump(), "config.json"); }, {"config.json", "layers"});
   }

@@ -134,5 +134,34 @@ TEST(Scores, Answers) {
   EXPECT_FALSE(answer_matches("cat", "cats"));
 }
 
+// Labels a, b, c: a is found twice of two, b once of two and once too often, c never occurs.
+TEST(LabelSets, CountEachLabelAndWholeSets) {
+  LabelSets sets(3);
+  sets.add({true, false, false}, {true, false, false});
+  sets.add({true, true, false}, {true, true, false});
+  sets.add({false, true, false}, {false, false, false});
+  sets.add({false, false, false}, {false, true, false});
+  EXPECT_DOUBLE_EQ(sets.precision(1), 0.5);
+  EXPECT_DOUBLE_EQ(sets.recall(1), 0.5);
+  EXPECT_DOUBLE_EQ(sets.f1(0), 1);
+  EXPECT_EQ(sets.gold(1), 2);
+  EXPECT_DOUBLE_EQ(sets.micro_f1(), 2.0 * 3 / (4 + 4));
+  EXPECT_DOUBLE_EQ(sets.macro_f1(), (1 + 0.5) / 2);  // c does not occur
+  EXPECT_DOUBLE_EQ(sets.exact_match(), 0.5);
+  EXPECT_EQ(LabelSets(2).micro_f1(), 0);
+}
+
+// By hand: the means are 2 and 3; ranks 1, 2.5, 2.5, 4 and 2, 1, 3, 4.
+TEST(NumberPairs, ErrorsAndCorrelations) {
+  NumberPairs p{{0, 2, 2, 4}, {2, 1, 3, 6}};
+  EXPECT_DOUBLE_EQ(p.rmse(), std::sqrt((4 + 1 + 1 + 4) / 4.0));
+  EXPECT_DOUBLE_EQ(p.mae(), (2 + 1 + 1 + 2) / 4.0);
+  EXPECT_DOUBLE_EQ(p.pearson(), (2 + 0 + 0 + 6) / std::sqrt(8.0 * (1 + 4 + 0 + 9)));
+  EXPECT_DOUBLE_EQ(p.spearman(), (0.75 + 0 + 0 + 2.25) / std::sqrt(4.5 * 5.0));
+  p.predicted = {1, 1, 1, 1};
+  EXPECT_EQ(p.pearson(), 0);
+  EXPECT_EQ(NumberPairs().rmse(), 0);
+}
+
 }  // namespace
 }  // namespace qkv
