@@ -86,7 +86,7 @@ Prediction applying_labels(const Options& o, const std::vector<std::string>& lab
     text.push_back(fmt::format("{}\t{:.4f}", labels[c], p[c]));
   }
   for (size_t c = 0; c < p.size(); ++c) json["probabilities"][labels[c]] = p[c];
-  out.columns["predicted_labels"] = fmt::format("{}", fmt::join(names, ","));
+  out.columns["predicted_labels"] = fmt::format("{}", fmt::join(names, o.columns.label_separator));
   out.line = o.json ? json_line(json) : fmt::format("{}\n", fmt::join(text, "\t"));
   return out;
 }
@@ -99,7 +99,7 @@ Prediction numbers(const Options& o, const std::vector<std::string>& labels, con
   std::vector<std::string> text;
   for (size_t c = 0; c < labels.size(); ++c) {
     const OrderedJson value = values.empty() ? OrderedJson(nullptr) : OrderedJson(values[c]);
-    json[labels[c]] = value;
+    json[json.contains(labels[c]) ? "predicted_" + labels[c] : labels[c]] = value;
     out.columns["predicted_" + labels[c]] = value;
     if (!values.empty()) text.push_back(fmt::format("{:.4f}", values[c]));
   }

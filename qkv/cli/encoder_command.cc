@@ -95,8 +95,7 @@ std::vector<TextModel> load_encoders(const EncoderOptions& o, Output wanted, con
   models.push_back(load_encoder(o.dir, o.dtype, {wanted}, command));
   for (const std::string& dir : o.ensemble) {
     models.push_back(load_encoder(dir, o.dtype, {wanted}, command));
-    check(models.back().model->spec().labels == models[0].model->spec().labels &&
-              models.back().model->spec().problem == models[0].model->spec().problem,
+    check(same_labels(models.back().model->spec(), models[0].model->spec()),
           "{}: its classes are not those of {}, in their order", dir, o.dir);
   }
   return models;

@@ -93,6 +93,9 @@ void expect_fitting(const Options& o, const ModelSpec& spec) {
           fmt::format("{}: only for {}; {} is {}", name, fmt::join(all, " or "), o.dir, name_of(kind)));
     }
   }
+  if (o.given("--label-separator") && spec.problem != Problem::multi_label)
+    throw UsageError(fmt::format(
+        "--label-separator: only for models with several labels per text, which {} is not", o.dir));
 }
 
 // Loss of restoring removed spans, or a noised text.

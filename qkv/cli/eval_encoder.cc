@@ -196,7 +196,8 @@ std::string labelled_text(const EvalOptions& o, const Judged& j) {
   out += j.tags() ? fmt::format("of            {} words in {} sentences\n", e.confusion.total(), e.examples)
                   : fmt::format("of            {} examples\n", e.examples);
   if (e.without_text > 0)
-    out += fmt::format("without text  {} of them, which count as wrong\n", e.without_text);
+    out += fmt::format("without text  {} of them, which {}\n", e.without_text,
+                       j.numbers() ? "are left out" : "count as wrong");
   if (e.cut > 0)
     out += fmt::format("truncated     {} were longer than {} tokens{}\n", e.cut, j.spec.context,
                        e.missed == 0 ? ""

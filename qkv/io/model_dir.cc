@@ -59,7 +59,8 @@ void take_language_part(Safetensors& file, std::set<std::string>& left_out) {
 ConfigFile read_config(const std::string& dir) {
   const std::string path = config_path(dir);
   if (!is_adapter_dir(dir) || file_exists(dir + "/config.json")) return parse_config(read_file(path), path);
-  const Json plain = parse_json(read_file(path), path);
+  Json plain = parse_json(read_file(path), path);
+  if (std::optional<Json> part = language_part(plain)) plain = std::move(*part);
   Json json = config_with_head(dir, plain);
   const std::string place = json == plain ? path : dir + "/adapter_config.json: task_type: " + path;
   const Family& family = family_of(JsonField(json, place));

@@ -5,7 +5,7 @@
 namespace qkv {
 
 std::string score_name(const Mistake& mistake) {
-  return mistake.answer ? "f1" : "probability";
+  return mistake.answer ? "f1" : mistake.number ? "error" : "probability";
 }
 
 OrderedJson mistakes_json(const std::vector<Mistake>& mistakes) {
@@ -34,6 +34,7 @@ std::vector<Mistake> read_mistakes(const JsonField& array) {
     if (const auto word = one.find("word")) m.word = word->string();
     if (const auto predicted = one.find("predicted")) m.predicted = predicted->string();
     m.answer = one.find("f1").has_value();
+    m.number = one.find("error").has_value();
     if (const auto score = one.find(score_name(m))) m.score = score->number();
     out.push_back(std::move(m));
   }

@@ -15,14 +15,15 @@ struct Mistake {
   std::optional<std::string> word;       // for tags: the word
   std::string right;                     // the true class, tag or answer
   std::optional<std::string> predicted;  // nothing if truncation removed the word
-  double score = 0;  // probability of `predicted`; for an answer its F1 with the right one
-  bool answer = false;
+  // Probability of `predicted`; for an answer its F1 with the right one; for a number its absolute error.
+  double score = 0;
+  bool answer = false, number = false;
 };
 
-// The score's name in JSON: "probability" or "f1".
+// The score's name in JSON: "probability", "f1" or "error".
 std::string score_name(const Mistake& mistake);
 
-// An array with an object for each mistake: place, text, second, word, true, predicted, probability or f1.
+// An array with an object for each mistake: place, text, second, word, true, predicted, and the score.
 OrderedJson mistakes_json(const std::vector<Mistake>& mistakes);
 
 // Reads what mistakes_json() wrote. Throws Error naming the field.

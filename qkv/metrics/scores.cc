@@ -146,6 +146,7 @@ std::vector<double> ranks_of(const std::vector<double>& x) {
   std::ranges::sort(order, {}, [&](size_t i) { return x[i]; });
   std::vector<double> ranks(x.size());
   for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+    end = begin + 1;  // a NaN is equal to nothing
     while (end < order.size() && x[order[end]] == x[order[begin]]) ++end;
     for (size_t i = begin; i < end; ++i) ranks[order[i]] = static_cast<double>(begin + end + 1) / 2;
   }

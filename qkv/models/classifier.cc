@@ -13,6 +13,11 @@ constexpr uint32_t kHeadSite = 3;  // random site of dropout (see transformer.cc
 
 }  // namespace
 
+bool same_labels(const ModelSpec& a, const ModelSpec& b) {
+  if (a.problem != b.problem) return false;
+  return a.problem == Problem::regression ? a.labels.size() == b.labels.size() : a.labels == b.labels;
+}
+
 Pooler::Pooler(Parameters& parameters, const ModelSpec& spec) : spec_(spec) {
   if (spec.pooler)
     linear_ = std::make_unique<Linear>(parameters, "pooler", spec.output_width(), spec.width,

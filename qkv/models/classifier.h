@@ -12,6 +12,9 @@
 
 namespace qkv {
 
+// True if scores of both mean the same classes, or as many numbers, whatever these are called.
+bool same_labels(const ModelSpec& a, const ModelSpec& b);
+
 // A vector for each sequence.
 class Pooler {
  public:

@@ -56,7 +56,7 @@ class NumberHead : public Head {
   CrossEntropyResult loss(const HeadInput& x, float scale, const LossTerms& /*terms*/) const override {
     const Tensor& wanted = x.input.sequence_numbers;
     check(wanted.defined(), "model: {}: the batch has no numbers for its sequences", name_of(problem_));
-    const Tensor scores = convert(classifier_.scores(x.hidden, x.input, x.context), DType::f32);
+    const Tensor scores = classifier_.classes(x.hidden, x.input, x.context);
     const ScoreLoss l = problem_ == Problem::regression ? squared_error(scores, wanted, scale)
                                                         : binary_cross_entropy(scores, wanted, scale);
     return {l.loss, {}, l.total, l.count};

@@ -63,10 +63,12 @@ std::vector<std::vector<std::string>> fold_rows(const std::vector<FoldScores>& a
   rows.push_back({"mean"});
   rows.push_back({"deviation"});
   for (const FoldScores& s : all) {
+    const std::string score =
+        s.name.starts_with(kBaselinePrefix) ? baseline_score(baseline_name(s.name)) : s.name;
     rows[0].push_back(s.label());
-    for (size_t f = 0; f < s.values.size(); ++f) rows[f + 1].push_back(score_text(s.name, s.values[f]));
-    rows[rows.size() - 2].push_back(score_text(s.name, s.mean()));
-    rows.back().push_back(score_text(s.name, s.deviation()));
+    for (size_t f = 0; f < s.values.size(); ++f) rows[f + 1].push_back(score_text(score, s.values[f]));
+    rows[rows.size() - 2].push_back(score_text(score, s.mean()));
+    rows.back().push_back(score_text(score, s.deviation()));
   }
   return rows;
 }

@@ -165,15 +165,22 @@ std::string mistakes_html(const Runs& runs, const std::vector<std::string>& name
   for (size_t i = 0; i < runs.size(); ++i) {
     if (!runs[i].best || runs[i].best->mistakes.empty()) continue;
     const RunScores& best = *runs[i].best;
-    const bool answers = best.mistakes.front().answer, tags = best.mistakes.front().word.has_value();
-    out += fmt::format("<h2>{}Mistakes ({})</h2>\n<p class=\"facts\">{} of {}, {} first</p>\n",
-                       runs.size() > 1 ? escape_html(names[i]) + ": " : "", escape_html(best.of),
-                       best.mistakes.size(), grouped(best.mistaken),
-                       answers ? "those with the lowest F1" : "the most confident");
+    const bool answers = best.mistakes.front().answer, numbers = best.mistakes.front().number,
+               tags = best.mistakes.front().word.has_value();
+    out +=
+        fmt::format("<h2>{}{} ({})</h2>\n<p class=\"facts\">{} of {}, {} first</p>\n",
+                    runs.size() > 1 ? escape_html(names[i]) + ": " : "", numbers ? "Predictions" : "Mistakes",
+                    escape_html(best.of), best.mistakes.size(), grouped(best.mistaken),
+                    answers   ? "those with the lowest F1"
+                    : numbers ? "those with the largest error"
+                              : "the most confident");
     out += fmt::format(
         "<div class=\"scroll\"><table class=\"mistakes\">\n<tr><th>text</th>{}<th>true</th>"
         "<th>predicted</th><th>{}</th></tr>\n",
-        tags ? "<th>word</th>" : "", answers ? "F1" : "probability");
+        tags ? "<th>word</th>" : "",
+        answers   ? "F1"
+        : numbers ? "error"
+                  : "probability");
     for (const Mistake& m : best.mistakes) {
       out += fmt::format("<tr><td title=\"{}\">{}", escape_html(m.place),
                          escape_html(beginning(m.text, kLongest)));

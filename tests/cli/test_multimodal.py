@@ -45,7 +45,8 @@ class Multimodal(CliTest):
         for case, outer, prefixes, head in (("gemma3_text", "gemma3", "language_model.model.", "language_model."),
                                             ("gemma4_text", "gemma4", "model.language_model.", ""),
                                             ("llama4_text", "llama4", "language_model.model.", "language_model."),
-                                            ("llama_mha", "llava", "model.language_model.", "")):
+                                            ("llama_mha", "llava", "model.language_model.", ""),
+                                            ("llama_mha", "smolvlm", "model.text_model.", "")):
             with self.subTest(outer):
                 model = self.wrapped(case, outer, prefixes, head)
                 alone, _ = self.logits(os.path.join(GOLDEN, case))

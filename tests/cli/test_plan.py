@@ -77,6 +77,9 @@ class Plan(CliTest):
                    for o, (a, f) in plans.items()}
         configs["mixture"] = [*keys, "train.batch=4", "train.batch_tokens=256", "mix.a.train=\"text.txt\"", "mix.b.train=\"pairs.tsv\"",
                               "mix.b.objective=\"sequence_to_sequence\""]
+        configs["reused keys"] = [*keys, "train.objective=\"masked\"", "model.architecture=\"encoder\"", "data.train=\"text.txt\"",
+                                  "model.layer_kinds=[\"default\", \"reused\"]", "model.kind.reused.reused_keys=true",
+                                  "train.batch_tokens=256"]
         configs["adapter"] = [*keys[1:-4], "data.train=\"rows.tsv\"", "train.objective=\"classify\"", "model.from=\"base\"",
                               "model.lora_rank=2", "train.batch_tokens=256"]
         for name, lines in configs.items():

@@ -20,7 +20,7 @@ std::optional<Json> language_part(const Json& config) {
     return std::nullopt;
   for (const char* key : {"tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id",
                           "torch_dtype", "dtype", "quantization_config"})
-    if (!part.contains(key) && config.contains(key)) part[key] = config.at(key);
+    if ((!part.contains(key) || part.at(key).is_null()) && config.contains(key)) part[key] = config.at(key);
   part["architectures"] = {family->language_model};
   return part;
 }
@@ -28,11 +28,9 @@ std::optional<Json> language_part(const Json& config) {
 std::optional<std::string> name_in_language_part(const std::string& name) {
   // The forms of transformers 4 and 5, of models with a head and without.
   static constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {
-      {"language_model.model.", "model."},
-      {"language_model.lm_head.", "lm_head."},
-      {"model.language_model.", "model."},
-      {"language_model.", "model."},
-      {"lm_head.", "lm_head."}};
+      {"language_model.model.", "model."}, {"language_model.lm_head.", "lm_head."},
+      {"model.language_model.", "model."}, {"model.text_model.", "model."},
+      {"language_model.", "model."},       {"lm_head.", "lm_head."}};
   for (const auto& [outside, inside] : kPrefixes)
     if (name.starts_with(outside)) return std::string(inside) + name.substr(outside.size());
   return std::nullopt;

@@ -471,6 +471,8 @@ void expect_fitting_mix(const TrainConfig& c, const Rules& rules) {
         spec_of(set.objective).problem != spec_of(c.objective).problem)  // one model has one head
       usage("{}: {}.objective: {} has another head than train.objective = {}: it cannot be mixed with it",
             path, section, name_of(set.objective), name_of(c.objective));
+    if (set.objective == regression)
+      usage("{}: {}.objective: data sets with numbers are not mixed", path, section);
     if (set.objective == chat && c.model.order != Order::stack)
       usage("{}: {}.objective: conversations are mixed with next_token alone", path, section);
     if (set.objective == chat && set.data.chat_template != template_of_first)

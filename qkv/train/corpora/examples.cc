@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
@@ -220,8 +221,10 @@ std::vector<Example> take_fold(std::vector<Example>& examples, int64_t fold, int
   const Places by_text = places_by_text(examples);
   std::vector<int64_t> firsts = shuffled_firsts(by_text, seed);
   check(std::ssize(firsts) >= folds, "{} different texts are too few for {} folds", firsts.size(), folds);
-  std::stable_sort(firsts.begin(), firsts.end(),
-                   [&](int64_t a, int64_t b) { return examples[a].label < examples[b].label; });
+  std::stable_sort(firsts.begin(), firsts.end(), [&](int64_t a, int64_t b) {
+    const Example &x = examples[a], &y = examples[b];
+    return std::tie(x.number, x.label) < std::tie(y.number, y.label);
+  });
   std::set<int64_t> chosen;
   for (auto i = static_cast<size_t>(fold - 1); i < firsts.size(); i += static_cast<size_t>(folds)) {
     const auto& same = by_text.at(key_of(examples[firsts[i]].text));

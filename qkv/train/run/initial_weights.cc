@@ -9,7 +9,7 @@ void copy_pretrained(Transformer& model, const TrainConfig& config, const text::
   const std::string dir = resolve_model_dir(config.from);
   const std::unique_ptr<Transformer> other = load_model(dir, DType::f32);
   const ModelSpec &a = model.spec(), &b = other->spec();
-  const bool same_classes = a.output == b.output && a.problem == b.problem && a.labels == b.labels;
+  const bool same_classes = a.output == b.output && same_labels(a, b);
   if (same_classes && family_for(a).model_type == family_for(b).model_type) {
     model.parameters().kept = other->parameters().kept;
     model.parameters().kept_rows = other->parameters().kept_rows;

@@ -9,7 +9,8 @@
 namespace qkv {
 
 bool is_of_vocabulary(const Parameter& p, const Parameter& before) {
-  return (p.name == "embedding.token" || p.name == "unembedding.weight" || p.name == "unembedding.bias") &&
+  return (p.name == "embedding.token" || p.name == "embedding.layers" || p.name == "unembedding.weight" ||
+          p.name == "unembedding.bias") &&
          p.shape.rank() == before.shape.rank() && p.shape[0] >= before.shape[0] &&
          p.shape.count() / p.shape[0] == before.shape.count() / before.shape[0];
 }

@@ -36,7 +36,9 @@ struct Columns {
         normed((m.norm_placement == NormPlacement::sandwich || m.norm_placement == NormPlacement::branch
                     ? 2 * width
                     : 0) +
-               (m.experts.count > 0 ? (2 * m.experts.chosen + 1) * width : 0)),
+               (m.experts.count > 0 ? (2 * m.experts.chosen + 1) * width : 0) +
+               // The branch of a block's own input, and the inputs of this layer as all layers' are made.
+               (m.layer_input_width > 0 ? 3 * width + 10 * m.layer_input_width : 0)),
         affinities(m.experts.count) {}
 
   // Bytes kept for the backward pass: two sums and their norms; the mixer's activations; the inputs and
@@ -293,7 +295,8 @@ double flops_per_step(const TrainConfig& config, int64_t batch) {
   const bool pairs = m.architecture == Architecture::encoder_decoder;
   const double rows = d(rows_of(config, batch) * config.accumulate);
   const auto block = [&](const Columns& of) {
-    return d(of.mixer.multiplications) + 2 * d(of.width) * d(of.hidden);
+    return d(of.mixer.multiplications) + 2 * d(of.width) * d(of.hidden) +
+           3 * d(of.width) * d(m.layer_input_width);
   };
   // Mean number of keys that a query sees; taken as 0 for sequences, which are short.
   const double seen = config.objective == Objective::next_token ? (d(config.window_length()) + 1) / 2 : 0;
@@ -392,6 +395,7 @@ double measure_step_seconds(const TrainConfig& config, int64_t batch) {
   double sum = 0;
   for (const auto& [which, layers] : alike) {
     ModelSpec spec = config.model.with_kind(std::get<0>(which));
+    spec.attention.reused_keys = false;  // alone, there is no layer whose keys it could reuse
     spec.experts.first = 0;
     spec.experts.every = 1;
     if (!std::get<1>(which)) spec.experts = {};

@@ -143,8 +143,9 @@ struct Found {
 };
 
 // Moves the worst `most` of `all` to the evaluation.
-void take_worst(std::vector<Found> all, const std::vector<Example>& examples, bool answers, int64_t most,
-                Evaluation& e) {
+void take_worst(std::vector<Found> all, const std::vector<Example>& examples, const ModelSpec& spec,
+                int64_t most, Evaluation& e) {
+  const bool answers = spec.output == Output::span, numbers = spec.problem == Problem::regression;
   e.mistaken = std::ssize(all);
   std::ranges::stable_sort(
       all, [&](const Found& a, const Found& b) { return answers ? a.score < b.score : a.score > b.score; });
@@ -161,6 +162,7 @@ void take_worst(std::vector<Found> all, const std::vector<Example>& examples, bo
     m.right = tag ? x.tags[static_cast<size_t>(found.word)] : x.label;
     if (!tag || !found.predicted.empty()) m.predicted = found.predicted;
     m.answer = answers;
+    m.number = numbers;
     e.mistakes.push_back(std::move(m));
   }
 }
@@ -289,15 +291,17 @@ class LabelScores : public Judge {
     e.total += binary_cross_entropy(scores, wanted, 1).total;
     ++e.tokens;
     sets_.add(gold, found);
-    for (size_t c = p.size(); c < gold.size(); ++c) {
-      e.unseen += gold[c];
-      if (gold[c]) worst = 1;
+    if (has_untaught(gold)) {
+      ++e.unseen;
+      worst = 1;
     }
     if (found != gold) mistakes_.push_back({number, -1, said_of(spec_, scores), worst});
   }
   void miss(const Example& example, Evaluation& e) override {
     ++e.without_text;
-    sets_.add(labels_in(example), std::vector<bool>(labels_.size()));
+    const std::vector<bool> gold = labels_in(example);
+    sets_.add(gold, std::vector<bool>(labels_.size()));
+    e.unseen += has_untaught(gold);
   }
   void finish(Evaluation& e) const override {
     e.scores = {
@@ -307,6 +311,9 @@ class LabelScores : public Judge {
   }
 
  private:
+  bool has_untaught(const std::vector<bool>& gold) const {
+    return std::find(gold.begin() + std::ssize(spec_.labels), gold.end(), true) != gold.end();
+  }
   std::vector<bool> labels_in(const Example& example) const {
     std::vector<bool> out(labels_.size());
     for (const std::string& label : example.tags)
@@ -390,7 +397,6 @@ Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
   constexpr size_t kAtOnce = 4096;  // whose scores are held, and which are sorted by length among each other
   const NoGrad guard;
   const ModelSpec& spec = model.spec();
-  const bool span = spec.output == Output::span;
   Evaluation e;
   e.examples = std::ssize(examples);
   const std::unique_ptr<Judge> judge = judge_of(spec, examples);
@@ -413,7 +419,7 @@ Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
   }
   e.of_tokens = e.tokens;
   judge->finish(e);
-  take_worst(judge->mistakes(), examples, span, mistakes, e);
+  take_worst(judge->mistakes(), examples, spec, mistakes, e);
   return e;
 }
 

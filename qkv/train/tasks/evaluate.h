@@ -36,8 +36,9 @@ inline constexpr size_t kMostUnseenLabels = 1000;
 // The loss covers the parts that the model can read and the labels that it has. Tags lost to truncation count
 // as wrong. So do such answers, unless their words occur elsewhere, too: answers are compared as texts
 // (scores.h). A label that the model has not learnt is a class of its own, which is never found. An example
-// without text is always wrong. The result has the `mistakes` worst mistakes, worst first; equally bad ones
-// keep their order. Throws Error if there are more than kMostUnseenLabels unknown labels.
+// without text is always wrong; with a number, it is left out. The result has the `mistakes` worst mistakes,
+// worst first; equally bad ones keep their order. Throws Error if there are more than kMostUnseenLabels
+// unknown labels.
 Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
                     const std::vector<Example>& examples, int64_t tokens, int64_t mistakes = 0);
 

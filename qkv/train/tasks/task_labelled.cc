@@ -118,7 +118,8 @@ class Labelled : public TaskOfSequences {
         train_.lost > 0 ? fmt::format(" ({} left out: the answer or the tags were cut away)", train_.lost)
                         : "",
         held_out_empty > 0
-            ? fmt::format(" ({} of validation and test count as wrong: they have no text)", held_out_empty)
+            ? fmt::format(" ({} of validation and test {}: they have no text)", held_out_empty,
+                          spec_.problem == Problem::regression ? "are left out" : "count as wrong")
             : "",
         held_out > 0
             ? fmt::format(" ({} of validation and test count as wrong: they were cut away)", held_out)

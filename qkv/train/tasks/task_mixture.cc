@@ -177,7 +177,8 @@ class Mixture : public Task {
             one_of_each.push_back(std::move(e));
           }
         });
-    check(taught.size() != 1, "mix: all examples {} '{}': there is nothing to tell apart",
+    check(taught.size() != 1 || config_.model.problem == Problem::multi_label,
+          "mix: all examples {} '{}': there is nothing to tell apart",
           config_.model.output == Output::token_classes ? "have the tag" : "are of the class",
           taught.empty() ? "" : *taught.begin());
     return labels_of(one_of_each, config_.model);

@@ -161,6 +161,8 @@ TEST(NumberPairs, ErrorsAndCorrelations) {
   p.predicted = {1, 1, 1, 1};
   EXPECT_EQ(p.pearson(), 0);
   EXPECT_EQ(NumberPairs().rmse(), 0);
+  p.predicted = {1, NAN, NAN, 2};
+  EXPECT_LE(std::abs(p.spearman()), 1);  // ends
 }
 
 }  // namespace

@@ -32,6 +32,19 @@ TEST(NewTokens, RowsAreTheMeanOfTheKnownOnes) {
   EXPECT_EQ(padded.values<float>()[4], 99);
 }
 
+// Every table with a row for each token grows.
+TEST(NewTokens, AreRowsOfEachTable) {
+  for (const char* name : {"embedding.token", "embedding.layers", "unembedding.weight"}) {
+    Parameter before, after;
+    before.name = after.name = name;
+    before.shape = {3, 4};
+    after.shape = {5, 4};
+    EXPECT_TRUE(is_of_vocabulary(after, before)) << name;
+    after.name = "embedding.position";
+    EXPECT_FALSE(is_of_vocabulary(after, before));
+  }
+}
+
 TEST(NewTokens, OfATokenizer) {
   const std::vector<std::string_view> texts = {"the quick brown fox", "jumps over the lazy dog"};
   text::TrainerOptions options;
