@@ -568,7 +568,7 @@ void check_translation(const Transformer& model, Draw& d) {
   beam.rules.min_new_tokens = d.between(0, 2);
   if (d.chance(0.3)) beam.rules.suppressed = {{id()}, {id(), id()}};
   // An end that comes too early and suppressed tokens could leave so small a vocabulary nothing to write.
-  constexpr int64_t kMostExcluded = 3;
+  constexpr int64_t kMostExcluded = 4;
   if (s.vocab_size <= kMostExcluded) beam.rules = {};
   const bool looks = has_both(s) && s.recurrence.decoder == Cell::none;
   beam.attention = looks && d.chance(0.5);
@@ -577,7 +577,9 @@ void check_translation(const Transformer& model, Draw& d) {
   options.longest_source = d.between(0, 3);
   options.replace_unknowns = looks && d.chance(0.3);
   if (s.context > 8 && (has_both(s) || s.context > 16)) {
-    if (d.chance(0.3)) options.begin = {text_of(1, s.vocab_size, d), "", text_of(5, s.vocab_size, d)};
+    // A decoder reads its source and the beginning in one context.
+    const bool room = has_both(s) || options.longest_source > 0;
+    if (d.chance(0.3) && room) options.begin = {text_of(1, s.vocab_size, d), "", text_of(5, s.vocab_size, d)};
     if (d.chance(0.3)) beam.prefix_bias = 0.5;
     if (d.chance(0.3)) beam.alternatives = d.between(1, 4);
   }
