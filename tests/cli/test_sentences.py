@@ -71,6 +71,14 @@ class Sentences(EncoderTest):
             for a, b in zip(g, w):
                 self.assertAlmostEqual(a, b, delta=2e-6)
 
+    def test_a_query_is_compared_by_cosines(self):
+        self.sentence_dir("raw")  # its vectors have any length
+        vectors = [unit(v) for v in self.vectors("raw")]
+        found = self.ok("embed", "raw", "--query", LINES[0], "--json", stdin="\n".join(LINES)).out.splitlines()
+        cosines = {f["text"]: f["cosine"] for f in map(json.loads, found)}
+        for line, v in zip(LINES, vectors):
+            self.assertAlmostEqual(cosines[line], sum(a * b for a, b in zip(v, vectors[0])), 5)
+
     def test_modules(self):
         self.sentence_dir("raw")
         raw = self.vectors("raw")
