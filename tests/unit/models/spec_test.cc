@@ -1,5 +1,5 @@
 // Valid and invalid specs of encoders with heads.
-// Covers: qkv/batch/layout.cc
+// Covers: qkv/batch/layout.cc, qkv/models/spec_check.cc
 #include "qkv/models/spec.h"
 
 #include <gtest/gtest.h>
