@@ -188,7 +188,10 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
   Heads q{queries, 0, a.heads, a.d_qk};
   if (a.reused_keys) return of_reused_keys(q, context);
   Heads k = shared_ ? keys_of_queries(qkv, context) : Heads{qkv, keys_at_, a.kv_heads, a.d_qk};
-  if (context.left_keys != nullptr) {
+  KeyValueState* memory = state(context);
+  if (context.left_keys != nullptr && memory != nullptr) {
+    context.left_keys->memory = memory;
+  } else if (context.left_keys != nullptr) {
     k = {columns_of(k.x, k.column, k.column + k.heads * k.width), 0, k.heads, k.width};
     v = {columns_of(v.x, v.column, v.column + v.heads * v.width), 0, v.heads, v.width};
     *context.left_keys = {k.x, v.x};
@@ -196,7 +199,6 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
   const auto pair = [&](const Heads& keys) {
     return relative_ ? relative_->tables(q, keys, qkv_, context) : PairTables();
   };
-  KeyValueState* memory = state(context);
   if (memory == nullptr) {
     const PairTables tables = pair(k);
     const Layout& seen = segment ? context.seen : context.layout;
@@ -207,7 +209,6 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
     return attention_.project(heads, context);
   }
   memory->append(k, v, context.layout.offsets);
-  if (context.left_keys != nullptr) context.left_keys->memory = memory;
   const PairTables tables = pair(memory->keys());
   return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context, tables);
 }
