@@ -8,6 +8,8 @@ import math
 import pathlib
 import subprocess
 
+from curves import drawing
+
 PATTERNS = [  # name, pattern, encoder
     ("full", "all", True),
     ("causal", "all", False),
@@ -16,7 +18,6 @@ PATTERNS = [  # name, pattern, encoder
     ("BigBird, blocks of 64, 3 random", "block 64 neighbours 1 ends random 3", True),
 ]
 LENGTHS = [512 << i for i in range(7)]
-COLOURS = ["#1b6ca8", "#c8553d", "#2e8b57", "#8e5ea2", "#b8860b"]
 
 
 def measure(build, dtype, pattern, encoder, length):
@@ -24,32 +25,6 @@ def measure(build, dtype, pattern, encoder, length):
     out = subprocess.run(command + (["--encoder"] if encoder else []), capture_output=True, text=True, check=True).stdout
     keys = ["forward_ms", "step_ms", "forward_gflops", "step_gflops", "visited", "tiles", "peak_mb"]
     return dict(zip(keys, map(float, out.split())))
-
-
-def drawing(title, unit, curves):
-    """Curves [(name, [(x, y)])] on logarithmic axes as an SVG."""
-    width, height, left, right, top, bottom = 640, 400, 70, 20, 44, 40
-    values = [y for _, points in curves for _, y in points]
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    x0, x1 = math.log2(LENGTHS[0]), math.log2(LENGTHS[-1])
-    px = lambda x: left + (math.log2(x) - x0) / (x1 - x0) * (width - left - right)
-    py = lambda y: height - bottom - (math.log10(y) - low) / (high - low) * (height - top - bottom)
-    s = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
-         f'<rect width="{width}" height="{height}" fill="white"/>',
-         f'<text x="{left}" y="20" font-size="15">{title}</text>']
-    for power in range(low, high + 1):
-        y = py(10 ** power)
-        s.append(f'<line x1="{left}" x2="{width - right}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
-        s.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{10 ** power:g} {unit}</text>')
-    for x in LENGTHS:
-        s.append(f'<line x1="{px(x):.1f}" x2="{px(x):.1f}" y1="{top}" y2="{height - bottom}" stroke="#eee"/>')
-        s.append(f'<text x="{px(x):.1f}" y="{height - bottom + 18}" text-anchor="middle">{x}</text>')
-    for i, (name, points) in enumerate(curves):
-        path = " ".join(f"{px(x):.1f},{py(y):.1f}" for x, y in points)
-        s.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[i]}" stroke-width="2"/>')
-        s += [f'<circle cx="{px(x):.1f}" cy="{py(y):.1f}" r="3" fill="{COLOURS[i]}"/>' for x, y in points]
-        s.append(f'<text x="{left + 12}" y="{top + 16 + 16 * i}" fill="{COLOURS[i]}">{name}</text>')
-    return "\n".join(s + ["</svg>"]) + "\n"
 
 
 def slope(points):
@@ -87,7 +62,7 @@ def main():
                              ("peak_mb", "MB", "attention, peak memory of the process")]:
         curves = [(name, [(x, results[name, x][key]) for x in LENGTHS]) for name, _, _ in PATTERNS]
         path = out / f"attention_{key.split('_')[0]}_{options.dtype}.svg"
-        path.write_text(drawing(f"{title}, {options.dtype}, 2 heads of 64", unit, curves))
+        path.write_text(drawing(f"{title}, {options.dtype}, 2 heads of 64", unit, LENGTHS, curves, decades=True))
         print(f"drawn: {path}")
 
 

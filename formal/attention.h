@@ -38,6 +38,16 @@ inline MaskMatrix prefix_mask(Index l_p, Index l) {
   return Mask;
 }
 
+// The survey's permuted mask, P M_causal P^-1 (Yang et al. 2019, XLNet): Mask[t_z, t_x] = [[t_z is not after
+// t_x in the order]], where order[i - 1] is the i-th position in that order, [l x l].
+inline MaskMatrix permuted_mask(const std::vector<Index>& order) {
+  const auto l = static_cast<Index>(order.size());
+  MaskMatrix P = MaskMatrix::Constant(l, l, false);
+  for (Index i = 1; i <= l; ++i) entry(P, order[static_cast<size_t>(i - 1)], i) = true;
+  const Eigen::MatrixXi integers = P.cast<int>();  // its inverse is its transpose
+  return (integers * unidirectional_mask(l, l).cast<int>() * integers.transpose()).cast<bool>();
+}
+
 // Algorithm 3, basic single-query attention: e [d_in], the current token; column t of E [d_in x T], the
 // context token e_t -> v~ [d_out].
 template <typename T>

@@ -22,7 +22,7 @@ struct ModelInput {
   Tensor features = {};
   // [N]: 1 for tokens of the encoder that see all and are seen by all; undefined: patterns decide.
   Indices globals = {};
-  Ranks ranks = {};  // which ids see each other, if not as in the stack's mask
+  Visibility visibility = {};  // which ids see each other, if not as in the stack's mask
   // [S]: class of each sequence, which a model with labels predicts beside the tokens; undefined: none.
   Indices sequence_targets = {};
   // f32 [S, C]: targets of multi_label (0 or 1 for each label) and regression; else undefined.

@@ -21,7 +21,7 @@ Layout Layout::of(const std::vector<int32_t>& lengths, const std::vector<int32_t
   return layout;
 }
 
-Ranks prefix_ranks(const Layout& layout, std::span<const int32_t> prefixes) {
+Visibility prefix_ranks(const Layout& layout, std::span<const int32_t> prefixes) {
   check(std::ssize(prefixes) == layout.sequences(), "prefix LM: {} sequences, got {} prefixes",
         layout.sequences(), prefixes.size());
   std::vector<int32_t> ranks;
@@ -33,7 +33,7 @@ Ranks prefix_ranks(const Layout& layout, std::span<const int32_t> prefixes) {
   return {both, both};
 }
 
-Ranks ranks_without(const Indices& ids, int32_t mask) {
+Visibility ranks_without(const Indices& ids, int32_t mask) {
   std::vector<int32_t> ranks;
   for (const int32_t id : ids.values()) ranks.push_back(id == mask ? kUnseen : 0);
   return {Indices::zeros(ids.count()), std::move(ranks)};

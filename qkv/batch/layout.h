@@ -27,19 +27,23 @@ struct Layout {
 // The rank of a key that no query sees.
 inline constexpr int32_t kUnseen = std::numeric_limits<int32_t>::max();
 
-// An order of the tokens of a flat batch: a query sees the keys of its sequence whose rank is at most its
-// own.
-struct Ranks {
-  Indices query = {}, key = {};  // [N]; undefined: there is no such order
+// The tokens of a flat batch that see each other. An order says it, in which a query sees the keys of its
+// sequence whose rank is at most its own. Or a table does.
+struct Visibility {
+  Indices query = {}, key = {};  // [N] ranks; undefined: there is no such order
+  // For each sequence of n tokens in turn n rows of n flags: 1 for a key that the row's query sees, else 0.
+  // Undefined: ranks decide.
+  Indices table = {};
 
-  bool defined() const { return query.defined() || key.defined(); }
+  bool ranked() const { return query.defined() || key.defined(); }
+  bool defined() const { return ranked() || table.defined(); }
 };
 
 // The order of a prefix LM (Liu et al. 2018; Raffel et al. 2020): the first prefixes[s] tokens of sequence s
 // see each other, the others also those before them.
-Ranks prefix_ranks(const Layout& layout, std::span<const int32_t> prefixes);
+Visibility prefix_ranks(const Layout& layout, std::span<const int32_t> prefixes);
 
 // That of a permutation LM in use: every token of ids [N] sees all but those that are `mask`.
-Ranks ranks_without(const Indices& ids, int32_t mask);
+Visibility ranks_without(const Indices& ids, int32_t mask);
 
 }  // namespace qkv

@@ -63,7 +63,7 @@ Filled filled(const Safetensors& in, const std::string& path, const std::string&
 }
 
 // The mask: a token sees no padding, and of the others those that the stack's mask allows.
-Ranks ranks_of(const Filled& f, bool causal) {
+Visibility visibility_of(const Filled& f, bool causal) {
   std::vector<int32_t> queries, keys;
   for (size_t i = 0; i < f.real.size(); ++i) {
     const auto rank = causal ? static_cast<int32_t>(static_cast<int64_t>(i) % f.batch.columns) : 0;
@@ -79,6 +79,10 @@ Routers run_stack(const Transformer& model, const Safetensors& in, const std::st
   const ModelSpec& spec = model.spec();
   const bool both = spec.architecture == Architecture::encoder_decoder, source = both && encoder;
   const PaddedBatch& real = source ? inputs.source : inputs.tokens;
+  check(!inputs.input.visibility.table.defined(),
+        "{}: attention_mask: a mask of pairs [B, T, T] does not go with the routers of experts "
+        "(--hidden-states)",
+        path);
   const bool padded = std::ssize(real.places) < real.rows * real.columns && !inputs.input.globals.defined();
   RouterProbe probe(spec, encoder ? "encoder" : "decoder", padded);
   Context context;
@@ -90,10 +94,10 @@ Routers run_stack(const Transformer& model, const Safetensors& in, const std::st
     source ? model.encode(input, context) : model.hidden(input, context);
   } else {
     const Filled f = filled(in, path, "input_ids", spec.input_vocab_size(), real);
-    context.ranks = ranks_of(f, !encoder);
+    context.visibility = visibility_of(f, !encoder);
     (source ? input.source : input.ids) = f.batch.ids;
     (source ? input.source_layout : input.layout) = f.batch.layout();
-    input.ranks = context.ranks;
+    input.visibility = context.visibility;
     if (input.segments.defined()) {
       const std::vector<int64_t> types = integers(in, "token_type_ids", path);
       input.segments = std::vector<int32_t>(types.begin(), types.end());

@@ -69,4 +69,30 @@ PaddedBatch read_padded(const Safetensors& in, const std::string& path, const st
   return b;
 }
 
+PaddedBatch read_with_pairs(const Safetensors& in, const std::string& path, const std::string& name,
+                            const std::string& mask, int64_t vocab, int64_t longest, Visibility& visibility) {
+  const Shape shape = in.tensors.at(name).shape(), its = in.tensors.at(mask).shape();
+  check(shape.rank() == 2 && its == Shape{shape[0], shape[1], shape[1]},
+        "{}: {}: expected a mask of the tokens or of their pairs, [B, T] or [B, T, T], got {} with {} {}",
+        path, mask, its, name, shape);
+  const std::vector<int64_t> pairs = integers(in, mask, path);
+  const int64_t n = shape[1];
+  std::vector<int64_t> real(static_cast<size_t>(shape[0] * n), 0);
+  for (int64_t i = 0; i < std::ssize(pairs); ++i) {
+    check(pairs[i] == 0 || pairs[i] == 1, "{}: {}: expected 0 or 1, got {}", path, mask, pairs[i]);
+    if (pairs[i] == 1) real[i / n] = real[i / (n * n) * n + i % n] = 1;
+  }
+  Safetensors made;
+  made.tensors.emplace(name, in.tensors.at(name));
+  made.tensors.emplace("real", Tensor::of(shape, real));
+  PaddedBatch b = read_padded(made, path, name, "real", vocab, longest);
+  std::vector<int32_t> table;
+  for (int64_t r = 0, first = 0; r < b.rows; first += b.lengths[r++])
+    for (int64_t q = first; q < first + b.lengths[r]; ++q)
+      for (int64_t k = first; k < first + b.lengths[r]; ++k)
+        table.push_back(static_cast<int32_t>(pairs[b.places[q] * n + b.places[k] % n]));
+  visibility.table = std::move(table);
+  return b;
+}
+
 }  // namespace qkv

@@ -36,4 +36,10 @@ std::vector<int64_t> integers(const Safetensors& in, const std::string& name, co
 PaddedBatch read_padded(const Safetensors& in, const std::string& path, const std::string& name,
                         const std::string& mask, int64_t vocab, int64_t longest);
 
+// Reads tensor `name` [B, T] with a mask for each pair of tokens, `mask` [B, T, T]: 1 if the row's token sees
+// the column's. A token that sees none and that none sees is padding. `visibility` gets the real tokens'
+// pairs.
+PaddedBatch read_with_pairs(const Safetensors& in, const std::string& path, const std::string& name,
+                            const std::string& mask, int64_t vocab, int64_t longest, Visibility& visibility);
+
 }  // namespace qkv

@@ -9,6 +9,7 @@
 #include "qkv/convert/ctranslate2_dir.h"
 #include "qkv/convert/llama2c.h"
 #include "qkv/io/auxiliary_files.h"
+#include "qkv/models/part.h"
 #include "qkv/text/tokenizer.h"
 
 namespace qkv {
@@ -17,9 +18,17 @@ namespace {
 constexpr int64_t kContext = 512;  // longest text, if positions are computed
 
 struct Options {
-  std::string from, out, tokenizer, split = "spaces";
+  std::string from, out, tokenizer, split = "spaces", part;
   int64_t context = kContext;
 };
+
+// Writes a model that load_model() has read, or a stack of it, with the tokenizer that goes with it.
+void write_part(const std::string& to, const std::string& dir, Transformer& model, Architecture stack) {
+  save_model(to, *part_of(model, stack), ids_of_part(load_special_ids(dir), stack));
+  if (!text::Tokenizer::exists(dir)) return;
+  const text::Tokenizer tokenizer = text::Tokenizer::load(dir);
+  (stack == Architecture::encoder ? tokenizer.of_sources() : tokenizer.without_sources()).save(to);
+}
 
 // A directory that qkv reads is written with its weights in safetensors.
 void convert_directory(const Options& o) {
@@ -29,6 +38,7 @@ void convert_directory(const Options& o) {
   check(!model->spec().lora.any(), "{}: it holds an adapter: qkv merge writes it into its model", dir);
   check(!file_exists(o.out), "{}: exists already", o.out);
   write_directory_atomically(o.out, [&](const std::string& to) {
+    if (!o.part.empty()) return write_part(to, dir, *model, from_name<Architecture>(o.part));
     save_model(to, *model, load_special_ids(dir));
     if (text::Tokenizer::exists(dir)) text::Tokenizer::load(dir).save(to);
     keep_auxiliary_files(dir, to);
@@ -37,6 +47,9 @@ void convert_directory(const Options& o) {
 
 void run(const Options& o) {
   check(file_exists(o.from), "{}: there is no such file or directory", o.from);
+  const bool directory = std::filesystem::is_directory(o.from) && !is_ctranslate2_dir(o.from);
+  check(o.part.empty() || directory, "--part: takes a stack out of a model directory: convert {} first",
+        o.from);
   if (!std::filesystem::is_directory(o.from)) {
     check(!o.tokenizer.empty(), "{}: a model of llama2.c needs its tokenizer: --tokenizer tokenizer.bin",
           o.from);
@@ -66,6 +79,8 @@ void add_convert_command(Command& app) {
       ->one_of({"spaces", "characters"});
   c->add_option("--context", o->context, "CTranslate2: longest text in tokens, if positions are computed")
       ->range(1, 1 << 24);
+  c->add_option("--part", o->part, "Write only this stack of an encoder-decoder")
+      ->one_of({"encoder", "decoder"});
   c->footer(
       "Hugging Face directories need no conversion: every command reads them, pytorch_model.bin included.\n"
       "Weights of 8 and 16 bits become f32. The new directory has safetensors and a tokenizer.\n"

@@ -109,6 +109,26 @@ PaddedBatch read_frames(const Safetensors& in, const std::string& path, const Mo
   return b;
 }
 
+// A mask for each pair of tokens takes the place of the stack's: all blocks must be able to follow it.
+void expect_given_mask(const Safetensors& in, const ModelSpec& spec, const std::string& path) {
+  check(spec.architecture != Architecture::encoder_decoder,
+        "{}: attention_mask: a mask of pairs [B, T, T] is of a model of one stack", path);
+  check(spec.all_attend(), "{}: attention_mask: a mask of pairs [B, T, T] needs blocks that all attend",
+        path);
+  check(std::ranges::none_of(spec.blocks_in_use(),
+                             [&](const BlockSpec* block) {
+                               return !block->attention.shared_query_key.empty() ||
+                                      (spec.causal() && block->attention.relative.on());
+                             }),
+        "{}: attention_mask: a mask of pairs [B, T, T] goes neither with shared queries and keys nor with a "
+        "decoder's relative attention",
+        path);
+  check(!in.tensors.contains("global_attention_mask") &&
+            std::ranges::none_of(spec.blocks_in_use(),
+                                 [](const BlockSpec* block) { return block->attention.global_projections; }),
+        "{}: attention_mask: a mask of pairs [B, T, T] does not go with global attention", path);
+}
+
 Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSpec& spec,
                    const SpecialIds& ids) {
   expect_known(in, spec, path);
@@ -116,10 +136,14 @@ Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSp
         name_of(spec.order));
   if (spec.features.kind == FeatureSpec::Kind::patches) return read_images(in, path, spec);
   Inputs out;
-  const PaddedBatch read = spec.features.any()
-                               ? read_frames(in, path, spec, out.input.features)
-                               : read_padded(in, path, "input_ids", "attention_mask", spec.input_vocab_size(),
-                                             spec.encoder_spec().longest());
+  const auto mask = in.tensors.find("attention_mask");
+  const bool of_pairs = mask != in.tensors.end() && mask->second.shape().rank() == 3;
+  if (of_pairs) expect_given_mask(in, spec, path);
+  const int64_t vocab = spec.input_vocab_size(), longest = spec.encoder_spec().longest();
+  const PaddedBatch read = spec.features.any() ? read_frames(in, path, spec, out.input.features)
+                           : of_pairs ? read_with_pairs(in, path, "input_ids", "attention_mask", vocab,
+                                                        longest, out.input.visibility)
+                                      : read_padded(in, path, "input_ids", "attention_mask", vocab, longest);
   if (spec.architecture == Architecture::encoder_decoder) {
     out.source = read;
     out.tokens = in.tensors.contains("decoder_input_ids")
@@ -518,7 +542,8 @@ void add_forward_command(Command& app) {
       "Generate: max_new_tokens=N,num_beams=N,... (separate ids of a list by spaces, lists of ids by |)");
   c->add_option("--dtype", o->dtype, "Precision of matrix products: f32 or bf16")->one_of({"f32", "bf16"});
   c->footer(
-      "Inputs: attention_mask (1 = real), labels (-100 = ignored), token_type_ids,\n"
+      "Inputs: attention_mask (1 = real; or [B, T, T], 1 where the row's token sees the column's), labels "
+      "(-100 = ignored), token_type_ids,\n"
       "global_attention_mask (1 = sees all tokens), decoder_input_ids for encoder-decoders,\n"
       "pixel_values [B, C, H, W] for images, input_features [B, C, T] for spectrograms.\n"
       "qkv forward reads rows as Hugging Face's models read a padded batch: with rotary_scaling dynamic or\n"

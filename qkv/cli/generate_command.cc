@@ -1,14 +1,18 @@
 // qkv generate: text that continues a prompt.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <random>
 
 #include "qkv/api/text_model.h"
 #include "qkv/base/json_value.h"
+#include "qkv/base/progress.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/generation_options.h"
 #include "qkv/cli/model_notes.h"
+#include "qkv/cli/questions.h"
 #include "qkv/infer/few_shot.h"
 #include "qkv/infer/generate.h"
 #include "qkv/infer/log_prob.h"
@@ -83,13 +87,18 @@ std::string read_prompt_file(const Options& o, const TextModel& m) {
   return kept ? text : without_carriage_returns(std::move(text));
 }
 
+// The query behind solved examples.
+std::string few_shot_prompt(const FewShot& examples, std::string_view query) {
+  std::string prompt = examples.prompt(query);
+  prompt.resize(prompt.find_last_not_of(' ') + 1);  // words' tokens usually begin with a space
+  return prompt;
+}
+
 std::string read_prompt(const Options& o, const TextModel& m) {
   std::string prompt = o.has_prompt ? o.prompt : read_prompt_file(o, m);
   if (o.examples.empty()) return prompt;
   if (prompt.ends_with('\n')) prompt.pop_back();
-  prompt = read_few_shot(o.examples).prompt(prompt);
-  prompt.resize(prompt.find_last_not_of(' ') + 1);  // words' tokens usually begin with a space
-  return prompt;
+  return few_shot_prompt(read_few_shot(o.examples), prompt);
 }
 
 // The prompt's text and its tokens.
@@ -236,6 +245,36 @@ void print_votes(const Options& o, const std::vector<std::optional<std::string>>
   check(!votes.empty(), "--vote: no sample holds a match of {}", o.vote);
 }
 
+// The answer in each sample: what the pattern of --vote finds, or without it the text.
+std::vector<std::optional<std::string>> answers_of(const Options& o, const text::Regex& pattern,
+                                                   const std::vector<Sample>& samples) {
+  std::vector<std::optional<std::string>> answers;
+  for (const Sample& s : samples)
+    answers.push_back(o.vote.empty() ? std::optional(s.text) : extract_answer(pattern, s.text));
+  return answers;
+}
+
+// Questions of a .jsonl file, each a prompt of its own.
+void answer_questions(const Options& o, const TextModel& m, const Ensemble& ensemble,
+                      const text::Regex& pattern) {
+  const std::vector<Question> questions = read_questions(o.file);
+  const FewShot examples = o.examples.empty() ? FewShot() : read_few_shot(o.examples);
+  AnswerCount count(o.json);
+  std::optional<Progress> progress;
+  if (isatty(STDOUT_FILENO) == 0) progress.emplace();  // a terminal shows the answers themselves
+  for (size_t i = 0; i < questions.size(); ++i) {
+    const Question& q = questions[i];
+    const std::string prompt = o.examples.empty() ? q.input : few_shot_prompt(examples, q.input);
+    const auto ids = naming_place(q.place, [&] { return prompt_ids(m, prompt); });
+    const std::vector<Sample> samples = draw_samples(o, m, ensemble, ids, [](const std::string&) {});
+    std::vector<std::string> texts;
+    for (const Sample& s : samples) texts.push_back(s.text);
+    count.add(q, answers_of(o, pattern, samples), texts);
+    if (progress) progress->update(fmt::format("question {} of {}", i + 1, questions.size()));
+  }
+  count.print_summary();
+}
+
 void run(Options o) {
   naming_option("--stop: ", [&] { text::StopStrings{o.stops}; });
   const text::Regex answer = naming_option("--vote: ", [&] { return text::Regex(o.vote); });
@@ -248,12 +287,16 @@ void run(Options o) {
   const TextModel& m = models.front();
   m.expect_generation();
   const Ensemble ensemble = ensemble_of(models, dirs);
-  const Prompt prompt = prompt_of(o, m);
+  const bool questions = o.file.ends_with(".jsonl") || o.file.ends_with(".jsonl.gz");
+  const Prompt prompt = questions ? Prompt() : prompt_of(o, m);
   // Options that need sampled texts.
   const std::string draws = !o.stops.empty()  ? "--stop"
                             : !o.vote.empty() ? "--vote"
                             : o.has_log_probs ? "--logprobs"
+                            : questions       ? "--file with questions (.jsonl)"
                                               : "";
+  if (questions && o.no_prompt_echo) throw UsageError("--no-echo: has no effect with questions (.jsonl)");
+  if (questions && o.has_log_probs) throw UsageError("--logprobs: has no effect with questions (.jsonl)");
   Generation g = resolve_generation(o.options, m, draws, false);
   o.generation = std::move(g.settings);
   GenerateOptions& drawing = o.generation.drawing;
@@ -267,14 +310,13 @@ void run(Options o) {
     for (std::vector<int32_t>& ids : spellings_of(text, m.tokenizer))
       drawing.rules.suppressed.push_back(std::move(ids));
   if (g.searches) return search(o, m, ensemble, prompt);
+  if (questions) return answer_questions(o, m, ensemble, answer);
   const bool streaming = o.generation.returned == 1 && !o.json;
   if (streaming && !o.no_prompt_echo) print(prompt.text);
   const auto samples = draw_samples(o, m, ensemble, prompt.ids, [&](const std::string& text) {
     if (streaming) print(text);
   });
-  std::vector<std::optional<std::string>> answers;
-  if (!o.vote.empty())
-    for (const Sample& s : samples) answers.push_back(extract_answer(answer, s.text));
+  const auto answers = answers_of(o, answer, samples);
   if (o.json)
     print_json(o, samples, answers);
   else
@@ -301,21 +343,27 @@ Sample i of --samples is what a run of its own with --seed S+i draws, i = 0, 1, 
 --vote takes from each sample the last match of a regular expression, or its first group where it has one, and
 counts (self-consistency). A sample without a match has no vote; at ties the answer that came first wins.
 
+--file FILE.jsonl holds questions, one a line: {"input": "2+2=", "output": "4"}. Each is a prompt of its own. The answer
+is what --vote finds, by the majority of --samples; without --vote it is the new text. If lines have an "output", qkv
+prints the accuracy.
+
 --examples FILE puts solved examples before the prompt. In TOML (FILE.toml):
   instruction = "Give the capital."                 # optional
   template = "Input: {input}\nOutput: {output}"     # the form of an example; this is the default
   separator = "\n\n"                                # between examples; this is the default
   [[example]]
   input = "France"
-  output = "Paris"
+  output = "Paris"                                  # rationale = "..." may lead to it, as {rationale}
 or in JSON lines, {"input": "France", "output": "Paris"}; a first line may hold instruction, template and
-separator. The prompt becomes a last example's {input} and the model goes on where its {output} would stand.
+separator. The prompt becomes a last example's {input} and the model goes on where its {rationale} or {output} would
+stand. Without a template, qkv shows rationales (chain of thought) if all examples have one.
 
 Examples:
   qkv generate runs/shakespeare --prompt "ROMEO:" --tokens 300 --temperature 0.8 --seed 1
   qkv generate gpt2 --prompt "Once" --min-p 0.05 --repetition-penalty 1.2 --stop "The end"
   qkv generate gpt2 --prompt Spain --examples examples/capitals.toml --stop "Country:" --temperature 0
   qkv generate gpt2 --prompt "2+2=" --tokens 8 --samples 20 --vote "\d+"
+  qkv generate runs/sums --file questions.jsonl --samples 9 --vote "(?<=A: )\d+" --stop "Q:"
   qkv generate gpt2 --prompt "The" --beams 4 --samples 2 --no-repeat-ngram 3
   qkv generate gpt2 --prompt "The" --tokens 5 --logprobs 3 --json
   qkv generate sorter --ids 2,0,1,2 --tokens 4 --temperature 0)";
@@ -327,7 +375,8 @@ void add_generate_command(Command& app) {
   Command* c = app.add_subcommand("generate", "Continue a prompt");
   c->add_option("DIR", o->dir, "Model directory or run")->required();
   auto* prompt = c->add_option("--prompt", o->prompt, "Text to continue (default: standard input)");
-  c->add_option("--file", o->file, "File with the text to continue")->excludes(prompt);
+  c->add_option("--file", o->file, "File with the text to continue, or with questions (.jsonl, see below)")
+      ->excludes(prompt);
   c->add_option("--ids", o->ids, "Token ids to continue instead of a text: 5,7,9")
       ->delimiter(',')
       ->excludes(prompt)

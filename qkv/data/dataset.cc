@@ -76,7 +76,7 @@ void draw_prefixes(Batch& batch, uint64_t seed, uint64_t draw, int64_t first) {
     }
   }
   batch.targets = std::move(targets);
-  batch.ranks = prefix_ranks(batch.layout, prefixes);
+  batch.visibility = prefix_ranks(batch.layout, prefixes);
 }
 
 RandomWindows::RandomWindows(const TokenStream& stream, int64_t length, uint64_t seed,

@@ -44,7 +44,7 @@ Batch permuted(const Batch& shown, std::span<const int64_t> places, int32_t mask
   b.ids = std::move(ids);
   b.layout = Layout::of(lengths);
   b.layout.positions = std::move(positions);
-  b.ranks = {std::move(query_ranks), std::move(key_ranks)};
+  b.visibility = {std::move(query_ranks), std::move(key_ranks)};
   b.targets = std::move(targets);
   b.target_count = shown.target_count;
   return b;

@@ -65,7 +65,7 @@ class PairBatchBuilder {
     }
     b.ids = ids_;
     b.layout = Layout::of(lengths_);
-    if (layout_.prefix) b.ranks = prefix_ranks(b.layout, prefixes_);
+    if (layout_.prefix) b.visibility = prefix_ranks(b.layout, prefixes_);
     b.targets = targets_;
     b.target_count = target_count_;
     return b;

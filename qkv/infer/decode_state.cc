@@ -47,7 +47,7 @@ Tensor DecodeState::extend(const std::vector<std::vector<int32_t>>& tokens, std:
     const auto fresh = std::count(lengths_.begin(), lengths_.end(), 0);
     check(fresh == 0 || fresh == sequences(), "decode: the prompts of a prefix LM are read at the same time");
     if (fresh > 0)
-      input.ranks =
+      input.visibility =
           prefix_ranks(input.layout, prefixes.empty() ? std::span<const int32_t>(counts) : prefixes);
   }
   Context context;

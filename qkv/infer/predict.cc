@@ -26,7 +26,7 @@ void for_batches(const Transformer& model, const std::vector<EncodedText>& texts
   for (const EncodedText& t : texts) lengths.push_back(static_cast<int64_t>(t.encoding.size()));
   for (const std::vector<int64_t>& which : batches_by_length(lengths, tokens)) {
     ModelInput input = input_of(texts, which);
-    if (mask >= 0 && model.spec().order == Order::permuted) input.ranks = ranks_without(input.ids, mask);
+    if (mask >= 0 && model.spec().order == Order::permuted) input.visibility = ranks_without(input.ids, mask);
     f(which, input, model.hidden(input, {}));
   }
 }

@@ -72,7 +72,7 @@ std::vector<std::vector<double>> log_probs(const Transformer& model,
       prefixes.push_back(static_cast<int32_t>(alternatives[i].begin));
     }
     ModelInput input{std::move(flat), Layout::of(lengths)};
-    input.ranks = prefix_ranks(input.layout, prefixes);
+    input.visibility = prefix_ranks(input.layout, prefixes);
     return model.hidden(input, {});
   };
   const Tensor hidden = prefix ? read_with_prefixes() : state.extend(rest);

@@ -13,6 +13,7 @@
 #include "qkv/io/container/safetensors.h"
 #include "qkv/io/family/language_part.h"
 #include "qkv/io/weights.h"
+#include "qkv/models/part.h"
 
 namespace qkv {
 namespace {
@@ -151,6 +152,10 @@ std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute) {
   return model;
 }
 
+std::unique_ptr<Transformer> load_part(const std::string& dir, Architecture stack, DType compute) {
+  return part_of(*load_model(dir, compute), stack);
+}
+
 SpecialIds load_special_ids(const std::string& dir) {
   SpecialIds ids;
   for (const char* name : {"config.json", "generation_config.json"}) {
@@ -181,6 +186,11 @@ SpecialIds load_special_ids(const std::string& dir) {
     if (converted && !ids.source_end) ids.sources_as_tokenized = true;
   }
   return ids;
+}
+
+SpecialIds ids_of_part(const SpecialIds& ids, Architecture stack) {
+  if (stack == Architecture::encoder) return {.pad = ids.pad};
+  return {.bos = ids.decoder_start >= 0 ? ids.decoder_start : ids.bos, .pad = ids.pad, .eos = ids.eos};
 }
 
 std::vector<std::pair<std::string, Tensor>> named_tensors(const Transformer& model,

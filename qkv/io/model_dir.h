@@ -19,6 +19,9 @@ std::string resolve_model_dir(const std::string& dir);
 // the mapped file is used directly if type and layout match. Throws Error naming file and field or tensor.
 std::unique_ptr<Transformer> load_model(const std::string& dir, DType compute);
 
+// The encoder or the decoder of the encoder-decoder in DIR (models/part.h). Throws Error if there is none.
+std::unique_ptr<Transformer> load_part(const std::string& dir, Architecture stack, DType compute);
+
 // The spec of DIR/config.json.
 ModelSpec load_spec(const std::string& dir);
 // Parses the text of a config.json; errors call it `where`.
@@ -37,6 +40,9 @@ struct SpecialIds {
   bool sources_as_tokenized = false;
 };
 SpecialIds load_special_ids(const std::string& dir);
+// Those that a stack of an encoder-decoder has by itself (ModelSpec::part()). An encoder has none around its
+// texts but those that its tokenizer adds.
+SpecialIds ids_of_part(const SpecialIds& ids, Architecture stack);
 
 // Writes config.json, generation_config.json and the weights into an existing directory. Weights are f32
 // (the masters if there are any). Tensors that were read as bf16 or f16 keep that type if it represents

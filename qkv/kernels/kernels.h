@@ -105,7 +105,9 @@ struct Attention {
   const int32_t* block_offsets;  // [sequences]
   const int64_t* blocks;
   int64_t block_rows;
-  Mask mask;                  // a ranked mask has the ranks of all queries and all keys, by row
+  // A ranked mask has the ranks of all queries and all keys, by row. A table's mask has the tables of all
+  // sequences in turn.
+  Mask mask;
   int64_t padded_length = 0;  // length that patterns assume for every sequence; 0: its own
   ScoreTerm term = {};
   PairTerm pair = {};
@@ -125,15 +127,19 @@ struct Attention {
 
   // The mask of one sequence.
   Mask mask_of(int64_t sequence) const {
-    if (mask.kind != Mask::Kind::ranked) {
+    if (!mask.is_given()) {
       const int64_t n = key_lengths[sequence];
       Mask its_own = mask.of_length(n, padded_length > 0 ? padded_length : n);
       if (mask.globals != nullptr) its_own.globals = mask.globals + q_offsets[sequence];
       return its_own;
     }
     Mask its_own = mask;
-    its_own.query_rank += q_offsets[sequence];
-    its_own.key_rank += q_offsets[sequence];
+    if (mask.kind == Mask::Kind::table) {
+      for (int64_t s = 0; s < sequence; ++s) its_own.table += int64_t{key_lengths[s]} * key_lengths[s];
+    } else {
+      its_own.query_rank += q_offsets[sequence];
+      its_own.key_rank += q_offsets[sequence];
+    }
     its_own.length = its_own.keys = key_lengths[sequence];
     return its_own;
   }

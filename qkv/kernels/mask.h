@@ -17,11 +17,13 @@ struct Mask {
     full,    // bidirectional: 1
     causal,  // unidirectional: [[t_z <= t_x]]
     ranked,  // [[key_rank[t_z] <= query_rank[t_x]]]
+    table,   // [[table[t_x, t_z] != 0]]; has neither a pattern nor own_last
   };
   Kind kind = Kind::full;
   const int32_t* query_rank = nullptr;  // for ranked: ranks by position
   const int32_t* key_rank = nullptr;
-  Pattern pattern = {};  // restricts the keys
+  const int32_t* table = nullptr;  // for table: [keys, keys], a row for each query
+  Pattern pattern = {};            // restricts the keys
   // For full with a pattern: the number of global tokens, which see all and are seen by all, before each
   // position and before the end; or null.
   const int32_t* globals = nullptr;
@@ -51,10 +53,11 @@ struct Mask {
   Mask of_length(int64_t n) const { return of_length(n, n); }
 
   bool is_causal() const { return kind == Kind::causal; }
+  // True if the batch says which tokens see each other.
+  bool is_given() const { return kind == Kind::ranked || kind == Kind::table; }
   // True if only the distance between query and key decides.
   bool by_distance() const {
-    return kind != Kind::ranked && pattern.global == 0 && pattern.block == 0 && globals == nullptr &&
-           !own_last;
+    return !is_given() && pattern.global == 0 && pattern.block == 0 && globals == nullptr && !own_last;
   }
   bool allows(int64_t query, int64_t key) const {
     return own_last && query == key ? !sees_another(query) : reaches(query, key);
@@ -95,6 +98,7 @@ struct Mask {
  private:
   // allows() and cover() without own_last.
   bool reaches(int64_t query, int64_t key) const {
+    if (kind == Kind::table) return table[query * keys + key] != 0;
     if (kind == Kind::ranked)
       return key_rank[key] <= query_rank[query] &&
              (!pattern.any() || pattern.contains(query, key, length, false));
@@ -103,6 +107,11 @@ struct Mask {
     return !pattern.any() || pattern.contains(query, key, length, is_causal());
   }
   TileCover reach(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
+    if (kind == Kind::table) {
+      const int64_t seen = table_in(q0, q1, k0, k1);
+      if (seen == 0) return TileCover::empty;
+      return seen == (q1 - q0) * (k1 - k0) ? TileCover::full : TileCover::mixed;
+    }
     if (kind == Kind::ranked) {
       const auto [q_least, q_most] = std::minmax_element(query_rank + q0, query_rank + q1);
       const auto [k_least, k_most] = std::minmax_element(key_rank + k0, key_rank + k1);
@@ -126,6 +135,13 @@ struct Mask {
     for (int64_t key = query + 1; key < keys; ++key)
       if (reaches(query, key)) return true;
     return false;
+  }
+  // How many of these keys these queries see by the table.
+  int64_t table_in(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
+    int64_t seen = 0;
+    for (int64_t q = q0; q < q1; ++q)
+      for (int64_t k = k0; k < k1; ++k) seen += table[q * keys + k] != 0;
+    return seen;
   }
   int64_t globals_in(int64_t begin, int64_t end) const { return globals[end] - globals[begin]; }
 };

@@ -184,6 +184,45 @@ ModelSpec ModelSpec::encoder_spec() const {
   return s;
 }
 
+ModelSpec ModelSpec::part(Architecture stack) const {
+  check(architecture == Architecture::encoder_decoder, "model: {} has no part to take out",
+        name_of(architecture));
+  check(stack != Architecture::encoder_decoder, "model: a part is an encoder or a decoder");
+  check(!recurrence.any(), "model: recurrent networks are not taken apart");
+  check(!source_reversed || stack == Architecture::decoder,
+        "model: the encoder reads its source from the end, which it would not do by itself");
+  check(features.kind != FeatureSpec::Kind::frames || stack == Architecture::decoder,
+        "model: the encoder reads spectrograms, and only beside its decoder");
+  const bool encodes = stack == Architecture::encoder;
+  ModelSpec s = encodes ? encoder_spec() : *this;
+  s.architecture = stack;
+  if (encodes) {
+    s.layers = encoder_layers;
+    s.vocab_size = input_vocab_size();
+    s.output = Output::embedding;
+    s.pooling = Pooling::mean;
+    s.tied = true;
+    s.head_width = 0;
+    s.head_activation.reset();
+    s.head_bias = true;
+    s.unembedding_bias = s.unembedding_scaled = false;
+    s.logit_cap = 0;
+    s.logit_multiplier = 1;
+    if (s.experts.first >= s.layers) s.experts = {};  // none of its layers has any
+  } else {
+    s.features = {};
+    std::erase_if(s.kinds, [&](const BlockKind& k) {
+      return std::ranges::find(layer_kinds, k.name) == layer_kinds.end();
+    });
+  }
+  s.encoder = {};
+  s.encoder_layers = s.source_vocab_size = 0;
+  s.encoder_layer_kinds.clear();
+  s.stacks_apart = s.source_reversed = false;
+  s.family.clear();
+  return s;
+}
+
 int64_t ModelSpec::classes() const {
   return output == Output::span ? 2 : std::ssize(labels);
 }

@@ -234,6 +234,9 @@ struct ModelSpec : BlockSpec {
   // The shape of the encoder's blocks. If its width or heads differ, its heads have width / heads columns,
   // and each has its own keys.
   ModelSpec encoder_spec() const;
+  // The encoder or the decoder of an encoder-decoder of blocks, as a model of its own. The encoder makes
+  // embeddings, pooled by their mean; the decoder is without cross-attention. models/part.h has the weights.
+  ModelSpec part(Architecture stack) const;
   // f of the head before the unembedding.
   Activation activation_of_head() const { return head_activation.value_or(activation); }
   // How it reads a source and a target.

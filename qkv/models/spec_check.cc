@@ -402,17 +402,6 @@ void check_features(const ModelSpec& s) {
         "model: a distillation token is the second of a classifier that pools the first");
 }
 
-// The encoder of an encoder-decoder as a model by itself.
-ModelSpec encoder_alone(const ModelSpec& s) {
-  ModelSpec e = s.encoder_spec();
-  e.architecture = Architecture::encoder;
-  e.layers = s.encoder_layers;
-  e.encoder_layers = e.source_vocab_size = 0;
-  e.stacks_apart = e.source_reversed = false;
-  e.tied = true;
-  return e;
-}
-
 void check_encoder(const ModelSpec& s) {
   const EncoderShape& e = s.encoder;
   check(e.context == 0 || s.features.any() || (s.stacks_apart && s.positions == Positions::learned),
@@ -427,7 +416,7 @@ void check_encoder(const ModelSpec& s) {
         "model: encoder_width, encoder_heads, encoder_hidden and encoder_expert_every are of an "
         "encoder_decoder of blocks");
   check(e.width == 0 || s.embedding_width == 0, "model: encoder_width does not go with embedding_width");
-  if (!s.encoder_layer_kinds.empty()) return check_spec(encoder_alone(s));
+  if (!s.encoder_layer_kinds.empty()) return check_spec(s.part(Architecture::encoder));
   ModelSpec blocks = s.encoder_spec();
   blocks.layers = std::max(s.layers, s.encoder_layers);  // an expert_first may be of either stack
   blocks.tied = false;                                   // the unembedding is the decoder's
@@ -485,7 +474,7 @@ void check_kinds(const ModelSpec& s) {
     try {
       const bool of_decoder = !of_encoder || std::ranges::find(s.layer_kinds, k.name) != s.layer_kinds.end();
       // The model as if all its layers were of this kind.
-      ModelSpec alike = (of_decoder ? s : encoder_alone(s)).with_kind(kDefaultKind);
+      ModelSpec alike = (of_decoder ? s : s.part(Architecture::encoder)).with_kind(kDefaultKind);
       static_cast<BlockSpec&>(alike) = k.block;
       check_fields(alike, of_decoder ? s : alike);
     } catch (const Error& e) {

@@ -135,7 +135,7 @@ Tensor Transformer::hidden(const ModelInput& input, const Context& context) cons
   Context inner = context;
   inner.layout = input.layout;
   inner.segments = input.segments;
-  inner.ranks = input.ranks;
+  inner.visibility = input.visibility;
   if (input.globals.defined() && !decoder_) inner.globals = counts_before(input.globals, input.layout.rows());
   if (encoder_ && decoder_ && input.source.defined()) {
     inner.source = encode(input, context);

@@ -42,7 +42,7 @@ class Transformer {
   // Updates state that no gradient moves (see Sublayer). Call once per optimizer step.
   void update_buffers() const;
 
-  // Z of Algorithm 8: source [M] -> [M, D]. The context's ranks are the source's. REQUIRES: an
+  // Z of Algorithm 8: source [M] -> [M, D]. The context's visibility is the source's. REQUIRES: an
   // encoder-decoder.
   Tensor encode(const ModelInput& input, const Context& context) const;
   // Hidden rows of the last stack: ids [N] -> [N, D]. An encoder-decoder encodes the source first; without

@@ -61,7 +61,7 @@ Tensor MultiHeadAttention::project(Tensor heads, const Context& context) const {
 Tensor MultiHeadAttention::heads(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
                                  const Context& context, const PairTables& pair) const {
   const AttentionOptions options{.mask = mask_,
-                                 .ranks = self_ ? context.ranks : Ranks(),
+                                 .visibility = self_ ? context.visibility : Visibility(),
                                  .term = self_ ? context.distance_bias : Tensor(),
                                  .scale = scale_,
                                  .dropout = context.dropout(spec_.dropout, site_),

@@ -18,7 +18,7 @@ class GlobalAttention;
 class MultiHeadAttention {
  public:
   // `layer` counts from 0; `site` is this layer's place among the uses of randomness. `self`: takes the
-  // context's bias by distance and its ranks, where there are any.
+  // context's bias by distance and its visibility, where there are any.
   MultiHeadAttention(Parameters& parameters, const std::string& name, int64_t width,
                      const AttentionSpec& spec, Mask mask, bool self, int64_t layer, uint32_t site,
                      InitStd std);

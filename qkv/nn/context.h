@@ -50,12 +50,12 @@ struct Context {
   // its own. own_rows [N] are the indices of its own rows.
   Layout seen = {};
   Indices own_rows = {};
-  Indices segments;      // [N]; undefined: all 0
-  Ranks ranks;           // which tokens see each other in self-attention; undefined: the mask of the stack
-  Indices globals = {};  // [N + 1]: global tokens before each row of an encoder; undefined: patterns decide
-  Tensor source;         // [M, D]: the rows that cross-attention reads
-  Layout source_layout;  // as many sequences as `layout`
-  Tensor distance_bias;  // f32 [heads, 2 reach + 1], added to self-attention's scores; undefined: none
+  Indices segments;       // [N]; undefined: all 0
+  Visibility visibility;  // which tokens self-attention sees; undefined: the mask of the stack decides
+  Indices globals = {};   // [N + 1]: global tokens before each row of an encoder; undefined: patterns decide
+  Tensor source;          // [M, D]: the rows that cross-attention reads
+  Layout source_layout;   // as many sequences as `layout`
+  Tensor distance_bias;   // f32 [heads, 2 reach + 1], added to self-attention's scores; undefined: none
   // For relative encodings (nn/relative.h): the vectors [rows, D] from which all layers compute their
   // tables, if layers share them. distance_columns [2 reach + 1] has the table's row for each distance.
   Tensor distance_vectors = {};

@@ -53,7 +53,7 @@ PairTables RelativeEncoding::tables(Heads& q, const Heads& k, const Linear& quer
   const int64_t heads = shape_.heads, d = shape_.d_qk;
   PairTables out;
   out.columns = context.distance_columns;
-  if (context.ranks.defined()) out.positions = context.layout.positions;
+  if (context.visibility.defined()) out.positions = context.layout.positions;
   const auto products = [&](const Heads& x, const Tensor& table, int64_t column, int64_t of_heads) {
     return relative_products(x, {table, column, of_heads, d}, heads, shape_.scale);
   };

@@ -65,8 +65,10 @@ Attention<T> kernel_arguments(const Heads& q, const Heads& k, const Heads& v,
   a.blocks = keys.blocks.data();
   a.block_rows = keys.block_rows;
   a.mask = o.mask;
-  if (o.ranks.defined()) {
-    a.mask = {Mask::Kind::ranked, o.ranks.query.values().data(), o.ranks.key.values().data()};
+  if (o.visibility.table.defined()) {
+    a.mask = {.kind = Mask::Kind::table, .table = o.visibility.table.values().data()};
+  } else if (o.visibility.defined()) {
+    a.mask = {Mask::Kind::ranked, o.visibility.query.values().data(), o.visibility.key.values().data()};
     a.mask.own_last = o.mask.own_last;
     a.mask.pattern = o.mask.pattern;
   }
@@ -335,19 +337,28 @@ void check_arguments(const Heads& q, const Heads& k, const Heads& v, std::span<c
         "attention: {} query heads of {} do not fit {} key heads of {} and {} value heads, {} and {} rows",
         q.heads, q.width, k.heads, k.width, v.heads, k.x.rows(), v.x.rows());
   check_layout(q, k, offsets, keys);
-  check(options.mask.kind != Mask::Kind::ranked, "attention: ranks are options of their own");
-  if (options.ranks.defined()) {
-    for (const Indices* ranks : {&options.ranks.query, &options.ranks.key})
-      check(ranks->defined() && ranks->count() == q.x.rows(),
-            "attention: {} queries need as many ranks of queries and of keys", q.x.rows());
-    for (size_t s = 0; s < keys.lengths.size(); ++s)
+  check(!options.mask.is_given(), "attention: the visibility of tokens is an option of its own");
+  const Visibility& visibility = options.visibility;
+  if (visibility.defined()) {
+    int64_t pairs = 0;
+    for (size_t s = 0; s < keys.lengths.size(); ++s) {
       check(keys.lengths[s] == offsets[s + 1] - offsets[s],
-            "attention: sequence {} has ranks of {} queries, and {} keys", s, offsets[s + 1] - offsets[s],
-            keys.lengths[s]);
+            "attention: sequence {} has a visibility of {} queries, and {} keys", s,
+            offsets[s + 1] - offsets[s], keys.lengths[s]);
+      pairs += int64_t{keys.lengths[s]} * keys.lengths[s];
+    }
+    check(!visibility.table.defined() || (!visibility.ranked() && visibility.table.count() == pairs),
+          "attention: {} pairs of tokens need a table of as many flags, and no ranks, got {}", pairs,
+          visibility.table.count());
+    check(!visibility.table.defined() || !options.mask.own_last,
+          "attention: a table of visible keys does not go with shared queries and keys");
+    for (const Indices* ranks : {&visibility.query, &visibility.key})
+      check(visibility.table.defined() || (ranks->defined() && ranks->count() == q.x.rows()),
+            "attention: {} queries need as many ranks of queries and of keys", q.x.rows());
   }
   if (options.globals.defined()) {
     const auto counts = options.globals.values();
-    check(options.mask.kind == Mask::Kind::full && !options.ranks.defined() &&
+    check(options.mask.kind == Mask::Kind::full && !options.visibility.defined() &&
               std::ssize(counts) == q.x.rows() + 1,
           "attention: {} queries under a full mask need {} counts of global tokens, got {}", q.x.rows(),
           q.x.rows() + 1, counts.size());

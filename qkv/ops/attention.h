@@ -50,8 +50,9 @@ struct PairTables {
 
 // Options of attention: how scores become probabilities.
 struct AttentionOptions {
-  Mask mask = {};    // full or causal
-  Ranks ranks = {};  // instead of the mask; for self-attention without cached keys
+  Mask mask = {};  // full or causal
+  // Instead of the mask (a table also instead of its pattern); for self-attention without cached keys.
+  Visibility visibility = {};
   Tensor term = {};  // f32 [heads, 2 reach + 1], added to scores by distance (ScoreTerm); undefined: none
   float scale = 1;   // usually 1/sqrt(d_qk) (Algorithm 4)
   Dropout dropout;   // dropout of probabilities

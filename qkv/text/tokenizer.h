@@ -48,6 +48,8 @@ class Tokenizer {
   bool same_as(const Tokenizer& other) const;
   // The same tokenizer with another one for source texts, which is saved in the folder "source".
   Tokenizer with_sources(Tokenizer sources) const;
+  // The same tokenizer for all texts.
+  Tokenizer without_sources() const;
   // The same tokenizer with these special tokens added after all others. Tokens that it already has stay
   // unchanged.
   Tokenizer with_special_tokens(const std::vector<std::string>& contents) const;

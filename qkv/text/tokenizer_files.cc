@@ -185,6 +185,12 @@ Tokenizer Tokenizer::with_sources(Tokenizer sources) const {
   return out;
 }
 
+Tokenizer Tokenizer::without_sources() const {
+  Tokenizer out = *this;
+  out.sources_.reset();
+  return out;
+}
+
 bool Tokenizer::same_as(const Tokenizer& other) const {
   const auto rules_of = [](const TokenizerParts& parts) {
     OrderedJson json = parts_to_json(parts);

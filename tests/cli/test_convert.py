@@ -8,7 +8,7 @@ import os
 import random
 import struct
 
-from qkv_cli import CliTest, load_safetensors, main
+from qkv_cli import CliTest, configuration, load_safetensors, main
 
 WIDTH, HIDDEN, LAYERS, HEADS, CONTEXT = 16, 12, 2, 8, 20
 
@@ -120,6 +120,58 @@ class Convert(CliTest):
         self.refused("convert", "nowhere", "--out", "none", status=1, says="nowhere")
         llama2c_files(self.path(), tokens=264)
         self.refused("convert", "model.bin", "--tokenizer", "llama/tokenizer.model", "--out", "none", status=1, says="tokenizer.model")
+        self.assertFalse(os.path.exists(self.path("none")))
+
+    def pairs(self, out, *settings):
+        """A small encoder-decoder of both stacks' own positions."""
+        self.write("pairs.tsv", "source\ttarget\n" + "the fox runs\ta dog sleeps\nlazy\tquick\n" * 20)
+        self.write("pairs.toml", configuration(out=out, steps=2, model__architecture="encoder_decoder", model__layers=2,
+                                               model__encoder_layers=1).replace("text.txt", "pairs.tsv").replace(
+                                                   "batch = 4", "batch_tokens = 64"))
+        self.ok("train", "pairs.toml", *[word for s in settings for word in ("--set", s)])
+
+    def test_parts(self):
+        """The encoder or the decoder of an encoder-decoder becomes a model, or the start of one."""
+        self.pairs("whole", "tokenizer.separate=true", "tokenizer.type=byte")
+        whole = load_safetensors(self.path("whole/best/model.safetensors"))
+        said = self.ok("convert", "whole", "--part", "encoder", "--out", "encoder").err
+        self.assertIn("encoder: encoder with 1 layers of width 16", said)
+        self.assertIn("decoder: decoder with 2 layers of width 16",
+                      self.ok("convert", "whole", "--part", "decoder", "--out", "decoder").err)
+        self.assertEqual(len(self.ok("embed", "encoder", stdin="the fox\nlazy\n").out.splitlines()), 2)
+        self.assertEqual(len(self.ok("generate", "decoder", "--ids", "1,2", "--tokens", "3", "--temperature", "0", "--no-stop",
+                                     "--no-echo").err), 0)
+        encoder, decoder = (load_safetensors(self.path(f"{part}/model.safetensors")) for part in ("encoder", "decoder"))
+        self.assertEqual(encoder["embedding.token"], whole["encoder.embedding.token"])
+        for name, tensor in encoder.items():
+            self.assertEqual(tensor, whole.get("encoder." + name, whole.get(name)), name)
+        self.assertIn(sorted(whole["embedding.token"][1]), [sorted(t[1]) for t in decoder.values()])
+        # A run that begins with a part has its weights, and the vocabulary of its side.
+        self.write("text.txt", "the fox runs\nlazy\n" * 40)
+        begin = ["train", "next.toml", "--set", "model.from=whole", "--set", "train.learning_rate=1e-9"]
+        self.write("next.toml", configuration(out="next", steps=1).split("[tokenizer]")[0] + "[train]\nsteps = 1\n" 'precision = "f32"\n')
+        self.ok(*begin, "--set", "model.part=encoder", "--set", "train.objective=masked", "--set", "train.out=next_encoder", "--set", "train.batch_tokens=64",
+                "--set", "tokenizer.add_special=[\"[MASK]\"]")
+        begun = load_safetensors(self.path("next_encoder/best/model.safetensors"))
+        for name, (shape, values) in encoder.items():
+            self.assertIn(name, begun)
+            if name != "embedding.token":
+                for a, b in zip(values, begun[name][1]):
+                    self.assertAlmostEqual(a, b, delta=1e-6)
+        self.assertEqual(begun["embedding.token"][0][0], encoder["embedding.token"][0][0] + 1)
+        self.ok(*begin, "--set", "model.part=decoder", "--set", "train.out=next_decoder", "--set", "train.batch=4")
+        begun = load_safetensors(self.path("next_decoder/best/model.safetensors"))
+        self.assertEqual(set(begun), set(decoder))
+        for name, (shape, values) in decoder.items():
+            for a, b in zip(values, begun[name][1]):
+                self.assertAlmostEqual(a, b, delta=1e-6)
+        for arguments, says in ((["--set", "model.part=middle"], "expected encoder or decoder"),
+                                (["--set", "model.part=encoder", "--set", "model.lora_rank=2"], "qkv convert --part")):
+            self.refused(*begin, "--set", "train.out=none", *arguments, says=says)
+        self.refused("train", "next.toml", "--set", "model.part=encoder", says="model.part: name the encoder-decoder")
+        self.refused("train", "next.toml", "--set", "model.from=decoder", "--set", "model.part=encoder",
+                     says="decoder is one decoder, not an encoder-decoder")
+        self.refused("convert", "decoder", "--part", "encoder", "--out", "none", status=1, says="no part to take out")
         self.assertFalse(os.path.exists(self.path("none")))
 
     def test_ctranslate2(self):

@@ -60,6 +60,36 @@ class Forward(FinishedRun):
         self.assertAlmostEqual(out["attentions.0"][1][0], 1.0)  # the first position sees itself only
         self.assertEqual(out["attentions.0"][1][1:3], [0, 0])
 
+    def test_masks_of_pairs(self):
+        """attention_mask [B, T, T] says which tokens see each other, in place of the causal mask."""
+        causal = [1, 0, 0, 1, 1, 0, 1, 1, 1]
+        plain = self.outputs({"input_ids": self.IDS})["logits"][1]
+        same = self.outputs({"input_ids": self.IDS, "attention_mask": ("I64", [2, 3, 3], 2 * causal)})["logits"][1]
+        for a, b in zip(plain, same):
+            self.assertAlmostEqual(a, b, delta=1e-6)
+        # The second row's last token is padding: it sees none, and none sees it.
+        given = [1, 1, 1, 0, 1, 0, 1, 0, 1] + [0, 1, 0, 1, 0, 0, 0, 0, 0]
+        out = self.outputs({"input_ids": self.IDS, "attention_mask": ("I64", [2, 3, 3], given)}, "--attentions")
+        width = out["logits"][0][2]
+        self.assertNotEqual(plain[:width], out["logits"][1][:width])  # the first token now sees those after it
+        self.assertEqual(out["logits"][1][5 * width:], [0] * width)
+        for head in range(2):
+            for row in range(2):
+                for at in range(9):
+                    p = out["attentions.0"][1][(row * 2 + head) * 9 + at]
+                    self.assertEqual(p > 0, given[9 * row + at] == 1, (row, head, at))
+        os.remove(self.path("out.safetensors"))
+        self.refuse({"input_ids": self.IDS, "attention_mask": ("I64", [2, 2, 3], [1] * 12)}, "attention_mask: expected a mask")
+        self.refuse({"input_ids": self.IDS, "attention_mask": ("I64", [2, 3, 3], [2] * 18)}, "expected 0 or 1, got 2")
+        self.refuse({"input_ids": self.IDS, "attention_mask": ("I64", [2, 3, 3], [1] * 18)}, "attention_mask: expected [2, 3]",
+                    "--generate", "max_new_tokens=2")
+        self.write("pairs.tsv", "source\ttarget\n" + "the fox\ta dog\n" * 20)
+        config = configuration(out="pairs", steps=1, model__architecture="encoder_decoder")
+        self.write("pairs.toml", config.replace('train = "text.txt"', 'train = "pairs.tsv"').replace("batch = 4", "batch_tokens = 64"))
+        self.ok("train", "pairs.toml")
+        self.refuse({"input_ids": self.IDS, "decoder_input_ids": self.IDS, "attention_mask": ("I64", [2, 3, 3], [1] * 18)},
+                    "a model of one stack", directory="pairs")
+
     def test_last_states_of_a_classifier_of_two_streams(self):
         self.write("rows.tsv", "text\tlabel\n" + "".join(f"the fox {i}\tone\na dog {i}\ttwo\n" for i in range(20)))
         config = configuration(out="streams", steps=1, objective="classify", model__branches="reversible",

@@ -3,6 +3,7 @@
 
 usage: test_generate.py QKV [unittest arguments]
 """
+# Covers: qkv/cli/questions.cc
 import json
 import math
 import os
@@ -202,6 +203,52 @@ class Generate(FinishedRun):
         result = self.qkv("generate", self.run_dir, *arguments, "--vote", "NEVER")
         self.assertEqual(result.status, 1, result)
         self.assertIn("--vote", result.err)
+
+    def test_questions(self):
+        """Each line of a .jsonl file is a prompt of its own; its answer is compared with the known one."""
+        questions = ["the fox ", "a dog ", "the "]
+        options = ["--temperature", "0", "--tokens", "12", "--stop", "e"]
+        answers = [self.ok("generate", self.run_dir, "--no-echo", "--prompt", q, *options).out.strip() for q in questions]
+        lines = [{"input": questions[0], "output": f" {answers[0]}\n"},
+                 {"input": questions[1], "output": answers[1] + "?", "rationale": "is not read"},
+                 {"input": questions[2]}]
+        self.write("q.jsonl", "\n".join(json.dumps(line) for line in lines) + "\n")
+        *found, last = self.ok("generate", self.run_dir, "--file", "q.jsonl", "--json", *options).out.splitlines()
+        found = [json.loads(line) for line in found]
+        self.assertEqual([f["answer"] for f in found], answers)
+        self.assertEqual([f.get("right") for f in found], [True, False, None])
+        self.assertEqual(json.loads(last), {"questions": 3, "known": 2, "right": 1, "unanswered": 0, "accuracy": 0.5})
+        shown = self.ok("generate", self.run_dir, "--file", "q.jsonl", *options)
+        self.assertIn(f"right  {questions[0]}  ->  {answers[0]}\n", shown.out)
+        self.assertIn(f"wrong  {questions[1]}  ->  {answers[1]} (is {answers[1]}?)\n", shown.out)
+        self.assertTrue(shown.out.endswith("accuracy 0.5000: 1 of 2 answers are right\n"), shown.out)
+        self.write("none.jsonl", '{"input": "the "}\n')
+        self.assertNotIn("accuracy", self.ok("generate", self.run_dir, "--file", "none.jsonl", *options).out)
+
+    def test_questions_by_vote(self):
+        """The samples of a question are those of a run of its own, and the majority decides."""
+        options = ["--samples", "5", "--seed", "3", "--tokens", "8", "--vote", "[a-z]"]
+        alone = self.ok("generate", self.run_dir, "--prompt", "the ", "--json", *options).out.splitlines()
+        winner = json.loads(alone[-1])["winner"]
+        self.write("q.jsonl", json.dumps({"input": "a ", "output": 7}) + "\n" + json.dumps({"input": "the ", "output": winner}))
+        first, second, last = map(json.loads, self.ok("generate", self.run_dir, "--file", "q.jsonl", "--json", *options).out.splitlines())
+        self.assertEqual(second["answer"], winner)
+        self.assertEqual(second["votes"], json.loads(alone[-1])["votes"])
+        self.assertEqual(second["texts"], [json.loads(line)["text"] for line in alone[:-1]])
+        self.assertEqual((first["output"], first["right"], second["right"], last["accuracy"]), ("7", False, True, 0.5))
+        nothing = [json.loads(line) for line in self.ok("generate", self.run_dir, "--file", "q.jsonl", "--json",
+                                                        *options[:-1], "[0-9]{9}").out.splitlines()]
+        self.assertEqual((nothing[0]["answer"], nothing[-1]["unanswered"], nothing[-1]["accuracy"]), (None, 2, 0))
+
+    def test_questions_are_checked(self):
+        for text, says in (("", "no question"), ('{"output": "a"}', 'q.jsonl:1: "input" is missing'),
+                           ('{"input": "a"}\n{"input": "a", "outptu": "b"}', "q.jsonl:2"), ("x", "q.jsonl:1"),
+                           ('{"input": "a", "output": ["b"]}', "output")):
+            self.write("q.jsonl", text)
+            self.refused("generate", self.run_dir, "--file", "q.jsonl", status=1, says=says)
+        self.write("q.jsonl", '{"input": "the "}')
+        self.refused("generate", self.run_dir, "--file", "q.jsonl", "--beams", "2", says="questions")
+        self.refused("generate", self.run_dir, "--file", "q.jsonl", "--logprobs", "2", says="questions")
 
     def test_penalties_and_filters_change_the_text(self):
         plain = self.generate("--prompt", "the ", "--seed", "5")

@@ -481,6 +481,53 @@ TEST_P(DecoderAgainstFormal, PrefixLossAndEveryGradient) {
       GetParam());
 }
 
+// Masks as data: two at random, and a permuted one (the survey's P M_causal P^-1).
+TEST_P(DecoderAgainstFormal, GivenMasksLossAndEveryGradient) {
+  Flat flat;
+  std::vector<Tokens> data;
+  std::vector<formal::MaskMatrix> masks;
+  std::vector<int32_t> table, targets;
+  for (int s = 0; s < 3; ++s) {
+    data.push_back(random_tokens(c_.spec, u_, between(u_, 1, static_cast<int>(c_.spec.context))));
+    flat.append(data.back());
+    const formal::Index l = formal::length(data.back());
+    if (s == 1) {
+      std::vector<formal::Index> order(static_cast<size_t>(l));
+      std::iota(order.begin(), order.end(), 1);
+      for (int i = static_cast<int>(l) - 1; i > 0; --i) std::swap(order[i], order[between(u_, 0, i)]);
+      masks.push_back(formal::permuted_mask(order));
+      for (formal::Index i = 0; i < l; ++i)
+        for (formal::Index j = 0; j < l; ++j)
+          ASSERT_EQ(formal::entry(masks.back(), order[j], order[i]), j <= i) << "in the order it is causal";
+    } else {
+      formal::MaskMatrix mask(l, l);
+      for (formal::Index t_x = 0; t_x < l; ++t_x)
+        for (formal::Index t_z = 0; t_z < l; ++t_z)
+          mask(t_z, t_x) = t_z == (t_x * 3 + s) % l || between(u_, 0, 3) > s;  // none sees nothing
+      masks.push_back(mask);
+    }
+    for (formal::Index t_x = 0; t_x < l; ++t_x)
+      for (formal::Index t_z = 0; t_z < l; ++t_z) table.push_back(masks.back()(t_z, t_x));
+    const std::vector<int32_t> ids = engine_ids(data.back());
+    targets.insert(targets.end(), ids.begin(), ids.end());  // each token itself
+  }
+  Batch batch = batch_of(flat, targets);
+  batch.visibility.table = table;
+  expect_gradients(
+      c_, batch,
+      [&](const auto& theta) {
+        using std::log;
+        auto loss = decltype(formal::DLoss(data[0], theta))(0);
+        for (size_t s = 0; s < data.size(); ++s) {
+          const auto P = formal::DTransformer(data[s], masks[s], theta);
+          for (formal::Index t = 1; t <= formal::length(data[s]); ++t)
+            loss -= log(formal::entry(P, formal::at(data[s], t), t));
+        }
+        return loss;
+      },
+      GetParam());
+}
+
 TEST_P(DecoderAgainstFormal, DrawnPrefixes) {
   c_.spec.order = Order::prefix;
   TokenStream stream;

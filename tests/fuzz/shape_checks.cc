@@ -326,14 +326,17 @@ void check_alone(const Transformer& model, const Case& c) {
     return x.defined() ? Indices(std::vector<int32_t>(values.begin() + begin, values.begin() + end))
                        : Indices();
   };
-  for (int64_t r = 0; r < c.tokens.rows; ++r) {
+  for (int64_t r = 0, first_pair = 0; r < c.tokens.rows; ++r) {
     const int64_t begin = offsets[static_cast<size_t>(r)], end = offsets[static_cast<size_t>(r) + 1];
     ModelInput one;
     one.ids = part(c.input.ids, begin, end);
     one.layout = Layout::of({static_cast<int32_t>(end - begin)});
     one.segments = part(c.input.segments, begin, end);
     one.globals = part(c.input.globals, begin, end);
-    one.ranks = {part(c.input.ranks.query, begin, end), part(c.input.ranks.key, begin, end)};
+    one.visibility = {part(c.input.visibility.query, begin, end), part(c.input.visibility.key, begin, end)};
+    const int64_t pairs = (end - begin) * (end - begin);
+    one.visibility.table = part(c.input.visibility.table, first_pair, first_pair + pairs);
+    first_pair += pairs;
     if (has_both(s)) {
       const auto& of_source = c.input.source_layout.offsets;
       const int64_t first = of_source[static_cast<size_t>(r)], last = of_source[static_cast<size_t>(r) + 1];
@@ -451,7 +454,7 @@ void check_cache(const Transformer& model, const Case& c, Draw& d) {
   Tokens prefixes;
   for (const Tokens& t : all) prefixes.push_back(static_cast<int32_t>(d.between(1, std::ssize(t))));
   const bool prefix = s.order == Order::prefix;
-  if (prefix) input.ranks = prefix_ranks(input.layout, prefixes);
+  input.visibility = prefix ? prefix_ranks(input.layout, prefixes) : Visibility();
   const Tensor whole = model.logits(model.hidden(input, {}));
   const Sources sources = sources_of(s, c);
   for (size_t r = 0; r < all.size(); ++r) {

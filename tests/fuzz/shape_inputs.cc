@@ -112,6 +112,32 @@ Indices flat_of(const Padded& p, const std::vector<int64_t>& values) {
   return out;
 }
 
+// True if the model's blocks follow a mask of pairs of tokens.
+bool takes_pairs(const ModelSpec& s) {
+  return s.order == Order::stack && !has_both(s) && !of_images(s) && s.all_attend() && s.memory == 0 &&
+         s.experts_in_use().count == 0 &&
+         std::ranges::none_of(s.blocks_in_use(), [&](const BlockSpec* block) {
+           const AttentionSpec& a = block->attention;
+           return a.global_projections || !a.shared_query_key.empty() || (s.causal() && a.relative.on());
+         });
+}
+
+// A mask of its own for each pair of tokens. Each token sees itself, or it would be padding.
+void add_pairs(Draw& d, Case& c) {
+  const Padded& p = c.tokens;
+  std::vector<int64_t> pairs(static_cast<size_t>(p.rows * p.columns * p.columns), 0);
+  Tokens table;
+  for (size_t r = 0, first = 0; r < p.lengths.size(); first += static_cast<size_t>(p.lengths[r++]))
+    for (size_t q = first; q < first + static_cast<size_t>(p.lengths[r]); ++q)
+      for (size_t k = first; k < first + static_cast<size_t>(p.lengths[r]); ++k) {
+        table.push_back(q == k || d.chance(0.5) ? 1 : 0);
+        pairs[static_cast<size_t>(p.places[q] * p.columns + p.places[k] % p.columns)] = table.back();
+      }
+  c.input.visibility.table = std::move(table);
+  std::erase_if(c.file, [](const auto& tensor) { return tensor.first == "attention_mask"; });
+  c.file.emplace_back("attention_mask", Tensor::of({p.rows, p.columns, p.columns}, pairs));
+}
+
 // Labels of the model's output, as the file and the library have them.
 void add_labels(const ModelSpec& s, Draw& d, Case& c) {
   const Padded& p = c.tokens;
@@ -200,10 +226,11 @@ Case draw_case(const ModelSpec& s, Draw& d) {
   if (s.order == Order::prefix) {
     Tokens prefixes;
     for (const int32_t n : p.lengths) prefixes.push_back(static_cast<int32_t>(d.between(0, n)));
-    c.input.ranks = prefix_ranks(c.input.layout, prefixes);
+    c.input.visibility = prefix_ranks(c.input.layout, prefixes);
   }
+  if (takes_pairs(s) && !c.input.globals.defined() && d.chance(0.2)) add_pairs(d, c);
   if (s.order == Order::permuted)
-    c.input.ranks = ranks_without(c.input.ids, static_cast<int32_t>(d.between(0, s.vocab_size)));
+    c.input.visibility = ranks_without(c.input.ids, static_cast<int32_t>(d.between(0, s.vocab_size)));
   add_labels(s, d, c);
   return c;
 }

@@ -15,6 +15,7 @@ struct Case {
   int64_t heads, kv_heads, d_qk, d_vo;
   Mask mask;
   float dropout = 0;
+  bool table = false;  // a table of visible keys instead of the mask, in which every fifth query sees none
 
   std::vector<int32_t> offsets() const {
     std::vector<int32_t> o = {0};
@@ -23,7 +24,17 @@ struct Case {
   }
   int64_t rows() const { return offsets().back(); }
   AttentionOptions options() const {
-    return {mask, {}, {}, 1 / std::sqrt(static_cast<float>(d_qk)), {dropout, DropoutKey::from({5, 9, 2}), 3}};
+    AttentionOptions o{
+        mask, {}, {}, 1 / std::sqrt(static_cast<float>(d_qk)), {dropout, DropoutKey::from({5, 9, 2}), 3}};
+    if (!table) return o;
+    std::vector<int32_t> seen;
+    for (const int32_t n : lengths)
+      for (int32_t query = 0; query < n; ++query)
+        for (int32_t key = 0; key < n; ++key)  // here and there a tile in which all or none are seen
+          seen.push_back(query % 5 != 3 &&
+                         (key / 64 == 1 || (key / 64 == 0 && (query * 7 + key * 5) % 4 < 2)));
+    o.visibility.table = std::move(seen);
+    return o;
   }
 };
 
@@ -31,7 +42,10 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
   out << "lengths";
   for (const int32_t n : c.lengths) out << " " << n;
   return out << ", heads " << c.heads << "/" << c.kv_heads << ", widths " << c.d_qk << " " << c.d_vo
-             << (c.mask.kind == Mask::Kind::causal ? ", causal" : ", full") << ", dropout " << c.dropout;
+             << (c.table                             ? ", table"
+                 : c.mask.kind == Mask::Kind::causal ? ", causal"
+                                                     : ", full")
+             << ", dropout " << c.dropout;
 }
 
 const Case kCases[] = {
@@ -65,6 +79,8 @@ const Case kCases[] = {
      3,
      5,
      Mask::full().with({.block = 8, .neighbours = 1, .ends = true, .random = 1, .first_block = 2})},
+    {{17, 1, 4}, 4, 2, 3, 5, Mask::full(), 0, true},
+    {{200, 0, 3}, 2, 1, 3, 3, Mask::causal().with({.window = 2}), 0.1F, true},
 };
 
 // A sum over up to 130 keys of probabilities, whose exponent carries the rounding of a product of width 65.

@@ -66,6 +66,12 @@ std::string base_of(const Family& family) {
   return name;
 }
 
+// The name of a decoder's class with a classifier of sequences.
+std::string classes_of(const Family& family) {
+  return (family.classes_named.empty() ? base_of(family) : family.classes_named) +
+         "ForSequenceClassification";
+}
+
 char ascii_lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
@@ -74,8 +80,7 @@ char ascii_lower(char c) {
 void read_decoder_head(const Family& family, const JsonField& c, ModelSpec& s) {
   const auto list = c.find("architectures");
   if (!list || list->size() == 0) return;
-  const std::string name = list->at(0).string(), base = base_of(family),
-                    classes = base + "ForSequenceClassification";
+  const std::string name = list->at(0).string(), base = base_of(family), classes = classes_of(family);
   // MPT's authors call it MPTForCausalLM, its family MptForCausalLM.
   const auto is = [&](const std::string& known) {
     return std::ranges::equal(name, known, {}, ascii_lower, ascii_lower);
@@ -134,7 +139,7 @@ ModelSpec spec_of(const Family& family, const JsonField& config) {
 OrderedJson config_of(const Family& family, const ModelSpec& spec) {
   OrderedJson config = family.write_config(spec);
   if (tells_classes(family, spec)) {
-    config["architectures"] = {base_of(family) + "ForSequenceClassification"};
+    config["architectures"] = {classes_of(family)};
     write_labels(spec, config);
   }
   for (const auto& [problem, name] : kProblems)

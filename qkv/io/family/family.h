@@ -50,6 +50,8 @@ struct Family {
   // The release that it was compared with fills the rows of a search that have ended with the end token if
   // the padding token is 0.
   bool fills_with_ends = false;
+  // The name of the class with a sequence classifier before "For..."; empty: that of the language model.
+  std::string classes_named = "";
 };
 
 // Reads and writes a config.json of this family, including heads. Throws Error naming the file and the

@@ -1,4 +1,4 @@
-// Gemma 3, its language model: Hugging Face's Gemma3ForCausalLM.
+// Gemma 3, its language model: Hugging Face's Gemma3ForCausalLM and Gemma3TextForSequenceClassification.
 
 #include "qkv/base/json_value.h"
 #include "qkv/io/family/llama_parts.h"
@@ -9,7 +9,7 @@ namespace qkv {
 const Family& gemma3_text_family() {
   static const Family family = [] {
     Family f = llama_like(
-        "gemma3_text", {"Gemma3ForCausalLM", ""},
+        "gemma3_text", {"Gemma3ForCausalLM"},
         [](const JsonField& c) {
           ModelSpec s = gemma_family().read_config(c);
           AttentionSpec& a = s.attention;
@@ -53,6 +53,7 @@ const Family& gemma3_text_family() {
         },
         [](const ModelSpec& s) { return gemma2_family().weights(s); });
     f.rotates_by_type = true;
+    f.classes_named = "Gemma3Text";
     return f;
   }();
   return family;

@@ -402,16 +402,37 @@ void apply_preset(toml::table& root, const std::string& path) {
   }
 }
 
+// The stack that model.part takes out of the model that model.from names.
+ModelSpec part_to_begin_with(const ModelSpec& whole, const std::string& from, const std::string& part,
+                             const std::string& path) {
+  if (part != "encoder" && part != "decoder")
+    usage("{}: model.part: '{}': expected encoder or decoder", path, part);
+  if (whole.architecture != Architecture::encoder_decoder)
+    usage("{}: model.part: {} is one {}, not an encoder-decoder", path, from, name_of(whole.architecture));
+  if (whole.lora.any())
+    usage("{}: model.from: {} is an adapter: make a model of both with qkv merge", path, from);
+  try {
+    return whole.part(from_name<Architecture>(part));
+  } catch (const Error& e) {
+    usage("{}: model.part: {}", path, e.what());
+  }
+}
+
 // Returns the spec of the model that model.from names, and starts the configuration from it; else that of
 // model.architecture.
 ModelSpec spec_to_begin_with(const toml::table& root, const std::string& path, TrainConfig& c) {
-  const auto from = root["model"]["from"].value<std::string>();
+  const auto from = root["model"]["from"].value<std::string>(),
+             part = root["model"]["part"].value<std::string>();
+  const bool takes_part = part && !part->empty();
+  if (takes_part && (!from || from->empty()))
+    usage("{}: model.part: name the encoder-decoder with model.from", path);
   if (from && !from->empty()) {
     try {
       c.model = load_spec(resolve_model_dir(*from));
     } catch (const Error& e) {
       usage("{}: model.from: {}", path, e.what());
     }
+    if (takes_part) c.model = part_to_begin_with(c.model, *from, *part, path);
     if (c.model.lora.any())
       usage("{}: model.from: {} is an adapter: make a model of both with qkv merge", path, *from);
     if (c.model.features.any())

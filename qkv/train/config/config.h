@@ -80,6 +80,7 @@ struct TrainConfig {
   std::vector<MixedSet> mix;  // replaces data's files
   TokenizerConfig tokenizer;
   std::string from;  // model or run whose weights this run starts from
+  std::string part;  // stack of that model to take, "encoder" or "decoder"; empty: all of it
   Objective objective = Objective::next_token;
   Masking masking;                                 // for the masked objective
   SpanCorruption spans;                            // for span_corruption

@@ -212,6 +212,8 @@ void visit_model(TrainConfig& c, Visitor& v) {
   v({"preset", "published architecture that supplies the keys you leave out", nullptr, false}, c.preset);
   v({"size", "size of the preset's blocks: tiny, small or base", nullptr, false}, c.size);
   v({"from", "start from the weights of this model or run (the task head is new)", nullptr, true}, c.from);
+  v({"part", "take only the encoder or the decoder out of the encoder-decoder in model.from", nullptr, false},
+    c.part);
   ModelKeys<Visitor> keys{v};
   for_each_field(c.model, keys);
   v.kinds(c.model.kinds);

@@ -281,6 +281,8 @@ void resolve_lora(TrainConfig& c, const Given& given, const std::string& path) {
     return;
   }
   if (c.from.empty()) usage("{}: model.lora_rank: changes are of a model: name it with model.from", path);
+  if (!c.part.empty())
+    usage("{}: model.part: changes are of a whole model: write the part with qkv convert --part first", path);
   if (!given("model.lora_alpha")) lora.alpha = 2 * static_cast<float>(lora.rank);
   if (!given("model.lora_targets")) lora.targets = {"all-linear"};
   if (lora.targets.empty()) usage("{}: model.lora_targets: nothing would change", path);

@@ -1,5 +1,6 @@
 #include "qkv/train/run/initial_weights.h"
 
+#include "qkv/train/corpora/origin.h"
 #include "qkv/train/run/new_tokens.h"
 
 namespace qkv {
@@ -7,7 +8,9 @@ namespace {
 
 void copy_pretrained(Transformer& model, const TrainConfig& config, const text::Tokenizer& tokenizer) {
   const std::string dir = resolve_model_dir(config.from);
-  const std::unique_ptr<Transformer> other = load_model(dir, DType::f32);
+  const std::unique_ptr<Transformer> other =
+      config.part.empty() ? load_model(dir, DType::f32)
+                          : load_part(dir, from_name<Architecture>(config.part), DType::f32);
   const ModelSpec &a = model.spec(), &b = other->spec();
   const bool same_classes = a.output == b.output && same_labels(a, b);
   if (same_classes && family_for(a).model_type == family_for(b).model_type) {
@@ -16,7 +19,7 @@ void copy_pretrained(Transformer& model, const TrainConfig& config, const text::
   }
   const bool adds = !config.tokenizer.add_special.empty();
   const NewTokens added{
-      .known = adds ? static_cast<int64_t>(text::Tokenizer::load(dir).vocab_size()) : b.vocab_size,
+      .known = adds ? static_cast<int64_t>(unchanged_origin(config).tokenizer.vocab_size()) : b.vocab_size,
       .all = static_cast<int64_t>(tokenizer.vocab_size()),
       .seed = config.seed};
   for (Parameter& p : model.parameters().all()) {

@@ -31,7 +31,8 @@ bool has_targets(const TrainConfig& config) {
 // The model directory that has the auxiliary files; a run's first checkpoint has what its later ones need.
 std::string auxiliary_files_of(const TrainConfig& config, const RunFolder& folder) {
   if (folder.has_checkpoint()) return folder.last();
-  return config.from.empty() ? "" : resolve_model_dir(config.from);
+  if (config.from.empty() || !config.part.empty()) return "";  // those of the whole do not fit its part
+  return resolve_model_dir(config.from);
 }
 
 }  // namespace
@@ -67,8 +68,13 @@ ModelFiles model_files_of(const RunSetup& run, const RunFolder& folder) {
                    .ids = special_ids_of(tokenizer, spec),
                    .chat_template = run.task->chat_template(),
                    .auxiliary_files_of = auxiliary_files_of(run.config, folder)};
-  if (!files.auxiliary_files_of.empty()) {
-    SpecialIds before = load_special_ids(files.auxiliary_files_of);
+  const std::string begun = !files.auxiliary_files_of.empty() ? files.auxiliary_files_of
+                            : run.config.part.empty()         ? ""
+                                                              : resolve_model_dir(run.config.from);
+  if (!begun.empty()) {
+    SpecialIds before = load_special_ids(begun);
+    if (files.auxiliary_files_of.empty())
+      before = ids_of_part(before, from_name<Architecture>(run.config.part));
     files.ids.pad = before.pad;
     if (!before.eos.empty() && (before.decoder_start >= 0 || !has_targets(run.config)))
       files.ids = std::move(before);

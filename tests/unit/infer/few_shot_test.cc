@@ -44,6 +44,28 @@ output = ""
   EXPECT_EQ(lines.prompt("{output}"), want);
 }
 
+// A chain of thought leads from a question to its answer, if the template has a place for it.
+TEST(FewShot, RationalesComeBeforeAnswers) {
+  const ScratchDir dir;
+  const std::string lines = R"({"input": "1+2+3=", "rationale": "1+2=3, 3+3=6", "output": "6"}
+{"input": "2+2+1=", "rationale": "2+2=4, 4+1=5", "output": "5"}
+)";
+  EXPECT_EQ(read_few_shot(dir.write("e.jsonl", lines)).prompt("4+1+2="),
+            "Input: 1+2+3=\nReasoning: 1+2=3, 3+3=6\nOutput: 6\n\n"
+            "Input: 2+2+1=\nReasoning: 2+2=4, 4+1=5\nOutput: 5\n\nInput: 4+1+2=\nReasoning: ");
+  const std::string settings = R"({"template": "Q {input} R {rationale} A {output}", "separator": ";"})";
+  EXPECT_EQ(read_few_shot(dir.write("e.jsonl", settings + "\n" + lines)).prompt("4+1="),
+            "Q 1+2+3= R 1+2=3, 3+3=6 A 6;Q 2+2+1= R 2+2=4, 4+1=5 A 5;Q 4+1= R ");
+  const std::string plain = R"({"template": "Q {input} A {output}", "separator": ";"})";
+  EXPECT_EQ(read_few_shot(dir.write("e.jsonl", plain + "\n" + lines)).prompt("4+1="),
+            "Q 1+2+3= A 6;Q 2+2+1= A 5;Q 4+1= A ");
+  const std::string some = lines + R"({"input": "5+5=", "output": "10"})";
+  EXPECT_EQ(read_few_shot(dir.write("e.jsonl", some)).prompt("4").substr(0, 30),
+            "Input: 1+2+3=\nOutput: 6\n\nInput");
+  expect_error([&] { read_few_shot(dir.write("e.jsonl", settings + "\n" + some)); },
+               {"{rationale}", "example 3"});
+}
+
 TEST(FewShot, TheExampleFile) {
   EXPECT_EQ(read_few_shot(QKV_SOURCE_DIR "/examples/capitals.toml").prompt("Spain"),
             "The capitals of some countries.\n\nCountry: France\nCapital: Paris\n\n"
@@ -62,7 +84,9 @@ TEST(FewShot, RefusalsNameThePlace) {
   refuse("e.toml", "[[example]]\ninput = \"a\"", {"e.toml: example[0]", "output", "missing"});
   refuse("e.toml", "[[example]]\ninput = \"a\"\noutput = 3", {"e.toml: example[0].output", "string", "3"});
   refuse("e.toml", "[[example]]\ninput = \"a\"\noutput = \"b\"\ngold = \"c\"", {"example[0]", "gold"});
-  for (const char* form : {"{input}", "{output} {input}", "{input} {input} {output}", ""})
+  for (const char* form :
+       {"{input}", "{output} {input}", "{input} {input} {output}", "{rationale} {input} {output}",
+        "{input} {output} {rationale}", "{input} {rationale} {rationale} {output}", ""})
     refuse("e.toml", fmt::format("template = \"{}\"\n[[example]]\ninput=\"a\"\noutput=\"b\"", form).c_str(),
            {"e.toml", "template", form});
   refuse("e.jsonl", "", {"e.jsonl", "no example"});

@@ -206,6 +206,13 @@ TEST(ModelDir, DefaultsAreTheFamilys) {
         spec_of("granite", {{"architectures", {"GraniteForSequenceClassification"}}});
       },
       {"architectures", "GraniteForCausalLM is"});
+  // A class of its own for the language model alone.
+  const Json gemma = {{"head_dim", 4}, {"architectures", {"Gemma3TextForSequenceClassification"}}};
+  const ModelSpec classes = spec_of("gemma3_text", gemma);
+  EXPECT_EQ(classes.output, Output::sequence_classes);
+  const std::vector<WeightName> names = weights_of(gemma3_text_family(), classes);
+  EXPECT_TRUE(std::ranges::any_of(names, [](const WeightName& w) { return w.file == "score.weight"; }));
+  EXPECT_EQ(config_of(gemma3_text_family(), classes)["architectures"], gemma["architectures"]);
 }
 
 // Gemma 4: every sixth layer sees all, and the last one always does.

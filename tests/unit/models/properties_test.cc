@@ -153,7 +153,7 @@ TEST(PrefixOrder, LiesBetweenCausalAndFull) {
       p.value = Tensor::of(p.shape, v);
     }
     ModelInput input{ids, Layout::of(lengths)};
-    if (!prefixes.empty()) input.ranks = prefix_ranks(input.layout, prefixes);
+    if (!prefixes.empty()) input.visibility = prefix_ranks(input.layout, prefixes);
     const Tensor x = model.hidden(input, {});
     return std::vector<float>(x.data<float>(), x.data<float>() + x.count());
   };

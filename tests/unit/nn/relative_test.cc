@@ -46,7 +46,7 @@ TEST(RelativeAttention, ShuffledRowsAreTheSameRows) {
     }
     ModelInput plain{ids, Layout::of({6}), segments}, moved{moved_ids, Layout::of({6}), moved_segments};
     moved.layout.positions = order;
-    moved.ranks = {Indices::zeros(6), Indices::zeros(6)};  // all see all
+    moved.visibility = {Indices::zeros(6), Indices::zeros(6)};  // all see all
     const Tensor want = model.hidden(plain, {}), got = model.hidden(moved, {});
     for (size_t r = 0; r < order.size(); ++r)
       for (int64_t c = 0; c < 12; ++c)

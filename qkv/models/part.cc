@@ -1,0 +1,21 @@
+#include "qkv/models/part.h"
+
+namespace qkv {
+
+std::unique_ptr<Transformer> part_of(Transformer& model, Architecture stack) {
+  check(!model.spec().lora.any(), "model: adapters are of the whole model: merge them first");
+  auto part = std::make_unique<Transformer>(model.spec().part(stack));
+  Parameters& whole = model.parameters();
+  for (Parameter& p : part->parameters().all()) {
+    // Two stacks share an embedding, or each has its own.
+    const Parameter* own =
+        p.name.starts_with("embedding.") ? whole.find(name_of(stack) + "." + p.name) : nullptr;
+    const Parameter* q = own != nullptr ? own : whole.find(p.name);
+    check(q != nullptr && q->shape == p.shape, "model: the {} has no '{}' of its own", name_of(stack),
+          p.name);
+    p.value = q->value;
+  }
+  return part;
+}
+
+}  // namespace qkv
