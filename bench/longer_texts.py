@@ -57,14 +57,14 @@ def main():
         (scratch / "train.txt").write_text(text[:cut])
         (scratch / "held_out.txt").write_text(text[cut:])
         (scratch / "run.toml").write_text("")
-        common = settings(data__train=scratch / "train.txt", train__learning_rate=1e-3)
+        common = settings(data__train=scratch / "train.txt", train__learning_rate=2e-3)
         for positions in POSITIONS:
             short, long = scratch / f"{positions}_short", scratch / f"{positions}_long"
             run(options.qkv, "train", scratch / "run.toml", *common,
-                *settings(tokenizer__type="char", train__batch=64, model__context=SHORT, model__width=128, model__layers=4, model__heads=4, model__positions=positions,
+                *settings(tokenizer__type="char", train__batch=32, model__context=SHORT, model__width=64, model__layers=3, model__heads=4, model__positions=positions,
                           train__steps=options.steps, train__out=short))
             run(options.qkv, "train", scratch / "run.toml", *common,
-                *settings(model__from=short, model__context=LONG, train__batch=16, train__steps=options.further, train__out=long))
+                *settings(model__from=short, model__context=LONG, train__batch=8, train__steps=options.further, train__out=long))
             for model, trained, dashed in ((short, f"{options.steps} steps of {SHORT}", False),
                                            (long, f"then {options.further} of {LONG}", True)):
                 found = losses(options.qkv, model, scratch / "held_out.txt", scratch)

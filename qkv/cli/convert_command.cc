@@ -5,6 +5,7 @@
 
 #include "qkv/base/file.h"
 #include "qkv/cli/command.h"
+#include "qkv/cli/console.h"
 #include "qkv/cli/model_notes.h"
 #include "qkv/convert/ctranslate2_dir.h"
 #include "qkv/convert/llama2c.h"
@@ -24,7 +25,13 @@ struct Options {
 
 // Writes a model that load_model() has read, or a stack of it, with the tokenizer that goes with it.
 void write_part(const std::string& to, const std::string& dir, Transformer& model, Architecture stack) {
-  save_model(to, *part_of(model, stack), ids_of_part(load_special_ids(dir), stack));
+  const SpecialIds ids = load_special_ids(dir);
+  save_model(to, *part_of(model, stack), ids_of_part(ids, stack));
+  const auto count = [](const auto& tokens) { return tokens ? tokens->size() : 0; };
+  if (stack == Architecture::encoder && count(ids.source_begin) + count(ids.source_end) > 0)
+    print_notes(
+        {"note: the whole model reads each source between special tokens; the encoder by itself reads "
+         "those that its tokenizer adds"});
   if (!text::Tokenizer::exists(dir)) return;
   const text::Tokenizer tokenizer = text::Tokenizer::load(dir);
   (stack == Architecture::encoder ? tokenizer.of_sources() : tokenizer.without_sources()).save(to);

@@ -136,6 +136,7 @@ class Convert(CliTest):
         whole = load_safetensors(self.path("whole/best/model.safetensors"))
         said = self.ok("convert", "whole", "--part", "encoder", "--out", "encoder").err
         self.assertIn("encoder: encoder with 1 layers of width 16", said)
+        self.assertIn("note: the whole model reads each source between special tokens", said)
         self.assertIn("decoder: decoder with 2 layers of width 16",
                       self.ok("convert", "whole", "--part", "decoder", "--out", "decoder").err)
         self.assertEqual(len(self.ok("embed", "encoder", stdin="the fox\nlazy\n").out.splitlines()), 2)
