@@ -8,7 +8,9 @@ import os
 import random
 import struct
 
-from qkv_cli import CliTest, configuration, load_safetensors, main
+from qkv_cli import CliTest, configuration, load_safetensors, main, read_text, safetensors_bytes, write
+
+GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "hf")
 
 WIDTH, HIDDEN, LAYERS, HEADS, CONTEXT = 16, 12, 2, 8, 20
 
@@ -174,6 +176,33 @@ class Convert(CliTest):
                      says="decoder is one decoder, not an encoder-decoder")
         self.refused("convert", "decoder", "--part", "encoder", "--out", "none", status=1, says="no part to take out")
         self.assertFalse(os.path.exists(self.path("none")))
+
+    def test_parts_of_every_family(self):
+        """An encoder by itself makes the states that its decoder read. A decoder by itself can be written and read."""
+        ids, mask = ("I64", [2, 5], [5, 9, 30, 2, 11, 7, 3, 8, 0, 0]), ("I64", [2, 5], [1, 1, 1, 1, 1, 1, 1, 1, 0, 0])
+        whole = {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": ("I64", [2, 2], [2, 4, 2, 6])}
+        write(self.path("whole.safetensors"), safetensors_bytes(whole))
+        write(self.path("encoder.safetensors"), safetensors_bytes({"input_ids": ids, "attention_mask": mask}))
+        families = 0
+        for case in sorted(os.listdir(GOLDEN)):
+            path = os.path.join(GOLDEN, case)
+            if not os.path.isdir(path) or not json.loads(read_text(os.path.join(path, "config.json"))).get("is_encoder_decoder"):
+                continue
+            if case == "whisper":
+                self.refused("convert", path, "--part", "encoder", "--out", "none", status=1, says="spectrograms")
+                continue
+            with self.subTest(case=case):
+                families += 1
+                for part in "encoder", "decoder":
+                    self.ok("convert", path, "--part", part, "--out", f"{case}.{part}")
+                self.ok("forward", path, "--inputs", "whole.safetensors", "--outputs", "out.safetensors", "--hidden-states")
+                states = load_safetensors(self.path("out.safetensors"))
+                last = max((n for n in states if n.startswith("encoder_hidden_states.")), key=lambda n: int(n.split(".")[1]))
+                self.ok("forward", f"{case}.encoder", "--inputs", "encoder.safetensors", "--outputs", "out.safetensors")
+                for a, b in zip(states[last][1], load_safetensors(self.path("out.safetensors"))["last_hidden_state"][1]):
+                    self.assertAlmostEqual(a, b, delta=1e-6)
+                self.ok("generate", f"{case}.decoder", "--ids", "3,4", "--tokens", "2", "--temperature", "0", "--no-stop")
+        self.assertGreaterEqual(families, 8)
 
     def test_ctranslate2(self):
         tensors = ctranslate2_tensors()
