@@ -512,7 +512,6 @@ void check_fields(const ModelSpec& s, const ModelSpec& whole) {
   check(s.positions == Positions::learned || s.width >= 2, "model: width must be at least 2 for {} positions",
         name_of(s.positions));
   if (s.bias() == Positions::relative) {
-    check(s.relative_buckets % 2 == 0, "model: relative_buckets must be even, got {}", s.relative_buckets);
     check(s.relative_distance > s.relative_buckets / 2,
           "model: relative_distance must be at least {}, got {}", s.relative_buckets / 2 + 1,
           s.relative_distance);

@@ -43,7 +43,7 @@ void draw_other_positions(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
   }
   if (s.positions == Positions::toeplitz && u() < 0.5) {
     s.positions = Positions::relative;
-    s.relative_buckets = h.T5_buckets = 2 * between(u, 2, 5);
+    s.relative_buckets = h.T5_buckets = between(u, 4, 10);
     // Primes: no distance falls on the border of two buckets, where f32 would decide.
     s.relative_distance = h.distances = one_of(u, {7, 11, 13, 17, 19});
   }
@@ -220,7 +220,7 @@ void draw_distance_bias(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
   if (!biased && s.mixer.attends() && !a.relative.on() && !a.global_projections && u() < 0.3) {
     using enum Positions;
     s.distance_bias = one_of(u, {relative, toeplitz, alibi, alibi_signed});
-    if (s.distance_bias == relative) s.relative_buckets = h.T5_buckets = 2 * between(u, 2, 5);
+    if (s.distance_bias == relative) s.relative_buckets = h.T5_buckets = between(u, 4, 10);
     if (s.distance_bias == relative) s.relative_distance = h.distances = one_of(u, {7, 11, 13});
     if (s.distance_bias == toeplitz) s.relative_distance = h.distances = between(u, 1, 6);
     if (s.distance_bias == alibi) h.alibi = formal::Alibi::by_powers;

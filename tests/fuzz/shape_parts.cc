@@ -135,7 +135,7 @@ ModelSpec t5(Draw& d) {
   s.normalization = Normalization::rms;
   s.norm_epsilon = 1e-6F;
   s.positions = Positions::relative;
-  s.relative_buckets = 2 * d.between(2, 10);
+  s.relative_buckets = d.between(4, 20);
   s.relative_distance = s.relative_buckets / 2 + d.between(1, 20);
   s.activation = Activation::relu;
   return s;
@@ -240,7 +240,7 @@ void place(ModelSpec& s, Draw& d) {
       d.of<Positions>({learned, sinusoidal, sinusoidal_paper, sinusoidal_halves, sinusoidal_closed, relative,
                        toeplitz, rotary, rotary, alibi, alibi_evens_first, alibi_scaled, alibi_signed, none});
   if (s.positions == relative) {
-    s.relative_buckets = 2 * d.between(2, 6);
+    s.relative_buckets = d.between(4, 12);
     s.relative_distance = s.relative_buckets / 2 + d.between(1, 9);
   }
   if (s.positions == toeplitz) s.relative_distance = d.between(1, 9);
@@ -369,7 +369,7 @@ const Change kChanges[] = {
       using enum Positions;
       s.distance_bias = d.of<Positions>({relative, toeplitz, alibi, alibi_signed});
       s.relative_by_layer = !is_alibi(s.distance_bias) && d.chance(0.5);
-      s.relative_buckets = 2 * d.between(2, 6);
+      s.relative_buckets = d.between(4, 12);
       s.relative_distance = s.relative_buckets / 2 + d.between(1, 9);
     },
     [](ModelSpec& s, Draw&) { s.attention.value_norm = true; },
