@@ -524,9 +524,7 @@ void check_generation(const Transformer& model, const Case& c, const SpecialIds&
       }
     }
   if (s.order != Order::stack) return;
-  Named in;
-  for (const auto& [name, x] : c.file)
-    if (!name.starts_with("decoder_") && name != "labels") in.emplace_back(name, x);
+  const Named in = inputs_of_generation(c);
   for (const char* rest : {"", ",num_beams=3", ",do_sample=true,top_k=3"}) {
     const std::string start = fmt::format(",decoder_start_token_id={}", d.between(0, s.vocab_size - 1));
     run_forward(dir, in, {"--generate", fmt::format("max_new_tokens=3{}{}", has_both(s) ? start : "", rest)});
@@ -600,8 +598,9 @@ void check_translation(const Transformer& model, Draw& d) {
   translate({model, tokenizer, ends}, texts, beam, {.drawing = drawing});
 }
 
+// True if there is something to write: Marian's only token would be its padding, which it never writes.
 bool writes(const ModelSpec& s) {
-  return s.architecture != Architecture::encoder && s.output == Output::tokens;
+  return s.vocab_size > 1 && s.architecture != Architecture::encoder && s.output == Output::tokens;
 }
 
 }  // namespace

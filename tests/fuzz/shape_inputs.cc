@@ -103,6 +103,15 @@ void add_texts(const std::string& ids, const std::string& mask, const Padded& p,
   if (std::ssize(p.places) < p.rows * p.columns) c.file.emplace_back(mask, p.of(p.mask));
 }
 
+Named inputs_of_generation(const Case& c) {
+  Named in;
+  for (const auto& [name, x] : c.file)
+    if (!name.starts_with("decoder_") && name != "labels")
+      in.emplace_back(name,
+                      x.shape().rank() == 3 && name == "attention_mask" ? c.tokens.of(c.tokens.mask) : x);
+  return in;
+}
+
 namespace {
 
 Indices flat_of(const Padded& p, const std::vector<int64_t>& values) {

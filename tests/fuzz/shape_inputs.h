@@ -46,6 +46,8 @@ Tensor random_tensor(const Shape& shape, Draw& d);
 void add_images(const ModelSpec& s, int64_t rows, Draw& d, Case& c);
 // Adds ids and their mask under these names.
 void add_texts(const std::string& ids, const std::string& mask, const Padded& p, Case& c);
+// The tensors of the file from which `qkv forward --generate` writes on: a mask of pairs is none of them.
+Named inputs_of_generation(const Case& c);
 
 // Draws the length of texts; some are longer than a tile of the attention kernels.
 int64_t draw_columns(int64_t longest, Draw& d);

@@ -91,9 +91,7 @@ void run_model(const std::string& dir, Draw& d) {
   if (c.targets.defined()) words.emplace_back("--gradients");
   run_forward(dir, c.file, words);
   if (spec.architecture == Architecture::encoder || spec.output != Output::tokens) return;
-  Named in;
-  for (const auto& [name, x] : c.file)
-    if (!name.starts_with("decoder_") && name != "labels") in.emplace_back(name, x);
+  const Named in = inputs_of_generation(c);
   run_forward(dir, in,
               {"--generate", d.of<std::string>({"max_new_tokens=3", "max_new_tokens=3,num_beams=3"})});
 }
