@@ -24,6 +24,16 @@ def settings(**keys):
     return [word for key, value in keys.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
 
 
+def set_context(config, length):
+    """The longest text that a configuration names, in whichever family's words."""
+    part = config.get("qkv", config)
+    known = [key for key in ("context", "n_positions", "max_position_embeddings", "max_seq_len") if key in part]
+    if not known:
+        raise SystemExit(f"no context in {config}")
+    for key in known:
+        part[key] = length
+
+
 def losses(qkv, model, text, scratch):
     """Mean loss of a token in windows of each length."""
     found = {}
@@ -32,9 +42,7 @@ def losses(qkv, model, text, scratch):
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(model / "best", copy)
         config = json.loads((copy / "config.json").read_text())
-        known = [key for key in ("context", "n_positions", "max_position_embeddings", "max_seq_len") if key in config]
-        for key in known:
-            config[key] = length
+        set_context(config, length)
         (copy / "config.json").write_text(json.dumps(config))
         found[length] = json.loads(run(qkv, "eval", copy, "--data", text, "--json"))["loss"]
     return found
