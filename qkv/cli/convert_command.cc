@@ -23,7 +23,7 @@ struct Options {
   int64_t context = kContext;
 };
 
-// Writes a model that load_model() has read, or a stack of it, with the tokenizer that goes with it.
+// Writes one stack of a model that load_model() has read from DIR, with the tokenizer of its side.
 void write_part(const std::string& to, const std::string& dir, Transformer& model, Architecture stack) {
   const SpecialIds ids = load_special_ids(dir);
   save_model(to, *part_of(model, stack), ids_of_part(ids, stack));
