@@ -210,6 +210,18 @@ T LabelsLoss(const Tokens& x, const Vector<double>& y, const ClassTheta<T>& thet
   return sum / T(static_cast<double>(z.size()));
 }
 
+// -log P[i] of the right choice i of a question, x_1 ... x_n: the question with each of its choices; P is the
+// softmax of their n scores (N_C = 1; Radford et al. 2018, section 3.3; Devlin et al. 2019, section 4.4).
+template <typename T>
+T ChoiceLoss(const std::vector<Tokens>& x, int i, const ClassTheta<T>& theta) {
+  using std::log;
+  Matrix<T> scores(static_cast<Index>(x.size()), 1);
+  for (std::size_t j = 0; j < x.size(); ++j)
+    entry(scores, static_cast<Index>(j) + 1, 1) = class_scores(x[j], theta)[0];
+  const Matrix<T> P = softmax(scores);
+  return -log(entry(P, i, 1));
+}
+
 // The mean over N_C numbers y of (score - y)^2.
 template <typename T>
 T NumbersLoss(const Tokens& x, const Vector<double>& y, const ClassTheta<T>& theta) {

@@ -27,6 +27,8 @@ struct ModelInput {
   Indices sequence_targets = {};
   // f32 [S, C]: targets of multi_label (0 or 1 for each label) and regression; else undefined.
   Tensor sequence_numbers = {};
+  // Multiple choice: question q has the sequences [choices[q], choices[q + 1]), one for each choice.
+  std::vector<int32_t> choices = {};
 };
 
 // One micro-batch: a flat list of tokens. A sequence is a run within one document.

@@ -16,9 +16,10 @@ enum class Output : uint8_t {
 
 // The meaning of a sequence's scores of classes.
 enum class Problem : uint8_t {
-  single_label,  // a distribution over the labels, of which one applies (softmax)
-  multi_label,   // for each label whether it applies (a sigmoid each)
-  regression,    // numbers themselves
+  single_label,     // a distribution over the labels, of which one applies (softmax)
+  multi_label,      // for each label whether it applies (a sigmoid each)
+  regression,       // numbers themselves
+  multiple_choice,  // one score each: a distribution over the sequences that are a question's choices
 };
 
 }  // namespace qkv

@@ -109,6 +109,8 @@ Prediction numbers(const Options& o, const std::vector<std::string>& labels, con
 
 // Throws UsageError for options that say nothing of this kind of classes.
 void expect_fitting(const Options& o, Problem problem) {
+  check(problem != Problem::multiple_choice,
+        "{}: its model scores a question's choices: qkv choose {} reads them", o.dir, o.dir);
   if (o.given("--best") && problem != Problem::single_label)
     throw UsageError(fmt::format("--best: of models with one label per text; the labels of {} are {}", o.dir,
                                  problem == Problem::regression ? "numbers" : "several (--threshold)"));
@@ -143,6 +145,7 @@ void run(Options o) {
           out[i] = applying_labels(o, spec.labels, lines[i], p);
           break;
         case Problem::regression:
+        case Problem::multiple_choice:  // rejected above
           out[i] = numbers(o, spec.labels, lines[i], p);
           break;
       }

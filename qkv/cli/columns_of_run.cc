@@ -48,6 +48,7 @@ void take_columns(DataConfig& columns, const std::string& path, std::vector<std:
   take("--text-column", columns.text_column, run.text_column, spans ? "question" : "text");
   take("--second-column", columns.second_column, run.second_column, "context");
   take("--label-column", columns.label_column, run.label_column, spans ? "answer" : "label");
+  if (!given("--choice-columns")) columns.choice_columns = run.choice_columns;
   if (!given("--label-separator")) columns.label_separator = run.label_separator;
   take("--source-column", columns.source_column, run.source_column, "source");
   take("--target-column", columns.target_column, run.target_column, "target");

@@ -26,6 +26,7 @@ void add_inspect_command(Command& app);
 void add_forward_command(Command& app);
 void add_translate_command(Command& app);
 void add_fill_command(Command& app);
+void add_choose_command(Command& app);
 void add_classify_command(Command& app);
 void add_tag_command(Command& app);
 void add_answer_command(Command& app);

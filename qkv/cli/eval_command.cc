@@ -96,6 +96,9 @@ void expect_fitting(const Options& o, const ModelSpec& spec) {
   if (o.given("--label-separator") && spec.problem != Problem::multi_label)
     throw UsageError(fmt::format(
         "--label-separator: only for models with several labels per text, which {} is not", o.dir));
+  if (o.given("--choice-columns") && spec.problem != Problem::multiple_choice)
+    throw UsageError(
+        fmt::format("--choice-columns: only for models of multiple choice, which {} is not", o.dir));
 }
 
 // Loss of restoring removed spans, or a noised text.
@@ -285,6 +288,11 @@ class OptionGroups {
     only({Kind::classifier},
          c_.add_option("--label-separator", o_.columns.label_separator,
                        "Text between the labels of a row that has several (default: a comma)"));
+    only({Kind::classifier},
+         c_.add_option("--choice-columns", o_.columns.choice_columns,
+                       "Column of JSON lists with a question's choices, or one column per choice: a,b,c "
+                       "(default: choices)")
+             ->delimiter(','));
     only({Kind::classifier, Kind::answers, Kind::encoder, Kind::language, Kind::prefix, Kind::masked,
           Kind::pairs},
          c_.add_option("--columns", o_.columns.columns, "Column names for a file without a header: a,b,c")

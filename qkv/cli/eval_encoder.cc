@@ -220,7 +220,8 @@ void eval_labelled(const EvalOptions& o, const TextModel& m) {
     if (columns.second_column.empty()) columns.second_column = "context";
     if (columns.label_column.empty()) columns.label_column = "answer";
   } else {
-    if (columns.text_column.empty()) columns.text_column = "text";
+    const bool choices = spec.problem == Problem::multiple_choice;
+    if (columns.text_column.empty()) columns.text_column = choices ? "question" : "text";
     if (columns.label_column.empty()) columns.label_column = "label";
   }
   ReadExamples found;

@@ -32,9 +32,10 @@ Columns header_of(const EvalOptions& o) {
 std::vector<Objective> objectives_for(const EvalOptions& o, const ModelSpec& spec) {
   switch (spec.output) {
     case Output::sequence_classes:
-      return {spec.problem == Problem::multi_label  ? Objective::multi_label
-              : spec.problem == Problem::regression ? Objective::regression
-                                                    : Objective::classify};
+      return {spec.problem == Problem::multi_label       ? Objective::multi_label
+              : spec.problem == Problem::regression      ? Objective::regression
+              : spec.problem == Problem::multiple_choice ? Objective::multiple_choice
+                                                         : Objective::classify};
     case Output::token_classes:
       return {Objective::tag};
     case Output::span:

@@ -129,6 +129,24 @@ void expect_given_mask(const Safetensors& in, const ModelSpec& spec, const std::
         "{}: attention_mask: a mask of pairs [B, T, T] does not go with global attention", path);
 }
 
+// Inputs [B, C, T] of a model of multiple choice, whose rows are questions with C choices each, as [B C, T].
+// Sets `choices` to C.
+Safetensors with_rows_of_choices(const Safetensors& in, const std::string& path, int64_t& choices) {
+  Safetensors out = in;
+  const auto ids = in.tensors.find("input_ids");
+  check(ids != in.tensors.end(), "{}: input_ids: missing", path);
+  const Shape shape = ids->second.shape();
+  check(shape.rank() == 3 && shape[1] > 0, "{}: input_ids: expected [questions, choices, length], got {}",
+        path, shape);
+  choices = shape[1];
+  for (auto& [name, tensor] : out.tensors) {
+    if (name == "labels") continue;
+    check(tensor.shape() == shape, "{}: {}: expected {}, got {}", path, name, shape, tensor.shape());
+    tensor = tensor.reshape({shape[0] * shape[1], shape[2]});
+  }
+  return out;
+}
+
 Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSpec& spec,
                    const SpecialIds& ids) {
   expect_known(in, spec, path);
@@ -194,6 +212,8 @@ Tensor add_outputs(const Transformer& model, const Inputs& in, const Context& co
       break;
     case Output::sequence_classes:
       out.emplace_back("logits", classes());
+      if (const int64_t questions = std::ssize(in.input.choices) - 1; questions > 0)
+        out.back().second = out.back().second.reshape({questions, in.tokens.rows / questions});
       if (!spec.features.distilled) break;
       {
         auto [first, second] = model.distilled_classes(hidden, in.input);
@@ -230,14 +250,20 @@ Tensor read_numbers(const Safetensors& in, const Inputs& inputs, const ModelSpec
   return Tensor::of({rows, columns}, std::vector<float>(values.begin(), values.end()));
 }
 
+// True if the targets of sequences are numbers.
+bool has_numbers(const ModelSpec& spec) {
+  return spec.problem == Problem::multi_label || spec.problem == Problem::regression;
+}
+
 // Targets of the model's output from "labels", or "start_positions" and "end_positions".
 Indices read_targets(const Safetensors& in, const Inputs& inputs, const ModelSpec& spec,
                      const std::string& path) {
   const PaddedBatch& b = inputs.tokens;
   std::vector<int32_t> targets;
-  const int64_t classes = spec.output == Output::tokens ? spec.vocab_size
-                          : spec.output == Output::span ? b.columns
-                                                        : spec.classes();
+  const int64_t classes = spec.output == Output::tokens   ? spec.vocab_size
+                          : spec.output == Output::span   ? b.columns
+                          : !inputs.input.choices.empty() ? inputs.input.choices[1]
+                                                          : spec.classes();
   const auto add = [&](int64_t label) {
     check(label == kIgnored || (label >= 0 && label < classes),
           "{}: labels: {} is neither -100 nor one of {}", path, label, classes);
@@ -250,10 +276,12 @@ Indices read_targets(const Safetensors& in, const Inputs& inputs, const ModelSpe
     for (int64_t r = 0; r < b.rows; ++r) add(starts[r]), add(ends[r]);
     return {std::move(targets), 2};
   }
-  if (spec.problem != Problem::single_label) return std::vector<int32_t>(static_cast<size_t>(b.rows));
+  if (has_numbers(spec)) return std::vector<int32_t>(static_cast<size_t>(b.rows));
   const auto labels = integers(in, "labels", path);
   const bool of_sequences = spec.output == Output::sequence_classes;
-  const Shape wanted = of_sequences ? Shape{b.rows} : Shape{b.rows, b.columns};
+  const int64_t classified =
+      spec.problem == Problem::multiple_choice ? std::ssize(inputs.input.choices) - 1 : b.rows;
+  const Shape wanted = of_sequences ? Shape{classified} : Shape{b.rows, b.columns};
   check(in.tensors.at("labels").shape() == wanted, "{}: labels: expected {}, got {}", path, wanted,
         in.tensors.at("labels").shape());
   if (of_sequences) {
@@ -458,8 +486,7 @@ void add_training(const Options& o, Transformer& model, const Safetensors& in, c
     model.parameters().reset_gradients();
   }
   ModelInput input = inputs.input;
-  if (model.spec().problem != Problem::single_label)
-    input.sequence_numbers = read_numbers(in, inputs, model.spec(), o.inputs);
+  if (has_numbers(model.spec())) input.sequence_numbers = read_numbers(in, inputs, model.spec(), o.inputs);
   const CrossEntropyResult r = model.loss(input, targets, {}, 1 / static_cast<float>(count));
   out.emplace_back("loss", r.loss);
   if (!o.gradients) return;
@@ -482,7 +509,9 @@ void run(const Options& o) {
   const auto model = load_model(dir, compute);
   note_left_out(dir, *model);
   const SpecialIds ids = load_special_ids(dir);
-  const Safetensors in = read_safetensors(o.inputs);
+  int64_t choices = 0;
+  Safetensors in = read_safetensors(o.inputs);
+  if (model->spec().problem == Problem::multiple_choice) in = with_rows_of_choices(in, o.inputs, choices);
   if (!o.generate.empty()) {
     for (const auto& [option, given] : {std::pair("--hidden-states", o.hidden_states),
                                         {"--attentions", o.attentions},
@@ -491,7 +520,9 @@ void run(const Options& o) {
     return run_generation(o, *model, in, ids);
   }
 
-  const Inputs inputs = read_inputs(in, o.inputs, model->spec(), ids);
+  Inputs inputs = read_inputs(in, o.inputs, model->spec(), ids);
+  for (int64_t row = 0; choices > 0 && row <= inputs.tokens.rows; row += choices)
+    inputs.input.choices.push_back(static_cast<int32_t>(row));
   Context context;
   Collector collector(model->spec(), inputs, o.hidden_states, o.attentions);
   context.probe = &collector;
@@ -545,7 +576,8 @@ void add_forward_command(Command& app) {
       "Inputs: attention_mask (1 = real; or [B, T, T], 1 where the row's token sees the column's), labels "
       "(-100 = ignored), token_type_ids,\n"
       "global_attention_mask (1 = sees all tokens), decoder_input_ids for encoder-decoders,\n"
-      "pixel_values [B, C, H, W] for images, input_features [B, C, T] for spectrograms.\n"
+      "pixel_values [B, C, H, W] for images, input_features [B, C, T] for spectrograms. A model of multiple\n"
+      "choice reads [B, C, T]: C choices for each question, with labels [B].\n"
       "qkv forward reads rows as Hugging Face's models read a padded batch: with rotary_scaling dynamic or\n"
       "longrope, the longest row decides for all rows. All other commands look at each sequence alone.\n"
       "Example: qkv forward models/gpt2 --inputs in.safetensors --outputs out.safetensors --hidden-states");

@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   qkv::add_translate_command(app);
   qkv::add_fill_command(app);
   qkv::add_classify_command(app);
+  qkv::add_choose_command(app);
   qkv::add_tag_command(app);
   qkv::add_answer_command(app);
   qkv::add_embed_command(app);

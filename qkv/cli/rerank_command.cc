@@ -14,7 +14,7 @@ struct Options : EncoderOptions {
 
 // The class that means relevant: the only one, or the second of two.
 size_t relevant_class(const std::string& dir, const ModelSpec& spec) {
-  const size_t classes = spec.labels.size();
+  const auto classes = static_cast<size_t>(spec.classes());
   check(classes == 1 || classes == 2,
         "{}: it has {} classes: a cross-encoder with one, or with two of which the second is relevant, is "
         "needed",

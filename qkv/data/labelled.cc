@@ -9,7 +9,10 @@ namespace qkv {
 
 void LabelledStream::append(const std::vector<int32_t>& ids, const std::vector<int32_t>& its_segments,
                             const std::vector<int32_t>& its_targets, const std::vector<float>& its_numbers) {
-  const size_t wanted = output == Output::span ? 2 : output == Output::sequence_classes ? 1 : ids.size();
+  const size_t wanted = !questions.empty()                   ? 0
+                        : output == Output::span             ? 2
+                        : output == Output::sequence_classes ? 1
+                                                             : ids.size();
   check(!ids.empty() && its_segments.size() == ids.size() && its_targets.size() == wanted,
         "labelled sequence: {} tokens, {} segments, {} targets of {}", ids.size(), its_segments.size(),
         its_targets.size(), wanted);
@@ -21,10 +24,25 @@ void LabelledStream::append(const std::vector<int32_t>& ids, const std::vector<i
   targets.insert(targets.end(), its_targets.begin(), its_targets.end());
 }
 
+void LabelledStream::end_question(int32_t right) {
+  const int64_t sequences = std::ssize(tokens.starts()) - 1;
+  check(!questions.empty() && right >= 0 && right < sequences - questions.back(),
+        "labelled question: choice {} of {}", right, questions.empty() ? 0 : sequences - questions.back());
+  questions.push_back(sequences);
+  targets.push_back(right);
+}
+
+std::pair<int64_t, int64_t> LabelledStream::sequences_of(int64_t item) const {
+  return questions.empty() ? std::pair(item, item + 1) : std::pair(questions[item], questions[item + 1]);
+}
+
 std::vector<int64_t> LabelledStream::lengths() const {
   std::vector<int64_t> out;
   const auto starts = tokens.starts();
-  for (int64_t d = 0; d < size(); ++d) out.push_back(starts[d + 1] - starts[d]);
+  for (int64_t item = 0; item < size(); ++item) {
+    const auto [begin, end] = sequences_of(item);
+    out.push_back(starts[end] - starts[begin]);
+  }
   return out;
 }
 
@@ -40,15 +58,14 @@ namespace {
 
 constexpr uint32_t kNoiseSite = 0x6e6f6973;  // "nois"
 
-// One sequence of a batch.
+// One sequence of a batch. A question's targets are those of its last sequence.
 struct Sequence {
   std::vector<int32_t> ids, segments, targets;
 };
 
-Sequence sequence_of(const LabelledStream& stream, int64_t d) {
+Sequence sequence_of(const LabelledStream& stream, int64_t d, std::span<const int32_t> targets) {
   const auto starts = stream.tokens.starts();
   const auto ids = stream.tokens.tokens().subspan(starts[d], starts[d + 1] - starts[d]);
-  const auto targets = stream.targets_of(d);
   return {{ids.begin(), ids.end()},
           {stream.segments.begin() + starts[d], stream.segments.begin() + starts[d + 1]},
           {targets.begin(), targets.end()}};
@@ -88,14 +105,20 @@ Batch batch_of(const LabelledStream& stream, std::span<const int64_t> which,
                const std::function<void(Sequence&, int64_t)>& change) {
   std::vector<int32_t> ids, segments, targets, lengths;
   Batch b;
-  for (const int64_t d : which) {
-    Sequence s = sequence_of(stream, d);
-    change(s, d);
-    ids.insert(ids.end(), s.ids.begin(), s.ids.end());
-    segments.insert(segments.end(), s.segments.begin(), s.segments.end());
-    targets.insert(targets.end(), s.targets.begin(), s.targets.end());
-    lengths.push_back(static_cast<int32_t>(s.ids.size()));
-    for (const int32_t t : s.targets) b.target_count += t != kIgnored;
+  const bool questions = !stream.questions.empty();
+  if (questions) b.choices = {0};
+  for (const int64_t item : which) {
+    const auto [begin, end] = stream.sequences_of(item);
+    for (int64_t d = begin; d < end; ++d) {
+      Sequence s = sequence_of(stream, d, d + 1 < end ? std::span<const int32_t>() : stream.targets_of(item));
+      change(s, d);
+      ids.insert(ids.end(), s.ids.begin(), s.ids.end());
+      segments.insert(segments.end(), s.segments.begin(), s.segments.end());
+      targets.insert(targets.end(), s.targets.begin(), s.targets.end());
+      lengths.push_back(static_cast<int32_t>(s.ids.size()));
+      for (const int32_t t : s.targets) b.target_count += t != kIgnored;
+    }
+    if (questions) b.choices.push_back(static_cast<int32_t>(lengths.size()));
   }
   if (stream.columns > 0) {
     b.sequence_numbers = Tensor::empty({std::ssize(which), stream.columns}, DType::f32);

@@ -145,7 +145,9 @@ void for_each_json_row(const std::string& path, const FileOptions& options, cons
     TableRow row{{}, std::stoll(place.substr(place.rfind(':') + 1)), {}};
     for (const std::string& key : head.columns) {
       const JsonField field = object[key];
-      row.fields.push_back(field.json().is_number() ? field.json().dump() : field.string());
+      const bool as_json = field.json().is_structured() &&
+                           std::ranges::find(options.json_columns, key) != options.json_columns.end();
+      row.fields.push_back(field.json().is_number() || as_json ? field.json().dump() : field.string());
     }
     on_row(row);
   });

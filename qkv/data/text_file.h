@@ -26,6 +26,8 @@ struct FileOptions {
   bool keep_carriage_returns = false;  // keep "\r\n" in texts instead of replacing it with "\n"
   bool any_bytes = false;              // accept bytes that are not UTF-8 text, with a note
   std::string scratch = {};            // folder for unpacked files; empty: the system's
+  // Columns of .jsonl files whose values may also be lists and objects; their JSON text is then the field.
+  std::vector<std::string> json_columns = {};
 };
 
 // The format of the options, or else of the name's extension, case-insensitive and before any .gz or .zst.

@@ -51,6 +51,15 @@ std::vector<Tensor> class_scores(const Transformer& model, const std::vector<Enc
   return out;
 }
 
+Tensor scores_of_choices(std::span<const Tensor> each) {
+  Tensor out = Tensor::empty({1, std::ssize(each)}, DType::f32);
+  for (size_t c = 0; c < each.size(); ++c) {
+    check(each[c].shape() == Shape{1, 1}, "scores_of_choices: expected [1, 1], got {}", each[c].shape());
+    out.mutable_values<float>()[c] = each[c].values<float>()[0];
+  }
+  return out;
+}
+
 std::vector<double> probabilities_of(const Tensor& scores, int64_t row) {
   const auto z = scores.row<float>(row);
   if (scores.width() == 1) return {1 / (1 + std::exp(-double{z[0]}))};  // a single class
@@ -63,7 +72,8 @@ std::vector<double> probabilities_of(const Tensor& scores, int64_t row) {
 }
 
 std::vector<double> class_values(const ModelSpec& spec, const Tensor& scores, int64_t row) {
-  if (spec.problem == Problem::single_label) return probabilities_of(scores, row);
+  if (spec.problem == Problem::single_label || spec.problem == Problem::multiple_choice)
+    return probabilities_of(scores, row);
   const auto z = scores.row<float>(row);
   std::vector<double> values(z.begin(), z.end());
   if (spec.problem == Problem::multi_label)

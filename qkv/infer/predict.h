@@ -1,6 +1,7 @@
 // Predictions of an encoder for texts: classes, tags, answers, vectors, masked tokens.
 #pragma once
 
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,11 +16,14 @@ namespace qkv {
 std::vector<Tensor> class_scores(const Transformer& model, const std::vector<EncodedText>& texts,
                                  int64_t tokens = 4096);
 
+// The scores [1, C] of a question's choices, of those [1, 1] of each.
+Tensor scores_of_choices(std::span<const Tensor> each);
+
 // Probabilities of the classes: softmax of a row of scores; a single class gets a sigmoid.
 std::vector<double> probabilities_of(const Tensor& scores, int64_t row);
 
 // The meaning of a row of a classifier's scores: probabilities of one label or, for multi_label, of each by
-// itself; numbers as they are.
+// itself; numbers as they are; probabilities of one of a question's choices.
 std::vector<double> class_values(const ModelSpec& spec, const Tensor& scores, int64_t row);
 // A label of multi_label applies from this probability on.
 inline constexpr double kApplies = 0.5;

@@ -15,6 +15,10 @@ inline constexpr const char* kFrequentClass = "most frequent class";
 // Naive Bayes over words.
 inline constexpr const char* kNaiveBayes = "naive Bayes";
 
+// Baselines for choices: the position that is right most often, and the share that guesses find.
+inline constexpr const char* kFrequentPosition = "most frequent position";
+inline constexpr const char* kGuess = "a guess";
+
 // Baseline for labels of which several may apply.
 inline constexpr const char* kFrequentLabels = "most frequent labels";
 // Baseline for numbers.

@@ -49,17 +49,19 @@ struct Needs {
       "an objective that predicts tokens or classes", "train.objective",
       [](const ModelSpec& s) { return s.output != Output::embedding; }};
   static constexpr FieldCondition kPooled = {
-      "an objective that pools: classify, multi_label, regression, embed, or masked with next_sentence",
+      "an objective that pools: classify, multi_label, regression, multiple_choice, embed, or masked with "
+      "next_sentence",
       "train.objective", [](const ModelSpec& s) {
         return s.output == Output::sequence_classes || s.output == Output::embedding || s.pooler;
       }};
   static constexpr FieldCondition kSequenceClasses = {
-      "train.objective = \"classify\", \"multi_label\" or \"regression\"", "train.objective",
-      [](const ModelSpec& s) { return s.output == Output::sequence_classes; }};
+      "train.objective = \"classify\", \"multi_label\", \"regression\" or \"multiple_choice\"",
+      "train.objective", [](const ModelSpec& s) { return s.output == Output::sequence_classes; }};
   static constexpr FieldCondition kPooler = {"pooler = true", "model.pooler",
                                              [](const ModelSpec& s) { return s.pooler; }};
   static constexpr FieldCondition kClasses = {
-      "an objective with classes: classify, multi_label, regression, tag, answer, or masked with "
+      "an objective with classes: classify, multi_label, regression, multiple_choice, tag, answer, or masked "
+      "with "
       "next_sentence",
       "train.objective", [](const ModelSpec& s) {
         return s.pooler || (s.output != Output::tokens && s.output != Output::embedding);

@@ -76,9 +76,25 @@ class SpanHead : public Head {
   }
   CrossEntropyResult loss(const HeadInput& x, float scale, const LossTerms& /*terms*/) const override {
     const Tensor scores = classifier_.scores(x.hidden, x.input, x.context);
-    const SpanLoss span =
-        span_cross_entropy(convert(scores, DType::f32), x.input.layout.offsets, x.targets, scale);
+    const FoundRowsLoss span =
+        find_rows_cross_entropy(convert(scores, DType::f32), x.input.layout.offsets, x.targets, scale);
     return {span.loss, {}, span.total, span.count};
+  }
+
+ private:
+  const Classifier& classifier_;
+};
+
+// The right one of a question's choices, each of which is a sequence.
+class ChoiceHead : public Head {
+ public:
+  explicit ChoiceHead(const Classifier& classifier) : classifier_(classifier) {}
+  CrossEntropyResult loss(const HeadInput& x, float scale, const LossTerms& /*terms*/) const override {
+    check(!x.input.choices.empty(), "model: {}: the batch does not say which sequences are choices",
+          name_of(Problem::multiple_choice));
+    const Tensor scores = classifier_.classes(x.hidden, x.input, x.context);
+    const FoundRowsLoss choice = find_rows_cross_entropy(scores, x.input.choices, x.targets, scale);
+    return {choice.loss, {}, choice.total, choice.count};
   }
 
  private:
@@ -123,6 +139,7 @@ std::unique_ptr<Head> make_head(const ModelSpec& spec, const Unembedding* unembe
     case Output::tokens:
       return std::make_unique<TokenHead>(*unembedding, classifier);
     case Output::sequence_classes:
+      if (spec.problem == Problem::multiple_choice) return std::make_unique<ChoiceHead>(*classifier);
       if (spec.problem != Problem::single_label)
         return std::make_unique<NumberHead>(*classifier, spec.problem);
       [[fallthrough]];

@@ -224,6 +224,7 @@ ModelSpec ModelSpec::part(Architecture stack) const {
 }
 
 int64_t ModelSpec::classes() const {
+  if (problem == Problem::multiple_choice) return 1;
   return output == Output::span ? 2 : std::ssize(labels);
 }
 

@@ -269,7 +269,7 @@ struct ModelSpec : BlockSpec {
   ExpertsSpec experts_in_use() const;
   // The model whose layers all have this kind of block.
   ModelSpec with_kind(const std::string& kind) const;
-  // Rows of the classifier: the classes; 2 for a span; 0: no classifier.
+  // Rows of the classifier: the classes; 2 for a span, 1 for multiple choice; 0: no classifier.
   int64_t classes() const;
   bool operator==(const ModelSpec&) const = default;
 };

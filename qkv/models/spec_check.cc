@@ -531,8 +531,10 @@ void check_fields(const ModelSpec& s, const ModelSpec& whole) {
         "model: head_width {} does not fit a tied unembedding of width {}", s.head_width, token_width);
   const bool labelled = s.output == Output::sequence_classes || s.output == Output::token_classes;
   const bool may_be_labelled = s.output == Output::tokens && s.architecture == Architecture::encoder;
-  check(labelled ? !s.labels.empty() : s.labels.empty() || may_be_labelled, "model: {} labels for output {}",
-        s.labels.size(), name_of(s.output));
+  const bool choices = s.problem == Problem::multiple_choice;
+  check(labelled && !choices ? !s.labels.empty() : s.labels.empty() || may_be_labelled,
+        "model: {} labels for output {}{}", s.labels.size(), name_of(s.output),
+        choices ? " of multiple choice" : "");
   check(s.problem == Problem::single_label || (s.output == Output::sequence_classes && !s.features.distilled),
         "model: problem {}: of classes of sequences, not of output {}", name_of(s.problem),
         name_of(s.output));

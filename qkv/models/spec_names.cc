@@ -51,7 +51,8 @@ struct Enumeration<Problem> {
   static constexpr const char* kKind = "problem";
   static constexpr Name<Problem> kNames[] = {{Problem::single_label, "single_label"},
                                              {Problem::multi_label, "multi_label"},
-                                             {Problem::regression, "regression"}};
+                                             {Problem::regression, "regression"},
+                                             {Problem::multiple_choice, "multiple_choice"}};
 };
 template <>
 struct Enumeration<Order> {

@@ -1,5 +1,6 @@
 #include "qkv/ops/rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -215,10 +216,10 @@ Tensor unit_rows(const Tensor& x) {
 
 namespace {
 
-class SpanLossNode : public Node {
+class FoundRowsNode : public Node {
  public:
-  SpanLossNode(const Tensor& scores, Tensor gradient) : gradient_(std::move(gradient)) { add_input(scores); }
-  std::string_view name() const override { return "span_cross_entropy"; }
+  FoundRowsNode(const Tensor& scores, Tensor gradient) : gradient_(std::move(gradient)) { add_input(scores); }
+  std::string_view name() const override { return "find_rows_cross_entropy"; }
   void backward(std::span<Tensor> grads) override {
     const float dy = grads[0].item();
     float* g = gradient_.mutable_data<float>();
@@ -232,41 +233,44 @@ class SpanLossNode : public Node {
 
 }  // namespace
 
-SpanLoss span_cross_entropy(const Tensor& scores, std::span<const int32_t> offsets, const Indices& targets,
-                            float scale) {
-  const int64_t sequences = std::ssize(offsets) - 1;
-  check(sequences >= 0 && offsets.back() == scores.rows(), "span_cross_entropy: the offsets do not fit");
-  expect_shape("span_cross_entropy", "scores", scores, {scores.rows(), 2});
-  expect_dtype("span_cross_entropy", "scores", scores, DType::f32);
-  expect_shape("span_cross_entropy", "targets", targets, {sequences, 2});
+FoundRowsLoss find_rows_cross_entropy(const Tensor& scores, std::span<const int32_t> offsets,
+                                      const Indices& targets, float scale) {
+  constexpr const char* kOp = "find_rows_cross_entropy";
+  check(scores.defined() && scores.shape().rank() == 2, "{}: expected scores [N, C]", kOp);
+  const int64_t groups = std::ssize(offsets) - 1, columns = scores.width();
+  check(groups >= 0 && offsets.front() == 0 && offsets.back() == scores.rows() &&
+            std::ranges::is_sorted(offsets),
+        "{}: the offsets do not fit {} rows", kOp, scores.rows());
+  expect_dtype(kOp, "scores", scores, DType::f32);
+  expect_shape(kOp, "targets", targets, columns == 1 ? Shape{groups} : Shape{groups, columns});
   Tensor gradient = Tensor::zeros(scores.shape(), DType::f32);
   const auto* z = scores.data<float>();
   auto* dz = gradient.mutable_data<float>();
-  SpanLoss result;
-  for (int64_t s = 0; s < sequences; ++s) {
+  const double share = 1 / static_cast<double>(columns);
+  FoundRowsLoss result;
+  for (int64_t s = 0; s < groups; ++s) {
     const auto target = targets.row(s);
-    if (target[0] == kIgnored && target[1] == kIgnored) continue;
+    if (std::ranges::count(target, kIgnored) == columns) continue;
     ++result.count;
     const int32_t begin = offsets[s], rows = offsets[s + 1] - begin;
-    for (int64_t end = 0; end < 2; ++end) {
-      check(target[end] >= 0 && target[end] < rows,
-            "span_cross_entropy: target {} of a sequence of {} tokens", target[end], rows);
-      const auto at = [&](int64_t r) { return 2 * (begin + r) + end; };
+    for (int64_t c = 0; c < columns; ++c) {
+      check(target[c] >= 0 && target[c] < rows, "{}: target {} of a group of {} rows", kOp, target[c], rows);
+      const auto at = [&](int64_t r) { return columns * (begin + r) + c; };
       float most = z[at(0)];
       for (int64_t r = 1; r < rows; ++r) most = std::max(most, z[at(r)]);
       double sum = 0;
       for (int64_t r = 0; r < rows; ++r) sum += std::exp(double{z[at(r)]} - most);
-      result.total += 0.5 * (std::log(sum) + most - z[at(target[end])]);
+      result.total += share * (std::log(sum) + most - z[at(target[c])]);
       for (int64_t r = 0; r < rows; ++r) {
         const auto p = static_cast<float>(std::exp(double{z[at(r)]} - most) / sum);
-        dz[at(r)] = 0.5F * scale * (p - (r == target[end] ? 1.0F : 0.0F));
+        dz[at(r)] = static_cast<float>(share) * scale * (p - (r == target[c] ? 1.0F : 0.0F));
       }
     }
   }
   const auto loss = static_cast<float>(result.total * scale);
   result.loss = Tensor::of({1}, std::span(&loss, 1));
   if (wants_grad({&scores}))
-    connect(result.loss, std::make_shared<SpanLossNode>(scores, std::move(gradient)));
+    connect(result.loss, std::make_shared<FoundRowsNode>(scores, std::move(gradient)));
   return result;
 }
 

@@ -21,19 +21,20 @@ Tensor mean_of_sequences(const Tensor& x, std::span<const int32_t> offsets);
 // x [N, D] -> [N, D]: each row divided by its Euclidean norm; a row of zeros stays one.
 Tensor unit_rows(const Tensor& x);
 
-// A loss over the tokens of each sequence, in nats.
-struct SpanLoss {
+// A loss over the rows of each group, in nats.
+struct FoundRowsLoss {
   Tensor loss;        // f32 [1]: scale times the sum of the losses
   double total = 0;   // their sum
-  int64_t count = 0;  // sequences that are not left out
+  int64_t count = 0;  // groups that are not left out
 };
 
-// scores f32 [N, 2], targets [S, 2]: how well a softmax over each sequence's rows finds the first token
-// of its answer by column 0, and the last one by column 1. The loss is the mean of the two -log P (Devlin et
-// al. 2019, section 4.2); targets count from the sequence's start, and sequences with targets -100 are left
-// out.
-SpanLoss span_cross_entropy(const Tensor& scores, std::span<const int32_t> offsets, const Indices& targets,
-                            float scale);
+// scores f32 [N, C], targets [G, C]: how well a softmax over the rows [offsets[g], offsets[g + 1]) of each
+// group finds the row targets[g, c] by column c. Targets count from the group's first row, and groups whose
+// targets are -100 are left out. The loss is the mean of the C -log P. A sequence's tokens with two columns
+// are the first and the last token of an answer (Devlin et al. 2019, section 4.2). A question's choices with
+// one are multiple choice (Devlin et al. 2019, section 4.4; Radford et al. 2018, section 3.3).
+FoundRowsLoss find_rows_cross_entropy(const Tensor& scores, std::span<const int32_t> offsets,
+                                      const Indices& targets, float scale);
 
 // A loss over pairs of vectors, in nats.
 struct ContrastiveLoss {

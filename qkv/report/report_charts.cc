@@ -83,7 +83,7 @@ std::string loss_unit(const Runs& runs) {
   for (const RunLog& run : runs)
     if (run.setting("train.objective", "") != objective) return "nats";
   const auto is = [&](const char* name) { return objective.find(name) != std::string::npos; };
-  if (is("classify") || is("multi_label") || is("answer")) return "nats per example";
+  if (is("classify") || is("multi_label") || is("multiple_choice") || is("answer")) return "nats per example";
   if (is("regression")) return "squared error";
   if (is("tag")) return "nats per word";
   return is("masked") || is("permutation") ? "nats per hidden token" : "nats per token";

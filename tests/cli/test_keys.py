@@ -23,6 +23,7 @@ OBJECTIVES = {"next_token": (DECODER, "text.txt"), "masked": (ENCODER, "text.txt
               "prefix_lm": (BOTH, "text.txt"),
               "chat": (DECODER, "chat.jsonl"), "classify": (ENCODER, "rows.tsv"), "tag": (ENCODER, "tags.conll"),
               "multi_label": (ENCODER, "rows.tsv"), "regression": (ENCODER, "numbers.tsv"),
+              "multiple_choice": (ENCODER, "choices.tsv"),
               "embed": (ENCODER, "embed.tsv"), "answer": (ENCODER, "answers.tsv")}
 # Keys that decide how a run is computed or kept, not what it learns, and those that the walk itself sets.
 NO_CHANGE = {"train.out", "train.recompute", "train.memory_gb", "train.checkpoint_every", "data.cache", "train.objective", "data.train"}
@@ -30,7 +31,7 @@ NO_CHANGE = {"train.out", "train.recompute", "train.memory_gb", "train.checkpoin
 VALUES = {
     "data.valid": ["['FILE']"], "data.separator": ["'fox'"], "data.train_target": ["'FILE'"], "data.valid_target": ["'FILE'"],
     "data.source_column": ["'target'"], "data.target_column": ["'source'"], "data.prefix": ["'do '"],
-    "data.text_column": ["'label'", "'context'"], "data.second_column": ["'label'", "'text'", "'question'"],
+    "data.text_column": ["'label'", "'context'"], "data.choice_columns": ["['two', 'one', 'three']"], "data.second_column": ["'label'", "'text'", "'question'"],
     "data.label_column": ["'text'", "'question'"], "data.label_separator": ["'n'"], "data.columns": ["['source', 'target']"], "data.delimiter": ["','"],
     "data.chat_template": ["'chat.jinja'"], "data.test": ["['FILE']"], "data.folds": ["3"], "data.fold": ["2"],
     "data.word_column": ["2"], "data.tag_column": ["1"], "data.min_characters": ["12", "40"], "data.max_characters": ["30"],
@@ -95,6 +96,8 @@ class Keys(CliTest):
         rows("numbers.tsv", "text\tlabel\n", lambda: f"{some(4)}\t{chooser.random():.3f}\n", 80)
         rows("tags.conll", "", lambda: "".join(f"{chooser.choice(WORDS)} {chooser.choice('AB')}\n" for _ in range(5)) + "\n")
         rows("embed.tsv", "text\ttext_pair\n", lambda: f"{some(3)}\t{some(3)}\n")
+        rows("choices.tsv", "question\tlabel\tone\ttwo\tthree\n",
+             lambda: f"{some(2)}\t{chooser.randrange(3)}\t{some(1)}\t{some(2)}\t{some(3)}\n")
         rows("answers.tsv", "question\tcontext\tanswer\n", answer)
         self.write("chat.jinja", "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}\n{% endfor %}")
         self.train_once("next_token", {}, "other", keep=True)
@@ -108,7 +111,8 @@ class Keys(CliTest):
                 "model.heads": "2", "train.objective": f"'{objective}'", "train.steps": "4", "train.eval_every": "2",
                 "train.log_every": "1", "train.checkpoint_every": "2", "train.precision": "'f32'", "train.learning_rate": "0.01"}
         keys |= {"train.batch": "2"} if objective == "next_token" else {"train.batch_tokens": "128"}
-        return keys | ({"data.second_column": "'text_pair'"} if objective == "embed" else {})
+        return keys | ({"data.second_column": "'text_pair'"} if objective == "embed" else {}) | (
+            {"data.choice_columns": "['one', 'two', 'three']"} if objective == "multiple_choice" else {})
 
     def train_once(self, objective, keys, name, keep=False):
         """The last line of stderr of a failure, or None, and what the run left, but for times and its own configuration."""

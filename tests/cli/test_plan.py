@@ -58,6 +58,7 @@ class Plan(CliTest):
         rows("pairs.tsv", "source\ttarget\n", lambda i: f"the fox {i}\ta dog {i}\n")
         rows("rows.tsv", "text\tlabel\n", lambda i: f"the fox {i}\t{'one' if i % 2 else 'two'}\n")
         rows("numbers.tsv", "text\tlabel\n", lambda i: f"the fox {i}\t{i / 7}\n")
+        rows("choices.jsonl", "", lambda i: json.dumps({"question": f"which {i}", "choices": ["fox", f"dog {i}"], "label": i % 2}) + "\n")
         rows("twins.tsv", "text\ttext_pair\n", lambda i: f"the fox {i}\ta dog {i}\n")
         rows("tags.conll", "", lambda i: f"the A\nfox{i} B\n\n")
         rows("answers.tsv", "question\tcontext\tanswer\n", lambda i: f"which {i}\tthe quick fox {i}\tfox\n")
@@ -68,7 +69,7 @@ class Plan(CliTest):
         plans = {"masked": ("encoder", "text.txt"), "permutation": ("encoder", "text.txt"), "chat": ("decoder", "chat.jsonl"),
                  "sequence_to_sequence": ("encoder_decoder", "pairs.tsv"), "span_corruption": ("encoder_decoder", "text.txt"),
                  "denoise": ("encoder_decoder", "text.txt"), "prefix_lm": ("encoder_decoder", "text.txt"), "classify": ("encoder", "rows.tsv"), "tag": ("encoder", "tags.conll"),
-                 "multi_label": ("encoder", "rows.tsv"), "regression": ("encoder", "numbers.tsv"),
+                 "multi_label": ("encoder", "rows.tsv"), "regression": ("encoder", "numbers.tsv"), "multiple_choice": ("encoder", "choices.jsonl"),
                  "embed": ("encoder", "twins.tsv"), "answer": ("encoder", "answers.tsv")}
         keys = ["tokenizer.type=\"byte\"", "data.cache=false", "train.out=\"run\"", "train.memory_gb=0.5", "train.precision=\"f32\"",
                 "train.steps=50", "model.context=32", "model.width=32", "model.layers=2", "model.heads=2"]

@@ -12,7 +12,7 @@ from qkv_cli import CliTest, command, configuration, main, read, safetensors_byt
 class Usage(CliTest):
     COMMANDS = [[], ["init"], ["train"], ["eval"], ["generate"], ["score"], ["plan"], ["tokenizer"], ["tokenizer", "train"],
                 ["tokenizer", "encode"], ["tokenizer", "decode"], ["report"], ["inspect"], ["forward"], ["translate"],
-                ["average"], ["chat"], ["merge"], ["summarize"], ["classify"], ["tag"], ["answer"], ["fill"], ["embed"]]
+                ["average"], ["chat"], ["merge"], ["summarize"], ["classify"], ["choose"], ["tag"], ["answer"], ["fill"], ["embed"]]
 
     def test_help(self):
         for command in self.COMMANDS:

@@ -344,6 +344,30 @@ TEST_P(HeadsAgainstFormal, LabelsAndNumbersOfSequences) {
   }
 }
 
+// Two questions: with two choices, and with one to three more.
+TEST_P(HeadsAgainstFormal, ChoicesOfQuestions) {
+  c_.spec.problem = Problem::multiple_choice;
+  c_.spec.labels.clear();
+  c_.hyper.N_C = c_.theta.hyper.N_C = 1;
+  c_.theta.W_c = c_.theta.W_c.topRows(1).eval();
+  c_.theta.b_c = c_.theta.b_c.topRows(1).eval();
+  std::vector<Tokens> first = {x_, y_}, second;
+  for (int n = between(u_, 3, 5); n > 0; --n) second.push_back(sequence());
+  Flat flat;
+  for (const auto* question : {&first, &second})
+    for (const Tokens& x : *question) flat.append(x);
+  Batch batch = batch_of(flat, {});
+  const int i = between(u_, 1, 2), j = between(u_, 1, static_cast<int>(second.size()));
+  batch.choices = {0, 2, 2 + static_cast<int32_t>(second.size())};
+  batch.targets = Indices({i - 1, j - 1});
+  expect_gradients(
+      c_, batch,
+      [&](const auto& theta) {
+        return formal::ChoiceLoss(first, i, theta) + formal::ChoiceLoss(second, j, theta);
+      },
+      GetParam());
+}
+
 TEST_P(HeadsAgainstFormal, ClassesOfTokens) {
   without_pooler(Output::token_classes);
   Batch batch = batch_of_two();

@@ -210,10 +210,11 @@ void expect_outputs(const Outputs& out, const Transformer& model, const Case& c)
       compare(s.labels.empty() ? "logits" : "prediction_logits", whole, flat.values<float>());
       if (!s.labels.empty()) out.expect("seq_relationship_logits", {p.rows, s.classes()});
       break;
-    case Output::sequence_classes:
-      expect_close("forward: logits", out.expect("logits", {p.rows, s.classes()}).values<float>(),
-                   flat.values<float>());
-      break;
+    case Output::sequence_classes: {
+      const int64_t questions = std::ssize(c.input.choices) - 1;
+      const Shape shape = questions > 0 ? Shape{questions, p.rows / questions} : Shape{p.rows, s.classes()};
+      expect_close("forward: logits", out.expect("logits", shape).values<float>(), flat.values<float>());
+    } break;
     case Output::token_classes:
       compare("logits", s.classes() == 1 ? column : whole, flat.values<float>());
       break;
@@ -269,7 +270,7 @@ void check_empty_row(const ModelSpec& s, const Case& c, const std::string& dir) 
   for (auto& [name, x] : empty.file)
     if (name.ends_with("attention_mask")) {
       std::vector<int64_t> mask(x.values<int64_t>().begin(), x.values<int64_t>().end());
-      std::fill_n(mask.begin(), x.dim(1), 0);
+      std::fill_n(mask.begin(), x.dim(x.shape().rank() - 1), 0);
       x = Tensor::of(x.shape(), mask);
     }
   std::erase_if(empty.file, [](const auto& named) {

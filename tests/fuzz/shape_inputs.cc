@@ -4,6 +4,7 @@
 
 #include "qkv/models/feature_embedding.h"
 #include "qkv/ops/elementwise.h"
+#include "tests/fuzz/shape_parts.h"
 
 namespace qkv::testing {
 
@@ -123,8 +124,8 @@ Indices flat_of(const Padded& p, const std::vector<int64_t>& values) {
 
 // True if the model's blocks follow a mask of pairs of tokens.
 bool takes_pairs(const ModelSpec& s) {
-  return s.order == Order::stack && !has_both(s) && !of_images(s) && s.all_attend() && s.memory == 0 &&
-         s.experts_in_use().count == 0 &&
+  return s.order == Order::stack && s.problem != Problem::multiple_choice && !has_both(s) && !of_images(s) &&
+         s.all_attend() && s.memory == 0 && s.experts_in_use().count == 0 &&
          std::ranges::none_of(s.blocks_in_use(), [&](const BlockSpec* block) {
            const AttentionSpec& a = block->attention;
            return a.global_projections || !a.shared_query_key.empty() || (s.causal() && a.relative.on());
@@ -147,6 +148,13 @@ void add_pairs(Draw& d, Case& c) {
   c.file.emplace_back("attention_mask", Tensor::of({p.rows, p.columns, p.columns}, pairs));
 }
 
+// Takes the rows as questions with as many choices each.
+void divide_into_questions(Draw& d, Case& c) {
+  const int64_t rows = c.tokens.rows, choices = divisor_of(rows, d, 4);
+  for (int64_t r = 0; r <= rows; r += choices) c.input.choices.push_back(static_cast<int32_t>(r));
+  for (auto& [name, x] : c.file) x = x.reshape({rows / choices, choices, c.tokens.columns});
+}
+
 // Labels of the model's output, as the file and the library have them.
 void add_labels(const ModelSpec& s, Draw& d, Case& c) {
   const Padded& p = c.tokens;
@@ -166,6 +174,13 @@ void add_labels(const ModelSpec& s, Draw& d, Case& c) {
     c.file.emplace_back("start_positions", Tensor::of({p.rows}, ends[0]));
     c.file.emplace_back("end_positions", Tensor::of({p.rows}, ends[1]));
     c.targets = Indices(std::move(both), 2);
+    return;
+  }
+  if (s.problem == Problem::multiple_choice) {
+    const int64_t choices = c.input.choices[1], questions = p.rows / choices;
+    for (int64_t q = 0; q < questions; ++q) labels.push_back(q == 0 ? 0 : label(choices));
+    c.file.emplace_back("labels", Tensor::of({questions}, labels));
+    c.targets = Indices(std::vector<int32_t>(labels.begin(), labels.end()));
     return;
   }
   if (s.output == Output::sequence_classes) {
@@ -199,7 +214,9 @@ int64_t draw_columns(int64_t longest, Draw& d) {
 
 Case draw_case(const ModelSpec& s, Draw& d) {
   Case c;
-  const int64_t rows = s.output == Output::embedding ? 2 * d.between(1, 2) : d.between(1, 3);
+  const int64_t rows = s.output == Output::embedding           ? 2 * d.between(1, 2)
+                       : s.problem == Problem::multiple_choice ? d.between(1, 6)
+                                                               : d.between(1, 3);
   if (of_images(s)) {
     add_images(s, rows, d, c);
   } else {
@@ -240,6 +257,7 @@ Case draw_case(const ModelSpec& s, Draw& d) {
   if (takes_pairs(s) && !c.input.globals.defined() && d.chance(0.2)) add_pairs(d, c);
   if (s.order == Order::permuted)
     c.input.visibility = ranks_without(c.input.ids, static_cast<int32_t>(d.between(0, s.vocab_size)));
+  if (s.problem == Problem::multiple_choice) divide_into_questions(d, c);
   add_labels(s, d, c);
   return c;
 }

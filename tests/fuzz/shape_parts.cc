@@ -15,16 +15,12 @@ ModelSpec sized(Draw& d, int64_t least_head) {
   return s;
 }
 
-namespace {
-
-int64_t divisor_of(int64_t n, Draw& d, int64_t most = 64) {
+int64_t divisor_of(int64_t n, Draw& d, int64_t most) {
   std::vector<int64_t> all;
   for (int64_t i = 1; i <= std::min(n, most); ++i)
     if (n % i == 0) all.push_back(i);
   return d.of(all);
 }
-
-}  // namespace
 
 void share_keys(ModelSpec& s, Draw& d) {
   s.attention.kv_heads = divisor_of(s.attention.heads, d);
@@ -85,7 +81,10 @@ void end_encoder(ModelSpec& s, Draw& d, const std::vector<Output>& outputs) {
   s.tied = true;
   s.head_activation = {};
   s.pooler = s.output == Output::sequence_classes || s.output == Output::embedding;
-  if (s.output == Output::sequence_classes || s.output == Output::token_classes) s.labels = labels(d);
+  if (s.output == Output::sequence_classes && d.chance(0.3))
+    s.problem = Problem::multiple_choice;
+  else if (s.output == Output::sequence_classes || s.output == Output::token_classes)
+    s.labels = labels(d);
 }
 
 const std::vector<Output> kOfBert = {Output::tokens,        Output::tokens, Output::sequence_classes,

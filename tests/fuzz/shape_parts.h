@@ -12,6 +12,9 @@ namespace qkv::testing {
 // `least_head` wide.
 ModelSpec sized(Draw& d, int64_t least_head = 1);
 
+// A divisor of n, at most `most`.
+int64_t divisor_of(int64_t n, Draw& d, int64_t most = 64);
+
 // Starting points, named after families; images() reads an image and `tokens` tokens.
 ModelSpec gpt2(Draw& d);
 ModelSpec llama(Draw& d);  // heads of an even width, which RoPE rotates as a whole

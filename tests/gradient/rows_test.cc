@@ -57,22 +57,34 @@ TEST(UnitRowsGradient, IsTheDifference) {
 }
 
 // -log softmax has a fifth derivative below 2 (that of a logistic function's integral).
-TEST(SpanCrossEntropyGradient, IsTheDifference) {
+TEST(FindRowsCrossEntropyGradient, IsTheDifference) {
   const std::vector<int32_t> offsets = {0, 4, 5, 9};
   const Indices targets({1, 3, kIgnored, kIgnored, 0, 0}, 2);
   expect_gradients(
-      [&](const Tensors& in) { return Tensors{span_cross_entropy(in[0], offsets, targets, 0.5F).loss}; },
+      [&](const Tensors& in) { return Tensors{find_rows_cross_entropy(in[0], offsets, targets, 0.5F).loss}; },
       {uniform({9, 2}, 1, -2, 2)}, {.fifth = 8, .roundings = 16, .keep_f32 = {0}});
+  const Indices one({3, kIgnored, 0});
+  expect_gradients(
+      [&](const Tensors& in) { return Tensors{find_rows_cross_entropy(in[0], offsets, one, 0.5F).loss}; },
+      {uniform({9, 1}, 2, -2, 2)}, {.fifth = 8, .roundings = 16, .keep_f32 = {0}});
 }
 
-TEST(SpanCrossEntropy, IsTheMeanOfBothEnds) {
+TEST(FindRowsCrossEntropy, IsTheMeanOfAllColumns) {
   // Three tokens; start scores 0 0 0, end scores 0 log2 0: P(start) = 1/3, P(end = 1) = 2/4.
   const float l2 = std::log(2.0F);
   const Tensor z = Tensor::of({3, 2}, std::vector<float>{0, 0, 0, l2, 0, 0});
-  const SpanLoss r = span_cross_entropy(z, std::vector<int32_t>{0, 3}, Indices({2, 1}, 2), 1);
+  const FoundRowsLoss r = find_rows_cross_entropy(z, std::vector<int32_t>{0, 3}, Indices({2, 1}, 2), 1);
   EXPECT_NEAR(r.total, (std::log(3.0) + std::log(2.0)) / 2, 1e-6);
   EXPECT_EQ(r.count, 1);
-  EXPECT_THROW(span_cross_entropy(z, std::vector<int32_t>{0, 3}, Indices({2, 3}, 2), 1), Error);
+  EXPECT_THROW(find_rows_cross_entropy(z, std::vector<int32_t>{0, 3}, Indices({2, 3}, 2), 1), Error);
+  EXPECT_THROW(find_rows_cross_entropy(z, std::vector<int32_t>{0, 2}, Indices({1, 1}, 2), 1), Error);
+  EXPECT_THROW(find_rows_cross_entropy(z, std::vector<int32_t>{0, 3}, Indices({1}), 1), Error);
+  // One column: P = 2/4 of three rows, and 1/1 of a group of its own.
+  const Tensor one = Tensor::of({4, 1}, std::vector<float>{0, l2, 0, 7});
+  const FoundRowsLoss choice =
+      find_rows_cross_entropy(one, std::vector<int32_t>{0, 3, 4}, Indices({1, 0}), 1);
+  EXPECT_NEAR(choice.total, std::log(2.0), 1e-6);
+  EXPECT_EQ(choice.count, 2);
 }
 
 // Softmaxes over inner products up to 2 / 0.5: a fifth derivative by an element of size 1 / 0.5^5 at most.

@@ -26,8 +26,8 @@ void set_head_activation(ModelSpec& s, Activation activation) {
 
 void expect_plain_head(const ModelSpec& s, const JsonField& c, const char* base) {
   check(s.output == Output::tokens ? s.labels.empty() : s.output != Output::embedding,
-        "{}: architectures: of {} only {}ForMaskedLM, ForSequenceClassification, ForTokenClassification and "
-        "ForQuestionAnswering are supported",
+        "{}: architectures: of {} only {}ForMaskedLM, ForSequenceClassification, ForMultipleChoice, "
+        "ForTokenClassification and ForQuestionAnswering are supported",
         c.place(), base, base);
 }
 
@@ -179,16 +179,17 @@ std::vector<WeightName> weights_named_as_bert(const ModelSpec& s) {
   return n.all;
 }
 
-void add_classification_head(WeightNames& n) {
-  n.linear("pooler", "classifier.dense");
-  n.linear("classifier", "classifier.out_proj");
+void add_classification_head(WeightNames& n, const ModelSpec& s, const std::string& of_choices) {
+  const bool choices = s.problem == Problem::multiple_choice;
+  n.linear("pooler", choices ? of_choices : "classifier.dense");
+  n.linear("classifier", choices ? "classifier" : "classifier.out_proj");
 }
 
 void add_roberta_heads(WeightNames& n, const ModelSpec& s, const std::string& base) {
   if (s.output == Output::tokens)
     n.masked_head(s, kRobertaHead);
   else if (s.output == Output::sequence_classes)
-    add_classification_head(n);
+    add_classification_head(n, s, base + ".pooler.dense");
   else if (s.output == Output::span || s.output == Output::token_classes)
     add_classifier(n, s);
   else if (s.pooler)

@@ -51,8 +51,9 @@ inline constexpr MaskedHeadNames kRobertaHead = {"lm_head.dense", "lm_head.layer
 
 // BERT's tensors, with all of its heads.
 std::vector<WeightName> weights_named_as_bert(const ModelSpec& spec);
-// RoBERTa's classifier of sequences: a layer and a projection.
-void add_classification_head(WeightNames& names);
+// RoBERTa's classifier of sequences: a layer and a projection. For choices it is BERT's, whose layer has the
+// name `of_choices`.
+void add_classification_head(WeightNames& names, const ModelSpec& spec, const std::string& of_choices);
 // All heads of RoBERTa; `base`: as above.
 void add_roberta_heads(WeightNames& names, const ModelSpec& spec, const std::string& base);
 // The classifier of all other classes, and of the ends of an answer.

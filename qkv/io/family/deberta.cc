@@ -9,6 +9,9 @@ namespace {
 ModelSpec read_config(const JsonField& c) {
   check(!c.boolean_or("talking_head", false), "{}: talking_head: only false is supported", c.place());
   ModelSpec s = read_deberta(c, "Deberta");
+  check(s.problem != Problem::multiple_choice,
+        "{}: architectures: there is no DebertaForMultipleChoice (DebertaV2ForMultipleChoice is supported)",
+        c.place());
   s.attention.key_bias = false;
   return s;
 }

@@ -13,7 +13,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
     n.linear("pooler", "discriminator_predictions.dense");
     n.linear("classifier", "discriminator_predictions.dense_prediction");
   } else if (s.output == Output::sequence_classes) {
-    add_classification_head(n);
+    add_classification_head(n, s, "sequence_summary.summary");
   } else if (s.output != Output::tokens) {
     add_classifier(n, s);
   } else {
@@ -44,11 +44,23 @@ const Family& electra_family() {
         expect_plain_head(s, c, "Electra");  // also ForPreTraining, above
         set_head_activation(s, Activation::gelu);
         if (s.pooler) s.pooler_activation = Activation::gelu;
+        if (s.problem == Problem::multiple_choice) {
+          check(c.string_or("summary_type", "first") == "first" && c.boolean_or("summary_use_proj", true),
+                "{}: summary_type: only first, projected, is supported", c.place());
+          s.pooler_activation = read_activation(c, "summary_activation", "gelu");
+          s.head_dropout = c.number_or("summary_last_dropout", 0.1F);
+        }
         return s;
       },
       [](const ModelSpec& s) {
         OrderedJson c = write_bert_like(s, "electra", "Electra", 0);
         c["embedding_size"] = s.embedding_width > 0 ? s.embedding_width : s.width;
+        if (s.problem == Problem::multiple_choice) {
+          c["summary_type"] = "first";
+          c["summary_use_proj"] = true;
+          c["summary_activation"] = config_name_of(s.pooler_activation);
+          c["summary_last_dropout"] = decimal(s.head_dropout);
+        }
         if (s.output == Output::token_classes && s.pooler) {
           c["architectures"] = {"ElectraForPreTraining"};
           c.erase("id2label");

@@ -132,7 +132,9 @@ ModelSpec spec_of(const Family& family, const JsonField& config) {
   ModelSpec s = family.read_config(config);
   if (!family.language_model.empty()) read_decoder_head(family, config, s);
   if (s.architecture == Architecture::encoder_decoder) expect_writer(config);
-  if (s.output == Output::sequence_classes && &family != &native_family()) s.problem = read_problem(config);
+  if (s.output == Output::sequence_classes && s.problem != Problem::multiple_choice &&
+      &family != &native_family())
+    s.problem = read_problem(config);
   return s;
 }
 

@@ -257,10 +257,13 @@ void read_head(const JsonField& c, const std::string& base, ModelSpec& s) {
     s.tied = true;
   }
   s.pooler = head == "ForPreTraining" || head == "ForNextSentencePrediction" ||
-             head == "ForSequenceClassification" || head == "Model";
+             head == "ForSequenceClassification" || head == "ForMultipleChoice" || head == "Model";
   if (head == "ForSequenceClassification") {
     s.output = Output::sequence_classes;
     s.labels = read_labels(c);
+  } else if (head == "ForMultipleChoice") {
+    s.output = Output::sequence_classes;
+    s.problem = Problem::multiple_choice;
   } else if (head == "ForNextSentencePrediction") {
     s.output = Output::sequence_classes;
     s.labels = {"next", "random"};
@@ -274,7 +277,8 @@ void read_head(const JsonField& c, const std::string& base, ModelSpec& s) {
   } else if (!masked) {
     fail(
         "{}: architectures: '{}' is not supported ({}ForMaskedLM, ForPreTraining, ForNextSentencePrediction, "
-        "ForSequenceClassification, ForTokenClassification, ForQuestionAnswering and {}Model are)",
+        "ForSequenceClassification, ForMultipleChoice, ForTokenClassification, ForQuestionAnswering and "
+        "{}Model are)",
         c.place(), name, base, base);
   }
 }
@@ -284,7 +288,7 @@ std::string head_name(const ModelSpec& s) {
     case Output::tokens:
       return s.labels.empty() ? "ForMaskedLM" : "ForPreTraining";
     case Output::sequence_classes:
-      return "ForSequenceClassification";
+      return s.problem == Problem::multiple_choice ? "ForMultipleChoice" : "ForSequenceClassification";
     case Output::token_classes:
       return "ForTokenClassification";
     case Output::span:

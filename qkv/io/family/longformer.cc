@@ -10,8 +10,10 @@ namespace {
 ModelSpec read_config(const JsonField& c) {
   ModelSpec s = read_roberta_like(c, "Longformer");
   check(
-      s.output == Output::tokens ? s.labels.empty()
-                                 : s.output == Output::sequence_classes || s.output == Output::token_classes,
+      s.output == Output::tokens
+          ? s.labels.empty()
+          : (s.output == Output::sequence_classes && s.problem != Problem::multiple_choice) ||
+                s.output == Output::token_classes,
       "{}: architectures: of Longformer only LongformerForMaskedLM, LongformerForSequenceClassification and "
       "LongformerForTokenClassification are supported",
       c.place());

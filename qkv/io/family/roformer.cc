@@ -15,6 +15,10 @@ ModelSpec read_config(const JsonField& c) {
   r.layout = RotaryLayout::interleaved;
   r.values = c.boolean_or("rotary_value", false);
   expect_plain_head(s, c, "RoFormer");
+  check(
+      s.problem != Problem::multiple_choice,
+      "{}: architectures: RoFormerForMultipleChoice is not supported: it reads the last column, padding too",
+      c.place());
   if (s.pooler) s.pooler_activation = s.activation;
   return s;
 }
@@ -33,7 +37,7 @@ std::vector<WeightName> weights(const ModelSpec& s) {
   if (s.output == Output::tokens)
     n.masked_head(s, kBertHead);
   else if (s.output == Output::sequence_classes)
-    add_classification_head(n);
+    add_classification_head(n, s, "");
   else
     add_classifier(n, s);
   return n.all;

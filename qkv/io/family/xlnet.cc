@@ -1,4 +1,5 @@
-// XLNet: Hugging Face's XLNetLMHeadModel, XLNetForSequenceClassification and XLNetForTokenClassification.
+// XLNet: Hugging Face's XLNetLMHeadModel, XLNetForSequenceClassification, XLNetForMultipleChoice and
+// XLNetForTokenClassification.
 
 #include "qkv/base/json_value.h"
 #include "qkv/io/family/family_parts.h"
@@ -38,9 +39,10 @@ ModelSpec read_config(const JsonField& c) {
     s.unembedding_bias = true;
     return s;
   }
-  check(name == "XLNetForSequenceClassification" || name == "XLNetForTokenClassification",
-        "{}: architectures: '{}' is not supported (XLNetLMHeadModel, XLNetForSequenceClassification and "
-        "XLNetForTokenClassification are)",
+  check(name == "XLNetForSequenceClassification" || name == "XLNetForMultipleChoice" ||
+            name == "XLNetForTokenClassification",
+        "{}: architectures: '{}' is not supported (XLNetLMHeadModel, XLNetForSequenceClassification, "
+        "XLNetForMultipleChoice and XLNetForTokenClassification are)",
         c.place(), name);
   read_head(c, "XLNet", s);
   s.head_dropout = c.number_or("summary_last_dropout", 0.1F);

@@ -30,7 +30,9 @@ struct DataConfig {
   // Classes, tags, answers: rows with these columns, or words in word_column and tag_column (conll.h; 0:
   // the format's default).
   std::string text_column = "text", second_column, label_column = "label";
-  std::string label_separator = ",";   // between the labels of a text that has several
+  std::string label_separator = ",";  // between the labels of a text that has several
+  // Multiple choice: a column whose cells are JSON lists of choices, or a column of each choice.
+  std::vector<std::string> choice_columns = {"choices"};
   std::vector<std::string> columns;    // column names of files without a header
   std::string format = "auto";         // file format (text_file.h); auto: by file name
   std::string delimiter;               // column delimiter; empty: that of the format

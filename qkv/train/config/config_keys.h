@@ -51,7 +51,8 @@ struct Objectives {
   static inline const std::vector<Objective> kTextsAndPairs = {
       next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, prefix_lm};
   // Examples with labels.
-  static inline const std::vector<Objective> kLabelled = {classify, multi_label, regression, tag, answer};
+  static inline const std::vector<Objective> kLabelled = {classify,        multi_label, regression,
+                                                          multiple_choice, tag,         answer};
   // Targets that are tokens or classes. Spans and pairs of vectors have other losses.
   static inline const std::vector<Objective> kClasses = {
       next_token, masked,   permutation, sequence_to_sequence, span_corruption, denoise, prefix_lm,
@@ -87,23 +88,30 @@ void visit_files(DataConfig& d, Visitor& v) {
   v(of({sequence_to_sequence}, {"target_column", "column with the target text"}), d.target_column);
   v(of({sequence_to_sequence}, {"prefix", "text placed before each source, e.g. \"translate: \""}), d.prefix);
   v(of({next_token, masked, permutation, span_corruption, denoise, prefix_lm, classify, multi_label,
-        regression, tag, embed, answer},
-       {"text_column", "column with the text (classify), the question (answer) or the words (tag, .jsonl)",
-        "\"text\" (\"question\" for answer, \"tokens\" for tag)"}),
+        regression, multiple_choice, tag, embed, answer},
+       {"text_column",
+        "column with the text (classify), the question (answer, multiple_choice) or the words (tag, .jsonl)",
+        "\"text\" (\"question\" for answer and multiple_choice, \"tokens\" for tag)"}),
     d.text_column);
-  v(of({classify, multi_label, regression, embed, answer},
-       {"second_column", "column with the second text of a pair (classify, embed) or the context (answer)",
+  v(of({classify, multi_label, regression, multiple_choice, embed, answer},
+       {"second_column",
+        "column with the second text of a pair (classify, embed), the context (answer) or the text before "
+        "each choice (multiple_choice)",
         "none (\"context\" for answer)"}),
     d.second_column);
   v(of(Objectives::kLabelled,
        {"label_column",
         "column with the label (classify), the labels (multi_label), the number (regression), the answer "
-        "(answer) or the tags (tag, .jsonl)",
+        "(answer), the right choice (multiple_choice) or the tags (tag, .jsonl)",
         "\"label\" (\"answer\" for answer, \"ner_tags\" or \"tags\" for tag)"}),
     d.label_column);
+  v(of({multiple_choice},
+       {"choice_columns",
+        "column of JSON lists with the choices of each question, or one column per choice"}),
+    d.choice_columns);
   v(of({multi_label}, {"label_separator", "text between the labels of one row"}), d.label_separator);
   v(of({next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, prefix_lm, classify,
-        multi_label, regression, embed, answer},
+        multi_label, regression, multiple_choice, embed, answer},
        {"columns", "column names for files without a header line"}),
     d.columns);
   Choices formats = file_format_names();
@@ -118,7 +126,7 @@ void visit_files(DataConfig& d, Visitor& v) {
        {"tag_column", "column of the tag in tagged files, counted from 1 (0: the last, or 4 in .conllu)"}),
     d.tag_column, Range<int64_t>{0, 1000});
   v(of({next_token, masked, permutation, sequence_to_sequence, span_corruption, denoise, prefix_lm, classify,
-        multi_label, regression, tag, answer},
+        multi_label, regression, multiple_choice, tag, answer},
        {"deduplicate", "drop repeated training texts, pairs and examples"}),
     d.deduplicate);
   v(of(Objectives::kTextsAndPairs,
@@ -170,7 +178,7 @@ void visit_data(TrainConfig& c, Visitor& v) {
     c.data.folds, Range<int64_t>{0, 1000});
   v({"fold", "train only this fold (0: train all folds, into OUT/fold-1, ...)"}, c.data.fold,
     Range<int64_t>{0, 1000});
-  v(loosely_of({chat, classify, multi_label, regression, tag, answer},
+  v(loosely_of({chat, classify, multi_label, regression, multiple_choice, tag, answer},
                {"split_seed", "random seed of the validation and test split"}),
     c.data.split_seed);
   v({"cache", "cache the tokenized text for the next run", nullptr, false}, c.data.cache);
@@ -251,13 +259,13 @@ void visit_objective(TrainConfig& c, Visitor& v) {
   v(of({denoise}, {"deletion", "share of the remaining tokens that are deleted"}), c.noise.deletion,
     Range<double>{0, 0.9});
   v(of({denoise}, {"permute_sentences", "shuffle the sentences"}), c.noise.permute);
-  v(of({classify, multi_label, regression},
+  v(of({classify, multi_label, regression, multiple_choice},
        {"token_drop", "augmentation: share of tokens dropped in training"}),
     c.augmentation.drop, Range<double>{0, 0.9});
-  v(of({classify, multi_label, regression},
+  v(of({classify, multi_label, regression, multiple_choice},
        {"token_swap", "augmentation: share of tokens swapped with the next one in training"}),
     c.augmentation.swap, Range<double>{0, 0.9});
-  v(of({classify, multi_label, regression, tag},
+  v(of({classify, multi_label, regression, multiple_choice, tag},
        {"token_mask", "augmentation: share of tokens masked in training"}),
     c.augmentation.mask, Range<double>{0, 0.9});
 }
@@ -271,7 +279,7 @@ void visit_batches(TrainConfig& c, Visitor& v) {
   v(of({next_token}, {"window", "length of a training window in tokens (0: the model's context)"}), c.window,
     Range<int64_t>{0, 1 << 24});
   v(of({masked, permutation, sequence_to_sequence, span_corruption, denoise, prefix_lm, chat, classify,
-        multi_label, regression, tag, embed, answer},
+        multi_label, regression, multiple_choice, tag, embed, answer},
        {"batch_tokens", "tokens per micro-batch"}),
     c.batch_tokens, Range<int64_t>{2, 1 << 24});
   v({"accumulate", "micro-batches per optimizer step (gradient accumulation)"}, c.accumulate, kCount);

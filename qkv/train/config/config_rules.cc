@@ -42,9 +42,15 @@ void resolve_objective(TrainConfig& c, const Given& given, const std::string& pa
     if (!given(section + ".second_column")) d.second_column = "context";
     if (!given(section + ".label_column")) d.label_column = "answer";
   };
-  if (c.objective == Objective::answer && c.mix.empty()) resolve_columns(c.data, "data");
-  for (MixedSet& set : c.mix)
-    if (set.objective == Objective::answer) resolve_columns(set.data, "mix." + set.name);
+  const auto resolve_questions = [&](DataConfig& d, const std::string& section) {
+    if (!given(section + ".text_column")) d.text_column = "question";
+  };
+  const auto resolve_data = [&](Objective o, DataConfig& d, const std::string& section) {
+    if (o == Objective::answer) resolve_columns(d, section);
+    if (o == Objective::multiple_choice) resolve_questions(d, section);
+  };
+  if (c.mix.empty()) resolve_data(c.objective, c.data, "data");
+  for (MixedSet& set : c.mix) resolve_data(set.objective, set.data, "mix." + set.name);
 }
 
 // Sets the order in which tokens see each other, as the objective requires.
@@ -520,7 +526,7 @@ void expect_fitting_keys(const TrainConfig& c, const Rules& rules) {
   const auto scored_by = [&](const char* score, const std::vector<Objective>& right) {
     if (c.best_by == score) only_for(right, fmt::format("train.best_by = \"{}\"", score));
   };
-  scored_by("accuracy", {classify, tag});
+  scored_by("accuracy", {classify, multiple_choice, tag});
   scored_by("macro_f1", {classify, multi_label, tag});
   scored_by("micro_f1", {multi_label});
   scored_by("pearson", {regression});
@@ -648,7 +654,9 @@ void resolve(TrainConfig& c, const ReadConfig& read) {
   ModelSpec complete = m;
   complete.vocab_size = 1;
   if (c.masking.next_sentence) complete.labels = {"?"};
-  if (m.output == Output::sequence_classes || m.output == Output::token_classes) complete.labels = {"?"};
+  if ((m.output == Output::sequence_classes && m.problem != Problem::multiple_choice) ||
+      m.output == Output::token_classes)
+    complete.labels = {"?"};
   try {
     check_spec(complete);
   } catch (const Error& e) {

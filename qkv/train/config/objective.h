@@ -21,6 +21,7 @@ enum class Objective : uint8_t {
   classify,              // an encoder, or a decoder, predicts the class of a text or a pair of texts
   multi_label,           // which of several labels apply to it
   regression,            // a number
+  multiple_choice,       // which of a question's choices is right
   tag,                   // the class of each word
   embed,                 // the two texts of a pair get similar vectors
   answer,                // finds the answer to a question in a text

@@ -15,6 +15,7 @@
 #include "qkv/data/conll.h"
 #include "qkv/data/length_batches.h"
 #include "qkv/data/table.h"
+#include "qkv/train/corpora/choices.h"
 #include "qkv/train/corpora/documents.h"
 
 namespace qkv {
@@ -162,8 +163,12 @@ std::vector<Example> read_examples(const std::vector<std::string>& files, const 
   ReadExamples own;
   ReadExamples& rest = found == nullptr ? own : *found;
   for (const std::string& path : files)
-    kind.output == Output::token_classes ? read_tagged(path, data, out, rest)
-                                         : read_rows(path, data, kind, out, rest);
+    if (kind.output == Output::token_classes)
+      read_tagged(path, data, out, rest);
+    else if (kind.problem == Problem::multiple_choice)
+      read_choices(path, data, out, rest);
+    else
+      read_rows(path, data, kind, out, rest);
   check(!out.empty(), "{}: there is no example{}", fmt::join(files, ", "),
         without_text(std::ssize(rest.without_text)));
   return out;
@@ -171,8 +176,10 @@ std::vector<Example> read_examples(const std::vector<std::string>& files, const 
 
 namespace {
 
-std::string key_of(const TextPair& text) {
-  return text.first + '\0' + text.second;
+std::string key_of(const Example& e) {
+  std::string key = e.text.first + '\0' + e.text.second;
+  for (const std::string& choice : e.choices) key += '\0' + choice;
+  return key;
 }
 
 // Places of examples by their text.
@@ -180,8 +187,7 @@ using Places = std::map<std::string, std::vector<int64_t>>;
 
 Places places_by_text(const std::vector<Example>& examples) {
   Places out;
-  for (size_t i = 0; i < examples.size(); ++i)
-    out[key_of(examples[i].text)].push_back(static_cast<int64_t>(i));
+  for (size_t i = 0; i < examples.size(); ++i) out[key_of(examples[i])].push_back(static_cast<int64_t>(i));
   return out;
 }
 
@@ -211,7 +217,7 @@ std::vector<Example> split_off(std::vector<Example>& examples, double fraction, 
   std::set<int64_t> chosen;
   for (const int64_t i : shuffled_firsts(by_text, seed)) {
     if (chosen.size() >= wanted) break;
-    const auto& same = by_text.at(key_of(examples[i].text));
+    const auto& same = by_text.at(key_of(examples[i]));
     chosen.insert(same.begin(), same.end());
   }
   return take(examples, chosen);
@@ -227,7 +233,7 @@ std::vector<Example> take_fold(std::vector<Example>& examples, int64_t fold, int
   });
   std::set<int64_t> chosen;
   for (auto i = static_cast<size_t>(fold - 1); i < firsts.size(); i += static_cast<size_t>(folds)) {
-    const auto& same = by_text.at(key_of(examples[firsts[i]].text));
+    const auto& same = by_text.at(key_of(examples[firsts[i]]));
     chosen.insert(same.begin(), same.end());
   }
   return take(examples, chosen);
@@ -236,7 +242,7 @@ std::vector<Example> take_fold(std::vector<Example>& examples, int64_t fold, int
 int64_t deduplicate(std::vector<Example>& examples) {
   std::set<std::string> seen;
   return static_cast<int64_t>(
-      std::erase_if(examples, [&](const Example& e) { return !seen.insert(key_of(e.text)).second; }));
+      std::erase_if(examples, [&](const Example& e) { return !seen.insert(key_of(e)).second; }));
 }
 
 std::vector<std::string> labels_of(const std::vector<Example>& examples, const LabelKind& kind) {
@@ -263,6 +269,7 @@ std::vector<std::string> texts_of(const std::vector<Example>& examples) {
   for (const Example& e : examples) {
     out.push_back(e.text.first);
     if (!e.text.second.empty()) out.push_back(e.text.second);
+    out.insert(out.end(), e.choices.begin(), e.choices.end());
   }
   return out;
 }
@@ -296,9 +303,14 @@ std::optional<std::pair<int32_t, int32_t>> answer_tokens(const text::Encoding& e
   return std::nullopt;
 }
 
-EncodedText encode_example(const Example& e, const text::Tokenizer& tokenizer, const ModelSpec& spec) {
+std::vector<EncodedText> encode_example(const Example& e, const text::Tokenizer& tokenizer,
+                                        const ModelSpec& spec) {
+  std::vector<EncodedText> out;
   try {
-    return encode_text(e.text, tokenizer, spec);
+    const bool choices = spec.problem == Problem::multiple_choice;
+    for (const TextPair& text : choices ? texts_of_choices(e) : std::vector{e.text})
+      out.push_back(encode_text(text, tokenizer, spec));
+    return out;
   } catch (const Error& error) {
     fail("{}: {}", e.place, error.what());
   }
@@ -309,16 +321,29 @@ EncodedExamples encode_examples(const std::vector<Example>& examples, const text
   const LabelIndex target(spec.labels);
   EncodedExamples out;
   out.stream.output = spec.output;
-  const bool of_numbers = spec.problem != Problem::single_label;
+  const bool choices = spec.problem == Problem::multiple_choice,
+             of_numbers = spec.problem != Problem::single_label && !choices;
+  if (choices) out.stream.questions = {0};
   out.stream.columns = of_numbers ? spec.classes() : 0;
   for (const Example& e : examples) {
     if (e.text.first.empty()) {
       ++out.without_text;
       continue;
     }
-    const EncodedText text = encode_example(e, tokenizer, spec);
-    out.cut += text.cut;
-    const text::Encoding& encoding = text.encoding;
+    const std::vector<EncodedText> texts = encode_example(e, tokenizer, spec);
+    out.cut += std::ranges::any_of(texts, &EncodedText::cut);
+    const auto append = [&](const text::Encoding& encoding, const std::vector<int32_t>& targets,
+                            const std::vector<float>& numbers) {
+      const std::vector<int32_t> ids(encoding.ids.begin(), encoding.ids.end());
+      const std::vector<int32_t> segments(encoding.type_ids.begin(), encoding.type_ids.end());
+      out.stream.append(ids, segments, targets, numbers);
+    };
+    if (choices) {
+      for (const EncodedText& text : texts) append(text.encoding, {}, {});
+      out.stream.end_question(static_cast<int32_t>(e.right));
+      continue;
+    }
+    const text::Encoding& encoding = texts.front().encoding;
     std::vector<int32_t> targets;
     std::vector<float> numbers;
     if (of_numbers) {
@@ -342,9 +367,7 @@ EncodedExamples encode_examples(const std::vector<Example>& examples, const text
       ++out.lost;
       continue;
     }
-    const std::vector<int32_t> ids(encoding.ids.begin(), encoding.ids.end());
-    const std::vector<int32_t> segments(encoding.type_ids.begin(), encoding.type_ids.end());
-    out.stream.append(ids, segments, targets, numbers);
+    append(encoding, targets, numbers);
   }
   return out;
 }

@@ -1,4 +1,5 @@
-// Labelled examples for a model with a head: texts with classes, words with tags, questions with answers.
+// Labelled examples for a model with a head: texts with classes, words with tags, questions with answers or
+// choices.
 #pragma once
 
 #include <map>
@@ -19,6 +20,8 @@ struct Example {
   std::string label;                         // the class, or the text of an answer; several: joined
   std::vector<std::string> words, tags;      // for token classes; tags: also the labels of multi_label
   double number = 0;                         // for regression
+  std::vector<std::string> choices;          // for multiple choice; the label is the right one's text
+  int64_t right = -1;                        // its number, from 0
   int64_t answer_begin = 0, answer_end = 0;  // for a span: byte range in text.second
   std::string place;                         // FILE:LINE
 };
@@ -41,9 +44,9 @@ struct LabelKind {
   bool several() const { return output == Output::token_classes || problem == Problem::multi_label; }
 };
 
-// Reads examples from files: rows with the columns that `data` names; for token classes words in columns,
-// or lists of words and tags in .jsonl. Several labels of a text are divided by data.label_separator. Throws
-// Error naming file and line if something is missing.
+// Reads examples from files: rows with the columns that `data` names (choices.h has those of choices); for
+// token classes words in columns, or lists of words and tags in .jsonl. Several labels of a text are divided
+// by data.label_separator. Throws Error naming file and line if something is missing.
 std::vector<Example> read_examples(const std::vector<std::string>& files, const DataConfig& data,
                                    const LabelKind& kind, ReadExamples* found = nullptr);
 
@@ -82,8 +85,10 @@ class LabelIndex {
 // Indices of an answer's first and last token; nothing if truncation removed it.
 std::optional<std::pair<int32_t, int32_t>> answer_tokens(const text::Encoding& encoding, const Example& e);
 
-// Calls encode_text(). Errors name the example's place.
-EncodedText encode_example(const Example& e, const text::Tokenizer& tokenizer, const ModelSpec& spec);
+// The sequences that a model reads of an example: its text, or its question with each choice. Errors name the
+// example's place.
+std::vector<EncodedText> encode_example(const Example& e, const text::Tokenizer& tokenizer,
+                                        const ModelSpec& spec);
 
 // Encoded examples.
 struct EncodedExamples {

@@ -143,6 +143,17 @@ std::vector<std::pair<std::string, double>> baselines(const std::vector<Example>
     }
     return {{kMeanNumber, pairs.rmse()}};
   }
+  if (kind.problem == Problem::multiple_choice) {
+    for (const Example& e : train) ++frequencies[std::to_string(e.right)];
+    const std::string most = most_frequent(frequencies);
+    double guesses = 0;
+    for (const Example& e : test) {
+      frequent += std::to_string(e.right) == most ? 1 : 0;
+      guesses += 1 / static_cast<double>(e.choices.size());
+    }
+    return {{kFrequentPosition, share(frequent, std::ssize(test))},
+            {kGuess, guesses / static_cast<double>(test.size())}};
+  }
   for (const Example& e : train) ++frequencies[e.label];
   const std::string most = most_frequent(frequencies);
   if (kind.problem == Problem::multi_label) {

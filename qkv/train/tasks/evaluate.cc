@@ -361,7 +361,7 @@ class AnswerScores : public Judge {
     if (const auto gold = answer_tokens(text.encoding, example)) {
       const std::vector<int32_t> offsets = {0, static_cast<int32_t>(scores.rows())};
       const Indices target({gold->first, gold->second}, 2);
-      const SpanLoss loss = span_cross_entropy(scores, offsets, target, 1);
+      const FoundRowsLoss loss = find_rows_cross_entropy(scores, offsets, target, 1);
       e.total += loss.total;
       e.tokens += loss.count;
     } else {
@@ -383,10 +383,40 @@ class AnswerScores : public Judge {
   double exact_ = 0, f1_ = 0;
 };
 
+// Questions with choices: -log P of the right one, and whether its score is the highest.
+class ChoiceScores : public Judge {
+ public:
+  explicit ChoiceScores(const ModelSpec& spec) : spec_(spec) {}
+  // scores [1, choices].
+  void add(const Tensor& scores, const EncodedText& /*text*/, const Example& example, size_t number,
+           Evaluation& e) override {
+    const std::vector<int32_t> offsets = {0, static_cast<int32_t>(scores.width())};
+    const FoundRowsLoss loss = find_rows_cross_entropy(scores.reshape({scores.width(), 1}), offsets,
+                                                       Indices({static_cast<int32_t>(example.right)}), 1);
+    e.total += loss.total;
+    e.tokens += loss.count;
+    const std::vector<double> p = class_values(spec_, scores, 0);
+    const auto best = std::ranges::max_element(p);
+    if (best - p.begin() == example.right)
+      ++right_;
+    else
+      mistakes_.push_back({number, -1, example.choices[static_cast<size_t>(best - p.begin())], *best});
+  }
+  void finish(Evaluation& e) const override {
+    e.scores = {
+        {"accuracy", static_cast<double>(right_) / std::max<double>(1, static_cast<double>(e.examples))}};
+  }
+
+ private:
+  const ModelSpec& spec_;
+  int64_t right_ = 0;
+};
+
 std::unique_ptr<Judge> judge_of(const ModelSpec& spec, std::span<const Example> examples) {
   if (spec.output == Output::span) return std::make_unique<AnswerScores>();
   if (spec.problem == Problem::regression) return std::make_unique<NumberScores>();
   if (spec.problem == Problem::multi_label) return std::make_unique<LabelScores>(spec, examples);
+  if (spec.problem == Problem::multiple_choice) return std::make_unique<ChoiceScores>(spec);
   return std::make_unique<ClassScores>(spec, examples);
 }
 
@@ -402,20 +432,26 @@ Evaluation evaluate(const Transformer& model, const text::Tokenizer& tokenizer,
   const std::unique_ptr<Judge> judge = judge_of(spec, examples);
   for (size_t begin = 0; begin < examples.size(); begin += kAtOnce) {
     std::vector<EncodedText> texts;
-    std::vector<size_t> which;
+    std::vector<std::pair<size_t, size_t>> which;  // an example, and the first of its texts
     for (size_t i = begin; i < std::min(begin + kAtOnce, examples.size()); ++i) {
       if (examples[i].text.first.empty()) {  // an answer to no question is as wrong: nothing is added
         judge->miss(examples[i], e);
         continue;
       }
-      texts.push_back(encode_example(examples[i], tokenizer, spec));
-      which.push_back(i);
-      e.cut += texts.back().cut;
+      which.emplace_back(i, texts.size());
+      const std::vector<EncodedText> its = encode_example(examples[i], tokenizer, spec);
+      e.cut += std::ranges::any_of(its, &EncodedText::cut);
+      texts.insert(texts.end(), its.begin(), its.end());
     }
     if (texts.empty()) continue;
     const std::vector<Tensor> scores = class_scores(model, texts, tokens);
-    for (size_t i = 0; i < texts.size(); ++i)
-      judge->add(scores[i], texts[i], examples[which[i]], which[i], e);
+    for (const auto& [i, first] : which) {
+      const Example& example = examples[i];
+      const bool choices = spec.problem == Problem::multiple_choice;
+      judge->add(choices ? scores_of_choices(std::span(scores).subspan(first, example.choices.size()))
+                         : scores[first],
+                 texts[first], example, i, e);
+    }
   }
   e.of_tokens = e.tokens;
   judge->finish(e);

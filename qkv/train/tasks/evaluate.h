@@ -32,9 +32,9 @@ Evaluation evaluate(const Transformer& model, const EncodedConversations& conver
 // Limit of different labels that a model has not learnt: more mean that the label column is wrong.
 inline constexpr size_t kMostUnseenLabels = 1000;
 
-// Predicts the classes, labels, numbers, tags or answers of all examples, about `tokens` tokens at a time.
-// The loss covers the parts that the model can read and the labels that it has. Tags lost to truncation count
-// as wrong. So do such answers, unless their words occur elsewhere, too: answers are compared as texts
+// Predicts the classes, labels, numbers, choices, tags or answers of all examples, about `tokens` tokens at a
+// time. The loss covers the parts that the model can read and the labels that it has. Tags lost to truncation
+// count as wrong. So do such answers, unless their words occur elsewhere, too: answers are compared as texts
 // (scores.h). A label that the model has not learnt is a class of its own, which is never found. An example
 // without text is always wrong; with a number, it is left out. The result has the `mistakes` worst mistakes,
 // worst first; equally bad ones keep their order. Throws Error if there are more than kMostUnseenLabels

@@ -77,6 +77,7 @@ std::unique_ptr<Task> make_task(const TrainConfig& run, const Origin* given) {
     case Objective::classify:
     case Objective::multi_label:
     case Objective::regression:
+    case Objective::multiple_choice:
     case Objective::tag:
     case Objective::answer:
       return make_labelled(config, given);

@@ -63,8 +63,13 @@ struct ExampleSplit {
   }
 };
 
+// True if a model has names for what it predicts.
+bool has_labels(const ModelSpec& spec) {
+  return spec.output != Output::span && spec.problem != Problem::multiple_choice;
+}
+
 Labels labels_of_split(const ExampleSplit& examples, const TrainConfig& config) {
-  if (config.model.output == Output::span) return {};
+  if (!has_labels(config.model)) return {};
   const std::vector<std::string> number = {config.data.label_column};
   if (config.model.problem == Problem::regression) return {number, number};
   std::vector<Example> all = examples.train;
@@ -81,7 +86,7 @@ class Labelled : public TaskOfSequences {
            const std::vector<std::string>& labels)
       : TaskOfSequences(config, std::move(tokenizer)), examples_(std::move(examples)), spec_(config.model) {
     notes_ = examples_.notes;
-    if (spec_.output != Output::span) find_labels(labels);
+    if (has_labels(spec_)) find_labels(labels);
     check(
         config.best_by != "f1" || spec_.output != Output::token_classes || !config.mix.empty() ||
             describe_chunks(spec_.labels),
@@ -105,8 +110,9 @@ class Labelled : public TaskOfSequences {
     const int64_t cut = train_.cut + valid_.cut + test_.cut, held_out = valid_.lost + test_.lost,
                   held_out_empty = valid_.without_text + test_.without_text;
     return fmt::format(
-        "{} training, {} validation and {} test examples{}{}{}{}{}{}{}{}{}", train_.stream.size(),
+        "{} training, {} validation and {} test {}{}{}{}{}{}{}{}{}{}", train_.stream.size(),
         examples_.valid.size(), examples_.test.size(),
+        spec_.problem == Problem::multiple_choice ? "questions" : "examples",
         spec_.labels.empty() || spec_.problem == Problem::regression
             ? ""
             : fmt::format(" of {} {}", classes_,
@@ -161,11 +167,16 @@ class Labelled : public TaskOfSequences {
   OrderedJson sample(const Transformer& model) const override {
     const std::vector<Example>& from = examples_.valid.empty() ? examples_.train : examples_.valid;
     const Example& e = from[from.size() / 2].text.first.empty() ? from.front() : from[from.size() / 2];
-    const EncodedText text = encode_text(e.text, tokenizer_, spec_);
     const NoGrad guard;
-    const Tensor scores = class_scores(model, {text})[0];
+    const std::vector<EncodedText> texts = encode_example(e, tokenizer_, spec_);
+    const EncodedText& text = texts.front();
+    const std::vector<Tensor> each = class_scores(model, texts);
+    const Tensor& scores = each.front();
     std::string said;
-    if (spec_.output == Output::span) {
+    if (spec_.problem == Problem::multiple_choice) {
+      const std::vector<double> p = class_values(spec_, scores_of_choices(each), 0);
+      said = e.choices[static_cast<size_t>(std::ranges::max_element(p) - p.begin())];
+    } else if (spec_.output == Output::span) {
       said = best_answer(scores, text, e.text).text;
     } else if (spec_.output == Output::token_classes) {
       const std::vector<int64_t> first = first_tokens(text.encoding, e.words);

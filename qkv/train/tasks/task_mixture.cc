@@ -15,8 +15,8 @@ namespace qkv {
 namespace {
 
 bool is_labelled(Objective o) {
-  return o == Objective::classify || o == Objective::multi_label || o == Objective::tag ||
-         o == Objective::answer;
+  return o == Objective::classify || o == Objective::multi_label || o == Objective::multiple_choice ||
+         o == Objective::tag || o == Objective::answer;
 }
 
 // The configuration for a single dataset, whose micro-batches are requested one by one.

@@ -57,6 +57,37 @@ TEST(Labelled, Spans) {
   EXPECT_EQ(Ids(targets.begin(), targets.end()), (Ids{0, 0}));
 }
 
+// Questions of two choices and of three, in another order.
+TEST(Labelled, Questions) {
+  LabelledStream s;
+  s.questions = {0};
+  for (const int32_t id : {1, 2, 3, 4, 5}) {
+    s.append(Ids(static_cast<size_t>(id), id), Ids(static_cast<size_t>(id), 0), {});
+    if (id == 2) s.end_question(1);
+  }
+  EXPECT_THROW(s.end_question(3), Error);
+  EXPECT_THROW(s.end_question(-1), Error);
+  s.end_question(0);
+  EXPECT_THROW(s.end_question(0), Error);  // no choice follows
+  EXPECT_THROW(s.append({1}, {0}, {1}), Error);
+  EXPECT_EQ(s.size(), 2);
+  EXPECT_EQ(s.lengths(), (std::vector<int64_t>{3, 12}));
+  EXPECT_EQ(s.sequences_of(1), (std::pair<int64_t, int64_t>{2, 5}));
+  const Batch b = labelled_batch(s, std::vector<int64_t>{1, 0});
+  EXPECT_EQ(values(b.ids), (Ids{3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 5, 1, 2, 2}));
+  EXPECT_EQ(b.layout.offsets, (Ids{0, 3, 7, 12, 13, 15}));
+  EXPECT_EQ(b.choices, (Ids{0, 3, 5}));
+  EXPECT_EQ(values(b.targets), (Ids{0, 1}));
+  EXPECT_EQ(b.target_count, 2);
+  Augmentation noise;
+  noise.mask = 1;
+  noise.mask_id = 9;
+  const Batch masked = labelled_batch(s, std::vector<int64_t>{0}, noise, 1, 1);
+  EXPECT_EQ(values(masked.ids), (Ids{9, 9, 9}));
+  EXPECT_EQ(masked.choices, (Ids{0, 2}));
+  EXPECT_EQ(values(masked.targets), (Ids{1}));
+}
+
 TEST(Labelled, NumbersThatDoNotFitAreRefused) {
   LabelledStream s;
   expect_error([&] { s.append({}, {}, {1}); }, {"0 tokens"});

@@ -1,0 +1,187 @@
+// qkv choose: the right one of each question's choices.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include "qkv/base/json_value.h"
+#include "qkv/cli/columns_of_run.h"
+#include "qkv/cli/command.h"
+#include "qkv/cli/console.h"
+#include "qkv/cli/encoder_command.h"
+#include "qkv/cli/model_notes.h"
+#include "qkv/data/table.h"
+#include "qkv/train/corpora/choices.h"
+#include "qkv/train/corpora/documents.h"
+
+namespace qkv {
+namespace {
+
+struct Options {
+  std::string dir, file, dtype = "f32";
+  bool json = false, strict = false;
+  int64_t batch_tokens = 4096;
+  DataConfig columns;
+  Given given;
+};
+
+constexpr size_t kAtOnce = 1024;  // questions that are held and sorted by length
+
+// The columns of a file that no option names: those of the run that the model comes from.
+void take_settings(Options& o) {
+  DataConfig& columns = o.columns;
+  if (!o.given("--choice-columns")) columns.choice_columns = DataConfig().choice_columns;
+  try {
+    if (const std::optional<RunConfig> run = read_run_config(o.dir))
+      if (const DataConfig* data = data_of(run->config, Objective::multiple_choice)) {
+        take_format(columns, o.file, *data, o.given);
+        take_columns(columns, o.file, read_header(o.file, file_options(columns)), *data, o.given);
+      }
+  } catch (const Error& e) {
+    fmt::print(stderr, "note: the run's settings are not used: {}\n", e.what());
+  }
+  if (columns.text_column.empty()) columns.text_column = "question";
+}
+
+// A question and its choices, divided by tabs.
+Example of_line(const std::string& line, const std::string& place) {
+  Example e;
+  e.place = place;
+  size_t begin = 0;
+  for (size_t end = 0; end < line.size(); begin = end + 1) {
+    end = std::min(line.find('\t', begin), line.size());
+    const std::string part = line.substr(begin, end - begin);
+    if (begin == 0)
+      e.text.first = part;
+    else
+      e.choices.push_back(part);
+  }
+  check(e.choices.size() > 1 && std::ranges::none_of(e.choices, is_blank),
+        "{}: expected a question and at least two choices, divided by tabs, got {} choice{}", place,
+        e.choices.size(), e.choices.size() == 1 ? "" : "s");
+  return e;
+}
+
+std::string text_of(const Options& o, const Example& e, const std::vector<double>& p) {
+  if (p.empty()) return o.json ? "{\"choice\":null}\n" : "\n";
+  const auto best = static_cast<size_t>(std::ranges::max_element(p) - p.begin());
+  if (!o.json) return fmt::format("{}\t{:.4f}\n", one_line(e.choices[best]), p[best]);
+  OrderedJson json = {{"question", e.text.first}};
+  if (!e.text.second.empty()) json["second"] = e.text.second;
+  json["number"] = best;
+  json["choice"] = e.choices[best];
+  json["probability"] = p[best];
+  json["choices"] = e.choices;
+  json["probabilities"] = p;
+  return json_line(json);
+}
+
+// Prints the choices of some questions.
+void choose(const Options& o, const TextModel& m, std::span<const Example> examples, int64_t& cut) {
+  const ModelSpec& spec = m.model->spec();
+  std::vector<EncodedText> texts;
+  for (const Example& e : examples) {
+    if (is_blank(e.text.first)) continue;
+    for (EncodedText& text : encode_example(e, m.tokenizer, spec)) {
+      check(!o.strict || !text.cut, "{}: longer than the model's {} tokens (without --strict it is cut)",
+            e.place, spec.context);
+      cut += text.cut;
+      texts.push_back(std::move(text));
+    }
+  }
+  const std::vector<Tensor> scores = class_scores(*m.model, texts, o.batch_tokens);
+  std::string out;
+  size_t first = 0;
+  for (const Example& e : examples) {
+    std::vector<double> p;
+    if (!is_blank(e.text.first)) {
+      p = class_values(spec, scores_of_choices(std::span(scores).subspan(first, e.choices.size())), 0);
+      first += e.choices.size();
+    }
+    out += text_of(o, e, p);
+  }
+  print(out);
+}
+
+void run(Options o) {
+  const TextModel m = load(o.dir, compute_type(o.dtype));
+  note_left_out(o.dir, *m.model);
+  check(m.model->spec().problem == Problem::multiple_choice,
+        "{}: this model does not score choices; choose needs one trained with train.objective = "
+        "\"multiple_choice\"",
+        o.dir);
+  int64_t cut = 0;
+  const bool rows = !o.file.empty() && is_of_rows(o.file, file_options(o.columns));
+  if (rows) {
+    take_settings(o);
+    Notes notes;
+    const std::vector<Example> examples = read_choices_alone(o.file, o.columns, &notes);
+    print_notes(notes);
+    for (size_t begin = 0; begin < examples.size(); begin += kAtOnce)
+      choose(o, m, std::span(examples).subspan(begin, std::min(kAtOnce, examples.size() - begin)), cut);
+  } else {
+    for (const char* option : {"--text-column", "--second-column", "--choice-columns", "--columns"})
+      if (o.given(option))
+        throw UsageError(fmt::format("{}: of rows, which are read from a file (.csv, .tsv, .jsonl)", option));
+    for_each_lines(o.file, 0, [&](const std::vector<std::string>& lines, int64_t from) {
+      std::vector<Example> examples;
+      for (const std::string& line : lines) {
+        const int64_t number = from + std::ssize(examples);
+        examples.push_back(is_blank(line) ? Example()
+                                          : of_line(line, fmt::format("{}:{}", input_name(o.file), number)));
+      }
+      choose(o, m, examples, cut);
+    });
+  }
+  note_cut(cut, m);
+}
+
+}  // namespace
+
+void add_choose_command(Command& app) {
+  auto o = std::make_shared<Options>();
+  Command* c = app.add_subcommand("choose", "Choose the right answer of several (multiple choice)");
+  c->add_option("DIR", o->dir, "Model directory or run")->required();
+  c->add_option("--file", o->file,
+                "Rows (.csv, .tsv, .jsonl), or lines with a question and its choices, divided by tabs "
+                "(default: standard input)");
+  c->add_option("--text-column", o->columns.text_column,
+                "Column of rows that holds the question (default: that of the run, or question)");
+  c->add_option("--second-column", o->columns.second_column,
+                "Column of rows with the text before each choice (default: that of the run)");
+  c->add_option("--choice-columns", o->columns.choice_columns,
+                "Column of JSON lists with a question's choices, or one column per choice: a,b,c (default: "
+                "that of the run, or choices)")
+      ->delimiter(',');
+  c->add_option("--columns", o->columns.columns, "Column names for a file without a header: a,b,c")
+      ->delimiter(',');
+  c->add_option("--format", o->columns.format, "Format of --file (default: by its extension)")
+      ->one_of({"auto", "text", "tsv", "csv", "jsonl"});
+  c->add_option("--delimiter", o->columns.delimiter,
+                "Character between columns of rows (default: comma, in .tsv a tab)");
+  c->add_flag("--json", o->json, "Print a JSON object per line, with the probability of each choice");
+  c->add_option("--batch-tokens", o->batch_tokens, "Tokens per batch")->show_default()->range(1, 1 << 24);
+  c->add_option("--dtype", o->dtype, "Precision of matrix products: f32 or bf16")
+      ->show_default()
+      ->one_of({"f32", "bf16"});
+  c->add_flag("--strict", o->strict,
+              "Reject texts that are longer than the model's context instead of truncating them");
+  o->columns.text_column.clear();
+  o->columns.choice_columns.clear();
+  o->given = [c](const char* option) {
+    return std::ranges::any_of(c->given(), [&](const Option* x) { return x->name() == option; });
+  };
+  c->footer(
+      "The model reads the question with each of its choices; a softmax of their scores gives the "
+      "probabilities.\n"
+      "Prints the chosen text and its probability. Questions may have different numbers of choices.\n"
+      "Examples:\n"
+      "  printf 'a cow says\\tmoo\\tmeow\\n' | qkv choose runs/sounds\n"
+      "  qkv choose runs/quiz --file questions.jsonl --json\n"
+      "  qkv choose runs/swag --file swag.csv --text-column sent1 --second-column sent2 "
+      "--choice-columns ending0,ending1,ending2,ending3");
+  c->callback([o] { run(*o); });
+}
+
+}  // namespace qkv
