@@ -20,6 +20,7 @@ namespace {
 
 struct Options {
   std::string dir, file, dtype = "f32";
+  std::vector<std::string> ensemble;
   bool json = false, strict = false;
   int64_t batch_tokens = 4096;
   DataConfig columns;
@@ -28,18 +29,21 @@ struct Options {
 
 constexpr size_t kAtOnce = 1024;  // questions that are held and sorted by length
 
-// The columns of a file that no option names: those of the run that the model comes from.
+// The format and the columns of a file that no option names: those of the run that the model comes from.
 void take_settings(Options& o) {
   DataConfig& columns = o.columns;
   if (!o.given("--choice-columns")) columns.choice_columns = DataConfig().choice_columns;
+  std::optional<RunConfig> run;
   try {
-    if (const std::optional<RunConfig> run = read_run_config(o.dir))
-      if (const DataConfig* data = data_of(run->config, Objective::multiple_choice)) {
-        take_format(columns, o.file, *data, o.given);
-        take_columns(columns, o.file, read_header(o.file, file_options(columns)), *data, o.given);
-      }
+    run = read_run_config(o.dir);
   } catch (const Error& e) {
     fmt::print(stderr, "note: the run's settings are not used: {}\n", e.what());
+  }
+  if (const DataConfig* data = run ? data_of(run->config, Objective::multiple_choice) : nullptr) {
+    take_format(columns, o.file, *data, o.given);
+    if (is_of_rows(o.file, file_options(columns)))
+      take_columns(columns, o.file, read_header(o.file, file_options(columns)), *data,
+                   Objective::multiple_choice, o.given);
   }
   if (columns.text_column.empty()) columns.text_column = "question";
 }
@@ -48,18 +52,14 @@ void take_settings(Options& o) {
 Example of_line(const std::string& line, const std::string& place) {
   Example e;
   e.place = place;
-  size_t begin = 0;
-  for (size_t end = 0; end < line.size(); begin = end + 1) {
-    end = std::min(line.find('\t', begin), line.size());
-    const std::string part = line.substr(begin, end - begin);
-    if (begin == 0)
-      e.text.first = part;
-    else
-      e.choices.push_back(part);
+  for (size_t begin = 0; begin <= line.size();) {
+    const size_t end = std::min(line.find('\t', begin), line.size());
+    (begin == 0 ? e.text.first : e.choices.emplace_back()) = line.substr(begin, end - begin);
+    begin = end + 1;
   }
-  check(e.choices.size() > 1 && std::ranges::none_of(e.choices, is_blank),
-        "{}: expected a question and at least two choices, divided by tabs, got {} choice{}", place,
-        e.choices.size(), e.choices.size() == 1 ? "" : "s");
+  check(!e.choices.empty(), "{}: expected a question and its choices, divided by tabs", place);
+  drop_empty_end(e.choices);
+  expect_choices(e);
   return e;
 }
 
@@ -77,53 +77,74 @@ std::string text_of(const Options& o, const Example& e, const std::vector<double
   return json_line(json);
 }
 
-// Prints the choices of some questions.
-void choose(const Options& o, const TextModel& m, std::span<const Example> examples, int64_t& cut) {
+// The probabilities of the choices of each question, by one model; none of a blank question.
+std::vector<std::vector<double>> probabilities_of_choices(const Options& o, const TextModel& m,
+                                                          std::span<const Example> examples, int64_t& cut) {
   const ModelSpec& spec = m.model->spec();
   std::vector<EncodedText> texts;
   for (const Example& e : examples) {
     if (is_blank(e.text.first)) continue;
-    for (EncodedText& text : encode_example(e, m.tokenizer, spec)) {
-      check(!o.strict || !text.cut, "{}: longer than the model's {} tokens (without --strict it is cut)",
-            e.place, spec.context);
-      cut += text.cut;
-      texts.push_back(std::move(text));
-    }
+    std::vector<EncodedText> its = encode_example(e, m.tokenizer, spec);
+    const bool any_cut = std::ranges::any_of(its, &EncodedText::cut);
+    check(!o.strict || !any_cut, "{}: longer than the model's {} tokens (without --strict it is cut)",
+          e.place, spec.context);
+    cut += any_cut;
+    std::ranges::move(its, std::back_inserter(texts));
   }
   const std::vector<Tensor> scores = class_scores(*m.model, texts, o.batch_tokens);
-  std::string out;
+  std::vector<std::vector<double>> out;
   size_t first = 0;
   for (const Example& e : examples) {
-    std::vector<double> p;
-    if (!is_blank(e.text.first)) {
-      p = class_values(spec, scores_of_choices(std::span(scores).subspan(first, e.choices.size())), 0);
-      first += e.choices.size();
-    }
-    out += text_of(o, e, p);
+    std::vector<double>& p = out.emplace_back();
+    if (is_blank(e.text.first)) continue;
+    p = class_values(spec, scores_of_choices(std::span(scores).subspan(first, e.choices.size())), 0);
+    first += e.choices.size();
   }
+  return out;
+}
+
+// Prints the choices of some questions.
+void choose(const Options& o, const std::vector<TextModel>& models, std::span<const Example> examples,
+            std::vector<int64_t>& cut) {
+  std::vector<MeanProbabilities> means(examples.size());
+  for (size_t m = 0; m < models.size(); ++m) {
+    const auto of_model = probabilities_of_choices(o, models[m], examples, cut[m]);
+    for (size_t i = 0; i < examples.size(); ++i) means[i].add(of_model[i]);
+  }
+  std::string out;
+  for (size_t i = 0; i < examples.size(); ++i) out += text_of(o, examples[i], means[i].mean());
   print(out);
 }
 
-void run(Options o) {
-  const TextModel m = load(o.dir, compute_type(o.dtype));
-  note_left_out(o.dir, *m.model);
+TextModel load_chooser(const Options& o, const std::string& dir) {
+  TextModel m = load(dir, compute_type(o.dtype));
+  note_left_out(dir, *m.model);
   check(m.model->spec().problem == Problem::multiple_choice,
         "{}: this model does not score choices; choose needs one trained with train.objective = "
         "\"multiple_choice\"",
-        o.dir);
-  int64_t cut = 0;
-  const bool rows = !o.file.empty() && is_of_rows(o.file, file_options(o.columns));
-  if (rows) {
-    take_settings(o);
+        dir);
+  return m;
+}
+
+void run(Options o) {
+  std::vector<TextModel> models;
+  models.push_back(load_chooser(o, o.dir));
+  for (const std::string& dir : o.ensemble) models.push_back(load_chooser(o, dir));
+  std::vector<int64_t> cut(models.size());
+  if (!o.file.empty()) take_settings(o);
+  if (!o.file.empty() && is_of_rows(o.file, file_options(o.columns))) {
     Notes notes;
     const std::vector<Example> examples = read_choices_alone(o.file, o.columns, &notes);
     print_notes(notes);
     for (size_t begin = 0; begin < examples.size(); begin += kAtOnce)
-      choose(o, m, std::span(examples).subspan(begin, std::min(kAtOnce, examples.size() - begin)), cut);
+      choose(o, models, std::span(examples).subspan(begin, std::min(kAtOnce, examples.size() - begin)), cut);
   } else {
-    for (const char* option : {"--text-column", "--second-column", "--choice-columns", "--columns"})
+    for (const char* option :
+         {"--text-column", "--second-column", "--choice-columns", "--columns", "--delimiter"})
       if (o.given(option))
         throw UsageError(fmt::format("{}: of rows, which are read from a file (.csv, .tsv, .jsonl)", option));
+    if (o.given("--format") && o.columns.format != "text" && o.columns.format != "auto")
+      throw UsageError("--format: rows are read from a file: give it with --file");
     for_each_lines(o.file, 0, [&](const std::vector<std::string>& lines, int64_t from) {
       std::vector<Example> examples;
       for (const std::string& line : lines) {
@@ -131,10 +152,10 @@ void run(Options o) {
         examples.push_back(is_blank(line) ? Example()
                                           : of_line(line, fmt::format("{}:{}", input_name(o.file), number)));
       }
-      choose(o, m, examples, cut);
+      choose(o, models, examples, cut);
     });
   }
-  note_cut(cut, m);
+  note_cut(cut, models);
 }
 
 }  // namespace
@@ -161,6 +182,7 @@ void add_choose_command(Command& app) {
   c->add_option("--delimiter", o->columns.delimiter,
                 "Character between columns of rows (default: comma, in .tsv a tab)");
   c->add_flag("--json", o->json, "Print a JSON object per line, with the probability of each choice");
+  c->add_option("--ensemble", o->ensemble, "More models: average their probabilities");
   c->add_option("--batch-tokens", o->batch_tokens, "Tokens per batch")->show_default()->range(1, 1 << 24);
   c->add_option("--dtype", o->dtype, "Precision of matrix products: f32 or bf16")
       ->show_default()

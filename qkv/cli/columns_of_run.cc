@@ -34,21 +34,27 @@ void take_format(DataConfig& columns, const std::string& path, const DataConfig&
 }
 
 void take_columns(DataConfig& columns, const std::string& path, std::vector<std::string> header,
-                  const DataConfig& run, const Given& given) {
+                  const DataConfig& run, Objective objective, const Given& given) {
   const auto has = [&](const std::string& name) { return std::ranges::find(header, name) != header.end(); };
   const bool jsonl = format_of(path, file_options(columns)) == FileFormat::jsonl;
   if (!given("--columns") && !run.columns.empty() && header != run.columns && !jsonl)
     header = columns.columns = run.columns;
-  const bool spans = run.label_column == "answer";
+  const bool spans = objective == Objective::answer, choices = objective == Objective::multiple_choice;
   const auto take = [&](const char* option, std::string& name, const std::string& of_run,
                         const std::string& usual) {
-    const bool usual_instead = !has(of_run) && has(usual);
-    if (!given(option) && !of_run.empty() && !usual_instead) name = of_run;
+    if (given(option) || of_run.empty()) return;
+    const bool is_another =
+        usual == run.text_column || usual == run.second_column || usual == run.label_column;
+    name = !has(of_run) && !usual.empty() && !is_another && has(usual) ? usual : of_run;
   };
-  take("--text-column", columns.text_column, run.text_column, spans ? "question" : "text");
-  take("--second-column", columns.second_column, run.second_column, "context");
+  take("--text-column", columns.text_column, run.text_column, spans || choices ? "question" : "text");
+  take("--second-column", columns.second_column, run.second_column, spans ? "context" : "");
   take("--label-column", columns.label_column, run.label_column, spans ? "answer" : "label");
-  if (!given("--choice-columns")) columns.choice_columns = run.choice_columns;
+  if (!given("--choice-columns")) {
+    const std::vector<std::string> usual = DataConfig().choice_columns;
+    const bool usual_instead = !std::ranges::all_of(run.choice_columns, has) && has(usual.front());
+    columns.choice_columns = usual_instead ? usual : run.choice_columns;
+  }
   if (!given("--label-separator")) columns.label_separator = run.label_separator;
   take("--source-column", columns.source_column, run.source_column, "source");
   take("--target-column", columns.target_column, run.target_column, "target");

@@ -18,10 +18,10 @@ const DataConfig* data_of(const TrainConfig& run, Objective objective);
 // the run do, and rows of one format have one delimiter.
 void take_format(DataConfig& columns, const std::string& path, const DataConfig& run, const Given& given);
 
-// Sets the columns that no option gave to those of the run, unless the file, which has the columns `header`,
-// lacks one and has the usual name instead.
+// Sets the columns that no option gave to those of the run, or to the usual name for this objective if the
+// file, which has the columns `header`, lacks that of the run and has the usual one.
 void take_columns(DataConfig& columns, const std::string& path, std::vector<std::string> header,
-                  const DataConfig& run, const Given& given);
+                  const DataConfig& run, Objective objective, const Given& given);
 
 // The same of the columns of tagged words, in a file of the same format.
 void take_word_columns(DataConfig& columns, const std::string& path, const DataConfig& run,

@@ -92,15 +92,19 @@ void take_settings_of_run(EvalOptions& o, const ModelSpec& spec, const Given& gi
   if (writes && spec.output == Output::tokens) take_objective(o, run->config, header, given);
   take_noise(o, run->config, given);
   const DataConfig* data = nullptr;
+  Objective read_as = Objective::next_token;
   for (const Objective objective : objectives_for(o, spec))
-    if (data == nullptr) data = data_of(run->config, objective);
+    if (data == nullptr) {
+      data = data_of(run->config, objective);
+      read_as = objective;
+    }
   if (data == nullptr) return;
   if (!run->config.mix.empty()) {
     take_format(o.columns, o.data, *data, given);
     header = header_of(o);
   }
   take_word_columns(o.columns, o.data, *data, given);
-  if (!header.empty()) take_columns(o.columns, o.data, header, *data, given);
+  if (!header.empty()) take_columns(o.columns, o.data, header, *data, read_as, given);
   if (!given("--prefix") && o.objective.empty()) o.columns.prefix = data->prefix;
   if (!given("--separator") && !is_of_rows(o.data, file_options(o.columns))) o.separator = data->separator;
 }

@@ -313,7 +313,8 @@ void take_settings_of_run(TextInput& in, const std::string& dir) {
   in.first.insert(in.first.begin(), data->*in.column);
   if (!reads_rows(in) || in.file.empty()) return;
   take_format(in.columns, in.file, *data, in.given);
-  take_columns(in.columns, in.file, read_header(in.file, file_options(in.columns)), *data, in.given);
+  take_columns(in.columns, in.file, read_header(in.file, file_options(in.columns)), *data, in.objective,
+               in.given);
   if (!in.given(column_option(in))) in.columns.*in.column = "";  // the first of in.first that there is
 }
 

@@ -145,9 +145,10 @@ void for_each_json_row(const std::string& path, const FileOptions& options, cons
     TableRow row{{}, std::stoll(place.substr(place.rfind(':') + 1)), {}};
     for (const std::string& key : head.columns) {
       const JsonField field = object[key];
-      const bool as_json = field.json().is_structured() &&
-                           std::ranges::find(options.json_columns, key) != options.json_columns.end();
-      row.fields.push_back(field.json().is_number() || as_json ? field.json().dump() : field.string());
+      const bool any = !options.text_columns.empty() &&
+                       std::ranges::find(options.text_columns, key) == options.text_columns.end();
+      const bool as_json = field.json().is_number() || (any && !field.json().is_string());
+      row.fields.push_back(as_json ? field.json().dump() : field.string());
     }
     on_row(row);
   });

@@ -25,7 +25,7 @@ struct Table {
 
 // Reads a file by its format (format_of). .tsv: a header and rows whose fields have no tabs. .csv: the same
 // with commas and RFC 4180's quotes. .jsonl: an object of strings and numbers on each line, all with the
-// keys of the first (options.json_columns: also of lists and objects). Throws Error naming file, line and
+// keys of the first (options.text_columns: others may hold anything). Throws Error naming file, line and
 // column of ragged rows and wrong quotes.
 Table read_table(const std::string& path, const FileOptions& options = {}, Notes* notes = nullptr);
 

@@ -26,8 +26,9 @@ struct FileOptions {
   bool keep_carriage_returns = false;  // keep "\r\n" in texts instead of replacing it with "\n"
   bool any_bytes = false;              // accept bytes that are not UTF-8 text, with a note
   std::string scratch = {};            // folder for unpacked files; empty: the system's
-  // Columns of .jsonl files whose values may also be lists and objects; their JSON text is then the field.
-  std::vector<std::string> json_columns = {};
+  // Columns of .jsonl files that must be texts or numbers; other values of other columns become their JSON
+  // text. Empty: all must be.
+  std::vector<std::string> text_columns = {};
 };
 
 // The format of the options, or else of the name's extension, case-insensitive and before any .gz or .zst.

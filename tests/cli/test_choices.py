@@ -79,10 +79,42 @@ class Choices(CliTest):
         for a, b in zip(one, found):
             for x, y in zip(a["probabilities"], b["probabilities"]):
                 self.assertAlmostEqual(x, y, 5)
+        # Files without labels, with other values that are no texts, and with spaces around.
+        self.write("new.jsonl", json.dumps({"question": "the cow says", "choices": ["yip", "moo "], "label": None, "more": [1]}) + "\n")
+        self.assertRegex(self.ok("choose", "run", "--file", "new.jsonl").out, r"^moo \t0\.[0-9]+$")
+        self.write("new.jsonl", json.dumps({"question": "the cow says", "choices": ["yip", "moo "], "label": "moo "}) + "\n")
+        self.assertEqual(json.loads(self.ok("eval", "run", "--data", "new.jsonl", "--json").out)["accuracy"], 1)
+        # Several models decide together; a file of lines whose name says rows.
+        self.write("c.toml", self.config(out="other", seed=2))
+        self.ok("train", "c.toml")
+        two = [json.loads(self.ok("choose", *dirs, "--json", stdin="the cow says\tyip\tmoo\t\n").out)["probabilities"]
+               for dirs in (("run",), ("other",), ("run", "--ensemble", "other"))]
+        for a, b, both in zip(*two):
+            self.assertAlmostEqual((a + b) / 2, both, 6)
+        # Columns that a file lacks are named, and never left out.
+        self.write("c.toml", self.config(out="article", data__train="article.jsonl", data__valid="article.jsonl", data__text_column="article",
+                                         data__second_column="question", data__label_column="answer", steps=2, eval_every=2, checkpoint_every=2))
+        article = [{"article": "a farm", "question": q, "choices": c, "answer": "ABCD"[r]} for q, c, r in rows]
+        self.write("article.jsonl", "".join(json.dumps(x) + "\n" for x in article))
+        self.ok("train", "c.toml")
+        for missing in ("article", "question", "choices"):
+            self.write("less.jsonl", "".join(json.dumps({k: v for k, v in x.items() if k != missing}) + "\n" for x in article))
+            for command in (["choose", "article", "--file"], ["eval", "article", "--data"]):
+                self.refused(*command, "less.jsonl", says=["less.jsonl", f"'{missing}'"])
+        # A format that the run's files do not have by their names; missing files have one message.
+        self.write("quiz.txt", "question\ta\tb\tlabel\nthe cow says\tmoo\tyip\t0\nthe fox says\tmoo\tyip\t1\n")
+        self.write("c.toml", self.config(out="quiz", data__train="quiz.txt", data__valid="quiz.txt", data__format="tsv",
+                                         data__choice_columns=["a", "b"], steps=2, eval_every=2, checkpoint_every=2))
+        self.ok("train", "c.toml")
+        found = [json.loads(x) for x in self.ok("choose", "quiz", "--file", "quiz.txt", "--json").out.splitlines()]
+        self.assertEqual([f["choices"] for f in found], [["moo", "yip"]] * 2)
+        self.assertEqual(len(self.refused("choose", "run", "--file", "none.csv", says=["none.csv"]).err.splitlines()), 1)
+        for option in (["--delimiter", ";"], ["--format", "jsonl"]):
+            self.refused("choose", "run", *option, stdin="a\tb\tc\n", says=[option[0]])
         # Other commands point here.
         self.refused("classify", "run", stdin="a\n", says=["qkv choose run"])
         self.refused("choose", "run", "--text-column", "q", stdin="a\tb\tc\n", says=["--text-column", "rows"])
-        self.refused("choose", "run", stdin="the cow says\tmoo\n", says=[":1: ", "two choices"])
+        self.refused("choose", "run", stdin="the cow says\tmoo\n", says=[":1: ", "1 choice", "two"])
 
     def test_resume_and_noise(self):
         """A run that is lengthened equals one that was never stopped; noise changes texts, not which choice is right."""
@@ -154,15 +186,31 @@ class Choices(CliTest):
                              ({"choices": ["moo", " "]}, ["bad.jsonl:2", "choice 2 is empty"]),
                              ({"choices": ["moo", {}]}, ["bad.jsonl:2", "'choices'"]),
                              ({"choices": {"text": ["moo", "yip"], "label": ["A"]}}, ["bad.jsonl:2", "2 choices, but 1"]),
-                             ({"label": 2}, ["bad.jsonl:2", "'label'", "from 0 to 1", "'2'"]),
+                             ({"label": 2}, ["bad.jsonl:2", "'label'", "from 0 to 1", "letter", "'2'"]),
                              ({"label": ""}, ["bad.jsonl:2", "'label'", "empty"]),
                              ({"question": ["a"]}, ["bad.jsonl:2", "question"])):
             self.write("bad.jsonl", "".join(json.dumps(x) + "\n" for x in (good, {**good, **change}, good)))
             self.write("c.toml", self.config(data__train="bad.jsonl", data__valid="bad.jsonl"))
             self.refused("train", "c.toml", says=says)
-        # Labels that are numbers as well as texts of other choices.
-        self.write("bad.jsonl", "".join(json.dumps({"question": "how many", "choices": ["1", "0", "2"], "label": n}) + "\n" for n in (0, 1)))
-        self.refused("train", "c.toml", says=["bad.jsonl:1", "letters"])
+        # Labels that can be read in two ways, or mean several choices.
+        for choices, labels, says in ((["1", "0", "2"], (0, 1), ["bad.jsonl:1", "the number", "the text", "letters"]),
+                                      (["B", "A"], "AB", ["bad.jsonl:1", "the letter", "the text", "numbers"]),
+                                      (["moo", "moo", "yip"], ("moo", "yip"), ["bad.jsonl:1", "'moo'"])):
+            self.write("bad.jsonl", "".join(json.dumps({"question": "how many", "choices": choices, "label": n}) + "\n" for n in labels))
+            self.refused("train", "c.toml", says=says)
+        named = {"question": "a", "choices": {"text": ["x", "y"], "label": ["A", "B"]}, "label": "A"}
+        self.write("bad.jsonl", json.dumps(named) + "\n" + json.dumps(good) + "\n")
+        self.refused("train", "c.toml", says=["bad.jsonl:2", "no labels", "bad.jsonl:1"])
+        named["choices"]["label"] = ["A", "A"]
+        self.write("bad.jsonl", json.dumps(named) + "\n" + json.dumps(named) + "\n")
+        self.refused("train", "c.toml", says=["bad.jsonl:1", "'A' is not the label of one choice"])
+        self.write("bad.csv", "question,choices,label\na,x|y,0\n")
+        self.write("c.toml", self.config(data__train="bad.csv", data__valid="bad.csv"))
+        self.refused("train", "c.toml", says=["bad.csv:2", "'choices'", "JSON list", "choice_columns"])
+        for columns, says in ((["nope"], ["'nope'", "question, choices, label", "data.choice_columns"]),
+                              (["choices", "choices"], ["'choices'", "twice"]), (["label", "choices"], ["'label'", "twice"])):
+            self.write("c.toml", self.config(data__train="bad.csv", data__valid="bad.csv", data__choice_columns=columns))
+            self.refused("train", "c.toml", says=says)
         self.write("c.toml", self.config(objective="classify", data__choice_columns=["a"]))
         self.refused("train", "c.toml", says=["choice_columns"])
 

@@ -89,6 +89,7 @@ void resolve_head(TrainConfig& c, const ModelSpec& from, const Given& given) {
   m.problem = spec_of(c.objective).problem;
   if (m.output != Output::tokens) {
     m.head_width = 0;
+    m.head_bias = true;
     m.unembedding_bias = false;
     m.tied = true;
     if (!given("model.head_dropout")) m.head_dropout = m.residual_dropout;

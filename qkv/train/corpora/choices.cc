@@ -36,12 +36,16 @@ std::vector<std::string> texts_in(const JsonField& list) {
 
 // The choices of a cell.
 void read_cell(const std::string& cell, const std::string& place, Row& row) {
-  const Json json = parse_json(cell, place);
+  const Json json = Json::parse(cell, nullptr, false);
   const JsonField field(json, place);
-  if (!json.is_object()) {
+  if (json.is_array()) {
     row.example.choices = texts_in(field);
     return;
   }
+  check(json.is_object() && json.contains("text"),
+        "{}: expected a JSON list of choices, like [\"one\", \"two\"], or an object with \"text\" and "
+        "\"label\" (for a column per choice, name them all in choice_columns)",
+        place);
   row.example.choices = texts_in(field["text"]);
   if (!json.contains("label")) return;
   row.names = texts_in(field["label"]);
@@ -66,10 +70,20 @@ std::optional<int64_t> by_letter(const Row& row) {
   return n < std::ssize(row.example.choices) ? std::optional(n) : std::nullopt;
 }
 
-// The first of those that equal the label.
+std::string trimmed(std::string text) {
+  trim_label(text);
+  return text;
+}
+
+// The one that equals the label. Several equal ones are none.
 std::optional<int64_t> place_in(const std::vector<std::string>& all, const std::string& label) {
-  const auto at = std::ranges::find(all, label);
-  return at == all.end() ? std::nullopt : std::optional<int64_t>(at - all.begin());
+  std::optional<int64_t> found;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (trimmed(all[i]) != label) continue;
+    if (found) return std::nullopt;
+    found = static_cast<int64_t>(i);
+  }
+  return found;
 }
 
 std::optional<int64_t> by_name(const Row& row) {
@@ -80,60 +94,86 @@ std::optional<int64_t> by_text(const Row& row) {
   return place_in(row.example.choices, row.example.label);
 }
 
-using Way = std::optional<int64_t> (*)(const Row&);
+// One of the ways in which a file says which choice is right.
+struct Way {
+  std::optional<int64_t> (*find)(const Row&);
+  const char *of, *instead;  // the label in words; another way to write it, which is never mistaken
+};
+constexpr Way kNumber = {by_number, "the number", "letters (A, B, ...)"},
+              kLetter = {by_letter, "the letter", "numbers (0, 1, ...)"},
+              kText = {by_text, "the text", "numbers (0, 1, ...)"};
 
-bool fits_all(const std::vector<Row>& rows, Way way) {
-  return std::ranges::all_of(rows, [&](const Row& row) { return way(row).has_value(); });
+// The way that finds a choice in every row.
+Way way_of(const std::vector<Row>& rows, const std::string& column) {
+  const auto named = std::ranges::find_if(rows, [](const Row& row) { return !row.names.empty(); });
+  if (named != rows.end()) {
+    for (const Row& row : rows) {
+      check(!row.names.empty(), "{}: its choices have no labels, but those of {} have", row.example.place,
+            named->example.place);
+      check(by_name(row).has_value(), "{}: column '{}': '{}' is not the label of one choice (they are {})",
+            row.example.place, column, row.example.label, fmt::join(row.names, ", "));
+    }
+    return {by_name, "the label", ""};
+  }
+  std::optional<Way> found;
+  for (const Way& way : {kNumber, kLetter, kText}) {
+    if (!std::ranges::all_of(rows, [&](const Row& row) { return way.find(row).has_value(); })) continue;
+    if (!found) {
+      found = way;
+      continue;
+    }
+    for (const Row& row : rows)
+      check(way.find(row) == found->find(row),
+            "{}: column '{}': '{}' is {} of one choice and {} of another: write {}", row.example.place,
+            column, row.example.label, found->of, way.of, found->instead);
+  }
+  if (found) return *found;
+  // Blames a row in which the way that most rows go finds nothing.
+  const auto count = [&](const Way& way) {
+    return std::ranges::count_if(rows, [&](const Row& row) { return way.find(row).has_value(); });
+  };
+  Way most = kNumber;
+  for (const Way& way : {kLetter, kText})
+    if (count(way) > count(most)) most = way;
+  const auto bad = std::ranges::find_if(rows, [&](const Row& row) { return !most.find(row).has_value(); });
+  fail(
+      "{}: column '{}': expected which of {} choices is right, in all rows alike: its number from 0 to {}, "
+      "its "
+      "letter or its text, got '{}'",
+      bad->example.place, column, bad->example.choices.size(), bad->example.choices.size() - 1,
+      bad->example.label);
 }
 
-// The first way that finds a choice in every row.
-Way way_of(const std::vector<Row>& rows, const std::string& column) {
-  if (std::ranges::all_of(rows, [](const Row& row) { return !row.names.empty(); })) {
-    for (const Row& row : rows)
-      check(by_name(row).has_value(), "{}: column '{}': '{}' is the label of none of its choices ({})",
-            row.example.place, column, row.example.label, fmt::join(row.names, ", "));
-    return by_name;
-  }
-  if (fits_all(rows, by_number)) {
-    const auto differs =
-        std::ranges::find_if(rows, [](const Row& row) { return by_text(row) != by_number(row); });
-    check(
-        differs == rows.end() || !fits_all(rows, by_text),
-        "{}: column '{}': '{}' is the number of a choice and the text of another: write letters (A, B, ...)",
-        differs == rows.end() ? "" : differs->example.place, column,
-        differs == rows.end() ? "" : differs->example.label);
-    return by_number;
-  }
-  for (const Way way : {by_letter, by_text})
-    if (fits_all(rows, way)) return way;
-  // Blames a row that stands alone: the way that most rows go finds nothing there.
-  Way most = by_number;
-  const auto count = [&](Way way) {
-    return std::ranges::count_if(rows, [&](const Row& row) { return way(row).has_value(); });
-  };
-  for (const Way way : {by_letter, by_text})
-    if (count(way) > count(most)) most = way;
-  const auto bad = std::ranges::find_if(rows, [&](const Row& row) { return !most(row).has_value(); });
-  fail("{}: column '{}': expected which of {} choices is right ({}), got '{}'", bad->example.place, column,
-       bad->example.choices.size(),
-       most == by_number   ? fmt::format("a number from 0 to {}", bad->example.choices.size() - 1)
-       : most == by_letter ? "a letter from A"
-                           : "its text",
-       bad->example.label);
+// The place of a column with choices.
+size_t column_of_choices(const Table& table, const std::string& name) {
+  const auto at = std::ranges::find(table.columns, name);
+  check(at != table.columns.end(),
+        "{}: there is no column '{}' with choices (it has: {}): set data.choice_columns (--choice-columns)",
+        table.path, name, fmt::join(table.columns, ", "));
+  return static_cast<size_t>(at - table.columns.begin());
 }
 
 // Reads all rows; `labelled`: with the column of labels.
 std::vector<Row> read_rows(const std::string& path, const DataConfig& data, bool labelled, Notes* notes) {
-  FileOptions options = file_options(data);
-  options.json_columns = data.choice_columns;
   check(!data.choice_columns.empty(), "{}: choice_columns: expected the columns with the choices", path);
+  std::vector<std::string> named = {data.text_column};
+  if (!data.second_column.empty()) named.push_back(data.second_column);
+  if (labelled) named.push_back(data.label_column);
+  FileOptions options = file_options(data);
+  options.text_columns = named;
+  for (const std::string& column : data.choice_columns) {
+    check(std::ranges::find(named, column) == named.end(), "{}: choice_columns: column '{}' is named twice",
+          path, column);
+    named.push_back(column);
+    if (data.choice_columns.size() > 1) options.text_columns.push_back(column);
+  }
   Table table = read_table(path, options, notes);
   const size_t first = table.column(data.text_column);
   std::optional<size_t> second, label;
   if (!data.second_column.empty()) second = table.column(data.second_column);
   if (labelled) label = table.column(data.label_column);
   std::vector<size_t> columns;
-  for (const std::string& name : data.choice_columns) columns.push_back(table.column(name));
+  for (const std::string& name : data.choice_columns) columns.push_back(column_of_choices(table, name));
   std::vector<Row> rows;
   for (size_t r = 0; r < table.rows.size(); ++r) {
     auto& cells = table.rows[r];
@@ -144,23 +184,31 @@ std::vector<Row> read_rows(const std::string& path, const DataConfig& data, bool
       read_cell(cells[columns[0]], fmt::format("{}: column '{}'", e.place, data.choice_columns[0]), row);
     } else {
       for (const size_t c : columns) e.choices.push_back(cells[c]);
-      while (!e.choices.empty() && is_blank(e.choices.back())) e.choices.pop_back();
+      drop_empty_end(e.choices);
     }
-    check(e.choices.size() > 1, "{}: {} choice{}: a question needs two", e.place, e.choices.size(),
-          e.choices.size() == 1 ? "" : "s");
-    for (size_t c = 0; c < e.choices.size(); ++c)
-      check(!is_blank(e.choices[c]), "{}: choice {} is empty", e.place, c + 1);
+    expect_choices(e);
     if (label) e.label = cells[*label];
     trim_label(e.label);
     check(!label || !e.label.empty(), "{}: column '{}' is empty", e.place, data.label_column);
-    if (second) e.text.second = std::move(cells[*second]);
-    e.text.first = std::move(cells[first]);
+    if (second) e.text.second = cells[*second];
+    e.text.first = cells[first];
     rows.push_back(std::move(row));
   }
   return rows;
 }
 
 }  // namespace
+
+void drop_empty_end(std::vector<std::string>& choices) {
+  while (!choices.empty() && is_blank(choices.back())) choices.pop_back();
+}
+
+void expect_choices(const Example& e) {
+  check(e.choices.size() > 1, "{}: {} choice{}: a question needs two", e.place, e.choices.size(),
+        e.choices.size() == 1 ? "" : "s");
+  for (size_t c = 0; c < e.choices.size(); ++c)
+    check(!is_blank(e.choices[c]), "{}: choice {} is empty", e.place, c + 1);
+}
 
 void read_choices(const std::string& path, const DataConfig& data, std::vector<Example>& out,
                   ReadExamples& found) {
@@ -169,7 +217,7 @@ void read_choices(const std::string& path, const DataConfig& data, std::vector<E
   const Way way = way_of(rows, data.label_column);
   for (Row& row : rows) {
     Example& e = row.example;
-    e.right = *way(row);
+    e.right = *way.find(row);
     e.label = e.choices[static_cast<size_t>(e.right)];
     (is_blank(e.text.first) ? found.without_text : out).push_back(std::move(e));
   }

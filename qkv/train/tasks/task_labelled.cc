@@ -138,6 +138,8 @@ class Labelled : public TaskOfSequences {
       out += fmt::format("examples = {} ({} {})\n", e->stream.size(),
                          hash_of(std::as_bytes(e->stream.tokens.tokens())),
                          hash_of(std::as_bytes(std::span(e->stream.targets))));
+      if (!e->stream.questions.empty())
+        out += fmt::format("questions = {}\n", hash_of(std::as_bytes(std::span(e->stream.questions))));
       if (e->stream.columns > 0)
         out += fmt::format("numbers = {}\n", hash_of(std::as_bytes(std::span(e->stream.numbers))));
     }
