@@ -72,20 +72,28 @@ Matrix<T> EDTransformer_encode(const Tokens& z, const EDTheta<T>& theta) {
 
 // Algorithm 8, lines 10-20, the decoder, conditioned on Z [d_e x l_z]: x of length l_x -> X [d_e x l_x]. The
 // paper's loop of line 13 counts i where its body indexes l; the layer is meant.
+// Line 16 attends with three sequences, the keys of Z_k and the values of Z_v (the survey's attention head).
 template <typename T>
-Matrix<T> EDTransformer_decode(const Matrix<T>& Z, const Tokens& x, const EDTheta<T>& theta) {
+Matrix<T> EDTransformer_decode(const Matrix<T>& Z_k, const Matrix<T>& Z_v, const Tokens& x,
+                               const EDTheta<T>& theta) {
   const Hyperparameters& hyper = theta.hyper;
-  const Index l_x = length(x), l_z = Z.cols();                            // line 10
-  Matrix<T> X = embed(x, theta.embedding, hyper);                         // lines 11, 12
-  for (const DecoderLayer<T>& layer : theta.decoder) {                    // line 13
-    X = X + MHAttention(X, layer.W_dec, unidirectional_mask(l_x, l_x));   // line 14
-    X = normalize(X, layer.norm3, hyper);                                 // line 15
-    X = X + MHAttention(X, Z, layer.W_ed, bidirectional_mask(l_z, l_x));  // line 16
-    X = normalize(X, layer.norm4, hyper);                                 // line 17
-    X = X + MLP(X, layer.mlp, Activation::ReLU, hyper);                   // line 18
-    X = normalize(X, layer.norm5, hyper);                                 // line 19
+  const Index l_x = length(x), l_z = Z_k.cols();                                 // line 10
+  Matrix<T> X = embed(x, theta.embedding, hyper);                                // lines 11, 12
+  for (const DecoderLayer<T>& layer : theta.decoder) {                           // line 13
+    X = X + MHAttention(X, layer.W_dec, unidirectional_mask(l_x, l_x));          // line 14
+    X = normalize(X, layer.norm3, hyper);                                        // line 15
+    X = X + MHAttention(X, Z_k, Z_v, layer.W_ed, bidirectional_mask(l_z, l_x));  // line 16
+    X = normalize(X, layer.norm4, hyper);                                        // line 17
+    X = X + MLP(X, layer.mlp, Activation::ReLU, hyper);                          // line 18
+    X = normalize(X, layer.norm5, hyper);                                        // line 19
   }
   return X;
+}
+
+// The same as printed: Z_k = Z_v = Z.
+template <typename T>
+Matrix<T> EDTransformer_decode(const Matrix<T>& Z, const Tokens& x, const EDTheta<T>& theta) {
+  return EDTransformer_decode(Z, Z, x, theta);
 }
 
 // Algorithm 8, P <- EDTransformer(z, x | theta), [VSP+17]: two sequences of token ids -> P [N_V x length(x)],

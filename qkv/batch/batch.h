@@ -17,6 +17,9 @@ struct ModelInput {
   Indices segments = {};      // [N]; undefined: all 0
   Indices source = {};        // [M]: the source of an encoder-decoder (the paper's z); else undefined
   Layout source_layout = {};  // sequences of source, as many as in `layout`
+  // f32 [M, D]: rows that cross-attention takes as the sources of its keys and of its values, in place of an
+  // encoded source; undefined: those of the encoder.
+  Tensor source_keys = {}, source_values = {};
   // f32 [rows, features.width()]: the features at ids that are kFeature, in the source of an
   // encoder-decoder. Frames have two rows for each such id.
   Tensor features = {};

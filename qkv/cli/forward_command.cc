@@ -19,6 +19,7 @@
 #include "qkv/io/model_dir.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/parts.h"
+#include "qkv/ops/rows.h"
 
 namespace qkv {
 namespace {
@@ -42,8 +43,12 @@ void expect_known(const Safetensors& in, const ModelSpec& spec, const std::strin
     known.insert("global_attention_mask");
   if (spec.output == Output::span) known.insert({"start_positions", "end_positions"});
   if (spec.architecture == Architecture::encoder_decoder)
-    known.insert({"decoder_input_ids", "decoder_attention_mask"});
-  check(in.tensors.contains(what), "{}: {}: missing", path, what);
+    known.insert(
+        {"decoder_input_ids", "decoder_attention_mask", "encoder_hidden_states", "encoder_value_states"});
+  const bool encoded =
+      known.contains("encoder_hidden_states") && in.tensors.contains("encoder_hidden_states");
+  check(in.tensors.contains(what) != encoded, "{}: {}: {}", path, what,
+        encoded ? "encoder_hidden_states takes its place, give one of them" : "missing");
   for (const auto& [name, tensor] : in.tensors)
     check(known.contains(name), "{}: {}: a model whose architecture is {} has no such input (it has {})",
           path, name, name_of(spec.architecture), fmt::join(known, ", "));
@@ -109,6 +114,38 @@ PaddedBatch read_frames(const Safetensors& in, const std::string& path, const Mo
   return b;
 }
 
+// Encoded sources [B, S, D] in place of tokens: encoder_hidden_states are the rows of keys, and of values
+// unless encoder_value_states has others.
+PaddedBatch read_encoded(const Safetensors& in, const std::string& path, const ModelSpec& spec,
+                         ModelInput& input) {
+  const Tensor& states = in.tensors.at("encoder_hidden_states");
+  const int64_t width = spec.encoder_spec().output_width();
+  const auto expect_states = [&](const char* name, const Tensor& x) {
+    check(x.dtype() == DType::f32 && x.shape().rank() == 3 && x.width() == width &&
+              x.dim(0) == states.dim(0) && x.dim(1) == states.dim(1),
+          "{}: {}: expected F32 [batch, length, {}], got {} {}", path, name, width, name_of(x.dtype()),
+          x.shape());
+  };
+  expect_states("encoder_hidden_states", states);
+  Safetensors made;  // which rows are real
+  made.tensors.emplace("ids",
+                       Tensor::of({states.dim(0), states.dim(1)},
+                                  std::vector<int64_t>(static_cast<size_t>(states.dim(0) * states.dim(1)))));
+  if (const auto mask = in.tensors.find("attention_mask"); mask != in.tensors.end())
+    made.tensors.emplace("attention_mask", mask->second);
+  PaddedBatch b = read_padded(made, path, "ids", "attention_mask", 1, 0);
+  const auto real_rows = [&](const Tensor& x) {
+    std::vector<int32_t> rows(b.places.begin(), b.places.end());
+    return select_rows(x.reshape({x.dim(0) * x.dim(1), width}), rows);
+  };
+  input.source_keys = real_rows(states);
+  if (const auto values = in.tensors.find("encoder_value_states"); values != in.tensors.end()) {
+    expect_states("encoder_value_states", values->second);
+    input.source_values = real_rows(values->second);
+  }
+  return b;
+}
+
 // A mask for each pair of tokens takes the place of the stack's: all blocks must be able to follow it.
 void expect_given_mask(const Safetensors& in, const ModelSpec& spec, const std::string& path) {
   check(spec.architecture != Architecture::encoder_decoder,
@@ -136,8 +173,8 @@ Safetensors with_rows_of_choices(const Safetensors& in, const std::string& path,
   const auto ids = in.tensors.find("input_ids");
   check(ids != in.tensors.end(), "{}: input_ids: missing", path);
   const Shape shape = ids->second.shape();
-  check(shape.rank() == 3 && shape[1] > 0, "{}: input_ids: expected [questions, choices, length], got {}",
-        path, shape);
+  check(shape.rank() == 3 && shape[0] > 0 && shape[1] > 0,
+        "{}: input_ids: expected [questions, choices, length], got {}", path, shape);
   choices = shape[1];
   for (auto& [name, tensor] : out.tensors) {
     if (name == "labels") continue;
@@ -158,7 +195,11 @@ Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSp
   const bool of_pairs = mask != in.tensors.end() && mask->second.shape().rank() == 3;
   if (of_pairs) expect_given_mask(in, spec, path);
   const int64_t vocab = spec.input_vocab_size(), longest = spec.encoder_spec().longest();
-  const PaddedBatch read = spec.features.any() ? read_frames(in, path, spec, out.input.features)
+  const bool encoded = in.tensors.contains("encoder_hidden_states");
+  check(encoded || !in.tensors.contains("encoder_value_states"),
+        "{}: encoder_value_states: needs encoder_hidden_states, the rows of the keys", path);
+  const PaddedBatch read = encoded               ? read_encoded(in, path, spec, out.input)
+                           : spec.features.any() ? read_frames(in, path, spec, out.input.features)
                            : of_pairs ? read_with_pairs(in, path, "input_ids", "attention_mask", vocab,
                                                         longest, out.input.visibility)
                                       : read_padded(in, path, "input_ids", "attention_mask", vocab, longest);
@@ -170,13 +211,17 @@ Inputs read_inputs(const Safetensors& in, const std::string& path, const ModelSp
                      : shifted_right(in, path, spec, ids);
     check(out.tokens.rows == read.rows, "{}: decoder_input_ids: expected {} rows, got {}", path, read.rows,
           out.tokens.rows);
-    out.input.source = read.ids;
+    if (!encoded) out.input.source = read.ids;
     out.input.source_layout = read.layout();
   } else {
     out.tokens = read;
   }
   out.input.ids = out.tokens.ids;
   out.input.layout = out.tokens.layout();
+  if (spec.output == Output::sequence_classes || spec.output == Output::embedding)
+    for (int64_t r = 0; r < out.tokens.rows; ++r)
+      check(out.tokens.lengths[static_cast<size_t>(r)] > 0,
+            "{}: input_ids: row {} has no token that is not padding, and so no class or vector", path, r);
   const auto of_tokens = [&](const char* name, Indices& to) {
     if (!in.tensors.contains(name)) return;
     check(in.tensors.at(name).shape() == Shape{read.rows, read.columns}, "{}: {}: expected [{}, {}]", path,
@@ -575,7 +620,10 @@ void add_forward_command(Command& app) {
   c->footer(
       "Inputs: attention_mask (1 = real; or [B, T, T], 1 where the row's token sees the column's), labels "
       "(-100 = ignored), token_type_ids,\n"
-      "global_attention_mask (1 = sees all tokens), decoder_input_ids for encoder-decoders,\n"
+      "global_attention_mask (1 = sees all tokens), decoder_input_ids for encoder-decoders (in place of "
+      "input_ids:\n"
+      "encoder_hidden_states [B, S, D], and encoder_value_states where cross-attention's values have "
+      "others),\n"
       "pixel_values [B, C, H, W] for images, input_features [B, C, T] for spectrograms. A model of multiple\n"
       "choice reads [B, C, T]: C choices for each question, with labels [B].\n"
       "qkv forward reads rows as Hugging Face's models read a padded batch: with rotary_scaling dynamic or\n"

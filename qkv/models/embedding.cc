@@ -84,7 +84,7 @@ InputEmbedding::InputEmbedding(Parameters& parameters, const std::string& name, 
 }
 
 Tensor InputEmbedding::forward(const Indices& ids, const Tensor& features, const Context& context,
-                               uint32_t site) const {
+                               std::string_view stack, uint32_t site) const {
   check(ids.defined() && ids.count() == context.layout.rows(), "model: {} ids do not fit a layout of {} rows",
         ids.count(), context.layout.rows());
   check(!features.defined() || features_, "model: it reads tokens, and has no place for features");
@@ -97,22 +97,31 @@ Tensor InputEmbedding::forward(const Indices& ids, const Tensor& features, const
   if (projection_ && !spec_.embedding_projected_last) x = projection_->forward(x);
   if (spec_.embedding_scaled) x = scaled(x, std::sqrt(static_cast<float>(spec_.width)));
   if (spec_.embedding_multiplier != 1) x = scaled(x, spec_.embedding_multiplier);
+  context.visit(stack, ".embedding.token", x);
   const auto position = [&](size_t axis) {
     const auto& [learned, formula] = positions_[axis];
     const Indices& in_a_row = context.layout.positions;
     const Indices at = spec_.grid > 0 ? grid_axis(in_a_row, spec_.grid, axis) : in_a_row;
     return convert(embedding(at, learned != nullptr ? learned->value : formula, "position"), x.dtype());
   };
+  const auto add_position = [&](Tensor p, std::string_view of) {
+    context.visit(stack, of, p);
+    x = add(x, p);
+  };
   if (spec_.axial_width > 0)
-    x = add(x, join_columns(position(0), position(1)));
+    add_position(join_columns(position(0), position(1)), ".embedding.position");
   else
-    for (size_t axis = 0; axis < positions_.size(); ++axis) x = add(x, position(axis));
+    for (size_t axis = 0; axis < positions_.size(); ++axis)
+      add_position(position(axis), axis == 0 ? ".embedding.position" : ".embedding.column");
   if (segment_ != nullptr) {
     // A model with one segment reads both texts of a pair as segment 0.
     const Indices segments =
         context.segments.defined() && spec_.segments > 1 ? context.segments : Indices::zeros(ids.count());
-    x = add(x, embedding(segments, segment_->value, "segment"));
+    Tensor its = embedding(segments, segment_->value, "segment");
+    context.visit(stack, ".embedding.segment", its);
+    x = add(x, its);
   }
+  context.visit(stack, ".embedding.sum", x);
   if (norm_) x = norm_->forward(x, context);
   x = dropout(x, context.dropout(spec_.embedding_dropout, site));
   return spec_.embedding_projected_last ? projection_->forward(x) : x;

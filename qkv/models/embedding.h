@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "qkv/models/feature_embedding.h"
@@ -19,8 +20,10 @@ class InputEmbedding {
   InputEmbedding(Parameters& parameters, const std::string& name, const ModelSpec& spec, Parameter& token);
 
   // ids [N] -> [N, D]; layout and segments are the context's. `features`: rows for the ids that are
-  // kFeature. `site`: random site of dropout.
-  Tensor forward(const Indices& ids, const Tensor& features, const Context& context, uint32_t site) const;
+  // kFeature. `stack`: "encoder" or "decoder", for the names of probed values. `site`: random site of
+  // dropout.
+  Tensor forward(const Indices& ids, const Tensor& features, const Context& context, std::string_view stack,
+                 uint32_t site) const;
 
  private:
   ModelSpec spec_;

@@ -41,7 +41,7 @@ RecurrentEncoder::RecurrentEncoder(Parameters& parameters, const std::string& na
 Tensor RecurrentEncoder::forward(const Tensor& x, const Context& context) const {
   const std::vector<int32_t>& offsets = context.layout.offsets;
   Tensor h = x;
-  context.visit(name_ + ".embedding", h);
+  context.visit(name_, ".embedding", h);
   for (size_t l = 0; l < layers_.size(); ++l) {
     const Layer& layer = layers_[l];
     // The first layer's input was dropped as an embedding.
@@ -51,7 +51,7 @@ Tensor RecurrentEncoder::forward(const Tensor& x, const Context& context) const 
             ? join_columns(
                   ahead, layer.backward->forward(layer.backward->input(h, context), {}, offsets, true).hidden)
             : ahead;
-    context.visit(layer.name, h);
+    context.visit(layer.name, "", h);
   }
   return h;
 }
@@ -144,7 +144,7 @@ Tensor RecurrentDecoder::forward(const Tensor& x, const Context& context) const 
     for (const RecurrentState* state : memory) first.push_back(state->last());
   }
   Tensor h = x, looked;
-  context.visit(name_ + ".embedding", h);
+  context.visit(name_, ".embedding", h);
   for (size_t l = 0; l < layers_.size(); ++l) {
     if (l > 0) h = dropout(h, context.dropout(dropout_, site_ + static_cast<uint32_t>(l) * kSitesALayer));
     const RecurrenceResult r = l == 0 && context_
@@ -152,14 +152,14 @@ Tensor RecurrentDecoder::forward(const Tensor& x, const Context& context) const 
                                    : layers_[l].forward(layers_[l].input(h, context), first[l], offsets);
     if (memory[l] != nullptr) memory[l]->append(r.states, offsets);
     h = r.hidden;
-    context.visit(layer_name(name_, static_cast<int64_t>(l)), h);
+    if (context.probe != nullptr) context.visit(layer_name(name_, static_cast<int64_t>(l)), "", h);
   }
   if (attention_) {
     if (!context_) looked = attention_->forward(h, offsets, source);
-    context.visit(name_ + ".source_attention", looked);
+    context.visit(name_, ".source_attention", looked);
     h = activation(Activation::tanh, readout_->forward(join_columns(looked, h)));
   }
-  context.visit(name_ + ".readout", h);
+  context.visit(name_, ".readout", h);
   return dropout(h, context.dropout(dropout_, site_ + 1));
 }
 

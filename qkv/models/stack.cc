@@ -159,25 +159,27 @@ struct LeavingTensors {
 
 // All that a block reads and that has a gradient.
 struct BlockTensors {
-  Tensor x, branch, other, source, distance_bias, distance_vectors, keys, values, layer_input;
+  Tensor x, branch, other, source, source_values, distance_bias, distance_vectors, keys, values, layer_input;
 
   static BlockTensors of(const ResidualStream& s, const Context& c) {
     const LayerKeys reused = c.reused_keys != nullptr ? *c.reused_keys : LayerKeys();
-    return BlockTensors({s.x, s.branch, s.other, c.source, c.distance_bias, c.distance_vectors, reused.keys,
-                         reused.values, c.layer_input});
+    return BlockTensors({s.x, s.branch, s.other, c.source, c.source_values, c.distance_bias,
+                         c.distance_vectors, reused.keys, reused.values, c.layer_input});
   }
   explicit BlockTensors(const std::vector<Tensor>& list)
       : x(list[0]),
         branch(list[1]),
         other(list[2]),
         source(list[3]),
-        distance_bias(list[4]),
-        distance_vectors(list[5]),
-        keys(list[6]),
-        values(list[7]),
-        layer_input(list[8]) {}
+        source_values(list[4]),
+        distance_bias(list[5]),
+        distance_vectors(list[6]),
+        keys(list[7]),
+        values(list[8]),
+        layer_input(list[9]) {}
   std::vector<Tensor> list() const {
-    return {x, branch, other, source, distance_bias, distance_vectors, keys, values, layer_input};
+    return {x,    branch, other,      source, source_values, distance_bias, distance_vectors,
+            keys, values, layer_input};
   }
 };
 
@@ -212,7 +214,7 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given) const {
     terms_[i].prepare(segments ? context.seen : context.layout, x.dtype(), contexts[i]);
   std::vector<LayerKeys> left(blocks_.size());  // by the layers whose keys others reuse
   ResidualStream stream{x, {}, {}, name_ + ".embedding", reversible_ ? x : Tensor()};
-  if (placement_ == NormPlacement::post) context.visit(stream.name, stream.x);
+  if (placement_ == NormPlacement::post) context.visit(stream.name, "", stream.x);
   for (size_t l = 0; l < blocks_.size(); ++l) {
     if (dropped(l, context)) continue;
     Context& known = contexts[terms_of_[l]];
@@ -233,6 +235,7 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given) const {
                                  ResidualStream s{in.x, in.branch, pending, {}, in.other};
                                  Context inner = known;
                                  inner.source = in.source;
+                                 inner.source_values = in.source_values;
                                  inner.distance_bias = in.distance_bias;
                                  inner.distance_vectors = in.distance_vectors;
                                  inner.layer_input = in.layer_input;
@@ -255,7 +258,7 @@ Tensor BlockStack::forward(const Tensor& x, const Context& given) const {
   if (reversible_) stream = {join_columns(stream.other, stream.x), {}, {}, name_ + ".streams"};
   if (norm_ == nullptr) return stream.x;
   Tensor out = stream.add_and_norm(*norm_, context);
-  context.visit(name_ + ".norm", out);
+  context.visit(name_, ".norm", out);
   return out;
 }
 

@@ -128,7 +128,24 @@ Tensor Transformer::encode(const ModelInput& input, const Context& context) cons
   const InputEmbedding& embedding = source_embedding_ ? *source_embedding_ : *embedding_;
   const Indices ids =
       spec_.source_reversed ? reversed(input.source, input.source_layout.offsets) : input.source;
-  return encoder_->forward(embedding.forward(ids, input.features, inner, kSourceEmbeddingSite), inner);
+  return encoder_->forward(embedding.forward(ids, input.features, inner, "encoder", kSourceEmbeddingSite),
+                           inner);
+}
+
+void Transformer::take_source(const ModelInput& input, Context& context) const {
+  check(encoder_ && decoder_ && spec_.recurrence.decoder == Cell::none,
+        "model: only blocks with cross-attention read given rows of a source");
+  const Shape wanted = {input.source_layout.rows(), spec_.encoder_spec().output_width()};
+  check(input.source_layout.sequences() == input.layout.sequences(),
+        "model: {} sequences need as many sources, got {}", input.layout.sequences(),
+        input.source_layout.sequences());
+  for (const Tensor* rows : {&input.source_keys, &input.source_values})
+    check(!rows->defined() || rows->shape() == wanted, "model: rows of a source: expected {}, got {}", wanted,
+          rows->shape());
+  context.source = convert(input.source_keys, token_->value.dtype());
+  if (input.source_values.defined())
+    context.source_values = convert(input.source_values, token_->value.dtype());
+  context.source_layout = input.source_layout;
 }
 
 Tensor Transformer::hidden(const ModelInput& input, const Context& context) const {
@@ -137,13 +154,16 @@ Tensor Transformer::hidden(const ModelInput& input, const Context& context) cons
   inner.segments = input.segments;
   inner.visibility = input.visibility;
   if (input.globals.defined() && !decoder_) inner.globals = counts_before(input.globals, input.layout.rows());
-  if (encoder_ && decoder_ && input.source.defined()) {
+  if (input.source_keys.defined()) {
+    take_source(input, inner);
+  } else if (encoder_ && decoder_ && input.source.defined()) {
     inner.source = encode(input, context);
     inner.source_layout = input.source_layout;
   }
   const Stack& stack = decoder_ ? *decoder_ : *encoder_;
   const Tensor features = decoder_ ? Tensor() : input.features;
-  const Tensor x = embedding_->forward(input.ids, features, inner, kEmbeddingSite);
+  const Tensor x =
+      embedding_->forward(input.ids, features, inner, decoder_ ? "decoder" : "encoder", kEmbeddingSite);
   if (layer_inputs_) inner.layer_inputs = layer_inputs_->forward(input.ids, x, inner);
   return stack.forward(x, inner);
 }

@@ -45,8 +45,9 @@ class Transformer {
   // Z of Algorithm 8: source [M] -> [M, D]. The context's visibility is the source's. REQUIRES: an
   // encoder-decoder.
   Tensor encode(const ModelInput& input, const Context& context) const;
-  // Hidden rows of the last stack: ids [N] -> [N, D]. An encoder-decoder encodes the source first; without
-  // a source in the input, the context's states must have it. The input's layouts, segments and source
+  // Hidden rows of the last stack: ids [N] -> [N, D]. An encoder-decoder encodes the source first, or takes
+  // the rows of source_keys and source_values; without a source in the input, the context's states must have
+  // it. The input's layouts, segments and source
   // replace the context's.
   Tensor hidden(const ModelInput& input, const Context& context) const;
   // See Unembedding.
@@ -77,6 +78,8 @@ class Transformer {
   SegmentStates make_segment_states(int64_t sequences) const;
 
  private:
+  // Sets the context's source to the rows that the input gives.
+  void take_source(const ModelInput& input, Context& context) const;
   const Unembedding& unembedding_of_tokens() const;  // throws Error if the output has none
   const Classifier& classifier() const;              // throws Error if there is none
 

@@ -54,8 +54,15 @@ Tensor MultiHeadAttention::forward(const Heads& q, const Heads& k, const Heads& 
 
 Tensor MultiHeadAttention::project(Tensor heads, const Context& context) const {
   if (narrow_) heads = gather_columns(heads, narrow_);
-  context.visit(name_ + ".heads", heads);
+  context.visit(name_, ".heads", heads);
   return out_.forward(heads, context);
+}
+
+void MultiHeadAttention::visit(const char* of, Heads& heads, const Context& context) const {
+  if (!context.probed(name_, of)) return;
+  Tensor own = columns_of(heads.x, heads.column, heads.column + heads.heads * heads.width);
+  context.visit(name_, of, own);
+  heads = {own, 0, heads.heads, heads.width};
 }
 
 Tensor MultiHeadAttention::heads(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys,
@@ -70,16 +77,14 @@ Tensor MultiHeadAttention::heads(const Heads& q, const Heads& k, const Heads& v,
                                  .padded_length = context.layout.padded_length,
                                  .pair = pair,
                                  .globals = self_ && mask_.pattern.any() ? context.globals : Indices()};
-  const std::string scores_name = name_ + ".scores", probabilities_name = name_ + ".probabilities";
-  if (!context.probed(scores_name) && !context.probed(probabilities_name))
-    return attention(q, k, v, context.layout.offsets, keys, options);
+  const bool scores = context.probed(name_, ".scores"),
+             probabilities = context.probed(name_, ".probabilities");
+  if (!scores && !probabilities) return attention(q, k, v, context.layout.offsets, keys, options);
   return attention_unfused(q, k, v, context.layout.offsets, keys, options,
-                           [&](int64_t s, int64_t h, const Tensor& scores, Tensor& probabilities) {
-                             Tensor copy = scores;
-                             if (context.probed(scores_name))
-                               context.probe->visit_head(scores_name, s, h, copy);
-                             if (context.probed(probabilities_name))
-                               context.probe->visit_head(probabilities_name, s, h, probabilities);
+                           [&](int64_t s, int64_t h, const Tensor& z, Tensor& p) {
+                             Tensor copy = z;
+                             if (scores) context.probe->visit_head(name_ + ".scores", s, h, copy);
+                             if (probabilities) context.probe->visit_head(name_ + ".probabilities", s, h, p);
                            });
 }
 
@@ -186,8 +191,11 @@ Tensor SelfAttention::forward(const Tensor& x, const Context& context) const {
   if (a.query_growth != 0)
     queries = scaled_rows(segment ? queries : columns_of(qkv, 0, keys_at_), {}, context.query_factors);
   Heads q{queries, 0, a.heads, a.d_qk};
+  attention_.visit(".queries", q, context);
   if (a.reused_keys) return of_reused_keys(q, context);
   Heads k = shared_ ? keys_of_queries(qkv, context) : Heads{qkv, keys_at_, a.kv_heads, a.d_qk};
+  attention_.visit(".keys", k, context);
+  attention_.visit(".values", v, context);
   KeyValueState* memory = state(context);
   if (context.left_keys != nullptr && memory != nullptr) {
     context.left_keys->memory = memory;
@@ -267,14 +275,22 @@ Tensor CrossAttention::forward(const Tensor& x, const Context& context) const {
   const AttentionSpec& a = attention_.spec();
   Tensor projected = q_.forward(x, context);
   if (spread_q_) projected = gather_columns(projected, spread_q_);
-  const Heads q{projected, 0, a.heads, a.d_qk};
+  Heads q{projected, 0, a.heads, a.d_qk};
+  attention_.visit(".queries", q, context);
   SourceState* memory = state(context);
   if (memory != nullptr && memory->filled())
     return attention_.forward(q, memory->keys(), memory->values(), memory->layout(), context);
   check(context.source.defined(), "{}: there is no source to attend to", attention_.name());
-  Tensor kv = kv_.forward(context.source, context);
-  if (spread_kv_) kv = gather_columns(kv, spread_kv_);
-  const Heads k{kv, 0, a.kv_heads, a.d_qk}, v{kv, a.kv_heads * a.d_qk, a.kv_heads, a.d_vo};
+  const auto projected_source = [&](const Tensor& source) {
+    const Tensor kv = kv_.forward(source, context);
+    return spread_kv_ ? gather_columns(kv, spread_kv_) : kv;
+  };
+  const Tensor of_keys = projected_source(context.source),
+               of_values =
+                   context.source_values.defined() ? projected_source(context.source_values) : of_keys;
+  Heads k{of_keys, 0, a.kv_heads, a.d_qk}, v{of_values, a.kv_heads * a.d_qk, a.kv_heads, a.d_vo};
+  attention_.visit(".keys", k, context);
+  attention_.visit(".values", v, context);
   const std::vector<int32_t>& offsets = context.source_layout.offsets;
   if (memory != nullptr) memory->append(k, v, offsets);
   return attention_.forward(q, k, v, KeyLayout::contiguous(offsets), context);

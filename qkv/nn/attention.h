@@ -29,6 +29,8 @@ class MultiHeadAttention {
   Tensor heads(const Heads& q, const Heads& k, const Heads& v, const KeyLayout& keys, const Context& context,
                const PairTables& pair = {}) const;
   Tensor project(Tensor heads, const Context& context) const;
+  // Lets a probe see, and replace, the heads of queries, keys or values ("." and which) as [N, heads width].
+  void visit(const char* of, Heads& heads, const Context& context) const;
   const std::string& name() const { return name_; }
   const AttentionSpec& spec() const { return spec_; }
   float scale() const { return scale_; }

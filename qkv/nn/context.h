@@ -54,8 +54,9 @@ struct Context {
   Visibility visibility;  // which tokens self-attention sees; undefined: the mask of the stack decides
   Indices globals = {};   // [N + 1]: global tokens before each row of an encoder; undefined: patterns decide
   Tensor source;          // [M, D]: the rows that cross-attention reads
-  Layout source_layout;   // as many sequences as `layout`
-  Tensor distance_bias;   // f32 [heads, 2 reach + 1], added to self-attention's scores; undefined: none
+  Tensor source_values = {};  // [M, D]: those of its values, if they are others; undefined: the same
+  Layout source_layout;       // as many sequences as `layout`
+  Tensor distance_bias;       // f32 [heads, 2 reach + 1], added to self-attention's scores; undefined: none
   // For relative encodings (nn/relative.h): the vectors [rows, D] from which all layers compute their
   // tables, if layers share them. distance_columns [2 reach + 1] has the table's row for each distance.
   Tensor distance_vectors = {};
@@ -81,9 +82,12 @@ struct Context {
     if (!training || p == 0) return {};
     return {p, DropoutKey::from({seed, step, site}), first_row};
   }
-  bool probed(std::string_view name) const { return probe != nullptr && probe->wants(name); }
-  void visit(std::string_view name, Tensor& value) const {
-    if (probed(name)) probe->visit(name, value);
+  // Names are a layer's and that of one of its values, which are joined only where there is a probe.
+  bool probed(std::string_view layer, std::string_view of) const {
+    return probe != nullptr && probe->wants(std::string(layer).append(of));
+  }
+  void visit(std::string_view layer, std::string_view of, Tensor& value) const {
+    if (probed(layer, of)) probe->visit(std::string(layer).append(of), value);
   }
 };
 

@@ -101,7 +101,7 @@ Tensor Experts::inputs(const Tensor& x, const ExpertRows& rows, const Tensor& we
 
 Tensor Experts::forward(const Tensor& x, const Context& context) const {
   Tensor logits = linear(x, router_->value, value_of(router_bias_), DType::f32);
-  context.visit(name_ + ".router", logits);
+  context.visit(name_, ".router", logits);
   const Choice choice =
       choose_experts(logits, {spec_.chosen, spec_.score, spec_.renormalized, spec_.scale, spec_.groups,
                               spec_.chosen_groups, choice_bias_ ? choice_bias_->value.detach() : Tensor(),

@@ -29,10 +29,11 @@ Tensor activated(const FeedForwardSpec& spec, const Tensor& up) {
 }
 
 Tensor FeedForward::forward(const Tensor& x, const Context& context) const {
-  const Tensor up = up_.forward(x, context);
+  Tensor up = up_.forward(x, context);
+  context.visit(name_, ".up", up);
   Tensor hidden = above_ != nullptr ? xielu(up, above_->value, below_->value) : activated(spec_, up);
   for (const Linear& layer : inner_) hidden = activation(spec_.activation, layer.forward(hidden, context));
-  context.visit(name_ + ".hidden", hidden);
+  context.visit(name_, ".hidden", hidden);
   return down_.forward(hidden, context);
 }
 

@@ -15,7 +15,7 @@ LayerInput::LayerInput(Parameters& parameters, const std::string& name, int64_t 
 Tensor LayerInput::forward(const Tensor& x, const Context& context) const {
   check(context.layer_input.defined(), "{}: the pass has no inputs of layers", name_);
   Tensor hidden = gated(activation_, join_columns(gate_.forward(x, context), context.layer_input));
-  context.visit(name_ + ".hidden", hidden);
+  context.visit(name_, ".hidden", hidden);
   return out_.forward(hidden, context);
 }
 

@@ -21,8 +21,8 @@ class Forward(FinishedRun):
         return ["forward", directory or self.run_dir, "--inputs", "in.safetensors", "--outputs", "out.safetensors",
                 *arguments]
 
-    def outputs(self, tensors, *arguments):
-        self.ok(*self.forward(tensors, *arguments))
+    def outputs(self, tensors, *arguments, directory=None):
+        self.ok(*self.forward(tensors, *arguments, directory=directory))
         return load_safetensors(self.path("out.safetensors"))
 
     def refuse(self, tensors, says, *arguments, status=1, directory=None):
@@ -47,6 +47,41 @@ class Forward(FinishedRun):
         out = load_safetensors(self.path("out.safetensors"))
         self.assertEqual([name for name in out if name.startswith("attentions.")], ["attentions.1"])
         self.assertEqual(out["attentions.1"][0], [2, 2, 3, 3])
+
+    def test_encoded_sources(self):
+        """The encoder's states in its place, and other rows for the values of cross-attention."""
+        self.write("pairs.tsv", "source\ttarget\n" + "".join(f"{w}\t{w[::-1]}\n" for w in ("fox", "dog", "hen", "cat", "owl") * 20))
+        settings = ["data.train=pairs.tsv", "tokenizer.type=char", "model.architecture=encoder_decoder", "model.context=16",
+                    "model.width=16", "model.heads=2", "model.layers=2", "train.objective=sequence_to_sequence", "train.batch_tokens=64",
+                    "train.steps=2", "train.warmup_steps=1", "train.out=both"]
+        self.write("both.toml", "")
+        self.ok("train", "both.toml", *[part for s in settings for part in ("--set", s)])
+        mask = ("I64", [2, 3], [1, 1, 1, 1, 1, 0])
+        target = {"decoder_input_ids": self.IDS, "labels": self.IDS, "attention_mask": mask}
+        usual = self.outputs({"input_ids": self.IDS, **target}, "--hidden-states", "--gradients", directory="both")
+        states = ("F32", *usual["encoder_last_hidden_state"])
+        given = self.outputs({"encoder_hidden_states": states, **target}, "--hidden-states", "--gradients", directory="both")
+        self.assertEqual((given["logits"], given["loss"]), (usual["logits"], usual["loss"]))
+        self.assertFalse([name for name in given if name.startswith("encoder_hidden_states")])
+        name = next(n for n in usual if n.startswith("grad.") and "cross" in n or n.startswith("grad.") and "encoder_attn" in n)
+        self.assertEqual(given[name], usual[name])
+        given = self.outputs({"encoder_hidden_states": states, **target}, "--attentions", directory="both")
+        same = self.outputs({"encoder_hidden_states": states, "encoder_value_states": states, **target}, "--attentions", directory="both")
+        self.assertEqual(same["logits"], given["logits"])
+        double = ("F32", states[1], [2 * x for x in states[2]])
+        other = self.outputs({"encoder_hidden_states": states, "encoder_value_states": double, **target}, "--attentions", directory="both")
+        self.assertNotEqual(other["logits"], given["logits"])
+        self.assertEqual(given["cross_attentions.0"][0], [2, 2, 3, 3])
+        self.assertEqual(other["cross_attentions.0"], given["cross_attentions.0"])  # the keys decide
+        narrow = ("F32", [2, 3, 15], [0.0] * 90)
+        for tensors, says in (({"encoder_hidden_states": narrow}, "encoder_hidden_states: expected F32 [batch, length, 16]"),
+                              ({"encoder_hidden_states": states, "encoder_value_states": narrow}, "encoder_value_states: expected"),
+                              ({"encoder_hidden_states": states, "input_ids": self.IDS}, "give one of them"),
+                              ({"encoder_value_states": states, "input_ids": self.IDS}, "encoder_value_states: needs encoder_hidden_states"),
+                              ({}, "input_ids: missing")):
+            os.remove(self.path("out.safetensors")) if os.path.exists(self.path("out.safetensors")) else None
+            self.refuse({**tensors, "decoder_input_ids": self.IDS}, says, directory="both")
+        self.refuse({"input_ids": self.IDS, "encoder_hidden_states": states}, "no such input")
 
     def test_outputs(self):
         out = self.outputs({"input_ids": self.IDS, "labels": self.IDS}, "--hidden-states", "--attentions",

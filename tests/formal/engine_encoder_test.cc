@@ -654,6 +654,56 @@ TEST_P(EncoderDecoderAgainstFormal, LossAndEveryGradient) {
       GetParam());
 }
 
+// Cross-attention with three sequences: the target's queries, and keys and values of rows of their own.
+TEST_P(EncoderDecoderAgainstFormal, ThreeSequences) {
+  const std::vector<Tokens> x = {sequence(2), sequence(2)};
+  std::vector<formal::Matrix<double>> keys, values;
+  std::vector<float> key_rows, value_rows;
+  std::vector<int32_t> lengths;
+  const auto random_states = [&](std::vector<float>& rows) {
+    formal::Matrix<double> Z(c_.hyper.d_e, lengths.back());
+    for (formal::Index t = 1; t <= Z.cols(); ++t)
+      for (formal::Index i = 1; i <= Z.rows(); ++i) {
+        rows.push_back(static_cast<float>(2 * u_() - 1));
+        formal::entry(Z, i, t) = double{rows.back()};
+      }
+    return Z;
+  };
+  for (size_t s = 0; s < x.size(); ++s) {
+    lengths.push_back(between(u_, 1, 7));
+    keys.push_back(random_states(key_rows));
+    values.push_back(random_states(value_rows));
+  }
+  Batch batch = next_tokens({{Tokens{1}, x[0]}, {Tokens{1}, x[1]}});
+  batch.source = {};
+  batch.source_layout = Layout::of(lengths);
+  const Shape shape = {batch.source_layout.rows(), c_.hyper.d_e};
+  batch.source_keys = Tensor::of(shape, key_rows);
+  batch.source_values = Tensor::of(shape, value_rows);
+  const auto P = [&](size_t s, const auto& theta) {
+    using T = typename std::decay_t<decltype(theta.embedding.W_e)>::Scalar;
+    const formal::Matrix<T> Z_k = keys[s].template cast<T>(), Z_v = values[s].template cast<T>();
+    return formal::unembedding(formal::EDTransformer_decode(Z_k, Z_v, x[s], theta),
+                               formal::unembedding_matrix(theta.embedding, theta.hyper));
+  };
+  {
+    const auto model = engine_model(c_);
+    const NoGrad guard;
+    const Tensor logits = model->logits(model->hidden(batch, {}));
+    expect_probabilities(logits, 0, P(0, c_.theta), GetParam());
+    expect_probabilities(logits, formal::length(x[0]), P(1, c_.theta), GetParam());
+    batch.source_values = Tensor::zeros({shape[0], shape[1] + 1}, DType::f32);
+    EXPECT_THROW(model->hidden(batch, {}), Error);
+    batch.source_values = Tensor::of(shape, value_rows);
+  }
+  expect_gradients(
+      c_, batch,
+      [&](const auto& theta) {
+        return formal::next_token_loss(P(0, theta), x[0]) + formal::next_token_loss(P(1, theta), x[1]);
+      },
+      GetParam());
+}
+
 TEST_P(EncoderDecoderAgainstFormal, ParametersAfterSgd) {
   constexpr double kEta = 0.02;
   constexpr int kEpochs = 2;

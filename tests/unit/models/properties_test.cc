@@ -32,7 +32,7 @@ Tensor positions_of(Positions positions, int64_t context, int64_t width, int64_t
   Context all;
   all.layout = Layout::of({static_cast<int32_t>(context)});
   const NoGrad guard;
-  return embedding.forward(Indices::zeros(context), {}, all, 1);
+  return embedding.forward(Indices::zeros(context), {}, all, "decoder", 1);
 }
 
 constexpr Positions kSinusoids[] = {Positions::sinusoidal, Positions::sinusoidal_paper,
