@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "formal/loss.h"
+#include "formal/named.h"
 #include "formal/variations/stack.h"
 
 namespace qkv::formal {
@@ -16,18 +17,21 @@ namespace qkv::formal {
 template <typename T>
 Matrix<T> varied_embed(const Tokens& x, const Tokens& s, const Matrix<T>& W_e, const VariedEmbedding<T>& E,
                        const VariedHyperparameters& h) {
-  Matrix<T> X(h.d_sum(), length(x));
+  Matrix<T> tokens(h.d_sum(), length(x)), X = tokens;
   for (Index t = 1; t <= length(x); ++t) {
     Vector<T> e = token_embedding(at(x, t), W_e);
     if (h.unit_embeddings) e = Vector<T>(e / e.norm());
     if (h.d_embedding > 0 && !h.projected_last) e = Vector<T>(E.W_in * e);
     e *= T(h.embedding_multiplier);
+    column(tokens, t) = e;
     e += position_vector(t, E, h);
     if (h.texts > 0) e += Vector<T>(column(E.W_text, s.empty() || h.texts == 1 ? 1 : at(s, t)));
     column(X, t) = e;
   }
+  named("embedding.token", tokens);
+  named("embedding.sum", X);
   if (h.embedding_norm) X = varied_normalize(X, E.norm, h);
-  return h.projected_last ? affine(E.W_in, X, E.b_in) : X;
+  return named("embedding", h.projected_last ? affine(E.W_in, X, E.b_in) : X);
 }
 
 // The inputs of the layers, for each token a column of W_layers and of the projected embedding: x, its
@@ -72,25 +76,37 @@ template <typename T>
 Matrix<T> VariedTransformer(const Tokens& x, const VariedTheta<T>& theta, SegmentMemory* memory = nullptr,
                             const Tokens& s = {}) {
   const VariedHyperparameters& h = theta.hyper;
-  Matrix<T> X = varied_embed(x, s, theta.W_e, theta.embedding, h);
-  const Matrix<T> E = h.d_layer > 0 ? layer_inputs(x, X, theta.embedding, h) : Matrix<T>();
-  X = varied_layers(X, Matrix<T>(), s, theta.stack, h, memory, E);
-  return softmax(varied_unembed(X, theta.W_e, theta.unembedding, h));
+  Matrix<T> X;
+  {
+    const Scope stack(h.bidirectional ? "encoder" : "decoder");
+    X = varied_embed(x, s, theta.W_e, theta.embedding, h);
+    const Matrix<T> E = h.d_layer > 0 ? layer_inputs(x, X, theta.embedding, h) : Matrix<T>();
+    X = varied_layers(X, Matrix<T>(), s, theta.stack, h, memory, E);
+  }
+  return named("P", softmax(named("logits", varied_unembed(X, theta.W_e, theta.unembedding, h))));
 }
 
 // Algorithm 8 with variations, P [N_V x length(x)]: x is the decoder's text, z the encoder's. s gives the
-// texts of x; z is one text.
+// texts of x; z is one text. An embedding that both stacks share is the decoder's.
 template <typename T>
 Matrix<T> VariedEDTransformer(const Tokens& z, const Tokens& x, const VariedEDTheta<T>& theta,
                               const Tokens& s = {}) {
   const auto& [encoder, decoder, own_tokens, own_embedding, reversed] = theta.hyper;
   const Tokens read = reversed ? Tokens(z.rbegin(), z.rend()) : z;
-  Matrix<T> Z = varied_embed(read, {}, own_tokens ? theta.W_e_encoder : theta.W_e,
-                             own_embedding ? theta.embedding_encoder : theta.embedding, encoder);
-  Z = varied_layers(Z, Matrix<T>(), {}, theta.encoder, encoder);
-  Matrix<T> X = varied_embed(x, s, theta.W_e, theta.embedding, decoder);
-  X = varied_layers(X, Z, s, theta.decoder, decoder);
-  return softmax(varied_unembed(X, theta.W_e, theta.unembedding, decoder));
+  Matrix<T> Z, X;
+  {
+    const Scope stack("encoder");
+    Z = varied_embed(read, {}, own_tokens ? theta.W_e_encoder : theta.W_e,
+                     own_embedding ? theta.embedding_encoder : theta.embedding,
+                     own_embedding ? encoder : decoder);
+    Z = varied_layers(Z, Matrix<T>(), {}, theta.encoder, encoder);
+  }
+  {
+    const Scope stack("decoder");
+    X = varied_embed(x, s, theta.W_e, theta.embedding, decoder);
+    X = varied_layers(X, Z, s, theta.decoder, decoder);
+  }
+  return named("P", softmax(named("logits", varied_unembed(X, theta.W_e, theta.unembedding, decoder))));
 }
 
 // Algorithm 13, lines 3-5.

@@ -31,6 +31,7 @@ ALLOWED = {
     "data": ["base", "tensor", "batch", "text"],
     "infer": ["base", "kernels", "autograd", "ops", "models", "text", "io", "data"],
     "bridge": ["base", "ops", "models", "io", "io/container"],
+    "trace": ["base", "autograd", "ops", "models", "text"],
     "convert": ["base", "tensor", "models", "text", "io", "io/container", "io/family"],
     "report": ["base", "text", "metrics", "io/container"],
     "train/optim": ["base", "kernels", "autograd", "nn", "models", "data"],
@@ -41,8 +42,8 @@ ALLOWED = {
     "train/run": ["base", "nn", "text", "io", "io/container", "data", "report",
                   "train/optim", "train/config", "train/corpora", "train/tasks"],
     "api": ["base", "text", "chat", "io", "infer"],
-    "cli": ["base", "tensor", "ops", "models", "text", "metrics", "io", "data", "infer", "bridge", "convert", "report",
-            "train/config", "train/corpora", "train/tasks", "train/run", "api"],
+    "cli": ["base", "tensor", "ops", "models", "text", "metrics", "io", "data", "infer", "bridge", "trace", "convert", "report",
+            "io/container", "train/config", "train/corpora", "train/tasks", "train/run", "api"],
 }
 # Headers that only one file may include; a benchmark may name a peer.
 WRAPPED = {"dnnl.hpp": "qkv/kernels/gemm.cc", "dnnl.h": "qkv/kernels/gemm.cc", "omp.h": "qkv/base/parallel.cc",

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "formal/attention.h"
+#include "formal/named.h"
 #include "formal/softmax.h"
 #include "formal/variations/normalization.h"
 #include "formal/variations/positions.h"
@@ -101,8 +102,9 @@ Matrix<T> global_heads(const Matrix<T>& X, const VariedAttention<T>& W, const Va
     const AttentionParameters<T>&W_q = W.W_global.head[static_cast<std::size_t>(i)],
           &W_kv = W.W_global.head[static_cast<std::size_t>(i / group * group)];
     const Matrix<T> q = affine(W_q.W_q, X, W_q.b_q), k = affine(W_kv.W_k, X, W_kv.b_k),
-                    S = k.transpose() * q * T(scale);
-    Y.middleRows(i * h.d_mid, h.d_mid) = affine(W_kv.W_v, X, W_kv.b_v) * softmax(S);
+                    S = k.transpose() * q * T(scale),
+                    A = named("global.A^" + std::to_string(i + 1), softmax(S));
+    Y.middleRows(i * h.d_mid, h.d_mid) = affine(W_kv.W_v, X, W_kv.b_v) * A;
   }
   return Y;
 }
@@ -164,6 +166,10 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
     made.k.push_back(k);
   }
   if (place.left != nullptr) *place.left = made;
+  for (std::size_t i = 0; i < made.k.size(); ++i) {
+    named("K^" + std::to_string(i + 1), made.k[i]);
+    named("V^" + std::to_string(i + 1), made.v[i]);
+  }
   const KeysAndValues<T>& keys = own ? made : *place.given;
   const Index terms = h.relative == RelativeAttention::disentangled ? 1 + h.by_content + h.by_position : 1;
   const auto scale_of = [&](Index i) {
@@ -181,6 +187,8 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
     for (Index t = 1; t <= l_x && h.growth != 0; ++t)
       column(q, t) *=
           T(1 + h.growth * std::log1p(static_cast<double>((t - 1 + h.growth_from) / h.growth_every)));
+    const std::string of_head = "^" + std::to_string(i + 1);
+    named("Q" + of_head, q);
     Matrix<T> S = k.transpose() * q * T(scale);
     if (h.score_cap > 0) S = Matrix<T>(S.unaryExpr([&](const T& s) { return capped<T>(s, h.score_cap); }));
     if (place.tables != nullptr) {
@@ -198,19 +206,20 @@ Matrix<T> varied_attention(const Matrix<T>& X, const Matrix<T>& Z, const VariedA
         if (place.tables != nullptr) s += distance_bias<T>(t_z, t_x, i + 1, scale, place.tables->B, h);
         s += std::log(static_cast<double>(pattern.times(t_z, t_x, h.bidirectional ? l_z : 0)));
       }
+    named("S" + of_head, S);
     if (h.sinks) {  // one more row, whose probabilities no value has
       S.conservativeResize(l_z + 1, l_x);
       S.row(l_z).setConstant(W.sink[i]);
     }
     const Matrix<T> probabilities = softmax(S);
-    Y.middleRows(row, v.rows()) = v * probabilities.topRows(l_z);
+    Y.middleRows(row, v.rows()) = v * named<T>("A" + of_head, probabilities.topRows(l_z));
     row += v.rows();
   }
   if (h.global_projections) {
     const Index global = std::min(pattern.global, l_x);
     Y.leftCols(global) = global_heads(X, W, h, scale_of(0)).leftCols(global);
   }
-  return affine(W.W.W_o, Y, W.W.b_o);
+  return affine(W.W.W_o, named("Y", Y), W.W.b_o);
 }
 
 }  // namespace qkv::formal

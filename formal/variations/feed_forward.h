@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formal/activation.h"
+#include "formal/named.h"
 #include "formal/softmax.h"
 #include "formal/variations/parameters.h"
 
@@ -24,16 +25,16 @@ Matrix<T> perceptron(const Matrix<T>& X, const VariedPerceptron<T>& p, const Var
       return value(x) > h.gate_limit ? T(h.gate_limit) : value(x) < least ? T(least) : x;
     }));
   };
-  Matrix<T> A = affine(p.mlp.W_mlp1, X, p.mlp.b_mlp1);
+  Matrix<T> A = named("up", affine(p.mlp.W_mlp1, X, p.mlp.b_mlp1));
   if (h.gate_limit > 0) A = limited(A, -std::numeric_limits<double>::infinity());
   A = f(A);
   if (h.gated) {
-    Matrix<T> V = affine(p.W_g, X, p.b_g);
+    Matrix<T> V = named("gated", affine(p.W_g, X, p.b_g));
     if (h.gate_limit > 0) V = limited(V, -h.gate_limit).unaryExpr([](const T& v) { return T(v + 1.0); });
     A = Matrix<T>(A.cwiseProduct(V));
   }
   for (std::size_t i = 0; i < p.W_further.size(); ++i) A = f(affine(p.W_further[i], A, p.b_further[i]));
-  return affine(p.mlp.W_mlp2, A, p.mlp.b_mlp2);
+  return affine(p.mlp.W_mlp2, named("hidden", A), p.mlp.b_mlp2);
 }
 
 // The weight of each expert for each token, [E x l] (Shazeer et al. 2017, section 2.1; Fedus et al. 2021,
@@ -41,7 +42,7 @@ Matrix<T> perceptron(const Matrix<T>& X, const VariedPerceptron<T>& p, const Var
 template <typename T>
 Matrix<T> expert_weights(const Matrix<T>& X, const Matrix<T>& W_r, const Vector<T>& b_r,
                          const VariedHyperparameters& h) {
-  const Matrix<T> scores = affine(W_r, X, b_r);
+  const Matrix<T> scores = named("router", affine(W_r, X, b_r));
   Matrix<T> G = h.sigmoid_affinities ? Matrix<T>(scores.unaryExpr([](const T& x) { return sigmoid(x); }))
                                      : softmax(scores);
   for (Index t = 1; t <= X.cols(); ++t) {
@@ -71,6 +72,7 @@ Matrix<T> varied_MLP(const Matrix<T>& X, const VariedLayer<T>& layer, std::size_
   Matrix<T> Y = Matrix<T>::Constant(X.rows(), X.cols(), T(0));
   for (Index e = 0; e < h.E; ++e) {
     const VariedPerceptron<T>& expert = layer.expert[static_cast<std::size_t>(e)];
+    const Scope scope(indexed("expert", static_cast<std::size_t>(e + 1)));
     if (!h.input_weighted) {
       Y += perceptron(X, expert, h) * G.row(e).asDiagonal();
       continue;
@@ -80,6 +82,7 @@ Matrix<T> varied_MLP(const Matrix<T>& X, const VariedLayer<T>& layer, std::size_
       if (value(entry(G, e + 1, t)) > 0) column(Y, t) += column(outputs, t);
   }
   if (h.d_shared == 0) return Y;
+  const Scope scope("shared");
   Matrix<T> S = perceptron(X, layer.shared, h);
   if (h.shared_gated) {
     const Matrix<T> logits = layer.w_shared * X;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "formal/named.h"
 #include "formal/variations/attention.h"
 #include "formal/variations/feed_forward.h"
 #include "formal/variations/mixers.h"
@@ -43,27 +44,31 @@ struct VariedStream {
     const auto norm = [&](const Matrix<T>& A, const NormalizationParameters<T>& by) {
       return varied_normalize(A, by, h);
     };
+    const auto inner = [&](const Matrix<T>& A) { return named("norm", norm(A, n.inner)); };
+    const auto branch = [&](const Matrix<T>& A) { return named("branch", Matrix<T>(m * A)); };
     switch (h.placement) {
       case NormPlacement::pre:
-        to = Matrix<T>(to + m * f(n.reads_norm ? norm(X, n.inner) : X));
+        to = Matrix<T>(to + branch(f(n.reads_norm ? inner(X) : X)));
         break;
       case NormPlacement::post:
-        X = norm(Matrix<T>(X + m * f(X)), n.inner);
+        X = Matrix<T>(X + branch(f(X)));
         break;
       case NormPlacement::sandwich:
-        to = Matrix<T>(to + m * norm(f(norm(X, n.inner)), n.outer));
+        to = Matrix<T>(to + branch(norm(f(inner(X)), n.outer)));
         break;
       case NormPlacement::branch:
-        to = Matrix<T>(to + m * norm(f(X), n.outer));
+        to = Matrix<T>(to + branch(norm(f(X), n.outer)));
         break;
       case NormPlacement::none:
-        to = Matrix<T>(to + m * f(X));
+        to = Matrix<T>(to + branch(f(X)));
         break;
       case NormPlacement::stream:
-        X = norm(X, n.inner);
-        X = Matrix<T>(X + m * f(X));
+        X = inner(X);
+        X = Matrix<T>(X + branch(f(X)));
         break;
     }
+    named("sum", to);
+    if (h.placement == NormPlacement::post) X = inner(X);
     if (two) std::swap(X, Y);
   }
 };
@@ -74,7 +79,7 @@ Matrix<T> gated_input(const Matrix<T>& X, const Matrix<T>& e, const VariedLayer<
                       const VariedHyperparameters& h) {
   const Matrix<T> gate =
       activate(h.activation, Activation::GELU, Matrix<T>(layer.W_gate * X)).cwiseProduct(e);
-  return layer.W_out * gate;
+  return layer.W_out * named("hidden", gate);
 }
 
 // The layers of Algorithm 8, 9 or 10: embeddings X [d_e x l] and, for cross-attention, Z [d_z x l_z] ->
@@ -88,6 +93,7 @@ Matrix<T> varied_layers(const Matrix<T>& X, const Matrix<T>& Z, const Tokens& s,
   VariedStream<T> stream{X, X};
   std::vector<KeysAndValues<T>> keys(static_cast<std::size_t>(h.L));
   for (std::size_t l = 0; l < static_cast<std::size_t>(h.L); ++l) {
+    const Scope of_layer(indexed("layer", l + 1));
     const VariedLayer<T>& layer = stack.layer[l * stack.layer.size() / static_cast<std::size_t>(h.L)];
     const VariedHyperparameters& its = h.of_layer(l);
     DistanceTables<T> tables = stack.distances[h.kind(l)];
@@ -107,31 +113,46 @@ Matrix<T> varied_layers(const Matrix<T>& X, const Matrix<T>& Z, const Tokens& s,
       return varied_attention(X, Z, layer.W_ed, place, its.of_cross_attention());
     };
     const auto mlp = [&](const Matrix<T>& X) { return varied_MLP(X, layer, l, its); };
+    const auto add = [&](const char* name, const auto& f, const BranchNorms<T>& norms) {
+      const Scope of_branch(name);
+      stream.add(f, norms, its);
+    };
     if (h.branches == Branches::serial || h.branches == Branches::reversible) {
-      stream.add(mixer, layer.norm, its);
-      if (h.d_z > 0) stream.add(cross_attention, layer.norm_ed, its);
-      stream.add(mlp, layer.norm_mlp, its);
+      add("mixer", mixer, layer.norm);
+      if (h.d_z > 0) add("cross_attention", cross_attention, layer.norm_ed);
+      add("feed_forward", mlp, layer.norm_mlp);
       if (h.d_layer > 0) {
+        const Scope of_input("layer_input");
         const Matrix<T> e = E.middleRows(static_cast<Index>(l) * h.d_layer, h.d_layer),
                         branch =
                             varied_normalize(gated_input(stream.X, e, layer, its), layer.norm_layer, its);
-        stream.X = Matrix<T>(stream.X + T(its.residual_multiplier) * branch);
+        stream.X = named(
+            "sum", Matrix<T>(stream.X + named("branch", Matrix<T>(T(its.residual_multiplier) * branch))));
       }
-      if (!h.layer_scales.empty()) stream.X *= T(h.layer_scales[l]);
+      if (!h.layer_scales.empty()) stream.X = named("scaled", Matrix<T>(stream.X * T(h.layer_scales[l])));
       continue;
     }
     const Matrix<T> first = varied_normalize(stream.X, layer.norm.inner, its),
                     second = h.branches == Branches::one_norm
                                  ? first
                                  : varied_normalize(stream.X, layer.norm_mlp.inner, its);
-    stream.X = Matrix<T>(stream.X + T(its.residual_multiplier) * (mixer(first) + mlp(second)));
+    const auto within = [](const char* name, const auto& f, const Matrix<T>& A) {
+      const Scope of_branch(name);
+      return f(A);
+    };
+    const Matrix<T> both = within("mixer", mixer, first) + within("feed_forward", mlp, second);
+    const Scope of_sum("feed_forward");
+    if (h.branches == Branches::one_norm) named("norm", first);
+    stream.X =
+        named("sum", Matrix<T>(stream.X + named("branch", Matrix<T>(T(its.residual_multiplier) * both))));
   }
   Matrix<T> out = stream.X;
   if (h.branches == Branches::reversible) {
     out.resize(2 * h.d_e, X.cols());
     out << stream.Y, stream.X;
+    named("streams", out);
   }
-  return h.ends_with_norm() ? varied_normalize(out, stack.norm, h) : out;
+  return h.ends_with_norm() ? named("norm", varied_normalize(out, stack.norm, h)) : out;
 }
 
 }  // namespace qkv::formal

@@ -22,6 +22,7 @@ void add_generate_command(Command& app);
 void add_chat_command(Command& app);
 void add_report_command(Command& app);
 void add_score_command(Command& app);
+void add_trace_command(Command& app);
 void add_inspect_command(Command& app);
 void add_forward_command(Command& app);
 void add_translate_command(Command& app);

@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
   qkv::add_merge_command(app);
   qkv::add_inspect_command(app);
   qkv::add_forward_command(app);
+  qkv::add_trace_command(app);
   // After the subcommands, which would inherit it.
   app.footer("Example: qkv train my.txt\nEach subcommand has a --help of its own.");
   try {

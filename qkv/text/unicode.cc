@@ -242,6 +242,16 @@ bool is_cjk_ideograph(int32_t codepoint) {
                      [&](const auto& block) { return codepoint >= block[0] && codepoint <= block[1]; });
 }
 
+size_t display_width(std::string_view text) {
+  size_t columns = 0;
+  for (size_t at = 0; at < text.size();) {
+    const Character c = character_at(text, at);
+    columns += c.valid() ? static_cast<size_t>(std::max(0, utf8proc_charwidth(c.codepoint))) : 1;
+    at += c.length;
+  }
+  return columns;
+}
+
 size_t count_characters(std::string_view text) {
   return static_cast<size_t>(std::count_if(
       text.begin(), text.end(), [](char c) { return !is_continuation(static_cast<unsigned char>(c)); }));

@@ -69,6 +69,9 @@ bool is_cjk_ideograph(int32_t codepoint);
 // Number of characters of a text: bytes that are not UTF-8 continuation bytes.
 size_t count_characters(std::string_view text);
 
+// Columns that a text takes in a terminal.
+size_t display_width(std::string_view text);
+
 // The normal forms of Unicode (UAX #15).
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 

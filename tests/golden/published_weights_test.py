@@ -5,10 +5,16 @@ usage: published_weights_test.py QKV
 
 The models are in $QKV_WEIGHTS, or in the folder "weights" beside $QKV_REFERENCE; without either the test is skipped (77).
 """
+import array
+import base64
+import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
+
+import hf_cases
 
 SKIPPED = 77
 
@@ -47,6 +53,55 @@ def checked(qkv, script, *options):
     return int(done.returncode != 0)
 
 
+# The names of a pass's values in another program, and in qkv trace.
+PARTIALS = {"tok_emb": "decoder.embedding.token", "pos_emb": "decoder.embedding.position", "x": "decoder.embedding",
+            "ln_f": "decoder.norm", "lm_head": "logits", "probs": "probabilities"}
+PARTIALS |= {name: "decoder.block.0." + value for name, value in (
+    ("ln1", "attention.norm"), ("q", "attention.queries"), ("k", "attention.keys"), ("v", "attention.values"),
+    ("att", "attention.scores"), ("attSm", "attention.probabilities"), ("y", "attention.heads"), ("yProj", "attention.branch"),
+    ("attnResid", "attention.sum"), ("ln2", "feed_forward.norm"), ("fc", "feed_forward.up"), ("gelu", "feed_forward.hidden"),
+    ("mlp", "feed_forward.branch"), ("mlpResid", "feed_forward.sum"))}
+PARTIALS |= {f"block{l}": f"decoder.block.{l}.feed_forward.sum" for l in range(3)}
+
+
+def partials(qkv, folder, scratch):
+    """Every tensor that another program published of a pass, against `qkv trace`; the number of those that differ."""
+    with open(os.path.join(folder, "partials.json"), encoding="utf8") as file:
+        stored = json.load(file)
+    want = {name: (t["shape"], array.array("f", base64.b64decode(t["data"]))) for name, t in stored.items() if "data" in t}
+    (batch, length), ids = want.pop("idx")
+    heads = stored["config"]["n_head"]
+    off = {}
+    for row in range(batch):
+        out = os.path.join(scratch, "trace.safetensors")
+        subprocess.run([qkv, "trace", os.path.join(folder, "hf"), "--out", out, "--ids",
+                        " ".join(str(int(i)) for i in ids[row * length:(row + 1) * length])], check=True, capture_output=True)
+        values = hf_cases.load(out)[0]
+
+        def of(name):
+            _, shape, value = values[PARTIALS[name]]
+            if name not in ("q", "k", "v"):
+                return value
+            width = shape[1] // heads  # theirs are head by head
+            return [value[t * shape[1] + h * width + c] for h in range(heads) for t in range(length) for c in range(width)]
+        for name, (shape, theirs) in want.items():
+            part = len(theirs) // shape[0]
+            theirs = theirs[row * part:(row + 1) * part] if shape[0] == batch else theirs
+            if name == "qkv":
+                rows = [values[PARTIALS[n]][2] for n in "qkv"]
+                width = len(rows[0]) // length
+                ours = [x for t in range(length) for r in rows for x in r[t * width:(t + 1) * width]]
+            else:
+                ours = of(name)
+            scale = max(abs(x) for x in theirs if math.isfinite(x))
+            same_infinities = len(ours) == len(theirs) and all(a == b for a, b in zip(ours, theirs) if math.isinf(a) or math.isinf(b))
+            worst = max(abs(a - b) for a, b in zip(ours, theirs) if math.isfinite(b)) / scale if same_infinities else math.inf
+            off[name] = max(off.get(name, 0), worst)
+    wrong = {name: worst for name, worst in off.items() if worst > 1e-5}
+    print(f"{'FAIL' if wrong else 'ok  '} {len(off)} values of a pass by qkv trace, off by {max(off.values()):.1e} at most {wrong or ''}")
+    return len(wrong)
+
+
 def main():
     qkv, weights = os.path.abspath(sys.argv[1]), folder()
     if not os.path.isdir(weights):
@@ -61,6 +116,7 @@ def main():
         cases = at("aren_transliteration/check_cases.py")
         failed = stories(qkv, weights, at("stories260K/hf")) + stories(qkv, weights, llama)
         failed += checked(qkv, at("gpt_nano_sort/check_partials.py")) + checked(qkv, cases)
+        failed += partials(qkv, at("gpt_nano_sort"), scratch)
         failed += checked(qkv, cases, "--model", letters["aren-transliteration"])
         for model in letters.values():
             said = subprocess.run([qkv, "translate", model], input="آتزمون\nآزا\n", capture_output=True, text=True).stdout

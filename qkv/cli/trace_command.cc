@@ -1,0 +1,350 @@
+// qkv trace: what a model computes from a text, value by value.
+#include "qkv/cli/trace_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+#include "qkv/api/text_model.h"
+#include "qkv/base/json_value.h"
+#include "qkv/cli/command.h"
+#include "qkv/cli/console.h"
+#include "qkv/cli/model_notes.h"
+#include "qkv/io/container/safetensors.h"
+#include "qkv/text/unicode.h"
+#include "qkv/trace/step.h"
+#include "qkv/trace/trace.h"
+#include "qkv/trace/walk.h"
+
+namespace qkv {
+namespace {
+
+constexpr int64_t kOwnTarget = 24;  // most tokens that a model writes itself to be traced
+
+// "0,2-4" -> 0 2 3 4, each below `count`.
+std::vector<int64_t> numbers_of(const std::string& text, const char* option, const char* of, int64_t count) {
+  std::vector<int64_t> out;
+  const auto refuse = [&] {
+    throw UsageError(
+        fmt::format("{}: expected {} from 0 to {}, like 0,2-4, got '{}'", option, of, count - 1, text));
+  };
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    int64_t first = -1, last = -1;
+    const char *at = text.data() + begin, *stop = text.data() + end;
+    auto parsed = std::from_chars(at, stop, first);
+    last = first;
+    if (parsed.ec == std::errc() && parsed.ptr < stop && *parsed.ptr == '-')
+      parsed = std::from_chars(parsed.ptr + 1, stop, last);
+    if (parsed.ec != std::errc() || parsed.ptr != stop || first < 0 || last < first || last >= count)
+      refuse();
+    for (int64_t i = first; i <= last; ++i) out.push_back(i);
+    begin = end + 1;
+  }
+  return out;
+}
+
+std::vector<int32_t> parse_ids(const std::string& text, const char* option, int64_t vocab) {
+  std::vector<int32_t> out;
+  const char *at = text.data(), *end = text.data() + text.size();
+  while (at < end) {
+    if (*at == ' ' || *at == ',') {
+      ++at;
+      continue;
+    }
+    int32_t id = 0;
+    const auto parsed = std::from_chars(at, end, id);
+    if (parsed.ec != std::errc() || id < 0 || id >= vocab)
+      throw UsageError(fmt::format("{}: expected ids from 0 to {} with spaces between them, got '{}'", option,
+                                   vocab - 1, text));
+    out.push_back(id);
+    at = parsed.ptr;
+  }
+  if (out.empty()) throw UsageError(fmt::format("{}: expected at least one id", option));
+  return out;
+}
+
+void expect_length(size_t tokens, int64_t longest, const char* option) {
+  check(static_cast<int64_t>(tokens) <= longest, "{}: {} tokens, but the model reads at most {}", option,
+        tokens, longest);
+}
+
+// The source of an encoder-decoder, and its decoder's tokens.
+struct SourceAndTarget {
+  std::vector<int32_t> source, target;
+};
+
+SourceAndTarget read_both(const TraceOptions& o, const TracedModel& m, const std::string& given_text) {
+  const ModelSpec& spec = m.model().spec();
+  if (!o.ids.empty()) {
+    if (o.target_ids.empty())
+      throw UsageError(
+          "--target-ids: expected the ids that the decoder reads: an encoder-decoder needs both");
+    return {parse_ids(given_text, "--ids", spec.input_vocab_size()),
+            parse_ids(o.target_ids, "--target-ids", spec.vocab_size)};
+  }
+  const SequenceModel s = sequence_model(*m.text, o.dir);
+  std::vector<int32_t> begin = s.ends.target_begin;
+  if (o.given("--target"))
+    for (const text::TokenId id : s.tokenizer.encode(o.target, false).ids)
+      begin.push_back(static_cast<int32_t>(id));
+  const auto source = s.tokenizer.of_sources().encode(given_text, false).ids;
+  Prompts given = prompts_for(spec, {{source.begin(), source.end()}}, s.ends, {begin});
+  SourceAndTarget out{given.sources[0], given.prompts[0]};
+  if (o.given("--target")) return out;
+  GenerateOptions options = m.text->generation.drawing;
+  options.sampler.temperature = 0;
+  options.eos = {s.ends.eos};
+  options.max_new_tokens = std::min(kOwnTarget, spec.longest() - std::ssize(out.target));
+  const auto written = generate(m.model(), {out.target}, options, nullptr, Sources({out.source}));
+  out.target.insert(out.target.end(), written[0].begin(), written[0].end());
+  return out;
+}
+
+}  // namespace
+
+std::string TracedModel::piece(int64_t id) const {
+  if (!text) return std::to_string(id);
+  const auto token = text->tokenizer.id_to_token(static_cast<text::TokenId>(id));
+  if (!token) return std::to_string(id);
+  const std::vector<text::TokenId> one = {static_cast<text::TokenId>(id)};
+  const std::string plain = text->tokenizer.decode(one);
+  const bool whole = !plain.empty() && plain.find(text::kReplacementCharacter) == std::string::npos &&
+                     text::find_invalid_utf8(plain) >= plain.size();
+  return shown_piece(whole ? plain : *token);
+}
+
+std::vector<std::string> TracedModel::pieces(std::span<const int32_t> ids) const {
+  std::vector<std::string> out;
+  for (const int32_t id : ids) out.push_back(piece(id));
+  return out;
+}
+
+int32_t TracedModel::token(const std::string& given, const char* option) const {
+  if (!text) return parse_ids(given, option, model().spec().vocab_size).front();
+  const std::vector<text::TokenId> ids = text->tokenizer.encode(given, false).ids;
+  if (ids.empty()) throw UsageError(fmt::format("{}: '{}' has no token", option, given));
+  return static_cast<int32_t>(ids.front());
+}
+
+ModelInput traced_input(const TraceOptions& o, const TracedModel& m, const std::string& given_text,
+                        WalkLabels& labels) {
+  const ModelSpec& spec = m.model().spec();
+  ModelInput input;
+  std::vector<int32_t> ids, segments;
+  if (spec.architecture == Architecture::encoder_decoder) {
+    SourceAndTarget both = read_both(o, m, given_text);
+    expect_length(both.source.size(), spec.encoder_spec().longest(), "--text");
+    labels.source = m.pieces(both.source);
+    input.source_layout = Layout::of({static_cast<int32_t>(both.source.size())});
+    input.source = std::move(both.source);
+    ids = std::move(both.target);
+  } else if (!o.ids.empty()) {
+    ids = parse_ids(given_text, "--ids", spec.input_vocab_size());
+  } else if (spec.architecture == Architecture::decoder && spec.output == Output::tokens) {
+    ids = prompt_ids(*m.text, given_text);
+  } else {
+    const EncodedText text = encode_text({given_text, o.second}, m.text->tokenizer, spec);
+    check(!text.cut, "--text: it is longer than the model's {} tokens", spec.context);
+    ids.assign(text.encoding.ids.begin(), text.encoding.ids.end());
+    segments.assign(text.encoding.type_ids.begin(), text.encoding.type_ids.end());
+  }
+  expect_length(ids.size(), spec.longest(), input.source.defined() ? "--target" : "--text");
+  labels.tokens = m.pieces(ids);
+  labels.piece = [&m](int64_t id) { return m.piece(id); };
+  labels.classes = spec.labels;
+  input.layout = Layout::of({static_cast<int32_t>(ids.size())});
+  if (!segments.empty()) input.segments = std::move(segments);
+  input.ids = std::move(ids);
+  return input;
+}
+
+namespace {
+
+// The values of a tensor's rows as nested lists; infinities, which JSON lacks, are null.
+OrderedJson json_of(const Tensor& x) {
+  const Shape shape = x.shape();
+  OrderedJson out = OrderedJson::array();
+  if (shape.rank() == 3) {
+    for (int64_t h = 0; h < shape[0]; ++h) {
+      OrderedJson head = OrderedJson::array();
+      for (int64_t r = 0; r < shape[1]; ++r) {
+        OrderedJson row = OrderedJson::array();
+        for (const float v : x.part<float>(h, r))
+          row.push_back(std::isfinite(v) ? OrderedJson(v) : OrderedJson(nullptr));
+        head.push_back(std::move(row));
+      }
+      out.push_back(std::move(head));
+    }
+    return out;
+  }
+  for (int64_t r = 0; r < x.rows(); ++r) {
+    OrderedJson row = OrderedJson::array();
+    for (const float v : x.row<float>(r))
+      row.push_back(std::isfinite(v) ? OrderedJson(v) : OrderedJson(nullptr));
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+Tensor tensor_of(const TracedValue& value) {
+  return value.heads.empty() ? value.rows : value.of_heads();
+}
+
+OrderedJson trace_json(const TraceOptions& o, const ModelSpec& spec, const ModelInput& input,
+                       const WalkLabels& labels, const Trace& trace) {
+  const auto tokens = [](const Indices& ids, const std::vector<std::string>& pieces) {
+    OrderedJson out = OrderedJson::array();
+    for (size_t t = 0; t < pieces.size(); ++t)
+      out.push_back({{"id", ids[static_cast<int64_t>(t)]}, {"piece", pieces[t]}});
+    return out;
+  };
+  OrderedJson out = {{"model", o.dir}, {"algorithm", algorithm_of(spec)}};
+  if (input.source.defined()) out["source"] = tokens(input.source, labels.source);
+  out["tokens"] = tokens(input.ids, labels.tokens);
+  out["values"] = OrderedJson::array();
+  for (const TracedValue& value : trace.values()) {
+    if (!is_chosen(spec, value, o.walk)) continue;
+    const Step step = step_of(spec, value.name);
+    const Tensor x = tensor_of(value);
+    OrderedJson one = {{"name", value.name}, {"words", step.words}};
+    if (!step.formula.empty()) one["formula"] = step.formula;
+    if (!step.where.empty()) one["where"] = step.where;
+    for (int64_t i = 0; i < x.shape().rank(); ++i) one["shape"].push_back(x.dim(i));
+    one["values"] = json_of(x);
+    out["values"].push_back(std::move(one));
+  }
+  return out;
+}
+
+std::string head_text(const ModelSpec& spec, const ModelInput& input, const WalkLabels& labels) {
+  std::string out = fmt::format("{}: ", algorithm_of(spec));
+  if (input.source.defined()) out += fmt::format("{} source tokens, ", labels.source.size());
+  out += fmt::format("{} tokens, L = {}, H = {}, d_e = {}\n", labels.tokens.size(), spec.layers,
+                     spec.attention.heads, spec.width);
+  const auto line = [&](const char* name, const Indices& ids, const std::vector<std::string>& pieces) {
+    out += fmt::format("\n{}:", name);
+    for (size_t t = 0; t < pieces.size(); ++t)
+      out += fmt::format("  {} {}", ids[static_cast<int64_t>(t)], pieces[t]);
+    out += "\n";
+  };
+  if (input.source.defined()) line("z, the source", input.source, labels.source);
+  line(input.source.defined() ? "x, the target" : "x", input.ids, labels.tokens);
+  return out;
+}
+
+void run(TraceOptions o) {
+  const bool by_ids = !o.ids.empty();
+  if (by_ids == o.given("--text"))
+    throw UsageError(by_ids ? "--ids: takes the place of --text, give one of them"
+                            : "--text: expected a text (or --ids)");
+  TracedModel m;
+  const DType compute = compute_type(o.dtype);
+  if (by_ids)
+    m.alone = load_model(resolve_model_dir(o.dir), compute);
+  else
+    m.text = load(o.dir, compute);
+  note_left_out(o.dir, m.model());
+  const ModelSpec& spec = m.model().spec();
+  check(!spec.features.any(), "{}: it reads images or spectrograms, which trace does not show yet", o.dir);
+  check(spec.order != Order::permuted, "{}: its order of tokens is permuted, which trace does not show yet",
+        o.dir);
+  const bool both = spec.architecture == Architecture::encoder_decoder;
+  if (!both)
+    for (const char* option : {"--target", "--target-ids"})
+      if (o.given(option))
+        throw UsageError(fmt::format("{}: of encoder-decoders, which {} is not", option, o.dir));
+  WalkLabels labels;
+  const ModelInput input = traced_input(o, m, by_ids ? o.ids : o.text, labels);
+  o.walk.layers =
+      numbers_of(o.layers, "--layers", "blocks", std::max(spec.layers, both ? spec.encoder_layers : 0));
+  o.walk.heads = numbers_of(o.heads, "--heads", "heads", spec.attention.heads);
+  o.walk.tokens = numbers_of(o.tokens, "--tokens", "tokens", std::ssize(labels.tokens));
+  for (const char* option : {"--by", "--sweep", "--answer", "--instead"})
+    if (o.given(option) && (option == std::string_view("--by") ? o.ablate.empty() : o.patch_from.empty()))
+      throw UsageError(fmt::format("{}: has no effect without {}", option,
+                                   option == std::string_view("--by") ? "--ablate" : "--patch-from"));
+  if (o.asks()) return answer_trace_questions(o, m, input, labels);
+  Trace trace(o.values.empty() ? std::vector<std::string>{"*"} : o.values);
+  run_traced(m.model(), input, trace);
+  check(!trace.values().empty(), "--values: no value has a name like '{}'", fmt::join(o.values, ", "));
+  if (!o.out.empty()) {
+    std::vector<std::pair<std::string, Tensor>> tensors;
+    for (const TracedValue& value : trace.values())
+      if (is_chosen(spec, value, o.walk)) tensors.emplace_back(value.name, tensor_of(value));
+    write_safetensors(o.out, tensors);
+    fmt::print(stderr, "{}: {} values\n", o.out, tensors.size());
+  }
+  if (o.json)
+    print(trace_json(o, spec, input, labels, trace).dump() + "\n");
+  else if (o.out.empty())
+    print(head_text(spec, input, labels) + walk_text(spec, trace, labels, o.walk));
+}
+
+}  // namespace
+
+void add_trace_command(Command& app) {
+  auto o = std::make_shared<TraceOptions>();
+  Command* c = app.add_subcommand("trace", "Show what a model computes from a text, in the paper's symbols");
+  c->add_option("DIR", o->dir, "Model directory or run")->required();
+  c->add_option("--text", o->text, "Text that the model reads (the source of an encoder-decoder)");
+  c->add_option("--second", o->second, "Second text of a pair");
+  c->add_option("--target", o->target,
+                "Text that an encoder-decoder's decoder reads (default: what it writes)");
+  c->add_option("--ids", o->ids, "Token ids in place of --text");
+  c->add_option("--target-ids", o->target_ids, "Token ids in place of --target");
+  c->add_option("--values", o->values,
+                "Names of the values to show, * for any characters: '*.attention.*,logits'")
+      ->delimiter(',');
+  c->add_option("--layers", o->layers, "Blocks to show, from 0: 0,2-4 (default: all)");
+  c->add_option("--heads", o->heads, "Heads to show, from 0 (default: all)");
+  c->add_option("--tokens", o->tokens, "Tokens whose rows to show, from 0 (default: all)");
+  c->add_option("--precision", o->walk.precision, "Digits behind the point")->show_default()->range(0, 9);
+  c->add_option("--columns", o->walk.columns, "Most numbers in a row (0: all)")
+      ->show_default()
+      ->range(0, 1 << 20);
+  c->add_option("--best", o->walk.best, "Likeliest tokens to show")->show_default()->range(1, 1 << 20);
+  c->add_flag("--heat", o->walk.heat, "Show shades in place of numbers: darker is larger, - is negative");
+  c->add_flag("--json", o->json, "Print JSON with all numbers");
+  c->add_option("--out", o->out, "Write the values to this safetensors file");
+  c->add_option("--dtype", o->dtype, "Precision of matrix products: f32 or bf16")
+      ->show_default()
+      ->one_of({"f32", "bf16"});
+  c->add_flag("--lens", o->lens, "Show the likeliest token if the model ended with each layer (logit lens)");
+  c->add_flag("--why", o->attributes,
+              "Show what each part adds to the logit of the likeliest token, or of --of");
+  c->add_option("--of", o->attribute, "Token whose logit --why explains");
+  c->add_option(
+      "--ablate", o->ablate,
+      "Show the probabilities without these parts: head:L.H, neuron:L.N, attention:L, feed_forward:L, "
+      "block:L, position:T");
+  c->add_option("--by", o->by, "Values in the place of an ablated part: zero, or its mean over the text")
+      ->one_of({"zero", "mean"});
+  c->add_option(
+      "--patch-from", o->patch_from,
+      "Another text with as many tokens: put its values into this text's pass, one at a time, and show "
+      "how far each takes the answer to the other's");
+  c->add_option("--sweep", o->sweep, "Values to patch: layers (each token of each block's output) or heads")
+      ->one_of({"layers", "heads"});
+  c->add_option("--answer", o->answer, "Token that --patch-from asks about (default: the text's likeliest)");
+  c->add_option("--instead", o->instead,
+                "Token that it is compared with (default: the other text's likeliest)");
+  o->given = [c](const char* option) {
+    return std::ranges::any_of(c->given(), [&](const Option* x) { return x->name() == option; });
+  };
+  c->footer(
+      "Each value has its name (docs/notation.md), its formula and the line of Phuong & Hutter's algorithm.\n"
+      "Examples:\n"
+      "  qkv trace models/gpt2 --text 'The cat sat' --layers 0\n"
+      "  qkv trace models/gpt2 --text 'The cat sat' --values '*.probabilities' --heat\n"
+      "  qkv trace models/gpt2 --text 'The cat sat' --out trace.safetensors\n"
+      "  qkv trace models/gpt2 --text 'The cat sat on the' --lens\n"
+      "  qkv trace models/gpt2 --text 'The cat sat on the' --why --of ' mat'\n"
+      "  qkv trace models/gpt2 --text 'The cat sat on the' --ablate head:3.5 block:7\n"
+      "  qkv trace models/gpt2 --text 'Paris is in' --patch-from 'Rome is in' --sweep heads");
+  c->callback([o] { run(*o); });
+}
+
+}  // namespace qkv

@@ -1,0 +1,29 @@
+// The logit lens and direct attribution: the answers of layers, and the shares of parts in them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "qkv/trace/trace.h"
+
+namespace qkv {
+
+// The logit lens (nostalgebraist 2020): logits of what leaves each layer, as if the last norm and the
+// unembedding followed it: f32 [N, V] of the input of the blocks, then of each block. REQUIRES: a model with
+// logits and a last stack of serial blocks.
+std::vector<Tensor> logit_lens(const Transformer& model, const ModelInput& input);
+
+// A part of a logit.
+struct Contribution {
+  std::string name;  // a value that is added to the residual stream, or "bias": the end's own
+  double value;
+};
+
+// Direct logit attribution (Elhage et al. 2021): the logit of `token` behind row `row` as a sum over what the
+// embedding and each branch add to the residual stream, each through the last norm with the whole stream's
+// scale, and the biases of the end. Their sum is the logit. REQUIRES: as logit_lens(); the blocks' norms are
+// before their branches.
+std::vector<Contribution> contributions_to(const Transformer& model, const ModelInput& input, int64_t row,
+                                           int64_t token);
+
+}  // namespace qkv

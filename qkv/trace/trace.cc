@@ -1,0 +1,111 @@
+#include "qkv/trace/trace.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "qkv/autograd/graph.h"
+#include "qkv/ops/elementwise.h"
+
+namespace qkv {
+
+Tensor TracedValue::of_heads() const {
+  check(!heads.empty(), "trace: {} is no value of heads", name);
+  const int64_t queries = heads[0].value.dim(0), keys = heads[0].value.dim(1);
+  Tensor all = Tensor::empty({std::ssize(heads), queries, keys}, DType::f32);
+  for (size_t h = 0; h < heads.size(); ++h) {
+    check(heads[h].sequence == 0, "trace: {} has several sequences", name);
+    for (int64_t q = 0; q < queries; ++q)
+      all.mutable_part<float>(static_cast<int64_t>(h), q).copy(heads[h].value.row<float>(q));
+  }
+  return all;
+}
+
+bool fits_pattern(std::string_view name, std::string_view pattern) {
+  // The last * seen, and how much of the name it takes: a wrong guess takes one character more.
+  size_t n = 0, p = 0, star = std::string_view::npos, taken = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      taken = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p;
+      ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++taken;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+bool Trace::wants(std::string_view name) const {
+  return std::ranges::any_of(patterns_, [&](const std::string& p) { return fits_pattern(name, p); });
+}
+
+void Trace::visit(std::string_view name, Tensor& value) {
+  add(name, value);
+}
+
+void Trace::visit_head(std::string_view name, int64_t sequence, int64_t head, Tensor& value) {
+  // Heads of a value follow each other, but scores and probabilities take turns.
+  auto at = std::ranges::find(values_, name, &TracedValue::name);
+  if (at == values_.end()) at = values_.insert(at, TracedValue{std::string(name)});
+  at->heads.push_back({sequence, head, value.clone()});
+}
+
+void Trace::add(std::string_view name, const Tensor& value) {
+  if (!wants(name)) return;
+  Tensor copy = convert(value, DType::f32);
+  if (copy.dtype() == value.dtype()) copy = value.clone();  // layers may go on in its memory
+  values_.push_back({std::string(name), std::move(copy)});
+}
+
+const TracedValue* Trace::find(std::string_view name) const {
+  const auto at = std::ranges::find(values_, name, &TracedValue::name);
+  return at == values_.end() ? nullptr : &*at;
+}
+
+const TracedValue& Trace::at(std::string_view name) const {
+  const TracedValue* found = find(name);
+  check(found != nullptr, "trace: there is no value '{}'", name);
+  return *found;
+}
+
+namespace {
+
+// The softmax of each row.
+Tensor probabilities(const Tensor& logits) {
+  Tensor out = logits.clone();
+  for (int64_t r = 0; r < out.rows(); ++r) {
+    const auto row = out.mutable_row<float>(r);
+    const float top = *std::max_element(row.begin(), row.end());
+    double sum = 0;
+    for (float& x : row) sum += x = std::exp(x - top);
+    for (float& x : row) x = static_cast<float>(x / sum);
+  }
+  return out;
+}
+
+}  // namespace
+
+Tensor run_traced(const Transformer& model, const ModelInput& input, Trace& trace) {
+  const NoGrad guard;
+  Context context;
+  context.probe = &trace;
+  const Tensor hidden = model.hidden(input, context);
+  const ModelSpec& spec = model.spec();
+  const bool tokens = spec.output == Output::tokens;
+  if (tokens && (trace.wants("logits") || trace.wants("probabilities"))) {
+    const Tensor logits = convert(model.logits(hidden), DType::f32);
+    trace.add("logits", logits);
+    trace.add("probabilities", probabilities(logits));
+  }
+  if (spec.output == Output::sequence_classes || spec.output == Output::embedding)
+    trace.add("pooled", model.pooled(hidden, input));
+  if (spec.classes() > 0) trace.add("classes", model.classes(hidden, input, {}));
+  return hidden;
+}
+
+}  // namespace qkv

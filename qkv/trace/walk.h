@@ -1,0 +1,40 @@
+// A pass of a model as text: each value with its symbol, its formula and its numbers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "qkv/trace/trace.h"
+
+namespace qkv {
+
+// The names of what a pass of one sequence is about.
+struct WalkLabels {
+  std::vector<std::string> tokens = {}, source = {};  // pieces of the last stack's tokens, and the encoder's
+  std::function<std::string(int64_t id)> piece = nullptr;  // that of any token
+  std::vector<std::string> classes = {};
+};
+
+struct WalkOptions {
+  int precision = 3;                 // digits behind the point
+  int64_t columns = 8;               // most numbers of a row; 0: all
+  int64_t best = 5;                  // likeliest tokens to show
+  bool heat = false;                 // shades in place of numbers
+  std::vector<int64_t> layers = {};  // blocks to show, from 0; empty: all
+  std::vector<int64_t> heads = {};   // heads to show, from 0; empty: all
+  std::vector<int64_t> tokens = {};  // rows to show, from 0; empty: all
+};
+
+// The text of all values of a trace, in order. REQUIRES: a pass of one sequence.
+std::string walk_text(const ModelSpec& spec, const Trace& trace, const WalkLabels& labels,
+                      const WalkOptions& options);
+
+// True if options ask for this value: one of no block, or of a block that they name.
+bool is_chosen(const ModelSpec& spec, const TracedValue& value, const WalkOptions& options);
+
+// A piece as people see it: spaces and line ends become signs.
+std::string shown_piece(std::string piece);
+
+}  // namespace qkv

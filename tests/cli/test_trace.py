@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""qkv trace: the walk through a pass, and questions about it.
+
+usage: test_trace.py QKV [unittest arguments]
+"""
+# Covers: qkv/cli/trace_command.cc, qkv/cli/trace_questions.cc, qkv/trace/step.cc, qkv/trace/walk.cc
+import json
+import math
+import os
+
+from qkv_cli import FinishedRun, load_safetensors, main, make_text
+
+
+class Trace(FinishedRun):
+    TEXT = "the fox ran"
+
+    def json_of(self, *arguments):
+        return json.loads(self.ok("trace", self.run_dir, "--text", self.TEXT, "--json", *arguments).out)
+
+    def test_walk(self):
+        out = self.ok("trace", self.run_dir, "--text", self.TEXT).out
+        for part in ("Algorithm 10, DTransformer:", "\nx:", "token embeddings:  W_e[:, x[t]]  (Algorithm 1)",
+                     "== decoder block 1 of", "queries:  Q = W_q X~ + b_q 1^T  (Algorithm 10, line 6)",
+                     "-inf where the key comes later", "softmax(S / sqrt(d_attn))", "Y = [Y^1; ...; Y^H]",
+                     "residual sum:  X = X + MHAttention(X~)  (Algorithm 10, line 6)", "X~ = layer_norm(X)  (Algorithm 10, line 7)",
+                     "neurons:  gelu", "(Algorithm 10, line 8)", "last norm:  X = layer_norm(X)  (Algorithm 10, line 10)",
+                     "P = softmax(W_u X)"):
+            self.assertIn(part, out)
+        # Choices of blocks, heads, tokens, values, numbers.
+        some = self.ok("trace", self.run_dir, "--text", self.TEXT, "--values", "*.probabilities,logits", "--heads", "1",
+                       "--tokens", "1-2", "--precision", "2", "--best", "2", "--layers", "0").out
+        self.assertIn("head 2\n", some)
+        self.assertNotIn("head 1\n", some)
+        self.assertNotIn("queries:", some)
+        lines = some.splitlines()
+        at = next(i for i, line in enumerate(lines) if line.startswith("  logits"))
+        self.assertEqual([line.split()[0] for line in lines[at + 1:]], ["1", "2"])
+        self.assertRegex(lines[at + 1], r"^  1 \S+ +\S+ -?\d+\.\d\d, \S+ -?\d+\.\d\d$")
+        shades = self.ok("trace", self.run_dir, "--text", self.TEXT, "--values", "*.0.attention.probabilities", "--heat").out
+        self.assertIn("█", shades)
+
+    def test_json_and_tensors_are_the_forward_pass(self):
+        values = {v["name"]: v for v in self.json_of()["values"]}
+        self.ok("trace", self.run_dir, "--text", self.TEXT, "--out", "t.safetensors")
+        tensors = load_safetensors(self.path("t.safetensors"))
+        self.assertEqual(set(values), set(tensors))
+
+        def flat(x):
+            return [y for part in x for y in flat(part)] if isinstance(x, list) else [x]
+        for name, (shape, numbers) in tensors.items():
+            self.assertEqual(values[name]["shape"], shape, name)
+            for a, b in zip(flat(values[name]["values"]), numbers):
+                self.assertTrue(a is None and math.isinf(b) or abs(a - b) < 1e-5, name)
+        ids = [t["id"] for t in self.json_of()["tokens"]]
+        again = json.loads(self.ok("trace", self.run_dir, "--ids", " ".join(map(str, ids)), "--json").out)
+        self.assertEqual([v["values"] for v in again["values"]], [v["values"] for v in values.values()])
+        for row in values["probabilities"]["values"]:
+            self.assertAlmostEqual(sum(row), 1, 5)
+        for head in values["decoder.block.0.attention.probabilities"]["values"]:
+            for t, row in enumerate(head):
+                self.assertAlmostEqual(sum(row), 1, 5)
+                self.assertEqual(row[t + 1:], [0] * (len(row) - t - 1))
+        # X of a block is what came in and what its branches add.
+        rows = lambda name: flat(values[name]["values"])
+        block = "decoder.block.0."
+        for x, a, f, y in zip(rows("decoder.embedding"), rows(block + "attention.branch"), rows(block + "feed_forward.branch"),
+                              rows(block + "feed_forward.sum")):
+            self.assertAlmostEqual(x + a + f, y, 4)
+
+    def test_lens_and_contributions(self):
+        probabilities = next(v["values"] for v in self.json_of()["values"] if v["name"] == "probabilities")
+        lens = self.json_of("--lens")["lens"]
+        for row, token in zip(probabilities, lens[-1]["tokens"]):
+            self.assertAlmostEqual(token["probability"], max(row), 4)
+            self.assertEqual(token["id"], max(range(len(row)), key=row.__getitem__))
+        self.assertEqual(lens[0]["layer"], "decoder.embedding")
+        why = self.json_of("--why")
+        self.assertAlmostEqual(sum(c["value"] for c in why["contributions"]), why["logit"], 3)
+        self.assertEqual((why["position"], why["id"]), (len(probabilities) - 1, lens[-1]["tokens"][-1]["id"]))
+        other = self.json_of("--why", "--of", "d", "--tokens", "1")
+        self.assertEqual(other["position"], 1)
+        self.assertAlmostEqual(sum(c["value"] for c in other["contributions"]), other["logit"], 3)
+        self.assertIn("sum", self.ok("trace", self.run_dir, "--text", self.TEXT, "--why").out)
+        self.assertIn("block 0", self.ok("trace", self.run_dir, "--text", self.TEXT, "--lens").out)
+
+    def test_ablation(self):
+        probabilities = next(v["values"] for v in self.json_of()["values"] if v["name"] == "probabilities")[-1]
+        got = self.json_of("--ablate", "head:0.1", "attention:0", "--best", "4")
+        self.assertEqual(len(got["tokens"]), 4)
+        for token in got["tokens"]:
+            self.assertAlmostEqual(token["before"], probabilities[token["id"]], 5)
+        self.assertGreater(got["kl_divergence"], 0)
+        mean = self.json_of("--ablate", "attention:0", "--by", "mean")
+        self.assertNotEqual(mean["kl_divergence"], got["kl_divergence"])
+        self.assertIn("KL divergence", self.ok("trace", self.run_dir, "--text", self.TEXT, "--ablate", "block:0").out)
+
+    def test_patching(self):
+        other, tokens = "the dog sat", self.json_of()["tokens"]
+        names = ["--answer", "f", "--instead", "d"]
+        got = self.json_of("--patch-from", other, *names)
+        self.assertEqual(got["values"][0], "decoder.embedding")
+        self.assertEqual(len(got["share"][0]), len(tokens))
+        # The last row of the last block's output decides alone.
+        self.assertAlmostEqual(got["share"][-1][-1], 1, 4)
+        for share in got["share"][-1][:-1]:
+            self.assertAlmostEqual(share, 0, 4)
+        heads = self.json_of("--patch-from", other, "--sweep", "heads", *names)
+        self.assertTrue(all("attention.heads" in name for name in heads["values"]))
+        self.assertIn("patched", self.ok("trace", self.run_dir, "--text", self.TEXT, "--patch-from", other, *names).out)
+
+    def test_what_cannot_be_asked(self):
+        def refuse(says, *arguments):
+            self.refused("trace", self.run_dir, *arguments, says=says)
+        text = ("--text", self.TEXT)
+        refuse(["--text", "--ids"])
+        refuse(["--ids", "--text"], *text, "--ids", "1")
+        refuse(["--ids", "from 0 to"], "--ids", "1 99999")
+        refuse(["--layers", "from 0 to", "'9'"], *text, "--layers", "9")
+        refuse(["--tokens", "like 0,2-4"], *text, "--tokens", "2-1")
+        refuse(["--values", "nothing"], *text, "--values", "nothing.*")
+        refuse(["--ablate", "head:0.99", "head 99 of"], *text, "--ablate", "head:0.99")
+        refuse(["one question"], *text, "--lens", "--why")
+        refuse(["--by", "--ablate"], *text, "--by", "mean")
+        refuse(["--sweep", "--patch-from"], *text, "--sweep", "heads")
+        refuse(["--patch-from", "tokens"], *text, "--patch-from", "the")
+        refuse(["--target", "encoder-decoders"], *text, "--target", "a")
+        refuse(["--out"], *text, "--lens", "--out", "t.safetensors")
+        self.assertFalse(os.path.exists(self.path("t.safetensors")))
+        refuse(["tokens", "reads at most"], "--text", make_text(400))
+
+    def test_encoders_and_encoder_decoders(self):
+        self.write("text.txt", make_text(300))
+        self.write("pairs.tsv", "source\ttarget\n" + "".join(f"{w}\t{w[::-1]}\n" for w in ("fox", "dog", "hen", "cat") * 20))
+        small = ["tokenizer.type=char", "model.context=16", "model.width=16", "model.heads=2", "model.layers=2", "train.batch_tokens=64",
+                 "train.steps=2", "train.warmup_steps=1"]
+        self.write("c.toml", "")
+
+        def trained(name, *settings):
+            self.ok("train", "c.toml", *[part for s in (*small, *settings, f"train.out={name}") for part in ("--set", s)])
+        trained("masked", "data.train=text.txt", "tokenizer.type=wordpiece", "tokenizer.vocab_size=100", "model.architecture=encoder",
+                "train.objective=masked")
+        out = self.ok("trace", "masked", "--text", "the fox").out
+        self.assertIn("Algorithm 9, ETransformer", out)
+        self.assertIn("X = layer_norm(X)  (Algorithm 9, line 6)", out)
+        self.assertNotIn("later", out)
+        trained("both", "data.train=pairs.tsv", "model.architecture=encoder_decoder", "train.objective=sequence_to_sequence")
+        out = self.ok("trace", "both", "--text", "fox").out
+        for part in ("Algorithm 8, EDTransformer", "z, the source:", "x, the target:", "== encoder block 1 of 2", "== decoder block 2 of 2",
+                     "K = W_k Z + b_k 1^T"):
+            self.assertIn(part, out)
+        values = json.loads(self.ok("trace", "both", "--text", "fox", "--target", "xo", "--json").out)
+        by_name = {v["name"]: v["shape"] for v in values["values"]}
+        self.assertEqual(by_name["decoder.block.0.cross_attention.probabilities"],
+                         [2, len(values["tokens"]), len(values["source"])])
+        self.assertIn("KL", self.ok("trace", "both", "--text", "fox", "--target", "xo", "--ablate", "encoder:head:0.1").out)
+
+
+if __name__ == "__main__":
+    main()
