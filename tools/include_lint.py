@@ -31,7 +31,7 @@ ALLOWED = {
     "data": ["base", "tensor", "batch", "text"],
     "infer": ["base", "kernels", "autograd", "ops", "models", "text", "io", "data"],
     "bridge": ["base", "ops", "models", "io", "io/container"],
-    "trace": ["base", "autograd", "ops", "models", "text"],
+    "trace": ["base", "autograd", "ops", "models", "text", "report"],
     "convert": ["base", "tensor", "models", "text", "io", "io/container", "io/family"],
     "report": ["base", "text", "metrics", "io/container"],
     "train/optim": ["base", "kernels", "autograd", "nn", "models", "data"],

@@ -5,15 +5,19 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 
 #include "qkv/api/text_model.h"
+#include "qkv/base/file.h"
 #include "qkv/base/json_value.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/model_notes.h"
 #include "qkv/io/container/safetensors.h"
 #include "qkv/text/unicode.h"
+#include "qkv/trace/example.h"
+#include "qkv/trace/page.h"
 #include "qkv/trace/step.h"
 #include "qkv/trace/trace.h"
 #include "qkv/trace/walk.h"
@@ -235,7 +239,51 @@ std::string head_text(const ModelSpec& spec, const ModelInput& input, const Walk
   return out;
 }
 
+// The worked example, table by table.
+void print_example(const TraceOptions& o) {
+  OrderedJson json = OrderedJson::array();
+  std::string out =
+      "The slides \"Step-by-step calculation of the transformer architecture\", with their numbers.\n"
+      "A token is a row here, and weights stand right of what they act on.\n";
+  for (const ExampleTable& t : worked_example()) {
+    out += fmt::format("\nStep {}, {}:  {}\n", t.step, t.title, t.formula);
+    std::vector<std::vector<std::string>> cells;
+    if (!t.columns.empty()) {
+      cells.push_back({""});
+      cells.back().insert(cells.back().end(), t.columns.begin(), t.columns.end());
+    }
+    OrderedJson values = OrderedJson::array();
+    for (size_t r = 0; r < t.values.size(); ++r) {
+      cells.push_back({t.rows[r]});
+      values.push_back(OrderedJson::array());
+      for (const double v : t.values[r]) {
+        cells.back().push_back(std::isinf(v) ? "-inf" : fmt::format("{:.{}f}", v, t.digits));
+        values.back().push_back(std::isinf(v) ? OrderedJson(nullptr) : OrderedJson(v));
+      }
+    }
+    out += table_text(cells);
+    if (!t.note.empty()) out += "Note: " + t.note + "\n";
+    json.push_back({{"step", t.step},
+                    {"title", t.title},
+                    {"formula", t.formula},
+                    {"key", t.key},
+                    {"rows", t.rows},
+                    {"values", values}});
+    if (!t.note.empty()) json.back()["note"] = t.note;
+  }
+  print(o.json ? json.dump() + "\n" : out);
+}
+
 void run(TraceOptions o) {
+  if (o.example) {
+    for (const char* option :
+         {"--text", "--ids", "--lens", "--why", "--ablate", "--patch-from", "--out", "--values"})
+      if (o.given(option))
+        throw UsageError(fmt::format("{}: has no effect with --example, which has its own numbers", option));
+    if (!o.dir.empty()) throw UsageError("--example: has its own numbers, and needs no model");
+    return print_example(o);
+  }
+  if (o.dir.empty()) throw UsageError("DIR: expected a model directory or a run (or --example)");
   const bool by_ids = !o.ids.empty();
   if (by_ids == o.given("--text"))
     throw UsageError(by_ids ? "--ids: takes the place of --text, give one of them"
@@ -266,6 +314,15 @@ void run(TraceOptions o) {
     if (o.given(option) && (option == std::string_view("--by") ? o.ablate.empty() : o.patch_from.empty()))
       throw UsageError(fmt::format("{}: has no effect without {}", option,
                                    option == std::string_view("--by") ? "--ablate" : "--patch-from"));
+  if (!o.page.empty()) {
+    if (o.asks() || o.json || !o.out.empty())
+      throw UsageError(
+          "--page: shows all of it, without --lens, --why, --ablate, --patch-from, --json and --out");
+    write_file_atomically(
+        o.page, trace_page(m.model(), input, labels, fmt::format("{}: {}", o.dir, by_ids ? o.ids : o.text)));
+    fmt::print(stderr, "{}: open it in a browser\n", o.page);
+    return;
+  }
   if (o.asks()) return answer_trace_questions(o, m, input, labels);
   Trace trace(o.values.empty() ? std::vector<std::string>{"*"} : o.values);
   run_traced(m.model(), input, trace);
@@ -288,7 +345,7 @@ void run(TraceOptions o) {
 void add_trace_command(Command& app) {
   auto o = std::make_shared<TraceOptions>();
   Command* c = app.add_subcommand("trace", "Show what a model computes from a text, in the paper's symbols");
-  c->add_option("DIR", o->dir, "Model directory or run")->required();
+  c->add_option("DIR", o->dir, "Model directory or run");
   c->add_option("--text", o->text, "Text that the model reads (the source of an encoder-decoder)");
   c->add_option("--second", o->second, "Second text of a pair");
   c->add_option("--target", o->target,
@@ -309,9 +366,12 @@ void add_trace_command(Command& app) {
   c->add_flag("--heat", o->walk.heat, "Show shades in place of numbers: darker is larger, - is negative");
   c->add_flag("--json", o->json, "Print JSON with all numbers");
   c->add_option("--out", o->out, "Write the values to this safetensors file");
+  c->add_option("--page", o->page,
+                "Write an HTML page with attention, the logit lens, contributions and neurons");
   c->add_option("--dtype", o->dtype, "Precision of matrix products: f32 or bf16")
       ->show_default()
       ->one_of({"f32", "bf16"});
+  c->add_flag("--example", o->example, "Print a worked example with small numbers instead, step by step");
   c->add_flag("--lens", o->lens, "Show the likeliest token if the model ended with each layer (logit lens)");
   c->add_flag("--why", o->attributes,
               "Show what each part adds to the logit of the likeliest token, or of --of");
@@ -337,9 +397,11 @@ void add_trace_command(Command& app) {
   c->footer(
       "Each value has its name (docs/notation.md), its formula and the line of Phuong & Hutter's algorithm.\n"
       "Examples:\n"
+      "  qkv trace --example\n"
       "  qkv trace models/gpt2 --text 'The cat sat' --layers 0\n"
       "  qkv trace models/gpt2 --text 'The cat sat' --values '*.probabilities' --heat\n"
       "  qkv trace models/gpt2 --text 'The cat sat' --out trace.safetensors\n"
+      "  qkv trace models/gpt2 --text 'The cat sat on the' --page trace.html\n"
       "  qkv trace models/gpt2 --text 'The cat sat on the' --lens\n"
       "  qkv trace models/gpt2 --text 'The cat sat on the' --why --of ' mat'\n"
       "  qkv trace models/gpt2 --text 'The cat sat on the' --ablate head:3.5 block:7\n"

@@ -13,10 +13,10 @@
 namespace qkv {
 
 struct TraceOptions {
-  std::string dir, text, second, target, ids, target_ids, out, dtype = "f32";
+  std::string dir, text, second, target, ids, target_ids, out, page, dtype = "f32";
   std::string layers, heads, tokens;
   std::vector<std::string> values;
-  bool json = false;
+  bool json = false, example = false;
   WalkOptions walk;
   // Questions in place of the walk.
   bool lens = false;

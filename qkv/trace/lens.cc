@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "qkv/autograd/graph.h"
 #include "qkv/models/stack.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/trace/intervention.h"
@@ -17,52 +18,110 @@ std::string stack_of(const ModelSpec& spec) {
   return spec.architecture == Architecture::encoder ? "encoder" : "decoder";
 }
 
-void expect_serial(const ModelSpec& spec, const char* what) {
-  check(spec.output == Output::tokens && spec.has_blocks() && spec.branches != Branches::reversible,
-        "{} needs a model of tokens whose blocks add to one stream", what);
-}
+// The model's end for a fixed scale of its last norm is affine: it multiplies the normalised stream by the
+// rows of A, [V, D] or fewer, and adds what it makes of the norm's beta.
+class End {
+ public:
+  explicit End(const Transformer& model) : model_(model), width_(model.spec().width) {
+    const ModelSpec& spec = model.spec();
+    const std::string norm = stack_of(spec) + ".norm";
+    const auto weights = [&](const char* of) {
+      const auto& all = model.parameters().all();
+      const auto at = std::ranges::find(all, norm + of, &Parameter::name);
+      return at == all.end() ? Tensor() : convert(at->value, DType::f32);
+    };
+    const Tensor gamma = weights(".gamma"), beta = weights(".beta");
+    gamma_.assign(static_cast<size_t>(width_), 1);
+    for (int64_t i = 0; i < width_ && gamma.defined(); ++i)
+      gamma_[i] = gamma.values<float>()[i] + (spec.normalization == Normalization::rms_plus_one ? 1.0 : 0.0);
+    Tensor rows = Tensor::zeros({2, width_}, DType::f32);
+    if (beta.defined()) std::ranges::copy(beta.values<float>(), rows.mutable_row<float>(1).begin());
+    of_zero_and_beta_ = logits(rows);
+  }
+  double bias(int64_t token) const { return of_zero_and_beta_.row<float>(1)[token]; }
+  // The change of the token's logit by each column of the normalised stream.
+  std::vector<double> direction(int64_t token) const {
+    std::vector<double> out(static_cast<size_t>(width_));
+    const double nothing = of_zero_and_beta_.row<float>(0)[token];
+    if (model_.spec().embedding_width == 0) {  // a row of W_u, times a factor
+      const Tensor row = convert(model_.unembedding().slice_rows(token, token + 1), DType::f32);
+      double squares = 0;
+      for (const float w : row.values<float>()) squares += double{w} * w;
+      const double factor = squares > 0 ? (logits(row).row<float>(0)[token] - nothing) / squares : 0;
+      for (int64_t i = 0; i < width_; ++i) out[i] = gamma_[i] * factor * row.values<float>()[i];
+      return out;
+    }
+    Tensor unit = Tensor::zeros({width_, width_}, DType::f32);
+    for (int64_t i = 0; i < width_; ++i) unit.mutable_row<float>(i)[i] = 1;
+    const Tensor of_each = logits(unit);
+    for (int64_t i = 0; i < width_; ++i) out[i] = gamma_[i] * (of_each.row<float>(i)[token] - nothing);
+    return out;
+  }
 
-// The model's end for a fixed scale of its last norm, which is affine then: the change of a token's logit by
-// each column of the normalised stream, and the logit of a stream of zeros.
-struct End {
-  std::vector<double> direction;
-  double bias = 0;
+ private:
+  Tensor logits(const Tensor& x) const {
+    return convert(model_.logits(convert(x, model_.unembedding().dtype())), DType::f32);
+  }
+
+  const Transformer& model_;
+  int64_t width_;
+  std::vector<double> gamma_;
+  Tensor of_zero_and_beta_;
 };
 
-End end_of(const Transformer& model, int64_t token) {
-  const ModelSpec& spec = model.spec();
-  const std::string norm = stack_of(spec) + ".norm";
-  const int64_t width = spec.width;
-  const auto weights = [&](const char* of) {
-    const auto& all = model.parameters().all();
-    const auto at = std::ranges::find(all, norm + of, &Parameter::name);
-    return at == all.end() ? Tensor() : convert(at->value, DType::f32);
-  };
-  const Tensor gamma = weights(".gamma"), beta = weights(".beta");
-  Tensor rows = Tensor::zeros({width + 1, width}, DType::f32);
-  for (int64_t i = 0; i < width; ++i) rows.mutable_row<float>(i)[i] = 1;
-  if (beta.defined()) std::ranges::copy(beta.values<float>(), rows.mutable_row<float>(width).begin());
-  const Tensor zero = Tensor::zeros({1, width}, DType::f32);
-  const auto logits = [&](const Tensor& x) {
-    return convert(model.logits(convert(x, model.unembedding().dtype())), DType::f32);
-  };
-  const Tensor of_rows = logits(rows);
-  const double nothing = logits(zero).row<float>(0)[token];
-  End end;
-  for (int64_t i = 0; i < width; ++i) {
-    double g = gamma.defined() ? gamma.values<float>()[i] : 1;
-    if (spec.normalization == Normalization::rms_plus_one) g += 1;
-    end.direction.push_back(g * (of_rows.row<float>(i)[token] - nothing));
+// The terms of the residual stream, and their sum.
+class Stream {
+ public:
+  Stream(const Transformer& model, const ModelInput& input)
+      : spec_(model.spec()),
+        trace_({stack_of(spec_) + ".embedding", stack_of(spec_) + ".block.*.branch", "logits"}) {
+    run_traced(model, input, trace_);
   }
-  end.bias = of_rows.row<float>(width)[token];
-  return end;
-}
+  const Tensor& logits() const { return trace_.at("logits").rows; }
+
+  std::vector<Contribution> parts(int64_t row, const std::vector<double>& direction, double bias) const {
+    const int64_t width = spec_.width;
+    std::vector<double> whole(static_cast<size_t>(width), 0);
+    for (const TracedValue& part : trace_.values())
+      for (int64_t i = 0; i < width && part.name != "logits"; ++i) whole[i] += part.rows.row<float>(row)[i];
+    double squares = 0;
+    const double centre = mean_of(whole);
+    for (const double x : whole) squares += (x - centre) * (x - centre);
+    const double scale =
+        spec_.ends_with_norm()
+            ? 1 / std::sqrt(squares / static_cast<double>(width) + double{spec_.norm_epsilon})
+            : 1;
+    std::vector<Contribution> out;
+    for (const TracedValue& part : trace_.values()) {
+      if (part.name == "logits") continue;
+      const auto x = part.rows.row<float>(row);
+      const double mean = mean_of(x);
+      double value = 0;
+      for (int64_t i = 0; i < width; ++i) value += direction[i] * (x[i] - mean) * scale;
+      out.push_back({part.name, value});
+    }
+    out.push_back({"bias", bias});
+    return out;
+  }
+
+ private:
+  // 0 where the last norm does not subtract it.
+  template <typename Range>
+  double mean_of(const Range& x) const {
+    const bool centred = spec_.ends_with_norm() && (spec_.normalization == Normalization::layer ||
+                                                    spec_.normalization == Normalization::layer_scale);
+    return centred ? std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(spec_.width) : 0.0;
+  }
+
+  const ModelSpec& spec_;
+  Trace trace_;
+};
 
 }  // namespace
 
 std::vector<Tensor> logit_lens(const Transformer& model, const ModelInput& input) {
   const ModelSpec& spec = model.spec();
-  expect_serial(spec, "the logit lens");
+  check(has_lens(spec), "the logit lens needs a model of tokens whose blocks add to one stream");
   const std::string stack = stack_of(spec), last = block_output(spec, stack, spec.layers - 1);
   std::vector<std::string> names = {stack + ".embedding"};
   for (int64_t l = 0; l < spec.layers; ++l) names.push_back(block_output(spec, stack, l));
@@ -75,51 +134,51 @@ std::vector<Tensor> logit_lens(const Transformer& model, const ModelInput& input
   return out;
 }
 
+bool has_lens(const ModelSpec& spec) {
+  return spec.output == Output::tokens && spec.has_blocks() && spec.branches != Branches::reversible;
+}
+
+std::string why_no_contributions(const ModelSpec& spec) {
+  using enum NormPlacement;
+  if (!has_lens(spec)) return "attribution needs a model of tokens whose blocks add to one stream";
+  if (spec.norm_placement == post || spec.norm_placement == stream)
+    return fmt::format("attribution needs blocks whose sums no norm changes, not norm = \"{}\"",
+                       name_of(spec.norm_placement));
+  const bool scaled =
+                 std::ranges::any_of(spec.blocks_in_use(), [](const BlockSpec*b) { return b->block_scaled; }),
+             known_norm = spec.normalization == Normalization::layer ||
+                          spec.normalization == Normalization::layer_scale ||
+                          spec.normalization == Normalization::rms ||
+                          spec.normalization == Normalization::rms_plus_one;
+  if (scaled || spec.head_width > 0 || spec.logit_cap > 0 || (spec.ends_with_norm() && !known_norm))
+    return "attribution needs a stream that is only added to, and logits that are its products";
+  return "";
+}
+
 std::vector<Contribution> contributions_to(const Transformer& model, const ModelInput& input, int64_t row,
                                            int64_t token) {
-  const ModelSpec& spec = model.spec();
-  expect_serial(spec, "attribution");
-  using enum NormPlacement;
-  check(spec.norm_placement == pre || spec.norm_placement == sandwich || spec.norm_placement == branch ||
-            spec.norm_placement == none,
-        "attribution needs blocks whose sums no norm changes, not norm = \"{}\"",
-        name_of(spec.norm_placement));
-  const bool scaled =
-      std::ranges::any_of(spec.blocks_in_use(), [](const BlockSpec* b) { return b->block_scaled; });
-  check(!scaled && spec.head_width == 0 && spec.logit_cap == 0,
-        "attribution needs a stream that is only added to, and logits that are its products");
-  const std::string stack = stack_of(spec);
-  Trace trace({stack + ".embedding", stack + ".block.*.branch"});
-  run_traced(model, input, trace);
+  const std::string why = why_no_contributions(model.spec());
+  check(why.empty(), "{}", why);
   check(row >= 0 && row < input.ids.count(), "attribution: row {} of {}", row, input.ids.count());
-  check(token >= 0 && token < spec.vocab_size, "attribution: token {} of {}", token, spec.vocab_size);
-  std::vector<const TracedValue*> parts;
-  for (const TracedValue& value : trace.values()) parts.push_back(&value);
-  const int64_t width = spec.width;
-  std::vector<double> whole(static_cast<size_t>(width), 0);
-  for (const TracedValue* part : parts)
-    for (int64_t i = 0; i < width; ++i) whole[i] += part->rows.row<float>(row)[i];
-  const bool centred =
-      spec.normalization == Normalization::layer || spec.normalization == Normalization::layer_scale;
-  const auto mean_of = [&](const auto& x) {
-    return centred ? std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(width) : 0.0;
-  };
-  double squares = 0;
-  const double centre = mean_of(whole);
-  for (const double x : whole) squares += (x - centre) * (x - centre);
-  const double scale = spec.ends_with_norm()
-                           ? 1 / std::sqrt(squares / static_cast<double>(width) + double{spec.norm_epsilon})
-                           : 1;
-  const End end = end_of(model, token);
-  std::vector<Contribution> out;
-  for (const TracedValue* part : parts) {
-    const auto x = part->rows.row<float>(row);
-    const double mean = spec.ends_with_norm() ? mean_of(x) : 0;
-    double value = 0;
-    for (int64_t i = 0; i < width; ++i) value += end.direction[i] * (x[i] - mean) * scale;
-    out.push_back({part->name, value});
+  check(token >= 0 && token < model.spec().vocab_size, "attribution: token {} of {}", token,
+        model.spec().vocab_size);
+  const NoGrad guard;
+  const End end(model);
+  return Stream(model, input).parts(row, end.direction(token), end.bias(token));
+}
+
+std::vector<LogitParts> contributions_to_likeliest(const Transformer& model, const ModelInput& input) {
+  const std::string why = why_no_contributions(model.spec());
+  check(why.empty(), "{}", why);
+  const NoGrad guard;
+  const End end(model);
+  const Stream stream(model, input);
+  std::vector<LogitParts> out;
+  for (int64_t row = 0; row < input.ids.count(); ++row) {
+    const auto logits = stream.logits().row<float>(row);
+    const int64_t token = std::ranges::max_element(logits) - logits.begin();
+    out.push_back({row, token, logits[token], stream.parts(row, end.direction(token), end.bias(token))});
   }
-  out.push_back({"bias", end.bias});
   return out;
 }
 

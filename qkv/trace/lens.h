@@ -23,7 +23,22 @@ struct Contribution {
 // embedding and each branch add to the residual stream, each through the last norm with the whole stream's
 // scale, and the biases of the end. Their sum is the logit. REQUIRES: as logit_lens(); the blocks' norms are
 // before their branches.
+// Throws Error with why_no_contributions().
 std::vector<Contribution> contributions_to(const Transformer& model, const ModelInput& input, int64_t row,
                                            int64_t token);
+
+// The parts of a logit behind a row.
+struct LogitParts {
+  int64_t row, token;
+  double logit;
+  std::vector<Contribution> parts;
+};
+// The same of the likeliest token behind each row.
+std::vector<LogitParts> contributions_to_likeliest(const Transformer& model, const ModelInput& input);
+
+// True if logit_lens() reads the model.
+bool has_lens(const ModelSpec& spec);
+// The reason for which a model's logits cannot be divided; empty: they can.
+std::string why_no_contributions(const ModelSpec& spec);
 
 }  // namespace qkv

@@ -4,11 +4,13 @@
 usage: test_trace.py QKV [unittest arguments]
 """
 # Covers: qkv/cli/trace_command.cc, qkv/cli/trace_questions.cc, qkv/trace/step.cc, qkv/trace/walk.cc
+# Covers: qkv/trace/example.cc, qkv/trace/page.cc
+import base64
 import json
 import math
 import os
 
-from qkv_cli import FinishedRun, load_safetensors, main, make_text
+from qkv_cli import FinishedRun, load_safetensors, main, make_text, read_text
 
 
 class Trace(FinishedRun):
@@ -107,6 +109,77 @@ class Trace(FinishedRun):
         heads = self.json_of("--patch-from", other, "--sweep", "heads", *names)
         self.assertTrue(all("attention.heads" in name for name in heads["values"]))
         self.assertIn("patched", self.ok("trace", self.run_dir, "--text", self.TEXT, "--patch-from", other, *names).out)
+
+    def test_page(self):
+        """One file without a network, whose data are the pass's."""
+        self.ok("trace", self.run_dir, "--text", self.TEXT, "--page", "t.html")
+        page = read_text(self.path("t.html"))
+        self.assertNotRegex(page.replace("http://www.w3.org/2000/svg", ""), r"(?i)https?://|<link|src=|@import|url\(")
+        for part in ("Attention of a head", "All heads", "Logit lens", "Contributions", "Neurons", "Algorithm 10, DTransformer"):
+            self.assertIn(part, page)
+        data = json.loads(page.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+        walk = self.json_of()
+        values = {v["name"]: v["values"] for v in walk["values"]}
+        self.assertEqual([t["id"] for t in data["tokens"]], [t["id"] for t in walk["tokens"]])
+        attention, = data["attention"]
+        heads = [h for name, heads in values.items() if name.endswith("attention.probabilities") for h in heads]
+        flat = [p for head in heads for row in head for p in row]
+        self.assertEqual(attention["layers"], [len(values[n]) for n in values if n.endswith("attention.probabilities")])
+        for byte, p in zip(base64.b64decode(attention["data"]), flat, strict=True):
+            self.assertAlmostEqual(byte / 255, p, delta=1 / 500)
+        for row, best, lens in zip(values["probabilities"], data["next"], data["lens"][-1]):
+            self.assertAlmostEqual(best[0][1], max(row), 3)
+            self.assertEqual(lens[0][0], best[0][0])
+        for logits, c in zip(values["logits"], data["contributions"]):
+            self.assertAlmostEqual(c["logit"], max(logits), 3)
+            self.assertAlmostEqual(sum(c["parts"]), c["logit"], 2)
+            self.assertEqual(len(c["parts"]), len(data["parts"]))
+        hidden = values["decoder.block.0.feed_forward.hidden"]
+        for row, best in zip(hidden, data["neurons"][0]):
+            self.assertAlmostEqual(abs(best[0][1]), max(map(abs, row)), 3)
+        # Texts do not become code.
+        self.write("pairs.tsv", "source\ttarget\n" + "<b>\t</script>\n" * 60)
+        self.write("c.toml", "")
+        settings = ["data.train=pairs.tsv", "tokenizer.type=char", "model.architecture=encoder_decoder", "model.context=16", "model.width=16",
+                    "model.heads=2", "model.layers=1", "train.objective=sequence_to_sequence", "train.batch_tokens=64", "train.steps=2",
+                    "train.warmup_steps=1", "train.out=both"]
+        self.ok("train", "c.toml", *[part for s in settings for part in ("--set", s)])
+        self.ok("trace", "both", "--text", "<b>", "--target", "</script>", "--page", "both.html")
+        page = read_text(self.path("both.html"))
+        self.assertEqual(page.count("</script>"), 2)
+        self.assertIn("both: &lt;b&gt;", page)
+        data = json.loads(page.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+        self.assertEqual([(s["name"], s["rows"], s["columns"]) for s in data["attention"]],
+                         [("encoder self-attention", "source", "source"), ("self-attention", "tokens", "tokens"),
+                          ("cross-attention", "tokens", "source")])
+        self.assertEqual("".join(t["piece"] for t in data["source"]).startswith("<b>"), True)
+        self.refused("trace", self.run_dir, "--text", self.TEXT, "--page", "t.html", "--lens", says=["--page", "--lens"])
+
+    def test_worked_example(self):
+        """Every number that the slides print, and where they err."""
+        here = os.path.dirname(os.path.abspath(__file__))
+        with open(os.path.join(here, "../golden/worked_example.json"), encoding="utf8") as file:
+            printed = json.load(file)
+        example = {t["key"]: t for t in json.loads(self.ok("trace", "--example", "--json").out)}
+        turned = lambda rows: [list(r) for r in zip(*rows)]
+        printed |= {name: turned(printed[name + "_d_by_token"]) for name in ("embedding", "positional_encoding", "input", "decoder_embedding")}
+        for key in ("embedding", "positional_encoding", "input", "Q", "K", "V", "Q_K_transposed", "scaled_scores", "softmax", "Z",
+                    "multi_head_output", "matrix_to_normalize", "normalized", "XW", "XW_plus_b", "relu"):
+            self.assertEqual(len(example[key]["values"]), len(printed[key]), key)
+            for ours, theirs in zip(example[key]["values"], printed[key]):
+                for a, b in zip(ours, theirs):
+                    self.assertAlmostEqual(a, b, delta=0.0101 if key == "scaled_scores" else 1e-6, msg=f"{key}: {ours} {theirs}")
+        self.assertEqual(example["mask_cross"]["values"], printed["mask_cross_as_printed"])
+        masked = printed["mask_masked_as_printed"]
+        self.assertEqual(example["mask_masked"]["values"][:6] + example["mask_masked"]["values"][7:], masked[:6] + masked[7:])
+        self.assertEqual(example["mask_masked"]["values"][6], [0] * 7 + [None] * 3)
+        self.assertEqual(example["decoder_embedding"]["values"][:7], printed["decoder_embedding"])
+        out = self.ok("trace", "--example").out
+        self.assertRegex(out, r"Step 5.1, queries:  Q = X W\^Q\nwhen +3.88 +3.80 +4.08 +3.42\n")
+        self.assertEqual(out.count("Note: "), sum("note" in t for t in example.values()))
+        self.refused("trace", self.run_dir, "--example", says=["--example", "no model"])
+        self.refused("trace", "--example", "--lens", says=["--lens"])
+        self.refused("trace", "--text", "a", says=["DIR"])
 
     def test_what_cannot_be_asked(self):
         def refuse(says, *arguments):

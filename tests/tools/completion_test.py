@@ -28,7 +28,7 @@ class Completion(unittest.TestCase):
 
     def test_commands(self):
         self.assertIn("generate", self.replies(""))
-        self.assertEqual(self.replies("tra"), ["train", "translate"])
+        self.assertEqual(self.replies("tra"), ["train", "translate", "trace"])
         self.assertEqual(self.replies("tokenizer", ""), ["train", "encode", "decode"])
         self.assertEqual(self.replies("--threads", "2", "gen"), ["generate"])
         self.assertEqual(self.replies("init", "cl"), ["classify"])

@@ -1,0 +1,15 @@
+// A pass of a model as one HTML page, without a network: attention, the logit lens, contributions, neurons.
+#pragma once
+
+#include <string>
+
+#include "qkv/trace/walk.h"
+
+namespace qkv {
+
+// The page of what a model computes from an input of one sequence. Parts that the model does not have are
+// left out: the lens and contributions need logits, and blocks that the functions of lens.h read.
+std::string trace_page(const Transformer& model, const ModelInput& input, const WalkLabels& labels,
+                       const std::string& title);
+
+}  // namespace qkv
