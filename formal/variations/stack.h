@@ -138,10 +138,10 @@ Matrix<T> varied_layers(const Matrix<T>& X, const Matrix<T>& Z, const Tokens& s,
                                  : varied_normalize(stream.X, layer.norm_mlp.inner, its);
     const auto within = [](const char* name, const auto& f, const Matrix<T>& A) {
       const Scope of_branch(name);
-      return f(A);
+      return named("branch", f(A));
     };
     const Matrix<T> both = within("mixer", mixer, first) + within("feed_forward", mlp, second);
-    const Scope of_sum("feed_forward");
+    const Scope of_sum("parallel");
     if (h.branches == Branches::one_norm) named("norm", first);
     stream.X =
         named("sum", Matrix<T>(stream.X + named("branch", Matrix<T>(T(its.residual_multiplier) * both))));

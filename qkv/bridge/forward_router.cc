@@ -84,6 +84,7 @@ Routers run_stack(const Transformer& model, const Safetensors& in, const std::st
         "(--hidden-states)",
         path);
   const bool padded = std::ssize(real.places) < real.rows * real.columns && !inputs.input.globals.defined();
+  if (source && inputs.input.source_keys.defined()) return {};  // given rows were not encoded here
   RouterProbe probe(spec, encoder ? "encoder" : "decoder", padded);
   Context context;
   context.probe = &probe;

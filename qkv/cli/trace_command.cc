@@ -126,11 +126,30 @@ std::vector<std::string> TracedModel::pieces(std::span<const int32_t> ids) const
   return out;
 }
 
-int32_t TracedModel::token(const std::string& given, const char* option) const {
-  if (!text) return parse_ids(given, option, model().spec().vocab_size).front();
-  const std::vector<text::TokenId> ids = text->tokenizer.encode(given, false).ids;
-  if (ids.empty()) throw UsageError(fmt::format("{}: '{}' has no token", option, given));
-  return static_cast<int32_t>(ids.front());
+int32_t TracedModel::token(const std::string& given, const std::string& before, const char* option) const {
+  constexpr std::string_view kId = "id:";
+  const int64_t vocab = model().spec().vocab_size;
+  const auto only = [&](const std::vector<int32_t>& ids) {
+    if (ids.size() != 1)
+      throw UsageError(fmt::format("{}: '{}' is {} tokens ({}): name one, or its id as id:N", option, given,
+                                   ids.size(), fmt::join(pieces(ids), " ")));
+    return ids[0];
+  };
+  if (given.starts_with(kId)) return only(parse_ids(given.substr(kId.size()), option, vocab));
+  if (!text) return only(parse_ids(given, option, vocab));
+  const auto encoded = [&](const std::string& x) {
+    const auto ids = text->tokenizer.encode(x, false).ids;
+    return std::vector<int32_t>(ids.begin(), ids.end());
+  };
+  // As it goes on behind the text: some tokenizers put a space before a text, or none inside words.
+  const std::vector<int32_t> first = encoded(before), both = encoded(before + given);
+  const bool goes_on =
+      both.size() == first.size() + 1 && std::equal(first.begin(), first.end(), both.begin());
+  const int32_t id = goes_on ? both.back() : only(encoded(given));
+  if (id == text->tokenizer.unknown())
+    throw UsageError(
+        fmt::format("{}: '{}' is no token of the vocabulary (id:N names one by its id)", option, given));
+  return id;
 }
 
 ModelInput traced_input(const TraceOptions& o, const TracedModel& m, const std::string& given_text,
@@ -141,7 +160,9 @@ ModelInput traced_input(const TraceOptions& o, const TracedModel& m, const std::
   if (spec.architecture == Architecture::encoder_decoder) {
     SourceAndTarget both = read_both(o, m, given_text);
     expect_length(both.source.size(), spec.encoder_spec().longest(), "--text");
-    labels.source = m.pieces(both.source);
+    labels.source_ids = both.source;
+    if (spec.source_reversed) std::ranges::reverse(labels.source_ids);  // the order in which it is read
+    labels.source = m.pieces(labels.source_ids);
     input.source_layout = Layout::of({static_cast<int32_t>(both.source.size())});
     input.source = std::move(both.source);
     ids = std::move(both.target);
@@ -156,11 +177,16 @@ ModelInput traced_input(const TraceOptions& o, const TracedModel& m, const std::
     segments.assign(text.encoding.type_ids.begin(), text.encoding.type_ids.end());
   }
   expect_length(ids.size(), spec.longest(), input.source.defined() ? "--target" : "--text");
+  labels.ids = ids;
   labels.tokens = m.pieces(ids);
   labels.piece = [&m](int64_t id) { return m.piece(id); };
   labels.classes = spec.labels;
   input.layout = Layout::of({static_cast<int32_t>(ids.size())});
   if (!segments.empty()) input.segments = std::move(segments);
+  if (spec.order == Order::prefix) {  // the text is a prompt, whose tokens see each other
+    const std::vector<int32_t> prefixes = {static_cast<int32_t>(ids.size())};
+    input.visibility = prefix_ranks(input.layout, prefixes);
+  }
   input.ids = std::move(ids);
   return input;
 }
@@ -199,15 +225,14 @@ Tensor tensor_of(const TracedValue& value) {
 
 OrderedJson trace_json(const TraceOptions& o, const ModelSpec& spec, const ModelInput& input,
                        const WalkLabels& labels, const Trace& trace) {
-  const auto tokens = [](const Indices& ids, const std::vector<std::string>& pieces) {
+  const auto tokens = [](const std::vector<int32_t>& ids, const std::vector<std::string>& pieces) {
     OrderedJson out = OrderedJson::array();
-    for (size_t t = 0; t < pieces.size(); ++t)
-      out.push_back({{"id", ids[static_cast<int64_t>(t)]}, {"piece", pieces[t]}});
+    for (size_t t = 0; t < pieces.size(); ++t) out.push_back({{"id", ids[t]}, {"piece", pieces[t]}});
     return out;
   };
   OrderedJson out = {{"model", o.dir}, {"algorithm", algorithm_of(spec)}};
-  if (input.source.defined()) out["source"] = tokens(input.source, labels.source);
-  out["tokens"] = tokens(input.ids, labels.tokens);
+  if (input.source.defined()) out["source"] = tokens(labels.source_ids, labels.source);
+  out["tokens"] = tokens(labels.ids, labels.tokens);
   out["values"] = OrderedJson::array();
   for (const TracedValue& value : trace.values()) {
     if (!is_chosen(spec, value, o.walk)) continue;
@@ -226,16 +251,20 @@ OrderedJson trace_json(const TraceOptions& o, const ModelSpec& spec, const Model
 std::string head_text(const ModelSpec& spec, const ModelInput& input, const WalkLabels& labels) {
   std::string out = fmt::format("{}: ", algorithm_of(spec));
   if (input.source.defined()) out += fmt::format("{} source tokens, ", labels.source.size());
-  out += fmt::format("{} tokens, L = {}, H = {}, d_e = {}\n", labels.tokens.size(), spec.layers,
-                     spec.attention.heads, spec.width);
-  const auto line = [&](const char* name, const Indices& ids, const std::vector<std::string>& pieces) {
+  out += fmt::format("{} tokens, L = {}, ", labels.tokens.size(), spec.layers);
+  if (spec.any_attends()) out += fmt::format("H = {}, ", spec.attention.heads);
+  out += fmt::format("d_e = {}\n", spec.width);
+  const auto line = [&](const char* name, const std::vector<int32_t>& ids,
+                        const std::vector<std::string>& pieces) {
     out += fmt::format("\n{}:", name);
-    for (size_t t = 0; t < pieces.size(); ++t)
-      out += fmt::format("  {} {}", ids[static_cast<int64_t>(t)], pieces[t]);
+    for (size_t t = 0; t < pieces.size(); ++t) {
+      const std::string id = std::to_string(ids[t]);
+      out += pieces[t] == id ? "  " + id : fmt::format("  {} {}", id, pieces[t]);
+    }
     out += "\n";
   };
-  if (input.source.defined()) line("z, the source", input.source, labels.source);
-  line(input.source.defined() ? "x, the target" : "x", input.ids, labels.tokens);
+  if (input.source.defined()) line("z, the source", labels.source_ids, labels.source);
+  line(input.source.defined() ? "x, the target" : "x", labels.ids, labels.tokens);
   return out;
 }
 
@@ -274,16 +303,53 @@ void print_example(const TraceOptions& o) {
   print(o.json ? json.dump() + "\n" : out);
 }
 
+// Throws UsageError for an option that says nothing here.
+void expect_acting_options(const TraceOptions& o, const ModelSpec& spec) {
+  struct Need {
+    const char *option, *of;
+    bool there;
+  };
+  const bool both = spec.architecture == Architecture::encoder_decoder, asks = o.asks(),
+             page = !o.page.empty();
+  const bool pairs = !both && (spec.architecture == Architecture::encoder || spec.output != Output::tokens);
+  const bool walk = !asks && !page;
+  const Need needs[] = {
+      {"--by", "--ablate", !o.ablate.empty()},
+      {"--sweep", "--patch-from", !o.patch_from.empty()},
+      {"--answer", "--patch-from", !o.patch_from.empty()},
+      {"--instead", "--patch-from", !o.patch_from.empty()},
+      {"--of", "--why", o.attributes},
+      {"--second", "a model that reads pairs of texts", pairs && o.ids.empty()},
+      {"--target-ids", "--ids", !o.ids.empty()},
+      {"--target", "--text", o.ids.empty()},
+      {"--values", "the walk", walk},
+      {"--layers", "the walk", walk},
+      {"--heads", "the walk as text", walk && !o.json && o.out.empty()},
+      {"--heat", "the walk as text", walk && !o.json && o.out.empty()},
+      {"--columns", "the walk as text", walk && !o.json && o.out.empty()},
+      {"--precision", "the walk as text", walk && !o.json && o.out.empty()},
+      {"--tokens", "the walk as text, or a question", asks || (walk && !o.json && o.out.empty())}};
+  for (const Need& need : needs)
+    if (o.given(need.option) && !need.there)
+      throw UsageError(fmt::format("{}: has no effect here, only with {}", need.option, need.of));
+  for (const auto& [option, value] :
+       {std::pair("--page", &o.page), {"--out", &o.out}, {"--patch-from", &o.patch_from}})
+    if (o.given(option) && value->empty())
+      throw UsageError(fmt::format("{}: expected a value, it is empty", option));
+}
+
 void run(TraceOptions o) {
   if (o.example) {
     for (const char* option :
-         {"--text", "--ids", "--lens", "--why", "--ablate", "--patch-from", "--out", "--values"})
+         {"--text", "--ids", "--lens", "--why", "--ablate", "--patch-from", "--out", "--values", "--page",
+          "--layers", "--heads", "--tokens", "--of", "--heat", "--columns", "--precision"})
       if (o.given(option))
         throw UsageError(fmt::format("{}: has no effect with --example, which has its own numbers", option));
     if (!o.dir.empty()) throw UsageError("--example: has its own numbers, and needs no model");
     return print_example(o);
   }
-  if (o.dir.empty()) throw UsageError("DIR: expected a model directory or a run (or --example)");
+  if (o.dir.empty())
+    throw UsageError("DIR: expected a model directory or a run before the options (or --example)");
   const bool by_ids = !o.ids.empty();
   if (by_ids == o.given("--text"))
     throw UsageError(by_ids ? "--ids: takes the place of --text, give one of them"
@@ -310,16 +376,12 @@ void run(TraceOptions o) {
       numbers_of(o.layers, "--layers", "blocks", std::max(spec.layers, both ? spec.encoder_layers : 0));
   o.walk.heads = numbers_of(o.heads, "--heads", "heads", spec.attention.heads);
   o.walk.tokens = numbers_of(o.tokens, "--tokens", "tokens", std::ssize(labels.tokens));
-  for (const char* option : {"--by", "--sweep", "--answer", "--instead"})
-    if (o.given(option) && (option == std::string_view("--by") ? o.ablate.empty() : o.patch_from.empty()))
-      throw UsageError(fmt::format("{}: has no effect without {}", option,
-                                   option == std::string_view("--by") ? "--ablate" : "--patch-from"));
+  expect_acting_options(o, spec);
   if (!o.page.empty()) {
     if (o.asks() || o.json || !o.out.empty())
       throw UsageError(
           "--page: shows all of it, without --lens, --why, --ablate, --patch-from, --json and --out");
-    write_file_atomically(
-        o.page, trace_page(m.model(), input, labels, fmt::format("{}: {}", o.dir, by_ids ? o.ids : o.text)));
+    write_file_atomically(o.page, trace_page(m.model(), input, labels, o.dir, by_ids ? o.ids : o.text));
     fmt::print(stderr, "{}: open it in a browser\n", o.page);
     return;
   }
@@ -331,6 +393,8 @@ void run(TraceOptions o) {
     std::vector<std::pair<std::string, Tensor>> tensors;
     for (const TracedValue& value : trace.values())
       if (is_chosen(spec, value, o.walk)) tensors.emplace_back(value.name, tensor_of(value));
+    check(!tensors.empty(), "--layers: none of these blocks has a value like '{}'",
+          fmt::join(o.values, ", "));
     write_safetensors(o.out, tensors);
     fmt::print(stderr, "{}: {} values\n", o.out, tensors.size());
   }
@@ -348,8 +412,9 @@ void add_trace_command(Command& app) {
   c->add_option("DIR", o->dir, "Model directory or run");
   c->add_option("--text", o->text, "Text that the model reads (the source of an encoder-decoder)");
   c->add_option("--second", o->second, "Second text of a pair");
-  c->add_option("--target", o->target,
-                "Text that an encoder-decoder's decoder reads (default: what it writes)");
+  c->add_option(
+      "--target", o->target,
+      "Text that an encoder-decoder's decoder reads (default: up to 24 tokens that it writes itself)");
   c->add_option("--ids", o->ids, "Token ids in place of --text");
   c->add_option("--target-ids", o->target_ids, "Token ids in place of --target");
   c->add_option("--values", o->values,

@@ -38,8 +38,9 @@ struct TracedModel {
   // The piece of a token, as people see it; its id without a tokenizer.
   std::string piece(int64_t id) const;
   std::vector<std::string> pieces(std::span<const int32_t> ids) const;
-  // The token that a text begins with as a continuation, or an id as text.
-  int32_t token(const std::string& text, const char* option) const;
+  // The only token of a text that goes on behind `before`, or "id:N"; ids alone without a tokenizer. Throws
+  // UsageError naming the option if it is several tokens, or none.
+  int32_t token(const std::string& text, const std::string& before, const char* option) const;
 };
 
 // The input of a model that reads o.text (or another text of the same kind).

@@ -33,14 +33,26 @@ std::string stack_of(const ModelSpec& spec) {
   return spec.architecture == Architecture::encoder ? "encoder" : "decoder";
 }
 
-// The row that a question is about: the only one of --tokens, or the last.
-int64_t row_of(const TraceOptions& o, const ModelInput& input) {
+// The row that a question is about: the only one of --tokens, or the last. An encoder's last token says
+// nothing: there it is that of its mask.
+int64_t row_of(const TraceOptions& o, const TracedModel& m, const ModelInput& input) {
   if (o.walk.tokens.size() > 1) throw UsageError("--tokens: one token for this question");
-  return o.walk.tokens.empty() ? input.ids.count() - 1 : o.walk.tokens[0];
+  if (!o.walk.tokens.empty()) return o.walk.tokens[0];
+  if (m.model().spec().architecture != Architecture::encoder) return input.ids.count() - 1;
+  const auto ids = input.ids.values();
+  for (const char* mask : {"[MASK]", "<mask>"})
+    if (const auto id = m.text ? m.text->tokenizer.token_to_id(mask) : std::nullopt)
+      if (const auto at = std::ranges::find(ids, static_cast<int32_t>(*id)); at != ids.end())
+        return at - ids.begin();
+  throw UsageError(
+      "--tokens: name the token to ask about (or mask one in the text): an encoder predicts each in its "
+      "place");
 }
 
-std::string behind(const WalkLabels& labels, int64_t row) {
-  return fmt::format("behind token {} ({})", row, labels.tokens[static_cast<size_t>(row)]);
+std::string behind(const TracedModel& m, const WalkLabels& labels, int64_t row) {
+  const bool in_place = m.model().spec().architecture == Architecture::encoder;
+  return fmt::format("{} token {} ({})", in_place ? "in the place of" : "behind", row,
+                     labels.tokens[static_cast<size_t>(row)]);
 }
 
 // ---- The logit lens
@@ -74,8 +86,8 @@ void answer_lens(const TraceOptions& o, const TracedModel& m, const ModelInput& 
     json.push_back(std::move(of_layer));
   }
   if (o.json) return print(OrderedJson{{"lens", json}}.dump() + "\n");
-  print("The likeliest token behind each token, if the model ended with this layer (logit lens):\n" +
-        table_text(table));
+  print("The likeliest token " + std::string(m.model().spec().causal() ? "behind" : "in the place of") +
+        " each token, if the model ended with this layer (logit lens):\n" + table_text(table));
 }
 
 // ---- Attribution
@@ -90,9 +102,10 @@ std::string bar(double share) {
 
 void answer_attribution(const TraceOptions& o, const TracedModel& m, const ModelInput& input,
                         const WalkLabels& labels) {
-  const int64_t row = row_of(o, input);
+  const int64_t row = row_of(o, m, input);
   const Tensor logits = logits_with(m.model(), input, {});
-  const int64_t token = o.attribute.empty() ? highest(logits.row<float>(row)) : m.token(o.attribute, "--of");
+  const int64_t token =
+      !o.given("--of") ? highest(logits.row<float>(row)) : m.token(o.attribute, o.text, "--of");
   const std::vector<Contribution> parts = contributions_to(m.model(), input, row, token);
   const double logit = logits.row<float>(row)[token];
   double most = 0, sum = 0;
@@ -108,7 +121,7 @@ void answer_attribution(const TraceOptions& o, const TracedModel& m, const Model
     return print(json.dump() + "\n");
   }
   std::string out = fmt::format("The logit of {} {} is {:.3f}. Each part adds:\n", m.piece(token),
-                                behind(labels, row), logit);
+                                behind(m, labels, row), logit);
   size_t width = 0;
   for (const Contribution& c : parts) width = std::max(width, c.name.size());
   for (const Contribution& c : parts)
@@ -120,12 +133,19 @@ void answer_attribution(const TraceOptions& o, const TracedModel& m, const Model
 
 void answer_ablation(const TraceOptions& o, const TracedModel& m, const ModelInput& input,
                      const WalkLabels& labels) {
-  const int64_t row = row_of(o, input);
+  const int64_t row = row_of(o, m, input);
   std::vector<Change> changes;
   for (const std::string& part : o.ablate)
     for (Change& change :
          naming_option("--ablate: ", [&] { return changes_of_part(m.model().spec(), part); })) {
       if (o.by == "mean") change.kind = Change::Kind::mean;
+      for (const int64_t r : change.rows) {
+        const int64_t rows = change.name.starts_with("encoder") && input.source.defined()
+                                 ? input.source.count()
+                                 : input.ids.count();
+        if (r >= rows)
+          throw UsageError(fmt::format("--ablate: '{}': token {} of {} (they count from 0)", part, r, rows));
+      }
       changes.push_back(std::move(change));
     }
   const std::vector<double> before = probabilities(logits_with(m.model(), input, {}).row<float>(row)),
@@ -154,8 +174,8 @@ void answer_ablation(const TraceOptions& o, const TracedModel& m, const ModelInp
   for (const int64_t v : order)
     table.push_back({m.piece(v), fmt::format("{:.4f}", before[static_cast<size_t>(v)]),
                      fmt::format("{:.4f}", after[static_cast<size_t>(v)])});
-  print(fmt::format("Probabilities {} without {} ({}):\n{}KL divergence {:.4f} nats\n", behind(labels, row),
-                    fmt::join(o.ablate, ", "),
+  print(fmt::format("Probabilities {} without {} ({}):\n{}KL divergence of after from before {:.4f} nats\n",
+                    behind(m, labels, row), fmt::join(o.ablate, ", "),
                     o.by == "mean" ? "each has its mean over the text" : "zeros in their place",
                     table_text(table), divergence));
 }
@@ -177,17 +197,20 @@ struct Difference {
 };
 
 Effects sweep(const TraceOptions& o, const TracedModel& m, const ModelInput& input, const WalkLabels& labels,
-              const ModelInput& other, const Difference& difference) {
-  const ModelSpec& spec = m.model().spec();
-  const std::string stack = stack_of(spec);
-  const bool heads = o.sweep == "heads";
+              const ModelInput& other, const Difference& difference, const std::string& stack) {
+  const bool of_source = input.source.defined() && stack == "encoder", heads = o.sweep == "heads";
+  const ModelSpec spec = of_source ? m.model().spec().encoder_spec() : m.model().spec();
+  const int64_t layers = of_source ? m.model().spec().encoder_layers : spec.layers;
+  const std::vector<std::string>& tokens = of_source ? labels.source : labels.tokens;
   std::vector<std::string> names;
   if (!heads) names.push_back(stack + ".embedding");
-  for (int64_t l = 0; l < spec.layers; ++l)
-    if (!heads)
-      names.push_back(block_output(spec, stack, l));
-    else if (spec.block(l).mixer.attends() && spec.block(l).attention.head_sizes.empty())
-      names.push_back(fmt::format("{}.block.{}.attention.heads", stack, l));
+  for (int64_t l = 0; l < layers; ++l) {
+    if (!heads) names.push_back(block_output(spec, stack, l));
+    if (!heads || !spec.block(l).attention.head_sizes.empty()) continue;
+    if (spec.block(l).mixer.attends()) names.push_back(fmt::format("{}.block.{}.attention.heads", stack, l));
+    if (input.source.defined() && !of_source)
+      names.push_back(fmt::format("{}.block.{}.cross_attention.heads", stack, l));
+  }
   check(!names.empty(), "{}: none of its layers has heads of one size", o.dir);
   Trace values(names);
   run_traced(m.model(), other, values);
@@ -209,7 +232,7 @@ Effects sweep(const TraceOptions& o, const TracedModel& m, const ModelInput& inp
                                  (there - here));
     };
     if (!heads) {
-      for (int64_t t = 0; t < input.ids.count(); ++t) {
+      for (int64_t t = 0; t < std::ssize(tokens); ++t) {
         Change change;
         change.rows = {t};
         patch(std::move(change));
@@ -227,7 +250,7 @@ Effects sweep(const TraceOptions& o, const TracedModel& m, const ModelInput& inp
       patch(std::move(change));
     }
   }
-  if (!heads) out.columns = labels.tokens;
+  if (!heads) out.columns = tokens;
   for (int64_t h = 0; h < most_heads; ++h) out.columns.push_back(fmt::format("head {}", h));
   return out;
 }
@@ -237,41 +260,47 @@ void answer_patching(const TraceOptions& o, const TracedModel& m, const ModelInp
   WalkLabels its;
   const ModelInput other = traced_input(o, m, o.patch_from, its);
   check(its.tokens.size() == labels.tokens.size(),
-        "--patch-from: {} tokens, but the text has {}: each takes the place of one", its.tokens.size(),
-        labels.tokens.size());
+        "--patch-from: {} tokens, but the text has {}: each takes the place of one{}", its.tokens.size(),
+        labels.tokens.size(),
+        input.source.defined() && !o.given("--target") ? " (give both the same --target)" : "");
   check(!input.source.defined() || its.source.size() == labels.source.size(),
         "--patch-from: {} source tokens, but the text has {}", its.source.size(), labels.source.size());
-  const int64_t row = row_of(o, input);
+  const int64_t row = row_of(o, m, input);
   const auto likeliest = [&](const ModelInput& of) {
     return highest(logits_with(m.model(), of, {}).row<float>(row));
   };
-  const Difference difference{row, o.answer.empty() ? likeliest(input) : m.token(o.answer, "--answer"),
-                              o.instead.empty() ? likeliest(other) : m.token(o.instead, "--instead")};
+  const Difference difference{
+      row, o.answer.empty() ? likeliest(input) : m.token(o.answer, o.text, "--answer"),
+      o.instead.empty() ? likeliest(other) : m.token(o.instead, o.patch_from, "--instead")};
   check(difference.answer != difference.instead,
         "--patch-from: both texts are followed by {}: name two tokens with --answer and --instead",
         m.piece(difference.answer));
-  const Effects e = sweep(o, m, input, labels, other, difference);
-  if (o.json)
-    return print(OrderedJson{{"answer", m.piece(difference.answer)},
-                             {"instead", m.piece(difference.instead)},
-                             {"position", row},
-                             {"values", e.rows},
-                             {"columns", e.columns},
-                             {"share", e.share}}
-                     .dump() +
-                 "\n");
-  std::vector<std::vector<std::string>> table = {{"patched"}};
-  for (size_t c = 0; c < e.columns.size(); ++c)
-    table[0].push_back(o.sweep == "heads" ? e.columns[c] : fmt::format("{} {}", c, e.columns[c]));
-  for (size_t r = 0; r < e.rows.size(); ++r) {
-    table.push_back({e.rows[r]});
-    for (const double share : e.share[r]) table.back().push_back(fmt::format("{:.2f}", share));
-    table.back().resize(table[0].size());
+  std::vector<std::string> stacks = {stack_of(m.model().spec())};
+  if (input.source.defined()) stacks.insert(stacks.begin(), "encoder");
+  OrderedJson json = {
+      {"answer", m.piece(difference.answer)}, {"instead", m.piece(difference.instead)}, {"position", row}};
+  std::string out = fmt::format(
+      "A value of the other text takes the logit of {} less that of {} {}\n"
+      "from this text's (0) so far towards the other's (1):\n",
+      m.piece(difference.answer), m.piece(difference.instead), behind(m, labels, row));
+  json["values"] = json["columns"] = json["share"] = OrderedJson::array();
+  for (const std::string& stack : stacks) {
+    const Effects e = sweep(o, m, input, labels, other, difference, stack);
+    std::vector<std::vector<std::string>> table = {{stack}};
+    for (size_t c = 0; c < e.columns.size(); ++c)
+      table[0].push_back(o.sweep == "heads" ? e.columns[c] : fmt::format("{} {}", c, e.columns[c]));
+    for (size_t r = 0; r < e.rows.size(); ++r) {
+      table.push_back({e.rows[r]});
+      for (const double share : e.share[r])
+        table.back().push_back(fmt::format("{:.2f}", std::abs(share) < 0.005 ? 0.0 : share));
+      table.back().resize(table[0].size());
+      json["values"].push_back(e.rows[r]);
+      json["columns"].push_back(e.columns);
+      json["share"].push_back(e.share[r]);
+    }
+    out += "\n" + table_text(table);
   }
-  print(fmt::format(
-      "How far a value of the other text takes the logit of {} less that of {} {}\n"
-      "from this text's (0) to the other's (1):\n{}",
-      m.piece(difference.answer), m.piece(difference.instead), behind(labels, row), table_text(table)));
+  print(o.json ? json.dump() + "\n" : out);
 }
 
 }  // namespace

@@ -16,7 +16,9 @@ std::string block_output(const ModelSpec& spec, const std::string& stack, int64_
   const char* last = spec.block(layer).block_scaled               ? "scaled"
                      : spec.layer_input_width > 0                 ? "layer_input.sum"
                      : spec.norm_placement == NormPlacement::post ? "feed_forward.norm"
-                                                                  : "feed_forward.sum";
+                     : spec.branches == Branches::one_norm || spec.branches == Branches::parallel
+                         ? "parallel.sum"
+                         : "feed_forward.sum";
   return fmt::format("{}.block.{}.{}", stack, layer, last);
 }
 
@@ -91,10 +93,14 @@ BlockStack::Block BlockStack::make_block(Parameters& parameters, const ModelSpec
     const Norm its_own = norm(second);
     f = std::make_unique<Normed>(its_own, feed_forward(second));
   }
-  Residual r{
-      spec.branches == Branches::one_norm ? pre : none, {}, nullptr, spec.residual_dropout, site + 2, second};
+  Residual r{spec.branches == Branches::one_norm ? pre : none,
+             {},
+             nullptr,
+             spec.residual_dropout,
+             site + 2,
+             name_of("parallel")};
   if (r.placement == pre) r.norm = before;
-  r.sublayer = multiplied(std::make_unique<SideBySide>(std::move(a), std::move(f)));
+  r.sublayer = multiplied(std::make_unique<SideBySide>(first, std::move(a), second, std::move(f)));
   block.push_back(std::move(r));
   return block;
 }

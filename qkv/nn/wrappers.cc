@@ -13,7 +13,10 @@ Tensor OutputNormed::forward(const Tensor& x, const Context& context) const {
 }
 
 Tensor SideBySide::forward(const Tensor& x, const Context& context) const {
-  return add(inner_->forward(x, context), feed_forward_->forward(x, context));
+  Tensor a = inner_->forward(x, context), f = feed_forward_->forward(x, context);
+  context.visit(names_.first, ".branch", a);
+  context.visit(names_.second, ".branch", f);
+  return add(a, f);
 }
 
 Tensor Multiplied::forward(const Tensor& x, const Context& context) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "qkv/nn/norm.h"
@@ -58,12 +59,17 @@ class Multiplied : public Wrapper {
 // f(x) + g(x): attention and the feed-forward network beside each other (Wang & Komatsuzaki 2021, GPT-J).
 class SideBySide : public Wrapper {
  public:
-  SideBySide(std::unique_ptr<Sublayer> attention, std::unique_ptr<Sublayer> feed_forward)
-      : Wrapper(std::move(attention)), feed_forward_(std::move(feed_forward)) {}
+  // Probes see each one's term as its name and ".branch".
+  SideBySide(std::string attention_name, std::unique_ptr<Sublayer> attention, std::string feed_forward_name,
+             std::unique_ptr<Sublayer> feed_forward)
+      : Wrapper(std::move(attention)),
+        names_{std::move(attention_name), std::move(feed_forward_name)},
+        feed_forward_(std::move(feed_forward)) {}
   void update_buffers() const override { feed_forward_->update_buffers(); }
   Tensor forward(const Tensor& x, const Context& context) const override;
 
  private:
+  std::pair<std::string, std::string> names_;
   std::unique_ptr<Sublayer> feed_forward_;
 };
 

@@ -114,15 +114,18 @@ std::vector<Change> changes_of_part(const ModelSpec& spec, const std::string& pa
   if (kind == "position" && numbers.size() == 1)
     return {{stack + ".embedding", Change::Kind::zero, {numbers[0]}}};
   const bool of_two = kind == "head" || kind == "neuron";
-  if (!(of_two || kind == "attention" || kind == "feed_forward" || kind == "block") ||
+  if (!(of_two || kind == "attention" || kind == "feed_forward" || kind == "block" ||
+        (kind == "cross_attention" && both && !of_encoder)) ||
       numbers.size() != (of_two ? 2U : 1U))
-    return refuse("head:L.H, neuron:L.N, attention:L, feed_forward:L, block:L or position:T");
+    return refuse(fmt::format("head:L.H, neuron:L.N, attention:L, feed_forward:L, block:L or position:T{}",
+                              both ? ", cross_attention:L, or one of these behind encoder:" : ""));
   within(numbers[0], layers, "layer");
   const BlockSpec& block = its.block(numbers[0]);
   const std::string at = fmt::format("{}.block.{}.", stack, numbers[0]), mixer = at + block.mixer.part();
   if (kind == "head") {
-    check(block.mixer.attends() && block.attention.head_sizes.empty(),
-          "'{}': layer {} has no heads of one size", part, numbers[0]);
+    check(block.mixer.attends(), "'{}': layer {} does not attend", part, numbers[0]);
+    check(block.attention.head_sizes.empty(), "'{}': the heads of layer {} are of several sizes", part,
+          numbers[0]);
     within(numbers[1], block.attention.heads, "head");
     const int64_t d = block.attention.d_vo;
     return {{mixer + ".heads", Change::Kind::zero, {}, numbers[1] * d, d}};
@@ -134,9 +137,12 @@ std::vector<Change> changes_of_part(const ModelSpec& spec, const std::string& pa
     return {{at + "feed_forward.hidden", Change::Kind::zero, {}, numbers[1], 1}};
   }
   std::vector<Change> out;
-  if (kind != "feed_forward") out.push_back({mixer + ".branch"});
-  if (kind == "block" && both && !of_encoder) out.push_back({at + "cross_attention.branch"});
-  if (kind != "attention") out.push_back({at + "feed_forward.branch"});
+  const bool block_of_all = kind == "block";
+  if (block_of_all || kind == "attention") out.push_back({mixer + ".branch"});
+  if (kind == "cross_attention" || (block_of_all && both && !of_encoder))
+    out.push_back({at + "cross_attention.branch"});
+  if (block_of_all || kind == "feed_forward") out.push_back({at + "feed_forward.branch"});
+  if (block_of_all && its.layer_input_width > 0) out.push_back({at + "layer_input.branch"});
   return out;
 }
 

@@ -41,8 +41,8 @@ class Intervention : public Probe {
 };
 
 // The change of a part of a model with layers from 0: "head:L.H", "neuron:L.N", "attention:L",
-// "feed_forward:L", "block:L" (both of them) or "position:T" (the input of the blocks at a token). Parts of
-// an encoder-decoder's encoder begin with "encoder:". Throws Error naming what is wrong.
+// "cross_attention:L", "feed_forward:L", "block:L" (all of them) or "position:T" (the input at a token).
+// Parts of an encoder-decoder's encoder begin with "encoder:". Throws Error naming what is wrong.
 std::vector<Change> changes_of_part(const ModelSpec& spec, const std::string& part);
 
 // Runs a model with changes, without gradients: the logits [N, V] behind its last stack.

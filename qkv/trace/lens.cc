@@ -76,14 +76,24 @@ class Stream {
       : spec_(model.spec()),
         trace_({stack_of(spec_) + ".embedding", stack_of(spec_) + ".block.*.branch", "logits"}) {
     run_traced(model, input, trace_);
+    // Parallel blocks name both terms and their sum; a factor is on the sum alone.
+    const bool factors = std::ranges::any_of(spec_.blocks_in_use(),
+                                             [](const BlockSpec* b) { return b->residual_multiplier != 1; });
+    for (const TracedValue& value : trace_.values()) {
+      const bool sum = value.name.ends_with(".parallel.branch");
+      const size_t part = value.name.rfind(".");
+      const std::string whole = value.name.substr(0, value.name.rfind('.', part - 1)) + ".parallel.branch";
+      const bool twice = !sum && trace_.find(whole) != nullptr;
+      if (value.name != "logits" && !(sum && !factors) && !(twice && factors)) terms_.push_back(&value);
+    }
   }
   const Tensor& logits() const { return trace_.at("logits").rows; }
 
   std::vector<Contribution> parts(int64_t row, const std::vector<double>& direction, double bias) const {
     const int64_t width = spec_.width;
     std::vector<double> whole(static_cast<size_t>(width), 0);
-    for (const TracedValue& part : trace_.values())
-      for (int64_t i = 0; i < width && part.name != "logits"; ++i) whole[i] += part.rows.row<float>(row)[i];
+    for (const TracedValue* part : terms_)
+      for (int64_t i = 0; i < width; ++i) whole[i] += part->rows.row<float>(row)[i];
     double squares = 0;
     const double centre = mean_of(whole);
     for (const double x : whole) squares += (x - centre) * (x - centre);
@@ -92,13 +102,12 @@ class Stream {
             ? 1 / std::sqrt(squares / static_cast<double>(width) + double{spec_.norm_epsilon})
             : 1;
     std::vector<Contribution> out;
-    for (const TracedValue& part : trace_.values()) {
-      if (part.name == "logits") continue;
-      const auto x = part.rows.row<float>(row);
+    for (const TracedValue* part : terms_) {
+      const auto x = part->rows.row<float>(row);
       const double mean = mean_of(x);
       double value = 0;
       for (int64_t i = 0; i < width; ++i) value += direction[i] * (x[i] - mean) * scale;
-      out.push_back({part.name, value});
+      out.push_back({part->name, value});
     }
     out.push_back({"bias", bias});
     return out;
@@ -115,6 +124,7 @@ class Stream {
 
   const ModelSpec& spec_;
   Trace trace_;
+  std::vector<const TracedValue*> terms_;
 };
 
 }  // namespace
@@ -150,7 +160,9 @@ std::string why_no_contributions(const ModelSpec& spec) {
                           spec.normalization == Normalization::layer_scale ||
                           spec.normalization == Normalization::rms ||
                           spec.normalization == Normalization::rms_plus_one;
-  if (scaled || spec.head_width > 0 || spec.logit_cap > 0 || (spec.ends_with_norm() && !known_norm))
+  if (spec.ends_with_norm() && !known_norm)
+    return fmt::format("attribution does not know the last norm, {}", name_of(spec.normalization));
+  if (scaled || spec.head_width > 0 || spec.logit_cap > 0)
     return "attribution needs a stream that is only added to, and logits that are its products";
   return "";
 }

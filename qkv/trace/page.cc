@@ -23,10 +23,9 @@ double shortened(double x) {
   return std::round(x * 1e4) / 1e4;
 }
 
-OrderedJson tokens_of(const Indices& ids, const std::vector<std::string>& pieces) {
+OrderedJson tokens_of(const std::vector<int32_t>& ids, const std::vector<std::string>& pieces) {
   OrderedJson out = OrderedJson::array();
-  for (size_t t = 0; t < pieces.size(); ++t)
-    out.push_back({{"id", ids[static_cast<int64_t>(t)]}, {"piece", pieces[t]}});
+  for (size_t t = 0; t < pieces.size(); ++t) out.push_back({{"id", ids[t]}, {"piece", pieces[t]}});
   return out;
 }
 
@@ -51,12 +50,12 @@ OrderedJson likeliest(std::span<const float> logits, const WalkLabels& labels, i
 // One kind of attention in all layers that have it, a byte for each probability.
 struct AttentionSet {
   std::string name, rows, columns;
-  std::vector<int64_t> layers;  // heads of each
+  std::vector<int64_t> layers, numbers;  // heads of each, and its number in the stack
   int64_t queries = 0, keys = 0;
   std::string bytes;
 };
 
-OrderedJson attention_of(const Trace& trace) {
+OrderedJson attention_of(const ModelSpec& spec, const Trace& trace) {
   std::vector<AttentionSet> sets;
   for (const TracedValue& value : trace.values()) {
     if (value.heads.empty() || !value.name.ends_with("attention.probabilities")) continue;
@@ -73,11 +72,13 @@ OrderedJson attention_of(const Trace& trace) {
                             own,
                             cross ? "source" : own,
                             {},
+                            {},
                             value.heads[0].value.dim(0),
                             value.heads[0].value.dim(1),
                             {}});
     }
     at->layers.push_back(std::ssize(value.heads));
+    at->numbers.push_back(step_of(spec, value.name).layer);
     for (const HeadValue& head : value.heads)
       for (const float p : head.value.values<float>())
         at->bytes +=
@@ -89,6 +90,7 @@ OrderedJson attention_of(const Trace& trace) {
                    {"rows", s.rows},
                    {"columns", s.columns},
                    {"layers", s.layers},
+                   {"numbers", s.numbers},
                    {"queries", s.queries},
                    {"keys", s.keys},
                    {"data", to_base64(s.bytes)}});
@@ -96,8 +98,8 @@ OrderedJson attention_of(const Trace& trace) {
 }
 
 // For each layer and token the neurons that are most active.
-void add_neurons(const Trace& trace, OrderedJson& data) {
-  data["neurons"] = data["most_active"] = OrderedJson::array();
+void add_neurons(const ModelSpec& spec, const Trace& trace, OrderedJson& data) {
+  data["neurons"] = data["most_active"] = data["neurons_of"] = OrderedJson::array();
   const std::string stack = trace.find("decoder.embedding") != nullptr ? "decoder" : "encoder";
   for (const TracedValue& value : trace.values()) {
     if (!value.name.starts_with(stack) || !value.name.ends_with(".feed_forward.hidden")) continue;
@@ -117,6 +119,7 @@ void add_neurons(const Trace& trace, OrderedJson& data) {
     }
     data["neurons"].push_back(std::move(layer));
     data["most_active"].push_back(shortened(most));
+    data["neurons_of"].push_back(step_of(spec, value.name).layer);
   }
 }
 
@@ -150,17 +153,20 @@ std::string section(const std::string& title, const std::string& words, const st
 }  // namespace
 
 std::string trace_page(const Transformer& model, const ModelInput& input, const WalkLabels& labels,
-                       const std::string& title) {
+                       const std::string& title, const std::string& text) {
   const ModelSpec& spec = model.spec();
   Trace trace({"*.embedding", "*attention.probabilities", "*.feed_forward.hidden", "logits"});
   run_traced(model, input, trace);
-  OrderedJson data = {{"tokens", tokens_of(input.ids, labels.tokens)}, {"attention", attention_of(trace)}};
-  data["source"] = input.source.defined() ? tokens_of(input.source, labels.source) : OrderedJson::array();
+  OrderedJson data = {{"tokens", tokens_of(labels.ids, labels.tokens)},
+                      {"attention", attention_of(model.spec(), trace)}};
+  data["source"] =
+      input.source.defined() ? tokens_of(labels.source_ids, labels.source) : OrderedJson::array();
+  data["causal"] = spec.causal();
   data["next"] = OrderedJson::array();
   if (const TracedValue* logits = trace.find("logits"))
     for (int64_t t = 0; t < logits->rows.rows(); ++t)
       data["next"].push_back(likeliest(logits->rows.row<float>(t), labels, 5));
-  add_neurons(trace, data);
+  add_neurons(spec, trace, data);
   add_lens(model, input, labels, data);
   std::string json = data.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   for (size_t at = 0; (at = json.find('<', at)) != std::string::npos;) json.replace(at, 1, "\\u003c");
@@ -169,12 +175,12 @@ std::string trace_page(const Transformer& model, const ModelInput& input, const 
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width, "
       "initial-scale=1\">\n<title>{0}</title>\n<style>{1}</style></head>\n"
-      "<body><h1>{0}</h1>\n<p>{2}, {3} blocks, {4} heads, width {5}. Arrow keys choose a token, j and k a "
-      "block, n and p a "
-      "head.</p>\n<div class=\"bar\">{6}<div class=\"tokens\" id=\"tokens\"></div><div class=\"read\" "
-      "id=\"next\"></div></div>\n",
-      escape_html(title), kTraceStyle, algorithm_of(spec), spec.layers, spec.attention.heads, spec.width,
-      input.source.defined() ? "<div class=\"tokens\" id=\"source\"></div>" : "");
+      "<body><h1>{0}</h1>\n<p class=\"text\">{6}</p><p>{2}, {3} blocks, width {4}. Arrow keys choose a "
+      "token, j and k a block, "
+      "n and p a head.</p>\n<div class=\"bar\">{5}<div class=\"tokens\" id=\"tokens\"></div></div>\n"
+      "<div class=\"read\" id=\"next\"></div>\n",
+      escape_html(title), kTraceStyle, algorithm_of(spec), spec.layers, spec.width,
+      input.source.defined() ? "<div class=\"tokens\" id=\"source\"></div>" : "", escape_html(text));
   if (!data["attention"].empty()) {
     out += section(
         "Attention of a head",
@@ -189,9 +195,12 @@ std::string trace_page(const Transformer& model, const ModelInput& input, const 
                    "<div id=\"model\"></div>", true);
   }
   if (!data["lens"].empty())
-    out +=
-        section("Logit lens", "The likeliest next token if the model ended with this layer. Darker is surer.",
-                "<div class=\"scroll\" id=\"lens\"></div>", true);
+    out += section(
+        "Logit lens",
+        spec.causal()
+            ? "The likeliest next token if the model ended with this layer. Darker is surer."
+            : "The likeliest token in each place if the model ended with this layer. Darker is surer.",
+        "<div class=\"scroll\" id=\"lens\"></div>", true);
   if (!data["contributions"].empty())
     out += section(
         "Contributions",

@@ -10,6 +10,6 @@ namespace qkv {
 // The page of what a model computes from an input of one sequence. Parts that the model does not have are
 // left out: the lens and contributions need logits, and blocks that the functions of lens.h read.
 std::string trace_page(const Transformer& model, const ModelInput& input, const WalkLabels& labels,
-                       const std::string& title);
+                       const std::string& title, const std::string& text);
 
 }  // namespace qkv

@@ -18,7 +18,8 @@ inline constexpr const char* kTraceStyle = R"css(
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 32px 20px 64px; max-width: 1180px; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; font-variant-numeric: tabular-nums; }
-h1 { margin: 0; font-size: 26px; line-height: 1.2; overflow-wrap: anywhere; }
+h1 { margin: 0; font-size: 24px; line-height: 1.2; overflow-wrap: anywhere; }
+.text { color: var(--ink); white-space: pre-wrap; overflow-wrap: anywhere; max-height: 8em; overflow-y: auto; }
 h2 { display: inline; font-size: 18px; }
 p { margin: 4px 0 10px; color: var(--muted); max-width: 76ch; }
 details { margin-top: 20px; padding: 14px 16px; background: var(--panel); border: 1px solid var(--rule); border-radius: 10px; }
@@ -29,7 +30,7 @@ details > p:first-of-type { margin-top: 8px; }
   cursor: pointer; white-space: pre; }
 .token:focus-visible, button:focus-visible, select:focus-visible, canvas:focus-visible { outline: 2px solid var(--mark); outline-offset: 1px; }
 .token.on { border-color: var(--mark); box-shadow: 0 0 0 1px var(--mark); }
-.bar { position: sticky; top: 0; z-index: 2; margin: 16px -20px 0; padding: 8px 20px; background: var(--page); border-bottom: 1px solid var(--rule); }
+.bar { position: sticky; top: 0; z-index: 2; max-height: 22vh; overflow-y: auto; margin: 16px -20px 0; padding: 8px 20px; background: var(--page); border-bottom: 1px solid var(--rule); }
 .controls { display: flex; flex-wrap: wrap; align-items: center; gap: 8px 16px; margin: 8px 0; }
 select, button.plain { padding: 3px 8px; font: inherit; color: inherit; background: var(--panel); border: 1px solid var(--rule); border-radius: 6px; }
 .pair { display: flex; flex-wrap: wrap; gap: 24px; align-items: flex-start; }
@@ -47,7 +48,8 @@ table { border-collapse: collapse; font-size: 13px; }
 th, td { padding: 3px 8px; text-align: left; white-space: pre; border-bottom: 1px solid var(--rule); }
 th { color: var(--muted); font-weight: 500; }
 td.on, th.on { box-shadow: inset 2px 0 var(--mark), inset -2px 0 var(--mark); }
-.parts { display: grid; grid-template-columns: max-content 6em minmax(0, 1fr); gap: 1px 10px; font-size: 13px; align-items: center; }
+.parts { display: grid; grid-template-columns: minmax(0, max-content) max-content minmax(40px, 1fr); gap: 1px 10px; font-size: 13px; align-items: center; }
+.parts span { overflow-wrap: anywhere; }
 .parts b { font-weight: 500; text-align: right; }
 .parts i { display: block; height: 12px; background: rgb(var(--heat)); }
 .parts i.minus { background: rgb(var(--minus)); }
@@ -122,25 +124,25 @@ const panel = ({ set, layer, head }) => {
     }
   rows.forEach((t, i) => lines.append(svg("text", { x: 106, y: i * step + 16, "text-anchor": "end", "font-weight": i === focus ? 700 : 400 }, t.piece)));
   columns.forEach((t, i) => lines.append(svg("text", { x: 214, y: i * step + 16 }, t.piece)));
-  const name = make("div", { className: "read", textContent: `${m.s.name}, block ${layer}, head ${head}` });
+  const name = make("div", { className: "read", textContent: `${m.s.name}, block ${m.s.numbers[layer]}, head ${head}` });
   return make("div", {}, name, make("div", { className: "head" }, make("div", {}, canvas, read), lines));
 };
 
 const show = {
   tokens() {
     for (const [id, list] of [["tokens", tokens], ["source", data.source]])
-      if ($(id)) $(id).replaceChildren(...list.map((t, i) => make("button", {
+      if ($(id)) $(id).replaceChildren(...list.map((t, i) => make(id === "tokens" ? "button" : "span", {
         className: "token" + (id === "tokens" && i === state.token ? " on" : ""), textContent: t.piece, title: `position ${i}, id ${t.id}`,
-        onclick: () => id === "tokens" && choose({ token: i }) })));
+        onclick: id === "tokens" ? () => choose({ token: i }) : null })));
     const next = data.next[state.token];
-    $("next").textContent = next ? `Behind token ${state.token} (${tokens[state.token].piece}): ` +
+    $("next").textContent = next ? `${data.causal ? "Behind" : "In the place of"} token ${state.token} (${tokens[state.token].piece}): ` +
       next.map(([piece, p]) => `${piece} ${(100 * p).toFixed(1)}%`).join(", ") : "";
   },
   attention() {
     if (!sets.length) return;
     const s = sets[state.set], option = (name, i, on) => make("option", { value: i, textContent: name, selected: i === on });
     $("set").replaceChildren(...sets.map((x, i) => option(x.name, i, state.set)));
-    $("layer").replaceChildren(...s.layers.map((_, i) => option(`block ${i}`, i, state.layer)));
+    $("layer").replaceChildren(...s.numbers.map((n, i) => option(`block ${n}`, i, state.layer)));
     $("head").replaceChildren(...Array.from({ length: s.layers[state.layer] }, (_, i) => option(`head ${i}`, i, state.head)));
     $("heads").replaceChildren(panel(state), ...(state.pinned ? [panel(state.pinned)] : []));
     $("pin").textContent = state.pinned ? "stop comparing" : "compare with this head";
@@ -164,7 +166,7 @@ const show = {
     if (!data.contributions.length) return;
     const { piece, logit, parts } = data.contributions[state.token];
     const most = Math.max(...parts.map(Math.abs), 1e-9);
-    $("parts-of").textContent = `The logit of ${piece} behind token ${state.token} (${tokens[state.token].piece}) is ${logit.toFixed(3)}, the sum of:`;
+    $("parts-of").textContent = `The logit of ${piece} ${data.causal ? "behind" : "in the place of"} token ${state.token} (${tokens[state.token].piece}) is ${logit.toFixed(3)}, the sum of:`;
     $("parts").replaceChildren(...parts.flatMap((value, i) => {
       const bar = make("i", { className: value < 0 ? "minus" : "" });
       bar.style.width = `${100 * Math.abs(value) / most}%`;
@@ -173,7 +175,7 @@ const show = {
   },
   neurons() {
     if (!data.neurons.length) return;
-    $("neurons").replaceChildren(make("table", {}, ...data.neurons.map((layer, l) => make("tr", {}, make("th", { textContent: `block ${l}` }),
+    $("neurons").replaceChildren(make("table", {}, ...data.neurons.map((layer, l) => make("tr", {}, make("th", { textContent: `block ${data.neurons_of[l]}` }),
       ...layer[state.token].map(([i, value]) => {
         const cell = make("td", { textContent: `${i}: ${value.toFixed(2)}` });
         cell.style.background = `rgba(${rgb(value < 0 ? "--minus" : "--heat")}, ${0.5 * Math.abs(value) / data.most_active[l]})`;
@@ -196,10 +198,10 @@ sets.forEach((s, set) => {
   const heads = Math.max(...s.layers), grid = make("div", { className: "grid" });
   grid.style.gridTemplateColumns = `max-content repeat(${heads}, 58px)`;
   s.layers.forEach((count, layer) => {
-    grid.append(make("div", { className: "name", textContent: `block ${layer}` }));
+    grid.append(make("div", { className: "name", textContent: `block ${s.numbers[layer]}` }));
     for (let head = 0; head < heads; ++head) {
       if (head >= count) { grid.append(make("div")); continue; }
-      const c = make("canvas", { title: `block ${layer}, head ${head}`, tabIndex: 0, onclick: () => choose({ set, layer, head }) });
+      const c = make("canvas", { title: `block ${s.numbers[layer]}, head ${head}`, tabIndex: 0, onclick: () => choose({ set, layer, head }) });
       c.onkeydown = e => { if (e.key === "Enter") choose({ set, layer, head }); };
       Object.assign(c.dataset, { set, layer, head });
       drawn(c, matrix(set, layer, head), Math.max(1, Math.floor(56 / Math.max(s.queries, s.keys))));

@@ -33,11 +33,12 @@ class Walk {
 
   void add(const TracedValue& value) {
     const Step step = step_of(spec_, value.name);
-    const std::string place = step.layer < 0 ? "" : fmt::format("{} block {}", step.stack, step.layer + 1);
+    of_tokens_ = &pieces_of(step.stack) == &labels_.tokens && !is_of_source(value.name);
+    const std::string place = step.layer < 0 ? "" : fmt::format("{} block {}", step.stack, step.layer);
     if (place != place_ && !place.empty())
       out_ += fmt::format(
-          "\n== {} of {}\n", place,
-          step.stack == "encoder" && spec_.encoder_layers > 0 ? spec_.encoder_layers : spec_.layers);
+          "\n== {}, from 0 to {}\n", place,
+          (step.stack == "encoder" && spec_.encoder_layers > 0 ? spec_.encoder_layers : spec_.layers) - 1);
     place_ = place;
     out_ += fmt::format("\n{}{}{}\n", step.words, step.formula.empty() ? "" : ":  " + step.formula,
                         step.where.empty() ? "" : "  (" + step.where + ")");
@@ -59,14 +60,15 @@ class Walk {
     return stack == "encoder" && spec_.architecture == Architecture::encoder_decoder ? labels_.source
                                                                                      : labels_.tokens;
   }
+  static bool is_of_source(const std::string& name) {
+    return name.ends_with(".cross_attention.keys") || name.ends_with(".cross_attention.values");
+  }
   Names row_labels(const TracedValue& value, const Step& step) const {
-    const bool of_source = value.name.find(".cross_attention.keys") != std::string::npos ||
-                           value.name.find(".cross_attention.values") != std::string::npos;
-    const Names& pieces = of_source ? labels_.source : pieces_of(step.stack);
+    const Names& pieces = is_of_source(value.name) ? labels_.source : pieces_of(step.stack);
     return std::ssize(pieces) == value.rows.rows() ? pieces : Names();
   }
-  bool shows_row(int64_t row, int64_t rows) const {
-    if (options_.tokens.empty() || std::ssize(labels_.tokens) != rows) return true;
+  bool shows_row(int64_t row) const {
+    if (options_.tokens.empty() || !of_tokens_) return true;
     return std::ranges::find(options_.tokens, row) != options_.tokens.end();
   }
 
@@ -107,7 +109,7 @@ class Walk {
       out_ += head + "\n";
     }
     for (int64_t r = 0; r < x.rows(); ++r) {
-      if (!shows_row(r, x.rows())) continue;
+      if (!shows_row(r)) continue;
       out_ += "  " + fitted(row_label(rows, r), label);
       for (const std::string& text : cells[r]) out_ += " " + fitted(text, cell_width, true);
       out_ += shown < width ? " ...\n" : "\n";
@@ -131,7 +133,7 @@ class Walk {
     for (const HeadValue& head : value.heads) {
       if (!options_.heads.empty() && std::ranges::find(options_.heads, head.head) == options_.heads.end())
         continue;
-      if (value.heads.size() > 1) out_ += fmt::format("  head {}\n", head.head + 1);
+      if (value.heads.size() > 1) out_ += fmt::format("  head {}\n", head.head);
       const bool fit = std::ssize(queries) == head.value.dim(0),
                  keys_fit = std::ssize(keys) == head.value.dim(1);
       add_matrix(head.value, fit ? queries : Names(), keys_fit ? keys : Names());
@@ -147,7 +149,7 @@ class Walk {
     const bool fit = std::ssize(rows) == x.rows();
     const size_t label = label_width(fit ? rows : Names(), x.rows());
     for (int64_t r = 0; r < x.rows(); ++r) {
-      if (!shows_row(r, x.rows())) continue;
+      if (!shows_row(r)) continue;
       const auto row = x.row<float>(r);
       std::vector<int64_t> order(static_cast<size_t>(x.width()));
       std::iota(order.begin(), order.end(), 0);
@@ -167,6 +169,7 @@ class Walk {
   const WalkLabels& labels_;
   const WalkOptions& options_;
   std::string out_, place_;
+  bool of_tokens_ = false;  // rows of the current value are the last stack's tokens
 };
 
 }  // namespace
@@ -177,17 +180,22 @@ bool is_chosen(const ModelSpec& spec, const TracedValue& value, const WalkOption
   return layer < 0 || std::ranges::find(options.layers, layer) != options.layers.end();
 }
 
-std::string shown_piece(std::string piece) {
+std::string shown_piece(const std::string& piece) {
   std::string out;
-  for (const char c : piece) {
-    if (c == ' ')
+  for (size_t at = 0; at < piece.size();) {
+    const text::Character c = text::character_at(piece, at);
+    const std::string_view bytes = std::string_view(piece).substr(at, c.length);
+    at += c.length;
+    if (bytes == " ")
       out += "␣";
-    else if (c == '\n')
+    else if (bytes == "\n")
       out += "↵";
-    else if (c == '\t')
+    else if (bytes == "\t")
       out += "→";
+    else if (!c.valid() || text::is_other(c.codepoint))  // neither a terminal nor a page should obey them
+      for (const char byte : bytes) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
     else
-      out += c;
+      out += bytes;
   }
   return out.empty() ? "∅" : out;
 }

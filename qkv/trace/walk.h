@@ -12,7 +12,10 @@ namespace qkv {
 
 // The names of what a pass of one sequence is about.
 struct WalkLabels {
-  std::vector<std::string> tokens = {}, source = {};  // pieces of the last stack's tokens, and the encoder's
+  // Pieces of the last stack's tokens, and of the encoder's in the order in which it reads them, with their
+  // ids.
+  std::vector<std::string> tokens = {}, source = {};
+  std::vector<int32_t> ids = {}, source_ids = {};
   std::function<std::string(int64_t id)> piece = nullptr;  // that of any token
   std::vector<std::string> classes = {};
 };
@@ -34,7 +37,7 @@ std::string walk_text(const ModelSpec& spec, const Trace& trace, const WalkLabel
 // True if options ask for this value: one of no block, or of a block that they name.
 bool is_chosen(const ModelSpec& spec, const TracedValue& value, const WalkOptions& options);
 
-// A piece as people see it: spaces and line ends become signs.
-std::string shown_piece(std::string piece);
+// A piece as people see it: spaces and line ends become signs, control characters their codes.
+std::string shown_piece(const std::string& piece);
 
 }  // namespace qkv

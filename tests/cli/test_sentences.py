@@ -35,7 +35,7 @@ def unit(v):
 
 
 class Sentences(EncoderTest):
-    def sentence_dir(self, name, *modules, folder="", prompts=None, longest=None, pooling="mean_tokens", source="masked"):
+    def sentence_dir(self, name, *modules, folder="", prompts=None, longest=None, pooling="mean_tokens", source="masked", default=None):
         """The run's model with these modules behind it; a Dense layer has random weights."""
         here = self.path(name)
         shutil.copytree(os.path.join(self.run_dir(source), "best"), os.path.join(here, folder) if folder else here)
@@ -55,7 +55,7 @@ class Sentences(EncoderTest):
                 self.write(f"{name}/{path}/model.safetensors", tensors({"linear.weight": ([3, 16], sum(layer[0], [])),
                                                                         "linear.bias": ([3], layer[1])}))
         if prompts:
-            self.write(f"{name}/config_sentence_transformers.json", json.dumps({"prompts": prompts, "default_prompt_name": None}))
+            self.write(f"{name}/config_sentence_transformers.json", json.dumps({"prompts": prompts, "default_prompt_name": default}))
         if longest:
             self.write(f"{name}/{folder or '.'}/sentence_bert_config.json", json.dumps({"max_seq_length": longest}))
         return layer
@@ -101,6 +101,10 @@ class Sentences(EncoderTest):
         want = self.ok("embed", "plain", "--query", "the fox", "--best", "9", stdin="".join("a " + line + "\n" for line in LINES)).out
         self.assertEqual([line.split("\t") for line in told.splitlines()], [[c, t[2:]] for c, t in (line.split("\t") for line in want.splitlines())])
         self.refused("embed", "prompted", "--prompt", "none", stdin=text, status=1, says="'none'")
+        self.sentence_dir("usually", "Normalize", prompts=prompts, default="other")
+        self.expect_near(self.vectors("usually"), with_words)
+        self.sentence_dir("wrongly", "Normalize", prompts=prompts, default="none")
+        self.refused("embed", "wrongly", stdin=text, status=1, says="default_prompt_name")
         self.sentence_dir("short", "Normalize", longest=4)
         self.assertIn("4 tokens", self.ok("embed", "short", stdin="the quick brown fox jumps over\n").err)
 

@@ -22,8 +22,8 @@ class Trace(FinishedRun):
     def test_walk(self):
         out = self.ok("trace", self.run_dir, "--text", self.TEXT).out
         for part in ("Algorithm 10, DTransformer:", "\nx:", "token embeddings:  W_e[:, x[t]]  (Algorithm 1)",
-                     "== decoder block 1 of", "queries:  Q = W_q X~ + b_q 1^T  (Algorithm 10, line 6)",
-                     "-inf where the key comes later", "softmax(S / sqrt(d_attn))", "Y = [Y^1; ...; Y^H]",
+                     "== decoder block 0, from 0 to", "queries:  Q = W_q X~ + b_q 1^T  (Algorithm 10, line 6)",
+                     "S / sqrt(d_attn), S = K^T Q, -inf where the key comes later", "softmax of the scores", "Y = [Y^1; ...; Y^H]",
                      "residual sum:  X = X + MHAttention(X~)  (Algorithm 10, line 6)", "X~ = layer_norm(X)  (Algorithm 10, line 7)",
                      "neurons:  gelu", "(Algorithm 10, line 8)", "last norm:  X = layer_norm(X)  (Algorithm 10, line 10)",
                      "P = softmax(W_u X)"):
@@ -31,8 +31,8 @@ class Trace(FinishedRun):
         # Choices of blocks, heads, tokens, values, numbers.
         some = self.ok("trace", self.run_dir, "--text", self.TEXT, "--values", "*.probabilities,logits", "--heads", "1",
                        "--tokens", "1-2", "--precision", "2", "--best", "2", "--layers", "0").out
-        self.assertIn("head 2\n", some)
-        self.assertNotIn("head 1\n", some)
+        self.assertIn("head 1\n", some)
+        self.assertNotIn("head 0\n", some)
         self.assertNotIn("queries:", some)
         lines = some.splitlines()
         at = next(i for i, line in enumerate(lines) if line.startswith("  logits"))
@@ -108,7 +108,7 @@ class Trace(FinishedRun):
             self.assertAlmostEqual(share, 0, 4)
         heads = self.json_of("--patch-from", other, "--sweep", "heads", *names)
         self.assertTrue(all("attention.heads" in name for name in heads["values"]))
-        self.assertIn("patched", self.ok("trace", self.run_dir, "--text", self.TEXT, "--patch-from", other, *names).out)
+        self.assertIn("decoder.embedding", self.ok("trace", self.run_dir, "--text", self.TEXT, "--patch-from", other, *names).out)
 
     def test_page(self):
         """One file without a network, whose data are the pass's."""
@@ -147,7 +147,7 @@ class Trace(FinishedRun):
         self.ok("trace", "both", "--text", "<b>", "--target", "</script>", "--page", "both.html")
         page = read_text(self.path("both.html"))
         self.assertEqual(page.count("</script>"), 2)
-        self.assertIn("both: &lt;b&gt;", page)
+        self.assertIn("&lt;b&gt;", page)
         data = json.loads(page.split('<script type="application/json" id="data">')[1].split("</script>")[0])
         self.assertEqual([(s["name"], s["rows"], s["columns"]) for s in data["attention"]],
                          [("encoder self-attention", "source", "source"), ("self-attention", "tokens", "tokens"),
@@ -196,6 +196,13 @@ class Trace(FinishedRun):
         refuse(["--by", "--ablate"], *text, "--by", "mean")
         refuse(["--sweep", "--patch-from"], *text, "--sweep", "heads")
         refuse(["--patch-from", "tokens"], *text, "--patch-from", "the")
+        refuse(["--of", "--why"], *text, "--of", "a")
+        refuse(["--of", "3 tokens", "id:N"], *text, "--why", "--of", "the")
+        refuse(["--second", "pairs"], *text, "--second", "a")
+        refuse(["--layers", "the walk"], *text, "--lens", "--layers", "0")
+        refuse(["--heads", "as text"], *text, "--json", "--heads", "0")
+        refuse(["--page", "empty"], *text, "--page", "")
+        refuse(["--ablate", "token 99 of"], *text, "--ablate", "position:99")
         refuse(["--target", "encoder-decoders"], *text, "--target", "a")
         refuse(["--out"], *text, "--lens", "--out", "t.safetensors")
         self.assertFalse(os.path.exists(self.path("t.safetensors")))
@@ -218,7 +225,7 @@ class Trace(FinishedRun):
         self.assertNotIn("later", out)
         trained("both", "data.train=pairs.tsv", "model.architecture=encoder_decoder", "train.objective=sequence_to_sequence")
         out = self.ok("trace", "both", "--text", "fox").out
-        for part in ("Algorithm 8, EDTransformer", "z, the source:", "x, the target:", "== encoder block 1 of 2", "== decoder block 2 of 2",
+        for part in ("Algorithm 8, EDTransformer", "z, the source:", "x, the target:", "== encoder block 0, from 0 to 1", "== decoder block 1, from 0 to 1",
                      "K = W_k Z + b_k 1^T"):
             self.assertIn(part, out)
         values = json.loads(self.ok("trace", "both", "--text", "fox", "--target", "xo", "--json").out)

@@ -55,7 +55,7 @@ TEST(Contributions, SumToTheLogit) {
         EXPECT_NEAR(sum, logits.row<float>(row)[token], 2e-4);
         EXPECT_EQ(parts.front().name, "decoder.embedding");
         EXPECT_EQ(parts.back().name, "bias");
-        EXPECT_EQ(std::ssize(parts), spec.branches == Branches::one_norm ? 5 : 8);
+        EXPECT_EQ(std::ssize(parts), 8);
       }
   }
 }
