@@ -81,7 +81,7 @@ class Stream {
                                              [](const BlockSpec* b) { return b->residual_multiplier != 1; });
     for (const TracedValue& value : trace_.values()) {
       const bool sum = value.name.ends_with(".parallel.branch");
-      const size_t part = value.name.rfind(".");
+      const size_t part = value.name.rfind('.');
       const std::string whole = value.name.substr(0, value.name.rfind('.', part - 1)) + ".parallel.branch";
       const bool twice = !sum && trace_.find(whole) != nullptr;
       if (value.name != "logits" && !(sum && !factors) && !(twice && factors)) terms_.push_back(&value);
