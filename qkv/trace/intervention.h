@@ -1,4 +1,4 @@
-// Changes the named values of a forward pass: ablation, patching, steering.
+// Changes the named values of a forward pass: zeros, means, the values of another pass, additions.
 #pragma once
 
 #include <string>
