@@ -8,29 +8,18 @@
 #include "qkv/base/json_value.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/trace_command.h"
+#include "qkv/infer/predict.h"
 #include "qkv/models/stack.h"
 #include "qkv/trace/intervention.h"
 #include "qkv/trace/lens.h"
+#include "qkv/trace/step.h"
 
 namespace qkv {
 namespace {
 
-std::vector<double> probabilities(std::span<const float> logits) {
-  std::vector<double> p(logits.begin(), logits.end());
-  const double top = *std::ranges::max_element(p);
-  double sum = 0;
-  for (double& x : p) sum += x = std::exp(x - top);
-  for (double& x : p) x /= sum;
-  return p;
-}
-
 template <typename Range>
 int64_t highest(const Range& values) {
   return std::ranges::max_element(values) - values.begin();
-}
-
-std::string stack_of(const ModelSpec& spec) {
-  return spec.architecture == Architecture::encoder ? "encoder" : "decoder";
 }
 
 // The row that a question is about: the only one of --tokens, or the last. An encoder's last token says
@@ -60,7 +49,7 @@ std::string behind(const TracedModel& m, const WalkLabels& labels, int64_t row) 
 void answer_lens(const TraceOptions& o, const TracedModel& m, const ModelInput& input,
                  const WalkLabels& labels) {
   const std::vector<Tensor> lens = logit_lens(m.model(), input);
-  const std::string stack = stack_of(m.model().spec());
+  const std::string stack = last_stack_of(m.model().spec());
   std::vector<int64_t> rows = o.walk.tokens;
   if (rows.empty()) {
     rows.resize(static_cast<size_t>(input.ids.count()));
@@ -75,7 +64,7 @@ void answer_lens(const TraceOptions& o, const TracedModel& m, const ModelInput& 
     table.push_back({l == 0 ? "embedding" : fmt::format("block {}", l - 1)});
     OrderedJson of_layer = {{"layer", name}, {"tokens", OrderedJson::array()}};
     for (const int64_t row : rows) {
-      const std::vector<double> p = probabilities(lens[l].row<float>(row));
+      const std::vector<double> p = probabilities_of(lens[l], row);
       const int64_t best = highest(p);
       table.back().push_back(fmt::format("{} {:.2f}", m.piece(best), p[static_cast<size_t>(best)]));
       of_layer["tokens"].push_back({{"position", row},
@@ -148,8 +137,8 @@ void answer_ablation(const TraceOptions& o, const TracedModel& m, const ModelInp
       }
       changes.push_back(std::move(change));
     }
-  const std::vector<double> before = probabilities(logits_with(m.model(), input, {}).row<float>(row)),
-                            after = probabilities(logits_with(m.model(), input, changes).row<float>(row));
+  const std::vector<double> before = probabilities_of(logits_with(m.model(), input, {}), row),
+                            after = probabilities_of(logits_with(m.model(), input, changes), row);
   double divergence = 0;
   for (size_t v = 0; v < before.size(); ++v)
     if (before[v] > 0) divergence += before[v] * (std::log(before[v]) - std::log(std::max(after[v], 1e-300)));
@@ -188,9 +177,10 @@ struct Effects {
   std::vector<std::vector<double>> share;
 };
 
-// A difference of two logits behind one row.
+// A difference of two logits behind one row, and its value in both texts.
 struct Difference {
   int64_t row, answer, instead;
+  double here = 0, there = 0;
   double of(const Tensor& logits) const {
     return double{logits.row<float>(row)[answer]} - logits.row<float>(row)[instead];
   }
@@ -214,10 +204,6 @@ Effects sweep(const TraceOptions& o, const TracedModel& m, const ModelInput& inp
   check(!names.empty(), "{}: none of its layers has heads of one size", o.dir);
   Trace values(names);
   run_traced(m.model(), other, values);
-  const double here = difference.of(logits_with(m.model(), input, {})),
-               there = difference.of(logits_with(m.model(), other, {}));
-  check(std::abs(there - here) > 1e-9,
-        "--patch-from: both texts have the same difference of these logits, {:.4f}", here);
   Effects out;
   int64_t most_heads = 0;
   for (size_t n = 0; n < names.size(); ++n) {
@@ -228,8 +214,8 @@ Effects sweep(const TraceOptions& o, const TracedModel& m, const ModelInput& inp
       change.name = names[n];
       change.kind = Change::Kind::set;
       change.with = rows;
-      out.share.back().push_back((difference.of(logits_with(m.model(), input, {change})) - here) /
-                                 (there - here));
+      out.share.back().push_back((difference.of(logits_with(m.model(), input, {change})) - difference.here) /
+                                 (difference.there - difference.here));
     };
     if (!heads) {
       for (int64_t t = 0; t < std::ssize(tokens); ++t) {
@@ -239,8 +225,7 @@ Effects sweep(const TraceOptions& o, const TracedModel& m, const ModelInput& inp
       }
       continue;
     }
-    const int64_t count =
-                      spec.block(std::stoll(names[n].substr(names[n].find(".block.") + 7))).attention.heads,
+    const int64_t count = spec.block(step_of(m.model().spec(), names[n]).layer).attention.heads,
                   d = rows.width() / count;
     most_heads = std::max(most_heads, count);
     for (int64_t h = 0; h < count; ++h) {
@@ -266,16 +251,18 @@ void answer_patching(const TraceOptions& o, const TracedModel& m, const ModelInp
   check(!input.source.defined() || its.source.size() == labels.source.size(),
         "--patch-from: {} source tokens, but the text has {}", its.source.size(), labels.source.size());
   const int64_t row = row_of(o, m, input);
-  const auto likeliest = [&](const ModelInput& of) {
-    return highest(logits_with(m.model(), of, {}).row<float>(row));
-  };
-  const Difference difference{
-      row, o.answer.empty() ? likeliest(input) : m.token(o.answer, o.text, "--answer"),
-      o.instead.empty() ? likeliest(other) : m.token(o.instead, o.patch_from, "--instead")};
+  const Tensor here = logits_with(m.model(), input, {}), there = logits_with(m.model(), other, {});
+  const auto likeliest = [&](const Tensor& logits) { return highest(logits.row<float>(row)); };
+  Difference difference{row, o.answer.empty() ? likeliest(here) : m.token(o.answer, o.text, "--answer"),
+                        o.instead.empty() ? likeliest(there) : m.token(o.instead, o.patch_from, "--instead")};
   check(difference.answer != difference.instead,
         "--patch-from: both texts are followed by {}: name two tokens with --answer and --instead",
         m.piece(difference.answer));
-  std::vector<std::string> stacks = {stack_of(m.model().spec())};
+  difference.here = difference.of(here);
+  difference.there = difference.of(there);
+  check(std::abs(difference.there - difference.here) > 1e-9,
+        "--patch-from: both texts have the same difference of these logits, {:.4f}", difference.here);
+  std::vector<std::string> stacks = {last_stack_of(m.model().spec())};
   if (input.source.defined()) stacks.insert(stacks.begin(), "encoder");
   OrderedJson json = {
       {"answer", m.piece(difference.answer)}, {"instead", m.piece(difference.instead)}, {"position", row}};

@@ -14,17 +14,13 @@
 namespace qkv {
 namespace {
 
-std::string stack_of(const ModelSpec& spec) {
-  return spec.architecture == Architecture::encoder ? "encoder" : "decoder";
-}
-
 // The model's end for a fixed scale of its last norm is affine: it multiplies the normalised stream by the
 // rows of A, [V, D] or fewer, and adds what it makes of the norm's beta.
 class End {
  public:
   explicit End(const Transformer& model) : model_(model), width_(model.spec().width) {
     const ModelSpec& spec = model.spec();
-    const std::string norm = stack_of(spec) + ".norm";
+    const std::string norm = last_stack_of(spec) + ".norm";
     const auto weights = [&](const char* of) {
       const auto& all = model.parameters().all();
       const auto at = std::ranges::find(all, norm + of, &Parameter::name);
@@ -74,7 +70,7 @@ class Stream {
  public:
   Stream(const Transformer& model, const ModelInput& input)
       : spec_(model.spec()),
-        trace_({stack_of(spec_) + ".embedding", stack_of(spec_) + ".block.*.branch", "logits"}) {
+        trace_({last_stack_of(spec_) + ".embedding", last_stack_of(spec_) + ".block.*.branch", "logits"}) {
     run_traced(model, input, trace_);
     // Parallel blocks name both terms and their sum; a factor is on the sum alone.
     const bool factors = std::ranges::any_of(spec_.blocks_in_use(),
@@ -129,10 +125,14 @@ class Stream {
 
 }  // namespace
 
+std::string last_stack_of(const ModelSpec& spec) {
+  return spec.architecture == Architecture::encoder ? "encoder" : "decoder";
+}
+
 std::vector<Tensor> logit_lens(const Transformer& model, const ModelInput& input) {
   const ModelSpec& spec = model.spec();
   check(has_lens(spec), "the logit lens needs a model of tokens whose blocks add to one stream");
-  const std::string stack = stack_of(spec), last = block_output(spec, stack, spec.layers - 1);
+  const std::string stack = last_stack_of(spec), last = block_output(spec, stack, spec.layers - 1);
   std::vector<std::string> names = {stack + ".embedding"};
   for (int64_t l = 0; l < spec.layers; ++l) names.push_back(block_output(spec, stack, l));
   Trace trace(names);

@@ -36,6 +36,9 @@ struct LogitParts {
 // The same of the likeliest token behind each row.
 std::vector<LogitParts> contributions_to_likeliest(const Transformer& model, const ModelInput& input);
 
+// The stack whose end the logits read: "encoder" of an encoder, else "decoder".
+std::string last_stack_of(const ModelSpec& spec);
+
 // True if logit_lens() reads the model.
 bool has_lens(const ModelSpec& spec);
 // The reason for which a model's logits cannot be divided; empty: they can.

@@ -79,13 +79,11 @@ std::string affine(const std::string& weight, const std::string& of, const std::
 
 // The stack, block and part that a value is of, and the paper's letters there.
 struct Where {
-  const ModelSpec& model;
   const ModelSpec& spec;  // that of the stack
   const BlockSpec& block;
   int64_t layer;
   bool encoder, cross;
-  std::string stream;  // Z in the encoder of Algorithm 8, else X
-  std::string input;   // the letter that the part reads
+  std::string input;  // the letter that the part reads
 };
 
 // How queries and keys meet.
@@ -171,14 +169,8 @@ Step step_in_block(const ModelSpec& model, const Place& place) {
                  spec.norm_placement == NormPlacement::pre || spec.norm_placement == NormPlacement::sandwich,
              decoder_of_two = two && !encoder;
   const std::string stream = two && encoder ? "Z" : "X";
-  const Where at{model,
-                 spec,
-                 spec.block(place.layer),
-                 place.layer,
-                 encoder,
-                 cross,
-                 stream,
-                 read_normed ? stream + "~" : stream};
+  const Where at{
+      spec, spec.block(place.layer), place.layer, encoder, cross, read_normed ? stream + "~" : stream};
   Step step{of.empty() ? part : part + "." + of};
   const std::string up = decoder_of_two ? "W_mlp3" : "W_mlp1", down = decoder_of_two ? "W_mlp4" : "W_mlp2";
   if (part.ends_with("attention")) {
