@@ -443,8 +443,8 @@ void add_trace_command(Command& app) {
   c->add_option("--of", o->attribute, "Token whose logit --why explains");
   c->add_option(
       "--ablate", o->ablate,
-      "Show the probabilities without these parts: head:L.H, neuron:L.N, attention:L, cross_attention:L, "
-      "feed_forward:L, block:L, position:T; encoder:PART is a part of an encoder-decoder's encoder");
+      "Leave out head:L.H, neuron:L.N, attention:L, cross_attention:L, feed_forward:L, block:L or position:T "
+      "(in an encoder-decoder also encoder: before these)");
   c->add_option("--by", o->by, "Values in the place of an ablated part: zero, or its mean over the text")
       ->one_of({"zero", "mean"});
   c->add_option(
