@@ -119,6 +119,31 @@ NoGrad::~NoGrad() {
   is_recording = before_;
 }
 
+namespace {
+
+class Watch : public Node {
+ public:
+  Watch(const Tensor& x, std::function<void(const Tensor&)> seen) : seen_(std::move(seen)) { add_input(x); }
+  std::string_view name() const override { return "watch"; }
+  void backward(std::span<Tensor> grads) override {
+    seen_(grads[0]);
+    give(0, std::move(grads[0]));
+  }
+
+ private:
+  std::function<void(const Tensor&)> seen_;
+};
+
+}  // namespace
+
+Tensor watch(const Tensor& x, std::function<void(const Tensor& gradient)> seen) {
+  if (!is_recording) return x;
+  const auto node = std::make_shared<Watch>(x, std::move(seen));
+  Tensor out = x.detach();
+  connect(out, node);
+  return out;
+}
+
 void backward(std::span<const Seed> seeds) {
   const NoGrad guard;
   struct Older {

@@ -95,6 +95,10 @@ class NoGrad {
   bool before_;
 };
 
+// Returns x. The backward pass calls seen(gradient of the root with respect to x), if any arrives, whether or
+// not x depends on a leaf.
+Tensor watch(const Tensor& x, std::function<void(const Tensor& gradient)> seen);
+
 // Computes the gradient of a scalar with respect to every leaf that it depends on. With seeds, the backward
 // pass starts from their gradients.
 void backward(const Tensor& root);

@@ -80,12 +80,10 @@ Tensor MultiHeadAttention::heads(const Heads& q, const Heads& k, const Heads& v,
   const bool scores = context.probed(name_, ".scores"),
              probabilities = context.probed(name_, ".probabilities");
   if (!scores && !probabilities) return attention(q, k, v, context.layout.offsets, keys, options);
-  return attention_unfused(q, k, v, context.layout.offsets, keys, options,
-                           [&](int64_t s, int64_t h, const Tensor& z, Tensor& p) {
-                             Tensor copy = z;
-                             if (scores) context.probe->visit_head(name_ + ".scores", s, h, copy);
-                             if (probabilities) context.probe->visit_head(name_ + ".probabilities", s, h, p);
-                           });
+  AttentionVisitors visitors;
+  if (scores) visitors.scores = context.head_visitor(name_, ".scores");
+  if (probabilities) visitors.probabilities = context.head_visitor(name_, ".probabilities");
+  return attention_unfused(q, k, v, context.layout.offsets, keys, options, visitors);
 }
 
 namespace {

@@ -7,20 +7,21 @@
 
 #include "qkv/base/rng.h"
 #include "qkv/batch/layout.h"
-#include "qkv/ops/attention.h"
+#include "qkv/ops/attention_unfused.h"
 #include "qkv/tensor/tensor.h"
 
 namespace qkv {
 
 // Observes, and may replace, named values inside a model: for tracing, hidden states, attention pictures
-// and ablation. docs/notation.md relates the names to the paper's symbols.
+// and ablation. docs/notation.md relates the names to the paper's symbols. While gradients are recorded they
+// pass through the values: assign others, but do not write into them.
 class Probe {
  public:
   virtual ~Probe() = default;
   virtual bool wants(std::string_view name) const = 0;
   // An activation [N, D].
   virtual void visit(std::string_view /*name*/, Tensor& /*value*/) {}
-  // One head's scores or probabilities in one sequence: [queries, keys]. Scores can only be read.
+  // One head's scores or probabilities in one sequence: f32 [queries, keys].
   virtual void visit_head(std::string_view /*name*/, int64_t /*sequence*/, int64_t /*head*/,
                           Tensor& /*value*/) {}
 };
@@ -88,6 +89,12 @@ struct Context {
   }
   void visit(std::string_view layer, std::string_view of, Tensor& value) const {
     if (probed(layer, of)) probe->visit(std::string(layer).append(of), value);
+  }
+  // Shows the probe the heads' scores or probabilities of a layer.
+  HeadVisitor head_visitor(std::string_view layer, std::string_view of) const {
+    return [this, name = std::string(layer).append(of)](int64_t sequence, int64_t head, Tensor& value) {
+      probe->visit_head(name, sequence, head, value);
+    };
   }
 };
 

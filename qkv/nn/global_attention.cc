@@ -32,13 +32,10 @@ Tensor GlobalAttention::replace(const Tensor& heads, const Tensor& x, int64_t fi
   options.scale = scale;
   options.dropout = context.dropout(spec_.dropout, site);
   const KeyLayout keys = KeyLayout::contiguous(offsets);
-  const Tensor y =
-      !context.probed(name_, ".probabilities")
-          ? attention(q, k, v, of_sequences, keys, options)
-          : attention_unfused(q, k, v, of_sequences, keys, options,
-                              [&](int64_t s, int64_t h, const Tensor&, Tensor& probabilities) {
-                                context.probe->visit_head(name_ + ".probabilities", s, h, probabilities);
-                              });
+  const Tensor y = !context.probed(name_, ".probabilities")
+                       ? attention(q, k, v, of_sequences, keys, options)
+                       : attention_unfused(q, k, v, of_sequences, keys, options,
+                                           {.probabilities = context.head_visitor(name_, ".probabilities")});
   return replace_rows(heads, which, y);
 }
 

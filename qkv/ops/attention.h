@@ -1,7 +1,6 @@
 // Exact attention over a flat batch.
 #pragma once
 
-#include <functional>
 #include <limits>
 #include <span>
 #include <vector>
@@ -72,14 +71,5 @@ struct AttentionOptions {
 // Phuong & Hutter for every head; memory linear in length. A query that sees no key gives 0.
 Tensor attention(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
                  const KeyLayout& keys, const AttentionOptions& options);
-
-// The same by definition, with the scores and probabilities of every head at hand: for probes and tests.
-// visit(sequence, head, scores [queries, keys], probabilities [queries, keys]) may change the
-// probabilities. Without gradient and dropout.
-using AttentionVisitor =
-    std::function<void(int64_t sequence, int64_t head, const Tensor& scores, Tensor& probabilities)>;
-Tensor attention_unfused(const Heads& q, const Heads& k, const Heads& v, std::span<const int32_t> offsets,
-                         const KeyLayout& keys, const AttentionOptions& options,
-                         const AttentionVisitor& visit);
 
 }  // namespace qkv

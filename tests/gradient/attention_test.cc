@@ -1,6 +1,6 @@
+// Covers: qkv/ops/attention_unfused.cc, qkv/ops/attention_arguments.cc
 // Gradients of attention: layouts of q, k and v, grouped heads, widths, masks, sequences, dropout.
-#include "qkv/ops/attention.h"
-
+#include "qkv/ops/attention_unfused.h"
 #include "tests/gradient/gradient_check.h"
 
 namespace qkv {
@@ -253,6 +253,76 @@ TEST(AttentionGradient, OfKeysInBlocksIsTheDifference) {
         {uniform({8, 12}, 1), uniform({16, 6}, 2), uniform({16, 10}, 3)}, attention_check());
 }
 
+// All that may be added to scores, a cap, sinks, and what visitors add to scores and probabilities.
+TEST(AttentionGradient, OfTheUnfusedOneIsTheDifference) {
+  for (Case c : kCases) {
+    if (c.rows() > 40) continue;
+    SCOPED_TRACE(::testing::Message() << c);
+    c.dropout = 0;
+    const auto offsets = c.offsets();
+    const int64_t reach = *std::max_element(c.lengths.begin(), c.lengths.end()) - 1;
+    std::vector<int32_t> columns, segments;
+    for (int64_t d = -reach; d <= reach; ++d) columns.push_back(static_cast<int32_t>((d + 3 * reach) % 3));
+    for (int64_t r = 0; r < c.rows(); ++r) segments.push_back(static_cast<int32_t>(r / 2 % 2));
+    const int64_t first = c.lengths[0], k = c.heads * c.d_qk, v = k + c.kv_heads * c.d_qk;
+    Check check = attention_check();
+    check.keep_f32 = {1, 2, 3, 4, 5, 6, 7};
+    check.coordinates = 30;
+    testing::expect_gradients(
+        [&](const Tensors& t) {
+          AttentionOptions options = c.options();
+          options.cap = 1.5F;
+          options.sinks = t[1];
+          options.term = t[2];
+          options.pair = {t[3], t[4], columns, t[5], segments};
+          const auto plus = [](const Tensor& x) {
+            return [x](int64_t sequence, int64_t head, Tensor& value) {
+              if (sequence == 0 && head == 0) value = add(value, x);
+            };
+          };
+          return Tensors{attention_unfused({t[0], 0, c.heads, c.d_qk}, {t[0], k, c.kv_heads, c.d_qk},
+                                           {t[0], v, c.kv_heads, c.d_vo}, offsets,
+                                           KeyLayout::contiguous(offsets), options,
+                                           {.scores = plus(t[6]), .probabilities = plus(t[7])})};
+        },
+        {uniform({c.rows(), v + c.kv_heads * c.d_vo + 2}, 1), uniform({c.heads}, 2),
+         uniform({c.heads, 2 * reach + 1}, 3), uniform({c.rows(), c.heads * 3}, 4),
+         uniform({c.rows(), c.heads * 3}, 5), uniform({c.rows(), c.heads * 2}, 6), uniform({first, first}, 7),
+         uniform({first, first}, 8)},
+        check);
+    if (HasFailure()) return;
+  }
+}
+
+// Grouped heads, keys in blocks out of order, and fewer queries than keys.
+TEST(AttentionGradient, OfTheUnfusedOneIsThatOfTheFusedOne) {
+  const std::vector<int32_t> offsets = {0, 3, 8};
+  KeyLayout keys;
+  keys.lengths = {5, 7};
+  keys.block_rows = 4;
+  keys.block_offsets = {0, 2};
+  keys.blocks = {12, 0, 4, 8};
+  const Tensors inputs = {uniform({8, 12}, 1), uniform({16, 6}, 2), uniform({16, 10}, 3)};
+  for (const Mask& mask : {Mask::full(), Mask::causal()}) {
+    const AttentionOptions options{mask, {}, {}, 0.5F, {}};
+    const auto gradients = [&](const auto& f) {
+      return testing::evaluate(
+          [&](const Tensors& t) {
+            return Tensors{f(Heads{t[0], 0, 4, 3}, Heads{t[1], 0, 2, 3}, Heads{t[2], 0, 2, 5})};
+          },
+          inputs, DType::f32, {});
+    };
+    const auto fused = gradients([&](const Heads& q, const Heads& k, const Heads& v) {
+      return attention(q, k, v, offsets, keys, options);
+    });
+    const auto plain = gradients([&](const Heads& q, const Heads& k, const Heads& v) {
+      return attention_unfused(q, k, v, offsets, keys, options);
+    });
+    for (size_t i = 0; i < inputs.size(); ++i)
+      testing::expect_near(fused.gradients[i], plain.gradients[i], 1e-5, "gradient");
+  }
+}
+
 // A naive implementation of the definition.
 TEST(Attention, EqualsTheUnfusedOne) {
   for (Case c : kCases) {
@@ -270,7 +340,7 @@ TEST(Attention, EqualsTheUnfusedOne) {
     options.pair.by_key = uniform({c.rows(), c.heads * 2}, 5);
     options.pair.columns = columns;
     const Tensor fused = attention(q, k, v, offsets, keys, options);
-    const Tensor plain = attention_unfused(q, k, v, offsets, keys, options, [](auto...) {});
+    const Tensor plain = attention_unfused(q, k, v, offsets, keys, options);
     // Scores below 9 sqrt(65) = 73, which round to 73 u each; their difference is the relative error of a
     // probability.
     testing::expect_near(testing::floats(fused), testing::floats(plain), 2 * 2 * 73 * testing::kUnit,

@@ -1,6 +1,6 @@
 // Ops reject shapes and types that do not fit, and name them together with the op.
 #include "qkv/nn/parameter.h"
-#include "qkv/ops/attention.h"
+#include "qkv/ops/attention_unfused.h"
 #include "qkv/ops/cross_entropy.h"
 #include "qkv/ops/elementwise.h"
 #include "qkv/ops/embedding.h"
@@ -188,14 +188,19 @@ TEST(OpRefusals, Attention) {
       {"attention", "i32"});
 }
 
-TEST(OpRefusals, AttentionCanBeProbedOnlyWithoutGradients) {
+TEST(OpRefusals, AttentionIsProbedWithoutDropoutAndKeepsItsShapes) {
   const std::vector<int32_t> offsets = {0, 2};
-  Tensor x = f32({2, 3});
-  make_leaf(x, f32({2, 3}));
+  const Tensor x = f32({2, 3});
   const Heads h{x, 0, 1, 3};
-  expect_error(
-      [&] { attention_unfused(h, h, h, offsets, KeyLayout::contiguous(offsets), {}, [](auto...) {}); },
-      {"attention", "without gradients"});
+  const auto run = [&](const AttentionOptions& options, const AttentionVisitors& visitors) {
+    attention_unfused(h, h, h, offsets, KeyLayout::contiguous(offsets), options, visitors);
+  };
+  AttentionOptions dropped;
+  dropped.dropout.p = 0.5F;
+  expect_error([&] { run(dropped, {}); }, {"attention", "without dropout"});
+  const HeadVisitor other = [&](int64_t, int64_t, Tensor& value) { value = x; };
+  expect_error([&] { run({}, {.scores = other}); }, {"attention", "scores", "[2, 3]"});
+  expect_error([&] { run({}, {.probabilities = other}); }, {"attention", "probabilities", "[2, 2]"});
 }
 
 TEST(OpRefusals, CrossEntropy) {
