@@ -120,7 +120,7 @@ Matrix<T> varied_layers(const Matrix<T>& X, const Matrix<T>& Z, const Tokens& s,
     if (h.branches == Branches::serial || h.branches == Branches::reversible) {
       add("mixer", mixer, layer.norm);
       if (h.d_z > 0) add("cross_attention", cross_attention, layer.norm_ed);
-      add("feed_forward", mlp, layer.norm_mlp);
+      if (its.d_mlp > 0) add("feed_forward", mlp, layer.norm_mlp);
       if (h.d_layer > 0) {
         const Scope of_input("layer_input");
         const Matrix<T> e = E.middleRows(static_cast<Index>(l) * h.d_layer, h.d_layer),

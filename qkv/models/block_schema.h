@@ -403,10 +403,10 @@ void for_each_field(Spec& s, Visitor& v) {
   Conditional<Visitor> attends{v, &Needs::kAttention};
   for_each_field(s.attention, attends);
   v({.name = "hidden",
-     .help = "hidden width of the feed-forward network",
+     .help = "hidden width of the feed-forward network (0: blocks have none, attention alone)",
      .derived = "4 x width",
      .weights = kept},
-    s.hidden, Integers{1, 1 << 24});
+    s.hidden, Integers{0, 1 << 24});
   v({.name = "activation",
      .help = "activation function of the feed-forward network",
      .derived = "gelu_tanh (gelu for encoders)",

@@ -277,6 +277,10 @@ void check_blocks(const ModelSpec& s) {
   check(s.embedding_width == 0 || !s.recurrence.any(), "model: embedding_width does not go with recurrences");
   check(!s.embedding_projected_last || s.embedding_width > 0,
         "model: embedding_projected_last: there is no embedding_width to project from");
+  check(s.hidden > 0 || (s.experts.count == 0 && s.layer_input_width == 0 && s.branches == Branches::serial),
+        "model: hidden 0: blocks of attention alone have no experts or inputs of their own, and are serial");
+  check(s.hidden > 0 || (!s.gated && s.hidden_layers == 1),
+        "model: gated, hidden_layers: of feed-forward networks, which blocks with hidden = 0 lack");
   check(s.layer_groups <= s.layers, "model: layer_groups must be between 0 and {} layers, got {}", s.layers,
         s.layer_groups);
   check(s.layer_groups == 0 || s.architecture != Architecture::encoder_decoder,

@@ -13,12 +13,17 @@
 namespace qkv {
 
 std::string block_output(const ModelSpec& spec, const std::string& stack, int64_t layer) {
-  const char* last = spec.block(layer).block_scaled               ? "scaled"
-                     : spec.layer_input_width > 0                 ? "layer_input.sum"
-                     : spec.norm_placement == NormPlacement::post ? "feed_forward.norm"
-                     : spec.branches == Branches::one_norm || spec.branches == Branches::parallel
-                         ? "parallel.sum"
-                         : "feed_forward.sum";
+  const BlockSpec& block = spec.block(layer);
+  const bool reads_source = spec.architecture == Architecture::encoder_decoder && stack == "decoder";
+  const std::string part = block.hidden > 0 ? "feed_forward"
+                           : reads_source   ? "cross_attention"
+                                            : block.mixer.part();  // attention alone
+  const std::string last = block.block_scaled                           ? "scaled"
+                           : spec.layer_input_width > 0                 ? "layer_input.sum"
+                           : spec.norm_placement == NormPlacement::post ? part + ".norm"
+                           : spec.branches == Branches::one_norm || spec.branches == Branches::parallel
+                               ? "parallel.sum"
+                               : part + ".sum";
   return fmt::format("{}.block.{}.{}", stack, layer, last);
 }
 
@@ -72,7 +77,7 @@ BlockStack::Block BlockStack::make_block(Parameters& parameters, const ModelSpec
         return std::make_unique<CrossAttention>(parameters, name, spec.width, shape.source, spec.attention,
                                                 layer, site + 5, std);
       });
-    add("feed_forward", 2, feed_forward);
+    if (spec.hidden > 0) add("feed_forward", 2, feed_forward);
     if (spec.layer_input_width > 0) {
       const std::string name = name_of("layer_input");
       auto inner = std::make_unique<OutputNormed>(

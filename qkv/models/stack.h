@@ -17,6 +17,9 @@ class Stack {
   virtual ~Stack() = default;
   // x [N, D], embedded -> [N, D].
   virtual Tensor forward(const Tensor& x, const Context& context) const = 0;
+  // The norm behind the last block, of rows [N, D] of the residual stream: [N, D]; they themselves if there
+  // is none.
+  virtual Tensor last_norm(const Tensor& stream, const Context& /*context*/) const { return stream; }
   // Empty states for decoding this many sequences.
   virtual DecodingStates make_states(int64_t /*sequences*/) const { return {}; }
   // Empty memory of previous segments, for training and evaluation of this many sequences
@@ -50,6 +53,9 @@ class BlockStack : public Stack {
   void update_buffers() const override;
 
   Tensor forward(const Tensor& x, const Context& context) const override;
+  Tensor last_norm(const Tensor& stream, const Context& context) const override {
+    return norm_ ? norm_->forward(stream, context) : stream;
+  }
   DecodingStates make_states(int64_t sequences) const override;
   SegmentStates make_segment_states(int64_t sequences) const override;
 

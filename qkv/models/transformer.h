@@ -50,6 +50,10 @@ class Transformer {
   // it. The input's layouts, segments and source
   // replace the context's.
   Tensor hidden(const ModelInput& input, const Context& context) const;
+  // The norm behind the last stack's last block, of rows [N, D] of its residual stream (Stack::last_norm()).
+  Tensor last_norm(const Tensor& stream) const {
+    return (decoder_ ? *decoder_ : *encoder_).last_norm(stream, {});
+  }
   // See Unembedding.
   Tensor unembedding() const { return unembedding_of_tokens().weight(); }
   Tensor projected(const Tensor& hidden) const { return unembedding_of_tokens().projected(hidden); }

@@ -174,10 +174,11 @@ class VariedValues {
       attention(cross, from.W_ed, a);
     }
     for (const auto& [name, norms] : {std::pair(at, from.norm), {cross, from.norm_ed}, {ff, from.norm_mlp}}) {
+      if (name == ff && spec.hidden == 0) continue;  // attention alone
       norm(name + ".norm", norms.inner);
       norm(name + ".branch_norm", norms.outer);
     }
-    perceptron(ff, from.mlp);
+    if (spec.hidden > 0) perceptron(ff, from.mlp);
     put(block + "distance", from.B);
     put(ff + ".router.weight", from.W_r);
     put(ff + ".router.bias", from.b_r);

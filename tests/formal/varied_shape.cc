@@ -269,6 +269,13 @@ void draw_layer_inputs(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
     s.layer_input_width = h.d_layer = between(u, 2, 5);
 }
 
+// Blocks of attention alone.
+void draw_attention_alone(Uniform& u, ModelSpec& s, VariedHyperparameters& h) {
+  const bool plain = s.branches == Branches::serial && s.experts.count == 0 && s.layer_input_width == 0 &&
+                     !s.gated && s.hidden_layers == 1 && s.encoder.hidden == 0;
+  if (plain && u() < 0.1) s.hidden = h.d_mlp = 0;
+}
+
 VariedShape varied_shape(unsigned seed, Architecture architecture) {
   Uniform u(seed);
   ModelSpec s;
@@ -455,6 +462,7 @@ VariedShape varied_shape(unsigned seed, Architecture architecture) {
   draw_distance_bias(more, s, h);
   draw_newer_networks(more, s, h);
   draw_layer_inputs(more, s, h);
+  draw_attention_alone(more, s, h);
   check_spec(s);
   return {h, s};
 }
@@ -683,6 +691,7 @@ std::map<std::string, bool> variations_of(const ModelSpec& s) {
   has["no out_bias"] = !a.out_bias;
   has["gated"] = s.gated;
   has["hidden_layers"] = s.hidden_layers > 1;
+  has["attention alone"] = s.hidden == 0;
   has["experts"] = x.count > 0;
   has["experts in some layers"] = x.count > 0 && (x.first > 0 || x.every > 1);
   has["segments"] = s.segments > 1;
