@@ -2,6 +2,7 @@
 #include "qkv/cli/trace_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -11,9 +12,11 @@
 #include "qkv/api/text_model.h"
 #include "qkv/base/file.h"
 #include "qkv/base/json_value.h"
+#include "qkv/base/progress.h"
 #include "qkv/cli/command.h"
 #include "qkv/cli/console.h"
 #include "qkv/cli/model_notes.h"
+#include "qkv/cli/trace_heads.h"
 #include "qkv/io/container/safetensors.h"
 #include "qkv/text/unicode.h"
 #include "qkv/trace/example.h"
@@ -152,6 +155,30 @@ int32_t TracedModel::token(const std::string& given, const std::string& before, 
   return id;
 }
 
+std::optional<int32_t> TracedModel::mask_token() const {
+  for (const char* mask : {"[MASK]", "<mask>"})
+    if (const auto id = text ? text->tokenizer.token_to_id(mask) : std::nullopt)
+      return static_cast<int32_t>(*id);
+  return std::nullopt;
+}
+
+std::string TracedModel::answer_name(int64_t column) const {
+  const ModelSpec& spec = model().spec();
+  if (spec.output == Output::tokens) return piece(column);
+  return column < std::ssize(spec.labels) ? spec.labels[static_cast<size_t>(column)] : std::to_string(column);
+}
+
+int64_t TracedModel::answer(const std::string& name, const std::string& before, const char* option) const {
+  const ModelSpec& spec = model().spec();
+  if (spec.output == Output::tokens) return token(name, before, option);
+  std::vector<std::string> names;
+  for (int64_t c = 0; c < spec.classes(); ++c) {
+    names.push_back(answer_name(c));
+    if (names.back() == name) return c;
+  }
+  throw UsageError(fmt::format("{}: expected one of {}, got '{}'", option, fmt::join(names, ", "), name));
+}
+
 ModelInput traced_input(const TraceOptions& o, const TracedModel& m, const std::string& given_text,
                         WalkLabels& labels) {
   const ModelSpec& spec = m.model().spec();
@@ -222,6 +249,16 @@ OrderedJson json_of(const Tensor& x) {
 Tensor tensor_of(const TracedValue& value) {
   return value.heads.empty() ? value.rows : value.of_heads();
 }
+
+}  // namespace
+
+void write_picture(const TraceOptions& o, const std::vector<Panel>& panels) {
+  check(!panels.empty(), "--picture: there is nothing to draw");
+  write_file_atomically(o.picture, draw_panels(panels));
+  fmt::print(stderr, "{}: {}\n", o.picture, counted(std::ssize(panels), "panel"));
+}
+
+namespace {
 
 OrderedJson trace_json(const TraceOptions& o, const ModelSpec& spec, const ModelInput& input,
                        const WalkLabels& labels, const Trace& trace) {
@@ -312,37 +349,75 @@ void expect_acting_options(const TraceOptions& o, const ModelSpec& spec) {
   const bool both = spec.architecture == Architecture::encoder_decoder, asks = o.asks(),
              page = !o.page.empty();
   const bool pairs = !both && (spec.architecture == Architecture::encoder || spec.output != Output::tokens);
-  const bool walk = !asks && !page;
+  const bool walk = !asks && !page, asks_of = o.attributes || o.saliency || !o.patch_from.empty();
   const Need needs[] = {
       {"--by", "--ablate", !o.ablate.empty()},
       {"--sweep", "--patch-from", !o.patch_from.empty()},
-      {"--answer", "--patch-from", !o.patch_from.empty()},
-      {"--instead", "--patch-from", !o.patch_from.empty()},
-      {"--of", "--why", o.attributes},
+      {"--estimate", "--patch-from", !o.patch_from.empty()},
+      {"--instead", "--why, --saliency or --patch-from", asks_of},
+      {"--of", "--why, --saliency or --patch-from", asks_of},
+      {"--steps", "--saliency", o.saliency},
+      {"--baseline", "--saliency", o.saliency && o.steps > 0},
+      {"--minus", "--add", !o.add.empty()},
+      {"--at", "--add", !o.add.empty()},
+      {"--times", "--add", !o.add.empty()},
+      {"--write", "--ablate or --add", !o.ablate.empty() || !o.add.empty()},
+      {"--seed", "--by resample or --roles", o.by == "resample"},
+      {"--limit", "--roles", false},
       {"--second", "a model that reads pairs of texts", pairs && o.ids.empty()},
       {"--target-ids", "--ids", !o.ids.empty()},
       {"--target", "--text", o.ids.empty()},
       {"--values", "the walk", walk},
       {"--layers", "the walk", walk},
-      {"--heads", "the walk as text", walk && !o.json && o.out.empty()},
-      {"--heat", "the walk as text", walk && !o.json && o.out.empty()},
-      {"--columns", "the walk as text", walk && !o.json && o.out.empty()},
-      {"--precision", "the walk as text", walk && !o.json && o.out.empty()},
+      {"--heads", "the walk as text or picture", walk && !o.json && o.out.empty()},
+      {"--heat", "the walk as text", walk && !o.json && o.out.empty() && o.picture.empty()},
+      {"--columns", "the walk as text", walk && !o.json && o.out.empty() && o.picture.empty()},
+      {"--precision", "the walk as text", walk && !o.json && o.out.empty() && o.picture.empty()},
       {"--tokens", "the walk as text, or a question", asks || (walk && !o.json && o.out.empty())}};
   for (const Need& need : needs)
     if (o.given(need.option) && !need.there)
       throw UsageError(fmt::format("{}: has no effect here, only with {}", need.option, need.of));
   for (const auto& [option, value] :
-       {std::pair("--page", &o.page), {"--out", &o.out}, {"--patch-from", &o.patch_from}})
+       {std::pair("--page", &o.page), {"--out", &o.out}, {"--patch-from", &o.patch_from}, {"--add", &o.add}})
     if (o.given(option) && value->empty())
       throw UsageError(fmt::format("{}: expected a value, it is empty", option));
 }
 
+// --circuits, --roles and --relation, which read no --text.
+void run_heads(const TraceOptions& o) {
+  struct Need {
+    const char *option, *of;
+    bool there;
+  };
+  const bool roles = !o.roles.empty();
+  if (o.circuits && roles) throw UsageError("--circuits, --roles: one question at a time");
+  if (o.relation.empty() && o.given("--relation"))
+    throw UsageError("--relation: expected a relation, like obj");
+  if (!roles && !o.circuits)
+    throw UsageError(
+        "--relation: expected a treebank in CoNLL-U whose words it relates: --roles FILE.conllu");
+  const std::set<std::string> known = {"DIR",    "--circuits", "--roles", "--relation", "--limit",
+                                       "--seed", "--json",     "--best",  "--dtype",    "--picture"};
+  for (const std::string& option : o.all_given())
+    if (!known.contains(option))
+      throw UsageError(fmt::format("{}: has no effect with {}", option, roles ? "--roles" : "--circuits"));
+  for (const char* option : {"--limit", "--seed", "--relation"})
+    if (o.given(option) && !roles)
+      throw UsageError(fmt::format("{}: has no effect here, only with --roles", option));
+  TracedModel m;
+  if (o.circuits) {
+    m.alone = load_model(resolve_model_dir(o.dir), compute_type(o.dtype));
+    return answer_circuits(o, m);
+  }
+  m.text = load(o.dir, compute_type(o.dtype));
+  return o.relation.empty() ? answer_roles(o, m) : answer_relation(o, m);
+}
+
 void run(TraceOptions o) {
   if (o.example) {
-    for (const char* option :
-         {"--text", "--ids", "--lens", "--why", "--ablate", "--patch-from", "--out", "--values", "--page",
-          "--layers", "--heads", "--tokens", "--of", "--heat", "--columns", "--precision"})
+    for (const char* option : {"--text", "--ids", "--lens", "--why", "--saliency", "--ablate", "--add",
+                               "--patch-from", "--out", "--values", "--page", "--layers", "--heads",
+                               "--tokens", "--of", "--heat", "--columns", "--precision"})
       if (o.given(option))
         throw UsageError(fmt::format("{}: has no effect with --example, which has its own numbers", option));
     if (!o.dir.empty()) throw UsageError("--example: has its own numbers, and needs no model");
@@ -350,6 +425,10 @@ void run(TraceOptions o) {
   }
   if (o.dir.empty())
     throw UsageError("DIR: expected a model directory or a run before the options (or --example)");
+  if (o.given("--picture") && (o.picture.empty() || o.json || !o.out.empty() || !o.page.empty()))
+    throw UsageError(o.picture.empty() ? "--picture: expected a file, it is empty"
+                                       : "--picture: takes the place of --json, --out and --page");
+  if (o.of_heads()) return run_heads(o);
   const bool by_ids = !o.ids.empty();
   if (by_ids == o.given("--text"))
     throw UsageError(by_ids ? "--ids: takes the place of --text, give one of them"
@@ -380,7 +459,8 @@ void run(TraceOptions o) {
   if (!o.page.empty()) {
     if (o.asks() || o.json || !o.out.empty())
       throw UsageError(
-          "--page: shows all of it, without --lens, --why, --ablate, --patch-from, --json and --out");
+          "--page: shows all of it, without --lens, --why, --saliency, --ablate, --add, --patch-from, --json "
+          "and --out");
     write_file_atomically(o.page, trace_page(m.model(), input, labels, o.dir, by_ids ? o.ids : o.text));
     fmt::print(stderr, "{}: open it in a browser\n", o.page);
     return;
@@ -389,6 +469,7 @@ void run(TraceOptions o) {
   Trace trace(o.values.empty() ? std::vector<std::string>{"*"} : o.values);
   run_traced(m.model(), input, trace);
   check(!trace.values().empty(), "--values: no value has a name like '{}'", fmt::join(o.values, ", "));
+  if (!o.picture.empty()) return write_picture(o, panels_of(spec, trace, labels, o.walk));
   if (!o.out.empty()) {
     std::vector<std::pair<std::string, Tensor>> tensors;
     for (const TracedValue& value : trace.values())
@@ -431,6 +512,8 @@ void add_trace_command(Command& app) {
   c->add_flag("--heat", o->walk.heat, "Show shades in place of numbers: darker is larger, - is negative");
   c->add_flag("--json", o->json, "Print JSON with all numbers");
   c->add_option("--out", o->out, "Write the values to this safetensors file");
+  c->add_option("--picture", o->picture,
+                "Draw the values, or the answer to a question, as an SVG file instead of printing them");
   c->add_option("--page", o->page,
                 "Write an HTML page with attention, the logit lens, contributions and neurons");
   c->add_option("--dtype", o->dtype, "Precision of matrix products: f32 or bf16")
@@ -440,22 +523,59 @@ void add_trace_command(Command& app) {
   c->add_flag("--lens", o->lens, "Show the likeliest token if the model ended with each layer (logit lens)");
   c->add_flag("--why", o->attributes,
               "Show what each part adds to the logit of the likeliest token, or of --of");
-  c->add_option("--of", o->attribute, "Token whose logit --why explains");
+  c->add_flag("--saliency", o->saliency,
+              "Show what each token of the text adds to the logit (integrated gradients)");
+  c->add_option(
+      "--of", o->of,
+      "Token or class to ask about (default: the likeliest) with --why, --saliency and --patch-from");
+  c->add_option("--instead", o->instead,
+                "Token or class whose logit is subtracted (default: none; of --patch-from the other text's "
+                "likeliest)");
+  c->add_option("--steps", o->steps,
+                "Points of --saliency's path; 0: the gradient times the input, at one pass")
+      ->show_default()
+      ->range(0, 1 << 20);
+  c->add_option("--baseline", o->baseline,
+                "Token that --saliency puts in the place of the others (default: a mask or padding)");
   c->add_option(
       "--ablate", o->ablate,
       "Leave out head:L.H, neuron:L.N, attention:L, cross_attention:L, feed_forward:L, block:L or position:T "
       "(in an encoder-decoder also encoder: before these)");
-  c->add_option("--by", o->by, "Values in the place of an ablated part: zero, or its mean over the text")
-      ->one_of({"zero", "mean"});
+  c->add_option("--by", o->by,
+                "Values in the place of an ablated part: zero, its mean over the text, or resample: those at "
+                "other tokens")
+      ->one_of({"zero", "mean", "resample"});
+  c->add_option("--seed", o->seed, "Random seed of --by resample, and of the random tokens of --roles")
+      ->show_default();
+  c->add_option("--add", o->add,
+                "Add the vector that a block leaves at the end of this text to every token (activation "
+                "addition)");
+  c->add_option("--minus", o->minus, "Text whose vector is subtracted from that of --add");
+  c->add_option("--at", o->at, "Block behind which --add acts, from 0 (default: the middle one)")
+      ->range(0, 1 << 20);
+  c->add_option("--times", o->times, "Factor of the vector of --add")->show_default();
+  c->add_option("--write", o->write, "Also write so many tokens with and without the change")
+      ->range(0, 1 << 20);
   c->add_option(
       "--patch-from", o->patch_from,
       "Another text with as many tokens: put its values into this text's pass, one at a time, and show "
       "how far each takes the answer to the other's");
   c->add_option("--sweep", o->sweep, "Values to patch: layers (each token of each block's output) or heads")
       ->one_of({"layers", "heads"});
-  c->add_option("--answer", o->answer, "Token that --patch-from asks about (default: the text's likeliest)");
-  c->add_option("--instead", o->instead,
-                "Token that it is compared with (default: the other text's likeliest)");
+  c->add_flag("--estimate", o->estimate,
+              "Estimate all patches at once by the gradient (attribution patching): two passes in all");
+  c->add_flag("--circuits", o->circuits,
+              "Show what each head looks for, what it moves, and which heads read it, by the weights alone");
+  c->add_option("--roles", o->roles,
+                "Text file: measure how much each head attends to previous, first, same and repeated tokens");
+  c->add_option("--relation", o->relation,
+                "With a .conllu file as --roles: measure how well each head finds related words, like obj");
+  c->add_option("--limit", o->limit, "Most tokens of the file of --roles")->show_default()->range(1, 1 << 30);
+  o->all_given = [c] {
+    std::vector<std::string> out;
+    for (const Option* x : c->given()) out.push_back(x->name());
+    return out;
+  };
   o->given = [c](const char* option) {
     return std::ranges::any_of(c->given(), [&](const Option* x) { return x->name() == option; });
   };
@@ -469,8 +589,11 @@ void add_trace_command(Command& app) {
       "  qkv trace models/gpt2 --text 'The cat sat on the' --page trace.html\n"
       "  qkv trace models/gpt2 --text 'The cat sat on the' --lens\n"
       "  qkv trace models/gpt2 --text 'The cat sat on the' --why --of ' mat'\n"
+      "  qkv trace models/gpt2 --text 'The cat sat on the' --saliency --of ' mat'\n"
       "  qkv trace models/gpt2 --text 'The cat sat on the' --ablate head:3.5 block:7\n"
-      "  qkv trace models/gpt2 --text 'Paris is in' --patch-from 'Rome is in' --sweep heads");
+      "  qkv trace models/gpt2 --text 'I think you are' --add ' Love' --minus ' Hate' --times 4 --write 20\n"
+      "  qkv trace models/gpt2 --text 'Paris is in' --patch-from 'Rome is in' --sweep heads\n"
+      "  qkv trace models/gpt2 --roles book.txt");
   c->callback([o] { run(*o); });
 }
 

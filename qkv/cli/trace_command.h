@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "qkv/api/text_model.h"
-#include "qkv/trace/walk.h"
+#include "qkv/trace/picture.h"
 
 namespace qkv {
 
 struct TraceOptions {
-  std::string dir, text, second, target, ids, target_ids, out, page, dtype = "f32";
+  std::string dir, text, second, target, ids, target_ids, out, page, picture, dtype = "f32";
   std::string layers, heads, tokens;
   std::vector<std::string> values;
   bool json = false, example = false;
@@ -21,12 +21,25 @@ struct TraceOptions {
   // Questions in place of the walk.
   bool lens = false;
   bool attributes = false;
-  std::string attribute, patch_from, sweep = "layers", answer, instead;
+  bool saliency = false, estimate = false;
+  std::string of, instead, baseline, patch_from, sweep = "layers", add, minus;
+  int64_t steps = 32, at = 0, write = 0;
+  double times = 1;
   std::vector<std::string> ablate;
   std::string by = "zero";
+  uint64_t seed = 0;
+  // Heads, in place of a pass.
+  bool circuits = false;
+  std::string roles, relation;
+  int64_t limit = 10000;
   std::function<bool(const char*)> given;
+  std::function<std::vector<std::string>()> all_given;
 
-  bool asks() const { return lens || attributes || !ablate.empty() || !patch_from.empty(); }
+  int questions() const {
+    return lens + attributes + saliency + !ablate.empty() + !add.empty() + !patch_from.empty();
+  }
+  bool asks() const { return questions() > 0; }
+  bool of_heads() const { return circuits || given("--roles") || given("--relation"); }
 };
 
 // A model, with its tokenizer if the input is text.
@@ -41,13 +54,22 @@ struct TracedModel {
   // The only token of a text that goes on behind `before`, or "id:N"; ids alone without a tokenizer. Throws
   // UsageError naming the option if it is several tokens, or none.
   int32_t token(const std::string& text, const std::string& before, const char* option) const;
+  // The token that stands for one to be filled in; none: there is none, or no tokenizer.
+  std::optional<int32_t> mask_token() const;
+  // The name of a column of the model's logits: a token's piece, or a class.
+  std::string answer_name(int64_t column) const;
+  // The column of a token, named as for token(), or of a class by its name or number. Throws UsageError.
+  int64_t answer(const std::string& name, const std::string& before, const char* option) const;
 };
+
+// Writes panels to the file of --picture, and says so.
+void write_picture(const TraceOptions& o, const std::vector<Panel>& panels);
 
 // The input of a model that reads o.text (or another text of the same kind).
 ModelInput traced_input(const TraceOptions& o, const TracedModel& m, const std::string& text,
                         WalkLabels& labels);
 
-// Answers --lens, --why, --ablate or --patch-from: prints text, or JSON.
+// Answers --lens, --why, --saliency, --ablate, --add or --patch-from: prints text, or JSON.
 void answer_trace_questions(const TraceOptions& o, const TracedModel& m, const ModelInput& input,
                             const WalkLabels& labels);
 

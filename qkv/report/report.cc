@@ -21,6 +21,7 @@
 #include "qkv/report/html.h"
 #include "qkv/report/report_assets.h"
 #include "qkv/report/report_charts.h"
+#include "qkv/report/trace_section.h"
 
 namespace qkv {
 namespace {
@@ -489,7 +490,8 @@ std::string report_html(const std::vector<std::string>& run_dirs) {
   return page_html(runs.size() == 1 ? names[0] : fmt::format("{}", fmt::join(names, ", ")),
                    header_html(runs, names) + charts_html(runs, names) + scores_html(runs, names) +
                        confusions_html(runs, names) + mistakes_html(runs, names) +
-                       samples_of_runs(runs, names) + settings_html(runs, names));
+                       (runs.size() == 1 ? traces_html(runs[0]) : "") + samples_of_runs(runs, names) +
+                       settings_html(runs, names));
 }
 
 void write_report(const std::string& run_dir) {

@@ -34,7 +34,7 @@ h3 { margin: 20px 0 8px; font-size: 15px; font-weight: 650; overflow-wrap: anywh
 .figures dd { margin: 2px 0 0; font-size: 24px; line-height: 1.25; font-weight: 600; }
 .figures .note { display: block; min-height: 18px; color: var(--muted); font-size: 13px; line-height: 18px; font-weight: 400; }
 .charts { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 16px; margin-top: 16px; }
-.charts figure:first-child { grid-column: 1 / -1; }
+.charts:not(.even) figure:first-child { grid-column: 1 / -1; }
 @media (max-width: 760px) { .charts { grid-template-columns: minmax(0, 1fr); } body { padding: 24px 14px 48px; } }
 figure { position: relative; margin: 0; padding: 14px 16px 8px; background: var(--panel); border: 1px solid var(--rule);
   border-radius: 10px; overflow-x: auto; }
@@ -82,6 +82,8 @@ circle { fill: currentColor; stroke: var(--panel); stroke-width: 1; }
 .prompt { color: var(--c0); font-weight: 600; }
 @media (max-width: 560px) { .sample { grid-template-columns: minmax(0, 1fr); gap: 2px; } }
 .scroll { overflow-x: auto; }
+.heads { display: flex; flex-wrap: wrap; gap: 12px 16px; margin-top: 12px; }
+.heads canvas { display: block; border: 1px solid var(--rule); image-rendering: pixelated; }
 table { border-collapse: collapse; font-size: 14px; }
 th, td { padding: 5px 20px 5px 0; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: top; }
 th { color: var(--muted); font-weight: 500; white-space: nowrap; }

@@ -73,6 +73,35 @@ RunScores read_scores(const std::string& path) {
   return out;
 }
 
+RunTrace read_trace(const std::string& path) {
+  const Json json = parse_json(read_file(path), path);
+  const JsonField root(json, path + ": trace");
+  RunTrace out;
+  out.step = root["step"].integer(0, kMostSteps);
+  const JsonField roles = root["roles"];
+  for (const auto& [head, value] : roles.object().items()) {
+    const JsonField shares = roles[head];
+    for (const auto& [role, share] : shares.object().items()) out.roles[head][role] = shares[role].number();
+  }
+  for (const char* list : {"tokens", "attention", "lens"}) root[list].size();  // throws for anything else
+  const OrderedJson shown = {{"step", out.step},
+                             {"tokens", root["tokens"].json()},
+                             {"attention", root["attention"].json()},
+                             {"lens", root["lens"].json()}};
+  out.json = shown.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return out;
+}
+
+std::vector<RunTrace> read_traces(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::vector<RunTrace> out;
+  if (!fs::is_directory(folder)) return out;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".json") out.push_back(read_trace(entry.path().string()));
+  std::ranges::sort(out, {}, &RunTrace::step);
+  return out;
+}
+
 // The value as in TOML; numbers in the shortest form that reads back.
 std::string text_of(const toml::node& node) {
   if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
@@ -167,6 +196,7 @@ RunLog read_run_log(const std::string& run_dir) {
   read_metrics(run, metrics);
   if (file_exists(config)) read_settings(run, config);
   if (file_exists(evaluation)) run.best = read_scores(evaluation);
+  run.traces = read_traces(run.dir + "/traces");
   run.parameters = count_parameters(run.dir);
   if (const auto* seconds = run.find("seconds")) run.seconds = total_seconds(*seconds);
   return run;

@@ -29,12 +29,20 @@ struct RunScores {
   std::vector<Mistake> mistakes;                       // the worst of them
 };
 
+// The attention of heads and the answers of layers for the same tokens, after a step; in OUT/traces.
+struct RunTrace {
+  int64_t step = 0;
+  std::string json;  // "step", "tokens", "attention" and "lens", as attention_and_lens() makes them
+  std::map<std::string, std::map<std::string, double>> roles;  // "0.1": "induction": share of attention
+};
+
 // Data of a run for a report.
 struct RunLog {
   std::string dir;
   std::map<std::string, std::vector<Point>> series;           // numeric fields by name: value over step
   std::optional<RunScores> best;                              // absent before the first evaluation
   std::vector<Sample> samples;                                // ordered by step
+  std::vector<RunTrace> traces;                               // ordered by step
   std::vector<std::pair<std::string, std::string>> settings;  // "model.width", "256", in the file's order
   int64_t parameters = 0;                                     // 0: no model yet
   int64_t step = 0;                                           // last recorded step

@@ -7,48 +7,44 @@
 
 #include "qkv/autograd/graph.h"
 #include "qkv/ops/elementwise.h"
+#include "qkv/ops/parts.h"
+#include "qkv/ops/rows.h"
 
 namespace qkv {
 namespace {
 
-// Makes one change in x, f32 [N, D].
-void make(const Change& change, Tensor& x) {
-  const int64_t rows = x.rows(), width = x.width(), columns = change.columns > 0 ? change.columns : width;
-  check(change.column >= 0 && change.column + columns <= width, "{}: columns {} to {} of {}", change.name,
-        change.column, change.column + columns, width);
+// x, f32 [N, D], after one change.
+Tensor changed(const Change& change, const Tensor& x) {
+  const int64_t rows = x.rows(), width = x.width(), columns = change.columns > 0 ? change.columns : width,
+                end = change.column + columns;
+  check(change.column >= 0 && end <= width, "{}: columns {} to {} of {}", change.name, change.column, end,
+        width);
   const bool reads = change.kind == Change::Kind::set || change.kind == Change::Kind::add;
   check(!reads || (change.with.defined() && change.with.width() == width &&
                    (change.with.rows() == rows || change.with.rows() == 1)),
         "{}: a change of [{}, {}] needs as many rows, or one, got {}", change.name, rows, width,
         change.with.defined() ? fmt::format("{}", change.with.shape()) : "none");
+  std::vector<int32_t> which;
+  for (int64_t r = 0; r < (change.rows.empty() ? rows : std::ssize(change.rows)); ++r) {
+    which.push_back(static_cast<int32_t>(change.rows.empty() ? r : change.rows[r]));
+    check(which.back() >= 0 && which.back() < rows, "{}: row {} of {}", change.name, which.back(), rows);
+  }
+  Tensor given = Tensor::zeros({std::ssize(which), columns}, DType::f32);
   std::vector<double> mean(static_cast<size_t>(width), 0);
   if (change.kind == Change::Kind::mean)
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t c = 0; c < width; ++c) mean[c] += x.row<float>(r)[c] / static_cast<double>(rows);
-  const auto make_row = [&](int64_t r) {
-    check(r >= 0 && r < rows, "{}: row {} of {}", change.name, r, rows);
-    const auto to = x.mutable_row<float>(r);
-    for (int64_t c = change.column; c < change.column + columns; ++c) {
-      const float given = reads ? change.with.row<float>(change.with.rows() == 1 ? 0 : r)[c] : 0;
-      switch (change.kind) {
-        case Change::Kind::zero:
-          to[c] = 0;
-          break;
-        case Change::Kind::mean:
-          to[c] = static_cast<float>(mean[c]);
-          break;
-        case Change::Kind::set:
-          to[c] = given;
-          break;
-        case Change::Kind::add:
-          to[c] += given;
-          break;
-      }
+  for (int64_t r = 0; r < given.rows(); ++r)
+    for (int64_t c = 0; c < columns; ++c) {
+      float& to = given.mutable_row<float>(r)[c];
+      if (reads) to = change.with.row<float>(change.with.rows() == 1 ? 0 : which[r])[change.column + c];
+      if (change.kind == Change::Kind::mean) to = static_cast<float>(mean[change.column + c]);
     }
-  };
-  if (change.rows.empty())
-    for (int64_t r = 0; r < rows; ++r) make_row(r);
-  for (const int64_t r : change.rows) make_row(r);
+  Tensor part = columns_of(x, change.column, end);
+  if (change.kind == Change::Kind::add) given = add(select_rows(part, which), given);
+  part = replace_rows(part, which, given);
+  if (change.column > 0) part = join_columns(columns_of(x, 0, change.column), part);
+  return end < width ? join_columns(part, columns_of(x, end, width)) : part;
 }
 
 }  // namespace
@@ -61,9 +57,8 @@ bool Intervention::wants(std::string_view name) const {
 void Intervention::visit(std::string_view name, Tensor& value) {
   if (std::ranges::any_of(changes_, [&](const Change& c) { return c.name == name; })) {
     Tensor x = convert(value, DType::f32);
-    if (x.dtype() == value.dtype()) x = value.clone();  // others may read its memory
     for (const Change& change : changes_)
-      if (change.name == name) make(change, x);
+      if (change.name == name) x = changed(change, x);
     value = convert(x, value.dtype());
     seen_.emplace_back(name);
   }
@@ -71,14 +66,17 @@ void Intervention::visit(std::string_view name, Tensor& value) {
 }
 
 void Intervention::visit_head(std::string_view name, int64_t sequence, int64_t head, Tensor& value) {
+  for (const Change& change : changes_) {
+    if (change.name != name || (change.head >= 0 && change.head != head)) continue;
+    value = changed(change, value);
+    seen_.emplace_back(name);
+  }
   if (observer_ != nullptr && observer_->wants(name)) observer_->visit_head(name, sequence, head, value);
 }
 
-std::vector<std::string> Intervention::unmade() const {
-  std::vector<std::string> out;
+void Intervention::expect_made() const {
   for (const Change& change : changes_)
-    if (std::ranges::find(seen_, change.name) == seen_.end()) out.push_back(change.name);
-  return out;
+    check(std::ranges::find(seen_, change.name) != seen_.end(), "this model has no value {}", change.name);
 }
 
 std::vector<Change> changes_of_part(const ModelSpec& spec, const std::string& part) {
@@ -146,15 +144,30 @@ std::vector<Change> changes_of_part(const ModelSpec& spec, const std::string& pa
   return out;
 }
 
+Tensor logits_of(const Transformer& model, const Tensor& hidden, const ModelInput& input) {
+  const ModelSpec& spec = model.spec();
+  check(spec.output == Output::tokens || spec.classes() > 0, "output {} has no logits", name_of(spec.output));
+  return convert(spec.output == Output::tokens ? model.logits(hidden) : model.classes(hidden, input, {}),
+                 DType::f32);
+}
+
 Tensor logits_with(const Transformer& model, const ModelInput& input, std::vector<Change> changes) {
   const NoGrad guard;
   Intervention intervention(std::move(changes));
   Context context;
   context.probe = &intervention;
-  const Tensor logits = convert(model.logits(model.hidden(input, context)), DType::f32);
-  const std::vector<std::string> unmade = intervention.unmade();
-  check(unmade.empty(), "this model has no value {}", fmt::join(unmade, ", "));
+  const Tensor logits = logits_of(model, model.hidden(input, context), input);
+  intervention.expect_made();
   return logits;
+}
+
+double answer_in(const Tensor& logits, const Question& question) {
+  const auto row = logits.row<float>(question.row);
+  const auto at = [&](int64_t column) {
+    check(column >= 0 && column < logits.width(), "question: column {} of {} logits", column, logits.width());
+    return double{row[column]};
+  };
+  return at(question.column) - (question.instead >= 0 ? at(question.instead) : 0);
 }
 
 }  // namespace qkv

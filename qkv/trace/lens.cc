@@ -9,7 +9,6 @@
 #include "qkv/autograd/graph.h"
 #include "qkv/models/stack.h"
 #include "qkv/ops/elementwise.h"
-#include "qkv/trace/intervention.h"
 
 namespace qkv {
 namespace {
@@ -132,15 +131,15 @@ std::string last_stack_of(const ModelSpec& spec) {
 std::vector<Tensor> logit_lens(const Transformer& model, const ModelInput& input) {
   const ModelSpec& spec = model.spec();
   check(has_lens(spec), "the logit lens needs a model of tokens whose blocks add to one stream");
-  const std::string stack = last_stack_of(spec), last = block_output(spec, stack, spec.layers - 1);
+  const NoGrad guard;
+  const std::string stack = last_stack_of(spec);
   std::vector<std::string> names = {stack + ".embedding"};
   for (int64_t l = 0; l < spec.layers; ++l) names.push_back(block_output(spec, stack, l));
   Trace trace(names);
-  run_traced(model, input, trace);
+  const DType type = run_traced(model, input, trace).dtype();
   std::vector<Tensor> out;
-  // The model's own end reads what is put in the place of its last block's output.
   for (const std::string& name : names)
-    out.push_back(logits_with(model, input, {{last, Change::Kind::set, {}, 0, 0, trace.at(name).rows}}));
+    out.push_back(model.logits(model.last_norm(convert(trace.at(name).rows, type))));
   return out;
 }
 

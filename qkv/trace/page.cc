@@ -9,6 +9,7 @@
 #include "qkv/base/base64.h"
 #include "qkv/base/json.h"
 #include "qkv/base/json_value.h"
+#include "qkv/infer/predict.h"
 #include "qkv/report/html.h"
 #include "qkv/trace/lens.h"
 #include "qkv/trace/page_assets.h"
@@ -30,20 +31,12 @@ OrderedJson tokens_of(const std::vector<int32_t>& ids, const std::vector<std::st
 }
 
 // The likeliest tokens by a row of logits: [piece, probability].
-OrderedJson likeliest(std::span<const float> logits, const WalkLabels& labels, int64_t count) {
-  std::vector<int64_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto kept = std::min<int64_t>(count, std::ssize(order));
-  std::partial_sort(order.begin(), order.begin() + kept, order.end(), [&](int64_t a, int64_t b) {
-    return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
-  });
-  double sum = 0;
-  const double top = logits[order[0]];
-  for (const float z : logits) sum += std::exp(z - top);
+OrderedJson likeliest(const Tensor& logits, int64_t row, const WalkLabels& labels, int64_t count) {
+  const std::vector<double> probabilities = probabilities_of(logits, row);
   OrderedJson out = OrderedJson::array();
-  for (int64_t i = 0; i < kept; ++i)
-    out.push_back({labels.piece ? labels.piece(order[i]) : std::to_string(order[i]),
-                   shortened(std::exp(logits[order[i]] - top) / sum)});
+  for (const int64_t v : highest_places(logits.row<float>(row), count))
+    out.push_back({labels.piece ? labels.piece(v) : std::to_string(v),
+                   shortened(probabilities[static_cast<size_t>(v)])});
   return out;
 }
 
@@ -100,7 +93,7 @@ OrderedJson attention_of(const ModelSpec& spec, const Trace& trace) {
 // For each layer and token the neurons that are most active.
 void add_neurons(const ModelSpec& spec, const Trace& trace, OrderedJson& data) {
   data["neurons"] = data["most_active"] = data["neurons_of"] = OrderedJson::array();
-  const std::string stack = trace.find("decoder.embedding") != nullptr ? "decoder" : "encoder";
+  const std::string stack = last_stack_of(spec);
   for (const TracedValue& value : trace.values()) {
     if (!value.name.starts_with(stack) || !value.name.ends_with(".feed_forward.hidden")) continue;
     OrderedJson layer = OrderedJson::array();
@@ -123,15 +116,21 @@ void add_neurons(const ModelSpec& spec, const Trace& trace, OrderedJson& data) {
   }
 }
 
-void add_lens(const Transformer& model, const ModelInput& input, const WalkLabels& labels,
-              OrderedJson& data) {
-  data["lens"] = data["contributions"] = data["parts"] = OrderedJson::array();
-  if (!has_lens(model.spec())) return;
+// By layer and token, the likeliest pieces.
+OrderedJson lens_of(const Transformer& model, const ModelInput& input, const WalkLabels& labels) {
+  OrderedJson out = OrderedJson::array();
+  if (!has_lens(model.spec())) return out;
   for (const Tensor& logits : logit_lens(model, input)) {
     OrderedJson layer = OrderedJson::array();
-    for (int64_t t = 0; t < logits.rows(); ++t) layer.push_back(likeliest(logits.row<float>(t), labels, 3));
-    data["lens"].push_back(std::move(layer));
+    for (int64_t t = 0; t < logits.rows(); ++t) layer.push_back(likeliest(logits, t, labels, 3));
+    out.push_back(std::move(layer));
   }
+  return out;
+}
+
+void add_contributions(const Transformer& model, const ModelInput& input, const WalkLabels& labels,
+                       OrderedJson& data) {
+  data["contributions"] = data["parts"] = OrderedJson::array();
   if (!why_no_contributions(model.spec()).empty()) return;
   for (const LogitParts& parts : contributions_to_likeliest(model, input)) {
     OrderedJson values = OrderedJson::array();
@@ -152,6 +151,14 @@ std::string section(const std::string& title, const std::string& words, const st
 
 }  // namespace
 
+OrderedJson attention_and_lens(const Transformer& model, const ModelInput& input, const WalkLabels& labels) {
+  Trace trace({"*.embedding", "*attention.probabilities"});
+  run_traced(model, input, trace);
+  return {{"tokens", tokens_of(labels.ids, labels.tokens)},
+          {"attention", attention_of(model.spec(), trace)},
+          {"lens", lens_of(model, input, labels)}};
+}
+
 std::string trace_page(const Transformer& model, const ModelInput& input, const WalkLabels& labels,
                        const std::string& title, const std::string& text) {
   const ModelSpec& spec = model.spec();
@@ -165,9 +172,10 @@ std::string trace_page(const Transformer& model, const ModelInput& input, const 
   data["next"] = OrderedJson::array();
   if (const TracedValue* logits = trace.find("logits"))
     for (int64_t t = 0; t < logits->rows.rows(); ++t)
-      data["next"].push_back(likeliest(logits->rows.row<float>(t), labels, 5));
+      data["next"].push_back(likeliest(logits->rows, t, labels, 5));
   add_neurons(spec, trace, data);
-  add_lens(model, input, labels, data);
+  data["lens"] = lens_of(model, input, labels);
+  add_contributions(model, input, labels, data);
   std::string json = data.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   for (size_t at = 0; (at = json.find('<', at)) != std::string::npos;) json.replace(at, 1, "\\u003c");
 

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "qkv/base/json.h"
 #include "qkv/trace/walk.h"
 
 namespace qkv {
@@ -11,5 +12,9 @@ namespace qkv {
 // left out: the lens and contributions need logits, and blocks that the functions of lens.h read.
 std::string trace_page(const Transformer& model, const ModelInput& input, const WalkLabels& labels,
                        const std::string& title, const std::string& text);
+
+// The attention of all heads and the logit lens of such a pass, as the page has them: "tokens" (id, piece),
+// "attention" (a byte for each probability, in base 64) and "lens" (by layer and token the likeliest pieces).
+OrderedJson attention_and_lens(const Transformer& model, const ModelInput& input, const WalkLabels& labels);
 
 }  // namespace qkv

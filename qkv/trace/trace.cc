@@ -1,9 +1,9 @@
 #include "qkv/trace/trace.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "qkv/autograd/graph.h"
+#include "qkv/infer/predict.h"
 #include "qkv/ops/elementwise.h"
 
 namespace qkv {
@@ -18,6 +18,11 @@ Tensor TracedValue::of_heads() const {
       all.mutable_part<float>(static_cast<int64_t>(h), q).copy(heads[h].value.row<float>(q));
   }
   return all;
+}
+
+Tensor f32_copy(const Tensor& value) {
+  const NoGrad guard;
+  return value.dtype() == DType::f32 ? value.detach().clone() : convert(value.detach(), DType::f32);
 }
 
 bool fits_pattern(std::string_view name, std::string_view pattern) {
@@ -52,14 +57,12 @@ void Trace::visit_head(std::string_view name, int64_t sequence, int64_t head, Te
   // Heads of a value follow each other, but scores and probabilities take turns.
   auto at = std::ranges::find(values_, name, &TracedValue::name);
   if (at == values_.end()) at = values_.insert(at, TracedValue{std::string(name)});
-  at->heads.push_back({sequence, head, value.clone()});
+  at->heads.push_back({sequence, head, f32_copy(value)});
 }
 
 void Trace::add(std::string_view name, const Tensor& value) {
   if (!wants(name)) return;
-  Tensor copy = convert(value, DType::f32);
-  if (copy.dtype() == value.dtype()) copy = value.clone();  // layers may go on in its memory
-  values_.push_back({std::string(name), std::move(copy)});
+  values_.push_back({std::string(name), f32_copy(value)});
 }
 
 const TracedValue* Trace::find(std::string_view name) const {
@@ -77,14 +80,9 @@ namespace {
 
 // The softmax of each row.
 Tensor probabilities(const Tensor& logits) {
-  Tensor out = logits.clone();
-  for (int64_t r = 0; r < out.rows(); ++r) {
-    const auto row = out.mutable_row<float>(r);
-    const float top = *std::max_element(row.begin(), row.end());
-    double sum = 0;
-    for (float& x : row) sum += x = std::exp(x - top);
-    for (float& x : row) x = static_cast<float>(x / sum);
-  }
+  Tensor out = Tensor::empty(logits.shape(), DType::f32);
+  for (int64_t r = 0; r < out.rows(); ++r)
+    std::ranges::copy(probabilities_of(logits, r), out.mutable_row<float>(r).begin());
   return out;
 }
 

@@ -15,6 +15,9 @@ struct HeadValue {
   Tensor value;
 };
 
+// A copy of a value's numbers, without its place in the graph: f32.
+Tensor f32_copy(const Tensor& value);
+
 // One named value of a pass.
 struct TracedValue {
   std::string name;

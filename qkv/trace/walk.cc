@@ -26,6 +26,14 @@ std::string fitted(std::string text, size_t columns, bool right = false) {
   return right ? space + text : text + space;
 }
 
+// True if a value's rows are the last stack's tokens; else they are the source's.
+bool rows_are_tokens(const ModelSpec& spec, const TracedValue& value) {
+  const bool of_encoder =
+      spec.architecture == Architecture::encoder_decoder && step_of(spec, value.name).stack == "encoder";
+  return !of_encoder && !value.name.ends_with(".cross_attention.keys") &&
+         !value.name.ends_with(".cross_attention.values");
+}
+
 class Walk {
  public:
   Walk(const ModelSpec& spec, const WalkLabels& labels, const WalkOptions& options)
@@ -33,7 +41,7 @@ class Walk {
 
   void add(const TracedValue& value) {
     const Step step = step_of(spec_, value.name);
-    of_tokens_ = &pieces_of(step.stack) == &labels_.tokens && !is_of_source(value.name);
+    of_tokens_ = rows_are_tokens(spec_, value);
     const std::string place = step.layer < 0 ? "" : fmt::format("{} block {}", step.stack, step.layer);
     if (place != place_ && !place.empty())
       out_ += fmt::format(
@@ -43,12 +51,13 @@ class Walk {
     out_ += fmt::format("\n{}{}{}\n", step.words, step.formula.empty() ? "" : ":  " + step.formula,
                         step.where.empty() ? "" : "  (" + step.where + ")");
     if (!value.heads.empty()) {
-      add_heads(value, step);
+      add_heads(value);
     } else if (value.name == "probabilities" || value.name == "logits") {
       add_best(value);
     } else {
       out_ += fmt::format("  {}  [{} x {}]\n", value.name, value.rows.rows(), value.rows.width());
-      add_matrix(value.rows, row_labels(value, step), value.name == "classes" ? labels_.classes : Names());
+      const ValueNames names = names_of(spec_, value, labels_);
+      add_matrix(value.rows, names.rows, names.columns);
     }
   }
   std::string text() const { return out_; }
@@ -56,17 +65,6 @@ class Walk {
  private:
   using Names = std::vector<std::string>;
 
-  const Names& pieces_of(const std::string& stack) const {
-    return stack == "encoder" && spec_.architecture == Architecture::encoder_decoder ? labels_.source
-                                                                                     : labels_.tokens;
-  }
-  static bool is_of_source(const std::string& name) {
-    return name.ends_with(".cross_attention.keys") || name.ends_with(".cross_attention.values");
-  }
-  Names row_labels(const TracedValue& value, const Step& step) const {
-    const Names& pieces = is_of_source(value.name) ? labels_.source : pieces_of(step.stack);
-    return std::ssize(pieces) == value.rows.rows() ? pieces : Names();
-  }
   bool shows_row(int64_t row) const {
     if (options_.tokens.empty() || !of_tokens_) return true;
     return std::ranges::find(options_.tokens, row) != options_.tokens.end();
@@ -125,18 +123,15 @@ class Walk {
     return std::min(width, kLongestLabel);
   }
 
-  void add_heads(const TracedValue& value, const Step& step) {
-    const Names &queries = pieces_of(step.stack),
-                &keys = value.name.find(".cross_attention.") != std::string::npos ? labels_.source : queries;
+  void add_heads(const TracedValue& value) {
+    const ValueNames names = names_of(spec_, value, labels_);
     out_ += fmt::format("  {}  {} heads [queries {} x keys {}]\n", value.name, value.heads.size(),
                         value.heads[0].value.dim(0), value.heads[0].value.dim(1));
     for (const HeadValue& head : value.heads) {
       if (!options_.heads.empty() && std::ranges::find(options_.heads, head.head) == options_.heads.end())
         continue;
       if (value.heads.size() > 1) out_ += fmt::format("  head {}\n", head.head);
-      const bool fit = std::ssize(queries) == head.value.dim(0),
-                 keys_fit = std::ssize(keys) == head.value.dim(1);
-      add_matrix(head.value, fit ? queries : Names(), keys_fit ? keys : Names());
+      add_matrix(head.value, names.rows, names.columns);
     }
   }
 
@@ -151,16 +146,12 @@ class Walk {
     for (int64_t r = 0; r < x.rows(); ++r) {
       if (!shows_row(r)) continue;
       const auto row = x.row<float>(r);
-      std::vector<int64_t> order(static_cast<size_t>(x.width()));
-      std::iota(order.begin(), order.end(), 0);
-      const auto count = std::min<int64_t>(options_.best, x.width());
-      std::partial_sort(order.begin(), order.begin() + count, order.end(),
-                        [&](int64_t a, int64_t b) { return row[a] > row[b] || (row[a] == row[b] && a < b); });
+      const std::vector<int64_t> order = highest_places(row, options_.best);
       out_ += "  " + fitted(row_label(fit ? rows : Names(), r), label) + " ";
-      for (int64_t k = 0; k < count; ++k)
+      for (size_t k = 0; k < order.size(); ++k)
         out_ +=
             fmt::format(" {} {:.{}f}{}", labels_.piece ? labels_.piece(order[k]) : std::to_string(order[k]),
-                        row[order[k]], options_.precision, k + 1 < count ? "," : "");
+                        row[order[k]], options_.precision, k + 1 < order.size() ? "," : "");
       out_ += "\n";
     }
   }
@@ -178,6 +169,29 @@ bool is_chosen(const ModelSpec& spec, const TracedValue& value, const WalkOption
   if (options.layers.empty()) return true;
   const int64_t layer = step_of(spec, value.name).layer;
   return layer < 0 || std::ranges::find(options.layers, layer) != options.layers.end();
+}
+
+ValueNames names_of(const ModelSpec& spec, const TracedValue& value, const WalkLabels& labels) {
+  const std::vector<std::string>& own = rows_are_tokens(spec, value) ? labels.tokens : labels.source;
+  const auto fitting = [](const std::vector<std::string>& names, int64_t count) {
+    return std::ssize(names) == count ? names : std::vector<std::string>();
+  };
+  if (value.heads.empty())
+    return {fitting(own, value.rows.rows()),
+            value.name == "classes" ? labels.classes : std::vector<std::string>()};
+  const bool cross = value.name.find(".cross_attention.") != std::string::npos;
+  const Tensor& head = value.heads[0].value;
+  return {fitting(own, head.dim(0)), fitting(cross ? labels.source : own, head.dim(1))};
+}
+
+std::vector<int64_t> highest_places(Span<const float> row, int64_t count) {
+  std::vector<int64_t> order(row.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto kept = std::min<int64_t>(count, std::ssize(order));
+  std::partial_sort(order.begin(), order.begin() + kept, order.end(),
+                    [&](int64_t a, int64_t b) { return row[a] > row[b] || (row[a] == row[b] && a < b); });
+  order.resize(static_cast<size_t>(kept));
+  return order;
 }
 
 std::string shown_piece(const std::string& piece) {

@@ -37,6 +37,15 @@ std::string walk_text(const ModelSpec& spec, const Trace& trace, const WalkLabel
 // True if options ask for this value: one of no block, or of a block that they name.
 bool is_chosen(const ModelSpec& spec, const TracedValue& value, const WalkOptions& options);
 
+// The names of a value's rows and columns, as far as they have any.
+struct ValueNames {
+  std::vector<std::string> rows = {}, columns = {};
+};
+ValueNames names_of(const ModelSpec& spec, const TracedValue& value, const WalkLabels& labels);
+
+// The places of the highest numbers of a row, the highest first.
+std::vector<int64_t> highest_places(Span<const float> row, int64_t count);
+
 // A piece as people see it: spaces and line ends become signs, control characters their codes.
 std::string shown_piece(const std::string& piece);
 

@@ -4,11 +4,13 @@
 usage: test_trace.py QKV [unittest arguments]
 """
 # Covers: qkv/cli/trace_command.cc, qkv/cli/trace_questions.cc, qkv/trace/step.cc, qkv/trace/walk.cc
-# Covers: qkv/trace/example.cc, qkv/trace/page.cc
+# Covers: qkv/trace/example.cc, qkv/trace/page.cc, qkv/cli/trace_changes.cc, qkv/cli/trace_heads.cc
+# Covers: qkv/trace/picture.cc, qkv/train/run/run_trace.cc, qkv/report/trace_section.cc
 import base64
 import json
 import math
 import os
+import xml.etree.ElementTree
 
 from qkv_cli import FinishedRun, load_safetensors, main, make_text, read_text
 
@@ -92,13 +94,139 @@ class Trace(FinishedRun):
         for token in got["tokens"]:
             self.assertAlmostEqual(token["before"], probabilities[token["id"]], 5)
         self.assertGreater(got["kl_divergence"], 0)
+        resampled = [self.json_of("--ablate", "attention:0", "--by", "resample", "--seed", seed) for seed in ("1", "1", "2")]
+        self.assertEqual(resampled[0], resampled[1])
+        self.assertNotEqual(resampled[0]["kl_divergence"], resampled[2]["kl_divergence"])
+        written = self.json_of("--ablate", "attention:0", "--write", "5")["written"]
+        plain = self.ok("generate", self.run_dir, "--prompt", self.TEXT, "--tokens", "5", "--temperature", "0").out
+        self.assertTrue(plain.startswith(self.TEXT + written["before"]), (plain, written))
+        self.assertEqual(len(written["after"]), len(written["before"]))
         mean = self.json_of("--ablate", "attention:0", "--by", "mean")
         self.assertNotEqual(mean["kl_divergence"], got["kl_divergence"])
         self.assertIn("KL divergence", self.ok("trace", self.run_dir, "--text", self.TEXT, "--ablate", "block:0").out)
 
+    def test_saliency(self):
+        """Shares of tokens sum to the change that they explain; 0 steps: one gradient."""
+        probabilities = next(v["values"] for v in self.json_of()["values"] if v["name"] == "logits")[-1]
+        got = self.json_of("--saliency", "--steps", "200")
+        self.assertAlmostEqual(got["logit"], max(probabilities), 3)
+        self.assertAlmostEqual(sum(t["value"] for t in got["tokens"]), got["logit"] - got["baseline"], delta=0.02)
+        same = self.json_of("--saliency", "--steps", "200", "--of", "id:%d" % got["id"], "--baseline", "t")
+        self.assertNotEqual(same["baseline"], got["baseline"])
+        self.assertAlmostEqual(same["logit"], got["logit"], 5)
+        one = self.json_of("--saliency", "--steps", "0")
+        self.assertNotIn("baseline", one)
+        self.assertEqual(len(one["tokens"]), len(got["tokens"]))
+        less = self.json_of("--saliency", "--of", "d", "--instead", "f")
+        self.assertEqual(less["instead"], "f")
+        self.assertRegex(self.ok("trace", self.run_dir, "--text", self.TEXT, "--saliency").out,
+                         r"Each token adds, compared with .*\n  +0 \S+ +-?\d+\.\d{3}")
+
+    def test_adding_a_vector(self):
+        nothing = self.json_of("--add", "the dog", "--times", "0")
+        self.assertAlmostEqual(nothing["kl_divergence"], 0, 6)
+        itself = self.json_of("--add", "the dog", "--minus", "the dog", "--times", "5")
+        self.assertAlmostEqual(itself["kl_divergence"], 0, 6)
+        some = self.json_of("--add", "the dog", "--minus", "a fox", "--times", "5", "--at", "0", "--write", "4")
+        self.assertGreater(some["kl_divergence"], 0)
+        self.assertEqual(some["at"], "decoder.block.0.feed_forward.sum")
+        self.assertIn("before", some["written"])
+
+    def test_circuits_and_roles(self):
+        got = json.loads(self.ok("trace", self.run_dir, "--circuits", "--json").out)
+        heads = {(h["layer"], h["head"]) for h in got["heads"]}
+        self.assertEqual(len(heads), len(got["heads"]))
+        for h in got["heads"]:
+            self.assertEqual(len(h["qk_singular_values"]), h["qk_rank"])
+            self.assertLessEqual(abs(h["copying"]), 1)
+        out = self.ok("trace", self.run_dir, "--circuits").out
+        self.assertIn("at most min(D, d_k)", out)
+        self.write("text.txt", make_text(300))
+        roles = json.loads(self.ok("trace", self.run_dir, "--roles", "text.txt", "--limit", "200", "--json").out)
+        self.assertEqual({(h["layer"], h["head"]) for h in roles["heads"]}, heads)
+        for h in roles["heads"]:
+            self.assertLessEqual(h["previous"] + h["first"] + h["same"], 3)
+            self.assertEqual(h["next"], 0)  # a decoder sees nothing behind
+        self.assertRegex(self.ok("trace", self.run_dir, "--roles", "text.txt").out, r"\n0\.0 +0\.\d\d")
+        self.write("bank.conllu", "".join("1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_\n2\tfox\t_\tNOUN\t_\t_\t3\tnsubj\t_\t_\n"
+                                          "3\tsees\t_\tVERB\t_\t_\t0\troot\t_\t_\n4\thens\t_\tNOUN\t_\t_\t3\tobj\t_\t_\n\n" for _ in range(3)))
+        found = json.loads(self.ok("trace", self.run_dir, "--roles", "bank.conllu", "--relation", "obj", "--json").out)
+        self.assertEqual(found["pairs"], 3)
+        self.assertEqual(found["dependent"]["best_distance"], {"distance": 1, "found": 1})
+        self.assertEqual(found["head"]["best_distance"], {"distance": -1, "found": 1})
+        for h in found["dependent"]["heads"]:
+            self.assertEqual(h["found"], 0)  # the verb does not see the object behind it
+        self.refused("trace", self.run_dir, "--roles", "bank.conllu", "--relation", "iobj", says=["bank.conllu", "iobj"])
+        self.refused("trace", self.run_dir, "--circuits", "--text", "a", says=["--text", "--circuits"])
+        self.refused("trace", self.run_dir, "--relation", "obj", says=["--roles FILE.conllu"])
+        self.write("empty.txt", "")
+        self.refused("trace", self.run_dir, "--roles", "empty.txt", says=["empty.txt", "two tokens"])
+
+    def test_pictures(self):
+        """Each value and answer as SVG, that parses and has the names and numbers."""
+        def drawn(*arguments):
+            self.ok("trace", self.run_dir, *arguments, "--picture", "p.svg")
+            text = read_text(self.path("p.svg"))
+            return text, xml.etree.ElementTree.fromstring(text)
+        text = ("--text", self.TEXT)
+        heads = next(v["values"] for v in self.json_of()["values"] if v["name"] == "decoder.block.0.attention.probabilities")
+        svg, root = drawn(*text, "--values", "*.0.attention.probabilities")
+        rects = [e for e in root.iter("{http://www.w3.org/2000/svg}rect") if e.get("class") == "plus"]
+        self.assertEqual(len(rects), sum(p >= 0.005 for h in heads for row in h for p in row))
+        opacities = sorted(float(r.get("opacity")) for r in rects)
+        for got, p in zip(opacities, sorted(p for h in heads for row in h for p in row if p >= 0.005)):
+            self.assertAlmostEqual(got, p, delta=0.0051)
+        self.assertEqual(svg.count("attention.probabilities, head"), len(heads))
+        one, _ = drawn(*text, "--values", "*.0.attention.probabilities", "--heads", "1", "--tokens", "0-1")
+        self.assertEqual(one.count("attention.probabilities, head"), 1)
+        for arguments in (("--lens",), ("--why",), ("--saliency",), ("--patch-from", "the dog sat", "--of", "f", "--instead", "d")):
+            self.assertIn("<rect", drawn(*text, *arguments)[0])
+        self.assertIn("composition into keys", drawn("--circuits")[0])
+        self.write("text.txt", make_text(300))
+        self.assertIn("induction", drawn("--roles", "text.txt")[0])
+        self.refused("trace", self.run_dir, *text, "--picture", "p.svg", "--json", says=["--picture", "--json"])
+        self.refused("trace", self.run_dir, *text, "--picture", "p.svg", "--ablate", "block:0", says=["--picture", "matrices"])
+
+    def test_while_training_attention_alone(self):
+        """Traces at each step that wants one, in the report; a new run replaces them. Blocks have no feed-forward network."""
+        self.write("text.txt", make_text(600))
+        settings = ["data.train=text.txt", "tokenizer.type=char", "model.context=16", "model.width=16", "model.heads=2", "model.layers=2",
+                    "model.hidden=0", "train.batch=4", "train.steps=6", "train.warmup_steps=1", "train.trace_every=2", "train.out=alone"]
+        self.write("c.toml", "")
+        arguments = [part for s in settings for part in ("--set", s)]
+        self.ok("train", "c.toml", *arguments)
+        folder = self.path("alone/traces")
+        self.assertEqual(sorted(os.listdir(folder)), [f"step-{n:08}.json" for n in (0, 2, 4, 6)])
+        last = json.loads(read_text(os.path.join(folder, "step-00000006.json")))
+        self.assertEqual(set(last["roles"]), {"0.0", "0.1", "1.0", "1.1"})
+        self.assertEqual(len(last["lens"]), 3)
+        page = read_text(self.path("alone/report.html"))
+        self.assertIn("Heads while training", page)
+        steps = json.loads(page.split('<script type="application/json" id="traces">')[1].split("</script>")[0])
+        self.assertEqual([s["step"] for s in steps], [0, 2, 4, 6])
+        self.assertEqual(steps[-1]["attention"], last["attention"])
+        # The last trace is the pass of the last model.
+        ids = " ".join(str(t["id"]) for t in last["tokens"])
+        values = {v["name"]: v["values"] for v in json.loads(self.ok("trace", "alone/last", "--ids", ids, "--json").out)["values"]}
+        self.assertFalse([name for name in values if "feed_forward" in name])
+        bytes_of = base64.b64decode(last["attention"][0]["data"])
+        flat = [p for name, heads in values.items() if name.endswith("probabilities") and "attention" in name
+                for head in heads for row in head for p in row]
+        for byte, p in zip(bytes_of, flat, strict=True):
+            self.assertAlmostEqual(byte / 255, p, delta=1 / 500)
+        self.assertEqual(last["lens"][-1][-1][0][1], round(max(values["probabilities"][-1]), 4))
+        config = json.loads(read_text(self.path("alone/last/config.json")))
+        self.assertEqual((config["model_type"], config["qkv"]["hidden"]), ("qkv", 0))
+        cached = self.ok("generate", "alone", "--prompt", "the", "--tokens", "5", "--temperature", "0").out
+        self.assertTrue(cached.startswith("the"))
+        self.ok("train", "c.toml", *arguments, "--set", "train.trace_every=0", "--overwrite")
+        self.assertFalse(os.path.exists(folder))
+        self.assertNotIn("Heads while training", read_text(self.path("alone/report.html")))
+        self.refused("train", "c.toml", *arguments, "--set", "model.gated=true", "--overwrite", says=["model", "hidden = 0"])
+
     def test_patching(self):
         other, tokens = "the dog sat", self.json_of()["tokens"]
-        names = ["--answer", "f", "--instead", "d"]
+        names = ["--of", "f", "--instead", "d"]
         got = self.json_of("--patch-from", other, *names)
         self.assertEqual(got["values"][0], "decoder.embedding")
         self.assertEqual(len(got["share"][0]), len(tokens))
@@ -106,6 +234,14 @@ class Trace(FinishedRun):
         self.assertAlmostEqual(got["share"][-1][-1], 1, 4)
         for share in got["share"][-1][:-1]:
             self.assertAlmostEqual(share, 0, 4)
+        # By the gradient: the last norm and the unembedding make it an estimate, but nothing else changes.
+        estimate = self.json_of("--patch-from", other, "--estimate", *names)
+        self.assertEqual(estimate["values"], got["values"])
+        self.assertNotEqual(estimate["share"], got["share"])
+        for share in estimate["share"][-1][:-1]:
+            self.assertAlmostEqual(share, 0, 4)
+        self.assertIn("by the gradient",
+                      self.ok("trace", self.run_dir, "--text", self.TEXT, "--patch-from", other, "--estimate", *names).out)
         heads = self.json_of("--patch-from", other, "--sweep", "heads", *names)
         self.assertTrue(all("attention.heads" in name for name in heads["values"]))
         self.assertIn("decoder.embedding", self.ok("trace", self.run_dir, "--text", self.TEXT, "--patch-from", other, *names).out)

@@ -113,6 +113,8 @@ struct TrainConfig {
   int64_t sample_tokens = 100;  // length of the sample text at each evaluation, for the report; 0: none
   std::string sample_prompt;    // prompt of the sample; empty: the start of the validation text
 
+  int64_t trace_every = 0;  // steps between small traces of heads and layers, for the report; 0: none
+
   // True if the warm-up depends on the steps, and its share of them; none: 100 steps, or a tenth of all if
   // that is less.
   bool warmup_derived = false;

@@ -370,6 +370,10 @@ void visit_records(TrainConfig& c, Visitor& v) {
                {"sample_prompt", "prompt of the sample text (empty: the start of the validation text)",
                 nullptr, false}),
     c.sample_prompt);
+  v(loosely_of({next_token},
+               {"trace_every", "steps between small traces of what heads attend to, for the report (0: none)",
+                nullptr, false}),
+    c.trace_every, kCountOrNone);
 }
 
 // Visits every key of a configuration. Reading, writing, the fingerprint and the help text all use this

@@ -9,6 +9,7 @@
 #include "qkv/base/machine.h"
 #include "qkv/report/report.h"
 #include "qkv/train/run/run_text.h"
+#include "qkv/train/run/run_trace.h"
 #include "qkv/train/tasks/baseline.h"
 
 namespace qkv {
@@ -158,6 +159,11 @@ void Recorder::samples(const Transformer& model) {
     if (progress_.terminal())
       note("  " + shortened(sample.value("prompt", std::string()) + sample.value("sample", std::string())));
   }
+}
+
+void Recorder::trace(const Transformer& model) {
+  const int64_t every = run_.config.trace_every, step = run_.state.step;
+  if (every > 0 && (step % every == 0 || step == run_.config.steps)) write_run_trace(run_, model);
 }
 
 void Recorder::report() {

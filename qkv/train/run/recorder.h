@@ -39,6 +39,9 @@ class Recorder {
   // Texts that the model writes, where the configuration wants any.
   void samples(const Transformer& model);
 
+  // A small trace of the model, where the configuration wants one at this step.
+  void trace(const Transformer& model);
+
   // report.html; one that cannot be made is a note, for it must not end a run.
   void report();
 

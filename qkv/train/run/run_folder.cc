@@ -69,6 +69,7 @@ void RunFolder::repair() const {
 void RunFolder::remove_run() const {
   fs::remove_all(last());
   fs::remove_all(best());
+  fs::remove_all(path_ + "/traces");
   fs::remove(path_ + "/evaluation.json");  // which another kind of run would not replace
   for (const auto& [step, older] : older_checkpoints(path_)) fs::remove_all(older);
 }

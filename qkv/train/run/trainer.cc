@@ -38,10 +38,12 @@ class Run {
       return {};
     }
     recorder_.begin();
+    if (state_.step == 0) recorder_.trace(training_.model());
     bool interrupted = false;
     while (!finished() && !interrupted) {
       const auto begun = Recorder::Clock::now();
       recorder_.step(step(), begun);
+      recorder_.trace(training_.model());
       interrupted = stop && stop();
       if (state_.step < config_.steps) evaluate_and_save(interrupted);
     }

@@ -58,6 +58,8 @@ class Task {
   // end the assistant's messages.
   virtual std::string chat_template() const { return {}; }
   virtual std::vector<int64_t> ends() const { return {}; }
+  // The first validation tokens, as a sample begins with them; empty: the task is of no running text.
+  virtual std::vector<int32_t> opening(int64_t /*count*/) const { return {}; }
   // A sample of the model's output: "prompt" and "sample".
   virtual OrderedJson sample(const Transformer& model) const = 0;
   // One sample for each dataset.

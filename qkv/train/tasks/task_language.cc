@@ -64,15 +64,16 @@ class LanguageModelling : public Task {
     return qkv::evaluate(model, text_.valid, batch, all ? 0 : config_.eval_windows, config_.window_length());
   }
   bool looks_at_all() const override { return config_.eval_windows == 0; }
+  std::vector<int32_t> opening(int64_t count) const override {
+    const auto rest = text_.valid.tokens().subspan(first_word());
+    const auto start = rest.first(std::min(static_cast<size_t>(count), rest.size()));
+    return {start.begin(), start.end()};
+  }
   OrderedJson sample(const Transformer& model) const override {
     constexpr int64_t kPromptTokens = 8;  // taken from the validation text
     // The token that begins documents also begins a sample.
     std::vector<int32_t> prompt = tokenizer_.encode(config_.sample_prompt, begins_).ids;
-    if (prompt.empty()) {
-      const auto rest = text_.valid.tokens().subspan(first_word());
-      const auto start = rest.first(std::min(static_cast<size_t>(kPromptTokens), rest.size()));
-      prompt.assign(start.begin(), start.end());
-    }
+    if (prompt.empty()) prompt = opening(kPromptTokens);
     GenerateOptions options = sample_options(config_, tokenizer_, model.spec().vocab_size);
     options.sampler.temperature = 0.8;
     if (begins_) options.eos = {end_of_text(tokenizer_)};

@@ -98,7 +98,7 @@ TEST(Intervention, KindsOfChanges) {
     Context context;
     context.probe = &intervention;
     model->hidden(input, context);
-    EXPECT_TRUE(intervention.unmade().empty());
+    intervention.expect_made();
     return trace.at(name).rows;
   };
   const Tensor zero = after({"", Change::Kind::zero, {1}, 2, 1});
